@@ -1,0 +1,1 @@
+// The simulated driver is built from this folder.

@@ -1,0 +1,66 @@
+#pragma once
+// Fd owns one file descriptor. Every descriptor in this program has one owner.
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <utility>
+
+#include "base/result.h"
+
+namespace lull {
+
+class Fd {
+ public:
+  Fd() = default;
+  explicit Fd(int fd) : fd_(fd) {}
+  Fd(const Fd&) = delete;
+  Fd& operator=(const Fd&) = delete;
+  Fd(Fd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  Fd& operator=(Fd&& other) noexcept {
+    if (this != &other) {
+      reset();
+      fd_ = std::exchange(other.fd_, -1);
+    }
+    return *this;
+  }
+  ~Fd() { reset(); }
+
+  int get() const { return fd_; }
+  int release() { return std::exchange(fd_, -1); }
+  void reset() {
+    if (fd_ >= 0) ::close(std::exchange(fd_, -1));
+  }
+  explicit operator bool() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+// O_CLOEXEC is always added. `dir` may be AT_FDCWD.
+Result<Fd> open_at(int dir, const std::string& path, int flags, mode_t mode = 0);
+inline Result<Fd> open_file(const std::string& path, int flags, mode_t mode = 0) {
+  return open_at(AT_FDCWD, path, flags, mode);
+}
+
+// The whole file, or as much as `limit` bytes of it (files of /proc have no size).
+Result<std::string> read_file(int dir, const std::string& path, std::size_t limit = 64U << 20);
+inline Result<std::string> read_file(const std::string& path) { return read_file(AT_FDCWD, path); }
+
+// Writes everything or says why not; carries on after EINTR and short writes.
+Result<> write_all(int fd, std::string_view bytes);
+
+// The machine as a sensor may see it. Tests hand it a folder with fixtures in it.
+struct Root {
+  std::string proc = "/proc";
+  std::string sys = "/sys";
+  std::string dev = "/dev";
+
+  // The real machine; device files are looked for under $LULL_DEV where it is set.
+  static Root machine();
+};
+
+}  // namespace lull

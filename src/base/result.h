@@ -1,0 +1,44 @@
+#pragma once
+// Errors are values. A function that can fail returns Result<T>; the caller
+// either handles it or passes it on with TRY, adding what it was doing with
+// during(). Library code neither logs nor exits: only src/cli speaks to people.
+
+#include <expected>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace lull {
+
+struct Error {
+  std::string what;     // "open /dev/nvidia0: reading the minor number"
+  int errno_value = 0;  // 0: not a failed system call
+
+  // Says what the caller was doing. Outermost first, like a stack read aloud.
+  Error&& during(std::string_view doing) && {
+    what.insert(0, std::string(doing) + (what.empty() ? "" : ": "));
+    return std::move(*this);
+  }
+
+  // One line for a person: what, and the system's own words if it was one.
+  std::string message() const;
+};
+
+template <class T = void>
+using Result = std::expected<T, Error>;
+
+inline std::unexpected<Error> fail(std::string what) { return std::unexpected(Error{std::move(what), 0}); }
+inline std::unexpected<Error> fail(int errno_value, std::string what) {
+  return std::unexpected(Error{std::move(what), errno_value});
+}
+
+}  // namespace lull
+
+// Yields the value, or returns the error from the enclosing function.
+#define TRY(...)                                             \
+  __extension__({                                            \
+    auto&& try_result = (__VA_ARGS__);                       \
+    if (!try_result) [[unlikely]]                            \
+      return std::unexpected(std::move(try_result).error()); \
+    *std::move(try_result);                                  \
+  })

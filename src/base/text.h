@@ -1,0 +1,31 @@
+#pragma once
+// Small helpers for text that several rooms need: splitting, trimming, numbers
+// without locale or exceptions, and the nearest valid word for an error message.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lull {
+
+std::string_view trim(std::string_view text);
+std::vector<std::string_view> split(std::string_view text, char separator);
+
+// The whole text as a number, or nothing. No locale, no leading '+', no blanks.
+std::optional<double> to_double(std::string_view text);
+std::optional<std::uint64_t> to_unsigned(std::string_view text);
+
+// The candidate a person most likely meant by `word`; empty if none is near.
+std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates);
+
+// "; did you mean 'util'?" or nothing: the tail of an error message.
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
+
+// The text with control characters and broken UTF-8 made harmless, so that a
+// hostile process name cannot move the cursor of the person who looks at it.
+std::string printable(std::string_view text);
+
+}  // namespace lull

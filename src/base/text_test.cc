@@ -1,0 +1,51 @@
+#include "base/text.h"
+
+#include <gtest/gtest.h>
+
+#include <array>
+
+namespace lull {
+namespace {
+
+constexpr std::array<std::string_view, 4> kWords = {"util", "mem_used", "power", "temp"};
+
+TEST(Nearest, FindsTheWordMeant) {
+  EXPECT_EQ(nearest("utl", kWords), "util");
+  EXPECT_EQ(nearest("UTIL", kWords), "util");
+  EXPECT_EQ(nearest("pwoer", kWords), "power");
+  EXPECT_EQ(nearest("memory_used", kWords), "mem_used");
+  EXPECT_EQ(nearest("temperature", kWords), "temp");
+}
+
+TEST(Nearest, DoesNotGuessWildly) {
+  EXPECT_EQ(nearest("xyzzy", kWords), "");
+  EXPECT_EQ(nearest("", kWords), "");
+  EXPECT_EQ(nearest(std::string(100000, 'u'), kWords), "");
+}
+
+TEST(Numbers, AreWholeOrNothing) {
+  EXPECT_EQ(to_double("1.5"), 1.5);
+  EXPECT_EQ(to_double("1.5x"), std::nullopt);
+  EXPECT_EQ(to_double(""), std::nullopt);
+  EXPECT_EQ(to_double("nan"), std::nullopt);
+  EXPECT_EQ(to_double("inf"), std::nullopt);
+  EXPECT_EQ(to_unsigned("7"), 7U);
+  EXPECT_EQ(to_unsigned("-7"), std::nullopt);
+  EXPECT_EQ(to_unsigned("99999999999999999999"), std::nullopt);
+}
+
+TEST(Printable, DisarmsWhatMovesTheCursor) {
+  EXPECT_EQ(printable("train.py\n\x1b[2J"), "train.py ?[2J");
+  EXPECT_EQ(printable("gr\xc3\xbc\xc3\x9f"), "gr\xc3\xbc\xc3\x9f");
+  EXPECT_EQ(printable("\xff\xc3"), "??");
+  EXPECT_EQ(printable("\xc2\x9bX"), "?X");
+}
+
+TEST(Split, KeepsEmptyParts) {
+  EXPECT_EQ(split("a,,b", ',').size(), 3U);
+  EXPECT_EQ(split("", ',').size(), 1U);
+  EXPECT_EQ(trim(" \t x y \n"), "x y");
+}
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,126 @@
+#include "base/units.h"
+
+#include <fmt/format.h>
+
+#include <array>
+#include <chrono>
+#include <cmath>
+#include <cstdlib>
+#include <limits>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+struct Unit {
+  std::string_view name;
+  double worth;
+};
+constexpr std::array kDurations = {
+    Unit{"ns", 1},      Unit{"us", 1e3},      Unit{"ms", 1e6},       Unit{"s", 1e9},       Unit{"sec", 1e9},
+    Unit{"m", 60e9},    Unit{"min", 60e9},    Unit{"h", 3600e9},     Unit{"hour", 3600e9}, Unit{"hours", 3600e9},
+    Unit{"d", 86400e9}, Unit{"day", 86400e9}, Unit{"days", 86400e9},
+};
+constexpr std::array kSizes = {
+    Unit{"B", 1},
+    Unit{"KB", 1e3},
+    Unit{"MB", 1e6},
+    Unit{"GB", 1e9},
+    Unit{"TB", 1e12},
+    Unit{"KiB", 1024.0},
+    Unit{"MiB", 1024.0 * 1024},
+    Unit{"GiB", 1024.0 * 1024 * 1024},
+    Unit{"TiB", 1024.0 * 1024 * 1024 * 1024},
+};
+
+template <class Table>
+double worth_of(const Table& table, std::string_view name) {
+  for (const Unit& unit : table)
+    if (unit.name == name) return unit.worth;
+  return 0;
+}
+
+// Cuts "90.5" off the front of "90.5s"; npos-free: an empty number is none.
+std::pair<std::string_view, std::string_view> number_and_rest(std::string_view text) {
+  const std::size_t end = std::min(text.find_first_not_of("0123456789."), text.size());
+  return {text.substr(0, end), text.substr(end)};
+}
+
+}  // namespace
+
+double duration_unit(std::string_view unit) { return worth_of(kDurations, unit); }
+double size_unit(std::string_view unit) { return worth_of(kSizes, unit); }
+
+Result<Duration> parse_duration(std::string_view text) {
+  const auto refuse = [whole = text] {
+    return fail(fmt::format("'{}' is not a duration: a number with ms, s, m, h or d is, such as 90s or 1h30m",
+                            printable(whole)));
+  };
+  text = trim(text);
+  if (text.empty()) return refuse();
+  double total = 0;
+  for (bool first = true; !text.empty(); first = false) {
+    const auto [digits, rest] = number_and_rest(text);
+    const auto number = to_double(digits);
+    if (!number) return refuse();
+    const std::size_t end = std::min(rest.find_first_of("0123456789."), rest.size());
+    const std::string_view unit = trim(rest.substr(0, end));
+    if (unit.empty() && !(first && rest.empty())) return refuse();
+    const double worth = unit.empty() ? 1e9 : duration_unit(unit);
+    if (worth == 0) return refuse();
+    total += *number * worth;
+    text = rest.substr(end);
+  }
+  // Half the range, so that adding one to a time of today cannot overflow.
+  if (!(total <= static_cast<double>(std::numeric_limits<std::int64_t>::max()) / 2)) return refuse();
+  return Duration(std::llround(total));
+}
+
+Result<std::uint64_t> parse_size(std::string_view text) {
+  const auto [digits, rest] = number_and_rest(trim(text));
+  const auto number = to_double(digits);
+  const std::string_view unit = trim(rest);
+  const double worth = unit.empty() ? 1 : size_unit(unit);
+  const double bytes = number ? *number * worth : 0;
+  if (!number || worth == 0 || !(bytes < 18e18))
+    return fail(fmt::format("'{}' is not a size: a number with B, KiB…TiB or KB…TB is, such as 8GiB", printable(text)));
+  return static_cast<std::uint64_t>(std::llround(bytes));
+}
+
+std::string format_duration(Duration duration) {
+  using namespace std::chrono;
+  if (duration < Duration::zero()) return "-" + format_duration(-duration);
+  if (duration < 1s) {
+    const auto ms = duration_cast<milliseconds>(duration);
+    if (duration == Duration::zero()) return "0s";
+    return ms.count() > 0 ? fmt::format("{}ms", ms.count()) : fmt::format("{}ns", duration.count());
+  }
+  const auto total = duration_cast<seconds>(duration).count();
+  const auto ms = duration_cast<milliseconds>(duration).count() % 1000;
+  if (total < 10 && ms != 0)
+    return fmt::format("{}.{}s", total, fmt::format("{:03}", ms).substr(0, ms % 100 == 0 ? 1 : 3));
+  std::string text;
+  const auto part = [&](std::int64_t count, char unit) {
+    if (count != 0) text += fmt::format("{}{}", count, unit);
+  };
+  part(total / 86400, 'd');
+  part(total / 3600 % 24, 'h');
+  part(total / 60 % 60, 'm');
+  part(total % 60, 's');
+  return text;
+}
+
+std::string format_size(double bytes) {
+  if (std::isnan(bytes)) return "?";
+  constexpr std::array<std::string_view, 5> kNames = {"B", "KiB", "MiB", "GiB", "TiB"};
+  std::size_t unit = 0;
+  while (std::abs(bytes) >= 1024 && unit + 1 < kNames.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kNames[unit]);
+}
+
+}  // namespace lull

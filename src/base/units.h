@@ -1,0 +1,25 @@
+#pragma once
+// Durations and sizes as people write them: 500ms, 30s, 5m, 2h, 1d, 1h30m;
+// 8GiB, 700MiB, 20GB, 512. Parsing says what was wrong and what would be right;
+// formatting is short and parses back.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace lull {
+
+Result<Duration> parse_duration(std::string_view text);   // a bare number is seconds
+Result<std::uint64_t> parse_size(std::string_view text);  // a bare number is bytes
+
+// What one of a unit is worth in ns or bytes ("m" -> 60e9, "GiB" -> 1<<30); 0 if it is none.
+double duration_unit(std::string_view unit);
+double size_unit(std::string_view unit);
+
+std::string format_duration(Duration duration);  // "1h30m", "12s", "500ms", "0s"
+std::string format_size(double bytes);           // "8.0 GiB", "512 B"
+
+}  // namespace lull

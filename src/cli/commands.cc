@@ -1,0 +1,29 @@
+#include <fmt/format.h>
+
+#include <array>
+#include <cstdio>
+
+#include "cli/command.h"
+
+namespace lull {
+
+int status_command(int argc, char** argv);
+
+namespace {
+
+constexpr std::array kCommands = {
+    Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
+};
+constexpr std::array<Command, 0> kDropIns = {};
+
+}  // namespace
+
+std::span<const Command> commands() { return kCommands; }
+std::span<const Command> drop_ins() { return kDropIns; }
+
+int complain(std::string_view what, int status) {
+  fmt::print(stderr, "lull: {}\n", what);
+  return status;
+}
+
+}  // namespace lull

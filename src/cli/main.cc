@@ -1,0 +1,58 @@
+// `lull COMMAND …`, or a predecessor's name as a link to the same binary.
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/version.h"
+
+namespace {
+
+using lull::Command;
+
+const Command* find(std::span<const Command> table, std::string_view name) {
+  for (const Command& command : table)
+    if (command.name == name) return &command;
+  return nullptr;
+}
+
+int help() {
+  fmt::print(
+      "lull finds GPUs that sit idle, says why it believes so, and does something about it.\n\n"
+      "usage: lull [COMMAND] [options]     lull alone shows the GPUs (lull status)\n\n");
+  for (const Command& command : lull::commands()) fmt::print("  {:<9} {}\n", command.name, command.summary);
+  fmt::print("\n`lull COMMAND --help` explains each with an example. `lull --version` says which one this is.\n");
+  return 0;
+}
+
+int unknown(std::string_view word) {
+  std::vector<std::string_view> names;
+  for (const Command& command : lull::commands()) names.push_back(command.name);
+  const std::string hint = lull::did_you_mean(word, names);
+  return lull::complain(fmt::format("there is no command '{}'{}", lull::printable(word),
+                                    hint.empty() ? "; `lull --help` lists them" : hint),
+                        lull::kExitUsage);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  std::string_view self = argc > 0 ? argv[0] : "lull";
+  self.remove_prefix(self.find_last_of('/') + 1);  // npos + 1 is 0
+  if (const Command* drop_in = find(lull::drop_ins(), self)) return drop_in->run(argc, argv);
+
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  if (word == "--help" || word == "-h" || word == "help") return help();
+  if (word == "--version" || word == "-V") {
+    fmt::print("lull {}\n", lull::version());
+    return 0;
+  }
+  if (const Command* command = find(lull::commands(), word)) return command->run(argc - 1, argv + 1);
+  if (word.empty() || word.front() == '-') return find(lull::commands(), "status")->run(argc, argv);
+  return unknown(word);
+}

@@ -1,0 +1,50 @@
+#include "gpu/snapshot.h"
+
+#include <fmt/format.h>
+
+namespace lull {
+
+std::string_view words(Absence absence) {
+  switch (absence) {
+    case Absence::none: return "known";
+    case Absence::not_asked: return "not asked for";
+    case Absence::not_supported: return "not supported";
+    case Absence::lost: return "GPU is lost";
+    case Absence::reset_required: return "GPU requires reset";
+    case Absence::no_permission: return "no permission";
+    case Absence::no_symbol: return "not in this driver's library";
+    case Absence::no_driver: return "driver not loaded";
+    case Absence::mismatch: return "driver and library versions differ";
+    case Absence::no_answer: return "driver does not answer";
+    case Absence::no_baseline: return "needs two samples";
+    case Absence::failed: return "unknown error";
+  }
+  return "unknown error";
+}
+
+std::string Device::label() const {
+  return kind == DeviceKind::mig ? fmt::format("{}:{}", index, mig_index) : fmt::format("{}", index);
+}
+
+std::string ProcessInfo::command_line() const {
+  if (arguments.empty()) return "[" + name + "]";
+  std::string line;
+  for (const std::string& argument : arguments) {
+    if (!line.empty()) line += ' ';
+    line += argument;
+  }
+  return line;
+}
+
+void Reading::miss_all(Absence why) {
+  for (const MetricInfo& row : kMetricTable)
+    if (row.of == Of::gpu) miss(row.metric, why);
+  device_absence = why;
+  tenants.reset();
+  energy_joules.reset();
+  mem_clock_mhz.reset();
+  throttle_reasons.reset();
+  mig_mode.reset();
+}
+
+}  // namespace lull

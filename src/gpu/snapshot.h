@@ -1,0 +1,140 @@
+#pragma once
+// A Snapshot is everything known about the machine's GPUs at one instant. It is
+// a value: complete, immutable, comparable. Nothing in it reaches back to the
+// hardware. What does not change from sample to sample (names, UUIDs) sits in an
+// Inventory that snapshots share.
+
+#include <sys/types.h>
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "gpu/metric.h"
+
+namespace lull {
+
+// Why a value is not there. Unknown is never idle; this is what we tell people.
+enum class Absence : std::uint8_t {
+  none,            // it is there
+  not_asked,       // this kind of reading was not wanted
+  not_supported,   // the card has none (fan of a T4, util of a MIG device)
+  lost,            // GPU fell off the bus
+  reset_required,  // GPU needs a reset
+  no_permission,
+  no_symbol,    // the driver library is too old to know the call
+  no_driver,    // driver not loaded, or unloaded under us
+  mismatch,     // library and kernel module differ
+  no_answer,    // the call did not return in time
+  no_baseline,  // needs two samples, and this is the first
+  failed,       // anything else the driver said
+};
+std::string_view words(Absence absence);  // "GPU is lost"
+
+// Where a mean since the previous sample could not be had, the value is of the
+// moment only; rules treat both alike, people are told.
+enum class Basis : std::uint8_t { unknown, mean, instant };
+
+enum class DeviceKind : std::uint8_t { gpu, mig };
+
+struct Device {
+  DeviceKind kind = DeviceKind::gpu;
+  unsigned index = 0;      // NVML's: by PCI bus
+  unsigned mig_index = 0;  // of a MIG device: which of its parent's
+  std::string uuid;        // "GPU-…" or "MIG-…"; empty: could not be read
+  std::string name;
+  std::string pci;                           // "00000000:3B:00.0"
+  std::optional<unsigned> minor;             // N of /dev/nvidiaN
+  std::optional<unsigned> gpu_instance;      // MIG only
+  std::optional<unsigned> compute_instance;  // MIG only
+  Absence absence = Absence::none;           // lost before anything could be read of it
+  bool operator==(const Device&) const = default;
+
+  std::string label() const;  // "3", or "3:1" for the second MIG device of GPU 3
+};
+
+struct Inventory {
+  std::vector<Device> devices;  // a GPU is followed by its MIG devices
+  std::string driver_version;
+  std::string library;  // the path that was loaded
+};
+
+// A process that has a context on a GPU.
+struct Tenant {
+  pid_t pid = 0;
+  bool compute = false;
+  bool graphics = false;
+  std::optional<std::uint64_t> memory_bytes;
+  std::optional<unsigned> gpu_instance;
+  bool operator==(const Tenant&) const = default;
+};
+
+// What /proc says about a process. A pid that cannot be seen from here (another
+// container) has no such entry.
+struct ProcessInfo {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  std::uint64_t start_ticks = 0;  // since boot, with pid: names a process for good
+  std::optional<WallTime> started;
+  uid_t uid = 0;
+  std::string user;                    // name, or the number where there is none
+  std::string name;                    // comm
+  std::vector<std::string> arguments;  // empty: a kernel thread, or not ours to read
+  std::string cgroup;                  // path in the unified or a controller's hierarchy
+  std::string container;               // id of the container, shortened; empty: none
+  char state = '?';
+
+  std::string command_line() const;  // arguments joined, or [name]
+};
+
+struct Reading {
+  std::array<double, kMetrics> value;
+  std::array<Absence, kMetrics> absence;
+  Basis util_basis = Basis::unknown;
+  Basis power_basis = Basis::unknown;
+  Absence device_absence = Absence::none;  // the GPU as a whole
+  std::optional<double> energy_joules;
+  std::optional<double> mem_clock_mhz;
+  std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle
+  std::optional<bool> mig_mode;
+  std::optional<std::vector<Tenant>> tenants;  // nullopt: could not look
+
+  Reading() {
+    value.fill(kUnknown);
+    absence.fill(Absence::not_asked);
+  }
+  double operator[](Metric metric) const { return value[index_of(metric)]; }
+  void set(Metric metric, double known) {
+    value[index_of(metric)] = known;
+    absence[index_of(metric)] = Absence::none;
+  }
+  void miss(Metric metric, Absence why) {
+    value[index_of(metric)] = kUnknown;
+    absence[index_of(metric)] = why;
+  }
+  Absence why_missing(Metric metric) const { return absence[index_of(metric)]; }
+  void miss_all(Absence why);  // every GPU metric, the tenants too
+};
+
+// How the driver as a whole is doing.
+struct DriverState {
+  Absence absence = Absence::none;
+  std::string detail;  // for a person: what was looked for, where, what it said
+};
+
+struct Snapshot {
+  Instant at{};
+  WallTime wall{};
+  std::shared_ptr<const Inventory> inventory;  // never null
+  std::vector<Reading> readings;               // one for each device of the inventory
+  DriverState driver;
+  std::map<pid_t, ProcessInfo> processes;  // of the tenants, where asked for and visible
+};
+
+}  // namespace lull
