@@ -1,0 +1,68 @@
+"""What every figure_*.py in this folder shares: fair timing and one way to report.
+
+Machines are noisy, so a figure is a ratio: ours and its rival run in turns in the
+same process, and the medians of many turns are compared.
+"""
+import json
+import os
+import resource
+import statistics
+import subprocess
+import sys
+import time
+
+BUILD = os.environ.get("LULL_BUILD_DIR",
+                       os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "build/dev"))
+LULL = os.path.join(BUILD, "lull")
+
+_missed = 0
+
+
+def run_wall(command, env=None):
+    """Wall seconds of one run, started as cheaply as Python can."""
+    start = time.perf_counter()
+    pid = os.posix_spawnp(command[0], command, env or os.environ,
+                          file_actions=[(os.POSIX_SPAWN_OPEN, 1, "/dev/null", os.O_WRONLY, 0)])
+    _, status = os.waitpid(pid, 0)
+    elapsed = time.perf_counter() - start
+    if status != 0:
+        raise SystemExit(f"{command} ended with {os.waitstatus_to_exitcode(status)}")
+    return elapsed
+
+
+def wall_ratio(ours, rival, turns=200, env=None):
+    """Median wall time of ours over that of its rival, taken in turns."""
+    a, b = [], []
+    for _ in range(turns):
+        a.append(run_wall(ours, env))
+        b.append(run_wall(rival, env))
+    return statistics.median(a) / statistics.median(b), statistics.median(a), statistics.median(b)
+
+
+def peak_memory_mib(command, env=None):
+    """Peak resident memory of one run, by the kernel's own account."""
+    probe = ("import os,sys,json\n"
+             "pid=os.posix_spawnp(sys.argv[1],sys.argv[1:],os.environ,"
+             "file_actions=[(os.POSIX_SPAWN_OPEN,1,'/dev/null',os.O_WRONLY,0)])\n"
+             "_,s,u=os.wait4(pid,0)\nprint(json.dumps(u.ru_maxrss))")
+    out = subprocess.run([sys.executable, "-c", probe, *command], env=env or os.environ,
+                         capture_output=True, text=True, check=True)
+    return json.loads(out.stdout) / 1024
+
+
+def children_cpu():
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime
+
+
+def report(name, measured, wanted, ok, detail=""):
+    """One line a figure; the exit status of the script says whether all were met."""
+    global _missed
+    if not ok:
+        _missed += 1
+    print(f"{'ok    ' if ok else 'MISSED'}  {name}: {measured} (wanted {wanted}){'  ' + detail if detail else ''}",
+          flush=True)
+
+
+def finish():
+    sys.exit(1 if _missed else 0)
