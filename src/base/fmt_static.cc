@@ -1,6 +1,7 @@
 // Debian ships fmt as a shared library only, and loading one more of those costs
 // lull a noticeable part of its start-up. This file compiles fmt's own
 // implementation into ours instead, once.
+#ifndef FMT_HEADER_ONLY
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE
@@ -15,3 +16,4 @@ template FMT_API void buffer<char>::append(const char*, const char*);
 template FMT_API void vformat_to(buffer<char>&, string_view, basic_format_args<buffer_context<char>>, locale_ref);
 }  // namespace detail
 FMT_END_NAMESPACE
+#endif
