@@ -1,0 +1,59 @@
+#pragma once
+// Text laid out for a terminal: how wide it is on the screen, cutting it to fit,
+// and tables that give up columns one by one when the screen is narrow.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lull {
+
+// What the screen that we write to can show.
+struct Screen {
+  std::size_t width = 80;
+  bool utf8 = true;
+  bool colour = false;
+};
+
+// Cells that the text takes on the screen: combining marks none, wide letters two.
+std::size_t display_width(std::string_view text);
+
+// The text cut to at most `width` cells, the cut marked; never longer, never half a letter.
+std::string fit(std::string_view text, std::size_t width, bool utf8 = true);
+
+// The same, padded with blanks to exactly `width` cells.
+enum class Align : bool { left, right };
+std::string pad(std::string_view text, std::size_t width, Align align, bool utf8 = true);
+
+// Without UTF-8, what is outside ASCII becomes '?'.
+std::string for_screen(std::string_view text, const Screen& screen);
+
+enum class Tone : unsigned char { plain, dim, good, warn, bad, strong };
+std::string paint(std::string_view text, Tone tone, const Screen& screen);
+
+struct Cell {
+  std::string text;
+  Tone tone = Tone::plain;
+};
+
+struct Column {
+  std::string title;
+  Align align = Align::left;
+  int give_up = 0;            // the highest goes first when there is no room; 0: never
+  std::size_t shrink_to = 0;  // may be cut down to so many cells; 0: takes what it needs
+  std::vector<Cell> cells;    // one a row
+};
+
+// A text that takes a row's place from a column on ("GPU is lost").
+struct Span {
+  std::size_t row;
+  std::size_t from_column;
+  Cell cell;
+};
+
+// Lines without trailing blanks, the first one the titles.
+std::vector<std::string> layout(const std::vector<Column>& columns, const std::vector<Span>& spans,
+                                const Screen& screen);
+
+}  // namespace lull
