@@ -53,7 +53,8 @@ struct Device {
   std::optional<unsigned> minor;             // N of /dev/nvidiaN
   std::optional<unsigned> gpu_instance;      // MIG only
   std::optional<unsigned> compute_instance;  // MIG only
-  Absence absence = Absence::none;           // lost before anything could be read of it
+  std::optional<double> speed;      // cores x clock, read only where GPUs differ: CUDA counts the fastest first
+  Absence absence = Absence::none;  // lost before anything could be read of it
   bool operator==(const Device&) const = default;
 
   std::string label() const;  // "3", or "3:1" for the second MIG device of GPU 3
@@ -99,6 +100,7 @@ struct Reading {
   Basis util_basis = Basis::unknown;
   Basis power_basis = Basis::unknown;
   Absence device_absence = Absence::none;  // the GPU as a whole
+  Duration unanswered{};                   // with no_answer: for how long the driver has not answered
   std::optional<double> energy_joules;
   std::optional<double> mem_clock_mhz;
   std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle
@@ -125,7 +127,8 @@ struct Reading {
 // How the driver as a whole is doing.
 struct DriverState {
   Absence absence = Absence::none;
-  std::string detail;  // for a person: what was looked for, where, what it said
+  std::string detail;     // for a person: what was looked for, where, what it said
+  Duration unanswered{};  // with no_answer: for how long
 };
 
 struct Snapshot {

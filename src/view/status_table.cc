@@ -1,0 +1,155 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "view/status.h"
+
+namespace lull {
+namespace {
+
+constexpr double kIdlePercent = 5;  // below it a held GPU is shown as one that does nothing
+
+// A bar of `width` cells; an eighth of a cell is seen where the screen has UTF-8.
+std::string bar(double percent, std::size_t width, const Screen& screen) {
+  const double share = std::clamp(percent, 0.0, 100.0) / 100;
+  if (!screen.utf8) {
+    const auto full = static_cast<std::size_t>(std::lround(share * static_cast<double>(width)));
+    return std::string(full, '#') + std::string(width - full, '.');
+  }
+  constexpr std::string_view kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
+  const auto eighths = static_cast<std::size_t>(std::lround(share * static_cast<double>(width) * 8));
+  std::string text;
+  for (std::size_t i = 0; i < eighths / 8; ++i) text += "█";
+  text += kEighths[eighths % 8];
+  const std::size_t used = eighths / 8 + (eighths % 8 != 0 ? 1 : 0);
+  for (std::size_t i = used; i < width; ++i) text += "░";
+  return text;
+}
+
+std::string number(double value, std::string_view format, std::string_view otherwise = "-") {
+  return std::isnan(value) ? std::string(otherwise) : fmt::format(fmt::runtime(format), value);
+}
+
+std::string memory_text(const Reading& reading) {
+  constexpr double kGiB = 1024.0 * 1024 * 1024;
+  const double used = reading[Metric::mem_used] / kGiB;
+  const double total = reading[Metric::mem_total] / kGiB;
+  if (std::isnan(used) && std::isnan(total)) return "-";
+  return fmt::format("{} / {} GiB", number(used, "{:.1f}", "?"), number(total, "{:.1f}", "?"));
+}
+
+std::string power_text(const Reading& reading) {
+  const double watts = reading[Metric::power];
+  const double limit = reading[Metric::power_limit];
+  if (std::isnan(watts)) return "-";
+  return std::isnan(limit) ? fmt::format("{:.0f} W", watts) : fmt::format("{:.0f} / {:.0f} W", watts, limit);
+}
+
+// The tenants' users, each once, in the order of their share of the memory.
+struct Users {
+  std::string owners;
+  std::string command;
+};
+Users users_of(const Reading& reading, const Snapshot& snapshot) {
+  if (!reading.tenants) return {"?", ""};
+  std::vector<Tenant> tenants = *reading.tenants;
+  std::stable_sort(tenants.begin(), tenants.end(), [](const Tenant& a, const Tenant& b) {
+    return a.memory_bytes.value_or(0) > b.memory_bytes.value_or(0);
+  });
+  std::vector<std::string> seen;
+  Users users;
+  for (const Tenant& tenant : tenants) {
+    const auto found = snapshot.processes.find(tenant.pid);
+    const bool visible = found != snapshot.processes.end();
+    const std::string owner = visible ? printable(found->second.user) : "?";
+    if (std::find(seen.begin(), seen.end(), owner) == seen.end()) {
+      seen.push_back(owner);
+      users.owners += (users.owners.empty() ? "" : ",") + owner;
+    }
+    if (users.command.empty())
+      users.command = visible ? fmt::format("{} {}", tenant.pid, printable(found->second.command_line()))
+                              : fmt::format("{} (not visible from here)", tenant.pid);
+  }
+  if (tenants.size() > 1) users.command = fmt::format("+{} {}", tenants.size() - 1, users.command);
+  return users;
+}
+
+Tone tone_of(const Reading& reading) {
+  const double util = reading[Metric::util];
+  if (std::isnan(util)) return Tone::plain;
+  if (util >= kIdlePercent) return Tone::good;
+  const bool held = reading.tenants && !reading.tenants->empty();
+  return held ? Tone::warn : Tone::dim;  // held and doing nothing is what people look for
+}
+
+}  // namespace
+
+std::string device_trouble(const Device& device, const Reading& reading) {
+  const Absence absence = device.absence != Absence::none ? device.absence : reading.device_absence;
+  if (absence == Absence::none) return {};
+  std::string text(words(absence));
+  if (absence == Absence::no_answer && reading.unanswered > Duration::zero()) {
+    const auto whole = std::chrono::floor<std::chrono::seconds>(reading.unanswered);
+    text += " for " + format_duration(whole.count() > 0 ? Duration(whole) : reading.unanswered);
+  }
+  return text;
+}
+
+std::vector<std::string> status_table(const StatusView& view, const Screen& screen) {
+  constexpr std::size_t kBar = 10;
+  enum : std::size_t { gpu, name, util_bar, util, memory, power, temp, idle, owner, command, lease };
+  std::vector<Column> columns(11);
+  columns[gpu] = {"GPU", Align::right, 0, 0, {}};
+  columns[name] = {"NAME", Align::left, 4, 8, {}};
+  columns[util_bar] = {"", Align::left, 5, 0, {}};
+  columns[util] = {"UTIL", Align::right, 0, 0, {}};
+  columns[memory] = {"MEMORY", Align::right, 1, 0, {}};
+  columns[power] = {"POWER", Align::right, 3, 0, {}};
+  columns[temp] = {"TEMP", Align::right, 6, 0, {}};
+  columns[idle] = {"IDLE FOR", Align::right, 7, 0, {}};
+  columns[owner] = {"OWNER", Align::left, 2, 5, {}};
+  columns[command] = {"COMMAND", Align::left, 8, 12, {}};
+  columns[lease] = {"LEASED TO", Align::left, 9, 10, {}};
+
+  std::vector<Span> spans;
+  bool any_idle = false;
+  bool any_lease = false;
+  for (std::size_t row = 0; row < view.devices.size(); ++row) {
+    const Device& device = view.snapshot.inventory->devices[view.devices[row]];
+    const Reading& reading = view.snapshot.readings[view.devices[row]];
+    const StatusExtra extra = row < view.extras.size() ? view.extras[row] : StatusExtra{};
+    const Tone tone = tone_of(reading);
+    const Users users = users_of(reading, view.snapshot);
+    const double percent = reading[Metric::util];
+    const auto put = [&](std::size_t column, std::string text, Tone how = Tone::plain) {
+      columns[column].cells.push_back({for_screen(text, screen), how});
+    };
+    put(gpu, device.label(), Tone::strong);
+    put(name, device.name.empty() ? "?" : printable(device.name));
+    // Bars are drawn for this screen already; the letters must not be replaced again.
+    columns[util_bar].cells.push_back({std::isnan(percent) ? "" : bar(percent, kBar, screen), tone});
+    put(util, number(percent, "{:.0f} %"), tone);
+    put(memory, memory_text(reading));
+    put(power, power_text(reading));
+    put(temp, number(reading[Metric::temp], "{:.0f} C"));
+    put(idle, extra.idle_for ? format_duration(std::chrono::floor<std::chrono::seconds>(*extra.idle_for)) : "");
+    put(owner, users.owners);
+    put(command, users.command);
+    put(lease, extra.lease ? fmt::format("{} {} {}", printable(extra.lease->user), extra.lease->pid,
+                                         printable(extra.lease->command))
+                           : "");
+    any_idle |= extra.idle_for.has_value();
+    any_lease |= extra.lease.has_value();
+    if (const std::string trouble = device_trouble(device, reading); !trouble.empty())
+      spans.push_back({row, util_bar, {for_screen(trouble, screen), Tone::bad}});
+  }
+  // From the back, so that the numbers of those before stay what they are.
+  if (!any_lease) columns.erase(columns.begin() + lease);
+  if (!any_idle) columns.erase(columns.begin() + idle);
+  return layout(columns, spans, screen);
+}
+
+}  // namespace lull
