@@ -1,0 +1,66 @@
+#pragma once
+// What the simulated GPUs show, as pure functions of the state and the time.
+//
+//   value(…, metric, t)          the value at the moment t
+//   integral(…, metric, t0, t1)  its integral (util, mem_util, power), exact:
+//                                a burst between two looks is in it
+//
+// A value that was set wins. Else util is the timeline's plus what the loads on
+// the GPU add, at most 100; mem_used the same with their memory. Power runs from
+// idle (nobody there) over idle with a context to the limit at 100 % unless it is
+// given; temperature, clocks, pstate, fan and throttling follow.
+
+#include <cstdint>
+
+#include "sim/state.h"
+
+namespace lull::sim {
+
+// All that an answer depends on. `now_ns` is when the caller looked: a death that was not known by then
+// has not happened.
+struct Scene {
+  State& state;
+  bool writable;
+  const Live& live;
+  std::int64_t now_ns;
+};
+
+double value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns);
+double integral(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from_ns, std::int64_t to_ns);
+
+// Sums since the start of the simulation.
+Ledger ledger_at(const Scene& scene, unsigned gpu, std::int64_t at_ns);
+std::uint64_t energy_mj(const Scene& scene, unsigned gpu, std::int64_t at_ns);
+
+// nvmlDeviceGetUtilizationRates: the mean over the last sample period, not reaching back beyond the last
+// change by hand (set, a load's start or end), so that what was set is what is seen.
+double recent_mean(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns);
+
+// The sample buffer. Sample k covers real time [k-1, k] periods since the start, shifted a little for
+// each GPU. Rounded so that sums over many samples stay exact; -1: not recorded, the card was idle and unheld.
+std::int64_t newest_sample(const Scene& scene, unsigned gpu, std::int64_t at_ns);
+std::int64_t sample_end_ns(const State& state, unsigned gpu, std::int64_t sample);  // scenario time
+std::int64_t sample_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t sample);
+
+// Is this load there at the moment? Its end is looked up (and a death found) as of scene.now_ns.
+bool present(const Scene& scene, const Load& load, std::int64_t at_ns);
+const Step& step_at(const Load& load, std::int64_t at_ns);
+std::uint64_t mig_memory_used(const Scene& scene, unsigned gpu, unsigned mig, std::int64_t at_ns);
+
+// Calls each(const Load&) for every load of the GPU that is there at the moment.
+template <class Each>
+void each_load(const Scene& scene, unsigned gpu, std::int64_t at_ns, Each&& each) {
+  unsigned guard = 0;
+  for (std::uint32_t i = scene.live.first_load[gpu]; i < kMaxLoads && guard < kMaxLoads; ++guard) {
+    const Load& load = scene.live.loads[i];
+    if (present(scene, load, at_ns)) each(load);
+    i = load.next;
+  }
+}
+
+// The fault that a call meets at this moment, or null. `gpu` is kWholeDriver for calls about no GPU.
+const Fault* fault_for(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns);
+// Counts the times the driver went away: a client initialised before the last of them must do it again.
+std::uint32_t driver_epoch(const Live& live, std::int64_t at_ns);
+
+}  // namespace lull::sim

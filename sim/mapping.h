@@ -1,0 +1,59 @@
+#pragma once
+// A client's view of a running simulation: maps `$LULL_SIM/state` and reads it
+// without ever waiting for a writer. Used by the simulated driver library, which
+// is loaded into other people's programs: no exceptions, no allocation, no
+// dependency but libc.
+
+#include <cstdint>
+
+#include "sim/state.h"
+
+namespace lull::sim {
+
+class Mapping {
+ public:
+  Mapping() = default;
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  Mapping(Mapping&& other) noexcept;
+  Mapping& operator=(Mapping&& other) noexcept;
+  ~Mapping() { close(); }
+
+  // 0, or an errno: ENOENT (no such simulation), EPROTO (not a state file, or of another layout).
+  int open(const char* folder);
+  void close();
+  explicit operator bool() const { return state_ != nullptr; }
+
+  const State& state() const { return *state_; }
+  State& writable_state() { return *state_; }
+  bool writable() const { return writable_; }
+
+  // Scenario time now.
+  std::int64_t now_ns() const;
+
+  // Calls read(const Live&) on a slot that held still meanwhile. What it reads from a slot that did
+  // not is thrown away, but must do no harm: counts and indices in it may be anything.
+  template <class Read>
+  auto read(Read&& function) const {
+    for (;;) {
+      const std::uint64_t seen = state_->version.load(std::memory_order_acquire);
+      auto result = function(state_->slots[seen % kSlots]);
+      std::atomic_thread_fence(std::memory_order_acquire);
+      if (state_->version.load(std::memory_order_relaxed) - seen < kSlots - 1) return result;
+    }
+  }
+
+ private:
+  State* state_ = nullptr;
+  std::uint64_t size_ = 0;
+  bool writable_ = false;
+};
+
+std::int64_t boot_now_ns();
+std::int64_t scenario_time(const State& state, std::int64_t boot_ns);
+std::int64_t boot_time(const State& state, std::int64_t scenario_ns);
+
+// The moment a load ended (kForever: it lives). Finds out about a death, and writes it down as of `now_ns`.
+std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t now_ns);
+
+}  // namespace lull::sim

@@ -1,0 +1,29 @@
+#pragma once
+// The cards that can be simulated: what each is, as its data sheet and nvidia-smi
+// say. A scenario starts from one of these and changes what it likes.
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "sim/state.h"
+
+namespace lull::sim {
+
+// "H100", "A100", "RTX 4090" (also "4090", "RTX4090"), "RTX 3090", "T4"; case does not matter.
+std::optional<Gpu> model(std::string_view name);
+std::vector<std::string_view> model_names();
+
+// Gives the card its place in the machine: UUID (always the same for the same index), PCI address, minor
+// number, serial, NUMA node. Eight cards a NUMA pair, as in common servers.
+void place(Gpu& gpu, unsigned index, unsigned of);
+
+// Cuts the card in MIG devices by profile ("1g.10gb", …), as much as fits; false: it cannot be cut so.
+bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles);
+
+// NVLinks between the cards of one machine as their model has them: A100 and H100 all through switches,
+// RTX 3090 in pairs, none on the others.
+void wire(std::vector<Gpu*> gpus);
+
+}  // namespace lull::sim

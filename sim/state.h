@@ -1,0 +1,286 @@
+#pragma once
+// The state of a simulation: one file, `$LULL_SIM/state`, that every client maps.
+//
+//   State        fixed when the simulation is created: the GPUs, what they are
+//                and how they are wired, and their timelines (keyframes in the
+//                tail of the file; a recorded trace is just many keyframes)
+//   Live  x 4    what `lull sim set|fault|load|clear` change, in four slots
+//   Cell  x 1024 one a live process: says when it died, and that it did
+//
+// Nobody ever waits for a writer. A writer takes the lock file, copies the
+// current Live slot to the next, changes the copy and publishes it by one atomic
+// add to `version`; killed half-way it leaves nothing behind but an unpublished
+// slot. A reader takes the slot of the version it saw and tries again if three
+// newer ones came meanwhile (then its slot is being written again).
+//
+// One clock for all: scenario time is the nanoseconds since `start_boot_ns` on
+// CLOCK_BOOTTIME times `speed`. Every value a client sees is a pure function of
+// this state and that time (evaluate.h): what was set is appended with its time,
+// never written over, so the past (sample buffer, energy) stays what it was.
+//
+// Everything here is of fixed size, trivially copyable, without pointers.
+
+#include <pthread.h>
+
+#include <atomic>
+#include <cstdint>
+#include <limits>
+#include <string_view>
+
+namespace lull::sim {
+
+inline constexpr std::uint64_t kMagic = 0x316d69736c6c756cULL;  // "lullsim1"
+inline constexpr std::uint32_t kLayout = 1;                     // add one when anything here moves
+
+inline constexpr unsigned kMaxGpus = 128;
+inline constexpr unsigned kMaxMig = 8;
+inline constexpr unsigned kMaxLinks = 18;
+inline constexpr unsigned kMaxLoads = 1024;
+inline constexpr unsigned kMaxSteps = 16;
+inline constexpr unsigned kMaxFaults = 256;
+inline constexpr unsigned kMaxSets = 8192;
+inline constexpr unsigned kSlots = 4;
+
+inline constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
+inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
+
+// ---- values over time --------------------------------------------------------
+
+// What can be set or have a timeline. Unless it has one of these, a value is
+// derived: util and mem_used from the loads, the others from util (evaluate.h).
+enum class Metric : std::uint8_t {
+  util,          // percent
+  mem_util,      // percent
+  mem_used,      // bytes; what the driver itself holds is included
+  power,         // watts
+  temp,          // Celsius
+  fan,           // percent
+  clock,         // MHz, graphics and SM
+  mem_clock,     // MHz
+  pstate,        // 0 to 15
+  pcie_tx,       // bytes/s, from the GPU
+  pcie_rx,       // bytes/s, to the GPU
+  throttle,      // bits of nvmlDeviceGetCurrentClocksThrottleReasons
+  encoder,       // percent
+  decoder,       // percent
+  power_limit,   // watts, enforced
+  compute_mode,  // 0 default, 2 prohibited, 3 exclusive process
+};
+inline constexpr unsigned kMetrics = 16;
+inline constexpr std::string_view kMetricNames[kMetrics] = {
+    "util",   "mem_util", "mem_used", "power",    "temp",    "fan",     "clock",       "mem_clock",
+    "pstate", "pcie_tx",  "pcie_rx",  "throttle", "encoder", "decoder", "power_limit", "compute_mode"};
+
+// A value may also be: not given, so derive it; or not supported by this card.
+inline constexpr double kDerive = std::numeric_limits<double>::quiet_NaN();
+inline constexpr double kUnsupported = std::numeric_limits<double>::infinity();
+
+// From `at_ns` on the value holds (or, with `ramp`, moves in a straight line to
+// the next keyframe's). The first keyframe's value also holds before it. The two
+// sums make integrals over any stretch O(log n); create_state() fills them in.
+struct Keyframe {
+  std::int64_t at_ns = 0;  // scenario time
+  double value = 0;
+  double integral = 0;  // of the value, from the first keyframe to this one: value x seconds
+  double busy = 0;      // seconds of it in which the value was above 0
+  std::uint32_t ramp = 0;
+  std::uint32_t unused = 0;
+};
+
+// Keyframes [first, first + count) of the tail. count 0: no timeline.
+struct Timeline {
+  std::uint32_t first = 0;
+  std::uint32_t count = 0;
+  std::int64_t repeat_ns = 0;  // above 0: starts again every so often
+};
+
+// ---- what is fixed -------------------------------------------------------------
+
+struct MigDevice {
+  char uuid[96] = {};     // "MIG-…"
+  char profile[32] = {};  // "1g.10gb"
+  std::uint32_t gpu_instance = 0;
+  std::uint32_t compute_instance = 0;
+  std::uint32_t slices = 1;  // of 7
+  std::uint32_t memory_slices = 1;
+  std::uint32_t placement = 0;  // first memory slice
+  std::uint32_t multiprocessors = 0;
+  std::uint64_t memory_total = 0;
+  std::uint64_t memory_reserved = 0;
+};
+
+struct Gpu {
+  char name[96] = {};
+  char uuid[96] = {};  // "GPU-…"
+  char serial[32] = {};
+  char vbios[32] = {};
+  char part_number[32] = {};
+  std::uint32_t pci_domain = 0;
+  std::uint32_t pci_bus = 0;
+  std::uint32_t pci_device = 0;
+  std::uint32_t pci_device_id = 0;
+  std::uint32_t pci_subsystem_id = 0;
+  std::uint32_t minor = 0;         // N of /dev/nvidiaN
+  std::int32_t numa_node = -1;     // -1: unknown
+  std::uint64_t cpu_set[16] = {};  // near processors, one bit each
+
+  std::uint64_t memory_total = 0;
+  std::uint64_t memory_reserved = 0;  // in use by the driver itself
+  std::uint64_t bar1_total = 0;
+  double power_idle = 0;     // watts: nobody holds the card
+  double power_context = 0;  // held, not working
+  double power_limit = 0;    // working at 100 %
+  double power_limit_min = 0;
+  double power_limit_max = 0;
+  std::uint64_t energy_base_mj = 0;  // what the counter shows at the start
+  std::uint32_t temp_idle = 0;
+  std::uint32_t temp_busy = 0;
+  std::uint32_t temp_slowdown = 0;
+  std::uint32_t temp_shutdown = 0;
+  std::uint32_t fans = 0;  // 0: passive, the fan is not supported
+  std::uint32_t clock_idle = 0;
+  std::uint32_t clock_boost = 0;
+  std::uint32_t mem_clock_idle = 0;
+  std::uint32_t mem_clock_boost = 0;
+  std::uint32_t pstate_idle = 8;
+  std::uint32_t architecture = 0;  // NVML_DEVICE_ARCH_*
+  std::uint32_t compute_major = 0;
+  std::uint32_t compute_minor = 0;
+  std::uint32_t brand = 0;
+  std::uint32_t cores = 0;
+  std::uint32_t multiprocessors = 0;
+  std::uint32_t memory_bus_width = 0;
+  std::uint32_t pcie_generation = 0;
+  std::uint32_t pcie_width = 0;
+  std::uint32_t ecc = 0;            // 0: has none, 1: off, 2: on
+  std::uint32_t sample_buffer = 1;  // 0: nvmlDeviceGetSamples is not supported
+  std::uint32_t energy_counter = 1;
+
+  std::uint32_t mig_capable = 0;
+  std::uint32_t mig_enabled = 0;
+  std::uint32_t mig_count = 0;
+  MigDevice mig[kMaxMig] = {};
+
+  std::uint32_t link_count = 0;  // NVLinks that the card has
+  std::uint32_t link_version = 0;
+  std::uint8_t link[kMaxLinks] = {};  // where each goes: 0 nowhere, kLinkSwitch, else GPU index + 1
+  Timeline timeline[kMetrics] = {};
+};
+inline constexpr std::uint8_t kLinkSwitch = 0xFF;
+
+// ---- what changes ----------------------------------------------------------------
+
+// From `at_ns` on, this metric has this value (kDerive: its timeline's again).
+struct Set {
+  std::int64_t at_ns = 0;
+  double value = 0;
+  std::uint32_t previous = kNone;  // older Set of the same metric of the same GPU
+  std::uint16_t gpu = 0;
+  std::uint8_t metric = 0;
+  std::uint8_t unused = 0;
+};
+
+enum : std::uint32_t { kCompute = 1, kGraphics = 2, kMps = 4 };  // of which list(s) a process is
+
+struct Step {
+  std::int64_t at_ns = 0;     // since the load's start, scenario time
+  double util = 0;            // percent
+  double mem_util = kDerive;  // percent
+  std::uint64_t memory = 0;   // bytes
+};
+
+// A process on a GPU: one that lives (cell != kNone) or one that is only said to be there.
+struct Load {
+  std::uint32_t pid = 0;
+  std::uint32_t gpu = 0;
+  std::uint32_t mig = kNone;  // index in Gpu::mig
+  std::uint32_t kind = kCompute;
+  std::uint32_t cell = kNone;
+  std::uint32_t next = kNone;  // another load of the same GPU
+  std::int64_t start_ns = 0;   // scenario time
+  std::int64_t end_ns = kForever;
+  std::uint32_t memory_unknown = 0;  // its memory shows as "not available"
+  std::uint32_t step_count = 0;
+  Step steps[kMaxSteps] = {};
+  char name[64] = {};  // for a pid that is not really there
+};
+
+enum class FaultKind : std::uint32_t {
+  result,   // the call answers `code`
+  no_util,  // utilisation is not supported
+};
+inline constexpr std::int32_t kEveryGpu = -1;     // calls about any GPU
+inline constexpr std::int32_t kWholeDriver = -2;  // init and every call
+struct Fault {
+  std::int32_t gpu = kEveryGpu;
+  FaultKind kind = FaultKind::result;
+  std::int32_t code = 0;  // nvml::Return; 0: only hangs, then answers as usual
+  std::uint32_t unused = 0;
+  std::int64_t hang_ns = 0;  // real time for which each call blocks first
+  std::int64_t from_ns = 0;  // scenario time window
+  std::int64_t to_ns = kForever;
+  char function[72] = {};  // "nvmlDeviceGetPowerUsage", "nvmlDeviceGet*"; empty: any
+};
+
+// Sums up to a moment, so that nobody has to add up all that ever was.
+struct Ledger {
+  std::int64_t at_ns = 0;
+  double util = 0;      // percent x seconds of scenario time
+  double mem_util = 0;  // percent x seconds
+  double energy = 0;    // watts x seconds of scenario time
+};
+
+struct Live {
+  std::uint32_t set_count = 0;
+  std::uint32_t load_count = 0;
+  std::uint32_t fault_count = 0;
+  std::uint32_t driver_losses = 0;                  // whole-driver faults that were forgotten (see driver_epoch())
+  std::uint32_t last_set[kMaxGpus][kMetrics] = {};  // newest Set of each, kNone: none
+  std::uint32_t first_load[kMaxGpus] = {};
+  Ledger ledger[kMaxGpus] = {};
+  Fault faults[kMaxFaults] = {};
+  Load loads[kMaxLoads] = {};
+  Set sets[kMaxSets] = {};
+};
+
+// The kernel sets a bit in `alive` (a robust mutex) when the holder dies, however
+// it dies; whoever sees it first writes down when. Never copied, never versioned.
+struct Cell {
+  pthread_mutex_t alive;               // held by the process for as long as it lives
+  std::atomic<std::uint32_t> watched;  // 1: the bit can be relied on; else pid and start time are checked
+  std::uint32_t pid;
+  std::uint64_t pid_start_ticks;
+  std::atomic<std::int64_t> ended_ns;  // 0: lives
+};
+
+// ---- the file ----------------------------------------------------------------------
+
+struct State {
+  std::uint64_t magic = kMagic;
+  std::uint32_t layout = kLayout;
+  std::uint32_t gpu_count = 0;
+  std::uint64_t file_size = 0;
+  std::int64_t start_boot_ns = 0;  // CLOCK_BOOTTIME
+  std::int64_t start_wall_ns = 0;  // CLOCK_REALTIME, for calls that speak of 1970
+  double speed = 1;
+  std::int64_t sample_period_ns = 1'000'000'000 / 6;  // real time
+  std::uint32_t sample_capacity = 120;
+  std::uint32_t sample_epoch = 0;  // 1: sample timestamps count from 1970, as with older drivers, not from boot
+  std::uint32_t keyframe_count = 0;
+  std::uint32_t unused = 0;
+  char driver_version[80] = "535.261.03";
+  char nvml_version[80] = "12.535.261.03";
+  std::uint32_t cuda_version = 12020;
+  std::atomic<std::uint32_t> closed{0};  // 1: the simulation is over, the driver is gone
+  alignas(64) std::atomic<std::uint64_t> version{0};
+  alignas(64) Gpu gpus[kMaxGpus];
+  std::uint8_t topology[kMaxGpus][kMaxGpus] = {};  // nvml::kTopology* of each pair
+  Cell cells[kMaxLoads] = {};
+  Live slots[kSlots];
+
+  const Keyframe* keyframes() const { return reinterpret_cast<const Keyframe*>(this + 1); }
+};
+
+static_assert(std::atomic<std::uint64_t>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
+
+}  // namespace lull::sim

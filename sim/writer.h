@@ -1,0 +1,93 @@
+#pragma once
+// Creates a simulation and changes it while it runs: what `lull sim` stands on.
+// Every change is one version: clients see all of it or nothing of it. Writers
+// take turns by a lock on `lock` in the folder, which the kernel drops if one dies.
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+#include "sim/mapping.h"
+#include "sim/state.h"
+
+namespace lull::sim {
+
+// ---- creating --------------------------------------------------------------------
+struct GpuPlan {
+  Gpu gpu;  // from model(), then changed to taste; `timeline` in it is filled in by create_state()
+  std::array<std::vector<Keyframe>, kMetrics> keyframes;  // sorted by time; only at_ns, value and ramp count
+  std::array<std::int64_t, kMetrics> repeat_ns{};         // above 0: the timeline starts again
+};
+
+struct Plan {
+  double speed = 1;
+  bool sample_epoch = false;
+  std::vector<GpuPlan> gpus;
+  std::vector<std::vector<std::uint8_t>> topology;  // nvml::kTopology*; empty: from the NUMA nodes
+  std::vector<Fault> faults;
+  std::vector<Load> processes;  // cell kNone
+  std::string driver_version;   // empty: the default
+};
+
+// Writes `folder`/state and `folder`/lock; the folder must exist. The clock starts now.
+Result<> create_state(const std::string& folder, const Plan& plan);
+
+// ---- changing --------------------------------------------------------------------
+
+// A process's hold on a GPU, from hold() until it is destroyed or its process dies.
+class Hold {
+ public:
+  Hold() = default;
+  Hold(const Hold&) = delete;
+  Hold& operator=(const Hold&) = delete;
+  Hold(Hold&& other) noexcept;
+  Hold& operator=(Hold&& other) noexcept;
+  ~Hold() { release(); }
+  void release();  // the load ends now
+
+ private:
+  friend class Writer;
+  Mapping mapping_;
+  std::uint32_t cell_ = kNone;
+};
+
+struct Change {
+  unsigned gpu = 0;
+  Metric metric = Metric::util;
+  double value = 0;  // kDerive: back to the timeline
+};
+
+class Writer {
+ public:
+  static Result<Writer> open(const std::string& folder);
+
+  const Mapping& mapping() const { return mapping_; }
+  const State& state() const { return mapping_.state(); }
+
+  Result<> set(const std::vector<Change>& changes);
+  Result<> add_faults(const std::vector<Fault>& faults);  // from_ns -1: from now on
+  Result<> clear_faults(std::int32_t gpu);                // kEveryGpu: all there are, whatever they are about
+  Result<> clear();                                       // faults, and everything that was set
+
+  // Puts the calling process on a GPU. Its end is known the moment the calling *thread* ends (so hold
+  // from the main thread), also by SIGKILL. load.start_ns, pid and cell are filled in.
+  Result<Hold> hold(Load load);
+  // Until every one of these has ended (or `stop_fd` becomes readable, -1: none): writes down when each of
+  // the processes dies, so that sums are right even if no client looks. For a helper process or thread.
+  Result<> watch_deaths(int stop_fd);
+
+  // The driver is gone for every client, as if unloaded.
+  void close_simulation();
+
+ private:
+  template <class Edit>
+  Result<> commit(Edit&& edit);
+
+  Mapping mapping_;
+  Fd lock_;
+};
+
+}  // namespace lull::sim
