@@ -37,9 +37,11 @@ Screen screen_of(int fd) {
   Screen screen;
   const bool terminal = ::isatty(fd) == 1;
   winsize size{};
+  const bool sized = terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0;
+  if (sized && size.ws_row > 0) screen.height = size.ws_row;
   if (const auto columns = to_unsigned(variable("COLUMNS")); columns && *columns > 0)
     screen.width = *columns;
-  else if (terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0 && size.ws_col > 0)
+  else if (sized && size.ws_col > 0)
     screen.width = size.ws_col;
   else
     screen.width = terminal ? 80 : kUncut;

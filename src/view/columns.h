@@ -12,6 +12,7 @@ namespace lull {
 // What the screen that we write to can show.
 struct Screen {
   std::size_t width = 80;
+  std::size_t height = 24;
   bool utf8 = true;
   bool colour = false;
 };
