@@ -40,6 +40,7 @@ void Reading::miss_all(Absence why) {
   for (const MetricInfo& row : kMetricTable)
     if (row.of == Of::gpu) miss(row.metric, why);
   device_absence = why;
+  unanswered = {};
   tenants.reset();
   energy_joules.reset();
   mem_clock_mhz.reset();

@@ -1,0 +1,158 @@
+#include "sense/openers.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sense/test_tree.h"
+
+namespace lull {
+namespace {
+
+using Pids = std::vector<pid_t>;
+
+// Two GPUs and a MIG device; device files are plain files, as in a simulation.
+class OpenersOf : public testing::Test {
+ protected:
+  void SetUp() override {
+    inventory_.devices.resize(3);
+    inventory_.devices[0].minor = 0;
+    inventory_.devices[1].minor = 1;
+    inventory_.devices[2].kind = DeviceKind::mig;
+    tree_.write("dev/nvidia0", "");
+    tree_.write("dev/nvidia1", "");
+    tree_.write("dev/other", "");
+  }
+  void process(pid_t pid, const std::string& name, const std::vector<std::string>& files,
+               const std::string& flags = "4194560", const std::string& state = "S") {
+    const std::string folder = "proc/" + std::to_string(pid);
+    tree_.write(folder + "/stat", std::to_string(pid) + " (" + name.substr(0, 15) + ") " + state + " 1 1 1 0 -1 " +
+                                      flags + " 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
+    tree_.write(folder + "/comm", name.substr(0, 15) + "\n");
+    tree_.write(folder + "/cmdline", std::string("/usr/bin/") + name + '\0');
+    std::filesystem::create_directories(tree_.at(folder + "/fd"));
+    for (std::size_t i = 0; i < files.size(); ++i)
+      tree_.link(folder + "/fd/" + std::to_string(i), tree_.at("dev/" + files[i]));
+  }
+  Openers find(const std::vector<std::string>& ignore = {}) { return find_openers(tree_.root(), inventory_, ignore); }
+
+  TestTree tree_;
+  Inventory inventory_;
+};
+
+TEST_F(OpenersOf, EachHolderOnce) {
+  process(10, "python3", {"nvidia0", "other", "nvidia0"});
+  process(11, "worker", {"nvidia0", "nvidia1"});
+  process(12, "shell", {"other", "gone"});
+  const Openers openers = find();
+  EXPECT_EQ(openers.holders[0], (Pids{10, 11}));
+  EXPECT_EQ(openers.holders[1], (Pids{11}));
+  EXPECT_EQ(openers.absence[0], Absence::none);
+  EXPECT_EQ(openers.absence[2], Absence::not_supported) << "a MIG device has no file of its own";
+}
+
+TEST_F(OpenersOf, IgnoredByExactNameOnly) {
+  process(10, "nvidia-smi", {"nvidia0"});
+  process(11, "nvidia-smi2", {"nvidia0"});
+  process(12, "n", {"nvidia0"});
+  process(13, "nvidia-persistenced", {"nvidia0"});
+  process(14, "nvidia-persiste", {"nvidia0"});
+  EXPECT_EQ(find({"nvidia-smi", "nvidia-persistenced"}).holders[0], (Pids{11, 12, 14}));
+}
+
+TEST_F(OpenersOf, OurselvesAreLeftOut) {
+  process(::getpid(), "lull", {"nvidia0"});
+  process(11, "worker", {"nvidia0"});
+  EXPECT_EQ(find().holders[0], (Pids{11}));
+}
+
+TEST_F(OpenersOf, AMissingDeviceFileIsUnknownNotUnused) {
+  std::filesystem::remove(tree_.at("dev/nvidia1"));
+  inventory_.devices[0].minor.reset();
+  const Openers openers = find();
+  EXPECT_EQ(openers.absence[0], Absence::failed);
+  EXPECT_EQ(openers.absence[1], Absence::failed);
+}
+
+TEST_F(OpenersOf, CountsGoIntoTheReadings) {
+  process(10, "python3", {"nvidia0"});
+  Snapshot snapshot;
+  snapshot.inventory = std::make_shared<Inventory>(inventory_);
+  snapshot.readings.resize(3);
+  count_openers(snapshot, tree_.root());
+  EXPECT_EQ(snapshot.readings[0][Metric::openers], 1);
+  EXPECT_EQ(snapshot.readings[1][Metric::openers], 0);
+  EXPECT_EQ(snapshot.readings[2].why_missing(Metric::openers), Absence::not_supported);
+}
+
+// What may not be looked at could hold any GPU. Root may look everywhere, so ask as somebody else.
+TEST_F(OpenersOf, AProcessWeMayNotLookAtMakesTheCountUnknown) {
+  process(10, "secret", {"nvidia0"});
+  process(11, "kworker/0:1", {}, "69238880");
+  process(12, "zombie", {}, "4228364", "Z");
+  for (const char* pid : {"10", "11", "12"})
+    std::filesystem::permissions(tree_.at(std::string("proc/") + pid + "/fd"), std::filesystem::perms::none);
+  std::filesystem::permissions(tree_.path(), std::filesystem::perms::all);
+  const auto as_nobody = [&](auto&& check) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) ::_exit(9);
+      ::_exit(check() ? 0 : 1);
+    }
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  };
+  EXPECT_EQ(as_nobody([&] {
+              const Openers openers = find();
+              return openers.absence[0] == Absence::no_permission && openers.hidden == Pids{10} &&
+                     openers.holders[0].empty();
+            }),
+            0);
+  std::filesystem::remove_all(tree_.at("proc/10"));
+  EXPECT_EQ(as_nobody([&] { return find().absence[0] == Absence::none; }), 0)
+      << "kernel threads and zombies hold no files";
+}
+
+TEST(OpenersOfThisMachine, AChildThatHoldsAFileIsSeenByInodeAndADeviceByNumber) {
+  const TestTree tree;
+  tree.write("dev/nvidia0", "");
+  // Another node of the same device: by number, wherever it lies.
+  std::filesystem::create_directories(tree.at("dev"));
+  const bool node = ::mknod(tree.at("dev/nvidia1").c_str(), S_IFCHR | 0600, makedev(1, 5)) == 0;  // as /dev/zero
+  int gate[2];
+  int ready[2];
+  ASSERT_EQ(::pipe(gate), 0);
+  ASSERT_EQ(::pipe(ready), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const int file = ::open(tree.at("dev/nvidia0").c_str(), O_RDONLY);
+    const int device = ::open("/dev/zero", O_RDONLY);
+    char byte = 0;
+    ::close(gate[1]);
+    (void)!::write(ready[1], &byte, 1);
+    (void)!::read(gate[0], &byte, 1);
+    ::_exit(file + device < 0 ? 1 : 0);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ready[0], &byte, 1), 1);
+  Root root;
+  root.dev = tree.at("dev");
+  Inventory inventory;
+  inventory.devices.resize(2);
+  inventory.devices[0].minor = 0;
+  inventory.devices[1].minor = 1;
+  const Openers openers = find_openers(root, inventory);
+  for (const int fd : {gate[0], gate[1], ready[0], ready[1]}) ::close(fd);
+  ::waitpid(child, nullptr, 0);
+  if (!openers.hidden.empty()) GTEST_SKIP() << "not allowed to look at every process here";
+  EXPECT_EQ(openers.holders[0], (Pids{child}));
+  EXPECT_EQ(std::ranges::count(openers.holders[1], child), node ? 1 : 0);
+}
+
+}  // namespace
+}  // namespace lull

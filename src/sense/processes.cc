@@ -1,0 +1,203 @@
+#include "sense/processes.h"
+
+#include <dirent.h>
+#include <pwd.h>
+
+#include <algorithm>
+#include <charconv>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+constexpr unsigned kKernelThread = 0x00200000;     // PF_KTHREAD in the flags of stat
+constexpr std::size_t kMostArguments = 128 << 10;  // what is kept of a command line
+
+template <class Number>
+bool to_number(std::string_view text, Number& out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
+  return error == std::errc{} && end == text.data() + text.size();
+}
+
+Result<Fd> open_process(const Root& root, pid_t pid) {
+  return open_file(root.proc + "/" + std::to_string(pid), O_RDONLY | O_DIRECTORY);
+}
+
+// "Uid:\t1000\t1000\t1000\t1000": the effective one, second in the row.
+std::optional<uid_t> effective_uid(std::string_view status) {
+  std::size_t at = status.starts_with("Uid:") ? 0 : status.find("\nUid:");
+  if (at == std::string_view::npos) return std::nullopt;
+  at = status.find(':', at) + 1;
+  const std::string_view line = trim(status.substr(at, status.find('\n', at) - at));
+  const std::size_t first = line.find_first_of(" \t");
+  if (first == std::string_view::npos) return std::nullopt;
+  const std::string_view rest = trim(line.substr(first));
+  uid_t uid = 0;
+  return to_number(rest.substr(0, rest.find_first_of(" \t")), uid) ? std::optional(uid) : std::nullopt;
+}
+
+// Arguments end in NUL each; a process that rewrote its title may have left out the last.
+std::vector<std::string> split_arguments(std::string_view text) {
+  std::vector<std::string> arguments;
+  // A shortened title leaves a tail of NULs that were never arguments.
+  while (text.size() > 1 && text.ends_with('\0') && text[text.size() - 2] == '\0') text.remove_suffix(1);
+  while (!text.empty()) {
+    const std::size_t end = text.find('\0');
+    arguments.emplace_back(text.substr(0, end));
+    if (end == std::string_view::npos) break;
+    text.remove_prefix(end + 1);
+  }
+  if (arguments.size() == 1 && arguments[0].empty()) arguments.clear();
+  return arguments;
+}
+
+ProcessInfo describe(int folder, ProcessStat&& stat) {
+  ProcessInfo info;
+  info.pid = stat.pid;
+  info.parent = stat.parent;
+  info.state = stat.state;
+  info.start_ticks = stat.start_ticks;
+  info.started = started_at(stat.start_ticks);
+  info.name = std::move(stat.name);
+  if (const auto status = read_file(folder, "status")) {
+    if (const auto uid = effective_uid(*status)) {
+      info.uid = *uid;
+      info.user = user_name(*uid);
+    }
+  }
+  if (!stat.kernel_thread)
+    if (const auto arguments = read_file(folder, "cmdline", kMostArguments))
+      info.arguments = split_arguments(*arguments);
+  if (const auto cgroup = read_file(folder, "cgroup")) {
+    info.cgroup = cgroup_path(*cgroup);
+    info.container = container_of(info.cgroup);
+  }
+  return info;
+}
+
+using UserNames = std::unordered_map<uid_t, std::string>;
+
+UserNames parse_passwd(const std::string& path) {
+  UserNames names;
+  const auto text = read_file(path);
+  if (!text) return names;
+  for (const std::string_view line : split(*text, '\n')) {
+    const std::vector<std::string_view> fields = split(line, ':');
+    uid_t uid = 0;
+    if (fields.size() >= 3 && !fields[0].empty() && to_number(fields[2], uid))
+      names.emplace(uid, std::string(fields[0]));
+  }
+  return names;
+}
+
+std::string ask_name_service(uid_t uid) {
+  std::vector<char> buffer(4096);
+  passwd entry{};
+  passwd* found = nullptr;
+  int error = 0;
+  while ((error = ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found)) == ERANGE &&
+         buffer.size() < (1U << 20))
+    buffer.resize(buffer.size() * 2);
+  return error == 0 && found != nullptr && found->pw_name != nullptr ? found->pw_name : std::to_string(uid);
+}
+
+}  // namespace
+
+Result<ProcessStat> parse_stat(std::string_view text) {
+  // "1234 (name) S 1 …": the name may hold anything, ") Z " and newlines too, so it ends at the last ')'.
+  const std::size_t open = text.find('(');
+  const std::size_t close = text.rfind(')');
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
+    return fail("stat of a process: no name in brackets");
+  ProcessStat stat;
+  stat.name = text.substr(open + 1, close - open - 1);
+  const std::vector<std::string_view> fields = split(trim(text.substr(close + 1)), ' ');
+  unsigned flags = 0;
+  // After the name: state, parent, … flags (7th), … start (20th).
+  if (fields.size() < 20 || fields[0].size() != 1 || !to_number(trim(text.substr(0, open)), stat.pid) ||
+      !to_number(fields[1], stat.parent) || !to_number(fields[6], flags) || !to_number(fields[19], stat.start_ticks))
+    return fail("stat of a process: not as the kernel writes it");
+  stat.state = fields[0][0];
+  stat.kernel_thread = (flags & kKernelThread) != 0;
+  return stat;
+}
+
+Result<ProcessInfo> read_process(const Root& root, pid_t pid) {
+  const Fd folder = TRY(open_process(root, pid));
+  const std::string text = TRY(read_file(folder.get(), "stat"));
+  ProcessStat stat = TRY(parse_stat(text));
+  return describe(folder.get(), std::move(stat));
+}
+
+std::vector<pid_t> process_ids(const Root& root) {
+  std::vector<pid_t> pids;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(root.proc.c_str()), ::closedir);
+  if (folder == nullptr) return pids;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    pid_t pid = 0;
+    if (to_number(std::string_view(entry->d_name), pid) && pid > 0) pids.push_back(pid);
+  }
+  std::ranges::sort(pids);
+  return pids;
+}
+
+std::vector<ProcessInfo> process_tree(const Root& root, pid_t pid) {
+  std::multimap<pid_t, pid_t> children;
+  for (const pid_t candidate : process_ids(root)) {
+    const auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(candidate) + "/stat");
+    const auto stat = text ? parse_stat(*text) : fail("");
+    if (stat) children.emplace(stat->parent, candidate);
+  }
+  std::vector<ProcessInfo> tree;
+  std::vector<pid_t> queue{pid};
+  for (std::size_t i = 0; i < queue.size(); ++i) {
+    auto info = read_process(root, queue[i]);
+    if (!info) continue;
+    tree.push_back(std::move(*info));
+    const auto [first, last] = children.equal_range(queue[i]);
+    for (auto child = first; child != last; ++child)
+      if (std::ranges::find(queue, child->second) == queue.end()) queue.push_back(child->second);
+  }
+  return tree;
+}
+
+void join_processes(Snapshot& snapshot, const Root& root) {
+  snapshot.processes.clear();
+  for (const Reading& reading : snapshot.readings) {
+    if (!reading.tenants) continue;
+    for (const Tenant& tenant : *reading.tenants) {
+      if (snapshot.processes.contains(tenant.pid)) continue;
+      if (auto info = read_process(root, tenant.pid)) snapshot.processes.emplace(tenant.pid, std::move(*info));
+    }
+  }
+}
+
+std::string user_name(uid_t uid, const std::string& passwd) {
+  static std::mutex mutex;
+  static std::map<std::string, UserNames>* files = nullptr;  // never destroyed: a thread may ask at exit
+  const std::scoped_lock lock(mutex);
+  if (files == nullptr) files = new std::map<std::string, UserNames>;
+  auto file = files->find(passwd);
+  if (file == files->end()) file = files->emplace(passwd, parse_passwd(passwd)).first;
+  auto known = file->second.find(uid);
+  if (known == file->second.end()) known = file->second.emplace(uid, ask_name_service(uid)).first;
+  return known->second;
+}
+
+WallTime started_at(std::uint64_t start_ticks) {
+  static const long hertz = ::sysconf(_SC_CLK_TCK);
+  const SystemClock clock;
+  const auto per_second = static_cast<std::uint64_t>(hertz > 0 ? hertz : 100);
+  const Duration since_boot =
+      std::chrono::seconds(start_ticks / per_second) +
+      Duration(static_cast<std::int64_t>(start_ticks % per_second * 1'000'000'000 / per_second));
+  return clock.wall() - clock.now().time_since_epoch() + since_boot;
+}
+
+}  // namespace lull

@@ -1,0 +1,188 @@
+#include "sense/processes.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "sense/test_tree.h"
+
+namespace lull {
+namespace {
+
+std::vector<Tenant> tenants(const std::vector<pid_t>& pids) {
+  std::vector<Tenant> all;
+  for (const pid_t pid : pids) all.emplace_back().pid = pid;
+  return all;
+}
+
+class Processes : public testing::Test {
+ protected:
+  void SetUp() override { tree_.unpack("proc/hostile.txt", "proc"); }
+  ProcessInfo read(pid_t pid) const {
+    auto info = read_process(tree_.root(), pid);
+    EXPECT_TRUE(info) << (info ? "" : info.error().message());
+    return info.value_or(ProcessInfo{});
+  }
+  TestTree tree_;
+};
+
+TEST_F(Processes, ANameThatLooksLikeTheEndOfTheName) {
+  const ProcessInfo info = read(100);
+  EXPECT_EQ(info.name, "foo) Z ");
+  EXPECT_EQ(info.state, 'S');
+  EXPECT_EQ(info.parent, 1);
+  EXPECT_EQ(info.start_ticks, 12345U);
+  EXPECT_EQ(info.uid, 1001U) << "the effective user";
+  EXPECT_EQ(info.arguments, (std::vector<std::string>{"python3", "train.py", "--name", "foo) Z "}));
+  EXPECT_EQ(info.cgroup, "/user.slice/user-1000.slice/session-3.scope");
+  EXPECT_EQ(info.container, "");
+}
+
+TEST_F(Processes, NewlinesEscapesAndBrokenUtf8AreKeptAsTheyAre) {
+  const ProcessInfo info = read(101);
+  EXPECT_EQ(info.name, "a\n1 (b) R 7");
+  EXPECT_EQ(info.parent, 100);
+  EXPECT_EQ(info.uid, 0U);
+  EXPECT_EQ(info.user, "root");
+  EXPECT_EQ(info.arguments, (std::vector<std::string>{"\n\x1b[2J", "Uid:\t0", "\xff\xfe"}));
+  EXPECT_EQ(info.container, "0123456789ab");
+}
+
+TEST_F(Processes, FourKibibytesOfArgumentsAndAUserWithoutName) {
+  const ProcessInfo info = read(102);
+  ASSERT_EQ(info.arguments.size(), 4U);
+  EXPECT_EQ(info.arguments[2], std::string(4096, 'x'));
+  EXPECT_EQ(info.arguments[3], "last");
+  EXPECT_EQ(info.user, "424242");
+  EXPECT_EQ(info.container, "slurm:4711");
+}
+
+TEST_F(Processes, KernelThreadsAndZombies) {
+  EXPECT_EQ(read(2).command_line(), "[kthreadd]");
+  EXPECT_EQ(read(103).state, 'Z');
+  EXPECT_TRUE(read(103).arguments.empty());
+  EXPECT_EQ(read(103).cgroup, "");
+}
+
+TEST_F(Processes, GoneCutShortOrNonsenseIsAnErrorNotAProcess) {
+  for (const pid_t pid : {99, 104, 105, 106, 107, 108}) EXPECT_FALSE(read_process(tree_.root(), pid)) << pid;
+  EXPECT_EQ(read_process(tree_.root(), 99).error().errno_value, ENOENT);
+}
+
+TEST_F(Processes, NoPermissionCostsOnlyWhatIsHidden) {
+  tree_.write("proc/200/stat", "200 (other) S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
+  std::filesystem::create_directory(tree_.at("proc/200/cmdline"));  // reads fail, for root too
+  const ProcessInfo info = read(200);
+  EXPECT_EQ(info.name, "other");
+  EXPECT_EQ(info.user, "") << "no status, no user";
+  EXPECT_TRUE(info.arguments.empty());
+}
+
+TEST_F(Processes, TreeIsParentsFirst) {
+  const std::vector<ProcessInfo> tree = process_tree(tree_.root(), 100);
+  ASSERT_EQ(tree.size(), 4U);
+  EXPECT_EQ(tree[0].pid, 100);
+  EXPECT_EQ(tree[1].pid, 101);
+  EXPECT_EQ(tree[2].pid, 102);
+  EXPECT_EQ(tree[3].pid, 103);
+  EXPECT_TRUE(process_tree(tree_.root(), 99).empty());
+}
+
+TEST_F(Processes, AProcessThatIsItsOwnAncestorEndsTheWalk) {
+  tree_.write("proc/300/stat", "300 (a) S 301 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
+  tree_.write("proc/301/stat", "301 (b) S 300 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
+  EXPECT_EQ(process_tree(tree_.root(), 300).size(), 2U);
+}
+
+TEST_F(Processes, TenantsAreJoinedAndThoseUnseenStay) {
+  Snapshot snapshot;
+  snapshot.readings.resize(2);
+  snapshot.readings[0].tenants = tenants({100, 99999});
+  snapshot.readings[1].tenants = tenants({100, 102});
+  join_processes(snapshot, tree_.root());
+  EXPECT_EQ(snapshot.processes.size(), 2U);
+  EXPECT_EQ(snapshot.processes.at(102).name, "python3");
+  EXPECT_EQ(snapshot.readings[0].tenants->size(), 2U);
+}
+
+TEST(ProcessesOfThisMachine, SeeOurselves) {
+  const auto self = read_process(Root{}, ::getpid());
+  ASSERT_TRUE(self);
+  EXPECT_EQ(self->parent, ::getppid());
+  EXPECT_EQ(self->uid, ::geteuid());
+  EXPECT_FALSE(self->arguments.empty());
+  ASSERT_TRUE(self->started);
+  const auto age = SystemClock().wall() - *self->started;
+  EXPECT_GT(age, -std::chrono::seconds(2));
+  EXPECT_LT(age, std::chrono::hours(1));
+}
+
+TEST(ProcessesOfThisMachine, TreeHoldsAChild) {
+  int gate[2];
+  ASSERT_EQ(::pipe(gate), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    char byte = 0;
+    ::close(gate[1]);
+    (void)!::read(gate[0], &byte, 1);
+    ::_exit(0);
+  }
+  const std::vector<ProcessInfo> tree = process_tree(Root{}, ::getpid());
+  ::close(gate[0]);
+  ::close(gate[1]);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_TRUE(std::ranges::any_of(tree, [&](const ProcessInfo& info) { return info.pid == child; }));
+}
+
+TEST(UserName, ReadsTheFileBeforeAskingAnybody) {
+  const TestTree tree;
+  tree.write("passwd", "root:x:0:0::/:/bin/sh\nbroken line\nann:x:4242:1:Ann, 2nd floor:/home/ann:/bin/sh\n::7\n");
+  EXPECT_EQ(user_name(4242, tree.at("passwd")), "ann");
+  EXPECT_EQ(user_name(4294967, tree.at("passwd")), "4294967");
+  EXPECT_EQ(user_name(0, tree.at("nothing here")), "root") << "by the name service";
+}
+
+TEST(Cgroup, TheContainerOfEachRuntime) {
+  const std::string id = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+  const std::pair<std::string, std::string> cases[] = {
+      {"0::/system.slice/docker-" + id + ".scope\n", "0123456789ab"},
+      {"12:devices:/docker/" + id + "\n0::/\n", "0123456789ab"},
+      {"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/cri-containerd-" + id + ".scope\n",
+       "0123456789ab"},
+      {"5:cpu:/kubepods/burstable/pod6f2e/" + id + "\n", "0123456789ab"},
+      {"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container\n",
+       "0123456789ab"},
+      {"0::/machine.slice/libpod-" + id + ".scope\n", "0123456789ab"},
+      {"0::/kubepods.slice/crio-" + id + ".scope\n", "0123456789ab"},
+      {"0::/lxc.payload.web/system.slice/cron.service\n", "web"},
+      {"4:memory:/lxc/web\n", "web"},
+      {"0::/machine.slice/machine-debian.scope/payload\n", "debian"},
+      {"0::/system.slice/slurmstepd.scope/job_815/step_0/user/task_0\n", "slurm:815"},
+      {"0::/system.slice/slurmstepd.scope/job_815/docker-" + id + ".scope\n", "0123456789ab"},
+      {"0::/system.slice/ssh.service\n", ""},
+      {"0::/system.slice/job_815\n", ""},
+      {"", ""},
+      {"rubbish", ""},
+  };
+  for (const auto& [text, container] : cases) EXPECT_EQ(container_of(cgroup_path(text)), container) << text;
+}
+
+TEST(ParseStat, AnyTextIsAProcessOrAnError) {
+  EXPECT_TRUE(rc::check("parse_stat is total", [](const std::string& text) {
+    if (const auto stat = parse_stat(text)) RC_ASSERT(stat->pid >= 0);
+  }));
+  EXPECT_TRUE(rc::check("any name is read back", [](std::string name) {
+    std::erase(name, '\0');
+    const auto stat =
+        parse_stat("7 (" + name + ") S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 170000000 3000 (unused\n");
+    RC_ASSERT(stat.has_value());
+    RC_ASSERT(stat->name == name);
+    RC_ASSERT(stat->start_ticks == 987U);
+  }));
+}
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,90 @@
+#include "sense/select.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <set>
+
+namespace lull {
+namespace {
+
+using Positions = std::vector<std::size_t>;
+
+// GPU 0; GPU 1 with two MIG devices; GPU 2: positions 0, 1, 2, 3, 4.
+Inventory machine() {
+  Inventory inventory;
+  inventory.devices.resize(5);
+  const char* uuids[] = {"GPU-aaaa-0", "GPU-bbbb-1", "MIG-cccc-0", "MIG-cccc-1", "GPU-aabb-2"};
+  const unsigned indices[] = {0, 1, 1, 1, 2};
+  for (std::size_t i = 0; i < 5; ++i) {
+    Device& device = inventory.devices[i];
+    device.uuid = uuids[i];
+    device.index = indices[i];
+    device.kind = i == 2 || i == 3 ? DeviceKind::mig : DeviceKind::gpu;
+    device.mig_index = i == 3 ? 1 : 0;
+    if (device.kind == DeviceKind::gpu)
+      device.pci = "00000000:" + std::string(1, static_cast<char>('A' + i)) + "3:00.0";
+  }
+  return inventory;
+}
+
+Positions chosen(std::string_view spec) {
+  const auto result = select_devices(spec, machine());
+  EXPECT_TRUE(result) << spec << ": " << (result ? "" : result.error().message());
+  return result.value_or(Positions{});
+}
+
+std::string refusal(std::string_view spec, const Inventory& inventory = machine()) {
+  const auto result = select_devices(spec, inventory);
+  EXPECT_FALSE(result) << spec;
+  return result ? "" : result.error().message();
+}
+
+TEST(Select, ByIndexRangeUuidMigAndPci) {
+  EXPECT_EQ(chosen("0,2"), (Positions{0, 4}));
+  EXPECT_EQ(chosen(" 2 , 0 "), (Positions{4, 0}));
+  EXPECT_EQ(chosen("0-2"), (Positions{0, 1, 4}));
+  EXPECT_EQ(chosen("GPU-bbbb-1"), (Positions{1}));
+  EXPECT_EQ(chosen("GPU-aab"), (Positions{4}));
+  EXPECT_EQ(chosen("1:1"), (Positions{3}));
+  EXPECT_EQ(chosen("MIG-cccc-0"), (Positions{2}));
+  EXPECT_EQ(chosen("0000:b3:00.0"), (Positions{1}));
+  EXPECT_EQ(chosen("all"), (Positions{0, 1, 4}));
+}
+
+TEST(Select, TwiceIsOnce) { EXPECT_EQ(chosen("0,0,GPU-aaaa,0-1"), (Positions{0, 1})); }
+
+TEST(Select, SaysWhatIsWrongAndWhatWouldBeRight) {
+  EXPECT_EQ(refusal("7"), "no GPU 7: there are GPUs 0 to 2");
+  EXPECT_EQ(refusal("0,1:5"), "no MIG device 1:5: GPU 1 has 2 of them");
+  EXPECT_EQ(refusal("0:0"), "no MIG device 0:0: GPU 0 has no MIG devices");
+  EXPECT_EQ(refusal("GPU-aa"), "'GPU-aa' is the beginning of 2 UUIDs (GPUs 0 and 2): give more of it");
+  EXPECT_EQ(refusal("GPU-zz"), "no GPU has the UUID 'GPU-zz'; 'lull status' shows them");
+  EXPECT_EQ(refusal("2-0"), "'2-0' runs backwards: write 0-2");
+  EXPECT_EQ(refusal("0,,1"), "'0,,1' has an empty entry: write it as 0,2");
+  EXPECT_EQ(refusal(""), "an empty list names no GPU: 0,2 or a UUID would");
+  EXPECT_EQ(refusal("one\n").find("'one' names no GPU"), 0U);
+  EXPECT_EQ(refusal("0", Inventory{}), "no GPU 0: no GPU was found");
+}
+
+TEST(Select, AnyTextIsAListOrARefusal) {
+  const Inventory inventory = machine();
+  EXPECT_TRUE(rc::check("select_devices is total", [&] {
+    const auto piece = rc::gen::element<std::string>("0", "1", ":", "-", ",", "GPU-", "aa", "all", " ",
+                                                     "18446744073709551615", "\xff");
+    std::string text;
+    for (const std::string& part : *rc::gen::container<std::vector<std::string>>(piece)) text += part;
+    const auto result = select_devices(text, inventory);
+    if (result) {
+      RC_ASSERT(!result->empty());
+      RC_ASSERT(std::set<std::size_t>(result->begin(), result->end()).size() == result->size());
+      for (const std::size_t position : *result) RC_ASSERT(position < inventory.devices.size());
+    } else {
+      RC_ASSERT(!result.error().message().empty());
+      RC_ASSERT(result.error().message().find('\n') == std::string::npos);
+    }
+  }));
+}
+
+}  // namespace
+}  // namespace lull
