@@ -1,0 +1,279 @@
+"""`lull status` on simulated GPUs: what people see, what programs read, and every fault."""
+import csv
+import io
+import json
+import os
+import pty
+import signal
+import subprocess
+import time
+
+import pytest
+
+from conftest import LIMIT, clean_environment, wait_until
+
+
+def gpus_of(done):
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)["gpus"]
+
+
+def test_shows_what_was_set(sim):
+    with sim("2xH100,1xT4") as gpus:
+        gpus.set(0, util=35, power=180, mem_used="8GiB", temp=60)
+        first, second, third = gpus_of(gpus.lull("status", "--json"))
+        assert first["power_watts"] == pytest.approx(180)
+        assert first["mem_used_bytes"] == 8 << 30
+        assert first["temp_celsius"] == 60
+        assert first["name"] == "NVIDIA H100 80GB HBM3"
+        assert second["util_percent"] == 0
+        assert third["fan_percent"] is None
+        assert third["unknown"]["fan_percent"] == "not supported"
+        wait_until(lambda: gpus_of(gpus.lull("status", "--json"))[0]["util_percent"] == pytest.approx(35),
+                   what="util 35 %")
+
+
+def test_processes_are_joined_with_proc(sim):
+    with sim(2) as gpus:
+        job = gpus.load(1, util=90, mem="2GiB")
+        gpu = gpus_of(gpus.lull("status", "--json"))[1]
+        process = next(p for p in gpu["processes"] if p["pid"] == job.pid)
+        assert process["type"] == "C"
+        assert process["mem_used_bytes"] == 2 << 30
+        assert "load" in process["command"]
+        assert process["user"] == subprocess.run(["id", "-un"], capture_output=True, text=True).stdout.strip()
+        assert process["parent_pid"] == os.getpid()
+        table = gpus.lull("status").stdout.splitlines()
+        assert str(job.pid) in table[2]
+        job.kill()
+        job.wait()
+        assert gpus_of(gpus.lull("status", "--json"))[1]["processes"] == []
+
+
+def test_one_lost_out_of_eight(sim):
+    with sim(8) as gpus:
+        gpus.fault(3, "lost")
+        done = gpus.lull("status")
+        assert done.returncode == 0
+        lines = done.stdout.splitlines()
+        assert len(lines) == 9
+        assert "GPU is lost" in lines[4]
+        assert sum("GPU is lost" in line for line in lines) == 1
+        rows = gpus_of(gpus.lull("status", "--json"))
+        assert [row["error"] for row in rows] == [None] * 3 + ["GPU is lost"] + [None] * 4
+        assert rows[3]["util_percent"] is None
+
+
+@pytest.mark.parametrize("fault, words", [("reset", "GPU requires reset"), ("unknown", "unknown error")])
+def test_other_faults_of_a_whole_gpu(sim, fault, words):
+    with sim(2) as gpus:
+        gpus.fault(0, fault)
+        rows = gpus_of(gpus.lull("status", "--json"))
+        assert rows[0]["util_percent"] is None
+        assert words in (rows[0]["error"], *rows[0]["unknown"].values())
+        assert rows[1]["error"] is None and rows[1]["util_percent"] == 0
+
+
+def test_a_gpu_without_util_keeps_the_rest(sim):
+    with sim(2) as gpus:
+        gpus.set(0, temp=55)
+        gpus.fault(0, "no-util")
+        row = gpus_of(gpus.lull("status", "--json"))[0]
+        assert row["util_percent"] is None
+        assert row["unknown"]["util_percent"] == "not supported"
+        assert row["temp_celsius"] == 55
+
+
+def test_a_hanging_gpu_costs_only_itself(sim):
+    with sim(3) as gpus:
+        gpus.fault(1, "hang=30s")
+        start = time.monotonic()
+        done = gpus.lull("status", "--json")
+        assert time.monotonic() - start < 10
+        rows = gpus_of(done)
+        assert rows[1]["error"].startswith("driver does not answer")
+        assert rows[0]["error"] is None and rows[0]["util_percent"] == 0
+        assert rows[2]["error"] is None and rows[2]["util_percent"] == 0
+
+
+@pytest.mark.parametrize("fault, words", [("no-driver", "driver"), ("mismatch", "version")])
+def test_a_broken_driver_is_one_line(sim, fault, words):
+    with sim(2) as gpus:
+        gpus.fault("all", fault)
+        done = gpus.lull("status")
+        assert done.returncode == 125
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        assert words in done.stderr.lower() and "lull sim" in done.stderr
+        gpus.clear()
+        assert gpus.lull("status").returncode == 0
+
+
+def test_no_driver_says_what_was_looked_for(lull, tmp_path):
+    missing = tmp_path / "nowhere.so"
+    done = subprocess.run([lull, "status"], env=clean_environment(LULL_NVML=missing), capture_output=True, text=True,
+                          timeout=LIMIT)
+    assert done.returncode == 125
+    assert done.stderr.count("\n") == 1
+    assert str(missing) in done.stderr and "lull sim --gpus" in done.stderr
+
+
+def test_gpus_and_visible(sim):
+    with sim(4) as gpus:
+        rows = gpus_of(gpus.lull("status", "--json", "--gpus", "2,0"))
+        assert [row["index"] for row in rows] == [2, 0]
+        uuid = rows[0]["uuid"]
+        assert gpus_of(gpus.lull("status", "--json", "--gpus", uuid))[0]["index"] == 2
+        visible = {"CUDA_VISIBLE_DEVICES": f"3,{uuid}"}
+        assert [r["index"] for r in gpus_of(gpus.lull("status", "--json", "--visible", env=visible))] == [3, 2]
+        none = {"CUDA_VISIBLE_DEVICES": "-1"}
+        assert gpus_of(gpus.lull("status", "--json", "--visible", env=none)) == []
+
+
+@pytest.mark.parametrize("arguments, words", [
+    (["--gpus", "9"], "9"),
+    (["--gpus", "GPU-nope"], "GPU-nope"),
+    (["--jsn"], "--json"),
+    (["--watch", "soon"], "soon"),
+    (["--json", "--csv"], "--csv"),
+    (["extra"], "extra"),
+])
+def test_wrong_input_is_one_line(sim, arguments, words):
+    with sim(2) as gpus:
+        done = gpus.lull("status", *arguments)
+        assert done.returncode == 2
+        assert done.stdout == ""
+        assert done.stderr.count("\n") == 1
+        assert words in done.stderr
+
+
+def test_csv(sim):
+    with sim(2) as gpus:
+        gpus.fault(1, "lost")
+        rows = list(csv.DictReader(io.StringIO(gpus.lull("status", "--csv").stdout)))
+        assert [row["gpu"] for row in rows] == ["0", "1"]
+        assert float(rows[0]["util_percent"]) == 0
+        assert rows[1]["util_percent"] == "" and rows[1]["error"] == "GPU is lost"
+
+
+def test_sixty_four(sim):
+    with sim(64) as gpus:
+        assert len(gpus_of(gpus.lull("status", "--json"))) == 64
+
+
+@pytest.mark.parametrize("columns", [1, 5, 20, 40, 79, 120, 300])
+def test_no_line_is_wider_than_the_screen(sim, columns):
+    with sim(3) as gpus:
+        gpus.fault(2, "lost")
+        gpus.load(0, util=50)
+        done = gpus.lull("status", env={"COLUMNS": str(columns), "LC_ALL": "C.UTF-8"})
+        assert done.returncode == 0
+        assert max(map(len, done.stdout.splitlines())) <= max(columns, 1)
+
+
+def test_no_utf8_means_ascii(sim):
+    with sim(1) as gpus:
+        gpus.load(0, util=50)
+        done = gpus.lull("status", env={"LC_ALL": "C", "COLUMNS": "60"})
+        assert done.stdout.isascii()
+
+
+def on_terminal(gpus, *arguments, env=None):
+    """Starts lull on a terminal of its own; returns the process and the terminal's end."""
+    leader, follower = pty.openpty()
+    process = gpus.start_lull(*arguments, stdin=follower, stdout=follower, stderr=follower, text=False,
+                              env={"TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "100", **(env or {})})
+    os.close(follower)
+    return process, leader
+
+
+def read_all(leader):
+    text = b""
+    while True:
+        try:
+            more = os.read(leader, 65536)
+        except OSError:
+            return text
+        if not more:
+            return text
+        text += more
+
+
+def test_colour_only_where_it_is_wanted(sim):
+    with sim(1) as gpus:
+        process, leader = on_terminal(gpus, "status", env={"NO_COLOR": ""})
+        assert b"\x1b[" in read_all(leader)
+        process.wait(timeout=LIMIT)
+        process, leader = on_terminal(gpus, "status", env={"NO_COLOR": "1"})
+        assert b"\x1b[" not in read_all(leader)
+        process.wait(timeout=LIMIT)
+        assert "\x1b[" not in gpus.lull("status", env={"NO_COLOR": ""}).stdout
+
+
+def test_watch_redraws_on_a_terminal_and_ends_with_ctrl_c(sim):
+    with sim(2) as gpus:
+        process, leader = on_terminal(gpus, "status", "--watch", "0.05")
+        text = b""
+        while text.count(b"\x1b[3A") + text.count(b"\x1b[4A") < 3:  # three times back to the top
+            text += os.read(leader, 65536)
+        assert b"IDLE FOR" in text
+        os.write(leader, b"\x03")
+        text += read_all(leader)
+        assert process.wait(timeout=LIMIT) == 0
+        assert text.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+        os.close(leader)
+
+
+def test_watch_appends_in_a_pipe(sim):
+    with sim(2) as gpus:
+        process = gpus.start_lull("status", "--watch", "0.05", "--json")
+        first, second = (json.loads(process.stdout.readline()) for _ in range(2))
+        assert first["time"] < second["time"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(timeout=LIMIT) == 143
+        process = gpus.start_lull("status", "--watch", "0.05", "--csv")
+        lines = [process.stdout.readline() for _ in range(5)]
+        assert sum(line.startswith("time,") for line in lines) == 1
+        process.stdout.close()  # the reader has seen enough
+        assert process.wait(timeout=LIMIT) == 0
+
+
+def test_watch_lives_through_a_driver_reload(sim):
+    with sim(2) as gpus:
+        process = gpus.start_lull("status", "--watch", "0.05", "--json")
+        assert len(json.loads(process.stdout.readline())["gpus"]) == 2
+        gpus.fault("all", "no-driver")
+        assert "driver" in process.stderr.readline()
+        gpus.clear()
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            rows = json.loads(process.stdout.readline())["gpus"]
+            if rows and all(row["error"] is None and row["util_percent"] == 0 for row in rows):
+                break
+        else:
+            pytest.fail("readings did not come back")
+        process.terminate()
+        process.wait(timeout=LIMIT)
+
+
+def test_watch_says_how_long_a_gpu_was_idle(sim):
+    with sim(2) as gpus:
+        gpus.load(1, util=90)
+        process = gpus.start_lull("status", "--watch", "0.05", "--json")
+        end = time.monotonic() + LIMIT
+        while time.monotonic() < end:
+            rows = json.loads(process.stdout.readline())["gpus"]
+            if rows[0]["idle_seconds"] and rows[0]["idle_seconds"] > 0.2 and rows[1]["util_percent"] > 50:
+                break
+        assert rows[0]["idle_seconds"] > 0.2
+        assert rows[1]["idle_seconds"] is None
+        process.terminate()
+        process.wait(timeout=LIMIT)
+
+
+def test_stdout_closed_or_full(sim):
+    with sim(1) as gpus:
+        with open("/dev/full", "w") as full:
+            done = gpus.run(gpus.binary, "status", capture_output=False, stdout=full, stderr=subprocess.PIPE)
+        assert done.returncode == 125
+        assert "No space left" in done.stderr
