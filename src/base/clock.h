@@ -15,7 +15,7 @@ struct Boottime {
   using rep = duration::rep;
   using period = duration::period;
   using time_point = std::chrono::time_point<Boottime>;
-  static constexpr bool is_steady = true;
+  static constexpr bool is_steady = true;  // NOLINT(readability-identifier-naming): the name that <chrono> asks for
 };
 using Instant = Boottime::time_point;
 

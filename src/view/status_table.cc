@@ -124,7 +124,7 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
     const Tone tone = tone_of(reading);
     const Users users = users_of(reading, view.snapshot);
     const double percent = reading[Metric::util];
-    const auto put = [&](std::size_t column, std::string text, Tone how = Tone::plain) {
+    const auto put = [&](std::size_t column, const std::string& text, Tone how = Tone::plain) {
       columns[column].cells.push_back({for_screen(text, screen), how});
     };
     put(gpu, device.label(), Tone::strong);
