@@ -141,7 +141,7 @@ std::string paint(std::string_view text, Tone tone, const Screen& screen) {
   return "\033[" + std::string(kCodes[static_cast<std::size_t>(tone)]) + "m" + std::string(text) + "\033[0m";
 }
 
-std::vector<std::string> layout(const std::vector<Column>& columns, const std::vector<Span>& spans,
+std::vector<std::string> layout(const std::vector<Column>& columns, const std::vector<RowText>& spans,
                                 const Screen& screen) {
   const std::vector<Slot> slots = choose_columns(columns, screen.width);
   std::vector<std::string> lines;
@@ -154,7 +154,7 @@ std::vector<std::string> layout(const std::vector<Column>& columns, const std::v
 
   const std::size_t rows = columns.empty() ? 0 : columns.front().cells.size();
   for (std::size_t row = 0; row < rows; ++row) {
-    const auto span = std::find_if(spans.begin(), spans.end(), [=](const Span& s) { return s.row == row; });
+    const auto span = std::find_if(spans.begin(), spans.end(), [=](const RowText& s) { return s.row == row; });
     std::string line;
     std::size_t used = 0;
     std::size_t blanks = 0;  // owed, and paid only if something follows: no line ends in blanks

@@ -47,14 +47,14 @@ struct Column {
 };
 
 // A text that takes a row's place from a column on ("GPU is lost").
-struct Span {
+struct RowText {
   std::size_t row;
   std::size_t from_column;
   Cell cell;
 };
 
 // Lines without trailing blanks, the first one the titles.
-std::vector<std::string> layout(const std::vector<Column>& columns, const std::vector<Span>& spans,
+std::vector<std::string> layout(const std::vector<Column>& columns, const std::vector<RowText>& spans,
                                 const Screen& screen);
 
 }  // namespace lull

@@ -114,7 +114,7 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
   columns[command] = {"COMMAND", Align::left, 8, 12, {}};
   columns[lease] = {"LEASED TO", Align::left, 9, 10, {}};
 
-  std::vector<Span> spans;
+  std::vector<RowText> spans;
   bool any_idle = false;
   bool any_lease = false;
   for (std::size_t row = 0; row < view.devices.size(); ++row) {
