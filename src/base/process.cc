@@ -1,0 +1,227 @@
+#include "base/process.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <sys/syscall.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+// The n-th blank-separated field of `text`, counted from 0.
+class Fields {
+ public:
+  explicit Fields(std::string_view text) : rest_(text) {}
+  std::string_view next() {
+    const auto begin = rest_.find_first_not_of(' ');
+    if (begin == std::string_view::npos) return rest_ = {};
+    const auto end = std::min(rest_.find_first_of(" \n", begin), rest_.size());
+    const std::string_view field = rest_.substr(begin, end - begin);
+    rest_.remove_prefix(end);
+    return field;
+  }
+  void skip(int count) {
+    while (count-- > 0) next();
+  }
+  template <class Number>
+  Number number() {
+    const std::string_view field = next();
+    Number value{};
+    std::from_chars(field.data(), field.data() + field.size(), value);
+    return value;
+  }
+
+ private:
+  std::string_view rest_;
+};
+
+constexpr std::size_t kStatBytes = 1024;
+
+// One read into the stack: a tree is walked by hundreds of these.
+Result<ProcessStat> read_stat_at(int proc, pid_t pid) {
+  const std::string path = std::to_string(pid) + "/stat";
+  const Fd fd = TRY(open_at(proc, path, O_RDONLY));
+  std::array<char, kStatBytes> bytes;
+  const ssize_t got = ::read(fd.get(), bytes.data(), bytes.size());
+  if (got < 0) return fail(errno, "read /proc/" + path);
+  if (auto stat = parse_process_stat({bytes.data(), static_cast<std::size_t>(got)})) return *std::move(stat);
+  return fail("cannot make sense of /proc/" + path);
+}
+
+struct SignalRow {
+  std::string_view name;
+  int number;
+};
+constexpr std::array kSignals = {
+    SignalRow{"HUP", SIGHUP},       SignalRow{"INT", SIGINT},       SignalRow{"QUIT", SIGQUIT},
+    SignalRow{"ILL", SIGILL},       SignalRow{"TRAP", SIGTRAP},     SignalRow{"ABRT", SIGABRT},
+    SignalRow{"BUS", SIGBUS},       SignalRow{"FPE", SIGFPE},       SignalRow{"KILL", SIGKILL},
+    SignalRow{"USR1", SIGUSR1},     SignalRow{"SEGV", SIGSEGV},     SignalRow{"USR2", SIGUSR2},
+    SignalRow{"PIPE", SIGPIPE},     SignalRow{"ALRM", SIGALRM},     SignalRow{"TERM", SIGTERM},
+    SignalRow{"STKFLT", SIGSTKFLT}, SignalRow{"CHLD", SIGCHLD},     SignalRow{"CONT", SIGCONT},
+    SignalRow{"STOP", SIGSTOP},     SignalRow{"TSTP", SIGTSTP},     SignalRow{"TTIN", SIGTTIN},
+    SignalRow{"TTOU", SIGTTOU},     SignalRow{"URG", SIGURG},       SignalRow{"XCPU", SIGXCPU},
+    SignalRow{"XFSZ", SIGXFSZ},     SignalRow{"VTALRM", SIGVTALRM}, SignalRow{"PROF", SIGPROF},
+    SignalRow{"WINCH", SIGWINCH},   SignalRow{"IO", SIGIO},         SignalRow{"PWR", SIGPWR},
+    SignalRow{"SYS", SIGSYS},
+};
+
+}  // namespace
+
+std::optional<ProcessStat> parse_process_stat(std::string_view line) {
+  const auto open = line.find('(');
+  const auto close = line.rfind(')');  // the last one: the name may hold any number of them
+  if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
+  ProcessStat stat;
+  stat.pid = Fields(line.substr(0, open)).number<pid_t>();
+  stat.name = line.substr(open + 1, close - open - 1);
+  Fields fields(line.substr(close + 1));
+  const std::string_view state = fields.next();
+  if (stat.pid <= 0 || state.empty()) return std::nullopt;
+  stat.state = state.front();
+  stat.parent = fields.number<pid_t>();
+  stat.group = fields.number<pid_t>();
+  stat.session = fields.number<pid_t>();
+  fields.skip(7);  // tty_nr tpgid flags minflt cminflt majflt cmajflt
+  stat.cpu_ticks = fields.number<std::uint64_t>();
+  stat.cpu_ticks += fields.number<std::uint64_t>();
+  stat.children_cpu_ticks = fields.number<std::uint64_t>();
+  stat.children_cpu_ticks += fields.number<std::uint64_t>();
+  fields.skip(4);  // priority nice num_threads itrealvalue
+  const std::string_view start = fields.next();
+  if (start.empty()) return std::nullopt;
+  std::from_chars(start.data(), start.data() + start.size(), stat.start_ticks);
+  return stat;
+}
+
+Result<ProcessStat> read_process_stat(pid_t pid, const Root& root) {
+  const std::string path = root.proc + "/" + std::to_string(pid) + "/stat";
+  const std::string line = TRY(read_file(AT_FDCWD, path, kStatBytes));
+  if (auto stat = parse_process_stat(line)) return *std::move(stat);
+  return fail("cannot make sense of " + path);
+}
+
+std::vector<ProcessStat> read_all_processes(const Root& root) {
+  std::vector<ProcessStat> all;
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(root.proc.c_str()), ::closedir);
+  if (!dir) return all;
+  while (const dirent* entry = ::readdir(dir.get())) {
+    const auto pid = to_unsigned(entry->d_name);
+    if (!pid || *pid == 0) continue;
+    if (auto stat = read_stat_at(::dirfd(dir.get()), static_cast<pid_t>(*pid))) all.push_back(*std::move(stat));
+  }
+  std::ranges::sort(all, {}, &ProcessStat::pid);
+  return all;
+}
+
+std::vector<ProcessStat> descendants(const std::vector<ProcessStat>& all, pid_t root_pid,
+                                     const std::function<bool(const ProcessStat&)>& skip) {
+  std::unordered_multimap<pid_t, const ProcessStat*> children;
+  std::vector<ProcessStat> tree;
+  for (const ProcessStat& stat : all) {
+    if (stat.pid == root_pid && !(skip && skip(stat))) tree.push_back(stat);
+    if (stat.pid != root_pid) children.emplace(stat.parent, &stat);
+  }
+  const auto add_children = [&](pid_t parent) {
+    const auto [begin, end] = children.equal_range(parent);
+    for (auto it = begin; it != end; ++it)
+      if (!skip || !skip(*it->second)) tree.push_back(*it->second);
+    // Each entry is used once: a listing taken while pids were reused may hold a loop.
+    children.erase(begin, end);
+  };
+  add_children(root_pid);
+  for (std::size_t i = 0; i < tree.size(); ++i) {
+    const pid_t parent = tree[i].pid;
+    if (parent != root_pid) add_children(parent);
+  }
+  return tree;
+}
+
+Result<Process> Process::open(pid_t pid) {
+  Process process;
+  process.pid_ = pid;
+  process.fd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!process.fd_) return fail(errno, "process " + std::to_string(pid));
+  // Read after the handle was taken: both are of the same process, or it has ended.
+  if (const auto stat = read_process_stat(pid)) process.start_ticks_ = stat->start_ticks;
+  return process;
+}
+
+Result<Process> Process::open(const ProcessStat& seen) {
+  Process process = TRY(open(seen.pid));
+  if (process.start_ticks_ != seen.start_ticks) return fail(ESRCH, "process " + std::to_string(seen.pid));
+  return process;
+}
+
+Process Process::adopt(pid_t pid, Fd pidfd) {
+  Process process;
+  process.pid_ = pid;
+  process.fd_ = std::move(pidfd);
+  if (const auto stat = read_process_stat(pid)) process.start_ticks_ = stat->start_ticks;
+  return process;
+}
+
+Process Process::self() {
+  auto process = open(::getpid());
+  return process ? *std::move(process) : Process();
+}
+
+bool Process::ended() const {
+  pollfd one{.fd = fd_.get(), .events = POLLIN, .revents = 0};
+  return !fd_ || (::poll(&one, 1, 0) == 1 && (one.revents & POLLIN) != 0);
+}
+
+Result<> Process::signal(int number) const {
+  if (!fd_) return fail(ESRCH, "no process");
+  if (::syscall(SYS_pidfd_send_signal, fd_.get(), number, nullptr, 0) == 0) return {};
+  return fail(errno, signal_name(number) + " to process " + std::to_string(pid_));
+}
+
+Result<int> parse_signal(std::string_view text) {
+  std::string name(text);
+  std::ranges::transform(name, name.begin(),
+                         [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
+  std::string_view word = name;
+  if (const auto number = to_unsigned(word); number && *number <= static_cast<unsigned>(SIGRTMAX))
+    return static_cast<int>(*number);
+  if (word.starts_with("SIG")) word.remove_prefix(3);
+  std::vector<std::string_view> names;
+  for (const SignalRow& row : kSignals) {
+    if (row.name == word) return row.number;
+    names.push_back(row.name);
+  }
+  if (word.starts_with("RTMIN") || word.starts_with("RTMAX")) {
+    const int base = word[3] == 'I' ? SIGRTMIN : SIGRTMAX;
+    const std::string_view offset = word.substr(5);
+    if (offset.empty()) return base;
+    const auto by = to_unsigned(offset.substr(1));
+    if (by && *by < 64) {
+      const int number = offset[0] == '-' ? base - static_cast<int>(*by) : base + static_cast<int>(*by);
+      if ((offset[0] == '+' || offset[0] == '-') && number >= SIGRTMIN && number <= SIGRTMAX) return number;
+    }
+  }
+  return fail("'" + printable(text) + "' is no signal" + did_you_mean(word, names));
+}
+
+std::string signal_name(int number) {
+  for (const SignalRow& row : kSignals)
+    if (row.number == number) return "SIG" + std::string(row.name);
+  if (number >= SIGRTMIN && number <= SIGRTMAX)
+    return number == SIGRTMIN ? "SIGRTMIN" : "SIGRTMIN+" + std::to_string(number - SIGRTMIN);
+  return "signal " + std::to_string(number);
+}
+
+}  // namespace lull

@@ -1,0 +1,90 @@
+#pragma once
+// A process is named for good by its pid and its start time together, and held
+// by a pidfd. A bare pid is only a number that the kernel may give to somebody
+// else the moment its owner is reaped, so nothing in this program signals one.
+//
+// Beside the handle: what /proc/PID/stat says (the part that walking a process
+// tree needs) and the walk itself.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace lull {
+
+// One line of /proc/PID/stat. The name may contain anything, ") Z " included.
+struct ProcessStat {
+  pid_t pid = 0;
+  pid_t parent = 0;
+  pid_t group = 0;
+  pid_t session = 0;
+  char state = '?';
+  std::string name;
+  std::uint64_t cpu_ticks = 0;           // own, user and system
+  std::uint64_t children_cpu_ticks = 0;  // of children that were waited for
+  std::uint64_t start_ticks = 0;         // since boot
+
+  bool ended() const { return state == 'Z' || state == 'X' || state == 'x'; }
+};
+
+std::optional<ProcessStat> parse_process_stat(std::string_view line);
+Result<ProcessStat> read_process_stat(pid_t pid, const Root& root = {});
+
+// Every process that /proc shows, in order of pid. One that ends meanwhile is left out.
+std::vector<ProcessStat> read_all_processes(const Root& root = {});
+
+// `root_pid` first if it is among them, then its descendants, parents before
+// children. What `skip` says yes to is left out, with all below it.
+std::vector<ProcessStat> descendants(const std::vector<ProcessStat>& all, pid_t root_pid,
+                                     const std::function<bool(const ProcessStat&)>& skip = nullptr);
+
+// How a child ended, in waitid's words.
+struct ExitStatus {
+  int code = 0;    // of exit(), where signal is 0
+  int signal = 0;  // that ended it
+  bool core_dumped = false;
+
+  int shell_status() const { return signal != 0 ? 128 + signal : code; }
+  bool operator==(const ExitStatus&) const = default;
+};
+
+class Process {
+ public:
+  Process() = default;
+
+  // Fails with ESRCH where there is no such process (a zombie still is one).
+  static Result<Process> open(pid_t pid);
+  // The process that was seen as `seen`, or ESRCH if its pid is somebody else's by now.
+  static Result<Process> open(const ProcessStat& seen);
+  // A child just made, with the pidfd that the kernel gave for it.
+  static Process adopt(pid_t pid, Fd pidfd);
+  static Process self();
+
+  pid_t pid() const { return pid_; }
+  int fd() const { return fd_.get(); }  // readable once the process has ended
+  std::uint64_t start_ticks() const { return start_ticks_; }
+  explicit operator bool() const { return static_cast<bool>(fd_); }
+
+  bool ended() const;  // a zombie has ended
+  // ESRCH where it has ended: the signal did not and could not reach anybody else.
+  Result<> signal(int number) const;
+
+ private:
+  pid_t pid_ = 0;
+  std::uint64_t start_ticks_ = 0;
+  Fd fd_;
+};
+
+// "TERM", "SIGTERM", "15" or 0. The name as people say it: "SIGTERM", "SIGRTMIN+3".
+Result<int> parse_signal(std::string_view text);
+std::string signal_name(int number);
+
+}  // namespace lull

@@ -1,0 +1,156 @@
+#include "base/process.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <set>
+
+namespace lull {
+namespace {
+
+std::string stat_line(pid_t pid, std::string_view name, char state, pid_t parent) {
+  return std::to_string(pid) + " (" + std::string(name) + ") " + state + " " + std::to_string(parent) +
+         " 7 8 34816 7 4194304 100 200 1 2 30 12 5 6 20 0 1 0 987654321 1000 200 18446744073709551615 0 0\n";
+}
+
+TEST(ProcessStat, ReadsAnOrdinaryLine) {
+  const auto stat = parse_process_stat(stat_line(42, "python3", 'S', 7));
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->pid, 42);
+  EXPECT_EQ(stat->parent, 7);
+  EXPECT_EQ(stat->group, 7);
+  EXPECT_EQ(stat->session, 8);
+  EXPECT_EQ(stat->cpu_ticks, 42U);
+  EXPECT_EQ(stat->children_cpu_ticks, 11U);
+  EXPECT_EQ(stat->start_ticks, 987654321U);
+  EXPECT_EQ(stat->state, 'S');
+}
+
+TEST(ProcessStat, NamesAreHostile) {
+  for (const std::string_view name : {"foo) Z ", "(((", ")))", "a b c", "x) Z 1 1 1", "", "\n", "line\n2 (x) S 1"}) {
+    const auto stat = parse_process_stat(stat_line(42, name, 'D', 7));
+    ASSERT_TRUE(stat) << name;
+    EXPECT_EQ(stat->name, name);
+    EXPECT_EQ(stat->state, 'D');
+    EXPECT_EQ(stat->parent, 7);
+    EXPECT_EQ(stat->start_ticks, 987654321U);
+  }
+}
+
+TEST(ProcessStat, AnyBytesAreRefusedOrRead) {
+  rc::check("no input crashes it", [](const std::string& bytes) { (void)parse_process_stat(bytes); });
+  rc::check("a line cut short is refused", [] {
+    const std::string whole = stat_line(42, "x) y", 'S', 7);
+    const auto cut = *rc::gen::inRange<std::size_t>(0, 60);
+    const auto stat = parse_process_stat(std::string_view(whole).substr(0, cut));
+    RC_ASSERT(!stat || stat->pid == 42);
+  });
+  EXPECT_FALSE(parse_process_stat("42 (x) S 1 2 3"));
+}
+
+TEST(ProcessStat, ReadsOurselves) {
+  ASSERT_EQ(::prctl(PR_SET_NAME, "foo) Z (x"), 0);
+  const auto stat = read_process_stat(::getpid());
+  ASSERT_TRUE(stat);
+  EXPECT_EQ(stat->name, "foo) Z (x");
+  EXPECT_EQ(stat->parent, ::getppid());
+  EXPECT_EQ(stat->group, ::getpgrp());
+  EXPECT_EQ(stat->session, ::getsid(0));
+  EXPECT_EQ(stat->start_ticks, Process::self().start_ticks());
+  std::set<pid_t> pids;
+  for (const ProcessStat& one : read_all_processes()) pids.insert(one.pid);
+  EXPECT_TRUE(pids.contains(::getpid()));
+  EXPECT_TRUE(pids.contains(::getppid()));
+}
+
+// The slow twin: a process is below the root if going up its parents leads there.
+bool below(const std::vector<ProcessStat>& all, ProcessStat one, pid_t root) {
+  for (std::size_t steps = 0; steps <= all.size(); ++steps) {
+    if (one.pid == root) return true;
+    const auto parent = std::ranges::find(all, one.parent, &ProcessStat::pid);
+    if (parent == all.end()) return one.parent == root;
+    one = *parent;
+  }
+  return false;
+}
+
+TEST(Descendants, SameAsGoingUpFromEach) {
+  rc::check("walk down == walk up, parents first, whatever the parents are", [] {
+    const int count = *rc::gen::inRange(1, 40);
+    std::vector<ProcessStat> all;
+    for (int i = 1; i <= count; ++i) {
+      ProcessStat one;
+      one.pid = i;
+      one.parent = *rc::gen::inRange(0, count + 1);  // loops included
+      all.push_back(one);
+    }
+    const pid_t root = *rc::gen::inRange(1, count + 3);  // may be absent
+    std::set<pid_t> seen;
+    for (const ProcessStat& one : descendants(all, root)) {
+      RC_ASSERT(seen.insert(one.pid).second);
+      RC_ASSERT(one.pid == root || one.parent == root || seen.contains(one.parent));
+    }
+    std::set<pid_t> wanted;
+    for (const ProcessStat& one : all)
+      if (below(all, one, root)) wanted.insert(one.pid);
+    RC_ASSERT(seen == wanted);
+  });
+}
+
+TEST(Descendants, SkippedOnesTakeTheirsWithThem) {
+  std::vector<ProcessStat> all(5);
+  for (int i = 0; i < 5; ++i) {
+    all[static_cast<std::size_t>(i)].pid = i + 1;
+    all[static_cast<std::size_t>(i)].parent = i;  // a chain
+  }
+  const auto tree = descendants(all, 1, [](const ProcessStat& one) { return one.pid == 3; });
+  ASSERT_EQ(tree.size(), 2U);
+  EXPECT_EQ(tree[1].pid, 2);
+}
+
+TEST(Process, HandleOutlivesTheNumber) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  const auto seen = read_process_stat(child);
+  ASSERT_TRUE(seen);
+  const auto process = Process::open(*seen);
+  ASSERT_TRUE(process);
+  EXPECT_FALSE(process->ended());
+  ASSERT_TRUE(process->signal(SIGKILL));
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_TRUE(process->ended());
+  EXPECT_EQ(process->signal(SIGKILL).error().errno_value, ESRCH);
+  // The same number with another start time is somebody else.
+  auto other = *read_process_stat(::getpid());
+  other.start_ticks += 1;
+  EXPECT_EQ(Process::open(other).error().errno_value, ESRCH);
+}
+
+TEST(Signals, NamesBothWays) {
+  EXPECT_EQ(parse_signal("TERM"), SIGTERM);
+  EXPECT_EQ(parse_signal("SIGTERM"), SIGTERM);
+  EXPECT_EQ(parse_signal("sigusr1"), SIGUSR1);
+  EXPECT_EQ(parse_signal("9"), SIGKILL);
+  EXPECT_EQ(parse_signal("RTMIN+3"), SIGRTMIN + 3);
+  EXPECT_EQ(parse_signal("SIGRTMAX-1"), SIGRTMAX - 1);
+  for (const std::string_view bad : {"", "SIG", "TREM", "65", "-1", "RTMIN+99", "RTMINx", "RTMAX+1"})
+    EXPECT_FALSE(parse_signal(bad)) << bad;
+  EXPECT_NE(parse_signal("TREM").error().what.find("'TERM'"), std::string::npos);
+  for (int number = 1; number < SIGRTMAX; ++number) {
+    if (number < 32 || number >= SIGRTMIN) {
+      EXPECT_EQ(parse_signal(signal_name(number)), number) << number;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace lull

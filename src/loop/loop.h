@@ -1,0 +1,94 @@
+#pragma once
+// The Loop waits for everything at once (epoll) and calls whoever asked: readable
+// descriptors (a pidfd when its process ends, an eventfd, inotify), signals as
+// data (signalfd), and points in time (timerfd on the clock that counts through
+// suspend). One thread, no locks; a handler may add, forget or stop anything.
+//
+// A warped loop runs on a ManualClock: where a real one would sleep until its
+// next timer, it sets the clock to that time and goes on. A day passes in
+// milliseconds, in the same order as it would have.
+
+#include <sys/signalfd.h>
+
+#include <csignal>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace lull {
+
+enum class Interest : std::uint8_t {
+  readable,
+  priority,  // "something changed" of files like cgroup.events
+};
+
+class Loop {
+ public:
+  using Handler = std::function<void()>;
+  using SignalHandler = std::function<void(const signalfd_siginfo&)>;
+  using TimerId = std::pair<Instant, std::uint64_t>;
+
+  static Result<std::unique_ptr<Loop>> create(const Clock& clock);
+  static Result<std::unique_ptr<Loop>> create_warped(ManualClock& clock);
+
+  Loop(const Loop&) = delete;
+  Loop& operator=(const Loop&) = delete;
+  ~Loop();
+
+  const Clock& clock() const { return clock_; }
+  Instant now() const { return clock_.now(); }
+
+  // Called as long as there is something to read. The descriptor stays its
+  // owner's, who forgets it here before closing it.
+  Result<> on_ready(int fd, Handler handler, Interest interest = Interest::readable);
+  void forget(int fd);
+
+  // Blocks the signals in this thread (threads started later inherit that) and
+  // hands them over as data. Again with another set: replaces the first one.
+  Result<> on_signals(const sigset_t& set, SignalHandler handler);
+
+  // A timer fires once, never early. A timer in the past fires at the next turn.
+  TimerId at(Instant when, Handler handler);
+  TimerId in(Duration delay, Handler handler) { return at(now() + delay, std::move(handler)); }
+  void cancel(TimerId timer) { timers_.erase(timer); }
+
+  Result<> run();       // until stop()
+  Result<bool> turn();  // one round; false: nothing is left that could ever happen, or stopped
+  void stop() { stopped_ = true; }
+  bool stopped() const { return stopped_; }
+
+ private:
+  struct Source {
+    std::uint32_t generation = 0;
+    std::shared_ptr<Handler> handler;
+  };
+
+  Loop(const Clock& clock, ManualClock* warped) : clock_(clock), warped_(warped) {}
+  static Result<std::unique_ptr<Loop>> make(const Clock& clock, ManualClock* warped);
+  Result<int> wait();
+  Result<> set_alarm();
+  void run_due_timers();
+  void read_signals();
+
+  const Clock& clock_;
+  ManualClock* warped_;  // null: real time
+  Fd epoll_;
+  Fd alarm_;  // timerfd
+  Instant alarm_at_ = Instant::max();
+  Fd signals_;
+  SignalHandler on_signal_;
+  std::unordered_map<int, Source> sources_;
+  std::map<TimerId, Handler> timers_;
+  std::uint64_t next_timer_ = 0;
+  std::uint32_t next_generation_ = 0;
+  bool stopped_ = false;
+};
+
+}  // namespace lull
