@@ -100,7 +100,9 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line) {
   stat.cpu_ticks += fields.number<std::uint64_t>();
   stat.children_cpu_ticks = fields.number<std::uint64_t>();
   stat.children_cpu_ticks += fields.number<std::uint64_t>();
-  fields.skip(4);  // priority nice num_threads itrealvalue
+  fields.skip(2);  // priority nice
+  stat.threads = fields.number<unsigned>();
+  fields.skip(1);  // itrealvalue
   const std::string_view start = fields.next();
   if (start.empty()) return std::nullopt;
   std::from_chars(start.data(), start.data() + start.size(), stat.start_ticks);

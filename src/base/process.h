@@ -31,8 +31,10 @@ struct ProcessStat {
   std::uint64_t cpu_ticks = 0;           // own, user and system
   std::uint64_t children_cpu_ticks = 0;  // of children that were waited for
   std::uint64_t start_ticks = 0;         // since boot
+  unsigned threads = 1;
 
-  bool ended() const { return state == 'Z' || state == 'X' || state == 'x'; }
+  // A zombie whose other threads still run has not ended.
+  bool ended() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
 
 std::optional<ProcessStat> parse_process_stat(std::string_view line);

@@ -1,0 +1,178 @@
+#include "act/cgroup.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <memory>
+#include <string>
+
+#include "base/process.h"
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+constexpr std::string_view kPrefix = "lull-";
+
+// Mount points spell blanks and backslashes as three octal digits.
+std::string unescape(std::string_view text) {
+  std::string plain;
+  const auto octal = [](char c) { return c >= '0' && c <= '7'; };
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == '\\' && i + 3 < text.size() && octal(text[i + 1]) && octal(text[i + 2]) && octal(text[i + 3])) {
+      plain += static_cast<char>((text[i + 1] - '0') * 64 + (text[i + 2] - '0') * 8 + (text[i + 3] - '0'));
+      i += 3;
+    } else {
+      plain += text[i];
+    }
+  }
+  return plain;
+}
+
+void add_members(int dir, const std::string& path, std::vector<pid_t>& members) {
+  const auto text = read_file(dir, path + "cgroup.procs");
+  if (!text) return;
+  for (const std::string_view line : split(*text, '\n'))
+    if (const auto pid = to_unsigned(line); pid && *pid > 0) members.push_back(static_cast<pid_t>(*pid));
+}
+
+template <class Visit>
+void for_each_folder(int dir, const std::string& path, const Visit& visit) {
+  auto fd = open_at(dir, path.empty() ? "." : path, O_RDONLY | O_DIRECTORY);
+  if (!fd) return;
+  const std::unique_ptr<DIR, int (*)(DIR*)> stream(::fdopendir(fd->release()), ::closedir);
+  if (!stream) return;
+  while (const dirent* entry = ::readdir(stream.get()))
+    if (entry->d_type == DT_DIR && entry->d_name[0] != '.') visit(std::string(entry->d_name));
+}
+
+void add_tree(int dir, const std::string& path, std::vector<pid_t>& members) {
+  add_members(dir, path, members);
+  for_each_folder(dir, path, [&](const std::string& name) { add_tree(dir, path + name + "/", members); });
+}
+
+// "lull-PID-START-N" of a process that is no more: its job may still be in it,
+// then removing fails, as it should.
+void remove_abandoned(int parent, const Root& root) {
+  for_each_folder(parent, "", [&](const std::string& name) {
+    if (!name.starts_with(kPrefix)) return;
+    const auto parts = split(name, '-');
+    if (parts.size() != 4) return;
+    const auto pid = to_unsigned(parts[1]);
+    const auto start = to_unsigned(parts[2]);
+    if (!pid || !start) return;
+    const auto maker = read_process_stat(static_cast<pid_t>(*pid), root);
+    if (maker && maker->start_ticks == *start) return;
+    ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
+  });
+}
+
+Result<std::string> own_path(const Root& root) {
+  const std::string mounts = TRY(read_file(root.proc + "/self/mountinfo"));
+  const std::string self = TRY(read_file(root.proc + "/self/cgroup"));
+  if (auto path = find_own_cgroup(mounts, self)) return *std::move(path);
+  return fail("no unified cgroup hierarchy");
+}
+
+}  // namespace
+
+std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup) {
+  std::string_view own;
+  for (const std::string_view line : split(self_cgroup, '\n'))
+    if (line.starts_with("0::/")) own = line.substr(3);
+  if (own.empty() || own.starts_with("/..")) return std::nullopt;
+  for (const std::string_view line : split(mountinfo, '\n')) {
+    const auto dash = line.find(" - ");
+    if (dash == std::string_view::npos || !line.substr(dash + 3).starts_with("cgroup2 ")) continue;
+    const auto fields = split(line, ' ');
+    if (fields.size() < 6) continue;
+    const std::string top = unescape(fields[3]);  // which part of the tree is mounted
+    std::string_view below = own;
+    if (top != "/") {
+      if (!below.starts_with(top) || (below.size() > top.size() && below[top.size()] != '/')) continue;
+      below.remove_prefix(top.size());
+    }
+    std::string path = unescape(fields[4]);
+    if (below != "/") path += below;
+    return path;
+  }
+  return std::nullopt;
+}
+
+Result<Cgroup> Cgroup::own(const Root& root) {
+  Cgroup cgroup;
+  cgroup.path_ = TRY(own_path(root));
+  cgroup.dir_ = TRY(open_file(cgroup.path_, O_RDONLY | O_DIRECTORY));
+  return cgroup;
+}
+
+Result<Cgroup> Cgroup::create(const Root& root) {
+  static std::atomic<unsigned> counter = 0;
+  const std::string parent = TRY(own_path(root));
+  const auto self = TRY(read_process_stat(::getpid(), root));
+  Cgroup cgroup;
+  cgroup.path_ = parent + "/" + std::string(kPrefix) + std::to_string(self.pid) + "-" +
+                 std::to_string(self.start_ticks) + "-" + std::to_string(++counter);
+  if (::mkdir(cgroup.path_.c_str(), 0755) != 0) return fail(errno, "mkdir " + cgroup.path_);
+  auto dir = open_file(cgroup.path_, O_RDONLY | O_DIRECTORY);
+  // Without cgroup.kill it would be no better than a walk.
+  if (!dir || ::faccessat(dir->get(), "cgroup.kill", W_OK, AT_EACCESS) != 0) {
+    const int why = errno;
+    ::rmdir(cgroup.path_.c_str());
+    return fail(why, cgroup.path_ + "/cgroup.kill");
+  }
+  cgroup.dir_ = *std::move(dir);
+  if (const auto above = open_file(parent, O_RDONLY | O_DIRECTORY)) remove_abandoned(above->get(), root);
+  return cgroup;
+}
+
+std::vector<pid_t> Cgroup::members() const {
+  std::vector<pid_t> members;
+  if (dir_) add_tree(dir_.get(), "", members);
+  return members;
+}
+
+std::optional<std::uint64_t> Cgroup::cpu_microseconds() const {
+  if (!dir_) return std::nullopt;
+  const auto text = read_file(dir_.get(), "cpu.stat", 4096);
+  if (!text) return std::nullopt;
+  for (const std::string_view line : split(*text, '\n'))
+    if (line.starts_with("usage_usec ")) return to_unsigned(line.substr(11));
+  return std::nullopt;
+}
+
+bool Cgroup::populated() const {
+  if (!dir_) return false;
+  const auto text = read_file(dir_.get(), "cgroup.events", 4096);
+  return text && text->find("populated 1") != std::string::npos;
+}
+
+Result<> Cgroup::kill() const {
+  const Fd fd = TRY(open_at(dir_.get(), "cgroup.kill", O_WRONLY));
+  return write_all(fd.get(), "1");
+}
+
+Result<> Cgroup::move_here(pid_t pid) const {
+  const Fd fd = TRY(open_at(dir_.get(), "cgroup.procs", O_WRONLY));
+  return write_all(fd.get(), std::to_string(pid));
+}
+
+void Cgroup::remove() {
+  if (!dir_) return;
+  constexpr int kTries = 20;  // a job that forks while it is moved; bounded
+  const auto above = open_at(dir_.get(), "../cgroup.procs", O_WRONLY);
+  for (int i = 0; i < kTries; ++i) {
+    if (::rmdir(path_.c_str()) == 0 || errno != EBUSY) break;
+    std::vector<pid_t> left;
+    add_members(dir_.get(), "", left);
+    if (left.empty() || !above) break;  // only folders that the job made below it: theirs
+    for (const pid_t pid : left) (void)write_all(above->get(), std::to_string(pid));
+  }
+  dir_.reset();
+}
+
+}  // namespace lull

@@ -1,0 +1,57 @@
+#pragma once
+// A cgroup of our own holds a job and everything that comes of it: children that
+// call setsid or fork twice cannot leave it by accident, and one write ends them
+// all. It needs the unified hierarchy (wherever it is mounted) and the right to
+// make a folder in it; where either is missing, create() fails and the caller
+// falls back to walking the process tree.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace lull {
+
+// Where in the file system the cgroup of this process is: mount point plus path.
+// Pure over the two texts of /proc; nothing where there is no unified hierarchy
+// or it shows another part of the tree.
+std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup);
+
+class Cgroup {
+ public:
+  // A new, empty cgroup below our own, named after this process. Those that dead
+  // lulls left behind empty are removed on the way.
+  static Result<Cgroup> create(const Root& root = {});
+  // The cgroup this process is in. Never removed, never killed as a whole.
+  static Result<Cgroup> own(const Root& root = {});
+
+  Cgroup() = default;
+  Cgroup(Cgroup&&) = default;
+  Cgroup& operator=(Cgroup&&) = default;
+  ~Cgroup() = default;
+
+  explicit operator bool() const { return static_cast<bool>(dir_); }
+  int fd() const { return dir_.get(); }  // for CLONE_INTO_CGROUP
+  const std::string& path() const { return path_; }
+
+  std::vector<pid_t> members() const;  // also of cgroups the job made below; zombies included
+  // Microseconds of CPU that its processes have used, the ended ones included.
+  std::optional<std::uint64_t> cpu_microseconds() const;
+  bool populated() const;
+  Result<> kill() const;  // every member, at once (Linux 5.14)
+  Result<> move_here(pid_t pid) const;
+  // Moves what is left of it to the cgroup above and removes it.
+  void remove();
+
+ private:
+  Fd dir_;
+  std::string path_;
+};
+
+}  // namespace lull

@@ -1,0 +1,64 @@
+#include "act/children.h"
+
+#include <sys/prctl.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <string>
+#include <string_view>
+
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace lull {
+
+bool Children::become_subreaper() { return ::prctl(PR_SET_CHILD_SUBREAPER, 1) == 0; }
+
+void Children::expect(const Process& child, Ended ended, Stopped stopped) {
+  waiting_[child.pid()] = {std::move(ended), std::move(stopped)};
+}
+
+void Children::sweep() {
+  for (;;) {
+    siginfo_t info{};
+    if (::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0) {
+      if (errno == EINTR) continue;
+      return;
+    }
+    if (info.si_pid == 0) return;
+    const auto found = waiting_.find(info.si_pid);
+    if (found == waiting_.end()) continue;  // an orphan
+    // Handlers may expect and forget others: nothing of the map is held while they run.
+    if (info.si_code == CLD_STOPPED || info.si_code == CLD_CONTINUED) {
+      const Stopped stopped = found->second.stopped;
+      if (stopped) stopped(info.si_code == CLD_STOPPED ? info.si_status : 0);
+      continue;
+    }
+    const Ended ended = std::move(found->second.ended);
+    waiting_.erase(found);
+    ExitStatus status;
+    (info.si_code == CLD_EXITED ? status.code : status.signal) = info.si_status;
+    status.core_dumped = info.si_code == CLD_DUMPED;
+    if (ended) ended(status);
+  }
+}
+
+std::set<std::pair<pid_t, std::uint64_t>> own_children() {
+  std::set<std::pair<pid_t, std::uint64_t>> children;
+  // One read where the kernel offers it: this stands before the start of every job.
+  const std::string tid = std::to_string(::gettid());
+  if (const auto list = read_file("/proc/self/task/" + tid + "/children"); list && ::gettid() == ::getpid()) {
+    for (const std::string_view word : split(*list, ' ')) {
+      const auto pid = to_unsigned(word);
+      if (!pid) continue;
+      if (const auto stat = read_process_stat(static_cast<pid_t>(*pid))) children.emplace(stat->pid, stat->start_ticks);
+    }
+    return children;
+  }
+  for (const ProcessStat& one : read_all_processes())
+    if (one.parent == ::getpid()) children.emplace(one.pid, one.start_ticks);
+  return children;
+}
+
+}  // namespace lull

@@ -1,0 +1,183 @@
+#include "act/spawn.h"
+
+#include <fcntl.h>
+#include <linux/sched.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+constexpr int kExecFailed = 127;
+
+std::vector<char*> pointers(const std::vector<std::string>& strings) {
+  std::vector<char*> out;
+  out.reserve(strings.size() + 1);
+  for (const std::string& one : strings) out.push_back(const_cast<char*>(one.c_str()));
+  out.push_back(nullptr);
+  return out;
+}
+
+std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
+  std::vector<std::string> all;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const std::string_view text = *entry;
+    const std::string_view name = text.substr(0, text.find('='));
+    bool replaced = false;
+    for (const auto& [key, value] : added) replaced |= key == name;
+    if (!replaced) all.emplace_back(text);
+  }
+  for (const auto& [key, value] : added) all.push_back(key + "=" + value);
+  return all;
+}
+
+// Runs in the child between clone and exec: system calls only, no memory is
+// allocated, nothing of the parent's other threads is touched.
+[[noreturn]] void become(const SpawnOptions& options, char* const* argv, char* const* envp, int error_pipe, bool join) {
+  const auto give_up = [&] {
+    const int why = errno;
+    (void)!::write(error_pipe, &why, sizeof why);
+    ::_exit(kExecFailed);
+  };
+  if (join) {
+    const int procs = ::openat(options.cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
+    if (procs >= 0) (void)!::write(procs, "0", 1);
+  }
+  if (options.own_session) ::setsid();
+  if (options.standard_input >= 0 && ::dup2(options.standard_input, STDIN_FILENO) < 0) give_up();
+  if (options.standard_output >= 0 && ::dup2(options.standard_output, STDOUT_FILENO) < 0) give_up();
+  if (options.signals != nullptr) {
+    ::sigaction(SIGPIPE, &options.signals->pipe, nullptr);
+    ::sigaction(SIGCHLD, &options.signals->child, nullptr);
+    ::sigprocmask(SIG_SETMASK, &options.signals->mask, nullptr);
+  }
+  ::execvpe(argv[0], argv, envp);
+  give_up();
+  __builtin_unreachable();
+}
+
+struct Cloned {
+  long pid = -1;
+  Fd pidfd;
+  bool in_cgroup = false;
+};
+
+Cloned clone_process(int cgroup) {
+  int pidfd = -1;
+  clone_args args{};
+  args.flags = CLONE_PIDFD;
+  args.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+  args.exit_signal = SIGCHLD;
+  Cloned cloned;
+  if (cgroup >= 0) {
+    args.flags |= CLONE_INTO_CGROUP;
+    args.cgroup = static_cast<std::uint64_t>(cgroup);
+    cloned.pid = ::syscall(SYS_clone3, &args, sizeof args);
+    cloned.in_cgroup = cloned.pid >= 0;
+  }
+  if (cloned.pid < 0) {
+    args.flags = CLONE_PIDFD;
+    args.cgroup = 0;
+    cloned.pid = ::syscall(SYS_clone3, &args, sizeof args);
+  }
+  if (cloned.pid > 0) cloned.pidfd = Fd(pidfd);
+  if (cloned.pid >= 0) return cloned;
+  // Sandboxes often forbid clone3. Our child is not reaped yet, so its pid is its own.
+  cloned.pid = ::fork();
+  if (cloned.pid > 0) cloned.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, cloned.pid, 0)));
+  return cloned;
+}
+
+bool is_member(int cgroup, pid_t pid) {
+  const auto text = read_file(cgroup, "cgroup.procs");
+  if (!text) return false;
+  for (const std::string_view line : split(*text, '\n'))
+    if (line == std::to_string(pid)) return true;
+  return false;
+}
+
+}  // namespace
+
+InheritedSignals InheritedSignals::take() {
+  InheritedSignals taken;
+  ::sigprocmask(SIG_SETMASK, nullptr, &taken.mask);
+  struct sigaction ignore{};
+  ignore.sa_handler = SIG_IGN;
+  ::sigaction(SIGPIPE, &ignore, &taken.pipe);
+  // Whoever started us may ignore SIGCHLD: then the kernel would throw statuses away.
+  struct sigaction normal{};
+  normal.sa_handler = SIG_DFL;
+  ::sigaction(SIGCHLD, &normal, &taken.child);
+  return taken;
+}
+
+Result<Spawned> spawn(const SpawnOptions& options) {
+  if (options.arguments.empty()) return fail(ENOENT, "no command");
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return fail(errno, "pipe");
+  const Fd from_child(ends[0]);
+  Fd to_parent(ends[1]);
+  const std::vector<std::string> environment = merged_environment(options.environment);
+  const std::vector<char*> argv = pointers(options.arguments);
+  const std::vector<char*> envp = pointers(environment);
+
+  Cloned cloned = clone_process(options.cgroup);
+  if (cloned.pid < 0) return fail(errno, "starting a process");
+  const bool join = options.cgroup >= 0 && !cloned.in_cgroup;
+  if (cloned.pid == 0) become(options, argv.data(), envp.data(), to_parent.get(), join);
+
+  to_parent.reset();
+  const auto pid = static_cast<pid_t>(cloned.pid);
+  int why = 0;
+  ssize_t got = 0;
+  do {
+    got = ::read(from_child.get(), &why, sizeof why);
+  } while (got < 0 && errno == EINTR);
+  if (got == static_cast<ssize_t>(sizeof why)) {
+    int status = 0;
+    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    }
+    return fail(why, options.arguments[0]);
+  }
+  Spawned spawned{Process::adopt(pid, std::move(cloned.pidfd)), cloned.in_cgroup};
+  if (join) spawned.in_cgroup = is_member(options.cgroup, pid);
+  return spawned;
+}
+
+bool is_executable(const std::string& name) {
+  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0;
+  const char* path = std::getenv("PATH");
+  for (const std::string_view folder : split(path != nullptr ? path : "/bin:/usr/bin", ':')) {
+    const std::string file = (folder.empty() ? std::string(".") : std::string(folder)) + "/" + name;
+    if (::access(file.c_str(), X_OK) == 0) return true;
+  }
+  return false;
+}
+
+int status_of_failed_exec(const Error& error) { return error.errno_value == ENOENT ? 127 : 126; }
+
+void guard_standard_descriptors() {
+  for (int fd = 0; fd <= 2; ++fd) {
+    if (::fcntl(fd, F_GETFD) >= 0 || errno != EBADF) continue;
+    // open() takes the lowest free number, which is this one.
+    if (::open("/dev/null", (fd == 0 ? O_RDONLY : O_WRONLY) | O_CLOEXEC) != fd) return;
+  }
+}
+
+Result<Fd> memory_file(std::string_view content) {
+  Fd fd(::memfd_create("lull", MFD_CLOEXEC));
+  if (!fd) return fail(errno, "memfd");
+  TRY(write_all(fd.get(), content));
+  ::lseek(fd.get(), 0, SEEK_SET);
+  return fd;
+}
+
+}  // namespace lull

@@ -1,0 +1,61 @@
+#pragma once
+// Starting a process: a job that gets our terminal, signals and descriptors as
+// they are, or a helper (a hook, curl, shutdown) that gets only what it is given.
+// The child is held by a pidfd from its first instant, and an exec that fails is
+// an error here and not a child that exits with 127.
+
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/process.h"
+#include "base/result.h"
+
+namespace lull {
+
+// The signal mask and the dispositions that lull was started with. Taken before
+// the first signal is blocked; what we start gets them back.
+struct InheritedSignals {
+  sigset_t mask{};
+  struct sigaction pipe{};
+  struct sigaction child{};
+
+  // Also makes ours what we need: SIGPIPE ignored, SIGCHLD at its default.
+  static InheritedSignals take();
+};
+
+struct SpawnOptions {
+  std::vector<std::string> arguments = {};                            // [0] is looked up in PATH
+  std::vector<std::pair<std::string, std::string>> environment = {};  // set in addition to ours
+  int cgroup = -1;                                                    // folder of the cgroup to start in
+  int standard_input = -1;                                            // -1: ours
+  int standard_output = -1;
+  bool own_session = false;  // helpers: Ctrl-C is for the job, not for them
+  const InheritedSignals* signals = nullptr;
+};
+
+struct Spawned {
+  Process process;
+  bool in_cgroup = false;  // the kernel may refuse: then it runs where we are
+};
+
+// errno_value is exec's own: ENOENT for a command that is not there.
+Result<Spawned> spawn(const SpawnOptions& options);
+
+// Whether `name` is found in PATH (or is a path) and may be executed.
+bool is_executable(const std::string& name);
+
+// As the shell, env(1) and timeout(1) say it: 127 not found, 126 cannot be run.
+int status_of_failed_exec(const Error& error);
+
+// Descriptors 0, 1 and 2 that are closed get /dev/null for ourselves, so that no
+// file of ours lands there; what we start still finds them closed.
+void guard_standard_descriptors();
+
+// A file in memory with this content, at its beginning: a hook's stdin that
+// cannot block us however little of it the hook reads.
+Result<Fd> memory_file(std::string_view content);
+
+}  // namespace lull

@@ -1,0 +1,226 @@
+#include "act/tree.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <string>
+#include <unordered_set>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kSignalPasses = 4;
+constexpr int kStrikes = 200;
+constexpr Duration kLongestPause = 50ms;
+constexpr Duration kKillPause = 2ms;
+
+// Our own children, in one read; zombies included. Nothing where the kernel does not tell.
+std::optional<std::vector<pid_t>> direct_children() {
+  const std::string us = std::to_string(::getpid());
+  const auto list = read_file("/proc/self/task/" + us + "/children");
+  if (!list) return std::nullopt;
+  std::vector<pid_t> pids;
+  for (const std::string_view word : split(*list, ' '))
+    if (const auto pid = to_unsigned(word)) pids.push_back(static_cast<pid_t>(*pid));
+  return pids;
+}
+
+// Started by us beside the job, or left behind by something that was.
+bool is_marked_helper(pid_t pid, pid_t us) {
+  const auto environment = read_file("/proc/" + std::to_string(pid) + "/environ");
+  if (!environment) return false;
+  const std::string mark = std::string(kHelperMark) + "=" + std::to_string(us);
+  const auto at = environment->find(mark);
+  if (at == std::string::npos) return false;
+  const std::size_t end = at + mark.size();
+  return (at == 0 || (*environment)[at - 1] == '\0') && (end == environment->size() || (*environment)[end] == '\0');
+}
+
+}  // namespace
+
+Tree Tree::of_job(const Process& root, const Cgroup* cgroup, std::set<Name> earlier) {
+  Tree tree = of_process(root);
+  tree.adopts_orphans_ = true;
+  tree.cgroup_ = cgroup;
+  tree.foreign_ = std::move(earlier);
+  return tree;
+}
+
+Tree Tree::of_process(const Process& root) {
+  Tree tree;
+  tree.root_pid_ = root.pid();
+  tree.root_start_ = root.start_ticks();
+  return tree;
+}
+
+void Tree::exclude(const Process& helper) { foreign_.emplace(helper.pid(), helper.start_ticks()); }
+
+bool Tree::is_foreign(const ProcessStat& one, pid_t us) const {
+  if (foreign_.contains({one.pid, one.start_ticks})) return true;
+  if (one.parent != us || one.pid == root_pid_) return false;
+  // Came to us as an orphan. Older than the job: not of it. With a cgroup that
+  // the job was born in, those outside of it are somebody else's orphans.
+  if (one.start_ticks < root_start_) return true;
+  return cgroup_ != nullptr || is_marked_helper(one.pid, us);
+}
+
+std::vector<ProcessStat> Tree::members(const Root& root) const {
+  const pid_t us = ::getpid();
+  const std::vector<ProcessStat> all = read_all_processes(root);
+  std::vector<ProcessStat> tree;
+  std::unordered_set<pid_t> seen;
+  const auto add = [&](const ProcessStat& one) {
+    if (one.pid != us && !one.ended() && seen.insert(one.pid).second) tree.push_back(one);
+  };
+  const auto skip = [&](const ProcessStat& one) {
+    if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
+    return adopts_orphans_ && is_foreign(one, us);
+  };
+  for (const ProcessStat& one : descendants(all, adopts_orphans_ ? us : root_pid_, skip)) add(one);
+  if (cgroup_ == nullptr) return tree;
+  for (const pid_t pid : cgroup_->members()) {
+    const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessStat::pid);
+    if (found != all.end() && found->pid == pid) {
+      add(*found);
+    } else if (const auto born_since = read_process_stat(pid, root)) {
+      add(*born_since);
+    }
+  }
+  return tree;
+}
+
+Tree::Sent Tree::signal(int number, SignalOrder order) const {
+  Sent sent;
+  std::set<Name> done;
+  for (int pass = 0; pass < kSignalPasses; ++pass) {
+    std::vector<ProcessStat> now = members();
+    std::erase_if(now, [&](const ProcessStat& one) { return done.contains({one.pid, one.start_ticks}); });
+    if (now.empty()) break;
+    if (order == SignalOrder::deepest_first) std::ranges::reverse(now);
+    for (const ProcessStat& one : now) {
+      done.emplace(one.pid, one.start_ticks);
+      const auto process = Process::open(one);
+      if (!process) continue;
+      const auto result = process->signal(number);
+      if (result) {
+        ++sent.reached;
+      } else if (result.error().errno_value == EPERM) {
+        ++sent.refused;
+      }
+      // A stopped process would keep the signal in its pocket.
+      if (number != SIGKILL && number != SIGCONT) (void)process->signal(SIGCONT);
+    }
+  }
+  return sent;
+}
+
+// Everyone alive in the job has an ancestor, or is one, that is our own child: a
+// parent that exits leaves its children to us. Our children cannot be replaced by
+// others of the same number, since only we reap them and do not do so in here.
+// True: nobody is left but the `ended`, who wait to be reaped.
+bool Tree::strike_orphans(std::set<pid_t>& ended) const {
+  const auto children = direct_children();
+  if (!children) return false;
+  const pid_t us = ::getpid();
+  bool quiet = true;
+  for (const pid_t pid : *children) {
+    if (ended.contains(pid)) continue;
+    const auto stat = read_process_stat(pid);
+    if (!stat || is_foreign(*stat, us)) continue;
+    quiet = false;
+    if (stat->ended()) {
+      ended.insert(pid);  // what it left behind shows in the next listing
+    } else if (const auto process = Process::open(*stat)) {
+      (void)process->signal(SIGKILL);
+    }
+  }
+  return quiet;
+}
+
+void Tree::kill_pass() const {
+  if (cgroup_ != nullptr) (void)cgroup_->kill();
+  for (const ProcessStat& one : members())
+    if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
+  if (cgroup_ != nullptr || !adopts_orphans_) return;
+  std::set<pid_t> ended;
+  for (int i = 0; i < kStrikes; ++i)
+    if (strike_orphans(ended)) return;
+}
+
+bool Tree::gone() const {
+  if (cgroup_ != nullptr && cgroup_->populated()) return false;
+  if (!members().empty()) return false;
+  if (cgroup_ != nullptr) return true;
+  if (!adopts_orphans_) return members().empty();
+  const pid_t us = ::getpid();
+  std::set<pid_t> ended;
+  // Two listings that agree: one that was alive in the first may since have handed over.
+  for (int i = 0; i < 2; ++i) {
+    const auto children = direct_children();
+    if (!children) return members().empty();
+    bool news = false;
+    for (const pid_t pid : *children) {
+      if (ended.contains(pid)) continue;
+      const auto stat = read_process_stat(pid);
+      if (!stat || is_foreign(*stat, us)) continue;
+      if (!stat->ended()) return false;
+      ended.insert(pid);
+      news = true;
+    }
+    if (!news) return true;
+  }
+  return false;
+}
+
+std::optional<Instant> Ending::step(Instant now) {
+  if (state_ == State::gone || state_ == State::stuck) return std::nullopt;
+  if (!begun_) {
+    begun_ = true;
+    kill_at_ = now;
+    if (options_.signal != 0) {
+      if (options_.to_tree) {
+        signalled_ = tree_.signal(options_.signal, options_.order).reached;
+      } else if (root_.signal(options_.signal)) {
+        signalled_ = 1;
+      }
+      kill_at_ = now + options_.grace;
+    }
+  }
+  if (now >= *kill_at_ || hurried_) return kill(now);
+  if (tree_.gone()) {
+    state_ = State::gone;
+    return std::nullopt;
+  }
+  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
+  return std::min(now + pause_, *kill_at_);
+}
+
+std::optional<Instant> Ending::kill(Instant now) {
+  if (!first_kill_) {
+    first_kill_ = now;
+    killed_ = tree_.members().size();
+  }
+  state_ = State::killing;
+  tree_.kill_pass();
+  if (tree_.gone()) {
+    state_ = State::gone;
+    return std::nullopt;
+  }
+  left_ = tree_.members();
+  bool newcomers = false;  // forked faster than we looked: strike again at once
+  for (const ProcessStat& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
+  if (now - *first_kill_ >= options_.give_up) {
+    state_ = State::stuck;
+    return std::nullopt;
+  }
+  return newcomers ? now : now + kKillPause;
+}
+
+}  // namespace lull
