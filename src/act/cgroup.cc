@@ -65,7 +65,7 @@ void remove_abandoned(int parent, const Root& root) {
     const auto pid = to_unsigned(parts[1]);
     const auto start = to_unsigned(parts[2]);
     if (!pid || !start) return;
-    const auto maker = read_process_stat(static_cast<pid_t>(*pid), root);
+    const auto maker = read_process_entry(static_cast<pid_t>(*pid), root);
     if (maker && maker->start_ticks == *start) return;
     ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
   });
@@ -113,7 +113,7 @@ Result<Cgroup> Cgroup::own(const Root& root) {
 Result<Cgroup> Cgroup::create(const Root& root) {
   static std::atomic<unsigned> counter = 0;
   const std::string parent = TRY(own_path(root));
-  const auto self = TRY(read_process_stat(::getpid(), root));
+  const auto self = TRY(read_process_entry(::getpid(), root));
   Cgroup cgroup;
   cgroup.path_ = parent + "/" + std::string(kPrefix) + std::to_string(self.pid) + "-" +
                  std::to_string(self.start_ticks) + "-" + std::to_string(++counter);

@@ -52,11 +52,12 @@ std::set<std::pair<pid_t, std::uint64_t>> own_children() {
     for (const std::string_view word : split(*list, ' ')) {
       const auto pid = to_unsigned(word);
       if (!pid) continue;
-      if (const auto stat = read_process_stat(static_cast<pid_t>(*pid))) children.emplace(stat->pid, stat->start_ticks);
+      if (const auto stat = read_process_entry(static_cast<pid_t>(*pid)))
+        children.emplace(stat->pid, stat->start_ticks);
     }
     return children;
   }
-  for (const ProcessStat& one : read_all_processes())
+  for (const ProcessEntry& one : read_all_processes())
     if (one.parent == ::getpid()) children.emplace(one.pid, one.start_ticks);
   return children;
 }

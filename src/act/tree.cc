@@ -62,7 +62,7 @@ Tree Tree::of_process(const Process& root) {
 
 void Tree::exclude(const Process& helper) { foreign_.emplace(helper.pid(), helper.start_ticks()); }
 
-bool Tree::is_foreign(const ProcessStat& one, pid_t us) const {
+bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   if (foreign_.contains({one.pid, one.start_ticks})) return true;
   if (one.parent != us || one.pid == root_pid_) return false;
   // Came to us as an orphan. Older than the job: not of it. With a cgroup that
@@ -71,25 +71,25 @@ bool Tree::is_foreign(const ProcessStat& one, pid_t us) const {
   return cgroup_ != nullptr || is_marked_helper(one.pid, us);
 }
 
-std::vector<ProcessStat> Tree::members(const Root& root) const {
+std::vector<ProcessEntry> Tree::members(const Root& root) const {
   const pid_t us = ::getpid();
-  const std::vector<ProcessStat> all = read_all_processes(root);
-  std::vector<ProcessStat> tree;
+  const std::vector<ProcessEntry> all = read_all_processes(root);
+  std::vector<ProcessEntry> tree;
   std::unordered_set<pid_t> seen;
-  const auto add = [&](const ProcessStat& one) {
+  const auto add = [&](const ProcessEntry& one) {
     if (one.pid != us && !one.ended() && seen.insert(one.pid).second) tree.push_back(one);
   };
-  const auto skip = [&](const ProcessStat& one) {
+  const auto skip = [&](const ProcessEntry& one) {
     if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
     return adopts_orphans_ && is_foreign(one, us);
   };
-  for (const ProcessStat& one : descendants(all, adopts_orphans_ ? us : root_pid_, skip)) add(one);
+  for (const ProcessEntry& one : descendants(all, adopts_orphans_ ? us : root_pid_, skip)) add(one);
   if (cgroup_ == nullptr) return tree;
   for (const pid_t pid : cgroup_->members()) {
-    const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessStat::pid);
+    const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
     if (found != all.end() && found->pid == pid) {
       add(*found);
-    } else if (const auto born_since = read_process_stat(pid, root)) {
+    } else if (const auto born_since = read_process_entry(pid, root)) {
       add(*born_since);
     }
   }
@@ -100,11 +100,11 @@ Tree::Sent Tree::signal(int number, SignalOrder order) const {
   Sent sent;
   std::set<Name> done;
   for (int pass = 0; pass < kSignalPasses; ++pass) {
-    std::vector<ProcessStat> now = members();
-    std::erase_if(now, [&](const ProcessStat& one) { return done.contains({one.pid, one.start_ticks}); });
+    std::vector<ProcessEntry> now = members();
+    std::erase_if(now, [&](const ProcessEntry& one) { return done.contains({one.pid, one.start_ticks}); });
     if (now.empty()) break;
     if (order == SignalOrder::deepest_first) std::ranges::reverse(now);
-    for (const ProcessStat& one : now) {
+    for (const ProcessEntry& one : now) {
       done.emplace(one.pid, one.start_ticks);
       const auto process = Process::open(one);
       if (!process) continue;
@@ -132,7 +132,7 @@ bool Tree::strike_orphans(std::set<pid_t>& ended) const {
   bool quiet = true;
   for (const pid_t pid : *children) {
     if (ended.contains(pid)) continue;
-    const auto stat = read_process_stat(pid);
+    const auto stat = read_process_entry(pid);
     if (!stat || is_foreign(*stat, us)) continue;
     quiet = false;
     if (stat->ended()) {
@@ -146,7 +146,7 @@ bool Tree::strike_orphans(std::set<pid_t>& ended) const {
 
 void Tree::kill_pass() const {
   if (cgroup_ != nullptr) (void)cgroup_->kill();
-  for (const ProcessStat& one : members())
+  for (const ProcessEntry& one : members())
     if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
   if (cgroup_ != nullptr || !adopts_orphans_) return;
   std::set<pid_t> ended;
@@ -168,7 +168,7 @@ bool Tree::gone() const {
     bool news = false;
     for (const pid_t pid : *children) {
       if (ended.contains(pid)) continue;
-      const auto stat = read_process_stat(pid);
+      const auto stat = read_process_entry(pid);
       if (!stat || is_foreign(*stat, us)) continue;
       if (!stat->ended()) return false;
       ended.insert(pid);
@@ -215,7 +215,7 @@ std::optional<Instant> Ending::kill(Instant now) {
   }
   left_ = tree_.members();
   bool newcomers = false;  // forked faster than we looked: strike again at once
-  for (const ProcessStat& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
+  for (const ProcessEntry& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
   if (now - *first_kill_ >= options_.give_up) {
     state_ = State::stuck;
     return std::nullopt;

@@ -36,7 +36,7 @@ class Tree {
   // A child of ours that is no job (a hook, curl): neither it nor what it leaves behind is a member.
   void exclude(const Process& helper);
 
-  std::vector<ProcessStat> members(const Root& root = {}) const;  // ended ones left out, parents first
+  std::vector<ProcessEntry> members(const Root& root = {}) const;  // ended ones left out, parents first
 
   struct Sent {
     std::size_t reached = 0;
@@ -52,7 +52,7 @@ class Tree {
   bool gone() const;
 
  private:
-  bool is_foreign(const ProcessStat& one, pid_t us) const;
+  bool is_foreign(const ProcessEntry& one, pid_t us) const;
   bool strike_orphans(std::set<pid_t>& ended) const;
 
   pid_t root_pid_ = 0;
@@ -89,7 +89,7 @@ class Ending {
   State state() const { return state_; }
   std::size_t signalled() const { return signalled_; }  // reached by the first signal
   std::size_t killed() const { return killed_; }        // needed KILL
-  const std::vector<ProcessStat>& left() const { return left_; }
+  const std::vector<ProcessEntry>& left() const { return left_; }
 
  private:
   std::optional<Instant> kill(Instant now);
@@ -106,7 +106,7 @@ class Ending {
   std::size_t signalled_ = 0;
   std::size_t killed_ = 0;
   std::set<Tree::Name> struck_;
-  std::vector<ProcessStat> left_;
+  std::vector<ProcessEntry> left_;
 };
 
 }  // namespace lull

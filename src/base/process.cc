@@ -51,13 +51,13 @@ class Fields {
 constexpr std::size_t kStatBytes = 1024;
 
 // One read into the stack: a tree is walked by hundreds of these.
-Result<ProcessStat> read_stat_at(int proc, pid_t pid) {
+Result<ProcessEntry> read_stat_at(int proc, pid_t pid) {
   const std::string path = std::to_string(pid) + "/stat";
   const Fd fd = TRY(open_at(proc, path, O_RDONLY));
   std::array<char, kStatBytes> bytes;
   const ssize_t got = ::read(fd.get(), bytes.data(), bytes.size());
   if (got < 0) return fail(errno, "read /proc/" + path);
-  if (auto stat = parse_process_stat({bytes.data(), static_cast<std::size_t>(got)})) return *std::move(stat);
+  if (auto stat = parse_process_entry({bytes.data(), static_cast<std::size_t>(got)})) return *std::move(stat);
   return fail("cannot make sense of /proc/" + path);
 }
 
@@ -81,11 +81,11 @@ constexpr std::array kSignals = {
 
 }  // namespace
 
-std::optional<ProcessStat> parse_process_stat(std::string_view line) {
+std::optional<ProcessEntry> parse_process_entry(std::string_view line) {
   const auto open = line.find('(');
   const auto close = line.rfind(')');  // the last one: the name may hold any number of them
   if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
-  ProcessStat stat;
+  ProcessEntry stat;
   stat.pid = Fields(line.substr(0, open)).number<pid_t>();
   stat.name = line.substr(open + 1, close - open - 1);
   Fields fields(line.substr(close + 1));
@@ -109,15 +109,15 @@ std::optional<ProcessStat> parse_process_stat(std::string_view line) {
   return stat;
 }
 
-Result<ProcessStat> read_process_stat(pid_t pid, const Root& root) {
+Result<ProcessEntry> read_process_entry(pid_t pid, const Root& root) {
   const std::string path = root.proc + "/" + std::to_string(pid) + "/stat";
   const std::string line = TRY(read_file(AT_FDCWD, path, kStatBytes));
-  if (auto stat = parse_process_stat(line)) return *std::move(stat);
+  if (auto stat = parse_process_entry(line)) return *std::move(stat);
   return fail("cannot make sense of " + path);
 }
 
-std::vector<ProcessStat> read_all_processes(const Root& root) {
-  std::vector<ProcessStat> all;
+std::vector<ProcessEntry> read_all_processes(const Root& root) {
+  std::vector<ProcessEntry> all;
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(root.proc.c_str()), ::closedir);
   if (!dir) return all;
   while (const dirent* entry = ::readdir(dir.get())) {
@@ -125,15 +125,15 @@ std::vector<ProcessStat> read_all_processes(const Root& root) {
     if (!pid || *pid == 0) continue;
     if (auto stat = read_stat_at(::dirfd(dir.get()), static_cast<pid_t>(*pid))) all.push_back(*std::move(stat));
   }
-  std::ranges::sort(all, {}, &ProcessStat::pid);
+  std::ranges::sort(all, {}, &ProcessEntry::pid);
   return all;
 }
 
-std::vector<ProcessStat> descendants(const std::vector<ProcessStat>& all, pid_t root_pid,
-                                     const std::function<bool(const ProcessStat&)>& skip) {
-  std::unordered_multimap<pid_t, const ProcessStat*> children;
-  std::vector<ProcessStat> tree;
-  for (const ProcessStat& stat : all) {
+std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_t root_pid,
+                                      const std::function<bool(const ProcessEntry&)>& skip) {
+  std::unordered_multimap<pid_t, const ProcessEntry*> children;
+  std::vector<ProcessEntry> tree;
+  for (const ProcessEntry& stat : all) {
     if (stat.pid == root_pid && !(skip && skip(stat))) tree.push_back(stat);
     if (stat.pid != root_pid) children.emplace(stat.parent, &stat);
   }
@@ -158,11 +158,11 @@ Result<Process> Process::open(pid_t pid) {
   process.fd_ = Fd(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
   if (!process.fd_) return fail(errno, "process " + std::to_string(pid));
   // Read after the handle was taken: both are of the same process, or it has ended.
-  if (const auto stat = read_process_stat(pid)) process.start_ticks_ = stat->start_ticks;
+  if (const auto stat = read_process_entry(pid)) process.start_ticks_ = stat->start_ticks;
   return process;
 }
 
-Result<Process> Process::open(const ProcessStat& seen) {
+Result<Process> Process::open(const ProcessEntry& seen) {
   Process process = TRY(open(seen.pid));
   if (process.start_ticks_ != seen.start_ticks) return fail(ESRCH, "process " + std::to_string(seen.pid));
   return process;
@@ -172,7 +172,7 @@ Process Process::adopt(pid_t pid, Fd pidfd) {
   Process process;
   process.pid_ = pid;
   process.fd_ = std::move(pidfd);
-  if (const auto stat = read_process_stat(pid)) process.start_ticks_ = stat->start_ticks;
+  if (const auto stat = read_process_entry(pid)) process.start_ticks_ = stat->start_ticks;
   return process;
 }
 

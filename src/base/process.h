@@ -21,7 +21,7 @@
 namespace lull {
 
 // One line of /proc/PID/stat. The name may contain anything, ") Z " included.
-struct ProcessStat {
+struct ProcessEntry {
   pid_t pid = 0;
   pid_t parent = 0;
   pid_t group = 0;
@@ -37,16 +37,16 @@ struct ProcessStat {
   bool ended() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
 
-std::optional<ProcessStat> parse_process_stat(std::string_view line);
-Result<ProcessStat> read_process_stat(pid_t pid, const Root& root = {});
+std::optional<ProcessEntry> parse_process_entry(std::string_view line);
+Result<ProcessEntry> read_process_entry(pid_t pid, const Root& root = {});
 
 // Every process that /proc shows, in order of pid. One that ends meanwhile is left out.
-std::vector<ProcessStat> read_all_processes(const Root& root = {});
+std::vector<ProcessEntry> read_all_processes(const Root& root = {});
 
 // `root_pid` first if it is among them, then its descendants, parents before
 // children. What `skip` says yes to is left out, with all below it.
-std::vector<ProcessStat> descendants(const std::vector<ProcessStat>& all, pid_t root_pid,
-                                     const std::function<bool(const ProcessStat&)>& skip = nullptr);
+std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_t root_pid,
+                                      const std::function<bool(const ProcessEntry&)>& skip = nullptr);
 
 // How a child ended, in waitid's words.
 struct ExitStatus {
@@ -65,7 +65,7 @@ class Process {
   // Fails with ESRCH where there is no such process (a zombie still is one).
   static Result<Process> open(pid_t pid);
   // The process that was seen as `seen`, or ESRCH if its pid is somebody else's by now.
-  static Result<Process> open(const ProcessStat& seen);
+  static Result<Process> open(const ProcessEntry& seen);
   // A child just made, with the pidfd that the kernel gave for it.
   static Process adopt(pid_t pid, Fd pidfd);
   static Process self();

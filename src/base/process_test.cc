@@ -18,8 +18,8 @@ std::string stat_line(pid_t pid, std::string_view name, char state, pid_t parent
          " 7 8 34816 7 4194304 100 200 1 2 30 12 5 6 20 0 1 0 987654321 1000 200 18446744073709551615 0 0\n";
 }
 
-TEST(ProcessStat, ReadsAnOrdinaryLine) {
-  const auto stat = parse_process_stat(stat_line(42, "python3", 'S', 7));
+TEST(ProcessEntry, ReadsAnOrdinaryLine) {
+  const auto stat = parse_process_entry(stat_line(42, "python3", 'S', 7));
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->pid, 42);
   EXPECT_EQ(stat->parent, 7);
@@ -31,9 +31,9 @@ TEST(ProcessStat, ReadsAnOrdinaryLine) {
   EXPECT_EQ(stat->state, 'S');
 }
 
-TEST(ProcessStat, NamesAreHostile) {
+TEST(ProcessEntry, NamesAreHostile) {
   for (const std::string_view name : {"foo) Z ", "(((", ")))", "a b c", "x) Z 1 1 1", "", "\n", "line\n2 (x) S 1"}) {
-    const auto stat = parse_process_stat(stat_line(42, name, 'D', 7));
+    const auto stat = parse_process_entry(stat_line(42, name, 'D', 7));
     ASSERT_TRUE(stat) << name;
     EXPECT_EQ(stat->name, name);
     EXPECT_EQ(stat->state, 'D');
@@ -42,20 +42,20 @@ TEST(ProcessStat, NamesAreHostile) {
   }
 }
 
-TEST(ProcessStat, AnyBytesAreRefusedOrRead) {
-  rc::check("no input crashes it", [](const std::string& bytes) { (void)parse_process_stat(bytes); });
+TEST(ProcessEntry, AnyBytesAreRefusedOrRead) {
+  rc::check("no input crashes it", [](const std::string& bytes) { (void)parse_process_entry(bytes); });
   rc::check("a line cut short is refused", [] {
     const std::string whole = stat_line(42, "x) y", 'S', 7);
     const auto cut = *rc::gen::inRange<std::size_t>(0, 60);
-    const auto stat = parse_process_stat(std::string_view(whole).substr(0, cut));
+    const auto stat = parse_process_entry(std::string_view(whole).substr(0, cut));
     RC_ASSERT(!stat || stat->pid == 42);
   });
-  EXPECT_FALSE(parse_process_stat("42 (x) S 1 2 3"));
+  EXPECT_FALSE(parse_process_entry("42 (x) S 1 2 3"));
 }
 
-TEST(ProcessStat, ReadsOurselves) {
+TEST(ProcessEntry, ReadsOurselves) {
   ASSERT_EQ(::prctl(PR_SET_NAME, "foo) Z (x"), 0);
-  const auto stat = read_process_stat(::getpid());
+  const auto stat = read_process_entry(::getpid());
   ASSERT_TRUE(stat);
   EXPECT_EQ(stat->name, "foo) Z (x");
   EXPECT_EQ(stat->parent, ::getppid());
@@ -63,16 +63,16 @@ TEST(ProcessStat, ReadsOurselves) {
   EXPECT_EQ(stat->session, ::getsid(0));
   EXPECT_EQ(stat->start_ticks, Process::self().start_ticks());
   std::set<pid_t> pids;
-  for (const ProcessStat& one : read_all_processes()) pids.insert(one.pid);
+  for (const ProcessEntry& one : read_all_processes()) pids.insert(one.pid);
   EXPECT_TRUE(pids.contains(::getpid()));
   EXPECT_TRUE(pids.contains(::getppid()));
 }
 
 // The slow twin: a process is below the root if going up its parents leads there.
-bool below(const std::vector<ProcessStat>& all, ProcessStat one, pid_t root) {
+bool below(const std::vector<ProcessEntry>& all, ProcessEntry one, pid_t root) {
   for (std::size_t steps = 0; steps <= all.size(); ++steps) {
     if (one.pid == root) return true;
-    const auto parent = std::ranges::find(all, one.parent, &ProcessStat::pid);
+    const auto parent = std::ranges::find(all, one.parent, &ProcessEntry::pid);
     if (parent == all.end()) return one.parent == root;
     one = *parent;
   }
@@ -82,33 +82,33 @@ bool below(const std::vector<ProcessStat>& all, ProcessStat one, pid_t root) {
 TEST(Descendants, SameAsGoingUpFromEach) {
   rc::check("walk down == walk up, parents first, whatever the parents are", [] {
     const int count = *rc::gen::inRange(1, 40);
-    std::vector<ProcessStat> all;
+    std::vector<ProcessEntry> all;
     for (int i = 1; i <= count; ++i) {
-      ProcessStat one;
+      ProcessEntry one;
       one.pid = i;
       one.parent = *rc::gen::inRange(0, count + 1);  // loops included
       all.push_back(one);
     }
     const pid_t root = *rc::gen::inRange(1, count + 3);  // may be absent
     std::set<pid_t> seen;
-    for (const ProcessStat& one : descendants(all, root)) {
+    for (const ProcessEntry& one : descendants(all, root)) {
       RC_ASSERT(seen.insert(one.pid).second);
       RC_ASSERT(one.pid == root || one.parent == root || seen.contains(one.parent));
     }
     std::set<pid_t> wanted;
-    for (const ProcessStat& one : all)
+    for (const ProcessEntry& one : all)
       if (below(all, one, root)) wanted.insert(one.pid);
     RC_ASSERT(seen == wanted);
   });
 }
 
 TEST(Descendants, SkippedOnesTakeTheirsWithThem) {
-  std::vector<ProcessStat> all(5);
+  std::vector<ProcessEntry> all(5);
   for (int i = 0; i < 5; ++i) {
     all[static_cast<std::size_t>(i)].pid = i + 1;
     all[static_cast<std::size_t>(i)].parent = i;  // a chain
   }
-  const auto tree = descendants(all, 1, [](const ProcessStat& one) { return one.pid == 3; });
+  const auto tree = descendants(all, 1, [](const ProcessEntry& one) { return one.pid == 3; });
   ASSERT_EQ(tree.size(), 2U);
   EXPECT_EQ(tree[1].pid, 2);
 }
@@ -119,7 +119,7 @@ TEST(Process, HandleOutlivesTheNumber) {
     ::pause();
     ::_exit(0);
   }
-  const auto seen = read_process_stat(child);
+  const auto seen = read_process_entry(child);
   ASSERT_TRUE(seen);
   const auto process = Process::open(*seen);
   ASSERT_TRUE(process);
@@ -130,7 +130,7 @@ TEST(Process, HandleOutlivesTheNumber) {
   EXPECT_TRUE(process->ended());
   EXPECT_EQ(process->signal(SIGKILL).error().errno_value, ESRCH);
   // The same number with another start time is somebody else.
-  auto other = *read_process_stat(::getpid());
+  auto other = *read_process_entry(::getpid());
   other.start_ticks += 1;
   EXPECT_EQ(Process::open(other).error().errno_value, ESRCH);
 }
