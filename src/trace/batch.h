@@ -1,0 +1,95 @@
+#pragma once
+// A Batch is what one chunk of a trace came to: rows as columns, in the order of
+// the file, and what was wrong with the lines that gave none.
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "trace/schema.h"
+
+namespace lull::trace {
+
+struct BadLine {
+  std::uint64_t line = 0;  // from 1, in the chunk
+  std::string why;
+};
+
+struct Batch {
+  static constexpr std::size_t kShown = 5;  // bad lines that are kept in words
+
+  std::size_t rows = 0;
+  std::uint64_t lines = 0;
+  std::uint64_t bad = 0;
+  std::vector<BadLine> first_bad;
+  std::optional<BadLine> new_header;  // the columns change: the rest cannot be read as before
+  std::vector<std::int64_t> at;
+  std::vector<std::uint32_t> gpu;  // in the Identities of the parser
+  std::vector<std::vector<float>> value;
+
+  void reset(std::size_t capacity, std::size_t metrics) {
+    rows = 0;
+    lines = 0;
+    bad = 0;
+    first_bad.clear();
+    new_header.reset();
+    if (at.size() < capacity) {
+      at.resize(capacity);
+      gpu.resize(capacity);
+    }
+    value.resize(metrics);
+    for (auto& column : value)
+      if (column.size() < capacity) column.resize(capacity);
+  }
+  void add_bad(std::uint64_t line, std::string why) {
+    ++bad;
+    if (first_bad.size() < kShown) first_bad.push_back({line, std::move(why)});
+  }
+};
+
+// The GPUs that a parser has met, by the cells that name them. Rows mostly come in
+// the same order again and again, so each GPU remembers who followed it last.
+class Identities {
+ public:
+  using Cells = std::array<std::string_view, kMaxIdentity>;
+
+  explicit Identities(const std::vector<Role>& roles) : roles_(roles), parts_(roles.size()) {}
+
+  std::uint32_t find(const Cells& cells) {
+    if (!known_.empty()) {
+      const std::uint32_t guess = known_[last_].next;
+      if (same(known_[guess], cells)) return last_ = guess;
+    }
+    return find_slowly(cells);
+  }
+  std::size_t size() const { return known_.size(); }
+  const std::vector<std::string>& cells(std::size_t i) const { return known_[i].cells; }
+  // The cells do name a GPU; "[GPU is lost]" does not.
+  bool usable(std::uint32_t i) const { return known_[i].usable; }
+
+ private:
+  struct Known {
+    std::vector<std::string> cells;
+    std::uint32_t next = 0;
+    bool usable = true;
+  };
+  bool same(const Known& known, const Cells& cells) const {
+    for (std::size_t i = 0; i < parts_; ++i)
+      if (known.cells[i] != cells[i]) return false;
+    return true;
+  }
+  std::uint32_t find_slowly(const Cells& cells);
+
+  std::vector<Role> roles_;
+  std::size_t parts_;
+  std::vector<Known> known_;
+  std::unordered_map<std::string, std::uint32_t> by_key_;
+  std::uint32_t last_ = 0;
+};
+
+}  // namespace lull::trace

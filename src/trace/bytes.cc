@@ -1,0 +1,203 @@
+#include "trace/bytes.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <zlib.h>
+#include <zstd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+namespace lull::trace {
+namespace {
+
+constexpr std::size_t kRawBytes = 256U << 10;
+
+class Gunzip final : public Unpacker {
+ public:
+  Gunzip() { ready_ = inflateInit2(&stream_, 15 + 16) == Z_OK; }
+  Gunzip(const Gunzip&) = delete;
+  Gunzip& operator=(const Gunzip&) = delete;
+  ~Gunzip() override {
+    if (ready_) inflateEnd(&stream_);
+  }
+
+  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
+    if (!ready_) return fail("gzip: no memory");
+    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(from.data()));
+    stream_.avail_in = static_cast<uInt>(from.size());
+    stream_.next_out = reinterpret_cast<Bytef*>(to);
+    stream_.avail_out = static_cast<uInt>(std::min<std::size_t>(room, 1U << 30));
+    const uInt offered = stream_.avail_out;
+    const int state = inflate(&stream_, Z_NO_FLUSH);
+    if (state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR) return fail("the gzip data is damaged");
+    Step step{from.size() - stream_.avail_in, offered - stream_.avail_out, state == Z_STREAM_END};
+    if (state == Z_STREAM_END) inflateReset(&stream_);
+    return step;
+  }
+
+ private:
+  z_stream stream_{};
+  bool ready_ = false;
+};
+
+class Unzstd final : public Unpacker {
+ public:
+  Unzstd() : stream_(ZSTD_createDStream()) {}
+  Unzstd(const Unzstd&) = delete;
+  Unzstd& operator=(const Unzstd&) = delete;
+  ~Unzstd() override { ZSTD_freeDStream(stream_); }
+
+  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
+    if (stream_ == nullptr) return fail("zstd: no memory");
+    ZSTD_inBuffer in{from.data(), from.size(), 0};
+    ZSTD_outBuffer out{to, room, 0};
+    const std::size_t state = ZSTD_decompressStream(stream_, &out, &in);
+    if (ZSTD_isError(state) != 0) return fail("the zstd data is damaged");
+    return Step{in.pos, out.pos, state == 0};
+  }
+
+ private:
+  ZSTD_DStream* stream_;
+};
+
+}  // namespace
+
+Packing packing_by_magic(std::string_view first_bytes) {
+  if (first_bytes.starts_with("\x1f\x8b")) return Packing::gzip;
+  if (first_bytes.starts_with("\x28\xb5\x2f\xfd")) return Packing::zstd;
+  return Packing::none;
+}
+
+Packing packing_by_name(std::string_view path) {
+  if (path.ends_with(".gz")) return Packing::gzip;
+  if (path.ends_with(".zst") || path.ends_with(".zstd")) return Packing::zstd;
+  return Packing::none;
+}
+
+std::unique_ptr<Unpacker> Unpacker::create(Packing packing) {
+  if (packing == Packing::gzip) return std::make_unique<Gunzip>();
+  if (packing == Packing::zstd) return std::make_unique<Unzstd>();
+  return nullptr;
+}
+
+Result<ByteSource> ByteSource::open(const std::string& path) {
+  return from(TRY(open_file(path, O_RDONLY | O_NOCTTY)), path);
+}
+
+Result<ByteSource> ByteSource::from(Fd fd, std::string name) {
+  ByteSource source;
+  source.fd_ = std::move(fd);
+  source.name_ = std::move(name);
+  struct stat status{};
+  if (::fstat(source.fd_.get(), &status) != 0) return fail(errno, "stat " + source.name_);
+  if (S_ISDIR(status.st_mode)) return fail(EISDIR, "read " + source.name_);
+  if (S_ISREG(status.st_mode)) source.size_ = static_cast<std::uint64_t>(status.st_size);
+  ::posix_fadvise(source.fd_.get(), 0, 0, POSIX_FADV_SEQUENTIAL);
+  source.packed_.resize(kRawBytes);
+  source.packed_to_ = TRY(source.read_raw(source.packed_.data(), kRawBytes));
+  source.unpacker_ = Unpacker::create(packing_by_magic({source.packed_.data(), source.packed_to_}));
+  return source;
+}
+
+Result<std::size_t> ByteSource::read_raw(char* to, std::size_t room) {
+  std::size_t total = 0;
+  while (total < room) {
+    const ssize_t got = ::read(fd_.get(), to + total, room - total);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return fail(errno, "read " + name_);
+    if (got == 0) break;
+    total += static_cast<std::size_t>(got);
+  }
+  taken_ += total;
+  return total;
+}
+
+Result<std::size_t> ByteSource::read(char* to, std::size_t room) {
+  std::size_t made = 0;
+  while (made < room && !ended_) {
+    const std::size_t left = packed_to_ - packed_from_;
+    if (unpacker_ == nullptr) {
+      const std::size_t part = std::min(left, room - made);
+      std::memcpy(to + made, packed_.data() + packed_from_, part);
+      packed_from_ += part;
+      made += part;
+      if (made == room) break;
+      const std::size_t got = TRY(read_raw(to + made, room - made));
+      if (got < room - made) ended_ = true;
+      made += got;
+      break;
+    }
+    if (left == 0) {
+      packed_from_ = 0;
+      packed_to_ = TRY(read_raw(packed_.data(), packed_.size()));
+    }
+    const bool dry = packed_to_ == packed_from_;
+    if (dry && between_) {
+      ended_ = true;
+      break;
+    }
+    auto step = unpacker_->unpack({packed_.data() + packed_from_, packed_to_ - packed_from_}, to + made, room - made);
+    if (!step) {
+      damage_ = std::move(step).error().what;
+      ended_ = true;
+      break;
+    }
+    packed_from_ += step->taken;
+    made += step->made;
+    between_ = step->between;
+    if (dry && step->made == 0) {
+      if (!between_) damage_ = "the packed data breaks off";
+      ended_ = true;
+    }
+  }
+  return made;
+}
+
+Result<bool> Chunker::next(Chunk& chunk) {
+  chunk.size = 0;
+  chunk.first = first_;
+  chunk.unterminated = false;
+  if (ended_ && carry_.empty()) return false;
+  chunk.bytes.resize(std::max(chunk.bytes.size(), std::max(target_, carry_.size()) + kPadding));
+  std::memcpy(chunk.bytes.data(), carry_.data(), carry_.size());
+  std::size_t used = carry_.size();
+  carry_.clear();
+  const char* last = nullptr;
+  while (last == nullptr && !ended_) {
+    if (used + kPadding >= chunk.bytes.size()) chunk.bytes.resize(chunk.bytes.size() * 2);
+    const std::size_t room = chunk.bytes.size() - kPadding - used;
+    const std::size_t got = TRY(source_.read(chunk.bytes.data() + used, room));
+    ended_ = got < room;
+    const char* const fresh = chunk.bytes.data() + used;
+    last = static_cast<const char*>(::memrchr(fresh, '\n', got));
+    used += got;
+    if (skipping_) {
+      // Nobody writes a row this long: only its beginning was kept, to be counted as bad.
+      const auto* const line_end = static_cast<const char*>(std::memchr(fresh, '\n', got));
+      const std::size_t drop = line_end == nullptr ? got : static_cast<std::size_t>(line_end - fresh);
+      std::memmove(chunk.bytes.data() + (used - got), fresh + drop, got - drop);
+      used -= drop;
+      if (last != nullptr) last -= drop;
+      skipping_ = line_end == nullptr;
+    } else if (last == nullptr && used > kLongestLine) {
+      used = 4096;
+      skipping_ = true;
+    }
+  }
+  chunk.taken = source_.taken();
+  if (used == 0) return false;
+  first_ = false;
+  if (last == nullptr) {  // the end of the file, in the middle of a line
+    chunk.bytes[used++] = '\n';
+    chunk.unterminated = true;
+    last = chunk.bytes.data() + used - 1;
+  }
+  chunk.size = static_cast<std::size_t>(last - chunk.bytes.data()) + 1;
+  carry_.assign(chunk.bytes.data() + chunk.size, used - chunk.size);
+  std::memset(chunk.bytes.data() + chunk.size, '\n', kPadding);
+  return true;
+}
+
+}  // namespace lull::trace

@@ -1,0 +1,36 @@
+#pragma once
+// Reads a chunk of CSV. A clean row goes the fast way, cell by cell; a row with
+// quotes, odd units or anything unexpected is read again the slow, obvious way,
+// which has the last word and says what is wrong. Both give equal answers.
+
+#include "trace/batch.h"
+#include "trace/bytes.h"
+#include "trace/schema.h"
+
+namespace lull::trace {
+
+class CsvParser {
+ public:
+  explicit CsvParser(const Schema& schema);
+
+  void parse(const Chunk& chunk, Batch& batch);
+  const Identities& identities() const { return identities_; }
+
+  // Tests only: every row the slow way.
+  void set_slow(bool slow) { slow_ = slow; }
+
+ private:
+  const char* fast_row(const char* p, Batch& batch);
+  void slow_row(std::string_view line, std::uint64_t number, Batch& batch);
+  bool is_header(const std::vector<std::string>& cells) const;
+
+  const Schema& schema_;
+  Identities identities_;
+  TimeReader time_;
+  const char* same_time_ = nullptr;  // the time cell of the row before, in this chunk
+  std::size_t same_time_size_ = 0;
+  std::int64_t same_time_ns_ = 0;
+  bool slow_ = false;
+};
+
+}  // namespace lull::trace

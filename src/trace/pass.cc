@@ -1,0 +1,245 @@
+#include "trace/pass.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "base/text.h"
+
+namespace lull::trace {
+namespace {
+
+constexpr std::size_t kMostGpus = 1U << 16;
+constexpr std::size_t kShownBad = 5;
+constexpr std::size_t kNoSlot = static_cast<std::size_t>(-1);
+
+}  // namespace
+
+std::string shown(const std::string& path) { return path == "-" ? "standard input" : printable(path); }
+
+Result<ByteSource> open_source(const File& file) {
+  if (!file.spool) return ByteSource::open(file.path);
+  if (::lseek(file.spool.get(), 0, SEEK_SET) != 0) return fail(errno, "seek in the copy of " + shown(file.path));
+  const int copy = ::fcntl(file.spool.get(), F_DUPFD_CLOEXEC, 0);
+  if (copy < 0) return fail(errno, "read " + file.path);
+  return ByteSource::from(Fd(copy), file.path);
+}
+
+Result<> Pass::read_file() {
+  File& file = files_[file_];
+  line_ = 0;
+  file_rows_ = 0;
+  file_bad_ = 0;
+  slot_of_.clear();
+  for (const Metric metric : options_.metrics) {
+    const auto at = std::find(file.schema.metrics.begin(), file.schema.metrics.end(), metric);
+    slot_of_.push_back(at == file.schema.metrics.end() ? kNoSlot
+                                                       : static_cast<std::size_t>(at - file.schema.metrics.begin()));
+  }
+  Chunker chunker(TRY(open_source(file)), options_.chunk_bytes);
+  unsigned threads = options_.threads != 0 ? options_.threads : std::thread::hardware_concurrency();
+  threads = std::clamp(threads, 1U, 8U);
+  const bool small = file.size != 0 && file.size < 2 * options_.chunk_bytes;
+  auto read = threads == 1 || small ? read_alone(chunker) : read_with(chunker, threads);
+  if (!read) return read;
+  if (outcome_ != Outcome::done) return {};
+  if (!chunker.source().damage().empty())
+    report_.notes.push_back(
+        fmt::format("{}: {}; what came before it is used", shown(file.path), chunker.source().damage()));
+  report_.bytes += chunker.source().taken();
+  before_ += file.size;
+  if (file_rows_ > 0) return {};
+  std::string why = "no usable row";
+  if (!report_.first_bad.empty() && report_.first_bad.back().file == file.path)
+    why += fmt::format("; line {}: {}", report_.first_bad.back().line, report_.first_bad.back().why);
+  else if (file_bad_ == 0)
+    why += ": nothing follows the header";
+  return fail(shown(file.path) + ": " + why);
+}
+
+Result<> Pass::read_alone(Chunker& chunker) {
+  Worker worker(files_[file_].schema);
+  while (TRY(chunker.next(worker.chunk))) {
+    std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
+    TRY(consume(worker));
+    if (outcome_ != Outcome::done) break;
+  }
+  return {};
+}
+
+// Chunks are read in turn, parsed at the same time, and used in turn again.
+Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
+  std::mutex reading;
+  std::mutex using_;
+  std::condition_variable turned;
+  std::uint64_t next_read = 0;
+  std::uint64_t next_used = 0;
+  bool stop = false;  // under `using_`
+  std::optional<Error> error;
+  const auto give_up = [&](std::optional<Error> why) {
+    const std::lock_guard lock(using_);
+    if (!error && why) error = std::move(why);
+    stop = true;
+    turned.notify_all();
+  };
+  const auto work = [&] {
+    Worker worker(files_[file_].schema);
+    for (;;) {
+      std::uint64_t mine = 0;
+      {
+        const std::lock_guard lock(reading);
+        auto more = chunker.next(worker.chunk);
+        if (!more) return give_up(std::move(more).error());
+        if (!*more) return;
+        mine = next_read++;
+      }
+      std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
+      {
+        std::unique_lock lock(using_);
+        turned.wait(lock, [&] { return stop || next_used == mine; });
+        if (stop) return;
+      }
+      auto used = consume(worker);  // nobody else is at it: it is our turn
+      if (!used) return give_up(std::move(used).error());
+      if (outcome_ != Outcome::done) return give_up(std::nullopt);
+      {
+        const std::lock_guard lock(using_);
+        ++next_used;
+      }
+      turned.notify_all();
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (unsigned i = 1; i < threads; ++i) others.emplace_back(work);
+    work();
+  }
+  if (error) return std::unexpected(*std::move(error));
+  return {};
+}
+
+Result<> Pass::consume(Worker& worker) {
+  const Batch& batch = worker.batch;
+  const File& file = files_[file_];
+  report_.bad_rows += batch.bad;
+  file_bad_ += batch.bad;
+  for (const BadLine& bad : batch.first_bad)
+    if (report_.first_bad.size() < kShownBad) report_.first_bad.push_back({file.path, line_ + bad.line, bad.why});
+  if (batch.new_header)
+    return fail(fmt::format("{}: line {}: the columns change to '{}'; cut the file in two there", shown(file.path),
+                            line_ + batch.new_header->line, batch.new_header->why));
+  line_ += batch.lines;
+  file_rows_ += batch.rows;
+  TRY(learn_gpus(worker));
+  if (outcome_ == Outcome::done && ticks_)
+    add_to_ticks(worker);
+  else if (outcome_ == Outcome::done)
+    add_to_series(worker);
+  if (options_.progress && total_ > 0)
+    options_.progress(static_cast<double>(before_ + worker.chunk.taken) / static_cast<double>(total_));
+  return {};
+}
+
+// An index that another file uses at the same time is of another machine.
+bool Pass::belongs_elsewhere(const Registry::Found& found, Instant at) const {
+  return !found.fresh && !found.by_uuid && !separate_ && met_in_[found.gpu] != file_ && at < last_[found.gpu];
+}
+
+// Gives the GPUs that this worker's parser met for the first time their place among ours.
+Result<> Pass::learn_gpus(Worker& worker) {
+  const Identities& identities = std::visit([](auto& p) -> const Identities& { return p.identities(); }, worker.parser);
+  const File& file = files_[file_];
+  const std::string scope = separate_ ? file.path : "";
+  const std::span<const std::uint32_t> rows(worker.batch.gpu.data(), worker.batch.rows);
+  for (std::size_t i = worker.gpu_of.size(); i < identities.size(); ++i) {
+    worker.gpu_of.push_back(0);
+    const auto first = std::find(rows.begin(), rows.end(), i);
+    if (first == rows.end()) continue;  // named no GPU: its rows are bad
+    const auto found = registry_.resolve(file.schema.identity, identities.cells(i), scope);
+    worker.gpu_of.back() = found.gpu;
+    if (found.fresh) {
+      if (registry_.size() > kMostGpus)
+        return fail(fmt::format("{}: more than {} GPUs: does the column that names them hold something else?",
+                                shown(file.path), kMostGpus));
+      last_.push_back(Instant::min());
+      met_in_.push_back(file_);
+      if (!ticks_) series_.emplace_back(metrics(), !sorted_);
+    }
+    if (belongs_elsewhere(found, Instant(Duration(worker.batch.at[static_cast<std::size_t>(first - rows.begin())]))))
+      outcome_ = Outcome::overlap;
+    met_in_[found.gpu] = file_;
+  }
+  if (ticks_ && registry_.size() > options_.gpus)
+    return fail(fmt::format("{}: it changed while it was read", shown(file.path)));
+  return {};
+}
+
+void Pass::add_to_series(const Worker& worker) {
+  const Batch& batch = worker.batch;
+  // A signal that this file lacks is unknown in it.
+  std::vector<const float*> columns;
+  const std::vector<float> unknown(std::count(slot_of_.begin(), slot_of_.end(), kNoSlot) > 0 ? batch.rows : 0,
+                                   kUnknownSample);
+  for (const std::size_t slot : slot_of_)
+    columns.push_back(slot == kNoSlot ? unknown.data() : batch.value[slot].data());
+  for (std::size_t row = 0; row < batch.rows; ++row) {
+    const std::uint32_t gpu = worker.gpu_of[batch.gpu[row]];
+    const Instant at{Duration(batch.at[row])};
+    const auto added = series_[gpu].add(at, gpu, sink_, [&](std::size_t i) { return columns[i][row]; });
+    if (added == Series::Added::in_order) {
+      last_[gpu] = at;
+      continue;
+    }
+    if (added == Series::Added::duplicate) ++report_.duplicates;
+    if (added == Series::Added::moved) ++report_.out_of_order;
+    if (added == Series::Added::too_late) {
+      outcome_ = Outcome::too_late;
+      return;
+    }
+  }
+}
+
+void Pass::add_to_ticks(const Worker& worker) {
+  const Batch& batch = worker.batch;
+  std::vector<float> values(slot_of_.size(), kUnknownSample);
+  for (std::size_t row = 0; row < batch.rows; ++row) {
+    const std::uint32_t gpu = worker.gpu_of[batch.gpu[row]];
+    const Instant at{Duration(batch.at[row])};
+    for (std::size_t i = 0; i < values.size(); ++i)
+      if (slot_of_[i] != kNoSlot) values[i] = batch.value[slot_of_[i]][row];
+    last_[gpu] = std::max(last_[gpu], at);
+    if (!ticks_->add(at, gpu, values)) {
+      outcome_ = Outcome::too_late;
+      return;
+    }
+  }
+}
+
+void Pass::finish() {
+  for (Series& series : series_) report_.duplicates += series.sort();
+  for (std::size_t gpu = 0; gpu < series_.size(); ++gpu) registry_.gpus()[gpu].samples = series_[gpu].total();
+  if (options_.together) {
+    if (sorted_) ticks_.emplace(metrics(), registry_.size(), options_.tick, gaps(), sink_);
+    if (sorted_)
+      ticks_->merge(series_);
+    else
+      ticks_->finish();
+    report_.duplicates += ticks_->duplicates();
+    report_.out_of_order += ticks_->out_of_order();
+    for (std::size_t gpu = 0; gpu < registry_.size(); ++gpu) {
+      registry_.gpus()[gpu].seen = ticks_->seen(gpu);
+      registry_.gpus()[gpu].samples = ticks_->samples(gpu);
+    }
+  } else {
+    for (std::size_t gpu = 0; gpu < series_.size(); ++gpu) series_[gpu].flush(gpu, sink_);
+  }
+  report_.gpus = std::move(registry_.gpus());
+  for (const TraceGpu& gpu : report_.gpus) report_.samples += gpu.samples;
+  make_labels_unique(report_.gpus);
+}
+
+}  // namespace lull::trace

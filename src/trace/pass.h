@@ -1,0 +1,111 @@
+#pragma once
+// One reading of all files of a trace from beginning to end, on as many threads as
+// there are cores: chunks are read in turn, parsed at the same time, and used in
+// turn again, so that the answer is that of one thread.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/fd.h"
+#include "trace/batch.h"
+#include "trace/bytes.h"
+#include "trace/csv.h"
+#include "trace/ndjson.h"
+#include "trace/reader.h"
+#include "trace/registry.h"
+#include "trace/series.h"
+#include "trace/ticks.h"
+
+namespace lull::trace {
+
+struct File {
+  std::string path;
+  Fd spool;  // of what can be read only once: a copy without a name
+  Schema schema;
+  std::optional<std::int64_t> first;  // time of its first row
+  std::uint64_t size = 0;
+};
+
+using Parser = std::variant<CsvParser, NdjsonParser>;
+
+inline Parser make_parser(const Schema& schema) {
+  if (schema.format == Format::ndjson) return NdjsonParser(schema);
+  return CsvParser(schema);
+}
+
+Result<ByteSource> open_source(const File& file);
+std::string shown(const std::string& path);  // in a message
+
+enum class Outcome : std::uint8_t { done, too_late, overlap };
+
+// One reading of all files from beginning to end.
+class Pass {
+ public:
+  Pass(const TraceOptions& options, std::vector<File>& files, TraceSink& sink, bool sorted, bool separate)
+      : options_(options), files_(files), sink_(sink), sorted_(sorted), separate_(separate) {
+    report_.sorted_in_memory = sorted;
+    for (const File& file : files) total_ += file.size;
+    if (options.together && !sorted) ticks_.emplace(metrics(), options.gpus, options.tick, gaps(), sink);
+  }
+
+  Result<Outcome> run() {
+    for (std::size_t i = 0; i < files_.size(); ++i) {
+      file_ = i;
+      TRY(read_file());
+      if (outcome_ != Outcome::done) return outcome_;
+    }
+    finish();
+    return Outcome::done;
+  }
+  TraceReport take_report() { return std::move(report_); }
+
+ private:
+  // What one thread has of its own.
+  struct Worker {
+    explicit Worker(const Schema& schema) : parser(make_parser(schema)) {}
+    Parser parser;
+    Chunk chunk;
+    Batch batch;
+    std::vector<std::uint32_t> gpu_of;  // from the parser's GPUs to ours
+  };
+
+  std::span<const Metric> metrics() const { return options_.metrics; }
+  std::span<const Duration> gaps() const { return options_.gaps; }
+
+  Result<> read_file();
+  Result<> read_alone(Chunker& chunker);
+  Result<> read_with(Chunker& chunker, unsigned threads);
+  Result<> consume(Worker& worker);
+  Result<> learn_gpus(Worker& worker);
+  void add_to_series(const Worker& worker);
+  void add_to_ticks(const Worker& worker);
+  bool belongs_elsewhere(const Registry::Found& found, Instant at) const;
+  void finish();
+
+  const TraceOptions& options_;
+  std::vector<File>& files_;
+  TraceSink& sink_;
+  bool sorted_;
+  bool separate_;
+  Outcome outcome_ = Outcome::done;
+  TraceReport report_;
+  Registry registry_;
+  std::vector<Series> series_;
+  std::vector<Instant> last_;        // of each GPU, for telling files apart
+  std::vector<std::size_t> met_in_;  // the file that named it last
+  std::optional<Ticks> ticks_;
+  std::uint64_t total_ = 0;
+  std::uint64_t before_ = 0;  // bytes of the files before this one
+
+  std::size_t file_ = 0;
+  std::uint64_t line_ = 0;
+  std::uint64_t file_rows_ = 0;
+  std::uint64_t file_bad_ = 0;
+  std::vector<std::size_t> slot_of_;  // from a wanted metric to the batch's column, or npos
+};
+
+}  // namespace lull::trace

@@ -1,0 +1,104 @@
+#pragma once
+// Reads traces (CSV or NDJSON, packed or not, one file or many) as blocks of
+// samples: per GPU, or of all GPUs together on common ticks. Rows may come in any
+// order; while they come nearly in order of time, reading needs a few megabytes
+// whatever the size of the file. If a row turns up too late for that, reading
+// starts over (TraceSink::restart) and holds the trace in memory to sort it.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "gpu/block.h"
+#include "gpu/metric.h"
+#include "trace/schema.h"
+
+namespace lull::trace {
+
+struct BadRow {
+  std::string file;
+  std::uint64_t line = 0;
+  std::string why;
+};
+
+struct TraceGpu {
+  std::string label;  // "3", "node1/3", or a UUID where there is no more
+  std::string uuid;
+  std::uint64_t samples = 0;
+  Duration seen{};  // together only: the sum of its own intervals that are no gaps
+};
+
+struct TraceReport {
+  std::uint64_t samples = 0;  // rows that were used
+  std::uint64_t bad_rows = 0;
+  std::vector<BadRow> first_bad;
+  std::uint64_t duplicates = 0;    // same GPU, same time: the first one counts
+  std::uint64_t out_of_order = 0;  // rows earlier than one before them
+  std::uint64_t bytes = 0;
+  bool sorted_in_memory = false;
+  bool zoned = true;       // times are moments; else readings of some wall clock
+  bool from_epoch = true;  // times count from 1970
+  std::vector<TraceGpu> gpus;
+  std::vector<Metric> metrics;     // those of the wanted that the trace has
+  std::vector<std::string> notes;  // for a person: what was assumed or found odd
+};
+
+class TraceSink {
+ public:
+  TraceSink() = default;
+  TraceSink(const TraceSink&) = delete;
+  TraceSink& operator=(const TraceSink&) = delete;
+  virtual ~TraceSink() = default;
+
+  virtual void restart() = 0;  // forget everything: reading begins (again)
+  // Consecutive samples of one GPU; each GPU's come in order of time, none twice.
+  virtual void block(std::size_t gpu, const Block& block) = 0;
+  // The same ticks of every GPU; a GPU that showed nothing at a tick is unknown there.
+  virtual void frames(std::span<const Block> gpus) = 0;
+};
+
+struct TraceOptions {
+  std::vector<std::string> paths;     // "-": standard input
+  std::vector<ColumnChoice> columns;  // what --columns said
+  std::vector<Metric> metrics;        // to be read
+  unsigned threads = 0;               // 0: one a core
+  std::size_t chunk_bytes = 1U << 20;
+
+  // All GPUs together: who they are, and how far apart samples are, must be known
+  // from an earlier reading.
+  bool together = false;
+  std::size_t gpus = 0;
+  Duration tick{};             // rows within half of this belong to one tick
+  std::vector<Duration> gaps;  // a longer interval of that GPU is a gap
+  std::function<void(double part)> progress;
+};
+
+class TraceReader {
+ public:
+  // Opens every file and learns its columns. What cannot be a trace is refused here.
+  static Result<TraceReader> open(TraceOptions options);
+  TraceReader(TraceReader&&) noexcept;
+  TraceReader& operator=(TraceReader&&) noexcept;
+  ~TraceReader();
+
+  // Which of `metrics` the files have.
+  std::vector<Metric> available() const;
+  std::vector<std::string> columns() const;  // every name in the headers, for a message
+
+  // May be called again, also after changing how.
+  Result<TraceReport> read(TraceSink& sink);
+  TraceOptions& options();
+
+ private:
+  struct State;
+  explicit TraceReader(std::unique_ptr<State> state);
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace lull::trace

@@ -1,0 +1,122 @@
+#include "trace/ticks.h"
+
+#include <algorithm>
+#include <queue>
+
+namespace lull::trace {
+
+Ticks::Ticks(std::span<const Metric> metrics, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
+             TraceSink& sink)
+    : metrics_(metrics),
+      half_(tick / 2),
+      gaps_(gaps),
+      sink_(sink),
+      held_(std::max<std::size_t>(4096, gpus * 16)),
+      gpus_(gpus),
+      columns_(gpus * metrics.size() * kBlockSamples) {
+  waiting_.reserve(held_ * 2);
+  waiting_values_.resize(held_ * 2 * metrics.size());
+}
+
+bool Ticks::add(Instant at, std::uint32_t gpu, std::span<const float> values) {
+  if (waiting_.size() == held_ * 2) release(held_);
+  if (released_any_ && at < released_) return false;
+  if (!waiting_.empty() && at < waiting_.back().at) {
+    sorted_ = false;
+    ++out_of_order_;
+  }
+  const std::size_t slot = waiting_.size();
+  std::copy(values.begin(), values.end(), waiting_values_.begin() + static_cast<std::ptrdiff_t>(slot * values.size()));
+  waiting_.push_back({at, gpu, static_cast<std::uint32_t>(slot)});
+  return true;
+}
+
+void Ticks::release(std::size_t count) {
+  const std::size_t width = metrics_.size();
+  if (!sorted_)
+    std::stable_sort(waiting_.begin(), waiting_.end(), [](const Row& a, const Row& b) { return a.at < b.at; });
+  for (std::size_t i = 0; i < count; ++i)
+    place(waiting_[i].at, waiting_[i].gpu, waiting_values_.data() + waiting_[i].slot * width);
+  if (count > 0) {
+    released_ = waiting_[count - 1].at;
+    released_any_ = true;
+  }
+  // What stays moves to the front, in its new order.
+  std::vector<float> rest;
+  rest.reserve((waiting_.size() - count) * width);
+  for (std::size_t i = count; i < waiting_.size(); ++i) {
+    const float* const values = waiting_values_.data() + waiting_[i].slot * width;
+    rest.insert(rest.end(), values, values + width);
+  }
+  std::copy(rest.begin(), rest.end(), waiting_values_.begin());
+  waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<std::ptrdiff_t>(count));
+  for (std::size_t i = 0; i < waiting_.size(); ++i) waiting_[i].slot = static_cast<std::uint32_t>(i);
+  sorted_ = true;
+}
+
+void Ticks::open_tick(Instant at) {
+  if (at_.size() == kBlockSamples) emit();
+  at_.push_back(at);
+  ++tick_;
+  const std::size_t i = at_.size() - 1;
+  for (std::size_t column = 0; column < gpus_.size() * metrics_.size(); ++column)
+    columns_[column * kBlockSamples + i] = kUnknownSample;
+}
+
+void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
+  Gpu& g = gpus_[gpu];
+  if (g.any && at == g.last) {
+    ++duplicates_;
+    return;
+  }
+  if (tick_ == 0 || at_.empty() || at - at_.back() > half_ || g.tick == tick_) open_tick(at);
+  if (g.any && !gaps_.empty() && at - g.last <= gaps_[gpu]) g.seen += at - g.last;
+  g.any = true;
+  g.last = at;
+  g.tick = tick_;
+  ++g.samples;
+  for (std::size_t i = 0; i < metrics_.size(); ++i)
+    columns_[(gpu * metrics_.size() + i) * kBlockSamples + at_.size() - 1] = values[i];
+}
+
+void Ticks::emit() {
+  std::vector<Block> blocks(gpus_.size());
+  for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
+    blocks[gpu].at = at_;
+    for (std::size_t i = 0; i < metrics_.size(); ++i)
+      blocks[gpu].value[index_of(metrics_[i])] = {columns_.data() + (gpu * metrics_.size() + i) * kBlockSamples,
+                                                  at_.size()};
+  }
+  sink_.frames(blocks);
+  at_.clear();
+}
+
+void Ticks::finish() {
+  release(waiting_.size());
+  if (!at_.empty()) emit();
+}
+
+void Ticks::merge(std::span<const Series> series) {
+  struct Next {
+    Instant at;
+    std::uint32_t gpu;
+    bool operator>(const Next& other) const { return at != other.at ? at > other.at : gpu > other.gpu; }
+  };
+  std::priority_queue<Next, std::vector<Next>, std::greater<>> queue;
+  std::vector<std::size_t> position(series.size());
+  for (std::size_t gpu = 0; gpu < series.size(); ++gpu)
+    if (series[gpu].size() > 0) queue.push({series[gpu].at(0), static_cast<std::uint32_t>(gpu)});
+  std::vector<float> values(metrics_.size());
+  while (!queue.empty()) {
+    const Next next = queue.top();
+    queue.pop();
+    const Series& from = series[next.gpu];
+    const std::size_t i = position[next.gpu]++;
+    for (std::size_t metric = 0; metric < values.size(); ++metric) values[metric] = from.value(metric, i);
+    place(next.at, next.gpu, values.data());
+    if (i + 1 < from.size()) queue.push({from.at(i + 1), next.gpu});
+  }
+  if (!at_.empty()) emit();
+}
+
+}  // namespace lull::trace

@@ -1,0 +1,98 @@
+#include "trace/time.h"
+
+#include <gtest/gtest.h>
+#include <rapidcheck.h>
+
+#include <charconv>
+
+#include "trace/number.h"
+
+namespace lull::trace {
+namespace {
+
+constexpr std::int64_t kNs = 1'000'000'000;
+constexpr std::int64_t kMarch = 1'710'500'669;  // 2024-03-15T11:04:29Z
+
+TEST(TraceTime, EveryKindThatTracesCarry) {
+  const std::int64_t ns = kMarch * kNs + 52'000'000;
+  EXPECT_EQ(parse_time("2024-03-15T11:04:29.052Z", TimeKind::calendar), ns);
+  EXPECT_EQ(parse_time("2024-03-15 11:04:29.052", TimeKind::calendar), ns);
+  EXPECT_EQ(parse_time("2024/03/15 11:04:29.052", TimeKind::calendar), ns);
+  EXPECT_EQ(parse_time("2024-03-15T13:04:29.052+02:00", TimeKind::calendar), ns);
+  EXPECT_EQ(parse_time("2024-03-15t05:34:29.052-0530", TimeKind::calendar), ns);
+  EXPECT_EQ(parse_time("1710500669.052", TimeKind::seconds), ns);
+  EXPECT_EQ(parse_time("1710500669052", TimeKind::milliseconds), ns);
+  EXPECT_EQ(parse_time("1710500669052000", TimeKind::microseconds), ns);
+  EXPECT_EQ(parse_time("1710500669052000000", TimeKind::nanoseconds), ns);
+  EXPECT_EQ(parse_time("1.71e9", TimeKind::seconds), 1'710'000'000 * kNs);
+}
+
+TEST(TraceTime, WhatIsNoTimeIsRefused) {
+  for (const char* bad : {"", "2024-03-15", "2024-13-15T11:04:29Z", "2024-02-30T11:04:29Z", "2024-03-15T25:04:29Z",
+                          "2024-03-15T11:04:29.Z", "2024-03-15T11:04:29+2", "2024-03/15 11:04:29", "yesterday",
+                          "2024-03-15T11:04:29Zjunk", "9999-03-15T11:04:29Z"})
+    EXPECT_FALSE(parse_time(bad, TimeKind::calendar)) << bad;
+  for (const char* bad : {"", "-", "12x", "1.2.3", "1e30", "99999999999999999999", "nan", "inf"})
+    EXPECT_FALSE(parse_time(bad, TimeKind::seconds)) << bad;
+}
+
+TEST(TraceTime, KindByMagnitude) {
+  EXPECT_EQ(kind_by_magnitude(0), TimeKind::seconds);
+  EXPECT_EQ(kind_by_magnitude(1.7e9), TimeKind::seconds);
+  EXPECT_EQ(kind_by_magnitude(1.7e12), TimeKind::milliseconds);
+  EXPECT_EQ(kind_by_magnitude(1.7e15), TimeKind::microseconds);
+  EXPECT_EQ(kind_by_magnitude(1.7e18), TimeKind::nanoseconds);
+}
+
+TEST(TraceTime, FormatParsesBack) {
+  EXPECT_EQ(format_time(kMarch * kNs + 52'000'000), "2024-03-15T11:04:29.052Z");
+  EXPECT_EQ(format_time(kMarch * kNs + 52'000'000, false), "2024-03-15T11:04:29.052");
+  const bool held = rc::check("any time survives", [] {
+    const auto ns = *rc::gen::inRange<std::int64_t>(0, 9'000'000'000LL * kNs);
+    RC_ASSERT(parse_time(format_time(ns), TimeKind::calendar) == ns);
+  });
+  EXPECT_TRUE(held);
+}
+
+TEST(TraceTime, TheFastReaderAgreesWithTheSlowOne) {
+  const bool held = rc::check([] {
+    TimeReader reader(TimeKind::calendar);
+    std::int64_t ns = *rc::gen::inRange<std::int64_t>(0, 4'000'000'000LL) * kNs;
+    for (const int step : *rc::gen::container<std::vector<int>>(20, rc::gen::inRange(-100'000, 100'000))) {
+      ns = std::max<std::int64_t>(0, ns + step * 1'000'000LL);
+      const std::string cell = format_time(ns) + ",";
+      const std::string padded = cell + std::string(64, '\n');
+      std::int64_t got = 0;
+      const char* const end = reader.read(padded.data(), got);
+      RC_ASSERT(end == padded.data() + cell.size() - 1);
+      RC_ASSERT(got == ns);
+    }
+  });
+  EXPECT_TRUE(held);
+}
+
+TEST(Numbers, ReadAsFromCharsReadsThem) {
+  const bool held = rc::check([] {
+    const auto digits = *rc::gen::inRange<std::int64_t>(-999'999'999'999'999, 999'999'999'999'999);
+    const auto places = *rc::gen::inRange<std::size_t>(0, 15);
+    std::string text = std::to_string(digits);
+    const std::size_t sign = digits < 0 ? 1 : 0;
+    if (text.size() - sign > places && places > 0) text.insert(text.size() - places, ".");
+    double want = 0;
+    std::from_chars(text.data(), text.data() + text.size(), want);
+    text += ',';
+    double got = 0;
+    bool exact = true;
+    RC_ASSERT(read_number(text.data(), got, exact) == text.data() + text.size() - 1);
+    RC_ASSERT(exact);
+    RC_ASSERT(got == want);
+  });
+  EXPECT_TRUE(held);
+  double number = 0;
+  bool exact = true;
+  for (const char* none : {",", "-,", ".,", "x,", "1e5,", "12345678901234567890,"})
+    EXPECT_EQ(read_number(none, number, exact), nullptr) << none;
+}
+
+}  // namespace
+}  // namespace lull::trace
