@@ -1,0 +1,328 @@
+#include "act/lease.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstdlib>
+#include <ctime>
+#include <memory>
+
+#include "base/text.h"
+
+namespace lull {
+
+namespace {
+
+constexpr std::string_view kTicketPrefix = "ticket.";
+constexpr std::size_t kLargestRecord = 64U << 10;
+constexpr mode_t kFolderMode = 01777;
+
+struct flock whole_file(short type) {
+  struct flock range{};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  return range;
+}
+
+// A lease is a write lock. Asking as a reader would leaves those out who only
+// hold a read lock: anyone who may look could, and it must mean nothing.
+bool write_locked(int fd) {
+  struct flock range = whole_file(F_RDLCK);
+  if (::fcntl(fd, F_OFD_GETLK, &range) != 0) return true;
+  return range.l_type != F_UNLCK;
+}
+
+std::string read_start(int fd, off_t size) {
+  std::string text(std::min(kLargestRecord, static_cast<std::size_t>(std::max<off_t>(size, 0))), '\0');
+  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+// The UUID in `GPU-….1000`, or nothing.
+std::string_view uuid_in(std::string_view file) {
+  const std::size_t dot = file.find('.');
+  if (dot == std::string_view::npos || file.starts_with(kTicketPrefix)) return {};
+  const std::string_view uuid = file.substr(0, dot);
+  return plain_word(uuid) ? uuid : std::string_view();
+}
+
+struct Opened {
+  Fd fd;
+  struct stat status{};
+  bool denied = false;
+};
+
+// Links and anything but plain files were not made by lull and mean nothing.
+std::optional<Opened> open_to_look(int folder, const std::string& file) {
+  Opened opened;
+  auto fd = open_at(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  if (!fd) {
+    if (fd.error().errno_value != EACCES && fd.error().errno_value != EPERM) return {};
+    if (::fstatat(folder, file.c_str(), &opened.status, AT_SYMLINK_NOFOLLOW) != 0) return {};
+    opened.denied = true;
+  } else {
+    if (::fstat(fd->get(), &opened.status) != 0) return {};
+    opened.fd = *std::move(fd);
+  }
+  if (!S_ISREG(opened.status.st_mode)) return {};
+  return opened;
+}
+
+sigset_t held_back_signals() {
+  sigset_t set;
+  ::sigemptyset(&set);
+  for (const int number : {SIGTSTP, SIGTTIN, SIGTTOU, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2})
+    ::sigaddset(&set, number);
+  return set;
+}
+
+Result<> check_folder(int fd, const LeasePlace& place) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return fail(errno, "look at " + place.path);
+  if (place.shared_default && status.st_uid != 0)
+    return fail(fmt::format("the lease folder {} belongs to user {}, not to root: whoever owns it can take away leases",
+                            place.path, status.st_uid));
+  if ((status.st_mode & 022) != 0 && (status.st_mode & S_ISVTX) == 0)
+    return fail(
+        fmt::format("the lease folder {} lets others remove files that are not theirs (mode {:04o}); "
+                    "chmod 1777 {} makes it safe",
+                    place.path, status.st_mode & 07777U, place.path));
+  return {};
+}
+
+Result<> make_folder(const LeasePlace& place) {
+  if (::mkdir(place.path.c_str(), 0700) != 0) {
+    if (errno == EEXIST) return {};
+    if (place.shared_default && (errno == EACCES || errno == EROFS || errno == EPERM))
+      return fail(errno, fmt::format("the lease folder {} is not there and only root can make it; once: "
+                                     "sudo install -d -m 1777 {} (or set LULL_LEASES to a folder that all "
+                                     "users share)",
+                                     place.path, place.path));
+    return fail(errno, "make the lease folder " + place.path);
+  }
+  // In two steps, so that the umask has no say; until then only we can use it.
+  if (::chmod(place.path.c_str(), kFolderMode) != 0) return fail(errno, "chmod 1777 " + place.path);
+  return {};
+}
+
+Result<Fd> open_folder(const LeasePlace& place) {
+  Fd fd = TRY(open_file(place.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+  TRY(check_folder(fd.get(), place));
+  return fd;
+}
+
+}  // namespace
+
+LeasePlace LeasePlace::of_environment() {
+  if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0') return {path, false};
+  if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0')
+    return {std::string(sim) + "/leases", false};
+  return {"/run/lull", true};
+}
+
+Result<LeaseFolder> LeaseFolder::open(const LeasePlace& place) {
+  auto fd = open_folder(place);
+  if (!fd && fd.error().errno_value == ENOENT) {
+    TRY(make_folder(place));
+    fd = open_folder(place);
+  }
+  if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
+  if (::faccessat(fd->get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
+    return fail(errno, fmt::format("the lease folder {} is not ours to write to", place.path));
+  return LeaseFolder(*std::move(fd), place.path);
+}
+
+Result<std::optional<LeaseFolder>> LeaseFolder::look(const LeasePlace& place) {
+  auto fd = open_folder(place);
+  if (!fd && fd.error().errno_value == ENOENT) return std::nullopt;
+  if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
+  return LeaseFolder(*std::move(fd), place.path);
+}
+
+Result<LeaseFolder> LeaseFolder::reopened() const {
+  const Fd low = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
+  Fd fd(::fcntl(low.get(), F_DUPFD_CLOEXEC, 10));  // out of the way of stdio
+  if (!fd) return fail(errno, "open " + path_ + " once more");
+  return LeaseFolder(std::move(fd), path_);
+}
+
+LeaseFolder::Door::~Door() {
+  lock_.reset();
+  if (signals_ == nullptr) return;
+  auto* mask = static_cast<sigset_t*>(signals_);
+  ::pthread_sigmask(SIG_SETMASK, mask, nullptr);
+  delete mask;
+}
+
+// Tries again rather than blocks, so that a holder who was stopped inside shows
+// as an error and not as silence. Inside is microseconds long: a try or two do.
+Result<LeaseFolder::Door> LeaseFolder::enter(Duration patience) const {
+  auto before = std::make_unique<sigset_t>();
+  const sigset_t held_back = held_back_signals();
+  Fd lock = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
+  ::pthread_sigmask(SIG_BLOCK, &held_back, before.get());
+  Door door(before.release());
+  const SystemClock clock;
+  const Instant end = clock.now() + patience;
+  Duration pause = std::chrono::microseconds(100);
+  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno != EWOULDBLOCK && errno != EINTR) return fail(errno, "lock " + path_);
+    if (clock.now() >= end)
+      return fail(fmt::format("somebody keeps the lease folder {} locked for more than {} s (a stopped process?)",
+                              path_, std::chrono::ceil<std::chrono::seconds>(patience).count()));
+    const timespec nap{0, pause.count()};
+    ::nanosleep(&nap, nullptr);
+    pause = std::min<Duration>(pause * 3 / 2, std::chrono::milliseconds(4));
+  }
+  door.lock_ = std::move(lock);
+  // A folder that was removed under us is one that nobody else looks into.
+  struct stat ours{};
+  struct stat named{};
+  if (::fstat(folder_.get(), &ours) != 0 || ::stat(path_.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
+      ours.st_dev != named.st_dev)
+    return fail(fmt::format("the lease folder {} was replaced while we used it", path_));
+  return door;
+}
+
+template <class Visit>
+Result<> LeaseFolder::each_name(Visit visit) const {
+  Fd fd = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
+  const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(fd.get()), ::closedir);
+  if (!list) return fail(errno, "read " + path_);
+  fd.release();
+  while (const dirent* entry = ::readdir(list.get()))
+    if (entry->d_name[0] != '.') visit(std::string(entry->d_name));
+  return {};
+}
+
+std::optional<LeaseInfo> LeaseFolder::lease_in(const std::string& file) const {
+  const std::string_view uuid = uuid_in(file);
+  if (uuid.empty()) return {};
+  const auto opened = open_to_look(folder_.get(), file);
+  if (!opened) return {};
+  if (!opened->denied && !write_locked(opened->fd.get())) return {};
+  LeaseInfo info;
+  info.gpu = uuid;
+  info.file = file;
+  info.owner = opened->status.st_uid;
+  info.readable = !opened->denied;
+  if (info.readable)
+    if (auto record = read_lease(read_start(opened->fd.get(), opened->status.st_size)))
+      info.record = *std::move(record);
+  info.record.gpu = uuid;
+  return info;
+}
+
+std::optional<TicketInfo> LeaseFolder::ticket_in(const std::string& file) const {
+  if (!file.starts_with(kTicketPrefix)) return {};
+  const auto opened = open_to_look(folder_.get(), file);
+  if (!opened || opened->denied || !write_locked(opened->fd.get())) return {};
+  auto record = read_ticket(read_start(opened->fd.get(), opened->status.st_size));
+  if (!record) return {};
+  return TicketInfo{file, opened->status.st_uid, *std::move(record)};
+}
+
+Result<FolderState> LeaseFolder::scan() const {
+  FolderState state;
+  TRY(each_name([&](const std::string& file) {
+    if (auto lease = lease_in(file)) state.leases.push_back(*std::move(lease));
+    if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
+  }));
+  std::sort(state.leases.begin(), state.leases.end(),
+            [](const LeaseInfo& a, const LeaseInfo& b) { return a.file < b.file; });
+  std::sort(state.tickets.begin(), state.tickets.end(),
+            [](const TicketInfo& a, const TicketInfo& b) { return a.record.before(b.record); });
+  return state;
+}
+
+// Always a new file: an old one could have a reader's lock on it, or a second
+// name. If somebody else sits on our name, the next one does.
+Result<LockedFile> LeaseFolder::make(const std::string& stem, std::string_view text) const {
+  for (int attempt = 0; attempt < 100; ++attempt) {
+    std::string file = attempt == 0 ? stem : fmt::format("{}.{}", stem, attempt);
+    auto fd = open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    if (!fd && fd.error().errno_value == EEXIST) {
+      const auto there = open_to_look(folder_.get(), file);
+      const bool dead =
+          there && !there->denied && there->status.st_uid == ::geteuid() && !write_locked(there->fd.get());
+      if (!dead || ::unlinkat(folder_.get(), file.c_str(), 0) != 0) continue;
+      fd = open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+    }
+    if (!fd && fd.error().errno_value == EEXIST) continue;
+    if (!fd) return std::unexpected(std::move(fd).error().during("in " + path_));
+    LockedFile made{*std::move(fd), std::move(file)};
+    struct flock range = whole_file(F_WRLCK);
+    // Others must be able to ask the kernel about the lock, whatever our umask is.
+    if (::fcntl(made.fd.get(), F_OFD_SETLK, &range) != 0 || ::fchmod(made.fd.get(), 0644) != 0) {
+      const int why = errno;
+      ::unlinkat(folder_.get(), made.file.c_str(), 0);
+      return fail(why, fmt::format("lock {}/{}", path_, made.file));
+    }
+    if (auto written = write_all(made.fd.get(), text); !written) {
+      ::unlinkat(folder_.get(), made.file.c_str(), 0);
+      return std::unexpected(std::move(written).error().during(path_ + "/" + made.file));
+    }
+    return made;
+  }
+  return fail(fmt::format("files of others sit on every name of ours for {} in {}; root can remove them", stem, path_));
+}
+
+Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) const {
+  if (!plain_word(record.gpu)) return fail("'" + printable(record.gpu) + "' is no UUID that a lease can be kept for");
+  return make(fmt::format("{}.{}", record.gpu, ::geteuid()), write_record(record));
+}
+
+Result<LockedFile> LeaseFolder::queue(const Door&, const TicketRecord& record) const {
+  return make(fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid()), write_record(record));
+}
+
+Result<> LeaseFolder::rewrite(const Door&, const LockedFile& file, std::string_view text) const {
+  ssize_t put = 0;
+  do {
+    put = ::pwrite(file.fd.get(), text.data(), text.size(), 0);
+  } while (put < 0 && errno == EINTR);
+  if (put != static_cast<ssize_t>(text.size()) || ::ftruncate(file.fd.get(), static_cast<off_t>(text.size())) != 0)
+    return fail(put < 0 ? errno : ENOSPC, fmt::format("write {}/{}", path_, file.file));
+  return {};
+}
+
+void LeaseFolder::give_back(const Door&, LockedFile file) const {
+  // Only if the name is still ours: it could have been revoked, and taken anew.
+  struct stat ours{};
+  struct stat named{};
+  if (::fstat(file.fd.get(), &ours) == 0 &&
+      ::fstatat(folder_.get(), file.file.c_str(), &named, AT_SYMLINK_NOFOLLOW) == 0 && ours.st_ino == named.st_ino &&
+      ours.st_dev == named.st_dev)
+    ::unlinkat(folder_.get(), file.file.c_str(), 0);
+}
+
+Result<> LeaseFolder::revoke(const Door&, const std::string& file) const {
+  if (::unlinkat(folder_.get(), file.c_str(), 0) != 0) return fail(errno, fmt::format("remove {}/{}", path_, file));
+  return {};
+}
+
+void LeaseFolder::sweep(const Door&) const {
+  const uid_t me = ::geteuid();
+  (void)each_name([&](const std::string& file) {
+    if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix)) return;
+    const auto opened = open_to_look(folder_.get(), file);
+    if (!opened || opened->denied || write_locked(opened->fd.get())) return;
+    if (opened->status.st_uid == me || me == 0) ::unlinkat(folder_.get(), file.c_str(), 0);
+  });
+}
+
+Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place) {
+  auto folder = TRY(LeaseFolder::look(place));
+  if (!folder) return std::vector<LeaseInfo>();
+  return TRY(folder->scan()).leases;
+}
+
+}  // namespace lull

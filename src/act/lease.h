@@ -1,0 +1,126 @@
+#pragma once
+// The lease folder: who holds which GPU, among all users of a machine, without a
+// daemon. A lease is a file `UUID.UID` that its holder owns and keeps locked; the
+// lock belongs to an open file description that the job inherits, so the kernel
+// drops it when the last process that has it is gone, however it went. Whoever
+// changes anything in the folder first takes the door: a lock on the folder
+// itself, held for microseconds. docs/leases.md has the whole protocol and why
+// it is safe.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "act/lease_record.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace lull {
+
+// Which folder, and how it may be used.
+struct LeasePlace {
+  std::string path;
+  bool shared_default = false;  // /run/lull: must be root's
+
+  // $LULL_LEASES; inside a simulation its own; else /run/lull.
+  static LeasePlace of_environment();
+};
+
+// One lease file whose lock is held.
+struct LeaseInfo {
+  std::string gpu;   // UUID, from the file's name
+  std::string file;  // name in the folder
+  uid_t owner = 0;   // who holds it: the kernel's word, not the file's
+  LeaseRecord record;
+  bool readable = true;  // no: somebody made a file that we may not look into; taken, to be safe
+};
+
+struct TicketInfo {
+  std::string file;
+  uid_t owner = 0;
+  TicketRecord record;
+};
+
+// Everything that is alive in the folder at one moment.
+struct FolderState {
+  std::vector<LeaseInfo> leases;
+  std::vector<TicketInfo> tickets;  // those who go first, first
+};
+
+// A file that we hold locked: a lease, or a place in the queue. Destroying it
+// closes our descriptor; a copy that somebody inherited still holds the lock.
+struct LockedFile {
+  Fd fd;
+  std::string file;
+};
+
+class LeaseFolder {
+ public:
+  // Opens the folder, and makes it (mode 1777) where that is allowed.
+  static Result<LeaseFolder> open(const LeasePlace& place);
+  // For those who only look: no folder is no leases.
+  static Result<std::optional<LeaseFolder>> look(const LeasePlace& place);
+
+  const std::string& path() const { return path_; }
+  int descriptor() const { return folder_.get(); }
+
+  // The door: while it lives, nobody else changes the folder. Signals that could
+  // stop or end us from the terminal wait outside meanwhile.
+  class Door {
+   public:
+    Door(Door&& other) noexcept : lock_(std::move(other.lock_)), signals_(std::exchange(other.signals_, nullptr)) {}
+    Door& operator=(Door&&) = delete;
+    Door(const Door&) = delete;
+    ~Door();
+
+   private:
+    friend class LeaseFolder;
+    explicit Door(void* signals) : signals_(signals) {}
+    Fd lock_;
+    void* signals_;  // the mask to go back to
+  };
+  Result<Door> enter(Duration patience = std::chrono::seconds(20)) const;
+
+  // What is alive. Exact while the door is held, else as of about now.
+  Result<FolderState> scan() const;
+  // One file of it, by name; nothing: not alive, or not a lease or ticket.
+  std::optional<LeaseInfo> lease_in(const std::string& file) const;
+  std::optional<TicketInfo> ticket_in(const std::string& file) const;
+
+  // The rest needs the door, and is the caller's to hold: it is passed as proof.
+
+  // A new file with the lock on it. That the GPU is free, the caller has seen.
+  Result<LockedFile> take(const Door&, const LeaseRecord& record) const;
+  Result<LockedFile> queue(const Door&, const TicketRecord& record) const;
+  Result<> rewrite(const Door&, const LockedFile& file, std::string_view text) const;
+  // Gives it back: the name goes first, so nobody sees it free and still there.
+  void give_back(const Door&, LockedFile file) const;
+  // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
+  Result<> revoke(const Door&, const std::string& file) const;
+  // Removes what dead holders left, as far as it is ours to remove.
+  void sweep(const Door&) const;
+
+  // A change to the folder that the process itself makes (after fork) must not share
+  // the parent's lock: this is the same folder through a description of its own.
+  Result<LeaseFolder> reopened() const;
+
+ private:
+  LeaseFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
+  Result<LockedFile> make(const std::string& stem, std::string_view text) const;
+  template <class Visit>
+  Result<> each_name(Visit visit) const;
+
+  Fd folder_;
+  std::string path_;
+};
+
+// The leases alive now, for those who show them; no folder is no leases.
+Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place = LeasePlace::of_environment());
+
+}  // namespace lull

@@ -1,0 +1,46 @@
+#pragma once
+// The keeper is a tiny process beside a job that holds the job's leases too. The
+// job inherits the locks, but programs close descriptors that they do not know
+// (daemons, Python's subprocess, some shells); the keeper's copies last until the
+// job's main process has ended, seen through its pidfd. It has no terminal, no
+// stdio and no child of the job's, so pipes close and `wait` returns as if it
+// were not there. While its parent still waits in the queue it is there to clear
+// the parent's files away should that be killed.
+//
+// Start it before there are threads and before the driver's library is loaded:
+// then it costs two forks of a small process, and carries nothing along.
+
+#include <span>
+
+#include "act/lease.h"
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/result.h"
+
+namespace lull {
+
+class Keeper {
+ public:
+  // `arguments` are this program's own; the keeper blanks its copy, so that
+  // nobody who looks for the job by its command line finds the keeper.
+  static Result<Keeper> start(const LeaseFolder& folder, std::span<char*> arguments);
+
+  // Hands over the locks, until the process behind `pidfd` has ended or until
+  // the time is over. They are safe from the moment this returns, even if the
+  // keeper has not run yet: what is on its way in a socket is held.
+  Result<> keep_while(int pidfd, std::span<const int> locks);
+  Result<> keep_for(Duration duration, std::span<const int> locks);
+
+  pid_t pid() const { return pid_; }  // the keeper's own, for the record of a hold
+
+ private:
+  Keeper(Fd socket, pid_t pid) : socket_(std::move(socket)), pid_(pid) {}
+  Result<> hand_over(std::span<const int> locks);
+  Fd socket_;
+  pid_t pid_;
+};
+
+// A handle on a process; 0 is this one.
+Result<Fd> open_pidfd(pid_t pid);
+
+}  // namespace lull

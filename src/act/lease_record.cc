@@ -1,0 +1,199 @@
+#include "act/lease_record.h"
+
+#include <fmt/format.h>
+#include <sys/random.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <ctime>
+#include <map>
+
+#include "base/calendar.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace lull {
+
+namespace {
+
+constexpr std::size_t kLongestValue = 2000;
+constexpr std::array kKinds = {LeaseKind::job, LeaseKind::hold, LeaseKind::process, LeaseKind::collecting};
+
+void put(std::string& out, std::string_view key, std::string_view value) {
+  if (value.empty()) return;
+  out += key;
+  out += ": ";
+  out += printable(value.substr(0, kLongestValue));
+  out += '\n';
+}
+void put(std::string& out, std::string_view key, std::uint64_t value) { put(out, key, fmt::format("{}", value)); }
+
+using Lines = std::map<std::string_view, std::string_view>;
+
+std::optional<Lines> lines_of(std::string_view text) {
+  if (text.empty() || text.back() != '\n') return {};  // not whole
+  Lines lines;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::size_t colon = line.find(": ");
+    if (colon != std::string_view::npos) lines.emplace(line.substr(0, colon), line.substr(colon + 2));
+  }
+  return lines;
+}
+
+std::string_view get(const Lines& lines, std::string_view key) {
+  const auto found = lines.find(key);
+  return found == lines.end() ? std::string_view() : found->second;
+}
+std::uint64_t number(const Lines& lines, std::string_view key) { return to_unsigned(get(lines, key)).value_or(0); }
+
+void put_mark(std::string& out, const ProcessMark& mark) {
+  put(out, "pid", static_cast<std::uint64_t>(mark.pid));
+  put(out, "start-ticks", mark.start_ticks);
+  put(out, "pid-namespace", mark.pid_namespace);
+}
+ProcessMark get_mark(const Lines& lines) {
+  const std::uint64_t pid = number(lines, "pid");
+  return {pid > 0x7fffffff ? 0 : static_cast<pid_t>(pid), number(lines, "start-ticks"), number(lines, "pid-namespace")};
+}
+
+// Field 22 of /proc/PID/stat. The name in field 2 may hold anything, also ") ".
+std::uint64_t started(const std::string& folder) {
+  const auto stat = read_file(folder + "/stat");
+  if (!stat) return 0;
+  const std::size_t end_of_name = stat->rfind(") ");
+  if (end_of_name == std::string::npos) return 0;
+  const auto fields = split(std::string_view(*stat).substr(end_of_name + 2), ' ');
+  return fields.size() > 19 ? to_unsigned(fields[19]).value_or(0) : 0;
+}
+
+std::uint64_t own_namespace() {
+  struct stat status{};
+  return ::stat("/proc/self/ns/pid", &status) == 0 ? status.st_ino : 0;
+}
+
+}  // namespace
+
+std::string_view name_of(LeaseKind kind) {
+  switch (kind) {
+    case LeaseKind::job: return "job";
+    case LeaseKind::hold: return "hold";
+    case LeaseKind::process: return "process";
+    case LeaseKind::collecting: return "collecting";
+  }
+  return "job";
+}
+
+ProcessMark ProcessMark::of(pid_t pid) {
+  if (pid == 0) pid = ::getpid();
+  return {pid, started(fmt::format("/proc/{}", pid)), own_namespace()};
+}
+
+std::optional<bool> alive(const ProcessMark& mark) {
+  if (mark.pid <= 0 || mark.pid_namespace == 0 || mark.pid_namespace != own_namespace()) return {};
+  if (::kill(mark.pid, 0) != 0 && errno == ESRCH) return false;
+  const std::uint64_t ticks = started(fmt::format("/proc/{}", mark.pid));
+  if (ticks == 0 || mark.start_ticks == 0) return {};
+  return ticks == mark.start_ticks;
+}
+
+std::string write_record(const LeaseRecord& record) {
+  std::string out;
+  put(out, "gpu", record.gpu);
+  put(out, "label", record.label);
+  put(out, "lease", record.id);
+  put(out, "kind", name_of(record.kind));
+  put(out, "user", record.user);
+  put(out, "command", record.command);
+  if (record.since) put(out, "since", format_rfc3339(*record.since));
+  if (record.until) put(out, "until", format_rfc3339(*record.until));
+  put(out, "within", record.within);
+  put_mark(out, record.holder);
+  return out;
+}
+
+std::string write_record(const TicketRecord& record) {
+  std::string out;
+  put(out, "number", record.number);
+  put(out, "priority", fmt::format("{}", record.priority));
+  put(out, "count", record.count);
+  put(out, "missing", record.missing);
+  out += "wants:";
+  for (const std::string& uuid : record.wants) out += ' ' + uuid;
+  out += " \n";
+  put(out, "within", record.within);
+  put(out, "user", record.user);
+  put(out, "command", record.command);
+  if (record.since) put(out, "since", format_rfc3339(*record.since));
+  put_mark(out, record.waiter);
+  return out;
+}
+
+std::optional<LeaseRecord> read_lease(std::string_view text) {
+  const auto lines = lines_of(text);
+  if (!lines || get(*lines, "gpu").empty()) return {};
+  LeaseRecord record;
+  record.gpu = get(*lines, "gpu");
+  record.label = get(*lines, "label");
+  record.id = get(*lines, "lease");
+  for (const LeaseKind kind : kKinds)
+    if (get(*lines, "kind") == name_of(kind)) record.kind = kind;
+  record.user = get(*lines, "user");
+  record.command = get(*lines, "command");
+  record.since = parse_rfc3339(get(*lines, "since"));
+  record.until = parse_rfc3339(get(*lines, "until"));
+  record.within = get(*lines, "within");
+  record.holder = get_mark(*lines);
+  return record;
+}
+
+std::optional<TicketRecord> read_ticket(std::string_view text) {
+  const auto lines = lines_of(text);
+  if (!lines || number(*lines, "number") == 0) return {};
+  TicketRecord record;
+  record.number = number(*lines, "number");
+  const std::string_view priority = get(*lines, "priority");
+  std::from_chars(priority.data(), priority.data() + priority.size(), record.priority);
+  record.count = static_cast<unsigned>(std::min<std::uint64_t>(number(*lines, "count"), 4096));
+  record.missing = static_cast<unsigned>(std::min<std::uint64_t>(number(*lines, "missing"), 4096));
+  for (const std::string_view uuid : split(get(*lines, "wants"), ' '))
+    if (!uuid.empty()) record.wants.emplace_back(uuid);
+  record.within = get(*lines, "within");
+  record.user = get(*lines, "user");
+  record.command = get(*lines, "command");
+  record.since = parse_rfc3339(get(*lines, "since"));
+  record.waiter = get_mark(*lines);
+  return record;
+}
+
+bool plain_word(std::string_view text) {
+  return !text.empty() && text.size() <= 128 && std::all_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '-';
+  });
+}
+
+std::string random_id() {
+  std::uint64_t bits = 0;
+  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) {
+    timespec now{};
+    ::clock_gettime(CLOCK_BOOTTIME, &now);
+    bits = static_cast<std::uint64_t>(now.tv_nsec) << 32U ^ static_cast<std::uint64_t>(now.tv_sec) << 22U ^
+           static_cast<std::uint64_t>(::getpid());
+  }
+  return fmt::format("{:016x}", bits);
+}
+
+std::string join_command(std::span<const std::string> arguments) {
+  std::string line;
+  for (const std::string& argument : arguments) {
+    if (!line.empty()) line += ' ';
+    line += argument;
+  }
+  return printable(std::string_view(line).substr(0, kLongestValue));
+}
+
+}  // namespace lull

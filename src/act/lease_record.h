@@ -1,0 +1,84 @@
+#pragma once
+// What a file in the lease folder says: who holds a GPU (or waits for one), with
+// what, since when. It is `key: value` lines that a person can read with cat. The
+// words inform; the lock on the file is the truth, and the file's owner, which
+// the kernel vouches for, is the user.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace lull {
+
+enum class LeaseKind : std::uint8_t {
+  job,         // `lull pick -- CMD`: until the last process of the job is gone
+  hold,        // `--hold 10m`
+  process,     // `--hold-pid`
+  collecting,  // a waiter keeps it until it has all that it asked for
+};
+std::string_view name_of(LeaseKind kind);
+
+// A process that can be told from a later one with the same number.
+struct ProcessMark {
+  pid_t pid = 0;
+  std::uint64_t start_ticks = 0;    // since boot; 0: could not be read
+  std::uint64_t pid_namespace = 0;  // in which pid counts; 0: could not be read
+  bool operator==(const ProcessMark&) const = default;
+
+  static ProcessMark of(pid_t pid);  // 0: this process
+};
+// no: it is gone. nothing: it counts in another pid namespace, or cannot be seen.
+std::optional<bool> alive(const ProcessMark& mark);
+
+struct LeaseRecord {
+  std::string gpu;    // UUID
+  std::string label;  // "3", "3:1": for people
+  std::string id;     // of the lease; one for all GPUs of a job
+  LeaseKind kind = LeaseKind::job;
+  std::string user;    // name, or the number where there is none
+  ProcessMark holder;  // the job; with `hold` the keeper
+  std::string command;
+  std::optional<WallTime> since;
+  std::optional<WallTime> until;  // `hold` only
+  std::string within;             // id of the lease that this one narrows; empty: none
+  bool operator==(const LeaseRecord&) const = default;
+};
+
+// The place of a waiter in the queue. Files of others are read, so nothing in it is trusted for safety.
+struct TicketRecord {
+  std::uint64_t number = 0;  // smaller came first
+  int priority = 0;          // greater goes first
+  unsigned count = 0;        // GPUs asked for
+  unsigned missing = 0;      // of these, not yet collected
+  std::vector<std::string> wants;
+  std::string within;
+  std::string user;
+  ProcessMark waiter;
+  std::string command;
+  std::optional<WallTime> since;
+  bool operator==(const TicketRecord&) const = default;
+
+  bool before(const TicketRecord& other) const {
+    return priority != other.priority ? priority > other.priority : number < other.number;
+  }
+};
+
+std::string write_record(const LeaseRecord& record);
+std::string write_record(const TicketRecord& record);
+// A half-written or foreign file gives nothing.
+std::optional<LeaseRecord> read_lease(std::string_view text);
+std::optional<TicketRecord> read_ticket(std::string_view text);
+
+// A word that can be part of a file name: letters, digits, '-'. UUIDs are.
+bool plain_word(std::string_view text);
+std::string random_id();
+std::string join_command(std::span<const std::string> arguments);
+
+}  // namespace lull

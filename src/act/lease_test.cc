@@ -1,0 +1,343 @@
+#include "act/lease.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <rapidcheck.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "act/lease_keeper.h"
+#include "act/lease_queue.h"
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+class Lease : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "lull-lease-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    place_ = {root_ + "/leases", false};
+  }
+  void TearDown() override { fs::remove_all(root_); }
+
+  LeaseFolder folder() {
+    auto opened = LeaseFolder::open(place_);
+    EXPECT_TRUE(opened) << opened.error().message();
+    return *std::move(opened);
+  }
+  static LeaseRecord record(const std::string& uuid) {
+    LeaseRecord record;
+    record.gpu = uuid;
+    record.id = "0123456789abcdef";
+    record.user = "ada";
+    record.command = "python train.py";
+    return record;
+  }
+  std::string squatted(const std::string& uuid) { return place_.path + "/" + uuid + "." + std::to_string(::geteuid()); }
+  std::set<std::string> files() {
+    std::set<std::string> names;
+    for (const auto& entry : fs::directory_iterator(place_.path)) names.insert(entry.path().filename());
+    return names;
+  }
+
+  std::string root_;
+  LeasePlace place_;
+};
+
+template <class T>
+T must(Result<T> result) {
+  if (!result) {
+    ADD_FAILURE() << result.error().message();
+    throw std::runtime_error(result.error().message());
+  }
+  if constexpr (!std::is_void_v<T>) return *std::move(result);
+}
+
+TEST_F(Lease, MakesTheFolderStickyWhateverTheUmask) {
+  const mode_t before = ::umask(077);
+  const auto opened = LeaseFolder::open(place_);
+  ::umask(before);
+  ASSERT_TRUE(opened);
+  EXPECT_EQ(fs::status(place_.path).permissions(), fs::perms(01777));
+}
+
+TEST_F(Lease, RefusesAFolderWhereOthersCouldRemoveOurFiles) {
+  fs::create_directory(place_.path);
+  fs::permissions(place_.path, fs::perms(0777));
+  const auto opened = LeaseFolder::open(place_);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message().find("chmod 1777"), std::string::npos) << opened.error().message();
+}
+
+TEST_F(Lease, RefusesALinkInPlaceOfTheFolder) {
+  fs::create_directory(root_ + "/elsewhere");
+  fs::create_directory_symlink(root_ + "/elsewhere", place_.path);
+  EXPECT_FALSE(LeaseFolder::open(place_));
+}
+
+TEST_F(Lease, RefusesASharedFolderThatIsNotRoots) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
+  fs::create_directory(place_.path);
+  ASSERT_EQ(::chown(place_.path.c_str(), 12345, 12345), 0);
+  fs::permissions(place_.path, fs::perms(01777));
+  place_.shared_default = true;
+  const auto opened = LeaseFolder::open(place_);
+  ASSERT_FALSE(opened);
+  EXPECT_NE(opened.error().message().find("12345"), std::string::npos);
+  place_.shared_default = false;  // named by the user: a choice of theirs
+  EXPECT_TRUE(LeaseFolder::open(place_));
+}
+
+TEST_F(Lease, LookingMakesNothing) {
+  const auto looked = LeaseFolder::look(place_);
+  ASSERT_TRUE(looked);
+  EXPECT_FALSE(looked->has_value());
+  EXPECT_FALSE(fs::exists(place_.path));
+  EXPECT_TRUE(must(read_leases(place_)).empty());
+}
+
+TEST_F(Lease, IsAliveAsLongAsTheDescriptor) {
+  const LeaseFolder leases = folder();
+  {
+    const auto door = must(leases.enter());
+    const LockedFile file = must(leases.take(door, record("GPU-1")));
+    const auto seen = must(read_leases(place_));
+    ASSERT_EQ(seen.size(), 1U);
+    EXPECT_EQ(seen[0].gpu, "GPU-1");
+    EXPECT_EQ(seen[0].owner, ::geteuid());
+    EXPECT_EQ(seen[0].record.command, "python train.py");
+    struct stat status{};
+    ASSERT_EQ(::fstat(file.fd.get(), &status), 0);
+    EXPECT_EQ(status.st_mode & 07777U, 0644U);
+  }
+  EXPECT_TRUE(must(read_leases(place_)).empty());
+}
+
+TEST_F(Lease, ADuplicateOfTheDescriptorHoldsIt) {
+  const LeaseFolder leases = folder();
+  LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
+  const Fd inherited(::dup(file.fd.get()));
+  file.fd.reset();
+  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
+}
+
+TEST_F(Lease, GivenBackLeavesNothing) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  leases.give_back(door, must(leases.take(door, record("GPU-1"))));
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(Lease, ARevokedLeaseIsGoneThoughItsHolderLives) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  LockedFile old = must(leases.take(door, record("GPU-1")));
+  must(leases.revoke(door, old.file));
+  EXPECT_TRUE(must(read_leases(place_)).empty());
+  const LockedFile fresh = must(leases.take(door, record("GPU-1")));
+  leases.give_back(door, std::move(old));  // must not remove the new one, which has the same name
+  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
+}
+
+TEST_F(Lease, SweepRemovesTheDeadAndOnlyThem) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  const LockedFile living = must(leases.take(door, record("GPU-1")));
+  {
+    const LockedFile dead = must(leases.take(door, record("GPU-2")));
+  }
+  std::ofstream(place_.path + "/README") << "not ours\n";
+  leases.sweep(door);
+  EXPECT_EQ(files(), (std::set<std::string>{living.file, "README"}));
+}
+
+TEST_F(Lease, AReadersLockIsNoLease) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  {
+    const LockedFile dead = must(leases.take(door, record("GPU-1")));
+  }
+  const std::string name = *files().begin();
+  const Fd reader = must(open_file(place_.path + "/" + name, O_RDONLY));
+  struct flock range{};
+  range.l_type = F_RDLCK;
+  ASSERT_EQ(::fcntl(reader.get(), F_OFD_SETLK, &range), 0);
+  EXPECT_TRUE(must(read_leases(place_)).empty());
+  const LockedFile file = must(leases.take(door, record("GPU-1")));  // a new inode: the reader has the old one
+  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
+}
+
+TEST_F(Lease, LinksAndOddFilesMeanNothing) {
+  const LeaseFolder leases = folder();
+  fs::create_symlink("/etc/passwd", place_.path + "/GPU-1.0");
+  ASSERT_EQ(::mkfifo((place_.path + "/GPU-2.0").c_str(), 0666), 0);
+  fs::create_directory(place_.path + "/GPU-3.0");
+  std::ofstream(place_.path + "/ticket.0.1") << "number: 99999999999999999999\n";
+  EXPECT_TRUE(must(read_leases(place_)).empty());
+  EXPECT_TRUE(must(leases.scan()).tickets.empty());
+}
+
+TEST_F(Lease, ANameThatSomebodySitsOnIsSteppedAround) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  fs::create_directory(squatted("GPU-1"));
+  const LockedFile file = must(leases.take(door, record("GPU-1")));
+  EXPECT_NE(place_.path + "/" + file.file, squatted("GPU-1"));
+  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
+}
+
+TEST_F(Lease, AFileThatMayNotBeReadCountsAsTaken) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
+  const LeaseFolder leases = folder();
+  std::ofstream(place_.path + "/GPU-1.0") << "secret\n";
+  fs::permissions(place_.path + "/GPU-1.0", fs::perms(0600));
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresuid(12345, 12345, 12345) != 0) ::_exit(2);
+    const auto seen = leases.scan();
+    ::_exit(seen && seen->leases.size() == 1 && !seen->leases[0].readable ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+TEST_F(Lease, TheDoorLetsOneIn) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  const auto second = leases.enter(20ms);
+  ASSERT_FALSE(second);
+  EXPECT_NE(second.error().message().find("locked"), std::string::npos);
+}
+
+TEST_F(Lease, AReplacedFolderIsNoticed) {
+  const LeaseFolder leases = folder();
+  fs::remove_all(place_.path);
+  fs::create_directory(place_.path);
+  EXPECT_FALSE(leases.enter());
+}
+
+TEST_F(Lease, UuidsThatAreNoFileNamesAreRefused) {
+  const LeaseFolder leases = folder();
+  const auto door = must(leases.enter());
+  for (const char* uuid : {"", "../GPU-1", "GPU/1", "a b", ".."}) EXPECT_FALSE(leases.take(door, record(uuid))) << uuid;
+}
+
+// A keeper for a real process that closes all it inherited.
+TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
+  const LeaseFolder leases = folder();
+  auto keeper = must(Keeper::start(leases, {}));
+  std::array<int, 2> hold{};
+  ASSERT_EQ(::pipe2(hold.data(), O_CLOEXEC), 0);
+  LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
+  const pid_t job = ::fork();
+  if (job == 0) {
+    ::close(file.fd.get());
+    ::close(hold[1]);
+    char byte = 0;
+    (void)!::read(hold[0], &byte, 1);
+    ::_exit(0);
+  }
+  ::close(hold[0]);
+  const Fd pidfd = must(open_pidfd(job));
+  const int lock = file.fd.get();
+  must(keeper.keep_while(pidfd.get(), {&lock, 1}));
+  file.fd.reset();
+  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
+  EXPECT_EQ(::kill(keeper.pid(), 0), 0);
+  const Fd keeper_fd = must(open_pidfd(keeper.pid()));
+  ::close(hold[1]);  // the job ends
+  pollfd ended{keeper_fd.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 20000), 1);  // and the keeper with it
+  EXPECT_TRUE(files().empty());
+  ::waitpid(job, nullptr, 0);
+}
+
+TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
+  const LeaseFolder leases = folder();
+  std::optional<Keeper> keeper = must(Keeper::start(leases, {}));
+  {
+    const LockedFile dead = must(leases.take(must(leases.enter()), record("GPU-1")));
+  }
+  const Fd handle = must(open_pidfd(keeper->pid()));
+  keeper.reset();
+  pollfd ended{handle.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 20000), 1);
+  EXPECT_TRUE(files().empty());
+}
+
+TEST_F(Lease, AHoldEndsByItself) {
+  const LeaseFolder leases = folder();
+  auto keeper = must(Keeper::start(leases, {}));
+  const Fd handle = must(open_pidfd(keeper.pid()));
+  LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
+  const int lock = file.fd.get();
+  must(keeper.keep_for(300ms, {&lock, 1}));
+  file.fd.reset();
+  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
+  pollfd ended{handle.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 20000), 1);
+  EXPECT_TRUE(must(read_leases(place_)).empty());
+}
+
+TEST(LeaseRecordText, ComesBack) {
+  rc::check([] {
+    const auto word = rc::gen::container<std::string>(rc::gen::inRange('!', '~'));
+    LeaseRecord record;
+    record.gpu = "GPU-" + *rc::gen::nonEmpty(word);
+    record.label = *word;
+    record.id = *word;
+    record.kind = *rc::gen::element(LeaseKind::job, LeaseKind::hold, LeaseKind::process, LeaseKind::collecting);
+    record.user = *word;
+    record.command = *word;
+    record.holder = {*rc::gen::inRange(1, 4000000), *rc::gen::inRange<std::uint64_t>(1, 1U << 30), 4026531836};
+    record.since = WallTime(std::chrono::seconds(*rc::gen::inRange(0, 2000000000)));
+    RC_ASSERT(read_lease(write_record(record)) == record);
+    TicketRecord ticket;
+    ticket.number = *rc::gen::inRange<std::uint64_t>(1, 1U << 30);
+    ticket.priority = *rc::gen::inRange(-100, 100);
+    ticket.count = *rc::gen::inRange(1U, 16U);
+    ticket.missing = *rc::gen::inRange(0U, 16U);
+    ticket.wants = *rc::gen::container<std::vector<std::string>>(rc::gen::nonEmpty(word));
+    ticket.command = *word;
+    RC_ASSERT(read_ticket(write_record(ticket)) == ticket);
+  });
+}
+
+TEST(LeaseRecordText, HostileWordsStayOnTheirLine) {
+  LeaseRecord record;
+  record.gpu = "GPU-1";
+  record.command = "evil\nuser: root\n\x1b[2J";
+  record.user = "ada";
+  const std::string text = write_record(record);
+  EXPECT_EQ(text.find('\x1b'), std::string::npos);
+  EXPECT_EQ(read_lease(text)->user, "ada");
+  EXPECT_FALSE(read_lease(text.substr(0, text.size() - 1)));  // half of a file
+  EXPECT_FALSE(read_lease("\0\1\2"));
+  EXPECT_FALSE(read_ticket("number: x\n"));
+}
+
+TEST(LeaseRecordText, AProcessIsToldFromALaterOne) {
+  ProcessMark self = ProcessMark::of(0);
+  EXPECT_EQ(alive(self), true);
+  ++self.start_ticks;
+  EXPECT_EQ(alive(self), false);
+  self.pid_namespace = 1;
+  EXPECT_EQ(alive(self), std::nullopt);
+}
+
+}  // namespace
+}  // namespace lull
