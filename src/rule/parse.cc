@@ -1,0 +1,356 @@
+// Text -> rule tree, by recursive descent of limited depth.
+//
+//   chain      = condition { ("and" | "or") condition | "for" SPAN }
+//   condition  = "not" condition | "(" chain ")" | ("all" | "any") "(" chain ")" | comparison
+//   comparison = value ("<" | "<=" | ">" | ">=" | "==" | "!=") QUANTITY
+//   value      = over "(" series ")" | series
+//   series     = SIGNAL | "mean" "(" SIGNAL "," SPAN ")"
+//   over       = "all" | "any" | "mean" | "max" | "min"
+//
+// A "for" covers all that stands before it, back to the "for" before it or the opening
+// parenthesis. What it does not cover is joined as usual: "and" binds tighter than "or".
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "rule/lexer.h"
+#include "rule/quantity.h"
+#include "rule/rule.h"
+
+namespace lull {
+namespace {
+
+constexpr std::array kOvers = {Over::all, Over::any, Over::mean, Over::max, Over::min};
+constexpr std::array kCompares = {Compare::below,    Compare::at_most, Compare::above,
+                                  Compare::at_least, Compare::equal,   Compare::unequal};
+
+struct Slip {
+  std::string_view written;
+  std::string_view meant;
+};
+constexpr std::array kSlips = {Slip{"=", "=="},  Slip{"=<", "<="}, Slip{"=>", ">="},  Slip{"<>", "!="},
+                               Slip{"=!", "!="}, Slip{"!", "not"}, Slip{"&&", "and"}, Slip{"||", "or"},
+                               Slip{"&", "and"}, Slip{"|", "or"}};
+
+std::string hint_for_symbol(const Token& token) {
+  for (const Slip& slip : kSlips)
+    if (token.is(slip.written)) return fmt::format("; did you mean '{}'?", slip.meant);
+  return {};
+}
+
+std::string shown(const Token& token) {
+  return token.kind == Token::Kind::end ? "the end of the rule" : "'" + printable(token.text.substr(0, 40)) + "'";
+}
+
+bool joins(const Token& token) { return token.is("and") || token.is("or") || token.is("for"); }
+
+std::optional<Over> over_by_name(const Token& token) {
+  for (const Over over : kOvers)
+    if (token.is(words(over))) return over;
+  return std::nullopt;
+}
+
+std::optional<Metric> signal_by_name(const Token& token) {
+  for (const MetricInfo& row : kMetricTable)
+    if (token.is(row.name)) return row.metric;
+  return std::nullopt;
+}
+
+enum class Joint : std::uint8_t { by_and, by_or };
+
+// The same tree with every node right behind its operands, so that equal trees have
+// equal vectors however they were written.
+NodeId copy_in_order(const std::vector<Node>& nodes, NodeId id, std::vector<Node>& out) {
+  Node node = nodes[id];
+  if (auto* both = std::get_if<And>(&node)) {
+    both->left = copy_in_order(nodes, both->left, out);
+    both->right = copy_in_order(nodes, both->right, out);
+  } else if (auto* either = std::get_if<Or>(&node)) {
+    either->left = copy_in_order(nodes, either->left, out);
+    either->right = copy_in_order(nodes, either->right, out);
+  } else if (auto* opposite = std::get_if<Not>(&node)) {
+    opposite->operand = copy_in_order(nodes, opposite->operand, out);
+  } else if (auto* held = std::get_if<Held>(&node)) {
+    held->operand = copy_in_order(nodes, held->operand, out);
+  } else if (auto* each = std::get_if<Each>(&node)) {
+    each->operand = copy_in_order(nodes, each->operand, out);
+  }
+  out.push_back(node);
+  return static_cast<NodeId>(out.size() - 1);
+}
+
+std::vector<Node> in_order(const std::vector<Node>& nodes) {
+  std::vector<Node> out;
+  out.reserve(nodes.size());
+  copy_in_order(nodes, static_cast<NodeId>(nodes.size() - 1), out);
+  return out;
+}
+
+class Parser {
+ public:
+  explicit Parser(std::string_view text) : lexer_(text) {}
+
+  Result<Rule> parse() {
+    if (lexer_.text().size() > kMaxRuleText)
+      return fail(
+          fmt::format("bad rule: it is {} characters long; {} are allowed", lexer_.text().size(), kMaxRuleText));
+    if (lexer_.peek().kind == Token::Kind::end)
+      return fail("bad rule: it is empty; a rule is such as 'util < 5 for 20m'");
+    TRY(chain(0));
+    if (lexer_.peek().kind != Token::Kind::end) return unexpected_after_condition();
+    return Rule{.nodes = in_order(nodes_), .text = std::string(trim(lexer_.text()))};
+  }
+
+ private:
+  NodeId add(Node node) {
+    nodes_.push_back(node);
+    return static_cast<NodeId>(nodes_.size() - 1);
+  }
+
+  // Joins conditions: every run of "and" first, then what is left by "or".
+  NodeId join(std::span<const NodeId> items, std::span<const Joint> joints) {
+    std::optional<NodeId> sum;
+    for (std::size_t i = 0; i < items.size();) {
+      NodeId product = items[i++];
+      for (; i < items.size() && joints[i - 1] == Joint::by_and; ++i) product = add(And{product, items[i]});
+      sum = sum ? add(Or{*sum, product}) : product;
+    }
+    return *sum;
+  }
+
+  Result<NodeId> chain(std::size_t depth);
+  Result<NodeId> condition(std::size_t depth);
+  Result<NodeId> comparison(Comparison value);
+  Result<NodeId> function(Over over, std::size_t depth);
+  Result<Comparison> series(Over over);
+  Result<> window(Comparison& value);
+  Result<Span> span();
+  Result<> expect(std::string_view symbol, std::string_view after);
+  std::unexpected<Error> no_condition(const Token& token) const;
+  std::unexpected<Error> unexpected_after_condition() const;
+
+  Lexer lexer_;
+  std::vector<Node> nodes_;
+  std::size_t windows_ = 0;
+};
+
+std::unexpected<Error> Parser::unexpected_after_condition() const {
+  const Token& token = lexer_.peek();
+  if (token.is(")")) return lexer_.wrong(token, "this ')' closes nothing");
+  constexpr std::array<std::string_view, 3> kWords = {"and", "or", "for"};
+  std::string hint = hint_for_symbol(token);
+  if (hint.empty() && token.kind == Token::Kind::word) hint = did_you_mean(token.text, kWords);
+  return lexer_.wrong(token, fmt::format("expected 'and', 'or', 'for' or the end, not {}{}", shown(token), hint));
+}
+
+std::unexpected<Error> Parser::no_condition(const Token& token) const {
+  if (token.kind == Token::Kind::quantity)
+    return lexer_.wrong(token, "the signal comes first, then the number: util < 5");
+  if (token.kind != Token::Kind::word)
+    return lexer_.wrong(
+        token, fmt::format("expected a condition such as 'util < 5', not {}{}", shown(token), hint_for_symbol(token)));
+  std::vector<std::string_view> known = {"not"};
+  for (const MetricInfo& row : kMetricTable) known.push_back(row.name);
+  for (const Over over : kOvers) known.push_back(words(over));
+  const std::string hint = did_you_mean(token.text, known);
+  std::string all;
+  for (const MetricInfo& row : kMetricTable) all += (all.empty() ? "" : ", ") + std::string(row.name);
+  return lexer_.wrong(token,
+                      fmt::format("there is no signal {}{}", shown(token), hint.empty() ? "; there are " + all : hint));
+}
+
+Result<> Parser::expect(std::string_view symbol, std::string_view after) {
+  const Token& token = lexer_.peek();
+  if (!token.is(symbol))
+    return lexer_.wrong(token, fmt::format("expected '{}' after {}, not {}", symbol, after, shown(token)));
+  lexer_.take();
+  return {};
+}
+
+Result<Span> Parser::span() {
+  const Token token = lexer_.take();
+  if (token.kind != Token::Kind::quantity)
+    return lexer_.wrong(token,
+                        fmt::format("expected a duration (20m, 90s, 1h30m) or '5 samples', not {}", shown(token)));
+  // "5 samplse": a word where a unit belongs is meant to be one.
+  if (const Token next = lexer_.peek(); token.unit.empty() && next.kind == Token::Kind::word && !joins(next))
+    if (auto read = read_span(token.number, next.text); !read) return lexer_.wrong(next, read.error().what);
+  auto read = read_span(token.number, token.unit);
+  if (!read) return lexer_.wrong(token, read.error().what);
+  return *read;
+}
+
+Result<NodeId> Parser::chain(std::size_t depth) {
+  if (depth >= kMaxRuleDepth)
+    return lexer_.wrong(lexer_.peek(), fmt::format("nested more than {} deep", kMaxRuleDepth));
+  std::vector<NodeId> items = {TRY(condition(depth))};
+  std::vector<Joint> joints;  // joints[i] stands between items[i] and items[i + 1]
+  std::size_t covered = 0;    // so many items are behind a "for" already
+  for (;;) {
+    const Token token = lexer_.peek();
+    if (token.is("for")) {
+      if (covered == items.size())
+        return lexer_.wrong(token, "a second 'for' right behind the first: put the first in parentheses");
+      lexer_.take();
+      const Span needed = TRY(span());
+      const NodeId operand = join(std::span(items).subspan(covered), std::span(joints).subspan(covered));
+      items.resize(covered);
+      joints.resize(covered);
+      items.push_back(add(Held{operand, needed}));
+      covered = items.size();
+    } else if (token.is("and") || token.is("or")) {
+      lexer_.take();
+      joints.push_back(token.is("or") ? Joint::by_or : Joint::by_and);
+      items.push_back(TRY(condition(depth)));
+    } else {
+      return join(items, joints);
+    }
+  }
+}
+
+Result<NodeId> Parser::condition(std::size_t depth) {
+  const Token token = lexer_.peek();
+  if (depth >= kMaxRuleDepth) return lexer_.wrong(token, fmt::format("nested more than {} deep", kMaxRuleDepth));
+  if (token.is("not")) {
+    lexer_.take();
+    return add(Not{TRY(condition(depth + 1))});
+  }
+  if (token.is("(")) {
+    lexer_.take();
+    const NodeId inner = TRY(chain(depth + 1));
+    if (!lexer_.peek().is(")")) {
+      if (lexer_.peek().kind != Token::Kind::end) return unexpected_after_condition();
+      return lexer_.wrong(token, "this '(' is never closed");
+    }
+    lexer_.take();
+    return inner;
+  }
+  if (const auto over = over_by_name(token)) {
+    lexer_.take();
+    return function(*over, depth);
+  }
+  return comparison(TRY(series(Over::all)));
+}
+
+// SIGNAL or mean(SIGNAL, SPAN).
+Result<Comparison> Parser::series(Over over) {
+  const Token token = lexer_.peek();
+  if (token.is("mean")) {
+    lexer_.take();
+    TRY(expect("(", "'mean'"));
+    const Token inner = lexer_.peek();
+    if (inner.is("mean")) return lexer_.wrong(inner, "a mean over time of a mean over time: one is enough");
+    Comparison value = TRY(series(over));
+    TRY(window(value));
+    return value;
+  }
+  const auto metric = signal_by_name(token);
+  if (!metric) return no_condition(token);
+  lexer_.take();
+  return Comparison{.over = over, .metric = *metric};
+}
+
+// What is behind the signal in mean(SIGNAL, SPAN).
+Result<> Parser::window(Comparison& value) {
+  const Token comma = lexer_.peek();
+  TRY(expect(",", "the signal: a window, as in mean(util, 5m)"));
+  const Token token = lexer_.take();
+  if (value.window) return lexer_.wrong(comma, "a mean over time of a mean over time: one is enough");
+  if (token.kind != Token::Kind::quantity)
+    return lexer_.wrong(token, fmt::format("expected a window such as 5m, not {}", shown(token)));
+  auto read = read_window(token.number, token.unit);
+  if (!read) return lexer_.wrong(token, read.error().what);
+  if (++windows_ > kMaxRuleWindows)
+    return lexer_.wrong(token, fmt::format("more than {} windows in one rule", kMaxRuleWindows));
+  value.window = *read;
+  return expect(")", "the window");
+}
+
+// What is behind all, any, mean, max or min.
+Result<NodeId> Parser::function(Over over, std::size_t depth) {
+  TRY(expect("(", fmt::format("'{}'", words(over))));
+  const Token first = lexer_.peek();
+  if (over == Over::all || over == Over::any) {
+    // A value or a condition? Only what follows it tells: read it as a value first.
+    const Lexer here = lexer_;
+    const std::size_t windows = windows_;
+    auto value = series(over);
+    if (value && lexer_.peek().is(")")) {
+      lexer_.take();
+      return comparison(*value);
+    }
+    lexer_ = here;
+    windows_ = windows;
+    const NodeId inner = TRY(chain(depth + 1));
+    if (!lexer_.peek().is(")") && lexer_.peek().kind != Token::Kind::end) return unexpected_after_condition();
+    TRY(expect(")", "the condition"));
+    return add(Each{inner, over == Over::all});
+  }
+  Comparison value = TRY(series(over));
+  if (over == Over::mean && lexer_.peek().is(",")) {
+    TRY(window(value));
+    value.over = Over::all;  // the mean was over time; over the GPUs it is all, as ever
+    return comparison(value);
+  }
+  if (lexer_.peek().is(",")) return lexer_.wrong(lexer_.peek(), "only mean takes a window: mean(util, 5m)");
+  if (!lexer_.peek().is(")") && lexer_.peek().kind == Token::Kind::symbol)
+    return lexer_.wrong(
+        first, fmt::format("{0}(…) takes a signal: {0}(util) < 5; all(…) and any(…) take a condition", words(over)));
+  TRY(expect(")", "the signal"));
+  return comparison(value);
+}
+
+Result<NodeId> Parser::comparison(Comparison value) {
+  const std::string_view name = info(value.metric).name;
+  const Token operation = lexer_.take();
+  const auto* found =
+      std::find_if(kCompares.begin(), kCompares.end(), [&](Compare c) { return operation.is(symbol(c)); });
+  if (found == kCompares.end())
+    return lexer_.wrong(operation, fmt::format("expected <, <=, >, >=, == or != after '{}', not {}{}", name,
+                                               shown(operation), hint_for_symbol(operation)));
+  value.compare = *found;
+  const Token token = lexer_.take();
+  if (token.kind != Token::Kind::quantity)
+    return lexer_.wrong(token, fmt::format("expected a number to compare {} with, not {}{}", name, shown(token),
+                                           hint_for_symbol(token)));
+  const auto limit = read_limit(value.metric, token.number, token.unit);
+  if (!limit) return lexer_.wrong(token, limit.error().what);
+  value.limit = limit->value;
+  value.share = limit->share;
+  return add(value);
+}
+
+}  // namespace
+
+Result<Rule> parse_rule(std::string_view text) { return Parser(text).parse(); }
+
+Result<Rule> with_limit(const Rule& rule, Metric metric, std::string_view limit) {
+  Lexer lexer(limit);
+  const Token token = lexer.take();
+  if (token.kind != Token::Kind::quantity || lexer.peek().kind != Token::Kind::end)
+    return fail(fmt::format("'{}' is not a limit for {}", printable(limit), info(metric).name));
+  const Limit read = TRY(read_limit(metric, token.number, token.unit));
+  Rule changed = rule;
+  bool any = false;
+  for (Node& node : changed.nodes) {
+    auto* comparison = std::get_if<Comparison>(&node);
+    if (comparison == nullptr || comparison->metric != metric) continue;
+    comparison->limit = read.value;
+    comparison->share = read.share;
+    any = true;
+  }
+  if (!any) return fail(fmt::format("the rule '{}' does not look at {}", printable(rule.text), info(metric).name));
+  changed.text = to_text(changed);
+  return changed;
+}
+
+}  // namespace lull

@@ -1,0 +1,224 @@
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "rule/quantity.h"
+#include "rule/rule.h"
+
+namespace lull {
+namespace {
+
+std::string spelled(std::string_view text) {
+  const auto rule = parse_rule(text);
+  return rule ? to_text(*rule) : rule.error().what;
+}
+std::string complaint(std::string_view text) {
+  const auto rule = parse_rule(text);
+  return rule ? "no complaint: " + to_text(*rule) : rule.error().what;
+}
+std::string first_line(const std::string& text) { return text.substr(0, text.find('\n')); }
+
+TEST(ParseRule, ReadsTheExamplesOfTheManual) {
+  for (const char* text : {
+           "util < 5 for 20m",
+           "util < 5 and mem_used > 1GiB for 30m",
+           "power < 30% and cpu < 2 for 10m",
+           "any(util) < 50 for 3m",
+           "util >= 95 and power < 25% and io < 1KiB for 5m",
+           "mean(util, 5m) < 10",
+           "any(mean(util, 5m)) < 10",
+           "mean(mean(util, 5m)) < 10",
+           "max(util) < 5 for 5 samples",
+           "not (util > 5 or mem_util > 5)",
+           "any(util < 5 and mem_used > 1GiB for 30m)",
+           "clock < 500MHz and temp > 80C and quiet > 10m",
+       })
+    EXPECT_EQ(spelled(text), text);
+}
+
+TEST(ParseRule, TakesUnitsThatFitTheSignalInAnyCase) {
+  EXPECT_EQ(spelled("util < 5%"), "util < 5");
+  EXPECT_EQ(spelled("UTIL < 5 FOR 20M"), "util < 5 for 20m");
+  EXPECT_EQ(spelled("power < 120W"), "power < 120W");
+  EXPECT_EQ(spelled("power < 0.12kW"), "power < 120W");
+  EXPECT_EQ(spelled("power < 30 %"), "power < 30%");
+  EXPECT_EQ(spelled("mem_used > 50%"), "mem_used > 50%");
+  EXPECT_EQ(spelled("mem_used>1gib"), "mem_used > 1GiB");
+  EXPECT_EQ(spelled("mem_used > 20GB"), "mem_used > 20GB");
+  EXPECT_EQ(spelled("mem_free < 1048576"), "mem_free < 1MiB");
+  EXPECT_EQ(spelled("io < 1KiB/s"), "io < 1KiB");
+  EXPECT_EQ(spelled("temp > 80°C"), "temp > 80C");
+  EXPECT_EQ(spelled("temp > -5"), "temp > -5C");
+  EXPECT_EQ(spelled("clock < 1.2GHz"), "clock < 1200MHz");
+  EXPECT_EQ(spelled("quiet > 600"), "quiet > 10m");
+  EXPECT_EQ(spelled("quiet > 1h30m"), "quiet > 1h30m");
+  EXPECT_EQ(spelled("procs == 0"), "procs == 0");
+  EXPECT_EQ(spelled("util < 5 for 90s"), "util < 5 for 1m30s");
+  EXPECT_EQ(spelled("util < 5 for 500ms"), "util < 5 for 500ms");
+  EXPECT_EQ(spelled("util < 5 for 1 sample"), "util < 5 for 1 sample");
+}
+
+TEST(ParseRule, SkipsCommentsAndLines) {
+  EXPECT_EQ(spelled("util < 5 # nothing runs\n  and mem_used > 1GiB # but it holds memory\n  for 30m#"),
+            "util < 5 and mem_used > 1GiB for 30m");
+}
+
+TEST(ParseRule, AForCoversAllBeforeItBackToThePreviousFor) {
+  EXPECT_EQ(*parse_rule("util < 5 and temp < 50 for 5m"), *parse_rule("(util < 5 and temp < 50) for 5m"));
+  EXPECT_EQ(*parse_rule("util < 5 or temp < 50 for 5m"), *parse_rule("(util < 5 or temp < 50) for 5m"));
+  EXPECT_EQ(*parse_rule("not util > 5 for 5m"), *parse_rule("(not util > 5) for 5m"));
+  EXPECT_EQ(*parse_rule("util < 5 for 5m or temp < 50 for 9m"), *parse_rule("(util < 5 for 5m) or (temp < 50 for 9m)"));
+  EXPECT_EQ(*parse_rule("util < 5 for 5m and temp < 50 or fan < 9"),
+            *parse_rule("((util < 5 for 5m) and temp < 50) or fan < 9"));
+  EXPECT_EQ(*parse_rule("util < 5 for 5m and temp < 50 or fan < 9 for 1m"),
+            *parse_rule("(util < 5 for 5m) and ((temp < 50 or fan < 9) for 1m)"));
+  EXPECT_EQ(*parse_rule("util < 5 or temp < 50 and fan < 9"), *parse_rule("util < 5 or (temp < 50 and fan < 9)"));
+}
+
+TEST(ParseRule, AUnitMayStandApart) {
+  EXPECT_EQ(spelled("util < 5 % and mem_used > 2 GiB for 30 m"), "util < 5 and mem_used > 2GiB for 30m");
+}
+
+TEST(ParseRule, PointsAtTheMistake) {
+  EXPECT_EQ(complaint("utli < 5 for 20m"),
+            "bad rule, column 1: there is no signal 'utli'; did you mean 'util'?\n"
+            "  utli < 5 for 20m\n"
+            "  ^~~~");
+  EXPECT_EQ(complaint("util < 5 fro 20m"),
+            "bad rule, column 10: expected 'and', 'or', 'for' or the end, not 'fro'; did you mean 'for'?\n"
+            "  util < 5 fro 20m\n"
+            "           ^~~");
+  EXPECT_EQ(complaint("util < 5\nand power < 5GiB"),
+            "bad rule, line 2, column 13: '5GiB' does not fit: power is in watts: write 120W, or 30% (of power_limit)\n"
+            "  and power < 5GiB\n"
+            "              ^~~~");
+}
+
+TEST(ParseRule, SaysWhatWasExpected) {
+  const auto says = [](std::string_view text, std::string_view part) {
+    const std::string line = first_line(complaint(text));
+    EXPECT_NE(line.find(part), std::string::npos) << text << "\n" << line;
+  };
+  says("", "it is empty");
+  says("  # nothing", "it is empty");
+  says("util", "expected <, <=, >, >=, == or != after 'util', not the end of the rule");
+  says("util = 5", "did you mean '=='?");
+  says("util =< 5", "did you mean '<='?");
+  says("util < 5 && temp < 3", "did you mean 'and'?");
+  says("!util < 5", "did you mean 'not'?");
+  says("util < ", "expected a number to compare util with");
+  says("util < five", "expected a number");
+  says("5 > util", "the signal comes first");
+  says("util < 5W", "util is in %");
+  says("temp < 5%", "temp is in degrees");
+  says("mem_total < 5%", "mem_total is in bytes");
+  says("procs < 5GiB", "procs is a plain number");
+  says("util < 5 for 20", "'20' needs a unit");
+  says("util < 5 for 20x", "neither a duration");
+  says("util < 5 for 5 samplse", "did you mean 'samples'?");
+  says("util < 5 for 0 samples", "from 1 on");
+  says("util < 5 for 1.5 samples", "from 1 on");
+  says("util < 5 for", "expected a duration");
+  says("util < 5 for 5m for 3m", "a second 'for'");
+  says("for 5m", "no signal 'for'");
+  says("(util < 5", "this '(' is never closed");
+  says("util < 5)", "closes nothing");
+  says("(util < 5 mem_used > 3)", "expected 'and', 'or', 'for'");
+  says("any(util < 5", "expected ')'");
+  says("any util < 5", "expected '(' after 'any'");
+  says("mean(util < 5)", "takes a signal");
+  says("max(util, 5m) < 5", "only mean takes a window");
+  says("mean(util, 5 samples) < 5", "a window is a time");
+  says("mean(util, 0s) < 5", "longer than 0");
+  says("mean(util, soon) < 5", "expected a window");
+  says("mean(mean(util, 5m), 5m) < 5", "one is enough");
+  says("any(mean(mean(util, 5m), 5m)) < 5", "one is enough");
+  says("util < 99999999999999999999999999999999999999999999999", "too large");
+  says("util < 1.2.3", "is not a number");
+  says("util < 5 and", "expected a condition");
+  says("\x1b[31m < 5", "expected a condition");
+  says("utilisation < 5", "did you mean 'util'?");
+}
+
+TEST(ParseRule, HostileTextIsRefusedInTime) {
+  const std::string deep(2000, '(');
+  EXPECT_NE(complaint(deep + "util < 5").find("nested more than 64 deep"), std::string::npos);
+  std::string nots;
+  for (int i = 0; i < 1000; ++i) nots += "not ";
+  EXPECT_NE(complaint(nots + "util < 5").find("nested more than 64 deep"), std::string::npos);
+  std::string eaches;
+  for (int i = 0; i < 800; ++i) eaches += "any(";
+  EXPECT_NE(complaint(eaches + "util < 5").find("nested more than 64 deep"), std::string::npos);
+  std::string means;
+  for (int i = 0; i < 800; ++i) means += "mean(";
+  EXPECT_NE(complaint(means + "util").find("bad rule"), std::string::npos);
+  EXPECT_NE(complaint(std::string(5000, ' ') + "util < 5").find("4096 are allowed"), std::string::npos);
+  std::string windows = "mean(util, 1s) < 5";
+  for (int i = 0; i < 16; ++i) windows += " or mean(util, 1s) < 5";
+  EXPECT_NE(complaint(windows).find("more than 16 windows"), std::string::npos);
+  std::string long_chain = "util < 5";
+  while (long_chain.size() < 4070) long_chain += " or util<5";
+  EXPECT_TRUE(parse_rule(long_chain).has_value());
+  EXPECT_TRUE(parse_rule(to_text(*parse_rule("util < 5"))).has_value());
+}
+
+TEST(ParseRule, AControlCharacterNeverReachesTheTerminal) {
+  const std::string said = complaint("util < 5 and \x1b[2J\x07 < 3");
+  EXPECT_EQ(said.find('\x1b'), std::string::npos);
+  EXPECT_EQ(said.find('\x07'), std::string::npos);
+}
+
+TEST(ParseRule, ALongLineIsShownAroundThePlace) {
+  std::string text = "util < 5";
+  while (text.size() < 1000) text += " and util < 5";
+  const std::string said =
+      complaint(text + " andd util < 5 and util < 5 and util < 5 and util < 5 and util < 5 and util < 5");
+  for (std::size_t begin = 0; begin < said.size();) {
+    const std::size_t end = std::min(said.find('\n', begin), said.size());
+    EXPECT_LE(end - begin, 120U);
+    begin = end + 1;
+  }
+  EXPECT_NE(said.find("did you mean 'and'?"), std::string::npos);
+}
+
+TEST(Rule, KnowsItsSpanConditionAndSignals) {
+  const Rule rule = *parse_rule("util < 5 and power < 30% for 20m");
+  ASSERT_TRUE(rule.span());
+  EXPECT_EQ(rule.span()->time, std::chrono::minutes(20));
+  EXPECT_TRUE(std::holds_alternative<And>(rule[rule.condition()]));
+  EXPECT_EQ(rule.signals(), (std::vector<Metric>{Metric::util, Metric::power, Metric::power_limit}));
+  EXPECT_FALSE(parse_rule("util < 5")->span());
+}
+
+TEST(Rule, CanBeVariedForASweep) {
+  const Rule rule = *parse_rule("util < 5 and power < 30% for 20m");
+  EXPECT_EQ(with_span(rule, {.time = std::chrono::hours(1)}).text, "util < 5 and power < 30% for 1h");
+  EXPECT_EQ(with_span(*parse_rule("util < 5"), {.samples = 3}).text, "util < 5 for 3 samples");
+  EXPECT_EQ(with_limit(rule, Metric::util, "10")->text, "util < 10 and power < 30% for 20m");
+  EXPECT_EQ(with_limit(rule, Metric::power, "120W")->text, "util < 5 and power < 120W for 20m");
+  EXPECT_NE(with_limit(rule, Metric::util, "10W").error().what.find("util is in %"), std::string::npos);
+  EXPECT_NE(with_limit(rule, Metric::temp, "10").error().what.find("does not look at temp"), std::string::npos);
+  EXPECT_FALSE(with_limit(rule, Metric::util, "10 or util < 3").has_value());
+}
+
+TEST(Rule, IsExplainedInASentence) {
+  EXPECT_EQ(describe(*parse_rule("util < 5 and mem_used > 1GiB for 30m")),
+            "Holds while util of every GPU is below 5 % and mem_used of every GPU is above 1.0 GiB, without a break "
+            "for 30m.");
+  EXPECT_EQ(describe(*parse_rule("any(mean(util, 5m)) < 10")),
+            "Holds while the mean util over 5m of at least one GPU is below 10 %.");
+  EXPECT_EQ(describe(*parse_rule("power < 30% and cpu < 2 for 5 samples")),
+            "Holds while power of every GPU is below 30 % of power_limit and cpu of the job is below 2 %, in 5 samples "
+            "in a row.");
+}
+
+TEST(Rule, RemarksOnWhatIsSurelyNotMeant) {
+  EXPECT_EQ(remarks(*parse_rule("util < 5 for 20m")), std::vector<std::string>{});
+  EXPECT_EQ(remarks(*parse_rule("util > 100 for 20m")), std::vector<std::string>{"'util > 100' can never hold"});
+  EXPECT_EQ(remarks(*parse_rule("util >= 0 for 20m")),
+            std::vector<std::string>{"'util >= 0' always holds where util is known"});
+  EXPECT_EQ(remarks(*parse_rule("util < 5")).size(), 1U);
+}
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,168 @@
+#include "rule/policy.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace lull {
+namespace {
+
+// The `count` lowest bits of `from` become bits [offset, offset + count) of `to`.
+void splice(const Mask& from, std::size_t count, std::size_t offset, Mask& to) {
+  for (std::size_t w = 0; w < words_for(count); ++w) {
+    const Word keep = low_bits(std::min(kWordSamples, count - w * kWordSamples));
+    const std::size_t at = offset + w * kWordSamples;
+    const std::size_t shift = at % kWordSamples;
+    Word& low = to[at / kWordSamples];
+    low = (low & ~(keep << shift)) | ((from[w] & keep) << shift);
+    if (shift == 0 || keep >> (kWordSamples - shift) == 0) continue;
+    Word& high = to[at / kWordSamples + 1];
+    high = (high & ~(keep >> (kWordSamples - shift))) | ((from[w] & keep) >> (kWordSamples - shift));
+  }
+}
+
+void splice(const Answers& from, std::size_t count, std::size_t offset, Answers& to) {
+  splice(from.yes, count, offset, to.yes);
+  splice(from.no, count, offset, to.no);
+}
+
+// The mask without its `skip` lowest bits.
+Mask behind(const Mask& mask, std::size_t skip) {
+  Mask out{};
+  const std::size_t words = skip / kWordSamples;
+  const std::size_t shift = skip % kWordSamples;
+  for (std::size_t w = words; w < kWords; ++w) {
+    out[w - words] = mask[w] >> shift;
+    if (shift != 0 && w + 1 < kWords) out[w - words] |= mask[w + 1] << (kWordSamples - shift);
+  }
+  return out;
+}
+
+void set_bit(Mask& mask, std::size_t sample) { mask[sample / kWordSamples] |= Word{1} << (sample % kWordSamples); }
+void clear_bit(Mask& mask, std::size_t sample) { mask[sample / kWordSamples] &= ~(Word{1} << (sample % kWordSamples)); }
+
+std::size_t first_bit(const Mask& mask, std::size_t count) {
+  for (std::size_t w = 0; w < words_for(count); ++w)
+    if (mask[w] != 0) return std::min(count, w * kWordSamples + static_cast<std::size_t>(std::countr_zero(mask[w])));
+  return count;
+}
+
+// The first sample of every run of yes; a gap begins a new run.
+void run_starts(const Mask& yes, const Mask& gaps, std::size_t count, bool& inside, Mask& out) {
+  for (std::size_t w = 0; w < words_for(count); ++w) {
+    const Word before = yes[w] << 1 | Word{inside};
+    out[w] = yes[w] & (~before | gaps[w]);
+    const std::size_t last = std::min(kWordSamples, count - w * kWordSamples) - 1;
+    inside = (yes[w] >> last & 1) != 0;
+  }
+}
+
+}  // namespace
+
+Result<Policy> Policy::parse(std::string_view idle, std::optional<std::string_view> arm) {
+  Policy policy{.idle = TRY(parse_rule(idle))};
+  if (arm) policy.arm = TRY(parse_rule(*arm));
+  return policy;
+}
+
+PolicyEvaluator PolicyEvaluator::compile(const Policy& policy, const EvaluatorOptions& options) {
+  PolicyEvaluator evaluator(Evaluator::compile(policy.idle, options));
+  evaluator.timeline_ = Timeline(options.gap());
+  evaluator.piece_.resize(options.gpus);
+  if (policy.arm) {
+    evaluator.arm_ = Evaluator::compile(*policy.arm, options);
+    evaluator.unarmed_ = Evaluator::compile(policy.idle, options);
+    evaluator.armed_ = false;
+    evaluator.rearm_ = policy.rearm;
+  }
+  return evaluator;
+}
+
+void PolicyEvaluator::arm() {
+  if (armed_) return;
+  armed_ = true;
+  inside_ = false;
+  idle_.reset();
+}
+
+// The samples of a scope from one on, as blocks of their own, and their gaps.
+std::span<const Block> PolicyEvaluator::piece(std::span<const Block> scope, std::size_t from) {
+  if (from == 0) {
+    part_.gaps = timeline_.gaps();
+    return scope;
+  }
+  for (std::size_t g = 0; g < scope.size(); ++g) {
+    piece_[g].at = scope[g].at.subspan(from);
+    for (std::size_t m = 0; m < kMetrics; ++m) {
+      const std::span<const float> column = scope[g].value[m];
+      piece_[g].value[m] = column.empty() ? column : column.subspan(from);
+    }
+  }
+  part_.gaps = behind(timeline_.gaps(), from);
+  return piece_;
+}
+
+// Looks for the sample that arms. Returns the first sample that has not been dealt with.
+std::size_t PolicyEvaluator::wait_to_arm(std::span<const Block> scope, std::size_t from, PolicyAnswers& out) {
+  const std::size_t count = scope[0].size() - from;
+  const std::span<const Block> rest = piece(scope, from);
+  arm_->run(rest, part_.gaps, part_.rule, nullptr);
+  const std::size_t armed_at = first_bit(part_.rule.yes, count);
+  const std::size_t done = std::min(count, armed_at + 1);
+  part_.armed.fill(0);
+  part_.fires.fill(0);
+  if (armed_at < count) {
+    set_bit(part_.armed, armed_at);
+    arm();
+  }
+  splice(part_.armed, done, from, out.armed);
+  splice(part_.fires, done, from, out.fires);
+  if (!rearm_) {  // else feed() has asked it already
+    unarmed_->run(rest, part_.gaps, part_.rule, &part_.condition);
+    splice(part_.rule, done, from, out.rule);
+    splice(part_.condition, done, from, out.condition);
+  }
+  return from + done;
+}
+
+// Judges from the sample behind the arming one on. Returns as wait_to_arm().
+std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::size_t from, PolicyAnswers& out) {
+  const std::size_t count = scope[0].size() - from;
+  const std::span<const Block> rest = piece(scope, from);
+  PolicyAnswers& answers = from == 0 && !rearm_ ? out : part_;
+  idle_.run(rest, part_.gaps, answers.rule, &answers.condition);
+  run_starts(answers.rule.yes, part_.gaps, count, inside_, answers.fires);
+  for (std::size_t w = 0; w < words_for(count); ++w)
+    answers.armed[w] = low_bits(std::min(kWordSamples, count - w * kWordSamples));
+  if (&answers == &out) return from + count;
+
+  std::size_t done = count;
+  if (const std::size_t fired_at = first_bit(part_.fires, count); rearm_ && fired_at < count) {
+    done = fired_at + 1;
+    clear_bit(part_.armed, fired_at);
+    armed_ = false;
+    arm_->reset();
+  }
+  splice(part_.rule, done, from, out.rule);
+  splice(part_.condition, done, from, out.condition);
+  splice(part_.armed, done, from, out.armed);
+  splice(part_.fires, done, from, out.fires);
+  return from + done;
+}
+
+Result<> PolicyEvaluator::feed(std::span<const Block> scope, PolicyAnswers& out) {
+  if (auto fit = idle_.fits(scope); !fit) return fit;
+  if (arm_)
+    if (auto fit = arm_->fits(scope); !fit) return fit;
+  const std::size_t samples = scope.empty() ? 0 : scope[0].size();
+  if (samples == 0) return {};
+  const bool any_gap = TRY(timeline_.look(scope[0].at));
+  std::copy_n(timeline_.advance(scope[0].at, any_gap).begin(), words_for(samples), out.gaps.begin());
+  // Behind a firing the idle rule goes on being answered while nothing is armed.
+  if (rearm_) unarmed_->run(scope, timeline_.gaps(), out.rule, &out.condition);
+  for (std::size_t from = 0; from < samples;)
+    from = armed_ ? wait_to_fire(scope, from, out) : wait_to_arm(scope, from, out);
+  return {};
+}
+
+}  // namespace lull

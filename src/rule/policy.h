@@ -1,0 +1,66 @@
+#pragma once
+// A Policy says when to act: an idle rule, and perhaps an arming rule that must have
+// held once before anything may fire. The streak that fires counts from the arming:
+// what lay before it was not watched for. A policy fires once a stretch, at the first
+// sample that is a definite yes; a sample that is not yes, or a gap, ends the stretch.
+
+#include <optional>
+#include <span>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/result.h"
+#include "rule/evaluator.h"
+#include "rule/rule.h"
+#include "rule/timeline.h"
+#include "rule/truth.h"
+
+namespace lull {
+
+struct Policy {
+  Rule idle;
+  std::optional<Rule> arm = {};
+  bool rearm = false;  // after a firing, the arming rule must hold again
+
+  static Result<Policy> parse(std::string_view idle, std::optional<std::string_view> arm = {});
+};
+
+struct PolicyAnswers {
+  Answers rule;       // of the idle rule, whether armed or not
+  Answers condition;  // of the idle rule without its outermost `for`
+  Mask armed;         // after this sample
+  Mask fires;
+  Mask gaps;  // a gap lies before this sample
+};
+
+class PolicyEvaluator {
+ public:
+  static PolicyEvaluator compile(const Policy& policy, const EvaluatorOptions& options);
+
+  // As Evaluator::feed().
+  Result<> feed(std::span<const Block> scope, PolicyAnswers& out);
+
+  bool armed() const { return armed_; }
+  void arm();  // as if the arming rule had held at the newest sample
+  Progress progress() const { return armed_ ? idle_.progress() : unarmed_->progress(); }
+  Progress arm_progress() const { return arm_ && !armed_ ? arm_->progress() : Progress{}; }
+
+ private:
+  explicit PolicyEvaluator(Evaluator idle) : idle_(std::move(idle)) {}
+  std::span<const Block> piece(std::span<const Block> scope, std::size_t from);
+  std::size_t wait_to_arm(std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
+  std::size_t wait_to_fire(std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
+
+  Evaluator idle_;                    // judges while armed, anew from each arming
+  std::optional<Evaluator> arm_;      // judges while not armed, anew from each firing
+  std::optional<Evaluator> unarmed_;  // the idle rule while it cannot fire: for its answers
+  Timeline timeline_;
+  std::vector<Block> piece_;
+  PolicyAnswers part_{};  // of a piece
+  bool rearm_ = false;
+  bool armed_ = true;
+  bool inside_ = false;  // the newest sample was yes, and its stretch has fired
+};
+
+}  // namespace lull

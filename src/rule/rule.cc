@@ -1,0 +1,78 @@
+#include "rule/rule.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lull {
+
+std::string_view symbol(Compare compare) {
+  switch (compare) {
+    case Compare::below: return "<";
+    case Compare::at_most: return "<=";
+    case Compare::above: return ">";
+    case Compare::at_least: return ">=";
+    case Compare::equal: return "==";
+    case Compare::unequal: return "!=";
+  }
+  return "?";
+}
+
+std::string_view words(Compare compare) {
+  switch (compare) {
+    case Compare::below: return "below";
+    case Compare::at_most: return "at most";
+    case Compare::above: return "above";
+    case Compare::at_least: return "at least";
+    case Compare::equal: return "exactly";
+    case Compare::unequal: return "other than";
+  }
+  return "?";
+}
+
+std::string_view words(Over over) {
+  switch (over) {
+    case Over::all: return "all";
+    case Over::any: return "any";
+    case Over::mean: return "mean";
+    case Over::max: return "max";
+    case Over::min: return "min";
+  }
+  return "?";
+}
+
+std::optional<Span> Rule::span() const {
+  if (nodes.empty()) return std::nullopt;
+  const auto* held = std::get_if<Held>(&nodes.back());
+  return held == nullptr ? std::nullopt : std::optional(held->span);
+}
+
+NodeId Rule::condition() const {
+  const auto* held = std::get_if<Held>(&nodes.back());
+  return held == nullptr ? root() : held->operand;
+}
+
+std::vector<Metric> Rule::signals() const {
+  std::vector<Metric> found;
+  const auto add = [&](Metric metric) {
+    if (std::find(found.begin(), found.end(), metric) == found.end()) found.push_back(metric);
+  };
+  for (const Node& node : nodes) {
+    const auto* comparison = std::get_if<Comparison>(&node);
+    if (comparison == nullptr) continue;
+    add(comparison->metric);
+    if (comparison->share && info(comparison->metric).whole) add(*info(comparison->metric).whole);
+  }
+  return found;
+}
+
+Rule with_span(const Rule& rule, Span span) {
+  Rule changed = rule;
+  if (auto* held = changed.nodes.empty() ? nullptr : std::get_if<Held>(&changed.nodes.back()))
+    held->span = span;
+  else if (!changed.nodes.empty())
+    changed.nodes.emplace_back(Held{rule.root(), span});
+  changed.text = to_text(changed);
+  return changed;
+}
+
+}  // namespace lull

@@ -1,0 +1,45 @@
+#include "rule/timeline.h"
+
+#include <algorithm>
+
+namespace lull {
+namespace {
+
+// Unsigned, so that no distance overflows.
+std::uint64_t nanoseconds(Instant at) { return static_cast<std::uint64_t>(at.time_since_epoch().count()); }
+
+}  // namespace
+
+Timeline::Timeline(Duration max_gap)
+    : max_gap_(static_cast<std::uint64_t>(std::max(Duration::zero(), max_gap).count())) {}
+
+Result<bool> Timeline::look(std::span<const Instant> at) const {
+  if (at.empty()) return false;
+  const Instant before = last_ ? *last_ : at.front();
+  // A step backwards sets the top bit of `step`, a gap that of `max_gap - step`: the
+  // common case, neither, is one pass without a branch.
+  std::uint64_t step = nanoseconds(at.front()) - nanoseconds(before);
+  std::uint64_t over = step | (max_gap_ - step);
+  for (std::size_t i = 1; i < at.size(); ++i) {
+    step = nanoseconds(at[i]) - nanoseconds(at[i - 1]);
+    over |= step | (max_gap_ - step);
+  }
+  if (over >> 63 == 0) return false;
+  if (at.front() < before || !std::is_sorted(at.begin(), at.end())) return fail("time goes backwards");
+  return true;
+}
+
+const Mask& Timeline::advance(std::span<const Instant> at, bool any_gap) {
+  if (marked_) gaps_.fill(0);
+  marked_ = any_gap;
+  if (any_gap) {
+    Instant previous = last_ ? *last_ : at.front();
+    for (std::size_t i = 0; i < at.size(); previous = at[i], ++i)
+      if (nanoseconds(at[i]) - nanoseconds(previous) > max_gap_)
+        gaps_[i / kWordSamples] |= Word{1} << (i % kWordSamples);
+  }
+  if (!at.empty()) last_ = at.back();
+  return gaps_;
+}
+
+}  // namespace lull

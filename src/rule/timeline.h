@@ -1,0 +1,37 @@
+#pragma once
+// A Timeline follows the times of a series: it refuses time that goes backwards, and
+// marks the gaps, that is, where more time lies between two samples than may. Two
+// samples at the same time are fine.
+
+#include <optional>
+#include <span>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "rule/truth.h"
+
+namespace lull {
+
+class Timeline {
+ public:
+  Timeline() = default;
+  explicit Timeline(Duration max_gap);
+
+  // Whether any gap lies in or before these samples; an error if time goes backwards.
+  Result<bool> look(std::span<const Instant> at) const;
+  // Goes on by these samples, which look() has found in order. The mask has a bit for
+  // each sample that a gap lies before.
+  const Mask& advance(std::span<const Instant> at, bool any_gap);
+
+  const Mask& gaps() const { return gaps_; }  // of the samples advanced by last
+  std::optional<Instant> last() const { return last_; }
+  void reset() { last_.reset(); }
+
+ private:
+  std::uint64_t max_gap_ = 0;
+  std::optional<Instant> last_;
+  bool marked_ = false;
+  Mask gaps_{};
+};
+
+}  // namespace lull
