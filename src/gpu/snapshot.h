@@ -53,8 +53,8 @@ struct Device {
   std::optional<unsigned> minor;             // N of /dev/nvidiaN
   std::optional<unsigned> gpu_instance;      // MIG only
   std::optional<unsigned> compute_instance;  // MIG only
-  std::optional<double> speed;      // cores x clock, read only where GPUs differ: CUDA counts the fastest first
-  Absence absence = Absence::none;  // lost before anything could be read of it
+  std::optional<double> speed;               // cores x MHz: CUDA counts the fastest GPU first
+  Absence absence = Absence::none;           // lost before anything could be read of it
   bool operator==(const Device&) const = default;
 
   std::string label() const;  // "3", or "3:1" for the second MIG device of GPU 3
@@ -98,6 +98,7 @@ struct Reading {
   std::array<double, kMetrics> value;
   std::array<Absence, kMetrics> absence;
   Basis util_basis = Basis::unknown;
+  double util_coverage = 0;  // of a mean: which share of the time since the previous sample it covers
   Basis power_basis = Basis::unknown;
   Absence device_absence = Absence::none;  // the GPU as a whole
   Duration unanswered{};                   // with no_answer: for how long the driver has not answered

@@ -1,0 +1,43 @@
+#pragma once
+// From counters and buffers of the driver to a mean since the previous sample.
+// Pure: what the driver said goes in, with the time at which it did. What they
+// must never do is take time that nobody measured for idleness: a buffer that
+// ran over or ran dry makes the mean cover less, not lower.
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "nvml/abi.h"
+
+namespace lull {
+
+struct BufferMean {
+  double mean = 0;
+  Duration covered{};                // the time that the mean is of
+  unsigned long long newest_us = 0;  // timestamp of the last sample
+};
+
+// Samples after `last_seen_us` (0: all), each weighted by the time since the one before, but by no more
+// than twice the usual distance. Nothing where no sample is usable: out of order, or not a percentage.
+// `scratch` is working space, kept by the caller so that sampling does not allocate.
+std::optional<BufferMean> mean_of_buffer(std::span<const nvml::Sample> samples, unsigned value_type,
+                                         unsigned long long last_seen_us, std::vector<unsigned long long>& scratch);
+
+// Mean power from a counter of energy.
+class EnergyMeter {
+ public:
+  // Watts since the last call that had an answer; nothing where there is none to be had: the first reading,
+  // too short a time, a counter that stood still (it moves every 100 ms or so), ran backwards or leapt.
+  std::optional<double> watts(std::uint64_t millijoules, Instant now);
+  void forget() { known_ = false; }
+
+ private:
+  bool known_ = false;
+  std::uint64_t millijoules_ = 0;
+  Instant at_{};
+};
+
+}  // namespace lull

@@ -1,0 +1,127 @@
+#include "sense/nvml.h"
+
+#include <dlfcn.h>
+#include <link.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <string_view>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+std::string wanted_library(const std::string& library) {
+  if (!library.empty()) return library;
+  const char* named = std::getenv("LULL_NVML");
+  return named != nullptr && *named != '\0' ? named : "libnvidia-ml.so.1";
+}
+
+// The loader's own words begin with the name that we have said already.
+std::string loader_words(std::string_view library) {
+  const char* said = ::dlerror();
+  std::string_view words = said == nullptr ? "no reason given" : said;
+  if (words.starts_with(library) && words.substr(library.size()).starts_with(": "))
+    words.remove_prefix(library.size() + 2);
+  return std::string(words);
+}
+
+// "535.54.03" -> 535, 54.
+bool between(std::string_view version, unsigned major, unsigned first_minor, unsigned last_minor) {
+  const std::vector<std::string_view> parts = split(version, '.');
+  const auto minor = parts.size() < 2 ? std::nullopt : to_unsigned(parts[1]);
+  return minor && to_unsigned(parts[0]) == major && *minor >= first_minor && *minor <= last_minor;
+}
+
+}  // namespace
+
+Absence absence_of(nvml::Return code) {
+  using enum nvml::Return;
+  switch (code) {
+    case success: return Absence::none;
+    case not_supported:
+    case vgpu_ecc_not_supported:
+    case deprecated: return Absence::not_supported;
+    case no_permission: return Absence::no_permission;
+    case gpu_is_lost:
+    case gpu_not_found: return Absence::lost;
+    case reset_required: return Absence::reset_required;
+    case uninitialized:
+    case driver_not_loaded:
+    case library_not_found: return Absence::no_driver;
+    case lib_rm_version_mismatch: return Absence::mismatch;
+    case function_not_found: return Absence::no_symbol;
+    case timeout: return Absence::no_answer;
+    default: return Absence::failed;
+  }
+}
+
+bool driver_gone(nvml::Return code) {
+  return code == nvml::Return::uninitialized || code == nvml::Return::driver_not_loaded ||
+         code == nvml::Return::lib_rm_version_mismatch;
+}
+
+void Nvml::resolve() {
+  // A function pointer by way of an object pointer is what dlsym is made for.
+#define LULL_SENSE_RESOLVE(name) calls_.name = reinterpret_cast<nvml::call::name*>(::dlsym(handle_, "nvml" #name));
+  LULL_SENSE_CALLS(LULL_SENSE_RESOLVE)
+  LULL_SENSE_RESOLVE(DeviceGetNumGpuCores)
+#undef LULL_SENSE_RESOLVE
+  ::dlerror();
+  link_map* map = nullptr;
+  if (::dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr) path_ = map->l_name;
+}
+
+nvml::Return Nvml::initialise() {
+  nvml::Return code = ask(calls_.Init_v2);
+  if (code == nvml::Return::function_not_found) code = ask(calls_.InitWithFlags, 0U);
+  if (code != nvml::Return::success) return code;
+  initialised_ = true;
+  code = ask(calls_.DeviceGetCount_v2, &gpu_count_);
+  if (code != nvml::Return::success) return code;
+  char version[nvml::kVersionSize] = {};
+  if (ask(calls_.SystemGetDriverVersion, version, nvml::kVersionSize) == nvml::Return::success)
+    driver_version_ = std::string(version, ::strnlen(version, sizeof version));
+  // The lists of these drivers have longer entries than those before and after them
+  // under the same name; the second version kept its layout.
+  if (between(driver_version_, 535, 43, 97)) {
+    calls_.DeviceGetComputeRunningProcesses_v3 = nullptr;
+    calls_.DeviceGetGraphicsRunningProcesses_v3 = nullptr;
+    calls_.DeviceGetMPSComputeRunningProcesses_v3 = nullptr;
+  }
+  return code;
+}
+
+std::shared_ptr<Nvml> Nvml::open(const std::string& library, DriverState& state) {
+  const std::string wanted = wanted_library(library);
+  state = {};
+  std::shared_ptr<Nvml> nvml(new Nvml);
+  nvml->handle_ = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (nvml->handle_ == nullptr) {
+    state.absence = Absence::no_driver;
+    state.detail =
+        "the driver's library " + printable(wanted) + " cannot be loaded: " + printable(loader_words(wanted));
+    return nullptr;
+  }
+  nvml->resolve();
+  if (const nvml::Return code = nvml->initialise(); code != nvml::Return::success) {
+    nvml->shutdown();
+    state.absence = absence_of(code);
+    state.detail = printable(nvml->path_) + " says: " + std::string(words(state.absence));
+    if (state.absence == Absence::failed) state.detail += " (" + std::to_string(static_cast<int>(code)) + ")";
+    return nullptr;
+  }
+  return nvml;
+}
+
+void Nvml::shutdown() {
+  if (initialised_) ask(calls_.Shutdown);
+  initialised_ = false;
+}
+
+Nvml::~Nvml() {
+  if (handle_ != nullptr) ::dlclose(handle_);
+}
+
+}  // namespace lull

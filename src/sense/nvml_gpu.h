@@ -1,0 +1,72 @@
+#pragma once
+// One GPU as the library knows it: its handle, who it is, its MIG devices, and
+// what has to be remembered from one sample to the next. Who it is gets read
+// once (and again after it was lost); the values every time. Whatever fails
+// costs only itself and leaves its reason in the reading.
+//
+// A NvmlGpu is used by one thread at a time: the one that samples it.
+
+#include <vector>
+
+#include "base/clock.h"
+#include "gpu/snapshot.h"
+#include "sense/means.h"
+#include "sense/nvml.h"
+
+namespace lull {
+
+// Which calls to make: a watcher that judges by `util` need not pay for the rest.
+struct Wanted {
+  bool memory = true;
+  bool power = true;
+  bool details = true;  // temperature, fan, clocks, pstate, throttle reasons
+  bool tenants = true;  // who is on the GPU, and `procs`
+  bool pcie = false;    // a real driver takes 20 ms for each direction
+  bool once = false;    // there will be no second sample: do not prepare for one
+};
+
+// What one device needs to remember.
+struct NvmlMemory {
+  unsigned long long newest_sample_us = 0;  // of the utilisation buffer; 0: never looked
+  Instant util_at{};                        // when util was last read
+  unsigned dry_while_busy = 0;              // looks in a row that found the buffer empty though work is done
+  EnergyMeter energy;
+  std::vector<nvml::Sample> samples;
+  std::vector<unsigned long long> scratch;
+  std::vector<nvml::Process> processes;
+  std::vector<nvml::ProcessV1> old_processes;
+};
+
+struct NvmlPart {
+  nvml::Device handle = nullptr;
+  Device device;
+  NvmlMemory memory;
+};
+
+struct NvmlGpu {
+  explicit NvmlGpu(unsigned index) { device.index = index; }
+
+  nvml::Device handle = nullptr;
+  Device device;            // absence: why it could not be identified
+  bool identified = false;  // device is complete
+  std::optional<bool> mig_mode;
+  std::vector<NvmlPart> parts;  // MIG devices
+  Instant identified_at{};
+  unsigned changes = 0;  // counts up whenever device or parts changed
+  NvmlMemory memory;
+};
+
+// One answer for the GPU and each of its parts; kept between samples for its memory.
+struct NvmlAnswer {
+  Reading gpu;
+  std::vector<Reading> parts;
+  bool driver_gone = false;  // the whole driver must be opened again
+};
+
+// Reads who it is. Needs no handle before. A GPU that cannot be read keeps what was known of it.
+nvml::Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now);
+
+// Identifies the GPU where that is due, then reads its values.
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, NvmlAnswer& answer);
+
+}  // namespace lull

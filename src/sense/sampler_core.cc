@@ -1,0 +1,256 @@
+// The sampler's worker: opens the driver, samples the GPUs in order, publishes.
+#include "sense/sampler_core.h"
+
+#include <sys/eventfd.h>
+#include <sys/timerfd.h>
+
+#include <algorithm>
+
+#include "base/units.h"
+#include "sense/openers.h"
+#include "sense/processes.h"
+
+namespace lull {
+namespace {
+
+constexpr Duration kOpenAgain = std::chrono::seconds(1);
+constexpr Duration kStartOver = std::chrono::seconds(10);  // where every GPU fails, a new start may help
+
+Instant now() { return SystemClock().now(); }
+
+Wanted wanted_of(const SamplerOptions& options) {
+  Wanted wanted;
+  wanted.memory = options.memory;
+  wanted.power = options.power;
+  wanted.details = options.details;
+  wanted.tenants = options.tenants || options.processes;
+  wanted.pcie = options.pcie;
+  wanted.once = options.once;
+  return wanted;
+}
+
+void no_answer(Reading& reading, Duration unanswered) {
+  reading.miss_all(Absence::no_answer);
+  reading.unanswered = unanswered;
+}
+
+}  // namespace
+
+Sampler::Core::Core(SamplerOptions chosen)
+    : options(std::move(chosen)), wanted(wanted_of(options)), event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+  driver = {Absence::no_answer, "no sample was taken yet", {}};
+  published.inventory = inventory;
+  published.driver = driver;
+}
+
+void Sampler::Core::work(std::uint64_t id) {
+  Snapshot scratch;
+  Lock lock(mutex);
+  while (true) {
+    wake.wait(lock, [&] { return stopping || worker != id || requested > done; });
+    if (stopping || worker != id || !round(lock, id, scratch)) break;
+  }
+  // The last one out turns off the light, unless somebody still hangs in there or the program ends anyway.
+  if (stopping && worker == id && stuck.empty() && !options.once && nvml != nullptr) drop_driver(lock);
+  --workers;
+  told.notify_all();
+}
+
+bool Sampler::Core::round(Lock& lock, std::uint64_t id, Snapshot& scratch) {
+  const std::uint64_t number = requested;
+  for (int tries = 0; tries < 2; ++tries) {
+    if (nvml == nullptr && now() >= open_again) open_driver(lock);
+    if (nvml == nullptr || done >= number) break;
+    bool gone = false;
+    if (!sample_slots(lock, id, number, gone)) return false;
+    if (!gone) break;
+    // The driver was unloaded, or exchanged between two samples: one new start at once, then about one a second.
+    const bool just_opened = now() - opened_at < kOpenAgain;
+    drop_driver(lock);
+    driver = {Absence::no_driver, "the driver was unloaded", {}};
+    open_again = just_opened || tries > 0 ? now() + kOpenAgain : now();
+  }
+  if (done < number && !finish(lock, id, number, scratch)) return false;
+  if (nvml != nullptr && nothing_works(number) && now() - opened_at > kStartOver) drop_driver(lock);
+  return true;
+}
+
+void Sampler::Core::open_driver(Lock& lock) {
+  step = Step::open;
+  step_began = now();
+  lock.unlock();
+  DriverState state;
+  std::shared_ptr<Nvml> opened = Nvml::open(options.library, state);
+  lock.lock();
+  step = Step::none;
+  driver = std::move(state);
+  opened_at = now();
+  round_began = std::max(round_began, opened_at);  // opening has a limit of its own
+  if (opened == nullptr) {
+    open_again = opened_at + kOpenAgain;
+    return;
+  }
+  nvml = std::move(opened);
+  slots.clear();
+  slots.resize(nvml->gpu_count());
+  for (unsigned i = 0; i < slots.size(); ++i) {
+    slots[i].gpu = std::make_shared<NvmlGpu>(i);
+    slots[i].device.index = i;
+    slots[i].device.absence = Absence::no_answer;  // until it says who it is
+  }
+  rearrange = true;
+}
+
+void Sampler::Core::drop_driver(Lock& lock) {
+  const std::shared_ptr<Nvml> dropped = std::move(nvml);
+  nvml = nullptr;
+  step = Step::open;
+  step_began = now();
+  lock.unlock();
+  dropped->shutdown();
+  lock.lock();
+  step = Step::none;
+  open_again = now();
+}
+
+void Sampler::Core::adopt(Slot& slot) {
+  slot.changes = slot.gpu->changes;
+  slot.device = slot.gpu->device;
+  slot.parts.clear();
+  for (const NvmlPart& part : slot.gpu->parts) slot.parts.push_back(part.device);
+  rearrange = true;
+}
+
+bool Sampler::Core::sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, bool& gone) {
+  NvmlAnswer answer;
+  for (unsigned i = 0; i < slots.size() && done < number; ++i) {
+    if (slots[i].round == number || stuck_at(i) != nullptr) continue;
+    const std::shared_ptr<NvmlGpu> gpu = slots[i].gpu;
+    const std::shared_ptr<Nvml> library = nvml;
+    std::swap(answer, slots[i].answer);
+    step = Step::gpu;
+    step_gpu = i;
+    step_began = now();
+    lock.unlock();
+    sample_gpu(library->calls(), *gpu, wanted, answer);
+    lock.lock();
+    if (worker != id) {  // we were given up; the GPU is back from now on
+      std::erase_if(stuck, [&](const Stuck& one) { return one.worker == id; });
+      return false;
+    }
+    step = Step::none;
+    std::swap(answer, slots[i].answer);
+    slots[i].round = number;
+    if (slots[i].changes != gpu->changes) adopt(slots[i]);
+    if (slots[i].answer.driver_gone) {
+      gone = true;
+      return true;
+    }
+  }
+  return true;
+}
+
+bool Sampler::Core::finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& scratch) {
+  if (rearrange) arrange_rows();
+  build(scratch, number, now());
+  if ((options.processes || options.openers) && !proc_stuck) {
+    // Reading /proc can hang as well: at a process that is stuck with its memory locked.
+    step = Step::finish;
+    step_began = now();
+    lock.unlock();
+    if (options.processes) join_processes(scratch, options.root);
+    if (options.openers) count_openers(scratch, options.root, options.ignore_openers);
+    lock.lock();
+    if (worker != id) {
+      proc_stuck = false;
+      return false;
+    }
+    step = Step::none;
+    if (done >= number) return true;
+  }
+  publish(scratch, number);
+  return true;
+}
+
+void Sampler::Core::publish(Snapshot& snapshot, std::uint64_t number) {
+  done = number;
+  snapshot.wall = SystemClock().wall();
+  std::swap(published, snapshot);
+  if (watched) {
+    constexpr itimerspec kOff{};
+    ::timerfd_settime(timer.get(), 0, &kOff, nullptr);
+  }
+  const std::uint64_t one = 1;
+  (void)!::write(event.get(), &one, sizeof one);
+  told.notify_all();
+}
+
+void Sampler::Core::arrange_rows() {
+  rearrange = false;
+  std::vector<FoundGpu> found;
+  for (const Slot& slot : slots) {
+    FoundGpu& one = found.emplace_back();
+    one.gpu = &slot.device;
+    for (const Device& part : slot.parts) one.parts.push_back(&part);
+  }
+  Arrangement arrangement = arrange(inventory->devices, found);
+  rows = std::move(arrangement.rows);
+  const std::string version = nvml != nullptr ? nvml->driver_version() : inventory->driver_version;
+  const std::string path = nvml != nullptr ? nvml->path() : inventory->library;
+  if (arrangement.devices == inventory->devices && version == inventory->driver_version && path == inventory->library)
+    return;
+  inventory = std::make_shared<Inventory>(Inventory{std::move(arrangement.devices), version, path});
+}
+
+void Sampler::Core::build(Snapshot& snapshot, std::uint64_t number, Instant at) {
+  snapshot.at = at;
+  snapshot.inventory = inventory;
+  snapshot.driver = driver;
+  snapshot.readings.resize(inventory->devices.size());
+  snapshot.processes.clear();
+  bool all_hang = !slots.empty();
+  Duration longest{};
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    fill(snapshot.readings[i], rows[i], number, at);
+    all_hang = all_hang && snapshot.readings[i].device_absence == Absence::no_answer;
+    longest = std::max(longest, snapshot.readings[i].unanswered);
+    if (options.openers) snapshot.readings[i].miss(Metric::openers, Absence::no_answer);  // until it was looked
+  }
+  if (driver.absence != Absence::none || !all_hang) return;
+  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
+  snapshot.driver = {Absence::no_answer, "the driver does not answer for " + format_duration(seconds), longest};
+}
+
+void Sampler::Core::fill(Reading& reading, const Row& row, std::uint64_t number, Instant at) const {
+  if (driver.absence != Absence::none) {
+    reading.miss_all(driver.absence);
+    reading.unanswered = driver.unanswered;
+    return;
+  }
+  if (row.gpu == Row::kNobody || row.gpu >= slots.size()) return reading.miss_all(Absence::lost);
+  const Slot& slot = slots[row.gpu];
+  if (slot.round != number) {
+    const Stuck* one = stuck_at(static_cast<unsigned>(row.gpu));
+    const bool in_it = step == Step::gpu && step_gpu == row.gpu;
+    return no_answer(reading, at - (one != nullptr ? one->since : in_it ? step_began : round_began));
+  }
+  if (row.part == Row::kNobody)
+    reading = slot.answer.gpu;
+  else if (row.part < slot.answer.parts.size())
+    reading = slot.answer.parts[row.part];
+  else
+    reading.miss_all(Absence::lost);
+}
+
+const Sampler::Core::Stuck* Sampler::Core::stuck_at(unsigned index) const {
+  const auto found = std::ranges::find(stuck, index, &Stuck::index);
+  return found == stuck.end() ? nullptr : &*found;
+}
+
+bool Sampler::Core::nothing_works(std::uint64_t number) const {
+  return !slots.empty() && stuck.empty() && std::ranges::all_of(slots, [&](const Slot& slot) {
+    return slot.round == number && slot.answer.gpu.device_absence != Absence::none;
+  });
+}
+
+}  // namespace lull

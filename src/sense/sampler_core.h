@@ -1,0 +1,101 @@
+#pragma once
+// The inside of the sampler: the state that the threads share, and the steps
+// that they take. Everything is guarded by `mutex` except what a worker holds
+// while it is in a call: the GPU it samples and its own scratch space.
+//
+// A round is one sample of everything. `requested` and `done` count rounds.
+
+#include <pthread.h>
+
+#include <condition_variable>
+#include <cstdint>
+#include <mutex>
+#include <optional>
+
+#include "sense/arrange.h"
+#include "sense/nvml_gpu.h"
+#include "sense/sampler.h"
+
+namespace lull {
+
+struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
+  explicit Core(SamplerOptions chosen);
+
+  enum class Step : std::uint8_t { none, open, gpu, finish };
+  struct Slot {
+    std::shared_ptr<NvmlGpu> gpu;
+    std::uint64_t round = 0;  // of the answer
+    unsigned changes = 0;     // of the GPU, when these were copied:
+    Device device;            // a thread may be stuck with the GPU itself in its hands
+    std::vector<Device> parts;
+    NvmlAnswer answer;
+  };
+  struct Stuck {
+    unsigned index = 0;
+    std::uint64_t worker = 0;
+    Instant since{};
+  };
+  using Lock = std::unique_lock<std::mutex>;
+
+  // ---- called by the owner's thread or the watchdog, with the lock held
+  void ask_for_round(bool with_watchdog);
+  // Looks whether the worker hangs, and leaves it behind if so.
+  void watch(Instant at);
+  Instant next_look() const;  // when watch() has something to decide
+  void arm() const;           // wakes the watchdog then
+  void give_up(Instant at);   // publishes what there is
+  void replace_worker();
+
+  // ---- the worker
+  void work(std::uint64_t id);
+  void guard();                                                     // the watchdog's thread
+  static bool spawn(std::shared_ptr<Core> core, std::uint64_t id);  // id 0: the watchdog
+
+  bool round(Lock& lock, std::uint64_t id, Snapshot& scratch);  // false: this worker was left behind
+  void open_driver(Lock& lock);
+  bool sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, bool& gone);
+  bool finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& scratch);
+  void drop_driver(Lock& lock);
+  void adopt(Slot& slot);  // who the GPU says it is
+  void build(Snapshot& snapshot, std::uint64_t number, Instant at);
+  void fill(Reading& reading, const Row& row, std::uint64_t number, Instant at) const;
+  void publish(Snapshot& snapshot, std::uint64_t number);  // leaves the one before in its place
+  void arrange_rows();
+  const Stuck* stuck_at(unsigned index) const;
+  bool nothing_works(std::uint64_t number) const;
+
+  const SamplerOptions options;
+  const Wanted wanted;
+  Fd event;
+  Fd timer;  // wakes the watchdog, and nobody while all goes well
+
+  mutable std::mutex mutex;
+  std::condition_variable wake;  // workers: there is something to do
+  std::condition_variable told;  // the owner: a round is done, a worker has ended
+  bool stopping = false;
+  bool watched = false;      // there is a watchdog
+  std::uint64_t worker = 0;  // the current one; others are left behind
+  unsigned workers = 0;      // threads that run
+  std::uint64_t requested = 0;
+  std::uint64_t done = 0;
+  Instant round_began{};
+
+  Step step = Step::none;
+  Instant step_began{};
+  unsigned step_gpu = 0;
+  std::vector<Stuck> stuck;
+  bool proc_stuck = false;  // a reader of /proc hangs
+
+  std::shared_ptr<Nvml> nvml;
+  DriverState driver;
+  Instant opened_at{};
+  Instant open_again{};  // not before
+  std::vector<Slot> slots;
+  std::shared_ptr<const Inventory> inventory = std::make_shared<Inventory>();
+  std::vector<Row> rows;
+  bool rearrange = false;
+
+  Snapshot published;
+};
+
+}  // namespace lull
