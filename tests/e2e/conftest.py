@@ -1,0 +1,202 @@
+"""What the end-to-end tests share: the binary, and simulated GPUs to run it on.
+
+    def test_something(sim):
+        with sim("2xH100") as gpus:              # or sim(4), sim(scenario=path), sim(text='[[gpu]]…')
+            gpus.set(0, util=90, mem_used="8GiB")
+            job = gpus.load(0, util=95)          # a process that holds GPU 0; a Popen
+            gpus.fault(1, "lost")
+            done = gpus.lull("status", "--json") # subprocess.CompletedProcess, text
+            assert done.returncode == 0
+
+A simulation lives in a folder of its own, so tests may run side by side. It ends
+when the test ends, however that is: its holder reads a pipe from this process.
+`$LULL_BUILD_DIR` says which build is tested (default: build/dev).
+"""
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
+INHERITED = ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_NVML", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+
+
+def build_dir() -> pathlib.Path:
+    return (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()
+
+
+def clean_environment(**extra) -> dict:
+    """This process's environment without what an outer simulation or job left in it."""
+    env = {k: v for k, v in os.environ.items() if k not in INHERITED}
+    env["NO_COLOR"] = "1"
+    env.update({k: str(v) for k, v in extra.items()})
+    return env
+
+
+def wait_until(condition, limit=LIMIT, what="the condition"):
+    """Returns the first true value of condition(); fails after `limit` seconds."""
+    end = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {limit} s")
+        time.sleep(0.005)
+
+
+def end(process: subprocess.Popen):
+    """Ends a process that a test started, if it still runs."""
+    if process.poll() is None:
+        process.kill()
+    process.wait(timeout=LIMIT)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe:
+            pipe.close()
+
+
+class Sim:
+    """A running simulation; `env` is the environment of whatever runs inside it."""
+
+    def __init__(self, lull: str, gpus=None, scenario=None, speed=None, env=None):
+        self.binary = lull
+        command = [lull, "sim"]
+        if gpus is not None:
+            command += ["--gpus", str(gpus)]
+        if scenario is not None:
+            command += ["--scenario", str(scenario)]
+        if speed is not None:
+            command += ["--speed", str(speed)]
+        command += ["--", "sh", "-c", r'env -0; printf "SIM_READY=1\0"; exec cat >/dev/null']
+        self.holder = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                       env=env or clean_environment())
+        self.started = []
+        text = b""
+        while not text.endswith(b"SIM_READY=1\0"):
+            more = os.read(self.holder.stdout.fileno(), 65536)
+            if not more:
+                complaint = self.holder.stderr.read().decode(errors="replace")
+                end(self.holder)
+                raise AssertionError(f"{command} did not start: {complaint}")
+            text += more
+        pairs = (entry.split("=", 1) for entry in text.decode(errors="surrogateescape").split("\0") if "=" in entry)
+        self.env = dict(pairs)
+        del self.env["SIM_READY"]
+        self.folder = pathlib.Path(self.env["LULL_SIM"])
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
+    def close(self):
+        for process in self.started:
+            end(process)
+        self.started = []
+        if self.holder.poll() is None:
+            self.holder.stdin.close()  # the holder's `cat` sees the end, and lull sim tidies up
+            try:
+                self.holder.wait(timeout=LIMIT)
+            except subprocess.TimeoutExpired:
+                self.holder.send_signal(signal.SIGTERM)
+        end(self.holder)
+
+    # -- running things inside ------------------------------------------------------------------
+    def run(self, *command, timeout=LIMIT, env=None, **kwargs) -> subprocess.CompletedProcess:
+        kwargs = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, **kwargs}
+        if "input" in kwargs:
+            del kwargs["stdin"]
+        return subprocess.run([str(c) for c in command], timeout=timeout, env={**self.env, **(env or {})}, **kwargs)
+
+    def lull(self, *args, **kwargs) -> subprocess.CompletedProcess:
+        return self.run(self.binary, *args, **kwargs)
+
+    def start(self, *command, env=None, **kwargs) -> subprocess.Popen:
+        """A process inside the simulation, ended with it at the latest."""
+        kwargs = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True,
+                  **kwargs}
+        process = subprocess.Popen([str(c) for c in command], env={**self.env, **(env or {})}, **kwargs)
+        self.started.append(process)
+        return process
+
+    def start_lull(self, *args, **kwargs) -> subprocess.Popen:
+        return self.start(self.binary, *args, **kwargs)
+
+    # -- changing the world ---------------------------------------------------------------------
+    def ok(self, *args) -> str:
+        done = self.lull("sim", *args)
+        assert done.returncode == 0, f"lull sim {' '.join(map(str, args))}: {done.stderr}"
+        return done.stdout
+
+    def set(self, gpu="all", **values):
+        self.ok("set", gpu, *(f"{name}={value}" for name, value in values.items()))
+
+    def fault(self, gpu, kind, function=None, lasting=None):
+        more = (["--function", function] if function else []) + (["--for", lasting] if lasting else [])
+        self.ok("fault", gpu, kind, *more)
+
+    def clear(self, gpu=None):
+        self.ok("clear", *([] if gpu is None else [gpu]))
+
+    def show(self) -> dict:
+        return json.loads(self.ok("show", "--json"))
+
+    def load(self, gpu, util=None, mem=None, lasting=None, *more, wait=True) -> subprocess.Popen:
+        """A process that holds the GPU(s) as a CUDA program would; returns once it is there."""
+        args = ["sim", "load", "--gpu", gpu]
+        for option, value in (("--util", util), ("--mem", mem), ("--for", lasting)):
+            if value is not None:
+                args += [option, value]
+        process = self.start_lull(*args, *more)
+        if wait:
+            wait_until(lambda: process.poll() is not None or self.holds(process.pid), what="the load")
+            if not self.holds(process.pid) and process.returncode:
+                raise AssertionError(f"lull {' '.join(map(str, args))}: {process.stderr.read()}")
+        return process
+
+    def holds(self, pid: int) -> bool:
+        return any(p["pid"] == pid for gpu in self.show()["gpus"] for p in gpu["processes"])
+
+
+@pytest.fixture(scope="session")
+def lull() -> str:
+    path = build_dir() / "lull"
+    if not path.exists():
+        pytest.exit(f"{path} is not built; LULL_BUILD_DIR says which build to test", returncode=2)
+    return str(path)
+
+
+@pytest.fixture
+def run_lull(lull):
+    """Runs lull outside any simulation: run_lull('check', 'util < 5')."""
+
+    def run(*args, timeout=LIMIT, env=None, **kwargs):
+        kwargs = {"capture_output": True, "text": True, "stdin": subprocess.DEVNULL, **kwargs}
+        return subprocess.run([lull, *map(str, args)], timeout=timeout, env=env or clean_environment(), **kwargs)
+
+    return run
+
+
+@pytest.fixture
+def sim(lull, tmp_path):
+    """Starts simulations: sim(), sim(4), sim('2xH100,1xT4'), sim(scenario=path), sim(text='[[gpu]]…')."""
+    running = []
+
+    def start(gpus=None, scenario=None, text=None, speed=None, env=None) -> Sim:
+        if text is not None:
+            scenario = tmp_path / f"scenario{len(running)}.toml"
+            scenario.write_text(text)
+        if gpus is None and scenario is None:
+            gpus = 2
+        running.append(Sim(lull, gpus, scenario, speed, env))
+        return running[-1]
+
+    yield start
+    for one in running:
+        one.close()
