@@ -31,19 +31,21 @@ std::string unknown_option(const CLI::App& app, const std::vector<std::string>& 
 }  // namespace
 
 std::optional<int> parse_options(CLI::App& app, int argc, char** argv) {
+  const auto refuse = [&](const std::string& what) {
+    fmt::print(stderr, "{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name());
+    return kExitUsage;
+  };
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help());
+    const std::string help = app.help();
+    fmt::print("{}{}", help, help.ends_with('\n') ? "" : "\n");
     return 0;
   } catch (const CLI::ExtrasError& error) {
     const std::string what = unknown_option(app, app.remaining());
-    return complain(
-        fmt::format("{}: {}; see {} --help", app.get_name(), what.empty() ? error.what() : what, app.get_name()),
-        kExitUsage);
+    return refuse(what.empty() ? printable(error.what()) : what);
   } catch (const CLI::ParseError& error) {
-    return complain(fmt::format("{}: {}; see {} --help", app.get_name(), printable(error.what()), app.get_name()),
-                    kExitUsage);
+    return refuse(printable(error.what()));
   }
   return std::nullopt;
 }
