@@ -1,0 +1,191 @@
+#include "sense/job.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "sense/presence.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A folder that looks like /proc, of which a test writes the files.
+class FakeProc {
+ public:
+  FakeProc() {
+    char name[] = "/tmp/lull_job_XXXXXX";
+    root_.proc = ::mkdtemp(name);
+  }
+  ~FakeProc() { std::filesystem::remove_all(root_.proc); }
+  const Root& root() const { return root_; }
+
+  ProcessEntry process(pid_t pid, std::uint64_t ticks, std::uint64_t children, long read, long written) {
+    const std::string folder = root_.proc + "/" + std::to_string(pid);
+    std::filesystem::create_directory(folder);
+    std::ofstream(folder + "/stat") << pid << " (x) S 1 1 1 0 0 0 0 0 0 0 " << ticks << " 0 " << children
+                                    << " 0 20 0 1 0 77 0 0\n";
+    std::filesystem::remove(folder + "/io");
+    if (read >= 0) std::ofstream(folder + "/io") << "rchar: " << read << "\nwchar: " << written << "\nsyscr: 9\n";
+    return *read_process_entry(pid, root_);
+  }
+  void remove(pid_t pid) { std::filesystem::remove_all(root_.proc + "/" + std::to_string(pid)); }
+
+ private:
+  Root root_;
+};
+
+const auto kTicks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
+
+TEST(JobSensor, FirstSampleHasNoRates) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const std::vector members{proc.process(5, 100, 0, 10, 10)};
+  const JobUsage usage = sensor.sample(members, Instant(10s), std::nullopt);
+  EXPECT_TRUE(std::isnan(usage.cpu_percent));
+  EXPECT_TRUE(std::isnan(usage.io_bytes_per_second));
+  EXPECT_EQ(usage.quiet_seconds, 0);
+}
+
+TEST(JobSensor, CountsTheTimeSinceTheLastSample) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  std::vector members{proc.process(5, 100, 0, 1000, 1000), proc.process(6, 50, 0, 0, 0)};
+  sensor.sample(members, Instant(10s), std::nullopt);
+  members = {proc.process(5, 100 + kTicks, 0, 3000, 1000), proc.process(6, 50 + kTicks, 0, 0, 0)};
+  JobUsage usage = sensor.sample(members, Instant(14s), std::nullopt);
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 50);
+  EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 500);
+  EXPECT_DOUBLE_EQ(usage.quiet_seconds, 4);  // it only read
+  members[1] = proc.process(6, 50 + kTicks, 0, 0, 8);
+  usage = sensor.sample(members, Instant(18s), std::nullopt);
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 0);
+  EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 2);
+  EXPECT_DOUBLE_EQ(usage.quiet_seconds, 0);
+}
+
+TEST(JobSensor, WorkOfShortLivedChildrenIsSeen) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  sensor.sample(std::vector{proc.process(5, 0, 0, 0, 0)}, Instant(0s), std::nullopt);
+  const JobUsage usage = sensor.sample(std::vector{proc.process(5, 0, 2 * kTicks, 0, 0)}, Instant(10s), std::nullopt);
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 20);
+}
+
+TEST(JobSensor, CgroupIsExactWhereThereIsOne) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const std::vector members{proc.process(5, 0, 0, 0, 0)};
+  sensor.sample(members, Instant(0s), 1'000'000);
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(2s), 2'000'000).cpu_percent, 50);
+}
+
+TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const std::vector members{proc.process(5, 0, 0, -1, -1)};
+  sensor.sample(members, Instant(0s), std::nullopt);
+  JobUsage usage = sensor.sample(members, Instant(100s), std::nullopt);
+  EXPECT_TRUE(std::isnan(usage.io_bytes_per_second));
+  EXPECT_TRUE(std::isnan(usage.quiet_seconds));
+  EXPECT_TRUE(usage.io_unreadable);
+  // When it can be read again, the quiet begins then: what it did before was not seen.
+  usage = sensor.sample(std::vector{proc.process(5, 0, 0, 7, 7)}, Instant(110s), std::nullopt);
+  EXPECT_DOUBLE_EQ(usage.quiet_seconds, 0);
+  Snapshot snapshot;
+  snapshot.readings.resize(2);
+  fill_job(snapshot, {.cpu_percent = 3, .io_unreadable = true});
+  EXPECT_EQ(snapshot.readings[1][Metric::cpu], 3);
+  EXPECT_EQ(snapshot.readings[1].why_missing(Metric::quiet), Absence::no_permission);
+}
+
+TEST(JobSensor, OneThatJustEndedIsNoReasonForUnknown) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const std::vector members{proc.process(5, 0, 0, 1, 1), proc.process(6, 0, 0, 1, 1)};
+  sensor.sample(members, Instant(0s), std::nullopt);
+  proc.remove(6);
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(10s), std::nullopt).io_bytes_per_second, 0);
+}
+
+TEST(JobSensor, ReusedPidIsAnotherProcess) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  std::vector members{proc.process(5, 1000, 0, 1000, 1000)};
+  sensor.sample(members, Instant(0s), std::nullopt);
+  members[0] = proc.process(5, kTicks, 0, 100, 100);
+  members[0].start_ticks = 99;
+  const JobUsage usage = sensor.sample(members, Instant(1s), std::nullopt);
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 100);
+  EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 200);
+}
+
+TEST(JobSensor, SeesARealProcess) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    for (;;) {
+      const Fd null(::open("/dev/null", O_WRONLY | O_CLOEXEC));
+      (void)!::write(null.get(), "x", 1);
+    }
+  }
+  const SystemClock clock;
+  JobSensor sensor;
+  sensor.sample(std::vector{*read_process_entry(child)}, clock.now(), std::nullopt);
+  JobUsage usage;
+  for (const Instant end = clock.now() + 20s; clock.now() < end;) {
+    usage = sensor.sample(std::vector{*read_process_entry(child)}, clock.now(), std::nullopt);
+    if (usage.cpu_percent > 0 && usage.io_bytes_per_second > 0) break;
+  }
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_GT(usage.cpu_percent, 0);
+  EXPECT_GT(usage.io_bytes_per_second, 0);
+  EXPECT_EQ(usage.quiet_seconds, 0);
+}
+
+class Terminals : public testing::Test {
+ protected:
+  Terminals() {
+    char name[] = "/tmp/lull_dev_XXXXXX";
+    options_.root.dev = ::mkdtemp(name);
+    clock_.advance(100'000s);  // since boot and since 1970 alike
+  }
+  ~Terminals() override { std::filesystem::remove_all(options_.root.dev); }
+  void terminal(const std::string& name, long last_key) const {
+    const std::string path = options_.root.dev + "/" + name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path) << "";
+    const timespec times[2] = {{last_key, 0}, {last_key, 0}};
+    ASSERT_EQ(::utimensat(AT_FDCWD, path.c_str(), times, 0), 0);
+  }
+  PresenceOptions options_;
+  ManualClock clock_;
+};
+
+TEST_F(Terminals, TheOneUsedLastCounts) {
+  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 100'000 - 8);
+  terminal("tty1", 50'000);
+  terminal("pts/3", 99'000);
+  terminal("pts/ptmx", 100'000);   // no terminal of anybody
+  terminal("ttyprintk", 100'000);  // neither
+  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 1000 - 8);
+  terminal("pts/4", 99'997);
+  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 0);
+  terminal("pts/4", 200'000);  // the clock was set back
+  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 0);
+  options_.ignore = {::getuid()};
+  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 100'000 - 8);
+}
+
+}  // namespace
+}  // namespace lull

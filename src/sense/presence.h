@@ -1,0 +1,28 @@
+#pragma once
+// Is somebody at this machine? The kernel notes on every terminal when a program
+// last read a key from it, so the idle time of the people is that of the terminal
+// that was used last: consoles, ssh sessions, panes of tmux. Graphical sessions
+// type past the terminals and are not seen.
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "gpu/snapshot.h"
+
+namespace lull {
+
+struct PresenceOptions {
+  std::vector<uid_t> ignore;  // users who do not count
+  Root root = Root::machine();
+};
+
+// Seconds since the last key on any terminal of a user who counts; since boot
+// where there is no terminal. Unknown where the terminals cannot be looked at.
+double user_idle_seconds(const PresenceOptions& options, const Clock& clock);
+
+void fill_presence(Snapshot& snapshot, double user_idle);
+
+}  // namespace lull
