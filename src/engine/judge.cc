@@ -40,8 +40,12 @@ Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
 
 void Judge::set_scope(std::vector<Device> scope) {
   if (scope == scope_) return;
-  const bool was_armed = evaluator_.armed();
   scope_ = std::move(scope);
+  begin_anew();
+}
+
+void Judge::begin_anew() {
+  const bool was_armed = evaluator_.armed();
   evaluator_ = PolicyEvaluator::compile(policy_, evaluator_options(options_, scope_.size()));
   if (was_armed) evaluator_.arm();
   build();

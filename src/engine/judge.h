@@ -54,6 +54,8 @@ class Judge {
 
   // Other GPUs from now on: every streak begins anew, what was armed stays armed.
   void set_scope(std::vector<Device> scope);
+  // Every streak begins anew, what was armed stays armed: what lies between was not watched.
+  void begin_anew();
   const std::vector<Device>& scope() const { return scope_; }
 
   const Policy& policy() const { return policy_; }

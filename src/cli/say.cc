@@ -1,0 +1,61 @@
+#include "cli/say.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include "base/calendar.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+std::string_view word(Level level) {
+  switch (level) {
+    case Level::debug: return "debug";
+    case Level::note: return "info";
+    case Level::warning: return "warning";
+    case Level::important: return "error";
+  }
+  return "info";
+}
+
+}  // namespace
+
+std::string json_string(std::string_view text) {
+  std::string out = "\"";
+  std::string line;
+  for (std::size_t from = 0; from <= text.size();) {
+    // printable() knows lines as little as control characters: taken one by one.
+    const auto end = std::min(text.find('\n', from), text.size());
+    line = printable(text.substr(from, end - from));
+    for (const char c : line) {
+      if (c == '"' || c == '\\') out += '\\';
+      out += c;
+    }
+    if (end < text.size()) out += "\\n";
+    from = end + 1;
+  }
+  return out + "\"";
+}
+
+void Sayer::say(Level level, std::string_view event, std::string_view text, std::string_view details) const {
+  if (!wants(level)) return;
+  std::string line;
+  if (format_ == LogFormat::json) {
+    line = fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"event\":\"{}\",\"message\":{}{}{}}}\n",
+                       format_rfc3339(clock_.wall()), word(level), event, json_string(text),
+                       details.empty() ? "" : ",\"details\":", details);
+  } else {
+    if (live_) line = "\r\x1b[K";
+    for (std::size_t from = 0; from <= text.size();) {
+      const auto end = std::min(text.find('\n', from), text.size());
+      // The first line says who speaks, the others belong to it.
+      line += fmt::format("{}{}\n", from == 0 ? "lull: " : "  ", text.substr(from, end - from));
+      from = end + 1;
+    }
+  }
+  (void)write_all(STDERR_FILENO, line);
+}
+
+}  // namespace lull

@@ -1,0 +1,38 @@
+#pragma once
+// What a watching command tells people: lines on stderr, as text or as JSON (one
+// object a line). A line goes out in one write, so it never mixes with the job's
+// own output halfway; a stderr that is gone is no reason to fail.
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+
+namespace lull {
+
+enum class Level : std::uint8_t { debug, note, warning, important };
+enum class LogFormat : std::uint8_t { text, json };
+
+class Sayer {
+ public:
+  Sayer(LogFormat format, Level least, const Clock& clock) : format_(format), least_(least), clock_(clock) {}
+
+  // `event` is a word for programs ("fire", "ended"); `details` JSON for the object's "details", or empty.
+  void say(Level level, std::string_view event, std::string_view text, std::string_view details = "") const;
+  bool wants(Level level) const { return level >= least_; }
+  LogFormat format() const { return format_; }
+  // A line of the live display of `lull watch` stands on the terminal: clear it first.
+  void set_live(bool live) { live_ = live; }
+
+ private:
+  LogFormat format_;
+  Level least_;
+  const Clock& clock_;
+  bool live_ = false;
+};
+
+// The text as a JSON string, quotes included; bytes that are no UTF-8 are made harmless.
+std::string json_string(std::string_view text);
+
+}  // namespace lull
