@@ -16,6 +16,10 @@
 
 namespace lull::sim {
 
+// The nearest whole number. (Not the maths library's: that would be one more library for every client to load.)
+constexpr std::int64_t whole(double value) { return static_cast<std::int64_t>(value + (value < 0 ? -0.5 : 0.5)); }
+constexpr double rounded(double value) { return static_cast<double>(whole(value)); }
+
 // All that an answer depends on. `now_ns` is when the caller looked: a death that was not known by then
 // has not happened.
 struct Scene {
@@ -36,11 +40,16 @@ std::uint64_t energy_mj(const Scene& scene, unsigned gpu, std::int64_t at_ns);
 // change by hand (set, a load's start or end), so that what was set is what is seen.
 double recent_mean(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns);
 
-// The sample buffer. Sample k covers real time [k-1, k] periods since the start, shifted a little for
-// each GPU. Rounded so that sums over many samples stay exact; -1: not recorded, the card was idle and unheld.
-std::int64_t newest_sample(const Scene& scene, unsigned gpu, std::int64_t at_ns);
-std::int64_t sample_end_ns(const State& state, unsigned gpu, std::int64_t sample);  // scenario time
-std::int64_t sample_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t sample);
+// The sample buffer. Sample k covers the k-th period of real time since the start, shifted a little for
+// each GPU. Whole numbers, rounded so that the sum over many stays exact.
+struct BufferedSample {
+  std::int64_t end_boot_ns = 0;  // CLOCK_BOOTTIME
+  std::uint32_t value = 0;       // percent; power: mW
+};
+// Those that ended after `after_boot_ns`, oldest first, at most `room`. A period in which the card neither
+// worked nor was held is not recorded.
+unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_boot_ns,
+                          BufferedSample* out, unsigned room);
 
 // Is this load there at the moment? Its end is looked up (and a death found) as of scene.now_ns.
 bool present(const Scene& scene, const Load& load, std::int64_t at_ns);
@@ -58,8 +67,12 @@ void each_load(const Scene& scene, unsigned gpu, std::int64_t at_ns, Each&& each
   }
 }
 
-// The fault that a call meets at this moment, or null. `gpu` is kWholeDriver for calls about no GPU.
-const Fault* fault_for(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns);
+// What goes wrong with a call at this moment. `gpu` is kWholeDriver for calls about no GPU.
+struct Trouble {
+  std::int32_t code = 0;     // nvml::Return to answer; 0: none
+  std::int64_t hang_ns = 0;  // block for so long first
+};
+Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns);
 // Counts the times the driver went away: a client initialised before the last of them must do it again.
 std::uint32_t driver_epoch(const Live& live, std::int64_t at_ns);
 

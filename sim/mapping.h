@@ -56,4 +56,7 @@ std::int64_t boot_time(const State& state, std::int64_t scenario_ns);
 // The moment a load ended (kForever: it lives). Finds out about a death, and writes it down as of `now_ns`.
 std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t now_ns);
 
+// When a process started, in ticks since boot: with its pid this names it for good. 0: no such process.
+std::uint64_t process_start_ticks(std::uint32_t pid);
+
 }  // namespace lull::sim

@@ -92,6 +92,8 @@ struct Timeline {
   std::uint32_t first = 0;
   std::uint32_t count = 0;
   std::int64_t repeat_ns = 0;  // above 0: starts again every so often
+  std::uint32_t gaps = 0;      // 1: some of its values are kDerive or kUnsupported
+  std::uint32_t unused = 0;
 };
 
 // ---- what is fixed -------------------------------------------------------------

@@ -3,6 +3,8 @@
 // Every change is one version: clients see all of it or nothing of it. Writers
 // take turns by a lock on `lock` in the folder, which the kernel drops if one dies.
 
+#include <sys/types.h>
+
 #include <array>
 #include <cstdint>
 #include <string>
@@ -52,6 +54,7 @@ class Hold {
   friend class Writer;
   Mapping mapping_;
   std::uint32_t cell_ = kNone;
+  pid_t owner_ = 0;
 };
 
 struct Change {
@@ -75,8 +78,9 @@ class Writer {
   // Puts the calling process on a GPU. Its end is known the moment the calling *thread* ends (so hold
   // from the main thread), also by SIGKILL. load.start_ns, pid and cell are filled in.
   Result<Hold> hold(Load load);
-  // Until every one of these has ended (or `stop_fd` becomes readable, -1: none): writes down when each of
-  // the processes dies, so that sums are right even if no client looks. For a helper process or thread.
+  // Writes down when each process dies, as it dies, so that sums are right even if no client looks; new
+  // ones are noticed. Returns when `stop_fd` becomes readable (-1: none) or the simulation's folder is
+  // gone. For a thread or process of the one who runs the simulation, with a Writer of its own.
   Result<> watch_deaths(int stop_fd);
 
   // The driver is gone for every client, as if unloaded.
@@ -88,6 +92,7 @@ class Writer {
 
   Mapping mapping_;
   Fd lock_;
+  std::string folder_;
 };
 
 }  // namespace lull::sim

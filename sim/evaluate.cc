@@ -1,0 +1,393 @@
+#include "sim/evaluate.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "nvml/abi.h"
+#include "sim/mapping.h"
+#include "sim/timeline.h"
+
+namespace lull::sim {
+namespace {
+
+constexpr double kMemShare = 0.4;                 // of util: how busy the memory controller is
+constexpr double kPcieRxPerUtil = 2.0 * 1048576;  // bytes/s a percent
+constexpr double kPcieTxPerUtil = 0.5 * 1048576;
+
+unsigned index(Metric metric) { return static_cast<unsigned>(metric); }
+double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
+// The Set in force at the moment, or null. Chains are short: a Set or two per metric since the last commit.
+const Set* set_at(const Live& live, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  std::uint32_t i = live.last_set[gpu][index(metric)];
+  for (unsigned guard = 0; i < kMaxSets && guard < kMaxSets; ++guard, i = live.sets[i].previous)
+    if (live.sets[i].at_ns <= at_ns) return &live.sets[i];
+  return nullptr;
+}
+
+std::int64_t next_set(const Live& live, unsigned gpu, Metric metric, std::int64_t after_ns) {
+  std::int64_t next = kForever;
+  std::uint32_t i = live.last_set[gpu][index(metric)];
+  for (unsigned guard = 0; i < kMaxSets && guard < kMaxSets && live.sets[i].at_ns > after_ns;
+       ++guard, i = live.sets[i].previous)
+    next = live.sets[i].at_ns;
+  return next;
+}
+
+// What was set, else kDerive.
+double set_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  const Set* set = set_at(scene.live, gpu, metric, at_ns);
+  return set == nullptr ? kDerive : set->value;
+}
+
+const Timeline& timeline(const Scene& scene, unsigned gpu, Metric metric) {
+  return scene.state.gpus[gpu].timeline[index(metric)];
+}
+
+double timeline_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  return value_at(scene.state.keyframes(), timeline(scene, gpu, metric), at_ns);
+}
+
+// What the loads on a GPU add up to at a moment.
+struct Presence {
+  double util = 0;
+  double mem_util = 0;
+  double memory = 0;
+  bool any = false;
+};
+
+Presence presence(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  Presence sum;
+  each_load(scene, gpu, at_ns, [&](const Load& load) {
+    const Step& step = step_at(load, at_ns);
+    sum.util += step.util;
+    sum.mem_util += std::isnan(step.mem_util) ? step.util * kMemShare : step.mem_util;
+    sum.memory += static_cast<double>(step.memory);
+    sum.any = true;
+  });
+  return sum;
+}
+
+double limit_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  return value(scene, gpu, Metric::power_limit, at_ns);
+}
+
+// The next moment after which util, mem_util or power may be made up in another way.
+std::int64_t next_event(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_ns) {
+  std::int64_t next = next_set(scene.live, gpu, Metric::util, after_ns);
+  if (metric != Metric::util) next = std::min(next, next_set(scene.live, gpu, metric, after_ns));
+  if (metric == Metric::power) next = std::min(next, next_set(scene.live, gpu, Metric::power_limit, after_ns));
+  const Timeline& own = timeline(scene, gpu, metric);
+  if (own.gaps != 0) next = std::min(next, segment_at(scene.state.keyframes(), own, after_ns).end_ns);
+  unsigned guard = 0;
+  for (std::uint32_t i = scene.live.first_load[gpu]; i < kMaxLoads && guard < kMaxLoads; ++guard) {
+    const Load& load = scene.live.loads[i];
+    const auto consider = [&](std::int64_t at) {
+      if (at > after_ns) next = std::min(next, at);
+    };
+    consider(load.start_ns);
+    const std::int64_t end = end_of(scene.state, scene.writable, load, scene.now_ns);
+    consider(end);
+    if (end > after_ns)
+      for (unsigned k = 1; k < std::min(load.step_count, kMaxSteps); ++k) consider(load.start_ns + load.steps[k].at_ns);
+    i = load.next;
+  }
+  return next;
+}
+
+// The three integrals over a stretch without an event in it.
+double util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
+  const double set = set_value(scene, gpu, Metric::util, from);
+  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * seconds(to - from);
+  return integral_of(scene.state.keyframes(), timeline(scene, gpu, Metric::util), from, to,
+                     {.scale = 1, .add = presence(scene, gpu, from).util, .cap = 100});
+}
+
+double mem_util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
+  const double set = set_value(scene, gpu, Metric::mem_util, from);
+  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * seconds(to - from);
+  const double add = presence(scene, gpu, from).mem_util;
+  const Timeline& own = timeline(scene, gpu, Metric::mem_util);
+  if (own.count != 0 && !std::isnan(timeline_value(scene, gpu, Metric::mem_util, from)))
+    return integral_of(scene.state.keyframes(), own, from, to, {.scale = 1, .add = add, .cap = 100});
+  const double util = set_value(scene, gpu, Metric::util, from);
+  if (!std::isnan(util)) return std::isinf(util) ? 0 : util * kMemShare * seconds(to - from);
+  return integral_of(scene.state.keyframes(), timeline(scene, gpu, Metric::util), from, to,
+                     {.scale = kMemShare, .add = add, .cap = 100});
+}
+
+double power_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
+  const double set = set_value(scene, gpu, Metric::power, from);
+  const double span = seconds(to - from);
+  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * span;
+  const Gpu& card = scene.state.gpus[gpu];
+  const Keyframe* frames = scene.state.keyframes();
+  const Presence there = presence(scene, gpu, from);
+  const double limit = limit_at(scene, gpu, from);
+  const double per_util = (limit - card.power_context) / 100;
+  const Timeline& own = timeline(scene, gpu, Metric::power);
+  if (own.count != 0 && !std::isnan(timeline_value(scene, gpu, Metric::power, from)))
+    return integral_of(frames, own, from, to, {.scale = 1, .add = there.util * per_util, .cap = limit});
+  const double util = set_value(scene, gpu, Metric::util, from);
+  if (!std::isnan(util) && !std::isinf(util)) {
+    const double base = util > 0 || there.any ? card.power_context : card.power_idle;
+    return (base + per_util * util) * span;
+  }
+  const Timeline& work = timeline(scene, gpu, Metric::util);
+  const double done = integral_of(frames, work, from, to, {.scale = 1, .add = there.util, .cap = 100}) * per_util;
+  if (there.any) return card.power_context * span + done;
+  const double busy = busy_seconds(frames, work, from, to);
+  return card.power_idle * (span - busy) + card.power_context * busy + done;
+}
+
+double piece(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from, std::int64_t to) {
+  if (metric == Metric::util) return util_piece(scene, gpu, from, to);
+  if (metric == Metric::mem_util) return mem_util_piece(scene, gpu, from, to);
+  return power_piece(scene, gpu, from, to);
+}
+
+double sum_at(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  const Ledger& ledger = scene.live.ledger[gpu];
+  const double sum = metric == Metric::util       ? ledger.util
+                     : metric == Metric::mem_util ? ledger.mem_util
+                                                  : ledger.energy;
+  return at_ns >= ledger.at_ns ? sum + integral(scene, gpu, metric, ledger.at_ns, at_ns)
+                               : sum - integral(scene, gpu, metric, at_ns, ledger.at_ns);
+}
+
+double derived_power(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  const Gpu& card = scene.state.gpus[gpu];
+  const Presence there = presence(scene, gpu, at_ns);
+  const double limit = limit_at(scene, gpu, at_ns);
+  const double per_util = (limit - card.power_context) / 100;
+  const double given = timeline_value(scene, gpu, Metric::power, at_ns);
+  if (!std::isnan(given)) return there.util > 0 ? std::min(limit, given + there.util * per_util) : given;
+  const double util = value(scene, gpu, Metric::util, at_ns);
+  const double known = std::isinf(util) ? there.util : util;
+  return (known > 0 || there.any ? card.power_context : card.power_idle) + per_util * known;
+}
+
+// 0 idle, 1 at the limit.
+double effort(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  const Gpu& card = scene.state.gpus[gpu];
+  const double power = value(scene, gpu, Metric::power, at_ns);
+  const double span = card.power_limit - card.power_idle;
+  return span <= 0 || std::isinf(power) ? 0 : std::clamp((power - card.power_idle) / span, 0.0, 1.0);
+}
+
+bool awake(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  const double util = value(scene, gpu, Metric::util, at_ns);
+  return (util > 0 && !std::isinf(util)) || presence(scene, gpu, at_ns).any;
+}
+
+double derived(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  const Gpu& card = scene.state.gpus[gpu];
+  const auto util = [&] {
+    const double known = value(scene, gpu, Metric::util, at_ns);
+    return std::isinf(known) ? 0 : known;
+  };
+  const auto between = [](double low, double high, double share) { return low + (high - low) * share; };
+  switch (metric) {
+    case Metric::util: return std::min(100.0, presence(scene, gpu, at_ns).util);
+    case Metric::mem_util: {
+      const double set = set_value(scene, gpu, Metric::util, at_ns);
+      if (!std::isnan(set)) return std::isinf(set) ? set : set * kMemShare;
+      const double base = timeline_value(scene, gpu, Metric::util, at_ns);
+      if (std::isinf(base)) return base;
+      return std::min(100.0, (std::isnan(base) ? 0 : base * kMemShare) + presence(scene, gpu, at_ns).mem_util);
+    }
+    case Metric::mem_used:
+      return std::min(static_cast<double>(card.memory_total),
+                      static_cast<double>(card.memory_reserved) + presence(scene, gpu, at_ns).memory);
+    case Metric::power: return derived_power(scene, gpu, at_ns);
+    case Metric::temp: return rounded(between(card.temp_idle, card.temp_busy, effort(scene, gpu, at_ns)));
+    case Metric::fan: return rounded(between(30, 90, effort(scene, gpu, at_ns)));
+    case Metric::clock: return awake(scene, gpu, at_ns) ? card.clock_boost : card.clock_idle;
+    case Metric::mem_clock: return awake(scene, gpu, at_ns) ? card.mem_clock_boost : card.mem_clock_idle;
+    case Metric::pstate: return awake(scene, gpu, at_ns) ? 0 : card.pstate_idle;
+    case Metric::pcie_tx: return util() * kPcieTxPerUtil;
+    case Metric::pcie_rx: return util() * kPcieRxPerUtil;
+    case Metric::throttle: return util() > 0 ? 0 : static_cast<double>(nvml::kReasonGpuIdle);
+    case Metric::power_limit: return card.power_limit;
+    case Metric::encoder:
+    case Metric::decoder:
+    case Metric::compute_mode: return 0;
+  }
+  return 0;
+}
+
+}  // namespace
+
+bool present(const Scene& scene, const Load& load, std::int64_t at_ns) {
+  return load.start_ns <= at_ns && at_ns < end_of(scene.state, scene.writable, load, scene.now_ns);
+}
+
+const Step& step_at(const Load& load, std::int64_t at_ns) {
+  unsigned i = 0;
+  const unsigned count = std::min(load.step_count, kMaxSteps);
+  while (i + 1 < count && load.start_ns + load.steps[i + 1].at_ns <= at_ns) ++i;
+  return load.steps[i];
+}
+
+double value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  if (metric == Metric::fan && scene.state.gpus[gpu].fans == 0) return kUnsupported;
+  const double set = set_value(scene, gpu, metric, at_ns);
+  if (!std::isnan(set)) return set;
+  const double base = timeline_value(scene, gpu, metric, at_ns);
+  if (std::isnan(base)) return derived(scene, gpu, metric, at_ns);
+  if (std::isinf(base)) return base;
+  switch (metric) {
+    case Metric::util: return std::min(100.0, base + presence(scene, gpu, at_ns).util);
+    case Metric::mem_util: return std::min(100.0, base + presence(scene, gpu, at_ns).mem_util);
+    case Metric::mem_used:
+      return std::min(static_cast<double>(scene.state.gpus[gpu].memory_total),
+                      base + presence(scene, gpu, at_ns).memory);
+    case Metric::power: return derived_power(scene, gpu, at_ns);
+    default: return base;
+  }
+}
+
+double integral(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from_ns, std::int64_t to_ns) {
+  double total = 0;
+  for (std::int64_t at = from_ns; at < to_ns;) {
+    const std::int64_t end = std::min(to_ns, next_event(scene, gpu, metric, at));
+    total += piece(scene, gpu, metric, at, end);
+    at = end;
+  }
+  return total;
+}
+
+Ledger ledger_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  return {at_ns, sum_at(scene, gpu, Metric::util, at_ns), sum_at(scene, gpu, Metric::mem_util, at_ns),
+          sum_at(scene, gpu, Metric::power, at_ns)};
+}
+
+std::uint64_t energy_mj(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  // A client divides by its own seconds, so a fast scenario's joules are those of real time.
+  const double joules = sum_at(scene, gpu, Metric::power, at_ns) / scene.state.speed;
+  return scene.state.gpus[gpu].energy_base_mj + static_cast<std::uint64_t>(std::max(0.0, joules * 1e3));
+}
+
+double recent_mean(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  const double now = value(scene, gpu, metric, at_ns);
+  if (std::isinf(now)) return now;
+  const auto period = static_cast<std::int64_t>(static_cast<double>(scene.state.sample_period_ns) * scene.state.speed);
+  std::int64_t from = std::max<std::int64_t>(0, at_ns - period);
+  for (const Metric by : {metric, Metric::util})
+    if (const Set* set = set_at(scene.live, gpu, by, at_ns)) from = std::max(from, set->at_ns);
+  unsigned guard = 0;
+  for (std::uint32_t i = scene.live.first_load[gpu]; i < kMaxLoads && guard < kMaxLoads; ++guard) {
+    const Load& load = scene.live.loads[i];
+    const std::int64_t end = end_of(scene.state, scene.writable, load, scene.now_ns);
+    if (load.start_ns <= at_ns) from = std::max(from, load.start_ns);
+    if (end <= at_ns) from = std::max(from, end);
+    i = load.next;
+  }
+  return from >= at_ns ? now : integral(scene, gpu, metric, from, at_ns) / seconds(at_ns - from);
+}
+
+namespace {
+
+bool held_during(const Scene& scene, unsigned gpu, std::int64_t from_ns, std::int64_t to_ns) {
+  unsigned guard = 0;
+  for (std::uint32_t i = scene.live.first_load[gpu]; i < kMaxLoads && guard < kMaxLoads; ++guard) {
+    const Load& load = scene.live.loads[i];
+    if (load.start_ns < to_ns && end_of(scene.state, scene.writable, load, scene.now_ns) > from_ns) return true;
+    i = load.next;
+  }
+  return false;
+}
+
+// Real nanoseconds since the start at which a GPU's sample k ends. Cards do not sample in step.
+std::int64_t sample_end(const State& state, unsigned gpu, std::int64_t k) {
+  return k * state.sample_period_ns + std::int64_t{gpu} * 20'771'113 % state.sample_period_ns;
+}
+
+}  // namespace
+
+unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_boot_ns,
+                          BufferedSample* out, unsigned room) {
+  const State& state = scene.state;
+  const std::int64_t now_boot = boot_time(state, scene.now_ns);
+  const std::int64_t newest = (now_boot - state.start_boot_ns - sample_end(state, gpu, 0)) / state.sample_period_ns;
+  std::int64_t k = std::max<std::int64_t>(1, newest - state.sample_capacity + 1);
+  const std::int64_t wanted = after_boot_ns - state.start_boot_ns - sample_end(state, gpu, 0);
+  if (wanted > 0) k = std::max(k, wanted / state.sample_period_ns + 1);
+  const auto scenario = [&](std::int64_t sample) {
+    return scenario_time(state, state.start_boot_ns + sample_end(state, gpu, sample));
+  };
+  const double per_period = metric == Metric::power ? 1e3 : 1;  // mW
+  const double period = seconds(state.sample_period_ns) * state.speed;
+  unsigned count = 0;
+  std::int64_t from = scenario(k - 1);
+  double sum = k <= newest ? sum_at(scene, gpu, metric, from) : 0;
+  for (; k <= newest && count < room; ++k) {
+    const std::int64_t to = scenario(k);
+    const double more = integral(scene, gpu, metric, from, to);
+    const double work = metric == Metric::util ? more : integral(scene, gpu, Metric::util, from, to);
+    const double before = rounded(sum / period * per_period);
+    sum += more;
+    if (work > 0 || held_during(scene, gpu, from, to)) {
+      const double whole = std::max(0.0, rounded(sum / period * per_period) - before);
+      out[count].end_boot_ns = state.start_boot_ns + sample_end(state, gpu, k);
+      out[count++].value = static_cast<std::uint32_t>(metric == Metric::power ? whole : std::min(100.0, whole));
+    }
+    from = to;
+  }
+  return count;
+}
+
+std::uint64_t mig_memory_used(const Scene& scene, unsigned gpu, unsigned mig, std::int64_t at_ns) {
+  const MigDevice& device = scene.state.gpus[gpu].mig[mig];
+  std::uint64_t used = device.memory_reserved;
+  each_load(scene, gpu, at_ns, [&](const Load& load) {
+    if (load.mig == mig) used += step_at(load, at_ns).memory;
+  });
+  return std::min(used, device.memory_total);
+}
+
+namespace {
+
+bool names(const char* pattern, const char* function) {
+  if (pattern[0] == 0) return true;
+  const std::size_t length = std::strlen(pattern);
+  if (pattern[length - 1] == '*') return std::strncmp(pattern, function, length - 1) == 0;
+  // A function goes by several names: nvmlDeviceGetCount also means nvmlDeviceGetCount_v2.
+  return std::strncmp(pattern, function, length) == 0 &&
+         (function[length] == 0 || std::strncmp(function + length, "_v", 2) == 0);
+}
+
+}  // namespace
+
+Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns) {
+  Trouble found;
+  for (unsigned i = 0; i < std::min(live.fault_count, kMaxFaults); ++i) {
+    const Fault& fault = live.faults[i];
+    if (at_ns < fault.from_ns || at_ns >= fault.to_ns) continue;
+    const bool about = fault.gpu == kWholeDriver || (gpu >= 0 && (fault.gpu == kEveryGpu || fault.gpu == gpu));
+    if (!about || !names(fault.function, function)) continue;
+    if (fault.kind == FaultKind::no_util) {
+      if (about_util && found.code == 0) found.code = static_cast<std::int32_t>(nvml::Return::not_supported);
+      continue;
+    }
+    found.hang_ns = std::max(found.hang_ns, fault.hang_ns);
+    // A lost GPU is lost even if its utilisation was unsupported before; a lost driver beats both.
+    if (fault.code != 0) found.code = fault.code;
+    if (fault.gpu == kWholeDriver && fault.code != 0) return found;
+  }
+  return found;
+}
+
+std::uint32_t driver_epoch(const Live& live, std::int64_t at_ns) {
+  std::uint32_t losses = live.driver_losses;
+  for (unsigned i = 0; i < std::min(live.fault_count, kMaxFaults); ++i) {
+    const Fault& fault = live.faults[i];
+    if (fault.gpu == kWholeDriver && fault.from_ns <= at_ns && fault.function[0] == 0 &&
+        fault.code == static_cast<std::int32_t>(nvml::Return::driver_not_loaded))
+      ++losses;
+  }
+  return losses;
+}
+
+}  // namespace lull::sim

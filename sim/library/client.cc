@@ -1,0 +1,283 @@
+#include "sim/library/client.h"
+
+#include <fcntl.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <utility>
+
+namespace lull::sim {
+
+// One attachment to a simulation. The gate counts the calls inside; its top bit says that new ones may
+// come in. The last one out after a shutdown unmaps: nobody ever pulls the state away under a call.
+struct Session {
+  constexpr Session() : mapping() {}
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  ~Session() {}  // not at exit: a thread may still be in a call then
+
+  std::atomic<std::uint64_t> gate{0};
+  std::uint32_t epoch = 0;  // driver_epoch() at init
+  union {
+    Mapping mapping;
+  };
+};
+
+namespace {
+
+constexpr std::uint64_t kOpen = 1ULL << 63;
+
+// More than one only while calls hang in one that was shut down.
+constinit Session sessions[8];
+constinit std::atomic<Session*> current{nullptr};
+constinit pthread_mutex_t changing = PTHREAD_MUTEX_INITIALIZER;  // of init, shutdown and unmapping
+constinit unsigned initialised = 0;                              // times nvmlInit is ahead of nvmlShutdown
+constinit std::atomic<int> log_fd{-1};
+
+class Changing {
+ public:
+  Changing() { ::pthread_mutex_lock(&changing); }
+  ~Changing() { ::pthread_mutex_unlock(&changing); }
+  Changing(const Changing&) = delete;
+  Changing& operator=(const Changing&) = delete;
+};
+
+// A forked child has one thread: nobody else is inside a call, nobody holds the lock (and no lock is taken
+// before the fork: it must not wait for a thread that hangs).
+void after_fork_in_child() {
+  ::pthread_mutex_init(&changing, nullptr);
+  if (current.load(std::memory_order_relaxed) == nullptr) initialised = 0;
+  for (Session& session : sessions) {
+    const std::uint64_t gate = session.gate.load(std::memory_order_relaxed) & kOpen;
+    session.gate.store(gate, std::memory_order_relaxed);
+    if (gate == 0) session.mapping.close();
+  }
+}
+
+void prepare_once() {
+  static constinit pthread_once_t once = PTHREAD_ONCE_INIT;
+  ::pthread_once(&once, [] {
+    ::pthread_atfork(nullptr, nullptr, after_fork_in_child);
+    const char* path = std::getenv("LULL_SIM_LOG");
+    if (path != nullptr && *path != 0)
+      log_fd.store(::open(path, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644), std::memory_order_release);
+  });
+}
+
+Session* unused_session() {
+  for (Session& session : sessions)
+    if (session.gate.load(std::memory_order_acquire) == 0) return &session;
+  return nullptr;
+}
+
+// One handle is the address of one byte in here.
+char handles[kMaxGpus * (kMaxMig + 1)];
+
+// What init meets: it is a call like any other, on a simulation that it is not attached to yet.
+Return meet_init(Mapping& mapping, const char* function, Trouble& trouble, std::uint32_t& epoch) {
+  if (mapping.state().closed.load(std::memory_order_acquire) != 0) return Return::driver_not_loaded;
+  return mapping.read([&](const Live& live) {
+    const std::int64_t now = mapping.now_ns();
+    trouble = sim::trouble(live, kWholeDriver, function, false, now);
+    epoch = driver_epoch(live, now);
+    return static_cast<Return>(trouble.code);
+  });
+}
+
+void wait_for_change(State& state, std::uint64_t version, std::int64_t for_ns) {
+  const timespec limit{for_ns / 1'000'000'000, for_ns % 1'000'000'000};
+  ::syscall(SYS_futex, &state.version, FUTEX_WAIT, static_cast<std::uint32_t>(version), &limit, nullptr, 0);
+}
+
+template <class StillHangs>
+void block(Mapping& mapping, std::int64_t first_ns, StillHangs&& still_hangs) {
+  const std::int64_t start = boot_now_ns();
+  std::int64_t length = first_ns;
+  State& state = mapping.writable_state();
+  for (;;) {
+    const std::int64_t left = start + length - boot_now_ns();
+    if (left <= 0) return;
+    const std::uint64_t version = state.version.load(std::memory_order_acquire);
+    length = still_hangs();
+    if (length <= 0 || state.closed.load(std::memory_order_acquire) != 0) return;
+    // A window that ends by itself changes no version: look now and then as well.
+    wait_for_change(state, version, std::min<std::int64_t>(left, 50'000'000));
+  }
+}
+
+Return attach(Mapping& mapping, const char* function, std::uint32_t& epoch) {
+  const char* folder = std::getenv("LULL_SIM");
+  if (folder == nullptr || *folder == 0 || mapping.open(folder) != 0) return Return::driver_not_loaded;
+  Trouble trouble;
+  const Return result = meet_init(mapping, function, trouble, epoch);
+  if (trouble.hang_ns <= 0) return result;
+  block(mapping, trouble.hang_ns, [&] {
+    Trouble now;
+    meet_init(mapping, function, now, epoch);
+    return now.hang_ns;
+  });
+  return meet_init(mapping, function, trouble, epoch);
+}
+
+// The driver went away since init: what was before is void.
+bool stale(Session& session) {
+  if (session.mapping.state().closed.load(std::memory_order_acquire) != 0) return true;
+  return session.mapping.read(
+      [&](const Live& live) { return driver_epoch(live, session.mapping.now_ns()) != session.epoch; });
+}
+
+// With the lock held. New calls find the library shut; the last one inside unmaps.
+void detach() {
+  Session* session = current.exchange(nullptr);
+  initialised = 0;
+  if (session == nullptr) return;
+  if ((session->gate.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen) == 0) session->mapping.close();
+}
+
+// With the lock held: one more user of what is there.
+bool join() {
+  if (initialised == 0) return false;
+  if (stale(*current.load(std::memory_order_acquire))) {
+    detach();
+    return false;
+  }
+  ++initialised;
+  return true;
+}
+
+void leave(Session& session) {
+  if (session.gate.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  const Changing lock;  // shut down meanwhile, and this was the last call inside
+  if (session.gate.load(std::memory_order_acquire) == 0) session.mapping.close();
+}
+
+// The program is through with the library: dlclose, or its end, when threads may still be inside.
+[[gnu::destructor]] void unload() {
+  const Changing lock;
+  detach();
+  const int fd = log_fd.exchange(-1);
+  if (fd >= 0) ::close(fd);
+}
+
+Return start_unlogged(const char* function) {
+  {
+    const Changing lock;
+    if (join()) return Return::success;
+  }
+  // Not under the lock: a driver that hangs in init hangs nobody else.
+  Mapping mapping;
+  std::uint32_t epoch = 0;
+  if (const Return failed = attach(mapping, function, epoch); failed != Return::success) return failed;
+  const Changing lock;
+  if (join()) return Return::success;
+  Session* session = unused_session();
+  if (session == nullptr) return Return::insufficient_resources;
+  session->mapping = std::move(mapping);
+  session->epoch = epoch;
+  session->gate.fetch_or(kOpen, std::memory_order_release);
+  current.store(session, std::memory_order_release);
+  initialised = 1;
+  return Return::success;
+}
+
+}  // namespace
+
+Return start(const char* function) {
+  prepare_once();
+  const Return result = start_unlogged(function);
+  if (logging()) log_call(function, Target{}, result);
+  return result;
+}
+
+Return stop() {
+  Return result = Return::success;
+  {
+    const Changing lock;
+    if (initialised == 0)
+      result = Return::uninitialized;
+    else if (--initialised == 0)
+      detach();
+  }
+  if (logging()) log_call("nvmlShutdown", Target{}, result);
+  return result;
+}
+
+Attached::Attached() : session_(current.load(std::memory_order_acquire)) {
+  if (session_ == nullptr) return;
+  if ((session_->gate.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) return;
+  Session* shut = session_;
+  session_ = nullptr;
+  leave(*shut);
+}
+
+Attached::~Attached() {
+  if (session_ != nullptr) leave(*session_);
+}
+
+Mapping& Attached::mapping() const { return session_->mapping; }
+
+Trouble Attached::trouble_for(const Live& live, const char* function, Target target, bool about_util,
+                              std::int64_t now) const {
+  Trouble found;
+  if (session_->mapping.state().closed.load(std::memory_order_acquire) != 0) {
+    found.code = static_cast<std::int32_t>(Return::driver_not_loaded);
+    return found;
+  }
+  if (live.fault_count != 0) {
+    found = trouble(live, target.gpu, function, about_util, now);
+    if (found.code != 0) return found;
+  }
+  if ((live.fault_count | live.driver_losses) != 0 && driver_epoch(live, now) != session_->epoch)
+    found.code = static_cast<std::int32_t>(Return::uninitialized);
+  return found;
+}
+
+void Attached::hang(const char* function, Target target, bool about_util, std::int64_t first_ns) const {
+  Mapping& mapping = session_->mapping;
+  block(mapping, first_ns, [&] {
+    return mapping.read(
+        [&](const Live& live) { return trouble_for(live, function, target, about_util, mapping.now_ns()).hang_ns; });
+  });
+}
+
+Device handle_of(unsigned gpu, std::uint32_t mig) {
+  const std::size_t at = std::size_t{gpu} * (kMaxMig + 1) + (mig == kNone ? 0 : mig + 1);
+  return reinterpret_cast<Device>(&handles[at]);
+}
+
+bool target_of(Device device, Target& target) {
+  const auto first = reinterpret_cast<std::uintptr_t>(&handles[0]);
+  const auto at = reinterpret_cast<std::uintptr_t>(device);
+  if (at < first || at >= first + sizeof handles) return false;
+  const std::size_t offset = at - first;
+  target.gpu = static_cast<std::int32_t>(offset / (kMaxMig + 1));
+  const std::size_t mig = offset % (kMaxMig + 1);
+  target.mig = mig == 0 ? kNone : static_cast<std::uint32_t>(mig - 1);
+  return true;
+}
+
+bool logging() { return log_fd.load(std::memory_order_relaxed) >= 0; }
+
+// One line, one write: lines of many clients in one file stay whole.
+void log_call(const char* function, Target target, Return result) {
+  char line[192];
+  char gpu[24] = "-";
+  if (target.gpu >= 0 && target.is_mig())
+    std::snprintf(gpu, sizeof gpu, "%d:%u", target.gpu, target.mig);
+  else if (target.gpu >= 0)
+    std::snprintf(gpu, sizeof gpu, "%d", target.gpu);
+  const int length = std::snprintf(line, sizeof line, "%d %s %s %d\n", static_cast<int>(::getpid()), function, gpu,
+                                   static_cast<int>(result));
+  const int why = errno;
+  (void)!::write(log_fd.load(std::memory_order_relaxed), line, static_cast<std::size_t>(length));
+  errno = why;
+}
+
+}  // namespace lull::sim

@@ -1,0 +1,133 @@
+#include "sim/library/processes.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+
+using namespace lull::sim;
+namespace nvml = lull::nvml;
+
+namespace lull::sim {
+
+unsigned list_tenants(const Look& look, std::uint32_t kind, Tenant* out, unsigned room) {
+  unsigned count = 0;
+  each_load(look.scene, look.gpu, look.now, [&](const Load& load) {
+    if (kind != 0 && (load.kind & kind) == 0) return;
+    if (look.target.is_mig() && load.mig != look.target.mig) return;
+    const Step& step = step_at(load, look.now);
+    const bool mig = load.mig < kMaxMig && look.card.mig_enabled != 0;
+    Tenant tenant{load.pid, mig ? look.card.mig[load.mig].gpu_instance : nvml::kNoInstance,
+                  mig ? look.card.mig[load.mig].compute_instance : nvml::kNoInstance,
+                  load.memory_unknown != 0 ? nvml::kValueNotAvailable : step.memory, step.util};
+    Tenant* const end = out + std::min(count, room);
+    Tenant* const same = std::find_if(out, end, [&](const Tenant& other) {
+      return other.pid == tenant.pid && other.gpu_instance == tenant.gpu_instance;
+    });
+    if (same != end) {
+      same->util += tenant.util;
+      const bool known = same->memory != nvml::kValueNotAvailable && tenant.memory != nvml::kValueNotAvailable;
+      same->memory = known ? same->memory + tenant.memory : nvml::kValueNotAvailable;
+      return;
+    }
+    if (count < room) out[count] = tenant;
+    ++count;
+  });
+  return count;
+}
+
+bool process_name(const Scene& scene, std::uint32_t pid, char* out, std::size_t size) {
+  const Load* said = nullptr;
+  for (unsigned i = 0; i < std::min(scene.live.load_count, kMaxLoads) && said == nullptr; ++i)
+    if (scene.live.loads[i].pid == pid) said = &scene.live.loads[i];
+  if (said != nullptr && said->name[0] != 0) {
+    std::snprintf(out, size, "%.*s", static_cast<int>(sizeof said->name), said->name);
+    return true;
+  }
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/%u/cmdline", pid);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  const ssize_t got = fd < 0 ? -1 : ::read(fd, out, size - 1);
+  if (fd >= 0) ::close(fd);
+  if (got <= 0) return false;
+  out[got] = 0;
+  return out[0] != 0;
+}
+
+namespace {
+
+constexpr unsigned kRoom = kMaxLoads;
+
+// The protocol of every list: too little room says how much is needed.
+template <class Entry, class Fill>
+Return list(const char* function, Device device, std::uint32_t kind, unsigned* count, Entry* entries, Fill&& fill) {
+  if (count == nullptr) return on_device(function, device, [](const Look&) { return Return::invalid_argument; });
+  const unsigned room = entries == nullptr ? 0 : *count;
+  return on_device(function, device, [&](const Look& look) {
+    Tenant tenants[kRoom];
+    const unsigned found = std::min(list_tenants(look, kind, tenants, kRoom), kRoom);
+    *count = found;
+    if (found > room) return Return::insufficient_size;
+    for (unsigned i = 0; i < found; ++i) fill(entries[i], tenants[i]);
+    return Return::success;
+  });
+}
+
+Return list_v1(const char* function, Device device, std::uint32_t kind, unsigned* count, nvml::ProcessV1* out) {
+  return list(function, device, kind, count, out,
+              [](nvml::ProcessV1& entry, const Tenant& tenant) { entry = {tenant.pid, tenant.memory}; });
+}
+
+Return list_v2(const char* function, Device device, std::uint32_t kind, unsigned* count, nvml::Process* out) {
+  return list(function, device, kind, count, out, [](nvml::Process& entry, const Tenant& tenant) {
+    entry = {tenant.pid, tenant.memory, tenant.gpu_instance, tenant.compute_instance};
+  });
+}
+
+}  // namespace
+}  // namespace lull::sim
+
+#define LULL_LISTS(which, kind)                                                                                      \
+  LULL_EXPORT Return nvmlDeviceGet##which##RunningProcesses(Device device, unsigned* count, nvml::ProcessV1* out) {  \
+    return list_v1(__func__, device, kind, count, out);                                                              \
+  }                                                                                                                  \
+  LULL_EXPORT Return nvmlDeviceGet##which##RunningProcesses_v2(Device device, unsigned* count, nvml::Process* out) { \
+    return list_v2(__func__, device, kind, count, out);                                                              \
+  }                                                                                                                  \
+  LULL_EXPORT Return nvmlDeviceGet##which##RunningProcesses_v3(Device device, unsigned* count, nvml::Process* out) { \
+    return list_v2(__func__, device, kind, count, out);                                                              \
+  }
+LULL_LISTS(Compute, kCompute | kMps)  // who works through MPS is in both lists
+LULL_LISTS(Graphics, kGraphics)
+LULL_LISTS(MPSCompute, kMps)
+#undef LULL_LISTS
+
+LULL_EXPORT Return nvmlDeviceGetProcessUtilization(Device device, nvml::ProcessUtilization* out, unsigned* count,
+                                                   unsigned long long last_seen) {
+  if (count == nullptr) return on_gpu(__func__, device, [](const Look&) { return Return::invalid_argument; });
+  const unsigned room = out == nullptr ? 0 : *count;
+  return on_gpu(
+      __func__, device,
+      [&](const Look& look) {
+        if (look.card.mig_enabled != 0) return Return::not_supported;
+        BufferedSample newest[1];
+        const State& state = look.scene.state;
+        const std::int64_t recent = boot_time(state, look.now) - state.sample_period_ns - 1;
+        *count = 0;
+        if (buffered_samples(look.scene, look.gpu, Metric::util, recent, newest, 1) == 0) return Return::not_found;
+        const auto stamp = static_cast<unsigned long long>(sample_stamp_us(state, newest[0].end_boot_ns));
+        if (stamp <= last_seen) return Return::not_found;
+        Tenant tenants[kRoom];
+        const unsigned found = std::min(list_tenants(look, 0, tenants, kRoom), kRoom);
+        if (found == 0) return Return::not_found;
+        *count = found;
+        if (found > room) return Return::insufficient_size;
+        for (unsigned i = 0; i < found; ++i) {
+          const auto util = static_cast<unsigned>(std::clamp(tenants[i].util, 0.0, 100.0));
+          out[i] = {tenants[i].pid, stamp, util, util * 2 / 5, 0, 0};
+        }
+        return Return::success;
+      },
+      true);
+}

@@ -1,0 +1,136 @@
+#include "sim/mapping.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <ctime>
+#include <utility>
+
+namespace lull::sim {
+namespace {
+
+constexpr unsigned kOwnerDied = 0x40000000;  // FUTEX_OWNER_DIED, set by the kernel
+
+// Field 22 of /proc/PID/stat; 0: no such process. The name in it may hold anything, so from its last ')'.
+std::uint64_t start_ticks(std::uint32_t pid) {
+  char path[32];
+  std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[1024];
+  const ssize_t got = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (got <= 0) return 0;
+  text[got] = 0;
+  const char* at = std::strrchr(text, ')');
+  if (at == nullptr || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') return 0;
+  for (int field = 2; field < 22 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
+  return at == nullptr ? 0 : std::strtoull(at, nullptr, 10);
+}
+
+bool dead(const Cell& cell) {
+  if (cell.watched.load(std::memory_order_acquire) == 0) return start_ticks(cell.pid) != cell.pid_start_ticks;
+  // The lock word is the first of a glibc mutex; hold() has made sure of it.
+  const auto* word = reinterpret_cast<const unsigned*>(&cell.alive);
+  return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & kOwnerDied) != 0;
+}
+
+}  // namespace
+
+Mapping::Mapping(Mapping&& other) noexcept
+    : state_(std::exchange(other.state_, nullptr)),
+      size_(std::exchange(other.size_, 0)),
+      writable_(std::exchange(other.writable_, false)) {}
+
+Mapping& Mapping::operator=(Mapping&& other) noexcept {
+  if (this != &other) {
+    close();
+    state_ = std::exchange(other.state_, nullptr);
+    size_ = std::exchange(other.size_, 0);
+    writable_ = std::exchange(other.writable_, false);
+  }
+  return *this;
+}
+
+int Mapping::open(const char* folder) {
+  close();
+  char path[4096];
+  if (std::snprintf(path, sizeof path, "%s/state", folder) >= static_cast<int>(sizeof path)) return ENAMETOOLONG;
+  bool writable = true;
+  int fd = ::open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0 && (errno == EACCES || errno == EROFS)) {
+    writable = false;
+    fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  }
+  if (fd < 0) return errno;
+  struct stat status{};
+  const int failed = ::fstat(fd, &status);
+  const auto size = static_cast<std::uint64_t>(status.st_size);
+  if (failed != 0 || !S_ISREG(status.st_mode) || size < sizeof(State)) {
+    ::close(fd);
+    return EPROTO;
+  }
+  void* at = ::mmap(nullptr, size, PROT_READ | (writable ? PROT_WRITE : 0), MAP_SHARED, fd, 0);
+  const int why = errno;
+  ::close(fd);
+  if (at == MAP_FAILED) return why;
+  state_ = static_cast<State*>(at);
+  size_ = size;
+  writable_ = writable;
+  const bool sound = state_->magic == kMagic && state_->layout == kLayout && state_->file_size == size &&
+                     state_->gpu_count <= kMaxGpus &&
+                     size - sizeof(State) >= std::uint64_t{state_->keyframe_count} * sizeof(Keyframe);
+  if (!sound) {
+    close();
+    return EPROTO;
+  }
+  return 0;
+}
+
+void Mapping::close() {
+  if (state_ != nullptr) ::munmap(state_, size_);
+  state_ = nullptr;
+  size_ = 0;
+}
+
+std::int64_t Mapping::now_ns() const { return scenario_time(*state_, boot_now_ns()); }
+
+std::int64_t boot_now_ns() {
+  timespec time{};
+  ::clock_gettime(CLOCK_BOOTTIME, &time);
+  return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+std::int64_t scenario_time(const State& state, std::int64_t boot_ns) {
+  const std::int64_t passed = std::max<std::int64_t>(0, boot_ns - state.start_boot_ns);
+  return state.speed == 1 ? passed : static_cast<std::int64_t>(static_cast<double>(passed) * state.speed);
+}
+
+std::int64_t boot_time(const State& state, std::int64_t scenario_ns) {
+  const std::int64_t passed =
+      state.speed == 1 ? scenario_ns : static_cast<std::int64_t>(static_cast<double>(scenario_ns) / state.speed);
+  return state.start_boot_ns + passed;
+}
+
+std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t now_ns) {
+  if (load.cell >= kMaxLoads) return load.end_ns;
+  Cell& cell = state.cells[load.cell];
+  std::int64_t ended = cell.ended_ns.load(std::memory_order_acquire);
+  if (ended == 0) {
+    if (!dead(cell)) return load.end_ns;
+    // Whoever sees it first says when; from then on all agree, and no sum ever goes back.
+    if (!writable || cell.ended_ns.compare_exchange_strong(ended, now_ns)) ended = now_ns;
+  }
+  return std::min(ended, load.end_ns);
+}
+
+std::uint64_t process_start_ticks(std::uint32_t pid) { return start_ticks(pid); }
+
+}  // namespace lull::sim

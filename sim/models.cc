@@ -1,0 +1,214 @@
+#include "sim/models.h"
+
+#include <algorithm>
+#include <array>
+#include <cctype>
+#include <cstdio>
+#include <cstring>
+
+#include "nvml/abi.h"
+
+namespace lull::sim {
+namespace {
+
+constexpr std::uint64_t kMiB = 1ULL << 20;
+
+template <std::size_t N>
+void put(char (&field)[N], std::string_view text) {
+  const std::size_t length = std::min(text.size(), N - 1);
+  std::memcpy(field, text.data(), length);
+  field[length] = 0;
+}
+
+// What tells one card from another; the rest is the same for all.
+struct Sheet {
+  std::string_view key;
+  std::string_view name;
+  std::uint64_t memory_mib;
+  std::uint64_t reserved_mib;
+  double idle, context, limit, limit_min, limit_max;
+  std::uint32_t temp_idle, temp_busy, slowdown, shutdown;
+  std::uint32_t fans;
+  std::uint32_t clock_idle, clock_boost, mem_idle, mem_boost;
+  std::uint32_t pstate_idle;
+  std::uint32_t architecture, major, minor, brand;
+  std::uint32_t cores, multiprocessors, bus_width, pcie_generation;
+  std::uint32_t ecc;
+  std::uint32_t mig;
+  std::uint32_t links, link_version;
+  std::uint32_t device_id;
+  std::string_view vbios;
+};
+
+// clang-format off
+constexpr std::array<Sheet, 5> kSheets{{
+    {"H100", "NVIDIA H100 80GB HBM3", 81559, 0, 70, 120, 700, 200, 700, 30, 66, 87, 92, 0,
+     345, 1980, 2619, 2619, 0, nvml::kArchHopper, 9, 0, nvml::kBrandNvidia, 16896, 132, 5120, 5, 2, 1, 18, 4, 0x233010DE, "96.00.89.00.01"},
+    {"A100", "NVIDIA A100-SXM4-80GB", 81920, 0, 52, 75, 400, 100, 400, 29, 63, 89, 92, 0,
+     210, 1410, 1593, 1593, 0, nvml::kArchAmpere, 8, 0, nvml::kBrandNvidia, 6912, 108, 5120, 4, 2, 1, 12, 3, 0x20B210DE, "92.00.45.00.05"},
+    {"RTX4090", "NVIDIA GeForce RTX 4090", 24564, 0, 16, 58, 450, 150, 600, 33, 70, 87, 92, 2,
+     210, 2520, 405, 10501, 8, nvml::kArchAda, 8, 9, nvml::kBrandGeForce, 16384, 128, 384, 4, 0, 0, 0, 0, 0x268410DE, "95.02.18.80.87"},
+    {"RTX3090", "NVIDIA GeForce RTX 3090", 24576, 0, 21, 105, 350, 100, 385, 34, 72, 95, 98, 2,
+     210, 1695, 405, 9751, 8, nvml::kArchAmpere, 8, 6, nvml::kBrandGeForce, 10496, 82, 384, 4, 0, 0, 4, 3, 0x220410DE, "94.02.42.00.A9"},
+    {"T4", "Tesla T4", 15360, 0, 9, 27, 70, 60, 70, 32, 74, 93, 96, 0,
+     300, 1590, 405, 5001, 8, nvml::kArchTuring, 7, 5, nvml::kBrandTesla, 2560, 40, 256, 3, 2, 0, 0, 0, 0x1EB810DE, "90.04.96.00.9F"},
+}};
+// clang-format on
+
+// "rtx 4090", "RTX-4090", "4090" are one card.
+std::string simplified(std::string_view name) {
+  std::string key;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      key += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return key;
+}
+
+const Sheet* sheet(std::string_view name) {
+  const std::string key = simplified(name);
+  if (key.empty()) return nullptr;
+  for (const Sheet& each : kSheets)
+    if (key == each.key || "RTX" + key == each.key || key == simplified(each.name)) return &each;
+  return nullptr;
+}
+
+// Well mixed, the same every time: simulated UUIDs do not change from run to run.
+std::uint64_t mix(std::uint64_t x) {
+  x += 0x9E3779B97F4A7C15ULL;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBULL;
+  return x ^ (x >> 31);
+}
+
+template <std::size_t N>
+void put_uuid(char (&field)[N], const char* prefix, std::uint64_t seed) {
+  const std::uint64_t a = mix(seed);
+  const std::uint64_t b = mix(a);
+  std::snprintf(field, N, "%s-%08x-%04x-%04x-%04x-%012llx", prefix, static_cast<unsigned>(a >> 32),
+                static_cast<unsigned>(a >> 16) & 0xFFFF, static_cast<unsigned>(a) & 0xFFFF,
+                static_cast<unsigned>(b >> 48), static_cast<unsigned long long>(b & 0xFFFFFFFFFFFFULL));
+}
+
+}  // namespace
+
+std::optional<Gpu> model(std::string_view name) {
+  const Sheet* found = sheet(name);
+  if (found == nullptr) return std::nullopt;
+  const Sheet& from = *found;
+  Gpu gpu;
+  put(gpu.name, from.name);
+  put(gpu.vbios, from.vbios);
+  put(gpu.part_number, "900-00000-0000-000");
+  gpu.pci_device_id = from.device_id;
+  gpu.pci_subsystem_id = 0x000010DE;
+  gpu.memory_total = from.memory_mib * kMiB;
+  gpu.memory_reserved = from.reserved_mib * kMiB;
+  gpu.bar1_total = from.brand == nvml::kBrandGeForce ? 256 * kMiB : 131072 * kMiB;
+  gpu.power_idle = from.idle;
+  gpu.power_context = from.context;
+  gpu.power_limit = from.limit;
+  gpu.power_limit_min = from.limit_min;
+  gpu.power_limit_max = from.limit_max;
+  gpu.energy_base_mj = 1'000'000;
+  gpu.temp_idle = from.temp_idle;
+  gpu.temp_busy = from.temp_busy;
+  gpu.temp_slowdown = from.slowdown;
+  gpu.temp_shutdown = from.shutdown;
+  gpu.fans = from.fans;
+  gpu.clock_idle = from.clock_idle;
+  gpu.clock_boost = from.clock_boost;
+  gpu.mem_clock_idle = from.mem_idle;
+  gpu.mem_clock_boost = from.mem_boost;
+  gpu.pstate_idle = from.pstate_idle;
+  gpu.architecture = from.architecture;
+  gpu.compute_major = from.major;
+  gpu.compute_minor = from.minor;
+  gpu.brand = from.brand;
+  gpu.cores = from.cores;
+  gpu.multiprocessors = from.multiprocessors;
+  gpu.memory_bus_width = from.bus_width;
+  gpu.pcie_generation = from.pcie_generation;
+  gpu.pcie_width = 16;
+  gpu.ecc = from.ecc;
+  gpu.mig_capable = from.mig;
+  gpu.link_count = from.links;
+  gpu.link_version = from.link_version;
+  return gpu;
+}
+
+std::vector<std::string_view> model_names() {
+  std::vector<std::string_view> names;
+  for (const Sheet& each : kSheets) names.push_back(each.key);
+  return names;
+}
+
+void place(Gpu& gpu, unsigned index, unsigned of) {
+  put_uuid(gpu.uuid, "GPU", 0x6c756c6c0000ULL + index);
+  std::snprintf(gpu.serial, sizeof gpu.serial, "16%011llu",
+                static_cast<unsigned long long>(mix(index) % 100000000000ULL));
+  // Buses grow with the index, as NVML orders by bus; a domain holds 28 cards.
+  gpu.pci_domain = index / 28;
+  gpu.pci_bus = 0x0B + 8 * (index % 28);
+  gpu.pci_device = 0;
+  gpu.minor = index;
+  const unsigned node = of > 4 ? index % 8 / 4 : 0;
+  gpu.numa_node = static_cast<std::int32_t>(node);
+  std::memset(gpu.cpu_set, 0, sizeof gpu.cpu_set);
+  for (const unsigned base : {0U, 64U})  // 32 cores a node, and their second threads
+    for (unsigned cpu = base + node * 32; cpu < base + node * 32 + 32; ++cpu) gpu.cpu_set[cpu / 64] |= 1ULL << cpu % 64;
+}
+
+bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles) {
+  if (gpu.mig_capable == 0 || profiles.size() > kMaxMig) return false;
+  gpu.mig_enabled = 1;
+  gpu.mig_count = 0;
+  unsigned compute = 0;
+  unsigned memory = 0;
+  for (const std::string& profile : profiles) {
+    unsigned slices = 0;
+    unsigned gigabytes = 0;
+    char end = 0;
+    if (std::sscanf(profile.c_str(), "%ug.%ug%c", &slices, &gigabytes, &end) != 3 || end != 'b') return false;
+    if (slices == 0 || slices > 7 || slices == 5 || slices == 6 || gigabytes == 0) return false;
+    const std::uint64_t slice_bytes = gpu.memory_total / 8;
+    const auto wanted =
+        static_cast<unsigned>((std::uint64_t{gigabytes} * 1000000000ULL + slice_bytes / 2) / slice_bytes);
+    const unsigned memory_slices = std::clamp(wanted, 1U, 8U);
+    if (compute + slices > 7 || memory + memory_slices > 8) return false;
+    MigDevice& device = gpu.mig[gpu.mig_count];
+    device = MigDevice{};
+    put_uuid(device.uuid, "MIG", 0x6d69670000ULL + index * kMaxMig + gpu.mig_count);
+    put(device.profile, profile);
+    device.gpu_instance = gpu.mig_count + (slices == 7 ? 0 : 7 - slices + 1);
+    device.compute_instance = 0;
+    device.slices = slices;
+    device.memory_slices = memory_slices;
+    device.placement = memory;
+    device.multiprocessors = gpu.multiprocessors * slices / 8;
+    device.memory_total = slice_bytes * memory_slices;
+    device.memory_reserved = 13 * kMiB;
+    compute += slices;
+    memory += memory_slices;
+    ++gpu.mig_count;
+  }
+  // Instance numbers must be different, whatever was asked for.
+  for (unsigned i = 0; i < gpu.mig_count; ++i) gpu.mig[i].gpu_instance = gpu.mig[0].slices == 7 ? 0 : i + 1;
+  return true;
+}
+
+void wire(std::vector<Gpu*> gpus) {
+  for (std::size_t i = 0; i < gpus.size(); ++i) {
+    Gpu& gpu = *gpus[i];
+    std::memset(gpu.link, 0, sizeof gpu.link);
+    const bool switched = gpu.link_count > 4 && gpus.size() > 1;
+    const std::size_t partner = i ^ 1U;
+    for (unsigned link = 0; link < gpu.link_count; ++link) {
+      if (switched)
+        gpu.link[link] = kLinkSwitch;
+      else if (gpu.link_count <= 4 && partner < gpus.size() && gpus[partner]->link_count == gpu.link_count)
+        gpu.link[link] = static_cast<std::uint8_t>(partner + 1);
+    }
+  }
+}
+
+}  // namespace lull::sim

@@ -1,1 +1,0 @@
-// The simulated driver is built from this folder.

@@ -1,0 +1,337 @@
+#include "sim/writer.h"
+
+#include <fmt/format.h>
+#include <linux/futex.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/inotify.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <climits>
+#include <cstddef>
+#include <cstring>
+#include <utility>
+
+#include "nvml/abi.h"
+#include "sim/chains.h"
+#include "sim/evaluate.h"
+
+namespace lull::sim {
+namespace {
+
+long futex_wake_all(std::atomic<std::uint64_t>& word) {
+  return ::syscall(SYS_futex, &word, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
+// Copies what is in use, not the empty rest: a change costs microseconds.
+void copy_used(Live& to, const Live& from) {
+  std::memcpy(static_cast<void*>(&to), &from, offsetof(Live, faults));
+  std::copy_n(from.faults, from.fault_count, to.faults);
+  std::copy_n(from.loads, from.load_count, to.loads);
+  std::copy_n(from.sets, from.set_count, to.sets);
+}
+
+// Real time that clients can still ask about: the sample buffer, and a little.
+std::int64_t horizon(const State& state, std::int64_t now_ns) {
+  const auto kept = static_cast<double>(state.sample_period_ns * (state.sample_capacity + 6));
+  return now_ns - static_cast<std::int64_t>(kept * state.speed);
+}
+
+void forget_loads(State& state, Live& live, std::int64_t now_ns) {
+  const std::int64_t old = horizon(state, now_ns);
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < live.load_count; ++i)
+    if (end_of(state, true, live.loads[i], now_ns) > old) live.loads[kept++] = live.loads[i];
+  if (kept == live.load_count) return;
+  live.load_count = kept;
+  chain_loads(live);
+}
+
+void forget_faults(Live& live, std::int64_t now_ns) {
+  const std::uint32_t before = driver_epoch(live, now_ns);
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < live.fault_count; ++i)
+    if (live.faults[i].to_ns > now_ns) live.faults[kept++] = live.faults[i];
+  live.fault_count = kept;
+  live.driver_losses += before - driver_epoch(live, now_ns);
+}
+
+// Drops what was set before the horizon, but for the newest of each: that one is still in force there.
+void forget_sets(const State& state, Live& live, std::int64_t now_ns) {
+  const std::int64_t old = horizon(state, now_ns);
+  std::vector<bool> in_force(live.set_count, false);
+  for (const auto& row : live.last_set)
+    for (std::uint32_t i : row) {
+      while (i != kNone && live.sets[i].at_ns > old) i = live.sets[i].previous;
+      if (i != kNone) in_force[i] = true;
+    }
+  std::uint32_t kept = 0;
+  for (std::uint32_t i = 0; i < live.set_count; ++i)
+    if (live.sets[i].at_ns > old || in_force[i]) live.sets[kept++] = live.sets[i];
+  live.set_count = kept;
+  chain_sets(live);
+}
+
+Result<> check_gpu(const State& state, std::int64_t gpu) {
+  if (gpu >= 0 && gpu < state.gpu_count) return {};
+  return fail(state.gpu_count == 1
+                  ? fmt::format("there is no GPU {}: this simulation has one, GPU 0", gpu)
+                  : fmt::format("there is no GPU {}: this simulation has GPUs 0 to {}", gpu, state.gpu_count - 1));
+}
+
+class Locked {
+ public:
+  explicit Locked(int fd) : fd_(fd) {
+    while ((failed_ = ::flock(fd_, LOCK_EX) != 0) && errno == EINTR) {
+    }
+  }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+  ~Locked() {
+    if (!failed_) ::flock(fd_, LOCK_UN);
+  }
+  bool failed() const { return failed_; }
+
+ private:
+  int fd_;
+  bool failed_ = false;
+};
+
+}  // namespace
+
+// ---- changing ------------------------------------------------------------------------------------
+
+Result<Writer> Writer::open(const std::string& folder) {
+  Writer writer;
+  const int why = writer.mapping_.open(folder.c_str());
+  if (why == ENOENT) return fail(fmt::format("no simulation in {}", folder));
+  if (why == EPROTO)
+    return fail(fmt::format("{}/state is not the state of a simulation of this version of lull", folder));
+  if (why != 0) return fail(why, fmt::format("opening {}/state", folder));
+  if (!writer.mapping_.writable()) return fail(EACCES, fmt::format("changing {}/state", folder));
+  writer.folder_ = folder;
+  writer.lock_ = TRY(open_file(folder + "/lock", O_RDWR | O_CREAT, 0600));
+  return writer;
+}
+
+template <class Edit>
+Result<> Writer::commit(Edit&& edit) {
+  const Locked locked(lock_.get());
+  if (locked.failed()) return fail(errno, "waiting for another change of the simulation");
+  State& state = mapping_.writable_state();
+  const std::int64_t now = mapping_.now_ns();
+  const std::uint64_t version = state.version.load(std::memory_order_relaxed);
+  const Live& current = state.slots[version % kSlots];
+  Live& next = state.slots[(version + 1) % kSlots];
+  copy_used(next, current);
+  // Sums up to now are settled before anything changes: the past stays what it was.
+  const Scene scene{state, true, current, now};
+  for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) next.ledger[gpu] = ledger_at(scene, gpu, now);
+  forget_loads(state, next, now);
+  if (next.fault_count > kMaxFaults / 2) forget_faults(next, now);
+  if (next.set_count > kMaxSets / 2) forget_sets(state, next, now);
+  TRY(edit(next, now));
+  state.version.store(version + 1, std::memory_order_release);
+  futex_wake_all(state.version);             // calls that hang look again
+  (void)!::pwrite(lock_.get(), "\n", 1, 0);  // watch_deaths() looks again
+  return {};
+}
+
+Result<> Writer::set(const std::vector<Change>& changes) {
+  for (const Change& change : changes) TRY(check_gpu(state(), change.gpu));
+  return commit([&](Live& live, std::int64_t now) -> Result<> {
+    for (const Change& change : changes) {
+      if (live.set_count == kMaxSets) return fail("too many values were set in too short a time");
+      std::uint32_t& last = live.last_set[change.gpu][static_cast<unsigned>(change.metric)];
+      live.sets[live.set_count] = {
+          now, change.value, last, static_cast<std::uint16_t>(change.gpu), static_cast<std::uint8_t>(change.metric), 0};
+      last = live.set_count++;
+    }
+    return {};
+  });
+}
+
+Result<> Writer::add_faults(const std::vector<Fault>& faults) {
+  for (const Fault& fault : faults)
+    if (fault.gpu != kEveryGpu && fault.gpu != kWholeDriver) TRY(check_gpu(state(), fault.gpu));
+  return commit([&](Live& live, std::int64_t now) -> Result<> {
+    for (const Fault& fault : faults) {
+      if (live.fault_count == kMaxFaults) return fail(fmt::format("more than {} faults at once", kMaxFaults));
+      Fault& added = live.faults[live.fault_count++];
+      added = fault;
+      if (added.from_ns < 0) added.from_ns = now;
+    }
+    return {};
+  });
+}
+
+namespace {
+
+// A fault that has begun is over now; one that has not never will be.
+void end_faults(Live& live, std::int64_t now, std::int32_t gpu) {
+  for (std::uint32_t i = 0; i < live.fault_count; ++i) {
+    Fault& fault = live.faults[i];
+    if (gpu == kEveryGpu || fault.gpu == gpu) fault.to_ns = std::min(fault.to_ns, std::max(now, fault.from_ns));
+  }
+}
+
+}  // namespace
+
+Result<> Writer::clear_faults(std::int32_t gpu) {
+  if (gpu != kEveryGpu && gpu != kWholeDriver) TRY(check_gpu(state(), gpu));
+  return commit([&](Live& live, std::int64_t now) -> Result<> {
+    end_faults(live, now, gpu);
+    return {};
+  });
+}
+
+Result<> Writer::clear() {
+  return commit([&](Live& live, std::int64_t now) -> Result<> {
+    end_faults(live, now, kEveryGpu);
+    forget_sets(state(), live, now);
+    for (unsigned gpu = 0; gpu < state().gpu_count; ++gpu)
+      for (unsigned metric = 0; metric < kMetrics; ++metric) {
+        std::uint32_t& last = live.last_set[gpu][metric];
+        if (last == kNone || live.set_count == kMaxSets) continue;
+        live.sets[live.set_count] = {
+            now, kDerive, last, static_cast<std::uint16_t>(gpu), static_cast<std::uint8_t>(metric), 0};
+        last = live.set_count++;
+      }
+    return {};
+  });
+}
+
+void Writer::close_simulation() {
+  State& state = mapping_.writable_state();
+  state.closed.store(1, std::memory_order_release);
+  futex_wake_all(state.version);
+}
+
+// ---- processes -----------------------------------------------------------------------------------
+
+namespace {
+
+// A mutex that the kernel marks when its holder dies. False: it cannot be relied on here.
+bool begin_watch(Cell& cell) {
+  std::memset(static_cast<void*>(&cell.alive), 0, sizeof cell.alive);
+  pthread_mutexattr_t attributes;
+  if (::pthread_mutexattr_init(&attributes) != 0) return false;
+  const bool made = ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0 &&
+                    ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
+                    ::pthread_mutex_init(&cell.alive, &attributes) == 0;
+  ::pthread_mutexattr_destroy(&attributes);
+  if (!made || ::pthread_mutex_lock(&cell.alive) != 0) return false;
+  unsigned word = 0;
+  std::memcpy(&word, &cell.alive, sizeof word);
+  if ((word & FUTEX_TID_MASK) == static_cast<unsigned>(::gettid())) return true;
+  ::pthread_mutex_unlock(&cell.alive);
+  return false;
+}
+
+std::uint32_t free_cell(const Live& live) {
+  std::vector<bool> taken(kMaxLoads, false);
+  for (std::uint32_t i = 0; i < live.load_count; ++i)
+    if (live.loads[i].cell < kMaxLoads) taken[live.loads[i].cell] = true;
+  for (std::uint32_t i = 0; i < kMaxLoads; ++i)
+    if (!taken[i]) return i;
+  return kNone;
+}
+
+}  // namespace
+
+Result<Hold> Writer::hold(Load load) {
+  TRY(check_gpu(state(), load.gpu));
+  const Gpu& gpu = state().gpus[load.gpu];
+  if (load.mig != kNone && load.mig >= gpu.mig_count)
+    return fail(fmt::format("GPU {} has {} MIG devices, not {}", load.gpu, gpu.mig_count, load.mig + 1));
+  if (load.step_count == 0 || load.step_count > kMaxSteps)
+    return fail(fmt::format("a load has 1 to {} steps, not {}", kMaxSteps, load.step_count));
+  Hold hold;
+  if (const int why = hold.mapping_.open(folder_.c_str()); why != 0) return fail(why, "opening the simulation again");
+  std::uint32_t taken = kNone;
+  auto done = commit([&](Live& live, std::int64_t now) -> Result<> {
+    taken = free_cell(live);
+    if (live.load_count == kMaxLoads || taken == kNone)
+      return fail(fmt::format("more than {} processes on the simulated GPUs", kMaxLoads));
+    Cell& cell = hold.mapping_.writable_state().cells[taken];
+    cell.ended_ns.store(0, std::memory_order_relaxed);
+    cell.pid = static_cast<std::uint32_t>(::getpid());
+    cell.pid_start_ticks = process_start_ticks(cell.pid);
+    cell.watched.store(begin_watch(cell) ? 1 : 0, std::memory_order_release);
+    load.pid = cell.pid;
+    load.cell = taken;
+    load.start_ns = now;
+    live.loads[live.load_count++] = load;
+    chain_loads(live);
+    return {};
+  });
+  if (!done) return std::unexpected(std::move(done).error());
+  hold.cell_ = taken;
+  hold.owner_ = ::getpid();
+  return hold;
+}
+
+Hold::Hold(Hold&& other) noexcept
+    : mapping_(std::move(other.mapping_)), cell_(std::exchange(other.cell_, kNone)), owner_(other.owner_) {}
+
+Hold& Hold::operator=(Hold&& other) noexcept {
+  if (this != &other) {
+    release();
+    mapping_ = std::move(other.mapping_);
+    cell_ = std::exchange(other.cell_, kNone);
+    owner_ = other.owner_;
+  }
+  return *this;
+}
+
+void Hold::release() {
+  const std::uint32_t held = std::exchange(cell_, kNone);
+  if (held == kNone || !mapping_) return;
+  // A child that was forked has a copy of this; the load is its parent's.
+  if (owner_ != ::getpid()) return;
+  Cell& cell = mapping_.writable_state().cells[held];
+  std::int64_t lives = 0;
+  cell.ended_ns.compare_exchange_strong(lives, mapping_.now_ns());
+  if (cell.watched.load(std::memory_order_relaxed) != 0) ::pthread_mutex_unlock(&cell.alive);
+  mapping_.close();
+}
+
+Result<> Writer::watch_deaths(int stop_fd) {
+  Fd changes(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!changes) return fail(errno, "watching the simulation for new processes");
+  if (::inotify_add_watch(changes.get(), (folder_ + "/lock").c_str(), IN_MODIFY | IN_DELETE_SELF) < 0)
+    return fail(errno, fmt::format("watching {}/lock", folder_));
+  for (;;) {
+    // All that live now, by a handle that cannot come to mean another process.
+    std::vector<Fd> handles;
+    std::vector<pollfd> waits{{changes.get(), POLLIN, 0}};
+    if (stop_fd >= 0) waits.push_back({stop_fd, POLLIN, 0});
+    const std::int64_t now = mapping_.now_ns();
+    mapping_.read([&](const Live& live) {
+      for (std::uint32_t i = 0; i < std::min(live.load_count, kMaxLoads); ++i) {
+        const Load& load = live.loads[i];
+        if (load.cell >= kMaxLoads) continue;
+        if (end_of(mapping_.writable_state(), true, load, now) <= now) continue;
+        Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, load.pid, 0)));
+        if (!handle) continue;
+        waits.push_back({handle.get(), POLLIN, 0});
+        handles.push_back(std::move(handle));
+      }
+      return true;
+    });
+    if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR)
+      return fail(errno, "waiting for processes to end");
+    if (stop_fd >= 0 && waits[1].revents != 0) return {};
+    if (waits[0].revents != 0) {
+      alignas(inotify_event) char events[4096];
+      const ssize_t got = ::read(changes.get(), events, sizeof events);
+      if (got > 0 && (reinterpret_cast<const inotify_event*>(events)->mask & (IN_DELETE_SELF | IN_IGNORED)) != 0)
+        return {};
+    }
+  }
+}
+
+}  // namespace lull::sim
