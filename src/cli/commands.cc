@@ -8,11 +8,13 @@
 namespace lull {
 
 int status_command(int argc, char** argv);
+int record_command(int argc, char** argv);
 
 namespace {
 
 constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
+    Command{"record", "write what the GPUs show as a trace", record_command},
 };
 constexpr std::array<Command, 0> kDropIns = {};
 

@@ -112,7 +112,7 @@ Result<> TraceWriter::check_columns(std::string_view first_line) const {
   }
   if (!first_line.starts_with("{")) return fail(fmt::format("{} is not NDJSON: choose another file", path));
   const auto theirs = keys_of_lines({first_line});
-  const auto ours = keys_of_lines({options_.template_});
+  const auto ours = keys_of_lines({options_.like});
   if (std::set(theirs.begin(), theirs.end()) == std::set(ours.begin(), ours.end())) return {};
   return fail(fmt::format("{} has other keys ({}): choose another file, or --signals to match", path,
                           printable(first_line.substr(0, 120))));

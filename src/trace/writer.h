@@ -21,8 +21,8 @@ struct WriterOptions {
   std::string path;  // empty: standard output
   Format format = Format::csv;
   Packing packing = Packing::none;
-  std::string header;     // the first line of a CSV, with its newline
-  std::string template_;  // NDJSON: a line as we would write it, whose keys must be those of the file
+  std::string header;  // the first line of a CSV, with its newline
+  std::string like;    // NDJSON: a line as we would write it, whose keys must be those of the file
 };
 
 class TraceWriter {

@@ -35,7 +35,7 @@ WriterOptions options_for(const std::string& path, Format format, Packing packin
   options.format = format;
   options.packing = packing;
   options.header = header_line(format, kTwo);
-  options.template_ = row(format, 0, 0);
+  options.like = row(format, 0, 0);
   return options;
 }
 
@@ -115,7 +115,7 @@ TEST(TraceWriter, OtherColumnsAreRefusedAndNothingChanges) {
     const std::string before = *read_file(file.path());
     auto other = options_for(file.path(), kind.format, kind.packing);
     other.header = header_line(kind.format, std::vector{Metric::temp});
-    other.template_ = "{\"time\":\"x\",\"temp_celsius\":1}";
+    other.like = "{\"time\":\"x\",\"temp_celsius\":1}";
     const auto writer = TraceWriter::open(other);
     ASSERT_FALSE(writer) << kind.ending;
     EXPECT_NE(writer.error().message().find("has other"), std::string::npos) << writer.error().message();
