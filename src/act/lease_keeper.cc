@@ -5,7 +5,6 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -142,12 +141,6 @@ void let_go_of_everything(int socket, int folder) {
 }
 
 }  // namespace
-
-Result<Fd> open_pidfd(pid_t pid) {
-  const long fd = ::syscall(SYS_pidfd_open, pid == 0 ? ::getpid() : pid, 0);
-  if (fd < 0) return fail(errno, fmt::format("process {}", pid));
-  return Fd(static_cast<int>(fd));
-}
 
 Result<Keeper> Keeper::start(const LeaseFolder& folder, std::span<char*> arguments) {
   std::array<int, 2> ends{};

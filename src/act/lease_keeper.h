@@ -40,7 +40,4 @@ class Keeper {
   pid_t pid_;
 };
 
-// A handle on a process; 0 is this one.
-Result<Fd> open_pidfd(pid_t pid);
-
 }  // namespace lull

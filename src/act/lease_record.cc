@@ -14,7 +14,7 @@
 #include <map>
 
 #include "base/calendar.h"
-#include "base/fd.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace lull {
@@ -61,14 +61,9 @@ ProcessMark get_mark(const Lines& lines) {
   return {pid > 0x7fffffff ? 0 : static_cast<pid_t>(pid), number(lines, "start-ticks"), number(lines, "pid-namespace")};
 }
 
-// Field 22 of /proc/PID/stat. The name in field 2 may hold anything, also ") ".
-std::uint64_t started(const std::string& folder) {
-  const auto stat = read_file(folder + "/stat");
-  if (!stat) return 0;
-  const std::size_t end_of_name = stat->rfind(") ");
-  if (end_of_name == std::string::npos) return 0;
-  const auto fields = split(std::string_view(*stat).substr(end_of_name + 2), ' ');
-  return fields.size() > 19 ? to_unsigned(fields[19]).value_or(0) : 0;
+std::uint64_t started(pid_t pid) {
+  const auto entry = read_process_entry(pid);
+  return entry ? entry->start_ticks : 0;
 }
 
 std::uint64_t own_namespace() {
@@ -90,13 +85,13 @@ std::string_view name_of(LeaseKind kind) {
 
 ProcessMark ProcessMark::of(pid_t pid) {
   if (pid == 0) pid = ::getpid();
-  return {pid, started(fmt::format("/proc/{}", pid)), own_namespace()};
+  return {pid, started(pid), own_namespace()};
 }
 
 std::optional<bool> alive(const ProcessMark& mark) {
   if (mark.pid <= 0 || mark.pid_namespace == 0 || mark.pid_namespace != own_namespace()) return {};
   if (::kill(mark.pid, 0) != 0 && errno == ESRCH) return false;
-  const std::uint64_t ticks = started(fmt::format("/proc/{}", mark.pid));
+  const std::uint64_t ticks = started(mark.pid);
   if (ticks == 0 || mark.start_ticks == 0) return {};
   return ticks == mark.start_ticks;
 }

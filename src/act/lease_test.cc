@@ -15,7 +15,7 @@
 
 #include "act/lease_keeper.h"
 #include "act/lease_queue.h"
-#include "base/text.h"
+#include "base/process.h"
 
 namespace lull {
 namespace {
@@ -252,15 +252,15 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
     ::_exit(0);
   }
   ::close(hold[0]);
-  const Fd pidfd = must(open_pidfd(job));
+  const Process process = must(Process::open(job));
   const int lock = file.fd.get();
-  must(keeper.keep_while(pidfd.get(), {&lock, 1}));
+  must(keeper.keep_while(process.fd(), {&lock, 1}));
   file.fd.reset();
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
   EXPECT_EQ(::kill(keeper.pid(), 0), 0);
-  const Fd keeper_fd = must(open_pidfd(keeper.pid()));
+  const Process keeping = must(Process::open(keeper.pid()));
   ::close(hold[1]);  // the job ends
-  pollfd ended{keeper_fd.get(), POLLIN, 0};
+  pollfd ended{keeping.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&ended, 1, 20000), 1);  // and the keeper with it
   EXPECT_TRUE(files().empty());
   ::waitpid(job, nullptr, 0);
@@ -272,9 +272,9 @@ TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
   {
     const LockedFile dead = must(leases.take(must(leases.enter()), record("GPU-1")));
   }
-  const Fd handle = must(open_pidfd(keeper->pid()));
+  const Process handle = must(Process::open(keeper->pid()));
   keeper.reset();
-  pollfd ended{handle.get(), POLLIN, 0};
+  pollfd ended{handle.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&ended, 1, 20000), 1);
   EXPECT_TRUE(files().empty());
 }
@@ -282,13 +282,13 @@ TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
 TEST_F(Lease, AHoldEndsByItself) {
   const LeaseFolder leases = folder();
   auto keeper = must(Keeper::start(leases, {}));
-  const Fd handle = must(open_pidfd(keeper.pid()));
+  const Process handle = must(Process::open(keeper.pid()));
   LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
   const int lock = file.fd.get();
   must(keeper.keep_for(300ms, {&lock, 1}));
   file.fd.reset();
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
-  pollfd ended{handle.get(), POLLIN, 0};
+  pollfd ended{handle.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&ended, 1, 20000), 1);
   EXPECT_TRUE(must(read_leases(place_)).empty());
 }

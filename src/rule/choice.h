@@ -1,0 +1,86 @@
+#pragma once
+// Which GPUs suit somebody who asks for some, and which of those are the best.
+// Pure: readings and wishes in, a judgement with its reason out. What is not
+// known does not suit: a GPU whose utilisation cannot be read is never idle.
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <random>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "gpu/snapshot.h"
+#include "gpu/topology.h"
+#include "rule/rule.h"
+
+namespace lull {
+
+// A limit on one value: what is usual, what the user said, or none at all.
+struct Limit {
+  enum Kind : std::uint8_t { usual, given, none } kind = usual;
+  double value = 0;
+
+  static Limit of(double value) { return {given, value}; }
+  static Limit off() { return {none, 0}; }
+};
+
+// A rule over one reading: yes, no, or nothing where it cannot be told; with its reason.
+struct WhereAnswer {
+  std::optional<bool> holds;
+  std::string why;
+};
+using Where = std::function<WhereAnswer(const Reading&)>;
+// From the rule language. Refused: what one reading of one GPU cannot answer
+// (`for`, means over a window, signals of a job).
+Result<Where> where_rule(const Rule& rule);
+
+// What is asked for. Unless said otherwise a GPU must do nothing: no utilisation,
+// no process, and no more memory in use than a driver keeps for itself.
+struct Wishes {
+  std::string name;                // part of the name, in any case of letters
+  Limit util;                      // %, at most; usually 0
+  Limit mem_util;                  // %, at most; usually 0
+  Limit procs;                     // at most; usually 0
+  Limit mem_used;                  // bytes, at most; usually usual_memory()
+  Limit mem_free = Limit::off();   // bytes, at least
+  Limit temp = Limit::off();       // C, at most
+  std::optional<double> tolerate;  // bytes: processes that hold no more than this in all are overlooked
+  std::optional<uid_t> mine;       // a GPU that only this user uses counts as idle
+  Where where;
+};
+
+// What a GPU on which nothing runs may have in use: drivers keep up to this much.
+double usual_memory(double mem_total);
+
+struct Judgement {
+  bool fits = false;
+  bool lasting = false;  // it does not fit, and waiting will not change that
+  std::string why;       // "3 processes, 41 % util; wanted 0"
+};
+
+Judgement judge(const Device& device, const Reading& reading, const Wishes& wishes,
+                const std::map<pid_t, ProcessInfo>& processes);
+
+enum class Best : std::uint8_t { random, memory, cool, topology };
+Result<Best> parse_best(std::string_view word);
+
+// Of `open` the best `count` to go with `kept`; equals at random. Positions are of
+// the readings. With topology the set is the one that is joined most closely,
+// and of equal ones that which leaves the rest joined most closely.
+std::vector<std::size_t> choose(Best best, std::span<const std::size_t> open, std::span<const std::size_t> kept,
+                                std::size_t count, std::span<const Reading> readings, const Topology& topology,
+                                std::mt19937_64& random);
+
+// How closely two GPUs are joined, as a number: any NVLink beats none, more beat
+// fewer, then what is nearer on PCIe.
+double closeness(Join join);
+
+}  // namespace lull
