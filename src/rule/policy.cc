@@ -85,12 +85,9 @@ void PolicyEvaluator::arm() {
   idle_.reset();
 }
 
-// The samples of a scope from one on, as blocks of their own, and their gaps.
+// The samples of a scope from one on, as blocks of their own.
 std::span<const Block> PolicyEvaluator::piece(std::span<const Block> scope, std::size_t from) {
-  if (from == 0) {
-    part_.gaps = timeline_.gaps();
-    return scope;
-  }
+  if (from == 0) return scope;
   for (std::size_t g = 0; g < scope.size(); ++g) {
     piece_[g].at = scope[g].at.subspan(from);
     for (std::size_t m = 0; m < kMetrics; ++m) {
@@ -98,19 +95,25 @@ std::span<const Block> PolicyEvaluator::piece(std::span<const Block> scope, std:
       piece_[g].value[m] = column.empty() ? column : column.subspan(from);
     }
   }
-  part_.gaps = behind(timeline_.gaps(), from);
   return piece_;
+}
+
+const Mask& PolicyEvaluator::gaps_from(std::size_t from) {
+  if (from == 0) return timeline_.gaps();
+  part_.gaps = behind(timeline_.gaps(), from);
+  return part_.gaps;
 }
 
 // Looks for the sample that arms. Returns the first sample that has not been dealt with.
 std::size_t PolicyEvaluator::wait_to_arm(std::span<const Block> scope, std::size_t from, PolicyAnswers& out) {
   const std::size_t count = scope[0].size() - from;
   const std::span<const Block> rest = piece(scope, from);
-  arm_->run(rest, part_.gaps, part_.rule, nullptr);
+  const Mask& gaps = gaps_from(from);
+  arm_->run(rest, gaps, part_.rule, nullptr);
   const std::size_t armed_at = first_bit(part_.rule.yes, count);
   const std::size_t done = std::min(count, armed_at + 1);
-  part_.armed.fill(0);
-  part_.fires.fill(0);
+  std::fill_n(part_.armed.begin(), words_for(count), Word{0});
+  std::fill_n(part_.fires.begin(), words_for(count), Word{0});
   if (armed_at < count) {
     set_bit(part_.armed, armed_at);
     arm();
@@ -118,7 +121,7 @@ std::size_t PolicyEvaluator::wait_to_arm(std::span<const Block> scope, std::size
   splice(part_.armed, done, from, out.armed);
   splice(part_.fires, done, from, out.fires);
   if (!rearm_) {  // else feed() has asked it already
-    unarmed_->run(rest, part_.gaps, part_.rule, &part_.condition);
+    unarmed_->run(rest, gaps, part_.rule, &part_.condition);
     splice(part_.rule, done, from, out.rule);
     splice(part_.condition, done, from, out.condition);
   }
@@ -129,9 +132,10 @@ std::size_t PolicyEvaluator::wait_to_arm(std::span<const Block> scope, std::size
 std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::size_t from, PolicyAnswers& out) {
   const std::size_t count = scope[0].size() - from;
   const std::span<const Block> rest = piece(scope, from);
+  const Mask& gaps = gaps_from(from);
   PolicyAnswers& answers = from == 0 && !rearm_ ? out : part_;
-  idle_.run(rest, part_.gaps, answers.rule, &answers.condition);
-  run_starts(answers.rule.yes, part_.gaps, count, inside_, answers.fires);
+  idle_.run(rest, gaps, answers.rule, &answers.condition);
+  run_starts(answers.rule.yes, gaps, count, inside_, answers.fires);
   for (std::size_t w = 0; w < words_for(count); ++w)
     answers.armed[w] = low_bits(std::min(kWordSamples, count - w * kWordSamples));
   if (&answers == &out) return from + count;

@@ -49,6 +49,7 @@ class PolicyEvaluator {
  private:
   explicit PolicyEvaluator(Evaluator idle) : idle_(std::move(idle)) {}
   std::span<const Block> piece(std::span<const Block> scope, std::size_t from);
+  const Mask& gaps_from(std::size_t from);
   std::size_t wait_to_arm(std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
   std::size_t wait_to_fire(std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
 

@@ -85,15 +85,18 @@ float WindowMean::push(Instant at, float value, bool gap) {
     begin_at(now);  // the first value stands for a time that was not seen
     return kUnknownSample;
   }
-  drop_older_than_window(now);
-  const bool open_in_use = open_.end != open_.begin;
-  if (open_in_use && between(open_.begin, now) > static_cast<std::uint64_t>(quantum_) && size_ < kCapacity) close();
-  const double length = static_cast<double>(between(last_, now));
-  if (std::isfinite(value))
-    open_.integral += static_cast<double>(value) * length;
-  else
-    open_.unknown = true;
-  open_.end = last_ = now;
+  const bool known = std::isfinite(value);
+  if (now != last_) {
+    const bool open_in_use = open_.end != open_.begin;
+    if (open_in_use && between(open_.begin, now) > static_cast<std::uint64_t>(quantum_) && size_ < kCapacity) close();
+    drop_older_than_window(now);
+    if (known)
+      open_.integral += static_cast<double>(value) * static_cast<double>(between(last_, now));
+    else
+      open_.unknown = true;
+    open_.end = last_ = now;
+  }
+  if (!known) return kUnknownSample;  // also where it stands for no time at all
   if (between(first_, now) < static_cast<std::uint64_t>(window_)) return kUnknownSample;
   return static_cast<float>(mean(now));
 }
