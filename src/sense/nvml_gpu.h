@@ -27,7 +27,8 @@ struct Wanted {
 
 // What one device needs to remember.
 struct NvmlMemory {
-  unsigned long long newest_sample_us = 0;  // of the utilisation buffer; 0: never looked
+  bool buffer_known = false;                // we know where the utilisation buffer stood at the previous sample:
+  unsigned long long newest_sample_us = 0;  // its newest entry then; 0: it was empty
   Instant util_at{};                        // when util was last read
   unsigned dry_while_busy = 0;              // looks in a row that found the buffer empty though work is done
   EnergyMeter energy;

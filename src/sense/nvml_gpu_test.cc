@@ -272,6 +272,30 @@ TEST_F(NvmlValues, UtilIsTheMeanOfTheBufferFromTheSecondSampleOn) {
   EXPECT_EQ(answer_.gpu[Metric::util], 40);
 }
 
+TEST_F(NvmlValues, WhatComesIntoAnEmptyBufferCameSinceWeLooked) {
+  sample();  // not found
+  driver.samples = Return::success;
+  driver.buffer = {{1000, 100}, {2000, 50}};
+  EXPECT_EQ(sample().util_basis, Basis::mean);
+  EXPECT_DOUBLE_EQ(answer_.gpu[Metric::util], 75);
+}
+
+TEST_F(NvmlValues, ABufferWhoseClockWasSetBackIsFoundAgain) {
+  driver.samples = Return::success;
+  driver.buffer = {{9'000'000, 100}};
+  sample();
+  driver.buffer = {{5000, 80}};  // older than what was seen: never found again by that
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(sample().util_basis, Basis::instant);
+    gpu_.memory.util_at -= std::chrono::seconds(1);  // a second later
+  }
+  sample();
+  sample();
+  driver.buffer.push_back({6000, 20});
+  EXPECT_EQ(sample().util_basis, Basis::mean);
+  EXPECT_DOUBLE_EQ(answer_.gpu[Metric::util], 20);
+}
+
 TEST_F(NvmlValues, ABufferWithoutRatesIsStillUtil) {
   driver.samples = Return::success;
   driver.util = Return::not_supported;

@@ -88,7 +88,7 @@ class Reader {
   void mean_util(std::optional<unsigned> instant) {
     const Instant now = SystemClock().now();
     const Duration elapsed = now - std::exchange(memory_.util_at, now);
-    const bool first = memory_.newest_sample_us == 0;
+    const bool first = !memory_.buffer_known;
     unsigned type = 0;
     auto count = static_cast<unsigned>(kSampleRoom);
     memory_.samples.resize(kSampleRoom);
@@ -102,7 +102,8 @@ class Reader {
       memory_.dry_while_busy = dry && !first && instant.value_or(0) > 0 && elapsed > std::chrono::milliseconds(500)
                                    ? memory_.dry_while_busy + 1
                                    : 0;
-      if (memory_.dry_while_busy >= kDryLooks) memory_.newest_sample_us = 0;
+      memory_.buffer_known = (dry || memory_.buffer_known) && memory_.dry_while_busy < kDryLooks;
+      if (!memory_.buffer_known) memory_.newest_sample_us = 0;
       return;
     }
     memory_.dry_while_busy = 0;
@@ -110,6 +111,7 @@ class Reader {
     const auto mean = mean_of_buffer(samples, type, memory_.newest_sample_us, memory_.scratch);
     if (!mean) return;
     memory_.newest_sample_us = mean->newest_us;
+    memory_.buffer_known = true;
     if (first || elapsed <= Duration::zero()) return;  // of the time before us: no mean since the previous sample
     reading_.set(Metric::util, mean->mean);
     reading_.util_basis = Basis::mean;

@@ -48,6 +48,7 @@ class TestTree {
     std::filesystem::create_symlink(target, file);
   }
 
+#ifdef LULL_SOURCE_DIR
   // Unpacks tests/fixtures/`fixture` below `folder`.
   void unpack(const std::string& fixture, const std::string& folder) const {
     const auto text = read_file(std::string(LULL_SOURCE_DIR) + "/tests/fixtures/" + fixture);
@@ -72,9 +73,10 @@ class TestTree {
     }
     flush();
   }
+#endif
 
  private:
-  static std::string unescape(std::string_view text) {
+  [[maybe_unused]] static std::string unescape(std::string_view text) {
     std::string out;
     for (std::size_t i = 0; i < text.size(); ++i) {
       if (text[i] != '\\' || i + 1 == text.size()) {

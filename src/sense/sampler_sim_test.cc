@@ -1,0 +1,462 @@
+// The sampler on simulated GPUs: every value, every fault, hangs, a driver that
+// goes and comes. The simulated library is loaded as the real one would be.
+#include <gtest/gtest.h>
+#include <poll.h>
+
+#include <algorithm>
+#include <atomic>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "sense/sampler.h"
+#include "sense/sim_machine_test.h"
+
+namespace lull {
+namespace {
+
+using nvml::Return;
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+constexpr double kGiB = 1024.0 * 1024 * 1024;
+
+Instant now() { return SystemClock().now(); }
+
+// Samples until `wanted` holds; the last snapshot, whether it does or not.
+Snapshot sample_until(Sampler& sampler, const std::function<bool(const Snapshot&)>& wanted) {
+  const Instant end = now() + seconds(20);
+  Snapshot snapshot = sampler.sample();
+  while (!wanted(snapshot) && now() < end) {
+    std::this_thread::sleep_for(milliseconds(20));
+    snapshot = sampler.sample();
+  }
+  return snapshot;
+}
+
+bool all_known(const Snapshot& snapshot) {
+  return !snapshot.readings.empty() && snapshot.driver.absence == Absence::none &&
+         std::ranges::all_of(snapshot.readings, [](const Reading& r) { return r.device_absence == Absence::none; });
+}
+
+TEST(SamplerSim, ReadsWhatIsThere) {
+  SimMachine machine({"H100", "T4"});
+  machine.begin();
+  machine.set(0, sim::Metric::util, 35);
+  machine.set(0, sim::Metric::mem_util, 12);
+  machine.set(0, sim::Metric::power, 180);
+  machine.set(0, sim::Metric::mem_used, 8 * kGiB);
+  machine.set(0, sim::Metric::temp, 60);
+  machine.set(0, sim::Metric::clock, 1700);
+  machine.set(0, sim::Metric::throttle, 0);
+  SamplerOptions options = machine.options();
+  options.pcie = true;
+  const auto sampler = Sampler::start(options);
+  const Snapshot snapshot = sampler->sample();
+
+  EXPECT_EQ(snapshot.driver.absence, Absence::none) << snapshot.driver.detail;
+  ASSERT_EQ(snapshot.inventory->devices.size(), 2U);
+  EXPECT_EQ(snapshot.inventory->library, SimMachine::library());
+  EXPECT_FALSE(snapshot.inventory->driver_version.empty());
+  const Device& card = snapshot.inventory->devices[0];
+  EXPECT_EQ(card.uuid, machine.plan.gpus[0].gpu.uuid);
+  EXPECT_EQ(card.name, machine.plan.gpus[0].gpu.name);
+  EXPECT_EQ(card.minor, machine.plan.gpus[0].gpu.minor);
+  EXPECT_EQ(card.pci.size(), std::string("00000000:3B:00.0").size()) << card.pci;
+  EXPECT_GT(card.speed, snapshot.inventory->devices[1].speed);
+
+  ASSERT_EQ(snapshot.readings.size(), 2U);
+  const Reading& reading = snapshot.readings[0];
+  EXPECT_EQ(reading[Metric::util], 35);
+  EXPECT_EQ(reading.util_basis, Basis::instant);
+  EXPECT_EQ(reading[Metric::mem_util], 12);
+  EXPECT_DOUBLE_EQ(reading[Metric::power], 180);
+  EXPECT_GT(reading[Metric::power_limit], 180);
+  EXPECT_EQ(reading[Metric::mem_used], 8 * kGiB);
+  EXPECT_EQ(reading[Metric::mem_used] + reading[Metric::mem_free], reading[Metric::mem_total]);
+  EXPECT_EQ(reading[Metric::temp], 60);
+  EXPECT_EQ(reading[Metric::clock], 1700);
+  EXPECT_EQ(reading.throttle_reasons, 0U);
+  EXPECT_GE(reading[Metric::pstate], 0);
+  EXPECT_GE(reading[Metric::pcie], 0);
+  EXPECT_EQ(reading[Metric::procs], 0);
+  EXPECT_TRUE(reading.energy_joules);
+  EXPECT_TRUE(reading.mem_clock_mhz);
+  EXPECT_EQ(snapshot.readings[1].why_missing(Metric::fan), Absence::not_supported) << "a T4 has no fan";
+  EXPECT_LT(now() - snapshot.at, seconds(10));
+}
+
+TEST(SamplerSim, UtilAndPowerAreMeansSinceThePreviousSample) {
+  SimMachine machine({"H100"});
+  // Busy for half of every second. What the moment shows is 0 or 100.
+  machine.plan.gpus[0].keyframes[static_cast<std::size_t>(sim::Metric::util)] = {{.at_ns = 0, .value = 100},
+                                                                                 {.at_ns = 500'000'000, .value = 0}};
+  machine.plan.gpus[0].repeat_ns[static_cast<std::size_t>(sim::Metric::util)] = 1'000'000'000;
+  machine.plan.gpus[0].keyframes[static_cast<std::size_t>(sim::Metric::power)] = {{.at_ns = 0, .value = 600},
+                                                                                  {.at_ns = 500'000'000, .value = 100}};
+  machine.plan.gpus[0].repeat_ns[static_cast<std::size_t>(sim::Metric::power)] = 1'000'000'000;
+  machine.begin();
+  sim::Load load;
+  load.step_count = 1;
+  const auto holder = SimMachine::must(machine.writer().hold(load));  // held: its buffer never runs dry
+  const auto sampler = Sampler::start(machine.options());
+  sampler->sample();
+  std::this_thread::sleep_for(seconds(2));  // two whole waves
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_EQ(snapshot.readings.size(), 1U);
+  EXPECT_EQ(snapshot.readings[0].util_basis, Basis::mean);
+  EXPECT_NEAR(snapshot.readings[0][Metric::util], 50, 10);
+  EXPECT_GT(snapshot.readings[0].util_coverage, 0.8);
+  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::mean);
+  EXPECT_NEAR(snapshot.readings[0][Metric::power], 350, 50);
+}
+
+TEST(SamplerSim, WithoutBufferAndCounterTheMomentHasToDo) {
+  SimMachine machine({"H100"});
+  machine.plan.gpus[0].gpu.sample_buffer = 0;
+  machine.plan.gpus[0].gpu.energy_counter = 0;
+  machine.begin();
+  machine.set(0, sim::Metric::util, 70);
+  const auto sampler = Sampler::start(machine.options());
+  sampler->sample();
+  std::this_thread::sleep_for(milliseconds(300));
+  const Snapshot snapshot = sampler->sample();
+  EXPECT_EQ(snapshot.readings[0].util_basis, Basis::instant);
+  EXPECT_EQ(snapshot.readings[0][Metric::util], 70);
+  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::instant);
+  EXPECT_EQ(snapshot.readings[0].energy_joules, std::nullopt);
+}
+
+TEST(SamplerSim, TenantsAreSeenAndJoined) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  sim::Load load;
+  load.gpu = 1;
+  load.step_count = 1;
+  load.steps[0].memory = static_cast<std::uint64_t>(2 * kGiB);
+  const auto holder = SimMachine::must(machine.writer().hold(load));
+  SamplerOptions options = machine.options();
+  options.processes = true;
+  const auto sampler = Sampler::start(options);
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_EQ(snapshot.readings.size(), 2U);
+  EXPECT_TRUE(snapshot.readings[0].tenants->empty());
+  ASSERT_EQ(snapshot.readings[1].tenants->size(), 1U);
+  const Tenant& tenant = snapshot.readings[1].tenants->front();
+  EXPECT_EQ(tenant.pid, ::getpid());
+  EXPECT_TRUE(tenant.compute);
+  EXPECT_EQ(tenant.memory_bytes, static_cast<std::uint64_t>(2 * kGiB));
+  EXPECT_EQ(snapshot.readings[1][Metric::procs], 1);
+  ASSERT_TRUE(snapshot.processes.contains(::getpid()));
+  EXPECT_EQ(snapshot.processes.at(::getpid()).parent, ::getppid());
+}
+
+TEST(SamplerSim, MigDevicesFollowTheirGpu) {
+  SimMachine machine({"H100", "H100"});
+  ASSERT_TRUE(sim::cut(machine.plan.gpus[0].gpu, 0, {"3g.40gb", "1g.10gb"}));
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  const Snapshot snapshot = sampler->sample();
+  const auto& devices = snapshot.inventory->devices;
+  ASSERT_EQ(devices.size(), 4U);
+  EXPECT_EQ(devices[0].kind, DeviceKind::gpu);
+  EXPECT_EQ(devices[1].label(), "0:0");
+  EXPECT_EQ(devices[2].label(), "0:1");
+  EXPECT_TRUE(devices[1].uuid.starts_with("MIG-")) << devices[1].uuid;
+  EXPECT_TRUE(devices[1].gpu_instance);
+  EXPECT_EQ(devices[3].label(), "1");
+  EXPECT_EQ(snapshot.readings[0].mig_mode, true);
+  EXPECT_EQ(snapshot.readings[3].mig_mode, false);
+  EXPECT_EQ(snapshot.readings[1].why_missing(Metric::util), Absence::not_supported);
+  EXPECT_GT(snapshot.readings[1][Metric::mem_total], 30 * kGiB);
+  EXPECT_LT(snapshot.readings[2][Metric::mem_total], 20 * kGiB);
+}
+
+TEST(SamplerSim, OneGpuThatFailsCostsOnlyItselfAndComesBack) {
+  SimMachine machine({"H100", "H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  const std::pair<Return, Absence> faults[] = {{Return::gpu_is_lost, Absence::lost},
+                                               {Return::reset_required, Absence::reset_required},
+                                               {Return::unknown, Absence::failed}};
+  for (const auto& [code, absence] : faults) {
+    machine.fault(1, code);
+    const Snapshot snapshot = sampler->sample();
+    ASSERT_EQ(snapshot.readings.size(), 3U);
+    EXPECT_EQ(snapshot.driver.absence, Absence::none);
+    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
+    EXPECT_EQ(snapshot.readings[1].device_absence, absence);
+    EXPECT_EQ(snapshot.readings[1].why_missing(Metric::util), absence);
+    EXPECT_EQ(snapshot.readings[2].device_absence, Absence::none);
+    machine.heal();
+    EXPECT_TRUE(all_known(sampler->sample()));
+  }
+}
+
+TEST(SamplerSim, AGpuThatIsLostFromTheStartHasARow) {
+  SimMachine machine({"H100", "H100", "H100"});
+  machine.begin();
+  machine.fault(1, Return::gpu_is_lost);
+  const auto sampler = Sampler::start(machine.options());
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_EQ(snapshot.inventory->devices.size(), 3U);
+  EXPECT_EQ(snapshot.inventory->devices[1].index, 1U);
+  EXPECT_EQ(snapshot.inventory->devices[1].absence, Absence::lost);
+  EXPECT_EQ(snapshot.readings[1].device_absence, Absence::lost);
+  EXPECT_EQ(snapshot.readings[2].device_absence, Absence::none);
+  machine.heal();
+  const Snapshot healed = sampler->sample();
+  EXPECT_TRUE(all_known(healed));
+  EXPECT_EQ(healed.inventory->devices[1].uuid, machine.plan.gpus[1].gpu.uuid);
+  EXPECT_NE(healed.inventory, snapshot.inventory) << "who looks at the pointer sees that it changed";
+}
+
+TEST(SamplerSim, WithoutUtilisationTheRestIsThere) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  machine.set(1, sim::Metric::util, 55);
+  machine.no_util(0);
+  const auto sampler = Sampler::start(machine.options());
+  const Snapshot snapshot = sampler->sample();
+  EXPECT_EQ(snapshot.readings[0].why_missing(Metric::util), Absence::not_supported);
+  EXPECT_TRUE(snapshot.readings[0][Metric::util] != snapshot.readings[0][Metric::util]) << "unknown is not a number";
+  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
+  EXPECT_GT(snapshot.readings[0][Metric::power], 0);
+  EXPECT_EQ(snapshot.readings[1][Metric::util], 55);
+  std::this_thread::sleep_for(milliseconds(400));
+  EXPECT_EQ(sampler->sample().readings[0].why_missing(Metric::util), Absence::not_supported)
+      << "and not by way of the buffer either";
+}
+
+TEST(SamplerSim, OneFunctionThatFailsCostsOneValue) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  machine.fault(0, Return::unknown, {}, "nvmlDeviceGetTemperature");
+  const auto sampler = Sampler::start(machine.options());
+  const Snapshot snapshot = sampler->sample();
+  EXPECT_EQ(snapshot.readings[0].why_missing(Metric::temp), Absence::failed);
+  EXPECT_EQ(snapshot.readings[0].why_missing(Metric::util), Absence::none);
+}
+
+TEST(SamplerSim, NoDriverAndMismatchAreSaidAndTheDriverIsFoundWhenItComes) {
+  for (const auto& [code, absence] : {std::pair{Return::driver_not_loaded, Absence::no_driver},
+                                      std::pair{Return::lib_rm_version_mismatch, Absence::mismatch}}) {
+    SimMachine machine({"H100", "H100"});
+    machine.begin();
+    machine.fault(sim::kWholeDriver, code);
+    const auto sampler = Sampler::start(machine.options());
+    const Snapshot snapshot = sampler->sample();
+    EXPECT_EQ(snapshot.driver.absence, absence);
+    EXPECT_NE(snapshot.driver.detail.find(std::string(words(absence))), std::string::npos) << snapshot.driver.detail;
+    EXPECT_TRUE(snapshot.readings.empty());
+    machine.heal();
+    EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
+  }
+}
+
+TEST(SamplerSim, ADriverThatIsUnloadedAndLoadedAgainComesBackByItself) {
+  SimMachine machine({"H100", "T4"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  const Snapshot before = sampler->sample();
+  ASSERT_TRUE(all_known(before));
+  machine.fault(sim::kWholeDriver, Return::driver_not_loaded);
+  const Snapshot without = sampler->sample();
+  EXPECT_EQ(without.driver.absence, Absence::no_driver);
+  ASSERT_EQ(without.inventory->devices, before.inventory->devices) << "we still know which GPUs we watch";
+  ASSERT_EQ(without.readings.size(), 2U);
+  for (const Reading& reading : without.readings) {
+    EXPECT_EQ(reading.device_absence, Absence::no_driver);
+    EXPECT_EQ(reading.why_missing(Metric::util), Absence::no_driver);
+  }
+  machine.heal();
+  const Snapshot after = sample_until(*sampler, all_known);
+  EXPECT_TRUE(all_known(after));
+  EXPECT_EQ(after.inventory->devices, before.inventory->devices);
+  EXPECT_EQ(after.readings[0].power_basis, Basis::instant) << "what was counted before the reload is void";
+}
+
+TEST(SamplerSim, ADriverReloadedBetweenTwoSamplesIsHardlyNoticed) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  std::this_thread::sleep_for(milliseconds(1100));  // not just after the start
+  machine.fault(sim::kWholeDriver, Return::driver_not_loaded);
+  machine.heal();
+  EXPECT_TRUE(all_known(sampler->sample()));
+}
+
+// ---- hangs ---------------------------------------------------------------------------
+
+SamplerOptions impatient(const SimMachine& machine) {
+  SamplerOptions options = machine.options();
+  options.deadline = milliseconds(800);
+  options.init_deadline = milliseconds(800);
+  return options;
+}
+
+TEST(SamplerSim, AGpuThatHangsCostsOnlyItself) {
+  SimMachine machine({"H100", "H100", "H100"});
+  machine.begin();
+  machine.set(2, sim::Metric::util, 66);
+  const auto sampler = Sampler::start(impatient(machine));
+  ASSERT_TRUE(all_known(sampler->sample()));
+  machine.fault(1, Return::success, seconds(60));
+  Duration last{};
+  for (int i = 0; i < 3; ++i) {
+    const Instant began = now();
+    const Snapshot snapshot = sampler->sample();
+    last = snapshot.readings.at(1).unanswered;
+    EXPECT_LT(now() - began, seconds(5));
+    ASSERT_EQ(snapshot.readings.size(), 3U);
+    EXPECT_EQ(snapshot.driver.absence, Absence::none);
+    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
+    EXPECT_EQ(snapshot.readings[1].device_absence, Absence::no_answer);
+    EXPECT_EQ(snapshot.readings[1].why_missing(Metric::util), Absence::no_answer);
+    EXPECT_GE(snapshot.readings[1].unanswered, milliseconds(200));
+    EXPECT_EQ(snapshot.readings[2].device_absence, Absence::none);
+    EXPECT_EQ(sampler->stuck(), 1U) << "one thread a GPU, however often we look";
+  }
+  // From now on it is known to hang: others are not kept waiting for it.
+  const Instant began = now();
+  const Snapshot quick = sampler->sample();
+  EXPECT_LT(now() - began, milliseconds(150));
+  EXPECT_GT(quick.readings[1].unanswered, last);
+  machine.heal();
+  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
+  EXPECT_EQ(sampler->stuck(), 0U);
+}
+
+TEST(SamplerSim, AGpuThatHangsFromTheStartIsARowToo) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  machine.fault(0, Return::success, seconds(60));
+  const auto sampler = Sampler::start(impatient(machine));
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_EQ(snapshot.inventory->devices.size(), 2U);
+  EXPECT_EQ(snapshot.inventory->devices[0].absence, Absence::no_answer);
+  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
+  EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
+  machine.heal();
+  const Snapshot healed = sample_until(*sampler, all_known);
+  EXPECT_TRUE(all_known(healed));
+  EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
+}
+
+TEST(SamplerSim, TheEventComesInTimeWhenAGpuHangs) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(impatient(machine));
+  pollfd ready{sampler->event_fd(), POLLIN, 0};
+  sampler->request();
+  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+  ASSERT_TRUE(all_known(sampler->take()));
+  machine.fault(0, Return::success, seconds(60));
+  sampler->request();
+  ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "nobody but the watchdog could tell";
+  const Snapshot snapshot = sampler->take();
+  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
+  EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
+  sampler->request();
+  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+  EXPECT_EQ(sampler->take().readings[1].device_absence, Absence::none);
+}
+
+TEST(SamplerSim, WhenEveryGpuHangsTheDriverDoesNotAnswer) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(impatient(machine));
+  ASSERT_TRUE(all_known(sampler->sample()));
+  machine.fault(sim::kEveryGpu, Return::success, seconds(60));
+  const Snapshot snapshot = sample_until(*sampler, [](const Snapshot& s) { return s.driver.unanswered > seconds(1); });
+  EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
+  EXPECT_EQ(snapshot.driver.detail.find("the driver does not answer for "), 0U) << snapshot.driver.detail;
+  EXPECT_LE(sampler->stuck(), 2U);
+  machine.heal();
+  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
+}
+
+TEST(SamplerSim, AHangInTheStartOfTheDriverHangsNobody) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  machine.fault(sim::kWholeDriver, Return::success, seconds(60), "nvmlInit*");
+  const auto sampler = Sampler::start(impatient(machine));
+  const Instant began = now();
+  const Snapshot snapshot = sampler->sample();
+  EXPECT_LT(now() - began, seconds(5));
+  EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
+  EXPECT_GE(snapshot.driver.unanswered, milliseconds(700));
+  machine.heal();
+  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
+}
+
+TEST(SamplerSim, WhoEndsWhileTheDriverHangsIsNotKept) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  auto sampler = Sampler::start(impatient(machine));
+  ASSERT_TRUE(all_known(sampler->sample()));
+  machine.fault(0, Return::success, seconds(60));
+  sampler->sample();
+  ASSERT_EQ(sampler->stuck(), 1U);
+  const Instant began = now();
+  sampler.reset();
+  EXPECT_LT(now() - began, seconds(2));
+  machine.heal();
+}
+
+TEST(SamplerSim, WorkersLeaveSignalsToTheMainThread) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  sampler->request();  // a worker and a watchdog
+  pollfd ready{sampler->event_fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+  unsigned others = 0;
+  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
+    if (task.path().filename() == std::to_string(::getpid())) continue;
+    const auto status = read_file(task.path().string() + "/status");
+    if (!status) continue;
+    const std::string_view text = *status;
+    const std::string_view blocked = text.substr(text.find("SigBlk:\t") + 8, 16);
+    const auto mask = std::stoull(std::string(blocked), nullptr, 16);
+    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGWINCH})
+      if (((mask >> (signal - 1)) & 1) == 1) ++others;
+  }
+  EXPECT_GE(others, 8U) << "two threads, four signals each";
+}
+
+TEST(SamplerSim, ManyStartsAndStopsLeaveNothingOpen) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto open_files = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  Sampler::start(machine.options())->sample();
+  const auto before = open_files();
+  std::atomic<int> good = 0;
+  std::vector<std::thread> clients;
+  for (int client = 0; client < 8; ++client)
+    clients.emplace_back([&] {
+      for (int cycle = 0; cycle < 25; ++cycle)
+        if (all_known(Sampler::start(machine.options())->sample())) ++good;
+    });
+  for (std::thread& client : clients) client.join();
+  EXPECT_EQ(good, 200);
+  EXPECT_EQ(open_files(), before);
+}
+
+TEST(SamplerSim, SixtyFourGpus) {
+  SimMachine machine(std::vector<std::string>(64, "A100"));
+  machine.begin();
+  machine.set(63, sim::Metric::util, 77);
+  const auto sampler = Sampler::start(machine.options());
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_EQ(snapshot.readings.size(), 64U);
+  EXPECT_TRUE(all_known(snapshot));
+  EXPECT_EQ(snapshot.readings[63][Metric::util], 77);
+}
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,97 @@
+#pragma once
+// For tests and benchmarks: a simulated machine in a folder of its own, seen by
+// every sampler of this process for as long as it lives.
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <iterator>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "base/result.h"
+#include "nvml/abi.h"
+#include "sense/sampler.h"
+#include "sense/test_tree.h"
+#include "sim/models.h"
+#include "sim/writer.h"
+
+namespace lull {
+
+class SimMachine {
+ public:
+  explicit SimMachine(const std::vector<std::string>& models) {
+    for (unsigned i = 0; i < models.size(); ++i) {
+      sim::GpuPlan& gpu = plan.gpus.emplace_back();
+      gpu.gpu = sim::model(models[i]).value();
+      sim::place(gpu.gpu, i, static_cast<unsigned>(models.size()));
+    }
+  }
+  SimMachine(const SimMachine&) = delete;
+  SimMachine& operator=(const SimMachine&) = delete;
+  // Whoever still hangs in a call of it comes back first.
+  ~SimMachine() {
+    if (begun_) heal();
+    for (int i = 0; i < 1000 && threads() > threads_before_; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    ::unsetenv("LULL_SIM");
+  }
+
+  // Begins; `plan` may be changed before.
+  void begin() {
+    must(sim::create_state(tree.path(), plan));
+    ::setenv("LULL_SIM", tree.path().c_str(), 1);
+    begun_ = true;
+  }
+
+  sim::Writer writer() const { return must(sim::Writer::open(tree.path())); }
+  void set(unsigned gpu, sim::Metric metric, double value) const { must(writer().set({{gpu, metric, value}})); }
+
+  // As `lull sim fault`: an answer with a code, after hanging for a while.
+  void fault(std::int32_t gpu, nvml::Return code, Duration hang = {}, const std::string& function = "") const {
+    sim::Fault one;
+    one.gpu = gpu;
+    one.code = static_cast<std::int32_t>(code);
+    one.hang_ns = hang.count();
+    one.from_ns = -1;
+    function.copy(one.function, sizeof one.function - 1);
+    must(writer().add_faults({one}));
+  }
+  void no_util(std::int32_t gpu) const {
+    sim::Fault one;
+    one.gpu = gpu;
+    one.kind = sim::FaultKind::no_util;
+    one.from_ns = -1;
+    must(writer().add_faults({one}));
+  }
+  void heal() const { must(writer().clear_faults(sim::kEveryGpu)); }
+
+  static std::string library() { return std::string(LULL_BUILD_DIR) + "/sim/libnvidia-ml.so.1"; }
+  SamplerOptions options() const {
+    SamplerOptions chosen;
+    chosen.library = library();
+    return chosen;
+  }
+
+  template <class T>
+  static T must(Result<T> result) {
+    if (!result) {
+      std::fprintf(stderr, "simulated machine: %s\n", result.error().message().c_str());
+      std::abort();
+    }
+    if constexpr (!std::is_void_v<T>) return std::move(*result);
+  }
+
+  TestTree tree;
+  sim::Plan plan;
+
+ private:
+  static std::ptrdiff_t threads() {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+  }
+  std::ptrdiff_t threads_before_ = threads();
+  bool begun_ = false;
+};
+
+}  // namespace lull
