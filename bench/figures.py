@@ -3,7 +3,6 @@
 Machines are noisy, so a figure is a ratio: ours and its rival run in turns in the
 same process, and the medians of many turns are compared.
 """
-import json
 import os
 import resource
 import statistics
@@ -40,14 +39,10 @@ def wall_ratio(ours, rival, turns=200, env=None):
 
 
 def peak_memory_mib(command, env=None):
-    """Peak resident memory of one run, by the kernel's own account."""
-    probe = ("import os,sys,json\n"
-             "pid=os.posix_spawnp(sys.argv[1],sys.argv[1:],os.environ,"
-             "file_actions=[(os.POSIX_SPAWN_OPEN,1,'/dev/null',os.O_WRONLY,0)])\n"
-             "_,s,u=os.wait4(pid,0)\nprint(json.dumps(u.ru_maxrss))")
-    out = subprocess.run([sys.executable, "-c", probe, *command], env=env or os.environ,
+    """Peak resident memory of one run, by the kernel's own account (see peak_bench.cc)."""
+    out = subprocess.run([os.path.join(BUILD, "peak_bench"), *command], env=env or os.environ,
                          capture_output=True, text=True, check=True)
-    return json.loads(out.stdout) / 1024
+    return int(out.stdout) / 1024
 
 
 def children_cpu():
