@@ -7,6 +7,7 @@
 
 namespace lull {
 
+int sim_command(int argc, char** argv);
 int status_command(int argc, char** argv);
 int record_command(int argc, char** argv);
 
@@ -15,6 +16,7 @@ namespace {
 constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
     Command{"record", "write what the GPUs show as a trace", record_command},
+    Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
 };
 constexpr std::array<Command, 0> kDropIns = {};
 

@@ -1,0 +1,36 @@
+#pragma once
+// Runs one command among simulated GPUs: gives it the environment, starts and
+// ends the scenario's processes at their times, forwards signals, waits, and
+// says how the command ended. The command shares our terminal and our process
+// group, so Ctrl-C, Ctrl-Z and a shell's job control work as without us.
+
+#include <sys/types.h>
+
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace lull {
+
+// A process of the scenario: real, started by us `at` after the start.
+struct ScheduledProcess {
+  Duration at{};
+  std::vector<std::string> command;  // arguments to ourselves, the first is the name to show
+};
+
+struct Session {
+  std::vector<std::string> command;                              // empty: the user's shell
+  std::vector<std::pair<std::string, std::string>> environment;  // an empty value unsets
+  std::vector<ScheduledProcess> processes;
+  Instant start{};  // when the simulation's clock began
+};
+
+// The exit status as lull passes it on: the command's own, 128+N if signal N
+// ended it, 126 or 127 if it could not be run or was not found (that is said).
+Result<int> run_session(const Session& session);
+
+}  // namespace lull

@@ -1,0 +1,183 @@
+// `lull sim set`, `fault` and `clear`: change the simulated GPUs while they run.
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/sim.h"
+#include "cli/sim_args.h"
+#include "sim/scenario.h"
+#include "sim/values.h"
+
+namespace lull {
+namespace {
+
+using sim::Change;
+
+constexpr std::string_view kSetHelp =
+    "usage: lull sim set GPU NAME=VALUE…\n\n"
+    "Sets values of simulated GPUs, from now on. GPU is a number, a list (0,2 or 1-3), a UUID, or all.\n"
+    "VALUE may have a unit; auto gives the value back to the scenario, none makes it unreadable.\n\n";
+
+constexpr std::string_view kFaultHelp =
+    "usage: lull sim fault GPU KIND [--function NAME] [--for TIME]\n\n"
+    "Makes NVML calls about a GPU fail from now on, until `lull sim clear` or for a time. KIND is\n"
+    "  lost           the GPU has fallen off the bus            reset          it needs a reset\n"
+    "  unknown        an unknown error                          no-util        no utilisation (as with MIG)\n"
+    "  unsupported    the call is not supported                 no-permission  the caller may not\n"
+    "  hang=8s        the call takes 8 s of real time\n"
+    "and for all GPUs at once\n"
+    "  no-driver      the driver is not loaded                  mismatch       driver and library differ\n\n"
+    "  --function NAME  only this call (nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so)\n"
+    "  --for TIME       ends after this time of the simulation's clock\n\n"
+    "example: lull sim fault 0 lost\n"
+    "         lull sim fault 1 hang=8s --function nvmlDeviceGetUtilizationRates --for 30s\n"
+    "         lull sim fault all no-driver\n";
+
+constexpr std::string_view kClearHelp =
+    "usage: lull sim clear [GPU]\n\n"
+    "Ends faults and takes back what was set, of one GPU or of all; the scenario goes on.\n\n"
+    "example: lull sim clear 0\n";
+
+int help_set() {
+  fmt::print("{}", kSetHelp);
+  for (const auto& value : sim::value_table())
+    fmt::print("  {:<24} {}\n", fmt::format("{}={}", value.name, value.example), value.meaning);
+  fmt::print("  {:<24} {}\n\nexample: lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n", "pcie=4GiB",
+             "both directions, half each");
+  return 0;
+}
+
+// One NAME=VALUE as changes of each GPU (pcie is two values).
+Result<std::vector<Change>> parse_change(std::string_view word, const std::vector<std::size_t>& gpus,
+                                         const sim::State& state) {
+  const auto equals = word.find('=');
+  if (equals == std::string_view::npos)
+    return fail(fmt::format("'{}' is no NAME=VALUE: util=35 would be right", printable(word)));
+  const std::string_view name = trim(word.substr(0, equals));
+  const bool both = name == "pcie";
+  const sim::ValueInfo* info = TRY(sim::find_value(both ? "pcie_rx" : name));
+  const double number = TRY(sim::parse_value(*info, word.substr(equals + 1)));
+  std::vector<Change> changes;
+  for (const std::size_t index : gpus) {
+    const sim::Gpu& gpu = state.gpus[index];
+    if (info->metric == sim::Metric::fan && gpu.fans == 0 && std::isfinite(number))
+      return fail(fmt::format("GPU {} ({}) has no fan", index, gpu.name));
+    if (info->metric == sim::Metric::mem_used && std::isfinite(number) &&
+        number > static_cast<double>(gpu.memory_total))
+      return fail(fmt::format("mem_used={} is more than GPU {} has: {}", format_size(number), index,
+                              format_size(static_cast<double>(gpu.memory_total))));
+    changes.push_back({static_cast<unsigned>(index), info->metric, both ? number / 2 : number});
+    if (both) changes.push_back({static_cast<unsigned>(index), sim::Metric::pcie_tx, number / 2});
+  }
+  return changes;
+}
+
+}  // namespace
+
+int sim_set(int argc, char** argv) {
+  constexpr std::string_view kName = "sim set";
+  Args args(argc, argv);
+  if (args.flag("--help", "-h")) return help_set();
+  if (!args.more())
+    return complain("sim set: which GPU, and what? `lull sim set 0 util=35` would be right", kExitUsage);
+  if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
+  auto writer = open_simulation();
+  if (!writer) return cannot(kName, writer.error());
+  const auto gpus = resolve_gpus(args.take(), writer->state());
+  if (!gpus) return refuse(kName, gpus.error());
+  if (!args.more()) return complain("sim set: set what? `lull sim set 0 util=35` would be right", kExitUsage);
+  std::vector<Change> changes;
+  while (args.more()) {
+    if (args.flag("--help", "-h")) return help_set();
+    const auto some = parse_change(args.take(), *gpus, writer->state());
+    if (!some) return refuse(kName, some.error());
+    changes.insert(changes.end(), some->begin(), some->end());
+  }
+  if (const auto done = writer->set(changes); !done) return cannot(kName, done.error());
+  return 0;
+}
+
+int sim_fault(int argc, char** argv) {
+  constexpr std::string_view kName = "sim fault";
+  Args args(argc, argv);
+  sim::FaultSpec fault;
+  std::vector<std::string_view> words;
+  while (args.more()) {
+    if (args.flag("--help", "-h")) {
+      fmt::print("{}", kFaultHelp);
+      return 0;
+    }
+    if (const auto value = args.option("--function", "the name of an NVML function")) {
+      if (!*value) return refuse(kName, value->error());
+      const auto function = sim::parse_function(**value);
+      if (!function) return refuse(kName, function.error());
+      fault.function = *function;
+    } else if (const auto time = args.option("--for", "a time, such as 10s")) {
+      if (!*time) return refuse(kName, time->error());
+      const auto lasting = parse_duration(**time);
+      if (!lasting) return refuse(kName, lasting.error());
+      fault.lasting = *lasting;
+    } else if (args.at_option()) {
+      return refuse(kName, Error{unknown_option(args.peek(), kName, {"--function", "--for", "--help"})});
+    } else {
+      words.push_back(args.take());
+    }
+  }
+  if (words.size() != 2)
+    return complain("sim fault: a GPU and a kind are needed: `lull sim fault 0 lost` would be right", kExitUsage);
+  const auto named = sim::parse_fault(words[1]);
+  if (!named) return refuse(kName, named.error());
+  fault.name = named->name;
+  fault.hang = named->hang;
+  auto writer = open_simulation();
+  if (!writer) return cannot(kName, writer.error());
+  if (sim::of_whole_driver(fault.name) && words[0] != "all")
+    return complain(
+        fmt::format("sim fault: {0} is of the whole driver: `lull sim fault all {0}` would be right", words[1]),
+        kExitUsage);
+  if (words[0] != "all") {
+    const auto gpus = resolve_gpus(words[0], writer->state());
+    if (!gpus) return refuse(kName, gpus.error());
+    fault.gpus = *gpus;
+  }
+  const std::int64_t now = writer->mapping().now_ns();
+  const auto faults = sim::state_faults(fault, -1, fault.lasting ? now + fault.lasting->count() : sim::kForever);
+  if (const auto done = writer->add_faults(faults); !done) return cannot(kName, done.error());
+  return 0;
+}
+
+int sim_clear(int argc, char** argv) {
+  constexpr std::string_view kName = "sim clear";
+  Args args(argc, argv);
+  if (args.flag("--help", "-h")) {
+    fmt::print("{}", kClearHelp);
+    return 0;
+  }
+  if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
+  const bool all = !args.more() || args.peek() == "all";
+  auto writer = open_simulation();
+  if (!writer) return cannot(kName, writer.error());
+  if (all) {
+    if (const auto done = writer->clear(); !done) return cannot(kName, done.error());
+    return 0;
+  }
+  const auto gpus = resolve_gpus(args.take(), writer->state());
+  if (!gpus) return refuse(kName, gpus.error());
+  if (args.more())
+    return complain(fmt::format("sim clear: '{}' is one argument too many", printable(args.peek())), kExitUsage);
+  std::vector<Change> changes;
+  for (const std::size_t gpu : *gpus) {
+    for (unsigned metric = 0; metric < sim::kMetrics; ++metric)
+      changes.push_back({static_cast<unsigned>(gpu), static_cast<sim::Metric>(metric), sim::kDerive});
+    if (const auto done = writer->clear_faults(static_cast<std::int32_t>(gpu)); !done)
+      return cannot(kName, done.error());
+  }
+  if (const auto done = writer->set(changes); !done) return cannot(kName, done.error());
+  return 0;
+}
+
+}  // namespace lull
