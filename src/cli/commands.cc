@@ -10,6 +10,7 @@ namespace lull {
 int sim_command(int argc, char** argv);
 int status_command(int argc, char** argv);
 int record_command(int argc, char** argv);
+int check_command(int argc, char** argv);
 
 namespace {
 
@@ -17,6 +18,7 @@ constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
     Command{"record", "write what the GPUs show as a trace", record_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
+    Command{"check", "explain a rule, and what this machine can read of it", check_command},
 };
 constexpr std::array<Command, 0> kDropIns = {};
 
