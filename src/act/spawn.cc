@@ -54,6 +54,7 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
   if (options.own_session) ::setsid();
   if (options.standard_input >= 0 && ::dup2(options.standard_input, STDIN_FILENO) < 0) give_up();
   if (options.standard_output >= 0 && ::dup2(options.standard_output, STDOUT_FILENO) < 0) give_up();
+  if (options.standard_error >= 0 && ::dup2(options.standard_error, STDERR_FILENO) < 0) give_up();
   if (options.signals != nullptr) {
     ::sigaction(SIGPIPE, &options.signals->pipe, nullptr);
     ::sigaction(SIGCHLD, &options.signals->child, nullptr);

@@ -32,6 +32,7 @@ struct SpawnOptions {
   int cgroup = -1;                                                    // folder of the cgroup to start in
   int standard_input = -1;                                            // -1: ours
   int standard_output = -1;
+  int standard_error = -1;
   bool own_session = false;  // helpers: Ctrl-C is for the job, not for them
   const InheritedSignals* signals = nullptr;
 };

@@ -96,6 +96,25 @@ std::vector<ProcessEntry> Tree::members(const Root& root) const {
   return tree;
 }
 
+bool Tree::contains(pid_t pid) const {
+  const pid_t us = ::getpid();
+  if (cgroup_ != nullptr) {
+    const auto where = read_file("/proc/" + std::to_string(pid) + "/cgroup");
+    const std::string name = cgroup_->path().substr(cgroup_->path().rfind('/'));
+    if (where && where->find(name) != std::string::npos) return true;
+  }
+  constexpr int kDeepest = 1024;
+  for (int i = 0; i < kDeepest && pid > 1; ++i) {
+    const auto entry = read_process_entry(pid);
+    if (!entry) return false;
+    if (pid == root_pid_) return entry->start_ticks == root_start_;
+    if (adopts_orphans_ && is_foreign(*entry, us)) return false;
+    if (adopts_orphans_ && entry->parent == us) return true;
+    pid = entry->parent;
+  }
+  return false;
+}
+
 Tree::Sent Tree::signal(int number, SignalOrder order) const {
   Sent sent;
   std::set<Name> done;

@@ -37,6 +37,8 @@ class Tree {
   void exclude(const Process& helper);
 
   std::vector<ProcessEntry> members(const Root& root = {}) const;  // ended ones left out, parents first
+  // Whether this process is of the tree: goes up from it, which is far cheaper than listing all.
+  bool contains(pid_t pid) const;
 
   struct Sent {
     std::size_t reached = 0;

@@ -121,6 +121,9 @@ TEST_P(TreeTest, EndsChildrenThatIgnoreTermCallSetsidAndForkTwice) {
   wait_ready(5);
   const Tree job = tree();
   EXPECT_EQ(job.members().size(), 5U);
+  for (const ProcessEntry& one : job.members()) EXPECT_TRUE(job.contains(one.pid));
+  EXPECT_FALSE(job.contains(::getpid()));
+  EXPECT_FALSE(job.contains(1));
   Ending ending(job, root_, {.grace = 100ms});
   const Duration took = finish(ending);
   EXPECT_EQ(ending.state(), Ending::State::gone);
@@ -226,6 +229,8 @@ TEST_P(TreeTest, SpareChildrenThatWereNotTheJobs) {
   job.exclude(*Process::open(hook));
   ASSERT_EQ(job.members().size(), 1U);
   EXPECT_EQ(job.members()[0].pid, root_.pid());
+  EXPECT_FALSE(job.contains(earlier));
+  EXPECT_FALSE(job.contains(hook));
   Ending ending(job, root_, {.grace = 1s});
   finish(ending);
   for (const pid_t spared : {earlier, hook}) {

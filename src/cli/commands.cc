@@ -8,17 +8,17 @@
 namespace lull {
 
 int sim_command(int argc, char** argv);
+int run_command(int argc, char** argv);
 int status_command(int argc, char** argv);
 int record_command(int argc, char** argv);
-int check_command(int argc, char** argv);
 
 namespace {
 
 constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
+    Command{"run", "run a command, end it when its GPUs sit idle", run_command},
     Command{"record", "write what the GPUs show as a trace", record_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
-    Command{"check", "explain a rule, and what this machine can read of it", check_command},
 };
 constexpr std::array<Command, 0> kDropIns = {};
 

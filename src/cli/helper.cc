@@ -73,6 +73,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
                         .environment = std::move(environment),
                         .standard_input = one->input.get(),
                         .standard_output = one->output ? one->output.get() : STDERR_FILENO,
+                        .standard_error = options.quiet && one->output ? one->output.get() : -1,
                         .own_session = true,
                         .signals = options.signals});
   if (!spawned) return fail_soon("cannot run " + spawned.error().message());

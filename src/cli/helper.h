@@ -24,6 +24,7 @@ struct HelperOptions {
   Duration limit = std::chrono::seconds(30);
   std::string output_file = {};  // its stdout; empty: ours is stderr for it
   bool capture = false;          // its stdout comes back as text
+  bool quiet = false;            // its stderr goes where its stdout goes
   const InheritedSignals* signals = nullptr;
 };
 

@@ -1,0 +1,146 @@
+// `lull run`: run a command, and end it with all its processes when its GPUs sit idle.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstdio>
+#include <string>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/run_session.h"
+#include "cli/screen.h"
+#include "cli/watch_options.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostTreeLines = 24;
+
+constexpr const char* kAbout =
+    "Runs CMD and ends it, with every process it started, when its GPUs sit idle for as\n"
+    "long as the rule says. The evidence is shown first. A value that cannot be read is\n"
+    "never taken for idle.\n";
+constexpr const char* kMore =
+    "Exit status: CMD's own (128+N if signal N ended it); 124 ended for idleness or --max-time;\n"
+    "125 lull could not; 126, 127 CMD could not be run, was not found.\n\n"
+    "Examples:\n"
+    "  lull run -- python3 train.py\n"
+    "  lull run --idle 'util < 5 for 20m' --evidence ~/hangs -- torchrun train.py\n"
+    "  lull run --idle 'util < 1 and cpu < 5 for 10m' --restart 3 -- ./resume.sh\n";
+
+class LullVoice final : public RunVoice {
+ public:
+  explicit LullVoice(const Sayer& sayer) : sayer_(sayer), utf8_(screen_of(STDERR_FILENO).utf8) {}
+
+  void started(const RunSettings& settings) override {
+    sayer_.say(Level::debug, "start",
+               fmt::format("watching: {}; judged after {}, sampled every {}", to_text(settings.policy.idle),
+                           format_duration(settings.delay), format_duration(settings.every)));
+  }
+  void sampled(const Snapshot& snapshot, const Watcher& watcher) override {
+    if (!sayer_.wants(Level::debug)) return;
+    sayer_.say(Level::debug, "sample", sample_text(snapshot, watcher));
+  }
+  void said(const Say& say) override {
+    const bool trouble = say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge;
+    const bool detail = say.about == Say::About::scope;
+    sayer_.say(trouble ? Level::warning : detail ? Level::debug : Level::note, event_word(say.about), say.text);
+  }
+  void firing(const FiringFacts& facts, bool dry_run) override {
+    std::string text;
+    for (const std::string& line : to_words(facts.why, utf8_)) text += (text.empty() ? "" : "\n") + line;
+    text += "\nthe job's processes:";
+    for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
+    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "now", facts.action);
+    sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
+               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
+  }
+  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+
+ private:
+  const Sayer& sayer_;
+  bool utf8_;
+};
+
+struct RunOptions {
+  RunSettings settings;
+  WatchOptions watch;
+  std::string signal = "TERM";
+  std::string grace = "10s";
+  std::string backoff = "30s";
+  std::string max_time;
+  std::string hook_limit = "30s";
+  bool no_cgroup = false;
+};
+
+void describe_options(CLI::App& app, RunOptions& options) {
+  add_watch_options(app, options.watch);
+  RunSettings& settings = options.settings;
+  app.add_option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first")
+      ->type_name("DIR");
+  app.add_option("--on-idle", settings.on_idle,
+                 "run CMD first (sh -c), the facts in LULL_* variables and as JSON on its stdin")
+      ->type_name("CMD");
+  app.add_option("--on-idle-limit", options.hook_limit, "how long that may take")->type_name("TIME");
+  app.add_option("--signal", options.signal, "what the tree gets first")->type_name("NAME");
+  app.add_option("--grace", options.grace, "and how long it has before SIGKILL")->type_name("TIME");
+  app.add_option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times")->type_name("N");
+  app.add_option("--backoff", options.backoff, "after so long")->type_name("TIME");
+  app.add_option("--max-time", options.max_time, "end the job after this long in any case")->type_name("TIME");
+  app.add_flag("--dry-run", settings.dry_run, "only say what would be done, and go on watching");
+  app.add_flag("--require-gpu", settings.require_gpu, "do not start CMD if no GPU can be read (125)");
+  app.add_flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
+}
+
+Result<> settle(RunOptions& options) {
+  RunSettings& settings = options.settings;
+  const WatchChoice choice = TRY(settle_watch_options(options.watch));
+  settings.policy = choice.policy;
+  settings.use_cgroup = !options.no_cgroup;
+  settings.every = choice.every;
+  settings.delay = choice.delay;
+  settings.gpus = choice.gpus;
+  settings.missing = choice.missing;
+  auto signal = parse_signal(options.signal);
+  if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
+  settings.ending.signal = *signal;
+  settings.ending.grace = TRY(duration_option("--grace", options.grace));
+  settings.backoff = TRY(duration_option("--backoff", options.backoff));
+  settings.on_idle_limit = TRY(duration_option("--on-idle-limit", options.hook_limit));
+  if (!options.max_time.empty()) settings.max_time = TRY(duration_option("--max-time", options.max_time));
+  return {};
+}
+
+}  // namespace
+
+int run_command(int argc, char** argv) {
+  CLI::App app(kAbout, "lull run");
+  app.get_formatter()->label("OPTIONS", "options] [--] CMD [ARGUMENT…");
+  app.footer(kMore);
+  RunOptions options;
+  options.watch = {.idle = "util < 1 for 5m", .delay = "1m", .every = "5s"};
+  describe_options(app, options);
+  const int command = command_begins(app, argc, argv);
+  if (const auto status = parse_options(app, command, argv)) return *status;
+  options.settings.command.assign(argv + command, argv + argc);
+  if (!options.settings.command.empty() && options.settings.command.front() == "--")
+    options.settings.command.erase(options.settings.command.begin());
+  if (options.settings.command.empty())
+    return complain("run: no command given; for example: lull run -- python3 train.py", kExitUsage);
+  if (const auto settled = settle(options); !settled) return complain("run: " + settled.error().message(), kExitUsage);
+
+  const SystemClock clock;
+  const Sayer sayer = make_sayer(options.watch, clock);
+  LullVoice voice(sayer);
+  RunSession session(std::move(options.settings), voice, clock);
+  return session.run();
+}
+
+}  // namespace lull

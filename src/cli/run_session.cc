@@ -1,0 +1,305 @@
+#include "cli/run_session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "sense/presence.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+// What somebody may send to us and means the job. Faults of our own (SEGV…) stay ours.
+sigset_t watched_signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPWR, SIGIO,
+                           SIGTSTP, SIGCONT, SIGCHLD})
+    sigaddset(&set, number);
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) sigaddset(&set, number);
+  return set;
+}
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+bool uses(const Policy& policy, std::initializer_list<Metric> metrics) {
+  auto signals = policy.idle.signals();
+  if (policy.arm)
+    for (const Metric metric : policy.arm->signals()) signals.push_back(metric);
+  return std::ranges::any_of(signals, [&](Metric metric) { return std::ranges::count(metrics, metric) > 0; });
+}
+
+}  // namespace
+
+RunSession::RunSession(RunSettings settings, RunVoice& voice, const Clock& clock)
+    : settings_(std::move(settings)), voice_(voice), clock_(clock) {
+  rule_wants_job_ = uses(settings_.policy, {Metric::cpu, Metric::io, Metric::quiet});
+  rule_wants_people_ = uses(settings_.policy, {Metric::user_idle});
+}
+
+RunSession::~RunSession() {
+  helpers_.reset();
+  // A thread may hang in the driver for ever: the process ends without asking it.
+  (void)sampler_.release();
+}
+
+Result<> RunSession::prepare() {
+  guard_standard_descriptors();
+  signals_ = InheritedSignals::take();
+  terminal_ = Terminal::remember();
+  loop_ = TRY(Loop::create(clock_));
+  sigset_t quiet;
+  sigemptyset(&quiet);
+  sigaddset(&quiet, SIGTTOU);  // a line of ours while the job has the terminal must not stop us
+  ::pthread_sigmask(SIG_BLOCK, &quiet, nullptr);
+  TRY(loop_->on_signals(watched_signals(), [this](const signalfd_siginfo& info) { on_signal(info); }));
+  helpers_ = std::make_unique<Helpers>(*loop_, children_);
+  Children::become_subreaper();
+  earlier_ = own_children();
+  if (!settings_.evidence.empty())
+    if (auto ready = Evidence::prepare(settings_.evidence); !ready)
+      return std::unexpected(std::move(ready.error()).during("--evidence"));
+  return {};
+}
+
+int RunSession::run() {
+  if (const auto ready = prepare(); !ready) return complain(ready.error().message());
+  if (const auto refused = refuse_without_gpus()) return *refused;
+  if (const auto failed = start_job()) return *failed;
+  if (!sampler_) start_sampler();
+  on_tick();
+  const auto ran = loop_->run();
+  cgroup_.remove();
+  return ran ? status_ : complain(ran.error().message());
+}
+
+// Only where it was asked for is the job's start kept waiting for the driver.
+std::optional<int> RunSession::refuse_without_gpus() {
+  if (!settings_.require_gpu && settings_.gpus.empty()) return std::nullopt;
+  start_sampler();
+  sampler_->sample(snapshot_);
+  const bool none = snapshot_.driver.absence != Absence::none || snapshot_.inventory->devices.empty();
+  if (none && settings_.require_gpu) {
+    const std::string why = snapshot_.driver.detail.empty() ? std::string(words(snapshot_.driver.absence))
+                                                            : printable(snapshot_.driver.detail);
+    voice_.note(Level::important, "no-gpu", "no GPU can be read: " + why);
+    return kExitFailure;
+  }
+  scope_->find(snapshot_);
+  if (!none && !scope_->trouble().empty()) return complain(scope_->trouble(), kExitUsage);
+  return std::nullopt;
+}
+
+void RunSession::start_sampler() {
+  scope_.emplace(settings_.gpus, environment("CUDA_VISIBLE_DEVICES"), environment("CUDA_DEVICE_ORDER"),
+                 [this](pid_t pid) { return tree_.contains(pid); });
+  SamplerOptions options;
+  if (settings_.evidence.empty()) {
+    auto wanted = settings_.policy.idle.signals();
+    if (settings_.policy.arm)
+      for (const Metric metric : settings_.policy.arm->signals()) wanted.push_back(metric);
+    options.want_only(wanted);
+    options.memory = true;
+  }
+  options.tenants = options.tenants || scope_->needs_tenants();
+  sampler_ = Sampler::start(std::move(options));
+  (void)loop_->on_ready(sampler_->event_fd(), [this] { on_sample(); });
+}
+
+std::optional<int> RunSession::start_job() {
+  cgroup_.remove();
+  if (settings_.use_cgroup)
+    if (auto made = Cgroup::create()) cgroup_ = *std::move(made);
+  auto spawned = spawn({.arguments = settings_.command, .cgroup = cgroup_ ? cgroup_.fd() : -1, .signals = &signals_});
+  if (!spawned) {
+    cgroup_.remove();
+    return complain(printable(spawned.error().message()), status_of_failed_exec(spawned.error()));
+  }
+  if (!spawned->in_cgroup) cgroup_.remove();
+  job_ = std::move(spawned->process);
+  tree_ = Tree::of_job(job_, cgroup_ ? &cgroup_ : nullptr, earlier_);
+  job_status_.reset();
+  job_stopped_ = false;
+  job_sensor_.reset();
+  members_.clear();
+  memory_at_start_.clear();
+  firing_.reset();
+  phase_ = Phase::watching;
+  children_.expect(
+      job_, [this](const ExitStatus& status) { on_job_ended(status); }, [this](int signal) { on_job_stopped(signal); });
+  // SIGCHLD says the same, but may wait behind others in the queue.
+  (void)loop_->on_ready(job_.fd(), [this] {
+    loop_->forget(job_.fd());
+    children_.sweep();
+  });
+  watcher_.emplace(WatcherOptions{.policy = settings_.policy,
+                                  .judge = {.interval = settings_.every, .missing = settings_.missing},
+                                  .delay = settings_.delay,
+                                  .max_time = settings_.max_time},
+                   clock_.now());
+  tick_ = 0;
+  set_time_limit();
+  voice_.started(settings_);
+  return std::nullopt;
+}
+
+void RunSession::finish(int status) {
+  phase_ = Phase::done;
+  status_ = status;
+  loop_->stop();
+}
+
+// ---- the job's side: signals to it, news of it
+
+void RunSession::on_signal(const signalfd_siginfo& info) {
+  const int number = static_cast<int>(info.ssi_signo);
+  if (number == SIGCHLD) {
+    children_.sweep();
+    if (phase_ == Phase::ending) step_ending();
+    return;
+  }
+  if (phase_ == Phase::backoff || (phase_ == Phase::checking && number != SIGCONT && number != SIGTSTP)) {
+    if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT)
+      finish(phase_ == Phase::checking ? settings_.idle_status : 128 + number);
+    return;
+  }
+  if (number == SIGCONT) {
+    if (job_stopped_) (void)job_.signal(SIGCONT);
+    return;
+  }
+  forward(info);
+  if (number == SIGTSTP) {
+    watcher_->job_stopped(true);
+    stop_ourselves();
+    watcher_->job_stopped(job_stopped_);
+    (void)job_.signal(SIGCONT);
+  }
+}
+
+// What the terminal sends goes to its whole foreground group: a job in our group has it already.
+void RunSession::forward(const signalfd_siginfo& info) {
+  const bool from_terminal = info.ssi_code == SI_KERNEL;
+  if (from_terminal) {
+    const auto entry = read_process_entry(job_.pid());
+    if (entry && entry->group == ::getpgrp()) return;
+  }
+  (void)job_.signal(static_cast<int>(info.ssi_signo));
+}
+
+void RunSession::on_job_stopped(int signal) {
+  job_stopped_ = signal != 0;
+  watcher_->job_stopped(job_stopped_);
+  const bool job_control = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
+  // By hand (SIGSTOP) somebody stopped the job alone, and may let it go on alone.
+  if (job_control && terminal_.has_job_control() && phase_ == Phase::watching) {
+    stop_ourselves();
+    (void)job_.signal(SIGCONT);
+  } else if (signal != 0) {
+    voice_.note(Level::note, "stopped",
+                "the job is stopped (" + signal_name(signal) + "): not judged until it goes on");
+  }
+}
+
+void RunSession::on_job_ended(const ExitStatus& status) {
+  job_status_ = status;
+  if (phase_ == Phase::ending) return step_ending();
+  if (phase_ == Phase::watching || phase_ == Phase::firing) finish(status.shell_status());
+}
+
+// ---- the GPUs' side: time and samples
+
+void RunSession::set_time_limit() {
+  if (time_limit_) loop_->cancel(*time_limit_);
+  time_limit_.reset();
+  if (const auto next = watcher_->next_time())
+    time_limit_ = loop_->at(*next, [this] {
+      time_limit_.reset();
+      handle(watcher_->time_is(clock_.now()));
+    });
+}
+
+// On a grid from the job's start; what was missed is missed.
+void RunSession::set_tick() {
+  const Instant now = clock_.now();
+  const auto passed = static_cast<std::uint64_t>((now - watcher_->start()) / settings_.every);
+  tick_ = std::max(tick_ + 1, passed + 1);
+  loop_->at(watcher_->start() + static_cast<std::int64_t>(tick_) * settings_.every,
+            [this, job = job_.pid(), restart = restarts_done_] {
+              if (restart == restarts_done_ && job == job_.pid()) on_tick();
+            });
+}
+
+void RunSession::on_tick() {
+  if (phase_ == Phase::watching || phase_ == Phase::firing) {
+    voice_.ticked(tick_);
+    sampler_->request();
+  }
+  if (phase_ != Phase::done) set_tick();
+}
+
+void RunSession::sense_job() {
+  const Verdict& verdict = watcher_->verdict();
+  // Listing the tree costs more than sampling the GPUs: only for rules that need it, and
+  // when a firing comes near, so that it can say what each process did since the last sample.
+  const bool near = verdict.held * 2 >= verdict.needed.time && verdict.held_samples * 2 >= verdict.needed.samples;
+  if (!rule_wants_job_ && !near) {
+    members_.clear();
+    return;
+  }
+  members_before_ = std::move(members_);
+  members_ = tree_.members();
+  const Instant now = clock_.now();
+  members_apart_ = std::chrono::duration<double>(now - members_at_).count();
+  members_at_ = now;
+  if (rule_wants_job_)
+    fill_job(snapshot_,
+             job_sensor_.sample(members_, snapshot_.at, cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt));
+}
+
+void RunSession::on_sample() {
+  sampler_->take(snapshot_);
+  if (phase_ == Phase::checking && memory_wanted_) return check_memory(memory_tries_);
+  if (phase_ != Phase::watching && phase_ != Phase::firing) return;
+  const Scope& scope = scope_->find(snapshot_);
+  if (scope_->trouble() != scope_trouble_) {
+    scope_trouble_ = scope_->trouble();
+    if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
+  }
+  sense_job();
+  if (rule_wants_people_) fill_presence(snapshot_, user_idle_seconds({}, clock_));
+  if (!settings_.evidence.empty()) recorder_.add(snapshot_);
+  if (memory_at_start_.empty())
+    for (std::size_t i = 0; i < snapshot_.readings.size(); ++i)
+      memory_at_start_.emplace_back(snapshot_.inventory->devices[i].uuid, snapshot_.readings[i][Metric::mem_used]);
+  const std::vector<Intent> intents = watcher_->observe(snapshot_, scope);
+  voice_.sampled(snapshot_, *watcher_);
+  handle(intents);
+}
+
+void RunSession::handle(const std::vector<Intent>& intents) {
+  for (const Intent& intent : intents) {
+    if (const Say* say = std::get_if<Say>(&intent)) {
+      voice_.said(*say);
+    } else if (const Fire* fired = std::get_if<Fire>(&intent)) {
+      fire(*fired);
+    } else if (const TimeUp* up = std::get_if<TimeUp>(&intent)) {
+      if (phase_ != Phase::watching && phase_ != Phase::firing) continue;
+      ended_for_time_ = true;
+      voice_.note(Level::important, "max-time",
+                  fmt::format("the job has run for {} (--max-time): {}", format_duration(up->after), next_in_words()));
+      if (!settings_.dry_run) begin_ending();
+    }
+  }
+}
+
+}  // namespace lull

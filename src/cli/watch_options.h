@@ -1,0 +1,55 @@
+#pragma once
+// What `lull run` and `lull watch` have in common on the command line: which rule,
+// on which GPUs, how often, and how much is said.
+
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "cli/say.h"
+#include "engine/watcher.h"
+#include "rule/policy.h"
+
+namespace CLI {
+class App;
+}
+
+namespace lull {
+
+struct WatchOptions {
+  std::string idle;
+  std::string arm = {};
+  std::string delay = "0s";
+  std::string every = "1s";
+  std::string gpus = {};
+  std::string missing = "wait";
+  std::string log_format = "text";
+  bool quiet = false;
+  bool verbose = false;
+};
+void add_watch_options(CLI::App& app, WatchOptions& options);
+
+struct WatchChoice {
+  Policy policy;
+  Duration every{};
+  Duration delay{};
+  std::string gpus;
+  WhenMissing missing = WhenMissing::unknown;
+};
+Result<WatchChoice> settle_watch_options(const WatchOptions& options);
+Sayer make_sayer(const WatchOptions& options, const Clock& clock);
+
+// A duration given for an option; the error names the option.
+Result<Duration> duration_option(std::string_view name, std::string_view text);
+
+// Where our own options end and the command begins: at "--" or at the first word that
+// is neither an option nor the value of one. The command's own options stay its own.
+int command_begins(const CLI::App& app, int argc, char** argv);
+
+std::string_view event_word(Say::About about);
+// One line for --verbose: what each GPU in scope shows, and how far the rule is.
+std::string sample_text(const Snapshot& snapshot, const Watcher& watcher);
+
+}  // namespace lull
