@@ -200,9 +200,12 @@ Result<ProcessSpec> read_process(const Reader& reader, const Node& table, std::s
   if (const Node* node = table.find("at")) process.at = TRY(reader.duration(*node, "at"));
   if (const Node* node = table.find("type")) {
     const std::string type = TRY(reader.text(*node, "type"));
-    if (type != "compute" && type != "graphics" && type != "both")
-      return reader.refuse(*node, "type is \"compute\", \"graphics\" or \"both\"");
-    process.kind = type == "compute" ? kCompute : type == "graphics" ? kGraphics : kCompute | kGraphics;
+    if (type != "compute" && type != "graphics" && type != "both" && type != "mps")
+      return reader.refuse(*node, "type is \"compute\", \"graphics\", \"both\" or \"mps\"");
+    process.kind = type == "compute"    ? kCompute
+                   : type == "graphics" ? kGraphics
+                   : type == "mps"      ? kMps
+                                        : kCompute | kGraphics;
   }
   if (const Node* node = table.find("mig"))
     process.mig = static_cast<std::uint32_t>(TRY(reader.number(*node, "mig", 0, kMaxMig - 1)));
