@@ -5,7 +5,7 @@
 #include <poll.h>
 #include <sys/prctl.h>
 #include <sys/socket.h>
-#include <sys/wait.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -151,30 +151,15 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder, std::span<char*> argumen
   Fd theirs(::fcntl(low.get(), F_DUPFD_CLOEXEC, 10));  // out of the way of stdio
   if (!theirs) return fail(errno, "make a socket for the keeper");
   LeaseFolder own = TRY(folder.reopened());
-  std::array<int, 2> pipe{};
-  if (::pipe2(pipe.data(), O_CLOEXEC) != 0) return fail(errno, "make a pipe for the keeper");
-  const Fd told(pipe[0]);
-  Fd tell(pipe[1]);
-  // Twice, so that the keeper is nobody's child who could be surprised by it.
-  const pid_t middle = ::fork();
-  if (middle < 0) return fail(errno, "start the keeper");
-  if (middle == 0) {
-    const pid_t keeper = ::fork();
-    if (keeper == 0) {
-      ours.reset();
-      run_keeper(theirs.release(), std::move(own), arguments);
-    }
-    (void)!::write(tell.get(), &keeper, sizeof keeper);
-    ::_exit(0);
+  // A child whose end is told to nobody: it sends no signal, and wait() passes over
+  // it, so the command that we become never learns that it has one.
+  const long keeper = ::syscall(SYS_clone, 0UL, nullptr, nullptr, nullptr, 0UL);
+  if (keeper < 0) return fail(errno, "start the keeper");
+  if (keeper == 0) {
+    ours.reset();
+    run_keeper(theirs.release(), std::move(own), arguments);
   }
-  tell.reset();
-  pid_t keeper = -1;
-  while (::read(told.get(), &keeper, sizeof keeper) < 0 && errno == EINTR) {
-  }
-  while (::waitpid(middle, nullptr, 0) < 0 && errno == EINTR) {
-  }
-  if (keeper <= 0) return fail("start the keeper");
-  return Keeper(std::move(ours), keeper);
+  return Keeper(std::move(ours), static_cast<pid_t>(keeper));
 }
 
 Result<> Keeper::hand_over(std::span<const int> locks) {

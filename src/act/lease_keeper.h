@@ -3,12 +3,12 @@
 // job inherits the locks, but programs close descriptors that they do not know
 // (daemons, Python's subprocess, some shells); the keeper's copies last until the
 // job's main process has ended, seen through its pidfd. It has no terminal, no
-// stdio and no child of the job's, so pipes close and `wait` returns as if it
+// stdio, and its end is told to nobody, so pipes close and `wait` returns as if it
 // were not there. While its parent still waits in the queue it is there to clear
 // the parent's files away should that be killed.
 //
 // Start it before there are threads and before the driver's library is loaded:
-// then it costs two forks of a small process, and carries nothing along.
+// then it costs one fork of a small process, and carries nothing along.
 
 #include <span>
 

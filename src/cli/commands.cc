@@ -11,6 +11,10 @@ int sim_command(int argc, char** argv);
 int run_command(int argc, char** argv);
 int status_command(int argc, char** argv);
 int record_command(int argc, char** argv);
+int pick_command(int argc, char** argv);
+int leases_command(int argc, char** argv);
+int release_command(int argc, char** argv);
+int gpuselect_command(int argc, char** argv);
 
 namespace {
 
@@ -19,8 +23,13 @@ constexpr std::array kCommands = {
     Command{"run", "run a command, end it when its GPUs sit idle", run_command},
     Command{"record", "write what the GPUs show as a trace", record_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
+    Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
+    Command{"leases", "who holds which GPU, and who waits", leases_command},
+    Command{"release", "give a leased GPU back", release_command},
 };
-constexpr std::array<Command, 0> kDropIns = {};
+constexpr std::array kDropIns = {
+    Command{"gpuselect", "choose idle GPUs", gpuselect_command},
+};
 
 }  // namespace
 

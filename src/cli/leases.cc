@@ -1,0 +1,232 @@
+// `lull leases`: who holds which GPU, and who waits. `lull release`: gives one back.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <csignal>
+#include <cstdio>
+#include <tuple>
+
+#include "act/lease.h"
+#include "base/calendar.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/say.h"
+#include "cli/screen.h"
+#include "sense/processes.h"
+#include "view/columns.h"
+
+namespace lull {
+
+namespace {
+
+const SystemClock kClock;
+
+std::string age(const std::optional<WallTime>& since) {
+  if (!since) return "?";
+  const Duration passed = std::max<Duration>(kClock.wall() - *since, Duration::zero());
+  return format_duration(std::chrono::floor<std::chrono::seconds>(passed));
+}
+
+// By GPU, as people count them: 2 before 10, 3:1 after 3:0.
+void sort_by_gpu(std::vector<LeaseInfo>& leases) {
+  const auto key = [](const LeaseInfo& lease) {
+    const auto parts = split(lease.record.label, ':');
+    const auto number = [&](std::size_t i) { return i < parts.size() ? to_unsigned(parts[i]).value_or(9999) : 0; };
+    return std::tuple(number(0), number(1), lease.file);
+  };
+  std::sort(leases.begin(), leases.end(), [&](const LeaseInfo& a, const LeaseInfo& b) { return key(a) < key(b); });
+}
+
+std::string label(const LeaseInfo& lease) { return lease.record.label.empty() ? "?" : printable(lease.record.label); }
+
+// How a lease stands, in a word or two.
+std::string state_text(const LeaseInfo& lease) {
+  if (!lease.readable) return "may not be read";
+  const auto lives = alive(lease.record.holder);
+  switch (lease.record.kind) {
+    case LeaseKind::collecting: return "collecting";
+    case LeaseKind::hold:
+      return lease.record.until ? "held until " + format_local(*lease.record.until, "%H:%M:%S") : "held";
+    case LeaseKind::process:
+    case LeaseKind::job: break;
+  }
+  return lives == false ? "left behind" : "working";
+}
+
+void print_table(const FolderState& state) {
+  const Screen screen = screen_of(STDOUT_FILENO);
+  std::vector<Column> columns = {{"GPU", Align::right, 0, 0, {}},  {"USER", Align::left, 0, 8, {}},
+                                 {"PID", Align::right, 2, 0, {}},  {"FOR", Align::right, 3, 0, {}},
+                                 {"STATE", Align::left, 4, 0, {}}, {"COMMAND", Align::left, 0, 12, {}},
+                                 {"UUID", Align::left, 1, 0, {}}};
+  const auto add = [&](std::vector<std::string> cells) {
+    for (std::size_t i = 0; i < cells.size(); ++i)
+      columns[i].cells.push_back({for_screen(cells[i], screen), Tone::plain});
+  };
+  for (const LeaseInfo& lease : state.leases)
+    add({label(lease), printable(user_name(lease.owner)),
+         lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?", age(lease.record.since),
+         state_text(lease), printable(lease.record.command), printable(lease.gpu)});
+  for (const TicketInfo& ticket : state.tickets) {
+    const TicketRecord& record = ticket.record;
+    const std::string collected =
+        record.missing < record.count ? fmt::format(", has {}", record.count - record.missing) : "";
+    add({"-", printable(user_name(ticket.owner)), fmt::format("{}", record.waiter.pid), age(record.since),
+         fmt::format("waits for {}{}", record.count, collected), printable(record.command), ""});
+  }
+  for (const std::string& line : layout(columns, {}, screen)) fmt::print("{}\n", line);
+}
+
+std::string json_time(const std::optional<WallTime>& time) {
+  return time ? json_string(format_rfc3339(*time)) : "null";
+}
+
+std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_string(text); }
+
+void print_json(const FolderState& state, const std::string& path) {
+  std::string leases;
+  for (const LeaseInfo& lease : state.leases) {
+    const auto lives = lease.readable ? alive(lease.record.holder) : std::nullopt;
+    leases += fmt::format(
+        "{}{{\"gpu\":{},\"label\":{},\"lease\":{},\"kind\":\"{}\",\"user\":{},\"uid\":{},\"pid\":{},\"alive\":{},"
+        "\"command\":{},\"since\":{},\"until\":{},\"within\":{}}}",
+        leases.empty() ? "" : ",", json_string(lease.gpu), text_or_null(lease.record.label),
+        text_or_null(lease.record.id), name_of(lease.record.kind), json_string(user_name(lease.owner)), lease.owner,
+        lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "null",
+        !lives   ? "null"
+        : *lives ? "true"
+                 : "false",
+        text_or_null(lease.record.command), json_time(lease.record.since), json_time(lease.record.until),
+        text_or_null(lease.record.within));
+  }
+  std::string queue;
+  for (const TicketInfo& ticket : state.tickets) {
+    std::string wants;
+    for (const std::string& uuid : ticket.record.wants) wants += (wants.empty() ? "" : ",") + json_string(uuid);
+    queue += fmt::format(
+        "{}{{\"number\":{},\"priority\":{},\"count\":{},\"missing\":{},\"wants\":[{}],\"user\":{},\"uid\":{},"
+        "\"pid\":{},\"command\":{},\"since\":{}}}",
+        queue.empty() ? "" : ",", ticket.record.number, ticket.record.priority, ticket.record.count,
+        ticket.record.missing, wants, json_string(user_name(ticket.owner)), ticket.owner, ticket.record.waiter.pid,
+        text_or_null(ticket.record.command), json_time(ticket.record.since));
+  }
+  fmt::print("{{\"folder\":{},\"leases\":[{}],\"queue\":[{}]}}\n", json_string(path), leases, queue);
+}
+
+// ---- release -------------------------------------------------------------------
+
+bool meant(const LeaseInfo& lease, const std::string& word) {
+  return word == "all" || lease.record.label == word || lease.record.id == word ||
+         (word.size() >= 8 && lease.gpu.starts_with(word));
+}
+
+std::string named(const LeaseInfo& lease) {
+  return fmt::format("GPU {}", label(lease) == "?" ? lease.gpu : label(lease));
+}
+
+// Why it may not be released as things are; empty: it may.
+std::string objection(const LeaseInfo& lease, bool force) {
+  const uid_t me = ::geteuid();
+  if (me != 0 && lease.owner != me)
+    return fmt::format("{} is leased to {}; only that user and root may release it", named(lease),
+                       printable(user_name(lease.owner)));
+  if (force || lease.record.kind == LeaseKind::hold || !lease.readable) return "";
+  const auto lives = alive(lease.record.holder);
+  if (lives == false) return "";
+  return fmt::format("{} is in use by process {} ({}), which {}; --force takes the lease away and leaves it running",
+                     named(lease), lease.record.holder.pid, printable(lease.record.command),
+                     lives ? "lives" : "cannot be seen from here");
+}
+
+// A hold is nothing but its keeper, which may hold other GPUs still. By handle, and
+// only the one that the record means.
+void end_keeper(const LeaseFolder& folder, const LeaseInfo& lease) {
+  if (lease.record.kind != LeaseKind::hold || alive(lease.record.holder) != true) return;
+  const auto left = folder.scan();
+  if (!left) return;
+  for (const LeaseInfo& other : left->leases)
+    if (other.record.holder == lease.record.holder) return;
+  const auto process = Process::open(lease.record.holder.pid);
+  if (process && process->start_ticks() == lease.record.holder.start_ticks) (void)process->signal(SIGTERM);
+}
+
+int release(const LeaseFolder& folder, const std::vector<std::string>& words, bool force) {
+  const auto door = folder.enter();
+  if (!door) return complain("release: " + door.error().message());
+  const auto state = folder.scan();
+  if (!state) return complain("release: " + state.error().message());
+  int status = 0;
+  for (const std::string& word : words) {
+    bool found = false;
+    for (const LeaseInfo& lease : state->leases) {
+      if (!meant(lease, word)) continue;
+      if (word == "all" && ::geteuid() != 0 && lease.owner != ::geteuid()) continue;
+      found = true;
+      if (const std::string why = objection(lease, force); !why.empty()) {
+        status = complain("release: " + why);
+        continue;
+      }
+      if (const auto gone = folder.revoke(*door, lease.file); !gone) {
+        status = complain("release: " + gone.error().message());
+        continue;
+      }
+      end_keeper(folder, lease);
+      fmt::print("{} released\n", named(lease));
+    }
+    if (!found && word != "all")
+      status = complain(fmt::format("release: {} is not leased; `lull leases` shows what is", printable(word)));
+  }
+  return status;
+}
+
+}  // namespace
+
+int leases_command(int argc, char** argv) {
+  CLI::App app("Shows who holds which GPU, and who waits for one.", "lull leases");
+  app.footer("\nexample: lull leases --json");
+  bool json = false;
+  app.add_flag("--json", json, "for programs");
+  if (const auto status = parse_options(app, argc, argv)) return *status;
+  const LeasePlace place = LeasePlace::of_environment();
+  const auto folder = LeaseFolder::look(place);
+  if (!folder) return complain("leases: " + folder.error().message());
+  FolderState state;
+  if (*folder) {
+    auto scanned = (*folder)->scan();
+    if (!scanned) return complain("leases: " + scanned.error().message());
+    state = *std::move(scanned);
+    sort_by_gpu(state.leases);
+  }
+  if (json)
+    print_json(state, place.path);
+  else if (state.leases.empty() && state.tickets.empty())
+    fmt::print(stderr, "no GPU is leased, nobody waits\n");
+  else
+    print_table(state);
+  return 0;
+}
+
+int release_command(int argc, char** argv) {
+  CLI::App app("Gives leased GPUs back: your own ones, as root any.", "lull release");
+  app.footer(
+      "\nA lease ends by itself with its job. This is for a hold that is no longer needed, for what a\n"
+      "job left behind, and with --force for a job that keeps a GPU which it should not have.\n"
+      "\nexample: lull release 3");
+  std::vector<std::string> words;
+  bool force = false;
+  app.add_option("GPU", words, "index, UUID or lease, as `lull leases` shows them; all")->required();
+  app.add_flag("--force", force, "also if the holder lives; it is not ended");
+  if (const auto status = parse_options(app, argc, argv)) return *status;
+  const auto folder = LeaseFolder::look(LeasePlace::of_environment());
+  if (!folder) return complain("release: " + folder.error().message());
+  if (!*folder) return complain("release: nothing is leased");
+  return release(**folder, words, force);
+}
+
+}  // namespace lull

@@ -1,0 +1,73 @@
+#include "compat/gpuselect.h"
+
+#include <gtest/gtest.h>
+
+namespace lull {
+namespace {
+
+using Words = std::vector<std::string>;
+
+GpuselectOptions parsed(const Words& words) {
+  auto options = parse_gpuselect(words);
+  EXPECT_TRUE(options) << options.error().what;
+  return options ? *options : GpuselectOptions();
+}
+
+Error refused(const Words& words) {
+  const auto options = parse_gpuselect(words);
+  EXPECT_FALSE(options);
+  return options ? Error() : options.error();
+}
+
+TEST(Gpuselect, DefaultsAreThePredecessors) {
+  const GpuselectOptions options = parsed({});
+  EXPECT_EQ(options.count, 1U);
+  EXPECT_TRUE(options.devices.empty());
+  EXPECT_FALSE(options.name);
+  EXPECT_EQ(options.util + options.mem_util + options.processes, 0U);
+  EXPECT_TRUE(options.command.empty());
+}
+
+TEST(Gpuselect, EverySpelling) {
+  EXPECT_EQ(parsed({"-c", "2"}).count, 2U);
+  EXPECT_EQ(parsed({"-c2"}).count, 2U);
+  EXPECT_EQ(parsed({"--count", "2"}).count, 2U);
+  EXPECT_EQ(parsed({"--count=2"}).count, 2U);
+  EXPECT_EQ(parsed({"--cou=2"}).count, 2U);
+  EXPECT_TRUE(parsed({"-qD"}).quiet);
+  EXPECT_TRUE(parsed({"-qD"}).debug);
+  EXPECT_EQ(parsed({"-qc3"}).count, 3U);
+  EXPECT_EQ(parsed({"--mem_util", "10", "--util", "5", "--processes", "1"}).mem_util, 10U);
+  EXPECT_EQ(parsed({"--name", "A6000"}).name, "A6000");
+}
+
+TEST(Gpuselect, NamedDevicesAreAllWanted) {
+  EXPECT_EQ(parsed({"-d", "0,1"}).count, 2U);
+  EXPECT_EQ(parsed({"-d", "0,1"}).devices, (std::vector<unsigned>{0, 1}));
+  EXPECT_EQ(parsed({"-d", "3"}).count, 1U);
+  EXPECT_EQ(parsed({"-d", "0", "-c", "2"}).count, 2U);
+}
+
+TEST(Gpuselect, OptionsEndAtTheCommand) {
+  const Words job = {"python3", "train.py", "-c", "3", "--", "x"};
+  for (Words words : {Words{"-c", "2"}, Words{"-c", "2", "--"}}) {
+    words.insert(words.end(), job.begin(), job.end());
+    EXPECT_EQ(parsed(words).count, 2U);
+    EXPECT_EQ(parsed(words).command, job);
+  }
+}
+
+TEST(Gpuselect, MistakesAreToldAsThere) {
+  EXPECT_EQ(refused({"-c", "0"}).what, "GPU count must be >= 1");
+  EXPECT_EQ(refused({"-c", "0"}).errno_value, 1);
+  EXPECT_EQ(refused({"-d", "0", "-n", "A"}).what, "Use only one of 'devices' and 'name' parameters");
+  EXPECT_EQ(refused({"-u", "-1"}).what, "Utilization/process count thresholds must be >= 0");
+  EXPECT_EQ(refused({"-c", "x"}).errno_value, 2);
+  EXPECT_EQ(refused({"-c"}).what, "argument -c/--count: expected one argument");
+  EXPECT_EQ(refused({"-d", "a,b"}).errno_value, 2);
+  EXPECT_EQ(refused({"--frob"}).errno_value, 2);
+  EXPECT_EQ(refused({"--quiet=1"}).errno_value, 2);
+}
+
+}  // namespace
+}  // namespace lull
