@@ -138,6 +138,7 @@ struct Snapshot {
   std::shared_ptr<const Inventory> inventory;  // never null
   std::vector<Reading> readings;               // one for each device of the inventory
   DriverState driver;
+  Duration took{};                         // how long reading it took, from the first call to the last value
   std::map<pid_t, ProcessInfo> processes;  // of the tenants, where asked for and visible
 };
 

@@ -62,6 +62,8 @@ std::optional<BufferMean> mean_of_buffer(std::span<const nvml::Sample> samples, 
   return result;
 }
 
+bool EnergyMeter::too_soon(Instant roughly) const { return known_ && roughly >= at_ && roughly - at_ < kShortest / 2; }
+
 std::optional<double> EnergyMeter::watts(std::uint64_t millijoules, Instant now) {
   const bool usable_baseline = known_ && millijoules >= millijoules_ && now > at_;
   if (usable_baseline && (now - at_ < kShortest || millijoules == millijoules_)) return std::nullopt;  // keep looking

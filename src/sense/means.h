@@ -32,6 +32,8 @@ class EnergyMeter {
   // Watts since the last call that had an answer; nothing where there is none to be had: the first reading,
   // too short a time, a counter that stood still (it moves every 100 ms or so), ran backwards or leapt.
   std::optional<double> watts(std::uint64_t millijoules, Instant now);
+  // Is it too soon for an answer anyway? Spares those who sample often the exact time.
+  bool too_soon(Instant roughly) const;
   void forget() { known_ = false; }
 
  private:

@@ -32,8 +32,12 @@ struct NvmlMemory {
   Instant util_at{};                        // when util was last read
   unsigned dry_while_busy = 0;              // looks in a row that found the buffer empty though work is done
   EnergyMeter energy;
+};
+
+// Room for the driver's answers; one for all GPUs that a thread samples, so that it stays near.
+struct NvmlRoom {
   std::vector<nvml::Sample> samples;
-  std::vector<unsigned long long> scratch;
+  std::vector<unsigned long long> distances;
   std::vector<nvml::Process> processes;
   std::vector<nvml::ProcessV1> old_processes;
 };
@@ -68,6 +72,7 @@ struct NvmlAnswer {
 nvml::Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now);
 
 // Identifies the GPU where that is due, then reads its values.
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, NvmlAnswer& answer);
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, Instant now, NvmlRoom& room,
+                NvmlAnswer& answer);
 
 }  // namespace lull

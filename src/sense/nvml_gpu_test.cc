@@ -151,12 +151,13 @@ class NvmlValues : public testing::Test {
  protected:
   void SetUp() override { driver = {}; }
   const Reading& sample() {
-    sample_gpu(calls_, gpu_, wanted_, answer_);
+    sample_gpu(calls_, gpu_, wanted_, SystemClock().now(), room_, answer_);
     return answer_.gpu;
   }
   NvmlCalls calls_ = table();
   NvmlGpu gpu_{0};
   Wanted wanted_;
+  NvmlRoom room_;
   NvmlAnswer answer_;
 };
 

@@ -1,5 +1,6 @@
 // The values of a GPU at one moment.
 #include <algorithm>
+#include <utility>
 
 #include "sense/nvml_gpu.h"
 
@@ -16,8 +17,9 @@ constexpr unsigned kDryLooks = 3;
 // Reads one device into one reading. Ends early where the device as a whole is gone.
 class Reader {
  public:
-  Reader(const NvmlCalls& calls, nvml::Device handle, NvmlMemory& memory, const Wanted& wanted, Reading& reading)
-      : calls_(calls), handle_(handle), memory_(memory), wanted_(wanted), reading_(reading) {}
+  Reader(const NvmlCalls& calls, nvml::Device handle, NvmlMemory& memory, const Wanted& wanted, Instant now,
+         NvmlRoom& room, Reading& reading)
+      : calls_(calls), handle_(handle), memory_(memory), wanted_(wanted), now_(now), room_(room), reading_(reading) {}
 
   void gpu() {
     if (!util() || (wanted_.memory && !device_memory())) return;
@@ -42,6 +44,8 @@ class Reader {
  private:
   // Notes what concerns more than the one value.
   Return note(Return code) {
+    if (code == Return::success) [[likely]]
+      return code;
     if (driver_gone(code) || code == Return::gpu_is_lost || code == Return::reset_required ||
         code == Return::gpu_not_found)
       fatal_ = code;
@@ -86,14 +90,13 @@ class Reader {
   }
 
   void mean_util(std::optional<unsigned> instant) {
-    const Instant now = SystemClock().now();
-    const Duration elapsed = now - std::exchange(memory_.util_at, now);
+    const Duration elapsed = now_ - std::exchange(memory_.util_at, now_);
     const bool first = !memory_.buffer_known;
     unsigned type = 0;
     auto count = static_cast<unsigned>(kSampleRoom);
-    memory_.samples.resize(kSampleRoom);
+    if (room_.samples.size() < kSampleRoom) room_.samples.resize(kSampleRoom);
     Return code = ask(calls_.DeviceGetSamples, handle_, unsigned{nvml::kSamplesGpuUtil}, memory_.newest_sample_us,
-                      &type, &count, memory_.samples.data());
+                      &type, &count, room_.samples.data());
     if (driver_gone(code) || code == Return::gpu_is_lost || code == Return::reset_required) fatal_ = code;
     if (code != Return::success || count == 0) {
       // Dry: nothing was recorded. The moment decides; if that says work is done time and again, then the
@@ -107,8 +110,8 @@ class Reader {
       return;
     }
     memory_.dry_while_busy = 0;
-    const std::span<const nvml::Sample> samples(memory_.samples.data(), std::min<std::size_t>(count, kSampleRoom));
-    const auto mean = mean_of_buffer(samples, type, memory_.newest_sample_us, memory_.scratch);
+    const std::span<const nvml::Sample> samples(room_.samples.data(), std::min<std::size_t>(count, kSampleRoom));
+    const auto mean = mean_of_buffer(samples, type, memory_.newest_sample_us, room_.distances);
     if (!mean) return;
     memory_.newest_sample_us = mean->newest_us;
     memory_.buffer_known = true;
@@ -137,7 +140,7 @@ class Reader {
     unsigned long long millijoules = 0;
     std::optional<double> mean;
     if (call(calls_.DeviceGetTotalEnergyConsumption, &millijoules) == Return::success) {
-      mean = memory_.energy.watts(millijoules, SystemClock().now());
+      if (!memory_.energy.too_soon(now_)) mean = memory_.energy.watts(millijoules, SystemClock().now());
       reading_.energy_joules = static_cast<double>(millijoules) / 1000;
     } else {
       memory_.energy.forget();
@@ -188,16 +191,16 @@ class Reader {
   template <class New, class Old>
   Return processes(New* third, New* second, Old* first, bool compute, std::vector<Tenant>& tenants) {
     unsigned count = 0;
-    Return code = list(third != nullptr ? third : second, memory_.processes, count);
+    Return code = list(third != nullptr ? third : second, room_.processes, count);
     if (code == Return::success) {
       for (unsigned i = 0; i < count; ++i) {
-        const nvml::Process& process = memory_.processes[i];
+        const nvml::Process& process = room_.processes[i];
         add(tenants, process.pid, process.used_memory, process.gpu_instance, compute);
       }
     } else if (code == Return::function_not_found) {
-      code = list(first, memory_.old_processes, count);
+      code = list(first, room_.old_processes, count);
       for (unsigned i = 0; code == Return::success && i < count; ++i)
-        add(tenants, memory_.old_processes[i].pid, memory_.old_processes[i].used_memory, nvml::kNoInstance, compute);
+        add(tenants, room_.old_processes[i].pid, room_.old_processes[i].used_memory, nvml::kNoInstance, compute);
     }
     return code;
   }
@@ -252,6 +255,8 @@ class Reader {
   nvml::Device handle_;
   NvmlMemory& memory_;
   const Wanted& wanted_;
+  const Instant now_;
+  NvmlRoom& room_;
   Reading& reading_;
   Return fatal_ = Return::success;
   bool invalid_ = false;
@@ -259,10 +264,11 @@ class Reader {
 
 // As new, but the room that its list had is kept.
 void clear(Reading& reading) {
+  static const Reading kBlank;
   std::vector<Tenant> room;
   if (reading.tenants) room = std::move(*reading.tenants);
   room.clear();
-  reading = Reading();
+  reading = kBlank;
   reading.tenants.emplace(std::move(room));
 }
 
@@ -286,9 +292,9 @@ void close(Reading& reading, Return fatal, const Wanted& wanted) {
 
 }  // namespace
 
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, NvmlAnswer& answer) {
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, Instant now, NvmlRoom& room,
+                NvmlAnswer& answer) {
   answer.driver_gone = false;
-  const Instant now = SystemClock().now();
   const bool stale = gpu.mig_mode.value_or(false) ? now - gpu.identified_at > kLookAtMig : false;
   Return code = Return::success;
   if (!gpu.identified || stale) code = identify(calls, gpu, now);
@@ -300,14 +306,14 @@ void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, Nvml
     return;
   }
   clear(answer.gpu);
-  Reader reader(calls, gpu.handle, gpu.memory, wanted, answer.gpu);
+  Reader reader(calls, gpu.handle, gpu.memory, wanted, now, room, answer.gpu);
   reader.gpu();
   close(answer.gpu, reader.fatal(), wanted);
   answer.gpu.mig_mode = gpu.mig_mode;
   answer.driver_gone = driver_gone(reader.fatal());
   for (std::size_t i = 0; i < gpu.parts.size(); ++i) {
     clear(answer.parts[i]);
-    Reader part(calls, gpu.parts[i].handle, gpu.parts[i].memory, wanted, answer.parts[i]);
+    Reader part(calls, gpu.parts[i].handle, gpu.parts[i].memory, wanted, now, room, answer.parts[i]);
     part.part();
     close(answer.parts[i], part.fatal(), wanted);
     if (part.invalid()) gpu.identified = false;  // the MIG devices are not what they were: look again

@@ -126,6 +126,7 @@ void Sampler::Core::give_up(Instant at) {
 }
 
 void Sampler::Core::ask_for_round(bool with_watchdog) {
+  event_wanted = event_wanted || with_watchdog;
   if (requested > done) return;
   ++requested;
   round_began = now();
@@ -178,9 +179,12 @@ void Sampler::request() {
 }
 
 void Sampler::take(Snapshot& into) {
-  std::uint64_t times = 0;
   const Core::Lock lock(core_->mutex);
-  (void)!::read(core_->event.get(), &times, sizeof times);
+  if (core_->event_wanted) {
+    std::uint64_t times = 0;
+    (void)!::read(core_->event.get(), &times, sizeof times);
+    core_->event_wanted = core_->requested > core_->done;
+  }
   into = core_->published;
 }
 

@@ -18,6 +18,13 @@ constexpr Duration kStartOver = std::chrono::seconds(10);  // where every GPU fa
 
 Instant now() { return SystemClock().now(); }
 
+// Good to a few milliseconds, and so cheap that it can be asked for every GPU: enough to see that one hangs.
+Duration coarse() {
+  timespec ts{};
+  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
+  return std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec);
+}
+
 Wanted wanted_of(const SamplerOptions& options) {
   Wanted wanted;
   wanted.memory = options.memory;
@@ -44,11 +51,11 @@ Sampler::Core::Core(SamplerOptions chosen)
 }
 
 void Sampler::Core::work(std::uint64_t id) {
-  Snapshot scratch;
+  Desk desk;
   Lock lock(mutex);
   while (true) {
     wake.wait(lock, [&] { return stopping || worker != id || requested > done; });
-    if (stopping || worker != id || !round(lock, id, scratch)) break;
+    if (stopping || worker != id || !round(lock, id, desk)) break;
   }
   // The last one out turns off the light, unless somebody still hangs in there or the program ends anyway.
   if (stopping && worker == id && stuck.empty() && !options.once && nvml != nullptr) drop_driver(lock);
@@ -56,13 +63,14 @@ void Sampler::Core::work(std::uint64_t id) {
   told.notify_all();
 }
 
-bool Sampler::Core::round(Lock& lock, std::uint64_t id, Snapshot& scratch) {
+bool Sampler::Core::round(Lock& lock, std::uint64_t id, Desk& desk) {
   const std::uint64_t number = requested;
+  work_began = now();
   for (int tries = 0; tries < 2; ++tries) {
     if (nvml == nullptr && now() >= open_again) open_driver(lock);
     if (nvml == nullptr || done >= number) break;
     bool gone = false;
-    if (!sample_slots(lock, id, number, gone)) return false;
+    if (!sample_slots(lock, id, number, desk, gone)) return false;
     if (!gone) break;
     // The driver was unloaded, or exchanged between two samples: one new start at once, then about one a second.
     const bool just_opened = now() - opened_at < kOpenAgain;
@@ -70,7 +78,7 @@ bool Sampler::Core::round(Lock& lock, std::uint64_t id, Snapshot& scratch) {
     driver = {Absence::no_driver, "the driver was unloaded", {}};
     open_again = just_opened || tries > 0 ? now() + kOpenAgain : now();
   }
-  if (done < number && !finish(lock, id, number, scratch)) return false;
+  if (done < number && !finish(lock, id, number, desk.snapshot)) return false;
   if (nvml != nullptr && nothing_works(number) && now() - opened_at > kStartOver) drop_driver(lock);
   return true;
 }
@@ -91,13 +99,8 @@ void Sampler::Core::open_driver(Lock& lock) {
     return;
   }
   nvml = std::move(opened);
-  slots.clear();
-  slots.resize(nvml->gpu_count());
-  for (unsigned i = 0; i < slots.size(); ++i) {
-    slots[i].gpu = std::make_shared<NvmlGpu>(i);
-    slots[i].device.index = i;
-    slots[i].device.absence = Absence::no_answer;  // until it says who it is
-  }
+  slots = std::make_shared<Slots>();
+  for (unsigned i = 0; i < nvml->gpu_count(); ++i) slots->emplace_back(i);
   rearrange = true;
 }
 
@@ -114,35 +117,36 @@ void Sampler::Core::drop_driver(Lock& lock) {
 }
 
 void Sampler::Core::adopt(Slot& slot) {
-  slot.changes = slot.gpu->changes;
-  slot.device = slot.gpu->device;
+  slot.changes = slot.gpu.changes;
+  slot.device = slot.gpu.device;
   slot.parts.clear();
-  for (const NvmlPart& part : slot.gpu->parts) slot.parts.push_back(part.device);
+  for (const NvmlPart& part : slot.gpu.parts) slot.parts.push_back(part.device);
   rearrange = true;
 }
 
-bool Sampler::Core::sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, bool& gone) {
-  NvmlAnswer answer;
-  for (unsigned i = 0; i < slots.size() && done < number; ++i) {
-    if (slots[i].round == number || stuck_at(i) != nullptr) continue;
-    const std::shared_ptr<NvmlGpu> gpu = slots[i].gpu;
-    const std::shared_ptr<Nvml> library = nvml;
-    std::swap(answer, slots[i].answer);
+bool Sampler::Core::sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, Desk& desk, bool& gone) {
+  // Held for as long as we may be in a call, whatever others do meanwhile.
+  const std::shared_ptr<Nvml> library = nvml;
+  const std::shared_ptr<Slots> mine = slots;
+  const Instant began = now();
+  const Duration coarse_began = coarse();
+  for (unsigned i = 0; i < mine->size() && done < number; ++i) {
+    Slot& slot = (*mine)[i];
+    if (slot.round == number || stuck_at(i) != nullptr) continue;
     step = Step::gpu;
     step_gpu = i;
-    step_began = now();
+    const Instant at = step_began = began + (coarse() - coarse_began);
     lock.unlock();
-    sample_gpu(library->calls(), *gpu, wanted, answer);
+    sample_gpu(library->calls(), slot.gpu, wanted, at, desk.room, slot.answer);
     lock.lock();
     if (worker != id) {  // we were given up; the GPU is back from now on
       std::erase_if(stuck, [&](const Stuck& one) { return one.worker == id; });
       return false;
     }
     step = Step::none;
-    std::swap(answer, slots[i].answer);
-    slots[i].round = number;
-    if (slots[i].changes != gpu->changes) adopt(slots[i]);
-    if (slots[i].answer.driver_gone) {
+    slot.round = number;
+    if (slot.changes != slot.gpu.changes) adopt(slot);
+    if (slot.answer.driver_gone) {
       gone = true;
       return true;
     }
@@ -150,16 +154,16 @@ bool Sampler::Core::sample_slots(Lock& lock, std::uint64_t id, std::uint64_t num
   return true;
 }
 
-bool Sampler::Core::finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& scratch) {
+bool Sampler::Core::finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& snapshot) {
   if (rearrange) arrange_rows();
-  build(scratch, number, now());
+  build(snapshot, number, now());
   if ((options.processes || options.openers) && !proc_stuck) {
     // Reading /proc can hang as well: at a process that is stuck with its memory locked.
     step = Step::finish;
     step_began = now();
     lock.unlock();
-    if (options.processes) join_processes(scratch, options.root);
-    if (options.openers) count_openers(scratch, options.root, options.ignore_openers);
+    if (options.processes) join_processes(snapshot, options.root);
+    if (options.openers) count_openers(snapshot, options.root, options.ignore_openers);
     lock.lock();
     if (worker != id) {
       proc_stuck = false;
@@ -168,27 +172,29 @@ bool Sampler::Core::finish(Lock& lock, std::uint64_t id, std::uint64_t number, S
     step = Step::none;
     if (done >= number) return true;
   }
-  publish(scratch, number);
+  publish(snapshot, number);
   return true;
 }
 
 void Sampler::Core::publish(Snapshot& snapshot, std::uint64_t number) {
   done = number;
-  snapshot.wall = SystemClock().wall();
+  snapshot.took = now() - work_began;
   std::swap(published, snapshot);
   if (watched) {
     constexpr itimerspec kOff{};
     ::timerfd_settime(timer.get(), 0, &kOff, nullptr);
   }
-  const std::uint64_t one = 1;
-  (void)!::write(event.get(), &one, sizeof one);
+  if (event_wanted) {
+    const std::uint64_t one = 1;
+    (void)!::write(event.get(), &one, sizeof one);
+  }
   told.notify_all();
 }
 
 void Sampler::Core::arrange_rows() {
   rearrange = false;
   std::vector<FoundGpu> found;
-  for (const Slot& slot : slots) {
+  for (const Slot& slot : *slots) {
     FoundGpu& one = found.emplace_back();
     one.gpu = &slot.device;
     for (const Device& part : slot.parts) one.parts.push_back(&part);
@@ -204,11 +210,12 @@ void Sampler::Core::arrange_rows() {
 
 void Sampler::Core::build(Snapshot& snapshot, std::uint64_t number, Instant at) {
   snapshot.at = at;
+  snapshot.wall = SystemClock().wall();
   snapshot.inventory = inventory;
   snapshot.driver = driver;
   snapshot.readings.resize(inventory->devices.size());
   snapshot.processes.clear();
-  bool all_hang = !slots.empty();
+  bool all_hang = !slots->empty();
   Duration longest{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     fill(snapshot.readings[i], rows[i], number, at);
@@ -227,8 +234,8 @@ void Sampler::Core::fill(Reading& reading, const Row& row, std::uint64_t number,
     reading.unanswered = driver.unanswered;
     return;
   }
-  if (row.gpu == Row::kNobody || row.gpu >= slots.size()) return reading.miss_all(Absence::lost);
-  const Slot& slot = slots[row.gpu];
+  if (row.gpu == Row::kNobody || row.gpu >= slots->size()) return reading.miss_all(Absence::lost);
+  const Slot& slot = (*slots)[row.gpu];
   if (slot.round != number) {
     const Stuck* one = stuck_at(static_cast<unsigned>(row.gpu));
     const bool in_it = step == Step::gpu && step_gpu == row.gpu;
@@ -248,7 +255,7 @@ const Sampler::Core::Stuck* Sampler::Core::stuck_at(unsigned index) const {
 }
 
 bool Sampler::Core::nothing_works(std::uint64_t number) const {
-  return !slots.empty() && stuck.empty() && std::ranges::all_of(slots, [&](const Slot& slot) {
+  return !slots->empty() && stuck.empty() && std::ranges::all_of(*slots, [&](const Slot& slot) {
     return slot.round == number && slot.answer.gpu.device_absence != Absence::none;
   });
 }

@@ -23,12 +23,24 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
 
   enum class Step : std::uint8_t { none, open, gpu, finish };
   struct Slot {
-    std::shared_ptr<NvmlGpu> gpu;
+    explicit Slot(unsigned index) : gpu(index) {
+      device.index = index;
+      device.absence = Absence::no_answer;  // until it says who it is
+    }
+    // In a worker's hands while it is in a call: nobody else looks at them then.
+    NvmlGpu gpu;
+    NvmlAnswer answer;
+    // Of all.
     std::uint64_t round = 0;  // of the answer
     unsigned changes = 0;     // of the GPU, when these were copied:
-    Device device;            // a thread may be stuck with the GPU itself in its hands
+    Device device;
     std::vector<Device> parts;
-    NvmlAnswer answer;
+  };
+  using Slots = std::vector<Slot>;
+  // What a worker needs for itself, kept from round to round.
+  struct Desk {
+    Snapshot snapshot;
+    NvmlRoom room;
   };
   struct Stuck {
     unsigned index = 0;
@@ -51,10 +63,10 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
   void guard();                                                     // the watchdog's thread
   static bool spawn(std::shared_ptr<Core> core, std::uint64_t id);  // id 0: the watchdog
 
-  bool round(Lock& lock, std::uint64_t id, Snapshot& scratch);  // false: this worker was left behind
+  bool round(Lock& lock, std::uint64_t id, Desk& desk);  // false: this worker was left behind
   void open_driver(Lock& lock);
-  bool sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, bool& gone);
-  bool finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& scratch);
+  bool sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, Desk& desk, bool& gone);
+  bool finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& snapshot);
   void drop_driver(Lock& lock);
   void adopt(Slot& slot);  // who the GPU says it is
   void build(Snapshot& snapshot, std::uint64_t number, Instant at);
@@ -73,12 +85,14 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
   std::condition_variable wake;  // workers: there is something to do
   std::condition_variable told;  // the owner: a round is done, a worker has ended
   bool stopping = false;
-  bool watched = false;      // there is a watchdog
-  std::uint64_t worker = 0;  // the current one; others are left behind
-  unsigned workers = 0;      // threads that run
+  bool watched = false;       // there is a watchdog
+  bool event_wanted = false;  // whoever asked waits for the event
+  std::uint64_t worker = 0;   // the current one; others are left behind
+  unsigned workers = 0;       // threads that run
   std::uint64_t requested = 0;
   std::uint64_t done = 0;
   Instant round_began{};
+  Instant work_began{};  // when a worker took it up
 
   Step step = Step::none;
   Instant step_began{};
@@ -89,8 +103,8 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
   std::shared_ptr<Nvml> nvml;
   DriverState driver;
   Instant opened_at{};
-  Instant open_again{};  // not before
-  std::vector<Slot> slots;
+  Instant open_again{};                                      // not before
+  std::shared_ptr<Slots> slots = std::make_shared<Slots>();  // a new one whenever the driver is opened
   std::shared_ptr<const Inventory> inventory = std::make_shared<Inventory>();
   std::vector<Row> rows;
   bool rearrange = false;
