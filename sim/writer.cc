@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <climits>
+#include <cmath>
 #include <cstddef>
 #include <cstring>
 #include <utility>
@@ -59,9 +60,11 @@ void forget_faults(Live& live, std::int64_t now_ns) {
   live.driver_losses += before - driver_epoch(live, now_ns);
 }
 
-// Drops what was set before the horizon, but for the newest of each: that one is still in force there.
+// Drops what was set before the horizon, but for the newest of each: that one is still in force there. Of
+// more than half a table in that time the older half goes too: sums stay exact, old samples may not.
 void forget_sets(const State& state, Live& live, std::int64_t now_ns) {
-  const std::int64_t old = horizon(state, now_ns);
+  std::int64_t old = horizon(state, now_ns);
+  if (live.set_count > kMaxSets / 2) old = std::max(old, live.sets[live.set_count - kMaxSets / 2].at_ns);
   std::vector<bool> in_force(live.set_count, false);
   for (const auto& row : live.last_set)
     for (std::uint32_t i : row) {
@@ -132,7 +135,7 @@ Result<> Writer::commit(Edit&& edit) {
   for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) next.ledger[gpu] = ledger_at(scene, gpu, now);
   forget_loads(state, next, now);
   if (next.fault_count > kMaxFaults / 2) forget_faults(next, now);
-  if (next.set_count > kMaxSets / 2) forget_sets(state, next, now);
+  if (next.set_count > kMaxSets - kMaxGpus * kMetrics) forget_sets(state, next, now);
   TRY(edit(next, now));
   state.version.store(version + 1, std::memory_order_release);
   futex_wake_all(state.version);             // calls that hang look again
@@ -144,7 +147,8 @@ Result<> Writer::set(const std::vector<Change>& changes) {
   for (const Change& change : changes) TRY(check_gpu(state(), change.gpu));
   return commit([&](Live& live, std::int64_t now) -> Result<> {
     for (const Change& change : changes) {
-      if (live.set_count == kMaxSets) return fail("too many values were set in too short a time");
+      if (live.set_count == kMaxSets)
+        return fail(fmt::format("more than {} values in one change", kMaxGpus * kMetrics));
       std::uint32_t& last = live.last_set[change.gpu][static_cast<unsigned>(change.metric)];
       live.sets[live.set_count] = {
           now, change.value, last, static_cast<std::uint16_t>(change.gpu), static_cast<std::uint8_t>(change.metric), 0};
@@ -191,11 +195,10 @@ Result<> Writer::clear_faults(std::int32_t gpu) {
 Result<> Writer::clear() {
   return commit([&](Live& live, std::int64_t now) -> Result<> {
     end_faults(live, now, kEveryGpu);
-    forget_sets(state(), live, now);
     for (unsigned gpu = 0; gpu < state().gpu_count; ++gpu)
       for (unsigned metric = 0; metric < kMetrics; ++metric) {
         std::uint32_t& last = live.last_set[gpu][metric];
-        if (last == kNone || live.set_count == kMaxSets) continue;
+        if (last == kNone || std::isnan(live.sets[last].value)) continue;
         live.sets[live.set_count] = {
             now, kDerive, last, static_cast<std::uint16_t>(gpu), static_cast<std::uint8_t>(metric), 0};
         last = live.set_count++;

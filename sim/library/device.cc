@@ -166,7 +166,7 @@ LULL_EXPORT Return nvmlDeviceGetMemoryErrorCounter(Device device, unsigned, unsi
                 [&](const Look& look) { return look.card.ecc != 2 ? Return::not_supported : give(count, 0); });
 }
 LULL_EXPORT Return nvmlDeviceGetDetailedEccErrors(Device device, unsigned, unsigned, nvml::EccErrorCounts* counts) {
-  return on_gpu(__func__, device, [&](const Look& look) {
+  return on_device(__func__, device, [&](const Look& look) {
     if (look.card.ecc != 2) return Return::not_supported;
     return give(counts, nvml::EccErrorCounts{});
   });

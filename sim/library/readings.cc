@@ -170,9 +170,12 @@ LULL_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device device, nvml::MemoryV2* mem
   });
 }
 LULL_EXPORT Return nvmlDeviceGetBAR1MemoryInfo(Device device, nvml::Bar1Memory* memory) {
-  return on_gpu(__func__, device, [&](const Look& look) {
+  return on_device(__func__, device, [&](const Look& look) {
     constexpr std::uint64_t kUsed = 2ULL << 20;
-    return give(memory, nvml::Bar1Memory{look.card.bar1_total, look.card.bar1_total - kUsed, kUsed});
+    const std::uint64_t total = look.target.is_mig()
+                                    ? look.card.bar1_total / 8 * look.card.mig[look.target.mig].memory_slices
+                                    : look.card.bar1_total;
+    return give(memory, nvml::Bar1Memory{total, total - kUsed, kUsed});
   });
 }
 

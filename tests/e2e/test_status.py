@@ -1,11 +1,14 @@
 """`lull status` on simulated GPUs: what people see, what programs read, and every fault."""
 import csv
+import fcntl
 import io
 import json
 import os
 import pty
+import select
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -181,17 +184,28 @@ def test_no_utf8_means_ascii(sim):
 def on_terminal(gpus, *arguments, env=None):
     """Starts lull on a terminal of its own; returns the process and the terminal's end."""
     leader, follower = pty.openpty()
+
+    def own_terminal():  # so that a Ctrl-C typed there becomes a signal
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
     process = gpus.start_lull(*arguments, stdin=follower, stdout=follower, stderr=follower, text=False,
+                              preexec_fn=own_terminal,
                               env={"TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "100", **(env or {})})
     os.close(follower)
     return process, leader
+
+
+def read_some(leader):
+    assert select.select([leader], [], [], LIMIT)[0], "nothing more on the terminal"
+    return os.read(leader, 65536)
 
 
 def read_all(leader):
     text = b""
     while True:
         try:
-            more = os.read(leader, 65536)
+            more = read_some(leader)
         except OSError:
             return text
         if not more:
@@ -215,7 +229,7 @@ def test_watch_redraws_on_a_terminal_and_ends_with_ctrl_c(sim):
         process, leader = on_terminal(gpus, "status", "--watch", "0.05")
         text = b""
         while text.count(b"\x1b[3A") + text.count(b"\x1b[4A") < 3:  # three times back to the top
-            text += os.read(leader, 65536)
+            text += read_some(leader)
         assert b"IDLE FOR" in text
         os.write(leader, b"\x03")
         text += read_all(leader)

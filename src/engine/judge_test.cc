@@ -1,0 +1,285 @@
+#include "engine/judge.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <memory>
+#include <string>
+#include <vector>
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+// GPUs whose readings a test sets, sampled once a second.
+struct Machine {
+  explicit Machine(unsigned gpus) {
+    auto inventory = std::make_shared<Inventory>();
+    for (unsigned g = 0; g < gpus; ++g) {
+      Device device;
+      device.index = g;
+      device.uuid = "GPU-" + std::to_string(g);
+      inventory->devices.push_back(device);
+    }
+    snapshot.inventory = inventory;
+    snapshot.readings.resize(gpus);
+    snapshot.wall = WallTime(1'700'000'000s);
+    for (unsigned g = 0; g < gpus; ++g) set(g, 0);
+  }
+  void set(unsigned gpu, double util, double power = 70) {
+    snapshot.readings[gpu].set(Metric::util, util);
+    snapshot.readings[gpu].set(Metric::power, power);
+    snapshot.readings[gpu].set(Metric::power_limit, 700);
+  }
+  const Snapshot& after(Duration time = 1s) {
+    snapshot.at += time;
+    snapshot.wall += time;
+    return snapshot;
+  }
+  // The inventory as it looks when only these are left, in this order.
+  void only(const std::vector<unsigned>& gpus) {
+    auto inventory = std::make_shared<Inventory>();
+    std::vector<Reading> readings;
+    for (const unsigned g : gpus) {
+      const std::string uuid = "GPU-" + std::to_string(g);
+      Device device;
+      device.index = static_cast<unsigned>(inventory->devices.size());
+      device.uuid = uuid;
+      inventory->devices.push_back(device);
+      readings.emplace_back();
+      readings.back().set(Metric::util, 0);
+    }
+    snapshot.inventory = inventory;
+    snapshot.readings = readings;
+  }
+  std::vector<Device> scope() const { return snapshot.inventory->devices; }
+  Snapshot snapshot;
+};
+
+Judge judge_for(const Machine& machine, const char* rule, const char* arm = nullptr, JudgeOptions options = {}) {
+  return {*Policy::parse(rule, arm == nullptr ? std::nullopt : std::optional<std::string_view>(arm)), machine.scope(),
+          options};
+}
+
+TEST(Judge, FiresOnceWhenItHasHeld) {
+  Machine machine(2);
+  Judge judge = judge_for(machine, "util < 5 for 3s");
+  std::string fired;
+  for (int i = 0; i < 8; ++i) fired += judge.observe(machine.after())->fires ? 'F' : '.';
+  EXPECT_EQ(fired, "...F....");
+  EXPECT_EQ(judge.verdict().truth, Truth::yes);
+  EXPECT_EQ(judge.verdict().held, 7s);
+  EXPECT_EQ(judge.verdict().needed.time, 3s);
+}
+
+TEST(Judge, TellsProgressBeforeItHolds) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 10 samples");
+  for (int i = 0; i < 4; ++i) (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.verdict().held_samples, 4U);
+  EXPECT_EQ(judge.verdict().condition, Truth::yes);
+  EXPECT_NE(judge.verdict().truth, Truth::yes);
+  EXPECT_EQ(headline(judge.explain()), "'util < 5 for 10 samples' on GPU 0: 4 samples of 10 samples so far");
+}
+
+TEST(Judge, AnUnreadableGpuIsUnknownUnlessAnotherIsBusy) {
+  Machine machine(3);
+  machine.snapshot.readings[1].miss_all(Absence::lost);
+  Judge judge = judge_for(machine, "util < 5 for 2s");
+  for (int i = 0; i < 9; ++i) EXPECT_FALSE(judge.observe(machine.after())->fires);
+  EXPECT_EQ(judge.verdict().truth, Truth::unknown);
+  ASSERT_EQ(judge.missing().size(), 1U);
+  EXPECT_EQ(to_words(judge.missing()[0]), "GPU 1 gives no util (GPU is lost)");
+  machine.set(2, 80);
+  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::no);
+}
+
+TEST(Judge, IgnoresMissingGpusWhereAsked) {
+  Machine machine(2);
+  machine.snapshot.readings[1].miss(Metric::util, Absence::not_supported);
+  Judge judge = judge_for(machine, "util < 5 for 2s", nullptr, {.missing = WhenMissing::ignore});
+  std::string fired;
+  for (int i = 0; i < 4; ++i) fired += judge.observe(machine.after())->fires ? 'F' : '.';
+  EXPECT_EQ(fired, "..F.");
+}
+
+TEST(Judge, SaysWhichSignalsWouldDoInstead) {
+  Machine machine(3);
+  for (const unsigned g : {0U, 2U}) machine.snapshot.readings[g].miss(Metric::util, Absence::not_supported);
+  Judge judge = judge_for(machine, "util < 5 for 2s");
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(missing_line(judge.missing()),
+            "this rule cannot be judged while GPUs 0, 2 give no util (not supported); power would do");
+}
+
+TEST(Judge, OneFailedReadingBreaksTheStreak) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 3s");
+  for (int i = 0; i < 3; ++i) (void)judge.observe(machine.after());
+  machine.snapshot.readings[0].miss(Metric::util, Absence::no_answer);
+  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::unknown);
+  machine.set(0, 0);
+  std::string fired;
+  for (int i = 0; i < 5; ++i) fired += judge.observe(machine.after())->fires ? 'F' : '.';
+  EXPECT_EQ(fired, "...F.");
+}
+
+TEST(Judge, AGapBreaksTheStreak) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 1h");
+  (void)judge.observe(machine.after());
+  EXPECT_FALSE(judge.observe(machine.after(2h))->fires);
+  EXPECT_EQ(judge.verdict().held, 0s);
+}
+
+TEST(Judge, RefusesTimeThatGoesBackwards) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 2s");
+  (void)judge.observe(machine.after());
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.observe(machine.after(-1s)).error().what, "time goes backwards");
+  machine.after(1s);
+  EXPECT_TRUE(judge.observe(machine.after())->fires);  // as if nothing had been said
+}
+
+TEST(Judge, FollowsGpusByUuid) {
+  Machine machine(2);
+  Judge judge = judge_for(machine, "util < 5 for 2s");
+  (void)judge.observe(machine.after());
+  machine.only({1, 0});  // enumerated the other way round: still the same GPUs
+  (void)judge.observe(machine.after());
+  EXPECT_TRUE(judge.observe(machine.after())->fires);
+  machine.only({1});
+  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::unknown);
+  ASSERT_EQ(judge.missing().size(), 1U);
+  EXPECT_EQ(judge.missing()[0].gpu, "0");
+  EXPECT_EQ(judge.missing()[0].why, Absence::lost);
+  machine.only({0, 1});
+  (void)judge.observe(machine.after());
+  (void)judge.observe(machine.after());
+  EXPECT_TRUE(judge.observe(machine.after())->fires);
+}
+
+TEST(Judge, AVanishedDriverIsUnknownAndSaid) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 2s");
+  (void)judge.observe(machine.after());
+  machine.only({});
+  machine.snapshot.driver = {Absence::no_driver, "libnvidia-ml.so.1 is not there"};
+  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::unknown);
+  EXPECT_EQ(judge.missing()[0].why, Absence::no_driver);
+  EXPECT_EQ(to_words(judge.explain(), true).back(), "  driver not loaded: libnvidia-ml.so.1 is not there");
+}
+
+TEST(Judge, NoGpuInScopeNeverFires) {
+  Machine machine(0);
+  Judge judge = judge_for(machine, "util < 5 for 0s");
+  for (int i = 0; i < 5; ++i) {
+    const auto verdict = judge.observe(machine.after());
+    EXPECT_EQ(verdict->truth, Truth::unknown);
+    EXPECT_FALSE(verdict->fires);
+  }
+  EXPECT_EQ(headline(judge.explain()), "'util < 5 for 0s' cannot be judged: there is no GPU to judge");
+}
+
+TEST(Judge, ArmsFirstAndStaysArmedInANewScope) {
+  Machine machine(2);
+  Judge judge = judge_for(machine, "util < 5 for 2s", "util > 80 for 1s");
+  for (int i = 0; i < 5; ++i) EXPECT_FALSE(judge.observe(machine.after())->fires);
+  EXPECT_FALSE(judge.verdict().armed);
+  for (const unsigned g : {0U, 1U}) machine.set(g, 99);
+  for (int i = 0; i < 2; ++i) (void)judge.observe(machine.after());
+  EXPECT_TRUE(judge.verdict().armed);
+  judge.set_scope({machine.scope()[1]});
+  EXPECT_TRUE(judge.armed());
+  machine.set(1, 0);  // GPU 0 works on: it is no longer looked at
+  std::string fired;
+  for (int i = 0; i < 4; ++i) fired += judge.observe(machine.after())->fires ? 'F' : '.';
+  EXPECT_EQ(fired, "..F.");
+}
+
+TEST(Judge, JobSignalsAreColumnsLikeAnyOther) {
+  Machine machine(2);
+  Judge judge = judge_for(machine, "util < 5 and cpu < 2 for 1s");
+  for (Reading& reading : machine.snapshot.readings) reading.set(Metric::cpu, 50);
+  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::no);
+  for (Reading& reading : machine.snapshot.readings) reading.set(Metric::cpu, 0);
+  (void)judge.observe(machine.after());
+  EXPECT_TRUE(judge.observe(machine.after())->fires);
+  EXPECT_EQ(judge.explain().stories.size(), 3U);  // util of two GPUs, cpu of the job once
+}
+
+TEST(Judge, SurvivesBeingMoved) {
+  Machine machine(1);
+  Judge first = judge_for(machine, "util < 5 for 2s");
+  (void)first.observe(machine.after());
+  Judge second = std::move(first);
+  (void)second.observe(machine.after());
+  EXPECT_TRUE(second.observe(machine.after())->fires);
+}
+
+TEST(Explanation, ShowsTheReadingsThatTheVerdictRestsOn) {
+  Machine machine(1);
+  machine.set(0, 90, 400);
+  Judge judge = judge_for(machine, "util < 5 and power < 30% for 1m");
+  for (int i = 0; i < 10; ++i) (void)judge.observe(machine.after());
+  machine.set(0, 0);
+  for (int i = 0; i < 62; ++i) {
+    machine.set(0, i == 30 ? 4 : i % 2, 70 + i);
+    (void)judge.observe(machine.after());
+  }
+  const Explanation explanation = judge.explain();
+  ASSERT_EQ(explanation.stories.size(), 2U);
+  const Story& util = explanation.stories[0];
+  EXPECT_EQ(util.first, 0);
+  EXPECT_EQ(util.last, 1);
+  EXPECT_EQ(util.worst, 4);
+  EXPECT_EQ(util.worst_ago, 31s);
+  EXPECT_TRUE(explanation.stories[1].share);
+  EXPECT_NEAR(explanation.stories[1].first, 10, 0.01);
+  const std::vector<std::string> lines = to_words(explanation, false);
+  ASSERT_EQ(lines.size(), 3U);
+  EXPECT_TRUE(lines[0].starts_with("'util < 5 and power < 30% for 1m' has held for 1m1s on GPU 0, since ")) << lines[0];
+  EXPECT_EQ(lines[1].substr(0, 56), "  GPU 0   util      0 % -> 1 %, highest 4 % 31s ago  ___") << lines[1];
+  for (const std::string& line : lines)
+    for (const char c : line) EXPECT_GE(c, ' ');
+}
+
+TEST(History, AWeekTakesNoMoreRoomThanAMinute) {
+  History history({Track{}});
+  for (int i = 0; i < 600'000; ++i)
+    history.add(Instant(std::chrono::seconds(i)), {i == 123'456 ? 77.0F : static_cast<float>(i % 3)});
+  const std::vector<float> trace = history.trace(0);
+  EXPECT_LE(trace.size(), History::kCells);
+  EXPECT_GE(trace.size(), History::kCells / 2);
+  EXPECT_EQ(history.tracks()[0].worst, 77);
+  EXPECT_EQ(*std::max_element(trace.begin(), trace.end()), 77);  // a burst is not averaged away
+  history.restart();
+  history.add(Instant(1s), {5});
+  EXPECT_EQ(history.trace(0), std::vector<float>{5});
+  EXPECT_EQ(history.tracks()[0].worst, 5);
+}
+
+TEST(Sparkline, ShowsBurstsUnknownsAndFits) {
+  const std::vector<float> values = {0, 50, 100, kUnknownSample};
+  EXPECT_EQ(sparkline(values, 10, true, 100), "▁▅█ ");
+  EXPECT_EQ(sparkline(values, 10, false, 100), "_=#?");
+  EXPECT_EQ(sparkline(values, 2, true, 100), "▅█");
+  EXPECT_EQ(sparkline({}, 10, true), "");
+  const std::vector<float> flat = {7, 7};
+  EXPECT_EQ(sparkline(flat, 10, true), "██");
+}
+
+TEST(ValueText, CarriesItsUnit) {
+  EXPECT_EQ(value_text(Metric::util, 5), "5 %");
+  EXPECT_EQ(value_text(Metric::util, 0.4), "0.4 %");
+  EXPECT_EQ(value_text(Metric::power, 123.4), "123 W");
+  EXPECT_EQ(value_text(Metric::mem_used, 1 << 30), "1.0 GiB");
+  EXPECT_EQ(value_text(Metric::quiet, 90), "1m30s");
+  EXPECT_EQ(value_text(Metric::procs, 2), "2");
+  EXPECT_EQ(value_text(Metric::util, kUnknown), "?");
+}
+
+}  // namespace
+}  // namespace lull
