@@ -7,25 +7,28 @@
 
 namespace lull {
 
-int sim_command(int argc, char** argv);
-int run_command(int argc, char** argv);
 int status_command(int argc, char** argv);
-int record_command(int argc, char** argv);
+int run_command(int argc, char** argv);
 int pick_command(int argc, char** argv);
 int leases_command(int argc, char** argv);
 int release_command(int argc, char** argv);
+int record_command(int argc, char** argv);
+int check_command(int argc, char** argv);
+int sim_command(int argc, char** argv);
 int gpuselect_command(int argc, char** argv);
 
 namespace {
 
+// In the order in which people meet them.
 constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
     Command{"run", "run a command, end it when its GPUs sit idle", run_command},
-    Command{"record", "write what the GPUs show as a trace", record_command},
-    Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
     Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
     Command{"leases", "who holds which GPU, and who waits", leases_command},
     Command{"release", "give a leased GPU back", release_command},
+    Command{"record", "write what the GPUs show as a trace", record_command},
+    Command{"check", "explain a rule, and what this machine can read of it", check_command},
+    Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
 };
 constexpr std::array kDropIns = {
     Command{"gpuselect", "choose idle GPUs", gpuselect_command},

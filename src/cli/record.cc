@@ -273,6 +273,7 @@ int record_command(int argc, char** argv) {
   app.add_option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device")->type_name("LIST");
   app.add_option("--signals", signals, "only these, such as util,power (all that are cheap to read)")
       ->type_name("LIST");
+  app.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
   if (const auto status = parse_options(app, argc, argv)) return *status;
 
   const auto wrong = [](const Error& error) {

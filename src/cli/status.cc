@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "act/lease.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -83,6 +84,20 @@ Result<std::vector<std::size_t>> rows_of(const StatusOptions& options, const Sna
   if (options.visible) return visible_devices(inventory).devices;
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) rows.push_back(i);
   return rows;
+}
+
+// Who holds which GPU through `lull pick`. Status is asked about GPUs: leases that
+// cannot be looked at are no reason to fail.
+std::map<std::string, LeaseView> leases_by_uuid() {
+  std::map<std::string, LeaseView> found;
+  const auto folder = LeaseFolder::look(LeasePlace::of_environment());
+  if (!folder || !*folder) return found;
+  const auto state = (*folder)->scan();
+  if (!state) return found;
+  for (const LeaseInfo& lease : state->leases)
+    found[lease.gpu] = {lease.record.user, lease.record.holder.pid, lease.record.command,
+                        lease.record.since.value_or(WallTime{})};
+  return found;
 }
 
 // One line: what was looked for and where, and how to go on without a driver.
@@ -170,9 +185,12 @@ struct Session {
     const auto rows = rows_of(options, snapshot);
     if (!rows) return complain(rows.error().message(), kExitUsage);
     StatusView view{snapshot, *rows, {}};
+    const std::map<std::string, LeaseView> leases = leases_by_uuid();
     for (const std::size_t row : *rows) {
       StatusExtra extra;
       if (options.every) extra.idle_for = idle.of(snapshot.inventory->devices[row]);
+      if (const auto lease = leases.find(snapshot.inventory->devices[row].uuid); lease != leases.end())
+        extra.lease = lease->second;
       view.extras.push_back(std::move(extra));
     }
     if (const auto shown = output.show(view); !shown) {

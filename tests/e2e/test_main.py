@@ -1,0 +1,33 @@
+"""`lull` itself: its table of commands, its help, and what it says to a wrong word."""
+import re
+
+from conftest import ROOT
+
+
+def test_every_command_that_is_written_is_listed(run_lull):
+    written = {name for path in (ROOT / "src/cli").glob("*.cc")
+               for name in re.findall(r"^int (\w+)_command\(int argc, char\*\* argv\) \{", path.read_text(), re.M)}
+    listed = set(re.findall(r"^  (\w+) ", run_lull("--help").stdout, re.M))
+    drop_ins = {"gpu_idle_timeout", "gpu_sentinel", "gpuselect"}
+    assert "status" in written and written - drop_ins == listed
+
+
+def test_every_command_explains_itself_with_an_example(run_lull):
+    for name in re.findall(r"^  (\w+) ", run_lull("--help").stdout, re.M):
+        done = run_lull(name, "--help")
+        assert done.returncode == 0, name
+        assert done.stderr == "", name
+        assert re.search(r"[Ee]xample", done.stdout), f"lull {name} --help shows no example"
+
+
+def test_version_is_the_build_files(run_lull):
+    version = re.search(r"project\(lull VERSION ([\d.]+)", (ROOT / "CMakeLists.txt").read_text())[1]
+    assert run_lull("--version").stdout == f"lull {version}\n"
+
+
+def test_a_wrong_command_gets_the_nearest_one(run_lull):
+    done = run_lull("staus")
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert done.stderr == "lull: there is no command 'staus'; did you mean 'status'?\n"
+    assert "lull --help" in run_lull("frobnicate").stderr
