@@ -145,7 +145,8 @@ std::string leases_folder(const sim::Folder& folder) {
   const char* chosen = std::getenv("LULL_LEASES");
   const char* outer = std::getenv("LULL_SIM");
   if (chosen == nullptr || *chosen == '\0') return folder.leases();
-  if (outer != nullptr && *outer != '\0' && std::string_view(chosen).starts_with(outer)) return folder.leases();
+  if (outer != nullptr && *outer != '\0' && std::string_view(chosen).starts_with(std::string(outer) + "/"))
+    return folder.leases();
   return chosen;
 }
 
@@ -225,13 +226,14 @@ void greet(const sim::Scenario& scenario) {
 Result<int> simulate(const Options& options, const sim::Scenario& scenario) {
   const std::string library = TRY(library_folder());
   const sim::Plan plan = TRY(sim::make_plan(scenario));
+  const SessionSignals signals;  // from here on there is something to tidy up
   const sim::Folder folder = TRY(sim::Folder::create(sim::folder_base(), plan.gpus.size()));
   TRY(sim::create_state(folder.path(), plan));
   sim::Writer writer = TRY(sim::Writer::open(folder.path()));
   const Session session = make_session(options, scenario, folder, library, writer.state());
   if (options.command.empty() && ::isatty(STDERR_FILENO) == 1) greet(scenario);
   const DeathWatch deaths(folder.path());
-  auto status = run_session(session);
+  auto status = run_session(session, signals);
   writer.close_simulation();
   return status;
 }

@@ -132,9 +132,20 @@ struct Target {
   std::uint32_t mig = sim::kNone;
 };
 
+Result<Target> find_mig(std::string_view uuid, const sim::State& state) {
+  for (std::size_t gpu = 0; gpu < state.gpu_count; ++gpu)
+    for (std::uint32_t mig = 0; mig < state.gpus[gpu].mig_count; ++mig)
+      if (std::string_view(state.gpus[gpu].mig[mig].uuid).starts_with(uuid)) return Target{gpu, mig};
+  return fail(fmt::format("no MIG device has a UUID that begins with '{}'", printable(uuid)));
+}
+
 Result<std::vector<Target>> find_targets(std::string_view text, const sim::State& state) {
   std::vector<Target> targets;
   for (const std::string_view part : split(text, ',')) {
+    if (part.starts_with("MIG-")) {
+      targets.push_back(TRY(find_mig(part, state)));
+      continue;
+    }
     const auto colon = part.find(':');
     for (const std::size_t gpu : TRY(resolve_gpus(part.substr(0, colon), state))) {
       Target target{gpu, sim::kNone};
@@ -218,8 +229,9 @@ Result<> hold_and_wait(const Options& options, sim::Writer& writer, const std::v
     load.kind = options.kind;
     load.step_count = static_cast<std::uint32_t>(made.steps.size());
     std::copy(made.steps.begin(), made.steps.end(), std::begin(load.steps));
+    // Its end is in the state already: it does not depend on when we wake up.
+    if (made.end_ns != sim::kForever) load.end_ns = end_ns = writer.mapping().now_ns() + made.end_ns;
     holds.push_back(TRY(writer.hold(load)));
-    if (made.end_ns != sim::kForever) end_ns = writer.mapping().now_ns() + made.end_ns;
   }
   if (options.ready_fd >= 0) ::close(options.ready_fd);
   wait_for_end(writer.state(), end_ns, owner);

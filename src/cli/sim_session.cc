@@ -25,31 +25,6 @@ namespace {
 // What a person or a program may send us and mean the command.
 constexpr std::array kForwarded = {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2};
 
-// Blocks what run_session waits for, and puts the old mask back at its end.
-class Signals {
- public:
-  Signals() {
-    sigset_t wanted;
-    sigemptyset(&wanted);
-    for (const int number : kForwarded) sigaddset(&wanted, number);
-    sigaddset(&wanted, SIGCHLD);
-    // A SIGCHLD that is ignored (nohup does not, some daemons do) would reap for us.
-    std::signal(SIGCHLD, SIG_DFL);
-    ::sigprocmask(SIG_BLOCK, &wanted, &old_);
-    fd_ = Fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
-  }
-  Signals(const Signals&) = delete;
-  Signals& operator=(const Signals&) = delete;
-  ~Signals() { restore(); }
-
-  int fd() const { return fd_.get(); }
-  void restore() const { ::sigprocmask(SIG_SETMASK, &old_, nullptr); }
-
- private:
-  sigset_t old_{};
-  Fd fd_;
-};
-
 std::vector<char*> pointers(const std::vector<std::string>& words) {
   std::vector<char*> out;
   for (const std::string& word : words) out.push_back(const_cast<char*>(word.c_str()));
@@ -64,7 +39,7 @@ struct Child {
 
 // Forks and runs `command`; `prepare` runs in the child before it becomes the command.
 template <class Prepare>
-Result<Child> spawn(const char* program, const std::vector<std::string>& command, const Signals& signals,
+Result<Child> spawn(const char* program, const std::vector<std::string>& command, const SessionSignals& signals,
                     Prepare prepare) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(errno, "pipe");
@@ -100,7 +75,7 @@ void detach(int output) {
 
 class Runner {
  public:
-  Runner(const Session& session, Signals& signals) : session_(session), signals_(signals) {
+  Runner(const Session& session, const SessionSignals& signals) : session_(session), signals_(signals) {
     pending_ = session.processes;
     std::stable_sort(pending_.begin(), pending_.end(), [](const auto& a, const auto& b) { return a.at < b.at; });
   }
@@ -176,7 +151,7 @@ class Runner {
   }
 
   const Session& session_;
-  Signals& signals_;
+  const SessionSignals& signals_;
   SystemClock clock_;
   std::vector<ScheduledProcess> pending_;
   std::size_t next_ = 0;
@@ -200,10 +175,22 @@ void apply(const std::vector<std::pair<std::string, std::string>>& environment) 
 
 }  // namespace
 
-Result<int> run_session(const Session& session) {
+SessionSignals::SessionSignals() {
+  sigset_t wanted;
+  sigemptyset(&wanted);
+  for (const int number : kForwarded) sigaddset(&wanted, number);
+  sigaddset(&wanted, SIGCHLD);
+  // A SIGCHLD that is ignored (some daemons do) would reap for us.
+  std::signal(SIGCHLD, SIG_DFL);
+  ::sigprocmask(SIG_BLOCK, &wanted, &old_);
+  fd_ = Fd(::signalfd(-1, &wanted, SFD_CLOEXEC | SFD_NONBLOCK));
+}
+
+void SessionSignals::restore() const { ::sigprocmask(SIG_SETMASK, &old_, nullptr); }
+
+Result<int> run_session(const Session& session, const SessionSignals& signals) {
   apply(session.environment);
   const auto command = session.command.empty() ? shell() : session.command;
-  Signals signals;
   Runner runner(session, signals);
   runner.start_first();
   const Child child = TRY(spawn(command[0].c_str(), command, signals, [] {}));

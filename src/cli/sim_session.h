@@ -4,6 +4,7 @@
 // says how the command ended. The command shares our terminal and our process
 // group, so Ctrl-C, Ctrl-Z and a shell's job control work as without us.
 
+#include <signal.h>
 #include <sys/types.h>
 
 #include <span>
@@ -12,9 +13,28 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/result.h"
 
 namespace lull {
+
+// Holds back the signals that end a program until somebody reads them from fd(),
+// so that nothing is left behind by one that comes at a bad moment. The old mask
+// is back at the end.
+class SessionSignals {
+ public:
+  SessionSignals();
+  SessionSignals(const SessionSignals&) = delete;
+  SessionSignals& operator=(const SessionSignals&) = delete;
+  ~SessionSignals() { restore(); }
+
+  int fd() const { return fd_.get(); }
+  void restore() const;
+
+ private:
+  sigset_t old_{};
+  Fd fd_;
+};
 
 // A process of the scenario: real, started by us `at` after the start.
 struct ScheduledProcess {
@@ -31,6 +51,6 @@ struct Session {
 
 // The exit status as lull passes it on: the command's own, 128+N if signal N
 // ended it, 126 or 127 if it could not be run or was not found (that is said).
-Result<int> run_session(const Session& session);
+Result<int> run_session(const Session& session, const SessionSignals& signals);
 
 }  // namespace lull

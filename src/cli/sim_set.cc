@@ -139,7 +139,7 @@ int sim_fault(int argc, char** argv) {
     return complain(
         fmt::format("sim fault: {0} is of the whole driver: `lull sim fault all {0}` would be right", words[1]),
         kExitUsage);
-  if (words[0] != "all") {
+  if (!sim::of_whole_driver(fault.name)) {  // of each GPU by itself, so that each can be cleared by itself
     const auto gpus = resolve_gpus(words[0], writer->state());
     if (!gpus) return refuse(kName, gpus.error());
     fault.gpus = *gpus;

@@ -96,6 +96,19 @@ def test_a_signal_that_ends_the_command_ends_us_with_its_number(lull, runtime):
     assert list(folder.iterdir()) == []
 
 
+def test_a_signal_at_any_moment_leaves_nothing_behind(lull, runtime):
+    folder, env = runtime
+    for delay in range(24):  # from before main() to the middle of the command
+        job = subprocess.Popen([lull, "sim", "--gpus", "64", "--", "sleep", "1000"], env=env)
+        try:
+            time.sleep(delay / 2000)
+            job.terminate()
+            assert job.wait(timeout=LIMIT) in (143, -signal.SIGTERM)
+        finally:
+            end(job)
+    assert list(folder.iterdir()) == []
+
+
 def test_what_a_killed_one_left_is_swept_by_the_next(lull, run_lull, runtime):
     folder, env = runtime
     job = subprocess.Popen([lull, "sim", "--", "sh", "-c", "echo ready; read line"], env=env, stdin=subprocess.PIPE,
@@ -263,6 +276,16 @@ def test_a_load_takes_the_gpus_that_cuda_would(sim):
         assert [bool(gpu["processes"]) for gpu in gpus.show()["gpus"]] == [True, False, True]
 
 
+def test_a_load_on_a_mig_device(sim):
+    with sim(scenario=ROOT / "docs/scenarios/mig.toml") as gpus:
+        gpu = gpus.show()["gpus"][0]
+        assert [p["mig"] for p in gpu["processes"]] == [0]
+        by_number = gpus.load("0:1")
+        by_uuid = gpus.load(gpu["mig_devices"][2]["uuid"])
+        found = {p["pid"]: p["mig"] for p in gpus.show()["gpus"][0]["processes"]}
+        assert found[by_number.pid] == 1 and found[by_uuid.pid] == 2
+
+
 def test_loads_end_with_their_simulation(sim):
     gpus = sim(1)
     load = gpus.load(0)
@@ -283,6 +306,10 @@ def test_faults_begin_end_and_are_shown(sim):
         assert first["faults"] == ["lost"] and second["faults"] == ["hang=8s --function nvmlDeviceGetPowerUsage"]
         wait_until(lambda: gpus.show()["gpus"][1]["faults"] == [], what="the end of the fault")
         gpus.clear(0)
+        gpus.fault("all", "lost")
+        gpus.clear(0)
+        assert [gpu["faults"] for gpu in gpus.show()["gpus"]] == [[], ["lost"]]
+        gpus.clear()
         gpus.fault("all", "no-driver")
         assert [gpu["faults"] for gpu in gpus.show()["gpus"]] == [["no-driver"], ["no-driver"]]
         gpus.clear()
