@@ -71,13 +71,13 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
       const bool collecting = lease.readable && lease.record.kind == LeaseKind::collecting;
       if (standing.state == Standing::leased) continue;
       standing.state = collecting ? Standing::collecting : Standing::leased;
-      standing.by = lease;
+      standing.by = &lease;
     }
     for (const TicketInfo& ticket : state.tickets) {
       if (ticket.file == place.ticket || !ticket.record.before(us)) continue;
       if (ticket.record.missing == 0 || ticket.record.within != within || !wants(ticket.record, uuid)) continue;
       if (passed_over.contains({ticket.file, uuid})) continue;
-      standing.spoken_for = ticket;
+      standing.spoken_for = &ticket;
       break;
     }
   }
@@ -101,27 +101,21 @@ std::set<std::string> LeaseQueue::our_files() const {
   return files;
 }
 
+bool LeaseQueue::alive_in_cache(const std::string& file) const {
+  const auto named = [&](const auto& info) { return info.file == file; };
+  return std::any_of(state_.leases.begin(), state_.leases.end(), named) ||
+         std::any_of(state_.tickets.begin(), state_.tickets.end(), named);
+}
+
 void LeaseQueue::remember(FolderState state) {
-  leases_.clear();
-  tickets_.clear();
-  for (LeaseInfo& lease : state.leases) leases_.emplace(lease.file, std::move(lease));
-  for (TicketInfo& ticket : state.tickets) tickets_.emplace(ticket.file, std::move(ticket));
+  state_ = std::move(state);
   std::erase_if(closing_, [&](const auto& entry) { return !alive_in_cache(entry.first); });
   stale_ = false;
 }
 
-FolderState LeaseQueue::cached() const {
-  FolderState state;
-  for (const auto& [file, lease] : leases_) state.leases.push_back(lease);
-  for (const auto& [file, ticket] : tickets_) state.tickets.push_back(ticket);
-  std::sort(state.tickets.begin(), state.tickets.end(),
-            [](const TicketInfo& a, const TicketInfo& b) { return a.record.before(b.record); });
-  return state;
-}
-
 std::vector<Standing> LeaseQueue::stand() {
-  const FolderState state = cached();
-  auto result = standings(state, candidates_, place(), demand_.within, our_files(), passed_over_);
+  auto result = standings(state_, candidates_, place(), demand_.within, our_files(), passed_over_);
+  for (const auto& [index, file] : kept_) result[index].state = Standing::ours;  // even if we have not read it yet
   note_idle_claims(result);
   return result;
 }
@@ -130,14 +124,15 @@ std::vector<Standing> LeaseQueue::stand() {
 void LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
   const Instant now = kClock.now();
   std::erase_if(idle_claims_, [&](const auto& entry) {
-    const auto ticket = tickets_.find(entry.first.first);
-    return ticket == tickets_.end() || ticket->second.record != entry.second.record;
+    const auto ticket = std::find_if(state_.tickets.begin(), state_.tickets.end(),
+                                     [&](const TicketInfo& info) { return info.file == entry.first.first; });
+    return ticket == state_.tickets.end() || ticket->record != entry.second.record;
   });
   std::erase_if(passed_over_, [&](const auto& claim) { return !idle_claims_.contains(claim); });
   due_.reset();
   std::set<std::pair<std::string, std::string>> seen;
   for (std::size_t i = 0; i < standing.size(); ++i) {
-    if (standing[i].state != Standing::free || !standing[i].spoken_for) continue;
+    if (standing[i].state != Standing::free || standing[i].spoken_for == nullptr) continue;
     const TicketInfo& ticket = *standing[i].spoken_for;
     const auto claim = std::pair(ticket.file, candidates_[i].uuid);
     seen.insert(claim);
@@ -173,7 +168,7 @@ Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, Leas
 void LeaseQueue::drop(const LeaseFolder::Door& door, std::size_t index) {
   const auto found = kept_.find(index);
   if (found == kept_.end()) return;
-  leases_.erase(found->second.file);
+  stale_ = true;
   folder_->give_back(door, std::move(found->second));
   kept_.erase(found);
   records_.erase(index);
@@ -237,7 +232,7 @@ Result<bool> LeaseQueue::turn(const Chooser& choose) {
   const auto door = TRY(folder_->enter());
   forget_revoked();
   remember(TRY(folder_->scan()));
-  if (!ticket_) TRY(join(door, cached()));
+  if (!ticket_) TRY(join(door, state_));
   auto standing = stand();
 
   // What can be had at all: the fit, and what those who work with it will give back one day.
@@ -279,7 +274,7 @@ std::vector<std::size_t> LeaseQueue::kept() const {
 std::vector<TicketInfo> LeaseQueue::ahead() const {
   std::vector<TicketInfo> result;
   if (!ticket_) return result;
-  for (const TicketInfo& ticket : cached().tickets) {
+  for (const TicketInfo& ticket : state_.tickets) {
     if (ticket.file == ticket_->file || !ticket.record.before(ticket_record_)) continue;
     if (ticket.record.within != demand_.within || ticket.record.missing == 0) continue;
     const bool rival = std::any_of(candidates_.begin(), candidates_.end(),
@@ -313,10 +308,16 @@ Result<std::vector<LockedFile>> LeaseQueue::finish() {
 }
 
 void LeaseQueue::refresh(const std::string& file, bool closed) {
-  leases_.erase(file);
-  tickets_.erase(file);
-  if (auto lease = folder_->lease_in(file)) leases_.emplace(file, *std::move(lease));
-  if (auto ticket = folder_->ticket_in(file)) tickets_.emplace(file, *std::move(ticket));
+  const auto named = [&](const auto& info) { return info.file == file; };
+  std::erase_if(state_.leases, named);
+  std::erase_if(state_.tickets, named);
+  if (auto lease = folder_->lease_in(file)) state_.leases.push_back(*std::move(lease));
+  if (auto ticket = folder_->ticket_in(file)) {
+    const auto place =
+        std::upper_bound(state_.tickets.begin(), state_.tickets.end(), *ticket,
+                         [](const TicketInfo& a, const TicketInfo& b) { return a.record.before(b.record); });
+    state_.tickets.insert(place, *std::move(ticket));
+  }
   if (!alive_in_cache(file)) {
     closing_.erase(file);
   } else if (closed && !our_files().contains(file)) {

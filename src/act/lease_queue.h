@@ -46,8 +46,9 @@ struct Standing {
     collecting,  // a waiter keeps it until it has enough
     leased,      // somebody works with it
   } state = free;
-  std::optional<LeaseInfo> by;           // collecting, leased
-  std::optional<TicketInfo> spoken_for;  // a waiter ahead of us wants it
+  // Both point into the state that was looked at.
+  const LeaseInfo* by = nullptr;           // collecting, leased
+  const TicketInfo* spoken_for = nullptr;  // a waiter ahead of us wants it
 };
 
 struct Place {
@@ -77,6 +78,7 @@ class LeaseQueue {
   std::span<Candidate> candidates() { return candidates_; }
 
   // As of about now, without the door. After wait() only what changed is read again.
+  // What it points to is good until the next call of anything here.
   Result<std::vector<Standing>> look();
 
   // All or nothing, for those who do not queue: true if all were taken.
@@ -121,8 +123,7 @@ class LeaseQueue {
   Place place() const;
   std::set<std::string> our_files() const;
   std::vector<Standing> stand();
-  bool alive_in_cache(const std::string& file) const { return leases_.contains(file) || tickets_.contains(file); }
-  FolderState cached() const;
+  bool alive_in_cache(const std::string& file) const;
 
   const LeaseFolder* folder_;
   Demand demand_;
@@ -134,8 +135,7 @@ class LeaseQueue {
 
   Fd watch_;  // inotify on the folder
   bool stale_ = true;
-  std::map<std::string, LeaseInfo> leases_;
-  std::map<std::string, TicketInfo> tickets_;
+  FolderState state_;  // as it was read, and kept up to date by events
   // Closed, yet still locked: the kernel tells of the close just before it drops the lock.
   struct Closing {
     Instant first;

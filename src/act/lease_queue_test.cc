@@ -59,7 +59,7 @@ TEST(Standings, SayWhoHasAGpuAndWhoIsAheadOfUs) {
   EXPECT_EQ(standing[1].state, Standing::collecting);
   EXPECT_EQ(standing[2].state, Standing::ours);
   EXPECT_EQ(standing[3].state, Standing::free);
-  EXPECT_TRUE(standing[3].spoken_for);
+  EXPECT_NE(standing[3].spoken_for, nullptr);
   EXPECT_FALSE(standing[4].spoken_for);
 }
 
@@ -302,7 +302,7 @@ bool dead(pid_t pid) {
     }
     const bool act =
         queue.ticket().number == 0 || std::any_of(standing->begin(), standing->end(), [](const Standing& s) {
-          return (s.state == Standing::free) != s.spoken_for.has_value() || s.state == Standing::ours;
+          return (s.state == Standing::free && !s.spoken_for) || (s.state == Standing::ours && s.spoken_for);
         });
     for (Candidate& candidate : queue.candidates()) candidate.fit = Fit::yes;
     if (act) {

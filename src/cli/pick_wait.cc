@@ -79,7 +79,8 @@ PickResult Picker::pick_waiting() {
     const Instant now = kClock.now();
     if (deadline && now >= *deadline) {
       clear_place();
-      Refusal late = refusal(*standing);
+      const auto last = queue_->look();
+      Refusal late = refusal(last ? *last : std::vector<Standing>());
       late.what = fmt::format("waited {} for {} GPU{}; {}", format_duration(*settings_.wait_limit), settings_.count,
                               settings_.count == 1 ? "" : "s", late.what);
       late.status = kExitIdle;
