@@ -13,6 +13,7 @@ int pick_command(int argc, char** argv);
 int leases_command(int argc, char** argv);
 int release_command(int argc, char** argv);
 int record_command(int argc, char** argv);
+int replay_command(int argc, char** argv);
 int check_command(int argc, char** argv);
 int sim_command(int argc, char** argv);
 int gpuselect_command(int argc, char** argv);
@@ -27,6 +28,7 @@ constexpr std::array kCommands = {
     Command{"leases", "who holds which GPU, and who waits", leases_command},
     Command{"release", "give a leased GPU back", release_command},
     Command{"record", "write what the GPUs show as a trace", record_command},
+    Command{"replay", "what a rule would have done to recorded telemetry", replay_command},
     Command{"check", "explain a rule, and what this machine can read of it", check_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
 };

@@ -277,20 +277,20 @@ int record_command(int argc, char** argv) {
   if (const auto status = parse_options(app, argc, argv)) return *status;
 
   const auto wrong = [](const Error& error) {
-    return complain(fmt::format("lull record: {}", error.message()), kExitUsage);
+    return complain(fmt::format("record: {}", error.message()), kExitUsage);
   };
   const auto every_read = parse_duration(every);
   if (!every_read) return wrong(every_read.error());
-  if (*every_read < 1ms) return complain("lull record: --every must be at least 1ms", kExitUsage);
+  if (*every_read < 1ms) return complain("record: --every must be at least 1ms", kExitUsage);
   settings.every = *every_read;
   if (!length.empty()) {
     const auto length_read = parse_duration(length);
     if (!length_read) return wrong(length_read.error());
-    if (*length_read <= Duration::zero()) return complain("lull record: --for must be more than 0", kExitUsage);
+    if (*length_read <= Duration::zero()) return complain("record: --for must be more than 0", kExitUsage);
     settings.length = *length_read;
   }
   if (!format.empty() && format != "csv" && format != "ndjson")
-    return complain(fmt::format("lull record: --format is csv or ndjson, not '{}'", printable(format)), kExitUsage);
+    return complain(fmt::format("record: --format is csv or ndjson, not '{}'", printable(format)), kExitUsage);
   if (settings.output == "-") settings.output.clear();
   settings.format = format.empty()       ? trace::format_by_name(settings.output)
                     : format == "ndjson" ? trace::Format::ndjson

@@ -31,6 +31,8 @@ void append_csv_text(std::string& out, std::string_view text) {
   out += '"';
 }
 
+}  // namespace
+
 void append_json_text(std::string& out, std::string_view text) {
   out += '"';
   for (const char c : text) {
@@ -43,8 +45,6 @@ void append_json_text(std::string& out, std::string_view text) {
   }
   out += '"';
 }
-
-}  // namespace
 
 std::string header_line(Format format, std::span<const Metric> metrics) {
   if (format == Format::ndjson) return "";

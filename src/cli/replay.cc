@@ -1,0 +1,216 @@
+// `lull replay`: what a rule would have done to recorded telemetry.
+
+#include "replay/replay.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/replay_table.h"
+#include "cli/screen.h"
+#include "replay/output.h"
+#include "trace/schema.h"
+
+namespace lull {
+namespace {
+
+constexpr std::size_t kShownFirings = 40;
+constexpr std::size_t kPictureColumns = 4096;
+
+struct ReplayArguments {
+  std::vector<std::string> traces;
+  std::string idle;
+  std::string arm;
+  std::string per = "gpu";
+  std::string regret = "10m";
+  std::string gap;
+  std::string missing = "unknown";
+  std::string price;
+  std::string columns;
+  std::vector<std::string> sweeps;
+  std::string html;
+  unsigned threads = 0;
+  bool json = false;
+  bool csv = false;
+  bool all = false;
+};
+
+// A bar on the terminal for what takes longer than a second.
+class ProgressBar {
+ public:
+  void operator()(double part) {
+    const auto now = std::chrono::steady_clock::now();
+    if (now - start_ < std::chrono::seconds(1) || now - drawn_ < std::chrono::milliseconds(100)) return;
+    drawn_ = now;
+    shown_ = true;
+    constexpr int kWidth = 40;
+    const int full = static_cast<int>(std::clamp(part, 0.0, 1.0) * kWidth);
+    const double passed = std::chrono::duration<double>(now - start_).count();
+    const std::string left =
+        part > 0.02 ? ", " + format_duration(std::chrono::seconds(std::lround(passed / part - passed))) + " left" : "";
+    fmt::print(stderr, "\r\033[K[{}{}] {:3.0f} %{}", std::string(static_cast<std::size_t>(full), '#'),
+               std::string(static_cast<std::size_t>(kWidth - full), '.'), 100 * part, left);
+    std::fflush(stderr);
+  }
+  void clear() const {
+    if (shown_) fmt::print(stderr, "\r\033[K");
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point drawn_{};
+  bool shown_ = false;
+};
+
+Result<Policy> read_policy(const ReplayArguments& arguments) {
+  Policy policy;
+  auto idle = parse_rule(arguments.idle);
+  if (!idle) return std::unexpected(std::move(idle).error().during("--idle"));
+  policy.idle = *std::move(idle);
+  if (arguments.arm.empty()) return policy;
+  auto arm = parse_rule(arguments.arm);
+  if (!arm) return std::unexpected(std::move(arm).error().during("--arm"));
+  policy.arm = *std::move(arm);
+  return policy;
+}
+
+Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
+  replay::ReplayOptions options;
+  options.paths = arguments.traces;
+  options.policy = TRY(read_policy(arguments));
+  if (arguments.per != "gpu" && arguments.per != "all")
+    return fail(fmt::format("--per is gpu or all, not '{}'", printable(arguments.per)));
+  options.together = arguments.per == "all";
+  if (arguments.missing != "unknown" && arguments.missing != "ignore")
+    return fail(fmt::format("--missing is unknown or ignore, not '{}'", printable(arguments.missing)));
+  options.missing = arguments.missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
+  options.regret = TRY(parse_duration(arguments.regret));
+  if (!arguments.gap.empty()) options.gap = TRY(parse_duration(arguments.gap));
+  options.columns = TRY(trace::parse_columns(arguments.columns));
+  for (const std::string& sweep : arguments.sweeps) options.axes.push_back(TRY(replay::parse_axis(sweep)));
+  auto axes = options.axes;
+  TRY(replay::combine(options.policy, axes));  // mistakes in a sweep are said before a long reading
+  if (!arguments.html.empty()) options.picture_columns = kPictureColumns;
+  options.threads = arguments.threads;
+  return options;
+}
+
+Result<std::optional<double>> read_price(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto price = to_double(text);
+  if (!price || *price < 0)
+    return fail(fmt::format("--price: '{}' is not a price an hour, such as 2.49", printable(text)));
+  return *price;
+}
+
+void say(const std::string& what) { fmt::print(stderr, "lull: {}\n", what); }
+
+// What was odd about the files; the result stands all the same.
+void tell_about(const trace::TraceReport& report) {
+  for (const std::string& note : report.notes) say(printable(note));
+  for (const trace::BadRow& bad : report.first_bad)
+    say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
+  const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
+  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read and were left out");
+  if (report.duplicates > 0)
+    say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
+  if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
+}
+
+// Written whole or not at all: a page from an earlier run is not lost to a full disk.
+Result<> write_page(const std::string& path, const std::string& page) {
+  const std::string draft = path + ".part";
+  const auto write = [&]() -> Result<> {
+    const Fd fd = TRY(open_file(draft, O_WRONLY | O_CREAT | O_TRUNC, 0666));
+    return write_all(fd.get(), page);
+  };
+  auto written = write();
+  if (written && ::rename(draft.c_str(), path.c_str()) != 0) written = fail(errno, "rename");
+  if (written) return {};
+  ::unlink(draft.c_str());
+  return std::unexpected(std::move(written).error().during("--html " + printable(path)));
+}
+
+int run_replay(const ReplayArguments& arguments) {
+  const auto wrong = [](const Error& error) {
+    return complain(fmt::format("replay: {}", error.message()), kExitUsage);
+  };
+  auto options = read_options(arguments);
+  if (!options) return wrong(options.error());
+  const auto price = read_price(arguments.price);
+  if (!price) return wrong(price.error());
+  ProgressBar bar;
+  if (::isatty(STDERR_FILENO) == 1) options->progress = [&](double part) { bar(part); };
+  auto result = replay::replay(*std::move(options));
+  bar.clear();
+  if (!result) return complain(result.error().message());
+  tell_about(result->trace);
+  if (result->totals.firings > result->firings.size())
+    say(fmt::format("only the first {} firings are kept one by one; all are counted", result->firings.size()));
+  if (!arguments.html.empty())
+    if (auto written = write_page(arguments.html, replay::to_html(*result, *price)); !written)
+      return complain(written.error().message());
+  std::string text;
+  if (arguments.json)
+    text = replay::to_json(*result, *price);
+  else if (arguments.csv)
+    text = replay::to_csv(*result, *price);
+  else
+    text = replay_table(*result, *price, arguments.all ? std::numeric_limits<std::size_t>::max() : kShownFirings,
+                        screen_of(STDOUT_FILENO));
+  if (auto written = write_all(STDOUT_FILENO, text); !written && written.error().errno_value != EPIPE)
+    return complain(std::move(written).error().during("standard output").message());
+  return 0;
+}
+
+}  // namespace
+
+int replay_command(int argc, char** argv) {
+  CLI::App app(
+      "Tries a rule on recorded telemetry: what would it have ended, what would that have saved, and whom would it\n"
+      "have hurt? Reads what `lull record` and `nvidia-smi --format=csv -lms` write, and any other CSV or NDJSON\n"
+      "through --columns; .gz and .zst too.\n\n"
+      "  lull replay day.csv --idle 'util < 5 for 30m' --sweep for=5m,15m,30m,1h,2h\n",
+      "lull replay");
+  ReplayArguments arguments;
+  app.add_option("trace", arguments.traces, "files to read; - is standard input")->required()->type_name("TRACE");
+  app.add_option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m'")->required()->type_name("RULE");
+  app.add_option("--arm", arguments.arm, "nothing fires until this has held once")->type_name("RULE");
+  app.add_option("--per", arguments.per, "judge each GPU by itself (gpu) or all together (all)")->type_name("gpu|all");
+  app.add_option("--regret", arguments.regret, "a firing that came back within this is regretted (10m)")
+      ->type_name("DURATION");
+  app.add_option("--gap", arguments.gap, "more between two samples breaks a stretch (3 times the median)")
+      ->type_name("DURATION");
+  app.add_option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out (ignore)")
+      ->type_name("unknown|ignore");
+  app.add_option("--price", arguments.price, "what an hour of a GPU costs")->type_name("MONEY");
+  app.add_option("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10")
+      ->type_name("NAME=VALUE,…")
+      ->allow_extra_args(false);
+  app.add_option("--columns", arguments.columns, "which column is what: time=ts:ms,gpu=host+id,util=load:fraction")
+      ->type_name("ROLE=COLUMN,…");
+  app.add_flag("--json", arguments.json, "totals, firings and sweep as one object");
+  app.add_flag("--csv", arguments.csv, "a row a combination of the sweep; without one, a row a firing");
+  app.add_option("--html", arguments.html, "also write a page with timelines and charts")->type_name("FILE");
+  app.add_flag("--all", arguments.all, "list every firing");
+  app.add_option("--threads", arguments.threads, "how many cores to read with (all)")->type_name("N");
+  if (const auto status = parse_options(app, argc, argv)) return *status;
+  if (arguments.json && arguments.csv) return complain("replay: --json or --csv, not both", kExitUsage);
+  return run_replay(arguments);
+}
+
+}  // namespace lull

@@ -1,0 +1,115 @@
+#include "replay/intervals.h"
+
+#include <algorithm>
+#include <bit>
+#include <utility>
+
+namespace lull::replay {
+namespace {
+
+// Rising width: each doubling is cut into 32, so a bucket is 3 % wide at most.
+constexpr int kFineBits = 5;
+constexpr std::size_t kCloserBuckets = 4096;
+
+std::size_t rising_bucket(std::int64_t interval) {
+  const auto value = static_cast<std::uint64_t>(interval);
+  if (value < 2U << kFineBits) return static_cast<std::size_t>(value);
+  const int shift = static_cast<int>(std::bit_width(value)) - 1 - kFineBits;
+  return (static_cast<std::size_t>(shift) << kFineBits) + static_cast<std::size_t>(value >> shift);
+}
+
+}  // namespace
+
+std::size_t MedianFinder::bucket_of(std::int64_t interval) const {
+  return width_ == 0 ? rising_bucket(interval) : static_cast<std::size_t>((interval - from_) / width_);
+}
+
+void MedianFinder::commit() {
+  if (run_ == 0) return;
+  count_ += run_;
+  if (last_ < from_) {
+    below_ += run_;
+  } else if (const std::size_t at = bucket_of(last_); width_ == 0 || at < kCloserBuckets) {
+    if (at >= buckets_.size()) buckets_.resize(at + 1);
+    Bucket& bucket = buckets_[at];
+    bucket.count += run_;
+    bucket.least = std::min(bucket.least, last_);
+    bucket.most = std::max(bucket.most, last_);
+  }
+  run_ = 0;
+  last_ = -1;
+}
+
+MedianFinder::Place MedianFinder::place_of_rank(std::uint64_t rank) const {
+  std::uint64_t before = below_;
+  for (const Bucket& bucket : buckets_) {
+    if (rank < before + bucket.count) return {&bucket, before};
+    before += bucket.count;
+  }
+  return {nullptr, before};
+}
+
+std::optional<Bracket> MedianFinder::median() {
+  commit();
+  if (count_ == 0) return std::nullopt;
+  const std::uint64_t lower = (count_ - 1) / 2;
+  const std::uint64_t upper = count_ / 2;
+  const Place a = place_of_rank(lower);
+  const Place b = place_of_rank(upper);
+  if (a.bucket == nullptr || b.bucket == nullptr) return std::nullopt;  // a closer look at other intervals
+  // Neighbours in different buckets: the last of one and the first of the other.
+  if (a.bucket != b.bucket) {
+    const std::int64_t twice = a.bucket->most + b.bucket->least;
+    return Bracket{twice, twice};
+  }
+  std::int64_t low = a.bucket->least;
+  std::int64_t high = a.bucket->most;
+  const std::uint64_t in = a.bucket->count;
+  if (lower == upper && lower == a.before) high = low;           // the first of its bucket
+  if (lower == upper && lower + 1 == a.before + in) low = high;  // the last of it
+  if (in == 2 && lower != upper) return Bracket{low + high, low + high};
+  return Bracket{2 * low, 2 * high};
+}
+
+MedianFinder MedianFinder::closer() {
+  commit();
+  MedianFinder next;
+  const Place place = place_of_rank((count_ - 1) / 2);
+  if (place.bucket == nullptr) return next;
+  next.from_ = place.bucket->least;
+  next.width_ = (place.bucket->most - place.bucket->least) / static_cast<std::int64_t>(kCloserBuckets) + 1;
+  return next;
+}
+
+std::int64_t gap_of(std::int64_t twice_median) {
+  if (twice_median > std::numeric_limits<std::int64_t>::max() / 3) return std::numeric_limits<std::int64_t>::max();
+  return twice_median * 3 / 2;  // an interval is whole: above 3 medians is above their whole part
+}
+
+std::optional<std::int64_t> median_twice(std::vector<std::int64_t> intervals) {
+  if (intervals.empty()) return std::nullopt;
+  const std::size_t upper = intervals.size() / 2;
+  const auto middle = intervals.begin() + static_cast<std::ptrdiff_t>(upper);
+  std::nth_element(intervals.begin(), middle, intervals.end());
+  if (intervals.size() % 2 == 1) return 2 * *middle;
+  return *middle + *std::max_element(intervals.begin(), middle);
+}
+
+void Intervals::feed(std::span<const Instant> at) {
+  for (const Instant instant : at) {
+    const std::int64_t now = instant.time_since_epoch().count();
+    if (last_) {
+      const std::int64_t interval = now - *last_;
+      median_.add(interval);
+      if (interval <= gap_) {
+        seen_ += interval;
+        longest_ = std::max(longest_, interval);
+      } else {
+        shortest_gap_ = std::min(shortest_gap_, interval);
+      }
+    }
+    last_ = now;
+  }
+}
+
+}  // namespace lull::replay

@@ -1,0 +1,106 @@
+#pragma once
+// The median of the intervals between a GPU's samples, in bounded memory, exactly.
+// The first reading sorts intervals into buckets of rising width, each with its
+// smallest and largest. That often settles the median (regular sampling puts one
+// value in a bucket), and always brackets it; another reading looks more closely
+// at the bucket in question, until the median is known to the nanosecond.
+//
+// A gap is an interval longer than 3 medians. Replay guesses the median from the
+// first block and judges on; at the end `same_gaps` tells whether the true median
+// would have found the same gaps, which makes the guess as good as the truth.
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+
+namespace lull::replay {
+
+// What is known of a median: it lies between these two. Halves are kept: twice the value.
+struct Bracket {
+  std::int64_t low_twice = 0;
+  std::int64_t high_twice = 0;
+  bool exact() const { return low_twice == high_twice; }
+};
+
+class MedianFinder {
+ public:
+  // The first reading: any interval, none negative.
+  MedianFinder() = default;
+
+  void add(std::int64_t interval) {
+    if (interval == last_) [[likely]] {
+      ++run_;
+      return;
+    }
+    commit();
+    last_ = interval;
+    run_ = 1;
+  }
+
+  std::uint64_t count() {
+    commit();
+    return count_;
+  }
+  // Nothing where there is no interval at all.
+  std::optional<Bracket> median();
+  // For the next reading of the same intervals, which settles more.
+  MedianFinder closer();
+
+ private:
+  struct Bucket {
+    std::uint64_t count = 0;
+    std::int64_t least = std::numeric_limits<std::int64_t>::max();
+    std::int64_t most = 0;
+  };
+  struct Place {
+    const Bucket* bucket;
+    std::uint64_t before;  // intervals in the buckets before it
+  };
+
+  void commit();
+  std::size_t bucket_of(std::int64_t interval) const;
+  Place place_of_rank(std::uint64_t rank) const;
+
+  std::int64_t last_ = -1;
+  std::uint64_t run_ = 0;
+  std::uint64_t count_ = 0;
+  std::uint64_t below_ = 0;  // intervals before the first bucket, in a closer look
+  std::int64_t from_ = 0;    // the first value of interest
+  std::int64_t width_ = 0;   // of a bucket, in a closer look; 0: buckets of rising width
+  std::vector<Bucket> buckets_;
+};
+
+// Longer than this is a gap: three medians.
+std::int64_t gap_of(std::int64_t twice_median);
+
+// The exact median of a few intervals at hand, twice its value; nothing if there are none.
+std::optional<std::int64_t> median_twice(std::vector<std::int64_t> intervals);
+
+// One GPU's intervals as they come: which are gaps, and how much was seen.
+class Intervals {
+ public:
+  explicit Intervals(std::int64_t gap) : gap_(gap) {}
+
+  void feed(std::span<const Instant> at);
+
+  std::int64_t gap() const { return gap_; }
+  Duration seen() const { return Duration(seen_); }
+  MedianFinder& median() { return median_; }
+  void look_closer(MedianFinder finder) { median_ = std::move(finder); }
+  // Whether every gap in this range would have split the intervals as ours did.
+  bool same_gaps(std::int64_t least, std::int64_t most) const { return longest_ <= least && shortest_gap_ > most; }
+
+ private:
+  std::int64_t gap_;
+  std::optional<std::int64_t> last_;
+  std::int64_t seen_ = 0;
+  std::int64_t longest_ = 0;  // that is no gap
+  std::int64_t shortest_gap_ = std::numeric_limits<std::int64_t>::max();
+  MedianFinder median_;
+};
+
+}  // namespace lull::replay

@@ -1,0 +1,180 @@
+#include "replay/replay.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "replay/intervals.h"
+#include "replay/judging.h"
+
+namespace lull::replay {
+namespace {
+
+// Reads the trace for its times alone, as often as it takes to know every median.
+class Survey final : public trace::TraceSink {
+ public:
+  void restart() override { gpus_.clear(); }
+  void block(std::size_t gpu, const Block& block) override {
+    while (gpu >= gpus_.size()) {
+      gpus_.emplace_back(0);
+      if (gpus_.size() <= closer_.size()) gpus_.back().look_closer(closer_[gpus_.size() - 1]);
+    }
+    gpus_[gpu].feed(block.at);
+  }
+  void frames(std::span<const Block>) override {}
+
+  // True: all are known, and in `medians` (twice). False: read again.
+  bool settle(std::vector<std::int64_t>& medians) {
+    bool all = true;
+    medians.clear();
+    closer_.clear();
+    for (Intervals& gpu : gpus_) {
+      const auto bracket = gpu.median().median();
+      medians.push_back(bracket ? bracket->low_twice : 0);
+      all = all && (!bracket || bracket->exact());
+      closer_.push_back(bracket && bracket->exact() ? MedianFinder() : gpu.median().closer());
+    }
+    return all;
+  }
+
+ private:
+  std::vector<Intervals> gpus_;
+  std::vector<MedianFinder> closer_;
+};
+
+Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader) {
+  Survey survey;
+  std::vector<std::int64_t> medians;
+  do TRY(reader.read(survey));
+  while (!survey.settle(medians));
+  return medians;
+}
+
+Result<> check_signals(const ReplayOptions& options, const trace::TraceReader& reader) {
+  std::vector<Metric> needed = options.policy.idle.signals();
+  if (options.policy.arm)
+    for (const Metric metric : options.policy.arm->signals()) needed.push_back(metric);
+  const std::vector<Metric> there = reader.available();
+  for (const Metric metric : needed) {
+    if (std::find(there.begin(), there.end(), metric) != there.end()) continue;
+    std::string columns;
+    for (const std::string& name : reader.columns()) {
+      if (columns.size() > 200) break;
+      columns += (columns.empty() ? "" : ", ") + printable(name);
+    }
+    return fail(
+        fmt::format("the trace has no {}, which the rule looks at (--columns {}=NAME says which column is); it has {}",
+                    info(metric).name, info(metric).name, columns));
+  }
+  return {};
+}
+
+std::vector<Metric> wanted_signals(const ReplayOptions& options) {
+  std::vector<Metric> wanted = options.policy.idle.signals();
+  const auto add = [&](Metric metric) {
+    if (std::find(wanted.begin(), wanted.end(), metric) == wanted.end()) wanted.push_back(metric);
+  };
+  if (options.policy.arm)
+    for (const Metric metric : options.policy.arm->signals()) add(metric);
+  if (options.picture_columns > 0)
+    for (const Metric metric : {Metric::util, Metric::power}) add(metric);
+  return wanted;
+}
+
+// What a page shows: signals of GPUs that the trace has, the best known first.
+std::vector<Metric> pictured(const std::vector<Metric>& available) {
+  std::vector<Metric> metrics = available;
+  std::sort(metrics.begin(), metrics.end());
+  if (metrics.size() > 4) metrics.resize(4);
+  return metrics;
+}
+
+// How far apart the ticks of all GPUs together are: the median GPU decides.
+Duration tick_of(std::vector<std::int64_t> medians) {
+  std::erase(medians, 0);
+  if (medians.empty()) return std::chrono::seconds(1);
+  const auto middle = medians.begin() + static_cast<std::ptrdiff_t>(medians.size() / 2);
+  std::nth_element(medians.begin(), middle, medians.end());
+  return Duration(*middle / 2);
+}
+
+void mark_knees(ReplayResult& result) {
+  std::size_t axis = 0;
+  while (axis < result.axes.size() && result.axes[axis].name != "for") ++axis;
+  if (axis == result.axes.size()) return;
+  std::size_t stride = 1;  // from one `for` to the next, all else being equal
+  for (std::size_t a = axis + 1; a < result.axes.size(); ++a) stride *= result.axes[a].values.size();
+  const std::size_t count = result.axes[axis].values.size();
+  for (std::size_t start = 0; start < result.sweep.size(); ++start) {
+    if (start / stride % count != 0) continue;
+    std::vector<Outcome> outcomes;
+    for (std::size_t i = 0; i < count; ++i) {
+      const Totals& totals = result.sweep[start + i * stride].totals;
+      outcomes.push_back({totals.reclaimed_seconds, totals.regretted});
+    }
+    if (const auto knee = find_knee(outcomes)) result.sweep[start + *knee * stride].knee = true;
+  }
+}
+
+}  // namespace
+
+bool ReplayResult::has_for_axis() const {
+  return std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.name == "for"; });
+}
+
+Result<ReplayResult> replay(ReplayOptions options) {
+  std::vector<Combination> combinations = TRY(combine(options.policy, options.axes));
+  trace::TraceOptions reading;
+  reading.paths = options.paths;
+  reading.columns = options.columns;
+  reading.metrics = wanted_signals(options);
+  reading.threads = options.threads;
+  reading.progress = options.progress;
+  auto reader = TRY(trace::TraceReader::open(std::move(reading)));
+  TRY(check_signals(options, reader));
+
+  JudgingOptions judging;
+  judging.policies.push_back(options.policy);
+  for (const Combination& one : combinations) judging.policies.push_back(one.policy);
+  judging.regret = options.regret;
+  judging.missing = options.missing;
+  judging.most_firings = options.most_firings;
+  judging.gap = options.gap;
+  judging.picture_columns = options.picture_columns;
+  judging.pictured = pictured(reader.available());
+  if (options.together) {
+    const std::vector<std::int64_t> medians = TRY(survey(reader));
+    trace::TraceOptions& how = reader.options();
+    how.together = true;
+    how.gpus = medians.size();
+    how.tick = tick_of(medians);
+    for (const std::int64_t median : medians) how.gaps.push_back(options.gap ? *options.gap : Duration(gap_of(median)));
+    judging.together_gap = options.gap ? *options.gap : 3 * how.tick;
+    judging.gpus = medians.size();
+  }
+  Judging sink(std::move(judging));
+  auto report = TRY(reader.read(sink));
+  if (!sink.guessed_right()) {
+    std::vector<std::int64_t> gaps = TRY(survey(reader));
+    for (std::int64_t& gap : gaps) gap = gap_of(gap);
+    sink.know_gaps(std::move(gaps));
+    report = TRY(reader.read(sink));
+  }
+  ReplayResult result = sink.finish(std::move(report));
+  result.rule = options.policy.idle.text;
+  if (options.policy.arm) result.arm = options.policy.arm->text;
+  result.together = options.together;
+  result.regret = options.regret;
+  result.axes = std::move(options.axes);
+  for (std::size_t i = 0; i < combinations.size(); ++i) {
+    SweepRow& row = result.sweep[i];
+    row.rule = combinations[i].policy.idle.text;
+    for (std::size_t a = 0; a < result.axes.size(); ++a)
+      row.values.push_back(result.axes[a].values[combinations[i].choice[a]]);
+  }
+  mark_knees(result);
+  return result;
+}
+
+}  // namespace lull::replay

@@ -1,0 +1,109 @@
+#pragma once
+// What a rule would have done to recorded telemetry. Definitions (lull-replay(1) has
+// them for people):
+//
+//   stretch    a maximal run of yes without a gap, of the rule without its outermost
+//              `for`; it ends at the first sample that is not yes, or at its own last
+//              sample where a gap or the end of the trace cut it
+//   fires      when it has lasted as long as the rule asks, once a stretch
+//   reclaimed  from the firing to the end of the stretch
+//   came back  the stretch ended in a definite no
+//   regretted  came back within --regret of the firing
+//   gap        an interval longer than 3 medians of the GPU's own (or as given)
+//   seen       the sum of the intervals that are no gaps
+//
+// With `together` all GPUs are judged as one, on common ticks; a stretch then counts
+// once for each GPU in hours, and once in firings.
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "replay/picture.h"
+#include "replay/sweep.h"
+#include "rule/evaluator.h"
+#include "rule/policy.h"
+#include "rule/stretch.h"
+#include "trace/reader.h"
+
+namespace lull::replay {
+
+struct ReplayOptions {
+  std::vector<std::string> paths;
+  std::vector<trace::ColumnChoice> columns;
+  Policy policy;
+  std::vector<Axis> axes;
+  bool together = false;
+  Duration regret = std::chrono::minutes(10);
+  std::optional<Duration> gap;  // else 3 medians
+  WhenMissing missing = WhenMissing::unknown;
+  unsigned threads = 0;
+  std::size_t picture_columns = 0;     // > 0: keep what an HTML page draws
+  std::size_t most_firings = 500'000;  // that are kept one by one; all are counted
+  std::function<void(double part)> progress;
+};
+
+inline constexpr std::size_t kAllGpus = static_cast<std::size_t>(-1);
+
+struct Firing {
+  std::size_t gpu = kAllGpus;
+  Instant at{};
+  Duration idle{};   // how long it had been idle
+  Duration after{};  // how long it stayed idle
+  StretchEnd ending = StretchEnd::end;
+  bool regretted = false;
+};
+
+struct Totals {
+  std::uint64_t firings = 0;
+  std::uint64_t came_back = 0;
+  std::uint64_t regretted = 0;
+  std::uint64_t stretches = 0;
+  double idle_seconds = 0;  // of GPUs
+  double reclaimed_seconds = 0;
+};
+
+struct GpuResult {
+  std::string label;
+  std::string uuid;
+  std::uint64_t samples = 0;
+  Duration seen{};
+  Duration gap{};
+  Totals totals;  // of the rule as given; not with `together`
+};
+
+struct SweepRow {
+  std::vector<std::string> values;  // one for each axis
+  std::string rule;
+  Totals totals;
+  bool knee = false;
+};
+
+struct ReplayResult {
+  std::string rule;
+  std::string arm;
+  bool together = false;
+  Duration regret{};
+  Totals totals;
+  std::vector<Firing> firings;  // by time
+  std::vector<GpuResult> gpus;  // in the order of the trace
+  double seen_seconds = 0;
+  std::uint64_t samples = 0;
+  Instant first{};
+  Instant last{};
+  std::vector<Axis> axes;
+  std::vector<SweepRow> sweep;
+  trace::TraceReport trace;
+  Picture picture;
+
+  bool has_for_axis() const;
+};
+
+Result<ReplayResult> replay(ReplayOptions options);
+
+}  // namespace lull::replay
