@@ -1,0 +1,53 @@
+#!/usr/bin/env python3
+"""`lull replay` against its slow twin, end to end: the same totals, and how much sooner."""
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+import figures
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+TURNS = 3
+
+
+def run(command):
+    start = time.perf_counter()
+    out = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    return time.perf_counter() - start, json.loads(out)
+
+
+def compare(style, megabytes, folder):
+    path = os.path.join(folder, style + ".csv")
+    subprocess.run([sys.executable, os.path.join(HERE, "make_trace.py"), path, "--style", style, "--megabytes",
+                    str(megabytes)], check=True)
+    ours = [figures.LULL, "replay", path, "--idle", "util < 5 for 15m", "--json"]
+    twin = [sys.executable, os.path.join(HERE, "replay_twin.py"), path, "--util", "5", "--for", "900"]
+    run(ours)
+    fast, slow = [], []
+    for _ in range(TURNS):
+        for _ in range(3):
+            seconds, mine = run(ours)
+            fast.append(seconds)
+        seconds, theirs = run(twin)
+        slow.append(seconds)
+    for name, value in theirs.items():
+        if abs(mine[name] - value) > 1e-6 * max(1, abs(value)):
+            raise SystemExit(f"{style}: {name} is {mine[name]}, the twin says {value}")
+    ratio = statistics.median(slow) / statistics.median(fast)
+    figures.report(f"replay of {megabytes} MB ({style}) against a Python loop", f"{ratio:.0f} x faster", "at least 50 x",
+                   ratio >= 50, f"{statistics.median(fast) * 1e3:.0f} ms against {statistics.median(slow):.1f} s")
+
+
+def main():
+    with tempfile.TemporaryDirectory() as folder:
+        for style in ("own", "nvidia-smi"):
+            compare(style, 40, folder)
+    figures.finish()
+
+
+if __name__ == "__main__":
+    main()

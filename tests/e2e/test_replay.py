@@ -1,0 +1,251 @@
+"""`lull replay` from outside: against the Python twin, every output, every mistake."""
+import csv
+import gzip
+import io
+import json
+import os
+import pathlib
+import pty
+import random
+import re
+import subprocess
+import sys
+
+import pytest
+
+from conftest import LIMIT, ROOT, build_dir, clean_environment
+
+LULL = str(build_dir() / "lull")
+TWIN = str(ROOT / "bench" / "replay_twin.py")
+SHARED = ("firings", "came_back", "regretted", "idle_hours", "reclaimed_hours", "seen_hours", "gpus", "samples")
+
+
+def replay(*arguments, **options):
+    return subprocess.run([LULL, "replay", *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT,
+                          env=clean_environment(), **options)
+
+
+def totals(*arguments):
+    done = replay(*arguments, "--json")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def random_trace(path, style, seed):
+    """A few GPUs with idle times, unknowns and gaps, in the words of nvidia-smi or our own."""
+    dice = random.Random(seed)
+    rows = []
+    for gpu in range(dice.randint(1, 4)):
+        at, idle = dice.randint(0, 100), False
+        for _ in range(dice.randint(2, 800)):
+            if dice.random() < 0.05:
+                idle = not idle
+            util = None if dice.random() < 0.02 else dice.randint(0, 4) if idle else dice.randint(0, 100)
+            rows.append((at, gpu, util))
+            at += 60 * (dice.randint(2, 9) if dice.random() < 0.02 else 1)
+    order = dice.choice(["as it is", "by time", "shuffled"])
+    if order == "by time":
+        rows.sort()
+    if order == "shuffled":
+        dice.shuffle(rows)
+    with open(path, "w") as out:
+        if style == "own":
+            out.write("time,gpu,util_percent\n")
+            out.writelines(f"{1710500000 + at},{gpu},{'' if util is None else util}\n" for at, gpu, util in rows)
+        else:
+            out.write("timestamp, index, utilization.gpu [%]\n")
+            for at, gpu, util in rows:
+                when = f"2024/03/{15 + at // 86400:02} {at // 3600 % 24:02}:{at // 60 % 60:02}:{at % 60:02}.000"
+                out.write(f"{when}, {gpu}, {'[N/A]' if util is None else f'{util} %'}\n")
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_agrees_with_the_twin(tmp_path, seed):
+    trace = tmp_path / "trace.csv"
+    random_trace(trace, "own" if seed % 2 else "nvidia-smi", seed)
+    seconds = [60, 300, 900][seed % 3]
+    ours = totals(trace, "--idle", f"util < 5 for {seconds}s", "--regret", "20m")
+    twin = json.loads(subprocess.run([sys.executable, TWIN, str(trace), "--util", "5", "--for", str(seconds), "--regret",
+                                      "1200"], capture_output=True, text=True, check=True, timeout=LIMIT).stdout)
+    for name in SHARED:
+        assert ours[name] == pytest.approx(twin[name]), name
+
+
+TRACE = """time,gpu,util,power
+0,0,50,300
+60,0,1,80
+120,0,2,80
+180,0,1,80
+240,0,90,300
+300,0,1,80
+360,0,1,80
+420,0,,80
+480,0,1,80
+540,0,1,80
+2000,0,1,80
+2060,0,1,80
+2120,0,1,80
+2180,0,1,80
+"""
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "trace.csv"
+    path.write_text(TRACE)
+    return path
+
+
+def test_what_the_definitions_say(trace):
+    got = totals(trace, "--idle", "util < 5 for 1m", "--price", "3.6")
+    assert got["firings"] == 4 and got["came_back"] == 1 and got["regretted"] == 1
+    assert got["samples"] == 14 and got["gpus"] == 1
+    assert got["seen_hours"] == pytest.approx(720 / 3600)
+    assert got["idle_hours"] == pytest.approx(540 / 3600)
+    assert got["reclaimed_hours"] == pytest.approx(300 / 3600)
+    assert got["reclaimed_cost"] == pytest.approx(0.3)
+    assert [e["ended"] for e in got["events"]] == ["came back", "unknown", "gap", "end of trace"]
+    assert [e["after_seconds"] for e in got["events"]] == [120, 60, 0, 120]
+    assert totals(trace, "--idle", "util < 5 for 1m", "--regret", "1m")["regretted"] == 0
+    assert totals(trace, "--idle", "util < 5 for 1m", "--gap", "1h")["firings"] == 3
+    assert totals(trace, "--idle", "util < 5 for 1m", "--arm", "util > 80")["firings"] == 3
+
+
+def test_sweep_is_the_same_as_one_by_one(tmp_path):
+    trace = tmp_path / "trace.csv"
+    random_trace(trace, "own", 99)
+    swept = totals(trace, "--idle", "util < 5 for 5m", "--sweep", "for=30m,1m,5m", "--sweep", "util=1,5,60")
+    assert [row["for"] for row in swept["sweep"]] == ["1m"] * 3 + ["5m"] * 3 + ["30m"] * 3
+    for row in swept["sweep"]:
+        alone = totals(trace, "--idle", f"util < {row['util']} for {row['for']}")
+        for name in ("firings", "came_back", "regretted", "idle_hours", "reclaimed_hours"):
+            assert row[name] == pytest.approx(alone[name]), (row["rule"], name)
+    rows = list(csv.DictReader(io.StringIO(replay(trace, "--idle", "util < 5", "--sweep", "for=1m,5m", "--csv").stdout)))
+    assert [row["for"] for row in rows] == ["1m", "5m"]
+
+
+def test_the_knee(tmp_path):
+    """Many short pauses and one long idle time: a longer timeout costs little and spares the pauses."""
+    trace = tmp_path / "trace.csv"
+    at, lines = 0, ["time,gpu,util\n"]
+    for _ in range(40):
+        for util, minutes in ((90, 10), (0, 4)):
+            for _ in range(minutes):
+                lines.append(f"{at},0,{util}\n")
+                at += 60
+    for util, minutes in ((0, 3000), (90, 5)):
+        for _ in range(minutes):
+            lines.append(f"{at},0,{util}\n")
+            at += 60
+    trace.write_text("".join(lines))
+    arguments = [trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,5m,30m,1000m"]
+    got = totals(*arguments)
+    assert got["knee"]["for"] == "30m"
+    assert [row["knee"] for row in got["sweep"]] == [False, False, True, False]
+    assert "knee: for=30m" in replay(*arguments).stdout
+    none = totals(trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,3m")
+    assert none["knee"] is None
+    assert "no knee" in replay(trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,3m").stdout
+
+
+def test_all_gpus_together(tmp_path):
+    trace = tmp_path / "trace.csv"
+    rows = ["time,gpu,util\n"]
+    for minute in range(100):
+        rows.append(f"{minute * 60},0,{0 if minute >= 10 else 90}\n{minute * 60 + 0.3},1,{0 if 50 <= minute < 90 else 90}\n")
+    trace.write_text("".join(rows))
+    each = totals(trace, "--idle", "util < 5 for 10m")
+    assert each["firings"] == 2
+    together = totals(trace, "--idle", "util < 5 for 10m", "--per", "all")
+    assert together["firings"] == 1 and together["gpus"] == 2
+    assert together["events"][0]["gpu"] == "all"
+    assert together["reclaimed_hours"] == pytest.approx(2 * 30 / 60, rel=1e-3)
+    assert together["seen_hours"] == pytest.approx(each["seen_hours"])
+    assert totals(trace, "--idle", "any(util) < 5 for 10m", "--per", "all")["firings"] == 1
+
+
+def test_mistakes_are_one_clear_line(trace, tmp_path):
+    def wrong(status, word, *arguments):
+        done = replay(*arguments)
+        assert done.returncode == status, done.stderr
+        assert word in done.stderr
+        assert done.stdout == ""
+
+    wrong(2, "did you mean 'util'", trace, "--idle", "utl < 5")
+    wrong(2, "--per is gpu or all", trace, "--idle", "util < 5", "--per", "host")
+    wrong(2, "is not a duration", trace, "--idle", "util < 5", "--regret", "soon")
+    wrong(2, "--price", trace, "--idle", "util < 5", "--price", "cheap")
+    wrong(2, "does not look at temp", trace, "--idle", "util < 5", "--sweep", "temp=5")
+    wrong(2, "neither 'for' nor a signal", trace, "--idle", "util < 5", "--sweep", "fro=5m")
+    wrong(2, "--columns", trace, "--idle", "util < 5", "--columns", "utl=x")
+    wrong(2, "--idle", trace)
+    wrong(125, "no temp", trace, "--idle", "temp < 50")
+    wrong(125, "No such file", tmp_path / "absent.csv", "--idle", "util < 5")
+    wrong(125, "directory", tmp_path, "--idle", "util < 5")
+    empty = tmp_path / "empty.csv"
+    empty.write_text("")
+    wrong(125, "empty", empty, "--idle", "util < 5")
+    empty.write_text("time,gpu,util\nx,y,z\n")
+    wrong(125, "no usable row", empty, "--idle", "util < 5")
+
+
+def test_bad_rows_are_counted_and_shown(trace):
+    trace.write_text(TRACE + "garbage\n" * 7 + "2240,0,1,80\n2240,0,1,80\n")
+    done = replay(trace, "--idle", "util < 5 for 1m", "--json")
+    assert json.loads(done.stdout)["samples"] == 15
+    assert json.loads(done.stdout)["bad_rows"] == 7
+    assert f"{trace}:16:" in done.stderr
+    assert done.stderr.count("1 cell where there should be 4") == 5
+    assert "7 rows could not be read" in done.stderr
+    assert "1 row of the same GPU and time" in done.stderr
+
+
+def test_packed_and_piped(trace, tmp_path):
+    want = totals(trace, "--idle", "util < 5 for 1m")
+    packed = tmp_path / "trace.csv.gz"
+    packed.write_bytes(gzip.compress(TRACE[:100].encode()) + gzip.compress(TRACE[100:].encode()))
+    zstd = tmp_path / "odd-name"
+    subprocess.run(["zstd", "-q", str(trace), "-o", str(zstd)], check=True)
+    for path in (packed, zstd):
+        assert totals(path, "--idle", "util < 5 for 1m")["events"] == want["events"]
+    piped = replay("-", "--idle", "util < 5 for 1m", "--json", input=TRACE)
+    assert json.loads(piped.stdout)["events"] == want["events"]
+    broken = tmp_path / "broken.csv.gz"
+    text = "time,gpu,util\n" + "".join(f"{i},0,{i * 7919 % 101}\n" for i in range(20000))
+    broken.write_bytes(gzip.compress(text.encode())[:-200])
+    done = replay(broken, "--idle", "util < 5 for 1m", "--json")
+    assert done.returncode == 0 and "breaks off" in done.stderr
+    assert 15000 < json.loads(done.stdout)["samples"] < 20000
+
+
+def test_the_page_stands_alone(trace, tmp_path):
+    hostile = tmp_path / "hostile.csv"
+    hostile.write_text("time,gpu,util\n" + "".join(f"{i},</script><img src=x onerror=alert(1)>,{i % 9}\n" for i in range(500)))
+    page = tmp_path / "page.html"
+    done = replay(hostile, "--idle", "util < 5 for 2s", "--sweep", "for=1s,2s", "--html", page)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    assert "<img" not in text
+    assert len(re.findall(r"</script>", text)) == 2
+    for reference in re.findall(r"(?:src|href|url)\s*[=(]\s*[\"']?([^\"')\s>]+)", text):
+        assert not reference.startswith(("http", "//")), reference
+    data = json.loads(re.search(r'id="data">(.*?)</script>', text, re.S).group(1))
+    assert data["result"]["firings"] > 0 and len(data["marks"]) == data["result"]["firings"]
+    assert not list(tmp_path.glob("*.part"))
+    assert replay(hostile, "--idle", "util < 5", "--html", tmp_path / "no" / "such" / "folder.html").returncode == 125
+
+
+def test_a_bar_on_a_terminal_only(trace):
+    """A short run draws none; a pipe never sees one."""
+    controller, terminal = pty.openpty()
+    done = subprocess.run([LULL, "replay", str(trace), "--idle", "util < 5 for 1m"], stdout=subprocess.PIPE,
+                          stderr=terminal, timeout=LIMIT, env=clean_environment())
+    os.close(terminal)
+    assert done.returncode == 0
+    os.set_blocking(controller, False)
+    try:
+        seen = os.read(controller, 4096)
+    except OSError:
+        seen = b""
+    os.close(controller)
+    assert seen == b""
