@@ -56,7 +56,7 @@ FiringFacts RunSession::facts(std::string event, Explanation why) const {
   all.job = job_.pid();
   all.command = settings_.command;
   all.members = view_members(members_.empty() ? tree_.members() : members_, members_before_, members_apart_);
-  all.snapshot = &snapshot_;
+  all.snapshot = &feed_->newest();
   all.scope = watcher_->scope();
   return all;
 }
@@ -66,7 +66,7 @@ void RunSession::fire(Fire fire) {
   firing_ = facts("idle", std::move(fire.why));
   voice_.firing(*firing_, settings_.dry_run);
   if (settings_.dry_run) return watcher_->acted();
-  memory_at_fire_ = memory_of(snapshot_, watcher_->scope());
+  memory_at_fire_ = memory_of(feed_->newest(), watcher_->scope());
   phase_ = Phase::firing;
   collect_evidence();
 }
@@ -150,10 +150,10 @@ void RunSession::tree_is_gone() {
   bool matters = false;
   for (const auto& [uuid, used] : memory_at_fire_)
     matters |= used - value_of(memory_at_start_, uuid) > kMemoryThatMatters;
-  if (!matters || !sampler_) return after_ending();
+  if (!matters) return after_ending();
   memory_wanted_ = true;
   memory_tries_ = kMemoryTries;
-  sampler_->request();
+  feed_->request();
   // A driver that hangs now keeps nobody waiting.
   loop_->in(kMemoryPause * (kMemoryTries + 2), [this] {
     if (phase_ == Phase::checking && memory_wanted_) after_ending();
@@ -162,7 +162,7 @@ void RunSession::tree_is_gone() {
 
 void RunSession::check_memory(int tries) {
   std::string held;
-  for (const auto& [uuid, used] : memory_of(snapshot_, watcher_->scope())) {
+  for (const auto& [uuid, used] : memory_of(feed_->newest(), watcher_->scope())) {
     const double before = value_of(memory_at_start_, uuid);
     const double took = value_of(memory_at_fire_, uuid) - before;
     if (!(took > kMemoryThatMatters) || std::isnan(used) || used - before < took / 2) continue;
@@ -178,7 +178,7 @@ void RunSession::check_memory(int tries) {
   }
   memory_tries_ = tries - 1;
   loop_->in(kMemoryPause, [this] {
-    if (phase_ == Phase::checking) sampler_->request();
+    if (phase_ == Phase::checking) feed_->request();
   });
 }
 
@@ -187,6 +187,7 @@ void RunSession::after_ending() {
   if (ended_for_time_ || restarts_done_ >= settings_.restarts) return finish(settings_.idle_status);
   ++restarts_done_;
   phase_ = Phase::backoff;
+  feed_->stop();
   voice_.note(Level::note, "restart",
               fmt::format("starting again in {} ({} of {})", format_duration(settings_.backoff), restarts_done_,
                           settings_.restarts));
@@ -194,7 +195,7 @@ void RunSession::after_ending() {
     if (phase_ != Phase::backoff) return;
     ending_.reset();
     if (const auto failed = start_job()) return finish(*failed);
-    on_tick();
+    feed_->begin();
   });
 }
 

@@ -4,12 +4,10 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 
 #include "base/text.h"
 #include "base/units.h"
-#include "sense/presence.h"
 
 namespace lull {
 namespace {
@@ -27,31 +25,14 @@ sigset_t watched_signals() {
   return set;
 }
 
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
-
-bool uses(const Policy& policy, std::initializer_list<Metric> metrics) {
-  auto signals = policy.idle.signals();
-  if (policy.arm)
-    for (const Metric metric : policy.arm->signals()) signals.push_back(metric);
-  return std::ranges::any_of(signals, [&](Metric metric) { return std::ranges::count(metrics, metric) > 0; });
-}
-
 }  // namespace
 
 RunSession::RunSession(RunSettings settings, RunVoice& voice, const Clock& clock)
     : settings_(std::move(settings)), voice_(voice), clock_(clock) {
-  rule_wants_job_ = uses(settings_.policy, {Metric::cpu, Metric::io, Metric::quiet});
-  rule_wants_people_ = uses(settings_.policy, {Metric::user_idle});
+  rule_wants_job_ = policy_uses(settings_.policy, {Metric::cpu, Metric::io, Metric::quiet});
 }
 
-RunSession::~RunSession() {
-  helpers_.reset();
-  // A thread may hang in the driver for ever: the process ends without asking it.
-  (void)sampler_.release();
-}
+RunSession::~RunSession() = default;
 
 Result<> RunSession::prepare() {
   guard_standard_descriptors();
@@ -64,6 +45,7 @@ Result<> RunSession::prepare() {
   ::pthread_sigmask(SIG_BLOCK, &quiet, nullptr);
   TRY(loop_->on_signals(watched_signals(), [this](const signalfd_siginfo& info) { on_signal(info); }));
   helpers_ = std::make_unique<Helpers>(*loop_, children_);
+  make_feed();
   Children::become_subreaper();
   earlier_ = own_children();
   if (!settings_.evidence.empty())
@@ -76,8 +58,7 @@ int RunSession::run() {
   if (const auto ready = prepare(); !ready) return complain(ready.error().message());
   if (const auto refused = refuse_without_gpus()) return *refused;
   if (const auto failed = start_job()) return *failed;
-  if (!sampler_) start_sampler();
-  on_tick();
+  feed_->begin();
   const auto ran = loop_->run();
   cgroup_.remove();
   return ran ? status_ : complain(ran.error().message());
@@ -86,34 +67,24 @@ int RunSession::run() {
 // Only where it was asked for is the job's start kept waiting for the driver.
 std::optional<int> RunSession::refuse_without_gpus() {
   if (!settings_.require_gpu && settings_.gpus.empty()) return std::nullopt;
-  start_sampler();
-  sampler_->sample(snapshot_);
-  const bool none = snapshot_.driver.absence != Absence::none || snapshot_.inventory->devices.empty();
+  const auto none = feed_->look();
   if (none && settings_.require_gpu) {
-    const std::string why = snapshot_.driver.detail.empty() ? std::string(words(snapshot_.driver.absence))
-                                                            : printable(snapshot_.driver.detail);
-    voice_.note(Level::important, "no-gpu", "no GPU can be read: " + why);
+    voice_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
     return kExitFailure;
   }
-  scope_->find(snapshot_);
-  if (!none && !scope_->trouble().empty()) return complain(scope_->trouble(), kExitUsage);
+  if (!feed_->trouble().empty()) return complain(feed_->trouble(), kExitUsage);
   return std::nullopt;
 }
 
-void RunSession::start_sampler() {
-  scope_.emplace(settings_.gpus, environment("CUDA_VISIBLE_DEVICES"), environment("CUDA_DEVICE_ORDER"),
-                 [this](pid_t pid) { return tree_.contains(pid); });
-  SamplerOptions options;
-  if (settings_.evidence.empty()) {
-    auto wanted = settings_.policy.idle.signals();
-    if (settings_.policy.arm)
-      for (const Metric metric : settings_.policy.arm->signals()) wanted.push_back(metric);
-    options.want_only(wanted);
-    options.memory = true;
-  }
-  options.tenants = options.tenants || scope_->needs_tenants();
-  sampler_ = Sampler::start(std::move(options));
-  (void)loop_->on_ready(sampler_->event_fd(), [this] { on_sample(); });
+void RunSession::make_feed() {
+  feed_.emplace(*loop_, FeedOptions{.policy = settings_.policy,
+                                    .every = settings_.every,
+                                    .gpus = settings_.gpus,
+                                    .of_job = true,
+                                    .everything = !settings_.evidence.empty(),
+                                    .is_ours = [this](pid_t pid) { return tree_.contains(pid); }});
+  feed_->on_tick = [this](std::uint64_t tick) { on_tick(tick); };
+  feed_->on_sample = [this](Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
 }
 
 std::optional<int> RunSession::start_job() {
@@ -147,7 +118,6 @@ std::optional<int> RunSession::start_job() {
                                   .delay = settings_.delay,
                                   .max_time = settings_.max_time},
                    clock_.now());
-  tick_ = 0;
   set_time_limit();
   voice_.started(settings_);
   return std::nullopt;
@@ -228,26 +198,11 @@ void RunSession::set_time_limit() {
     });
 }
 
-// On a grid from the job's start; what was missed is missed.
-void RunSession::set_tick() {
-  const Instant now = clock_.now();
-  const auto passed = static_cast<std::uint64_t>((now - watcher_->start()) / settings_.every);
-  tick_ = std::max(tick_ + 1, passed + 1);
-  loop_->at(watcher_->start() + static_cast<std::int64_t>(tick_) * settings_.every,
-            [this, job = job_.pid(), restart = restarts_done_] {
-              if (restart == restarts_done_ && job == job_.pid()) on_tick();
-            });
+void RunSession::on_tick(std::uint64_t tick) {
+  if (phase_ == Phase::watching || phase_ == Phase::firing) voice_.ticked(tick);
 }
 
-void RunSession::on_tick() {
-  if (phase_ == Phase::watching || phase_ == Phase::firing) {
-    voice_.ticked(tick_);
-    sampler_->request();
-  }
-  if (phase_ != Phase::done) set_tick();
-}
-
-void RunSession::sense_job() {
+void RunSession::sense_job(Snapshot& snapshot) {
   const Verdict& verdict = watcher_->verdict();
   // Listing the tree costs more than sampling the GPUs: only for rules that need it, and
   // when a firing comes near, so that it can say what each process did since the last sample.
@@ -262,27 +217,23 @@ void RunSession::sense_job() {
   members_apart_ = std::chrono::duration<double>(now - members_at_).count();
   members_at_ = now;
   if (rule_wants_job_)
-    fill_job(snapshot_,
-             job_sensor_.sample(members_, snapshot_.at, cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt));
+    fill_job(snapshot, job_sensor_.sample(members_, snapshot.at, cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt));
 }
 
-void RunSession::on_sample() {
-  sampler_->take(snapshot_);
+void RunSession::on_sample(Snapshot& snapshot, const Scope& scope) {
   if (phase_ == Phase::checking && memory_wanted_) return check_memory(memory_tries_);
   if (phase_ != Phase::watching && phase_ != Phase::firing) return;
-  const Scope& scope = scope_->find(snapshot_);
-  if (scope_->trouble() != scope_trouble_) {
-    scope_trouble_ = scope_->trouble();
+  if (feed_->trouble() != scope_trouble_) {
+    scope_trouble_ = feed_->trouble();
     if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
   }
-  sense_job();
-  if (rule_wants_people_) fill_presence(snapshot_, user_idle_seconds({}, clock_));
-  if (!settings_.evidence.empty()) recorder_.add(snapshot_);
+  sense_job(snapshot);
+  if (!settings_.evidence.empty()) recorder_.add(snapshot);
   if (memory_at_start_.empty())
-    for (std::size_t i = 0; i < snapshot_.readings.size(); ++i)
-      memory_at_start_.emplace_back(snapshot_.inventory->devices[i].uuid, snapshot_.readings[i][Metric::mem_used]);
-  const std::vector<Intent> intents = watcher_->observe(snapshot_, scope);
-  voice_.sampled(snapshot_, *watcher_);
+    for (std::size_t i = 0; i < snapshot.readings.size(); ++i)
+      memory_at_start_.emplace_back(snapshot.inventory->devices[i].uuid, snapshot.readings[i][Metric::mem_used]);
+  const std::vector<Intent> intents = watcher_->observe(snapshot, scope);
+  voice_.sampled(snapshot, *watcher_);
   handle(intents);
 }
 

@@ -21,13 +21,12 @@
 #include "cli/command.h"
 #include "cli/evidence.h"
 #include "cli/facts.h"
+#include "cli/feed.h"
 #include "cli/helper.h"
 #include "cli/say.h"
-#include "cli/scope.h"
 #include "engine/watcher.h"
 #include "loop/loop.h"
 #include "sense/job.h"
-#include "sense/sampler.h"
 
 namespace lull {
 
@@ -83,7 +82,7 @@ class RunSession {
   Result<> prepare();
   std::optional<int> refuse_without_gpus();
   std::optional<int> start_job();
-  void start_sampler();
+  void make_feed();
   void finish(int status);
 
   void on_signal(const signalfd_siginfo& info);
@@ -91,10 +90,9 @@ class RunSession {
   void on_job_ended(const ExitStatus& status);
   void on_job_stopped(int signal);
 
-  void set_tick();
-  void on_tick();
-  void on_sample();
-  void sense_job();
+  void on_tick(std::uint64_t tick);
+  void on_sample(Snapshot& snapshot, const Scope& scope);
+  void sense_job(Snapshot& snapshot);
   void handle(const std::vector<Intent>& intents);
   void set_time_limit();
 
@@ -126,13 +124,10 @@ class RunSession {
   bool job_stopped_ = false;
   std::optional<ExitStatus> job_status_;
 
-  std::unique_ptr<Sampler> sampler_;
-  Snapshot snapshot_;
-  std::optional<ScopeFinder> scope_;
+  std::optional<Feed> feed_;
   std::optional<Watcher> watcher_;
   JobSensor job_sensor_;
   bool rule_wants_job_ = false;
-  bool rule_wants_people_ = false;
   std::vector<ProcessEntry> members_;
   std::vector<ProcessEntry> members_before_;
   Instant members_at_{};
@@ -141,7 +136,6 @@ class RunSession {
   std::string scope_trouble_;
 
   Phase phase_ = Phase::watching;
-  std::uint64_t tick_ = 0;
   std::optional<Loop::TimerId> time_limit_;
   std::optional<FiringFacts> firing_;
   std::optional<Ending> ending_;

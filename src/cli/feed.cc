@@ -1,0 +1,98 @@
+#include "cli/feed.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "sense/presence.h"
+
+namespace lull {
+namespace {
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
+std::vector<Metric> signals_of(const Policy& policy) {
+  std::vector<Metric> signals = policy.idle.signals();
+  if (policy.arm)
+    for (const Metric metric : policy.arm->signals()) signals.push_back(metric);
+  return signals;
+}
+
+}  // namespace
+
+bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics) {
+  const auto signals = signals_of(policy);
+  return std::ranges::any_of(signals, [&](Metric metric) { return std::ranges::count(metrics, metric) > 0; });
+}
+
+Feed::Feed(Loop& loop, FeedOptions options)
+    : loop_(loop),
+      options_(std::move(options)),
+      scope_(options_.gpus, options_.of_job ? environment("CUDA_VISIBLE_DEVICES") : std::nullopt,
+             options_.of_job ? environment("CUDA_DEVICE_ORDER") : std::nullopt, options_.is_ours),
+      wants_people_(policy_uses(options_.policy, {Metric::user_idle})) {}
+
+Feed::~Feed() {
+  if (!sampler_) return;
+  loop_.forget(sampler_->event_fd());
+  // A thread may hang in the driver for ever: the process ends without asking it.
+  (void)sampler_.release();
+}
+
+void Feed::start_sampler() {
+  if (sampler_) return;
+  SamplerOptions options;
+  if (!options_.everything) {
+    options.want_only(signals_of(options_.policy));
+    options.memory = true;
+  }
+  options.tenants = options.tenants || scope_.needs_tenants();
+  sampler_ = Sampler::start(std::move(options));
+  (void)loop_.on_ready(sampler_->event_fd(), [this] { take(); });
+}
+
+std::optional<std::string> Feed::look() {
+  start_sampler();
+  sampler_->sample(snapshot_);
+  scope_.find(snapshot_);
+  if (snapshot_.driver.absence == Absence::none && !snapshot_.inventory->devices.empty()) return std::nullopt;
+  if (!snapshot_.driver.detail.empty()) return printable(snapshot_.driver.detail);
+  return snapshot_.driver.absence != Absence::none ? std::string(words(snapshot_.driver.absence))
+                                                   : "the driver shows none";
+}
+
+void Feed::begin() {
+  start_sampler();
+  stop();
+  start_ = loop_.now();
+  tick_ = 0;
+  tick();
+}
+
+void Feed::stop() {
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
+}
+
+// On a grid from the beginning; what was missed (we were stopped) is missed.
+void Feed::tick() {
+  const auto passed = static_cast<std::uint64_t>((loop_.now() - start_) / options_.every);
+  const std::uint64_t now = std::exchange(tick_, std::max(tick_, passed) + 1);
+  timer_ = loop_.at(start_ + static_cast<std::int64_t>(tick_) * options_.every, [this] { tick(); });
+  sampler_->request();
+  if (on_tick) on_tick(std::max(now, passed));
+}
+
+void Feed::take() {
+  sampler_->take(snapshot_);
+  const Scope& scope = scope_.find(snapshot_);
+  if (wants_people_) fill_presence(snapshot_, user_idle_seconds({}, loop_.clock()));
+  if (on_sample) on_sample(snapshot_, scope);
+}
+
+}  // namespace lull

@@ -1,0 +1,69 @@
+#pragma once
+// The Feed brings samples to a watching command: asks the sampler on a grid of time,
+// takes what comes, finds which GPUs are in scope, and adds who is at the terminals
+// where a rule asks for it. A driver that hangs delays nobody.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "cli/scope.h"
+#include "gpu/snapshot.h"
+#include "loop/loop.h"
+#include "rule/policy.h"
+#include "sense/sampler.h"
+
+namespace lull {
+
+struct FeedOptions {
+  Policy policy;  // says which signals to read
+  Duration every{};
+  std::string gpus;
+  bool of_job = false;      // the job's CUDA_VISIBLE_DEVICES and contexts count
+  bool everything = false;  // read all signals, for evidence
+  ScopeFinder::IsOurs is_ours = nullptr;
+};
+
+class Feed {
+ public:
+  Feed(Loop& loop, FeedOptions options);
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+  ~Feed();
+
+  std::function<void(std::uint64_t tick)> on_tick;
+  std::function<void(Snapshot& snapshot, const Scope& scope)> on_sample;
+
+  // Waits for one sample (with the sampler's own limit) before anything is watched. Why
+  // there is no GPU, or nothing; what --gpus got wrong is in trouble().
+  std::optional<std::string> look();
+  const std::string& trouble() const { return scope_.trouble(); }
+
+  // Ticks now and then every interval from now, until stop(). Again: a new grid.
+  void begin();
+  void stop();
+  void request() { sampler_->request(); }  // one more, out of turn
+  const Snapshot& newest() const { return snapshot_; }
+
+ private:
+  void start_sampler();
+  void tick();
+  void take();
+
+  Loop& loop_;
+  FeedOptions options_;
+  ScopeFinder scope_;
+  bool wants_people_ = false;
+  std::unique_ptr<Sampler> sampler_;
+  Snapshot snapshot_;
+  Instant start_{};
+  std::uint64_t tick_ = 0;
+  std::optional<Loop::TimerId> timer_;
+};
+
+// Whether the policy's rules look at any of these.
+bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics);
+
+}  // namespace lull
