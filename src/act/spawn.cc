@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <linux/sched.h>
+#include <poll.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -151,6 +152,33 @@ Result<Spawned> spawn(const SpawnOptions& options) {
   Spawned spawned{Process::adopt(pid, std::move(cloned.pidfd)), cloned.in_cgroup};
   if (join) spawned.in_cgroup = is_member(options.cgroup, pid);
   return spawned;
+}
+
+Result<Output> run_and_wait(SpawnOptions options, Duration limit) {
+  const Fd output(::memfd_create("lull", MFD_CLOEXEC));
+  const Fd nothing = TRY(open_file("/dev/null", O_RDWR));
+  options.standard_input = nothing.get();
+  options.standard_output = output.get();
+  options.standard_error = nothing.get();
+  options.own_session = true;
+  const Spawned spawned = TRY(spawn(options));
+  pollfd one{.fd = spawned.process.fd(), .events = POLLIN, .revents = 0};
+  const auto milliseconds = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(limit).count());
+  int ready = 0;
+  do {
+    ready = ::poll(&one, 1, milliseconds);
+  } while (ready < 0 && errno == EINTR);
+  if (ready != 1) (void)spawned.process.signal(SIGKILL);
+  int status = 0;
+  while (::waitpid(spawned.process.pid(), &status, 0) < 0 && errno == EINTR) {
+  }
+  if (ready != 1) return fail(ETIMEDOUT, options.arguments[0]);
+  Output result;
+  result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  result.text.resize(64U << 10);
+  const ssize_t got = ::pread(output.get(), result.text.data(), result.text.size(), 0);
+  result.text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return result;
 }
 
 bool is_executable(const std::string& name) {

@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/result.h"
@@ -44,6 +45,14 @@ struct Spawned {
 
 // errno_value is exec's own: ENOENT for a command that is not there.
 Result<Spawned> spawn(const SpawnOptions& options);
+
+// Starts it and waits, at most so long: for questions that are asked before anything
+// is watched. Its stdout comes back (cut at 64 KiB), its stderr goes nowhere.
+struct Output {
+  int status = 0;  // as a shell says it
+  std::string text;
+};
+Result<Output> run_and_wait(SpawnOptions options, Duration limit);
 
 // Whether `name` is found in PATH (or is a path) and may be executed.
 bool is_executable(const std::string& name);

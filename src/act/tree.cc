@@ -1,6 +1,7 @@
 #include "act/tree.h"
 
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -60,6 +61,57 @@ Tree Tree::of_process(const Process& root) {
   return tree;
 }
 
+Result<Tree> Tree::of_group(pid_t group) {
+  Tree tree;
+  tree.kind_ = Kind::group;
+  tree.root_pid_ = group;
+  for (const ProcessEntry& one : read_all_processes())
+    if (one.group == group && !one.ended()) tree.witnesses_.emplace(one.pid, one.start_ticks);
+  if (tree.witnesses_.empty()) return fail(ESRCH, "process group " + std::to_string(group));
+  return tree;
+}
+
+Result<Tree> Tree::of_container() {
+  Tree tree;
+  // The machine's own pid namespace has this inode number since there are namespaces (PROC_PID_INIT_INO).
+  constexpr ino_t kMachine = 0xEFFFFFFCU;
+  struct stat info{};
+  if (::stat("/proc/self/ns/pid", &info) == 0 && info.st_ino != kMachine) {
+    tree.kind_ = Kind::pid_namespace;
+    return tree;
+  }
+  auto own = Cgroup::own();
+  const auto where = read_file("/proc/self/cgroup");
+  if (!own || !where || where->find("0::/\n") != std::string::npos)
+    return fail("this is no container: neither a pid namespace nor a cgroup of its own");
+  tree.kind_ = Kind::cgroup;
+  tree.around_ = std::make_shared<const Cgroup>(*std::move(own));
+  return tree;
+}
+
+// Of those that are not a matter of descent. Ourselves and what we started are never among them.
+std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) const {
+  const pid_t us = ::getpid();
+  std::unordered_set<pid_t> mine;
+  for (const ProcessEntry& one : descendants(all, us)) mine.insert(one.pid);
+  std::vector<ProcessEntry> found;
+  std::unordered_set<pid_t> inside;
+  if (kind_ == Kind::cgroup)
+    for (const pid_t pid : around_->members()) inside.insert(pid);
+  bool witnessed = false;
+  for (const ProcessEntry& one : all) {
+    if (one.ended() || mine.contains(one.pid)) continue;
+    const bool in = kind_ == Kind::group           ? one.group == root_pid_
+                    : kind_ == Kind::pid_namespace ? true
+                                                   : inside.contains(one.pid);
+    if (!in) continue;
+    witnessed |= witnesses_.contains({one.pid, one.start_ticks});
+    found.push_back(one);
+  }
+  if (kind_ == Kind::group && !witnessed) found.clear();
+  return found;
+}
+
 void Tree::exclude(const Process& helper) { foreign_.emplace(helper.pid(), helper.start_ticks()); }
 
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
@@ -74,6 +126,7 @@ bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
 std::vector<ProcessEntry> Tree::members(const Root& root) const {
   const pid_t us = ::getpid();
   const std::vector<ProcessEntry> all = read_all_processes(root);
+  if (kind_ != Kind::descent) return others(all);
   std::vector<ProcessEntry> tree;
   std::unordered_set<pid_t> seen;
   const auto add = [&](const ProcessEntry& one) {
@@ -81,6 +134,7 @@ std::vector<ProcessEntry> Tree::members(const Root& root) const {
   };
   const auto skip = [&](const ProcessEntry& one) {
     if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
+    if (!adopts_orphans_ && one.pid == us) return true;
     return adopts_orphans_ && is_foreign(one, us);
   };
   for (const ProcessEntry& one : descendants(all, adopts_orphans_ ? us : root_pid_, skip)) add(one);
@@ -175,9 +229,13 @@ void Tree::kill_pass() const {
 
 bool Tree::gone() const {
   if (cgroup_ != nullptr && cgroup_->populated()) return false;
-  if (!members().empty()) return false;
+  std::vector<ProcessEntry> left = members();
+  // The init of our own namespace cannot be killed from inside; it ends when it sees fit.
+  if (kind_ == Kind::pid_namespace) std::erase_if(left, [](const ProcessEntry& one) { return one.pid == 1; });
+  if (!left.empty()) return false;
+  if (kind_ == Kind::pid_namespace) return true;
   if (cgroup_ != nullptr) return true;
-  if (!adopts_orphans_) return members().empty();
+  if (!adopts_orphans_) return members().empty();  // a second look
   const pid_t us = ::getpid();
   std::set<pid_t> ended;
   // Two listings that agree: one that was alive in the first may since have handed over.

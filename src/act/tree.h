@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <set>
 #include <utility>
@@ -16,6 +17,7 @@
 #include "act/cgroup.h"
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/result.h"
 
 namespace lull {
 
@@ -31,8 +33,14 @@ class Tree {
   // A job that we started as its subreaper. `earlier` are the children that we had
   // before (own_children()): they are not part of it.
   static Tree of_job(const Process& root, const Cgroup* cgroup, std::set<Name> earlier);
-  // Somebody else's process and its descendants.
+  // Somebody else's process and its descendants; never ourselves and what we started.
   static Tree of_process(const Process& root);
+  // A process group: whoever is in it later, as long as one is left who is in it now
+  // (the number cannot mean another group before that).
+  static Result<Tree> of_group(pid_t group);
+  // Everything around us but ourselves: our pid namespace where it is not the machine's
+  // own, else our cgroup where it is not the root of them all.
+  static Result<Tree> of_container();
   // A child of ours that is no job (a hook, curl): neither it nor what it leaves behind is a member.
   void exclude(const Process& helper);
 
@@ -57,8 +65,14 @@ class Tree {
   bool is_foreign(const ProcessEntry& one, pid_t us) const;
   bool strike_orphans(std::set<pid_t>& ended) const;
 
+  enum class Kind : std::uint8_t { descent, group, pid_namespace, cgroup };
+  std::vector<ProcessEntry> others(const std::vector<ProcessEntry>& all) const;
+
+  Kind kind_ = Kind::descent;
   pid_t root_pid_ = 0;
   std::uint64_t root_start_ = 0;
+  std::set<Name> witnesses_;              // of a group
+  std::shared_ptr<const Cgroup> around_;  // ours
   bool adopts_orphans_ = false;
   const Cgroup* cgroup_ = nullptr;
   std::set<Name> foreign_;

@@ -9,6 +9,7 @@ namespace lull {
 
 int status_command(int argc, char** argv);
 int run_command(int argc, char** argv);
+int watch_command(int argc, char** argv);
 int pick_command(int argc, char** argv);
 int leases_command(int argc, char** argv);
 int release_command(int argc, char** argv);
@@ -24,6 +25,7 @@ namespace {
 constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
     Command{"run", "run a command, end it when its GPUs sit idle", run_command},
+    Command{"watch", "watch GPUs, act when a rule fires: shutdown, kill, notify, …", watch_command},
     Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
     Command{"leases", "who holds which GPU, and who waits", leases_command},
     Command{"release", "give a leased GPU back", release_command},

@@ -1,0 +1,95 @@
+#include "act/power.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
+#include <utmp.h>
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+#include <memory>
+#include <set>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kPatience = 5s;
+
+std::vector<std::string> logind(std::string_view method) {
+  return {"busctl",
+          "--system",
+          "call",
+          "org.freedesktop.login1",
+          "/org/freedesktop/login1",
+          "org.freedesktop.login1.Manager",
+          std::string(method)};
+}
+
+// Lines of /dev that somebody is logged in on, by utmp; where there is none, every pseudo terminal.
+std::set<std::string> terminals(const Root& root) {
+  std::set<std::string> lines;
+  if (root.dev == "/dev") {
+    if (const auto file = read_file(_PATH_UTMP)) {
+      utmp entry{};
+      for (std::size_t at = 0; at + sizeof entry <= file->size(); at += sizeof entry) {
+        std::memcpy(&entry, file->data() + at, sizeof entry);
+        const std::string line(entry.ut_line, ::strnlen(entry.ut_line, sizeof entry.ut_line));
+        if (entry.ut_type == USER_PROCESS && !line.empty() && line.find("..") == std::string::npos) lines.insert(line);
+      }
+    }
+    if (!lines.empty()) return lines;
+  }
+  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir((root.dev + "/pts").c_str()), ::closedir);
+  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr)
+    if (to_unsigned(entry->d_name)) lines.insert("pts/" + std::string(entry->d_name));
+  return lines;
+}
+
+}  // namespace
+
+Result<std::vector<std::string>> find_power_command(Power power, const InheritedSignals* signals) {
+  const bool off = power == Power::off;
+  std::string logind_says;
+  if (is_executable("busctl")) {
+    const auto answer =
+        run_and_wait({.arguments = logind(off ? "CanPowerOff" : "CanReboot"), .signals = signals}, kPatience);
+    if (answer && answer->status == 0) {
+      logind_says = trim(answer->text);
+      if (logind_says == "s \"yes\"") {
+        auto command = logind(off ? "PowerOff" : "Reboot");
+        command.insert(command.end(), {"b", "false"});  // nobody is there to be asked
+        return command;
+      }
+    }
+  }
+  if (is_executable("shutdown")) {
+    std::vector<std::string> command = {"shutdown", off ? "-h" : "-r", "now"};
+    if (::geteuid() == 0) return command;
+    const auto may = run_and_wait(
+        {.arguments = {"sudo", "-n", "-l", "shutdown", off ? "-h" : "-r", "now"}, .signals = signals}, kPatience);
+    if (may && may->status == 0) {
+      command.insert(command.begin(), {"sudo", "-n"});
+      return command;
+    }
+  }
+  std::string why = off ? "we may not power this machine off" : "we may not reboot this machine";
+  if (!logind_says.empty()) why += " (logind says " + printable(logind_says) + ")";
+  return fail(why + ": run as root, or allow `sudo -n shutdown`");
+}
+
+std::size_t tell_terminals(const std::string& message, const Root& root) {
+  std::size_t told = 0;
+  for (const std::string& line : terminals(root)) {
+    // A terminal that is stopped (Ctrl-S) must not stop us.
+    const auto terminal = open_file(root.dev + "/" + line, O_WRONLY | O_NOCTTY | O_NONBLOCK);
+    if (terminal && write_all(terminal->get(), "\r\n" + message + "\r\n")) ++told;
+  }
+  return told;
+}
+
+}  // namespace lull

@@ -1,0 +1,233 @@
+// `lull watch`: watch the GPUs, act when a rule fires.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <cstdio>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/control.h"
+#include "cli/options.h"
+#include "cli/screen.h"
+#include "cli/watch_options.h"
+#include "cli/watch_session.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr const char* kAbout =
+    "Watches the GPUs and acts, once, when the rule fires. A value that cannot be read is\n"
+    "never taken for idle.\n";
+constexpr const char* kMore =
+    "Actions, done in the order given:\n"
+    "  exit[=STATUS]      end watching, with this status (must be the last)\n"
+    "  kill=PID           end a process and its children (--signal, --grace, then KILL)\n"
+    "  kill=PGID:N        a process group; kill=parent: who started us; kill=container: all around us\n"
+    "  exec=CMD           run CMD (sh -c), the facts in LULL_* variables and as JSON on its stdin\n"
+    "  shutdown, reboot   this machine; --warn 2m tells its users first\n"
+    "  determined         the Determined task we are in\n"
+    "  notify=URL         POST the facts as JSON\n\n"
+    "Exit status: 0 done; STATUS of exit=; 125 an action failed or lull could not; 128+N signal N.\n\n"
+    "Examples:\n"
+    "  lull watch --arm 'util > 50 for 1m' --idle 'util < 5 for 20m' --do shutdown --warn 5m\n"
+    "  lull watch --do notify=https://example.org/hook --do kill=parent\n"
+    "  lull watch --cancel\n";
+
+// How far it is, for a person: "idle 12m of 30m".
+std::string progress_text(const Watcher& watcher) {
+  const Verdict& verdict = watcher.verdict();
+  const auto rounded = [](Duration time) { return format_duration(std::chrono::floor<std::chrono::seconds>(time)); };
+  if (!verdict.armed) {
+    const Progress arming = watcher.arm_progress();
+    return arming.running ? fmt::format("arming, {} so far", rounded(arming.held)) : "not armed";
+  }
+  switch (verdict.condition) {
+    case Truth::no: return "busy";
+    case Truth::unknown: return "cannot be judged";
+    case Truth::yes: break;
+  }
+  if (verdict.needed.samples > 0)
+    return fmt::format("idle {} of {} samples", verdict.held_samples, verdict.needed.samples);
+  return fmt::format("idle {} of {}", rounded(verdict.held), to_text(verdict.needed));
+}
+
+class LullWatchVoice final : public WatchVoice {
+ public:
+  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live)
+      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
+    sayer_.set_live(live);
+  }
+  ~LullWatchVoice() override {
+    if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
+  }
+
+  void started(const WatchSettings& settings) override {
+    for (const Action& action : settings.actions) actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
+    sayer_.say(Level::note, "start",
+               fmt::format("watching: {}{}; then: {}{}", to_text(settings.policy.idle),
+                           settings.policy.arm ? ", armed by " + to_text(*settings.policy.arm) : "",
+                           settings.dry_run ? "only say so instead of " : "", actions_));
+  }
+  void sampled(const Snapshot& snapshot, const Watcher& watcher, std::optional<Instant> powers_at) override {
+    sayer_.say(Level::debug, "sample", sample_text(snapshot, watcher));
+    say_change(snapshot, watcher);
+    if (live_) draw(snapshot, watcher, powers_at);
+  }
+  void said(const Say& say) override {
+    const bool trouble = say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge;
+    sayer_.say(trouble ? Level::warning : Level::note, event_word(say.about), say.text);
+  }
+  void firing(const FiringFacts& facts, bool dry_run) override {
+    std::string text;
+    for (const std::string& line : to_words(facts.why, screen_.utf8)) text += (text.empty() ? "" : "\n") + line;
+    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "next", facts.action);
+    sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
+               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
+  }
+  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+
+ private:
+  // In a log one line a change, not one a sample.
+  void say_change(const Snapshot& snapshot, const Watcher& watcher) {
+    if (watcher.delayed(snapshot.at) || !watcher.judging()) return;
+    const Truth now = watcher.verdict().condition;
+    const Duration held = std::exchange(held_, watcher.verdict().held);
+    if (now == Truth::unknown) return;  // said elsewhere
+    const Truth before = std::exchange(known_, now);
+    if (now == before || before == Truth::unknown || live_) return;
+    const std::string sample = sample_text(snapshot, watcher);
+    sayer_.say(Level::note, now == Truth::yes ? "idle" : "busy",
+               now == Truth::yes
+                   ? "idle: " + sample
+                   : fmt::format("busy again after {}: {}",
+                                 format_duration(std::chrono::floor<std::chrono::milliseconds>(held)), sample));
+  }
+  void draw(const Snapshot& snapshot, const Watcher& watcher, std::optional<Instant> powers_at) {
+    std::string line = sample_text(snapshot, watcher);
+    line = line.substr(0, line.rfind(" ("));
+    line += " | " + (watcher.delayed(snapshot.at) ? std::string("waiting") : progress_text(watcher));
+    const Verdict& verdict = watcher.verdict();
+    const auto rounded = [](Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); };
+    if (powers_at) {
+      line += fmt::format(" | {} in {} (lull watch --cancel)", actions_, rounded(*powers_at - clock_.now()));
+    } else if (verdict.armed && verdict.condition == Truth::yes && verdict.needed.samples == 0 &&
+               verdict.held < verdict.needed.time) {
+      line += fmt::format(" | {} in {}", actions_, rounded(verdict.needed.time - verdict.held));
+    } else {
+      line += " | then: " + actions_;
+    }
+    (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
+  }
+
+  Sayer& sayer_;
+  const Clock& clock_;
+  Screen screen_;
+  bool live_;
+  std::string actions_;
+  Truth known_ = Truth::unknown;  // the last that was not unknown
+  Duration held_{};
+};
+
+struct WatchCommand {
+  WatchSettings settings;
+  WatchOptions watch;
+  std::vector<std::string> actions;
+  std::string warn;
+  std::string signal = "TERM";
+  std::string grace = "10s";
+  std::string retry_after = "10s";
+  std::string limit = "30s";
+  bool cancel = false;
+};
+
+void describe_options(CLI::App& app, WatchCommand& command) {
+  app.add_option("--do", command.actions, "what to do when the rule fires; may be given several times")
+      ->type_name("ACTION")
+      ->expected(1)
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
+  add_watch_options(app, command.watch);
+  app.add_flag("--repeat", command.settings.repeat, "go on watching after that");
+  app.add_option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot")
+      ->type_name("TIME");
+  app.add_flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
+  app.add_option("--retry", command.settings.how.retries, "how often a failed action is tried again")->type_name("N");
+  app.add_option("--retry-after", command.retry_after, "and after how long")->type_name("TIME");
+  app.add_option("--limit", command.limit, "how long the command of an action may take")->type_name("TIME");
+  app.add_option("--signal", command.signal, "what kill= sends first")->type_name("NAME");
+  app.add_option("--grace", command.grace, "and how long it waits before SIGKILL")->type_name("TIME");
+  app.add_flag("--dry-run", command.settings.dry_run, "only say what would be done, and go on watching");
+  app.add_flag("--require-gpu", command.settings.require_gpu, "refuse to watch if no GPU can be read (125)");
+}
+
+Result<> settle(WatchCommand& command) {
+  WatchSettings& settings = command.settings;
+  const WatchChoice choice = TRY(settle_watch_options(command.watch));
+  settings.policy = choice.policy;
+  settings.policy.rearm = settings.repeat && settings.policy.arm.has_value();
+  settings.every = choice.every;
+  settings.delay = choice.delay;
+  settings.gpus = choice.gpus;
+  settings.missing = choice.missing;
+  if (command.actions.empty()) return fail("--do says what to do; for example --do shutdown");
+  for (const std::string& text : command.actions) {
+    auto action = parse_action(text);
+    if (!action) return std::unexpected(std::move(action).error().during("--do"));
+    settings.actions.push_back(*std::move(action));
+  }
+  for (std::size_t i = 0; i + 1 < settings.actions.size(); ++i)
+    if (settings.actions[i].kind == Action::Kind::exit) return fail("--do exit: nothing can come after it");
+  if (settings.repeat && settings.actions.back().kind == Action::Kind::exit)
+    return fail("--repeat and --do exit contradict each other");
+  auto signal = parse_signal(command.signal);
+  if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
+  settings.how.ending.signal = *signal;
+  settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
+  settings.how.retry_after = TRY(duration_option("--retry-after", command.retry_after));
+  settings.how.limit = TRY(duration_option("--limit", command.limit));
+  if (!command.warn.empty()) settings.how.warn = TRY(duration_option("--warn", command.warn));
+  return {};
+}
+
+int cancel() {
+  bool done = false;
+  for (const Answer& answer : cancel_watchers()) {
+    fmt::print("lull watch {}: {}\n", answer.watcher, answer.line);
+    done |= answer.line.starts_with("cancelled");
+  }
+  if (!done) return complain("nothing was cancelled", 1);
+  return 0;
+}
+
+}  // namespace
+
+int watch_command(int argc, char** argv) {
+  CLI::App app(kAbout, "lull watch");
+  app.footer(kMore);
+  WatchCommand command;
+  command.watch.idle = "util < 5 for 30m";
+  command.watch.every = "5s";
+  describe_options(app, command);
+  if (const auto status = parse_options(app, argc, argv)) return *status;
+  if (command.cancel) return cancel();
+  if (const auto settled = settle(command); !settled)
+    return complain("watch: " + settled.error().message(), kExitUsage);
+
+  const SystemClock clock;
+  Sayer sayer = make_sayer(command.watch, clock);
+  const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
+                    !sayer.wants(Level::debug);
+  LullWatchVoice voice(sayer, clock, live);
+  WatchSession session(std::move(command.settings), voice, clock);
+  return session.run();
+}
+
+}  // namespace lull

@@ -1,0 +1,137 @@
+#include "cli/watch_session.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+
+namespace lull {
+
+WatchSession::WatchSession(WatchSettings settings, WatchVoice& voice, const Clock& clock)
+    : settings_(std::move(settings)), voice_(voice), clock_(clock) {}
+
+Result<> WatchSession::prepare() {
+  guard_standard_descriptors();
+  signals_ = InheritedSignals::take();
+  loop_ = TRY(Loop::create(clock_));
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
+  TRY(loop_->on_signals(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  helpers_ = std::make_unique<Helpers>(*loop_, children_);
+  for (const Action& action : settings_.actions) {
+    auto ready = prepare_action(action, &signals_);
+    if (!ready) return std::unexpected(std::move(ready).error());
+    actions_.push_back(*std::move(ready));
+  }
+  feed_.emplace(
+      *loop_,
+      FeedOptions{
+          .policy = settings_.policy, .every = settings_.every, .gpus = settings_.gpus, .of_job = settings_.of_job});
+  feed_->on_tick = [this](std::uint64_t tick) { voice_.ticked(tick); };
+  feed_->on_sample = [this](Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
+  return {};
+}
+
+int WatchSession::run() {
+  if (const auto ready = prepare(); !ready) return complain(ready.error().message());
+  if (settings_.require_gpu || !settings_.gpus.empty()) {
+    const auto none = feed_->look();
+    if (none && settings_.require_gpu) {
+      voice_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
+      return kExitFailure;
+    }
+    if (!feed_->trouble().empty()) {
+      voice_.note(Level::important, "gpus", feed_->trouble());
+      return kExitUsage;
+    }
+  }
+  // Without it everything works but --cancel.
+  if (auto control = Control::listen(*loop_, [this](const std::string& who) { return on_cancel(who); })) {
+    control_ = *std::move(control);
+  } else {
+    voice_.note(Level::warning, "control", control.error().message());
+  }
+  watcher_.emplace(WatcherOptions{.policy = settings_.policy,
+                                  .judge = {.interval = settings_.every, .missing = settings_.missing},
+                                  .delay = settings_.delay},
+                   clock_.now());
+  voice_.started(settings_);
+  feed_->begin();
+  const auto ran = loop_->run();
+  acting_.reset();
+  helpers_.reset();
+  return ran ? status_ : complain(ran.error().message());
+}
+
+void WatchSession::on_signal(const signalfd_siginfo& info) {
+  if (info.ssi_signo == SIGCHLD) return children_.sweep();
+  status_ = 128 + static_cast<int>(info.ssi_signo);
+  loop_->stop();
+}
+
+void WatchSession::on_sample(Snapshot& snapshot, const Scope& scope) {
+  if (feed_->trouble() != scope_trouble_) {
+    scope_trouble_ = feed_->trouble();
+    if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
+  }
+  const std::vector<Intent> intents = watcher_->observe(snapshot, scope);
+  if (acting_) acting_->look();
+  voice_.sampled(snapshot, *watcher_, acting_ ? acting_->powers_at() : std::nullopt);
+  for (const Intent& intent : intents) {
+    if (const Say* say = std::get_if<Say>(&intent)) voice_.said(*say);
+    if (const Fire* fired = std::get_if<Fire>(&intent)) fire(*fired);
+  }
+}
+
+std::string WatchSession::actions_in_words() const {
+  std::string words;
+  for (const Action& action : settings_.actions) words += (words.empty() ? "" : ", then ") + printable(action.text);
+  return words;
+}
+
+void WatchSession::fire(const Fire& fire) {
+  if (acting_) return;
+  FiringFacts facts;
+  facts.event = "idle";
+  facts.why = fire.why;
+  facts.at = clock_.wall();
+  facts.action = actions_in_words();
+  facts.snapshot = &feed_->newest();
+  facts.scope = watcher_->scope();
+  voice_.firing(facts, settings_.dry_run);
+  if (settings_.dry_run) return watcher_->acted();
+  acting_ = std::make_unique<ActionRun>(
+      *loop_, *helpers_, actions_, settings_.how, &signals_, std::move(facts),
+      ActionRun::Calls{.say = [this](Level level, std::string_view event,
+                                     const std::string& text) { voice_.note(level, event, text); },
+                       .still_wanted = [this] { return watcher_->still_holds(); },
+                       .done = [this](bool all, bool called_off) { acted(all, called_off); }});
+  acting_->start();
+}
+
+void WatchSession::acted(bool all, bool called_off) {
+  // Called from inside the run that ends here: it goes when the stack is empty.
+  loop_->in(Duration::zero(), [this] { acting_.reset(); });
+  watcher_->acted();
+  if (called_off) return;
+  if (settings_.repeat) {
+    voice_.note(Level::note, "again", all ? "done; watching again" : "not all of it was done; watching again");
+    return;
+  }
+  status_ = all ? 0 : kExitFailure;
+  if (!settings_.actions.empty() && settings_.actions.back().kind == Action::Kind::exit && all)
+    status_ = settings_.actions.back().status;
+  loop_->stop();
+}
+
+std::string WatchSession::on_cancel(const std::string& who) {
+  if (acting_ && acting_->cancel(who)) return "cancelled: " + actions_in_words();
+  return "nothing to cancel: " + std::string(acting_ ? "it is being done already" : "its rule has not fired");
+}
+
+}  // namespace lull
