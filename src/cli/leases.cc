@@ -158,9 +158,9 @@ void end_keeper(const LeaseFolder& folder, const LeaseInfo& lease) {
 
 int release(const LeaseFolder& folder, const std::vector<std::string>& words, bool force) {
   const auto door = folder.enter();
-  if (!door) return complain("release: " + door.error().message());
+  if (!door) return complain(door.error().message());
   const auto state = folder.scan();
-  if (!state) return complain("release: " + state.error().message());
+  if (!state) return complain(state.error().message());
   int status = 0;
   for (const std::string& word : words) {
     bool found = false;
@@ -169,18 +169,18 @@ int release(const LeaseFolder& folder, const std::vector<std::string>& words, bo
       if (word == "all" && ::geteuid() != 0 && lease.owner != ::geteuid()) continue;
       found = true;
       if (const std::string why = objection(lease, force); !why.empty()) {
-        status = complain("release: " + why);
+        status = complain(why);
         continue;
       }
       if (const auto gone = folder.revoke(*door, lease.file); !gone) {
-        status = complain("release: " + gone.error().message());
+        status = complain(gone.error().message());
         continue;
       }
       end_keeper(folder, lease);
       fmt::print("{} released\n", named(lease));
     }
     if (!found && word != "all")
-      status = complain(fmt::format("release: {} is not leased; `lull leases` shows what is", printable(word)));
+      status = complain(fmt::format("{} is not leased; `lull leases` shows what is", printable(word)));
   }
   return status;
 }
@@ -195,11 +195,11 @@ int leases_command(int argc, char** argv) {
   if (const auto status = parse_options(app, argc, argv)) return *status;
   const LeasePlace place = LeasePlace::of_environment();
   const auto folder = LeaseFolder::look(place);
-  if (!folder) return complain("leases: " + folder.error().message());
+  if (!folder) return complain(folder.error().message());
   FolderState state;
   if (*folder) {
     auto scanned = (*folder)->scan();
-    if (!scanned) return complain("leases: " + scanned.error().message());
+    if (!scanned) return complain(scanned.error().message());
     state = *std::move(scanned);
     sort_by_gpu(state.leases);
   }
@@ -224,8 +224,8 @@ int release_command(int argc, char** argv) {
   app.add_flag("--force", force, "also if the holder lives; it is not ended");
   if (const auto status = parse_options(app, argc, argv)) return *status;
   const auto folder = LeaseFolder::look(LeasePlace::of_environment());
-  if (!folder) return complain("release: " + folder.error().message());
-  if (!*folder) return complain("release: nothing is leased");
+  if (!folder) return complain(folder.error().message());
+  if (!*folder) return complain("nothing is leased");
   return release(**folder, words, force);
 }
 

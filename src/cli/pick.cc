@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -15,7 +14,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/options.h"
 #include "cli/say.h"
 
 namespace lull {
@@ -27,53 +25,121 @@ constexpr std::string_view kFooter =
     "Without: the choice is printed; it is held only with --hold or --hold-pid.\n"
     "\nexample: lull pick -n 2 --wait -- python train.py\n"
     "         lull pick --mem-free 20GiB --best cool -- ./infer.sh\n"
-    "         docker run --gpus $(lull pick -n 2 --format docker --hold 1m) …\n";
+    "         docker run --gpus $(lull pick -n 2 --format docker --hold 1m) ...\n";
 
 // Everything as text first, so that every mistake is told in the same words.
 struct Words {
   std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best = "random", format;
   std::string hold, hold_pid, wait, tolerate, priority = "0";
-  bool mine_ok = false, uuid = false, no_lease = false, quiet = false;
+  bool mine_ok = false, uuid = false, no_lease = false, quiet = false, help = false;
 };
 
-void describe(CLI::App& app, Words& words) {
-  app.add_option("-n,--count", words.count, "how many GPUs (1)");
-  app.add_option("--gpus", words.gpus, "only of these: 0,2 or 0-3 or UUIDs");
-  app.add_option("--name", words.name, "only those with this in their name");
-  app.add_option("--util", words.util, "utilisation at most, in % (0); any: does not matter");
-  app.add_option("--mem-util", words.mem_util, "memory controller activity at most, in % (0)");
-  app.add_option("--mem-free", words.mem_free, "memory free at least: 20GiB");
-  app.add_option("--mem-used", words.mem_used, "memory in use at most (700MiB or 2 %, whichever is more)");
-  app.add_option("--procs", words.procs, "compute processes at most (0)");
-  app.add_option("--temp", words.temp, "temperature at most, in C");
-  app.add_option("--where", words.where, "a rule that the reading must meet: 'power < 60W and pstate >= 8'");
-  app.add_option("--tolerate", words.tolerate, "overlook idle processes that hold no more than this: 700MiB");
-  app.add_flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
-  app.add_option("--best", words.best, "memory, cool, topology (joined most closely) or random (default)");
-  app.add_flag("--uuid", words.uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES");
-  app.add_option("--format", words.format, "ids, uuids, docker, env or json");
-  app.add_option("--hold", words.hold, "hold the printed choice for so long: 10m");
-  app.add_option("--hold-pid", words.hold_pid, "hold it until this process ends");
-  app.add_option("--wait", words.wait, "queue until they are free; =DURATION: at most so long, then 124");
-  app.add_option("--priority", words.priority, "greater goes first in the queue (0)");
-  app.add_flag("--no-lease", words.no_lease, "do not hold the GPUs: others may get them too");
-  app.add_flag("-q,--quiet", words.quiet, "say nothing while waiting");
+// A table and not CLI11: this is the start of every job, and building two dozen
+// options there takes longer than everything else that pick does by itself.
+struct OptionRow {
+  std::string_view name;
+  char letter;             // 0: none
+  std::string_view value;  // what it takes; empty: it is a flag
+  std::string Words::* text;
+  bool Words::* flag;
+  std::string_view help;
+};
+constexpr std::array kOptions = {
+    OptionRow{"count", 'n', "N", &Words::count, nullptr, "how many GPUs (1), or all of --gpus"},
+    OptionRow{"gpus", 0, "LIST", &Words::gpus, nullptr, "only of these: 0,2 or 0-3 or UUIDs"},
+    OptionRow{"name", 0, "TEXT", &Words::name, nullptr, "only those with this in their name"},
+    OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in % (0); any: does not matter"},
+    OptionRow{"mem-util", 0, "N", &Words::mem_util, nullptr, "memory controller activity at most, in % (0)"},
+    OptionRow{"mem-free", 0, "SIZE", &Words::mem_free, nullptr, "memory free at least: 20GiB"},
+    OptionRow{"mem-used", 0, "SIZE", &Words::mem_used, nullptr, "memory in use at most (700MiB, or 2 % if more)"},
+    OptionRow{"procs", 0, "N", &Words::procs, nullptr, "compute processes at most (0)"},
+    OptionRow{"temp", 0, "C", &Words::temp, nullptr, "temperature at most"},
+    OptionRow{"where", 0, "RULE", &Words::where, nullptr, "what else must hold: 'power < 60W and pstate >= 8'"},
+    OptionRow{"tolerate", 0, "SIZE", &Words::tolerate, nullptr,
+              "overlook idle processes that hold this at most: 700MiB"},
+    OptionRow{"mine-ok", 0, "", nullptr, &Words::mine_ok, "a GPU that only I use counts as idle"},
+    OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology (joined most closely) or random"},
+    OptionRow{"uuid", 0, "", nullptr, &Words::uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES"},
+    OptionRow{"format", 0, "FORMAT", &Words::format, nullptr, "of a printed choice: ids, uuids, docker, env or json"},
+    OptionRow{"hold", 0, "TIME", &Words::hold, nullptr, "hold the printed choice for so long: 10m"},
+    OptionRow{"hold-pid", 0, "PID", &Words::hold_pid, nullptr, "hold it until this process ends"},
+    OptionRow{"wait", 0, "", &Words::wait, nullptr, "queue until they are free; --wait=10m: then give up with 124"},
+    OptionRow{"priority", 0, "N", &Words::priority, nullptr, "greater goes first in the queue (0)"},
+    OptionRow{"no-lease", 0, "", nullptr, &Words::no_lease, "do not hold the GPUs: others may get them too"},
+    OptionRow{"quiet", 'q', "", nullptr, &Words::quiet, "say nothing while waiting"},
+    OptionRow{"help", 'h', "", nullptr, &Words::help, "this"},
+};
+
+void print_help() {
+  std::string text =
+      "Chooses GPUs that are idle, leases them, and runs a command on them.\n"
+      "Usage: lull pick [options] [--] [CMD ...]\n\n";
+  for (const OptionRow& row : kOptions) {
+    const std::string name = fmt::format("--{}{}{}", row.name, row.value.empty() ? "" : " ", row.value);
+    text += fmt::format("  {} {:<18} {}\n", row.letter == 0 ? "   " : fmt::format("-{},", row.letter), name, row.help);
+  }
+  fmt::print("{}{}", text, kFooter);
 }
 
-// Where the command begins: behind `--`, or at the first word that is neither an
-// option nor an option's value. What follows is the command's own.
-int command_start(const CLI::App& app, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string word = argv[i];
-    if (word == "--") return i;
-    if (word.size() < 2 || word[0] != '-') return i;
-    if (word == "--wait") continue;  // its value only comes after '='
-    const bool has_value = word.starts_with("--") ? word.find('=') != std::string::npos : word.size() > 2;
-    const CLI::Option* option = app.get_option_no_throw(word);
-    if (option != nullptr && !has_value && option->get_items_expected_max() > 0) ++i;
+// Reads options up to the command: behind `--`, or from the first word that is none.
+class Reader {
+ public:
+  Reader(int argc, char** argv) : words_(argv + 1, argv + argc) {}
+
+  Result<> read(Words& words) {
+    for (; next_ < words_.size(); ++next_) {
+      const std::string_view word = words_[next_];
+      if (word.size() < 2 || word[0] != '-') return {};
+      if (word == "--") {
+        if (++next_ == words_.size()) return fail("there is no command behind --");
+        return {};
+      }
+      TRY(option(word, words));
+    }
+    return {};
   }
-  return argc;
-}
+  std::vector<std::string> command() const {
+    return {words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end()};
+  }
+
+ private:
+  Result<> option(std::string_view word, Words& words) {
+    const bool is_long = word.starts_with("--");
+    const std::string_view name = is_long ? word.substr(2, word.find('=') - 2) : word.substr(1, 1);
+    const auto row = std::find_if(kOptions.begin(), kOptions.end(), [&](const OptionRow& one) {
+      return is_long ? one.name == name : one.letter == name[0];
+    });
+    if (row == kOptions.end()) return unknown(is_long ? word.substr(0, word.find('=')) : word.substr(0, 2));
+    std::string_view joined = is_long ? word.substr(2 + name.size()) : word.substr(2);
+    if (row->flag != nullptr) {
+      if (!joined.empty()) return fail(fmt::format("--{} takes no value", row->name));
+      words.*row->flag = true;
+      return {};
+    }
+    const bool has_value = !joined.empty();
+    if (joined.starts_with('=')) joined.remove_prefix(1);
+    if (row->value.empty()) {  // --wait: only what is joined to it, or the command would be taken for a time
+      words.*row->text = joined.empty() ? "forever" : joined;
+    } else if (has_value) {
+      words.*row->text = joined;
+    } else if (next_ + 1 < words_.size() && words_[next_ + 1] != "--") {
+      words.*row->text = words_[++next_];
+    } else {
+      return fail(fmt::format("--{} needs a value: --{} {}", row->name, row->name, row->value));
+    }
+    return {};
+  }
+
+  static std::unexpected<Error> unknown(std::string_view word) {
+    std::vector<std::string> names;
+    for (const OptionRow& row : kOptions) names.push_back(fmt::format("--{}", row.name));
+    const std::vector<std::string_view> candidates(names.begin(), names.end());
+    return fail(fmt::format("there is no option {}{}", printable(word), did_you_mean(word, candidates)));
+  }
+
+  std::vector<std::string_view> words_;
+  std::size_t next_ = 0;
+};
 
 Error about(std::string_view option, Error error) { return std::move(error).during(option); }
 
@@ -142,6 +208,8 @@ Result<> read_holding(const Words& words, PickSettings& settings) {
   }
   settings.wait = !words.wait.empty();
   if (settings.wait && words.wait != "forever") settings.wait_limit = TRY(duration("--wait", words.wait));
+  if (words.wait == "forever" && !settings.command.empty() && parse_duration(settings.command.front()))
+    return fail(fmt::format("--wait takes its time after a '=': --wait={}", printable(settings.command.front())));
   if (settings.hold && settings.hold_pid) return fail("--hold and --hold-pid: one of them");
   if ((settings.hold || settings.hold_pid) && !settings.command.empty())
     return fail("--hold is for a printed choice; a command holds its GPUs by itself");
@@ -230,23 +298,19 @@ int print_picked(Picker& picker, const Picked& picked) {
 }  // namespace
 
 int pick_command(int argc, char** argv) {
-  CLI::App app("Chooses GPUs that are idle, leases them, and runs a command on them.", "lull pick");
-  app.footer(std::string(kFooter));
   Words words;
-  describe(app, words);
-  const int start = command_start(app, argc, argv);
-  std::vector<std::string> options(argv, argv + start);
-  for (std::string& option : options)
-    if (option == "--wait" || option == "--wait=") option = "--wait=forever";
-  std::vector<char*> pointers;
-  for (std::string& option : options) pointers.push_back(option.data());
-  if (const auto status = parse_options(app, start, pointers.data())) return *status;
-
-  const bool marked = start < argc && std::string_view(argv[start]) == "--";
-  std::vector<std::string> command(argv + std::min(argc, start + (marked ? 1 : 0)), argv + argc);
-  if (marked && command.empty()) return complain("pick: there is no command behind --", kExitUsage);
-  auto settings = read_settings(words, std::move(command));
-  if (!settings) return complain("pick: " + settings.error().message(), kExitUsage);
+  Reader reader(argc, argv);
+  const auto refuse = [](const Error& error) {
+    fmt::print(stderr, "lull pick: {} (lull pick --help explains)\n", error.message());
+    return kExitUsage;
+  };
+  if (const auto read = reader.read(words); !read) return refuse(read.error());
+  if (words.help) {
+    print_help();
+    return 0;
+  }
+  auto settings = read_settings(words, reader.command());
+  if (!settings) return refuse(settings.error());
   if (!settings->command.empty())
     if (const auto status = cannot_run(settings->command.front())) return *status;
 

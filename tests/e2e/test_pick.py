@@ -1,0 +1,338 @@
+"""lull pick: which GPUs suit, what the command sees, what is printed, what is said when nothing fits."""
+import collections
+import json
+import os
+import pty
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import LIMIT, clean_environment, wait_until
+
+PYTHON = "/usr/bin/python3"
+
+
+def picked(gpus, *options, **kwargs):
+    done = gpus.lull("pick", *options, **kwargs)
+    assert done.returncode == 0, done.stderr
+    return done.stdout.strip()
+
+
+def refused(gpus, *options, status=125, **kwargs):
+    done = gpus.lull("pick", *options, **kwargs)
+    assert done.returncode == status, (done.stdout, done.stderr)
+    assert done.stdout == ""
+    return done.stderr
+
+
+# ---- what suits ----------------------------------------------------------------------------------
+
+def test_busy_gpus_are_passed_over_and_the_reason_is_said(sim):
+    gpus = sim(3)
+    gpus.load(0, util=41)
+    gpus.load(2, util=0, mem="8GiB")
+    assert {picked(gpus) for _ in range(5)} == {"1"}
+    said = refused(gpus, "-n", "2").splitlines()
+    assert said[0] == "lull: 2 GPUs asked for, 1 fits"
+    assert re.fullmatch(r"GPU 0: 1 process, 41 % util, \d+ % mem_util; wanted 0", said[1]), said[1]
+    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0, at most 1\.6 GiB in use", said[2]), said[2]
+
+
+def test_memory_in_use_counts(sim):
+    gpus = sim("1xT4")
+    gpus.set(0, mem_used="14.5GiB")
+    assert "14.5 GiB in use; wanted at most 700.0 MiB in use" in refused(gpus)
+    gpus.set(0, mem_used="600MiB")  # a driver's own
+    assert picked(gpus) == "0"
+    gpus.set(0, mem_used="900MiB")
+    refused(gpus)
+    assert picked(gpus, "--mem-used", "1GiB") == "0"
+    assert picked(gpus, "--tolerate", "1GiB") == "0"
+
+
+def test_small_leftovers_can_be_tolerated(sim):
+    gpus = sim(1)
+    gpus.load(0, util=0, mem="300MiB")
+    assert "1 process; wanted 0" in refused(gpus)
+    assert picked(gpus, "--tolerate", "700MiB") == "0"
+    gpus.load(0, util=0, mem="2GiB")
+    refused(gpus, "--tolerate", "700MiB")
+
+
+@pytest.mark.parametrize("options, fits", [
+    (["--util", "40"], False), (["--util", "50"], False), (["--util", "50", "--procs", "1"], False),
+    (["--util", "50", "--procs", "1", "--mem-util", "60"], True),
+    (["--util", "any", "--procs", "any", "--mem-util", "any"], True)])
+def test_limits(sim, options, fits):
+    gpus = sim(1)
+    gpus.load(0, util=45, mem="512MiB")
+    done = gpus.lull("pick", *options)
+    assert (done.returncode == 0) == fits, done.stderr
+
+
+def test_free_memory_name_and_temperature(sim):
+    gpus = sim("1xT4,2xA100")
+    assert picked(gpus, "--mem-free", "20GiB", "-n", "2") == "1,2"
+    assert "GPU 0: has 15.0 GiB in all; wanted at least 20.0 GiB free" in refused(gpus, "--mem-free", "20GiB", "-n", "3")
+    assert picked(gpus, "--name", "t4") == "0"
+    assert "wanted H100" in refused(gpus, "--name", "H100")
+    gpus.set(1, temp=80)
+    gpus.set(2, temp=50)
+    assert picked(gpus, "--name", "a100", "--temp", "60") == "2"
+    assert picked(gpus, "--name", "a100", "--best", "cool") == "2"
+    gpus.set(1, mem_used="500MiB")
+    assert picked(gpus, "--best", "memory") == "2"
+
+
+def test_where_is_a_rule_on_one_reading(sim):
+    gpus = sim(2)
+    gpus.set(0, power=250)
+    gpus.set(1, power=60)
+    assert picked(gpus, "--where", "power < 100W") == "1"
+    assert "power 250 W, power_limit 400 W; wanted power < 20%" in refused(gpus, "--gpus", "0", "--where", "power < 20%")
+    assert "for" in refused(gpus, "--where", "util < 5 for 3m", status=2)
+    assert refused(gpus, "--where", "utl < 5", status=2)
+
+
+def test_unreadable_gpus_are_never_picked(sim):
+    gpus = sim(4)
+    gpus.fault(0, "lost")
+    gpus.fault(1, "no-util")
+    gpus.fault(2, "hang=4s")
+    assert {picked(gpus) for _ in range(3)} == {"3"}
+    said = refused(gpus, "-n", "2")
+    assert "GPU 0: cannot be read (GPU is lost)" in said
+    assert "GPU 1: util cannot be read (not supported)" in said
+    assert "GPU 2: cannot be read (driver does not answer)" in said
+    assert gpus.lull("pick", "--gpus", "0-2", "--", "true").returncode == 125
+
+
+def test_no_driver_is_said(sim):
+    gpus = sim(1)
+    gpus.fault("all", "no-driver")
+    assert "driver not loaded" in refused(gpus)
+    assert "driver not loaded" in refused(gpus, "--", "true")
+
+
+def test_mine_ok(sim):
+    gpus = sim(1)
+    gpus.load(0, util=50, mem="8GiB")
+    refused(gpus)
+    assert picked(gpus, "--mine-ok") == "0"
+    if os.geteuid() == 0:
+        for path in [gpus.folder, *gpus.folder.rglob("*")]:
+            path.chmod(0o777)
+        refused(gpus, "--mine-ok", user=12345, group=12345, extra_groups=[])
+
+
+def test_only_the_gpus_that_were_named(sim):
+    gpus = sim(4)
+    assert {picked(gpus, "--gpus", "1,3") for _ in range(20)} == {"1", "3"}
+    assert picked(gpus, "--gpus", "2-3", "-n", "all") == "2,3"
+    assert "3" in refused(gpus, "--gpus", "7", status=2)
+
+
+def test_random_by_default(sim):
+    gpus = sim(4)
+    seen = collections.Counter(picked(gpus) for _ in range(60))
+    assert set(seen) == {"0", "1", "2", "3"}
+
+
+def test_a_batch_job_stays_on_its_gpus(sim):
+    gpus = sim(4)
+    batch = {"SLURM_JOB_ID": "7", "CUDA_VISIBLE_DEVICES": "1,2", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+    assert picked(gpus, "-n", "2", env=batch) == "1,2"
+    refused(gpus, "-n", "3", env=batch)
+    assert picked(gpus, "-n", "4", env={"CUDA_VISIBLE_DEVICES": "1"}) == "0,1,2,3"  # of an earlier pick in this shell
+
+
+# ---- topology ------------------------------------------------------------------------------------
+
+DGX = '[[gpu]]\nmodel = "A100"\ncount = 8\n[topology]\npreset = "dgx"\n'
+BRIDGES = '[[gpu]]\nmodel = "3090"\ncount = 4\n[topology]\npreset = "bridges"\n'
+
+
+def test_topology_of_eight_a100(sim):
+    gpus = sim(text=DGX)
+    for _ in range(6):
+        assert picked(gpus, "-n", "2", "--best", "topology") in ("0,1", "2,3", "4,5", "6,7")
+        assert picked(gpus, "-n", "4", "--best", "topology") in ("0,1,2,3", "4,5,6,7")
+    gpus.load("0,3", util=90)
+    assert picked(gpus, "-n", "4", "--best", "topology") == "4,5,6,7"
+    gpus.load("5,6", util=90)
+    assert picked(gpus, "-n", "2", "--best", "topology") in ("1,2", "4,7")  # no pair is whole: one NUMA node
+
+
+def test_topology_of_bridged_3090(sim):
+    gpus = sim(text=BRIDGES)
+    for _ in range(6):
+        assert picked(gpus, "-n", "2", "--best", "topology") in ("0,1", "2,3")
+    gpus.load(1, util=90)
+    assert picked(gpus, "-n", "2", "--best", "topology") == "2,3"
+    assert picked(gpus, "-n", "1", "--best", "topology") == "0"  # leaves the pair whole
+    assert picked(gpus, "-n", "3", "--best", "topology") == "0,2,3"
+
+
+def test_topology_that_hangs_is_said_and_done_without(sim):
+    gpus = sim(text=BRIDGES)
+    gpus.fault("all", "hang=20s", function="nvmlDeviceGetTopologyCommonAncestor")
+    done = gpus.lull("pick", "-n", "2", "--best", "topology")
+    assert done.returncode == 0 and "at random" in done.stderr
+
+
+# ---- MIG -----------------------------------------------------------------------------------------
+
+MIG = '[[gpu]]\nmodel = "H100"\nmig = ["3g.40gb", "1g.10gb"]\n[[gpu]]\nmodel = "H100"\n'
+
+
+def test_mig_devices_are_picked_like_gpus(sim):
+    gpus = sim(text=MIG)
+    everything = picked(gpus, "-n", "3").split(",")
+    assert [uuid[:4] for uuid in everything] == ["MIG-", "MIG-", "GPU-"]  # CUDA knows MIG by UUID only
+    assert "GPU 0: is divided into MIG devices" in refused(gpus, "-n", "4")
+    gpus.load("0:0", util=50)
+    assert picked(gpus, "--gpus", "0:0,0:1") == everything[1]
+    job = gpus.start_lull("pick", "--gpus", "0:1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; read x",
+                          stdin=subprocess.PIPE)
+    assert job.stdout.readline().strip() == everything[1]
+    assert "leased" in refused(gpus, "--gpus", "0:1")
+    assert json.loads(gpus.lull("leases", "--json").stdout)["leases"][0]["label"] == "0:1"
+    job.stdin.close()
+    job.wait(timeout=LIMIT)
+
+
+# ---- what is printed -----------------------------------------------------------------------------
+
+def test_formats(sim):
+    gpus = sim(2)
+    both = ["-n", "2", "--format"]
+    uuids = picked(gpus, *both, "uuids")
+    assert re.fullmatch(r"GPU-[0-9a-f-]{36},GPU-[0-9a-f-]{36}", uuids)
+    assert picked(gpus, *both, "ids") == "0,1"
+    assert picked(gpus, *both, "docker") == '"device=0,1"'
+    assert picked(gpus, *both, "docker", "--uuid") == f'"device={uuids}"'
+    assert picked(gpus, *both, "env") == "CUDA_DEVICE_ORDER=PCI_BUS_ID\nCUDA_VISIBLE_DEVICES=0,1"
+    parsed = json.loads(picked(gpus, *both, "json"))
+    assert [gpu["index"] for gpu in parsed["gpus"]] == [0, 1]
+    assert [gpu["uuid"] for gpu in parsed["gpus"]] == uuids.split(",")
+    assert parsed["held"] is False and parsed["lease"] is None
+    assert parsed["environment"]["CUDA_VISIBLE_DEVICES"] == "0,1"
+    assert json.loads(picked(gpus, *both, "json", "--hold", "10s"))["held"] is True
+
+
+def test_docker_line(sim, tmp_path):
+    gpus = sim(2)
+    docker = tmp_path / "docker"
+    docker.write_text('#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    docker.chmod(0o755)
+    line = f"{docker} run --gpus $({gpus.binary} pick -n 2 --format docker) --rm image"
+    assert gpus.run("sh", "-c", line).stdout.splitlines() == ["run", "--gpus", '"device=0,1"', "--rm", "image"]
+
+
+def test_a_printed_choice_is_not_held(sim):
+    gpus = sim(1)
+    assert picked(gpus) == picked(gpus) == "0"
+    assert picked(gpus, "--wait") == "0"
+    assert json.loads(gpus.lull("leases", "--json").stdout)["leases"] == []
+
+
+def test_no_lease(sim):
+    gpus = sim(1)
+    done = gpus.lull("pick", "--no-lease", "--", "sh", "-c", f"echo $CUDA_VISIBLE_DEVICES; {gpus.binary} leases --json")
+    assert done.stdout.splitlines()[0] == "0" and json.loads(done.stdout.splitlines()[1])["leases"] == []
+
+
+# ---- the command ---------------------------------------------------------------------------------
+
+def test_the_command_sees_its_gpus(sim):
+    gpus = sim(2)
+    shown = "echo $CUDA_VISIBLE_DEVICES $CUDA_DEVICE_ORDER"
+    assert picked(gpus, "-n", "2", "--", "sh", "-c", shown) == "0,1 PCI_BUS_ID"
+    assert picked(gpus, "--gpus", "1", "--uuid", "--", "sh", "-c", shown).startswith("GPU-")
+    assert picked(gpus, "--gpus", "1", "--", "sh", "-c", shown, env={"CUDA_DEVICE_ORDER": "FASTEST_FIRST"}) == \
+        "1 PCI_BUS_ID"
+
+
+@pytest.mark.parametrize("command, status", [(["true"], 0), (["sh", "-c", "exit 7"], 7),
+                                             (["sh", "-c", "kill -9 $$"], -9), (["sh", "-c", "kill -TERM $$"], -15),
+                                             (["no-such-command"], 127), (["/etc/passwd"], 126), (["/"], 126)])
+def test_its_status_is_the_commands(sim, command, status):
+    gpus = sim(1)
+    assert gpus.lull("pick", "--", *command).returncode == status
+
+
+def test_options_end_at_the_command(sim):
+    gpus = sim(2)
+    assert picked(gpus, "-n", "2", "echo", "-n", "3", "--wait") == "3 --wait"
+    assert picked(gpus, "--wait", "echo", "5m") == "5m"
+    assert picked(gpus, "--", "echo", "--") == "--"
+
+
+def test_there_is_no_wrapper(sim):
+    gpus = sim(1)
+    job = gpus.start_lull("pick", "--", "sleep", "1000")
+    wait_until(lambda: open(f"/proc/{job.pid}/comm").read() == "sleep\n", what="the exec")
+    job.terminate()
+    assert job.wait(timeout=LIMIT) == -signal.SIGTERM
+
+
+def test_streams_are_the_commands_own(sim):
+    gpus = sim(1)
+    data = os.urandom(1 << 20)
+    done = gpus.lull("pick", "--", "sh", "-c", "tee /dev/stderr", input=data, text=False)
+    assert done.stdout == data and done.stderr == data
+
+
+def test_nothing_is_left_behind_when_the_command_cannot_run(sim):
+    gpus = sim(1)
+    assert gpus.lull("pick", "--", "no-such-command").returncode == 127
+    folder = gpus.folder / "leases"
+    wait_until(lambda: not folder.exists() or not list(folder.iterdir()))
+
+
+def test_a_gpu_that_was_taken_between_is_noticed(sim):
+    """Sampled as idle, used by a stranger when the lease was there: another one is taken."""
+    gpus = sim(2)
+    gpus.load(0, util=50)
+    for _ in range(5):
+        assert picked(gpus, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == "1"
+
+
+def test_mistakes_get_one_line(sim):
+    gpus = sim(1)
+    for options in (["-n", "0"], ["-n", "x"], ["--util", "-3"], ["--mem-free", "20Gib"], ["--best", "bset"],
+                    ["--format", "xml"], ["--wait=soon"], ["--wait", "10m", "--", "true"], ["--priority", "1.5"], ["--hold", "10m", "--", "true"],
+                    ["--hold", "1m", "--hold-pid", "1"], ["--hold-pid", "0"], ["--no-lease", "--wait", "--", "true"],
+                    ["--format", "json", "--", "true"], ["--colour"], ["--"], ["-n"], ["--quiet=1"], ["-x"]):
+        done = gpus.lull("pick", *options)
+        assert done.returncode == 2, (options, done.stderr)
+        assert done.stderr.count("\n") == 1 and done.stderr.startswith("lull pick: "), done.stderr
+
+
+def test_help_has_an_example(run_lull):
+    for command in ("pick", "leases", "release"):
+        done = run_lull(command, "--help")
+        assert done.returncode == 0 and "example" in done.stdout.lower() and done.stderr == ""
+
+
+def test_the_place_in_the_queue_is_shown_on_a_terminal(sim):
+    gpus = sim(1)
+    holder = gpus.start_lull("pick", "--", "sh", "-c", "echo here; read line", stdin=subprocess.PIPE)
+    holder.stdout.readline()
+    ahead = gpus.start_lull("pick", "--wait", "-q", "--", "true")
+    queue = lambda: json.loads(gpus.lull("leases", "--json").stdout)["queue"]
+    wait_until(lambda: len(queue()) == 1)
+    master, slave = pty.openpty()
+    waiter = gpus.start_lull("pick", "--wait", "--", "echo", "served", stderr=slave)
+    os.close(slave)
+    text = ""
+    while "2nd in turn" not in text:
+        text += os.read(master, 4096).decode()
+    assert "waiting for 1 GPU" in text and "GPU 0: leased" in text
+    holder.stdin.close()
+    assert waiter.stdout.read() == "served\n"
+    assert waiter.wait(timeout=LIMIT) == 0 and ahead.wait(timeout=LIMIT) == 0
+    os.close(master)
