@@ -121,7 +121,9 @@ TEST_P(Mistakes, AreRefusedWithPlaceAndRemedy) {
 INSTANTIATE_TEST_SUITE_P(
     All, Mistakes,
     testing::Values(
-        Mistake{"speed = \n", "test.toml:1:"}, Mistake{"", "needs a [[gpu]]"},
+        Mistake{"speed = \n", "test.toml:1:"}, Mistake{"[[>gpu]]\n", "test.toml:1:3: not TOML"},
+        Mistake{"K\u031a", "test.toml:1:"},
+        Mistake{"[[gpu]]\nname = \"a\x01\"\n", "test.toml:2:10: not TOML: a control"}, Mistake{"", "needs a [[gpu]]"},
         Mistake{"[[gpu]]\ncount = 2\n", "needs a model"},
         Mistake{"[[gpu]]\nmodel = \"H1000\"\n", "test.toml:2:9: there is no model 'H1000'; did you mean 'H100'?"},
         Mistake{"[[gpu]]\nmodel = \"H100\"\ncount = 0\n", "test.toml:3:9: count is 0: 1 to"},

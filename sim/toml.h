@@ -5,12 +5,13 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/result.h"
 
 namespace lull::sim {
+
+struct Member;
 
 struct Node {
   enum class Kind : std::uint8_t { text, number, boolean, list, table, other };
@@ -20,12 +21,17 @@ struct Node {
   bool whole = false;  // a number written without a point
   bool truth = false;
   std::vector<Node> list;
-  std::vector<std::pair<std::string, Node>> members;  // in the order of their names
+  std::vector<Member> members;  // of a table, in the order of their names
   std::uint32_t line = 0;
   std::uint32_t column = 0;
 
   const Node* find(std::string_view name) const;
   std::string_view kind_name() const;  // "a text", "a list"
+};
+
+struct Member {
+  std::string name;
+  Node value;
 };
 
 // `name` is what a complaint calls the document: "night.toml:3:7: …".
