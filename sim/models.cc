@@ -41,15 +41,29 @@ struct Sheet {
 };
 
 // clang-format off
-constexpr std::array<Sheet, 5> kSheets{{
+constexpr std::array<Sheet, 12> kSheets{{
+    {"H200", "NVIDIA H200", 143771, 0, 75, 125, 700, 200, 700, 30, 66, 87, 92, 0,
+     345, 1980, 3201, 3201, 0, nvml::kArchHopper, 9, 0, nvml::kBrandNvidia, 16896, 132, 6144, 5, 2, 1, 18, 4, 0x233510DE, "96.00.99.00.01"},
     {"H100", "NVIDIA H100 80GB HBM3", 81559, 0, 70, 120, 700, 200, 700, 30, 66, 87, 92, 0,
      345, 1980, 2619, 2619, 0, nvml::kArchHopper, 9, 0, nvml::kBrandNvidia, 16896, 132, 5120, 5, 2, 1, 18, 4, 0x233010DE, "96.00.89.00.01"},
     {"A100", "NVIDIA A100-SXM4-80GB", 81920, 0, 52, 75, 400, 100, 400, 29, 63, 89, 92, 0,
      210, 1410, 1593, 1593, 0, nvml::kArchAmpere, 8, 0, nvml::kBrandNvidia, 6912, 108, 5120, 4, 2, 1, 12, 3, 0x20B210DE, "92.00.45.00.05"},
+    {"A100-40GB", "NVIDIA A100-SXM4-40GB", 40960, 0, 48, 70, 400, 100, 400, 29, 63, 89, 92, 0,
+     210, 1410, 1215, 1215, 0, nvml::kArchAmpere, 8, 0, nvml::kBrandNvidia, 6912, 108, 5120, 4, 2, 1, 12, 3, 0x20B010DE, "92.00.19.00.01"},
+    {"V100", "Tesla V100-SXM2-16GB", 16384, 0, 40, 56, 300, 150, 300, 33, 64, 87, 90, 0,
+     135, 1530, 877, 877, 0, nvml::kArchVolta, 7, 0, nvml::kBrandTesla, 5120, 80, 4096, 3, 2, 0, 6, 2, 0x1DB110DE, "88.00.4F.00.09"},
+    {"L40S", "NVIDIA L40S", 46068, 0, 34, 82, 350, 100, 350, 30, 68, 88, 92, 0,
+     210, 2520, 405, 9001, 8, nvml::kArchAda, 8, 9, nvml::kBrandNvidia, 18176, 142, 384, 4, 2, 0, 0, 0, 0x26B910DE, "95.02.66.00.02"},
+    {"L4", "NVIDIA L4", 23034, 0, 12, 29, 72, 40, 72, 34, 72, 88, 92, 0,
+     210, 2040, 405, 6251, 8, nvml::kArchAda, 8, 9, nvml::kBrandNvidia, 7424, 58, 192, 4, 2, 0, 0, 0, 0x27B810DE, "95.04.29.00.06"},
+    {"A10G", "NVIDIA A10G", 23028, 0, 16, 58, 300, 100, 300, 28, 62, 88, 95, 0,
+     210, 1710, 405, 6251, 8, nvml::kArchAmpere, 8, 6, nvml::kBrandNvidia, 9216, 80, 384, 4, 2, 0, 0, 0, 0x223710DE, "94.02.75.00.01"},
     {"RTX4090", "NVIDIA GeForce RTX 4090", 24564, 0, 16, 58, 450, 150, 600, 33, 70, 87, 92, 2,
      210, 2520, 405, 10501, 8, nvml::kArchAda, 8, 9, nvml::kBrandGeForce, 16384, 128, 384, 4, 0, 0, 0, 0, 0x268410DE, "95.02.18.80.87"},
     {"RTX3090", "NVIDIA GeForce RTX 3090", 24576, 0, 21, 105, 350, 100, 385, 34, 72, 95, 98, 2,
      210, 1695, 405, 9751, 8, nvml::kArchAmpere, 8, 6, nvml::kBrandGeForce, 10496, 82, 384, 4, 0, 0, 4, 3, 0x220410DE, "94.02.42.00.A9"},
+    {"RTX2080Ti", "NVIDIA GeForce RTX 2080 Ti", 11264, 0, 14, 56, 250, 100, 280, 34, 78, 91, 94, 1,
+     300, 1545, 405, 7000, 8, nvml::kArchTuring, 7, 5, nvml::kBrandGeForce, 4352, 68, 352, 3, 0, 0, 2, 2, 0x1E0710DE, "90.02.0B.00.0E"},
     {"T4", "Tesla T4", 15360, 0, 9, 27, 70, 60, 70, 32, 74, 93, 96, 0,
      300, 1590, 405, 5001, 8, nvml::kArchTuring, 7, 5, nvml::kBrandTesla, 2560, 40, 256, 3, 2, 0, 0, 0, 0x1EB810DE, "90.04.96.00.9F"},
 }};
@@ -68,7 +82,8 @@ const Sheet* sheet(std::string_view name) {
   const std::string key = simplified(name);
   if (key.empty()) return nullptr;
   for (const Sheet& each : kSheets)
-    if (key == each.key || "RTX" + key == each.key || key == simplified(each.name)) return &each;
+    if (const std::string own = simplified(each.key); key == own || "RTX" + key == own || key == simplified(each.name))
+      return &each;
   return nullptr;
 }
 

@@ -171,6 +171,20 @@ TEST(Scenario, GpuLists) {
   EXPECT_FALSE(parse_gpu_list("-1", 3));
 }
 
+TEST(Scenario, EveryModelIsFoundByItsNames) {
+  for (const std::string_view key : model_names()) {
+    const auto card = model(key);
+    ASSERT_TRUE(card) << key;
+    EXPECT_STREQ(model(card->name)->name, card->name);
+    EXPECT_LT(card->power_idle, card->power_context) << key;
+    EXPECT_LT(card->power_context, card->power_limit) << key;
+  }
+  EXPECT_STREQ(model("2080 ti")->name, "NVIDIA GeForce RTX 2080 Ti");
+  EXPECT_STREQ(model("a100-40gb")->name, "NVIDIA A100-SXM4-40GB");
+  EXPECT_TRUE(check_mig("1g.5gb", *model("A100-40GB")));
+  EXPECT_TRUE(check_mig("3g.71gb", *model("H200")));
+}
+
 TEST(Scenario, GpusOfTheCommandLine) {
   EXPECT_EQ(parse_gpus("4")->size(), 4U);
   EXPECT_EQ(parse_gpus("2xH100,1xT4")->size(), 3U);
