@@ -56,6 +56,14 @@ std::string standing_text(const Standing& standing) {
   return "";
 }
 
+// Just freed and spoken for: those who wait take theirs in a moment, the rest is for
+// us. Or leased to a job that has ended: its keeper lets go as soon as it is scheduled.
+bool about_to_be_free(const Standing& standing) {
+  if (standing.state == Standing::free) return standing.spoken_for != nullptr;
+  return standing.state == Standing::leased && standing.by != nullptr && standing.by->record.kind != LeaseKind::hold &&
+         alive(standing.by->record.holder) == false;
+}
+
 }  // namespace
 
 std::optional<Refusal> Picker::open_folder() {
@@ -290,13 +298,11 @@ PickResult Picker::pick_now() {
       ++round;
       continue;
     }
-    // A GPU that was just freed and is spoken for: those who wait take theirs in a moment, the rest is for us.
     const auto standing = queue_->look();
     if (!standing) return std::unexpected(refuse(standing.error()));
     bool settling = false;
     for (std::size_t i = 0; i < standing->size(); ++i)
-      settling = settling || ((*standing)[i].state == Standing::free && (*standing)[i].spoken_for &&
-                              queue_->candidates()[i].fit == Fit::yes);
+      settling = settling || (about_to_be_free((*standing)[i]) && queue_->candidates()[i].fit == Fit::yes);
     if (!settling || kClock.now() >= settled) return std::unexpected(refusal(*standing));
     if (const auto waited = queue_->wait(settled); !waited) return std::unexpected(refuse(waited.error()));
   }

@@ -208,6 +208,7 @@ int replay_command(int argc, char** argv) {
   app.add_option("--html", arguments.html, "also write a page with timelines and charts")->type_name("FILE");
   app.add_flag("--all", arguments.all, "list every firing");
   app.add_option("--threads", arguments.threads, "how many cores to read with (all)")->type_name("N");
+  app.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = parse_options(app, argc, argv)) return *status;
   if (arguments.json && arguments.csv) return complain("replay: --json or --csv, not both", kExitUsage);
   return run_replay(arguments);

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import termios
 import time
 
 import pytest
@@ -471,6 +472,8 @@ class Terminal:
             assert more, f"the terminal closed; {self.seen!r}"
             self.seen += more
         before, _, self.seen = self.seen.partition(text)
+        if text == "READY> ":  # what is typed before the shell has the terminal to itself may be lost
+            wait_until(lambda: not termios.tcgetattr(self.fd)[3] & termios.ICANON, what="the shell at its prompt")
         return before
 
     def send(self, text):
