@@ -106,10 +106,7 @@ void look_like_a_keeper(std::span<char*> arguments) {
 void let_go_of_everything(int socket, int folder) {
   ::setsid();
   if (::chdir("/") != 0) ::_exit(0);
-  sigset_t none;
-  ::sigemptyset(&none);
-  ::pthread_sigmask(SIG_SETMASK, &none, nullptr);
-  for (int number = 1; number < NSIG; ++number) ::signal(number, SIG_DFL);
+  ::signal(SIGTERM, SIG_DFL);  // what `lull release` sends
   const int null = ::open("/dev/null", O_RDWR);
   for (int stdio = 0; stdio < 3; ++stdio) ::dup2(null, stdio);
   const auto low = static_cast<unsigned>(std::min(socket, folder));
@@ -120,6 +117,10 @@ void let_go_of_everything(int socket, int folder) {
 }
 
 [[noreturn]] void run_keeper(int socket, LeaseFolder folder, std::span<char*> arguments) {
+  // Not before there is something to keep: at first our parent has better use for the processor.
+  pollfd first{socket, POLLIN, 0};
+  while (::poll(&first, 1, -1) < 0 && errno == EINTR) {
+  }
   let_go_of_everything(socket, folder.descriptor());
   look_like_a_keeper(arguments);
   std::vector<Fd> held;
@@ -161,6 +162,8 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder, std::span<char*> argumen
   }
   return Keeper(std::move(ours), static_cast<pid_t>(keeper));
 }
+
+Result<> Keeper::stand_by() { return send_message(socket_.get(), {Order::hold, 0}, {}); }
 
 Result<> Keeper::hand_over(std::span<const int> locks) {
   while (!locks.empty()) {

@@ -25,6 +25,9 @@ class Keeper {
   // nobody who looks for the job by its command line finds the keeper.
   static Result<Keeper> start(const LeaseFolder& folder, std::span<char*> arguments);
 
+  // Its parent is going to wait, perhaps for hours: let go of the terminal now.
+  Result<> stand_by();
+
   // Hands over the locks, until the process behind `pidfd` has ended or until
   // the time is over. They are safe from the moment this returns, even if the
   // keeper has not run yet: what is on its way in a socket is held.

@@ -39,6 +39,7 @@ PickResult Picker::pick_waiting() {
     clear_place();
     return std::unexpected(Refusal{error.message(), {}, kExitFailure});
   };
+  if (const auto told = keeper_->stand_by(); !told) return failed(told.error());
   Duration pause = kFirstLook;
   bool sampled = true;  // the first sample was made just now
   while (true) {

@@ -1,0 +1,37 @@
+#!/usr/bin/env python3
+"""`lull pick -- true` on 8 simulated GPUs: beside `true`, and beside what gpuselect does.
+
+"To the command's exec" is measured as the whole run of a command that does nothing, in which the command itself is on
+both sides: the true ratio is greater.
+"""
+import os
+import subprocess
+
+from figures import LULL, finish, report, wall_ratio
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+PYTHON = "/usr/bin/python3"
+
+holder = subprocess.Popen([LULL, "sim", "--gpus", "8", "--", "sh", "-c", 'env -0; printf "READY=1\\0"; exec cat'],
+                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+text = b""
+while not text.endswith(b"READY=1\0"):
+    more = os.read(holder.stdout.fileno(), 65536)
+    if not more:
+        raise SystemExit("lull sim did not start")
+    text += more
+env = dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
+try:
+    command = [LULL, "pick", "--", "/bin/true"]
+    ratio, ours, rival = wall_ratio(command, ["/bin/true"], turns=300, env=env)
+    report("lull pick -- true, 8 GPUs, beside true", f"{ratio:.2f} x", "at most 3 x", ratio <= 3,
+           f"({ours * 1e3:.2f} ms, {rival * 1e3:.2f} ms)")
+    twin = [PYTHON, os.path.join(HERE, "gpuselect_twin.py"), "--", "/bin/true"]
+    ratio, ours, rival = wall_ratio(command, twin, turns=30, env=env)
+    real = subprocess.run([PYTHON, "-c", "import pynvml"], capture_output=True).returncode == 0
+    report("to the command's exec, beside gpuselect", f"{1 / ratio:.1f} x faster", "at least 20 x", ratio <= 1 / 20,
+           f"({ours * 1e3:.2f} ms, {rival * 1e3:.2f} ms; rival: a twin in Python {'with pynvml' if real else 'with ctypes in place of pynvml, which is quicker'})")
+finally:
+    holder.stdin.close()
+    holder.wait()
+finish()
