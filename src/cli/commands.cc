@@ -17,6 +17,8 @@ int record_command(int argc, char** argv);
 int replay_command(int argc, char** argv);
 int check_command(int argc, char** argv);
 int sim_command(int argc, char** argv);
+int gpu_idle_timeout_command(int argc, char** argv);
+int gpu_sentinel_command(int argc, char** argv);
 int gpuselect_command(int argc, char** argv);
 
 namespace {
@@ -35,6 +37,8 @@ constexpr std::array kCommands = {
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
 };
 constexpr std::array kDropIns = {
+    Command{"gpu_idle_timeout", "run a command, end it when its GPUs sit idle", gpu_idle_timeout_command},
+    Command{"gpu_sentinel", "arm when the GPUs are busy, act when they fall idle", gpu_sentinel_command},
     Command{"gpuselect", "choose idle GPUs", gpuselect_command},
 };
 

@@ -70,7 +70,7 @@ std::optional<int> RunSession::refuse_without_gpus() {
   const auto none = feed_->look();
   if (none && settings_.require_gpu) {
     voice_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
-    return kExitFailure;
+    return settings_.refused_status;
   }
   if (!feed_->trouble().empty()) return complain(feed_->trouble(), kExitUsage);
   return std::nullopt;

@@ -49,6 +49,7 @@ struct RunSettings {
   bool dry_run = false;
   bool use_cgroup = true;
   int idle_status = kExitIdle;
+  int refused_status = kExitFailure;  // with require_gpu
 };
 
 // What is told to people, and in whose words.

@@ -1,0 +1,123 @@
+#include "compat/argparse.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <optional>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+bool is_option(std::string_view word) { return word.size() > 1 && word.front() == '-'; }
+
+// A negative number is a value, as argparse has it, where no option looks like one.
+bool is_value(std::string_view word) { return !is_option(word) || to_double(word).has_value(); }
+
+class Parser {
+ public:
+  Parser(std::span<const ArgparseOption> options, std::span<const std::string> words)
+      : options_(options), words_(words) {}
+
+  Result<ArgparseResult> parse(bool command) {
+    while (next_ < words_.size()) {
+      const std::string_view word = words_[next_];
+      if (!is_option(word) || word == "--") break;
+      ++next_;
+      TRY(word.starts_with("--") ? long_option(word) : short_options(word));
+    }
+    if (command) {
+      if (next_ < words_.size() && words_[next_] == "--") ++next_;
+      result_.command.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
+    } else if (next_ < words_.size()) {
+      return fail("unrecognized arguments: " + printable(words_[next_]));
+    }
+    return std::move(result_);
+  }
+
+ private:
+  Result<> long_option(std::string_view word) {
+    const auto equals = word.find('=');
+    const std::string_view name = word.substr(0, equals);
+    std::vector<const ArgparseOption*> meant;
+    std::vector<std::string> spelled;
+    for (const ArgparseOption& option : options_) {
+      for (const std::string_view known : option.names) {
+        if (known == name) return take(option, joined(word, equals));
+        if (!known.starts_with("--") || !known.starts_with(name)) continue;
+        spelled.emplace_back(known);
+        if (std::ranges::count(meant, &option) == 0) meant.push_back(&option);
+      }
+    }
+    if (meant.empty()) return fail("unrecognized arguments: " + printable(word));
+    if (meant.size() > 1)
+      return fail(fmt::format("ambiguous option: {} could match {}", printable(name), fmt::join(spelled, ", ")));
+    return take(*meant.front(), joined(word, equals));
+  }
+
+  static std::optional<std::string> joined(std::string_view word, std::size_t equals) {
+    if (equals == std::string_view::npos) return std::nullopt;
+    return std::string(word.substr(equals + 1));
+  }
+
+  Result<> short_options(std::string_view word) {
+    for (std::string_view rest = word.substr(1); !rest.empty();) {
+      const std::string name = fmt::format("-{}", rest.front());
+      rest.remove_prefix(1);
+      const auto found = std::ranges::find_if(options_, [&](const ArgparseOption& one) {
+        return std::ranges::count(one.names, std::string_view(name)) > 0;
+      });
+      if (found == options_.end()) return fail("unrecognized arguments: " + printable(word));
+      if (found->takes == Takes::nothing) {
+        TRY(take(*found, std::nullopt));
+        continue;
+      }
+      if (rest.starts_with('=')) rest.remove_prefix(1);
+      return take(*found, rest.empty() ? std::nullopt : std::optional(std::string(rest)));
+    }
+    return {};
+  }
+
+  Result<> take(const ArgparseOption& option, std::optional<std::string> value) {
+    std::vector<std::string>& values = result_.values[option.key];
+    values.clear();
+    if (option.takes == Takes::nothing) {
+      if (value) return argparse_complaint(option, fmt::format("ignored explicit argument '{}'", printable(*value)));
+      return {};
+    }
+    if (value) {
+      values.push_back(*std::move(value));
+      return {};
+    }
+    while (next_ < words_.size() && is_value(words_[next_])) {
+      values.push_back(words_[next_++]);
+      if (option.takes == Takes::one) return {};
+    }
+    if (option.takes == Takes::one) return argparse_complaint(option, "expected one argument");
+    return {};
+  }
+
+  std::span<const ArgparseOption> options_;
+  std::span<const std::string> words_;
+  std::size_t next_ = 0;
+  ArgparseResult result_;
+};
+
+}  // namespace
+
+std::string_view ArgparseResult::text(std::string_view key, std::string_view otherwise) const {
+  const auto found = values.find(key);
+  return found == values.end() || found->second.empty() ? otherwise : std::string_view(found->second.front());
+}
+
+Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::span<const std::string> words,
+                                bool command) {
+  return Parser(options, words).parse(command);
+}
+
+std::unexpected<Error> argparse_complaint(const ArgparseOption& option, const std::string& what) {
+  return fail(fmt::format("argument {}: {}", fmt::join(option.names, "/"), what));
+}
+
+}  // namespace lull

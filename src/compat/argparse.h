@@ -1,0 +1,41 @@
+#pragma once
+// A command line as Python's argparse reads it, so that scripts written for a
+// predecessor work unchanged: long options may be shortened as long as that is
+// unambiguous, values may follow or be joined (-s5, --sample-freq=5), and with
+// `command` everything from the first word that is no option on belongs to the
+// command. Complaints are argparse's own.
+
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace lull {
+
+enum class Takes : unsigned char { nothing, one, many };
+
+struct ArgparseOption {
+  std::string_view key;                 // what the caller asks for
+  std::vector<std::string_view> names;  // "-t", "--threshhold-percentage"
+  Takes takes = Takes::one;
+};
+
+struct ArgparseResult {
+  std::map<std::string_view, std::vector<std::string>> values;  // key → what was given last
+  std::vector<std::string> command;
+
+  bool has(std::string_view key) const { return values.contains(key); }
+  std::string_view text(std::string_view key, std::string_view otherwise) const;
+};
+
+// With `command`: options end at the first other word. Without: other words are refused.
+Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::span<const std::string> words,
+                                bool command);
+
+// "argument -t/--threshhold-percentage: invalid int value: 'x'"
+std::unexpected<Error> argparse_complaint(const ArgparseOption& option, const std::string& what);
+
+}  // namespace lull

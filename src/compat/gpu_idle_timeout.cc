@@ -1,0 +1,165 @@
+#include "compat/gpu_idle_timeout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+
+#include "base/calendar.h"
+#include "base/process.h"
+#include "base/text.h"
+#include "compat/argparse.h"
+
+namespace lull {
+namespace {
+
+const std::array kOptions = {
+    ArgparseOption{"help", {"-h", "--help"}, Takes::nothing},
+    ArgparseOption{"threshold", {"-t", "--threshhold-percentage", "--threshhold_percentage"}},
+    ArgparseOption{"freq", {"-s", "--sample-freq", "--sample_freq"}},
+    ArgparseOption{"samples", {"-n", "--num-samples", "--num_samples"}},
+    ArgparseOption{"delay", {"-d", "--delay-samples", "--delay_samples"}},
+    ArgparseOption{"any", {"-a", "--all-or-any", "--all_or_any"}},
+    ArgparseOption{"debug", {"-x", "--debug"}, Takes::nothing},
+    ArgparseOption{"signal", {"--signal-name", "--signal_name"}},
+    ArgparseOption{"children", {"--signal-children", "--signal_children"}, Takes::nothing},
+    ArgparseOption{"gpus", {"--gpus"}},
+    ArgparseOption{"do", {"--do"}},
+};
+
+const ArgparseOption& option(std::string_view key) {
+  return *std::ranges::find_if(kOptions, [&](const ArgparseOption& one) { return one.key == key; });
+}
+
+Result<> read_number(const ArgparseResult& given, std::string_view key, bool whole, bool zero, double& into) {
+  if (!given.has(key)) return {};
+  const std::string_view text = given.text(key, "");
+  const auto number = to_double(text);
+  if (!number || !std::isfinite(*number) || (whole && *number != std::floor(*number)))
+    return argparse_complaint(option(key), fmt::format("invalid int value: '{}'", printable(text)));
+  if (*number < 0 || (*number == 0 && !zero))
+    return argparse_complaint(option(key), zero ? "must not be negative" : "Must be greater than 0.");
+  if (*number > 1e9) return argparse_complaint(option(key), fmt::format("'{}' is too large", printable(text)));
+  into = *number;
+  return {};
+}
+
+// 1.2 and not 1.2000000000000002.
+std::string number(double value) { return fmt::format("{:.10g}", value); }
+
+std::string python_list(std::span<const std::string> words) {
+  std::string text = "[";
+  for (const std::string& word : words) text += fmt::format("{}'{}'", text.size() > 1 ? ", " : "", printable(word));
+  return text + "]";
+}
+
+}  // namespace
+
+Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words) {
+  const ArgparseResult given = TRY(argparse(kOptions, words, true));
+  IdleTimeoutOptions options;
+  options.help = given.has("help");
+  double samples = options.num_samples;
+  double delay = options.delay_samples;
+  TRY(read_number(given, "threshold", false, false, options.threshold));
+  TRY(read_number(given, "freq", false, false, options.sample_freq));
+  TRY(read_number(given, "samples", true, false, samples));
+  TRY(read_number(given, "delay", true, true, delay));
+  options.num_samples = static_cast<std::uint32_t>(samples);
+  options.delay_samples = static_cast<std::uint32_t>(delay);
+  const std::string_view any = given.text("any", "all");
+  if (any != "all" && any != "any")
+    return argparse_complaint(option("any"), fmt::format("Must be either all or any, not '{}'", printable(any)));
+  options.any = any == "any";
+  options.debug = given.has("debug");
+  options.signal_children = given.has("children");
+  if (given.has("signal")) {
+    const auto signal = parse_signal(given.text("signal", ""));
+    if (!signal) return argparse_complaint(option("signal"), signal.error().message());
+    options.signal = *signal;
+  }
+  options.gpus = given.text("gpus", "");
+  if (given.has("do")) options.actions = given.values.at("do");
+  options.command = given.command;
+  return options;
+}
+
+std::string IdleTimeoutOptions::rule() const {
+  return fmt::format("{} < {} for {} samples", any ? "any(util)" : "util", threshold, num_samples);
+}
+
+Duration IdleTimeoutOptions::every() const { return Duration(static_cast<Duration::rep>(sample_freq * 1e9)); }
+
+// The first reading is taken one period after the start at the earliest: before that
+// there is no time that it could tell about.
+Duration IdleTimeoutOptions::delay() const { return every() * std::max(delay_samples, 1U); }
+
+std::string idle_timeout_log(WallTime at, std::string_view level, std::string_view text) {
+  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(at.time_since_epoch()).count() % 1000;
+  return fmt::format("{},{:03}: {}: gpu_idle_timeout: {}\n", format_local(at, "%Y-%m-%d %H:%M:%S"), milliseconds, level,
+                     text);
+}
+
+std::string idle_timeout_started(const IdleTimeoutOptions& options) {
+  return fmt::format(
+      "Starting GPU idle watcher: threshhold_percentage={}%, sample_freq={}, num_samples={}, delay_samples={}, "
+      "window_size={}",
+      options.threshold, options.sample_freq, options.num_samples, options.delay_samples,
+      number(options.sample_freq * options.num_samples));
+}
+
+std::optional<std::string> idle_timeout_waiting(const IdleTimeoutOptions& options, std::uint64_t tick) {
+  if (tick == 0 || tick >= options.delay_samples) return std::nullopt;
+  return fmt::format("waiting for delay samples. {} seconds left",
+                     number(static_cast<double>(options.delay_samples - tick) * options.sample_freq));
+}
+
+std::string idle_timeout_usage_of(std::string_view uuid, double util) {
+  if (std::isnan(util)) return fmt::format("{} usage [N/A]", uuid);
+  // Rounded down: a usage that shows as the threshold is not below it.
+  return fmt::format("{} usage {}%", uuid, static_cast<int>(std::floor(util)));
+}
+
+std::string idle_timeout_fired(const IdleTimeoutOptions& options, std::span<const std::string> uuids) {
+  return fmt::format("usage for {} GPUs: {} was below threshhold {}% for last {} seconds. Killing {}.",
+                     options.any ? "any" : "all", python_list(uuids), options.threshold,
+                     number(options.sample_freq * options.num_samples), options.command.empty() ? "task" : "process");
+}
+
+std::string_view idle_timeout_killing() { return "process still alive, maybe hung, killing."; }
+
+std::string_view idle_timeout_usage() {
+  return "usage: gpu_idle_timeout [-h] [-t THRESHHOLD_PERCENTAGE] [-s SAMPLE_FREQ] [-n NUM_SAMPLES] [-d DELAY_SAMPLES] "
+         "[-a ALL_OR_ANY] [-x] ...\n";
+}
+
+std::string_view idle_timeout_help() {
+  return R"(
+Launches a process and terminates when GPU usage drops below threshhold during sample window. Without a command it watches beside the task it runs in and ends that.
+
+positional arguments:
+  exec_command_and_args
+                        Command and arguments to execute
+
+optional arguments:
+  -h, --help            show this help message and exit
+  -t THRESHHOLD_PERCENTAGE, --threshhold-percentage THRESHHOLD_PERCENTAGE
+                        Threshhold in percentage of GPU usage which triggers a failure. Must be greater than 0. (default: 1)
+  -s SAMPLE_FREQ, --sample-freq SAMPLE_FREQ
+                        How frequently, in seconds, to sample the GPU usage. Must be greater than 0. (default: 5)
+  -n NUM_SAMPLES, --num-samples NUM_SAMPLES
+                        Number of samples in window used to evaluate GPU usage. Must be greater than 0. (default: 60)
+  -d DELAY_SAMPLES, --delay-samples DELAY_SAMPLES
+                        Number of samples to delay before evaluating GPU usage. (default: 12)
+  -a ALL_OR_ANY, --all_or_any ALL_OR_ANY
+                        Whether to verify that all or any of the GPUs have the specified threshold. Must be either all or any (default: all)
+  -x, --debug           Enable debug logging (reports GPU readings each sample period). (default: False)
+  --signal-name NAME    Signal sent to the process before it is killed, such as SIGQUIT
+  --signal-children     Send it to the whole process tree, deepest first
+  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, else all)
+  --do ACTION           Without a command: what to end where there is no Determined task (see lull watch --help)
+)";
+}
+
+}  // namespace lull

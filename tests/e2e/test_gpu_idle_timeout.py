@@ -1,0 +1,231 @@
+"""The drop-in gpu_idle_timeout: every row of its predecessor's ways to let a user down, and its documents' promises."""
+import os
+import pathlib
+import re
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import LIMIT, build_dir, clean_environment, wait_until
+
+TOOL = str(build_dir() / "gpu_idle_timeout")
+STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: "
+QUICK = ["-s", "0.2", "-n", "4", "-d", "1"]
+
+
+def alive(pid: int) -> bool:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
+def uuids(gpus):
+    return [gpu["uuid"] for gpu in gpus.show()["gpus"]]
+
+
+def readings(job, count):
+    """Waits for so many readings in the log of a job started with -x; returns what was said."""
+    text = ""
+    while text.count(" usage ") < count:
+        line = job.stderr.readline()
+        assert line, text
+        text += line
+    return text
+
+
+def test_log_and_status_of_its_document(sim):
+    with sim(2) as gpus:
+        done = gpus.run(TOOL, "-t", "50", "-s", "0.4", "-n", "3", "-d", "3", "-x", "sleep", "1000")
+        assert done.returncode == 1
+        lines = done.stderr.splitlines()
+        assert all(re.match(STAMP + "(INFO|DEBUG|ERROR): gpu_idle_timeout: ", line) for line in lines), done.stderr
+        said = [re.sub(STAMP, "", line) for line in lines]
+        a, b = uuids(gpus)
+        assert said == [
+            "INFO: gpu_idle_timeout: Starting GPU idle watcher: threshhold_percentage=50%, sample_freq=0.4, num_samples=3, "
+            "delay_samples=3, window_size=1.2",
+            "INFO: gpu_idle_timeout: waiting for delay samples. 0.8 seconds left",
+            "INFO: gpu_idle_timeout: waiting for delay samples. 0.4 seconds left",
+            *[f"DEBUG: gpu_idle_timeout: {uuid} usage 0%" for _ in range(3) for uuid in (a, b)],
+            f"ERROR: gpu_idle_timeout: usage for all GPUs: ['{a}', '{b}'] was below threshhold 50% for last "
+            "1.2 seconds. Killing process.",
+            "ERROR: gpu_idle_timeout: process still alive, maybe hung, killing.",
+        ]
+
+
+def test_timing_of_its_document(sim):
+    """The delay of D samples, then N samples S apart: killed (D + N - 1) * S after the start."""
+    with sim(1) as gpus:
+        began = time.monotonic()
+        assert gpus.run(TOOL, "-s", "0.5", "-n", "3", "-d", "2", "sleep", "1000").returncode == 1
+        assert 2.0 <= time.monotonic() - began < 8
+
+
+@pytest.mark.parametrize("fault", ["lost", "unknown", "no-util"])
+def test_gpu_that_cannot_be_read_does_not_kill_the_job(sim, fault):
+    with sim(2) as gpus:
+        job = gpus.start(TOOL, "-x", *QUICK, "sleep", "1000")
+        readings(job, 2)
+        gpus.fault(1, fault)
+        text = readings(job, 40)
+        assert job.poll() is None and "[N/A]" in text
+        assert text.count("WARNING") == 1 and "cannot be judged" in text
+        gpus.clear()
+        assert job.wait(timeout=LIMIT) == 1
+
+
+def test_job_that_ends_by_itself_gives_its_own_status_at_once(sim):
+    with sim(1) as gpus:
+        began = time.monotonic()
+        assert gpus.run(TOOL, "-s", "30", "sh", "-c", "sleep 0.1; exit 5").returncode == 5
+        assert time.monotonic() - began < 10
+
+
+def test_job_that_dies_of_a_signal(sim):
+    with sim(1) as gpus:
+        assert gpus.run(TOOL, "sh", "-c", "kill -TERM $$").returncode == 143
+
+
+def test_sigterm_is_forwarded(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "pid"
+        job = gpus.start(TOOL, "sh", "-c", f"echo $$ > {log}; exec sleep 1000")
+        pid = int(wait_until(lambda: log.exists() and log.read_text().strip()))
+        job.send_signal(signal.SIGTERM)
+        assert job.wait(timeout=LIMIT) == 143 and not alive(pid)
+
+
+def test_only_the_jobs_gpus_count(sim):
+    with sim(2) as gpus:
+        gpus.set(1, util=95)
+        assert gpus.run(TOOL, *QUICK, "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": "0"}).returncode == 1
+        assert gpus.run(TOOL, *QUICK, "--gpus", "0", "sleep", "1000").returncode == 1
+        assert gpus.run(TOOL, *QUICK, gpus.binary, "sim", "load", "--gpu", "0", "--util", "0").returncode == 1
+
+
+def test_whole_tree_is_gone(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "pids"
+        script = ("import os, signal, sys, time\nsignal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
+                  "for i in range(3):\n"
+                  "    if os.fork() == 0:\n"
+                  "        if i: os.setsid()\n"
+                  "        if i == 2 and os.fork(): os._exit(0)\n"
+                  "        break\n"
+                  "open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')\ntime.sleep(1000)\n")
+        assert gpus.run(TOOL, *QUICK, sys.executable, "-c", script, log).returncode == 1
+        pids = [int(p) for p in log.read_text().split()]
+        assert len(pids) == 4 and [p for p in pids if alive(p)] == []
+
+
+def test_end_is_seen_though_a_reading_hangs(sim):
+    with sim(1) as gpus:
+        job = gpus.start(TOOL, "-x", "-s", "0.1", "-d", "1", "cat", stdin=subprocess.PIPE)
+        readings(job, 1)
+        gpus.fault(0, "hang=30s")
+        time.sleep(0.5)
+        began = time.monotonic()
+        job.stdin.close()
+        assert job.wait(timeout=LIMIT) == 0 and time.monotonic() - began < 3
+
+
+def test_busy_between_the_samples_is_busy(sim):
+    with sim(1) as gpus:
+        load = ["sim", "load", "--util", "100", "--for", "800ms"]
+        for _ in range(4):
+            load += ["--then", "util=0", "--for", "200ms", "--then", "util=100", "--for", "800ms"]
+        done = gpus.run(TOOL, "-s", "1", "-n", "2", "-d", "1", gpus.binary, *load)
+        assert done.returncode == 0, done.stderr
+
+
+def test_signal_before_the_kill(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "log"
+        job = (f"trap 'echo parent >> {log}; exit 4' USR1; "
+               f"sh -c \"trap 'echo child >> {log}' USR1; while :; do sleep 0.05; done\" & echo up >> {log}; while :; do sleep 0.05; done")
+        done = gpus.run(TOOL, *QUICK, "--signal-name", "SIGUSR1", "--signal-children", "bash", "-c", job, timeout=90)
+        assert done.returncode == 1
+        assert sorted(log.read_text().split()) == ["child", "parent", "up"]
+        assert done.stderr.count("process still alive, maybe hung, killing.") == 1  # the child did not end
+        log.unlink()
+        quiet = gpus.run(TOOL, *QUICK, "--signal-name", "SIGUSR1", "bash", "-c",
+                         f"trap 'echo parent >> {log}; exit 4' USR1; while :; do sleep 0.05; done")
+        assert quiet.returncode == 1 and "still alive" not in quiet.stderr and log.read_text() == "parent\n"
+
+
+def test_refuses_without_a_gpu(tmp_path):
+    env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1")
+    done = subprocess.run([TOOL, "touch", tmp_path / "started"], env=env, capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 1 and "no GPU can be read" in done.stderr
+    assert not (tmp_path / "started").exists()
+
+
+def test_wrong_options():
+    done = subprocess.run([TOOL, "-n", "0", "true"], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 2
+    assert done.stderr.startswith("usage: gpu_idle_timeout [-h]") and "gpu_idle_timeout: error: argument -n" in done.stderr
+    shown = subprocess.run([TOOL, "--help"], capture_output=True, text=True, timeout=LIMIT)
+    assert shown.returncode == 0 and "(default: 60)" in shown.stdout
+
+
+# ---- in a task ------------------------------------------------------------------------------------
+
+@pytest.fixture
+def det(tmp_path):
+    """A `det` in PATH that writes down how it was called and fails as often as it is told."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    log = tmp_path / "det.log"
+    program = folder / "det"
+    program.write_text(f'#!/bin/sh\necho "$*" >> {log}\n[ $(wc -l < {log}) -gt "${{DET_FAILURES:-0}}" ]\n')
+    program.chmod(0o755)
+    env = {"PATH": f"{folder}:{os.environ['PATH']}", "DET_TASK_TYPE": "SHELL", "DET_TASK_ID": "17-uuid"}
+    return env, log
+
+
+@pytest.mark.parametrize("which", [["-a", "any"], ["--all_or_any", "any"], ["--all-or-any=any"]])
+def test_task_is_killed_when_any_gpu_idles(sim, det, which):
+    env, log = det
+    with sim(2) as gpus:
+        gpus.set(1, util=95)
+        done = gpus.run(TOOL, "-t", "50", *QUICK, *which, "-x", env=env)
+        assert done.returncode == 1 and log.read_text() == "shell kill 17-uuid\n"
+        assert "usage for any GPUs" in done.stderr and "Killing task." in done.stderr
+
+
+def test_task_with_all_waits_for_all(sim, det):
+    env, log = det
+    with sim(2) as gpus:
+        gpus.set(1, util=95)
+        task = gpus.start(TOOL, "-t", "50", *QUICK, "-x", env=env)
+        readings(task, 20)
+        assert task.poll() is None and not log.exists()
+        gpus.set(1, util=0)
+        assert task.wait(timeout=LIMIT) == 1 and log.read_text() == "shell kill 17-uuid\n"
+
+
+def test_task_keeps_watching_through_faults_and_tries_again(sim, det):
+    env, log = det
+    with sim(1) as gpus:
+        gpus.fault("all", "no-driver")
+        task = gpus.start(TOOL, *QUICK, "-x", env={**env, "DET_FAILURES": "1"})
+        seen = ""
+        while "no GPU can be read" not in seen:
+            seen += task.stderr.readline()
+        gpus.clear("all")
+        assert task.wait(timeout=LIMIT) == 1
+        assert log.read_text() == "shell kill 17-uuid\n" * 2
+        assert "exit status 1; again in" in task.stderr.read()
+
+
+def test_without_a_task_it_must_be_told_what_to_end(sim):
+    with sim(1) as gpus:
+        job = gpus.start("sleep", "1000")
+        done = gpus.run(TOOL, *QUICK)
+        assert done.returncode == 125 and "DET_TASK_ID" in done.stderr
+        assert gpus.run(TOOL, *QUICK, "--do", f"kill={job.pid}").returncode == 1
+        assert job.wait(timeout=LIMIT) == -signal.SIGTERM
