@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <atomic>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -315,7 +316,7 @@ TEST_F(OnSim, DeathsAreWrittenDownThoughNobodyLooks) {
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
   }
   EXPECT_NE(ended, 0);
-  EXPECT_LT(ended - died, 1'000'000'000);
+  EXPECT_LT(ended - died, 5'000'000'000);
   (void)!::write(stop[1], "x", 1);
   watcher.join();
   for (const int fd : {stop[0], stop[1], ready[0], ready[1]}) ::close(fd);
@@ -357,16 +358,28 @@ TEST_F(OnSim, ADriverThatGoesAwayMustBeInitialisedAgain) {
   EXPECT_EQ(library_.call("nvmlInitWithFlags", 0U), kMismatch);
 }
 
-TEST_F(OnSim, AHangTakesItsTimeAndNoOtherCallWaits) {
+TEST_F(OnSim, AHangTakesItsTime) {
+  auto writer = sim_.writer();
+  device_[0] = device(0);
+  ASSERT_TRUE(writer.add_faults({{.gpu = 0, .hang_ns = 200'000'000, .from_ns = -1}}));
+  const auto start = Clock::now();
+  EXPECT_EQ(util_result(0), kSuccess);
+  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(200));
+}
+
+TEST_F(OnSim, NoOtherCallWaitsForOneThatHangs) {
   auto writer = sim_.writer();
   for (unsigned i = 0; i < 2; ++i) device_[i] = device(i);
-  ASSERT_TRUE(writer.add_faults({{.gpu = 0, .hang_ns = 300'000'000, .from_ns = -1}}));
-  const auto start = Clock::now();
-  std::thread hanging([&] { EXPECT_EQ(util_result(0), kSuccess); });
-  EXPECT_EQ(util_result(1), kSuccess);
-  EXPECT_LT(Clock::now() - start, std::chrono::milliseconds(250));
+  ASSERT_TRUE(writer.add_faults({{.gpu = 0, .hang_ns = 600'000'000'000, .from_ns = -1}}));
+  std::atomic<bool> returned{false};
+  std::thread hanging([&] {
+    util_result(0);
+    returned = true;
+  });
+  for (int i = 0; i < 100; ++i) EXPECT_EQ(util_result(1), kSuccess);
+  EXPECT_FALSE(returned);
+  ASSERT_TRUE(writer.clear_faults(0));
   hanging.join();
-  EXPECT_GE(Clock::now() - start, std::chrono::milliseconds(300));
 }
 
 TEST_F(OnSim, AHangEndsWhenItsFaultIsCleared) {
