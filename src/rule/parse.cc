@@ -105,7 +105,7 @@ class Parser {
           fmt::format("bad rule: it is {} characters long; {} are allowed", lexer_.text().size(), kMaxRuleText));
     if (lexer_.peek().kind == Token::Kind::end)
       return fail("bad rule: it is empty; a rule is such as 'util < 5 for 20m'");
-    TRY(chain(0));
+    (void)TRY(chain(0));
     if (lexer_.peek().kind != Token::Kind::end) return unexpected_after_condition();
     return Rule{.nodes = in_order(nodes_), .text = std::string(trim(lexer_.text()))};
   }
