@@ -60,6 +60,7 @@ Result<Looked> look(const Rule& rule, const std::string& gpus) {
     for (std::size_t i = 0; i < inventory.devices.size(); ++i) looked.devices.push_back(i);
   }
   std::vector<Device> scope;
+  scope.reserve(looked.devices.size());
   for (const std::size_t i : looked.devices) scope.push_back(inventory.devices[i]);
   Judge judge(Policy{.idle = rule}, std::move(scope), {});
   looked.now = TRY(judge.observe(looked.snapshot)).condition;

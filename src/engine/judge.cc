@@ -111,7 +111,7 @@ void Judge::remember() {
       const auto value_of = [&](Metric metric) { return blocks_[g][metric][0]; };
       float value = value_of(tracks_[t].metric);
       if (tracks_[t].share) {
-        const float whole = value_of(*info(tracks_[t].metric).whole);
+        const float whole = value_of(info(tracks_[t].metric).whole.value_or(tracks_[t].metric));
         value = whole > 0 ? value / whole * 100 : kUnknownSample;
       }
       now_[g * tracks_.size() + t] = value;

@@ -53,7 +53,7 @@ class Writer {
 
 std::string quantity(const Comparison& it) {
   const MetricInfo& row = info(it.metric);
-  if (it.share) return fmt::format("{} % of {}", it.limit, info(*row.whole).name);
+  if (it.share) return fmt::format("{} % of {}", it.limit, info(row.whole.value_or(it.metric)).name);
   switch (row.unit) {
     case Unit::bytes: return format_size(it.limit);
     case Unit::bytes_per_second: return format_size(it.limit) + "/s";
@@ -85,7 +85,7 @@ class Teller {
 
   static std::string subject(const Comparison& it) {
     const MetricInfo& row = info(it.metric);
-    const std::string what =
+    std::string what =
         it.window ? fmt::format("the mean {} over {}", row.name, exact_duration(*it.window)) : std::string(row.name);
     if (row.of != Of::gpu) return fmt::format("{} of the {}", what, row.of == Of::job ? "job" : "machine");
     switch (it.over) {

@@ -43,7 +43,7 @@ class PolicyEvaluator {
 
   bool armed() const { return armed_; }
   void arm();  // as if the arming rule had held at the newest sample
-  Progress progress() const { return armed_ ? idle_.progress() : unarmed_->progress(); }
+  Progress progress() const { return !armed_ && unarmed_ ? unarmed_->progress() : idle_.progress(); }
   Progress arm_progress() const { return arm_ && !armed_ ? arm_->progress() : Progress{}; }
 
  private:
