@@ -31,7 +31,9 @@ class Gunzip final : public Unpacker {
     stream_.avail_out = static_cast<uInt>(std::min<std::size_t>(room, 1U << 30));
     const uInt offered = stream_.avail_out;
     const int state = inflate(&stream_, Z_NO_FLUSH);
-    if (state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR) return fail("the gzip data is damaged");
+    const bool damaged = state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR;
+    // What came out before the damage counts; inflate() will say it again.
+    if (damaged && stream_.avail_out == offered) return fail("the gzip data is damaged");
     Step step{from.size() - stream_.avail_in, offered - stream_.avail_out, state == Z_STREAM_END};
     if (state == Z_STREAM_END) inflateReset(&stream_);
     return step;

@@ -51,7 +51,7 @@ inline const char* row_end(const char* p, char separator, std::size_t& separator
       comma &= before;
       quote &= before;
     }
-    separators += static_cast<std::size_t>(std::popcount(comma));
+    for (; comma != 0; comma &= comma - 1) ++separators;  // few; popcount is a call on a plain x86-64
     if (quote != 0) return nullptr;
     if (newline != 0) return p + std::countr_zero(newline);
   }
@@ -62,6 +62,24 @@ inline const char* row_end(const char* p, char separator, std::size_t& separator
   }
   return p;
 #endif
+}
+
+// How many lines: so many rows at most.
+std::size_t count_lines(const char* p, const char* end) {
+  std::size_t lines = 0;
+#ifdef __SSE2__
+  const __m128i newlines = _mm_set1_epi8('\n');
+  while (end - p >= 16) {
+    __m128i counts = _mm_setzero_si128();  // a byte counts to 255
+    for (int i = 0; i < 255 && end - p >= 16; ++i, p += 16)
+      counts = _mm_sub_epi8(counts, _mm_cmpeq_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), newlines));
+    const __m128i sums = _mm_sad_epu8(counts, _mm_setzero_si128());
+    lines += static_cast<std::size_t>(_mm_cvtsi128_si64(sums)) +
+             static_cast<std::size_t>(_mm_cvtsi128_si64(_mm_srli_si128(sums, 8)));
+  }
+#endif
+  for (; p < end; ++p) lines += *p == '\n' ? 1 : 0;
+  return lines;
 }
 
 // A number that is off by at most a rounding or two makes the same sample as the
@@ -214,8 +232,7 @@ void CsvParser::slow_row(std::string_view line, std::uint64_t number, Batch& bat
 void CsvParser::parse(const Chunk& chunk, Batch& batch) {
   const char* p = chunk.begin();
   const char* const end = chunk.end();
-  const auto lines = static_cast<std::size_t>(std::count(p, end, '\n'));
-  batch.reset(lines, schema_.metrics.size());
+  batch.reset(count_lines(p, end), schema_.metrics.size());
   same_time_ = nullptr;
   std::uint64_t number = 0;
   if (chunk.first && chunk.text().starts_with("\xEF\xBB\xBF")) p += 3;
