@@ -125,7 +125,7 @@ double power_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int
   const Keyframe* frames = scene.state.keyframes();
   const Presence there = presence(scene, gpu, from);
   const double limit = limit_at(scene, gpu, from);
-  const double per_util = (limit - card.power_context) / 100;
+  const double per_util = std::max(0.0, limit - card.power_context) / 100;  // a limit below that is not met
   const Timeline& own = timeline(scene, gpu, Metric::power);
   if (own.count != 0 && !std::isnan(timeline_value(scene, gpu, Metric::power, from)))
     return integral_of(frames, own, from, to, {.scale = 1, .add = there.util * per_util, .cap = limit});
@@ -160,7 +160,7 @@ double derived_power(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   const Gpu& card = scene.state.gpus[gpu];
   const Presence there = presence(scene, gpu, at_ns);
   const double limit = limit_at(scene, gpu, at_ns);
-  const double per_util = (limit - card.power_context) / 100;
+  const double per_util = std::max(0.0, limit - card.power_context) / 100;  // a limit below that is not met
   const double given = timeline_value(scene, gpu, Metric::power, at_ns);
   if (!std::isnan(given)) return there.util > 0 ? std::min(limit, given + there.util * per_util) : given;
   const double util = value(scene, gpu, Metric::util, at_ns);
