@@ -6,6 +6,7 @@ both sides: the true ratio is greater.
 """
 import os
 import subprocess
+import tempfile
 
 from figures import LULL, finish, report, wall_ratio
 
@@ -21,6 +22,9 @@ while not text.endswith(b"READY=1\0"):
         raise SystemExit("lull sim did not start")
     text += more
 env = dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
+leases = tempfile.TemporaryDirectory(prefix="lull-bench-", dir="/dev/shm")  # as /run is: in memory
+os.chmod(leases.name, 0o1777)
+env["LULL_LEASES"] = leases.name
 try:
     command = [LULL, "pick", "--", "/bin/true"]
     ratio, ours, rival = wall_ratio(command, ["/bin/true"], turns=300, env=env)
@@ -34,4 +38,5 @@ try:
 finally:
     holder.stdin.close()
     holder.wait()
+    leases.cleanup()
 finish()

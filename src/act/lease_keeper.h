@@ -7,8 +7,8 @@
 // were not there. While its parent still waits in the queue it is there to clear
 // the parent's files away should that be killed.
 //
-// Start it before there are threads and before the driver's library is loaded:
-// then it costs one fork of a small process, and carries nothing along.
+// Start it before the driver's library is loaded: it begins with whatever descriptors
+// there are, and lets go of them only when it has something to keep.
 
 #include <span>
 
@@ -21,9 +21,7 @@ namespace lull {
 
 class Keeper {
  public:
-  // `arguments` are this program's own; the keeper blanks its copy, so that
-  // nobody who looks for the job by its command line finds the keeper.
-  static Result<Keeper> start(const LeaseFolder& folder, std::span<char*> arguments);
+  static Result<Keeper> start(const LeaseFolder& folder);
 
   // Its parent is going to wait, perhaps for hours: let go of the terminal now.
   Result<> stand_by();
@@ -33,6 +31,11 @@ class Keeper {
   // keeper has not run yet: what is on its way in a socket is held.
   Result<> keep_while(int pidfd, std::span<const int> locks);
   Result<> keep_for(Duration duration, std::span<const int> locks);
+
+  // The last word of a process that is about to become the command, or to end: its
+  // memory will be the keeper's alone, which gives it back. Nothing may follow but
+  // exec or the end of the process.
+  Result<> part();
 
   pid_t pid() const { return pid_; }  // the keeper's own, for the record of a hold
 

@@ -14,7 +14,6 @@
 #include <map>
 
 #include "base/calendar.h"
-#include "base/process.h"
 #include "base/text.h"
 
 namespace lull {
@@ -87,6 +86,8 @@ ProcessMark ProcessMark::of(pid_t pid) {
   if (pid == 0) pid = ::getpid();
   return {pid, started(pid), own_namespace()};
 }
+
+ProcessMark ProcessMark::of(const Process& process) { return {process.pid(), process.start_ticks(), own_namespace()}; }
 
 std::optional<bool> alive(const ProcessMark& mark) {
   if (mark.pid <= 0 || mark.pid_namespace == 0 || mark.pid_namespace != own_namespace()) return {};

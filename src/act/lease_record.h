@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process.h"
 
 namespace lull {
 
@@ -33,6 +34,7 @@ struct ProcessMark {
   bool operator==(const ProcessMark&) const = default;
 
   static ProcessMark of(pid_t pid);  // 0: this process
+  static ProcessMark of(const Process& process);
 };
 // no: it is gone. nothing: it counts in another pid namespace, or cannot be seen.
 std::optional<bool> alive(const ProcessMark& mark);

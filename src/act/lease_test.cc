@@ -239,7 +239,7 @@ TEST_F(Lease, UuidsThatAreNoFileNamesAreRefused) {
 // A keeper for a real process that closes all it inherited.
 TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
   const LeaseFolder leases = folder();
-  auto keeper = must(Keeper::start(leases, {}));
+  std::optional<Keeper> keeper = must(Keeper::start(leases));
   std::array<int, 2> hold{};
   ASSERT_EQ(::pipe2(hold.data(), O_CLOEXEC), 0);
   LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
@@ -254,11 +254,11 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
   ::close(hold[0]);
   const Process process = must(Process::open(job));
   const int lock = file.fd.get();
-  must(keeper.keep_while(process.fd(), {&lock, 1}));
+  must(keeper->keep_while(process.fd(), {&lock, 1}));
   file.fd.reset();
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
-  EXPECT_EQ(::kill(keeper.pid(), 0), 0);
-  const Process keeping = must(Process::open(keeper.pid()));
+  const Process keeping = must(Process::open(keeper->pid()));
+  keeper.reset();    // its parent has nothing more to say
   ::close(hold[1]);  // the job ends
   pollfd ended{keeping.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&ended, 1, 20000), 1);  // and the keeper with it
@@ -268,7 +268,7 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
 
 TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
   const LeaseFolder leases = folder();
-  std::optional<Keeper> keeper = must(Keeper::start(leases, {}));
+  std::optional<Keeper> keeper = must(Keeper::start(leases));
   {
     const LockedFile dead = must(leases.take(must(leases.enter()), record("GPU-1")));
   }
@@ -281,12 +281,13 @@ TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
 
 TEST_F(Lease, AHoldEndsByItself) {
   const LeaseFolder leases = folder();
-  auto keeper = must(Keeper::start(leases, {}));
-  const Process handle = must(Process::open(keeper.pid()));
+  std::optional<Keeper> keeper = must(Keeper::start(leases));
+  const Process handle = must(Process::open(keeper->pid()));
   LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
   const int lock = file.fd.get();
-  must(keeper.keep_for(300ms, {&lock, 1}));
+  must(keeper->keep_for(300ms, {&lock, 1}));
   file.fd.reset();
+  keeper.reset();
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
   pollfd ended{handle.fd(), POLLIN, 0};
   EXPECT_EQ(::poll(&ended, 1, 20000), 1);

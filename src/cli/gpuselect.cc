@@ -69,7 +69,7 @@ int gpuselect_command(int argc, char** argv) {
   }
   if (!options->command.empty())
     if (const auto status = cannot_run(options->command.front())) return *status;
-  Picker picker(settings_of(*options), std::span(argv, static_cast<std::size_t>(argc)));
+  Picker picker(settings_of(*options));
   auto picked = picker.pick();
   if (options->debug)
     for (const std::string& line : picker.debug_lines()) fmt::print(stderr, "{}\n", line);

@@ -67,13 +67,13 @@ using PickResult = std::expected<Picked, Refusal>;
 
 class Picker {
  public:
-  // `arguments`: of this process, for the keeper to blank in its copy.
-  Picker(PickSettings settings, std::span<char*> arguments)
-      : settings_(std::move(settings)), arguments_(arguments), random_(std::random_device()()) {}
+  explicit Picker(PickSettings settings) : settings_(std::move(settings)), random_(std::random_device()()) {}
 
   PickResult pick();
   // For after pick(): lets the keeper hold the locks, for the time or the process of the settings.
   Result<> hand_to_keeper(const Picked& picked);
+  // Nothing follows but exec or the end of this process.
+  void part_from_keeper();
   const PickSettings& settings() const { return settings_; }
   // After pick(): what was read of each GPU in scope, and why it suits or not.
   std::vector<std::string> debug_lines() const;
@@ -99,13 +99,13 @@ class Picker {
   LeaseRecord pattern() const;
 
   PickSettings settings_;
-  std::span<char*> arguments_;
   std::mt19937_64 random_;
 
   std::optional<LeaseFolder> folder_;
   std::optional<Keeper> keeper_;
   std::optional<Process> held_process_;
   LeaseRecord record_;  // what our leases will say
+  std::optional<Process> self_;
   std::unique_ptr<Sampler> sampler_;
   Snapshot snapshot_;
   Topology topology_;

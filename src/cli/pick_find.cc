@@ -72,7 +72,7 @@ std::optional<Refusal> Picker::open_folder() {
     auto folder = LeaseFolder::open(place);
     if (!folder) return refuse(folder.error());
     folder_ = *std::move(folder);
-    auto keeper = Keeper::start(*folder_, arguments_);
+    auto keeper = Keeper::start(*folder_);
     if (!keeper) return refuse(keeper.error());
     keeper_ = *std::move(keeper);
   } else {
@@ -111,6 +111,7 @@ std::optional<Refusal> Picker::prepare() {
       if (lease.record.id == id && lease.record.kind != LeaseKind::collecting) inside_.push_back(lease.gpu);
     if (!inside_.empty()) within_ = id;
   }
+  self_ = Process::self();
   record_ = pattern();
   pollfd sampled{sampler_->event_fd(), POLLIN, 0};
   while (::poll(&sampled, 1, -1) < 0 && errno == EINTR) {
@@ -174,7 +175,7 @@ LeaseRecord Picker::pattern() const {
   if (!settings_.holds() && !settings_.queues()) return record;
   record.user = user_name(::geteuid());
   record.command = join_command(settings_.command);
-  record.holder = ProcessMark::of(0);
+  record.holder = ProcessMark::of(*self_);
   if (settings_.hold) {
     record.kind = LeaseKind::hold;
     record.command = fmt::format("held for {}", format_duration(*settings_.hold));
@@ -361,8 +362,12 @@ Result<> Picker::hand_to_keeper(const Picked& picked) {
   for (const LockedFile& file : picked.locks) locks.push_back(file.fd.get());
   if (settings_.hold) return keeper_->keep_for(*settings_.hold, locks);
   if (held_process_) return keeper_->keep_while(held_process_->fd(), locks);
-  const Process self = Process::self();
-  return keeper_->keep_while(self.fd(), locks);
+  if (!self_ || !*self_) return fail("no handle on this process (pidfd_open)");
+  return keeper_->keep_while(self_->fd(), locks);
+}
+
+void Picker::part_from_keeper() {
+  if (keeper_) (void)keeper_->part();
 }
 
 }  // namespace lull

@@ -134,6 +134,7 @@ int run_picked(Picker& picker, Picked picked) {
   for (const std::string& argument : settings.command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   std::fflush(nullptr);
+  picker.part_from_keeper();
   ::execvp(arguments[0], arguments.data());
   return run_failure(settings.command[0], errno);
 }

@@ -160,9 +160,11 @@ def test_topology_of_eight_a100(sim):
     for _ in range(6):
         assert picked(gpus, "-n", "2", "--best", "topology") in ("0,1", "2,3", "4,5", "6,7")
         assert picked(gpus, "-n", "4", "--best", "topology") in ("0,1,2,3", "4,5,6,7")
-    gpus.load("0,3", util=90)
+    gpus.load(0, util=90)
+    gpus.load(3, util=90)
     assert picked(gpus, "-n", "4", "--best", "topology") == "4,5,6,7"
-    gpus.load("5,6", util=90)
+    gpus.load(5, util=90)
+    gpus.load(6, util=90)
     assert picked(gpus, "-n", "2", "--best", "topology") in ("1,2", "4,7")  # no pair is whole: one NUMA node
 
 
