@@ -162,7 +162,8 @@ double derived_power(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   const double limit = limit_at(scene, gpu, at_ns);
   const double per_util = std::max(0.0, limit - card.power_context) / 100;  // a limit below that is not met
   const double given = timeline_value(scene, gpu, Metric::power, at_ns);
-  if (!std::isnan(given)) return there.util > 0 ? std::min(limit, given + there.util * per_util) : given;
+  const double add = there.util * per_util;
+  if (!std::isnan(given)) return add > 0 ? std::min(limit, given + add) : given;
   const double util = value(scene, gpu, Metric::util, at_ns);
   const double known = std::isinf(util) ? there.util : util;
   return (known > 0 || there.any ? card.power_context : card.power_idle) + per_util * known;
