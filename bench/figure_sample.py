@@ -3,22 +3,11 @@
 
 The bare calls run as the sampler's do, on a thread that is woken for them, in turns with it.
 """
-import glob
 import os
 import statistics
 import subprocess
 
-from figures import BUILD, finish, report
-
-
-def real_nvidia_smi():
-    """As `./test clients` unpacked it, whichever build folder that was."""
-    places = [os.path.join(BUILD, "clients"), os.path.join(os.path.dirname(BUILD), "clients")]
-    for place in places:
-        for path in sorted(glob.glob(os.path.join(place, "**", "nvidia-smi"), recursive=True)):
-            if os.path.isfile(path) and os.access(path, os.X_OK):
-                return path
-    return None
+from figures import BUILD, finish, real_nvidia_smi, report
 
 
 def bench(*command):

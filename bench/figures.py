@@ -3,6 +3,7 @@
 Machines are noisy, so a figure is a ratio: ours and its rival run in turns in the
 same process, and the medians of many turns are compared.
 """
+import glob
 import os
 import resource
 import statistics
@@ -43,6 +44,16 @@ def peak_memory_mib(command, env=None):
     out = subprocess.run([os.path.join(BUILD, "peak_bench"), *command], env=env or os.environ,
                          capture_output=True, text=True, check=True)
     return int(out.stdout) / 1024
+
+
+def real_nvidia_smi():
+    """As `./test clients` unpacked it, whichever build folder that was."""
+    places = [os.path.join(BUILD, "clients"), os.path.join(os.path.dirname(BUILD), "clients")]
+    for place in places:
+        for path in sorted(glob.glob(os.path.join(place, "**", "nvidia-smi"), recursive=True)):
+            if os.path.isfile(path) and os.access(path, os.X_OK):
+                return path
+    return None
 
 
 def children_cpu():

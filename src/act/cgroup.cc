@@ -55,22 +55,6 @@ void add_tree(int dir, const std::string& path, std::vector<pid_t>& members) {
   for_each_folder(dir, path, [&](const std::string& name) { add_tree(dir, path + name + "/", members); });
 }
 
-// "lull-PID-START-N" of a process that is no more: its job may still be in it,
-// then removing fails, as it should.
-void remove_abandoned(int parent, const Root& root) {
-  for_each_folder(parent, "", [&](const std::string& name) {
-    if (!name.starts_with(kPrefix)) return;
-    const auto parts = split(name, '-');
-    if (parts.size() != 4) return;
-    const auto pid = to_unsigned(parts[1]);
-    const auto start = to_unsigned(parts[2]);
-    if (!pid || !start) return;
-    const auto maker = read_process_entry(static_cast<pid_t>(*pid), root);
-    if (maker && maker->start_ticks == *start) return;
-    ::unlinkat(parent, name.c_str(), AT_REMOVEDIR);
-  });
-}
-
 Result<std::string> own_path(const Root& root) {
   const std::string mounts = TRY(read_file(root.proc + "/self/mountinfo"));
   const std::string self = TRY(read_file(root.proc + "/self/cgroup"));
@@ -126,8 +110,26 @@ Result<Cgroup> Cgroup::create(const Root& root) {
     return fail(why, cgroup.path_ + "/cgroup.kill");
   }
   cgroup.dir_ = *std::move(dir);
-  if (const auto above = open_file(parent, O_RDONLY | O_DIRECTORY)) remove_abandoned(above->get(), root);
   return cgroup;
+}
+
+// "lull-PID-START-N" of a process that is no more: its job may still be in it,
+// then removing fails, as it should.
+void Cgroup::remove_abandoned(const Root& root) const {
+  if (!dir_) return;
+  const auto above = open_at(dir_.get(), "..", O_RDONLY | O_DIRECTORY);
+  if (!above) return;
+  for_each_folder(above->get(), "", [&](const std::string& name) {
+    if (!name.starts_with(kPrefix)) return;
+    const auto parts = split(name, '-');
+    if (parts.size() != 4) return;
+    const auto pid = to_unsigned(parts[1]);
+    const auto start = to_unsigned(parts[2]);
+    if (!pid || !start) return;
+    const auto maker = read_process_entry(static_cast<pid_t>(*pid), root);
+    if (maker && maker->start_ticks == *start) return;
+    ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
+  });
 }
 
 std::vector<pid_t> Cgroup::members() const {

@@ -25,9 +25,10 @@ std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::stri
 
 class Cgroup {
  public:
-  // A new, empty cgroup below our own, named after this process. Those that dead
-  // lulls left behind empty are removed on the way.
+  // A new, empty cgroup below our own, named after this process.
   static Result<Cgroup> create(const Root& root = {});
+  // Removes those beside it that dead lulls left behind empty.
+  void remove_abandoned(const Root& root = {}) const;
   // The cgroup this process is in. Never removed, never killed as a whole.
   static Result<Cgroup> own(const Root& root = {});
 

@@ -1,10 +1,8 @@
 #include "act/spawn.h"
 
 #include <fcntl.h>
-#include <linux/sched.h>
 #include <poll.h>
 #include <sys/mman.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,6 +10,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "act/clone.h"
 #include "base/text.h"
 
 namespace lull {
@@ -40,15 +39,24 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
   return all;
 }
 
+struct Plan {
+  const SpawnOptions& options;
+  char* const* argv;
+  char* const* envp;
+  int error_pipe;
+};
+
 // Runs in the child between clone and exec: system calls only, no memory is
 // allocated, nothing of the parent's other threads is touched.
-[[noreturn]] void become(const SpawnOptions& options, char* const* argv, char* const* envp, int error_pipe, bool join) {
+void become(const void* argument, bool in_cgroup) {
+  const Plan& plan = *static_cast<const Plan*>(argument);
+  const SpawnOptions& options = plan.options;
   const auto give_up = [&] {
     const int why = errno;
-    (void)!::write(error_pipe, &why, sizeof why);
+    (void)!::write(plan.error_pipe, &why, sizeof why);
     ::_exit(kExecFailed);
   };
-  if (join) {
+  if (options.cgroup >= 0 && !in_cgroup) {
     const int procs = ::openat(options.cgroup, "cgroup.procs", O_WRONLY | O_CLOEXEC);
     if (procs >= 0) (void)!::write(procs, "0", 1);
   }
@@ -61,41 +69,13 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
     ::sigaction(SIGCHLD, &options.signals->child, nullptr);
     ::sigprocmask(SIG_SETMASK, &options.signals->mask, nullptr);
   }
-  ::execvpe(argv[0], argv, envp);
+  ::execvpe(plan.argv[0], plan.argv, plan.envp);
   give_up();
-  __builtin_unreachable();
 }
 
-struct Cloned {
-  long pid = -1;
-  Fd pidfd;
-  bool in_cgroup = false;
-};
-
-Cloned clone_process(int cgroup) {
-  int pidfd = -1;
-  clone_args args{};
-  args.flags = CLONE_PIDFD;
-  args.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
-  args.exit_signal = SIGCHLD;
-  Cloned cloned;
-  if (cgroup >= 0) {
-    args.flags |= CLONE_INTO_CGROUP;
-    args.cgroup = static_cast<std::uint64_t>(cgroup);
-    cloned.pid = ::syscall(SYS_clone3, &args, sizeof args);
-    cloned.in_cgroup = cloned.pid >= 0;
-  }
-  if (cloned.pid < 0) {
-    args.flags = CLONE_PIDFD;
-    args.cgroup = 0;
-    cloned.pid = ::syscall(SYS_clone3, &args, sizeof args);
-  }
-  if (cloned.pid > 0) cloned.pidfd = Fd(pidfd);
-  if (cloned.pid >= 0) return cloned;
-  // Sandboxes often forbid clone3. Our child is not reaped yet, so its pid is its own.
-  cloned.pid = ::fork();
-  if (cloned.pid > 0) cloned.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, cloned.pid, 0)));
-  return cloned;
+// execvpe builds paths on the stack, and a new argv where it runs a script without #!.
+std::size_t stack_for(const std::vector<char*>& argv) {
+  return (64U << 10) + (argv.size() + 8) * sizeof(char*) / 4096 * 4096 + 4096;
 }
 
 bool is_member(int cgroup, pid_t pid) {
@@ -131,10 +111,10 @@ Result<Spawned> spawn(const SpawnOptions& options) {
   const std::vector<char*> argv = pointers(options.arguments);
   const std::vector<char*> envp = pointers(environment);
 
-  Cloned cloned = clone_process(options.cgroup);
+  const Plan plan{options, argv.data(), envp.data(), to_parent.get()};
+  Cloned cloned = clone_process(options.cgroup, become, &plan, stack_for(argv));
   if (cloned.pid < 0) return fail(errno, "starting a process");
   const bool join = options.cgroup >= 0 && !cloned.in_cgroup;
-  if (cloned.pid == 0) become(options, argv.data(), envp.data(), to_parent.get(), join);
 
   to_parent.reset();
   const auto pid = static_cast<pid_t>(cloned.pid);

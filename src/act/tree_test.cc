@@ -124,12 +124,12 @@ TEST_P(TreeTest, EndsChildrenThatIgnoreTermCallSetsidAndForkTwice) {
   for (const ProcessEntry& one : job.members()) EXPECT_TRUE(job.contains(one.pid));
   EXPECT_FALSE(job.contains(::getpid()));
   EXPECT_FALSE(job.contains(1));
-  Ending ending(job, root_, {.grace = 100ms});
+  Ending ending(job, root_, {.grace = 500ms});
   const Duration took = finish(ending);
   EXPECT_EQ(ending.state(), Ending::State::gone);
   EXPECT_EQ(ending.signalled(), 5U);
   EXPECT_EQ(ending.killed(), 2U);
-  EXPECT_GE(took, 100ms);
+  EXPECT_GE(took, 500ms);
   EXPECT_TRUE(all_gone(1000));
   ASSERT_TRUE(status_);
   EXPECT_EQ(status_->signal, SIGTERM);
@@ -282,7 +282,7 @@ TEST_P(TreeTest, TwoHundredProcessesHalfOfThemStubborn) {
   });
   wait_ready(200);
   const Tree job = tree();
-  Ending ending(job, root_, {.grace = 100ms});
+  Ending ending(job, root_, {.grace = 1s});
   finish(ending);
   EXPECT_EQ(ending.state(), Ending::State::gone);
   EXPECT_EQ(ending.signalled(), 200U);

@@ -131,18 +131,18 @@ std::vector<ProcessEntry> read_all_processes(const Root& root) {
 
 std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_t root_pid,
                                       const std::function<bool(const ProcessEntry&)>& skip) {
-  std::unordered_multimap<pid_t, const ProcessEntry*> children;
+  std::unordered_map<pid_t, std::vector<const ProcessEntry*>> children;  // in order of pid
   std::vector<ProcessEntry> tree;
-  for (const ProcessEntry& stat : all) {
-    if (stat.pid == root_pid && !(skip && skip(stat))) tree.push_back(stat);
-    if (stat.pid != root_pid) children.emplace(stat.parent, &stat);
+  for (const ProcessEntry& entry : all) {
+    if (entry.pid == root_pid && !(skip && skip(entry))) tree.push_back(entry);
+    if (entry.pid != root_pid) children[entry.parent].push_back(&entry);
   }
   const auto add_children = [&](pid_t parent) {
-    const auto [begin, end] = children.equal_range(parent);
-    for (auto it = begin; it != end; ++it)
-      if (!skip || !skip(*it->second)) tree.push_back(*it->second);
     // Each entry is used once: a listing taken while pids were reused may hold a loop.
-    children.erase(begin, end);
+    const auto found = children.extract(parent);
+    if (found.empty()) return;
+    for (const ProcessEntry* child : found.mapped())
+      if (!skip || !skip(*child)) tree.push_back(*child);
   };
   add_children(root_pid);
   for (std::size_t i = 0; i < tree.size(); ++i) {

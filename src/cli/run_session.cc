@@ -97,6 +97,7 @@ std::optional<int> RunSession::start_job() {
     return complain(printable(spawned.error().message()), status_of_failed_exec(spawned.error()));
   }
   if (!spawned->in_cgroup) cgroup_.remove();
+  cgroup_.remove_abandoned();
   job_ = std::move(spawned->process);
   tree_ = Tree::of_job(job_, cgroup_ ? &cgroup_ : nullptr, earlier_);
   job_status_.reset();
@@ -206,7 +207,8 @@ void RunSession::sense_job(Snapshot& snapshot) {
   const Verdict& verdict = watcher_->verdict();
   // Listing the tree costs more than sampling the GPUs: only for rules that need it, and
   // when a firing comes near, so that it can say what each process did since the last sample.
-  const bool near = verdict.held * 2 >= verdict.needed.time && verdict.held_samples * 2 >= verdict.needed.samples;
+  const bool near = verdict.held_samples > 0 && verdict.held * 2 >= verdict.needed.time &&
+                    verdict.held_samples * 2 >= verdict.needed.samples;
   if (!rule_wants_job_ && !near) {
     members_.clear();
     return;
