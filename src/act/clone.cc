@@ -23,7 +23,8 @@ struct Start {
   ::_exit(127);
 }
 
-#if defined(__x86_64__)
+// Sanitizers keep books about each stack, and a borrowed one is not in them.
+#if defined(__x86_64__) && !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 
 constexpr std::uint64_t kSharing = CLONE_VM | CLONE_VFORK;
 
