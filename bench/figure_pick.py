@@ -8,20 +8,12 @@ import os
 import subprocess
 import tempfile
 
-from figures import LULL, finish, report, wall_ratio
+from figures import LULL, finish, report, simulation, wall_ratio
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 PYTHON = "/usr/bin/python3"
 
-holder = subprocess.Popen([LULL, "sim", "--gpus", "8", "--", "sh", "-c", 'env -0; printf "READY=1\\0"; exec cat'],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-text = b""
-while not text.endswith(b"READY=1\0"):
-    more = os.read(holder.stdout.fileno(), 65536)
-    if not more:
-        raise SystemExit("lull sim did not start")
-    text += more
-env = dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
+holder, env = simulation(8)
 leases = tempfile.TemporaryDirectory(prefix="lull-bench-", dir="/dev/shm")  # as /run is: in memory
 os.chmod(leases.name, 0o1777)
 env["LULL_LEASES"] = leases.name

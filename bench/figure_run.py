@@ -8,22 +8,9 @@ import subprocess
 import sys
 import time
 
-from figures import BUILD, LULL, finish, peak_memory_mib, real_nvidia_smi, report, run_wall
+from figures import BUILD, LULL, finish, peak_memory_mib, real_nvidia_smi, report, run_wall, simulation
 
 STAMP = os.path.join(BUILD, "stamp_bench")
-
-
-def simulation(gpus):
-    """A running simulation and the environment to see it by."""
-    holder = subprocess.Popen([LULL, "sim", "--gpus", str(gpus), "--", "sh", "-c", 'env -0; printf "READY=1\\0"; exec cat'],
-                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    text = b""
-    while not text.endswith(b"READY=1\0"):
-        more = os.read(holder.stdout.fileno(), 65536)
-        if not more:
-            raise SystemExit("lull sim did not start")
-        text += more
-    return holder, dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
 
 
 def stamped(command, env):

@@ -1,18 +1,8 @@
 """`lull status --json` on 8 simulated GPUs: wall time beside `true`, and peak memory."""
-import os
-import subprocess
 
-from figures import LULL, finish, peak_memory_mib, report, wall_ratio
+from figures import LULL, finish, peak_memory_mib, report, simulation, wall_ratio
 
-holder = subprocess.Popen([LULL, "sim", "--gpus", "8", "--", "sh", "-c", 'env -0; printf "READY=1\\0"; exec cat'],
-                          stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-text = b""
-while not text.endswith(b"READY=1\0"):
-    more = os.read(holder.stdout.fileno(), 65536)
-    if not more:
-        raise SystemExit("lull sim did not start")
-    text += more
-env = dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
+holder, env = simulation(8)
 try:
     command = [LULL, "status", "--json"]
     ratio, ours, rival = wall_ratio(command, ["/bin/true"], turns=300, env=env)

@@ -56,6 +56,19 @@ def real_nvidia_smi():
     return None
 
 
+def simulation(gpus):
+    """A running simulation and the environment to see it by."""
+    holder = subprocess.Popen([LULL, "sim", "--gpus", str(gpus), "--", "sh", "-c", 'env -0; printf "READY=1\\0"; exec cat'],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    text = b""
+    while not text.endswith(b"READY=1\0"):
+        more = os.read(holder.stdout.fileno(), 65536)
+        if not more:
+            raise SystemExit("lull sim did not start")
+        text += more
+    return holder, dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
+
+
 def children_cpu():
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
