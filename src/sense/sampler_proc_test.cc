@@ -1,0 +1,248 @@
+// The sampler and /proc: who holds a GPU, and what becomes of a sample when a
+// file of /proc does not answer, as those of a process do whose memory is locked.
+// The GPUs are simulated, /proc is a folder, a file that hangs is a pipe.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/stat.h>
+
+#include <chrono>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "sense/sampler.h"
+#include "sense/sim_machine_test.h"
+
+namespace lull {
+namespace {
+
+using std::chrono::milliseconds;
+using std::chrono::seconds;
+
+Instant now() { return SystemClock().now(); }
+
+std::ptrdiff_t threads() {
+  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
+}
+
+// Readers of this file hang until it is destroyed; then they read the end of an empty file.
+class HangingFile {
+ public:
+  explicit HangingFile(std::string path) : path_(std::move(path)) {
+    std::filesystem::remove(path_);
+    if (::mkfifo(path_.c_str(), 0600) != 0) std::abort();
+    pipe_ = Fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));  // somebody could still write, so there is no end yet
+  }
+  HangingFile(const HangingFile&) = delete;
+  HangingFile& operator=(const HangingFile&) = delete;
+  ~HangingFile() {
+    std::filesystem::remove(path_);  // before those who wait come back: nobody finds it again
+    pipe_.reset();
+  }
+
+ private:
+  std::string path_;
+  Fd pipe_;
+};
+
+// Two GPUs; this process works on the first one, and two others hold device files.
+class SamplerProc : public testing::Test {
+ protected:
+  void SetUp() override {
+    machine_.begin();
+    sim::Load load;
+    load.step_count = 1;
+    load.steps[0].memory = 1 << 30;
+    hold_ = SimMachine::must(machine_.writer().hold(load));
+    for (unsigned i = 0; i < 2; ++i) tree_.write(device(i), "");
+    process(::getpid(), "trainer", {0});
+    process(kBoth, "worker", {0, 1});
+    process(kService, "persistenced", {0, 1});
+    options_ = machine_.options();
+    options_.root = tree_.root();
+    options_.deadline = milliseconds(800);
+    options_.processes = true;
+    options_.openers = true;
+    options_.ignore_openers = {"persistenced"};
+  }
+
+  std::string device(unsigned gpu) const { return "dev/nvidia" + std::to_string(machine_.plan.gpus[gpu].gpu.minor); }
+  static std::string folder(pid_t pid) { return "proc/" + std::to_string(pid); }
+  void process(pid_t pid, const std::string& name, const std::vector<unsigned>& gpus) const {
+    tree_.write(folder(pid) + "/stat",
+                std::to_string(pid) + " (" + name + ") S 1 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
+    tree_.write(folder(pid) + "/comm", name + "\n");
+    tree_.write(folder(pid) + "/cmdline", name + '\0');
+    std::filesystem::create_directories(tree_.at(folder(pid) + "/fd"));
+    for (const unsigned gpu : gpus) tree_.link(folder(pid) + "/fd/" + std::to_string(gpu), tree_.at(device(gpu)));
+  }
+  std::string tenant_arguments() const { return tree_.at(folder(::getpid()) + "/cmdline"); }
+
+  static bool complete(const Snapshot& snapshot) {
+    return snapshot.processes.contains(::getpid()) && snapshot.readings.size() == 2 &&
+           snapshot.readings[0].why_missing(Metric::openers) == Absence::none;
+  }
+  // What is left of a sample without /proc: everything that the driver says, and nothing that only /proc knows.
+  static void expect_without_proc(const Snapshot& snapshot) {
+    EXPECT_EQ(snapshot.driver.absence, Absence::none);
+    EXPECT_TRUE(snapshot.processes.empty());
+    ASSERT_EQ(snapshot.readings.size(), 2U);
+    for (const Reading& reading : snapshot.readings) {
+      EXPECT_EQ(reading.device_absence, Absence::none);
+      EXPECT_EQ(reading.why_missing(Metric::util), Absence::none);
+      EXPECT_EQ(reading.why_missing(Metric::openers), Absence::no_answer) << "not looked at is not unused";
+      EXPECT_TRUE(reading.tenants);
+    }
+    EXPECT_EQ(snapshot.readings[0][Metric::procs], 1);
+  }
+  static Snapshot sample_until_complete(Sampler& sampler) {
+    const Instant end = now() + seconds(20);
+    Snapshot snapshot = sampler.sample();
+    while (!complete(snapshot) && now() < end) {
+      std::this_thread::sleep_for(milliseconds(5));
+      snapshot = sampler.sample();
+    }
+    return snapshot;
+  }
+
+  static constexpr pid_t kBoth = 900'000'001;  // beyond every real one
+  static constexpr pid_t kService = 900'000'002;
+  SimMachine machine_{{"H100", "H100"}};
+  TestTree tree_;
+  sim::Hold hold_;
+  SamplerOptions options_;
+};
+
+TEST_F(SamplerProc, HoldersOfDeviceFilesAreCounted) {
+  const auto sampler = Sampler::start(options_);
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_TRUE(complete(snapshot));
+  EXPECT_EQ(snapshot.readings[0][Metric::openers], 1) << "neither we nor those who are to be ignored";
+  EXPECT_EQ(snapshot.readings[1][Metric::openers], 1);
+  EXPECT_EQ(snapshot.processes.at(::getpid()).name, "trainer");
+
+  std::filesystem::remove_all(tree_.at(folder(kBoth)));
+  process(kBoth + 10, "late", {1});
+  process(kBoth + 11, "later", {1});
+  const Snapshot after = sampler->sample();
+  EXPECT_EQ(after.readings[0][Metric::openers], 0);
+  EXPECT_EQ(after.readings[1][Metric::openers], 2);
+
+  std::filesystem::remove(tree_.at(device(1)));
+  const Snapshot without = sampler->sample();
+  EXPECT_EQ(without.readings[0][Metric::openers], 0);
+  EXPECT_EQ(without.readings[1].why_missing(Metric::openers), Absence::failed) << "no file is not no holder";
+}
+
+TEST_F(SamplerProc, HoldersAreCountedOnlyWhereAsked) {
+  options_.openers = false;
+  const Snapshot snapshot = Sampler::start(options_)->sample();
+  ASSERT_EQ(snapshot.readings.size(), 2U);
+  EXPECT_EQ(snapshot.readings[0].why_missing(Metric::openers), Absence::not_asked);
+  EXPECT_TRUE(snapshot.processes.contains(::getpid()));
+}
+
+TEST_F(SamplerProc, AMigDeviceHasNoHoldersOfItsOwn) {
+  hold_ = {};
+  SimMachine machine({"H100"});
+  ASSERT_TRUE(sim::cut(machine.plan.gpus[0].gpu, 0, {"3g.40gb"}));
+  machine.begin();
+  const Snapshot snapshot = Sampler::start(options_)->sample();
+  ASSERT_EQ(snapshot.readings.size(), 2U);
+  EXPECT_EQ(snapshot.readings[0][Metric::openers], 1);
+  EXPECT_EQ(snapshot.readings[1].why_missing(Metric::openers), Absence::not_supported);
+}
+
+TEST_F(SamplerProc, AHangInProcCostsOnlyWhatProcKnows) {
+  const auto sampler = Sampler::start(options_);
+  ASSERT_TRUE(complete(sampler->sample()));
+  const std::ptrdiff_t threads_before = threads();
+  {
+    const HangingFile hangs(tenant_arguments());
+    const Instant began = now();
+    expect_without_proc(sampler->sample());
+    EXPECT_LT(now() - began, seconds(5));
+    // From now on it is known to hang: nobody is kept waiting for it, and no second thread is lost to it.
+    for (int i = 0; i < 5; ++i) {
+      const Instant again = now();
+      expect_without_proc(sampler->sample());
+      EXPECT_LT(now() - again, milliseconds(150));
+    }
+    EXPECT_EQ(threads(), threads_before + 1);
+    EXPECT_EQ(sampler->stuck(), 0U) << "no GPU is to blame";
+  }
+  const Snapshot after = sample_until_complete(*sampler);
+  EXPECT_TRUE(complete(after)) << "it comes back by itself";
+  EXPECT_EQ(after.readings[0][Metric::openers], 1);
+}
+
+TEST_F(SamplerProc, AHangFromTheStart) {
+  std::optional<HangingFile> hangs(tenant_arguments());
+  const auto sampler = Sampler::start(options_);
+  expect_without_proc(sampler->sample());
+  hangs.reset();
+  EXPECT_TRUE(complete(sample_until_complete(*sampler)));
+}
+
+// The name of a holder is looked up only for --ignore-openers, on the same way that may hang.
+TEST_F(SamplerProc, AHangAmongTheHoldersIsUnknownNotZero) {
+  options_.processes = false;
+  const auto sampler = Sampler::start(options_);
+  ASSERT_EQ(sampler->sample().readings.at(1)[Metric::openers], 1);
+  {
+    const HangingFile hangs(tree_.at(folder(kBoth) + "/comm"));
+    expect_without_proc(sampler->sample());
+  }
+  const Instant end = now() + seconds(20);
+  Snapshot snapshot = sampler->sample();
+  while (snapshot.readings.at(1).why_missing(Metric::openers) != Absence::none && now() < end)
+    snapshot = sampler->sample();
+  EXPECT_EQ(snapshot.readings[1][Metric::openers], 1);
+}
+
+TEST_F(SamplerProc, TheEventComesInTimeWhenProcHangs) {
+  const auto sampler = Sampler::start(options_);
+  pollfd ready{sampler->event_fd(), POLLIN, 0};
+  sampler->request();
+  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+  ASSERT_TRUE(complete(sampler->take()));
+  const HangingFile hangs(tenant_arguments());
+  for (int i = 0; i < 2; ++i) {
+    sampler->request();
+    ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "nobody but the watchdog could tell";
+    expect_without_proc(sampler->take());
+  }
+}
+
+TEST_F(SamplerProc, WhoEndsWhileProcHangsIsNotKept) {
+  const HangingFile hangs(tenant_arguments());
+  auto sampler = Sampler::start(options_);
+  expect_without_proc(sampler->sample());
+  const Instant began = now();
+  sampler.reset();
+  EXPECT_LT(now() - began, milliseconds(150)) << "who hangs is not waited for";
+}
+
+// Both at once: the GPU's thread and the reader of /proc hang, and the other GPU is still answered for.
+TEST_F(SamplerProc, AHangInProcAndOneInTheDriver) {
+  const auto sampler = Sampler::start(options_);
+  ASSERT_TRUE(complete(sampler->sample()));
+  {
+    const HangingFile hangs(tenant_arguments());
+    machine_.fault(1, nvml::Return::success, seconds(60));
+    for (int i = 0; i < 3; ++i) {
+      const Snapshot snapshot = sampler->sample();
+      ASSERT_EQ(snapshot.readings.size(), 2U);
+      EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
+      EXPECT_EQ(snapshot.readings[1].device_absence, Absence::no_answer);
+      EXPECT_TRUE(snapshot.processes.empty());
+    }
+    EXPECT_EQ(sampler->stuck(), 1U);
+    machine_.heal();
+  }
+  EXPECT_TRUE(complete(sample_until_complete(*sampler)));
+  EXPECT_EQ(sampler->stuck(), 0U);
+}
+
+}  // namespace
+}  // namespace lull
