@@ -118,13 +118,15 @@ class Parser {
 
   // Joins conditions: every run of "and" first, then what is left by "or".
   NodeId join(std::span<const NodeId> items, std::span<const Joint> joints) {
-    std::optional<NodeId> sum;
-    for (std::size_t i = 0; i < items.size();) {
-      NodeId product = items[i++];
-      for (; i < items.size() && joints[i - 1] == Joint::by_and; ++i) product = add(And{product, items[i]});
-      sum = sum ? add(Or{*sum, product}) : product;
-    }
-    return *sum;
+    std::size_t i = 0;
+    const auto product = [&] {
+      NodeId node = items[i++];
+      for (; i < items.size() && joints[i - 1] == Joint::by_and; ++i) node = add(And{node, items[i]});
+      return node;
+    };
+    NodeId sum = product();
+    while (i < items.size()) sum = add(Or{sum, product()});
+    return sum;
   }
 
   Result<NodeId> chain(std::size_t depth);
@@ -338,7 +340,7 @@ Result<Rule> with_limit(const Rule& rule, Metric metric, std::string_view limit)
   const Token token = lexer.take();
   if (token.kind != Token::Kind::quantity || lexer.peek().kind != Token::Kind::end)
     return fail(fmt::format("'{}' is not a limit for {}", printable(limit), info(metric).name));
-  const Limit read = TRY(read_limit(metric, token.number, token.unit));
+  const Quantity read = TRY(read_limit(metric, token.number, token.unit));
   Rule changed = rule;
   bool any = false;
   for (Node& node : changed.nodes) {

@@ -1,5 +1,8 @@
 #include <gtest/gtest.h>
+#include <rapidcheck.h>
 
+#include <cmath>
+#include <limits>
 #include <string>
 
 #include "rule/quantity.h"
@@ -160,6 +163,31 @@ TEST(ParseRule, HostileTextIsRefusedInTime) {
   while (long_chain.size() < 4070) long_chain += " or util<5";
   EXPECT_TRUE(parse_rule(long_chain).has_value());
   EXPECT_TRUE(parse_rule(to_text(*parse_rule("util < 5"))).has_value());
+}
+
+TEST(ParseRule, WritesNumbersWithoutAnExponentAndWithAllTheirDigits) {
+  EXPECT_EQ(spelled("util < 0.0000000000001"), "util < 0.0000000000001");
+  EXPECT_EQ(spelled("util < 0.1"), "util < 0.1");
+  EXPECT_EQ(spelled("procs > 123456789012345680000"), "procs > 123456789012345683968");
+  EXPECT_EQ(spelled("mem_used > 0.0000000000001GiB"), "mem_used > 0.0001073741824B");
+  EXPECT_EQ(spelled("power < 0.00000000001%"), "power < 0.00000000001%");
+}
+
+TEST(ParseRule, ALimitOfAnyMagnitudeParsesBackToTheSame) {
+  EXPECT_TRUE(rc::check([] {
+    // Evenly over the exponents: a plain random double is hardly ever between 1e-9 and 1e9.
+    const int exponent = *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(-323, 39));
+    const double limit = std::pow(10, exponent) * (*rc::gen::arbitrary<int>() / 1e9);
+    RC_PRE(std::abs(limit) <= static_cast<double>(std::numeric_limits<float>::max()));
+    for (const MetricInfo& row : kMetricTable) {
+      for (const bool share : {false, row.whole.has_value()}) {
+        const Rule rule{.nodes = {Comparison{.metric = row.metric, .limit = limit, .share = share}}};
+        const auto read = parse_rule(to_text(rule));
+        RC_LOG() << to_text(rule) << (read ? "" : read.error().what) << std::endl;
+        RC_ASSERT((read && *read == rule));
+      }
+    }
+  }));
 }
 
 TEST(ParseRule, AControlCharacterNeverReachesTheTerminal) {

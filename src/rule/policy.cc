@@ -70,8 +70,7 @@ PolicyEvaluator PolicyEvaluator::compile(const Policy& policy, const EvaluatorOp
   evaluator.timeline_ = Timeline(options.gap());
   evaluator.piece_.resize(options.gpus);
   if (policy.arm) {
-    evaluator.arm_ = Evaluator::compile(*policy.arm, options);
-    evaluator.unarmed_ = Evaluator::compile(policy.idle, options);
+    evaluator.unarmed_ = Unarmed{Evaluator::compile(*policy.arm, options), Evaluator::compile(policy.idle, options)};
     evaluator.armed_ = false;
     evaluator.rearm_ = policy.rearm;
   }
@@ -105,11 +104,12 @@ const Mask& PolicyEvaluator::gaps_from(std::size_t from) {
 }
 
 // Looks for the sample that arms. Returns the first sample that has not been dealt with.
-std::size_t PolicyEvaluator::wait_to_arm(std::span<const Block> scope, std::size_t from, PolicyAnswers& out) {
+std::size_t PolicyEvaluator::wait_to_arm(Unarmed& unarmed, std::span<const Block> scope, std::size_t from,
+                                         PolicyAnswers& out) {
   const std::size_t count = scope[0].size() - from;
   const std::span<const Block> rest = piece(scope, from);
   const Mask& gaps = gaps_from(from);
-  arm_->run(rest, gaps, part_.rule, nullptr);
+  unarmed.arm.run(rest, gaps, part_.rule, nullptr);
   const std::size_t armed_at = first_bit(part_.rule.yes, count);
   const std::size_t done = std::min(count, armed_at + 1);
   std::fill_n(part_.armed.begin(), words_for(count), Word{0});
@@ -121,7 +121,7 @@ std::size_t PolicyEvaluator::wait_to_arm(std::span<const Block> scope, std::size
   splice(part_.armed, done, from, out.armed);
   splice(part_.fires, done, from, out.fires);
   if (!rearm_) {  // else feed() has asked it already
-    unarmed_->run(rest, gaps, part_.rule, &part_.condition);
+    unarmed.idle.run(rest, gaps, part_.rule, &part_.condition);
     splice(part_.rule, done, from, out.rule);
     splice(part_.condition, done, from, out.condition);
   }
@@ -141,11 +141,11 @@ std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::siz
   if (&answers == &out) return from + count;
 
   std::size_t done = count;
-  if (const std::size_t fired_at = first_bit(part_.fires, count); rearm_ && fired_at < count) {
+  if (const std::size_t fired_at = first_bit(part_.fires, count); unarmed_ && rearm_ && fired_at < count) {
     done = fired_at + 1;
     clear_bit(part_.armed, fired_at);
     armed_ = false;
-    arm_->reset();
+    unarmed_->arm.reset();
   }
   splice(part_.rule, done, from, out.rule);
   splice(part_.condition, done, from, out.condition);
@@ -156,16 +156,16 @@ std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::siz
 
 Result<> PolicyEvaluator::feed(std::span<const Block> scope, PolicyAnswers& out) {
   if (auto fit = idle_.fits(scope); !fit) return fit;
-  if (arm_)
-    if (auto fit = arm_->fits(scope); !fit) return fit;
+  if (unarmed_)
+    if (auto fit = unarmed_->arm.fits(scope); !fit) return fit;
   const std::size_t samples = scope.empty() ? 0 : scope[0].size();
   if (samples == 0) return {};
   const bool any_gap = TRY(timeline_.look(scope[0].at));
   std::copy_n(timeline_.advance(scope[0].at, any_gap).begin(), words_for(samples), out.gaps.begin());
   // Behind a firing the idle rule goes on being answered while nothing is armed.
-  if (rearm_) unarmed_->run(scope, timeline_.gaps(), out.rule, &out.condition);
+  if (unarmed_ && rearm_) unarmed_->idle.run(scope, timeline_.gaps(), out.rule, &out.condition);
   for (std::size_t from = 0; from < samples;)
-    from = armed_ ? wait_to_fire(scope, from, out) : wait_to_arm(scope, from, out);
+    from = unarmed_ && !armed_ ? wait_to_arm(*unarmed_, scope, from, out) : wait_to_fire(scope, from, out);
   return {};
 }
 

@@ -43,19 +43,23 @@ class PolicyEvaluator {
 
   bool armed() const { return armed_; }
   void arm();  // as if the arming rule had held at the newest sample
-  Progress progress() const { return !armed_ && unarmed_ ? unarmed_->progress() : idle_.progress(); }
-  Progress arm_progress() const { return arm_ && !armed_ ? arm_->progress() : Progress{}; }
+  Progress progress() const { return unarmed_ && !armed_ ? unarmed_->idle.progress() : idle_.progress(); }
+  Progress arm_progress() const { return unarmed_ && !armed_ ? unarmed_->arm.progress() : Progress{}; }
 
  private:
   explicit PolicyEvaluator(Evaluator idle) : idle_(std::move(idle)) {}
   std::span<const Block> piece(std::span<const Block> scope, std::size_t from);
   const Mask& gaps_from(std::size_t from);
-  std::size_t wait_to_arm(std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
+  // Judges while not armed; there only where the policy has an arming rule.
+  struct Unarmed {
+    Evaluator arm;   // anew from each firing
+    Evaluator idle;  // cannot fire: for its answers
+  };
+  std::size_t wait_to_arm(Unarmed& unarmed, std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
   std::size_t wait_to_fire(std::span<const Block> scope, std::size_t from, PolicyAnswers& out);
 
-  Evaluator idle_;                    // judges while armed, anew from each arming
-  std::optional<Evaluator> arm_;      // judges while not armed, anew from each firing
-  std::optional<Evaluator> unarmed_;  // the idle rule while it cannot fire: for its answers
+  Evaluator idle_;  // judges while armed, anew from each arming
+  std::optional<Unarmed> unarmed_;
   Timeline timeline_;
   std::vector<Block> piece_;
   PolicyAnswers part_{};  // of a piece

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cctype>
+#include <charconv>
 #include <cmath>
 #include <limits>
 #include <optional>
@@ -91,6 +92,13 @@ std::optional<double> scaled(const MetricInfo& row, double number, std::string_v
   return std::nullopt;
 }
 
+// Plain digits that read back as the same number: the language has no exponents.
+std::string digits(double number) {
+  std::array<char, 400> text{};  // the smallest double has 324 behind the point
+  const auto end = std::to_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed).ptr;
+  return {text.data(), end};
+}
+
 }  // namespace
 
 bool is_unit(std::string_view word) {
@@ -102,7 +110,7 @@ bool is_unit(std::string_view word) {
          duration_unit(small) != 0 || small == "sample" || small == "samples";
 }
 
-Result<Limit> read_limit(Metric metric, std::string_view number, std::string_view unit) {
+Result<Quantity> read_limit(Metric metric, std::string_view number, std::string_view unit) {
   const MetricInfo& row = info(metric);
   const auto plain = to_double(number);
   if (!plain) return fail(fmt::format("'{}' is not a number", printable(number)));
@@ -112,7 +120,7 @@ Result<Limit> read_limit(Metric metric, std::string_view number, std::string_vie
   // Samples are float: a limit that no sample can reach is a slip of the pen.
   if (!(std::abs(*value) <= static_cast<double>(std::numeric_limits<float>::max())))
     return fail(fmt::format("'{}{}' is too large", printable(number), printable(unit)));
-  return Limit{.value = *value, .share = share};
+  return Quantity{.value = *value, .share = share};
 }
 
 Result<Span> read_span(std::string_view number, std::string_view unit) {
@@ -171,11 +179,6 @@ std::string_view unit_name(Unit unit) {
 }
 
 std::string exact_limit(const MetricInfo& row, double value, bool share) {
-  // Plain digits: the language has no exponents.
-  const auto digits = [](double number) {
-    std::string text = fmt::format("{}", number);
-    return text.find('e') == std::string::npos ? text : fmt::format("{:.9f}", number);
-  };
   if (share) return digits(value) + "%";
   if (row.unit == Unit::bytes || row.unit == Unit::bytes_per_second) {
     // The unit that takes the fewest characters: 20GB, 1536MiB, 5B.

@@ -13,13 +13,13 @@
 
 namespace lull {
 
-struct Limit {
+struct Quantity {
   double value = 0;
   bool share = false;  // a % of the signal's whole
 };
 
 // `number` is digits, perhaps with a point; `unit` may be empty, in any case of letters.
-Result<Limit> read_limit(Metric metric, std::string_view number, std::string_view unit);
+Result<Quantity> read_limit(Metric metric, std::string_view number, std::string_view unit);
 // What may follow `for`: 20m, 1h30m, 5 samples. A bare number is refused: it could be either.
 Result<Span> read_span(std::string_view number, std::string_view unit);
 // A span that must be a time, above 0.

@@ -60,7 +60,7 @@ std::vector<Metric> Rule::signals() const {
     const auto* comparison = std::get_if<Comparison>(&node);
     if (comparison == nullptr) continue;
     add(comparison->metric);
-    if (comparison->share && info(comparison->metric).whole) add(*info(comparison->metric).whole);
+    if (const auto whole = info(comparison->metric).whole; whole && comparison->share) add(*whole);
   }
   return found;
 }
