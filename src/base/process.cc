@@ -145,8 +145,8 @@ std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_
       if (!skip || !skip(*child)) tree.push_back(*child);
   };
   add_children(root_pid);
-  for (std::size_t i = 0; i < tree.size(); ++i) {
-    const pid_t parent = tree[i].pid;
+  for (std::size_t next = 0; next < tree.size();) {  // the tree grows meanwhile
+    const pid_t parent = tree[next++].pid;
     if (parent != root_pid) add_children(parent);
   }
   return tree;
