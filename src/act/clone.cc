@@ -31,7 +31,7 @@ constexpr std::uint64_t kSharing = CLONE_VM | CLONE_VFORK;
 // The child comes back from the system call on its own, empty stack: it must not go on
 // in this function, whose frame is ours, so it jumps to run() at once.
 long clone3_into(clone_args& args, const Start& start) {
-  long result = 0;
+  long result = 0;  // NOLINT(misc-const-correctness): written by the assembly below
   register const Start* start_register asm("r12") = &start;
   register void (*run_register)(const Start*) asm("r13") = &run;
   asm volatile(

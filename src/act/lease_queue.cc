@@ -217,6 +217,7 @@ Result<> LeaseQueue::join(const LeaseFolder::Door& door, const FolderState& stat
 }
 
 Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) {
+  if (!ticket_) return {};
   TicketRecord record = ticket_record_;
   record.missing = demand_.count - static_cast<unsigned>(kept_.size());
   record.wants.clear();
@@ -261,7 +262,7 @@ Result<> LeaseQueue::give_back(std::span<const std::size_t> indices) {
   if (indices.empty()) return {};
   const auto door = TRY(folder_->enter());
   for (const std::size_t index : indices) drop(door, index);
-  if (ticket_) TRY(update_ticket(door, true));
+  TRY(update_ticket(door, true));
   return {};
 }
 

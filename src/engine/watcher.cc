@@ -37,18 +37,15 @@ Watcher::Watcher(WatcherOptions options, Instant start) : options_(std::move(opt
   verdict_.armed = !options_.policy.arm;
 }
 
-void Watcher::use_scope(const Scope& scope, std::vector<Intent>& out) {
-  if (judge_ && same(scope.devices, scope_)) return;
-  const bool first = !judge_;
+Judge& Watcher::use_scope(const Scope& scope, std::vector<Intent>& out) {
+  if (judge_ && same(scope.devices, scope_)) return *judge_;
   scope_ = scope.devices;
-  if (first) {
-    judge_.emplace(options_.policy, scope_, options_.judge);
-  } else {
-    judge_->set_scope(scope_);
-    firing_ = false;
-    if (!scope_.empty())
-      out.emplace_back(Say{Say::About::scope, "now watching " + labels(scope_) + " (" + scope.why + ")"});
-  }
+  if (!judge_) return judge_.emplace(options_.policy, scope_, options_.judge);
+  judge_->set_scope(scope_);
+  firing_ = false;
+  if (!scope_.empty())
+    out.emplace_back(Say{Say::About::scope, "now watching " + labels(scope_) + " (" + scope.why + ")"});
+  return *judge_;
 }
 
 void Watcher::say_about_driver(const Snapshot& snapshot, std::vector<Intent>& out) {
@@ -67,7 +64,7 @@ void Watcher::say_about_driver(const Snapshot& snapshot, std::vector<Intent>& ou
   }
 }
 
-void Watcher::say_about_missing(const Snapshot& snapshot, std::vector<Intent>& out) {
+void Watcher::say_about_missing(const Judge& judge, const Snapshot& snapshot, std::vector<Intent>& out) {
   if (no_gpu_said_) return;
   const bool unknown = verdict_.condition == Truth::unknown;
   if (!unknown) {
@@ -76,7 +73,7 @@ void Watcher::say_about_missing(const Snapshot& snapshot, std::vector<Intent>& o
     missing_text_.clear();
     return;
   }
-  const std::vector<MissingSignal> missing = judge_->missing();
+  const std::vector<MissingSignal> missing = judge.missing();
   if (missing.empty() || only_first_sample(missing)) return;
   std::string text = missing_line(missing);
   const bool again = missing_said_ && snapshot.at - *missing_said_ < options_.remind;
@@ -88,14 +85,14 @@ void Watcher::say_about_missing(const Snapshot& snapshot, std::vector<Intent>& o
 
 std::vector<Intent> Watcher::observe(const Snapshot& snapshot, const Scope& scope) {
   std::vector<Intent> out;
-  use_scope(scope, out);
+  Judge& judge = use_scope(scope, out);
   say_about_driver(snapshot, out);
   if (delayed(snapshot.at) || stopped_) return out;
 
   const Duration gap = last_at_ ? snapshot.at - *last_at_ : Duration::zero();
-  const bool lost_streak = gap > *options_.judge.max_gap && verdict_.held > Duration::zero();
+  const bool lost_streak = gap > options_.judge.max_gap && verdict_.held > Duration::zero();
   last_at_ = snapshot.at;
-  const auto verdict = judge_->observe(snapshot);
+  const auto verdict = judge.observe(snapshot);
   if (!verdict) return out;  // time went backwards: nothing can be said of this sample
   verdict_ = *verdict;
   if (lost_streak)
@@ -105,10 +102,10 @@ std::vector<Intent> Watcher::observe(const Snapshot& snapshot, const Scope& scop
   if (options_.policy.arm && verdict_.armed && !was_armed_)
     out.emplace_back(Say{Say::About::armed, "armed: " + options_.policy.arm->text});
   was_armed_ = verdict_.armed;
-  say_about_missing(snapshot, out);
+  say_about_missing(judge, snapshot, out);
   if (verdict_.fires && !firing_ && !time_up_) {
     firing_ = true;
-    out.emplace_back(Fire{judge_->explain()});
+    out.emplace_back(Fire{judge.explain()});
   }
   return out;
 }
@@ -131,7 +128,7 @@ std::vector<Intent> Watcher::time_is(Instant now) {
   std::vector<Intent> out;
   if (const auto next = next_time(); next && now >= *next) {
     time_up_ = true;
-    out.emplace_back(TimeUp{*options_.max_time});
+    out.emplace_back(TimeUp{*next - start_});
   }
   return out;
 }

@@ -82,8 +82,8 @@ class Watcher {
 
  private:
   void say_about_driver(const Snapshot& snapshot, std::vector<Intent>& out);
-  void say_about_missing(const Snapshot& snapshot, std::vector<Intent>& out);
-  void use_scope(const Scope& scope, std::vector<Intent>& out);
+  void say_about_missing(const Judge& judge, const Snapshot& snapshot, std::vector<Intent>& out);
+  Judge& use_scope(const Scope& scope, std::vector<Intent>& out);
 
   WatcherOptions options_;
   Instant start_;

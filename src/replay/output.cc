@@ -79,7 +79,7 @@ void append_list(std::string& out, std::string_view name, const Items& items, Ap
 }
 
 std::string csv_text(std::string_view text) {
-  const std::string safe = printable(text);
+  std::string safe = printable(text);
   if (safe.find_first_of(",\"") == std::string::npos) return safe;
   std::string out = "\"";
   for (const char c : safe) {

@@ -77,8 +77,8 @@ Result<std::vector<Combination>> combine(const Policy& base, std::vector<Axis>& 
       const std::string& value = axes[a].values[one.choice[a]];
       if (axes[a].name == "for")
         one.policy.idle = with_span(one.policy.idle, TRY(parse_span(value)));
-      else
-        one.policy.idle = TRY(with_limit(one.policy.idle, *metric_by_name(axes[a].name), value));
+      else if (const auto metric = metric_by_name(axes[a].name))
+        one.policy.idle = TRY(with_limit(one.policy.idle, *metric, value));
     }
     combinations.push_back(std::move(one));
   }
