@@ -16,6 +16,7 @@
 #include "act/cgroup.h"
 #include "act/children.h"
 #include "act/spawn.h"
+#include "sense/test_tree.h"
 
 namespace lull {
 namespace {
@@ -296,6 +297,28 @@ TEST_P(TreeTest, TwoHundredProcessesHalfOfThemStubborn) {
 
 INSTANTIATE_TEST_SUITE_P(Ways, TreeTest, testing::Values(false, true),
                          [](const auto& way) { return way.param ? "cgroup" : "walk"; });
+
+// Hours may pass between the naming of a process and its ending.
+TEST(TreeOfProcess, WhoHasItsNumberLaterIsSpared) {
+  const pid_t child = ::fork();
+  if (child == 0) wait_for_ever();
+  const Process process = *Process::open(child);
+  const Tree named = Tree::of_process(process);
+  const TestTree machine;
+  const auto write = [&](pid_t pid, pid_t parent, std::uint64_t start) {
+    machine.write("proc/" + std::to_string(pid) + "/stat", std::to_string(pid) + " (x) S " + std::to_string(parent) +
+                                                               " 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 " +
+                                                               std::to_string(start) + " 1 1");
+  };
+  constexpr pid_t kBelow = 900'000'001;
+  write(child, 1, process.start_ticks());
+  write(kBelow, child, process.start_ticks());
+  EXPECT_EQ(named.members(machine.root()).size(), 2U);
+  write(child, 1, process.start_ticks() + 1);
+  EXPECT_TRUE(named.members(machine.root()).empty()) << "neither the stranger nor the stranger's children";
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+}
 
 TEST(Cgroup, IsFoundWhereverItIsMounted) {
   constexpr std::string_view kHybrid =

@@ -134,8 +134,13 @@ std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_
   std::unordered_map<pid_t, std::vector<const ProcessEntry*>> children;  // in order of pid
   std::vector<ProcessEntry> tree;
   for (const ProcessEntry& entry : all) {
-    if (entry.pid == root_pid && !(skip && skip(entry))) tree.push_back(entry);
-    if (entry.pid != root_pid) children[entry.parent].push_back(&entry);
+    if (entry.pid != root_pid) {
+      children[entry.parent].push_back(&entry);
+    } else if (skip && skip(entry)) {
+      return {};
+    } else {
+      tree.push_back(entry);
+    }
   }
   const auto add_children = [&](pid_t parent) {
     // Each entry is used once: a listing taken while pids were reused may hold a loop.

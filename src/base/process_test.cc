@@ -111,6 +111,7 @@ TEST(Descendants, SkippedOnesTakeTheirsWithThem) {
   const auto tree = descendants(all, 1, [](const ProcessEntry& one) { return one.pid == 3; });
   ASSERT_EQ(tree.size(), 2U);
   EXPECT_EQ(tree[1].pid, 2);
+  EXPECT_TRUE(descendants(all, 2, [](const ProcessEntry& one) { return one.pid == 2; }).empty()) << "the root too";
 }
 
 TEST(Process, HandleOutlivesTheNumber) {
