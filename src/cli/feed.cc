@@ -37,13 +37,6 @@ Feed::Feed(Loop& loop, FeedOptions options)
              options_.of_job ? environment("CUDA_DEVICE_ORDER") : std::nullopt, options_.is_ours),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})) {}
 
-Feed::~Feed() {
-  if (!sampler_) return;
-  loop_.forget(sampler_->event_fd());
-  // A thread may hang in the driver for ever: the process ends without asking it.
-  (void)sampler_.release();
-}
-
 void Feed::start_sampler() {
   if (sampler_) return;
   SamplerOptions options;
@@ -52,18 +45,17 @@ void Feed::start_sampler() {
     options.memory = true;
   }
   options.tenants = options.tenants || scope_.needs_tenants();
-  sampler_ = Sampler::start(std::move(options));
-  (void)loop_.on_ready(sampler_->event_fd(), [this] { take(); });
+  sampler_ = std::make_unique<LoopSampler>(loop_, std::move(options), [this](Snapshot& snapshot) { take(snapshot); });
 }
 
 std::optional<std::string> Feed::look() {
   start_sampler();
-  sampler_->sample(snapshot_);
-  scope_.find(snapshot_);
-  if (snapshot_.driver.absence == Absence::none && !snapshot_.inventory->devices.empty()) return std::nullopt;
-  if (!snapshot_.driver.detail.empty()) return printable(snapshot_.driver.detail);
-  return snapshot_.driver.absence != Absence::none ? std::string(words(snapshot_.driver.absence))
-                                                   : "the driver shows none";
+  const Snapshot& snapshot = sampler_->sample_here();
+  scope_.find(snapshot);
+  const DriverState& driver = snapshot.driver;
+  if (driver.absence == Absence::none && !snapshot.inventory->devices.empty()) return std::nullopt;
+  if (!driver.detail.empty()) return printable(driver.detail);
+  return driver.absence != Absence::none ? std::string(words(driver.absence)) : "the driver shows none";
 }
 
 void Feed::begin() {
@@ -88,11 +80,10 @@ void Feed::tick() {
   if (on_tick) on_tick(std::max(now, passed));
 }
 
-void Feed::take() {
-  sampler_->take(snapshot_);
-  const Scope& scope = scope_.find(snapshot_);
-  if (wants_people_) fill_presence(snapshot_, user_idle_seconds({}, loop_.clock()));
-  if (on_sample) on_sample(snapshot_, scope);
+void Feed::take(Snapshot& snapshot) {
+  const Scope& scope = scope_.find(snapshot);
+  if (wants_people_) fill_presence(snapshot, user_idle_seconds({}, loop_.clock()));
+  if (on_sample) on_sample(snapshot, scope);
 }
 
 }  // namespace lull

@@ -9,11 +9,11 @@
 #include <optional>
 #include <string>
 
+#include "cli/loop_sampler.h"
 #include "cli/scope.h"
 #include "gpu/snapshot.h"
 #include "loop/loop.h"
 #include "rule/policy.h"
-#include "sense/sampler.h"
 
 namespace lull {
 
@@ -31,7 +31,6 @@ class Feed {
   Feed(Loop& loop, FeedOptions options);
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
-  ~Feed();
 
   std::function<void(std::uint64_t tick)> on_tick;
   std::function<void(Snapshot& snapshot, const Scope& scope)> on_sample;
@@ -45,19 +44,18 @@ class Feed {
   void begin();
   void stop();
   void request() { sampler_->request(); }  // one more, out of turn
-  const Snapshot& newest() const { return snapshot_; }
+  const Snapshot& newest() const { return sampler_->newest(); }
 
  private:
   void start_sampler();
   void tick();
-  void take();
+  void take(Snapshot& snapshot);
 
   Loop& loop_;
   FeedOptions options_;
   ScopeFinder scope_;
   bool wants_people_ = false;
-  std::unique_ptr<Sampler> sampler_;
-  Snapshot snapshot_;
+  std::unique_ptr<LoopSampler> sampler_;
   Instant start_{};
   std::uint64_t tick_ = 0;
   std::optional<Loop::TimerId> timer_;

@@ -18,9 +18,9 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "loop/loop.h"
-#include "sense/sampler.h"
 #include "sense/select.h"
 #include "trace/rows.h"
 #include "trace/writer.h"
@@ -89,12 +89,9 @@ class Recorder {
     SamplerOptions sensing;
     sensing.want_only(settings_.metrics);
     sensing.deadline = std::clamp<Duration>(settings_.every, 100ms, 2s);
-    sampler_ = Sampler::start(std::move(sensing));
-    const auto ready = loop_.on_ready(sampler_->event_fd(), [this] {
-      sampler_->take(snapshot_);
-      if ((!writer_ && !begin(snapshot_)) || !add(snapshot_)) loop_.stop();
+    sampler_.emplace(loop_, std::move(sensing), [this](const Snapshot& snapshot) {
+      if ((!writer_ && !begin(snapshot)) || !add(snapshot)) loop_.stop();
     });
-    if (!ready) return complain(ready.error().message());
     sampler_->request();
     if (auto ran = loop_.run(); !ran && status_ == 0) status_ = complain(ran.error().message());
     return status_ == 0 && writer_ ? end() : status_;
@@ -225,9 +222,8 @@ class Recorder {
 
   RecordSettings settings_;
   Loop& loop_;
-  std::unique_ptr<Sampler> sampler_;
+  std::optional<LoopSampler> sampler_;
   std::optional<trace::TraceWriter> writer_;  // from the first snapshot on
-  Snapshot snapshot_;
   std::shared_ptr<const Inventory> inventory_;
   std::vector<std::size_t> devices_;
   std::string rows_;

@@ -21,6 +21,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "cli/screen.h"
 #include "loop/loop.h"
@@ -167,13 +168,12 @@ class Output {
 
 struct Session {
   const StatusOptions& options;
-  Sampler& sampler;
   Output output;
   IdleTimes idle;
   bool driver_said = false;
 
   // A number: that is the end, and this the exit status.
-  std::optional<int> show(Snapshot snapshot) {
+  std::optional<int> show(const Snapshot& snapshot) {
     idle.see(snapshot);
     if (snapshot.driver.absence != Absence::none) {
       if (!options.every) return no_driver(snapshot);
@@ -202,7 +202,7 @@ struct Session {
 };
 
 // Until Ctrl-C, TERM, or the reader of our pipe is gone.
-Result<int> watch(Session& session) {
+Result<int> watch(Session& session, SamplerOptions sampling) {
   const SystemClock clock;
   const std::unique_ptr<Loop> loop = TRY(Loop::create(clock));
   int status = 0;
@@ -213,14 +213,14 @@ Result<int> watch(Session& session) {
     status = info.ssi_signo == SIGINT ? 0 : 128 + static_cast<int>(info.ssi_signo);
     loop->stop();
   }));
-  TRY(loop->on_ready(session.sampler.event_fd(), [&] {
-    if (const auto end = session.show(session.sampler.take())) {
+  LoopSampler sampler(*loop, std::move(sampling), [&](const Snapshot& snapshot) {
+    if (const auto end = session.show(snapshot)) {
       status = *end;
       loop->stop();
     }
-  }));
+  });
   std::function<void()> tick = [&] {
-    session.sampler.request();
+    sampler.request();
     loop->in(*session.options.every, tick);
   };
   tick();
@@ -258,10 +258,9 @@ int status_command(int argc, char** argv) {
   sampling.processes = true;
   sampling.deadline = kPatience;
   sampling.once = !options.every;
-  const std::unique_ptr<Sampler> sampler = Sampler::start(sampling);
-  Session session{options, *sampler, Output(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
-  if (!options.every) return session.show(sampler->sample()).value_or(0);
-  const Result<int> ended = watch(session);
+  Session session{options, Output(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
+  if (!options.every) return session.show(Sampler::start(std::move(sampling))->sample()).value_or(0);
+  const Result<int> ended = watch(session, std::move(sampling));
   return ended ? *ended : complain(ended.error().message());
 }
 

@@ -1,8 +1,8 @@
-// The sampler as its owner sees it, and the watch over the worker.
+// The sampler as its owner sees it, and the owner's watch over the worker.
 #include "sense/sampler.h"
 
 #include <signal.h>
-#include <sys/timerfd.h>
+#include <sys/eventfd.h>
 
 #include <algorithm>
 
@@ -38,9 +38,7 @@ bool Sampler::Core::spawn(std::shared_ptr<Core> core, std::uint64_t id) {
   auto start = std::make_unique<Start>();
   start->core = std::move(core);
   start->id = id;
-  start->run = [](void* self, std::uint64_t which) {
-    which == 0 ? static_cast<Core*>(self)->guard() : static_cast<Core*>(self)->work(which);
-  };
+  start->run = [](void* self, std::uint64_t which) { static_cast<Core*>(self)->work(which); };
   pthread_attr_t attributes;
   ::pthread_attr_init(&attributes);
   ::pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
@@ -54,17 +52,6 @@ bool Sampler::Core::spawn(std::shared_ptr<Core> core, std::uint64_t id) {
   ::pthread_attr_destroy(&attributes);
   if (made) (void)start.release();  // the thread's now
   return made;
-}
-
-void Sampler::Core::guard() {
-  while (true) {
-    std::uint64_t times = 0;
-    if (::read(timer.get(), &times, sizeof times) < 0 && errno != EINTR) return;
-    const Lock lock(mutex);
-    if (stopping) return;
-    watch(now());
-    arm();
-  }
 }
 
 void Sampler::Core::replace_worker() {
@@ -89,15 +76,6 @@ Instant Sampler::Core::next_look() const {
     case Step::none: break;
   }
   return std::min(end, now() + options.deadline / kShares);  // something will have begun by then
-}
-
-void Sampler::Core::arm() const {
-  if (!watched || done >= requested) return;
-  const Duration wait = std::max<Duration>(next_look() - now(), std::chrono::microseconds(1));
-  itimerspec when{};
-  when.it_value.tv_sec = std::chrono::duration_cast<std::chrono::seconds>(wait).count();
-  when.it_value.tv_nsec = (wait % std::chrono::seconds(1)).count();
-  ::timerfd_settime(timer.get(), 0, &when, nullptr);
 }
 
 void Sampler::Core::watch(Instant at) {
@@ -125,18 +103,22 @@ void Sampler::Core::give_up(Instant at) {
   publish(snapshot, requested);
 }
 
-void Sampler::Core::ask_for_round(bool with_watchdog) {
-  event_wanted = event_wanted || with_watchdog;
-  if (requested > done) return;
+bool Sampler::Core::ask_for_round() {
+  if (requested > done) return false;
   ++requested;
   round_began = now();
-  if (worker == 0) replace_worker();
-  if (with_watchdog && !watched) {
-    timer = Fd(::timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC));
-    watched = timer && spawn(shared_from_this(), 0);
+  if (worker != 0) return true;
+  replace_worker();  // finds its work by itself
+  return false;
+}
+
+void Sampler::Core::hand_over(Snapshot& into) {
+  if (event) {
+    std::uint64_t times = 0;
+    (void)!::read(event.get(), &times, sizeof times);
   }
-  arm();
-  wake.notify_all();
+  taken = done;
+  std::swap(into, published);
 }
 
 // ---- the owner -------------------------------------------------------------------
@@ -162,51 +144,54 @@ Sampler::~Sampler() {
   Core::Lock lock(core.mutex);
   core.stopping = true;
   core.wake.notify_all();
-  if (core.watched) {
-    constexpr itimerspec kNow{{}, {0, 1}};
-    ::timerfd_settime(core.timer.get(), 0, &kNow, nullptr);
-  }
   // A worker that is well gives the driver back within the blink of an eye; one that hangs is not waited for.
   const auto gone = [&] { return core.workers <= core.stuck.size() + (core.proc_stuck ? 1 : 0); };
   if (!core.options.once) core.told.wait_for(lock, std::chrono::milliseconds(200), gone);
 }
 
-int Sampler::event_fd() const { return core_->event.get(); }
-
 void Sampler::request() {
-  const Core::Lock lock(core_->mutex);
-  core_->ask_for_round(true);
+  Core::Lock lock(core_->mutex);
+  const bool wake = core_->ask_for_round();
+  const bool failed = core_->done == core_->requested;  // no thread could be had
+  if (failed) core_->announce(lock);
+  lock.unlock();  // first: the worker wants it at once
+  if (wake) core_->wake.notify_all();
 }
 
-void Sampler::take(Snapshot& into) {
+int Sampler::event_fd() {
   const Core::Lock lock(core_->mutex);
-  if (core_->event_wanted) {
-    std::uint64_t times = 0;
-    (void)!::read(core_->event.get(), &times, sizeof times);
-    core_->event_wanted = core_->requested > core_->done;
+  if (!core_->event) core_->event = Fd(::eventfd(core_->done > core_->taken ? 1 : 0, EFD_CLOEXEC | EFD_NONBLOCK));
+  return core_->event.get();
+}
+
+Instant Sampler::look_by() const {
+  const Core::Lock lock(core_->mutex);
+  return core_->done < core_->requested ? core_->next_look() : Instant::max();
+}
+
+bool Sampler::take(Snapshot& into) {
+  const Core::Lock lock(core_->mutex);
+  core_->watch(now());
+  if (core_->taken == core_->done) return false;
+  core_->hand_over(into);
+  return true;
+}
+
+void Sampler::wait(Snapshot& into) {
+  Core& core = *core_;
+  Core::Lock lock(core.mutex);
+  const std::uint64_t number = core.requested;
+  while (core.done < number) {
+    const Duration wait = core.next_look() - now();
+    if (wait > Duration::zero()) core.told.wait_for(lock, wait);
+    if (core.done < number) core.watch(now());
   }
-  into = core_->published;
-}
-
-Snapshot Sampler::take() {
-  Snapshot snapshot;
-  take(snapshot);
-  return snapshot;
+  if (core.taken < core.done) core.hand_over(into);
 }
 
 void Sampler::sample(Snapshot& into) {
-  {
-    Core& core = *core_;
-    Core::Lock lock(core.mutex);
-    core.ask_for_round(false);
-    const std::uint64_t number = core.requested;
-    while (core.done < number) {
-      const Duration wait = core.next_look() - now();
-      if (wait > Duration::zero()) core.told.wait_for(lock, wait);
-      if (core.done < number) core.watch(now());
-    }
-  }
-  take(into);
+  request();
+  wait(into);
 }
 
 Snapshot Sampler::sample() {

@@ -1,7 +1,8 @@
 #pragma once
 // The sampler keeps the newest readings of all GPUs. Calls into a driver can
 // hang in the kernel, so they are made on a thread of their own: whoever asks
-// gets an answer within the deadline, whatever the driver does.
+// gets an answer within the deadline, whatever the driver does. The owner's own
+// thread watches over it: in wait(), or in take() at the time of look_by().
 //
 // One worker samples the GPUs in order. If it hangs at GPU k, it is left there:
 // a fresh worker takes over the others, GPU k reads `no_answer` for as long as
@@ -58,16 +59,21 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();
 
-  // Readable when a requested sample is complete (or the deadline has passed); take() clears it.
-  int event_fd() const;
   // Asks for a sample. Cheap; ignored while one is under way.
   void request();
-  // The newest complete sample. Before the first one: no devices, driver `no_answer`.
-  Snapshot take();
-  void take(Snapshot& into);  // the same, reusing the memory of an old one
-  // request, wait until done or too late, take.
-  Snapshot sample();
+  // Waits until the sample that was asked for is complete (or the deadline has passed) and takes it.
+  void wait(Snapshot& into);
+  // Both.
   void sample(Snapshot& into);
+  Snapshot sample();
+
+  // For those who wait for other things as well. Readable when a sample is complete; take() clears it.
+  int event_fd();
+  // If that has not come by then, take() finds out who hangs, and goes on without them. Instant::max():
+  // nothing is under way.
+  Instant look_by() const;
+  // False: there is none that was not taken before; `into` is left as it was. True: its old memory is used again.
+  bool take(Snapshot& into);
 
   // How many threads hang in the driver now.
   std::size_t stuck() const;

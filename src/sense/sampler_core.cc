@@ -1,9 +1,6 @@
 // The sampler's worker: opens the driver, samples the GPUs in order, publishes.
 #include "sense/sampler_core.h"
 
-#include <sys/eventfd.h>
-#include <sys/timerfd.h>
-
 #include <algorithm>
 
 #include "base/units.h"
@@ -43,11 +40,8 @@ void no_answer(Reading& reading, Duration unanswered) {
 
 }  // namespace
 
-Sampler::Core::Core(SamplerOptions chosen)
-    : options(std::move(chosen)), wanted(wanted_of(options)), event(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
+Sampler::Core::Core(SamplerOptions chosen) : options(std::move(chosen)), wanted(wanted_of(options)) {
   driver = {Absence::no_answer, "no sample was taken yet", {}};
-  published.inventory = inventory;
-  published.driver = driver;
 }
 
 void Sampler::Core::work(std::uint64_t id) {
@@ -56,6 +50,7 @@ void Sampler::Core::work(std::uint64_t id) {
   while (true) {
     wake.wait(lock, [&] { return stopping || worker != id || requested > done; });
     if (stopping || worker != id || !round(lock, id, desk)) break;
+    if (done > taken) announce(lock);
   }
   // The last one out turns off the light, unless somebody still hangs in there or the program ends anyway.
   if (stopping && worker == id && stuck.empty() && !options.once && nvml != nullptr) drop_driver(lock);
@@ -180,15 +175,16 @@ void Sampler::Core::publish(Snapshot& snapshot, std::uint64_t number) {
   done = number;
   snapshot.took = now() - work_began;
   std::swap(published, snapshot);
-  if (watched) {
-    constexpr itimerspec kOff{};
-    ::timerfd_settime(timer.get(), 0, &kOff, nullptr);
-  }
-  if (event_wanted) {
-    const std::uint64_t one = 1;
-    (void)!::write(event.get(), &one, sizeof one);
-  }
+}
+
+// Without the lock: whoever is woken wants it at once, and would go to sleep again over it.
+void Sampler::Core::announce(Lock& lock) {
+  const int fd = event.get();  // once made, it stays
+  lock.unlock();
+  const std::uint64_t one = 1;
+  if (fd >= 0) (void)!::write(fd, &one, sizeof one);
   told.notify_all();
+  lock.lock();
 }
 
 void Sampler::Core::arrange_rows() {

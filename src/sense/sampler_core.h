@@ -49,19 +49,18 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
   };
   using Lock = std::unique_lock<std::mutex>;
 
-  // ---- called by the owner's thread or the watchdog, with the lock held
-  void ask_for_round(bool with_watchdog);
+  // ---- called by the owner's thread, with the lock held
+  bool ask_for_round();  // true: a worker is to be woken for it
+  void hand_over(Snapshot& into);
   // Looks whether the worker hangs, and leaves it behind if so.
   void watch(Instant at);
   Instant next_look() const;  // when watch() has something to decide
-  void arm() const;           // wakes the watchdog then
   void give_up(Instant at);   // publishes what there is
   void replace_worker();
 
   // ---- the worker
   void work(std::uint64_t id);
-  void guard();                                                     // the watchdog's thread
-  static bool spawn(std::shared_ptr<Core> core, std::uint64_t id);  // id 0: the watchdog
+  static bool spawn(std::shared_ptr<Core> core, std::uint64_t id);
 
   bool round(Lock& lock, std::uint64_t id, Desk& desk);  // false: this worker was left behind
   void open_driver(Lock& lock);
@@ -72,25 +71,24 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
   void build(Snapshot& snapshot, std::uint64_t number, Instant at);
   void fill(Reading& reading, const Row& row, std::uint64_t number, Instant at) const;
   void publish(Snapshot& snapshot, std::uint64_t number);  // leaves the one before in its place
+  void announce(Lock& lock);                               // to the owner that it is there
   void arrange_rows();
   const Stuck* stuck_at(unsigned index) const;
   bool nothing_works(std::uint64_t number) const;
 
   const SamplerOptions options;
   const Wanted wanted;
-  Fd event;
-  Fd timer;  // wakes the watchdog, and nobody while all goes well
+  Fd event;  // made when somebody wants it
 
   mutable std::mutex mutex;
   std::condition_variable wake;  // workers: there is something to do
   std::condition_variable told;  // the owner: a round is done, a worker has ended
   bool stopping = false;
-  bool watched = false;       // there is a watchdog
-  bool event_wanted = false;  // whoever asked waits for the event
-  std::uint64_t worker = 0;   // the current one; others are left behind
-  unsigned workers = 0;       // threads that run
+  std::uint64_t worker = 0;  // the current one; others are left behind
+  unsigned workers = 0;      // threads that run
   std::uint64_t requested = 0;
   std::uint64_t done = 0;
+  std::uint64_t taken = 0;  // by the owner
   Instant round_began{};
   Instant work_began{};  // when a worker took it up
 
@@ -109,7 +107,7 @@ struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
   std::vector<Row> rows;
   bool rearrange = false;
 
-  Snapshot published;
+  Snapshot published;  // the newest; once it is taken, room for the next but one
 };
 
 }  // namespace lull

@@ -346,23 +346,34 @@ TEST(SamplerSim, AGpuThatHangsFromTheStartIsARowToo) {
   EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
 }
 
-TEST(SamplerSim, TheEventComesInTimeWhenAGpuHangs) {
+// As a loop does it: wait for the event, but no longer than until look_by(). Fewer looks than `most` must do.
+Snapshot sample_by_event(Sampler& sampler, int most) {
+  Snapshot snapshot;
+  pollfd ready{sampler.event_fd(), POLLIN, 0};
+  sampler.request();
+  for (int looks = 0; looks < most; ++looks) {
+    const auto wait = std::chrono::ceil<milliseconds>(sampler.look_by() - now());
+    EXPECT_LE(wait, seconds(10));
+    (void)::poll(&ready, 1, static_cast<int>(std::max<Duration::rep>(wait.count(), 0)));
+    if (sampler.take(snapshot)) return snapshot;
+  }
+  ADD_FAILURE() << "no sample after " << most << " looks";
+  return sampler.sample();
+}
+
+TEST(SamplerSim, WhoWaitsForTheEventFindsOutInTimeThatAGpuHangs) {
   SimMachine machine({"H100", "H100"});
   machine.begin();
   const auto sampler = Sampler::start(impatient(machine));
-  pollfd ready{sampler->event_fd(), POLLIN, 0};
-  sampler->request();
-  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
-  ASSERT_TRUE(all_known(sampler->take()));
+  ASSERT_TRUE(all_known(sample_by_event(*sampler, 2)));
+  EXPECT_EQ(sampler->look_by(), Instant::max()) << "nothing is under way";
   machine.fault(0, Return::success, seconds(60));
-  sampler->request();
-  ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "nobody but the watchdog could tell";
-  const Snapshot snapshot = sampler->take();
+  const Instant began = now();
+  const Snapshot snapshot = sample_by_event(*sampler, 5);
+  EXPECT_LT(now() - began, seconds(5));
   EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
   EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
-  sampler->request();
-  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
-  EXPECT_EQ(sampler->take().readings[1].device_absence, Absence::none);
+  EXPECT_EQ(sample_by_event(*sampler, 2).readings[1].device_absence, Absence::none);
 }
 
 TEST(SamplerSim, WhenEveryGpuHangsTheDriverDoesNotAnswer) {
@@ -411,9 +422,7 @@ TEST(SamplerSim, WorkersLeaveSignalsToTheMainThread) {
   SimMachine machine({"H100"});
   machine.begin();
   const auto sampler = Sampler::start(machine.options());
-  sampler->request();  // a worker and a watchdog
-  pollfd ready{sampler->event_fd(), POLLIN, 0};
-  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
+  ASSERT_TRUE(all_known(sampler->sample()));
   unsigned others = 0;
   for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
     if (task.path().filename() == std::to_string(::getpid())) continue;
@@ -425,7 +434,7 @@ TEST(SamplerSim, WorkersLeaveSignalsToTheMainThread) {
     for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGWINCH})
       if (((mask >> (signal - 1)) & 1) == 1) ++others;
   }
-  EXPECT_GE(others, 8U) << "two threads, four signals each";
+  EXPECT_GE(others, 4U) << "one thread, four signals";
 }
 
 TEST(SamplerSim, ManyStartsAndStopsLeaveNothingOpen) {

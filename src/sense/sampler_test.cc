@@ -39,9 +39,10 @@ TEST(SamplerWithoutDriver, AFileThatIsNoLibraryAndALibraryThatIsNoDriver) {
 
 TEST(SamplerWithoutDriver, BeforeTheFirstSampleNothingIsKnown) {
   const auto sampler = Sampler::start(options("/nowhere/libnvidia-ml.so.1"));
-  const Snapshot snapshot = sampler->take();
-  EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
-  EXPECT_NE(snapshot.inventory, nullptr);
+  Snapshot snapshot;
+  EXPECT_FALSE(sampler->take(snapshot));
+  EXPECT_EQ(sampler->look_by(), Instant::max());
+  EXPECT_EQ(snapshot.inventory, nullptr);
 }
 
 TEST(SamplerWithoutDriver, TheEventComesWithTheAnswer) {
@@ -51,7 +52,11 @@ TEST(SamplerWithoutDriver, TheEventComesWithTheAnswer) {
   for (int i = 0; i < 3; ++i) {
     sampler->request();
     ASSERT_EQ(::poll(&ready, 1, 5000), 1);
-    EXPECT_EQ(sampler->take().driver.absence, Absence::no_driver);
+    Snapshot snapshot;
+    ASSERT_TRUE(sampler->take(snapshot));
+    EXPECT_EQ(snapshot.driver.absence, Absence::no_driver);
+    EXPECT_FALSE(sampler->take(snapshot)) << "nothing new";
+    EXPECT_EQ(snapshot.driver.absence, Absence::no_driver) << "and what we have stays as it is";
     EXPECT_EQ(::poll(&ready, 1, 0), 0) << "take() clears it";
   }
 }

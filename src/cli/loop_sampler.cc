@@ -1,0 +1,45 @@
+#include "cli/loop_sampler.h"
+
+#include <utility>
+
+namespace lull {
+
+LoopSampler::LoopSampler(Loop& loop, SamplerOptions options, std::function<void(Snapshot&)> on_sample)
+    : loop_(loop), sampler_(Sampler::start(std::move(options))), on_sample_(std::move(on_sample)) {
+  (void)loop_.on_ready(sampler_->event_fd(), [this] { take(); });
+}
+
+LoopSampler::~LoopSampler() {
+  if (look_) loop_.cancel(*look_);
+  loop_.forget(sampler_->event_fd());
+  (void)sampler_.release();
+}
+
+void LoopSampler::request() {
+  sampler_->request();
+  if (!look_) watch();
+}
+
+Snapshot& LoopSampler::sample_here() {
+  sampler_->sample(snapshot_);
+  return snapshot_;
+}
+
+void LoopSampler::watch() {
+  if (look_) loop_.cancel(*look_);
+  look_.reset();
+  const Instant by = sampler_->look_by();
+  if (by == Instant::max()) return;
+  look_ = loop_.at(by, [this] {
+    look_.reset();
+    take();
+  });
+}
+
+void LoopSampler::take() {
+  const bool fresh = sampler_->take(snapshot_);
+  watch();
+  if (fresh) on_sample_(snapshot_);
+}
+
+}  // namespace lull
