@@ -12,6 +12,7 @@ namespace lull {
 namespace {
 
 constexpr int kEventsAtOnce = 32;
+constexpr int kEarly = 8;  // of the time to wait, what the alarm may be early
 
 std::uint64_t token(int fd, std::uint32_t generation) {
   return (std::uint64_t{generation} << 32) | static_cast<std::uint32_t>(fd);
@@ -26,12 +27,9 @@ Result<std::unique_ptr<Loop>> Loop::make(const Clock& clock, ManualClock* warped
   if (warped == nullptr) {
     loop->alarm_ = Fd(::timerfd_create(CLOCK_BOOTTIME, TFD_CLOEXEC | TFD_NONBLOCK));
     if (!loop->alarm_) return fail(errno, "timerfd");
+    // Told of each expiry once, and never read: setting it anew is what clears it.
     Loop* self = loop.get();
-    TRY(loop->on_ready(loop->alarm_.get(), [self] {
-      std::uint64_t count = 0;
-      (void)!::read(self->alarm_.get(), &count, sizeof count);
-      self->alarm_at_ = Instant::max();
-    }));
+    TRY(loop->on_ready(loop->alarm_.get(), [self] { self->alarm_at_ = Instant::max(); }, Interest::edge));
   }
   return loop;
 }
@@ -44,7 +42,7 @@ Result<> Loop::on_ready(int fd, Handler handler, Interest interest) {
   const bool known = sources_.contains(fd);
   const std::uint32_t generation = ++next_generation_;
   epoll_event event{};
-  event.events = interest == Interest::readable ? EPOLLIN : EPOLLPRI;
+  event.events = interest == Interest::priority ? EPOLLPRI : interest == Interest::edge ? EPOLLIN | EPOLLET : EPOLLIN;
   event.data.u64 = token(fd, generation);
   if (::epoll_ctl(epoll_.get(), known ? EPOLL_CTL_MOD : EPOLL_CTL_ADD, fd, &event) != 0)
     return fail(errno, "waiting for a descriptor");
@@ -90,7 +88,8 @@ void Loop::run_due_timers() {
 
 Result<> Loop::set_alarm() {
   const Instant next = timers_.begin()->first.first;
-  if (next == alarm_at_) return {};
+  // One that rings a little early does as well: nothing is due then, and it is set again.
+  if (alarm_at_ <= next && next - alarm_at_ <= (next - now()) / kEarly) return {};
   // 0 would disarm it: a time long past is the first nanosecond.
   const auto since_boot = std::max(next.time_since_epoch(), Duration(1));
   const auto seconds = std::chrono::floor<std::chrono::seconds>(since_boot);

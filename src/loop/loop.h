@@ -27,6 +27,7 @@ namespace lull {
 enum class Interest : std::uint8_t {
   readable,
   priority,  // "something changed" of files like cgroup.events
+  edge,      // readable, told once for each time it becomes so
 };
 
 class Loop {
