@@ -1,7 +1,6 @@
 #include "act/lease_record.h"
 
 #include <fmt/format.h>
-#include <sys/random.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -14,6 +13,7 @@
 #include <map>
 
 #include "base/calendar.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace lull {
@@ -172,16 +172,7 @@ bool plain_word(std::string_view text) {
   });
 }
 
-std::string random_id() {
-  std::uint64_t bits = 0;
-  if (::getrandom(&bits, sizeof bits, 0) != sizeof bits) {
-    timespec now{};
-    ::clock_gettime(CLOCK_BOOTTIME, &now);
-    bits = static_cast<std::uint64_t>(now.tv_nsec) << 32U ^ static_cast<std::uint64_t>(now.tv_sec) << 22U ^
-           static_cast<std::uint64_t>(::getpid());
-  }
-  return fmt::format("{:016x}", bits);
-}
+std::string random_id() { return fmt::format("{:016x}", random_bits()); }
 
 std::string join_command(std::span<const std::string> arguments) {
   std::string line;

@@ -14,6 +14,7 @@
 #include "act/lease_queue.h"
 #include "base/clock.h"
 #include "base/process.h"
+#include "base/random.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
 #include "gpu/topology.h"
@@ -67,7 +68,7 @@ using PickResult = std::expected<Picked, Refusal>;
 
 class Picker {
  public:
-  explicit Picker(PickSettings settings) : settings_(std::move(settings)), random_(std::random_device()()) {}
+  explicit Picker(PickSettings settings) : settings_(std::move(settings)), random_(random_bits()) {}
 
   PickResult pick();
   // For after pick(): lets the keeper hold the locks, for the time or the process of the settings.

@@ -1,7 +1,6 @@
 // Which GPUs suit, and taking them at once: the part of `lull pick` before anybody waits.
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -88,7 +87,7 @@ void Picker::start_sampler() {
   options.power = settings_.where_details;
   options.details =
       settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
-  options.pcie = false;
+  options.once = !settings_.wait;  // the moment decides; only who waits has looks far enough apart for means
   options.processes = settings_.wishes.mine.has_value();
   sampler_ = Sampler::start(options);
   sampler_->request();
@@ -102,8 +101,8 @@ std::optional<Refusal> Picker::prepare() {
       return Refusal{fmt::format("--hold-pid {}: there is no such process", *settings_.hold_pid), {}, kExitFailure};
     held_process_ = *std::move(process);
   }
+  start_sampler();  // reads the GPUs while we see to the leases
   if (auto refused = open_folder()) return refused;
-  start_sampler();  // reads the GPUs while we read the folder
   if (const char* id = environment("LULL_LEASE"); id != nullptr && folder_) {
     const auto state = folder_->scan();
     if (!state) return refuse(state.error());
@@ -113,10 +112,7 @@ std::optional<Refusal> Picker::prepare() {
   }
   self_ = Process::self();
   record_ = pattern();
-  pollfd sampled{sampler_->event_fd(), POLLIN, 0};
-  while (::poll(&sampled, 1, -1) < 0 && errno == EINTR) {
-  }
-  sampler_->take(snapshot_);
+  sampler_->wait(snapshot_);
   if (snapshot_.driver.absence != Absence::none)
     return Refusal{
         snapshot_.driver.detail.empty() ? std::string(words(snapshot_.driver.absence)) : snapshot_.driver.detail,

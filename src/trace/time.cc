@@ -122,7 +122,7 @@ std::optional<std::int64_t> parse_time(std::string_view cell, TimeKind kind) {
   if (read_fixed(text.data(), places_of(kind), ns) == end) return ns;
   double number = 0;  // 1.71e9
   if (read_number_exactly(text.data(), end, number) != end) return std::nullopt;
-  number *= std::pow(10, places_of(kind));
+  for (int place = 0; place < places_of(kind); ++place) number *= 10;  // pow() would need the maths library
   if (!(std::abs(number) < 9e18)) return std::nullopt;
   return std::llround(number);
 }
