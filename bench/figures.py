@@ -5,7 +5,6 @@ same process, and the medians of many turns are compared.
 """
 import glob
 import os
-import resource
 import statistics
 import subprocess
 import sys
@@ -39,6 +38,24 @@ def wall_ratio(ours, rival, turns=200, env=None):
     return statistics.median(a) / statistics.median(b), statistics.median(a), statistics.median(b)
 
 
+def run_cpu(command, env=None):
+    """Processor seconds of one run, with what it says thrown away."""
+    null = [(os.POSIX_SPAWN_OPEN, fd, "/dev/null", os.O_WRONLY, 0) for fd in (1, 2)]
+    pid = os.posix_spawnp(command[0], command, env or os.environ, file_actions=null)
+    _, status, usage = os.wait4(pid, 0)
+    if status != 0:
+        raise SystemExit(f"{command} ended with {os.waitstatus_to_exitcode(status)}")
+    return usage.ru_utime + usage.ru_stime
+
+
+def numbers(command, env=None):
+    """What a *_bench program prints: a name and a number a line."""
+    out = subprocess.run(command, env=env or os.environ, capture_output=True, text=True)
+    if out.returncode != 0:
+        raise SystemExit(f"{command}: {out.stderr.strip() or out.returncode}")
+    return {name: float(number) for name, number in (line.split() for line in out.stdout.splitlines())}
+
+
 def peak_memory_mib(command, env=None):
     """Peak resident memory of one run, by the kernel's own account (see peak_bench.cc)."""
     out = subprocess.run([os.path.join(BUILD, "peak_bench"), *command], env=env or os.environ,
@@ -46,14 +63,23 @@ def peak_memory_mib(command, env=None):
     return int(out.stdout) / 1024
 
 
-def real_nvidia_smi():
-    """As `./test clients` unpacked it, whichever build folder that was."""
-    places = [os.path.join(BUILD, "clients"), os.path.join(os.path.dirname(BUILD), "clients")]
-    for place in places:
-        for path in sorted(glob.glob(os.path.join(place, "**", "nvidia-smi"), recursive=True)):
-            if os.path.isfile(path) and os.access(path, os.X_OK):
+def _of_the_clients(name, suits):
+    """A file that `./test clients` unpacked, whichever build folder that was."""
+    for place in (os.path.join(BUILD, "clients"), os.path.join(os.path.dirname(BUILD), "clients")):
+        for path in sorted(glob.glob(os.path.join(place, "**", name), recursive=True)):
+            if suits(path):
                 return path
     return None
+
+
+def real_nvidia_smi():
+    return _of_the_clients("nvidia-smi", lambda path: os.path.isfile(path) and os.access(path, os.X_OK))
+
+
+def real_pynvml():
+    """The folder to import it from."""
+    path = _of_the_clients("pynvml.py", os.path.isfile)
+    return path and os.path.dirname(path)
 
 
 def simulation(gpus):
@@ -67,11 +93,6 @@ def simulation(gpus):
             raise SystemExit("lull sim did not start")
         text += more
     return holder, dict(pair.split("=", 1) for pair in text.decode().split("\0") if "=" in pair)
-
-
-def children_cpu():
-    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return usage.ru_utime + usage.ru_stime
 
 
 def report(name, measured, wanted, ok, detail=""):

@@ -2,11 +2,8 @@
 // name and number, for figure_sample.py:
 //
 //   sample_bench            bare calls and samples of 8 and 64 simulated GPUs, in turns
-//   sample_bench PROGRAM…   also the CPU of one run of PROGRAM (nvidia-smi) on 8 GPUs
 #include <sched.h>
-#include <spawn.h>
 #include <sys/resource.h>
-#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
@@ -190,33 +187,10 @@ void first_sample() {
   std::printf("first8_us %.2f\n", median(all) * 1e6);
 }
 
-int program(char** command) {
-  SimMachine machine(std::vector<std::string>(8, "H100"));
-  machine.begin();
-  ::setenv("LD_LIBRARY_PATH", (std::string(LULL_BUILD_DIR) + "/sim").c_str(), 1);
-  posix_spawn_file_actions_t quiet;
-  ::posix_spawn_file_actions_init(&quiet);
-  ::posix_spawn_file_actions_addopen(&quiet, 1, "/dev/null", O_WRONLY, 0);
-  constexpr int kRuns = 30;
-  const double before = cpu_of(RUSAGE_CHILDREN);
-  for (int run = 0; run < kRuns; ++run) {
-    pid_t pid = 0;
-    int status = 0;
-    if (::posix_spawnp(&pid, command[0], &quiet, nullptr, command, environ) != 0 || ::waitpid(pid, &status, 0) != pid ||
-        status != 0) {
-      std::fprintf(stderr, "sample_bench: %s did not run well\n", command[0]);
-      return 1;
-    }
-  }
-  ::posix_spawn_file_actions_destroy(&quiet);
-  std::printf("program_cpu_us %.2f\n", (cpu_of(RUSAGE_CHILDREN) - before) / kRuns * 1e6);
-  return 0;
-}
-
 }  // namespace
 }  // namespace lull
 
-int main(int argc, char** argv) {
+int main() {
   // One processor for both: what another core's cache holds is not what is measured here.
   cpu_set_t one;
   CPU_ZERO(&one);
@@ -225,5 +199,5 @@ int main(int argc, char** argv) {
   lull::compare(8);
   lull::compare(64);
   lull::first_sample();
-  return argc > 1 ? lull::program(argv + 1) : 0;
+  return 0;
 }

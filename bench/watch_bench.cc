@@ -1,7 +1,11 @@
-// watch_bench SAMPLES: watches simulated GPUs for so many samples, time-warped: the loop,
-// the sampler, the scope, the sensor of the job's tree and the watcher as `lull run` has
-// them, with hours passing in seconds. Prints resident memory early and at the end.
+// Watching simulated GPUs as `lull run` does: the loop, the sampler, the scope, the watcher.
+//
+//   watch_bench memory SAMPLES   time-warped, hours pass in seconds, the job's tree is looked at as well:
+//                                resident memory early and at the end
+//   watch_bench cpu SAMPLES      as fast as it goes, each sample brought on by a timer of the loop:
+//                                processor time of a sample, all threads together
 
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,6 +18,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/evidence.h"
+#include "cli/feed.h"
 #include "cli/scope.h"
 #include "engine/watcher.h"
 #include "loop/loop.h"
@@ -31,10 +36,7 @@ long resident_kib() {
   return pages ? static_cast<long>(*pages) * (::sysconf(_SC_PAGESIZE) / 1024) : -1;
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
-  const long samples = argc > 1 ? std::atol(argv[1]) : 100'000;
+int memory(long samples) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::pause();
@@ -47,10 +49,9 @@ int main(int argc, char** argv) {
   SamplerOptions options;
   auto sampler = Sampler::start(options);
   ScopeFinder scope("", std::nullopt, std::nullopt, [&](pid_t pid) { return tree.contains(pid); });
-  // Now idle, now busy, as the job's own time goes: it arms, counts, fires and begins anew.
-  Watcher watcher(
-      {.policy = *Policy::parse("util < 1 and quiet < 1h for 5m", "util < 1 for 1m"), .judge = {.interval = 5s}},
-      clock.now());
+  // It arms, counts, fires and begins anew.
+  Watcher watcher({.policy = *Policy::parse("util < 1 for 5m", "util < 1 for 1m"), .judge = {.interval = 5s}},
+                  clock.now());
   Recorder recorder;
   JobSensor sensor;
   Snapshot snapshot;
@@ -77,6 +78,51 @@ int main(int argc, char** argv) {
   ::waitpid(child, nullptr, 0);
   std::printf("early_kib %ld\nend_kib %ld\nsamples %ld\nhours %ld\nfired %ld\n", early, resident_kib(), done,
               static_cast<long>(clock.now().time_since_epoch() / 1h), fired);
+  return ran ? 0 : 1;
+}
+
+double cpu_seconds() {
+  rusage used{};
+  ::getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) / 1e6;
+  };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
+
+int cpu(long samples) {
+  const SystemClock clock;
+  auto loop = *Loop::create(clock);
+  const Policy policy = *Policy::parse("util < 1 and power < 30% for 1h", std::nullopt);
+  Feed feed(*loop, {.policy = policy, .every = 1h, .gpus = "all"});
+  Watcher watcher({.policy = policy, .judge = {.interval = 5s}}, clock.now());
+  long done = 0;
+  long said = 0;
+  double before = 0;
+  feed.on_sample = [&](Snapshot& snapshot, const Scope& scope) {
+    said += static_cast<long>(watcher.observe(snapshot, scope).size());
+    if (++done == samples / 10) before = cpu_seconds();  // all is warm from here on
+    if (done == samples)
+      loop->stop();
+    else
+      loop->in(0s, [&] { feed.request(); });
+  };
+  feed.begin();
+  const bool ran = loop->run().has_value();
+  const double used = cpu_seconds() - before;
+  std::printf("cpu_us %.2f\nsaid %ld\n", used / static_cast<double>(done - samples / 10) * 1e6, said);
+  return ran ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const std::string_view what = argc > 2 ? argv[1] : "";
+  const long samples = argc > 2 ? std::atol(argv[2]) : 0;
+  const int status = what == "memory" && samples > 0 ? memory(samples)
+                     : what == "cpu" && samples > 0  ? cpu(samples)
+                                                     : 2;
+  if (status == 2) std::fputs("usage: watch_bench memory|cpu SAMPLES\n", stderr);
   std::fflush(stdout);
-  ::_exit(ran ? 0 : 1);
+  ::_exit(status);  // threads of the sampler are not waited for
 }
