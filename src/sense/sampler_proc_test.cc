@@ -2,7 +2,6 @@
 // file of /proc does not answer, as those of a process do whose memory is locked.
 // The GPUs are simulated, /proc is a folder, a file that hangs is a pipe.
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/stat.h>
 
 #include <chrono>
@@ -200,18 +199,11 @@ TEST_F(SamplerProc, AHangAmongTheHoldersIsUnknownNotZero) {
   EXPECT_EQ(snapshot.readings[1][Metric::openers], 1);
 }
 
-TEST_F(SamplerProc, TheEventComesInTimeWhenProcHangs) {
+TEST_F(SamplerProc, WhoWaitsForTheEventFindsOutInTimeThatProcHangs) {
   const auto sampler = Sampler::start(options_);
-  pollfd ready{sampler->event_fd(), POLLIN, 0};
-  sampler->request();
-  ASSERT_EQ(::poll(&ready, 1, 10'000), 1);
-  ASSERT_TRUE(complete(sampler->take()));
+  ASSERT_TRUE(complete(sample_until_complete(*sampler)));
   const HangingFile hangs(tenant_arguments());
-  for (int i = 0; i < 2; ++i) {
-    sampler->request();
-    ASSERT_EQ(::poll(&ready, 1, 10'000), 1) << "nobody but the watchdog could tell";
-    expect_without_proc(sampler->take());
-  }
+  for (int i = 0; i < 2; ++i) expect_without_proc(sample_by_event(*sampler));
 }
 
 TEST_F(SamplerProc, WhoEndsWhileProcHangsIsNotKept) {

@@ -1,7 +1,6 @@
 // The sampler on simulated GPUs: every value, every fault, hangs, a driver that
 // goes and comes. The simulated library is loaded as the real one would be.
 #include <gtest/gtest.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <atomic>
@@ -346,34 +345,19 @@ TEST(SamplerSim, AGpuThatHangsFromTheStartIsARowToo) {
   EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
 }
 
-// As a loop does it: wait for the event, but no longer than until look_by(). Fewer looks than `most` must do.
-Snapshot sample_by_event(Sampler& sampler, int most) {
-  Snapshot snapshot;
-  pollfd ready{sampler.event_fd(), POLLIN, 0};
-  sampler.request();
-  for (int looks = 0; looks < most; ++looks) {
-    const auto wait = std::chrono::ceil<milliseconds>(sampler.look_by() - now());
-    EXPECT_LE(wait, seconds(10));
-    (void)::poll(&ready, 1, static_cast<int>(std::max<Duration::rep>(wait.count(), 0)));
-    if (sampler.take(snapshot)) return snapshot;
-  }
-  ADD_FAILURE() << "no sample after " << most << " looks";
-  return sampler.sample();
-}
-
 TEST(SamplerSim, WhoWaitsForTheEventFindsOutInTimeThatAGpuHangs) {
   SimMachine machine({"H100", "H100"});
   machine.begin();
   const auto sampler = Sampler::start(impatient(machine));
-  ASSERT_TRUE(all_known(sample_by_event(*sampler, 2)));
+  ASSERT_TRUE(all_known(sample_until(*sampler, all_known)));
   EXPECT_EQ(sampler->look_by(), Instant::max()) << "nothing is under way";
   machine.fault(0, Return::success, seconds(60));
   const Instant began = now();
-  const Snapshot snapshot = sample_by_event(*sampler, 5);
-  EXPECT_LT(now() - began, seconds(5));
+  const Snapshot snapshot = sample_by_event(*sampler);
+  EXPECT_LT(now() - began, seconds(20));
   EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
   EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
-  EXPECT_EQ(sample_by_event(*sampler, 2).readings[1].device_absence, Absence::none);
+  EXPECT_EQ(sample_by_event(*sampler).readings[0].device_absence, Absence::no_answer);
 }
 
 TEST(SamplerSim, WhenEveryGpuHangsTheDriverDoesNotAnswer) {

@@ -2,6 +2,8 @@
 // For tests and benchmarks: a simulated machine in a folder of its own, seen by
 // every sampler of this process for as long as it lives.
 
+#include <poll.h>
+
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
@@ -100,5 +102,17 @@ class SimMachine {
   std::ptrdiff_t threads_before_ = threads();
   bool begun_ = false;
 };
+
+// One sample as a loop gets it: waiting for the event, but no longer than until look_by().
+inline Snapshot sample_by_event(Sampler& sampler) {
+  const SystemClock clock;
+  Snapshot snapshot;
+  pollfd ready{sampler.event_fd(), POLLIN, 0};
+  for (sampler.request(); !sampler.take(snapshot);) {
+    const auto wait = std::chrono::ceil<std::chrono::milliseconds>(sampler.look_by() - clock.now());
+    (void)::poll(&ready, 1, static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 60'000)));
+  }
+  return snapshot;
+}
 
 }  // namespace lull
