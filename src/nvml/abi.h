@@ -408,6 +408,7 @@ struct EccErrorCounts {
 
 // The function types: `auto* f = reinterpret_cast<nvml::call::DeviceGetUUID*>(dlsym(lib, "nvmlDeviceGetUUID"))`.
 namespace call {
+// NOLINTNEXTLINE(bugprone-macro-parentheses): the arguments have theirs
 #define LULL_NVML_TYPE(name, arguments) using name = Return arguments;
 LULL_NVML_CALLS(LULL_NVML_TYPE)
 #undef LULL_NVML_TYPE

@@ -29,8 +29,11 @@ Arrangement arrange(std::span<const Device> before, std::span<const FoundGpu> fo
   std::vector<bool> taken(found.size(), false);
   std::vector<std::size_t> place(old.size(), kNobody);
   for (const bool by_uuid : {true, false})
-    for (std::size_t i = 0; i < old.size(); ++i)
-      if (place[i] == kNobody && (place[i] = match(*old[i], found, taken, by_uuid)) != kNobody) taken[place[i]] = true;
+    for (std::size_t i = 0; i < old.size(); ++i) {
+      if (place[i] != kNobody) continue;
+      place[i] = match(*old[i], found, taken, by_uuid);
+      if (place[i] != kNobody) taken[place[i]] = true;
+    }
 
   Arrangement result;
   const auto add = [&](std::size_t gpu, const Device* known) {

@@ -18,7 +18,7 @@ std::optional<std::uint64_t> field(std::string_view text, std::string_view name)
 }
 
 double ticks_per_second() {
-  static const double rate = static_cast<double>(::sysconf(_SC_CLK_TCK));
+  static const auto rate = static_cast<double>(::sysconf(_SC_CLK_TCK));
   return rate;
 }
 

@@ -70,7 +70,8 @@ void Nvml::resolve() {
 #undef LULL_SENSE_RESOLVE
   ::dlerror();
   link_map* map = nullptr;
-  if (::dlinfo(handle_, RTLD_DI_LINKMAP, &map) == 0 && map != nullptr && map->l_name != nullptr) path_ = map->l_name;
+  if (::dlinfo(handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map != nullptr && map->l_name != nullptr)
+    path_ = map->l_name;
 }
 
 nvml::Return Nvml::initialise() {

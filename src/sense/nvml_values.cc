@@ -95,8 +95,8 @@ class Reader {
     unsigned type = 0;
     auto count = static_cast<unsigned>(kSampleRoom);
     if (room_.samples.size() < kSampleRoom) room_.samples.resize(kSampleRoom);
-    Return code = ask(calls_.DeviceGetSamples, handle_, unsigned{nvml::kSamplesGpuUtil}, memory_.newest_sample_us,
-                      &type, &count, room_.samples.data());
+    const Return code = ask(calls_.DeviceGetSamples, handle_, unsigned{nvml::kSamplesGpuUtil}, memory_.newest_sample_us,
+                            &type, &count, room_.samples.data());
     if (driver_gone(code) || code == Return::gpu_is_lost || code == Return::reset_required) fatal_ = code;
     if (code != Return::success || count == 0) {
       // Dry: nothing was recorded. The moment decides; if that says work is done time and again, then the
@@ -224,7 +224,7 @@ class Reader {
   }
 
   void tenants() {
-    std::vector<Tenant>& tenants = *reading_.tenants;  // clear() left room for it
+    std::vector<Tenant>& tenants = reading_.tenants ? *reading_.tenants : reading_.tenants.emplace();
     const Return code =
         processes(calls_.DeviceGetComputeRunningProcesses_v3, calls_.DeviceGetComputeRunningProcesses_v2,
                   calls_.DeviceGetComputeRunningProcesses, true, tenants);
@@ -264,11 +264,11 @@ class Reader {
 
 // As new, but the room that its list had is kept.
 void clear(Reading& reading) {
-  static const Reading kBlank;
+  static const Reading blank;
   std::vector<Tenant> room;
   if (reading.tenants) room = std::move(*reading.tenants);
   room.clear();
-  reading = kBlank;
+  reading = blank;
   reading.tenants.emplace(std::move(room));
 }
 

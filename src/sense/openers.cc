@@ -110,7 +110,7 @@ class Scan {
     if (name.size() <= kCommSize) return comm == name;
     if (comm != name.substr(0, kCommSize)) return false;
     const auto arguments = read_file(folder + "/cmdline");
-    return arguments && base_name(std::string_view(arguments->c_str())) == name;
+    return arguments && base_name(std::string_view(*arguments).substr(0, arguments->find('\0'))) == name;
   }
 
   const Root& root_;

@@ -144,8 +144,8 @@ Result<Topology> read_topology(const Inventory& inventory, Duration deadline) {
     box->arrived.notify_one();
   }).detach();
   std::unique_lock lock(box->mutex);
-  if (!box->arrived.wait_for(lock, deadline, [&] { return box->answer.has_value(); }))
-    return fail("the driver does not say how the GPUs are joined (it does not answer)");
+  box->arrived.wait_for(lock, deadline, [&] { return box->answer.has_value(); });
+  if (!box->answer) return fail("the driver does not say how the GPUs are joined (it does not answer)");
   return *std::move(box->answer);
 }
 

@@ -67,7 +67,7 @@ class Reader {
     std::string_view why;
   };
 
-  void note(std::string text) {
+  void note(const std::string& text) {
     if (!visible_.note.empty()) visible_.note += "; ";
     visible_.note += "CUDA_VISIBLE_DEVICES: " + text;
   }
@@ -130,7 +130,7 @@ class Reader {
   // MIG-<uuid>, or the older MIG-GPU-<uuid of the parent>/<GPU instance>/<compute instance>.
   Found find_mig(std::string_view entry) const {
     if (!entry.starts_with("MIG-GPU-")) return find_unique(entry, DeviceKind::mig);
-    const Found whole = find_unique(entry, DeviceKind::mig);  // old drivers name the device itself so
+    Found whole = find_unique(entry, DeviceKind::mig);  // old drivers name the device itself so
     if (!whole.positions.empty()) return whole;
     const std::vector<std::string_view> parts = split(entry.substr(4), '/');
     const Found parent = find_unique(parts[0], DeviceKind::gpu);

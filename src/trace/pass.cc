@@ -74,14 +74,14 @@ Result<> Pass::read_alone(Chunker& chunker) {
 // Chunks are read in turn, parsed at the same time, and used in turn again.
 Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
   std::mutex reading;
-  std::mutex using_;
+  std::mutex use;
   std::condition_variable turned;
   std::uint64_t next_read = 0;
   std::uint64_t next_used = 0;
-  bool stop = false;  // under `using_`
+  bool stop = false;  // under `use`
   std::optional<Error> error;
   const auto give_up = [&](std::optional<Error> why) {
-    const std::lock_guard lock(using_);
+    const std::lock_guard lock(use);
     if (!error && why) error = std::move(why);
     stop = true;
     turned.notify_all();
@@ -99,7 +99,7 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
       }
       std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
       {
-        std::unique_lock lock(using_);
+        std::unique_lock lock(use);
         turned.wait(lock, [&] { return stop || next_used == mine; });
         if (stop) return;
       }
@@ -107,7 +107,7 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
       if (!used) return give_up(std::move(used).error());
       if (outcome_ != Outcome::done) return give_up(std::nullopt);
       {
-        const std::lock_guard lock(using_);
+        const std::lock_guard lock(use);
         ++next_used;
       }
       turned.notify_all();
@@ -136,7 +136,7 @@ Result<> Pass::consume(Worker& worker) {
   file_rows_ += batch.rows;
   TRY(learn_gpus(worker));
   if (outcome_ == Outcome::done && ticks_)
-    add_to_ticks(worker);
+    add_to_ticks(*ticks_, worker);
   else if (outcome_ == Outcome::done)
     add_to_series(worker);
   if (options_.progress && total_ > 0)
@@ -203,7 +203,7 @@ void Pass::add_to_series(const Worker& worker) {
   }
 }
 
-void Pass::add_to_ticks(const Worker& worker) {
+void Pass::add_to_ticks(Ticks& ticks, const Worker& worker) {
   const Batch& batch = worker.batch;
   std::vector<float> values(slot_of_.size(), kUnknownSample);
   for (std::size_t row = 0; row < batch.rows; ++row) {
@@ -212,7 +212,7 @@ void Pass::add_to_ticks(const Worker& worker) {
     for (std::size_t i = 0; i < values.size(); ++i)
       if (slot_of_[i] != kNoSlot) values[i] = batch.value[slot_of_[i]][row];
     last_[gpu] = std::max(last_[gpu], at);
-    if (!ticks_->add(at, gpu, values)) {
+    if (!ticks.add(at, gpu, values)) {
       outcome_ = Outcome::too_late;
       return;
     }
@@ -222,12 +222,11 @@ void Pass::add_to_ticks(const Worker& worker) {
 void Pass::finish() {
   for (Series& series : series_) report_.duplicates += series.sort();
   for (std::size_t gpu = 0; gpu < series_.size(); ++gpu) registry_.gpus()[gpu].samples = series_[gpu].total();
-  if (options_.together) {
-    if (sorted_) ticks_.emplace(metrics(), registry_.size(), options_.tick, gaps(), sink_);
-    if (sorted_)
-      ticks_->merge(series_);
-    else
-      ticks_->finish();
+  if (ticks_)
+    ticks_->finish();
+  else if (options_.together)
+    ticks_.emplace(metrics(), registry_.size(), options_.tick, gaps(), sink_).merge(series_);
+  if (ticks_) {
     report_.duplicates += ticks_->duplicates();
     report_.out_of_order += ticks_->out_of_order();
     for (std::size_t gpu = 0; gpu < registry_.size(); ++gpu) {

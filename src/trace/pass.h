@@ -82,7 +82,7 @@ class Pass {
   Result<> consume(Worker& worker);
   Result<> learn_gpus(Worker& worker);
   void add_to_series(const Worker& worker);
-  void add_to_ticks(const Worker& worker);
+  void add_to_ticks(Ticks& ticks, const Worker& worker);
   bool belongs_elsewhere(const Registry::Found& found, Instant at) const;
   void finish();
 

@@ -108,13 +108,13 @@ Result<std::size_t> find_column(const std::vector<Column>& columns, const std::v
 }
 
 Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vector<std::string>& raw) {
-  const Role role = *role_by_name(choice.role);
+  const std::optional<Role> role = role_by_name(choice.role);
+  const std::optional<Metric> metric = metric_by_name(choice.role);
   const std::vector<std::string_view> parts =
       role == Role::gpu ? split(choice.column, '+') : std::vector<std::string_view>{choice.column};
   // What was chosen replaces what the names suggested.
   for (Column& column : schema.columns)
-    if (column.role == role && (role != Role::metric || column.metric == *metric_by_name(choice.role)))
-      column.role = Role::none;
+    if (column.role == role && (role != Role::metric || column.metric == metric)) column.role = Role::none;
   if (role == Role::gpu)  // the choice alone tells GPUs apart
     for (Column& column : schema.columns)
       if (is_identity(column.role)) column.role = Role::none;
@@ -123,10 +123,10 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
     const std::size_t at =
         TRY(find_column(schema.columns, raw, trim(part), schema.header || schema.format == Format::ndjson));
     Column& column = schema.columns[at];
-    column.role = role;
-    if (role == Role::time && !choice.unit.empty()) schema.time = *time_unit(choice.unit);
-    if (role != Role::metric) continue;
-    column.metric = *metric_by_name(choice.role);
+    column.role = role.value_or(Role::none);
+    if (const auto unit = time_unit(choice.unit); unit && role == Role::time) schema.time = *unit;
+    if (role != Role::metric || !metric) continue;
+    column.metric = *metric;
     const std::string unit = choice.unit.empty() ? column.unit : choice.unit;
     const auto factor = unit.empty() ? std::optional(1.0) : unit_factor(info(column.metric).unit, unit);
     if (!factor && !choice.unit.empty())
