@@ -98,7 +98,7 @@ Result<> create_state(const std::string& folder, const Plan& plan) {
     return fail(why, doing);
   };
   TRY(open_file(folder + "/lock", O_RDWR | O_CREAT, 0600));
-  Fd file = TRY(open_file(unfinished, O_RDWR | O_CREAT | O_TRUNC, 0600));
+  const Fd file = TRY(open_file(unfinished, O_RDWR | O_CREAT | O_TRUNC, 0600));
   // Space for the tail is taken now: a full disk must say so here, not kill clients with SIGBUS later.
   if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) return trouble("making " + unfinished);
   if (const int why = ::posix_fallocate(file.get(), 0, static_cast<off_t>(size)); why != 0 && why != EOPNOTSUPP) {

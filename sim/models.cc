@@ -15,9 +15,7 @@ constexpr std::uint64_t kMiB = 1ULL << 20;
 
 template <std::size_t N>
 void put(char (&field)[N], std::string_view text) {
-  const std::size_t length = std::min(text.size(), N - 1);
-  std::memcpy(field, text.data(), length);
-  field[length] = 0;
+  field[text.copy(field, N - 1)] = 0;
 }
 
 // What tells one card from another; the rest is the same for all.
@@ -192,7 +190,7 @@ bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles) {
     if (compute + slices > 7 || memory + memory_slices > 8) return false;
     MigDevice& device = gpu.mig[gpu.mig_count];
     device = MigDevice{};
-    put_uuid(device.uuid, "MIG", 0x6d69670000ULL + index * kMaxMig + gpu.mig_count);
+    put_uuid(device.uuid, "MIG", 0x6d69670000ULL + std::uint64_t{index} * kMaxMig + gpu.mig_count);
     put(device.profile, profile);
     device.gpu_instance = gpu.mig_count + (slices == 7 ? 0 : 7 - slices + 1);
     device.compute_instance = 0;

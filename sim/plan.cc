@@ -185,15 +185,16 @@ LoadSteps make_steps(const std::vector<PhaseSpec>& phases, std::uint64_t default
   double util = 0;
   std::uint64_t memory = default_memory;
   for (std::size_t i = 0; i < phases.size(); ++i) {
-    util = phases[i].util.value_or(i == 0 ? kBusy : util);
-    memory = phases[i].memory.value_or(memory);
+    const PhaseSpec& phase = phases[i];
+    util = phase.util.value_or(i == 0 ? kBusy : util);
+    memory = phase.memory.value_or(memory);
     Step step;
     step.at_ns = at;
     step.util = util;
     step.memory = memory;
     made.steps.push_back(step);
-    if (!phases[i].lasting) return made;
-    at += phases[i].lasting->count();
+    if (!phase.lasting) return made;
+    at += phase.lasting->count();
   }
   made.end_ns = at;
   return made;

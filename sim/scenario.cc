@@ -41,7 +41,7 @@ Result<std::vector<Point>> read_values(const Reader& reader, const Node& table, 
 
 std::vector<std::string_view> with_value_names(std::vector<std::string_view> names) {
   for (const ValueInfo& value : value_table()) names.push_back(value.name);
-  names.push_back("pcie");
+  names.emplace_back("pcie");
   return names;
 }
 

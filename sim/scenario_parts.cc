@@ -64,8 +64,8 @@ Result<std::vector<GpuSpec>> parse_gpus(std::string_view text) {
     part = trim(part);
     std::uint64_t count = 1;
     std::string_view model = part;
-    if (to_unsigned(part) && !sim::model(part)) {
-      count = *to_unsigned(part);
+    if (const auto plain = to_unsigned(part); plain && !sim::model(part)) {
+      count = *plain;
       model = kDefaultModel;
     } else if (const auto times = part.find_first_of("x*"); times != std::string_view::npos && times > 0) {
       if (const auto number = to_unsigned(trim(part.substr(0, times)))) {

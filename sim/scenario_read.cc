@@ -114,7 +114,7 @@ Result<std::vector<std::size_t>> Reader::gpus(const Node& node, std::size_t coun
 }
 
 Result<std::string> Reader::uuid(const Node& node) const {
-  const std::string uuid = TRY(text(node, "uuid"));
+  std::string uuid = TRY(text(node, "uuid"));
   if (!uuid.starts_with("GPU-") || !lengths(std::string_view(uuid).substr(4), '-', {8, 4, 4, 4, 12}))
     return refuse(node, "a uuid looks like \"GPU-5c6a4ad0-9d8a-4d17-8f0e-1d0b6a3f2b11\"");
   return uuid;

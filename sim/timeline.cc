@@ -68,7 +68,8 @@ Sums own_sums(const Keyframe* frames, const Timeline& timeline, std::int64_t own
 Sums sums_to(const Keyframe* frames, const Timeline& timeline, std::int64_t at_ns) {
   if (timeline.count == 0) return {};
   if (timeline.repeat_ns <= 0) return own_sums(frames, timeline, at_ns);
-  const auto rounds = static_cast<double>(at_ns / timeline.repeat_ns);
+  const std::int64_t whole_rounds = at_ns / timeline.repeat_ns;
+  const auto rounds = static_cast<double>(whole_rounds);
   const Sums round = own_sums(frames, timeline, timeline.repeat_ns);
   const Sums rest = own_sums(frames, timeline, at_ns % timeline.repeat_ns);
   return {rounds * round.integral + rest.integral, rounds * round.busy + rest.busy};

@@ -303,7 +303,7 @@ void Hold::release() {
 }
 
 Result<> Writer::watch_deaths(int stop_fd) {
-  Fd changes(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  const Fd changes(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
   if (!changes) return fail(errno, "watching the simulation for new processes");
   if (::inotify_add_watch(changes.get(), (folder_ + "/lock").c_str(), IN_MODIFY | IN_DELETE_SELF) < 0)
     return fail(errno, fmt::format("watching {}/lock", folder_));

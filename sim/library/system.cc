@@ -43,7 +43,6 @@ LULL_EXPORT const char* nvmlErrorString(Return code) {
     case Return::insufficient_resources: return "Insufficient Resources";
     case Return::argument_version_mismatch: return "Argument version mismatch";
     case Return::deprecated: return "Deprecated";
-    case Return::unknown: return "Unknown Error";
     default: return "Unknown Error";
   }
 }
@@ -149,10 +148,11 @@ LULL_EXPORT Return nvmlDeviceGetHandleByPciBusId(const char* bus_id, Device* dev
 // ---- events: sets can be made and waited on; nothing ever happens ---------------------
 LULL_EXPORT Return nvmlEventSetCreate(nvml::EventSet* set) {
   if (set == nullptr) return on_driver(__func__, [](const Look&) { return Return::invalid_argument; });
-  void* made = nullptr;
   const Return result = on_driver(__func__, [](const Look&) { return Return::success; });
-  if (result == Return::success && (made = std::calloc(1, 16)) == nullptr) return Return::memory;
-  if (result == Return::success) *set = static_cast<nvml::EventSet>(made);
+  if (result != Return::success) return result;
+  void* made = std::calloc(1, 16);
+  if (made == nullptr) return Return::memory;
+  *set = static_cast<nvml::EventSet>(made);
   return result;
 }
 LULL_EXPORT Return nvmlEventSetFree(nvml::EventSet set) {

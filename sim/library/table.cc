@@ -81,6 +81,8 @@ const void* slots[kSlotCount];
 void fill_table() {
   const auto at = [](unsigned index, auto* function) { slots[index] = reinterpret_cast<const void*>(function); };
   for (unsigned i = 1; i < kSlotCount; ++i) at(i, unserved);
+  // The first tells how large the table is.
+  // NOLINTNEXTLINE(performance-no-int-to-ptr): it is read as a number
   slots[0] = reinterpret_cast<const void*>(std::uintptr_t{sizeof slots});
   at(26, ignored);  // debug output
   at(72, monitorable);
@@ -98,6 +100,6 @@ LULL_EXPORT Return nvmlInternalGetExportTable(const void** out, const void* guid
   if (std::memcmp(guid, kGuid, sizeof kGuid) != 0) return Return::not_found;
   static constinit pthread_once_t once = PTHREAD_ONCE_INIT;
   ::pthread_once(&once, fill_table);
-  *out = slots;
+  *out = static_cast<const void*>(slots);
   return Return::success;
 }
