@@ -70,13 +70,13 @@ int gpuselect_command(int argc, char** argv) {
   if (!options->command.empty())
     if (const auto status = cannot_run(options->command.front())) return *status;
   Picker picker(settings_of(*options));
-  auto picked = picker.pick();
+  const auto picked = picker.pick();
   if (options->debug)
     for (const std::string& line : picker.debug_lines()) fmt::print(stderr, "{}\n", line);
   if (!picked) return refuse(picked.error(), *options);
   const std::string value = visible_value(*picked, false);
   if (options->debug) fmt::print(stderr, "CUDA_VISIBLE_DEVICES={}\n", value);
-  if (!options->command.empty()) return run_picked(picker, *std::move(picked));
+  if (!options->command.empty()) return run_picked(picker, *picked);
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)
       return say("stdout: " + written.error().message(), kFailed);

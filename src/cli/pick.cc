@@ -319,10 +319,10 @@ int pick_command(int argc, char** argv) {
     if (const auto status = cannot_run(settings->command.front())) return *status;
 
   Picker picker(*std::move(settings));
-  auto picked = picker.pick();
+  const auto picked = picker.pick();
   if (!picked) return say_refusal(picked.error());
   if (picker.settings().command.empty()) return print_picked(picker, *picked);
-  return run_picked(picker, *std::move(picked));
+  return run_picked(picker, *picked);
 }
 
 }  // namespace lull

@@ -138,6 +138,6 @@ int say_refusal(const Refusal& refusal);
 std::optional<int> cannot_run(const std::string& name);
 
 // Becomes the command. Returns only if that fails, with the exit status.
-int run_picked(Picker& picker, Picked picked);
+int run_picked(Picker& picker, const Picked& picked);
 
 }  // namespace lull

@@ -117,7 +117,7 @@ std::optional<int> cannot_run(const std::string& name) {
   return run_failure(name, why);
 }
 
-int run_picked(Picker& picker, Picked picked) {
+int run_picked(Picker& picker, const Picked& picked) {
   const PickSettings& settings = picker.settings();
   for (const auto& [name, value] : visibility(picked, settings.uuid, Root::machine()))
     ::setenv(name.c_str(), value.c_str(), 1);

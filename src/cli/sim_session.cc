@@ -43,7 +43,7 @@ Result<Child> spawn(const char* program, const std::vector<std::string>& command
                     Prepare prepare) {
   std::array<int, 2> ends{};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(errno, "pipe");
-  Fd read_end(ends[0]);
+  const Fd read_end(ends[0]);
   Fd write_end(ends[1]);
   const auto arguments = pointers(command);
   const pid_t pid = ::fork();
@@ -68,7 +68,7 @@ Result<Child> spawn(const char* program, const std::vector<std::string>& command
 void detach(int output) {
   ::setsid();  // a Ctrl-C is not meant for the scenario's processes
   ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null)
+  if (const Fd null(::open("/dev/null", O_RDWR | O_CLOEXEC)); null)
     for (const int fd : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) ::dup2(null.get(), fd);
   if (output >= 0) ::dup2(output, STDOUT_FILENO);
 }

@@ -63,7 +63,7 @@ Result<WatchChoice> settle_watch_options(const WatchOptions& options) {
 
 Sayer make_sayer(const WatchOptions& options, const Clock& clock) {
   const Level least = options.quiet ? Level::important : options.verbose ? Level::debug : Level::note;
-  return Sayer(options.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock);
+  return {options.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};
 }
 
 int command_begins(const CLI::App& app, int argc, char** argv) {
