@@ -25,6 +25,7 @@
 #include "cli/options.h"
 #include "cli/screen.h"
 #include "loop/loop.h"
+#include "sense/means.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
 #include "sense/visible.h"
@@ -36,7 +37,6 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kPatience = 1500ms;  // how long a driver may take before its GPUs are shown as not answering
-constexpr double kIdleBelow = 5;        // % of util; the column IDLE FOR counts from here
 
 enum class Format : std::uint8_t { table, json, csv };
 
@@ -47,8 +47,9 @@ struct StatusOptions {
   bool visible = false;
 };
 
-// Since when each GPU has been seen idle without a break. Only what was seen
-// counts: an unknown value, or a gap between samples, begins anew.
+// Since when each GPU has been seen idle without a break, by the driver before our
+// first sample, then by us. Only what was seen counts: an unknown value, or a gap
+// between samples, begins anew.
 class IdleTimes {
  public:
   explicit IdleTimes(Duration every) : longest_gap_(3 * every) {}
@@ -59,9 +60,11 @@ class IdleTimes {
     std::map<std::string, Instant> since;
     for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
       const std::string& uuid = snapshot.inventory->devices[i].uuid;
-      if (uuid.empty() || !(snapshot.readings[i][Metric::util] < kIdleBelow)) continue;
+      const Reading& reading = snapshot.readings[i];
+      if (uuid.empty() || !(reading[Metric::util] < kIdleBelow)) continue;
       const auto before = since_.find(uuid);
-      since[uuid] = before == since_.end() || gap ? snapshot.at : before->second;
+      const bool anew = before == since_.end() || gap;
+      since[uuid] = anew ? snapshot.at - reading.idle_before.value_or(Duration::zero()) : before->second;
     }
     since_ = std::move(since);
   }
@@ -96,8 +99,7 @@ std::map<std::string, LeaseView> leases_by_uuid() {
   const auto state = (*folder)->scan();
   if (!state) return found;
   for (const LeaseInfo& lease : state->leases)
-    found[lease.gpu] = {lease.record.user, lease.record.holder.pid, lease.record.command,
-                        lease.record.since.value_or(WallTime{})};
+    found[lease.gpu] = {lease.record.user, lease.record.holder.pid, lease.record.command, lease.record.since};
   return found;
 }
 
@@ -188,7 +190,8 @@ struct Session {
     const std::map<std::string, LeaseView> leases = leases_by_uuid();
     for (const std::size_t row : *rows) {
       StatusExtra extra;
-      if (options.every) extra.idle_for = idle.of(snapshot.inventory->devices[row]);
+      if (options.every || snapshot.readings[row].idle_before)
+        extra.idle_for = idle.of(snapshot.inventory->devices[row]);
       if (const auto lease = leases.find(snapshot.inventory->devices[row].uuid); lease != leases.end())
         extra.lease = lease->second;
       view.extras.push_back(std::move(extra));
@@ -258,6 +261,7 @@ int status_command(int argc, char** argv) {
   sampling.processes = true;
   sampling.deadline = kPatience;
   sampling.once = !options.every;
+  sampling.idle_before = true;
   Session session{options, Output(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
   if (!options.every) return session.show(Sampler::start(std::move(sampling))->sample()).value_or(0);
   const Result<int> ended = watch(session, std::move(sampling));

@@ -98,7 +98,8 @@ struct Reading {
   std::array<double, kMetrics> value;
   std::array<Absence, kMetrics> absence;
   Basis util_basis = Basis::unknown;
-  double util_coverage = 0;  // of a mean: which share of the time since the previous sample it covers
+  double util_coverage = 0;             // of a mean: which share of the time since the previous sample it covers
+  std::optional<Duration> idle_before;  // of a first sample, where asked for: how long the driver saw no work
   Basis power_basis = Basis::unknown;
   Absence device_absence = Absence::none;  // the GPU as a whole
   Duration unanswered{};                   // with no_answer: for how long the driver has not answered

@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <ranges>
 
 namespace lull {
 namespace {
 
+constexpr unsigned long long kLongest = 1'000'000;              // µs; the driver promises at least one sample a second
 constexpr Duration kShortest = std::chrono::milliseconds(100);  // below, the counter's own steps are what one sees
 constexpr double kMostWatts = 10'000;                           // no card draws that: the counter leapt
 
@@ -34,13 +36,17 @@ unsigned long long usual_distance(std::span<const nvml::Sample> samples, std::ve
   return *middle;
 }
 
+// More than this between two samples is a gap.
+unsigned long long longest_distance(unsigned long long usual) {
+  return usual == 0 ? kLongest : std::min(2 * usual, kLongest);
+}
+
 }  // namespace
 
 std::optional<BufferMean> mean_of_buffer(std::span<const nvml::Sample> samples, unsigned value_type,
                                          unsigned long long last_seen_us, std::vector<unsigned long long>& scratch) {
-  constexpr unsigned long long kLongest = 1'000'000;  // µs; the driver promises at least one sample a second
   const unsigned long long usual = usual_distance(samples, scratch);
-  const unsigned long long most = usual == 0 ? kLongest : std::min(2 * usual, kLongest);
+  const unsigned long long most = longest_distance(usual);
   BufferMean result;
   unsigned long long before = last_seen_us;
   double sum = 0;
@@ -60,6 +66,23 @@ std::optional<BufferMean> mean_of_buffer(std::span<const nvml::Sample> samples, 
   result.covered = Duration(static_cast<Duration::rep>(weights * 1000));
   result.newest_us = before;
   return result;
+}
+
+std::optional<Duration> idle_tail(std::span<const nvml::Sample> samples, unsigned value_type, unsigned long long now_us,
+                                  std::vector<unsigned long long>& scratch) {
+  if (samples.empty()) return std::nullopt;
+  const unsigned long long newest = samples.back().timestamp;
+  if (newest > now_us + kLongest || newest + 2 * kLongest < now_us) return std::nullopt;
+  const unsigned long long most = longest_distance(usual_distance(samples, scratch));
+  std::optional<unsigned long long> since;
+  unsigned long long after = newest;
+  for (const nvml::Sample& sample : std::views::reverse(samples)) {
+    const double value = number(sample, value_type);
+    if (!usable(value) || value >= kIdleBelow || sample.timestamp > after || after - sample.timestamp > most) break;
+    since = after = sample.timestamp;
+  }
+  if (!since) return std::nullopt;
+  return std::chrono::microseconds(newest - *since);
 }
 
 bool EnergyMeter::too_soon(Instant roughly) const { return known_ && roughly >= at_ && roughly - at_ < kShortest / 2; }

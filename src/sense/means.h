@@ -26,6 +26,14 @@ struct BufferMean {
 std::optional<BufferMean> mean_of_buffer(std::span<const nvml::Sample> samples, unsigned value_type,
                                          unsigned long long last_seen_us, std::vector<unsigned long long>& scratch);
 
+// Below this a GPU is called idle where nobody gave a rule.
+inline constexpr double kIdleBelow = 5;  // % of util
+
+// For how long the buffer shows less than that, without a break up to now (µs since boot, as the samples have it).
+// Nothing where its end is not idle or not of now: the driver records nothing while nobody holds the card.
+std::optional<Duration> idle_tail(std::span<const nvml::Sample> samples, unsigned value_type, unsigned long long now_us,
+                                  std::vector<unsigned long long>& scratch);
+
 // Mean power from a counter of energy.
 class EnergyMeter {
  public:

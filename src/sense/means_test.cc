@@ -48,6 +48,30 @@ TEST(MeanOfBuffer, TimeThatNobodyMeasuredIsNotIdle) {
   EXPECT_DOUBLE_EQ(gap->mean, 40);  // 200 busy, at most 200 + 100 idle
 }
 
+std::optional<Duration> tail(const std::vector<std::pair<unsigned long long, unsigned>>& pairs,
+                             unsigned long long now_us) {
+  std::vector<unsigned long long> scratch;
+  return idle_tail(samples(pairs), nvml::kValueUint, now_us, scratch);
+}
+
+TEST(IdleTail, BackToTheLastWorkOrAsFarAsItGoes) {
+  using std::chrono::microseconds;
+  EXPECT_EQ(tail({{100, 90}, {200, 0}, {300, 4}, {400, 0}}, 450), microseconds(200));
+  EXPECT_EQ(tail({{100, 0}, {200, 0}, {300, 4}}, 450), microseconds(200));
+  EXPECT_EQ(tail({{100, 90}, {200, 90}, {300, 0}}, 450), microseconds(0));
+  EXPECT_EQ(tail({{100, 0}, {200, 0}, {300, 5}}, 450), std::nullopt) << "works now";
+  EXPECT_EQ(tail({}, 450), std::nullopt);
+}
+
+TEST(IdleTail, WhatNobodyRecordedIsNotIdle) {
+  using std::chrono::microseconds;
+  EXPECT_EQ(tail({{100, 0}, {200, 0}, {50'000, 0}, {50'100, 0}}, 50'200), microseconds(100)) << "a gap";
+  EXPECT_EQ(tail({{100, 0}, {200, 0}, {300, 0}}, 10'000'000), std::nullopt) << "nothing was recorded for long";
+  EXPECT_EQ(tail({{100'000'000, 0}, {100'000'100, 0}}, 450), std::nullopt) << "another clock";
+  EXPECT_EQ(tail({{100, 0}, {200, 37'100}, {300, 0}}, 450), microseconds(0)) << "nonsense";
+  EXPECT_EQ(tail({{300, 0}, {200, 0}, {310, 0}}, 450), microseconds(110)) << "no further back than in order";
+}
+
 TEST(MeanOfBuffer, SeenAlreadyTwiceTheSameTimeOrOutOfOrderDoesNotCount) {
   const auto result = mean({{900, 100}, {1000, 100}, {1100, 0}, {1100, 100}, {1050, 100}, {1200, 50}}, 1000);
   ASSERT_TRUE(result);

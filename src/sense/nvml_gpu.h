@@ -19,10 +19,11 @@ namespace lull {
 struct Wanted {
   bool memory = true;
   bool power = true;
-  bool details = true;  // temperature, fan, clocks, pstate, throttle reasons
-  bool tenants = true;  // who is on the GPU, and `procs`
-  bool pcie = false;    // a real driver takes 20 ms for each direction
-  bool once = false;    // there will be no second sample: do not prepare for one
+  bool details = true;       // temperature, fan, clocks, pstate, throttle reasons
+  bool tenants = true;       // who is on the GPU, and `procs`
+  bool pcie = false;         // a real driver takes 20 ms for each direction
+  bool once = false;         // there will be no second sample: do not prepare for one
+  bool idle_before = false;  // with the first sample: how long it has been idle already
 };
 
 // What one device needs to remember.

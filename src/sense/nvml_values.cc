@@ -85,7 +85,7 @@ class Reader {
     } else {
       reading_.miss(Metric::util, why);
     }
-    if (!wanted_.once) mean_util(known ? std::optional<unsigned>(rates.gpu) : std::nullopt);
+    if (!wanted_.once || wanted_.idle_before) mean_util(known ? std::optional<unsigned>(rates.gpu) : std::nullopt);
     return fatal_ == Return::success;
   }
 
@@ -111,6 +111,11 @@ class Reader {
     }
     memory_.dry_while_busy = 0;
     const std::span<const nvml::Sample> samples(room_.samples.data(), std::min<std::size_t>(count, kSampleRoom));
+    if (first && wanted_.idle_before) {
+      const auto since_boot = SystemClock().now().time_since_epoch();
+      const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count();
+      reading_.idle_before = idle_tail(samples, type, static_cast<unsigned long long>(now_us), room_.distances);
+    }
     const auto mean = mean_of_buffer(samples, type, memory_.newest_sample_us, room_.distances);
     if (!mean) return;
     memory_.newest_sample_us = mean->newest_us;

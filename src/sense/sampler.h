@@ -31,11 +31,12 @@ struct SamplerOptions {
   // What to read. `util` and `mem_util` are always there.
   bool memory = true;
   bool power = true;
-  bool details = true;     // temperature, fan, clocks, pstate, throttle reasons
-  bool tenants = true;     // processes on the GPU, and `procs`
-  bool pcie = false;       // a real driver takes 40 ms a GPU for it
-  bool openers = false;    // who holds the device files: a scan of /proc
-  bool processes = false;  // join the tenants with /proc into Snapshot::processes
+  bool details = true;       // temperature, fan, clocks, pstate, throttle reasons
+  bool tenants = true;       // processes on the GPU, and `procs`
+  bool pcie = false;         // a real driver takes 40 ms a GPU for it
+  bool openers = false;      // who holds the device files: a scan of /proc
+  bool processes = false;    // join the tenants with /proc into Snapshot::processes
+  bool idle_before = false;  // how long a GPU was idle before our first sample, as far as the driver remembers
   std::vector<std::string> ignore_openers;
   Root root = Root::machine();
 

@@ -30,6 +30,7 @@ Wanted wanted_of(const SamplerOptions& options) {
   wanted.tenants = options.tenants || options.processes;
   wanted.pcie = options.pcie;
   wanted.once = options.once;
+  wanted.idle_before = options.idle_before;
   return wanted;
 }
 

@@ -18,7 +18,7 @@ struct LeaseView {
   std::string user;
   pid_t pid = 0;
   std::string command;
-  WallTime since{};
+  std::optional<WallTime> since;
 };
 
 // What is known of a device beyond the snapshot itself.

@@ -103,7 +103,7 @@ Json gpu(const StatusView& view, std::size_t row) {
     json["lease"] = {{"user", extra.lease->user},
                      {"pid", extra.lease->pid},
                      {"command", extra.lease->command},
-                     {"since", format_rfc3339(extra.lease->since)}};
+                     {"since", extra.lease->since ? Json(format_rfc3339(*extra.lease->since)) : Json(nullptr)}};
   } else {
     json["lease"] = nullptr;
   }

@@ -33,6 +33,15 @@ std::string number(double value, std::string_view format, std::string_view other
   return std::isnan(value) ? std::string(otherwise) : fmt::format(fmt::runtime(format), value);
 }
 
+// "carol 77 for 3h12m: python train.py"
+std::string lease_text(const LeaseView& lease, WallTime now) {
+  const bool known = lease.since && *lease.since <= now;
+  return fmt::format(
+      "{} {}{}: {}", printable(lease.user), lease.pid,
+      known ? " for " + format_duration(std::chrono::floor<std::chrono::seconds>(now - *lease.since)) : "",
+      printable(lease.command));
+}
+
 std::string memory_text(const Reading& reading) {
   constexpr double kGiB = 1024.0 * 1024 * 1024;
   const double used = reading[Metric::mem_used] / kGiB;
@@ -138,9 +147,7 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
     put(idle, extra.idle_for ? format_duration(std::chrono::floor<std::chrono::seconds>(*extra.idle_for)) : "");
     put(owner, users.owners);
     put(command, users.command);
-    put(lease, extra.lease ? fmt::format("{} {} {}", printable(extra.lease->user), extra.lease->pid,
-                                         printable(extra.lease->command))
-                           : "");
+    put(lease, extra.lease ? lease_text(*extra.lease, view.snapshot.wall) : "");
     any_idle |= extra.idle_for.has_value();
     any_lease |= extra.lease.has_value();
     if (const std::string trouble = device_trouble(device, reading); !trouble.empty())

@@ -126,10 +126,10 @@ TEST(StatusTable, IdleTimesAndLeasesHaveColumnsOnlyWhereThereAreAny) {
   EXPECT_EQ(status_table({snapshot, {0, 1}, {}}, {.width = 200})[0].find("IDLE FOR"), std::string::npos);
   std::vector<StatusExtra> extras(2);
   extras[1].idle_for = 75s;
-  extras[1].lease = LeaseView{"carol", 77, "sleep 9", WallTime{}};
+  extras[1].lease = LeaseView{"carol", 77, "sleep 9", snapshot.wall - 3h - 12min};
   const auto lines = status_table({snapshot, {0, 1}, extras}, {.width = 200});
   EXPECT_NE(lines[2].find("1m15s"), std::string::npos) << lines[2];
-  EXPECT_NE(lines[2].find("carol 77 sleep 9"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("carol 77 for 3h12m: sleep 9"), std::string::npos) << lines[2];
 }
 
 TEST(StatusCsv, OneRowAGpuQuotedWhereNeeded) {

@@ -77,6 +77,27 @@ def test_it_says_who_what_and_since_when(sim):
     job.end()
 
 
+def test_status_says_who_has_it_since_when_and_how_long_it_is_idle(sim, lull):
+    gpus = sim(2)
+    job = Job(gpus, "--gpus", "1", script=f"{lull} sim load --gpu 1 --util 0 --mem 1GiB & read line; kill $!")
+    job.gpu()
+
+    def rows():
+        done = gpus.lull("status", "--json")
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout)["gpus"]
+
+    wait_until(lambda: (rows()[1]["idle_seconds"] or 0) >= 1, what="a second of idleness")
+    free, mine = rows()
+    assert free["lease"] is None
+    assert mine["lease"]["pid"] == job.process.pid and mine["lease"]["command"].startswith("sh -c echo")
+    assert mine["lease"]["since"] == leases(gpus)["leases"][0]["since"]
+    table = gpus.lull("status").stdout.splitlines()
+    assert "IDLE FOR" in table[0] and "LEASED TO" in table[0]
+    assert f"{job.process.pid} for " in table[2] and ": sh -c echo" in table[2]
+    job.end()
+
+
 def test_killed_job_frees_at_once(sim):
     gpus = sim(1)
     job = Job(gpus)

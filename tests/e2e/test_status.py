@@ -53,6 +53,20 @@ def test_processes_are_joined_with_proc(sim):
         assert gpus_of(gpus.lull("status", "--json"))[1]["processes"] == []
 
 
+def test_idle_for_as_long_as_the_driver_saw_it(sim):
+    with sim(3) as gpus:
+        gpus.load(0, util=0, mem="2GiB")
+        gpus.load(1, util=80, mem="2GiB")
+        wait_until(lambda: (gpus_of(gpus.lull("status", "--json"))[0]["idle_seconds"] or 0) >= 1, what="a second of idleness")
+        seen = time.monotonic()
+        idle, busy, free = (gpu["idle_seconds"] for gpu in gpus_of(gpus.lull("status", "--json")))
+        assert 1 <= idle < seen + LIMIT
+        assert busy is None
+        assert free is None, "nobody holds it: the driver records nothing, so nothing is known"
+        table = gpus.lull("status", env={"COLUMNS": "200"}).stdout.splitlines()
+        assert "IDLE FOR" in table[0]
+
+
 def test_one_lost_out_of_eight(sim):
     with sim(8) as gpus:
         gpus.fault(3, "lost")
