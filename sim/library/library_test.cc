@@ -448,9 +448,9 @@ TEST_F(OnSim, AForkedChildGoesOn) {
   device_[0] = device(0);
   const pid_t child = ::fork();
   if (child == 0) {
-    bool good = util_result(0) == kSuccess && library_.call("nvmlShutdown") == kSuccess &&
-                util_result(0) == kUninitialized && library_.call("nvmlInit_v2") == kSuccess &&
-                util_result(0) == kSuccess;
+    const bool good = util_result(0) == kSuccess && library_.call("nvmlShutdown") == kSuccess &&
+                      util_result(0) == kUninitialized && library_.call("nvmlInit_v2") == kSuccess &&
+                      util_result(0) == kSuccess;
     ::_exit(good ? 0 : 1);
   }
   int status = 0;

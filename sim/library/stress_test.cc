@@ -63,6 +63,7 @@ pid_t spawn(const std::function<bool()>& body) {
   try {
     good = body();
   } catch (...) {
+    good = false;
   }
   ::_exit(good ? 0 : 1);
 }

@@ -320,6 +320,7 @@ bool dead(pid_t pid) {
   }
   const auto mine = queue.kept();
   const auto files = queue.finish();
+  if (!files) ++board.errors;
   for (const std::size_t gpu : mine) {
     const pid_t before = board.owner[gpu].exchange(::getpid());
     if (before != 0 && !dead(before)) ++board.double_use;

@@ -20,6 +20,7 @@ std::vector<Fact> real_facts();
 // "p8 u4": a pointer and four bytes. Enumerations and handles look like what they are passed as.
 template <class T>
 std::string shape_of_argument() {
+  // NOLINTNEXTLINE(bugprone-sizeof-expression): of a pointer its own size is meant
   return (std::is_pointer_v<T> ? "p" : "n") + std::to_string(sizeof(T)) + " ";
 }
 template <class R, class... A>

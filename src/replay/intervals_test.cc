@@ -45,7 +45,7 @@ TEST(Median, RegularSamplingIsExactAtOnce) {
 }
 
 TEST(Intervals, LongerThanThreeMediansIsAGap) {
-  EXPECT_EQ(gap_of(2 * 10), 30);
+  EXPECT_EQ(gap_of(20), 30);
   EXPECT_EQ(gap_of(5), 7);  // 2.5: an interval of 8 is a gap, 7 is none
   Intervals intervals(30);
   std::vector<Instant> at;

@@ -110,7 +110,7 @@ Series random_series(std::size_t samples, std::size_t gpus, int unknown_percent)
     for (const Metric metric : {Metric::util, Metric::power, Metric::power_limit, Metric::mem_used}) {
       if (between(0, 29) == 0) continue;  // never known
       auto& column = gpu[index_of(metric)];
-      float value = static_cast<float>(between(0, 6));
+      auto value = static_cast<float>(between(0, 6));
       for (std::size_t i = 0; i < samples; ++i) {
         if (between(0, 5) == 0) value = static_cast<float>(between(0, 6));
         column.push_back(between(0, 99) < unknown_percent ? kUnknownSample : value);

@@ -114,7 +114,7 @@ TEST(MeanOfBuffer, IsThePlainMeanAtOneDistance) {
     RC_ASSERT(std::abs(result->mean - sum / static_cast<double>(values.size())) < 1e-9);
   }));
   EXPECT_TRUE(rc::check("never outside of what was measured", [](std::vector<std::pair<unsigned, unsigned>> raw) {
-    std::vector<std::pair<unsigned long long, unsigned>> pairs(raw.begin(), raw.end());
+    const std::vector<std::pair<unsigned long long, unsigned>> pairs(raw.begin(), raw.end());
     const auto result = mean(pairs, 5);
     if (!result) return;
     unsigned low = 100;

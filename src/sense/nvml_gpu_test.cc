@@ -36,6 +36,7 @@ struct Driver {
 };
 Driver driver;
 
+// NOLINTNEXTLINE(performance-no-int-to-ptr): a handle is any pointer that the driver made up
 nvml::Device handle(unsigned number) { return reinterpret_cast<nvml::Device>(std::uintptr_t{0x1000} + number); }
 unsigned mig_number(nvml::Device device) {
   return static_cast<unsigned>(reinterpret_cast<std::uintptr_t>(device) -
@@ -292,7 +293,7 @@ TEST_F(NvmlValues, ABufferWhoseClockWasSetBackIsFoundAgain) {
   }
   sample();
   sample();
-  driver.buffer.push_back({6000, 20});
+  driver.buffer.emplace_back(6000, 20);
   EXPECT_EQ(sample().util_basis, Basis::mean);
   EXPECT_DOUBLE_EQ(answer_.gpu[Metric::util], 20);
 }
@@ -302,7 +303,7 @@ TEST_F(NvmlValues, ABufferWithoutRatesIsStillUtil) {
   driver.util = Return::not_supported;
   driver.buffer = {{1000, 10}};
   EXPECT_EQ(sample().why_missing(Metric::util), Absence::not_supported);
-  driver.buffer.push_back({2000, 10});
+  driver.buffer.emplace_back(2000, 10);
   EXPECT_EQ(sample()[Metric::util], 10);
   EXPECT_EQ(sample().why_missing(Metric::util), Absence::not_supported) << "dry, and no rate: unknown, not the last";
 }

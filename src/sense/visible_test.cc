@@ -165,7 +165,7 @@ TEST(Visible, AnyTextIsReadWithoutHarm) {
     if (*rc::gen::inRange(0, 4) == 0) text = *rc::gen::arbitrary<std::string>();
     const Visible visible =
         visible_devices(text, *rc::gen::element<std::string>("PCI_BUS_ID", "FASTEST_FIRST", ""), inventory);
-    std::set<std::size_t> once(visible.devices.begin(), visible.devices.end());
+    const std::set<std::size_t> once(visible.devices.begin(), visible.devices.end());
     RC_ASSERT(once.size() == visible.devices.size());
     RC_ASSERT(std::ranges::all_of(once, [](std::size_t i) { return i == 1 || i == 2 || i == 3; }));
   }));
