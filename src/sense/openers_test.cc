@@ -94,8 +94,10 @@ TEST_F(OpenersOf, AProcessWeMayNotLookAtMakesTheCountUnknown) {
   process(10, "secret", {"nvidia0"});
   process(11, "kworker/0:1", {}, "69238880");
   process(12, "zombie", {}, "4228364", "Z");
-  for (const char* pid : {"10", "11", "12"})
-    std::filesystem::permissions(tree_.at(std::string("proc/") + pid + "/fd"), std::filesystem::perms::none);
+  const auto allow = [&](const char* pid, std::filesystem::perms who) {
+    std::filesystem::permissions(tree_.at(std::string("proc/") + pid + "/fd"), who);
+  };
+  for (const char* pid : {"10", "11", "12"}) allow(pid, std::filesystem::perms::none);
   std::filesystem::permissions(tree_.path(), std::filesystem::perms::all);
   const auto as_nobody = [&](auto&& check) {
     const pid_t child = ::fork();
@@ -113,9 +115,11 @@ TEST_F(OpenersOf, AProcessWeMayNotLookAtMakesTheCountUnknown) {
                      openers.holders[0].empty();
             }),
             0);
+  allow("10", std::filesystem::perms::owner_all);  // who is not root removes only what can be read
   std::filesystem::remove_all(tree_.at("proc/10"));
   EXPECT_EQ(as_nobody([&] { return find().absence[0] == Absence::none; }), 0)
       << "kernel threads and zombies hold no files";
+  for (const char* pid : {"11", "12"}) allow(pid, std::filesystem::perms::owner_all);
 }
 
 TEST(OpenersOfThisMachine, AChildThatHoldsAFileIsSeenByInodeAndADeviceByNumber) {

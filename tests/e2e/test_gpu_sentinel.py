@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import LIMIT, build_dir, wait_until
+from conftest import LIMIT, SUDO, build_dir, wait_until
 
 TOOL = str(build_dir() / "gpu_sentinel")
 QUICK = ["--arm_duration", "1", "--kill_duration", "2"]
@@ -24,7 +24,7 @@ def power(tmp_path):
     folder = tmp_path / "bin"
     folder.mkdir()
     log = tmp_path / "power.log"
-    for name, script in (("busctl", "exit 1"), ("shutdown", f'echo "$*" >> {log}; sleep 3')):
+    for name, script in (("busctl", "exit 1"), ("sudo", SUDO), ("shutdown", f'echo "$*" >> {log}; sleep 3')):
         (folder / name).write_text(f"#!/bin/sh\n{script}\n")
         (folder / name).chmod(0o755)
     return {"PATH": f"{folder}:{os.environ['PATH']}"}, log
