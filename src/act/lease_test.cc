@@ -295,7 +295,7 @@ TEST_F(Lease, AHoldEndsByItself) {
 }
 
 TEST(LeaseRecordText, ComesBack) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     const auto word = rc::gen::container<std::string>(rc::gen::inRange('!', '~'));
     LeaseRecord record;
     record.gpu = "GPU-" + *rc::gen::nonEmpty(word);
@@ -315,7 +315,7 @@ TEST(LeaseRecordText, ComesBack) {
     ticket.wants = *rc::gen::container<std::vector<std::string>>(rc::gen::nonEmpty(word));
     ticket.command = *word;
     RC_ASSERT(read_ticket(write_record(ticket)) == ticket);
-  });
+  }));
 }
 
 TEST(LeaseRecordText, HostileWordsStayOnTheirLine) {

@@ -40,15 +40,19 @@ class Fields {
   Number number() {
     const std::string_view field = next();
     Number value{};
-    std::from_chars(field.data(), field.data() + field.size(), value);
+    const auto [end, error] = std::from_chars(field.data(), field.data() + field.size(), value);
+    good_ = good_ && error == std::errc{} && end == field.data() + field.size();
     return value;
   }
+  bool good() const { return good_; }  // every number was one
 
  private:
   std::string_view rest_;
+  bool good_ = true;
 };
 
 constexpr std::size_t kStatBytes = 1024;
+constexpr unsigned kKernelThread = 0x00200000;  // PF_KTHREAD
 
 // One read into the stack: a tree is walked by hundreds of these.
 Result<ProcessEntry> read_stat_at(int proc, pid_t pid) {
@@ -86,16 +90,19 @@ std::optional<ProcessEntry> parse_process_entry(std::string_view line) {
   const auto close = line.rfind(')');  // the last one: the name may hold any number of them
   if (open == std::string_view::npos || close == std::string_view::npos || close < open) return std::nullopt;
   ProcessEntry stat;
-  stat.pid = Fields(line.substr(0, open)).number<pid_t>();
+  Fields first(line.substr(0, open));
+  stat.pid = first.number<pid_t>();
   stat.name = line.substr(open + 1, close - open - 1);
   Fields fields(line.substr(close + 1));
   const std::string_view state = fields.next();
-  if (stat.pid <= 0 || state.empty()) return std::nullopt;
+  if (stat.pid <= 0 || state.size() != 1) return std::nullopt;
   stat.state = state.front();
   stat.parent = fields.number<pid_t>();
   stat.group = fields.number<pid_t>();
   stat.session = fields.number<pid_t>();
-  fields.skip(7);  // tty_nr tpgid flags minflt cminflt majflt cmajflt
+  fields.skip(2);  // tty_nr tpgid
+  stat.kernel_thread = (fields.number<unsigned>() & kKernelThread) != 0;
+  fields.skip(4);  // minflt cminflt majflt cmajflt
   stat.cpu_ticks = fields.number<std::uint64_t>();
   stat.cpu_ticks += fields.number<std::uint64_t>();
   stat.children_cpu_ticks = fields.number<std::uint64_t>();
@@ -103,9 +110,8 @@ std::optional<ProcessEntry> parse_process_entry(std::string_view line) {
   fields.skip(2);  // priority nice
   stat.threads = fields.number<unsigned>();
   fields.skip(1);  // itrealvalue
-  const std::string_view start = fields.next();
-  if (start.empty()) return std::nullopt;
-  std::from_chars(start.data(), start.data() + start.size(), stat.start_ticks);
+  stat.start_ticks = fields.number<std::uint64_t>();
+  if (!first.good() || !fields.good()) return std::nullopt;
   return stat;
 }
 

@@ -32,12 +32,13 @@ struct ProcessEntry {
   std::uint64_t children_cpu_ticks = 0;  // of children that were waited for
   std::uint64_t start_ticks = 0;         // since boot
   unsigned threads = 1;
+  bool kernel_thread = false;
 
   // A zombie whose other threads still run has not ended.
   bool ended() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
 
-std::optional<ProcessEntry> parse_process_entry(std::string_view line);
+std::optional<ProcessEntry> parse_process_entry(std::string_view line);  // nothing: not as the kernel writes it
 Result<ProcessEntry> read_process_entry(pid_t pid, const Root& root = {});
 
 // Every process that /proc shows, in order of pid. One that ends meanwhile is left out.

@@ -43,14 +43,31 @@ TEST(ProcessEntry, NamesAreHostile) {
 }
 
 TEST(ProcessEntry, AnyBytesAreRefusedOrRead) {
-  rc::check("no input crashes it", [](const std::string& bytes) { (void)parse_process_entry(bytes); });
-  rc::check("a line cut short is refused", [] {
+  EXPECT_TRUE(rc::check("no input crashes it", [](const std::string& bytes) {
+    if (const auto stat = parse_process_entry(bytes)) RC_ASSERT(stat->pid > 0);
+  }));
+  EXPECT_TRUE(rc::check("any name is read back", [](std::string name) {
+    std::erase(name, '\0');
+    const auto stat = parse_process_entry(stat_line(42, name, 'S', 7));
+    RC_ASSERT(stat.has_value());
+    RC_ASSERT(stat->name == name);
+    RC_ASSERT(stat->start_ticks == 987654321U);
+  }));
+  EXPECT_TRUE(rc::check("a line cut short is refused", [] {
     const std::string whole = stat_line(42, "x) y", 'S', 7);
-    const auto cut = *rc::gen::inRange<std::size_t>(0, 60);
-    const auto stat = parse_process_entry(std::string_view(whole).substr(0, cut));
-    RC_ASSERT(!stat || stat->pid == 42);
-  });
+    const auto cut = *rc::gen::inRange<std::size_t>(0, whole.find("987654321"));
+    RC_ASSERT(!parse_process_entry(std::string_view(whole).substr(0, cut)));
+  }));
   EXPECT_FALSE(parse_process_entry("42 (x) S 1 2 3"));
+  EXPECT_FALSE(
+      parse_process_entry("42 (x) S parent 7 8 34816 7 4194304 100 200 1 2 30 12 5 6 20 0 1 0 987 1000 200\n"));
+}
+
+TEST(ProcessEntry, TellsAThreadOfTheKernel) {
+  EXPECT_FALSE(parse_process_entry(stat_line(42, "python3", 'S', 7))->kernel_thread);
+  const auto thread = parse_process_entry("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 3 0 0\n");
+  ASSERT_TRUE(thread);
+  EXPECT_TRUE(thread->kernel_thread);
 }
 
 TEST(ProcessEntry, ReadsOurselves) {
@@ -80,7 +97,7 @@ bool below(const std::vector<ProcessEntry>& all, ProcessEntry one, pid_t root) {
 }
 
 TEST(Descendants, SameAsGoingUpFromEach) {
-  rc::check("walk down == walk up, parents first, whatever the parents are", [] {
+  EXPECT_TRUE(rc::check("walk down == walk up, parents first, whatever the parents are", [] {
     const int count = *rc::gen::inRange(1, 40);
     std::vector<ProcessEntry> all;
     for (int i = 1; i <= count; ++i) {
@@ -99,7 +116,7 @@ TEST(Descendants, SameAsGoingUpFromEach) {
     for (const ProcessEntry& one : all)
       if (below(all, one, root)) wanted.insert(one.pid);
     RC_ASSERT(seen == wanted);
-  });
+  }));
 }
 
 TEST(Descendants, SkippedOnesTakeTheirsWithThem) {

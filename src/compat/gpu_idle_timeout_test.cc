@@ -106,13 +106,13 @@ TEST(GpuIdleTimeout, RefusesInArgparsesWords) {
 }
 
 TEST(GpuIdleTimeout, WhateverIsAcceptedIsARule) {
-  rc::check("any words are refused or make a valid rule", [] {
+  EXPECT_TRUE(rc::check("any words are refused or make a valid rule", [] {
     const auto line = *rc::gen::container<std::vector<std::string>>(rc::gen::oneOf(
         rc::gen::element<std::string>("-t", "-s", "-n", "-d", "-a", "-x", "any", "--", "50", "1e9", "0.25", "--gpus"),
         rc::gen::arbitrary<std::string>()));
     const auto options = parse_idle_timeout(line);
     if (options) RC_ASSERT(Policy::parse(options->rule()).has_value());
-  });
+  }));
 }
 
 }  // namespace

@@ -44,13 +44,13 @@ TEST(GpuSentinel, Refusals) {
 }
 
 TEST(GpuSentinel, WhateverIsAcceptedIsAPolicy) {
-  rc::check("thresholds and durations make rules", [] {
+  EXPECT_TRUE(rc::check("thresholds and durations make rules", [] {
     const double arm = *rc::gen::inRange(0, 1001) / 1000.0;
     const auto options = parse_sentinel(
         Words{"--arm_threshold", std::to_string(arm), "--kill_duration", std::to_string(*rc::gen::inRange(1, 3600))});
     RC_ASSERT(options.has_value());
     RC_ASSERT(Policy::parse(options->kill_rule(), options->arm_rule()).has_value());
-  });
+  }));
 }
 
 }  // namespace

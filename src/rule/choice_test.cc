@@ -74,7 +74,7 @@ TEST(Judging, ADriverMayKeepALittle) {
 
 // The law: replacing any value that is looked at by unknown never makes a GPU fit.
 TEST(Judging, UnknownNeverFits) {
-  rc::check([] {
+  EXPECT_TRUE(rc::check([] {
     Reading reading = idle();
     reading.set(Metric::util, *rc::gen::element(0.0, 50.0));
     reading.set(Metric::procs, *rc::gen::element(0.0, 2.0));
@@ -89,7 +89,7 @@ TEST(Judging, UnknownNeverFits) {
                                           Metric::mem_free, Metric::temp, Metric::mem_total);
     reading.miss(gone, Absence::failed);
     if (judged(reading, wishes).fits) RC_ASSERT(before);
-  });
+  }));
   for (const Metric metric : {Metric::util, Metric::mem_util, Metric::procs, Metric::mem_used}) {
     Reading reading = idle();
     reading.miss(metric, Absence::not_supported);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <string_view>
 
+#include "base/process.h"
 #include "base/text.h"
 #include "sense/processes.h"
 
@@ -89,12 +90,12 @@ class Scan {
     for (const std::size_t i : held) openers_.holders[i].push_back(pid);
   }
 
-  // Kernel threads and zombies hold nothing: that we may not look at them hides nothing.
+  // Threads of the kernel and those that ended hold nothing: that we may not look at them hides nothing.
   static bool has_files(const std::string& folder) {
     const auto text = read_file(folder + "/stat");
     if (!text) return text.error().errno_value != ENOENT && text.error().errno_value != ESRCH;
-    const auto stat = parse_stat(*text);
-    return !stat || (!stat->kernel_thread && stat->state != 'Z' && stat->state != 'X');
+    const auto stat = parse_process_entry(*text);
+    return !stat || (!stat->kernel_thread && !stat->ended());
   }
 
   bool ignored(const std::string& folder) const {

@@ -5,18 +5,17 @@
 
 #include <algorithm>
 #include <charconv>
-#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <unordered_map>
 
+#include "base/process.h"
 #include "base/text.h"
 
 namespace lull {
 namespace {
 
-constexpr unsigned kKernelThread = 0x00200000;     // PF_KTHREAD in the flags of stat
 constexpr std::size_t kMostArguments = 128 << 10;  // what is kept of a command line
 
 template <class Number>
@@ -57,7 +56,7 @@ std::vector<std::string> split_arguments(std::string_view text) {
   return arguments;
 }
 
-ProcessInfo describe(int folder, ProcessStat&& stat) {
+ProcessInfo describe(int folder, ProcessEntry&& stat) {
   ProcessInfo info;
   info.pid = stat.pid;
   info.parent = stat.parent;
@@ -109,30 +108,12 @@ std::string ask_name_service(uid_t uid) {
 
 }  // namespace
 
-Result<ProcessStat> parse_stat(std::string_view text) {
-  // "1234 (name) S 1 …": the name may hold anything, ") Z " and newlines too, so it ends at the last ')'.
-  const std::size_t open = text.find('(');
-  const std::size_t close = text.rfind(')');
-  if (open == std::string_view::npos || close == std::string_view::npos || close < open)
-    return fail("stat of a process: no name in brackets");
-  ProcessStat stat;
-  stat.name = text.substr(open + 1, close - open - 1);
-  const std::vector<std::string_view> fields = split(trim(text.substr(close + 1)), ' ');
-  unsigned flags = 0;
-  // After the name: state, parent, … flags (7th), … start (20th).
-  if (fields.size() < 20 || fields[0].size() != 1 || !to_number(trim(text.substr(0, open)), stat.pid) ||
-      !to_number(fields[1], stat.parent) || !to_number(fields[6], flags) || !to_number(fields[19], stat.start_ticks))
-    return fail("stat of a process: not as the kernel writes it");
-  stat.state = fields[0][0];
-  stat.kernel_thread = (flags & kKernelThread) != 0;
-  return stat;
-}
-
 Result<ProcessInfo> read_process(const Root& root, pid_t pid) {
   const Fd folder = TRY(open_process(root, pid));
   const std::string text = TRY(read_file(folder.get(), "stat"));
-  ProcessStat stat = TRY(parse_stat(text));
-  return describe(folder.get(), std::move(stat));
+  auto entry = parse_process_entry(text);
+  if (!entry) return fail("cannot make sense of " + root.proc + "/" + std::to_string(pid) + "/stat");
+  return describe(folder.get(), *std::move(entry));
 }
 
 std::vector<pid_t> process_ids(const Root& root) {
@@ -145,26 +126,6 @@ std::vector<pid_t> process_ids(const Root& root) {
   }
   std::ranges::sort(pids);
   return pids;
-}
-
-std::vector<ProcessInfo> process_tree(const Root& root, pid_t pid) {
-  std::multimap<pid_t, pid_t> children;
-  for (const pid_t candidate : process_ids(root)) {
-    const auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(candidate) + "/stat");
-    const auto stat = text ? parse_stat(*text) : fail("");
-    if (stat) children.emplace(stat->parent, candidate);
-  }
-  std::vector<ProcessInfo> tree;
-  std::vector<pid_t> queue{pid};
-  for (std::size_t i = 0; i < queue.size(); ++i) {
-    auto info = read_process(root, queue[i]);
-    if (!info) continue;
-    tree.push_back(std::move(*info));
-    const auto [first, last] = children.equal_range(queue[i]);
-    for (auto child = first; child != last; ++child)
-      if (std::ranges::find(queue, child->second) == queue.end()) queue.push_back(child->second);
-  }
-  return tree;
 }
 
 void join_processes(Snapshot& snapshot, const Root& root) {

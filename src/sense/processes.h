@@ -1,8 +1,7 @@
 #pragma once
-// What /proc says about processes: who owns one, what it runs, since when, in
-// which container, and which processes descend from which. Names and arguments
-// are bytes that anybody may choose: they are kept as they are and made harmless
-// only where they are shown. A process is looked at through a handle of its
+// What /proc says about processes beyond its one line in stat (base/process.h): who
+// owns one, what it runs, since when, in which container. Names and arguments are bytes that anybody may choose: they
+// are kept as they are and made harmless only where they are shown. A process is looked at through a handle of its
 // folder, so that a pid reused halfway never gives a mixture of two processes.
 
 #include <sys/types.h>
@@ -18,25 +17,11 @@
 
 namespace lull {
 
-// The fields of /proc/PID/stat that we use.
-struct ProcessStat {
-  pid_t pid = 0;
-  pid_t parent = 0;
-  char state = '?';
-  bool kernel_thread = false;
-  std::uint64_t start_ticks = 0;
-  std::string name;
-};
-Result<ProcessStat> parse_stat(std::string_view text);
-
 // One process; an error where it is gone or hidden from us.
 Result<ProcessInfo> read_process(const Root& root, pid_t pid);
 
 // Every pid that can be seen, ascending.
 std::vector<pid_t> process_ids(const Root& root);
-
-// `pid` and all that descend from it, parents before their children; empty if it is not there.
-std::vector<ProcessInfo> process_tree(const Root& root, pid_t pid);
 
 // Fills snapshot.processes for every tenant that can be seen from here.
 void join_processes(Snapshot& snapshot, const Root& root);

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "base/process.h"
 #include "sense/test_tree.h"
 
 namespace lull {
@@ -81,20 +82,10 @@ TEST_F(Processes, NoPermissionCostsOnlyWhatIsHidden) {
   EXPECT_TRUE(info.arguments.empty());
 }
 
-TEST_F(Processes, TreeIsParentsFirst) {
-  const std::vector<ProcessInfo> tree = process_tree(tree_.root(), 100);
-  ASSERT_EQ(tree.size(), 4U);
-  EXPECT_EQ(tree[0].pid, 100);
-  EXPECT_EQ(tree[1].pid, 101);
-  EXPECT_EQ(tree[2].pid, 102);
-  EXPECT_EQ(tree[3].pid, 103);
-  EXPECT_TRUE(process_tree(tree_.root(), 99).empty());
-}
-
-TEST_F(Processes, AProcessThatIsItsOwnAncestorEndsTheWalk) {
-  tree_.write("proc/300/stat", "300 (a) S 301 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
-  tree_.write("proc/301/stat", "301 (b) S 300 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
-  EXPECT_EQ(process_tree(tree_.root(), 300).size(), 2U);
+TEST_F(Processes, TheFixtureIsATreeParentsFirst) {
+  std::vector<pid_t> pids;
+  for (const ProcessEntry& entry : descendants(read_all_processes(tree_.root()), 100)) pids.push_back(entry.pid);
+  EXPECT_EQ(pids, (std::vector<pid_t>{100, 101, 102, 103}));
 }
 
 TEST_F(Processes, TenantsAreJoinedAndThoseUnseenStay) {
@@ -118,23 +109,6 @@ TEST(ProcessesOfThisMachine, SeeOurselves) {
   const auto age = SystemClock().wall() - *self->started;
   EXPECT_GT(age, -std::chrono::seconds(2));
   EXPECT_LT(age, std::chrono::hours(1));
-}
-
-TEST(ProcessesOfThisMachine, TreeHoldsAChild) {
-  int gate[2];
-  ASSERT_EQ(::pipe(gate), 0);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    char byte = 0;
-    ::close(gate[1]);
-    (void)!::read(gate[0], &byte, 1);
-    ::_exit(0);
-  }
-  const std::vector<ProcessInfo> tree = process_tree(Root{}, ::getpid());
-  ::close(gate[0]);
-  ::close(gate[1]);
-  ::waitpid(child, nullptr, 0);
-  EXPECT_TRUE(std::ranges::any_of(tree, [&](const ProcessInfo& info) { return info.pid == child; }));
 }
 
 TEST(UserName, ReadsTheFileBeforeAskingAnybody) {
@@ -168,20 +142,6 @@ TEST(Cgroup, TheContainerOfEachRuntime) {
       {"rubbish", ""},
   };
   for (const auto& [text, container] : cases) EXPECT_EQ(container_of(cgroup_path(text)), container) << text;
-}
-
-TEST(ParseStat, AnyTextIsAProcessOrAnError) {
-  EXPECT_TRUE(rc::check("parse_stat is total", [](const std::string& text) {
-    if (const auto stat = parse_stat(text)) RC_ASSERT(stat->pid >= 0);
-  }));
-  EXPECT_TRUE(rc::check("any name is read back", [](std::string name) {
-    std::erase(name, '\0');
-    const auto stat =
-        parse_stat("7 (" + name + ") S 1 7 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 987 170000000 3000 (unused\n");
-    RC_ASSERT(stat.has_value());
-    RC_ASSERT(stat->name == name);
-    RC_ASSERT(stat->start_ticks == 987U);
-  }));
 }
 
 }  // namespace
