@@ -125,7 +125,7 @@ class Output {
       }
       case Format::table: break;
     }
-    Screen screen = screen_of(fd_);
+    const Screen screen = screen_of(fd_);
     std::vector<std::string> lines = status_table(view, screen);
     if (view.devices.empty()) lines = {"no GPU"};
     return live && terminal_ ? redraw(view, lines, screen) : append(view, lines, live);
