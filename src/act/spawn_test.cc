@@ -2,12 +2,18 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <linux/filter.h>
+#include <linux/seccomp.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstddef>
 #include <cstdlib>
+#include <iterator>
 
 namespace lull {
 namespace {
@@ -78,6 +84,36 @@ TEST(Spawn, SignalsAreAsWeWereGivenThem) {
   ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
   EXPECT_EQ(status.find("SigBlk:\t0000000000000000"), 0U) << status;
   EXPECT_NE(status.find("SigIgn:\t0000000000000000"), std::string::npos) << status;
+}
+
+// As old sandboxes do, whose list of allowed calls is older than clone3.
+bool forbid_clone3(int answer) {
+  sock_filter filter[] = {
+      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
+      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, SYS_clone3, 0, 1),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<unsigned>(answer)),
+      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
+  };
+  const sock_fprog program{.len = std::size(filter), .filter = filter};
+  return ::prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0 && ::prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &program) == 0;
+}
+
+TEST(Spawn, WhereClone3IsForbidden) {
+  for (const int answer : {ENOSYS, EPERM}) {
+    const pid_t child = ::fork();
+    if (child == 0) {
+      if (!forbid_clone3(answer)) ::_exit(77);
+      const auto spawned = spawn({.arguments = {"sh", "-c", "exit 7"}});
+      if (!spawned || spawned->process.fd() < 0 || status_of(spawned->process) != 7) ::_exit(1);
+      const auto none = spawn({.arguments = {"no-such-command-anywhere"}});
+      if (none || none.error().errno_value != ENOENT) ::_exit(2);
+      ::_exit(::waitpid(-1, nullptr, 0) == -1 && errno == ECHILD ? 0 : 3);  // nobody was left to be reaped
+    }
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    if (WIFEXITED(status) && WEXITSTATUS(status) == 77) GTEST_SKIP() << "no seccomp here";
+    EXPECT_EQ(status, 0) << answer;
+  }
 }
 
 TEST(Spawn, FindsExecutables) {

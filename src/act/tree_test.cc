@@ -320,6 +320,35 @@ TEST(TreeOfProcess, WhoHasItsNumberLaterIsSpared) {
   ::waitpid(child, nullptr, 0);
 }
 
+// As where a job has used sudo. It must be told from one that is gone, and in time.
+TEST(TreeOfProcess, WhoIsNotOursToEndIsLeftInTime) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
+  const pid_t roots = ::fork();
+  if (roots == 0) wait_for_ever();
+  const pid_t somebody = ::fork();
+  if (somebody == 0) {
+    if (::setresuid(65534, 65534, 65534) != 0) ::_exit(9);
+    const SystemClock clock;
+    const Process process = *Process::open(roots);
+    const Tree tree = Tree::of_process(process);
+    if (tree.signal(SIGTERM).refused != 1) ::_exit(2);
+    Ending ending(tree, process, {.grace = 20ms, .give_up = 50ms});
+    const Instant end = clock.now() + 30s;
+    while (const auto next = ending.step(clock.now())) {
+      if (clock.now() > end) ::_exit(3);
+      std::this_thread::sleep_for(*next - clock.now());
+    }
+    if (ending.state() != Ending::State::stuck || ending.signalled() != 0) ::_exit(4);
+    ::_exit(ending.left().size() == 1 && ending.left()[0].pid == roots ? 0 : 5);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(somebody, &status, 0), somebody);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(::waitpid(roots, nullptr, WNOHANG), 0) << "it still runs";
+  ::kill(roots, SIGKILL);
+  ::waitpid(roots, nullptr, 0);
+}
+
 TEST(Cgroup, IsFoundWhereverItIsMounted) {
   constexpr std::string_view kHybrid =
       "31 23 0:28 / /sys/fs/cgroup rw - tmpfs tmpfs rw\n"

@@ -90,6 +90,21 @@ constexpr Duration kNotifyLimit = std::chrono::seconds(10);
 
 }  // namespace
 
+std::string left_in_words(const std::vector<ProcessEntry>& left) {
+  std::string stuck;
+  std::string refused;
+  for (const ProcessEntry& one : left) {
+    const auto process = Process::open(one);
+    const auto reached = process ? process->signal(0) : Result<>();
+    const bool ours = reached || reached.error().errno_value != EPERM;
+    std::string& list = ours ? stuck : refused;
+    list += (list.empty() ? "" : " ") + std::to_string(one.pid);
+  }
+  if (!stuck.empty()) stuck += " (stuck in the kernel)";
+  if (!refused.empty()) refused += " (not ours to end)";
+  return stuck + (stuck.empty() || refused.empty() ? "" : ", ") + refused;
+}
+
 Result<Action> parse_action(std::string_view text) {
   Action action;
   action.text = text;
@@ -228,7 +243,7 @@ void ActionRun::attempt_kill() {
 void ActionRun::step_kill() {
   if (const auto again = ending_->step(loop_.now())) return later(*again - loop_.now(), &ActionRun::step_kill);
   if (ending_->state() == Ending::State::gone) return outcome(true, "");
-  outcome(false, fmt::format("{} processes are still there", ending_->left().size()));
+  outcome(false, "still there: " + left_in_words(ending_->left()));
 }
 
 void ActionRun::run_command(const ReadyAction& ready, Duration limit, std::string input) {

@@ -35,6 +35,9 @@ struct Action {
 // exit[=STATUS], kill=PID|PGID:N|parent|container, exec=CMD, shutdown, reboot, determined, notify=URL
 Result<Action> parse_action(std::string_view text);
 
+// "12 13 (stuck in the kernel), 14 (not ours to end)": those who outlived even SIGKILL.
+std::string left_in_words(const std::vector<ProcessEntry>& left);
+
 struct ReadyAction {
   Action action;
   std::vector<std::string> command;  // of those that run one

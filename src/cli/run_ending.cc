@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "cli/actions.h"
 #include "cli/run_session.h"
 
 namespace lull {
@@ -141,9 +142,7 @@ void RunSession::tree_is_gone() {
   children_.sweep();
   terminal_.restore();
   if (ending_->state() == Ending::State::stuck) {
-    std::string pids;
-    for (const ProcessEntry& one : ending_->left()) pids += fmt::format(" {}", one.pid);
-    voice_.note(Level::warning, "stuck", "stuck in the kernel, cannot be ended:" + pids);
+    voice_.note(Level::warning, "stuck", "cannot be ended: " + left_in_words(ending_->left()));
   } else {
     voice_.note(Level::note, "ended", "the job and all its processes are gone");
   }

@@ -200,6 +200,18 @@ def test_restart_after_idle_kill(sim, tmp_path):
         assert done.returncode == 7 and len(pids_in(log, 1)) == 1
 
 
+def test_told_to_end_while_it_waits_to_start_again(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "pids"
+        job = gpus.start_lull("run", *QUICK, "--restart", "2", "--backoff", "1h", "--",
+                              "sh", "-c", f"echo $$ >> {log}; exec sleep 1000")
+        assert any("starting again in 1h" in line for line in job.stderr)
+        job.send_signal(signal.SIGUSR1)  # there is no job to hand it to
+        job.terminate()
+        assert job.wait(timeout=LIMIT) == 128 + signal.SIGTERM
+        assert len(pids_in(log, 1)) == 1
+
+
 def test_max_time(sim):
     with sim(1) as gpus:
         gpus.set(0, util=90)
