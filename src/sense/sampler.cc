@@ -68,19 +68,21 @@ void Sampler::Core::replace_worker() {
 // ---- the watch over the worker ---------------------------------------------------
 
 Instant Sampler::Core::next_look() const {
-  const Instant end = round_began + options.deadline;
+  const Duration share = options.deadline / kShares;
+  const Instant soon = now() + share;  // nobody tells when a step ends and one with another limit begins
   switch (step) {
-    case Step::open: return step_began + options.init_deadline;
+    case Step::open: return std::min(soon, step_began + options.init_deadline);
     case Step::gpu:
-    case Step::finish: return std::min(end, step_began + options.deadline / kShares);
+    case Step::finish: return std::min(round_began + options.deadline, step_began + share);
     case Step::none: break;
   }
-  return std::min(end, now() + options.deadline / kShares);  // something will have begun by then
+  return std::min(soon, round_began + options.deadline);
 }
 
 void Sampler::Core::watch(Instant at) {
-  if (done >= requested || at < next_look()) return;
+  if (done >= requested) return;
   if (step == Step::open) {
+    if (at < step_began + options.init_deadline) return;
     // Nobody else would fare better: the worker stays where it is until the driver answers.
     const Duration hangs = at - step_began;
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(hangs);

@@ -345,6 +345,24 @@ TEST(SamplerSim, AGpuThatHangsFromTheStartIsARowToo) {
   EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
 }
 
+TEST(SamplerSim, AGpuThatHangsAfterASlowStartIsFoundOutInItsOwnTime) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  machine.fault(sim::kWholeDriver, Return::success, milliseconds(300), "nvmlInit*");  // whoever waits looks meanwhile
+  machine.fault(0, Return::success, seconds(60));
+  SamplerOptions patient = impatient(machine);
+  patient.init_deadline = seconds(60);
+  for (const bool by_event : {false, true}) {
+    const auto sampler = Sampler::start(patient);
+    const Instant began = now();
+    const Snapshot snapshot = by_event ? sample_by_event(*sampler) : sampler->sample();
+    EXPECT_LT(now() - began, seconds(20)) << "not the limit of the start";
+    ASSERT_EQ(snapshot.readings.size(), 2U);
+    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
+    EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
+  }
+}
+
 TEST(SamplerSim, WhoWaitsForTheEventFindsOutInTimeThatAGpuHangs) {
   SimMachine machine({"H100", "H100"});
   machine.begin();
