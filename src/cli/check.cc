@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -177,12 +176,12 @@ int check_command(int argc, char** argv) {
   std::vector<std::string> words;
   std::string gpus;
   bool json = false;
-  CLI::App app("What a rule means, what it needs, and what this machine gives of it.", "lull check");
-  app.add_option("RULE", words, "such as 'util < 5 for 20m' (lull-rules(7) has the language)")->required();
-  app.add_option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one")->type_name("LIST");
-  app.add_flag("--json", json, "one JSON object");
-  app.footer("Example:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'");
-  if (const auto done = parse_options(app, argc, argv)) return *done;
+  CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
+  line.arguments("RULE", words, "such as 'util < 5 for 20m' (lull-rules(7) has the language)").required();
+  line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one").value("LIST");
+  line.flag("--json", json, "one JSON object");
+  line.footer("Example:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'");
+  if (const auto done = line.parse(argc, argv)) return *done;
 
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
@@ -188,11 +187,11 @@ int release(const LeaseFolder& folder, const std::vector<std::string>& words, bo
 }  // namespace
 
 int leases_command(int argc, char** argv) {
-  CLI::App app("Shows who holds which GPU, and who waits for one.", "lull leases");
-  app.footer("\nexample: lull leases --json");
+  CommandLine line("Shows who holds which GPU, and who waits for one.", "lull leases");
+  line.footer("\nexample: lull leases --json");
   bool json = false;
-  app.add_flag("--json", json, "for programs");
-  if (const auto status = parse_options(app, argc, argv)) return *status;
+  line.flag("--json", json, "for programs");
+  if (const auto status = line.parse(argc, argv)) return *status;
   const LeasePlace place = LeasePlace::of_environment();
   const auto folder = LeaseFolder::look(place);
   if (!folder) return complain(folder.error().message());
@@ -213,16 +212,16 @@ int leases_command(int argc, char** argv) {
 }
 
 int release_command(int argc, char** argv) {
-  CLI::App app("Gives leased GPUs back: your own ones, as root any.", "lull release");
-  app.footer(
+  CommandLine line("Gives leased GPUs back: your own ones, as root any.", "lull release");
+  line.footer(
       "\nA lease ends by itself with its job. This is for a hold that is no longer needed, for what a\n"
       "job left behind, and with --force for a job that keeps a GPU which it should not have.\n"
       "\nexample: lull release 3");
   std::vector<std::string> words;
   bool force = false;
-  app.add_option("GPU", words, "index, UUID or lease, as `lull leases` shows them; all")->required();
-  app.add_flag("--force", force, "also if the holder lives; it is not ended");
-  if (const auto status = parse_options(app, argc, argv)) return *status;
+  line.arguments("GPU", words, "index, UUID or lease, as `lull leases` shows them; all").required();
+  line.flag("--force", force, "also if the holder lives; it is not ended");
+  if (const auto status = line.parse(argc, argv)) return *status;
   const auto folder = LeaseFolder::look(LeasePlace::of_environment());
   if (!folder) return complain(folder.error().message());
   if (!*folder) return complain("nothing is leased");

@@ -30,7 +30,74 @@ std::string unknown_option(const CLI::App& app, const std::vector<std::string>& 
 
 }  // namespace
 
-std::optional<int> parse_options(CLI::App& app, int argc, char** argv) {
+CommandLine::Option& CommandLine::Option::value(const std::string& name) {
+  option_->type_name(name);
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::optional_value() {
+  option_->expected(0, 1);
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::required() {
+  option_->required();
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::excludes(const std::string& other) {
+  option_->excludes(other);
+  return *this;
+}
+
+bool CommandLine::Option::given() const { return option_->count() > 0; }
+
+CommandLine::CommandLine(const std::string& about, const std::string& command)
+    : app_(std::make_unique<CLI::App>(about, command)) {}
+CommandLine::~CommandLine() = default;
+
+CommandLine::Option CommandLine::flag(const std::string& names, bool& into, const std::string& help) {
+  return Option(app_->add_flag(names, into, help));
+}
+
+CommandLine::Option CommandLine::option(const std::string& names, std::string& into, const std::string& help) {
+  return Option(app_->add_option(names, into, help));
+}
+
+CommandLine::Option CommandLine::option(const std::string& names, unsigned& into, const std::string& help) {
+  return Option(app_->add_option(names, into, help));
+}
+
+CommandLine::Option CommandLine::arguments(const std::string& name, std::vector<std::string>& into,
+                                           const std::string& help) {
+  return Option(app_->add_option(name, into, help));
+}
+
+CommandLine::Option CommandLine::each(const std::string& names, std::vector<std::string>& into,
+                                      const std::string& help) {
+  CLI::Option* option = app_->add_option(names, into, help);
+  return Option(option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
+}
+
+void CommandLine::usage(const std::string& tail) {
+  app_->get_formatter()->label("OPTIONS", tail);  // stands in brackets
+}
+
+void CommandLine::footer(const std::string& text) { app_->footer(text); }
+
+int CommandLine::command_begins(int argc, char** argv) const {
+  for (int i = 1; i < argc; ++i) {
+    const std::string_view word = argv[i];
+    if (word == "--" || word.size() < 2 || word.front() != '-') return i;
+    if (word.find('=') != std::string_view::npos) continue;
+    const CLI::Option* option = app_->get_option_no_throw(std::string(word));
+    if (option != nullptr && option->get_items_expected_max() > 0 && option->get_expected_min() > 0) ++i;
+  }
+  return argc;
+}
+
+std::optional<int> CommandLine::parse(int argc, char** argv) {
+  CLI::App& app = *app_;
   const auto refuse = [&](const std::string& what) {
     fmt::print(stderr, "{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name());
     return kExitUsage;

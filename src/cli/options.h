@@ -1,16 +1,61 @@
 #pragma once
 // How every command reads its command line: the same words for the same mistake,
-// --help on stdout, a mistake in one line on stderr with status 2.
+// --help on stdout, a mistake in one line on stderr with status 2. CLI11 does the
+// work, behind this door alone: it takes ten seconds to compile wherever it is included.
 
+#include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace lull {
 
-// Nothing: go on. A number: the exit status, all has been said.
-std::optional<int> parse_options(CLI::App& app, int argc, char** argv);
+class CommandLine {
+ public:
+  // What was described, to say more about it.
+  class Option {
+   public:
+    explicit Option(CLI::Option* option) : option_(option) {}
+    Option& value(const std::string& name);      // what --help calls it
+    Option& optional_value();                    // "--watch" as well as "--watch 2"
+    Option& required();                          // must be given
+    Option& excludes(const std::string& other);  // not both
+    bool given() const;
+
+   private:
+    CLI::Option* option_;
+  };
+
+  CommandLine(const std::string& about, const std::string& command);
+  CommandLine(const CommandLine&) = delete;
+  CommandLine& operator=(const CommandLine&) = delete;
+  ~CommandLine();
+
+  // `names`: "-o,--output", or a word without a dash for the arguments that are no options.
+  Option flag(const std::string& names, bool& into, const std::string& help);
+  Option option(const std::string& names, std::string& into, const std::string& help);
+  Option option(const std::string& names, unsigned& into, const std::string& help);
+  Option arguments(const std::string& name, std::vector<std::string>& into, const std::string& help);
+  Option each(const std::string& names, std::vector<std::string>& into,
+              const std::string& help);  // given several times
+
+  void usage(const std::string& tail);  // what follows the name in --help, in place of "[OPTIONS]"
+  void footer(const std::string& text);
+
+  // Where our own options end and a command begins: at "--" or at the first word that is neither
+  // an option nor the value of one. The command's own options stay its own.
+  int command_begins(int argc, char** argv) const;
+
+  // Nothing: go on. A number: the exit status, all has been said.
+  std::optional<int> parse(int argc, char** argv);
+
+ private:
+  std::unique_ptr<CLI::App> app_;
+};
 
 }  // namespace lull

@@ -4,7 +4,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
@@ -251,7 +250,7 @@ int record(RecordSettings settings) {
 }  // namespace
 
 int record_command(int argc, char** argv) {
-  CLI::App app(
+  CommandLine line(
       "Writes what the GPUs show as a trace, one row a GPU a sample, for `lull replay` and other programs.\n"
       "Unknown is an empty cell (null in NDJSON), never 0. An existing file is gone on with.\n\n"
       "  lull record --every 1s -o day.csv.zst\n",
@@ -261,16 +260,15 @@ int record_command(int argc, char** argv) {
   std::string format;
   std::string signals;
   RecordSettings settings;
-  app.add_option("--every", every, "how often to look (1s; 100ms, 1m)")->type_name("DURATION");
-  app.add_option("--for", length, "stop after this long; else on Ctrl-C")->type_name("DURATION");
-  app.add_option("-o,--output", settings.output, "file to write or go on with; .gz and .zst are packed (stdout)")
-      ->type_name("FILE");
-  app.add_option("--format", format, "csv or ndjson (by the file's name, else csv)")->type_name("FORMAT");
-  app.add_option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device")->type_name("LIST");
-  app.add_option("--signals", signals, "only these, such as util,power (all that are cheap to read)")
-      ->type_name("LIST");
-  app.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
-  if (const auto status = parse_options(app, argc, argv)) return *status;
+  line.option("--every", every, "how often to look (1s; 100ms, 1m)").value("DURATION");
+  line.option("--for", length, "stop after this long; else on Ctrl-C").value("DURATION");
+  line.option("-o,--output", settings.output, "file to write or go on with; .gz and .zst are packed (stdout)")
+      .value("FILE");
+  line.option("--format", format, "csv or ndjson (by the file's name, else csv)").value("FORMAT");
+  line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device").value("LIST");
+  line.option("--signals", signals, "only these, such as util,power (all that are cheap to read)").value("LIST");
+  line.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
+  if (const auto status = line.parse(argc, argv)) return *status;
 
   const auto wrong = [](const Error& error) {
     return complain(fmt::format("record: {}", error.message()), kExitUsage);

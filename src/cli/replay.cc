@@ -5,7 +5,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
 #include <cmath>
@@ -180,36 +179,34 @@ int run_replay(const ReplayArguments& arguments) {
 }  // namespace
 
 int replay_command(int argc, char** argv) {
-  CLI::App app(
+  CommandLine line(
       "Tries a rule on recorded telemetry: what would it have ended, what would that have saved, and whom would it\n"
       "have hurt? Reads what `lull record` and `nvidia-smi --format=csv -lms` write, and any other CSV or NDJSON\n"
       "through --columns; .gz and .zst too.\n\n"
       "  lull replay day.csv --idle 'util < 5 for 30m' --sweep for=5m,15m,30m,1h,2h\n",
       "lull replay");
   ReplayArguments arguments;
-  app.add_option("trace", arguments.traces, "files to read; - is standard input")->required()->type_name("TRACE");
-  app.add_option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m'")->required()->type_name("RULE");
-  app.add_option("--arm", arguments.arm, "nothing fires until this has held once")->type_name("RULE");
-  app.add_option("--per", arguments.per, "judge each GPU by itself (gpu) or all together (all)")->type_name("gpu|all");
-  app.add_option("--regret", arguments.regret, "a firing that came back within this is regretted (10m)")
-      ->type_name("DURATION");
-  app.add_option("--gap", arguments.gap, "more between two samples breaks a stretch (3 times the median)")
-      ->type_name("DURATION");
-  app.add_option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out (ignore)")
-      ->type_name("unknown|ignore");
-  app.add_option("--price", arguments.price, "what an hour of a GPU costs")->type_name("MONEY");
-  app.add_option("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10")
-      ->type_name("NAME=VALUE,…")
-      ->allow_extra_args(false);
-  app.add_option("--columns", arguments.columns, "which column is what: time=ts:ms,gpu=host+id,util=load:fraction")
-      ->type_name("ROLE=COLUMN,…");
-  app.add_flag("--json", arguments.json, "totals, firings and sweep as one object");
-  app.add_flag("--csv", arguments.csv, "a row a combination of the sweep; without one, a row a firing");
-  app.add_option("--html", arguments.html, "also write a page with timelines and charts")->type_name("FILE");
-  app.add_flag("--all", arguments.all, "list every firing");
-  app.add_option("--threads", arguments.threads, "how many cores to read with (all)")->type_name("N");
-  app.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
-  if (const auto status = parse_options(app, argc, argv)) return *status;
+  line.arguments("trace", arguments.traces, "files to read; - is standard input").required().value("TRACE");
+  line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m'").required().value("RULE");
+  line.option("--arm", arguments.arm, "nothing fires until this has held once").value("RULE");
+  line.option("--per", arguments.per, "judge each GPU by itself (gpu) or all together (all)").value("gpu|all");
+  line.option("--regret", arguments.regret, "a firing that came back within this is regretted (10m)").value("DURATION");
+  line.option("--gap", arguments.gap, "more between two samples breaks a stretch (3 times the median)")
+      .value("DURATION");
+  line.option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out (ignore)")
+      .value("unknown|ignore");
+  line.option("--price", arguments.price, "what an hour of a GPU costs").value("MONEY");
+  line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10")
+      .value("NAME=VALUE,…");
+  line.option("--columns", arguments.columns, "which column is what: time=ts:ms,gpu=host+id,util=load:fraction")
+      .value("ROLE=COLUMN,…");
+  line.flag("--json", arguments.json, "totals, firings and sweep as one object");
+  line.flag("--csv", arguments.csv, "a row a combination of the sweep; without one, a row a firing");
+  line.option("--html", arguments.html, "also write a page with timelines and charts").value("FILE");
+  line.flag("--all", arguments.all, "list every firing");
+  line.option("--threads", arguments.threads, "how many cores to read with (all)").value("N");
+  line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
+  if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.json && arguments.csv) return complain("replay: --json or --csv, not both", kExitUsage);
   return run_replay(arguments);
 }

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cmath>
 #include <cstdio>
 #include <string>
@@ -80,23 +79,22 @@ struct RunOptions {
   bool no_cgroup = false;
 };
 
-void describe_options(CLI::App& app, RunOptions& options) {
-  add_watch_options(app, options.watch);
+void describe_options(CommandLine& line, RunOptions& options) {
+  add_watch_options(line, options.watch);
   RunSettings& settings = options.settings;
-  app.add_option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first")
-      ->type_name("DIR");
-  app.add_option("--on-idle", settings.on_idle,
-                 "run CMD first (sh -c), the facts in LULL_* variables and as JSON on its stdin")
-      ->type_name("CMD");
-  app.add_option("--on-idle-limit", options.hook_limit, "how long that may take")->type_name("TIME");
-  app.add_option("--signal", options.signal, "what the tree gets first")->type_name("NAME");
-  app.add_option("--grace", options.grace, "and how long it has before SIGKILL")->type_name("TIME");
-  app.add_option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times")->type_name("N");
-  app.add_option("--backoff", options.backoff, "after so long")->type_name("TIME");
-  app.add_option("--max-time", options.max_time, "end the job after this long in any case")->type_name("TIME");
-  app.add_flag("--dry-run", settings.dry_run, "only say what would be done, and go on watching");
-  app.add_flag("--require-gpu", settings.require_gpu, "do not start CMD if no GPU can be read (125)");
-  app.add_flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
+  line.option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first").value("DIR");
+  line.option("--on-idle", settings.on_idle,
+              "run CMD first (sh -c), the facts in LULL_* variables and as JSON on its stdin")
+      .value("CMD");
+  line.option("--on-idle-limit", options.hook_limit, "how long that may take").value("TIME");
+  line.option("--signal", options.signal, "what the tree gets first").value("NAME");
+  line.option("--grace", options.grace, "and how long it has before SIGKILL").value("TIME");
+  line.option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times").value("N");
+  line.option("--backoff", options.backoff, "after so long").value("TIME");
+  line.option("--max-time", options.max_time, "end the job after this long in any case").value("TIME");
+  line.flag("--dry-run", settings.dry_run, "only say what would be done, and go on watching");
+  line.flag("--require-gpu", settings.require_gpu, "do not start CMD if no GPU can be read (125)");
+  line.flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
 }
 
 Result<> settle(RunOptions& options) {
@@ -121,14 +119,14 @@ Result<> settle(RunOptions& options) {
 }  // namespace
 
 int run_command(int argc, char** argv) {
-  CLI::App app(kAbout, "lull run");
-  app.get_formatter()->label("OPTIONS", "options] [--] CMD [ARGUMENT…");
-  app.footer(kMore);
+  CommandLine line(kAbout, "lull run");
+  line.usage("options] [--] CMD [ARGUMENT…");
+  line.footer(kMore);
   RunOptions options;
   options.watch = {.idle = "util < 1 for 5m", .delay = "1m", .every = "5s"};
-  describe_options(app, options);
-  const int command = command_begins(app, argc, argv);
-  if (const auto status = parse_options(app, command, argv)) return *status;
+  describe_options(line, options);
+  const int command = line.command_begins(argc, argv);
+  if (const auto status = line.parse(command, argv)) return *status;
   options.settings.command.assign(argv + command, argv + argc);
   if (!options.settings.command.empty() && options.settings.command.front() == "--")
     options.settings.command.erase(options.settings.command.begin());

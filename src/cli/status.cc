@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cerrno>
 #include <chrono>
 #include <csignal>
@@ -236,20 +235,20 @@ Result<int> watch(Session& session, SamplerOptions sampling) {
 
 int status_command(int argc, char** argv) {
   StatusOptions options;
-  CLI::App app("The GPUs now: what they do, who holds them, with what.", "lull status");
+  CommandLine line("The GPUs now: what they do, who holds them, with what.", "lull status");
   bool json = false;
   bool csv = false;
   std::string every;
-  app.add_flag("--json", json, "one JSON object; with --watch one a line");
-  app.add_flag("--csv", csv, "CSV with a header")->excludes("--json");
-  CLI::Option* watch_option =
-      app.add_option("--watch", every, "again every so often (1s)")->expected(0, 1)->type_name("[SECONDS]");
-  app.add_option("--gpus", options.gpus, "only these: 0,2 or a UUID or the beginning of one")->type_name("LIST");
-  app.add_flag("--visible", options.visible, "only those of CUDA_VISIBLE_DEVICES")->excludes("--gpus");
-  app.footer("Example:\n  lull status --watch 2 --gpus 0,1");
-  if (const auto done = parse_options(app, argc, argv)) return *done;
+  line.flag("--json", json, "one JSON object; with --watch one a line");
+  line.flag("--csv", csv, "CSV with a header").excludes("--json");
+  const CommandLine::Option watch_option =
+      line.option("--watch", every, "again every so often (1s)").optional_value().value("[SECONDS]");
+  line.option("--gpus", options.gpus, "only these: 0,2 or a UUID or the beginning of one").value("LIST");
+  line.flag("--visible", options.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
+  line.footer("Example:\n  lull status --watch 2 --gpus 0,1");
+  if (const auto done = line.parse(argc, argv)) return *done;
   options.format = json ? Format::json : csv ? Format::csv : Format::table;
-  if (watch_option->count() > 0) {
+  if (watch_option.given()) {
     const auto parsed = parse_duration(every.empty() ? "1s" : every);
     if (!parsed) return complain("--watch: " + parsed.error().message(), kExitUsage);
     if (*parsed < 10ms) return complain("--watch: at least 10ms is wanted between two pictures", kExitUsage);

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -149,23 +148,19 @@ struct WatchCommand {
   bool cancel = false;
 };
 
-void describe_options(CLI::App& app, WatchCommand& command) {
-  app.add_option("--do", command.actions, "what to do when the rule fires; may be given several times")
-      ->type_name("ACTION")
-      ->expected(1)
-      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll);
-  add_watch_options(app, command.watch);
-  app.add_flag("--repeat", command.settings.repeat, "go on watching after that");
-  app.add_option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot")
-      ->type_name("TIME");
-  app.add_flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
-  app.add_option("--retry", command.settings.how.retries, "how often a failed action is tried again")->type_name("N");
-  app.add_option("--retry-after", command.retry_after, "and after how long")->type_name("TIME");
-  app.add_option("--limit", command.limit, "how long the command of an action may take")->type_name("TIME");
-  app.add_option("--signal", command.signal, "what kill= sends first")->type_name("NAME");
-  app.add_option("--grace", command.grace, "and how long it waits before SIGKILL")->type_name("TIME");
-  app.add_flag("--dry-run", command.settings.dry_run, "only say what would be done, and go on watching");
-  app.add_flag("--require-gpu", command.settings.require_gpu, "refuse to watch if no GPU can be read (125)");
+void describe_options(CommandLine& line, WatchCommand& command) {
+  line.each("--do", command.actions, "what to do when the rule fires; may be given several times").value("ACTION");
+  add_watch_options(line, command.watch);
+  line.flag("--repeat", command.settings.repeat, "go on watching after that");
+  line.option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot").value("TIME");
+  line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
+  line.option("--retry", command.settings.how.retries, "how often a failed action is tried again").value("N");
+  line.option("--retry-after", command.retry_after, "and after how long").value("TIME");
+  line.option("--limit", command.limit, "how long the command of an action may take").value("TIME");
+  line.option("--signal", command.signal, "what kill= sends first").value("NAME");
+  line.option("--grace", command.grace, "and how long it waits before SIGKILL").value("TIME");
+  line.flag("--dry-run", command.settings.dry_run, "only say what would be done, and go on watching");
+  line.flag("--require-gpu", command.settings.require_gpu, "refuse to watch if no GPU can be read (125)");
 }
 
 Result<> settle(WatchCommand& command) {
@@ -210,13 +205,13 @@ int cancel() {
 }  // namespace
 
 int watch_command(int argc, char** argv) {
-  CLI::App app(kAbout, "lull watch");
-  app.footer(kMore);
+  CommandLine line(kAbout, "lull watch");
+  line.footer(kMore);
   WatchCommand command;
   command.watch.idle = "util < 5 for 30m";
   command.watch.every = "5s";
-  describe_options(app, command);
-  if (const auto status = parse_options(app, argc, argv)) return *status;
+  describe_options(line, command);
+  if (const auto status = line.parse(argc, argv)) return *status;
   if (command.cancel) return cancel();
   if (const auto settled = settle(command); !settled)
     return complain("watch: " + settled.error().message(), kExitUsage);

@@ -2,7 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
+#include <algorithm>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -16,18 +16,17 @@ constexpr Duration kFastest = 10ms;
 
 }  // namespace
 
-void add_watch_options(CLI::App& app, WatchOptions& options) {
-  app.add_option("--idle", options.idle, "the rule that must hold (`lull check` explains rules)")->type_name("RULE");
-  app.add_option("--arm", options.arm, "nothing fires before this rule has held once")->type_name("RULE");
-  app.add_option("--delay", options.delay, "nothing is judged before")->type_name("TIME");
-  app.add_option("--every", options.every, "how often the GPUs are sampled")->type_name("TIME");
-  app.add_option("--gpus", options.gpus, "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device")->type_name("LIST");
-  app.add_option("--missing", options.missing,
-                 "a GPU that gives no value: wait (the rule cannot be judged), or ignore it")
-      ->type_name("wait|ignore");
-  app.add_flag("-q,--quiet", options.quiet, "say only what is done");
-  app.add_flag("-v,--verbose", options.verbose, "say each reading");
-  app.add_option("--log-format", options.log_format, "text, or json: one object a line")->type_name("text|json");
+void add_watch_options(CommandLine& line, WatchOptions& options) {
+  line.option("--idle", options.idle, "the rule that must hold (`lull check` explains rules)").value("RULE");
+  line.option("--arm", options.arm, "nothing fires before this rule has held once").value("RULE");
+  line.option("--delay", options.delay, "nothing is judged before").value("TIME");
+  line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");
+  line.option("--gpus", options.gpus, "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device").value("LIST");
+  line.option("--missing", options.missing, "a GPU that gives no value: wait (the rule cannot be judged), or ignore it")
+      .value("wait|ignore");
+  line.flag("-q,--quiet", options.quiet, "say only what is done");
+  line.flag("-v,--verbose", options.verbose, "say each reading");
+  line.option("--log-format", options.log_format, "text, or json: one object a line").value("text|json");
 }
 
 Result<Duration> duration_option(std::string_view name, std::string_view text) {
@@ -64,17 +63,6 @@ Result<WatchChoice> settle_watch_options(const WatchOptions& options) {
 Sayer make_sayer(const WatchOptions& options, const Clock& clock) {
   const Level least = options.quiet ? Level::important : options.verbose ? Level::debug : Level::note;
   return {options.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};
-}
-
-int command_begins(const CLI::App& app, int argc, char** argv) {
-  for (int i = 1; i < argc; ++i) {
-    const std::string_view word = argv[i];
-    if (word == "--" || word.size() < 2 || word.front() != '-') return i;
-    if (word.find('=') != std::string_view::npos) continue;
-    const CLI::Option* option = app.get_option_no_throw(std::string(word));
-    if (option != nullptr && option->get_items_expected_max() > 0 && option->get_expected_min() > 0) ++i;
-  }
-  return argc;
 }
 
 std::string_view event_word(Say::About about) {

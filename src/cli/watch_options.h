@@ -8,13 +8,10 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "cli/options.h"
 #include "cli/say.h"
 #include "engine/watcher.h"
 #include "rule/policy.h"
-
-namespace CLI {
-class App;
-}
 
 namespace lull {
 
@@ -29,7 +26,7 @@ struct WatchOptions {
   bool quiet = false;
   bool verbose = false;
 };
-void add_watch_options(CLI::App& app, WatchOptions& options);
+void add_watch_options(CommandLine& line, WatchOptions& options);
 
 struct WatchChoice {
   Policy policy;
@@ -43,10 +40,6 @@ Sayer make_sayer(const WatchOptions& options, const Clock& clock);
 
 // A duration given for an option; the error names the option.
 Result<Duration> duration_option(std::string_view name, std::string_view text);
-
-// Where our own options end and the command begins: at "--" or at the first word that
-// is neither an option nor the value of one. The command's own options stay its own.
-int command_begins(const CLI::App& app, int argc, char** argv);
 
 std::string_view event_word(Say::About about);
 // One line for --verbose: what each GPU in scope shows, and how far the rule is.
