@@ -38,7 +38,7 @@ TEST(TellTerminals, ReachesThoseThatCanBeWrittenToAndWaitsForNobody) {
 
 // What find_power_command says to somebody who is not root, with these programs in PATH.
 std::string as_somebody(const TestTree& tree) {
-  std::filesystem::permissions(tree.path(), std::filesystem::perms(0755));
+  ::chmod(tree.path().c_str(), 0755);
   int ends[2];
   if (::pipe(ends) != 0) std::abort();
   const pid_t child = ::fork();
@@ -65,7 +65,7 @@ TEST(PowerCommand, IsFoundOutBeforeItMatters) {
   const TestTree tree;
   const auto program = [&](const std::string& name, const std::string& script) {
     tree.write("bin/" + name, "#!/bin/sh\n" + script + "\n");
-    std::filesystem::permissions(tree.at("bin/" + name), std::filesystem::perms(0755));
+    ::chmod(tree.at("bin/" + name).c_str(), 0755);
   };
   std::filesystem::create_directories(tree.at("bin"));
   EXPECT_NE(as_somebody(tree).find("we may not power this machine off"), std::string::npos);
