@@ -46,8 +46,7 @@ int memory(long samples) {
   const Tree tree = Tree::of_process(job);
   ManualClock clock;
   auto loop = *Loop::create_warped(clock);
-  SamplerOptions options;
-  auto sampler = Sampler::start(options);
+  auto sampler = Sampler::start({});
   ScopeFinder scope("", std::nullopt, std::nullopt, [&](pid_t pid) { return tree.contains(pid); });
   // It arms, counts, fires and begins anew.
   Watcher watcher({.policy = *Policy::parse("util < 1 for 5m", "util < 1 for 1m"), .judge = {.interval = 5s}},
@@ -110,7 +109,8 @@ int cpu(long samples) {
   feed.begin();
   const bool ran = loop->run().has_value();
   const double used = cpu_seconds() - before;
-  std::printf("cpu_us %.2f\nsaid %ld\n", used / static_cast<double>(done - samples / 10) * 1e6, said);
+  const long measured = done - samples / 10;
+  std::printf("cpu_us %.2f\nsaid %ld\n", used / static_cast<double>(measured) * 1e6, said);
   return ran ? 0 : 1;
 }
 

@@ -270,7 +270,7 @@ std::optional<Instant> Ending::step(Instant now) {
       kill_at_ = now + options_.grace;
     }
   }
-  if (now >= *kill_at_ || hurried_) return kill(now);
+  if (now >= *kill_at_) return kill(now);
   if (tree_.gone()) {
     state_ = State::gone;
     return std::nullopt;

@@ -99,8 +99,6 @@ class Ending {
 
   // The next time to look, or nothing when it is over.
   std::optional<Instant> step(Instant now);
-  // The grace is over at once (a second Ctrl-C).
-  void hurry() { hurried_ = true; }
 
   State state() const { return state_; }
   std::size_t signalled() const { return signalled_; }  // reached by the first signal
@@ -115,7 +113,6 @@ class Ending {
   Options options_;
   State state_ = State::signalled;
   bool begun_ = false;
-  bool hurried_ = false;
   std::optional<Instant> kill_at_;
   std::optional<Instant> first_kill_;
   Duration pause_ = std::chrono::milliseconds(1);

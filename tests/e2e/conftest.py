@@ -76,6 +76,16 @@ def wait_until(condition, limit=LIMIT, what="the condition"):
         time.sleep(0.005)
 
 
+def read_until(stream, text):
+    """Lines up to the one with the text in it."""
+    seen = ""
+    while text not in seen:
+        line = stream.readline()
+        assert line, f"no {text!r} in {seen!r}"
+        seen += line
+    return seen
+
+
 def end(process: subprocess.Popen):
     """Ends a process that a test started, if it still runs."""
     if process.poll() is None:
@@ -181,13 +191,15 @@ class Sim:
                 args += [option, value]
         process = self.start_lull(*args, *more)
         if wait:
-            wait_until(lambda: process.poll() is not None or self.holds(process.pid), what="the load")
+            count = len(self.show()["gpus"]) if gpu == "all" else len(str(gpu).split(","))
+            wait_until(lambda: process.poll() is not None or self.holds(process.pid) == count, what="the load")
             if not self.holds(process.pid) and process.returncode:
                 raise AssertionError(f"lull {' '.join(map(str, args))}: {process.stderr.read()}")
         return process
 
-    def holds(self, pid: int) -> bool:
-        return any(p["pid"] == pid for gpu in self.show()["gpus"] for p in gpu["processes"])
+    def holds(self, pid: int) -> int:
+        """How many GPUs."""
+        return sum(any(p["pid"] == pid for p in gpu["processes"]) for gpu in self.show()["gpus"])
 
 
 @pytest.fixture(autouse=True)
@@ -237,3 +249,27 @@ def sim(lull, tmp_path):
     yield start
     for one in running:
         one.close()
+
+
+@pytest.fixture
+def programs(tmp_path):
+    """A folder for PATH with programs that only write down how they were called."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    calls = tmp_path / "calls"
+
+    class Programs:
+        path = f"{folder}:{os.environ['PATH']}"
+        alone = str(folder)
+
+        @staticmethod
+        def add(name, script="true"):
+            program = folder / name
+            program.write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{script}\n')
+            program.chmod(0o755)
+
+        @staticmethod
+        def calls():
+            return calls.read_text().splitlines() if calls.exists() else []
+
+    return Programs

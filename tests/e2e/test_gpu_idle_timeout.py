@@ -1,6 +1,5 @@
 """The drop-in gpu_idle_timeout: every row of its predecessor's ways to let a user down, and its documents' promises."""
 import os
-import pathlib
 import re
 import signal
 import subprocess

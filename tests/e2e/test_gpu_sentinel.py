@@ -1,33 +1,11 @@
 """The drop-in gpu_sentinel: its document's promises, and every row of its predecessor's failures."""
-import os
 import subprocess
 import time
 
-import pytest
-from conftest import LIMIT, SUDO, build_dir, wait_until
+from conftest import LIMIT, SUDO, build_dir, read_until
 
 TOOL = str(build_dir() / "gpu_sentinel")
 QUICK = ["--arm_duration", "1", "--kill_duration", "2"]
-
-
-def until(stream, text):
-    seen = ""
-    while text not in seen:
-        line = stream.readline()
-        assert line, f"no {text!r} in {seen!r}"
-        seen += line
-    return seen
-
-
-@pytest.fixture
-def power(tmp_path):
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    log = tmp_path / "power.log"
-    for name, script in (("busctl", "exit 1"), ("sudo", SUDO), ("shutdown", f'echo "$*" >> {log}; sleep 3')):
-        (folder / name).write_text(f"#!/bin/sh\n{script}\n")
-        (folder / name).chmod(0o755)
-    return {"PATH": f"{folder}:{os.environ['PATH']}"}, log
 
 
 def test_idle_then_armed_then_ended(sim):
@@ -43,26 +21,29 @@ def test_idle_then_armed_then_ended(sim):
         assert "Triggered" in sentinel.stdout.read() and sentinel.stderr.read() == ""
 
 
-def test_shutdown_once(sim, power):
-    env, log = power
+def test_shutdown_once(sim, programs):
+    for name, script in (("busctl", "exit 1"), ("sudo", SUDO), ("shutdown", "sleep 3")):
+        programs.add(name, script)
     with sim(1) as gpus:
         gpus.set(0, util=95)
-        sentinel = gpus.start(TOOL, *QUICK, "--kill_action", "shutdown", "--gpu_devices", "0", env=env)
-        until(sentinel.stdout, "ARMED")
+        sentinel = gpus.start(TOOL, *QUICK, "--kill_action", "shutdown", "--gpu_devices", "0",
+                              env={"PATH": programs.path})
+        read_until(sentinel.stdout, "ARMED")
         gpus.set(0, util=0)
         assert sentinel.wait(timeout=LIMIT) == 0
-        assert log.read_text() == "-h now\n"  # though it took three ticks
+        # Once, though it took three ticks.
+        assert [call for call in programs.calls() if call.startswith("shutdown")] == ["shutdown -h now"]
 
 
 def test_survives_a_lost_gpu_and_a_driver_reload_armed(sim):
     with sim(2) as gpus:
         gpus.set("all", util=95)
         sentinel = gpus.start(TOOL, *QUICK)
-        until(sentinel.stdout, "ARMED")
+        read_until(sentinel.stdout, "ARMED")
         gpus.fault(1, "lost")
-        until(sentinel.stderr, "GPU 1")
+        read_until(sentinel.stderr, "GPU 1")
         gpus.fault("all", "no-driver")
-        until(sentinel.stderr, "no GPU can be read")
+        read_until(sentinel.stderr, "no GPU can be read")
         gpus.set("all", util=0)
         assert sentinel.poll() is None
         gpus.clear()
@@ -75,7 +56,7 @@ def test_mean_over_the_devices_named(sim):
         gpus.set(0, util=100)
         gpus.set(1, util=90)
         sentinel = gpus.start(TOOL, *QUICK, "--gpu_devices", "0", "1")
-        until(sentinel.stdout, "ARMED")  # the mean of all four would be 47
+        read_until(sentinel.stdout, "ARMED")  # the mean of all four would be 47
         gpus.set(1, util=30)  # the mean of the two is 65, below 70
         assert sentinel.wait(timeout=LIMIT) == 0
 
@@ -85,13 +66,13 @@ def test_gpu_without_utilisation_is_said(sim):
         gpus.fault(2, "no-util")
         gpus.set("all", util=95)
         sentinel = gpus.start(TOOL, *QUICK)
-        said = until(sentinel.stderr, "cannot be judged")
+        said = read_until(sentinel.stderr, "cannot be judged")
         assert "GPU 2" in said and "util" in said
         sentinel.terminate()
         sentinel.wait(timeout=LIMIT)
         assert "ARMED" not in sentinel.stdout.read()
         ignoring = gpus.start(TOOL, *QUICK, "--missing", "ignore")
-        until(ignoring.stdout, "ARMED")
+        read_until(ignoring.stdout, "ARMED")
         ignoring.terminate()
 
 
@@ -106,7 +87,7 @@ def test_slow_readings_do_not_stretch_the_window(sim):
         gpus.set(0, util=95)
         gpus.fault(0, "hang=300ms", function="nvmlDeviceGetUtilizationRates")
         sentinel = gpus.start(TOOL, "--arm_duration", "1", "--kill_duration", "4")
-        until(sentinel.stdout, "ARMED")
+        read_until(sentinel.stdout, "ARMED")
         gpus.set(0, util=0)
         began = time.monotonic()
         assert sentinel.wait(timeout=LIMIT) == 0

@@ -1,6 +1,5 @@
 """The drop-in gpuselect: what its README promises, and what it did wrong."""
 import json
-import os
 import pathlib
 import signal
 import subprocess

@@ -4,9 +4,7 @@ import os
 import pathlib
 import random
 import signal
-import stat
 import subprocess
-import sys
 import time
 
 import pytest

@@ -6,11 +6,9 @@ import pty
 import re
 import signal
 import subprocess
-import sys
-import time
 
 import pytest
-from conftest import LIMIT, clean_environment, wait_until
+from conftest import LIMIT, wait_until
 
 PYTHON = "/usr/bin/python3"
 

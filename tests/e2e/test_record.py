@@ -1,9 +1,7 @@
 """`lull record` on simulated GPUs: every ending, every format, crashes and full disks."""
 import csv
-import gzip
 import io
 import json
-import os
 import resource
 import signal
 import subprocess

@@ -4,7 +4,6 @@ import gzip
 import io
 import json
 import os
-import pathlib
 import pty
 import random
 import re

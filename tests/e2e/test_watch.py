@@ -15,7 +15,7 @@ import threading
 import time
 
 import pytest
-from conftest import LIMIT, SUDO, wait_until
+from conftest import LIMIT, SUDO, read_until, wait_until
 
 QUICK = ["--every", "50ms", "--idle", "util < 1 for 500ms"]
 
@@ -26,39 +26,6 @@ def alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def read_until(stream, text):
-    seen = ""
-    while text not in seen:
-        line = stream.readline()
-        assert line, f"no {text!r} in {seen!r}"
-        seen += line
-    return seen
-
-
-@pytest.fixture
-def programs(tmp_path):
-    """A folder for PATH with programs that only write down how they were called."""
-    folder = tmp_path / "bin"
-    folder.mkdir()
-    calls = tmp_path / "calls"
-
-    class Programs:
-        path = f"{folder}:{os.environ['PATH']}"
-        alone = str(folder)
-
-        @staticmethod
-        def add(name, script="true"):
-            program = folder / name
-            program.write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\n{script}\n')
-            program.chmod(0o755)
-
-        @staticmethod
-        def calls():
-            return calls.read_text().splitlines() if calls.exists() else []
-
-    return Programs
 
 
 # ---- when -----------------------------------------------------------------------------------------
