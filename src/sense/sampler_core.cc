@@ -34,8 +34,10 @@ Wanted wanted_of(const SamplerOptions& options) {
   return wanted;
 }
 
-void no_answer(Reading& reading, Duration unanswered) {
-  reading.miss_all(Absence::no_answer);
+// As new: the memory is that of an older sample, to which its owner may have added.
+void unknown(Reading& reading, Absence why, Duration unanswered = {}) {
+  reading = Reading();
+  reading.miss_all(why);
   reading.unanswered = unanswered;
 }
 
@@ -226,24 +228,20 @@ void Sampler::Core::build(Snapshot& snapshot, std::uint64_t number, Instant at) 
 }
 
 void Sampler::Core::fill(Reading& reading, const Row& row, std::uint64_t number, Instant at) const {
-  if (driver.absence != Absence::none) {
-    reading.miss_all(driver.absence);
-    reading.unanswered = driver.unanswered;
-    return;
-  }
-  if (row.gpu == Row::kNobody || row.gpu >= slots->size()) return reading.miss_all(Absence::lost);
+  if (driver.absence != Absence::none) return unknown(reading, driver.absence, driver.unanswered);
+  if (row.gpu == Row::kNobody || row.gpu >= slots->size()) return unknown(reading, Absence::lost);
   const Slot& slot = (*slots)[row.gpu];
   if (slot.round != number) {
     const Stuck* one = stuck_at(static_cast<unsigned>(row.gpu));
     const bool in_it = step == Step::gpu && step_gpu == row.gpu;
-    return no_answer(reading, at - (one != nullptr ? one->since : in_it ? step_began : round_began));
+    return unknown(reading, Absence::no_answer, at - (one != nullptr ? one->since : in_it ? step_began : round_began));
   }
   if (row.part == Row::kNobody)
     reading = slot.answer.gpu;
   else if (row.part < slot.answer.parts.size())
     reading = slot.answer.parts[row.part];
   else
-    reading.miss_all(Absence::lost);
+    unknown(reading, Absence::lost);
 }
 
 const Sampler::Core::Stuck* Sampler::Core::stuck_at(unsigned index) const {

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <filesystem>
 #include <functional>
 #include <thread>
@@ -343,6 +344,27 @@ TEST(SamplerSim, AGpuThatHangsFromTheStartIsARowToo) {
   const Snapshot healed = sample_until(*sampler, all_known);
   EXPECT_TRUE(all_known(healed));
   EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
+}
+
+// Samples are swapped in and out: what an owner wrote into one must never come back as read.
+TEST(SamplerSim, WhatTheOwnerAddedToASampleDoesNotComeBack) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  Snapshot snapshot;
+  for (int round = 0; round < 12; ++round) {
+    if (round == 4) machine.fault(1, Return::gpu_is_lost);
+    if (round == 8) machine.fault(sim::kWholeDriver, Return::driver_not_loaded);
+    sampler->sample(snapshot);
+    ASSERT_EQ(snapshot.readings.size(), 2U);
+    for (Reading& reading : snapshot.readings) {
+      EXPECT_EQ(reading.why_missing(Metric::cpu), Absence::not_asked) << "round " << round;
+      EXPECT_TRUE(std::isnan(reading[Metric::cpu]));
+      reading.set(Metric::cpu, 0);
+      reading.idle_before = seconds(99);
+    }
+  }
+  EXPECT_NE(snapshot.driver.absence, Absence::none);
 }
 
 TEST(SamplerSim, AGpuThatHangsAfterASlowStartIsFoundOutInItsOwnTime) {
