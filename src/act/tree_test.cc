@@ -140,6 +140,27 @@ TEST_P(TreeTest, EndsChildrenThatIgnoreTermCallSetsidAndForkTwice) {
   EXPECT_EQ(status_->signal, SIGTERM);
 }
 
+TEST_P(TreeTest, KillComesWhenTheGraceIsOverNeitherBeforeNorLater) {
+  if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
+  start([&] {
+    ignore_term();
+    ready();
+    wait_for_ever();
+  });
+  wait_ready(1);
+  const Tree job = tree();
+  Ending ending(job, root_, {.grace = 60s});
+  const Instant begin = clock_.now();  // as the ending is told it: no clock in there
+  ASSERT_TRUE(ending.step(begin));
+  ASSERT_TRUE(ending.step(begin + 60s - 1ms));
+  EXPECT_EQ(ending.killed(), 0U);
+  EXPECT_EQ(ending.state(), Ending::State::signalled);
+  ending.step(begin + 60s);
+  EXPECT_EQ(ending.killed(), 1U);
+  EXPECT_TRUE(all_gone(10'000));
+  children_.sweep();
+}
+
 TEST_P(TreeTest, GraceEndsWhenAllAreGone) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
   start([&] {

@@ -106,6 +106,11 @@ TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
   fill_job(snapshot, {.cpu_percent = 3, .io_unreadable = true});
   EXPECT_EQ(snapshot.readings[1][Metric::cpu], 3);
   EXPECT_EQ(snapshot.readings[1].why_missing(Metric::quiet), Absence::no_permission);
+  fill_job(snapshot, {});
+  for (const Metric metric : {Metric::cpu, Metric::io, Metric::quiet}) {
+    EXPECT_TRUE(std::isnan(snapshot.readings[0][metric]));
+    EXPECT_EQ(snapshot.readings[0].why_missing(metric), Absence::no_baseline);
+  }
 }
 
 TEST(JobSensor, OneThatJustEndedIsNoReasonForUnknown) {

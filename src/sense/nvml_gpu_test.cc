@@ -19,6 +19,7 @@ struct Driver {
   Return everything = Return::success;
   Return util = Return::success;
   unsigned util_percent = 40;
+  unsigned mem_util_percent = 7;
   Return samples = Return::not_found;
   std::vector<std::pair<unsigned long long, unsigned>> buffer;
   unsigned long long asked_since = 0;
@@ -99,7 +100,7 @@ NvmlCalls table() {
     ++driver.calls;
     if (driver.everything != Return::success) return driver.everything;
     if (is_mig(device)) return Return::not_supported;
-    *out = {driver.util_percent, 7};
+    *out = {driver.util_percent, driver.mem_util_percent};
     return driver.util;
   };
   calls.DeviceGetSamples = fake_samples;
@@ -216,6 +217,11 @@ TEST_F(NvmlValues, AValueThatFailsCostsOnlyItself) {
 TEST_F(NvmlValues, NonsenseIsUnknown) {
   driver.util_percent = 37100;
   EXPECT_EQ(sample().why_missing(Metric::util), Absence::failed);
+  driver.util_percent = 40;
+  driver.mem_util_percent = 37100;
+  const Reading& memory = sample();
+  EXPECT_EQ(memory[Metric::util], 40);
+  EXPECT_EQ(memory.why_missing(Metric::mem_util), Absence::failed);
 }
 
 TEST_F(NvmlValues, AnEmptyLibraryIsNoGpuButNoCrash) {
