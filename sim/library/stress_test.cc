@@ -1,12 +1,12 @@
 // Many clients at once, starting and stopping, forking, while the state changes
 // under them and its writers are killed.
 #include <gtest/gtest.h>
-#include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
+#include <csignal>
 #include <filesystem>
 #include <fstream>
 #include <functional>

@@ -4,9 +4,9 @@
 // says how the command ended. The command shares our terminal and our process
 // group, so Ctrl-C, Ctrl-Z and a shell's job control work as without us.
 
-#include <signal.h>
 #include <sys/types.h>
 
+#include <csignal>
 #include <span>
 #include <string>
 #include <utility>

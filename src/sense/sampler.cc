@@ -1,10 +1,10 @@
 // The sampler as its owner sees it, and the owner's watch over the worker.
 #include "sense/sampler.h"
 
-#include <signal.h>
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <csignal>
 
 #include "base/units.h"
 #include "sense/sampler_core.h"

@@ -145,8 +145,9 @@ Result<Topology> read_topology(const Inventory& inventory, Duration deadline) {
   }).detach();
   std::unique_lock lock(box->mutex);
   box->arrived.wait_for(lock, deadline, [&] { return box->answer.has_value(); });
-  if (!box->answer) return fail("the driver does not say how the GPUs are joined (it does not answer)");
-  return *std::move(box->answer);
+  std::optional<Result<Topology>> answer = std::move(box->answer);
+  if (!answer) return fail("the driver does not say how the GPUs are joined (it does not answer)");
+  return *std::move(answer);
 }
 
 }  // namespace lull
