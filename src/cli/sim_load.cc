@@ -185,17 +185,17 @@ void rename_to(const std::string& title, int argc, char** argv) {
   ::prctl(PR_SET_NAME, std::string(first.substr(first.find_last_of('/') + 1)).c_str());
   char* begin = program_invocation_name;                     // the first word of all: argv[0] here is the command's
   char* end = argv[argc - 1] + std::strlen(argv[argc - 1]);  // its last byte is not zero: the kernel shows one text
-  const std::size_t room = static_cast<std::size_t>(end - begin);
+  const auto room = static_cast<std::size_t>(end - begin);
   const std::string text = title.substr(0, room);
   std::memset(begin, 0, room);
-  std::memcpy(begin, text.data(), text.size());
+  std::ranges::copy(text, begin);
   *end = text.size() < room ? '.' : '\0';
 }
 
 // The one who runs the simulation: when it is gone, so is the driver, and we are held by nothing.
 Fd watch_owner(const std::string& folder) {
   const auto pid = to_unsigned(trim(read_file(folder + "/owner").value_or("")));
-  if (!pid) return Fd();
+  if (!pid) return {};
   return Fd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(*pid), 0)));
 }
 

@@ -116,8 +116,8 @@ bool Sampler::Core::ask_for_round() {
 
 void Sampler::Core::hand_over(Snapshot& into) {
   if (event) {
-    std::uint64_t times = 0;
-    (void)!::read(event.get(), &times, sizeof times);
+    eventfd_t times = 0;
+    (void)::eventfd_read(event.get(), &times);  // does not wait
   }
   taken = done;
   std::swap(into, published);
