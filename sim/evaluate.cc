@@ -322,7 +322,11 @@ unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::
   const double period = seconds(state.sample_period_ns) * state.speed;
   unsigned count = 0;
   std::int64_t from = scenario(k - 1);
-  double sum = k <= newest ? sum_at(scene, gpu, metric, from) : 0;
+  // A card that was left alone all the time: seen at once, not sample by sample.
+  if (k > newest) return 0;
+  const std::int64_t end = scenario(newest);
+  if (!(integral(scene, gpu, Metric::util, from, end) > 0) && !held_during(scene, gpu, from, end)) return 0;
+  double sum = sum_at(scene, gpu, metric, from);
   for (; k <= newest && count < room; ++k) {
     const std::int64_t to = scenario(k);
     const double more = integral(scene, gpu, metric, from, to);
