@@ -6,7 +6,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <functional>
 #include <thread>
 
 #include "sense/sampler.h"
@@ -94,15 +93,7 @@ class SamplerProc : public testing::Test {
     }
     EXPECT_EQ(snapshot.readings[0][Metric::procs], 1);
   }
-  static Snapshot sample_until_complete(Sampler& sampler) {
-    const Instant end = now() + seconds(20);
-    Snapshot snapshot = sampler.sample();
-    while (!complete(snapshot) && now() < end) {
-      std::this_thread::sleep_for(milliseconds(5));
-      snapshot = sampler.sample();
-    }
-    return snapshot;
-  }
+  static Snapshot sample_until_complete(Sampler& sampler) { return sample_until(sampler, complete); }
 
   static constexpr pid_t kBoth = 900'000'001;  // beyond every real one
   static constexpr pid_t kService = 900'000'002;

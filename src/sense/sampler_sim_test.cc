@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <filesystem>
-#include <functional>
 #include <thread>
 
 #include "sense/sampler.h"
@@ -23,17 +22,6 @@ using std::chrono::seconds;
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
 Instant now() { return SystemClock().now(); }
-
-// Samples until `wanted` holds; the last snapshot, whether it does or not.
-Snapshot sample_until(Sampler& sampler, const std::function<bool(const Snapshot&)>& wanted) {
-  const Instant end = now() + seconds(20);
-  Snapshot snapshot = sampler.sample();
-  while (!wanted(snapshot) && now() < end) {
-    std::this_thread::sleep_for(milliseconds(20));
-    snapshot = sampler.sample();
-  }
-  return snapshot;
-}
 
 bool all_known(const Snapshot& snapshot) {
   return !snapshot.readings.empty() && snapshot.driver.absence == Absence::none &&

@@ -103,6 +103,19 @@ class SimMachine {
   bool begun_ = false;
 };
 
+// Samples until `wanted` holds; the last snapshot, whether it does or not.
+template <class Wanted>
+Snapshot sample_until(Sampler& sampler, const Wanted& wanted) {
+  const SystemClock clock;
+  const Instant end = clock.now() + std::chrono::seconds(20);
+  Snapshot snapshot = sampler.sample();
+  while (!wanted(snapshot) && clock.now() < end) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    snapshot = sampler.sample();
+  }
+  return snapshot;
+}
+
 // One sample as a loop gets it: waiting for the event, but no longer than until look_by().
 inline Snapshot sample_by_event(Sampler& sampler) {
   const SystemClock clock;

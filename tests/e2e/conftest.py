@@ -76,6 +76,15 @@ def wait_until(condition, limit=LIMIT, what="the condition"):
         time.sleep(0.005)
 
 
+def alive(pid: int) -> bool:
+    """A zombie is not."""
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
+    except OSError:
+        return False
+
+
 def read_until(stream, text):
     """Lines up to the one with the text in it."""
     seen = ""

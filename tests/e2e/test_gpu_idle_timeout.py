@@ -7,19 +7,11 @@ import sys
 import time
 
 import pytest
-from conftest import LIMIT, build_dir, clean_environment, wait_until
+from conftest import LIMIT, alive, build_dir, clean_environment, wait_until
 
 TOOL = str(build_dir() / "gpu_idle_timeout")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: "
 QUICK = ["-s", "0.2", "-n", "4", "-d", "1"]
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def uuids(gpus):

@@ -13,20 +13,12 @@ import termios
 import time
 
 import pytest
-from conftest import LIMIT, clean_environment, wait_until
+from conftest import LIMIT, alive, clean_environment, wait_until
 
 QUICK = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
 NEVER = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1h"]
 WAYS = [[], ["--no-cgroup"]]
 way = pytest.mark.parametrize("way", WAYS, ids=["cgroup", "walk"])
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 def pids_in(path, count: int) -> list:

@@ -15,17 +15,9 @@ import threading
 import time
 
 import pytest
-from conftest import LIMIT, SUDO, read_until, wait_until
+from conftest import LIMIT, SUDO, alive, read_until, wait_until
 
 QUICK = ["--every", "50ms", "--idle", "util < 1 for 500ms"]
-
-
-def alive(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] not in "ZX"
-    except OSError:
-        return False
 
 
 # ---- when -----------------------------------------------------------------------------------------
