@@ -224,7 +224,7 @@ def test_memory_that_does_not_come_back_is_said(sim):
 
 def test_cpu_of_the_tree_in_a_rule(sim):
     with sim(1) as gpus:
-        rule = ["--delay", "0", "--every", "100ms", "--idle", "util < 1 and cpu < 20 for 600ms", "--grace", "300ms"]
+        rule = ["--delay", "0", "--every", "100ms", "--idle", "util < 1 and cpu < 1 for 600ms", "--grace", "300ms"]
         busy = gpus.lull("run", *rule, "--", "sh", "-c", "timeout 2 sh -c 'while :; do :; done'; exit 5")
         assert busy.returncode == 5, busy.stderr
         assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
