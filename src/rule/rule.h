@@ -96,7 +96,7 @@ struct Rule {
 // and the nearest valid word.
 Result<Rule> parse_rule(std::string_view text);
 
-// The rule in its canonical spelling; parses back to an equal rule.
+// The rule in its canonical spelling; parses back to an equal rule, if it is not longer than kMaxRuleText by then.
 std::string to_text(const Rule& rule);
 // A comparison, a span or a limit as it is written in a rule: "util < 5", "30m", "1GiB".
 std::string to_text(const Comparison& comparison);
