@@ -15,6 +15,8 @@
 
 namespace lull::sim {
 
+namespace {
+
 // One attachment to a simulation. The gate counts the calls inside; its top bit says that new ones may
 // come in. The last one out after a shutdown unmaps: nobody ever pulls the state away under a call.
 struct Session {
@@ -29,8 +31,6 @@ struct Session {
     Mapping mapping;
   };
 };
-
-namespace {
 
 constexpr std::uint64_t kOpen = 1ULL << 63;
 
@@ -187,6 +187,92 @@ Return start_unlogged(const char* function) {
   return Return::success;
 }
 
+bool logging() { return log_fd.load(std::memory_order_relaxed) >= 0; }
+
+// One line, one write: lines of many clients in one file stay whole.
+void log_call(const char* function, Target target, Return result) {
+  char line[192];
+  char gpu[24] = "-";
+  if (target.gpu >= 0 && target.is_mig())
+    std::snprintf(gpu, sizeof gpu, "%d:%u", target.gpu, target.mig);
+  else if (target.gpu >= 0)
+    std::snprintf(gpu, sizeof gpu, "%d", target.gpu);
+  const int length = std::snprintf(line, sizeof line, "%d %s %s %d\n", static_cast<int>(::getpid()), function, gpu,
+                                   static_cast<int>(result));
+  const int why = errno;
+  (void)!::write(log_fd.load(std::memory_order_relaxed), line, static_cast<std::size_t>(length));
+  errno = why;
+}
+
+// Attached to a simulation for the length of a call.
+class Attached {
+ public:
+  Attached() : session_(current.load(std::memory_order_acquire)) {
+    if (session_ == nullptr) return;
+    if ((session_->gate.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) return;
+    leave(*std::exchange(session_, nullptr));
+  }
+  ~Attached() {
+    if (session_ != nullptr) leave(*session_);
+  }
+  Attached(const Attached&) = delete;
+  Attached& operator=(const Attached&) = delete;
+
+  Session* session() const { return session_; }  // nullptr: the library is not initialised
+
+ private:
+  Session* session_;
+};
+
+// A call, as far as it matters to what stands in its way.
+struct Call {
+  const char* function;
+  Target target;
+  bool about_util;
+};
+
+// What stands in the way of the call at `now`: a fault, a driver that is gone or was.
+Trouble trouble_for(Session& session, const Live& live, const Call& call, std::int64_t now) {
+  Trouble found;
+  if (session.mapping.state().closed.load(std::memory_order_acquire) != 0) {
+    found.code = static_cast<std::int32_t>(Return::driver_not_loaded);
+    return found;
+  }
+  if (live.fault_count != 0) {
+    found = trouble(live, call.target.gpu, call.function, call.about_util, now);
+    if (found.code != 0) return found;
+  }
+  if ((live.fault_count | live.driver_losses) != 0 && driver_epoch(live, now) != session.epoch)
+    found.code = static_cast<std::int32_t>(Return::uninitialized);
+  return found;
+}
+
+// Blocks as a driver does that hangs; returns when the time is over or the fault is.
+void hang(Session& session, const Call& call, std::int64_t first_ns) {
+  Mapping& mapping = session.mapping;
+  block(mapping, first_ns, [&] {
+    return mapping.read([&](const Live& live) { return trouble_for(session, live, call, mapping.now_ns()).hang_ns; });
+  });
+}
+
+Return answered(Session& session, const Call& call, const Answer& answer) {
+  Mapping& mapping = session.mapping;
+  for (bool hung = false;; hung = true) {
+    Trouble trouble;
+    const Return result = mapping.read([&](const Live& live) {
+      const std::int64_t now = mapping.now_ns();
+      trouble = trouble_for(session, live, call, now);
+      if (trouble.hang_ns > 0 && !hung) return Return::success;
+      if (trouble.code != 0) return static_cast<Return>(trouble.code);
+      const unsigned gpu = call.target.gpu < 0 ? 0 : static_cast<unsigned>(call.target.gpu);
+      const Scene scene{mapping.writable_state(), mapping.writable(), live, now};
+      return answer(Look{scene, call.target, gpu, scene.state.gpus[gpu], now});
+    });
+    if (trouble.hang_ns <= 0 || hung) return result;
+    hang(session, call, trouble.hang_ns);
+  }
+}
+
 }  // namespace
 
 Return start(const char* function) {
@@ -209,44 +295,6 @@ Return stop() {
   return result;
 }
 
-Attached::Attached() : session_(current.load(std::memory_order_acquire)) {
-  if (session_ == nullptr) return;
-  if ((session_->gate.fetch_add(1, std::memory_order_acquire) & kOpen) != 0) return;
-  Session* shut = session_;
-  session_ = nullptr;
-  leave(*shut);
-}
-
-Attached::~Attached() {
-  if (session_ != nullptr) leave(*session_);
-}
-
-Mapping& Attached::mapping() const { return session_->mapping; }
-
-Trouble Attached::trouble_for(const Live& live, const char* function, Target target, bool about_util,
-                              std::int64_t now) const {
-  Trouble found;
-  if (session_->mapping.state().closed.load(std::memory_order_acquire) != 0) {
-    found.code = static_cast<std::int32_t>(Return::driver_not_loaded);
-    return found;
-  }
-  if (live.fault_count != 0) {
-    found = trouble(live, target.gpu, function, about_util, now);
-    if (found.code != 0) return found;
-  }
-  if ((live.fault_count | live.driver_losses) != 0 && driver_epoch(live, now) != session_->epoch)
-    found.code = static_cast<std::int32_t>(Return::uninitialized);
-  return found;
-}
-
-void Attached::hang(const char* function, Target target, bool about_util, std::int64_t first_ns) const {
-  Mapping& mapping = session_->mapping;
-  block(mapping, first_ns, [&] {
-    return mapping.read(
-        [&](const Live& live) { return trouble_for(live, function, target, about_util, mapping.now_ns()).hang_ns; });
-  });
-}
-
 Device handle_of(unsigned gpu, std::uint32_t mig) {
   const std::size_t at = std::size_t{gpu} * (kMaxMig + 1) + (mig == kNone ? 0 : mig + 1);
   return reinterpret_cast<Device>(&handles[at]);
@@ -263,21 +311,30 @@ bool target_of(Device device, Target& target) {
   return true;
 }
 
-bool logging() { return log_fd.load(std::memory_order_relaxed) >= 0; }
+Return on_target(const char* function, Target target, bool about_util, Answer answer) {
+  const Attached attached;
+  Session* session = attached.session();
+  const Return result =
+      session == nullptr ? Return::uninitialized : answered(*session, {function, target, about_util}, answer);
+  if (logging()) log_call(function, target, result);
+  return result;
+}
 
-// One line, one write: lines of many clients in one file stay whole.
-void log_call(const char* function, Target target, Return result) {
-  char line[192];
-  char gpu[24] = "-";
-  if (target.gpu >= 0 && target.is_mig())
-    std::snprintf(gpu, sizeof gpu, "%d:%u", target.gpu, target.mig);
-  else if (target.gpu >= 0)
-    std::snprintf(gpu, sizeof gpu, "%d", target.gpu);
-  const int length = std::snprintf(line, sizeof line, "%d %s %s %d\n", static_cast<int>(::getpid()), function, gpu,
-                                   static_cast<int>(result));
-  const int why = errno;
-  (void)!::write(log_fd.load(std::memory_order_relaxed), line, static_cast<std::size_t>(length));
-  errno = why;
+Return on_driver(const char* function, Answer answer) { return on_target(function, Target{}, false, answer); }
+
+Return on_device(const char* function, Device device, Answer answer, bool about_util) {
+  Target target;
+  if (!target_of(device, target)) return on_driver(function, [](const Look&) { return Return::invalid_argument; });
+  return on_target(function, target, about_util, [&](const Look& look) {
+    if (look.gpu >= look.scene.state.gpu_count) return Return::invalid_argument;
+    if (target.is_mig() && target.mig >= look.card.mig_count) return Return::invalid_argument;
+    return answer(look);
+  });
+}
+
+Return on_gpu(const char* function, Device device, Answer answer, bool about_util) {
+  const auto whole = [&](const Look& look) { return look.target.is_mig() ? Return::not_supported : answer(look); };
+  return on_device(function, device, whole, about_util);
 }
 
 }  // namespace lull::sim

@@ -9,6 +9,7 @@
 #include <cmath>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
 
 #include "nvml/abi.h"
 #include "sim/evaluate.h"
@@ -36,28 +37,6 @@ bool target_of(Device device, Target& target);  // false: not one of ours
 
 // ---- calls ------------------------------------------------------------------------
 
-// Attached to a simulation for the length of a call.
-class Attached {
- public:
-  Attached();
-  ~Attached();
-  Attached(const Attached&) = delete;
-  Attached& operator=(const Attached&) = delete;
-  explicit operator bool() const { return session_ != nullptr; }
-
-  Mapping& mapping() const;
-  // What stands in the way of the call at `now`: a fault, a driver that is gone or was.
-  Trouble trouble_for(const Live& live, const char* function, Target target, bool about_util, std::int64_t now) const;
-  // Blocks as a driver does that hangs; returns when the time is over or the fault is.
-  void hang(const char* function, Target target, bool about_util, std::int64_t first_ns) const;
-
- private:
-  struct Session* session_ = nullptr;
-};
-
-void log_call(const char* function, Target target, Return result);
-bool logging();
-
 // What a call about one GPU gets to see.
 struct Look {
   const Scene& scene;
@@ -68,58 +47,29 @@ struct Look {
   double value(Metric metric) const { return sim::value(scene, gpu, metric, now); }
 };
 
-// Runs answer(const Look&) unless a fault is in the way. It may run more than once, so it must not read
-// what it writes.
-template <class Answer>
-Return attached_call(const char* function, Target target, bool about_util, Answer&& answer) {
-  const Attached attached;
-  Return result = Return::uninitialized;
-  if (attached) {
-    for (bool hung = false;; hung = true) {
-      Trouble trouble;
-      Mapping& mapping = attached.mapping();
-      result = mapping.read([&](const Live& live) {
-        const std::int64_t now = mapping.now_ns();
-        trouble = attached.trouble_for(live, function, target, about_util, now);
-        if (trouble.hang_ns > 0 && !hung) return Return::success;
-        if (trouble.code != 0) return static_cast<Return>(trouble.code);
-        const unsigned gpu = target.gpu < 0 ? 0 : static_cast<unsigned>(target.gpu);
-        const Scene scene{mapping.writable_state(), mapping.writable(), live, now};
-        return answer(Look{scene, target, gpu, scene.state.gpus[gpu], now});
-      });
-      if (trouble.hang_ns <= 0 || hung) break;
-      attached.hang(function, target, about_util, trouble.hang_ns);
-    }
-  }
-  if (logging()) log_call(function, target, result);
-  return result;
-}
+// What a call has to say of it: any function of a Look, borrowed for the length of the call. It may run more than
+// once, so it must not read what it writes.
+class Answer {
+ public:
+  template <class Function>
+  Answer(Function&& function)  // NOLINT(bugprone-forwarding-reference-overload): an Answer is copied as one
+    requires(!std::is_same_v<std::decay_t<Function>, Answer>)
+      : function_(&function), call_([](const void* called, const Look& look) -> Return {
+          return (*static_cast<const std::remove_reference_t<Function>*>(called))(look);
+        }) {}
+  Return operator()(const Look& look) const { return call_(function_, look); }
 
-template <class Answer>
-Return on_driver(const char* function, Answer&& answer) {
-  return attached_call(function, Target{}, false, answer);
-}
+ private:
+  const void* function_;
+  Return (*call_)(const void*, const Look&);
+};
 
-template <class Answer>
-Return on_device(const char* function, Device device, Answer&& answer, bool about_util = false) {
-  Target target;
-  if (!target_of(device, target)) {
-    return attached_call(function, Target{}, false, [](const Look&) { return Return::invalid_argument; });
-  }
-  return attached_call(function, target, about_util, [&](const Look& look) {
-    if (look.gpu >= look.scene.state.gpu_count) return Return::invalid_argument;
-    if (target.is_mig() && target.mig >= look.card.mig_count) return Return::invalid_argument;
-    return answer(look);
-  });
-}
-
-// The same for what only a whole GPU has.
-template <class Answer>
-Return on_gpu(const char* function, Device device, Answer&& answer, bool about_util = false) {
-  return on_device(
-      function, device, [&](const Look& look) { return look.target.is_mig() ? Return::not_supported : answer(look); },
-      about_util);
-}
+// Each gives the answer unless a fault is in the way: for a call about anything, the driver, a GPU or a MIG device
+// of one, and what only a whole GPU has.
+Return on_target(const char* function, Target target, bool about_util, Answer answer);
+Return on_driver(const char* function, Answer answer);
+Return on_device(const char* function, Device device, Answer answer, bool about_util = false);
+Return on_gpu(const char* function, Device device, Answer answer, bool about_util = false);
 
 // A moment as sample timestamps have it.
 std::int64_t sample_stamp_us(const State& state, std::int64_t boot_ns);

@@ -89,7 +89,7 @@ Return count_gpus(const char* function, unsigned* count) {
 template <class Matches>
 Return find(const char* function, Device* device, Matches&& matches) {
   Target found;
-  const Return looked = attached_call(function, Target{}, false, [&](const Look& look) {
+  const Return looked = on_driver(function, [&](const Look& look) {
     found = Target{};
     const State& state = look.scene.state;
     for (unsigned gpu = 0; gpu < state.gpu_count && found.gpu < 0; ++gpu) {
@@ -101,9 +101,8 @@ Return find(const char* function, Device* device, Matches&& matches) {
   });
   if (looked != Return::success) return looked;
   if (found.gpu < 0) return Return::not_found;
-  return attached_call(function, found, false, [&](const Look&) {
-    return give(device, handle_of(static_cast<unsigned>(found.gpu), found.mig));
-  });
+  return on_target(function, found, false,
+                   [&](const Look&) { return give(device, handle_of(static_cast<unsigned>(found.gpu), found.mig)); });
 }
 
 // "00000000:0B:00.0", "0000:0b:00.0", "0:b:0.0" name one card.

@@ -10,7 +10,7 @@ namespace {
 Return unsupported(const char* function, Device maybe) {
   Target target;
   if (!target_of(maybe, target)) target = Target{};
-  return attached_call(function, target, false, [](const Look&) { return Return::not_supported; });
+  return on_target(function, target, false, [](const Look&) { return Return::not_supported; });
 }
 
 }  // namespace
