@@ -35,6 +35,7 @@ inline constexpr std::uint32_t kLayout = 1;                     // add one when 
 inline constexpr unsigned kMaxGpus = 128;
 inline constexpr unsigned kMaxMig = 8;
 inline constexpr unsigned kMaxLinks = 18;
+inline constexpr unsigned kCpuWords = 16;  // 64 processors each
 inline constexpr unsigned kMaxLoads = 1024;
 inline constexpr unsigned kMaxSteps = 16;
 inline constexpr unsigned kMaxFaults = 256;
@@ -122,9 +123,9 @@ struct Gpu {
   std::uint32_t pci_device = 0;
   std::uint32_t pci_device_id = 0;
   std::uint32_t pci_subsystem_id = 0;
-  std::uint32_t minor = 0;         // N of /dev/nvidiaN
-  std::int32_t numa_node = -1;     // -1: unknown
-  std::uint64_t cpu_set[16] = {};  // near processors, one bit each
+  std::uint32_t minor = 0;                // N of /dev/nvidiaN
+  std::int32_t numa_node = -1;            // -1: unknown
+  std::uint64_t cpu_set[kCpuWords] = {};  // near processors, one bit each
 
   std::uint64_t memory_total = 0;
   std::uint64_t memory_reserved = 0;  // in use by the driver itself

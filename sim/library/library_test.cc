@@ -561,6 +561,8 @@ TEST(Wiring, PairsOfCardsWithFourLinksMeet) {
   EXPECT_EQ(library.call("nvmlDeviceGetNvLinkRemotePciInfo_v2", one, 3U, &far), kSuccess);
   EXPECT_EQ(library.call("nvmlDeviceGetPciInfo_v3", other, &pci), kSuccess);
   EXPECT_STREQ(far.bus_id, pci.bus_id);
+  EXPECT_EQ(library.call("nvmlDeviceGetNvLinkRemotePciInfo_v2", one, 4U, &far), kNotSupported) << "others have it";
+  EXPECT_EQ(library.call("nvmlDeviceGetNvLinkRemotePciInfo_v2", one, 18U, &far), kInvalidArgument) << "none has it";
   library.call("nvmlShutdown");
 }
 

@@ -275,6 +275,12 @@ LULL_EXPORT Return nvmlDeviceGetPcieThroughput(Device device, unsigned counter, 
 // ---- the same by number -------------------------------------------------------------------
 namespace {
 
+// MB/s of one link: NVLink 4; the bridges of desktop cards; NVLink 2 and 3.
+unsigned link_speed(const Gpu& card) {
+  if (card.link_version >= 4) return 26562;
+  return card.brand == nvml::kBrandGeForce ? 14062 : 25000;
+}
+
 Return field(const Look& look, nvml::FieldValue& out) {
   const auto as_uint = [&](double value) {
     out.value_type = nvml::kValueUint;
@@ -293,11 +299,18 @@ Return field(const Look& look, nvml::FieldValue& out) {
     case nvml::kFieldPowerInstant: return as_uint(look.value(Metric::power) * 1e3);
     case nvml::kFieldNvlinkLinkCount:
       return look.card.link_count == 0 ? Return::not_supported : as_uint(look.card.link_count);
-    case nvml::kFieldNvlinkSpeedMbpsCommon: return look.card.link_count == 0 ? Return::not_supported : as_uint(25000);
+    case nvml::kFieldNvswitchLinkCount:
+      return look.card.link_count == 0 ? Return::not_supported
+                                       : as_uint(static_cast<double>(std::count(
+                                             look.card.link, look.card.link + look.card.link_count, kLinkSwitch)));
+    case nvml::kFieldNvlinkSpeedMbpsCommon:
+      return look.card.link_count == 0 ? Return::not_supported : as_uint(link_speed(look.card));
+    case nvml::kFieldNvlinkGetSpeed:
     case nvml::kFieldNvlinkGetState:
       if (look.card.link_count == 0) return Return::not_supported;
-      return out.scope_id >= look.card.link_count ? Return::invalid_argument
-                                                  : as_uint(look.card.link[out.scope_id] != 0 ? 1 : 0);
+      if (out.scope_id >= look.card.link_count) return Return::invalid_argument;
+      if (look.card.link[out.scope_id] == 0) return as_uint(0);
+      return as_uint(out.field_id == nvml::kFieldNvlinkGetSpeed ? link_speed(look.card) : 1);
     case nvml::kFieldPcieReplay: return as_uint(0);
     default: return Return::not_supported;
   }

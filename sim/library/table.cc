@@ -14,6 +14,8 @@ using namespace lull::sim;
 namespace nvml = lull::nvml;
 
 extern "C" Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device);
+extern "C" Return nvmlDeviceGetHandleByPciBusId_v2(const char* bus_id, Device* device);
+extern "C" Return nvmlDeviceGetTopologyCommonAncestor(Device one, Device other, unsigned* level);
 
 namespace {
 
@@ -73,6 +75,18 @@ Return host_generation(Device device, unsigned* generation) {
                 [&](const Look& look) { return give(generation, look.card.pcie_generation); });
 }
 Return by_index(unsigned index, Device* device) { return nvmlDeviceGetHandleByIndex_v2(index, device); }
+// How far apart two PCI devices are: 0 PIX, 1 PXB, 2 PHB, 3 NODE, 4 SYS. The other may be a network card of the real
+// machine, which is far from anything simulated.
+Return distance(const char* one, const char* other, unsigned* rank) {
+  unsigned level = nvml::kTopologySystem;
+  Device from = nullptr;
+  Device to = nullptr;
+  Return result = nvmlDeviceGetHandleByPciBusId_v2(one, &from);
+  if (result == Return::success) result = nvmlDeviceGetHandleByPciBusId_v2(other, &to);
+  if (result == Return::success) result = nvmlDeviceGetTopologyCommonAncestor(from, to, &level);
+  if (result != Return::success && result != Return::not_found) return result;
+  return give(rank, level == nvml::kTopologyInternal ? 0U : level / nvml::kTopologySingle - 1U);
+}
 Return ignored() { return Return::success; }
 Return unserved() { return Return::not_supported; }
 
@@ -84,6 +98,7 @@ void fill_table() {
   // The first tells how large the table is.
   // NOLINTNEXTLINE(performance-no-int-to-ptr): it is read as a number
   slots[0] = reinterpret_cast<const void*>(std::uintptr_t{sizeof slots});
+  at(23, distance);
   at(26, ignored);  // debug output
   at(72, monitorable);
   at(81, by_index);

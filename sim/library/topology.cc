@@ -29,12 +29,13 @@ bool linked(const State& state, unsigned one, unsigned other) {
   return false;
 }
 
+// Clients ask for all links that any card may have: `nvidia-smi topo -m` gives up when one that this card lacks is
+// called invalid.
 template <class Answer>
 Return on_link(const char* function, Device device, unsigned link, Answer&& answer) {
   return on_gpu(function, device, [&](const Look& look) {
-    if (look.card.link_count == 0) return Return::not_supported;
-    return link >= look.card.link_count || link >= kMaxLinks ? Return::invalid_argument
-                                                             : answer(look, look.card.link[link]);
+    if (link >= kMaxLinks) return Return::invalid_argument;
+    return link >= look.card.link_count ? Return::not_supported : answer(look, look.card.link[link]);
   });
 }
 
@@ -42,6 +43,20 @@ Return copy_set(unsigned words, unsigned long* out, const std::uint64_t* set, un
   if (out == nullptr || words == 0) return Return::invalid_argument;
   for (unsigned i = 0; i < words; ++i) out[i] = i < available ? set[i] : 0;
   return Return::success;
+}
+
+// Those of the cards that match; without a place to put them, how many there are.
+template <class Matches>
+Return give_gpus(const State& state, unsigned room, unsigned* count, Device* devices, Matches&& matches) {
+  if (count == nullptr) return Return::invalid_argument;
+  unsigned found = 0;
+  for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) {
+    if (!matches(gpu)) continue;
+    if (found < room) devices[found] = handle_of(gpu);
+    ++found;
+  }
+  *count = found;
+  return devices != nullptr && found > room ? Return::insufficient_size : Return::success;
 }
 
 }  // namespace
@@ -53,17 +68,22 @@ LULL_EXPORT Return nvmlDeviceGetTopologyCommonAncestor(Device one, Device other,
 }
 
 LULL_EXPORT Return nvmlDeviceGetTopologyNearestGpus(Device device, unsigned level, unsigned* count, Device* devices) {
-  if (count == nullptr) return on_gpu(__func__, device, [](const Look&) { return Return::invalid_argument; });
-  const unsigned room = devices == nullptr ? 0 : *count;
+  const unsigned room = count == nullptr || devices == nullptr ? 0 : *count;
   return on_gpu(__func__, device, [&](const Look& look) {
-    unsigned found = 0;
-    for (unsigned gpu = 0; gpu < look.scene.state.gpu_count; ++gpu) {
-      if (gpu == look.gpu || look.scene.state.topology[look.gpu][gpu] != level) continue;
-      if (found < room) devices[found] = handle_of(gpu);
-      ++found;
-    }
-    *count = found;
-    return devices != nullptr && found > room ? Return::insufficient_size : Return::success;
+    const State& state = look.scene.state;
+    return give_gpus(state, room, count, devices,
+                     [&](unsigned gpu) { return gpu != look.gpu && state.topology[look.gpu][gpu] == level; });
+  });
+}
+
+// The cards that are near a CPU.
+LULL_EXPORT Return nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned* count, Device* devices) {
+  const unsigned room = count == nullptr || devices == nullptr ? 0 : *count;
+  return on_driver(__func__, [&](const Look& look) {
+    const State& state = look.scene.state;
+    return give_gpus(state, room, count, devices, [&](unsigned gpu) {
+      return cpu < kCpuWords * 64 && (state.gpus[gpu].cpu_set[cpu / 64] >> (cpu % 64) & 1) != 0;
+    });
   });
 }
 
@@ -134,10 +154,10 @@ LULL_EXPORT Return nvmlDeviceGetNumaNodeId(Device device, unsigned* node) {
   });
 }
 LULL_EXPORT Return nvmlDeviceGetCpuAffinity(Device device, unsigned words, unsigned long* set) {
-  return on_gpu(__func__, device, [&](const Look& look) { return copy_set(words, set, look.card.cpu_set, 16); });
+  return on_gpu(__func__, device, [&](const Look& look) { return copy_set(words, set, look.card.cpu_set, kCpuWords); });
 }
 LULL_EXPORT Return nvmlDeviceGetCpuAffinityWithinScope(Device device, unsigned words, unsigned long* set, unsigned) {
-  return on_gpu(__func__, device, [&](const Look& look) { return copy_set(words, set, look.card.cpu_set, 16); });
+  return on_gpu(__func__, device, [&](const Look& look) { return copy_set(words, set, look.card.cpu_set, kCpuWords); });
 }
 LULL_EXPORT Return nvmlDeviceGetMemoryAffinity(Device device, unsigned words, unsigned long* set, unsigned) {
   return on_gpu(__func__, device, [&](const Look& look) {

@@ -171,8 +171,10 @@ enum : unsigned {
   kFieldNvlinkSpeedMbpsCommon = 90,
   kFieldNvlinkLinkCount = 91,
   kFieldPcieReplay = 94,
-  kFieldNvlinkGetState = 165,  // scope_id: the link
-  kFieldPowerAverage = 185,    // mW; drivers 535 and newer
+  kFieldNvswitchLinkCount = 147,
+  kFieldNvlinkGetSpeed = 164,  // scope_id: the link
+  kFieldNvlinkGetState = 165,
+  kFieldPowerAverage = 185,  // mW; drivers 535 and newer
   kFieldPowerInstant = 186,
 };
 

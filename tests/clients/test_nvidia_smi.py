@@ -86,6 +86,31 @@ def test_dmon(clients):
     assert lines[2][:6] == ["2", "9", "32", "-", "0", "0"]
 
 
+def matrix(here):
+    """What `topo -m` says of each pair, as rows of words."""
+    text = re.sub(r"\x1b\[\d*m", "", here.smi("topo", "-m"))
+    rows = [line.split("\t") for line in text.splitlines() if re.match(r"GPU\d+\t", line)]
+    return [[word.strip() for word in row[1:]] for row in rows]
+
+
+def test_topology(clients):
+    dgx = matrix(clients("8xH100"))
+    assert [row[:8] for row in dgx] == [["X" if i == j else "NV18" for j in range(8)] for i in range(8)]
+    assert [row[9] for row in dgx] == ["0"] * 4 + ["1"] * 4
+    assert [row[:2] for row in matrix(clients("2xRTX3090"))] == [["X", "NV4"], ["NV4", "X"]]
+    assert [row[:4] for row in matrix(clients("4xT4"))][0] == ["X", "PIX", "NODE", "NODE"]
+
+
+def test_links(clients):
+    here = clients("2xRTX3090")
+    assert re.findall(r"Link (\d): ([\d.]+ GB/s)", here.smi("nvlink", "-s", "-i", "1")) == [
+        (str(link), "14.062 GB/s") for link in range(4)]
+    assert "Link 3, P2P is supported: true" in here.smi("nvlink", "-c", "-i", "1")
+    dgx = clients("8xH100")
+    assert "4, 5, 6, 7" in dgx.smi("topo", "-c", "40")
+    assert "to device(s): 2, 3" in dgx.smi("topo", "-n", "4", "-i", "0")
+
+
 def test_pmon(clients):
     here = busy(clients)
     load = here.gpus.load(1, 80, "1GiB")
