@@ -71,12 +71,12 @@ TEST_F(Lease, MakesTheFolderStickyWhateverTheUmask) {
   const auto opened = LeaseFolder::open(place_);
   ::umask(before);
   ASSERT_TRUE(opened);
-  EXPECT_EQ(fs::status(place_.path).permissions(), fs::perms(01777));
+  EXPECT_EQ(fs::status(place_.path).permissions(), fs::perms::all | fs::perms::sticky_bit);
 }
 
 TEST_F(Lease, RefusesAFolderWhereOthersCouldRemoveOurFiles) {
   fs::create_directory(place_.path);
-  fs::permissions(place_.path, fs::perms(0777));
+  fs::permissions(place_.path, fs::perms::all);
   const auto opened = LeaseFolder::open(place_);
   ASSERT_FALSE(opened);
   EXPECT_NE(opened.error().message().find("chmod 1777"), std::string::npos) << opened.error().message();
@@ -92,7 +92,7 @@ TEST_F(Lease, RefusesASharedFolderThatIsNotRoots) {
   if (::geteuid() != 0) GTEST_SKIP() << "only root can give a folder away";
   fs::create_directory(place_.path);
   ASSERT_EQ(::chown(place_.path.c_str(), 12345, 12345), 0);
-  fs::permissions(place_.path, fs::perms(01777));
+  fs::permissions(place_.path, fs::perms::all | fs::perms::sticky_bit);
   place_.shared_default = true;
   const auto opened = LeaseFolder::open(place_);
   ASSERT_FALSE(opened);
@@ -203,7 +203,7 @@ TEST_F(Lease, AFileThatMayNotBeReadCountsAsTaken) {
   if (::geteuid() != 0) GTEST_SKIP() << "needs a second user";
   const LeaseFolder leases = folder();
   std::ofstream(place_.path + "/GPU-1.0") << "secret\n";
-  fs::permissions(place_.path + "/GPU-1.0", fs::perms(0600));
+  fs::permissions(place_.path + "/GPU-1.0", fs::perms::owner_read | fs::perms::owner_write);
   const pid_t child = ::fork();
   if (child == 0) {
     if (::setresuid(12345, 12345, 12345) != 0) ::_exit(2);
