@@ -13,15 +13,12 @@
 #include <thread>
 #include <vector>
 
-#include "sim/library/public_api.h"
-#include "sim/testing.h"
+#include "sim/library/testing.h"
 
 namespace {
 
-using namespace public_api;
 using namespace lull::sim;
 
-const std::string kLibrary = std::string(LULL_BUILD_DIR) + "/sim/libnvidia-ml.so.1";
 constexpr int kClients = 8;
 constexpr int kCycles = 1000;
 
