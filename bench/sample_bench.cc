@@ -22,8 +22,6 @@ namespace {
 
 using Seconds = std::chrono::duration<double>;
 
-Instant now() { return SystemClock().now(); }
-
 double median(std::vector<double> all) {
   std::ranges::nth_element(all, all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2));
   return all[all.size() / 2];

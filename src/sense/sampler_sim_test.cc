@@ -1,5 +1,5 @@
-// The sampler on simulated GPUs: every value, every fault, hangs, a driver that
-// goes and comes. The simulated library is loaded as the real one would be.
+// The sampler on simulated GPUs: every value, every fault, a driver that goes and
+// comes (hangs: sampler_hang_test.cc). The simulated library is loaded as the real one would be.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -20,13 +20,6 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
-
-Instant now() { return SystemClock().now(); }
-
-bool all_known(const Snapshot& snapshot) {
-  return !snapshot.readings.empty() && snapshot.driver.absence == Absence::none &&
-         std::ranges::all_of(snapshot.readings, [](const Reading& r) { return r.device_absence == Absence::none; });
-}
 
 TEST(SamplerSim, ReadsWhatIsThere) {
   SimMachine machine({"H100", "T4"});
@@ -275,159 +268,6 @@ TEST(SamplerSim, ADriverReloadedBetweenTwoSamplesIsHardlyNoticed) {
   machine.fault(sim::kWholeDriver, Return::driver_not_loaded);
   machine.heal();
   EXPECT_TRUE(all_known(sampler->sample()));
-}
-
-// ---- hangs ---------------------------------------------------------------------------
-
-SamplerOptions impatient(const SimMachine& machine) {
-  SamplerOptions options = machine.options();
-  options.deadline = milliseconds(800);
-  options.init_deadline = milliseconds(800);
-  return options;
-}
-
-TEST(SamplerSim, AGpuThatHangsCostsOnlyItself) {
-  SimMachine machine({"H100", "H100", "H100"});
-  machine.begin();
-  machine.set(2, sim::Metric::util, 66);
-  const auto sampler = Sampler::start(impatient(machine));
-  ASSERT_TRUE(all_known(sampler->sample()));
-  machine.fault(1, Return::success, seconds(60));
-  Duration last{};
-  for (int i = 0; i < 3; ++i) {
-    const Instant began = now();
-    const Snapshot snapshot = sampler->sample();
-    last = snapshot.readings.at(1).unanswered;
-    EXPECT_LT(now() - began, seconds(5));
-    ASSERT_EQ(snapshot.readings.size(), 3U);
-    EXPECT_EQ(snapshot.driver.absence, Absence::none);
-    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
-    EXPECT_EQ(snapshot.readings[1].device_absence, Absence::no_answer);
-    EXPECT_EQ(snapshot.readings[1].why_missing(Metric::util), Absence::no_answer);
-    EXPECT_GE(snapshot.readings[1].unanswered, milliseconds(200));
-    EXPECT_EQ(snapshot.readings[2].device_absence, Absence::none);
-    EXPECT_EQ(sampler->stuck(), 1U) << "one thread a GPU, however often we look";
-  }
-  // From now on it is known to hang: others are not kept waiting for it.
-  const Instant began = now();
-  const Snapshot quick = sampler->sample();
-  EXPECT_LT(now() - began, milliseconds(150));
-  EXPECT_GT(quick.readings[1].unanswered, last);
-  machine.heal();
-  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
-  EXPECT_EQ(sampler->stuck(), 0U);
-}
-
-TEST(SamplerSim, AGpuThatHangsFromTheStartIsARowToo) {
-  SimMachine machine({"H100", "H100"});
-  machine.begin();
-  machine.fault(0, Return::success, seconds(60));
-  const auto sampler = Sampler::start(impatient(machine));
-  const Snapshot snapshot = sampler->sample();
-  ASSERT_EQ(snapshot.inventory->devices.size(), 2U);
-  EXPECT_EQ(snapshot.inventory->devices[0].absence, Absence::no_answer);
-  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
-  EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
-  machine.heal();
-  const Snapshot healed = sample_until(*sampler, all_known);
-  EXPECT_TRUE(all_known(healed));
-  EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
-}
-
-// Samples are swapped in and out: what an owner wrote into one must never come back as read.
-TEST(SamplerSim, WhatTheOwnerAddedToASampleDoesNotComeBack) {
-  SimMachine machine({"H100", "H100"});
-  machine.begin();
-  const auto sampler = Sampler::start(machine.options());
-  Snapshot snapshot;
-  for (int round = 0; round < 12; ++round) {
-    if (round == 4) machine.fault(1, Return::gpu_is_lost);
-    if (round == 8) machine.fault(sim::kWholeDriver, Return::driver_not_loaded);
-    sampler->sample(snapshot);
-    ASSERT_EQ(snapshot.readings.size(), 2U);
-    for (Reading& reading : snapshot.readings) {
-      EXPECT_EQ(reading.why_missing(Metric::cpu), Absence::not_asked) << "round " << round;
-      EXPECT_TRUE(std::isnan(reading[Metric::cpu]));
-      reading.set(Metric::cpu, 0);
-      reading.idle_before = seconds(99);
-    }
-  }
-  EXPECT_NE(snapshot.driver.absence, Absence::none);
-}
-
-TEST(SamplerSim, AGpuThatHangsAfterASlowStartIsFoundOutInItsOwnTime) {
-  SimMachine machine({"H100", "H100"});
-  machine.begin();
-  machine.fault(sim::kWholeDriver, Return::success, milliseconds(300), "nvmlInit*");  // whoever waits looks meanwhile
-  machine.fault(0, Return::success, seconds(60));
-  SamplerOptions patient = impatient(machine);
-  patient.init_deadline = seconds(60);
-  for (const bool by_event : {false, true}) {
-    const auto sampler = Sampler::start(patient);
-    const Instant began = now();
-    const Snapshot snapshot = by_event ? sample_by_event(*sampler) : sampler->sample();
-    EXPECT_LT(now() - began, seconds(20)) << "not the limit of the start";
-    ASSERT_EQ(snapshot.readings.size(), 2U);
-    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
-    EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
-  }
-}
-
-TEST(SamplerSim, WhoWaitsForTheEventFindsOutInTimeThatAGpuHangs) {
-  SimMachine machine({"H100", "H100"});
-  machine.begin();
-  const auto sampler = Sampler::start(impatient(machine));
-  ASSERT_TRUE(all_known(sample_until(*sampler, all_known)));
-  EXPECT_EQ(sampler->look_by(), Instant::max()) << "nothing is under way";
-  machine.fault(0, Return::success, seconds(60));
-  const Instant began = now();
-  const Snapshot snapshot = sample_by_event(*sampler);
-  EXPECT_LT(now() - began, seconds(20));
-  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
-  EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
-  EXPECT_EQ(sample_by_event(*sampler).readings[0].device_absence, Absence::no_answer);
-}
-
-TEST(SamplerSim, WhenEveryGpuHangsTheDriverDoesNotAnswer) {
-  SimMachine machine({"H100", "H100"});
-  machine.begin();
-  const auto sampler = Sampler::start(impatient(machine));
-  ASSERT_TRUE(all_known(sampler->sample()));
-  machine.fault(sim::kEveryGpu, Return::success, seconds(60));
-  const Snapshot snapshot = sample_until(*sampler, [](const Snapshot& s) { return s.driver.unanswered > seconds(1); });
-  EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
-  EXPECT_EQ(snapshot.driver.detail.find("the driver does not answer for "), 0U) << snapshot.driver.detail;
-  EXPECT_LE(sampler->stuck(), 2U);
-  machine.heal();
-  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
-}
-
-TEST(SamplerSim, AHangInTheStartOfTheDriverHangsNobody) {
-  SimMachine machine({"H100"});
-  machine.begin();
-  machine.fault(sim::kWholeDriver, Return::success, seconds(60), "nvmlInit*");
-  const auto sampler = Sampler::start(impatient(machine));
-  const Instant began = now();
-  const Snapshot snapshot = sampler->sample();
-  EXPECT_LT(now() - began, seconds(5));
-  EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
-  EXPECT_GE(snapshot.driver.unanswered, milliseconds(700));
-  machine.heal();
-  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
-}
-
-TEST(SamplerSim, WhoEndsWhileTheDriverHangsIsNotKept) {
-  SimMachine machine({"H100"});
-  machine.begin();
-  auto sampler = Sampler::start(impatient(machine));
-  ASSERT_TRUE(all_known(sampler->sample()));
-  machine.fault(0, Return::success, seconds(60));
-  sampler->sample();
-  ASSERT_EQ(sampler->stuck(), 1U);
-  const Instant began = now();
-  sampler.reset();
-  EXPECT_LT(now() - began, seconds(2));
-  machine.heal();
 }
 
 TEST(SamplerSim, WorkersLeaveSignalsToTheMainThread) {

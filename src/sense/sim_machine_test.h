@@ -128,4 +128,11 @@ inline Snapshot sample_by_event(Sampler& sampler) {
   return snapshot;
 }
 
+inline Instant now() { return SystemClock().now(); }
+
+inline bool all_known(const Snapshot& snapshot) {
+  return !snapshot.readings.empty() && snapshot.driver.absence == Absence::none &&
+         std::ranges::all_of(snapshot.readings, [](const Reading& r) { return r.device_absence == Absence::none; });
+}
+
 }  // namespace lull
