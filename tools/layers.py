@@ -23,7 +23,7 @@ MAY = {
     "cli": "*",
     "sim": "base nvml",
 }
-# Third-party headers stay out of our headers: each costs every includer its compile time.
+# Third-party headers stay out of our headers: each costs every includer its compile time. (Tests include them anyway.)
 OURS_ONLY = re.compile(r'^#include <(fmt|CLI|toml\+\+|nlohmann|pybind11|gtest|rapidcheck|benchmark)\b', re.M)
 
 
@@ -45,7 +45,7 @@ def main() -> int:
             elif MAY[me] != "*" and not test and inc != me and inc not in MAY[me].split():
                 print(f"{f}: {me}/ may not include {inc}/")
                 bad = 1
-        if f.suffix == ".h" and OURS_ONLY.search(text):
+        if f.suffix == ".h" and not test and OURS_ONLY.search(text):
             print(f"{f}: a third-party header in a header of ours")
             bad = 1
         if f.suffix == ".h" and not re.match(r"#pragma once\n//", text):

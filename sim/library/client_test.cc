@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "sim/library/testing.h"
+#include "sim/library/library_test.h"
 
 namespace {
 

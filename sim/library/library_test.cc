@@ -10,7 +10,7 @@
 #include <filesystem>
 #include <thread>
 
-#include "sim/library/testing.h"
+#include "sim/library/library_test.h"
 
 namespace {
 

@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "sim/library/testing.h"
+#include "sim/library/library_test.h"
 
 namespace {
 

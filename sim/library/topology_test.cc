@@ -3,7 +3,7 @@
 
 #include <cstring>
 
-#include "sim/library/testing.h"
+#include "sim/library/library_test.h"
 
 namespace {
 
