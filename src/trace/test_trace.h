@@ -2,9 +2,9 @@
 // For the tests of this room: a trace in a file that goes away, read back as plain
 // rows per GPU, which is easy to compare.
 
-#include <stdlib.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <map>
 #include <span>
 #include <string>
