@@ -315,6 +315,7 @@ unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::
   std::int64_t k = std::max<std::int64_t>(1, newest - state.sample_capacity + 1);
   const std::int64_t wanted = after_boot_ns - state.start_boot_ns - sample_end(state, gpu, 0);
   if (wanted > 0) k = std::max(k, wanted / state.sample_period_ns + 1);
+  if (k > newest) return 0;
   const auto scenario = [&](std::int64_t sample) {
     return scenario_time(state, state.start_boot_ns + sample_end(state, gpu, sample));
   };
@@ -323,7 +324,6 @@ unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::
   unsigned count = 0;
   std::int64_t from = scenario(k - 1);
   // A card that was left alone all the time: seen at once, not sample by sample.
-  if (k > newest) return 0;
   const std::int64_t end = scenario(newest);
   if (!(integral(scene, gpu, Metric::util, from, end) > 0) && !held_during(scene, gpu, from, end)) return 0;
   double sum = sum_at(scene, gpu, metric, from);

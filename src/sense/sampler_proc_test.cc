@@ -17,10 +17,6 @@ namespace {
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-std::ptrdiff_t threads() {
-  return std::distance(std::filesystem::directory_iterator("/proc/self/task"), std::filesystem::directory_iterator());
-}
-
 // Readers of this file hang until it is destroyed; then they read the end of an empty file.
 class HangingFile {
  public:
@@ -144,7 +140,7 @@ TEST_F(SamplerProc, AMigDeviceHasNoHoldersOfItsOwn) {
 TEST_F(SamplerProc, AHangInProcCostsOnlyWhatProcKnows) {
   const auto sampler = Sampler::start(options_);
   ASSERT_TRUE(complete(sampler->sample()));
-  const std::ptrdiff_t threads_before = threads();
+  const std::ptrdiff_t threads_before = SimMachine::threads();
   {
     const HangingFile hangs(tenant_arguments());
     const Instant began = now();
@@ -156,7 +152,7 @@ TEST_F(SamplerProc, AHangInProcCostsOnlyWhatProcKnows) {
       expect_without_proc(sampler->sample());
       EXPECT_LT(now() - again, milliseconds(150));
     }
-    EXPECT_EQ(threads(), threads_before + 1);
+    EXPECT_EQ(SimMachine::threads(), threads_before + 1);
     EXPECT_EQ(sampler->stuck(), 0U) << "no GPU is to blame";
   }
   const Snapshot after = sample_until_complete(*sampler);

@@ -77,6 +77,12 @@ class SimMachine {
     return chosen;
   }
 
+  // Of this process.
+  static std::ptrdiff_t threads() {
+    return std::max(kLeast, std::distance(std::filesystem::directory_iterator("/proc/self/task"),
+                                          std::filesystem::directory_iterator()));
+  }
+
   template <class T>
   static T must(Result<T> result) {
     if (!result) {
@@ -95,10 +101,6 @@ class SimMachine {
 #else
   static constexpr std::ptrdiff_t kLeast = 1;
 #endif
-  static std::ptrdiff_t threads() {
-    return std::max(kLeast, std::distance(std::filesystem::directory_iterator("/proc/self/task"),
-                                          std::filesystem::directory_iterator()));
-  }
   std::ptrdiff_t threads_before_ = threads();
   bool begun_ = false;
 };
