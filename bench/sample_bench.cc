@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "sense/nvml.h"
+#include "sense/nvml/library.h"
 #include "sense/sampler.h"
 #include "sense/sim_machine_test.h"
 

@@ -43,6 +43,11 @@ Result<> write_all(int fd, std::string_view bytes) {
 
 Root Root::machine() {
   Root root;
+  if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0') {
+    const std::string folder = sim;
+    if (::access((folder + "/sys").c_str(), F_OK) == 0) root.sys = folder + "/sys";
+    root.driver = folder + "/proc/driver/nvidia";
+  }
   if (const char* dev = std::getenv("LULL_DEV"); dev != nullptr && *dev != '\0') root.dev = dev;
   return root;
 }

@@ -24,7 +24,7 @@
 #include "cli/options.h"
 #include "cli/screen.h"
 #include "loop/loop.h"
-#include "sense/means.h"
+#include "sense/nvml/means.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
 #include "sense/visible.h"

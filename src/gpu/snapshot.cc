@@ -18,6 +18,9 @@ std::string_view words(Absence absence) {
     case Absence::no_answer: return "driver does not answer";
     case Absence::no_baseline: return "needs two samples";
     case Absence::failed: return "unknown error";
+    case Absence::not_covered: return "not measured for the whole interval";
+    case Absence::implausible: return "not a plausible value";
+    case Absence::asleep: return "asleep";
   }
   return "unknown error";
 }
@@ -46,6 +49,9 @@ void Reading::miss_all(Absence why) {
   mem_clock_mhz.reset();
   throttle_reasons.reset();
   mig_mode.reset();
+  display_active.reset();
+  attached_for.reset();
+  asleep = memory_estimated = processes_hidden = false;
 }
 
 }  // namespace lull

@@ -34,6 +34,9 @@ enum class Absence : std::uint8_t {
   no_answer,    // the call did not return in time
   no_baseline,  // needs two samples, and this is the first
   failed,       // anything else the driver said
+  not_covered,  // less than nine tenths of the time since the previous sample was measured
+  implausible,  // a number outside what the metric can be (kMetricTable)
+  asleep,       // the card is suspended, and asking would wake it
 };
 std::string_view words(Absence absence);  // "GPU is lost"
 
@@ -71,6 +74,8 @@ struct Tenant {
   pid_t pid = 0;
   bool compute = false;
   bool graphics = false;
+  bool mps_server = false;  // serves others; it counts through its clients
+  bool here = true;         // the number surely names a process of our own pid namespace
   std::optional<std::uint64_t> memory_bytes;
   std::optional<unsigned> gpu_instance;
   bool operator==(const Tenant&) const = default;
@@ -107,6 +112,11 @@ struct Reading {
   std::optional<double> mem_clock_mhz;
   std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle
   std::optional<bool> mig_mode;
+  std::optional<bool> display_active;          // a screen is attached and drawn on
+  std::optional<Duration> attached_for;        // since the driver woke the card for us
+  bool asleep = false;                         // suspended: idle for sure, and left alone
+  bool memory_estimated = false;               // unified memory: what the tenants hold, what the machine has left
+  bool processes_hidden = false;               // the driver may leave out processes (another pid namespace)
   std::optional<std::vector<Tenant>> tenants;  // nullopt: could not look
 
   Reading() {

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "sense/arrange.h"
-#include "sense/nvml_gpu.h"
+#include "sense/nvml/gpu.h"
 #include "sense/sampler.h"
 
 namespace lull {

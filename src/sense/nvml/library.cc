@@ -1,4 +1,4 @@
-#include "sense/nvml.h"
+#include "sense/nvml/library.h"
 
 #include <dlfcn.h>
 #include <link.h>

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "gpu/snapshot.h"
-#include "sense/means.h"
-#include "sense/nvml.h"
+#include "sense/nvml/means.h"
+#include "sense/nvml/library.h"
 
 namespace lull {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <utility>
 
-#include "sense/nvml_gpu.h"
+#include "sense/nvml/gpu.h"
 
 namespace lull {
 namespace {

@@ -1,7 +1,7 @@
 // Who a GPU is, and into which MIG devices it is cut.
 #include <cstring>
 
-#include "sense/nvml_gpu.h"
+#include "sense/nvml/gpu.h"
 
 namespace lull {
 namespace {

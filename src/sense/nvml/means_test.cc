@@ -1,4 +1,4 @@
-#include "sense/means.h"
+#include "sense/nvml/means.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

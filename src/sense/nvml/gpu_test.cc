@@ -1,6 +1,6 @@
 // The sensor against a driver made of plain functions: what no simulator should
 // do, a driver somewhere does.
-#include "sense/nvml_gpu.h"
+#include "sense/nvml/gpu.h"
 
 #include <gtest/gtest.h>
 
