@@ -46,7 +46,7 @@ Root Root::machine() {
   if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0') {
     const std::string folder = sim;
     if (::access((folder + "/sys").c_str(), F_OK) == 0) root.sys = folder + "/sys";
-    root.driver = folder + "/proc/driver/nvidia";
+    root.driver = ::access((folder + "/proc").c_str(), F_OK) == 0 ? folder + "/proc/driver/nvidia" : "";
   }
   if (const char* dev = std::getenv("LULL_DEV"); dev != nullptr && *dev != '\0') root.dev = dev;
   return root;

@@ -12,7 +12,6 @@ LoopSampler::LoopSampler(Loop& loop, SamplerOptions options, std::function<void(
 LoopSampler::~LoopSampler() {
   if (look_) loop_.cancel(*look_);
   loop_.forget(sampler_->event_fd());
-  (void)sampler_.release();
 }
 
 void LoopSampler::request() {

@@ -1,6 +1,6 @@
 #pragma once
-// A sampler whose samples come in through a loop, and whose worker is watched over
-// by the loop's timers: a driver that hangs delays nobody.
+// A sampler whose samples come in through a loop, and whose sensor process is watched
+// over by the loop's timers: a driver that hangs delays nobody.
 
 #include <functional>
 #include <memory>
@@ -18,7 +18,6 @@ class LoopSampler {
   LoopSampler(Loop& loop, SamplerOptions options, std::function<void(Snapshot&)> on_sample);
   LoopSampler(const LoopSampler&) = delete;
   LoopSampler& operator=(const LoopSampler&) = delete;
-  // For the end of the program: a thread that hangs in the driver is not waited for.
   ~LoopSampler();
 
   void request();           // one more sample; ignored while one is under way

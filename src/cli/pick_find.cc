@@ -15,7 +15,6 @@
 #include "rule/reason.h"
 #include "sense/processes.h"
 #include "sense/select.h"
-#include "sense/topology.h"
 #include "sense/visible.h"
 
 namespace lull {
@@ -89,6 +88,7 @@ void Picker::start_sampler() {
       settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
   options.once = !settings_.wait;  // the moment decides; only who waits has looks far enough apart for means
   options.processes = settings_.wishes.mine.has_value();
+  options.topology = settings_.best == Best::topology;
   sampler_ = Sampler::start(options);
   sampler_->request();
 }
@@ -188,11 +188,10 @@ LeaseRecord Picker::pattern() const {
 void Picker::read_joins() {
   if (settings_.best != Best::topology || joined_inventory_ == snapshot_.inventory) return;
   joined_inventory_ = snapshot_.inventory;
-  auto topology = read_topology(*snapshot_.inventory);
-  if (topology)
-    topology_ = *std::move(topology);
+  if (snapshot_.topology != nullptr)
+    topology_ = *snapshot_.topology;
   else if (!settings_.quiet)
-    complain(topology.error().message() + "; choosing at random");
+    complain("the driver does not say how the GPUs are joined (it does not answer); choosing at random");
 }
 
 std::optional<std::size_t> Picker::position_of(const std::string& uuid) const {

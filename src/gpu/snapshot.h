@@ -17,6 +17,7 @@
 
 #include "base/clock.h"
 #include "gpu/metric.h"
+#include "gpu/topology.h"
 
 namespace lull {
 
@@ -74,10 +75,10 @@ struct Tenant {
   pid_t pid = 0;
   bool compute = false;
   bool graphics = false;
-  bool mps_server = false;  // serves others; it counts through its clients
-  bool here = true;         // the number surely names a process of our own pid namespace
   std::optional<std::uint64_t> memory_bytes;
   std::optional<unsigned> gpu_instance;
+  bool mps_server = false;  // serves others; it counts through its clients
+  bool here = true;         // the number surely names a process of our own pid namespace
   bool operator==(const Tenant&) const = default;
 };
 
@@ -149,8 +150,9 @@ struct Snapshot {
   std::shared_ptr<const Inventory> inventory;  // never null
   std::vector<Reading> readings;               // one for each device of the inventory
   DriverState driver;
-  Duration took{};                         // how long reading it took, from the first call to the last value
-  std::map<pid_t, ProcessInfo> processes;  // of the tenants, where asked for and visible
+  Duration took{};                           // how long reading it took, from the first call to the last value
+  std::map<pid_t, ProcessInfo> processes;    // of the tenants, where asked for and visible
+  std::shared_ptr<const Topology> topology;  // where asked for and told
 };
 
 }  // namespace lull

@@ -1,20 +1,18 @@
 #pragma once
-// The sampler keeps the newest readings of all GPUs. Calls into a driver can
-// hang in the kernel, so they are made on a thread of their own: whoever asks
-// gets an answer within the deadline, whatever the driver does. The owner's own
-// thread watches over it: in wait(), or in take() at the time of look_by().
+// The sampler keeps the newest readings of all GPUs. Calls into a driver can hang in the kernel, crash or end the
+// process that makes them, so a process of its own makes them (sensor.h): whoever asks gets an answer within the
+// deadline, and may exit or exec at any time, whatever the driver does. There are no threads on this side; the owner's
+// own thread watches over the sensor: in wait(), or in take() at the time of look_by().
 //
-// One worker samples the GPUs in order. If it hangs at GPU k, it is left there:
-// a fresh worker takes over the others, GPU k reads `no_answer` for as long as
-// the call lasts (Reading::unanswered says how long that has been) and comes
-// back by itself when the call returns. There is never more than one stuck
-// thread a GPU. All of them share one state that lives as long as the last of
-// them, and none is waited for when the program ends.
+// A GPU that hangs reads `no_answer` for as long as the call lasts (Reading::unanswered says how long that has been)
+// and comes back by itself when the call returns; the others go on. A sensor that is stuck as a whole is abandoned, a
+// fresh one serves the other GPUs. One that died (the driver's library crashed or called exit) costs no more than a
+// sample.
 //
-// No driver is no error: the snapshot says so, and the sampler keeps looking
-// (about once a second). Inventory: positions hold for as long as the pointer is
-// the same; when it changes, match by UUID. A GPU that vanished keeps its place
-// and reads `lost`.
+// No driver is no error: the snapshot says so, and the sampler keeps looking, after 1 s and then less and less often,
+// up to once a minute; while the kernel's driver is not loaded the library is not even opened. Inventory: positions
+// hold for as long as the pointer is the same; when it changes, match by UUID. A GPU that vanished keeps its place and
+// reads `lost`.
 
 #include <memory>
 #include <span>
@@ -37,14 +35,19 @@ struct SamplerOptions {
   bool openers = false;      // who holds the device files: a scan of /proc
   bool processes = false;    // join the tenants with /proc into Snapshot::processes
   bool idle_before = false;  // how long a GPU was idle before our first sample, as far as the driver remembers
+  bool topology = false;     // how the GPUs are joined, into Snapshot::topology
   std::vector<std::string> ignore_openers;
+  Duration lists_every = std::chrono::seconds(1);  // the driver's process lists cost milliseconds: no more often
   Root root = Root::machine();
 
   std::string library;  // empty: $LULL_NVML, else libnvidia-ml.so.1
   // For all GPUs together; one that takes more than a quarter of it is left behind.
   Duration deadline = std::chrono::seconds(2);
-  // For loading and initialising, which takes seconds on machines whose GPUs sleep.
+  // For loading and initialising.
   Duration init_deadline = std::chrono::seconds(10);
+  // For each GPU's first contact, in which the driver wakes the card. GPUs do this side by side, and when all others
+  // have answered no GPU is waited for much longer than they took.
+  Duration attach_deadline = std::chrono::seconds(15);
   // There will be one sample only and the program ends soon after: prepare nothing for a second one.
   bool once = false;
 
@@ -54,7 +57,7 @@ struct SamplerOptions {
 
 class Sampler {
  public:
-  // Never fails and does not wait: nothing is loaded before the first request.
+  // Never fails and does not wait: nothing is started before the first request.
   static std::unique_ptr<Sampler> start(SamplerOptions options);
   Sampler(const Sampler&) = delete;
   Sampler& operator=(const Sampler&) = delete;
@@ -76,13 +79,13 @@ class Sampler {
   // False: there is none that was not taken before; `into` is left as it was. True: its old memory is used again.
   bool take(Snapshot& into);
 
-  // How many threads hang in the driver now.
+  // How many calls hang in the driver now.
   std::size_t stuck() const;
 
  private:
   struct Core;
-  explicit Sampler(std::shared_ptr<Core> core) : core_(std::move(core)) {}
-  std::shared_ptr<Core> core_;
+  explicit Sampler(std::unique_ptr<Core> core);
+  std::unique_ptr<Core> core_;
 };
 
 }  // namespace lull

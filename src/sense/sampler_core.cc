@@ -1,258 +1,385 @@
-// The sampler's worker: opens the driver, samples the GPUs in order, publishes.
+// Watching over the sensor: when it is asked, how long it is waited for, when it is left behind.
 #include "sense/sampler_core.h"
 
+#include <poll.h>
+#include <sys/eventfd.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <new>
+#include <utility>
 
 #include "base/units.h"
-#include "sense/openers.h"
-#include "sense/processes.h"
 
 namespace lull {
 namespace {
 
-constexpr Duration kOpenAgain = std::chrono::seconds(1);
-constexpr Duration kStartOver = std::chrono::seconds(10);  // where every GPU fails, a new start may help
+using namespace std::chrono_literals;
+
+constexpr int kShares = 4;                 // of the deadline, that one GPU may take one
+constexpr Duration kDawdle = 50ms;         // GPUs wait and none was done for so long: another hand
+constexpr Duration kAttachGrace = 1200ms;  // a GPU that still attaches when all others have answered has this long
+constexpr int kAttachTimes = 3;            // or this many times as long as the slowest of them
+constexpr Duration kShortestPause = 1s;    // a GPU that cost us a sensor is let alone for so long, then twice as long
+constexpr Duration kLongestAlone = 10s;    // up to this; one that wants to be reset up to a minute
+constexpr Duration kLetGo = 60s;           // the driver, when somebody asked for that
+constexpr Duration kLongestPause = 60s;    // between two starts that lead to nothing
+constexpr Duration kToGo = 20ms;           // a healthy sensor is gone by then
+constexpr unsigned kMostRestarts = 3;      // within a round
 
 Instant now() { return SystemClock().now(); }
+Duration since(std::int64_t ns, Instant at) { return at - Instant(Duration(ns)); }
 
-// Good to a few milliseconds, and so cheap that it can be asked for every GPU: enough to see that one hangs.
-Duration coarse() {
-  timespec ts{};
-  ::clock_gettime(CLOCK_MONOTONIC_COARSE, &ts);
-  return std::chrono::seconds(ts.tv_sec) + std::chrono::nanoseconds(ts.tv_nsec);
+// A child of ours that wait() does not find. Its status, once it has ended.
+std::optional<siginfo_t> reap(const Process& process) {
+  siginfo_t info{};
+  const auto pidfd = static_cast<id_t>(process.fd());
+  const int got = ::waitid(static_cast<idtype_t>(P_PIDFD), pidfd, &info, WEXITED | WNOHANG | __WALL);
+  return got == 0 && info.si_pid != 0 ? std::optional(info) : std::nullopt;
 }
 
-Wanted wanted_of(const SamplerOptions& options) {
-  Wanted wanted;
-  wanted.memory = options.memory;
-  wanted.power = options.power;
-  wanted.details = options.details;
-  wanted.tenants = options.tenants || options.processes;
-  wanted.pcie = options.pcie;
-  wanted.once = options.once;
-  wanted.idle_before = options.idle_before;
-  return wanted;
-}
-
-// As new: the memory is that of an older sample, to which its owner may have added.
-void unknown(Reading& reading, Absence why, Duration unanswered = {}) {
-  reading = Reading();
-  reading.miss_all(why);
-  reading.unanswered = unanswered;
+SensorTask task_of(const SamplerOptions& options) {
+  SensorTask task;
+  task.needs.memory = options.memory;
+  task.needs.power = options.power;
+  task.needs.details = options.details;
+  task.needs.tenants = options.tenants || options.processes;
+  task.needs.pcie = options.pcie;
+  task.needs.once = options.once;
+  task.needs.idle_before = options.idle_before;
+  task.needs.lists_every = options.lists_every;
+  task.processes = options.processes;
+  task.openers = options.openers;
+  task.topology = options.topology;
+  task.looks = !options.once;
+  task.ignore_openers = options.ignore_openers;
+  task.root = options.root;
+  task.library = options.library;
+  return task;
 }
 
 }  // namespace
 
-Sampler::Core::Core(SamplerOptions chosen) : options(std::move(chosen)), wanted(wanted_of(options)) {
+Sampler::Core::Core(SamplerOptions chosen)
+    : options(std::move(chosen)),
+      task(task_of(options)),
+      patience(options.deadline / kShares),
+      bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   driver = {Absence::no_answer, "no sample was taken yet", {}};
 }
 
-void Sampler::Core::work(std::uint64_t id) {
-  Desk desk;
-  Lock lock(mutex);
-  while (true) {
-    wake.wait(lock, [&] { return stopping || worker != id || requested > done; });
-    if (stopping || worker != id || !round(lock, id, desk)) break;
-    if (done > taken) announce(lock);
-  }
-  // The last one out turns off the light, unless somebody still hangs in there or the program ends anyway.
-  if (stopping && worker == id && stuck.empty() && !options.once && nvml != nullptr) drop_driver(lock);
-  --workers;
-  told.notify_all();
-}
+Sampler::Core::~Core() { leave(-1); }
 
-bool Sampler::Core::round(Lock& lock, std::uint64_t id, Desk& desk) {
-  const std::uint64_t number = requested;
-  work_began = now();
-  for (int tries = 0; tries < 2; ++tries) {
-    if (nvml == nullptr && now() >= open_again) open_driver(lock);
-    if (nvml == nullptr || done >= number) break;
-    bool gone = false;
-    if (!sample_slots(lock, id, number, desk, gone)) return false;
-    if (!gone) break;
-    // The driver was unloaded, or exchanged between two samples: one new start at once, then about one a second.
-    const bool just_opened = now() - opened_at < kOpenAgain;
-    drop_driver(lock);
-    driver = {Absence::no_driver, "the driver was unloaded", {}};
-    open_again = just_opened || tries > 0 ? now() + kOpenAgain : now();
-  }
-  if (done < number && !finish(lock, id, number, desk.snapshot)) return false;
-  if (nvml != nullptr && nothing_works(number) && now() - opened_at > kStartOver) drop_driver(lock);
-  return true;
-}
+// ---- asking ------------------------------------------------------------------------
 
-void Sampler::Core::open_driver(Lock& lock) {
-  step = Step::open;
-  step_began = now();
-  lock.unlock();
-  DriverState state;
-  std::shared_ptr<Nvml> opened = Nvml::open(options.library, state);
-  lock.lock();
-  step = Step::none;
-  driver = std::move(state);
-  opened_at = now();
-  round_began = std::max(round_began, opened_at);  // opening has a limit of its own
-  if (opened == nullptr) {
-    open_again = opened_at + kOpenAgain;
-    return;
-  }
-  nvml = std::move(opened);
-  slots = std::make_shared<Slots>();
-  for (unsigned i = 0; i < nvml->gpu_count(); ++i) slots->emplace_back(i);
-  rearrange = true;
-}
-
-void Sampler::Core::drop_driver(Lock& lock) {
-  const std::shared_ptr<Nvml> dropped = std::move(nvml);
-  nvml = nullptr;
-  step = Step::open;
-  step_began = now();
-  lock.unlock();
-  dropped->shutdown();
-  lock.lock();
-  step = Step::none;
-  open_again = now();
-}
-
-void Sampler::Core::adopt(Slot& slot) {
-  slot.changes = slot.gpu.changes;
-  slot.device = slot.gpu.device;
-  slot.parts.clear();
-  for (const NvmlPart& part : slot.gpu.parts) slot.parts.push_back(part.device);
-  rearrange = true;
-}
-
-bool Sampler::Core::sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, Desk& desk, bool& gone) {
-  // Held for as long as we may be in a call, whatever others do meanwhile.
-  const std::shared_ptr<Nvml> library = nvml;
-  const std::shared_ptr<Slots> mine = slots;
-  const Instant began = now();
-  const Duration coarse_began = coarse();
-  for (unsigned i = 0; i < mine->size() && done < number; ++i) {
-    Slot& slot = (*mine)[i];
-    if (slot.round == number || stuck_at(i) != nullptr) continue;
-    step = Step::gpu;
-    step_gpu = i;
-    const Instant at = step_began = began + (coarse() - coarse_began);
-    lock.unlock();
-    sample_gpu(library->calls(), slot.gpu, wanted, at, desk.room, slot.answer);
-    lock.lock();
-    if (worker != id) {  // we were given up; the GPU is back from now on
-      std::erase_if(stuck, [&](const Stuck& one) { return one.worker == id; });
-      return false;
-    }
-    step = Step::none;
-    slot.round = number;
-    if (slot.changes != slot.gpu.changes) adopt(slot);
-    if (slot.answer.driver_gone) {
-      gone = true;
-      return true;
-    }
-  }
-  return true;
-}
-
-bool Sampler::Core::finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& snapshot) {
-  if (rearrange) arrange_rows();
-  build(snapshot, number, now());
-  if ((options.processes || options.openers) && !proc_stuck) {
-    // Reading /proc can hang as well: at a process that is stuck with its memory locked.
-    step = Step::finish;
-    step_began = now();
-    lock.unlock();
-    if (options.processes) join_processes(snapshot, options.root);
-    if (options.openers) count_openers(snapshot, options.root, options.ignore_openers);
-    lock.lock();
-    if (worker != id) {
-      proc_stuck = false;
-      return false;
-    }
-    step = Step::none;
-    if (done >= number) return true;
-  }
-  publish(snapshot, number);
-  return true;
-}
-
-void Sampler::Core::publish(Snapshot& snapshot, std::uint64_t number) {
-  done = number;
-  snapshot.took = now() - work_began;
-  std::swap(published, snapshot);
-}
-
-// Without the lock: whoever is woken wants it at once, and would go to sleep again over it.
-void Sampler::Core::announce(Lock& lock) {
-  const int fd = event.get();  // once made, it stays
-  lock.unlock();
-  const std::uint64_t one = 1;
-  if (fd >= 0) (void)!::write(fd, &one, sizeof one);
-  told.notify_all();
-  lock.lock();
-}
-
-void Sampler::Core::arrange_rows() {
-  rearrange = false;
-  std::vector<FoundGpu> found;
-  for (const Slot& slot : *slots) {
-    FoundGpu& one = found.emplace_back();
-    one.gpu = &slot.device;
-    for (const Device& part : slot.parts) one.parts.push_back(&part);
-  }
-  Arrangement arrangement = arrange(inventory->devices, found);
-  rows = std::move(arrangement.rows);
-  const std::string version = nvml != nullptr ? nvml->driver_version() : inventory->driver_version;
-  const std::string path = nvml != nullptr ? nvml->path() : inventory->library;
-  if (arrangement.devices == inventory->devices && version == inventory->driver_version && path == inventory->library)
-    return;
-  inventory = std::make_shared<Inventory>(Inventory{std::move(arrangement.devices), version, path});
-}
-
-void Sampler::Core::build(Snapshot& snapshot, std::uint64_t number, Instant at) {
-  snapshot.at = at;
-  snapshot.wall = SystemClock().wall();
-  snapshot.inventory = inventory;
-  snapshot.driver = driver;
-  snapshot.readings.resize(inventory->devices.size());
-  snapshot.processes.clear();
-  bool all_hang = !slots->empty();
-  Duration longest{};
-  for (std::size_t i = 0; i < rows.size(); ++i) {
-    fill(snapshot.readings[i], rows[i], number, at);
-    all_hang = all_hang && snapshot.readings[i].device_absence == Absence::no_answer;
-    longest = std::max(longest, snapshot.readings[i].unanswered);
-    if (options.openers) snapshot.readings[i].miss(Metric::openers, Absence::no_answer);  // until it was looked
-  }
-  if (driver.absence != Absence::none || !all_hang) return;
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
-  snapshot.driver = {Absence::no_answer, "the driver does not answer for " + format_duration(seconds), longest};
-}
-
-void Sampler::Core::fill(Reading& reading, const Row& row, std::uint64_t number, Instant at) const {
-  if (driver.absence != Absence::none) return unknown(reading, driver.absence, driver.unanswered);
-  if (row.gpu == Row::kNobody || row.gpu >= slots->size()) return unknown(reading, Absence::lost);
-  const Slot& slot = (*slots)[row.gpu];
-  if (slot.round != number) {
-    const Stuck* one = stuck_at(static_cast<unsigned>(row.gpu));
-    const bool in_it = step == Step::gpu && step_gpu == row.gpu;
-    return unknown(reading, Absence::no_answer, at - (one != nullptr ? one->since : in_it ? step_began : round_began));
-  }
-  if (row.part == Row::kNobody)
-    reading = slot.answer.gpu;
-  else if (row.part < slot.answer.parts.size())
-    reading = slot.answer.parts[row.part];
+void Sampler::Core::request() {
+  ++requested;
+  round_began = clock_from = last_sign = last_answer = last_look = now();
+  answered_before = restarts = 0;
+  if (board != nullptr)
+    ask();
   else
-    unknown(reading, Absence::lost);
+    advance();
 }
 
-const Sampler::Core::Stuck* Sampler::Core::stuck_at(unsigned index) const {
-  const auto found = std::ranges::find(stuck, index, &Stuck::index);
-  return found == stuck.end() ? nullptr : &*found;
+void Sampler::Core::ask() {
+  tell_whom_to_avoid(round_began);
+  board->wanted = requested;
+  call_hand(*board);
 }
 
-bool Sampler::Core::nothing_works(std::uint64_t number) const {
-  return !slots->empty() && stuck.empty() && std::ranges::all_of(*slots, [&](const Slot& slot) {
-    return slot.round == number && slot.answer.gpu.device_absence != Absence::none;
-  });
+// A library that is asked for while there is no driver runs modprobe each time and fills the kernel's log. There are
+// machines whose driver has no such file: WSL2, Jetson; and who names a library wants that one.
+bool Sampler::Core::driver_is_loaded() const {
+  const char* named = std::getenv("LULL_NVML");
+  if (!options.library.empty() || (named != nullptr && *named != '\0') || options.root.driver.empty()) return true;
+  const std::string& dev = options.root.dev;
+  for (const std::string& path : {options.root.driver + "/version", dev + "/dxg", dev + "/nvhost-ctrl", dev + "/nvmap"})
+    if (::access(path.c_str(), F_OK) == 0) return true;
+  return false;
+}
+
+bool Sampler::Core::start() {
+  const Instant at = now();
+  if (at < not_before) return false;
+  if (!driver_is_loaded()) {  // looked for at each sample, which costs nothing
+    driver = {
+        Absence::no_driver, "the NVIDIA driver is not loaded (there is no " + options.root.driver + "/version)", {}};
+    return false;
+  }
+  void* memory =
+      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    driver = {Absence::failed, "no memory can be shared with a sensor process", {}};
+    back_off(at);
+    return false;
+  }
+  board = new (memory) Board;
+  board->wanted = requested;
+  tell_whom_to_avoid(at);
+  auto child = start_sensor(*board, bell.get(), task);
+  if (!child) {
+    ::munmap(std::exchange(board, nullptr), sizeof(Board));
+    driver = {Absence::failed, child.error().message(), {}};
+    back_off(at);
+    return false;
+  }
+  sensor = *std::move(child);
+  opened = false;
+  started = last_sign = clock_from = at;
+  return true;
+}
+
+void Sampler::Core::back_off(Instant at) {
+  not_before = at + std::min<Duration>(kLongestPause, 1s * (1LL << std::min(failures, 6U)));
+  ++failures;
+}
+
+void Sampler::Core::leave(int culprit) {
+  if (board == nullptr) return;
+  (void)sensor.signal(SIGKILL);
+  ::munmap(std::exchange(board, nullptr), sizeof(Board));  // a stuck sensor has a hold of its own on it
+  pollfd gone{sensor.fd(), POLLIN, 0};
+  if (::poll(&gone, 1, static_cast<int>(kToGo / 1ms)) > 0)
+    (void)reap(sensor);
+  else
+    left.push_back({std::move(sensor), culprit});
+  sensor = Process();
+  if (culprit >= 0) avoid(static_cast<unsigned>(culprit), Absence::no_answer, now());
+}
+
+// ---- GPUs that are let alone ----------------------------------------------------------
+
+void Sampler::Core::avoid(unsigned gpu, Absence why, Instant at) {
+  if (gpu >= seen.size()) return;
+  Seen& one = seen[gpu];
+  const bool reset = why == Absence::reset_required;
+  one.pause = std::clamp<Duration>(one.pause * 2, reset ? kLongestAlone : kShortestPause,
+                                   reset ? kLongestPause : kLongestAlone);
+  if (one.avoid_until + one.pause <= at) one.avoided_since = at;
+  one.avoid_until = at + one.pause;
+  one.why_avoided = why;
+}
+
+// One that was attached before will not take much longer this time.
+Duration Sampler::Core::attach_limit(const Seen& one) const {
+  if (one.attach_took == Duration::zero()) return options.attach_deadline;
+  return std::min(options.attach_deadline, std::max<Duration>(kAttachGrace, kAttachTimes * one.attach_took));
+}
+
+// At most one sensor is stuck a GPU: it is let alone until that sensor's call has returned.
+void Sampler::Core::tell_whom_to_avoid(Instant at) {
+  std::erase_if(left, [](const Left& one) { return reap(one.process).has_value(); });
+  for (const Left& one : left)
+    if (one.gpu >= 0 && static_cast<unsigned>(one.gpu) < seen.size())
+      seen[static_cast<unsigned>(one.gpu)].avoid_until = at + kLongestAlone;
+  for (unsigned i = 0; i < kMostGpus; ++i) board->avoid[i] = i < seen.size() && seen[i].avoid_until > at ? 1 : 0;
+}
+
+// ---- looking -------------------------------------------------------------------------
+
+Instant Sampler::Core::look_by() const { return last_look + kDawdle; }
+
+Sampler::Core::Look Sampler::Core::look(Instant at) {
+  Look found;
+  found.stage = board->stage;
+  found.damaged = found.stage > Stage::over;
+  if (found.stage != Stage::open || !opened) return found;
+  std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
+  for (unsigned i = 0; i < seen.size(); ++i) {
+    const Slot& slot = board->slots[i];
+    const std::int64_t busy = slot.busy_since;
+    const std::uint64_t round = slot.round;
+    const bool attaching = slot.attaching == 1;
+    if (round > requested || busy < 0 || since(busy, at) < -1s) {
+      found.damaged = true;
+      return found;
+    }
+    if (busy != 0 && busy < oldest) {
+      oldest = busy;
+      found.longest = static_cast<int>(i);
+    }
+    if (seen[i].avoid_until > at) continue;
+    if (round == requested) {
+      ++found.answered;
+      seen[i].given_up = false;
+      seen[i].attach_took = std::clamp<Duration>(Duration(slot.attach_took), 1ns, options.attach_deadline);
+      found.slowest_attach = std::max(found.slowest_attach, seen[i].attach_took);
+    } else if (busy == 0) {
+      ++found.waiting;
+    } else if (seen[i].given_up || since(busy, at) >= (attaching ? attach_limit(seen[i]) : patience)) {
+      ++found.hanging;
+      seen[i].given_up = true;
+    } else {
+      ++(attaching ? found.attaching : found.reading);
+    }
+  }
+  if (found.answered > answered_before) {
+    answered_before = found.answered;
+    last_sign = last_answer = at;
+  }
+  if (found.attaching > 0) give_up_slow_attaching(found, at);
+  found.machine_pending = machine_is_pending(found, at);
+  return found;
+}
+
+// Where all others have answered, a GPU that still attaches is one that hangs, or the only one that sleeps deeply. It
+// goes on attaching, and will be there in a later sample.
+void Sampler::Core::give_up_slow_attaching(Look& found, Instant at) {
+  if (found.answered == 0 || found.waiting + found.reading > 0) return;
+  const Instant until = last_answer + std::max<Duration>(kAttachGrace, kAttachTimes * found.slowest_attach);
+  if (at < until) return;
+  for (unsigned i = 0; i < seen.size(); ++i)
+    if (board->slots[i].round != requested && seen[i].avoid_until <= at) seen[i].given_up = true;
+  found.hanging += std::exchange(found.attaching, 0U);
+}
+
+bool Sampler::Core::machine_is_pending(const Look& found, Instant at) const {
+  if (!task.processes && !task.openers && !task.topology) return false;
+  const Slot& slot = board->machine;
+  if (slot.round == requested && board->machine_knows >= found.answered) return false;
+  const std::int64_t busy = slot.busy_since;
+  if (busy != 0) return since(busy, at) < patience;
+  return true;
+}
+
+bool Sampler::Core::overdue(const Look& found, Instant at) {
+  if (found.stage == Stage::opening || !opened) {
+    const Duration hangs = at - started;
+    if (hangs < options.init_deadline) return false;
+    // Nobody else would fare better: the sensor stays where it is until the driver answers.
+    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(hangs);
+    driver = {Absence::no_answer, "the driver does not answer for " + format_duration(seconds), hangs};
+    return true;
+  }
+  if (found.attaching > 0) clock_from = at;  // that has a limit of its own
+  return at >= clock_from + options.deadline;
+}
+
+// ---- deciding ------------------------------------------------------------------------
+
+void Sampler::Core::advance() {
+  while (under_way()) {
+    if (board == nullptr && (restarts > kMostRestarts || !start())) return publish(now());
+    if (board->stage == Stage::open && !opened && !heard_open()) {
+      ++restarts;
+      leave(-1);
+      continue;
+    }
+    last_look = now();
+    // Before the clock is asked whether time is up: we ourselves may have been stopped for an hour.
+    const Look found = look(last_look);
+    if (found.complete() && !(found.answered == 0 && found.hanging > 1)) {
+      if (collect()) return publish(last_look);
+      ++restarts;
+      leave(-1);
+      continue;
+    }
+    if (found.stage == Stage::failed) {
+      driver_failed(last_look);
+      return publish(last_look);
+    }
+    if (found.damaged || found.stage == Stage::over) {
+      ++restarts;
+      leave(-1);
+      continue;
+    }
+    if (sensor.ended()) {
+      died(found, last_look);
+      continue;
+    }
+    // All hands hang behind one another, or somebody stopped the sensor.
+    const bool nobody_comes = found.waiting > 0 && board->calls > 0 && last_look - last_sign >= patience;
+    const bool all_hang = found.complete();  // behind one another: the library's own lock, most likely
+    if (nobody_comes || all_hang) {
+      ++restarts;
+      leave(found.longest);
+      continue;
+    }
+    if (overdue(found, last_look)) {
+      if (opened && !collect()) leave(-1);
+      return publish(last_look);
+    }
+    if ((found.waiting > 0 || found.machine_pending) && last_look - last_sign >= kDawdle && board->calls == 0) {
+      last_sign = last_look;
+      call_hand(*board);
+    }
+    return;
+  }
+}
+
+bool Sampler::Core::heard_open() {
+  const std::uint32_t count = board->count;
+  DriverReport report;
+  room.assign(board->driver.bytes.data(),
+              board->driver.bytes.data() + std::min<std::size_t>(board->driver.size, board->driver.bytes.size()));
+  if (count > kMostGpus || board->driver.seal != seal_of(room, 0) || !decode(room, report)) return false;
+  opened = true;
+  opened_at = clock_from = last_sign = now();
+  driver = std::move(report.state);
+  driver_version = std::move(report.version);
+  library = std::move(report.library);
+  seen.resize(count);
+  for (Seen& one : seen) {
+    one.identity = {};
+    one.identity.device.index = static_cast<unsigned>(&one - seen.data());
+    one.identity.device.absence = one.avoid_until > opened_at ? one.why_avoided : Absence::no_answer;
+    one.round = 0;
+    one.given_up = false;
+  }
+  machine_known = false;
+  rearrange = true;
+  return true;
+}
+
+void Sampler::Core::driver_failed(Instant at) {
+  DriverReport report;
+  room.assign(board->driver.bytes.data(),
+              board->driver.bytes.data() + std::min<std::size_t>(board->driver.size, board->driver.bytes.size()));
+  if (board->driver.seal == seal_of(room, 0) && decode(room, report) && report.state.absence != Absence::none)
+    driver = std::move(report.state);
+  else
+    driver = {Absence::failed, "the driver cannot be opened", {}};
+  leave(-1);
+  back_off(at);
+}
+
+// By itself: the driver's library crashed or called exit, somebody killed it, or asked it to let go.
+void Sampler::Core::died(const Look& found, Instant at) {
+  const std::optional<siginfo_t> status = reap(sensor);
+  const bool by_signal = status && status->si_code != CLD_EXITED;
+  const int signal = by_signal ? status->si_status : 0;
+  ::munmap(std::exchange(board, nullptr), sizeof(Board));
+  sensor = Process();
+  if (signal == SIGUSR1) {
+    driver = {Absence::no_driver, "let go of the driver for " + format_duration(kLetGo) + ", as asked (SIGUSR1)", {}};
+    not_before = at + kLetGo;
+    return;
+  }
+  ++restarts;
+  if (opened && found.longest >= 0) {
+    avoid(static_cast<unsigned>(found.longest), Absence::failed, at);
+    return;
+  }
+  if (opened && restarts <= 1) return;  // killed between two samples: a fresh one serves this one
+  driver = {Absence::failed,
+            by_signal ? "the driver's library ended the process that asks it (" + signal_name(signal) + ")"
+                      : "the driver's library ended the process that asks it",
+            {}};
+  back_off(at);
+}
+
+std::size_t Sampler::Core::stuck() {
+  std::erase_if(left, [](const Left& one) { return reap(one.process).has_value(); });
+  std::size_t hanging = left.size();
+  if (board != nullptr)
+    for (unsigned i = 0; i < seen.size(); ++i)
+      if (seen[i].given_up && board->slots[i].busy_since != 0) ++hanging;
+  return hanging;
 }
 
 }  // namespace lull

@@ -1,112 +1,127 @@
 #pragma once
-// The inside of the sampler: the state that the threads share, and the steps
-// that they take. Everything is guarded by `mutex` except what a worker holds
-// while it is in a call: the GPU it samples and its own scratch space.
+// The inside of the sampler: who it asks (one sensor process at a time), what it has heard, and when it stops waiting.
 //
-// A round is one sample of everything. `requested` and `done` count rounds.
+// A round is one sample of everything. `requested` and `done` count rounds. advance() looks at the board and decides;
+// everything it decides is a matter of what stands there and of the time.
 
-#include <pthread.h>
-
-#include <condition_variable>
+#include <array>
 #include <cstdint>
-#include <mutex>
 #include <optional>
 
 #include "sense/arrange.h"
-#include "sense/nvml/gpu.h"
 #include "sense/sampler.h"
+#include "sense/sensor.h"
+#include "sense/wire.h"
 
 namespace lull {
 
-struct Sampler::Core : std::enable_shared_from_this<Sampler::Core> {
+struct Sampler::Core {
   explicit Core(SamplerOptions chosen);
+  Core(const Core&) = delete;
+  Core& operator=(const Core&) = delete;
+  ~Core();
 
-  enum class Step : std::uint8_t { none, open, gpu, finish };
-  struct Slot {
-    explicit Slot(unsigned index) : gpu(index) {
-      device.index = index;
-      device.absence = Absence::no_answer;  // until it says who it is
-    }
-    // In a worker's hands while it is in a call: nobody else looks at them then.
-    NvmlGpu gpu;
-    NvmlAnswer answer;
-    // Of all.
-    std::uint64_t round = 0;  // of the answer
-    unsigned changes = 0;     // of the GPU, when these were copied:
-    Device device;
-    std::vector<Device> parts;
-  };
-  using Slots = std::vector<Slot>;
-  // What a worker needs for itself, kept from round to round.
-  struct Desk {
-    Snapshot snapshot;
-    NvmlRoom room;
-  };
-  struct Stuck {
-    unsigned index = 0;
-    std::uint64_t worker = 0;
-    Instant since{};
-  };
-  using Lock = std::unique_lock<std::mutex>;
-
-  // ---- called by the owner's thread, with the lock held
-  bool ask_for_round();  // true: a worker is to be woken for it
+  void request();
+  // Decides what can be decided by now; publishes the round where that is all there will be.
+  void advance();
   void hand_over(Snapshot& into);
-  // Looks whether the worker hangs, and leaves it behind if so.
-  void watch(Instant at);
-  Instant next_look() const;  // when watch() has something to decide
-  void give_up(Instant at);   // publishes what there is
-  void replace_worker();
+  Instant look_by() const;
+  bool under_way() const { return requested > done; }
+  std::size_t stuck();
 
-  // ---- the worker
-  void work(std::uint64_t id);
-  static bool spawn(std::shared_ptr<Core> core, std::uint64_t id);
+  // One GPU as we have heard of it.
+  struct Seen {
+    Identity identity;
+    Answer answer;
+    std::uint64_t round = 0;  // of the answer
+    bool given_up = false;    // it was not waited for any longer in an earlier round, and has not answered since
+    // Left alone until then, and why.
+    Instant avoid_until{};
+    Absence why_avoided = Absence::no_answer;
+    Instant avoided_since{};
+    Duration pause{};        // how long that was the last time; each time in a row it is longer
+    Duration attach_took{};  // when it was last attached, by this sensor or one before
+  };
+  // A sensor that we no longer ask, and the GPU whose call it was in.
+  struct Left {
+    Process process;
+    int gpu = -1;
+  };
+  // What stands on the board now.
+  struct Look {
+    Stage stage = Stage::opening;
+    bool damaged = false;
+    unsigned answered = 0;
+    unsigned waiting = 0;    // not begun
+    unsigned reading = 0;    // in a call, within their time
+    unsigned attaching = 0;  // likewise
+    unsigned hanging = 0;    // beyond it
+    int longest = -1;        // the GPU that is in a call for the longest
+    Duration slowest_attach{};
+    bool machine_pending = false;
+    bool complete() const { return stage == Stage::open && waiting + reading + attaching == 0 && !machine_pending; }
+  };
 
-  bool round(Lock& lock, std::uint64_t id, Desk& desk);  // false: this worker was left behind
-  void open_driver(Lock& lock);
-  bool sample_slots(Lock& lock, std::uint64_t id, std::uint64_t number, Desk& desk, bool& gone);
-  bool finish(Lock& lock, std::uint64_t id, std::uint64_t number, Snapshot& snapshot);
-  void drop_driver(Lock& lock);
-  void adopt(Slot& slot);  // who the GPU says it is
-  void build(Snapshot& snapshot, std::uint64_t number, Instant at);
-  void fill(Reading& reading, const Row& row, std::uint64_t number, Instant at) const;
-  void publish(Snapshot& snapshot, std::uint64_t number);  // leaves the one before in its place
-  void announce(Lock& lock);                               // to the owner that it is there
+  Look look(Instant at);
+  bool machine_is_pending(const Look& look, Instant at) const;
+  void give_up_slow_attaching(Look& look, Instant at);
+  bool overdue(const Look& look, Instant at);
+
+  bool driver_is_loaded() const;
+  bool start();
+  void ask();
+  void leave(int culprit);
+  void back_off(Instant at);
+  void died(const Look& look, Instant at);
+  void driver_failed(Instant at);
+  void avoid(unsigned gpu, Absence why, Instant at);
+  Duration attach_limit(const Seen& one) const;
+  void tell_whom_to_avoid(Instant at);
+  bool heard_open();
+
+  bool collect();
+  bool leave_alone_for_reset(Instant at);
+  bool nothing_works() const;
+  void publish(Instant at);
   void arrange_rows();
-  const Stuck* stuck_at(unsigned index) const;
-  bool nothing_works(std::uint64_t number) const;
+  void fill(Reading& reading, const Row& row, Instant at);
+  void add_machine(Snapshot& snapshot);
 
   const SamplerOptions options;
-  const Wanted wanted;
-  Fd event;  // made when somebody wants it
+  const SensorTask task;
+  const Duration patience;  // with one GPU's call
+  Fd bell;
 
-  mutable std::mutex mutex;
-  std::condition_variable wake;  // workers: there is something to do
-  std::condition_variable told;  // the owner: a round is done, a worker has ended
-  bool stopping = false;
-  std::uint64_t worker = 0;  // the current one; others are left behind
-  unsigned workers = 0;      // threads that run
   std::uint64_t requested = 0;
   std::uint64_t done = 0;
   std::uint64_t taken = 0;  // by the owner
   Instant round_began{};
-  Instant work_began{};  // when a worker took it up
+  Instant clock_from{};   // the deadline counts from here: opening and attaching have limits of their own
+  Instant last_sign{};    // when we asked, or something new stood on the board
+  Instant last_answer{};  // when a GPU's answer did
+  Instant last_look{};
+  unsigned answered_before = 0;
+  unsigned restarts = 0;  // within this round
 
-  Step step = Step::none;
-  Instant step_began{};
-  unsigned step_gpu = 0;
-  std::vector<Stuck> stuck;
-  bool proc_stuck = false;  // a reader of /proc hangs
-
-  std::shared_ptr<Nvml> nvml;
-  DriverState driver;
+  Board* board = nullptr;  // null: there is no sensor
+  Process sensor;
+  bool opened = false;  // by this sensor
+  Instant started{};
   Instant opened_at{};
-  Instant open_again{};                                      // not before
-  std::shared_ptr<Slots> slots = std::make_shared<Slots>();  // a new one whenever the driver is opened
+  Instant not_before{};   // the next start
+  unsigned failures = 0;  // starts in a row that led to nothing
+  std::vector<Left> left;
+
+  DriverState driver;
+  std::string driver_version;
+  std::string library;
+  std::vector<Seen> seen;
+  MachineReport machine;
+  bool machine_known = false;
+  std::vector<std::byte> room;  // a message is copied out before it is judged
   std::shared_ptr<const Inventory> inventory = std::make_shared<Inventory>();
   std::vector<Row> rows;
   bool rearrange = false;
-
   Snapshot published;  // the newest; once it is taken, room for the next but one
 };
 

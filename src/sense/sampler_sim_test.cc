@@ -160,7 +160,6 @@ TEST(SamplerSim, OneGpuThatFailsCostsOnlyItselfAndComesBack) {
   const auto sampler = Sampler::start(machine.options());
   ASSERT_TRUE(all_known(sampler->sample()));
   const std::pair<Return, Absence> faults[] = {{Return::gpu_is_lost, Absence::lost},
-                                               {Return::reset_required, Absence::reset_required},
                                                {Return::unknown, Absence::failed}};
   for (const auto& [code, absence] : faults) {
     machine.fault(1, code);
@@ -270,50 +269,16 @@ TEST(SamplerSim, ADriverReloadedBetweenTwoSamplesIsHardlyNoticed) {
   EXPECT_TRUE(all_known(sampler->sample()));
 }
 
-TEST(SamplerSim, WorkersLeaveSignalsToTheMainThread) {
-  SimMachine machine({"H100"});
-  machine.begin();
-  const auto sampler = Sampler::start(machine.options());
-  ASSERT_TRUE(all_known(sampler->sample()));
-  unsigned others = 0;
-  for (const auto& task : std::filesystem::directory_iterator("/proc/self/task")) {
-    if (task.path().filename() == std::to_string(::getpid())) continue;
-    const auto status = read_file(task.path().string() + "/status");
-    if (!status) continue;
-    const std::string_view text = *status;
-    const std::string_view blocked = text.substr(text.find("SigBlk:\t") + 8, 16);
-    const auto mask = std::stoull(std::string(blocked), nullptr, 16);
-    for (const int signal : {SIGCHLD, SIGTERM, SIGINT, SIGWINCH})
-      if (((mask >> (signal - 1)) & 1) == 1) ++others;
-  }
-  EXPECT_GE(others, 4U) << "one thread, four signals";
-}
-
 TEST(SamplerSim, ManyStartsAndStopsLeaveNothingOpen) {
   SimMachine machine({"H100", "H100"});
   machine.begin();
   const auto open_files = [] {
     return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
   };
-  // Workers are not waited for, so what they hold closes a moment after their sampler.
-  const auto settles_at = [&](std::ptrdiff_t wanted) {
-    const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(10);
-    while (open_files() != wanted && std::chrono::steady_clock::now() < end) std::this_thread::yield();
-    return open_files();
-  };
   const auto bare = open_files();
-  Sampler::start(machine.options())->sample();
-  EXPECT_EQ(settles_at(bare), bare);
-  std::atomic<int> good = 0;
-  std::vector<std::thread> clients;
-  for (int client = 0; client < 8; ++client)
-    clients.emplace_back([&] {
-      for (int cycle = 0; cycle < 25; ++cycle)
-        if (all_known(Sampler::start(machine.options())->sample())) ++good;
-    });
-  for (std::thread& client : clients) client.join();
-  EXPECT_EQ(good, 200);
-  EXPECT_EQ(settles_at(bare), bare);
+  for (int cycle = 0; cycle < 100; ++cycle) ASSERT_TRUE(all_known(Sampler::start(machine.options())->sample()));
+  EXPECT_EQ(open_files(), bare);
+  EXPECT_TRUE(sensors_of_ours().empty());
 }
 
 TEST(SamplerSim, SixtyFourGpus) {

@@ -3,16 +3,17 @@
 // every sampler of this process for as long as it lives.
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
 
+#include "base/process.h"
 #include "base/result.h"
 #include "nvml/abi.h"
 #include "sense/sampler.h"
@@ -36,8 +37,6 @@ class SimMachine {
   // Whoever still hangs in a call of it comes back first.
   ~SimMachine() {
     if (begun_) heal();
-    for (int i = 0; i < 1000 && threads() > threads_before_; ++i)
-      std::this_thread::sleep_for(std::chrono::milliseconds(5));
     ::unsetenv("LULL_SIM");
   }
 
@@ -77,12 +76,6 @@ class SimMachine {
     return chosen;
   }
 
-  // Of this process.
-  static std::ptrdiff_t threads() {
-    return std::max(kLeast, std::distance(std::filesystem::directory_iterator("/proc/self/task"),
-                                          std::filesystem::directory_iterator()));
-  }
-
   template <class T>
   static T must(Result<T> result) {
     if (!result) {
@@ -96,12 +89,6 @@ class SimMachine {
   sim::Plan plan;
 
  private:
-#ifdef __SANITIZE_THREAD__
-  static constexpr std::ptrdiff_t kLeast = 2;  // the sanitizer starts one of its own with our first, and keeps it
-#else
-  static constexpr std::ptrdiff_t kLeast = 1;
-#endif
-  std::ptrdiff_t threads_before_ = threads();
   bool begun_ = false;
 };
 
@@ -128,6 +115,14 @@ inline Snapshot sample_by_event(Sampler& sampler) {
     (void)::poll(&ready, 1, static_cast<int>(std::clamp<std::int64_t>(wait.count(), 0, 60'000)));
   }
   return snapshot;
+}
+
+// The sensor processes that are children of this one, alive or not yet reaped.
+inline std::vector<pid_t> sensors_of_ours() {
+  std::vector<pid_t> found;
+  for (const ProcessEntry& one : read_all_processes())
+    if (one.parent == ::getpid() && one.name == "lull-sensor") found.push_back(one.pid);
+  return found;
 }
 
 inline Instant now() { return SystemClock().now(); }

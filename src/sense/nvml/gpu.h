@@ -10,21 +10,14 @@
 
 #include "base/clock.h"
 #include "gpu/snapshot.h"
-#include "sense/nvml/means.h"
 #include "sense/nvml/library.h"
+#include "sense/nvml/means.h"
+#include "sense/source.h"
 
 namespace lull {
 
-// Which calls to make: a watcher that judges by `util` need not pay for the rest.
-struct Wanted {
-  bool memory = true;
-  bool power = true;
-  bool details = true;       // temperature, fan, clocks, pstate, throttle reasons
-  bool tenants = true;       // who is on the GPU, and `procs`
-  bool pcie = false;         // a real driver takes 20 ms for each direction
-  bool once = false;         // there will be no second sample: do not prepare for one
-  bool idle_before = false;  // with the first sample: how long it has been idle already
-};
+using Wanted = Needs;
+using NvmlAnswer = Answer;
 
 // What one device needs to remember.
 struct NvmlMemory {
@@ -62,18 +55,10 @@ struct NvmlGpu {
   NvmlMemory memory;
 };
 
-// One answer for the GPU and each of its parts; kept between samples for its memory.
-struct NvmlAnswer {
-  Reading gpu;
-  std::vector<Reading> parts;
-  bool driver_gone = false;  // the whole driver must be opened again
-};
-
 // Reads who it is. Needs no handle before. A GPU that cannot be read keeps what was known of it.
 nvml::Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now);
 
 // Identifies the GPU where that is due, then reads its values.
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, Instant now, NvmlRoom& room,
-                NvmlAnswer& answer);
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room, Answer& answer);
 
 }  // namespace lull

@@ -56,7 +56,11 @@ namespace lull {
   X(DeviceGetMaxMigDeviceCount)             \
   X(DeviceGetMigDeviceHandleByIndex)        \
   X(DeviceGetGpuInstanceId)                 \
-  X(DeviceGetComputeInstanceId)
+  X(DeviceGetComputeInstanceId)             \
+  X(DeviceGetTopologyCommonAncestor)        \
+  X(DeviceGetNvLinkState)                   \
+  X(DeviceGetNvLinkRemotePciInfo_v2)        \
+  X(DeviceGetNvLinkRemoteDeviceType)
 
 namespace nvml::call {
 using DeviceGetNumGpuCores = Return(Device device, unsigned* cores);  // not in every driver, and only for a guess

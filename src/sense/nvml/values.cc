@@ -17,16 +17,16 @@ constexpr unsigned kDryLooks = 3;
 // Reads one device into one reading. Ends early where the device as a whole is gone.
 class Reader {
  public:
-  Reader(const NvmlCalls& calls, nvml::Device handle, NvmlMemory& memory, const Wanted& wanted, Instant now,
+  Reader(const NvmlCalls& calls, nvml::Device handle, NvmlMemory& memory, const Needs& needs, Instant now,
          NvmlRoom& room, Reading& reading)
-      : calls_(calls), handle_(handle), memory_(memory), wanted_(wanted), now_(now), room_(room), reading_(reading) {}
+      : calls_(calls), handle_(handle), memory_(memory), needs_(needs), now_(now), room_(room), reading_(reading) {}
 
   void gpu() {
-    if (!util() || (wanted_.memory && !device_memory())) return;
-    if (wanted_.power) power();
-    if (wanted_.details) details();
-    if (wanted_.tenants) tenants();
-    if (wanted_.pcie) pcie();
+    if (!util() || (needs_.memory && !device_memory())) return;
+    if (needs_.power) power();
+    if (needs_.details) details();
+    if (needs_.tenants) tenants();
+    if (needs_.pcie) pcie();
   }
 
   // A MIG device has memory and tenants; all else belongs to the whole card.
@@ -34,8 +34,8 @@ class Reader {
     for (const Metric metric :
          {Metric::power, Metric::power_limit, Metric::temp, Metric::clock, Metric::pstate, Metric::fan, Metric::pcie})
       reading_.miss(metric, Absence::not_supported);
-    if (!util() || (wanted_.memory && !device_memory())) return;
-    if (wanted_.tenants) tenants();
+    if (!util() || (needs_.memory && !device_memory())) return;
+    if (needs_.tenants) tenants();
   }
 
   Return fatal() const { return fatal_; }
@@ -85,7 +85,7 @@ class Reader {
     } else {
       reading_.miss(Metric::util, why);
     }
-    if (!wanted_.once || wanted_.idle_before) mean_util(known ? std::optional<unsigned>(rates.gpu) : std::nullopt);
+    if (!needs_.once || needs_.idle_before) mean_util(known ? std::optional<unsigned>(rates.gpu) : std::nullopt);
     return fatal_ == Return::success;
   }
 
@@ -111,7 +111,7 @@ class Reader {
     }
     memory_.dry_while_busy = 0;
     const std::span<const nvml::Sample> samples(room_.samples.data(), std::min<std::size_t>(count, kSampleRoom));
-    if (first && wanted_.idle_before) {
+    if (first && needs_.idle_before) {
       const auto since_boot = SystemClock().now().time_since_epoch();
       const auto now_us = std::chrono::duration_cast<std::chrono::microseconds>(since_boot).count();
       reading_.idle_before = idle_tail(samples, type, static_cast<unsigned long long>(now_us), room_.distances);
@@ -259,7 +259,7 @@ class Reader {
   const NvmlCalls& calls_;
   nvml::Device handle_;
   NvmlMemory& memory_;
-  const Wanted& wanted_;
+  const Needs& needs_;
   const Instant now_;
   NvmlRoom& room_;
   Reading& reading_;
@@ -289,16 +289,15 @@ Absence nothing_read(const Reading& reading) {
   return why;
 }
 
-void close(Reading& reading, Return fatal, const Wanted& wanted) {
+void close(Reading& reading, Return fatal, const Needs& needs) {
   if (fatal != Return::success) return reading.miss_all(absence_of(fatal));
-  if (!wanted.tenants) reading.tenants.reset();
+  if (!needs.tenants) reading.tenants.reset();
   reading.device_absence = nothing_read(reading);
 }
 
 }  // namespace
 
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, Instant now, NvmlRoom& room,
-                NvmlAnswer& answer) {
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room, Answer& answer) {
   answer.driver_gone = false;
   const bool stale = gpu.mig_mode.value_or(false) ? now - gpu.identified_at > kLookAtMig : false;
   Return code = Return::success;
@@ -311,16 +310,16 @@ void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Wanted& wanted, Inst
     return;
   }
   clear(answer.gpu);
-  Reader reader(calls, gpu.handle, gpu.memory, wanted, now, room, answer.gpu);
+  Reader reader(calls, gpu.handle, gpu.memory, needs, now, room, answer.gpu);
   reader.gpu();
-  close(answer.gpu, reader.fatal(), wanted);
+  close(answer.gpu, reader.fatal(), needs);
   answer.gpu.mig_mode = gpu.mig_mode;
   answer.driver_gone = driver_gone(reader.fatal());
   for (std::size_t i = 0; i < gpu.parts.size(); ++i) {
     clear(answer.parts[i]);
-    Reader part(calls, gpu.parts[i].handle, gpu.parts[i].memory, wanted, now, room, answer.parts[i]);
+    Reader part(calls, gpu.parts[i].handle, gpu.parts[i].memory, needs, now, room, answer.parts[i]);
     part.part();
-    close(answer.parts[i], part.fatal(), wanted);
+    close(answer.parts[i], part.fatal(), needs);
     if (part.invalid()) gpu.identified = false;  // the MIG devices are not what they were: look again
   }
   // A GPU that does not answer may do so under a new handle, after it was reset.

@@ -1,0 +1,66 @@
+#pragma once
+// The board: all that a sampler and its sensor process share. One anonymous mapping, made before the fork; a sensor
+// that is left behind in a hanging call keeps a hold of its own on it, and nobody else looks at it any more.
+//
+// The parent writes which round it wants. The sensor's hands (threads) fill one slot a GPU, then the one of the machine
+// (processes, holders of device files, topology), and ring the bell (an eventfd). A slot belongs to the hand that has
+// set `busy_since`; its boxes are written before `round`, and read by the parent only while `round` is the wanted one,
+// which no hand touches again. What the parent reads may all the same be nonsense, as a driver can write anywhere.
+//
+// Nothing of pthread stands here: where the driver has written over a mutex, glibc would end the parent.
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <span>
+
+namespace lull {
+
+inline constexpr unsigned kMostGpus = 128;
+
+// A message: its size and its seal are written with it.
+template <std::size_t Bytes>
+struct Box {
+  std::uint32_t size = 0;
+  std::uint64_t seal = 0;
+  std::array<std::byte, Bytes> bytes;  // untouched pages cost nothing: not cleared
+  Box() {}                             // NOLINT(modernize-use-equals-default): that would clear them
+};
+
+struct Slot {
+  std::atomic<std::int64_t> busy_since{0};   // ns since boot: a hand has this GPU; 0: none has
+  std::atomic<std::int64_t> attach_took{0};  // ns; 0: it is not attached yet
+  std::atomic<std::uint32_t> attaching{0};   // 1: that is what the hand does
+  std::atomic<std::uint32_t> identity{0};    // version of the identity in its box; 0: none
+  std::atomic<std::uint64_t> round{0};       // that the answer is of
+  std::atomic<std::int64_t> done_at{0};      // ns since boot, when it was written
+};
+
+enum class Stage : std::uint32_t {
+  opening,
+  open,
+  failed,  // the driver cannot be opened: the report says why; the sensor has ended
+  over,    // the driver was exchanged, or every GPU sleeps: a fresh sensor is wanted
+};
+
+struct Board {
+  // Written by the parent.
+  std::atomic<std::uint64_t> wanted{0};                      // the round
+  std::atomic<std::uint32_t> calls{0};                       // for hands that did not come yet; a futex
+  std::array<std::atomic<std::uint8_t>, kMostGpus> avoid{};  // GPUs to leave alone
+
+  // Written by the sensor.
+  std::atomic<Stage> stage{Stage::opening};
+  std::atomic<std::uint32_t> count{0};
+  std::atomic<std::int64_t> round_began{0};     // ns since boot: when the first hand took up the wanted round
+  std::atomic<std::uint32_t> machine_knows{0};  // how many GPUs' answers the machine's report is of
+  Slot machine;
+  std::array<Slot, kMostGpus> slots;
+  Box<(16 << 10) - 16> driver;
+  Box<(1 << 20) - 16> report;  // of the machine
+  std::array<Box<(16 << 10) - 16>, kMostGpus> identities;
+  std::array<Box<(64 << 10) - 16>, kMostGpus> answers;
+};
+
+}  // namespace lull

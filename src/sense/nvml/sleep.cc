@@ -1,0 +1,87 @@
+#include "sense/nvml/sleep.h"
+
+#include <dirent.h>
+
+#include <algorithm>
+#include <memory>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+std::string first_line(const std::string& path) {
+  const auto text = read_file(AT_FDCWD, path, 4096);
+  return text ? std::string(trim(std::string_view(*text).substr(0, text->find('\n')))) : std::string();
+}
+
+// "00000000:3B:00.0" -> "0000:3b:00.0", as the kernel writes it.
+std::string kernel_address(std::string_view pci) {
+  std::string address(pci);
+  const std::size_t colon = address.find(':');
+  if (colon != std::string::npos && colon > 4) address.erase(0, colon - 4);
+  std::ranges::transform(address, address.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return address;
+}
+
+bool is_nvidia_gpu(const std::string& folder) {
+  return first_line(folder + "/vendor") == "0x10de" && first_line(folder + "/class").starts_with("0x03");
+}
+
+}  // namespace
+
+Sleepers::Sleepers(const Root& root) : root_(root) {
+  const std::string all = root.sys + "/bus/pci/devices";
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(all.c_str()), ::closedir);
+  if (folder == nullptr) return;
+  while (const dirent* entry = ::readdir(folder.get())) {
+    const std::string path = all + "/" + entry->d_name;
+    if (entry->d_name[0] == '.' || !is_nvidia_gpu(path)) continue;
+    Card& card = cards_.emplace_back();
+    card.address = entry->d_name;
+    // "on": its power is never taken away, there is nothing to look at.
+    if (first_line(path + "/power/control") == "on") continue;
+    if (auto status = open_file(path + "/power/runtime_status", O_RDONLY)) card.status = *std::move(status);
+  }
+  std::ranges::sort(cards_, {}, &Card::address);
+}
+
+bool Sleepers::asleep(std::size_t card) const {
+  if (!cards_[card].status) return false;
+  char text[16] = {};
+  const ssize_t got = ::pread(cards_[card].status.get(), text, sizeof text - 1, 0);
+  return got > 0 && std::string_view(text, static_cast<std::size_t>(got)).starts_with("suspended");
+}
+
+bool Sleepers::all_asleep() const {
+  for (std::size_t i = 0; i < cards_.size(); ++i)
+    if (!asleep(i)) return false;
+  return !cards_.empty();
+}
+
+std::optional<std::size_t> Sleepers::find(std::string_view pci) const {
+  const auto found = std::ranges::find(cards_, kernel_address(pci), &Card::address);
+  return found == cards_.end() ? std::nullopt : std::optional(static_cast<std::size_t>(found - cards_.begin()));
+}
+
+Device Sleepers::device(std::size_t card) const {
+  Device device;
+  device.pci = "0000" + cards_[card].address;
+  std::ranges::transform(device.pci, device.pci.begin(),
+                         [](unsigned char c) { return static_cast<char>(std::toupper(c)); });
+  const auto text = read_file(root_.driver + "/gpus/" + cards_[card].address + "/information");
+  for (const std::string_view line : split(text ? std::string_view(*text) : std::string_view(), '\n')) {
+    const std::size_t colon = line.find(':');
+    if (colon == std::string_view::npos) continue;
+    const std::string_view key = trim(line.substr(0, colon));
+    const std::string value(trim(line.substr(colon + 1)));
+    if (key == "Model") device.name = value;
+    if (key == "GPU UUID" && value.find('?') == std::string::npos) device.uuid = value;
+    if (key == "Device Minor")
+      if (const auto minor = to_unsigned(value)) device.minor = static_cast<unsigned>(*minor);
+  }
+  if (device.name.empty()) device.name = "NVIDIA GPU";
+  return device;
+}
+
+}  // namespace lull

@@ -1,0 +1,151 @@
+// NVIDIA's GPUs as a Source: the library, one NvmlGpu a card, and which of them sleep.
+#include <mutex>
+#include <optional>
+#include <utility>
+
+#include "sense/nvml/gpu.h"
+#include "sense/nvml/library.h"
+#include "sense/nvml/sleep.h"
+#include "sense/nvml/topology.h"
+#include "sense/source.h"
+
+namespace lull {
+namespace {
+
+// One for all GPUs that a thread samples, so that it stays near.
+NvmlRoom& room() {
+  static thread_local NvmlRoom mine;
+  return mine;
+}
+
+class NvmlSource final : public Source {
+ public:
+  NvmlSource(std::string library, const Root& root) : library_(std::move(library)), sleepers_(root) {}
+
+  // Where every card sleeps, nothing is loaded: that alone would wake them sooner or later.
+  DriverState open() override {
+    all_slept_ = sleepers_.count() > 0 && sleepers_.all_asleep();
+    if (all_slept_) {
+      make_gpus(static_cast<unsigned>(sleepers_.count()));
+      return {};
+    }
+    DriverState state;
+    nvml_ = Nvml::open(library_, state);
+    if (nvml_ != nullptr) make_gpus(nvml_->gpu_count());
+    return state;
+  }
+
+  unsigned count() const override { return static_cast<unsigned>(gpus_.size()); }
+  std::string driver_version() const override { return nvml_ != nullptr ? nvml_->driver_version() : std::string(); }
+  std::string library() const override { return nvml_ != nullptr ? nvml_->path() : std::string(); }
+
+  bool attach(unsigned gpu, Instant now) override {
+    Card& card = gpus_[gpu];
+    if (asleep(gpu) || nvml_ == nullptr) return false;
+    const nvml::Return code = identify(nvml_->calls(), card.gpu, now);
+    note_identity(card);
+    return code == nvml::Return::success;
+  }
+
+  const Identity& identity(unsigned gpu) override { return gpus_[gpu].identity; }
+
+  void sample(unsigned gpu, const Needs& needs, Instant now, Answer& answer) override {
+    Card& card = gpus_[gpu];
+    if (asleep(gpu)) return say_asleep(card, answer);
+    if (nvml_ == nullptr) {  // it woke up while nothing was loaded: a fresh start reads it
+      answer.gpu.miss_all(Absence::no_baseline);
+      answer.parts.clear();
+      answer.driver_gone = true;
+      return;
+    }
+    sample_gpu(nvml_->calls(), card.gpu, needs, now, room(), answer);
+    if (card.changes != card.gpu.changes) note_identity(card);
+  }
+
+  void look(unsigned gpu, const Needs& needs, Instant now) override {
+    (void)needs;
+    if (nvml_ == nullptr || asleep(gpu)) return;
+    (void)now;
+  }
+  Duration look_within(unsigned gpu) const override {
+    (void)gpu;
+    return {};
+  }
+
+  bool wants_to_let_go() const override { return nvml_ != nullptr && sleepers_.count() > 0 && sleepers_.all_asleep(); }
+
+  Topology topology() override {
+    std::vector<nvml::Device> handles;
+    for (const Card& card : gpus_) handles.push_back(card.gpu.handle);
+    return nvml_ != nullptr ? read_nvml_topology(nvml_->calls(), handles) : Topology(gpus_.size());
+  }
+
+ private:
+  struct Card {
+    explicit Card(unsigned index) : gpu(index) {
+      identity.device.index = index;
+      identity.device.absence = Absence::no_answer;  // until it says who it is
+    }
+    NvmlGpu gpu;
+    unsigned changes = 0;
+    Identity identity;
+    std::optional<std::size_t> sleeper;  // its place among the PCI devices, where that is known
+  };
+
+  void make_gpus(unsigned count) {
+    gpus_.clear();
+    gpus_.reserve(count);
+    for (unsigned i = 0; i < count; ++i) {
+      Card& card = gpus_.emplace_back(i);
+      // NVML counts by PCI address, and so do we: where there are as many, they are the same.
+      if (count == sleepers_.count()) card.sleeper = i;
+      if (card.sleeper && sleepers_.asleep(*card.sleeper)) {
+        card.identity.device = sleepers_.device(*card.sleeper);
+        card.identity.device.index = i;
+        ++card.identity.version;
+      }
+    }
+  }
+
+  void note_identity(Card& card) {
+    card.changes = card.gpu.changes;
+    ++card.identity.version;
+    card.identity.device = card.gpu.device;
+    card.identity.parts.clear();
+    for (const NvmlPart& part : card.gpu.parts) card.identity.parts.push_back(part.device);
+    if (!card.gpu.device.pci.empty()) card.sleeper = sleepers_.find(card.gpu.device.pci);
+  }
+
+  bool asleep(unsigned gpu) const { return gpus_[gpu].sleeper && sleepers_.asleep(*gpus_[gpu].sleeper); }
+
+  // Suspended: it does nothing for sure, and to ask for more would wake it.
+  static void say_asleep(Card& card, Answer& answer) {
+    answer.driver_gone = false;
+    const auto idle = [](Reading& reading) {
+      reading = Reading();
+      reading.miss_all(Absence::asleep);
+      reading.device_absence = Absence::none;
+      reading.asleep = true;
+      for (const Metric metric : {Metric::util, Metric::mem_util, Metric::pcie}) reading.set(metric, 0);
+      reading.util_basis = Basis::mean;
+      reading.util_coverage = 1;
+    };
+    idle(answer.gpu);
+    answer.parts.resize(card.gpu.parts.size());
+    for (Reading& part : answer.parts) idle(part);
+  }
+
+  std::string library_;
+  Sleepers sleepers_;
+  std::shared_ptr<Nvml> nvml_;
+  std::vector<Card> gpus_;
+  bool all_slept_ = false;
+};
+
+}  // namespace
+
+std::unique_ptr<Source> make_nvml_source(std::string library, Root root) {
+  return std::make_unique<NvmlSource>(std::move(library), root);
+}
+
+}  // namespace lull

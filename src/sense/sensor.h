@@ -1,0 +1,40 @@
+#pragma once
+// The sensor: a process that asks the driver. A call into a driver may hang in the kernel for ever (D state: even
+// SIGKILL has to wait), and no program can exit or exec while a thread of its own does. So a child makes the calls, and
+// nobody waits for the child. The parent has no threads, so it may fork at any time.
+//
+// Inside, hands (threads) take the GPUs one after the other; as a rule one hand takes all. When it dawdles the parent
+// calls another, which takes over the rest: a stuck GPU costs only itself, and cards that take seconds to attach do so
+// side by side. Between two samples a hand looks at what the driver would otherwise forget (Source::look).
+
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "base/result.h"
+#include "sense/board.h"
+#include "sense/source.h"
+
+namespace lull {
+
+// All that the sensor is told, at its birth.
+struct SensorTask {
+  Needs needs;
+  bool processes = false;  // read what /proc says of the tenants
+  bool openers = false;    // count who holds the device files
+  bool topology = false;
+  bool looks = true;  // look between the samples
+  std::vector<std::string> ignore_openers;
+  Root root;
+  std::string library;
+};
+
+// Forks. The child is gone with its parent, gives no SIGCHLD, is passed over by wait(), ours and that of a command that
+// we become, and holds no descriptor of ours but the bell.
+Result<Process> start_sensor(Board& board, int bell, const SensorTask& task);
+
+// Tells the sensor's hands that there is work.
+void call_hand(Board& board);
+
+}  // namespace lull

@@ -1,0 +1,174 @@
+// The sensor as a process: what it holds, what it leaves behind, and what its owner notices of its end.
+#include "sense/sensor.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+
+#include <cerrno>
+#include <csignal>
+
+#include "sense/sampler.h"
+#include "sense/sim_machine_test.h"
+
+namespace lull {
+namespace {
+
+using std::chrono::seconds;
+
+// Waits for an event that is sure to come, with a limit.
+template <class Condition>
+bool eventually(const Condition& condition) {
+  const Instant end = now() + seconds(20);
+  while (!condition()) {
+    if (now() > end) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  }
+  return true;
+}
+
+pid_t only_sensor() {
+  const std::vector<pid_t> sensors = sensors_of_ours();
+  return sensors.size() == 1 ? sensors.front() : -1;
+}
+
+// Never by a number that is not one.
+bool signal_sensor(int signal) {
+  const pid_t sensor = only_sensor();
+  return sensor > 0 && ::kill(sensor, signal) == 0;
+}
+
+std::string of_process(pid_t pid, const std::string& file) {
+  return read_file("/proc/" + std::to_string(pid) + "/" + file).value_or("");
+}
+
+TEST(Sensor, IsSeenAsWhatItIsAndByNobodyWhoWaits) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  const pid_t sensor = only_sensor();
+  ASSERT_GT(sensor, 0);
+  EXPECT_EQ(of_process(sensor, "comm"), "lull-sensor\n");
+  EXPECT_EQ(of_process(sensor, "cmdline").substr(0, 12), std::string("lull-sensor\0", 12)) << "not our own arguments";
+  errno = 0;
+  EXPECT_EQ(::waitpid(-1, nullptr, WNOHANG), -1) << "a wait() must not find it";
+  EXPECT_EQ(errno, ECHILD);
+  const auto entry = read_process_entry(sensor);
+  ASSERT_TRUE(entry);
+  EXPECT_EQ(entry->session, sensor) << "no terminal sends it signals";
+}
+
+// Who reads our output to its end must not wait for a sensor that is stuck.
+TEST(Sensor, HoldsNoDescriptorOfOurs) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe2(ends, 0), 0);  // inherited by whoever does not care
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  ::close(ends[1]);
+  pollfd closed{ends[0], POLLIN, 0};
+  EXPECT_EQ(::poll(&closed, 1, 5000), 1);
+  EXPECT_NE(closed.revents & POLLHUP, 0);
+  ::close(ends[0]);
+}
+
+TEST(Sensor, IsGoneWithItsSampler) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  const pid_t sensor = only_sensor();
+  sampler.reset();
+  EXPECT_TRUE(eventually([&] { return !read_process_entry(sensor); }));
+}
+
+TEST(Sensor, IsGoneWithItsParentHoweverThatEnds) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    const auto sampler = Sampler::start(machine.options());
+    (void)sampler->sample();
+    const pid_t sensor = only_sensor();
+    (void)!::write(ends[1], &sensor, sizeof sensor);
+    ::kill(::getpid(), SIGKILL);
+  }
+  pid_t sensor = 0;
+  ASSERT_EQ(::read(ends[0], &sensor, sizeof sensor), static_cast<ssize_t>(sizeof sensor));
+  ASSERT_GT(sensor, 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  EXPECT_TRUE(eventually([&] {
+    const auto entry = read_process_entry(sensor);
+    return !entry || entry->ended();
+  }));
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(Sensor, ThatCrashesCostsNoMoreThanASample) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  for (const int signal : {SIGSEGV, SIGKILL, SIGABRT}) {
+    const pid_t sensor = only_sensor();
+    ASSERT_GT(sensor, 0);
+    ASSERT_TRUE(signal_sensor(signal));
+    (void)sampler->sample();
+    EXPECT_TRUE(all_known(sample_until(*sampler, all_known))) << "signal " << signal;
+    EXPECT_NE(only_sensor(), sensor);
+  }
+}
+
+// `pkill -USR1 lull-sensor` before a GPU is reset, MIG is changed, the driver is unloaded.
+TEST(Sensor, LetsGoOfTheDriverWhenAskedAndSaysSo) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  ASSERT_TRUE(signal_sensor(SIGUSR1));
+  const Snapshot snapshot = sample_until(*sampler, [](const Snapshot& s) { return s.driver.absence != Absence::none; });
+  EXPECT_EQ(snapshot.driver.absence, Absence::no_driver);
+  EXPECT_NE(snapshot.driver.detail.find("let go of the driver"), std::string::npos) << snapshot.driver.detail;
+  EXPECT_EQ(snapshot.readings.at(0).why_missing(Metric::util), Absence::no_driver) << "unknown, not idle";
+  EXPECT_TRUE(sensors_of_ours().empty());
+}
+
+TEST(Sensor, ThatIsStoppedIsReplaced) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  SamplerOptions options = machine.options();
+  options.deadline = std::chrono::milliseconds(800);
+  const auto sampler = Sampler::start(options);
+  ASSERT_TRUE(all_known(sampler->sample()));
+  ASSERT_TRUE(signal_sensor(SIGSTOP));
+  EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
+}
+
+// A card can only be reset when nobody holds it.
+TEST(Sensor, LetsGoOfAGpuThatRequiresAReset) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  const pid_t before = only_sensor();
+  machine.fault(1, nvml::Return::reset_required);
+  const Snapshot first = sampler->sample();
+  EXPECT_EQ(first.readings.at(1).device_absence, Absence::reset_required);
+  EXPECT_EQ(first.readings.at(0).device_absence, Absence::none);
+  EXPECT_TRUE(sensors_of_ours().empty()) << "all is let go";
+  const Snapshot second = sampler->sample();
+  EXPECT_EQ(second.readings.at(0).device_absence, Absence::none) << "the other one is watched on";
+  EXPECT_EQ(second.readings.at(1).device_absence, Absence::reset_required);
+  EXPECT_EQ(second.inventory->devices.at(1).uuid, first.inventory->devices.at(1).uuid);
+  EXPECT_NE(only_sensor(), before);
+  machine.heal();
+  EXPECT_TRUE(all_known(sample_until(*sampler, all_known))) << "and comes back by itself";
+}
+
+}  // namespace
+}  // namespace lull

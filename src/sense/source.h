@@ -1,0 +1,78 @@
+#pragma once
+// Where readings come from: one Source a vendor. Everything in it is called in the sensor process alone (sensor.h),
+// since every call may hang in the kernel for seconds or for ever, crash, or end the process.
+//
+// After open(), calls about different GPUs may come from several threads at once; calls about one GPU never do.
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "gpu/snapshot.h"
+#include "gpu/topology.h"
+
+namespace lull {
+
+// Which readings to take: a watcher that judges by `util` need not pay for the rest.
+struct Needs {
+  bool memory = true;
+  bool power = true;
+  bool details = true;                             // temperature, fan, clocks, pstate, throttle reasons
+  bool tenants = true;                             // who is on the GPU, and `procs`
+  bool pcie = false;                               // a real driver takes 20 ms for each direction
+  bool once = false;                               // there will be no second sample: do not prepare for one
+  bool idle_before = false;                        // with the first sample: how long it has been idle already
+  Duration lists_every = std::chrono::seconds(1);  // process lists cost milliseconds: no more often than this
+};
+
+// Of one GPU and each of its parts (MIG devices); kept between samples for its memory.
+struct Answer {
+  Reading gpu;
+  std::vector<Reading> parts;
+  bool driver_gone = false;  // the whole driver must be opened again
+};
+
+// Who a GPU is. `version` counts up whenever something of it changed.
+struct Identity {
+  unsigned version = 0;
+  Device device;
+  std::vector<Device> parts;
+};
+
+class Source {
+ public:
+  Source() = default;
+  Source(const Source&) = delete;
+  Source& operator=(const Source&) = delete;
+  virtual ~Source() = default;
+
+  // Loads and initialises; touches no GPU. What went wrong is a state to show, not an error.
+  virtual DriverState open() = 0;
+  virtual unsigned count() const = 0;
+  virtual std::string driver_version() const = 0;
+  virtual std::string library() const = 0;
+
+  // Reads who the GPU is. The first time may take seconds, until the driver has woken the card. False: not yet, the
+  // identity's `absence` says why; sample() will try again.
+  virtual bool attach(unsigned gpu, Instant now) = 0;
+  virtual const Identity& identity(unsigned gpu) = 0;
+  virtual void sample(unsigned gpu, const Needs& needs, Instant now, Answer& answer) = 0;
+
+  // Between two samples: whatever would be lost if nobody looked before the next one. To be called again within
+  // look_within(); zero: never.
+  virtual void look(unsigned gpu, const Needs& needs, Instant now) = 0;
+  virtual Duration look_within(unsigned gpu) const = 0;
+
+  // Nothing is held any more that could be let go: every GPU sleeps, and a fresh start would touch none of them.
+  virtual bool wants_to_let_go() const { return false; }
+
+  // How the GPUs are joined, by their numbers here. What the driver does not tell is unknown.
+  virtual Topology topology() = 0;
+};
+
+// NVIDIA's, through its management library; empty: $LULL_NVML, else libnvidia-ml.so.1.
+std::unique_ptr<Source> make_nvml_source(std::string library, Root root);
+
+}  // namespace lull
