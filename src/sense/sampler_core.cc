@@ -28,7 +28,7 @@ constexpr Duration kShortestPause = 1s;    // a GPU that cost us a sensor is let
 constexpr Duration kLongestAlone = 10s;    // up to this; one that wants to be reset up to a minute
 constexpr Duration kLetGo = 60s;           // the driver, when somebody asked for that
 constexpr Duration kLongestPause = 60s;    // between two starts that lead to nothing
-constexpr Duration kToGo = 20ms;           // a healthy sensor is gone by then
+constexpr Duration kToGo = 100ms;          // a healthy sensor is gone by then, on a busy machine too
 constexpr unsigned kMostRestarts = 3;      // within a round
 
 Instant now() { return SystemClock().now(); }

@@ -117,11 +117,11 @@ inline Snapshot sample_by_event(Sampler& sampler) {
   return snapshot;
 }
 
-// The sensor processes that are children of this one, alive or not yet reaped.
+// The sensor processes that are children of this one.
 inline std::vector<pid_t> sensors_of_ours() {
   std::vector<pid_t> found;
   for (const ProcessEntry& one : read_all_processes())
-    if (one.parent == ::getpid() && one.name == "lull-sensor") found.push_back(one.pid);
+    if (one.parent == ::getpid() && one.name == "lull-sensor" && !one.ended()) found.push_back(one.pid);
   return found;
 }
 
