@@ -115,7 +115,7 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
 void Tree::exclude(const Process& helper) { foreign_.emplace(helper.pid(), helper.start_ticks()); }
 
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
-  if (foreign_.contains({one.pid, one.start_ticks})) return true;
+  if (foreign_.contains({one.pid, one.start_ticks}) || is_own_process(one.pid, one.start_ticks)) return true;
   if (one.parent != us || one.pid == root_pid_) return false;
   // Came to us as an orphan. Older than the job: not of it. With a cgroup that
   // the job was born in, those outside of it are somebody else's orphans.
