@@ -64,6 +64,12 @@ struct ExitStatus {
   bool operator==(const ExitStatus&) const = default;
 };
 
+// A process that was reaped: how much CPU it used in its life, with the children that it waited for.
+struct Reaped {
+  pid_t pid = 0;
+  double cpu_seconds = 0;
+};
+
 class Process {
  public:
   Process() = default;
