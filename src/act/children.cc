@@ -1,6 +1,8 @@
 #include "act/children.h"
 
 #include <sys/prctl.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,16 +21,34 @@ void Children::expect(const Process& child, Ended ended, Stopped stopped) {
   waiting_[child.pid()] = {std::move(ended), std::move(stopped)};
 }
 
+// Where nobody takes them, they are put together.
+void Children::note_orphan(pid_t pid, const rusage& used) {
+  constexpr std::size_t kMost = 4096;
+  const auto seconds = [](const timeval& time) {
+    return static_cast<double>(time.tv_sec) + static_cast<double>(time.tv_usec) / 1e6;
+  };
+  const double cpu = seconds(used.ru_utime) + seconds(used.ru_stime);
+  if (orphans_.size() >= kMost)
+    orphans_.back() = {.pid = 0, .cpu_seconds = orphans_.back().cpu_seconds + cpu};
+  else
+    orphans_.push_back({.pid = pid, .cpu_seconds = cpu});
+}
+
 void Children::sweep() {
   for (;;) {
     siginfo_t info{};
-    if (::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG) != 0) {
+    rusage used{};
+    // The system call itself, since libc's waitid leaves out the rusage.
+    if (::syscall(SYS_waitid, P_ALL, 0, &info, WEXITED | WSTOPPED | WCONTINUED | WNOHANG, &used) != 0) {
       if (errno == EINTR) continue;
       return;
     }
     if (info.si_pid == 0) return;
     const auto found = waiting_.find(info.si_pid);
-    if (found == waiting_.end()) continue;  // an orphan
+    if (found == waiting_.end()) {
+      if (info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED) note_orphan(info.si_pid, used);
+      continue;
+    }
     // Handlers may expect and forget others: nothing of the map is held while they run.
     if (info.si_code == CLD_STOPPED || info.si_code == CLD_CONTINUED) {
       const Stopped stopped = found->second.stopped;

@@ -10,8 +10,11 @@
 #include <map>
 #include <set>
 #include <utility>
+#include <vector>
 
 #include "base/process.h"
+
+struct rusage;
 
 namespace lull {
 
@@ -30,12 +33,18 @@ class Children {
   // of a child becomes readable.
   void sweep();
 
+  // The orphans since the last call, and the CPU that went into nobody's account when they ended.
+  std::vector<Reaped> take_orphans() { return std::exchange(orphans_, {}); }
+
  private:
   struct Waiting {
     Ended ended;
     Stopped stopped;
   };
+  void note_orphan(pid_t pid, const rusage& used);
+
   std::map<pid_t, Waiting> waiting_;
+  std::vector<Reaped> orphans_;
 };
 
 // Our children right now, by pid and start time. To be asked before a second thread has children.

@@ -10,6 +10,7 @@
 #include <string>
 #include <unordered_set>
 
+#include "base/errand.h"
 #include "base/text.h"
 
 namespace lull {
@@ -33,9 +34,17 @@ std::optional<std::vector<pid_t>> direct_children() {
   return pids;
 }
 
-// Started by us beside the job, or left behind by something that was.
+constexpr Duration kEnvironmentLimit = 200ms;
+
+// By this process, beside whatever job: an orphan may be theirs from then on.
+bool helpers_were_started = false;
+
+// Started by us beside the job, or left behind by something that was. The kernel looks into the memory of the process
+// for its environment, which may hang: one that does not tell in time counts as the job's.
 bool is_marked_helper(pid_t pid, pid_t us) {
-  const auto environment = read_file("/proc/" + std::to_string(pid) + "/environ");
+  const auto environment =
+      ask_aside([&] { return read_file("/proc/" + std::to_string(pid) + "/environ").value_or(std::string()); },
+                kEnvironmentLimit);
   if (!environment) return false;
   const std::string mark = std::string(kHelperMark) + "=" + std::to_string(us);
   const auto at = environment->find(mark);
@@ -112,15 +121,23 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
   return found;
 }
 
-void Tree::exclude(const Process& helper) { foreign_.emplace(helper.pid(), helper.start_ticks()); }
+void Tree::exclude(const Process& helper) {
+  foreign_.emplace(helper.pid(), helper.start_ticks());
+  helpers_were_started = true;
+}
 
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
-  if (foreign_.contains({one.pid, one.start_ticks})) return true;
+  if (foreign_.contains({one.pid, one.start_ticks}) || is_own_process(one.pid, one.start_ticks)) return true;
   if (one.parent != us || one.pid == root_pid_) return false;
   // Came to us as an orphan. Older than the job: not of it. With a cgroup that
   // the job was born in, those outside of it are somebody else's orphans.
   if (one.start_ticks < root_start_) return true;
-  return cgroup_ != nullptr || is_marked_helper(one.pid, us);
+  if (cgroup_ != nullptr) return true;
+  if (!helpers_were_started) return false;
+  // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
+  const auto [known, fresh] = marked_.try_emplace({one.pid, one.start_ticks}, false);
+  if (fresh) known->second = is_marked_helper(one.pid, us);
+  return known->second;
 }
 
 std::vector<ProcessEntry> Tree::members(const Root& root) const {

@@ -8,6 +8,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <set>
@@ -76,6 +77,7 @@ class Tree {
   bool adopts_orphans_ = false;
   const Cgroup* cgroup_ = nullptr;
   std::set<Name> foreign_;
+  mutable std::map<Name, bool> marked_;  // orphans, and whether they are of a helper
 };
 
 // Environment variable that marks what we started ourselves beside the job.

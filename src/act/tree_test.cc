@@ -140,6 +140,27 @@ TEST_P(TreeTest, EndsChildrenThatIgnoreTermCallSetsidAndForkTwice) {
   EXPECT_EQ(status_->signal, SIGTERM);
 }
 
+TEST_P(TreeTest, OurOwnMachineryIsNotOfTheJob) {
+  if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
+  start([&] {
+    ready();
+    wait_for_ever();
+  });
+  wait_ready(1);
+  const pid_t sensor = ::fork();  // younger than the job, and our child: as an orphan of the job would be
+  if (sensor == 0) wait_for_ever();
+  note_own_process(sensor);
+  const Tree job = tree();
+  EXPECT_EQ(job.members().size(), 1U);
+  EXPECT_FALSE(job.contains(sensor));
+  Ending ending(job, root_, {.grace = 60s});
+  EXPECT_LT(finish(ending), 5s);
+  EXPECT_EQ(ending.state(), Ending::State::gone);
+  EXPECT_EQ(::kill(sensor, 0), 0) << "it is not waited for, and not ended";
+  ::kill(sensor, SIGKILL);
+  EXPECT_EQ(::waitpid(sensor, nullptr, 0), sensor);
+}
+
 TEST_P(TreeTest, KillComesWhenTheGraceIsOverNeitherBeforeNorLater) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
   start([&] {

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -63,6 +64,12 @@ Result<ProcessEntry> read_stat_at(int proc, pid_t pid) {
   if (got < 0) return fail(errno, "read /proc/" + path);
   if (auto stat = parse_process_entry({bytes.data(), static_cast<std::size_t>(got)})) return *std::move(stat);
   return fail("cannot make sense of /proc/" + path);
+}
+
+// Never destroyed: it may be asked for while the program ends.
+std::map<pid_t, std::uint64_t>& own_processes() {
+  static auto* const all = new std::map<pid_t, std::uint64_t>;
+  return *all;
 }
 
 struct SignalRow {
@@ -161,6 +168,21 @@ std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_
     if (parent != root_pid) add_children(parent);
   }
   return tree;
+}
+
+void note_own_process(pid_t pid) {
+  auto& all = own_processes();
+  std::erase_if(all, [](const auto& one) {
+    const auto entry = read_process_entry(one.first);
+    return !entry || entry->start_ticks != one.second;
+  });
+  if (const auto entry = read_process_entry(pid)) all[pid] = entry->start_ticks;
+}
+
+bool is_own_process(pid_t pid, std::uint64_t start_ticks) {
+  const auto& all = own_processes();
+  const auto found = all.find(pid);
+  return found != all.end() && found->second == start_ticks;
 }
 
 Result<Process> Process::open(pid_t pid) {

@@ -49,6 +49,11 @@ std::vector<ProcessEntry> read_all_processes(const Root& root = {});
 std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_t root_pid,
                                       const std::function<bool(const ProcessEntry&)>& skip = nullptr);
 
+// Children of ours that are machinery and never part of a job (a sensor, an errand), by pid and start time. To be noted
+// as soon as one is made, while it cannot have been reaped; forgotten when it is gone.
+void note_own_process(pid_t pid);
+bool is_own_process(pid_t pid, std::uint64_t start_ticks);
+
 // How a child ended, in waitid's words.
 struct ExitStatus {
   int code = 0;    // of exit(), where signal is 0
@@ -57,6 +62,12 @@ struct ExitStatus {
 
   int shell_status() const { return signal != 0 ? 128 + signal : code; }
   bool operator==(const ExitStatus&) const = default;
+};
+
+// A process that was reaped: how much CPU it used in its life, with the children that it waited for.
+struct Reaped {
+  pid_t pid = 0;
+  double cpu_seconds = 0;
 };
 
 class Process {

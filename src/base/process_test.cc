@@ -153,6 +153,25 @@ TEST(Process, HandleOutlivesTheNumber) {
   EXPECT_EQ(Process::open(other).error().errno_value, ESRCH);
 }
 
+TEST(OwnProcesses, AreKnownByPidAndStartTimeUntilTheyAreGone) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  ASSERT_GT(child, 0);
+  const auto entry = read_process_entry(child);
+  ASSERT_TRUE(entry);
+  EXPECT_FALSE(is_own_process(child, entry->start_ticks));
+  note_own_process(child);
+  EXPECT_TRUE(is_own_process(child, entry->start_ticks));
+  EXPECT_FALSE(is_own_process(child, entry->start_ticks + 1)) << "the number is somebody else's by now";
+  ASSERT_EQ(::kill(child, SIGKILL), 0);
+  ASSERT_EQ(::waitpid(child, nullptr, 0), child);
+  note_own_process(child);  // gone already: nothing to note, and the old one is forgotten
+  EXPECT_FALSE(is_own_process(child, entry->start_ticks));
+}
+
 TEST(Signals, NamesBothWays) {
   EXPECT_EQ(parse_signal("TERM"), SIGTERM);
   EXPECT_EQ(parse_signal("SIGTERM"), SIGTERM);

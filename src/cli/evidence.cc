@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "base/calendar.h"
+#include "base/errand.h"
 #include "base/fd.h"
 #include "base/text.h"
 
@@ -22,6 +23,10 @@ using namespace std::chrono_literals;
 constexpr std::size_t kMostStacks = 16;
 constexpr Duration kStackLimit = 5s;
 constexpr std::size_t kMostKernelLines = 200;
+constexpr Duration kKernelLimit = 1s;
+constexpr Duration kProcLimit = 500ms;
+constexpr Duration kProcsLimit = 2s;
+constexpr std::string_view kNotRead = "not read in time\n";
 
 Result<> write_file(const std::string& path, std::string_view content) {
   const Fd file = TRY(open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
@@ -140,9 +145,13 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
   std::string tree;
   for (const std::string& line : tree_lines(facts.members, 10'000)) tree += line + "\n";
   write("tree.txt", tree);
-  write("kernel.txt", kernel_messages_about_gpus());
-  for (const MemberView& member : facts.members)
-    write(fmt::format("proc-{}.txt", member.entry.pid), proc_text(member.entry.pid));
+  // What may hang is asked aside: a job that is stuck in the driver is what this is for.
+  write("kernel.txt", ask_aside(kernel_messages_about_gpus, kKernelLimit).value_or(std::string(kNotRead)));
+  const auto texts = ask_each(
+      facts.members.size(), [&](std::size_t i) { return proc_text(facts.members[i].entry.pid); }, kProcLimit,
+      kProcsLimit);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    write(fmt::format("proc-{}.txt", facts.members[i].entry.pid), texts[i].value_or(std::string(kNotRead)));
   auto stacks = std::make_shared<Stacks>(Stacks{where, facts.members, 0, helpers, signals, on_start,
                                                 [where, trouble, done = std::move(done)] { done(where, trouble); }});
   Stacks::go_on(stacks);

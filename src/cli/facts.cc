@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/calendar.h"
+#include "base/errand.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -16,7 +17,11 @@
 namespace lull {
 namespace {
 
+using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
+
+constexpr Duration kDetailLimit = 200ms;   // of one process
+constexpr Duration kDetailsLimit = 500ms;  // of all: the end of the job does not wait for more
 
 Json number(double value) { return std::isnan(value) ? Json(nullptr) : Json(value); }
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
@@ -35,17 +40,24 @@ std::string_view state_words(char state) {
   }
 }
 
-std::string command_of(const ProcessEntry& entry) {
-  auto line = read_file(AT_FDCWD, "/proc/" + std::to_string(entry.pid) + "/cmdline", 4096);
-  if (!line || line->empty()) return "[" + entry.name + "]";
-  if (line->back() == '\0') line->pop_back();
-  std::ranges::replace(*line, '\0', ' ');
-  return *line;
+// What may hang: the kernel looks into the memory of the process for its command line.
+std::string details_of(const ProcessEntry& entry) {
+  const std::string folder = "/proc/" + std::to_string(entry.pid);
+  const auto place = read_file(AT_FDCWD, folder + "/wchan", 256);
+  const auto line = read_file(AT_FDCWD, folder + "/cmdline", 4096);
+  return (place && *place != "0" ? *place : "") + "\n" + line.value_or("");
 }
 
-std::string waiting_in(pid_t pid) {
-  auto place = read_file(AT_FDCWD, "/proc/" + std::to_string(pid) + "/wchan", 256);
-  return place && *place != "0" ? *place : "";
+void add_details(MemberView& view, const std::optional<std::string>& details) {
+  view.command = "[" + view.entry.name + "]";
+  view.unread = !details;
+  if (!details) return;
+  const std::size_t end = details->find('\n');
+  view.waiting_in = details->substr(0, end);
+  std::string line = end == std::string::npos ? "" : details->substr(end + 1);
+  if (line.ends_with('\0')) line.pop_back();
+  std::ranges::replace(line, '\0', ' ');
+  if (!line.empty()) view.command = std::move(line);
 }
 
 Json story_json(const Story& story) {
@@ -75,7 +87,7 @@ Json member_json(const MemberView& member) {
           {"state", std::string(1, member.entry.state)},
           {"waiting_in", member.waiting_in.empty() ? Json(nullptr) : Json(text(member.waiting_in))},
           {"cpu_percent", member.cpu_percent ? Json(*member.cpu_percent) : Json(nullptr)},
-          {"command", text(member.command)}};
+          {"command", member.unread ? Json(nullptr) : Json(text(member.command))}};
 }
 
 const Reading* reading_of(const Snapshot& snapshot, const Device& device) {
@@ -98,8 +110,13 @@ std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, c
   std::map<pid_t, unsigned> depths;
   std::vector<MemberView> views;
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  for (const ProcessEntry& one : members) {
-    MemberView view{one, 0, std::nullopt, waiting_in(one.pid), command_of(one)};
+  const auto details =
+      ask_each(members.size(), [&](std::size_t i) { return details_of(members[i]); }, kDetailLimit, kDetailsLimit);
+  for (std::size_t i = 0; i < members.size(); ++i) {
+    const ProcessEntry& one = members[i];
+    MemberView view;
+    view.entry = one;
+    add_details(view, details[i]);
     if (const auto parent = depths.find(one.parent); parent != depths.end()) view.depth = parent->second + 1;
     depths[one.pid] = view.depth;
     const auto found = old.find(one.pid);
@@ -123,6 +140,7 @@ std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std:
                     printable(std::string_view(one.command).substr(0, 200)), state_words(one.entry.state));
     if (!one.waiting_in.empty()) line += fmt::format(" in {}", printable(one.waiting_in));
     if (one.cpu_percent) line += fmt::format(", {:.0f} % CPU", *one.cpu_percent);
+    if (one.unread) line += ", its command line was not read in time";
     lines.push_back(std::move(line));
   }
   return lines;

@@ -20,8 +20,10 @@ struct MemberView {
   std::optional<double> cpu_percent;  // since the last sample
   std::string waiting_in;             // the kernel's wchan; empty: runs, or not ours to see
   std::string command;                // not yet made printable
+  bool unread = false;                // the kernel did not tell the last two in time
 };
-// `before`: the same members one sample ago, `seconds` earlier.
+// `before`: the same members one sample ago, `seconds` earlier. What may hang is asked aside, and
+// left out where it does not come in time.
 std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& before,
                                      double seconds);
 // Lines for a person, at most `most` of them.

@@ -1,7 +1,6 @@
 #include "cli/feed.h"
 
 #include <algorithm>
-#include <cstdlib>
 #include <utility>
 #include <vector>
 
@@ -10,11 +9,6 @@
 
 namespace lull {
 namespace {
-
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();
@@ -30,11 +24,17 @@ bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics) {
   return std::ranges::any_of(signals, [&](Metric metric) { return std::ranges::count(metrics, metric) > 0; });
 }
 
+bool policy_uses(const Policy& policy, Of of) {
+  return std::ranges::any_of(signals_of(policy), [&](Metric metric) { return info(metric).of == of; });
+}
+
 Feed::Feed(Loop& loop, FeedOptions options)
     : loop_(loop),
       options_(std::move(options)),
-      scope_(options_.gpus, options_.of_job ? environment("CUDA_VISIBLE_DEVICES") : std::nullopt,
-             options_.of_job ? environment("CUDA_DEVICE_ORDER") : std::nullopt, options_.is_ours),
+      scope_({.gpus = options_.gpus,
+              .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
+              .is_ours = options_.is_ours,
+              .needs_gpu = policy_uses(options_.policy, Of::gpu)}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})) {}
 
 void Feed::start_sampler() {

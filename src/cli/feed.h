@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "cli/loop_sampler.h"
 #include "cli/scope.h"
@@ -21,9 +22,9 @@ struct FeedOptions {
   Policy policy;  // says which signals to read
   Duration every{};
   std::string gpus;
-  bool of_job = false;      // the job's CUDA_VISIBLE_DEVICES and contexts count
+  bool of_job = false;      // our environment is the job's: what it says about GPUs counts
   bool everything = false;  // read all signals, for evidence
-  ScopeFinder::IsOurs is_ours = nullptr;
+  JobContexts::IsOurs is_ours = nullptr;
 };
 
 class Feed {
@@ -39,6 +40,11 @@ class Feed {
   // there is no GPU, or nothing; what --gpus got wrong is in trouble().
   std::optional<std::string> look();
   const std::string& trouble() const { return scope_.trouble(); }
+  // About the scope, for a person; each once.
+  std::vector<std::string> take_notes() { return scope_.take_notes(); }
+  // Of the job's processes with a context: one that is stopped.
+  std::optional<ProcessEntry> stopped(bool traced) const { return scope_.contexts().stopped(traced); }
+  void forget_job() { scope_.forget_job(); }
 
   // Ticks now and then every interval from now, until stop(). Again: a new grid.
   void begin();
@@ -63,5 +69,6 @@ class Feed {
 
 // Whether the policy's rules look at any of these.
 bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics);
+bool policy_uses(const Policy& policy, Of of);  // any signal of these
 
 }  // namespace lull

@@ -46,7 +46,8 @@ class IdleTimeoutLog {
     log("ERROR", idle_timeout_fired(options_, uuids));
   }
   void said(const Say& say) const {
-    const bool trouble = say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge;
+    const bool trouble =
+        say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge || say.about == Say::About::not_judged;
     if (trouble || options_.debug) log(trouble ? "WARNING" : "INFO", say.text);
   }
   void note(Level level, const std::string& text) const {

@@ -25,14 +25,18 @@ constexpr std::size_t kMostTreeLines = 24;
 constexpr const char* kAbout =
     "Runs CMD and ends it, with every process it started, when its GPUs sit idle for as\n"
     "long as the rule says. The evidence is shown first. A value that cannot be read is\n"
-    "never taken for idle.\n";
+    "never taken for idle. A job is judged by its own GPUs: those of --gpus, else those that it\n"
+    "was given (CUDA_VISIBLE_DEVICES, its lease, its Slurm allocation), else those on which its\n"
+    "processes have a context; before it has one it is not judged.\n";
 constexpr const char* kMore =
+    "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: CMD's own (128+N if signal N ended it); 124 ended for idleness or --max-time;\n"
     "125 lull could not; 126, 127 CMD could not be run, was not found.\n\n"
     "Examples:\n"
     "  lull run -- python3 train.py\n"
-    "  lull run --idle 'util < 5 for 20m' --evidence ~/hangs -- torchrun train.py\n"
-    "  lull run --idle 'util < 1 and cpu < 5 for 10m' --restart 3 -- ./resume.sh\n";
+    "  lull run --idle 'util < 1 for 20m' --evidence ~/hangs -- torchrun train.py\n"
+    "  lull run --idle 'util < 1 and cpu < 5 for 10m' --restart 3 -- ./resume.sh\n"
+    "  lull run --also $(pgrep -o raylet) -- python3 tune.py    # its workers are Ray's children\n";
 
 class LullVoice final : public RunVoice {
  public:
@@ -106,6 +110,7 @@ Result<> settle(RunOptions& options) {
   settings.delay = choice.delay;
   settings.gpus = choice.gpus;
   settings.missing = choice.missing;
+  settings.also = TRY(Also::parse(options.watch.also));
   auto signal = parse_signal(options.signal);
   if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
   settings.ending.signal = *signal;
@@ -123,7 +128,7 @@ int run_command(int argc, char** argv) {
   line.usage("options] [--] CMD [ARGUMENT…");
   line.footer(kMore);
   RunOptions options;
-  options.watch = {.idle = "util < 1 for 5m", .delay = "1m", .every = "5s"};
+  options.watch = {.idle = std::string(kDefaultIdle), .delay = "1m", .every = "5s"};
   describe_options(line, options);
   const int command = line.command_begins(argc, argv);
   if (const auto status = line.parse(command, argv)) return *status;

@@ -29,7 +29,8 @@ sigset_t watched_signals() {
 
 RunSession::RunSession(RunSettings settings, RunVoice& voice, const Clock& clock)
     : settings_(std::move(settings)), voice_(voice), clock_(clock) {
-  rule_wants_job_ = policy_uses(settings_.policy, {Metric::cpu, Metric::io, Metric::quiet});
+  rule_wants_job_ = policy_uses(settings_.policy, Of::job);
+  job_sensor_ = JobSensor({}, policy_uses(settings_.policy, {Metric::io}));
 }
 
 RunSession::~RunSession() = default;
@@ -82,7 +83,9 @@ void RunSession::make_feed() {
                                     .gpus = settings_.gpus,
                                     .of_job = true,
                                     .everything = !settings_.evidence.empty(),
-                                    .is_ours = [this](pid_t pid) { return tree_.contains(pid); }});
+                                    .is_ours = [this](pid_t pid) {
+                                      return tree_.contains(pid) || settings_.also.contains(pid);
+                                    }});
   feed_->on_tick = [this](std::uint64_t tick) { on_tick(tick); };
   feed_->on_sample = [this](Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
 }
@@ -101,8 +104,10 @@ std::optional<int> RunSession::start_job() {
   job_ = std::move(spawned->process);
   tree_ = Tree::of_job(job_, cgroup_ ? &cgroup_ : nullptr, earlier_);
   job_status_.reset();
-  job_stopped_ = false;
+  job_stopped_ = worker_stopped_ = stop_said_ = false;
   job_sensor_.reset();
+  (void)children_.take_orphans();
+  feed_->forget_job();
   members_.clear();
   memory_at_start_.clear();
   firing_.reset();
@@ -121,6 +126,8 @@ std::optional<int> RunSession::start_job() {
                    clock_.now());
   set_time_limit();
   voice_.started(settings_);
+  for (const std::string& text : settings_.also.nobody_in())
+    voice_.note(Level::warning, "also", "--also " + printable(text) + ": nobody is there yet");
   return std::nullopt;
 }
 
@@ -152,7 +159,7 @@ void RunSession::on_signal(const signalfd_siginfo& info) {
   if (number == SIGTSTP) {
     watcher_->job_stopped(true);
     stop_ourselves();
-    watcher_->job_stopped(job_stopped_);
+    watcher_->job_stopped(job_stopped_ || worker_stopped_);
     (void)job_.signal(SIGCONT);
   }
 }
@@ -169,7 +176,7 @@ void RunSession::forward(const signalfd_siginfo& info) {
 
 void RunSession::on_job_stopped(int signal) {
   job_stopped_ = signal != 0;
-  watcher_->job_stopped(job_stopped_);
+  watcher_->job_stopped(job_stopped_ || worker_stopped_);
   const bool job_control = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
   // By hand (SIGSTOP) somebody stopped the job alone, and may let it go on alone.
   if (job_control && terminal_.has_job_control() && phase_ == Phase::watching) {
@@ -218,17 +225,52 @@ void RunSession::sense_job(Snapshot& snapshot) {
   const Instant now = clock_.now();
   members_apart_ = std::chrono::duration<double>(now - members_at_).count();
   members_at_ = now;
-  if (rule_wants_job_)
-    fill_job(snapshot, job_sensor_.sample(members_, snapshot.at, cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt));
+  if (rule_wants_job_) fill_job_signals(snapshot);
+}
+
+void RunSession::fill_job_signals(Snapshot& snapshot) {
+  const std::vector<ProcessEntry> outside = settings_.also.members();
+  const std::vector<Reaped> orphans = children_.take_orphans();
+  const JobUsage usage = job_sensor_.sample(
+      members_, snapshot.at,
+      {.cgroup_cpu = cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt, .outside = outside, .orphans = orphans});
+  fill_job(snapshot, usage);
+  if (usage.uncounted_socket.empty() || usage.uncounted_socket == uncounted_said_) return;
+  // Once: who it is changes with every process that comes and goes.
+  if (uncounted_said_.empty())
+    voice_.note(Level::warning, "io",
+                "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+  uncounted_said_ = usage.uncounted_socket;
+}
+
+// A process that holds a GPU and is stopped waits for whoever stopped it: it is not idle.
+// While we collect evidence, a debugger that has stopped one is our own.
+void RunSession::look_at_stopped() {
+  const auto stopped = feed_->stopped(phase_ != Phase::firing);
+  if (stopped && !job_stopped_ && !stop_said_) {
+    stop_said_ = true;
+    voice_.note(Level::note, "stopped",
+                fmt::format("process {} ({}) of the job is stopped and has a GPU context: not judged until it goes on",
+                            stopped->pid, printable(stopped->name)));
+  }
+  if (stopped.has_value() == worker_stopped_) return;
+  worker_stopped_ = stopped.has_value();
+  watcher_->job_stopped(job_stopped_ || worker_stopped_);
+}
+
+void RunSession::say_about_scope() {
+  if (feed_->trouble() != scope_trouble_) {
+    scope_trouble_ = feed_->trouble();
+    if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
+  }
+  for (const std::string& text : feed_->take_notes()) voice_.note(Level::warning, "scope", text);
 }
 
 void RunSession::on_sample(Snapshot& snapshot, const Scope& scope) {
   if (phase_ == Phase::checking && memory_wanted_) return check_memory(memory_tries_);
   if (phase_ != Phase::watching && phase_ != Phase::firing) return;
-  if (feed_->trouble() != scope_trouble_) {
-    scope_trouble_ = feed_->trouble();
-    if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
-  }
+  say_about_scope();
+  look_at_stopped();
   sense_job(snapshot);
   if (!settings_.evidence.empty()) recorder_.add(snapshot);
   if (memory_at_start_.empty())

@@ -18,6 +18,7 @@
 #include "act/spawn.h"
 #include "act/terminal.h"
 #include "act/tree.h"
+#include "cli/also.h"
 #include "cli/command.h"
 #include "cli/evidence.h"
 #include "cli/facts.h"
@@ -34,6 +35,7 @@ struct RunSettings {
   std::vector<std::string> command;
   Policy policy;
   std::string gpus;
+  Also also;  // work outside the tree that counts as the job's
   Duration delay = std::chrono::minutes(1);
   Duration every = std::chrono::seconds(5);
   std::optional<Duration> max_time;
@@ -94,6 +96,9 @@ class RunSession {
   void on_tick(std::uint64_t tick);
   void on_sample(Snapshot& snapshot, const Scope& scope);
   void sense_job(Snapshot& snapshot);
+  void fill_job_signals(Snapshot& snapshot);
+  void look_at_stopped();
+  void say_about_scope();
   void handle(const std::vector<Intent>& intents);
   void set_time_limit();
 
@@ -123,12 +128,15 @@ class RunSession {
   Process job_;
   Tree tree_;
   bool job_stopped_ = false;
+  bool worker_stopped_ = false;  // another process of the job, with a context
+  bool stop_said_ = false;
   std::optional<ExitStatus> job_status_;
 
   std::optional<Feed> feed_;
   std::optional<Watcher> watcher_;
   JobSensor job_sensor_;
   bool rule_wants_job_ = false;
+  std::string uncounted_said_;
   std::vector<ProcessEntry> members_;
   std::vector<ProcessEntry> members_before_;
   Instant members_at_{};

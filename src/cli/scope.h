@@ -1,48 +1,83 @@
 #pragma once
-// Which GPUs a watching command looks at: those that it was told (--gpus), else those
-// that the job may see (CUDA_VISIBLE_DEVICES), else those on which the job's process
-// tree has a context (the last ones it had, while it has none), else all.
+// Which GPUs a watching command looks at. Of a job, its own and no others: those that it was
+// told (--gpus), else those that the job was given (CUDA_VISIBLE_DEVICES, its lease, its Slurm
+// allocation), else those on which its processes have a context; before it has one it is not
+// judged. What is seen wins over what a variable says: a GPU with a context of the job's is
+// always in scope, unless --gpus leaves it out. Without a job: all GPUs that are ours to read.
 
 #include <functional>
+#include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "cli/contexts.h"
 #include "engine/watcher.h"
 #include "gpu/snapshot.h"
 
 namespace lull {
 
+// What its environment says about the GPUs of a job.
+struct JobEnvironment {
+  std::optional<std::string> cuda_visible_devices = {};
+  std::optional<std::string> cuda_device_order = {};
+  std::string lease = {};  // the id that `lull pick` gave
+  std::string slurm = {};  // numbers of device files: "0,2"
+
+  static JobEnvironment of_this_process();
+};
+
+struct ScopeOptions {
+  std::string gpus = {};
+  JobEnvironment environment = {};
+  JobContexts::IsOurs is_ours = nullptr;  // null: there is no job, contexts say nothing
+  bool needs_gpu = true;                  // the rule looks at a signal of GPUs; one on `cpu` alone needs none
+};
+
 class ScopeFinder {
  public:
-  using IsOurs = std::function<bool(pid_t)>;  // a process of the job
-
-  // `is_ours` null: there is no job, contexts say nothing.
-  ScopeFinder(std::string gpus, std::optional<std::string> cuda_visible_devices,
-              std::optional<std::string> cuda_device_order, IsOurs is_ours);
+  explicit ScopeFinder(ScopeOptions options) : options_(std::move(options)) {}
 
   const Scope& find(const Snapshot& snapshot);
-  bool needs_tenants() const { return gpus_.empty() && !visible_ && is_ours_; }
-  // --gpus that names what is not there, or what hides GPUs; empty: nothing to say.
+  bool needs_tenants() const { return options_.is_ours != nullptr; }
+  // --gpus that names what is not there; empty: nothing to say.
   const std::string& trouble() const { return trouble_; }
-  const std::string& note() const { return note_; }
+  // For a person, each once.
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+  const JobContexts& contexts() const { return contexts_; }
+  void forget_job();  // another one begins
 
  private:
-  void resolve(const Inventory& inventory);
-  void use_contexts(const Snapshot& snapshot);
+  // What the job was given, however.
+  struct Given {
+    std::vector<Device> devices;
+    std::string by;          // "CUDA_VISIBLE_DEVICES"; empty: nothing was given
+    bool uncertain = false;  // which GPUs are meant cannot be known: all may be
+    std::size_t count = 0;   // how many were meant
+  };
+  void resolve();
+  void resolve_named();
+  Given given_now();
+  Given by_variable();
+  Given by_lease() const;
+  Given by_slurm() const;
+  void keep_vanished(std::vector<Device>& devices, const std::vector<Device>& before) const;
+  std::vector<Device> everything();
+  void compose();
+  void compose_given(const std::vector<Device>& held);
+  void compose_contexts(const std::vector<Device>& held);
+  void note(std::string text);
 
-  std::string gpus_;
-  std::optional<std::string> visible_;
-  std::optional<std::string> order_;
-  IsOurs is_ours_;
+  ScopeOptions options_;
   std::shared_ptr<const Inventory> inventory_;
-  std::vector<std::vector<pid_t>> pids_;  // of each device, when they were last looked at
-  std::vector<std::string> contexts_;     // UUIDs of the devices the job last had a context on
-  Scope all_;
+  JobContexts contexts_;
+  Given given_;
   Scope scope_;
   std::string trouble_;
-  std::string note_;
+  std::vector<std::string> notes_;
+  std::set<std::string> noted_;
 };
 
 }  // namespace lull

@@ -25,7 +25,8 @@ using namespace std::chrono_literals;
 
 constexpr const char* kAbout =
     "Watches the GPUs and acts, once, when the rule fires. A value that cannot be read is\n"
-    "never taken for idle.\n";
+    "never taken for idle. With --also it is about that work: the GPUs on which it has a\n"
+    "context, its cpu, io and quiet.\n";
 constexpr const char* kMore =
     "Actions, done in the order given:\n"
     "  exit[=STATUS]      end watching, with this status (must be the last)\n"
@@ -35,16 +36,19 @@ constexpr const char* kMore =
     "  shutdown, reboot   this machine; --warn 2m tells its users first\n"
     "  determined         the Determined task we are in\n"
     "  notify=URL         POST the facts as JSON\n\n"
+    "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: 0 done; STATUS of exit=; 125 an action failed or lull could not; 128+N signal N.\n\n"
     "Examples:\n"
-    "  lull watch --arm 'util > 50 for 1m' --idle 'util < 5 for 20m' --do shutdown --warn 5m\n"
+    "  lull watch --arm 'util > 50 for 1m' --idle 'util < 1 for 30m' --do shutdown --warn 5m\n"
     "  lull watch --do notify=https://example.org/hook --do kill=parent\n"
+    "  lull watch --also 4711 --do kill=4711\n"
     "  lull watch --cancel\n";
 
 // How far it is, for a person: "idle 12m of 30m".
 std::string progress_text(const Watcher& watcher) {
   const Verdict& verdict = watcher.verdict();
   const auto rounded = [](Duration time) { return format_duration(std::chrono::floor<std::chrono::seconds>(time)); };
+  if (watcher.not_judged()) return "not judged";
   if (!verdict.armed) {
     const Progress arming = watcher.arm_progress();
     return arming.running ? fmt::format("arming, {} so far", rounded(arming.held)) : "not armed";
@@ -172,6 +176,7 @@ Result<> settle(WatchCommand& command) {
   settings.delay = choice.delay;
   settings.gpus = choice.gpus;
   settings.missing = choice.missing;
+  settings.also = TRY(Also::parse(command.watch.also));
   if (command.actions.empty()) return fail("--do says what to do; for example --do shutdown");
   for (const std::string& text : command.actions) {
     auto action = parse_action(text);
@@ -208,7 +213,7 @@ int watch_command(int argc, char** argv) {
   CommandLine line(kAbout, "lull watch");
   line.footer(kMore);
   WatchCommand command;
-  command.watch.idle = "util < 5 for 30m";
+  command.watch.idle = kDefaultIdle;
   command.watch.every = "5s";
   describe_options(line, command);
   if (const auto status = line.parse(argc, argv)) return *status;

@@ -21,7 +21,9 @@ void add_watch_options(CommandLine& line, WatchOptions& options) {
   line.option("--arm", options.arm, "nothing fires before this rule has held once").value("RULE");
   line.option("--delay", options.delay, "nothing is judged before").value("TIME");
   line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");
-  line.option("--gpus", options.gpus, "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device").value("LIST");
+  line.option("--gpus", options.gpus, "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all").value("LIST");
+  line.each("--also", options.also, "work outside the job's tree that counts as its own and is never ended")
+      .value("PID|CGROUP|CONTAINER");
   line.option("--missing", options.missing, "a GPU that gives no value: wait (the rule cannot be judged), or ignore it")
       .value("wait|ignore");
   line.flag("-q,--quiet", options.quiet, "say only what is done");
@@ -74,6 +76,7 @@ std::string_view event_word(Say::About about) {
     case Say::About::armed: return "armed";
     case Say::About::gap: return "gap";
     case Say::About::scope: return "scope";
+    case Say::About::not_judged: return "not-judged";
   }
   return "note";
 }
@@ -88,6 +91,7 @@ std::string sample_text(const Snapshot& snapshot, const Watcher& watcher) {
     for (const Metric metric : signals)
       text += fmt::format(" {} {}", info(metric).name, value_text(metric, snapshot.readings[i][metric]));
   }
+  if (watcher.not_judged()) return text.empty() ? "no GPU in scope (not judged)" : text + " (not judged)";
   if (text.empty()) return "no GPU can be read";
   const Verdict& verdict = watcher.verdict();
   if (watcher.delayed(snapshot.at)) return text + " (not judged yet)";

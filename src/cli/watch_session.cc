@@ -12,7 +12,10 @@
 namespace lull {
 
 WatchSession::WatchSession(WatchSettings settings, WatchVoice& voice, const Clock& clock)
-    : settings_(std::move(settings)), voice_(voice), clock_(clock) {}
+    : settings_(std::move(settings)), voice_(voice), clock_(clock) {
+  wants_work_ = !settings_.also.empty() && policy_uses(settings_.policy, Of::job);
+  work_sensor_ = JobSensor({}, policy_uses(settings_.policy, {Metric::io}));
+}
 
 Result<> WatchSession::prepare() {
   guard_standard_descriptors();
@@ -28,10 +31,13 @@ Result<> WatchSession::prepare() {
     if (!ready) return std::unexpected(std::move(ready).error());
     actions_.push_back(*std::move(ready));
   }
-  feed_.emplace(
-      *loop_,
-      FeedOptions{
-          .policy = settings_.policy, .every = settings_.every, .gpus = settings_.gpus, .of_job = settings_.of_job});
+  feed_.emplace(*loop_, FeedOptions{.policy = settings_.policy,
+                                    .every = settings_.every,
+                                    .gpus = settings_.gpus,
+                                    .of_job = settings_.of_job,
+                                    .is_ours = settings_.also.empty() ? JobContexts::IsOurs() : [this](pid_t pid) {
+                                      return settings_.also.contains(pid);
+                                    }});
   feed_->on_tick = [this](std::uint64_t tick) { voice_.ticked(tick); };
   feed_->on_sample = [this](Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
   return {};
@@ -61,6 +67,8 @@ int WatchSession::run() {
                                   .delay = settings_.delay},
                    clock_.now());
   voice_.started(settings_);
+  for (const std::string& text : settings_.also.nobody_in())
+    voice_.note(Level::warning, "also", "--also " + printable(text) + ": nobody is there yet");
   feed_->begin();
   const auto ran = loop_->run();
   acting_.reset();
@@ -74,11 +82,35 @@ void WatchSession::on_signal(const signalfd_siginfo& info) {
   loop_->stop();
 }
 
-void WatchSession::on_sample(Snapshot& snapshot, const Scope& scope) {
+void WatchSession::say_about_scope() {
   if (feed_->trouble() != scope_trouble_) {
     scope_trouble_ = feed_->trouble();
     if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
   }
+  for (const std::string& text : feed_->take_notes()) voice_.note(Level::warning, "scope", text);
+}
+
+// What --also names is a job that we did not start: it is looked at as one.
+void WatchSession::sense_work(Snapshot& snapshot) {
+  if (settings_.also.empty()) return;
+  const auto stopped = feed_->stopped(true);
+  if (stopped && !std::exchange(stop_said_, true))
+    voice_.note(Level::note, "stopped",
+                fmt::format("process {} ({}) is stopped and has a GPU context: not judged until it goes on",
+                            stopped->pid, printable(stopped->name)));
+  if (std::exchange(stopped_, stopped.has_value()) != stopped_) watcher_->job_stopped(stopped_);
+  if (!wants_work_) return;
+  const std::vector<ProcessEntry> members = settings_.also.members();
+  const JobUsage usage = work_sensor_.sample({}, snapshot.at, {.outside = members});
+  fill_job(snapshot, usage);
+  if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
+    voice_.note(Level::warning, "io",
+                "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+}
+
+void WatchSession::on_sample(Snapshot& snapshot, const Scope& scope) {
+  say_about_scope();
+  sense_work(snapshot);
   const std::vector<Intent> intents = watcher_->observe(snapshot, scope);
   if (acting_) acting_->look();
   voice_.sampled(snapshot, *watcher_, acting_ ? acting_->powers_at() : std::nullopt);

@@ -14,18 +14,21 @@
 #include "act/children.h"
 #include "act/spawn.h"
 #include "cli/actions.h"
+#include "cli/also.h"
 #include "cli/control.h"
 #include "cli/feed.h"
 #include "cli/helper.h"
 #include "cli/say.h"
 #include "engine/watcher.h"
 #include "loop/loop.h"
+#include "sense/job.h"
 
 namespace lull {
 
 struct WatchSettings {
   Policy policy;
   std::string gpus;
+  Also also;  // the work that it is about; empty: the GPUs, whoever uses them
   Duration delay{};
   Duration every = std::chrono::seconds(5);
   WhenMissing missing = WhenMissing::unknown;
@@ -67,6 +70,8 @@ class WatchSession {
   Result<> prepare();
   void on_signal(const signalfd_siginfo& info);
   void on_sample(Snapshot& snapshot, const Scope& scope);
+  void say_about_scope();
+  void sense_work(Snapshot& snapshot);
   void fire(const Fire& fire);
   void acted(bool all, bool called_off);
   std::string on_cancel(const std::string& who);
@@ -85,6 +90,11 @@ class WatchSession {
   std::vector<ReadyAction> actions_;
   std::unique_ptr<ActionRun> acting_;
   std::string scope_trouble_;
+  bool wants_work_ = false;  // the rule looks at cpu, io or quiet
+  JobSensor work_sensor_;
+  bool uncounted_said_ = false;
+  bool stopped_ = false;  // somebody of it, with a context
+  bool stop_said_ = false;
   int status_ = 0;
 };
 

@@ -157,7 +157,7 @@ optional arguments:
   -x, --debug           Enable debug logging (reports GPU readings each sample period). (default: False)
   --signal-name NAME    Signal sent to the process before it is killed, such as SIGQUIT
   --signal-children     Send it to the whole process tree, deepest first
-  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, else all)
+  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, from its first use on; all: all)
   --do ACTION           Without a command: what to end where there is no Determined task (see lull watch --help)
 )";
 }

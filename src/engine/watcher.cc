@@ -37,13 +37,18 @@ Watcher::Watcher(WatcherOptions options, Instant start) : options_(std::move(opt
   verdict_.armed = !options_.policy.arm;
 }
 
-Judge& Watcher::use_scope(const Scope& scope, std::vector<Intent>& out) {
-  if (judge_ && same(scope.devices, scope_)) return *judge_;
-  scope_ = scope.devices;
-  if (!judge_) return judge_.emplace(options_.policy, scope_, options_.judge);
-  judge_->set_scope(scope_);
-  firing_ = false;
-  if (!scope_.empty())
+Judge& Watcher::use_scope(const Scope& scope, bool judged_again, std::vector<Intent>& out) {
+  const bool first = !judge_;
+  const bool other = first || !same(scope.devices, scope_);
+  if (other) {
+    scope_ = scope.devices;
+    if (first)
+      judge_.emplace(options_.policy, scope_, options_.judge);
+    else
+      judge_->set_scope(scope_);
+    firing_ = false;
+  }
+  if (!scope_.empty() && ((other && !first) || (judged_again && !reasons_said_.empty())))
     out.emplace_back(Say{Say::About::scope, "now watching " + labels(scope_) + " (" + scope.why + ")"});
   return *judge_;
 }
@@ -60,7 +65,9 @@ void Watcher::say_about_driver(const Snapshot& snapshot, std::vector<Intent>& ou
     out.emplace_back(Say{Say::About::no_gpu, "no GPU can be read (" + why + "); nothing is judged, still looking"});
   } else if (no_gpu_said_) {
     no_gpu_said_.reset();
-    out.emplace_back(Say{Say::About::gpu_back, "GPUs can be read now: watching " + labels(scope_)});
+    const bool watching = !not_judged_ && !scope_.empty();
+    out.emplace_back(
+        Say{Say::About::gpu_back, "GPUs can be read now" + (watching ? ": watching " + labels(scope_) : "")});
   }
 }
 
@@ -85,7 +92,14 @@ void Watcher::say_about_missing(const Judge& judge, const Snapshot& snapshot, st
 
 std::vector<Intent> Watcher::observe(const Snapshot& snapshot, const Scope& scope) {
   std::vector<Intent> out;
-  Judge& judge = use_scope(scope, out);
+  const bool was_not_judged = std::exchange(not_judged_, !scope.not_judged.empty());
+  if (not_judged_) {
+    if (!was_not_judged) begin_anew();
+    say_about_driver(snapshot, out);
+    if (!delayed(snapshot.at)) say_not_judged(scope.not_judged, out);
+    return out;
+  }
+  Judge& judge = use_scope(scope, was_not_judged, out);
   say_about_driver(snapshot, out);
   if (delayed(snapshot.at) || stopped_) return out;
 
@@ -110,11 +124,22 @@ std::vector<Intent> Watcher::observe(const Snapshot& snapshot, const Scope& scop
   return out;
 }
 
-void Watcher::job_stopped(bool stopped) {
-  stopped_ = stopped;
+void Watcher::say_not_judged(const std::string& why, std::vector<Intent>& out) {
+  if (no_gpu_said_ || !reasons_said_.insert(why).second) return;
+  out.emplace_back(Say{Say::About::not_judged, why});
+}
+
+void Watcher::begin_anew() {
   if (judge_) judge_->begin_anew();
   verdict_.held = {};
+  verdict_.held_samples = 0;
+  verdict_.condition = verdict_.truth = Truth::unknown;
   last_at_.reset();
+}
+
+void Watcher::job_stopped(bool stopped) {
+  stopped_ = stopped;
+  begin_anew();
 }
 
 void Watcher::acted() { firing_ = false; }

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <variant>
 #include <vector>
@@ -41,7 +42,7 @@ struct TimeUp {
 };
 // For a person; nothing is to be done about it.
 struct Say {
-  enum class About : std::uint8_t { no_gpu, gpu_back, cannot_judge, can_judge, armed, gap, scope };
+  enum class About : std::uint8_t { no_gpu, gpu_back, cannot_judge, can_judge, armed, gap, scope, not_judged };
   About about;
   std::string text;
 };
@@ -50,14 +51,16 @@ using Intent = std::variant<Fire, TimeUp, Say>;
 // Which GPUs are in scope, and how that came about, for a person.
 struct Scope {
   std::vector<Device> devices;
-  std::string why;  // "CUDA_VISIBLE_DEVICES"
+  std::string why;         // "CUDA_VISIBLE_DEVICES"
+  std::string not_judged;  // for a person: why nothing is judged now; empty: it is
 };
 
 class Watcher {
  public:
   Watcher(WatcherOptions options, Instant start);
 
-  // One sample. Where the scope differs from the last one, every streak begins anew.
+  // One sample. Where the scope differs from the last one, every streak begins anew. A scope
+  // that is not to be judged (each reason is said once) ends every streak.
   std::vector<Intent> observe(const Snapshot& snapshot, const Scope& scope);
   // Somebody stopped the job (Ctrl-Z, SIGSTOP) or let it go on: a stopped job is
   // not idle, it waits. Its streak begins anew.
@@ -69,11 +72,12 @@ class Watcher {
   // After a Fire: it was done, or not. The next one takes a new streak.
   void acted();
   // The condition that fired is still a definite yes: nothing came back meanwhile.
-  bool still_holds() const { return judge_ && !stopped_ && judge_->verdict().truth == Truth::yes; }
+  bool still_holds() const { return judging() && !stopped_ && judge_->verdict().truth == Truth::yes; }
 
   const Verdict& verdict() const { return verdict_; }
   const std::vector<Device>& scope() const { return scope_; }
-  bool judging() const { return judge_.has_value(); }
+  bool judging() const { return judge_.has_value() && !not_judged_; }
+  bool not_judged() const { return not_judged_; }  // for a reason that the newest scope gave
   bool delayed(Instant now) const { return now < start_ + options_.delay; }
   Explanation explain() const { return judge_ ? judge_->explain() : Explanation{}; }
   Progress arm_progress() const { return judge_ ? judge_->arm_progress() : Progress{}; }
@@ -83,7 +87,9 @@ class Watcher {
  private:
   void say_about_driver(const Snapshot& snapshot, std::vector<Intent>& out);
   void say_about_missing(const Judge& judge, const Snapshot& snapshot, std::vector<Intent>& out);
-  Judge& use_scope(const Scope& scope, std::vector<Intent>& out);
+  Judge& use_scope(const Scope& scope, bool judged_again, std::vector<Intent>& out);
+  void say_not_judged(const std::string& why, std::vector<Intent>& out);
+  void begin_anew();
 
   WatcherOptions options_;
   Instant start_;
@@ -92,6 +98,8 @@ class Watcher {
   Verdict verdict_;
   std::optional<Instant> last_at_;
   bool stopped_ = false;
+  bool not_judged_ = false;
+  std::set<std::string> reasons_said_;  // for not judging
   bool firing_ = false;
   bool time_up_ = false;
   bool was_armed_ = false;

@@ -6,13 +6,16 @@
 //
 // Processes come and go between samples. What a child did enters its parent's
 // account when it is waited for, so work done in short-lived children is seen;
-// that of a long-lived one shows a second time when it ends. Where it cannot be
-// exact it is too busy, never too idle. A process whose account may not be read
-// makes `io` and `quiet` unknown.
+// that of a long-lived one shows a second time when it ends. Orphans are waited for
+// by us, and we are told. One that went without anybody waiting for it makes `cpu`
+// unknown for that sample. Where it cannot be exact it is too busy, never too idle.
+// A process whose account may not be read makes `io` and `quiet` unknown; a socket
+// whose bytes nobody counts makes `io` unknown.
 
 #include <cstdint>
 #include <optional>
 #include <span>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -21,6 +24,7 @@
 #include "base/process.h"
 #include "gpu/metric.h"
 #include "gpu/snapshot.h"
+#include "sense/sockets.h"
 
 namespace lull {
 
@@ -29,27 +33,52 @@ struct JobUsage {
   double io_bytes_per_second = kUnknown;
   double quiet_seconds = kUnknown;
   bool io_unreadable = false;
+  bool cpu_uncounted = false;    // somebody ended and nobody knows how much it had used
+  bool io_uncounted = false;     // there are sockets whose bytes nobody counts
+  std::string uncounted_socket;  // which, for a person
+};
+
+// What there is to a job beside its own processes.
+struct JobMore {
+  std::optional<std::uint64_t> cgroup_cpu = {};  // microseconds that the job's own cgroup counted, which is exact
+  std::span<const ProcessEntry> outside = {};    // work that counts as the job's, outside its tree
+  std::span<const Reaped> orphans = {};          // of the job, which we waited for since the sample before
 };
 
 class JobSensor {
  public:
-  explicit JobSensor(Root root = {}) : root_(std::move(root)) {}
+  // `sockets`: what goes over them counts for `io`, which costs a list of the kernel's connections.
+  explicit JobSensor(Root root = {}, bool sockets = false) : root_(std::move(root)), count_sockets_(sockets) {}
 
-  // `cgroup_cpu`: microseconds that the job's own cgroup counted, which is exact.
-  JobUsage sample(std::span<const ProcessEntry> members, Instant at, std::optional<std::uint64_t> cgroup_cpu);
+  JobUsage sample(std::span<const ProcessEntry> members, Instant at, const JobMore& more = {});
   void reset();  // a new job
 
  private:
   struct Account {
     std::uint64_t start_ticks = 0;
     std::uint64_t cpu_ticks = 0;  // its own and of the children it waited for
+    std::uint64_t children_ticks = 0;
+    pid_t parent = 0;
+    bool outside = false;
     bool io_known = false;
     std::uint64_t read_bytes = 0;
     std::uint64_t written_bytes = 0;
   };
-  Account account_of(const ProcessEntry& entry) const;
+  struct Sums {
+    double cpu = 0;      // seconds, of the tree
+    double outside = 0;  // and of what is outside of it
+    double bytes = 0;
+    double children = 0;  // seconds that entered an account because a child was waited for
+    bool io_known = true;
+    bool wrote = false;
+  };
+  Account account_of(const ProcessEntry& entry, bool outside) const;
+  void add(const ProcessEntry& member, bool outside, Sums& sums);
+  bool vanished_uncounted(const Sums& sums, const JobMore& more, bool exact) const;
 
   Root root_;
+  bool count_sockets_;
+  SocketCounter sockets_{root_};
   std::unordered_map<pid_t, Account> before_;
   std::unordered_map<pid_t, Account> now_;
   std::optional<Instant> last_at_;

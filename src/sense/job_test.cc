@@ -50,7 +50,7 @@ TEST(JobSensor, FirstSampleHasNoRates) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const std::vector members{proc.process(5, 100, 0, 10, 10)};
-  const JobUsage usage = sensor.sample(members, Instant(10s), std::nullopt);
+  const JobUsage usage = sensor.sample(members, Instant(10s));
   EXPECT_TRUE(std::isnan(usage.cpu_percent));
   EXPECT_TRUE(std::isnan(usage.io_bytes_per_second));
   EXPECT_EQ(usage.quiet_seconds, 0);
@@ -60,14 +60,14 @@ TEST(JobSensor, CountsTheTimeSinceTheLastSample) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   std::vector members{proc.process(5, 100, 0, 1000, 1000), proc.process(6, 50, 0, 0, 0)};
-  sensor.sample(members, Instant(10s), std::nullopt);
+  sensor.sample(members, Instant(10s));
   members = {proc.process(5, 100 + kTicks, 0, 3000, 1000), proc.process(6, 50 + kTicks, 0, 0, 0)};
-  JobUsage usage = sensor.sample(members, Instant(14s), std::nullopt);
+  JobUsage usage = sensor.sample(members, Instant(14s));
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 50);
   EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 500);
   EXPECT_DOUBLE_EQ(usage.quiet_seconds, 4);  // it only read
   members[1] = proc.process(6, 50 + kTicks, 0, 0, 8);
-  usage = sensor.sample(members, Instant(18s), std::nullopt);
+  usage = sensor.sample(members, Instant(18s));
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 0);
   EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 2);
   EXPECT_DOUBLE_EQ(usage.quiet_seconds, 0);
@@ -76,8 +76,8 @@ TEST(JobSensor, CountsTheTimeSinceTheLastSample) {
 TEST(JobSensor, WorkOfShortLivedChildrenIsSeen) {
   FakeProc proc;
   JobSensor sensor(proc.root());
-  sensor.sample(std::vector{proc.process(5, 0, 0, 0, 0)}, Instant(0s), std::nullopt);
-  const JobUsage usage = sensor.sample(std::vector{proc.process(5, 0, 2 * kTicks, 0, 0)}, Instant(10s), std::nullopt);
+  sensor.sample(std::vector{proc.process(5, 0, 0, 0, 0)}, Instant(0s));
+  const JobUsage usage = sensor.sample(std::vector{proc.process(5, 0, 2 * kTicks, 0, 0)}, Instant(10s));
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 20);
 }
 
@@ -93,13 +93,13 @@ TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const std::vector members{proc.process(5, 0, 0, -1, -1)};
-  sensor.sample(members, Instant(0s), std::nullopt);
-  JobUsage usage = sensor.sample(members, Instant(100s), std::nullopt);
+  sensor.sample(members, Instant(0s));
+  JobUsage usage = sensor.sample(members, Instant(100s));
   EXPECT_TRUE(std::isnan(usage.io_bytes_per_second));
   EXPECT_TRUE(std::isnan(usage.quiet_seconds));
   EXPECT_TRUE(usage.io_unreadable);
   // When it can be read again, the quiet begins then: what it did before was not seen.
-  usage = sensor.sample(std::vector{proc.process(5, 0, 0, 7, 7)}, Instant(110s), std::nullopt);
+  usage = sensor.sample(std::vector{proc.process(5, 0, 0, 7, 7)}, Instant(110s));
   EXPECT_DOUBLE_EQ(usage.quiet_seconds, 0);
   Snapshot snapshot;
   snapshot.readings.resize(2);
@@ -117,19 +117,19 @@ TEST(JobSensor, OneThatJustEndedIsNoReasonForUnknown) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const std::vector members{proc.process(5, 0, 0, 1, 1), proc.process(6, 0, 0, 1, 1)};
-  sensor.sample(members, Instant(0s), std::nullopt);
+  sensor.sample(members, Instant(0s));
   proc.remove(6);
-  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(10s), std::nullopt).io_bytes_per_second, 0);
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(10s)).io_bytes_per_second, 0);
 }
 
 TEST(JobSensor, ReusedPidIsAnotherProcess) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   std::vector members{proc.process(5, 1000, 0, 1000, 1000)};
-  sensor.sample(members, Instant(0s), std::nullopt);
+  sensor.sample(members, Instant(0s));
   members[0] = proc.process(5, kTicks, 0, 100, 100);
   members[0].start_ticks = 99;
-  const JobUsage usage = sensor.sample(members, Instant(1s), std::nullopt);
+  const JobUsage usage = sensor.sample(members, Instant(1s));
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 100);
   EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 200);
 }
@@ -145,10 +145,10 @@ TEST(JobSensor, SeesARealProcess) {
   }
   const SystemClock clock;
   JobSensor sensor;
-  sensor.sample(std::vector{*read_process_entry(child)}, clock.now(), std::nullopt);
+  sensor.sample(std::vector{*read_process_entry(child)}, clock.now());
   JobUsage usage;
   for (const Instant end = clock.now() + 20s; clock.now() < end;) {
-    usage = sensor.sample(std::vector{*read_process_entry(child)}, clock.now(), std::nullopt);
+    usage = sensor.sample(std::vector{*read_process_entry(child)}, clock.now());
     if (usage.cpu_percent > 0 && usage.io_bytes_per_second > 0) break;
   }
   ::kill(child, SIGKILL);

@@ -11,7 +11,8 @@ from conftest import LIMIT, alive, build_dir, clean_environment, wait_until
 
 TOOL = str(build_dir() / "gpu_idle_timeout")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: "
-QUICK = ["-s", "0.2", "-n", "4", "-d", "1"]
+OWN = ["-s", "0.2", "-n", "4", "-d", "1"]  # judged by the GPUs that the job uses
+QUICK = ["--gpus", "all", *OWN]
 
 
 def uuids(gpus):
@@ -30,7 +31,7 @@ def readings(job, count):
 
 def test_log_and_status_of_its_document(sim):
     with sim(2) as gpus:
-        done = gpus.run(TOOL, "-t", "50", "-s", "0.4", "-n", "3", "-d", "3", "-x", "sleep", "1000")
+        done = gpus.run(TOOL, "--gpus", "all", "-t", "50", "-s", "0.4", "-n", "3", "-d", "3", "-x", "sleep", "1000")
         assert done.returncode == 1
         lines = done.stderr.splitlines()
         assert all(re.match(STAMP + "(INFO|DEBUG|ERROR): gpu_idle_timeout: ", line) for line in lines), done.stderr
@@ -52,7 +53,7 @@ def test_timing_of_its_document(sim):
     """The delay of D samples, then N samples S apart: killed (D + N - 1) * S after the start."""
     with sim(1) as gpus:
         began = time.monotonic()
-        assert gpus.run(TOOL, "-s", "0.5", "-n", "3", "-d", "2", "sleep", "1000").returncode == 1
+        assert gpus.run(TOOL, "--gpus", "0", "-s", "0.5", "-n", "3", "-d", "2", "sleep", "1000").returncode == 1
         assert 2.0 <= time.monotonic() - began < 8
 
 
@@ -93,9 +94,25 @@ def test_sigterm_is_forwarded(sim, tmp_path):
 def test_only_the_jobs_gpus_count(sim):
     with sim(2) as gpus:
         gpus.set(1, util=95)
-        assert gpus.run(TOOL, *QUICK, "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": "0"}).returncode == 1
-        assert gpus.run(TOOL, *QUICK, "--gpus", "0", "sleep", "1000").returncode == 1
-        assert gpus.run(TOOL, *QUICK, gpus.binary, "sim", "load", "--gpu", "0", "--util", "0").returncode == 1
+        assert gpus.run(TOOL, *OWN, "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": "0"}).returncode == 1
+        assert gpus.run(TOOL, *OWN, "--gpus", "0", "sleep", "1000").returncode == 1
+        assert gpus.run(TOOL, *OWN, gpus.binary, "sim", "load", "--gpu", "0", "--util", "0").returncode == 1
+
+
+def test_job_that_uses_no_gpu_is_left_alone(sim):
+    """The original judged it by all GPUs of the machine, and killed what prepares its data on the CPU."""
+    with sim(1) as gpus:
+        done = gpus.run(TOOL, *OWN, "sleep", "2.5")
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("not judged until it has one") == 1
+
+
+@pytest.mark.parametrize("hidden", ["", "-1", "7"])
+def test_hidden_gpus_run_the_job_unwatched(sim, hidden):
+    with sim(1) as gpus:
+        done = gpus.run(TOOL, *OWN, "sleep", "2.5", env={"CUDA_VISIBLE_DEVICES": hidden})
+        assert done.returncode == 0, done.stderr
+        assert done.stderr.count("CUDA_VISIBLE_DEVICES hides every GPU") == 1
 
 
 def test_whole_tree_is_gone(sim, tmp_path):
@@ -115,7 +132,7 @@ def test_whole_tree_is_gone(sim, tmp_path):
 
 def test_end_is_seen_though_a_reading_hangs(sim):
     with sim(1) as gpus:
-        job = gpus.start(TOOL, "-x", "-s", "0.1", "-d", "1", "cat", stdin=subprocess.PIPE)
+        job = gpus.start(TOOL, "--gpus", "0", "-x", "-s", "0.1", "-d", "1", "cat", stdin=subprocess.PIPE)
         readings(job, 1)
         gpus.fault(0, "hang=30s")
         time.sleep(0.5)

@@ -15,7 +15,9 @@ import time
 import pytest
 from conftest import LIMIT, alive, clean_environment, wait_until
 
-QUICK = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
+# Most jobs here never touch a GPU: they are judged by all of them.
+QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
+OWN = QUICK[2:]  # by their own
 NEVER = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1h"]
 WAYS = [[], ["--no-cgroup"]]
 way = pytest.mark.parametrize("way", WAYS, ids=["cgroup", "walk"])
@@ -92,7 +94,7 @@ def test_fork_bomb_that_races_the_kill(sim, tmp_path, way):
             "time.sleep(max(0, end - time.monotonic()))\n")
     with sim(1) as gpus:
         log = tmp_path / "pids"
-        done = gpus.lull("run", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 200ms", "--grace", "20ms", *way,
+        done = gpus.lull("run", "--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 200ms", "--grace", "20ms", *way,
                          "--", sys.executable, "-c", bomb, env={"BOMB": str(log)})
         assert done.returncode == 124
         assert [pid for pid in pids_in(log, 1) if alive(pid)] == []
@@ -224,7 +226,7 @@ def test_memory_that_does_not_come_back_is_said(sim):
 
 def test_cpu_of_the_tree_in_a_rule(sim):
     with sim(1) as gpus:
-        rule = ["--delay", "0", "--every", "100ms", "--idle", "util < 1 and cpu < 1 for 600ms", "--grace", "300ms"]
+        rule = ["--delay", "0", "--every", "100ms", "--gpus", "all", "--idle", "util < 1 and cpu < 1 for 600ms", "--grace", "300ms"]
         busy = gpus.lull("run", *rule, "--", "sh", "-c", "timeout 2 sh -c 'while :; do :; done'; exit 5")
         assert busy.returncode == 5, busy.stderr
         assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
@@ -232,7 +234,7 @@ def test_cpu_of_the_tree_in_a_rule(sim):
 
 def test_quiet_job_in_a_rule(sim):
     with sim(1) as gpus:
-        rule = ["--delay", "0", "--every", "100ms", "--idle", "util < 1 and quiet > 0.7 for 300ms", "--grace", "300ms"]
+        rule = ["--delay", "0", "--every", "100ms", "--gpus", "all", "--idle", "util < 1 and quiet > 0.7 for 300ms", "--grace", "300ms"]
         talks = gpus.lull("run", *rule, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do echo x; sleep 0.2; done")
         assert talks.returncode == 0, talks.stderr
         assert gpus.lull("run", *rule, "--", "sh", "-c", "echo x; sleep 1000").returncode == 124
@@ -289,18 +291,18 @@ def test_driver_that_goes_and_comes(sim):
 def test_neighbour_on_another_gpu_does_not_count(sim):
     with sim(2) as gpus:
         gpus.set(1, util=95)
-        assert gpus.lull("run", *QUICK, "--", "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": "0"}).returncode == 124
-        assert gpus.lull("run", *QUICK, "--gpus", "0", "--", "sleep", "1000").returncode == 124
+        assert gpus.lull("run", *OWN, "--", "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": "0"}).returncode == 124
+        assert gpus.lull("run", *OWN, "--gpus", "0", "--", "sleep", "1000").returncode == 124
         # Where the job has a context is found out by itself.
-        done = gpus.lull("run", *QUICK, "--", gpus.binary, "sim", "load", "--gpu", "0", "--util", "0")
+        done = gpus.lull("run", *OWN, "--", gpus.binary, "sim", "load", "--gpu", "0", "--util", "0")
         assert done.returncode == 124, done.stderr
-        busy = gpus.lull("run", *QUICK, "--gpus", "1", "--", "sleep", "1.5")
+        busy = gpus.lull("run", *OWN, "--gpus", "1", "--", "sleep", "1.5")
         assert busy.returncode == 0
 
 
 def test_hidden_gpus_are_not_judged(sim):
     with sim(1) as gpus:
-        done = gpus.lull("run", *QUICK, "--", "sleep", "1.5", env={"CUDA_VISIBLE_DEVICES": "-1"})
+        done = gpus.lull("run", *OWN, "--", "sleep", "1.5", env={"CUDA_VISIBLE_DEVICES": "-1"})
         assert done.returncode == 0 and "CUDA_VISIBLE_DEVICES" in done.stderr
 
 
