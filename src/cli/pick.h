@@ -51,9 +51,10 @@ struct PickSettings {
 // What was chosen, and what holds it.
 struct Picked {
   Snapshot snapshot;
-  std::vector<std::size_t> devices;  // positions in the snapshot, ascending
-  std::vector<LockedFile> locks;     // empty: not held
-  std::string lease;                 // its id
+  std::vector<std::size_t> devices;   // positions in the snapshot, ascending
+  std::vector<Judgement> judgements;  // of each: by what it was found idle
+  std::vector<LockedFile> locks;      // empty: not held
+  std::string lease;                  // its id
 };
 
 // Why nothing was picked: what to say, and the exit status.
@@ -70,6 +71,7 @@ class Picker {
  public:
   explicit Picker(PickSettings settings) : settings_(std::move(settings)), random_(random_bits()) {}
 
+  // Afterwards the sensor is gone: nothing of it is left beside the command.
   PickResult pick();
   // For after pick(): lets the keeper hold the locks, for the time or the process of the settings.
   Result<> hand_to_keeper(const Picked& picked);
@@ -87,10 +89,14 @@ class Picker {
   std::optional<Refusal> find_candidates();
   void read_joins();
   void judge_again();
+  bool may_only_look_busy() const;
+  PickResult find();
+  PickResult pick_at_once();
   PickResult pick_unheld();
   PickResult pick_now();
   PickResult pick_waiting();
   PickResult finished();
+  void complete(Picked& picked) const;
   std::vector<std::size_t> unfit_of_kept();
   Chooser chooser();
   Refusal refusal(const std::vector<Standing>& standing);
