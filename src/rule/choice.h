@@ -67,6 +67,8 @@ struct Wishes {
 inline constexpr double kEmptyCard = 64.0 * (1U << 20);
 // Beside a desktop there are also the screen's own buffers, which belong to no process.
 inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
+// Who allows processes allows their contexts, but not that they fill the card.
+inline constexpr double kRestingProcesses = 700.0 * (1U << 20);
 inline constexpr double kDrawing = 10;  // %: what drawing a desktop may show as util and mem_util
 
 struct Judgement {

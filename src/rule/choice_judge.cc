@@ -153,7 +153,10 @@ class Weighing {
     if (limit.kind == Limit::given)
       return most(Metric::mem_used, limit, reading_[Metric::mem_used], 0,
                   [](double value) { return format_size(value) + " in use"; });
-    const double bound = std::max(desktop_ ? kEmptyDesktop : kEmptyCard, wishes_.tolerate.value_or(0));
+    const bool processes_allowed =
+        wishes_.procs.kind == Limit::none || (wishes_.procs.kind == Limit::given && wishes_.procs.value > 0);
+    const double bound = std::max({desktop_ ? kEmptyDesktop : kEmptyCard, processes_allowed ? kRestingProcesses : 0,
+                                   wishes_.tolerate.value_or(0)});
     if (drawn_with(reading_) > 0)
       return most(Metric::mem_used, limit, memory(), bound,
                   [](double bytes) { return format_size(bytes) + " in use beside the desktop"; });

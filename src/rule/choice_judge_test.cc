@@ -107,6 +107,24 @@ TEST(Judging, MemoryInUseCountsByItselfWhateverTheSizeOfTheCard) {
   EXPECT_TRUE(judged(full, any).fits);
 }
 
+TEST(Judging, WhoAllowsProcessesAllowsTheirContexts) {
+  Reading busy = idle();
+  busy.set(Metric::procs, 1);
+  busy.set(Metric::mem_used, 500 * kMiB);
+  Wishes wishes;
+  for (const Limit& procs : {Limit::of(1), Limit::off()}) {
+    wishes.procs = procs;
+    busy.set(Metric::mem_used, 500 * kMiB);
+    EXPECT_TRUE(judged(busy, wishes).fits) << judged(busy, wishes).why;
+    busy.set(Metric::mem_used, 900 * kMiB);
+    EXPECT_EQ(judged(busy, wishes).why, "900.0 MiB in use; wanted at most 700.0 MiB in use");
+  }
+  wishes.procs = Limit::of(0);
+  busy.set(Metric::procs, 0);
+  busy.set(Metric::mem_used, 500 * kMiB);
+  EXPECT_FALSE(judged(busy, wishes).fits);
+}
+
 // ---- what cannot be read -----------------------------------------------------
 
 // The law: replacing any value that is looked at by unknown never makes a GPU fit.
@@ -120,6 +138,8 @@ TEST(Judging, UnknownNeverFits) {
     if (*rc::gen::arbitrary<bool>()) reading.display_active = true;
     reading.processes_hidden = *rc::gen::arbitrary<bool>();
     reading.memory_estimated = *rc::gen::arbitrary<bool>();
+    // Where processes may be hidden memory proves that there are none: who has a context holds some.
+    if (reading.processes_hidden && reading[Metric::procs] > 0) RC_PRE(reading[Metric::mem_used] > kEmptyCard);
     Wishes wishes;
     if (*rc::gen::arbitrary<bool>()) wishes.util = Limit::of(*rc::gen::element(0.0, 100.0));
     if (*rc::gen::arbitrary<bool>()) wishes.temp = Limit::of(60);
