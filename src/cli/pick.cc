@@ -180,6 +180,10 @@ Result<> read_wishes(const Words& words, PickSettings& settings) {
     if (!where) return std::unexpected(about("--where", where.error()));
     wishes.where = *std::move(where);
     settings.where_details = true;
+    for (const Metric metric : rule->signals()) {
+      settings.where_openers = settings.where_openers || metric == Metric::openers;
+      settings.where_pcie = settings.where_pcie || metric == Metric::pcie;
+    }
   }
   return {};
 }

@@ -31,7 +31,9 @@ struct PickSettings {
   std::string gpus;             // as in --gpus; empty: all
   bool keep_to_visible = true;  // in a batch job: the GPUs that it was given
   Wishes wishes;
-  bool where_details = false;  // the rule looks at more than utilisation, memory and processes
+  bool where_details = false;  // the rule looks at more than utilisation, memory and processes,
+  bool where_openers = false;  // at who holds the device file,
+  bool where_pcie = false;     // at the traffic: the last two are dear to read
   Best best = Best::random;
   bool uuid = false;
   PickFormat format = PickFormat::ids;

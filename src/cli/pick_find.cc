@@ -100,6 +100,8 @@ void Picker::start_sampler() {
   options.power = settings_.where_details;
   options.details =
       settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
+  options.openers = settings_.where_openers;
+  options.pcie = settings_.where_pcie;
   options.once = !settings_.wait;  // the moment decides; only who waits has looks far enough apart for means
   options.processes = settings_.wishes.mine.has_value();
   sampler_ = Sampler::start(options);

@@ -135,10 +135,18 @@ class Weighing {
     return metric != Metric::mem_used || !reading_.memory_estimated;
   }
 
+  // At least so many there are; where some may be hidden the sensor gives no number.
+  double processes_seen() const {
+    if (!std::isnan(reading_[Metric::procs]) || !reading_.tenants) return reading_[Metric::procs];
+    return static_cast<double>(
+        std::count_if(reading_.tenants->begin(), reading_.tenants->end(),
+                      [](const Tenant& tenant) { return tenant.compute && !tenant.mps_server; }));
+  }
+
   void weigh_processes() {
     Limit limit = unless_mine(wishes_.procs);
     if (wishes_.tolerate && limit.kind == Limit::usual && memory() <= *wishes_.tolerate) limit = Limit::off();
-    const double count = reading_[Metric::procs];
+    const double count = reading_.processes_hidden ? processes_seen() : reading_[Metric::procs];
     const double bound = limit.kind == Limit::given ? limit.value : 0;
     if (!reading_.processes_hidden || limit.kind == Limit::none || count > bound)
       return most(Metric::procs, limit, count, 0, processes_text);

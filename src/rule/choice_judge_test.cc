@@ -304,6 +304,9 @@ TEST(Judging, WhereProcessesMayBeHiddenMemoryDecides) {
   seen.processes_hidden = true;
   seen.set(Metric::procs, 2);
   EXPECT_EQ(judged(seen).why, "2 processes; wanted 0");
+  seen.miss(Metric::procs, Absence::no_permission);
+  seen.tenants = {tenant(10, kGiB), tenant(11, kGiB, true)};
+  EXPECT_EQ(judged(seen).why, "1 process; wanted 0") << "at least the one that is seen";
 }
 
 TEST(Judging, HiddenProcessesAndNoUtilisationLeaveMemoryAlone) {

@@ -97,6 +97,17 @@ def test_where_is_a_rule_on_one_reading(sim):
     assert refused(gpus, "--where", "utl < 5", status=2)
 
 
+def test_where_may_ask_for_what_is_dear_to_read(sim):
+    gpus = sim(2)
+    gpus.load(0, util=0, mem="10MiB")
+    fitting = ["--procs", "any", "--where", "openers == 0 and pcie < 1TiB"]
+    done = gpus.lull("pick", *fitting)
+    if "no permission" in done.stderr:
+        pytest.skip("not allowed to look at every process here")
+    assert done.stdout == "1\n", done.stderr
+    assert "GPU 0: openers 1" in refused(gpus, "-n", "2", *fitting)
+
+
 def test_unreadable_gpus_are_never_picked(sim):
     gpus = sim(4)
     gpus.fault(0, "lost")
