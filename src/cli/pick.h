@@ -91,6 +91,7 @@ class Picker {
   std::optional<Refusal> find_candidates();
   void read_joins();
   void judge_again();
+  void look_closer();
   bool may_only_look_busy() const;
   PickResult find();
   PickResult pick_at_once();
@@ -116,6 +117,7 @@ class Picker {
   LeaseRecord record_;  // what our leases will say
   std::optional<Process> self_;
   std::unique_ptr<Sampler> sampler_;
+  bool closer_ = false;  // it reads the performance state as well
   Snapshot snapshot_;
   Topology topology_;
   std::shared_ptr<const Inventory> joined_inventory_;  // that the topology is of

@@ -99,7 +99,7 @@ void Picker::start_sampler() {
   SamplerOptions options;
   options.power = settings_.where_details;
   options.details =
-      settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
+      closer_ || settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
   options.openers = settings_.where_openers;
   options.pcie = settings_.where_pcie;
   options.once = !settings_.wait;  // the moment decides; only who waits has looks far enough apart for means
@@ -357,6 +357,16 @@ PickResult Picker::pick_unheld() {
 
 PickResult Picker::pick_at_once() { return settings_.holds() ? pick_now() : pick_unheld(); }
 
+// Of cards that lack two signals the performance state may tell; others need not pay for it.
+void Picker::look_closer() {
+  const bool undecided =
+      std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.judgement.undecided; });
+  if (!undecided) return;
+  closer_ = true;
+  start_sampler();
+  judge_again();
+}
+
 bool Picker::may_only_look_busy() const {
   return std::any_of(choices_.begin(), choices_.end(), [&](const Choice& choice) {
     const auto position = position_of(choice.uuid);
@@ -367,6 +377,7 @@ bool Picker::may_only_look_busy() const {
 PickResult Picker::find() {
   if (auto refused = prepare()) return std::unexpected(*std::move(refused));
   if (auto refused = find_candidates()) return std::unexpected(*std::move(refused));
+  look_closer();
   if (settings_.queues()) return pick_waiting();
   PickResult result = pick_at_once();
   if (result || !may_only_look_busy()) return result;

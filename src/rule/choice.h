@@ -3,7 +3,8 @@
 // of those are the best. Pure: readings and wishes in, a judgement with its reason
 // out. What is not known does not suit. What a card does not have at all (the
 // utilisation of a MIG device, the memory of a GB10) is judged without, as long as
-// two of utilisation, processes and memory can be read and say the same.
+// two of utilisation, processes and memory can be read and say the same; its
+// performance state may stand in for one.
 
 #include <sys/types.h>
 
@@ -69,15 +70,18 @@ inline constexpr double kEmptyCard = 64.0 * (1U << 20);
 inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
 // Who allows processes allows their contexts, but not that they fill the card.
 inline constexpr double kRestingProcesses = 700.0 * (1U << 20);
+// From here on a card rests: who computes makes the driver raise it to 0 or 2.
+inline constexpr double kRestingState = 8;
 inline constexpr double kDrawing = 10;  // %: what drawing a desktop may show as util and mem_util
 
 struct Judgement {
   bool fits = false;
   bool lasting = false;           // it does not fit, and waiting will not change that
   std::string why;                // "3 processes, 41 % util; wanted 0"; empty: it fits
-  std::vector<Metric> judged_by;  // of util, procs and mem_used those that could be read
+  std::vector<Metric> judged_by;  // of util, procs and mem_used those that could be read, pstate where it stood in
   std::string note;               // "a desktop draws on it": what was made allowance for
   bool only_busy = false;         // nothing but util and mem_util speaks against it
+  bool undecided = false;         // nothing speaks against it, too little for it: pstate was not read
 };
 
 Judgement judge(const Device& device, const Reading& reading, const Wishes& wishes,

@@ -179,6 +179,11 @@ class Weighing {
       if (limit->kind == Limit::none) --needed;
     needed = std::min<std::size_t>(needed, 2);
     if (judged_by_.size() >= needed) return;
+    if (!judged_by_.empty() && reading_[Metric::pstate] >= kRestingState) {
+      judged_by_.push_back(Metric::pstate);
+      return;
+    }
+    undecided_ = reading_.why_missing(Metric::pstate) == Absence::not_asked;
     std::vector<std::string> gone;
     for (const Metric metric : {Metric::util, Metric::procs, Metric::mem_used}) {
       if (can_tell(metric)) continue;
@@ -196,6 +201,7 @@ class Weighing {
     Judgement result;
     result.fits = objections_.empty();
     result.judged_by = judged_by_;
+    result.undecided = undecided_;
     result.only_busy = !objections_.empty() && objections_.size() == busy_;
     const bool usual = wishes_.util.kind == Limit::usual || wishes_.mem_util.kind == Limit::usual ||
                        wishes_.mem_used.kind == Limit::usual;
@@ -244,6 +250,7 @@ class Weighing {
   std::vector<Metric> judged_by_;
   std::vector<Objection> objections_;
   std::size_t busy_ = 0;  // how many of them are about work being done
+  bool undecided_ = false;
 };
 
 Judgement refuse(bool lasting, std::string why) {

@@ -129,6 +129,9 @@ def test_a_card_without_utilisation_is_judged_by_processes_and_memory(sim):
     gpus.fault(0, "unsupported", function="nvmlDeviceGetMemoryInfo")
     gpus.fault(0, "unsupported", function="nvmlDeviceGetMemoryInfo_v2")
     assert "mem_used (not supported): procs alone does not tell" in refused(gpus)
+    gpus.set(0, pstate=8)  # an A100 rests in 0; one that rests in 8 says so
+    assert json.loads(picked(gpus, "--format", "json"))["gpus"][0]["judged_by"] == ["procs", "pstate"]
+    assert picked(gpus, "--wait", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == "0"
 
 
 def test_a_card_without_memory_is_judged_by_utilisation_and_processes(sim):
