@@ -52,7 +52,7 @@ constexpr std::array kOptions = {
     OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in % (0); any: does not matter"},
     OptionRow{"mem-util", 0, "N", &Words::mem_util, nullptr, "memory controller activity at most, in % (0)"},
     OptionRow{"mem-free", 0, "SIZE", &Words::mem_free, nullptr, "memory free at least: 20GiB"},
-    OptionRow{"mem-used", 0, "SIZE", &Words::mem_used, nullptr, "memory in use at most (700MiB, or 2 % if more)"},
+    OptionRow{"mem-used", 0, "SIZE", &Words::mem_used, nullptr, "memory in use at most (64MiB)"},
     OptionRow{"procs", 0, "N", &Words::procs, nullptr, "compute processes at most (0)"},
     OptionRow{"temp", 0, "C", &Words::temp, nullptr, "temperature at most"},
     OptionRow{"where", 0, "RULE", &Words::where, nullptr, "what else must hold: 'power < 60W and pstate >= 8'"},
@@ -180,6 +180,10 @@ Result<> read_wishes(const Words& words, PickSettings& settings) {
     if (!where) return std::unexpected(about("--where", where.error()));
     wishes.where = *std::move(where);
     settings.where_details = true;
+    for (const Metric metric : rule->signals()) {
+      settings.where_openers = settings.where_openers || metric == Metric::openers;
+      settings.where_pcie = settings.where_pcie || metric == Metric::pcie;
+    }
   }
   return {};
 }
@@ -251,17 +255,23 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
 
 std::string json_of(const Picked& picked, const PickSettings& settings) {
   std::string gpus;
-  for (const std::size_t position : picked.devices) {
+  for (std::size_t i = 0; i < picked.devices.size(); ++i) {
+    const std::size_t position = picked.devices[i];
     const Device& device = picked.snapshot.inventory->devices[position];
     const Reading& reading = picked.snapshot.readings[position];
     const auto value = [&](Metric metric) {
       return std::isnan(reading[metric]) ? std::string("null") : fmt::format("{:.15g}", reading[metric]);
     };
+    std::string by;
+    const Judgement& judgement = picked.judgements[i];
+    for (const Metric metric : judgement.judged_by)
+      by += fmt::format("{}{}", by.empty() ? "" : ",", json_string(info(metric).name));
     gpus += fmt::format(
-        "{}{{\"index\":{},\"label\":{},\"uuid\":{},\"name\":{},\"pci\":{},\"mem_free_bytes\":{},\"mem_total_bytes\":{}}"
-        "}",
+        "{}{{\"index\":{},\"label\":{},\"uuid\":{},\"name\":{},\"pci\":{},\"mem_free_bytes\":{},\"mem_total_bytes\":{},"
+        "\"judged_by\":[{}],\"note\":{}}}",
         gpus.empty() ? "" : ",", device.index, json_string(device.label()), json_string(device.uuid),
-        json_string(device.name), json_string(device.pci), value(Metric::mem_free), value(Metric::mem_total));
+        json_string(device.name), json_string(device.pci), value(Metric::mem_free), value(Metric::mem_total), by,
+        judgement.note.empty() ? "null" : json_string(judgement.note));
   }
   std::string environment;
   for (const auto& [name, text] : visibility(picked, settings.uuid, Root::machine()))

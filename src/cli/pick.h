@@ -31,7 +31,9 @@ struct PickSettings {
   std::string gpus;             // as in --gpus; empty: all
   bool keep_to_visible = true;  // in a batch job: the GPUs that it was given
   Wishes wishes;
-  bool where_details = false;  // the rule looks at more than utilisation, memory and processes
+  bool where_details = false;  // the rule looks at more than utilisation, memory and processes,
+  bool where_openers = false;  // at who holds the device file,
+  bool where_pcie = false;     // at the traffic: the last two are dear to read
   Best best = Best::random;
   bool uuid = false;
   PickFormat format = PickFormat::ids;
@@ -51,9 +53,10 @@ struct PickSettings {
 // What was chosen, and what holds it.
 struct Picked {
   Snapshot snapshot;
-  std::vector<std::size_t> devices;  // positions in the snapshot, ascending
-  std::vector<LockedFile> locks;     // empty: not held
-  std::string lease;                 // its id
+  std::vector<std::size_t> devices;   // positions in the snapshot, ascending
+  std::vector<Judgement> judgements;  // of each: by what it was found idle
+  std::vector<LockedFile> locks;      // empty: not held
+  std::string lease;                  // its id
 };
 
 // Why nothing was picked: what to say, and the exit status.
@@ -70,6 +73,7 @@ class Picker {
  public:
   explicit Picker(PickSettings settings) : settings_(std::move(settings)), random_(random_bits()) {}
 
+  // Afterwards the sensor is gone: nothing of it is left beside the command.
   PickResult pick();
   // For after pick(): lets the keeper hold the locks, for the time or the process of the settings.
   Result<> hand_to_keeper(const Picked& picked);
@@ -87,10 +91,15 @@ class Picker {
   std::optional<Refusal> find_candidates();
   void read_joins();
   void judge_again();
+  void look_closer();
+  bool may_only_look_busy() const;
+  PickResult find();
+  PickResult pick_at_once();
   PickResult pick_unheld();
   PickResult pick_now();
   PickResult pick_waiting();
   PickResult finished();
+  void complete(Picked& picked) const;
   std::vector<std::size_t> unfit_of_kept();
   Chooser chooser();
   Refusal refusal(const std::vector<Standing>& standing);
@@ -108,6 +117,7 @@ class Picker {
   LeaseRecord record_;  // what our leases will say
   std::optional<Process> self_;
   std::unique_ptr<Sampler> sampler_;
+  bool closer_ = false;  // it reads the performance state as well
   Snapshot snapshot_;
   Topology topology_;
   std::shared_ptr<const Inventory> joined_inventory_;  // that the topology is of

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
+#include <thread>
 
 #include "base/process.h"
 #include "base/text.h"
@@ -22,6 +23,7 @@ namespace lull {
 namespace {
 
 constexpr Duration kSettle = std::chrono::milliseconds(500);
+constexpr Duration kLookAgain = std::chrono::seconds(1);  // at cards that were just woken
 constexpr int kRounds = 8;  // of choosing again, when a GPU turned out to be in use after all
 
 const SystemClock kClock;
@@ -62,6 +64,17 @@ bool about_to_be_free(const Standing& standing) {
          alive(standing.by->record.holder) == false;
 }
 
+Judgement gone() {
+  Judgement judgement;
+  judgement.why = "is no longer there";
+  return judgement;
+}
+
+// The driver counts them, but they are somebody else's.
+bool forbidden(const Device& device, const Reading& reading) {
+  return device.absence == Absence::no_permission || reading.device_absence == Absence::no_permission;
+}
+
 }  // namespace
 
 std::optional<Refusal> Picker::open_folder() {
@@ -85,7 +98,9 @@ void Picker::start_sampler() {
   SamplerOptions options;
   options.power = settings_.where_details;
   options.details =
-      settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
+      closer_ || settings_.where_details || settings_.best == Best::cool || settings_.wishes.temp.kind == Limit::given;
+  options.openers = settings_.where_openers;
+  options.pcie = settings_.where_pcie;
   options.once = !settings_.wait;  // the moment decides; only who waits has looks far enough apart for means
   options.processes = settings_.wishes.mine.has_value();
   options.topology = settings_.best == Best::topology;
@@ -142,7 +157,13 @@ Result<std::vector<std::size_t>> Picker::scope() {
 std::optional<Refusal> Picker::find_candidates() {
   const auto positions = scope();
   if (!positions) return refuse(positions.error(), kExitUsage);
-  if (settings_.all) settings_.count = std::max<unsigned>(1, static_cast<unsigned>(positions->size()));
+  if (settings_.all) {
+    // Of those that were named every one; else every one that is ours to use.
+    const auto ours = std::count_if(positions->begin(), positions->end(), [&](std::size_t i) {
+      return !settings_.gpus.empty() || !forbidden(snapshot_.inventory->devices[i], snapshot_.readings[i]);
+    });
+    settings_.count = std::max<unsigned>(1, static_cast<unsigned>(ours));
+  }
   std::vector<Candidate> candidates;
   for (const std::size_t i : *positions) {
     const Device& device = snapshot_.inventory->devices[i];
@@ -209,7 +230,7 @@ void Picker::judge_again() {
     const auto position = position_of(choice.uuid);
     choice.judgement = position ? judge(snapshot_.inventory->devices[*position], snapshot_.readings[*position],
                                         settings_.wishes, snapshot_.processes)
-                                : Judgement{false, false, "is no longer there"};
+                                : gone();
   }
   for (std::size_t i = 0; queue_ && i < candidate_.size(); ++i)
     queue_->candidates()[i].fit = choices_[candidate_[i]].judgement.fits ? Fit::yes : Fit::no;
@@ -266,11 +287,18 @@ PickResult Picker::finished() {
     if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
   auto locks = queue_->finish();
   if (!locks) return std::unexpected(refuse(locks.error()));
-  std::sort(picked.devices.begin(), picked.devices.end());
   picked.locks = *std::move(locks);
   picked.lease = queue_->demand().pattern.id;
-  picked.snapshot = snapshot_;
+  complete(picked);
   return picked;
+}
+
+void Picker::complete(Picked& picked) const {
+  std::sort(picked.devices.begin(), picked.devices.end());
+  picked.snapshot = snapshot_;
+  for (const std::size_t position : picked.devices)
+    for (const Choice& choice : choices_)
+      if (choice.uuid == snapshot_.inventory->devices[position].uuid) picked.judgements.push_back(choice.judgement);
 }
 
 // Looks once more at what we have now: somebody who does not use lull may have come in between.
@@ -322,47 +350,46 @@ PickResult Picker::pick_unheld() {
   Picked picked;
   for (const std::size_t candidate : chooser()(open, {}, settings_.count))
     if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
-  std::sort(picked.devices.begin(), picked.devices.end());
-  picked.snapshot = snapshot_;
+  complete(picked);
   return picked;
 }
 
-PickResult Picker::pick() {
+PickResult Picker::pick_at_once() { return settings_.holds() ? pick_now() : pick_unheld(); }
+
+// Of cards that lack two signals the performance state may tell; others need not pay for it.
+void Picker::look_closer() {
+  const bool undecided =
+      std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.judgement.undecided; });
+  if (!undecided) return;
+  closer_ = true;
+  start_sampler();
+  judge_again();
+}
+
+bool Picker::may_only_look_busy() const {
+  return std::any_of(choices_.begin(), choices_.end(), [&](const Choice& choice) {
+    const auto position = position_of(choice.uuid);
+    return position && busy_from_waking(choice.judgement, snapshot_.readings[*position]);
+  });
+}
+
+PickResult Picker::find() {
   if (auto refused = prepare()) return std::unexpected(*std::move(refused));
   if (auto refused = find_candidates()) return std::unexpected(*std::move(refused));
+  look_closer();
   if (settings_.queues()) return pick_waiting();
-  return settings_.holds() ? pick_now() : pick_unheld();
+  PickResult result = pick_at_once();
+  if (result || !may_only_look_busy()) return result;
+  std::this_thread::sleep_for(kLookAgain);
+  judge_again();
+  return pick_at_once();
 }
 
-std::vector<std::string> Picker::debug_lines() const {
-  std::vector<std::string> lines;
-  lines.push_back(fmt::format("GPU count: {}", snapshot_.inventory ? snapshot_.inventory->devices.size() : 0));
-  for (const Choice& choice : choices_) {
-    const auto position = position_of(choice.uuid);
-    std::string text = fmt::format("Device {}: ", choice.label);
-    if (position) {
-      const Reading& reading = snapshot_.readings[*position];
-      text += fmt::format(
-          "name={}, util={}, mem_util={}, processes={}: ", printable(snapshot_.inventory->devices[*position].name),
-          value_text(Metric::util, reading[Metric::util]), value_text(Metric::mem_util, reading[Metric::mem_util]),
-          value_text(Metric::procs, reading[Metric::procs]));
-    }
-    lines.push_back(text + (choice.judgement.fits ? "fits" : choice.judgement.why));
-  }
-  return lines;
-}
-
-Result<> Picker::hand_to_keeper(const Picked& picked) {
-  std::vector<int> locks;
-  for (const LockedFile& file : picked.locks) locks.push_back(file.fd.get());
-  if (settings_.hold) return keeper_->keep_for(*settings_.hold, locks);
-  if (held_process_) return keeper_->keep_while(held_process_->fd(), locks);
-  if (!self_ || !*self_) return fail("no handle on this process (pidfd_open)");
-  return keeper_->keep_while(self_->fd(), locks);
-}
-
-void Picker::part_from_keeper() {
-  if (keeper_) (void)keeper_->part();
+// The sensor must be gone before anything becomes of the choice: a command would be its parent.
+PickResult Picker::pick() {
+  PickResult result = find();
+  sampler_.reset();
+  return result;
 }
 
 }  // namespace lull

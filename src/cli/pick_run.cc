@@ -1,4 +1,4 @@
-// What comes of a pick: the environment of the command and the command itself.
+// What comes of a pick: what is said of it, who keeps it, the command and its environment.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/pick.h"
+#include "rule/reason.h"
 
 namespace lull {
 
@@ -52,6 +53,15 @@ int run_failure(const std::string& name, int why) {
   return why == ENOENT ? kExitNotFound : kExitCannotRun;
 }
 
+// "fits by procs, mem_used (a desktop draws on it)"
+std::string fits(const Judgement& judgement) {
+  std::string text = "fits";
+  for (const Metric metric : judgement.judged_by)
+    text += fmt::format("{}{}", text == "fits" ? " by " : ", ", info(metric).name);
+  if (!judgement.note.empty()) text += fmt::format(" ({})", judgement.note);
+  return text;
+}
+
 bool runnable(const std::string& path, int& why) {
   struct stat status{};
   if (::stat(path.c_str(), &status) != 0) {
@@ -66,6 +76,37 @@ bool runnable(const std::string& path, int& why) {
 }
 
 }  // namespace
+
+std::vector<std::string> Picker::debug_lines() const {
+  std::vector<std::string> lines;
+  lines.push_back(fmt::format("GPU count: {}", snapshot_.inventory ? snapshot_.inventory->devices.size() : 0));
+  for (const Choice& choice : choices_) {
+    const auto position = position_of(choice.uuid);
+    std::string text = fmt::format("Device {}: ", choice.label);
+    if (position) {
+      const Reading& reading = snapshot_.readings[*position];
+      text += fmt::format(
+          "name={}, util={}, mem_util={}, processes={}: ", printable(snapshot_.inventory->devices[*position].name),
+          value_text(Metric::util, reading[Metric::util]), value_text(Metric::mem_util, reading[Metric::mem_util]),
+          value_text(Metric::procs, reading[Metric::procs]));
+    }
+    lines.push_back(text + (choice.judgement.fits ? fits(choice.judgement) : choice.judgement.why));
+  }
+  return lines;
+}
+
+Result<> Picker::hand_to_keeper(const Picked& picked) {
+  std::vector<int> locks;
+  for (const LockedFile& file : picked.locks) locks.push_back(file.fd.get());
+  if (settings_.hold) return keeper_->keep_for(*settings_.hold, locks);
+  if (held_process_) return keeper_->keep_while(held_process_->fd(), locks);
+  if (!self_ || !*self_) return fail("no handle on this process (pidfd_open)");
+  return keeper_->keep_while(self_->fd(), locks);
+}
+
+void Picker::part_from_keeper() {
+  if (keeper_) (void)keeper_->part();
+}
 
 std::string visible_value(const Picked& picked, bool uuid) {
   // CUDA knows MIG devices by their UUIDs only.

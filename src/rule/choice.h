@@ -1,7 +1,10 @@
 #pragma once
-// Which GPUs suit somebody who asks for some, and which of those are the best.
-// Pure: readings and wishes in, a judgement with its reason out. What is not
-// known does not suit: a GPU whose utilisation cannot be read is never idle.
+// Which GPUs suit somebody who asks for some (choice_judge.cc), and which
+// of those are the best. Pure: readings and wishes in, a judgement with its reason
+// out. What is not known does not suit. What a card does not have at all (the
+// utilisation of a MIG device, the memory of a GB10) is judged without, as long as
+// two of utilisation, processes and memory can be read and say the same; its
+// performance state may stand in for one.
 
 #include <sys/types.h>
 
@@ -43,13 +46,14 @@ using Where = std::function<WhereAnswer(const Reading&)>;
 Result<Where> where_rule(const Rule& rule);
 
 // What is asked for. Unless said otherwise a GPU must do nothing: no utilisation,
-// no process, and no more memory in use than a driver keeps for itself.
+// no process, and no more memory in use than an empty card shows. Where a desktop
+// draws, what it draws with is left out of the usual limits, never of given ones.
 struct Wishes {
   std::string name;                // part of the name, in any case of letters
   Limit util;                      // %, at most; usually 0
   Limit mem_util;                  // %, at most; usually 0
   Limit procs;                     // at most; usually 0
-  Limit mem_used;                  // bytes, at most; usually usual_memory()
+  Limit mem_used;                  // bytes, at most; usually kEmptyCard
   Limit mem_free = Limit::off();   // bytes, at least
   Limit temp = Limit::off();       // C, at most
   std::optional<double> tolerate;  // bytes: processes that hold no more than this in all are overlooked
@@ -57,17 +61,35 @@ struct Wishes {
   Where where;
 };
 
-// What a GPU on which nothing runs may have in use: drivers keep up to this much.
-double usual_memory(double mem_total);
+// What a GPU on which nothing runs may have in use. An empty one shows 0 to 8 MiB
+// once the driver's own reserve is left out (A100: 7.8 MB of 912, nvml-wrapper#57;
+// P100: 0 of 103 MiB, gpustat#130), an idle MPS server about 30; a CUDA context
+// takes more than this before it has allocated anything.
+inline constexpr double kEmptyCard = 64.0 * (1U << 20);
+// Beside a desktop there are also the screen's own buffers, which belong to no process.
+inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
+// Who allows processes allows their contexts, but not that they fill the card.
+inline constexpr double kRestingProcesses = 700.0 * (1U << 20);
+// From here on a card rests: who computes makes the driver raise it to 0 or 2.
+inline constexpr double kRestingState = 8;
+inline constexpr double kDrawing = 10;  // %: what drawing a desktop may show as util and mem_util
 
 struct Judgement {
   bool fits = false;
-  bool lasting = false;  // it does not fit, and waiting will not change that
-  std::string why;       // "3 processes, 41 % util; wanted 0"
+  bool lasting = false;           // it does not fit, and waiting will not change that
+  std::string why;                // "3 processes, 41 % util; wanted 0"; empty: it fits
+  std::vector<Metric> judged_by;  // of util, procs and mem_used those that could be read, pstate where it stood in
+  std::string note;               // "a desktop draws on it": what was made allowance for
+  bool only_busy = false;         // nothing but util and mem_util speaks against it
+  bool undecided = false;         // nothing speaks against it, too little for it: pstate was not read
 };
 
 Judgement judge(const Device& device, const Reading& reading, const Wishes& wishes,
                 const std::map<pid_t, ProcessInfo>& processes);
+
+// Nothing but work speaks against it, and that may be none: a card that the driver has
+// just woken checks its memory, which shows as utilisation (NVML's manual). Look again.
+bool busy_from_waking(const Judgement& judgement, const Reading& reading);
 
 enum class Best : std::uint8_t { random, memory, cool, topology };
 Result<Best> parse_best(std::string_view word);

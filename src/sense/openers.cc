@@ -3,8 +3,10 @@
 #include <dirent.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <memory>
 #include <optional>
@@ -99,11 +101,37 @@ class Scan {
   }
 
   bool ignored(const std::string& folder) const {
-    if (ignore_.empty()) return false;
+    const auto in_lists = [&](const auto& is_it) {
+      return std::ranges::any_of(kIgnoredOpeners, is_it) || std::ranges::any_of(ignore_, is_it);
+    };
+    if (const auto program = program_of(folder)) {
+      if (*program == "lull") return !plays_a_job(folder);
+      return in_lists([&](std::string_view name) { return name == *program; });
+    }
     auto comm = read_file(folder + "/comm");
     if (!comm) return false;
     if (comm->ends_with('\n')) comm->pop_back();
-    return std::ranges::any_of(ignore_, [&](const std::string& name) { return is_called(name, *comm, folder); });
+    return in_lists([&](std::string_view name) { return is_called(name, *comm, folder); });
+  }
+
+  // The base name of the executable; nothing where the kernel does not tell.
+  static std::optional<std::string> program_of(const std::string& folder) {
+    std::array<char, 4096> target{};
+    const ssize_t length = ::readlink((folder + "/exe").c_str(), target.data(), target.size());
+    if (length <= 0 || static_cast<std::size_t>(length) == target.size()) return std::nullopt;
+    std::string_view path(target.data(), static_cast<std::size_t>(length));
+    // Of a program that was replaced while it runs, as an update of the driver does.
+    constexpr std::string_view kDeleted = " (deleted)";
+    if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+    return std::string(base_name(path));
+  }
+
+  // `lull sim load` stands for somebody's program on a simulated GPU; everything else of ours only looks.
+  static bool plays_a_job(const std::string& folder) {
+    const auto text = read_file(folder + "/cmdline");
+    if (!text) return false;
+    const std::vector<std::string_view> words = split(*text, '\0');
+    return words.size() > 2 && words[1] == "sim" && words[2] == "load";
   }
 
   // A long name is cut by the kernel; then the program's own words must confirm it.

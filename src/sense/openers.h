@@ -6,12 +6,18 @@
 //
 // A process whose files we may not look at could hold any GPU. Then the count is
 // unknown, not a smaller number: "nobody seen" must not read as "nobody there".
+//
+// Open is not use: some programs hold every GPU open without working on any. Those of
+// kIgnoredOpeners never count, nor do lull's own processes. A program is known by its
+// executable (/proc/PID/exe): what a process calls itself anybody may choose.
 
 #include <sys/types.h>
 
+#include <array>
 #include <cstddef>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -25,7 +31,12 @@ struct Openers {
   std::vector<pid_t> hidden;                // processes whose files could not be looked at
 };
 
-// `ignore` are exact names of programs (nvidia-persistenced); their processes do not count.
+// Exact names of programs that look at GPUs, keep them ready or draw on them.
+inline constexpr std::array<std::string_view, 10> kIgnoredOpeners = {
+    "nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "nvidia-smi", "nvtop", "Xorg", "Xwayland",
+    "gnome-shell",         "lull",          "lull-sensor"};
+
+// `ignore` are more exact names of programs whose processes do not count.
 // A MIG device has no file of its own: not_supported.
 Openers find_openers(const Root& root, const Inventory& inventory, std::span<const std::string> ignore = {});
 

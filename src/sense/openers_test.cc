@@ -29,6 +29,7 @@ class OpenersOf : public testing::Test {
   }
   void process(pid_t pid, const std::string& name, const std::vector<std::string>& files,
                const std::string& flags = "4194560", const std::string& state = "S") {
+    // Without a link to its executable: the name that the process bears is all there is.
     const std::string folder = "proc/" + std::to_string(pid);
     tree_.write(folder + "/stat", std::to_string(pid) + " (" + name.substr(0, 15) + ") " + state + " 1 1 1 0 -1 " +
                                       flags + " 1 2 3 4 5 6 7 8 20 0 1 0 5 1 1");
@@ -62,6 +63,51 @@ TEST_F(OpenersOf, IgnoredByExactNameOnly) {
   process(13, "nvidia-persistenced", {"nvidia0"});
   process(14, "nvidia-persiste", {"nvidia0"});
   EXPECT_EQ(find({"nvidia-smi", "nvidia-persistenced"}).holders[0], (Pids{11, 12, 14}));
+}
+
+TEST_F(OpenersOf, KnownByTheirExecutableAndNotByWhatTheyCallThemselves) {
+  const auto runs = [&](pid_t pid, const std::string& program) {
+    tree_.link("proc/" + std::to_string(pid) + "/exe", program);
+  };
+  process(10, "nvtop", {"nvidia0"});
+  runs(10, "/usr/bin/python3.11");  // renamed itself
+  process(11, "MainThread", {"nvidia0"});
+  runs(11, "/usr/bin/nv-hostengine");
+  process(12, "nvidia-persistenced", {"nvidia0"});
+  runs(12, "/usr/bin/nvidia-persistenced (deleted)");  // the driver was updated
+  process(13, "X", {"nvidia0"});
+  runs(13, "/usr/lib/xorg/Xorg");
+  process(14, "Xorg", {"nvidia0"});
+  runs(14, "/home/mallory/Xorg2");
+  process(15, "exporter", {"nvidia0"});
+  runs(15, "/opt/site/exporter");
+  EXPECT_EQ(find().holders[0], (Pids{10, 14, 15}));
+  EXPECT_EQ(find({"exporter"}).holders[0], (Pids{10, 14}));
+}
+
+TEST_F(OpenersOf, ThoseThatOnlyLookNeverCount) {
+  pid_t pid = 20;
+  for (const std::string_view name : kIgnoredOpeners) process(pid++, std::string(name), {"nvidia0", "nvidia1"});
+  process(pid, "python3", {"nvidia0"});
+  const Openers openers = find();
+  EXPECT_EQ(openers.holders[0], (Pids{pid}));
+  EXPECT_TRUE(openers.holders[1].empty());
+}
+
+// lull itself may be linked under another name, and its sensor calls itself something else.
+TEST_F(OpenersOf, LullOnlyLooksButASimulatedLoadStandsForAJob) {
+  const auto lull = [&](pid_t pid, const std::string& name, const std::vector<std::string>& words) {
+    process(pid, name, {"nvidia0"});
+    tree_.link("proc/" + std::to_string(pid) + "/exe", "/usr/bin/lull");
+    std::string line;
+    for (const std::string& word : words) line += word + '\0';
+    tree_.write("proc/" + std::to_string(pid) + "/cmdline", line);
+  };
+  lull(10, "lull-sensor", {"lull", "run", "--", "sim", "load"});
+  lull(11, "gpuselect", {"gpuselect", "-c", "1"});
+  lull(12, "lull", {"lull", "sim", "load", "--gpu", "0"});
+  lull(13, "lull", {"lull"});
+  EXPECT_EQ(find().holders[0], (Pids{12}));
 }
 
 TEST_F(OpenersOf, OurselvesAreLeftOut) {

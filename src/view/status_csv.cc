@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "base/calendar.h"
+#include "view/holders.h"
 #include "view/status.h"
 
 namespace lull {
@@ -45,9 +46,9 @@ std::string status_csv(const StatusView& view) {
                         cell(device.name));
     for (const Metric metric : kColumns) text += "," + number(reading[metric]);
     std::string owners;
-    for (const Tenant& tenant : reading.tenants.value_or(std::vector<Tenant>{})) {
-      const auto found = view.snapshot.processes.find(tenant.pid);
-      const std::string owner = found == view.snapshot.processes.end() ? "?" : found->second.user;
+    for (const Tenant& tenant : holders(reading)) {
+      const ProcessInfo* process = known_process(tenant, view.snapshot);
+      const std::string owner = process == nullptr ? "?" : process->user;
       if ((" " + owners + " ").find(" " + owner + " ") == std::string::npos)
         owners += (owners.empty() ? "" : " ") + owner;
     }

@@ -8,6 +8,7 @@
 
 #include "base/calendar.h"
 #include "gpu/throttle.h"
+#include "view/holders.h"
 #include "view/status.h"
 
 namespace lull {
@@ -43,8 +44,8 @@ Json process(const Tenant& tenant, const Snapshot& snapshot) {
   json["pid"] = tenant.pid;
   json["type"] = tenant.compute && tenant.graphics ? "C+G" : tenant.graphics ? "G" : "C";
   json["mem_used_bytes"] = optional(tenant.memory_bytes);
-  const auto found = snapshot.processes.find(tenant.pid);
-  const ProcessInfo* info = found == snapshot.processes.end() ? nullptr : &found->second;
+  json["mps_server"] = tenant.mps_server;
+  const ProcessInfo* info = known_process(tenant, snapshot);
   json["user"] = info != nullptr ? Json(info->user) : Json(nullptr);
   json["name"] = info != nullptr ? Json(info->name) : Json(nullptr);
   json["command"] = info != nullptr ? Json(info->command_line()) : Json(nullptr);
@@ -63,6 +64,7 @@ void put_metrics(Json& json, const Reading& reading) {
     if (const Absence why = reading.why_missing(row.metric); why != Absence::none) unknown[row.field] = words(why);
   }
   json["util_basis"] = basis(reading.util_basis);
+  json["util_coverage"] = reading.util_basis == Basis::mean ? number(reading.util_coverage) : Json(nullptr);
   json["power_basis"] = basis(reading.power_basis);
   json["energy_joules"] = reading.energy_joules ? number(*reading.energy_joules) : Json(nullptr);
   json["mem_clock_mhz"] = reading.mem_clock_mhz ? number(*reading.mem_clock_mhz) : Json(nullptr);
@@ -74,6 +76,10 @@ void put_metrics(Json& json, const Reading& reading) {
     json["throttle_reasons"] = nullptr;
   }
   json["mig_mode"] = optional(reading.mig_mode);
+  json["asleep"] = reading.asleep;
+  json["display_active"] = optional(reading.display_active);
+  json["memory_estimated"] = reading.memory_estimated;
+  json["processes_hidden"] = reading.processes_hidden;
   json["unknown"] = std::move(unknown);
 }
 

@@ -5,6 +5,8 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "rule/choice.h"
+#include "view/holders.h"
 #include "view/status.h"
 
 namespace lull {
@@ -47,7 +49,8 @@ std::string memory_text(const Reading& reading) {
   const double used = reading[Metric::mem_used] / kGiB;
   const double total = reading[Metric::mem_total] / kGiB;
   if (std::isnan(used) && std::isnan(total)) return "-";
-  return fmt::format("{} / {} GiB", number(used, "{:.1f}", "?"), number(total, "{:.1f}", "?"));
+  return fmt::format("{}{} / {} GiB", reading.memory_estimated ? "~" : "", number(used, "{:.1f}", "?"),
+                     number(total, "{:.1f}", "?"));
 }
 
 std::string power_text(const Reading& reading) {
@@ -57,48 +60,58 @@ std::string power_text(const Reading& reading) {
   return std::isnan(limit) ? fmt::format("{:.0f} W", watts) : fmt::format("{:.0f} / {:.0f} W", watts, limit);
 }
 
+// Somebody of another container may be on it: no process is seen, but memory is in use, or that is not known.
+bool may_be_hidden(const Reading& reading) {
+  return reading.processes_hidden && (reading.memory_estimated || !(reading[Metric::mem_used] <= kEmptyCard));
+}
+
 // The tenants' users, each once, in the order of their share of the memory.
 struct Users {
   std::string owners;
   std::string command;
 };
 Users users_of(const Reading& reading, const Snapshot& snapshot) {
+  if (reading.asleep) return {};
   if (!reading.tenants) return {"?", ""};
-  std::vector<Tenant> tenants = *reading.tenants;
+  std::vector<Tenant> tenants = holders(reading);
+  if (tenants.empty() && may_be_hidden(reading)) return {"?", ""};
   std::stable_sort(tenants.begin(), tenants.end(), [](const Tenant& a, const Tenant& b) {
     return a.memory_bytes.value_or(0) > b.memory_bytes.value_or(0);
   });
   std::vector<std::string> seen;
   Users users;
   for (const Tenant& tenant : tenants) {
-    const auto found = snapshot.processes.find(tenant.pid);
-    const bool visible = found != snapshot.processes.end();
-    const std::string owner = visible ? printable(found->second.user) : "?";
+    const ProcessInfo* process = known_process(tenant, snapshot);
+    const std::string owner = process != nullptr ? printable(process->user) : "?";
     if (std::find(seen.begin(), seen.end(), owner) == seen.end()) {
       seen.push_back(owner);
       users.owners += (users.owners.empty() ? "" : ",") + owner;
     }
     if (users.command.empty())
-      users.command = visible ? fmt::format("{} {}", tenant.pid, printable(found->second.command_line()))
-                              : fmt::format("{} (not visible from here)", tenant.pid);
+      users.command = process != nullptr ? fmt::format("{} {}", tenant.pid, printable(process->command_line()))
+                                         : fmt::format("{} (not visible from here)", tenant.pid);
   }
   if (tenants.size() > 1) users.command = fmt::format("+{} {}", tenants.size() - 1, users.command);
   return users;
+}
+
+// Somebody else's: that is no fault of the GPU.
+bool forbidden(const Device& device, const Reading& reading) {
+  return device.absence == Absence::no_permission || reading.device_absence == Absence::no_permission;
 }
 
 Tone tone_of(const Reading& reading) {
   const double util = reading[Metric::util];
   if (std::isnan(util)) return Tone::plain;
   if (util >= kIdlePercent) return Tone::good;
-  const bool held = reading.tenants && !reading.tenants->empty();
-  return held ? Tone::warn : Tone::dim;  // held and doing nothing is what people look for
+  return !holders(reading).empty() ? Tone::warn : Tone::dim;  // held and doing nothing is what people look for
 }
 
 }  // namespace
 
 std::string device_trouble(const Device& device, const Reading& reading) {
   const Absence absence = device.absence != Absence::none ? device.absence : reading.device_absence;
-  if (absence == Absence::none) return {};
+  if (absence == Absence::none || reading.asleep) return {};  // sleeping is no trouble
   std::string text(words(absence));
   if (absence == Absence::no_answer && reading.unanswered > Duration::zero()) {
     const auto whole = std::chrono::floor<std::chrono::seconds>(reading.unanswered);
@@ -139,8 +152,9 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
     put(gpu, device.label(), Tone::strong);
     put(name, device.name.empty() ? "?" : printable(device.name));
     // Bars are drawn for this screen already; the letters must not be replaced again.
-    columns[util_bar].cells.push_back({std::isnan(percent) ? "" : bar(percent, kBar, screen), tone});
-    put(util, number(percent, "{:.0f} %"), tone);
+    const bool drawn = !std::isnan(percent) && !reading.asleep;
+    columns[util_bar].cells.push_back({drawn ? bar(percent, kBar, screen) : "", tone});
+    put(util, reading.asleep ? "asleep" : number(percent, "{:.0f} %"), tone);
     put(memory, memory_text(reading));
     put(power, power_text(reading));
     put(temp, number(reading[Metric::temp], "{:.0f} C"));
@@ -151,7 +165,8 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
     any_idle |= extra.idle_for.has_value();
     any_lease |= extra.lease.has_value();
     if (const std::string trouble = device_trouble(device, reading); !trouble.empty())
-      spans.push_back({row, util_bar, {for_screen(trouble, screen), Tone::bad}});
+      spans.push_back(
+          {row, util_bar, {for_screen(trouble, screen), forbidden(device, reading) ? Tone::dim : Tone::bad}});
   }
   // From the back, so that the numbers of those before stay what they are.
   if (!any_lease) columns.erase(columns.begin() + lease);

@@ -13,6 +13,15 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
+Tenant tenant(pid_t pid, bool compute, bool graphics, std::optional<std::uint64_t> bytes) {
+  Tenant one;
+  one.pid = pid;
+  one.compute = compute;
+  one.graphics = graphics;
+  one.memory_bytes = bytes;
+  return one;
+}
+
 // Three GPUs: a busy one with two tenants, one without a fan, one lost.
 Snapshot example() {
   auto inventory = std::make_shared<Inventory>();
@@ -38,8 +47,11 @@ Snapshot example() {
   busy.set(Metric::power_limit, 700);
   busy.set(Metric::temp, 61);
   busy.util_basis = Basis::mean;
+  busy.util_coverage = 0.95;
+  busy.display_active = true;
   busy.throttle_reasons = 0x5;  // idle and power cap: the first does not count
-  busy.tenants = {{100, true, false, 1ULL << 30, {}}, {200, true, true, 7ULL << 30, {}}, {300, false, true, {}, {}}};
+  busy.tenants = {tenant(100, true, false, 1ULL << 30), tenant(200, true, true, 7ULL << 30),
+                  tenant(300, false, true, {})};
   ProcessInfo alice;
   alice.pid = 200;
   alice.user = "alice";
@@ -67,6 +79,12 @@ TEST(StatusJson, NumbersAreNumbersAndUnknownIsNull) {
   ASSERT_EQ(gpus.size(), 3U);
   EXPECT_EQ(gpus[0]["util_percent"], 72.25);
   EXPECT_EQ(gpus[0]["util_basis"], "mean");
+  EXPECT_EQ(gpus[0]["util_coverage"], 0.95);
+  EXPECT_EQ(gpus[0]["asleep"], false);
+  EXPECT_EQ(gpus[0]["display_active"], true);
+  EXPECT_EQ(gpus[0]["memory_estimated"], false);
+  EXPECT_TRUE(gpus[1]["util_coverage"].is_null()) << "only a mean covers a time";
+  EXPECT_TRUE(gpus[1]["display_active"].is_null());
   EXPECT_EQ(gpus[0]["mem_used_bytes"], 8589934592);
   EXPECT_TRUE(gpus[0]["mem_used_bytes"].is_number_integer());
   EXPECT_EQ(gpus[0]["temp_celsius"], 61);
@@ -112,6 +130,87 @@ TEST(StatusTable, SaysForHowLongTheDriverDoesNotAnswer) {
   snapshot.readings[1].unanswered = 12345ms;
   const auto lines = status_table({snapshot, {1}, {}}, {.width = 120});
   EXPECT_NE(lines[1].find("driver does not answer for 12s"), std::string::npos) << lines[1];
+}
+
+// Suspended by the kernel: known to do nothing, and left alone.
+Snapshot with_a_sleeper() {
+  Snapshot snapshot = example();
+  Reading& asleep = snapshot.readings[1];
+  asleep.miss_all(Absence::asleep);
+  asleep.asleep = true;
+  asleep.set(Metric::util, 0);
+  return snapshot;
+}
+
+TEST(StatusTable, ASleepingGpuIsNoTrouble) {
+  const Snapshot snapshot = with_a_sleeper();
+  const auto lines = status_table({snapshot, {1, 0}, {}}, {.width = 120});
+  EXPECT_TRUE(lines[1].ends_with("asleep               -            -     -")) << lines[1];
+  EXPECT_EQ(lines[1].find('%'), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("72 %"), std::string::npos) << lines[2];
+}
+
+TEST(StatusJson, ASleepingGpuIsIdleAndTheRestUnknown) {
+  const Snapshot snapshot = with_a_sleeper();
+  const Json json = Json::parse(status_json({snapshot, {1}, {}}))["gpus"][0];
+  EXPECT_EQ(json["asleep"], true);
+  EXPECT_EQ(json["util_percent"], 0);
+  EXPECT_TRUE(json["error"].is_null()) << json["error"];
+  EXPECT_TRUE(json["mem_used_bytes"].is_null());
+  EXPECT_EQ(json["unknown"]["mem_used_bytes"], "asleep");
+}
+
+TEST(StatusTable, EstimatedMemoryIsMarked) {
+  Snapshot snapshot = example();
+  snapshot.readings[0].memory_estimated = true;
+  EXPECT_NE(status_table({snapshot, {0}, {}}, {.width = 160})[1].find("~8.0 / 80.0 GiB"), std::string::npos);
+  EXPECT_EQ(Json::parse(status_json({snapshot, {0}, {}}))["gpus"][0]["memory_estimated"], true);
+}
+
+TEST(StatusTable, AnMpsServerIsNobodyWhoHoldsTheGpu) {
+  Snapshot snapshot = example();
+  (*snapshot.readings[0].tenants)[1].mps_server = true;
+  const std::string line = status_table({snapshot, {0}, {}}, {.width = 160})[1];
+  EXPECT_EQ(line.find("alice"), std::string::npos) << line;
+  EXPECT_NE(line.find("bob"), std::string::npos) << line;
+  EXPECT_EQ(status_csv({snapshot, {0}, {}}).find("alice"), std::string::npos);
+  const Json processes = Json::parse(status_json({snapshot, {0}, {}}))["gpus"][0]["processes"];
+  EXPECT_EQ(processes[1]["mps_server"], true) << "programs are told, and decide themselves";
+  EXPECT_EQ(processes[0]["mps_server"], false);
+}
+
+// A number of the host's may be that of somebody else in our container.
+TEST(StatusTable, APidOfAnotherNamespaceIsNotJoined) {
+  Snapshot snapshot = example();
+  (*snapshot.readings[0].tenants)[1].here = false;
+  const std::string line = status_table({snapshot, {0}, {}}, {.width = 160})[1];
+  EXPECT_EQ(line.find("alice"), std::string::npos) << line;
+  EXPECT_NE(line.find("200 (not visible from here)"), std::string::npos) << line;
+  EXPECT_TRUE(Json::parse(status_json({snapshot, {0}, {}}))["gpus"][0]["processes"][1]["user"].is_null());
+  EXPECT_EQ(status_csv({snapshot, {0}, {}}).find("alice"), std::string::npos);
+}
+
+TEST(StatusTable, WhereProcessesMayBeHiddenNobodyIsNotSaid) {
+  Snapshot snapshot = example();
+  Reading& quiet = snapshot.readings[1];
+  quiet.set(Metric::mem_used, 5.0 * (1ULL << 30));
+  quiet.set(Metric::mem_total, 16.0 * (1ULL << 30));
+  const auto owner = [&] {
+    const std::string line = status_table({snapshot, {1}, {}}, {.width = 160})[1];
+    return line.substr(line.find_last_not_of(' '));
+  };
+  EXPECT_EQ(owner(), "-") << "nobody is there";
+  quiet.processes_hidden = true;
+  EXPECT_EQ(owner(), "?") << "who holds the 5 GiB?";
+  quiet.set(Metric::mem_used, 0);
+  EXPECT_EQ(owner(), "-") << "who holds nothing is not there";
+}
+
+TEST(StatusTable, AGpuThatWeMayNotUseKeepsItsRow) {
+  Snapshot snapshot = example();
+  snapshot.readings[1].miss_all(Absence::no_permission);
+  const auto lines = status_table({snapshot, {1}, {}}, {.width = 120, .colour = true});
+  EXPECT_NE(lines[1].find("\033[2mno permission"), std::string::npos) << lines[1];
 }
 
 TEST(StatusTable, PlainScreensGetAsciiOnly) {

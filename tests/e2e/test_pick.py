@@ -35,16 +35,18 @@ def test_busy_gpus_are_passed_over_and_the_reason_is_said(sim):
     assert {picked(gpus) for _ in range(5)} == {"1"}
     said = refused(gpus, "-n", "2").splitlines()
     assert said[0] == "lull: 2 GPUs asked for, 1 fits"
-    assert re.fullmatch(r"GPU 0: 1 process, 41 % util, \d+ % mem_util; wanted 0", said[1]), said[1]
-    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0, at most 1\.6 GiB in use", said[2]), said[2]
+    assert re.fullmatch(r"GPU 0: 1 process, 41 % util, \d+ % mem_util, 512.0 MiB in use; wanted 0, at .*", said[1]), said[1]
+    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0, at most 64\.0 MiB in use", said[2]), said[2]
 
 
 def test_memory_in_use_counts(sim):
     gpus = sim("1xT4")
     gpus.set(0, mem_used="14.5GiB")
-    assert "14.5 GiB in use; wanted at most 700.0 MiB in use" in refused(gpus)
-    gpus.set(0, mem_used="600MiB")  # a driver's own
+    assert "14.5 GiB in use; wanted at most 64.0 MiB in use" in refused(gpus)
+    gpus.set(0, mem_used="40MiB")  # an X server without a screen, an idle MPS server
     assert picked(gpus) == "0"
+    gpus.set(0, mem_used="600MiB")  # a process of another container, which the driver does not show
+    refused(gpus)
     gpus.set(0, mem_used="900MiB")
     refused(gpus)
     assert picked(gpus, "--mem-used", "1GiB") == "0"
@@ -54,7 +56,7 @@ def test_memory_in_use_counts(sim):
 def test_small_leftovers_can_be_tolerated(sim):
     gpus = sim(1)
     gpus.load(0, util=0, mem="300MiB")
-    assert "1 process; wanted 0" in refused(gpus)
+    assert "1 process, 300.0 MiB in use; wanted 0, at most 64.0 MiB in use" in refused(gpus)
     assert picked(gpus, "--tolerate", "700MiB") == "0"
     gpus.load(0, util=0, mem="2GiB")
     refused(gpus, "--tolerate", "700MiB")
@@ -95,17 +97,61 @@ def test_where_is_a_rule_on_one_reading(sim):
     assert refused(gpus, "--where", "utl < 5", status=2)
 
 
+def test_where_may_ask_for_what_is_dear_to_read(sim):
+    gpus = sim(2)
+    gpus.load(0, util=0, mem="10MiB")
+    fitting = ["--procs", "any", "--where", "openers == 0 and pcie < 1TiB"]
+    done = gpus.lull("pick", *fitting)
+    if "no permission" in done.stderr:
+        pytest.skip("not allowed to look at every process here")
+    assert done.stdout == "1\n", done.stderr
+    assert "GPU 0: openers 1" in refused(gpus, "-n", "2", *fitting)
+
+
 def test_unreadable_gpus_are_never_picked(sim):
     gpus = sim(4)
     gpus.fault(0, "lost")
-    gpus.fault(1, "no-util")
+    gpus.fault(1, "unknown", function="nvmlDeviceGetUtilizationRates")
     gpus.fault(2, "hang=4s")
     assert {picked(gpus) for _ in range(3)} == {"3"}
     said = refused(gpus, "-n", "2")
     assert "GPU 0: cannot be read (GPU is lost)" in said
-    assert "GPU 1: util cannot be read (not supported)" in said
+    assert "GPU 1: util cannot be read (unknown error)" in said
     assert "GPU 2: cannot be read (driver does not answer)" in said
     assert gpus.lull("pick", "--gpus", "0-2", "--", "true").returncode == 125
+
+
+def test_a_card_without_utilisation_is_judged_by_processes_and_memory(sim):
+    gpus = sim(1)
+    gpus.fault(0, "no-util")
+    assert json.loads(picked(gpus, "--format", "json"))["gpus"][0]["judged_by"] == ["procs", "mem_used"]
+    assert "GPU 0: util cannot be read (not supported)" in refused(gpus, "--util", "5")
+    gpus.fault(0, "unsupported", function="nvmlDeviceGetMemoryInfo")
+    gpus.fault(0, "unsupported", function="nvmlDeviceGetMemoryInfo_v2")
+    assert "mem_used (not supported): procs alone does not tell" in refused(gpus)
+    gpus.set(0, pstate=8)  # an A100 rests in 0; one that rests in 8 says so
+    assert json.loads(picked(gpus, "--format", "json"))["gpus"][0]["judged_by"] == ["procs", "pstate"]
+    assert picked(gpus, "--wait", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES") == "0"
+
+
+def test_a_card_without_memory_is_judged_by_utilisation_and_processes(sim):
+    gpus = sim(1)
+    gpus.fault(0, "unsupported", function="nvmlDeviceGetMemoryInfo")
+    gpus.fault(0, "unsupported", function="nvmlDeviceGetMemoryInfo_v2")
+    assert json.loads(picked(gpus, "--format", "json"))["gpus"][0]["judged_by"] == ["util", "procs"]
+    assert "GPU 0: mem_free cannot be read (not supported)" in refused(gpus, "--mem-free", "1GiB")
+    gpus.load(0, util=50)
+    assert "GPU 0: 1 process, 50 % util" in refused(gpus)
+
+
+def test_gpus_that_we_may_not_use_are_left_out(sim):
+    gpus = sim(3)
+    gpus.fault(1, "no-permission")
+    assert picked(gpus, "-n", "all") == "0,2"
+    said = refused(gpus, "-n", "3")
+    assert said.splitlines() == ["lull: 3 GPUs asked for, 2 fit", "GPU 1: cannot be read (no permission)"]
+    assert "GPU 1: cannot be read (no permission)" in refused(gpus, "-n", "all", "--gpus", "0,1")
+    refused(gpus, "-n", "3", "--wait", "--", "true")  # at once: waiting does not make it ours
 
 
 def test_no_driver_is_said(sim):
@@ -277,6 +323,31 @@ def test_there_is_no_wrapper(sim):
     wait_until(lambda: open(f"/proc/{job.pid}/comm").read() == "sleep\n", what="the exec")
     job.terminate()
     assert job.wait(timeout=LIMIT) == -signal.SIGTERM
+
+
+# What a program sees of its own children: by any kind of wait, and in /proc.
+CHILDREN = """
+import glob, os
+try:
+    print("waited for", os.waitpid(-1, os.WNOHANG | 0x40000000)[0])  # __WALL: whatever signal they end with
+except ChildProcessError:
+    print("no child")
+print("".join(open(path).read() for path in glob.glob("/proc/self/task/*/children")).split())
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["--best", "cool"], ["--best", "topology"], ["--mine-ok"]])
+def test_the_sensor_is_no_child_of_the_command(sim, options):
+    gpus = sim(1)
+    done = gpus.lull("pick", *options, "--no-lease", "--", PYTHON, "-c", CHILDREN)
+    assert (done.stdout, done.stderr) == ("no child\n[]\n", "")
+
+
+def test_the_jobs_own_wait_sees_nobody(sim):
+    gpus = sim(1)
+    script = "import os\ntry: print(os.wait())\nexcept ChildProcessError: print('none')"
+    assert picked(gpus, "--", PYTHON, "-c", script) == "none"
+    assert picked(gpus, "--", "sh", "-c", "wait; echo $?") == "0"
 
 
 def test_streams_are_the_commands_own(sim):
