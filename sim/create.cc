@@ -26,6 +26,9 @@ Result<> check_plan(const Plan& plan) {
     return fail(fmt::format("{} faults are too many: at most {}", plan.faults.size(), kMaxFaults));
   if (plan.processes.size() > kMaxLoads)
     return fail(fmt::format("{} processes are too many: at most {}", plan.processes.size(), kMaxLoads));
+  if (plan.sample_period_ns < 1'000'000) return fail("a sample period is at least 1ms");
+  if (plan.sample_capacity == 0 || plan.sample_capacity > kMaxSampleCapacity)
+    return fail(fmt::format("a sample buffer holds 1 to {} samples", kMaxSampleCapacity));
   for (const Load& load : plan.processes)
     if (load.gpu >= plan.gpus.size())
       return fail(fmt::format("process {} is on GPU {}, which is not there", load.pid, load.gpu));
@@ -58,6 +61,7 @@ void fill_gpus(State& state, Keyframe* tail, const Plan& plan) {
     const GpuPlan& from = plan.gpus[g];
     Gpu& gpu = state.gpus[g];
     gpu = from.gpu;
+    state.touched[g].asleep.store(gpu.begins_asleep, std::memory_order_relaxed);
     for (unsigned m = 0; m < kMetrics; ++m) {
       gpu.timeline[m] = {next, static_cast<std::uint32_t>(from.keyframes[m].size()), from.repeat_ns[m], 0, 0};
       std::ranges::copy(from.keyframes[m], tail + next);
@@ -75,6 +79,17 @@ void fill_live(Live& live, const Plan& plan) {
   for (std::uint32_t i = 0; i < live.load_count; ++i) live.loads[i].cell = kNone;
   chain_loads(live);
   chain_sets(live);
+}
+
+void fill_costs(State& state, const Plan& plan) {
+  std::ranges::copy(plan.cost_ns, state.cost_ns);
+  state.any_cost = std::ranges::any_of(plan.cost_ns, [](std::int64_t cost) { return cost > 0; }) ? 1 : 0;
+  pthread_mutexattr_t attributes;
+  ::pthread_mutexattr_init(&attributes);
+  ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST);
+  ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED);
+  ::pthread_mutex_init(&state.driver_lock, &attributes);
+  ::pthread_mutexattr_destroy(&attributes);
 }
 
 template <std::size_t N>
@@ -113,16 +128,18 @@ Result<> create_state(const std::string& folder, const Plan& plan) {
   state.gpu_count = static_cast<std::uint32_t>(plan.gpus.size());
   state.file_size = size;
   state.speed = plan.speed;
-  state.sample_period_ns = 1'000'000'000 / 6;
-  state.sample_capacity = 120;
+  state.sample_period_ns = plan.sample_period_ns;
+  state.sample_capacity = plan.sample_capacity;
   state.sample_epoch = plan.sample_epoch ? 1 : 0;
   state.keyframe_count = static_cast<std::uint32_t>(frames);
-  const std::string driver = plan.driver_version.empty() ? "535.261.03" : plan.driver_version;
+  const std::string driver = plan.driver_version.empty() ? std::string(kDriverVersion) : plan.driver_version;
   put(state.driver_version, driver);
   put(state.nvml_version, "12." + driver);
   state.cuda_version = 12020;
   fill_gpus(state, reinterpret_cast<Keyframe*>(&state + 1), plan);
   fill_topology(state, plan);
+  fill_costs(state, plan);
+  state.pid_namespace = pid_namespace_of(0);
   fill_live(state.slots[0], plan);
   timespec wall{};
   ::clock_gettime(CLOCK_REALTIME, &wall);

@@ -49,6 +49,27 @@ double timeline_value(const Scene& scene, unsigned gpu, Metric metric, std::int6
   return value_at(scene.state.keyframes(), timeline(scene, gpu, metric), at_ns);
 }
 
+constexpr double kScrubUtil = 60;  // percent, while memory is scrubbed after a process attached the card
+
+struct Scrub {
+  std::int64_t from_ns = kForever;
+  std::int64_t to_ns = kForever;
+};
+
+Scrub scrub_of(const Scene& scene, unsigned gpu) {
+  const std::int64_t lasting = scene.state.gpus[gpu].scrub_ns;
+  if (lasting <= 0) return {};
+  const std::int64_t from = scene.state.touched[gpu].attached_ns.load(std::memory_order_acquire);
+  if (from == 0) return {};
+  return {from, from + static_cast<std::int64_t>(static_cast<double>(lasting) * scene.state.speed)};
+}
+
+// The driver's own work: it shows as utilisation and costs (nearly) no power.
+double scrub_util(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
+  const Scrub scrub = scrub_of(scene, gpu);
+  return scrub.from_ns <= at_ns && at_ns < scrub.to_ns ? kScrubUtil : 0;
+}
+
 // What the loads on a GPU add up to at a moment.
 struct Presence {
   double util = 0;
@@ -69,13 +90,20 @@ Presence presence(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   return sum;
 }
 
+double own_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns);
+
+// A limit that cannot be read is there all the same.
 double limit_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
-  return value(scene, gpu, Metric::power_limit, at_ns);
+  const double limit = own_value(scene, gpu, Metric::power_limit, at_ns);
+  return std::isinf(limit) ? scene.state.gpus[gpu].power_limit : limit;
 }
 
 // The next moment after which util, mem_util or power may be made up in another way.
 std::int64_t next_event(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_ns) {
   std::int64_t next = next_set(scene.live, gpu, Metric::util, after_ns);
+  const Scrub scrub = scrub_of(scene, gpu);
+  for (const std::int64_t at : {scrub.from_ns, scrub.to_ns})
+    if (at > after_ns) next = std::min(next, at);
   if (metric != Metric::util) next = std::min(next, next_set(scene.live, gpu, metric, after_ns));
   if (metric == Metric::power) next = std::min(next, next_set(scene.live, gpu, Metric::power_limit, after_ns));
   const Timeline& own = timeline(scene, gpu, metric);
@@ -101,7 +129,7 @@ double util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int6
   const double set = set_value(scene, gpu, Metric::util, from);
   if (!std::isnan(set)) return std::isinf(set) ? 0 : set * seconds(to - from);
   return integral_of(scene.state.keyframes(), timeline(scene, gpu, Metric::util), from, to,
-                     {.scale = 1, .add = presence(scene, gpu, from).util, .cap = 100});
+                     {.scale = 1, .add = presence(scene, gpu, from).util + scrub_util(scene, gpu, from), .cap = 100});
 }
 
 double mem_util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
@@ -164,7 +192,7 @@ double derived_power(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   const double given = timeline_value(scene, gpu, Metric::power, at_ns);
   const double add = there.util * per_util;
   if (!std::isnan(given)) return add > 0 ? std::min(limit, given + add) : given;
-  const double util = value(scene, gpu, Metric::util, at_ns);
+  const double util = own_value(scene, gpu, Metric::util, at_ns);
   const double known = std::isinf(util) ? there.util : util;
   return (known > 0 || there.any ? card.power_context : card.power_idle) + per_util * known;
 }
@@ -172,20 +200,20 @@ double derived_power(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
 // 0 idle, 1 at the limit.
 double effort(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   const Gpu& card = scene.state.gpus[gpu];
-  const double power = value(scene, gpu, Metric::power, at_ns);
+  const double power = own_value(scene, gpu, Metric::power, at_ns);
   const double span = card.power_limit - card.power_idle;
   return span <= 0 || std::isinf(power) ? 0 : std::clamp((power - card.power_idle) / span, 0.0, 1.0);
 }
 
 bool awake(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
-  const double util = value(scene, gpu, Metric::util, at_ns);
+  const double util = own_value(scene, gpu, Metric::util, at_ns);
   return (util > 0 && !std::isinf(util)) || presence(scene, gpu, at_ns).any;
 }
 
 double derived(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
   const Gpu& card = scene.state.gpus[gpu];
   const auto util = [&] {
-    const double known = value(scene, gpu, Metric::util, at_ns);
+    const double known = own_value(scene, gpu, Metric::util, at_ns);
     return std::isinf(known) ? 0 : known;
   };
   const auto between = [](double low, double high, double share) { return low + (high - low) * share; };
@@ -214,6 +242,8 @@ double derived(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_
     case Metric::encoder:
     case Metric::decoder:
     case Metric::compute_mode: return 0;
+    case Metric::mig_mode: return card.mig_enabled;
+    case Metric::persistence: return card.persistence;
   }
   return 0;
 }
@@ -231,7 +261,10 @@ const Step& step_at(const Load& load, std::int64_t at_ns) {
   return load.steps[i];
 }
 
-double value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+namespace {
+
+// Without what the driver itself does.
+double own_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
   if (metric == Metric::fan && scene.state.gpus[gpu].fans == 0) return kUnsupported;
   const double set = set_value(scene, gpu, metric, at_ns);
   if (!std::isnan(set)) return set;
@@ -247,6 +280,14 @@ double value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns
     case Metric::power: return derived_power(scene, gpu, at_ns);
     default: return base;
   }
+}
+
+}  // namespace
+
+double value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  const double own = own_value(scene, gpu, metric, at_ns);
+  if (metric != Metric::util || std::isinf(own) || !std::isnan(set_value(scene, gpu, metric, at_ns))) return own;
+  return std::min(100.0, own + scrub_util(scene, gpu, at_ns));
 }
 
 double integral(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from_ns, std::int64_t to_ns) {
@@ -266,7 +307,8 @@ Ledger ledger_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
 
 std::uint64_t energy_mj(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   // A client divides by its own seconds, so a fast scenario's joules are those of real time.
-  const double joules = sum_at(scene, gpu, Metric::power, at_ns) / scene.state.speed;
+  const double others = scene.state.gpus[gpu].module_power * seconds(at_ns);
+  const double joules = (sum_at(scene, gpu, Metric::power, at_ns) + others) / scene.state.speed;
   return scene.state.gpus[gpu].energy_base_mj + static_cast<std::uint64_t>(std::max(0.0, joules * 1e3));
 }
 
@@ -277,6 +319,9 @@ double recent_mean(const Scene& scene, unsigned gpu, Metric metric, std::int64_t
   std::int64_t from = std::max<std::int64_t>(0, at_ns - period);
   for (const Metric by : {metric, Metric::util})
     if (const Set* set = set_at(scene.live, gpu, by, at_ns)) from = std::max(from, set->at_ns);
+  const Scrub scrub = scrub_of(scene, gpu);
+  for (const std::int64_t at : {scrub.from_ns, scrub.to_ns})
+    if (at <= at_ns) from = std::max(from, at);
   unsigned guard = 0;
   for (std::uint32_t i = scene.live.first_load[gpu]; i < kMaxLoads && guard < kMaxLoads; ++guard) {
     const Load& load = scene.live.loads[i];
@@ -350,49 +395,6 @@ std::uint64_t mig_memory_used(const Scene& scene, unsigned gpu, unsigned mig, st
     if (load.mig == mig) used += step_at(load, at_ns).memory;
   });
   return std::min(used, device.memory_total);
-}
-
-namespace {
-
-bool names(const char* pattern, const char* function) {
-  if (pattern[0] == 0) return true;
-  const std::size_t length = std::strlen(pattern);
-  if (pattern[length - 1] == '*') return std::strncmp(pattern, function, length - 1) == 0;
-  // A function goes by several names: nvmlDeviceGetCount also means nvmlDeviceGetCount_v2.
-  return std::strncmp(pattern, function, length) == 0 &&
-         (function[length] == 0 || std::strncmp(function + length, "_v", 2) == 0);
-}
-
-}  // namespace
-
-Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns) {
-  Trouble found;
-  for (unsigned i = 0; i < std::min(live.fault_count, kMaxFaults); ++i) {
-    const Fault& fault = live.faults[i];
-    if (at_ns < fault.from_ns || at_ns >= fault.to_ns) continue;
-    const bool about = fault.gpu == kWholeDriver || (gpu >= 0 && (fault.gpu == kEveryGpu || fault.gpu == gpu));
-    if (!about || !names(fault.function, function)) continue;
-    if (fault.kind == FaultKind::no_util) {
-      if (about_util && found.code == 0) found.code = static_cast<std::int32_t>(nvml::Return::not_supported);
-      continue;
-    }
-    found.hang_ns = std::max(found.hang_ns, fault.hang_ns);
-    // A lost GPU is lost even if its utilisation was unsupported before; a lost driver beats both.
-    if (fault.code != 0) found.code = fault.code;
-    if (fault.gpu == kWholeDriver && fault.code != 0) return found;
-  }
-  return found;
-}
-
-std::uint32_t driver_epoch(const Live& live, std::int64_t at_ns) {
-  std::uint32_t losses = live.driver_losses;
-  for (unsigned i = 0; i < std::min(live.fault_count, kMaxFaults); ++i) {
-    const Fault& fault = live.faults[i];
-    if (fault.gpu == kWholeDriver && fault.from_ns <= at_ns && fault.function[0] == 0 &&
-        fault.code == static_cast<std::int32_t>(nvml::Return::driver_not_loaded))
-      ++losses;
-  }
-  return losses;
 }
 
 }  // namespace lull::sim

@@ -71,9 +71,15 @@ void each_load(const Scene& scene, unsigned gpu, std::int64_t at_ns, Each&& each
 struct Trouble {
   std::int32_t code = 0;     // nvml::Return to answer; 0: none
   std::int64_t hang_ns = 0;  // block for so long first
+  bool dstate = false;       // sleep where no signal reaches first, until the fault is over
+  bool garbage = false;      // answer nonsense
 };
 Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns);
+// Is there any dstate fault that concerns this GPU (kWholeDriver: init and calls about no GPU)?
+bool stuck(const Live& live, std::int32_t gpu, std::int64_t at_ns);
 // Counts the times the driver went away: a client initialised before the last of them must do it again.
 std::uint32_t driver_epoch(const Live& live, std::int64_t at_ns);
+bool unloads_driver(const Fault& fault);
+bool driver_loaded(const Live& live, std::int64_t at_ns);
 
 }  // namespace lull::sim

@@ -62,7 +62,7 @@ TEST(Evaluate, AContextCostsPowerAndWorkMore) {
   const Scene scene = history.at(kSecond);
   EXPECT_EQ(value(scene, 0, Metric::util, kSecond), 50);
   EXPECT_EQ(value(scene, 0, Metric::power, kSecond), 120 + 580 * 0.5);
-  EXPECT_EQ(value(scene, 0, Metric::mem_used, kSecond), 2.0 * (1ULL << 30));
+  EXPECT_EQ(value(scene, 0, Metric::mem_used, kSecond), 2.0 * (1ULL << 30) + 516.0 * (1 << 20));
   EXPECT_EQ(value(scene, 0, Metric::pstate, kSecond), 0);
 }
 
@@ -95,8 +95,8 @@ TEST(Evaluate, TheRateOfTheMomentDoesNotReachBackOverAChangeByHand) {
   Plan plan = plan_of({"T4"});
   plan.gpus[0].keyframes[0] = {{.at_ns = 0, .value = 0}, {.at_ns = kSecond, .value = 60}};
   History scripted(plan);
-  // A timeline is the card's own doing: a twelfth of a second of it is half the window.
-  const std::int64_t half = kSecond + kSecond / 12;
+  // A timeline is the card's own doing: half the window shows half of it.
+  const std::int64_t half = kSecond + kSamplePeriodNs / 2;
   EXPECT_NEAR(recent_mean(scripted.at(half), 0, Metric::util, half), 30, 1e-3);
 }
 
@@ -114,7 +114,7 @@ TEST(Evaluate, TheBufferOfAnIdleCardIsDry) {
   BufferedSample samples[256];
   EXPECT_EQ(buffered_samples(history.at(10 * kSecond), 0, Metric::util, 0, samples, 256), 0U);
   history.load(load_from_to(0, 5 * kSecond, kForever, 0, 0));  // held, not working: samples of 0
-  EXPECT_NEAR(buffered_samples(history.at(10 * kSecond), 0, Metric::util, 0, samples, 256), 30, 1);
+  EXPECT_NEAR(buffered_samples(history.at(10 * kSecond), 0, Metric::util, 0, samples, 256), 36, 1);
   EXPECT_EQ(samples[3].value, 0U);
 }
 
@@ -122,11 +122,11 @@ TEST(Evaluate, TheBufferIsBounded) {
   History history(plan_of({"T4"}));
   history.set(0, Metric::util, 0, 42);
   BufferedSample samples[256];
-  EXPECT_EQ(buffered_samples(history.at(1000 * kSecond), 0, Metric::util, 0, samples, 256), 120U);
+  EXPECT_EQ(buffered_samples(history.at(1000 * kSecond), 0, Metric::util, 0, samples, 256), 72U);
   EXPECT_EQ(samples[0].value, 42U);
-  EXPECT_EQ(samples[119].value, 42U);
+  EXPECT_EQ(samples[71].value, 42U);
   // Only what is newer than the one seen last.
-  EXPECT_EQ(buffered_samples(history.at(1000 * kSecond), 0, Metric::util, samples[116].end_boot_ns, samples, 256), 3U);
+  EXPECT_EQ(buffered_samples(history.at(1000 * kSecond), 0, Metric::util, samples[68].end_boot_ns, samples, 256), 3U);
 }
 
 TEST(Evaluate, ABurstBetweenTwoLooksIsInTheBuffer) {
@@ -139,7 +139,7 @@ TEST(Evaluate, ABurstBetweenTwoLooksIsInTheBuffer) {
   const unsigned count = buffered_samples(scene, 0, Metric::util, 0, samples, 256);
   double sum = 0;
   for (unsigned i = 0; i < count; ++i) sum += samples[i].value;
-  EXPECT_NEAR(sum / 6, 100 * 0.05, 0.2);  // percent x seconds
+  EXPECT_NEAR(sum * 10 / 72, 100 * 0.05, 0.2);  // percent x seconds
 }
 
 // ---- properties ------------------------------------------------------------------------------------

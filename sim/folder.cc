@@ -13,6 +13,8 @@
 #include <system_error>
 #include <utility>
 
+#include "sim/dstate.h"
+
 namespace lull::sim {
 namespace {
 
@@ -55,6 +57,7 @@ Result<Fd> furnish(const std::string& path, std::size_t gpus) {
 }
 
 void remove(const std::string& path) {
+  unmount_dstate(path);
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }

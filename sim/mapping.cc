@@ -133,4 +133,32 @@ std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t 
 
 std::uint64_t process_start_ticks(std::uint32_t pid) { return start_ticks(pid); }
 
+unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned room) {
+  char path[40] = "/proc/self/status";
+  if (pid != 0) std::snprintf(path, sizeof path, "/proc/%u/status", pid);
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return 0;
+  char text[4096];
+  const ssize_t got = ::read(fd, text, sizeof text - 1);
+  ::close(fd);
+  if (got <= 0) return 0;
+  text[got] = 0;
+  const char* at = std::strstr(text, "\nNSpid:");
+  if (at == nullptr) return 0;
+  unsigned count = 0;
+  for (at += 7; count < room && *at == '\t'; ++count) {
+    char* end = nullptr;
+    out[count] = static_cast<std::uint32_t>(std::strtoul(at + 1, &end, 10));
+    at = end;
+  }
+  return count;
+}
+
+std::uint64_t pid_namespace_of(std::uint32_t pid) {
+  char path[40] = "/proc/self/ns/pid";
+  if (pid != 0) std::snprintf(path, sizeof path, "/proc/%u/ns/pid", pid);
+  struct stat status{};
+  return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
+}
+
 }  // namespace lull::sim

@@ -69,4 +69,10 @@ std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t 
 // When a process started, in ticks since boot: with its pid this names it for good. 0: no such process.
 std::uint64_t process_start_ticks(std::uint32_t pid);
 
+// The inode of a process's PID namespace (0: our own); 0: it cannot be read.
+std::uint64_t pid_namespace_of(std::uint32_t pid);
+
+// The numbers of a process (0: our own) in the namespaces it is in, from that of /proc inwards (NSpid). How many.
+unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned room);
+
 }  // namespace lull::sim

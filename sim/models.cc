@@ -36,33 +36,47 @@ struct Sheet {
   std::uint32_t links, link_version;
   std::uint32_t device_id;
   std::string_view vbios;
+  std::uint32_t quirks = 0;
+  double module_power = 0;
 };
 
 // clang-format off
-constexpr std::array<Sheet, 12> kSheets{{
-    {"H200", "NVIDIA H200", 143771, 0, 75, 125, 700, 200, 700, 30, 66, 87, 92, 0,
+constexpr std::array<Sheet, 16> kSheets{{
+    {"B200", "NVIDIA B200", 183359, 744, 140, 190, 1000, 200, 1000, 30, 66, 87, 92, 0,
+     120, 1965, 3996, 3996, 0, nvml::kArchBlackwell, 10, 0, nvml::kBrandNvidia, 18944, 148, 8192, 6, 2, 1, 18, 5, 0x290110DE, "97.00.82.00.0F"},
+    // Of the Grace Hopper module the energy counter counts the processor and its memory, too.
+    {"GH200", "NVIDIA GH200 480GB", 97871, 1103, 90, 125, 900, 100, 900, 30, 66, 87, 92, 0,
+     345, 1980, 2619, 2619, 0, nvml::kArchHopper, 9, 0, nvml::kBrandNvidia, 16896, 132, 6144, 5, 2, 1, 18, 4, 0x234210DE, "96.00.84.00.02", 0, 160},
+    // Shares the machine's memory; what loads use of it is known to their own list alone.
+    {"GB10", "NVIDIA GB10", 122504, 0, 4, 11, 140, 20, 140, 38, 75, 90, 95, 0,
+     208, 2418, 208, 2418, 8, nvml::kArchBlackwell, 12, 1, nvml::kBrandNvidia, 6144, 48, 256, 5, 0, 0, 0, 0, 0x2E1210DE, "9A.0B.18.00.00",
+     kUnifiedMemory | kNoPowerLimit, 0},
+    {"Orin", "Orin (nvgpu)", 30697, 0, 3, 5, 60, 15, 60, 40, 70, 99, 104, 0,
+     115, 1300, 204, 3199, 8, nvml::kArchAmpere, 8, 7, nvml::kBrandUnknown, 2048, 16, 256, 4, 0, 0, 0, 0, 0x229910DE, "N/A",
+     kIdentityOnly | kUnifiedMemory | kNoPowerLimit, 0},
+    {"H200", "NVIDIA H200", 143771, 700, 75, 125, 700, 200, 700, 30, 66, 87, 92, 0,
      345, 1980, 3201, 3201, 0, nvml::kArchHopper, 9, 0, nvml::kBrandNvidia, 16896, 132, 6144, 5, 2, 1, 18, 4, 0x233510DE, "96.00.99.00.01"},
-    {"H100", "NVIDIA H100 80GB HBM3", 81559, 0, 70, 120, 700, 200, 700, 30, 66, 87, 92, 0,
+    {"H100", "NVIDIA H100 80GB HBM3", 81559, 516, 70, 120, 700, 200, 700, 30, 66, 87, 92, 0,
      345, 1980, 2619, 2619, 0, nvml::kArchHopper, 9, 0, nvml::kBrandNvidia, 16896, 132, 5120, 5, 2, 1, 18, 4, 0x233010DE, "96.00.89.00.01"},
-    {"A100", "NVIDIA A100-SXM4-80GB", 81920, 0, 52, 75, 400, 100, 400, 29, 63, 89, 92, 0,
+    {"A100", "NVIDIA A100-SXM4-80GB", 81920, 834, 52, 75, 400, 100, 400, 29, 63, 89, 92, 0,
      210, 1410, 1593, 1593, 0, nvml::kArchAmpere, 8, 0, nvml::kBrandNvidia, 6912, 108, 5120, 4, 2, 1, 12, 3, 0x20B210DE, "92.00.45.00.05"},
-    {"A100-40GB", "NVIDIA A100-SXM4-40GB", 40960, 0, 48, 70, 400, 100, 400, 29, 63, 89, 92, 0,
+    {"A100-40GB", "NVIDIA A100-SXM4-40GB", 40960, 620, 48, 70, 400, 100, 400, 29, 63, 89, 92, 0,
      210, 1410, 1215, 1215, 0, nvml::kArchAmpere, 8, 0, nvml::kBrandNvidia, 6912, 108, 5120, 4, 2, 1, 12, 3, 0x20B010DE, "92.00.19.00.01"},
-    {"V100", "Tesla V100-SXM2-16GB", 16384, 0, 40, 56, 300, 150, 300, 33, 64, 87, 90, 0,
+    {"V100", "Tesla V100-SXM2-16GB", 16384, 240, 40, 56, 300, 150, 300, 33, 64, 87, 90, 0,
      135, 1530, 877, 877, 0, nvml::kArchVolta, 7, 0, nvml::kBrandTesla, 5120, 80, 4096, 3, 2, 0, 6, 2, 0x1DB110DE, "88.00.4F.00.09"},
-    {"L40S", "NVIDIA L40S", 46068, 0, 34, 82, 350, 100, 350, 30, 68, 88, 92, 0,
+    {"L40S", "NVIDIA L40S", 46068, 665, 34, 82, 350, 100, 350, 30, 68, 88, 92, 0,
      210, 2520, 405, 9001, 8, nvml::kArchAda, 8, 9, nvml::kBrandNvidia, 18176, 142, 384, 4, 2, 0, 0, 0, 0x26B910DE, "95.02.66.00.02"},
-    {"L4", "NVIDIA L4", 23034, 0, 12, 29, 72, 40, 72, 34, 72, 88, 92, 0,
+    {"L4", "NVIDIA L4", 23034, 471, 12, 29, 72, 40, 72, 34, 72, 88, 92, 0,
      210, 2040, 405, 6251, 8, nvml::kArchAda, 8, 9, nvml::kBrandNvidia, 7424, 58, 192, 4, 2, 0, 0, 0, 0x27B810DE, "95.04.29.00.06"},
-    {"A10G", "NVIDIA A10G", 23028, 0, 16, 58, 300, 100, 300, 28, 62, 88, 95, 0,
+    {"A10G", "NVIDIA A10G", 23028, 526, 16, 58, 300, 100, 300, 28, 62, 88, 95, 0,
      210, 1710, 405, 6251, 8, nvml::kArchAmpere, 8, 6, nvml::kBrandNvidia, 9216, 80, 384, 4, 2, 0, 0, 0, 0x223710DE, "94.02.75.00.01"},
-    {"RTX4090", "NVIDIA GeForce RTX 4090", 24564, 0, 16, 58, 450, 150, 600, 33, 70, 87, 92, 2,
+    {"RTX4090", "NVIDIA GeForce RTX 4090", 24564, 354, 16, 58, 450, 150, 600, 33, 70, 87, 92, 2,
      210, 2520, 405, 10501, 8, nvml::kArchAda, 8, 9, nvml::kBrandGeForce, 16384, 128, 384, 4, 0, 0, 0, 0, 0x268410DE, "95.02.18.80.87"},
-    {"RTX3090", "NVIDIA GeForce RTX 3090", 24576, 0, 21, 105, 350, 100, 385, 34, 72, 95, 98, 2,
+    {"RTX3090", "NVIDIA GeForce RTX 3090", 24576, 316, 21, 105, 350, 100, 385, 34, 72, 95, 98, 2,
      210, 1695, 405, 9751, 8, nvml::kArchAmpere, 8, 6, nvml::kBrandGeForce, 10496, 82, 384, 4, 0, 0, 4, 3, 0x220410DE, "94.02.42.00.A9"},
-    {"RTX2080Ti", "NVIDIA GeForce RTX 2080 Ti", 11264, 0, 14, 56, 250, 100, 280, 34, 78, 91, 94, 1,
+    {"RTX2080Ti", "NVIDIA GeForce RTX 2080 Ti", 11264, 244, 14, 56, 250, 100, 280, 34, 78, 91, 94, 1,
      300, 1545, 405, 7000, 8, nvml::kArchTuring, 7, 5, nvml::kBrandGeForce, 4352, 68, 352, 3, 0, 0, 2, 2, 0x1E0710DE, "90.02.0B.00.0E"},
-    {"T4", "Tesla T4", 15360, 0, 9, 27, 70, 60, 70, 32, 74, 93, 96, 0,
+    {"T4", "Tesla T4", 15360, 393, 9, 27, 70, 60, 70, 32, 74, 93, 96, 0,
      300, 1590, 405, 5001, 8, nvml::kArchTuring, 7, 5, nvml::kBrandTesla, 2560, 40, 256, 3, 2, 0, 0, 0, 0x1EB810DE, "90.04.96.00.9F"},
 }};
 // clang-format on
@@ -146,6 +160,8 @@ std::optional<Gpu> model(std::string_view name) {
   gpu.mig_capable = from.mig;
   gpu.link_count = from.links;
   gpu.link_version = from.link_version;
+  gpu.quirks = from.quirks;
+  gpu.module_power = from.module_power;
   return gpu;
 }
 

@@ -11,7 +11,7 @@
 
 namespace lull::sim {
 
-// "H100", "A100", "RTX 4090" (also "4090", "RTX4090"), "RTX 3090", "T4"; case does not matter.
+// "H100", "A100", "RTX 4090" (also "4090", "RTX4090"), "RTX 3090", "T4", "GB10"; case does not matter.
 std::optional<Gpu> model(std::string_view name);
 std::vector<std::string_view> model_names();
 

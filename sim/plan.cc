@@ -204,6 +204,11 @@ Result<Plan> make_plan(const Scenario& scenario) {
   Plan plan;
   plan.speed = scenario.speed;
   plan.driver_version = scenario.driver;
+  plan.sample_period_ns = scenario.sample_period.count();
+  plan.sample_capacity = scenario.sample_capacity;
+  plan.sample_epoch = scenario.sample_epoch;
+  for (unsigned i = 0; i < kCosts; ++i) plan.cost_ns[i] = scenario.costs[i].count();
+  plan.wsl = scenario.wsl;
   const auto count = static_cast<unsigned>(scenario.gpus.size());
   for (unsigned i = 0; i < count; ++i) plan.gpus.push_back(make_gpu(scenario.gpus[i], i, count));
   wire_as_said(scenario, plan.gpus);

@@ -4,6 +4,7 @@
 // devices, who is linked to whom. It is read from a TOML file (documented in
 // docs/simulator.md) into this plain value; nothing here touches a machine.
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <optional>
@@ -49,6 +50,8 @@ enum class FaultName : std::uint8_t {
   no_permission,
   no_driver,
   mismatch,
+  dstate,
+  garbage,
 };
 
 struct FaultSpec {
@@ -70,11 +73,16 @@ struct ProcessSpec {
   std::vector<std::size_t> gpus;
   std::string name;                  // what ps and nvidia-smi show
   std::uint32_t kind = kCompute;     // bits of state.h
+  bool mps_server = false;           // idle, and named as such
   std::optional<std::uint32_t> mig;  // which MIG device of its GPU
   std::optional<std::uint32_t> pid;  // not a real process: one that cannot be seen from here
   Duration at{};
   std::vector<PhaseSpec> phases;
 };
+
+// The server of MPS: in the compute list for as long as it runs, with nothing to do; its clients are in the MPS list.
+inline constexpr std::string_view kMpsServerName = "nvidia-cuda-mps-server";
+inline constexpr std::uint64_t kMpsServerMemory = std::uint64_t{30} << 20;
 
 struct TopologySpec {
   bool said = false;  // no: as cards of that model come
@@ -95,6 +103,11 @@ struct Scenario {
   TopologySpec topology;
   double speed = 1;    // seconds of the scenario in a second of ours
   std::string driver;  // version; empty: the simulator's own
+  Duration sample_period{kSamplePeriodNs};
+  std::uint32_t sample_capacity = kSampleCapacity;
+  bool sample_epoch = false;
+  std::array<Duration, kCosts> costs{};  // of each kind of call
+  bool wsl = false;
 };
 
 // Reads a file that the scenario names (a trace), relative to the scenario's own folder.
@@ -119,6 +132,9 @@ struct NamedFault {
 Result<NamedFault> parse_fault(std::string_view text);
 std::string_view fault_name(FaultName name);
 bool of_whole_driver(FaultName name);
+
+// "lists=4.5ms,fan=137us": what kinds of calls cost.
+Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs);
 
 // An NVML function's name, "nvml" may be left out, '*' at its end stands for anything.
 Result<std::string> parse_function(std::string_view text);

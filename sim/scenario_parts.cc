@@ -22,17 +22,20 @@ struct FaultRow {
   FaultName name;
   std::string_view word;
   nvml::Return code;
+  FaultKind kind = FaultKind::result;
 };
 constexpr std::array kFaults = {
     FaultRow{FaultName::lost, "lost", nvml::Return::gpu_is_lost},
     FaultRow{FaultName::reset, "reset", nvml::Return::reset_required},
     FaultRow{FaultName::unknown, "unknown", nvml::Return::unknown},
-    FaultRow{FaultName::no_util, "no-util", nvml::Return::not_supported},
+    FaultRow{FaultName::no_util, "no-util", nvml::Return::not_supported, FaultKind::no_util},
     FaultRow{FaultName::hang, "hang", nvml::Return::success},
     FaultRow{FaultName::unsupported, "unsupported", nvml::Return::not_supported},
     FaultRow{FaultName::no_permission, "no-permission", nvml::Return::no_permission},
     FaultRow{FaultName::no_driver, "no-driver", nvml::Return::driver_not_loaded},
     FaultRow{FaultName::mismatch, "mismatch", nvml::Return::lib_rm_version_mismatch},
+    FaultRow{FaultName::dstate, "dstate", nvml::Return::success, FaultKind::dstate},
+    FaultRow{FaultName::garbage, "garbage", nvml::Return::success, FaultKind::garbage},
 };
 
 const FaultRow& row_of(FaultName name) { return kFaults[static_cast<std::size_t>(name)]; }
@@ -118,6 +121,7 @@ Result<NamedFault> parse_fault(std::string_view text) {
     NamedFault fault{row.name, {}};
     if (row.name == FaultName::hang) {
       if (equals == std::string_view::npos) return fail("hang needs how long a call takes: hang=8s would be right");
+      if (trim(text.substr(equals + 1)) == "dstate") return NamedFault{FaultName::dstate, {}};
       fault.hang = TRY(parse_duration(text.substr(equals + 1)));
     } else if (equals != std::string_view::npos) {
       return fail(fmt::format("{} takes no value; only hang does: hang=8s", word));
@@ -134,7 +138,7 @@ bool of_whole_driver(FaultName name) { return name == FaultName::no_driver || na
 
 std::vector<Fault> state_faults(const FaultSpec& spec, std::int64_t from_ns, std::int64_t to_ns) {
   Fault fault;
-  fault.kind = spec.name == FaultName::no_util ? FaultKind::no_util : FaultKind::result;
+  fault.kind = row_of(spec.name).kind;
   fault.code = static_cast<std::int32_t>(row_of(spec.name).code);
   fault.hang_ns = spec.hang.count();
   fault.from_ns = from_ns;
@@ -164,6 +168,24 @@ Result<> check_mig(std::string_view profile, const Gpu& gpu) {
   }
   return fail(
       fmt::format("'{}' is no MIG profile of {}: {} are", printable(profile), gpu.name, fmt::join(names, ", ")));
+}
+
+Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs) {
+  for (const std::string_view part : split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string_view name = trim(part.substr(0, equals));
+    const auto* const found = std::find(std::begin(kCostNames), std::end(kCostNames), name);
+    if (found == std::end(kCostNames) || equals == std::string_view::npos) {
+      const std::string hint = did_you_mean(name, kCostNames);
+      return fail(fmt::format(
+          "'{}' is no cost{}", printable(trim(part)),
+          hint.empty() ? fmt::format(": lists=4.5ms would be right; {} have one", fmt::join(kCostNames, ", ")) : hint));
+    }
+    const Duration cost = TRY(parse_duration(trim(part.substr(equals + 1))));
+    if (cost > std::chrono::seconds(10)) return fail(fmt::format("{} is too much for one call", part));
+    costs[static_cast<std::size_t>(found - std::begin(kCostNames))] = cost;
+  }
+  return {};
 }
 
 Result<std::string> parse_function(std::string_view text) {

@@ -88,6 +88,7 @@ Result<double> Reader::value(const Node& node, const ValueInfo& info) const {
     if (!parsed) return refuse(node, parsed.error().what);
     return *parsed;
   }
+  if (node.kind == Node::Kind::boolean && info.unit == ValueUnit::none && info.high == 1) return node.truth ? 1 : 0;
   TRY(expect(node, Node::Kind::number, info.name, fmt::format("a number or a text such as \"{}\"", info.example)));
   if (const auto checked = check_value(info, node.number); !checked) return refuse(node, checked.error().what);
   return node.number;

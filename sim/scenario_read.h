@@ -50,6 +50,10 @@ class Reader {
   const FileReader& read_;
 };
 
+// One [[gpu]] table, `every` being what the scenario says of all cards (scenario_gpu.cc).
+Result<> read_gpu(const Reader& reader, const Node& table, const GpuSpec& every, Scenario& scenario);
+Result<std::uint32_t> read_process_view(const Reader& reader, const Node& node);
+
 // Into a text of fixed size, cut off where it is too long.
 template <std::size_t Size>
 void copy_text(char (&to)[Size], std::string_view from) {

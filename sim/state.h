@@ -6,6 +6,8 @@
 //                tail of the file; a recorded trace is just many keyframes)
 //   Live  x 4    what `lull sim set|fault|load|clear` change, in four slots
 //   Cell  x 1024 one a live process: says when it died, and that it did
+//   Touched, Client  what clients do to the machine by looking at it: which GPUs they
+//                woke, and hold
 //
 // Nobody ever waits for a writer. A writer takes the lock file, copies the
 // current Live slot to the next, changes the copy and publishes it by one atomic
@@ -30,7 +32,7 @@
 namespace lull::sim {
 
 inline constexpr std::uint64_t kMagic = 0x316d69736c6c756cULL;  // "lullsim1"
-inline constexpr std::uint32_t kLayout = 1;                     // add one when anything here moves
+inline constexpr std::uint32_t kLayout = 2;                     // add one when anything here moves
 
 inline constexpr unsigned kMaxGpus = 128;
 inline constexpr unsigned kMaxMig = 8;
@@ -41,6 +43,7 @@ inline constexpr unsigned kMaxSteps = 16;
 inline constexpr unsigned kMaxFaults = 256;
 inline constexpr unsigned kMaxSets = 8192;
 inline constexpr unsigned kSlots = 4;
+inline constexpr unsigned kMaxClients = 256;
 
 inline constexpr std::int64_t kForever = std::numeric_limits<std::int64_t>::max();
 inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
@@ -66,11 +69,13 @@ enum class Metric : std::uint8_t {
   decoder,       // percent
   power_limit,   // watts, enforced
   compute_mode,  // 0 default, 2 prohibited, 3 exclusive process
+  mig_mode,      // 0 off, 1 on: the card is cut as Gpu::mig says
+  persistence,   // 0 off, 1 on: the driver stays attached, so that attaching takes no time
 };
-inline constexpr unsigned kMetrics = 16;
+inline constexpr unsigned kMetrics = 18;
 inline constexpr std::string_view kMetricNames[kMetrics] = {
-    "util",   "mem_util", "mem_used", "power",    "temp",    "fan",     "clock",       "mem_clock",
-    "pstate", "pcie_tx",  "pcie_rx",  "throttle", "encoder", "decoder", "power_limit", "compute_mode"};
+    "util",    "mem_util", "mem_used", "power",   "temp",    "fan",         "clock",        "mem_clock", "pstate",
+    "pcie_tx", "pcie_rx",  "throttle", "encoder", "decoder", "power_limit", "compute_mode", "mig_mode",  "persistence"};
 
 // A value may also be: not given, so derive it; or not supported by this card.
 inline constexpr double kDerive = std::numeric_limits<double>::quiet_NaN();
@@ -111,6 +116,21 @@ struct MigDevice {
   std::uint64_t memory_total = 0;
   std::uint64_t memory_reserved = 0;
 };
+
+// What is odd about a card, or about its driver: bits of Gpu::quirks.
+enum : std::uint32_t {
+  kUnifiedMemory = 1,     // shares the machine's memory: memory info is not supported
+  kMemoryTotalZero = 2,   // memory info answers 0 of 0
+  kNoPowerLimit = 4,      // power limits are not supported
+  kNoUtil = 8,            // utilisation is not supported
+  kNoProcessLists = 16,   // process lists are not supported
+  kIdentityOnly = 32,     // nothing but name and identity is
+  kDisplayActive = 64,    // a screen is attached and drawn on
+  kSampleBufferDry = 128  // the sample buffer has nothing new although the card works
+};
+
+// Which processes the lists show, and by which number.
+enum : std::uint32_t { kViewAll = 0, kViewOwnNamespace = 1, kViewHost = 2 };
 
 struct Gpu {
   char name[96] = {};
@@ -158,6 +178,13 @@ struct Gpu {
   std::uint32_t ecc = 0;            // 0: has none, 1: off, 2: on
   std::uint32_t sample_buffer = 1;  // 0: nvmlDeviceGetSamples is not supported
   std::uint32_t energy_counter = 1;
+  std::uint32_t quirks = 0;
+  std::uint32_t process_view = kViewAll;
+  std::uint32_t persistence = 1;    // at the start; Metric::persistence is what it is now
+  std::int64_t attach_ns = 0;       // real time that a process's first look at the card takes, without persistence
+  std::int64_t scrub_ns = 0;        // real time for which the card reads busy after that
+  double module_power = 0;          // watts: what else the energy counter counts
+  std::uint32_t begins_asleep = 0;  // suspended until somebody touches it
 
   std::uint32_t mig_capable = 0;
   std::uint32_t mig_enabled = 0;
@@ -204,6 +231,9 @@ struct Load {
   std::int64_t end_ns = kForever;
   std::uint32_t memory_unknown = 0;  // its memory shows as "not available"
   std::uint32_t step_count = 0;
+  std::uint32_t host_pid = 0;  // the pid as the simulation's own namespace has it; `pid` is the process's own
+  std::uint32_t unused = 0;
+  std::uint64_t pid_namespace = 0;  // inode of its /proc/self/ns/pid; 0: unknown, or not a real process
   Step steps[kMaxSteps] = {};
   char name[64] = {};  // for a pid that is not really there
 };
@@ -211,6 +241,8 @@ struct Load {
 enum class FaultKind : std::uint32_t {
   result,   // the call answers `code`
   no_util,  // utilisation is not supported
+  dstate,   // the call sleeps where no signal reaches it (sim/dstate.h)
+  garbage,  // the call succeeds and answers nonsense
 };
 inline constexpr std::int32_t kEveryGpu = -1;     // calls about any GPU
 inline constexpr std::int32_t kWholeDriver = -2;  // init and every call
@@ -256,7 +288,35 @@ struct Cell {
   std::atomic<std::int64_t> ended_ns;  // 0: lives
 };
 
+// ---- what looking does ------------------------------------------------------------
+
+// Of one GPU. Never copied, never versioned.
+struct Touched {
+  std::atomic<std::uint32_t> asleep;      // 1: the next call about it wakes it (sim/machine.h)
+  std::atomic<std::int64_t> attached_ns;  // scenario time at which a process last attached it; 0: none has
+};
+
+// A process that has the library open and holds GPUs by it: from finding one until it shuts down or dies.
+struct Client {
+  std::atomic<std::uint32_t> pid;  // 0: free
+  std::uint32_t unused;
+  std::atomic<std::uint64_t> start_ticks;  // with the pid this names the process for good
+  std::atomic<std::uint64_t> gpus[kMaxGpus / 64];
+};
+
+// What a call costs, in nanoseconds of real time under one lock of the whole machine, by kind of call.
+enum class Cost : std::uint8_t { lists, fan, memory, util, samples, power, other };
+inline constexpr unsigned kCosts = 7;
+inline constexpr std::string_view kCostNames[kCosts] = {"lists", "fan", "memory", "util", "samples", "power", "other"};
+
 // ---- the file ----------------------------------------------------------------------
+
+// As real drivers have it: 72 samples in 10 s.
+inline constexpr std::int64_t kSamplePeriodNs = 10'000'000'000 / 72;
+inline constexpr std::uint32_t kSampleCapacity = 72;
+inline constexpr std::uint32_t kMaxSampleCapacity = 240;
+
+inline constexpr std::string_view kDriverVersion = "535.261.03";
 
 struct State {
   std::uint64_t magic = kMagic;
@@ -266,8 +326,8 @@ struct State {
   std::int64_t start_boot_ns = 0;  // CLOCK_BOOTTIME
   std::int64_t start_wall_ns = 0;  // CLOCK_REALTIME, for calls that speak of 1970
   double speed = 1;
-  std::int64_t sample_period_ns = 1'000'000'000 / 6;  // real time
-  std::uint32_t sample_capacity = 120;
+  std::int64_t sample_period_ns = kSamplePeriodNs;  // real time
+  std::uint32_t sample_capacity = kSampleCapacity;
   std::uint32_t sample_epoch = 0;  // 1: sample timestamps count from 1970, as with older drivers, not from boot
   std::uint32_t keyframe_count = 0;
   std::uint32_t unused = 0;
@@ -278,6 +338,12 @@ struct State {
   alignas(64) std::atomic<std::uint64_t> version{0};
   alignas(64) Gpu gpus[kMaxGpus];
   std::uint8_t topology[kMaxGpus][kMaxGpus] = {};  // nvml::kTopology* of each pair
+  std::uint64_t pid_namespace = 0;                 // of the one who made this: "the host"
+  std::int64_t cost_ns[kCosts] = {};
+  std::uint32_t any_cost = 0;
+  pthread_mutex_t driver_lock = {};  // the driver's own, held for the length of a cost; robust
+  Touched touched[kMaxGpus] = {};
+  Client clients[kMaxClients] = {};
   Cell cells[kMaxLoads] = {};
   Live slots[kSlots];
 

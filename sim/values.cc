@@ -31,6 +31,8 @@ constexpr std::array<ValueInfo, kMetrics> kTable = {{
     {Metric::decoder, "decoder", percent, 0, 100, "10", "video decoder in use"},
     {Metric::power_limit, "power_limit", watts, 1, 5000, "300", "enforced power limit"},
     {Metric::compute_mode, "compute_mode", none, 0, 3, "3", "0 default, 2 prohibited, 3 exclusive process"},
+    {Metric::mig_mode, "mig_mode", none, 0, 1, "1", "1: cut in MIG devices as the scenario says"},
+    {Metric::persistence, "persistence", none, 0, 1, "1", "1: attaching takes no time"},
 }};
 
 static_assert([] {
@@ -91,6 +93,7 @@ Result<double> parse_value(const ValueInfo& value, std::string_view text) {
   const std::string_view whole = text = trim(text);
   if (text == "auto") return kDerive;
   if (text == "none") return kUnsupported;
+  if (value.unit == none && value.high == 1 && (text == "on" || text == "off")) return text == "on" ? 1 : 0;
   std::optional<double> number;
   if (value.unit == bytes || value.unit == bytes_per_second) {
     if (value.unit == bytes_per_second && text.ends_with("/s")) text.remove_suffix(2);

@@ -2,9 +2,7 @@
 
 #include <fmt/format.h>
 #include <linux/futex.h>
-#include <poll.h>
 #include <sys/file.h>
-#include <sys/inotify.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +17,7 @@
 #include "nvml/abi.h"
 #include "sim/chains.h"
 #include "sim/evaluate.h"
+#include "sim/machine.h"
 
 namespace lull::sim {
 namespace {
@@ -78,13 +77,6 @@ void forget_sets(const State& state, Live& live, std::int64_t now_ns) {
   chain_sets(live);
 }
 
-Result<> check_gpu(const State& state, std::int64_t gpu) {
-  if (gpu >= 0 && gpu < state.gpu_count) return {};
-  return fail(state.gpu_count == 1
-                  ? fmt::format("there is no GPU {}: this simulation has one, GPU 0", gpu)
-                  : fmt::format("there is no GPU {}: this simulation has GPUs 0 to {}", gpu, state.gpu_count - 1));
-}
-
 class Locked {
  public:
   explicit Locked(int fd) : fd_(fd) {
@@ -105,6 +97,13 @@ class Locked {
 
 }  // namespace
 
+Result<> check_gpu(const State& state, std::int64_t gpu) {
+  if (gpu >= 0 && gpu < state.gpu_count) return {};
+  return fail(state.gpu_count == 1
+                  ? fmt::format("there is no GPU {}: this simulation has one, GPU 0", gpu)
+                  : fmt::format("there is no GPU {}: this simulation has GPUs 0 to {}", gpu, state.gpu_count - 1));
+}
+
 // ---- changing ------------------------------------------------------------------------------------
 
 Result<Writer> Writer::open(const std::string& folder) {
@@ -120,8 +119,7 @@ Result<Writer> Writer::open(const std::string& folder) {
   return writer;
 }
 
-template <class Edit>
-Result<> Writer::commit(Edit&& edit) {
+Result<> Writer::commit(const std::function<Result<>(Live&, std::int64_t)>& edit) {
   const Locked locked(lock_.get());
   if (locked.failed()) return fail(errno, "waiting for another change of the simulation");
   State& state = mapping_.writable_state();
@@ -138,9 +136,17 @@ Result<> Writer::commit(Edit&& edit) {
   if (next.set_count > kMaxSets - kMaxGpus * kMetrics) forget_sets(state, next, now);
   TRY(edit(next, now));
   state.version.store(version + 1, std::memory_order_release);
+  show_driver(folder_, state, driver_loaded(next, now));
   futex_wake_all(state.version);             // calls that hang look again
   (void)!::pwrite(lock_.get(), "\n", 1, 0);  // watch_deaths() looks again
   return {};
+}
+
+void Writer::show_driver_as_it_is() {
+  const Locked locked(lock_.get());
+  const State& state = mapping_.state();
+  const Live& live = state.slots[state.version.load(std::memory_order_acquire) % kSlots];
+  if (!locked.failed()) show_driver(folder_, state, driver_loaded(live, mapping_.now_ns()));
 }
 
 Result<> Writer::set(const std::vector<Change>& changes) {
@@ -192,6 +198,36 @@ Result<> Writer::clear_faults(std::int32_t gpu) {
   });
 }
 
+Result<> Writer::end_reset_required(unsigned gpu) {
+  TRY(check_gpu(state(), gpu));
+  const auto asks = [](const Fault& fault) {
+    return fault.code == static_cast<std::int32_t>(nvml::Return::reset_required);
+  };
+  return commit([&](Live& live, std::int64_t now) -> Result<> {
+    for (std::uint32_t i = 0, count = live.fault_count; i < count; ++i) {
+      Fault& fault = live.faults[i];
+      if (!asks(fault) || fault.to_ns <= now) continue;
+      if (fault.gpu == kEveryGpu) {  // the others still ask
+        for (unsigned other = 0; other < state().gpu_count; ++other) {
+          if (other == gpu) continue;
+          if (live.fault_count == kMaxFaults) return fail(fmt::format("more than {} faults at once", kMaxFaults));
+          live.faults[live.fault_count] = fault;
+          live.faults[live.fault_count++].gpu = static_cast<std::int32_t>(other);
+        }
+      } else if (fault.gpu != static_cast<std::int32_t>(gpu)) {
+        continue;
+      }
+      fault.to_ns = std::max(now, fault.from_ns);
+    }
+    return {};
+  });
+}
+
+Result<> Writer::put_to_sleep(unsigned gpu, bool asleep) {
+  TRY(check_gpu(state(), gpu));
+  return set_runtime_status(folder_, mapping_.writable_state(), gpu, asleep);
+}
+
 Result<> Writer::clear() {
   return commit([&](Live& live, std::int64_t now) -> Result<> {
     end_faults(live, now, kEveryGpu);
@@ -211,130 +247,6 @@ void Writer::close_simulation() {
   State& state = mapping_.writable_state();
   state.closed.store(1, std::memory_order_release);
   futex_wake_all(state.version);
-}
-
-// ---- processes -----------------------------------------------------------------------------------
-
-namespace {
-
-// A mutex that the kernel marks when its holder dies. False: it cannot be relied on here.
-bool begin_watch(Cell& cell) {
-  std::memset(static_cast<void*>(&cell.alive), 0, sizeof cell.alive);
-  pthread_mutexattr_t attributes;
-  if (::pthread_mutexattr_init(&attributes) != 0) return false;
-  const bool made = ::pthread_mutexattr_setrobust(&attributes, PTHREAD_MUTEX_ROBUST) == 0 &&
-                    ::pthread_mutexattr_setpshared(&attributes, PTHREAD_PROCESS_SHARED) == 0 &&
-                    ::pthread_mutex_init(&cell.alive, &attributes) == 0;
-  ::pthread_mutexattr_destroy(&attributes);
-  if (!made || ::pthread_mutex_lock(&cell.alive) != 0) return false;
-  unsigned word = 0;
-  std::memcpy(&word, &cell.alive, sizeof word);
-  if ((word & FUTEX_TID_MASK) == static_cast<unsigned>(::gettid())) return true;
-  ::pthread_mutex_unlock(&cell.alive);
-  return false;
-}
-
-std::uint32_t free_cell(const Live& live) {
-  std::vector<bool> taken(kMaxLoads, false);
-  for (std::uint32_t i = 0; i < live.load_count; ++i)
-    if (live.loads[i].cell < kMaxLoads) taken[live.loads[i].cell] = true;
-  for (std::uint32_t i = 0; i < kMaxLoads; ++i)
-    if (!taken[i]) return i;
-  return kNone;
-}
-
-}  // namespace
-
-Result<Hold> Writer::hold(Load load) {
-  TRY(check_gpu(state(), load.gpu));
-  const Gpu& gpu = state().gpus[load.gpu];
-  if (load.mig != kNone && load.mig >= gpu.mig_count)
-    return fail(fmt::format("GPU {} has {} MIG devices, not {}", load.gpu, gpu.mig_count, load.mig + 1));
-  if (load.step_count == 0 || load.step_count > kMaxSteps)
-    return fail(fmt::format("a load has 1 to {} steps, not {}", kMaxSteps, load.step_count));
-  Hold hold;
-  if (const int why = hold.mapping_.open(folder_.c_str()); why != 0) return fail(why, "opening the simulation again");
-  std::uint32_t taken = kNone;
-  auto done = commit([&](Live& live, std::int64_t now) -> Result<> {
-    taken = free_cell(live);
-    if (live.load_count == kMaxLoads || taken == kNone)
-      return fail(fmt::format("more than {} processes on the simulated GPUs", kMaxLoads));
-    Cell& cell = hold.mapping_.writable_state().cells[taken];
-    cell.ended_ns.store(0, std::memory_order_relaxed);
-    cell.pid = static_cast<std::uint32_t>(::getpid());
-    cell.pid_start_ticks = process_start_ticks(cell.pid);
-    cell.watched.store(begin_watch(cell) ? 1 : 0, std::memory_order_release);
-    load.pid = cell.pid;
-    load.cell = taken;
-    load.start_ns = now;
-    live.loads[live.load_count++] = load;
-    chain_loads(live);
-    return {};
-  });
-  if (!done) return std::unexpected(std::move(done).error());
-  hold.cell_ = taken;
-  hold.owner_ = ::getpid();
-  return hold;
-}
-
-Hold::Hold(Hold&& other) noexcept
-    : mapping_(std::move(other.mapping_)), cell_(std::exchange(other.cell_, kNone)), owner_(other.owner_) {}
-
-Hold& Hold::operator=(Hold&& other) noexcept {
-  if (this != &other) {
-    release();
-    mapping_ = std::move(other.mapping_);
-    cell_ = std::exchange(other.cell_, kNone);
-    owner_ = other.owner_;
-  }
-  return *this;
-}
-
-void Hold::release() {
-  const std::uint32_t held = std::exchange(cell_, kNone);
-  if (held == kNone || !mapping_) return;
-  // A child that was forked has a copy of this; the load is its parent's.
-  if (owner_ != ::getpid()) return;
-  Cell& cell = mapping_.writable_state().cells[held];
-  std::int64_t lives = 0;
-  cell.ended_ns.compare_exchange_strong(lives, mapping_.now_ns());
-  if (cell.watched.load(std::memory_order_relaxed) != 0) ::pthread_mutex_unlock(&cell.alive);
-  mapping_.close();
-}
-
-Result<> Writer::watch_deaths(int stop_fd) {
-  const Fd changes(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  if (!changes) return fail(errno, "watching the simulation for new processes");
-  if (::inotify_add_watch(changes.get(), (folder_ + "/lock").c_str(), IN_MODIFY | IN_DELETE_SELF) < 0)
-    return fail(errno, fmt::format("watching {}/lock", folder_));
-  for (;;) {
-    // All that live now, by a handle that cannot come to mean another process.
-    std::vector<Fd> handles;
-    std::vector<pollfd> waits{{changes.get(), POLLIN, 0}};
-    if (stop_fd >= 0) waits.push_back({stop_fd, POLLIN, 0});
-    const std::int64_t now = mapping_.now_ns();
-    mapping_.read([&](const Live& live) {
-      for (std::uint32_t i = 0; i < std::min(live.load_count, kMaxLoads); ++i) {
-        const Load& load = live.loads[i];
-        if (load.cell >= kMaxLoads) continue;
-        if (end_of(mapping_.writable_state(), true, load, now) <= now) continue;
-        Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, load.pid, 0)));
-        if (!handle) continue;
-        waits.push_back({handle.get(), POLLIN, 0});
-        handles.push_back(std::move(handle));
-      }
-      return true;
-    });
-    if (::poll(waits.data(), waits.size(), -1) < 0 && errno != EINTR)
-      return fail(errno, "waiting for processes to end");
-    if (stop_fd >= 0 && waits[1].revents != 0) return {};
-    if (waits[0].revents != 0) {
-      alignas(inotify_event) char events[4096];
-      const ssize_t got = ::read(changes.get(), events, sizeof events);
-      if (got > 0 && (reinterpret_cast<const inotify_event*>(events)->mask & (IN_DELETE_SELF | IN_IGNORED)) != 0)
-        return {};
-    }
-  }
 }
 
 }  // namespace lull::sim

@@ -7,6 +7,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -26,7 +27,11 @@ struct GpuPlan {
 
 struct Plan {
   double speed = 1;
-  bool sample_epoch = false;
+  bool sample_epoch = false;  // timestamps of samples count from 1970, not from boot
+  std::int64_t sample_period_ns = kSamplePeriodNs;
+  std::uint32_t sample_capacity = kSampleCapacity;
+  std::array<std::int64_t, kCosts> cost_ns{};  // of each kind of call
+  bool wsl = false;                            // a driver that is not in this kernel: none of its files are there
   std::vector<GpuPlan> gpus;
   std::vector<std::vector<std::uint8_t>> topology;  // nvml::kTopology*; empty: from the NUMA nodes
   std::vector<Fault> faults;
@@ -63,6 +68,8 @@ struct Change {
   double value = 0;  // kDerive: back to the timeline
 };
 
+Result<> check_gpu(const State& state, std::int64_t gpu);  // there is such a GPU
+
 class Writer {
  public:
   static Result<Writer> open(const std::string& folder);
@@ -73,7 +80,11 @@ class Writer {
   Result<> set(const std::vector<Change>& changes);
   Result<> add_faults(const std::vector<Fault>& faults);  // from_ns -1: from now on
   Result<> clear_faults(std::int32_t gpu);                // kEveryGpu: all there are, whatever they are about
+  Result<> end_reset_required(unsigned gpu);              // the card was reset: it does not ask for it any more
   Result<> clear();                                       // faults, and everything that was set
+
+  // Suspended, until an NVML call touches it; in a furnished folder (sim/machine.h).
+  Result<> put_to_sleep(unsigned gpu, bool asleep);
 
   // Puts the calling process on a GPU. Its end is known the moment the calling *thread* ends (so hold
   // from the main thread), also by SIGKILL. load.start_ns, pid and cell are filled in.
@@ -87,8 +98,8 @@ class Writer {
   void close_simulation();
 
  private:
-  template <class Edit>
-  Result<> commit(Edit&& edit);
+  Result<> commit(const std::function<Result<>(Live&, std::int64_t)>& edit);
+  void show_driver_as_it_is();
 
   Mapping mapping_;
   Fd lock_;

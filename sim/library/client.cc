@@ -13,6 +13,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "sim/library/touch.h"
+
 namespace lull::sim {
 
 namespace {
@@ -21,12 +23,17 @@ namespace {
 // come in. The last one out after a shutdown unmaps: nobody ever pulls the state away under a call.
 struct Session {
   constexpr Session() : mapping() {}
+  void close() {
+    if (mapping) touch.end(mapping.writable_state(), mapping.writable());
+    mapping.close();
+  }
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
   ~Session() {}  // not at exit: a thread may still be in a call then
 
   std::atomic<std::uint64_t> gate{0};
   std::uint32_t epoch = 0;  // driver_epoch() at init
+  Touch touch;
   union {
     Mapping mapping;
   };
@@ -57,6 +64,7 @@ void after_fork_in_child() {
   for (Session& session : sessions) {
     const std::uint64_t gate = session.gate.load(std::memory_order_relaxed) & kOpen;
     session.gate.store(gate, std::memory_order_relaxed);
+    session.touch.after_fork();
     if (gate == 0) session.mapping.close();
   }
 }
@@ -82,7 +90,9 @@ char handles[kMaxGpus * (kMaxMig + 1)];
 
 // What init meets: it is a call like any other, on a simulation that it is not attached to yet.
 Return meet_init(Mapping& mapping, const char* function, Trouble& trouble, std::uint32_t& epoch) {
+  trouble = {};
   if (mapping.state().closed.load(std::memory_order_acquire) != 0) return Return::driver_not_loaded;
+  if (mapping.state().any_cost != 0) pay(mapping.writable_state(), mapping.writable(), function);
   return mapping.read([&](const Live& live) {
     const std::int64_t now = mapping.now_ns();
     trouble = sim::trouble(live, kWholeDriver, function, false, now);
@@ -112,11 +122,25 @@ void block(Mapping& mapping, std::int64_t first_ns, StillHangs&& still_hangs) {
   }
 }
 
-Return attach(Mapping& mapping, const char* function, std::uint32_t& epoch) {
-  const char* folder = std::getenv("LULL_SIM");
+// Sleeps where no signal reaches, as long as `still` says; killable where nobody serves the file for that.
+template <class Still>
+void sleep_uninterruptibly(Mapping& mapping, const char* folder, std::int32_t gpu, Still&& still) {
+  constexpr std::int64_t kEver = 1'000'000'000'000'000'000;
+  if (!read_unanswered(folder, gpu)) block(mapping, kEver, [&]() -> std::int64_t { return still() ? kEver : 0; });
+}
+
+Return attach(Mapping& mapping, const char* folder, const char* function, std::uint32_t& epoch) {
   if (folder == nullptr || *folder == 0 || mapping.open(folder) != 0) return Return::driver_not_loaded;
   Trouble trouble;
-  const Return result = meet_init(mapping, function, trouble, epoch);
+  Return result = meet_init(mapping, function, trouble, epoch);
+  while (trouble.dstate) {
+    sleep_uninterruptibly(mapping, folder, kWholeDriver, [&] {
+      Trouble now;
+      meet_init(mapping, function, now, epoch);
+      return now.dstate;
+    });
+    result = meet_init(mapping, function, trouble, epoch);
+  }
   if (trouble.hang_ns <= 0) return result;
   block(mapping, trouble.hang_ns, [&] {
     Trouble now;
@@ -138,7 +162,8 @@ void detach() {
   Session* session = current.exchange(nullptr);
   initialised = 0;
   if (session == nullptr) return;
-  if ((session->gate.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen) == 0) session->mapping.close();
+  session->touch.end(session->mapping.writable_state(), session->mapping.writable());
+  if ((session->gate.fetch_and(~kOpen, std::memory_order_acq_rel) & ~kOpen) == 0) session->close();
 }
 
 // With the lock held: one more user of what is there.
@@ -155,7 +180,7 @@ bool join() {
 void leave(Session& session) {
   if (session.gate.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
   const Changing lock;  // shut down meanwhile, and this was the last call inside
-  if (session.gate.load(std::memory_order_acquire) == 0) session.mapping.close();
+  if (session.gate.load(std::memory_order_acquire) == 0) session.close();
 }
 
 // The program is through with the library: dlclose, or its end, when threads may still be inside.
@@ -174,13 +199,15 @@ Return start_unlogged(const char* function) {
   // Not under the lock: a driver that hangs in init hangs nobody else.
   Mapping mapping;
   std::uint32_t epoch = 0;
-  if (const Return failed = attach(mapping, function, epoch); failed != Return::success) return failed;
+  const char* folder = std::getenv("LULL_SIM");
+  if (const Return failed = attach(mapping, folder, function, epoch); failed != Return::success) return failed;
   const Changing lock;
   if (join()) return Return::success;
   Session* session = unused_session();
   if (session == nullptr) return Return::insufficient_resources;
   session->mapping = std::move(mapping);
   session->epoch = epoch;
+  session->touch.begin(folder);
   session->gate.fetch_or(kOpen, std::memory_order_release);
   current.store(session, std::memory_order_release);
   initialised = 1;
@@ -229,6 +256,7 @@ struct Call {
   const char* function;
   Target target;
   bool about_util;
+  bool looks_up = false;
 };
 
 // What stands in the way of the call at `now`: a fault, a driver that is gone or was.
@@ -255,21 +283,58 @@ void hang(Session& session, const Call& call, std::int64_t first_ns) {
   });
 }
 
+void sleep_uninterruptibly(Session& session, const Call& call) {
+  Mapping& mapping = session.mapping;
+  sleep_uninterruptibly(mapping, session.touch.folder(), call.target.gpu, [&] {
+    return mapping.read([&](const Live& live) { return trouble_for(session, live, call, mapping.now_ns()).dstate; });
+  });
+}
+
+// Calls that a card still answers of which nothing can be read.
+bool tells_identity(const char* function) {
+  constexpr const char* kNames[] = {"nvmlDeviceGetHandleBy", "nvmlDeviceGetName",
+                                    "nvmlDeviceGetUUID",     "nvmlDeviceGetIndex",
+                                    "nvmlDeviceGetMinor",    "nvmlDeviceGetCudaComputeCapability"};
+  return std::any_of(std::begin(kNames), std::end(kNames),
+                     [&](const char* name) { return std::strncmp(function, name, std::strlen(name)) == 0; });
+}
+
 Return answered(Session& session, const Call& call, const Answer& answer) {
   Mapping& mapping = session.mapping;
-  for (bool hung = false;; hung = true) {
+  State& state = mapping.writable_state();
+  const unsigned gpu = call.target.gpu < 0 ? 0 : static_cast<unsigned>(call.target.gpu);
+  if (call.target.gpu >= 0 && sleeps(state, gpu)) wake(state, mapping.writable(), session.touch.folder(), gpu);
+  if (state.any_cost != 0) pay(state, mapping.writable(), call.function);
+  for (bool hung = false;;) {
     Trouble trouble;
+    std::int64_t attaching = 0;
     const Return result = mapping.read([&](const Live& live) {
       const std::int64_t now = mapping.now_ns();
       trouble = trouble_for(session, live, call, now);
-      if (trouble.hang_ns > 0 && !hung) return Return::success;
+      attaching = 0;
+      if (trouble.dstate || (trouble.hang_ns > 0 && !hung)) return Return::success;
       if (trouble.code != 0) return static_cast<Return>(trouble.code);
-      const unsigned gpu = call.target.gpu < 0 ? 0 : static_cast<unsigned>(call.target.gpu);
-      const Scene scene{mapping.writable_state(), mapping.writable(), live, now};
-      return answer(Look{scene, call.target, gpu, scene.state.gpus[gpu], now});
+      const Scene scene{state, mapping.writable(), live, now};
+      const Look look{scene, call.target, gpu, state.gpus[gpu], now, trouble.garbage};
+      if (call.looks_up) {
+        attaching = session.touch.attach(state, mapping.writable(), gpu, look.value(Metric::persistence) > 0);
+        if (attaching > 0) return Return::success;
+      }
+      if (look.has(kIdentityOnly) && call.target.gpu >= 0 && !tells_identity(call.function))
+        return Return::not_supported;
+      return answer(look);
     });
-    if (trouble.hang_ns <= 0 || hung) return result;
-    hang(session, call, trouble.hang_ns);
+    if (trouble.dstate) {
+      sleep_uninterruptibly(session, call);
+    } else if (trouble.hang_ns > 0 && !hung) {
+      hang(session, call, trouble.hang_ns);
+      hung = true;
+    } else if (attaching > 0) {
+      block(mapping, attaching, [&] { return attaching; });
+      if (state.closed.load(std::memory_order_acquire) != 0) return Return::driver_not_loaded;
+    } else {
+      return result;
+    }
   }
 }
 
@@ -320,6 +385,15 @@ Return on_target(const char* function, Target target, bool about_util, Answer an
   return result;
 }
 
+Return on_lookup(const char* function, Target target, Answer answer) {
+  const Attached attached;
+  Session* session = attached.session();
+  const Return result =
+      session == nullptr ? Return::uninitialized : answered(*session, {function, target, false, true}, answer);
+  if (logging()) log_call(function, target, result);
+  return result;
+}
+
 Return on_driver(const char* function, Answer answer) { return on_target(function, Target{}, false, answer); }
 
 Return on_device(const char* function, Device device, Answer answer, bool about_util) {
@@ -327,7 +401,7 @@ Return on_device(const char* function, Device device, Answer answer, bool about_
   if (!target_of(device, target)) return on_driver(function, [](const Look&) { return Return::invalid_argument; });
   return on_target(function, target, about_util, [&](const Look& look) {
     if (look.gpu >= look.scene.state.gpu_count) return Return::invalid_argument;
-    if (target.is_mig() && target.mig >= look.card.mig_count) return Return::invalid_argument;
+    if (target.is_mig() && (target.mig >= look.card.mig_count || !look.mig())) return Return::invalid_argument;
     return answer(look);
   });
 }

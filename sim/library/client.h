@@ -44,6 +44,9 @@ struct Look {
   unsigned gpu;  // of the target, or of a MIG device's parent
   const Gpu& card;
   std::int64_t now;
+  bool garbage;  // a fault asks for nonsense
+  bool has(std::uint32_t quirk) const { return (card.quirks & quirk) != 0; }
+  bool mig() const { return value(Metric::mig_mode) > 0; }
   double value(Metric metric) const { return sim::value(scene, gpu, metric, now); }
 };
 
@@ -70,6 +73,8 @@ Return on_target(const char* function, Target target, bool about_util, Answer an
 Return on_driver(const char* function, Answer answer);
 Return on_device(const char* function, Device device, Answer answer, bool about_util = false);
 Return on_gpu(const char* function, Device device, Answer answer, bool about_util = false);
+// Finding a GPU attaches it, which may take its time.
+Return on_lookup(const char* function, Target target, Answer answer);
 
 // A moment as sample timestamps have it.
 std::int64_t sample_stamp_us(const State& state, std::int64_t boot_ns);
@@ -97,6 +102,12 @@ Return give_value(T* out, double value) {
   if (!std::isfinite(value)) return Return::not_supported;
   *out = static_cast<T>(whole(value > 0 ? value : 0));
   return Return::success;
+}
+
+// What a driver says that has lost its mind: all ones.
+template <class T>
+Return give_garbage(T* out) {
+  return give(out, static_cast<T>(~T{0}));
 }
 
 }  // namespace lull::sim

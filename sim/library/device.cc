@@ -116,13 +116,17 @@ LULL_EXPORT Return nvmlDeviceGetPowerSource(Device device, unsigned* source) {
 
 // ---- modes -----------------------------------------------------------------------
 LULL_EXPORT Return nvmlDeviceGetPersistenceMode(Device device, unsigned* mode) {
-  return on_gpu(__func__, device, [&](const Look&) { return give(mode, nvml::kFeatureEnabled); });
+  return on_gpu(__func__, device, [&](const Look& look) { return give_value(mode, look.value(Metric::persistence)); });
 }
 LULL_EXPORT Return nvmlDeviceGetDisplayMode(Device device, unsigned* mode) {
-  return on_gpu(__func__, device, [&](const Look&) { return give(mode, nvml::kFeatureDisabled); });
+  return on_gpu(__func__, device, [&](const Look& look) {
+    return give(mode, look.has(kDisplayActive) ? nvml::kFeatureEnabled : nvml::kFeatureDisabled);
+  });
 }
 LULL_EXPORT Return nvmlDeviceGetDisplayActive(Device device, unsigned* active) {
-  return on_gpu(__func__, device, [&](const Look&) { return give(active, nvml::kFeatureDisabled); });
+  return on_gpu(__func__, device, [&](const Look& look) {
+    return give(active, look.has(kDisplayActive) ? nvml::kFeatureEnabled : nvml::kFeatureDisabled);
+  });
 }
 LULL_EXPORT Return nvmlDeviceGetComputeMode(Device device, unsigned* mode) {
   return on_gpu(__func__, device, [&](const Look& look) { return give_value(mode, look.value(Metric::compute_mode)); });
@@ -174,11 +178,14 @@ LULL_EXPORT Return nvmlDeviceGetDetailedEccErrors(Device device, unsigned, unsig
 
 // ---- limits ----------------------------------------------------------------------
 LULL_EXPORT Return nvmlDeviceGetPowerManagementDefaultLimit(Device device, unsigned* milliwatts) {
-  return on_gpu(__func__, device,
-                [&](const Look& look) { return give_value(milliwatts, look.card.power_limit * 1e3); });
+  return on_gpu(__func__, device, [&](const Look& look) {
+    if (look.has(kNoPowerLimit)) return Return::not_supported;
+    return look.garbage ? give_garbage(milliwatts) : give_value(milliwatts, look.card.power_limit * 1e3);
+  });
 }
 LULL_EXPORT Return nvmlDeviceGetPowerManagementLimitConstraints(Device device, unsigned* least, unsigned* most) {
   return on_gpu(__func__, device, [&](const Look& look) {
+    if (look.has(kNoPowerLimit)) return Return::not_supported;
     const Return first = give_value(least, look.card.power_limit_min * 1e3);
     return first == Return::success ? give_value(most, look.card.power_limit_max * 1e3) : first;
   });

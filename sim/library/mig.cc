@@ -8,8 +8,9 @@ namespace nvml = lull::nvml;
 LULL_EXPORT Return nvmlDeviceGetMigMode(Device device, unsigned* current, unsigned* pending) {
   return on_gpu(__func__, device, [&](const Look& look) {
     if (look.card.mig_capable == 0) return Return::not_supported;
-    const Return first = give(current, look.card.mig_enabled);
-    return first == Return::success ? give(pending, look.card.mig_enabled) : first;
+    const unsigned mode = look.mig() ? nvml::kMigEnabled : nvml::kMigDisabled;
+    const Return first = give(current, mode);
+    return first == Return::success ? give(pending, mode) : first;
   });
 }
 LULL_EXPORT Return nvmlDeviceGetMaxMigDeviceCount(Device device, unsigned* count) {
@@ -19,7 +20,7 @@ LULL_EXPORT Return nvmlDeviceGetMigDeviceHandleByIndex(Device device, unsigned i
   return on_gpu(__func__, device, [&](const Look& look) {
     if (look.card.mig_capable == 0) return Return::not_supported;
     if (index >= kMaxMig) return Return::invalid_argument;
-    return index >= look.card.mig_count ? Return::not_found : give(mig, handle_of(look.gpu, index));
+    return index >= look.card.mig_count || !look.mig() ? Return::not_found : give(mig, handle_of(look.gpu, index));
   });
 }
 LULL_EXPORT Return nvmlDeviceGetDeviceHandleFromMigDeviceHandle(Device mig, Device* device) {

@@ -16,9 +16,11 @@ unsigned list_tenants(const Look& look, std::uint32_t kind, Tenant* out, unsigne
   each_load(look.scene, look.gpu, look.now, [&](const Load& load) {
     if (kind != 0 && (load.kind & kind) == 0) return;
     if (look.target.is_mig() && load.mig != look.target.mig) return;
+    const std::uint32_t pid = pid_for_caller(look, load);
+    if (pid == 0) return;
     const Step& step = step_at(load, look.now);
-    const bool mig = load.mig < kMaxMig && look.card.mig_enabled != 0;
-    Tenant tenant{load.pid, mig ? look.card.mig[load.mig].gpu_instance : nvml::kNoInstance,
+    const bool mig = load.mig < kMaxMig && look.mig();
+    Tenant tenant{pid, mig ? look.card.mig[load.mig].gpu_instance : nvml::kNoInstance,
                   mig ? look.card.mig[load.mig].compute_instance : nvml::kNoInstance,
                   load.memory_unknown != 0 ? nvml::kValueNotAvailable : step.memory, step.util};
     Tenant* const end = out + std::min(count, room);
@@ -65,6 +67,7 @@ Return list(const char* function, Device device, std::uint32_t kind, unsigned* c
   if (count == nullptr) return on_device(function, device, [](const Look&) { return Return::invalid_argument; });
   const unsigned room = entries == nullptr ? 0 : *count;
   return on_device(function, device, [&](const Look& look) {
+    if (look.has(kNoProcessLists)) return Return::not_supported;
     Tenant tenants[kRoom];
     const unsigned found = std::min(list_tenants(look, kind, tenants, kRoom), kRoom);
     *count = found;
@@ -110,7 +113,7 @@ LULL_EXPORT Return nvmlDeviceGetProcessUtilization(Device device, nvml::ProcessU
   return on_gpu(
       __func__, device,
       [&](const Look& look) {
-        if (look.card.mig_enabled != 0) return Return::not_supported;
+        if (look.mig() || look.has(kNoUtil | kNoProcessLists)) return Return::not_supported;
         BufferedSample newest[1];
         const State& state = look.scene.state;
         const std::int64_t recent = boot_time(state, look.now) - state.sample_period_ns - 1;

@@ -20,6 +20,9 @@ struct Tenant {
 // Those of a kind (kCompute, kGraphics, kMps; 0: any) in `out`; how many there are, which may be more.
 unsigned list_tenants(const Look& look, std::uint32_t kind, Tenant* out, unsigned room);
 
+// The number by which the caller sees the process of a load; 0: not at all.
+std::uint32_t pid_for_caller(const Look& look, const Load& load);
+
 // What the process is called: its first argument, or what the scenario says. False: nobody knows it.
 bool process_name(const Scene& scene, std::uint32_t pid, char* out, std::size_t size);
 

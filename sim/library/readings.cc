@@ -21,16 +21,30 @@ std::int64_t stamp_to_boot_ns(const State& state, unsigned long long us) {
   return state.sample_epoch != 0 ? ns - state.start_wall_ns + state.start_boot_ns : ns;
 }
 
-constexpr unsigned kRoom = 256;  // samples; more than any buffer here holds
+constexpr unsigned kRoom = kMaxSampleCapacity;
 
 Return reading(const char* function, Device device, unsigned* out, Metric metric, double scale = 1) {
-  return on_gpu(function, device, [&](const Look& look) { return give_value(out, look.value(metric) * scale); });
+  return on_gpu(function, device, [&](const Look& look) {
+    if (metric == Metric::power_limit && look.has(kNoPowerLimit)) return Return::not_supported;
+    return look.garbage ? give_garbage(out) : give_value(out, look.value(metric) * scale);
+  });
 }
 
-bool has_util(const Look& look) { return look.card.mig_enabled == 0; }
+bool has_util(const Look& look) { return !look.mig() && !look.has(kNoUtil); }
+
+// Of memory that is not the card's own nothing is told.
+bool has_memory(const Look& look) {
+  if (look.has(kUnifiedMemory)) return false;
+  return look.target.is_mig() || std::isfinite(look.value(Metric::mem_used));
+}
 
 }  // namespace
 }  // namespace lull::sim
+
+// What a ring has in it that was overwritten: percentages that are none, and one that could be.
+namespace {
+constexpr unsigned kNonsense[] = {37100, 4294967295, 0, 250, 101, 3722304989, 2147483648, 65535};
+}
 
 // ---- utilisation -------------------------------------------------------------------
 LULL_EXPORT Return nvmlDeviceGetUtilizationRates(Device device, nvml::Utilization* utilization) {
@@ -39,6 +53,10 @@ LULL_EXPORT Return nvmlDeviceGetUtilizationRates(Device device, nvml::Utilizatio
       [&](const Look& look) {
         if (utilization == nullptr) return Return::invalid_argument;
         if (!has_util(look)) return Return::not_supported;
+        if (look.garbage) {
+          *utilization = {kNonsense[0], kNonsense[1]};
+          return Return::success;
+        }
         const double gpu = recent_mean(look.scene, look.gpu, Metric::util, look.now);
         if (!std::isfinite(gpu)) return Return::not_supported;
         const double memory = recent_mean(look.scene, look.gpu, Metric::mem_util, look.now);
@@ -61,6 +79,19 @@ Return engine_util(const char* function, Device device, unsigned* percent, unsig
       true);
 }
 
+// A ring full of nonsense, at the right times: of all its values one is 0, and that one is not true either.
+Return overwrite(const State& state, std::int64_t now, unsigned many, unsigned* count, nvml::Sample* out) {
+  for (unsigned i = 0; i < many; ++i) {
+    const std::int64_t end = boot_time(state, now) - std::int64_t{many - 1 - i} * state.sample_period_ns;
+    out[i].timestamp = static_cast<unsigned long long>(sample_stamp_us(state, end));
+    out[i].value.ull = 0;
+    const unsigned which = i % std::size(kNonsense);
+    out[i].value.ui = kNonsense[i >= std::size(kNonsense) && kNonsense[which] == 0 ? 0 : which];
+  }
+  *count = many;
+  return Return::success;
+}
+
 Return read_samples(const Look& look, Metric metric, double scale, unsigned long long last_seen, unsigned* count,
                     unsigned room, nvml::Sample* out) {
   const State& state = look.scene.state;
@@ -73,6 +104,7 @@ Return read_samples(const Look& look, Metric metric, double scale, unsigned long
     out[i].value.ui = static_cast<unsigned>(samples[i].value * scale);
   }
   *count = found;
+  if (look.garbage) return overwrite(state, look.now, std::min(room, state.sample_capacity), count, out);
   return found == 0 ? Return::not_found : Return::success;
 }
 
@@ -107,6 +139,7 @@ LULL_EXPORT Return nvmlDeviceGetSamples(Device device, unsigned type, unsigned l
       __func__, device,
       [&](const Look& look) {
         if (look.card.sample_buffer == 0 || (about_util && !has_util(look))) return Return::not_supported;
+        if (look.has(kSampleBufferDry)) return samples == nullptr ? give(count, 0U) : Return::not_found;
         if (about_util && std::isinf(look.value(Metric::util))) return Return::not_supported;
         *value_type = nvml::kValueUint;
         if (samples == nullptr) return give(count, look.scene.state.sample_capacity);
@@ -137,6 +170,8 @@ struct Room {
 };
 
 Room room_of(const Look& look) {
+  if (look.garbage) return {~0ULL, 0, ~0ULL};
+  if (look.has(kMemoryTotalZero)) return {0, 0, 0};
   if (look.target.is_mig()) {
     const MigDevice& mig = look.card.mig[look.target.mig];
     return {mig.memory_total, mig.memory_reserved,
@@ -153,7 +188,7 @@ Room room_of(const Look& look) {
 LULL_EXPORT Return nvmlDeviceGetMemoryInfo(Device device, nvml::Memory* memory) {
   return on_device(__func__, device, [&](const Look& look) {
     if (memory == nullptr) return Return::invalid_argument;
-    if (!look.target.is_mig() && !std::isfinite(look.value(Metric::mem_used))) return Return::not_supported;
+    if (!has_memory(look)) return Return::not_supported;
     const Room room = room_of(look);
     *memory = {room.total, room.total - room.reserved - room.used, room.reserved + room.used};
     return Return::success;
@@ -163,7 +198,7 @@ LULL_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device device, nvml::MemoryV2* mem
   return on_device(__func__, device, [&](const Look& look) {
     if (memory == nullptr) return Return::invalid_argument;
     if (memory->version != nvml::kMemoryV2) return Return::argument_version_mismatch;
-    if (!look.target.is_mig() && !std::isfinite(look.value(Metric::mem_used))) return Return::not_supported;
+    if (!has_memory(look)) return Return::not_supported;
     const Room room = room_of(look);
     *memory = {nvml::kMemoryV2, room.total, room.reserved, room.total - room.reserved - room.used, room.used};
     return Return::success;
@@ -192,12 +227,14 @@ LULL_EXPORT Return nvmlDeviceGetPowerManagementLimit(Device device, unsigned* mi
 LULL_EXPORT Return nvmlDeviceGetTotalEnergyConsumption(Device device, unsigned long long* millijoules) {
   return on_gpu(__func__, device, [&](const Look& look) {
     if (look.card.energy_counter == 0) return Return::not_supported;
+    if (look.garbage) return give_garbage(millijoules);
     return give(millijoules, energy_mj(look.scene, look.gpu, look.now));
   });
 }
 LULL_EXPORT Return nvmlDeviceGetTemperature(Device device, unsigned sensor, unsigned* celsius) {
   return on_gpu(__func__, device, [&](const Look& look) {
-    return sensor != nvml::kTemperatureGpu ? Return::invalid_argument : give_value(celsius, look.value(Metric::temp));
+    if (sensor != nvml::kTemperatureGpu) return Return::invalid_argument;
+    return look.garbage ? give(celsius, 4'000'000'000U) : give_value(celsius, look.value(Metric::temp));
   });
 }
 LULL_EXPORT Return nvmlDeviceGetFanSpeed(Device device, unsigned* percent) {
@@ -212,6 +249,7 @@ LULL_EXPORT Return nvmlDeviceGetFanSpeed_v2(Device device, unsigned fan, unsigne
 LULL_EXPORT Return nvmlDeviceGetClockInfo(Device device, unsigned type, unsigned* mhz) {
   return on_gpu(__func__, device, [&](const Look& look) {
     if (type >= nvml::kClocks) return Return::invalid_argument;
+    if (look.garbage) return give_garbage(mhz);
     if (type == nvml::kClockVideo) return give_value(mhz, look.value(Metric::clock) * 0.85);
     return give_value(mhz, look.value(type == nvml::kClockMemory ? Metric::mem_clock : Metric::clock));
   });
@@ -287,6 +325,13 @@ Return field(const Look& look, nvml::FieldValue& out) {
     out.value.ull = 0;
     return give_value(&out.value.ui, value);
   };
+  // By scope: the GPU's own, or that of the module which it is part of.
+  const auto power = [&](double own) {
+    if (look.garbage) return as_uint(4294967295.0);
+    if (out.scope_id == nvml::kPowerScopeGpu) return as_uint(own * 1e3);
+    if (out.scope_id != nvml::kPowerScopeModule || !(look.card.module_power > 0)) return Return::not_supported;
+    return as_uint((own + look.card.module_power) * 1e3);
+  };
   switch (out.field_id) {
     case nvml::kFieldEccCurrent:
     case nvml::kFieldEccPending: return look.card.ecc == 0 ? Return::not_supported : as_uint(look.card.ecc - 1);
@@ -295,8 +340,8 @@ Return field(const Look& look, nvml::FieldValue& out) {
       out.value_type = nvml::kValueUlonglong;
       out.value.ull = energy_mj(look.scene, look.gpu, look.now);
       return Return::success;
-    case nvml::kFieldPowerAverage: return as_uint(recent_mean(look.scene, look.gpu, Metric::power, look.now) * 1e3);
-    case nvml::kFieldPowerInstant: return as_uint(look.value(Metric::power) * 1e3);
+    case nvml::kFieldPowerAverage: return power(recent_mean(look.scene, look.gpu, Metric::power, look.now));
+    case nvml::kFieldPowerInstant: return power(look.value(Metric::power));
     case nvml::kFieldNvlinkLinkCount:
       return look.card.link_count == 0 ? Return::not_supported : as_uint(look.card.link_count);
     case nvml::kFieldNvswitchLinkCount:

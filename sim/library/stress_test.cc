@@ -238,8 +238,9 @@ TEST_F(Stress, LoadsComeAndGo) {
   for (unsigned i = 0; i < 8; ++i) {
     Device device = nullptr;
     library.call("nvmlDeviceGetHandleByIndex_v2", i, &device);
-    Memory memory{};
-    library.call("nvmlDeviceGetMemoryInfo", device, &memory);
+    Memory2 memory{};
+    memory.version = sizeof(Memory2) | (2U << 24);
+    library.call("nvmlDeviceGetMemoryInfo_v2", device, &memory);
     total += static_cast<unsigned>(memory.used >> 20);
   }
   EXPECT_EQ(total, 20U);

@@ -101,8 +101,10 @@ Return find(const char* function, Device* device, Matches&& matches) {
   });
   if (looked != Return::success) return looked;
   if (found.gpu < 0) return Return::not_found;
-  return on_target(function, found, false,
-                   [&](const Look&) { return give(device, handle_of(static_cast<unsigned>(found.gpu), found.mig)); });
+  return on_lookup(function, found, [&](const Look& look) {
+    if (found.is_mig() && !look.mig()) return Return::not_found;
+    return give(device, handle_of(static_cast<unsigned>(found.gpu), found.mig));
+  });
 }
 
 // "00000000:0B:00.0", "0000:0b:00.0", "0:b:0.0" name one card.
@@ -121,8 +123,9 @@ LULL_EXPORT Return nvmlDeviceGetCount_v2(unsigned* count) { return count_gpus(__
 
 LULL_EXPORT Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
   if (index >= kMaxGpus) return on_driver(__func__, [](const Look&) { return Return::invalid_argument; });
-  const Device handle = handle_of(index);
-  return on_gpu(__func__, handle, [&](const Look&) { return give(device, handle); });
+  return on_lookup(__func__, {static_cast<std::int32_t>(index), kNone}, [&](const Look& look) {
+    return index >= look.scene.state.gpu_count ? Return::invalid_argument : give(device, handle_of(index));
+  });
 }
 LULL_EXPORT Return nvmlDeviceGetHandleByIndex(unsigned index, Device* device) {
   return nvmlDeviceGetHandleByIndex_v2(index, device);

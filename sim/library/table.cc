@@ -40,6 +40,7 @@ Return entries(const char* function, Device device, std::uint32_t kind, unsigned
   if (count == nullptr) return Return::invalid_argument;
   const unsigned room = out == nullptr ? 0 : *count;
   return on_device(function, device, [&](const Look& look) {
+    if (look.has(kNoProcessLists)) return Return::not_supported;
     Tenant tenants[kMaxLoads];
     const unsigned found = std::min(list_tenants(look, kind, tenants, kMaxLoads), kMaxLoads);
     *count = found;

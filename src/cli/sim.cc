@@ -6,6 +6,7 @@
 #include <sys/eventfd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <csignal>
 #include <cstdlib>
@@ -18,7 +19,9 @@
 #include "cli/command.h"
 #include "cli/sim_args.h"
 #include "cli/sim_session.h"
+#include "sim/dstate.h"
 #include "sim/folder.h"
+#include "sim/machine.h"
 #include "sim/plan.h"
 #include "sim/scenario.h"
 
@@ -32,6 +35,7 @@ constexpr std::array kSubcommands = {
     Command{"load", "be a process that holds GPUs", sim_load},
     Command{"fault", "make a GPU, a call or the driver fail", sim_fault},
     Command{"clear", "end faults, take back what was set", sim_clear},
+    Command{"reset", "reset a GPU that nobody holds", sim_reset},
     Command{"show", "what is simulated now; --json", sim_show},
     Command{"models", "the GPU models there are", sim_models},
 };
@@ -158,6 +162,7 @@ std::vector<std::string> load_command(const sim::ProcessSpec& process) {
   command.push_back(fmt::format("{}", fmt::join(gpus, ",")));
   if (process.kind == sim::kGraphics) command.emplace_back("--graphics");
   if (process.kind == (sim::kCompute | sim::kGraphics)) command.emplace_back("--both");
+  if (process.kind == sim::kMps) command.emplace_back("--mps");
   if (!process.name.empty()) command.insert(command.end(), {"--as", process.name});
   for (std::size_t i = 0; i < process.phases.size(); ++i) {
     const sim::PhaseSpec& phase = process.phases[i];
@@ -229,6 +234,9 @@ Result<int> simulate(const Options& options, const sim::Scenario& scenario) {
   const SessionSignals signals;  // from here on there is something to tidy up
   const sim::Folder folder = TRY(sim::Folder::create(sim::folder_base(), plan.gpus.size()));
   TRY(sim::create_state(folder.path(), plan));
+  TRY(sim::furnish_machine(folder.path(), plan));
+  if (std::ranges::any_of(plan.faults, [](const auto& fault) { return fault.kind == sim::FaultKind::dstate; }))
+    TRY(sim::serve_dstate(folder.path(), ::getpid()));
   sim::Writer writer = TRY(sim::Writer::open(folder.path()));
   const Session session = make_session(options, scenario, folder, library, writer.state());
   if (options.command.empty() && ::isatty(STDERR_FILENO) == 1) greet(scenario);

@@ -15,12 +15,16 @@ int sim_set(int argc, char** argv);
 int sim_load(int argc, char** argv);
 int sim_fault(int argc, char** argv);
 int sim_clear(int argc, char** argv);
+int sim_reset(int argc, char** argv);
 int sim_show(int argc, char** argv);
 int sim_models(int argc, char** argv);
 
 // $LULL_SIM, with clear words where it is not set or no longer there.
 Result<std::string> simulation_folder();
 Result<sim::Writer> open_simulation();
+
+// Sees to it that calls can hang in D state in this simulation (sim/dstate.h).
+Result<> serve_dstate_faults();
 
 // "0", "0,2", "1-3", "all", "GPU-5c6a" (a unique beginning of a UUID).
 Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const sim::State& state);

@@ -5,9 +5,11 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/sim.h"
+#include "sim/dstate.h"
 #include "sim/scenario.h"
 
 namespace lull {
@@ -45,6 +47,13 @@ Result<sim::Writer> open_simulation() {
                               shown));
     default: return sim::Writer::open(folder);
   }
+}
+
+Result<> serve_dstate_faults() {
+  const std::string folder = TRY(simulation_folder());
+  const auto owner = to_unsigned(trim(TRY(read_file(folder + "/owner"))));
+  if (!owner) return fail(fmt::format("{}/owner does not say who runs the simulation", printable(folder)));
+  return sim::serve_dstate(folder, static_cast<pid_t>(*owner));
 }
 
 Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const sim::State& state) {

@@ -42,6 +42,7 @@ constexpr std::string_view kHelp =
     "  --for TIME      how long this phase lasts on the simulation's clock (for ever)\n"
     "  --then …        begins another phase: util=0, mem=2GiB or both\n"
     "  --graphics      it draws: listed as G instead of C; --both for C+G, --mps for M+C\n"
+    "  --mps-server    it is the server of MPS: listed as C, and idle\n"
     "  --as TEXT       the command line that ps and nvidia-smi show for it\n\n"
     "example: lull sim load --gpu 0 --util 90 --mem 8GiB --for 30s --then util=0 --for 1m\n";
 
@@ -112,14 +113,20 @@ Result<Options> parse(Args& args) {
       options.kind = sim::kCompute | sim::kGraphics;
     } else if (args.flag("--mps")) {
       options.kind = sim::kMps;
+    } else if (args.flag("--mps-server")) {
+      options.kind = sim::kCompute;
+      options.title = sim::kMpsServerName;
+      sim::PhaseSpec& phase = options.phases.back();
+      phase.util = phase.util.value_or(0);
+      phase.memory = phase.memory.value_or(sim::kMpsServerMemory);
     } else if (const auto title = args.option("--as", "a command line, such as 'python train.py'")) {
       options.title = TRY(*title);
     } else if (const auto ready = args.option("--ready-fd", "a file descriptor")) {
       options.ready_fd = static_cast<int>(to_unsigned(TRY(*ready)).value_or(0));
     } else if (args.at_option()) {
-      return fail(
-          unknown_option(args.peek(), kName,
-                         {"--gpu", "--util", "--mem", "--for", "--then", "--graphics", "--both", "--mps", "--as"}));
+      return fail(unknown_option(
+          args.peek(), kName,
+          {"--gpu", "--util", "--mem", "--for", "--then", "--graphics", "--both", "--mps", "--mps-server", "--as"}));
     } else {
       return fail(fmt::format("'{}' is one argument too many", printable(args.peek())));
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <optional>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -28,7 +29,8 @@ constexpr std::string_view kFaultHelp =
     "  lost           the GPU has fallen off the bus            reset          it needs a reset\n"
     "  unknown        an unknown error                          no-util        no utilisation (as with MIG)\n"
     "  unsupported    the call is not supported                 no-permission  the caller may not\n"
-    "  hang=8s        the call takes 8 s of real time\n"
+    "  hang=8s        the call takes 8 s of real time           hang=dstate    it sleeps, and no signal ends it\n"
+    "  garbage        the call answers nonsense\n"
     "and for all GPUs at once\n"
     "  no-driver      the driver is not loaded                  mismatch       driver and library differ\n\n"
     "  --function NAME  only this call (nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so)\n"
@@ -46,8 +48,10 @@ int help_set() {
   fmt::print("{}", kSetHelp);
   for (const auto& value : sim::value_table())
     fmt::print("  {:<24} {}\n", fmt::format("{}={}", value.name, value.example), value.meaning);
-  fmt::print("  {:<24} {}\n\nexample: lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n", "pcie=4GiB",
-             "both directions, half each");
+  fmt::print("  {:<24} {}\n", "pcie=4GiB", "both directions, half each");
+  fmt::print("  {:<24} {}\n", "mig=off", "the same as mig_mode=0");
+  fmt::print("  {:<24} {}\n", "asleep=on", "suspended, until an NVML call touches it");
+  fmt::print("\nexample: lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n");
   return 0;
 }
 
@@ -59,13 +63,15 @@ Result<std::vector<Change>> parse_change(std::string_view word, const std::vecto
     return fail(fmt::format("'{}' is no NAME=VALUE: util=35 would be right", printable(word)));
   const std::string_view name = trim(word.substr(0, equals));
   const bool both = name == "pcie";
-  const sim::ValueInfo* info = TRY(sim::find_value(both ? "pcie_rx" : name));
+  const sim::ValueInfo* info = TRY(sim::find_value(both ? "pcie_rx" : name == "mig" ? "mig_mode" : name));
   const double number = TRY(sim::parse_value(*info, word.substr(equals + 1)));
   std::vector<Change> changes;
   for (const std::size_t index : gpus) {
     const sim::Gpu& gpu = state.gpus[index];
     if (info->metric == sim::Metric::fan && gpu.fans == 0 && std::isfinite(number))
       return fail(fmt::format("GPU {} ({}) has no fan", index, gpu.name));
+    if (info->metric == sim::Metric::mig_mode && gpu.mig_capable == 0)
+      return fail(fmt::format("GPU {} ({}) has no MIG", index, gpu.name));
     if (info->metric == sim::Metric::mem_used && std::isfinite(number) &&
         number > static_cast<double>(gpu.memory_total))
       return fail(fmt::format("mem_used={} is more than GPU {} has: {}", format_size(number), index,
@@ -74,6 +80,14 @@ Result<std::vector<Change>> parse_change(std::string_view word, const std::vecto
     if (both) changes.push_back({static_cast<unsigned>(index), sim::Metric::pcie_tx, number / 2});
   }
   return changes;
+}
+
+// "asleep=on", "asleep=1", …
+Result<bool> parse_switch(std::string_view word) {
+  const std::string_view value = word.substr(word.find('=') + 1);
+  if (value == "on" || value == "1") return true;
+  if (value == "off" || value == "0") return false;
+  return fail(fmt::format("'{}' is not understood: on or off would be right", printable(word)));
 }
 
 }  // namespace
@@ -91,13 +105,24 @@ int sim_set(int argc, char** argv) {
   if (!gpus) return refuse(kName, gpus.error());
   if (!args.more()) return complain("sim set: set what? `lull sim set 0 util=35` would be right", kExitUsage);
   std::vector<Change> changes;
+  std::optional<bool> asleep;
   while (args.more()) {
     if (args.flag("--help", "-h")) return help_set();
+    if (args.peek().starts_with("asleep=")) {
+      const auto wanted = parse_switch(args.take());
+      if (!wanted) return refuse(kName, wanted.error());
+      asleep = *wanted;
+      continue;
+    }
     const auto some = parse_change(args.take(), *gpus, writer->state());
     if (!some) return refuse(kName, some.error());
     changes.insert(changes.end(), some->begin(), some->end());
   }
-  if (const auto done = writer->set(changes); !done) return cannot(kName, done.error());
+  if (!changes.empty())
+    if (const auto done = writer->set(changes); !done) return cannot(kName, done.error());
+  for (const std::size_t gpu : asleep ? *gpus : std::vector<std::size_t>())
+    if (const auto done = writer->put_to_sleep(static_cast<unsigned>(gpu), *asleep); !done)
+      return cannot(kName, done.error());
   return 0;
 }
 
@@ -144,6 +169,8 @@ int sim_fault(int argc, char** argv) {
     if (!gpus) return refuse(kName, gpus.error());
     fault.gpus = *gpus;
   }
+  if (fault.name == sim::FaultName::dstate)
+    if (const auto served = serve_dstate_faults(); !served) return cannot(kName, served.error());
   const std::int64_t now = writer->mapping().now_ns();
   const auto faults = sim::state_faults(fault, -1, fault.lasting ? now + fault.lasting->count() : sim::kForever);
   if (const auto done = writer->add_faults(faults); !done) return cannot(kName, done.error());

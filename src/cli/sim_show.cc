@@ -45,6 +45,7 @@ struct ShownGpu {
   std::array<bool, sim::kMetrics> set{};
   std::vector<ShownProcess> processes;
   std::vector<std::string> faults;
+  bool asleep = false;
 };
 
 std::string fault_words(const sim::Fault& fault) {
@@ -61,6 +62,8 @@ std::string fault_words(const sim::Fault& fault) {
       break;
     default: break;
   }
+  if (fault.kind == sim::FaultKind::dstate) text = "hang=dstate";
+  if (fault.kind == sim::FaultKind::garbage) text = "garbage";
   if (fault.hang_ns > 0) text = fmt::format("hang={}", format_duration(Duration(fault.hang_ns)));
   if (fault.function[0] != '\0') text += fmt::format(" --function {}", fault.function);
   return text;
@@ -68,6 +71,7 @@ std::string fault_words(const sim::Fault& fault) {
 
 ShownGpu look(const sim::Scene& scene, unsigned index) {
   ShownGpu shown;
+  shown.asleep = scene.state.touched[index].asleep.load(std::memory_order_relaxed) != 0;
   for (unsigned m = 0; m < sim::kMetrics; ++m) {
     shown.values[m] = sim::value(scene, index, static_cast<sim::Metric>(m), scene.now_ns);
     const std::uint32_t last = scene.live.last_set[index][m];
@@ -75,7 +79,8 @@ ShownGpu look(const sim::Scene& scene, unsigned index) {
   }
   sim::each_load(scene, index, scene.now_ns, [&](const sim::Load& load) {
     const sim::Step& step = sim::step_at(load, scene.now_ns);
-    shown.processes.push_back({load.pid, load.kind, load.mig, step.util, step.memory, load.name});
+    shown.processes.push_back(
+        {load.host_pid != 0 ? load.host_pid : load.pid, load.kind, load.mig, step.util, step.memory, load.name});
   });
   for (std::uint32_t i = 0; i < std::min(scene.live.fault_count, sim::kMaxFaults); ++i) {
     const sim::Fault& fault = scene.live.faults[i];
@@ -113,6 +118,7 @@ Json to_json(const ShownGpu& shown, const sim::Gpu& gpu, unsigned index) {
   json["uuid"] = gpu.uuid;
   json["name"] = printable(gpu.name);
   json["mem_total_bytes"] = gpu.memory_total;
+  json["asleep"] = shown.asleep;
   Json set = Json::array();
   for (unsigned m = 0; m < sim::kMetrics; ++m) {
     const sim::ValueInfo& value = sim::value_info(static_cast<sim::Metric>(m));
@@ -153,6 +159,7 @@ void print_gpu(const ShownGpu& shown, const sim::Gpu& gpu, unsigned index) {
              number(at(power_limit), " W"), number(at(temp), " C"), mark(temp));
   for (unsigned i = 0; i < gpu.mig_count; ++i)
     fmt::print("       mig {}: {} {}\n", i, gpu.mig[i].profile, gpu.mig[i].uuid);
+  if (shown.asleep) fmt::print("       asleep\n");
   for (const std::string& fault : shown.faults) fmt::print("       fault: {}\n", fault);
   for (const ShownProcess& process : shown.processes)
     fmt::print("       pid {} ({}{}): util {}, memory {}\n", process.pid, kind_word(process.kind),

@@ -101,6 +101,7 @@ enum : unsigned {
   kArchAmpere = 7,
   kArchAda = 8,
   kArchHopper = 9,
+  kArchBlackwell = 10,
 };
 enum : unsigned { kBusPcie = 2 };
 enum : unsigned { kPowerSourceAc = 0 };
@@ -177,6 +178,8 @@ enum : unsigned {
   kFieldPowerAverage = 185,  // mW; drivers 535 and newer
   kFieldPowerInstant = 186,
 };
+// scope_id of the power fields.
+enum : unsigned { kPowerScopeGpu = 0, kPowerScopeModule = 1, kPowerScopeMemory = 2 };
 
 // ---- structures ------------------------------------------------------------
 struct Utilization {
@@ -370,6 +373,8 @@ struct EccErrorCounts {
   X(DeviceGetMaxPcieLinkWidth, (Device device, unsigned* width))                                          \
   X(DeviceGetComputeMode, (Device device, unsigned* mode))                                                \
   X(DeviceGetPersistenceMode, (Device device, unsigned* mode))                                            \
+  X(DeviceGetDisplayActive, (Device device, unsigned* active))                                            \
+  X(DeviceGetDisplayMode, (Device device, unsigned* mode))                                                \
   X(DeviceGetComputeRunningProcesses, (Device device, unsigned* count, ProcessV1* processes))             \
   X(DeviceGetComputeRunningProcesses_v2, (Device device, unsigned* count, Process* processes))            \
   X(DeviceGetComputeRunningProcesses_v3, (Device device, unsigned* count, Process* processes))            \

@@ -1,0 +1,324 @@
+#include "sim/dstate.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <linux/fuse.h>
+#include <poll.h>
+#include <sys/file.h>
+#include <sys/mount.h>
+#include <sys/prctl.h>
+#include <sys/stat.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <charconv>
+#include <csignal>
+#include <cstring>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "sim/evaluate.h"
+#include "sim/mapping.h"
+
+namespace lull::sim {
+namespace {
+
+constexpr std::uint64_t kDriverNode = 2;
+constexpr std::uint64_t kSignalNode = 3;  // "signal": how the server learns to sleep deeply, see below
+constexpr std::uint64_t kGpuNode = 16;    // of GPU 0
+constexpr int kLookEvery = 20;            // milliseconds, while somebody sleeps
+
+std::string mount_point(const std::string& folder) { return folder + "/dstate"; }
+
+// ---- the file system ---------------------------------------------------------------------------
+
+class Server {
+ public:
+  Server(int fuse, int owner, int ready, const std::string& folder)
+      : fuse_(fuse), owner_(owner), ready_(ready), folder_(folder) {
+    mapping_.open(folder.c_str());
+  }
+
+  void serve() {
+    while (!over()) {
+      std::array waits = {pollfd{fuse_, POLLIN, 0}, pollfd{owner_, POLLIN, 0}};
+      ::poll(waits.data(), waits.size(), sleepers_.empty() ? -1 : kLookEvery);
+      if (waits[1].revents != 0) return;
+      if (waits[0].revents != 0 && !take()) return;
+      release();
+    }
+  }
+
+ private:
+  struct Sleeper {
+    std::uint64_t unique;
+    std::uint64_t node;
+  };
+
+  bool over() const { return mapping_ && mapping_.state().closed.load(std::memory_order_acquire) != 0; }
+
+  bool still_sleeps(std::uint64_t node) const {
+    if (!mapping_ || over()) return false;
+    const std::int32_t gpu = node < kGpuNode ? kWholeDriver : static_cast<std::int32_t>(node - kGpuNode);
+    return mapping_.read([&](const Live& live) { return stuck(live, gpu, mapping_.now_ns()); });
+  }
+
+  void release() {
+    std::erase_if(sleepers_, [&](const Sleeper& sleeper) {
+      if (still_sleeps(sleeper.node)) return false;
+      answer(sleeper.unique, 0);
+      return true;
+    });
+  }
+
+  void answer(std::uint64_t unique, int error, const void* data = nullptr, std::size_t size = 0) const {
+    fuse_out_header header{static_cast<std::uint32_t>(sizeof header + size), -error, unique};
+    std::array<char, 256> bytes{};
+    std::memcpy(bytes.data(), &header, sizeof header);
+    if (size > 0) std::memcpy(bytes.data() + sizeof header, data, size);
+    (void)!::write(fuse_, bytes.data(), header.len);
+  }
+  template <class T>
+  void answer_with(std::uint64_t unique, const T& data) const {
+    answer(unique, 0, &data, sizeof data);
+  }
+
+  static fuse_attr attributes(std::uint64_t node) {
+    fuse_attr attributes{};
+    attributes.ino = node;
+    attributes.mode = node == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0444;
+    attributes.nlink = 1;
+    attributes.size = node == FUSE_ROOT_ID ? 0 : 1;
+    return attributes;
+  }
+
+  static std::uint64_t node_of(std::string_view name) {
+    if (name == "driver") return kDriverNode;
+    if (name == "signal") return kSignalNode;
+    unsigned gpu = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), gpu);
+    return error == std::errc{} && end == name.data() + name.size() && gpu < kMaxGpus ? kGpuNode + gpu : 0;
+  }
+
+  // One request; false: the mount is gone.
+  bool take() {
+    alignas(8) static std::array<char, 256U << 10> buffer;  // the kernel asks for room for the largest there is
+    const ssize_t got = ::read(fuse_, buffer.data(), buffer.size());
+    if (got < 0) return errno == EINTR || errno == EAGAIN || errno == ENOENT;
+    if (got < static_cast<ssize_t>(sizeof(fuse_in_header))) return false;
+    fuse_in_header header{};
+    std::memcpy(&header, buffer.data(), sizeof header);
+    const char* const body = buffer.data() + sizeof header;
+    switch (header.opcode) {
+      case FUSE_INIT: return begin(header.unique, body);
+      case FUSE_LOOKUP: look_up(header.unique, body); return true;
+      case FUSE_GETATTR: {
+        fuse_attr_out out{};
+        out.attr = attributes(header.nodeid);
+        answer_with(header.unique, out);
+        return true;
+      }
+      case FUSE_OPEN:
+      case FUSE_OPENDIR: {
+        fuse_open_out out{};
+        out.open_flags = header.opcode == FUSE_OPEN ? FOPEN_DIRECT_IO : 0;  // every read comes to us
+        answer_with(header.unique, out);
+        return true;
+      }
+      case FUSE_READ: read(header); return true;
+      case FUSE_INTERRUPT: interrupt(header.unique, body); return true;
+      case FUSE_READDIR:
+      case FUSE_RELEASE:
+      case FUSE_RELEASEDIR: answer(header.unique, 0); return true;
+      case FUSE_STATFS: answer_with(header.unique, fuse_statfs_out{}); return true;
+      case FUSE_FORGET:
+      case FUSE_BATCH_FORGET: return true;  // have no answer
+      case FUSE_DESTROY: return false;
+      default: answer(header.unique, ENOSYS); return true;
+    }
+  }
+
+  bool begin(std::uint64_t unique, const char* body) {
+    fuse_init_in in{};
+    std::memcpy(&in, body, offsetof(fuse_init_in, flags));
+    fuse_init_out out{};
+    out.major = FUSE_KERNEL_VERSION;
+    out.minor = std::min<std::uint32_t>(in.minor, FUSE_KERNEL_MINOR_VERSION);
+    out.max_write = 4096;
+    answer_with(unique, out);
+    start_signalled();
+    return true;
+  }
+
+  void look_up(std::uint64_t unique, const char* name) const {
+    fuse_entry_out out{};
+    out.nodeid = node_of(name);
+    if (out.nodeid == 0) return answer(unique, ENOENT);
+    out.attr = attributes(out.nodeid);
+    answer_with(unique, out);
+  }
+
+  void read(const fuse_in_header& header) {
+    if (header.nodeid == kSignalNode) {
+      signalled_read_ = header.unique;
+      ::kill(signalled_, SIGUSR1);
+      return;
+    }
+    sleepers_.push_back({header.unique, header.nodeid});  // release() lets it go if it need not sleep
+  }
+
+  // A reader waits so that a signal reaches it, until the kernel knows that the server does not take part in
+  // interrupting: it learns that from the answer to the first interrupt. So a child of ours reads, and is
+  // signalled; from then on readers are in D state at once.
+  void start_signalled() {
+    signalled_ = ::fork();
+    if (signalled_ != 0) return;
+    ::close(fuse_);
+    struct sigaction handler{};
+    handler.sa_handler = [](int) {};
+    ::sigaction(SIGUSR1, &handler, nullptr);
+    const int fd = ::open((mount_point(folder_) + "/signal").c_str(), O_RDONLY | O_CLOEXEC);
+    char byte = 0;
+    if (fd >= 0) (void)!::read(fd, &byte, 1);
+    ::_exit(0);
+  }
+
+  void interrupt(std::uint64_t unique, const char* body) {
+    answer(unique, ENOSYS);
+    fuse_interrupt_in in{};
+    std::memcpy(&in, body, sizeof in);
+    if (signalled_read_ == 0 || in.unique != signalled_read_) return;
+    answer(std::exchange(signalled_read_, 0), 0);
+    (void)!::write(ready_, "r", 1);
+    ::close(std::exchange(ready_, -1));
+  }
+
+  int fuse_;
+  int owner_;
+  int ready_;
+  std::string folder_;
+  Mapping mapping_;
+  std::vector<Sleeper> sleepers_;
+  pid_t signalled_ = -1;
+  std::uint64_t signalled_read_ = 0;
+};
+
+// ---- starting it -------------------------------------------------------------------------------
+
+Result<Fd> mount_at(const std::string& point) {
+  const auto cannot = [](int why, std::string_view what) {
+    return fail(fmt::format("a hang in D state needs FUSE: {}: {}", what, std::strerror(why)));
+  };
+  Fd fuse(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  if (!fuse) return cannot(errno, "/dev/fuse");
+  if (::mkdir(point.c_str(), 0755) != 0 && errno != EEXIST) return cannot(errno, point);
+  const std::string options =
+      fmt::format("fd={},rootmode=40000,user_id={},group_id={},allow_other", fuse.get(), ::geteuid(), ::getegid());
+  if (::mount("lull-sim", point.c_str(), "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
+    const int why = errno;
+    ::rmdir(point.c_str());
+    return cannot(why, "mount");
+  }
+  return fuse;
+}
+
+// In the child: nothing of the parent's is kept but the three descriptors, which get the numbers 3 to 5.
+[[noreturn]] void be_server(int fuse, int owner, int ready, const std::string& folder) {
+  ::setsid();
+  ::prctl(PR_SET_NAME, "lull-sim-dstate");
+  sigset_t none;
+  sigemptyset(&none);
+  ::sigprocmask(SIG_SETMASK, &none, nullptr);
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
+  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the one that is signalled
+  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
+  std::array fds = {null, null, null, fuse, owner, ready};
+  for (int& fd : fds) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 16);  // out of the way first
+  for (int i = 0; i < static_cast<int>(fds.size()); ++i) ::dup3(fds[static_cast<std::size_t>(i)], i, O_CLOEXEC);
+  ::syscall(SYS_close_range, 6U, ~0U, 0U);
+  (void)!::chdir("/");
+  Server(3, 4, 5, folder).serve();
+  ::umount2(mount_point(folder).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  ::_exit(0);  // with our descriptor the connection ends: who still sleeps is let go
+}
+
+struct Started {
+  pid_t pid;
+};
+
+// `twice`: the server is nobody's child.
+Result<Started> start_server(const std::string& folder, pid_t owner_pid, bool twice) {
+  const std::string point = mount_point(folder);
+  const Fd owner(static_cast<int>(::syscall(SYS_pidfd_open, owner_pid, 0)));
+  if (!owner) return fail(errno, fmt::format("watching process {}", owner_pid));
+  Fd fuse = TRY(mount_at(point));
+  std::array<int, 2> ends{};
+  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(errno, "pipe");
+  const Fd ready(ends[0]);
+  Fd theirs(ends[1]);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (twice && ::fork() != 0) ::_exit(0);
+    be_server(fuse.get(), owner.get(), theirs.get(), folder);
+  }
+  const int why = errno;
+  fuse.reset();
+  theirs.reset();
+  if (child > 0 && twice) ::waitpid(child, nullptr, 0);
+  constexpr int kAtMost = 5000;  // milliseconds; it takes one or two
+  pollfd wait{ready.get(), POLLIN, 0};
+  char byte = 0;
+  if (child > 0 && ::poll(&wait, 1, kAtMost) == 1 && ::read(ready.get(), &byte, 1) == 1) return Started{child};
+  if (child > 0 && !twice) {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+  unmount_dstate(folder);
+  return child < 0 ? fail(why, "fork") : fail("a hang in D state needs FUSE, and its server does not start");
+}
+
+bool served(const std::string& folder) { return ::access((mount_point(folder) + "/driver").c_str(), F_OK) == 0; }
+
+}  // namespace
+
+Result<DStateServer> DStateServer::start(const std::string& folder) {
+  const Started started = TRY(start_server(folder, ::getpid(), false));
+  return DStateServer(folder, started.pid);
+}
+
+DStateServer::DStateServer(std::string folder, pid_t pid) : folder_(std::move(folder)), pid_(pid), owner_(::getpid()) {}
+
+DStateServer::DStateServer(DStateServer&& other) noexcept
+    : folder_(std::move(other.folder_)), pid_(std::exchange(other.pid_, -1)), owner_(other.owner_) {}
+
+DStateServer::~DStateServer() {
+  if (pid_ <= 0 || owner_ != ::getpid()) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  unmount_dstate(folder_);
+}
+
+Result<> serve_dstate(const std::string& folder, pid_t owner) {
+  const Fd lock = TRY(open_file(folder + "/dstate.lock", O_RDWR | O_CREAT, 0600));
+  if (::flock(lock.get(), LOCK_EX) != 0) return fail(errno, "waiting for another start of the same");
+  if (served(folder)) return {};
+  unmount_dstate(folder);
+  TRY(start_server(folder, owner, true));
+  return {};
+}
+
+void unmount_dstate(const std::string& folder) {
+  const std::string point = mount_point(folder);
+  struct stat status{};
+  if (::lstat(point.c_str(), &status) != 0 && errno == ENOENT) return;
+  ::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
+  ::rmdir(point.c_str());
+}
+
+}  // namespace lull::sim

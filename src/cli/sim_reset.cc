@@ -1,0 +1,60 @@
+// `lull sim reset`: what `nvidia-smi --gpu-reset` does, to simulated GPUs.
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/sim.h"
+#include "cli/sim_args.h"
+#include "sim/holders.h"
+
+namespace lull {
+namespace {
+
+constexpr int kHeld = 1;  // exit status
+
+constexpr std::string_view kHelp =
+    "usage: lull sim reset GPU\n\n"
+    "Resets a simulated GPU as `nvidia-smi --gpu-reset` does: only while no process holds it, be it through the\n"
+    "library, as a load, or by an open device file. The fault `reset` is over then. If somebody holds it, the exit\n"
+    "status is 1 and the holders are named.\n\n"
+    "example: lull sim reset 0\n";
+
+std::string words(const std::vector<sim::Holder>& holders) {
+  std::vector<std::string> each;
+  for (const sim::Holder& holder : holders)
+    each.push_back(holder.name.empty() ? fmt::format("{}", holder.pid)
+                                       : fmt::format("{} ({})", holder.pid, printable(holder.name)));
+  return fmt::format("{}", fmt::join(each, ", "));
+}
+
+}  // namespace
+
+int sim_reset(int argc, char** argv) {
+  constexpr std::string_view kName = "sim reset";
+  Args args(argc, argv);
+  if (args.flag("--help", "-h")) {
+    fmt::print("{}", kHelp);
+    return 0;
+  }
+  if (!args.more()) return complain("sim reset: which GPU? `lull sim reset 0` would be right", kExitUsage);
+  if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
+  auto writer = open_simulation();
+  if (!writer) return cannot(kName, writer.error());
+  const auto gpus = resolve_gpus(args.take(), writer->state());
+  if (!gpus) return refuse(kName, gpus.error());
+  if (args.more())
+    return complain(fmt::format("sim reset: '{}' is one argument too many", printable(args.peek())), kExitUsage);
+  const std::string folder = *simulation_folder();
+  sim::Mapping mapping;
+  if (mapping.open(folder.c_str()) != 0) return cannot(kName, Error{"the simulation has just ended"});
+  for (const std::size_t gpu : *gpus)
+    if (const auto holders = sim::holders_of(mapping, folder, static_cast<unsigned>(gpu)); !holders.empty())
+      return complain(fmt::format("sim reset: GPU {} is in use by {}", gpu, words(holders)), kHeld);
+  for (const std::size_t gpu : *gpus)
+    if (const auto done = writer->end_reset_required(static_cast<unsigned>(gpu)); !done)
+      return cannot(kName, done.error());
+  return 0;
+}
+
+}  // namespace lull
