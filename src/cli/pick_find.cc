@@ -104,6 +104,7 @@ void Picker::start_sampler() {
   options.once = !settings_.wait;  // the moment decides; only who waits has looks far enough apart for means
   options.processes = settings_.wishes.mine.has_value();
   options.topology = settings_.best == Best::topology;
+  options.apart = true;
   sampler_ = Sampler::start(options);
   sampler_->request();
 }

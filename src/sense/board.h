@@ -50,6 +50,8 @@ struct Board {
   std::atomic<std::uint32_t> calls{0};                       // for hands that did not come yet; a futex
   std::array<std::atomic<std::uint8_t>, kMostGpus> avoid{};  // GPUs to leave alone
 
+  std::atomic<std::int32_t> pid{0};  // of a sensor that is apart; by who started it
+
   // Written by the sensor.
   std::atomic<Stage> stage{Stage::opening};
   std::atomic<std::uint32_t> count{0};

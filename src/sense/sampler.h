@@ -48,6 +48,8 @@ struct SamplerOptions {
   // For each GPU's first contact, in which the driver wakes the card. GPUs do this side by side, and when all others
   // have answered no GPU is waited for much longer than they took.
   Duration attach_deadline = std::chrono::seconds(15);
+  // We are going to become another program: it must not find a process of ours among its children.
+  bool apart = false;
   // There will be one sample only and the program ends soon after: prepare nothing for a second one.
   bool once = false;
 

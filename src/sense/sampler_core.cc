@@ -22,7 +22,7 @@ using namespace std::chrono_literals;
 
 constexpr int kShares = 4;                 // of the deadline, that one GPU may take one
 constexpr Duration kDawdle = 50ms;         // GPUs wait and none was done for so long: another hand
-constexpr Duration kAttachGrace = 1200ms;  // a GPU that still attaches when all others have answered has this long
+constexpr Duration kAttachGrace = 1000ms;  // a GPU that still attaches when all others have answered has this long
 constexpr int kAttachTimes = 3;            // or this many times as long as the slowest of them
 constexpr Duration kShortestPause = 1s;    // a GPU that cost us a sensor is let alone for so long, then twice as long
 constexpr Duration kLongestAlone = 10s;    // up to this; one that wants to be reset up to a minute
@@ -34,12 +34,19 @@ constexpr unsigned kMostRestarts = 3;      // within a round
 Instant now() { return SystemClock().now(); }
 Duration since(std::int64_t ns, Instant at) { return at - Instant(Duration(ns)); }
 
-// A child of ours that wait() does not find. Its status, once it has ended.
+// A child of ours that wait() does not find. Its status, once it has ended. One that is apart is somebody else's to
+// reap.
 std::optional<siginfo_t> reap(const Process& process) {
   siginfo_t info{};
   const auto pidfd = static_cast<id_t>(process.fd());
   const int got = ::waitid(static_cast<idtype_t>(P_PIDFD), pidfd, &info, WEXITED | WNOHANG | __WALL);
   return got == 0 && info.si_pid != 0 ? std::optional(info) : std::nullopt;
+}
+
+bool gone(const Process& process) {
+  if (!process.ended()) return false;
+  (void)reap(process);
+  return true;
 }
 
 SensorTask task_of(const SamplerOptions& options) {
@@ -56,6 +63,7 @@ SensorTask task_of(const SamplerOptions& options) {
   task.openers = options.openers;
   task.topology = options.topology;
   task.looks = !options.once;
+  task.apart = options.apart;
   task.ignore_openers = options.ignore_openers;
   task.root = options.root;
   task.library = options.library;
@@ -128,7 +136,8 @@ bool Sampler::Core::start() {
     back_off(at);
     return false;
   }
-  sensor = *std::move(child);
+  sensor = std::move(child->process);
+  lifeline = std::move(child->lifeline);
   opened = false;
   started = last_sign = clock_from = at;
   return true;
@@ -143,8 +152,9 @@ void Sampler::Core::leave(int culprit) {
   if (board == nullptr) return;
   (void)sensor.signal(SIGKILL);
   ::munmap(std::exchange(board, nullptr), sizeof(Board));  // a stuck sensor has a hold of its own on it
-  pollfd gone{sensor.fd(), POLLIN, 0};
-  if (::poll(&gone, 1, static_cast<int>(kToGo / 1ms)) > 0)
+  lifeline.reset();
+  pollfd over{sensor.fd(), POLLIN, 0};
+  if (::poll(&over, 1, static_cast<int>(kToGo / 1ms)) > 0)
     (void)reap(sensor);
   else
     left.push_back({std::move(sensor), culprit});
@@ -173,7 +183,7 @@ Duration Sampler::Core::attach_limit(const Seen& one) const {
 
 // At most one sensor is stuck a GPU: it is let alone until that sensor's call has returned.
 void Sampler::Core::tell_whom_to_avoid(Instant at) {
-  std::erase_if(left, [](const Left& one) { return reap(one.process).has_value(); });
+  std::erase_if(left, [](const Left& one) { return gone(one.process); });
   for (const Left& one : left)
     if (one.gpu >= 0 && static_cast<unsigned>(one.gpu) < seen.size())
       seen[static_cast<unsigned>(one.gpu)].avoid_until = at + kLongestAlone;
@@ -374,7 +384,7 @@ void Sampler::Core::died(const Look& found, Instant at) {
 }
 
 std::size_t Sampler::Core::stuck() {
-  std::erase_if(left, [](const Left& one) { return reap(one.process).has_value(); });
+  std::erase_if(left, [](const Left& one) { return gone(one.process); });
   std::size_t hanging = left.size();
   if (board != nullptr)
     for (unsigned i = 0; i < seen.size(); ++i)

@@ -105,6 +105,7 @@ struct Sampler::Core {
 
   Board* board = nullptr;  // null: there is no sensor
   Process sensor;
+  Fd lifeline;          // of a sensor that is apart
   bool opened = false;  // by this sensor
   Instant started{};
   Instant opened_at{};

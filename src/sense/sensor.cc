@@ -2,11 +2,13 @@
 
 #include <fcntl.h>
 #include <linux/futex.h>
+#include <poll.h>
 #include <pthread.h>
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
 #include <sys/syscall.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -28,6 +30,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kBell = 3;
+constexpr int kLifeline = 4;
 constexpr Duration kSoonEnough = 20ms;
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
@@ -307,11 +310,21 @@ void show_as(std::string_view name) {
   name.copy(arguments, room - 1);
 }
 
+// Ends the sensor when the other end of its lifeline closes. A thread, since the others may hang.
+void watch_lifeline() {
+  pthread_t thread{};
+  const auto body = [](void*) -> void* {
+    pollfd closed{kLifeline, POLLIN, 0};
+    while (::poll(&closed, 1, -1) < 0) {
+    }
+    ::_exit(0);
+  };
+  (void)::pthread_create(&thread, nullptr, body, nullptr);
+}
+
 // What the child lets go of. Later it may be stuck for ever with whatever it holds.
-[[noreturn]] void become_sensor(Board& board, int bell, pid_t parent, const SensorTask& task) {
-  ::prctl(PR_SET_PDEATHSIG, SIGKILL);
-  if (::getppid() != parent) ::_exit(0);  // it died before we asked to be told
-  ::setsid();                             // no Ctrl-C, no Ctrl-Z, no hangup
+[[noreturn]] void become_sensor(Board& board, int bell, int lifeline, const SensorTask& task) {
+  ::setsid();  // no Ctrl-C, no Ctrl-Z, no hangup
   show_as("lull-sensor");
   sigset_t blocked;
   ::sigfillset(&blocked);
@@ -328,13 +341,65 @@ void show_as(std::string_view name) {
 #else
   constexpr int kStandard = 3;  // who reads our output to its end must not wait for a stuck sensor
 #endif
-  // The bell first: its number may be that of a standard descriptor that was closed.
-  const int safe = ::fcntl(bell, F_DUPFD_CLOEXEC, 10);
+  // Out of the way first: their numbers may be those of standard descriptors that were closed.
+  const int safe_bell = ::fcntl(bell, F_DUPFD_CLOEXEC, 10);
+  const int safe_lifeline = lifeline >= 0 ? ::fcntl(lifeline, F_DUPFD_CLOEXEC, 10) : -1;
   for (int stdio = 0; stdio < kStandard; ++stdio) ::dup2(null, stdio);
-  ::dup2(safe, kBell);
-  ::close_range(kBell + 1, ~0U, 0);  // locks, sockets, timers
+  ::dup2(safe_bell, kBell);
+  if (lifeline >= 0) ::dup2(safe_lifeline, kLifeline);
+  ::close_range(lifeline >= 0 ? kLifeline + 1 : kBell + 1, ~0U, 0);  // locks, sockets, timers
+  if (lifeline >= 0) watch_lifeline();
   static Hands hands(board, kBell, task);
   hands.run();
+}
+
+// Not fork(): that cannot leave out the signal at the child's end, by which wait() would find it. Where there are no
+// threads a raw clone is as good. 0: we are the child.
+long make_child(int* pidfd) {
+  return ::syscall(SYS_clone, pidfd != nullptr ? CLONE_PIDFD : 0, nullptr, pidfd, nullptr, 0);
+}
+
+Error cannot_start(int why) { return Error{"no process can be started to ask the driver", why}; }
+
+// As a child, gone when we are.
+Result<Sensor> start_child(Board& board, int bell, const SensorTask& task) {
+  const pid_t parent = ::getpid();
+  int pidfd = -1;
+  const long pid = make_child(&pidfd);
+  if (pid == 0) {
+    ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+    if (::getppid() != parent) ::_exit(0);  // it died before we asked to be told
+    become_sensor(board, bell, -1, task);
+  }
+  if (pid < 0) return std::unexpected(cannot_start(errno));
+  note_own_process(static_cast<pid_t>(pid));  // it is no part of a job
+  return Sensor{Process::adopt(static_cast<pid_t>(pid), Fd(pidfd)), Fd()};
+}
+
+// As a grandchild whose parent has ended: whatever we become has no child that it did not make.
+Result<Sensor> start_apart(Board& board, int bell, const SensorTask& task) {
+  int ends[2] = {-1, -1};
+  if (::pipe2(ends, O_CLOEXEC) != 0) return std::unexpected(cannot_start(errno));
+  Fd theirs(ends[0]);
+  Fd ours(ends[1]);
+  int pidfd = -1;
+  const long between = make_child(&pidfd);
+  if (between == 0) {
+    const long pid = make_child(nullptr);
+    if (pid == 0) become_sensor(board, bell, theirs.get(), task);
+    board.pid = static_cast<std::int32_t>(pid);
+    ::_exit(0);
+  }
+  if (between < 0) return std::unexpected(cannot_start(errno));
+  const Fd handle(pidfd);
+  siginfo_t info{};
+  while (::waitid(static_cast<idtype_t>(P_PIDFD), static_cast<id_t>(handle.get()), &info, WEXITED | __WALL) != 0 &&
+         errno == EINTR) {
+  }
+  if (board.pid <= 0) return std::unexpected(cannot_start(EAGAIN));
+  auto process = Process::open(board.pid);
+  if (!process) return std::unexpected(cannot_start(EAGAIN));
+  return Sensor{*std::move(process), std::move(ours)};
 }
 
 }  // namespace
@@ -344,15 +409,8 @@ void call_hand(Board& board) {
   ::syscall(SYS_futex, &board.calls, FUTEX_WAKE, 1, nullptr, nullptr, 0);
 }
 
-Result<Process> start_sensor(Board& board, int bell, const SensorTask& task) {
-  const pid_t parent = ::getpid();
-  int pidfd = -1;
-  // Not fork(): that cannot leave out the signal at the child's end, by which wait() would find it. Where there are no
-  // threads a raw clone is as good.
-  const long pid = ::syscall(SYS_clone, CLONE_PIDFD, nullptr, &pidfd, nullptr, 0);
-  if (pid == 0) become_sensor(board, bell, parent, task);
-  if (pid < 0) return fail(errno, "no process can be started to ask the driver");
-  return Process::adopt(static_cast<pid_t>(pid), Fd(pidfd));
+Result<Sensor> start_sensor(Board& board, int bell, const SensorTask& task) {
+  return task.apart ? start_apart(board, bell, task) : start_child(board, bell, task);
 }
 
 }  // namespace lull

@@ -24,15 +24,21 @@ struct SensorTask {
   bool processes = false;  // read what /proc says of the tenants
   bool openers = false;    // count who holds the device files
   bool topology = false;
-  bool looks = true;  // look between the samples
+  bool looks = true;   // look between the samples
+  bool apart = false;  // our parent will become another program: do not even be a child of it
   std::vector<std::string> ignore_openers;
   Root root;
   std::string library;
 };
 
-// Forks. The child is gone with its parent, gives no SIGCHLD, is passed over by wait(), ours and that of a command that
-// we become, and holds no descriptor of ours but the bell.
-Result<Process> start_sensor(Board& board, int bell, const SensorTask& task);
+// A sensor that runs. It is gone with its parent, gives no SIGCHLD, is passed over by wait(), ours and that of a
+// command that we become, and holds no descriptor of ours but the bell.
+struct Sensor {
+  Process process;
+  Fd lifeline;  // of one that is apart: it goes when this closes, by our hand, at our end or when we become another
+                // program
+};
+Result<Sensor> start_sensor(Board& board, int bell, const SensorTask& task);
 
 // Tells the sensor's hands that there is work.
 void call_hand(Board& board);
