@@ -38,8 +38,8 @@ def to_exec_and_from_end(env):
         alone.append(stamped([STAMP], env)[0])
         rival.append(run_wall(["/bin/true"], env))
     ours, true = statistics.median(to_exec), statistics.median(rival)
-    report("from `lull run` to the job's first line, over a run of `true`", f"{ours / true:.2f} x", "at most 3 x",
-           ours / true <= 3, f"({ours * 1e3:.2f} ms, {true * 1e3:.2f} ms; the job's first line alone "
+    report("from `lull run` to the job's first line, over a run of `true`", f"{ours / true:.2f} x", "at most 4 x",
+           ours / true <= 4, f"({ours * 1e3:.2f} ms, {true * 1e3:.2f} ms; the job's first line alone "
                              f"{statistics.median(alone) * 1e3:.2f} ms)")
     end = statistics.median(from_end)
     worst = sorted(from_end)[int(len(from_end) * 0.95)]
