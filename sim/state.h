@@ -55,7 +55,7 @@ inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 enum class Metric : std::uint8_t {
   util,          // percent
   mem_util,      // percent
-  mem_used,      // bytes; what the driver itself holds is included
+  mem_used,      // bytes; without what the driver itself reserves, as nvidia-smi shows it
   power,         // watts
   temp,          // Celsius
   fan,           // percent
