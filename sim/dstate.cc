@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fuse.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -16,6 +17,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <string_view>
@@ -49,7 +51,7 @@ class Server {
     while (!over()) {
       std::array waits = {pollfd{fuse_, POLLIN, 0}, pollfd{owner_, POLLIN, 0}};
       ::poll(waits.data(), waits.size(), sleepers_.empty() ? -1 : kLookEvery);
-      if (waits[1].revents != 0) return;
+      if (waits[1].revents != 0) return end_simulation();
       if (waits[0].revents != 0 && !take()) return;
       release();
     }
@@ -60,6 +62,14 @@ class Server {
     std::uint64_t unique;
     std::uint64_t node;
   };
+
+  // Who ran it is gone, and so is the driver: those who are let go must not wait in another way.
+  void end_simulation() {
+    if (!mapping_ || !mapping_.writable()) return;
+    State& state = mapping_.writable_state();
+    state.closed.store(1, std::memory_order_release);
+    ::syscall(SYS_futex, &state.version, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
 
   bool over() const { return mapping_ && mapping_.state().closed.load(std::memory_order_acquire) != 0; }
 
