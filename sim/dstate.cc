@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fuse.h>
+#include <linux/futex.h>
 #include <poll.h>
 #include <sys/file.h>
 #include <sys/mount.h>
@@ -16,6 +17,7 @@
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <climits>
 #include <csignal>
 #include <cstring>
 #include <string_view>
@@ -49,7 +51,7 @@ class Server {
     while (!over()) {
       std::array waits = {pollfd{fuse_, POLLIN, 0}, pollfd{owner_, POLLIN, 0}};
       ::poll(waits.data(), waits.size(), sleepers_.empty() ? -1 : kLookEvery);
-      if (waits[1].revents != 0) return;
+      if (waits[1].revents != 0) return end_simulation();
       if (waits[0].revents != 0 && !take()) return;
       release();
     }
@@ -60,6 +62,14 @@ class Server {
     std::uint64_t unique;
     std::uint64_t node;
   };
+
+  // Who ran it is gone, and so is the driver: those who are let go must not wait in another way.
+  void end_simulation() {
+    if (!mapping_ || !mapping_.writable()) return;
+    State& state = mapping_.writable_state();
+    state.closed.store(1, std::memory_order_release);
+    ::syscall(SYS_futex, &state.version, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+  }
 
   bool over() const { return mapping_ && mapping_.state().closed.load(std::memory_order_acquire) != 0; }
 
@@ -89,12 +99,14 @@ class Server {
     answer(unique, 0, &data, sizeof data);
   }
 
-  static fuse_attr attributes(std::uint64_t node) {
+  // The size of a file is the number of those who sleep on it.
+  fuse_attr attributes(std::uint64_t node) const {
     fuse_attr attributes{};
     attributes.ino = node;
     attributes.mode = node == FUSE_ROOT_ID ? S_IFDIR | 0755 : S_IFREG | 0444;
     attributes.nlink = 1;
-    attributes.size = node == FUSE_ROOT_ID ? 0 : 1;
+    attributes.size = static_cast<std::uint64_t>(
+        std::ranges::count_if(sleepers_, [&](const Sleeper& sleeper) { return sleeper.node == node; }));
     return attributes;
   }
 
@@ -215,7 +227,7 @@ Result<Fd> mount_at(const std::string& point) {
   const auto cannot = [](int why, std::string_view what) {
     return fail(fmt::format("a hang in D state needs FUSE: {}: {}", what, std::strerror(why)));
   };
-  Fd fuse(::open("/dev/fuse", O_RDWR | O_CLOEXEC));
+  Fd fuse(::open("/dev/fuse", O_RDWR | O_NONBLOCK | O_CLOEXEC));  // a request may go before it is read
   if (!fuse) return cannot(errno, "/dev/fuse");
   if (::mkdir(point.c_str(), 0755) != 0 && errno != EEXIST) return cannot(errno, point);
   const std::string options =
@@ -311,6 +323,14 @@ Result<> serve_dstate(const std::string& folder, pid_t owner) {
   unmount_dstate(folder);
   TRY(start_server(folder, owner, true));
   return {};
+}
+
+unsigned sleepers(const std::string& folder, std::int32_t gpu) {
+  struct stat status{};
+  const std::string name = gpu < 0 ? "driver" : fmt::format("{}", gpu);
+  return ::stat(fmt::format("{}/{}", mount_point(folder), name).c_str(), &status) == 0
+             ? static_cast<unsigned>(status.st_size)
+             : 0;
 }
 
 void unmount_dstate(const std::string& folder) {

@@ -21,6 +21,7 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
 #include <string>
 
 #include "base/result.h"
@@ -52,6 +53,10 @@ class DStateServer {
 // The same for `lull sim`: sees to it that FOLDER/dstate is served, by a process of its own that ends with the
 // process `owner`.
 Result<> serve_dstate(const std::string& folder, pid_t owner);
+
+// How many calls about a GPU sleep now (-1: init, and calls about no GPU); also the size of the file FOLDER/dstate/GPU.
+// Once it is counted here, nothing but the end of the fault ends a call.
+unsigned sleepers(const std::string& folder, std::int32_t gpu);
 
 // Takes a mount away that a killed server left behind; nothing, if there is none.
 void unmount_dstate(const std::string& folder);

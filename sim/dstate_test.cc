@@ -79,8 +79,8 @@ class DState : public ::testing::Test {
     if (code == 0) code = library.call("nvmlDeviceGetPowerUsage", device, &power);
     ::_exit(code);
   }
-  bool sleeps() {
-    return within(10s, [&] { return state_of(client_) == 'D'; });
+  bool sleeps(std::int32_t gpu) {
+    return within(10s, [&] { return sleepers(sim_.folder(), gpu) == 1 && state_of(client_) == 'D'; });
   }
   // Its status, or nothing if it does not end.
   std::optional<int> ended(std::chrono::seconds limit = 10s) {
@@ -98,7 +98,7 @@ class DState : public ::testing::Test {
 TEST_F(DState, KillDoesNotEndACallUntilTheFaultIsOver) {
   fault(0, "nvmlDeviceGetPowerUsage");
   start_client(0);
-  ASSERT_TRUE(sleeps()) << state_of(client_);
+  ASSERT_TRUE(sleeps(0)) << state_of(client_);
   ::kill(client_, SIGKILL);
   ::kill(client_, SIGTERM);
   // Whatever happens elsewhere does not wake it either.
@@ -114,7 +114,7 @@ TEST_F(DState, KillDoesNotEndACallUntilTheFaultIsOver) {
 TEST_F(DState, AnUnharmedCallAnswersAsUsualAfterwards) {
   fault(kWholeDriver, "nvmlInit*");
   start_client(1);
-  ASSERT_TRUE(sleeps());
+  ASSERT_TRUE(sleeps(kWholeDriver));
   ASSERT_TRUE(sim_.writer().clear());
   const auto status = ended();
   ASSERT_TRUE(status);
@@ -132,7 +132,7 @@ TEST_F(DState, OtherGpusAnswer) {
 TEST_F(DState, TheEndOfTheSimulationLetsGo) {
   fault(1);
   start_client(1);
-  ASSERT_TRUE(sleeps());
+  ASSERT_TRUE(sleeps(1));
   sim_.writer().close_simulation();
   const auto status = ended();
   ASSERT_TRUE(status);
@@ -142,7 +142,7 @@ TEST_F(DState, TheEndOfTheSimulationLetsGo) {
 TEST_F(DState, NothingIsLeftBehind) {
   fault(0);
   start_client(0);
-  ASSERT_TRUE(sleeps());
+  ASSERT_TRUE(sleeps(0));
   ::kill(client_, SIGKILL);
   EXPECT_TRUE(mounted(sim_.folder()));
   server_.reset();
@@ -158,7 +158,7 @@ TEST_F(DState, AKilledServerIsReplaced) {
   ASSERT_TRUE(serve_dstate(sim_.folder(), ::getpid())) << "served already";
   fault(0);
   start_client(0);
-  ASSERT_TRUE(sleeps());
+  ASSERT_TRUE(sleeps(0));
   sim_.writer().close_simulation();
   EXPECT_TRUE(ended());
   EXPECT_TRUE(within(10s, [&] { return !mounted(sim_.folder()); })) << "it unmounts by itself";

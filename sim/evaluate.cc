@@ -227,8 +227,8 @@ double derived(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_
       return std::min(100.0, (std::isnan(base) ? 0 : base * kMemShare) + presence(scene, gpu, at_ns).mem_util);
     }
     case Metric::mem_used:
-      return std::min(static_cast<double>(card.memory_total),
-                      static_cast<double>(card.memory_reserved) + presence(scene, gpu, at_ns).memory);
+      return std::min(static_cast<double>(card.memory_total - card.memory_reserved),
+                      presence(scene, gpu, at_ns).memory);
     case Metric::power: return derived_power(scene, gpu, at_ns);
     case Metric::temp: return rounded(between(card.temp_idle, card.temp_busy, effort(scene, gpu, at_ns)));
     case Metric::fan: return rounded(between(30, 90, effort(scene, gpu, at_ns)));
@@ -274,9 +274,11 @@ double own_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t a
   switch (metric) {
     case Metric::util: return std::min(100.0, base + presence(scene, gpu, at_ns).util);
     case Metric::mem_util: return std::min(100.0, base + presence(scene, gpu, at_ns).mem_util);
-    case Metric::mem_used:
-      return std::min(static_cast<double>(scene.state.gpus[gpu].memory_total),
+    case Metric::mem_used: {
+      const Gpu& card = scene.state.gpus[gpu];
+      return std::min(static_cast<double>(card.memory_total - card.memory_reserved),
                       base + presence(scene, gpu, at_ns).memory);
+    }
     case Metric::power: return derived_power(scene, gpu, at_ns);
     default: return base;
   }

@@ -83,13 +83,12 @@ Result<> furnish_machine(const std::string& folder, const Plan& plan) {
   return {};
 }
 
-void show_driver(const std::string& folder, const State& state, bool loaded) {
+void show_driver(const std::string& folder, State& state, bool loaded) {
+  if (state.driver_hidden.exchange(loaded ? 0 : 1, std::memory_order_acq_rel) == (loaded ? 0U : 1U)) return;
   const std::string file = driver_folder(folder) + "/version";
-  if (!loaded) {
+  if (!loaded)
     ::unlink(file.c_str());
-    return;
-  }
-  if (::access(file.c_str(), F_OK) != 0 && ::access(driver_folder(folder).c_str(), F_OK) == 0)
+  else if (::access(driver_folder(folder).c_str(), F_OK) == 0)
     (void)write_file(file, version_text(state.driver_version));
 }
 

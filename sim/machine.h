@@ -20,8 +20,9 @@ namespace lull::sim {
 // For tests too: after create_state() in the same folder.
 Result<> furnish_machine(const std::string& folder, const Plan& plan);
 
-// There, or not. Nothing happens in a folder that was not furnished.
-void show_driver(const std::string& folder, const State& state, bool loaded);
+// There, or not. Only a change does anything: what was removed by hand stays away. Nothing happens in a folder that was
+// not furnished.
+void show_driver(const std::string& folder, State& state, bool loaded);
 
 // Puts a GPU to sleep, or wakes it without a call. Only in a furnished folder. (Writer::put_to_sleep)
 Result<> set_runtime_status(const std::string& folder, State& state, unsigned gpu, bool asleep);

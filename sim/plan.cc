@@ -152,7 +152,6 @@ void add_processes(const Scenario& scenario, Plan& plan) {
 
 double resting_value(const Gpu& gpu, Metric metric) {
   switch (metric) {
-    case Metric::mem_used: return static_cast<double>(gpu.memory_reserved);
     case Metric::power: return gpu.power_idle;
     case Metric::temp: return gpu.temp_idle;
     case Metric::clock: return gpu.clock_idle;

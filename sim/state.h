@@ -55,7 +55,7 @@ inline constexpr std::uint32_t kNone = 0xFFFFFFFF;
 enum class Metric : std::uint8_t {
   util,          // percent
   mem_util,      // percent
-  mem_used,      // bytes; what the driver itself holds is included
+  mem_used,      // bytes; without what the driver itself reserves, as nvidia-smi shows it
   power,         // watts
   temp,          // Celsius
   fan,           // percent
@@ -334,7 +334,8 @@ struct State {
   char driver_version[80] = "535.261.03";
   char nvml_version[80] = "12.535.261.03";
   std::uint32_t cuda_version = 12020;
-  std::atomic<std::uint32_t> closed{0};  // 1: the simulation is over, the driver is gone
+  std::atomic<std::uint32_t> driver_hidden{0};  // 1: the driver's files are taken away (sim/machine.h)
+  std::atomic<std::uint32_t> closed{0};         // 1: the simulation is over, the driver is gone
   alignas(64) std::atomic<std::uint64_t> version{0};
   alignas(64) Gpu gpus[kMaxGpus];
   std::uint8_t topology[kMaxGpus][kMaxGpus] = {};  // nvml::kTopology* of each pair

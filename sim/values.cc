@@ -17,7 +17,7 @@ using enum ValueUnit;
 constexpr std::array<ValueInfo, kMetrics> kTable = {{
     {Metric::util, "util", percent, 0, 100, "35", "share of time a kernel runs"},
     {Metric::mem_util, "mem_util", percent, 0, 100, "20", "memory controller activity"},
-    {Metric::mem_used, "mem_used", bytes, 0, 16e12, "8GiB", "memory in use, the driver's own included"},
+    {Metric::mem_used, "mem_used", bytes, 0, 16e12, "8GiB", "memory in use, without what the driver reserves"},
     {Metric::power, "power", watts, 0, 5000, "180", "power drawn"},
     {Metric::temp, "temp", celsius, 0, 150, "60", "temperature of the chip"},
     {Metric::fan, "fan", percent, 0, 100, "40", "fan speed"},

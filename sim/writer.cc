@@ -144,7 +144,7 @@ Result<> Writer::commit(const std::function<Result<>(Live&, std::int64_t)>& edit
 
 void Writer::show_driver_as_it_is() {
   const Locked locked(lock_.get());
-  const State& state = mapping_.state();
+  State& state = mapping_.writable_state();
   const Live& live = state.slots[state.version.load(std::memory_order_acquire) % kSlots];
   if (!locked.failed()) show_driver(folder_, state, driver_loaded(live, mapping_.now_ns()));
 }

@@ -278,6 +278,9 @@ TEST_F(Machine, TheDriversVersionIsGoneWhileItIsNotLoaded) {
   EXPECT_NE(::access(file.c_str(), F_OK), 0);
   ASSERT_TRUE(writer.clear());
   EXPECT_NE(text_of(file), "");
+  ASSERT_EQ(::unlink(file.c_str()), 0);
+  ASSERT_TRUE(writer.set({{0, Metric::util, 5}}));
+  EXPECT_EQ(text_of(file), "") << "removed by hand, it stays away";
 }
 
 TEST_F(Machine, ACallWakesOnlyItsGpuAndInitNone) {

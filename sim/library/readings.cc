@@ -178,9 +178,9 @@ Room room_of(const Look& look) {
             mig_memory_used(look.scene, look.gpu, look.target.mig, look.now) - mig.memory_reserved};
   }
   const double used = look.value(Metric::mem_used);
-  const auto all = std::min(static_cast<std::uint64_t>(std::max(0.0, used)), look.card.memory_total);
-  const std::uint64_t reserved = std::min(look.card.memory_reserved, all);
-  return {look.card.memory_total, reserved, all - reserved};
+  const std::uint64_t most = look.card.memory_total - look.card.memory_reserved;
+  return {look.card.memory_total, look.card.memory_reserved,
+          std::min(static_cast<std::uint64_t>(std::max(0.0, used)), most)};
 }
 
 }  // namespace

@@ -10,7 +10,7 @@ def test_gpustat(clients):
     found = json.loads(here.gpustat("--json"))["gpus"]
     first, second = found
     assert (first["name"], first["utilization.gpu"], first["temperature.gpu"]) == ("NVIDIA GeForce RTX 4090", 42, 61)
-    assert (first["memory.used"], first["memory.total"]) == (3072, 24564)
+    assert (first["memory.used"], first["memory.total"]) == (3072 + 354, 24564)
     assert (first["power.draw"], first["enforced.power.limit"], first["fan.speed"]) == (200, 450, 45)
     assert (second["utilization.gpu"], second["fan.speed"]) == (70, None)
     assert [(p["pid"], p["gpu_memory_usage"]) for p in second["processes"]] == [(load.pid, 2048)]
@@ -45,7 +45,8 @@ print(json.dumps([of(0), of(1)]))
 n.nvmlShutdown()
 """))
     assert (out[0]["util"], out[0]["power"], out[0]["limit"]) == (33, 250000, 700000)
-    assert out[0]["memory"] == out[0]["memory2"] == 7 << 30
+    assert out[0]["memory2"] == 7 << 30
+    assert out[0]["memory"] == (7 << 30) + (516 << 20)  # the first version counts what the driver reserves
     assert out[0]["processes"] == [[], []]
     assert out[1]["processes"] == [[[load.pid, 5 << 30]]] * 2
     assert (out[1]["util"], out[1]["throttle"]) == (60, 0)
@@ -100,6 +101,6 @@ def test_nvtop(clients):
     assert re.search(r"TEMP\s+63.?C", screen), screen
     assert re.search(r"POW\s+210 / 450 W", screen), screen
     assert re.search(r"GPU\[\|+\s+57%\]", screen), screen
-    assert re.search(r"MEM\[\|+\s+6\.0+Gi/23\.988Gi\]", screen), screen
+    assert re.search(r"MEM\[\|+\s+6\.346Gi/23\.988Gi\]", screen), screen  # 354MiB are reserved
     row = next(line for line in screen.splitlines() if str(load.pid) in line)
     assert "Compute" in row and "4096MiB" in row, screen

@@ -507,6 +507,13 @@ def test_a_folder_that_cannot_be_made(run_lull):
     (["load", "0"], "one argument too many"),
     (["clear", "5"], "there is no GPU 5"),
     (["clear", "0", "1"], "one argument too many"),
+    (["reset"], "which GPU"),
+    (["reset", "5"], "there is no GPU 5"),
+    (["reset", "0", "1"], "one argument too many"),
+    (["set", "0", "mig=on"], "has no MIG"),
+    (["set", "0", "persistence=maybe"], "persistence=1"),
+    (["fault", "0", "garbag"], "did you mean 'garbage'?"),
+    (["load", "--gpu", "0", "--mps-sever"], "did you mean '--mps-server'?"),
     (["show", "--jsn"], "did you mean '--json'?"),
     (["models", "x"], "one argument too many"),
 ])
@@ -526,7 +533,7 @@ def shared(lull):
 
 
 @pytest.mark.parametrize("args", [["set", "0", "util=1"], ["load", "--gpu", "0"], ["fault", "0", "lost"], ["clear"],
-                                  ["show"]])
+                                  ["reset", "0"], ["show"]])
 def test_without_a_simulation(run_lull, tmp_path, args):
     assert "LULL_SIM is not set" in one_line(run_lull("sim", *args), 125)
     gone = clean_environment(LULL_SIM=tmp_path / "gone")
@@ -536,7 +543,7 @@ def test_without_a_simulation(run_lull, tmp_path, args):
     assert "another version" in one_line(run_lull("sim", *args, env=other), 125)
 
 
-@pytest.mark.parametrize("args", [[], ["set"], ["load"], ["fault"], ["clear"], ["show"], ["models"]])
+@pytest.mark.parametrize("args", [[], ["set"], ["load"], ["fault"], ["clear"], ["reset"], ["show"], ["models"]])
 def test_help_has_an_example(run_lull, args):
     done = run_lull("sim", *args, "--help")
     assert done.returncode == 0 and "example: lull sim" in done.stdout and done.stderr == ""
@@ -545,7 +552,7 @@ def test_help_has_an_example(run_lull, args):
 
 def test_models(run_lull):
     done = run_lull("sim", "models")
-    for name in ("H100", "A100", "RTX4090", "RTX3090", "T4"):
+    for name in ("H100", "A100", "RTX4090", "RTX3090", "T4", "GB10", "GH200", "B200", "Orin"):
         assert f"\n{name} " in "\n" + done.stdout
 
 
