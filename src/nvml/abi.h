@@ -177,6 +177,8 @@ enum : unsigned {
   kFieldPowerAverage = 185,  // mW; drivers 535 and newer
   kFieldPowerInstant = 186,
 };
+// Whose power: scope_id of the two.
+enum : unsigned { kPowerScopeGpu = 0, kPowerScopeModule = 1, kPowerScopeMemory = 2 };
 
 // ---- structures ------------------------------------------------------------
 struct Utilization {

@@ -28,6 +28,7 @@ Wanted wanted_of(const SamplerOptions& options) {
   wanted.power = options.power;
   wanted.details = options.details;
   wanted.tenants = options.tenants || options.processes;
+  wanted.all_lists = options.processes;  // shown to a person
   wanted.pcie = options.pcie;
   wanted.once = options.once;
   wanted.idle_before = options.idle_before;

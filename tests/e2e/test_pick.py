@@ -111,8 +111,8 @@ def test_unreadable_gpus_are_never_picked(sim):
 def test_no_driver_is_said(sim):
     gpus = sim(1)
     gpus.fault("all", "no-driver")
-    assert "driver not loaded" in refused(gpus)
-    assert "driver not loaded" in refused(gpus, "--", "true")
+    assert "driver is not loaded" in refused(gpus)
+    assert "driver is not loaded" in refused(gpus, "--", "true")
 
 
 def test_mine_ok(sim):

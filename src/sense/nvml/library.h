@@ -31,6 +31,8 @@ namespace lull {
   X(DeviceGetUtilizationRates)              \
   X(DeviceGetSamples)                       \
   X(DeviceGetMemoryInfo)                    \
+  X(DeviceGetMemoryInfo_v2)                 \
+  X(DeviceGetFieldValues)                   \
   X(DeviceGetPowerUsage)                    \
   X(DeviceGetEnforcedPowerLimit)            \
   X(DeviceGetPowerManagementLimit)          \
@@ -60,7 +62,8 @@ namespace lull {
 
 namespace nvml::call {
 using DeviceGetNumGpuCores = Return(Device device, unsigned* cores);  // not in every driver, and only for a guess
-}
+using DeviceGetDisplayActive = Return(Device device, unsigned* active);
+}  // namespace nvml::call
 
 // null where the library does not have it.
 struct NvmlCalls {
@@ -68,6 +71,7 @@ struct NvmlCalls {
   LULL_SENSE_CALLS(LULL_SENSE_MEMBER)
 #undef LULL_SENSE_MEMBER
   nvml::call::DeviceGetNumGpuCores* DeviceGetNumGpuCores = nullptr;
+  nvml::call::DeviceGetDisplayActive* DeviceGetDisplayActive = nullptr;
 };
 
 // ask(calls.DeviceGetUUID, handle, …): the answer, or that there is no such call.
