@@ -23,6 +23,12 @@ std::uint32_t known_metrics(const Reading& reading) {
   return known;
 }
 
+// How much of the time a mean would have been of; only two of them are means.
+float coverage_of(const Reading& reading, Metric metric) {
+  if (metric == Metric::util) return static_cast<float>(reading.util_coverage);
+  return metric == Metric::power ? static_cast<float>(reading.power_coverage) : kUnknownSample;
+}
+
 }  // namespace
 
 Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
@@ -56,6 +62,7 @@ void Judge::build() {
   at_.resize(1);
   values_.assign(gpus * signals_.size(), kUnknownSample);
   absences_.assign(values_.size(), Absence::not_asked);
+  coverages_.assign(values_.size(), kUnknownSample);
   present_.assign(gpus, 0);
   places_.assign(gpus, kNowhere);
   inventory_.reset();
@@ -92,12 +99,16 @@ void Judge::fill(const Snapshot& snapshot) {
     for (std::size_t s = 0; s < signals_.size(); ++s) {
       const Reading* from = reading != nullptr || info(signals_[s]).of == Of::gpu ? reading : any;
       const auto value = from != nullptr ? static_cast<float>((*from)[signals_[s]]) : kUnknownSample;
-      values_[g * signals_.size() + s] = value;
+      const std::size_t at = g * signals_.size() + s;
+      const bool was_known = std::isfinite(values_[at]);
+      values_[at] = value;
       if (std::isfinite(value)) [[likely]]
         continue;
       complete = false;
       const Absence why = from != nullptr ? from->why_missing(signals_[s]) : gone;
-      absences_[g * signals_.size() + s] = why == Absence::none ? Absence::failed : why;
+      if (why == Absence::not_covered && (was_known || absences_[at] != Absence::not_covered))
+        coverages_[at] = coverage_of(*from, signals_[s]);
+      absences_[at] = why == Absence::none ? Absence::failed : why;
     }
     present_[g] = complete || reading == nullptr ? 0 : known_metrics(*reading);
   }
@@ -157,6 +168,7 @@ std::vector<MissingSignal> Judge::missing() const {
       const bool of_gpu = info(signals_[s]).of == Of::gpu;
       if (std::isfinite(values_[at]) || (!of_gpu && g > 0)) continue;
       MissingSignal lacking{.gpu = scope_[g].label(), .metric = signals_[s], .why = absences_[at], .instead = {}};
+      if (lacking.why == Absence::not_covered) lacking.coverage = static_cast<double>(coverages_[at]);
       for (const Metric other : instead_of(signals_[s]))
         if ((present_[g] >> index_of(other) & 1) != 0) lacking.instead.push_back(other);
       out.push_back(std::move(lacking));

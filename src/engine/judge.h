@@ -89,6 +89,7 @@ class Judge {
   bool begun_ = false;
   std::vector<float> values_;           // GPU by GPU, one for each of signals_
   std::vector<Absence> absences_;       // likewise
+  std::vector<float> coverages_;        // likewise, where not covered: when that began, so that what is said stays
   std::vector<std::uint32_t> present_;  // of each GPU that lacks something: what it does give
   std::vector<Block> blocks_;
   PolicyAnswers answers_{};

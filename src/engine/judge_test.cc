@@ -169,7 +169,7 @@ TEST(Judge, AVanishedDriverIsUnknownAndSaid) {
   machine.snapshot.driver = {Absence::no_driver, "libnvidia-ml.so.1 is not there"};
   EXPECT_EQ(judge.observe(machine.after())->truth, Truth::unknown);
   EXPECT_EQ(judge.missing()[0].why, Absence::no_driver);
-  EXPECT_EQ(to_words(judge.explain(), true).back(), "  driver not loaded: libnvidia-ml.so.1 is not there");
+  EXPECT_EQ(to_words(judge.explain(), true).back(), "  driver is not loaded: libnvidia-ml.so.1 is not there");
 }
 
 TEST(Judge, NoGpuInScopeNeverFires) {
@@ -279,6 +279,31 @@ TEST(ValueText, CarriesItsUnit) {
   EXPECT_EQ(value_text(Metric::quiet, 90), "1m30s");
   EXPECT_EQ(value_text(Metric::procs, 2), "2");
   EXPECT_EQ(value_text(Metric::util, kUnknown), "?");
+}
+
+TEST(Judge, WhatWasNotCoveredBreaksTheStreakAndIsSaid) {
+  Machine machine(2);
+  Judge judge = judge_for(machine, "util < 5 for 3s");
+  EXPECT_FALSE(judge.observe(machine.after()).value().fires);
+  machine.after();
+  for (Reading& reading : machine.snapshot.readings) {
+    reading.miss(Metric::util, Absence::not_covered);
+    reading.util_coverage = 0.4;
+  }
+  const Verdict verdict = judge.observe(machine.snapshot).value();
+  EXPECT_EQ(verdict.truth, Truth::unknown);
+  EXPECT_EQ(verdict.held_samples, 0U);
+  const std::string said = missing_line(judge.missing());
+  EXPECT_EQ(
+      said,
+      "this rule cannot be judged while util of GPUs 0, 1 is measured for only 40 % of the time; sample more often "
+      "(--every)");
+  for (Reading& reading : machine.snapshot.readings) reading.util_coverage = 0.55;
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(missing_line(judge.missing()), said) << "not a new story at every sample";
+  for (unsigned g = 0; g < 2; ++g) machine.set(g, 0);
+  for (int i = 0; i < 3; ++i) EXPECT_FALSE(judge.observe(machine.after()).value().fires) << i;
+  EXPECT_TRUE(judge.observe(machine.after()).value().fires);
 }
 
 }  // namespace

@@ -13,7 +13,7 @@ std::string_view words(Absence absence) {
     case Absence::reset_required: return "GPU requires reset";
     case Absence::no_permission: return "no permission";
     case Absence::no_symbol: return "not in this driver's library";
-    case Absence::no_driver: return "driver not loaded";
+    case Absence::no_driver: return "driver is not loaded";
     case Absence::mismatch: return "driver and library versions differ";
     case Absence::no_answer: return "driver does not answer";
     case Absence::no_baseline: return "needs two samples";
@@ -21,6 +21,7 @@ std::string_view words(Absence absence) {
     case Absence::not_covered: return "not measured for the whole interval";
     case Absence::implausible: return "not a plausible value";
     case Absence::asleep: return "asleep";
+    case Absence::hidden: return "the driver does not show processes of other containers";
   }
   return "unknown error";
 }

@@ -38,12 +38,14 @@ enum class Absence : std::uint8_t {
   not_covered,  // less than nine tenths of the time since the previous sample was measured
   implausible,  // a number outside what the metric can be (kMetricTable)
   asleep,       // the card is suspended, and asking would wake it
+  hidden,       // the driver does not show processes of other pid namespaces
 };
 std::string_view words(Absence absence);  // "GPU is lost"
 
-// Where a mean since the previous sample could not be had, the value is of the
-// moment only; rules treat both alike, people are told.
-enum class Basis : std::uint8_t { unknown, mean, instant };
+// What a value is of: the driver's own account of the whole time since the previous
+// sample, many momentary values in that time, or the moment only. Rules treat them
+// alike (what covers too little is unknown before they see it), people are told.
+enum class Basis : std::uint8_t { unknown, mean, instant, moments };
 
 enum class DeviceKind : std::uint8_t { gpu, mig };
 
@@ -104,7 +106,8 @@ struct Reading {
   std::array<double, kMetrics> value;
   std::array<Absence, kMetrics> absence;
   Basis util_basis = Basis::unknown;
-  double util_coverage = 0;             // of a mean: which share of the time since the previous sample it covers
+  double util_coverage = 0;             // which share of the time since the previous sample was measured
+  double power_coverage = 0;            // likewise
   std::optional<Duration> idle_before;  // of a first sample, where asked for: how long the driver saw no work
   Basis power_basis = Basis::unknown;
   Absence device_absence = Absence::none;  // the GPU as a whole
@@ -125,7 +128,9 @@ struct Reading {
     absence.fill(Absence::not_asked);
   }
   double operator[](Metric metric) const { return value[index_of(metric)]; }
+  // The one door for values from outside: what the metric cannot be is unknown.
   void set(Metric metric, double known) {
+    if (!plausible(metric, known)) return miss(metric, Absence::implausible);
     value[index_of(metric)] = known;
     absence[index_of(metric)] = Absence::none;
   }

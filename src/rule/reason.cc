@@ -140,6 +140,12 @@ std::string sparkline(std::span<const float> values, std::size_t width, bool utf
 
 std::string to_words(const MissingSignal& missing) {
   const MetricInfo& row = info(missing.metric);
+  if (missing.why == Absence::not_covered) {
+    const std::string share = std::isfinite(missing.coverage) ? fmt::format("only {:.0f} %", missing.coverage * 100)
+                                                              : "less than nine tenths";
+    return fmt::format("{} of GPU {} is measured for {} of the time; sample more often (--every)", row.name,
+                       missing.gpu, share);
+  }
   std::string line = row.of == Of::gpu
                          ? fmt::format("GPU {} gives no {} ({})", missing.gpu, row.name, words(missing.why))
                          : fmt::format("there is no {} ({})", row.name, words(missing.why));
@@ -163,6 +169,7 @@ std::string missing_line(std::span<const MissingSignal> missing) {
         continue;
       said[j] = true;
       joint.gpu += ", " + missing[j].gpu;
+      joint.coverage = std::fmin(joint.coverage, missing[j].coverage);
       ++count;
     }
     std::string words = to_words(joint);
@@ -170,6 +177,8 @@ std::string missing_line(std::span<const MissingSignal> missing) {
       words.replace(0, 3, "GPUs");
       if (const std::size_t at = words.find(" gives no "); at != std::string::npos) words.replace(at, 10, " give no ");
     }
+    if (const std::size_t at = words.find(" of GPU "); count > 1 && at != std::string::npos)
+      words.replace(at, 8, " of GPUs ");
     if (i > 0) line += ", and ";
     line += words;
   }

@@ -21,6 +21,7 @@ struct MissingSignal {
   Metric metric = Metric::util;
   Absence why = Absence::none;
   std::vector<Metric> instead;  // that this GPU does give
+  double coverage = kUnknown;   // with not_covered: the share of the time that was measured
 };
 
 // One signal of one GPU over the window that the verdict rests on.
@@ -54,7 +55,8 @@ struct Explanation {
   DriverState driver;
 };
 
-// "GPU 2 gives no util (not supported); power or mem_util would do"
+// "GPU 2 gives no util (not supported); power or mem_util would do", or
+// "util of GPU 2 is measured for only 40 % of the time; sample more often (--every)"
 std::string to_words(const MissingSignal& missing);
 // All that is missing in one line: "this rule cannot be judged while GPU 2 gives no util
 // (not supported); …"; empty if nothing is.

@@ -55,6 +55,7 @@ SensorTask task_of(const SamplerOptions& options) {
   task.needs.power = options.power;
   task.needs.details = options.details;
   task.needs.tenants = options.tenants || options.processes;
+  task.needs.all_lists = options.processes;  // shown to a person
   task.needs.pcie = options.pcie;
   task.needs.once = options.once;
   task.needs.idle_before = options.idle_before;

@@ -142,7 +142,7 @@ class Hands {
       if (instant(gpus_[i].look_by) > now + kSoonEnough) continue;
       gpus_[i].look_by = kNever;  // one hand is enough; who has the GPU plans the next
       if (board_.avoid[i] != 0 || !take(board_.slots[i], now)) continue;
-      source_->look(i, task_.needs, now);
+      source_->look(i, now);
       plan_look(i, now);
       board_.slots[i].busy_since = 0;
     }

@@ -24,7 +24,8 @@ struct Needs {
   bool pcie = false;                               // a real driver takes 20 ms for each direction
   bool once = false;                               // there will be no second sample: do not prepare for one
   bool idle_before = false;                        // with the first sample: how long it has been idle already
-  Duration lists_every = std::chrono::seconds(1);  // process lists cost milliseconds: no more often than this
+  // Process lists cost milliseconds under the driver's one lock: the last answer serves for this long.
+  Duration lists_every = std::chrono::seconds(1);
 };
 
 // Of one GPU and each of its parts (MIG devices); kept between samples for its memory.
@@ -62,7 +63,7 @@ class Source {
 
   // Between two samples: whatever would be lost if nobody looked before the next one. To be called again within
   // look_within(); zero: never.
-  virtual void look(unsigned gpu, const Needs& needs, Instant now) = 0;
+  virtual void look(unsigned gpu, Instant now) = 0;
   virtual Duration look_within(unsigned gpu) const = 0;
 
   // Nothing is held any more that could be let go: every GPU sleeps, and a fresh start would touch none of them.

@@ -11,7 +11,8 @@ constexpr std::size_t kMostTenants = 1 << 16;
 constexpr std::size_t kMostProcesses = 1 << 16;
 constexpr std::size_t kMostArguments = 1 << 14;
 constexpr std::size_t kMostGpus = 1 << 12;
-constexpr Absence kLastAbsence = Absence::asleep;
+constexpr Absence kLastAbsence = Absence::hidden;
+constexpr Basis kLastBasis = Basis::moments;
 constexpr std::int64_t kLongestTime = std::int64_t{1} << 62;
 
 void put_text_list(Encoder& out, const std::vector<std::string>& list) {
@@ -97,6 +98,7 @@ struct Fixed {
   std::uint8_t memory_estimated;
   std::uint8_t processes_hidden;
   double util_coverage;
+  double power_coverage;
 };
 
 void put(Encoder& out, const Reading& reading) {
@@ -111,6 +113,7 @@ void put(Encoder& out, const Reading& reading) {
   fixed.memory_estimated = reading.memory_estimated ? 1 : 0;
   fixed.processes_hidden = reading.processes_hidden ? 1 : 0;
   fixed.util_coverage = reading.util_coverage;
+  fixed.power_coverage = reading.power_coverage;
   out.put(fixed);
   put(out, reading.idle_before);
   put(out, reading.attached_for);
@@ -125,15 +128,17 @@ void put(Encoder& out, const Reading& reading) {
     for (const Tenant& tenant : *reading.tenants) put(out, tenant);
 }
 
-// Each value is known and finite, or unknown with a reason.
+// Each value is known and what its metric can be, or unknown with a reason.
 bool sound(const Fixed& fixed) {
   for (std::size_t i = 0; i < kMetrics; ++i) {
     if (fixed.absence[i] > kLastAbsence) return false;
-    if ((fixed.absence[i] == Absence::none) != std::isfinite(fixed.value[i])) return false;
+    const bool known = fixed.absence[i] == Absence::none;
+    if (known ? !plausible(static_cast<Metric>(i), fixed.value[i]) : !std::isnan(fixed.value[i])) return false;
   }
-  return fixed.util_basis <= Basis::instant && fixed.power_basis <= Basis::instant &&
+  return fixed.util_basis <= kLastBasis && fixed.power_basis <= kLastBasis &&
          fixed.device_absence <= kLastAbsence && fixed.asleep <= 1 && fixed.memory_estimated <= 1 &&
-         fixed.processes_hidden <= 1 && fixed.util_coverage >= 0 && fixed.util_coverage <= 1;
+         fixed.processes_hidden <= 1 && fixed.util_coverage >= 0 && fixed.util_coverage <= 1 &&
+         fixed.power_coverage >= 0 && fixed.power_coverage <= 1;
 }
 
 bool get(Decoder& in, Reading& reading) {
@@ -149,6 +154,7 @@ bool get(Decoder& in, Reading& reading) {
   reading.memory_estimated = fixed.memory_estimated == 1;
   reading.processes_hidden = fixed.processes_hidden == 1;
   reading.util_coverage = fixed.util_coverage;
+  reading.power_coverage = fixed.power_coverage;
   if (!get(in, reading.idle_before) || !get(in, reading.attached_for) || !in.maybe(reading.energy_joules) ||
       !in.maybe(reading.mem_clock_mhz) || !in.maybe(reading.throttle_reasons) || !get(in, reading.mig_mode) ||
       !get(in, reading.display_active))

@@ -15,8 +15,8 @@ using std::chrono::seconds;
 Reading some_reading(std::mt19937& random) {
   Reading reading;
   for (const MetricInfo& row : kMetricTable)
-    random() % 3 != 0 ? reading.set(row.metric, static_cast<double>(random() % 100))
-                      : reading.miss(row.metric, static_cast<Absence>(1 + random() % 14));
+    random() % 3 != 0 ? reading.set(row.metric, static_cast<double>(random() % 10))
+                      : reading.miss(row.metric, static_cast<Absence>(1 + random() % 15));
   reading.util_basis = static_cast<Basis>(random() % 3);
   reading.util_coverage = 0.25;
   reading.asleep = random() % 2 == 0;

@@ -34,6 +34,7 @@ Json basis(Basis basis) {
   switch (basis) {
     case Basis::mean: return "mean";
     case Basis::instant: return "instant";
+    case Basis::moments: return "moments";
     case Basis::unknown: break;
   }
   return nullptr;

@@ -157,8 +157,8 @@ def test_gpus_that_we_may_not_use_are_left_out(sim):
 def test_no_driver_is_said(sim):
     gpus = sim(1)
     gpus.fault("all", "no-driver")
-    assert "not loaded" in refused(gpus)
-    assert "not loaded" in refused(gpus, "--", "true")
+    assert "driver is not loaded" in refused(gpus)
+    assert "driver is not loaded" in refused(gpus, "--", "true")
 
 
 def test_mine_ok(sim):

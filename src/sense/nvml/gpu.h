@@ -4,36 +4,55 @@
 // once (and again after it was lost); the values every time. Whatever fails
 // costs only itself and leaves its reason in the reading.
 //
+// Between two samples look_gpu() keeps the means covered: to be called within
+// look_within() after each sample and each look, however far apart samples are.
+//
 // A NvmlGpu is used by one thread at a time: the one that samples it.
 
+#include <chrono>
+#include <optional>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "gpu/snapshot.h"
 #include "sense/nvml/library.h"
-#include "sense/nvml/means.h"
+#include "sense/nvml/power_meter.h"
+#include "sense/nvml/ring.h"
+#include "sense/nvml/util_meter.h"
 #include "sense/source.h"
 
 namespace lull {
 
-using Wanted = Needs;
-using NvmlAnswer = Answer;
+// The processes on a device when they were last listed.
+struct TenantList {
+  std::optional<Instant> at;
+  Absence absence = Absence::not_asked;  // none: `tenants` are known
+  bool all = false;                      // those that draw included
+  std::vector<Tenant> tenants;
+};
+
+// Which call for memory the driver has.
+enum class MemoryCall : std::uint8_t { untried, second, first };
 
 // What one device needs to remember.
 struct NvmlMemory {
-  bool buffer_known = false;                // we know where the utilisation buffer stood at the previous sample:
-  unsigned long long newest_sample_us = 0;  // its newest entry then; 0: it was empty
-  Instant util_at{};                        // when util was last read
-  unsigned dry_while_busy = 0;              // looks in a row that found the buffer empty though work is done
-  EnergyMeter energy;
+  UtilMeter util;
+  Ring ring;
+  PowerMeter power;
+  TenantList list;
+  MemoryCall memory_call = MemoryCall::untried;
+  bool power_wanted = false;  // by the last sample, so looks need it
 };
 
-// Room for the driver's answers; one for all GPUs that a thread samples, so that it stays near.
+// Room for the driver's answers, and what else one thread needs to sample its GPUs.
 struct NvmlRoom {
   std::vector<nvml::Sample> samples;
-  std::vector<unsigned long long> distances;
   std::vector<nvml::Process> processes;
   std::vector<nvml::ProcessV1> old_processes;
+  Root root = Root::machine();
+  const Clock* clock = nullptr;         // null: the system's
+  std::optional<bool> first_namespace;  // of pids, where the driver shows everybody; found out once
 };
 
 struct NvmlPart {
@@ -51,6 +70,9 @@ struct NvmlGpu {
   std::optional<bool> mig_mode;
   std::vector<NvmlPart> parts;  // MIG devices
   Instant identified_at{};
+  std::optional<Instant> attached_at;  // when it first answered
+  std::optional<Instant> seldom_at;    // when what seldom changes was last asked:
+  std::optional<bool> display_active;
   unsigned changes = 0;  // counts up whenever device or parts changed
   NvmlMemory memory;
 };
@@ -59,6 +81,14 @@ struct NvmlGpu {
 nvml::Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now);
 
 // Identifies the GPU where that is due, then reads its values.
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room, Answer& answer);
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room,
+                Answer& answer);
+
+// Between samples: utilisation, and power where the card does not count its energy. A few microseconds; does
+// nothing on a GPU that was not sampled yet. What fails is the next sample's to tell.
+void look_gpu(const NvmlCalls& calls, NvmlGpu& gpu, Instant now, NvmlRoom& room);
+
+// How soon after the last sample or look the next must come (a sample is a look as well).
+Duration look_within(const NvmlGpu& gpu);
 
 }  // namespace lull

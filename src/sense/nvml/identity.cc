@@ -99,6 +99,7 @@ Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
     device = gpu.device;
   gpu.identified = code == Return::success;
   gpu.identified_at = now;
+  if (gpu.identified && !gpu.attached_at) gpu.attached_at = now;
   if (device != gpu.device) {
     gpu.device = std::move(device);
     ++gpu.changes;

@@ -8,14 +8,17 @@
 #include <string_view>
 
 #include "base/text.h"
+#include "sense/nvml/places.h"
 
 namespace lull {
 namespace {
 
+constexpr const char* kLibrary = "libnvidia-ml.so.1";
+
 std::string wanted_library(const std::string& library) {
   if (!library.empty()) return library;
   const char* named = std::getenv("LULL_NVML");
-  return named != nullptr && *named != '\0' ? named : "libnvidia-ml.so.1";
+  return named != nullptr && *named != '\0' ? named : kLibrary;
 }
 
 // The loader's own words begin with the name that we have said already.
@@ -32,6 +35,31 @@ bool between(std::string_view version, unsigned major, unsigned first_minor, uns
   const std::vector<std::string_view> parts = split(version, '.');
   const auto minor = parts.size() < 2 ? std::nullopt : to_unsigned(parts[1]);
   return minor && to_unsigned(parts[0]) == major && *minor >= first_minor && *minor <= last_minor;
+}
+
+// What the library's answer to the first call means, and what helps.
+std::string start_words(nvml::Return code, const std::string& path) {
+  using enum nvml::Return;
+  switch (code) {
+    case driver_not_loaded: return "the NVIDIA driver is not loaded";
+    case lib_rm_version_mismatch:
+      return "the NVIDIA driver and library versions differ: the driver was updated, and its kernel modules must be "
+             "loaded anew (or the machine started anew)";
+    case no_permission: return "no permission to talk to the NVIDIA driver";
+    case gpu_is_lost: return "the NVIDIA driver has lost a GPU";
+    case reset_required: return "a GPU requires a reset";
+    case timeout: return "the NVIDIA driver does not answer";
+    case unknown:
+      if (in_container())
+        return "the container lost its GPU devices ('systemctl daemon-reload' on the host does that): restart the "
+               "container";
+      break;
+    default: break;
+  }
+  const Absence absence = absence_of(code);
+  std::string text = "the NVIDIA driver's library " + path + " cannot start: " + std::string(words(absence));
+  if (absence == Absence::failed) text += " (" + std::to_string(static_cast<int>(code)) + ")";
+  return text;
 }
 
 }  // namespace
@@ -67,6 +95,7 @@ void Nvml::resolve() {
 #define LULL_SENSE_RESOLVE(name) calls_.name = reinterpret_cast<nvml::call::name*>(::dlsym(handle_, "nvml" #name));
   LULL_SENSE_CALLS(LULL_SENSE_RESOLVE)
   LULL_SENSE_RESOLVE(DeviceGetNumGpuCores)
+  LULL_SENSE_RESOLVE(DeviceGetDisplayActive)
 #undef LULL_SENSE_RESOLVE
   ::dlerror();
   link_map* map = nullptr;
@@ -100,17 +129,22 @@ std::shared_ptr<Nvml> Nvml::open(const std::string& library, DriverState& state)
   std::shared_ptr<Nvml> nvml(new Nvml);
   nvml->handle_ = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (nvml->handle_ == nullptr) {
-    state.absence = Absence::no_driver;
-    state.detail =
-        "the driver's library " + printable(wanted) + " cannot be loaded: " + printable(loader_words(wanted));
-    return nullptr;
+    const std::string why = loader_words(wanted);
+    const std::string elsewhere = wanted == kLibrary ? find_library(wanted) : "";
+    if (!elsewhere.empty()) nvml->handle_ = ::dlopen(elsewhere.c_str(), RTLD_NOW | RTLD_LOCAL);
+    if (nvml->handle_ == nullptr) {
+      state.absence = Absence::no_driver;
+      state.detail = "the driver's library " + printable(wanted) + " cannot be loaded: " + printable(why);
+      if (wanted == kLibrary && in_container())
+        state.detail += "; in a container it is there only with NVIDIA_DRIVER_CAPABILITIES=utility (or all)";
+      return nullptr;
+    }
   }
   nvml->resolve();
   if (const nvml::Return code = nvml->initialise(); code != nvml::Return::success) {
     nvml->shutdown();
     state.absence = absence_of(code);
-    state.detail = printable(nvml->path_) + " says: " + std::string(words(state.absence));
-    if (state.absence == Absence::failed) state.detail += " (" + std::to_string(static_cast<int>(code)) + ")";
+    state.detail = start_words(code, printable(nvml->path_));
     return nullptr;
   }
   return nvml;

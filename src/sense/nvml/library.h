@@ -31,6 +31,8 @@ namespace lull {
   X(DeviceGetUtilizationRates)              \
   X(DeviceGetSamples)                       \
   X(DeviceGetMemoryInfo)                    \
+  X(DeviceGetMemoryInfo_v2)                 \
+  X(DeviceGetFieldValues)                   \
   X(DeviceGetPowerUsage)                    \
   X(DeviceGetEnforcedPowerLimit)            \
   X(DeviceGetPowerManagementLimit)          \
@@ -64,7 +66,8 @@ namespace lull {
 
 namespace nvml::call {
 using DeviceGetNumGpuCores = Return(Device device, unsigned* cores);  // not in every driver, and only for a guess
-}
+using DeviceGetDisplayActive = Return(Device device, unsigned* active);
+}  // namespace nvml::call
 
 // null where the library does not have it.
 struct NvmlCalls {
@@ -72,6 +75,7 @@ struct NvmlCalls {
   LULL_SENSE_CALLS(LULL_SENSE_MEMBER)
 #undef LULL_SENSE_MEMBER
   nvml::call::DeviceGetNumGpuCores* DeviceGetNumGpuCores = nullptr;
+  nvml::call::DeviceGetDisplayActive* DeviceGetDisplayActive = nullptr;
 };
 
 // ask(calls.DeviceGetUUID, handle, …): the answer, or that there is no such call.

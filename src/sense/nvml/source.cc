@@ -62,15 +62,10 @@ class NvmlSource final : public Source {
     if (card.changes != card.gpu.changes) note_identity(card);
   }
 
-  void look(unsigned gpu, const Needs& needs, Instant now) override {
-    (void)needs;
-    if (nvml_ == nullptr || asleep(gpu)) return;
-    (void)now;
+  void look(unsigned gpu, Instant now) override {
+    if (nvml_ != nullptr && !asleep(gpu)) look_gpu(nvml_->calls(), gpus_[gpu].gpu, now, room());
   }
-  Duration look_within(unsigned gpu) const override {
-    (void)gpu;
-    return {};
-  }
+  Duration look_within(unsigned gpu) const override { return lull::look_within(gpus_[gpu].gpu); }
 
   bool wants_to_let_go() const override { return nvml_ != nullptr && sleepers_.count() > 0 && sleepers_.all_asleep(); }
 
