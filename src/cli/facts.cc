@@ -41,8 +41,8 @@ std::string_view state_words(char state) {
 }
 
 // What may hang: the kernel looks into the memory of the process for its command line.
-std::string details_of(const ProcessEntry& entry) {
-  const std::string folder = "/proc/" + std::to_string(entry.pid);
+std::string details_of(const Root& root, const ProcessEntry& entry) {
+  const std::string folder = root.proc + "/" + std::to_string(entry.pid);
   const auto place = read_file(AT_FDCWD, folder + "/wchan", 256);
   const auto line = read_file(AT_FDCWD, folder + "/cmdline", 4096);
   return (place && *place != "0" ? *place : "") + "\n" + line.value_or("");
@@ -104,14 +104,14 @@ std::string joined(const std::vector<std::string>& words, std::string_view betwe
 }  // namespace
 
 std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& before,
-                                     double elapsed) {
+                                     double elapsed, const Root& root) {
   std::map<pid_t, const ProcessEntry*> old;
   for (const ProcessEntry& one : before) old[one.pid] = &one;
   std::map<pid_t, unsigned> depths;
   std::vector<MemberView> views;
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  const auto details =
-      ask_each(members.size(), [&](std::size_t i) { return details_of(members[i]); }, kDetailLimit, kDetailsLimit);
+  const auto details = ask_each(
+      members.size(), [&](std::size_t i) { return details_of(root, members[i]); }, kDetailLimit, kDetailsLimit);
   for (std::size_t i = 0; i < members.size(); ++i) {
     const ProcessEntry& one = members[i];
     MemberView view;

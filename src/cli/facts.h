@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/process.h"
 #include "gpu/snapshot.h"
 #include "rule/reason.h"
@@ -25,7 +26,7 @@ struct MemberView {
 // `before`: the same members one sample ago, `seconds` earlier. What may hang is asked aside, and
 // left out where it does not come in time.
 std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& before,
-                                     double seconds);
+                                     double seconds, const Root& root = {});
 // Lines for a person, at most `most` of them.
 std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std::size_t most);
 

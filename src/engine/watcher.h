@@ -51,8 +51,8 @@ using Intent = std::variant<Fire, TimeUp, Say>;
 // Which GPUs are in scope, and how that came about, for a person.
 struct Scope {
   std::vector<Device> devices;
-  std::string why;         // "CUDA_VISIBLE_DEVICES"
-  std::string not_judged;  // for a person: why nothing is judged now; empty: it is
+  std::string why;              // "CUDA_VISIBLE_DEVICES"
+  std::string not_judged = {};  // for a person: why nothing is judged now; empty: it is
 };
 
 class Watcher {

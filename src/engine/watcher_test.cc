@@ -63,6 +63,35 @@ class WatcherTest : public testing::Test {
   std::shared_ptr<const Inventory> inventory_ = gpus(2);
 };
 
+TEST_F(WatcherTest, Law_7_WhatIsNotToBeJudgedIsNotAndThatIsSaidOnce) {
+  Watcher watcher(options("util < 1 for 10s", 5s, 20s), Instant(0s));
+  const auto pause = [&](Duration at) {
+    return watcher.observe(sample(Instant(at), inventory_, {0, 0}), {{}, "", "no context yet"});
+  };
+  int said = 0;
+  for (int t = 0; t <= 100; t += 5) {
+    const auto intents = pause(std::chrono::seconds(t));
+    EXPECT_EQ(count<Fire>(intents), 0U);
+    said += says(intents, Say::About::not_judged) ? 1 : 0;
+    if (t < 20) {
+      EXPECT_EQ(said, 0) << "nothing is judged before the delay anyway";
+    }
+  }
+  EXPECT_EQ(said, 1);
+  EXPECT_TRUE(watcher.not_judged());
+  // Then it is judged, from then on.
+  std::vector<int> fired;
+  for (int t = 105; t <= 130; t += 5) {
+    if (t == 115) {
+      EXPECT_EQ(count<Say>(pause(std::chrono::seconds(t))), 0U) << "once";
+      EXPECT_FALSE(watcher.still_holds());
+      continue;
+    }
+    if (count<Fire>(see(watcher, std::chrono::seconds(t), {0, 0})) > 0) fired.push_back(t);
+  }
+  EXPECT_EQ(fired, std::vector<int>{130}) << "a pause ends the streak";
+}
+
 TEST_F(WatcherTest, FiresOnceAfterDelayAndWindow) {
   Watcher watcher(options("util < 1 for 10s", 5s, 20s), Instant(0s));
   std::vector<int> fired;

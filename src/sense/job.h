@@ -33,9 +33,9 @@ struct JobUsage {
   double io_bytes_per_second = kUnknown;
   double quiet_seconds = kUnknown;
   bool io_unreadable = false;
-  bool cpu_uncounted = false;    // somebody ended and nobody knows how much it had used
-  bool io_uncounted = false;     // there are sockets whose bytes nobody counts
-  std::string uncounted_socket;  // which, for a person
+  bool cpu_uncounted = false;         // somebody ended and nobody knows how much it had used
+  bool io_uncounted = false;          // there are sockets whose bytes nobody counts
+  std::string uncounted_socket = {};  // which, for a person
 };
 
 // What there is to a job beside its own processes.

@@ -85,8 +85,8 @@ TEST(JobSensor, CgroupIsExactWhereThereIsOne) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const std::vector members{proc.process(5, 0, 0, 0, 0)};
-  sensor.sample(members, Instant(0s), 1'000'000);
-  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(2s), 2'000'000).cpu_percent, 50);
+  sensor.sample(members, Instant(0s), {.cgroup_cpu = 1'000'000});
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(2s), {.cgroup_cpu = 2'000'000}).cpu_percent, 50);
 }
 
 TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
@@ -129,7 +129,8 @@ TEST(JobSensor, ReusedPidIsAnotherProcess) {
   sensor.sample(members, Instant(0s));
   members[0] = proc.process(5, kTicks, 0, 100, 100);
   members[0].start_ticks = 99;
-  const JobUsage usage = sensor.sample(members, Instant(1s));
+  const std::vector<Reaped> orphans{{.pid = 5, .cpu_seconds = 1000.0 / static_cast<double>(kTicks)}};
+  const JobUsage usage = sensor.sample(members, Instant(1s), {.orphans = orphans});
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 100);
   EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 200);
 }
@@ -190,6 +191,75 @@ TEST_F(Terminals, TheOneUsedLastCounts) {
   EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 0);
   options_.ignore = {::getuid()};
   EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 100'000 - 8);
+}
+
+// A parent that is given, as the one of a process that came to us is not.
+ProcessEntry child_of(ProcessEntry entry, pid_t parent) {
+  entry.parent = parent;
+  return entry;
+}
+
+TEST(JobSensor, Faults_A9_OrphansThatWereReapedCount) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const auto root = proc.process(5, 0, 0, 0, 0);
+  sensor.sample(std::vector{root, proc.process(6, kTicks, 0, 0, 0)}, Instant(0s));
+  proc.remove(6);
+  // One that was seen with a second of CPU and had three in the end, one that nobody ever saw.
+  const std::vector<Reaped> orphans{{.pid = 6, .cpu_seconds = 3}, {.pid = 7, .cpu_seconds = 2}};
+  const JobUsage usage = sensor.sample(std::vector{root}, Instant(10s), {.orphans = orphans});
+  EXPECT_FALSE(usage.cpu_uncounted);
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 40);
+}
+
+TEST(JobSensor, Faults_A9_OneThatLeftNoAccountMakesCpuUnknown) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const auto root = proc.process(5, 0, 0, 0, 0);
+  // Its parent is nobody whom we follow.
+  sensor.sample(std::vector{root, child_of(proc.process(6, 0, 0, 0, 0), 4)}, Instant(0s));
+  proc.remove(6);
+  JobUsage usage = sensor.sample(std::vector{root}, Instant(10s));
+  EXPECT_TRUE(usage.cpu_uncounted);
+  EXPECT_TRUE(std::isnan(usage.cpu_percent));
+  EXPECT_DOUBLE_EQ(sensor.sample(std::vector{root}, Instant(20s)).cpu_percent, 0) << "for that sample alone";
+  // Its parent was given less than it had used.
+  sensor.sample(std::vector{root, child_of(proc.process(6, 5 * kTicks, 0, 0, 0), 5)}, Instant(30s));
+  proc.remove(6);
+  EXPECT_TRUE(sensor.sample(std::vector{root}, Instant(40s)).cpu_uncounted);
+  // Its parent has waited for it.
+  sensor.sample(std::vector{root, child_of(proc.process(6, 5 * kTicks, 0, 0, 0), 5)}, Instant(50s));
+  proc.remove(6);
+  usage = sensor.sample(std::vector{proc.process(5, 0, 5 * kTicks, 0, 0)}, Instant(60s));
+  EXPECT_FALSE(usage.cpu_uncounted);
+  // A cgroup counts all of it.
+  sensor.reset();
+  sensor.sample(std::vector{root, child_of(proc.process(6, 0, 0, 0, 0), 4)}, Instant(70s), {.cgroup_cpu = 0});
+  proc.remove(6);
+  usage = sensor.sample(std::vector{root}, Instant(80s), {.cgroup_cpu = 1'000'000});
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 10);
+}
+
+TEST(JobSensor, Faults_A9_ParentThatWaitsForNobody) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const auto root = proc.process(5, 0, 0, 0, 0);
+  std::ofstream(proc.root().proc + "/5/status") << "Name:\tx\nSigIgn:\t0000000000010000\nSigCgt:\t0\n";
+  sensor.sample(std::vector{root, child_of(proc.process(6, 0, 0, 0, 0), 5)}, Instant(0s));
+  proc.remove(6);
+  EXPECT_TRUE(sensor.sample(std::vector{root}, Instant(10s)).cpu_uncounted);
+}
+
+TEST(JobSensor, Faults_A7_WorkOutsideTheTreeCounts) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  const auto root = proc.process(5, 0, 0, 0, 0);
+  std::vector outside{proc.process(9, 0, 0, 0, 0)};
+  sensor.sample(std::vector{root}, Instant(0s), {.cgroup_cpu = 0, .outside = outside});
+  outside = {proc.process(9, kTicks, 0, 100, 100)};
+  const JobUsage usage = sensor.sample(std::vector{root}, Instant(10s), {.cgroup_cpu = 500'000, .outside = outside});
+  EXPECT_DOUBLE_EQ(usage.cpu_percent, 15);
+  EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 20);
 }
 
 }  // namespace

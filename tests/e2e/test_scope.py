@@ -2,7 +2,6 @@
 import os
 import signal
 import socket
-import subprocess
 import sys
 import threading
 
@@ -219,3 +218,129 @@ def test_faults_a6_stopped_worker_is_not_judged(sim):
         assert "is stopped" not in text
         os.kill(worker, signal.SIGCONT)
         assert job.wait(timeout=LIMIT) == 124
+
+
+# ---- A7: work outside the tree ----------------------------------------------------------------------------
+
+def test_faults_a7_work_outside_the_tree_counts_when_named_and_is_never_ended(sim):
+    """FAULTS A7: the job's own GPU idles, its work is done by a daemon's child (Ray, docker, MPS)."""
+    with sim(2) as gpus:
+        worker = gpus.load(1, util=90)
+        job = gpus.start_lull("run", "-v", *QUICK, "--also", worker.pid, "--", gpus.binary, "sim", "load", "--gpu", "0",
+                              "--util", "0")
+        text = watched_on(job, 120)
+        assert "GPU 1 util 90 %" in text
+        gpus.set(1, util=0)
+        assert job.wait(timeout=LIMIT) == 124
+        assert alive(worker.pid)
+
+
+def test_faults_a7_cpu_of_work_outside_counts(sim):
+    with sim(1) as gpus:
+        busy = gpus.start("sh", "-c", "while :; do :; done")
+        rule = ["--delay", "0", "--every", "100ms", "--idle", "cpu < 5 for 600ms", "--grace", "300ms"]
+        done = gpus.lull("run", *rule, "--also", busy.pid, "--", "sleep", "3")
+        assert done.returncode == 0, done.stderr
+        assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
+
+
+def test_faults_a7_watch_of_named_work(sim):
+    """`lull watch --also PID` is about that work: its GPUs, not all of them."""
+    with sim(2) as gpus:
+        gpus.set(1, util=95)
+        worker = gpus.load(0, util=0)
+        done = gpus.lull("watch", "--every", "50ms", "--idle", "util < 1 for 500ms", "--also", worker.pid, "--do",
+                         f"kill={worker.pid}", "--grace", "300ms")
+        assert done.returncode == 0, done.stderr
+        wait_until(lambda: not alive(worker.pid), what="the end of the worker")
+
+
+@pytest.mark.parametrize("word", ["999999999", "raylet", "/", "12345678901"])
+def test_also_that_is_nothing_of_the_kind(run_lull, word):
+    done = run_lull("run", "--also", word, "--", "true")
+    assert done.returncode == 2 and "--also" in done.stderr
+
+
+def test_also_that_is_not_there_yet_is_said(run_lull):
+    done = run_lull("run", "--also", "0123456789ab", "--", "true")
+    assert done.returncode == 0 and "nobody is there yet" in done.stderr
+
+
+# ---- A9: what /proc/PID/io does not know -------------------------------------------------------------------
+
+TALKER = """
+import socket, sys, time
+end = time.monotonic() + float(sys.argv[2])
+with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as line:
+    while time.monotonic() < end:
+        line.sendall(bytes(65536))
+        time.sleep(0.01)
+    line.settimeout(None)
+    time.sleep(1000)
+"""
+
+
+def test_faults_a9_bytes_over_sockets_are_io(sim):
+    """FAULTS A9: a job that sends 64 KiB every 10 ms reads and writes nothing by /proc/PID/io."""
+    with sim(1) as gpus, socket.create_server(("127.0.0.1", 0)) as server:
+        def sink():
+            line, _ = server.accept()
+            with line:
+                while line.recv(1 << 20):
+                    pass
+
+        thread = threading.Thread(target=sink, daemon=True)
+        thread.start()
+        job = gpus.start_lull("run", "-v", "--delay", "0", "--every", "100ms", "--idle", "io < 1KiB for 1s", "--grace",
+                              "300ms", "--", sys.executable, "-c", TALKER, server.getsockname()[1], "4")
+        _, text = job.communicate(timeout=LIMIT)
+        assert job.returncode == 124  # once it has fallen silent
+        samples = [line for line in text.splitlines() if " io " in line]
+        busy = [line for line in samples if "(no)" in line]
+        assert len(busy) >= 25, text  # of the 40 samples while it talked
+        thread.join(timeout=LIMIT)
+
+
+def test_faults_a9_socket_that_nobody_counts_makes_io_unknown(sim):
+    """FAULTS A9: bytes over a unix socket are counted by nobody: unknown, and only `io`."""
+    script = ("import os, socket, time\n"
+              "a, b = socket.socketpair()\n"
+              "if os.fork() == 0:\n"
+              "    b.close()\n"
+              "    while a.recv(65536): pass\n"
+              "    os._exit(0)\n"
+              "a.close()\n"
+              "while True:\n"
+              "    b.sendall(bytes(65536))\n"
+              "    time.sleep(0.01)\n")
+    with sim(1) as gpus:
+        rule = ["--delay", "0", "--every", "100ms", "--idle", "io < 1KiB for 500ms"]
+        job = gpus.start_lull("run", "-v", *rule, "--", sys.executable, "-c", script)
+        seen = ""
+        while seen.count("(unknown)") < 30:
+            line = job.stderr.readline()
+            assert line, seen
+            seen += line
+        assert seen.count("talks over a unix socket") == 1
+        job.terminate()
+
+
+def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
+    """FAULTS A9: what short-lived orphans burn is in no account but ours, who reap them."""
+    # Forks a child that forks a grandchild and ends; the grandchild burns 50 ms and ends before it is looked at.
+    script = ("import os, time\n"
+              "end = time.monotonic() + 4\n"
+              "while time.monotonic() < end:\n"
+              "    pid = os.fork()\n"
+              "    if pid == 0:\n"
+              "        if os.fork() == 0:\n"
+              "            stop = time.process_time() + 0.05\n"
+              "            while time.process_time() < stop: pass\n"
+              "        os._exit(0)\n"
+              "    os.waitpid(pid, 0)\n"
+              "    time.sleep(0.1)\n")
+    rule = ["--delay", "0", "--every", "500ms", "--idle", "cpu < 15 for 1s", "--grace", "300ms", "--no-cgroup"]
+    with sim(1) as gpus:
+        done = gpus.lull("run", *rule, "--", sys.executable, "-c", script)
+        assert done.returncode == 0, done.stderr
+        assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
