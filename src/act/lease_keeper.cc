@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -43,19 +44,29 @@ Result<> send_message(int socket, const keeper::Message& message, std::span<cons
   return {};
 }
 
+// Starts the keeper and ends at once, so that it is nobody's child but init's (or whoever
+// takes in orphans). We wait for this one here, on our own stack (CLONE_VFORK).
+int orphan(void* argument) {
+  auto* start = static_cast<keeper::Start*>(argument);
+  start->pid = ::clone(keeper::run, static_cast<char*>(start->room) + keeper::kRoomSize, keeper::kCloneFlags, start);
+  start->why = errno;
+  return 0;
+}
+
 }  // namespace
 
 // The keeper shares our memory until we become the command or end, so that it costs no copy
-// of it; for the rules that this puts on it see lease_keeper_body.h. Its end is told to
-// nobody: it sends no signal and wait() passes over it, so the command that we become never
-// learns that it has a child.
+// of it; for the rules that this puts on it see lease_keeper_body.h. It is no child of ours:
+// the command that we become would have one that it knows nothing of, and get a signal when
+// that ends (the kernel sends SIGCHLD, whatever was asked for, once the parent has exec'ed).
 Result<Keeper> Keeper::start(const LeaseFolder& folder) {
   std::array<int, 2> ends{};
   if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
     return fail(errno, "make a socket for the keeper");
   Fd ours(ends[0]);
   const Fd theirs(ends[1]);
-  void* const room = ::mmap(nullptr, keeper::kRoomSize, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  // Shared, so that the number of the keeper comes back from a fork as well.
+  void* const room = ::mmap(nullptr, keeper::kRoomSize, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   if (room == MAP_FAILED) return fail(errno, "memory for the keeper");
   auto* start = static_cast<keeper::Start*>(room);
   start->socket = theirs.get();
@@ -63,8 +74,15 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder) {
   start->folder = folder.descriptor();
   start->user = ::geteuid();
   start->room = room;
-  const int pid = ::clone(keeper::run, static_cast<char*>(room) + keeper::kRoomSize, keeper::kCloneFlags, start);
-  const int why = errno;
+  alignas(16) std::array<char, 16384> stack;
+  const pid_t between = ::clone(orphan, stack.data() + stack.size(), keeper::kCloneFlags | CLONE_VFORK, start);
+  int why = errno;
+  if (between > 0) {
+    while (::waitpid(between, nullptr, __WALL) < 0 && errno == EINTR) {
+    }
+    why = start->why;
+  }
+  const pid_t pid = between < 0 ? between : start->pid;
   if (keeper::kCloneFlags == 0 || pid < 0) ::munmap(room, keeper::kRoomSize);  // else it is the keeper's
   if (pid < 0) return fail(why, "start the keeper");
   return Keeper(std::move(ours), pid);

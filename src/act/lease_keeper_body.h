@@ -41,6 +41,8 @@ struct Start {
   int folder;
   uid_t user;
   void* room;
+  pid_t pid;  // of the keeper itself, for who started it; negative: it could not be started,
+  int why;    // for this reason
 };
 
 int run(void* start);  // never returns

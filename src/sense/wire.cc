@@ -8,7 +8,7 @@ namespace {
 constexpr std::size_t kMostText = 64 << 10;
 constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostTenants = 1 << 16;
-constexpr std::size_t kMostProcesses = 1 << 16;
+constexpr std::size_t kMostInReport = 1 << 16;
 constexpr std::size_t kMostArguments = 1 << 14;
 constexpr std::size_t kMostGpus = 1 << 12;
 constexpr Absence kLastAbsence = Absence::hidden;
@@ -135,10 +135,9 @@ bool sound(const Fixed& fixed) {
     const bool known = fixed.absence[i] == Absence::none;
     if (known ? !plausible(static_cast<Metric>(i), fixed.value[i]) : !std::isnan(fixed.value[i])) return false;
   }
-  return fixed.util_basis <= kLastBasis && fixed.power_basis <= kLastBasis &&
-         fixed.device_absence <= kLastAbsence && fixed.asleep <= 1 && fixed.memory_estimated <= 1 &&
-         fixed.processes_hidden <= 1 && fixed.util_coverage >= 0 && fixed.util_coverage <= 1 &&
-         fixed.power_coverage >= 0 && fixed.power_coverage <= 1;
+  return fixed.util_basis <= kLastBasis && fixed.power_basis <= kLastBasis && fixed.device_absence <= kLastAbsence &&
+         fixed.asleep <= 1 && fixed.memory_estimated <= 1 && fixed.processes_hidden <= 1 && fixed.util_coverage >= 0 &&
+         fixed.util_coverage <= 1 && fixed.power_coverage >= 0 && fixed.power_coverage <= 1;
 }
 
 bool get(Decoder& in, Reading& reading) {
@@ -294,7 +293,7 @@ void encode(Encoder& out, const MachineReport& report) {
 bool decode(std::span<const std::byte> bytes, MachineReport& report) {
   Decoder in(bytes);
   std::size_t count = 0;
-  if (!in.count(count, kMostProcesses)) return false;
+  if (!in.count(count, kMostInReport)) return false;
   report.processes.assign(count, ProcessInfo{});
   for (ProcessInfo& process : report.processes)
     if (!get(in, process)) return false;

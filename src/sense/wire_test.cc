@@ -74,7 +74,9 @@ std::vector<std::byte> bytes_of(const Message& message) {
 void expect_same(const Reading& a, const Reading& b) {
   for (std::size_t i = 0; i < kMetrics; ++i) {
     EXPECT_EQ(a.absence[i], b.absence[i]);
-    if (a.absence[i] == Absence::none) EXPECT_EQ(a.value[i], b.value[i]);
+    if (a.absence[i] == Absence::none) {
+      EXPECT_EQ(a.value[i], b.value[i]);
+    }
     EXPECT_EQ(std::isnan(a.value[i]), std::isnan(b.value[i]));
   }
   EXPECT_EQ(a.tenants, b.tenants);

@@ -343,6 +343,13 @@ def test_the_sensor_is_no_child_of_the_command(sim, options):
     assert (done.stdout, done.stderr) == ("no child\n[]\n", "")
 
 
+def test_the_keeper_is_no_child_of_the_command_either(sim):
+    gpus = sim(1)
+    for options in ([], ["--wait"], ["--best", "topology"]):
+        done = gpus.lull("pick", *options, "--", PYTHON, "-c", CHILDREN)
+        assert (done.stdout, done.stderr) == ("no child\n[]\n", ""), options
+
+
 def test_the_jobs_own_wait_sees_nobody(sim):
     gpus = sim(1)
     script = "import os\ntry: print(os.wait())\nexcept ChildProcessError: print('none')"

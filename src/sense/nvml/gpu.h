@@ -81,8 +81,7 @@ struct NvmlGpu {
 nvml::Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now);
 
 // Identifies the GPU where that is due, then reads its values.
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room,
-                Answer& answer);
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room, Answer& answer);
 
 // Between samples: utilisation, and power where the card does not count its energy. A few microseconds; does
 // nothing on a GPU that was not sampled yet. What fails is the next sample's to tell.

@@ -74,8 +74,7 @@ bool must_identify(const NvmlGpu& gpu, Instant now) {
 
 }  // namespace
 
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room,
-                Answer& answer) {
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room, Answer& answer) {
   answer.driver_gone = false;
   Return code = Return::success;
   if (gpu.identified) look_seldom(calls, gpu, now);
