@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from conftest import LIMIT, alive, clean_environment, wait_until
+from conftest import LIMIT, alive, wait_until
 
 QUICK = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
 
@@ -344,3 +344,16 @@ def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
         done = gpus.lull("run", *rule, "--", sys.executable, "-c", script)
         assert done.returncode == 0, done.stderr
         assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
+
+
+# ---- the default rule ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_default_rule_and_that_servers_need_more(sim, run_lull, command):
+    done = run_lull(command, "--help")
+    assert "util < 1 for 30m" in done.stdout and "2h" in done.stdout
+    with sim(1) as gpus:
+        more = ["--", "true"] if command == "run" else ["--do", "exit", "--dry-run"]
+        watching = gpus.start_lull(command, "-v", *more)
+        assert "watching: util < 1 for 30m" in watching.stderr.readline()
+        watching.terminate()
