@@ -108,8 +108,8 @@ time.sleep(600)
 def end_of_a_crowd(env, more, name):
     grace = 0.5
     reader, writer = os.pipe()
-    job = subprocess.Popen([LULL, "run", *more, "--delay", "0", "--every", "100ms", "--idle", "util < 1 for 2s",
-                            "--grace", "500ms", "--log-format", "json", "--", sys.executable, "-c", CROWD],
+    job = subprocess.Popen([LULL, "run", "--gpus", "all", *more, "--delay", "0", "--every", "100ms", "--idle",
+                            "util < 1 for 2s", "--grace", "500ms", "--log-format", "json", "--", sys.executable, "-c", CROWD],
                            env=env, stdout=writer, stderr=subprocess.PIPE, text=True)
     os.close(writer)
     seen = 0

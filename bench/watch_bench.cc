@@ -47,7 +47,8 @@ int memory(long samples) {
   ManualClock clock;
   auto loop = *Loop::create_warped(clock);
   auto sampler = Sampler::start({});
-  ScopeFinder scope("", std::nullopt, std::nullopt, [&](pid_t pid) { return tree.contains(pid); });
+  // The job has no context: all GPUs are asked for, and its processes are looked for all the same.
+  ScopeFinder scope({.gpus = "all", .is_ours = [&](pid_t pid) { return tree.contains(pid); }});
   // It arms, counts, fires and begins anew.
   Watcher watcher({.policy = *Policy::parse("util < 1 for 5m", "util < 1 for 1m"), .judge = {.interval = 5s}},
                   clock.now());
@@ -61,7 +62,7 @@ int memory(long samples) {
     sampler->sample(snapshot);
     snapshot.at = clock.now();
     // The whole of /proc is looked at now and then: most of the time is the rest's.
-    if (done % 50 == 0) fill_job(snapshot, sensor.sample(tree.members(), snapshot.at, std::nullopt));
+    if (done % 50 == 0) fill_job(snapshot, sensor.sample(tree.members(), snapshot.at));
     recorder.add(snapshot);
     for (const Intent& intent : watcher.observe(snapshot, scope.find(snapshot))) {
       if (!std::holds_alternative<Fire>(intent)) continue;

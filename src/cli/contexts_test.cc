@@ -191,6 +191,25 @@ TEST_F(Contexts, Hardware_21_NoPermissionIsLeftOutUnlessItWasReadBefore) {
   EXPECT_EQ(names(asked.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "01");
 }
 
+TEST_F(Contexts, ASplitGpuCountsAsItsParts) {
+  const auto part = [](unsigned number) {
+    Device device = gpu(0);
+    device.kind = DeviceKind::mig;
+    device.mig_index = number;
+    device.uuid = "MIG-" + std::to_string(number);
+    return device;
+  };
+  const auto split = machine({gpu(0), part(0), part(1)});
+  const auto find = [&](ScopeFinder& finder, Reading whole, Reading first, Reading second) {
+    return names(finder.find(snapshot(split, {std::move(whole), std::move(first), std::move(second)})).devices);
+  };
+  EXPECT_EQ(find(finder_, reading({{ours()}}), reading({{}}), reading({{ours()}})), "0:1");
+  ScopeFinder given({.environment = {.cuda_visible_devices = "MIG-1"}, .is_ours = is_ours});
+  EXPECT_EQ(find(given, reading({{ours()}}), reading({{}}), reading({{ours()}})), "0:1");
+  ScopeFinder silent({.is_ours = is_ours});  // the parts' own lists cannot be read
+  EXPECT_EQ(find(silent, reading({{ours()}}), reading(std::nullopt), reading(std::nullopt)), "0:00:1");
+}
+
 TEST_F(Contexts, NamedGpusAreTheOnesOfTheBeginning) {
   ScopeFinder named({.gpus = "1"});
   named.find(snapshot(two_, {reading({{}}), reading({{}})}));

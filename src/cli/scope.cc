@@ -166,6 +166,25 @@ void ScopeFinder::resolve() {
 
 // ---- what is in scope
 
+// Where the job has contexts. A GPU that is split shows the processes of its parts as well: the parts are what counts,
+// all of them where theirs tell nothing.
+std::vector<Device> ScopeFinder::held() const {
+  const std::vector<Device> seen = contexts_.held();
+  std::vector<Device> devices;
+  for (const Device& one : seen) {
+    std::vector<Device> parts;
+    bool known = false;
+    for (const Device& part : inventory_->devices) {
+      if (one.kind != DeviceKind::gpu || part.kind != DeviceKind::mig || part.index != one.index) continue;
+      parts.push_back(part);
+      known = known || among(seen, part);
+    }
+    if (parts.empty()) parts.push_back(one);
+    if (!known) add_missing(devices, parts);
+  }
+  return devices;
+}
+
 // All GPUs, as their parts where they are split, without those that are not for us.
 std::vector<Device> ScopeFinder::everything() {
   Visible visible = visible_devices(std::nullopt, std::nullopt, *inventory_);
@@ -177,36 +196,32 @@ std::vector<Device> ScopeFinder::everything() {
   return devices;
 }
 
-void ScopeFinder::compose_given(const std::vector<Device>& held) {
+void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
   scope_ = {given_.devices, given_.by, {}};
   if (!options_.gpus.empty()) {
-    std::vector<Device> elsewhere = held;
+    std::vector<Device> elsewhere = contexts;
     std::erase_if(elsewhere, [&](const Device& one) { return among(scope_.devices, one); });
     if (!elsewhere.empty())
       note("the job has a context on " + labels(elsewhere) + " too, which --gpus leaves out of the judgement");
     return;
   }
-  if (given_.uncertain && given_.count > 0 && held.size() >= given_.count) {
-    scope_ = {held, "the job has a context there", {}};  // so these are the ones that were meant
+  if (given_.uncertain && given_.count > 0 && contexts.size() >= given_.count && contexts_.unseen().empty()) {
+    scope_ = {contexts, "the job has a context there", {}};  // so these are the ones that were meant
     return;
   }
   if (given_.uncertain) add_missing(scope_.devices, everything());
   const std::size_t before = scope_.devices.size();
-  add_missing(scope_.devices, held);
+  add_missing(scope_.devices, contexts);
   if (scope_.devices.size() > before) scope_.why += ", and the job has a context there";
   if (scope_.devices.empty())
     scope_.not_judged = given_.by + " hides every GPU: there is nothing to judge until the job has a context on one";
 }
 
-void ScopeFinder::compose_contexts(const std::vector<Device>& held) {
-  scope_ = {held, "the job has a context there", {}};
-  if (!held.empty()) {
-    // Split GPUs count as their parts, as above.
+void ScopeFinder::compose_contexts(const std::vector<Device>& contexts) {
+  scope_ = {contexts, "the job has a context there", {}};
+  if (!contexts.empty()) {
     const std::vector<Device> all = everything();
-    std::erase_if(scope_.devices,
-                  [&](const Device& one) { return among(inventory_->devices, one) && !among(all, one); });
-    if (scope_.devices.empty()) scope_.devices = held;
-    for (const Device& one : contexts_.unseen())
+    for (const Device& one : contexts_.unseen())  // the job may be there as well
       if (among(all, one) && !among(scope_.devices, one)) scope_.devices.push_back(one);
     return;
   }
@@ -223,12 +238,12 @@ void ScopeFinder::compose_contexts(const std::vector<Device>& held) {
 }
 
 void ScopeFinder::compose() {
-  const std::vector<Device> held = contexts_.held();
-  if (!options_.gpus.empty() || !given_.by.empty()) return compose_given(held);
-  if (inventory_->devices.empty() && held.empty()) {
+  const std::vector<Device> contexts = held();
+  if (!options_.gpus.empty() || !given_.by.empty()) return compose_given(contexts);
+  if (inventory_->devices.empty() && contexts.empty()) {
     scope_ = {};  // the driver's absence is said elsewhere
   } else if (options_.is_ours) {
-    compose_contexts(held);
+    compose_contexts(contexts);
   } else {
     scope_ = {everything(), "all of them", {}};
   }

@@ -64,10 +64,11 @@ class ScopeFinder {
   Given by_lease() const;
   Given by_slurm() const;
   void keep_vanished(std::vector<Device>& devices, const std::vector<Device>& before) const;
+  std::vector<Device> held() const;
   std::vector<Device> everything();
   void compose();
-  void compose_given(const std::vector<Device>& held);
-  void compose_contexts(const std::vector<Device>& held);
+  void compose_given(const std::vector<Device>& contexts);
+  void compose_contexts(const std::vector<Device>& contexts);
   void note(std::string text);
 
   ScopeOptions options_;

@@ -17,7 +17,9 @@ constexpr Duration kFastest = 10ms;
 }  // namespace
 
 void add_watch_options(CommandLine& line, WatchOptions& options) {
-  line.option("--idle", options.idle, "the rule that must hold (`lull check` explains rules)").value("RULE");
+  line.option("--idle", options.idle,
+              fmt::format("the rule that must hold (`lull check` explains it); by default {}", kDefaultIdle))
+      .value("RULE");
   line.option("--arm", options.arm, "nothing fires before this rule has held once").value("RULE");
   line.option("--delay", options.delay, "nothing is judged before").value("TIME");
   line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");

@@ -6,7 +6,7 @@ import sys
 import threading
 
 import pytest
-from conftest import LIMIT, alive, clean_environment, wait_until
+from conftest import LIMIT, alive, wait_until
 
 QUICK = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
 
@@ -26,6 +26,12 @@ def watched_on(job, readings=60):
     text = lines_until(job, "", readings)
     assert job.poll() is None
     return text
+
+
+def stop(lull):
+    """Ends lull and the job under it: killed outright, it would leave the job alone."""
+    lull.terminate()
+    assert lull.wait(timeout=LIMIT) == 143
 
 
 def two_loads(gpus, first=0, second=90):
@@ -61,7 +67,7 @@ def test_faults_a1_gpu_of_the_job_that_cannot_be_looked_at_stays_in_scope(sim, k
             gpus.set(1, util=0)
             assert job.wait(timeout=LIMIT) == 124  # and watching went on
         else:
-            job.terminate()
+            stop(job)
 
 
 def test_faults_a1_driver_that_is_reloaded_does_not_make_us_forget(sim):
@@ -76,7 +82,7 @@ def test_faults_a1_driver_that_is_reloaded_does_not_make_us_forget(sim):
         gpus.fault(1, "unknown", "nvmlDeviceGetComputeRunningProcesses*")
         text = watched_on(job)
         assert "GPU 1 util 90 %" in text
-        job.terminate()
+        stop(job)
 
 
 # ---- law 7: a job is judged by its own GPUs only ----------------------------------------------------
@@ -87,8 +93,7 @@ def test_law_7_job_without_a_context_is_not_judged_and_that_is_said_once(sim):
         lines_until(job, "has no GPU context yet: not judged until it has one")
         text = watched_on_samples(job, 60)
         assert "has no GPU context yet: not judged until it has one" not in text
-        job.terminate()
-        assert job.wait(timeout=LIMIT) == 143
+        stop(job)
 
 
 def watched_on_samples(job, count):
@@ -112,15 +117,14 @@ def test_law_7_judged_from_the_first_context_and_not_after_the_last(sim, tmp_pat
         gpus.set(1, util=95)  # a neighbour's
         go = tmp_path / "go"
         load = f'"{gpus.binary}" sim load --gpu 0 --util 50'
-        script = f"while ! [ -e {go} ]; do sleep 0.01; done; {load} --for 1s; sleep 1000"
+        script = f"while ! [ -e {go} ]; do sleep 0.01; done; {load} --for 1s; exec sleep 1000"
         job = gpus.start_lull("run", "-v", *QUICK, "--", "sh", "-c", script)
         lines_until(job, "not judged until it has one")
         go.touch()
         lines_until(job, "GPU 0 util 50 %")
         lines_until(job, "not judged until it has one again")
         watched_on_samples(job, 40)
-        job.terminate()
-        assert job.wait(timeout=LIMIT) == 143
+        stop(job)
 
 
 def test_law_7_rule_on_the_jobs_own_signals_needs_no_gpu(sim):
@@ -156,7 +160,7 @@ def test_faults_a5_context_elsewhere_than_cuda_visible_devices_says(sim):
                               env={"CUDA_VISIBLE_DEVICES": "0"})
         text = watched_on(job, 120)
         assert "GPU 0" in text and "GPU 1 util 90 %" in text
-        job.terminate()
+        stop(job)
 
 
 @pytest.mark.parametrize("busy", [0, 1])
@@ -322,7 +326,7 @@ def test_faults_a9_socket_that_nobody_counts_makes_io_unknown(sim):
             assert line, seen
             seen += line
         assert seen.count("talks over a unix socket") == 1
-        job.terminate()
+        stop(job)
 
 
 def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
@@ -344,3 +348,16 @@ def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
         done = gpus.lull("run", *rule, "--", sys.executable, "-c", script)
         assert done.returncode == 0, done.stderr
         assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
+
+
+# ---- the default rule ---------------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_default_rule_and_that_servers_need_more(sim, run_lull, command):
+    done = run_lull(command, "--help")
+    assert "util < 1 for 30m" in done.stdout and "2h" in done.stdout
+    with sim(1) as gpus:
+        more = ["--", "true"] if command == "run" else ["--do", "exit", "--dry-run"]
+        watching = gpus.start_lull(command, "-v", *more)
+        assert "watching: util < 1 for 30m" in watching.stderr.readline()
+        watching.terminate()
