@@ -77,7 +77,7 @@ void Reader::part() {
 
 void Reader::look() {
   nvml::Utilization rates{};
-  look_util(memory_.util.ring_due(now_), rates);
+  look_util(memory_.util.ring_due(now_, false), rates);
   if (!memory_.power_wanted || !memory_.power.due(now_)) return;
   std::optional<std::uint64_t> millijoules;
   look_power(millijoules);
@@ -137,7 +137,7 @@ void Reader::publish(Metric metric, const MeterTake& take, const Moment& moment,
 
 bool Reader::util() {
   nvml::Utilization rates{};
-  const Moment moment = look_util(!wanted_.once || wanted_.idle_before, rates);
+  const Moment moment = look_util((!wanted_.once || wanted_.idle_before) && memory_.util.ring_due(now_, true), rates);
   if (fatal_ != Return::success) return false;
   if (moment.why == Absence::none || moment.why == Absence::implausible)
     reading_.set(Metric::mem_util, rates.memory);
