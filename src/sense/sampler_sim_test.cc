@@ -55,7 +55,8 @@ TEST(SamplerSim, ReadsWhatIsThere) {
   EXPECT_DOUBLE_EQ(reading[Metric::power], 180);
   EXPECT_GT(reading[Metric::power_limit], 180);
   EXPECT_EQ(reading[Metric::mem_used], 8 * kGiB);
-  EXPECT_EQ(reading[Metric::mem_used] + reading[Metric::mem_free], reading[Metric::mem_total]);
+  EXPECT_EQ(reading[Metric::mem_used] + reading[Metric::mem_free],
+            reading[Metric::mem_total] - static_cast<double>(machine.plan.gpus[0].gpu.memory_reserved));
   EXPECT_EQ(reading[Metric::temp], 60);
   EXPECT_EQ(reading[Metric::clock], 1700);
   EXPECT_EQ(reading.throttle_reasons, 0U);
@@ -103,9 +104,9 @@ TEST(SamplerSim, WithoutBufferAndCounterTheMomentHasToDo) {
   sampler->sample();
   std::this_thread::sleep_for(milliseconds(300));
   const Snapshot snapshot = sampler->sample();
-  EXPECT_EQ(snapshot.readings[0].util_basis, Basis::instant);
+  EXPECT_EQ(snapshot.readings[0].util_basis, Basis::moments);
   EXPECT_EQ(snapshot.readings[0][Metric::util], 70);
-  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::instant);
+  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::moments);
   EXPECT_EQ(snapshot.readings[0].energy_joules, std::nullopt);
 }
 

@@ -46,6 +46,17 @@ struct Batch {
     for (auto& column : value)
       if (column.size() < capacity) column.resize(capacity);
   }
+  // What its metric cannot be is unknown, as from a sensor. Straight over the columns, which costs next to nothing.
+  void drop_implausible(const std::vector<Metric>& metrics) {
+    for (std::size_t slot = 0; slot < value.size() && slot < metrics.size(); ++slot) {
+      // Compared as floats: a limit is in its range also where a float cannot hold it.
+      const auto lowest = static_cast<float>(info(metrics[slot]).range.lowest);
+      const auto highest = static_cast<float>(info(metrics[slot]).range.highest);
+      float* const column = value[slot].data();
+      for (std::size_t row = 0; row < rows; ++row)
+        column[row] = column[row] >= lowest && column[row] <= highest ? column[row] : kUnknownSample;
+    }
+  }
   void add_bad(std::uint64_t line, std::string why) {
     ++bad;
     if (first_bad.size() < kShown) first_bad.push_back({line, std::move(why)});

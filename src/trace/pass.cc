@@ -65,6 +65,7 @@ Result<> Pass::read_alone(Chunker& chunker) {
   Worker worker(files_[file_].schema);
   while (TRY(chunker.next(worker.chunk))) {
     std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
+    worker.batch.drop_implausible(files_[file_].schema.metrics);
     TRY(consume(worker));
     if (outcome_ != Outcome::done) break;
   }
@@ -98,6 +99,7 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
         mine = next_read++;
       }
       std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
+      worker.batch.drop_implausible(files_[file_].schema.metrics);
       {
         std::unique_lock lock(use);
         turned.wait(lock, [&] { return stop || next_used == mine; });

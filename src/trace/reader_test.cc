@@ -41,6 +41,21 @@ TEST(TraceReader, NvidiaSmiOutputAsItIs) {
   EXPECT_FALSE(back->report.zoned);
 }
 
+TEST(TraceReader, WhatAMetricCannotBeIsUnknown) {
+  const std::vector<Metric> metrics = {Metric::util, Metric::power_limit, Metric::mem_total};
+  for (const std::string text : {"time,gpu,util_percent,power_limit_watts,mem_total_bytes\n"
+                                 "1700000000,0,37100,4294967.295,0\n1700000001,0,100,300,1024\n",
+                                 "{\"time\": 1700000000, \"gpu\": 0, \"util_percent\": 37100, \"power_limit_watts\": "
+                                 "4294967.295, \"mem_total_bytes\": 0}\n{\"time\": 1700000001, \"gpu\": 0, "
+                                 "\"util_percent\": 100, \"power_limit_watts\": 300, \"mem_total_bytes\": 1024}\n"}) {
+    const auto back = read_text(text, metrics);
+    ASSERT_TRUE(back) << back.error().message();
+    EXPECT_EQ(back->of.at("0"),
+              series({{1700000000, {kUnknownSample, kUnknownSample, kUnknownSample}}, {1700000001, {100, 300, 1024}}}));
+    EXPECT_EQ(back->report.bad_rows, 0U) << "the other values of the row are as good as ever";
+  }
+}
+
 TEST(TraceReader, NvidiaSmiWithoutUnitsOrHeader) {
   const auto bare =
       read_text("timestamp, index, utilization.gpu [%], memory.used [MiB]\n2024/03/15 11:04:29.052, 0, 45, 1024\n",

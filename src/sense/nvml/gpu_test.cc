@@ -101,6 +101,14 @@ TEST_F(NvmlValues, ALostGpuIsLostAsAWholeAndComesBack) {
   }
 }
 
+TEST_F(NvmlValues, WhatFailsBetweenTwoSamplesSaysSoAtOnce) {
+  driver.samples = Return::not_supported;
+  sample();
+  look(700ms);
+  driver.util = Return::no_permission;
+  EXPECT_EQ(sample(300ms).why_missing(Metric::util), Absence::no_permission) << "not that most of it was covered";
+}
+
 TEST_F(NvmlValues, WhatIsRememberedDoesNotMakeAGpuThatFailsAlive) {
   needs_.lists_every = 1s;
   sample();

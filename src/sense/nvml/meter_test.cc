@@ -40,6 +40,16 @@ TEST(UtilMeter, TheRingFillsWhatItCoversAndMomentsTheRest) {
   EXPECT_EQ(take.basis, Basis::moments);
 }
 
+TEST(UtilMeter, AThousandLooksASecondAreOneMean) {
+  UtilMeter meter;
+  meter.look(kBegin, 0, {});
+  meter.take(kBegin);
+  for (int i = 1; i <= 1000; ++i) meter.look(kBegin + i * 1ms, i <= 250 ? 100 : 0, {});
+  const MeterTake take = meter.take(kBegin + 1s);
+  EXPECT_NEAR(take.mean, 25, 1e-6);
+  EXPECT_NEAR(take.coverage, 1, 1e-9);
+}
+
 TEST(UtilMeter, TimeThatGoesBackwardsIsABeginning) {
   UtilMeter meter;
   meter.look(kBegin, 0, kNoRing);

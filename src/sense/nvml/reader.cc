@@ -77,7 +77,7 @@ void Reader::part() {
 
 void Reader::look() {
   nvml::Utilization rates{};
-  look_util(memory_.util.ring_due(now_), rates);
+  look_util(memory_.util.ring_due(now_, false), rates);
   if (!memory_.power_wanted || !memory_.power.due(now_)) return;
   std::optional<std::uint64_t> millijoules;
   look_power(millijoules);
@@ -119,23 +119,25 @@ Reader::Moment Reader::look_util(bool ring, nvml::Utilization& rates) {
   if (fatal_ != Return::success) return moment;
   if (needs_.idle_before) reading_.idle_before = idle_tail(seen.spans, now_);
   memory_.util.look(now_, moment.value, seen);
+  moment.other = seen.state == RingLook::State::read;
   return moment;
 }
 
-// What could not be measured at all says why; what was measured in part says that.
+// What cannot be measured says why; what was measured for a part of the time only says that.
 void Reader::publish(Metric metric, const MeterTake& take, const Moment& moment, Basis& basis, double& coverage) {
   coverage = take.coverage;
   if (take.absence == Absence::none) {
     reading_.set(metric, take.mean);
     basis = take.basis;
   } else {
-    reading_.miss(metric, take.coverage == 0 && moment.why != Absence::none ? moment.why : take.absence);
+    const bool fails = moment.why != Absence::none && (take.coverage == 0 || !moment.other);
+    reading_.miss(metric, fails ? moment.why : take.absence);
   }
 }
 
 bool Reader::util() {
   nvml::Utilization rates{};
-  const Moment moment = look_util(!needs_.once || needs_.idle_before, rates);
+  const Moment moment = look_util((!needs_.once || needs_.idle_before) && memory_.util.ring_due(now_, true), rates);
   if (fatal_ != Return::success) return false;
   if (moment.why == Absence::none || moment.why == Absence::implausible)
     reading_.set(Metric::mem_util, rates.memory);
@@ -177,6 +179,7 @@ Reader::Moment Reader::look_power(std::optional<std::uint64_t>& millijoules) {
   Moment moment;
   if (memory_.power.wants_moment(millijoules, exact)) moment = momentary_power();
   memory_.power.look(now_, millijoules, exact, moment.value);
+  moment.other = millijoules.has_value();
   return moment;
 }
 

@@ -40,6 +40,7 @@ class Reader {
   struct Moment {
     std::optional<double> value;
     Absence why = Absence::none;
+    bool other = false;  // another source (ring, counter) answered
   };
   Moment look_util(bool ring, nvml::Utilization& rates);
   RingLook look_ring();

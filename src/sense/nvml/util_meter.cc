@@ -14,6 +14,8 @@ constexpr Duration kMomentLook = 200ms;   // NVML promises that a moment is of t
 constexpr Duration kDryLook = 1s;         // how often a ring that is not relied on is asked again
 constexpr Duration kLongestLag = 1500ms;  // the driver promises at least one sample a second
 constexpr Duration kRingHolds = 10s;
+constexpr Duration kFinest = 20ms;         // of the moments that are kept apart
+constexpr Duration kShortestRing = 100ms;  // no ring records more often
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
@@ -45,15 +47,14 @@ void UtilMeter::begin(Instant now) {
 void UtilMeter::look(Instant now, std::optional<double> moment, const RingLook& ring) {
   if (!begun_ || now < looked_) begin(now);
   if (moment) {
-    const Instant from = std::max(moment_at_, now - kMomentStands);
-    if (from < now) pending_.push_back({from, now, *moment});
+    remember({std::max(moment_at_, now - kMomentStands), now, *moment});
     if (now > moment_at_ || looks_ == 0) ++looks_;
     moment_at_ = now;
   }
   moment_ = moment;
   looked_ = now;
   switch (ring.state) {
-    case RingLook::State::not_asked: settle(now - kRingHolds); break;
+    case RingLook::State::not_asked: settle(has_ring_ ? now - kRingHolds : now); break;
     case RingLook::State::none:
       has_ring_ = steady_ = false;
       settle(now);
@@ -67,6 +68,22 @@ void UtilMeter::look(Instant now, std::optional<double> moment, const RingLook& 
       ring_looked_ = now;
       break;
   }
+}
+
+// Whoever samples a thousand times a second gets no thousand of them: short ones are put together.
+void UtilMeter::remember(const Moment& moment) {
+  if (moment.from >= moment.to) return;
+  if (!pending_.empty() && pending_.back().to == moment.from && pending_.back().from >= settled_ &&
+      moment.to - pending_.back().from <= kFinest) {
+    Moment& last = pending_.back();
+    Sum sum;
+    sum.add(last.from, last.to, last.percent);
+    sum.add(moment.from, moment.to, moment.percent);
+    last.to = moment.to;
+    last.percent = sum.value / sum.seconds;
+    return;
+  }
+  pending_.push_back(moment);
 }
 
 // Does the ring account for the last seconds without a hole? Only then may the next look be seconds away.
@@ -142,6 +159,11 @@ Duration UtilMeter::look_within() const {
   return uneven(kMomentLook, looked_);
 }
 
-bool UtilMeter::ring_due(Instant now) const { return !begun_ || (has_ring_ && now - ring_looked_ >= kDryLook); }
+bool UtilMeter::ring_due(Instant now, bool sample) const {
+  if (!begun_ || now < ring_looked_) return true;
+  const Duration since = now - ring_looked_;
+  if (!has_ring_) return sample && since >= kRingLook;
+  return since >= (sample ? kShortestRing : kDryLook);
+}
 
 }  // namespace lull

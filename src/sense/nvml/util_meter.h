@@ -64,9 +64,11 @@ class UtilMeter {
   // The device was gone: what lies before is no part of the next mean, which is that of a first sample.
   void restart() { begun_ = false; }
 
-  // How soon the next look must come, and whether that one should ask the ring.
+  // How soon the next look must come.
   Duration look_within() const;
-  bool ring_due(Instant now) const;
+  // Whether a look should ask the ring: not before it can have something new, and seldom where the moments
+  // have to do anyway. A sample wants what there is, a look between samples only what would be lost.
+  bool ring_due(Instant now, bool sample) const;
 
  private:
   struct Sum {
@@ -80,6 +82,7 @@ class UtilMeter {
     double percent;
   };
   void begin(Instant now);
+  void remember(const Moment& moment);
   void add_ring(Instant now, const RingLook& ring);
   void settle(Instant until);  // with what the moments say
   void judge_ring(Instant now, const RingLook& ring);
