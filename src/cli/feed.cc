@@ -5,16 +5,31 @@
 #include <vector>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "sense/presence.h"
 
 namespace lull {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kSlowAttach = 500ms;
+constexpr unsigned kSlowSamples = 3;
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();
   if (policy.arm)
     for (const Metric metric : policy.arm->signals()) signals.push_back(metric);
   return signals;
+}
+
+// The lists of processes say which GPUs are the job's, and cost a driver milliseconds. Between two of them a job may
+// begin to work elsewhere, so a short rule wants them more often than one of half an hour.
+Duration lists_every(const Policy& policy, Duration every) {
+  const std::optional<Span> span = policy.idle.span();
+  if (!span) return Duration::zero();
+  const Duration whole = span->samples > 0 ? every * static_cast<std::int64_t>(span->samples) : span->time;
+  return std::min<Duration>(5s, whole / 10);
 }
 
 }  // namespace
@@ -45,6 +60,7 @@ void Feed::start_sampler() {
     options.memory = true;
   }
   options.tenants = options.tenants || scope_.needs_tenants();
+  options.lists_every = lists_every(options_.policy, options_.every);
   sampler_ = std::make_unique<LoopSampler>(loop_, std::move(options), [this](Snapshot& snapshot) { take(snapshot); });
 }
 
@@ -80,7 +96,27 @@ void Feed::tick() {
   if (on_tick) on_tick(std::max(now, passed));
 }
 
+std::string persistence_hint(const Snapshot& snapshot) {
+  if (snapshot.attach_took < kSlowAttach) return {};
+  return "waking the GPUs took " +
+         format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.attach_took)) +
+         "; with persistence mode (nvidia-smi -pm 1, or nvidia-persistenced) they are always ready";
+}
+
+void Feed::note_costs(const Snapshot& snapshot) {
+  if (!on_note) return;
+  if (const std::string hint = persistence_hint(snapshot); !hint.empty() && !std::exchange(attach_said_, true))
+    on_note("attach", hint);
+  slow_samples_ = snapshot.took * 10 > options_.every ? slow_samples_ + 1 : 0;
+  if (slow_samples_ < kSlowSamples || std::exchange(slow_said_, true)) return;
+  on_note("slow", "reading the GPUs takes " +
+                      format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.took)) + " of every " +
+                      format_duration(options_.every) +
+                      ", and keeps the driver from others; a longer --every costs less");
+}
+
 void Feed::take(Snapshot& snapshot) {
+  note_costs(snapshot);
   const Scope& scope = scope_.find(snapshot);
   if (wants_people_) fill_presence(snapshot, user_idle_seconds({}, loop_.clock()));
   if (on_sample) on_sample(snapshot, scope);

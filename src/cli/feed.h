@@ -8,6 +8,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "cli/loop_sampler.h"
@@ -35,6 +36,8 @@ class Feed {
 
   std::function<void(std::uint64_t tick)> on_tick;
   std::function<void(Snapshot& snapshot, const Scope& scope)> on_sample;
+  // What a person should know of the sampling itself, each thing once.
+  std::function<void(std::string_view event, const std::string& text)> on_note;
 
   // Waits for one sample (with the sampler's own limit) before anything is watched. Why
   // there is no GPU, or nothing; what --gpus got wrong is in trouble().
@@ -50,12 +53,14 @@ class Feed {
   void begin();
   void stop();
   void request() { sampler_->request(); }  // one more, out of turn
+  void let_go() { sampler_->let_go(); }    // of the driver, for a minute
   const Snapshot& newest() const { return sampler_->newest(); }
 
  private:
   void start_sampler();
   void tick();
   void take(Snapshot& snapshot);
+  void note_costs(const Snapshot& snapshot);
 
   Loop& loop_;
   FeedOptions options_;
@@ -65,7 +70,13 @@ class Feed {
   Instant start_{};
   std::uint64_t tick_ = 0;
   std::optional<Loop::TimerId> timer_;
+  unsigned slow_samples_ = 0;  // in a row
+  bool slow_said_ = false;
+  bool attach_said_ = false;
 };
+
+// "waking the GPUs took 1.5s: …", or nothing where it was quick.
+std::string persistence_hint(const Snapshot& snapshot);
 
 // Whether the policy's rules look at any of these.
 bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics);

@@ -22,6 +22,7 @@ class LoopSampler {
 
   void request();           // one more sample; ignored while one is under way
   Snapshot& sample_here();  // waits for one (with the sampler's own limit); on_sample does not get it
+  void let_go() { sampler_->let_go(); }
   const Snapshot& newest() const { return snapshot_; }
 
  private:

@@ -105,6 +105,7 @@ void Picker::start_sampler() {
   options.processes = settings_.wishes.mine.has_value();
   options.topology = settings_.best == Best::topology;
   options.apart = true;
+  options.lists_every = {};  // whoever came a moment ago counts
   sampler_ = Sampler::start(options);
   sampler_->request();
 }

@@ -88,6 +88,7 @@ void RunSession::make_feed() {
                                     }});
   feed_->on_tick = [this](std::uint64_t tick) { on_tick(tick); };
   feed_->on_sample = [this](Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
+  feed_->on_note = [this](std::string_view event, const std::string& text) { voice_.note(Level::note, event, text); };
 }
 
 std::optional<int> RunSession::start_job() {

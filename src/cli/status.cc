@@ -20,6 +20,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/feed.h"
 #include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "cli/screen.h"
@@ -172,10 +173,13 @@ struct Session {
   Output output;
   IdleTimes idle;
   bool driver_said = false;
+  bool hinted = false;
 
   // A number: that is the end, and this the exit status.
   std::optional<int> show(const Snapshot& snapshot) {
     idle.see(snapshot);
+    if (const std::string hint = persistence_hint(snapshot); !hint.empty() && ::isatty(STDERR_FILENO) == 1 && !hinted)
+      hinted = complain(hint) != 0;
     if (snapshot.driver.absence != Absence::none) {
       if (!options.every) return no_driver(snapshot);
       if (!std::exchange(driver_said, true)) (void)no_driver(snapshot);

@@ -23,7 +23,7 @@ Result<> WatchSession::prepare() {
   loop_ = TRY(Loop::create(clock_));
   sigset_t set;
   sigemptyset(&set);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
   TRY(loop_->on_signals(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
   helpers_ = std::make_unique<Helpers>(*loop_, children_);
   for (const Action& action : settings_.actions) {
@@ -40,6 +40,7 @@ Result<> WatchSession::prepare() {
                                     }});
   feed_->on_tick = [this](std::uint64_t tick) { voice_.ticked(tick); };
   feed_->on_sample = [this](Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
+  feed_->on_note = [this](std::string_view event, const std::string& text) { voice_.note(Level::note, event, text); };
   return {};
 }
 
@@ -78,6 +79,7 @@ int WatchSession::run() {
 
 void WatchSession::on_signal(const signalfd_siginfo& info) {
   if (info.ssi_signo == SIGCHLD) return children_.sweep();
+  if (info.ssi_signo == SIGUSR1) return feed_->let_go();
   status_ = 128 + static_cast<int>(info.ssi_signo);
   loop_->stop();
 }

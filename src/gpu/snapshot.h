@@ -155,7 +155,8 @@ struct Snapshot {
   std::shared_ptr<const Inventory> inventory;  // never null
   std::vector<Reading> readings;               // one for each device of the inventory
   DriverState driver;
-  Duration took{};                           // how long reading it took, from the first call to the last value
+  Duration took{};         // how long reading it took, from the first call to the last value
+  Duration attach_took{};  // how long the slowest card took to wake up when the driver was first asked for it
   std::map<pid_t, ProcessInfo> processes;    // of the tenants, where asked for and visible
   std::shared_ptr<const Topology> topology;  // where asked for and told
 };

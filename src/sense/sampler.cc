@@ -72,6 +72,8 @@ Snapshot Sampler::sample() {
   return snapshot;
 }
 
+void Sampler::let_go() { core_->let_go(); }
+
 std::size_t Sampler::stuck() const { return core_->stuck(); }
 
 }  // namespace lull

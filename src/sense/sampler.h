@@ -81,6 +81,10 @@ class Sampler {
   // False: there is none that was not taken before; `into` is left as it was. True: its old memory is used again.
   bool take(Snapshot& into);
 
+  // Lets go of the driver for a minute, so that a GPU can be reset, MIG changed, the driver unloaded. SIGUSR1 to the
+  // sensor process does the same.
+  void let_go();
+
   // How many calls hang in the driver now.
   std::size_t stuck() const;
 

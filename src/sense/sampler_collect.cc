@@ -89,7 +89,8 @@ void Sampler::Core::publish(Instant at) {
   snapshot.readings.resize(inventory->devices.size());
   snapshot.processes.clear();
   snapshot.topology.reset();
-  snapshot.took = {};
+  snapshot.took = snapshot.attach_took = {};
+  for (const Seen& one : seen) snapshot.attach_took = std::max(snapshot.attach_took, one.attach_took);
   bool all_hang = !seen.empty();
   Duration longest{};
   for (std::size_t i = 0; i < rows.size(); ++i) {

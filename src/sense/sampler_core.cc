@@ -366,11 +366,7 @@ void Sampler::Core::died(const Look& found, Instant at) {
   const int signal = by_signal ? status->si_status : 0;
   ::munmap(std::exchange(board, nullptr), sizeof(Board));
   sensor = Process();
-  if (signal == SIGUSR1) {
-    driver = {Absence::no_driver, "let go of the driver for " + format_duration(kLetGo) + ", as asked (SIGUSR1)", {}};
-    not_before = at + kLetGo;
-    return;
-  }
+  if (signal == SIGUSR1) return let_go();
   ++restarts;
   if (opened && found.longest >= 0) {
     avoid(static_cast<unsigned>(found.longest), Absence::failed, at);
@@ -382,6 +378,12 @@ void Sampler::Core::died(const Look& found, Instant at) {
                       : "the driver's library ended the process that asks it",
             {}};
   back_off(at);
+}
+
+void Sampler::Core::let_go() {
+  leave(-1);
+  driver = {Absence::no_driver, "let go of the driver for " + format_duration(kLetGo) + ", as asked (SIGUSR1)", {}};
+  not_before = now() + kLetGo;
 }
 
 std::size_t Sampler::Core::stuck() {

@@ -28,6 +28,7 @@ struct Sampler::Core {
   Instant look_by() const;
   bool under_way() const { return requested > done; }
   std::size_t stuck();
+  void let_go();
 
   // One GPU as we have heard of it.
   struct Seen {

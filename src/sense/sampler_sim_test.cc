@@ -106,7 +106,7 @@ TEST(SamplerSim, WithoutBufferAndCounterTheMomentHasToDo) {
   const Snapshot snapshot = sampler->sample();
   EXPECT_EQ(snapshot.readings[0].util_basis, Basis::moments);
   EXPECT_EQ(snapshot.readings[0][Metric::util], 70);
-  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::moments);
+  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::instant);
   EXPECT_EQ(snapshot.readings[0].energy_joules, std::nullopt);
 }
 
