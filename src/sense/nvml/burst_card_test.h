@@ -112,6 +112,7 @@ struct Case {
   bool works = true;
   double every = 1;       // s
   double holds = 60;      // s that the rule asks for
+  double starved = 0;     // s: by up to this much every turn of the sensor is late
   double pauses[3] = {};  // s: how long the sensor gets no turn
 };
 
@@ -152,6 +153,8 @@ inline Case roll(Dice& dice, bool works) {
   // The longest pause of a healthy card is 54 s, so no rule of more is right about one. Sampled often, half an hour
   // is many samples and shows nothing that three minutes do not.
   one.holds = std::floor(dice.any_scale(61, one.every < 0.5 ? 180 : 1800));
+  // A healthy card may be watched by a sensor that hardly ever gets a turn; an idle one would not be found by it.
+  one.starved = works && dice.chance(0.25) ? dice.any_scale(0.3, 20) : 0;
   for (double& pause : one.pauses) pause = dice.chance(0.3) ? dice.uniform(1, 20) : 0;
   return one;
 }
@@ -187,6 +190,7 @@ inline Outcome run(const Case& one, Dice& dice) {
     card.now = std::max(card.now, std::min(next_sample, next_look));
     // A turn comes a little late, now and then much.
     card.now += dice.chance(0.01) ? dice.uniform(0, 0.3) : dice.uniform(0, 0.003);
+    if (one.starved > 0) card.now += dice.uniform(0, one.starved);
     for (int i = 0; i < 3; ++i)
       if (one.pauses[i] > 0 && !paused[i] && card.now >= pause_at[i]) {
         paused[i] = true;
@@ -212,8 +216,9 @@ inline Outcome run(const Case& one, Dice& dice) {
   }
   out.what = std::string(one.works ? "works" : "idle") + " period " + std::to_string(card.period) + " every " +
              std::to_string(one.every) + " for " + std::to_string(one.holds) + " ring " +
-             std::to_string(static_cast<int>(card.ring)) + " window " + std::to_string(card.window) + " pauses " +
-             std::to_string(one.pauses[0]) + " " + std::to_string(one.pauses[1]) + " " + std::to_string(one.pauses[2]);
+             std::to_string(static_cast<int>(card.ring)) + " window " + std::to_string(card.window) + " starved " +
+             std::to_string(one.starved) + " pauses " + std::to_string(one.pauses[0]) + " " +
+             std::to_string(one.pauses[1]) + " " + std::to_string(one.pauses[2]);
   return out;
 }
 

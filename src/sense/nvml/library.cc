@@ -37,8 +37,9 @@ bool between(std::string_view version, unsigned major, unsigned first_minor, uns
   return minor && to_unsigned(parts[0]) == major && *minor >= first_minor && *minor <= last_minor;
 }
 
-// What the library's answer to the first call means, and what helps.
-std::string start_words(nvml::Return code, const std::string& path) {
+}  // namespace
+
+std::string start_words(nvml::Return code, const std::string& path, bool container) {
   using enum nvml::Return;
   switch (code) {
     case driver_not_loaded: return "the NVIDIA driver is not loaded";
@@ -50,7 +51,7 @@ std::string start_words(nvml::Return code, const std::string& path) {
     case reset_required: return "a GPU requires a reset";
     case timeout: return "the NVIDIA driver does not answer";
     case unknown:
-      if (in_container())
+      if (container)
         return "the container lost its GPU devices ('systemctl daemon-reload' on the host does that): restart the "
                "container";
       break;
@@ -61,8 +62,6 @@ std::string start_words(nvml::Return code, const std::string& path) {
   if (absence == Absence::failed) text += " (" + std::to_string(static_cast<int>(code)) + ")";
   return text;
 }
-
-}  // namespace
 
 Absence absence_of(nvml::Return code) {
   using enum nvml::Return;
@@ -144,7 +143,7 @@ std::shared_ptr<Nvml> Nvml::open(const std::string& library, DriverState& state)
   if (const nvml::Return code = nvml->initialise(); code != nvml::Return::success) {
     nvml->shutdown();
     state.absence = absence_of(code);
-    state.detail = start_words(code, printable(nvml->path_));
+    state.detail = start_words(code, printable(nvml->path_), in_container());
     return nullptr;
   }
   return nvml;

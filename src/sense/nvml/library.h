@@ -89,6 +89,9 @@ Absence absence_of(nvml::Return code);
 // The driver itself is gone or was exchanged: every handle is void, start anew.
 bool driver_gone(nvml::Return code);
 
+// What the library's answer to its first call means, for a person, and what helps. `path`: of the library.
+std::string start_words(nvml::Return code, const std::string& path, bool container);
+
 // One loaded and initialised library.
 class Nvml {
  public:
