@@ -12,15 +12,9 @@
 namespace lull {
 namespace {
 
-// One for all GPUs that a thread samples, so that it stays near.
-NvmlRoom& room() {
-  static thread_local NvmlRoom mine;
-  return mine;
-}
-
 class NvmlSource final : public Source {
  public:
-  NvmlSource(std::string library, const Root& root) : library_(std::move(library)), sleepers_(root) {}
+  NvmlSource(std::string library, const Root& root) : library_(std::move(library)), root_(root), sleepers_(root) {}
 
   // Where every card sleeps, nothing is loaded: that alone would wake them sooner or later.
   DriverState open() override {
@@ -130,7 +124,14 @@ class NvmlSource final : public Source {
     for (Reading& part : answer.parts) idle(part);
   }
 
+  // One for all GPUs that a thread samples, so that it stays near.
+  NvmlRoom& room() const {
+    static thread_local NvmlRoom mine{.samples = {}, .processes = {}, .old_processes = {}, .root = root_};
+    return mine;
+  }
+
   std::string library_;
+  Root root_;
   Sleepers sleepers_;
   std::shared_ptr<Nvml> nvml_;
   std::vector<Card> gpus_;
