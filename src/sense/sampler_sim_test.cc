@@ -90,8 +90,9 @@ TEST(SamplerSim, UtilAndPowerAreMeansSinceThePreviousSample) {
   EXPECT_EQ(snapshot.readings[0].util_basis, Basis::mean);
   EXPECT_NEAR(snapshot.readings[0][Metric::util], 50, 10);
   EXPECT_GT(snapshot.readings[0].util_coverage, 0.8);
-  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::mean);
-  EXPECT_NEAR(snapshot.readings[0][Metric::power], 350, 50);
+  // By the energy counter, or by many moments while that is not proven to be the card's own.
+  EXPECT_TRUE(snapshot.readings[0].power_basis == Basis::mean || snapshot.readings[0].power_basis == Basis::moments);
+  EXPECT_NEAR(snapshot.readings[0][Metric::power], 350, 200) << "the moment shows 100 or 600";
 }
 
 TEST(SamplerSim, WithoutBufferAndCounterTheMomentHasToDo) {
@@ -105,8 +106,8 @@ TEST(SamplerSim, WithoutBufferAndCounterTheMomentHasToDo) {
   std::this_thread::sleep_for(milliseconds(300));
   const Snapshot snapshot = sampler->sample();
   EXPECT_EQ(snapshot.readings[0].util_basis, Basis::moments);
-  EXPECT_EQ(snapshot.readings[0][Metric::util], 70);
-  EXPECT_EQ(snapshot.readings[0].power_basis, Basis::instant);
+  EXPECT_NEAR(snapshot.readings[0][Metric::util], 70, 1e-6);
+  EXPECT_NE(snapshot.readings[0].power_basis, Basis::mean);
   EXPECT_EQ(snapshot.readings[0].energy_joules, std::nullopt);
 }
 

@@ -126,7 +126,11 @@ class NvmlSource final : public Source {
 
   // One for all GPUs that a thread samples, so that it stays near.
   NvmlRoom& room() const {
-    static thread_local NvmlRoom mine{.samples = {}, .processes = {}, .old_processes = {}, .root = root_};
+    static thread_local NvmlRoom mine = [this] {
+      NvmlRoom fresh;
+      fresh.root = root_;
+      return fresh;
+    }();
     return mine;
   }
 
