@@ -81,7 +81,12 @@ Sampler::Core::Core(SamplerOptions chosen)
   driver = {Absence::no_answer, "no sample was taken yet", {}};
 }
 
-Sampler::Core::~Core() { leave(-1); }
+// Where the program ends anyway nobody waits to see the sensor go.
+Sampler::Core::~Core() {
+  if (!options.once || board == nullptr) return leave(-1);
+  (void)sensor.signal(SIGKILL);
+  ::munmap(board, sizeof(Board));
+}
 
 // ---- asking ------------------------------------------------------------------------
 
