@@ -83,9 +83,12 @@ Sampler::Core::Core(SamplerOptions chosen)
 
 // Where the program ends anyway nobody waits to see the sensor go.
 Sampler::Core::~Core() {
-  if (!options.once || board == nullptr) return leave(-1);
-  (void)sensor.signal(SIGKILL);
-  ::munmap(board, sizeof(Board));
+  if (!options.once || board == nullptr) {
+    leave(-1);
+  } else {
+    (void)sensor.signal(SIGKILL);
+    ::munmap(board, sizeof(Board));
+  }
 }
 
 // ---- asking ------------------------------------------------------------------------
