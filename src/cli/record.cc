@@ -252,7 +252,7 @@ int record(RecordSettings settings) {
 int record_command(int argc, char** argv) {
   CommandLine line(
       "Writes what the GPUs show as a trace, one row a GPU a sample, for `lull replay` and other programs.\n"
-      "Unknown is an empty cell (null in NDJSON), never 0. An existing file is gone on with.\n\n"
+      "Unknown is an empty cell (null in NDJSON), never 0. An existing file is appended to.\n\n"
       "  lull record --every 1s -o day.csv.zst\n",
       "lull record");
   std::string every = "1s";

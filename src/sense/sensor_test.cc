@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <cerrno>
@@ -122,6 +123,33 @@ TEST(Sensor, ThatCrashesCostsNoMoreThanASample) {
     EXPECT_TRUE(all_known(sample_until(*sampler, all_known))) << "signal " << signal;
     EXPECT_NE(only_sensor(), sensor);
   }
+}
+
+// FAULTS A10: what cannot be had once is tried again; nobody stays blind who says "still looking".
+TEST(Sensor, FaultsA10ComesBackWhenItCouldNotBeStartedOnce) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer needs all the address space there is";
+#endif
+  SimMachine machine({"H100"});
+  machine.begin();
+  const pid_t child = ::fork();
+  if (child == 0) {
+    rlimit before{};
+    ::getrlimit(RLIMIT_AS, &before);
+    const auto sampler = Sampler::start(machine.options());
+    rlimit none = before;
+    none.rlim_cur = 1;  // no board can be mapped
+    ::setrlimit(RLIMIT_AS, &none);
+    sampler->request();
+    Snapshot snapshot;
+    const bool taken = sampler->take(snapshot);
+    ::setrlimit(RLIMIT_AS, &before);
+    if (!taken || snapshot.driver.absence != Absence::failed) ::_exit(1);
+    ::_exit(all_known(sample_until(*sampler, all_known)) ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 // `pkill -USR1 lull-sensor` before a GPU is reset, MIG is changed, the driver is unloaded.

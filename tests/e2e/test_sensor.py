@@ -1,0 +1,103 @@
+"""The sensor process of a running lull: what becomes of it, and what a person is told."""
+import os
+import pathlib
+import signal
+
+from conftest import alive, end, read_until, wait_until
+
+
+def sensors_of(pid):
+    found = []
+    for folder in pathlib.Path("/proc").iterdir():
+        if not folder.name.isdigit():
+            continue
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:
+            continue
+        name, _, rest = stat.rpartition(")")
+        fields = rest.split()
+        if name.partition("(")[2] == "lull-sensor" and int(fields[1]) == pid and fields[0] not in "ZX":
+            found.append(int(folder.name))
+    return found
+
+
+def strike(pid, number):
+    """The sensors of this process that the signal has reached."""
+    reached = []
+    for sensor in sensors_of(pid):
+        try:
+            os.kill(sensor, number)
+            reached.append(sensor)
+        except ProcessLookupError:
+            pass
+    return reached
+
+
+def watching(gpus, *args):
+    watch = gpus.start_lull("watch", "--idle", "util < 1 for 1h", "--every", "50ms", "--do", "exit=9", "-v", *args)
+    wait_until(lambda: sensors_of(watch.pid), what="the sensor")
+    return watch
+
+
+def test_nothing_is_left_when_lull_is_killed(sim):
+    gpus = sim(2)
+    watch = watching(gpus)
+    (sensor,) = sensors_of(watch.pid)
+    watch.kill()
+    watch.wait()
+    wait_until(lambda: not alive(sensor), what="the end of the sensor")
+
+
+def test_a_sensor_that_is_killed_again_and_again_never_makes_a_busy_gpu_idle(sim):
+    gpus = sim(2)
+    gpus.load(0, 90)
+    gpus.load(1, 90)
+    watch = gpus.start_lull("watch", "--idle", "util < 5 for 300ms", "--every", "50ms", "--do", "exit=9", "-v")
+    try:
+        ways = [signal.SIGKILL, signal.SIGSEGV, signal.SIGABRT, signal.SIGTERM]
+        for turn in range(20):
+            wait_until(lambda: strike(watch.pid, ways[turn % len(ways)]), what="a sensor")
+            read_until(watch.stderr, "GPU 0 util 90 %")  # it is seen again
+            assert watch.poll() is None, "a job at 90 % was taken for idle"
+    finally:
+        end(watch)
+
+
+def test_lull_watch_lets_go_of_the_driver_on_sigusr1(sim):
+    gpus = sim(1)
+    watch = watching(gpus)
+    try:
+        watch.send_signal(signal.SIGUSR1)
+        assert "let go of the driver" in read_until(watch.stderr, "let go of the driver")
+        assert not sensors_of(watch.pid)
+        assert watch.poll() is None
+    finally:
+        end(watch)
+
+
+def test_a_word_when_sampling_costs_much(sim):
+    gpus = sim(text='cost_util = "20ms"\n[[gpu]]\nmodel = "A100"\n')
+    watch = gpus.start_lull("watch", "--idle", "util < 1 for 1h", "--every", "100ms", "--do", "exit=9")
+    try:
+        assert "reading the GPUs takes" in read_until(watch.stderr, "longer --every")
+    finally:
+        end(watch)
+
+
+def test_a_hint_at_persistence_mode(sim):
+    gpus = sim(text='[[gpu]]\nmodel = "A100"\nattach = "1s"\n')
+    watch = gpus.start_lull("watch", "--idle", "util < 1 for 1h", "--every", "100ms", "--do", "exit=9")
+    try:
+        assert "waking the GPUs took" in read_until(watch.stderr, "persistence mode")
+    finally:
+        end(watch)
+
+
+def test_job_sees_no_process_of_ours(sim, tmp_path):
+    gpus = sim(1)
+    out = tmp_path / "children"
+    done = gpus.lull("run", "--every", "50ms", "--delay", "0", "--", "sh", "-c",
+                     f"sleep 0.5; cat /proc/$$/task/*/children > {out}; pgrep -P $$ -l >> {out}; exit 3")
+    assert done.returncode == 3
+    assert "lull" not in out.read_text()
