@@ -37,7 +37,7 @@ void add_members(int dir, const std::string& path, std::vector<pid_t>& members) 
   const auto text = read_file(dir, path + "cgroup.procs");
   if (!text) return;
   for (const std::string_view line : split(*text, '\n'))
-    if (const auto pid = to_unsigned(line); pid && *pid > 0) members.push_back(static_cast<pid_t>(*pid));
+    if (const auto pid = to_pid(line)) members.push_back(*pid);
 }
 
 template <class Visit>
@@ -123,10 +123,10 @@ void Cgroup::remove_abandoned(const Root& root) const {
     if (!name.starts_with(kPrefix)) return;
     const auto parts = split(name, '-');
     if (parts.size() != 4) return;
-    const auto pid = to_unsigned(parts[1]);
+    const auto pid = to_pid(parts[1]);
     const auto start = to_unsigned(parts[2]);
     if (!pid || !start) return;
-    const auto maker = read_process_entry(static_cast<pid_t>(*pid), root);
+    const auto maker = read_process_entry(*pid, root);
     if (maker && maker->start_ticks == *start) return;
     ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
   });

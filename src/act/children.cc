@@ -70,9 +70,9 @@ std::set<std::pair<pid_t, std::uint64_t>> own_children() {
   const std::string tid = std::to_string(::gettid());
   if (const auto list = read_file("/proc/self/task/" + tid + "/children"); list && ::gettid() == ::getpid()) {
     for (const std::string_view word : split(*list, ' ')) {
-      const auto pid = to_unsigned(word);
+      const auto pid = to_pid(word);
       if (!pid) continue;
-      if (const auto stat = read_process_entry(static_cast<pid_t>(*pid)))
+      if (const auto stat = read_process_entry(*pid))
         children.emplace(stat->pid, stat->start_ticks);
     }
     return children;

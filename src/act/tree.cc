@@ -30,7 +30,7 @@ std::optional<std::vector<pid_t>> direct_children() {
   if (!list) return std::nullopt;
   std::vector<pid_t> pids;
   for (const std::string_view word : split(*list, ' '))
-    if (const auto pid = to_unsigned(word)) pids.push_back(static_cast<pid_t>(*pid));
+    if (const auto pid = to_pid(word)) pids.push_back(*pid);
   return pids;
 }
 

@@ -11,6 +11,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <limits>
 #include <map>
 #include <memory>
 #include <string>
@@ -92,6 +93,12 @@ constexpr std::array kSignals = {
 
 }  // namespace
 
+std::optional<pid_t> to_pid(std::string_view text) {
+  const auto number = to_unsigned(text);
+  if (!number || *number == 0 || *number > std::numeric_limits<pid_t>::max()) return std::nullopt;
+  return static_cast<pid_t>(*number);
+}
+
 std::optional<ProcessEntry> parse_process_entry(std::string_view line) {
   const auto open = line.find('(');
   const auto close = line.rfind(')');  // the last one: the name may hold any number of them
@@ -134,9 +141,9 @@ std::vector<ProcessEntry> read_all_processes(const Root& root) {
   const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(root.proc.c_str()), ::closedir);
   if (!dir) return all;
   while (const dirent* entry = ::readdir(dir.get())) {
-    const auto pid = to_unsigned(entry->d_name);
-    if (!pid || *pid == 0) continue;
-    if (auto stat = read_stat_at(::dirfd(dir.get()), static_cast<pid_t>(*pid))) all.push_back(*std::move(stat));
+    const auto pid = to_pid(entry->d_name);
+    if (!pid) continue;
+    if (auto stat = read_stat_at(::dirfd(dir.get()), *pid)) all.push_back(*std::move(stat));
   }
   std::ranges::sort(all, {}, &ProcessEntry::pid);
   return all;

@@ -38,6 +38,9 @@ struct ProcessEntry {
   bool ended() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
 
+// The number of a process as text; nothing for one that the kernel cannot have given.
+std::optional<pid_t> to_pid(std::string_view text);
+
 std::optional<ProcessEntry> parse_process_entry(std::string_view line);  // nothing: not as the kernel writes it
 Result<ProcessEntry> read_process_entry(pid_t pid, const Root& root = {});
 

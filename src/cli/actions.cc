@@ -22,16 +22,15 @@ Result<Tree> tree_for(ReadyAction& ready) {
   const std::string& what = ready.action.argument;
   if (what == "container") return Tree::of_container();
   if (what.starts_with("PGID:")) {
-    const auto group = to_unsigned(what.substr(5));
-    if (!group || *group == 0) return fail("kill=PGID:N needs the number of a process group");
-    return Tree::of_group(static_cast<pid_t>(*group));
+    const auto group = to_pid(what.substr(5));
+    if (!group) return fail("kill=PGID:N needs the number of a process group, not '" + printable(what.substr(5)) + "'");
+    return Tree::of_group(*group);
   }
   pid_t pid = ::getppid();
   if (what != "parent") {
-    const auto number = to_unsigned(what);
-    if (!number || *number == 0)
-      return fail("kill= needs a PID, PGID:N, parent or container, not '" + printable(what) + "'");
-    pid = static_cast<pid_t>(*number);
+    const auto number = to_pid(what);
+    if (!number) return fail("kill= needs a PID, PGID:N, parent or container, not '" + printable(what) + "'");
+    pid = *number;
   }
   if (pid == ::getpid()) return fail("kill=" + what + " is lull itself");
   if (what == "parent" && pid <= 1) return fail("kill=parent: whoever started us has ended");
@@ -195,6 +194,7 @@ void ActionRun::next() {
 
 void ActionRun::warn_then_run() {
   const std::string what = actions_[at_].action.power == Power::off ? "off" : "down for a reboot";
+  calls_.fresh = false;
   powers_at_ = loop_.now() + *options_.warn;
   const std::string message = fmt::format("lull: this machine goes {} in {}: {}. `lull watch --cancel` keeps it up.",
                                           what, format_duration(*options_.warn), headline(facts_.why));
@@ -206,7 +206,11 @@ void ActionRun::warn_then_run() {
 }
 
 void ActionRun::look() {
-  if (over_ || running_ || calls_.still_wanted()) return;
+  if (over_ || running_ || confirming_ || calls_.still_wanted()) return;
+  call_off();
+}
+
+void ActionRun::call_off() {
   calls_.say(Level::note, "called-off", "the GPUs are no longer idle (or cannot be read): called off");
   finish(true);
 }
@@ -218,7 +222,23 @@ bool ActionRun::cancel(const std::string& who) {
   return true;
 }
 
+// A hook, a warning, an action before this one, a pause of ours or of the machine: whatever came between the firing and
+// now, a new sample has to say yes.
 void ActionRun::attempt() {
+  if (std::exchange(calls_.fresh, false)) return attempt_now();
+  confirming_ = true;
+  calls_.confirm([this, here = here_] {
+    if (!*here) return;
+    confirming_ = false;
+    if (over_) return;
+    if (calls_.still_wanted())
+      attempt_now();
+    else
+      call_off();
+  });
+}
+
+void ActionRun::attempt_now() {
   powers_at_.reset();
   const ReadyAction& ready = actions_[at_];
   running_ = true;

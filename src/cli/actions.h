@@ -61,6 +61,9 @@ class ActionRun {
   struct Calls {
     std::function<void(Level, std::string_view event, const std::string& text)> say;
     std::function<bool()> still_wanted;  // the rule that fired still holds
+    // Calls back after a new sample has been judged. Before every attempt but one that follows the firing at once.
+    std::function<void(std::function<void()>)> confirm;
+    bool fresh = false;  // the sample that fired is of now
     // all: every action worked; not if some failed. called_off: they were not done to the end.
     std::function<void(bool all, bool called_off)> done;
   };
@@ -81,6 +84,8 @@ class ActionRun {
  private:
   void next();
   void attempt();
+  void attempt_now();
+  void call_off();
   void attempt_kill();
   void step_kill();
   void warn_then_run();
@@ -100,7 +105,8 @@ class ActionRun {
   unsigned tries_ = 0;
   bool all_worked_ = true;
   bool over_ = false;
-  bool running_ = false;  // a command or a kill is under way: too late to cancel
+  bool running_ = false;     // a command or a kill is under way: too late to cancel
+  bool confirming_ = false;  // a new sample is awaited
   std::optional<Instant> powers_at_;
   std::optional<Loop::TimerId> timer_;
   std::optional<Ending> ending_;

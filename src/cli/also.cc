@@ -63,8 +63,9 @@ Result<Also> Also::parse(const std::vector<std::string>& words, const Root& root
     item.text = word;
     const auto wrong = [&](const std::string& why) { return fail("--also '" + printable(word) + "': " + why); };
     if (all_of(word, "0123456789") && word.size() <= kMostPidDigits) {
-      const auto pid = to_unsigned(word);
-      auto process = Process::open(static_cast<pid_t>(pid.value_or(0)));
+      const auto pid = to_pid(word);
+      if (!pid) return wrong("there is no such process");
+      auto process = Process::open(*pid);
       if (!process || process->ended()) return wrong("there is no such process");
       item.process = *std::move(process);
       item.tree = Tree::of_process(item.process);

@@ -119,7 +119,19 @@ void Feed::take(Snapshot& snapshot) {
   note_costs(snapshot);
   const Scope& scope = scope_.find(snapshot);
   if (wants_people_) fill_presence(snapshot, user_idle_seconds({}, loop_.clock()));
+  const bool newer = snapshot.asked >= confirm_from_;
   if (on_sample) on_sample(snapshot, scope);
+  if (!confirmed_) return;
+  if (newer)
+    std::exchange(confirmed_, nullptr)();
+  else
+    sampler_->request();  // one was under way already
+}
+
+void Feed::confirm(std::function<void()> then) {
+  confirmed_ = std::move(then);
+  confirm_from_ = loop_.now();
+  sampler_->request();
 }
 
 }  // namespace lull

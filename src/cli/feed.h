@@ -53,7 +53,10 @@ class Feed {
   void begin();
   void stop();
   void request() { sampler_->request(); }  // one more, out of turn
-  void let_go() { sampler_->let_go(); }    // of the driver, for a minute
+  // Calls back once a sample that was asked for from now on has been seen by on_sample: what cannot be undone is done
+  // on what is, not on what was.
+  void confirm(std::function<void()> then);
+  void let_go() { sampler_->let_go(); }  // of the driver, for a minute
   const Snapshot& newest() const { return sampler_->newest(); }
 
  private:
@@ -70,6 +73,8 @@ class Feed {
   Instant start_{};
   std::uint64_t tick_ = 0;
   std::optional<Loop::TimerId> timer_;
+  std::function<void()> confirmed_;
+  Instant confirm_from_{};
   unsigned slow_samples_ = 0;  // in a row
   bool slow_said_ = false;
   bool attach_said_ = false;

@@ -206,10 +206,10 @@ Result<> read_holding(const Words& words, PickSettings& settings) {
   settings.lease = !words.no_lease;
   if (!words.hold.empty()) settings.hold = TRY(duration("--hold", words.hold));
   if (!words.hold_pid.empty()) {
-    const auto pid = to_unsigned(words.hold_pid);
-    if (!pid || *pid == 0 || *pid > 0x7fffffff)
+    const auto pid = to_pid(words.hold_pid);
+    if (!pid)
       return fail(fmt::format("--hold-pid {}: the number of a process would be right", printable(words.hold_pid)));
-    settings.hold_pid = static_cast<pid_t>(*pid);
+    settings.hold_pid = *pid;
   }
   settings.wait = !words.wait.empty();
   if (settings.wait && words.wait != "forever") settings.wait_limit = TRY(duration("--wait", words.wait));

@@ -69,6 +69,7 @@ void RunSession::fire(Fire fire) {
   if (settings_.dry_run) return watcher_->acted();
   memory_at_fire_ = memory_of(feed_->newest(), watcher_->scope());
   phase_ = Phase::firing;
+  acting_at_once_ = settings_.evidence.empty() && settings_.on_idle.empty();
   collect_evidence();
 }
 
@@ -102,16 +103,21 @@ void RunSession::run_hook() {
       [this](const Process& hook) { tree_.exclude(hook); });
 }
 
-// Evidence and hook took their time, and the watching went on. A job that came back to
-// life meanwhile is not idle: it is spared.
+// Nothing that cannot be undone is done on an old verdict: evidence and hook took their time, and we, or the whole
+// machine, may have been stopped since the sample that fired. A job that came back to life meanwhile is spared.
 void RunSession::confirm() {
-  if (!watcher_->still_holds()) {
-    voice_.note(Level::note, "called-off", "the GPUs are no longer idle (or cannot be read): the job is not ended");
-    phase_ = Phase::watching;
-    watcher_->acted();
-    return;
-  }
-  begin_ending();
+  if (acting_at_once_ && clock_.now() - feed_->newest().at <= longest_gap(settings_.every)) return confirmed();
+  feed_->confirm([this] {
+    if (phase_ == Phase::firing) confirmed();
+  });
+}
+
+void RunSession::confirmed() {
+  const bool fresh = clock_.now() - feed_->newest().at <= longest_gap(settings_.every);
+  if (fresh && watcher_->still_holds()) return begin_ending();
+  voice_.note(Level::note, "called-off", "the GPUs are no longer idle (or cannot be read): the job is not ended");
+  phase_ = Phase::watching;
+  watcher_->acted();
 }
 
 void RunSession::begin_ending() {

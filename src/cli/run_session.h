@@ -108,6 +108,7 @@ class RunSession {
   void collect_evidence();
   void run_hook();
   void confirm();
+  void confirmed();
   void begin_ending();
   void step_ending();
   void tree_is_gone();
@@ -155,6 +156,7 @@ class RunSession {
   int memory_tries_ = 0;
   unsigned restarts_done_ = 0;
   bool ended_for_time_ = false;
+  bool acting_at_once_ = false;  // nothing came between the sample that fired and the end
   int status_ = 0;
 };
 

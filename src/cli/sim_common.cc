@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/sim.h"
@@ -51,9 +52,9 @@ Result<sim::Writer> open_simulation() {
 
 Result<> serve_dstate_faults() {
   const std::string folder = TRY(simulation_folder());
-  const auto owner = to_unsigned(trim(TRY(read_file(folder + "/owner"))));
+  const auto owner = to_pid(trim(TRY(read_file(folder + "/owner"))));
   if (!owner) return fail(fmt::format("{}/owner does not say who runs the simulation", printable(folder)));
-  return sim::serve_dstate(folder, static_cast<pid_t>(*owner));
+  return sim::serve_dstate(folder, *owner);
 }
 
 Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const sim::State& state) {

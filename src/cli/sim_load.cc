@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -201,9 +202,9 @@ void rename_to(const std::string& title, int argc, char** argv) {
 
 // The one who runs the simulation: when it is gone, so is the driver, and we are held by nothing.
 Fd watch_owner(const std::string& folder) {
-  const auto pid = to_unsigned(trim(read_file(folder + "/owner").value_or("")));
+  const auto pid = to_pid(trim(read_file(folder + "/owner").value_or("")));
   if (!pid) return {};
-  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, static_cast<pid_t>(*pid), 0)));
+  return Fd(static_cast<int>(::syscall(SYS_pidfd_open, *pid, 0)));
 }
 
 void wait_for_end(const sim::State& state, std::int64_t end_ns, const Fd& owner) {

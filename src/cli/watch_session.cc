@@ -128,6 +128,8 @@ std::string WatchSession::actions_in_words() const {
   return words;
 }
 
+bool WatchSession::is_fresh() const { return clock_.now() - feed_->newest().at <= longest_gap(settings_.every); }
+
 void WatchSession::fire(const Fire& fire) {
   if (acting_) return;
   FiringFacts facts;
@@ -143,7 +145,9 @@ void WatchSession::fire(const Fire& fire) {
       *loop_, *helpers_, actions_, settings_.how, &signals_, std::move(facts),
       ActionRun::Calls{.say = [this](Level level, std::string_view event,
                                      const std::string& text) { voice_.note(level, event, text); },
-                       .still_wanted = [this] { return watcher_->still_holds(); },
+                       .still_wanted = [this] { return is_fresh() && watcher_->still_holds(); },
+                       .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },
+                       .fresh = is_fresh(),
                        .done = [this](bool all, bool called_off) { acted(all, called_off); }});
   acting_->start();
 }

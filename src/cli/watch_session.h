@@ -73,6 +73,7 @@ class WatchSession {
   void say_about_scope();
   void sense_work(Snapshot& snapshot);
   void fire(const Fire& fire);
+  bool is_fresh() const;  // the newest sample is of now: neither we nor the machine slept since
   void acted(bool all, bool called_off);
   std::string on_cancel(const std::string& who);
   std::string actions_in_words() const;

@@ -150,7 +150,8 @@ struct DriverState {
 };
 
 struct Snapshot {
-  Instant at{};
+  Instant at{};     // when the last value was read
+  Instant asked{};  // when the sample was asked for: all of it is newer
   WallTime wall{};
   std::shared_ptr<const Inventory> inventory;  // never null
   std::vector<Reading> readings;               // one for each device of the inventory

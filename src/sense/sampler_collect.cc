@@ -77,19 +77,37 @@ bool Sampler::Core::nothing_works() const {
   });
 }
 
+// When the last value of this round was read. Not now: we may have been stopped for an hour since.
+Instant Sampler::Core::read_by(Instant at) const {
+  if (board == nullptr) return at;
+  std::int64_t last = machine_known ? board->machine.done_at.load() : 0;
+  bool all = true;
+  for (unsigned i = 0; i < seen.size(); ++i) {
+    if (seen[i].round == requested)
+      last = std::max(last, board->slots[i].done_at.load());
+    else
+      all = false;  // that somebody did not answer is known as of now
+  }
+  return all && !seen.empty() ? std::clamp(Instant(Duration(last)), round_began, at) : at;
+}
+
 void Sampler::Core::publish(Instant at) {
   if (rearrange) arrange_rows();
   const bool let_go =
       leave_alone_for_reset(at) || (board != nullptr && opened && nothing_works() && at - opened_at > kStartOver);
   Snapshot& snapshot = published;
-  snapshot.at = at;
-  snapshot.wall = SystemClock().wall();
+  const Instant read = read_by(at);
+  snapshot.at = read;
+  snapshot.asked = round_began;
+  snapshot.wall = SystemClock().wall() - (at - read);
   snapshot.inventory = inventory;
   snapshot.driver = driver;
   snapshot.readings.resize(inventory->devices.size());
   snapshot.processes.clear();
   snapshot.topology.reset();
-  snapshot.took = snapshot.attach_took = {};
+  snapshot.took =
+      board != nullptr ? std::max(read - Instant(Duration(board->round_began)), Duration::zero()) : Duration{};
+  snapshot.attach_took = {};
   for (const Seen& one : seen) snapshot.attach_took = std::max(snapshot.attach_took, one.attach_took);
   bool all_hang = !seen.empty();
   Duration longest{};
@@ -97,12 +115,6 @@ void Sampler::Core::publish(Instant at) {
     fill(snapshot.readings[i], rows[i], at);
     all_hang = all_hang && snapshot.readings[i].device_absence == Absence::no_answer;
     longest = std::max(longest, snapshot.readings[i].unanswered);
-  }
-  if (board != nullptr) {
-    std::int64_t last = board->machine.round == requested ? board->machine.done_at.load() : 0;
-    for (unsigned i = 0; i < seen.size(); ++i)
-      if (seen[i].round == requested) last = std::max(last, board->slots[i].done_at.load());
-    snapshot.took = std::clamp<Duration>(Duration(last - board->round_began), Duration::zero(), at - round_began);
   }
   add_machine(snapshot);
   if (driver.absence == Absence::none && all_hang) {

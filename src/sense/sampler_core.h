@@ -84,6 +84,7 @@ struct Sampler::Core {
   bool leave_alone_for_reset(Instant at);
   bool nothing_works() const;
   void publish(Instant at);
+  Instant read_by(Instant at) const;
   void arrange_rows();
   void fill(Reading& reading, const Row& row, Instant at);
   void add_machine(Snapshot& snapshot);

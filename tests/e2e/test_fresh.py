@@ -1,0 +1,101 @@
+"""FAULTS A2 to A4: a verdict acts only while it is fresh, and only on whom was meant."""
+import signal
+
+import pytest
+
+from conftest import alive, end, read_until, wait_until
+
+QUICK = ("--idle", "util < 5 for 300ms", "--every", "100ms", "--delay", "0")
+
+
+def hook(tmp_path):
+    """A hook that says when it has begun and waits until it may end."""
+    script = tmp_path / "hook.sh"
+    script.write_text(f"touch {tmp_path}/begun; n=0; while [ ! -e {tmp_path}/go ] && [ $n -lt 600 ]; "
+                      "do n=$((n+1)); sleep 0.05; done\n")
+    return f"sh {script}"
+
+
+def stopped(pid):
+    with open(f"/proc/{pid}/stat") as stat:
+        return stat.read().rpartition(")")[2].split()[0] in "tT"
+
+
+def pause(process):
+    process.send_signal(signal.SIGSTOP)
+    wait_until(lambda: stopped(process.pid), what="the stop")
+
+
+def test_faults_a2_a_pause_during_the_hook_calls_off(sim, tmp_path):
+    gpus = sim(1)
+    job = gpus.start_lull("run", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
+    try:
+        wait_until(lambda: (tmp_path / "begun").exists(), what="the hook")
+        pause(job)
+        gpus.set(0, util=90)
+        (tmp_path / "go").touch()
+        job.send_signal(signal.SIGCONT)
+        assert "not ended" in read_until(job.stderr, "not ended")
+        assert job.poll() is None
+    finally:
+        end(job)
+
+
+def test_faults_a2_a_hook_during_which_the_gpu_stays_idle_ends_the_job(sim, tmp_path):
+    gpus = sim(1)
+    job = gpus.start_lull("run", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
+    wait_until(lambda: (tmp_path / "begun").exists(), what="the hook")
+    pause(job)
+    (tmp_path / "go").touch()
+    job.send_signal(signal.SIGCONT)
+    # After a pause the count begins anew; then it fires again, the hook is done at once, and nothing stands against it.
+    assert job.wait(60) == 124
+
+
+@pytest.mark.parametrize("what", ["busy", "lost"])
+def test_faults_a2_a_pause_during_the_warning_calls_off_the_shutdown(sim, programs, what):
+    programs.add("busctl", "exit 1")
+    programs.add("shutdown")
+    gpus = sim(1)
+    watch = gpus.start_lull("watch", *QUICK, "--do", "shutdown", "--warn", "1s",
+                            env={"PATH": programs.alone})
+    try:
+        read_until(watch.stderr, "shutdown in 1s")
+        pause(watch)
+        gpus.set(0, util=90) if what == "busy" else gpus.fault(0, "lost")
+        wait_until(lambda: stopped(watch.pid))
+        gpus.run("sleep", "1.5")  # the warning's time is over while we are stopped
+        watch.send_signal(signal.SIGCONT)
+        assert "called off" in read_until(watch.stderr, "called off")
+        assert not [call for call in programs.calls() if call.startswith("shutdown") and "-h" in call]
+        assert watch.poll() is None
+    finally:
+        end(watch)
+
+
+def test_faults_a3_busy_again_during_the_first_action_spares_the_second(sim, tmp_path):
+    gpus = sim(1)
+    victim = gpus.start("sleep", "300")
+    watch = gpus.start_lull("watch", *QUICK, "--do", "exec=" + hook(tmp_path), "--do", f"kill={victim.pid}")
+    try:
+        wait_until(lambda: (tmp_path / "begun").exists(), what="the first action")
+        gpus.set(0, util=90)
+        (tmp_path / "go").touch()
+        assert "called off" in read_until(watch.stderr, "called off")
+        assert alive(victim.pid)
+    finally:
+        end(watch)
+        end(victim)
+
+
+@pytest.mark.parametrize("form", ["{}", "PGID:{}"])
+@pytest.mark.parametrize("shift", [2**32, 2**33, 2**64])
+def test_faults_a4_a_number_too_large_is_nobody(sim, form, shift):
+    gpus = sim(1)
+    victim = gpus.start("sleep", "300", start_new_session=True)
+    try:
+        done = gpus.lull("watch", *QUICK, "--do", "kill=" + form.format(victim.pid + shift))
+        assert done.returncode in (2, 125) and "kill=" in done.stderr, done.stderr
+        assert alive(victim.pid)
+    finally:
+        end(victim)
