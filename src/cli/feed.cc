@@ -64,9 +64,10 @@ void Feed::start_sampler() {
   sampler_ = std::make_unique<LoopSampler>(loop_, std::move(options), [this](Snapshot& snapshot) { take(snapshot); });
 }
 
-std::optional<std::string> Feed::look() {
+std::optional<std::string> Feed::look(Duration limit) {
   start_sampler();
-  const Snapshot& snapshot = sampler_->sample_here();
+  if (!sampler_->sample_here(limit)) return std::nullopt;
+  const Snapshot& snapshot = sampler_->newest();
   scope_.find(snapshot);
   const DriverState& driver = snapshot.driver;
   if (driver.absence == Absence::none && !snapshot.inventory->devices.empty()) return std::nullopt;

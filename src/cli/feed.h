@@ -41,7 +41,8 @@ class Feed {
 
   // Waits for one sample (with the sampler's own limit) before anything is watched. Why
   // there is no GPU, or nothing; what --gpus got wrong is in trouble().
-  std::optional<std::string> look();
+  // Nothing also where no answer came within the limit; then what is wrong shows at the first sample.
+  std::optional<std::string> look(Duration limit = Duration::max());
   const std::string& trouble() const { return scope_.trouble(); }
   // About the scope, for a person; each once.
   std::vector<std::string> take_notes() { return scope_.take_notes(); }

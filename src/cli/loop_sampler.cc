@@ -19,9 +19,11 @@ void LoopSampler::request() {
   if (!look_) watch();
 }
 
-Snapshot& LoopSampler::sample_here() {
-  sampler_->sample(snapshot_);
-  return snapshot_;
+bool LoopSampler::sample_here(Duration limit) {
+  sampler_->request();
+  const bool came = sampler_->wait_for(snapshot_, limit);
+  if (!came) watch();
+  return came;
 }
 
 void LoopSampler::watch() {

@@ -20,8 +20,10 @@ class LoopSampler {
   LoopSampler& operator=(const LoopSampler&) = delete;
   ~LoopSampler();
 
-  void request();           // one more sample; ignored while one is under way
-  Snapshot& sample_here();  // waits for one (with the sampler's own limit); on_sample does not get it
+  void request();  // one more sample; ignored while one is under way
+  // Waits for one, with the sampler's own limits and this one; on_sample does not get it. False: it did not come in
+  // time, and on_sample will get it.
+  bool sample_here(Duration limit = Duration::max());
   void let_go() { sampler_->let_go(); }
   const Snapshot& newest() const { return snapshot_; }
 

@@ -106,6 +106,8 @@ class Picker {
   void show_place(const std::vector<Standing>& standing);
   void clear_place();
   std::optional<std::size_t> position_of(const std::string& uuid) const;
+  std::optional<std::size_t> position_of_label(const std::string& label) const;
+  void wait_for_gpus();
   LeaseRecord pattern() const;
 
   PickSettings settings_;

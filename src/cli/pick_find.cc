@@ -1,6 +1,7 @@
 // Which GPUs suit, and taking them at once: the part of `lull pick` before anybody waits.
 
 #include <fmt/format.h>
+#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -22,6 +23,7 @@ namespace lull {
 
 namespace {
 
+constexpr std::chrono::milliseconds kAskAgain(200);  // after GPUs that have not said who they are
 constexpr Duration kSettle = std::chrono::milliseconds(500);
 constexpr Duration kLookAgain = std::chrono::seconds(1);  // at cards that were just woken
 constexpr int kRounds = 8;  // of choosing again, when a GPU turned out to be in use after all
@@ -130,12 +132,34 @@ std::optional<Refusal> Picker::prepare() {
   self_ = Process::self();
   record_ = pattern();
   sampler_->wait(snapshot_);
+  if (settings_.wait) wait_for_gpus();
   if (snapshot_.driver.absence != Absence::none)
     return Refusal{
         snapshot_.driver.detail.empty() ? std::string(words(snapshot_.driver.absence)) : snapshot_.driver.detail,
         {},
         kExitFailure};
   return {};
+}
+
+// Whoever waits for a GPU also waits for one that has not said who it is: slow to wake, hanging, or its driver is being
+// loaded. Not for more GPUs than there are.
+void Picker::wait_for_gpus() {
+  const Instant began = kClock.now();
+  const auto enough = [&] {
+    if (snapshot_.driver.absence != Absence::none) return false;
+    const auto positions = scope();
+    if (!positions) return true;  // that is a mistake to be told of at once
+    const auto known =
+        std::ranges::count_if(*positions, [&](std::size_t i) { return !snapshot_.inventory->devices[i].uuid.empty(); });
+    const unsigned wanted = settings_.all ? static_cast<unsigned>(positions->size()) : settings_.count;
+    return known >= static_cast<std::ptrdiff_t>(std::min<std::size_t>(wanted, positions->size()));
+  };
+  while (!enough() && (!settings_.wait_limit || kClock.now() - began < *settings_.wait_limit)) {
+    ::poll(nullptr, 0, static_cast<int>(kAskAgain.count()));
+    sampler_->sample(snapshot_);
+  }
+  if (settings_.wait_limit)
+    settings_.wait_limit = std::max<Duration>(*settings_.wait_limit - (kClock.now() - began), Duration::zero());
 }
 
 Result<std::vector<std::size_t>> Picker::scope() {
@@ -225,11 +249,18 @@ std::optional<std::size_t> Picker::position_of(const std::string& uuid) const {
   return static_cast<std::size_t>(found - devices.begin());
 }
 
+std::optional<std::size_t> Picker::position_of_label(const std::string& label) const {
+  const auto& devices = snapshot_.inventory->devices;
+  const auto found = std::ranges::find(devices, label, &Device::label);
+  if (found == devices.end()) return {};
+  return static_cast<std::size_t>(found - devices.begin());
+}
+
 // A new sample, and what it says of every GPU in scope.
 void Picker::judge_again() {
   sampler_->sample(snapshot_);
   for (Choice& choice : choices_) {
-    const auto position = position_of(choice.uuid);
+    const auto position = choice.uuid.empty() ? position_of_label(choice.label) : position_of(choice.uuid);
     choice.judgement = position ? judge(snapshot_.inventory->devices[*position], snapshot_.readings[*position],
                                         settings_.wishes, snapshot_.processes)
                                 : gone();

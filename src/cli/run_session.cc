@@ -14,6 +14,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
+constexpr Duration kAtOnce = 300ms;
+
 // What somebody may send to us and means the job. Faults of our own (SEGV…) stay ours.
 sigset_t watched_signals() {
   sigset_t set;
@@ -65,10 +67,11 @@ int RunSession::run() {
   return ran ? status_ : complain(ran.error().message());
 }
 
-// Only where it was asked for is the job's start kept waiting for the driver.
+// Only where it was asked for is the job's start kept waiting for the driver. A mistake in --gpus is told before the
+// start if the driver answers at once, as most do; else with the first sample.
 std::optional<int> RunSession::refuse_without_gpus() {
   if (!settings_.require_gpu && settings_.gpus.empty()) return std::nullopt;
-  const auto none = feed_->look();
+  const auto none = feed_->look(settings_.require_gpu ? Duration::max() : kAtOnce);
   if (none && settings_.require_gpu) {
     voice_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
     return settings_.refused_status;

@@ -47,7 +47,7 @@ Result<> WatchSession::prepare() {
 int WatchSession::run() {
   if (const auto ready = prepare(); !ready) return complain(ready.error().message());
   if (settings_.require_gpu || !settings_.gpus.empty()) {
-    const auto none = feed_->look();
+    const auto none = feed_->look();  // nothing waits for us but us
     if (none && settings_.require_gpu) {
       voice_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
       return kExitFailure;

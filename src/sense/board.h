@@ -14,13 +14,14 @@
 #include <cstddef>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace lull {
 
 inline constexpr unsigned kMostGpus = 128;
 
-// A message: its size and its seal are written with it. Not cleared when it is made: the mapping is zeros already, and a
-// page that nobody touches costs nothing.
+// A message: its size and its seal are written with it. Not cleared when it is made: the mapping is zeros already, and
+// a page that nobody touches costs nothing.
 template <std::size_t Bytes>
 struct Box {
   std::uint32_t size;
@@ -28,6 +29,17 @@ struct Box {
   std::array<std::byte, Bytes> bytes;
   Box() {}  // NOLINT: that is the point
 };
+
+// Copies a message out before anybody judges it; false: it is not whole. `seal_of` is wire.h's.
+std::uint64_t seal_of(std::span<const std::byte> bytes, std::uint64_t round);
+template <std::size_t Bytes>
+bool copy_box(const Box<Bytes>& box, std::uint64_t round, std::vector<std::byte>& room) {
+  const std::size_t size = box.size;
+  const std::uint64_t seal = box.seal;
+  if (size > Bytes) return false;
+  room.assign(box.bytes.data(), box.bytes.data() + size);
+  return seal_of(room, round) == seal;
+}
 
 struct Slot {
   std::atomic<std::int64_t> busy_since{0};   // ns since boot: a hand has this GPU; 0: none has

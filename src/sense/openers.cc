@@ -14,30 +14,13 @@
 
 #include "base/process.h"
 #include "base/text.h"
+#include "sense/device_file.h"
 #include "sense/processes.h"
 
 namespace lull {
 namespace {
 
 constexpr std::size_t kCommSize = 15;  // the kernel keeps no more of a name
-
-// What tells one file from another, however it was reached.
-struct FileId {
-  bool device = false;
-  unsigned major = 0;
-  unsigned minor = 0;
-  std::uint64_t inode = 0;
-  bool operator==(const FileId&) const = default;
-};
-
-// Never waits for a network file system: what is cached will do, a device node is local.
-std::optional<FileId> identify(int dir, const char* path) {
-  struct statx info{};
-  if (::statx(dir, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE | STATX_INO, &info) != 0) return std::nullopt;
-  if (S_ISCHR(info.stx_mode)) return FileId{true, info.stx_rdev_major, info.stx_rdev_minor, 0};
-  if (S_ISREG(info.stx_mode)) return FileId{false, info.stx_dev_major, info.stx_dev_minor, info.stx_ino};
-  return std::nullopt;
-}
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
@@ -53,7 +36,7 @@ class Scan {
         openers_.absence[i] = Absence::not_supported;
         continue;
       }
-      if (device.minor) files_[i] = identify(AT_FDCWD, (root.dev + "/nvidia" + std::to_string(*device.minor)).c_str());
+      if (device.minor) files_[i] = file_id(AT_FDCWD, (root.dev + "/nvidia" + std::to_string(*device.minor)).c_str());
       if (!files_[i]) openers_.absence[i] = device.absence != Absence::none ? device.absence : Absence::failed;
     }
   }
@@ -83,7 +66,7 @@ class Scan {
     std::vector<std::size_t> held;
     while (const dirent* entry = ::readdir(files.get())) {
       if (entry->d_name[0] == '.') continue;
-      const auto file = identify(::dirfd(files.get()), entry->d_name);
+      const auto file = file_id(::dirfd(files.get()), entry->d_name);
       if (!file) continue;
       for (std::size_t i = 0; i < files_.size(); ++i)
         if (files_[i] == file && std::ranges::find(held, i) == held.end()) held.push_back(i);

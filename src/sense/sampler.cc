@@ -48,17 +48,23 @@ bool Sampler::take(Snapshot& into) {
   return true;
 }
 
-void Sampler::wait(Snapshot& into) {
+void Sampler::wait(Snapshot& into) { (void)wait_for(into, Duration::max()); }
+
+bool Sampler::wait_for(Snapshot& into, Duration limit) {
   Core& core = *core_;
+  const Instant began = SystemClock().now();
   for (core.advance(); core.under_way(); core.advance()) {
-    const Duration left = core.look_by() - SystemClock().now();
-    const timespec limit{.tv_sec = 0, .tv_nsec = std::clamp(left, Duration::zero(), Duration(999'999'999)).count()};
+    const Instant at = SystemClock().now();
+    if (at - began >= limit) return false;
+    const Duration left = std::min(core.look_by() - at, limit - (at - began));
+    const timespec pause{.tv_sec = 0, .tv_nsec = std::clamp(left, Duration::zero(), Duration(999'999'999)).count()};
     std::array<pollfd, 2> events{{{core.bell.get(), POLLIN, 0}, {core.sensor.fd(), POLLIN, 0}}};
-    (void)::ppoll(events.data(), events.size(), &limit, nullptr);
+    (void)::ppoll(events.data(), events.size(), &pause, nullptr);
     eventfd_t rings = 0;
     (void)::eventfd_read(core.bell.get(), &rings);
   }
   if (core.taken < core.done) core.hand_over(into);
+  return true;
 }
 
 void Sampler::sample(Snapshot& into) {

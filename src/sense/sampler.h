@@ -69,7 +69,9 @@ class Sampler {
   void request();
   // Waits until the sample that was asked for is complete (or the deadline has passed) and takes it.
   void wait(Snapshot& into);
-  // Both.
+  // The same, but for no longer than this. False: it is still under way, and `into` is left as it was.
+  bool wait_for(Snapshot& into, Duration limit);
+  // Asks and waits.
   void sample(Snapshot& into);
   Snapshot sample();
 

@@ -2,6 +2,7 @@
 #include <sys/eventfd.h>
 
 #include <algorithm>
+#include <utility>
 
 #include "base/units.h"
 #include "sense/sampler_core.h"
@@ -20,14 +21,16 @@ void unknown(Reading& reading, Absence why, Duration unanswered = {}) {
   reading.unanswered = unanswered;
 }
 
-// The sensor is not trusted: copy first, then judge the copy.
-template <class BoxType>
-bool copy(const BoxType& box, std::uint64_t round, std::vector<std::byte>& room) {
-  const std::size_t size = box.size;
-  const std::uint64_t seal = box.seal;
-  if (size > box.bytes.size()) return false;
-  room.assign(box.bytes.data(), box.bytes.data() + size);
-  return seal_of(room, round) == seal;
+// A sensor that has just begun knows the moment only. Where there was a sample before, the time since then was watched
+// by nobody: what would be a mean over it is unknown.
+void forget_moments(Reading& reading) {
+  if (reading.asleep) return;
+  for (const auto& [metric, basis] :
+       {std::pair{Metric::util, &reading.util_basis}, std::pair{Metric::power, &reading.power_basis}}) {
+    if (reading.why_missing(metric) != Absence::none) continue;
+    reading.miss(metric, Absence::not_covered);
+    *basis = Basis::unknown;
+  }
 }
 
 }  // namespace
@@ -40,19 +43,24 @@ bool Sampler::Core::collect() {
     if (slot.round != requested) continue;
     const std::uint32_t version = slot.identity;
     if (version != one.identity.version) {
-      if (!copy(board->identities[i], version, room) || !decode(room, one.identity)) return false;
+      if (!copy_box(board->identities[i], version, room) || !decode(room, one.identity)) return false;
       one.identity.version = version;
       one.identity.device.index = i;
       rearrange = true;
     }
-    if (!copy(board->answers[i], requested, room) || !decode(room, one.answer)) return false;
-    one.answer.gpu.unanswered = {};
+    if (!copy_box(board->answers[i], requested, room) || !decode(room, one.answer)) return false;
+    const Instant read = std::clamp(Instant(Duration(slot.done_at)), round_began, last_look);
+    if (std::exchange(one.fresh, false) && one.read != Instant{} && read - one.read > kMomentStands) {
+      forget_moments(one.answer.gpu);
+      std::ranges::for_each(one.answer.parts, forget_moments);
+    }
+    one.read = read;
     one.round = requested;
     if (one.answer.gpu.device_absence == Absence::none) one.pause = {};
   }
   machine_known = false;
   if (board->machine.round == requested) {
-    if (!copy(board->report, requested, room) || !decode(room, machine)) return false;
+    if (!copy_box(board->report, requested, room) || !decode(room, machine)) return false;
     machine_known = true;
   }
   failures = 0;
@@ -119,7 +127,7 @@ void Sampler::Core::publish(Instant at) {
   add_machine(snapshot);
   if (driver.absence == Absence::none && all_hang) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
-    snapshot.driver = {Absence::no_answer, "the driver does not answer for " + format_duration(seconds), longest};
+    snapshot.driver = {Absence::no_answer, "the driver has not answered for " + format_duration(seconds), longest};
   }
   if (let_go) leave(-1);
   done = requested;

@@ -272,7 +272,7 @@ bool Sampler::Core::overdue(const Look& found, Instant at) {
     if (hangs < options.init_deadline) return false;
     // Nobody else would fare better: the sensor stays where it is until the driver answers.
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(hangs);
-    driver = {Absence::no_answer, "the driver does not answer for " + format_duration(seconds), hangs};
+    driver = {Absence::no_answer, "the driver has not answered for " + format_duration(seconds), hangs};
     return true;
   }
   if (found.attaching > 0) clock_from = at;  // that has a limit of its own
@@ -331,12 +331,14 @@ void Sampler::Core::advance() {
   }
 }
 
+bool Sampler::Core::driver_report(DriverReport& report) {
+  return copy_box(board->driver, 0, room) && decode(room, report);
+}
+
 bool Sampler::Core::heard_open() {
   const std::uint32_t count = board->count;
   DriverReport report;
-  room.assign(board->driver.bytes.data(),
-              board->driver.bytes.data() + std::min<std::size_t>(board->driver.size, board->driver.bytes.size()));
-  if (count > kMostGpus || board->driver.seal != seal_of(room, 0) || !decode(room, report)) return false;
+  if (count > kMostGpus || !driver_report(report)) return false;
   opened = true;
   opened_at = clock_from = last_sign = now();
   driver = std::move(report.state);
@@ -348,6 +350,7 @@ bool Sampler::Core::heard_open() {
     one.identity.device.index = static_cast<unsigned>(&one - seen.data());
     one.identity.device.absence = one.avoid_until > opened_at ? one.why_avoided : Absence::no_answer;
     one.round = 0;
+    one.fresh = true;
     one.given_up = false;
   }
   machine_known = false;
@@ -357,9 +360,7 @@ bool Sampler::Core::heard_open() {
 
 void Sampler::Core::driver_failed(Instant at) {
   DriverReport report;
-  room.assign(board->driver.bytes.data(),
-              board->driver.bytes.data() + std::min<std::size_t>(board->driver.size, board->driver.bytes.size()));
-  if (board->driver.seal == seal_of(room, 0) && decode(room, report) && report.state.absence != Absence::none)
+  if (driver_report(report) && report.state.absence != Absence::none)
     driver = std::move(report.state);
   else
     driver = {Absence::failed, "the driver cannot be opened", {}};

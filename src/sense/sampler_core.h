@@ -35,6 +35,8 @@ struct Sampler::Core {
     Identity identity;
     Answer answer;
     std::uint64_t round = 0;  // of the answer
+    Instant read{};           // when that was; none yet: the clock's beginning
+    bool fresh = true;        // its meters are: this sensor has not answered for it before
     bool given_up = false;    // it was not waited for any longer in an earlier round, and has not answered since
     // Left alone until then, and why.
     Instant avoid_until{};
@@ -79,6 +81,7 @@ struct Sampler::Core {
   Duration attach_limit(const Seen& one) const;
   void tell_whom_to_avoid(Instant at);
   bool heard_open();
+  bool driver_report(DriverReport& report);
 
   bool collect();
   bool leave_alone_for_reset(Instant at);

@@ -131,7 +131,7 @@ TEST(SamplerHang, WhenEveryGpuHangsTheDriverDoesNotAnswer) {
   machine.fault(sim::kEveryGpu, Return::success, seconds(60));
   const Snapshot snapshot = sample_until(*sampler, [](const Snapshot& s) { return s.driver.unanswered > seconds(1); });
   EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
-  EXPECT_EQ(snapshot.driver.detail.find("the driver does not answer for "), 0U) << snapshot.driver.detail;
+  EXPECT_EQ(snapshot.driver.detail.find("the driver has not answered for "), 0U) << snapshot.driver.detail;
   EXPECT_LE(sampler->stuck(), 2U);
   machine.heal();
   EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));

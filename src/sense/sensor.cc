@@ -16,6 +16,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <limits>
+#include <mutex>
 #include <set>
 #include <utility>
 
@@ -61,6 +62,7 @@ class Hands {
     if (!fill(board_.driver, report, 0)) ::_exit(1);
     const bool open = report.state.absence == Absence::none;
     gpus_ = std::vector<Gpu>(open ? std::min(source_->count(), kMostGpus) : 0);
+    shown_ = std::vector<Shown>(gpus_.size());
     board_.count = static_cast<std::uint32_t>(gpus_.size());
     board_.stage = open ? Stage::open : Stage::failed;
     if (!open) {
@@ -78,6 +80,13 @@ class Hands {
     bool asked = false;  // it has been sampled at least once
     Answer answer;
     std::atomic<std::int64_t> look_by{kNever};  // ns since boot
+  };
+  // What the machine's report needs of a GPU. A copy under a lock, since another hand may be at the GPU again by then.
+  struct Shown {
+    std::uint64_t round = 0;
+    unsigned identity = 0;
+    Device device;
+    std::vector<pid_t> pids;
   };
 
   void ring() {
@@ -215,14 +224,32 @@ class Hands {
       std::ranges::for_each(answer.parts, cut);
       if (!fill(board_.answers[i], answer, round)) ::_exit(1);
     }
+    if (has_machine()) show(i, round, identity);
     slot.done_at = now_ns();
     slot.round = round;
   }
 
+  void show(unsigned i, std::uint64_t round, const Identity& identity) {
+    const std::scoped_lock lock(shown_mutex_);
+    Shown& shown = shown_[i];
+    shown.round = round;
+    if (std::exchange(shown.identity, identity.version) != identity.version) shown.device = identity.device;
+    shown.pids.clear();
+    const auto add = [&](const Reading& reading) {
+      if (!reading.tenants) return;
+      for (const Tenant& tenant : *reading.tenants)
+        if (tenant.here) shown.pids.push_back(tenant.pid);
+    };
+    add(gpus_[i].answer.gpu);
+    std::ranges::for_each(gpus_[i].answer.parts, add);
+  }
+
   // ---- what is not of one GPU
 
+  bool has_machine() const { return task_.processes || task_.openers || task_.topology; }
+
   bool serve_machine() {
-    if (!task_.processes && !task_.openers && !task_.topology) return false;
+    if (!has_machine()) return false;
     const std::uint64_t round = board_.wanted;
     Slot& slot = board_.machine;
     std::uint32_t answers = 0;
@@ -246,17 +273,12 @@ class Hands {
     return true;
   }
 
-  std::vector<ProcessInfo> tenants_of(std::uint64_t round) const {
+  std::vector<ProcessInfo> tenants_of(std::uint64_t round) {
     std::set<pid_t> pids;
-    const auto add = [&](const Reading& reading) {
-      if (!reading.tenants) return;
-      for (const Tenant& tenant : *reading.tenants)
-        if (tenant.here) pids.insert(tenant.pid);
-    };
-    for (unsigned i = 0; i < gpus_.size(); ++i) {
-      if (board_.slots[i].round != round) continue;
-      add(gpus_[i].answer.gpu);
-      std::ranges::for_each(gpus_[i].answer.parts, add);
+    {
+      const std::scoped_lock lock(shown_mutex_);
+      for (const Shown& one : shown_)
+        if (one.round == round) pids.insert(one.pids.begin(), one.pids.end());
     }
     std::vector<ProcessInfo> processes;
     for (const pid_t pid : pids)
@@ -266,12 +288,15 @@ class Hands {
 
   std::vector<MachineReport::Holders> holders(std::uint64_t round) {
     Inventory inventory;
-    for (unsigned i = 0; i < gpus_.size(); ++i) {
-      Device& device = inventory.devices.emplace_back();
-      if (board_.slots[i].round == round)
-        device = source_->identity(i).device;
-      else
-        device.absence = Absence::no_answer;
+    {
+      const std::scoped_lock lock(shown_mutex_);
+      for (const Shown& one : shown_) {
+        Device& device = inventory.devices.emplace_back();
+        if (one.round == round)
+          device = one.device;
+        else
+          device.absence = Absence::no_answer;
+      }
     }
     Openers openers = find_openers(task_.root, inventory, task_.ignore_openers);
     std::vector<MachineReport::Holders> all;
@@ -287,6 +312,8 @@ class Hands {
   const SensorTask task_;
   std::unique_ptr<Source> source_;
   std::vector<Gpu> gpus_;  // each used by the hand that has set its slot's busy_since
+  std::mutex shown_mutex_;
+  std::vector<Shown> shown_;
   std::atomic<int> idle_{0};
   std::atomic<std::uint64_t> last_round_{0};
   Topology topology_;         // by whoever has the machine's slot,

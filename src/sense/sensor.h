@@ -32,7 +32,7 @@ struct SensorTask {
 };
 
 // A sensor that runs. It is gone with its parent, gives no SIGCHLD, is passed over by wait(), ours and that of a
-// command that we become, and holds no descriptor of ours but the bell.
+// command that we become, and holds no descriptor of ours but the bell (and the lifeline of one that is apart).
 struct Sensor {
   Process process;
   Fd lifeline;  // of one that is apart: it goes when this closes, by our hand, at our end or when we become another

@@ -125,6 +125,25 @@ TEST(Sensor, ThatCrashesCostsNoMoreThanASample) {
   }
 }
 
+// Who watches only the moments of sensors that come and go has not watched: a busy card would read 0 % between two of
+// them.
+TEST(Sensor, ThatIsNewKnowsNothingOfTheTimeBeforeIt) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  machine.set(0, sim::Metric::util, 90);
+  const auto sampler = Sampler::start(machine.options());
+  EXPECT_EQ(sampler->sample().readings.at(0)[Metric::util], 90) << "of a first sample the moment is known";
+  const Instant before = now();
+  ASSERT_TRUE(eventually([&] { return now() - before > std::chrono::milliseconds(1700); }));
+  machine.set(0, sim::Metric::util, 0);
+  ASSERT_TRUE(signal_sensor(SIGKILL));
+  const Snapshot snapshot = sampler->sample();
+  EXPECT_EQ(snapshot.readings.at(0).why_missing(Metric::util), Absence::not_covered);
+  EXPECT_EQ(snapshot.readings.at(0).why_missing(Metric::power), Absence::not_covered);
+  EXPECT_EQ(snapshot.readings.at(0).why_missing(Metric::mem_used), Absence::none) << "that is of the moment anyway";
+  EXPECT_EQ(sampler->sample().readings.at(0)[Metric::util], 0) << "from now on it is watched";
+}
+
 // FAULTS A10: what cannot be had once is tried again; nobody stays blind who says "still looking".
 TEST(Sensor, FaultsA10ComesBackWhenItCouldNotBeStartedOnce) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -26,7 +26,6 @@ struct Needs {
   bool once = false;         // there will be no second sample: do not prepare for one
   bool idle_before = false;  // with the first sample: how long it has been idle already
   // Process lists cost milliseconds under the driver's one lock: the last answer serves for this long.
-  // Process lists cost milliseconds under the driver's one lock: the last answer serves for this long.
   Duration lists_every = std::chrono::seconds(1);
 };
 
@@ -43,6 +42,9 @@ struct Identity {
   Device device;
   std::vector<Device> parts;
 };
+
+// A momentary value stands for the time since the look before, but for no more than this.
+inline constexpr Duration kMomentStands = std::chrono::milliseconds(1500);
 
 class Source {
  public:

@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "sense/board.h"
+
 namespace lull {
 namespace {
 
@@ -10,7 +12,6 @@ constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostTenants = 1 << 16;
 constexpr std::size_t kMostInReport = 1 << 16;
 constexpr std::size_t kMostArguments = 1 << 14;
-constexpr std::size_t kMostGpus = 1 << 12;
 constexpr Absence kLastAbsence = Absence::hidden;
 constexpr Basis kLastBasis = Basis::moments;
 constexpr std::int64_t kLongestTime = std::int64_t{1} << 62;

@@ -126,7 +126,6 @@ bool decode(std::span<const std::byte> bytes, Identity& identity);
 bool decode(std::span<const std::byte> bytes, Answer& answer);
 bool decode(std::span<const std::byte> bytes, MachineReport& report);
 
-// Over all of it: a stray write of the driver's does not look like a message.
-std::uint64_t seal_of(std::span<const std::byte> bytes, std::uint64_t round);
+// (seal_of() in board.h is over all of it: a stray write of the driver's does not look like a message.)
 
 }  // namespace lull

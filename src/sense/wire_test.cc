@@ -7,6 +7,8 @@
 #include <cmath>
 #include <random>
 
+#include "sense/board.h"
+
 namespace lull {
 namespace {
 

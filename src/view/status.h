@@ -41,7 +41,7 @@ std::string status_json(const StatusView& view, int indent = 2);
 std::string status_csv_header();
 std::string status_csv(const StatusView& view);  // rows, each with its line end
 
-// "GPU is lost", "driver does not answer for 12s": why there is nothing to show of
+// "GPU is lost", "driver has not answered for 12s": why there is nothing to show of
 // this device. Empty where there is.
 std::string device_trouble(const Device& device, const Reading& reading);
 

@@ -112,12 +112,9 @@ Tone tone_of(const Reading& reading) {
 std::string device_trouble(const Device& device, const Reading& reading) {
   const Absence absence = device.absence != Absence::none ? device.absence : reading.device_absence;
   if (absence == Absence::none || reading.asleep) return {};  // sleeping is no trouble
-  std::string text(words(absence));
-  if (absence == Absence::no_answer && reading.unanswered > Duration::zero()) {
-    const auto whole = std::chrono::floor<std::chrono::seconds>(reading.unanswered);
-    text += " for " + format_duration(whole.count() > 0 ? Duration(whole) : reading.unanswered);
-  }
-  return text;
+  if (absence != Absence::no_answer || reading.unanswered <= Duration::zero()) return std::string(words(absence));
+  const auto whole = std::chrono::floor<std::chrono::seconds>(reading.unanswered);
+  return "driver has not answered for " + format_duration(whole.count() > 0 ? Duration(whole) : reading.unanswered);
 }
 
 std::vector<std::string> status_table(const StatusView& view, const Screen& screen) {

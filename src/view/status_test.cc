@@ -129,7 +129,7 @@ TEST(StatusTable, SaysForHowLongTheDriverDoesNotAnswer) {
   snapshot.readings[1].miss_all(Absence::no_answer);
   snapshot.readings[1].unanswered = 12345ms;
   const auto lines = status_table({snapshot, {1}, {}}, {.width = 120});
-  EXPECT_NE(lines[1].find("driver does not answer for 12s"), std::string::npos) << lines[1];
+  EXPECT_NE(lines[1].find("driver has not answered for 12s"), std::string::npos) << lines[1];
 }
 
 // Suspended by the kernel: known to do nothing, and left alone.

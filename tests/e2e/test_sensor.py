@@ -2,6 +2,7 @@
 import os
 import pathlib
 import signal
+import time
 
 from conftest import alive, end, read_until, wait_until
 
@@ -101,3 +102,21 @@ def test_job_sees_no_process_of_ours(sim, tmp_path):
                      f"sleep 0.5; cat /proc/$$/task/*/children > {out}; pgrep -P $$ -l >> {out}; exit 3")
     assert done.returncode == 3
     assert "lull" not in out.read_text()
+
+
+def test_a_job_on_given_gpus_starts_whatever_the_driver_does(sim):
+    gpus = sim(1)
+    gpus.fault("all", "hang=60s", function="nvmlInit*")
+    began = time.monotonic()
+    assert gpus.lull("run", "--gpus", "0", "--", "sh", "-c", "exit 7").returncode == 7
+    assert time.monotonic() - began < 8, "the limit of the driver's start is 10 s"
+
+
+def test_who_waits_for_gpus_waits_for_one_that_does_not_answer_yet(sim):
+    gpus = sim(2)
+    gpus.fault(1, "hang=60s")
+    pick = gpus.start_lull("pick", "-n", "2", "--wait=60s", "--", "echo", "got")
+    wait_until(lambda: gpus.lull("status").stdout.count("not answered") == 1, what="the hang")
+    gpus.clear(1)
+    assert pick.wait(60) == 0
+    assert pick.stdout.read() == "got\n"

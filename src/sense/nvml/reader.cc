@@ -186,7 +186,8 @@ Reader::Moment Reader::look_power(std::optional<std::uint64_t>& millijoules) {
 void Reader::power() {
   std::optional<std::uint64_t> millijoules;
   const Moment moment = look_power(millijoules);
-  if (millijoules && !memory_.power.counts_the_module())
+  constexpr std::uint64_t kMostMillijoules = 1'000'000'000'000'000;  // ten years at 3 kW
+  if (millijoules && *millijoules <= kMostMillijoules && !memory_.power.counts_the_module())
     reading_.energy_joules = static_cast<double>(*millijoules) / 1000;
   publish(Metric::power, memory_.power.take(now_), moment, reading_.power_basis, reading_.power_coverage);
   number(Metric::power_limit, 0.001, calls_.DeviceGetEnforcedPowerLimit);

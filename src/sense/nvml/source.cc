@@ -1,5 +1,6 @@
 // NVIDIA's GPUs as a Source: the library, one NvmlGpu a card, and which of them sleep.
-#include <mutex>
+#include <atomic>
+#include <deque>
 #include <optional>
 #include <utility>
 
@@ -18,8 +19,7 @@ class NvmlSource final : public Source {
 
   // Where every card sleeps, nothing is loaded: that alone would wake them sooner or later.
   DriverState open() override {
-    all_slept_ = sleepers_.count() > 0 && sleepers_.all_asleep();
-    if (all_slept_) {
+    if (sleepers_.all_asleep()) {
       make_gpus(static_cast<unsigned>(sleepers_.count()));
       return {};
     }
@@ -45,7 +45,7 @@ class NvmlSource final : public Source {
 
   void sample(unsigned gpu, const Needs& needs, Instant now, Answer& answer) override {
     Card& card = gpus_[gpu];
-    if (asleep(gpu)) return say_asleep(card, answer);
+    if (asleep(gpu)) return say_asleep(card, needs, answer);
     if (nvml_ == nullptr) {  // it woke up while nothing was loaded: a fresh start reads it
       answer.gpu.miss_all(Absence::no_baseline);
       answer.parts.clear();
@@ -61,11 +61,12 @@ class NvmlSource final : public Source {
   }
   Duration look_within(unsigned gpu) const override { return lull::look_within(gpus_[gpu].gpu); }
 
-  bool wants_to_let_go() const override { return nvml_ != nullptr && sleepers_.count() > 0 && sleepers_.all_asleep(); }
+  bool wants_to_let_go() const override { return nvml_ != nullptr && sleepers_.all_asleep(); }
 
   Topology topology() override {
+    // Of those that have said who they are: a card that sleeps is not woken for this.
     std::vector<nvml::Device> handles;
-    for (const Card& card : gpus_) handles.push_back(card.gpu.handle);
+    for (unsigned i = 0; i < gpus_.size(); ++i) handles.push_back(asleep(i) ? nullptr : gpus_[i].handle.load());
     return nvml_ != nullptr ? read_nvml_topology(nvml_->calls(), handles) : Topology(gpus_.size());
   }
 
@@ -76,20 +77,20 @@ class NvmlSource final : public Source {
       identity.device.absence = Absence::no_answer;  // until it says who it is
     }
     NvmlGpu gpu;
+    std::atomic<nvml::Device> handle{nullptr};  // for whoever does not have the GPU in hand
     unsigned changes = 0;
     Identity identity;
-    std::optional<std::size_t> sleeper;  // its place among the PCI devices, where that is known
+    std::atomic<std::ptrdiff_t> sleeper{-1};  // its place among the PCI devices, where that is known
   };
 
   void make_gpus(unsigned count) {
     gpus_.clear();
-    gpus_.reserve(count);
     for (unsigned i = 0; i < count; ++i) {
       Card& card = gpus_.emplace_back(i);
       // NVML counts by PCI address, and so do we: where there are as many, they are the same.
       if (count == sleepers_.count()) card.sleeper = i;
-      if (card.sleeper && sleepers_.asleep(*card.sleeper)) {
-        card.identity.device = sleepers_.device(*card.sleeper);
+      if (asleep(i)) {
+        card.identity.device = sleepers_.device(i);
         card.identity.device.index = i;
         ++card.identity.version;
       }
@@ -98,24 +99,37 @@ class NvmlSource final : public Source {
 
   void note_identity(Card& card) {
     card.changes = card.gpu.changes;
+    card.handle = card.gpu.identified ? card.gpu.handle : nullptr;
     ++card.identity.version;
     card.identity.device = card.gpu.device;
     card.identity.parts.clear();
     for (const NvmlPart& part : card.gpu.parts) card.identity.parts.push_back(part.device);
-    if (!card.gpu.device.pci.empty()) card.sleeper = sleepers_.find(card.gpu.device.pci);
+    if (card.gpu.device.pci.empty()) return;
+    const std::optional<std::size_t> place = sleepers_.find(card.gpu.device.pci);
+    card.sleeper = place ? static_cast<std::ptrdiff_t>(*place) : -1;
   }
 
-  bool asleep(unsigned gpu) const { return gpus_[gpu].sleeper && sleepers_.asleep(*gpus_[gpu].sleeper); }
+  bool asleep(unsigned gpu) const {
+    const std::ptrdiff_t place = gpus_[gpu].sleeper;
+    return place >= 0 && sleepers_.asleep(static_cast<std::size_t>(place));
+  }
 
   // Suspended: it does nothing for sure, and to ask for more would wake it.
-  static void say_asleep(Card& card, Answer& answer) {
+  static void say_asleep(Card& card, const Needs& needs, Answer& answer) {
     answer.driver_gone = false;
-    const auto idle = [](Reading& reading) {
+    const auto idle = [&](Reading& reading) {
       reading = Reading();
-      reading.miss_all(Absence::asleep);
-      reading.device_absence = Absence::none;
       reading.asleep = true;
-      for (const Metric metric : {Metric::util, Metric::mem_util, Metric::pcie}) reading.set(metric, 0);
+      const auto miss = [&](bool asked, std::initializer_list<Metric> metrics) {
+        for (const Metric metric : metrics)
+          if (asked) reading.miss(metric, Absence::asleep);
+      };
+      miss(needs.memory, {Metric::mem_used, Metric::mem_free, Metric::mem_total});
+      miss(needs.power, {Metric::power, Metric::power_limit});
+      miss(needs.details, {Metric::temp, Metric::clock, Metric::pstate, Metric::fan});
+      miss(needs.tenants, {Metric::procs});
+      for (const Metric metric : {Metric::util, Metric::mem_util}) reading.set(metric, 0);
+      if (needs.pcie) reading.set(Metric::pcie, 0);
       reading.util_basis = Basis::mean;
       reading.util_coverage = 1;
     };
@@ -138,8 +152,7 @@ class NvmlSource final : public Source {
   Root root_;
   Sleepers sleepers_;
   std::shared_ptr<Nvml> nvml_;
-  std::vector<Card> gpus_;
-  bool all_slept_ = false;
+  std::deque<Card> gpus_;  // they do not move
 };
 
 }  // namespace

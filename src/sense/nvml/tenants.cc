@@ -11,6 +11,8 @@
 #include <string>
 #include <string_view>
 
+#include "sense/device_file.h"
+
 namespace lull {
 namespace {
 
@@ -18,25 +20,9 @@ using nvml::Return;
 
 constexpr std::string_view kFirstPidNamespace = "pid:[4026531836]";  // PROC_PID_INIT_INO of the kernel
 constexpr std::string_view kMpsServer = "nvidia-cuda-mps-server";
+constexpr unsigned kMostInAList = 1U << 16;
 constexpr std::size_t kCommSize = 15;  // the kernel keeps no more of a name
 constexpr std::string_view kBelowProc = "/driver/nvidia";
-
-// What tells one device file from another, however it was reached; in a simulation they are plain files.
-struct FileId {
-  bool device = false;
-  unsigned major = 0;
-  unsigned minor = 0;
-  std::uint64_t inode = 0;
-  bool operator==(const FileId&) const = default;
-};
-
-std::optional<FileId> file_id(int dir, const char* path) {
-  struct statx info{};
-  if (::statx(dir, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE | STATX_INO, &info) != 0) return std::nullopt;
-  if (S_ISCHR(info.stx_mode)) return FileId{true, info.stx_rdev_major, info.stx_rdev_minor, 0};
-  if (S_ISREG(info.stx_mode)) return FileId{false, info.stx_dev_major, info.stx_dev_minor, info.stx_ino};
-  return std::nullopt;
-}
 
 bool holds(const std::string& process, const FileId& wanted) {
   const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir((process + "/fd").c_str()), ::closedir);
@@ -108,6 +94,7 @@ class Lists {
       count = static_cast<unsigned>(room.size() / 2);
       code = function(handle_, &count, room.data());
       if (code != Return::insufficient_size) break;
+      if (count > kMostInAList) return Return::unknown;  // nonsense
       room.resize(std::max<std::size_t>(room.size() * 2, (count + std::size_t{16}) * 2));
     }
     if (code == Return::success) count = std::min(count, static_cast<unsigned>(room.size()));

@@ -28,12 +28,11 @@
 #include "base/clock.h"
 #include "gpu/snapshot.h"
 #include "sense/nvml/ring.h"
+#include "sense/source.h"
 
 namespace lull {
 
 inline constexpr double kCoveredEnough = 0.9;
-// A moment's value stands for the time since the look before, but for no more than this.
-inline constexpr Duration kMomentStands = std::chrono::milliseconds(1500);
 // Where there is nothing to look at.
 inline constexpr Duration kNoLook = std::chrono::hours(24);
 // Uneven on purpose: between two thirds of `most` and `most`, by the time of the last look.
