@@ -58,6 +58,7 @@ std::uint32_t free_cell(const Live& live) {
 
 Result<Hold> Writer::hold(Load load) {
   TRY(check_gpu(state(), load.gpu));
+  (void)put_to_sleep(load.gpu, false);  // a context wakes the card, where cards can sleep at all
   const Gpu& gpu = state().gpus[load.gpu];
   if (load.mig != kNone && load.mig >= gpu.mig_count)
     return fail(fmt::format("GPU {} has {} MIG devices, not {}", load.gpu, gpu.mig_count, load.mig + 1));

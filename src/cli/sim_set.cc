@@ -190,6 +190,7 @@ int sim_clear(int argc, char** argv) {
   if (!writer) return cannot(kName, writer.error());
   if (all) {
     if (const auto done = writer->clear(); !done) return cannot(kName, done.error());
+    for (unsigned gpu = 0; gpu < writer->state().gpu_count; ++gpu) (void)writer->put_to_sleep(gpu, false);
     return 0;
   }
   const auto gpus = resolve_gpus(args.take(), writer->state());
@@ -202,6 +203,7 @@ int sim_clear(int argc, char** argv) {
       changes.push_back({static_cast<unsigned>(gpu), static_cast<sim::Metric>(metric), sim::kDerive});
     if (const auto done = writer->clear_faults(static_cast<std::int32_t>(gpu)); !done)
       return cannot(kName, done.error());
+    (void)writer->put_to_sleep(static_cast<unsigned>(gpu), false);  // where it has such a file at all
   }
   if (const auto done = writer->set(changes); !done) return cannot(kName, done.error());
   return 0;

@@ -105,9 +105,10 @@ std::map<std::string, LeaseView> leases_by_uuid() {
 
 // One line: what was looked for and where, and how to go on without a driver.
 int no_driver(const Snapshot& snapshot) {
-  return complain(fmt::format(
-      "{}; to try lull on simulated GPUs: lull sim --gpus 4 -- lull status",
-      snapshot.driver.detail.empty() ? std::string(words(snapshot.driver.absence)) : snapshot.driver.detail));
+  const DriverState& driver = snapshot.driver;
+  std::string line = driver.detail.empty() ? std::string(words(driver.absence)) : driver.detail;
+  if (driver.absence == Absence::no_driver) line += "; to try lull on simulated GPUs: lull sim --gpus 4 -- lull status";
+  return complain(line);
 }
 
 // Redraws in place on a terminal; anywhere else, lines are appended.

@@ -294,10 +294,9 @@ TEST(Judge, WhatWasNotCoveredBreaksTheStreakAndIsSaid) {
   EXPECT_EQ(verdict.truth, Truth::unknown);
   EXPECT_EQ(verdict.held_samples, 0U);
   const std::string said = missing_line(judge.missing());
-  EXPECT_EQ(
-      said,
-      "this rule cannot be judged while util of GPUs 0, 1 is measured for only 40 % of the time; sample more often "
-      "(--every)");
+  EXPECT_EQ(said,
+            "this rule cannot be judged while util of GPUs 0, 1 was measured for only 40 % of the time since the "
+            "sample before");
   for (Reading& reading : machine.snapshot.readings) reading.util_coverage = 0.55;
   (void)judge.observe(machine.after());
   EXPECT_EQ(missing_line(judge.missing()), said) << "not a new story at every sample";

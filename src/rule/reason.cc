@@ -143,8 +143,8 @@ std::string to_words(const MissingSignal& missing) {
   if (missing.why == Absence::not_covered) {
     const std::string share = std::isfinite(missing.coverage) ? fmt::format("only {:.0f} %", missing.coverage * 100)
                                                               : "less than nine tenths";
-    return fmt::format("{} of GPU {} is measured for {} of the time; sample more often (--every)", row.name,
-                       missing.gpu, share);
+    return fmt::format("{} of GPU {} was measured for {} of the time since the sample before", row.name, missing.gpu,
+                       share);
   }
   std::string line = row.of == Of::gpu
                          ? fmt::format("GPU {} gives no {} ({})", missing.gpu, row.name, words(missing.why))

@@ -56,7 +56,7 @@ struct Explanation {
 };
 
 // "GPU 2 gives no util (not supported); power or mem_util would do", or
-// "util of GPU 2 is measured for only 40 % of the time; sample more often (--every)"
+// "util of GPU 2 was measured for only 40 % of the time since the sample before"
 std::string to_words(const MissingSignal& missing);
 // All that is missing in one line: "this rule cannot be judged while GPU 2 gives no util
 // (not supported); …"; empty if nothing is.
