@@ -56,7 +56,8 @@ void JobContexts::look_at(Place& place, const Reading& reading, const IsOurs& is
     case Absence::mismatch: break;
     default: place.reachable = true;
   }
-  if (reading.asleep) place.looked = true;  // nothing runs there; what the job has, it keeps
+  place.settled = reading.asleep;  // nothing runs there; what the job has, it keeps
+  if (reading.asleep) place.looked = true;
   if (!reading.tenants || reading.asleep || reading.device_absence != Absence::none) return;
   place.looked = true;
   if (!is_ours) return;
@@ -67,10 +68,11 @@ void JobContexts::look_at(Place& place, const Reading& reading, const IsOurs& is
     const auto entry = read_process_entry(tenant.pid, root_);
     if (entry && is_ours(tenant.pid)) ours.emplace_back(tenant.pid, entry->start_ticks);
   }
+  place.settled = !ours.empty() || conclusive(reading);
   if (!ours.empty()) {
     place.held = ever_ = true;
     place.ours = std::move(ours);
-  } else if (conclusive(reading)) {
+  } else if (place.settled) {
     place.held = false;
     place.ours.clear();
   }
@@ -95,7 +97,7 @@ std::vector<Device> JobContexts::held() const {
 std::vector<Device> JobContexts::unseen() const {
   std::vector<Device> devices;
   for (const Place& place : places_)
-    if (place.listed && place.reachable && !place.looked) devices.push_back(place.device);
+    if (place.listed && place.reachable && !place.settled && !place.held) devices.push_back(place.device);
   return devices;
 }
 

@@ -33,7 +33,8 @@ class JobContexts {
 
   // Devices of the newest inventory first, in its order; then those that are not in it any more.
   std::vector<Device> held() const;
-  // Those whose processes could never be looked at, though something may run there.
+  // Those of which it cannot be told now whether the job is there as well: their processes could not be looked at, or
+  // some of them cannot be placed.
   std::vector<Device> unseen() const;
   // Those that say "no permission" and have never said anything else: they are not for us.
   std::vector<Device> closed() const;
@@ -51,6 +52,7 @@ class JobContexts {
     bool listed = false;     // in the newest inventory
     bool held = false;       // the job has a context there
     bool looked = false;     // its processes could be read at least once
+    bool settled = false;    // now: whether the job is there is known
     bool reachable = false;  // it was neither lost nor closed to us all the time
     bool forbidden = false;  // now: no permission
     std::vector<Name> ours;  // of the job's processes, when last seen

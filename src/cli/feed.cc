@@ -49,6 +49,7 @@ Feed::Feed(Loop& loop, FeedOptions options)
       scope_({.gpus = options_.gpus,
               .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
               .is_ours = options_.is_ours,
+              .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),
               .needs_gpu = policy_uses(options_.policy, Of::gpu)}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})) {}
 
@@ -60,6 +61,7 @@ void Feed::start_sampler() {
     options.memory = true;
   }
   options.tenants = options.tenants || scope_.needs_tenants();
+  options.all_lists = scope_.needs_tenants();  // who draws works there, too
   options.lists_every = lists_every(options_.policy, options_.every);
   sampler_ = std::make_unique<LoopSampler>(loop_, std::move(options), [this](Snapshot& snapshot) { take(snapshot); });
 }

@@ -209,22 +209,36 @@ void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
     scope_ = {contexts, "the job has a context there", {}};  // so these are the ones that were meant
     return;
   }
-  if (given_.uncertain) add_missing(scope_.devices, everything());
+  if (given_.uncertain) {
+    if (options_.stricter_with_more)
+      add_missing(scope_.devices, everything());
+    else
+      scope_.not_judged =
+          "which GPUs " + given_.by + " means cannot be told for sure: not judged until the job has a context on them";
+  }
   const std::size_t before = scope_.devices.size();
   add_missing(scope_.devices, contexts);
   if (scope_.devices.size() > before) scope_.why += ", and the job has a context there";
+  if (!contexts.empty() && scope_.not_judged.empty()) add_unseen();
   if (scope_.devices.empty())
     scope_.not_judged = given_.by + " hides every GPU: there is nothing to judge until the job has a context on one";
 }
 
+// GPUs on which the job may be as well, which cannot be seen now. They may make an answer unknown or a no, never a yes.
+void ScopeFinder::add_unseen() {
+  const std::vector<Device> all = everything();
+  std::vector<Device> maybe = contexts_.unseen();
+  std::erase_if(maybe, [&](const Device& one) { return !among(all, one) || among(scope_.devices, one); });
+  if (maybe.empty()) return;
+  if (options_.stricter_with_more)
+    add_missing(scope_.devices, maybe);
+  else
+    scope_.not_judged = "whether the job works on " + labels(maybe) + " cannot be seen: not judged meanwhile";
+}
+
 void ScopeFinder::compose_contexts(const std::vector<Device>& contexts) {
   scope_ = {contexts, "the job has a context there", {}};
-  if (!contexts.empty()) {
-    const std::vector<Device> all = everything();
-    for (const Device& one : contexts_.unseen())  // the job may be there as well
-      if (among(all, one) && !among(scope_.devices, one)) scope_.devices.push_back(one);
-    return;
-  }
+  if (!contexts.empty()) return add_unseen();
   if (!options_.needs_gpu) {
     scope_ = {everything(), "all of them", {}};
   } else if (contexts_.blind()) {

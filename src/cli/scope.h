@@ -33,6 +33,7 @@ struct ScopeOptions {
   std::string gpus = {};
   JobEnvironment environment = {};
   JobContexts::IsOurs is_ours = nullptr;  // null: there is no job, contexts say nothing
+  bool stricter_with_more = true;         // one GPU more can never make the rule hold (Rule::stricter_with_more_gpus)
   bool needs_gpu = true;                  // the rule looks at a signal of GPUs; one on `cpu` alone needs none
 };
 
@@ -68,6 +69,7 @@ class ScopeFinder {
   std::vector<Device> everything();
   void compose();
   void compose_given(const std::vector<Device>& contexts);
+  void add_unseen();
   void compose_contexts(const std::vector<Device>& contexts);
   void note(std::string text);
 

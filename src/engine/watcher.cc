@@ -117,7 +117,11 @@ std::vector<Intent> Watcher::observe(const Snapshot& snapshot, const Scope& scop
     out.emplace_back(Say{Say::About::armed, "armed: " + options_.policy.arm->text});
   was_armed_ = verdict_.armed;
   say_about_missing(judge, snapshot, out);
-  if (verdict_.fires && !firing_ && !time_up_) {
+  // The first value of all is of the moment: nothing before it was seen, so it does not act alone.
+  const bool alone = seen_++ == 0;
+  const bool fires = verdict_.fires || (std::exchange(put_off_, false) && verdict_.truth == Truth::yes);
+  put_off_ = alone && fires;
+  if (fires && !firing_ && !time_up_ && !alone) {
     firing_ = true;
     out.emplace_back(Fire{judge.explain()});
   }

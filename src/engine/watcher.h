@@ -101,6 +101,8 @@ class Watcher {
   bool not_judged_ = false;
   std::set<std::string> reasons_said_;  // for not judging
   bool firing_ = false;
+  std::uint64_t seen_ = 0;  // samples that were judged
+  bool put_off_ = false;    // it would have fired on the first one
   bool time_up_ = false;
   bool was_armed_ = false;
   std::optional<Instant> no_gpu_said_;

@@ -40,6 +40,15 @@ std::string_view words(Over over) {
   return "?";
 }
 
+bool Rule::stricter_with_more_gpus() const {
+  return std::ranges::all_of(nodes, [](const Node& node) {
+    if (const auto* comparison = std::get_if<Comparison>(&node))
+      return comparison->over == Over::all || info(comparison->metric).of != Of::gpu;
+    if (const auto* each = std::get_if<Each>(&node)) return each->all;
+    return !std::holds_alternative<Not>(node);
+  });
+}
+
 std::optional<Span> Rule::span() const {
   if (nodes.empty()) return std::nullopt;
   const auto* held = std::get_if<Held>(&nodes.back());

@@ -90,6 +90,8 @@ struct Rule {
   NodeId condition() const;
   // Every signal that is looked at, the wholes of shares included, each once.
   std::vector<Metric> signals() const;
+  // Whether one more GPU can never turn a no into a yes: every comparison is over all of them, and none is negated.
+  bool stricter_with_more_gpus() const;
 };
 
 // Says where the text is wrong (with a caret below it), what was expected there,

@@ -31,6 +31,7 @@ struct SamplerOptions {
   bool power = true;
   bool details = true;       // temperature, fan, clocks, pstate, throttle reasons
   bool tenants = true;       // processes on the GPU, and `procs`
+  bool all_lists = false;    // with tenants: those that only draw, too
   bool pcie = false;         // a real driver takes 40 ms a GPU for it
   bool openers = false;      // who holds the device files: a scan of /proc
   bool processes = false;    // join the tenants with /proc into Snapshot::processes

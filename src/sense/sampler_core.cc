@@ -55,7 +55,7 @@ SensorTask task_of(const SamplerOptions& options) {
   task.needs.power = options.power;
   task.needs.details = options.details;
   task.needs.tenants = options.tenants || options.processes;
-  task.needs.all_lists = options.processes;  // shown to a person
+  task.needs.all_lists = options.all_lists || options.processes;
   task.needs.pcie = options.pcie;
   task.needs.once = options.once;
   task.needs.idle_before = options.idle_before;
@@ -279,6 +279,14 @@ bool Sampler::Core::overdue(const Look& found, Instant at) {
   return at >= clock_from + options.deadline;
 }
 
+// No GPU answers. Several: behind one another, at the library's own lock most likely. One: where it lasts, a fresh
+// sensor may fare better, since somebody may have stopped this one.
+bool Sampler::Core::all_hang(const Look& found, Instant at) const {
+  if (found.answered > 0 || found.hanging == 0 || found.longest < 0) return false;
+  const std::int64_t busy = board->slots[static_cast<unsigned>(found.longest)].busy_since;
+  return found.hanging > 1 || (busy != 0 && since(busy, at) > 2 * options.deadline);
+}
+
 // ---- deciding ------------------------------------------------------------------------
 
 void Sampler::Core::advance() {
@@ -292,7 +300,7 @@ void Sampler::Core::advance() {
     last_look = now();
     // Before the clock is asked whether time is up: we ourselves may have been stopped for an hour.
     const Look found = look(last_look);
-    if (found.complete() && !(found.answered == 0 && found.hanging > 1)) {
+    if (found.complete() && !all_hang(found, last_look)) {
       if (collect()) return publish(last_look);
       ++restarts;
       leave(-1);
@@ -313,8 +321,7 @@ void Sampler::Core::advance() {
     }
     // All hands hang behind one another, or somebody stopped the sensor.
     const bool nobody_comes = found.waiting > 0 && board->calls > 0 && last_look - last_sign >= patience;
-    const bool all_hang = found.complete();  // behind one another: the library's own lock, most likely
-    if (nobody_comes || all_hang) {
+    if (nobody_comes || found.complete()) {
       ++restarts;
       leave(found.longest);
       continue;

@@ -69,6 +69,7 @@ struct Sampler::Core {
   bool machine_is_pending(const Look& look, Instant at) const;
   void give_up_slow_attaching(Look& look, Instant at);
   bool overdue(const Look& look, Instant at);
+  bool all_hang(const Look& look, Instant at) const;
 
   bool driver_is_loaded() const;
   bool start();

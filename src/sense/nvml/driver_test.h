@@ -205,7 +205,8 @@ class NvmlValues : public testing::Test {
     driver = {};
     needs_.lists_every = {};
     room_.clock = &clock_;
-    room_.root.driver = tree_.at("sim/proc/driver/nvidia");  // a simulated driver: knows processes as we do
+    room_.root.driver = tree_.at("sim/proc/driver/nvidia");
+    room_.first_namespace = true;  // whoever tests it asks anew
   }
   const Reading& sample(Duration after = std::chrono::seconds(1)) {
     clock_.at += after;

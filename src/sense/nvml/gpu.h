@@ -42,6 +42,7 @@ struct NvmlMemory {
   PowerMeter power;
   TenantList list;
   MemoryCall memory_call = MemoryCall::untried;
+  bool module_asked = false;
   bool power_wanted = false;  // by the last sample, so looks need it
 };
 

@@ -320,10 +320,24 @@ TEST_F(NvmlValues, TheCounterOfAWholeModuleIsNotTheGpus) {  // Grace Hopper
   EXPECT_NEAR(sample()[Metric::power], 90, 1e-9) << "the moment, where the field is not there";
 }
 
+// Power that swings in step with our looks must not make the card's own counter suspect.
+TEST_F(NvmlValues, ACounterWithoutAModuleIsTrustedAtOnce) {
+  driver.milliwatts = 70'000;  // each time we look
+  sample();
+  for (int i = 0; i < 12; ++i) {
+    driver.millijoules += 259'000 / 2;
+    look(500ms);
+    EXPECT_NEAR(sample(0s)[Metric::power], 259, 1) << i;
+    EXPECT_EQ(answer_.gpu.power_basis, Basis::mean);
+  }
+}
+
 TEST_F(NvmlValues, ACounterThatAgreesIsTrustedAndSparesTheLooks) {
   driver.samples = Return::not_supported;
   driver.util = Return::not_supported;
   driver.milliwatts = 300'000;
+  driver.average_milliwatts = 300'000;
+  driver.average = Return::success;  // there is a module around it
   sample();
   EXPECT_LE(look_within(gpu_), 600ms);
   for (int i = 0; i < 6; ++i) {

@@ -6,9 +6,9 @@
 // as everywhere, less than nine tenths covered is not covered.
 //
 // On Grace Hopper the counter is that of the whole module, processor included: 250 W
-// for a GPU that draws 90 W. So a counter is first compared with the momentary values of
-// the same time: one that is far off several times in a row is never used again for
-// that card. Until that is settled the momentary values win where both are far apart.
+// for a GPU that draws 90 W. So where the driver knows of a module, a counter is first compared with the momentary
+// values of the same time: one that is far off several times in a row is never used again for that card. Until that is
+// settled the momentary values win where both are far apart.
 //
 // Pure: it reads no clock and calls no driver.
 
@@ -30,6 +30,11 @@ class PowerMeter {
   MeterTake take(Instant now);
   // The device was gone: as for a first sample. What is known of the counter stays known.
   void restart() { begun_ = false; }
+
+  // The driver knows no module around this card, so whatever counts its energy counts its own.
+  void trust_counter() {
+    if (counter_ == Counter::unproven) counter_ = Counter::ours;
+  }
 
   // Whether the counter is to be asked, and whether the moment's value is needed beside what it said.
   bool wants_moment(std::optional<std::uint64_t> millijoules, Instant exact) const;

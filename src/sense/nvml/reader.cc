@@ -171,7 +171,19 @@ Reader::Moment Reader::momentary_power() {
   return moment;
 }
 
+// Only cards of a module (Grace Hopper) have power of that scope; of any other the counter is beyond doubt.
+void Reader::ask_for_module() {
+  memory_.module_asked = true;
+  nvml::FieldValue field{};
+  field.field_id = nvml::kFieldPowerAverage;
+  field.scope_id = nvml::kPowerScopeModule;
+  const bool module =
+      ask(calls_.DeviceGetFieldValues, handle_, 1, &field) == Return::success && field.result == Return::success;
+  if (!module) memory_.power.trust_counter();
+}
+
 Reader::Moment Reader::look_power(std::optional<std::uint64_t>& millijoules) {
+  if (!memory_.module_asked) ask_for_module();
   unsigned long long counted = 0;
   if (memory_.power.wants_counter() && call(calls_.DeviceGetTotalEnergyConsumption, &counted) == Return::success)
     millijoules = counted;

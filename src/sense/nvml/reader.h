@@ -44,6 +44,7 @@ class Reader {
   };
   Moment look_util(bool ring, nvml::Utilization& rates);
   RingLook look_ring();
+  void ask_for_module();
   Moment look_power(std::optional<std::uint64_t>& millijoules);
   Moment momentary_power();
   void publish(Metric metric, const MeterTake& take, const Moment& moment, Basis& basis, double& coverage);

@@ -37,16 +37,13 @@ Sleepers::Sleepers(const Root& root) : root_(root) {
     const std::string power = root.sys + "/bus/pci/devices/" + card.address + "/power";
     // "on": its power is never taken away, there is nothing to look at.
     if (first_line(power + "/control") == "on") continue;
-    if (auto status = open_file(power + "/runtime_status", O_RDONLY)) card.status = *std::move(status);
+    if (::access((power + "/runtime_status").c_str(), R_OK) == 0) card.status = power + "/runtime_status";
   }
   std::ranges::sort(cards_, {}, &Card::address);
 }
 
 bool Sleepers::asleep(std::size_t card) const {
-  if (!cards_[card].status) return false;
-  char text[16] = {};
-  const ssize_t got = ::pread(cards_[card].status.get(), text, sizeof text - 1, 0);
-  return got > 0 && std::string_view(text, static_cast<std::size_t>(got)).starts_with("suspended");
+  return !cards_[card].status.empty() && first_line(cards_[card].status) == "suspended";
 }
 
 bool Sleepers::all_asleep() const {

@@ -28,7 +28,7 @@ class Sleepers {
  private:
   struct Card {
     std::string address;  // 0000:3b:00.0
-    Fd status;            // of power/runtime_status; none: it does not sleep
+    std::string status;   // its power/runtime_status; empty: it does not sleep
   };
   Root root_;
   std::vector<Card> cards_;

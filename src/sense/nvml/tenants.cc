@@ -122,13 +122,15 @@ void look_at(std::vector<Tenant>& tenants, const Device& device, const NvmlRoom&
 }  // namespace
 
 bool first_pid_namespace(const Root& root) {
-  std::string_view proc = root.driver;
-  if (proc.ends_with(kBelowProc)) proc.remove_suffix(kBelowProc.size());
-  std::array<char, 64> name{};
-  const ssize_t size = ::readlink((std::string(proc) + "/self/ns/pid").c_str(), name.data(), name.size());
-  // A simulation that says nothing about it; on a machine the link is always there.
-  if (size < 0) return errno == ENOENT && proc != "/proc";
-  return std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirstPidNamespace;
+  std::string_view simulated = root.driver;
+  if (simulated.ends_with(kBelowProc)) simulated.remove_suffix(kBelowProc.size());
+  // A simulation may say so; else the machine does, whose processes are always real. Who cannot tell sees no further.
+  for (const std::string& proc : {std::string(simulated), root.proc}) {
+    std::array<char, 64> name{};
+    const ssize_t size = ::readlink((proc + "/self/ns/pid").c_str(), name.data(), name.size());
+    if (size >= 0) return std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirstPidNamespace;
+  }
+  return false;
 }
 
 Return list_tenants(const NvmlCalls& calls, nvml::Device handle, const Device& device, bool all, NvmlRoom& room,

@@ -17,6 +17,8 @@ class Tenants : public NvmlValues {
   void SetUp() override {
     NvmlValues::SetUp();
     room_.root.proc = tree_.at("proc");
+    tree_.link("proc/self/ns/pid", "pid:[4026531836]");
+    room_.first_namespace.reset();
     room_.root.dev = tree_.at("dev");
     driver.memory = {0, 80'000 * kMiB, 500 * kMiB, 79'000 * kMiB, 500 * kMiB};
   }
@@ -143,7 +145,9 @@ TEST_F(Tenants, InAnotherNamespaceTheDeviceFileSaysWhetherANumberIsAProcessOfOur
 
 TEST_F(Tenants, TheFirstNamespaceIsKnownByItsNumber) {
   Root root = room_.root;
-  EXPECT_TRUE(first_pid_namespace(root)) << "a simulation that says nothing";
+  EXPECT_TRUE(first_pid_namespace(root)) << "a simulation that says nothing: the machine does";
+  root.proc = tree_.at("nowhere");
+  EXPECT_FALSE(first_pid_namespace(root)) << "who cannot tell";
   tree_.link("sim/proc/self/ns/pid", "pid:[4026531836]");
   EXPECT_TRUE(first_pid_namespace(root));
   root.driver = tree_.at("other/proc/driver/nvidia");
