@@ -39,12 +39,13 @@ std::optional<Instant> earlier(std::optional<Instant> a, std::optional<Instant> 
 
 }  // namespace
 
-std::set<std::string> around(const std::string& within, const FolderState& state) {
+std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user) {
   std::set<std::string> chain;
   std::string id = within;
   while (!id.empty() && chain.insert(id).second) {
-    const auto found = std::find_if(state.leases.begin(), state.leases.end(),
-                                    [&](const LeaseInfo& lease) { return lease.record.id == id; });
+    const auto found = std::find_if(state.leases.begin(), state.leases.end(), [&](const LeaseInfo& lease) {
+      return lease.owner == user && lease.record.id == id;
+    });
     id = found == state.leases.end() ? "" : found->record.within;
   }
   return chain;
@@ -53,7 +54,7 @@ std::set<std::string> around(const std::string& within, const FolderState& state
 std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
                                 const std::string& within, const std::set<std::string>& our_files,
                                 const PassedOver& passed_over) {
-  const std::set<std::string> ours_to_use = around(within, state);
+  const std::set<std::string> ours_to_use = around(within, state, place.user);
   TicketRecord us;
   us.priority = place.priority;
   us.number = place.number;
@@ -67,7 +68,7 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
         if (standing.state == Standing::free) standing.state = Standing::ours;
         continue;
       }
-      if (lease.readable && ours_to_use.contains(lease.record.id)) continue;
+      if (lease.readable && lease.owner == place.user && ours_to_use.contains(lease.record.id)) continue;
       const bool collecting = lease.readable && lease.record.kind == LeaseKind::collecting;
       if (standing.state == Standing::leased) continue;
       standing.state = collecting ? Standing::collecting : Standing::leased;
@@ -76,6 +77,7 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
     for (const TicketInfo& ticket : state.tickets) {
       if (ticket.file == place.ticket || !ticket.record.before(us)) continue;
       if (ticket.record.missing == 0 || ticket.record.within != within || !wants(ticket.record, uuid)) continue;
+      if (!within.empty() && ticket.owner != place.user) continue;  // nobody else can be inside
       if (passed_over.contains({ticket.file, uuid})) continue;
       standing.spoken_for = &ticket;
       break;
@@ -91,8 +93,8 @@ LeaseQueue::LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Can
 }
 
 Place LeaseQueue::place() const {
-  if (!ticket_) return {demand_.priority, UINT64_MAX, ""};
-  return {ticket_record_.priority, ticket_record_.number, ticket_->file};
+  if (!ticket_) return {demand_.priority, UINT64_MAX, "", ::geteuid()};
+  return {ticket_record_.priority, ticket_record_.number, ticket_->file, ::geteuid()};
 }
 
 std::set<std::string> LeaseQueue::our_files() const {

@@ -55,13 +55,15 @@ struct Place {
   int priority = 0;
   std::uint64_t number = UINT64_MAX;  // of those who do not queue: behind all of their priority
   std::string ticket;                 // our own file, if we have one
+  uid_t user = 0;
 };
 
 // A claim that was not made use of for too long: (ticket file, UUID).
 using PassedOver = std::set<std::pair<std::string, std::string>>;
 
-// Leases that are not in the way of one who is inside lease `within`: that one and those around it.
-std::set<std::string> around(const std::string& within, const FolderState& state);
+// Leases that are not in the way of one who is inside lease `within`: that one and those around it. Only
+// leases of that user: everybody can read another's id, and write it into a file.
+std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user);
 
 std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
                                 const std::string& within, const std::set<std::string>& our_files,
