@@ -56,6 +56,8 @@ struct Place {
   std::uint64_t number = UINT64_MAX;  // of those who do not queue: behind all of their priority
   std::string ticket;                 // our own file, if we have one
   uid_t user = 0;
+  std::int64_t born = 0;
+  Turn turn() const { return {priority, born, number}; }
 };
 
 // A claim that was not made use of for too long: (ticket file, UUID).
@@ -110,6 +112,7 @@ class LeaseQueue {
   Demand& demand() { return demand_; }
   // Our place in the queue, once we are in it.
   const TicketRecord& ticket() const { return ticket_record_; }
+  Place place() const;
 
  private:
   Result<> join(const LeaseFolder::Door& door, const FolderState& state);
@@ -117,12 +120,12 @@ class LeaseQueue {
   Result<> take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind);
   void drop(const LeaseFolder::Door& door, std::size_t index);
   void forget_revoked();
-  void note_idle_claims(const std::vector<Standing>& standing);
+  bool note_idle_claims(const std::vector<Standing>& standing);
+  bool note_stopped(const std::vector<Standing>& standing);
   void remember(FolderState state);
   void refresh(const std::string& file, bool closed);
   Result<> read_events();
   void look_at_closing();
-  Place place() const;
   std::set<std::string> our_files() const;
   std::vector<Standing> stand();
   bool alive_in_cache(const std::string& file) const;
@@ -134,6 +137,7 @@ class LeaseQueue {
   std::map<std::size_t, LeaseRecord> records_;
   std::optional<LockedFile> ticket_;
   TicketRecord ticket_record_;
+  std::int64_t ticket_born_ = 0;
 
   Fd watch_;  // inotify on the folder
   bool stale_ = true;
@@ -146,11 +150,12 @@ class LeaseQueue {
   };
   std::map<std::string, Closing> closing_;
 
-  struct IdleClaim {
-    Instant since;
-    TicketRecord record;
+  struct Idle {
+    Instant first;        // seen free and spoken for, and not taken since
+    Instant since;        // ... by the same one
+    std::string speaker;  // its ticket
   };
-  std::map<std::pair<std::string, std::string>, IdleClaim> idle_claims_;
+  std::map<std::string, Idle> idle_;  // by UUID
   PassedOver passed_over_;
   std::optional<Instant> due_;
 };
