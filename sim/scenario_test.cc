@@ -306,5 +306,35 @@ TEST(Plan, TopologyPresets) {
   EXPECT_EQ(make_plan(*none)->gpus[0].gpu.link[0], 0);
 }
 
+// Tables in tables in tables: the parser and whoever walks the result go as deep as the text says.
+TEST(Scenario, FaultsB7DeepKeysAreRefused) {
+  const auto repeated = [](std::string_view text, std::size_t count) {
+    std::string all;
+    for (std::size_t i = 0; i < count; ++i) all += text;
+    return all;
+  };
+  constexpr std::size_t kDeep = 50'000;
+  for (const std::string& text : {
+           repeated("a.", kDeep) + "a = 1",
+           "[" + repeated("a.", kDeep) + "a]",
+           "[[" + repeated("a . ", kDeep) + "a]]",
+           repeated("\"a\".", kDeep) + "a = 1",
+           repeated("'a'.", kDeep) + "a = 1",
+           "x = \"\"\"y\"\"\"\"\"\n" + repeated("a.", kDeep) + "a = 1",
+           "# \"\"\"\n" + repeated("a.", kDeep) + "a = 1",
+           "x = { " + repeated("a.", kDeep) + "a = 1 }",
+           "x = " + repeated("{ a.a.a.a.a.a.a.a = ", 200) + "1" + repeated(" }", 200),
+           "x = " + repeated("[", kDeep) + repeated("]", kDeep),
+       }) {
+    const std::string said = complaint(text);
+    EXPECT_TRUE(said.starts_with("test.toml:")) << said.substr(0, 200) << " for " << text.substr(0, 40);
+    EXPECT_LT(said.size(), 500U);
+    EXPECT_NE(said, "accepted");
+  }
+  EXPECT_EQ(
+      complaint("[[gpu]]\nmodel = \"H100\"\nname = \"" + repeated(".", 60) + "\"  # " + repeated("a.", 100) + "\n"),
+      "accepted");
+}
+
 }  // namespace
 }  // namespace lull::sim

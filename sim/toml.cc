@@ -12,6 +12,7 @@
 #define TOML_EXCEPTIONS 0
 #define TOML_ENABLE_FORMATTERS 0
 #define TOML_HEADER_ONLY 1
+#define TOML_MAX_NESTED_VALUES 32
 #include <toml++/impl/preprocessor.h>
 #pragma push_macro("TOML_UNREACHABLE")
 #undef TOML_UNREACHABLE
@@ -71,6 +72,59 @@ Result<> check_characters(std::string_view text, std::string_view name) {
   return {};
 }
 
+// The end of the string that begins at `at`, as TOML has it: "…", '…', and both in threes over several lines.
+std::size_t end_of_string(std::string_view text, std::size_t at) {
+  const char quote = text[at];
+  const std::string three(3, quote);
+  const bool long_one = text.substr(at).starts_with(three);
+  for (at += long_one ? 3 : 1; at < text.size(); ++at) {
+    if (text[at] == '\\' && quote == '"') {
+      ++at;
+    } else if (!long_one && (text[at] == quote || text[at] == '\n')) {
+      return text[at] == quote ? at + 1 : at;
+    } else if (long_one && text.substr(at).starts_with(three)) {
+      at += 3;
+      for (int more = 0; more < 2 && at < text.size() && text[at] == quote; ++more) ++at;
+      return at;
+    }
+  }
+  return text.size();
+}
+
+// Each part of a key is a table in a table, and toml++ builds, walks and frees them as deep as the text says.
+Result<> check_keys(std::string_view text, std::string_view name) {
+  constexpr std::size_t kMostDots = 15;
+  std::size_t line = 1;
+  std::size_t start = 0;
+  std::size_t dots = 0;
+  for (std::size_t i = 0; i < text.size();) {
+    const char c = text[i];
+    if (c == '"' || c == '\'') {
+      const std::size_t end = end_of_string(text, i);
+      for (; i < end; ++i)
+        if (text[i] == '\n') {
+          ++line;
+          start = i + 1;
+        }
+      continue;
+    }
+    if (c == '#') {
+      i = std::min(text.find('\n', i), text.size());
+      continue;
+    }
+    if (c == '\n') {
+      ++line;
+      start = i + 1;
+    }
+    if (c == '.' && ++dots > kMostDots)
+      return fail(
+          fmt::format("{}:{}:{}: a key of more than {} parts", printable(name), line, i - start + 1, kMostDots + 1));
+    if (std::string_view("=,{}[]\n").find(c) != std::string_view::npos) dots = 0;
+    ++i;
+  }
+  return {};
+}
+
 }  // namespace
 
 const Node* Node::find(std::string_view name) const {
@@ -93,6 +147,7 @@ std::string_view Node::kind_name() const {
 
 Result<Node> parse_toml(std::string_view text, std::string_view name) {
   TRY(check_characters(text, name));
+  TRY(check_keys(text, name));
   const toml::parse_result result = toml::parse(text);
   if (!result) {
     const auto& where = result.error().source().begin;

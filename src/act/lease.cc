@@ -14,6 +14,7 @@
 #include <ctime>
 #include <memory>
 
+#include "base/random.h"
 #include "base/text.h"
 
 namespace lull {
@@ -21,6 +22,7 @@ namespace lull {
 namespace {
 
 constexpr std::string_view kTicketPrefix = "ticket.";
+constexpr std::string_view kDraftPrefix = ".draft-";  // lease_keeper_body.cc knows it, too
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
 
@@ -76,6 +78,16 @@ std::optional<Opened> open_to_look(int folder, const std::string& file) {
   return opened;
 }
 
+// 0, or why not; never in the place of another file.
+int rename_to_new(int folder, const std::string& from, const std::string& to) {
+  if (::renameat2(folder, from.c_str(), folder, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  // A file system that cannot do that in one step.
+  if (::linkat(folder, from.c_str(), folder, to.c_str(), 0) != 0) return errno;
+  ::unlinkat(folder, from.c_str(), 0);
+  return 0;
+}
+
 sigset_t held_back_signals() {
   sigset_t set;
   ::sigemptyset(&set);
@@ -120,6 +132,12 @@ Result<Fd> open_folder(const LeasePlace& place) {
 }
 
 }  // namespace
+
+std::int64_t birth_of(int fd) {
+  struct statx status{};
+  if (::statx(fd, "", AT_EMPTY_PATH, STATX_BTIME, &status) != 0 || (status.stx_mask & STATX_BTIME) == 0) return 0;
+  return status.stx_btime.tv_sec * 1'000'000'000 + status.stx_btime.tv_nsec;
+}
 
 LeasePlace LeasePlace::of_environment() {
   if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0') return {path, false};
@@ -199,7 +217,7 @@ Result<> LeaseFolder::each_name(Visit visit) const {
   if (!list) return fail(errno, "read " + path_);
   fd.release();
   while (const dirent* entry = ::readdir(list.get()))
-    if (entry->d_name[0] != '.') visit(std::string(entry->d_name));
+    if (std::string name = entry->d_name; name != "." && name != "..") visit(std::move(name));
   return {};
 }
 
@@ -227,7 +245,7 @@ std::optional<TicketInfo> LeaseFolder::ticket_in(const std::string& file) const 
   if (!opened || opened->denied || !write_locked(opened->fd.get())) return {};
   auto record = read_ticket(read_start(opened->fd.get(), opened->status.st_size));
   if (!record) return {};
-  return TicketInfo{file, opened->status.st_uid, *std::move(record)};
+  return TicketInfo{file, opened->status.st_uid, *std::move(record), birth_of(opened->fd.get())};
 }
 
 Result<FolderState> LeaseFolder::scan() const {
@@ -239,40 +257,60 @@ Result<FolderState> LeaseFolder::scan() const {
   std::sort(state.leases.begin(), state.leases.end(),
             [](const LeaseInfo& a, const LeaseInfo& b) { return a.file < b.file; });
   std::sort(state.tickets.begin(), state.tickets.end(),
-            [](const TicketInfo& a, const TicketInfo& b) { return a.record.before(b.record); });
+            [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
   return state;
 }
 
-// Always a new file: an old one could have a reader's lock on it, or a second
-// name. If somebody else sits on our name, the next one does.
-Result<LockedFile> LeaseFolder::make(const std::string& stem, std::string_view text) const {
+// A file that is locked, readable and complete, under a name that nobody looks at.
+Result<LockedFile> LeaseFolder::draft(std::string_view text) const {
+  std::string file = fmt::format("{}{}-{:016x}", kDraftPrefix, ::geteuid(), random_bits());
+  auto fd = open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (!fd) return std::unexpected(std::move(fd).error().during("in " + path_));
+  LockedFile made{*std::move(fd), std::move(file)};
+  struct flock range = whole_file(F_WRLCK);
+  // Others must be able to ask the kernel about the lock, whatever our umask is.
+  if (::fcntl(made.fd.get(), F_OFD_SETLK, &range) != 0 || ::fchmod(made.fd.get(), 0644) != 0) {
+    const int why = errno;
+    ::unlinkat(folder_.get(), made.file.c_str(), 0);
+    return fail(why, fmt::format("lock {}/{}", path_, made.file));
+  }
+  if (auto written = write_all(made.fd.get(), text); !written) {
+    ::unlinkat(folder_.get(), made.file.c_str(), 0);
+    return std::unexpected(std::move(written).error().during(path_ + "/" + made.file));
+  }
+  return made;
+}
+
+// Gives the draft the first name that is free. If somebody else sits on our name, the next one does.
+Result<std::string> LeaseFolder::name(const std::string& draft, const std::string& stem) const {
   for (int attempt = 0; attempt < 100; ++attempt) {
-    std::string file = attempt == 0 ? stem : fmt::format("{}.{}", stem, attempt);
-    auto fd = open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-    if (!fd && fd.error().errno_value == EEXIST) {
+    const std::string file = attempt == 0 ? stem : fmt::format("{}.{}", stem, attempt);
+    int why = rename_to_new(folder_.get(), draft, file);
+    if (why == EEXIST) {
       const auto there = open_to_look(folder_.get(), file);
       const bool dead =
           there && !there->denied && there->status.st_uid == ::geteuid() && !write_locked(there->fd.get());
       if (!dead || ::unlinkat(folder_.get(), file.c_str(), 0) != 0) continue;
-      fd = open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+      why = rename_to_new(folder_.get(), draft, file);
     }
-    if (!fd && fd.error().errno_value == EEXIST) continue;
-    if (!fd) return std::unexpected(std::move(fd).error().during("in " + path_));
-    LockedFile made{*std::move(fd), std::move(file)};
-    struct flock range = whole_file(F_WRLCK);
-    // Others must be able to ask the kernel about the lock, whatever our umask is.
-    if (::fcntl(made.fd.get(), F_OFD_SETLK, &range) != 0 || ::fchmod(made.fd.get(), 0644) != 0) {
-      const int why = errno;
-      ::unlinkat(folder_.get(), made.file.c_str(), 0);
-      return fail(why, fmt::format("lock {}/{}", path_, made.file));
-    }
-    if (auto written = write_all(made.fd.get(), text); !written) {
-      ::unlinkat(folder_.get(), made.file.c_str(), 0);
-      return std::unexpected(std::move(written).error().during(path_ + "/" + made.file));
-    }
-    return made;
+    if (why == EEXIST) continue;
+    if (why != 0) return fail(why, fmt::format("make {}/{}", path_, file));
+    return file;
   }
   return fail(fmt::format("files of others sit on every name of ours for {} in {}; root can remove them", stem, path_));
+}
+
+// Always a new file: an old one could have a reader's lock on it, or a second name. It gets its name last, so that
+// whoever is killed half-way leaves nothing that others could take for a lease which they may not look into.
+Result<LockedFile> LeaseFolder::make(const std::string& stem, std::string_view text) const {
+  LockedFile made = TRY(draft(text));
+  auto named = name(made.file, stem);
+  if (!named) {
+    ::unlinkat(folder_.get(), made.file.c_str(), 0);
+    return std::unexpected(std::move(named).error());
+  }
+  made.file = *std::move(named);
+  return made;
 }
 
 Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) const {
@@ -312,7 +350,7 @@ Result<> LeaseFolder::revoke(const Door&, const std::string& file) const {
 void LeaseFolder::sweep(const Door&) const {
   const uid_t me = ::geteuid();
   (void)each_name([&](const std::string& file) {
-    if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix)) return;
+    if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return;
     const auto opened = open_to_look(folder_.get(), file);
     if (!opened || opened->denied || write_locked(opened->fd.get())) return;
     if (opened->status.st_uid == me || me == 0) ::unlinkat(folder_.get(), file.c_str(), 0);

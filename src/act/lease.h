@@ -45,6 +45,9 @@ struct TicketInfo {
   std::string file;
   uid_t owner = 0;
   TicketRecord record;
+  std::int64_t born = 0;  // when the file was made; 0: not known
+  bool stopped = false;   // its waiter cannot take anything now; LeaseQueue finds out where it matters
+  Turn turn() const { return {record.priority, born, record.number}; }
 };
 
 // Everything that is alive in the folder at one moment.
@@ -59,6 +62,9 @@ struct LockedFile {
   Fd fd;
   std::string file;
 };
+
+// When the file was made, in nanoseconds, as the kernel keeps it; 0: it does not.
+std::int64_t birth_of(int fd);
 
 class LeaseFolder {
  public:
@@ -113,6 +119,8 @@ class LeaseFolder {
  private:
   LeaseFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
   Result<LockedFile> make(const std::string& stem, std::string_view text) const;
+  Result<LockedFile> draft(std::string_view text) const;
+  Result<std::string> name(const std::string& draft, const std::string& stem) const;
   template <class Visit>
   Result<> each_name(Visit visit) const;
 

@@ -19,6 +19,7 @@ const SystemClock kClock;
 // A waiter whose turn it is takes its GPU in milliseconds. One that has not by
 // now is stopped or stuck, and those behind it need not be.
 constexpr Duration kGrace = std::chrono::seconds(5);
+constexpr Duration kLongestGrace = std::chrono::seconds(60);  // whoever speaks for it
 constexpr Duration kFirstPause = std::chrono::microseconds(200);
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 constexpr Duration kGiveUpClosing = std::chrono::seconds(30);
@@ -39,12 +40,13 @@ std::optional<Instant> earlier(std::optional<Instant> a, std::optional<Instant> 
 
 }  // namespace
 
-std::set<std::string> around(const std::string& within, const FolderState& state) {
+std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user) {
   std::set<std::string> chain;
   std::string id = within;
   while (!id.empty() && chain.insert(id).second) {
-    const auto found = std::find_if(state.leases.begin(), state.leases.end(),
-                                    [&](const LeaseInfo& lease) { return lease.record.id == id; });
+    const auto found = std::find_if(state.leases.begin(), state.leases.end(), [&](const LeaseInfo& lease) {
+      return lease.owner == user && lease.record.id == id;
+    });
     id = found == state.leases.end() ? "" : found->record.within;
   }
   return chain;
@@ -53,10 +55,8 @@ std::set<std::string> around(const std::string& within, const FolderState& state
 std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
                                 const std::string& within, const std::set<std::string>& our_files,
                                 const PassedOver& passed_over) {
-  const std::set<std::string> ours_to_use = around(within, state);
-  TicketRecord us;
-  us.priority = place.priority;
-  us.number = place.number;
+  const std::set<std::string> ours_to_use = around(within, state, place.user);
+  const Turn us = place.turn();
   std::vector<Standing> result(candidates.size());
   for (std::size_t i = 0; i < candidates.size(); ++i) {
     const std::string& uuid = candidates[i].uuid;
@@ -67,15 +67,16 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
         if (standing.state == Standing::free) standing.state = Standing::ours;
         continue;
       }
-      if (lease.readable && ours_to_use.contains(lease.record.id)) continue;
+      if (lease.readable && lease.owner == place.user && ours_to_use.contains(lease.record.id)) continue;
       const bool collecting = lease.readable && lease.record.kind == LeaseKind::collecting;
       if (standing.state == Standing::leased) continue;
       standing.state = collecting ? Standing::collecting : Standing::leased;
       standing.by = &lease;
     }
     for (const TicketInfo& ticket : state.tickets) {
-      if (ticket.file == place.ticket || !ticket.record.before(us)) continue;
+      if (ticket.file == place.ticket || ticket.stopped || !ticket.turn().before(us)) continue;
       if (ticket.record.missing == 0 || ticket.record.within != within || !wants(ticket.record, uuid)) continue;
+      if (!within.empty() && ticket.owner != place.user) continue;  // nobody else can be inside
       if (passed_over.contains({ticket.file, uuid})) continue;
       standing.spoken_for = &ticket;
       break;
@@ -91,8 +92,8 @@ LeaseQueue::LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Can
 }
 
 Place LeaseQueue::place() const {
-  if (!ticket_) return {demand_.priority, UINT64_MAX, ""};
-  return {ticket_record_.priority, ticket_record_.number, ticket_->file};
+  if (!ticket_) return {demand_.priority, UINT64_MAX, "", ::geteuid(), 0};
+  return {ticket_record_.priority, ticket_record_.number, ticket_->file, ::geteuid(), ticket_born_};
 }
 
 std::set<std::string> LeaseQueue::our_files() const {
@@ -114,44 +115,63 @@ void LeaseQueue::remember(FolderState state) {
 }
 
 std::vector<Standing> LeaseQueue::stand() {
-  auto result = standings(state_, candidates_, place(), demand_.within, our_files(), passed_over_);
-  for (const auto& [index, file] : kept_) result[index].state = Standing::ours;  // even if we have not read it yet
-  note_idle_claims(result);
+  for (TicketInfo& ticket : state_.tickets) ticket.stopped = false;
+  std::vector<Standing> result;
+  do {
+    result = standings(state_, candidates_, place(), demand_.within, our_files(), passed_over_);
+    for (const auto& [index, file] : kept_) result[index].state = Standing::ours;  // even if we have not read it yet
+  } while (note_stopped(result) || note_idle_claims(result));
   return result;
 }
 
-// A GPU that is free, and spoken for by somebody who does not come to get it.
-void LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
+// Who is stopped (Ctrl-Z) comes for nothing until it goes on. No event tells of it, so it is looked up for those who
+// are in our way right now. True: somebody is.
+bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
+  bool found = false;
+  std::set<const TicketInfo*> asked;
+  for (const Standing& one : standing) {
+    if (one.spoken_for == nullptr || (one.state != Standing::free && one.state != Standing::ours)) continue;
+    if (!asked.insert(one.spoken_for).second || !stopped(one.spoken_for->record.waiter)) continue;
+    state_.tickets[static_cast<std::size_t>(one.spoken_for - state_.tickets.data())].stopped = found = true;
+  }
+  return found;
+}
+
+// A GPU that is free, and spoken for by somebody who does not come to get it. The time runs for the GPU: writing a
+// ticket anew does not begin it anew. While one after the other is served the queue moves, and it does; but not for
+// ever, as long as nobody takes the GPU. True: somebody is passed over from now on.
+bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
   const Instant now = kClock.now();
-  std::erase_if(idle_claims_, [&](const auto& entry) {
-    const auto ticket = std::find_if(state_.tickets.begin(), state_.tickets.end(),
-                                     [&](const TicketInfo& info) { return info.file == entry.first.first; });
-    return ticket == state_.tickets.end() || ticket->record != entry.second.record;
-  });
-  std::erase_if(passed_over_, [&](const auto& claim) { return !idle_claims_.contains(claim); });
+  const auto there = [&](const std::string& file) {
+    return std::any_of(state_.tickets.begin(), state_.tickets.end(),
+                       [&](const TicketInfo& info) { return info.file == file; });
+  };
+  std::erase_if(passed_over_, [&](const auto& claim) { return !there(claim.first); });
   due_.reset();
-  std::set<std::pair<std::string, std::string>> seen;
+  bool more = false;
+  std::set<std::string> spoken_for;
   for (std::size_t i = 0; i < standing.size(); ++i) {
     if (standing[i].state != Standing::free || standing[i].spoken_for == nullptr) continue;
-    const TicketInfo& ticket = *standing[i].spoken_for;
-    const auto claim = std::pair(ticket.file, candidates_[i].uuid);
-    seen.insert(claim);
-    const auto& idle = idle_claims_.try_emplace(claim, IdleClaim{now, ticket.record}).first->second;
-    if (now - idle.since >= kGrace)
-      passed_over_.insert(claim);
-    else
-      due_ = earlier(due_, idle.since + kGrace);
+    const std::string& uuid = candidates_[i].uuid;
+    spoken_for.insert(uuid);
+    Idle& idle = idle_.try_emplace(uuid, Idle{now, now, standing[i].spoken_for->file}).first->second;
+    if (idle.speaker != standing[i].spoken_for->file && !there(idle.speaker)) idle.since = now;
+    idle.speaker = standing[i].spoken_for->file;
+    const Instant end = std::min(idle.since + kGrace, idle.first + kLongestGrace);
+    if (now < end) {
+      due_ = earlier(due_, end);
+      continue;
+    }
+    for (const TicketInfo& ticket : state_.tickets)
+      if (wants(ticket.record, uuid)) more |= passed_over_.emplace(ticket.file, uuid).second;
   }
-  std::erase_if(idle_claims_,
-                [&](const auto& entry) { return !seen.contains(entry.first) && !passed_over_.contains(entry.first); });
+  std::erase_if(idle_, [&](const auto& entry) { return !spoken_for.contains(entry.first); });
+  return more;
 }
 
 Result<std::vector<Standing>> LeaseQueue::look() {
   if (stale_ || !watch_) remember(TRY(folder_->scan()));
-  const std::size_t before = passed_over_.size();
-  auto standing = stand();
-  if (passed_over_.size() != before) standing = stand();
-  return standing;
+  return stand();
 }
 
 Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind) {
@@ -213,6 +233,7 @@ Result<> LeaseQueue::join(const LeaseFolder::Door& door, const FolderState& stat
   ticket_record_.since = kClock.wall();
   for (const Candidate& candidate : candidates_) ticket_record_.wants.push_back(candidate.uuid);
   ticket_ = TRY(folder_->queue(door, ticket_record_));
+  ticket_born_ = birth_of(ticket_->fd.get());
   return {};
 }
 
@@ -276,7 +297,7 @@ std::vector<TicketInfo> LeaseQueue::ahead() const {
   std::vector<TicketInfo> result;
   if (!ticket_) return result;
   for (const TicketInfo& ticket : state_.tickets) {
-    if (ticket.file == ticket_->file || !ticket.record.before(ticket_record_)) continue;
+    if (ticket.file == ticket_->file || !ticket.turn().before(place().turn())) continue;
     if (ticket.record.within != demand_.within || ticket.record.missing == 0) continue;
     const bool rival = std::any_of(candidates_.begin(), candidates_.end(),
                                    [&](const Candidate& candidate) { return wants(ticket.record, candidate.uuid); });
@@ -316,7 +337,7 @@ void LeaseQueue::refresh(const std::string& file, bool closed) {
   if (auto ticket = folder_->ticket_in(file)) {
     const auto place =
         std::upper_bound(state_.tickets.begin(), state_.tickets.end(), *ticket,
-                         [](const TicketInfo& a, const TicketInfo& b) { return a.record.before(b.record); });
+                         [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
     state_.tickets.insert(place, *std::move(ticket));
   }
   if (!alive_in_cache(file)) {

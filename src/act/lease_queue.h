@@ -55,13 +55,17 @@ struct Place {
   int priority = 0;
   std::uint64_t number = UINT64_MAX;  // of those who do not queue: behind all of their priority
   std::string ticket;                 // our own file, if we have one
+  uid_t user = 0;
+  std::int64_t born = 0;
+  Turn turn() const { return {priority, born, number}; }
 };
 
 // A claim that was not made use of for too long: (ticket file, UUID).
 using PassedOver = std::set<std::pair<std::string, std::string>>;
 
-// Leases that are not in the way of one who is inside lease `within`: that one and those around it.
-std::set<std::string> around(const std::string& within, const FolderState& state);
+// Leases that are not in the way of one who is inside lease `within`: that one and those around it. Only
+// leases of that user: everybody can read another's id, and write it into a file.
+std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user);
 
 std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
                                 const std::string& within, const std::set<std::string>& our_files,
@@ -108,6 +112,7 @@ class LeaseQueue {
   Demand& demand() { return demand_; }
   // Our place in the queue, once we are in it.
   const TicketRecord& ticket() const { return ticket_record_; }
+  Place place() const;
 
  private:
   Result<> join(const LeaseFolder::Door& door, const FolderState& state);
@@ -115,12 +120,12 @@ class LeaseQueue {
   Result<> take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind);
   void drop(const LeaseFolder::Door& door, std::size_t index);
   void forget_revoked();
-  void note_idle_claims(const std::vector<Standing>& standing);
+  bool note_idle_claims(const std::vector<Standing>& standing);
+  bool note_stopped(const std::vector<Standing>& standing);
   void remember(FolderState state);
   void refresh(const std::string& file, bool closed);
   Result<> read_events();
   void look_at_closing();
-  Place place() const;
   std::set<std::string> our_files() const;
   std::vector<Standing> stand();
   bool alive_in_cache(const std::string& file) const;
@@ -132,6 +137,7 @@ class LeaseQueue {
   std::map<std::size_t, LeaseRecord> records_;
   std::optional<LockedFile> ticket_;
   TicketRecord ticket_record_;
+  std::int64_t ticket_born_ = 0;
 
   Fd watch_;  // inotify on the folder
   bool stale_ = true;
@@ -144,11 +150,12 @@ class LeaseQueue {
   };
   std::map<std::string, Closing> closing_;
 
-  struct IdleClaim {
-    Instant since;
-    TicketRecord record;
+  struct Idle {
+    Instant first;        // seen free and spoken for, and not taken since
+    Instant since;        // ... by the same one
+    std::string speaker;  // its ticket
   };
-  std::map<std::pair<std::string, std::string>, IdleClaim> idle_claims_;
+  std::map<std::string, Idle> idle_;  // by UUID
   PassedOver passed_over_;
   std::optional<Instant> due_;
 };

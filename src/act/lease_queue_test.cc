@@ -54,7 +54,7 @@ TEST(Standings, SayWhoHasAGpuAndWhoIsAheadOfUs) {
   FolderState state;
   state.leases = {lease("GPU-0", "a"), lease("GPU-1", "b", LeaseKind::collecting), lease("GPU-2", "c")};
   state.tickets = {ticket(3, {"GPU-3"})};
-  const auto standing = standings(state, gpus(5), Place{0, 7, ""}, "", {"GPU-2.c"}, {});
+  const auto standing = standings(state, gpus(5), Place{0, 7, "", 0, 0}, "", {"GPU-2.c"}, {});
   EXPECT_EQ(standing[0].state, Standing::leased);
   EXPECT_EQ(standing[1].state, Standing::collecting);
   EXPECT_EQ(standing[2].state, Standing::ours);
@@ -66,11 +66,11 @@ TEST(Standings, SayWhoHasAGpuAndWhoIsAheadOfUs) {
 TEST(Standings, OnlyThoseAheadWhoStillLackSomethingCount) {
   FolderState state;
   state.tickets = {ticket(1, {"GPU-0"}, 0), ticket(9, {"GPU-0"}), ticket(5, {"GPU-0"}, 1, -1)};
-  EXPECT_FALSE(standings(state, gpus(1), Place{0, 7, ""}, "", {}, {})[0].spoken_for);
+  EXPECT_FALSE(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {})[0].spoken_for);
   state.tickets.push_back(ticket(8, {"GPU-0"}, 1, 2));  // came later, goes first
-  EXPECT_TRUE(standings(state, gpus(1), Place{0, 7, ""}, "", {}, {})[0].spoken_for);
-  EXPECT_FALSE(standings(state, gpus(1), Place{2, 7, ""}, "", {}, {})[0].spoken_for);
-  EXPECT_FALSE(standings(state, gpus(1), Place{0, 7, ""}, "", {}, {{"ticket.8", "GPU-0"}})[0].spoken_for);
+  EXPECT_TRUE(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {})[0].spoken_for);
+  EXPECT_FALSE(standings(state, gpus(1), Place{2, 7, "", 0, 0}, "", {}, {})[0].spoken_for);
+  EXPECT_FALSE(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {{"ticket.8", "GPU-0"}})[0].spoken_for);
 }
 
 TEST(Standings, InsideALeaseItsOwnGpusAreFree) {
@@ -90,7 +90,18 @@ TEST(Standings, InsideALeaseItsOwnGpusAreFree) {
 TEST(Standings, ARingOfLeasesEnds) {
   FolderState state;
   state.leases = {lease("GPU-0", "a", LeaseKind::job, "b"), lease("GPU-0", "b", LeaseKind::job, "a")};
-  EXPECT_EQ(around("a", state), (std::set<std::string>{"a", "b"}));
+  EXPECT_EQ(around("a", state, 0), (std::set<std::string>{"a", "b"}));
+}
+
+TEST(Standings, FaultsB6AnotherUsersLeaseIsNotOneToBeInside) {
+  FolderState state;
+  state.leases = {lease("GPU-0", "theirs"), lease("GPU-0", "mine", LeaseKind::job, "theirs")};
+  state.leases[1].owner = 1000;
+  const Place us{0, 7, "", 1000, 0};
+  EXPECT_EQ(standings(state, gpus(1), us, "theirs", {}, {})[0].state, Standing::leased);
+  EXPECT_EQ(standings(state, gpus(1), us, "mine", {}, {})[0].state, Standing::leased);
+  state.leases[0].owner = 1000;
+  EXPECT_EQ(standings(state, gpus(1), us, "mine", {}, {})[0].state, Standing::free);
 }
 
 class Queue : public ::testing::Test {
@@ -288,7 +299,7 @@ bool dead(pid_t pid) {
   const Chooser choose = [&](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t want) {
     const auto state = folder->scan();  // we are inside the door: this is exact
     for (const TicketInfo& other : state->tickets)
-      if (other.record.before(queue.ticket()) && other.record.missing > 0) ++board.out_of_turn;
+      if (other.turn().before(queue.place().turn()) && other.record.missing > 0) ++board.out_of_turn;
     std::vector<std::size_t> some(open.begin(), open.end());
     std::shuffle(some.begin(), some.end(), random);
     some.resize(want);

@@ -97,6 +97,12 @@ std::optional<bool> alive(const ProcessMark& mark) {
   return ticks == mark.start_ticks;
 }
 
+bool stopped(const ProcessMark& mark) {
+  if (mark.pid <= 0 || mark.pid_namespace == 0 || mark.pid_namespace != own_namespace()) return false;
+  const auto entry = read_process_entry(mark.pid);
+  return entry && entry->state == 'T' && entry->start_ticks == mark.start_ticks;
+}
+
 std::string write_record(const LeaseRecord& record) {
   std::string out;
   put(out, "gpu", record.gpu);
@@ -154,6 +160,7 @@ std::optional<TicketRecord> read_ticket(std::string_view text) {
   record.number = number(*lines, "number");
   const std::string_view priority = get(*lines, "priority");
   std::from_chars(priority.data(), priority.data() + priority.size(), record.priority);
+  record.priority = std::clamp(record.priority, -kGreatestPriority, kGreatestPriority);  // as the option has it
   record.count = static_cast<unsigned>(std::min<std::uint64_t>(number(*lines, "count"), 4096));
   record.missing = static_cast<unsigned>(std::min<std::uint64_t>(number(*lines, "missing"), 4096));
   for (const std::string_view uuid : split(get(*lines, "wants"), ' '))

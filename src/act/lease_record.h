@@ -38,6 +38,8 @@ struct ProcessMark {
 };
 // no: it is gone. nothing: it counts in another pid namespace, or cannot be seen.
 std::optional<bool> alive(const ProcessMark& mark);
+// It surely is: by a signal, Ctrl-Z for one.
+bool stopped(const ProcessMark& mark);
 
 struct LeaseRecord {
   std::string gpu;    // UUID
@@ -66,9 +68,21 @@ struct TicketRecord {
   std::string command;
   std::optional<WallTime> since;
   bool operator==(const TicketRecord&) const = default;
+};
 
-  bool before(const TicketRecord& other) const {
-    return priority != other.priority ? priority > other.priority : number < other.number;
+inline constexpr int kGreatestPriority = 1000;
+
+// Whose turn comes before whose: greater priority, then whoever came first. When a ticket came is the kernel's word,
+// the time at which its file was made: nothing that is written into it later changes that. Where the file system does
+// not keep that time (0), and among those who came in the same tick of the clock, the number says it.
+struct Turn {
+  int priority = 0;
+  std::int64_t born = 0;  // nanoseconds
+  std::uint64_t number = 0;
+  bool before(const Turn& other) const {
+    if (priority != other.priority) return priority > other.priority;
+    if (born != 0 && other.born != 0 && born != other.born) return born < other.born;
+    return number < other.number;
   }
 };
 

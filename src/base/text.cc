@@ -1,6 +1,7 @@
 #include "base/text.h"
 
 #include <algorithm>
+#include <array>
 #include <cctype>
 #include <charconv>
 #include <cmath>
@@ -44,6 +45,32 @@ std::size_t utf8_length(std::string_view text) {
   if (length == 3 && ((first == 0xE0 && byte(1) < 0xA0) || (first == 0xED && byte(1) >= 0xA0))) return 0;
   if (length == 4 && ((first == 0xF0 && byte(1) < 0x90) || (first == 0xF4 && byte(1) >= 0x90))) return 0;
   return length;
+}
+
+// The code point of a valid sequence of this length.
+std::uint32_t code_point(std::string_view sequence) {
+  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(sequence[i])); };
+  switch (sequence.size()) {
+    case 2: return (byte(0) & 0x1FU) << 6U | (byte(1) & 0x3FU);
+    case 3: return (byte(0) & 0x0FU) << 12U | (byte(1) & 0x3FU) << 6U | (byte(2) & 0x3FU);
+    case 4: return (byte(0) & 0x07U) << 18U | (byte(1) & 0x3FU) << 12U | (byte(2) & 0x3FU) << 6U | (byte(3) & 0x3FU);
+    default: return byte(0);
+  }
+}
+
+// What moves the cursor, turns the direction of the text around it, ends a line or hides letters.
+bool harmful(std::uint32_t code) {
+  struct Range {
+    std::uint32_t first;
+    std::uint32_t last;
+  };
+  constexpr std::array kHarmful = {
+      Range{0x00, 0x1F},     Range{0x7F, 0x9F},     Range{0x061C, 0x061C},
+      Range{0x200E, 0x200F}, Range{0x2028, 0x202E}, Range{0x2066, 0x206F},
+      Range{0xFEFF, 0xFEFF}, Range{0xFFF9, 0xFFFB}, Range{0xE0000, 0xE007F},
+  };
+  return std::any_of(kHarmful.begin(), kHarmful.end(),
+                     [code](const Range& range) { return code >= range.first && code <= range.last; });
 }
 
 }  // namespace
@@ -105,11 +132,9 @@ std::string printable(std::string_view text) {
   out.reserve(text.size());
   while (!text.empty()) {
     const std::size_t length = utf8_length(text);
-    const auto first = static_cast<unsigned char>(text[0]);
-    const bool c1 = length == 2 && first == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0;
-    if (length == 0 || first < 0x20 || first == 0x7F || c1) {
+    if (length == 0 || harmful(code_point(text.substr(0, length)))) {
       out += blank(text[0]) ? ' ' : '?';
-      text.remove_prefix(c1 ? 2 : 1);
+      text.remove_prefix(std::max<std::size_t>(length, 1));
     } else {
       out += text.substr(0, length);
       text.remove_prefix(length);

@@ -24,8 +24,9 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 // "; did you mean 'util'?" or nothing: the tail of an error message.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
-// The text with control characters and broken UTF-8 made harmless, so that a
-// hostile process name cannot move the cursor of the person who looks at it.
+// The text with control characters, marks that turn its direction and broken UTF-8
+// made harmless, so that a hostile process name can neither move the cursor of the
+// person who looks at it nor make it read otherwise than it is.
 std::string printable(std::string_view text);
 
 }  // namespace lull

@@ -47,5 +47,15 @@ TEST(Split, KeepsEmptyParts) {
   EXPECT_EQ(trim(" \t x y \n"), "x y");
 }
 
+TEST(Text, FaultsPrintableLetsNothingReorderOrHideText) {
+  // Marks that turn the direction of what follows, line separators, invisible letters.
+  for (const char* mark :
+       {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066",
+        "\u2067", "\u2068", "\u2069", "\u206f", "\ufeff", "\ufff9", "\U000e0001", "\U000e0061"})
+    EXPECT_EQ(printable(std::string("a") + mark + "b"), "a?b") << mark;
+  const std::string letters = "ä € عربي עברית 漢字 👩\u200d🔬 \u2026 \u2070 \U000e0100";
+  EXPECT_EQ(printable(letters), letters);
+}
+
 }  // namespace
 }  // namespace lull

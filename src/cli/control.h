@@ -1,13 +1,16 @@
 #pragma once
-// How `lull watch --cancel` reaches a running `lull watch`, also another user's: a socket
-// in the abstract namespace, named after the process. It leaves no file behind however
-// the watcher ends, and /proc/net/unix lists those there are.
+// How `lull watch --cancel` reaches a running `lull watch`: a socket in a folder that belongs
+// to the watcher's user and that nobody else may enter. Both sides ask the kernel who the other
+// one is: a watcher listens to its own user and to root only, and an answer counts only if it
+// comes from the user whose folder it is, or from root. A watcher that was killed leaves its
+// socket behind, which the next one takes away.
 
 #include <functional>
+#include <memory>
 #include <string>
+#include <string_view>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/result.h"
 #include "loop/loop.h"
 
@@ -17,20 +20,27 @@ class Control {
  public:
   // `on_cancel` gets who asks ("ada (uid 1000)") and answers in one line.
   static Result<Control> listen(Loop& loop, std::function<std::string(const std::string& who)> on_cancel);
-  Control(Control&&) = default;
-  Control& operator=(Control&&) = default;
-  ~Control() = default;
+  Control(Control&&) noexcept;
+  Control& operator=(Control&&) noexcept;
+  ~Control();
 
  private:
-  explicit Control(Fd socket) : socket_(std::move(socket)) {}
-  Fd socket_;
+  struct Listening;
+  explicit Control(std::unique_ptr<Listening> listening);
+  std::unique_ptr<Listening> listening_;
 };
 
-// Asks every watcher on this machine; their answers.
+// Asks every watcher of ours, as root every watcher on this machine; their answers. All at once,
+// and for two seconds at most: whoever is silent must not keep us from the others.
 struct Answer {
   std::string watcher;  // its pid
   std::string line;
 };
 std::vector<Answer> cancel_watchers();
+
+// What a watcher answered, made fit for a screen: one line of limited length.
+std::string answer_line(std::string_view received);
+// The pid in the name of a watcher's socket; empty: no name that a watcher gives.
+std::string_view watcher_in(std::string_view name);
 
 }  // namespace lull

@@ -13,6 +13,7 @@
 #include "base/calendar.h"
 #include "base/errand.h"
 #include "base/fd.h"
+#include "base/random.h"
 #include "base/text.h"
 
 namespace lull {
@@ -28,9 +29,35 @@ constexpr Duration kProcLimit = 500ms;
 constexpr Duration kProcsLimit = 2s;
 constexpr std::string_view kNotRead = "not read in time\n";
 
-Result<> write_file(const std::string& path, std::string_view content) {
-  const Fd file = TRY(open_file(path, O_WRONLY | O_CREAT | O_TRUNC, 0600));
-  return write_all(file.get(), content);
+// A new file in a folder of ours: nothing that is there already is opened, whoever put it there.
+Result<Fd> new_file(int folder, const std::string& name) {
+  return open_at(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+}
+
+struct NewFolder {
+  std::string path;
+  Fd fd;
+};
+
+// The folder around it may be everybody's to write to: a name that is taken is left to whoever took it, and the next
+// one cannot be guessed.
+Result<NewFolder> new_folder(const std::string& around, const std::string& name) {
+  constexpr int kAttempts = 10;
+  const Fd parent = TRY(open_file(around, O_RDONLY | O_DIRECTORY));
+  std::string attempt = name;
+  for (int i = 0; i < kAttempts; ++i, attempt = fmt::format("{}-{:016x}", name, random_bits())) {
+    const std::string path = around + "/" + attempt;
+    if (::mkdirat(parent.get(), attempt.c_str(), 0700) != 0) {
+      if (errno == EEXIST) continue;
+      return fail(errno, path);
+    }
+    Fd folder = TRY(open_at(parent.get(), attempt, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    struct stat status{};
+    if (::fstat(folder.get(), &status) != 0) return fail(errno, path);
+    if (status.st_uid != ::geteuid()) return fail(path + " was replaced by somebody else");
+    return NewFolder{path, std::move(folder)};
+  }
+  return fail(EEXIST, around + "/" + name);
 }
 
 // Everything that /proc tells in text about one process.
@@ -60,7 +87,7 @@ std::vector<std::string> stack_command(const MemberView& member) {
 
 // One stack after the other; a job with hundreds of processes shows its first few.
 struct Stacks {
-  std::string folder;
+  Fd folder;
   std::vector<MemberView> members;
   std::size_t next = 0;
   Helpers& helpers;
@@ -73,11 +100,12 @@ struct Stacks {
       const MemberView& member = self->members[self->next++];
       std::vector<std::string> command = stack_command(member);
       if (command.empty()) break;
-      const std::string file = fmt::format("{}/stack-{}.txt", self->folder, member.entry.pid);
+      const auto file = new_file(self->folder.get(), fmt::format("stack-{}.txt", member.entry.pid));
+      if (!file) continue;
       self->helpers.run(
           {.arguments = std::move(command),
            .limit = kStackLimit,
-           .output_file = file,
+           .output_file = fmt::format("/proc/self/fd/{}", file->get()),  // this very file, whatever its name is by now
            .quiet = true,
            .signals = &self->signals},
           [self](const HelperResult&) { go_on(self); }, self->on_start);
@@ -100,7 +128,7 @@ void Recorder::add(const Snapshot& snapshot) {
   sample.inventory = snapshot.inventory;
   sample.values.clear();
   for (const Reading& reading : snapshot.readings)
-    for (const double value : reading.value) sample.values.push_back(static_cast<float>(value));
+    for (const double value : reading.value) sample.values.push_back(value);
 }
 
 std::string Recorder::csv() const {
@@ -113,8 +141,8 @@ std::string Recorder::csv() const {
     for (std::size_t d = 0; d < devices.size() && (d + 1) * kMetrics <= sample.values.size(); ++d) {
       text += fmt::format("{},{},{}", format_rfc3339(sample.wall), devices[d].label(), devices[d].uuid);
       for (std::size_t m = 0; m < kMetrics; ++m) {
-        const float value = sample.values[d * kMetrics + m];
-        text += std::isnan(value) ? std::string(",") : fmt::format(",{}", value);
+        const double value = sample.values[d * kMetrics + m];
+        text += std::isnan(value) ? std::string(",") : fmt::format(",{:.15g}", value);
       }
       text += '\n';
     }
@@ -133,13 +161,15 @@ Result<> Evidence::prepare(const std::string& folder) {
 void Evidence::collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
                        const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
                        Done done) {
-  const std::string where = folder + "/" + folder_name(facts);
+  auto made = new_folder(folder, folder_name(facts));
+  if (!made) return done(folder, made.error().message());
+  const std::string where = made->path;
   std::string trouble;
   const auto write = [&](const std::string& name, std::string_view content) {
-    const auto written = write_file(where + "/" + name, content);
-    if (!written && trouble.empty()) trouble = written.error().message();
+    const auto file = new_file(made->fd.get(), name);
+    const auto written = file ? write_all(file->get(), content) : Result<>(std::unexpected(file.error()));
+    if (!written && trouble.empty()) trouble = where + "/" + name + ": " + written.error().message();
   };
-  if (::mkdir(where.c_str(), 0700) != 0 && errno != EEXIST) trouble = Error{where, errno}.message();
   write("facts.json", facts_json(facts, 2) + "\n");
   write("readings.csv", recorder.csv());
   std::string tree;
@@ -152,7 +182,7 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
       kProcsLimit);
   for (std::size_t i = 0; i < texts.size(); ++i)
     write(fmt::format("proc-{}.txt", facts.members[i].entry.pid), texts[i].value_or(std::string(kNotRead)));
-  auto stacks = std::make_shared<Stacks>(Stacks{where, facts.members, 0, helpers, signals, on_start,
+  auto stacks = std::make_shared<Stacks>(Stacks{std::move(made->fd), facts.members, 0, helpers, signals, on_start,
                                                 [where, trouble, done = std::move(done)] { done(where, trouble); }});
   Stacks::go_on(stacks);
 }

@@ -28,7 +28,7 @@ class Recorder {
   struct Sample {
     WallTime wall{};
     std::shared_ptr<const Inventory> inventory;
-    std::vector<float> values;  // device by device, metric by metric
+    std::vector<double> values;  // device by device, metric by metric
   };
   std::vector<Sample> ring_;
   std::size_t next_ = 0;
@@ -40,6 +40,7 @@ class Evidence {
   static Result<> prepare(const std::string& folder);
 
   using Done = std::function<void(const std::string& where, const std::string& trouble)>;
+  // Into a new folder of our own below `folder`, or not at all: never into or through what somebody else put there.
   // `on_start` learns of each tool that is started. Calls `done` once, later.
   static void collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
                       const InheritedSignals& signals, const std::function<void(const Process&)>& on_start, Done done);

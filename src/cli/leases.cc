@@ -1,15 +1,19 @@
 // `lull leases`: who holds which GPU, and who waits. `lull release`: gives one back.
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <csignal>
 #include <cstdio>
+#include <filesystem>
 #include <tuple>
 
 #include "act/lease.h"
 #include "base/calendar.h"
+#include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -143,16 +147,38 @@ std::string objection(const LeaseInfo& lease, bool force) {
                      lives ? "lives" : "cannot be seen from here");
 }
 
-// A hold is nothing but its keeper, which may hold other GPUs still. By handle, and
-// only the one that the record means.
-void end_keeper(const LeaseFolder& folder, const LeaseInfo& lease) {
-  if (lease.record.kind != LeaseKind::hold || alive(lease.record.holder) != true) return;
+// All four of a process's user ids are this one: not a program that runs with more rights than its user has.
+bool runs_as(pid_t pid, uid_t user) {
+  const auto status = read_file(fmt::format("/proc/{}/status", pid));
+  if (!status) return false;
+  const std::string expected = fmt::format("Uid:\t{0}\t{0}\t{0}\t{0}\n", user);
+  return status->find("\n" + expected) != std::string::npos;
+}
+
+bool has_open(pid_t pid, const struct stat& file) {
+  std::error_code ignored;
+  const std::string folder = fmt::format("/proc/{}/fd", pid);
+  for (std::filesystem::directory_iterator at(folder, ignored), end; !ignored && at != end; at.increment(ignored)) {
+    struct stat status{};
+    if (::stat(at->path().c_str(), &status) == 0 && status.st_ino == file.st_ino && status.st_dev == file.st_dev)
+      return true;
+  }
+  return false;
+}
+
+// A hold is nothing but its keeper. Anybody can write any number into a file of theirs, so it is ended only if it
+// provably is the keeper: the process that the record means, by handle and start time, of the user whose file it is,
+// with that very file open. `file` is what the name stood for before it was revoked.
+void end_keeper(const LeaseFolder& folder, const LeaseInfo& lease, const struct stat& file) {
+  if (lease.record.kind != LeaseKind::hold || file.st_uid != lease.owner) return;
+  if (alive(lease.record.holder) != true) return;
   const auto left = folder.scan();
   if (!left) return;
-  for (const LeaseInfo& other : left->leases)
-    if (other.record.holder == lease.record.holder) return;
+  for (const LeaseInfo& other : left->leases)  // it may hold other GPUs still
+    if (other.owner == lease.owner && other.record.holder == lease.record.holder) return;
   const auto process = Process::open(lease.record.holder.pid);
-  if (process && process->start_ticks() == lease.record.holder.start_ticks) (void)process->signal(SIGTERM);
+  if (!process || process->start_ticks() != lease.record.holder.start_ticks) return;
+  if (runs_as(process->pid(), lease.owner) && has_open(process->pid(), file)) (void)process->signal(SIGTERM);
 }
 
 int release(const LeaseFolder& folder, const std::vector<std::string>& words, bool force) {
@@ -171,11 +197,13 @@ int release(const LeaseFolder& folder, const std::vector<std::string>& words, bo
         status = complain(why);
         continue;
       }
+      struct stat file{};
+      const bool seen = ::fstatat(folder.descriptor(), lease.file.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0;
       if (const auto gone = folder.revoke(*door, lease.file); !gone) {
         status = complain(gone.error().message());
         continue;
       }
-      end_keeper(folder, lease);
+      if (seen) end_keeper(folder, lease, file);
       fmt::print("{} released\n", named(lease));
     }
     if (!found && word != "all")

@@ -112,7 +112,7 @@ void Picker::start_sampler() {
   sampler_->request();
 }
 
-// Inside a leased job we narrow what it has. A lease that is over says nothing any more.
+// Inside a leased job we narrow what it has. A lease that is over says nothing any more, nor does another user's.
 std::optional<Refusal> Picker::prepare() {
   if (settings_.hold_pid) {
     auto process = Process::open(*settings_.hold_pid);
@@ -126,7 +126,8 @@ std::optional<Refusal> Picker::prepare() {
     const auto state = folder_->scan();
     if (!state) return refuse(state.error());
     for (const LeaseInfo& lease : state->leases)
-      if (lease.record.id == id && lease.record.kind != LeaseKind::collecting) inside_.push_back(lease.gpu);
+      if (lease.owner == ::geteuid() && lease.record.id == id && lease.record.kind != LeaseKind::collecting)
+        inside_.push_back(lease.gpu);
     if (!inside_.empty()) within_ = id;
   }
   self_ = Process::self();

@@ -2,7 +2,9 @@
 
 #include "replay/replay.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -15,6 +17,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/random.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -130,11 +133,34 @@ void tell_about(const trace::TraceReport& report) {
   if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
 }
 
-// Written whole or not at all: a page from an earlier run is not lost to a full disk.
+bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+
+// What is read must not be written: neither the page nor standard output may be one of the traces, whatever it is
+// called there.
+Result<> check_outputs(const ReplayArguments& arguments) {
+  struct stat page{};
+  struct stat out{};
+  const bool has_page = !arguments.html.empty() && ::stat(arguments.html.c_str(), &page) == 0;
+  const bool has_out = ::fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode);
+  for (const std::string& trace : arguments.traces) {
+    struct stat in{};
+    if ((trace == "-" ? ::fstat(STDIN_FILENO, &in) : ::stat(trace.c_str(), &in)) != 0 || !S_ISREG(in.st_mode)) continue;
+    if (has_page && same_file(in, page))
+      return fail(fmt::format("--html {} is the trace itself, and would be overwritten", printable(arguments.html)));
+    if (has_out && same_file(in, out))
+      return fail(fmt::format("standard output goes into {}, the trace itself", printable(trace)));
+  }
+  if (has_page && has_out && same_file(page, out))
+    return fail(fmt::format("--html {} is where standard output goes", printable(arguments.html)));
+  return {};
+}
+
+// Written whole or not at all: a page from an earlier run is not lost to a full disk. The draft is a new file: it
+// takes the place of nothing, and a link that lies there leads nowhere.
 Result<> write_page(const std::string& path, const std::string& page) {
-  const std::string draft = path + ".part";
+  const std::string draft = fmt::format("{}.{:016x}.part", path, random_bits());
   const auto write = [&]() -> Result<> {
-    const Fd fd = TRY(open_file(draft, O_WRONLY | O_CREAT | O_TRUNC, 0666));
+    const Fd fd = TRY(open_file(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666));
     return write_all(fd.get(), page);
   };
   auto written = write();
@@ -152,6 +178,7 @@ int run_replay(const ReplayArguments& arguments) {
   if (!options) return wrong(options.error());
   const auto price = read_price(arguments.price);
   if (!price) return wrong(price.error());
+  if (const auto apart = check_outputs(arguments); !apart) return wrong(apart.error());
   ProgressBar bar;
   if (::isatty(STDERR_FILENO) == 1) options->progress = [&](double part) { bar(part); };
   auto result = replay::replay(*std::move(options));

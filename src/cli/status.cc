@@ -26,6 +26,7 @@
 #include "cli/screen.h"
 #include "loop/loop.h"
 #include "sense/nvml/means.h"
+#include "sense/processes.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
 #include "sense/visible.h"
@@ -99,7 +100,7 @@ std::map<std::string, LeaseView> leases_by_uuid() {
   const auto state = (*folder)->scan();
   if (!state) return found;
   for (const LeaseInfo& lease : state->leases)
-    found[lease.gpu] = {lease.record.user, lease.record.holder.pid, lease.record.command, lease.record.since};
+    found[lease.gpu] = {user_name(lease.owner), lease.record.holder.pid, lease.record.command, lease.record.since};
   return found;
 }
 

@@ -58,6 +58,39 @@ Put put(int fd, std::string_view bytes) {
   return done;
 }
 
+// The biggest frame of ours, unpacked, is far below this. A longer one somebody else packed.
+constexpr std::size_t kLongestFrame = 16U << 20;
+constexpr std::size_t kLongestFirstLine = 64U << 10;
+
+// The beginning of a row with these keys, in this order, that ends anywhere: its values may be any.
+bool begins_like_a_row(std::string_view piece, const std::vector<std::string>& keys) {
+  // True: it is there, and goes on behind it. False, with `ended` as the answer: the piece is over, or another one.
+  bool ended = false;
+  const auto expect = [&](const std::string& text) {
+    if (piece.size() <= text.size()) {
+      ended = text.starts_with(piece);
+      return false;
+    }
+    if (!piece.starts_with(text)) return false;
+    piece.remove_prefix(text.size());
+    return true;
+  };
+  for (std::size_t i = 0; i < keys.size(); ++i) {
+    if (!expect(fmt::format("{}\"{}\":", i == 0 ? '{' : ',', keys[i]))) return ended;
+    std::size_t end = 0;
+    if (piece.front() == '"') {
+      for (end = 1; end < piece.size() && piece[end] != '"'; ++end)
+        if (piece[end] == '\\') ++end;
+      ++end;
+    } else {
+      end = piece.find_first_of(",}");
+    }
+    if (end >= piece.size()) return true;  // npos too
+    piece.remove_prefix(end);
+  }
+  return piece == "}";
+}
+
 std::string_view first_line_of(std::string_view text) { return trim(text.substr(0, text.find('\n'))); }
 
 }  // namespace
@@ -133,8 +166,12 @@ Result<> TraceWriter::go_on_with_text() {
     return fail(printable(options_.path) + ": it is packed, but its name does not say so (.gz, .zst)");
   if (head.find('\n') == std::string::npos) {
     // Cut off in its very first line: begin again, if that line was to be ours.
-    if (options_.format == Format::csv && !options_.header.starts_with(head)) TRY(check_columns(head));
-    if (options_.format == Format::ndjson && head.front() != '{') TRY(check_columns(head));
+    const bool ours = options_.format == Format::csv ? options_.header.starts_with(head)
+                                                     : begins_like_a_row(head, keys_of_lines({options_.like}));
+    if (!ours) {
+      TRY(check_columns(head));
+      return fail(printable(options_.path) + " is no trace of ours: choose another file");
+    }
     note_ = fmt::format("{} had only a piece of its first line; begun anew", printable(options_.path));
     pending_ = options_.header;
     return cut_to(0);
@@ -160,6 +197,19 @@ Result<> TraceWriter::go_on_with_text() {
   return cut_to(whole);
 }
 
+// The first frame of a file, which tells our files from all others however early they are cut off.
+Result<std::string> TraceWriter::first_frame() const { return pack(options_.header, options_.packing); }
+
+Result<bool> TraceWriter::begins_with_first_frame() const {
+  const std::string expected = TRY(first_frame());
+  std::string head(std::min<std::uint64_t>(size_, expected.size()), '\0');
+  if (::pread(fd_.get(), head.data(), head.size(), 0) != static_cast<ssize_t>(head.size()))
+    return fail(errno, "read " + options_.path);
+  return expected.starts_with(head);
+}
+
+// Only what a crash cut off is taken away, and only from a file that is surely ours: a file that is damaged, or
+// that somebody else wrote, stays as it is.
 Result<> TraceWriter::go_on_with_frames() {
   const std::string path = printable(options_.path);
   const Fd in = TRY(open_file(options_.path, O_RDONLY));
@@ -170,9 +220,10 @@ Result<> TraceWriter::go_on_with_frames() {
   std::uint64_t offset = 0;
   std::uint64_t complete = 0;
   bool whole_line = true;
-  bool broken = false;
+  bool too_long = false;  // the frame that we are in
+  bool checked = false;
   const auto unpacker = Unpacker::create(options_.packing);
-  while (!broken) {
+  while (true) {
     const ssize_t got = ::read(in.get(), bytes.data(), bytes.size());
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail(errno, "read " + options_.path);
@@ -180,33 +231,42 @@ Result<> TraceWriter::go_on_with_frames() {
     std::string_view left(bytes.data(), static_cast<std::size_t>(got));
     if (offset == 0 && packing_by_magic(left) != options_.packing && left.size() >= 4)
       return fail(path + ": it is not packed as its name says");
-    for (std::size_t made = 1; !broken && (!left.empty() || made > 0);) {
+    for (std::size_t made = 1; !left.empty() || made > 0;) {
       const auto step = unpacker->unpack(left, out.data(), out.size());
-      if (!step) {
-        broken = true;
-        break;
-      }
+      if (!step) return fail(fmt::format("{} is damaged near byte {}: choose another file", path, offset));
       made = step->made;
       left.remove_prefix(step->taken);
       offset += step->taken;
-      partial.append(out.data(), step->made);
-      if (first.find('\n') == std::string::npos) first.append(out.data(), std::min<std::size_t>(made, 64U << 10));
+      if (made > 0) whole_line = out[made - 1] == '\n';
+      too_long = too_long || partial.size() + made > kLongestFrame;
+      if (!too_long) partial.append(out.data(), made);
+      if (!checked) {
+        first.append(out.data(), std::min(made, kLongestFirstLine));
+        checked = first.find('\n') != std::string::npos || first.size() >= kLongestFirstLine;
+        if (checked) TRY(check_columns(first_line_of(first)));
+      }
       if (step->between) {
         complete = offset;
-        if (!partial.empty()) whole_line = partial.back() == '\n';
         partial.clear();
+        too_long = false;
         if (left.empty()) break;
       }
     }
   }
-  if (first.find('\n') != std::string::npos) TRY(check_columns(first_line_of(first)));
+  if (!checked && !TRY(begins_with_first_frame())) {
+    if (!first.empty()) TRY(check_columns(first));
+    return fail(path + " is no trace of ours: choose another file");
+  }
   if (complete == 0 && partial.find('\n') == std::string::npos) {
     note_ = fmt::format("{} had nothing whole in it; begun anew", path);
     pending_ = options_.header;
     return cut_to(0);
   }
-  if (!whole_line) pending_ = "\n";
-  if (complete == size_) return {};
+  if (complete == size_) {
+    if (!whole_line) pending_ = "\n";
+    return {};
+  }
+  if (too_long) return fail(fmt::format("{} breaks off, and lull did not pack it: choose another file", path));
   // What can be had of the frame that a crash cut off goes into a whole one.
   partial.resize(partial.rfind('\n') == std::string::npos ? 0 : partial.rfind('\n') + 1);
   pending_ += partial;
@@ -214,10 +274,18 @@ Result<> TraceWriter::go_on_with_frames() {
   return cut_to(complete);
 }
 
+Result<std::string> TraceWriter::frames_of_pending() const {
+  if (size_ > 0 || !regular_ || !pending_.starts_with(options_.header)) return pack(pending_, options_.packing);
+  const std::string rows = pending_.substr(options_.header.size());
+  std::string frames = TRY(first_frame());
+  if (!rows.empty()) frames += TRY(pack(rows, options_.packing));
+  return frames;
+}
+
 Result<> TraceWriter::flush() {
   if (pending_.empty()) return {};
   const bool packed = options_.packing != Packing::none;
-  const std::string frame = packed ? TRY(pack(pending_, options_.packing)) : std::string();
+  const std::string frame = packed ? TRY(frames_of_pending()) : std::string();
   const std::string_view bytes = packed ? std::string_view(frame) : std::string_view(pending_);
   const Put done = put(fd_.get(), bytes);
   if (done.error == 0) {

@@ -2,8 +2,9 @@
 // A trace being written: plain text row by row, or packed in frames that are each
 // complete, so that a crash loses the last seconds and never the file. What is
 // there already stays and is gone on with: a last line (or frame) that a crash cut
-// off is taken away first, a file with other columns is refused. If a write fails
-// half-way (disk full), what it left unfinished is taken back.
+// off is taken away first. A file with other columns is refused, and so is one that
+// is damaged or not surely ours: it stays as it is. If a write fails half-way (disk
+// full), what it left unfinished is taken back.
 
 #include <cstdint>
 #include <string>
@@ -42,6 +43,9 @@ class TraceWriter {
  private:
   Result<> go_on_with_text();
   Result<> go_on_with_frames();
+  Result<std::string> first_frame() const;
+  Result<bool> begins_with_first_frame() const;
+  Result<std::string> frames_of_pending() const;
   Result<> check_columns(std::string_view first_line) const;
   Result<> cut_to(std::uint64_t size);
 

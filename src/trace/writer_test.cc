@@ -5,6 +5,7 @@
 #include <sys/stat.h>
 
 #include <csignal>
+#include <cstdlib>
 
 #include "trace/rows.h"
 #include "trace/test_trace.h"
@@ -126,6 +127,67 @@ TEST(TraceWriter, OtherColumnsAreRefusedAndNothingChanges) {
   EXPECT_EQ(*read_file(text.path()), "my diary\nday one\n");
   const TempFile plain("time,gpu\n1,2\n", ".csv.zst");
   EXPECT_FALSE(TraceWriter::open(options_for(plain.path(), Format::csv, Packing::zstd)));
+}
+
+// What lull did not write is not shortened, however much it looks like a trace that a crash cut off.
+TEST(TraceWriter, FaultsB5WhatWeDidNotWriteIsRefusedAndStaysAsItIs) {
+  std::string noise;
+  std::uint32_t state = 1;
+  for (int i = 0; i < 500'000; ++i) noise += static_cast<char>((state = state * 1664525U + 1013904223U) >> 24U);
+  const std::string gzip("\x1f\x8b\x08\x00\x00\x00\x00\x00\x00\x03", 10);
+  const std::string zstd("\x28\xb5\x2f\xfd\x04\x58", 6);
+  struct Case {
+    std::string bytes;
+    Kind kind;
+  };
+  std::vector<Case> cases = {
+      {gzip + noise, kKinds[1]},
+      {gzip + noise, kKinds[4]},
+      {zstd + noise, kKinds[2]},
+      {gzip + std::string(5000, '\0'), kKinds[1]},
+      {"abc", kKinds[1]},
+      {"abc", kKinds[2]},
+      {"{\"name\":\"" + std::string(5000, 'x') + "\"}", kKinds[3]},
+      {R"({"time":"now","name":"precious)", kKinds[3]},
+      {"{}", kKinds[3]},
+      {noise.substr(0, 5000), kKinds[0]},
+  };
+  // A trace of ours with a hole in it is damaged, not cut off.
+  for (const Kind& kind : kKinds) {
+    if (kind.packing == Packing::none) continue;
+    const TempFile file("", kind.ending);
+    {
+      auto writer = TraceWriter::open(options_for(file.path(), kind.format, kind.packing));
+      for (int i = 0; i < 100; ++i) {
+        writer->add(row(kind.format, i, i));
+        ASSERT_TRUE(writer->flush());
+      }
+    }
+    std::string bytes = *read_file(file.path());
+    bytes.replace(bytes.size() / 2, 40, 40, '\xff');
+    cases.push_back({bytes, kind});
+  }
+  for (const Case& one : cases) {
+    const TempFile file(one.bytes, one.kind.ending);
+    const auto writer = TraceWriter::open(options_for(file.path(), one.kind.format, one.kind.packing));
+    EXPECT_FALSE(writer) << one.kind.ending << " of " << one.bytes.size();
+    if (!writer) {
+      EXPECT_EQ(writer.error().message().find('\n'), std::string::npos);
+    }
+    EXPECT_TRUE(*read_file(file.path()) == one.bytes) << one.kind.ending << " of " << one.bytes.size();
+  }
+}
+
+TEST(TraceWriter, FaultsB5ABombInPlaceOfATraceIsRefusedInLittleRoom) {
+  const TempFile plain(std::string(64U << 20, 'x'), "");
+  for (const char* command : {"gzip -c", "zstd -qc"}) {
+    const bool zstd = command[0] == 'z';
+    const TempFile packed("", zstd ? ".csv.zst" : ".csv.gz");
+    ASSERT_EQ(std::system((std::string(command) + " < " + plain.path() + " > " + packed.path()).c_str()), 0);
+    const std::string before = *read_file(packed.path());
+    EXPECT_FALSE(TraceWriter::open(options_for(packed.path(), Format::csv, zstd ? Packing::zstd : Packing::gzip)));
+    EXPECT_TRUE(*read_file(packed.path()) == before);
+  }
 }
 
 TEST(TraceWriter, TwoAtOnceAreRefused) {

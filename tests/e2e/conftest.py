@@ -34,7 +34,7 @@ for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 SUDO = '[ "$2" = -l ] || { shift; exec "$@"; }'  # in a script: a sudo that lets everybody do everything
-INHERITED = ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_NVML", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
+INHERITED = ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_CONTROL", "LULL_NVML", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 @functools.cache

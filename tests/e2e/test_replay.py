@@ -234,6 +234,32 @@ def test_the_page_stands_alone(trace, tmp_path):
     assert replay(hostile, "--idle", "util < 5", "--html", tmp_path / "no" / "such" / "folder.html").returncode == 125
 
 
+def test_faults_b4_an_output_is_never_an_input(trace, tmp_path):
+    other = tmp_path / "other.csv"
+    other.write_text(TRACE)
+    linked = tmp_path / "linked.html"
+    linked.symlink_to(trace)
+    twin = tmp_path / "twin.html"
+    os.link(trace, twin)
+    for output in (trace, linked, twin, os.path.relpath(trace)):
+        done = replay(other, trace, "--idle", "util < 5 for 1m", "--html", output)
+        assert done.returncode == 2 and "the trace itself" in done.stderr and done.stderr.count("\n") == 1
+        assert trace.read_text() == TRACE and linked.is_symlink()
+    with open(trace) as given:
+        done = replay("-", "--idle", "util < 5 for 1m", "--html", trace, stdin=given)
+    assert done.returncode == 2 and trace.read_text() == TRACE
+    for option in ("--json", "--csv", "--all"):
+        with open(trace, "a") as out:
+            done = subprocess.run([LULL, "replay", str(trace), "--idle", "util < 5 for 1m", option], stdout=out,
+                                  stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == 2 and "standard output goes into" in done.stderr
+        assert trace.read_text() == TRACE
+    page = tmp_path / "page.html"
+    (tmp_path / "page.html.part").symlink_to(trace)  # what an earlier lull wrote through
+    assert replay(trace, "--idle", "util < 5 for 1m", "--html", page).returncode == 0
+    assert trace.read_text() == TRACE and "<html" in page.read_text()
+
+
 def test_a_bar_on_a_terminal_only(trace):
     """A short run draws none; a pipe never sees one."""
     controller, terminal = pty.openpty()

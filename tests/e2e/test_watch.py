@@ -7,7 +7,6 @@ import json
 import os
 import pty
 import select
-import shutil
 import signal
 import subprocess
 import sys
@@ -301,24 +300,21 @@ def test_warning_reaches_terminals_and_a_job_that_comes_back_calls_it_off(sim, p
 
 
 def test_cancel(sim, programs, tmp_path):
-    if shutil.which("nsenter") is None or subprocess.run(["unshare", "-n", "true"], capture_output=True).returncode != 0:
-        pytest.skip("no network namespace to be alone in")
     with sim(1) as gpus:
         programs.add("busctl", LOGIND.format("yes"))
-        watch = gpus.start("unshare", "-n", gpus.binary, "watch", *QUICK, "--warn", "1h", "--do", "shutdown",
-                           env={"PATH": programs.path, "LULL_DEV": str(tmp_path)})
-        ask = ["nsenter", f"--net=/proc/{watch.pid}/ns/net", gpus.binary, "watch", "--cancel"]
+        gpus.env["LULL_CONTROL"] = str(tmp_path)  # alone: a cancel reaches everybody
+        watch = gpus.start_lull("watch", *QUICK, "--warn", "1h", "--do", "shutdown",
+                                env={"PATH": programs.path, "LULL_DEV": str(tmp_path)})
         read_until(watch.stderr, "`lull watch --cancel` calls it off")
-        done = gpus.run(*ask)
+        done = gpus.lull("watch", "--cancel")
         assert done.returncode == 0 and "cancelled: shutdown" in done.stdout
         read_until(watch.stderr, "cancelled by")
-        again = gpus.run(*ask)
+        again = gpus.lull("watch", "--cancel")
         assert again.returncode == 1 and "nothing to cancel" in again.stdout
         assert watch.poll() is None and len(programs.calls()) == 1
         watch.terminate()
         watch.wait(timeout=LIMIT)
-        alone = gpus.run("unshare", "-n", gpus.binary, "watch", "--cancel")
-        assert alone.returncode == 1
+        assert gpus.lull("watch", "--cancel").returncode == 1
 
 
 # ---- Determined, notify ---------------------------------------------------------------------------
