@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,8 +21,6 @@ using namespace std::chrono_literals;
 
 constexpr int kSignalPasses = 4;
 constexpr int kStrikes = 200;
-constexpr Duration kLongestPause = 50ms;
-constexpr Duration kKillPause = 2ms;
 
 // Our own children, in one read; zombies included. Nothing where the kernel does not tell.
 std::optional<std::vector<pid_t>> direct_children() {
@@ -67,6 +66,8 @@ Tree Tree::of_process(const Process& root) {
   Tree tree;
   tree.root_pid_ = root.pid();
   tree.root_start_ = root.start_ticks();
+  if (Fd same(::fcntl(root.fd(), F_DUPFD_CLOEXEC, 3)); same)
+    tree.root_ = std::make_shared<const Process>(Process::adopt(root.pid(), std::move(same)));
   return tree;
 }
 
@@ -74,9 +75,13 @@ Result<Tree> Tree::of_group(pid_t group) {
   Tree tree;
   tree.kind_ = Kind::group;
   tree.root_pid_ = group;
-  for (const ProcessEntry& one : read_all_processes())
-    if (one.group == group && !one.ended()) tree.witnesses_.emplace(one.pid, one.start_ticks);
-  if (tree.witnesses_.empty()) return fail(ESRCH, "process group " + std::to_string(group));
+  for (const ProcessEntry& one : read_all_processes()) {
+    if (one.group != group || one.ended()) continue;
+    tree.known_.emplace(one.pid, one.start_ticks);
+    tree.session_ = one.session;
+    if (one.pid == group) tree.root_start_ = one.start_ticks;
+  }
+  if (tree.known_.empty()) return fail(ESRCH, "process group " + std::to_string(group));
   return tree;
 }
 
@@ -108,16 +113,21 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
   if (kind_ == Kind::cgroup)
     for (const pid_t pid : around_->members()) inside.insert(pid);
   bool witnessed = false;
+  bool taken = false;  // the number of the group is another process's by now
   for (const ProcessEntry& one : all) {
+    if (kind_ == Kind::group && one.pid == root_pid_) taken = one.start_ticks != root_start_;
     if (one.ended() || mine.contains(one.pid)) continue;
     const bool in = kind_ == Kind::group           ? one.group == root_pid_
                     : kind_ == Kind::pid_namespace ? true
                                                    : inside.contains(one.pid);
     if (!in) continue;
-    witnessed |= witnesses_.contains({one.pid, one.start_ticks});
+    witnessed |= known_.contains({one.pid, one.start_ticks});
     found.push_back(one);
   }
-  if (kind_ == Kind::group && !witnessed) found.clear();
+  if (kind_ != Kind::group) return found;
+  if (!witnessed) std::erase_if(found, [&](const ProcessEntry& one) { return taken || one.session != session_; });
+  known_.clear();
+  for (const ProcessEntry& one : found) known_.emplace(one.pid, one.start_ticks);
   return found;
 }
 
@@ -129,10 +139,11 @@ void Tree::exclude(const Process& helper) {
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   if (foreign_.contains({one.pid, one.start_ticks}) || is_own_process(one.pid, one.start_ticks)) return true;
   if (one.parent != us || one.pid == root_pid_) return false;
-  // Came to us as an orphan. Older than the job: not of it. With a cgroup that
-  // the job was born in, those outside of it are somebody else's orphans.
+  // Came to us as an orphan. Older than the job: not of it.
   if (one.start_ticks < root_start_) return true;
-  if (cgroup_ != nullptr) return true;
+  if (known_.contains({one.pid, one.start_ticks})) return false;
+  // The init of a container gets everybody's orphans; those of the job are born in its cgroup.
+  if (cgroup_ != nullptr && us == 1) return true;
   if (!helpers_were_started) return false;
   // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
   const auto [known, fresh] = marked_.try_emplace({one.pid, one.start_ticks}, false);
@@ -140,31 +151,96 @@ bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   return known->second;
 }
 
-std::vector<ProcessEntry> Tree::members(const Root& root) const {
-  const pid_t us = ::getpid();
-  const std::vector<ProcessEntry> all = read_all_processes(root);
+bool Tree::is_skipped(const ProcessEntry& one, pid_t us) const {
+  if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
+  if (!adopts_orphans_) return one.pid == us;
+  return is_foreign(one, us);
+}
+
+// A session has in it only who descends from its leader, since one is in it by birth alone, and its number is not given
+// to anybody else while somebody is in it.
+std::vector<pid_t> Tree::of_known_sessions(const std::vector<ProcessEntry>& all, pid_t us) const {
+  std::vector<pid_t> found;
+  if (leaders_.empty()) return found;
+  std::unordered_set<pid_t> ours;
+  for (const ProcessEntry& one : descendants(all, us)) ours.insert(one.pid);
+  for (const ProcessEntry& one : all) {
+    const auto leader = leaders_.lower_bound({one.session, 0});
+    if (leader != leaders_.end() && leader->first == one.session && !ours.contains(one.pid) &&
+        one.start_ticks >= leader->second && !is_skipped(one, us))
+      found.push_back(one.pid);
+  }
+  return found;
+}
+
+void Tree::remember(const std::vector<ProcessEntry>& all, const std::vector<ProcessEntry>& found) const {
+  if (all.empty()) return;  // nobody told
+  known_.clear();
+  std::unordered_set<pid_t> sessions;
+  for (const ProcessEntry& one : found) {
+    known_.emplace(one.pid, one.start_ticks);
+    if (one.session == one.pid) leaders_.emplace(one.pid, one.start_ticks);
+    sessions.insert(one.session);
+  }
+  // One that nobody of the tree is in any more may soon be another.
+  std::erase_if(leaders_, [&](const Name& leader) {
+    if (!sessions.contains(leader.first)) return true;
+    const auto now = std::ranges::lower_bound(all, leader.first, {}, &ProcessEntry::pid);
+    return now != all.end() && now->pid == leader.first && now->start_ticks != leader.second;
+  });
+}
+
+std::vector<ProcessEntry> Tree::members_among(const std::vector<ProcessEntry>& all, const Root& root) const {
   if (kind_ != Kind::descent) return others(all);
+  const pid_t us = ::getpid();
   std::vector<ProcessEntry> tree;
   std::unordered_set<pid_t> seen;
   const auto add = [&](const ProcessEntry& one) {
     if (one.pid != us && !one.ended() && seen.insert(one.pid).second) tree.push_back(one);
   };
-  const auto skip = [&](const ProcessEntry& one) {
-    if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
-    if (!adopts_orphans_ && one.pid == us) return true;
-    return adopts_orphans_ && is_foreign(one, us);
+  const auto add_below = [&](pid_t pid) {
+    if (seen.contains(pid)) return;
+    const auto skip = [&](const ProcessEntry& one) { return is_skipped(one, us); };
+    for (const ProcessEntry& one : descendants(all, pid, skip)) add(one);
   };
-  for (const ProcessEntry& one : descendants(all, adopts_orphans_ ? us : root_pid_, skip)) add(one);
-  if (cgroup_ == nullptr) return tree;
-  for (const pid_t pid : cgroup_->members()) {
-    const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
-    if (found != all.end() && found->pid == pid) {
-      add(*found);
-    } else if (const auto born_since = read_process_entry(pid, root)) {
-      add(*born_since);
+  add_below(adopts_orphans_ ? us : root_pid_);
+  for (const auto& [pid, start] : known_) {
+    const auto now = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
+    if (now != all.end() && now->pid == pid && now->start_ticks == start) add_below(pid);
+  }
+  if (!adopts_orphans_)
+    for (const pid_t pid : of_known_sessions(all, us)) add_below(pid);
+  if (cgroup_ != nullptr) {
+    for (const pid_t pid : cgroup_->members()) {
+      const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
+      if (found != all.end() && found->pid == pid) {
+        add(*found);
+      } else if (const auto born_since = read_process_entry(pid, root)) {
+        add(*born_since);
+      }
     }
   }
+  remember(all, tree);
   return tree;
+}
+
+std::vector<ProcessEntry> Tree::members(const Root& root) const {
+  return members_among(read_all_processes(root), root);
+}
+
+bool Tree::can_look() const {
+  const auto us = read_process_entry(::getpid());
+  return us && !read_all_processes().empty();
+}
+
+bool Tree::is_halted() const {
+  const std::vector<ProcessEntry> all = members();
+  if (std::ranges::any_of(all, [](const ProcessEntry& one) { return one.state == 'T' || one.state == 't'; }))
+    return true;
+  if (cgroup_ != nullptr && cgroup_->frozen()) return true;
+  std::vector<pid_t> pids;
+  for (const ProcessEntry& one : all) pids.push_back(one.pid);
+  return is_any_frozen(pids);
 }
 
 bool Tree::contains(pid_t pid) const {
@@ -179,6 +255,7 @@ bool Tree::contains(pid_t pid) const {
     const auto entry = read_process_entry(pid);
     if (!entry) return false;
     if (pid == root_pid_) return entry->start_ticks == root_start_;
+    if (known_.contains({pid, entry->start_ticks})) return true;
     if (adopts_orphans_ && is_foreign(*entry, us)) return false;
     if (adopts_orphans_ && entry->parent == us) return true;
     pid = entry->parent;
@@ -208,6 +285,10 @@ Tree::Sent Tree::signal(int number, SignalOrder order) const {
       if (number != SIGKILL && number != SIGCONT) (void)process->signal(SIGCONT);
     }
   }
+  if (!root_ || root_->ended() || done.contains({root_pid_, root_start_})) return sent;
+  // It is there, though no listing shows it.
+  if (root_->signal(number)) ++sent.reached;
+  if (number != SIGKILL && number != SIGCONT) (void)root_->signal(SIGCONT);
   return sent;
 }
 
@@ -217,7 +298,7 @@ Tree::Sent Tree::signal(int number, SignalOrder order) const {
 // True: nobody is left but the `ended`, who wait to be reaped.
 bool Tree::strike_orphans(std::set<pid_t>& ended) const {
   const auto children = direct_children();
-  if (!children) return false;
+  if (!children) return true;  // nobody whom we could name
   const pid_t us = ::getpid();
   bool quiet = true;
   for (const pid_t pid : *children) {
@@ -238,20 +319,28 @@ void Tree::kill_pass() const {
   if (cgroup_ != nullptr) (void)cgroup_->kill();
   for (const ProcessEntry& one : members())
     if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
-  if (cgroup_ != nullptr || !adopts_orphans_) return;
+  if (root_ && !root_->ended()) (void)root_->signal(SIGKILL);
+  if (!adopts_orphans_) return;
   std::set<pid_t> ended;
   for (int i = 0; i < kStrikes; ++i)
     if (strike_orphans(ended)) return;
 }
 
+// The kernel tells without /proc whether we have children; our machinery is not among those that it tells of.
+bool Tree::has_no_children() const {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
 bool Tree::gone() const {
   if (cgroup_ != nullptr && cgroup_->populated()) return false;
+  if (root_ && !root_->ended()) return false;
+  if (!can_look()) return adopts_orphans_ && has_no_children();
   std::vector<ProcessEntry> left = members();
   // The init of our own namespace cannot be killed from inside; it ends when it sees fit.
   if (kind_ == Kind::pid_namespace) std::erase_if(left, [](const ProcessEntry& one) { return one.pid == 1; });
   if (!left.empty()) return false;
   if (kind_ == Kind::pid_namespace) return true;
-  if (cgroup_ != nullptr) return true;
   if (!adopts_orphans_) return members().empty();  // a second look
   const pid_t us = ::getpid();
   std::set<pid_t> ended;
@@ -271,50 +360,6 @@ bool Tree::gone() const {
     if (!news) return true;
   }
   return false;
-}
-
-std::optional<Instant> Ending::step(Instant now) {
-  if (state_ == State::gone || state_ == State::stuck) return std::nullopt;
-  if (!begun_) {
-    begun_ = true;
-    kill_at_ = now;
-    if (options_.signal != 0) {
-      if (options_.to_tree) {
-        signalled_ = tree_.signal(options_.signal, options_.order).reached;
-      } else if (root_.signal(options_.signal)) {
-        signalled_ = 1;
-      }
-      kill_at_ = now + options_.grace;
-    }
-  }
-  if (now >= *kill_at_) return kill(now);
-  if (tree_.gone()) {
-    state_ = State::gone;
-    return std::nullopt;
-  }
-  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
-  return std::min(now + pause_, *kill_at_);
-}
-
-std::optional<Instant> Ending::kill(Instant now) {
-  if (!first_kill_) {
-    first_kill_ = now;
-    killed_ = tree_.members().size();
-  }
-  state_ = State::killing;
-  tree_.kill_pass();
-  if (tree_.gone()) {
-    state_ = State::gone;
-    return std::nullopt;
-  }
-  left_ = tree_.members();
-  bool newcomers = false;  // forked faster than we looked: strike again at once
-  for (const ProcessEntry& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
-  if (now - *first_kill_ >= options_.give_up) {
-    state_ = State::stuck;
-    return std::nullopt;
-  }
-  return newcomers ? now : now + kKillPause;
 }
 
 }  // namespace lull

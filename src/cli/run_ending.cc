@@ -57,7 +57,7 @@ FiringFacts RunSession::facts(std::string event, Explanation why) const {
   all.job = job_.pid();
   all.command = settings_.command;
   all.members = view_members(members_.empty() ? tree_.members() : members_, members_before_, members_apart_);
-  all.snapshot = &feed_->newest();
+  all.snapshot = feed_->newest();
   all.scope = watcher_->scope();
   return all;
 }
@@ -149,6 +149,8 @@ void RunSession::tree_is_gone() {
   terminal_.restore();
   if (ending_->state() == Ending::State::stuck) {
     voice_.note(Level::warning, "stuck", "cannot be ended: " + left_in_words(ending_->left()));
+  } else if (const std::string trouble = trouble_of(*ending_); !trouble.empty()) {
+    voice_.note(Level::warning, "unproven", trouble);
   } else {
     voice_.note(Level::note, "ended", "the job and all its processes are gone");
   }

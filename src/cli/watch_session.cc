@@ -111,6 +111,9 @@ void WatchSession::sense_work(Snapshot& snapshot) {
 }
 
 void WatchSession::on_sample(Snapshot& snapshot, const Scope& scope) {
+  // Who loses its parent before the rule fires is known from here on.
+  for (const ReadyAction& action : actions_)
+    if (action.tree) (void)action.tree->members();
   say_about_scope();
   sense_work(snapshot);
   const std::vector<Intent> intents = watcher_->observe(snapshot, scope);
@@ -137,7 +140,7 @@ void WatchSession::fire(const Fire& fire) {
   facts.why = fire.why;
   facts.at = clock_.wall();
   facts.action = actions_in_words();
-  facts.snapshot = &feed_->newest();
+  facts.snapshot = feed_->newest();
   facts.scope = watcher_->scope();
   voice_.firing(facts, settings_.dry_run);
   if (settings_.dry_run) return watcher_->acted();

@@ -1,0 +1,275 @@
+"""Whole trees: nobody of a job is left behind, nobody is said to be gone without proof, and a job has its grace.
+
+The tests are named after the faults that they were written for.
+"""
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import LIMIT, alive, wait_until
+
+QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 300ms"]
+WATCH = ["--every", "50ms", "--idle", "util < 1 for 300ms"]
+NEVER = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1h"]
+root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+
+
+@pytest.fixture
+def pids(tmp_path):
+    """The file into which the processes of a test write their pids; whoever is left at the end is ended."""
+
+    class Pids:
+        file = tmp_path / "pids"
+
+        def wait(self, count):
+            def read():
+                words = self.file.read_text().split() if self.file.exists() else []
+                return [int(word) for word in words] if len(words) >= count else None
+            return wait_until(read, what=f"{count} pids")
+
+        def left(self):
+            return [pid for pid in map(int, self.file.read_text().split()) if alive(pid)]
+
+    one = Pids()
+    yield one
+    for pid in one.left() if one.file.exists() else []:
+        os.kill(pid, signal.SIGKILL)
+
+
+def cgroup_mount():
+    for line in open("/proc/self/mountinfo"):
+        if " - cgroup2 " in line:
+            return pathlib.Path(line.split()[4])
+    return None
+
+
+@pytest.fixture
+def cgroup():
+    """A cgroup beside the job's."""
+    mount = cgroup_mount()
+    if mount is None or not os.access(mount, os.W_OK):
+        pytest.skip("no cgroup of our own here")
+    folder = mount / f"test-{os.getpid()}-{time.monotonic_ns()}"
+    folder.mkdir()
+    yield folder
+    (folder / "cgroup.freeze").write_text("0")
+    (folder / "cgroup.kill").write_text("1")
+    wait_until(lambda: "populated 0" in (folder / "cgroup.events").read_text())
+    folder.rmdir()
+
+
+def python(text, *arguments):
+    return [sys.executable, "-c", "import os, signal, sys, time\n"
+            "def here():\n"
+            "    with open(sys.argv[1], 'a') as file: file.write(f'{os.getpid()}\\n')\n"
+            "def stay():\n"
+            "    here()\n"
+            "    while True: time.sleep(1000)\n" + text, *map(str, arguments)]
+
+
+# ---- C1: kill= of watch ---------------------------------------------------------------------------
+
+def test_faults_c1_child_that_ignores_term_goes_with_its_root(sim, pids):
+    with sim(1) as gpus:
+        root = gpus.start(*python("if os.fork() == 0:\n"
+                                  "    signal.signal(15, signal.SIG_IGN); stay()\n"
+                                  "stay()\n", pids.file))
+        pids.wait(2)
+        done = gpus.lull("watch", *WATCH, "--grace", "300ms", "--do", f"kill={root.pid}")
+        assert pids.left() == []
+        assert done.returncode == 0
+
+
+def test_faults_c1_those_born_while_the_root_dies_go_too(sim, pids):
+    # A handler of TERM that leaves an orphan, in a session of its own or not, and ends.
+    with sim(1) as gpus:
+        root = gpus.start(*python("def leave(*_):\n"
+                                  "    for own in (False, True):\n"
+                                  "        if os.fork() == 0:\n"
+                                  "            if own: os.setsid()\n"
+                                  "            signal.signal(15, signal.SIG_IGN); stay()\n"
+                                  "    time.sleep(0.3)\n"
+                                  "    os._exit(0)\n"
+                                  "signal.signal(15, leave)\n"
+                                  "stay()\n", pids.file))
+        pids.wait(1)
+        done = gpus.lull("watch", *WATCH, "--grace", "2s", "--do", f"kill={root.pid}")
+        assert len(pids.wait(3)) == 3
+        assert pids.left() == []
+        assert done.returncode == 0
+
+
+def test_faults_c1_orphan_that_was_seen_before_goes_too(sim, pids, tmp_path):
+    # Its parent ended long before the rule fired, after lull had seen both.
+    with sim(1) as gpus:
+        gpus.set(0, util=90)
+        go = tmp_path / "go"
+        root = gpus.start(*python("if os.fork() == 0:\n"
+                                  "    os.setsid()\n"
+                                  "    if os.fork() == 0: stay()\n"
+                                  "    while not os.path.exists(sys.argv[2]): time.sleep(0.01)\n"
+                                  "    os._exit(0)\n"
+                                  "stay()\n", pids.file, go))
+        orphan = next(pid for pid in pids.wait(2) if pid != root.pid)
+        middle = parent_of(orphan)
+        watch = gpus.start_lull("watch", *WATCH, "-v", "--grace", "300ms", "--do", f"kill={root.pid}")
+        for _ in range(3):
+            assert watch.stderr.readline()
+        go.touch()
+        wait_until(lambda: parent_of(orphan) != middle)
+        gpus.set(0, util=0)
+        assert watch.wait(timeout=LIMIT) == 0
+        assert pids.left() == []
+
+
+def parent_of(pid):
+    return int(open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[1])
+
+
+def test_faults_c1_member_of_a_group_born_later_goes_too(sim, pids):
+    # The only process that was in the group at the beginning hands over to another when it gets the signal.
+    with sim(1) as gpus:
+        root = gpus.start(*python("def leave(*_):\n"
+                                  "    if os.fork() == 0:\n"
+                                  "        signal.signal(15, signal.SIG_IGN); stay()\n"
+                                  "    os._exit(0)\n"
+                                  "signal.signal(15, leave)\n"
+                                  "stay()\n", pids.file), start_new_session=True)
+        pids.wait(1)
+        done = gpus.lull("watch", *WATCH, "--grace", "1s", "--do", f"kill=PGID:{root.pid}")
+        pids.wait(2)
+        assert pids.left() == []
+        assert done.returncode == 0
+
+
+def test_faults_c1_watch_in_the_session_that_it_ends_lives(sim, pids):
+    # The session of the process is lull's own: it neither ends itself nor its sensor.
+    with sim(1) as gpus:
+        shell = gpus.start("bash", "-c", f'echo $$ >> {pids.file}; '
+                           '"$0" watch --every 50ms --idle "util < 1 for 300ms" --grace 300ms --do kill=parent & '
+                           "while :; do sleep 0.1; done", gpus.binary, start_new_session=True)
+        assert shell.wait(timeout=LIMIT) == -signal.SIGTERM
+        assert "now: kill=parent" in shell.stderr.read()
+        assert pids.left() == []
+
+
+# ---- C2: out of the cgroup --------------------------------------------------------------------------
+
+@root_only
+@pytest.mark.parametrize("orphan", [False, True], ids=["child", "orphan"])
+def test_faults_c2_process_that_left_the_cgroup_is_ended(sim, pids, cgroup, orphan):
+    with sim(1) as gpus:
+        done = gpus.lull("run", *QUICK, "--grace", "300ms", "--", *python(
+            "def leave():\n"
+            "    with open(sys.argv[2] + '/cgroup.procs', 'w') as file: file.write('0')\n"
+            "    signal.signal(15, signal.SIG_IGN)\n"
+            "    os.setsid(); stay()\n"
+            "if os.fork() == 0:\n"
+            f"    if {orphan} and os.fork() != 0: os._exit(0)\n"
+            "    leave()\n"
+            "stay()\n", pids.file, cgroup))
+        pids.wait(2)
+        assert pids.left() == []
+        assert done.returncode == 124 and "all its processes are gone" in done.stderr
+
+
+# ---- C5: without /proc ------------------------------------------------------------------------------
+
+@root_only
+def test_faults_c5_without_proc_the_job_is_ended_and_nothing_is_claimed(sim, pids):
+    with sim(1) as gpus:
+        if gpus.run("unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc").returncode != 0:
+            pytest.skip("no mounts here")
+        blind = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"', gpus.binary, "run", *QUICK)
+        run = gpus.start(*blind, "--grace", "300ms", "--", *python("stay()", pids.file))
+        assert run.wait(timeout=LIMIT) == 124
+        assert pids.left() == []
+        # Whom nobody can name nobody can end. That is said. (It holds stderr open.)
+        with open(pids.file.with_name("said"), "w+") as said:
+            run = gpus.start(*blind, "--signal", "0", "--", *python("if os.fork() == 0: stay()\nstay()", pids.file),
+                             stderr=said, stdout=said)
+            assert run.wait(timeout=LIMIT) == 124
+            said.seek(0)
+            assert "all its processes are gone" not in (text := said.read()) and "cannot be told" in text
+
+
+@root_only
+def test_faults_c5_watch_without_proc_does_not_say_done(sim, pids):
+    with sim(1) as gpus:
+        job = gpus.start(*python("signal.signal(15, signal.SIG_IGN); stay()", pids.file))
+        pids.wait(1)
+        done = gpus.run("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"', gpus.binary, "watch",
+                        *WATCH, "--grace", "200ms", "--retry", "0", "--do", f"kill={job.pid}")
+        assert job.wait(timeout=LIMIT) == -signal.SIGKILL
+        assert done.returncode == 125 and "cannot be read" in done.stderr
+
+
+# ---- B3: the grace is time in which the job can run ---------------------------------------------------
+
+CHECKPOINT = """
+def save(*_):
+    time.sleep(0.2)
+    with open(sys.argv[2], 'w') as file: file.write('saved')
+    os._exit(0)
+signal.signal(15, save)
+stay()
+"""
+
+
+@root_only
+@pytest.mark.parametrize("way", ["own cgroup", "other cgroup", "stopped"])
+def test_faults_b3_job_that_cannot_run_keeps_its_grace(sim, pids, cgroup, tmp_path, way):
+    saved = tmp_path / "saved"
+    with sim(1) as gpus:
+        gpus.set(0, util=90)
+        run = gpus.start_lull("run", *QUICK, "--grace", "1s", *(["--no-cgroup"] if way != "own cgroup" else []), "--",
+                              *python(CHECKPOINT, pids.file, saved))
+        job, = pids.wait(1)
+        frozen = next(cgroup_mount().glob(f"lull-{run.pid}-*"), None) if way == "own cgroup" else cgroup
+        if way == "other cgroup":
+            (cgroup / "cgroup.procs").write_text(str(job))
+        if way != "stopped":
+            (frozen / "cgroup.freeze").write_text("1")
+            wait_until(lambda: "frozen 1" in (frozen / "cgroup.events").read_text())
+        gpus.set(0, util=0)
+        lines = ""
+        while "now: SIGTERM" not in lines:
+            lines += run.stderr.readline()
+            assert run.poll() is None, lines
+        if way == "stopped":
+            os.kill(job, signal.SIGSTOP)
+        began = time.monotonic()
+        while time.monotonic() < began + 2.5:  # it must not happen in all this time
+            assert alive(job), "ended while it could not run"
+            time.sleep(0.05)
+        if way == "stopped":
+            os.kill(job, signal.SIGCONT)
+        else:
+            (frozen / "cgroup.freeze").write_text("0")
+        assert run.wait(timeout=LIMIT) == 124
+        assert saved.read_text() == "saved"
+
+
+def test_faults_b3_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_path):
+    # As when the whole machine slept: both stand still, and go on together.
+    saved = tmp_path / "saved"
+    with sim(1) as gpus:
+        run = gpus.start_lull("run", *QUICK, "--grace", "1s", "--no-cgroup", "--",
+                              *python(CHECKPOINT.replace("0.2", "0.5"), pids.file, saved))
+        job, = pids.wait(1)
+        lines = ""
+        while "now: SIGTERM" not in lines:
+            lines += run.stderr.readline()
+            assert run.poll() is None, lines
+        both = (run.pid, job)
+        for pid in both:
+            os.kill(pid, signal.SIGSTOP)
+        time.sleep(2)  # how long they stand still, not how long somebody else takes
+        for pid in both:
+            os.kill(pid, signal.SIGCONT)
+        assert run.wait(timeout=LIMIT) == 124
+        assert saved.read_text() == "saved"
