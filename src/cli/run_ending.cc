@@ -37,12 +37,12 @@ double value_of(const std::vector<std::pair<std::string, double>>& list, const s
 
 }  // namespace
 
-std::string RunSession::next_in_words() const {
+std::string RunSession::next_in_words(bool for_time) const {
   const Ending::Options& how = settings_.ending;
   std::string text = how.signal == 0 ? std::string("SIGKILL to its process tree")
                                      : fmt::format("{} to its process tree, SIGKILL to what is left after {}",
                                                    signal_name(how.signal), format_duration(how.grace));
-  if (restarts_done_ < settings_.restarts)
+  if (!for_time && restarts_done_ < settings_.restarts)
     text += fmt::format(", then start it again ({} of {}) after {}", restarts_done_ + 1, settings_.restarts,
                         format_duration(settings_.backoff));
   return text;

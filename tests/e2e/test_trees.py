@@ -2,8 +2,10 @@
 
 The tests are named after the faults that they were written for.
 """
+import json
 import os
 import pathlib
+import pty
 import signal
 import subprocess
 import sys
@@ -212,7 +214,8 @@ def test_faults_c5_watch_without_proc_does_not_say_done(sim, pids):
 
 CHECKPOINT = """
 def save(*_):
-    time.sleep(0.2)
+    open(sys.argv[2] + '.begun', 'w').close()
+    for _ in range(10): time.sleep(0.05)
     with open(sys.argv[2], 'w') as file: file.write('saved')
     os._exit(0)
 signal.signal(15, save)
@@ -241,6 +244,7 @@ def test_faults_b3_job_that_cannot_run_keeps_its_grace(sim, pids, cgroup, tmp_pa
             lines += run.stderr.readline()
             assert run.poll() is None, lines
         if way == "stopped":
+            wait_until(saved.with_name("saved.begun").exists)
             os.kill(job, signal.SIGSTOP)
         began = time.monotonic()
         while time.monotonic() < began + 2.5:  # it must not happen in all this time
@@ -259,12 +263,13 @@ def test_faults_b3_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_pa
     saved = tmp_path / "saved"
     with sim(1) as gpus:
         run = gpus.start_lull("run", *QUICK, "--grace", "1s", "--no-cgroup", "--",
-                              *python(CHECKPOINT.replace("0.2", "0.5"), pids.file, saved))
+                              *python(CHECKPOINT, pids.file, saved))
         job, = pids.wait(1)
         lines = ""
         while "now: SIGTERM" not in lines:
             lines += run.stderr.readline()
             assert run.poll() is None, lines
+        wait_until(saved.with_name("saved.begun").exists)
         both = (run.pid, job)
         for pid in both:
             os.kill(pid, signal.SIGSTOP)
@@ -273,3 +278,110 @@ def test_faults_b3_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_pa
             os.kill(pid, signal.SIGCONT)
         assert run.wait(timeout=LIMIT) == 124
         assert saved.read_text() == "saved"
+
+
+# ---- C3, C4: what somebody sends to lull, side by side with timeout(1) --------------------------------
+
+WRAPPERS = ["lull", "timeout"]
+
+
+def wrapped(gpus, wrapper):
+    return [gpus.binary, "run", *NEVER, "--"] if wrapper == "lull" else ["timeout", "1000"]
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+@pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT"])
+def test_faults_c4_signal_reaches_what_the_command_waits_for(sim, pids, wrapper, name):
+    with sim(1) as gpus:
+        number = getattr(signal, f"SIG{name}")
+        run = gpus.start(*wrapped(gpus, wrapper), "bash", "-c",
+                         f"echo $$ >> {pids.file}; bash -c 'echo $$ >> {pids.file}; exec sleep 311'; echo")
+        pids.wait(2)
+        run.send_signal(number)
+        # bash goes on to its `echo` where the signal does not end it; what it waited for is gone in any case.
+        run.wait(timeout=LIMIT)
+        assert pids.left() == []
+
+
+def test_faults_c4_who_called_lull_is_not_of_its_job(sim, pids):
+    # A script that starts lull is in the same process group: timeout(1) makes one of its own, we do not.
+    with sim(1) as gpus:
+        script = gpus.start("bash", "-c", f'"$@" & wait $!; echo status=$?; sleep 0.1; echo here', "bash",
+                            gpus.binary, "run", *NEVER, "--", "bash", "-c",
+                            f"echo $$ $PPID >> {pids.file}; sleep 311; echo")
+        run = pids.wait(2)[1]
+        os.kill(run, signal.SIGTERM)
+        assert script.wait(timeout=LIMIT) == 0
+        assert script.stdout.read() == "status=143\nhere\n"
+
+
+@pytest.mark.parametrize("wrapper", WRAPPERS)
+def test_faults_c3_terminal_of_the_session_leader_goes(sim, pids, wrapper):
+    # A window of tmux, `ssh -t`: there is no shell between the terminal and lull.
+    with sim(1) as gpus:
+        command = [*wrapped(gpus, wrapper), "bash", "-c", f"echo $$ >> {pids.file}; sleep 311; echo"]
+        pid, terminal = pty.fork()
+        if pid == 0:
+            os.execvpe(command[0], command, gpus.env)
+        try:
+            pids.wait(1)
+            os.close(terminal)
+            wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what=f"the end of {wrapper}")
+            pid = 0
+            wait_until(lambda: pids.left() == [], what="the end of the job")
+        finally:
+            if pid:
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+# ---- C9: what was ignored stays ignored -----------------------------------------------------------------
+
+@pytest.mark.parametrize("command", ["run", "watch", "record", "status"])
+@pytest.mark.parametrize("name", ["HUP", "INT", "QUIT"])
+def test_faults_c9_ignored_signals_stay_ignored(sim, tmp_path, command, name):
+    number = getattr(signal, f"SIG{name}")
+    # The job does not ignore it, so it would end if lull passed it on.
+    job = python(f"signal.signal({int(number)}, lambda *_: sys.exit(9)); stay()", tmp_path / "pid")
+    arguments = {"run": [*NEVER, "-v", "--", *job], "watch": [*NEVER[2:], "-v", "--do", "exit"],
+                 "record": ["--every", "50ms"], "status": ["--watch=50ms", "--json"]}[command]
+    with sim(1) as gpus:
+        one = gpus.start_lull(command, *arguments, preexec_fn=lambda: signal.signal(number, signal.SIG_IGN),
+                              stdin=subprocess.DEVNULL)
+        says = one.stderr if command in ("run", "watch") else one.stdout
+        assert says.readline()
+        if command == "run":
+            wait_until((tmp_path / "pid").exists)
+        one.send_signal(number)
+        for _ in range(20):
+            assert says.readline(), "it ended"
+        one.send_signal(signal.SIGTERM)
+        assert one.wait(timeout=LIMIT) != 128 + number
+
+
+# ---- small ------------------------------------------------------------------------------------------------
+
+def test_faults_small_max_time_of_nothing_is_refused(run_lull):
+    done = run_lull("run", "--max-time", "0", "--", "true")
+    assert done.returncode == 2 and "--max-time" in done.stderr
+
+
+def test_faults_small_dry_run_says_would_of_max_time(sim):
+    with sim(1) as gpus:
+        done = gpus.lull("run", *NEVER, "--dry-run", "--max-time", "200ms", "--", "sleep", "1")
+        assert done.returncode == 0
+        line = next(line for line in done.stderr.splitlines() if "--max-time" in line)
+        assert "would do (--dry-run): SIGTERM" in line
+
+
+def test_faults_small_facts_are_those_of_the_firing(sim, tmp_path):
+    # A failed action is tried again: the GPU's readings, once it has changed but is idle still, are newer than the facts.
+    with sim(1) as gpus:
+        facts = tmp_path / "facts"
+        watch = gpus.start_lull("watch", "--every", "50ms", "--idle", "util < 50 for 300ms", "--retry-after", "2s", "--do", f"exec=cat >> {facts}; test -e {tmp_path}/go")
+        wait_until(lambda: facts.exists() and facts.read_text().count("\n") == 1)
+        gpus.set(0, util=33)
+        (tmp_path / "go").touch()
+        assert watch.wait(timeout=LIMIT) == 0
+        first, second = map(json.loads, facts.read_text().splitlines())
+        assert first == second and first["readings"]
