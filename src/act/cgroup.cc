@@ -94,6 +94,29 @@ bool says(int dir, const std::string& file, std::string_view word) {
   return text && text->find(word) != std::string::npos;
 }
 
+// "lull-PID-START-N" of a process that is no more.
+bool is_abandoned(std::string_view name, const Root& root) {
+  if (!name.starts_with(kPrefix)) return false;
+  const auto parts = split(name, '-');
+  if (parts.size() != 4) return false;
+  const auto pid = to_pid(parts[1]);
+  const auto start = to_unsigned(parts[2]);
+  if (!pid || !start) return false;
+  const auto maker = read_process_entry(*pid, root);
+  return maker ? maker->start_ticks != *start : maker.error().errno_value == ENOENT;
+}
+
+// The folders below `path` ("" or "name/") that nobody is in, deepest first; the kernel keeps the others.
+void remove_empty(int dir, const std::string& path, bool all) {
+  std::vector<std::string> names;
+  for_each_folder(dir, path, [&](const std::string& name) { names.push_back(name); });
+  for (const std::string& name : names) {
+    if (!all && !is_abandoned(name, {})) continue;
+    remove_empty(dir, path + name + "/", all);
+    ::unlinkat(dir, (path + name).c_str(), AT_REMOVEDIR);
+  }
+}
+
 Result<std::string> own_path(const Root& root) {
   const std::string mounts = TRY(read_file(root.proc + "/self/mountinfo"));
   const std::string self = TRY(read_file(root.proc + "/self/cgroup"));
@@ -136,23 +159,20 @@ Result<Cgroup> Cgroup::create(const Root& root) {
   return cgroup;
 }
 
-// "lull-PID-START-N" of a process that is no more: its job may still be in it,
-// then removing fails, as it should.
+// Their jobs may still be in them: then removing fails, as it should.
 void Cgroup::remove_abandoned(const Root& root) const {
   if (!dir_) return;
   const auto above = open_at(dir_.get(), "..", O_RDONLY | O_DIRECTORY);
   if (!above) return;
+  std::vector<std::string> names;
   for_each_folder(above->get(), "", [&](const std::string& name) {
-    if (!name.starts_with(kPrefix)) return;
-    const auto parts = split(name, '-');
-    if (parts.size() != 4) return;
-    const auto pid = to_pid(parts[1]);
-    const auto start = to_unsigned(parts[2]);
-    if (!pid || !start) return;
-    const auto maker = read_process_entry(*pid, root);
-    if (maker && maker->start_ticks == *start) return;
-    ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
+    if (is_abandoned(name, root)) names.push_back(name);
   });
+  for (const std::string& name : names) {
+    if (!says(above->get(), name + "/cgroup.events", "populated 0")) continue;
+    remove_empty(above->get(), name + "/", true);
+    ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
+  }
 }
 
 std::vector<pid_t> Cgroup::members() const {
@@ -209,6 +229,8 @@ void Cgroup::remove() {
   if (!dir_) return;
   constexpr int kTries = 20;  // a job that forks while it is moved; bounded
   const auto above = open_at(dir_.get(), "../cgroup.procs", O_WRONLY);
+  // Of a job that still runs only what lulls left that are no more: the other folders are its own.
+  remove_empty(dir_.get(), "", !populated());
   for (int i = 0; i < kTries; ++i) {
     if (::rmdir(path_.c_str()) == 0 || errno != EBUSY) break;
     std::vector<pid_t> left;
@@ -217,6 +239,13 @@ void Cgroup::remove() {
     for (const pid_t pid : left) (void)write_all(above->get(), std::to_string(pid));
   }
   dir_.reset();
+  // A lull that we ran inside of may have ended before us, and could not remove its own while ours was in it.
+  for (std::string folder = path_;;) {
+    folder.erase(folder.rfind('/'));
+    const auto name = folder.rfind('/');
+    if (name == std::string::npos || !is_abandoned(std::string_view(folder).substr(name + 1), {})) break;
+    if (::rmdir(folder.c_str()) != 0) break;
+  }
 }
 
 }  // namespace lull

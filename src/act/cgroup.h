@@ -51,7 +51,8 @@ class Cgroup {
   bool frozen() const;     // by itself or by one above it
   Result<> kill() const;   // every member, at once (Linux 5.14)
   Result<> move_here(pid_t pid) const;
-  // Moves what is left of it to the cgroup above and removes it.
+  // Moves what is left of it to the cgroup above and removes it, with the empty ones that its job left below it and
+  // the abandoned ones above it that it was the last in.
   void remove();
 
  private:

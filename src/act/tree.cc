@@ -40,12 +40,11 @@ bool helpers_were_started = false;
 
 // Started by us beside the job, or left behind by something that was. The kernel looks into the memory of the process
 // for its environment, which may hang: one that does not tell in time counts as the job's.
-bool is_marked_helper(pid_t pid, pid_t us) {
+bool is_marked(pid_t pid, const std::string& mark) {
   const auto environment =
       ask_aside([&] { return read_file("/proc/" + std::to_string(pid) + "/environ").value_or(std::string()); },
                 kEnvironmentLimit);
   if (!environment) return false;
-  const std::string mark = std::string(kHelperMark) + "=" + std::to_string(us);
   const auto at = environment->find(mark);
   if (at == std::string::npos) return false;
   const std::size_t end = at + mark.size();
@@ -68,6 +67,13 @@ Tree Tree::of_process(const Process& root) {
   tree.root_start_ = root.start_ticks();
   if (Fd same(::fcntl(root.fd(), F_DUPFD_CLOEXEC, 3)); same)
     tree.root_ = std::make_shared<const Process>(Process::adopt(root.pid(), std::move(same)));
+  return tree;
+}
+
+Tree Tree::of_helper(const Process& root, const Cgroup* cgroup, std::string mark) {
+  Tree tree = of_process(root);
+  tree.cgroup_ = cgroup;
+  tree.mark_ = std::move(mark);
   return tree;
 }
 
@@ -147,7 +153,7 @@ bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   if (!helpers_were_started) return false;
   // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
   const auto [known, fresh] = marked_.try_emplace({one.pid, one.start_ticks}, false);
-  if (fresh) known->second = is_marked_helper(one.pid, us);
+  if (fresh) known->second = is_marked(one.pid, std::string(kHelperMark) + "=" + std::to_string(us));
   return known->second;
 }
 
@@ -210,6 +216,10 @@ std::vector<ProcessEntry> Tree::members_among(const std::vector<ProcessEntry>& a
   }
   if (!adopts_orphans_)
     for (const pid_t pid : of_known_sessions(all, us)) add_below(pid);
+  for (const ProcessEntry& one : all)
+    if (!mark_.empty() && one.parent == us && !one.ended() && one.start_ticks >= root_start_ &&
+        !seen.contains(one.pid) && !is_own_process(one.pid, one.start_ticks) && is_marked(one.pid, mark_))
+      add_below(one.pid);
   if (cgroup_ != nullptr) {
     for (const pid_t pid : cgroup_->members()) {
       const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -45,6 +46,9 @@ class Tree {
   // Everything around us but ourselves: our pid namespace where it is not the machine's
   // own, else our cgroup where it is not the root of them all.
   static Result<Tree> of_container();
+  // A helper of ours and whatever it left behind: what is in its cgroup, and the orphans that have `mark`
+  // ("NAME=value") in their environment; they come to us where we are a subreaper.
+  static Tree of_helper(const Process& root, const Cgroup* cgroup, std::string mark);
   // A child of ours that is no job (a hook, curl): neither it nor what it leaves behind is a member.
   void exclude(const Process& helper);
 
@@ -91,12 +95,14 @@ class Tree {
   std::shared_ptr<const Cgroup> around_;  // ours
   bool adopts_orphans_ = false;
   const Cgroup* cgroup_ = nullptr;
+  std::string mark_;  // of a helper
   std::set<Name> foreign_;
   mutable std::map<Name, bool> marked_;  // orphans, and whether they are of a helper
 };
 
 // Environment variable that marks what we started ourselves beside the job.
 inline constexpr const char* kHelperMark = "LULL_HELPER_OF";
+inline constexpr const char* kHelperNumber = "LULL_HELPER_NUMBER";  // which of them
 
 // Ending a tree, step by step: the signal, the grace, then KILL until nothing is
 // left. The caller drives it: step() now, and again when something ended or at

@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "act/cgroup.h"
 #include "act/children.h"
 #include "act/spawn.h"
 #include "act/tree.h"
@@ -49,11 +50,13 @@ class Helpers {
 
  private:
   struct Running;
+  static void end(Running& one);
   void finish(const std::shared_ptr<Running>& one, HelperResult result);
 
   Loop& loop_;
   Children& children_;
   std::vector<std::shared_ptr<Running>> running_;
+  unsigned number_ = 0;
 };
 
 }  // namespace lull

@@ -25,6 +25,7 @@ Result<> WatchSession::prepare() {
   sigemptyset(&set);
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
   TRY(loop_->on_signals(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  Children::become_subreaper();  // what a hook leaves behind comes to us, and goes when its time is up
   helpers_ = std::make_unique<Helpers>(*loop_, children_);
   for (const Action& action : settings_.actions) {
     auto ready = prepare_action(action, &signals_);

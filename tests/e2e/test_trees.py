@@ -385,3 +385,94 @@ def test_faults_small_facts_are_those_of_the_firing(sim, tmp_path):
         assert watch.wait(timeout=LIMIT) == 0
         first, second = map(json.loads, facts.read_text().splitlines())
         assert first == second and first["readings"]
+
+
+# ---- C6: cgroups --------------------------------------------------------------------------------------------
+
+def cgroups_left(pid):
+    mount = cgroup_mount()
+    return [str(folder) for folder in mount.rglob(f"lull-{pid}-*")] if mount else []
+
+
+def test_faults_c6_nested_run_leaves_no_cgroup(sim, pids, cgroup):
+    with sim(1) as gpus:
+        outer = gpus.start_lull("run", *QUICK, "--signal", "0", "--", gpus.binary, "run", *NEVER, "--",
+                                "sh", "-c", f"echo $$ $PPID >> {pids.file}; exec sleep 1000")
+        inner = pids.wait(2)[1]
+        assert cgroups_left(outer.pid) and cgroups_left(inner)
+        assert outer.wait(timeout=LIMIT) == 124
+        assert pids.left() == []
+        assert cgroups_left(outer.pid) == [] and cgroups_left(inner) == []
+
+
+def test_faults_c6_inner_run_that_outlives_the_outer_leaves_no_cgroup(sim, pids, tmp_path, cgroup):
+    with sim(1) as gpus:
+        go = tmp_path / "go"
+        log = tmp_path / "log"  # the inner one would hold our pipes open
+        outer = gpus.start_lull("run", *NEVER, "--", "sh", "-c",
+                                '"$0" "$@" > ' + f'{log} 2>&1 & until [ -s {pids.file} ]; do sleep 0.01; done', gpus.binary,
+                                "run", *NEVER, "--", "sh", "-c",
+                                f"echo $$ $PPID >> {pids.file}; until [ -e {go} ]; do sleep 0.01; done")
+        inner = pids.wait(2)[1]
+        assert outer.wait(timeout=LIMIT) == 0
+        assert alive(inner)
+        go.touch()
+        wait_until(lambda: not alive(inner))
+        assert cgroups_left(inner) == [] and cgroups_left(outer.pid) == []
+
+
+# ---- C7: what a hook leaves behind ------------------------------------------------------------------------------
+
+DAEMONS = ("import os, sys, time\n"
+           "for _ in range(2):\n"
+           "    if os.fork() == 0:\n"
+           "        os.setsid()\n"
+           "        if os.fork() != 0: os._exit(0)\n"
+           "        os.setsid()\n"
+           "        open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')\n"
+           "        time.sleep(1000)\n"
+           "if sys.argv[2] == 'hang': time.sleep(1000)\n")
+
+
+@pytest.mark.parametrize("how", ["cgroup", "no cgroup"])
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_faults_c7_daemons_of_a_hook_go_when_its_time_is_up(sim, pids, tmp_path, command, how):
+    script = tmp_path / "hook.py"
+    script.write_text(DAEMONS)
+    hook = f"exec {sys.executable} {script} {pids.file} hang > /dev/null 2>&1"
+    with sim(1) as gpus:
+        arguments = {"run": [*QUICK, "--on-idle", hook, "--on-idle-limit", "2s", "--", "sleep", "1000"],
+                     "watch": [*WATCH, "--retry", "0", "--limit", "2s", "--do", f"exec={hook}"]}[command]
+        before = []
+        if how == "no cgroup":
+            if os.geteuid() != 0:
+                pytest.skip("needs root")
+            mount = cgroup_mount()
+            before = ["unshare", "-m", "sh", "-c", f'mount -t tmpfs none {mount} && exec "$0" "$@"'] if mount else []
+        done = gpus.run(*before, gpus.binary, command, *arguments)
+        assert done.returncode == (124 if command == "run" else 125), done.stderr
+        pids.wait(2)
+        assert pids.left() == []
+
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_what_a_hook_leaves_behind_on_purpose_stays(sim, pids, tmp_path, command):
+    script = tmp_path / "hook.py"
+    script.write_text(DAEMONS)
+    hook = f"{sys.executable} {script} {pids.file} end > /dev/null 2>&1; until [ $(wc -l < {pids.file}) = 2 ]; do sleep 0.01; done"
+    with sim(1) as gpus:
+        arguments = {"run": [*QUICK, "--on-idle", hook, "--", "sleep", "1000"],
+                     "watch": [*WATCH, "--do", f"exec={hook}"]}[command]
+        done = gpus.lull(command, *arguments)
+        assert done.returncode == (124 if command == "run" else 0), done.stderr
+        assert len(pids.left()) == 2
+
+
+# ---- C8: a hold that nobody was told of -----------------------------------------------------------------------
+
+def test_faults_c8_hold_that_could_not_be_said_is_given_back(sim, tmp_path):
+    with sim(1) as gpus:
+        with open("/dev/full", "w") as full:
+            failed = gpus.lull("pick", "--hold", "100s", stdout=full, stderr=subprocess.PIPE, capture_output=False)
+        assert failed.returncode == 125
+        wait_until(lambda: gpus.lull("pick", "--hold", "100ms").returncode == 0, limit=10, what="the GPU to be free again")
