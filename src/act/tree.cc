@@ -33,6 +33,12 @@ std::optional<std::vector<pid_t>> direct_children() {
   return pids;
 }
 
+// A listing in which not even we are is none.
+bool shows_us(const std::vector<ProcessEntry>& all) {
+  const auto us = std::ranges::lower_bound(all, ::getpid(), {}, &ProcessEntry::pid);
+  return us != all.end() && us->pid == ::getpid();
+}
+
 constexpr Duration kEnvironmentLimit = 200ms;
 
 // By this process, beside whatever job: an orphan may be theirs from then on.
@@ -238,10 +244,7 @@ std::vector<ProcessEntry> Tree::members(const Root& root) const {
   return members_among(read_all_processes(root), root);
 }
 
-bool Tree::can_look() const {
-  const auto us = read_process_entry(::getpid());
-  return us && !read_all_processes().empty();
-}
+bool Tree::can_look() const { return shows_us(read_all_processes()); }
 
 bool Tree::is_halted() const {
   const std::vector<ProcessEntry> all = members();
@@ -345,8 +348,9 @@ bool Tree::has_no_children() const {
 bool Tree::gone() const {
   if (cgroup_ != nullptr && cgroup_->populated()) return false;
   if (root_ && !root_->ended()) return false;
-  if (!can_look()) return adopts_orphans_ && has_no_children();
-  std::vector<ProcessEntry> left = members();
+  const std::vector<ProcessEntry> all = read_all_processes();
+  if (!shows_us(all)) return adopts_orphans_ && has_no_children();
+  std::vector<ProcessEntry> left = members_among(all, {});
   // The init of our own namespace cannot be killed from inside; it ends when it sees fit.
   if (kind_ == Kind::pid_namespace) std::erase_if(left, [](const ProcessEntry& one) { return one.pid == 1; });
   if (!left.empty()) return false;
@@ -362,7 +366,8 @@ bool Tree::gone() const {
     for (const pid_t pid : *children) {
       if (ended.contains(pid)) continue;
       const auto stat = read_process_entry(pid);
-      if (!stat || is_foreign(*stat, us)) continue;
+      if (!stat) return false;  // only we can have reaped it: it is there, and nobody tells of it
+      if (is_foreign(*stat, us)) continue;
       if (!stat->ended()) return false;
       ended.insert(pid);
       news = true;

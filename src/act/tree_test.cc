@@ -466,6 +466,35 @@ TEST(Cgroup, IsFoundWhereverItIsMounted) {
   EXPECT_EQ(find_own_cgroup("", "0::/\n"), std::nullopt);
 }
 
+TEST(Cgroup, FaultsB3FreezersOfBothKindsAreSeen) {
+  const TestTree machine;
+  const std::string top = std::filesystem::path(machine.root().proc).parent_path();
+  machine.write("proc/self/mountinfo", "37 31 0:34 / " + top + "/v1 rw - cgroup cgroup rw,freezer\n" + "41 31 0:38 / " +
+                                           top + "/v2 rw - cgroup2 cgroup2 rw\n");
+  machine.write("proc/7/cgroup", "6:freezer:/box\n0::/\n");
+  machine.write("proc/8/cgroup", "6:freezer:/\n0::/job\n");
+  machine.write("v1/box/freezer.state", "THAWED\n");
+  machine.write("v1/freezer.state", "THAWED\n");
+  machine.write("v2/job/cgroup.events", "populated 1\nfrozen 0\n");
+  EXPECT_FALSE(is_any_frozen({7, 8}, machine.root()));
+  machine.write("v1/box/freezer.state", "FREEZING\n");
+  EXPECT_TRUE(is_any_frozen({7, 8}, machine.root()));
+  EXPECT_FALSE(is_any_frozen({8}, machine.root()));
+  machine.write("v2/job/cgroup.events", "populated 1\nfrozen 1\n");
+  EXPECT_TRUE(is_any_frozen({8}, machine.root()));
+  EXPECT_FALSE(is_any_frozen({9}, machine.root())) << "nobody tells";
+}
+
+TEST(Cgroup, FaultsC6RemovalTakesTheEmptyOnesBelowAlong) {
+  auto made = Cgroup::create();
+  if (!made) GTEST_SKIP() << made.error().message();
+  const std::string path = made->path();
+  ASSERT_TRUE(std::filesystem::create_directories(path + "/lull-1-1-1/job"));
+  ASSERT_TRUE(std::filesystem::create_directories(path + "/podman"));
+  made->remove();
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
+}
+
 TEST(Cgroup, RemovalLetsSurvivorsLive) {
   auto made = Cgroup::create();
   if (!made) GTEST_SKIP() << made.error().message();

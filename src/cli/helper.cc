@@ -85,7 +85,8 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   const std::string number = std::to_string(::getpid()) + "." + std::to_string(++number_);
   environment.emplace_back(kHelperNumber, number);
   one->mark = std::string(kHelperNumber) + "=" + number;
-  if (auto made = Cgroup::create()) one->cgroup = *std::move(made);
+  if (use_cgroup_)
+    if (auto made = Cgroup::create()) one->cgroup = *std::move(made);
   auto spawned = spawn({.arguments = options.arguments,
                         .environment = std::move(environment),
                         .cgroup = one->cgroup ? one->cgroup.fd() : -1,

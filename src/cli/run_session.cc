@@ -45,7 +45,7 @@ Result<> RunSession::prepare() {
   sigaddset(&quiet, SIGTTOU);  // a line of ours while the job has the terminal must not stop us
   ::pthread_sigmask(SIG_BLOCK, &quiet, nullptr);
   TRY(loop_->on_signals(watched_signals(), [this](const signalfd_siginfo& info) { on_signal(info); }));
-  helpers_ = std::make_unique<Helpers>(*loop_, children_);
+  helpers_ = std::make_unique<Helpers>(*loop_, children_, settings_.use_cgroup);
   make_feed();
   Children::become_subreaper();
   earlier_ = own_children();
