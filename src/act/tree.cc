@@ -137,8 +137,14 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
     found.push_back(one);
   }
   if (kind_ != Kind::group) return found;
+  // After two looks that found nobody it is over: the number may mean another group some day.
+  constexpr int kOver = 2;
+  if (empty_looks_ >= kOver) return {};
   if (!witnessed) std::erase_if(found, [&](const ProcessEntry& one) { return taken || one.session != session_; });
-  known_.clear();
+  if (!all.empty()) {
+    known_.clear();
+    empty_looks_ = found.empty() ? empty_looks_ + 1 : 0;
+  }
   for (const ProcessEntry& one : found) known_.emplace(one.pid, one.start_ticks);
   return found;
 }

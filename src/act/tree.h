@@ -92,6 +92,7 @@ class Tree {
   mutable std::set<Name> known_;          // seen as members, and there when we last looked
   mutable std::set<Name> leaders_;        // members that began a session in which somebody still is
   pid_t session_ = 0;                     // of a group
+  mutable int empty_looks_ = 0;           // of a group, one after the other
   std::shared_ptr<const Cgroup> around_;  // ours
   bool adopts_orphans_ = false;
   const Cgroup* cgroup_ = nullptr;
