@@ -1,6 +1,7 @@
 // The second half of tree.h: ending a tree, step by step.
 
 #include <algorithm>
+#include <csignal>
 #include <utility>
 
 #include "act/tree.h"
@@ -23,23 +24,27 @@ std::optional<Instant> Ending::step(Instant now) {
     begun_ = true;
     looked_at_ = looks_next_ = now;
     if (options_.signal != 0) {
-      if (options_.to_tree) {
-        signalled_ = tree_.signal(options_.signal, options_.order).reached;
-      } else if (root_.signal(options_.signal)) {
-        signalled_ = 1;
-      }
+      signal_first();
       grace_left_ = options_.grace;
     }
   }
   if (!first_kill_) count(now);
   if (grace_left_ <= Duration::zero()) return kill(now);
-  if (tree_.gone()) {
+  if (all_gone()) {
     state_ = State::gone;
     return std::nullopt;
   }
   pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
   looks_next_ = now + std::min(pause_, grace_left_);
   return looks_next_;
+}
+
+void Ending::signal_first() {
+  if (options_.to_tree) signalled_ = tree_.signal(options_.signal, options_.order).reached;
+  if (signalled_ != 0) return;
+  // To the root alone; or no listing shows it, but its handle works.
+  if (root_.signal(options_.signal)) signalled_ = 1;
+  if (options_.to_tree && options_.signal != SIGKILL) (void)root_.signal(SIGCONT);
 }
 
 void Ending::count(Instant now) {
@@ -61,7 +66,8 @@ std::optional<Instant> Ending::kill(Instant now) {
   }
   state_ = State::killing;
   tree_.kill_pass();
-  if (tree_.gone()) {
+  if (!root_.ended()) (void)root_.signal(SIGKILL);  // its handle works where /proc does not
+  if (all_gone()) {
     state_ = State::gone;
     return std::nullopt;
   }

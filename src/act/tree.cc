@@ -71,8 +71,6 @@ Tree Tree::of_process(const Process& root) {
   Tree tree;
   tree.root_pid_ = root.pid();
   tree.root_start_ = root.start_ticks();
-  if (Fd same(::fcntl(root.fd(), F_DUPFD_CLOEXEC, 3)); same)
-    tree.root_ = std::make_shared<const Process>(Process::adopt(root.pid(), std::move(same)));
   return tree;
 }
 
@@ -304,10 +302,6 @@ Tree::Sent Tree::signal(int number, SignalOrder order) const {
       if (number != SIGKILL && number != SIGCONT) (void)process->signal(SIGCONT);
     }
   }
-  if (!root_ || root_->ended() || done.contains({root_pid_, root_start_})) return sent;
-  // It is there, though no listing shows it.
-  if (root_->signal(number)) ++sent.reached;
-  if (number != SIGKILL && number != SIGCONT) (void)root_->signal(SIGCONT);
   return sent;
 }
 
@@ -338,7 +332,6 @@ void Tree::kill_pass() const {
   if (cgroup_ != nullptr) (void)cgroup_->kill();
   for (const ProcessEntry& one : members())
     if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
-  if (root_ && !root_->ended()) (void)root_->signal(SIGKILL);
   if (!adopts_orphans_) return;
   std::set<pid_t> ended;
   for (int i = 0; i < kStrikes; ++i)
@@ -353,7 +346,6 @@ bool Tree::has_no_children() const {
 
 bool Tree::gone() const {
   if (cgroup_ != nullptr && cgroup_->populated()) return false;
-  if (root_ && !root_->ended()) return false;
   const std::vector<ProcessEntry> all = read_all_processes();
   if (!shows_us(all)) return adopts_orphans_ && has_no_children();
   std::vector<ProcessEntry> left = members_among(all, {});

@@ -68,7 +68,7 @@ class Tree {
   // Nobody is left, and there is proof of it. Certain for a job of ours; for somebody else's process as
   // sure as a listing can be.
   bool gone() const;
-  // The processes can be listed. Where not, nothing but the root can be signalled, and little can be proven.
+  // The processes can be listed. Where not, nobody here can be signalled, and little can be proven.
   bool can_look() const;
   // Somebody of it cannot run: stopped, or its cgroup frozen.
   bool is_halted() const;
@@ -88,7 +88,6 @@ class Tree {
   Kind kind_ = Kind::descent;
   pid_t root_pid_ = 0;
   std::uint64_t root_start_ = 0;
-  std::shared_ptr<const Process> root_;   // works where /proc does not
   mutable std::set<Name> known_;          // seen as members, and there when we last looked
   mutable std::set<Name> leaders_;        // members that began a session in which somebody still is
   pid_t session_ = 0;                     // of a group
@@ -141,6 +140,8 @@ class Ending {
  private:
   std::optional<Instant> kill(Instant now);
   void count(Instant now);
+  void signal_first();
+  bool all_gone() const { return root_.ended() && tree_.gone(); }
 
   const Tree& tree_;
   const Process& root_;

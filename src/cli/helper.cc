@@ -49,6 +49,7 @@ void Helpers::end(Running& one) {
     tree.kill_pass();
     if (tree.members().empty()) break;
   }
+  (void)one.process.signal(SIGKILL);  // where no listing shows it
 }
 
 Helpers::~Helpers() {

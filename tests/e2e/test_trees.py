@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import LIMIT, alive, wait_until
+from conftest import LIMIT, alive, read_until, wait_until
 
 QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 300ms"]
 WATCH = ["--every", "50ms", "--idle", "util < 1 for 300ms"]
@@ -379,7 +379,7 @@ def test_faults_small_facts_are_those_of_the_firing(sim, tmp_path):
     with sim(1) as gpus:
         facts = tmp_path / "facts"
         watch = gpus.start_lull("watch", "--every", "50ms", "--idle", "util < 50 for 300ms", "--retry-after", "2s", "--do", f"exec=cat >> {facts}; test -e {tmp_path}/go")
-        wait_until(lambda: facts.exists() and facts.read_text().count("\n") == 1)
+        read_until(watch.stderr, "again in")
         gpus.set(0, util=33)
         (tmp_path / "go").touch()
         assert watch.wait(timeout=LIMIT) == 0
