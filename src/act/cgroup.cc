@@ -5,9 +5,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <memory>
+#include <set>
 #include <string>
 
 #include "base/process.h"
@@ -55,23 +57,13 @@ void add_tree(int dir, const std::string& path, std::vector<pid_t>& members) {
   for_each_folder(dir, path, [&](const std::string& name) { add_tree(dir, path + name + "/", members); });
 }
 
-Result<std::string> own_path(const Root& root) {
-  const std::string mounts = TRY(read_file(root.proc + "/self/mountinfo"));
-  const std::string self = TRY(read_file(root.proc + "/self/cgroup"));
-  if (auto path = find_own_cgroup(mounts, self)) return *std::move(path);
-  return fail("no unified cgroup hierarchy");
-}
-
-}  // namespace
-
-std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup) {
-  std::string_view own;
-  for (const std::string_view line : split(self_cgroup, '\n'))
-    if (line.starts_with("0::/")) own = line.substr(3);
+// The folder of the cgroup `own` in the first mount of which `is_it` says yes to what stands behind the dash.
+template <class IsIt>
+std::optional<std::string> folder_of(std::string_view mountinfo, std::string_view own, const IsIt& is_it) {
   if (own.empty() || own.starts_with("/..")) return std::nullopt;
   for (const std::string_view line : split(mountinfo, '\n')) {
     const auto dash = line.find(" - ");
-    if (dash == std::string_view::npos || !line.substr(dash + 3).starts_with("cgroup2 ")) continue;
+    if (dash == std::string_view::npos || !is_it(line.substr(dash + 3))) continue;
     const auto fields = split(line, ' ');
     if (fields.size() < 6) continue;
     const std::string top = unescape(fields[3]);  // which part of the tree is mounted
@@ -85,6 +77,60 @@ std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::stri
     return path;
   }
   return std::nullopt;
+}
+
+// The older kind, where the freezer is a hierarchy of its own.
+std::optional<std::string> find_freezer(std::string_view mountinfo, std::string_view cgroups) {
+  std::string_view own;
+  for (const std::string_view line : split(cgroups, '\n'))
+    if (const auto at = line.find(":freezer:"); at != std::string_view::npos) own = line.substr(at + 9);
+  return folder_of(mountinfo, own, [](std::string_view mounted) {
+    return mounted.starts_with("cgroup ") && mounted.find("freezer") != std::string_view::npos;
+  });
+}
+
+bool says(int dir, const std::string& file, std::string_view word) {
+  const auto text = read_file(dir, file, 4096);
+  return text && text->find(word) != std::string::npos;
+}
+
+// "lull-PID-START-N" of a process that is no more.
+bool is_abandoned(std::string_view name, const Root& root) {
+  if (!name.starts_with(kPrefix)) return false;
+  const auto parts = split(name, '-');
+  if (parts.size() != 4) return false;
+  const auto pid = to_pid(parts[1]);
+  const auto start = to_unsigned(parts[2]);
+  if (!pid || !start) return false;
+  const auto maker = read_process_entry(*pid, root);
+  return maker ? maker->start_ticks != *start : maker.error().errno_value == ENOENT;
+}
+
+// The folders below `path` ("" or "name/") that nobody is in, deepest first; the kernel keeps the others.
+void remove_empty(int dir, const std::string& path, bool all) {
+  std::vector<std::string> names;
+  for_each_folder(dir, path, [&](const std::string& name) { names.push_back(name); });
+  for (const std::string& name : names) {
+    if (!all && !is_abandoned(name, {})) continue;
+    remove_empty(dir, path + name + "/", all);
+    ::unlinkat(dir, (path + name).c_str(), AT_REMOVEDIR);
+  }
+}
+
+Result<std::string> own_path(const Root& root) {
+  const std::string mounts = TRY(read_file(root.proc + "/self/mountinfo"));
+  const std::string self = TRY(read_file(root.proc + "/self/cgroup"));
+  if (auto path = find_own_cgroup(mounts, self)) return *std::move(path);
+  return fail("no unified cgroup hierarchy");
+}
+
+}  // namespace
+
+std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup) {
+  std::string_view own;
+  for (const std::string_view line : split(self_cgroup, '\n'))
+    if (line.starts_with("0::/")) own = line.substr(3);
+  return folder_of(mountinfo, own, [](std::string_view mounted) { return mounted.starts_with("cgroup2 "); });
 }
 
 Result<Cgroup> Cgroup::own(const Root& root) {
@@ -113,23 +159,20 @@ Result<Cgroup> Cgroup::create(const Root& root) {
   return cgroup;
 }
 
-// "lull-PID-START-N" of a process that is no more: its job may still be in it,
-// then removing fails, as it should.
+// Their jobs may still be in them: then removing fails, as it should.
 void Cgroup::remove_abandoned(const Root& root) const {
   if (!dir_) return;
   const auto above = open_at(dir_.get(), "..", O_RDONLY | O_DIRECTORY);
   if (!above) return;
+  std::vector<std::string> names;
   for_each_folder(above->get(), "", [&](const std::string& name) {
-    if (!name.starts_with(kPrefix)) return;
-    const auto parts = split(name, '-');
-    if (parts.size() != 4) return;
-    const auto pid = to_pid(parts[1]);
-    const auto start = to_unsigned(parts[2]);
-    if (!pid || !start) return;
-    const auto maker = read_process_entry(*pid, root);
-    if (maker && maker->start_ticks == *start) return;
-    ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
+    if (is_abandoned(name, root)) names.push_back(name);
   });
+  for (const std::string& name : names) {
+    if (!says(above->get(), name + "/cgroup.events", "populated 0")) continue;
+    remove_empty(above->get(), name + "/", true);
+    ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
+  }
 }
 
 std::vector<pid_t> Cgroup::members() const {
@@ -150,7 +193,26 @@ std::optional<std::uint64_t> Cgroup::cpu_microseconds() const {
 bool Cgroup::populated() const {
   if (!dir_) return false;
   const auto text = read_file(dir_.get(), "cgroup.events", 4096);
-  return text && text->find("populated 1") != std::string::npos;
+  if (text) return text->find("populated 1") != std::string::npos;
+  // Only an empty one can have been removed.
+  return text.error().errno_value != ENOENT && text.error().errno_value != ENODEV;
+}
+
+bool Cgroup::frozen() const { return dir_ && says(dir_.get(), "cgroup.events", "frozen 1"); }
+
+bool is_any_frozen(const std::vector<pid_t>& pids, const Root& root) {
+  std::set<std::string> seen;
+  for (const pid_t pid : pids)
+    if (auto where = read_file(root.proc + "/" + std::to_string(pid) + "/cgroup")) seen.insert(*std::move(where));
+  if (seen.empty()) return false;
+  const auto mounts = read_file(root.proc + "/self/mountinfo");
+  if (!mounts) return false;
+  return std::ranges::any_of(seen, [&](const std::string& where) {
+    const auto unified = find_own_cgroup(*mounts, where);
+    if (unified && says(AT_FDCWD, *unified + "/cgroup.events", "frozen 1")) return true;
+    const auto freezer = find_freezer(*mounts, where);
+    return freezer && says(AT_FDCWD, *freezer + "/freezer.state", "FR");  // FREEZING, FROZEN; else THAWED
+  });
 }
 
 Result<> Cgroup::kill() const {
@@ -167,6 +229,8 @@ void Cgroup::remove() {
   if (!dir_) return;
   constexpr int kTries = 20;  // a job that forks while it is moved; bounded
   const auto above = open_at(dir_.get(), "../cgroup.procs", O_WRONLY);
+  // Of a job that still runs only what lulls left that are no more: the other folders are its own.
+  remove_empty(dir_.get(), "", !populated());
   for (int i = 0; i < kTries; ++i) {
     if (::rmdir(path_.c_str()) == 0 || errno != EBUSY) break;
     std::vector<pid_t> left;
@@ -175,6 +239,13 @@ void Cgroup::remove() {
     for (const pid_t pid : left) (void)write_all(above->get(), std::to_string(pid));
   }
   dir_.reset();
+  // A lull that we ran inside of may have ended before us, and could not remove its own while ours was in it.
+  for (std::string folder = path_;;) {
+    folder.erase(folder.rfind('/'));
+    const auto name = folder.rfind('/');
+    if (name == std::string::npos || !is_abandoned(std::string_view(folder).substr(name + 1), {})) break;
+    if (::rmdir(folder.c_str()) != 0) break;
+  }
 }
 
 }  // namespace lull

@@ -23,6 +23,9 @@ namespace lull {
 // or it shows another part of the tree.
 std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup);
 
+// Whether one of these processes is in a cgroup that is frozen, of either version.
+bool is_any_frozen(const std::vector<pid_t>& pids, const Root& root = {});
+
 class Cgroup {
  public:
   // A new, empty cgroup below our own, named after this process.
@@ -44,10 +47,12 @@ class Cgroup {
   std::vector<pid_t> members() const;  // also of cgroups the job made below; zombies included
   // Microseconds of CPU that its processes have used, the ended ones included.
   std::optional<std::uint64_t> cpu_microseconds() const;
-  bool populated() const;
-  Result<> kill() const;  // every member, at once (Linux 5.14)
+  bool populated() const;  // also where nobody tells
+  bool frozen() const;     // by itself or by one above it
+  Result<> kill() const;   // every member, at once (Linux 5.14)
   Result<> move_here(pid_t pid) const;
-  // Moves what is left of it to the cgroup above and removes it.
+  // Moves what is left of it to the cgroup above and removes it, with the empty ones that its job left below it and
+  // the abandoned ones above it that it was the last in.
   void remove();
 
  private:

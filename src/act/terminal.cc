@@ -7,6 +7,22 @@
 
 namespace lull {
 
+namespace {
+
+// Changing the terminal from the background would stop us.
+template <class Change>
+void undisturbed(const Change& change) {
+  sigset_t set;
+  sigset_t old;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTTOU);
+  ::pthread_sigmask(SIG_BLOCK, &set, &old);
+  change();
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+}  // namespace
+
 Terminal Terminal::remember() {
   Terminal terminal;
   Fd tty(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
@@ -21,15 +37,19 @@ Terminal Terminal::remember() {
 
 void Terminal::restore() const {
   if (!tty_) return;
-  // Writing to the terminal from the background would stop us.
-  sigset_t set;
-  sigset_t old;
-  sigemptyset(&set);
-  sigaddset(&set, SIGTTOU);
-  ::pthread_sigmask(SIG_BLOCK, &set, &old);
-  if (::tcgetpgrp(tty_.get()) != foreground_) ::tcsetpgrp(tty_.get(), foreground_);
-  if (modes_) ::tcsetattr(tty_.get(), TCSADRAIN, &*modes_);
-  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+  undisturbed([&] {
+    if (::tcgetpgrp(tty_.get()) != foreground_) ::tcsetpgrp(tty_.get(), foreground_);
+    if (modes_) ::tcsetattr(tty_.get(), TCSADRAIN, &*modes_);
+  });
+}
+
+pid_t Terminal::foreground() const {
+  const pid_t group = tty_ ? ::tcgetpgrp(tty_.get()) : -1;
+  return group > 0 ? group : 0;
+}
+
+void Terminal::give_to(pid_t group) const {
+  if (tty_ && group > 0) undisturbed([&] { ::tcsetpgrp(tty_.get(), group); });
 }
 
 void stop_ourselves() {

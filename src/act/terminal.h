@@ -19,6 +19,9 @@ class Terminal {
   // There is one, and Ctrl-Z on it stops us and the job together.
   bool has_job_control() const { return static_cast<bool>(tty_); }
   void restore() const;
+  // The process group that has it now; 0: nobody knows.
+  pid_t foreground() const;
+  void give_to(pid_t group) const;
 
  private:
   Fd tty_;

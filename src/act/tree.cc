@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -20,8 +21,6 @@ using namespace std::chrono_literals;
 
 constexpr int kSignalPasses = 4;
 constexpr int kStrikes = 200;
-constexpr Duration kLongestPause = 50ms;
-constexpr Duration kKillPause = 2ms;
 
 // Our own children, in one read; zombies included. Nothing where the kernel does not tell.
 std::optional<std::vector<pid_t>> direct_children() {
@@ -34,6 +33,12 @@ std::optional<std::vector<pid_t>> direct_children() {
   return pids;
 }
 
+// A listing in which not even we are is none.
+bool shows_us(const std::vector<ProcessEntry>& all) {
+  const auto us = std::ranges::lower_bound(all, ::getpid(), {}, &ProcessEntry::pid);
+  return us != all.end() && us->pid == ::getpid();
+}
+
 constexpr Duration kEnvironmentLimit = 200ms;
 
 // By this process, beside whatever job: an orphan may be theirs from then on.
@@ -41,12 +46,11 @@ bool helpers_were_started = false;
 
 // Started by us beside the job, or left behind by something that was. The kernel looks into the memory of the process
 // for its environment, which may hang: one that does not tell in time counts as the job's.
-bool is_marked_helper(pid_t pid, pid_t us) {
+bool is_marked(pid_t pid, const std::string& mark) {
   const auto environment =
       ask_aside([&] { return read_file("/proc/" + std::to_string(pid) + "/environ").value_or(std::string()); },
                 kEnvironmentLimit);
   if (!environment) return false;
-  const std::string mark = std::string(kHelperMark) + "=" + std::to_string(us);
   const auto at = environment->find(mark);
   if (at == std::string::npos) return false;
   const std::size_t end = at + mark.size();
@@ -70,13 +74,24 @@ Tree Tree::of_process(const Process& root) {
   return tree;
 }
 
+Tree Tree::of_helper(const Process& root, const Cgroup* cgroup, std::string mark) {
+  Tree tree = of_process(root);
+  tree.cgroup_ = cgroup;
+  tree.mark_ = std::move(mark);
+  return tree;
+}
+
 Result<Tree> Tree::of_group(pid_t group) {
   Tree tree;
   tree.kind_ = Kind::group;
   tree.root_pid_ = group;
-  for (const ProcessEntry& one : read_all_processes())
-    if (one.group == group && !one.ended()) tree.witnesses_.emplace(one.pid, one.start_ticks);
-  if (tree.witnesses_.empty()) return fail(ESRCH, "process group " + std::to_string(group));
+  for (const ProcessEntry& one : read_all_processes()) {
+    if (one.group != group || one.ended()) continue;
+    tree.known_.emplace(one.pid, one.start_ticks);
+    tree.session_ = one.session;
+    if (one.pid == group) tree.root_start_ = one.start_ticks;
+  }
+  if (tree.known_.empty()) return fail(ESRCH, "process group " + std::to_string(group));
   return tree;
 }
 
@@ -108,16 +123,27 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
   if (kind_ == Kind::cgroup)
     for (const pid_t pid : around_->members()) inside.insert(pid);
   bool witnessed = false;
+  bool taken = false;  // the number of the group is another process's by now
   for (const ProcessEntry& one : all) {
+    if (kind_ == Kind::group && one.pid == root_pid_) taken = one.start_ticks != root_start_;
     if (one.ended() || mine.contains(one.pid)) continue;
     const bool in = kind_ == Kind::group           ? one.group == root_pid_
                     : kind_ == Kind::pid_namespace ? true
                                                    : inside.contains(one.pid);
     if (!in) continue;
-    witnessed |= witnesses_.contains({one.pid, one.start_ticks});
+    witnessed |= known_.contains({one.pid, one.start_ticks});
     found.push_back(one);
   }
-  if (kind_ == Kind::group && !witnessed) found.clear();
+  if (kind_ != Kind::group) return found;
+  // After two looks that found nobody it is over: the number may mean another group some day.
+  constexpr int kOver = 2;
+  if (empty_looks_ >= kOver) return {};
+  if (!witnessed) std::erase_if(found, [&](const ProcessEntry& one) { return taken || one.session != session_; });
+  if (!all.empty()) {
+    known_.clear();
+    empty_looks_ = found.empty() ? empty_looks_ + 1 : 0;
+  }
+  for (const ProcessEntry& one : found) known_.emplace(one.pid, one.start_ticks);
   return found;
 }
 
@@ -129,42 +155,109 @@ void Tree::exclude(const Process& helper) {
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   if (foreign_.contains({one.pid, one.start_ticks}) || is_own_process(one.pid, one.start_ticks)) return true;
   if (one.parent != us || one.pid == root_pid_) return false;
-  // Came to us as an orphan. Older than the job: not of it. With a cgroup that
-  // the job was born in, those outside of it are somebody else's orphans.
+  // Came to us as an orphan. Older than the job: not of it.
   if (one.start_ticks < root_start_) return true;
-  if (cgroup_ != nullptr) return true;
+  if (known_.contains({one.pid, one.start_ticks})) return false;
+  // The init of a container gets everybody's orphans; those of the job are born in its cgroup.
+  if (cgroup_ != nullptr && us == 1) return true;
   if (!helpers_were_started) return false;
   // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
   const auto [known, fresh] = marked_.try_emplace({one.pid, one.start_ticks}, false);
-  if (fresh) known->second = is_marked_helper(one.pid, us);
+  if (fresh) known->second = is_marked(one.pid, std::string(kHelperMark) + "=" + std::to_string(us));
   return known->second;
 }
 
-std::vector<ProcessEntry> Tree::members(const Root& root) const {
-  const pid_t us = ::getpid();
-  const std::vector<ProcessEntry> all = read_all_processes(root);
+bool Tree::is_skipped(const ProcessEntry& one, pid_t us) const {
+  if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
+  if (!adopts_orphans_) return one.pid == us;
+  return is_foreign(one, us);
+}
+
+// A session has in it only who descends from its leader, since one is in it by birth alone, and its number is not given
+// to anybody else while somebody is in it.
+std::vector<pid_t> Tree::of_known_sessions(const std::vector<ProcessEntry>& all, pid_t us) const {
+  std::vector<pid_t> found;
+  if (leaders_.empty()) return found;
+  std::unordered_set<pid_t> ours;
+  for (const ProcessEntry& one : descendants(all, us)) ours.insert(one.pid);
+  for (const ProcessEntry& one : all) {
+    const auto leader = leaders_.lower_bound({one.session, 0});
+    if (leader != leaders_.end() && leader->first == one.session && !ours.contains(one.pid) &&
+        one.start_ticks >= leader->second && !is_skipped(one, us))
+      found.push_back(one.pid);
+  }
+  return found;
+}
+
+void Tree::remember(const std::vector<ProcessEntry>& all, const std::vector<ProcessEntry>& found) const {
+  if (all.empty()) return;  // nobody told
+  known_.clear();
+  std::unordered_set<pid_t> sessions;
+  for (const ProcessEntry& one : found) {
+    known_.emplace(one.pid, one.start_ticks);
+    if (one.session == one.pid) leaders_.emplace(one.pid, one.start_ticks);
+    sessions.insert(one.session);
+  }
+  // One that nobody of the tree is in any more may soon be another.
+  std::erase_if(leaders_, [&](const Name& leader) {
+    if (!sessions.contains(leader.first)) return true;
+    const auto now = std::ranges::lower_bound(all, leader.first, {}, &ProcessEntry::pid);
+    return now != all.end() && now->pid == leader.first && now->start_ticks != leader.second;
+  });
+}
+
+std::vector<ProcessEntry> Tree::members_among(const std::vector<ProcessEntry>& all, const Root& root) const {
   if (kind_ != Kind::descent) return others(all);
+  const pid_t us = ::getpid();
   std::vector<ProcessEntry> tree;
   std::unordered_set<pid_t> seen;
   const auto add = [&](const ProcessEntry& one) {
     if (one.pid != us && !one.ended() && seen.insert(one.pid).second) tree.push_back(one);
   };
-  const auto skip = [&](const ProcessEntry& one) {
-    if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
-    if (!adopts_orphans_ && one.pid == us) return true;
-    return adopts_orphans_ && is_foreign(one, us);
+  const auto add_below = [&](pid_t pid) {
+    if (seen.contains(pid)) return;
+    const auto skip = [&](const ProcessEntry& one) { return is_skipped(one, us); };
+    for (const ProcessEntry& one : descendants(all, pid, skip)) add(one);
   };
-  for (const ProcessEntry& one : descendants(all, adopts_orphans_ ? us : root_pid_, skip)) add(one);
-  if (cgroup_ == nullptr) return tree;
-  for (const pid_t pid : cgroup_->members()) {
-    const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
-    if (found != all.end() && found->pid == pid) {
-      add(*found);
-    } else if (const auto born_since = read_process_entry(pid, root)) {
-      add(*born_since);
+  add_below(adopts_orphans_ ? us : root_pid_);
+  for (const auto& [pid, start] : known_) {
+    const auto now = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
+    if (now != all.end() && now->pid == pid && now->start_ticks == start) add_below(pid);
+  }
+  if (!adopts_orphans_)
+    for (const pid_t pid : of_known_sessions(all, us)) add_below(pid);
+  for (const ProcessEntry& one : all)
+    if (!mark_.empty() && one.parent == us && !one.ended() && one.start_ticks >= root_start_ &&
+        !seen.contains(one.pid) && !is_own_process(one.pid, one.start_ticks) && is_marked(one.pid, mark_))
+      add_below(one.pid);
+  if (cgroup_ != nullptr) {
+    for (const pid_t pid : cgroup_->members()) {
+      const auto found = std::ranges::lower_bound(all, pid, {}, &ProcessEntry::pid);
+      if (found != all.end() && found->pid == pid) {
+        add(*found);
+      } else if (const auto born_since = read_process_entry(pid, root)) {
+        add(*born_since);
+      }
     }
   }
+  remember(all, tree);
   return tree;
+}
+
+std::vector<ProcessEntry> Tree::members(const Root& root) const {
+  return members_among(read_all_processes(root), root);
+}
+
+bool Tree::can_look() const { return shows_us(read_all_processes()); }
+
+bool Tree::is_halted() const {
+  const std::vector<ProcessEntry> all = members();
+  if (std::ranges::any_of(all, [](const ProcessEntry& one) { return one.state == 'T' || one.state == 't'; }))
+    return true;
+  if (cgroup_ != nullptr && cgroup_->frozen()) return true;
+  std::vector<pid_t> pids;
+  for (const ProcessEntry& one : all) pids.push_back(one.pid);
+  return is_any_frozen(pids);
 }
 
 bool Tree::contains(pid_t pid) const {
@@ -179,6 +272,7 @@ bool Tree::contains(pid_t pid) const {
     const auto entry = read_process_entry(pid);
     if (!entry) return false;
     if (pid == root_pid_) return entry->start_ticks == root_start_;
+    if (known_.contains({pid, entry->start_ticks})) return true;
     if (adopts_orphans_ && is_foreign(*entry, us)) return false;
     if (adopts_orphans_ && entry->parent == us) return true;
     pid = entry->parent;
@@ -217,7 +311,7 @@ Tree::Sent Tree::signal(int number, SignalOrder order) const {
 // True: nobody is left but the `ended`, who wait to be reaped.
 bool Tree::strike_orphans(std::set<pid_t>& ended) const {
   const auto children = direct_children();
-  if (!children) return false;
+  if (!children) return true;  // nobody whom we could name
   const pid_t us = ::getpid();
   bool quiet = true;
   for (const pid_t pid : *children) {
@@ -238,20 +332,27 @@ void Tree::kill_pass() const {
   if (cgroup_ != nullptr) (void)cgroup_->kill();
   for (const ProcessEntry& one : members())
     if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
-  if (cgroup_ != nullptr || !adopts_orphans_) return;
+  if (!adopts_orphans_) return;
   std::set<pid_t> ended;
   for (int i = 0; i < kStrikes; ++i)
     if (strike_orphans(ended)) return;
 }
 
+// The kernel tells without /proc whether we have children; our machinery is not among those that it tells of.
+bool Tree::has_no_children() const {
+  siginfo_t info{};
+  return ::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
+}
+
 bool Tree::gone() const {
   if (cgroup_ != nullptr && cgroup_->populated()) return false;
-  std::vector<ProcessEntry> left = members();
+  const std::vector<ProcessEntry> all = read_all_processes();
+  if (!shows_us(all)) return adopts_orphans_ && has_no_children();
+  std::vector<ProcessEntry> left = members_among(all, {});
   // The init of our own namespace cannot be killed from inside; it ends when it sees fit.
   if (kind_ == Kind::pid_namespace) std::erase_if(left, [](const ProcessEntry& one) { return one.pid == 1; });
   if (!left.empty()) return false;
   if (kind_ == Kind::pid_namespace) return true;
-  if (cgroup_ != nullptr) return true;
   if (!adopts_orphans_) return members().empty();  // a second look
   const pid_t us = ::getpid();
   std::set<pid_t> ended;
@@ -263,7 +364,8 @@ bool Tree::gone() const {
     for (const pid_t pid : *children) {
       if (ended.contains(pid)) continue;
       const auto stat = read_process_entry(pid);
-      if (!stat || is_foreign(*stat, us)) continue;
+      if (!stat) return false;  // only we can have reaped it: it is there, and nobody tells of it
+      if (is_foreign(*stat, us)) continue;
       if (!stat->ended()) return false;
       ended.insert(pid);
       news = true;
@@ -271,50 +373,6 @@ bool Tree::gone() const {
     if (!news) return true;
   }
   return false;
-}
-
-std::optional<Instant> Ending::step(Instant now) {
-  if (state_ == State::gone || state_ == State::stuck) return std::nullopt;
-  if (!begun_) {
-    begun_ = true;
-    kill_at_ = now;
-    if (options_.signal != 0) {
-      if (options_.to_tree) {
-        signalled_ = tree_.signal(options_.signal, options_.order).reached;
-      } else if (root_.signal(options_.signal)) {
-        signalled_ = 1;
-      }
-      kill_at_ = now + options_.grace;
-    }
-  }
-  if (now >= *kill_at_) return kill(now);
-  if (tree_.gone()) {
-    state_ = State::gone;
-    return std::nullopt;
-  }
-  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
-  return std::min(now + pause_, *kill_at_);
-}
-
-std::optional<Instant> Ending::kill(Instant now) {
-  if (!first_kill_) {
-    first_kill_ = now;
-    killed_ = tree_.members().size();
-  }
-  state_ = State::killing;
-  tree_.kill_pass();
-  if (tree_.gone()) {
-    state_ = State::gone;
-    return std::nullopt;
-  }
-  left_ = tree_.members();
-  bool newcomers = false;  // forked faster than we looked: strike again at once
-  for (const ProcessEntry& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
-  if (now - *first_kill_ >= options_.give_up) {
-    state_ = State::stuck;
-    return std::nullopt;
-  }
-  return newcomers ? now : now + kKillPause;
 }
 
 }  // namespace lull

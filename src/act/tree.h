@@ -1,9 +1,11 @@
 #pragma once
 // The process tree of a job: the process that was started (or named) and all that
-// came of it. Membership is by cgroup where the job has one of its own; else by
-// descent, where orphans of the job count because they became our children. A
-// listing is old the moment it is made, so signals go out by pidfd, after a check
-// that the pid still is who it was, and in passes until nobody new turns up.
+// came of it. Membership is by descent, where orphans of the job count because they
+// became our children, and by cgroup where the job has one of its own (one that moved
+// out of it is still a descendant). Orphans of somebody else's process are re-parented
+// away from us: they are known because they were seen before, or by the session that a
+// member began. A listing is old the moment it is made, so signals go out by pidfd, after a
+// check that the pid still is who it was, and in passes until nobody new turns up.
 
 #include <sys/types.h>
 
@@ -12,6 +14,7 @@
 #include <memory>
 #include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -34,14 +37,18 @@ class Tree {
   // A job that we started as its subreaper. `earlier` are the children that we had
   // before (own_children()): they are not part of it.
   static Tree of_job(const Process& root, const Cgroup* cgroup, std::set<Name> earlier);
-  // Somebody else's process and its descendants; never ourselves and what we started.
+  // Somebody else's process and its descendants, those included that were seen before they lost their
+  // parent; never ourselves and what we started.
   static Tree of_process(const Process& root);
-  // A process group: whoever is in it later, as long as one is left who is in it now
-  // (the number cannot mean another group before that).
+  // A process group, whoever is in it later. It is the same one as long as somebody is in it who was seen in it
+  // before, or (they may have handed over since the last look) who is of its session while its number is nobody else's.
   static Result<Tree> of_group(pid_t group);
   // Everything around us but ourselves: our pid namespace where it is not the machine's
   // own, else our cgroup where it is not the root of them all.
   static Result<Tree> of_container();
+  // A helper of ours and whatever it left behind: what is in its cgroup, and the orphans that have `mark`
+  // ("NAME=value") in their environment; they come to us where we are a subreaper.
+  static Tree of_helper(const Process& root, const Cgroup* cgroup, std::string mark);
   // A child of ours that is no job (a hook, curl): neither it nor what it leaves behind is a member.
   void exclude(const Process& helper);
 
@@ -58,12 +65,21 @@ class Tree {
   // KILL to everything there is now, and at those that are born and orphaned
   // meanwhile as fast as they come to us (bounded). Who slips through is next time's.
   void kill_pass() const;
-  // Nobody is left. Certain for a job of ours; for somebody else's process as
+  // Nobody is left, and there is proof of it. Certain for a job of ours; for somebody else's process as
   // sure as a listing can be.
   bool gone() const;
+  // The processes can be listed. Where not, nobody here can be signalled, and little can be proven.
+  bool can_look() const;
+  // Somebody of it cannot run: stopped, or its cgroup frozen.
+  bool is_halted() const;
 
  private:
   bool is_foreign(const ProcessEntry& one, pid_t us) const;
+  std::vector<ProcessEntry> members_among(const std::vector<ProcessEntry>& all, const Root& root) const;
+  bool is_skipped(const ProcessEntry& one, pid_t us) const;
+  std::vector<pid_t> of_known_sessions(const std::vector<ProcessEntry>& all, pid_t us) const;
+  void remember(const std::vector<ProcessEntry>& all, const std::vector<ProcessEntry>& found) const;
+  bool has_no_children() const;
   bool strike_orphans(std::set<pid_t>& ended) const;
 
   enum class Kind : std::uint8_t { descent, group, pid_namespace, cgroup };
@@ -72,20 +88,27 @@ class Tree {
   Kind kind_ = Kind::descent;
   pid_t root_pid_ = 0;
   std::uint64_t root_start_ = 0;
-  std::set<Name> witnesses_;              // of a group
+  mutable std::set<Name> known_;          // seen as members, and there when we last looked
+  mutable std::set<Name> leaders_;        // members that began a session in which somebody still is
+  pid_t session_ = 0;                     // of a group
+  mutable int empty_looks_ = 0;           // of a group, one after the other
   std::shared_ptr<const Cgroup> around_;  // ours
   bool adopts_orphans_ = false;
   const Cgroup* cgroup_ = nullptr;
+  std::string mark_;  // of a helper
   std::set<Name> foreign_;
   mutable std::map<Name, bool> marked_;  // orphans, and whether they are of a helper
 };
 
 // Environment variable that marks what we started ourselves beside the job.
 inline constexpr const char* kHelperMark = "LULL_HELPER_OF";
+inline constexpr const char* kHelperNumber = "LULL_HELPER_NUMBER";  // which of them
 
 // Ending a tree, step by step: the signal, the grace, then KILL until nothing is
 // left. The caller drives it: step() now, and again when something ended or at
-// the time it names. No clock, no sleep in here.
+// the time it names. No clock, no sleep in here. The grace is time in which the tree could
+// run: neither while somebody of it is stopped or frozen, nor while we, and perhaps the
+// whole machine, stood still ourselves.
 class Ending {
  public:
   struct Options {
@@ -93,9 +116,16 @@ class Ending {
     bool to_tree = true;  // false: the signal goes to the root alone
     Duration grace = std::chrono::seconds(10);
     SignalOrder order = SignalOrder::parents_first;
-    Duration give_up = std::chrono::seconds(10);  // after the first KILL: what is left is stuck in the kernel
+    Duration give_up = std::chrono::seconds(10);       // after the first KILL: what is left is stuck in the kernel
+    Duration longest_halt = std::chrono::minutes(10);  // for so long a tree that cannot run keeps its grace
   };
-  enum class State : std::uint8_t { signalled, killing, gone, stuck };
+  enum class State : std::uint8_t {
+    signalled,
+    killing,
+    gone,
+    stuck,
+    unproven,  // the root is gone; who else is left cannot be seen
+  };
 
   Ending(const Tree& tree, const Process& root, Options options) : tree_(tree), root_(root), options_(options) {}
 
@@ -109,13 +139,19 @@ class Ending {
 
  private:
   std::optional<Instant> kill(Instant now);
+  void count(Instant now);
+  void signal_first();
+  bool all_gone() const { return root_.ended() && tree_.gone(); }
 
   const Tree& tree_;
   const Process& root_;
   Options options_;
   State state_ = State::signalled;
   bool begun_ = false;
-  std::optional<Instant> kill_at_;
+  Duration grace_left_{};
+  Duration halted_{};  // so far
+  Instant looked_at_{};
+  Instant looks_next_{};
   std::optional<Instant> first_kill_;
   Duration pause_ = std::chrono::milliseconds(1);
   std::size_t signalled_ = 0;

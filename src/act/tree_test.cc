@@ -10,6 +10,7 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <filesystem>
 #include <functional>
 #include <thread>
 
@@ -170,14 +171,69 @@ TEST_P(TreeTest, KillComesWhenTheGraceIsOverNeitherBeforeNorLater) {
   });
   wait_ready(1);
   const Tree job = tree();
-  Ending ending(job, root_, {.grace = 60s});
+  Ending ending(job, root_, {.grace = 5s});
   const Instant begin = clock_.now();  // as the ending is told it: no clock in there
-  ASSERT_TRUE(ending.step(begin));
-  ASSERT_TRUE(ending.step(begin + 60s - 1ms));
-  EXPECT_EQ(ending.killed(), 0U);
-  EXPECT_EQ(ending.state(), Ending::State::signalled);
-  ending.step(begin + 60s);
+  auto next = ending.step(begin);
+  while (next && *next < begin + 5s) {
+    next = ending.step(*next);
+    ASSERT_EQ(ending.killed(), 0U);
+    ASSERT_EQ(ending.state(), Ending::State::signalled);
+  }
+  ASSERT_EQ(next, begin + 5s);
+  ending.step(*next);
   EXPECT_EQ(ending.killed(), 1U);
+  EXPECT_TRUE(all_gone(10'000));
+  children_.sweep();
+}
+
+TEST_P(TreeTest, FaultsB3TimeInWhichWeStoodStillIsNotCounted) {
+  if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
+  start([&] {
+    ignore_term();
+    ready();
+    wait_for_ever();
+  });
+  wait_ready(1);
+  const Tree job = tree();
+  Ending ending(job, root_, {.grace = 5s});
+  Instant now = clock_.now();
+  ASSERT_TRUE(ending.step(now));
+  now += 1h;  // a closed lid
+  auto next = ending.step(now);
+  EXPECT_EQ(ending.killed(), 0U);
+  Duration left{};
+  while (next && ending.killed() == 0) {
+    left += *next - std::exchange(now, *next);
+    next = ending.step(now);
+  }
+  EXPECT_GT(left, 4900ms);
+  EXPECT_LE(left, 5s);
+  EXPECT_TRUE(all_gone(10'000));
+  children_.sweep();
+}
+
+TEST_P(TreeTest, FaultsB3TimeInWhichSomebodyIsStoppedIsNotCounted) {
+  if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
+  start([&] {
+    ignore_term();
+    ready();
+    wait_for_ever();
+  });
+  wait_ready(1);
+  const Tree job = tree();
+  Ending ending(job, root_, {.grace = 1s, .longest_halt = 20s});
+  const Instant begin = clock_.now();
+  auto next = ending.step(begin);
+  ASSERT_TRUE(root_.signal(SIGSTOP));
+  siginfo_t info{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(root_.pid()), &info, WSTOPPED | WNOWAIT), 0);
+  while (next && *next < begin + 10s) next = ending.step(*next);
+  EXPECT_EQ(ending.killed(), 0U);
+  Instant now = *next;
+  while (next && ending.killed() == 0 && now < begin + 60s) next = ending.step(now = *next);
+  EXPECT_EQ(ending.killed(), 1U) << "not for ever";
+  EXPECT_GE(now, begin + 20s);
+  EXPECT_LE(now, begin + 22s);
   EXPECT_TRUE(all_gone(10'000));
   children_.sweep();
 }
@@ -356,7 +412,9 @@ TEST(TreeOfProcess, WhoHasItsNumberLaterIsSpared) {
   write(child, 1, process.start_ticks());
   write(kBelow, child, process.start_ticks());
   EXPECT_EQ(named.members(machine.root()).size(), 2U);
+  std::filesystem::remove_all(machine.root().proc + "/" + std::to_string(kBelow));
   write(child, 1, process.start_ticks() + 1);
+  write(kBelow + 1, child, process.start_ticks() + 1);
   EXPECT_TRUE(named.members(machine.root()).empty()) << "neither the stranger nor the stranger's children";
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
@@ -406,6 +464,35 @@ TEST(Cgroup, IsFoundWhereverItIsMounted) {
   EXPECT_EQ(find_own_cgroup(kPart, "0::/../outside\n"), std::nullopt);
   EXPECT_EQ(find_own_cgroup(kHybrid, "4:memory:/x\n"), std::nullopt);
   EXPECT_EQ(find_own_cgroup("", "0::/\n"), std::nullopt);
+}
+
+TEST(Cgroup, FaultsB3FreezersOfBothKindsAreSeen) {
+  const TestTree machine;
+  const std::string top = std::filesystem::path(machine.root().proc).parent_path();
+  machine.write("proc/self/mountinfo", "37 31 0:34 / " + top + "/v1 rw - cgroup cgroup rw,freezer\n" + "41 31 0:38 / " +
+                                           top + "/v2 rw - cgroup2 cgroup2 rw\n");
+  machine.write("proc/7/cgroup", "6:freezer:/box\n0::/\n");
+  machine.write("proc/8/cgroup", "6:freezer:/\n0::/job\n");
+  machine.write("v1/box/freezer.state", "THAWED\n");
+  machine.write("v1/freezer.state", "THAWED\n");
+  machine.write("v2/job/cgroup.events", "populated 1\nfrozen 0\n");
+  EXPECT_FALSE(is_any_frozen({7, 8}, machine.root()));
+  machine.write("v1/box/freezer.state", "FREEZING\n");
+  EXPECT_TRUE(is_any_frozen({7, 8}, machine.root()));
+  EXPECT_FALSE(is_any_frozen({8}, machine.root()));
+  machine.write("v2/job/cgroup.events", "populated 1\nfrozen 1\n");
+  EXPECT_TRUE(is_any_frozen({8}, machine.root()));
+  EXPECT_FALSE(is_any_frozen({9}, machine.root())) << "nobody tells";
+}
+
+TEST(Cgroup, FaultsC6RemovalTakesTheEmptyOnesBelowAlong) {
+  auto made = Cgroup::create();
+  if (!made) GTEST_SKIP() << made.error().message();
+  const std::string path = made->path();
+  ASSERT_TRUE(std::filesystem::create_directories(path + "/lull-1-1-1/job"));
+  ASSERT_TRUE(std::filesystem::create_directories(path + "/podman"));
+  made->remove();
+  EXPECT_NE(::access(path.c_str(), F_OK), 0);
 }
 
 TEST(Cgroup, RemovalLetsSurvivorsLive) {

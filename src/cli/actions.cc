@@ -18,20 +18,27 @@ namespace {
 constexpr std::array<std::string_view, 7> kNames = {"exit",   "kill",       "exec",  "shutdown",
                                                     "reboot", "determined", "notify"};
 
+// What can be said of `kill=…` before anybody looks who that is.
+Result<> check_target(const std::string& what) {
+  if (what == "container" || what == "parent" || to_pid(what)) return {};
+  if (!what.starts_with("PGID:"))
+    return fail("kill= needs a PID, PGID:N, parent or container, not '" + printable(what) + "'");
+  if (to_pid(what.substr(5))) return {};
+  return fail("kill=PGID:N needs the number of a process group, not '" + printable(what.substr(5)) + "'");
+}
+
+Result<> check_address(const std::string& url) {
+  if (url.starts_with("http://") || url.starts_with("https://")) return {};
+  return fail("notify= needs an http:// or https:// address");
+}
+
 Result<Tree> tree_for(ReadyAction& ready) {
   const std::string& what = ready.action.argument;
   if (what == "container") return Tree::of_container();
   if (what.starts_with("PGID:")) {
-    const auto group = to_pid(what.substr(5));
-    if (!group) return fail("kill=PGID:N needs the number of a process group, not '" + printable(what.substr(5)) + "'");
-    return Tree::of_group(*group);
+    return Tree::of_group(to_pid(what.substr(5)).value_or(0));
   }
-  pid_t pid = ::getppid();
-  if (what != "parent") {
-    const auto number = to_pid(what);
-    if (!number) return fail("kill= needs a PID, PGID:N, parent or container, not '" + printable(what) + "'");
-    pid = *number;
-  }
+  const pid_t pid = what == "parent" ? ::getppid() : to_pid(what).value_or(0);
   if (pid == ::getpid()) return fail("kill=" + what + " is lull itself");
   if (what == "parent" && pid <= 1) return fail("kill=parent: whoever started us has ended");
   ready.target = TRY(Process::open(pid));
@@ -58,8 +65,6 @@ Result<std::vector<std::string>> determined_command() {
 }
 
 Result<std::vector<std::string>> notify_command(const std::string& url) {
-  if (!url.starts_with("http://") && !url.starts_with("https://"))
-    return fail("notify= needs an http:// or https:// address");
   if (!is_executable("curl")) return fail("notify= needs curl, which is not in PATH");
   // curl is what every machine has that can speak https; it costs nothing until it is needed.
   return std::vector<std::string>{"curl",
@@ -104,6 +109,15 @@ std::string left_in_words(const std::vector<ProcessEntry>& left) {
   return stuck + (stuck.empty() || refused.empty() ? "" : ", ") + refused;
 }
 
+std::string trouble_of(const Ending& ending) {
+  switch (ending.state()) {
+    case Ending::State::stuck: return "still there: " + left_in_words(ending.left());
+    case Ending::State::unproven:
+      return "it is gone, but whether all its processes are cannot be told: /proc cannot be read";
+    default: return "";
+  }
+}
+
 Result<Action> parse_action(std::string_view text) {
   Action action;
   action.text = text;
@@ -124,9 +138,19 @@ Result<Action> parse_action(std::string_view text) {
     action.status = static_cast<int>(*status);
     return action;
   }
-  if (name == "kill") return action.kind = Action::Kind::kill, needs(true, "kill=1234");
+  if (name == "kill") {
+    action.kind = Action::Kind::kill;
+    TRY(needs(true, "kill=1234"));
+    TRY(check_target(action.argument));
+    return action;
+  }
   if (name == "exec") return action.kind = Action::Kind::exec, needs(true, "exec='mail -s idle me'");
-  if (name == "notify") return action.kind = Action::Kind::notify, needs(true, "notify=https://example.org/hook");
+  if (name == "notify") {
+    action.kind = Action::Kind::notify;
+    TRY(needs(true, "notify=https://example.org/hook"));
+    TRY(check_address(action.argument));
+    return action;
+  }
   if (name == "determined") return action.kind = Action::Kind::determined, needs(false, "--do determined");
   if (name == "shutdown" || name == "reboot") {
     action.kind = Action::Kind::power;
@@ -262,8 +286,8 @@ void ActionRun::attempt_kill() {
 
 void ActionRun::step_kill() {
   if (const auto again = ending_->step(loop_.now())) return later(*again - loop_.now(), &ActionRun::step_kill);
-  if (ending_->state() == Ending::State::gone) return outcome(true, "");
-  outcome(false, "still there: " + left_in_words(ending_->left()));
+  const std::string trouble = trouble_of(*ending_);
+  outcome(trouble.empty(), trouble);
 }
 
 void ActionRun::run_command(const ReadyAction& ready, Duration limit, std::string input) {

@@ -37,6 +37,8 @@ Result<Action> parse_action(std::string_view text);
 
 // "12 13 (stuck in the kernel), 14 (not ours to end)": those who outlived even SIGKILL.
 std::string left_in_words(const std::vector<ProcessEntry>& left);
+// Why an ending that is over cannot be called one; empty where everybody is gone.
+std::string trouble_of(const Ending& ending);
 
 struct ReadyAction {
   Action action;

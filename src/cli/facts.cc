@@ -160,9 +160,9 @@ std::string facts_json(const FiringFacts& facts, int indent) {
   json["evidence"] = Json::array();
   for (const Story& story : facts.why.stories) json["evidence"].push_back(story_json(story));
   json["readings"] = Json::array();
-  if (facts.snapshot != nullptr)
+  if (facts.snapshot.inventory)
     for (const Device& device : facts.scope)
-      if (const Reading* reading = reading_of(*facts.snapshot, device))
+      if (const Reading* reading = reading_of(facts.snapshot, device))
         json["readings"].push_back(gpu_json(device, *reading));
   if (facts.job) {
     json["job"] = {{"pid", *facts.job}, {"command", Json::array()}};

@@ -38,7 +38,7 @@ struct FiringFacts {
   std::optional<pid_t> job;  // pid of the command
   std::vector<std::string> command;
   std::vector<MemberView> members;
-  const Snapshot* snapshot = nullptr;  // the newest readings
+  Snapshot snapshot;  // what the rule fired on; ours, since samples come in while hooks and retries run
   std::vector<Device> scope;
 };
 

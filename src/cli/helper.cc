@@ -14,6 +14,8 @@ namespace lull {
 
 struct Helpers::Running {
   Process process;
+  Cgroup cgroup;
+  std::string mark;
   Fd input;
   Fd output;
   bool capture = false;
@@ -39,10 +41,22 @@ std::string in_words(const ExitStatus& status) {
 
 }  // namespace
 
+// With all that came of it, daemons included. A few passes for those born meanwhile, where there is no cgroup.
+void Helpers::end(Running& one) {
+  constexpr int kPasses = 4;
+  const Tree tree = Tree::of_helper(one.process, one.cgroup ? &one.cgroup : nullptr, one.mark);
+  for (int i = 0; i < kPasses; ++i) {
+    tree.kill_pass();
+    if (tree.members().empty()) break;
+  }
+  (void)one.process.signal(SIGKILL);  // where no listing shows it
+}
+
 Helpers::~Helpers() {
   for (const auto& one : running_) {
-    Tree::of_process(one->process).kill_pass();
+    end(*one);
     children_.forget(one->process);
+    one->cgroup.remove();
   }
 }
 
@@ -69,13 +83,20 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   }
   auto environment = options.environment;
   environment.emplace_back(kHelperMark, std::to_string(::getpid()));
+  const std::string number = std::to_string(::getpid()) + "." + std::to_string(++number_);
+  environment.emplace_back(kHelperNumber, number);
+  one->mark = std::string(kHelperNumber) + "=" + number;
+  if (use_cgroup_)
+    if (auto made = Cgroup::create()) one->cgroup = *std::move(made);
   auto spawned = spawn({.arguments = options.arguments,
                         .environment = std::move(environment),
+                        .cgroup = one->cgroup ? one->cgroup.fd() : -1,
                         .standard_input = one->input.get(),
                         .standard_output = one->output ? one->output.get() : STDERR_FILENO,
                         .standard_error = options.quiet && one->output ? one->output.get() : -1,
                         .own_session = true,
                         .signals = options.signals});
+  if (!spawned || !spawned->in_cgroup) one->cgroup.remove();
   if (!spawned) return fail_soon("cannot run " + spawned.error().message());
   one->process = std::move(spawned->process);
   if (on_start) on_start(one->process);
@@ -89,7 +110,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   one->limit = loop_.in(options.limit, [this, one, limit = options.limit] {
     one->limit.reset();
     children_.forget(one->process);  // its status goes to nobody
-    Tree::of_process(one->process).kill_pass();
+    end(*one);
     HelperResult result;
     result.timed_out = true;
     result.trouble = "not done after " + format_duration(limit);
@@ -100,6 +121,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
 void Helpers::finish(const std::shared_ptr<Running>& one, HelperResult result) {
   if (one->limit) loop_.cancel(*one->limit);
   std::erase(running_, one);
+  one->cgroup.remove();  // what it left behind on purpose lives on in ours
   if (one->capture) result.output = text_of(one->output);
   const Done done = std::move(one->done);
   done(result);

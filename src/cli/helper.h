@@ -1,7 +1,7 @@
 #pragma once
 // Runs a helper beside the job (a hook, curl, shutdown, gdb) in the loop: started,
-// given its input, ended with all that came of it when its time is up, and the
-// outcome handed over. Nothing here blocks.
+// given its input, ended with all that came of it, daemons included, when its time is up,
+// and the outcome handed over. Nothing here blocks.
 
 #include <functional>
 #include <memory>
@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "act/cgroup.h"
 #include "act/children.h"
 #include "act/spawn.h"
 #include "act/tree.h"
@@ -39,7 +40,8 @@ struct HelperResult {
 class Helpers {
  public:
   using Done = std::function<void(const HelperResult&)>;
-  Helpers(Loop& loop, Children& children) : loop_(loop), children_(children) {}
+  Helpers(Loop& loop, Children& children, bool use_cgroup = true)
+      : loop_(loop), children_(children), use_cgroup_(use_cgroup) {}
   ~Helpers();
   Helpers(const Helpers&) = delete;
   Helpers& operator=(const Helpers&) = delete;
@@ -49,11 +51,14 @@ class Helpers {
 
  private:
   struct Running;
+  static void end(Running& one);
   void finish(const std::shared_ptr<Running>& one, HelperResult result);
 
   Loop& loop_;
   Children& children_;
+  bool use_cgroup_;
   std::vector<std::shared_ptr<Running>> running_;
+  unsigned number_ = 0;
 };
 
 }  // namespace lull

@@ -299,10 +299,11 @@ std::string text_of(const Picked& picked, const PickSettings& settings) {
 
 int print_picked(Picker& picker, const Picked& picked) {
   const PickSettings& settings = picker.settings();
-  if (settings.holds())
-    if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());
+  // We hold it ourselves until the keeper does: what nobody was told of is given back when we end.
   if (const auto written = write_all(STDOUT_FILENO, text_of(picked, settings)); !written)
     return complain("stdout: " + written.error().message());
+  if (settings.holds())
+    if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());
   picker.part_from_keeper();
   return 0;
 }

@@ -118,6 +118,8 @@ Result<> settle(RunOptions& options) {
   settings.backoff = TRY(duration_option("--backoff", options.backoff));
   settings.on_idle_limit = TRY(duration_option("--on-idle-limit", options.hook_limit));
   if (!options.max_time.empty()) settings.max_time = TRY(duration_option("--max-time", options.max_time));
+  if (settings.max_time == Duration::zero())
+    return fail("--max-time 0 would end the job at once; without it there is no limit");
   return {};
 }
 

@@ -37,12 +37,12 @@ double value_of(const std::vector<std::pair<std::string, double>>& list, const s
 
 }  // namespace
 
-std::string RunSession::next_in_words() const {
+std::string RunSession::next_in_words(bool for_time) const {
   const Ending::Options& how = settings_.ending;
   std::string text = how.signal == 0 ? std::string("SIGKILL to its process tree")
                                      : fmt::format("{} to its process tree, SIGKILL to what is left after {}",
                                                    signal_name(how.signal), format_duration(how.grace));
-  if (restarts_done_ < settings_.restarts)
+  if (!for_time && restarts_done_ < settings_.restarts)
     text += fmt::format(", then start it again ({} of {}) after {}", restarts_done_ + 1, settings_.restarts,
                         format_duration(settings_.backoff));
   return text;
@@ -57,7 +57,7 @@ FiringFacts RunSession::facts(std::string event, Explanation why) const {
   all.job = job_.pid();
   all.command = settings_.command;
   all.members = view_members(members_.empty() ? tree_.members() : members_, members_before_, members_apart_);
-  all.snapshot = &feed_->newest();
+  all.snapshot = feed_->newest();
   all.scope = watcher_->scope();
   return all;
 }
@@ -149,6 +149,8 @@ void RunSession::tree_is_gone() {
   terminal_.restore();
   if (ending_->state() == Ending::State::stuck) {
     voice_.note(Level::warning, "stuck", "cannot be ended: " + left_in_words(ending_->left()));
+  } else if (const std::string trouble = trouble_of(*ending_); !trouble.empty()) {
+    voice_.note(Level::warning, "unproven", trouble);
   } else {
     voice_.note(Level::note, "ended", "the job and all its processes are gone");
   }

@@ -47,7 +47,7 @@ Result<> RunSession::prepare() {
   sigaddset(&quiet, SIGTTOU);  // a line of ours while the job has the terminal must not stop us
   ::pthread_sigmask(SIG_BLOCK, &quiet, nullptr);
   TRY(loop_->on_signals(watched_signals(), [this](const signalfd_siginfo& info) { on_signal(info); }));
-  helpers_ = std::make_unique<Helpers>(*loop_, children_);
+  helpers_ = std::make_unique<Helpers>(*loop_, children_, settings_.use_cgroup);
   make_feed();
   Children::become_subreaper();
   earlier_ = own_children();
@@ -168,14 +168,41 @@ void RunSession::on_signal(const signalfd_siginfo& info) {
   }
 }
 
-// What the terminal sends goes to its whole foreground group: a job in our group has it already.
+// What the terminal sends goes to its whole foreground group: a job in our group has it already. But when the terminal
+// itself goes, its session leader alone is told.
 void RunSession::forward(const signalfd_siginfo& info) {
-  const bool from_terminal = info.ssi_code == SI_KERNEL;
-  if (from_terminal) {
+  const int number = static_cast<int>(info.ssi_signo);
+  if (info.ssi_code == SI_KERNEL && !(number == SIGHUP && ::getsid(0) == ::getpid())) {
     const auto entry = read_process_entry(job_.pid());
     if (entry && entry->group == ::getpgrp()) return;
   }
-  (void)job_.signal(static_cast<int>(info.ssi_signo));
+  const bool ends = number == SIGHUP || number == SIGINT || number == SIGQUIT || number == SIGTERM;
+  if (!ends) return (void)job_.signal(number);
+  signal_group(number);
+  signal_group(SIGCONT);  // who is stopped would keep the signal in its pocket
+}
+
+// The job's own process group, as far as it is the job, as timeout(1) does: our group may be a script's too.
+void RunSession::signal_group(int number) {
+  const auto leader = read_process_entry(job_.pid());
+  bool reached = false;
+  if (leader && leader->start_ticks == job_.start_ticks()) {
+    for (const ProcessEntry& one : tree_.members()) {
+      if (one.group != leader->group || one.pid == job_.pid()) continue;
+      if (!std::exchange(reached, true)) (void)job_.signal(number);
+      if (const auto process = Process::open(one)) (void)process->signal(number);
+    }
+  }
+  if (!reached) (void)job_.signal(number);
+}
+
+// A shell that suspends itself stops its own group with SIGSTOP. While it has the terminal, or has given it back to us,
+// nobody else can use it until we stop too. As the leader of a session there is nobody who would let us go on.
+bool RunSession::has_locked_terminal() const {
+  const auto entry = read_process_entry(job_.pid());
+  if (!entry || entry->group == ::getpgrp() || ::getsid(0) == ::getpid()) return false;
+  const pid_t foreground = terminal_.foreground();
+  return foreground == entry->group || foreground == ::getpgrp();
 }
 
 void RunSession::on_job_stopped(int signal) {
@@ -183,8 +210,11 @@ void RunSession::on_job_stopped(int signal) {
   watcher_->job_stopped(job_stopped_ || worker_stopped_);
   const bool job_control = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
   // By hand (SIGSTOP) somebody stopped the job alone, and may let it go on alone.
-  if (job_control && terminal_.has_job_control() && phase_ == Phase::watching) {
+  if ((job_control || (signal == SIGSTOP && has_locked_terminal())) && terminal_.has_job_control() &&
+      phase_ == Phase::watching) {
+    const pid_t foreground = terminal_.foreground();
     stop_ourselves();
+    if (foreground != ::getpgrp()) terminal_.give_to(foreground);
     (void)job_.signal(SIGCONT);
   } else if (signal != 0) {
     voice_.note(Level::note, "stopped",
@@ -293,10 +323,12 @@ void RunSession::handle(const std::vector<Intent>& intents) {
       fire(*fired);
     } else if (const TimeUp* up = std::get_if<TimeUp>(&intent)) {
       if (phase_ != Phase::watching && phase_ != Phase::firing) continue;
-      ended_for_time_ = true;
       voice_.note(Level::important, "max-time",
-                  fmt::format("the job has run for {} (--max-time): {}", format_duration(up->after), next_in_words()));
-      if (!settings_.dry_run) begin_ending();
+                  fmt::format("the job has run for {} (--max-time): {}{}", format_duration(up->after),
+                              settings_.dry_run ? "would do (--dry-run): " : "", next_in_words(true)));
+      if (settings_.dry_run) continue;
+      ended_for_time_ = true;
+      begin_ending();
     }
   }
 }

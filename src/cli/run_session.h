@@ -90,6 +90,8 @@ class RunSession {
 
   void on_signal(const signalfd_siginfo& info);
   void forward(const signalfd_siginfo& info);
+  void signal_group(int number);
+  bool has_locked_terminal() const;
   void on_job_ended(const ExitStatus& status);
   void on_job_stopped(int signal);
 
@@ -103,7 +105,7 @@ class RunSession {
   void set_time_limit();
 
   FiringFacts facts(std::string event, Explanation why) const;
-  std::string next_in_words() const;
+  std::string next_in_words(bool for_time = false) const;
   void fire(Fire fire);
   void collect_evidence();
   void run_hook();

@@ -25,6 +25,7 @@ Result<> WatchSession::prepare() {
   sigemptyset(&set);
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
   TRY(loop_->on_signals(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  Children::become_subreaper();  // what a hook leaves behind comes to us, and goes when its time is up
   helpers_ = std::make_unique<Helpers>(*loop_, children_);
   for (const Action& action : settings_.actions) {
     auto ready = prepare_action(action, &signals_);
@@ -111,6 +112,9 @@ void WatchSession::sense_work(Snapshot& snapshot) {
 }
 
 void WatchSession::on_sample(Snapshot& snapshot, const Scope& scope) {
+  // Who loses its parent before the rule fires is known from here on.
+  for (const ReadyAction& action : actions_)
+    if (action.tree) (void)action.tree->members();
   say_about_scope();
   sense_work(snapshot);
   const std::vector<Intent> intents = watcher_->observe(snapshot, scope);
@@ -137,7 +141,7 @@ void WatchSession::fire(const Fire& fire) {
   facts.why = fire.why;
   facts.at = clock_.wall();
   facts.action = actions_in_words();
-  facts.snapshot = &feed_->newest();
+  facts.snapshot = feed_->newest();
   facts.scope = watcher_->scope();
   voice_.firing(facts, settings_.dry_run);
   if (settings_.dry_run) return watcher_->acted();

@@ -52,7 +52,8 @@ class Loop {
   void forget(int fd);
 
   // Blocks the signals in this thread (threads started later inherit that) and
-  // hands them over as data. Again with another set: replaces the first one.
+  // hands them over as data. Again with another set: replaces the first one. Those that whoever
+  // started us has made us ignore (nohup, a shell's &) stay ignored, but for SIGCHLD.
   Result<> on_signals(const sigset_t& set, SignalHandler handler);
 
   // A timer fires once, never early. A timer in the past fires at the next turn.

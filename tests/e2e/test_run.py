@@ -522,6 +522,24 @@ def test_ctrl_c_reaches_the_job_once(terminal, tmp_path):
     assert log.read_text() == "int\n"
 
 
+def test_faults_d4_suspend_of_an_inner_shell_gives_the_terminal_back(terminal):
+    terminal.send(run_line(terminal, "env PS1='INNER> ' bash --norc --noprofile -i"))
+    terminal.expect("INNER> ")
+    for _ in range(2):
+        terminal.send("suspend\n")
+        terminal.expect("Stopped")
+        terminal.expect("READY> ")
+        terminal.send("echo out-\"side\"; fg\n")
+        terminal.expect("out-side")
+        terminal.send("echo in-\"side\"\n")
+        terminal.expect("in-side")
+        terminal.expect("INNER> ")
+    terminal.send("exit 5\n")
+    terminal.expect("READY> ")
+    terminal.send("echo status=$?.\n")
+    terminal.expect("status=5.")
+
+
 def test_ctrl_z_and_fg(terminal):
     terminal.send(run_line(terminal, "sh -c 'echo UP-\"HERE\"; read line; echo got=$line; exit 7'"))
     terminal.expect("UP-HERE")
