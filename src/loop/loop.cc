@@ -54,7 +54,16 @@ void Loop::forget(int fd) {
   if (sources_.erase(fd) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-Result<> Loop::on_signals(const sigset_t& set, SignalHandler handler) {
+// Whoever started us may have us ignore a signal (nohup, a script's `&`): that holds. A blocked signal would come to
+// the descriptor all the same. News of children is for ourselves.
+Result<> Loop::on_signals(const sigset_t& wanted, SignalHandler handler) {
+  sigset_t set = wanted;
+  for (int number = 1; number <= SIGRTMAX; ++number) {
+    struct sigaction inherited{};
+    if (number != SIGCHLD && sigismember(&set, number) == 1 && ::sigaction(number, nullptr, &inherited) == 0 &&
+        inherited.sa_handler == SIG_IGN)
+      sigdelset(&set, number);
+  }
   if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return fail(errno, "blocking signals");
   const int fd = ::signalfd(signals_.get(), &set, SFD_CLOEXEC | SFD_NONBLOCK);
   if (fd < 0) return fail(errno, "signalfd");

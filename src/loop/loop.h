@@ -53,7 +53,8 @@ class Loop {
 
   // Blocks the signals in this thread (threads started later inherit that) and
   // hands them over as data. Again with another set: replaces the first one.
-  Result<> on_signals(const sigset_t& set, SignalHandler handler);
+  // Those that we were started to ignore stay ignored.
+  Result<> on_signals(const sigset_t& wanted, SignalHandler handler);
 
   // A timer fires once, never early. A timer in the past fires at the next turn.
   TimerId at(Instant when, Handler handler);
