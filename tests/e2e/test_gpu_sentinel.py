@@ -181,9 +181,12 @@ def test_swapped_in_not_root_by_sudo_without_sbin_in_path(sim, programs, tmp_pat
     (tmp_path / "calls").touch()
     (tmp_path / "calls").chmod(0o666)
     with sim(1) as gpus:
+        for path in (gpus.folder, *gpus.folder.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
         sentinel = gpus.start(TOOL, "--arm_duration", "0", "--kill_duration", "1", "--kill_action", "shutdown",
                               env={"PATH": f"{programs.alone}:/usr/bin:/bin"}, **start)
-        assert sentinel.wait(timeout=LIMIT) == 0, sentinel.stderr.read()
+        read_until(sentinel.stderr, "shutdown")
+        assert sentinel.wait(timeout=LIMIT) == 0
         assert "WARNING" in sentinel.stdout.readline()
         assert [call for call in programs.calls() if "busctl" not in call] == [
             "sudo -n -l shutdown -h now", "sudo -n shutdown -h now"]
