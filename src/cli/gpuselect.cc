@@ -55,7 +55,8 @@ PickSettings settings_of(const GpuselectOptions& options) {
   if (options.mem_util) {
     if (*options.mem_util > 0) settings.wishes.mem_util = Limit::of(*options.mem_util);
     settings.wishes.mem_used = Limit::off();
-    settings.wishes.where = [most = *options.mem_util](const Reading& reading) { return memory_fits(reading, most); };
+    if (options.processes == 0)
+      settings.wishes.where = [most = *options.mem_util](const Reading& reading) { return memory_fits(reading, most); };
   }
   if (options.processes > 0) {
     settings.wishes.procs = Limit::of(options.processes);
