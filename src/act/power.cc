@@ -7,8 +7,10 @@
 
 #include <algorithm>
 #include <array>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <optional>
 #include <set>
 
 #include "base/text.h"
@@ -50,6 +52,34 @@ std::set<std::string> terminals(const Root& root) {
   return lines;
 }
 
+// By its name where PATH has it; cron's, for one, has no sbin. Inside a simulation only what PATH offers: the machine
+// that would go down is a real one.
+std::optional<std::string> find_in_sbin(const std::string& name) {
+  if (is_executable(name)) return name;
+  if (std::getenv("LULL_SIM") != nullptr) return std::nullopt;
+  for (const std::string_view folder : {"/usr/local/sbin", "/usr/sbin", "/sbin"})
+    if (std::string path = std::string(folder) + "/" + name; is_executable(path)) return path;
+  return std::nullopt;
+}
+
+// What sudo lets us do without a password; sudo has a path of its own to look in. A rule may allow one command and not
+// the other. Empty: neither.
+std::vector<std::string> by_sudo(bool off, const InheritedSignals* signals) {
+  const std::vector<std::vector<std::string>> wishes =
+      off ? std::vector<std::vector<std::string>>{{"shutdown", "-h", "now"}}
+          : std::vector<std::vector<std::string>>{{"shutdown", "-r", "now"}, {"reboot"}};
+  for (const std::vector<std::string>& wish : wishes) {
+    std::vector<std::string> question = {"sudo", "-n", "-l"};
+    question.insert(question.end(), wish.begin(), wish.end());
+    const auto may = run_and_wait({.arguments = question, .signals = signals}, kPatience);
+    if (!may || may->status != 0) continue;
+    std::vector<std::string> command = {"sudo", "-n"};
+    command.insert(command.end(), wish.begin(), wish.end());
+    return command;
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<std::string>> find_power_command(Power power, const InheritedSignals* signals) {
@@ -67,19 +97,14 @@ Result<std::vector<std::string>> find_power_command(Power power, const Inherited
       }
     }
   }
-  if (is_executable("shutdown")) {
-    std::vector<std::string> command = {"shutdown", off ? "-h" : "-r", "now"};
-    if (::geteuid() == 0) return command;
-    const auto may = run_and_wait(
-        {.arguments = {"sudo", "-n", "-l", "shutdown", off ? "-h" : "-r", "now"}, .signals = signals}, kPatience);
-    if (may && may->status == 0) {
-      command.insert(command.begin(), {"sudo", "-n"});
-      return command;
-    }
+  if (::geteuid() == 0) {
+    if (auto shutdown = find_in_sbin("shutdown")) return std::vector<std::string>{*shutdown, off ? "-h" : "-r", "now"};
+  } else if (auto command = by_sudo(off, signals); !command.empty()) {
+    return command;
   }
   std::string why = off ? "we may not power this machine off" : "we may not reboot this machine";
   if (!logind_says.empty()) why += " (logind says " + printable(logind_says) + ")";
-  return fail(why + ": run as root, or allow `sudo -n shutdown`");
+  return fail(why + (off ? ": run as root, or allow `sudo -n shutdown`" : ": run as root, or allow `sudo -n reboot`"));
 }
 
 std::size_t tell_terminals(const std::string& message, const Root& root) {

@@ -37,15 +37,15 @@ TEST(TellTerminals, ReachesThoseThatCanBeWrittenToAndWaitsForNobody) {
 }
 
 // What find_power_command says to somebody who is not root, with these programs in PATH.
-std::string as_somebody(const TestTree& tree) {
+std::string as_somebody(const TestTree& tree, Power power = Power::off, bool as_root = false) {
   ::chmod(tree.path().c_str(), 0755);
   int ends[2];
   if (::pipe(ends) != 0) std::abort();
   const pid_t child = ::fork();
   if (child == 0) {
-    if (::geteuid() == 0 && ::setresuid(65534, 65534, 65534) != 0) ::_exit(9);
+    if (::geteuid() == 0 && !as_root && ::setresuid(65534, 65534, 65534) != 0) ::_exit(9);
     ::setenv("PATH", tree.at("bin").c_str(), 1);
-    const auto command = find_power_command(Power::off, nullptr);
+    const auto command = find_power_command(power, nullptr);
     std::string text = command ? "" : command.error().message();
     if (command)
       for (const std::string& word : *command) text += word + " ";
@@ -79,6 +79,33 @@ TEST(PowerCommand, IsFoundOutBeforeItMatters) {
   EXPECT_EQ(as_somebody(tree), "sudo -n shutdown -h now ");
   program("busctl", "echo 's \"yes\"'");
   EXPECT_EQ(as_somebody(tree).find("busctl --system call org.freedesktop.login1"), 0U);
+}
+
+TEST(PowerCommand, SwappedInLooksInSbinToo) {
+  const TestTree tree;
+  std::filesystem::create_directories(tree.at("bin"));
+  ::unsetenv("LULL_SIM");
+  if (::geteuid() != 0 || ::access("/usr/sbin/shutdown", X_OK) != 0) GTEST_SKIP() << "not root, or no shutdown";
+  EXPECT_NE(as_somebody(tree, Power::off, true).find("sbin/shutdown -h now"), std::string::npos);
+  ::setenv("LULL_SIM", "/nowhere", 1);
+  EXPECT_NE(as_somebody(tree, Power::off, true).find("we may not"), std::string::npos);
+  ::unsetenv("LULL_SIM");
+}
+
+TEST(PowerCommand, SwappedInAsksSudoForTheSameCommandsWithoutSbinInPath) {
+  const TestTree tree;
+  const auto sudo_allows = [&](const std::string& command) {
+    tree.write("bin/sudo", "#!/bin/sh\n[ \"$*\" = '-n -l " + command + "' ]\n");
+    ::chmod(tree.at("bin/sudo").c_str(), 0755);
+  };
+  sudo_allows("shutdown -h now");  // and no shutdown in PATH
+  EXPECT_EQ(as_somebody(tree), "sudo -n shutdown -h now ");
+  EXPECT_NE(as_somebody(tree, Power::reboot).find("we may not reboot"), std::string::npos);
+  sudo_allows("reboot");
+  EXPECT_EQ(as_somebody(tree, Power::reboot), "sudo -n reboot ");
+  EXPECT_NE(as_somebody(tree).find("we may not power"), std::string::npos);
+  sudo_allows("shutdown -r now");
+  EXPECT_EQ(as_somebody(tree, Power::reboot), "sudo -n shutdown -r now ");
 }
 
 }  // namespace

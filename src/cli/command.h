@@ -24,6 +24,8 @@ struct Command {
 std::span<const Command> commands();  // `lull NAME …`
 std::span<const Command> drop_ins();  // called by a predecessor's name
 
+// Under which name complaints are made: a drop-in speaks under its own.
+void speak_as(std::string_view name);
 // One line to stderr, "lull: …"; returns `status`, so a command can return it.
 int complain(std::string_view what, int status = kExitFailure);
 

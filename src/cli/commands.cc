@@ -42,13 +42,17 @@ constexpr std::array kDropIns = {
     Command{"gpuselect", "choose idle GPUs", gpuselect_command},
 };
 
+std::string_view speaker = "lull";
+
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
 std::span<const Command> drop_ins() { return kDropIns; }
 
+void speak_as(std::string_view name) { speaker = name; }
+
 int complain(std::string_view what, int status) {
-  fmt::print(stderr, "lull: {}\n", what);
+  fmt::print(stderr, "{}: {}\n", speaker, what);
   return status;
 }
 

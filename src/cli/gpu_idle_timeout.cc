@@ -4,15 +4,19 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/run_session.h"
 #include "cli/watch_session.h"
+#include "compat/determined.h"
 #include "compat/gpu_idle_timeout.h"
 
 namespace lull {
@@ -20,6 +24,10 @@ namespace {
 
 constexpr int kIdleStatus = 1;
 constexpr int kRefused = 1;
+constexpr Duration kGrace = std::chrono::seconds(3);         // for signal handlers
+constexpr std::string_view kBeforeTheKill = "sleep 5";       // for whoever reads the log of the task
+constexpr unsigned kTries = 20;                              // of killing a task
+constexpr Duration kBetweenTries = std::chrono::minutes(1);  // at most
 
 // What both forms log, in the predecessor's own lines.
 class IdleTimeoutLog {
@@ -50,8 +58,9 @@ class IdleTimeoutLog {
         say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge || say.about == Say::About::not_judged;
     if (trouble || options_.debug) log(trouble ? "WARNING" : "INFO", say.text);
   }
-  void note(Level level, const std::string& text) const {
-    if (level >= Level::warning) log(level == Level::important ? "ERROR" : "WARNING", text);
+  void note(Level level, std::string_view event, const std::string& text) const {
+    // What was announced and is not done is said too.
+    if (level >= Level::warning || event == "called-off") log(level == Level::important ? "ERROR" : "WARNING", text);
   }
 
  private:
@@ -68,13 +77,20 @@ class LaunchVoice final : public RunVoice {
   void said(const Say& say) override { log_.said(say); }
   void firing(const FiringFacts& facts, bool) override {
     log_.fired(facts);
-    if (!options_.signal) log_.log("ERROR", idle_timeout_killing());
+    if (options_.signal == 0) return log_.log("ERROR", idle_timeout_killing());
+    if (options_.signal_children) {
+      std::vector<IdleTimeoutMember> members;
+      for (const MemberView& one : facts.members)
+        members.push_back({one.entry.pid, one.depth, one.unread ? one.entry.name : one.command});
+      for (const std::string& line : idle_timeout_children(options_.signal, members)) log_.log("INFO", line);
+    }
+    log_.log("INFO", idle_timeout_signalling(options_.signal, facts.job.value_or(0)));
   }
   void note(Level level, std::string_view event, const std::string& text) override {
     if (event == "kill") {
       log_.log("ERROR", idle_timeout_killing());
     } else {
-      log_.note(level, text);
+      log_.note(level, event, text);
     }
   }
 
@@ -93,7 +109,7 @@ class TaskVoice final : public WatchVoice {
   }
   void said(const Say& say) override { log_.said(say); }
   void firing(const FiringFacts& facts, bool) override { log_.fired(facts); }
-  void note(Level level, std::string_view, const std::string& text) override { log_.note(level, text); }
+  void note(Level level, std::string_view event, const std::string& text) override { log_.note(level, event, text); }
 
  private:
   const IdleTimeoutOptions& options_;
@@ -110,7 +126,8 @@ int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock&
   settings.require_gpu = true;  // its document: it needs nvidia-smi
   settings.refused_status = kRefused;
   settings.idle_status = kIdleStatus;
-  settings.ending.signal = options.signal.value_or(0);
+  settings.ending.signal = options.signal;
+  settings.ending.grace = kGrace;
   settings.ending.to_tree = options.signal_children;
   settings.ending.order = SignalOrder::deepest_first;
   LaunchVoice voice(options, clock);
@@ -118,29 +135,63 @@ int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock&
   return session.run();
 }
 
+// Bad values, as its original refuses them.
+int refuse(bool task, std::string_view why) {
+  fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
+  std::fflush(stdout);
+  fmt::print(stderr, "\nERROR: {}\n", why);
+  return kRefused;
+}
+
+std::optional<DeterminedTask> our_task() {
+  return determined_task([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+  });
+}
+
+// Says so, waits for those who read it, kills. In between a new sample has to say yes once more.
+Result<std::vector<Action>> task_actions(const DeterminedTask& task) {
+  const std::string kill = shell_line(TRY(determined_kill(task)));
+  if (!is_executable("det")) return fail("`det` is not in PATH: a Determined task cannot be ended");
+  const auto run = [](std::string_view line) {
+    return Action{.kind = Action::Kind::exec, .text = std::string(line), .argument = std::string(line)};
+  };
+  return std::vector<Action>{run(kBeforeTheKill), run(kill)};
+}
+
+Result<std::vector<Action>> actions_of(const IdleTimeoutOptions& options, const std::optional<DeterminedTask>& task) {
+  if (options.actions.empty()) return task_actions(*task);
+  std::vector<Action> actions;
+  for (const std::string& text : options.actions) actions.push_back(TRY(parse_action(text)));
+  return actions;
+}
+
 int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Clock& clock) {
+  const auto task = our_task();
+  if (!task && options.actions.empty())
+    return refuse(false,
+                  "You must append the program and arguments you would like to execute, or say what to end (--do): "
+                  "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set).");
+  auto actions = actions_of(options, task);
+  if (!actions) return complain(actions.error().message(), kRefused);
   WatchSettings settings;
   settings.policy = policy;
   settings.gpus = options.gpus;
   settings.every = options.every();
   settings.delay = options.delay();
   settings.of_job = true;
-  std::vector<std::string> actions = options.actions;
-  if (actions.empty()) actions.emplace_back("determined");
-  for (const std::string& text : actions) {
-    auto action = parse_action(text);
-    if (!action) return complain(action.error().message(), kExitUsage);
-    settings.actions.push_back(*std::move(action));
-  }
+  settings.actions = *std::move(actions);
   if (settings.actions.back().kind != Action::Kind::exit)
     settings.actions.push_back({.kind = Action::Kind::exit, .text = "exit", .argument = "", .status = kIdleStatus});
-  settings.how.ending.signal = options.signal.value_or(SIGTERM);
-  // A master that does not answer now may do so later: it goes on trying, and says so.
-  settings.how.retries = 1'000'000;
-  settings.how.retry_after = std::max<Duration>(options.every(), std::chrono::seconds(1));
+  settings.how.ending.signal = SIGTERM;
+  // A master that does not answer now may do so later.
+  settings.how.retries = kTries - 1;
+  settings.how.retry_after = std::clamp<Duration>(options.every(), std::chrono::seconds(1), kBetweenTries);
   TaskVoice voice(options, clock);
   WatchSession session(std::move(settings), voice, clock);
-  return session.run();
+  const int status = session.run();
+  return status == kExitFailure || status == kExitUsage ? kRefused : status;
 }
 
 }  // namespace
@@ -149,11 +200,15 @@ int gpu_idle_timeout_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_idle_timeout(words);
   if (!options) {
-    fmt::print(stderr, "{}gpu_idle_timeout: error: {}\n", idle_timeout_usage(), options.error().message());
+    const Error& error = options.error();
+    const bool task = our_task().has_value();
+    if (error.errno_value == kRefused) return refuse(task, error.what);
+    fmt::print(stderr, "{}gpu_idle_timeout: error: {}\n", idle_timeout_usage(task), error.what);
     return kExitUsage;
   }
   if (options->help) {
-    fmt::print("{}{}", idle_timeout_usage(), idle_timeout_help());
+    const bool task = our_task().has_value();
+    fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
     return 0;
   }
   const auto policy = Policy::parse(options->rule());

@@ -3,7 +3,10 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <limits>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,33 +14,87 @@
 #include "cli/command.h"
 #include "cli/watch_session.h"
 #include "compat/gpu_sentinel.h"
+#include "sense/sampler.h"
 
 namespace lull {
 namespace {
 
+constexpr int kFailed = 1;
+constexpr Duration kTryAgain = std::chrono::seconds(10);  // where the machine does not go down
+constexpr Duration kSayAgain = std::chrono::minutes(10);
+
 class SentinelVoice final : public WatchVoice {
  public:
-  explicit SentinelVoice(const SentinelOptions& options) : options_(options) {}
+  SentinelVoice(const SentinelOptions& options, const Clock& clock) : options_(options), clock_(clock) {}
 
-  void started(const WatchSettings&) override { print(STDOUT_FILENO, sentinel_idle(options_)); }
+  void started(const WatchSettings& settings) override {
+    for (const std::string& line : sentinel_start(options_, ::geteuid() == 0)) print(line);
+    if (!settings.policy.arm) print(sentinel_armed(options_));
+  }
   void said(const Say& say) override {
     switch (say.about) {
-      case Say::About::armed: return print(STDOUT_FILENO, sentinel_armed(options_));
+      case Say::About::armed: return print(sentinel_armed(options_));
       case Say::About::scope: return;
-      default: return print(STDERR_FILENO, say.text);
+      default: return tell(say.text);
     }
   }
-  void firing(const FiringFacts&, bool) override { print(STDOUT_FILENO, sentinel_triggered(options_)); }
-  void note(Level level, std::string_view, const std::string& text) override {
-    if (level >= Level::warning) print(STDERR_FILENO, text);
+  void firing(const FiringFacts&, bool) override { tell(sentinel_triggered(options_)); }
+  void note(Level level, std::string_view event, const std::string& text) override {
+    if (event == "called-off") {
+      failure_said_.reset();
+      return tell(text);
+    }
+    if (level < Level::warning) return;
+    if (event != "failed") return tell(text);
+    // It goes on for ever: the first is said, then one now and then.
+    if (failure_said_ && clock_.now() - *failure_said_ < kSayAgain) return;
+    failure_said_ = clock_.now();
+    tell(text);
   }
+
+  static void tell(const std::string& text) { (void)write_all(STDERR_FILENO, "gpu_sentinel: " + text + "\n"); }
 
  private:
   // One write a line: whoever reads our stdout gets it at once.
-  static void print(int fd, const std::string& text) { (void)write_all(fd, "gpu_sentinel: " + text + "\n"); }
+  static void print(const std::string& text) { (void)write_all(STDOUT_FILENO, text + "\n"); }
 
   const SentinelOptions& options_;
+  const Clock& clock_;
+  std::optional<Instant> failure_said_;
 };
+
+std::string list(const std::vector<std::int64_t>& devices) { return fmt::format("{}", fmt::join(devices, ",")); }
+
+// Which of the devices named are there; those that are not are said. Nothing: none of them is.
+std::optional<std::string> present(const SentinelOptions& options) {
+  if (options.gpu_devices.empty()) return "";
+  std::vector<std::int64_t> there;
+  std::vector<std::int64_t> missing;
+  const Snapshot snapshot = Sampler::start({.memory = false,
+                                            .power = false,
+                                            .details = false,
+                                            .tenants = false,
+                                            .ignore_openers = {},
+                                            .library = {},
+                                            .once = true})
+                                ->sample();
+  // Without a driver nobody can tell: they are looked for when it is there.
+  const bool known = snapshot.driver.absence == Absence::none && !snapshot.inventory->devices.empty();
+  for (const std::int64_t device : options.gpu_devices) {
+    const bool found = std::ranges::any_of(snapshot.inventory->devices, [&](const Device& one) {
+      return one.kind == DeviceKind::gpu && one.index == device;
+    });
+    std::vector<std::int64_t>& which = found || (!known && device >= 0) ? there : missing;
+    if (std::ranges::count(which, device) == 0) which.push_back(device);
+  }
+  if (there.empty()) {
+    SentinelVoice::tell(fmt::format("there is none of the GPUs {} on this system", list(missing)));
+    return std::nullopt;
+  }
+  if (!missing.empty())
+    SentinelVoice::tell(fmt::format("GPU {} is not on this system: judging on GPU {}", list(missing), list(there)));
+  return list(there);
+}
 
 }  // namespace
 
@@ -54,17 +111,22 @@ int gpu_sentinel_command(int argc, char** argv) {
   }
   auto policy = Policy::parse(options->kill_rule(), options->arm_rule());
   if (!policy) return complain(policy.error().message(), kExitUsage);
+  auto gpus = present(*options);
+  if (!gpus) return kFailed;
   WatchSettings settings;
   settings.policy = *std::move(policy);
-  settings.gpus = options->gpus();
+  settings.gpus = *std::move(gpus);
   settings.every = std::chrono::seconds(1);
   settings.missing = options->ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
   const std::string action = options->kill_action == "end_process" ? "exit" : options->kill_action;
   settings.actions.push_back(*parse_action(action));
+  settings.how.retries = std::numeric_limits<unsigned>::max();
+  settings.how.retry_after = kTryAgain;
   const SystemClock clock;
-  SentinelVoice voice(*options);
+  SentinelVoice voice(*options, clock);
   WatchSession session(std::move(settings), voice, clock);
-  return session.run();
+  const int status = session.run();
+  return status == kExitFailure ? kFailed : status;
 }
 
 }  // namespace lull

@@ -3,9 +3,14 @@
 #include "compat/gpuselect.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
 #include <cstdio>
+#include <cstdlib>
 
 #include "base/fd.h"
 #include "base/text.h"
@@ -23,16 +28,36 @@ int say(std::string_view what, int status) {
   return status;
 }
 
+// Who says how full the memory may be gets that: -m 100 is any. What an empty card shows is never too much.
+WhereAnswer memory_fits(const Reading& reading, unsigned most) {
+  const double used = reading[Metric::mem_used];
+  const double total = reading[Metric::mem_total];
+  if (most >= 100) return {true, ""};
+  if (std::isnan(used) || std::isnan(total)) {
+    if (reading.why_missing(Metric::mem_used) == Absence::not_supported) return {true, ""};
+    return {std::nullopt, fmt::format("mem_used cannot be read ({})", words(reading.why_missing(Metric::mem_used)))};
+  }
+  const double empty = reading.display_active == true ? kEmptyDesktop : kEmptyCard;
+  if (used <= std::max(empty, total * most / 100)) return {true, ""};
+  return {false, fmt::format("{:.3g} % of its memory in use; wanted at most {} %", used / total * 100, most)};
+}
+
 PickSettings settings_of(const GpuselectOptions& options) {
   PickSettings settings;
   settings.count = options.count;
-  for (const unsigned device : options.devices)
+  for (const long device : options.devices)
     settings.gpus += fmt::format("{}{}", settings.gpus.empty() ? "" : ",", device);
   settings.keep_to_visible = false;  // the predecessor looks at every GPU
   settings.wishes.name = options.name.value_or("");
+  settings.wishes.exact_name = true;
   // 0 is the usual limit and not one that was asked for: MIG devices are judged without it.
   if (options.util > 0) settings.wishes.util = Limit::of(options.util);
-  if (options.mem_util > 0) settings.wishes.mem_util = Limit::of(options.mem_util);
+  if (options.mem_util) {
+    if (*options.mem_util > 0) settings.wishes.mem_util = Limit::of(*options.mem_util);
+    settings.wishes.mem_used = Limit::off();
+    if (options.processes == 0)
+      settings.wishes.where = [most = *options.mem_util](const Reading& reading) { return memory_fits(reading, most); };
+  }
   if (options.processes > 0) {
     settings.wishes.procs = Limit::of(options.processes);
     settings.wishes.mem_used = Limit::off();  // they are welcome with what they hold
@@ -42,11 +67,42 @@ PickSettings settings_of(const GpuselectOptions& options) {
   return settings;
 }
 
+// A folder that is ours alone, for leases that the programs of this user respect among themselves.
+Result<std::string> own_folder() {
+  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
+  const auto is_ours = [](const std::string& path) {
+    struct stat status{};
+    return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
+           (status.st_mode & 022) == 0;
+  };
+  const bool has_runtime = runtime != nullptr && *runtime == '/' && is_ours(runtime);
+  const std::string path = has_runtime ? std::string(runtime) + "/lull" : fmt::format("/tmp/lull-{}", ::geteuid());
+  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail(errno, "make " + path);
+  if (!is_ours(path)) return fail(path + " is not a folder of ours");
+  return path;
+}
+
+// Only root can make the folder that all users share. The predecessor needed none, so we make do, and say what that
+// means. Whoever runs inside the job finds its lease by the same variable.
+Result<> settle_leases() {
+  const LeasePlace place = LeasePlace::of_environment();
+  if (!place.shared_default || ::geteuid() == 0 || ::access(place.path.c_str(), F_OK) == 0 || errno != ENOENT)
+    return {};
+  const std::string folder = TRY(own_folder());
+  say(fmt::format(
+          "there is no {0}: GPUs are leased in {1}, which other users do not look into, so they may get the same "
+          "GPU; once: sudo install -d -m 1777 {0}",
+          place.path, folder),
+      0);
+  if (::setenv("LULL_LEASES", folder.c_str(), 1) != 0) return fail(errno, "LULL_LEASES");
+  return {};
+}
+
 int refuse(const Refusal& refusal, const GpuselectOptions& options) {
   if (refusal.wanted == 0) {
     // A device that is not there, as the predecessor words it.
-    for (const unsigned device : options.devices)
-      if (refusal.status == kExitUsage && refusal.what.find(fmt::format("{}", device)) != std::string::npos)
+    for (const long device : options.devices)
+      if (refusal.status == kExitUsage && refusal.what.starts_with(fmt::format("no GPU {}:", device)))
         return say(fmt::format("Invalid device ID {} ({})", device, refusal.what), kFailed);
     return say(refusal.what, kFailed);
   }
@@ -69,6 +125,8 @@ int gpuselect_command(int argc, char** argv) {
   }
   if (!options->command.empty())
     if (const auto status = cannot_run(options->command.front())) return *status;
+  if (!options->command.empty())
+    if (const auto settled = settle_leases(); !settled) return say(settled.error().message(), kFailed);
   Picker picker(settings_of(*options));
   const auto picked = picker.pick();
   if (options->debug)
@@ -76,7 +134,11 @@ int gpuselect_command(int argc, char** argv) {
   if (!picked) return refuse(picked.error(), *options);
   const std::string value = visible_value(*picked, false);
   if (options->debug) fmt::print(stderr, "CUDA_VISIBLE_DEVICES={}\n", value);
-  if (!options->command.empty()) return run_picked(picker, *picked);
+  if (!options->command.empty()) {
+    (void)write_all(STDOUT_FILENO, gpuselect_running(options->command) + "\n");
+    ::setenv("PYTHONUNBUFFERED", "1", 1);
+    return run_picked(picker, *picked);
+  }
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)
       return say("stdout: " + written.error().message(), kFailed);

@@ -43,8 +43,12 @@ int unknown(std::string_view word) {
 
 int main(int argc, char** argv) {
   std::string_view self = argc > 0 ? argv[0] : "lull";
-  self.remove_prefix(self.find_last_of('/') + 1);  // npos + 1 is 0
-  if (const Command* drop_in = find(lull::drop_ins(), self)) return drop_in->run(argc, argv);
+  self.remove_prefix(self.find_last_of('/') + 1);    // npos + 1 is 0
+  if (self.ends_with(".py")) self.remove_suffix(3);  // the predecessors' files are called so
+  if (const Command* drop_in = find(lull::drop_ins(), self)) {
+    lull::speak_as(drop_in->name);
+    return drop_in->run(argc, argv);
+  }
 
   const std::string_view word = argc > 1 ? argv[1] : "";
   if (word == "--help" || word == "-h" || word == "help") return help();

@@ -32,15 +32,28 @@ const ArgparseOption& option(std::string_view key) {
   return *std::ranges::find_if(kOptions, [&](const ArgparseOption& one) { return one.key == key; });
 }
 
-Result<> read_number(const ArgparseResult& given, std::string_view key, bool whole, bool zero, double& into) {
+constexpr int kUnreadable = 2;
+constexpr int kSenseless = 1;
+
+std::unexpected<Error> unreadable(Error error) {
+  error.errno_value = kUnreadable;
+  return std::unexpected(std::move(error));
+}
+std::unexpected<Error> senseless(std::string what) { return std::unexpected(Error{std::move(what), kSenseless}); }
+
+// `called`: as its help calls the value; one of these must be greater than 0.
+Result<> read_number(const ArgparseResult& given, std::string_view key, bool whole, std::string_view called,
+                     double& into) {
   if (!given.has(key)) return {};
   const std::string_view text = given.text(key, "");
   const auto number = to_double(text);
+  const auto complain = [&](const std::string& what) {
+    return unreadable(argparse_complaint(option(key), what).error());
+  };
   if (!number || !std::isfinite(*number) || (whole && *number != std::floor(*number)))
-    return argparse_complaint(option(key), fmt::format("invalid int value: '{}'", printable(text)));
-  if (*number < 0 || (*number == 0 && !zero))
-    return argparse_complaint(option(key), zero ? "must not be negative" : "Must be greater than 0.");
-  if (*number > 1e9) return argparse_complaint(option(key), fmt::format("'{}' is too large", printable(text)));
+    return complain(fmt::format("invalid int value: '{}'", printable(text)));
+  if (!called.empty() && *number <= 0) return senseless(fmt::format("{} must be greater than 0.", called));
+  if (std::fabs(*number) > 1e9) return complain(fmt::format("'{}' is too large", printable(text)));
   into = *number;
   return {};
 }
@@ -57,43 +70,47 @@ std::string python_list(std::span<const std::string> words) {
 }  // namespace
 
 Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words) {
-  const ArgparseResult given = TRY(argparse(kOptions, words, true));
+  const auto parsed = argparse(kOptions, words, true);
+  if (!parsed) return unreadable(parsed.error());
+  const ArgparseResult& given = *parsed;
   IdleTimeoutOptions options;
+  options.command = given.command;
   options.help = given.has("help");
+  if (options.help) return options;
   double samples = options.num_samples;
-  double delay = options.delay_samples;
-  TRY(read_number(given, "threshold", false, false, options.threshold));
-  TRY(read_number(given, "freq", false, false, options.sample_freq));
-  TRY(read_number(given, "samples", true, false, samples));
-  TRY(read_number(given, "delay", true, true, delay));
+  auto delay = static_cast<double>(options.delay_samples);
+  TRY(read_number(given, "threshold", false, "THRESHHOLD_PERCENTAGE", options.threshold));
+  TRY(read_number(given, "freq", false, "SAMPLE_FREQ", options.sample_freq));
+  TRY(read_number(given, "samples", true, "NUM_SAMPLES", samples));
+  TRY(read_number(given, "delay", true, "", delay));
   options.num_samples = static_cast<std::uint32_t>(samples);
-  options.delay_samples = static_cast<std::uint32_t>(delay);
+  options.delay_samples = static_cast<std::int64_t>(delay);
   const std::string_view any = given.text("any", "all");
   if (any != "all" && any != "any")
-    return argparse_complaint(option("any"), fmt::format("Must be either all or any, not '{}'", printable(any)));
+    return senseless(fmt::format("ALL_OR_ANY must be either all or any, not '{}'.", printable(any)));
   options.any = any == "any";
   options.debug = given.has("debug");
   options.signal_children = given.has("children");
   if (given.has("signal")) {
     const auto signal = parse_signal(given.text("signal", ""));
-    if (!signal) return argparse_complaint(option("signal"), signal.error().message());
+    if (!signal) return senseless(fmt::format("unknown SIGNAL '{}'.", printable(given.text("signal", ""))));
     options.signal = *signal;
   }
   options.gpus = given.text("gpus", "");
   if (given.has("do")) options.actions = given.values.at("do");
-  options.command = given.command;
   return options;
 }
 
 std::string IdleTimeoutOptions::rule() const {
-  return fmt::format("{} < {} for {} samples", any ? "any(util)" : "util", threshold, num_samples);
+  return any ? fmt::format("any(util < {} for {} samples)", threshold, num_samples)
+             : fmt::format("util < {} for {} samples", threshold, num_samples);
 }
 
 Duration IdleTimeoutOptions::every() const { return Duration(static_cast<Duration::rep>(sample_freq * 1e9)); }
 
 // The first reading is taken one period after the start at the earliest: before that
 // there is no time that it could tell about.
-Duration IdleTimeoutOptions::delay() const { return every() * std::max(delay_samples, 1U); }
+Duration IdleTimeoutOptions::delay() const { return every() * std::max<std::int64_t>(delay_samples, 1); }
 
 std::string idle_timeout_log(WallTime at, std::string_view level, std::string_view text) {
   const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(at.time_since_epoch()).count() % 1000;
@@ -110,9 +127,10 @@ std::string idle_timeout_started(const IdleTimeoutOptions& options) {
 }
 
 std::optional<std::string> idle_timeout_waiting(const IdleTimeoutOptions& options, std::uint64_t tick) {
-  if (tick == 0 || tick >= options.delay_samples) return std::nullopt;
+  const std::int64_t left = options.delay_samples - static_cast<std::int64_t>(tick);
+  if (tick == 0 || left <= 0) return std::nullopt;
   return fmt::format("waiting for delay samples. {} seconds left",
-                     number(static_cast<double>(options.delay_samples - tick) * options.sample_freq));
+                     number(static_cast<double>(left) * options.sample_freq));
 }
 
 std::string idle_timeout_usage_of(std::string_view uuid, double util) {
@@ -127,16 +145,56 @@ std::string idle_timeout_fired(const IdleTimeoutOptions& options, std::span<cons
                      number(options.sample_freq * options.num_samples), options.command.empty() ? "task" : "process");
 }
 
-std::string_view idle_timeout_killing() { return "process still alive, maybe hung, killing."; }
-
-std::string_view idle_timeout_usage() {
-  return "usage: gpu_idle_timeout [-h] [-t THRESHHOLD_PERCENTAGE] [-s SAMPLE_FREQ] [-n NUM_SAMPLES] [-d DELAY_SAMPLES] "
-         "[-a ALL_OR_ANY] [-x] ...\n";
+std::string idle_timeout_signalling(int signal, int pid) {
+  return fmt::format("Sending signal {} to process {}", signal, pid);
 }
 
-std::string_view idle_timeout_help() {
-  return R"(
-Launches a process and terminates when GPU usage drops below threshhold during sample window. Without a command it watches beside the task it runs in and ends that.
+std::string_view idle_timeout_killing() { return "process still alive, maybe hung, killing."; }
+
+std::vector<std::string> idle_timeout_children(int signal, std::span<const IdleTimeoutMember> members) {
+  std::vector<IdleTimeoutMember> layers(members.begin(), members.end());
+  std::ranges::stable_sort(layers, {}, &IdleTimeoutMember::layer);
+  std::vector<std::string> lines = {"signal children: logging process tree"};
+  for (const IdleTimeoutMember& one : layers)
+    lines.push_back(fmt::format("signal children: layer {}: pid {}: '{}'", one.layer, one.pid, printable(one.command)));
+  lines.emplace_back("signal children: signalling started");
+  std::ranges::stable_sort(layers, std::ranges::greater(), &IdleTimeoutMember::layer);
+  for (const IdleTimeoutMember& one : layers)
+    if (one.layer > 0)
+      lines.push_back(fmt::format("signal children: send signal {} to pid {} in layer {}", signal, one.pid, one.layer));
+  lines.emplace_back("signal children: signaling ended");
+  return lines;
+}
+
+std::string_view idle_timeout_usage(bool task) {
+  return task ? "usage: gpu_idle_timeout [-h] [-t THRESHHOLD_PERCENTAGE] [-s SAMPLE_FREQ] [-n NUM_SAMPLES] "
+                "[-d DELAY_SAMPLES] [-a ALL_OR_ANY] [-x] ...\n"
+              : "usage: gpu_idle_timeout [-h] [-t THRESHHOLD_PERCENTAGE] [-s SAMPLE_FREQ] [-n NUM_SAMPLES] "
+                "[-d DELAY_SAMPLES] [--signal-name SIGNAL_NAME] [--signal-children] [-x] ...\n";
+}
+
+std::string_view idle_timeout_help(bool task) {
+  return task ? R"(
+Terminates when GPU usage drops below threshhold during sample window. It watches beside the Determined task that it runs in, and ends that; with a command it launches and watches the command instead.
+
+optional arguments:
+  -h, --help            show this help message and exit
+  -t THRESHHOLD_PERCENTAGE, --threshhold-percentage THRESHHOLD_PERCENTAGE
+                        Threshhold in percentage of GPU usage which triggers a task termination. Must be greater than 0. (default: 1)
+  -s SAMPLE_FREQ, --sample-freq SAMPLE_FREQ
+                        How frequently, in seconds, to sample the GPU usage. Must be greater than 0. (default: 5)
+  -n NUM_SAMPLES, --num-samples NUM_SAMPLES
+                        Number of samples in window used to evaluate GPU usage. Must be greater than 0. (default: 60)
+  -d DELAY_SAMPLES, --delay-samples DELAY_SAMPLES
+                        Number of samples to delay before evaluating GPU usage. (default: 12)
+  -a ALL_OR_ANY, --all_or_any ALL_OR_ANY
+                        Whether to verify that all or any of the GPUs have the specified threshold. Must be either all or any (default: all)
+  -x, --debug           Enable debug logging (reports GPU readings each sample period). (default: False)
+  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else all)
+  --do ACTION           What to end where there is no Determined task (see lull watch --help)
+)"
+              : R"(
+Launches a process and terminates when GPU usage drops below threshhold during sample window. Without a command it watches beside the Determined task that it runs in, and ends that.
 
 positional arguments:
   exec_command_and_args
@@ -155,8 +213,9 @@ optional arguments:
   -a ALL_OR_ANY, --all_or_any ALL_OR_ANY
                         Whether to verify that all or any of the GPUs have the specified threshold. Must be either all or any (default: all)
   -x, --debug           Enable debug logging (reports GPU readings each sample period). (default: False)
-  --signal-name NAME    Signal sent to the process before it is killed, such as SIGQUIT
-  --signal-children     Send it to the whole process tree, deepest first
+  --signal-name SIGNAL_NAME
+                        Signal sent to the process 3 seconds before it is killed (default: SIGQUIT)
+  --signal-children     Send it to the children of the process first, deepest first (default: False)
   --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, from its first use on; all: all)
   --do ACTION           Without a command: what to end where there is no Determined task (see lull watch --help)
 )";

@@ -2,6 +2,7 @@
 // gpu_idle_timeout by its documents: its options and defaults, the rule they mean, and
 // every line that it logs. What is done with them is the caller's to say.
 
+#include <csignal>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -18,24 +19,27 @@ struct IdleTimeoutOptions {
   double threshold = 1;    // %
   double sample_freq = 5;  // s
   std::uint32_t num_samples = 60;
-  std::uint32_t delay_samples = 12;
+  std::int64_t delay_samples = 12;  // less than 1 is none
   bool any = false;
   bool debug = false;
   bool help = false;
-  std::optional<int> signal;         // sent before the kill
+  int signal = SIGQUIT;              // sent before the kill
   bool signal_children = false;      // to the whole tree, deepest first
   std::string gpus;                  // ours: which GPUs count
   std::vector<std::string> actions;  // ours: what to end where there is no Determined task
   std::vector<std::string> command;  // empty: runs inside a task
 
-  std::string rule() const;  // "util < 50 for 5 samples"
+  std::string rule() const;  // "util < 50 for 5 samples"; of any: one and the same GPU for all of them
   Duration every() const;
   Duration delay() const;  // until the first sample that counts
 };
 
+// The error's errno_value is the exit status, as in its original: 2 where the words cannot be read, 1 where a value
+// makes no sense.
 Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words);
-std::string_view idle_timeout_usage();
-std::string_view idle_timeout_help();
+// Of the form that launches a command, or of the one that runs beside a task.
+std::string_view idle_timeout_usage(bool task);
+std::string_view idle_timeout_help(bool task);
 
 // "2024-03-15 11:04:29,052: INFO: gpu_idle_timeout: …"
 std::string idle_timeout_log(WallTime at, std::string_view level, std::string_view text);
@@ -45,6 +49,15 @@ std::string idle_timeout_started(const IdleTimeoutOptions& options);
 std::optional<std::string> idle_timeout_waiting(const IdleTimeoutOptions& options, std::uint64_t tick);
 std::string idle_timeout_usage_of(std::string_view uuid, double util);
 std::string idle_timeout_fired(const IdleTimeoutOptions& options, std::span<const std::string> uuids);
+std::string idle_timeout_signalling(int signal, int pid);
 std::string_view idle_timeout_killing();
+
+// What --signal-children does, line by line: one process of the tree, the job itself in layer 0.
+struct IdleTimeoutMember {
+  int pid = 0;
+  unsigned layer = 0;
+  std::string command;
+};
+std::vector<std::string> idle_timeout_children(int signal, std::span<const IdleTimeoutMember> members);
 
 }  // namespace lull

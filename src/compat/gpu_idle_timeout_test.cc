@@ -27,7 +27,7 @@ IdleTimeoutOptions parsed(const std::string& line) {
 
 std::string refused(const std::string& line) {
   const auto options = parse_idle_timeout(words(line));
-  return options ? "" : options.error().message();
+  return options ? "" : options.error().what;
 }
 
 TEST(GpuIdleTimeout, DefaultsOfItsDocument) {
@@ -65,7 +65,7 @@ TEST(GpuIdleTimeout, CommandLinesOfItsDocuments) {
             "process.");
 
   options = parsed("-t 50 -s 30 -n 6 -d 2 -a any -x");
-  EXPECT_EQ(options.rule(), "any(util) < 50 for 6 samples");
+  EXPECT_EQ(options.rule(), "any(util < 50 for 6 samples)");
   EXPECT_TRUE(options.command.empty());
   EXPECT_TRUE(parsed("--all_or_any any").any);
   EXPECT_TRUE(parsed("--all-or-any=any").any);
@@ -87,22 +87,42 @@ TEST(GpuIdleTimeout, ReadsWordsAsArgparseDoes) {
   EXPECT_EQ(parsed("--num-samples=7").num_samples, 7U);
   EXPECT_EQ(parsed("-n 3 -- -x").command, std::vector<std::string>{"-x"});
   EXPECT_EQ(parsed("-n 3 cmd -n 4 --help").num_samples, 3U);
-  EXPECT_EQ(parsed("--signal-name SIGQUIT x").signal, SIGQUIT);
+  EXPECT_EQ(parsed("x").signal, SIGQUIT);
+  EXPECT_EQ(parsed("--signal-name SIGUSR1 x").signal, SIGUSR1);
   EXPECT_TRUE(parsed("--signal-children x").signal_children);
   EXPECT_TRUE(parsed("-h").help);
 }
 
 TEST(GpuIdleTimeout, RefusesInArgparsesWords) {
   EXPECT_EQ(refused("-n x cmd"), "argument -n/--num-samples/--num_samples: invalid int value: 'x'");
-  for (const char* line : {"-t 0 x", "-s 0 x", "-n 0 x", "-s -1 x"})
-    EXPECT_NE(refused(line).find("Must be greater than 0."), std::string::npos) << line << refused(line);
-  EXPECT_NE(refused("-d -1 x").find("negative"), std::string::npos);
+  EXPECT_EQ(refused("-t 0 x"), "THRESHHOLD_PERCENTAGE must be greater than 0.");
+  EXPECT_EQ(refused("-s 0 x"), "SAMPLE_FREQ must be greater than 0.");
+  EXPECT_EQ(refused("-s -1 x"), "SAMPLE_FREQ must be greater than 0.");
+  EXPECT_EQ(refused("-n 0 x"), "NUM_SAMPLES must be greater than 0.");
+  EXPECT_EQ(refused("--signal-name NOPE x"), "unknown SIGNAL 'NOPE'.");
+  EXPECT_EQ(parse_idle_timeout(words("-n 0 x")).error().errno_value, 1);
+  EXPECT_EQ(parse_idle_timeout(words("-n x x")).error().errno_value, 2);
+  EXPECT_EQ(parse_idle_timeout(words("--nothing x")).error().errno_value, 2);
+  const auto none = parsed("-d -1 x");
+  EXPECT_EQ(none.delay(), none.every());
+  EXPECT_EQ(idle_timeout_waiting(none, 1), std::nullopt);
+  EXPECT_NE(idle_timeout_started(none).find("delay_samples=-1,"), std::string::npos);
   EXPECT_NE(refused("-n 2.5 x").find("invalid int"), std::string::npos);
-  EXPECT_NE(refused("-a some").find("Must be either all or any"), std::string::npos);
+  EXPECT_NE(refused("-a some").find("must be either all or any"), std::string::npos);
   EXPECT_NE(refused("--signal").find("ambiguous option: --signal could match"), std::string::npos);
   EXPECT_EQ(refused("--nothing"), "unrecognized arguments: --nothing");
   EXPECT_NE(refused("-t").find("expected one argument"), std::string::npos);
-  EXPECT_NE(refused("--signal-name NOPE x").find("NOPE"), std::string::npos);
+}
+
+TEST(GpuIdleTimeout, SignallingInItsWords) {
+  const std::vector<IdleTimeoutMember> members = {{10, 0, "sh -c x"}, {12, 2, "deep"}, {11, 1, "child"}};
+  EXPECT_EQ(idle_timeout_children(3, members),
+            (std::vector<std::string>{
+                "signal children: logging process tree", "signal children: layer 0: pid 10: 'sh -c x'",
+                "signal children: layer 1: pid 11: 'child'", "signal children: layer 2: pid 12: 'deep'",
+                "signal children: signalling started", "signal children: send signal 3 to pid 12 in layer 2",
+                "signal children: send signal 3 to pid 11 in layer 1", "signal children: signaling ended"}));
+  EXPECT_EQ(idle_timeout_signalling(3, 10), "Sending signal 3 to process 10");
 }
 
 TEST(GpuIdleTimeout, WhateverIsAcceptedIsARule) {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "base/text.h"
 #include "compat/argparse.h"
@@ -11,7 +12,7 @@
 namespace lull {
 namespace {
 
-constexpr std::uint32_t kLongest = 3600;
+constexpr std::int64_t kLongest = 3600;
 
 const std::array kOptions = {
     ArgparseOption{"help", {"-h", "--help"}, Takes::nothing},
@@ -28,14 +29,22 @@ const ArgparseOption& option(std::string_view key) {
   return *std::ranges::find_if(kOptions, [&](const ArgparseOption& one) { return one.key == key; });
 }
 
-Result<> read_duration(const ArgparseResult& given, std::string_view key, std::uint32_t& into) {
+// Python's int(): a negative number is one too.
+std::optional<std::int64_t> to_integer(std::string_view text) {
+  const bool negative = text.starts_with('-');
+  const auto number = to_unsigned(negative ? text.substr(1) : text);
+  if (!number || *number > 1'000'000'000) return std::nullopt;
+  return negative ? -static_cast<std::int64_t>(*number) : static_cast<std::int64_t>(*number);
+}
+
+Result<> read_duration(const ArgparseResult& given, std::string_view key, std::int64_t& into) {
   if (!given.has(key)) return {};
   const std::string_view text = given.text(key, "");
-  const auto number = to_unsigned(text);
+  const auto number = to_integer(text);
   if (!number) return argparse_complaint(option(key), fmt::format("invalid int value: '{}'", printable(text)));
-  if (*number == 0 || *number >= kLongest)
-    return argparse_complaint(option(key), fmt::format("must be from 1 to {} seconds, not {}", kLongest - 1, *number));
-  into = static_cast<std::uint32_t>(*number);
+  if (*number >= kLongest)
+    return argparse_complaint(option(key), fmt::format("must be less than {} seconds, not {}", kLongest, *number));
+  into = *number;
   return {};
 }
 
@@ -43,19 +52,17 @@ Result<> read_threshold(const ArgparseResult& given, std::string_view key, doubl
   if (!given.has(key)) return {};
   const std::string_view text = given.text(key, "");
   const auto number = to_double(text);
-  if (!number) return argparse_complaint(option(key), fmt::format("invalid float value: '{}'", printable(text)));
-  if (!(*number >= 0 && *number <= 1))
-    return argparse_complaint(option(key), fmt::format("must be from 0 to 1, not {}", printable(text)));
-  into = *number;
+  if (!number || std::isnan(*number))
+    return argparse_complaint(option(key), fmt::format("invalid float value: '{}'", printable(text)));
+  // A usage is from 0 to 1: beyond that all thresholds mean the same.
+  into = std::clamp(*number, -1000.0, 1000.0);
   return {};
 }
 
 // 0.7 is 70 %, and not 70.00000000000001.
 std::string percent(double share) { return fmt::format("{:.10g}", share * 100); }
 
-std::string which(const SentinelOptions& options) {
-  return options.gpu_devices.empty() ? "all GPUs" : "GPUs " + options.gpus();
-}
+std::string whole_percent(double share) { return fmt::format("{:.0f}%", share * 100); }
 
 }  // namespace
 
@@ -74,10 +81,10 @@ Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
                                           printable(options.kill_action)));
   if (given.has("gpu_devices")) {
     for (const std::string& text : given.values.at("gpu_devices")) {
-      const auto number = to_unsigned(text);
-      if (!number || *number > 0xffff)
+      const auto number = to_integer(text);
+      if (!number)
         return argparse_complaint(option("gpu_devices"), fmt::format("invalid int value: '{}'", printable(text)));
-      options.gpu_devices.push_back(static_cast<unsigned>(*number));
+      options.gpu_devices.push_back(*number);
     }
   }
   const std::string_view missing = given.text("missing", "wait");
@@ -87,29 +94,47 @@ Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
   return options;
 }
 
-std::string SentinelOptions::arm_rule() const {
+std::optional<std::string> SentinelOptions::arm_rule() const {
+  if (arm_duration < 1) return std::nullopt;
   return fmt::format("mean(util) > {} for {} samples", percent(arm_threshold), arm_duration);
 }
 
+// Never without having seen it: no duration at all is one sample.
 std::string SentinelOptions::kill_rule() const {
-  return fmt::format("mean(util) < {} for {} samples", percent(kill_threshold), kill_duration);
+  return fmt::format("mean(util) < {} for {} samples", percent(kill_threshold),
+                     std::max<std::int64_t>(kill_duration, 1));
 }
 
-std::string SentinelOptions::gpus() const { return fmt::format("{}", fmt::join(gpu_devices, ",")); }
-
-std::string sentinel_idle(const SentinelOptions& options) {
-  return fmt::format("IDLE: waiting for the usage of {} to be above {}% for {} seconds", which(options),
-                     percent(options.arm_threshold), options.arm_duration);
+std::vector<std::string> sentinel_start(const SentinelOptions& options, bool root) {
+  std::vector<std::string> lines;
+  if (options.kill_action != "end_process" && !root)
+    lines = {"WARNING: only root may " + options.kill_action + " this computer, and this is not root.",
+             "Where sudo lets you do it without a password, sudo will be asked to do it. Where it",
+             "wants one, nobody is there to type it, and the computer stays up.",
+             "",
+             "Allow the command that you want to be run without a password in /etc/sudoers",
+             "(NOPASSWD, see sudoers(5)), or run this as root.",
+             ""};
+  lines.push_back(fmt::format("Starting GPU Sentinel, will arm once average GPU usage is at least {} for {} seconds",
+                              whole_percent(options.arm_threshold), options.arm_duration));
+  if (options.gpu_devices.empty()) {
+    lines.emplace_back("Monitoring all GPUs on the system");
+  } else {
+    lines.push_back(fmt::format("Monitoring GPUs ['{}'] only.", fmt::join(options.gpu_devices, "', '")));
+    lines.emplace_back("These GPUs are user specified and may not exist on the system.");
+  }
+  lines.emplace_back("Monitoring for low GPU usage! Press ctrl+C to exit");
+  return lines;
 }
 
 std::string sentinel_armed(const SentinelOptions& options) {
-  return fmt::format("ARMED: waiting for the usage of {} to be below {}% for {} seconds", which(options),
-                     percent(options.kill_threshold), options.kill_duration);
+  return fmt::format("GPU Sentinel is armed, will '{}' when values drop below {} for {} seconds", options.kill_action,
+                     whole_percent(options.kill_threshold), options.kill_duration);
 }
 
 std::string sentinel_triggered(const SentinelOptions& options) {
-  return fmt::format("Triggered: the usage of {} was below {}% for {} seconds: {}", which(options),
-                     percent(options.kill_threshold), options.kill_duration, options.kill_action);
+  return fmt::format("average GPU usage was below {} for {} seconds: {}", whole_percent(options.kill_threshold),
+                     options.kill_duration, options.kill_action);
 }
 
 std::string_view sentinel_usage() {

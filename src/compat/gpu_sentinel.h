@@ -3,6 +3,7 @@
 // tick a second; the mean over the devices; strictly above arms, strictly below triggers.
 
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,26 +14,27 @@
 namespace lull {
 
 struct SentinelOptions {
-  std::uint32_t arm_duration = 30;  // ticks
-  double arm_threshold = 0.8;       // 0 to 1
-  std::uint32_t kill_duration = 30;
+  std::int64_t arm_duration = 30;  // ticks; less than 1: armed from the start
+  double arm_threshold = 0.8;      // a share, also one that never or always holds
+  std::int64_t kill_duration = 30;
   double kill_threshold = 0.7;
   std::string kill_action = "end_process";  // shutdown, reboot
-  std::vector<unsigned> gpu_devices;        // empty: all
+  std::vector<std::int64_t> gpu_devices;    // empty: all
   bool ignore_missing = false;              // ours
   bool help = false;
 
-  std::string arm_rule() const;   // "mean(util) > 80 for 30 samples"
-  std::string kill_rule() const;  // "mean(util) < 70 for 30 samples"
-  std::string gpus() const;       // "0,1"
+  std::optional<std::string> arm_rule() const;  // "mean(util) > 80 for 30 samples"
+  std::string kill_rule() const;                // "mean(util) < 70 for 30 samples"
 };
 
 Result<SentinelOptions> parse_sentinel(std::span<const std::string> words);
 std::string_view sentinel_usage();
 std::string_view sentinel_help();
 
-std::string sentinel_idle(const SentinelOptions& options);
+// Its lines on stdout: before it watches, and once it is armed.
+std::vector<std::string> sentinel_start(const SentinelOptions& options, bool root);
 std::string sentinel_armed(const SentinelOptions& options);
+// Ours, for stderr.
 std::string sentinel_triggered(const SentinelOptions& options);
 
 }  // namespace lull

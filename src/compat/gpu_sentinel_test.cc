@@ -16,7 +16,7 @@ TEST(GpuSentinel, DefaultsOfItsDocument) {
   EXPECT_EQ(options->arm_rule(), "mean(util) > 80 for 30 samples");
   EXPECT_EQ(options->kill_rule(), "mean(util) < 70 for 30 samples");
   EXPECT_EQ(options->kill_action, "end_process");
-  EXPECT_EQ(options->gpus(), "");
+  EXPECT_TRUE(options->gpu_devices.empty());
 }
 
 TEST(GpuSentinel, EveryOption) {
@@ -27,20 +27,52 @@ TEST(GpuSentinel, EveryOption) {
   EXPECT_EQ(options->arm_rule(), "mean(util) > 29 for 10 samples");
   EXPECT_EQ(options->kill_rule(), "mean(util) < 7 for 60 samples");
   EXPECT_EQ(options->kill_action, "shutdown");
-  EXPECT_EQ(options->gpus(), "0,1");
+  EXPECT_EQ(options->gpu_devices, (std::vector<std::int64_t>{0, 1}));
   EXPECT_TRUE(options->ignore_missing);
-  EXPECT_EQ(parse_sentinel(Words{"--gpu_devices"})->gpus(), "");
+  EXPECT_TRUE(parse_sentinel(Words{"--gpu_devices"})->gpu_devices.empty());
 }
 
 TEST(GpuSentinel, Refusals) {
   for (const Words& words :
-       {Words{"--arm_duration", "3600"}, Words{"--kill_duration", "0"}, Words{"--arm_duration", "x"},
-        Words{"--arm_threshold", "1.5"}, Words{"--kill_threshold", "x"}, Words{"--kill_action", "explode"},
+       {Words{"--arm_duration", "3600"}, Words{"--kill_duration", "3600"}, Words{"--arm_duration", "x"},
+        Words{"--arm_threshold", "nan"}, Words{"--kill_threshold", "x"}, Words{"--kill_action", "explode"},
         Words{"--gpu_devices", "a"}, Words{"stray"}, Words{"--arm"}, Words{"--missing", "x"}})
     EXPECT_FALSE(parse_sentinel(words)) << words.front();
   EXPECT_EQ(parse_sentinel(Words{"--kill_action", "explode"}).error().message(),
             "argument --kill_action/--kill-action: invalid choice: 'explode' (choose from 'end_process', 'shutdown', "
             "'reboot')");
+}
+
+TEST(GpuSentinel, SwappedInNoDurationAndNegativeThresholdsAreTaken) {
+  const auto options = parse_sentinel(Words{"--arm_duration", "0", "--arm_threshold", "-1", "--kill_duration", "0"});
+  ASSERT_TRUE(options) << options.error().message();
+  EXPECT_EQ(options->arm_rule(), std::nullopt);
+  EXPECT_EQ(options->kill_rule(), "mean(util) < 70 for 1 samples");
+  for (const char* threshold : {"-1", "2", "1e300", "-1e300"}) {
+    const auto odd = parse_sentinel(Words{"--arm_threshold", threshold, "--kill_threshold", threshold});
+    ASSERT_TRUE(odd) << threshold;
+    EXPECT_TRUE(Policy::parse(odd->kill_rule(), *odd->arm_rule())) << threshold;
+  }
+  EXPECT_EQ(parse_sentinel(Words{"--gpu_devices", "-1", "0"})->gpu_devices, (std::vector<std::int64_t>{-1, 0}));
+}
+
+TEST(GpuSentinel, SwappedInItsLines) {
+  const auto options = parse_sentinel(Words{});
+  EXPECT_EQ(sentinel_start(*options, false),
+            (Words{"Starting GPU Sentinel, will arm once average GPU usage is at least 80% for 30 seconds",
+                   "Monitoring all GPUs on the system", "Monitoring for low GPU usage! Press ctrl+C to exit"}));
+  EXPECT_EQ(sentinel_armed(*options),
+            "GPU Sentinel is armed, will 'end_process' when values drop below 70% for 30 seconds");
+  const auto two =
+      parse_sentinel(Words{"--gpu_devices", "0", "7", "--kill_action", "shutdown", "--arm_threshold", ".29"});
+  const Words lines = sentinel_start(*two, true);
+  EXPECT_EQ(lines,
+            (Words{"Starting GPU Sentinel, will arm once average GPU usage is at least 29% for 30 seconds",
+                   "Monitoring GPUs ['0', '7'] only.", "These GPUs are user specified and may not exist on the system.",
+                   "Monitoring for low GPU usage! Press ctrl+C to exit"}));
+  const Words warned = sentinel_start(*two, false);
+  EXPECT_EQ(warned.size(), lines.size() + 7);  // six lines and an empty one
+  EXPECT_TRUE(warned.front().starts_with("WARNING: "));
 }
 
 TEST(GpuSentinel, WhateverIsAcceptedIsAPolicy) {
@@ -49,7 +81,7 @@ TEST(GpuSentinel, WhateverIsAcceptedIsAPolicy) {
     const auto options = parse_sentinel(
         Words{"--arm_threshold", std::to_string(arm), "--kill_duration", std::to_string(*rc::gen::inRange(1, 3600))});
     RC_ASSERT(options.has_value());
-    RC_ASSERT(Policy::parse(options->kill_rule(), options->arm_rule()).has_value());
+    RC_ASSERT(Policy::parse(options->kill_rule(), *options->arm_rule()).has_value());
   }));
 }
 

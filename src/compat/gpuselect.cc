@@ -36,16 +36,35 @@ Result<long> whole(const Row& row, std::string_view text) {
   return value;
 }
 
-Result<std::vector<unsigned>> device_list(std::string_view text) {
-  std::vector<unsigned> devices;
+Result<std::vector<long>> device_list(std::string_view text) {
+  std::vector<long> devices;
   for (const std::string_view part : split(text, ',')) {
-    const auto number = to_unsigned(trim(part));
-    if (!number || *number > 0xffff)
+    long number = 0;
+    const std::string_view digits = trim(part);
+    const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
+    if (error != std::errc() || end != digits.data() + digits.size())
       return unreadable("argument -d/--devices: Parameter must be a single int or 'int1,int2,...'");
-    if (std::find(devices.begin(), devices.end(), *number) == devices.end())
-      devices.push_back(static_cast<unsigned>(*number));
+    if (std::find(devices.begin(), devices.end(), number) == devices.end()) devices.push_back(number);
   }
   return devices;
+}
+
+// As Python shows a string in a list.
+std::string quoted(const std::string& word) {
+  const char quote = word.find('\'') != std::string::npos && word.find('"') == std::string::npos ? '"' : '\'';
+  std::string text(1, quote);
+  for (const char c : word) {
+    switch (c) {
+      case '\\': text += "\\\\"; break;
+      case '\n': text += "\\n"; break;
+      case '\r': text += "\\r"; break;
+      case '\t': text += "\\t"; break;
+      default:
+        if (c == quote) text += '\\';
+        text += c;
+    }
+  }
+  return printable(text + quote);
 }
 
 class Parser {
@@ -122,12 +141,14 @@ class Parser {
     constexpr long kMost = 1000000;
     if (count_ < 1) return senseless("GPU count must be >= 1");
     if (!options_.devices.empty() && options_.name) return senseless("Use only one of 'devices' and 'name' parameters");
-    if (util_ < 0 || mem_util_ < 0 || processes_ < 0)
+    if (util_ < 0 || mem_util_.value_or(0) < 0 || processes_ < 0)
       return senseless("Utilization/process count thresholds must be >= 0");
     options_.count = static_cast<unsigned>(std::min(count_, kMost));
     options_.util = static_cast<unsigned>(std::min(util_, kMost));
-    options_.mem_util = static_cast<unsigned>(std::min(mem_util_, kMost));
+    if (mem_util_) options_.mem_util = static_cast<unsigned>(std::min(*mem_util_, kMost));
     options_.processes = static_cast<unsigned>(std::min(processes_, kMost));
+    for (const long device : options_.devices)
+      if (device < 0) return senseless(fmt::format("Invalid device ID {}", device));
     // Whoever names more GPUs than the count wants them all.
     options_.count = std::max(options_.count, static_cast<unsigned>(options_.devices.size()));
     return {};
@@ -138,13 +159,19 @@ class Parser {
   GpuselectOptions options_;
   long count_ = 1;
   long util_ = 0;
-  long mem_util_ = 0;
+  std::optional<long> mem_util_;
   long processes_ = 0;
 };
 
 }  // namespace
 
 Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words) { return Parser(words).parse(); }
+
+std::string gpuselect_running(std::span<const std::string> command) {
+  std::string text = "Running: [";
+  for (std::size_t i = 0; i < command.size(); ++i) text += (i == 0 ? "" : ", ") + quoted(command[i]);
+  return text + "]";
+}
 
 std::string_view gpuselect_help() {
   return "usage: gpuselect [-h] [-d DEVICES] [-n NAME] [-u UTIL] [-m MEM_UTIL] [-c COUNT] [-p PROCESSES] [-q] [-D]\n"
@@ -155,7 +182,7 @@ std::string_view gpuselect_help() {
          "  -d, --devices 0,1     only these devices, and all of them\n"
          "  -n, --name NAME       only devices with this in their names\n"
          "  -u, --util N          utilisation at most, in % (0)\n"
-         "  -m, --mem_util N      memory utilisation at most, in % (0)\n"
+         "  -m, --mem_util N      memory utilisation at most, in % (0); where given, also of memory in use\n"
          "  -c, --count N         how many (1)\n"
          "  -p, --processes N     processes at most (0)\n"
          "  -q, --quiet           do not print the value of CUDA_VISIBLE_DEVICES\n"

@@ -15,10 +15,10 @@ namespace lull {
 
 struct GpuselectOptions {
   unsigned count = 1;
-  std::vector<unsigned> devices;
+  std::vector<long> devices;
   std::optional<std::string> name;
   unsigned util = 0;
-  unsigned mem_util = 0;
+  std::optional<unsigned> mem_util;  // where it was given: its word on memory counts
   unsigned processes = 0;
   bool quiet = false;
   bool debug = false;
@@ -31,5 +31,8 @@ struct GpuselectOptions {
 Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words);
 
 std::string_view gpuselect_help();
+
+// "Running: ['python3', 'train.py']", as it is printed before the command.
+std::string gpuselect_running(std::span<const std::string> command);
 
 }  // namespace lull

@@ -24,7 +24,8 @@ TEST(Gpuselect, DefaultsAreThePredecessors) {
   EXPECT_EQ(options.count, 1U);
   EXPECT_TRUE(options.devices.empty());
   EXPECT_FALSE(options.name);
-  EXPECT_EQ(options.util + options.mem_util + options.processes, 0U);
+  EXPECT_EQ(options.util + options.processes, 0U);
+  EXPECT_FALSE(options.mem_util);
   EXPECT_TRUE(options.command.empty());
 }
 
@@ -43,7 +44,7 @@ TEST(Gpuselect, EverySpelling) {
 
 TEST(Gpuselect, NamedDevicesAreAllWanted) {
   EXPECT_EQ(parsed({"-d", "0,1"}).count, 2U);
-  EXPECT_EQ(parsed({"-d", "0,1"}).devices, (std::vector<unsigned>{0, 1}));
+  EXPECT_EQ(parsed({"-d", "0,1"}).devices, (std::vector<long>{0, 1}));
   EXPECT_EQ(parsed({"-d", "3"}).count, 1U);
   EXPECT_EQ(parsed({"-d", "0", "-c", "2"}).count, 2U);
 }
@@ -67,6 +68,17 @@ TEST(Gpuselect, MistakesAreToldAsThere) {
   EXPECT_EQ(refused({"-d", "a,b"}).errno_value, 2);
   EXPECT_EQ(refused({"--frob"}).errno_value, 2);
   EXPECT_EQ(refused({"--quiet=1"}).errno_value, 2);
+}
+
+TEST(Gpuselect, SwappedInADeviceBelowZeroIsNoneOfThem) {
+  EXPECT_EQ(refused({"-d", "-1"}).what, "Invalid device ID -1");
+  EXPECT_EQ(refused({"-d", "-1"}).errno_value, 1);
+  EXPECT_EQ(refused({"-d", "0,-2"}).what, "Invalid device ID -2");
+}
+
+TEST(Gpuselect, SwappedInRunningIsPrintedAsPythonDoes) {
+  EXPECT_EQ(gpuselect_running(Words{"sh", "-c", "exit 3"}), "Running: ['sh', '-c', 'exit 3']");
+  EXPECT_EQ(gpuselect_running(Words{"it's", "a\"b'c", "x\\y\n"}), R"(Running: ["it's", 'a"b\'c', 'x\\y\n'])");
 }
 
 }  // namespace

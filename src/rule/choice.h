@@ -50,6 +50,7 @@ Result<Where> where_rule(const Rule& rule);
 // draws, what it draws with is left out of the usual limits, never of given ones.
 struct Wishes {
   std::string name;                // part of the name, in any case of letters
+  bool exact_name = false;         // in this case only
   Limit util;                      // %, at most; usually 0
   Limit mem_util;                  // %, at most; usually 0
   Limit procs;                     // at most; usually 0

@@ -266,7 +266,9 @@ Judgement not_now(std::string why) { return refuse(false, std::move(why)); }
 
 Judgement judge(const Device& device, const Reading& reading, const Wishes& wishes,
                 const std::map<pid_t, ProcessInfo>& processes) {
-  if (!wishes.name.empty() && !device.name.empty() && !contains_word(device.name, wishes.name))
+  const bool named =
+      wishes.exact_name ? device.name.find(wishes.name) != std::string::npos : contains_word(device.name, wishes.name);
+  if (!wishes.name.empty() && !device.name.empty() && !named)
     return never(fmt::format("is a {}; wanted {}", printable(device.name), printable(wishes.name)));
   for (const Absence absence : {reading.device_absence, device.absence}) {
     if (absence == Absence::none) continue;

@@ -45,8 +45,9 @@ def test_log_and_status_of_its_document(sim):
             *[f"DEBUG: gpu_idle_timeout: {uuid} usage 0%" for _ in range(3) for uuid in (a, b)],
             f"ERROR: gpu_idle_timeout: usage for all GPUs: ['{a}', '{b}'] was below threshhold 50% for last "
             "1.2 seconds. Killing process.",
-            "ERROR: gpu_idle_timeout: process still alive, maybe hung, killing.",
+            said[-1],
         ]
+        assert re.fullmatch(r"INFO: gpu_idle_timeout: Sending signal 3 to process \d+", said[-1])
 
 
 def test_timing_of_its_document(sim):
@@ -107,8 +108,8 @@ def test_job_that_uses_no_gpu_is_left_alone(sim):
         assert done.stderr.count("not judged until it has one") == 1
 
 
-@pytest.mark.parametrize("hidden", ["", "-1", "7"])
-def test_hidden_gpus_run_the_job_unwatched(sim, hidden):
+@pytest.mark.parametrize("hidden", ["", "-1", "7", "GPU-00000000-1111-2222-3333-444444444444"])
+def test_swapped_in_hidden_gpus_run_the_job_unwatched(sim, hidden):
     with sim(1) as gpus:
         done = gpus.run(TOOL, *OWN, "sleep", "2.5", env={"CUDA_VISIBLE_DEVICES": hidden})
         assert done.returncode == 0, done.stderr
@@ -165,6 +166,74 @@ def test_signal_before_the_kill(sim, tmp_path):
         assert quiet.returncode == 1 and "still alive" not in quiet.stderr and log.read_text() == "parent\n"
 
 
+STUBBORN = "import signal, time\nsignal.signal(signal.SIGQUIT, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(1000)"
+
+
+def said_in(text):
+    return [re.sub(STAMP, "", line).replace("gpu_idle_timeout: ", "") for line in text.splitlines()]
+
+
+def test_swapped_in_sigquit_then_3_seconds_then_sigkill(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "log"
+        polite = f"trap 'echo quit >> {log}; exit 4' QUIT; echo $$ > {log}; while :; do sleep 0.05; done"
+        done = gpus.run(TOOL, *QUICK, "bash", "-c", polite)
+        pid, told = log.read_text().split()
+        assert done.returncode == 1 and told == "quit"
+        assert said_in(done.stderr)[-1] == f"INFO: Sending signal 3 to process {pid}"
+        job = gpus.start(TOOL, *QUICK, sys.executable, "-c", STUBBORN)
+        seen = ""
+        while "Sending signal 3" not in seen:
+            seen += job.stderr.readline()
+        began = time.monotonic()
+        assert job.wait(timeout=LIMIT) == 1
+        assert 2.5 < time.monotonic() - began < 9  # the lines came a little before or after the signal
+        assert said_in(job.stderr.read()) == ["ERROR: process still alive, maybe hung, killing."]
+
+
+def test_swapped_in_signal_children_in_its_lines(sim, tmp_path):
+    with sim(1) as gpus:  # TERM, since a shell starts what it puts in the background with QUIT ignored
+        pids = tmp_path / "pids"
+        job = f"sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; wait"
+        done = gpus.run(TOOL, *QUICK, "--signal-children", "--signal-name", "SIGTERM", "bash", "-c", job)
+        child, parent = pids.read_text().split()
+        lines = said_in(done.stderr)
+        assert done.returncode == 1
+        assert lines[lines.index("INFO: signal children: logging process tree"):] == [
+            "INFO: signal children: logging process tree",
+            f"INFO: signal children: layer 0: pid {parent}: 'bash -c {job}'",
+            f"INFO: signal children: layer 1: pid {child}: 'sleep 1000'",
+            "INFO: signal children: signalling started",
+            f"INFO: signal children: send signal 15 to pid {child} in layer 1",
+            "INFO: signal children: signaling ended",
+            f"INFO: Sending signal 15 to process {parent}"]
+
+
+TURNS = """
+[[gpu]]
+model = "T4"
+repeat = "1200ms"
+util = {0}
+[[gpu.timeline]]
+at = "600ms"
+util = {1}
+"""
+
+
+@pytest.mark.parametrize("where", ["launch", "task"])
+def test_swapped_in_any_means_one_gpu_for_all_samples(sim, det, where):
+    """Two GPUs that take turns: at every moment one of them is idle, none of them for long."""
+    env, log = det
+    with sim(text=TURNS.format(0, 90) + TURNS.format(90, 0)) as gpus:
+        words = ["--gpus", "all", "-t", "50", "-s", "0.3", "-n", "6", "-d", "1", "-a", "any", "-x"]
+        job = gpus.start(TOOL, *words, *(["sleep", "1000"] if where == "launch" else []), env=env)
+        readings(job, 40)
+        assert job.poll() is None and not log.exists()
+        gpus.set(1, util=0)
+        assert job.wait(timeout=LIMIT) == 1
+        assert log.exists() == (where == "task")
+
+
 def test_refuses_without_a_gpu(tmp_path):
     env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1")
     done = subprocess.run([TOOL, "touch", tmp_path / "started"], env=env, capture_output=True, text=True, timeout=LIMIT)
@@ -172,12 +241,33 @@ def test_refuses_without_a_gpu(tmp_path):
     assert not (tmp_path / "started").exists()
 
 
+def plain(*words, **env):
+    return subprocess.run([TOOL, *words], capture_output=True, text=True, timeout=LIMIT, env=clean_environment(**env))
+
+
 def test_wrong_options():
-    done = subprocess.run([TOOL, "-n", "0", "true"], capture_output=True, text=True, timeout=LIMIT)
-    assert done.returncode == 2
+    done = plain("-n", "x", "true")
+    assert done.returncode == 2 and done.stdout == ""
     assert done.stderr.startswith("usage: gpu_idle_timeout [-h]") and "gpu_idle_timeout: error: argument -n" in done.stderr
-    shown = subprocess.run([TOOL, "--help"], capture_output=True, text=True, timeout=LIMIT)
+    shown = plain("--help")
     assert shown.returncode == 0 and "(default: 60)" in shown.stdout
+
+
+@pytest.mark.parametrize("words, said", [
+    (["-n", "0"], "NUM_SAMPLES must be greater than 0."),
+    (["-s", "-1"], "SAMPLE_FREQ must be greater than 0."),
+    (["-t", "0"], "THRESHHOLD_PERCENTAGE must be greater than 0."),
+    (["--signal-name", "SIGNOPE"], "unknown SIGNAL 'SIGNOPE'.")])
+def test_swapped_in_bad_values(words, said):
+    done = plain(*words, "true")
+    assert done.returncode == 1 and done.stderr == f"\nERROR: {said}\n"
+    assert done.stdout == plain("--help").stdout
+
+
+def test_swapped_in_delay_of_less_than_nothing_is_taken(sim):
+    with sim(1) as gpus:
+        done = gpus.run(TOOL, "--gpus", "all", "-s", "0.2", "-n", "3", "-d", "-1", "sleep", "1000")
+        assert done.returncode == 1 and "delay_samples=-1," in done.stderr and "waiting for" not in done.stderr
 
 
 # ---- in a task ------------------------------------------------------------------------------------
@@ -230,10 +320,54 @@ def test_task_keeps_watching_through_faults_and_tries_again(sim, det):
         assert "exit status 1; again in" in task.stderr.read()
 
 
+def test_swapped_in_trial_is_killed_by_its_own_number(sim, det):
+    env, log = det
+    with sim(1) as gpus:
+        done = gpus.run(TOOL, *QUICK, env={**env, "DET_TASK_TYPE": "TRIAL", "DET_TRIAL_ID": "42"})
+        assert done.returncode == 1 and log.read_text() == "trial kill 42\n"
+        gc = gpus.run(TOOL, *QUICK, env={**env, "DET_TASK_TYPE": "CHECKPOINT_GC"})
+        assert gc.returncode == 1 and "cannot be killed" in gc.stderr and gc.stderr.startswith("gpu_idle_timeout: ")
+
+
+def test_swapped_in_5_seconds_between_the_message_and_the_kill(sim, det):
+    env, log = det
+    with sim(1) as gpus:
+        task = gpus.start(TOOL, *QUICK, env=env)
+        seen = ""
+        while "Killing task." not in seen:
+            seen += task.stderr.readline()
+        began = time.monotonic()
+        wait_until(log.exists, what="the kill")
+        assert time.monotonic() - began > 4
+        assert task.wait(timeout=LIMIT) == 1
+
+
+def test_swapped_in_task_that_comes_back_to_life_in_the_pause_is_spared(sim, det):
+    env, log = det
+    with sim(1) as gpus:
+        task = gpus.start(TOOL, *QUICK, env=env)
+        seen = ""
+        while "Killing task." not in seen:
+            seen += task.stderr.readline()
+        gpus.set(0, util=90)
+        while "called off" not in seen:
+            line = task.stderr.readline()
+            assert line, seen
+            seen += line
+        assert task.poll() is None and not log.exists()
+
+
+def test_swapped_in_task_has_its_own_help(det):
+    env, _ = det
+    task = plain("--help", **env).stdout
+    assert "triggers a task termination" in task and "exec_command_and_args" not in task and "ALL_OR_ANY" in task
+    assert "triggers a failure" in plain("--help").stdout
+
+
 def test_without_a_task_it_must_be_told_what_to_end(sim):
     with sim(1) as gpus:
         job = gpus.start("sleep", "1000")
         done = gpus.run(TOOL, *QUICK)
-        assert done.returncode == 125 and "DET_TASK_ID" in done.stderr
+        assert done.returncode == 1 and "ERROR: You must append" in done.stderr and "DET_TASK_ID" in done.stderr
         assert gpus.run(TOOL, *QUICK, "--do", f"kill={job.pid}").returncode == 1
         assert job.wait(timeout=LIMIT) == -signal.SIGTERM

@@ -1,24 +1,28 @@
 """The drop-in gpu_sentinel: its document's promises, and every row of its predecessor's failures."""
+import os
 import subprocess
 import time
 
-from conftest import LIMIT, SUDO, build_dir, read_until
+import pytest
+from conftest import LIMIT, SUDO, build_dir, read_until, wait_until
 
 TOOL = str(build_dir() / "gpu_sentinel")
+ARMED = "GPU Sentinel is armed"
 QUICK = ["--arm_duration", "1", "--kill_duration", "2"]
 
 
 def test_idle_then_armed_then_ended(sim):
     with sim(2) as gpus:
         sentinel = gpus.start(TOOL, *QUICK)
-        assert "IDLE" in sentinel.stdout.readline()
+        assert "will arm once" in sentinel.stdout.readline()
         time.sleep(2.5)  # idle all the time: nothing to trigger before it was armed
         assert sentinel.poll() is None
         gpus.set("all", util=95)
-        assert "ARMED" in sentinel.stdout.readline()
+        read_until(sentinel.stdout, ARMED)
         gpus.set("all", util=5)
         assert sentinel.wait(timeout=LIMIT) == 0
-        assert "Triggered" in sentinel.stdout.read() and sentinel.stderr.read() == ""
+        assert sentinel.stdout.read() == ""
+        assert sentinel.stderr.read() == "gpu_sentinel: average GPU usage was below 70% for 2 seconds: end_process\n"
 
 
 def test_shutdown_once(sim, programs):
@@ -28,7 +32,7 @@ def test_shutdown_once(sim, programs):
         gpus.set(0, util=95)
         sentinel = gpus.start(TOOL, *QUICK, "--kill_action", "shutdown", "--gpu_devices", "0",
                               env={"PATH": programs.path})
-        read_until(sentinel.stdout, "ARMED")
+        read_until(sentinel.stdout, ARMED)
         gpus.set(0, util=0)
         assert sentinel.wait(timeout=LIMIT) == 0
         # Once, though it took three ticks.
@@ -39,7 +43,7 @@ def test_survives_a_lost_gpu_and_a_driver_reload_armed(sim):
     with sim(2) as gpus:
         gpus.set("all", util=95)
         sentinel = gpus.start(TOOL, *QUICK)
-        read_until(sentinel.stdout, "ARMED")
+        read_until(sentinel.stdout, ARMED)
         gpus.fault(1, "lost")
         read_until(sentinel.stderr, "GPU 1")
         gpus.fault("all", "no-driver")
@@ -56,7 +60,7 @@ def test_mean_over_the_devices_named(sim):
         gpus.set(0, util=100)
         gpus.set(1, util=90)
         sentinel = gpus.start(TOOL, *QUICK, "--gpu_devices", "0", "1")
-        read_until(sentinel.stdout, "ARMED")  # the mean of all four would be 47
+        read_until(sentinel.stdout, ARMED)  # the mean of all four would be 47
         gpus.set(1, util=30)  # the mean of the two is 65, below 70
         assert sentinel.wait(timeout=LIMIT) == 0
 
@@ -70,16 +74,68 @@ def test_gpu_without_utilisation_is_said(sim):
         assert "GPU 2" in said and "util" in said
         sentinel.terminate()
         sentinel.wait(timeout=LIMIT)
-        assert "ARMED" not in sentinel.stdout.read()
+        assert ARMED not in sentinel.stdout.read()
         ignoring = gpus.start(TOOL, *QUICK, "--missing", "ignore")
-        read_until(ignoring.stdout, "ARMED")
+        read_until(ignoring.stdout, ARMED)
         ignoring.terminate()
 
 
-def test_absent_device_is_a_clear_error_at_the_start(sim):
+def test_swapped_in_absent_devices_are_left_out_and_said(sim):
     with sim(2) as gpus:
-        done = gpus.run(TOOL, "--gpu_devices", "0", "7")
-        assert done.returncode == 2 and "7" in done.stderr and len(done.stderr.splitlines()) == 1
+        gpus.set(0, util=95)
+        sentinel = gpus.start(TOOL, *QUICK, "--gpu_devices", "0", "7")
+        out = read_until(sentinel.stdout, ARMED)
+        assert "Monitoring GPUs ['0', '7'] only.\nThese GPUs are user specified and may not exist" in out
+        assert sentinel.stderr.readline() == "gpu_sentinel: GPU 7 is not on this system: judging on GPU 0\n"
+        gpus.set(0, util=0)
+        assert sentinel.wait(timeout=LIMIT) == 0
+        for none in (["7"], ["7", "-1"]):
+            done = gpus.run(TOOL, "--gpu_devices", *none)
+            assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith("gpu_sentinel: there is none")
+
+
+def test_swapped_in_its_lines_on_stdout(sim):
+    with sim(1) as gpus:
+        gpus.set(0, util=95)
+        sentinel = gpus.start(TOOL, *QUICK)
+        assert read_until(sentinel.stdout, ARMED).splitlines() == [
+            "Starting GPU Sentinel, will arm once average GPU usage is at least 80% for 1 seconds",
+            "Monitoring all GPUs on the system",
+            "Monitoring for low GPU usage! Press ctrl+C to exit",
+            "GPU Sentinel is armed, will 'end_process' when values drop below 70% for 2 seconds"]
+
+
+@pytest.mark.parametrize("words", [["--arm_duration", "0", "--kill_duration", "2"],
+                                   ["--arm_duration", "1", "--arm_threshold", "-1", "--kill_duration", "2"]])
+def test_swapped_in_arms_on_idle_gpus_where_told_to(sim, words):
+    with sim(1) as gpus:
+        sentinel = gpus.start(TOOL, *words)
+        assert sentinel.wait(timeout=LIMIT) == 0 and ARMED in sentinel.stdout.read()
+
+
+def test_swapped_in_no_kill_duration_is_one_sample_and_never_a_busy_one(sim):
+    with sim(1) as gpus:
+        gpus.set(0, util=95)
+        sentinel = gpus.start(TOOL, "--arm_duration", "1", "--kill_duration", "0")
+        read_until(sentinel.stdout, ARMED)
+        with pytest.raises(subprocess.TimeoutExpired):  # the original acts whatever the GPUs do
+            sentinel.wait(timeout=2.5)
+        gpus.set(0, util=5)
+        assert sentinel.wait(timeout=LIMIT) == 0
+
+
+def test_swapped_in_power_command_that_fails_is_tried_for_ever_and_said_once(sim, programs):
+    for name, script in (("busctl", "exit 1"), ("sudo", SUDO), ("shutdown", "exit 1")):
+        programs.add(name, script)
+    with sim(1) as gpus:
+        sentinel = gpus.start(TOOL, "--arm_duration", "0", "--kill_duration", "1", "--kill_action", "shutdown",
+                              env={"PATH": programs.path})
+        wait_until(lambda: programs.calls().count("shutdown -h now") >= 6, limit=90, what="the sixth try")
+        assert sentinel.poll() is None
+        sentinel.terminate()
+        sentinel.wait(timeout=LIMIT)
+        said = sentinel.stderr.read()
+        assert said.count("shutdown: exit status 1; again in 10s") == 1, said
 
 
 def test_slow_readings_do_not_stretch_the_window(sim):
@@ -87,7 +143,7 @@ def test_slow_readings_do_not_stretch_the_window(sim):
         gpus.set(0, util=95)
         gpus.fault(0, "hang=300ms", function="nvmlDeviceGetUtilizationRates")
         sentinel = gpus.start(TOOL, "--arm_duration", "1", "--kill_duration", "4")
-        read_until(sentinel.stdout, "ARMED")
+        read_until(sentinel.stdout, ARMED)
         gpus.set(0, util=0)
         began = time.monotonic()
         assert sentinel.wait(timeout=LIMIT) == 0
@@ -101,7 +157,36 @@ def test_wrong_options():
     assert shown.returncode == 0 and "{end_process,shutdown,reboot}" in shown.stdout
 
 
+def as_nobody():
+    os.setgroups([])
+    os.setresgid(65534, 65534, 65534)
+    os.setresuid(65534, 65534, 65534)
+
+
 def test_right_to_power_off_is_checked_at_the_start(sim, tmp_path):
+    if os.geteuid() == 0:
+        start = {"preexec_fn": as_nobody}
+    else:
+        start = {}
     with sim(1) as gpus:
-        done = gpus.run(TOOL, "--kill_action", "reboot", env={"PATH": str(tmp_path)})
-        assert done.returncode == 125 and "reboot" in done.stderr
+        done = gpus.run(TOOL, "--kill_action", "reboot", env={"PATH": str(tmp_path)}, **start)
+        assert done.returncode == 1 and "gpu_sentinel: we may not reboot this machine" in done.stderr
+
+
+def test_swapped_in_not_root_by_sudo_without_sbin_in_path(sim, programs, tmp_path):
+    programs.add("sudo")
+    start = {"preexec_fn": as_nobody} if os.geteuid() == 0 else {}
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest's own, which nobody else may enter
+        folder.chmod(folder.stat().st_mode | 0o055)
+    (tmp_path / "calls").touch()
+    (tmp_path / "calls").chmod(0o666)
+    with sim(1) as gpus:
+        for path in (gpus.folder, *gpus.folder.rglob("*")):
+            path.chmod(0o777 if path.is_dir() else 0o666)
+        sentinel = gpus.start(TOOL, "--arm_duration", "0", "--kill_duration", "1", "--kill_action", "shutdown",
+                              env={"PATH": f"{programs.alone}:/usr/bin:/bin"}, **start)
+        read_until(sentinel.stderr, "shutdown")
+        assert sentinel.wait(timeout=LIMIT) == 0
+        assert "WARNING" in sentinel.stdout.readline()
+        assert [call for call in programs.calls() if "busctl" not in call] == [
+            "sudo -n -l shutdown -h now", "sudo -n shutdown -h now"]

@@ -1,11 +1,13 @@
 """The drop-in gpuselect: what its README promises, and what it did wrong."""
 import json
+import os
 import pathlib
+import shutil
 import signal
 import subprocess
 
 import pytest
-from conftest import LIMIT, build_dir, wait_until
+from conftest import LIMIT, build_dir, clean_environment, wait_until
 
 PYTHON = "/usr/bin/python3"
 
@@ -21,6 +23,13 @@ def out(gpus, *command, **kwargs):
     return done.stdout
 
 
+def ran(gpus, *command, **kwargs):
+    """What the command itself printed: the line before is gpuselect's."""
+    running, _, rest = out(gpus, *command, **kwargs).partition("\n")
+    assert running.startswith("Running: [")
+    return rest
+
+
 def test_prints_one_idle_gpu(sim, gpuselect):
     gpus = sim(3)
     gpus.load(0, util=50)
@@ -32,12 +41,12 @@ def test_readme_examples(sim, gpuselect):
     gpus = sim("2x3090,1xT4")
     assert out(gpus, gpuselect, "--count", "2", "--name", "3090") == "0,1\n"
     show = ["sh", "-c", "echo $CUDA_VISIBLE_DEVICES"]
-    assert out(gpus, gpuselect, "--", *show) in ("0\n", "1\n", "2\n")
-    assert len(out(gpus, gpuselect, "--count", "2", "--", *show).split(",")) == 2
-    assert out(gpus, gpuselect, "--name", "T4", "--", *show) == "2\n"
+    assert ran(gpus, gpuselect, "--", *show) in ("0\n", "1\n", "2\n")
+    assert len(ran(gpus, gpuselect, "--count", "2", "--", *show).split(",")) == 2
+    assert ran(gpus, gpuselect, "--name", "T4", "--", *show) == "2\n"
     gpus.set(2, util=5, mem_util=10)
     assert gpus.run(gpuselect, "--name", "T4").returncode == 1
-    assert out(gpus, gpuselect, "--name", "T4", "--util", "5", "--mem_util", "10", "--", *show) == "2\n"
+    assert ran(gpus, gpuselect, "--name", "T4", "--util", "5", "--mem_util", "10", "--", *show) == "2\n"
 
 
 def test_docker_line_of_the_readme(sim, gpuselect, tmp_path):
@@ -102,6 +111,7 @@ def test_four_starts_at_once_never_share(sim, gpuselect):
     for _ in range(20):
         jobs = [gpus.start(gpuselect, "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; read x", stdin=subprocess.PIPE)
                 for _ in range(4)]
+        assert all(job.stdout.readline().startswith("Running: ['sh', '-c', ") for job in jobs)
         assert sorted(job.stdout.readline() for job in jobs) == ["0\n", "1\n", "2\n", "3\n"]
         for job in jobs:
             job.stdin.close()
@@ -134,7 +144,7 @@ def test_much_on_stderr_and_binary_output(sim, gpuselect):
     gpus = sim(1)
     data = bytes(range(256)) * 1000
     done = gpus.run(gpuselect, "--", "sh", "-c", "tee /dev/stderr", input=data, text=False)
-    assert done.stdout == data and done.stderr == data
+    assert done.stdout == b"Running: ['sh', '-c', 'tee /dev/stderr']\n" + data and done.stderr == data
 
 
 def test_sigterm_reaches_the_job(sim, gpuselect):
@@ -148,5 +158,75 @@ def test_sigterm_reaches_the_job(sim, gpuselect):
 def test_the_jobs_options_are_the_jobs(sim, gpuselect):
     gpus = sim(4)
     echo = [PYTHON, "-c", "import os, sys; print(os.environ['CUDA_VISIBLE_DEVICES'], sys.argv[1:])", "-c", "3"]
-    gpu, rest = out(gpus, gpuselect, *echo).split(" ", 1)
+    gpu, rest = ran(gpus, gpuselect, *echo).split(" ", 1)
     assert gpu in "0123" and rest == "['-c', '3']\n"
+
+
+# ---- in the place of the original ----------------------------------------------------------------
+
+def test_swapped_in_running_and_unbuffered_python(sim, gpuselect):
+    gpus = sim(1)
+    text = out(gpus, gpuselect, "--", "sh", "-c", "echo $PYTHONUNBUFFERED it\\'s")
+    assert text == """Running: ['sh', '-c', "echo $PYTHONUNBUFFERED it\\\\'s"]\n1 it's\n"""
+
+
+def test_swapped_in_thresholds_given_are_the_ones_that_count(sim, gpuselect):
+    gpus = sim("1xT4")
+    gpus.set(0, mem_used="900MiB", util=60, mem_util=30)
+    assert gpus.run(gpuselect).returncode == 1
+    assert out(gpus, gpuselect, "-m", "100", "-u", "100") == "0\n"
+    assert out(gpus, gpuselect, "-m", "30", "-u", "60") == "0\n"
+    assert gpus.run(gpuselect, "-m", "29", "-u", "60").returncode == 1
+    gpus.set(0, mem_used="14.5GiB", util=0, mem_util=0)
+    full = gpus.run(gpuselect, "-m", "50")
+    assert full.returncode == 1 and "of its memory in use; wanted at most 50 %" in full.stderr
+    gpus.fault(0, "lost")
+    assert gpus.run(gpuselect, "-m", "100", "-u", "100").returncode == 1
+
+
+def test_swapped_in_names_are_case_sensitive(sim, gpuselect):
+    gpus = sim("1x3090")
+    assert out(gpus, gpuselect, "-n", "RTX") == "0\n"
+    done = gpus.run(gpuselect, "-n", "rtx")
+    assert done.returncode == 1 and "Requested 1 GPUs, but 0 matched filters" in done.stderr
+
+
+@pytest.mark.parametrize("devices, wrong", [("0,9", "9"), ("10,0", "10"), ("-1", "-1"), ("0,-1", "-1")])
+def test_swapped_in_the_right_device_is_named(sim, gpuselect, devices, wrong):
+    done = sim(1).run(gpuselect, "-d", devices)
+    assert done.returncode == 1 and done.stderr.startswith(f"gpuselect: Invalid device ID {wrong}")
+
+
+NOBODY = 65533
+
+
+@pytest.mark.skipif(os.path.exists("/run/lull"), reason="this machine has a lease folder")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+@pytest.mark.parametrize("place", ["runtime", "tmp", "hostile"])
+def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
+    """It goes on to the GPUs (of which there are none here), and says what cannot be promised."""
+    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
+        folder.chmod(folder.stat().st_mode | 0o055)
+    runtime = tmp_path / "runtime"
+    runtime.mkdir(mode=0o700)
+    os.chown(runtime, NOBODY, NOBODY)
+    made = runtime / "lull" if place == "runtime" else pathlib.Path(f"/tmp/lull-{NOBODY}")
+    if place == "hostile":
+        made.mkdir(mode=0o777)
+    env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1",
+                            XDG_RUNTIME_DIR=runtime if place == "runtime" else "")
+    try:
+        done = subprocess.run([gpuselect, "--", "true"], env=env, user=NOBODY, group=NOBODY, extra_groups=[],
+                              capture_output=True, text=True, timeout=LIMIT)
+        assert done.returncode == 1
+        first, *rest = done.stderr.splitlines()
+        if place == "hostile":
+            assert first == f"gpuselect: {made} is not a folder of ours" and rest == []
+        else:
+            assert f"leased in {made}, which other users do not look into" in first
+            assert len(rest) == 1 and "libnvidia-ml" in rest[0]
+            status = made.stat()
+            assert status.st_uid == NOBODY and status.st_mode & 0o777 == 0o700
+    finally:
+        if place != "runtime":
+            shutil.rmtree(made)

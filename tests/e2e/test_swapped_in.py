@@ -1,0 +1,86 @@
+"""The drop-ins in the place of their originals: what all of them share. One row of the comparison, one test."""
+import os
+import shutil
+import signal
+import subprocess
+
+import pytest
+from conftest import LIMIT, build_dir, read_until, wait_until
+
+PYTHON = "/usr/bin/python3"
+QUICK = ["--gpus", "all", "-s", "0.2", "-n", "4", "-d", "1"]
+NAMES = {"idle": "gpu_idle_timeout", "sentinel": "gpu_sentinel", "select": "gpuselect"}
+
+
+def ignoring():
+    """As nohup and a script's `&` start a program. Python itself ignores SIGPIPE, which is no part of this."""
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_IGN)
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+
+
+def catches(pid, number):
+    """The process has the signal blocked, to read it as data."""
+    with open(f"/proc/{pid}/status") as status:
+        mask = next(line for line in status if line.startswith("SigBlk:")).split()[1]
+    return int(mask, 16) >> (number - 1) & 1
+
+
+@pytest.mark.parametrize("command", [
+    [NAMES["idle"], "sleep", "1000"],
+    [NAMES["sentinel"]],
+    ["lull", "run", "--", "sleep", "1000"],
+    ["lull", "watch", "--do", "exit"],
+    ["lull", "record", "-o", "/dev/null"],
+    ["lull", "status", "--watch"]], ids=lambda command: " ".join(command[:2]))
+def test_swapped_in_a_signal_inherited_as_ignored_stays_ignored(sim, command):
+    with sim(1) as gpus:
+        job = gpus.start(build_dir() / command[0], *command[1:], preexec_fn=ignoring, stdout=subprocess.DEVNULL)
+        wait_until(lambda: catches(job.pid, signal.SIGTERM), what="SIGTERM being waited for")
+        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+            job.send_signal(number)
+        with pytest.raises(subprocess.TimeoutExpired):  # who acts on one of them is gone long before that
+            job.wait(timeout=1)
+        job.terminate()
+        assert job.wait(timeout=LIMIT) in (143, -15, 0), job.stderr.read()
+
+
+def test_swapped_in_the_name_without_its_py_decides(sim, tmp_path):
+    with sim(1) as gpus:
+        for name, words in (("gpu_idle_timeout", ["sh", "-c", "exit 7"]), ("gpuselect", ["--", "sh", "-c", "exit 7"])):
+            link = tmp_path / f"{name}.py"
+            link.symlink_to(build_dir() / "lull")
+            assert gpus.run(link, *words).returncode == 7
+        link = tmp_path / "gpu_sentinel.py"
+        link.symlink_to(build_dir() / "lull")
+        assert gpus.run(link, "--help").stdout.startswith("usage: gpu_sentinel")
+
+
+@pytest.mark.parametrize("name, words, status", [
+    ("gpu_idle_timeout", [*QUICK, "sh", "-c", "exit 7"], 7),
+    ("gpu_idle_timeout", [*QUICK, "sleep", "1000"], 1),
+    ("gpu_sentinel", ["--help"], 0)])
+def test_swapped_in_python3_runs_the_file(sim, tmp_path, name, words, status):
+    if not (build_dir() / f"{name}.py").exists():
+        pytest.skip("the tested build is a copy without it")
+    with sim(1) as gpus:
+        assert gpus.run(PYTHON, build_dir() / f"{name}.py", *words).returncode == status
+        # Copied into a folder of one's own, as its document does: then it is PATH that has lull.
+        copied = shutil.copy(build_dir() / f"{name}.py", tmp_path)
+        path = f"{build_dir()}:{os.environ['PATH']}"
+        assert gpus.run(PYTHON, copied, *words, env={"PATH": path}).returncode == status
+        lost = gpus.run(PYTHON, copied, *words, env={"PATH": "/usr/bin:/bin"})
+        if shutil.which("lull", path="/usr/bin:/bin") is None:
+            assert lost.returncode == 1 and lost.stderr == f"{name}: lull is neither beside this file nor in PATH\n"
+
+
+@pytest.mark.parametrize("command", [["gpu_idle_timeout", "/no/such/command"], ["gpuselect", "--", "/no/such/command"],
+                                     ["gpu_sentinel", "--kill_action", "reboot"]], ids=lambda command: command[0])
+def test_swapped_in_failures_speak_under_their_own_name(sim, tmp_path, command):
+    with sim(1) as gpus:
+        env = {"PATH": str(tmp_path)}
+        if command[0] == "gpu_sentinel" and os.geteuid() == 0:
+            pytest.skip("root may reboot")
+        done = gpus.run(build_dir() / command[0], *command[1:], env=env)
+        assert done.returncode != 0 and "lull:" not in done.stderr
+        assert f"{command[0]}: " in done.stderr
