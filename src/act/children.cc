@@ -72,8 +72,7 @@ std::set<std::pair<pid_t, std::uint64_t>> own_children() {
     for (const std::string_view word : split(*list, ' ')) {
       const auto pid = to_pid(word);
       if (!pid) continue;
-      if (const auto stat = read_process_entry(*pid))
-        children.emplace(stat->pid, stat->start_ticks);
+      if (const auto stat = read_process_entry(*pid)) children.emplace(stat->pid, stat->start_ticks);
     }
     return children;
   }

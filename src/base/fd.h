@@ -58,7 +58,8 @@ struct Root {
   std::string proc = "/proc";
   std::string sys = "/sys";
   std::string dev = "/dev";
-  std::string driver = "/proc/driver/nvidia";  // the kernel driver's own folder, there while it is loaded; empty: it has none
+  std::string driver =
+      "/proc/driver/nvidia";  // the kernel driver's own folder, there while it is loaded; empty: it has none
 
   // The real machine. In a simulation ($LULL_SIM) sys, dev and driver are that folder's, where it has them; device
   // files are looked for under $LULL_DEV where it is set. Processes are always real.

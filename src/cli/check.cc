@@ -56,7 +56,11 @@ Result<Looked> look(const Rule& rule, const std::string& gpus) {
   if (!gpus.empty() && looked.driver()) {
     looked.devices = TRY(select_devices(gpus, inventory));
   } else {
-    for (std::size_t i = 0; i < inventory.devices.size(); ++i) looked.devices.push_back(i);
+    // As `lull watch` does: what says nothing but "no permission" is not meant for us.
+    for (std::size_t i = 0; i < inventory.devices.size(); ++i)
+      if (looked.snapshot.readings[i].device_absence != Absence::no_permission &&
+          inventory.devices[i].absence != Absence::no_permission)
+        looked.devices.push_back(i);
   }
   std::vector<Device> scope;
   scope.reserve(looked.devices.size());

@@ -106,20 +106,22 @@ std::string persistence_hint(const Snapshot& snapshot) {
          "; with persistence mode (nvidia-smi -pm 1, or nvidia-persistenced) they are always ready";
 }
 
-void Feed::note_costs(const Snapshot& snapshot) {
-  if (!on_note) return;
-  if (const std::string hint = persistence_hint(snapshot); !hint.empty() && !std::exchange(attach_said_, true))
-    on_note("attach", hint);
-  slow_samples_ = snapshot.took * 10 > options_.every ? slow_samples_ + 1 : 0;
-  if (slow_samples_ < kSlowSamples || std::exchange(slow_said_, true)) return;
-  on_note("slow", "reading the GPUs takes " +
-                      format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.took)) + " of every " +
-                      format_duration(options_.every) +
-                      ", and keeps the driver from others; a longer --every costs less");
+std::vector<SamplingCosts::Note> SamplingCosts::see(const Snapshot& snapshot, Duration every) {
+  std::vector<Note> notes;
+  if (std::string hint = persistence_hint(snapshot); !hint.empty() && !std::exchange(attach_said_, true))
+    notes.push_back({"attach", std::move(hint)});
+  slow_ = snapshot.took * 10 > every ? slow_ + 1 : 0;
+  if (slow_ < kSlowSamples || std::exchange(slow_said_, true)) return notes;
+  notes.push_back({"slow", "reading the GPUs takes " +
+                               format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.took)) +
+                               " of every " + format_duration(every) +
+                               ", and keeps the driver from others; a longer --every costs less"});
+  return notes;
 }
 
 void Feed::take(Snapshot& snapshot) {
-  note_costs(snapshot);
+  for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every))
+    if (on_note) on_note(note.event, note.text);
   const Scope& scope = scope_.find(snapshot);
   if (wants_people_) fill_presence(snapshot, user_idle_seconds({}, loop_.clock()));
   const bool newer = snapshot.asked >= confirm_from_;

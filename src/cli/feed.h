@@ -19,6 +19,21 @@
 
 namespace lull {
 
+// What a person should know of the sampling itself: that cards are slow to wake, that reading takes long. Each once.
+class SamplingCosts {
+ public:
+  struct Note {
+    std::string_view event;
+    std::string text;
+  };
+  std::vector<Note> see(const Snapshot& snapshot, Duration every);
+
+ private:
+  unsigned slow_ = 0;  // samples in a row
+  bool slow_said_ = false;
+  bool attach_said_ = false;
+};
+
 struct FeedOptions {
   Policy policy;  // says which signals to read
   Duration every{};
@@ -36,7 +51,6 @@ class Feed {
 
   std::function<void(std::uint64_t tick)> on_tick;
   std::function<void(Snapshot& snapshot, const Scope& scope)> on_sample;
-  // What a person should know of the sampling itself, each thing once.
   std::function<void(std::string_view event, const std::string& text)> on_note;
 
   // Waits for one sample (with the sampler's own limit) before anything is watched. Why
@@ -64,7 +78,6 @@ class Feed {
   void start_sampler();
   void tick();
   void take(Snapshot& snapshot);
-  void note_costs(const Snapshot& snapshot);
 
   Loop& loop_;
   FeedOptions options_;
@@ -76,9 +89,7 @@ class Feed {
   std::optional<Loop::TimerId> timer_;
   std::function<void()> confirmed_;
   Instant confirm_from_{};
-  unsigned slow_samples_ = 0;  // in a row
-  bool slow_said_ = false;
-  bool attach_said_ = false;
+  SamplingCosts costs_;
 };
 
 // "waking the GPUs took 1.5s: …", or nothing where it was quick.

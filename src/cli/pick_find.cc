@@ -152,8 +152,11 @@ void Picker::wait_for_gpus() {
     if (!positions) return true;  // that is a mistake to be told of at once
     const auto known =
         std::ranges::count_if(*positions, [&](std::size_t i) { return !snapshot_.inventory->devices[i].uuid.empty(); });
-    const unsigned wanted = settings_.all ? static_cast<unsigned>(positions->size()) : settings_.count;
-    return known >= static_cast<std::ptrdiff_t>(std::min<std::size_t>(wanted, positions->size()));
+    // What is not ours to use will not become so.
+    const auto ours = std::ranges::count_if(
+        *positions, [&](std::size_t i) { return !forbidden(snapshot_.inventory->devices[i], snapshot_.readings[i]); });
+    const std::ptrdiff_t wanted = settings_.all ? ours : static_cast<std::ptrdiff_t>(settings_.count);
+    return known >= std::min<std::ptrdiff_t>(wanted, ours);
   };
   while (!enough() && (!settings_.wait_limit || kClock.now() - began < *settings_.wait_limit)) {
     ::poll(nullptr, 0, static_cast<int>(kAskAgain.count()));

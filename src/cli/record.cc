@@ -17,6 +17,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/feed.h"
 #include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "loop/loop.h"
@@ -89,6 +90,7 @@ class Recorder {
     sensing.want_only(settings_.metrics);
     sensing.deadline = std::clamp<Duration>(settings_.every, 100ms, 2s);
     sampler_.emplace(loop_, std::move(sensing), [this](const Snapshot& snapshot) {
+      for (const SamplingCosts::Note& note : costs_.see(snapshot, settings_.every)) say(note.text);
       if ((!writer_ && !begin(snapshot)) || !add(snapshot)) loop_.stop();
     });
     sampler_->request();
@@ -222,6 +224,7 @@ class Recorder {
   RecordSettings settings_;
   Loop& loop_;
   std::optional<LoopSampler> sampler_;
+  SamplingCosts costs_;
   std::optional<trace::TraceWriter> writer_;  // from the first snapshot on
   std::shared_ptr<const Inventory> inventory_;
   std::vector<std::size_t> devices_;

@@ -10,7 +10,7 @@ std::string_view words(Absence absence) {
     case Absence::not_asked: return "not asked for";
     case Absence::not_supported: return "not supported";
     case Absence::lost: return "GPU is lost";
-    case Absence::reset_required: return "GPU requires reset";
+    case Absence::reset_required: return "GPU requires reset; lull has let go of it";
     case Absence::no_permission: return "no permission";
     case Absence::no_symbol: return "not in this driver's library";
     case Absence::no_driver: return "driver is not loaded";

@@ -24,6 +24,8 @@ namespace lull {
   X(SystemGetDriverVersion)                 \
   X(DeviceGetCount_v2)                      \
   X(DeviceGetHandleByIndex_v2)              \
+  X(DeviceGetHandleByPciBusId_v2)           \
+  X(DeviceGetIndex)                         \
   X(DeviceGetName)                          \
   X(DeviceGetUUID)                          \
   X(DeviceGetMinorNumber)                   \

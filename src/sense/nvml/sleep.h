@@ -20,6 +20,7 @@ class Sleepers {
 
   std::size_t count() const { return cards_.size(); }  // NVIDIA's GPUs, by PCI address
   bool asleep(std::size_t card) const;
+  const std::string& address(std::size_t card) const { return cards_[card].address; }  // 0000:3b:00.0
   bool all_asleep() const;
   std::optional<std::size_t> find(std::string_view pci) const;  // as NVML writes it: 00000000:3B:00.0
   // What the kernel driver's own files tell of it: name, minor number, UUID where it was read before.

@@ -85,16 +85,51 @@ class NvmlSource final : public Source {
 
   void make_gpus(unsigned count) {
     gpus_.clear();
-    for (unsigned i = 0; i < count; ++i) {
-      Card& card = gpus_.emplace_back(i);
-      // NVML counts by PCI address, and so do we: where there are as many, they are the same.
-      if (count == sleepers_.count()) card.sleeper = i;
-      if (asleep(i)) {
-        card.identity.device = sleepers_.device(i);
-        card.identity.device.index = i;
-        ++card.identity.version;
-      }
+    for (unsigned i = 0; i < count; ++i) gpus_.emplace_back(i);
+    const std::vector<std::ptrdiff_t> places = places_of_sleepers();
+    for (unsigned i = 0; i < count && !places.empty(); ++i) {
+      Card& card = gpus_[i];
+      card.sleeper = places[i];
+      if (!asleep(i)) continue;
+      card.identity.device = sleepers_.device(static_cast<std::size_t>(places[i]));
+      card.identity.device.index = i;
+      ++card.identity.version;
     }
+  }
+
+  // Which card each number means, found out without waking those that sleep: the awake ones are asked by their PCI
+  // address, and what is left are the sleepers. Empty: that cannot be told, or nobody sleeps and each card will say so
+  // itself.
+  std::vector<std::ptrdiff_t> places_of_sleepers() {
+    const std::size_t count = gpus_.size();
+    std::vector<std::ptrdiff_t> places(count, -1);
+    std::vector<std::ptrdiff_t> sleeping;
+    if (sleepers_.count() != count) return {};
+    for (std::size_t card = 0; card < count; ++card) {
+      if (sleepers_.asleep(card)) {
+        sleeping.push_back(static_cast<std::ptrdiff_t>(card));
+        continue;
+      }
+      nvml::Device handle = nullptr;
+      unsigned index = 0;
+      if (nvml_ == nullptr || (sleeping.empty() && !any_asleep())) continue;
+      if (ask(nvml_->calls().DeviceGetHandleByPciBusId_v2, sleepers_.address(card).c_str(), &handle) !=
+              nvml::Return::success ||
+          ask(nvml_->calls().DeviceGetIndex, handle, &index) != nvml::Return::success || index >= count)
+        return {};
+      places[index] = static_cast<std::ptrdiff_t>(card);
+    }
+    if (sleeping.empty()) return {};
+    auto next = sleeping.begin();
+    for (std::ptrdiff_t& place : places)
+      if (place < 0 && next != sleeping.end()) place = *next++;
+    return places;
+  }
+
+  bool any_asleep() const {
+    for (std::size_t card = 0; card < sleepers_.count(); ++card)
+      if (sleepers_.asleep(card)) return true;
+    return false;
   }
 
   void note_identity(Card& card) {
