@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "compat/determined.h"
 
 namespace lull {
 namespace {
@@ -47,21 +48,17 @@ Result<Tree> tree_for(ReadyAction& ready) {
   return Tree::of_process(ready.target);
 }
 
-std::string lower(std::string_view text) {
-  std::string out(text);
-  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
-  return out;
-}
-
 Result<std::vector<std::string>> determined_command() {
-  const char* type = std::getenv("DET_TASK_TYPE");
-  const char* id = std::getenv("DET_TASK_ID");
-  if (type == nullptr || id == nullptr || *type == '\0' || *id == '\0')
+  const auto task = determined_task([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
+  });
+  if (!task)
     return fail(
         "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set); say what to end, for example "
         "kill=parent");
   if (!is_executable("det")) return fail("`det` is not in PATH: a Determined task cannot be ended");
-  return std::vector<std::string>{"det", lower(type), "kill", id};
+  return determined_kill(*task);
 }
 
 Result<std::vector<std::string>> notify_command(const std::string& url) {
