@@ -86,7 +86,7 @@ Sampler::Core::~Core() {
   if (!options.once || board == nullptr) {
     leave(-1);
   } else {
-    (void)sensor.signal(SIGKILL);
+    end_sensor();
     ::munmap(board, sizeof(Board));
   }
 }
@@ -157,11 +157,19 @@ void Sampler::Core::back_off(Instant at) {
   ++failures;
 }
 
+// One that is apart was opened by its number, which a handle of our own child is not: it is never signalled, it goes
+// when its lifeline closes.
+void Sampler::Core::end_sensor() {
+  if (lifeline)
+    lifeline.reset();
+  else
+    (void)sensor.signal(SIGKILL);
+}
+
 void Sampler::Core::leave(int culprit) {
   if (board == nullptr) return;
-  (void)sensor.signal(SIGKILL);
+  end_sensor();
   ::munmap(std::exchange(board, nullptr), sizeof(Board));  // a stuck sensor has a hold of its own on it
-  lifeline.reset();
   pollfd over{sensor.fd(), POLLIN, 0};
   if (::poll(&over, 1, static_cast<int>(kToGo / 1ms)) > 0)
     (void)reap(sensor);

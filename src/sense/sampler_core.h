@@ -75,6 +75,7 @@ struct Sampler::Core {
   bool start();
   void ask();
   void leave(int culprit);
+  void end_sensor();
   void back_off(Instant at);
   void died(const Look& look, Instant at);
   void driver_failed(Instant at);

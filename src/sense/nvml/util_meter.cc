@@ -128,7 +128,7 @@ void UtilMeter::settle(Instant until) {
 MeterTake UtilMeter::take(Instant now) {
   MeterTake out;
   const bool first = !std::exchange(taken_, true);
-  // The end of the time, which the ring will account for by the next take: as the moments have it, for now.
+  // The end of the time, which the ring will account for by the next take: as the moments have it until then.
   Sum sum{ring_.value + moments_.value, ring_.seconds + moments_.seconds};
   const double before_tail = sum.seconds;
   for (const Moment& moment : pending_) {
