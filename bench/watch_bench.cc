@@ -1,4 +1,4 @@
-// Watching simulated GPUs as `lull run` does: the loop, the sampler, the scope, the watcher.
+// Watching simulated GPUs as `lull run` does: the loop, the sampler, the scope, the engine.
 //
 //   watch_bench memory SAMPLES   time-warped, hours pass in seconds, the job's tree is looked at as well:
 //                                resident memory early and at the end
@@ -14,16 +14,17 @@
 #include <cstdlib>
 #include <functional>
 
+#include "act/evidence.h"
 #include "act/tree.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "cli/evidence.h"
-#include "cli/feed.h"
-#include "cli/scope.h"
-#include "engine/watcher.h"
+#include "engine/engine.h"
+#include "jobs/scope.h"
 #include "loop/loop.h"
 #include "sense/job.h"
 #include "sense/sampler.h"
+#include "session/feed.h"
+#include "session/machine.h"
 
 namespace {
 
@@ -50,8 +51,8 @@ int memory(long samples) {
   // The job has no context: all GPUs are asked for, and its processes are looked for all the same.
   ScopeFinder scope({.gpus = "all", .is_ours = [&](pid_t pid) { return tree.contains(pid); }});
   // It arms, counts, fires and begins anew.
-  Watcher watcher({.policy = *Policy::parse("util < 1 for 5m", "util < 1 for 1m"), .judge = {.interval = 5s}},
-                  clock.now());
+  Engine engine({plan_of(*Policy::parse("util < 1 for 5m", "util < 1 for 1m"), {.interval = 5s})});
+  Subject subject{.id = {"job"}, .scope = {}};
   Recorder recorder;
   JobSensor sensor;
   Snapshot snapshot;
@@ -62,12 +63,13 @@ int memory(long samples) {
     sampler->sample(snapshot);
     snapshot.at = clock.now();
     // The whole of /proc is looked at now and then: most of the time is the rest's.
-    if (done % 50 == 0) fill_job(snapshot, sensor.sample(tree.members(), snapshot.at));
-    recorder.add(snapshot);
-    for (const Intent& intent : watcher.observe(snapshot, scope.find(snapshot))) {
-      if (!std::holds_alternative<Fire>(intent)) continue;
+    if (done % 50 == 0) add_to(subject.job, sensor.sample(tree.members(), snapshot.at));
+    recorder.add(snapshot, subject.job, Facts());
+    subject.scope = scope.find(snapshot);
+    for (const Event& event : engine.observe(snapshot, {&subject, 1})) {
+      if (!std::holds_alternative<Fired>(event.what)) continue;
       ++fired;
-      watcher.acted();
+      engine.outcome(subject.id);
     }
     if (++done == samples / 50) early = resident_kib();
     if (done < samples) loop->in(5s, tick);
@@ -92,15 +94,18 @@ double cpu_seconds() {
 
 int cpu(long samples) {
   const SystemClock clock;
-  auto loop = *Loop::create(clock);
+  auto machine = *Machine::open(clock);
+  Loop* loop = &machine->loop();
   const Policy policy = *Policy::parse("util < 1 and power < 30% for 1h", std::nullopt);
-  Feed feed(*loop, {.policy = policy, .every = 1h, .gpus = "all"});
-  Watcher watcher({.policy = policy, .judge = {.interval = 5s}}, clock.now());
+  Feed feed(*machine, {.policy = policy, .every = 1h, .gpus = "all"});
+  Engine engine({plan_of(policy, {.interval = 5s})});
+  Subject subject{.id = {"job"}, .scope = {}};
   long done = 0;
   long said = 0;
   double before = 0;
-  feed.on_sample = [&](Snapshot& snapshot, const Scope& scope) {
-    said += static_cast<long>(watcher.observe(snapshot, scope).size());
+  feed.on_sample = [&](const Snapshot& snapshot, const Scope& scope) {
+    subject.scope = scope;
+    said += static_cast<long>(engine.observe(snapshot, {&subject, 1}).size());
     if (++done == samples / 10) before = cpu_seconds();  // all is warm from here on
     if (done == samples)
       loop->stop();

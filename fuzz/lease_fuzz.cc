@@ -8,7 +8,7 @@
 #include <string_view>
 
 #include "act/lease_record.h"
-#include "cli/control.h"
+#include "session/control.h"
 
 namespace {
 

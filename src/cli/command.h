@@ -6,14 +6,10 @@
 #include <span>
 #include <string_view>
 
-namespace lull {
+#include "base/exit_status.h"
+#include "session/end.h"
 
-// Exit statuses that are lull's own, as in timeout(1) and env(1).
-inline constexpr int kExitUsage = 2;        // the command line was wrong
-inline constexpr int kExitIdle = 124;       // ended for idleness, or a wait ran out
-inline constexpr int kExitFailure = 125;    // lull itself could not do it
-inline constexpr int kExitCannotRun = 126;  // the command is there but cannot be run
-inline constexpr int kExitNotFound = 127;   // the command is not there
+namespace lull {
 
 struct Command {
   std::string_view name;
@@ -28,5 +24,7 @@ std::span<const Command> drop_ins();  // called by a predecessor's name
 void speak_as(std::string_view name);
 // One line to stderr, "lull: …"; returns `status`, so a command can return it.
 int complain(std::string_view what, int status = kExitFailure);
+// Its status; why it could not be done is said.
+int ended(const SessionEnd& session);
 
 }  // namespace lull

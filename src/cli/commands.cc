@@ -56,4 +56,8 @@ int complain(std::string_view what, int status) {
   return status;
 }
 
+int ended(const SessionEnd& session) {
+  return session.complaint.empty() ? session.status : complain(session.complaint, session.status);
+}
+
 }  // namespace lull

@@ -11,13 +11,16 @@
 #include <string>
 #include <vector>
 
+#include "act/determined.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/run_session.h"
-#include "cli/watch_session.h"
-#include "compat/determined.h"
 #include "compat/gpu_idle_timeout.h"
+#include "session/machine.h"
+#include "session/run_session.h"
+#include "session/watch_session.h"
+#include "view/events.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -40,24 +43,22 @@ class IdleTimeoutLog {
   void ticked(std::uint64_t tick) const {
     if (const auto line = idle_timeout_waiting(options_, tick)) log("INFO", *line);
   }
-  void sampled(const Snapshot& snapshot, const Watcher& watcher) const {
-    if (!options_.debug || watcher.delayed(snapshot.at)) return;
-    const auto& devices = snapshot.inventory->devices;
-    for (const Device& device : watcher.scope())
-      for (std::size_t i = 0; i < devices.size(); ++i)
-        if (devices[i].uuid == device.uuid)
-          log("DEBUG", idle_timeout_usage_of(device.uuid, snapshot.readings[i][Metric::util]));
+  void sampled(const Sampled& sampled) const {
+    if (!options_.debug || sampled.judged.delayed(sampled.snapshot.at)) return;
+    for (const Device& device : sampled.judged.scope())
+      if (const Reading* reading = sampled.snapshot.find(device.id()))
+        log("DEBUG", idle_timeout_usage_of(device.uuid, (*reading)[Metric::util]));
   }
   void fired(const FiringFacts& facts) const {
     std::vector<std::string> uuids;
     for (const Device& device : facts.scope) uuids.push_back(device.uuid);
     log("ERROR", idle_timeout_fired(options_, uuids));
   }
-  void said(const Say& say) const {
-    const bool trouble =
-        say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge || say.about == Say::About::not_judged;
-    if (trouble || options_.debug) log(trouble ? "WARNING" : "INFO", say.text);
+  void happened(const Event& event) const {
+    const bool trouble = is_trouble(event) || std::holds_alternative<NotJudged>(event.what);
+    if (trouble || options_.debug) log(trouble ? "WARNING" : "INFO", to_words(event));
   }
+  void did(const News& news) const { note(level_of(news), event_word(news), to_words(news)); }
   void note(Level level, std::string_view event, const std::string& text) const {
     // What was announced and is not done is said too.
     if (level >= Level::warning || event == "called-off") log(level == Level::important ? "ERROR" : "WARNING", text);
@@ -68,13 +69,13 @@ class IdleTimeoutLog {
   const Clock& clock_;
 };
 
-class LaunchVoice final : public RunVoice {
+class LaunchVoice final : public Sink {
  public:
   LaunchVoice(const IdleTimeoutOptions& options, const Clock& clock) : options_(options), log_(options, clock) {}
-  void started(const RunSettings&) override { log_.log("INFO", idle_timeout_started(options_)); }
+  void started() override { log_.log("INFO", idle_timeout_started(options_)); }
   void ticked(std::uint64_t tick) override { log_.ticked(tick); }
-  void sampled(const Snapshot& snapshot, const Watcher& watcher) override { log_.sampled(snapshot, watcher); }
-  void said(const Say& say) override { log_.said(say); }
+  void sampled(const Sampled& sampled, std::optional<Instant>) override { log_.sampled(sampled); }
+  void happened(const Event& event) override { log_.happened(event); }
   void firing(const FiringFacts& facts, bool) override {
     log_.fired(facts);
     if (options_.signal == 0) return log_.log("ERROR", idle_timeout_killing());
@@ -86,29 +87,10 @@ class LaunchVoice final : public RunVoice {
     }
     log_.log("INFO", idle_timeout_signalling(options_.signal, facts.job.value_or(0)));
   }
-  void note(Level level, std::string_view event, const std::string& text) override {
-    if (event == "kill") {
-      log_.log("ERROR", idle_timeout_killing());
-    } else {
-      log_.note(level, event, text);
-    }
+  void did(const News& news) override {
+    if (std::holds_alternative<Killing>(news)) return log_.log("ERROR", idle_timeout_killing());
+    log_.did(news);
   }
-
- private:
-  const IdleTimeoutOptions& options_;
-  IdleTimeoutLog log_;
-};
-
-class TaskVoice final : public WatchVoice {
- public:
-  TaskVoice(const IdleTimeoutOptions& options, const Clock& clock) : options_(options), log_(options, clock) {}
-  void started(const WatchSettings&) override { log_.log("INFO", idle_timeout_started(options_)); }
-  void ticked(std::uint64_t tick) override { log_.ticked(tick); }
-  void sampled(const Snapshot& snapshot, const Watcher& watcher, std::optional<Instant>) override {
-    log_.sampled(snapshot, watcher);
-  }
-  void said(const Say& say) override { log_.said(say); }
-  void firing(const FiringFacts& facts, bool) override { log_.fired(facts); }
   void note(Level level, std::string_view event, const std::string& text) override { log_.note(level, event, text); }
 
  private:
@@ -116,14 +98,36 @@ class TaskVoice final : public WatchVoice {
   IdleTimeoutLog log_;
 };
 
-int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock& clock) {
-  RunSettings settings;
-  settings.command = options.command;
+class TaskVoice final : public Sink {
+ public:
+  TaskVoice(const IdleTimeoutOptions& options, const Clock& clock) : options_(options), log_(options, clock) {}
+  void started() override { log_.log("INFO", idle_timeout_started(options_)); }
+  void ticked(std::uint64_t tick) override { log_.ticked(tick); }
+  void sampled(const Sampled& sampled, std::optional<Instant>) override { log_.sampled(sampled); }
+  void happened(const Event& event) override { log_.happened(event); }
+  void firing(const FiringFacts& facts, bool) override { log_.fired(facts); }
+  void did(const News& news) override { log_.did(news); }
+  void note(Level level, std::string_view event, const std::string& text) override { log_.note(level, event, text); }
+
+ private:
+  const IdleTimeoutOptions& options_;
+  IdleTimeoutLog log_;
+};
+
+SessionSettings common_settings(const IdleTimeoutOptions& options, const Policy& policy) {
+  SessionSettings settings;
   settings.policy = policy;
   settings.gpus = options.gpus;
   settings.every = options.every();
   settings.delay = options.delay();
-  settings.require_gpu = true;  // its document: it needs nvidia-smi
+  return settings;
+}
+
+int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock& clock) {
+  RunSettings settings;
+  settings.command = options.command;
+  settings.common = common_settings(options, policy);
+  settings.common.require_gpu = true;  // its document: it needs nvidia-smi
   settings.refused_status = kRefused;
   settings.idle_status = kIdleStatus;
   settings.ending.signal = options.signal;
@@ -131,8 +135,9 @@ int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock&
   settings.ending.to_tree = options.signal_children;
   settings.ending.order = SignalOrder::deepest_first;
   LaunchVoice voice(options, clock);
-  RunSession session(std::move(settings), voice, clock);
-  return session.run();
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message(), kRefused);
+  return ended(RunSession(std::move(settings), **machine, voice).run());
 }
 
 // Bad values, as its original refuses them.
@@ -151,18 +156,19 @@ std::optional<DeterminedTask> our_task() {
 }
 
 // Says so, waits for those who read it, kills. In between a new sample has to say yes once more.
-Result<std::vector<Action>> task_actions(const DeterminedTask& task) {
+Result<std::vector<ActionWord>> task_actions(const DeterminedTask& task) {
   const std::string kill = shell_line(TRY(determined_kill(task)));
   if (!is_executable("det")) return fail("`det` is not in PATH: a Determined task cannot be ended");
   const auto run = [](std::string_view line) {
-    return Action{.kind = Action::Kind::exec, .text = std::string(line), .argument = std::string(line)};
+    return ActionWord{.kind = ActionWord::Kind::exec, .text = std::string(line), .argument = std::string(line)};
   };
-  return std::vector<Action>{run(kBeforeTheKill), run(kill)};
+  return std::vector<ActionWord>{run(kBeforeTheKill), run(kill)};
 }
 
-Result<std::vector<Action>> actions_of(const IdleTimeoutOptions& options, const std::optional<DeterminedTask>& task) {
+Result<std::vector<ActionWord>> actions_of(const IdleTimeoutOptions& options,
+                                           const std::optional<DeterminedTask>& task) {
   if (options.actions.empty()) return task_actions(*task);
-  std::vector<Action> actions;
+  std::vector<ActionWord> actions;
   for (const std::string& text : options.actions) actions.push_back(TRY(parse_action(text)));
   return actions;
 }
@@ -176,21 +182,19 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
   auto actions = actions_of(options, task);
   if (!actions) return complain(actions.error().message(), kRefused);
   WatchSettings settings;
-  settings.policy = policy;
-  settings.gpus = options.gpus;
-  settings.every = options.every();
-  settings.delay = options.delay();
+  settings.common = common_settings(options, policy);
   settings.of_job = true;
   settings.actions = *std::move(actions);
-  if (settings.actions.back().kind != Action::Kind::exit)
-    settings.actions.push_back({.kind = Action::Kind::exit, .text = "exit", .argument = "", .status = kIdleStatus});
+  if (settings.actions.back().kind != ActionWord::Kind::exit)
+    settings.actions.push_back({.kind = ActionWord::Kind::exit, .text = "exit", .argument = "", .status = kIdleStatus});
   settings.how.ending.signal = SIGTERM;
   // A master that does not answer now may do so later.
-  settings.how.retries = kTries - 1;
-  settings.how.retry_after = std::clamp<Duration>(options.every(), std::chrono::seconds(1), kBetweenTries);
+  settings.retries.most = kTries - 1;
+  settings.retries.after = std::clamp<Duration>(options.every(), std::chrono::seconds(1), kBetweenTries);
   TaskVoice voice(options, clock);
-  WatchSession session(std::move(settings), voice, clock);
-  const int status = session.run();
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message(), kRefused);
+  const int status = ended(WatchSession(std::move(settings), **machine, voice).run());
   return status == kExitFailure || status == kExitUsage ? kRefused : status;
 }
 

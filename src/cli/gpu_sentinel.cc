@@ -12,9 +12,12 @@
 
 #include "base/fd.h"
 #include "cli/command.h"
-#include "cli/watch_session.h"
 #include "compat/gpu_sentinel.h"
 #include "sense/sampler.h"
+#include "session/machine.h"
+#include "session/watch_session.h"
+#include "view/events.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -23,22 +26,21 @@ constexpr int kFailed = 1;
 constexpr Duration kTryAgain = std::chrono::seconds(10);  // where the machine does not go down
 constexpr Duration kSayAgain = std::chrono::minutes(10);
 
-class SentinelVoice final : public WatchVoice {
+class SentinelVoice final : public Sink {
  public:
-  SentinelVoice(const SentinelOptions& options, const Clock& clock) : options_(options), clock_(clock) {}
+  SentinelVoice(const SentinelOptions& options, const Clock& clock, bool armed)
+      : options_(options), clock_(clock), armed_(armed) {}
 
-  void started(const WatchSettings& settings) override {
+  void started() override {
     for (const std::string& line : sentinel_start(options_, ::geteuid() == 0)) print(line);
-    if (!settings.policy.arm) print(sentinel_armed(options_));
+    if (armed_) print(sentinel_armed(options_));
   }
-  void said(const Say& say) override {
-    switch (say.about) {
-      case Say::About::armed: return print(sentinel_armed(options_));
-      case Say::About::scope: return;
-      default: return tell(say.text);
-    }
+  void happened(const Event& event) override {
+    if (std::holds_alternative<Armed>(event.what)) return print(sentinel_armed(options_));
+    if (!std::holds_alternative<ScopeChanged>(event.what)) tell(to_words(event));
   }
   void firing(const FiringFacts&, bool) override { tell(sentinel_triggered(options_)); }
+  void did(const News& news) override { note(level_of(news), event_word(news), to_words(news)); }
   void note(Level level, std::string_view event, const std::string& text) override {
     if (event == "called-off") {
       failure_said_.reset();
@@ -60,6 +62,7 @@ class SentinelVoice final : public WatchVoice {
 
   const SentinelOptions& options_;
   const Clock& clock_;
+  bool armed_;  // from the beginning
   std::optional<Instant> failure_said_;
 };
 
@@ -114,18 +117,19 @@ int gpu_sentinel_command(int argc, char** argv) {
   auto gpus = present(*options);
   if (!gpus) return kFailed;
   WatchSettings settings;
-  settings.policy = *std::move(policy);
-  settings.gpus = *std::move(gpus);
-  settings.every = std::chrono::seconds(1);
-  settings.missing = options->ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
+  settings.common.policy = *std::move(policy);
+  settings.common.gpus = *std::move(gpus);
+  settings.common.every = std::chrono::seconds(1);
+  settings.common.missing = options->ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
   const std::string action = options->kill_action == "end_process" ? "exit" : options->kill_action;
   settings.actions.push_back(*parse_action(action));
-  settings.how.retries = std::numeric_limits<unsigned>::max();
-  settings.how.retry_after = kTryAgain;
+  settings.retries.most = std::numeric_limits<unsigned>::max();
+  settings.retries.after = kTryAgain;
   const SystemClock clock;
-  SentinelVoice voice(*options, clock);
-  WatchSession session(std::move(settings), voice, clock);
-  const int status = session.run();
+  SentinelVoice voice(*options, clock, !settings.common.policy.arm);
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message(), kFailed);
+  const int status = ended(WatchSession(std::move(settings), **machine, voice).run());
   return status == kExitFailure ? kFailed : status;
 }
 

@@ -17,11 +17,12 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/feed.h"
-#include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "loop/loop.h"
 #include "sense/select.h"
+#include "session/feed.h"
+#include "session/loop_sampler.h"
+#include "session/ticker.h"
 #include "trace/rows.h"
 #include "trace/writer.h"
 
@@ -81,7 +82,10 @@ Result<trace::TraceWriter> open_writer(const RecordSettings& settings) {
 
 class Recorder {
  public:
-  Recorder(RecordSettings settings, Loop& loop) : settings_(std::move(settings)), loop_(loop) {}
+  Recorder(RecordSettings settings, Loop& loop)
+      : settings_(std::move(settings)), loop_(loop), ticker_(loop, settings_.every, [this](std::uint64_t) {
+          if (!settings_.length || loop_.now() < start_ + *settings_.length) sampler_->request();
+        }) {}
 
   int run() {
     // Signals first: threads that are started later must not get them.
@@ -135,23 +139,12 @@ class Recorder {
     start_ = first.at;
     anchor_ = said_anchor_ = first.wall.time_since_epoch() - first.at.time_since_epoch();
     if (settings_.length) loop_.at(start_ + *settings_.length, [this] { loop_.stop(); });
-    plan_next();
+    ticker_.follow(start_);
     return true;
   }
 
   static std::string driver_words(const DriverState& driver) {
     return fmt::format("{}{}", words(driver.absence), driver.detail.empty() ? "" : ": " + printable(driver.detail));
-  }
-
-  // Ticks are counted from the start: being late once does not shift the others.
-  void plan_next() {
-    const auto passed = (loop_.now() - start_) / settings_.every;
-    const Instant next = start_ + (passed + 1) * settings_.every;
-    if (settings_.length && next >= start_ + *settings_.length) return;
-    loop_.at(next, [this] {
-      sampler_->request();
-      plan_next();
-    });
   }
 
   void choose(const Snapshot& snapshot) {
@@ -223,6 +216,7 @@ class Recorder {
 
   RecordSettings settings_;
   Loop& loop_;
+  Ticker ticker_;
   std::optional<LoopSampler> sampler_;
   SamplingCosts costs_;
   std::optional<trace::TraceWriter> writer_;  // from the first snapshot on

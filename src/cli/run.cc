@@ -11,9 +11,12 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/run_session.h"
 #include "cli/screen.h"
 #include "cli/watch_options.h"
+#include "session/machine.h"
+#include "session/run_session.h"
+#include "view/events.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -38,23 +41,24 @@ constexpr const char* kMore =
     "  lull run --idle 'util < 1 and cpu < 5 for 10m' --restart 3 -- ./resume.sh\n"
     "  lull run --also $(pgrep -o raylet) -- python3 tune.py    # its workers are Ray's children\n";
 
-class LullVoice final : public RunVoice {
+class LullVoice final : public Sink {
  public:
-  explicit LullVoice(const Sayer& sayer) : sayer_(sayer), utf8_(screen_of(STDERR_FILENO).utf8) {}
+  LullVoice(const Sayer& sayer, const RunSettings& settings)
+      : sayer_(sayer),
+        utf8_(screen_of(STDERR_FILENO).utf8),
+        start_(fmt::format("watching: {}; judged after {}, sampled every {}", to_text(settings.common.policy.idle),
+                           format_duration(settings.common.delay), format_duration(settings.common.every))) {}
 
-  void started(const RunSettings& settings) override {
-    sayer_.say(Level::debug, "start",
-               fmt::format("watching: {}; judged after {}, sampled every {}", to_text(settings.policy.idle),
-                           format_duration(settings.delay), format_duration(settings.every)));
+  void started() override { sayer_.say(Level::debug, "start", start_); }
+  void sampled(const Sampled& sampled, std::optional<Instant>) override {
+    if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
   }
-  void sampled(const Snapshot& snapshot, const Watcher& watcher) override {
-    if (!sayer_.wants(Level::debug)) return;
-    sayer_.say(Level::debug, "sample", sample_text(snapshot, watcher));
-  }
-  void said(const Say& say) override {
-    const bool trouble = say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge;
-    const bool detail = say.about == Say::About::scope;
-    sayer_.say(trouble ? Level::warning : detail ? Level::debug : Level::note, event_word(say.about), say.text);
+  void happened(const Event& event) override {
+    const bool detail = std::holds_alternative<ScopeChanged>(event.what);
+    sayer_.say(is_trouble(event) ? Level::warning
+               : detail          ? Level::debug
+                                 : Level::note,
+               event_word(event), to_words(event));
   }
   void firing(const FiringFacts& facts, bool dry_run) override {
     std::string text;
@@ -65,11 +69,13 @@ class LullVoice final : public RunVoice {
     sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
                sayer_.format() == LogFormat::json ? facts_json(facts) : "");
   }
+  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
   void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
 
  private:
   const Sayer& sayer_;
   bool utf8_;
+  std::string start_;
 };
 
 struct RunOptions {
@@ -96,29 +102,29 @@ void describe_options(CommandLine& line, RunOptions& options) {
   line.option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times").value("N");
   line.option("--backoff", options.backoff, "after so long").value("TIME");
   line.option("--max-time", options.max_time, "end the job after this long in any case").value("TIME");
-  line.flag("--dry-run", settings.dry_run, "only say what would be done, and go on watching");
-  line.flag("--require-gpu", settings.require_gpu, "do not start CMD if no GPU can be read (125)");
+  line.flag("--dry-run", settings.common.dry_run, "only say what would be done, and go on watching");
+  line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");
   line.flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
 }
 
 Result<> settle(RunOptions& options) {
   RunSettings& settings = options.settings;
   const WatchChoice choice = TRY(settle_watch_options(options.watch));
-  settings.policy = choice.policy;
+  settings.common.policy = choice.policy;
   settings.use_cgroup = !options.no_cgroup;
-  settings.every = choice.every;
-  settings.delay = choice.delay;
-  settings.gpus = choice.gpus;
-  settings.missing = choice.missing;
-  settings.also = TRY(Also::parse(options.watch.also));
+  settings.common.every = choice.every;
+  settings.common.delay = choice.delay;
+  settings.common.gpus = choice.gpus;
+  settings.common.missing = choice.missing;
+  settings.common.also = TRY(Also::parse(options.watch.also));
   auto signal = parse_signal(options.signal);
   if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
   settings.ending.signal = *signal;
   settings.ending.grace = TRY(duration_option("--grace", options.grace));
   settings.backoff = TRY(duration_option("--backoff", options.backoff));
   settings.on_idle_limit = TRY(duration_option("--on-idle-limit", options.hook_limit));
-  if (!options.max_time.empty()) settings.max_time = TRY(duration_option("--max-time", options.max_time));
-  if (settings.max_time == Duration::zero())
+  if (!options.max_time.empty()) settings.common.max_time = TRY(duration_option("--max-time", options.max_time));
+  if (settings.common.max_time == Duration::zero())
     return fail("--max-time 0 would end the job at once; without it there is no limit");
   return {};
 }
@@ -143,9 +149,10 @@ int run_command(int argc, char** argv) {
 
   const SystemClock clock;
   const Sayer sayer = make_sayer(options.watch, clock);
-  LullVoice voice(sayer);
-  RunSession session(std::move(options.settings), voice, clock);
-  return session.run();
+  LullVoice voice(sayer, options.settings);
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message());
+  return ended(RunSession(std::move(options.settings), **machine, voice).run());
 }
 
 }  // namespace lull

@@ -8,10 +8,10 @@
 #include <string_view>
 
 #include "base/clock.h"
+#include "base/level.h"
 
 namespace lull {
 
-enum class Level : std::uint8_t { debug, note, warning, important };
 enum class LogFormat : std::uint8_t { text, json };
 
 class Sayer {

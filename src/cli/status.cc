@@ -20,8 +20,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/feed.h"
-#include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "cli/screen.h"
 #include "loop/loop.h"
@@ -30,6 +28,9 @@
 #include "sense/sampler.h"
 #include "sense/select.h"
 #include "sense/visible.h"
+#include "session/feed.h"
+#include "session/loop_sampler.h"
+#include "session/ticker.h"
 #include "view/status.h"
 
 namespace lull {
@@ -58,20 +59,20 @@ class IdleTimes {
   void see(const Snapshot& snapshot) {
     const bool gap = last_ && snapshot.at - *last_ > longest_gap_;
     last_ = snapshot.at;
-    std::map<std::string, Instant> since;
+    std::map<DeviceId, Instant> since;
     for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
-      const std::string& uuid = snapshot.inventory->devices[i].uuid;
+      const DeviceId id = snapshot.inventory->devices[i].id();
       const Reading& reading = snapshot.readings[i];
-      if (uuid.empty() || !(reading[Metric::util] < kIdleBelow)) continue;
-      const auto before = since_.find(uuid);
+      if (!(reading[Metric::util] < kIdleBelow)) continue;
+      const auto before = since_.find(id);
       const bool anew = before == since_.end() || gap;
-      since[uuid] = anew ? snapshot.at - reading.idle_before.value_or(Duration::zero()) : before->second;
+      since[id] = anew ? snapshot.at - reading.idle_before.value_or(Duration::zero()) : before->second;
     }
     since_ = std::move(since);
   }
 
   std::optional<Duration> of(const Device& device) const {
-    const auto found = since_.find(device.uuid);
+    const auto found = since_.find(device.id());
     if (found == since_.end()) return std::nullopt;
     return *last_ - found->second;
   }
@@ -79,7 +80,7 @@ class IdleTimes {
  private:
   Duration longest_gap_;
   std::optional<Instant> last_;
-  std::map<std::string, Instant> since_;
+  std::map<DeviceId, Instant> since_;
 };
 
 Result<std::vector<std::size_t>> rows_of(const StatusOptions& options, const Snapshot& snapshot) {
@@ -113,9 +114,9 @@ int no_driver(const Snapshot& snapshot) {
 }
 
 // Redraws in place on a terminal; anywhere else, lines are appended.
-class Output {
+class Picture {
  public:
-  Output(const StatusOptions& options, int fd) : options_(options), fd_(fd), terminal_(::isatty(fd) == 1) {}
+  Picture(const StatusOptions& options, int fd) : options_(options), fd_(fd), terminal_(::isatty(fd) == 1) {}
 
   Result<> show(const StatusView& view) {
     const bool live = options_.every.has_value();
@@ -172,7 +173,7 @@ class Output {
 
 struct Session {
   const StatusOptions& options;
-  Output output;
+  Picture output;
   IdleTimes idle;
   bool driver_said = false;
   bool hinted = false;
@@ -227,11 +228,8 @@ Result<int> watch(Session& session, SamplerOptions sampling) {
       loop->stop();
     }
   });
-  std::function<void()> tick = [&] {
-    sampler.request();
-    loop->in(*session.options.every, tick);
-  };
-  tick();
+  Ticker ticker(*loop, *session.options.every, [&](std::uint64_t) { sampler.request(); });
+  ticker.begin();
   TRY(loop->run());
   session.output.finish();
   return status;
@@ -267,7 +265,7 @@ int status_command(int argc, char** argv) {
   sampling.deadline = kPatience;
   sampling.once = !options.every;
   sampling.idle_before = true;
-  Session session{options, Output(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
+  Session session{options, Picture(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
   if (!options.every) return session.show(Sampler::start(std::move(sampling))->sample()).value_or(0);
   const Result<int> ended = watch(session, std::move(sampling));
   return ended ? *ended : complain(ended.error().message());

@@ -12,11 +12,14 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/control.h"
 #include "cli/options.h"
 #include "cli/screen.h"
 #include "cli/watch_options.h"
-#include "cli/watch_session.h"
+#include "session/control.h"
+#include "session/machine.h"
+#include "session/watch_session.h"
+#include "view/events.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -44,50 +47,30 @@ constexpr const char* kMore =
     "  lull watch --also 4711 --do kill=4711\n"
     "  lull watch --cancel\n";
 
-// How far it is, for a person: "idle 12m of 30m".
-std::string progress_text(const Watcher& watcher) {
-  const Verdict& verdict = watcher.verdict();
-  const auto rounded = [](Duration time) { return format_duration(std::chrono::floor<std::chrono::seconds>(time)); };
-  if (watcher.not_judged()) return "not judged";
-  if (!verdict.armed) {
-    const Progress arming = watcher.arm_progress();
-    return arming.running ? fmt::format("arming, {} so far", rounded(arming.held)) : "not armed";
-  }
-  switch (verdict.condition) {
-    case Truth::no: return "busy";
-    case Truth::unknown: return "cannot be judged";
-    case Truth::yes: break;
-  }
-  if (verdict.needed.samples > 0)
-    return fmt::format("idle {} of {} samples", verdict.held_samples, verdict.needed.samples);
-  return fmt::format("idle {} of {}", rounded(verdict.held), to_text(verdict.needed));
-}
-
-class LullWatchVoice final : public WatchVoice {
+class LullWatchVoice final : public Sink {
  public:
-  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live)
+  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings)
       : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
     sayer_.set_live(live);
+    for (const ActionWord& action : settings.actions)
+      actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
+    const Policy& policy = settings.common.policy;
+    start_ = fmt::format("watching: {}{}; then: {}{}", to_text(policy.idle),
+                         policy.arm ? ", armed by " + to_text(*policy.arm) : "",
+                         settings.common.dry_run ? "only say so instead of " : "", actions_);
   }
   ~LullWatchVoice() override {
     if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
   }
 
-  void started(const WatchSettings& settings) override {
-    for (const Action& action : settings.actions) actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
-    sayer_.say(Level::note, "start",
-               fmt::format("watching: {}{}; then: {}{}", to_text(settings.policy.idle),
-                           settings.policy.arm ? ", armed by " + to_text(*settings.policy.arm) : "",
-                           settings.dry_run ? "only say so instead of " : "", actions_));
+  void started() override { sayer_.say(Level::note, "start", start_); }
+  void sampled(const Sampled& sampled, std::optional<Instant> powers_at) override {
+    if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
+    say_change(sampled);
+    if (live_) draw(sampled, powers_at);
   }
-  void sampled(const Snapshot& snapshot, const Watcher& watcher, std::optional<Instant> powers_at) override {
-    sayer_.say(Level::debug, "sample", sample_text(snapshot, watcher));
-    say_change(snapshot, watcher);
-    if (live_) draw(snapshot, watcher, powers_at);
-  }
-  void said(const Say& say) override {
-    const bool trouble = say.about == Say::About::no_gpu || say.about == Say::About::cannot_judge;
-    sayer_.say(trouble ? Level::warning : Level::note, event_word(say.about), say.text);
+  void happened(const Event& event) override {
+    sayer_.say(is_trouble(event) ? Level::warning : Level::note, event_word(event), to_words(event));
   }
   void firing(const FiringFacts& facts, bool dry_run) override {
     std::string text;
@@ -96,29 +79,32 @@ class LullWatchVoice final : public WatchVoice {
     sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
                sayer_.format() == LogFormat::json ? facts_json(facts) : "");
   }
+  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
   void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
 
  private:
   // In a log one line a change, not one a sample.
-  void say_change(const Snapshot& snapshot, const Watcher& watcher) {
-    if (watcher.delayed(snapshot.at) || !watcher.judging()) return;
-    const Truth now = watcher.verdict().condition;
-    const Duration held = std::exchange(held_, watcher.verdict().held);
+  void say_change(const Sampled& sampled) {
+    const Case& judged = sampled.judged;
+    if (judged.delayed(sampled.snapshot.at) || !judged.judging()) return;
+    const Truth now = judged.verdict().condition;
+    const Duration held = std::exchange(held_, judged.verdict().held);
     if (now == Truth::unknown) return;  // said elsewhere
     const Truth before = std::exchange(known_, now);
     if (now == before || before == Truth::unknown || live_) return;
-    const std::string sample = sample_text(snapshot, watcher);
+    const std::string sample = sample_text(sampled);
     sayer_.say(Level::note, now == Truth::yes ? "idle" : "busy",
                now == Truth::yes
                    ? "idle: " + sample
                    : fmt::format("busy again after {}: {}",
                                  format_duration(std::chrono::floor<std::chrono::milliseconds>(held)), sample));
   }
-  void draw(const Snapshot& snapshot, const Watcher& watcher, std::optional<Instant> powers_at) {
-    std::string line = sample_text(snapshot, watcher);
+  void draw(const Sampled& sampled, std::optional<Instant> powers_at) {
+    const Case& judged = sampled.judged;
+    std::string line = sample_text(sampled);
     line = line.substr(0, line.rfind(" ("));
-    line += " | " + (watcher.delayed(snapshot.at) ? std::string("waiting") : progress_text(watcher));
-    const Verdict& verdict = watcher.verdict();
+    line += " | " + (judged.delayed(sampled.snapshot.at) ? std::string("waiting") : progress_text(judged));
+    const Verdict& verdict = judged.verdict();
     const auto rounded = [](Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); };
     if (powers_at) {
       line += fmt::format(" | {} in {} (lull watch --cancel)", actions_, rounded(*powers_at - clock_.now()));
@@ -136,6 +122,7 @@ class LullWatchVoice final : public WatchVoice {
   Screen screen_;
   bool live_;
   std::string actions_;
+  std::string start_;
   Truth known_ = Truth::unknown;  // the last that was not unknown
   Duration held_{};
 };
@@ -158,25 +145,25 @@ void describe_options(CommandLine& line, WatchCommand& command) {
   line.flag("--repeat", command.settings.repeat, "go on watching after that");
   line.option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot").value("TIME");
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
-  line.option("--retry", command.settings.how.retries, "how often a failed action is tried again").value("N");
+  line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
   line.option("--retry-after", command.retry_after, "and after how long").value("TIME");
   line.option("--limit", command.limit, "how long the command of an action may take").value("TIME");
   line.option("--signal", command.signal, "what kill= sends first").value("NAME");
   line.option("--grace", command.grace, "and how long it waits before SIGKILL").value("TIME");
-  line.flag("--dry-run", command.settings.dry_run, "only say what would be done, and go on watching");
-  line.flag("--require-gpu", command.settings.require_gpu, "refuse to watch if no GPU can be read (125)");
+  line.flag("--dry-run", command.settings.common.dry_run, "only say what would be done, and go on watching");
+  line.flag("--require-gpu", command.settings.common.require_gpu, "refuse to watch if no GPU can be read (125)");
 }
 
 Result<> settle(WatchCommand& command) {
   WatchSettings& settings = command.settings;
   const WatchChoice choice = TRY(settle_watch_options(command.watch));
-  settings.policy = choice.policy;
-  settings.policy.rearm = settings.repeat && settings.policy.arm.has_value();
-  settings.every = choice.every;
-  settings.delay = choice.delay;
-  settings.gpus = choice.gpus;
-  settings.missing = choice.missing;
-  settings.also = TRY(Also::parse(command.watch.also));
+  settings.common.policy = choice.policy;
+  settings.common.policy.rearm = settings.repeat && settings.common.policy.arm.has_value();
+  settings.common.every = choice.every;
+  settings.common.delay = choice.delay;
+  settings.common.gpus = choice.gpus;
+  settings.common.missing = choice.missing;
+  settings.common.also = TRY(Also::parse(command.watch.also));
   if (command.actions.empty()) return fail("--do says what to do; for example --do shutdown");
   for (const std::string& text : command.actions) {
     auto action = parse_action(text);
@@ -184,14 +171,14 @@ Result<> settle(WatchCommand& command) {
     settings.actions.push_back(*std::move(action));
   }
   for (std::size_t i = 0; i + 1 < settings.actions.size(); ++i)
-    if (settings.actions[i].kind == Action::Kind::exit) return fail("--do exit: nothing can come after it");
-  if (settings.repeat && settings.actions.back().kind == Action::Kind::exit)
+    if (settings.actions[i].kind == ActionWord::Kind::exit) return fail("--do exit: nothing can come after it");
+  if (settings.repeat && settings.actions.back().kind == ActionWord::Kind::exit)
     return fail("--repeat and --do exit contradict each other");
   auto signal = parse_signal(command.signal);
   if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
   settings.how.ending.signal = *signal;
   settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
-  settings.how.retry_after = TRY(duration_option("--retry-after", command.retry_after));
+  settings.retries.after = TRY(duration_option("--retry-after", command.retry_after));
   settings.how.limit = TRY(duration_option("--limit", command.limit));
   if (!command.warn.empty()) settings.how.warn = TRY(duration_option("--warn", command.warn));
   return {};
@@ -225,9 +212,10 @@ int watch_command(int argc, char** argv) {
   Sayer sayer = make_sayer(command.watch, clock);
   const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
                     !sayer.wants(Level::debug);
-  LullWatchVoice voice(sayer, clock, live);
-  WatchSession session(std::move(command.settings), voice, clock);
-  return session.run();
+  LullWatchVoice voice(sayer, clock, live, command.settings);
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message());
+  return ended(WatchSession(std::move(command.settings), **machine, voice).run());
 }
 
 }  // namespace lull

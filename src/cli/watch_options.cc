@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "rule/reason.h"
 
 namespace lull {
 namespace {
@@ -67,43 +66,6 @@ Result<WatchChoice> settle_watch_options(const WatchOptions& options) {
 Sayer make_sayer(const WatchOptions& options, const Clock& clock) {
   const Level least = options.quiet ? Level::important : options.verbose ? Level::debug : Level::note;
   return {options.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};
-}
-
-std::string_view event_word(Say::About about) {
-  switch (about) {
-    case Say::About::no_gpu: return "no-gpu";
-    case Say::About::gpu_back: return "gpu-back";
-    case Say::About::cannot_judge: return "cannot-judge";
-    case Say::About::can_judge: return "can-judge";
-    case Say::About::armed: return "armed";
-    case Say::About::gap: return "gap";
-    case Say::About::scope: return "scope";
-    case Say::About::not_judged: return "not-judged";
-  }
-  return "note";
-}
-
-std::string sample_text(const Snapshot& snapshot, const Watcher& watcher) {
-  std::string text;
-  const auto signals = watcher.policy().idle.signals();
-  const auto& devices = snapshot.inventory->devices;
-  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
-    if (std::ranges::none_of(watcher.scope(), [&](const Device& one) { return one.uuid == devices[i].uuid; })) continue;
-    text += fmt::format("{}GPU {}", text.empty() ? "" : "; ", devices[i].label());
-    for (const Metric metric : signals)
-      text += fmt::format(" {} {}", info(metric).name, value_text(metric, snapshot.readings[i][metric]));
-  }
-  if (watcher.not_judged()) return text.empty() ? "no GPU in scope (not judged)" : text + " (not judged)";
-  if (text.empty()) return "no GPU can be read";
-  const Verdict& verdict = watcher.verdict();
-  if (watcher.delayed(snapshot.at)) return text + " (not judged yet)";
-  return text +
-         fmt::format(" ({}{})", words(verdict.condition),
-                     verdict.held > Duration::zero()
-                         ? fmt::format(" for {} of {}",
-                                       format_duration(std::chrono::floor<std::chrono::milliseconds>(verdict.held)),
-                                       to_text(verdict.needed))
-                         : "");
 }
 
 }  // namespace lull

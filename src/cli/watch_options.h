@@ -11,7 +11,6 @@
 #include "base/result.h"
 #include "cli/options.h"
 #include "cli/say.h"
-#include "engine/watcher.h"
 #include "rule/policy.h"
 
 namespace lull {
@@ -46,9 +45,5 @@ Sayer make_sayer(const WatchOptions& options, const Clock& clock);
 
 // A duration given for an option; the error names the option.
 Result<Duration> duration_option(std::string_view name, std::string_view text);
-
-std::string_view event_word(Say::About about);
-// One line for --verbose: what each GPU in scope shows, and how far the rule is.
-std::string sample_text(const Snapshot& snapshot, const Watcher& watcher);
 
 }  // namespace lull

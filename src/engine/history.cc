@@ -16,9 +16,13 @@ void walk(const Rule& rule, NodeId id, bool inverted, std::vector<Track>& out) {
   if (const auto* it = std::get_if<Comparison>(&node)) {
     const bool wants_low =
         it->compare == Compare::below || it->compare == Compare::at_most || it->compare == Compare::equal;
-    const auto same = [&](const Track& t) { return t.metric == it->metric && t.share == it->share; };
+    const Duration window = it->window.value_or(Duration::zero());
+    const auto same = [&](const Track& t) {
+      return t.metric == it->metric && t.share == it->share && t.window == window;
+    };
     if (std::none_of(out.begin(), out.end(), same))
-      out.push_back({.metric = it->metric, .share = it->share, .high_is_worse = wants_low != inverted});
+      out.push_back(
+          {.metric = it->metric, .share = it->share, .window = window, .high_is_worse = wants_low != inverted});
   } else if (const auto* both = std::get_if<And>(&node)) {
     walk(rule, both->left, inverted, out);
     walk(rule, both->right, inverted, out);

@@ -17,6 +17,7 @@ namespace lull {
 struct Track {
   Metric metric = Metric::util;
   bool share = false;         // in % of its whole
+  Duration window{};          // not zero: the mean over so long
   bool high_is_worse = true;  // the rule wants it low
 
   float first = kUnknownSample;

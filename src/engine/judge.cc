@@ -11,11 +11,6 @@ EvaluatorOptions evaluator_options(const JudgeOptions& options, std::size_t gpus
   return {.gpus = gpus, .interval = options.interval, .max_gap = options.max_gap, .missing = options.missing};
 }
 
-bool same_device(const Device& wanted, const Device& found) {
-  if (!wanted.uuid.empty() && !found.uuid.empty()) return wanted.uuid == found.uuid;
-  return wanted.kind == found.kind && wanted.index == found.index && wanted.mig_index == found.mig_index;
-}
-
 std::uint32_t known_metrics(const Reading& reading) {
   std::uint32_t known = 0;
   for (std::size_t m = 0; m < kMetrics; ++m)
@@ -35,7 +30,11 @@ Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
     : policy_(std::move(policy)),
       options_(options),
       scope_(std::move(scope)),
-      evaluator_(PolicyEvaluator::compile(policy_, evaluator_options(options_, scope_.size()))) {
+      of_gpus_(policy_.idle.looks_at_gpus() || (policy_.arm && policy_.arm->looks_at_gpus())),
+      evaluator_(PolicyEvaluator::compile(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1))),
+      rule_alone_(policy_.idle.of_one_gpu()),
+      asks_alone_(policy_.idle.looks_at_gpus() &&
+                  (!policy_.idle.stricter_with_more_gpus() || options_.missing == WhenMissing::ignore)) {
   signals_ = policy_.idle.signals();
   if (policy_.arm)
     for (const Metric metric : policy_.arm->signals())
@@ -45,35 +44,45 @@ Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
 }
 
 void Judge::set_scope(std::vector<Device> scope) {
-  if (scope == scope_) return;
+  const bool same = std::ranges::equal(scope, scope_, {}, &Device::id, &Device::id);
   scope_ = std::move(scope);
-  begin_anew();
+  if (!same) begin_anew();
 }
 
 void Judge::begin_anew() {
   const bool was_armed = evaluator_.armed();
-  evaluator_ = PolicyEvaluator::compile(policy_, evaluator_options(options_, scope_.size()));
+  evaluator_ = PolicyEvaluator::compile(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1));
   if (was_armed) evaluator_.arm();
   build();
 }
 
 void Judge::build() {
-  const std::size_t gpus = scope_.size();
+  lanes_ = of_gpus_ ? scope_.size() : 1;
   at_.resize(1);
-  values_.assign(gpus * signals_.size(), kUnknownSample);
+  values_.assign(lanes_ * signals_.size(), kUnknownSample);
   absences_.assign(values_.size(), Absence::not_asked);
   coverages_.assign(values_.size(), kUnknownSample);
-  present_.assign(gpus, 0);
-  places_.assign(gpus, kNowhere);
+  present_.assign(lanes_, 0);
+  places_.assign(scope_.size(), kNowhere);
   inventory_.reset();
-  blocks_.assign(gpus, Block{});
-  for (std::size_t g = 0; g < gpus; ++g) {
-    blocks_[g].at = at_;
+  blocks_.assign(lanes_, Block{});
+  for (std::size_t lane = 0; lane < lanes_; ++lane) {
+    blocks_[lane].at = at_;
     for (std::size_t s = 0; s < signals_.size(); ++s)
-      blocks_[g].value[index_of(signals_[s])] = {values_.data() + g * signals_.size() + s, 1};
+      blocks_[lane].value[index_of(signals_[s])] = {values_.data() + lane * signals_.size() + s, 1};
   }
+  alone_.clear();
+  if (asks_alone_)
+    for (std::size_t lane = 0; lane < lanes_; ++lane)
+      alone_.push_back({.evaluator = Evaluator::compile(rule_alone_, evaluator_options(options_, 1))});
   std::vector<Track> all;
-  for (std::size_t g = 0; g < gpus; ++g) all.insert(all.end(), tracks_.begin(), tracks_.end());
+  windows_.clear();
+  for (std::size_t lane = 0; lane < lanes_; ++lane)
+    for (const Track& track : tracks_) {
+      all.push_back(track);
+      windows_.emplace_back();
+      if (track.window > Duration::zero()) windows_.back().emplace(track.window);
+    }
   now_.assign(all.size(), kUnknownSample);
   history_ = History(std::move(all));
   verdict_ = {};
@@ -81,70 +90,86 @@ void Judge::build() {
 
 void Judge::locate(const Snapshot& snapshot) {
   inventory_ = snapshot.inventory;
-  const std::vector<Device>& devices = inventory_->devices;
-  for (std::size_t g = 0; g < scope_.size(); ++g) {
-    const auto found =
-        std::find_if(devices.begin(), devices.end(), [&](const Device& d) { return same_device(scope_[g], d); });
-    places_[g] = found == devices.end() ? kNowhere : static_cast<std::size_t>(found - devices.begin());
-  }
+  for (std::size_t g = 0; g < scope_.size(); ++g) places_[g] = inventory_->place_of(scope_[g].id()).value_or(kNowhere);
 }
 
-void Judge::fill(const Snapshot& snapshot) {
-  // A GPU that is not there cannot say how the job does, but any other reading can.
-  const Reading* any = snapshot.readings.empty() ? nullptr : &snapshot.readings.front();
+void Judge::fill_one(std::size_t lane, std::size_t signal, const Facts* from, Absence gone, const Reading* reading) {
+  const std::size_t at = lane * signals_.size() + signal;
+  const auto value = from != nullptr ? static_cast<float>((*from)[signals_[signal]]) : kUnknownSample;
+  const bool was_known = std::isfinite(values_[at]);
+  values_[at] = value;
+  if (std::isfinite(value)) [[likely]]
+    return;
+  const Absence why = from != nullptr ? from->why_missing(signals_[signal]) : gone;
+  if (why == Absence::not_covered && (was_known || absences_[at] != Absence::not_covered))
+    coverages_[at] = reading != nullptr ? coverage_of(*reading, signals_[signal]) : kUnknownSample;
+  absences_[at] = why == Absence::none ? Absence::failed : why;
+  present_[lane] = reading == nullptr ? 0 : known_metrics(*reading);
+}
+
+void Judge::fill(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
   const Absence gone = snapshot.driver.absence != Absence::none ? snapshot.driver.absence : Absence::lost;
-  for (std::size_t g = 0; g < scope_.size(); ++g) {
-    const Reading* reading = places_[g] < snapshot.readings.size() ? &snapshot.readings[places_[g]] : nullptr;
-    bool complete = true;
+  for (std::size_t lane = 0; lane < lanes_; ++lane) {
+    const std::size_t place = of_gpus_ ? places_[lane] : kNowhere;
+    const Reading* reading = place < snapshot.readings.size() ? &snapshot.readings[place] : nullptr;
+    present_[lane] = 0;
     for (std::size_t s = 0; s < signals_.size(); ++s) {
-      const Reading* from = reading != nullptr || info(signals_[s]).of == Of::gpu ? reading : any;
-      const auto value = from != nullptr ? static_cast<float>((*from)[signals_[s]]) : kUnknownSample;
-      const std::size_t at = g * signals_.size() + s;
-      const bool was_known = std::isfinite(values_[at]);
-      values_[at] = value;
-      if (std::isfinite(value)) [[likely]]
-        continue;
-      complete = false;
-      const Absence why = from != nullptr ? from->why_missing(signals_[s]) : gone;
-      if (why == Absence::not_covered && (was_known || absences_[at] != Absence::not_covered))
-        coverages_[at] = coverage_of(*from, signals_[s]);
-      absences_[at] = why == Absence::none ? Absence::failed : why;
+      switch (info(signals_[s]).of) {
+        case Of::gpu: fill_one(lane, s, reading, gone, reading); break;
+        case Of::job: fill_one(lane, s, &job, gone, nullptr); break;
+        case Of::machine: fill_one(lane, s, &machine, gone, nullptr); break;
+      }
     }
-    present_[g] = complete || reading == nullptr ? 0 : known_metrics(*reading);
   }
 }
 
-// Keeps what the verdict rests on: the window begins anew when the condition starts or
-// ceases to hold.
-void Judge::remember() {
-  for (std::size_t g = 0; g < scope_.size(); ++g) {
-    for (std::size_t t = 0; t < tracks_.size(); ++t) {
-      const auto value_of = [&](Metric metric) { return blocks_[g][metric][0]; };
-      float value = value_of(tracks_[t].metric);
-      if (tracks_[t].share) {
-        const float whole = value_of(info(tracks_[t].metric).whole.value_or(tracks_[t].metric));
-        value = whole > 0 ? value / whole * 100 : kUnknownSample;
-      }
-      now_[g * tracks_.size() + t] = value;
-    }
+Result<> Judge::ask_each_alone() {
+  for (std::size_t lane = 0; lane < alone_.size(); ++lane) {
+    Alone& one = alone_[lane];
+    TRY(one.evaluator.feed(std::span(blocks_).subspan(lane, 1), alone_rule_, &alone_condition_));
+    one.rule = alone_rule_[0];
+    one.condition = alone_condition_[0];
   }
+  return {};
+}
+
+// A signal as the rule compares it: in % of its whole, as a mean over a window.
+float Judge::track_value(std::size_t lane, std::size_t track, bool gap) {
+  const Track& what = tracks_[track];
+  const auto value_of = [&](Metric metric) { return blocks_[lane][metric][0]; };
+  float value = value_of(what.metric);
+  if (what.share) {
+    const float whole = value_of(info(what.metric).whole.value_or(what.metric));
+    value = whole > 0 ? value / whole * 100 : kUnknownSample;
+  }
+  auto& window = windows_[lane * tracks_.size() + track];
+  return window ? window->push(at_[0], value, gap) : value;
+}
+
+// Keeps what the verdict rests on: the window begins anew when the condition starts or ceases to hold. A condition with
+// a `for` inside has begun to matter when that one started to run.
+void Judge::remember(bool gap) {
+  for (std::size_t lane = 0; lane < lanes_; ++lane)
+    for (std::size_t t = 0; t < tracks_.size(); ++t) now_[lane * tracks_.size() + t] = track_value(lane, t, gap);
   history_.add(at_[0], now_);
 }
 
-Result<Verdict> Judge::observe(const Snapshot& snapshot) {
+Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
   if (begun_ && snapshot.at < at_[0]) return fail("time goes backwards");
   begun_ = true;
   at_[0] = snapshot.at;
   if (snapshot.inventory != inventory_) locate(snapshot);
-  fill(snapshot);
+  fill(snapshot, job, machine);
   wall_ = snapshot.wall;
   if (snapshot.driver.absence != driver_.absence || snapshot.driver.detail != driver_.detail) driver_ = snapshot.driver;
   const Truth condition_before = verdict_.condition;
+  const bool inside_before = evaluator_.idle().any_streak_inside();
   verdict_ = {.needed = policy_.idle.span().value_or(Span{})};
   verdict_.armed = evaluator_.armed();
   bool gap = false;
-  if (!scope_.empty()) {
+  if (lanes_ > 0) {
     TRY(evaluator_.feed(blocks_, answers_));
+    TRY(ask_each_alone());
     verdict_.truth = answers_.rule[0];
     verdict_.condition = answers_.condition[0];
     verdict_.armed = bit(answers_.armed, 0);
@@ -155,63 +180,100 @@ Result<Verdict> Judge::observe(const Snapshot& snapshot) {
       verdict_.held_samples = progress.samples;
     }
   }
-  if (gap || (verdict_.condition == Truth::yes) != (condition_before == Truth::yes)) history_.restart();
-  remember();
+  const bool turned = (verdict_.condition == Truth::yes) != (condition_before == Truth::yes);
+  const bool inside = evaluator_.idle().any_streak_inside();
+  if (gap || (inside ? !inside_before : turned || inside_before)) history_.restart();
+  remember(gap);
   return verdict_;
 }
 
 std::vector<MissingSignal> Judge::missing() const {
   std::vector<MissingSignal> out;
-  for (std::size_t g = 0; g < scope_.size(); ++g) {
+  for (std::size_t lane = 0; lane < lanes_; ++lane) {
     for (std::size_t s = 0; s < signals_.size(); ++s) {
-      const std::size_t at = g * signals_.size() + s;
+      const std::size_t at = lane * signals_.size() + s;
       const bool of_gpu = info(signals_[s]).of == Of::gpu;
-      if (std::isfinite(values_[at]) || (!of_gpu && g > 0)) continue;
-      MissingSignal lacking{.gpu = scope_[g].label(), .metric = signals_[s], .why = absences_[at], .instead = {}};
+      if (std::isfinite(values_[at]) || (!of_gpu && lane > 0)) continue;
+      MissingSignal lacking{
+          .gpu = of_gpu ? scope_[lane].label() : "", .metric = signals_[s], .why = absences_[at], .instead = {}};
       if (lacking.why == Absence::not_covered) lacking.coverage = static_cast<double>(coverages_[at]);
       for (const Metric other : instead_of(signals_[s]))
-        if ((present_[g] >> index_of(other) & 1) != 0) lacking.instead.push_back(other);
+        if ((present_[lane] >> index_of(other) & 1) != 0) lacking.instead.push_back(other);
       out.push_back(std::move(lacking));
     }
   }
   return out;
 }
 
+// The GPUs for which the rule holds: with any(…) not all of those in scope, and not one that gave no value and was
+// ignored. Where it holds only for all together (mean(util) < 5 over them), those are meant.
+std::vector<std::size_t> Judge::holding() const {
+  std::vector<std::size_t> lanes;
+  if (!policy_.idle.looks_at_gpus()) return lanes;
+  if (asks_alone_ && verdict_.truth == Truth::yes) {
+    for (const auto answer : {&Alone::rule, &Alone::condition}) {
+      for (std::size_t lane = 0; lane < alone_.size(); ++lane)
+        if (alone_[lane].*answer == Truth::yes) lanes.push_back(lane);
+      if (!lanes.empty()) return lanes;
+    }
+  }
+  for (std::size_t lane = 0; lane < lanes_; ++lane) lanes.push_back(lane);
+  return lanes;
+}
+
+Story Judge::story(std::size_t lane, std::size_t track_index) const {
+  const std::size_t at = lane * tracks_.size() + track_index;
+  const Track& track = history_.tracks()[at];
+  return {.gpu = info(track.metric).of == Of::gpu ? scope_[lane].label() : "",
+          .metric = track.metric,
+          .share = track.share,
+          .window = track.window,
+          .high_is_worse = track.high_is_worse,
+          .first = static_cast<double>(track.first),
+          .last = static_cast<double>(track.last),
+          .worst = static_cast<double>(track.worst),
+          .worst_ago = at_[0] - track.worst_at,
+          .trace = history_.trace(at)};
+}
+
 Explanation Judge::explain() const {
+  const std::vector<std::size_t> named = holding();
+  // Where the outermost part is no `for`, those inside say since when: all that run have held at least so long.
+  Progress held = evaluator_.progress();
+  if (!held.running && verdict_.truth == Truth::yes) {
+    held = evaluator_.idle().shortest_streak();
+    if (asks_alone_)
+      for (const std::size_t lane : named)
+        if (const Progress one = alone_[lane].evaluator.shortest_streak(); one.running && one.held >= held.held)
+          held = one;
+  }
+  const Rule& rule = policy_.idle.span() ? policy_.idle : rule_alone_;
   Explanation out{.truth = verdict_.truth,
                   .armed = verdict_.armed,
                   .fires = verdict_.fires,
                   .rule = policy_.idle.text,
                   .arm = policy_.arm ? policy_.arm->text : "",
+                  .of_gpus = policy_.idle.looks_at_gpus(),
                   .gpus = {},
+                  .ids = {},
                   .since = wall_ - (at_[0] - history_.begin()),
                   .window = at_[0] - history_.begin(),
-                  .running = verdict_.held_samples > 0,
-                  .held = verdict_.held,
-                  .samples = verdict_.held_samples,
-                  .needed = verdict_.needed,
+                  .running = held.running,
+                  .held = held.held,
+                  .samples = held.samples,
+                  .needed = rule.span().value_or(Span{}),
                   .stories = {},
                   .missing = missing(),
                   .driver = driver_};
-  if (verdict_.held_samples > 0) out.since = wall_ - verdict_.held;
-  for (std::size_t g = 0; g < scope_.size(); ++g) {
-    out.gpus.push_back(scope_[g].label());
-    for (std::size_t t = 0; t < tracks_.size(); ++t) {
-      const std::size_t at = g * tracks_.size() + t;
-      const Track& track = history_.tracks()[at];
-      const bool of_gpu = info(track.metric).of == Of::gpu;
-      if (!of_gpu && g > 0) continue;  // the same for all
-      out.stories.push_back({.gpu = of_gpu ? scope_[g].label() : "",
-                             .metric = track.metric,
-                             .share = track.share,
-                             .high_is_worse = track.high_is_worse,
-                             .first = static_cast<double>(track.first),
-                             .last = static_cast<double>(track.last),
-                             .worst = static_cast<double>(track.worst),
-                             .worst_ago = at_[0] - track.worst_at,
-                             .trace = history_.trace(at)});
-    }
+  if (held.running) out.since = wall_ - held.held;
+  for (const std::size_t lane : named) {
+    out.gpus.push_back(scope_[lane].label());
+    out.ids.push_back(scope_[lane].id());
+    for (std::size_t t = 0; t < tracks_.size(); ++t)
+      if (info(tracks_[t].metric).of == Of::gpu) out.stories.push_back(story(lane, t));
   }
+  for (std::size_t t = 0; t < tracks_.size() && lanes_ > 0; ++t)  // of the job and the machine: the same for all
+    if (info(tracks_[t].metric).of != Of::gpu) out.stories.push_back(story(0, t));
   return out;
 }
 

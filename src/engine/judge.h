@@ -3,9 +3,9 @@
 // answers whether its policy fires, and why. It reads no clock, opens no file and
 // touches nothing, so `lull run`, `lull watch`, tests and Python share it as it is.
 //
-// GPUs are followed by UUID (by index where they have none): one that vanishes from
-// the inventory is unknown until it is back. Job and machine signals (cpu, io, quiet,
-// user_idle) are columns like any other: the caller sets them in every reading.
+// GPUs are followed by their DeviceId: one that vanishes from the inventory is unknown
+// until it is back. Signals of the job and of the machine (cpu, io, quiet, user_idle) come
+// beside the snapshot; inside they are columns like any other.
 
 #include <chrono>
 #include <cstddef>
@@ -21,6 +21,7 @@
 #include "gpu/snapshot.h"
 #include "rule/policy.h"
 #include "rule/reason.h"
+#include "rule/window.h"
 
 namespace lull {
 
@@ -50,7 +51,7 @@ class Judge {
   ~Judge() = default;
 
   // Allocates nothing. Refused: time that goes backwards (the state stays as it was).
-  Result<Verdict> observe(const Snapshot& snapshot);
+  Result<Verdict> observe(const Snapshot& snapshot, const Facts& job = Facts(), const Facts& machine = Facts());
 
   // Other GPUs from now on: every streak begins anew, what was armed stays armed.
   void set_scope(std::vector<Device> scope);
@@ -65,20 +66,38 @@ class Judge {
 
   // Which GPU lacks which signal of the rules now, why, and what would do instead.
   std::vector<MissingSignal> missing() const;
-  // Why the newest verdict is what it is; to_words(…) in rule/reason.h says it.
+  // Why the newest verdict is what it is, with the GPUs for which the rule really holds; to_words(…) in rule/reason.h
+  // says it.
   Explanation explain() const;
 
  private:
   static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
   void build();
   void locate(const Snapshot& snapshot);
-  void fill(const Snapshot& snapshot);
-  void remember();
+  void fill(const Snapshot& snapshot, const Facts& job, const Facts& machine);
+  void fill_one(std::size_t lane, std::size_t signal, const Facts* from, Absence gone, const Reading* reading);
+  Result<> ask_each_alone();
+  void remember(bool gap);
+  float track_value(std::size_t lane, std::size_t track, bool gap);
+  std::vector<std::size_t> holding() const;
+  Story story(std::size_t lane, std::size_t track) const;
 
   Policy policy_;
   JudgeOptions options_;
   std::vector<Device> scope_;
+  // What the rule looks at side by side: the GPUs in scope, or just the job where it looks at no GPU.
+  std::size_t lanes_ = 0;
+  bool of_gpus_ = true;
   PolicyEvaluator evaluator_;
+  // The rule on each GPU by itself, where "it holds" does not mean "on all of them".
+  struct Alone {
+    Evaluator evaluator;
+    Truth rule = Truth::unknown;
+    Truth condition = Truth::unknown;
+  };
+  Rule rule_alone_;
+  bool asks_alone_ = false;
+  std::vector<Alone> alone_;
   std::vector<Metric> signals_;                 // of both rules
   std::vector<Track> tracks_;                   // of one GPU
   std::vector<std::size_t> places_;             // of each GPU: index of its reading, or kNowhere
@@ -87,7 +106,7 @@ class Judge {
   // The newest sample. Vectors, so that the blocks' views of them survive a move.
   std::vector<Instant> at_;
   bool begun_ = false;
-  std::vector<float> values_;           // GPU by GPU, one for each of signals_
+  std::vector<float> values_;           // lane by lane, one for each of signals_
   std::vector<Absence> absences_;       // likewise
   std::vector<float> coverages_;        // likewise, where not covered: when that began, so that what is said stays
   std::vector<std::uint32_t> present_;  // of each GPU that lacks something: what it does give
@@ -97,7 +116,10 @@ class Judge {
   DriverState driver_;
   Verdict verdict_;
   History history_;
-  std::vector<float> now_;  // one for each track of each GPU
+  std::vector<float> now_;                          // one for each track of each GPU
+  std::vector<std::optional<WindowMean>> windows_;  // likewise; none where it is no mean
+  Answers alone_rule_;                              // scratch
+  Answers alone_condition_;
 };
 
 }  // namespace lull

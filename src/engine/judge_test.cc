@@ -202,12 +202,90 @@ TEST(Judge, ArmsFirstAndStaysArmedInANewScope) {
 TEST(Judge, JobSignalsAreColumnsLikeAnyOther) {
   Machine machine(2);
   Judge judge = judge_for(machine, "util < 5 and cpu < 2 for 1s");
-  for (Reading& reading : machine.snapshot.readings) reading.set(Metric::cpu, 50);
-  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::no);
-  for (Reading& reading : machine.snapshot.readings) reading.set(Metric::cpu, 0);
-  (void)judge.observe(machine.after());
-  EXPECT_TRUE(judge.observe(machine.after())->fires);
+  Facts job;
+  job.set(Metric::cpu, 50);
+  EXPECT_EQ(judge.observe(machine.after(), job)->truth, Truth::no);
+  job.set(Metric::cpu, 0);
+  (void)judge.observe(machine.after(), job);
+  EXPECT_TRUE(judge.observe(machine.after(), job)->fires);
   EXPECT_EQ(judge.explain().stories.size(), 3U);  // util of two GPUs, cpu of the job once
+}
+
+TEST(Judge, ARuleOnTheJobAloneNeedsNoGpuAndNamesNone) {
+  Machine machine(2);
+  Judge judge = judge_for(machine, "cpu < 2 for 1s");
+  Facts job;
+  job.set(Metric::cpu, 1);
+  (void)judge.observe(machine.after(), job);
+  EXPECT_TRUE(judge.observe(machine.after(), job)->fires);
+  EXPECT_TRUE(judge.explain().gpus.empty());
+  EXPECT_EQ(judge.explain().stories.size(), 1U);
+  EXPECT_EQ(headline(judge.explain()).find("GPU"), std::string::npos) << headline(judge.explain());
+  EXPECT_TRUE(headline(judge.explain()).starts_with("'cpu < 2 for 1s' has held for 1s, since "))
+      << headline(judge.explain());
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.verdict().truth, Truth::unknown) << "nobody looked at the job";
+}
+
+TEST(Explanation, NamesTheGpusForWhichTheRuleHeldAndForHowLong) {
+  Machine machine(3);
+  machine.set(1, 90);
+  for (const char* rule : {"any(util < 5 for 2s)", "any(util < 5) for 2s", "any(any(util < 5 for 2s))"}) {
+    Judge judge = judge_for(machine, rule);
+    machine.set(2, 90);
+    for (int i = 0; i < 3; ++i) (void)judge.observe(machine.after());
+    ASSERT_EQ(judge.verdict().truth, Truth::yes) << rule;
+    EXPECT_EQ(judge.explain().gpus, std::vector<std::string>{"0"}) << rule;
+    EXPECT_EQ(judge.explain().ids, std::vector<DeviceId>{{"GPU-0"}}) << rule;
+    EXPECT_EQ(judge.explain().held, 2s) << rule;
+    EXPECT_EQ(judge.explain().stories.size(), 1U) << rule;
+    machine.set(2, 0);
+    for (int i = 0; i < 4; ++i) (void)judge.observe(machine.after());
+    EXPECT_EQ(judge.explain().gpus, (std::vector<std::string>{"0", "2"})) << rule;
+  }
+  Judge mean = judge_for(machine, "mean(util) < 50 for 1s");
+  for (int i = 0; i < 3; ++i) (void)mean.observe(machine.after());
+  EXPECT_EQ(mean.explain().gpus, (std::vector<std::string>{"0", "2"})) << "those that are below it themselves";
+}
+
+TEST(Explanation, AGpuThatGaveNothingAndWasIgnoredIsNotNamed) {
+  Machine machine(2);
+  machine.snapshot.readings[1].miss_all(Absence::lost);
+  Judge judge = judge_for(machine, "util < 5 for 1s", nullptr, {.missing = WhenMissing::ignore});
+  for (int i = 0; i < 2; ++i) (void)judge.observe(machine.after());
+  ASSERT_TRUE(judge.verdict().fires);
+  EXPECT_EQ(judge.explain().gpus, std::vector<std::string>{"0"});
+}
+
+TEST(Explanation, ShowsTheMeanThatTheRuleCompares) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "mean(util, 4s) < 50");
+  for (int i = 0; i < 8; ++i) {
+    machine.set(0, i % 2 * 80);
+    (void)judge.observe(machine.after());
+  }
+  ASSERT_EQ(judge.verdict().truth, Truth::yes);
+  const Story story = judge.explain().stories.at(0);
+  EXPECT_EQ(story.window, 4s);
+  EXPECT_NEAR(story.last, 40, 1);
+  EXPECT_NE(to_words(judge.explain(), false).at(1).find("mean(util, 4s) "), std::string::npos);
+}
+
+TEST(Explanation, AnInnerForKeepsItsHistory) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 20s and power < 50%");
+  machine.set(0, 90);
+  for (int i = 0; i < 5; ++i) (void)judge.observe(machine.after());
+  for (int i = 0; i <= 20; ++i) {
+    machine.set(0, i == 7 ? 4 : 0);
+    (void)judge.observe(machine.after());
+  }
+  ASSERT_TRUE(judge.verdict().fires);
+  const Explanation why = judge.explain();
+  EXPECT_EQ(why.held, 20s);
+  EXPECT_EQ(why.window, 20s) << "not from the sample that fired on";
+  EXPECT_EQ(why.stories.at(0).worst, 4);
+  EXPECT_EQ(why.stories.at(0).trace.size(), 21U);
 }
 
 TEST(Judge, SurvivesBeingMoved) {

@@ -26,6 +26,36 @@ std::string_view words(Absence absence) {
   return "unknown error";
 }
 
+namespace {
+
+std::string part_of(const Device& device) {
+  return device.kind == DeviceKind::mig ? fmt::format("/{}", device.mig_index) : "";
+}
+DeviceId by_address(const Device& device) { return {"pci:" + device.pci + part_of(device)}; }
+DeviceId by_index(const Device& device) { return {fmt::format("index:{}{}", device.index, part_of(device))}; }
+
+}  // namespace
+
+DeviceId Device::id() const {
+  if (!uuid.empty()) return {uuid};
+  return pci.empty() ? by_index(*this) : by_address(*this);
+}
+
+bool Device::is(const DeviceId& other) const {
+  return id() == other || by_address(*this) == other || by_index(*this) == other;
+}
+
+std::optional<std::size_t> Inventory::place_of(const DeviceId& id) const {
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    if (devices[i].is(id)) return i;
+  return std::nullopt;
+}
+
+const Reading* Snapshot::find(const DeviceId& id) const {
+  const auto place = inventory->place_of(id);
+  return place && *place < readings.size() ? &readings[*place] : nullptr;
+}
+
 std::string Device::label() const {
   return kind == DeviceKind::mig ? fmt::format("{}:{}", index, mig_index) : fmt::format("{}", index);
 }

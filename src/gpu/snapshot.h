@@ -7,6 +7,8 @@
 #include <sys/types.h>
 
 #include <array>
+#include <compare>
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
@@ -49,6 +51,13 @@ enum class Basis : std::uint8_t { unknown, mean, instant, moments };
 
 enum class DeviceKind : std::uint8_t { gpu, mig };
 
+// What makes two devices the same one, wherever that is asked: the UUID, or, where none could be read, the place in the
+// machine. Never empty, so that two cards of which nothing could be read are not taken for one.
+struct DeviceId {
+  std::string value;
+  auto operator<=>(const DeviceId&) const = default;
+};
+
 struct Device {
   DeviceKind kind = DeviceKind::gpu;
   unsigned index = 0;      // NVML's: by PCI bus
@@ -63,11 +72,15 @@ struct Device {
   Absence absence = Absence::none;           // lost before anything could be read of it
   bool operator==(const Device&) const = default;
 
+  DeviceId id() const;
+  // Whether this is the one: by its UUID, or by the place that names it while no UUID can be read.
+  bool is(const DeviceId& other) const;
   std::string label() const;  // "3", or "3:1" for the second MIG device of GPU 3
 };
 
 struct Inventory {
   std::vector<Device> devices;  // a GPU is followed by its MIG devices
+  std::optional<std::size_t> place_of(const DeviceId& id) const;
   std::string driver_version;
   std::string library;  // the path that was loaded
 };
@@ -102,9 +115,32 @@ struct ProcessInfo {
   std::string command_line() const;  // arguments joined, or [name]
 };
 
-struct Reading {
+// Values by metric, each known or with the reason why it is not: of a GPU (Reading), of a job (cpu, io, quiet), of the
+// machine (user_idle).
+struct Facts {
   std::array<double, kMetrics> value;
   std::array<Absence, kMetrics> absence;
+
+  Facts() {
+    value.fill(kUnknown);
+    absence.fill(Absence::not_asked);
+  }
+  double operator[](Metric metric) const { return value[index_of(metric)]; }
+  // The one door for values from outside: what the metric cannot be is unknown.
+  void set(Metric metric, double known) {
+    if (!plausible(metric, known)) return miss(metric, Absence::implausible);
+    value[index_of(metric)] = known;
+    absence[index_of(metric)] = Absence::none;
+  }
+  void miss(Metric metric, Absence why) {
+    value[index_of(metric)] = kUnknown;
+    absence[index_of(metric)] = why;
+  }
+  Absence why_missing(Metric metric) const { return absence[index_of(metric)]; }
+};
+
+// What one GPU tells. Only signals of GPUs are in it.
+struct Reading : Facts {
   Basis util_basis = Basis::unknown;
   double util_coverage = 0;             // which share of the time since the previous sample was measured
   double power_coverage = 0;            // likewise
@@ -123,24 +159,18 @@ struct Reading {
   bool processes_hidden = false;               // the driver may leave out processes (another pid namespace)
   std::optional<std::vector<Tenant>> tenants;  // nullopt: could not look
 
-  Reading() {
-    value.fill(kUnknown);
-    absence.fill(Absence::not_asked);
-  }
-  double operator[](Metric metric) const { return value[index_of(metric)]; }
-  // The one door for values from outside: what the metric cannot be is unknown.
-  void set(Metric metric, double known) {
-    if (!plausible(metric, known)) return miss(metric, Absence::implausible);
-    value[index_of(metric)] = known;
-    absence[index_of(metric)] = Absence::none;
-  }
-  void miss(Metric metric, Absence why) {
-    value[index_of(metric)] = kUnknown;
-    absence[index_of(metric)] = why;
-  }
-  Absence why_missing(Metric metric) const { return absence[index_of(metric)]; }
   void miss_all(Absence why);  // every GPU metric, the tenants too
 };
+
+// Which of the three a signal is found in.
+inline const Facts& facts_with(Metric metric, const Reading& gpu, const Facts& job, const Facts& machine) {
+  switch (info(metric).of) {
+    case Of::job: return job;
+    case Of::machine: return machine;
+    case Of::gpu: break;
+  }
+  return gpu;
+}
 
 // How the driver as a whole is doing.
 struct DriverState {
@@ -160,6 +190,9 @@ struct Snapshot {
   Duration attach_took{};  // how long the slowest card took to wake up when the driver was first asked for it
   std::map<pid_t, ProcessInfo> processes;    // of the tenants, where asked for and visible
   std::shared_ptr<const Topology> topology;  // where asked for and told
+
+  // Null: not in this machine, or not any more.
+  const Reading* find(const DeviceId& id) const;
 };
 
 }  // namespace lull

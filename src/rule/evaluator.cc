@@ -185,10 +185,25 @@ void Evaluator::reset() {
   timeline_.reset();
 }
 
-Progress Evaluator::progress() const {
-  if (!root_held_ || !holds_.back().running()) return {};
-  const Instant since{Duration(holds_.back().since())};
-  return {.running = true, .since = since, .held = newest_ - since, .samples = holds_.back().samples()};
+Progress Evaluator::progress_of(const Hold& hold) const {
+  if (!hold.running()) return {};
+  const Instant since{Duration(hold.since())};
+  return {.running = true, .since = since, .held = newest_ - since, .samples = hold.samples()};
+}
+
+Progress Evaluator::progress() const { return root_held_ ? progress_of(holds_.back()) : Progress{}; }
+
+Progress Evaluator::shortest_streak() const {
+  Progress shortest;
+  for (const Hold& hold : holds_)
+    if (hold.running() && (!shortest.running || hold.since() > shortest.since.time_since_epoch().count()))
+      shortest = progress_of(hold);
+  return shortest;
+}
+
+bool Evaluator::any_streak_inside() const {
+  const auto inside = std::span(holds_).first(holds_.size() - (root_held_ ? 1 : 0));
+  return std::ranges::any_of(inside, &Hold::running);
 }
 
 }  // namespace lull

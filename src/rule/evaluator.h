@@ -60,6 +60,9 @@ class Evaluator {
   void reset();
 
   Progress progress() const;
+  // Of every `for` in the rule whose condition is yes now, the one that began last: the rule has held at least since.
+  Progress shortest_streak() const;
+  bool any_streak_inside() const;  // a `for` that is not the outermost one is running
   // Where a gap lay before a sample of the block fed last.
   const Mask& gaps() const { return timeline_.gaps(); }
 
@@ -81,6 +84,7 @@ class Evaluator {
   };
 
   Evaluator() = default;
+  Progress progress_of(const Hold& hold) const;
   Result<> fits(std::span<const Block> scope) const;
   // The samples are known to fit and to be in order; the gaps are given.
   void run(std::span<const Block> scope, const Mask& gaps, Answers& rule, Answers* condition);

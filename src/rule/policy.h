@@ -43,7 +43,9 @@ class PolicyEvaluator {
 
   bool armed() const { return armed_; }
   void arm();  // as if the arming rule had held at the newest sample
-  Progress progress() const { return unarmed_ && !armed_ ? unarmed_->idle.progress() : idle_.progress(); }
+  Progress progress() const { return idle().progress(); }
+  // The one that answers for the idle rule now.
+  const Evaluator& idle() const { return unarmed_ && !armed_ ? unarmed_->idle : idle_; }
   Progress arm_progress() const { return unarmed_ && !armed_ ? unarmed_->arm.progress() : Progress{}; }
 
  private:

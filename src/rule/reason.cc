@@ -43,8 +43,11 @@ std::string story_line(const Story& story, bool utf8) {
   const auto value = [&](double v) { return value_text(story.metric, v, story.share); };
   const std::string whose =
       story.gpu.empty() ? std::string(info(story.metric).of == Of::job ? "job" : "machine") : "GPU " + story.gpu;
-  std::string line = fmt::format("{:<7} {:<9} {} {} {}", whose, info(story.metric).name, value(story.first),
-                                 utf8 ? "→" : "->", value(story.last));
+  const std::string signal = story.window == Duration::zero()
+                                 ? std::string(info(story.metric).name)
+                                 : fmt::format("mean({}, {})", info(story.metric).name, format_duration(story.window));
+  std::string line =
+      fmt::format("{:<7} {:<9} {} {} {}", whose, signal, value(story.first), utf8 ? "→" : "->", value(story.last));
   if (!std::isnan(story.worst))
     line +=
         fmt::format(", {} {}{}", story.high_is_worse ? "highest" : "lowest", value(story.worst),
@@ -186,21 +189,21 @@ std::string missing_line(std::span<const MissingSignal> missing) {
 }
 
 std::string headline(const Explanation& explanation) {
-  const std::string where = on_gpus(explanation.gpus);
+  const std::string where = explanation.of_gpus ? " on " + on_gpus(explanation.gpus) : "";
   const std::string held = so_long(explanation.held, explanation.samples, explanation.needed);
   const std::string since = at_time(explanation.since);
   const std::string unarmed = explanation.armed ? "" : fmt::format("; not armed yet ({})", explanation.arm);
   if (explanation.truth == Truth::yes) {
-    if (!explanation.running) return fmt::format("'{}' holds on {}{}", explanation.rule, where, unarmed);
-    return fmt::format("'{}' has held for {} on {}, since {}{}", explanation.rule, held, where, since, unarmed);
+    if (!explanation.running) return fmt::format("'{}' holds{}{}", explanation.rule, where, unarmed);
+    return fmt::format("'{}' has held for {}{}, since {}{}", explanation.rule, held, where, since, unarmed);
   }
   if (explanation.running)
-    return fmt::format("'{}' on {}: {} of {} so far{}", explanation.rule, where, held, to_text(explanation.needed),
+    return fmt::format("'{}'{}: {} of {} so far{}", explanation.rule, where, held, to_text(explanation.needed),
                        unarmed);
-  if (explanation.truth == Truth::no)
-    return fmt::format("'{}' does not hold on {}{}", explanation.rule, where, unarmed);
-  if (explanation.gpus.empty()) return fmt::format("'{}' cannot be judged: there is no GPU to judge", explanation.rule);
-  return fmt::format("'{}' cannot be judged on {}{}", explanation.rule, where, unarmed);
+  if (explanation.truth == Truth::no) return fmt::format("'{}' does not hold{}{}", explanation.rule, where, unarmed);
+  if (explanation.of_gpus && explanation.gpus.empty())
+    return fmt::format("'{}' cannot be judged: there is no GPU to judge", explanation.rule);
+  return fmt::format("'{}' cannot be judged{}{}", explanation.rule, where, unarmed);
 }
 
 std::vector<std::string> to_words(const Explanation& explanation, bool utf8) {

@@ -29,6 +29,7 @@ struct Story {
   std::string gpu;  // label; empty: of the job or the machine
   Metric metric = Metric::util;
   bool share = false;         // in % of its whole, as the rule compares it
+  Duration window{};          // not zero: means over so long, as the rule compares them
   bool high_is_worse = true;  // the rule wants it low
   double first = kUnknown;    // at the beginning of the window
   double last = kUnknown;     // now
@@ -41,12 +42,14 @@ struct Explanation {
   Truth truth = Truth::unknown;
   bool armed = true;
   bool fires = false;
-  std::string rule;  // as written
-  std::string arm;   // likewise; empty: none
-  std::vector<std::string> gpus;
-  WallTime since{};      // when the window began: that of the streak, or since it broke
-  Duration window{};     // from then to now
-  bool running = false;  // the condition holds now; if so, for:
+  std::string rule;               // as written
+  std::string arm;                // likewise; empty: none
+  bool of_gpus = true;            // the rule looks at GPUs; one on `cpu` alone does not
+  std::vector<std::string> gpus;  // for which it holds (or, while it does not, that it is judged on)
+  std::vector<DeviceId> ids;      // of these
+  WallTime since{};               // when the window began: that of the streak, or since it broke
+  Duration window{};              // from then to now
+  bool running = false;           // the condition holds now; if so, for:
   Duration held{};
   std::uint64_t samples = 0;
   Span needed;  // by the outermost `for`

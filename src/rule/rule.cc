@@ -40,6 +40,20 @@ std::string_view words(Over over) {
   return "?";
 }
 
+Rule Rule::of_one_gpu() const {
+  Rule rule = *this;
+  while (!rule.nodes.empty()) {
+    const auto* each = std::get_if<Each>(&rule.nodes.back());
+    if (each == nullptr) break;
+    rule.nodes.resize(each->operand + 1);
+  }
+  return rule;
+}
+
+bool Rule::looks_at_gpus() const {
+  return std::ranges::any_of(signals(), [](Metric metric) { return info(metric).of == Of::gpu; });
+}
+
 bool Rule::stricter_with_more_gpus() const {
   return std::ranges::all_of(nodes, [](const Node& node) {
     if (const auto* comparison = std::get_if<Comparison>(&node))

@@ -88,6 +88,10 @@ struct Rule {
   std::optional<Span> span() const;
   // What must hold for that long: the rule without its outermost `for`.
   NodeId condition() const;
+  // The same without an outermost any(…) or all(…): what it asks of one GPU by itself.
+  Rule of_one_gpu() const;
+  // It looks at a signal of GPUs; one on `cpu` alone does not.
+  bool looks_at_gpus() const;
   // Every signal that is looked at, the wholes of shares included, each once.
   std::vector<Metric> signals() const;
   // Whether one more GPU can never turn a no into a yes: every comparison is over all of them, and none is negated.

@@ -146,25 +146,22 @@ JobUsage JobSensor::sample(std::span<const ProcessEntry> members, Instant at, co
   return usage;
 }
 
-void fill_job(Snapshot& snapshot, const JobUsage& usage) {
-  const auto set = [](Reading& reading, Metric metric, double value) {
+void add_to(Facts& facts, const JobUsage& usage) {
+  const auto set = [&](Metric metric, double value) {
     if (std::isnan(value)) {
-      reading.miss(metric, Absence::no_baseline);
+      facts.miss(metric, Absence::no_baseline);
     } else {
-      reading.set(metric, value);
+      facts.set(metric, value);
     }
   };
-  for (Reading& reading : snapshot.readings) {
-    set(reading, Metric::cpu, usage.cpu_percent);
-    set(reading, Metric::io, usage.io_bytes_per_second);
-    set(reading, Metric::quiet, usage.quiet_seconds);
-    if (usage.cpu_uncounted) reading.miss(Metric::cpu, Absence::not_covered);
-    if (usage.io_uncounted) reading.miss(Metric::io, Absence::not_covered);
-    if (usage.io_unreadable) {
-      reading.miss(Metric::io, Absence::no_permission);
-      reading.miss(Metric::quiet, Absence::no_permission);
-    }
-  }
+  set(Metric::cpu, usage.cpu_percent);
+  set(Metric::io, usage.io_bytes_per_second);
+  set(Metric::quiet, usage.quiet_seconds);
+  if (usage.cpu_uncounted) facts.miss(Metric::cpu, Absence::not_covered);
+  if (usage.io_uncounted) facts.miss(Metric::io, Absence::not_covered);
+  if (!usage.io_unreadable) return;
+  facts.miss(Metric::io, Absence::no_permission);
+  facts.miss(Metric::quiet, Absence::no_permission);
 }
 
 }  // namespace lull

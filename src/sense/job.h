@@ -86,8 +86,7 @@ class JobSensor {
   std::optional<Instant> last_wrote_;
 };
 
-// The same for every reading: a rule looks at columns of GPUs and does not care
-// where a signal comes from.
-void fill_job(Snapshot& snapshot, const JobUsage& usage);
+// As a rule's signals; what is not known says why.
+void add_to(Facts& facts, const JobUsage& usage);
 
 }  // namespace lull

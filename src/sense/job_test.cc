@@ -101,15 +101,14 @@ TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
   // When it can be read again, the quiet begins then: what it did before was not seen.
   usage = sensor.sample(std::vector{proc.process(5, 0, 0, 7, 7)}, Instant(110s));
   EXPECT_DOUBLE_EQ(usage.quiet_seconds, 0);
-  Snapshot snapshot;
-  snapshot.readings.resize(2);
-  fill_job(snapshot, {.cpu_percent = 3, .io_unreadable = true});
-  EXPECT_EQ(snapshot.readings[1][Metric::cpu], 3);
-  EXPECT_EQ(snapshot.readings[1].why_missing(Metric::quiet), Absence::no_permission);
-  fill_job(snapshot, {});
+  Facts facts;
+  add_to(facts, {.cpu_percent = 3, .io_unreadable = true});
+  EXPECT_EQ(facts[Metric::cpu], 3);
+  EXPECT_EQ(facts.why_missing(Metric::quiet), Absence::no_permission);
+  add_to(facts, {});
   for (const Metric metric : {Metric::cpu, Metric::io, Metric::quiet}) {
-    EXPECT_TRUE(std::isnan(snapshot.readings[0][metric]));
-    EXPECT_EQ(snapshot.readings[0].why_missing(metric), Absence::no_baseline);
+    EXPECT_TRUE(std::isnan(facts[metric]));
+    EXPECT_EQ(facts.why_missing(metric), Absence::no_baseline);
   }
 }
 

@@ -50,14 +50,9 @@ double user_idle_seconds(const PresenceOptions& options, const Clock& clock) {
   return std::max(0.0, now - newest - kStep);
 }
 
-void fill_presence(Snapshot& snapshot, double user_idle) {
-  for (Reading& reading : snapshot.readings) {
-    if (std::isnan(user_idle)) {
-      reading.miss(Metric::user_idle, Absence::no_permission);
-    } else {
-      reading.set(Metric::user_idle, user_idle);
-    }
-  }
+void add_presence(Facts& facts, double user_idle) {
+  if (std::isnan(user_idle)) return facts.miss(Metric::user_idle, Absence::no_permission);
+  facts.set(Metric::user_idle, user_idle);
 }
 
 }  // namespace lull

@@ -23,6 +23,6 @@ struct PresenceOptions {
 // where there is no terminal. Unknown where the terminals cannot be looked at.
 double user_idle_seconds(const PresenceOptions& options, const Clock& clock);
 
-void fill_presence(Snapshot& snapshot, double user_idle);
+void add_presence(Facts& facts, double user_idle);
 
 }  // namespace lull

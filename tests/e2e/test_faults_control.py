@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import LIMIT, read_until, wait_until
+from conftest import LIMIT, let_others_in, read_until, wait_until
 from test_watch import LOGIND, QUICK
 
 ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs a second user")
@@ -45,10 +45,7 @@ def pending(sim, programs, place, tmp_path):
 
     start.gpus = gpus
     # Users who are not root come through the folders of the test.
-    folder = tmp_path
-    while folder != folder.parent and folder.stat().st_uid == os.geteuid():
-        folder.chmod(folder.stat().st_mode | 0o055)
-        folder = folder.parent
+    let_others_in(tmp_path)
     (tmp_path / "calls").touch()
     (tmp_path / "calls").chmod(0o666)
     return start

@@ -4,7 +4,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import LIMIT, SUDO, build_dir, read_until, wait_until
+from conftest import LIMIT, SUDO, build_dir, let_others_in, read_until, wait_until
 
 TOOL = str(build_dir() / "gpu_sentinel")
 ARMED = "GPU Sentinel is armed"
@@ -176,8 +176,7 @@ def test_right_to_power_off_is_checked_at_the_start(sim, tmp_path):
 def test_swapped_in_not_root_by_sudo_without_sbin_in_path(sim, programs, tmp_path):
     programs.add("sudo")
     start = {"preexec_fn": as_nobody} if os.geteuid() == 0 else {}
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):  # pytest's own, which nobody else may enter
-        folder.chmod(folder.stat().st_mode | 0o055)
+    let_others_in(tmp_path)
     (tmp_path / "calls").touch()
     (tmp_path / "calls").chmod(0o666)
     with sim(1) as gpus:

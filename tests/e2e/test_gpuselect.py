@@ -7,7 +7,7 @@ import signal
 import subprocess
 
 import pytest
-from conftest import LIMIT, build_dir, clean_environment, wait_until
+from conftest import LIMIT, build_dir, clean_environment, let_others_in, wait_until
 
 PYTHON = "/usr/bin/python3"
 
@@ -205,8 +205,7 @@ NOBODY = 65533
 @pytest.mark.parametrize("place", ["runtime", "tmp", "hostile"])
 def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
     """It goes on to the GPUs (of which there are none here), and says what cannot be promised."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
+    let_others_in(tmp_path)
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     os.chown(runtime, NOBODY, NOBODY)

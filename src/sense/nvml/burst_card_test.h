@@ -10,8 +10,8 @@
 #include <random>
 #include <string>
 
+#include "engine/case.h"
 #include "engine/judge.h"
-#include "engine/watcher.h"
 #include "rule/rule.h"
 #include "sense/nvml/gpu.h"
 

@@ -1,0 +1,212 @@
+#include "act/evidence.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cmath>
+#include <filesystem>
+#include <utility>
+
+#include "base/calendar.h"
+#include "base/errand.h"
+#include "base/fd.h"
+#include "base/random.h"
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::size_t kMostStacks = 16;
+constexpr Duration kStackLimit = 5s;
+constexpr std::size_t kMostKernelLines = 200;
+constexpr Duration kKernelLimit = 1s;
+constexpr Duration kProcLimit = 500ms;
+constexpr Duration kProcsLimit = 2s;
+constexpr std::string_view kNotRead = "not read in time\n";
+
+// A new file in a folder of ours: nothing that is there already is opened, whoever put it there.
+Result<Fd> new_file(int folder, const std::string& name) {
+  return open_at(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+}
+
+struct NewFolder {
+  std::string path;
+  Fd fd;
+};
+
+// The folder around it may be everybody's to write to: a name that is taken is left to whoever took it, and the next
+// one cannot be guessed.
+Result<NewFolder> new_folder(const std::string& around, const std::string& name) {
+  constexpr int kAttempts = 10;
+  const Fd parent = TRY(open_file(around, O_RDONLY | O_DIRECTORY));
+  std::string attempt = name;
+  for (int i = 0; i < kAttempts; ++i, attempt = fmt::format("{}-{:016x}", name, random_bits())) {
+    const std::string path = around + "/" + attempt;
+    if (::mkdirat(parent.get(), attempt.c_str(), 0700) != 0) {
+      if (errno == EEXIST) continue;
+      return fail(errno, path);
+    }
+    Fd folder = TRY(open_at(parent.get(), attempt, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
+    struct stat status{};
+    if (::fstat(folder.get(), &status) != 0) return fail(errno, path);
+    if (status.st_uid != ::geteuid()) return fail(path + " was replaced by somebody else");
+    return NewFolder{path, std::move(folder)};
+  }
+  return fail(EEXIST, around + "/" + name);
+}
+
+// Everything that /proc tells in text about one process.
+std::string proc_text(pid_t pid) {
+  std::string text;
+  for (const std::string_view name : {"status", "wchan", "syscall", "stack", "io", "limits", "cgroup"}) {
+    const auto content = read_file(fmt::format("/proc/{}/{}", pid, name));
+    text += fmt::format("==> {} <==\n{}\n", name, content ? *content : content.error().message());
+  }
+  return text;
+}
+
+bool is_python(const MemberView& member) {
+  std::error_code ignored;
+  const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", member.entry.pid), ignored);
+  return program.filename().string().starts_with("python");
+}
+
+std::vector<std::string> stack_command(const MemberView& member) {
+  static const bool has_py_spy = is_executable("py-spy");
+  static const bool has_gdb = is_executable("gdb");
+  const std::string pid = std::to_string(member.entry.pid);
+  if (has_py_spy && is_python(member)) return {"py-spy", "dump", "--nonblocking", "--pid", pid};
+  if (has_gdb) return {"gdb", "-nx", "-batch", "-p", pid, "-ex", "thread apply all bt"};
+  return {};
+}
+
+// One stack after the other; a job with hundreds of processes shows its first few.
+struct Stacks {
+  Fd folder;
+  std::vector<MemberView> members;
+  std::size_t next = 0;
+  Helpers& helpers;
+  const InheritedSignals& signals;
+  std::function<void(const Process&)> on_start;
+  std::function<void()> done;
+
+  static void go_on(const std::shared_ptr<Stacks>& self) {
+    while (self->next < std::min(self->members.size(), kMostStacks)) {
+      const MemberView& member = self->members[self->next++];
+      std::vector<std::string> command = stack_command(member);
+      if (command.empty()) break;
+      const auto file = new_file(self->folder.get(), fmt::format("stack-{}.txt", member.entry.pid));
+      if (!file) continue;
+      self->helpers.run(
+          {.arguments = std::move(command),
+           .limit = kStackLimit,
+           .output_file = fmt::format("/proc/self/fd/{}", file->get()),  // this very file, whatever its name is by now
+           .quiet = true,
+           .signals = &self->signals},
+          [self](const HelperResult&) { go_on(self); }, self->on_start);
+      return;
+    }
+    self->done();
+  }
+};
+
+std::string folder_name(const FiringFacts& facts) {
+  return fmt::format("{}-{}", format_local(facts.at, "%Y%m%d-%H%M%S"), facts.job.value_or(::getpid()));
+}
+
+}  // namespace
+
+void Recorder::add(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
+  if (ring_.size() < kSamples) ring_.resize(kSamples);
+  Sample& sample = ring_[next_++ % kSamples];
+  sample.wall = snapshot.wall;
+  sample.inventory = snapshot.inventory;
+  sample.values.clear();
+  for (const Reading& reading : snapshot.readings)
+    for (const MetricInfo& row : kMetricTable)
+      sample.values.push_back(facts_with(row.metric, reading, job, machine)[row.metric]);
+}
+
+std::string Recorder::csv() const {
+  std::string text = "time,gpu,uuid";
+  for (const MetricInfo& row : kMetricTable) text += fmt::format(",{}", row.field);
+  text += '\n';
+  for (std::size_t i = next_ > kSamples ? next_ - kSamples : 0; i < next_; ++i) {
+    const Sample& sample = ring_[i % kSamples];
+    const auto& devices = sample.inventory->devices;
+    for (std::size_t d = 0; d < devices.size() && (d + 1) * kMetrics <= sample.values.size(); ++d) {
+      text += fmt::format("{},{},{}", format_rfc3339(sample.wall), devices[d].label(), devices[d].uuid);
+      for (std::size_t m = 0; m < kMetrics; ++m) {
+        const double value = sample.values[d * kMetrics + m];
+        text += std::isnan(value) ? std::string(",") : fmt::format(",{:.15g}", value);
+      }
+      text += '\n';
+    }
+  }
+  return text;
+}
+
+Result<> Evidence::prepare(const std::string& folder) {
+  std::error_code why;
+  std::filesystem::create_directories(folder, why);
+  if (why) return fail(why.value(), folder);
+  if (::access(folder.c_str(), W_OK | X_OK) != 0) return fail(errno, folder);
+  return {};
+}
+
+void Evidence::collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
+                       const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
+                       Done done) {
+  auto made = new_folder(folder, folder_name(facts));
+  if (!made) return done(folder, made.error().message());
+  const std::string where = made->path;
+  std::string trouble;
+  const auto write = [&](const std::string& name, std::string_view content) {
+    const auto file = new_file(made->fd.get(), name);
+    const auto written = file ? write_all(file->get(), content) : Result<>(std::unexpected(file.error()));
+    if (!written && trouble.empty()) trouble = where + "/" + name + ": " + written.error().message();
+  };
+  write("facts.json", facts_json(facts, 2) + "\n");
+  write("readings.csv", recorder.csv());
+  std::string tree;
+  for (const std::string& line : tree_lines(facts.members, 10'000)) tree += line + "\n";
+  write("tree.txt", tree);
+  // What may hang is asked aside: a job that is stuck in the driver is what this is for.
+  write("kernel.txt", ask_aside(kernel_messages_about_gpus, kKernelLimit).value_or(std::string(kNotRead)));
+  const auto texts = ask_each(
+      facts.members.size(), [&](std::size_t i) { return proc_text(facts.members[i].entry.pid); }, kProcLimit,
+      kProcsLimit);
+  for (std::size_t i = 0; i < texts.size(); ++i)
+    write(fmt::format("proc-{}.txt", facts.members[i].entry.pid), texts[i].value_or(std::string(kNotRead)));
+  auto stacks = std::make_shared<Stacks>(Stacks{std::move(made->fd), facts.members, 0, helpers, signals, on_start,
+                                                [where, trouble, done = std::move(done)] { done(where, trouble); }});
+  Stacks::go_on(stacks);
+}
+
+std::string kernel_messages_about_gpus() {
+  const auto log = open_file("/dev/kmsg", O_RDONLY | O_NONBLOCK);
+  if (!log) return "the kernel's log cannot be read: " + log.error().message() + "\n";
+  std::deque<std::string> lines;
+  std::string record(8192, '\0');
+  for (;;) {
+    const ssize_t got = ::read(log->get(), record.data(), record.size());
+    if (got < 0 && (errno == EPIPE || errno == EINTR)) continue;  // overwritten meanwhile: the next one
+    if (got <= 0) break;
+    const std::string_view text(record.data(), static_cast<std::size_t>(got));
+    if (text.find("NVRM") == std::string_view::npos && text.find("Xid") == std::string_view::npos &&
+        text.find("nvidia") == std::string_view::npos)
+      continue;
+    lines.push_back(printable(text.substr(0, text.find('\n'))));
+    if (lines.size() > kMostKernelLines) lines.pop_front();
+  }
+  std::string all;
+  for (const std::string& line : lines) all += line + "\n";
+  return all.empty() ? "nothing about GPUs in the kernel's log\n" : all;
+}
+
+}  // namespace lull

@@ -1,0 +1,52 @@
+#pragma once
+// A folder that says why a job was ended, for whoever asks tomorrow: the last readings,
+// the process tree, /proc of each process, stacks where py-spy or gdb is there, and what
+// the kernel said about the GPU (Xid). Time-limited: a tool that hangs on a hung job is
+// left out, it does not keep the job alive.
+
+#include <deque>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "act/facts.h"
+#include "act/helper.h"
+#include "base/result.h"
+#include "gpu/snapshot.h"
+
+namespace lull {
+
+// The last readings of every GPU, in fixed room.
+class Recorder {
+ public:
+  void add(const Snapshot& snapshot, const Facts& job, const Facts& machine);
+  std::string csv() const;
+
+ private:
+  static constexpr std::size_t kSamples = 240;
+  struct Sample {
+    WallTime wall{};
+    std::shared_ptr<const Inventory> inventory;
+    std::vector<double> values;  // device by device, metric by metric
+  };
+  std::vector<Sample> ring_;
+  std::size_t next_ = 0;
+};
+
+class Evidence {
+ public:
+  // Makes the folder (and those above) if need be and sees that it can be written to.
+  static Result<> prepare(const std::string& folder);
+
+  using Done = std::function<void(const std::string& where, const std::string& trouble)>;
+  // Into a new folder of our own below `folder`, or not at all: never into or through what somebody else put there.
+  // `on_start` learns of each tool that is started. Calls `done` once, later.
+  static void collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
+                      const InheritedSignals& signals, const std::function<void(const Process&)>& on_start, Done done);
+};
+
+// What the kernel logged about GPUs (lines with NVRM, Xid or nvidia), newest last.
+std::string kernel_messages_about_gpus();
+
+}  // namespace lull

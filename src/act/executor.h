@@ -1,0 +1,73 @@
+#pragma once
+// Does the actions of one firing, in order, each until it has worked or was retried as often as allowed; what has
+// worked is not done again. Before every step that cannot be undone a new sample has to say yes, whatever came in
+// between: a hook, a warning, an action before this one, a pause of ours or of the machine. The facts are those of the
+// firing.
+
+#include <cstddef>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "act/action.h"
+#include "act/facts.h"
+#include "loop/loop.h"
+
+namespace lull {
+
+class Executor {
+ public:
+  struct Retries {
+    unsigned most = 3;
+    Duration after = std::chrono::seconds(10);
+  };
+  struct Calls {
+    Action::Tell tell;
+    std::function<bool()> still_wanted;  // the rule that fired still holds
+    // Calls back after a new sample has been judged.
+    std::function<void(std::function<void()>)> confirm;
+    // all: every action worked. called_off: they were not done to the end.
+    std::function<void(bool all, bool called_off)> done;
+  };
+  // `fresh`: the sample that fired is of now, so the first action may follow it at once.
+  Executor(Loop& loop, std::vector<Action*> actions, Retries retries, FiringFacts facts, bool fresh, Calls calls);
+  Executor(const Executor&) = delete;
+  Executor& operator=(const Executor&) = delete;
+  ~Executor();
+
+  void start() { next(); }
+  // Cancels what has not been done yet. False: there is nothing left to cancel.
+  bool cancel(const std::string& who);
+  // The rule ceased to hold: what can be undone is.
+  void call_off();
+  // Something changed: a child ended, a sample came.
+  void look();
+  // During a wait before an action: how long that lasts.
+  std::optional<Instant> waits_until() const;
+
+ private:
+  void next();
+  void attempt();
+  void attempt_now();
+  void outcome(const Outcome& outcome);
+  void finish(bool called_off);
+  bool undo();
+
+  Loop& loop_;
+  std::vector<Action*> actions_;
+  Retries retries_;
+  FiringFacts facts_;
+  bool fresh_;
+  Calls calls_;
+  std::size_t at_ = 0;
+  unsigned tries_ = 0;
+  bool all_worked_ = true;
+  bool over_ = false;
+  bool running_ = false;  // an action is under way
+  std::optional<Loop::TimerId> timer_;
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  // false once we are gone
+};
+
+}  // namespace lull

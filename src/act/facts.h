@@ -1,0 +1,50 @@
+#pragma once
+// The facts of a firing, as a hook, a receiver of notify= and a folder of evidence get
+// them: as JSON (field names carry their unit, unknown is null) and as environment.
+
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/process.h"
+#include "gpu/snapshot.h"
+#include "rule/reason.h"
+
+namespace lull {
+
+// One process of the job, as it is when the rule fires.
+struct MemberView {
+  ProcessEntry entry;
+  unsigned depth = 0;
+  std::optional<double> cpu_percent;  // since the last sample
+  std::string waiting_in;             // the kernel's wchan; empty: runs, or not ours to see
+  std::string command;                // not yet made printable
+  bool unread = false;                // the kernel did not tell the last two in time
+};
+// `before`: the same members one sample ago, `seconds` earlier. What may hang is asked aside, and
+// left out where it does not come in time.
+std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& before,
+                                     double seconds, const Root& root = {});
+// Lines for a person, at most `most` of them.
+std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std::size_t most);
+
+struct FiringFacts {
+  std::string event;  // "idle", "max-time"
+  Explanation why;
+  WallTime at{};
+  std::string action;        // what comes next, in words
+  std::optional<pid_t> job;  // pid of the command
+  std::vector<std::string> command;
+  std::vector<MemberView> members;
+  Snapshot snapshot;  // what the rule fired on; ours, since samples come in while hooks and retries run
+  std::vector<Device> scope;
+  Facts job_facts;  // of that moment, too
+  Facts machine;
+};
+
+std::string facts_json(const FiringFacts& facts, int indent = -1);
+std::vector<std::pair<std::string, std::string>> facts_environment(const FiringFacts& facts);
+
+}  // namespace lull

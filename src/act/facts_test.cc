@@ -1,0 +1,48 @@
+#include "act/facts.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+
+#include "base/clock.h"
+#include "sense/test_tree.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+ProcessEntry entry(pid_t pid) {
+  ProcessEntry one;
+  one.pid = pid;
+  one.name = "python3";
+  one.state = 'D';
+  return one;
+}
+
+// A file that nobody ever writes stands for memory of a process that the kernel cannot get at.
+TEST(Facts, Faults_D5_ACommandLineThatHangsIsLeftOutAndThatIsSaid) {
+  const TestTree tree;
+  tree.write("proc/5/cmdline", std::string("python3\0train.py\0", 17));
+  tree.write("proc/5/wchan", "futex_wait");
+  tree.write("proc/6/wchan", "0");
+  ASSERT_EQ(::mkfifo(tree.at("proc/6/cmdline").c_str(), 0600), 0);
+  tree.write("proc/7/cmdline", std::string("sleep\0", 6));
+  const SystemClock clock;
+  const Instant begin = clock.now();
+  const auto views = view_members({entry(5), entry(6), entry(7)}, {}, 0, tree.root());
+  EXPECT_LT(clock.now() - begin, 5s);
+  ASSERT_EQ(views.size(), 3U);
+  EXPECT_EQ(views[0].command, "python3 train.py");
+  EXPECT_EQ(views[0].waiting_in, "futex_wait");
+  EXPECT_EQ(views[1].command, "[python3]");
+  EXPECT_TRUE(views[1].unread);
+  EXPECT_EQ(views[2].command, "sleep");
+  EXPECT_FALSE(views[2].unread);
+  EXPECT_NE(tree_lines(views, 10)[1].find("not read in time"), std::string::npos);
+  FiringFacts facts;
+  facts.members = views;
+  EXPECT_NE(facts_json(facts).find(R"("command":null)"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lull

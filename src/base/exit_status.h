@@ -1,0 +1,12 @@
+#pragma once
+// Exit statuses that are lull's own, as in timeout(1) and env(1).
+
+namespace lull {
+
+inline constexpr int kExitUsage = 2;        // the command line was wrong
+inline constexpr int kExitIdle = 124;       // ended for idleness, or a wait ran out
+inline constexpr int kExitFailure = 125;    // lull itself could not do it
+inline constexpr int kExitCannotRun = 126;  // the command is there but cannot be run
+inline constexpr int kExitNotFound = 127;   // the command is not there
+
+}  // namespace lull

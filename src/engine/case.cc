@@ -1,0 +1,164 @@
+#include "engine/case.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A first sample lacks what needs two: nothing to tell anybody.
+bool only_first_sample(const std::vector<MissingSignal>& missing) {
+  return std::ranges::all_of(missing, [](const MissingSignal& one) { return one.why == Absence::no_baseline; });
+}
+
+// How much was covered differs at every sample and makes no new story.
+bool same_but_for_numbers(const MissingSignal& a, const MissingSignal& b) {
+  return a.gpu == b.gpu && a.metric == b.metric && a.why == b.why && a.instead == b.instead;
+}
+
+}  // namespace
+
+Duration longest_gap(Duration interval) { return std::max<Duration>(3 * interval, 1s); }
+
+Plan plan_of(Policy policy, JudgeOptions judge, Duration delay, std::optional<Duration> max_time) {
+  Plan plan{.name = "idle", .rungs = {}, .arm = std::move(policy.arm)};
+  plan.rungs.push_back({.name = "idle", .when = std::move(policy.idle)});
+  plan.rearm = policy.rearm;
+  plan.judge = judge;
+  plan.delay = delay;
+  plan.max_time = max_time;
+  return plan;
+}
+
+Case::Case(const Plan& plan, std::uint32_t number, SubjectId subject, Instant start)
+    : plan_(plan), number_(number), subject_(std::move(subject)), start_(start), rungs_(plan.rungs.size()) {
+  if (!plan_.judge.max_gap) plan_.judge.max_gap = longest_gap(plan_.judge.interval);
+  for (Watched& rung : rungs_) rung.verdict.armed = !plan_.arm;
+}
+
+void Case::use_scope(const Scope& scope, bool judged_again, Instant at, std::vector<Event>& out) {
+  const bool first = !std::exchange(begun_, true);
+  const bool other = first || !std::ranges::equal(scope.devices, scope_, {}, &Device::id, &Device::id);
+  scope_ = scope.devices;
+  for (std::size_t i = 0; other && i < rungs_.size(); ++i) {
+    Watched& rung = rungs_[i];
+    if (first)
+      rung.judge.emplace(Policy{.idle = plan_.rungs[i].when, .arm = plan_.arm, .rearm = plan_.rearm}, scope_,
+                         plan_.judge);
+    else
+      rung.judge->set_scope(scope_);
+    rung.put_off = false;
+  }
+  if (other && !first) call_off(at, out);
+  if (!scope_.empty() && ((other && !first) || (judged_again && !reasons_said_.empty())))
+    emit(out, at, ScopeChanged{scope});
+}
+
+void Case::call_off(std::uint32_t rung, Instant at, std::vector<Event>& out) {
+  if (rungs_[rung].firing && !std::exchange(rungs_[rung].called_off, true)) emit(out, at, CalledOff{}, rung);
+}
+
+void Case::call_off(Instant at, std::vector<Event>& out) {
+  for (std::uint32_t i = 0; i < rungs_.size(); ++i) call_off(i, at, out);
+}
+
+void Case::look_for_missing(std::uint32_t number, Instant at, std::vector<Event>& out) {
+  Watched& rung = rungs_[number];
+  if (rung.verdict.condition != Truth::unknown) {
+    if (rung.missing_said) emit(out, at, CanJudge{}, number);
+    rung.missing_said.reset();
+    rung.missing.clear();
+    return;
+  }
+  std::vector<MissingSignal> missing = rung.judge->missing();
+  if (missing.empty() || only_first_sample(missing)) return;
+  const bool again = rung.missing_said && at - *rung.missing_said < plan_.remind;
+  if (again && std::ranges::equal(missing, rung.missing, same_but_for_numbers)) return;
+  rung.missing_said = at;
+  rung.missing = missing;
+  emit(out, at, CannotJudge{std::move(missing)}, number);
+}
+
+void Case::observe(const Snapshot& snapshot, const Subject& subject, const Facts& machine, bool no_gpu,
+                   std::vector<Event>& out) {
+  const Instant at = snapshot.at;
+  if (subject.stopped != stopped_) stopped(subject.stopped);
+  const std::string& reason = subject.scope.not_judged;
+  const bool was_not_judged = std::exchange(not_judged_, !reason.empty());
+  if (not_judged_) {
+    if (!was_not_judged) begin_anew();
+    call_off(at, out);
+    if (!delayed(at) && !no_gpu && reasons_said_.insert(reason).second) emit(out, at, NotJudged{reason});
+    return;
+  }
+  use_scope(subject.scope, was_not_judged, at, out);
+  if (stopped_) call_off(at, out);
+  if (delayed(at) || stopped_) return;
+
+  const Duration gap = last_at_ ? at - *last_at_ : Duration::zero();
+  const bool lost_streak = gap > plan_.judge.max_gap && std::ranges::any_of(rungs_, [](const Watched& rung) {
+                             return rung.verdict.held > Duration::zero();
+                           });
+  last_at_ = at;
+  if (lost_streak) emit(out, at, Gap{gap});
+  for (std::uint32_t i = 0; i < rungs_.size(); ++i) judge_rung(i, snapshot, subject, machine, no_gpu, out);
+  ++seen_;
+}
+
+void Case::judge_rung(std::uint32_t number, const Snapshot& snapshot, const Subject& subject, const Facts& machine,
+                      bool no_gpu, std::vector<Event>& out) {
+  Watched& rung = rungs_[number];
+  const auto verdict = rung.judge->observe(snapshot, subject.job, machine);
+  if (!verdict) return;  // time went backwards: nothing can be said of this sample
+  rung.verdict = *verdict;
+  // The arming rule is one for the whole ladder.
+  if (plan_.arm && rung.verdict.armed && !std::exchange(rung.was_armed, true) && number == 0)
+    emit(out, snapshot.at, Armed{plan_.arm->text});
+  if (!no_gpu) look_for_missing(number, snapshot.at, out);
+  decide(number, snapshot.at, out);
+}
+
+void Case::decide(std::uint32_t number, Instant at, std::vector<Event>& out) {
+  Watched& rung = rungs_[number];
+  const bool yes = rung.verdict.truth == Truth::yes;
+  if (!yes) call_off(number, at, out);
+  // The first value of all is of the moment: nothing before it was seen, so it does not act alone.
+  const bool wait = seen_ == 0 || at < keep_until_;
+  const bool fires = rung.verdict.fires || (std::exchange(rung.put_off, false) && yes);
+  rung.put_off = wait && fires;
+  if (!fires || wait || rung.firing || time_up_) return;
+  rung.firing = true;
+  emit(out, at, Fired{rung.judge->explain()}, number);
+}
+
+void Case::begin_anew() {
+  for (Watched& rung : rungs_) {
+    if (rung.judge) rung.judge->begin_anew();
+    rung.verdict.held = {};
+    rung.verdict.held_samples = 0;
+    rung.verdict.condition = rung.verdict.truth = Truth::unknown;
+    rung.put_off = false;
+  }
+  last_at_.reset();
+}
+
+void Case::stopped(bool stopped) {
+  stopped_ = stopped;
+  begin_anew();
+}
+
+std::optional<Instant> Case::next_time() const {
+  if (!plan_.max_time || time_up_) return std::nullopt;
+  return start_ + *plan_.max_time;
+}
+
+void Case::time_is(Instant now, std::vector<Event>& out) {
+  const auto next = next_time();
+  if (!next || now < *next) return;
+  time_up_ = true;
+  emit(out, now, TimeUp{*next - start_});
+}
+
+}  // namespace lull

@@ -1,0 +1,104 @@
+#pragma once
+// A Case is one subject under one plan: a Judge for each rung of the ladder, and what surrounds a judgement: the delay
+// at the start, a job that somebody stopped, a longest time, more time that a person asked for, firing once until told
+// how that went, and saying each trouble once (then every ten minutes) instead of at every sample.
+//
+// It reads no clock and touches nothing. The Engine (engine.h) keeps the cases of all subjects.
+
+#include <algorithm>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/event.h"
+#include "engine/judge.h"
+#include "gpu/snapshot.h"
+
+namespace lull {
+
+class Case {
+ public:
+  Case(const Plan& plan, std::uint32_t number, SubjectId subject, Instant start);
+
+  // One sample. Where the scope differs from the last one, every streak begins anew. A scope that is not to be judged
+  // (each reason is said once) and a stop end every streak. `no_gpu`: the driver shows none, and that was said.
+  void observe(const Snapshot& snapshot, const Subject& subject, const Facts& machine, bool no_gpu,
+               std::vector<Event>& out);
+  // Between two samples: somebody stopped it, or let it go on.
+  void stopped(bool stopped);
+  // To be called at next_time(), and whenever it suits.
+  void time_is(Instant now, std::vector<Event>& out);
+  std::optional<Instant> next_time() const;
+
+  // What has fired is not wanted any more: the subject is gone, or is another one now.
+  void call_off(Instant at, std::vector<Event>& out);
+  // No rung fires before; what holds then fires then.
+  void keep(Instant until) { keep_until_ = std::max(keep_until_, until); }
+  // After Fired: it was done, or not. The next one takes a new streak.
+  void outcome(std::uint32_t rung) { rungs_[rung].firing = rungs_[rung].called_off = false; }
+  // What fired is still a definite yes: nothing came back meanwhile.
+  bool holds(std::uint32_t rung) const {
+    return judging() && !stopped_ && rungs_[rung].judge->verdict().truth == Truth::yes;
+  }
+
+  const SubjectId& subject() const { return subject_; }
+  const Plan& plan() const { return plan_; }
+  const Verdict& verdict(std::uint32_t rung = 0) const { return rungs_[rung].verdict; }
+  const std::vector<Device>& scope() const { return scope_; }
+  bool judging() const { return begun_ && !not_judged_; }
+  bool not_judged() const { return not_judged_; }  // for a reason that the newest scope gave
+  bool delayed(Instant now) const { return now < start_ + plan_.delay; }
+  Explanation explain(std::uint32_t rung = 0) const {
+    return rungs_[rung].judge ? rungs_[rung].judge->explain() : Explanation{};
+  }
+  Progress arm_progress() const { return rungs_[0].judge ? rungs_[0].judge->arm_progress() : Progress{}; }
+  const Rule& rule(std::uint32_t rung = 0) const { return plan_.rungs[rung].when; }
+  Instant start() const { return start_; }
+
+ private:
+  struct Watched {
+    std::optional<Judge> judge;
+    Verdict verdict;
+    bool firing = false;      // fired, and not told yet how that went
+    bool called_off = false;  // and that has ceased to hold
+    bool put_off = false;     // it would have fired on the first sample, or while more time was asked for
+    bool was_armed = false;
+    std::optional<Instant> missing_said;
+    std::vector<MissingSignal> missing;
+  };
+  template <class What>
+  void emit(std::vector<Event>& out, Instant at, What what, std::uint32_t rung = 0) const {
+    out.push_back({at, subject_, number_, rung, std::move(what)});
+  }
+  void use_scope(const Scope& scope, bool judged_again, Instant at, std::vector<Event>& out);
+  void judge_rung(std::uint32_t number, const Snapshot& snapshot, const Subject& subject, const Facts& machine,
+                  bool no_gpu, std::vector<Event>& out);
+  void decide(std::uint32_t number, Instant at, std::vector<Event>& out);
+  void look_for_missing(std::uint32_t number, Instant at, std::vector<Event>& out);
+  void call_off(std::uint32_t rung, Instant at, std::vector<Event>& out);
+  void begin_anew();
+
+  Plan plan_;
+  std::uint32_t number_;
+  SubjectId subject_;
+  Instant start_;
+  bool begun_ = false;
+  std::vector<Device> scope_;
+  std::vector<Watched> rungs_;
+  std::optional<Instant> last_at_;
+  bool stopped_ = false;
+  bool not_judged_ = false;
+  std::set<std::string> reasons_said_;  // for not judging
+  std::uint64_t seen_ = 0;              // samples that were judged
+  bool time_up_ = false;
+  Instant keep_until_ = Instant::min();
+};
+
+// Longer than this between two samples is a gap that breaks a streak: three
+// intervals, but not less than a loaded machine needs to get round to us.
+Duration longest_gap(Duration interval);
+
+}  // namespace lull

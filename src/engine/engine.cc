@@ -1,0 +1,100 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lull {
+
+void Engine::begin(const SubjectId& subject, Instant start) {
+  std::vector<Case>& cases = cases_[subject];
+  cases.clear();
+  for (std::uint32_t i = 0; i < plans_.size(); ++i) cases.emplace_back(plans_[i], i, subject, start);
+}
+
+// Said once for everybody, then every so often, until there is one.
+void Engine::look_at_driver(const Snapshot& snapshot, std::span<const Subject> subjects) {
+  const bool none = snapshot.driver.absence != Absence::none || snapshot.inventory->devices.empty();
+  if (none) {
+    const Duration remind = plans_.empty() ? Duration::max() : plans_.front().remind;
+    if (no_gpu_said_ && snapshot.at - *no_gpu_said_ < remind) return;
+    no_gpu_said_ = snapshot.at;
+    events_.push_back({.at = snapshot.at, .subject = {}, .what = NoGpu{snapshot.driver}});
+  } else if (no_gpu_said_) {
+    no_gpu_said_.reset();
+    GpuBack back;
+    for (const Subject& subject : subjects)
+      if (subject.scope.not_judged.empty())
+        for (const Device& device : subject.scope.devices)
+          if (std::ranges::find(back.watched, device.id(), &Device::id) == back.watched.end())
+            back.watched.push_back(device);
+    events_.push_back({.at = snapshot.at, .subject = {}, .what = std::move(back)});
+  }
+}
+
+void Engine::forget_others(std::span<const Subject> subjects, Instant now) {
+  for (auto place = cases_.begin(); place != cases_.end();) {
+    if (std::ranges::find(subjects, place->first, &Subject::id) != subjects.end()) {
+      ++place;
+      continue;
+    }
+    for (Case& one : place->second) one.call_off(now, events_);
+    place = cases_.erase(place);
+  }
+}
+
+std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const Subject> subjects,
+                                       const Facts& machine) {
+  events_.clear();
+  forget_others(subjects, snapshot.at);
+  look_at_driver(snapshot, subjects);
+  for (const Subject& subject : subjects) {
+    if (!cases_.contains(subject.id)) begin(subject.id, snapshot.at);
+    for (Case& one : cases_[subject.id]) one.observe(snapshot, subject, machine, no_gpu_said_.has_value(), events_);
+  }
+  return events_;
+}
+
+std::span<const Event> Engine::time_is(Instant now) {
+  events_.clear();
+  for (auto& [id, cases] : cases_)
+    for (Case& one : cases) one.time_is(now, events_);
+  return events_;
+}
+
+std::optional<Instant> Engine::next_time() const {
+  std::optional<Instant> next;
+  for (const auto& [id, cases] : cases_)
+    for (const Case& one : cases)
+      if (const auto time = one.next_time(); time && (!next || *time < *next)) next = time;
+  return next;
+}
+
+Case* Engine::find(const SubjectId& subject, std::uint32_t plan) {
+  const auto found = cases_.find(subject);
+  return found == cases_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
+}
+const Case* Engine::find(const SubjectId& subject, std::uint32_t plan) const {
+  const auto found = cases_.find(subject);
+  return found == cases_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
+}
+
+void Engine::stopped(const SubjectId& subject, bool stopped) {
+  if (const auto found = cases_.find(subject); found != cases_.end())
+    for (Case& one : found->second) one.stopped(stopped);
+}
+
+void Engine::keep(const SubjectId& subject, Instant until) {
+  if (const auto found = cases_.find(subject); found != cases_.end())
+    for (Case& one : found->second) one.keep(until);
+}
+
+void Engine::outcome(const SubjectId& subject, std::uint32_t plan, std::uint32_t rung) {
+  if (Case* one = find(subject, plan)) one->outcome(rung);
+}
+
+bool Engine::holds(const SubjectId& subject, std::uint32_t plan, std::uint32_t rung) const {
+  const Case* one = find(subject, plan);
+  return one != nullptr && one->holds(rung);
+}
+
+}  // namespace lull

@@ -1,0 +1,91 @@
+#include "jobs/also.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "sense/test_tree.h"
+
+namespace lull {
+namespace {
+
+const std::string kId = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
+
+void process(const TestTree& tree, pid_t pid, const std::string& cgroup) {
+  const std::string folder = "proc/" + std::to_string(pid);
+  tree.write(folder + "/stat", std::to_string(pid) + " (x) S 1 1 1 0 0 0 0 0 0 0 1 0 0 0 20 0 1 0 77 0 0\n");
+  tree.write(folder + "/cgroup", cgroup);
+}
+
+TEST(Also, Faults_A7_CgroupsByPathAndContainersById) {
+  TestTree tree;
+  tree.write("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
+  process(tree, 10, "0::/system.slice/ray.service/worker\n");
+  process(tree, 11, "0::/system.slice/ray.service2\n");
+  process(tree, 12, "0::/system.slice/docker-" + kId + ".scope\n");
+  process(tree, 13, "12:devices:/docker/" + kId + "\n0::/\n");
+  const auto pids = [&](const std::vector<std::string>& words) {
+    const auto also = Also::parse(words, tree.root());
+    EXPECT_TRUE(also) << also.error().what;
+    std::vector<pid_t> found;
+    for (const ProcessEntry& one : also->members()) {
+      EXPECT_TRUE(also->contains(one.pid));
+      found.push_back(one.pid);
+    }
+    return found;
+  };
+  EXPECT_EQ(pids({"/system.slice/ray.service"}), std::vector<pid_t>{10});
+  EXPECT_EQ(pids({"/sys/fs/cgroup/system.slice/ray.service/"}), std::vector<pid_t>{10});
+  EXPECT_EQ(pids({"system.slice/ray.service"}), std::vector<pid_t>{10});
+  EXPECT_EQ(pids({kId.substr(0, 12)}), (std::vector<pid_t>{12, 13}));
+  EXPECT_EQ(pids({kId, "/system.slice/ray.service2"}), (std::vector<pid_t>{11, 12, 13}));
+  const auto later = Also::parse({"/system.slice/later.service", kId}, tree.root());
+  ASSERT_TRUE(later);
+  EXPECT_EQ(later->nobody_in(), std::vector<std::string>{"/system.slice/later.service"});
+  EXPECT_FALSE(later->contains(10));
+  EXPECT_FALSE(later->contains(99));
+}
+
+TEST(Also, Faults_A7_AProcessAndItsDescendants) {
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    const pid_t grandchild = ::fork();
+    if (grandchild == 0) {
+      ::alarm(60);
+      for (;;) ::pause();
+    }
+    (void)!::write(ends[1], &grandchild, sizeof grandchild);
+    for (;;) ::pause();
+  }
+  pid_t grandchild = 0;
+  ASSERT_EQ(::read(ends[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
+  {
+    const auto also = Also::parse({std::to_string(child)});
+    ASSERT_TRUE(also);
+    EXPECT_TRUE(also->contains(child));
+    EXPECT_TRUE(also->contains(grandchild));
+    EXPECT_FALSE(also->contains(::getpid()));
+    EXPECT_EQ(also->members().size(), 2U);
+    EXPECT_TRUE(also->nobody_in().empty());
+  }
+  ::kill(grandchild, SIGKILL);
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(Also::parse({std::to_string(child)})) << "there is no such process any more";
+  ::close(ends[0]);
+  ::close(ends[1]);
+}
+
+TEST(Also, WhatIsNothingOfTheKindIsRefused) {
+  for (const std::string word : {"", "ray", "-5", "0", "999999999", "12345678901", "/", "deadbeef"})
+    EXPECT_FALSE(Also::parse({word})) << word;
+  EXPECT_TRUE(Also::parse({})->empty());
+}
+
+}  // namespace
+}  // namespace lull

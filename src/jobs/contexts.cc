@@ -1,0 +1,118 @@
+#include "jobs/contexts.h"
+
+#include <algorithm>
+
+namespace lull {
+namespace {
+
+// Less than any context takes, more than a driver keeps for itself.
+constexpr double kEmptyCard = 64.0 * 1024 * 1024;
+
+// Whether a list without the job's processes proves that it has none there. Where the driver may leave processes out,
+// or names some by numbers that mean nothing here, only an empty card does.
+bool conclusive(const Reading& reading) {
+  const bool strangers = std::ranges::any_of(*reading.tenants, [](const Tenant& tenant) { return !tenant.here; });
+  return (!reading.processes_hidden && !strangers) || reading[Metric::mem_used] < kEmptyCard;
+}
+
+}  // namespace
+
+void JobContexts::use(const Inventory& inventory) {
+  std::vector<Place> places;
+  places.reserve(inventory.devices.size());
+  for (const Device& device : inventory.devices) {
+    const auto known = std::ranges::find_if(places_, [&](const Place& one) { return device.is(one.device.id()); });
+    Place place;
+    if (known != places_.end()) {
+      place = std::move(*known);
+      places_.erase(known);
+    }
+    place.device = device;
+    place.listed = true;
+    places.push_back(std::move(place));
+  }
+  for (Place& place : places_) {
+    if (!place.held) continue;
+    place.listed = false;
+    places.push_back(std::move(place));
+  }
+  places_ = std::move(places);
+}
+
+void JobContexts::look_at(Place& place, const Reading& reading, const IsOurs& is_ours) {
+  place.forbidden = reading.device_absence == Absence::no_permission;
+  switch (reading.device_absence) {
+    case Absence::lost:
+    case Absence::reset_required:
+    case Absence::no_permission:
+    case Absence::no_driver:
+    case Absence::mismatch: break;
+    default: place.reachable = true;
+  }
+  place.settled = reading.asleep;  // nothing runs there; what the job has, it keeps
+  if (reading.asleep) place.looked = true;
+  if (!reading.tenants || reading.asleep || reading.device_absence != Absence::none) return;
+  place.looked = true;
+  if (!is_ours) return;
+  std::vector<Name> ours;
+  for (const Tenant& tenant : *reading.tenants) {
+    if (!tenant.here) continue;
+    // The process that is asked about is the one whose start time is kept, or it has ended.
+    const auto entry = read_process_entry(tenant.pid, root_);
+    if (entry && is_ours(tenant.pid)) ours.emplace_back(tenant.pid, entry->start_ticks);
+  }
+  place.settled = !ours.empty() || conclusive(reading);
+  if (!ours.empty()) {
+    place.held = ever_ = true;
+    place.ours = std::move(ours);
+  } else if (place.settled) {
+    place.held = false;
+    place.ours.clear();
+  }
+}
+
+void JobContexts::look(const Snapshot& snapshot, const IsOurs& is_ours) {
+  if (snapshot.inventory != inventory_) {
+    inventory_ = snapshot.inventory;
+    use(*inventory_);
+  }
+  for (std::size_t i = 0; i < inventory_->devices.size() && i < snapshot.readings.size(); ++i)
+    look_at(places_[i], snapshot.readings[i], is_ours);
+}
+
+std::vector<Device> JobContexts::held() const {
+  std::vector<Device> devices;
+  for (const Place& place : places_)
+    if (place.held) devices.push_back(place.device);
+  return devices;
+}
+
+std::vector<Device> JobContexts::unseen() const {
+  std::vector<Device> devices;
+  for (const Place& place : places_)
+    if (place.listed && place.reachable && !place.settled && !place.held) devices.push_back(place.device);
+  return devices;
+}
+
+std::vector<Device> JobContexts::closed() const {
+  std::vector<Device> devices;
+  for (const Place& place : places_)
+    if (place.listed && place.forbidden && !place.reachable) devices.push_back(place.device);
+  return devices;
+}
+
+bool JobContexts::blind() const {
+  return !places_.empty() && std::ranges::none_of(places_, [](const Place& place) { return place.looked; });
+}
+
+std::optional<ProcessEntry> JobContexts::stopped(bool traced) const {
+  for (const Place& place : places_)
+    for (const auto& [pid, start] : place.ours) {
+      const auto entry = read_process_entry(pid, root_);
+      if (entry && entry->start_ticks == start && (entry->state == 'T' || (traced && entry->state == 't')))
+        return *entry;
+    }
+  return std::nullopt;
+}
+
+}  // namespace lull

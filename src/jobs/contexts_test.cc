@@ -1,0 +1,261 @@
+#include "jobs/contexts.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+#include "jobs/scope.h"
+
+namespace lull {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024;
+
+Device gpu(unsigned index, std::string name = "H100") {
+  Device device;
+  device.index = index;
+  device.uuid = "GPU-" + std::to_string(index);
+  device.pci = "00000000:0" + std::to_string(index) + ":00.0";
+  device.minor = index;
+  device.name = std::move(name);
+  return device;
+}
+
+std::shared_ptr<const Inventory> machine(std::vector<Device> devices) {
+  auto inventory = std::make_shared<Inventory>();
+  inventory->devices = std::move(devices);
+  return inventory;
+}
+
+// Our own process stands for one of the job's, our parent for a stranger.
+Tenant tenant(pid_t pid) {
+  Tenant one;
+  one.pid = pid;
+  one.compute = true;
+  return one;
+}
+Tenant ours() { return tenant(::getpid()); }
+Tenant stranger() { return tenant(::getppid()); }
+bool is_ours(pid_t pid) { return pid == ::getpid(); }
+
+Reading reading(std::optional<std::vector<Tenant>> tenants, double memory = 1000 * kMiB) {
+  Reading one;
+  one.set(Metric::util, 0);
+  one.set(Metric::mem_used, memory);
+  one.tenants = std::move(tenants);
+  return one;
+}
+Reading missing(Absence why) {
+  Reading one;
+  one.miss_all(why);
+  return one;
+}
+
+Snapshot snapshot(std::shared_ptr<const Inventory> inventory, std::vector<Reading> readings) {
+  Snapshot one;
+  one.inventory = std::move(inventory);
+  one.readings = std::move(readings);
+  return one;
+}
+
+std::string names(const std::vector<Device>& devices) {
+  std::string text;
+  for (const Device& device : devices) text += device.label();
+  return text;
+}
+
+class Contexts : public testing::Test {
+ protected:
+  std::shared_ptr<const Inventory> two_ = machine({gpu(0), gpu(1)});
+  ScopeFinder finder_{{.is_ours = is_ours}};
+};
+
+TEST_F(Contexts, Faults_A1_WhatCannotBeLookedAtStaysInScope) {
+  const Snapshot both = snapshot(two_, {reading({{ours()}}), reading({{ours()}})});
+  ASSERT_EQ(names(finder_.find(both).devices), "01");
+  for (const Absence why : {Absence::lost, Absence::reset_required, Absence::no_answer, Absence::failed,
+                            Absence::no_permission, Absence::no_driver, Absence::asleep}) {
+    EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{ours()}}), missing(why)})).devices), "01") << words(why);
+  }
+  EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{ours()}}), reading(std::nullopt)})).devices), "01")
+      << "its list alone";
+  // A successful look lets it go.
+  EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{ours()}}), reading({{stranger()}})})).devices), "0");
+}
+
+TEST_F(Contexts, Faults_A1_AnotherInventoryForgetsNothing) {
+  finder_.find(snapshot(two_, {reading({{ours()}}), reading({{ours()}})}));
+  // No driver, then one that shows one GPU only, then both in another order.
+  EXPECT_EQ(names(finder_.find(snapshot(machine({}), {})).devices), "01");
+  EXPECT_EQ(names(finder_.find(snapshot(machine({gpu(0)}), {reading({{ours()}})})).devices), "01");
+  Device moved = gpu(1);
+  moved.index = 0;
+  Device other = gpu(0);
+  other.index = 1;
+  const auto turned = machine({moved, other});
+  const Scope& scope = finder_.find(snapshot(turned, {reading(std::nullopt), reading(std::nullopt)}));
+  ASSERT_EQ(scope.devices.size(), 2U);
+  EXPECT_EQ(scope.devices[0].uuid, "GPU-1");
+  EXPECT_EQ(scope.devices[0].index, 0U);
+  // One that lost its UUID is known by its place on the bus.
+  Device nameless = gpu(1);
+  nameless.uuid.clear();
+  nameless.absence = Absence::lost;
+  EXPECT_EQ(
+      names(finder_.find(snapshot(machine({gpu(0), nameless}), {reading({{ours()}}), missing(Absence::lost)})).devices),
+      "00")
+      << "the old name and number of the second";
+  EXPECT_EQ(finder_.find(snapshot(two_, {reading({{ours()}}), reading({{stranger()}})})).devices.size(), 1U);
+}
+
+TEST_F(Contexts, Faults_A1_WhatCouldNeverBeLookedAtMayBeTheJobs) {
+  EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{ours()}}), reading(std::nullopt)})).devices), "01");
+  ScopeFinder lost({.is_ours = is_ours});  // nobody can begin anything on one that is lost
+  EXPECT_EQ(names(lost.find(snapshot(two_, {reading({{ours()}}), missing(Absence::lost)})).devices), "0");
+}
+
+TEST_F(Contexts, Faults_A7_NumbersOfAnotherNamespaceAreNobodys) {
+  Tenant elsewhere = ours();
+  elsewhere.here = false;
+  const Scope& scope = finder_.find(snapshot(two_, {reading({{elsewhere}}), reading({{}})}));
+  EXPECT_TRUE(scope.devices.empty());
+  EXPECT_NE(scope.not_judged, "");
+  // Nor do they prove that the job has left.
+  finder_.find(snapshot(two_, {reading({{ours()}}), reading({{}})}));
+  EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{elsewhere}}), reading({{}})})).devices), "0");
+  Reading hidden = reading({{stranger()}});
+  hidden.processes_hidden = true;
+  EXPECT_EQ(names(finder_.find(snapshot(two_, {hidden, reading({{}})})).devices), "0");
+  hidden.set(Metric::mem_used, 3 * kMiB);  // nobody has a context on an empty card
+  EXPECT_TRUE(finder_.find(snapshot(two_, {hidden, reading({{}})})).devices.empty());
+}
+
+TEST_F(Contexts, Law_7_NotJudgedWithoutAContext) {
+  const Scope& scope = finder_.find(snapshot(two_, {reading({{stranger()}}), reading({{}})}));
+  EXPECT_TRUE(scope.devices.empty());
+  EXPECT_NE(scope.not_judged.find("no GPU context yet: not judged until it has one"), std::string::npos);
+  EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).devices), "1");
+  EXPECT_EQ(finder_.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).not_judged, "");
+  finder_.find(snapshot(two_, {reading({{}}), reading({{}})}));
+  EXPECT_NE(scope.not_judged.find("any more"), std::string::npos);
+  finder_.forget_job();
+  finder_.find(snapshot(two_, {reading({{}}), reading({{}})}));
+  EXPECT_NE(scope.not_judged.find("yet"), std::string::npos);
+  // Where no list can be read, that is what is said.
+  ScopeFinder blind({.is_ours = is_ours});
+  EXPECT_NE(
+      blind.find(snapshot(two_, {reading(std::nullopt), reading(std::nullopt)})).not_judged.find("cannot be seen"),
+      std::string::npos);
+}
+
+TEST_F(Contexts, Law_7_ARuleOnTheJobAloneNeedsNoGpu) {
+  ScopeFinder finder({.is_ours = is_ours, .needs_gpu = false});
+  const Scope& scope = finder.find(snapshot(two_, {reading({{}}), reading({{}})}));
+  EXPECT_EQ(names(scope.devices), "01");
+  EXPECT_EQ(scope.not_judged, "");
+}
+
+TEST_F(Contexts, Faults_A5_WhatIsSeenWins) {
+  ScopeFinder finder({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours});
+  EXPECT_EQ(names(finder.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "0");
+  EXPECT_EQ(names(finder.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).devices), "01");
+  ScopeFinder none({.environment = {.cuda_visible_devices = "-1"}, .is_ours = is_ours});
+  EXPECT_NE(none.find(snapshot(two_, {reading({{}}), reading({{}})})).not_judged, "");
+  EXPECT_EQ(names(none.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).devices), "1");
+  // A person's own word for this run is kept, and what it leaves out is said.
+  ScopeFinder named({.gpus = "0", .is_ours = is_ours});
+  EXPECT_EQ(names(named.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).devices), "0");
+  EXPECT_EQ(named.take_notes().size(), 1U);
+}
+
+TEST_F(Contexts, Faults_A5_AnUncertainOrderTakesAllUntilContextsSettleIt) {
+  const auto mixed = machine({gpu(0, "T4"), gpu(1, "H100"), gpu(2, "H100")});
+  ScopeFinder finder({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours});
+  EXPECT_EQ(finder.find(snapshot(mixed, {reading({{}}), reading({{}}), reading({{}})})).devices.size(), 3U);
+  EXPECT_EQ(finder.take_notes().size(), 1U);
+  EXPECT_EQ(names(finder.find(snapshot(mixed, {reading({{}}), reading({{ours()}}), reading({{}})})).devices), "1");
+  EXPECT_TRUE(finder.take_notes().empty());
+  EXPECT_EQ(finder.find(snapshot(mixed, {reading({{}}), reading({{}}), reading({{}})})).devices.size(), 3U);
+}
+
+TEST_F(Contexts, Hardware_21_NoPermissionIsLeftOutUnlessItWasReadBefore) {
+  ScopeFinder all({});
+  EXPECT_EQ(names(all.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "0");
+  EXPECT_EQ(all.take_notes().size(), 1U);
+  EXPECT_EQ(names(all.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "01");
+  EXPECT_EQ(names(all.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "01");
+  EXPECT_TRUE(all.take_notes().empty());
+  ScopeFinder asked({.gpus = "all"});
+  EXPECT_EQ(names(asked.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "01");
+}
+
+TEST_F(Contexts, ASplitGpuCountsAsItsParts) {
+  const auto part = [](unsigned number) {
+    Device device = gpu(0);
+    device.kind = DeviceKind::mig;
+    device.mig_index = number;
+    device.uuid = "MIG-" + std::to_string(number);
+    return device;
+  };
+  const auto split = machine({gpu(0), part(0), part(1)});
+  const auto find = [&](ScopeFinder& finder, Reading whole, Reading first, Reading second) {
+    return names(finder.find(snapshot(split, {std::move(whole), std::move(first), std::move(second)})).devices);
+  };
+  EXPECT_EQ(find(finder_, reading({{ours()}}), reading({{}}), reading({{ours()}})), "0:1");
+  ScopeFinder given({.environment = {.cuda_visible_devices = "MIG-1"}, .is_ours = is_ours});
+  EXPECT_EQ(find(given, reading({{ours()}}), reading({{}}), reading({{ours()}})), "0:1");
+  ScopeFinder silent({.is_ours = is_ours});  // the parts' own lists cannot be read
+  EXPECT_EQ(find(silent, reading({{ours()}}), reading(std::nullopt), reading(std::nullopt)), "0:00:1");
+}
+
+TEST_F(Contexts, NamedGpusAreTheOnesOfTheBeginning) {
+  ScopeFinder named({.gpus = "1"});
+  named.find(snapshot(two_, {reading({{}}), reading({{}})}));
+  Device moved = gpu(0);
+  moved.index = 1;
+  EXPECT_EQ(named.find(snapshot(machine({moved}), {reading({{}})})).devices.front().uuid, "GPU-1");
+  EXPECT_EQ(named.trouble(), "");
+  ScopeFinder wrong({.gpus = "7"});
+  wrong.find(snapshot(two_, {reading({{}}), reading({{}})}));
+  EXPECT_NE(wrong.trouble().find("--gpus"), std::string::npos);
+}
+
+TEST_F(Contexts, Law_7_SlurmNumbersAreThoseOfDeviceFiles) {
+  Device third = gpu(1);
+  third.minor = 3;
+  const auto inside = machine({gpu(0), third});  // of a job that sees two of the machine's GPUs
+  ScopeFinder finder({.environment = {.slurm = "3"}, .is_ours = is_ours});
+  EXPECT_EQ(names(finder.find(snapshot(inside, {reading({{}}), reading({{}})})).devices), "1");
+  ScopeFinder odd({.environment = {.slurm = "gpu:2"}, .is_ours = is_ours});
+  EXPECT_NE(odd.find(snapshot(inside, {reading({{}}), reading({{}})})).not_judged, "");
+}
+
+TEST_F(Contexts, Faults_A6_AStoppedProcessWithAContextIsFound) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(60);
+    for (;;) ::pause();
+  }
+  const auto of_child = [&](pid_t pid) { return pid == child; };
+  JobContexts contexts;
+  contexts.look(snapshot(two_, {reading({{tenant(child)}}), reading({{}})}), of_child);
+  EXPECT_FALSE(contexts.stopped(true));
+  ::kill(child, SIGSTOP);
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, WUNTRACED), child);
+  // Also between two looks at the lists.
+  contexts.look(snapshot(two_, {reading(std::nullopt), reading(std::nullopt)}), of_child);
+  ASSERT_TRUE(contexts.stopped(false));
+  EXPECT_EQ(contexts.stopped(false)->pid, child);
+  ::kill(child, SIGCONT);
+  ASSERT_EQ(::waitpid(child, &status, WCONTINUED), child);
+  EXPECT_FALSE(contexts.stopped(true));
+  ::kill(child, SIGKILL);
+  ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(contexts.stopped(true));
+}
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,283 @@
+#pragma once
+// A machine for sessions under test: a manual clock on a warped loop, GPUs whose readings follow a script, a job and
+// actions that only note when they were asked for. A day passes in milliseconds, in the same order as it would have.
+
+#include <csignal>
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "session/run_session.h"
+#include "session/watch_session.h"
+
+namespace lull {
+
+// What the machine shows at an instant. NaN: it could not be read.
+struct Script {
+  std::function<double(Instant, unsigned gpu)> util = [](Instant, unsigned) { return 0.0; };
+  std::function<bool(Instant)> has_driver = [](Instant) { return true; };
+  std::function<Duration(Instant)> latency = [](Instant) { return std::chrono::milliseconds(2); };
+  unsigned gpus = 2;
+};
+
+// Everything that happened, in order.
+struct Happened {
+  Instant at{};
+  std::string what;
+};
+
+// Every sample as it was handed over.
+struct Seen {
+  Instant at{};     // of the readings
+  Instant asked{};  // for them
+  Instant given{};  // to the session
+  bool idle = false;
+};
+
+class FakeWorld final : public World {
+ public:
+  explicit FakeWorld(Script script_to_play) : script(std::move(script_to_play)), loop_(*Loop::create_warped(clock)) {}
+
+  Loop& loop() override { return *loop_; }
+  Result<> listen(const sigset_t&, OnSignal on_signal) override {
+    on_signal_ = std::move(on_signal);
+    return {};
+  }
+  std::unique_ptr<SampleSource> sampler(SamplerOptions, SampleSource::OnSample on_sample) override {
+    return std::make_unique<Sampler>(*this, std::move(on_sample));
+  }
+  double user_idle() override { return 0; }
+  Result<std::unique_ptr<Job>> start(const JobOptions&, JobCalls calls) override {
+    calls_ = std::move(calls);
+    note("start");
+    ++starts;
+    if (job_runs)
+      loop_->in(*job_runs, [this, which = starts] {
+        if (which == starts) end_job({.code = 0});
+      });
+    job_ended = is_stopped_ = false;
+    return std::make_unique<FakeJob>(*this);
+  }
+  std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) override {
+    std::vector<std::unique_ptr<Action>> actions;
+    if (word.kind == ActionWord::Kind::exit) return actions;
+    if (options.warn) actions.push_back(std::make_unique<Waiting>(*this, "warn", *options.warn));
+    actions.push_back(std::make_unique<FakeAction>(*this, word.text, true));
+    return actions;
+  }
+  void stop_ourselves() override { note("stopped ourselves"); }
+
+  void note(std::string what) { happened.push_back({clock.now(), std::move(what)}); }
+  std::size_t count(std::string_view what) const {
+    std::size_t found = 0;
+    for (const Happened& one : happened) found += one.what == what ? 1U : 0U;
+    return found;
+  }
+  void send(int number) {
+    signalfd_siginfo info{};
+    info.ssi_signo = static_cast<std::uint32_t>(number);
+    on_signal_(info);
+  }
+  void stop_job(int signal) {
+    if (!calls_.stopped || job_ended || is_stopped_ == (signal != 0)) return;
+    is_stopped_ = signal != 0;
+    stopped_at.emplace_back(clock.now(), signal != 0);
+    calls_.stopped(signal);
+  }
+  void end_job(ExitStatus status) {
+    if (std::exchange(job_ended, true)) return;
+    note("job ended");
+    calls_.ended(status);
+  }
+
+  ManualClock clock;
+  Script script;
+  std::vector<Happened> happened;
+  std::vector<Seen> seen;
+  std::vector<std::pair<Instant, bool>> stopped_at;
+  std::function<Duration()> action_takes = [] { return std::chrono::milliseconds(10); };
+  std::function<bool()> action_works = [] { return true; };
+  std::optional<Duration> job_runs;
+  bool job_ended = false;
+  unsigned starts = 0;
+
+ private:
+  class Sampler final : public SampleSource {
+   public:
+    Sampler(FakeWorld& world, OnSample on_sample) : world_(world), on_sample_(std::move(on_sample)) {
+      inventory_ = std::make_shared<Inventory>();
+      for (unsigned i = 0; i < world_.script.gpus; ++i) {
+        Device device;
+        device.index = i;
+        device.uuid = "GPU-" + std::to_string(i);
+        inventory_->devices.push_back(device);
+      }
+      newest_.inventory = std::make_shared<Inventory>();
+    }
+    ~Sampler() override {
+      if (timer_) world_.loop_->cancel(*timer_);
+    }
+    void request() override {
+      if (timer_) return;
+      asked_ = world_.clock.now();
+      timer_ = world_.loop_->in(world_.script.latency(asked_), [this] {
+        timer_.reset();
+        read();
+        on_sample_(newest_);
+      });
+    }
+    bool sample_here(Duration) override {
+      asked_ = world_.clock.now();
+      read();
+      return true;
+    }
+    void let_go() override {}
+    const Snapshot& newest() const override { return newest_; }
+
+   private:
+    void read() {
+      Snapshot snapshot;
+      snapshot.at = world_.clock.now();
+      snapshot.asked = asked_;
+      snapshot.wall = world_.clock.wall();
+      const bool driver = world_.script.has_driver(snapshot.at);
+      snapshot.inventory = driver ? inventory_ : std::make_shared<Inventory>();
+      if (!driver) snapshot.driver = {Absence::no_driver, "gone"};
+      bool idle = driver;
+      for (unsigned i = 0; driver && i < world_.script.gpus; ++i) {
+        Reading reading;
+        const double util = world_.script.util(snapshot.at, i);
+        if (std::isnan(util))
+          reading.miss_all(Absence::no_answer);
+        else
+          reading.set(Metric::util, util);
+        reading.tenants.emplace();
+        idle = idle && util < 1;
+        snapshot.readings.push_back(std::move(reading));
+      }
+      newest_ = std::move(snapshot);
+      world_.seen.push_back({newest_.at, asked_, world_.clock.now(), idle});
+    }
+
+    FakeWorld& world_;
+    OnSample on_sample_;
+    std::shared_ptr<Inventory> inventory_;
+    Snapshot newest_;
+    Instant asked_{};
+    std::optional<Loop::TimerId> timer_;
+  };
+
+  // Notes that it began, takes its time.
+  class FakeAction final : public Action {
+   public:
+    FakeAction(FakeWorld& world, std::string text, bool final) : world_(world), text_(std::move(text)), final_(final) {}
+    ~FakeAction() override {
+      if (timer_) world_.loop_->cancel(*timer_);
+    }
+    const std::string& text() const override { return text_; }
+    void start(const FiringFacts&, Done done, Tell tell) override {
+      world_.note(text_);
+      timer_ = world_.loop_->in(world_.action_takes(), [this, done = std::move(done), tell = std::move(tell)] {
+        timer_.reset();
+        const bool works = world_.action_works();
+        if (text_ == "end") {
+          tell(TreeGone{});
+          world_.job_ended = true;
+        }
+        done({works, works ? "" : "did not work"});
+      });
+    }
+    bool needs_a_fresh_yes() const override { return final_; }
+    bool may_be_repeated() const override { return final_; }
+
+   private:
+    FakeWorld& world_;
+    std::string text_;
+    bool final_;
+    std::optional<Loop::TimerId> timer_;
+  };
+
+  class Waiting final : public Action {
+   public:
+    Waiting(FakeWorld& world, std::string text, Duration time) : world_(world), text_(std::move(text)), time_(time) {}
+    ~Waiting() override { (void)Waiting::undo(); }
+    const std::string& text() const override { return text_; }
+    void start(const FiringFacts&, Done done, Tell) override {
+      world_.note(text_);
+      timer_ = world_.loop_->in(time_, [this, done = std::move(done)] {
+        timer_.reset();
+        done({});
+      });
+    }
+    bool undo() override {
+      if (timer_) world_.loop_->cancel(*timer_);
+      timer_.reset();
+      return true;
+    }
+    bool needs_a_fresh_yes() const override { return false; }
+
+   private:
+    FakeWorld& world_;
+    std::string text_;
+    Duration time_;
+    std::optional<Loop::TimerId> timer_;
+  };
+
+  class FakeJob final : public Job {
+   public:
+    explicit FakeJob(FakeWorld& world) : world_(world) {}
+    pid_t pid() const override { return 4711; }
+    bool contains(pid_t) const override { return false; }
+    std::vector<ProcessEntry> members() const override { return {}; }
+    JobUsage usage(const std::vector<ProcessEntry>&, const std::vector<ProcessEntry>&, Instant) override { return {}; }
+    void forward(const signalfd_siginfo& info) override {
+      world_.note("signal " + std::to_string(info.ssi_signo));
+      if (info.ssi_signo == SIGINT) world_.end_job({.signal = SIGINT});
+    }
+    void go_on() override { world_.note("go on"); }
+    bool stop_with_it(int) override { return false; }
+    void restore_terminal() override {}
+    std::unique_ptr<Action> evidence(const std::string&, const Recorder&) override {
+      return std::make_unique<FakeAction>(world_, "evidence", false);
+    }
+    std::unique_ptr<Action> hook(const std::string&, Duration) override {
+      return std::make_unique<FakeAction>(world_, "hook", false);
+    }
+    std::unique_ptr<Action> ending(Ending::Options) override {
+      return std::make_unique<FakeAction>(world_, "end", true);
+    }
+
+   private:
+    FakeWorld& world_;
+  };
+
+  std::unique_ptr<Loop> loop_;
+  OnSignal on_signal_;
+  JobCalls calls_;
+  bool is_stopped_ = false;
+};
+
+// Keeps what it is told.
+class Listening final : public Sink {
+ public:
+  void happened(const Event& event) override { events.push_back(event); }
+  void firing(const FiringFacts& facts, bool) override { firings.push_back(facts); }
+  void did(const News& news) override { all_news.push_back(news); }
+  void note(Level, std::string_view event, const std::string& text) override { notes.emplace_back(event, text); }
+
+  bool noted(std::string_view event) const {
+    for (const auto& [word, text] : notes)
+      if (word == event) return true;
+    return false;
+  }
+
+  std::vector<Event> events;
+  std::vector<FiringFacts> firings;
+  std::vector<News> all_news;
+  std::vector<std::pair<std::string, std::string>> notes;
+};
+
+}  // namespace lull

@@ -1,0 +1,132 @@
+#include "session/feed.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "engine/case.h"
+#include "sense/presence.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kSlowAttach = 500ms;
+constexpr unsigned kSlowSamples = 3;
+
+std::vector<Metric> signals_of(const Policy& policy) {
+  std::vector<Metric> signals = policy.idle.signals();
+  if (policy.arm)
+    for (const Metric metric : policy.arm->signals()) signals.push_back(metric);
+  return signals;
+}
+
+// The lists of processes say which GPUs are the job's, and cost a driver milliseconds. Between two of them a job may
+// begin to work elsewhere, so a short rule wants them more often than one of half an hour.
+Duration lists_every(const Policy& policy, Duration every) {
+  const std::optional<Span> span = policy.idle.span();
+  if (!span) return Duration::zero();
+  const Duration whole = span->samples > 0 ? every * static_cast<std::int64_t>(span->samples) : span->time;
+  return std::min<Duration>(5s, whole / 10);
+}
+
+}  // namespace
+
+bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics) {
+  const auto signals = signals_of(policy);
+  return std::ranges::any_of(signals, [&](Metric metric) { return std::ranges::count(metrics, metric) > 0; });
+}
+
+bool policy_uses(const Policy& policy, Of of) {
+  return std::ranges::any_of(signals_of(policy), [&](Metric metric) { return info(metric).of == of; });
+}
+
+Feed::Feed(World& world, FeedOptions options)
+    : world_(world),
+      options_(std::move(options)),
+      scope_({.gpus = options_.gpus,
+              .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
+              .is_ours = options_.is_ours,
+              .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),
+              .needs_gpu = policy_uses(options_.policy, Of::gpu)}),
+      wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
+      ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
+        sampler_->request();
+        if (on_tick) on_tick(tick);
+      }) {}
+
+void Feed::start_sampler() {
+  if (sampler_) return;
+  SamplerOptions options;
+  if (!options_.everything) {
+    options.want_only(signals_of(options_.policy));
+    options.memory = true;
+  }
+  options.tenants = options.tenants || scope_.needs_tenants();
+  options.all_lists = scope_.needs_tenants();  // who draws works there, too
+  options.lists_every = lists_every(options_.policy, options_.every);
+  sampler_ = world_.sampler(std::move(options), [this](const Snapshot& snapshot) { take(snapshot); });
+}
+
+std::optional<std::string> Feed::look(Duration limit) {
+  start_sampler();
+  if (!sampler_->sample_here(limit)) return std::nullopt;
+  const Snapshot& snapshot = sampler_->newest();
+  scope_.find(snapshot);
+  const DriverState& driver = snapshot.driver;
+  if (driver.absence == Absence::none && !snapshot.inventory->devices.empty()) return std::nullopt;
+  if (!driver.detail.empty()) return printable(driver.detail);
+  return driver.absence != Absence::none ? std::string(words(driver.absence)) : "the driver shows none";
+}
+
+void Feed::begin() {
+  start_sampler();
+  ticker_.begin();
+}
+
+bool Feed::is_fresh() const { return world_.clock().now() - newest().at <= longest_gap(options_.every); }
+
+std::string persistence_hint(const Snapshot& snapshot) {
+  if (snapshot.attach_took < kSlowAttach) return {};
+  return "waking the GPUs took " +
+         format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.attach_took)) +
+         "; with persistence mode (nvidia-smi -pm 1, or nvidia-persistenced) they are always ready";
+}
+
+std::vector<SamplingCosts::Note> SamplingCosts::see(const Snapshot& snapshot, Duration every) {
+  std::vector<Note> notes;
+  if (std::string hint = persistence_hint(snapshot); !hint.empty() && !std::exchange(attach_said_, true))
+    notes.push_back({"attach", std::move(hint)});
+  slow_ = snapshot.took * 10 > every ? slow_ + 1 : 0;
+  if (slow_ < kSlowSamples || std::exchange(slow_said_, true)) return notes;
+  notes.push_back({"slow", "reading the GPUs takes " +
+                               format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.took)) +
+                               " of every " + format_duration(every) +
+                               ", and keeps the driver from others; a longer --every costs less"});
+  return notes;
+}
+
+void Feed::take(const Snapshot& snapshot) {
+  for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every))
+    if (on_note) on_note(note.event, note.text);
+  const Scope& scope = scope_.find(snapshot);
+  if (wants_people_) add_presence(machine_, world_.user_idle());
+  const bool newer = snapshot.asked >= confirm_from_;
+  if (on_sample) on_sample(snapshot, scope);
+  if (!confirmed_) return;
+  if (newer)
+    std::exchange(confirmed_, nullptr)();
+  else
+    sampler_->request();  // one was under way already
+}
+
+void Feed::confirm(std::function<void()> then) {
+  confirmed_ = std::move(then);
+  confirm_from_ = world_.clock().now();
+  sampler_->request();
+}
+
+}  // namespace lull

@@ -1,0 +1,103 @@
+#pragma once
+// The Feed brings samples to a watching command: asks the sampler on a grid of time,
+// takes what comes, finds which GPUs are in scope, and adds who is at the terminals
+// where a rule asks for it. A driver that hangs delays nobody.
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "gpu/snapshot.h"
+#include "jobs/scope.h"
+#include "loop/loop.h"
+#include "rule/policy.h"
+#include "session/ticker.h"
+#include "session/world.h"
+
+namespace lull {
+
+// What a person should know of the sampling itself: that cards are slow to wake, that reading takes long. Each once.
+class SamplingCosts {
+ public:
+  struct Note {
+    std::string_view event;
+    std::string text;
+  };
+  std::vector<Note> see(const Snapshot& snapshot, Duration every);
+
+ private:
+  unsigned slow_ = 0;  // samples in a row
+  bool slow_said_ = false;
+  bool attach_said_ = false;
+};
+
+struct FeedOptions {
+  Policy policy;  // says which signals to read
+  Duration every{};
+  std::string gpus;
+  bool of_job = false;      // our environment is the job's: what it says about GPUs counts
+  bool everything = false;  // read all signals, for evidence
+  JobContexts::IsOurs is_ours = nullptr;
+};
+
+class Feed {
+ public:
+  Feed(World& world, FeedOptions options);
+  Feed(const Feed&) = delete;
+  Feed& operator=(const Feed&) = delete;
+
+  std::function<void(std::uint64_t tick)> on_tick;
+  std::function<void(const Snapshot& snapshot, const Scope& scope)> on_sample;
+  std::function<void(std::string_view event, const std::string& text)> on_note;
+
+  // Waits for one sample (with the sampler's own limit) before anything is watched. Why
+  // there is no GPU, or nothing; what --gpus got wrong is in trouble().
+  // Nothing also where no answer came within the limit; then what is wrong shows at the first sample.
+  std::optional<std::string> look(Duration limit = Duration::max());
+  const std::string& trouble() const { return scope_.trouble(); }
+  // About the scope, for a person; each once.
+  std::vector<std::string> take_notes() { return scope_.take_notes(); }
+  // Of the job's processes with a context: one that is stopped.
+  std::optional<ProcessEntry> stopped(bool traced) const { return scope_.contexts().stopped(traced); }
+  void forget_job() { scope_.forget_job(); }
+
+  // Ticks now and then every interval from now, until stop(). Again: a new grid.
+  void begin();
+  void stop() { ticker_.stop(); }
+  void request() { sampler_->request(); }  // one more, out of turn
+  bool is_fresh() const;                   // the newest sample is of now: neither we nor the machine slept since
+  // Calls back once a sample that was asked for from now on has been seen by on_sample: what cannot be undone is done
+  // on what is, not on what was.
+  void confirm(std::function<void()> then);
+  void let_go() { sampler_->let_go(); }  // of the driver, for a minute
+  const Snapshot& newest() const { return sampler_->newest(); }
+  const Facts& machine() const { return machine_; }  // at the newest sample
+
+ private:
+  void start_sampler();
+  void take(const Snapshot& snapshot);
+
+  World& world_;
+  FeedOptions options_;
+  ScopeFinder scope_;
+  bool wants_people_ = false;
+  std::unique_ptr<SampleSource> sampler_;
+  Ticker ticker_;
+  Facts machine_;
+  std::function<void()> confirmed_;
+  Instant confirm_from_{};
+  SamplingCosts costs_;
+};
+
+// "waking the GPUs took 1.5s: …", or nothing where it was quick.
+std::string persistence_hint(const Snapshot& snapshot);
+
+// Whether the policy's rules look at any of these.
+bool policy_uses(const Policy& policy, std::initializer_list<Metric> metrics);
+bool policy_uses(const Policy& policy, Of of);  // any signal of these
+
+}  // namespace lull

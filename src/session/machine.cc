@@ -1,0 +1,195 @@
+#include "session/machine.h"
+
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/text.h"
+#include "sense/presence.h"
+#include "session/loop_sampler.h"
+
+namespace lull {
+namespace {
+
+// A job with our terminal, in a cgroup of its own where that can be had.
+class OwnJob final : public Job {
+ public:
+  struct Around {
+    Loop& loop;
+    Children& children;
+    const Terminal& terminal;
+    Tools tools;
+  };
+  OwnJob(Process process, Cgroup cgroup, std::set<Tree::Name> earlier, bool count_io, const Around& around)
+      : around_(around), process_(std::move(process)), cgroup_(std::move(cgroup)), sensor_({}, count_io) {
+    tree_ = Tree::of_job(process_, cgroup_ ? &cgroup_ : nullptr, std::move(earlier));
+    (void)around_.children.take_orphans();
+    // SIGCHLD says the same, but may wait behind others in the queue.
+    (void)around_.loop.on_ready(process_.fd(), [this] {
+      around_.loop.forget(process_.fd());
+      around_.children.sweep();
+    });
+  }
+  ~OwnJob() override {
+    around_.loop.forget(process_.fd());
+    around_.children.forget(process_);
+    cgroup_.remove();
+  }
+
+  const Process& process() const { return process_; }
+  pid_t pid() const override { return process_.pid(); }
+  bool contains(pid_t pid) const override { return tree_.contains(pid); }
+  std::vector<ProcessEntry> members() const override { return tree_.members(); }
+  JobUsage usage(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& outside,
+                 Instant at) override {
+    const std::vector<Reaped> orphans = around_.children.take_orphans();
+    return sensor_.sample(
+        members, at,
+        {.cgroup_cpu = cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt, .outside = outside, .orphans = orphans});
+  }
+
+  // What the terminal sends goes to its whole foreground group: a job in our group has it already. But when the
+  // terminal itself goes, its session leader alone is told.
+  void forward(const signalfd_siginfo& info) override {
+    const int number = static_cast<int>(info.ssi_signo);
+    if (info.ssi_code == SI_KERNEL && !(number == SIGHUP && ::getsid(0) == ::getpid())) {
+      const auto entry = read_process_entry(process_.pid());
+      if (entry && entry->group == ::getpgrp()) return;
+    }
+    const bool ends = number == SIGHUP || number == SIGINT || number == SIGQUIT || number == SIGTERM;
+    if (!ends) return (void)process_.signal(number);
+    signal_group(number);
+    signal_group(SIGCONT);  // who is stopped would keep the signal in its pocket
+  }
+  void go_on() override { (void)process_.signal(SIGCONT); }
+
+  bool stop_with_it(int signal) override {
+    const bool job_control = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
+    // By hand (SIGSTOP) somebody stopped the job alone, and may let it go on alone.
+    if (!(job_control || (signal == SIGSTOP && has_locked_terminal())) || !around_.terminal.has_job_control())
+      return false;
+    const pid_t foreground = around_.terminal.foreground();
+    lull::stop_ourselves();
+    if (foreground != ::getpgrp()) around_.terminal.give_to(foreground);
+    go_on();
+    return true;
+  }
+  void restore_terminal() override {
+    around_.children.sweep();
+    around_.terminal.restore();
+  }
+
+  std::unique_ptr<Action> evidence(const std::string& folder, const Recorder& recorder) override {
+    return std::make_unique<CollectEvidence>(around_.tools, folder, recorder,
+                                             [this](const Process& tool) { tree_.exclude(tool); });
+  }
+  std::unique_ptr<Action> hook(const std::string& line, Duration limit) override {
+    return std::make_unique<RunCommand>(
+        around_.tools, RunCommand::Options{.text = "--on-idle",
+                                           .find = [line]() -> Result<std::vector<std::string>> {
+                                             return std::vector<std::string>{"/bin/sh", "-c", line};
+                                           },
+                                           .limit = limit,
+                                           .facts_on_stdin = true,
+                                           .undoable = true,
+                                           .repeat = false,
+                                           .on_start = [this](const Process& hook) { tree_.exclude(hook); }});
+  }
+  std::unique_ptr<Action> ending(Ending::Options options) override {
+    return std::make_unique<EndTree>(around_.loop, "end the job", options, tree_, process_,
+                                     [this] { around_.children.sweep(); });
+  }
+
+ private:
+  // The job's own process group, as far as it is the job, as timeout(1) does: our group may be a script's too.
+  void signal_group(int number) {
+    const auto leader = read_process_entry(process_.pid());
+    bool reached = false;
+    if (leader && leader->start_ticks == process_.start_ticks()) {
+      for (const ProcessEntry& one : tree_.members()) {
+        if (one.group != leader->group || one.pid == process_.pid()) continue;
+        if (!std::exchange(reached, true)) (void)process_.signal(number);
+        if (const auto process = Process::open(one)) (void)process->signal(number);
+      }
+    }
+    if (!reached) (void)process_.signal(number);
+  }
+
+  // A shell that suspends itself stops its own group with SIGSTOP. While it has the terminal, or has given it back to
+  // us, nobody else can use it until we stop too. As the leader of a session there is nobody who would let us go on.
+  bool has_locked_terminal() const {
+    const auto entry = read_process_entry(process_.pid());
+    if (!entry || entry->group == ::getpgrp() || ::getsid(0) == ::getpid()) return false;
+    const pid_t foreground = around_.terminal.foreground();
+    return foreground == entry->group || foreground == ::getpgrp();
+  }
+
+  Around around_;
+  Process process_;
+  Cgroup cgroup_;
+  Tree tree_;
+  JobSensor sensor_;
+};
+
+}  // namespace
+
+Machine::Machine(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+
+Machine::~Machine() = default;
+
+Result<std::unique_ptr<Machine>> Machine::open(const Clock& clock) {
+  guard_standard_descriptors();
+  const InheritedSignals signals = InheritedSignals::take();
+  std::unique_ptr<Machine> machine(new Machine(TRY(Loop::create(clock))));
+  machine->signals_ = signals;
+  machine->terminal_ = Terminal::remember();
+  return machine;
+}
+
+Result<> Machine::listen(const sigset_t& signals, OnSignal on_signal) {
+  sigset_t quiet;
+  sigemptyset(&quiet);
+  sigaddset(&quiet, SIGTTOU);  // a line of ours while the job has the terminal must not stop us
+  ::pthread_sigmask(SIG_BLOCK, &quiet, nullptr);
+  TRY(loop_->on_signals(signals, [this, tell = std::move(on_signal)](const signalfd_siginfo& info) {
+    if (info.ssi_signo == SIGCHLD) children_.sweep();
+    tell(info);
+  }));
+  Children::become_subreaper();  // what a job or a hook leaves behind comes to us
+  earlier_ = own_children();
+  return {};
+}
+
+Helpers& Machine::helpers(bool use_cgroup) {
+  if (!helpers_) helpers_ = std::make_unique<Helpers>(*loop_, children_, use_cgroup);
+  return *helpers_;
+}
+
+std::unique_ptr<SampleSource> Machine::sampler(SamplerOptions options, SampleSource::OnSample on_sample) {
+  return std::make_unique<LoopSampler>(*loop_, std::move(options), std::move(on_sample));
+}
+
+double Machine::user_idle() { return user_idle_seconds({}, loop_->clock()); }
+
+Result<std::unique_ptr<Job>> Machine::start(const JobOptions& options, JobCalls calls) {
+  Cgroup cgroup;
+  if (options.use_cgroup)
+    if (auto made = Cgroup::create()) cgroup = *std::move(made);
+  auto spawned = spawn({.arguments = options.command, .cgroup = cgroup ? cgroup.fd() : -1, .signals = &signals_});
+  if (!spawned || !spawned->in_cgroup) cgroup.remove();
+  if (!spawned) return std::unexpected(std::move(spawned).error());
+  cgroup.remove_abandoned();
+  auto job = std::make_unique<OwnJob>(
+      std::move(spawned->process), std::move(cgroup), earlier_, options.count_io,
+      OwnJob::Around{*loop_, children_, terminal_, {*loop_, helpers(options.use_cgroup), signals_}});
+  children_.expect(job->process(), std::move(calls.ended), std::move(calls.stopped));
+  return job;
+}
+
+std::vector<std::unique_ptr<Action>> Machine::actions_of(const ActionWord& word, const ActionOptions& options) {
+  return lull::actions_of(word, {*loop_, helpers(), signals_}, options);
+}
+
+void Machine::stop_ourselves() { lull::stop_ourselves(); }
+
+}  // namespace lull

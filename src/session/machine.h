@@ -1,0 +1,41 @@
+#pragma once
+// The real machine behind a session: one loop, our children, the terminal, signals as they were when we started.
+
+#include <memory>
+#include <set>
+
+#include "act/children.h"
+#include "act/helper.h"
+#include "act/spawn.h"
+#include "act/terminal.h"
+#include "session/world.h"
+
+namespace lull {
+
+class Machine final : public World {
+ public:
+  // Before anything is watched, and before there is any other child of ours.
+  static Result<std::unique_ptr<Machine>> open(const Clock& clock);
+  ~Machine() override;
+
+  Loop& loop() override { return *loop_; }
+  Result<> listen(const sigset_t& signals, OnSignal on_signal) override;
+  std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override;
+  double user_idle() override;
+  Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) override;
+  std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) override;
+  void stop_ourselves() override;
+
+ private:
+  explicit Machine(std::unique_ptr<Loop> loop);
+  Helpers& helpers(bool use_cgroup = true);
+
+  std::unique_ptr<Loop> loop_;
+  InheritedSignals signals_;
+  Terminal terminal_;
+  Children children_;
+  std::set<Tree::Name> earlier_;
+  std::unique_ptr<Helpers> helpers_;
+};
+
+}  // namespace lull

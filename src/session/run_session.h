@@ -1,0 +1,92 @@
+#pragma once
+// A job under watch, from its start to our exit status: starts the command with our terminal, forwards signals, and
+// when the engine says so ends the whole tree. `lull run` and the drop-in gpu_idle_timeout are two sets of settings and
+// two sinks of this one session.
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "act/evidence.h"
+#include "act/facts.h"
+#include "base/exit_status.h"
+#include "session/session.h"
+
+namespace lull {
+
+struct RunSettings {
+  SessionSettings common = {.policy = {}, .gpus = {}, .also = {}, .delay = std::chrono::minutes(1)};
+  std::vector<std::string> command;
+
+  std::string evidence;
+  std::string on_idle;
+  Duration on_idle_limit = std::chrono::seconds(30);
+  Ending::Options ending;
+  unsigned restarts = 0;
+  Duration backoff = std::chrono::seconds(30);
+  bool use_cgroup = true;
+  int idle_status = kExitIdle;
+  int refused_status = kExitFailure;  // with require_gpu
+};
+
+class RunSession final : public Session {
+ public:
+  RunSession(RunSettings settings, World& world, Sink& sink);
+
+  SessionEnd run();
+
+ private:
+  enum class Phase : std::uint8_t { watching, firing, ending, checking, backoff, done };
+
+  Result<> prepare();
+  std::optional<SessionEnd> refuse_without_gpus();
+  std::optional<SessionEnd> start_job();
+  void finish(SessionEnd how);
+
+  void on_signal(const signalfd_siginfo& info);
+  void on_job_ended(const ExitStatus& status);
+  void on_job_stopped(int signal);
+
+  bool wants_samples() const override { return phase_ == Phase::watching || phase_ == Phase::firing; }
+  void sense(const Snapshot& snapshot) override;
+  void list_members(Instant at);
+  void look_at_stopped();
+  void fired(const Fired& fired) override;
+  void time_is_up(const TimeUp& up) override;
+  void tell(const News& news) override;
+  void acted(bool all, bool called_off) override;
+
+  std::string next_in_words(bool for_time = false) const;
+  void tree_is_gone();
+  void check_memory();
+  void after_ending();
+
+  RunSettings settings_;
+  std::unique_ptr<Job> job_;
+  std::unique_ptr<Action> evidence_;
+  std::unique_ptr<Action> hook_;
+  std::unique_ptr<Action> ending_;
+  bool job_stopped_ = false;
+  bool worker_stopped_ = false;  // another process of the job, with a context
+  bool stop_said_ = false;
+
+  bool uncounted_said_ = false;
+  std::vector<ProcessEntry> members_;
+  std::vector<ProcessEntry> members_before_;
+  Instant members_at_{};
+  double members_apart_ = 0;  // seconds
+  Recorder recorder_;
+
+  Phase phase_ = Phase::watching;
+  std::map<DeviceId, double> memory_at_start_;  // bytes
+  std::map<DeviceId, double> memory_at_fire_;
+  bool memory_wanted_ = false;
+  int memory_tries_ = 0;
+  unsigned restarts_done_ = 0;
+  bool ended_for_time_ = false;
+};
+
+}  // namespace lull

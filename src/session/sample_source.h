@@ -1,0 +1,28 @@
+#pragma once
+// Where samples come from: the sensor process through a loop (loop_sampler.h), or a test's script.
+
+#include <functional>
+
+#include "base/clock.h"
+#include "gpu/snapshot.h"
+
+namespace lull {
+
+class SampleSource {
+ public:
+  using OnSample = std::function<void(const Snapshot&)>;
+
+  SampleSource() = default;
+  SampleSource(const SampleSource&) = delete;
+  SampleSource& operator=(const SampleSource&) = delete;
+  virtual ~SampleSource() = default;
+
+  virtual void request() = 0;  // one more sample; ignored while one is under way
+  // Waits for one, for no longer than this; the handler does not get it. False: it did not come in time, and the
+  // handler will get it.
+  virtual bool sample_here(Duration limit) = 0;
+  virtual void let_go() = 0;  // of the driver, for a minute
+  virtual const Snapshot& newest() const = 0;
+};
+
+}  // namespace lull

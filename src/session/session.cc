@@ -1,0 +1,130 @@
+#include "session/session.h"
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace lull {
+
+Session::Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink)
+    : common_(std::move(settings)), world_(world), loop_(world.loop()), sink_(sink) {
+  subject_.id = std::move(subject);
+  rule_wants_work_ = policy_uses(common_.policy, Of::job);
+}
+
+Session::~Session() {
+  if (time_limit_) loop_.cancel(*time_limit_);
+}
+
+void Session::make_feed(bool of_job, bool everything, JobContexts::IsOurs is_ours) {
+  feed_.emplace(world_, FeedOptions{.policy = common_.policy,
+                                    .every = common_.every,
+                                    .gpus = common_.gpus,
+                                    .of_job = of_job,
+                                    .everything = everything,
+                                    .is_ours = std::move(is_ours)});
+  feed_->on_tick = [this](std::uint64_t tick) {
+    if (wants_samples()) sink_.ticked(tick);
+  };
+  feed_->on_sample = [this](const Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
+  feed_->on_note = [this](std::string_view event, const std::string& text) { sink_.note(Level::note, event, text); };
+}
+
+void Session::begin_subject() {
+  engine_.emplace(std::vector<Plan>{plan_of(common_.policy, {.interval = common_.every, .missing = common_.missing},
+                                            common_.delay, common_.max_time)});
+  subject_ = {.id = subject_.id, .scope = {}};
+  engine_->begin(subject_.id, world_.clock().now());
+  set_time_limit();
+}
+
+void Session::say_nobody_there() {
+  for (const std::string& text : common_.also.nobody_in())
+    sink_.note(Level::warning, "also", "--also " + printable(text) + ": nobody is there yet");
+}
+
+void Session::set_time_limit() {
+  if (time_limit_) loop_.cancel(*time_limit_);
+  time_limit_.reset();
+  if (const auto next = engine_->next_time())
+    time_limit_ = loop_.at(*next, [this] {
+      time_limit_.reset();
+      handle(engine_->time_is(world_.clock().now()));
+    });
+}
+
+void Session::say_about_scope() {
+  if (feed_->trouble() != scope_trouble_) {
+    scope_trouble_ = feed_->trouble();
+    if (!scope_trouble_.empty()) sink_.note(Level::warning, "scope", scope_trouble_);
+  }
+  for (const std::string& text : feed_->take_notes()) sink_.note(Level::warning, "scope", text);
+}
+
+void Session::set_stopped(bool stopped) {
+  if (stopped == subject_.stopped) return;
+  subject_.stopped = stopped;
+  if (engine_) engine_->stopped(subject_.id, stopped);
+}
+
+void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
+  if (!wants_samples()) return sense(snapshot);
+  say_about_scope();
+  sense(snapshot);
+  subject_.scope = scope;
+  const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());
+  sink_.sampled({snapshot, subject_, feed_->machine(), judged()}, acting_ ? acting_->waits_until() : std::nullopt);
+  handle(events);
+}
+
+void Session::handle(std::span<const Event> events) {
+  // What a handler does may ask the engine anew.
+  const std::vector<Event> all(events.begin(), events.end());
+  for (const Event& event : all) {
+    if (const Fired* fire = std::get_if<Fired>(&event.what)) {
+      fired(*fire);
+    } else if (const TimeUp* up = std::get_if<TimeUp>(&event.what)) {
+      time_is_up(*up);
+    } else if (std::holds_alternative<CalledOff>(event.what)) {
+      if (acting_) acting_->call_off();
+    } else {
+      sink_.happened(event);
+    }
+  }
+}
+
+FiringFacts Session::facts(std::string event, Explanation why, std::string action) const {
+  FiringFacts all;
+  all.event = std::move(event);
+  all.why = std::move(why);
+  all.at = world_.clock().wall();
+  all.action = std::move(action);
+  all.snapshot = feed_->newest();
+  all.scope = judged().scope();
+  all.job_facts = subject_.job;
+  all.machine = feed_->machine();
+  return all;
+}
+
+void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool unconditionally) {
+  acting_ = std::make_unique<Executor>(
+      loop_, std::move(actions), retries, std::move(facts), unconditionally || feed_->is_fresh(),
+      Executor::Calls{.tell = [this](const News& news) { tell(news); },
+                      .still_wanted = [this] { return feed_->is_fresh() && engine_->holds(subject_.id); },
+                      .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },
+                      .done =
+                          [this](bool all, bool called_off) {
+                            // Called from inside the run that ends here: it goes when the stack is empty.
+                            loop_.in(Duration::zero(), [over = std::shared_ptr<Executor>(std::move(acting_))] {});
+                            engine_->outcome(subject_.id);
+                            acted(all, called_off);
+                          }});
+  acting_->start();
+}
+
+void Session::end(SessionEnd how) {
+  end_ = std::move(how);
+  loop_.stop();
+}
+
+}  // namespace lull

@@ -1,0 +1,86 @@
+#pragma once
+// What every watching command is: samples go to the engine, its events to the sinks and, where a rule fires, to the
+// executor; all of it on one loop. `lull run` (run_session.h) adds a job of its own, `lull watch` (watch_session.h)
+// what somebody asked for; the drop-ins are settings and sinks of these two.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "act/executor.h"
+#include "engine/engine.h"
+#include "jobs/also.h"
+#include "session/end.h"
+#include "session/feed.h"
+#include "session/sink.h"
+#include "session/world.h"
+
+namespace lull {
+
+struct SessionSettings {
+  Policy policy;
+  std::string gpus;
+  Also also;  // work that counts as the subject's, wherever its processes are
+  Duration delay{};
+  Duration every = std::chrono::seconds(5);
+  std::optional<Duration> max_time = {};
+  WhenMissing missing = WhenMissing::unknown;
+  bool require_gpu = false;
+  bool dry_run = false;
+};
+
+class Session {
+ public:
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+  virtual ~Session();
+
+ protected:
+  Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink);
+
+  // `of_job`: our environment is the job's. `everything`: read all signals, for evidence.
+  void make_feed(bool of_job, bool everything, JobContexts::IsOurs is_ours);
+  // The subject begins now, with an engine that remembers nothing.
+  void begin_subject();
+  void say_nobody_there();
+  // Does what a firing asks for; acted() is told how that went.
+  void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool unconditionally = false);
+  void set_stopped(bool stopped);
+  const Case& judged() const { return *engine_->find(subject_.id); }
+  // The facts of now.
+  FiringFacts facts(std::string event, Explanation why, std::string action) const;
+  void end(SessionEnd how);
+
+  // ---- what differs between commands
+  virtual bool wants_samples() const { return true; }
+  virtual void sense(const Snapshot& snapshot) = 0;  // fills in the subject, before it is judged
+  virtual void fired(const Fired& fired) = 0;
+  virtual void time_is_up(const TimeUp&) {}
+  virtual void acted(bool all, bool called_off) = 0;
+  virtual void tell(const News& news) { sink_.did(news); }
+
+  SessionSettings common_;
+  World& world_;
+  Loop& loop_;
+  Sink& sink_;
+  Subject subject_;
+  std::optional<Engine> engine_;
+  std::optional<Feed> feed_;
+  std::unique_ptr<Executor> acting_;
+  bool rule_wants_work_ = false;  // cpu, io or quiet
+  SessionEnd end_;
+
+ private:
+  void on_sample(const Snapshot& snapshot, const Scope& scope);
+  void handle(std::span<const Event> events);
+  void say_about_scope();
+  void set_time_limit();
+
+  std::string scope_trouble_;
+  std::optional<Loop::TimerId> time_limit_;
+};
+
+}  // namespace lull

@@ -1,0 +1,142 @@
+#include "session/watch_session.h"
+
+#include <fmt/format.h>
+
+#include <csignal>
+#include <utility>
+
+#include "base/exit_status.h"
+#include "base/text.h"
+
+namespace lull {
+
+std::string in_words(const std::vector<ActionWord>& actions) {
+  std::string words;
+  for (const ActionWord& action : actions) words += (words.empty() ? "" : ", then ") + printable(action.text);
+  return words;
+}
+
+WatchSession::WatchSession(WatchSettings settings, World& world, Sink& sink)
+    : Session(std::move(settings.common), {"gpus"}, world, sink),
+      settings_(std::move(settings)),
+      work_sensor_({}, policy_uses(common_.policy, {Metric::io})) {
+  rule_wants_work_ = rule_wants_work_ && !common_.also.empty();
+}
+
+Result<> WatchSession::prepare() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+  TRY(world_.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  for (const ActionWord& word : settings_.actions) {
+    if (word.kind == ActionWord::Kind::exit) exit_status_ = word.status;
+    for (auto& action : world_.actions_of(word, settings_.how)) {
+      TRY(action->prepare());
+      actions_.push_back(std::move(action));
+    }
+  }
+  make_feed(
+      settings_.of_job, false,
+      common_.also.empty() ? JobContexts::IsOurs() : [this](pid_t pid) { return common_.also.contains(pid); });
+  return {};
+}
+
+std::optional<SessionEnd> WatchSession::refuse_without_gpus() {
+  if (!common_.require_gpu && common_.gpus.empty()) return std::nullopt;
+  const auto none = feed_->look();  // nothing waits for us but us
+  if (none && common_.require_gpu) {
+    sink_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
+    return SessionEnd{kExitFailure};
+  }
+  if (feed_->trouble().empty()) return std::nullopt;
+  sink_.note(Level::important, "gpus", feed_->trouble());
+  return SessionEnd{kExitUsage};
+}
+
+SessionEnd WatchSession::run() {
+  if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
+  if (const auto refused = refuse_without_gpus()) return *refused;
+  // Without it everything works but --cancel.
+  if (settings_.controlled) {
+    if (auto control = Control::listen(loop_, [this](const std::string& who) { return on_cancel(who); }))
+      control_ = *std::move(control);
+    else
+      sink_.note(Level::warning, "control", control.error().message());
+  }
+  begin_subject();
+  sink_.started();
+  say_nobody_there();
+  feed_->begin();
+  const auto ran = loop_.run();
+  acting_.reset();
+  actions_.clear();
+  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+}
+
+void WatchSession::on_signal(const signalfd_siginfo& info) {
+  if (info.ssi_signo == SIGCHLD) {
+    if (acting_) acting_->look();
+    return;
+  }
+  if (info.ssi_signo == SIGUSR1) return feed_->let_go();
+  end({128 + static_cast<int>(info.ssi_signo)});
+}
+
+// What --also names is a job that we did not start: it is looked at as one.
+void WatchSession::sense(const Snapshot& snapshot) {
+  // Who loses its parent before the rule fires is known from here on.
+  for (const auto& action : actions_)
+    if (!acting_) action->look();
+  if (common_.also.empty()) return;
+  const auto stopped = feed_->stopped(true);
+  if (stopped && !std::exchange(stop_said_, true))
+    sink_.note(Level::note, "stopped",
+               fmt::format("process {} ({}) is stopped and has a GPU context: not judged until it goes on",
+                           stopped->pid, printable(stopped->name)));
+  if (!stopped) stop_said_ = false;
+  set_stopped(stopped.has_value());
+  if (!rule_wants_work_) return;
+  const std::vector<ProcessEntry> members = common_.also.members();
+  const JobUsage usage = work_sensor_.sample({}, snapshot.at, {.outside = members});
+  add_to(subject_.job, usage);
+  if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
+    sink_.note(Level::warning, "io",
+               "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+}
+
+void WatchSession::fired(const Fired& fire) {
+  if (acting_) return;
+  FiringFacts all = facts("idle", fire.why, in_words(settings_.actions));
+  sink_.firing(all, common_.dry_run);
+  if (common_.dry_run) return engine_->outcome(subject_.id);
+  std::vector<Action*> actions;
+  for (const auto& action : actions_) actions.push_back(action.get());
+  act(std::move(actions), settings_.retries, std::move(all));
+}
+
+void WatchSession::tell(const News& news) {
+  // How a tree ended is said by the action that ended it.
+  if (std::holds_alternative<TreeGone>(news) || std::holds_alternative<TreeStuck>(news) ||
+      std::holds_alternative<TreeUnproven>(news) || std::holds_alternative<Killing>(news))
+    return;
+  // A shutdown with a warning is two actions: the second one says that it is done now.
+  const auto* attempt = std::get_if<Attempted>(&news);
+  if (attempt != nullptr && acting_ && acting_->waits_until()) return;
+  sink_.did(news);
+}
+
+void WatchSession::acted(bool all, bool called_off) {
+  if (called_off) return;
+  if (settings_.repeat) {
+    sink_.note(Level::note, "again", all ? "done; watching again" : "not all of it was done; watching again");
+    return;
+  }
+  end({all ? exit_status_.value_or(0) : kExitFailure});
+}
+
+std::string WatchSession::on_cancel(const std::string& who) {
+  if (acting_ && acting_->cancel(who)) return "cancelled: " + in_words(settings_.actions);
+  return "nothing to cancel: " + std::string(acting_ ? "it is being done already" : "its rule has not fired");
+}
+
+}  // namespace lull

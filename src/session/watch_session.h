@@ -1,0 +1,53 @@
+#pragma once
+// Watching GPUs until a rule fires, then acting, once (or again and again with --repeat). `lull watch` and the drop-ins
+// gpu_sentinel and gpu_idle_timeout without a command are sets of settings and sinks of this one session.
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "session/control.h"
+#include "session/session.h"
+
+namespace lull {
+
+struct WatchSettings {
+  SessionSettings common;
+  bool of_job = false;  // our own CUDA_VISIBLE_DEVICES says which GPUs count
+  bool repeat = false;
+  std::vector<ActionWord> actions;  // an exit, if any, is the last
+  ActionOptions how;
+  Executor::Retries retries;
+  bool controlled = true;  // listens to `lull watch --cancel`
+};
+
+// "shutdown, then exec=…"
+std::string in_words(const std::vector<ActionWord>& actions);
+
+class WatchSession final : public Session {
+ public:
+  WatchSession(WatchSettings settings, World& world, Sink& sink);
+
+  SessionEnd run();
+
+ private:
+  Result<> prepare();
+  std::optional<SessionEnd> refuse_without_gpus();
+  void on_signal(const signalfd_siginfo& info);
+  void sense(const Snapshot& snapshot) override;
+  void fired(const Fired& fired) override;
+  void tell(const News& news) override;
+  void acted(bool all, bool called_off) override;
+  std::string on_cancel(const std::string& who);
+
+  WatchSettings settings_;
+  std::optional<Control> control_;
+  std::vector<std::unique_ptr<Action>> actions_;
+  std::optional<int> exit_status_;
+  JobSensor work_sensor_;
+  bool uncounted_said_ = false;
+  bool stop_said_ = false;
+};
+
+}  // namespace lull

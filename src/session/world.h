@@ -1,0 +1,85 @@
+#pragma once
+// The machine as a session needs it: time, samples, a job, actions. The real one is Machine (machine.h); a test's lets
+// a day pass in milliseconds (session_test.cc). Everything that a session does to the world goes through here.
+
+#include <sys/signalfd.h>
+
+#include <csignal>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "act/action.h"
+#include "act/actions.h"
+#include "act/evidence.h"
+#include "base/process.h"
+#include "base/result.h"
+#include "gpu/snapshot.h"
+#include "loop/loop.h"
+#include "sense/job.h"
+#include "sense/sampler.h"
+#include "session/sample_source.h"
+
+namespace lull {
+
+// A command that we started, with all its processes.
+class Job {
+ public:
+  Job() = default;
+  Job(const Job&) = delete;
+  Job& operator=(const Job&) = delete;
+  virtual ~Job() = default;
+
+  virtual pid_t pid() const = 0;
+  virtual bool contains(pid_t pid) const = 0;
+  virtual std::vector<ProcessEntry> members() const = 0;  // costs more than sampling the GPUs
+  virtual JobUsage usage(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& outside,
+                         Instant at) = 0;
+
+  // Somebody sent us this and meant the job.
+  virtual void forward(const signalfd_siginfo& info) = 0;
+  virtual void go_on() = 0;  // SIGCONT
+  // Somebody stopped the job: where that means us as well (Ctrl-Z), we stop too, and go on with it. True: we did.
+  virtual bool stop_with_it(int signal) = 0;
+  virtual void restore_terminal() = 0;  // as it was before the job had it
+
+  // What can be done about it.
+  virtual std::unique_ptr<Action> evidence(const std::string& folder, const Recorder& recorder) = 0;
+  virtual std::unique_ptr<Action> hook(const std::string& line, Duration limit) = 0;
+  virtual std::unique_ptr<Action> ending(Ending::Options options) = 0;
+};
+
+struct JobOptions {
+  std::vector<std::string> command;
+  bool use_cgroup = true;
+  bool count_io = false;
+};
+struct JobCalls {
+  std::function<void(const ExitStatus&)> ended;
+  std::function<void(int signal)> stopped;  // 0: it runs again
+};
+
+class World {
+ public:
+  using OnSignal = std::function<void(const signalfd_siginfo&)>;
+
+  World() = default;
+  World(const World&) = delete;
+  World& operator=(const World&) = delete;
+  virtual ~World() = default;
+
+  virtual Loop& loop() = 0;
+  const Clock& clock() { return loop().clock(); }
+  // SIGCHLD among them is told after our children have been looked at.
+  virtual Result<> listen(const sigset_t& signals, OnSignal on_signal) = 0;
+  virtual std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) = 0;
+  virtual double user_idle() = 0;  // seconds; unknown where the terminals cannot be looked at
+  // errno_value of the error is exec's own.
+  virtual Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) = 0;
+  virtual std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) = 0;
+  virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
+};
+
+}  // namespace lull
