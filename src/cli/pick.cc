@@ -3,7 +3,6 @@
 #include "cli/pick.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -308,8 +307,6 @@ int print_picked(Picker& picker, const Picked& picked) {
 }  // namespace
 
 int pick_command(int argc, char** argv) {
-  // One arena for malloc: a second one for the sampler's thread costs a tenth of the time that `true` takes.
-  ::mallopt(M_ARENA_MAX, 1);
   Words words;
   Reader reader(argc, argv);
   const auto refuse = [](const Error& error) {

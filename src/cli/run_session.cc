@@ -255,7 +255,7 @@ void RunSession::sense_job(Snapshot& snapshot) {
     return;
   }
   members_before_ = std::move(members_);
-  members_ = tree_.members();
+  members_ = tree_.look();
   const Instant now = clock_.now();
   members_apart_ = std::chrono::duration<double>(now - members_at_).count();
   members_at_ = now;
