@@ -23,7 +23,7 @@ def openers(descriptors):
     report(f"who holds a device file, {descriptors} descriptors: known after", f"{looks:.0f} looks of 1 s",
            "at most 2", looks <= 2, f"(CPU of the first pass {found['first_ms']:.0f} ms)")
     later = found["later_ms"]
-    report(f"    and later, while their owners sleep", f"{later:.1f} ms", "at most 50 ms", later <= 50)
+    report("    and later, while their owners sleep", f"{later:.1f} ms", "at most 50 ms", later <= 50)
 
 
 def main():
