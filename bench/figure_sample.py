@@ -5,8 +5,10 @@ The bare calls run as the sampler's do, on a thread that is woken for them, in t
 """
 import os
 import statistics
+import subprocess
+import time
 
-from figures import BUILD, finish, numbers, real_nvidia_smi, report, run_cpu, simulation
+from figures import BUILD, LULL, finish, numbers, real_nvidia_smi, report, run_cpu, simulation
 
 # The values of a sample, as nvidia-smi tells them for the least: it cannot tell both in one run but by `-q -x`,
 # which costs twice as much as these two.
@@ -21,6 +23,26 @@ def cpu_of_nvidia_smi(smi, env):
                              run_cpu([smi, f"--query-compute-apps={PROCESSES}", "--format=csv"], env) for _ in range(20))
 
 
+def cpu_while_it_runs(command, env, seconds):
+    """Processor seconds of a program that samples until it is told to stop, but for those of its start."""
+    def run(length):
+        job = subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        time.sleep(length)
+        job.terminate()
+        _, _, usage = os.wait4(job.pid, 0)
+        job.returncode = 0  # it was waited for
+        return usage.ru_utime + usage.ru_stime
+    return run(seconds + 1) - run(1)
+
+
+def steady(smi, env):
+    """Both sample all the time, ten times a second, and write what they see."""
+    rival = cpu_while_it_runs([smi, f"--query-gpu={VALUES}", "--format=csv", "-lms", "100"], env, 5)
+    ours = cpu_while_it_runs([LULL, "record", "--every", "100ms"], env, 5)
+    report("CPU of nvidia-smi -lms 100 over that of lull record --every 100ms", f"{rival / ours:.2f} x", "at least 1 x",
+           rival >= ours, f"({rival / 5 * 1e3:.1f} ms and {ours / 5 * 1e3:.1f} ms a second)")
+
+
 def main():
     smi = real_nvidia_smi()
     runs = []
@@ -30,6 +52,8 @@ def main():
             runs.append(numbers([os.path.join(BUILD, "sample_bench")]))
             if smi:
                 runs[-1]["smi_cpu_us"] = cpu_of_nvidia_smi(smi, env) * 1e6
+        if smi:
+            steady(smi, env)
     finally:
         holder.stdin.close()
         holder.wait()

@@ -10,8 +10,7 @@
 #include <string>
 #include <string_view>
 
-#include "base/fd.h"
-#include "base/text.h"
+#include "base/kin.h"
 
 namespace lull {
 
@@ -67,13 +66,9 @@ void Children::sweep() {
 std::set<std::pair<pid_t, std::uint64_t>> own_children() {
   std::set<std::pair<pid_t, std::uint64_t>> children;
   // One read where the kernel offers it: this stands before the start of every job.
-  const std::string tid = std::to_string(::gettid());
-  if (const auto list = read_file("/proc/self/task/" + tid + "/children"); list && ::gettid() == ::getpid()) {
-    for (const std::string_view word : split(*list, ' ')) {
-      const auto pid = to_pid(word);
-      if (!pid) continue;
-      if (const auto stat = read_process_entry(*pid)) children.emplace(stat->pid, stat->start_ticks);
-    }
+  if (const auto list = read_children(::getpid(), ::gettid()); list && ::gettid() == ::getpid()) {
+    for (const pid_t pid : *list)
+      if (const auto stat = read_process_entry(pid)) children.emplace(stat->pid, stat->start_ticks);
     return children;
   }
   for (const ProcessEntry& one : read_all_processes())

@@ -4,13 +4,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/calendar.h"
 #include "base/errand.h"
 #include "base/fd.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -18,12 +17,10 @@ namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-using Json = nlohmann::ordered_json;
 
 constexpr Duration kDetailLimit = 200ms;   // of one process
 constexpr Duration kDetailsLimit = 500ms;  // of all: the end of the job does not wait for more
 
-Json number(double value) { return std::isnan(value) ? Json(nullptr) : Json(value); }
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 std::string text(std::string_view bytes) { return printable(bytes); }
 
@@ -60,35 +57,30 @@ void add_details(MemberView& view, const std::optional<std::string>& details) {
   if (!line.empty()) view.command = std::move(line);
 }
 
-Json story_json(const Story& story) {
-  Json trace = Json::array();
-  for (const float value : story.trace) trace.push_back(number(value));
-  return {{"gpu", story.gpu.empty() ? Json(nullptr) : Json(story.gpu)},
-          {"signal", std::string(info(story.metric).name)},
-          {"unit", story.share ? "percent of its whole" : std::string(info(story.metric).field)},
-          {"first", number(story.first)},
-          {"last", number(story.last)},
-          {"worst", number(story.worst)},
-          {"worst_ago_seconds", seconds(story.worst_ago)},
-          {"trace", std::move(trace)}};
+void put_story(JsonWriter& json, const Story& story) {
+  json.begin_object().member_or_null("gpu", story.gpu).member("signal", info(story.metric).name);
+  json.member("unit", story.share ? "percent of its whole" : info(story.metric).field);
+  json.member("first", story.first).member("last", story.last).member("worst", story.worst);
+  json.member("worst_ago_seconds", seconds(story.worst_ago)).key("trace").begin_array();
+  for (const float value : story.trace) json.value(value);
+  json.end_array().end_object();
 }
 
-Json gpu_json(const Device& device, const Reading& reading, const FiringFacts& facts) {
-  Json json{{"gpu", device.label()}, {"uuid", device.uuid}, {"name", text(device.name)}, {"pci", device.pci}};
+void put_gpu(JsonWriter& json, const Device& device, const Reading& reading, const FiringFacts& facts) {
+  json.begin_object().member("gpu", device.label()).member("uuid", device.uuid);
+  json.member("name", text(device.name)).member("pci", device.pci);
   for (const MetricInfo& row : kMetricTable)
     if (const Facts& from = facts_with(row.metric, reading, facts.job_facts, facts.machine);
         from.why_missing(row.metric) != Absence::not_asked)
-      json[std::string(row.field)] = number(from[row.metric]);
-  return json;
+      json.member(row.field, from[row.metric]);
+  json.end_object();
 }
 
-Json member_json(const MemberView& member) {
-  return {{"pid", member.entry.pid},
-          {"parent", member.entry.parent},
-          {"state", std::string(1, member.entry.state)},
-          {"waiting_in", member.waiting_in.empty() ? Json(nullptr) : Json(text(member.waiting_in))},
-          {"cpu_percent", member.cpu_percent ? Json(*member.cpu_percent) : Json(nullptr)},
-          {"command", member.unread ? Json(nullptr) : Json(text(member.command))}};
+void put_member(JsonWriter& json, const MemberView& member) {
+  json.begin_object().member("pid", member.entry.pid).member("parent", member.entry.parent);
+  json.member("state", std::string(1, member.entry.state)).member_or_null("waiting_in", text(member.waiting_in));
+  json.member("cpu_percent", member.cpu_percent);
+  json.member("command", member.unread ? std::nullopt : std::optional(text(member.command))).end_object();
 }
 
 std::string joined(const std::vector<std::string>& words, std::string_view between) {
@@ -141,30 +133,26 @@ std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std:
 }
 
 std::string facts_json(const FiringFacts& facts, int indent) {
-  Json json{{"event", facts.event},
-            {"time", format_rfc3339(facts.at)},
-            {"action", facts.action},
-            {"headline", headline(facts.why)},
-            {"rule", facts.why.rule},
-            {"arm", facts.why.arm.empty() ? Json(nullptr) : Json(facts.why.arm)},
-            {"gpus", facts.why.gpus},
-            {"since", format_rfc3339(facts.why.since)},
-            {"held_seconds", seconds(facts.why.held)},
-            {"samples", facts.why.samples}};
-  json["evidence"] = Json::array();
-  for (const Story& story : facts.why.stories) json["evidence"].push_back(story_json(story));
-  json["readings"] = Json::array();
+  JsonWriter json(indent);
+  json.begin_object().member("event", facts.event).member("time", format_rfc3339(facts.at));
+  json.member("action", facts.action).member("headline", headline(facts.why)).member("rule", facts.why.rule);
+  json.member_or_null("arm", facts.why.arm).member("gpus", facts.why.gpus);
+  json.member("since", format_rfc3339(facts.why.since)).member("held_seconds", seconds(facts.why.held));
+  json.member("samples", facts.why.samples).key("evidence").begin_array();
+  for (const Story& story : facts.why.stories) put_story(json, story);
+  json.end_array().key("readings").begin_array();
   if (facts.snapshot.inventory)
     for (const Device& device : facts.scope)
-      if (const Reading* reading = facts.snapshot.find(device.id()))
-        json["readings"].push_back(gpu_json(device, *reading, facts));
+      if (const Reading* reading = facts.snapshot.find(device.id())) put_gpu(json, device, *reading, facts);
+  json.end_array();
   if (facts.job) {
-    json["job"] = {{"pid", *facts.job}, {"command", Json::array()}};
-    for (const std::string& word : facts.command) json["job"]["command"].push_back(text(word));
+    json.key("job").begin_object().member("pid", *facts.job).key("command").begin_array();
+    for (const std::string& word : facts.command) json.value(text(word));
+    json.end_array().end_object();
   }
-  json["processes"] = Json::array();
-  for (const MemberView& member : facts.members) json["processes"].push_back(member_json(member));
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
+  json.key("processes").begin_array();
+  for (const MemberView& member : facts.members) put_member(json, member);
+  return json.end_array().end_object().take();
 }
 
 std::vector<std::pair<std::string, std::string>> facts_environment(const FiringFacts& facts) {

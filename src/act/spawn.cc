@@ -1,16 +1,18 @@
 #include "act/spawn.h"
 
 #include <fcntl.h>
+#include <linux/sched.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 
-#include "act/clone.h"
 #include "base/text.h"
 
 namespace lull {
@@ -46,12 +48,11 @@ struct Plan {
   int error_pipe;
 };
 
-// Runs in the child between clone and exec: system calls only, no memory is
+// Runs in the child between fork and exec: system calls only, no memory is
 // allocated, nothing of the parent's other threads is touched.
-void become(const void* argument, bool in_cgroup) {
-  const Plan& plan = *static_cast<const Plan*>(argument);
+[[noreturn]] void become(const Plan& plan, bool in_cgroup) {
   const SpawnOptions& options = plan.options;
-  const auto give_up = [&] {
+  const auto give_up = [&] [[noreturn]] {
     const int why = errno;
     (void)!::write(plan.error_pipe, &why, sizeof why);
     ::_exit(kExecFailed);
@@ -73,9 +74,40 @@ void become(const void* argument, bool in_cgroup) {
   give_up();
 }
 
-// execvpe builds paths on the stack, and a new argv where it runs a script without #!.
-std::size_t stack_for(const std::vector<char*>& argv) {
-  return (64U << 10) + (argv.size() + 8) * sizeof(char*) / 4096 * 4096 + 4096;
+struct Child {
+  pid_t pid = -1;  // 0: we are it; -1: errno says why
+  Fd pidfd;
+  bool in_cgroup = false;
+};
+
+// As fork() does it, but born inside the cgroup: to move there costs a process many milliseconds while the kernel waits
+// for all CPUs, and libc offers no other way to be born in one. Sandboxes often forbid it.
+Child born_in(int cgroup) {
+  int pidfd = -1;
+  clone_args args{};
+  args.flags = CLONE_PIDFD | CLONE_INTO_CGROUP;
+  args.pidfd = reinterpret_cast<std::uintptr_t>(&pidfd);
+  args.exit_signal = SIGCHLD;
+  args.cgroup = static_cast<std::uint64_t>(cgroup);
+  const long pid = ::syscall(SYS_clone3, &args, sizeof args);
+  return {static_cast<pid_t>(pid), Fd(pid > 0 ? pidfd : -1), pid >= 0};
+}
+
+// Comes back twice, in us and in the child.
+Child make_child(int cgroup) {
+  if (cgroup >= 0)
+    if (Child child = born_in(cgroup); child.pid >= 0) return child;
+  Child child{::fork(), Fd(), false};
+  if (child.pid <= 0) return child;
+  // Nobody but us reaps it, and we have not: the number is its own.
+  child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
+  if (child.pidfd) return child;
+  const int why = errno;
+  ::kill(child.pid, SIGKILL);
+  ::waitpid(child.pid, nullptr, 0);
+  child.pid = -1;
+  errno = why;
+  return child;
 }
 
 bool is_member(int cgroup, pid_t pid) {
@@ -112,12 +144,12 @@ Result<Spawned> spawn(const SpawnOptions& options) {
   const std::vector<char*> envp = pointers(environment);
 
   const Plan plan{options, argv.data(), envp.data(), to_parent.get()};
-  Cloned cloned = clone_process(options.cgroup, become, &plan, stack_for(argv));
-  if (cloned.pid < 0) return fail(errno, "starting a process");
-  const bool join = options.cgroup >= 0 && !cloned.in_cgroup;
+  Child child = make_child(options.cgroup);
+  if (child.pid == 0) become(plan, child.in_cgroup);
+  if (child.pid < 0) return fail(errno, "starting a process");
+  const bool join = options.cgroup >= 0 && !child.in_cgroup;
 
   to_parent.reset();
-  const auto pid = static_cast<pid_t>(cloned.pid);
   int why = 0;
   ssize_t got = 0;
   do {
@@ -125,12 +157,12 @@ Result<Spawned> spawn(const SpawnOptions& options) {
   } while (got < 0 && errno == EINTR);
   if (got == static_cast<ssize_t>(sizeof why)) {
     int status = 0;
-    while (::waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+    while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
     }
     return fail(why, options.arguments[0]);
   }
-  Spawned spawned{Process::adopt(pid, std::move(cloned.pidfd)), cloned.in_cgroup};
-  if (join) spawned.in_cgroup = is_member(options.cgroup, pid);
+  Spawned spawned{Process::adopt(child.pid, std::move(child.pidfd)), child.in_cgroup};
+  if (join) spawned.in_cgroup = is_member(options.cgroup, child.pid);
   return spawned;
 }
 

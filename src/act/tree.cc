@@ -12,6 +12,7 @@
 #include <unordered_set>
 
 #include "base/errand.h"
+#include "base/kin.h"
 #include "base/text.h"
 
 namespace lull {
@@ -22,16 +23,8 @@ using namespace std::chrono_literals;
 constexpr int kSignalPasses = 4;
 constexpr int kStrikes = 200;
 
-// Our own children, in one read; zombies included. Nothing where the kernel does not tell.
-std::optional<std::vector<pid_t>> direct_children() {
-  const std::string us = std::to_string(::getpid());
-  const auto list = read_file("/proc/self/task/" + us + "/children");
-  if (!list) return std::nullopt;
-  std::vector<pid_t> pids;
-  for (const std::string_view word : split(*list, ' '))
-    if (const auto pid = to_pid(word)) pids.push_back(*pid);
-  return pids;
-}
+// Our own children, in one read; zombies included. Fails where the kernel does not tell.
+Result<std::vector<pid_t>> direct_children() { return read_children(::getpid(), ::getpid()); }
 
 // A listing in which not even we are is none.
 bool shows_us(const std::vector<ProcessEntry>& all) {
@@ -246,6 +239,27 @@ std::vector<ProcessEntry> Tree::members_among(const std::vector<ProcessEntry>& a
 
 std::vector<ProcessEntry> Tree::members(const Root& root) const {
   return members_among(read_all_processes(root), root);
+}
+
+// Those of a job of ours and nobody else; nothing where they cannot be told from the others with certainty.
+std::optional<std::vector<ProcessEntry>> Tree::near(const Root& root) const {
+  if (kind_ != Kind::descent || !adopts_orphans_) return std::nullopt;
+  const pid_t us = ::getpid();
+  std::vector<pid_t> from = {us};
+  for (const Name& one : known_) from.push_back(one.first);
+  if (cgroup_ != nullptr)
+    for (const pid_t pid : cgroup_->members()) from.push_back(pid);
+  const auto skip = [&](const ProcessEntry& one) { return one.pid != us && is_skipped(one, us); };
+  // A list of children costs half of what a line about a process does, and each is read twice.
+  const std::size_t most = std::max<std::size_t>(count_processes(root), 16);
+  auto kin = read_kin(from, 2 * most, skip, root);
+  if (!kin || !shows_us(*kin)) return std::nullopt;
+  return kin;
+}
+
+std::vector<ProcessEntry> Tree::look(const Root& root) const {
+  const auto kin = near(root);
+  return kin ? members_among(*kin, root) : members(root);
 }
 
 bool Tree::can_look() const { return shows_us(read_all_processes()); }

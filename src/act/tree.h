@@ -52,7 +52,12 @@ class Tree {
   // A child of ours that is no job (a hook, curl): neither it nor what it leaves behind is a member.
   void exclude(const Process& helper);
 
-  std::vector<ProcessEntry> members(const Root& root = {}) const;  // ended ones left out, parents first
+  // Ended ones left out, parents first. Reads all processes of the machine: for ending them.
+  std::vector<ProcessEntry> members(const Root& root = {}) const;
+  // The same for every sample, at a cost that grows with the job: everyone of a job of ours is our descendant, since
+  // orphans come to us, or in its cgroup, or was seen before. Of other trees an orphan is found by looking at everybody
+  // alone, so that is done: a worker that was not seen would make a busy job look idle.
+  std::vector<ProcessEntry> look(const Root& root = {}) const;
   // Whether this process is of the tree: goes up from it, which is far cheaper than listing all.
   bool contains(pid_t pid) const;
 
@@ -74,6 +79,7 @@ class Tree {
   bool is_halted() const;
 
  private:
+  std::optional<std::vector<ProcessEntry>> near(const Root& root) const;
   bool is_foreign(const ProcessEntry& one, pid_t us) const;
   std::vector<ProcessEntry> members_among(const std::vector<ProcessEntry>& all, const Root& root) const;
   bool is_skipped(const ProcessEntry& one, pid_t us) const;

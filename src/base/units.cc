@@ -14,25 +14,22 @@
 namespace lull {
 namespace {
 
-struct Unit {
-  std::string_view name;
-  double worth;
-};
+using Unit = UnitOfMeasure;
 constexpr std::array kDurations = {
     Unit{"ns", 1},      Unit{"us", 1e3},      Unit{"ms", 1e6},       Unit{"s", 1e9},       Unit{"sec", 1e9},
     Unit{"m", 60e9},    Unit{"min", 60e9},    Unit{"h", 3600e9},     Unit{"hour", 3600e9}, Unit{"hours", 3600e9},
     Unit{"d", 86400e9}, Unit{"day", 86400e9}, Unit{"days", 86400e9},
 };
 constexpr std::array kSizes = {
-    Unit{"B", 1},
-    Unit{"KB", 1e3},
-    Unit{"MB", 1e6},
-    Unit{"GB", 1e9},
-    Unit{"TB", 1e12},
-    Unit{"KiB", 1024.0},
-    Unit{"MiB", 1024.0 * 1024},
-    Unit{"GiB", 1024.0 * 1024 * 1024},
     Unit{"TiB", 1024.0 * 1024 * 1024 * 1024},
+    Unit{"GiB", 1024.0 * 1024 * 1024},
+    Unit{"MiB", 1024.0 * 1024},
+    Unit{"KiB", 1024.0},
+    Unit{"TB", 1e12},
+    Unit{"GB", 1e9},
+    Unit{"MB", 1e6},
+    Unit{"KB", 1e3},
+    Unit{"B", 1},
 };
 
 template <class Table>
@@ -52,6 +49,7 @@ std::pair<std::string_view, std::string_view> number_and_rest(std::string_view t
 
 double duration_unit(std::string_view unit) { return worth_of(kDurations, unit); }
 double size_unit(std::string_view unit) { return worth_of(kSizes, unit); }
+std::span<const UnitOfMeasure> size_units() { return kSizes; }
 
 Result<Duration> parse_duration(std::string_view text) {
   const auto refuse = [whole = text] {

@@ -4,6 +4,7 @@
 // formatting is short and parses back.
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
 
@@ -18,6 +19,12 @@ Result<std::uint64_t> parse_size(std::string_view text);  // a bare number is by
 // What one of a unit is worth in ns or bytes ("m" -> 60e9, "GiB" -> 1<<30); 0 if it is none.
 double duration_unit(std::string_view unit);
 double size_unit(std::string_view unit);
+
+struct UnitOfMeasure {
+  std::string_view name;
+  double worth;
+};
+std::span<const UnitOfMeasure> size_units();  // the binary ones first, greatest first
 
 std::string format_duration(Duration duration);  // "1h30m", "12s", "500ms", "0s"
 std::string format_size(double bytes);           // "8.0 GiB", "512 B"

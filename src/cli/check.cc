@@ -8,12 +8,12 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
@@ -29,7 +29,6 @@ namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-using Json = nlohmann::ordered_json;
 
 constexpr Duration kPatience = 1500ms;
 
@@ -130,48 +129,43 @@ void print_text(const Rule& rule, const Looked& looked) {
   for (const std::string& remark : remarks(rule)) row("note", remark);
 }
 
-Json number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
-
-Json signal_json(const Looked& looked, Metric metric) {
+void put_signal(JsonWriter& json, const Looked& looked, Metric metric) {
   constexpr std::array<std::string_view, 3> kOf = {"gpu", "job", "machine"};
   const MetricInfo& row = info(metric);
-  Json out = {{"name", row.name},
-              {"field", row.field},
-              {"of", kOf[static_cast<std::size_t>(row.of)]},
-              {"meaning", row.meaning}};
+  json.begin_object().member("name", row.name).member("field", row.field);
+  json.member("of", kOf[static_cast<std::size_t>(row.of)]).member("meaning", row.meaning).key("readable");
   if (row.of != Of::gpu || !looked.driver()) {
-    out["readable"] = nullptr;
-    return out;
+    json.null().end_object();
+    return;
   }
-  bool all = !looked.devices.empty();
-  Json gpus = Json::array();
+  const auto good = [&](std::size_t i) { return readable(looked.snapshot.readings[i], metric); };
+  json.value(!looked.devices.empty() && std::ranges::all_of(looked.devices, good)).key("gpus").begin_array();
   for (const std::size_t i : looked.devices) {
     const Reading& reading = looked.snapshot.readings[i];
-    const bool good = readable(reading, metric);
-    all = all && good;
-    gpus.push_back({{"gpu", looked.snapshot.inventory->devices[i].label()},
-                    {"readable", good},
-                    {std::string(row.field), number(reading[metric])},
-                    {"unknown", good ? Json(nullptr) : Json(words(reading.why_missing(metric)))}});
+    json.begin_object().member("gpu", looked.snapshot.inventory->devices[i].label()).member("readable", good(i));
+    json.member(row.field, reading[metric]);
+    json.member_or_null("unknown", good(i) ? "" : words(reading.why_missing(metric))).end_object();
   }
-  out["readable"] = all;
-  out["gpus"] = std::move(gpus);
-  return out;
+  json.end_array().end_object();
 }
 
 void print_json(const Rule& rule, const Looked& looked) {
-  Json out = {{"rule", printable(rule.text)}, {"canonical", to_text(rule)}, {"meaning", describe(rule)}};
+  JsonWriter json(2);
+  json.begin_object().member("rule", printable(rule.text)).member("canonical", to_text(rule));
+  json.member("meaning", describe(rule));
   const std::optional<Span> span = rule.span();
-  out["for_seconds"] =
-      span && span->samples == 0 ? Json(std::chrono::duration<double>(span->time).count()) : Json(nullptr);
-  out["for_samples"] = span && span->samples != 0 ? Json(span->samples) : Json(nullptr);
-  out["signals"] = Json::array();
-  for (const Metric metric : rule.signals()) out["signals"].push_back(signal_json(looked, metric));
-  out["now"] = looked.now == Truth::unknown ? Json(nullptr) : Json(looked.now == Truth::yes);
-  out["driver"] = {{"available", looked.driver()},
-                   {"detail", looked.driver() ? Json(nullptr) : Json(printable(driver_words(looked.snapshot)))}};
-  out["remarks"] = remarks(rule);
-  fmt::print("{}\n", out.dump(2, ' ', false, Json::error_handler_t::replace));
+  json.member("for_seconds", span && span->samples == 0
+                                 ? std::optional(std::chrono::duration<double>(span->time).count())
+                                 : std::nullopt);
+  json.member("for_samples", span && span->samples != 0 ? std::optional(span->samples) : std::nullopt);
+  json.key("signals").begin_array();
+  for (const Metric metric : rule.signals()) put_signal(json, looked, metric);
+  json.end_array();
+  json.member("now", looked.now == Truth::unknown ? std::nullopt : std::optional(looked.now == Truth::yes));
+  json.key("driver").begin_object().member("available", looked.driver());
+  json.member("detail", looked.driver() ? std::nullopt : std::optional(printable(driver_words(looked.snapshot))));
+  json.end_object().member("remarks", remarks(rule)).end_object();
+  fmt::print("{}\n", json.take());
 }
 
 }  // namespace

@@ -14,6 +14,7 @@
 #include "act/lease.h"
 #include "base/calendar.h"
 #include "base/fd.h"
+#include "base/json_writer.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -86,40 +87,45 @@ void print_table(const FolderState& state) {
   for (const std::string& line : layout(columns, {}, screen)) fmt::print("{}\n", line);
 }
 
-std::string json_time(const std::optional<WallTime>& time) {
-  return time ? json_string(format_rfc3339(*time)) : "null";
+void put_text(JsonWriter& json, std::string_view name, const std::string& text) {
+  json.key(name).value_or_null(printable_lines(text));
 }
 
-std::string text_or_null(const std::string& text) { return text.empty() ? "null" : json_string(text); }
+void put_time(JsonWriter& json, std::string_view name, const std::optional<WallTime>& time) {
+  json.member(name, time ? std::optional(format_rfc3339(*time)) : std::nullopt);
+}
 
 void print_json(const FolderState& state, const std::string& path) {
-  std::string leases;
+  JsonWriter json;
+  json.begin_object().member("folder", printable_lines(path)).key("leases").begin_array();
   for (const LeaseInfo& lease : state.leases) {
-    const auto lives = lease.readable ? alive(lease.record.holder) : std::nullopt;
-    leases += fmt::format(
-        "{}{{\"gpu\":{},\"label\":{},\"lease\":{},\"kind\":\"{}\",\"user\":{},\"uid\":{},\"pid\":{},\"alive\":{},"
-        "\"command\":{},\"since\":{},\"until\":{},\"within\":{}}}",
-        leases.empty() ? "" : ",", json_string(lease.gpu), text_or_null(lease.record.label),
-        text_or_null(lease.record.id), name_of(lease.record.kind), json_string(user_name(lease.owner)), lease.owner,
-        lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "null",
-        !lives   ? "null"
-        : *lives ? "true"
-                 : "false",
-        text_or_null(lease.record.command), json_time(lease.record.since), json_time(lease.record.until),
-        text_or_null(lease.record.within));
+    const LeaseRecord& record = lease.record;
+    json.begin_object().member("gpu", printable_lines(lease.gpu));
+    put_text(json, "label", record.label);
+    put_text(json, "lease", record.id);
+    json.member("kind", name_of(record.kind)).member("user", printable_lines(user_name(lease.owner)));
+    json.member("uid", lease.owner);
+    json.member("pid", record.holder.pid > 0 ? std::optional(record.holder.pid) : std::nullopt);
+    json.member("alive", lease.readable ? alive(record.holder) : std::nullopt);
+    put_text(json, "command", record.command);
+    put_time(json, "since", record.since);
+    put_time(json, "until", record.until);
+    put_text(json, "within", record.within);
+    json.end_object();
   }
-  std::string queue;
+  json.end_array().key("queue").begin_array();
   for (const TicketInfo& ticket : state.tickets) {
-    std::string wants;
-    for (const std::string& uuid : ticket.record.wants) wants += (wants.empty() ? "" : ",") + json_string(uuid);
-    queue += fmt::format(
-        "{}{{\"number\":{},\"priority\":{},\"count\":{},\"missing\":{},\"wants\":[{}],\"user\":{},\"uid\":{},"
-        "\"pid\":{},\"command\":{},\"since\":{}}}",
-        queue.empty() ? "" : ",", ticket.record.number, ticket.record.priority, ticket.record.count,
-        ticket.record.missing, wants, json_string(user_name(ticket.owner)), ticket.owner, ticket.record.waiter.pid,
-        text_or_null(ticket.record.command), json_time(ticket.record.since));
+    const TicketRecord& record = ticket.record;
+    json.begin_object().member("number", record.number).member("priority", record.priority);
+    json.member("count", record.count).member("missing", record.missing).key("wants").begin_array();
+    for (const std::string& uuid : record.wants) json.value(printable_lines(uuid));
+    json.end_array().member("user", printable_lines(user_name(ticket.owner))).member("uid", ticket.owner);
+    json.member("pid", record.waiter.pid);
+    put_text(json, "command", record.command);
+    put_time(json, "since", record.since);
+    json.end_object();
   }
-  fmt::print("{{\"folder\":{},\"leases\":[{}],\"queue\":[{}]}}\n", json_string(path), leases, queue);
+  fmt::print("{}\n", json.end_array().end_object().take());
 }
 
 // ---- release -------------------------------------------------------------------

@@ -3,7 +3,6 @@
 #include "cli/pick.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,6 +11,7 @@
 #include <cstdio>
 
 #include "base/calendar.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -254,30 +254,26 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
 }
 
 std::string json_of(const Picked& picked, const PickSettings& settings) {
-  std::string gpus;
+  JsonWriter json;
+  json.begin_object().key("gpus").begin_array();
   for (std::size_t i = 0; i < picked.devices.size(); ++i) {
     const std::size_t position = picked.devices[i];
     const Device& device = picked.snapshot.inventory->devices[position];
     const Reading& reading = picked.snapshot.readings[position];
-    const auto value = [&](Metric metric) {
-      return std::isnan(reading[metric]) ? std::string("null") : fmt::format("{:.15g}", reading[metric]);
-    };
-    std::string by;
     const Judgement& judgement = picked.judgements[i];
-    for (const Metric metric : judgement.judged_by)
-      by += fmt::format("{}{}", by.empty() ? "" : ",", json_string(info(metric).name));
-    gpus += fmt::format(
-        "{}{{\"index\":{},\"label\":{},\"uuid\":{},\"name\":{},\"pci\":{},\"mem_free_bytes\":{},\"mem_total_bytes\":{},"
-        "\"judged_by\":[{}],\"note\":{}}}",
-        gpus.empty() ? "" : ",", device.index, json_string(device.label()), json_string(device.uuid),
-        json_string(device.name), json_string(device.pci), value(Metric::mem_free), value(Metric::mem_total), by,
-        judgement.note.empty() ? "null" : json_string(judgement.note));
+    json.begin_object().member("index", device.index).member("label", printable_lines(device.label()));
+    json.member("uuid", printable_lines(device.uuid)).member("name", printable_lines(device.name));
+    json.member("pci", printable_lines(device.pci)).member("mem_free_bytes", reading[Metric::mem_free]);
+    json.member("mem_total_bytes", reading[Metric::mem_total]).key("judged_by").begin_array();
+    for (const Metric metric : judgement.judged_by) json.value(info(metric).name);
+    json.end_array().member_or_null("note", printable_lines(judgement.note)).end_object();
   }
-  std::string environment;
+  json.end_array().key("environment").begin_object();
   for (const auto& [name, text] : visibility(picked, settings.uuid, Root::machine()))
-    environment += fmt::format("{}{}:{}", environment.empty() ? "" : ",", json_string(name), json_string(text));
-  return fmt::format("{{\"gpus\":[{}],\"environment\":{{{}}},\"held\":{},\"lease\":{}}}\n", gpus, environment,
-                     settings.holds() ? "true" : "false", settings.holds() ? json_string(picked.lease) : "null");
+    json.member(printable_lines(name), printable_lines(text));
+  json.end_object().member("held", settings.holds());
+  json.member("lease", settings.holds() ? std::optional(printable_lines(picked.lease)) : std::nullopt);
+  return json.end_object().take() + "\n";
 }
 
 std::string text_of(const Picked& picked, const PickSettings& settings) {
@@ -311,8 +307,6 @@ int print_picked(Picker& picker, const Picked& picked) {
 }  // namespace
 
 int pick_command(int argc, char** argv) {
-  // One arena for malloc: a second one for the sampler's thread costs a tenth of the time that `true` takes.
-  ::mallopt(M_ARENA_MAX, 1);
   Words words;
   Reader reader(argc, argv);
   const auto refuse = [](const Error& error) {

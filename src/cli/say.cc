@@ -5,6 +5,7 @@
 
 #include "base/calendar.h"
 #include "base/fd.h"
+#include "base/json_writer.h"
 #include "base/text.h"
 
 namespace lull {
@@ -22,30 +23,15 @@ std::string_view word(Level level) {
 
 }  // namespace
 
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  std::string line;
-  for (std::size_t from = 0; from <= text.size();) {
-    // printable() knows lines as little as control characters: taken one by one.
-    const auto end = std::min(text.find('\n', from), text.size());
-    line = printable(text.substr(from, end - from));
-    for (const char c : line) {
-      if (c == '"' || c == '\\') out += '\\';
-      out += c;
-    }
-    if (end < text.size()) out += "\\n";
-    from = end + 1;
-  }
-  return out + "\"";
-}
-
 void Sayer::say(Level level, std::string_view event, std::string_view text, std::string_view details) const {
   if (!wants(level)) return;
   std::string line;
   if (format_ == LogFormat::json) {
-    line = fmt::format("{{\"time\":\"{}\",\"level\":\"{}\",\"event\":\"{}\",\"message\":{}{}{}}}\n",
-                       format_rfc3339(clock_.wall()), word(level), event, json_string(text),
-                       details.empty() ? "" : ",\"details\":", details);
+    JsonWriter json;
+    json.begin_object().member("time", format_rfc3339(clock_.wall())).member("level", word(level));
+    json.member("event", event).member("message", printable_lines(text));
+    if (!details.empty()) json.key("details").raw(details);
+    line = json.end_object().take() + "\n";
   } else {
     if (live_) line = "\r\x1b[K";
     for (std::size_t from = 0; from <= text.size();) {

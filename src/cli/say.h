@@ -32,7 +32,4 @@ class Sayer {
   bool live_ = false;
 };
 
-// The text as a JSON string, quotes included; bytes that are no UTF-8 are made harmless.
-std::string json_string(std::string_view text);
-
 }  // namespace lull

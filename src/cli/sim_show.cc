@@ -4,8 +4,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
@@ -18,8 +18,6 @@
 
 namespace lull {
 namespace {
-
-using Json = nlohmann::ordered_json;
 
 constexpr std::string_view kShowHelp =
     "usage: lull sim show [--json]\n\n"
@@ -112,37 +110,30 @@ std::string_view kind_word(std::uint32_t kind) {
   return graphics ? "graphics" : "mps";
 }
 
-Json to_json(const ShownGpu& shown, const sim::Gpu& gpu, unsigned index) {
-  Json json;
-  json["index"] = index;
-  json["uuid"] = gpu.uuid;
-  json["name"] = printable(gpu.name);
-  json["mem_total_bytes"] = gpu.memory_total;
-  json["asleep"] = shown.asleep;
-  Json set = Json::array();
-  for (unsigned m = 0; m < sim::kMetrics; ++m) {
-    const sim::ValueInfo& value = sim::value_info(static_cast<sim::Metric>(m));
-    json[field_of(value)] = std::isfinite(shown.values[m]) ? Json(shown.values[m]) : Json();
-    if (shown.set[m]) set.push_back(value.name);
-  }
-  json["set"] = set;
-  json["faults"] = shown.faults;
-  json["processes"] = Json::array();
-  for (const ShownProcess& process : shown.processes) {
-    Json one;
-    one["pid"] = process.pid;
-    one["type"] = kind_word(process.kind);
-    one["util_percent"] = process.util;
-    one["mem_used_bytes"] = process.memory;
-    one["mig"] = process.mig == sim::kNone ? Json() : Json(process.mig);
-    json["processes"].push_back(one);
-  }
-  Json mig = Json::array();
+void put_process(JsonWriter& json, const ShownProcess& process) {
+  json.begin_object().member("pid", process.pid).member("type", kind_word(process.kind));
+  json.member("util_percent", process.util).member("mem_used_bytes", process.memory);
+  json.member("mig", process.mig == sim::kNone ? std::nullopt : std::optional(process.mig)).end_object();
+}
+
+void put_gpu(JsonWriter& json, const ShownGpu& shown, const sim::Gpu& gpu, unsigned index) {
+  json.begin_object().member("index", index).member("uuid", std::string_view(gpu.uuid));
+  json.member("name", printable(gpu.name)).member("mem_total_bytes", gpu.memory_total).member("asleep", shown.asleep);
+  const auto info_of = [](unsigned m) -> const sim::ValueInfo& { return sim::value_info(static_cast<sim::Metric>(m)); };
+  for (unsigned m = 0; m < sim::kMetrics; ++m) json.member(field_of(info_of(m)), shown.values[m]);
+  json.key("set").begin_array();
+  for (unsigned m = 0; m < sim::kMetrics; ++m)
+    if (shown.set[m]) json.value(info_of(m).name);
+  json.end_array().member("faults", shown.faults).key("processes").begin_array();
+  for (const ShownProcess& process : shown.processes) put_process(json, process);
+  json.end_array().key("mig_devices").begin_array();
   for (unsigned i = 0; i < gpu.mig_count; ++i)
-    mig.push_back(
-        {{"uuid", gpu.mig[i].uuid}, {"profile", gpu.mig[i].profile}, {"mem_total_bytes", gpu.mig[i].memory_total}});
-  json["mig_devices"] = mig;
-  return json;
+    json.begin_object()
+        .member("uuid", std::string_view(gpu.mig[i].uuid))
+        .member("profile", std::string_view(gpu.mig[i].profile))
+        .member("mem_total_bytes", gpu.mig[i].memory_total)
+        .end_object();
+  json.end_array().end_object();
 }
 
 std::string number(double value, std::string_view unit) {
@@ -194,14 +185,12 @@ int sim_show(int argc, char** argv) {
     return gpus;
   });
   if (json) {
-    Json out;
-    out["folder"] = printable(*simulation_folder());
-    out["time_seconds"] = static_cast<double>(now) / 1e9;
-    out["speed"] = state.speed;
-    out["driver_version"] = state.driver_version;
-    out["gpus"] = Json::array();
-    for (unsigned i = 0; i < state.gpu_count; ++i) out["gpus"].push_back(to_json(shown[i], state.gpus[i], i));
-    fmt::print("{}\n", out.dump(2));
+    JsonWriter out(2);
+    out.begin_object().member("folder", printable(*simulation_folder()));
+    out.member("time_seconds", static_cast<double>(now) / 1e9).member("speed", state.speed);
+    out.member("driver_version", std::string_view(state.driver_version)).key("gpus").begin_array();
+    for (unsigned i = 0; i < state.gpu_count; ++i) put_gpu(out, shown[i], state.gpus[i], i);
+    fmt::print("{}\n", out.end_array().end_object().take());
     return 0;
   }
   fmt::print("{} simulated GPU{}, {} since the start{}\n", state.gpu_count, state.gpu_count == 1 ? "" : "s",

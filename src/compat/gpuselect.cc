@@ -3,10 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <charconv>
 
 #include "base/text.h"
+#include "compat/argparse.h"
 
 namespace lull {
 
@@ -15,25 +15,30 @@ namespace {
 constexpr int kUnreadable = 2;
 constexpr int kSenseless = 1;
 
-struct Row {
-  std::string_view name;
-  char letter;
-  bool value;
+const std::vector<ArgparseOption> kOptions = {
+    {"devices", {"-d", "--devices"}},
+    {"name", {"-n", "--name"}},
+    {"util", {"-u", "--util"}},
+    {"mem_util", {"-m", "--mem_util"}},
+    {"count", {"-c", "--count"}},
+    {"processes", {"-p", "--processes"}},
+    {"quiet", {"-q", "--quiet"}, Takes::nothing},
+    {"debug", {"-D", "--debug"}, Takes::nothing},
+    {"help", {"-h", "--help"}, Takes::nothing},
 };
-constexpr std::array kRows = {Row{"devices", 'd', true},  Row{"name", 'n', true},   Row{"util", 'u', true},
-                              Row{"mem_util", 'm', true}, Row{"count", 'c', true},  Row{"processes", 'p', true},
-                              Row{"quiet", 'q', false},   Row{"debug", 'D', false}, Row{"help", 'h', false}};
 
 std::unexpected<Error> unreadable(std::string what) { return std::unexpected(Error{std::move(what), kUnreadable}); }
 std::unexpected<Error> senseless(std::string what) { return std::unexpected(Error{std::move(what), kSenseless}); }
 
 // Python's int(): a negative number is one too, and is complained about later.
-Result<long> whole(const Row& row, std::string_view text) {
+Result<std::optional<long>> whole(const ArgparseResult& given, std::string_view key) {
+  if (!given.has(key)) return std::optional<long>();
+  const std::string_view text = given.text(key, "");
   long value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size())
-    return unreadable(fmt::format("argument -{}/--{}: invalid int value: '{}'", row.letter, row.name, printable(text)));
-  return value;
+  if (error == std::errc() && end == text.data() + text.size()) return std::optional(value);
+  const auto option = std::ranges::find(kOptions, key, &ArgparseOption::key);
+  return unreadable(argparse_complaint(*option, fmt::format("invalid int value: '{}'", printable(text))).error().what);
 }
 
 Result<std::vector<long>> device_list(std::string_view text) {
@@ -67,105 +72,51 @@ std::string quoted(const std::string& word) {
   return printable(text + quote);
 }
 
-class Parser {
- public:
-  explicit Parser(std::span<const std::string> words) : words_(words) {}
-
-  Result<GpuselectOptions> parse() {
-    while (next_ < words_.size()) {
-      const std::string_view word = words_[next_];
-      if (word == "--" || word.size() < 2 || word[0] != '-') break;
-      ++next_;
-      TRY(word.starts_with("--") ? long_option(word.substr(2)) : short_options(word.substr(1)));
-    }
-    if (next_ < words_.size() && words_[next_] == "--") ++next_;
-    options_.command.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
-    if (!options_.help) TRY(check());
-    return std::move(options_);
-  }
-
- private:
-  Result<> long_option(std::string_view text) {
-    const std::string_view name = text.substr(0, text.find('='));
-    std::vector<const Row*> meant;
-    for (const Row& row : kRows) {
-      if (row.name == name) {
-        meant.assign(1, &row);
-        break;
-      }
-      if (row.name.starts_with(name)) meant.push_back(&row);
-    }
-    if (meant.empty()) return unreadable(fmt::format("unrecognized arguments: --{}", printable(text)));
-    if (meant.size() > 1) return unreadable(fmt::format("ambiguous option: --{}", printable(name)));
-    const bool joined = name.size() < text.size();
-    if (!meant[0]->value && joined)
-      return unreadable(fmt::format("argument -{}/--{}: ignored explicit argument", meant[0]->letter, meant[0]->name));
-    return apply(*meant[0], joined ? std::optional(text.substr(name.size() + 1)) : std::nullopt);
-  }
-
-  Result<> short_options(std::string_view letters) {
-    while (!letters.empty()) {
-      const auto row = std::find_if(kRows.begin(), kRows.end(), [&](const Row& r) { return r.letter == letters[0]; });
-      if (row == kRows.end()) return unreadable(fmt::format("unrecognized arguments: -{}", printable(letters)));
-      letters.remove_prefix(1);
-      if (row->value) {
-        if (letters.starts_with('=')) letters.remove_prefix(1);
-        return apply(*row, letters.empty() ? std::nullopt : std::optional(letters));
-      }
-      TRY(apply(*row, std::nullopt));
-    }
-    return {};
-  }
-
-  Result<> apply(const Row& row, std::optional<std::string_view> joined) {
-    if (!row.value) {
-      (row.letter == 'q' ? options_.quiet : row.letter == 'D' ? options_.debug : options_.help) = true;
-      return {};
-    }
-    if (!joined) {
-      if (next_ >= words_.size() || words_[next_] == "--")
-        return unreadable(fmt::format("argument -{}/--{}: expected one argument", row.letter, row.name));
-      joined = words_[next_++];
-    }
-    switch (row.letter) {
-      case 'd': options_.devices = TRY(device_list(*joined)); return {};
-      case 'n': options_.name = std::string(*joined); return {};
-      case 'u': util_ = TRY(whole(row, *joined)); return {};
-      case 'm': mem_util_ = TRY(whole(row, *joined)); return {};
-      case 'c': count_ = TRY(whole(row, *joined)); return {};
-      default: processes_ = TRY(whole(row, *joined)); return {};
-    }
-  }
-
-  Result<> check() {
-    constexpr long kMost = 1000000;
-    if (count_ < 1) return senseless("GPU count must be >= 1");
-    if (!options_.devices.empty() && options_.name) return senseless("Use only one of 'devices' and 'name' parameters");
-    if (util_ < 0 || mem_util_.value_or(0) < 0 || processes_ < 0)
-      return senseless("Utilization/process count thresholds must be >= 0");
-    options_.count = static_cast<unsigned>(std::min(count_, kMost));
-    options_.util = static_cast<unsigned>(std::min(util_, kMost));
-    if (mem_util_) options_.mem_util = static_cast<unsigned>(std::min(*mem_util_, kMost));
-    options_.processes = static_cast<unsigned>(std::min(processes_, kMost));
-    for (const long device : options_.devices)
-      if (device < 0) return senseless(fmt::format("Invalid device ID {}", device));
-    // Whoever names more GPUs than the count wants them all.
-    options_.count = std::max(options_.count, static_cast<unsigned>(options_.devices.size()));
-    return {};
-  }
-
-  std::span<const std::string> words_;
-  std::size_t next_ = 0;
-  GpuselectOptions options_;
-  long count_ = 1;
-  long util_ = 0;
-  std::optional<long> mem_util_;
-  long processes_ = 0;
+struct Numbers {
+  long count = 1;
+  long util = 0;
+  std::optional<long> mem_util;
+  long processes = 0;
 };
+
+Result<> check(const Numbers& numbers, GpuselectOptions& options) {
+  constexpr long kMost = 1000000;
+  if (numbers.count < 1) return senseless("GPU count must be >= 1");
+  if (!options.devices.empty() && options.name) return senseless("Use only one of 'devices' and 'name' parameters");
+  if (numbers.util < 0 || numbers.mem_util.value_or(0) < 0 || numbers.processes < 0)
+    return senseless("Utilization/process count thresholds must be >= 0");
+  options.count = static_cast<unsigned>(std::min(numbers.count, kMost));
+  options.util = static_cast<unsigned>(std::min(numbers.util, kMost));
+  if (numbers.mem_util) options.mem_util = static_cast<unsigned>(std::min(*numbers.mem_util, kMost));
+  options.processes = static_cast<unsigned>(std::min(numbers.processes, kMost));
+  for (const long device : options.devices)
+    if (device < 0) return senseless(fmt::format("Invalid device ID {}", device));
+  // Whoever names more GPUs than the count wants them all.
+  options.count = std::max(options.count, static_cast<unsigned>(options.devices.size()));
+  return {};
+}
 
 }  // namespace
 
-Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words) { return Parser(words).parse(); }
+Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words) {
+  const auto given = argparse(kOptions, words, true);
+  if (!given) return unreadable(given.error().what);
+  GpuselectOptions options;
+  options.command = given->command;
+  options.quiet = given->has("quiet");
+  options.debug = given->has("debug");
+  options.help = given->has("help");
+  if (options.help) return options;
+  if (given->has("devices")) options.devices = TRY(device_list(given->text("devices", "")));
+  if (given->has("name")) options.name = std::string(given->text("name", ""));
+  Numbers numbers;
+  numbers.count = TRY(whole(*given, "count")).value_or(numbers.count);
+  numbers.util = TRY(whole(*given, "util")).value_or(numbers.util);
+  numbers.mem_util = TRY(whole(*given, "mem_util"));
+  numbers.processes = TRY(whole(*given, "processes")).value_or(numbers.processes);
+  TRY(check(numbers, options));
+  return options;
+}
 
 std::string gpuselect_running(std::span<const std::string> command) {
   std::string text = "Running: [";

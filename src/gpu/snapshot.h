@@ -41,6 +41,7 @@ enum class Absence : std::uint8_t {
   implausible,  // a number outside what the metric can be (kMetricTable)
   asleep,       // the card is suspended, and asking would wake it
   hidden,       // the driver does not show processes of other pid namespaces
+  looking,      // there is much to look through, and it is not done yet
 };
 std::string_view words(Absence absence);  // "GPU is lost"
 

@@ -18,20 +18,7 @@
 namespace lull {
 namespace {
 
-struct Scale {
-  std::string_view name;
-  double worth;
-};
-constexpr double kKiB = 1024;
-constexpr std::array kSizes = {Scale{"TiB", kKiB* kKiB* kKiB* kKiB},
-                               Scale{"GiB", kKiB* kKiB* kKiB},
-                               Scale{"MiB", kKiB* kKiB},
-                               Scale{"KiB", kKiB},
-                               Scale{"TB", 1e12},
-                               Scale{"GB", 1e9},
-                               Scale{"MB", 1e6},
-                               Scale{"KB", 1e3},
-                               Scale{"B", 1}};
+using Scale = UnitOfMeasure;
 constexpr std::array kWatts = {Scale{"W", 1}, Scale{"kW", 1000}};
 constexpr std::array kCelsius = {Scale{"C", 1}, Scale{"°C", 1}};
 constexpr std::array kMegahertz = {Scale{"MHz", 1}, Scale{"GHz", 1000}};
@@ -41,7 +28,7 @@ std::span<const Scale> scales_of(Unit unit) {
   switch (unit) {
     case Unit::percent: return kPercent;
     case Unit::bytes:
-    case Unit::bytes_per_second: return kSizes;
+    case Unit::bytes_per_second: return size_units();
     case Unit::watts: return kWatts;
     case Unit::celsius: return kCelsius;
     case Unit::megahertz: return kMegahertz;
@@ -106,7 +93,7 @@ bool is_unit(std::string_view word) {
   const auto known = [&](std::span<const Scale> scales) {
     return std::any_of(scales.begin(), scales.end(), [&](const Scale& scale) { return lowered(scale.name) == small; });
   };
-  return known(kSizes) || known(kWatts) || known(kCelsius) || known(kMegahertz) || known(kPercent) ||
+  return known(size_units()) || known(kWatts) || known(kCelsius) || known(kMegahertz) || known(kPercent) ||
          duration_unit(small) != 0 || small == "sample" || small == "samples";
 }
 
@@ -183,7 +170,7 @@ std::string exact_limit(const MetricInfo& row, double value, bool share) {
   if (row.unit == Unit::bytes || row.unit == Unit::bytes_per_second) {
     // The unit that takes the fewest characters: 20GB, 1536MiB, 5B.
     std::string best = digits(value) + "B";
-    for (const Scale& scale : kSizes) {
+    for (const Scale& scale : size_units()) {
       if (std::fmod(value, scale.worth) != 0 || std::abs(value / scale.worth) >= 1e15) continue;
       std::string text = digits(value / scale.worth) + std::string(scale.name);
       if (text.size() < best.size()) best = std::move(text);

@@ -14,127 +14,244 @@
 
 #include "base/process.h"
 #include "base/text.h"
-#include "sense/device_file.h"
 #include "sense/processes.h"
 
 namespace lull {
 namespace {
 
 constexpr std::size_t kCommSize = 15;  // the kernel keeps no more of a name
+constexpr std::size_t kWorthIt = 8;    // descriptors to a thread: fewer are looked at as soon as it is known who slept
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-class Scan {
+// Threads of the kernel and those that ended hold nothing: that we may not look at them hides nothing.
+bool has_files(const std::string& folder) {
+  const auto text = read_file(folder + "/stat");
+  if (!text) return text.error().errno_value != ENOENT && text.error().errno_value != ESRCH;
+  const auto stat = parse_process_entry(*text);
+  return !stat || (!stat->kernel_thread && !stat->ended());
+}
+
+// The base name of the executable; nothing where the kernel does not tell.
+std::optional<std::string> program_of(const std::string& folder) {
+  std::array<char, 4096> target{};
+  const ssize_t length = ::readlink((folder + "/exe").c_str(), target.data(), target.size());
+  if (length <= 0 || static_cast<std::size_t>(length) == target.size()) return std::nullopt;
+  std::string_view path(target.data(), static_cast<std::size_t>(length));
+  // Of a program that was replaced while it runs, as an update of the driver does.
+  constexpr std::string_view kDeleted = " (deleted)";
+  if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+  return std::string(base_name(path));
+}
+
+// `lull sim load` stands for somebody's program on a simulated GPU; everything else of ours only looks.
+bool plays_a_job(const std::string& folder) {
+  const auto text = read_file(folder + "/cmdline");
+  if (!text) return false;
+  const std::vector<std::string_view> words = split(*text, '\0');
+  return words.size() > 2 && words[1] == "sim" && words[2] == "load";
+}
+
+// A long name is cut by the kernel; then the program's own words must confirm it.
+bool is_called(std::string_view name, std::string_view comm, const std::string& folder) {
+  if (name.size() <= kCommSize) return comm == name;
+  if (comm != name.substr(0, kCommSize)) return false;
+  const auto arguments = read_file(folder + "/cmdline");
+  return arguments && base_name(std::string_view(*arguments).substr(0, arguments->find('\0'))) == name;
+}
+
+bool ignored(const std::string& folder, std::span<const std::string> ignore) {
+  const auto in_lists = [&](const auto& is_it) {
+    return std::ranges::any_of(kIgnoredOpeners, is_it) || std::ranges::any_of(ignore, is_it);
+  };
+  if (const auto program = program_of(folder)) {
+    if (*program == "lull") return !plays_a_job(folder);
+    return in_lists([&](std::string_view name) { return name == *program; });
+  }
+  auto comm = read_file(folder + "/comm");
+  if (!comm) return false;
+  if (comm->ends_with('\n')) comm->pop_back();
+  return in_lists([&](std::string_view name) { return is_called(name, *comm, folder); });
+}
+
+// How often each thread of a process has run, where all of them sleep: one that says the same later has slept all the
+// while. Nothing where somebody runs, and where the kernel does not tell.
+std::optional<std::string> sleeping_since(const std::string& folder) {
+  std::string text;
+  const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir((folder + "/task").c_str()), ::closedir);
+  while (const dirent* entry = threads ? ::readdir(threads.get()) : nullptr) {
+    if (entry->d_name[0] == '.') continue;
+    const auto status = read_file(AT_FDCWD, folder + "/task/" + entry->d_name + "/status", 8192);
+    if (!status || status->find("\nState:\tS") == std::string::npos) return std::nullopt;
+    const std::size_t counts = status->find("\nvoluntary_ctxt_switches:");
+    if (counts == std::string::npos) return std::nullopt;
+    text += entry->d_name + status->substr(counts);
+  }
+  return text.empty() ? std::nullopt : std::optional(std::move(text));
+}
+
+std::vector<std::optional<FileId>> files_of(const Root& root, const Inventory& inventory) {
+  std::vector<std::optional<FileId>> files(inventory.devices.size());
+  for (std::size_t i = 0; i < files.size(); ++i)
+    if (const Device& device = inventory.devices[i]; device.kind != DeviceKind::mig && device.minor)
+      files[i] = file_id(AT_FDCWD, (root.dev + "/nvidia" + std::to_string(*device.minor)).c_str());
+  return files;
+}
+
+// Why there can be no count, whoever holds it.
+Absence reason(const Device& device, const std::optional<FileId>& file) {
+  if (device.kind == DeviceKind::mig) return Absence::not_supported;
+  if (file) return Absence::none;
+  return device.absence != Absence::none ? device.absence : Absence::failed;
+}
+
+}  // namespace
+
+// What a process held when it was last looked at.
+struct OpenerScan::Seen {
+  std::optional<std::string> slept;  // sleeping_since()
+  std::size_t descriptors = 0;
+  std::vector<std::size_t> held;
+};
+
+class OpenerScan::Pass {
  public:
-  Scan(const Root& root, const Inventory& inventory, std::span<const std::string> ignore)
-      : root_(root), ignore_(ignore), files_(inventory.devices.size()) {
-    openers_.holders.resize(inventory.devices.size());
-    openers_.absence.resize(inventory.devices.size(), Absence::none);
-    for (std::size_t i = 0; i < inventory.devices.size(); ++i) {
-      const Device& device = inventory.devices[i];
-      if (device.kind == DeviceKind::mig) {
-        openers_.absence[i] = Absence::not_supported;
-        continue;
-      }
-      if (device.minor) files_[i] = file_id(AT_FDCWD, (root.dev + "/nvidia" + std::to_string(*device.minor)).c_str());
-      if (!files_[i]) openers_.absence[i] = device.absence != Absence::none ? device.absence : Absence::failed;
-    }
+  Pass(const OpenerScan& scan, std::vector<std::optional<FileId>> files)
+      : root_(scan.root_),
+        ignore_(scan.ignore_),
+        clock_(scan.clock_),
+        before_(*scan.seen_),
+        began_(clock_.now()),
+        files_(std::move(files)),
+        pids_(process_ids(root_)) {
+    openers_.holders.resize(files_.size());
   }
 
-  Openers run() {
-    const pid_t self = ::getpid();
-    const bool any = std::ranges::any_of(files_, [](const auto& file) { return file.has_value(); });
-    if (any)
-      for (const pid_t pid : process_ids(root_))
-        if (pid != self) look_at(pid);
-    if (!openers_.hidden.empty())
-      for (std::size_t i = 0; i < files_.size(); ++i) {
-        if (openers_.absence[i] == Absence::none) openers_.absence[i] = Absence::no_permission;
-        openers_.holders[i].clear();
-      }
-    return std::move(openers_);
+  // True: it is done.
+  bool go_on(Instant until) {
+    if (std::ranges::none_of(files_, [](const auto& file) { return file.has_value(); })) return true;
+    while (next_ < pids_.size()) {
+      if (pids_[next_] != ::getpid() && !look_at(pids_[next_], until)) return false;
+      ++next_;
+      if (next_ < pids_.size() && clock_.now() >= until) return false;
+    }
+    return true;
   }
+
+  Instant began() const { return began_; }
+  Openers take() { return std::move(openers_); }
+  Seens take_seen() { return std::move(seen_); }
 
  private:
-  void look_at(pid_t pid) {
-    const std::string folder = root_.proc + "/" + std::to_string(pid);
-    const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir((folder + "/fd").c_str()), ::closedir);
-    if (files == nullptr) {
-      if ((errno == EACCES || errno == EPERM) && has_files(folder)) openers_.hidden.push_back(pid);
-      return;  // gone
-    }
+  // The process whose descriptors are being gone through.
+  struct Current {
+    std::string folder;
+    std::unique_ptr<DIR, int (*)(DIR*)> files{nullptr, ::closedir};
+    std::uint64_t start = 0;
+    std::optional<std::string> slept;
+    std::size_t descriptors = 0;
     std::vector<std::size_t> held;
-    while (const dirent* entry = ::readdir(files.get())) {
+  };
+
+  // False: time is up in the middle of it.
+  bool look_at(pid_t pid, Instant until) {
+    constexpr std::size_t kBetween = 256;  // descriptors, between two looks at the clock
+    if (!current_ && !begin(pid)) return true;
+    Current& one = *current_;
+    while (const dirent* entry = ::readdir(one.files.get())) {
       if (entry->d_name[0] == '.') continue;
-      const auto file = file_id(::dirfd(files.get()), entry->d_name);
-      if (!file) continue;
-      for (std::size_t i = 0; i < files_.size(); ++i)
-        if (files_[i] == file && std::ranges::find(held, i) == held.end()) held.push_back(i);
+      if (const auto file = file_id(::dirfd(one.files.get()), entry->d_name)) {
+        for (std::size_t i = 0; i < files_.size(); ++i)
+          if (files_[i] == file && std::ranges::find(one.held, i) == one.held.end()) one.held.push_back(i);
+      }
+      if (++one.descriptors % kBetween == 0 && clock_.now() >= until) return false;
     }
-    if (held.empty() || ignored(folder)) return;
+    count(pid, one.folder, one.held);
+    seen_[{pid, one.start}] = {std::move(one.slept), one.descriptors, std::move(one.held)};
+    current_.reset();
+    return true;
+  }
+
+  // False: there is nothing to go through.
+  bool begin(pid_t pid) {
+    Current one;
+    one.folder = root_.proc + "/" + std::to_string(pid);
+    const auto stat = read_process_entry(pid, root_);
+    one.start = stat ? stat->start_ticks : 0;
+    const auto known = before_.find({pid, one.start});
+    if (known != before_.end() && stat && known->second.descriptors >= kWorthIt * stat->threads) {
+      // Before its files are looked at: what it opens when it wakes up meanwhile is seen next time.
+      one.slept = sleeping_since(one.folder);
+      if (one.slept && one.slept == known->second.slept) {
+        count(pid, one.folder, known->second.held);
+        seen_[{pid, one.start}] = known->second;
+        return false;
+      }
+    }
+    one.files.reset(::opendir((one.folder + "/fd").c_str()));
+    if (!one.files) {
+      if ((errno == EACCES || errno == EPERM) && has_files(one.folder)) openers_.hidden.push_back(pid);
+      return false;  // gone
+    }
+    current_ = std::move(one);
+    return true;
+  }
+
+  void count(pid_t pid, const std::string& folder, const std::vector<std::size_t>& held) {
+    if (held.empty() || ignored(folder, ignore_)) return;
     for (const std::size_t i : held) openers_.holders[i].push_back(pid);
-  }
-
-  // Threads of the kernel and those that ended hold nothing: that we may not look at them hides nothing.
-  static bool has_files(const std::string& folder) {
-    const auto text = read_file(folder + "/stat");
-    if (!text) return text.error().errno_value != ENOENT && text.error().errno_value != ESRCH;
-    const auto stat = parse_process_entry(*text);
-    return !stat || (!stat->kernel_thread && !stat->ended());
-  }
-
-  bool ignored(const std::string& folder) const {
-    const auto in_lists = [&](const auto& is_it) {
-      return std::ranges::any_of(kIgnoredOpeners, is_it) || std::ranges::any_of(ignore_, is_it);
-    };
-    if (const auto program = program_of(folder)) {
-      if (*program == "lull") return !plays_a_job(folder);
-      return in_lists([&](std::string_view name) { return name == *program; });
-    }
-    auto comm = read_file(folder + "/comm");
-    if (!comm) return false;
-    if (comm->ends_with('\n')) comm->pop_back();
-    return in_lists([&](std::string_view name) { return is_called(name, *comm, folder); });
-  }
-
-  // The base name of the executable; nothing where the kernel does not tell.
-  static std::optional<std::string> program_of(const std::string& folder) {
-    std::array<char, 4096> target{};
-    const ssize_t length = ::readlink((folder + "/exe").c_str(), target.data(), target.size());
-    if (length <= 0 || static_cast<std::size_t>(length) == target.size()) return std::nullopt;
-    std::string_view path(target.data(), static_cast<std::size_t>(length));
-    // Of a program that was replaced while it runs, as an update of the driver does.
-    constexpr std::string_view kDeleted = " (deleted)";
-    if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
-    return std::string(base_name(path));
-  }
-
-  // `lull sim load` stands for somebody's program on a simulated GPU; everything else of ours only looks.
-  static bool plays_a_job(const std::string& folder) {
-    const auto text = read_file(folder + "/cmdline");
-    if (!text) return false;
-    const std::vector<std::string_view> words = split(*text, '\0');
-    return words.size() > 2 && words[1] == "sim" && words[2] == "load";
-  }
-
-  // A long name is cut by the kernel; then the program's own words must confirm it.
-  static bool is_called(std::string_view name, std::string_view comm, const std::string& folder) {
-    if (name.size() <= kCommSize) return comm == name;
-    if (comm != name.substr(0, kCommSize)) return false;
-    const auto arguments = read_file(folder + "/cmdline");
-    return arguments && base_name(std::string_view(*arguments).substr(0, arguments->find('\0'))) == name;
   }
 
   const Root& root_;
   std::span<const std::string> ignore_;
+  const Clock& clock_;
+  const Seens& before_;
+  Instant began_;
   std::vector<std::optional<FileId>> files_;
+  std::vector<pid_t> pids_;
+  std::size_t next_ = 0;
+  std::optional<Current> current_;
+  Seens seen_;
   Openers openers_;
 };
 
-}  // namespace
+OpenerScan::OpenerScan(Root root, std::vector<std::string> ignore, const Clock& clock)
+    : root_(std::move(root)), ignore_(std::move(ignore)), clock_(clock), seen_(std::make_unique<Seens>()) {}
+OpenerScan::~OpenerScan() = default;
+
+Openers OpenerScan::look(const Inventory& inventory, Duration budget) {
+  auto files = files_of(root_, inventory);
+  // What was held is kept by the places of the files: other files, other places.
+  if (files != last_files_) {
+    pass_.reset();
+    last_.reset();
+    seen_->clear();
+    last_files_ = files;
+  }
+  const Instant now = clock_.now();
+  if (!pass_) pass_ = std::make_unique<Pass>(*this, files);
+  if (pass_->go_on(now + budget)) {
+    last_ = pass_->take();
+    last_began_ = pass_->began();
+    *seen_ = pass_->take_seen();
+    pass_.reset();
+  }
+  const bool known = last_ && clock_.now() - last_began_ <= kOldestPass;
+  Openers openers = known ? *last_ : Openers{};
+  openers.holders.resize(files.size());
+  for (std::size_t i = 0; i < files.size(); ++i) {
+    Absence why = reason(inventory.devices[i], files[i]);
+    if (why == Absence::none && !known) why = Absence::looking;
+    if (why == Absence::none && !openers.hidden.empty()) why = Absence::no_permission;
+    if (why != Absence::none) openers.holders[i].clear();
+    openers.absence.push_back(why);
+  }
+  return openers;
+}
 
 Openers find_openers(const Root& root, const Inventory& inventory, std::span<const std::string> ignore) {
-  return Scan(root, inventory, ignore).run();
+  const SystemClock clock;
+  return OpenerScan(root, {ignore.begin(), ignore.end()}, clock).look(inventory, std::chrono::hours(1));
 }
 
 void count_openers(Snapshot& snapshot, const Root& root, std::span<const std::string> ignore) {

@@ -14,14 +14,22 @@
 #include <sys/types.h>
 
 #include <array>
+#include <chrono>
 #include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "gpu/snapshot.h"
+#include "sense/device_file.h"
 
 namespace lull {
 
@@ -36,8 +44,39 @@ inline constexpr std::array<std::string_view, 10> kIgnoredOpeners = {
     "nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "nvidia-smi", "nvtop", "Xorg", "Xwayland",
     "gnome-shell",         "lull",          "lull-sensor"};
 
-// `ignore` are more exact names of programs whose processes do not count.
-// A MIG device has no file of its own: not_supported.
+// Looks through the descriptors of all processes again and again, each time for a while. A pass that is not done by
+// then goes on at the next look; until the first one is done the counts are unknown (Absence::looking), and later
+// those of the last whole pass are good for kOldestPass. A process that slept all the time since it was looked at
+// cannot have opened anything, and is not looked at again.
+class OpenerScan {
+ public:
+  static constexpr Duration kOldestPass = std::chrono::seconds(10);
+
+  // `ignore` are more exact names of programs whose processes do not count.
+  OpenerScan(Root root, std::vector<std::string> ignore, const Clock& clock);
+  OpenerScan(const OpenerScan&) = delete;
+  OpenerScan& operator=(const OpenerScan&) = delete;
+  ~OpenerScan();
+
+  // A MIG device has no file of its own: not_supported.
+  Openers look(const Inventory& inventory, Duration budget);
+
+ private:
+  class Pass;
+  struct Seen;
+  using Seens = std::map<std::pair<pid_t, std::uint64_t>, Seen>;
+
+  Root root_;
+  std::vector<std::string> ignore_;
+  const Clock& clock_;
+  std::unique_ptr<Seens> seen_;
+  std::unique_ptr<Pass> pass_;  // under way
+  std::optional<Openers> last_;
+  Instant last_began_{};
+  std::vector<std::optional<FileId>> last_files_;
+};
+
+// One whole pass, however long it takes.
 Openers find_openers(const Root& root, const Inventory& inventory, std::span<const std::string> ignore = {});
 
 // The same into the metric `openers` of every reading.

@@ -168,6 +168,65 @@ TEST_F(OpenersOf, AProcessWeMayNotLookAtMakesTheCountUnknown) {
   for (const char* pid : {"11", "12"}) allow(pid, std::filesystem::perms::owner_all);
 }
 
+// Every look at this clock takes a millisecond.
+class SlowClock : public Clock {
+ public:
+  Instant now() const override { return now_ += std::chrono::milliseconds(1); }
+  WallTime wall() const override { return {}; }
+  void advance(Duration by) { now_ += by; }
+
+ private:
+  mutable Instant now_{};
+};
+
+TEST_F(OpenersOf, APassThatTakesLongGoesOnAtTheNextLook) {
+  for (pid_t pid = 10; pid < 40; ++pid) process(pid, "server", {"other", pid == 39 ? "nvidia0" : "other"});
+  const SlowClock clock;
+  OpenerScan scan(tree_.root(), {}, clock);
+  int looks = 1;
+  Openers openers = scan.look(inventory_, std::chrono::milliseconds(8));
+  EXPECT_EQ(openers.absence[0], Absence::looking);
+  EXPECT_EQ(openers.absence[2], Absence::not_supported);
+  for (; openers.absence[0] == Absence::looking && looks < 30; ++looks)
+    openers = scan.look(inventory_, std::chrono::milliseconds(8));
+  EXPECT_EQ(openers.holders[0], (Pids{39}));
+  EXPECT_EQ(openers.absence[1], Absence::none);
+  EXPECT_GT(looks, 2);
+  // While the next pass is under way, the last one is good.
+  EXPECT_EQ(scan.look(inventory_, std::chrono::milliseconds(8)).holders[0], (Pids{39}));
+}
+
+TEST_F(OpenersOf, TheLastPassIsNotGoodForEver) {
+  for (pid_t pid = 10; pid < 40; ++pid) process(pid, "server", {"nvidia0"});
+  SlowClock clock;
+  OpenerScan scan(tree_.root(), {}, clock);
+  EXPECT_EQ(scan.look(inventory_, std::chrono::seconds(5)).holders[0].size(), 30U);
+  clock.advance(2 * OpenerScan::kOldestPass);
+  EXPECT_EQ(scan.look(inventory_, std::chrono::milliseconds(8)).absence[0], Absence::looking);
+}
+
+TEST_F(OpenersOf, WhoSleptAllTheTimeIsNotLookedAtAgain) {
+  const auto ran = [&](const std::string& state, int times) {
+    tree_.write("proc/10/task/10/status",
+                "Name:\tserver\nState:\t" + state + "\nvoluntary_ctxt_switches:\t" + std::to_string(times) + "\n");
+  };
+  process(10, "server", {"nvidia0", "other", "other", "other", "other", "other", "other", "other"});
+  ran("S (sleeping)", 7);
+  const SystemClock clock;
+  OpenerScan scan(tree_.root(), {}, clock);
+  const auto holders = [&](std::size_t gpu) { return scan.look(inventory_, std::chrono::hours(1)).holders[gpu]; };
+  EXPECT_EQ(holders(1), Pids{});
+  EXPECT_EQ(holders(1), Pids{}) << "now it is known to be worth it";
+  tree_.link("proc/10/fd/9", tree_.at("dev/nvidia1"));
+  EXPECT_EQ(holders(1), Pids{}) << "nobody can open a file asleep, so nobody looks";
+  EXPECT_EQ(holders(0), Pids{10}) << "and what it had it has";
+  ran("S (sleeping)", 8);
+  EXPECT_EQ(holders(1), Pids{10});
+  std::filesystem::remove(tree_.at("proc/10/fd/9"));
+  ran("R (running)", 8);
+  EXPECT_EQ(holders(1), Pids{});
+}
+
 TEST(OpenersOfThisMachine, AChildThatHoldsAFileIsSeenByInodeAndADeviceByNumber) {
   const TestTree tree;
   tree.write("dev/nvidia0", "");

@@ -177,7 +177,9 @@ void Sampler::Core::add_machine(Snapshot& snapshot) {
     if (row.part != Row::kNobody)
       reading.miss(Metric::openers, Absence::not_supported);
     else if (!machine_known || row.gpu >= machine.holders.size())
-      reading.miss(Metric::openers, driver.absence != Absence::none ? driver.absence : Absence::no_answer);
+      reading.miss(Metric::openers, driver.absence != Absence::none                      ? driver.absence
+                                    : board != nullptr && board->machine.busy_since != 0 ? Absence::looking
+                                                                                         : Absence::no_answer);
     else if (machine.holders[row.gpu].absence != Absence::none)
       reading.miss(Metric::openers, machine.holders[row.gpu].absence);
     else

@@ -62,6 +62,7 @@ SensorTask task_of(const SamplerOptions& options) {
   task.needs.lists_every = options.lists_every;
   task.processes = options.processes;
   task.openers = options.openers;
+  task.openers_budget = options.deadline / 2;  // most of what it has: this waits for no driver
   task.topology = options.topology;
   task.looks = !options.once;
   task.apart = options.apart;
@@ -270,7 +271,7 @@ bool Sampler::Core::machine_is_pending(const Look& found, Instant at) const {
   const Slot& slot = board->machine;
   if (slot.round == requested && board->machine_knows >= found.answered) return false;
   const std::int64_t busy = slot.busy_since;
-  if (busy != 0) return since(busy, at) < patience;
+  if (busy != 0) return since(busy, at) < (task.openers ? options.deadline : patience);
   return true;
 }
 

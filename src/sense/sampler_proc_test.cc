@@ -82,7 +82,7 @@ class SamplerProc : public testing::Test {
     for (const Reading& reading : snapshot.readings) {
       EXPECT_EQ(reading.device_absence, Absence::none);
       EXPECT_EQ(reading.why_missing(Metric::util), Absence::none);
-      EXPECT_EQ(reading.why_missing(Metric::openers), Absence::no_answer) << "not looked at is not unused";
+      EXPECT_EQ(reading.why_missing(Metric::openers), Absence::looking) << "not looked at is not unused";
       EXPECT_TRUE(reading.tenants);
     }
     EXPECT_EQ(snapshot.readings[0][Metric::procs], 1);

@@ -288,21 +288,20 @@ class Hands {
 
   std::vector<MachineReport::Holders> holders(std::uint64_t round) {
     Inventory inventory;
+    std::vector<bool> answered;
     {
       const std::scoped_lock lock(shown_mutex_);
       for (const Shown& one : shown_) {
-        Device& device = inventory.devices.emplace_back();
-        if (one.round == round)
-          device = one.device;
-        else
-          device.absence = Absence::no_answer;
+        inventory.devices.push_back(one.device);  // as it was last: the files to look for stay the same
+        answered.push_back(one.round == round);
       }
     }
-    Openers openers = find_openers(task_.root, inventory, task_.ignore_openers);
+    Openers openers = scan_.look(inventory, task_.openers_budget);
     std::vector<MachineReport::Holders> all;
     for (std::size_t i = 0; i < openers.holders.size(); ++i) {
       std::erase(openers.holders[i], ::getppid());  // who asks does not count
-      all.push_back({openers.absence[i], static_cast<std::uint32_t>(openers.holders[i].size())});
+      all.push_back({answered[i] ? openers.absence[i] : Absence::no_answer,
+                     static_cast<std::uint32_t>(openers.holders[i].size())});
     }
     return all;
   }
@@ -316,8 +315,11 @@ class Hands {
   std::vector<Shown> shown_;
   std::atomic<int> idle_{0};
   std::atomic<std::uint64_t> last_round_{0};
-  Topology topology_;         // by whoever has the machine's slot,
-  std::uint32_t joined_ = 0;  // and how many GPUs it is of
+  const SystemClock clock_;
+  // By whoever has the machine's slot:
+  OpenerScan scan_{task_.root, task_.ignore_openers, clock_};
+  Topology topology_;
+  std::uint32_t joined_ = 0;  // how many GPUs the topology is of
 };
 
 // What ps shows: not the command line of the job, which `pkill -f` would find here, too.

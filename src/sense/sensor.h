@@ -21,8 +21,9 @@ namespace lull {
 // All that the sensor is told, at its birth.
 struct SensorTask {
   Needs needs;
-  bool processes = false;  // read what /proc says of the tenants
-  bool openers = false;    // count who holds the device files
+  bool processes = false;                             // read what /proc says of the tenants
+  bool openers = false;                               // count who holds the device files
+  Duration openers_budget = std::chrono::seconds(1);  // for one look at them
   bool topology = false;
   bool looks = true;   // look between the samples
   bool apart = false;  // our parent will become another program: do not even be a child of it

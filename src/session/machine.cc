@@ -39,7 +39,7 @@ class OwnJob final : public Job {
   const Process& process() const { return process_; }
   pid_t pid() const override { return process_.pid(); }
   bool contains(pid_t pid) const override { return tree_.contains(pid); }
-  std::vector<ProcessEntry> members() const override { return tree_.members(); }
+  std::vector<ProcessEntry> members() const override { return tree_.look(); }
   JobUsage usage(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& outside,
                  Instant at) override {
     const std::vector<Reaped> orphans = around_.children.take_orphans();

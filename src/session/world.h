@@ -34,7 +34,8 @@ class Job {
 
   virtual pid_t pid() const = 0;
   virtual bool contains(pid_t pid) const = 0;
-  virtual std::vector<ProcessEntry> members() const = 0;  // costs more than sampling the GPUs
+  // Costs more than sampling the GPUs, and grows with the job.
+  virtual std::vector<ProcessEntry> members() const = 0;
   virtual JobUsage usage(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& outside,
                          Instant at) = 0;
 
