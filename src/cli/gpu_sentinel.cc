@@ -102,7 +102,9 @@ int gpu_sentinel_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_sentinel(words);
   if (!options) {
-    fmt::print(stderr, "{}gpu_sentinel: error: {}\n", sentinel_usage(), options.error().message());
+    const Error& error = options.error();
+    if (error.errno_value == kFailed) return complain(error.what, kFailed);
+    fmt::print(stderr, "{}gpu_sentinel: error: {}\n", sentinel_usage(), error.what);
     return kExitUsage;
   }
   if (options->help) {

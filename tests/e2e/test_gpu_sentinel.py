@@ -152,7 +152,9 @@ def test_slow_readings_do_not_stretch_the_window(sim):
 
 def test_wrong_options():
     done = subprocess.run([TOOL, "--arm_duration", "3600"], capture_output=True, text=True, timeout=LIMIT)
-    assert done.returncode == 2 and "gpu_sentinel: error: argument --arm_duration" in done.stderr
+    assert done.returncode == 1 and done.stderr == "gpu_sentinel: arm_duration can at most be 3600 ticks\n"
+    done = subprocess.run([TOOL, "--arm_duration", "x"], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 2 and "gpu_sentinel: error: argument --arm_duration: invalid int value: 'x'" in done.stderr
     shown = subprocess.run([TOOL, "--help"], capture_output=True, text=True, timeout=LIMIT)
     assert shown.returncode == 0 and "{end_process,shutdown,reboot}" in shown.stdout
 
