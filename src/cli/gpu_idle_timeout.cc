@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <string>
@@ -135,8 +136,12 @@ int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock&
   return session.run();
 }
 
+// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
+void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
+
 // Bad values, as its original refuses them.
 int refuse(bool task, std::string_view why) {
+  ignore_sigpipe();
   fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
   std::fflush(stdout);
   fmt::print(stderr, "\nERROR: {}\n", why);
@@ -174,7 +179,10 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
                   "You must append the program and arguments you would like to execute, or say what to end (--do): "
                   "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set).");
   auto actions = actions_of(options, task);
-  if (!actions) return complain(actions.error().message(), kRefused);
+  if (!actions) {
+    ignore_sigpipe();
+    return complain(actions.error().message(), kRefused);
+  }
   WatchSettings settings;
   settings.policy = policy;
   settings.gpus = options.gpus;
@@ -199,6 +207,7 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
 int gpu_idle_timeout_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_idle_timeout(words);
+  if (!options || options->help) ignore_sigpipe();
   if (!options) {
     const Error& error = options.error();
     const bool task = our_task().has_value();

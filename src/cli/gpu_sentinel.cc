@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 #include <cstdio>
 #include <limits>
 #include <optional>
@@ -101,6 +102,7 @@ std::optional<std::string> present(const SentinelOptions& options) {
 int gpu_sentinel_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_sentinel(words);
+  if (!options || options->help) std::signal(SIGPIPE, SIG_IGN);  // as Python does: the status counts, read or not
   if (!options) {
     const Error& error = options.error();
     if (error.errno_value == kFailed) return complain(error.what, kFailed);
@@ -118,6 +120,7 @@ int gpu_sentinel_command(int argc, char** argv) {
   WatchSettings settings;
   settings.policy = *std::move(policy);
   settings.gpus = *std::move(gpus);
+  settings.absent_left_out = true;  // where there was no driver yet to tell
   settings.every = std::chrono::seconds(1);
   settings.missing = options->ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
   const std::string action = options->kill_action == "end_process" ? "exit" : options->kill_action;

@@ -35,6 +35,7 @@ Result<> WatchSession::prepare() {
   feed_.emplace(*loop_, FeedOptions{.policy = settings_.policy,
                                     .every = settings_.every,
                                     .gpus = settings_.gpus,
+                                    .absent_left_out = settings_.absent_left_out,
                                     .of_job = settings_.of_job,
                                     .is_ours = settings_.also.empty() ? JobContexts::IsOurs() : [this](pid_t pid) {
                                       return settings_.also.contains(pid);

@@ -28,7 +28,8 @@ namespace lull {
 struct WatchSettings {
   Policy policy;
   std::string gpus;
-  Also also;  // the work that it is about; empty: the GPUs, whoever uses them
+  bool absent_left_out = false;  // of these
+  Also also;                     // the work that it is about; empty: the GPUs, whoever uses them
   Duration delay{};
   Duration every = std::chrono::seconds(5);
   WhenMissing missing = WhenMissing::unknown;

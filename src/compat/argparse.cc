@@ -74,13 +74,17 @@ class Parser {
   }
 
   Result<> short_options(std::string_view word) {
+    const ArgparseOption* before = nullptr;
     for (std::string_view rest = word.substr(1); !rest.empty();) {
       const std::string name = fmt::format("-{}", rest.front());
-      rest.remove_prefix(1);
       const auto found = std::ranges::find_if(options_, [&](const ArgparseOption& one) {
         return std::ranges::count(one.names, std::string_view(name)) > 0;
       });
+      if (found == options_.end() && before != nullptr)
+        return argparse_complaint(*before, fmt::format("ignored explicit argument '{}'", printable(rest)));
       if (found == options_.end()) return fail("unrecognized arguments: " + printable(word));
+      rest.remove_prefix(1);
+      before = &*found;
       if (found->takes == Takes::nothing || found->takes == Takes::help) {
         TRY(take(*found, std::nullopt));
         continue;
@@ -107,10 +111,17 @@ class Parser {
       if (option.takes == Takes::one && values.empty()) return argparse_complaint(option, "expected one argument");
     }
     // Each as it comes: a wrong one is complained about though a right one follows.
-    for (const std::string& text : values)
-      if (!is_of(option.value, text))
-        return argparse_complaint(option, fmt::format("invalid {} value: '{}'",
-                                                      option.value == Value::real ? "float" : "int", printable(text)));
+    for (const std::string& text : values) TRY(check(option, text));
+    return {};
+  }
+
+  static Result<> check(const ArgparseOption& option, const std::string& text) {
+    if (!is_of(option.value, text))
+      return argparse_complaint(option, fmt::format("invalid {} value: '{}'",
+                                                    option.value == Value::real ? "float" : "int", printable(text)));
+    if (!option.choices.empty() && std::ranges::count(option.choices, text) == 0)
+      return argparse_complaint(option, fmt::format("invalid choice: '{}' (choose from '{}')", printable(text),
+                                                    fmt::join(option.choices, "', '")));
     return {};
   }
 

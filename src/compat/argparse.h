@@ -26,6 +26,7 @@ struct ArgparseOption {
   Takes takes = Takes::one;
   Value value = Value::text;
   std::vector<std::string_view> aliases = {};  // taken as well, and not named in complaints
+  std::vector<std::string_view> choices = {};  // empty: any
 };
 
 struct ArgparseResult {

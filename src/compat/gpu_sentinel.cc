@@ -20,22 +20,18 @@ const std::array kOptions = {
     ArgparseOption{"arm_threshold", {"--arm_threshold"}, Takes::one, Value::real, {"--arm-threshold"}},
     ArgparseOption{"kill_duration", {"--kill_duration"}, Takes::one, Value::integer, {"--kill-duration"}},
     ArgparseOption{"kill_threshold", {"--kill_threshold"}, Takes::one, Value::real, {"--kill-threshold"}},
-    ArgparseOption{"kill_action", {"--kill_action"}, Takes::one, Value::text, {"--kill-action"}},
+    ArgparseOption{"kill_action",
+                   {"--kill_action"},
+                   Takes::one,
+                   Value::text,
+                   {"--kill-action"},
+                   {"end_process", "shutdown", "reboot"}},
     ArgparseOption{"gpu_devices", {"--gpu_devices"}, Takes::many, Value::integer, {"--gpu-devices"}},
-    ArgparseOption{"missing", {"--missing"}},
+    ArgparseOption{"missing", {"--missing"}, Takes::one, Value::text, {}, {"wait", "ignore"}},
 };
-
-const ArgparseOption& option(std::string_view key) {
-  return *std::ranges::find_if(kOptions, [&](const ArgparseOption& one) { return one.key == key; });
-}
 
 constexpr int kUnreadable = 2;
 constexpr int kSenseless = 1;
-
-std::unexpected<Error> unreadable(Error error) {
-  error.errno_value = kUnreadable;
-  return std::unexpected(std::move(error));
-}
 
 // That it is one has been seen; how large it may be is the caller's to say.
 std::int64_t to_integer(std::string_view text) {
@@ -66,23 +62,17 @@ std::string whole_percent(double share) { return fmt::format("{:.0f}%", share * 
 }  // namespace
 
 Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
-  const auto parsed = argparse(kOptions, words, false);
-  if (!parsed) return unreadable(parsed.error());
+  auto parsed = argparse(kOptions, words, false);
+  if (!parsed) {
+    parsed.error().errno_value = kUnreadable;
+    return std::unexpected(std::move(parsed.error()));
+  }
   const ArgparseResult& given = *parsed;
   SentinelOptions options;
   options.help = given.has("help");
   if (options.help) return options;
   options.kill_action = given.text("kill_action", options.kill_action);
-  if (options.kill_action != "end_process" && options.kill_action != "shutdown" && options.kill_action != "reboot")
-    return unreadable(
-        argparse_complaint(option("kill_action"),
-                           fmt::format("invalid choice: '{}' (choose from 'end_process', 'shutdown', 'reboot')",
-                                       printable(options.kill_action)))
-            .error());
-  const std::string_view missing = given.text("missing", "wait");
-  if (missing != "wait" && missing != "ignore")
-    return unreadable(argparse_complaint(option("missing"), "invalid choice: (choose from 'wait', 'ignore')").error());
-  options.ignore_missing = missing == "ignore";
+  options.ignore_missing = given.text("missing", "wait") == "ignore";
   TRY(read_duration(given, "arm_duration", options.arm_duration));
   TRY(read_duration(given, "kill_duration", options.kill_duration));
   read_threshold(given, "arm_threshold", options.arm_threshold);

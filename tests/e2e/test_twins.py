@@ -6,12 +6,14 @@ LULL_TWINS_SEED=17 for one of them.
 """
 import collections
 import os
+import pathlib
 import re
+import tempfile
 import time
 
 import pytest
 from conftest import LIMIT, wait_until
-from twins import idle_schedules
+from twins import idle_schedules, sentinel_schedules
 from twins.side_by_side import Pair, differences, many
 
 SCHEDULES = int(os.environ.get("LULL_TWINS", "6"))
@@ -33,20 +35,46 @@ MENDED = {
         "no det": "found out at the kill: refused at the start",
         "fractions": "only whole numbers were taken: -s 0.5 works too",
     },
+    "gpu_sentinel": {
+        "dies with the driver": "armed or not, it ended when the driver went: keeps its state, says so",
+        "silent about what it cannot read": "never armed, without a word: said",
+        "absent device": "none of the devices named is there: crashed at the first tick; an error at the start",
+        "again and again": "the power command was run again every second though it worked: once",
+        "failure unsaid": "one that fails was tried every second without a word: every 10 seconds, said now and then",
+        "may not": "found out when it was too late: refused at the start where sudo wants a password",
+        "no kill duration": "a duration of 0 acted whatever the GPUs did: at the first sample below the threshold",
+        "late lines": "its lines came out when it ended, if at all: at once",
+        "unread output": "status 120 where nobody reads its lines any more: as if somebody did",
+        "traceback": "Ctrl-C gave a page of Python: nothing; the status is the same",
+    },
 }
 # Lines of ours that the originals do not have, and what the twins say in their place ("": nothing).
 OURS = {
     "gpu_idle_timeout": [
         (r"WARNING: gpu_idle_timeout: .*no GPU can be read.*", "WARNING: gpu_idle_timeout: no GPU can be read"),
         (r"ERROR: gpu_idle_timeout: no GPU can be read.*", "ERROR: gpu_idle_timeout: no GPU can be read"),
+        # The first sample after the driver came back.
+        (r"WARNING: gpu_idle_timeout: .*cannot be judged while .* was measured for only .*", ""),
         (r"WARNING: gpu_idle_timeout: .*cannot be judged.*", "WARNING: gpu_idle_timeout: cannot be judged"),
         (r"WARNING: gpu_idle_timeout: .*CUDA_VISIBLE_DEVICES hides every GPU.*",
          "WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES hides every GPU"),
+        (r"WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES: '1' is no device of this machine.*", ""),
         (r"WARNING: gpu_idle_timeout: det .*; again in .*", "WARNING: gpu_idle_timeout: det: again"),
         (r"INFO: gpu_idle_timeout: (GPUs can be read now|the rule can be judged again|now watching GPU).*", ""),
         (r".*nothing was seen for .*", ""),  # this machine is slow today
         (r"gpu_idle_timeout: .* cannot be killed", "gpu_idle_timeout: cannot be killed"),
         (r"(ERROR: You must append the program and arguments you would like to execute).*", r"\1"),
+    ],
+    "gpu_sentinel": [
+        (r"gpu_sentinel: average GPU usage was below .*", ""),
+        (r"gpu_sentinel: GPU .* is not on this system: judging on .*", ""),
+        (r"gpu_sentinel: .*cannot be judged while .* was measured for only .*", ""),  # the driver came back
+        (r"gpu_sentinel: .*(GPUs can be read now|can be judged again|nothing was seen for|called off).*", ""),
+        (r"gpu_sentinel: .*no GPU can be read.*", "gpu_sentinel: no GPU can be read"),
+        (r"gpu_sentinel: .*cannot be judged.*", "gpu_sentinel: cannot be judged"),
+        (r"gpu_sentinel: there is none.*", "gpu_sentinel: there is none"),
+        (r"gpu_sentinel: we may not.*", "gpu_sentinel: we may not"),
+        (r"gpu_sentinel: (shutdown|reboot): .*; again in 10s", "gpu_sentinel: again"),
     ],
 }
 
@@ -123,3 +151,68 @@ def run_idle_timeout(folder, seed):
 @pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
 def test_gpu_idle_timeout_does_as_its_twin(tmp_path, lull, seeds):
     check(*many(lambda seed: run_idle_timeout(tmp_path, seed), seeds), "gpu_idle_timeout")
+
+
+# ---- gpu_sentinel --------------------------------------------------------------------------------
+
+POWER = {
+    "busctl": "exit 1",
+    "sudo": '[ "$1" = -n ] && shift\n{sudo} || exit 1\n[ "$1" = -l ] && exit 0\nexec "$@"',
+    "shutdown": 'echo "shutdown $*" >> calls\n{power}',
+    "reboot": 'echo "reboot $*" >> calls\n{power}',
+}
+
+
+def power_programs(folder, schedule):
+    folder.mkdir()
+    for name, script in POWER.items():
+        text = script.format(sudo="true" if schedule.sudo else "false", power=schedule.power) if "{" in script else script
+        (folder / name).write_text(f"#!/bin/sh\n{text}\n")
+        (folder / name).chmod(0o755)
+    return f"{folder}:/usr/bin:/bin"
+
+
+def seen_of_sentinel(name, effects, schedule):
+    """How often it was tried does not count, nor in which words it warns of sudo."""
+    if "calls" in effects.files:
+        calls = {line.strip() for line in effects.files["calls"]}
+        if os.geteuid() == 0 and not schedule.nobody:  # root needs no sudo, and no other command than for the other action
+            calls = {"reboot" if call == "shutdown -r now" else call for call in calls}
+        effects.files["calls"] = sorted(calls)
+    at = next((at for at, line in enumerate(effects.out) if line.startswith("Starting")), 0)
+    effects.out[:at] = ["(a warning)"] * (at > 0)
+    if effects.out and effects.out[0].startswith("usage: gpu_sentinel"):
+        effects.out = ["(help)"]
+    lines = [in_place(name, line) for line in effects.err if not line.startswith(("usage:", " "))]
+    effects.err = [] if schedule.closed else sorted({line for line in lines if line})
+    return effects
+
+
+def run_sentinel(folder, seed):
+    schedule = sentinel_schedules.random_schedule(seed)
+    name = "gpu_sentinel"
+    env = schedule.env | {"PATH": power_programs(folder / f"bin{seed}", schedule)}
+    with Pair(folder / str(seed), name, schedule.scenario, schedule.words, env, MENDED[name],
+              terminal=schedule.told == "Ctrl-C", closed=schedule.closed, nobody=schedule.nobody) as pair:
+        sides = (pair.twin, pair.ours)
+        limit = time.monotonic() + schedule.lasts + 1
+        while time.monotonic() < limit and any(side.process.poll() is None for side in sides):
+            time.sleep(0.05)
+        if not all(side.process.poll() is None for side in sides):  # one has ended: the other will
+            limit = time.monotonic() + 8
+            while time.monotonic() < limit and any(side.process.poll() is None for side in sides):
+                time.sleep(0.05)
+        for side in sides:
+            if side.process.poll() is None:
+                side.send(schedule.told)
+        twin, ours = (seen_of_sentinel(name, side.effects(), schedule) for side in sides)
+        if found := differences(ours, twin):
+            raise AssertionError(f"{schedule}\n" + "\n".join(found))
+        return pair.came_by()
+
+
+@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_gpu_sentinel_does_as_its_twin(lull, seeds):
+    with tempfile.TemporaryDirectory() as folder:  # into pytest's own nobody else may go
+        os.chmod(folder, 0o755)
+        check(*many(lambda seed: run_sentinel(pathlib.Path(folder), seed), seeds), "gpu_sentinel")

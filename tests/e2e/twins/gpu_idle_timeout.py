@@ -63,9 +63,6 @@ class Watcher:
         self.seen = collections.defaultdict(lambda: collections.deque(maxlen=args.num_samples))
         self.tick = 0
         self.said = set()
-        with contextlib.suppress(DriverError), driver() as (library, count):
-            for index in range(count):
-                gpu_uuid(library, index)
         log("INFO", f"Starting GPU idle watcher: threshhold_percentage={args.threshhold_percentage:g}%, "
                     f"sample_freq={args.sample_freq:g}, num_samples={args.num_samples}, "
                     f"delay_samples={args.delay_samples}, window_size={self.window}")
@@ -135,6 +132,12 @@ class Watcher:
 
 
 UUIDS = {}
+
+
+def learn_uuids():
+    with contextlib.suppress(DriverError), driver() as (library, count):
+        for index in range(count):
+            gpu_uuid(library, index)
 
 
 def gpu_uuid(library, index):
@@ -260,5 +263,6 @@ def watch_task(args):
 
 if __name__ == "__main__":
     begin()
+    learn_uuids()
     given = options()
     launch(given) if given.command else watch_task(given)

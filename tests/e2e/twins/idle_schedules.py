@@ -148,8 +148,7 @@ def random_schedule(seed):
         with_a_job(rng, schedule, first)
     schedule.words = spelled(rng, *pairs)
     if rng.random() < 0.1:
-        schedule.words[:0] = wrong_words(rng)
-        schedule.told = ""
+        schedule.words[:0] = wrong_words(rng)  # what follows may make it right
     if rng.random() < 0.1:
         schedule.closed = ("err",)
     return schedule

@@ -21,6 +21,7 @@ from conftest import LIMIT, Sim, alive, build_dir, clean_environment, wait_until
 PYTHON = "/usr/bin/python3"
 HERE = pathlib.Path(__file__).parent
 AT_ONCE = int(os.environ.get("LULL_TWINS_AT_ONCE", "10"))
+NOBODY = 65534
 # What the caller's shell or the simulation adds, and differs from process to process.
 NOT_THE_CHILDS = ("_=", "PWD=", "OLDPWD=", "SHLVL=")
 
@@ -48,8 +49,9 @@ def differences(ours: Effects, twin: Effects) -> list:
 class Side:
     """One of the two, in a folder of its own."""
 
-    def __init__(self, folder, command, env, terminal=False, closed=(), user=None):
+    def __init__(self, folder, command, env, terminal=False, closed=(), nobody=False):
         folder.mkdir()
+        folder.chmod(0o777)
         self.folder, self.master = folder, None
         self.texts = {name: folder.with_name(f"{folder.name}.{name}") for name in ("out", "err")}
         streams = {name: self.unread() if name in closed else open(path, "wb") for name, path in self.texts.items()}
@@ -57,6 +59,7 @@ class Side:
         if terminal:  # a session of its own, so that Ctrl-C goes where it does for a person
             self.master, stdin = pty.openpty()
             command = ["setsid", "-c", *command]
+        user = NOBODY if nobody and os.geteuid() == 0 else None
         self.process = subprocess.Popen([str(word) for word in command], env=env, cwd=folder,
                                         stdin=stdin, stdout=streams["out"], stderr=streams["err"],
                                         **({"user": user, "group": user, "extra_groups": []} if user else {}))
@@ -119,6 +122,9 @@ class Pair:
         self.stack = contextlib.ExitStack()
         gate = folder / "gate"
         os.mkfifo(gate)
+        gate.chmod(0o666)
+        self.notes.touch()
+        self.notes.chmod(0o666)
         clean = clean_environment(LC_ALL="C.UTF-8")
         with contextlib.ExitStack() as stack:
             self.twin = Side(folder / "twin", [PYTHON, "-S", HERE / f"{name}.py", *words],
@@ -127,6 +133,8 @@ class Pair:
             stack.callback(self.twin.close)
             with open(wait_until(lambda: self.opened(gate), what="the twin"), "w") as go:
                 self.gpus = stack.enter_context(Sim(str(build_dir() / "lull"), scenario=folder / "scenario.toml", env=clean))
+                for path in (self.gpus.folder, *self.gpus.folder.rglob("*")):
+                    path.chmod(0o777 if path.is_dir() else 0o666)
                 json.dump({key: value for key, value in self.gpus.env.items() if clean.get(key) != value} | env, go)
             self.ours = Side(folder / "ours", [build_dir() / name, *own_words, *words], self.gpus.env | env, **how)
             stack.callback(self.ours.close)
@@ -149,7 +157,7 @@ class Pair:
 
     def came_by(self):
         """Which faults of the original the schedule met."""
-        return set(self.notes.read_text().split("\n")) - {""} if self.notes.exists() else set()
+        return set(self.notes.read_text().split("\n")) - {""}
 
 
 def many(one, seeds):
