@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -139,12 +138,15 @@ int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock&
 // As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
 void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 
+void show_help(bool task) {
+  (void)write_all(STDOUT_FILENO, fmt::format("{}{}", idle_timeout_usage(task), idle_timeout_help(task)));
+}
+
 // Bad values, as its original refuses them.
 int refuse(bool task, std::string_view why) {
   ignore_sigpipe();
-  fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
-  std::fflush(stdout);
-  fmt::print(stderr, "\nERROR: {}\n", why);
+  show_help(task);
+  (void)write_all(STDERR_FILENO, fmt::format("\nERROR: {}\n", why));
   return kRefused;
 }
 
@@ -212,12 +214,12 @@ int gpu_idle_timeout_command(int argc, char** argv) {
     const Error& error = options.error();
     const bool task = our_task().has_value();
     if (error.errno_value == kRefused) return refuse(task, error.what);
-    fmt::print(stderr, "{}gpu_idle_timeout: error: {}\n", idle_timeout_usage(task), error.what);
+    (void)write_all(STDERR_FILENO,
+                    fmt::format("{}gpu_idle_timeout: error: {}\n", idle_timeout_usage(task), error.what));
     return kExitUsage;
   }
   if (options->help) {
-    const bool task = our_task().has_value();
-    fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
+    show_help(our_task().has_value());
     return 0;
   }
   const auto policy = Policy::parse(options->rule());

@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <csignal>
-#include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
@@ -106,11 +105,11 @@ int gpu_sentinel_command(int argc, char** argv) {
   if (!options) {
     const Error& error = options.error();
     if (error.errno_value == kFailed) return complain(error.what, kFailed);
-    fmt::print(stderr, "{}gpu_sentinel: error: {}\n", sentinel_usage(), error.what);
+    (void)write_all(STDERR_FILENO, fmt::format("{}gpu_sentinel: error: {}\n", sentinel_usage(), error.what));
     return kExitUsage;
   }
   if (options->help) {
-    fmt::print("{}{}", sentinel_usage(), sentinel_help());
+    (void)write_all(STDOUT_FILENO, fmt::format("{}{}", sentinel_usage(), sentinel_help()));
     return 0;
   }
   auto policy = Policy::parse(options->kill_rule(), options->arm_rule());

@@ -12,9 +12,9 @@ import tempfile
 import time
 
 import pytest
-from conftest import LIMIT, wait_until
-from twins import idle_schedules, sentinel_schedules
-from twins.side_by_side import Pair, differences, many
+from conftest import Sim, build_dir, clean_environment, wait_until
+from twins import idle_schedules, select_schedules, sentinel_schedules
+from twins.side_by_side import HERE, PYTHON, Pair, Side, differences, many
 
 SCHEDULES = int(os.environ.get("LULL_TWINS", "6"))
 BATCH = 40  # of schedules in one test
@@ -47,6 +47,15 @@ MENDED = {
         "unread output": "status 120 where nobody reads its lines any more: as if somebody did",
         "traceback": "Ctrl-C gave a page of Python: nothing; the status is the same",
     },
+    "gpuselect": {
+        "a lost GPU": "one GPU that cannot be read crashed it: that one is not chosen, the others serve",
+        "one of the devices named": "-d 0,1 gave one GPU: both",
+        "lost status": "the command's status was always 0: passed on",
+        "orphan": "SIGTERM left the job without its wrapper: reaches the job",
+        "eaten options": "options of the job were read as its own: they end at the command",
+        "traceback": "a refusal was a page of Python: one line under its own name, and then why",
+        "unread refusal": "Python goes on where nobody reads: ends by SIGPIPE, as other programs do",
+    },
 }
 # Lines of ours that the originals do not have, and what the twins say in their place ("": nothing).
 OURS = {
@@ -76,7 +85,16 @@ OURS = {
         (r"gpu_sentinel: we may not.*", "gpu_sentinel: we may not"),
         (r"gpu_sentinel: (shutdown|reboot): .*; again in 10s", "gpu_sentinel: again"),
     ],
+    "gpuselect": [
+        (r"(gpuselect: Invalid device ID -?\d+) \(.*", r"\1"),
+        (r"(gpuselect: (ambiguous option: --\w+|argument \S+ ignored explicit argument)).*", r"\1"),
+        (r"gpuselect: (.*libnvidia-ml.*|.*driver is not loaded.*|nvmlInit: 9)", "gpuselect: no driver"),
+    ],
 }
+
+
+# What a job has in its environment from us: which lease it holds.
+OWN_VARIABLES = ("LULL_LEASE=",)
 
 
 def in_place(name, line):
@@ -216,3 +234,62 @@ def test_gpu_sentinel_does_as_its_twin(lull, seeds):
     with tempfile.TemporaryDirectory() as folder:  # into pytest's own nobody else may go
         os.chmod(folder, 0o755)
         check(*many(lambda seed: run_sentinel(pathlib.Path(folder), seed), seeds), "gpu_sentinel")
+
+
+# ---- gpuselect -----------------------------------------------------------------------------------
+
+def seen_of_select(effects, line):
+    """Why a GPU was not chosen, and what -D tells, are ours to word."""
+    if "facts" in effects.files:
+        effects.files["facts"] = [one for one in effects.files["facts"] if not one.startswith(OWN_VARIABLES)]
+    told = [in_place("gpuselect", one.replace("gpuselect: error: ", "gpuselect: ")) for one in effects.err
+            if one.startswith("gpuselect: ")]
+    effects.err = [] if line.closed or line.debug else told[:1]
+    if effects.out and effects.out[0].startswith("usage: gpuselect"):
+        effects.out = ["(help)"]
+    return effects
+
+
+def run_select_line(gpus, folder, line, mended):
+    """Ours first: what it chose at random the twin is told, and whether it might."""
+    def run(which, command, env):
+        side = Side(folder / which, command, gpus.env | line.env | env, closed=line.closed)
+        try:
+            if line.told:
+                wait_until(side.is_up, what="the job")
+                side.send(line.told)
+            return seen_of_select(side.effects(), line)
+        finally:
+            side.close()
+
+    folder.mkdir()
+    ours = run("ours", [build_dir() / "gpuselect", *line.command], {})
+    values = [one.partition("=")[2] for one in ours.files.get("facts", []) if one.startswith("CUDA_VISIBLE_DEVICES=")]
+    chosen = values[0] if values else ours.out[0] if ours.status == 0 and ours.out else ""
+    twin = run("twin", [PYTHON, "-S", HERE / "gpuselect.py", *line.command],
+               {"TWIN_CHOSEN": chosen if line.job else "", "TWIN_MENDED": ",".join(mended),
+                "TWIN_NOTES": str(folder.parent / "notes")})
+    if twin.status == 0 and twin.out and not line.job and twin.out != ["(help)"]:
+        picked = chosen.split(",")
+        assert set(picked) <= set(twin.out[0].split(",")), f"{line}: {picked} of {twin.out}"
+        assert len(picked) == len(set(picked)) == line.wanted, f"{line}: {picked}"
+        twin.out = ours.out[:1]
+    if found := differences(ours, twin):
+        raise AssertionError(f"{line}\n" + "\n".join(found))
+
+
+def run_select(folder, seed):
+    schedule = select_schedules.random_schedule(seed)
+    folder = folder / str(seed)
+    folder.mkdir()
+    (folder / "scenario.toml").write_text(schedule.scenario)
+    (folder / "notes").touch()
+    with Sim(str(build_dir() / "lull"), scenario=folder / "scenario.toml", env=clean_environment(LC_ALL="C.UTF-8")) as gpus:
+        for number, line in enumerate(schedule.lines):
+            run_select_line(gpus, folder / str(number), line, MENDED["gpuselect"])
+    return set((folder / "notes").read_text().splitlines())
+
+
+@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_gpuselect_does_as_its_twin(tmp_path, lull, seeds):
+    check(*many(lambda seed: run_select(tmp_path, seed), seeds), "gpuselect")

@@ -21,8 +21,9 @@ def mended(name):
 
 def begin():
     """Waits to be let go: Python takes long to start, and the two shall start together. Brings the simulation's environment."""
-    with open(os.environ.pop("TWIN_GATE")) as gate:
-        os.environ.update(json.load(gate))
+    if "TWIN_GATE" in os.environ:
+        with open(os.environ.pop("TWIN_GATE")) as gate:
+            os.environ.update(json.load(gate))
 
 
 class DriverError(Exception):

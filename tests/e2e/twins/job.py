@@ -24,7 +24,7 @@ def facts():
         masks = [line for line in status if line.startswith(GIVEN)]
     environment = [f"{key}={value}\n" for key, value in sorted(os.environ.items())]
     descriptors = [name for name in os.listdir("/proc/self/fd") if int(name) < 3]
-    return "".join([*masks, *environment, f"{sorted(descriptors)} {os.getppid() == os.getsid(0)}\n"])
+    return "".join([*masks, *environment, f"{sorted(descriptors)}\n"])
 
 
 def live(plan, label):
