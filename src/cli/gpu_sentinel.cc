@@ -8,6 +8,7 @@
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -25,9 +26,11 @@ constexpr Duration kSayAgain = std::chrono::minutes(10);
 
 class SentinelVoice final : public WatchVoice {
  public:
-  SentinelVoice(const SentinelOptions& options, const Clock& clock) : options_(options), clock_(clock) {}
+  SentinelVoice(const SentinelOptions& options, std::string absent, const Clock& clock)
+      : options_(options), absent_(std::move(absent)), clock_(clock) {}
 
   void started(const WatchSettings& settings) override {
+    if (!absent_.empty()) tell(absent_);
     for (const std::string& line : sentinel_start(options_, ::geteuid() == 0)) print(line);
     if (!settings.policy.arm) print(sentinel_armed(options_));
   }
@@ -59,15 +62,24 @@ class SentinelVoice final : public WatchVoice {
   static void print(const std::string& text) { (void)write_all(STDOUT_FILENO, text + "\n"); }
 
   const SentinelOptions& options_;
+  std::string absent_;
   const Clock& clock_;
   std::optional<Instant> failure_said_;
 };
 
 std::string list(const std::vector<std::int64_t>& devices) { return fmt::format("{}", fmt::join(devices, ",")); }
 
-// Which of the devices named are there; those that are not are said. Nothing: none of them is.
-std::optional<std::string> present(const SentinelOptions& options) {
-  if (options.gpu_devices.empty()) return "";
+// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
+void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
+
+struct Named {
+  std::string there;   // for --gpus; empty: all
+  std::string absent;  // what to say about the others
+};
+
+// Which of the devices named are there. An error: none of them is.
+Result<Named> look_for(const SentinelOptions& options) {
+  if (options.gpu_devices.empty()) return Named{};
   std::vector<std::int64_t> there;
   std::vector<std::int64_t> missing;
   const Snapshot snapshot = Sampler::start({.memory = false,
@@ -87,13 +99,9 @@ std::optional<std::string> present(const SentinelOptions& options) {
     std::vector<std::int64_t>& which = found || (!known && device >= 0) ? there : missing;
     if (std::ranges::count(which, device) == 0) which.push_back(device);
   }
-  if (there.empty()) {
-    SentinelVoice::tell(fmt::format("there is none of the GPUs {} on this system", list(missing)));
-    return std::nullopt;
-  }
-  if (!missing.empty())
-    SentinelVoice::tell(fmt::format("GPU {} is not on this system: judging on GPU {}", list(missing), list(there)));
-  return list(there);
+  if (there.empty()) return fail(fmt::format("there is none of the GPUs {} on this system", list(missing)));
+  if (missing.empty()) return Named{list(there), ""};
+  return Named{list(there), fmt::format("GPU {} is not on this system: judging on GPU {}", list(missing), list(there))};
 }
 
 }  // namespace
@@ -101,7 +109,7 @@ std::optional<std::string> present(const SentinelOptions& options) {
 int gpu_sentinel_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_sentinel(words);
-  if (!options || options->help) std::signal(SIGPIPE, SIG_IGN);  // as Python does: the status counts, read or not
+  if (!options || options->help) ignore_sigpipe();
   if (!options) {
     const Error& error = options.error();
     if (error.errno_value == kFailed) return complain(error.what, kFailed);
@@ -114,11 +122,14 @@ int gpu_sentinel_command(int argc, char** argv) {
   }
   auto policy = Policy::parse(options->kill_rule(), options->arm_rule());
   if (!policy) return complain(policy.error().message(), kExitUsage);
-  auto gpus = present(*options);
-  if (!gpus) return kFailed;
+  auto gpus = look_for(*options);
+  if (!gpus) {
+    ignore_sigpipe();
+    return complain(gpus.error().message(), kFailed);
+  }
   WatchSettings settings;
   settings.policy = *std::move(policy);
-  settings.gpus = *std::move(gpus);
+  settings.gpus = gpus->there;
   settings.absent_left_out = true;  // where there was no driver yet to tell
   settings.every = std::chrono::seconds(1);
   settings.missing = options->ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
@@ -127,7 +138,7 @@ int gpu_sentinel_command(int argc, char** argv) {
   settings.how.retries = std::numeric_limits<unsigned>::max();
   settings.how.retry_after = kTryAgain;
   const SystemClock clock;
-  SentinelVoice voice(*options, clock);
+  SentinelVoice voice(*options, gpus->absent, clock);
   WatchSession session(std::move(settings), voice, clock);
   const int status = session.run();
   return status == kExitFailure ? kFailed : status;

@@ -181,10 +181,14 @@ POWER = {
 }
 
 
+def is_root(schedule):
+    return os.geteuid() == 0 and not schedule.nobody
+
+
 def power_programs(folder, schedule):
     folder.mkdir()
     for name, script in POWER.items():
-        text = script.format(sudo="true" if schedule.sudo else "false", power=schedule.power) if "{" in script else script
+        text = script.format(sudo="true" if schedule.sudo or is_root(schedule) else "false", power=schedule.power)
         (folder / name).write_text(f"#!/bin/sh\n{text}\n")
         (folder / name).chmod(0o755)
     return f"{folder}:/usr/bin:/bin"
@@ -194,7 +198,7 @@ def seen_of_sentinel(name, effects, schedule):
     """How often it was tried does not count, nor in which words it warns of sudo."""
     if "calls" in effects.files:
         calls = {line.strip() for line in effects.files["calls"]}
-        if os.geteuid() == 0 and not schedule.nobody:  # root needs no sudo, and no other command than for the other action
+        if is_root(schedule):  # root needs no sudo, and no other command than for the other action
             calls = {"reboot" if call == "shutdown -r now" else call for call in calls}
         effects.files["calls"] = sorted(calls)
     at = next((at for at, line in enumerate(effects.out) if line.startswith("Starting")), 0)

@@ -102,8 +102,8 @@ def leave(status):
 
 
 def say(text):
-    print(text)
     try:
+        print(text)
         if mended("late lines"):
             sys.stdout.flush()
     except OSError:

@@ -111,7 +111,10 @@ def random_schedule(seed):
 def random_fault(rng, count, phases, starts):
     """For one phase as a whole, or to the end."""
     which = rng.randrange(len(phases))
-    kind = rng.choice(["lost", "unknown", "no-permission", "no-util", "no-driver", "no-driver"])
+    kinds = ["lost", "unknown", "no-util", "no-driver", "no-driver"]
+    if which > 0:  # without permission from the start a GPU is not meant for lull, which leaves it out
+        kinds.append("no-permission")
+    kind = rng.choice(kinds)
     name = '"all"' if kind == "no-driver" else rng.randrange(count)
     text = f'[[fault]]\ngpu = {name}\nkind = "{kind}"\nat = "{starts[which]:.2f}s"\n'
     return text if rng.random() < 0.3 else text + f'for = "{max(phases[which][0], 3):.2f}s"\n'
