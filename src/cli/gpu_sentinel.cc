@@ -48,6 +48,8 @@ class SentinelVoice final : public WatchVoice {
       return tell(text);
     }
     if (level < Level::warning) return;
+    constexpr std::string_view kGpus = "--gpus: ";
+    if (event == "scope" && text.starts_with(kGpus)) return tell("--gpu_devices: " + text.substr(kGpus.size()));
     if (event != "failed") return tell(text);
     // It goes on for ever: the first is said, then one now and then.
     if (failure_said_ && clock_.now() - *failure_said_ < kSayAgain) return;

@@ -3,6 +3,7 @@
 `mended("name")` marks the place where an original lets its user down and lull does not: the tests say by name, and with
 the reason, which of them a twin must not have. It also writes down that a schedule came by.
 """
+import argparse
 import contextlib
 import ctypes
 import json
@@ -24,6 +25,14 @@ def begin():
     if "TWIN_GATE" in os.environ:
         with open(os.environ.pop("TWIN_GATE")) as gate:
             os.environ.update(json.load(gate))
+
+
+class ArgumentParser(argparse.ArgumentParser):
+    """Complains to a pipe that nobody reads as newer Pythons do: without an exception."""
+
+    def _print_message(self, message, file=None):
+        with contextlib.suppress(OSError):
+            super()._print_message(message, file)
 
 
 class DriverError(Exception):

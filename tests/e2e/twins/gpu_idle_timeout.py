@@ -6,12 +6,13 @@ import argparse
 import collections
 import contextlib
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 
-from common import DriverError, Gpu, begin, driver, mended
+from common import ArgumentParser, DriverError, Gpu, begin, driver, mended
 
 
 def log(level, text):
@@ -28,7 +29,7 @@ number.__name__ = "int"
 
 
 def options():
-    parser = argparse.ArgumentParser("gpu_idle_timeout")
+    parser = ArgumentParser("gpu_idle_timeout")
     parser.add_argument("-t", "--threshhold-percentage", type=number, default=1)
     parser.add_argument("-s", "--sample-freq", type=number, default=5)
     parser.add_argument("-n", "--num-samples", type=int, default=60)
@@ -51,7 +52,8 @@ def options():
     if wrong:
         parser.print_help()
         sys.stdout.flush()
-        print(f"\nERROR: {wrong[0]}", file=sys.stderr)
+        with contextlib.suppress(OSError):
+            os.write(2, f"\nERROR: {wrong[0]}\n".encode())
         sys.exit(1)
     return args
 
@@ -246,8 +248,13 @@ def launch(args):
 
 def watch_task(args):
     kind = os.environ["DET_TASK_TYPE"]
-    if kind == "CHECKPOINT_GC":
-        sys.exit("gpu_idle_timeout: cannot be killed")
+    refusal = "cannot be killed" if kind == "CHECKPOINT_GC" else ""
+    if not refusal and shutil.which("det") is None and mended("no det"):
+        refusal = "no det"
+    if refusal:
+        with contextlib.suppress(OSError):
+            os.write(2, f"gpu_idle_timeout: {refusal}\n".encode())
+        sys.exit(1)
     watcher = Watcher(args)
     time.sleep(args.sample_freq)
     while not watcher.is_idle():

@@ -1,5 +1,4 @@
 """gpu_sentinel as its document describes it, in a few obvious lines: the slow twin that lull's drop-in is compared with."""
-import argparse
 import contextlib
 import enum
 import math
@@ -10,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from common import DriverError, Gpu, begin, driver, mended
+from common import ArgumentParser, DriverError, Gpu, begin, driver, mended
 
 TICK_TIME_S = 1
 
@@ -58,7 +57,7 @@ def get_gpu_usage(device_ids):
 
 
 def parse_args():
-    parser = argparse.ArgumentParser("gpu_sentinel")
+    parser = ArgumentParser("gpu_sentinel")
     parser.add_argument("--arm_duration", type=int, default=30)
     parser.add_argument("--arm_threshold", type=float, default=0.8)
     parser.add_argument("--kill_duration", type=int, default=30)
@@ -118,6 +117,10 @@ def usage_or_nan(args, said):
         if not mended("dies with the driver"):
             raise
         usage, what = math.nan, "no GPU can be read"
+    except statistics.StatisticsError:  # the driver came late
+        if not mended("absent device"):
+            raise
+        usage, what = math.nan, "there is none"
     else:
         what = "cannot be judged"
     if math.isnan(usage) and what not in said and mended("silent about what it cannot read"):

@@ -25,7 +25,7 @@ class Schedule:
     cut: bool = False     # the job ends, or is told to, at no moment in particular: how many lines came before is chance
     told: str = ""        # by a person: Ctrl-C, TERM
     closed: tuple = ()
-    det: str = ""         # the program of that name
+    det: str = ""         # the program of that name; empty: there is none
 
     @property
     def command(self):
@@ -156,7 +156,7 @@ def random_schedule(seed):
 
 def beside_a_task(rng, schedule):
     schedule.env |= task_environment(rng)
-    schedule.det = rng.choice(["exit 0", "exit 0", '[ "$(wc -l < calls)" -gt 1 ]'])
+    schedule.det = rng.choice(["", "exit 0", "exit 0", "exit 0", '[ "$(wc -l < calls)" -gt 1 ]'])
     schedule.steady = False
     if not schedule.fires:
         schedule.told, schedule.cut = "TERM", True

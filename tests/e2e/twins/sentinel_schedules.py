@@ -47,7 +47,8 @@ def wrong_words(rng):
 
 
 def random_phases(rng, arm_for, kill_for, known):
-    story = rng.choice([["low", "high", "low"], ["high", "low"], ["high", "between", "low"], ["high", "at kill"],
+    story = rng.choice([["low", "high", "low"], ["high", "low"], ["high", "low"], ["high", "between", "low"],
+                        ["low", "high", "low"], ["high", "low"], ["high", "at kill"],
                         ["at arm", "low"], ["high", "low", "high", "low"], ["between", "low"], ["low"],
                         ["high", "at kill", "low"], ["high"]])
     phases, armed = [], False
@@ -68,7 +69,7 @@ def random_schedule(seed):
     arm, kill = rng.choice([(80, 70), (80, 70), (50, 30), (30, 60), (-100, 40), (5, 5)])
     phases = random_phases(rng, arm_for, kill_for, levels(arm, kill))
     count = rng.randint(1, 3)
-    named = rng.choice([None, None, ["0"], ["0", "1"], ["0", "7"], ["7"], ["1", "0", "0"], []])
+    named = rng.choice([None] * 5 + [["0"], ["0", "1"], ["0", "7"], ["7"], ["1", "0", "0"], []])
     watched = list(range(count)) if not named else [index for index in range(count) if str(index) in named]
     per_phase = []
     for _, usage in phases:
@@ -84,12 +85,12 @@ def random_schedule(seed):
     for index in range(count):
         first, *later = [usages[index] for usages in per_phase]
         schedule.scenario += gpu(first, *zip(starts[1:], later))
-    if rng.random() < 0.35:
+    if rng.random() < 0.3:
         schedule.scenario += random_fault(rng, count, phases, starts)
     pairs = [(["--arm_duration", "--arm_d"], arm_for), (["--kill_duration"], kill_for)]
     if (arm, kill) != (80, 70) or rng.random() < 0.3:
         pairs += [(["--arm_threshold"], arm / 100), (["--kill_threshold", "--kill_t"], kill / 100)]
-    action = rng.choice(["end_process", "end_process", "shutdown", "reboot"])
+    action = rng.choice(["end_process"] * 4 + ["shutdown", "shutdown", "reboot", "reboot"])
     if action != "end_process" or rng.random() < 0.2:
         pairs.append((["--kill_action"], action))
     schedule.words = spelled(rng, *pairs)
