@@ -42,6 +42,7 @@ TEST(GpuSentinel, Refusals) {
   EXPECT_EQ(unreadable.what,
             "argument --kill_action: invalid choice: 'explode' (choose from 'end_process', 'shutdown', 'reboot')");
   EXPECT_EQ(unreadable.errno_value, 2);
+  EXPECT_FALSE(parse_sentinel(Words{"--kill_action", "explode", "--kill_action", "reboot"}));
   const Error senseless = parse_sentinel(Words{"--arm_duration", "3600"}).error();
   EXPECT_EQ(senseless.what, "arm_duration can at most be 3600 ticks");
   EXPECT_EQ(senseless.errno_value, 1);
