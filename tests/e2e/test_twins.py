@@ -50,6 +50,7 @@ MENDED = {
     "gpuselect": {
         "a lost GPU": "one GPU that cannot be read crashed it: that one is not chosen, the others serve",
         "one of the devices named": "-d 0,1 gave one GPU: both",
+        "a device below zero": "told only once the driver had answered: at once, whether there is one or not",
         "lost status": "the command's status was always 0: passed on",
         "orphan": "SIGTERM left the job without its wrapper: reaches the job",
         "eaten options": "options of the job were read as its own: they end at the command",

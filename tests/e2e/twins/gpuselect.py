@@ -43,6 +43,8 @@ def matching(args):
         raise Exception("Use only one of 'devices' and 'name' parameters")
     if min(args.util, args.mem_util, args.processes) < 0:
         raise Exception("Utilization/process count thresholds must be >= 0")
+    if min(args.devices, default=0) < 0 and mended("a device below zero"):
+        raise Exception(f"Invalid device ID {next(device for device in args.devices if device < 0)}")
     gpus = states()
     for device in args.devices:
         if not 0 <= device < len(gpus):

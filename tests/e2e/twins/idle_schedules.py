@@ -112,6 +112,7 @@ def random_schedule(seed):
     threshold, which = rng.choice([1, 10, 50]), rng.choice(["all", "any"])
     kinds = [rng.choice(["idle", "idle", "idle", "busy", "falls", "turns"]) for _ in range(rng.randint(1, 3))]
     faulty = rng.random() < 0.3
+    samples = max(samples, 7 - max(delay, 1))  # a job has the time to start
     if "turns" in kinds:
         samples = max(samples, 5)
     if faulty:  # nothing is over before it begins
