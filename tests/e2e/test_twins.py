@@ -159,7 +159,7 @@ def run_idle_timeout(folder, seed):
                 begun = "err" in schedule.closed
                 wait_until(lambda: side.process.poll() is not None or ((schedule.job is None or side.is_up()) and
                            (begun or "Starting GPU" in side.texts["err"].read_text())), what="its start")
-            if schedule.job is None:
+            if schedule.job is None:  # long enough for what must not happen
                 time.sleep(idle_schedules.LIFE)
             for side in (pair.twin, pair.ours):
                 side.send(schedule.told)

@@ -13,7 +13,6 @@ import pprint
 import pty
 import signal
 import subprocess
-import threading
 import time
 
 from conftest import LIMIT, Sim, alive, build_dir, clean_environment, wait_until
@@ -119,7 +118,6 @@ class Pair:
         folder.mkdir()
         (folder / "scenario.toml").write_text(scenario)
         self.notes = folder / "notes"
-        self.stack = contextlib.ExitStack()
         gate = folder / "gate"
         os.mkfifo(gate)
         gate.chmod(0o666)
@@ -152,9 +150,6 @@ class Pair:
     def __exit__(self, *_):
         self.stack.close()
 
-    def both_up(self):
-        wait_until(lambda: self.twin.is_up() and self.ours.is_up(), what="both jobs")
-
     def came_by(self):
         """Which faults of the original the schedule met."""
         return set(self.notes.read_text().split("\n")) - {""}
@@ -162,15 +157,9 @@ class Pair:
 
 def many(one, seeds):
     """one(seed) for all of them, several at once; what they return, and what went wrong."""
-    begun = threading.Semaphore(AT_ONCE)
-
-    def guarded(seed):
-        with begun:
-            return one(seed)
-
     results, wrong = {}, []
     with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {pool.submit(guarded, seed): seed for seed in seeds}
+        running = {pool.submit(one, seed): seed for seed in seeds}
         for done in concurrent.futures.as_completed(running):
             try:
                 results[running[done]] = done.result()
