@@ -67,7 +67,7 @@ std::optional<std::string> find_in_sbin(const std::string& name) {
 std::vector<std::string> by_sudo(bool off, const InheritedSignals* signals) {
   const std::vector<std::vector<std::string>> wishes =
       off ? std::vector<std::vector<std::string>>{{"shutdown", "-h", "now"}}
-          : std::vector<std::vector<std::string>>{{"shutdown", "-r", "now"}, {"reboot"}};
+          : std::vector<std::vector<std::string>>{{"reboot"}, {"shutdown", "-r", "now"}};
   for (const std::vector<std::string>& wish : wishes) {
     std::vector<std::string> question = {"sudo", "-n", "-l"};
     question.insert(question.end(), wish.begin(), wish.end());

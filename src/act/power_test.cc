@@ -106,6 +106,8 @@ TEST(PowerCommand, SwappedInAsksSudoForTheSameCommandsWithoutSbinInPath) {
   EXPECT_NE(as_somebody(tree).find("we may not power"), std::string::npos);
   sudo_allows("shutdown -r now");
   EXPECT_EQ(as_somebody(tree, Power::reboot), "sudo -n shutdown -r now ");
+  tree.write("bin/sudo", "#!/bin/sh\nexit 0\n");
+  EXPECT_EQ(as_somebody(tree, Power::reboot), "sudo -n reboot ") << "as its predecessor";
 }
 
 }  // namespace

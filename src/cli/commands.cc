@@ -1,8 +1,9 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
-#include <cstdio>
 
+#include "base/fd.h"
 #include "cli/command.h"
 
 namespace lull {
@@ -52,7 +53,8 @@ std::span<const Command> drop_ins() { return kDropIns; }
 void speak_as(std::string_view name) { speaker = name; }
 
 int complain(std::string_view what, int status) {
-  fmt::print(stderr, "{}: {}\n", speaker, what);
+  // The status counts where nobody reads the rest: fmt::print would throw.
+  (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", speaker, what));
   return status;
 }
 

@@ -6,7 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstdio>
+#include <csignal>
 #include <cstdlib>
 #include <string>
 #include <vector>
@@ -140,11 +140,18 @@ int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock&
   return ended(RunSession(std::move(settings), **machine, voice).run());
 }
 
+// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
+void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
+
+void show_help(bool task) {
+  (void)write_all(STDOUT_FILENO, fmt::format("{}{}", idle_timeout_usage(task), idle_timeout_help(task)));
+}
+
 // Bad values, as its original refuses them.
 int refuse(bool task, std::string_view why) {
-  fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
-  std::fflush(stdout);
-  fmt::print(stderr, "\nERROR: {}\n", why);
+  ignore_sigpipe();
+  show_help(task);
+  (void)write_all(STDERR_FILENO, fmt::format("\nERROR: {}\n", why));
   return kRefused;
 }
 
@@ -180,7 +187,10 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
                   "You must append the program and arguments you would like to execute, or say what to end (--do): "
                   "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set).");
   auto actions = actions_of(options, task);
-  if (!actions) return complain(actions.error().message(), kRefused);
+  if (!actions) {
+    ignore_sigpipe();
+    return complain(actions.error().message(), kRefused);
+  }
   WatchSettings settings;
   settings.common = common_settings(options, policy);
   settings.of_job = true;
@@ -203,16 +213,17 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
 int gpu_idle_timeout_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_idle_timeout(words);
+  if (!options || options->help) ignore_sigpipe();
   if (!options) {
     const Error& error = options.error();
     const bool task = our_task().has_value();
     if (error.errno_value == kRefused) return refuse(task, error.what);
-    fmt::print(stderr, "{}gpu_idle_timeout: error: {}\n", idle_timeout_usage(task), error.what);
+    (void)write_all(STDERR_FILENO,
+                    fmt::format("{}gpu_idle_timeout: error: {}\n", idle_timeout_usage(task), error.what));
     return kExitUsage;
   }
   if (options->help) {
-    const bool task = our_task().has_value();
-    fmt::print("{}{}", idle_timeout_usage(task), idle_timeout_help(task));
+    show_help(our_task().has_value());
     return 0;
   }
   const auto policy = Policy::parse(options->rule());

@@ -4,10 +4,11 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
+#include <csignal>
 #include <limits>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -28,10 +29,11 @@ constexpr Duration kSayAgain = std::chrono::minutes(10);
 
 class SentinelVoice final : public Sink {
  public:
-  SentinelVoice(const SentinelOptions& options, const Clock& clock, bool armed)
-      : options_(options), clock_(clock), armed_(armed) {}
+  SentinelVoice(const SentinelOptions& options, std::string absent, const Clock& clock, bool armed)
+      : options_(options), absent_(std::move(absent)), clock_(clock), armed_(armed) {}
 
   void started() override {
+    if (!absent_.empty()) tell(absent_);
     for (const std::string& line : sentinel_start(options_, ::geteuid() == 0)) print(line);
     if (armed_) print(sentinel_armed(options_));
   }
@@ -47,6 +49,8 @@ class SentinelVoice final : public Sink {
       return tell(text);
     }
     if (level < Level::warning) return;
+    constexpr std::string_view kGpus = "--gpus: ";
+    if (event == "scope" && text.starts_with(kGpus)) return tell("--gpu_devices: " + text.substr(kGpus.size()));
     if (event != "failed") return tell(text);
     // It goes on for ever: the first is said, then one now and then.
     if (failure_said_ && clock_.now() - *failure_said_ < kSayAgain) return;
@@ -61,6 +65,7 @@ class SentinelVoice final : public Sink {
   static void print(const std::string& text) { (void)write_all(STDOUT_FILENO, text + "\n"); }
 
   const SentinelOptions& options_;
+  std::string absent_;
   const Clock& clock_;
   bool armed_;  // from the beginning
   std::optional<Instant> failure_said_;
@@ -68,9 +73,17 @@ class SentinelVoice final : public Sink {
 
 std::string list(const std::vector<std::int64_t>& devices) { return fmt::format("{}", fmt::join(devices, ",")); }
 
-// Which of the devices named are there; those that are not are said. Nothing: none of them is.
-std::optional<std::string> present(const SentinelOptions& options) {
-  if (options.gpu_devices.empty()) return "";
+// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
+void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
+
+struct Named {
+  std::string there;   // for --gpus; empty: all
+  std::string absent;  // what to say about the others
+};
+
+// Which of the devices named are there. An error: none of them is.
+Result<Named> look_for(const SentinelOptions& options) {
+  if (options.gpu_devices.empty()) return Named{};
   std::vector<std::int64_t> there;
   std::vector<std::int64_t> missing;
   const Snapshot snapshot = Sampler::start({.memory = false,
@@ -90,13 +103,9 @@ std::optional<std::string> present(const SentinelOptions& options) {
     std::vector<std::int64_t>& which = found || (!known && device >= 0) ? there : missing;
     if (std::ranges::count(which, device) == 0) which.push_back(device);
   }
-  if (there.empty()) {
-    SentinelVoice::tell(fmt::format("there is none of the GPUs {} on this system", list(missing)));
-    return std::nullopt;
-  }
-  if (!missing.empty())
-    SentinelVoice::tell(fmt::format("GPU {} is not on this system: judging on GPU {}", list(missing), list(there)));
-  return list(there);
+  if (there.empty()) return fail(fmt::format("there is none of the GPUs {} on this system", list(missing)));
+  if (missing.empty()) return Named{list(there), ""};
+  return Named{list(there), fmt::format("GPU {} is not on this system: judging on GPU {}", list(missing), list(there))};
 }
 
 }  // namespace
@@ -104,21 +113,28 @@ std::optional<std::string> present(const SentinelOptions& options) {
 int gpu_sentinel_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_sentinel(words);
+  if (!options || options->help) ignore_sigpipe();
   if (!options) {
-    fmt::print(stderr, "{}gpu_sentinel: error: {}\n", sentinel_usage(), options.error().message());
+    const Error& error = options.error();
+    if (error.errno_value == kFailed) return complain(error.what, kFailed);
+    (void)write_all(STDERR_FILENO, fmt::format("{}gpu_sentinel: error: {}\n", sentinel_usage(), error.what));
     return kExitUsage;
   }
   if (options->help) {
-    fmt::print("{}{}", sentinel_usage(), sentinel_help());
+    (void)write_all(STDOUT_FILENO, fmt::format("{}{}", sentinel_usage(), sentinel_help()));
     return 0;
   }
   auto policy = Policy::parse(options->kill_rule(), options->arm_rule());
   if (!policy) return complain(policy.error().message(), kExitUsage);
-  auto gpus = present(*options);
-  if (!gpus) return kFailed;
+  auto gpus = look_for(*options);
+  if (!gpus) {
+    ignore_sigpipe();
+    return complain(gpus.error().message(), kFailed);
+  }
   WatchSettings settings;
   settings.common.policy = *std::move(policy);
-  settings.common.gpus = *std::move(gpus);
+  settings.common.gpus = gpus->there;
+  settings.common.absent_left_out = true;  // where there was no driver yet to tell
   settings.common.every = std::chrono::seconds(1);
   settings.common.missing = options->ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
   const std::string action = options->kill_action == "end_process" ? "exit" : options->kill_action;
@@ -126,7 +142,7 @@ int gpu_sentinel_command(int argc, char** argv) {
   settings.retries.most = std::numeric_limits<unsigned>::max();
   settings.retries.after = kTryAgain;
   const SystemClock clock;
-  SentinelVoice voice(*options, clock, !settings.common.policy.arm);
+  SentinelVoice voice(*options, gpus->absent, clock, !settings.common.policy.arm);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message(), kFailed);
   const int status = ended(WatchSession(std::move(settings), **machine, voice).run());

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <optional>
 
 #include "base/text.h"
@@ -15,6 +16,15 @@ bool is_option(std::string_view word) { return word.size() > 1 && word.front() =
 // A negative number is a value, as argparse has it, where no option looks like one.
 bool is_value(std::string_view word) { return !is_option(word) || to_double(word).has_value(); }
 
+bool is_of(Value value, std::string_view text) {
+  if (value == Value::text) return true;
+  const auto number = to_double(trim(text));
+  if (!number) return false;
+  if (value == Value::real) return true;
+  return std::isfinite(*number) &&
+         (value == Value::fraction || trim(text).find_first_not_of("+-0123456789") == std::string_view::npos);
+}
+
 class Parser {
  public:
   Parser(std::span<const ArgparseOption> options, std::span<const std::string> words)
@@ -26,6 +36,7 @@ class Parser {
       if (!is_option(word) || word == "--") break;
       ++next_;
       TRY(word.starts_with("--") ? long_option(word) : short_options(word));
+      if (help_) return std::move(result_);
     }
     if (command) {
       if (next_ < words_.size() && words_[next_] == "--") ++next_;
@@ -43,12 +54,13 @@ class Parser {
     std::vector<const ArgparseOption*> meant;
     std::vector<std::string> spelled;
     for (const ArgparseOption& option : options_) {
-      for (const std::string_view known : option.names) {
-        if (known == name) return take(option, joined(word, equals));
-        if (!known.starts_with("--") || !known.starts_with(name)) continue;
-        spelled.emplace_back(known);
-        if (std::ranges::count(meant, &option) == 0) meant.push_back(&option);
-      }
+      if (std::ranges::count(option.names, name) > 0 || std::ranges::count(option.aliases, name) > 0)
+        return take(option, joined(word, equals));
+      const auto fits = [&](std::string_view known) { return known.starts_with("--") && known.starts_with(name); };
+      for (const std::string_view known : option.names)
+        if (fits(known)) spelled.emplace_back(known);
+      if (std::ranges::any_of(option.names, fits) || std::ranges::any_of(option.aliases, fits))
+        meant.push_back(&option);
     }
     if (meant.empty()) return fail("unrecognized arguments: " + printable(word));
     if (meant.size() > 1)
@@ -62,14 +74,18 @@ class Parser {
   }
 
   Result<> short_options(std::string_view word) {
+    const ArgparseOption* before = nullptr;
     for (std::string_view rest = word.substr(1); !rest.empty();) {
       const std::string name = fmt::format("-{}", rest.front());
-      rest.remove_prefix(1);
       const auto found = std::ranges::find_if(options_, [&](const ArgparseOption& one) {
         return std::ranges::count(one.names, std::string_view(name)) > 0;
       });
+      if (found == options_.end() && before != nullptr)
+        return argparse_complaint(*before, fmt::format("ignored explicit argument '{}'", printable(rest)));
       if (found == options_.end()) return fail("unrecognized arguments: " + printable(word));
-      if (found->takes == Takes::nothing) {
+      rest.remove_prefix(1);
+      before = &*found;
+      if (found->takes == Takes::nothing || found->takes == Takes::help) {
         TRY(take(*found, std::nullopt));
         continue;
       }
@@ -82,25 +98,37 @@ class Parser {
   Result<> take(const ArgparseOption& option, std::optional<std::string> value) {
     std::vector<std::string>& values = result_.values[option.key];
     values.clear();
-    if (option.takes == Takes::nothing) {
+    if (option.takes == Takes::nothing || option.takes == Takes::help) {
+      help_ = help_ || option.takes == Takes::help;
       if (value) return argparse_complaint(option, fmt::format("ignored explicit argument '{}'", printable(*value)));
       return {};
     }
     if (value) {
       values.push_back(*std::move(value));
-      return {};
+    } else {
+      while (next_ < words_.size() && is_value(words_[next_]) && (option.takes == Takes::many || values.empty()))
+        values.push_back(words_[next_++]);
+      if (option.takes == Takes::one && values.empty()) return argparse_complaint(option, "expected one argument");
     }
-    while (next_ < words_.size() && is_value(words_[next_])) {
-      values.push_back(words_[next_++]);
-      if (option.takes == Takes::one) return {};
-    }
-    if (option.takes == Takes::one) return argparse_complaint(option, "expected one argument");
+    // Each as it comes: a wrong one is complained about though a right one follows.
+    for (const std::string& text : values) TRY(check(option, text));
+    return {};
+  }
+
+  static Result<> check(const ArgparseOption& option, const std::string& text) {
+    if (!is_of(option.value, text))
+      return argparse_complaint(option, fmt::format("invalid {} value: '{}'",
+                                                    option.value == Value::real ? "float" : "int", printable(text)));
+    if (!option.choices.empty() && std::ranges::count(option.choices, text) == 0)
+      return argparse_complaint(option, fmt::format("invalid choice: '{}' (choose from '{}')", printable(text),
+                                                    fmt::join(option.choices, "', '")));
     return {};
   }
 
   std::span<const ArgparseOption> options_;
   std::span<const std::string> words_;
   std::size_t next_ = 0;
+  bool help_ = false;
   ArgparseResult result_;
 };
 

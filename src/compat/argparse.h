@@ -15,12 +15,18 @@
 
 namespace lull {
 
-enum class Takes : unsigned char { nothing, one, many };
+enum class Takes : unsigned char { nothing, help, one, many };  // help: what comes after it does not matter
+// `integer` as Python's int() reads it, `real` as its float(). `fraction` is one that a predecessor calls an integer,
+// where we take parts of it as well.
+enum class Value : unsigned char { text, integer, fraction, real };
 
 struct ArgparseOption {
   std::string_view key;                 // what the caller asks for
   std::vector<std::string_view> names;  // "-t", "--threshhold-percentage"
   Takes takes = Takes::one;
+  Value value = Value::text;
+  std::vector<std::string_view> aliases = {};  // taken as well, and not named in complaints
+  std::vector<std::string_view> choices = {};  // empty: any
 };
 
 struct ArgparseResult {

@@ -15,15 +15,16 @@ namespace lull {
 namespace {
 
 const std::array kOptions = {
-    ArgparseOption{"help", {"-h", "--help"}, Takes::nothing},
-    ArgparseOption{"threshold", {"-t", "--threshhold-percentage", "--threshhold_percentage"}},
-    ArgparseOption{"freq", {"-s", "--sample-freq", "--sample_freq"}},
-    ArgparseOption{"samples", {"-n", "--num-samples", "--num_samples"}},
-    ArgparseOption{"delay", {"-d", "--delay-samples", "--delay_samples"}},
+    ArgparseOption{"help", {"-h", "--help"}, Takes::help},
+    ArgparseOption{
+        "threshold", {"-t", "--threshhold-percentage"}, Takes::one, Value::fraction, {"--threshhold_percentage"}},
+    ArgparseOption{"freq", {"-s", "--sample-freq"}, Takes::one, Value::fraction, {"--sample_freq"}},
+    ArgparseOption{"samples", {"-n", "--num-samples"}, Takes::one, Value::integer, {"--num_samples"}},
+    ArgparseOption{"delay", {"-d", "--delay-samples"}, Takes::one, Value::integer, {"--delay_samples"}},
     ArgparseOption{"any", {"-a", "--all-or-any", "--all_or_any"}},
     ArgparseOption{"debug", {"-x", "--debug"}, Takes::nothing},
-    ArgparseOption{"signal", {"--signal-name", "--signal_name"}},
-    ArgparseOption{"children", {"--signal-children", "--signal_children"}, Takes::nothing},
+    ArgparseOption{"signal", {"--signal-name"}, Takes::one, Value::text, {"--signal_name"}},
+    ArgparseOption{"children", {"--signal-children"}, Takes::nothing, Value::text, {"--signal_children"}},
     ArgparseOption{"gpus", {"--gpus"}},
     ArgparseOption{"do", {"--do"}},
 };
@@ -41,20 +42,15 @@ std::unexpected<Error> unreadable(Error error) {
 }
 std::unexpected<Error> senseless(std::string what) { return std::unexpected(Error{std::move(what), kSenseless}); }
 
-// `called`: as its help calls the value; one of these must be greater than 0.
-Result<> read_number(const ArgparseResult& given, std::string_view key, bool whole, std::string_view called,
-                     double& into) {
+// That it is one has been seen. `called`: as its help calls the value; one of these must be greater than 0.
+Result<> read_number(const ArgparseResult& given, std::string_view key, std::string_view called, double& into) {
   if (!given.has(key)) return {};
   const std::string_view text = given.text(key, "");
-  const auto number = to_double(text);
-  const auto complain = [&](const std::string& what) {
-    return unreadable(argparse_complaint(option(key), what).error());
-  };
-  if (!number || !std::isfinite(*number) || (whole && *number != std::floor(*number)))
-    return complain(fmt::format("invalid int value: '{}'", printable(text)));
-  if (!called.empty() && *number <= 0) return senseless(fmt::format("{} must be greater than 0.", called));
-  if (std::fabs(*number) > 1e9) return complain(fmt::format("'{}' is too large", printable(text)));
-  into = *number;
+  const double number = to_double(trim(text)).value_or(0);
+  if (!called.empty() && number <= 0) return senseless(fmt::format("{} must be greater than 0.", called));
+  if (std::fabs(number) > 1e9)
+    return unreadable(argparse_complaint(option(key), fmt::format("'{}' is too large", printable(text))).error());
+  into = number;
   return {};
 }
 
@@ -79,10 +75,10 @@ Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words
   if (options.help) return options;
   double samples = options.num_samples;
   auto delay = static_cast<double>(options.delay_samples);
-  TRY(read_number(given, "threshold", false, "THRESHHOLD_PERCENTAGE", options.threshold));
-  TRY(read_number(given, "freq", false, "SAMPLE_FREQ", options.sample_freq));
-  TRY(read_number(given, "samples", true, "NUM_SAMPLES", samples));
-  TRY(read_number(given, "delay", true, "", delay));
+  TRY(read_number(given, "threshold", "THRESHHOLD_PERCENTAGE", options.threshold));
+  TRY(read_number(given, "freq", "SAMPLE_FREQ", options.sample_freq));
+  TRY(read_number(given, "samples", "NUM_SAMPLES", samples));
+  TRY(read_number(given, "delay", "", delay));
   options.num_samples = static_cast<std::uint32_t>(samples);
   options.delay_samples = static_cast<std::int64_t>(delay);
   const std::string_view any = given.text("any", "all");

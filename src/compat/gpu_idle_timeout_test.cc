@@ -94,7 +94,13 @@ TEST(GpuIdleTimeout, ReadsWordsAsArgparseDoes) {
 }
 
 TEST(GpuIdleTimeout, RefusesInArgparsesWords) {
-  EXPECT_EQ(refused("-n x cmd"), "argument -n/--num-samples/--num_samples: invalid int value: 'x'");
+  EXPECT_EQ(refused("-n x cmd"), "argument -n/--num-samples: invalid int value: 'x'");
+  EXPECT_EQ(refused("-n x -n 5 cmd"), "argument -n/--num-samples: invalid int value: 'x'")
+      << "though a right one follows";
+  EXPECT_EQ(refused("--num_samples x cmd"), "argument -n/--num-samples: invalid int value: 'x'");
+  EXPECT_EQ(refused("--s 5"), "ambiguous option: --s could match --sample-freq, --signal-name, --signal-children");
+  EXPECT_EQ(refused("-xq cmd"), "argument -x/--debug: ignored explicit argument 'q'");
+  EXPECT_TRUE(parse_idle_timeout(words("-h --nothing"))->help) << "what comes after it does not matter";
   EXPECT_EQ(refused("-t 0 x"), "THRESHHOLD_PERCENTAGE must be greater than 0.");
   EXPECT_EQ(refused("-s 0 x"), "SAMPLE_FREQ must be greater than 0.");
   EXPECT_EQ(refused("-s -1 x"), "SAMPLE_FREQ must be greater than 0.");

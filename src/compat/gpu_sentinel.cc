@@ -15,48 +15,43 @@ namespace {
 constexpr std::int64_t kLongest = 3600;
 
 const std::array kOptions = {
-    ArgparseOption{"help", {"-h", "--help"}, Takes::nothing},
-    ArgparseOption{"arm_duration", {"--arm_duration", "--arm-duration"}},
-    ArgparseOption{"arm_threshold", {"--arm_threshold", "--arm-threshold"}},
-    ArgparseOption{"kill_duration", {"--kill_duration", "--kill-duration"}},
-    ArgparseOption{"kill_threshold", {"--kill_threshold", "--kill-threshold"}},
-    ArgparseOption{"kill_action", {"--kill_action", "--kill-action"}},
-    ArgparseOption{"gpu_devices", {"--gpu_devices", "--gpu-devices"}, Takes::many},
-    ArgparseOption{"missing", {"--missing"}},
+    ArgparseOption{"help", {"-h", "--help"}, Takes::help},
+    ArgparseOption{"arm_duration", {"--arm_duration"}, Takes::one, Value::integer, {"--arm-duration"}},
+    ArgparseOption{"arm_threshold", {"--arm_threshold"}, Takes::one, Value::real, {"--arm-threshold"}},
+    ArgparseOption{"kill_duration", {"--kill_duration"}, Takes::one, Value::integer, {"--kill-duration"}},
+    ArgparseOption{"kill_threshold", {"--kill_threshold"}, Takes::one, Value::real, {"--kill-threshold"}},
+    ArgparseOption{"kill_action",
+                   {"--kill_action"},
+                   Takes::one,
+                   Value::text,
+                   {"--kill-action"},
+                   {"end_process", "shutdown", "reboot"}},
+    ArgparseOption{"gpu_devices", {"--gpu_devices"}, Takes::many, Value::integer, {"--gpu-devices"}},
+    ArgparseOption{"missing", {"--missing"}, Takes::one, Value::text, {}, {"wait", "ignore"}},
 };
 
-const ArgparseOption& option(std::string_view key) {
-  return *std::ranges::find_if(kOptions, [&](const ArgparseOption& one) { return one.key == key; });
-}
+constexpr int kUnreadable = 2;
+constexpr int kSenseless = 1;
 
-// Python's int(): a negative number is one too.
-std::optional<std::int64_t> to_integer(std::string_view text) {
-  const bool negative = text.starts_with('-');
-  const auto number = to_unsigned(negative ? text.substr(1) : text);
-  if (!number || *number > 1'000'000'000) return std::nullopt;
-  return negative ? -static_cast<std::int64_t>(*number) : static_cast<std::int64_t>(*number);
+// That it is one has been seen; how large it may be is the caller's to say.
+std::int64_t to_integer(std::string_view text) {
+  constexpr double kMost = 1e9;
+  return static_cast<std::int64_t>(std::clamp(to_double(trim(text)).value_or(0), -kMost, kMost));
 }
 
 Result<> read_duration(const ArgparseResult& given, std::string_view key, std::int64_t& into) {
   if (!given.has(key)) return {};
-  const std::string_view text = given.text(key, "");
-  const auto number = to_integer(text);
-  if (!number) return argparse_complaint(option(key), fmt::format("invalid int value: '{}'", printable(text)));
-  if (*number >= kLongest)
-    return argparse_complaint(option(key), fmt::format("must be less than {} seconds, not {}", kLongest, *number));
-  into = *number;
+  const std::int64_t number = to_integer(given.text(key, ""));
+  if (number >= kLongest)
+    return std::unexpected(Error{fmt::format("{} can at most be {} ticks", key, kLongest), kSenseless});
+  into = number;
   return {};
 }
 
-Result<> read_threshold(const ArgparseResult& given, std::string_view key, double& into) {
-  if (!given.has(key)) return {};
-  const std::string_view text = given.text(key, "");
-  const auto number = to_double(text);
-  if (!number || std::isnan(*number))
-    return argparse_complaint(option(key), fmt::format("invalid float value: '{}'", printable(text)));
+void read_threshold(const ArgparseResult& given, std::string_view key, double& into) {
+  if (!given.has(key)) return;
   // A usage is from 0 to 1: beyond that all thresholds mean the same.
-  into = std::clamp(*number, -1000.0, 1000.0);
-  return {};
+  into = std::clamp(to_double(trim(given.text(key, ""))).value_or(into), -1000.0, 1000.0);
 }
 
 // 0.7 is 70 %, and not 70.00000000000001.
@@ -67,30 +62,23 @@ std::string whole_percent(double share) { return fmt::format("{:.0f}%", share * 
 }  // namespace
 
 Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
-  const ArgparseResult given = TRY(argparse(kOptions, words, false));
+  auto parsed = argparse(kOptions, words, false);
+  if (!parsed) {
+    parsed.error().errno_value = kUnreadable;
+    return std::unexpected(std::move(parsed.error()));
+  }
+  const ArgparseResult& given = *parsed;
   SentinelOptions options;
   options.help = given.has("help");
-  TRY(read_duration(given, "arm_duration", options.arm_duration));
-  TRY(read_threshold(given, "arm_threshold", options.arm_threshold));
-  TRY(read_duration(given, "kill_duration", options.kill_duration));
-  TRY(read_threshold(given, "kill_threshold", options.kill_threshold));
+  if (options.help) return options;
   options.kill_action = given.text("kill_action", options.kill_action);
-  if (options.kill_action != "end_process" && options.kill_action != "shutdown" && options.kill_action != "reboot")
-    return argparse_complaint(option("kill_action"),
-                              fmt::format("invalid choice: '{}' (choose from 'end_process', 'shutdown', 'reboot')",
-                                          printable(options.kill_action)));
-  if (given.has("gpu_devices")) {
-    for (const std::string& text : given.values.at("gpu_devices")) {
-      const auto number = to_integer(text);
-      if (!number)
-        return argparse_complaint(option("gpu_devices"), fmt::format("invalid int value: '{}'", printable(text)));
-      options.gpu_devices.push_back(*number);
-    }
-  }
-  const std::string_view missing = given.text("missing", "wait");
-  if (missing != "wait" && missing != "ignore")
-    return argparse_complaint(option("missing"), "invalid choice: (choose from 'wait', 'ignore')");
-  options.ignore_missing = missing == "ignore";
+  options.ignore_missing = given.text("missing", "wait") == "ignore";
+  TRY(read_duration(given, "arm_duration", options.arm_duration));
+  TRY(read_duration(given, "kill_duration", options.kill_duration));
+  read_threshold(given, "arm_threshold", options.arm_threshold);
+  read_threshold(given, "kill_threshold", options.kill_threshold);
+  if (given.has("gpu_devices"))
+    for (const std::string& text : given.values.at("gpu_devices")) options.gpu_devices.push_back(to_integer(text));
   return options;
 }
 

@@ -27,6 +27,8 @@ struct SentinelOptions {
   std::string kill_rule() const;                // "mean(util) < 70 for 30 samples"
 };
 
+// The error's errno_value is the exit status, as in its original: 2 where the words cannot be read, 1 where a value
+// makes no sense.
 Result<SentinelOptions> parse_sentinel(std::span<const std::string> words);
 std::string_view sentinel_usage();
 std::string_view sentinel_help();

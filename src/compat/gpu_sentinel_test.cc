@@ -38,9 +38,14 @@ TEST(GpuSentinel, Refusals) {
         Words{"--arm_threshold", "nan"}, Words{"--kill_threshold", "x"}, Words{"--kill_action", "explode"},
         Words{"--gpu_devices", "a"}, Words{"stray"}, Words{"--arm"}, Words{"--missing", "x"}})
     EXPECT_FALSE(parse_sentinel(words)) << words.front();
-  EXPECT_EQ(parse_sentinel(Words{"--kill_action", "explode"}).error().message(),
-            "argument --kill_action/--kill-action: invalid choice: 'explode' (choose from 'end_process', 'shutdown', "
-            "'reboot')");
+  const Error unreadable = parse_sentinel(Words{"--kill_action", "explode"}).error();
+  EXPECT_EQ(unreadable.what,
+            "argument --kill_action: invalid choice: 'explode' (choose from 'end_process', 'shutdown', 'reboot')");
+  EXPECT_EQ(unreadable.errno_value, 2);
+  EXPECT_FALSE(parse_sentinel(Words{"--kill_action", "explode", "--kill_action", "reboot"}));
+  const Error senseless = parse_sentinel(Words{"--arm_duration", "3600"}).error();
+  EXPECT_EQ(senseless.what, "arm_duration can at most be 3600 ticks");
+  EXPECT_EQ(senseless.errno_value, 1);
 }
 
 TEST(GpuSentinel, SwappedInNoDurationAndNegativeThresholdsAreTaken) {

@@ -137,6 +137,21 @@ void ScopeFinder::keep_vanished(std::vector<Device>& devices, const std::vector<
     if (!among(devices, one) && !among(inventory_->devices, one)) devices.push_back(one);
 }
 
+Result<std::vector<std::size_t>> ScopeFinder::named_that_exist() {
+  std::vector<std::size_t> found;
+  std::string absent;
+  for (const std::string_view part : split(options_.gpus, ',')) {
+    const auto chosen = select_devices(part, *inventory_);
+    if (chosen)
+      found.insert(found.end(), chosen->begin(), chosen->end());
+    else
+      absent += (absent.empty() ? "" : ",") + std::string(part);
+  }
+  if (found.empty()) return select_devices(options_.gpus, *inventory_);  // why
+  if (!absent.empty()) note(fmt::format("GPU {} is not on this system: judging on the others", printable(absent)));
+  return found;
+}
+
 void ScopeFinder::resolve_named() {
   const bool all = options_.gpus == "all";
   if (!given_.devices.empty() && !all) {  // numbers meant the GPUs of back then
@@ -146,7 +161,7 @@ void ScopeFinder::resolve_named() {
     return;
   }
   trouble_.clear();
-  const auto chosen = select_devices(options_.gpus, *inventory_);
+  const auto chosen = options_.absent_left_out ? named_that_exist() : select_devices(options_.gpus, *inventory_);
   if (!chosen) {
     trouble_ = "--gpus: " + chosen.error().message();
     return;

@@ -31,6 +31,7 @@ struct JobEnvironment {
 
 struct ScopeOptions {
   std::string gpus = {};
+  bool absent_left_out = false;  // of those that --gpus names: who is not there is said, the others count
   JobEnvironment environment = {};
   JobContexts::IsOurs is_ours = nullptr;  // null: there is no job, contexts say nothing
   bool stricter_with_more = true;         // one GPU more can never make the rule hold (Rule::stricter_with_more_gpus)
@@ -60,6 +61,7 @@ class ScopeFinder {
   };
   void resolve();
   void resolve_named();
+  Result<std::vector<std::size_t>> named_that_exist();
   Given given_now();
   Given by_variable();
   Given by_lease() const;

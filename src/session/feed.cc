@@ -48,6 +48,7 @@ Feed::Feed(World& world, FeedOptions options)
     : world_(world),
       options_(std::move(options)),
       scope_({.gpus = options_.gpus,
+              .absent_left_out = options_.absent_left_out,
               .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
               .is_ours = options_.is_ours,
               .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),

@@ -39,8 +39,9 @@ struct FeedOptions {
   Policy policy;  // says which signals to read
   Duration every{};
   std::string gpus;
-  bool of_job = false;      // our environment is the job's: what it says about GPUs counts
-  bool everything = false;  // read all signals, for evidence
+  bool absent_left_out = false;  // of these
+  bool of_job = false;           // our environment is the job's: what it says about GPUs counts
+  bool everything = false;       // read all signals, for evidence
   JobContexts::IsOurs is_ours = nullptr;
 };
 

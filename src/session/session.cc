@@ -20,6 +20,7 @@ void Session::make_feed(bool of_job, bool everything, JobContexts::IsOurs is_our
   feed_.emplace(world_, FeedOptions{.policy = common_.policy,
                                     .every = common_.every,
                                     .gpus = common_.gpus,
+                                    .absent_left_out = common_.absent_left_out,
                                     .of_job = of_job,
                                     .everything = everything,
                                     .is_ours = std::move(is_ours)});

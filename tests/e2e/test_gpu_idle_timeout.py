@@ -320,6 +320,16 @@ def test_task_keeps_watching_through_faults_and_tries_again(sim, det):
         assert "exit status 1; again in" in task.stderr.read()
 
 
+def test_swapped_in_a_kill_that_never_works_is_given_up(sim, det):
+    env, log = det
+    with sim(1) as gpus:
+        done = gpus.run(TOOL, *QUICK, env={**env, "DET_FAILURES": "1000"}, timeout=3 * LIMIT)
+        assert done.returncode == 1, done.stderr
+        assert log.read_text() == "shell kill 17-uuid\n" * 20  # docs/drop-ins.md
+        assert done.stderr.count("exit status 1; again in 1s") == 19, done.stderr
+        assert done.stderr.count("exit status 1; given up") == 1
+
+
 def test_swapped_in_trial_is_killed_by_its_own_number(sim, det):
     env, log = det
     with sim(1) as gpus:

@@ -94,6 +94,16 @@ def test_swapped_in_absent_devices_are_left_out_and_said(sim):
             assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith("gpu_sentinel: there is none")
 
 
+def test_swapped_in_absent_devices_are_left_out_though_the_driver_comes_late(sim):
+    with sim(1) as gpus:
+        gpus.fault("all", "no-driver")
+        sentinel = gpus.start(TOOL, "--arm_duration", "0", "--kill_duration", "2", "--gpu_devices", "0", "7")
+        read_until(sentinel.stderr, "no GPU can be read")
+        gpus.clear("all")
+        assert sentinel.wait(timeout=LIMIT) == 0
+        assert "GPU 7 is not on this system: judging on the others" in sentinel.stderr.read()
+
+
 def test_swapped_in_its_lines_on_stdout(sim):
     with sim(1) as gpus:
         gpus.set(0, util=95)
@@ -152,7 +162,9 @@ def test_slow_readings_do_not_stretch_the_window(sim):
 
 def test_wrong_options():
     done = subprocess.run([TOOL, "--arm_duration", "3600"], capture_output=True, text=True, timeout=LIMIT)
-    assert done.returncode == 2 and "gpu_sentinel: error: argument --arm_duration" in done.stderr
+    assert done.returncode == 1 and done.stderr == "gpu_sentinel: arm_duration can at most be 3600 ticks\n"
+    done = subprocess.run([TOOL, "--arm_duration", "x"], capture_output=True, text=True, timeout=LIMIT)
+    assert done.returncode == 2 and "gpu_sentinel: error: argument --arm_duration: invalid int value: 'x'" in done.stderr
     shown = subprocess.run([TOOL, "--help"], capture_output=True, text=True, timeout=LIMIT)
     assert shown.returncode == 0 and "{end_process,shutdown,reboot}" in shown.stdout
 

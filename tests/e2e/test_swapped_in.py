@@ -84,3 +84,20 @@ def test_swapped_in_failures_speak_under_their_own_name(sim, tmp_path, command):
         done = gpus.run(build_dir() / command[0], *command[1:], env=env)
         assert done.returncode != 0 and "lull:" not in done.stderr
         assert f"{command[0]}: " in done.stderr
+
+
+@pytest.mark.parametrize("command, status", [
+    (["gpu_idle_timeout", "-n", "x", "true"], 2),
+    (["gpu_idle_timeout", "-n", "0", "true"], 1),
+    (["gpu_idle_timeout", "--gpus", "0", "/no/such/command"], 127),
+    (["gpu_idle_timeout", "--help"], 0),
+    (["gpu_sentinel", "--arm_duration", "3600"], 1),
+    (["gpu_sentinel", "--gpu_devices", "7"], 1),
+    (["gpu_sentinel", "--bogus"], 2)], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
+def test_swapped_in_a_refusal_has_its_status_though_nobody_reads_it(sim, command, status):
+    with sim(1) as gpus:
+        reader, writer = os.pipe()
+        os.close(reader)
+        with os.fdopen(writer, "w") as unread:
+            job = gpus.start(build_dir() / command[0], *command[1:], stdout=unread, stderr=unread)
+        assert job.wait(timeout=LIMIT) == status
