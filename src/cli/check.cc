@@ -182,7 +182,7 @@ int check_command(int argc, char** argv) {
   bool json = false;
   CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
   line.arguments("RULE", words, "such as 'util < 5 for 20m' (lull-rules(7) has the language)").required();
-  line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one").value("LIST");
+  line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one (all)").value("LIST");
   line.flag("--json", json, "one JSON object");
   line.footer("Example:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'");
   if (const auto done = line.parse(argc, argv)) return *done;

@@ -20,6 +20,7 @@
 #include "cli/feed.h"
 #include "cli/loop_sampler.h"
 #include "cli/options.h"
+#include "cli/watch_options.h"
 #include "loop/loop.h"
 #include "sense/select.h"
 #include "trace/rows.h"
@@ -140,7 +141,7 @@ class Recorder {
   }
 
   static std::string driver_words(const DriverState& driver) {
-    return fmt::format("{}{}", words(driver.absence), driver.detail.empty() ? "" : ": " + printable(driver.detail));
+    return driver.detail.empty() ? std::string(words(driver.absence)) : printable(driver.detail);
   }
 
   // Ticks are counted from the start: being late once does not shift the others.
@@ -263,12 +264,12 @@ int record_command(int argc, char** argv) {
   std::string format;
   std::string signals;
   RecordSettings settings;
-  line.option("--every", every, "how often to look (1s; 100ms, 1m)").value("DURATION");
-  line.option("--for", length, "stop after this long; else on Ctrl-C").value("DURATION");
+  line.option("--every", every, "how often to look").value("DURATION");
+  line.option("--for", length, "stop after this long (on Ctrl-C)").value("DURATION");
   line.option("-o,--output", settings.output, "file to write or go on with; .gz and .zst are packed (stdout)")
       .value("FILE");
   line.option("--format", format, "csv or ndjson (by the file's name, else csv)").value("FORMAT");
-  line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device").value("LIST");
+  line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device (all)").value("LIST");
   line.option("--signals", signals, "only these, such as util,power (all that are cheap to read)").value("LIST");
   line.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
   if (const auto status = line.parse(argc, argv)) return *status;
@@ -276,14 +277,15 @@ int record_command(int argc, char** argv) {
   const auto wrong = [](const Error& error) {
     return complain(fmt::format("record: {}", error.message()), kExitUsage);
   };
-  const auto every_read = parse_duration(every);
+  const auto every_read = duration_option("--every", every);
   if (!every_read) return wrong(every_read.error());
   if (*every_read < 1ms) return complain("record: --every must be at least 1ms", kExitUsage);
   settings.every = *every_read;
   if (!length.empty()) {
-    const auto length_read = parse_duration(length);
+    const auto length_read = duration_option("--for", length);
     if (!length_read) return wrong(length_read.error());
-    if (*length_read <= Duration::zero()) return complain("record: --for must be more than 0", kExitUsage);
+    if (*length_read <= Duration::zero())
+      return complain("record: --for 0 would record nothing: more would be right, such as 2h", kExitUsage);
     settings.length = *length_read;
   }
   if (!format.empty() && format != "csv" && format != "ndjson")

@@ -249,7 +249,7 @@ int status_command(int argc, char** argv) {
   line.flag("--csv", csv, "CSV with a header").excludes("--json");
   const CommandLine::Option watch_option =
       line.option("--watch", every, "again every so often (1s)").optional_value().value("[SECONDS]");
-  line.option("--gpus", options.gpus, "only these: 0,2 or a UUID or the beginning of one").value("LIST");
+  line.option("--gpus", options.gpus, "only these: 0,2 or a UUID or the beginning of one (all)").value("LIST");
   line.flag("--visible", options.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
   line.footer("Example:\n  lull status --watch 2 --gpus 0,1");
   if (const auto done = line.parse(argc, argv)) return *done;

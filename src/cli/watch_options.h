@@ -46,6 +46,7 @@ Sayer make_sayer(const WatchOptions& options, const Clock& clock);
 
 // A duration given for an option; the error names the option.
 Result<Duration> duration_option(std::string_view name, std::string_view text);
+Result<Duration> limit_option(std::string_view name, std::string_view text);  // more than 0
 
 std::string_view event_word(Say::About about);
 // One line for --verbose: what each GPU in scope shows, and how far the rule is.

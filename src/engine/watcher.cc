@@ -62,10 +62,14 @@ void Watcher::say_about_driver(const Snapshot& snapshot, std::vector<Intent>& ou
     if (why.empty())
       why = snapshot.driver.absence != Absence::none ? std::string(words(snapshot.driver.absence))
                                                      : "the driver shows none";
-    out.emplace_back(Say{Say::About::no_gpu, "no GPU can be read (" + why + "); nothing is judged, still looking"});
+    out.emplace_back(Say{Say::About::no_gpu, "no GPU can be read: " + why + "; nothing is judged, still looking"});
   } else if (no_gpu_said_) {
     no_gpu_said_.reset();
     const bool watching = !not_judged_ && !scope_.empty();
+    std::erase_if(out, [](const Intent& one) {  // it is in our line: nobody wants to read it twice
+      const Say* say = std::get_if<Say>(&one);
+      return say != nullptr && say->about == Say::About::scope;
+    });
     out.emplace_back(
         Say{Say::About::gpu_back, "GPUs can be read now" + (watching ? ": watching " + labels(scope_) : "")});
   }
