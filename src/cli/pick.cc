@@ -46,10 +46,10 @@ struct OptionRow {
   std::string_view help;
 };
 constexpr std::array kOptions = {
-    OptionRow{"count", 'n', "N", &Words::count, nullptr, "how many GPUs (1), or all of --gpus"},
+    OptionRow{"count", 'n', "N", &Words::count, nullptr, "how many GPUs, or all of --gpus (1)"},
     OptionRow{"gpus", 0, "LIST", &Words::gpus, nullptr, "only of these: 0,2 or 0-3 or UUIDs (all)"},
     OptionRow{"name", 0, "TEXT", &Words::name, nullptr, "only those with this in their name (any)"},
-    OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in % (0); any: does not matter"},
+    OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in %; any: does not matter (0)"},
     OptionRow{"mem-util", 0, "N", &Words::mem_util, nullptr, "memory controller activity at most, in % (0)"},
     OptionRow{"mem-free", 0, "SIZE", &Words::mem_free, nullptr, "memory free at least: 20GiB (any)"},
     OptionRow{"mem-used", 0, "SIZE", &Words::mem_used, nullptr, "memory in use at most (64MiB)"},

@@ -103,8 +103,11 @@ class Recorder {
   Result<> listen_for_the_end() {
     sigset_t ends;
     sigemptyset(&ends);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
-    TRY(loop_.on_signals(ends, [this](const signalfd_siginfo&) { loop_.stop(); }));
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&ends, signal);
+    TRY(loop_.on_signals(ends, [this](const signalfd_siginfo& info) {
+      if (info.ssi_signo == SIGUSR1) return sampler_->let_go();  // as every lull that watches
+      loop_.stop();
+    }));
     // A reader that went away is noticed at once, not at the next row.
     struct stat status{};
     if (settings_.output.empty() && ::fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode))

@@ -80,9 +80,12 @@ void RunSession::collect_evidence() {
       [this](const Process& tool) { tree_.exclude(tool); },
       [this](const std::string& where, const std::string& trouble) {
         if (phase_ != Phase::firing) return;
-        if (!trouble.empty())
+        if (where.empty())
+          voice_.note(Level::warning, "evidence", "no evidence could be written: " + printable(trouble));
+        else if (!trouble.empty())
           voice_.note(Level::warning, "evidence", "the evidence is not complete: " + printable(trouble));
-        voice_.note(Level::note, "evidence", "evidence is in " + printable(where));
+        else
+          voice_.note(Level::note, "evidence", "evidence is in " + printable(where));
         run_hook();
       });
 }

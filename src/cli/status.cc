@@ -216,19 +216,21 @@ Result<int> watch(Session& session, SamplerOptions sampling) {
   int status = 0;
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&set, signal);
+  std::optional<LoopSampler> sampler;
   TRY(loop->on_signals(set, [&](const signalfd_siginfo& info) {
+    if (info.ssi_signo == SIGUSR1) return sampler->let_go();  // as every lull that watches
     status = info.ssi_signo == SIGINT ? 0 : 128 + static_cast<int>(info.ssi_signo);
     loop->stop();
   }));
-  LoopSampler sampler(*loop, std::move(sampling), [&](const Snapshot& snapshot) {
+  sampler.emplace(*loop, std::move(sampling), [&](const Snapshot& snapshot) {
     if (const auto end = session.show(snapshot)) {
       status = *end;
       loop->stop();
     }
   });
   std::function<void()> tick = [&] {
-    sampler.request();
+    sampler->request();
     loop->in(*session.options.every, tick);
   };
   tick();
