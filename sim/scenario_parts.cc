@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 
 #include "base/text.h"
@@ -19,7 +20,7 @@ namespace {
 
 constexpr std::string_view kDefaultModel = "A100";
 
-constexpr std::array kFunctions = {
+constexpr const char* kFunctions[] = {
 #define X(name) #name,
 #include "sim/library/names.inc"
 #undef X
@@ -205,8 +206,9 @@ Result<std::string> parse_function(std::string_view text) {
   });
   if (!word || letters.size() <= kPrefix.size() || name.size() >= sizeof Fault::function)
     return fail(fmt::format("'{}' is no NVML function: one such as nvmlDeviceGetUtilizationRates is", printable(text)));
-  if (std::none_of(kFunctions.begin(), kFunctions.end(), [&](const char* one) { return names(name.c_str(), one); })) {
-    const std::vector<std::string_view> known(kFunctions.begin(), kFunctions.end());
+  if (std::none_of(std::begin(kFunctions), std::end(kFunctions),
+                   [&](const char* one) { return names(name.c_str(), one); })) {
+    const std::vector<std::string_view> known(std::begin(kFunctions), std::end(kFunctions));
     const std::string hint = did_you_mean(letters, known);
     return fail(fmt::format("no NVML function is called '{}'{}", printable(name),
                             hint.empty() ? ": one such as nvmlDeviceGetUtilizationRates is" : hint));

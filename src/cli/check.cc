@@ -32,6 +32,8 @@ using namespace std::chrono_literals;
 using Json = nlohmann::ordered_json;
 
 constexpr Duration kPatience = 1500ms;
+constexpr std::size_t kTitle = 7;  // cells of the columns of the text
+constexpr std::size_t kName = 12;
 
 struct Looked {
   Snapshot snapshot;
@@ -110,21 +112,22 @@ std::string_view now_words(Truth now) {
 
 void print_text(const Rule& rule, const Looked& looked) {
   const Screen screen = screen_of(STDOUT_FILENO);
-  const auto row = [&](std::string_view title, std::string_view text) {
-    fmt::print("{:<7}{}\n", title, for_screen(text, screen));
+  const auto row = [&](std::string_view title, std::string_view text, std::size_t indent = kTitle) {
+    fmt::print("{}\n", wrapped(fmt::format("{:<{}}{}", title, kTitle, for_screen(text, screen)), screen.width, indent));
   };
   row("rule", to_text(rule));
   row("means", describe(rule));
   std::string_view title = "needs";
   for (const Metric metric : rule.signals()) {
-    row(title, fmt::format("{:<12}{}", info(metric).name, info(metric).meaning));
+    row(title, fmt::format("{:<{}}{}", info(metric).name, kName, info(metric).meaning), kTitle + kName);
     title = "";
   }
   title = "here";
   if (!looked.driver()) row(std::exchange(title, ""), printable(driver_words(looked.snapshot)));
   for (const Metric metric : rule.signals()) {
     if (!looked.driver() && info(metric).of == Of::gpu) continue;
-    row(std::exchange(title, ""), fmt::format("{:<12}{}", info(metric).name, here(looked, metric)));
+    row(std::exchange(title, ""), fmt::format("{:<{}}{}", info(metric).name, kName, here(looked, metric)),
+        kTitle + kName);
   }
   if (looked.driver()) row("now", now_words(looked.now));
   for (const std::string& remark : remarks(rule)) row("note", remark);

@@ -1,10 +1,14 @@
 """How lull feels in the hand: its words, output that does not arrive, signals, and machines with nothing left to give."""
+import fcntl
 import os
 import pathlib
+import pty
 import re
 import resource
 import signal
+import struct
 import subprocess
+import termios
 
 import pytest
 
@@ -144,3 +148,49 @@ def test_evidence_that_could_not_be_written_is_nowhere(sim, tmp_path):
         assert done.returncode == 124, done.stderr
         assert "no evidence could be written" in done.stderr and "Not a directory" in done.stderr, done.stderr
         assert "evidence is in" not in done.stderr, done.stderr
+
+
+# -- narrow terminals -------------------------------------------------------------------------------
+def on_a_terminal(command, env, columns):
+    """What a command shows on a terminal so wide, without colours; --watch is ended after its second picture."""
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, env=env, start_new_session=True)
+    os.close(theirs)
+    text = b""
+    try:
+        while True:
+            text += os.read(ours, 65536)
+            if text.count(b"Ctrl-C") >= 2 and process.poll() is None:
+                process.send_signal(signal.SIGINT)
+    except OSError:  # the terminal is nobody's any more
+        pass
+    finally:
+        os.close(ours)
+        if process.poll() is None:
+            process.wait(LIMIT)
+    assert process.returncode == 0, text
+    return re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text.decode()).replace("\r", "").rstrip("\n").split("\n")
+
+
+@pytest.mark.parametrize("columns", [40, 60, 80])
+def test_no_line_is_wider_than_the_terminal(sim, tmp_path, columns):
+    """A line that is too long is broken by the terminal, in the middle of a word, and a live picture falls apart."""
+    trace = tmp_path / "trace.csv"
+    trace.write_text("time,gpu,util_percent\n" + "".join(
+        f"2026-01-01T0{hour}:{minute:02}:00Z,{gpu},{90 if minute % 20 < 5 else 0}\n"
+        for hour in range(5) for minute in range(60) for gpu in range(3)))
+    replay = ["replay", str(trace), "--idle", "util < 5 for 5m", "--sweep", "for=5m,10m,30m", "--price", "2.5"]
+    with sim("2xH100,1xT4") as gpus:
+        gpus.load(0, 95, "8GiB", None, "--as", "python3 train.py --config /a/very/long/path/to/a/config/file.yaml")
+        assert gpus.lull("pick", "--hold", "100s").returncode == 0
+        env = {**gpus.env, "TERM": "xterm", "LANG": "C.UTF-8"}
+        for name in ("COLUMNS", "LC_ALL", "LC_CTYPE"):
+            env.pop(name, None)
+        for command in (["status"], ["status", "--watch=50ms"], ["leases"], replay, ["check", "util < 5 and mem_used > 1GiB for 30m"]):
+            lines = on_a_terminal([gpus.binary, *command], env, columns)
+            assert len(lines) > 1
+            assert [line for line in lines if len(line) > columns] == [], command
+        # What says whether a GPU is free is there at any width.
+        assert {"GPU", "UTIL", "OWNER"} <= set(on_a_terminal([gpus.binary, "status"], env, columns)[0].split())
+        assert gpus.lull("release", "all").returncode == 0
