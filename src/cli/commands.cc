@@ -1,8 +1,9 @@
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <array>
-#include <cstdio>
 
+#include "base/fd.h"
 #include "cli/command.h"
 
 namespace lull {
@@ -52,7 +53,8 @@ std::span<const Command> drop_ins() { return kDropIns; }
 void speak_as(std::string_view name) { speaker = name; }
 
 int complain(std::string_view what, int status) {
-  fmt::print(stderr, "{}: {}\n", speaker, what);
+  // Nobody may be there to read it: the status says it then.
+  (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", speaker, what));
   return status;
 }
 

@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -120,7 +122,7 @@ int CommandLine::command_begins(int argc, char** argv) const {
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   CLI::App& app = *app_;
   const auto refuse = [&](const std::string& what) {
-    fmt::print(stderr, "{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name());
+    (void)write_all(STDERR_FILENO, fmt::format("{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name()));
     return kExitUsage;
   };
   try {

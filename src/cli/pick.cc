@@ -328,7 +328,7 @@ int pick_command(int argc, char** argv) {
   Words words;
   Reader reader(argc, argv);
   const auto refuse = [](const Error& error) {
-    fmt::print(stderr, "lull pick: {} (lull pick --help explains)\n", error.message());
+    (void)write_all(STDERR_FILENO, fmt::format("lull pick: {} (lull pick --help explains)\n", error.message()));
     return kExitUsage;
   };
   if (const auto read = reader.read(words); !read) return refuse(read.error());

@@ -46,7 +46,7 @@ struct RecordSettings {
   trace::Format format = trace::Format::csv;
 };
 
-void say(std::string_view what) { fmt::print(stderr, "lull: {}\n", what); }
+void say(std::string_view what) { (void)complain(what); }
 
 Result<std::vector<Metric>> read_signals(const std::string& text) {
   std::vector<Metric> metrics;

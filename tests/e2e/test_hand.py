@@ -93,6 +93,17 @@ def test_output_that_does_not_arrive_is_said_and_a_reader_that_left_is_not(sim, 
         assert gpus.lull("release", "all").returncode == 0
 
 
+@pytest.mark.parametrize("where", ["full", "closed"])
+def test_a_complaint_that_nobody_can_read_is_a_status_all_the_same(lull, tmp_path, where):
+    """It was an abort."""
+    redirect = "2>/dev/full" if where == "full" else "2>&-"
+    for command, status in (("nonsense", 2), ("status --nonsense", 2), ("check 'utl < 5'", 2), ("pick --util 200", 2),
+                            ("sim --gpus 0", 2), (f"replay {tmp_path}/none --idle 'util < 5'", 125), ("record --for 10ms", 125)):
+        done = subprocess.run(["sh", "-c", f"exec {lull} {command} {redirect}"], capture_output=True, timeout=LIMIT,
+                              env=clean_environment(LULL_NVML=tmp_path / "none.so"))
+        assert done.returncode == status, (command, done.returncode)
+
+
 # -- signals ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("command", [["status", "--watch=50ms"], ["record", "--every", "50ms"]])
 def test_sigusr1_lets_go_of_the_driver_and_ends_nothing(sim, command):
