@@ -74,6 +74,9 @@ struct Trouble {
   bool dstate = false;       // sleep where no signal reaches first, until the fault is over
   bool garbage = false;      // answer nonsense
 };
+// Whether a fault's pattern (a name, "nvmlDeviceGet*", or nothing for all) means this function.
+bool names(const char* pattern, const char* function);
+
 Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns);
 // Is there any dstate fault that concerns this GPU (kWholeDriver: init and calls about no GPU)?
 bool stuck(const Live& live, std::int32_t gpu, std::int64_t at_ns);

@@ -110,13 +110,17 @@ std::int64_t boot_now_ns() {
 
 std::int64_t scenario_time(const State& state, std::int64_t boot_ns) {
   const std::int64_t passed = std::max<std::int64_t>(0, boot_ns - state.start_boot_ns);
-  return state.speed == 1 ? passed : static_cast<std::int64_t>(static_cast<double>(passed) * state.speed);
+  if (state.speed == 1) return passed;
+  // A fast clock reaches the end of time in hours.
+  return static_cast<std::int64_t>(
+      std::min(static_cast<double>(passed) * state.speed, static_cast<double>(kForever / 2)));
 }
 
 std::int64_t boot_time(const State& state, std::int64_t scenario_ns) {
-  const std::int64_t passed =
-      state.speed == 1 ? scenario_ns : static_cast<std::int64_t>(static_cast<double>(scenario_ns) / state.speed);
-  return state.start_boot_ns + passed;
+  if (state.speed == 1) return state.start_boot_ns + scenario_ns;
+  // A slow clock makes a long time longer than can be said: that is for ever.
+  const double passed = std::min(static_cast<double>(scenario_ns) / state.speed, static_cast<double>(kForever / 2));
+  return state.start_boot_ns + static_cast<std::int64_t>(passed);
 }
 
 std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t now_ns) {

@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <numeric>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "nvml/abi.h"
+#include "sim/evaluate.h"
 #include "sim/scenario.h"
 #include "sim/scenario_read.h"
 
@@ -17,6 +19,12 @@ namespace lull::sim {
 namespace {
 
 constexpr std::string_view kDefaultModel = "A100";
+
+constexpr const char* kFunctions[] = {
+#define X(name) #name,
+#include "sim/library/names.inc"
+#undef X
+};
 
 struct FaultRow {
   FaultName name;
@@ -123,6 +131,7 @@ Result<NamedFault> parse_fault(std::string_view text) {
       if (equals == std::string_view::npos) return fail("hang needs how long a call takes: hang=8s would be right");
       if (trim(text.substr(equals + 1)) == "dstate") return NamedFault{FaultName::dstate, {}};
       fault.hang = TRY(parse_duration(text.substr(equals + 1)));
+      if (fault.hang == Duration::zero()) return fail("hang=0 is no hang: hang=8s would be right");
     } else if (equals != std::string_view::npos) {
       return fail(fmt::format("{} takes no value; only hang does: hang=8s", word));
     }
@@ -197,6 +206,13 @@ Result<std::string> parse_function(std::string_view text) {
   });
   if (!word || letters.size() <= kPrefix.size() || name.size() >= sizeof Fault::function)
     return fail(fmt::format("'{}' is no NVML function: one such as nvmlDeviceGetUtilizationRates is", printable(text)));
+  if (std::none_of(std::begin(kFunctions), std::end(kFunctions),
+                   [&](const char* one) { return names(name.c_str(), one); })) {
+    const std::vector<std::string_view> known(std::begin(kFunctions), std::end(kFunctions));
+    const std::string hint = did_you_mean(letters, known);
+    return fail(fmt::format("no NVML function is called '{}'{}", printable(name),
+                            hint.empty() ? ": one such as nvmlDeviceGetUtilizationRates is" : hint));
+  }
   return name;
 }
 

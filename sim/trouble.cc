@@ -10,15 +10,6 @@ namespace {
 
 bool begins(const char* text, const char* with) { return std::strncmp(text, with, std::strlen(with)) == 0; }
 
-bool names(const char* pattern, const char* function) {
-  if (pattern[0] == 0) return true;
-  const std::size_t length = std::strlen(pattern);
-  if (pattern[length - 1] == '*') return std::strncmp(pattern, function, length - 1) == 0;
-  // A function goes by several names: nvmlDeviceGetCount also means nvmlDeviceGetCount_v2.
-  return std::strncmp(pattern, function, length) == 0 &&
-         (function[length] == 0 || std::strncmp(function + length, "_v", 2) == 0);
-}
-
 // Calls about no GPU in particular: a fault that names one of them is the whole driver's, whichever GPU it was given
 // to.
 bool names_driver_calls(const char* pattern) {
@@ -33,6 +24,15 @@ bool concerns(const Fault& fault, std::int32_t gpu) {
 }
 
 }  // namespace
+
+bool names(const char* pattern, const char* function) {
+  if (pattern[0] == 0) return true;
+  const std::size_t length = std::strlen(pattern);
+  if (pattern[length - 1] == '*') return std::strncmp(pattern, function, length - 1) == 0;
+  // A function goes by several names: nvmlDeviceGetCount also means nvmlDeviceGetCount_v2.
+  return std::strncmp(pattern, function, length) == 0 &&
+         (function[length] == 0 || std::strncmp(function + length, "_v", 2) == 0);
+}
 
 Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool about_util, std::int64_t at_ns) {
   Trouble found;

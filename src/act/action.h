@@ -51,7 +51,7 @@ struct TreeUnproven {
   std::string trouble;
 };
 struct EvidenceWritten {
-  std::string folder;
+  std::string folder;   // empty: none could be made
   std::string trouble;  // not empty: not all of it
 };
 using News = std::variant<Attempted, Failed, Announced, Cancelled, NoLongerWanted, Killing, TreeGone, TreeStuck,

@@ -93,7 +93,8 @@ struct Stacks {
   Helpers& helpers;
   const InheritedSignals& signals;
   std::function<void(const Process&)> on_start;
-  std::function<void()> done;
+  std::string trouble;  // the first there was
+  std::function<void(const std::string& trouble)> done;
 
   static void go_on(const std::shared_ptr<Stacks>& self) {
     while (self->next < std::min(self->members.size(), kMostStacks)) {
@@ -101,6 +102,7 @@ struct Stacks {
       std::vector<std::string> command = stack_command(member);
       if (command.empty()) break;
       const auto file = new_file(self->folder.get(), fmt::format("stack-{}.txt", member.entry.pid));
+      if (!file && self->trouble.empty()) self->trouble = file.error().message();
       if (!file) continue;
       self->helpers.run(
           {.arguments = std::move(command),
@@ -111,7 +113,7 @@ struct Stacks {
           [self](const HelperResult&) { go_on(self); }, self->on_start);
       return;
     }
-    self->done();
+    self->done(self->trouble);
   }
 };
 
@@ -163,7 +165,7 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
                        const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
                        Done done) {
   auto made = new_folder(folder, folder_name(facts));
-  if (!made) return done(folder, made.error().message());
+  if (!made) return done("", made.error().message());
   const std::string where = made->path;
   std::string trouble;
   const auto write = [&](const std::string& name, std::string_view content) {
@@ -183,8 +185,9 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
       kProcsLimit);
   for (std::size_t i = 0; i < texts.size(); ++i)
     write(fmt::format("proc-{}.txt", facts.members[i].entry.pid), texts[i].value_or(std::string(kNotRead)));
-  auto stacks = std::make_shared<Stacks>(Stacks{std::move(made->fd), facts.members, 0, helpers, signals, on_start,
-                                                [where, trouble, done = std::move(done)] { done(where, trouble); }});
+  auto stacks = std::make_shared<Stacks>(
+      Stacks{std::move(made->fd), facts.members, 0, helpers, signals, on_start, std::move(trouble),
+             [where, done = std::move(done)](const std::string& why) { done(where, why); }});
   Stacks::go_on(stacks);
 }
 

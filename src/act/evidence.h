@@ -39,6 +39,7 @@ class Evidence {
   // Makes the folder (and those above) if need be and sees that it can be written to.
   static Result<> prepare(const std::string& folder);
 
+  // `where` is empty if there is no folder; `trouble` is what could not be written into it, or why there is none.
   using Done = std::function<void(const std::string& where, const std::string& trouble)>;
   // Into a new folder of our own below `folder`, or not at all: never into or through what somebody else put there.
   // `on_start` learns of each tool that is started. Calls `done` once, later.

@@ -203,7 +203,17 @@ bool is_executable(const std::string& name) {
   return false;
 }
 
-int status_of_failed_exec(const Error& error) { return error.errno_value == ENOENT ? 127 : 126; }
+int status_of_failed_exec(const Error& error) {
+  switch (error.errno_value) {
+    case ENOENT: return 127;
+    // Not the command's fault: there was no room to start anything.
+    case EMFILE:
+    case ENFILE:
+    case EAGAIN:
+    case ENOMEM: return 125;
+    default: return 126;
+  }
+}
 
 void guard_standard_descriptors() {
   for (int fd = 0; fd <= 2; ++fd) {

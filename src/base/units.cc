@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <cstdlib>
-#include <limits>
 #include <utility>
 
 #include "base/text.h"
@@ -32,6 +31,9 @@ constexpr std::array kSizes = {
     Unit{"B", 1},
 };
 
+// 27 years: ten times as long, added to a time of today, is still a time.
+constexpr double kLongest = 10'000 * 86400e9;
+
 template <class Table>
 double worth_of(const Table& table, std::string_view name) {
   for (const Unit& unit : table)
@@ -52,7 +54,8 @@ double size_unit(std::string_view unit) { return worth_of(kSizes, unit); }
 std::span<const UnitOfMeasure> size_units() { return kSizes; }
 
 Result<Duration> parse_duration(std::string_view text) {
-  const auto refuse = [whole = text] {
+  const std::string_view whole = text;
+  const auto refuse = [&] {
     return fail(fmt::format("'{}' is not a duration: a number with ms, s, m, h or d is, such as 90s or 1h30m",
                             printable(whole)));
   };
@@ -71,8 +74,8 @@ Result<Duration> parse_duration(std::string_view text) {
     total += *number * worth;
     text = rest.substr(end);
   }
-  // Half the range, so that adding one to a time of today cannot overflow.
-  if (!(total <= static_cast<double>(std::numeric_limits<std::int64_t>::max()) / 2)) return refuse();
+  if (!(total <= kLongest))
+    return fail(fmt::format("'{}' is too long: 10000d at most would be right", printable(trim(whole))));
   return Duration(std::llround(total));
 }
 

@@ -13,7 +13,7 @@
 
 namespace lull {
 
-Result<Duration> parse_duration(std::string_view text);   // a bare number is seconds
+Result<Duration> parse_duration(std::string_view text);   // a bare number is seconds; 10000 days at most
 Result<std::uint64_t> parse_size(std::string_view text);  // a bare number is bytes
 
 // What one of a unit is worth in ns or bytes ("m" -> 60e9, "GiB" -> 1<<30); 0 if it is none.

@@ -31,6 +31,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kPatience = 1500ms;
+constexpr std::size_t kTitle = 7;  // cells of the columns of the text
+constexpr std::size_t kName = 12;
 
 struct Looked {
   Snapshot snapshot;
@@ -109,21 +111,22 @@ std::string_view now_words(Truth now) {
 
 void print_text(const Rule& rule, const Looked& looked) {
   const Screen screen = screen_of(STDOUT_FILENO);
-  const auto row = [&](std::string_view title, std::string_view text) {
-    fmt::print("{:<7}{}\n", title, for_screen(text, screen));
+  const auto row = [&](std::string_view title, std::string_view text, std::size_t indent = kTitle) {
+    fmt::print("{}\n", wrapped(fmt::format("{:<{}}{}", title, kTitle, for_screen(text, screen)), screen.width, indent));
   };
   row("rule", to_text(rule));
   row("means", describe(rule));
   std::string_view title = "needs";
   for (const Metric metric : rule.signals()) {
-    row(title, fmt::format("{:<12}{}", info(metric).name, info(metric).meaning));
+    row(title, fmt::format("{:<{}}{}", info(metric).name, kName, info(metric).meaning), kTitle + kName);
     title = "";
   }
   title = "here";
   if (!looked.driver()) row(std::exchange(title, ""), printable(driver_words(looked.snapshot)));
   for (const Metric metric : rule.signals()) {
     if (!looked.driver() && info(metric).of == Of::gpu) continue;
-    row(std::exchange(title, ""), fmt::format("{:<12}{}", info(metric).name, here(looked, metric)));
+    row(std::exchange(title, ""), fmt::format("{:<{}}{}", info(metric).name, kName, here(looked, metric)),
+        kTitle + kName);
   }
   if (looked.driver()) row("now", now_words(looked.now));
   for (const std::string& remark : remarks(rule)) row("note", remark);
@@ -176,7 +179,7 @@ int check_command(int argc, char** argv) {
   bool json = false;
   CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
   line.arguments("RULE", words, "such as 'util < 5 for 20m' (lull-rules(7) has the language)").required();
-  line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one").value("LIST");
+  line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one (all)").value("LIST");
   line.flag("--json", json, "one JSON object");
   line.footer("Example:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'");
   if (const auto done = line.parse(argc, argv)) return *done;
@@ -188,7 +191,7 @@ int check_command(int argc, char** argv) {
   const Result<Looked> looked = look(*rule, gpus);
   if (!looked) return complain(looked.error().message(), kExitUsage);
   json ? print_json(*rule, *looked) : print_text(*rule, *looked);
-  return std::fflush(stdout) == 0 ? 0 : complain("writing to stdout failed");
+  return 0;
 }
 
 }  // namespace lull

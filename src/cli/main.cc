@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
+#include <new>
 #include <string>
 #include <string_view>
+#include <system_error>
 #include <vector>
 
 #include "base/text.h"
@@ -39,9 +43,7 @@ int unknown(std::string_view word) {
                         lull::kExitUsage);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int run(int argc, char** argv) {
   std::string_view self = argc > 0 ? argv[0] : "lull";
   self.remove_prefix(self.find_last_of('/') + 1);    // npos + 1 is 0
   if (self.ends_with(".py")) self.remove_suffix(3);  // the predecessors' files are called so
@@ -59,4 +61,28 @@ int main(int argc, char** argv) {
   if (const Command* command = find(lull::commands(), word)) return command->run(argc - 1, argv + 1);
   if (word.empty() || word.front() == '-') return find(lull::commands(), "status")->run(argc, argv);
   return unknown(word);
+}
+
+// What was printed has arrived, or that is said: a script must not take half an answer for a whole one. A reader that
+// has gone away has seen enough.
+int flushed(int status) {
+  errno = 0;
+  const bool good = std::fflush(stdout) == 0 && std::ferror(stdout) == 0;
+  if (good || errno == EPIPE) return status;
+  lull::complain(fmt::format("standard output: {}", std::strerror(errno == 0 ? EIO : errno)));
+  return status == 0 ? lull::kExitFailure : status;
+}
+
+}  // namespace
+
+// What throws is a library that found no memory or no room on the disk; no command of ours does.
+int main(int argc, char** argv) {
+  try {
+    return flushed(run(argc, argv));
+  } catch (const std::bad_alloc&) {
+    return lull::complain("there is no memory left");
+  } catch (const std::system_error& error) {
+    if (error.code().value() == EPIPE) return 0;
+    return lull::complain(std::ferror(stdout) != 0 ? "standard output: " + error.code().message() : error.what());
+  }
 }

@@ -1,6 +1,7 @@
 #include "cli/options.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
@@ -8,6 +9,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
 
@@ -26,6 +28,18 @@ std::string unknown_option(const CLI::App& app, const std::vector<std::string>& 
     return fmt::format("there is no option {}{}", printable(word), did_you_mean(word, candidates));
   }
   return rest.empty() ? std::string() : fmt::format("'{}' is one argument too many", printable(rest.front()));
+}
+
+// CLI11 says "--every: 1 required TIME missing": the option is all that we take of that.
+std::string missing_value(const CLI::App& app, std::string_view said) {
+  const std::string name(said.substr(0, said.find(':')));
+  const CLI::Option* option = name.starts_with('-') ? app.get_option_no_throw(name) : nullptr;
+  if (option == nullptr || option->get_items_expected_max() == 0) return "";
+  return fmt::format("{0} needs a value: {0} {1}", name, option->get_type_name());
+}
+
+std::string with_default(const std::string& help, std::string_view value) {
+  return value.empty() ? help : fmt::format("{} ({})", help, value);
 }
 
 }  // namespace
@@ -61,11 +75,20 @@ CommandLine::Option CommandLine::flag(const std::string& names, bool& into, cons
 }
 
 CommandLine::Option CommandLine::option(const std::string& names, std::string& into, const std::string& help) {
-  return Option(app_->add_option(names, into, help));
+  return Option(app_->add_option(names, into, with_default(help, into)));
 }
 
-CommandLine::Option CommandLine::option(const std::string& names, unsigned& into, const std::string& help) {
-  return Option(app_->add_option(names, into, help));
+// CLI11 would take "0x10", " 5" and "+5", and say of "nan" only that it could not be converted.
+CommandLine::Option CommandLine::option(const std::string& names, unsigned& into, const std::string& help,
+                                        unsigned most) {
+  const std::string name = names.substr(names.rfind(',') + 1);
+  const auto read = [&into, name, most](const std::string& text) {
+    const auto number = to_unsigned(text);
+    if (!number || *number > most)
+      throw CLI::ValidationError(fmt::format("{} '{}': a whole number from 0 to {} would be right", name, text, most));
+    into = static_cast<unsigned>(*number);
+  };
+  return Option(app_->add_option_function<std::string>(names, read, with_default(help, fmt::format("{}", into))));
 }
 
 CommandLine::Option CommandLine::arguments(const std::string& name, std::vector<std::string>& into,
@@ -99,7 +122,7 @@ int CommandLine::command_begins(int argc, char** argv) const {
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   CLI::App& app = *app_;
   const auto refuse = [&](const std::string& what) {
-    fmt::print(stderr, "{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name());
+    (void)write_all(STDERR_FILENO, fmt::format("{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name()));
     return kExitUsage;
   };
   try {
@@ -110,6 +133,9 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
     return 0;
   } catch (const CLI::ExtrasError& error) {
     const std::string what = unknown_option(app, app.remaining());
+    return refuse(what.empty() ? printable(error.what()) : what);
+  } catch (const CLI::ArgumentMismatch& error) {
+    const std::string what = missing_value(app, error.what());
     return refuse(what.empty() ? printable(error.what()) : what);
   } catch (const CLI::ParseError& error) {
     return refuse(printable(error.what()));

@@ -36,10 +36,11 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  // `names`: "-o,--output", or a word without a dash for the arguments that are no options.
+  // `names`: "-o,--output", or a word without a dash for the arguments that are no options. What `into` holds
+  // beforehand is the default, and stands behind the help in brackets; where that is nothing, the help says it.
   Option flag(const std::string& names, bool& into, const std::string& help);
   Option option(const std::string& names, std::string& into, const std::string& help);
-  Option option(const std::string& names, unsigned& into, const std::string& help);
+  Option option(const std::string& names, unsigned& into, const std::string& help, unsigned most = 1'000'000);
   Option arguments(const std::string& name, std::vector<std::string>& into, const std::string& help);
   Option each(const std::string& names, std::vector<std::string>& into,
               const std::string& help);  // given several times

@@ -46,24 +46,25 @@ struct OptionRow {
   std::string_view help;
 };
 constexpr std::array kOptions = {
-    OptionRow{"count", 'n', "N", &Words::count, nullptr, "how many GPUs (1), or all of --gpus"},
-    OptionRow{"gpus", 0, "LIST", &Words::gpus, nullptr, "only of these: 0,2 or 0-3 or UUIDs"},
-    OptionRow{"name", 0, "TEXT", &Words::name, nullptr, "only those with this in their name"},
-    OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in % (0); any: does not matter"},
+    OptionRow{"count", 'n', "N", &Words::count, nullptr, "how many GPUs, or all of --gpus (1)"},
+    OptionRow{"gpus", 0, "LIST", &Words::gpus, nullptr, "only of these: 0,2 or 0-3 or UUIDs (all)"},
+    OptionRow{"name", 0, "TEXT", &Words::name, nullptr, "only those with this in their name (any)"},
+    OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in %; any: does not matter (0)"},
     OptionRow{"mem-util", 0, "N", &Words::mem_util, nullptr, "memory controller activity at most, in % (0)"},
-    OptionRow{"mem-free", 0, "SIZE", &Words::mem_free, nullptr, "memory free at least: 20GiB"},
+    OptionRow{"mem-free", 0, "SIZE", &Words::mem_free, nullptr, "memory free at least: 20GiB (any)"},
     OptionRow{"mem-used", 0, "SIZE", &Words::mem_used, nullptr, "memory in use at most (64MiB)"},
     OptionRow{"procs", 0, "N", &Words::procs, nullptr, "compute processes at most (0)"},
-    OptionRow{"temp", 0, "C", &Words::temp, nullptr, "temperature at most"},
-    OptionRow{"where", 0, "RULE", &Words::where, nullptr, "what else must hold: 'power < 60W and pstate >= 8'"},
+    OptionRow{"temp", 0, "C", &Words::temp, nullptr, "temperature at most (any)"},
+    OptionRow{"where", 0, "RULE", &Words::where, nullptr,
+              "what else must hold: 'power < 60W and pstate >= 8' (nothing)"},
     OptionRow{"tolerate", 0, "SIZE", &Words::tolerate, nullptr,
-              "overlook idle processes that hold this at most: 700MiB"},
+              "overlook idle processes that hold this at most: 700MiB (none)"},
     OptionRow{"mine-ok", 0, "", nullptr, &Words::mine_ok, "a GPU that only I use counts as idle"},
-    OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology (joined most closely) or random"},
+    OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology: joined most closely (random)"},
     OptionRow{"uuid", 0, "", nullptr, &Words::uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES"},
-    OptionRow{"format", 0, "FORMAT", &Words::format, nullptr, "of a printed choice: ids, uuids, docker, env or json"},
-    OptionRow{"hold", 0, "TIME", &Words::hold, nullptr, "hold the printed choice for so long: 10m"},
-    OptionRow{"hold-pid", 0, "PID", &Words::hold_pid, nullptr, "hold it until this process ends"},
+    OptionRow{"format", 0, "FORMAT", &Words::format, nullptr, "of a printed choice: uuids, docker, env or json (ids)"},
+    OptionRow{"hold", 0, "TIME", &Words::hold, nullptr, "hold the printed choice for so long: 10m (not held)"},
+    OptionRow{"hold-pid", 0, "PID", &Words::hold_pid, nullptr, "hold it until this process ends (not held)"},
     OptionRow{"wait", 0, "", &Words::wait, nullptr, "queue until they are free; --wait=10m: then give up with 124"},
     OptionRow{"priority", 0, "N", &Words::priority, nullptr, "greater goes first in the queue (0)"},
     OptionRow{"no-lease", 0, "", nullptr, &Words::no_lease, "do not hold the GPUs: others may get them too"},
@@ -119,14 +120,16 @@ class Reader {
     }
     const bool has_value = !joined.empty();
     if (joined.starts_with('=')) joined.remove_prefix(1);
+    const std::string_view next = next_ + 1 < words_.size() ? words_[next_ + 1] : "--";
+    if (has_value ? joined.empty() : !row->value.empty() && (next.empty() || next == "--"))
+      return fail(fmt::format("--{0} needs a value: --{0}{1}{2}", row->name, row->value.empty() ? "=" : " ",
+                              row->value.empty() ? "TIME" : row->value));
     if (row->value.empty()) {  // --wait: only what is joined to it, or the command would be taken for a time
       words.*row->text = joined.empty() ? "forever" : joined;
     } else if (has_value) {
       words.*row->text = joined;
-    } else if (next_ + 1 < words_.size() && words_[next_ + 1] != "--") {
-      words.*row->text = words_[++next_];
     } else {
-      return fail(fmt::format("--{} needs a value: --{} {}", row->name, row->name, row->value));
+      words.*row->text = words_[++next_];
     }
     return {};
   }
@@ -144,29 +147,37 @@ class Reader {
 
 Error about(std::string_view option, Error error) { return std::move(error).during(option); }
 
-Result<Limit> limit(std::string_view option, const std::string& text, bool size) {
+Result<Limit> size_limit(std::string_view option, const std::string& text) {
   if (text.empty()) return Limit{};
   if (text == "any") return Limit::off();
-  if (size) {
-    const auto bytes = parse_size(text);
-    if (!bytes) return std::unexpected(about(option, bytes.error()));
-    return Limit::of(static_cast<double>(*bytes));
-  }
-  const auto value = to_double(text.ends_with('%') ? std::string_view(text).substr(0, text.size() - 1) : text);
-  if (!value || !(*value >= 0) || !std::isfinite(*value))
-    return fail(fmt::format("{} {}: a number from 0 on would be right, or any", option, printable(text)));
+  const auto bytes = parse_size(text);
+  if (!bytes) return std::unexpected(about(option, bytes.error()));
+  return Limit::of(static_cast<double>(*bytes));
+}
+
+// As far as the metric itself goes; a number of things is a whole one.
+Result<Limit> limit(std::string_view option, const std::string& text, Metric metric) {
+  if (text.empty()) return Limit{};
+  if (text == "any") return Limit::off();
+  const bool percent = info(metric).unit == Unit::percent && text.ends_with('%');
+  const auto value = to_double(std::string_view(text).substr(0, text.size() - (percent ? 1 : 0)));
+  const bool whole = info(metric).unit == Unit::count;
+  const double most = std::min(info(metric).range.highest, 1e6);
+  if (!value || !(*value >= 0 && *value <= most) || (whole && *value != std::floor(*value)))
+    return fail(fmt::format("{} {}: a {}number from 0 to {} would be right, or any", option, printable(text),
+                            whole ? "whole " : "", most));
   return Limit::of(*value);
 }
 
 Result<> read_wishes(const Words& words, PickSettings& settings) {
   Wishes& wishes = settings.wishes;
   wishes.name = words.name;
-  wishes.util = TRY(limit("--util", words.util, false));
-  wishes.mem_util = TRY(limit("--mem-util", words.mem_util, false));
-  wishes.procs = TRY(limit("--procs", words.procs, false));
-  wishes.mem_used = TRY(limit("--mem-used", words.mem_used, true));
-  if (!words.mem_free.empty()) wishes.mem_free = TRY(limit("--mem-free", words.mem_free, true));
-  if (!words.temp.empty()) wishes.temp = TRY(limit("--temp", words.temp, false));
+  wishes.util = TRY(limit("--util", words.util, Metric::util));
+  wishes.mem_util = TRY(limit("--mem-util", words.mem_util, Metric::mem_util));
+  wishes.procs = TRY(limit("--procs", words.procs, Metric::procs));
+  wishes.mem_used = TRY(size_limit("--mem-used", words.mem_used));
+  if (!words.mem_free.empty()) wishes.mem_free = TRY(size_limit("--mem-free", words.mem_free));
+  if (!words.temp.empty()) wishes.temp = TRY(limit("--temp", words.temp, Metric::temp));
   if (!words.tolerate.empty()) {
     const auto bytes = parse_size(words.tolerate);
     if (!bytes) return std::unexpected(about("--tolerate", bytes.error()));
@@ -205,6 +216,7 @@ Result<PickFormat> parse_format(const std::string& word) {
 Result<> read_holding(const Words& words, PickSettings& settings) {
   settings.lease = !words.no_lease;
   if (!words.hold.empty()) settings.hold = TRY(duration("--hold", words.hold));
+  if (settings.hold == Duration::zero()) return fail("--hold 0 would hold nothing: 10m would be right, for example");
   if (!words.hold_pid.empty()) {
     const auto pid = to_pid(words.hold_pid);
     if (!pid)
@@ -233,7 +245,7 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   if (words.count == "all")
     settings.all = true;
   else if (!count || *count == 0 || *count > 4096)
-    return fail(fmt::format("--count {}: a number from 1 on would be right, or all", printable(words.count)));
+    return fail(fmt::format("--count {}: a number from 1 to 4096 would be right, or all", printable(words.count)));
   else
     settings.count = static_cast<unsigned>(*count);
   settings.gpus = words.gpus;
@@ -310,7 +322,7 @@ int pick_command(int argc, char** argv) {
   Words words;
   Reader reader(argc, argv);
   const auto refuse = [](const Error& error) {
-    fmt::print(stderr, "lull pick: {} (lull pick --help explains)\n", error.message());
+    (void)write_all(STDERR_FILENO, fmt::format("lull pick: {} (lull pick --help explains)\n", error.message()));
     return kExitUsage;
   };
   if (const auto read = reader.read(words); !read) return refuse(read.error());

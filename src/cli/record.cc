@@ -18,6 +18,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/watch_options.h"
 #include "loop/loop.h"
 #include "sense/select.h"
 #include "session/feed.h"
@@ -46,7 +47,7 @@ struct RecordSettings {
   trace::Format format = trace::Format::csv;
 };
 
-void say(std::string_view what) { fmt::print(stderr, "lull: {}\n", what); }
+void say(std::string_view what) { (void)complain(what); }
 
 Result<std::vector<Metric>> read_signals(const std::string& text) {
   std::vector<Metric> metrics;
@@ -106,8 +107,11 @@ class Recorder {
   Result<> listen_for_the_end() {
     sigset_t ends;
     sigemptyset(&ends);
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&ends, signal);
-    TRY(loop_.on_signals(ends, [this](const signalfd_siginfo&) { loop_.stop(); }));
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&ends, signal);
+    TRY(loop_.on_signals(ends, [this](const signalfd_siginfo& info) {
+      if (info.ssi_signo == SIGUSR1) return sampler_->let_go();  // as every lull that watches
+      loop_.stop();
+    }));
     // A reader that went away is noticed at once, not at the next row.
     struct stat status{};
     if (settings_.output.empty() && ::fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode))
@@ -144,7 +148,7 @@ class Recorder {
   }
 
   static std::string driver_words(const DriverState& driver) {
-    return fmt::format("{}{}", words(driver.absence), driver.detail.empty() ? "" : ": " + printable(driver.detail));
+    return driver.detail.empty() ? std::string(words(driver.absence)) : printable(driver.detail);
   }
 
   void choose(const Snapshot& snapshot) {
@@ -257,12 +261,12 @@ int record_command(int argc, char** argv) {
   std::string format;
   std::string signals;
   RecordSettings settings;
-  line.option("--every", every, "how often to look (1s; 100ms, 1m)").value("DURATION");
-  line.option("--for", length, "stop after this long; else on Ctrl-C").value("DURATION");
+  line.option("--every", every, "how often to look").value("DURATION");
+  line.option("--for", length, "stop after this long (on Ctrl-C)").value("DURATION");
   line.option("-o,--output", settings.output, "file to write or go on with; .gz and .zst are packed (stdout)")
       .value("FILE");
   line.option("--format", format, "csv or ndjson (by the file's name, else csv)").value("FORMAT");
-  line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device").value("LIST");
+  line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device (all)").value("LIST");
   line.option("--signals", signals, "only these, such as util,power (all that are cheap to read)").value("LIST");
   line.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
   if (const auto status = line.parse(argc, argv)) return *status;
@@ -270,14 +274,15 @@ int record_command(int argc, char** argv) {
   const auto wrong = [](const Error& error) {
     return complain(fmt::format("record: {}", error.message()), kExitUsage);
   };
-  const auto every_read = parse_duration(every);
+  const auto every_read = duration_option("--every", every);
   if (!every_read) return wrong(every_read.error());
   if (*every_read < 1ms) return complain("record: --every must be at least 1ms", kExitUsage);
   settings.every = *every_read;
   if (!length.empty()) {
-    const auto length_read = parse_duration(length);
+    const auto length_read = duration_option("--for", length);
     if (!length_read) return wrong(length_read.error());
-    if (*length_read <= Duration::zero()) return complain("record: --for must be more than 0", kExitUsage);
+    if (*length_read <= Duration::zero())
+      return complain("record: --for 0 would record nothing: more would be right, such as 2h", kExitUsage);
     settings.length = *length_read;
   }
   if (!format.empty() && format != "csv" && format != "ndjson")

@@ -24,6 +24,7 @@
 #include "cli/options.h"
 #include "cli/replay_table.h"
 #include "cli/screen.h"
+#include "cli/watch_options.h"
 #include "replay/output.h"
 #include "trace/schema.h"
 
@@ -100,8 +101,9 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   if (arguments.missing != "unknown" && arguments.missing != "ignore")
     return fail(fmt::format("--missing is unknown or ignore, not '{}'", printable(arguments.missing)));
   options.missing = arguments.missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
-  options.regret = TRY(parse_duration(arguments.regret));
-  if (!arguments.gap.empty()) options.gap = TRY(parse_duration(arguments.gap));
+  options.regret = TRY(duration_option("--regret", arguments.regret));
+  if (!arguments.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.gap));
+  if (options.gap == Duration::zero()) return fail("--gap 0 would break every stretch: more than 0 would be right");
   options.columns = TRY(trace::parse_columns(arguments.columns));
   for (const std::string& sweep : arguments.sweeps) options.axes.push_back(TRY(replay::parse_axis(sweep)));
   auto axes = options.axes;
@@ -114,12 +116,13 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
 Result<std::optional<double>> read_price(const std::string& text) {
   if (text.empty()) return std::nullopt;
   const auto price = to_double(text);
-  if (!price || *price < 0)
-    return fail(fmt::format("--price: '{}' is not a price an hour, such as 2.49", printable(text)));
+  if (!price || !(*price >= 0 && *price <= 1e6))
+    return fail(fmt::format("--price: '{}' is not a price an hour: 0 to 1000000 would be right, such as 2.49",
+                            printable(text)));
   return *price;
 }
 
-void say(const std::string& what) { fmt::print(stderr, "lull: {}\n", what); }
+void say(const std::string& what) { (void)complain(what); }
 
 // What was odd about the files; the result stands all the same.
 void tell_about(const trace::TraceReport& report) {
@@ -215,23 +218,24 @@ int replay_command(int argc, char** argv) {
   ReplayArguments arguments;
   line.arguments("trace", arguments.traces, "files to read; - is standard input").required().value("TRACE");
   line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m'").required().value("RULE");
-  line.option("--arm", arguments.arm, "nothing fires until this has held once").value("RULE");
-  line.option("--per", arguments.per, "judge each GPU by itself (gpu) or all together (all)").value("gpu|all");
-  line.option("--regret", arguments.regret, "a firing that came back within this is regretted (10m)").value("DURATION");
+  line.option("--arm", arguments.arm, "nothing fires until this has held once (none)").value("RULE");
+  line.option("--per", arguments.per, "gpu: judge each GPU by itself; all: all together").value("gpu|all");
+  line.option("--regret", arguments.regret, "a firing that came back within this is regretted").value("DURATION");
   line.option("--gap", arguments.gap, "more between two samples breaks a stretch (3 times the median)")
       .value("DURATION");
-  line.option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out (ignore)")
+  line.option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out: ignore")
       .value("unknown|ignore");
-  line.option("--price", arguments.price, "what an hour of a GPU costs").value("MONEY");
-  line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10")
+  line.option("--price", arguments.price, "what an hour of a GPU costs (not said)").value("MONEY");
+  line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (none)")
       .value("NAME=VALUE,…");
-  line.option("--columns", arguments.columns, "which column is what: time=ts:ms,gpu=host+id,util=load:fraction")
+  line.option("--columns", arguments.columns,
+              "which column is what: time=ts:ms,gpu=host+id,util=load:fraction (by its name)")
       .value("ROLE=COLUMN,…");
   line.flag("--json", arguments.json, "totals, firings and sweep as one object");
   line.flag("--csv", arguments.csv, "a row a combination of the sweep; without one, a row a firing");
-  line.option("--html", arguments.html, "also write a page with timelines and charts").value("FILE");
+  line.option("--html", arguments.html, "also write a page with timelines and charts (none)").value("FILE");
   line.flag("--all", arguments.all, "list every firing");
-  line.option("--threads", arguments.threads, "how many cores to read with (all)").value("N");
+  line.option("--threads", arguments.threads, "how many cores to read with, 8 at most; 0: all").value("N");
   line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.json && arguments.csv) return complain("replay: --json or --csv, not both", kExitUsage);

@@ -90,8 +90,9 @@ std::vector<std::string> firing_lines(const ReplayResult& result, std::size_t mo
   }
   std::vector<std::string> lines = layout({gpu, when, before, after, then}, {}, screen);
   if (result.totals.firings > shown)
-    lines.push_back(
-        fmt::format("and {} more (--all lists them, --csv and --json have them)", result.totals.firings - shown));
+    lines.push_back(wrapped(
+        fmt::format("and {} more (--all lists them, --csv and --json have them)", result.totals.firings - shown),
+        screen.width));
   return lines;
 }
 
@@ -140,7 +141,7 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, std::optional<d
   }
   std::vector<std::string> lines = layout(columns, {}, screen);
   if (axes > 0 && result.has_for_axis())
-    for (std::string& line : knee_lines(result)) lines.push_back(std::move(line));
+    for (const std::string& line : knee_lines(result)) lines.push_back(wrapped(line, screen.width));
   return lines;
 }
 
@@ -148,12 +149,18 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, std::optional<d
 
 std::string replay_table(const ReplayResult& result, std::optional<double> price, std::size_t most_firings,
                          const Screen& screen) {
-  std::string out = fmt::format("{}{}, {}\n", paint(printable(result.rule), Tone::strong, screen),
-                                result.arm.empty() ? "" : ", armed by " + printable(result.arm),
-                                result.together ? "all GPUs together" : "each GPU by itself");
-  out +=
-      fmt::format("{} GPU{}, {} samples, {} to {}\n\n", result.gpus.size(), result.gpus.size() == 1 ? "" : "s",
-                  result.samples, replay::moment_text(result, result.first), replay::moment_text(result, result.last));
+  const std::string rule = printable(result.rule);
+  std::string out =
+      wrapped(fmt::format("{}{}, {}", rule, result.arm.empty() ? "" : ", armed by " + printable(result.arm),
+                          result.together ? "all GPUs together" : "each GPU by itself"),
+              screen.width);
+  if (out.starts_with(rule)) out.replace(0, rule.size(), paint(rule, Tone::strong, screen));
+  out += "\n" +
+         wrapped(fmt::format("{} GPU{}, {} samples, {} to {}", result.gpus.size(), result.gpus.size() == 1 ? "" : "s",
+                             result.samples, replay::moment_text(result, result.first),
+                             replay::moment_text(result, result.last)),
+                 screen.width) +
+         "\n\n";
   append(out, totals_lines(result, price, screen));
   if (!result.firings.empty()) {
     out += '\n';

@@ -34,7 +34,7 @@ constexpr const char* kAbout =
 constexpr const char* kMore =
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: CMD's own (128+N if signal N ended it); 124 ended for idleness or --max-time;\n"
-    "125 lull could not; 126, 127 CMD could not be run, was not found.\n\n"
+    "2 the command line was wrong; 125 lull could not; 126, 127 CMD could not be run, was not found.\n\n"
     "Examples:\n"
     "  lull run -- python3 train.py\n"
     "  lull run --idle 'util < 1 for 20m' --evidence ~/hangs -- torchrun train.py\n"
@@ -92,16 +92,17 @@ struct RunOptions {
 void describe_options(CommandLine& line, RunOptions& options) {
   add_watch_options(line, options.watch);
   RunSettings& settings = options.settings;
-  line.option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first").value("DIR");
+  line.option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first (nowhere)")
+      .value("DIR");
   line.option("--on-idle", settings.on_idle,
-              "run CMD first (sh -c), the facts in LULL_* variables and as JSON on its stdin")
+              "run CMD first with sh -c, the facts in LULL_* variables and as JSON on its stdin (nothing)")
       .value("CMD");
   line.option("--on-idle-limit", options.hook_limit, "how long that may take").value("TIME");
   line.option("--signal", options.signal, "what the tree gets first").value("NAME");
   line.option("--grace", options.grace, "and how long it has before SIGKILL").value("TIME");
   line.option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times").value("N");
   line.option("--backoff", options.backoff, "after so long").value("TIME");
-  line.option("--max-time", options.max_time, "end the job after this long in any case").value("TIME");
+  line.option("--max-time", options.max_time, "end the job after this long in any case (never)").value("TIME");
   line.flag("--dry-run", settings.common.dry_run, "only say what would be done, and go on watching");
   line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");
   line.flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
@@ -122,10 +123,10 @@ Result<> settle(RunOptions& options) {
   settings.ending.signal = *signal;
   settings.ending.grace = TRY(duration_option("--grace", options.grace));
   settings.backoff = TRY(duration_option("--backoff", options.backoff));
-  settings.on_idle_limit = TRY(duration_option("--on-idle-limit", options.hook_limit));
+  settings.on_idle_limit = TRY(limit_option("--on-idle-limit", options.hook_limit));
   if (!options.max_time.empty()) settings.common.max_time = TRY(duration_option("--max-time", options.max_time));
   if (settings.common.max_time == Duration::zero())
-    return fail("--max-time 0 would end the job at once; without it there is no limit");
+    return fail("--max-time 0 would end the job at once: more would be right, such as 2h");
   return {};
 }
 

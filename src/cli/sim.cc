@@ -44,9 +44,9 @@ constexpr std::string_view kHelp =
     "usage: lull sim [--gpus LIST | --scenario FILE.toml] [--speed N] [-- COMMAND…]\n\n"
     "Runs COMMAND (your shell if there is none) and all that it starts among simulated GPUs: every\n"
     "program that speaks NVML sees them. The exit status is the command's own.\n\n"
-    "  --gpus LIST      4, H100, or 2xH100,1xT4 (`lull sim models` lists the models)\n"
-    "  --scenario FILE  GPUs and what happens to them over time (docs/simulator.md)\n"
-    "  --speed N        the scenario's clock runs N times as fast: 60 makes its hour a minute\n\n"
+    "  --gpus LIST      4, H100, or 2xH100,1xT4; `lull sim models` lists the models (1)\n"
+    "  --scenario FILE  GPUs and what happens to them over time, see docs/simulator.md (none)\n"
+    "  --speed N        the scenario's clock runs N times as fast: 60 makes its hour a minute (1)\n\n"
     "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
 
 constexpr std::string_view kExample =

@@ -23,6 +23,7 @@
 #include "cli/command.h"
 #include "cli/sim.h"
 #include "cli/sim_args.h"
+#include "cli/watch_options.h"
 #include "sim/folder.h"
 #include "sim/plan.h"
 #include "sim/values.h"
@@ -102,10 +103,12 @@ Result<Options> parse(Args& args) {
       TRY(parse_util(text, options.phases.back()));
     } else if (const auto memory = args.option("--mem", "a size, such as 8GiB")) {
       const std::string_view text = TRY(*memory);
-      options.phases.back().memory = TRY(parse_size(text));
+      auto size = parse_size(text);
+      if (!size) return std::unexpected(std::move(size).error().during("--mem"));
+      options.phases.back().memory = *size;
     } else if (const auto time = args.option("--for", "a time, such as 30s")) {
       const std::string_view text = TRY(*time);
-      options.phases.back().lasting = TRY(parse_duration(text));
+      options.phases.back().lasting = TRY(duration_option("--for", text));
     } else if (args.flag("--then")) {
       TRY(begin_phase(args, options));
     } else if (args.flag("--graphics")) {

@@ -10,6 +10,7 @@
 #include "cli/command.h"
 #include "cli/sim.h"
 #include "cli/sim_args.h"
+#include "cli/watch_options.h"
 #include "sim/scenario.h"
 #include "sim/values.h"
 
@@ -33,8 +34,8 @@ constexpr std::string_view kFaultHelp =
     "  garbage        the call answers nonsense\n"
     "and for all GPUs at once\n"
     "  no-driver      the driver is not loaded                  mismatch       driver and library differ\n\n"
-    "  --function NAME  only this call (nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so)\n"
-    "  --for TIME       ends after this time of the simulation's clock\n\n"
+    "  --function NAME  only this call: nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so (all calls)\n"
+    "  --for TIME       ends after this time of the simulation's clock (lull sim clear)\n\n"
     "example: lull sim fault 0 lost\n"
     "         lull sim fault 1 hang=8s --function nvmlDeviceGetUtilizationRates --for 30s\n"
     "         lull sim fault all no-driver\n";
@@ -143,7 +144,7 @@ int sim_fault(int argc, char** argv) {
       fault.function = *function;
     } else if (const auto time = args.option("--for", "a time, such as 10s")) {
       if (!*time) return refuse(kName, time->error());
-      const auto lasting = parse_duration(**time);
+      const auto lasting = limit_option("--for", **time);
       if (!lasting) return refuse(kName, lasting.error());
       fault.lasting = *lasting;
     } else if (args.at_option()) {

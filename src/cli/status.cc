@@ -217,18 +217,20 @@ Result<int> watch(Session& session, SamplerOptions sampling) {
   int status = 0;
   sigset_t set;
   sigemptyset(&set);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaddset(&set, signal);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&set, signal);
+  std::optional<LoopSampler> sampler;
   TRY(loop->on_signals(set, [&](const signalfd_siginfo& info) {
+    if (info.ssi_signo == SIGUSR1) return sampler->let_go();  // as every lull that watches
     status = info.ssi_signo == SIGINT ? 0 : 128 + static_cast<int>(info.ssi_signo);
     loop->stop();
   }));
-  LoopSampler sampler(*loop, std::move(sampling), [&](const Snapshot& snapshot) {
+  sampler.emplace(*loop, std::move(sampling), [&](const Snapshot& snapshot) {
     if (const auto end = session.show(snapshot)) {
       status = *end;
       loop->stop();
     }
   });
-  Ticker ticker(*loop, *session.options.every, [&](std::uint64_t) { sampler.request(); });
+  Ticker ticker(*loop, *session.options.every, [&](std::uint64_t) { sampler->request(); });
   ticker.begin();
   TRY(loop->run());
   session.output.finish();
@@ -247,7 +249,7 @@ int status_command(int argc, char** argv) {
   line.flag("--csv", csv, "CSV with a header").excludes("--json");
   const CommandLine::Option watch_option =
       line.option("--watch", every, "again every so often (1s)").optional_value().value("[SECONDS]");
-  line.option("--gpus", options.gpus, "only these: 0,2 or a UUID or the beginning of one").value("LIST");
+  line.option("--gpus", options.gpus, "only these: 0,2 or a UUID or the beginning of one (all)").value("LIST");
   line.flag("--visible", options.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
   line.footer("Example:\n  lull status --watch 2 --gpus 0,1");
   if (const auto done = line.parse(argc, argv)) return *done;

@@ -40,7 +40,8 @@ constexpr const char* kMore =
     "  determined         the Determined task we are in\n"
     "  notify=URL         POST the facts as JSON\n\n"
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
-    "Exit status: 0 done; STATUS of exit=; 125 an action failed or lull could not; 128+N signal N.\n\n"
+    "Exit status: 0 done; STATUS of exit=; 2 the command line was wrong; 125 an action failed or lull could not;\n"
+    "128+N signal N.\n\n"
     "Examples:\n"
     "  lull watch --arm 'util > 50 for 1m' --idle 'util < 1 for 30m' --do shutdown --warn 5m\n"
     "  lull watch --do notify=https://example.org/hook --do kill=parent\n"
@@ -140,10 +141,11 @@ struct WatchCommand {
 };
 
 void describe_options(CommandLine& line, WatchCommand& command) {
-  line.each("--do", command.actions, "what to do when the rule fires; may be given several times").value("ACTION");
+  line.each("--do", command.actions, "what to do when the rule fires; once or several times (needed)").value("ACTION");
   add_watch_options(line, command.watch);
   line.flag("--repeat", command.settings.repeat, "go on watching after that");
-  line.option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot").value("TIME");
+  line.option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot (not at all)")
+      .value("TIME");
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
   line.option("--retry-after", command.retry_after, "and after how long").value("TIME");
@@ -179,7 +181,7 @@ Result<> settle(WatchCommand& command) {
   settings.how.ending.signal = *signal;
   settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
   settings.retries.after = TRY(duration_option("--retry-after", command.retry_after));
-  settings.how.limit = TRY(duration_option("--limit", command.limit));
+  settings.how.limit = TRY(limit_option("--limit", command.limit));
   if (!command.warn.empty()) settings.how.warn = TRY(duration_option("--warn", command.warn));
   return {};
 }

@@ -16,16 +16,16 @@ constexpr Duration kFastest = 10ms;
 }  // namespace
 
 void add_watch_options(CommandLine& line, WatchOptions& options) {
-  line.option("--idle", options.idle,
-              fmt::format("the rule that must hold (`lull check` explains it); by default {}", kDefaultIdle))
-      .value("RULE");
-  line.option("--arm", options.arm, "nothing fires before this rule has held once").value("RULE");
+  line.option("--idle", options.idle, "the rule that must hold; `lull check` explains it").value("RULE");
+  line.option("--arm", options.arm, "nothing fires before this rule has held once (none)").value("RULE");
   line.option("--delay", options.delay, "nothing is judged before").value("TIME");
   line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");
-  line.option("--gpus", options.gpus, "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all").value("LIST");
-  line.each("--also", options.also, "work outside the job's tree that counts as its own and is never ended")
+  line.option("--gpus", options.gpus,
+              "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all (the job's own; watch: all)")
+      .value("LIST");
+  line.each("--also", options.also, "work outside the job's tree that counts as its own and is never ended (none)")
       .value("PID|CGROUP|CONTAINER");
-  line.option("--missing", options.missing, "a GPU that gives no value: wait (the rule cannot be judged), or ignore it")
+  line.option("--missing", options.missing, "a GPU that gives no value: wait, the rule cannot be judged; or ignore it")
       .value("wait|ignore");
   line.flag("-q,--quiet", options.quiet, "say only what is done");
   line.flag("-v,--verbose", options.verbose, "say each reading");
@@ -36,6 +36,12 @@ Result<Duration> duration_option(std::string_view name, std::string_view text) {
   auto parsed = parse_duration(text);
   if (!parsed) return std::unexpected(std::move(parsed).error().during(name));
   return *parsed;
+}
+
+Result<Duration> limit_option(std::string_view name, std::string_view text) {
+  const Duration limit = TRY(duration_option(name, text));
+  if (limit == Duration::zero()) return fail(fmt::format("{} 0 leaves no time at all: 30s would be right", name));
+  return limit;
 }
 
 Result<WatchChoice> settle_watch_options(const WatchOptions& options) {

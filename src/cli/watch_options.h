@@ -45,5 +45,6 @@ Sayer make_sayer(const WatchOptions& options, const Clock& clock);
 
 // A duration given for an option; the error names the option.
 Result<Duration> duration_option(std::string_view name, std::string_view text);
+Result<Duration> limit_option(std::string_view name, std::string_view text);  // more than 0
 
 }  // namespace lull

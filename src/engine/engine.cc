@@ -51,6 +51,9 @@ std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const
     if (!cases_.contains(subject.id)) begin(subject.id, snapshot.at);
     for (Case& one : cases_[subject.id]) one.observe(snapshot, subject, machine, no_gpu_said_.has_value(), events_);
   }
+  // That GPUs are back names them: nobody wants to read it twice.
+  if (std::ranges::any_of(events_, [](const Event& one) { return std::holds_alternative<GpuBack>(one.what); }))
+    std::erase_if(events_, [](const Event& one) { return std::holds_alternative<ScopeChanged>(one.what); });
   return events_;
 }
 

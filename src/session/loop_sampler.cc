@@ -3,10 +3,16 @@
 #include <utility>
 
 namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kDeafPause = 100ms;
+
+}  // namespace
 
 LoopSampler::LoopSampler(Loop& loop, SamplerOptions options, std::function<void(const Snapshot&)> on_sample)
     : loop_(loop), sampler_(Sampler::start(std::move(options))), on_sample_(std::move(on_sample)) {
-  (void)loop_.on_ready(sampler_->event_fd(), [this] { take(); });
+  deaf_ = !loop_.on_ready(sampler_->event_fd(), [this] { take(); });
 }
 
 LoopSampler::~LoopSampler() {
@@ -17,6 +23,7 @@ LoopSampler::~LoopSampler() {
 void LoopSampler::request() {
   sampler_->request();
   if (!look_) watch();
+  if (deaf_ && !look_) look_at(loop_.now() + kDeafPause);
 }
 
 bool LoopSampler::sample_here(Duration limit) {
@@ -30,7 +37,10 @@ void LoopSampler::watch() {
   if (look_) loop_.cancel(*look_);
   look_.reset();
   const Instant by = sampler_->look_by();
-  if (by == Instant::max()) return;
+  if (by != Instant::max()) look_at(by);
+}
+
+void LoopSampler::look_at(Instant by) {
   look_ = loop_.at(by, [this] {
     look_.reset();
     take();

@@ -27,12 +27,14 @@ class LoopSampler final : public SampleSource {
  private:
   void take();
   void watch();
+  void look_at(Instant by);
 
   Loop& loop_;
   std::unique_ptr<Sampler> sampler_;
   std::function<void(const Snapshot&)> on_sample_;
   Snapshot snapshot_;
   std::optional<Loop::TimerId> look_;
+  bool deaf_ = false;  // no descriptor was left for the bell: we look by ourselves, if only to say so
 };
 
 }  // namespace lull

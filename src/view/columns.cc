@@ -118,6 +118,29 @@ std::string fit(std::string_view text, std::size_t width, bool utf8) {
   return std::string(text.substr(0, bytes)) + (utf8 ? "…" : "~");
 }
 
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent) {
+  if (display_width(text) <= width) return std::string(text);
+  std::string out;
+  std::size_t column = 0;
+  for (bool first = true; !text.empty(); first = false) {
+    // Blanks before a word stay with it: they may align what is on the line.
+    const std::size_t begin = text.find_first_not_of(' ');
+    if (begin == std::string_view::npos) break;
+    const std::size_t end = std::min(text.find(' ', begin), text.size());
+    const std::size_t cells = display_width(text.substr(0, end));
+    if (!first && column + cells > width) {
+      out += "\n" + std::string(indent, ' ');
+      out += text.substr(begin, end - begin);
+      column = indent + display_width(text.substr(begin, end - begin));
+    } else {
+      out += text.substr(0, end);
+      column += cells;
+    }
+    text.remove_prefix(end);
+  }
+  return out;
+}
+
 std::string pad(std::string_view text, std::size_t width, Align align, bool utf8) {
   const std::string cut = fit(text, width, utf8);
   const std::string blanks(width - std::min(width, display_width(cut)), ' ');

@@ -23,7 +23,11 @@ std::size_t display_width(std::string_view text);
 // The text cut to at most `width` cells, the cut marked; never longer, never half a letter.
 std::string fit(std::string_view text, std::size_t width, bool utf8 = true);
 
-// The same, padded with blanks to exactly `width` cells.
+// A sentence in lines of at most `width` cells, broken at blanks; those after the first begin with `indent` of them. A
+// word that is longer than a line is left whole: what it names can then still be copied.
+std::string wrapped(std::string_view text, std::size_t width, std::size_t indent = 0);
+
+// The text as fit() cuts it, padded with blanks to exactly `width` cells.
 enum class Align : bool { left, right };
 std::string pad(std::string_view text, std::size_t width, Align align, bool utf8 = true);
 

@@ -76,5 +76,15 @@ TEST(Paint, OnlyWhereColourIsWanted) {
   EXPECT_EQ(paint("x", Tone::bad, {.colour = true}), "\033[31mx\033[0m");
 }
 
+TEST(Wrapped, BreaksAtBlanksAndNowhereElse) {
+  EXPECT_EQ(wrapped("one two three", 13), "one two three");
+  EXPECT_EQ(wrapped("one two three", 8), "one two\nthree");
+  EXPECT_EQ(wrapped("a   bb cc", 6, 4), "a   bb\n    cc");
+  EXPECT_EQ(wrapped("unbreakably long", 4, 2), "unbreakably\n  long");
+  EXPECT_EQ(wrapped("ää öö", 2), "ää\nöö");
+  EXPECT_EQ(wrapped("", 5), "");
+  EXPECT_EQ(wrapped("trailing blanks   ", 10), "trailing\nblanks");
+}
+
 }  // namespace
 }  // namespace lull

@@ -29,7 +29,7 @@ struct Sentence {
     std::string why = printable(none.driver.detail);
     if (why.empty())
       why = none.driver.absence != Absence::none ? std::string(words(none.driver.absence)) : "the driver shows none";
-    return "no GPU can be read (" + why + "); nothing is judged, still looking";
+    return "no GPU can be read: " + why + "; nothing is judged, still looking";
   }
   std::string operator()(const GpuBack& back) const {
     return "GPUs can be read now" + (back.watched.empty() ? "" : ": watching " + gpus_in_words(back.watched));

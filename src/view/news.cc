@@ -49,6 +49,7 @@ struct Sentence {
   std::string operator()(const TreeStuck& stuck) const { return "cannot be ended: " + stuck.left; }
   std::string operator()(const TreeUnproven& unproven) const { return unproven.trouble; }
   std::string operator()(const EvidenceWritten& evidence) const {
+    if (evidence.folder.empty()) return "no evidence could be written: " + printable(evidence.trouble);
     if (evidence.trouble.empty()) return "evidence is in " + printable(evidence.folder);
     return "the evidence is not complete: " + printable(evidence.trouble);
   }
