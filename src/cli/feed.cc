@@ -15,6 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration kSlowAttach = 500ms;
 constexpr unsigned kSlowSamples = 3;
+constexpr double kDrawing = 10;  // % of util that a desktop takes for itself, as in `lull pick`
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();
@@ -119,10 +120,39 @@ std::vector<SamplingCosts::Note> SamplingCosts::see(const Snapshot& snapshot, Du
   return notes;
 }
 
+std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope& scope) {
+  std::string gpu;
+  for (std::size_t i = 0; i < snapshot.readings.size() && gpu.empty(); ++i) {
+    const Device& device = snapshot.inventory->devices[i];
+    const bool in_scope = std::ranges::any_of(scope.devices, [&](const Device& one) { return same_gpu(one, device); });
+    if (in_scope && snapshot.readings[i].display_active == true) gpu = device.label();
+  }
+  if (gpu.empty() || std::ranges::any_of(idle.nodes, [](const Node& one) { return std::holds_alternative<Not>(one); }))
+    return {};
+  Rule wider = idle;
+  std::string narrow;
+  for (Node& node : wider.nodes) {
+    auto* it = std::get_if<Comparison>(&node);
+    if (it == nullptr || (it->metric != Metric::util && it->metric != Metric::mem_util) || it->limit >= kDrawing ||
+        (it->compare != Compare::below && it->compare != Compare::at_most))
+      continue;
+    if (narrow.empty()) narrow = to_text(*it);
+    it->limit = kDrawing;
+  }
+  if (narrow.empty()) return {};
+  return "GPU " + gpu + " drives a display, and what it draws counts as work: `" + narrow +
+         "` may never hold there; --idle '" + to_text(wider) +
+         "' allows for it, but takes whoever works less than that for idle";
+}
+
 void Feed::take(Snapshot& snapshot) {
   for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every))
     if (on_note) on_note(note.event, note.text);
   const Scope& scope = scope_.find(snapshot);
+  if (std::string text = desktop_said_ ? "" : desktop_note(options_.policy.idle, snapshot, scope); !text.empty()) {
+    desktop_said_ = true;
+    if (on_note) on_note("desktop", text);
+  }
   if (wants_people_) fill_presence(snapshot, user_idle_seconds({}, loop_.clock()));
   const bool newer = snapshot.asked >= confirm_from_;
   if (on_sample) on_sample(snapshot, scope);

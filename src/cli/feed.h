@@ -90,7 +90,12 @@ class Feed {
   std::function<void()> confirmed_;
   Instant confirm_from_{};
   SamplingCosts costs_;
+  bool desktop_said_ = false;
 };
+
+// On a GPU that drives a screen drawing counts as work, since whose work it is cannot be told: a rule that asks for
+// next to none may never hold. For a person, with a rule that allows for it; empty: that is not so here.
+std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope& scope);
 
 // "waking the GPUs took 1.5s: …", or nothing where it was quick.
 std::string persistence_hint(const Snapshot& snapshot);

@@ -152,6 +152,46 @@ def parent(stat):
         return 0
 
 
+# -- 9: a desktop draws -----------------------------------------------------------------------------
+DESKTOP = '[[gpu]]\nmodel = "RTX3090"\ndisplay = true\n'
+
+
+@pytest.mark.parametrize("command", [
+    ["run", "--delay", "0", "--gpus", "0", "--", "sleep", "1000"],
+    ["watch", "--do", "exit"],
+], ids=lambda command: command[0])
+def test_row_09_a_desktop_under_the_default_rule_is_told_what_to_write(sim, command):
+    """Drawing is work: whose it is cannot be told, so nothing is taken off, and that is said, once."""
+    with sim(text=DESKTOP) as gpus:
+        job = gpus.start_lull(command[0], "-v", "--every", "100ms", *command[1:])
+        try:
+            said = read_until(job.stderr, "GPU 0 drives a display")
+            assert "`util < 1` may never hold there" in said and "'util < 10 for 30m'" in said, said
+            for _ in range(5):
+                assert "drives a display" not in read_until(job.stderr, "GPU 0 util 7 % (no)")
+        finally:
+            stop(job)
+
+
+def test_row_09_the_rule_that_is_proposed_holds_on_a_desktop(sim):
+    with sim(text=DESKTOP) as gpus:
+        done = gpus.lull("watch", "--every", "100ms", "--idle", "util < 10 for 500ms", "--do", "exit=7")
+        assert done.returncode == 7 and "drives a display" not in done.stderr, done.stderr
+
+
+def test_row_09_no_word_of_a_display_that_is_not_the_jobs(sim):
+    with sim(text=DESKTOP + '[[gpu]]\nmodel = "A100"\n') as gpus:
+        done = gpus.lull("run", *QUICK, "--gpus", "1", "--idle", "util < 1 for 500ms", "--", "sleep", "1000")
+        assert done.returncode == 124 and "drives a display" not in done.stderr, done.stderr
+
+
+def test_row_09_a_job_that_works_less_than_the_desktop_draws_is_not_ended(sim):
+    with sim(text='[[gpu]]\nmodel = "RTX3090"\ndisplay = true\nutil = 5\n') as gpus:
+        done = gpus.lull("run", *QUICK, "--idle", "util < 1 for 500ms", "--", gpus.binary, "sim", "load", "--gpu", "0",
+                         "--util", "5", "--for", "2s")
+        assert done.returncode == 0, done.stderr
+
+
 # -- 11: a scrub after attaching --------------------------------------------------------------------
 def test_row_11_pick_runs_its_command_although_memory_was_scrubbed(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\ncount = 2\nattach = "50ms"\nscrub = "700ms"\n') as gpus:
