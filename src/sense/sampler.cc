@@ -80,6 +80,4 @@ Snapshot Sampler::sample() {
 
 void Sampler::let_go() { core_->let_go(); }
 
-std::size_t Sampler::stuck() const { return core_->stuck(); }
-
 }  // namespace lull

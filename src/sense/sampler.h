@@ -88,9 +88,6 @@ class Sampler {
   // sensor process does the same.
   void let_go();
 
-  // How many calls hang in the driver now.
-  std::size_t stuck() const;
-
  private:
   struct Core;
   explicit Sampler(std::unique_ptr<Core> core);

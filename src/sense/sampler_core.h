@@ -17,6 +17,8 @@ namespace lull {
 
 struct Sampler::Core {
   explicit Core(SamplerOptions chosen);
+  static constexpr Duration kDawdle = std::chrono::milliseconds(50);  // nobody was done for so long: another hand
+
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();
@@ -27,7 +29,6 @@ struct Sampler::Core {
   void hand_over(Snapshot& into);
   Instant look_by() const;
   bool under_way() const { return requested > done; }
-  std::size_t stuck();
   void let_go();
 
   // One GPU as we have heard of it.

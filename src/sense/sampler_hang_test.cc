@@ -29,6 +29,7 @@ TEST(SamplerHang, AGpuThatHangsCostsOnlyItself) {
   ASSERT_TRUE(all_known(sampler->sample()));
   machine.fault(1, Return::success, seconds(60));
   Duration last{};
+  std::size_t threads = 0;
   for (int i = 0; i < 3; ++i) {
     const Instant began = now();
     const Snapshot snapshot = sampler->sample();
@@ -41,7 +42,8 @@ TEST(SamplerHang, AGpuThatHangsCostsOnlyItself) {
     EXPECT_EQ(snapshot.readings[1].why_missing(Metric::util), Absence::no_answer);
     EXPECT_GE(snapshot.readings[1].unanswered, milliseconds(200));
     EXPECT_EQ(snapshot.readings[2].device_absence, Absence::none);
-    EXPECT_EQ(sampler->stuck(), 1U) << "one thread a GPU, however often we look";
+    if (i == 0) threads = threads_of_sensors();
+    EXPECT_LE(threads_of_sensors(), threads) << "one thread a GPU, however often we look";
   }
   // From now on it is known to hang: others are not kept waiting for it.
   const Instant began = now();
@@ -50,7 +52,6 @@ TEST(SamplerHang, AGpuThatHangsCostsOnlyItself) {
   EXPECT_GT(quick.readings[1].unanswered, last);
   machine.heal();
   EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
-  EXPECT_EQ(sampler->stuck(), 0U);
 }
 
 TEST(SamplerHang, AGpuThatHangsFromTheStartIsARowToo) {
@@ -132,7 +133,7 @@ TEST(SamplerHang, WhenEveryGpuHangsTheDriverDoesNotAnswer) {
   const Snapshot snapshot = sample_until(*sampler, [](const Snapshot& s) { return s.driver.unanswered > seconds(1); });
   EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
   EXPECT_EQ(snapshot.driver.detail.find("the driver has not answered for "), 0U) << snapshot.driver.detail;
-  EXPECT_LE(sampler->stuck(), 2U);
+  EXPECT_LE(sensors_of_ours().size(), 3U) << "one is left behind for each GPU at most";
   machine.heal();
   EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
 }
@@ -157,8 +158,7 @@ TEST(SamplerHang, WhoEndsWhileTheDriverHangsIsNotKept) {
   auto sampler = Sampler::start(impatient(machine));
   ASSERT_TRUE(all_known(sampler->sample()));
   machine.fault(0, Return::success, seconds(60));
-  sampler->sample();
-  ASSERT_EQ(sampler->stuck(), 1U);
+  ASSERT_EQ(sampler->sample().readings.at(0).device_absence, Absence::no_answer);
   const Instant began = now();
   sampler.reset();
   EXPECT_LT(now() - began, seconds(2));
