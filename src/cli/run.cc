@@ -144,6 +144,7 @@ int run_command(int argc, char** argv) {
   const SystemClock clock;
   const Sayer sayer = make_sayer(options.watch, clock);
   LullVoice voice(sayer);
+  say_remarks(sayer, options.settings.policy);
   RunSession session(std::move(options.settings), voice, clock);
   return session.run();
 }

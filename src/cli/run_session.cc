@@ -108,7 +108,7 @@ std::optional<int> RunSession::start_job() {
   job_ = std::move(spawned->process);
   tree_ = Tree::of_job(job_, cgroup_ ? &cgroup_ : nullptr, earlier_);
   job_status_.reset();
-  job_stopped_ = worker_stopped_ = stop_said_ = false;
+  job_stopped_ = worker_stopped_ = stop_said_ = freeze_said_ = false;
   job_sensor_.reset();
   (void)children_.take_orphans();
   feed_->forget_job();
@@ -287,8 +287,11 @@ void RunSession::look_at_stopped() {
                 fmt::format("process {} ({}) of the job is stopped and has a GPU context: not judged until it goes on",
                             stopped->pid, printable(stopped->name)));
   }
-  if (stopped.has_value() == worker_stopped_) return;
-  worker_stopped_ = stopped.has_value();
+  const bool frozen = !stopped && feed_->frozen({job_.pid()});
+  if (frozen && !std::exchange(freeze_said_, true))
+    voice_.note(Level::note, "frozen", "the job's cgroup is frozen: not judged until it goes on");
+  if ((stopped || frozen) == worker_stopped_) return;
+  worker_stopped_ = stopped || frozen;
   watcher_->job_stopped(job_stopped_ || worker_stopped_);
 }
 
@@ -298,6 +301,8 @@ void RunSession::say_about_scope() {
     if (!scope_trouble_.empty()) voice_.note(Level::warning, "scope", scope_trouble_);
   }
   for (const std::string& text : feed_->take_notes()) voice_.note(Level::warning, "scope", text);
+  for (const std::string& text : settings_.also.take_ended())
+    voice_.note(Level::note, "also", "--also " + printable(text) + ": it has ended, with all that it started");
 }
 
 void RunSession::on_sample(Snapshot& snapshot, const Scope& scope) {

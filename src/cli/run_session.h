@@ -131,8 +131,9 @@ class RunSession {
   Process job_;
   Tree tree_;
   bool job_stopped_ = false;
-  bool worker_stopped_ = false;  // another process of the job, with a context
+  bool worker_stopped_ = false;  // another process of the job, with a context; or its cgroup is frozen
   bool stop_said_ = false;
+  bool freeze_said_ = false;
   std::optional<ExitStatus> job_status_;
 
   std::optional<Feed> feed_;

@@ -37,7 +37,8 @@ constexpr const char* kMore =
     "  determined         the Determined task we are in\n"
     "  notify=URL         POST the facts as JSON\n\n"
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
-    "Exit status: 0 done; STATUS of exit=; 125 an action failed or lull could not; 128+N signal N.\n\n"
+    "Exit status: 0 done; STATUS of exit=; 1 what --also names has ended; 125 an action failed or\n"
+    "lull could not; 128+N signal N.\n\n"
     "Examples:\n"
     "  lull watch --arm 'util > 50 for 1m' --idle 'util < 1 for 30m' --do shutdown --warn 5m\n"
     "  lull watch --do notify=https://example.org/hook --do kill=parent\n"
@@ -225,6 +226,7 @@ int watch_command(int argc, char** argv) {
   Sayer sayer = make_sayer(command.watch, clock);
   const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
                     !sayer.wants(Level::debug);
+  say_remarks(sayer, command.settings.policy);
   LullWatchVoice voice(sayer, clock, live);
   WatchSession session(std::move(command.settings), voice, clock);
   return session.run();

@@ -73,6 +73,7 @@ class WatchSession {
   void say_about_scope();
   void sense_work(Snapshot& snapshot);
   void fire(const Fire& fire);
+  void act_on(const Fire& fire);
   bool is_fresh() const;  // the newest sample is of now: neither we nor the machine slept since
   void acted(bool all, bool called_off);
   std::string on_cancel(const std::string& who);
@@ -94,8 +95,9 @@ class WatchSession {
   bool wants_work_ = false;  // the rule looks at cpu, io or quiet
   JobSensor work_sensor_;
   bool uncounted_said_ = false;
-  bool stopped_ = false;  // somebody of it, with a context
+  bool stopped_ = false;  // somebody of it, with a context; or its cgroup is frozen
   bool stop_said_ = false;
+  bool freeze_said_ = false;
   int status_ = 0;
 };
 
