@@ -15,7 +15,9 @@ using namespace std::chrono_literals;
 
 constexpr Duration kSlowAttach = 500ms;
 constexpr unsigned kSlowSamples = 3;
-constexpr double kDrawing = 10;  // % of util that a desktop takes for itself, as in `lull pick`
+constexpr Duration kLongestLists = 5s;
+constexpr Duration kShortestLists = 1s;  // a list costs a driver milliseconds under its one lock
+constexpr double kDrawing = 10;          // % of util that a desktop takes for itself, as in `lull pick`
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();
@@ -24,13 +26,13 @@ std::vector<Metric> signals_of(const Policy& policy) {
   return signals;
 }
 
-// The lists of processes say which GPUs are the job's, and cost a driver milliseconds. Between two of them a job may
-// begin to work elsewhere, so a short rule wants them more often than one of half an hour.
-Duration lists_every(const Policy& policy, Duration every) {
+// The lists of processes say which GPUs are the job's. Between two of them a job may begin to work elsewhere, so a
+// short rule wants them more often than one of half an hour: this often.
+Duration lists_wanted_every(const Policy& policy, Duration every) {
   const std::optional<Span> span = policy.idle.span();
   if (!span) return Duration::zero();
   const Duration whole = span->samples > 0 ? every * static_cast<std::int64_t>(span->samples) : span->time;
-  return std::min<Duration>(5s, whole / 10);
+  return std::min<Duration>(kLongestLists, whole / 10);
 }
 
 }  // namespace
@@ -63,7 +65,7 @@ void Feed::start_sampler() {
   }
   options.tenants = options.tenants || scope_.needs_tenants();
   options.all_lists = scope_.needs_tenants();  // who draws works there, too
-  options.lists_every = lists_every(options_.policy, options_.every);
+  options.lists_every = std::max(kShortestLists, lists_wanted_every(options_.policy, options_.every));
   sampler_ = std::make_unique<LoopSampler>(loop_, std::move(options), [this](Snapshot& snapshot) { take(snapshot); });
 }
 
@@ -154,19 +156,23 @@ void Feed::take(Snapshot& snapshot) {
     if (on_note) on_note("desktop", text);
   }
   if (wants_people_) fill_presence(snapshot, user_idle_seconds({}, loop_.clock()));
-  const bool newer = snapshot.asked >= confirm_from_;
+  const Instant asked = snapshot.asked;
   if (on_sample) on_sample(snapshot, scope);
   if (!confirmed_) return;
-  if (newer)
+  if (asked >= confirm_from_)  // which may be from just now
     std::exchange(confirmed_, nullptr)();
   else
-    sampler_->request();  // one was under way already
+    sampler_->request(true);  // one was under way already
+}
+
+bool Feed::lists_may_be_old() const {
+  return scope_.needs_tenants() && lists_wanted_every(options_.policy, options_.every) < kShortestLists;
 }
 
 void Feed::confirm(std::function<void()> then) {
   confirmed_ = std::move(then);
   confirm_from_ = loop_.now();
-  sampler_->request();
+  sampler_->request(true);
 }
 
 }  // namespace lull

@@ -62,15 +62,20 @@ class Feed {
   std::vector<std::string> take_notes() { return scope_.take_notes(); }
   // Of the job's processes with a context: one that is stopped.
   std::optional<ProcessEntry> stopped(bool traced) const { return scope_.contexts().stopped(traced); }
+  // One of those, or of these, is in a cgroup that is frozen.
+  bool frozen(std::vector<pid_t> others = {}) const { return scope_.contexts().frozen(std::move(others)); }
   void forget_job() { scope_.forget_job(); }
 
   // Ticks now and then every interval from now, until stop(). Again: a new grid.
   void begin();
   void stop();
   void request() { sampler_->request(); }  // one more, out of turn
-  // Calls back once a sample that was asked for from now on has been seen by on_sample: what cannot be undone is done
-  // on what is, not on what was.
+  // Calls back once a sample that was asked for from now on has been seen by on_sample, with process lists of now: what
+  // cannot be undone is done on what is, not on what was.
   void confirm(std::function<void()> then);
+  // The rule is so short that the job may have begun to work elsewhere, unseen, since the last list of processes: to be
+  // confirmed before anything is done.
+  bool lists_may_be_old() const;
   void let_go() { sampler_->let_go(); }  // of the driver, for a minute
   const Snapshot& newest() const { return sampler_->newest(); }
 

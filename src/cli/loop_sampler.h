@@ -20,7 +20,7 @@ class LoopSampler {
   LoopSampler& operator=(const LoopSampler&) = delete;
   ~LoopSampler();
 
-  void request();  // one more sample; ignored while one is under way
+  void request(bool fresh_lists = false);  // one more sample; ignored while one is under way
   // Waits for one, with the sampler's own limits and this one; on_sample does not get it. False: it did not come in
   // time, and on_sample will get it.
   bool sample_here(Duration limit = Duration::max());

@@ -106,7 +106,9 @@ void RunSession::run_hook() {
 // Nothing that cannot be undone is done on an old verdict: evidence and hook took their time, and we, or the whole
 // machine, may have been stopped since the sample that fired. A job that came back to life meanwhile is spared.
 void RunSession::confirm() {
-  if (acting_at_once_ && clock_.now() - feed_->newest().at <= longest_gap(settings_.every)) return confirmed();
+  if (acting_at_once_ && !feed_->lists_may_be_old() &&
+      clock_.now() - feed_->newest().at <= longest_gap(settings_.every))
+    return confirmed();
   feed_->confirm([this] {
     if (phase_ == Phase::firing) confirmed();
   });

@@ -39,6 +39,8 @@ using namespace std::chrono_literals;
 
 constexpr Duration kPatience = 1500ms;  // how long a driver may take before its GPUs are shown as not answering
 
+constexpr Duration kLongestWaking = 11s;  // real cards take up to 10 s without persistence mode
+
 enum class Format : std::uint8_t { table, json, csv };
 
 struct StatusOptions {
@@ -266,6 +268,8 @@ int status_command(int argc, char** argv) {
   sampling.processes = true;
   sampling.deadline = kPatience;
   sampling.once = !options.every;
+  sampling.wait_for_waking = sampling.once;
+  sampling.attach_deadline = kLongestWaking;
   sampling.idle_before = true;
   Session session{options, Output(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
   if (!options.every) return session.show(Sampler::start(std::move(sampling))->sample()).value_or(0);

@@ -10,6 +10,11 @@
 #include "cli/command.h"
 
 namespace lull {
+namespace {
+
+constexpr int kNothingLeft = 1;  // exit status: what was to be watched has ended, and no rule has fired
+
+}  // namespace
 
 WatchSession::WatchSession(WatchSettings settings, WatchVoice& voice, const Clock& clock)
     : settings_(std::move(settings)), voice_(voice), clock_(clock) {
@@ -96,12 +101,17 @@ void WatchSession::say_about_scope() {
 // What --also names is a job that we did not start: it is looked at as one.
 void WatchSession::sense_work(Snapshot& snapshot) {
   if (settings_.also.empty()) return;
+  for (const std::string& text : settings_.also.take_ended())
+    voice_.note(Level::note, "also", "--also " + printable(text) + ": it has ended, with all that it started");
   const auto stopped = feed_->stopped(true);
   if (stopped && !std::exchange(stop_said_, true))
     voice_.note(Level::note, "stopped",
                 fmt::format("process {} ({}) is stopped and has a GPU context: not judged until it goes on",
                             stopped->pid, printable(stopped->name)));
-  if (std::exchange(stopped_, stopped.has_value()) != stopped_) watcher_->job_stopped(stopped_);
+  const bool frozen = !stopped && feed_->frozen();
+  if (frozen && !std::exchange(freeze_said_, true))
+    voice_.note(Level::note, "frozen", "the work's cgroup is frozen: not judged until it goes on");
+  if (std::exchange(stopped_, stopped || frozen) != stopped_) watcher_->job_stopped(stopped_);
   if (!wants_work_) return;
   const std::vector<ProcessEntry> members = settings_.also.members();
   const JobUsage usage = work_sensor_.sample({}, snapshot.at, {.outside = members});
@@ -124,6 +134,11 @@ void WatchSession::on_sample(Snapshot& snapshot, const Scope& scope) {
     if (const Say* say = std::get_if<Say>(&intent)) voice_.said(*say);
     if (const Fire* fired = std::get_if<Fire>(&intent)) fire(*fired);
   }
+  if (settings_.also.over() && !acting_) {
+    voice_.note(Level::important, "over", "nothing that --also names is left to watch; nothing was done");
+    status_ = kNothingLeft;
+    loop_->stop();
+  }
 }
 
 std::string WatchSession::actions_in_words() const {
@@ -136,6 +151,15 @@ bool WatchSession::is_fresh() const { return clock_.now() - feed_->newest().at <
 
 void WatchSession::fire(const Fire& fire) {
   if (acting_) return;
+  if (!feed_->lists_may_be_old()) return act_on(fire);
+  feed_->confirm([this, fire] {
+    if (acting_) return;
+    if (is_fresh() && watcher_->still_holds()) return act_on(fire);
+    watcher_->acted();
+  });
+}
+
+void WatchSession::act_on(const Fire& fire) {
   FiringFacts facts;
   facts.event = "idle";
   facts.why = fire.why;

@@ -22,6 +22,7 @@ std::string_view words(Absence absence) {
     case Absence::implausible: return "not a plausible value";
     case Absence::asleep: return "asleep";
     case Absence::hidden: return "the driver does not show processes of other containers";
+    case Absence::waking: return "still waking up";
   }
   return "unknown error";
 }

@@ -39,6 +39,7 @@ enum class Absence : std::uint8_t {
   implausible,  // a number outside what the metric can be (kMetricTable)
   asleep,       // the card is suspended, and asking would wake it
   hidden,       // the driver does not show processes of other pid namespaces
+  waking,       // the driver still wakes the card, for our first look at it
 };
 std::string_view words(Absence absence);  // "GPU is lost"
 
@@ -111,7 +112,7 @@ struct Reading {
   std::optional<Duration> idle_before;  // of a first sample, where asked for: how long the driver saw no work
   Basis power_basis = Basis::unknown;
   Absence device_absence = Absence::none;  // the GPU as a whole
-  Duration unanswered{};                   // with no_answer: for how long the driver has not answered
+  Duration unanswered{};                   // with no_answer and waking: for how long
   std::optional<double> energy_joules;
   std::optional<double> mem_clock_mhz;
   std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle

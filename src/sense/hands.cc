@@ -40,7 +40,9 @@ bool fill(BoxType& box, const Message& message, std::uint64_t round) {
 class Hands {
  public:
   Hands(Board& board, int bell, const SensorTask& task)
-      : board_(board), bell_(bell), task_(task), source_(make_nvml_source(task.library, task.root)) {}
+      : board_(board), bell_(bell), task_(task), source_(make_nvml_source(task.library, task.root)) {
+    fresh_.lists_every = Duration::zero();
+  }
 
   [[noreturn]] void run() {
     DriverReport report;
@@ -179,7 +181,7 @@ class Hands {
     if (last_round_.exchange(round) != round) board_.round_began = began.time_since_epoch().count();
     if (!gpu.attached) attach(i, began);
     const Instant now = gpu.asked ? began : SystemClock().now();
-    source_->sample(i, task_.needs, now, gpu.answer);
+    source_->sample(i, board_.lists == round ? fresh_ : task_.needs, now, gpu.answer);
     gpu.asked = true;
     plan_look(i, now);
     gone = gone || gpu.answer.driver_gone;
@@ -190,6 +192,7 @@ class Hands {
 
   void attach(unsigned i, Instant began) {
     Slot& slot = board_.slots[i];
+    slot.hand = ::gettid();
     slot.attaching = 1;
     gpus_[i].attached = source_->attach(i, began);
     const Instant now = SystemClock().now();
@@ -299,6 +302,7 @@ class Hands {
   Board& board_;
   const int bell_;
   const SensorTask task_;
+  Needs fresh_ = task_.needs;  // with process lists of now
   std::unique_ptr<Source> source_;
   std::vector<Gpu> gpus_;  // each used by the hand that has set its slot's busy_since
   std::mutex shown_mutex_;

@@ -89,8 +89,9 @@ Sampler::Core::~Core() {
 
 // ---- asking ------------------------------------------------------------------------
 
-void Sampler::Core::request() {
+void Sampler::Core::request(bool fresh_lists) {
   ++requested;
+  if (fresh_lists) with_lists = requested;
   round_began = clock_from = last_sign = last_answer = last_look = now();
   answered_before = restarts = 0;
   if (board != nullptr)
@@ -101,6 +102,7 @@ void Sampler::Core::request() {
 
 void Sampler::Core::ask() {
   tell_whom_to_avoid(round_began);
+  board->lists = with_lists;
   board->wanted = requested;
   call_hand(*board);
 }
@@ -132,6 +134,7 @@ bool Sampler::Core::start() {
     return false;
   }
   board = new (memory) Board;
+  board->lists = with_lists;
   board->wanted = requested;
   tell_whom_to_avoid(at);
   auto child = start_sensor(*board, bell.get(), task);
@@ -269,6 +272,7 @@ bool Sampler::Core::heard_open() {
     one.round = 0;
     one.fresh = true;
     one.given_up = false;
+    one.still_since.reset();
   }
   machine_known = false;
   rearrange = true;

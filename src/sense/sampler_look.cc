@@ -3,6 +3,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/fd.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "sense/sampler_core.h"
 
@@ -13,6 +15,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration kAttachGrace = 1000ms;  // a GPU that still attaches when all others have answered has this long
 constexpr int kAttachTimes = 3;            // or this many times as long as the slowest of them
+constexpr Duration kStandsStill = 900ms;   // in one place of the kernel: that is no waking up
 
 Duration since(std::int64_t ns, Instant at) { return at - Instant(Duration(ns)); }
 
@@ -69,15 +72,46 @@ Sampler::Core::Look Sampler::Core::look(Instant at) {
   return found;
 }
 
+// "State:\tD (disk sleep)", and the sum of both kinds of "…voluntary_ctxt_switches:\tN".
+void Sampler::Core::watch_attaching(unsigned gpu, Instant at) {
+  Seen& one = seen[gpu];
+  const std::string hand = std::to_string(board->slots[gpu].hand);
+  const auto status = read_file("/proc/" + std::to_string(sensor.pid()) + "/task/" + hand + "/status");
+  bool asleep = false;
+  std::uint64_t switches = 0;
+  for (const std::string_view line : split(status ? std::string_view(*status) : std::string_view(), '\n')) {
+    const std::string_view value = trim(line.substr(std::min(line.find(':') + 1, line.size())));
+    if (line.starts_with("State:")) asleep = value.starts_with('D');
+    if (line.find("voluntary_ctxt_switches:") != std::string_view::npos) switches += to_unsigned(value).value_or(0);
+  }
+  if (!asleep || std::exchange(one.switches, switches) != switches)
+    one.still_since.reset();
+  else if (!one.still_since)
+    one.still_since = at;
+}
+
+// Its first contact takes its time, and does not stand still: the driver works on it.
+bool Sampler::Core::wakes(unsigned gpu, Instant at) const {
+  if (board == nullptr || board->slots[gpu].attaching != 1) return false;
+  const std::int64_t busy = board->slots[gpu].busy_since;
+  const Seen& one = seen[gpu];
+  return busy > 0 && since(busy, at) < attach_limit(one) && (!one.still_since || at - *one.still_since < kStandsStill);
+}
+
 // Where all others have answered, a GPU that still attaches is one that hangs, or the only one that sleeps deeply. It
 // goes on attaching, and will be there in a later sample.
 void Sampler::Core::give_up_slow_attaching(Look& found, Instant at) {
   if (found.answered == 0 || found.waiting + found.reading > 0) return;
   const Instant until = last_answer + std::max<Duration>(kAttachGrace, kAttachTimes * found.slowest_attach);
-  if (at < until) return;
-  for (unsigned i = 0; i < seen.size(); ++i)
-    if (board->slots[i].round != requested && seen[i].avoid_until <= at) seen[i].given_up = true;
-  found.hanging += std::exchange(found.attaching, 0U);
+  for (unsigned i = 0; i < seen.size(); ++i) {
+    if (board->slots[i].round == requested || seen[i].avoid_until > at || seen[i].given_up) continue;
+    if (board->slots[i].attaching != 1) continue;  // done with that meanwhile
+    watch_attaching(i, at);
+    if (at < until || (options.wait_for_waking && wakes(i, at))) continue;
+    seen[i].given_up = true;
+    --found.attaching;
+    ++found.hanging;
+  }
 }
 
 bool Sampler::Core::machine_is_pending(const Look& found, Instant at) const {

@@ -61,6 +61,41 @@ def test_row_07_who_shows_no_list_asks_for_fewer(sim, tmp_path, command):
         assert calls(log, "GetMPSComputeRunningProcesses") <= calls(log, "GetComputeRunningProcesses")
 
 
+@pytest.mark.parametrize("rule", ["util < 1 for 300ms", "util < 1"])
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_row_07_lists_at_most_once_a_second_with_short_rules(sim, tmp_path, command, rule):
+    log = tmp_path / "log"
+    with sim(1) as gpus:
+        load = gpus.load(0, 50)
+        job = {"run": ["run", "--delay", "0", "--also", load.pid, "--every", "50ms", "--idle", rule, "--", "sleep", "1000"],
+               "watch": ["watch", "--every", "50ms", "--also", load.pid, "--idle", rule, "--do", "exit"]}[command]
+        start = time.monotonic()
+        job = gpus.start_lull(*job, env={"LULL_SIM_LOG": str(log)})
+        try:
+            wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= 40, what="40 samples")
+        finally:
+            stop(job)
+        # One at the start, and one may come a tenth of a second early.
+        assert calls(log, "GetComputeRunningProcesses") <= time.monotonic() - start + 1.1
+
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_row_07_a_short_rule_acts_on_lists_of_now(sim, command):
+    """The job moves to another GPU, and lists are read once a second: it must not be ended on the one that it left."""
+    with sim(2) as gpus:
+        load = f'"{gpus.binary}" sim load --gpu'
+        script = (f"{load} 0 --util 90 --for 2500ms --then util=0 --for 10s & sleep 2.2; "
+                  f"{load} 1 --util 90 --for 4s; kill $!; exit 5")
+        rule = ["--every", "50ms", "--idle", "util < 5 for 200ms"]
+        if command == "run":
+            done = gpus.lull("run", "--delay", "0", *rule, "--grace", "300ms", "--", "sh", "-c", script)
+            assert done.returncode == 5, done.stderr
+        else:
+            job = gpus.start("sh", "-c", script)
+            done = gpus.lull("watch", *rule, "--also", job.pid, "--do", "exit=7")
+            assert done.returncode == 1 and job.wait(timeout=LIMIT) == 5, done.stderr
+
+
 @pytest.mark.parametrize("command", [
     ["watch", "--every", "100ms", "--do", "exit"],
     ["run", *QUICK, "--gpus", "0", "--", "sleep", "1000"],
