@@ -316,7 +316,8 @@ void RunSession::on_sample(Snapshot& snapshot, const Scope& scope) {
     for (std::size_t i = 0; i < snapshot.readings.size(); ++i)
       memory_at_start_.emplace_back(snapshot.inventory->devices[i].uuid, snapshot.readings[i][Metric::mem_used]);
   const std::vector<Intent> intents = watcher_->observe(snapshot, scope);
-  voice_.sampled(snapshot, *watcher_);
+  // What only confirms, within milliseconds, that the lists of processes were not old is no sample of the log.
+  if (phase_ == Phase::watching || !acting_at_once_) voice_.sampled(snapshot, *watcher_);
   handle(intents);
 }
 
