@@ -37,12 +37,13 @@ bool begin_watch(Cell& cell) {
   return false;
 }
 
-// Our number where the simulation was made. In a namespace below that, /proc tells if it is still the outer one's.
+// Our number where the simulation was made. In a namespace below that, /proc tells if it is still the outer one's; else
+// 0, and whoever is outside looks for us.
 std::uint32_t host_pid(const State& state) {
   std::uint32_t pids[32];
   const auto own = static_cast<std::uint32_t>(::getpid());
   if (pid_namespace_of(0) == state.pid_namespace) return own;
-  return pids_of(0, pids, 32) > 1 ? pids[0] : own;
+  return pids_of(0, pids, 32) > 1 ? pids[0] : 0;
 }
 
 std::uint32_t free_cell(const Live& live) {
@@ -146,7 +147,7 @@ Result<> Writer::watch_deaths(int stop_fd) {
         const Load& load = live.loads[i];
         if (load.cell >= kMaxLoads) continue;
         if (end_of(mapping_.writable_state(), true, load, now) <= now) continue;
-        Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, load.host_pid != 0 ? load.host_pid : load.pid, 0)));
+        Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, host_pid_of(state(), load), 0)));
         if (!handle) continue;
         waits.push_back({handle.get(), POLLIN, 0});
         handles.push_back(std::move(handle));

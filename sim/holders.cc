@@ -29,8 +29,7 @@ void add_loads(Mapping& mapping, unsigned gpu, std::set<std::uint32_t>& pids) {
   const auto found = mapping.read([&](const Live& live) {
     std::vector<std::uint32_t> some;
     const Scene scene{mapping.writable_state(), mapping.writable(), live, now};
-    each_load(scene, gpu, now,
-              [&](const Load& load) { some.push_back(load.host_pid != 0 ? load.host_pid : load.pid); });
+    each_load(scene, gpu, now, [&](const Load& load) { some.push_back(host_pid_of(mapping.state(), load)); });
     return some;
   });
   pids.insert(found.begin(), found.end());

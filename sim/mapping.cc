@@ -1,6 +1,9 @@
 #include "sim/mapping.h"
 
+#include <dirent.h>
 #include <fcntl.h>
+#include <linux/nsfs.h>
+#include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,6 +19,7 @@
 namespace lull::sim {
 namespace {
 
+constexpr unsigned kDeepest = 32;            // namespaces in namespaces: the kernel allows no more
 constexpr unsigned kOwnerDied = 0x40000000;  // FUTEX_OWNER_DIED, set by the kernel
 
 // Field 22 of /proc/PID/stat; 0: no such process. The name in it may hold anything, so from its last ')'.
@@ -40,6 +44,22 @@ bool dead(const Cell& cell) {
   // The lock word is the first of a glibc mutex; hold() has made sure of it.
   const auto* word = reinterpret_cast<const unsigned*>(&cell.alive);
   return (__atomic_load_n(word, __ATOMIC_ACQUIRE) & kOwnerDied) != 0;
+}
+
+// How many namespaces below ours a process is; -1: it is in none of those.
+int depth_below(std::uint32_t pid, std::uint64_t ours) {
+  char path[40];
+  std::snprintf(path, sizeof path, "/proc/%u/ns/pid", pid);
+  int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  for (int depth = 0; fd >= 0 && depth < static_cast<int>(kDeepest); ++depth) {
+    struct stat status{};
+    const bool here = ::fstat(fd, &status) == 0 && status.st_ino == ours;
+    const int parent = here ? -1 : ::ioctl(fd, NS_GET_PARENT);
+    ::close(fd);
+    if (here) return depth;
+    fd = parent;
+  }
+  return -1;
 }
 
 }  // namespace
@@ -163,6 +183,33 @@ std::uint64_t pid_namespace_of(std::uint32_t pid) {
   if (pid != 0) std::snprintf(path, sizeof path, "/proc/%u/ns/pid", pid);
   struct stat status{};
   return ::stat(path, &status) == 0 ? static_cast<std::uint64_t>(status.st_ino) : 0;
+}
+
+// The process of a load that is in another namespace than ours, if it is in one below: by its own number and its
+// namespace, which name it for good. The kernel would know; we look through /proc.
+std::uint32_t pid_below(const Load& load, std::uint64_t ours) {
+  DIR* const processes = ::opendir("/proc");
+  if (processes == nullptr) return 0;
+  std::uint32_t found = 0;
+  while (const dirent* entry = found == 0 ? ::readdir(processes) : nullptr) {
+    const auto pid = static_cast<std::uint32_t>(std::strtoul(entry->d_name, nullptr, 10));
+    if (pid == 0 || pid_namespace_of(pid) != load.pid_namespace) continue;
+    std::uint32_t pids[kDeepest];
+    const unsigned count = pids_of(pid, pids, kDeepest);
+    if (count == 0 || pids[count - 1] != load.pid) continue;
+    const int depth = depth_below(pid, ours);
+    if (depth >= 0 && static_cast<unsigned>(depth) < count) found = pids[count - 1 - static_cast<unsigned>(depth)];
+    break;
+  }
+  ::closedir(processes);
+  return found;
+}
+
+std::uint32_t host_pid_of(const State& state, const Load& load) {
+  if (load.host_pid != 0) return load.host_pid;
+  if (load.pid_namespace == 0 || load.pid_namespace == state.pid_namespace) return load.pid;
+  const std::uint32_t found = pid_below(load, state.pid_namespace);
+  return found != 0 ? found : load.pid;
 }
 
 }  // namespace lull::sim

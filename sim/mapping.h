@@ -75,4 +75,12 @@ std::uint64_t pid_namespace_of(std::uint32_t pid);
 // The numbers of a process (0: our own) in the namespaces it is in, from that of /proc inwards (NSpid). How many.
 unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned room);
 
+// The number in the namespace `ours` of a load's process; 0: it is not in that one or below, or our /proc is of
+// another.
+std::uint32_t pid_below(const Load& load, std::uint64_t ours);
+
+// The number where the simulation was made. A load in a namespace with a /proc of its own cannot tell: it is looked
+// for, and where that fails its own number has to do.
+std::uint32_t host_pid_of(const State& state, const Load& load);
+
 }  // namespace lull::sim

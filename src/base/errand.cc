@@ -149,9 +149,4 @@ Result<std::string> ask_aside(const std::function<std::string()>& question, Dura
   return *std::move(answers.front());
 }
 
-std::size_t errands_abandoned() {
-  reap_abandoned();
-  return abandoned().size();
-}
-
 }  // namespace lull

@@ -31,7 +31,4 @@ std::vector<std::optional<std::string>> ask_each(std::size_t count,
                                                  const std::function<std::string(std::size_t)>& question, Duration each,
                                                  Duration limit);
 
-// How many children are stuck, or not reaped yet.
-std::size_t errands_abandoned();
-
 }  // namespace lull

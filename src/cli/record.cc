@@ -85,7 +85,7 @@ class Recorder {
  public:
   Recorder(RecordSettings settings, Loop& loop)
       : settings_(std::move(settings)), loop_(loop), ticker_(loop, settings_.every, [this](std::uint64_t) {
-          if (!settings_.length || loop_.now() < start_ + *settings_.length) sampler_->request();
+          if (!settings_.length || loop_.now() < start_ + *settings_.length) sampler_->request(false);
         }) {}
 
   int run() {
@@ -98,7 +98,7 @@ class Recorder {
       for (const SamplingCosts::Note& note : costs_.see(snapshot, settings_.every)) say(note.text);
       if ((!writer_ && !begin(snapshot)) || !add(snapshot)) loop_.stop();
     });
-    sampler_->request();
+    sampler_->request(false);
     if (auto ran = loop_.run(); !ran && status_ == 0) status_ = complain(ran.error().message());
     return status_ == 0 && writer_ ? end() : status_;
   }

@@ -151,6 +151,7 @@ int run_command(int argc, char** argv) {
   const SystemClock clock;
   const Sayer sayer = make_sayer(options.watch, clock);
   LullVoice voice(sayer, options.settings);
+  say_remarks(sayer, options.settings.common.policy);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
   return ended(RunSession(std::move(options.settings), **machine, voice).run());

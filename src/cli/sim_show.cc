@@ -78,7 +78,7 @@ ShownGpu look(const sim::Scene& scene, unsigned index) {
   sim::each_load(scene, index, scene.now_ns, [&](const sim::Load& load) {
     const sim::Step& step = sim::step_at(load, scene.now_ns);
     shown.processes.push_back(
-        {load.host_pid != 0 ? load.host_pid : load.pid, load.kind, load.mig, step.util, step.memory, load.name});
+        {sim::host_pid_of(scene.state, load), load.kind, load.mig, step.util, step.memory, load.name});
   });
   for (std::uint32_t i = 0; i < std::min(scene.live.fault_count, sim::kMaxFaults); ++i) {
     const sim::Fault& fault = scene.live.faults[i];

@@ -40,6 +40,8 @@ using namespace std::chrono_literals;
 
 constexpr Duration kPatience = 1500ms;  // how long a driver may take before its GPUs are shown as not answering
 
+constexpr Duration kLongestWaking = 11s;  // real cards take up to 10 s without persistence mode
+
 enum class Format : std::uint8_t { table, json, csv };
 
 struct StatusOptions {
@@ -230,7 +232,7 @@ Result<int> watch(Session& session, SamplerOptions sampling) {
       loop->stop();
     }
   });
-  Ticker ticker(*loop, *session.options.every, [&](std::uint64_t) { sampler->request(); });
+  Ticker ticker(*loop, *session.options.every, [&](std::uint64_t) { sampler->request(false); });
   ticker.begin();
   TRY(loop->run());
   session.output.finish();
@@ -266,6 +268,8 @@ int status_command(int argc, char** argv) {
   sampling.processes = true;
   sampling.deadline = kPatience;
   sampling.once = !options.every;
+  sampling.wait_for_waking = sampling.once;
+  sampling.attach_deadline = kLongestWaking;
   sampling.idle_before = true;
   Session session{options, Picture(options, STDOUT_FILENO), IdleTimes(options.every.value_or(1s))};
   if (!options.every) return session.show(Sampler::start(std::move(sampling))->sample()).value_or(0);

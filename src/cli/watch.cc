@@ -40,8 +40,8 @@ constexpr const char* kMore =
     "  determined         the Determined task we are in\n"
     "  notify=URL         POST the facts as JSON\n\n"
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
-    "Exit status: 0 done; STATUS of exit=; 2 the command line was wrong; 125 an action failed or lull could not;\n"
-    "128+N signal N.\n\n"
+    "Exit status: 0 done; STATUS of exit=; 1 what --also names has ended; 2 the command line was wrong;\n"
+    "125 an action failed or lull could not; 128+N signal N.\n\n"
     "Examples:\n"
     "  lull watch --arm 'util > 50 for 1m' --idle 'util < 1 for 30m' --do shutdown --warn 5m\n"
     "  lull watch --do notify=https://example.org/hook --do kill=parent\n"
@@ -214,6 +214,7 @@ int watch_command(int argc, char** argv) {
   Sayer sayer = make_sayer(command.watch, clock);
   const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
                     !sayer.wants(Level::debug);
+  say_remarks(sayer, command.settings.common.policy);
   LullWatchVoice voice(sayer, clock, live, command.settings);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());

@@ -69,6 +69,10 @@ Result<WatchChoice> settle_watch_options(const WatchOptions& options) {
   return choice;
 }
 
+void say_remarks(const Sayer& sayer, const Policy& policy) {
+  for (const std::string& remark : remarks(policy.idle)) sayer.say(Level::warning, "rule", "--idle: " + remark);
+}
+
 Sayer make_sayer(const WatchOptions& options, const Clock& clock) {
   const Level least = options.quiet ? Level::important : options.verbose ? Level::debug : Level::note;
   return {options.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};

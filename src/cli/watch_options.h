@@ -41,6 +41,8 @@ struct WatchChoice {
   WhenMissing missing = WhenMissing::unknown;
 };
 Result<WatchChoice> settle_watch_options(const WatchOptions& options);
+// What is valid but surely not meant, as a rule without `for`: a line each.
+void say_remarks(const Sayer& sayer, const Policy& policy);
 Sayer make_sayer(const WatchOptions& options, const Clock& clock);
 
 // A duration given for an option; the error names the option.

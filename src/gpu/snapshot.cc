@@ -23,6 +23,7 @@ std::string_view words(Absence absence) {
     case Absence::asleep: return "asleep";
     case Absence::hidden: return "the driver does not show processes of other containers";
     case Absence::looking: return "still looking through the open files of all processes";
+    case Absence::waking: return "still waking up";
   }
   return "unknown error";
 }

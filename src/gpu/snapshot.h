@@ -42,6 +42,7 @@ enum class Absence : std::uint8_t {
   asleep,       // the card is suspended, and asking would wake it
   hidden,       // the driver does not show processes of other pid namespaces
   looking,      // there is much to look through, and it is not done yet
+  waking,       // the driver still wakes the card, for our first look at it
 };
 std::string_view words(Absence absence);  // "GPU is lost"
 
@@ -148,7 +149,7 @@ struct Reading : Facts {
   std::optional<Duration> idle_before;  // of a first sample, where asked for: how long the driver saw no work
   Basis power_basis = Basis::unknown;
   Absence device_absence = Absence::none;  // the GPU as a whole
-  Duration unanswered{};                   // with no_answer: for how long the driver has not answered
+  Duration unanswered{};                   // with no_answer and waking: for how long
   std::optional<double> energy_joules;
   std::optional<double> mem_clock_mhz;
   std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle

@@ -145,4 +145,20 @@ std::vector<std::string> Also::nobody_in() const {
   return texts;
 }
 
+std::vector<std::string> Also::take_ended() {
+  std::vector<std::string> texts;
+  for (Item& item : items_) {
+    // Its tree is looked at while it lives: who loses its parent is known by then.
+    if (item.kind != Kind::process || item.ended || !item.tree.members(root_).empty() || !item.process.ended())
+      continue;
+    item.ended = true;
+    texts.push_back(item.text);
+  }
+  return texts;
+}
+
+bool Also::over() const {
+  return !items_.empty() && std::ranges::all_of(items_, [](const Item& item) { return item.ended; });
+}
+
 }  // namespace lull

@@ -28,6 +28,11 @@ class Also {
   std::vector<ProcessEntry> members() const;  // a scan of /proc where there is more than processes
   // Those in which there is nobody now, as they were written.
   std::vector<std::string> nobody_in() const;
+  // Processes that have ended with all their descendants since the last time this was asked, as they were written: they
+  // do not come back.
+  std::vector<std::string> take_ended();
+  // All that was named were processes, and all of them have ended.
+  bool over() const;
 
  private:
   enum class Kind : std::uint8_t { process, cgroup, container };
@@ -37,6 +42,7 @@ class Also {
     std::string name;  // the cgroup's path as in /proc/PID/cgroup, or the container's first 12 digits
     Process process;
     Tree tree;
+    bool ended = false;
   };
   bool holds(const Item& item, const std::string& cgroups) const;
 

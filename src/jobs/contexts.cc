@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "act/cgroup.h"
+
 namespace lull {
 namespace {
 
@@ -113,6 +115,15 @@ std::optional<ProcessEntry> JobContexts::stopped(bool traced) const {
         return *entry;
     }
   return std::nullopt;
+}
+
+bool JobContexts::frozen(std::vector<pid_t> others) const {
+  for (const Place& place : places_)
+    for (const auto& [pid, start] : place.ours) {
+      const auto entry = read_process_entry(pid, root_);
+      if (entry && entry->start_ticks == start) others.push_back(pid);
+    }
+  return !others.empty() && is_any_frozen(others, root_);
 }
 
 }  // namespace lull

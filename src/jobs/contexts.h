@@ -41,6 +41,8 @@ class JobContexts {
 
   // One of the job's processes with a context is stopped (SIGSTOP; with `traced` also by a debugger).
   std::optional<ProcessEntry> stopped(bool traced) const;
+  // The cgroup of one of them is frozen (`docker pause`), or that of one of these.
+  bool frozen(std::vector<pid_t> others) const;
 
  private:
   using Name = std::pair<pid_t, std::uint64_t>;  // pid and start time

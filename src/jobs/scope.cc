@@ -82,6 +82,11 @@ ScopeFinder::Given ScopeFinder::by_variable() {
   const Visible visible = visible_devices(job.cuda_visible_devices, job.cuda_device_order, *inventory_);
   Given given{devices_at(*inventory_, visible.devices), "CUDA_VISIBLE_DEVICES", false, visible.devices.size()};
   given.uncertain = !visible.certain && !visible.order_certain;
+  const std::string_view value = trim(job.cuda_visible_devices.value_or(""));
+  if (visible.devices.empty())
+    given.none = value.empty() || value.starts_with("-1") ? "CUDA_VISIBLE_DEVICES hides every GPU"
+                 : visible.twice                          ? visible.note
+                                 : "CUDA_VISIBLE_DEVICES names no GPU of this machine: " + printable(value);
   if (!visible.devices.empty() && !visible.note.empty())
     note(visible.note + (given.uncertain ? "; all that may be meant are watched" : ""));
   return given;
@@ -207,7 +212,8 @@ std::vector<Device> ScopeFinder::everything() {
   std::vector<Device> devices = devices_at(*inventory_, visible.devices);
   const std::vector<Device> closed = contexts_.closed();
   std::erase_if(devices, [&](const Device& one) { return among(closed, one); });
-  if (!closed.empty()) note(labels(closed) + ": no permission; left out, as not meant for us (--gpus takes it in)");
+  if (!closed.empty() && !devices.empty())
+    note(labels(closed) + ": no permission; left out, as not meant for us (--gpus takes it in)");
   return devices;
 }
 
@@ -236,7 +242,8 @@ void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
   if (scope_.devices.size() > before) scope_.why += ", and the job has a context there";
   if (!contexts.empty() && scope_.not_judged.empty()) add_unseen();
   if (scope_.devices.empty())
-    scope_.not_judged = given_.by + " hides every GPU: there is nothing to judge until the job has a context on one";
+    scope_.not_judged = (given_.none.empty() ? given_.by + " gives it no GPU" : given_.none) +
+                        ": there is nothing to judge until the job has a context on one";
 }
 
 // GPUs on which the job may be as well, which cannot be seen now. They may make an answer unknown or a no, never a yes.
@@ -275,6 +282,8 @@ void ScopeFinder::compose() {
     compose_contexts(contexts);
   } else {
     scope_ = {everything(), "all of them", {}};
+    // Those that are left out are all there are.
+    if (scope_.devices.empty()) scope_.not_judged = "every GPU says \"no permission\": none is judged";
   }
 }
 

@@ -58,6 +58,7 @@ class ScopeFinder {
     std::string by;          // "CUDA_VISIBLE_DEVICES"; empty: nothing was given
     bool uncertain = false;  // which GPUs are meant cannot be known: all may be
     std::size_t count = 0;   // how many were meant
+    std::string none = {};   // for a person: why that is no GPU
   };
   void resolve();
   void resolve_named();

@@ -45,6 +45,7 @@ struct Slot {
   std::atomic<std::int64_t> busy_since{0};   // ns since boot: a hand has this GPU; 0: none has
   std::atomic<std::int64_t> attach_took{0};  // ns; 0: it is not attached yet
   std::atomic<std::uint32_t> attaching{0};   // 1: that is what the hand does
+  std::atomic<std::int32_t> hand{0};         // its thread, while it attaches
   std::atomic<std::uint32_t> identity{0};    // version of the identity in its box; 0: none
   std::atomic<std::uint64_t> round{0};       // that the answer is of
   std::atomic<std::int64_t> done_at{0};      // ns since boot, when it was written
@@ -60,6 +61,7 @@ enum class Stage : std::uint32_t {
 struct Board {
   // Written by the parent.
   std::atomic<std::uint64_t> wanted{0};                      // the round
+  std::atomic<std::uint64_t> lists{0};                       // the round that wants process lists of now
   std::atomic<std::uint32_t> calls{0};                       // for hands that did not come yet; a futex
   std::array<std::atomic<std::uint8_t>, kMostGpus> avoid{};  // GPUs to leave alone
 

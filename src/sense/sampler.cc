@@ -29,9 +29,9 @@ std::unique_ptr<Sampler> Sampler::start(SamplerOptions options) {
 Sampler::Sampler(std::unique_ptr<Core> core) : core_(std::move(core)) {}
 Sampler::~Sampler() = default;
 
-void Sampler::request() {
+void Sampler::request(bool fresh_lists) {
   if (core_->under_way()) return;
-  core_->request();
+  core_->request(fresh_lists);
   if (!core_->under_way()) (void)::eventfd_write(core_->bell.get(), 1);  // there was nobody to ask
 }
 
@@ -79,7 +79,5 @@ Snapshot Sampler::sample() {
 }
 
 void Sampler::let_go() { core_->let_go(); }
-
-std::size_t Sampler::stuck() const { return core_->stuck(); }
 
 }  // namespace lull

@@ -5,7 +5,8 @@
 // own thread watches over the sensor: in wait(), or in take() at the time of look_by().
 //
 // A GPU that hangs reads `no_answer` for as long as the call lasts (Reading::unanswered says how long that has been)
-// and comes back by itself when the call returns; the others go on. A sensor that is stuck as a whole is abandoned, a
+// and comes back by itself when the call returns; the others go on. One whose first contact takes long reads `waking`
+// for as long as that may take. A sensor that is stuck as a whole is abandoned, a
 // fresh one serves the other GPUs. One that died (the driver's library crashed or called exit) costs no more than a
 // sample.
 //
@@ -49,6 +50,9 @@ struct SamplerOptions {
   // For each GPU's first contact, in which the driver wakes the card. GPUs do this side by side, and when all others
   // have answered no GPU is waited for much longer than they took.
   Duration attach_deadline = std::chrono::seconds(15);
+  // Wait for a GPU that still wakes up when all others have answered, for as long as attach_deadline, unless it stands
+  // still in the kernel. For who looks only once; others see it in a later sample.
+  bool wait_for_waking = false;
   // We are going to become another program: it must not find a process of ours among its children.
   bool apart = false;
   // There will be one sample only and the program ends soon after: prepare nothing for a second one.
@@ -66,8 +70,9 @@ class Sampler {
   Sampler& operator=(const Sampler&) = delete;
   ~Sampler();
 
-  // Asks for a sample. Cheap; ignored while one is under way.
-  void request();
+  // Asks for a sample. Cheap; ignored while one is under way. `fresh_lists`: with process lists of now, however new the
+  // last ones are (lists_every).
+  void request(bool fresh_lists = false);
   // Waits until the sample that was asked for is complete (or the deadline has passed) and takes it.
   void wait(Snapshot& into);
   // The same, but for no longer than this. False: it is still under way, and `into` is left as it was.
@@ -87,9 +92,6 @@ class Sampler {
   // Lets go of the driver for a minute, so that a GPU can be reset, MIG changed, the driver unloaded. SIGUSR1 to the
   // sensor process does the same.
   void let_go();
-
-  // How many calls hang in the driver now.
-  std::size_t stuck() const;
 
  private:
   struct Core;

@@ -159,7 +159,8 @@ void Sampler::Core::fill(Reading& reading, const Row& row, Instant at) {
       return unknown(reading, one.why_avoided, silent ? at - one.avoided_since + patience : Duration{});
     }
     const std::int64_t busy = board != nullptr ? board->slots[row.gpu].busy_since.load() : 0;
-    return unknown(reading, Absence::no_answer, busy > 0 ? at - Instant(Duration(busy)) : at - round_began);
+    return unknown(reading, wakes(static_cast<unsigned>(row.gpu), at) ? Absence::waking : Absence::no_answer,
+                   busy > 0 ? at - Instant(Duration(busy)) : at - round_began);
   }
   if (row.part == Row::kNobody)
     std::swap(reading, one.answer.gpu);  // its old memory is used again

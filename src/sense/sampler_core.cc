@@ -20,19 +20,15 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr int kShares = 4;                 // of the deadline, that one GPU may take one
-constexpr Duration kDawdle = 50ms;         // GPUs wait and none was done for so long: another hand
-constexpr Duration kAttachGrace = 1000ms;  // a GPU that still attaches when all others have answered has this long
-constexpr int kAttachTimes = 3;            // or this many times as long as the slowest of them
-constexpr Duration kShortestPause = 1s;    // a GPU that cost us a sensor is let alone for so long, then twice as long
-constexpr Duration kLongestAlone = 10s;    // up to this; one that wants to be reset up to a minute
-constexpr Duration kLetGo = 60s;           // the driver, when somebody asked for that
-constexpr Duration kLongestPause = 60s;    // between two starts that lead to nothing
-constexpr Duration kToGo = 100ms;          // a healthy sensor is gone by then, on a busy machine too
-constexpr unsigned kMostRestarts = 3;      // within a round
+constexpr int kShares = 4;               // of the deadline, that one GPU may take one
+constexpr Duration kShortestPause = 1s;  // a GPU that cost us a sensor is let alone for so long, then twice as long
+constexpr Duration kLongestAlone = 10s;  // up to this; one that wants to be reset up to a minute
+constexpr Duration kLetGo = 60s;         // the driver, when somebody asked for that
+constexpr Duration kLongestPause = 60s;  // between two starts that lead to nothing
+constexpr Duration kToGo = 100ms;        // a healthy sensor is gone by then, on a busy machine too
+constexpr unsigned kMostRestarts = 3;    // within a round
 
 Instant now() { return SystemClock().now(); }
-Duration since(std::int64_t ns, Instant at) { return at - Instant(Duration(ns)); }
 
 // A child of ours that wait() does not find. Its status, once it has ended. One that is apart is somebody else's to
 // reap.
@@ -94,8 +90,9 @@ Sampler::Core::~Core() {
 
 // ---- asking ------------------------------------------------------------------------
 
-void Sampler::Core::request() {
+void Sampler::Core::request(bool fresh_lists) {
   ++requested;
+  if (fresh_lists) with_lists = requested;
   round_began = clock_from = last_sign = last_answer = last_look = now();
   answered_before = restarts = 0;
   if (board != nullptr)
@@ -106,6 +103,7 @@ void Sampler::Core::request() {
 
 void Sampler::Core::ask() {
   tell_whom_to_avoid(round_began);
+  board->lists = with_lists;
   board->wanted = requested;
   call_hand(*board);
 }
@@ -137,6 +135,7 @@ bool Sampler::Core::start() {
     return false;
   }
   board = new (memory) Board;
+  board->lists = with_lists;
   board->wanted = requested;
   tell_whom_to_avoid(at);
   auto child = start_sensor(*board, bell.get(), task);
@@ -193,12 +192,6 @@ void Sampler::Core::avoid(unsigned gpu, Absence why, Instant at) {
   one.why_avoided = why;
 }
 
-// One that was attached before will not take much longer this time.
-Duration Sampler::Core::attach_limit(const Seen& one) const {
-  if (one.attach_took == Duration::zero()) return options.attach_deadline;
-  return std::min(options.attach_deadline, std::max<Duration>(kAttachGrace, kAttachTimes * one.attach_took));
-}
-
 // At most one sensor is stuck a GPU: it is let alone until that sensor's call has returned.
 void Sampler::Core::tell_whom_to_avoid(Instant at) {
   std::erase_if(left, [](const Left& one) { return gone(one.process); });
@@ -206,94 +199,6 @@ void Sampler::Core::tell_whom_to_avoid(Instant at) {
     if (one.gpu >= 0 && static_cast<unsigned>(one.gpu) < seen.size())
       seen[static_cast<unsigned>(one.gpu)].avoid_until = at + kLongestAlone;
   for (unsigned i = 0; i < kMostGpus; ++i) board->avoid[i] = i < seen.size() && seen[i].avoid_until > at ? 1 : 0;
-}
-
-// ---- looking -------------------------------------------------------------------------
-
-Instant Sampler::Core::look_by() const { return last_look + kDawdle; }
-
-Sampler::Core::Look Sampler::Core::look(Instant at) {
-  Look found;
-  found.stage = board->stage;
-  found.damaged = found.stage > Stage::over;
-  if (found.stage != Stage::open || !opened) return found;
-  std::int64_t oldest = std::numeric_limits<std::int64_t>::max();
-  for (unsigned i = 0; i < seen.size(); ++i) {
-    const Slot& slot = board->slots[i];
-    const std::int64_t busy = slot.busy_since;
-    const std::uint64_t round = slot.round;
-    const bool attaching = slot.attaching == 1;
-    if (round > requested || busy < 0 || since(busy, at) < -1s) {
-      found.damaged = true;
-      return found;
-    }
-    if (busy != 0 && busy < oldest) {
-      oldest = busy;
-      found.longest = static_cast<int>(i);
-    }
-    if (seen[i].avoid_until > at) continue;
-    if (round == requested) {
-      ++found.answered;
-      seen[i].given_up = false;
-      seen[i].attach_took = std::clamp<Duration>(Duration(slot.attach_took), 1ns, options.attach_deadline);
-      found.slowest_attach = std::max(found.slowest_attach, seen[i].attach_took);
-    } else if (busy == 0) {
-      ++found.waiting;
-    } else if (seen[i].given_up || since(busy, at) >= (attaching ? attach_limit(seen[i]) : patience)) {
-      ++found.hanging;
-      seen[i].given_up = true;
-    } else {
-      ++(attaching ? found.attaching : found.reading);
-    }
-  }
-  if (found.answered > answered_before) {
-    answered_before = found.answered;
-    last_sign = last_answer = at;
-  }
-  if (found.attaching > 0) give_up_slow_attaching(found, at);
-  found.machine_pending = machine_is_pending(found, at);
-  return found;
-}
-
-// Where all others have answered, a GPU that still attaches is one that hangs, or the only one that sleeps deeply. It
-// goes on attaching, and will be there in a later sample.
-void Sampler::Core::give_up_slow_attaching(Look& found, Instant at) {
-  if (found.answered == 0 || found.waiting + found.reading > 0) return;
-  const Instant until = last_answer + std::max<Duration>(kAttachGrace, kAttachTimes * found.slowest_attach);
-  if (at < until) return;
-  for (unsigned i = 0; i < seen.size(); ++i)
-    if (board->slots[i].round != requested && seen[i].avoid_until <= at) seen[i].given_up = true;
-  found.hanging += std::exchange(found.attaching, 0U);
-}
-
-bool Sampler::Core::machine_is_pending(const Look& found, Instant at) const {
-  if (!task.processes && !task.openers && !task.topology) return false;
-  const Slot& slot = board->machine;
-  if (slot.round == requested && board->machine_knows >= found.answered) return false;
-  const std::int64_t busy = slot.busy_since;
-  if (busy != 0) return since(busy, at) < (task.openers ? options.deadline : patience);
-  return true;
-}
-
-bool Sampler::Core::overdue(const Look& found, Instant at) {
-  if (found.stage == Stage::opening || !opened) {
-    const Duration hangs = at - started;
-    if (hangs < options.init_deadline) return false;
-    // Nobody else would fare better: the sensor stays where it is until the driver answers.
-    const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(hangs);
-    driver = {Absence::no_answer, "the driver has not answered for " + format_duration(seconds), hangs};
-    return true;
-  }
-  if (found.attaching > 0) clock_from = at;  // that has a limit of its own
-  return at >= clock_from + options.deadline;
-}
-
-// No GPU answers. Several: behind one another, at the library's own lock most likely. One: where it lasts, a fresh
-// sensor may fare better, since somebody may have stopped this one.
-bool Sampler::Core::all_hang(const Look& found, Instant at) const {
-  if (found.answered > 0 || found.hanging == 0 || found.longest < 0) return false;
-  const std::int64_t busy = board->slots[static_cast<unsigned>(found.longest)].busy_since;
-  return found.hanging > 1 || (busy != 0 && since(busy, at) > 2 * options.deadline);
 }
 
 // ---- deciding ------------------------------------------------------------------------
@@ -368,6 +273,7 @@ bool Sampler::Core::heard_open() {
     one.round = 0;
     one.fresh = true;
     one.given_up = false;
+    one.still_since.reset();
   }
   machine_known = false;
   rearrange = true;
@@ -409,15 +315,6 @@ void Sampler::Core::let_go() {
   leave(-1);
   driver = {Absence::no_driver, "let go of the driver for " + format_duration(kLetGo) + ", as asked (SIGUSR1)", {}};
   not_before = now() + kLetGo;
-}
-
-std::size_t Sampler::Core::stuck() {
-  std::erase_if(left, [](const Left& one) { return gone(one.process); });
-  std::size_t hanging = left.size();
-  if (board != nullptr)
-    for (unsigned i = 0; i < seen.size(); ++i)
-      if (seen[i].given_up && board->slots[i].busy_since != 0) ++hanging;
-  return hanging;
 }
 
 }  // namespace lull

@@ -17,17 +17,18 @@ namespace lull {
 
 struct Sampler::Core {
   explicit Core(SamplerOptions chosen);
+  static constexpr Duration kDawdle = std::chrono::milliseconds(50);  // nobody was done for so long: another hand
+
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
   ~Core();
 
-  void request();
+  void request(bool fresh_lists);
   // Decides what can be decided by now; publishes the round where that is all there will be.
   void advance();
   void hand_over(Snapshot& into);
   Instant look_by() const;
   bool under_way() const { return requested > done; }
-  std::size_t stuck();
   void let_go();
 
   // One GPU as we have heard of it.
@@ -44,6 +45,10 @@ struct Sampler::Core {
     Instant avoided_since{};
     Duration pause{};        // how long that was the last time; each time in a row it is longer
     Duration attach_took{};  // when it was last attached, by this sensor or one before
+    // The thread that attaches it: how often it was put to sleep and woken, and since when that has stayed the same
+    // while the kernel lets no signal through to it.
+    std::uint64_t switches = 0;
+    std::optional<Instant> still_since;
   };
   // A sensor that we no longer ask, and the GPU whose call it was in.
   struct Left {
@@ -68,6 +73,8 @@ struct Sampler::Core {
   Look look(Instant at);
   bool machine_is_pending(const Look& look, Instant at) const;
   void give_up_slow_attaching(Look& look, Instant at);
+  void watch_attaching(unsigned gpu, Instant at);
+  bool wakes(unsigned gpu, Instant at) const;
   bool overdue(const Look& look, Instant at);
   bool all_hang(const Look& look, Instant at) const;
 
@@ -100,6 +107,7 @@ struct Sampler::Core {
   Fd bell;
 
   std::uint64_t requested = 0;
+  std::uint64_t with_lists = 0;  // the newest that wants fresh ones
   std::uint64_t done = 0;
   std::uint64_t taken = 0;  // by the owner
   Instant round_began{};

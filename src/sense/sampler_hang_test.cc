@@ -29,6 +29,7 @@ TEST(SamplerHang, AGpuThatHangsCostsOnlyItself) {
   ASSERT_TRUE(all_known(sampler->sample()));
   machine.fault(1, Return::success, seconds(60));
   Duration last{};
+  std::size_t threads = 0;
   for (int i = 0; i < 3; ++i) {
     const Instant began = now();
     const Snapshot snapshot = sampler->sample();
@@ -41,7 +42,8 @@ TEST(SamplerHang, AGpuThatHangsCostsOnlyItself) {
     EXPECT_EQ(snapshot.readings[1].why_missing(Metric::util), Absence::no_answer);
     EXPECT_GE(snapshot.readings[1].unanswered, milliseconds(200));
     EXPECT_EQ(snapshot.readings[2].device_absence, Absence::none);
-    EXPECT_EQ(sampler->stuck(), 1U) << "one thread a GPU, however often we look";
+    if (i == 0) threads = threads_of_sensors();
+    EXPECT_LE(threads_of_sensors(), threads) << "one thread a GPU, however often we look";
   }
   // From now on it is known to hang: others are not kept waiting for it.
   const Instant began = now();
@@ -50,19 +52,22 @@ TEST(SamplerHang, AGpuThatHangsCostsOnlyItself) {
   EXPECT_GT(quick.readings[1].unanswered, last);
   machine.heal();
   EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
-  EXPECT_EQ(sampler->stuck(), 0U);
 }
 
 TEST(SamplerHang, AGpuThatHangsFromTheStartIsARowToo) {
   SimMachine machine({"H100", "H100"});
   machine.begin();
   machine.fault(0, Return::success, seconds(60));
-  const auto sampler = Sampler::start(impatient(machine));
+  SamplerOptions options = impatient(machine);
+  options.attach_deadline = milliseconds(2500);
+  const auto sampler = Sampler::start(options);
   const Snapshot snapshot = sampler->sample();
   ASSERT_EQ(snapshot.inventory->devices.size(), 2U);
   EXPECT_EQ(snapshot.inventory->devices[0].absence, Absence::no_answer);
-  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
+  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::waking) << "a first contact may take its time";
   EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
+  const auto hangs = [](const Snapshot& s) { return s.readings[0].device_absence == Absence::no_answer; };
+  EXPECT_TRUE(hangs(sample_until(*sampler, hangs))) << "but not for ever";
   machine.heal();
   const Snapshot healed = sample_until(*sampler, all_known);
   EXPECT_TRUE(all_known(healed));
@@ -103,7 +108,7 @@ TEST(SamplerHang, AGpuThatHangsAfterASlowStartIsFoundOutInItsOwnTime) {
     const Snapshot snapshot = by_event ? sample_by_event(*sampler) : sampler->sample();
     EXPECT_LT(now() - began, seconds(20)) << "not the limit of the start";
     ASSERT_EQ(snapshot.readings.size(), 2U);
-    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::no_answer);
+    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::waking);
     EXPECT_EQ(snapshot.readings[1].device_absence, Absence::none);
   }
 }
@@ -132,7 +137,7 @@ TEST(SamplerHang, WhenEveryGpuHangsTheDriverDoesNotAnswer) {
   const Snapshot snapshot = sample_until(*sampler, [](const Snapshot& s) { return s.driver.unanswered > seconds(1); });
   EXPECT_EQ(snapshot.driver.absence, Absence::no_answer);
   EXPECT_EQ(snapshot.driver.detail.find("the driver has not answered for "), 0U) << snapshot.driver.detail;
-  EXPECT_LE(sampler->stuck(), 2U);
+  EXPECT_LE(sensors_of_ours().size(), 3U) << "one is left behind for each GPU at most";
   machine.heal();
   EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));
 }
@@ -157,8 +162,7 @@ TEST(SamplerHang, WhoEndsWhileTheDriverHangsIsNotKept) {
   auto sampler = Sampler::start(impatient(machine));
   ASSERT_TRUE(all_known(sampler->sample()));
   machine.fault(0, Return::success, seconds(60));
-  sampler->sample();
-  ASSERT_EQ(sampler->stuck(), 1U);
+  ASSERT_EQ(sampler->sample().readings.at(0).device_absence, Absence::no_answer);
   const Instant began = now();
   sampler.reset();
   EXPECT_LT(now() - began, seconds(2));

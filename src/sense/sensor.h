@@ -44,4 +44,7 @@ Result<Sensor> start_sensor(Board& board, int bell, const SensorTask& task);
 // Tells the sensor's hands that there is work.
 void call_hand(Board& board);
 
+// What the sensor does all its life, in its own process: hands.cc.
+[[noreturn]] void serve_board(Board& board, int bell, const SensorTask& task);
+
 }  // namespace lull

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <iterator>
 #include <string>
 #include <thread>
 #include <vector>
@@ -123,6 +124,16 @@ inline std::vector<pid_t> sensors_of_ours() {
   for (const ProcessEntry& one : read_all_processes())
     if (one.parent == ::getpid() && one.name == "lull-sensor" && !one.ended()) found.push_back(one.pid);
   return found;
+}
+
+inline std::size_t threads_of_sensors() {
+  std::size_t threads = 0;
+  for (const pid_t pid : sensors_of_ours()) {
+    std::error_code gone;
+    const std::filesystem::directory_iterator tasks("/proc/" + std::to_string(pid) + "/task", gone);
+    threads += static_cast<std::size_t>(std::distance(begin(tasks), end(tasks)));
+  }
+  return threads;
 }
 
 inline Instant now() { return SystemClock().now(); }

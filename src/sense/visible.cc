@@ -52,6 +52,7 @@ class Reader {
       for (const std::size_t position : found.positions) {
         if (std::ranges::find(visible_.devices, position) != visible_.devices.end()) {
           visible_.devices.clear();
+          visible_.twice = true;
           note("'" + printable(entry) + "' names a device for the second time, which hides all of them");
           return finish(numbers);
         }

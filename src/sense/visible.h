@@ -20,6 +20,7 @@ struct Visible {
   std::vector<std::size_t> devices;  // positions in Inventory::devices, in the order in which CUDA counts them
   bool order_certain = true;         // position i is surely CUDA's device i
   bool certain = true;               // these, and no others, are surely the devices seen
+  bool twice = false;                // a device is named twice, which hides all of them
   std::string note;                  // one line for a person; empty: nothing to say
 };
 

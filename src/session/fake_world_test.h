@@ -120,7 +120,7 @@ class FakeWorld final : public World {
     ~Sampler() override {
       if (timer_) world_.loop_->cancel(*timer_);
     }
-    void request() override {
+    void request(bool) override {
       if (timer_) return;
       asked_ = world_.clock.now();
       timer_ = world_.loop_->in(world_.script.latency(asked_), [this] {

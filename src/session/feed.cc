@@ -16,6 +16,9 @@ using namespace std::chrono_literals;
 
 constexpr Duration kSlowAttach = 500ms;
 constexpr unsigned kSlowSamples = 3;
+constexpr Duration kLongestLists = 5s;
+constexpr Duration kShortestLists = 1s;  // a list costs a driver milliseconds under its one lock
+constexpr double kDrawing = 10;          // % of util that a desktop takes for itself, as in `lull pick`
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();
@@ -24,13 +27,13 @@ std::vector<Metric> signals_of(const Policy& policy) {
   return signals;
 }
 
-// The lists of processes say which GPUs are the job's, and cost a driver milliseconds. Between two of them a job may
-// begin to work elsewhere, so a short rule wants them more often than one of half an hour.
-Duration lists_every(const Policy& policy, Duration every) {
+// The lists of processes say which GPUs are the job's. Between two of them a job may begin to work elsewhere, so a
+// short rule wants them more often than one of half an hour: this often.
+Duration lists_wanted_every(const Policy& policy, Duration every) {
   const std::optional<Span> span = policy.idle.span();
   if (!span) return Duration::zero();
   const Duration whole = span->samples > 0 ? every * static_cast<std::int64_t>(span->samples) : span->time;
-  return std::min<Duration>(5s, whole / 10);
+  return std::min<Duration>(kLongestLists, whole / 10);
 }
 
 }  // namespace
@@ -55,7 +58,7 @@ Feed::Feed(World& world, FeedOptions options)
               .needs_gpu = policy_uses(options_.policy, Of::gpu)}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
-        sampler_->request();
+        sampler_->request(false);
         if (on_tick) on_tick(tick);
       }) {}
 
@@ -68,7 +71,7 @@ void Feed::start_sampler() {
   }
   options.tenants = options.tenants || scope_.needs_tenants();
   options.all_lists = scope_.needs_tenants();  // who draws works there, too
-  options.lists_every = lists_every(options_.policy, options_.every);
+  options.lists_every = std::max(kShortestLists, lists_wanted_every(options_.policy, options_.every));
   sampler_ = world_.sampler(std::move(options), [this](const Snapshot& snapshot) { take(snapshot); });
 }
 
@@ -110,24 +113,57 @@ std::vector<SamplingCosts::Note> SamplingCosts::see(const Snapshot& snapshot, Du
   return notes;
 }
 
+std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope& scope) {
+  std::string gpu;
+  for (std::size_t i = 0; i < snapshot.readings.size() && gpu.empty(); ++i) {
+    const Device& device = snapshot.inventory->devices[i];
+    const bool in_scope = std::ranges::find(scope.devices, device.id(), &Device::id) != scope.devices.end();
+    if (in_scope && snapshot.readings[i].display_active == true) gpu = device.label();
+  }
+  if (gpu.empty() || std::ranges::any_of(idle.nodes, [](const Node& one) { return std::holds_alternative<Not>(one); }))
+    return {};
+  Rule wider = idle;
+  std::string narrow;
+  for (Node& node : wider.nodes) {
+    auto* it = std::get_if<Comparison>(&node);
+    if (it == nullptr || (it->metric != Metric::util && it->metric != Metric::mem_util) || it->limit >= kDrawing ||
+        (it->compare != Compare::below && it->compare != Compare::at_most))
+      continue;
+    if (narrow.empty()) narrow = to_text(*it);
+    it->limit = kDrawing;
+  }
+  if (narrow.empty()) return {};
+  return "GPU " + gpu + " drives a display, and what it draws counts as work: `" + narrow +
+         "` may never hold there; --idle '" + to_text(wider) +
+         "' allows for it, but takes whoever works less than that for idle";
+}
+
 void Feed::take(const Snapshot& snapshot) {
   for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every))
     if (on_note) on_note(note.event, note.text);
   const Scope& scope = scope_.find(snapshot);
+  if (std::string text = desktop_said_ ? "" : desktop_note(options_.policy.idle, snapshot, scope); !text.empty()) {
+    desktop_said_ = true;
+    if (on_note) on_note("desktop", text);
+  }
   if (wants_people_) add_presence(machine_, world_.user_idle());
-  const bool newer = snapshot.asked >= confirm_from_;
+  const Instant asked = snapshot.asked;
   if (on_sample) on_sample(snapshot, scope);
   if (!confirmed_) return;
-  if (newer)
+  if (asked >= confirm_from_)  // which may be from just now
     std::exchange(confirmed_, nullptr)();
   else
-    sampler_->request();  // one was under way already
+    sampler_->request(true);  // one was under way already
+}
+
+bool Feed::lists_may_be_old() const {
+  return scope_.needs_tenants() && lists_wanted_every(options_.policy, options_.every) < kShortestLists;
 }
 
 void Feed::confirm(std::function<void()> then) {
   confirmed_ = std::move(then);
   confirm_from_ = world_.clock().now();
-  sampler_->request();
+  sampler_->request(true);
 }
 
 }  // namespace lull

@@ -64,16 +64,22 @@ class Feed {
   std::vector<std::string> take_notes() { return scope_.take_notes(); }
   // Of the job's processes with a context: one that is stopped.
   std::optional<ProcessEntry> stopped(bool traced) const { return scope_.contexts().stopped(traced); }
+  // One of those, or of these, is in a cgroup that is frozen.
+  bool frozen(std::vector<pid_t> others = {}) const { return scope_.contexts().frozen(std::move(others)); }
   void forget_job() { scope_.forget_job(); }
 
   // Ticks now and then every interval from now, until stop(). Again: a new grid.
   void begin();
   void stop() { ticker_.stop(); }
-  void request() { sampler_->request(); }  // one more, out of turn
+  void request() { sampler_->request(false); }  // one more, out of turn
   bool is_fresh() const;                   // the newest sample is of now: neither we nor the machine slept since
-  // Calls back once a sample that was asked for from now on has been seen by on_sample: what cannot be undone is done
-  // on what is, not on what was.
+  // Calls back once a sample that was asked for from now on has been seen by on_sample, with process lists of now: what
+  // cannot be undone is done on what is, not on what was.
   void confirm(std::function<void()> then);
+  bool confirming() const { return confirmed_ != nullptr; }  // the next sample is for that
+  // The rule is so short that the job may have begun to work elsewhere, unseen, since the last list of processes: to be
+  // confirmed before anything is done.
+  bool lists_may_be_old() const;
   void let_go() { sampler_->let_go(); }  // of the driver, for a minute
   const Snapshot& newest() const { return sampler_->newest(); }
   const Facts& machine() const { return machine_; }  // at the newest sample
@@ -92,7 +98,12 @@ class Feed {
   std::function<void()> confirmed_;
   Instant confirm_from_{};
   SamplingCosts costs_;
+  bool desktop_said_ = false;
 };
+
+// On a GPU that drives a screen drawing counts as work, since whose work it is cannot be told: a rule that asks for
+// next to none may never hold. For a person, with a rule that allows for it; empty: that is not so here.
+std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope& scope);
 
 // "waking the GPUs took 1.5s: …", or nothing where it was quick.
 std::string persistence_hint(const Snapshot& snapshot);

@@ -20,8 +20,8 @@ LoopSampler::~LoopSampler() {
   loop_.forget(sampler_->event_fd());
 }
 
-void LoopSampler::request() {
-  sampler_->request();
+void LoopSampler::request(bool fresh_lists) {
+  sampler_->request(fresh_lists);
   if (!look_) watch();
   if (deaf_ && !look_) look_at(loop_.now() + kDeafPause);
 }

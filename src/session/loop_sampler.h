@@ -19,7 +19,7 @@ class LoopSampler final : public SampleSource {
   LoopSampler(Loop& loop, SamplerOptions options, std::function<void(const Snapshot&)> on_sample);
   ~LoopSampler() override;
 
-  void request() override;
+  void request(bool fresh_lists) override;
   bool sample_here(Duration limit) override;
   void let_go() override { sampler_->let_go(); }
   const Snapshot& newest() const override { return snapshot_; }

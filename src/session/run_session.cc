@@ -75,7 +75,7 @@ std::optional<SessionEnd> RunSession::start_job() {
   hook_.reset();
   evidence_.reset();
   job_.reset();
-  job_stopped_ = worker_stopped_ = stop_said_ = false;
+  job_stopped_ = worker_stopped_ = stop_said_ = freeze_said_ = false;
   feed_->forget_job();
   members_.clear();
   memory_at_start_.clear();
@@ -178,8 +178,12 @@ void RunSession::look_at_stopped() {
                fmt::format("process {} ({}) of the job is stopped and has a GPU context: not judged until it goes on",
                            stopped->pid, printable(stopped->name)));
   }
-  worker_stopped_ = stopped.has_value();
-  if (!worker_stopped_) stop_said_ = false;
+  const bool frozen = !stopped && feed_->frozen({job_->pid()});
+  if (frozen && !std::exchange(freeze_said_, true))
+    sink_.note(Level::note, "frozen", "the job's cgroup is frozen: not judged until it goes on");
+  worker_stopped_ = stopped || frozen;
+  if (!stopped) stop_said_ = false;
+  if (!frozen) freeze_said_ = false;
   set_stopped(job_stopped_ || worker_stopped_);
 }
 

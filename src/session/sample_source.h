@@ -17,7 +17,8 @@ class SampleSource {
   SampleSource& operator=(const SampleSource&) = delete;
   virtual ~SampleSource() = default;
 
-  virtual void request() = 0;  // one more sample; ignored while one is under way
+  // One more sample; ignored while one is under way. `fresh_lists`: with lists of processes that are of now.
+  virtual void request(bool fresh_lists) = 0;
   // Waits for one, for no longer than this; the handler does not get it. False: it did not come in time, and the
   // handler will get it.
   virtual bool sample_here(Duration limit) = 0;

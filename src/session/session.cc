@@ -60,6 +60,8 @@ void Session::say_about_scope() {
     if (!scope_trouble_.empty()) sink_.note(Level::warning, "scope", scope_trouble_);
   }
   for (const std::string& text : feed_->take_notes()) sink_.note(Level::warning, "scope", text);
+  for (const std::string& text : common_.also.take_ended())
+    sink_.note(Level::note, "also", "--also " + printable(text) + ": it has ended, with all that it started");
 }
 
 void Session::set_stopped(bool stopped) {
@@ -74,7 +76,9 @@ void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   sense(snapshot);
   subject_.scope = scope;
   const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());
-  sink_.sampled({snapshot, subject_, feed_->machine(), judged()}, acting_ ? acting_->waits_until() : std::nullopt);
+  // What only confirms, out of turn, is no sample of anybody's log.
+  if (!feed_->confirming())
+    sink_.sampled({snapshot, subject_, feed_->machine(), judged()}, acting_ ? acting_->waits_until() : std::nullopt);
   handle(events);
 }
 
@@ -109,7 +113,7 @@ FiringFacts Session::facts(std::string event, Explanation why, std::string actio
 
 void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool unconditionally) {
   acting_ = std::make_unique<Executor>(
-      loop_, std::move(actions), retries, std::move(facts), unconditionally || feed_->is_fresh(),
+      loop_, std::move(actions), retries, std::move(facts), unconditionally || (feed_->is_fresh() && !feed_->lists_may_be_old()),
       Executor::Calls{.tell = [this](const News& news) { tell(news); },
                       .still_wanted = [this] { return feed_->is_fresh() && engine_->holds(subject_.id); },
                       .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },

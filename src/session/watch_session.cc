@@ -9,6 +9,11 @@
 #include "base/text.h"
 
 namespace lull {
+namespace {
+
+constexpr int kNothingLeft = 1;  // exit status: what was to be watched has ended, and no rule has fired
+
+}  // namespace
 
 std::string in_words(const std::vector<ActionWord>& actions) {
   std::string words;
@@ -93,8 +98,14 @@ void WatchSession::sense(const Snapshot& snapshot) {
     sink_.note(Level::note, "stopped",
                fmt::format("process {} ({}) is stopped and has a GPU context: not judged until it goes on",
                            stopped->pid, printable(stopped->name)));
+  const bool frozen = !stopped && feed_->frozen();
+  if (frozen && !std::exchange(freeze_said_, true))
+    sink_.note(Level::note, "frozen", "the work's cgroup is frozen: not judged until it goes on");
   if (!stopped) stop_said_ = false;
-  set_stopped(stopped.has_value());
+  if (!frozen) freeze_said_ = false;
+  set_stopped(stopped || frozen);
+  // What there is to do by a rule that fires on this very sample is done first.
+  loop_.in(Duration::zero(), [this] { end_with_the_work(); });
   if (!rule_wants_work_) return;
   const std::vector<ProcessEntry> members = common_.also.members();
   const JobUsage usage = work_sensor_.sample({}, snapshot.at, {.outside = members});
@@ -102,6 +113,12 @@ void WatchSession::sense(const Snapshot& snapshot) {
   if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
     sink_.note(Level::warning, "io",
                "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+}
+
+void WatchSession::end_with_the_work() {
+  if (!common_.also.over() || acting_ || loop_.stopped()) return;
+  sink_.note(Level::important, "over", "nothing that --also names is left to watch; nothing was done");
+  end({kNothingLeft});
 }
 
 void WatchSession::fired(const Fired& fire) {

@@ -36,6 +36,7 @@ class WatchSession final : public Session {
   std::optional<SessionEnd> refuse_without_gpus();
   void on_signal(const signalfd_siginfo& info);
   void sense(const Snapshot& snapshot) override;
+  void end_with_the_work();
   void fired(const Fired& fired) override;
   void tell(const News& news) override;
   void acted(bool all, bool called_off) override;
@@ -48,6 +49,7 @@ class WatchSession final : public Session {
   JobSensor work_sensor_;
   bool uncounted_said_ = false;
   bool stop_said_ = false;
+  bool freeze_said_ = false;
 };
 
 }  // namespace lull

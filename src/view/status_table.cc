@@ -112,6 +112,7 @@ Tone tone_of(const Reading& reading) {
 std::string device_trouble(const Device& device, const Reading& reading) {
   const Absence absence = device.absence != Absence::none ? device.absence : reading.device_absence;
   if (absence == Absence::none || reading.asleep) return {};  // sleeping is no trouble
+  if (reading.device_absence == Absence::waking) return std::string(words(Absence::waking));
   if (absence != Absence::no_answer || reading.unanswered <= Duration::zero()) return std::string(words(absence));
   const auto whole = std::chrono::floor<std::chrono::seconds>(reading.unanswered);
   return "driver has not answered for " + format_duration(whole.count() > 0 ? Duration(whole) : reading.unanswered);

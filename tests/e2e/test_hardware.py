@@ -95,6 +95,20 @@ def test_row_01_hint_at_persistence_mode_on_a_terminal(sim):
         assert "persistence mode" not in on_a_terminal(gpus, "status")[0]
 
 
+def test_row_01_one_that_takes_long_beside_quick_ones_is_waited_for(sim):
+    with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
+        assert [row["error"] for row in rows(gpus.lull("status", "--json"))] == [None, None]
+
+
+def test_row_01_who_looks_on_sees_it_wake_up(sim):
+    with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
+        watching = gpus.start_lull("status", "--watch", "200ms", "--json")
+        found = next_rows(watching, lambda found: found[1]["error"])
+        assert found[0]["error"] is None and found[1]["error"] == "still waking up"
+        assert found[1]["util_percent"] is None and found[1]["unknown"]["util_percent"] == "still waking up"
+        next_rows(watching, lambda found: found[1]["error"] is None and found[1]["util_percent"] == 0)
+
+
 @pytest.mark.parametrize("command, code", [
     (["pick", "--", "sh", "-c", 'exit "$((CUDA_VISIBLE_DEVICES + 5))"'], 5),
     (["run", "--require-gpu", "--", "sh", "-c", "exit 6"], 6),

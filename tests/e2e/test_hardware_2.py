@@ -61,6 +61,41 @@ def test_row_07_who_shows_no_list_asks_for_fewer(sim, tmp_path, command):
         assert calls(log, "GetMPSComputeRunningProcesses") <= calls(log, "GetComputeRunningProcesses")
 
 
+@pytest.mark.parametrize("rule", ["util < 1 for 300ms", "util < 1"])
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_row_07_lists_at_most_once_a_second_with_short_rules(sim, tmp_path, command, rule):
+    log = tmp_path / "log"
+    with sim(1) as gpus:
+        load = gpus.load(0, 50)
+        job = {"run": ["run", "--delay", "0", "--also", load.pid, "--every", "50ms", "--idle", rule, "--", "sleep", "1000"],
+               "watch": ["watch", "--every", "50ms", "--also", load.pid, "--idle", rule, "--do", "exit"]}[command]
+        start = time.monotonic()
+        job = gpus.start_lull(*job, env={"LULL_SIM_LOG": str(log)})
+        try:
+            wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= 40, what="40 samples")
+        finally:
+            stop(job)
+        # One at the start, and one may come a tenth of a second early.
+        assert calls(log, "GetComputeRunningProcesses") <= time.monotonic() - start + 1.1
+
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_row_07_a_short_rule_acts_on_lists_of_now(sim, command):
+    """The job moves to another GPU, and lists are read once a second: it must not be ended on the one that it left."""
+    with sim(2) as gpus:
+        load = f'"{gpus.binary}" sim load --gpu'
+        script = (f"{load} 0 --util 90 --for 2500ms --then util=0 --for 10s & sleep 2.2; "
+                  f"{load} 1 --util 90 --for 4s; kill $!; exit 5")
+        rule = ["--every", "50ms", "--idle", "util < 5 for 200ms"]
+        if command == "run":
+            done = gpus.lull("run", "--delay", "0", *rule, "--grace", "300ms", "--", "sh", "-c", script)
+            assert done.returncode == 5, done.stderr
+        else:
+            job = gpus.start("sh", "-c", script)
+            done = gpus.lull("watch", *rule, "--also", job.pid, "--do", "exit=7")
+            assert done.returncode == 1 and job.wait(timeout=LIMIT) == 5, done.stderr
+
+
 @pytest.mark.parametrize("command", [
     ["watch", "--every", "100ms", "--do", "exit"],
     ["run", *QUICK, "--gpus", "0", "--", "sleep", "1000"],
@@ -150,6 +185,46 @@ def parent(stat):
         return int(stat.read_text().rpartition(")")[2].split()[1])
     except OSError:
         return 0
+
+
+# -- 9: a desktop draws -----------------------------------------------------------------------------
+DESKTOP = '[[gpu]]\nmodel = "RTX3090"\ndisplay = true\n'
+
+
+@pytest.mark.parametrize("command", [
+    ["run", "--delay", "0", "--gpus", "0", "--", "sleep", "1000"],
+    ["watch", "--do", "exit"],
+], ids=lambda command: command[0])
+def test_row_09_a_desktop_under_the_default_rule_is_told_what_to_write(sim, command):
+    """Drawing is work: whose it is cannot be told, so nothing is taken off, and that is said, once."""
+    with sim(text=DESKTOP) as gpus:
+        job = gpus.start_lull(command[0], "-v", "--every", "100ms", *command[1:])
+        try:
+            said = read_until(job.stderr, "GPU 0 drives a display")
+            assert "`util < 1` may never hold there" in said and "'util < 10 for 30m'" in said, said
+            for _ in range(5):
+                assert "drives a display" not in read_until(job.stderr, "GPU 0 util 7 % (no)")
+        finally:
+            stop(job)
+
+
+def test_row_09_the_rule_that_is_proposed_holds_on_a_desktop(sim):
+    with sim(text=DESKTOP) as gpus:
+        done = gpus.lull("watch", "--every", "100ms", "--idle", "util < 10 for 500ms", "--do", "exit=7")
+        assert done.returncode == 7 and "drives a display" not in done.stderr, done.stderr
+
+
+def test_row_09_no_word_of_a_display_that_is_not_the_jobs(sim):
+    with sim(text=DESKTOP + '[[gpu]]\nmodel = "A100"\n') as gpus:
+        done = gpus.lull("run", *QUICK, "--gpus", "1", "--idle", "util < 1 for 500ms", "--", "sleep", "1000")
+        assert done.returncode == 124 and "drives a display" not in done.stderr, done.stderr
+
+
+def test_row_09_a_job_that_works_less_than_the_desktop_draws_is_not_ended(sim):
+    with sim(text='[[gpu]]\nmodel = "RTX3090"\ndisplay = true\nutil = 5\n') as gpus:
+        done = gpus.lull("run", *QUICK, "--idle", "util < 1 for 500ms", "--", gpus.binary, "sim", "load", "--gpu", "0",
+                         "--util", "5", "--for", "2s")
+        assert done.returncode == 0, done.stderr
 
 
 # -- 11: a scrub after attaching --------------------------------------------------------------------

@@ -6,7 +6,8 @@ import sys
 import threading
 
 import pytest
-from conftest import LIMIT, alive, wait_until
+from conftest import LIMIT, alive, end, wait_until
+from test_trees import cgroup, root_only  # noqa: F401
 
 QUICK = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
 
@@ -117,7 +118,7 @@ def test_law_7_judged_from_the_first_context_and_not_after_the_last(sim, tmp_pat
         gpus.set(1, util=95)  # a neighbour's
         go = tmp_path / "go"
         load = f'"{gpus.binary}" sim load --gpu 0 --util 50'
-        script = f"while ! [ -e {go} ]; do sleep 0.01; done; {load} --for 1s; exec sleep 1000"
+        script = f"while ! [ -e {go} ]; do sleep 0.01; done; {load} --for 3s; exec sleep 1000"
         job = gpus.start_lull("run", "-v", *QUICK, "--", "sh", "-c", script)
         lines_until(job, "not judged until it has one")
         go.touch()
@@ -205,6 +206,29 @@ def test_hardware_21_gpu_that_could_be_read_before_stays_in_scope(sim):
         assert watch.wait(timeout=LIMIT) == 7
 
 
+def test_hardware_21_nothing_but_gpus_that_are_not_for_us_is_said(sim):
+    with sim(2) as gpus:
+        gpus.fault("all", "no-permission", "nvmlDeviceGetHandleByIndex*")
+        watch = gpus.start_lull("watch", "-v", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
+        assert 'every GPU says "no permission"' in lines_until(watch, "none is judged")
+        assert "none is judged" not in watched_on_samples(watch, 20)
+        stop(watch)
+
+
+@pytest.mark.parametrize("value, words", [
+    ("9", "CUDA_VISIBLE_DEVICES names no GPU of this machine: 9"),
+    ("GPU-1234", "CUDA_VISIBLE_DEVICES names no GPU of this machine: GPU-1234"),
+    ("", "CUDA_VISIBLE_DEVICES hides every GPU"),
+    ("-1", "CUDA_VISIBLE_DEVICES hides every GPU"),
+    ("0,0", "for the second time"),
+])
+def test_why_cuda_visible_devices_shows_no_gpu(sim, value, words):
+    with sim(2) as gpus:
+        job = gpus.start_lull("run", *QUICK, "--", "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": value})
+        assert words in lines_until(job, "there is nothing to judge until the job has a context on one")
+        stop(job)
+
+
 # ---- A6: a stopped process with a context ---------------------------------------------------------------
 
 def test_faults_a6_stopped_worker_is_not_judged(sim):
@@ -221,6 +245,31 @@ def test_faults_a6_stopped_worker_is_not_judged(sim):
         text = watched_on_samples(job, 100)
         assert "is stopped" not in text
         os.kill(worker, signal.SIGCONT)
+        assert job.wait(timeout=LIMIT) == 124
+
+
+# ---- a job frozen by its cgroup ---------------------------------------------------------------------------
+
+@root_only
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_faults_a6_frozen_worker_is_not_judged(sim, cgroup, command):
+    """As `docker pause` does it: nobody is stopped, and nobody runs."""
+    rule = ["--every", "50ms", "--idle", "util < 1 for 2s", "--grace", "300ms"]
+    with sim(1) as gpus:
+        if command == "run":
+            job = gpus.start_lull("run", "-v", *rule, "--delay", "0", "--no-cgroup", "--", "sh", "-c",
+                                  f'"{gpus.binary}" sim load --gpu 0 --util 0 & echo $!; wait')
+            worker = int(job.stdout.readline())
+        else:
+            worker = gpus.load(0, util=0).pid
+            job = gpus.start_lull("watch", "-v", *rule, "--also", worker, "--do", "exit=124")
+        lines_until(job, "GPU 0 util 0 %")
+        (cgroup / "cgroup.procs").write_text(str(worker))
+        (cgroup / "cgroup.freeze").write_text("1")
+        lines_until(job, "cgroup is frozen: not judged until it goes on")
+        text = watched_on_samples(job, 100)
+        assert "is frozen" not in text
+        (cgroup / "cgroup.freeze").write_text("0")
         assert job.wait(timeout=LIMIT) == 124
 
 
@@ -257,6 +306,43 @@ def test_faults_a7_watch_of_named_work(sim):
                          f"kill={worker.pid}", "--grace", "300ms")
         assert done.returncode == 0, done.stderr
         wait_until(lambda: not alive(worker.pid), what="the end of the worker")
+
+
+def test_faults_a7_watch_ends_when_all_that_it_is_about_has_ended(sim):
+    with sim(2) as gpus:
+        first, second = gpus.load(0, util=90), gpus.load(1, util=90)
+        watch = gpus.start_lull("watch", "--every", "50ms", "--also", first.pid, "--also", second.pid, "--do", "exit=7")
+        lines_until(watch, "watching: util < 1")
+        end(first)
+        text = lines_until(watch, f"--also {first.pid}: it has ended")
+        assert watch.poll() is None and f"--also {second.pid}" not in text
+        end(second)
+        text = lines_until(watch, "nothing that --also names is left to watch")
+        assert f"--also {second.pid}: it has ended" in text and f"--also {first.pid}: it" not in text
+        assert watch.wait(timeout=LIMIT) == 1
+
+
+def test_faults_a7_what_may_come_back_is_watched_on(sim):
+    with sim(1) as gpus:
+        worker = gpus.load(0, util=90)
+        watch = gpus.start_lull("watch", "-v", "--every", "50ms", "--also", worker.pid, "--also", "0123456789ab",
+                                "--do", "exit=7")
+        lines_until(watch, "GPU 0 util 90 %")
+        end(worker)
+        lines_until(watch, f"--also {worker.pid}: it has ended")
+        watched_on_samples(watch, 10)
+        stop(watch)
+
+
+def test_faults_a7_run_says_once_that_named_work_has_ended(sim):
+    with sim(1) as gpus:
+        worker = gpus.load(0, util=90)
+        job = gpus.start_lull("run", "-v", *QUICK, "--also", worker.pid, "--", "sleep", "1000")
+        lines_until(job, "GPU 0 util 90 %")
+        end(worker)
+        lines_until(job, f"--also {worker.pid}: it has ended")
+        assert "it has ended" not in watched_on_samples(job, 20)
+        stop(job)
 
 
 @pytest.mark.parametrize("word", ["999999999", "raylet", "/", "12345678901"])
@@ -348,6 +434,19 @@ def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
         done = gpus.lull("run", *rule, "--", sys.executable, "-c", script)
         assert done.returncode == 0, done.stderr
         assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
+
+
+# ---- what is surely not meant ---------------------------------------------------------------------------------
+
+@pytest.mark.parametrize("command", [["run", "--", "sleep", "1000"], ["watch", "--do", "exit"]],
+                         ids=lambda command: command[0])
+def test_rule_without_for_is_warned_of(sim, command):
+    with sim(1) as gpus:
+        for rule, lines in (("util < 5", 1), ("util < 5 for 1h", 0)):
+            job = gpus.start_lull(command[0], "-v", "--delay", "1h", "--idle", rule, *command[1:])
+            text = lines_until(job, "watching:")
+            assert text.count("there is no 'for': a single sample is enough to fire") == lines, text
+            stop(job)
 
 
 # ---- the default rule ---------------------------------------------------------------------------------------

@@ -299,6 +299,23 @@ def test_processes_as_a_pid_namespace_sees_them(sim, view):
         end(boxed)
 
 
+@needs_python_client
+@pytest.mark.skipif(not may_unshare(), reason="no right to make PID namespaces")
+def test_a_load_in_a_box_with_a_proc_of_its_own_has_its_outer_number_outside(sim):
+    """In there it is process 1 and /proc tells it nothing else; nobody outside may take it for init."""
+    with sim(1) as gpus:
+        boxed = gpus.start("unshare", "-p", "-f", "--kill-child", "--mount-proc", gpus.binary, "sim", "load", "--gpu", "0")
+        wait_until(lambda: gpus.show()["gpus"][0]["processes"], what="the load in a box")
+        pid, = (process["pid"] for process in gpus.show()["gpus"][0]["processes"])
+        assert pid not in (1, boxed.pid)
+        assert pathlib.Path(f"/proc/{pid}/comm").read_text() == "lull\n"
+        assert client(gpus, "init(); print(pids(find(0)))") == [str([pid])]
+        done = gpus.lull("status", "--json")
+        assert [process["pid"] for process in json.loads(done.stdout)["gpus"][0]["processes"]] == [pid]
+        end(boxed)
+        wait_until(lambda: not gpus.show()["gpus"][0]["processes"], what="its end")
+
+
 # -- reset, MIG, nonsense -------------------------------------------------------------------------
 @needs_python_client
 def test_a_reset_needs_a_card_that_nobody_holds(sim):

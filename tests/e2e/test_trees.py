@@ -235,17 +235,17 @@ def test_faults_b3_job_that_cannot_run_keeps_its_grace(sim, pids, cgroup, tmp_pa
         frozen = next(cgroup_mount().glob(f"lull-{run.pid}-*"), None) if way == "own cgroup" else cgroup
         if way == "other cgroup":
             (cgroup / "cgroup.procs").write_text(str(job))
-        if way != "stopped":
-            (frozen / "cgroup.freeze").write_text("1")
-            wait_until(lambda: "frozen 1" in (frozen / "cgroup.events").read_text())
         gpus.set(0, util=0)
         lines = ""
         while "now: SIGTERM" not in lines:
             lines += run.stderr.readline()
             assert run.poll() is None, lines
+        wait_until(saved.with_name("saved.begun").exists)
         if way == "stopped":
-            wait_until(saved.with_name("saved.begun").exists)
             os.kill(job, signal.SIGSTOP)
+        else:
+            (frozen / "cgroup.freeze").write_text("1")
+            wait_until(lambda: "frozen 1" in (frozen / "cgroup.events").read_text())
         began = time.monotonic()
         while time.monotonic() < began + 2.5:  # it must not happen in all this time
             assert alive(job), "ended while it could not run"

@@ -277,12 +277,14 @@ bool Reader::shows_everybody() {
 
 void Reader::list(bool all) {
   TenantList& list = memory_.list;
-  // Nine tenths: whoever samples at just that distance is not to be a hair too early every other time.
-  const Duration serves = needs_.lists_every * 9 / 10;
-  from_memory_ = list.at && now_ >= *list.at && now_ - *list.at < serves && (list.all || !all);
+  // Whoever samples at just that distance is not to be a hair too early every other time; a list that was early does
+  // not make the next one early as well.
+  const Duration early = needs_.lists_every / 10;
+  const Instant due = list.at ? *list.at + needs_.lists_every : now_;
+  from_memory_ = list.at && now_ >= *list.at - early && now_ < due - early && (list.all || !all);
   if (from_memory_) return;
   note(list_tenants(calls_, handle_, device_, all, room_, list));
-  list.at = now_;
+  list.at = now_ < due && due - now_ <= early ? due : now_;
 }
 
 void Reader::tenants() {

@@ -72,6 +72,10 @@ TEST_F(Tenants, ListsAreAskedForAtMostOnceASecond) {
   EXPECT_EQ(answer_.gpu[Metric::procs], 1) << "as it was a moment ago";
   EXPECT_EQ(sample(200ms)[Metric::procs], 2);
   EXPECT_EQ(driver.compute_lists, 2U);
+  for (int i = 0; i < 200; ++i) sample(50ms);
+  EXPECT_LE(driver.compute_lists, 12U) << "ten seconds later";
+  for (int i = 0; i < 10; ++i) sample(i % 2 == 0 ? 960ms : 1040ms);
+  EXPECT_GE(driver.compute_lists, 21U) << "a hair too early is early enough";
 }
 
 TEST_F(Tenants, ThoseWhoDrawOnlyWhereWantedOrADisplayIsActive) {
