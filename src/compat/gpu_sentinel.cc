@@ -87,9 +87,9 @@ Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
       options.gpu_devices.push_back(*number);
     }
   }
-  const std::string_view missing = given.text("missing", "wait");
-  if (missing != "wait" && missing != "ignore")
-    return argparse_complaint(option("missing"), "invalid choice: (choose from 'wait', 'ignore')");
+  const std::string_view missing = given.text("missing", "unknown");
+  if (missing != "unknown" && missing != "ignore")
+    return argparse_complaint(option("missing"), "invalid choice: (choose from 'unknown', 'ignore')");
   options.ignore_missing = missing == "ignore";
   return options;
 }
@@ -161,8 +161,8 @@ optional arguments:
                         What to do when the kill trigger is hit (default: end_process)
   --gpu_devices [GPU_DEVICES ...]
                         Which GPU devices to average (empty for all)
-  --missing {wait,ignore}
-                        A GPU that gives no usage: wait for it, or average the others (default: wait)
+  --missing {unknown,ignore}
+                        A GPU that gives no usage: nothing is judged, or the others are averaged (default: unknown)
 )";
 }
 

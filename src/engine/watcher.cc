@@ -9,8 +9,6 @@
 namespace lull {
 namespace {
 
-using namespace std::chrono_literals;
-
 std::string labels(const std::vector<Device>& devices) {
   std::string text;
   for (const Device& device : devices) text += (text.empty() ? "" : ", ") + device.label();
@@ -29,8 +27,6 @@ bool only_first_sample(const std::vector<MissingSignal>& missing) {
 }
 
 }  // namespace
-
-Duration longest_gap(Duration interval) { return std::max<Duration>(3 * interval, 1s); }
 
 Watcher::Watcher(WatcherOptions options, Instant start) : options_(std::move(options)), start_(start) {
   if (!options_.judge.max_gap) options_.judge.max_gap = longest_gap(options_.judge.interval);

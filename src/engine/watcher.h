@@ -110,8 +110,4 @@ class Watcher {
   std::string missing_text_;
 };
 
-// Longer than this between two samples is a gap that breaks a streak: three
-// intervals, but not less than a loaded machine needs to get round to us.
-Duration longest_gap(Duration interval);
-
 }  // namespace lull

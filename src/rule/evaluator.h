@@ -32,10 +32,10 @@ enum class WhenMissing : std::uint8_t { unknown, ignore };
 struct EvaluatorOptions {
   std::size_t gpus = 1;
   Duration interval = std::chrono::seconds(1);  // how often samples are meant to come
-  std::optional<Duration> max_gap = {};         // longer between two samples breaks a streak; else 3 intervals
+  std::optional<Duration> max_gap = {};         // longer between two samples breaks a streak; else longest_gap()
   WhenMissing missing = WhenMissing::unknown;
 
-  Duration gap() const { return max_gap ? *max_gap : 3 * interval; }
+  Duration gap() const { return max_gap ? *max_gap : longest_gap(interval); }
 };
 
 // How far the outermost `for` of a rule has come.

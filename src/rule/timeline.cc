@@ -1,6 +1,7 @@
 #include "rule/timeline.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace lull {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 std::uint64_t nanoseconds(Instant at) { return static_cast<std::uint64_t>(at.time_since_epoch().count()); }
 
 }  // namespace
+
+Duration longest_gap(Duration interval) {
+  if (interval > Duration::max() / 3) return Duration::max();
+  return std::max<Duration>(3 * interval, std::chrono::seconds(1));
+}
 
 Timeline::Timeline(Duration max_gap)
     : max_gap_(static_cast<std::uint64_t>(std::max(Duration::zero(), max_gap).count())) {}

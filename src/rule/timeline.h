@@ -12,6 +12,10 @@
 
 namespace lull {
 
+// Longer than this between two samples is a gap that breaks a streak, live and in replay: three
+// intervals, but not less than a loaded machine needs to get round to us.
+Duration longest_gap(Duration interval);
+
 class Timeline {
  public:
   Timeline() = default;
