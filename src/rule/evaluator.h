@@ -2,7 +2,9 @@
 // An Evaluator answers a rule for every sample of a series, block by block. It is
 // pure: its only input is the blocks, its only state what it has seen. It never
 // allocates after compile(). For any way of cutting a series into blocks the
-// answers are equal.
+// answers are equal. A copy judges another series by the same rule: it has a state
+// of its own, which is small, and shares the program and the scratch memory, so
+// copies are for one thread.
 //
 // The law (property-tested): replacing any reading by unknown can only turn answers
 // into unknown, never a no into a yes nor a yes into a no. docs/rules.md has the
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -60,8 +63,7 @@ class Evaluator {
   void reset();
 
   Progress progress() const;
-  // Where a gap lay before a sample of the block fed last.
-  const Mask& gaps() const { return timeline_.gaps(); }
+  std::size_t bytes() const;  // of memory that a copy takes
 
  private:
   friend class Compiler;
@@ -89,11 +91,16 @@ class Evaluator {
   void compare(const Instruction& instruction, std::span<const Block> scope, const Mask& gaps, Answers& out);
   void compare_mean(const Instruction& instruction, std::span<const Block> scope, const Mask& gaps, Answers& out);
 
-  std::vector<Instruction> program_;  // in postfix order, on a stack of registers
+  struct Shared {
+    std::vector<Instruction> program;  // in postfix order, on a stack of registers
+    std::vector<Metric> signals;
+    std::vector<Answers> registers;  // scratch
+    Mask gaps{};                     // scratch
+  };
+
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::vector<Hold> holds_;
   std::vector<WindowMean> windows_;
-  std::vector<Answers> registers_;
-  std::vector<Metric> signals_;
   std::size_t gpus_ = 0;
   bool ignore_missing_ = false;
   bool root_held_ = false;

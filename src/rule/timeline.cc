@@ -35,17 +35,15 @@ Result<bool> Timeline::look(std::span<const Instant> at) const {
   return true;
 }
 
-const Mask& Timeline::advance(std::span<const Instant> at, bool any_gap) {
-  if (marked_) gaps_.fill(0);
-  marked_ = any_gap;
+void Timeline::advance(std::span<const Instant> at, bool any_gap, Mask& gaps) {
+  std::fill_n(gaps.begin(), words_for(at.size()), Word{0});
   if (any_gap) {
     Instant previous = last_ ? *last_ : at.front();
     for (std::size_t i = 0; i < at.size(); previous = at[i], ++i)
       if (nanoseconds(at[i]) - nanoseconds(previous) > max_gap_)
-        gaps_[i / kWordSamples] |= Word{1} << (i % kWordSamples);
+        gaps[i / kWordSamples] |= Word{1} << (i % kWordSamples);
   }
   if (!at.empty()) last_ = at.back();
-  return gaps_;
 }
 
 }  // namespace lull
