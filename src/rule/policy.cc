@@ -77,6 +77,12 @@ PolicyEvaluator PolicyEvaluator::compile(const Policy& policy, const EvaluatorOp
   return evaluator;
 }
 
+PolicyEvaluator PolicyEvaluator::for_gap(Duration max_gap) const {
+  PolicyEvaluator copy = *this;
+  copy.timeline_ = Timeline(max_gap);
+  return copy;
+}
+
 void PolicyEvaluator::arm() {
   if (armed_) return;
   armed_ = true;

@@ -49,6 +49,8 @@ class PolicyEvaluator {
   Progress progress() const { return waits_to_arm() ? unarmed_.front().idle.progress() : idle_.progress(); }
   Progress arm_progress() const { return waits_to_arm() ? unarmed_.front().arm.progress() : Progress{}; }
   std::size_t bytes() const;  // of memory that a copy takes
+  // A copy for a series of which nothing has been seen, where another gap breaks a streak.
+  PolicyEvaluator for_gap(Duration max_gap) const;
 
  private:
   explicit PolicyEvaluator(Evaluator idle) : idle_(std::move(idle)) {}

@@ -101,6 +101,10 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
   return TraceReader(std::move(state));
 }
 
+Instant TraceReader::first() const {  // the files are in the order of their first rows
+  return Instant(Duration(state_->files.front().first.value_or(0)));
+}
+
 std::vector<Metric> TraceReader::available() const {
   std::vector<Metric> found;
   for (const Metric metric : state_->options.metrics)

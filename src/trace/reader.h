@@ -93,6 +93,8 @@ class TraceReader {
   TraceReader& operator=(TraceReader&&) noexcept;
   ~TraceReader();
 
+  // The earliest of the files' first rows: that of the trace, where its rows come in order.
+  Instant first() const;
   // Which of `metrics` the files have.
   std::vector<Metric> available() const;
   std::vector<std::string> columns() const;  // every name in the headers, for a message
