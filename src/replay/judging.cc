@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <limits>
+#include <tuple>
 
 namespace lull::replay {
 namespace {
@@ -246,7 +247,8 @@ ReplayResult Judging::finish(trace::TraceReport report) {
     result.seen_seconds += seconds(gpu.seen);
     result.gpus.push_back(std::move(gpu));
   }
-  std::stable_sort(firings_.begin(), firings_.end(), [](const Firing& a, const Firing& b) { return a.at < b.at; });
+  std::sort(firings_.begin(), firings_.end(),
+            [](const Firing& a, const Firing& b) { return std::tie(a.at, a.gpu) < std::tie(b.at, b.gpu); });
   result.firings = std::move(firings_);
   result.samples = report.samples;
   result.first = first_.value_or(Instant{});
