@@ -140,9 +140,7 @@ std::string to_html(const ReplayResult& result, std::optional<double> price) {
   std::string safe;
   safe.reserve(data.size());
   for (const char c : data) c == '<' ? safe += "\\u003c" : safe += c;
-  const std::string page = page_template();
-  const std::size_t at = page.find(kPageData);
-  return page.substr(0, at) + safe + page.substr(at + kPageData.size());
+  return make_page(safe);
 }
 
 }  // namespace lull::replay
