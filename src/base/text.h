@@ -2,6 +2,7 @@
 // Small helpers for text that several rooms need: splitting, trimming, numbers
 // without locale or exceptions, and the nearest valid word for an error message.
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -24,9 +25,14 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 // "; did you mean 'util'?" or nothing: the tail of an error message.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
+// How many bytes the UTF-8 character at the start of a text has that is not empty; 0 if there is none.
+std::size_t utf8_length(std::string_view text);
+
 // The text with control characters, marks that turn its direction and broken UTF-8
 // made harmless, so that a hostile process name can neither move the cursor of the
 // person who looks at it nor make it read otherwise than it is.
 std::string printable(std::string_view text);
+// The same for a text of several lines, which stay lines.
+std::string printable_lines(std::string_view text);
 
 }  // namespace lull

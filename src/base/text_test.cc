@@ -57,5 +57,10 @@ TEST(Text, FaultsPrintableLetsNothingReorderOrHideText) {
   EXPECT_EQ(printable(letters), letters);
 }
 
+TEST(Text, LinesStayLines) {
+  EXPECT_EQ(printable_lines("\na\rb\n\x1b[2J\n"), "\na b\n?[2J\n");
+  EXPECT_EQ(printable_lines(""), "");
+}
+
 }  // namespace
 }  // namespace lull

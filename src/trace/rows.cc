@@ -33,19 +33,6 @@ void append_csv_text(std::string& out, std::string_view text) {
 
 }  // namespace
 
-void append_json_text(std::string& out, std::string_view text) {
-  out += '"';
-  for (const char c : text) {
-    if (static_cast<unsigned char>(c) < 0x20)
-      fmt::format_to(std::back_inserter(out), "\\u{:04x}", static_cast<unsigned>(c));
-    else if (c == '"' || c == '\\')
-      (out += '\\') += c;
-    else
-      out += c;
-  }
-  out += '"';
-}
-
 std::string header_line(Format format, std::span<const Metric> metrics) {
   if (format == Format::ndjson) return "";
   std::string line = "time,gpu,uuid";
@@ -69,21 +56,16 @@ void append_row(std::string& out, Format format, WallTime at, const Device& devi
     out += '\n';
     return;
   }
-  out += "{\"time\":\"" + time + "\",\"gpu\":";
-  append_json_text(out, device.label());
-  out += ",\"uuid\":";
-  if (device.uuid.empty())
-    out += "null";
-  else
-    append_json_text(out, device.uuid);
+  JsonWriter json;
+  json.begin_object().member("time", time).member("gpu", device.label()).member_or_null("uuid", device.uuid);
+  std::string number;
   for (const Metric metric : metrics) {
-    fmt::format_to(std::back_inserter(out), ",\"{}\":", info(metric).field);
-    if (std::isfinite(reading[metric]))
-      append_number(out, reading[metric]);
-    else
-      out += "null";
+    number.clear();
+    if (std::isfinite(reading[metric])) append_number(number, reading[metric]);
+    json.key(info(metric).field).raw(number.empty() ? "null" : number);
   }
-  out += "}\n";
+  out += json.end_object().take();
+  out += '\n';
 }
 
 }  // namespace lull::trace

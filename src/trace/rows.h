@@ -4,16 +4,15 @@
 
 #include <span>
 #include <string>
-#include <string_view>
 
+#include "base/json_writer.h"
 #include "gpu/metric.h"
 #include "gpu/snapshot.h"
 #include "trace/schema.h"
 
 namespace lull::trace {
 
-// A string as JSON writes it, quotes and all. It must be UTF-8.
-void append_json_text(std::string& out, std::string_view text);
+using lull::append_json_text;  // replay writes JSON by hand still
 
 // With its newline; NDJSON has none.
 std::string header_line(Format format, std::span<const Metric> metrics);
