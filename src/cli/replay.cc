@@ -24,6 +24,7 @@
 #include "cli/options.h"
 #include "cli/replay_table.h"
 #include "cli/screen.h"
+#include "cli/watch_options.h"
 #include "replay/output.h"
 #include "trace/schema.h"
 
@@ -107,10 +108,10 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   options.regret = TRY(parse_duration(arguments.regret));
   if (!arguments.gap.empty()) options.gap = TRY(parse_duration(arguments.gap));
   if (!arguments.every.empty()) {
-    options.every = TRY(parse_duration(arguments.every));
+    options.every = TRY(duration_option("--every", arguments.every));
     if (*options.every <= Duration::zero()) return fail("--every: more than nothing");
   }
-  options.delay = TRY(parse_duration(arguments.delay));
+  options.delay = TRY(duration_option("--delay", arguments.delay));
   auto memory = parse_size(arguments.memory);
   if (!memory) return std::unexpected(std::move(memory).error().during("--memory"));
   options.memory = *memory;
