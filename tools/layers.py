@@ -16,12 +16,12 @@ MAY = {
     "act": "base gpu rule",
     "trace": "base gpu",
     "engine": "base gpu rule",
-    "replay": "base gpu rule trace engine",
+    "replay": "base gpu rule trace",
     "loop": "base",
     "view": "base gpu rule",
     "compat": "base gpu rule view",
     "cli": "*",
-    "sim": "base nvml",
+    "sim": "base nvml trace",
 }
 # Third-party headers stay out of our headers: each costs every includer its compile time. (Tests include them anyway.)
 OURS_ONLY = re.compile(r'^#include <(fmt|CLI|toml\+\+|nlohmann|pybind11|gtest|rapidcheck|benchmark)\b', re.M)
