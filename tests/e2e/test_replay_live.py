@@ -4,13 +4,15 @@ import json
 import signal
 import subprocess
 
+import pytest
+
 from conftest import LIMIT, wait_until
 
-# Busy for 15 s, idle for 25 s, ten times as fast.
+# Busy for 15 s, idle for 40 s, ten times as fast.
 SCENARIO = """
 [[gpu]]
 model = "H100"
-repeat = "40s"
+repeat = "55s"
 [[gpu.timeline]]
 at = "0s"
 util = 90
@@ -20,8 +22,8 @@ util = 0
 """
 EVERY = ["--every", "100ms"]
 RULE = ["--idle", "util < 5 for 8 samples"]
-FIRINGS = 3
-APART = 1.2  # seconds: two samplers do not look at the same moments; an idle time lasts twice as long
+FIRINGS = 2
+APART = 3  # seconds: two samplers do not look at the same moments, but in the same idle time, which lasts longer
 
 
 def seconds(text):
@@ -56,18 +58,23 @@ def test_replay_fires_where_watch_did(sim, run_lull, tmp_path):
     with sim(text=SCENARIO, speed=10) as gpus:
         log = watch_and_record(gpus, trace)
 
-    # What watch itself saw, as a trace: exactly its firings.
-    seen = tmp_path / "seen.csv"
-    samples, fired = [], []
+    # What watch itself saw, sample by sample, as a trace: exactly its firings. A gap is where it said so.
+    samples, acted, fired, at = [], [], [], 0.0
     for line in log:
         if line["event"] == "sample":
-            samples.append((line["time"], 0 if "(yes" in line["message"] else 90))
+            at += 0.1
+            samples.append([at, 0 if "(yes" in line["message"] else 90])
+        if line["event"] == "gap":
+            at += 10
+            samples[-1][0] = at
         if line["event"] == "fire":
-            fired.append(seconds(samples[-1][0]))
-    seen.write_text("time,gpu,util\n" + "".join(f"{at},0,{util}\n" for at, util in samples))
+            acted.append(at)
+            fired.append(seconds(line["time"]))
+    seen = tmp_path / "seen.csv"
+    seen.write_text("time,gpu,util\n" + "".join(f"{at:.1f},0,{util}\n" for at, util in samples))
     assert len(fired) >= FIRINGS
-    assert replay(run_lull, seen) == fired
-    assert replay(run_lull, seen, "--per", "all") == fired
+    assert replay(run_lull, seen) == pytest.approx(acted)
+    assert replay(run_lull, seen, "--per", "all") == pytest.approx(acted)
 
     # What was recorded beside it: the same idle times fire, as near as two samplers come to each other.
     recorded = replay(run_lull, trace)
