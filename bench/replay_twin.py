@@ -46,7 +46,7 @@ def read_trace(path):
 
 def judge(samples, limit, length, regret, totals):
     intervals = [b[0] - a[0] for a, b in zip(samples, samples[1:])]
-    longest = 3 * statistics.median(intervals) * (1 + 1e-9) if intervals else 0.0
+    longest = max(3 * statistics.median(intervals), 1) * (1 + 1e-9) if intervals else 0.0
     begin = fired = last = None
 
     def end(at, came_back):

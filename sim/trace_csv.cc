@@ -4,11 +4,11 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
 #include <limits>
 
-#include "base/calendar.h"
 #include "base/text.h"
+#include "trace/schema.h"
+#include "trace/time.h"
 
 namespace lull::sim {
 namespace {
@@ -47,29 +47,9 @@ struct Layout {
   std::vector<Column> columns;
 };
 
-// The cells of one line; quotes as in RFC 4180, one line a row.
-std::vector<std::string> cells_of(std::string_view line) {
-  std::vector<std::string> cells(1);
-  bool quoted = false;
-  for (std::size_t i = 0; i < line.size(); ++i) {
-    if (line[i] == '"' && quoted && i + 1 < line.size() && line[i + 1] == '"') {
-      cells.back() += line[++i];
-    } else if (line[i] == '"') {
-      quoted = !quoted;
-    } else if (line[i] == ',' && !quoted) {
-      cells.emplace_back();
-    } else {
-      cells.back() += line[i];
-    }
-  }
-  for (std::string& cell : cells) cell = std::string(trim(cell));
-  return cells;
-}
-
-Result<Layout> read_header(std::string_view line, std::string_view name) {
+Result<Layout> read_header(const std::vector<std::string>& cells, std::string_view name) {
   Layout layout;
   bool timed = false;
-  const auto cells = cells_of(line);
   for (std::size_t i = 0; i < cells.size(); ++i) {
     if (cells[i] == "time" || cells[i] == "time_seconds") {
       timed = true;
@@ -90,15 +70,10 @@ Result<Layout> read_header(std::string_view line, std::string_view name) {
 }
 
 std::optional<Duration> read_time(std::string_view cell, bool calendar) {
-  if (const auto wall = calendar ? parse_rfc3339(cell) : std::nullopt) return wall->time_since_epoch();
-  const auto seconds = to_double(cell);
-  if (!seconds || std::abs(*seconds) > 4e9) return std::nullopt;
-  return Duration(std::llround(*seconds * 1e9));
-}
-
-bool unreadable(std::string_view cell) {
-  return cell.empty() || cell == "nan" || cell == "NaN" || cell == "null" ||
-         (cell.front() == '[' && cell.back() == ']');
+  calendar = calendar && trace::looks_like_calendar(cell);
+  const auto time = trace::parse_time(cell, calendar ? trace::TimeKind::calendar : trace::TimeKind::seconds);
+  if (!time) return std::nullopt;
+  return Duration(*time);
 }
 
 // Adds what this row changes: a value that stays the same needs no step.
@@ -107,7 +82,7 @@ Result<> read_row(const std::vector<std::string>& cells, const Layout& layout, D
   for (const Column& column : layout.columns) {
     const std::string_view cell = column.index < cells.size() ? std::string_view(cells[column.index]) : "";
     double number = kUnsupported;
-    if (!unreadable(cell)) {
+    if (!trace::means_unknown(cell)) {
       const auto parsed = to_double(cell);
       if (!parsed) return fail(fmt::format("'{}' in column {} is no number", printable(cell), column.field.name));
       number = *parsed * column.field.share;
@@ -136,14 +111,16 @@ Result<std::vector<Point>> read_trace_csv(std::string_view text, std::string_vie
     ++number;
     const std::string_view line = trim(raw);
     if (line.empty() || line.front() == '#') continue;
-    if (!layout) {
-      layout = TRY(read_header(line, name));
-      continue;
-    }
-    const auto cells = cells_of(line);
     const auto refuse = [&](std::string_view what) {
       return fail(fmt::format("{}:{}: {}", printable(name), number, what));
     };
+    const auto split_up = trace::split_line(line, ',');
+    if (!split_up) return refuse("a quote is not closed");
+    const std::vector<std::string>& cells = *split_up;
+    if (!layout) {
+      layout = TRY(read_header(cells, name));
+      continue;
+    }
     const auto time = layout->time < cells.size() ? read_time(cells[layout->time], layout->calendar) : std::nullopt;
     if (!time)
       return refuse(layout->calendar ? "no time: RFC 3339 would be right, such as 2024-03-15T11:04:29Z"

@@ -16,14 +16,14 @@ MAY = {
     "act": "base gpu rule loop",
     "trace": "base gpu",
     "engine": "base gpu rule",
-    "replay": "base gpu rule trace engine",
+    "replay": "base gpu rule trace",
     "loop": "base",
     "view": "base gpu rule engine act",
     "compat": "base gpu rule engine view",
     "jobs": "base gpu engine sense act",
     "session": "base gpu rule engine sense jobs act loop view",
     "cli": "*",
-    "sim": "base nvml",
+    "sim": "base nvml trace",
 }
 # Third-party headers stay out of our headers: each costs every includer its compile time. (Tests include them anyway.)
 OURS_ONLY = re.compile(r'^#include <(fmt|CLI|toml\+\+|nlohmann|pybind11|gtest|rapidcheck|benchmark)\b', re.M)

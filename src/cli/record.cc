@@ -20,6 +20,7 @@
 #include "cli/options.h"
 #include "cli/watch_options.h"
 #include "loop/loop.h"
+#include "rule/timeline.h"
 #include "sense/select.h"
 #include "session/feed.h"
 #include "session/loop_sampler.h"
@@ -163,7 +164,7 @@ class Recorder {
   }
 
   void mention_oddities(const Snapshot& snapshot) {
-    if (last_ && snapshot.at - *last_ > 3 * settings_.every && ++gaps_ <= kGapsSaid)
+    if (last_ && snapshot.at - *last_ > longest_gap(settings_.every) && ++gaps_ <= kGapsSaid)
       say(fmt::format("no sample for {} before {}{}", format_duration(snapshot.at - *last_),
                       format_rfc3339(WallTime(snapshot.at.time_since_epoch() + anchor_)),
                       gaps_ == kGapsSaid ? "; further gaps are only counted" : ""));

@@ -33,6 +33,7 @@ namespace {
 
 constexpr std::size_t kShownFirings = 40;
 constexpr std::size_t kPictureColumns = 4096;
+constexpr std::size_t kLeastMemory = 64 << 20;
 
 struct ReplayArguments {
   std::vector<std::string> traces;
@@ -41,6 +42,9 @@ struct ReplayArguments {
   std::string per = "gpu";
   std::string regret = "10m";
   std::string gap;
+  std::string every;
+  std::string delay = "0s";
+  std::string memory = "512MiB";
   std::string missing = "unknown";
   std::string price;
   std::string columns;
@@ -104,6 +108,16 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   options.regret = TRY(duration_option("--regret", arguments.regret));
   if (!arguments.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.gap));
   if (options.gap == Duration::zero()) return fail("--gap 0 would break every stretch: more than 0 would be right");
+  if (!arguments.every.empty()) {
+    options.every = TRY(duration_option("--every", arguments.every));
+    if (*options.every <= Duration::zero()) return fail("--every: more than 0 would be right");
+  }
+  options.delay = TRY(duration_option("--delay", arguments.delay));
+  auto memory = parse_size(arguments.memory);
+  if (!memory) return std::unexpected(std::move(memory).error().during("--memory"));
+  options.memory = *memory;
+  if (options.memory < kLeastMemory)
+    return fail("--memory: at least " + format_size(static_cast<double>(kLeastMemory)));
   options.columns = TRY(trace::parse_columns(arguments.columns));
   for (const std::string& sweep : arguments.sweeps) options.axes.push_back(TRY(replay::parse_axis(sweep)));
   auto axes = options.axes;
@@ -221,7 +235,11 @@ int replay_command(int argc, char** argv) {
   line.option("--arm", arguments.arm, "nothing fires until this has held once (none)").value("RULE");
   line.option("--per", arguments.per, "gpu: judge each GPU by itself; all: all together").value("gpu|all");
   line.option("--regret", arguments.regret, "a firing that came back within this is regretted").value("DURATION");
-  line.option("--gap", arguments.gap, "more between two samples breaks a stretch (3 times the median)")
+  line.option("--every", arguments.every,
+              "judge as a live command with this interval would have seen it (as it was recorded)")
+      .value("DURATION");
+  line.option("--delay", arguments.delay, "nothing is judged before, from the first sample on").value("DURATION");
+  line.option("--gap", arguments.gap, "more between two samples breaks a stretch (3 intervals, at least 1s)")
       .value("DURATION");
   line.option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out: ignore")
       .value("unknown|ignore");
@@ -235,6 +253,7 @@ int replay_command(int argc, char** argv) {
   line.flag("--csv", arguments.csv, "a row a combination of the sweep; without one, a row a firing");
   line.option("--html", arguments.html, "also write a page with timelines and charts (none)").value("FILE");
   line.flag("--all", arguments.all, "list every firing");
+  line.option("--memory", arguments.memory, "how much to use; more is read in several goes").value("SIZE");
   line.option("--threads", arguments.threads, "how many cores to read with, 8 at most; 0: all").value("N");
   line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = line.parse(argc, argv)) return *status;

@@ -23,6 +23,7 @@
 #include "cli/options.h"
 #include "cli/screen.h"
 #include "loop/loop.h"
+#include "rule/timeline.h"
 #include "sense/nvml/means.h"
 #include "sense/processes.h"
 #include "sense/sampler.h"
@@ -56,7 +57,7 @@ struct StatusOptions {
 // between samples, begins anew.
 class IdleTimes {
  public:
-  explicit IdleTimes(Duration every) : longest_gap_(3 * every) {}
+  explicit IdleTimes(Duration every) : longest_gap_(longest_gap(every)) {}
 
   void see(const Snapshot& snapshot) {
     const bool gap = last_ && snapshot.at - *last_ > longest_gap_;

@@ -25,8 +25,8 @@ void add_watch_options(CommandLine& line, WatchOptions& options) {
       .value("LIST");
   line.each("--also", options.also, "work outside the job's tree that counts as its own and is never ended (none)")
       .value("PID|CGROUP|CONTAINER");
-  line.option("--missing", options.missing, "a GPU that gives no value: wait, the rule cannot be judged; or ignore it")
-      .value("wait|ignore");
+  line.option("--missing", options.missing, "a GPU without a value: the rule is unknown; or ignore it")
+      .value("unknown|ignore");
   line.flag("-q,--quiet", options.quiet, "say only what is done");
   line.flag("-v,--verbose", options.verbose, "say each reading");
   line.option("--log-format", options.log_format, "text, or json: one object a line").value("text|json");
@@ -60,8 +60,8 @@ Result<WatchChoice> settle_watch_options(const WatchOptions& options) {
   choice.gpus = options.gpus;
   if (options.missing == "ignore") {
     choice.missing = WhenMissing::ignore;
-  } else if (options.missing != "wait") {
-    return fail("--missing: 'wait' or 'ignore', not '" + printable(options.missing) + "'");
+  } else if (options.missing != "unknown") {
+    return fail("--missing: 'unknown' or 'ignore', not '" + printable(options.missing) + "'");
   }
   if (options.log_format != "text" && options.log_format != "json")
     return fail("--log-format: 'text' or 'json', not '" + printable(options.log_format) + "'");

@@ -26,7 +26,7 @@ struct WatchOptions {
   std::string every = "1s";
   std::string gpus = {};
   std::vector<std::string> also = {};
-  std::string missing = "wait";
+  std::string missing = "unknown";
   std::string log_format = "text";
   bool quiet = false;
   bool verbose = false;

@@ -27,7 +27,7 @@ const std::array kOptions = {
                    {"--kill-action"},
                    {"end_process", "shutdown", "reboot"}},
     ArgparseOption{"gpu_devices", {"--gpu_devices"}, Takes::many, Value::integer, {"--gpu-devices"}},
-    ArgparseOption{"missing", {"--missing"}, Takes::one, Value::text, {}, {"wait", "ignore"}},
+    ArgparseOption{"missing", {"--missing"}, Takes::one, Value::text, {}, {"unknown", "ignore"}},
 };
 
 constexpr int kUnreadable = 2;
@@ -72,7 +72,7 @@ Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
   options.help = given.has("help");
   if (options.help) return options;
   options.kill_action = given.text("kill_action", options.kill_action);
-  options.ignore_missing = given.text("missing", "wait") == "ignore";
+  options.ignore_missing = given.text("missing", "unknown") == "ignore";
   TRY(read_duration(given, "arm_duration", options.arm_duration));
   TRY(read_duration(given, "kill_duration", options.kill_duration));
   read_threshold(given, "arm_threshold", options.arm_threshold);
@@ -149,8 +149,8 @@ optional arguments:
                         What to do when the kill trigger is hit (default: end_process)
   --gpu_devices [GPU_DEVICES ...]
                         Which GPU devices to average (empty for all)
-  --missing {wait,ignore}
-                        A GPU that gives no usage: wait for it, or average the others (default: wait)
+  --missing {unknown,ignore}
+                        A GPU that gives no usage: nothing is judged, or the others are averaged (default: unknown)
 )";
 }
 

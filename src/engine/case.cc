@@ -6,8 +6,6 @@
 namespace lull {
 namespace {
 
-using namespace std::chrono_literals;
-
 // A first sample lacks what needs two: nothing to tell anybody.
 bool only_first_sample(const std::vector<MissingSignal>& missing) {
   return std::ranges::all_of(missing, [](const MissingSignal& one) { return one.why == Absence::no_baseline; });
@@ -19,8 +17,6 @@ bool same_but_for_numbers(const MissingSignal& a, const MissingSignal& b) {
 }
 
 }  // namespace
-
-Duration longest_gap(Duration interval) { return std::max<Duration>(3 * interval, 1s); }
 
 Plan plan_of(Policy policy, JudgeOptions judge, Duration delay, std::optional<Duration> max_time) {
   Plan plan{.name = "idle", .rungs = {}, .arm = std::move(policy.arm)};

@@ -97,8 +97,4 @@ class Case {
   Instant keep_until_ = Instant::min();
 };
 
-// Longer than this between two samples is a gap that breaks a streak: three
-// intervals, but not less than a loaded machine needs to get round to us.
-Duration longest_gap(Duration interval);
-
 }  // namespace lull

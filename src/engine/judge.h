@@ -27,7 +27,7 @@ namespace lull {
 
 struct JudgeOptions {
   Duration interval = std::chrono::seconds(1);
-  std::optional<Duration> max_gap = {};  // else 3 intervals
+  std::optional<Duration> max_gap = {};  // else longest_gap()
   WhenMissing missing = WhenMissing::unknown;
 };
 

@@ -1,14 +1,12 @@
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <iterator>
+#include <vector>
 
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "replay/output.h"
 #include "replay/page.h"
-#include "trace/rows.h"
 
 namespace lull::replay {
 namespace {
@@ -61,88 +59,84 @@ std::string_view unit_text(Unit unit) {
   return "";
 }
 
-void append_strips(std::string& out, Picture picture) {
+// How much of each column was idle, and the lowest and highest of each signal in it.
+void put_strip(JsonWriter& json, const Strip& strip, const std::vector<double>& tops) {
+  std::vector<std::uint8_t> idle;
+  for (const PictureColumn& column : strip.columns())
+    idle.push_back(column.samples == 0 ? kNothing
+                                       : static_cast<std::uint8_t>(std::lround(kSteps * column.idle / column.samples)));
+  json.begin_object().member("from", seconds(strip.first() * strip.width().count())).member("idle", base64(idle));
+  json.key("values").begin_array();
+  for (std::size_t m = 0; m < tops.size(); ++m) {
+    std::vector<std::uint8_t> low;
+    std::vector<std::uint8_t> high;
+    for (const Extent& extent : strip.extents(m)) {
+      low.push_back(extent.known() ? step_of(extent.low, tops[m]) : kNothing);
+      high.push_back(extent.known() ? step_of(extent.high, tops[m]) : kNothing);
+    }
+    json.begin_array().value(base64(low)).value(base64(high)).end_array();
+  }
+  json.end_array().end_object();
+}
+
+void put_strips(JsonWriter& json, Picture picture) {
   std::size_t columns = 0;
   for (const Strip& strip : picture.gpus) columns += strip.columns().size();
   for (; columns > kMostColumns; columns /= 2)
     for (Strip& strip : picture.gpus) strip.widen();
-  out += "\"metrics\":[";
   std::vector<double> tops;
+  json.key("metrics").begin_array();
   for (std::size_t m = 0; m < picture.metrics.size(); ++m) {
     tops.push_back(top_of(picture, m));
     const MetricInfo& row = info(picture.metrics[m]);
-    out += fmt::format(R"({}{{"name":"{}","unit":"{}","meaning":"{}","top":{}}})", m == 0 ? "" : ",", row.name,
-                       unit_text(row.unit), row.meaning, tops.back());
+    json.begin_object().member("name", row.name).member("unit", unit_text(row.unit));
+    json.member("meaning", row.meaning).member("top", tops.back()).end_object();
   }
-  out += fmt::format("],\n\"width\":{},\"strips\":[",
-                     picture.gpus.empty() ? 1.0 : seconds(picture.gpus.front().width().count()));
-  for (std::size_t gpu = 0; gpu < picture.gpus.size(); ++gpu) {
-    const Strip& strip = picture.gpus[gpu];
-    std::vector<std::uint8_t> idle;
-    for (const PictureColumn& column : strip.columns())
-      idle.push_back(column.samples == 0 ? kNothing
-                                         : static_cast<std::uint8_t>(std::lround(
-                                               kSteps * static_cast<double>(column.idle) / column.samples)));
-    out += fmt::format("{}{{\"from\":{},\"idle\":\"{}\",\"values\":[", gpu == 0 ? "\n" : ",\n",
-                       seconds(strip.first() * strip.width().count()), base64(idle));
-    for (std::size_t m = 0; m < picture.metrics.size(); ++m) {
-      std::vector<std::uint8_t> low;
-      std::vector<std::uint8_t> high;
-      for (const Extent& extent : strip.extents(m)) {
-        low.push_back(extent.known() ? step_of(extent.low, tops[m]) : kNothing);
-        high.push_back(extent.known() ? step_of(extent.high, tops[m]) : kNothing);
-      }
-      out += fmt::format("{}[\"{}\",\"{}\"]", m == 0 ? "" : ",", base64(low), base64(high));
-    }
-    out += "]}";
-  }
-  out += ']';
+  json.end_array();
+  json.member("width", picture.gpus.empty() ? 1.0 : seconds(picture.gpus.front().width().count()));
+  json.key("strips").begin_array();
+  for (const Strip& strip : picture.gpus) put_strip(json, strip, tops);
+  json.end_array();
 }
 
 // Marks: GPU, when, idle before, idle after, colour, how it ended; short, there may be many.
-void append_marks(std::string& out, const ReplayResult& result) {
-  out += "\"marks\":[";
+void put_marks(JsonWriter& json, const ReplayResult& result) {
+  json.key("marks").begin_array();
   const std::size_t count = std::min(kMostMarks, result.firings.size());
   for (std::size_t i = 0; i < count; ++i) {
     const Firing& firing = result.firings[i];
     const int kind = firing.regretted ? 2 : firing.ending == StretchEnd::came_back ? 1 : 0;
-    out += fmt::format("{}[{},{},{},{},{},{}]", i == 0 ? "" : ",",
-                       firing.gpu == kAllGpus ? -1 : static_cast<std::int64_t>(firing.gpu),
-                       seconds(firing.at.time_since_epoch().count()), seconds(firing.idle.count()),
-                       seconds(firing.after.count()), kind, static_cast<int>(firing.ending));
+    json.begin_array().value(firing.gpu == kAllGpus ? std::int64_t{-1} : static_cast<std::int64_t>(firing.gpu));
+    json.value(seconds(firing.at.time_since_epoch().count())).value(seconds(firing.idle.count()));
+    json.value(seconds(firing.after.count())).value(kind).value(static_cast<int>(firing.ending)).end_array();
   }
-  out += ']';
+  json.end_array();
 }
 
 }  // namespace
 
 std::string to_html(const ReplayResult& result, std::optional<double> price) {
-  ReplayResult brief = result;  // the marks are drawn, not listed: once is enough
-  brief.firings.clear();
-  std::string data = "{\"result\":" + to_json(brief, price) + ",";
-  data += fmt::format("\"from\":{},\"to\":{},\"epoch\":{},\"zoned\":{},\n",
-                      seconds(result.first.time_since_epoch().count()), seconds(result.last.time_since_epoch().count()),
-                      result.trace.from_epoch, result.trace.zoned);
-  append_marks(data, result);
-  data += ",\n";
-  append_strips(data, result.picture);
-  data += ",\"axes\":[";
-  for (std::size_t a = 0; a < result.axes.size(); ++a) {
-    data += fmt::format("{}{{\"name\":\"{}\",\"values\":[", a == 0 ? "" : ",", result.axes[a].name);
-    for (std::size_t i = 0; i < result.axes[a].values.size(); ++i) {
-      if (i > 0) data += ',';
-      trace::append_json_text(data, printable(result.axes[a].values[i]));
-    }
-    data += "]}";
+  JsonWriter json;
+  json.begin_object().key("result");
+  put_result(json, result, price, false);  // the marks are drawn, not listed: once is enough
+  json.member("from", seconds(result.first.time_since_epoch().count()));
+  json.member("to", seconds(result.last.time_since_epoch().count()));
+  json.member("epoch", result.trace.from_epoch).member("zoned", result.trace.zoned);
+  put_marks(json, result);
+  put_strips(json, result.picture);
+  json.key("axes").begin_array();
+  for (const Axis& axis : result.axes) {
+    json.begin_object().member("name", axis.name).key("values").begin_array();
+    for (const std::string& value : axis.values) json.value(printable(value));
+    json.end_array().end_object();
   }
-  data += "]}";
+  json.end_array().end_object();
   // Nothing in the data may end the script that holds it.
+  const std::string data = json.take();
   std::string safe;
   safe.reserve(data.size());
   for (const char c : data) c == '<' ? safe += "\\u003c" : safe += c;
-  const std::string page = page_template();
-  const std::size_t at = page.find(kPageData);
-  return page.substr(0, at) + safe + page.substr(at + kPageData.size());
+  return make_page(safe);
 }
 
 }  // namespace lull::replay

@@ -4,6 +4,8 @@
 #include <bit>
 #include <utility>
 
+#include "rule/timeline.h"
+
 namespace lull::replay {
 namespace {
 
@@ -30,8 +32,10 @@ void MedianFinder::commit() {
   if (last_ < from_) {
     below_ += run_;
   } else if (const std::size_t at = bucket_of(last_); width_ == 0 || at < kCloserBuckets) {
-    if (at >= buckets_.size()) buckets_.resize(at + 1);
-    Bucket& bucket = buckets_[at];
+    auto found = std::lower_bound(buckets_.begin(), buckets_.end(), at,
+                                  [](const auto& one, std::size_t place) { return one.first < place; });
+    if (found == buckets_.end() || found->first != at) found = buckets_.insert(found, {at, Bucket{}});
+    Bucket& bucket = found->second;
     bucket.count += run_;
     bucket.least = std::min(bucket.least, last_);
     bucket.most = std::max(bucket.most, last_);
@@ -42,7 +46,7 @@ void MedianFinder::commit() {
 
 MedianFinder::Place MedianFinder::place_of_rank(std::uint64_t rank) const {
   std::uint64_t before = below_;
-  for (const Bucket& bucket : buckets_) {
+  for (const auto& [place, bucket] : buckets_) {
     if (rank < before + bucket.count) return {&bucket, before};
     before += bucket.count;
   }
@@ -81,10 +85,7 @@ MedianFinder MedianFinder::closer() {
   return next;
 }
 
-std::int64_t gap_of(std::int64_t twice_median) {
-  if (twice_median > std::numeric_limits<std::int64_t>::max() / 3) return std::numeric_limits<std::int64_t>::max();
-  return twice_median * 3 / 2;  // an interval is whole: above 3 medians is above their whole part
-}
+std::int64_t gap_of(std::int64_t twice_median) { return longest_gap(Duration(twice_median / 2)).count(); }
 
 std::optional<std::int64_t> median_twice(std::vector<std::int64_t> intervals) {
   if (intervals.empty()) return std::nullopt;

@@ -5,14 +5,16 @@
 // value in a bucket), and always brackets it; another reading looks more closely
 // at the bucket in question, until the median is known to the nanosecond.
 //
-// A gap is an interval longer than 3 medians. Replay guesses the median from the
-// first block and judges on; at the end `same_gaps` tells whether the true median
-// would have found the same gaps, which makes the guess as good as the truth.
+// A gap is an interval longer than longest_gap() of the median, as live of the interval
+// that was asked for. Replay guesses the median from the first block and judges on; at
+// the end `same_gaps` tells whether the true median would have found the same gaps,
+// which makes the guess as good as the truth.
 
 #include <cstdint>
 #include <limits>
 #include <optional>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -68,13 +70,13 @@ class MedianFinder {
   std::int64_t last_ = -1;
   std::uint64_t run_ = 0;
   std::uint64_t count_ = 0;
-  std::uint64_t below_ = 0;  // intervals before the first bucket, in a closer look
-  std::int64_t from_ = 0;    // the first value of interest
-  std::int64_t width_ = 0;   // of a bucket, in a closer look; 0: buckets of rising width
-  std::vector<Bucket> buckets_;
+  std::uint64_t below_ = 0;                              // intervals before the first bucket, in a closer look
+  std::int64_t from_ = 0;                                // the first value of interest
+  std::int64_t width_ = 0;                               // of a bucket, in a closer look; 0: buckets of rising width
+  std::vector<std::pair<std::size_t, Bucket>> buckets_;  // those in use, in their order
 };
 
-// Longer than this is a gap: three medians.
+// Longer than this is a gap.
 std::int64_t gap_of(std::int64_t twice_median);
 
 // The exact median of a few intervals at hand, twice its value; nothing if there are none.

@@ -45,8 +45,9 @@ TEST(Median, RegularSamplingIsExactAtOnce) {
 }
 
 TEST(Intervals, LongerThanThreeMediansIsAGap) {
-  EXPECT_EQ(gap_of(20), 30);
-  EXPECT_EQ(gap_of(5), 7);  // 2.5: an interval of 8 is a gap, 7 is none
+  constexpr std::int64_t kSecond = 1'000'000'000;
+  EXPECT_EQ(gap_of(2 * kSecond), 3 * kSecond);
+  EXPECT_EQ(gap_of(kSecond / 2), kSecond);  // as live: no less, however often samples come
   Intervals intervals(30);
   std::vector<Instant> at;
   for (const std::int64_t t : {0, 10, 20, 50, 81, 91}) at.emplace_back(Duration(t));

@@ -2,11 +2,9 @@
 
 #include <fmt/format.h>
 
-#include <iterator>
-
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "trace/rows.h"
 #include "trace/time.h"
 
 namespace lull::replay {
@@ -14,68 +12,63 @@ namespace {
 
 double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 
-std::string quoted(std::string_view text) {
-  std::string out;
-  trace::append_json_text(out, printable(text));
-  return out;
+void put_totals(JsonWriter& json, const Totals& totals, double seen_seconds, std::optional<double> price) {
+  json.member("firings", totals.firings).member("came_back", totals.came_back);
+  json.member("came_back_percent", percent(static_cast<double>(totals.came_back), static_cast<double>(totals.firings)));
+  json.member("regretted", totals.regretted).member("stretches", totals.stretches);
+  json.member("idle_hours", hours(totals.idle_seconds)).member("reclaimed_hours", hours(totals.reclaimed_seconds));
+  json.member("reclaimed_percent", percent(totals.reclaimed_seconds, seen_seconds));
+  if (!price) return;
+  json.member("idle_cost", hours(totals.idle_seconds) * *price);
+  json.member("reclaimed_cost", hours(totals.reclaimed_seconds) * *price);
 }
 
-std::string number(std::optional<double> value) { return value ? fmt::format("{}", *value) : "null"; }
-
-void append_totals(std::string& out, const Totals& totals, double seen_seconds, std::optional<double> price) {
-  fmt::format_to(std::back_inserter(out),
-                 R"("firings":{},"came_back":{},"came_back_percent":{},"regretted":{},"stretches":{},)"
-                 R"("idle_hours":{},"reclaimed_hours":{},"reclaimed_percent":{})",
-                 totals.firings, totals.came_back,
-                 number(percent(static_cast<double>(totals.came_back), static_cast<double>(totals.firings))),
-                 totals.regretted, totals.stretches, hours(totals.idle_seconds), hours(totals.reclaimed_seconds),
-                 number(percent(totals.reclaimed_seconds, seen_seconds)));
-  if (price)
-    fmt::format_to(std::back_inserter(out), R"(,"idle_cost":{},"reclaimed_cost":{})",
-                   hours(totals.idle_seconds) * *price, hours(totals.reclaimed_seconds) * *price);
+void put_event(JsonWriter& json, const ReplayResult& result, const Firing& firing) {
+  json.begin_object().member("gpu", printable(gpu_text(result, firing.gpu)));
+  json.member("at", moment_text(result, firing.at)).member("at_seconds", to_seconds(firing.at.time_since_epoch()));
+  json.member("idle_seconds", to_seconds(firing.idle)).member("after_seconds", to_seconds(firing.after));
+  json.member("came_back", firing.ending == StretchEnd::came_back).member("regretted", firing.regretted);
+  json.member("ended", ending_text(firing.ending)).end_object();
 }
 
-void append_event(std::string& out, const ReplayResult& result, const Firing& firing) {
-  fmt::format_to(std::back_inserter(out),
-                 R"({{"gpu":{},"at":{},"at_seconds":{},"idle_seconds":{},"after_seconds":{},"came_back":{},)"
-                 R"("regretted":{},"ended":{}}})",
-                 quoted(gpu_text(result, firing.gpu)), quoted(moment_text(result, firing.at)),
-                 to_seconds(firing.at.time_since_epoch()), to_seconds(firing.idle), to_seconds(firing.after),
-                 firing.ending == StretchEnd::came_back, firing.regretted, quoted(ending_text(firing.ending)));
+void put_gpu(JsonWriter& json, const ReplayResult& result, const GpuResult& gpu, std::optional<double> price) {
+  json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
+  json.member("samples", gpu.samples).member("seen_hours", hours(to_seconds(gpu.seen)));
+  if (!result.together) put_totals(json, gpu.totals, to_seconds(gpu.seen), price);
+  json.end_object();
 }
 
-void append_gpu(std::string& out, const ReplayResult& result, const GpuResult& gpu, std::optional<double> price) {
-  fmt::format_to(std::back_inserter(out), R"({{"gpu":{},"uuid":{},"samples":{},"seen_hours":{})", quoted(gpu.label),
-                 gpu.uuid.empty() ? "null" : quoted(gpu.uuid), gpu.samples, hours(to_seconds(gpu.seen)));
-  if (!result.together) {
-    out += ',';
-    append_totals(out, gpu.totals, to_seconds(gpu.seen), price);
-  }
-  out += '}';
-}
-
-void append_sweep_row(std::string& out, const ReplayResult& result, const SweepRow& row, std::optional<double> price) {
-  out += '{';
+void put_sweep_row(JsonWriter& json, const ReplayResult& result, const SweepRow& row, std::optional<double> price) {
+  json.begin_object();
   for (std::size_t a = 0; a < result.axes.size(); ++a) {
-    out += quoted(result.axes[a].name) + ":" + quoted(row.values[a]) + ",";
+    json.member(result.axes[a].name, printable(row.values[a]));
     if (result.axes[a].name != "for") continue;
-    if (const auto span = parse_duration(row.values[a])) out += fmt::format("\"for_seconds\":{},", to_seconds(*span));
+    if (const auto span = parse_duration(row.values[a])) json.member("for_seconds", to_seconds(*span));
   }
-  out += fmt::format("\"rule\":{},", quoted(row.rule));
-  append_totals(out, row.totals, result.seen_seconds, price);
-  out += fmt::format(",\"knee\":{}}}", row.knee);
+  json.member("rule", printable(row.rule));
+  put_totals(json, row.totals, result.seen_seconds, price);
+  json.member("knee", row.knee).end_object();
 }
 
-template <class Items, class Append>
-void append_list(std::string& out, std::string_view name, const Items& items, Append&& append) {
-  out += fmt::format(",\n\"{}\":[", name);
-  bool first = true;
-  for (const auto& item : items) {
-    out += first ? "\n" : ",\n";
-    first = false;
-    append(item);
+void put_sweep(JsonWriter& json, const ReplayResult& result, std::optional<double> price) {
+  json.key("sweep").begin_array();
+  for (const SweepRow& row : result.sweep) put_sweep_row(json, result, row, price);
+  json.end_array();
+  if (!result.has_for_axis()) return;
+  const SweepRow* first = nullptr;
+  json.key("knees").begin_array();
+  for (const SweepRow& row : result.sweep) {
+    if (!row.knee) continue;
+    put_sweep_row(json, result, row, price);
+    if (first == nullptr) first = &row;
   }
-  out += ']';
+  json.end_array();
+  if (result.axes.size() != 1) return;
+  json.key("knee");
+  if (first == nullptr)
+    json.null();
+  else
+    put_sweep_row(json, result, *first, price);
 }
 
 std::string csv_text(std::string_view text) {
@@ -117,36 +110,30 @@ std::string gpu_text(const ReplayResult& result, std::size_t gpu) {
   return gpu < result.gpus.size() ? result.gpus[gpu].label : "all";
 }
 
+void put_result(JsonWriter& json, const ReplayResult& result, std::optional<double> price, bool with_events) {
+  json.begin_object().member("rule", printable(result.rule)).member_or_null("arm", printable(result.arm));
+  json.member("per", result.together ? "all" : "gpu").member("regret_seconds", to_seconds(result.regret));
+  json.member("from", moment_text(result, result.first)).member("to", moment_text(result, result.last));
+  json.member("gpus", result.gpus.size()).member("samples", result.samples);
+  json.member("seen_hours", hours(result.seen_seconds));
+  put_totals(json, result.totals, result.seen_seconds, price);
+  if (price) json.member("price_per_hour", *price);
+  json.member("bad_rows", result.trace.bad_rows).member("duplicates", result.trace.duplicates);
+  json.member("out_of_order", result.trace.out_of_order).member("bytes", result.trace.bytes);
+  json.key("per_gpu").begin_array();
+  for (const GpuResult& gpu : result.gpus) put_gpu(json, result, gpu, price);
+  json.end_array().key("events").begin_array();
+  if (with_events)
+    for (const Firing& firing : result.firings) put_event(json, result, firing);
+  json.end_array();
+  if (!result.axes.empty()) put_sweep(json, result, price);
+  json.end_object();
+}
+
 std::string to_json(const ReplayResult& result, std::optional<double> price) {
-  std::string out = "{";
-  fmt::format_to(std::back_inserter(out), R"("rule":{},"arm":{},"per":"{}","regret_seconds":{},)", quoted(result.rule),
-                 result.arm.empty() ? "null" : quoted(result.arm), result.together ? "all" : "gpu",
-                 to_seconds(result.regret));
-  fmt::format_to(std::back_inserter(out), "\n\"from\":{},\"to\":{},\"gpus\":{},\"samples\":{},\"seen_hours\":{},",
-                 quoted(moment_text(result, result.first)), quoted(moment_text(result, result.last)),
-                 result.gpus.size(), result.samples, hours(result.seen_seconds));
-  append_totals(out, result.totals, result.seen_seconds, price);
-  if (price) out += fmt::format(",\"price_per_hour\":{}", *price);
-  fmt::format_to(std::back_inserter(out), ",\n\"bad_rows\":{},\"duplicates\":{},\"out_of_order\":{},\"bytes\":{}",
-                 result.trace.bad_rows, result.trace.duplicates, result.trace.out_of_order, result.trace.bytes);
-  append_list(out, "per_gpu", result.gpus, [&](const GpuResult& gpu) { append_gpu(out, result, gpu, price); });
-  append_list(out, "events", result.firings, [&](const Firing& firing) { append_event(out, result, firing); });
-  if (!result.axes.empty())
-    append_list(out, "sweep", result.sweep, [&](const SweepRow& row) { append_sweep_row(out, result, row, price); });
-  if (result.has_for_axis()) {
-    std::vector<SweepRow> knees;
-    for (const SweepRow& row : result.sweep)
-      if (row.knee) knees.push_back(row);
-    append_list(out, "knees", knees, [&](const SweepRow& row) { append_sweep_row(out, result, row, price); });
-    if (result.axes.size() == 1) {
-      out += ",\n\"knee\":";
-      if (knees.empty())
-        out += "null";
-      else
-        append_sweep_row(out, result, knees.front(), price);
-    }
-  }
-  return out + "}\n";
+  JsonWriter json;
+  put_result(json, result, price, true);
+  return json.take() + '\n';
 }
 
 std::string to_csv(const ReplayResult& result, std::optional<double> price) {

@@ -6,6 +6,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_writer.h"
 #include "replay/replay.h"
 
 namespace lull::replay {
@@ -18,6 +19,7 @@ std::string gpu_text(const ReplayResult& result, std::size_t gpu);
 double hours(double seconds);
 std::optional<double> percent(double part, double whole);
 
+void put_result(JsonWriter& json, const ReplayResult& result, std::optional<double> price, bool with_events);
 std::string to_json(const ReplayResult& result, std::optional<double> price);
 // A row a combination where there is a sweep, else a row a firing.
 std::string to_csv(const ReplayResult& result, std::optional<double> price);

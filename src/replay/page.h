@@ -1,13 +1,18 @@
 #pragma once
-// The page that `lull replay --html` writes: everything but the data, which goes in
-// the place of kPageData. Styles and script are inside, so the file stands alone.
+// The page that `lull replay --html` writes. It is made of page.html, page.css and
+// page.js beside this file, which the build packs in (tools/pack.cmake); styles and
+// script go inside, so the page stands alone.
 
 #include <string>
 #include <string_view>
 
 namespace lull::replay {
 
-inline constexpr std::string_view kPageData = "@DATA@";
-std::string page_template();
+extern const std::string_view packed_page_html;
+extern const std::string_view packed_page_css;
+extern const std::string_view packed_page_js;
+
+// `data`: JSON, safe inside a script.
+std::string make_page(std::string_view data);
 
 }  // namespace lull::replay

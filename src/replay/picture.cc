@@ -34,6 +34,11 @@ void Strip::widen() {
   width_ *= 2;
 }
 
+void Strip::limit(std::size_t most_columns) {
+  most_ = most_columns;
+  while (columns_.size() > most_) widen();
+}
+
 void Strip::feed(const Block& block, std::span<const Metric> metrics, const Answers& condition) {
   for (std::size_t i = 0; i < block.size(); ++i) {
     const std::int64_t at = block.at[i].time_since_epoch().count();

@@ -32,6 +32,7 @@ class Strip {
 
   void feed(const Block& block, std::span<const Metric> metrics, const Answers& condition);
   void widen();  // columns twice as wide
+  void limit(std::size_t most_columns);
 
   Duration width() const { return Duration(width_); }
   std::int64_t first() const { return first_; }  // the first column begins at first() * width()

@@ -99,6 +99,36 @@ Duration tick_of(std::vector<std::int64_t> medians) {
   return Duration(*middle / 2);
 }
 
+JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceReader& reader) {
+  JudgingOptions judging;
+  judging.policies.push_back(options.policy);
+  judging.regret = options.regret;
+  judging.missing = options.missing;
+  judging.most_firings = options.most_firings;
+  judging.gap = options.gap;
+  judging.every = options.every;
+  judging.delay = options.delay;
+  judging.start = reader.first();
+  judging.memory = options.memory / 2;
+  judging.metrics = reader.available();
+  judging.picture_columns = options.picture_columns;
+  judging.pictured = pictured(reader.available());
+  return judging;
+}
+
+// All GPUs as one: who they are and how far their ticks are apart must be known before.
+Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, JudgingOptions& judging) {
+  const std::vector<std::int64_t> medians = TRY(survey(reader));
+  trace::TraceOptions& how = reader.options();
+  how.together = true;
+  how.gpus = medians.size();
+  how.tick = tick_of(medians);
+  for (const std::int64_t median : medians) how.gaps.push_back(options.gap ? *options.gap : Duration(gap_of(median)));
+  judging.together_gap = options.gap ? *options.gap : longest_gap(how.tick);
+  judging.gpus = medians.size();
+  return {};
+}
+
 void mark_knees(ReplayResult& result) {
   std::size_t axis = 0;
   while (axis < result.axes.size() && result.axes[axis].name != "for") ++axis;
@@ -119,6 +149,16 @@ void mark_knees(ReplayResult& result) {
 
 }  // namespace
 
+Totals& Totals::operator+=(const Totals& more) {
+  firings += more.firings;
+  came_back += more.came_back;
+  regretted += more.regretted;
+  stretches += more.stretches;
+  idle_seconds += more.idle_seconds;
+  reclaimed_seconds += more.reclaimed_seconds;
+  return *this;
+}
+
 bool ReplayResult::has_for_axis() const {
   return std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.name == "for"; });
 }
@@ -130,36 +170,26 @@ Result<ReplayResult> replay(ReplayOptions options) {
   reading.columns = options.columns;
   reading.metrics = wanted_signals(options);
   reading.threads = options.threads;
+  reading.memory = options.memory / 4;
   reading.progress = options.progress;
   auto reader = TRY(trace::TraceReader::open(std::move(reading)));
   TRY(check_signals(options, reader));
 
-  JudgingOptions judging;
-  judging.policies.push_back(options.policy);
+  JudgingOptions judging = judging_options(options, reader);
   for (const Combination& one : combinations) judging.policies.push_back(one.policy);
-  judging.regret = options.regret;
-  judging.missing = options.missing;
-  judging.most_firings = options.most_firings;
-  judging.gap = options.gap;
-  judging.picture_columns = options.picture_columns;
-  judging.pictured = pictured(reader.available());
-  if (options.together) {
-    const std::vector<std::int64_t> medians = TRY(survey(reader));
-    trace::TraceOptions& how = reader.options();
-    how.together = true;
-    how.gpus = medians.size();
-    how.tick = tick_of(medians);
-    for (const std::int64_t median : medians) how.gaps.push_back(options.gap ? *options.gap : Duration(gap_of(median)));
-    judging.together_gap = options.gap ? *options.gap : 3 * how.tick;
-    judging.gpus = medians.size();
-  }
+  if (options.together) TRY(put_together(options, reader, judging));
   Judging sink(std::move(judging));
-  auto report = TRY(reader.read(sink));
-  if (!sink.guessed_right()) {
-    std::vector<std::int64_t> gaps = TRY(survey(reader));
-    for (std::int64_t& gap : gaps) gap = gap_of(gap);
-    sink.know_gaps(std::move(gaps));
+  trace::TraceReport report;
+  for (std::size_t done = 0; done <= combinations.size();) {
+    const std::size_t next = sink.take_policies(done);
     report = TRY(reader.read(sink));
+    if (!sink.guessed_gaps()) {
+      std::vector<std::int64_t> gaps = TRY(survey(reader));
+      for (std::int64_t& gap : gaps) gap = gap_of(gap);
+      sink.know_gaps(std::move(gaps));
+      continue;
+    }
+    if (sink.guessed_start()) done = next;
   }
   ReplayResult result = sink.finish(std::move(report));
   result.rule = options.policy.idle.text;

@@ -9,7 +9,7 @@
 //   reclaimed  from the firing to the end of the stretch
 //   came back  the stretch ended in a definite no
 //   regretted  came back within --regret of the firing
-//   gap        an interval longer than 3 medians of the GPU's own (or as given)
+//   gap        an interval longer than longest_gap() of the GPU's median interval (or as given)
 //   seen       the sum of the intervals that are no gaps
 //
 // With `together` all GPUs are judged as one, on common ticks; a stretch then counts
@@ -40,7 +40,10 @@ struct ReplayOptions {
   std::vector<Axis> axes;
   bool together = false;
   Duration regret = std::chrono::minutes(10);
-  std::optional<Duration> gap;  // else 3 medians
+  std::optional<Duration> gap;    // else longest_gap() of the median interval, or of `every`
+  std::optional<Duration> every;  // judge as a live command with this interval would
+  Duration delay{};               // nothing is judged before, from the first sample on
+  std::size_t memory = std::size_t{512} << 20;
   WhenMissing missing = WhenMissing::unknown;
   unsigned threads = 0;
   std::size_t picture_columns = 0;     // > 0: keep what an HTML page draws
@@ -66,6 +69,8 @@ struct Totals {
   std::uint64_t stretches = 0;
   double idle_seconds = 0;  // of GPUs
   double reclaimed_seconds = 0;
+
+  Totals& operator+=(const Totals& more);
 };
 
 struct GpuResult {

@@ -21,18 +21,19 @@ class Compiler {
     }
     node(rule_.root(), 0, gpus_);
     out_.root_held_ = std::holds_alternative<Held>(rule_[rule_.root()]);
-    out_.signals_ = rule_.signals();
+    out_.shared_->signals = rule_.signals();
   }
 
  private:
   using Op = Evaluator::Op;
   using Instruction = Evaluator::Instruction;
 
-  void emit(Instruction instruction) { out_.program_.push_back(instruction); }
+  void emit(Instruction instruction) { out_.shared_->program.push_back(instruction); }
   void push(Instruction instruction) {
     emit(instruction);
     depth_ += 1;
-    if (out_.registers_.size() <= depth_) out_.registers_.resize(depth_ + 1);
+    std::vector<Answers>& registers = out_.shared_->registers;
+    if (registers.size() <= depth_) registers.resize(depth_ + 1);
   }
   void join(Op op) {
     emit({.op = op});

@@ -62,7 +62,7 @@ Result<> Evaluator::fits(std::span<const Block> scope) const {
   for (const Block& block : scope) {
     if (block.at.size() != at.size() || block.at.front() != at.front() || block.at.back() != at.back())
       return fail("the blocks of a scope are not of the same samples");
-    for (const Metric metric : signals_)
+    for (const Metric metric : shared_->signals)
       if (!block[metric].empty() && block[metric].size() != at.size())
         return fail(fmt::format("{} values of {} for {} samples", block[metric].size(), info(metric).name, at.size()));
   }
@@ -141,23 +141,25 @@ Result<> Evaluator::feed(std::span<const Block> scope, Answers& rule, Answers* c
     return {};
   }
   const bool any_gap = TRY(timeline_.look(scope[0].at));
-  run(scope, timeline_.advance(scope[0].at, any_gap), rule, condition);
+  timeline_.advance(scope[0].at, any_gap, shared_->gaps);
+  run(scope, shared_->gaps, rule, condition);
   return {};
 }
 
 void Evaluator::run(std::span<const Block> scope, const Mask& gaps, Answers& rule, Answers* condition) {
   const std::size_t words = words_for(scope[0].size());
   newest_ = scope[0].at.back();
-  Answers* top = registers_.data();  // one below the first that is used
-  for (std::size_t i = 0; i < program_.size(); ++i) {
-    const Instruction& instruction = program_[i];
+  const std::vector<Instruction>& program = shared_->program;
+  Answers* top = shared_->registers.data();  // one below the first that is used
+  for (std::size_t i = 0; i < program.size(); ++i) {
+    const Instruction& instruction = program[i];
     switch (instruction.op) {
       case Op::compare: compare(instruction, scope, gaps, *++top); break;
       case Op::compare_mean: compare_mean(instruction, scope, gaps, *++top); break;
       case Op::unknown: clear(*++top, words); break;
       case Op::negate: std::swap(top->yes, top->no); break;
       case Op::hold:
-        if (condition != nullptr && root_held_ && i + 1 == program_.size()) copy(*top, *condition, words);
+        if (condition != nullptr && root_held_ && i + 1 == program.size()) copy(*top, *condition, words);
         holds_[static_cast<std::size_t>(instruction.state)].apply(scope[0].at, gaps, *top);
         break;
       case Op::both:
@@ -183,6 +185,12 @@ void Evaluator::reset() {
   for (Hold& hold : holds_) hold.reset();
   for (WindowMean& window : windows_) window.reset();
   timeline_.reset();
+}
+
+std::size_t Evaluator::bytes() const {
+  std::size_t bytes = sizeof(Evaluator) + holds_.size() * sizeof(Hold);
+  for (const WindowMean& window : windows_) bytes += window.bytes();
+  return bytes;
 }
 
 Progress Evaluator::progress_of(const Hold& hold) const {

@@ -2,7 +2,9 @@
 // An Evaluator answers a rule for every sample of a series, block by block. It is
 // pure: its only input is the blocks, its only state what it has seen. It never
 // allocates after compile(). For any way of cutting a series into blocks the
-// answers are equal.
+// answers are equal. A copy judges another series by the same rule: it has a state
+// of its own, which is small, and shares the program and the scratch memory, so
+// copies are for one thread.
 //
 // The law (property-tested): replacing any reading by unknown can only turn answers
 // into unknown, never a no into a yes nor a yes into a no. docs/rules.md has the
@@ -11,6 +13,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <vector>
@@ -32,10 +35,10 @@ enum class WhenMissing : std::uint8_t { unknown, ignore };
 struct EvaluatorOptions {
   std::size_t gpus = 1;
   Duration interval = std::chrono::seconds(1);  // how often samples are meant to come
-  std::optional<Duration> max_gap = {};         // longer between two samples breaks a streak; else 3 intervals
+  std::optional<Duration> max_gap = {};         // longer between two samples breaks a streak; else longest_gap()
   WhenMissing missing = WhenMissing::unknown;
 
-  Duration gap() const { return max_gap ? *max_gap : 3 * interval; }
+  Duration gap() const { return max_gap ? *max_gap : longest_gap(interval); }
 };
 
 // How far the outermost `for` of a rule has come.
@@ -63,8 +66,7 @@ class Evaluator {
   // Of every `for` in the rule whose condition is yes now, the one that began last: the rule has held at least since.
   Progress shortest_streak() const;
   bool any_streak_inside() const;  // a `for` that is not the outermost one is running
-  // Where a gap lay before a sample of the block fed last.
-  const Mask& gaps() const { return timeline_.gaps(); }
+  std::size_t bytes() const;       // of memory that a copy takes
 
  private:
   friend class Compiler;
@@ -93,11 +95,16 @@ class Evaluator {
   void compare(const Instruction& instruction, std::span<const Block> scope, const Mask& gaps, Answers& out);
   void compare_mean(const Instruction& instruction, std::span<const Block> scope, const Mask& gaps, Answers& out);
 
-  std::vector<Instruction> program_;  // in postfix order, on a stack of registers
+  struct Shared {
+    std::vector<Instruction> program;  // in postfix order, on a stack of registers
+    std::vector<Metric> signals;
+    std::vector<Answers> registers;  // scratch
+    Mask gaps{};                     // scratch
+  };
+
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
   std::vector<Hold> holds_;
   std::vector<WindowMean> windows_;
-  std::vector<Answers> registers_;
-  std::vector<Metric> signals_;
   std::size_t gpus_ = 0;
   bool ignore_missing_ = false;
   bool root_held_ = false;

@@ -68,13 +68,19 @@ Result<Policy> Policy::parse(std::string_view idle, std::optional<std::string_vi
 PolicyEvaluator PolicyEvaluator::compile(const Policy& policy, const EvaluatorOptions& options) {
   PolicyEvaluator evaluator(Evaluator::compile(policy.idle, options));
   evaluator.timeline_ = Timeline(options.gap());
-  evaluator.piece_.resize(options.gpus);
+  evaluator.scratch_->piece.resize(options.gpus);
   if (policy.arm) {
-    evaluator.unarmed_ = Unarmed{Evaluator::compile(*policy.arm, options), Evaluator::compile(policy.idle, options)};
+    evaluator.unarmed_.push_back({Evaluator::compile(*policy.arm, options), Evaluator::compile(policy.idle, options)});
     evaluator.armed_ = false;
     evaluator.rearm_ = policy.rearm;
   }
   return evaluator;
+}
+
+PolicyEvaluator PolicyEvaluator::for_gap(Duration max_gap) const {
+  PolicyEvaluator copy = *this;
+  copy.timeline_ = Timeline(max_gap);
+  return copy;
 }
 
 void PolicyEvaluator::arm() {
@@ -87,20 +93,27 @@ void PolicyEvaluator::arm() {
 // The samples of a scope from one on, as blocks of their own.
 std::span<const Block> PolicyEvaluator::piece(std::span<const Block> scope, std::size_t from) {
   if (from == 0) return scope;
+  std::vector<Block>& pieces = scratch_->piece;
   for (std::size_t g = 0; g < scope.size(); ++g) {
-    piece_[g].at = scope[g].at.subspan(from);
+    pieces[g].at = scope[g].at.subspan(from);
     for (std::size_t m = 0; m < kMetrics; ++m) {
       const std::span<const float> column = scope[g].value[m];
-      piece_[g].value[m] = column.empty() ? column : column.subspan(from);
+      pieces[g].value[m] = column.empty() ? column : column.subspan(from);
     }
   }
-  return piece_;
+  return pieces;
 }
 
-const Mask& PolicyEvaluator::gaps_from(std::size_t from) {
-  if (from == 0) return timeline_.gaps();
-  part_.gaps = behind(timeline_.gaps(), from);
-  return part_.gaps;
+const Mask& PolicyEvaluator::gaps_from(const Mask& gaps, std::size_t from) {
+  if (from == 0) return gaps;
+  scratch_->part.gaps = behind(gaps, from);
+  return scratch_->part.gaps;
+}
+
+std::size_t PolicyEvaluator::bytes() const {
+  std::size_t bytes = sizeof(PolicyEvaluator) - sizeof(Evaluator) + idle_.bytes();
+  for (const Unarmed& unarmed : unarmed_) bytes += unarmed.arm.bytes() + unarmed.idle.bytes();
+  return bytes;
 }
 
 // Looks for the sample that arms. Returns the first sample that has not been dealt with.
@@ -108,22 +121,23 @@ std::size_t PolicyEvaluator::wait_to_arm(Unarmed& unarmed, std::span<const Block
                                          PolicyAnswers& out) {
   const std::size_t count = scope[0].size() - from;
   const std::span<const Block> rest = piece(scope, from);
-  const Mask& gaps = gaps_from(from);
-  unarmed.arm.run(rest, gaps, part_.rule, nullptr);
-  const std::size_t armed_at = first_bit(part_.rule.yes, count);
+  const Mask& gaps = gaps_from(out.gaps, from);
+  PolicyAnswers& part = scratch_->part;
+  unarmed.arm.run(rest, gaps, part.rule, nullptr);
+  const std::size_t armed_at = first_bit(part.rule.yes, count);
   const std::size_t done = std::min(count, armed_at + 1);
-  std::fill_n(part_.armed.begin(), words_for(count), Word{0});
-  std::fill_n(part_.fires.begin(), words_for(count), Word{0});
+  std::fill_n(part.armed.begin(), words_for(count), Word{0});
+  std::fill_n(part.fires.begin(), words_for(count), Word{0});
   if (armed_at < count) {
-    set_bit(part_.armed, armed_at);
+    set_bit(part.armed, armed_at);
     arm();
   }
-  splice(part_.armed, done, from, out.armed);
-  splice(part_.fires, done, from, out.fires);
+  splice(part.armed, done, from, out.armed);
+  splice(part.fires, done, from, out.fires);
   if (!rearm_) {  // else feed() has asked it already
-    unarmed.idle.run(rest, gaps, part_.rule, &part_.condition);
-    splice(part_.rule, done, from, out.rule);
-    splice(part_.condition, done, from, out.condition);
+    unarmed.idle.run(rest, gaps, part.rule, &part.condition);
+    splice(part.rule, done, from, out.rule);
+    splice(part.condition, done, from, out.condition);
   }
   return from + done;
 }
@@ -132,8 +146,9 @@ std::size_t PolicyEvaluator::wait_to_arm(Unarmed& unarmed, std::span<const Block
 std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::size_t from, PolicyAnswers& out) {
   const std::size_t count = scope[0].size() - from;
   const std::span<const Block> rest = piece(scope, from);
-  const Mask& gaps = gaps_from(from);
-  PolicyAnswers& answers = from == 0 && !rearm_ ? out : part_;
+  const Mask& gaps = gaps_from(out.gaps, from);
+  PolicyAnswers& part = scratch_->part;
+  PolicyAnswers& answers = from == 0 && !rearm_ ? out : part;
   idle_.run(rest, gaps, answers.rule, &answers.condition);
   run_starts(answers.rule.yes, gaps, count, inside_, answers.fires);
   for (std::size_t w = 0; w < words_for(count); ++w)
@@ -141,31 +156,31 @@ std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::siz
   if (&answers == &out) return from + count;
 
   std::size_t done = count;
-  if (const std::size_t fired_at = first_bit(part_.fires, count); unarmed_ && rearm_ && fired_at < count) {
+  if (const std::size_t fired_at = first_bit(part.fires, count); rearm_ && fired_at < count) {
     done = fired_at + 1;
-    clear_bit(part_.armed, fired_at);
+    clear_bit(part.armed, fired_at);
     armed_ = false;
-    unarmed_->arm.reset();
+    unarmed_.front().arm.reset();
   }
-  splice(part_.rule, done, from, out.rule);
-  splice(part_.condition, done, from, out.condition);
-  splice(part_.armed, done, from, out.armed);
-  splice(part_.fires, done, from, out.fires);
+  splice(part.rule, done, from, out.rule);
+  splice(part.condition, done, from, out.condition);
+  splice(part.armed, done, from, out.armed);
+  splice(part.fires, done, from, out.fires);
   return from + done;
 }
 
 Result<> PolicyEvaluator::feed(std::span<const Block> scope, PolicyAnswers& out) {
   if (auto fit = idle_.fits(scope); !fit) return fit;
-  if (unarmed_)
-    if (auto fit = unarmed_->arm.fits(scope); !fit) return fit;
+  if (!unarmed_.empty())
+    if (auto fit = unarmed_.front().arm.fits(scope); !fit) return fit;
   const std::size_t samples = scope.empty() ? 0 : scope[0].size();
   if (samples == 0) return {};
   const bool any_gap = TRY(timeline_.look(scope[0].at));
-  std::copy_n(timeline_.advance(scope[0].at, any_gap).begin(), words_for(samples), out.gaps.begin());
+  timeline_.advance(scope[0].at, any_gap, out.gaps);
   // Behind a firing the idle rule goes on being answered while nothing is armed.
-  if (unarmed_ && rearm_) unarmed_->idle.run(scope, timeline_.gaps(), out.rule, &out.condition);
+  if (rearm_) unarmed_.front().idle.run(scope, out.gaps, out.rule, &out.condition);
   for (std::size_t from = 0; from < samples;)
-    from = unarmed_ && !armed_ ? wait_to_arm(*unarmed_, scope, from, out) : wait_to_fire(scope, from, out);
+    from = waits_to_arm() ? wait_to_arm(unarmed_.front(), scope, from, out) : wait_to_fire(scope, from, out);
   return {};
 }
 

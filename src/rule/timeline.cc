@@ -1,6 +1,7 @@
 #include "rule/timeline.h"
 
 #include <algorithm>
+#include <chrono>
 
 namespace lull {
 namespace {
@@ -9,6 +10,11 @@ namespace {
 std::uint64_t nanoseconds(Instant at) { return static_cast<std::uint64_t>(at.time_since_epoch().count()); }
 
 }  // namespace
+
+Duration longest_gap(Duration interval) {
+  if (interval > Duration::max() / 3) return Duration::max();
+  return std::max<Duration>(3 * interval, std::chrono::seconds(1));
+}
 
 Timeline::Timeline(Duration max_gap)
     : max_gap_(static_cast<std::uint64_t>(std::max(Duration::zero(), max_gap).count())) {}
@@ -29,17 +35,15 @@ Result<bool> Timeline::look(std::span<const Instant> at) const {
   return true;
 }
 
-const Mask& Timeline::advance(std::span<const Instant> at, bool any_gap) {
-  if (marked_) gaps_.fill(0);
-  marked_ = any_gap;
+void Timeline::advance(std::span<const Instant> at, bool any_gap, Mask& gaps) {
+  std::fill_n(gaps.begin(), words_for(at.size()), Word{0});
   if (any_gap) {
     Instant previous = last_ ? *last_ : at.front();
     for (std::size_t i = 0; i < at.size(); previous = at[i], ++i)
       if (nanoseconds(at[i]) - nanoseconds(previous) > max_gap_)
-        gaps_[i / kWordSamples] |= Word{1} << (i % kWordSamples);
+        gaps[i / kWordSamples] |= Word{1} << (i % kWordSamples);
   }
   if (!at.empty()) last_ = at.back();
-  return gaps_;
 }
 
 }  // namespace lull

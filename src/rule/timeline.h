@@ -12,6 +12,10 @@
 
 namespace lull {
 
+// Longer than this between two samples is a gap that breaks a streak, live and in replay: three
+// intervals, but not less than a loaded machine needs to get round to us.
+Duration longest_gap(Duration interval);
+
 class Timeline {
  public:
   Timeline() = default;
@@ -19,19 +23,16 @@ class Timeline {
 
   // Whether any gap lies in or before these samples; an error if time goes backwards.
   Result<bool> look(std::span<const Instant> at) const;
-  // Goes on by these samples, which look() has found in order. The mask has a bit for
-  // each sample that a gap lies before.
-  const Mask& advance(std::span<const Instant> at, bool any_gap);
+  // Goes on by these samples, which look() has found in order. The mask gets a bit for
+  // each sample that a gap lies before; the words for these samples are written.
+  void advance(std::span<const Instant> at, bool any_gap, Mask& gaps);
 
-  const Mask& gaps() const { return gaps_; }  // of the samples advanced by last
   std::optional<Instant> last() const { return last_; }
   void reset() { last_.reset(); }
 
  private:
   std::uint64_t max_gap_ = 0;
   std::optional<Instant> last_;
-  bool marked_ = false;
-  Mask gaps_{};
 };
 
 }  // namespace lull

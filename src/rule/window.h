@@ -24,6 +24,9 @@ class WindowMean {
   // The mean at this sample, NaN where unknown. `gap`: one lies before it.
   float push(Instant at, float value, bool gap);
   void reset() { begun_ = false; }
+  std::size_t bytes() const {
+    return sizeof(WindowMean) + pieces_.size() * sizeof(Piece) + after_.size() * sizeof(double);
+  }
 
  private:
   struct Piece {

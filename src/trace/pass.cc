@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <condition_variable>
 #include <mutex>
@@ -140,7 +141,7 @@ Result<> Pass::consume(Worker& worker) {
   if (outcome_ == Outcome::done && ticks_)
     add_to_ticks(*ticks_, worker);
   else if (outcome_ == Outcome::done)
-    add_to_series(worker);
+    TRY(add_to_series(worker));
   if (options_.progress && total_ > 0)
     options_.progress(static_cast<double>(before_ + worker.chunk.taken) / static_cast<double>(total_));
   return {};
@@ -149,6 +150,44 @@ Result<> Pass::consume(Worker& worker) {
 // An index that another file uses at the same time is of another machine.
 bool Pass::belongs_elsewhere(const Registry::Found& found, Instant at) const {
   return !found.fresh && !found.by_uuid && !separate_ && met_in_[found.gpu] != file_ && at < last_[found.gpu];
+}
+
+void Pass::serve(std::uint32_t gpu) {
+  if (ticks_) return;
+  series_.emplace_back(metrics(), !sorted_);
+  if (!options_.together && served(gpu) && !sink_.wants(gpu)) to_ = gpu;
+  if (!served(gpu)) return;
+  ++served_;
+  const std::size_t each = options_.memory / served_ / Series::bytes_per_sample(metrics().size());
+  held_ = std::bit_floor(std::clamp(each, kLeastHeld, kMostHeld));
+}
+
+Ticks& Pass::make_ticks(std::size_t gpus) {
+  return ticks_.emplace(metrics(), gpus, options_.tick, gaps(), options_.memory, sink_);
+}
+
+// While all is held back until the end: what does not fit is left for another reading.
+Result<> Pass::keep_within_memory() {
+  std::size_t bytes = 0;
+  for (const Series& series : series_) bytes += series.bytes();
+  if (bytes <= options_.memory) return {};
+  if (served_ == 1 || options_.together)
+    return fail(
+        fmt::format("{}: its rows are too far out of order to be sorted in {} MiB of memory; sort it by time, "
+                    "or allow more (--memory)",
+                    shown(files_[file_].path), options_.memory >> 20));
+  bytes = 0;
+  served_ = 0;
+  for (std::size_t gpu = from_; gpu < series_.size(); ++gpu) {
+    bytes += series_[gpu].bytes();
+    if (gpu < to_ && (served_ == 0 || bytes <= options_.memory / 2)) {
+      ++served_;
+      continue;
+    }
+    to_ = std::min(to_, gpu);
+    series_[gpu].forget();
+  }
+  return {};
 }
 
 // Gives the GPUs that this worker's parser met for the first time their place among ours.
@@ -169,7 +208,7 @@ Result<> Pass::learn_gpus(Worker& worker) {
                                 shown(file.path), kMostGpus));
       last_.push_back(Instant::min());
       met_in_.push_back(file_);
-      if (!ticks_) series_.emplace_back(metrics(), !sorted_);
+      serve(found.gpu);
     }
     if (belongs_elsewhere(found, Instant(Duration(worker.batch.at[static_cast<std::size_t>(first - rows.begin())]))))
       outcome_ = Outcome::overlap;
@@ -180,7 +219,7 @@ Result<> Pass::learn_gpus(Worker& worker) {
   return {};
 }
 
-void Pass::add_to_series(const Worker& worker) {
+Result<> Pass::add_to_series(const Worker& worker) {
   const Batch& batch = worker.batch;
   // A signal that this file lacks is unknown in it.
   std::vector<const float*> columns;
@@ -191,7 +230,11 @@ void Pass::add_to_series(const Worker& worker) {
   for (std::size_t row = 0; row < batch.rows; ++row) {
     const std::uint32_t gpu = worker.gpu_of[batch.gpu[row]];
     const Instant at{Duration(batch.at[row])};
-    const auto added = series_[gpu].add(at, gpu, sink_, [&](std::size_t i) { return columns[i][row]; });
+    if (!served(gpu)) [[unlikely]] {
+      last_[gpu] = std::max(last_[gpu], at);
+      continue;
+    }
+    const auto added = series_[gpu].add(at, gpu, held_, sink_, [&](std::size_t i) { return columns[i][row]; });
     if (added == Series::Added::in_order) {
       last_[gpu] = at;
       continue;
@@ -200,9 +243,10 @@ void Pass::add_to_series(const Worker& worker) {
     if (added == Series::Added::moved) ++report_.out_of_order;
     if (added == Series::Added::too_late) {
       outcome_ = Outcome::too_late;
-      return;
+      return {};
     }
   }
+  return sorted_ ? keep_within_memory() : Result<>{};
 }
 
 void Pass::add_to_ticks(Ticks& ticks, const Worker& worker) {
@@ -222,12 +266,18 @@ void Pass::add_to_ticks(Ticks& ticks, const Worker& worker) {
 }
 
 void Pass::finish() {
-  for (Series& series : series_) report_.duplicates += series.sort();
-  for (std::size_t gpu = 0; gpu < series_.size(); ++gpu) registry_.gpus()[gpu].samples = series_[gpu].total();
-  if (ticks_)
+  if (ticks_) {
     ticks_->finish();
-  else if (options_.together)
-    ticks_.emplace(metrics(), registry_.size(), options_.tick, gaps(), sink_).merge(series_);
+  } else if (options_.together) {
+    for (Series& series : series_) series.sort();
+    make_ticks(registry_.size()).merge(series_);
+  } else {
+    for (std::size_t gpu = from_; gpu < std::min(to_, series_.size()); ++gpu) series_[gpu].flush(gpu, sink_);
+  }
+  for (std::size_t gpu = 0; gpu < series_.size(); ++gpu) {
+    registry_.gpus()[gpu].samples = series_[gpu].total();
+    report_.duplicates += series_[gpu].duplicates();
+  }
   if (ticks_) {
     report_.duplicates += ticks_->duplicates();
     report_.out_of_order += ticks_->out_of_order();
@@ -235,11 +285,8 @@ void Pass::finish() {
       registry_.gpus()[gpu].seen = ticks_->seen(gpu);
       registry_.gpus()[gpu].samples = ticks_->samples(gpu);
     }
-  } else {
-    for (std::size_t gpu = 0; gpu < series_.size(); ++gpu) series_[gpu].flush(gpu, sink_);
   }
   report_.gpus = std::move(registry_.gpus());
-  for (const TraceGpu& gpu : report_.gpus) report_.samples += gpu.samples;
   make_labels_unique(report_.gpus);
 }
 

@@ -3,6 +3,7 @@
 // there are cores: chunks are read in turn, parsed at the same time, and used in
 // turn again, so that the answer is that of one thread.
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -42,14 +43,15 @@ std::string shown(const std::string& path);  // in a message
 
 enum class Outcome : std::uint8_t { done, too_late, overlap };
 
-// One reading of all files from beginning to end.
+// One reading of all files from beginning to end, for the GPUs from one on.
 class Pass {
  public:
-  Pass(const TraceOptions& options, std::vector<File>& files, TraceSink& sink, bool sorted, bool separate)
-      : options_(options), files_(files), sink_(sink), sorted_(sorted), separate_(separate) {
+  Pass(const TraceOptions& options, std::vector<File>& files, TraceSink& sink, bool sorted, bool separate,
+       std::size_t from)
+      : options_(options), files_(files), sink_(sink), sorted_(sorted), separate_(separate), from_(from) {
     report_.sorted_in_memory = sorted;
     for (const File& file : files) total_ += file.size;
-    if (options.together && !sorted) ticks_.emplace(metrics(), options.gpus, options.tick, gaps(), sink);
+    if (options.together && !sorted) make_ticks(options.gpus);
   }
 
   Result<Outcome> run() {
@@ -62,6 +64,8 @@ class Pass {
     return Outcome::done;
   }
   TraceReport take_report() { return std::move(report_); }
+  // The first GPU that must wait for another reading; as many as there are: none.
+  std::size_t next_from() const { return std::min(to_, last_.size()); }
 
  private:
   // What one thread has of its own.
@@ -81,7 +85,11 @@ class Pass {
   Result<> read_with(Chunker& chunker, unsigned threads);
   Result<> consume(Worker& worker);
   Result<> learn_gpus(Worker& worker);
-  void add_to_series(const Worker& worker);
+  void serve(std::uint32_t gpu);
+  Result<> add_to_series(const Worker& worker);
+  Result<> keep_within_memory();
+  bool served(std::size_t gpu) const { return gpu >= from_ && gpu < to_; }
+  Ticks& make_ticks(std::size_t gpus);
   void add_to_ticks(Ticks& ticks, const Worker& worker);
   bool belongs_elsewhere(const Registry::Found& found, Instant at) const;
   void finish();
@@ -91,6 +99,10 @@ class Pass {
   TraceSink& sink_;
   bool sorted_;
   bool separate_;
+  std::size_t from_;
+  std::size_t to_ = static_cast<std::size_t>(-1);  // the GPUs behind it come in another reading
+  std::size_t served_ = 0;
+  std::size_t held_ = kMostHeld;
   Outcome outcome_ = Outcome::done;
   TraceReport report_;
   Registry registry_;

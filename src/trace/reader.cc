@@ -68,6 +68,8 @@ struct TraceReader::State {
   std::vector<std::string> notes;
   bool sorted = false;
   bool separate = false;
+
+  Result<Outcome> read_parts(TraceSink& sink, TraceReport& report);
 };
 
 TraceReader::TraceReader(std::unique_ptr<State> state) : state_(std::move(state)) {}
@@ -99,6 +101,10 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
   return TraceReader(std::move(state));
 }
 
+Instant TraceReader::first() const {  // the files are in the order of their first rows
+  return Instant(Duration(state_->files.front().first.value_or(0)));
+}
+
 std::vector<Metric> TraceReader::available() const {
   std::vector<Metric> found;
   for (const Metric metric : state_->options.metrics)
@@ -121,8 +127,8 @@ std::vector<std::string> TraceReader::columns() const {
 Result<TraceReport> TraceReader::read(TraceSink& sink) {
   for (;;) {
     sink.restart();
-    Pass pass(state_->options, state_->files, sink, state_->sorted, state_->separate);
-    switch (TRY(pass.run())) {
+    TraceReport report;
+    switch (TRY(state_->read_parts(sink, report))) {
       case Outcome::too_late: state_->sorted = true; continue;
       case Outcome::overlap:
         state_->separate = true;
@@ -130,7 +136,7 @@ Result<TraceReport> TraceReader::read(TraceSink& sink) {
         continue;
       case Outcome::done: break;
     }
-    TraceReport report = pass.take_report();
+    for (const TraceGpu& gpu : report.gpus) report.samples += gpu.samples;
     report.metrics = available();
     report.notes.insert(report.notes.begin(), state_->notes.begin(), state_->notes.end());
     for (const File& file : state_->files) {
@@ -138,6 +144,28 @@ Result<TraceReport> TraceReader::read(TraceSink& sink) {
       report.from_epoch = report.from_epoch && file.schema.from_epoch;
     }
     return report;
+  }
+}
+
+// One reading, or as many as it takes to serve all GPUs.
+Result<Outcome> TraceReader::State::read_parts(TraceSink& sink, TraceReport& report) {
+  for (std::size_t from = 0;;) {
+    Pass pass(options, files, sink, sorted, separate, from);
+    if (const Outcome outcome = TRY(pass.run()); outcome != Outcome::done) return outcome;
+    TraceReport part = pass.take_report();
+    const std::size_t next = pass.next_from();
+    if (from == 0) {
+      report = std::move(part);
+    } else {
+      if (part.gpus.size() != report.gpus.size()) return fail("the trace changed while it was read");
+      report.duplicates += part.duplicates;
+      report.out_of_order += part.out_of_order;
+      for (std::size_t gpu = from; gpu < next; ++gpu) report.gpus[gpu].samples = part.gpus[gpu].samples;
+    }
+    if (next >= report.gpus.size()) return Outcome::done;
+    if (next == from) return fail("no memory to read even one GPU of the trace");
+    from = next;
+    sink.next_part();
   }
 }
 

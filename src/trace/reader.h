@@ -3,7 +3,8 @@
 // samples: per GPU, or of all GPUs together on common ticks. Rows may come in any
 // order; while they come nearly in order of time, reading needs a few megabytes
 // whatever the size of the file. If a row turns up too late for that, reading
-// starts over (TraceSink::restart) and holds the trace in memory to sort it.
+// starts over (TraceSink::restart) and holds the trace in memory to sort it, as many
+// GPUs at a time as there is memory for (TraceSink::next_part).
 
 #include <cstddef>
 #include <cstdint>
@@ -57,6 +58,10 @@ class TraceSink {
   virtual ~TraceSink() = default;
 
   virtual void restart() = 0;  // forget everything: reading begins (again)
+  // Asked once a GPU, in the order of the trace. False: neither it nor those behind it now; once those before them are
+  // complete, next_part() is called and they come in another reading.
+  virtual bool wants(std::size_t) { return true; }
+  virtual void next_part() {}
   // Consecutive samples of one GPU; each GPU's come in order of time, none twice.
   virtual void block(std::size_t gpu, const Block& block) = 0;
   // The same ticks of every GPU; a GPU that showed nothing at a tick is unknown there.
@@ -69,6 +74,7 @@ struct TraceOptions {
   std::vector<Metric> metrics;        // to be read
   unsigned threads = 0;               // 0: one a core
   std::size_t chunk_bytes = 1U << 20;
+  std::size_t memory = std::size_t{256} << 20;  // for samples that are held back; more than fits is read in parts
 
   // All GPUs together: who they are, and how far apart samples are, must be known
   // from an earlier reading.
@@ -87,6 +93,8 @@ class TraceReader {
   TraceReader& operator=(TraceReader&&) noexcept;
   ~TraceReader();
 
+  // The earliest of the files' first rows: that of the trace, where its rows come in order.
+  Instant first() const;
   // Which of `metrics` the files have.
   std::vector<Metric> available() const;
   std::vector<std::string> columns() const;  // every name in the headers, for a message

@@ -1,5 +1,6 @@
 #include "trace/reader.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
 
@@ -191,7 +192,9 @@ struct Trace {
   std::uint64_t duplicates = 0;
 };
 
-Trace random_trace(std::mt19937& dice, bool in_order, std::size_t gpus, std::size_t samples) {
+enum class Order : std::uint8_t { oldest_first, newest_first, nearly, none };
+
+Trace random_trace(std::mt19937& dice, Order order, std::size_t gpus, std::size_t samples) {
   Trace trace;
   for (std::size_t i = 0; i < samples; ++i)
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
@@ -200,7 +203,11 @@ Trace random_trace(std::mt19937& dice, bool in_order, std::size_t gpus, std::siz
       trace.rows.push_back(std::to_string(at) + "," + std::to_string(gpu) + "," + std::to_string(util) + "\n");
       trace.truth[std::to_string(gpu)][at * 1'000'000] = static_cast<float>(util);
     }
-  if (!in_order) std::shuffle(trace.rows.begin(), trace.rows.end(), dice);
+  if (order == Order::newest_first) std::reverse(trace.rows.begin(), trace.rows.end());
+  if (order == Order::nearly)
+    for (std::size_t i = 0; i + 1 < trace.rows.size(); ++i)
+      std::swap(trace.rows[i], trace.rows[std::min(trace.rows.size() - 1, i + dice() % 20)]);
+  if (order == Order::none) std::shuffle(trace.rows.begin(), trace.rows.end(), dice);
   for (int i = 0; i < 5; ++i) {
     const std::string again = trace.rows[dice() % trace.rows.size()];
     trace.rows.push_back(again);
@@ -212,9 +219,10 @@ Trace random_trace(std::mt19937& dice, bool in_order, std::size_t gpus, std::siz
 TEST(TraceReader, AnyOrderAnyChunksAnyThreadsGiveTheSameSamples) {
   const bool held = rc::check([] {
     std::mt19937 dice(*rc::gen::arbitrary<unsigned>());
-    const bool in_order = *rc::gen::arbitrary<bool>();
+    const auto order = *rc::gen::element(Order::oldest_first, Order::newest_first, Order::nearly, Order::none);
     const auto gpus = *rc::gen::inRange<std::size_t>(1, 5);
-    const Trace trace = random_trace(dice, in_order, gpus, *rc::gen::inRange<std::size_t>(1, 4000));
+    const auto length = *rc::gen::inRange<std::size_t>(1, 4000);
+    const Trace trace = random_trace(dice, order, gpus, length);
     std::string text = "time,gpu,util\n";
     for (const std::string& row : trace.rows) text += row;
     const TempFile file(text);
@@ -224,7 +232,9 @@ TEST(TraceReader, AnyOrderAnyChunksAnyThreadsGiveTheSameSamples) {
     options.columns = *parse_columns("time=time:ms");
     options.threads = *rc::gen::inRange(1U, 4U);
     options.chunk_bytes = *rc::gen::inRange<std::size_t>(64, 20'000);
-    const auto back = read_back(options);
+    // Room for one GPU, if all of it must be sorted, or for all; and as many at a time as the sink will have.
+    if (*rc::gen::arbitrary<bool>()) options.memory = 2 * (length + 70) * 12;
+    const auto back = read_back(options, *rc::gen::inRange<std::size_t>(1, 5));
     RC_ASSERT(back.has_value());
     RC_ASSERT(back->of.size() == gpus);
     for (const auto& [label, samples] : back->of) {
@@ -238,6 +248,49 @@ TEST(TraceReader, AnyOrderAnyChunksAnyThreadsGiveTheSameSamples) {
     RC_ASSERT(back->report.duplicates == trace.duplicates);
   });
   EXPECT_TRUE(held);
+}
+
+TEST(TraceReader, WhatDoesNotFitIntoMemoryIsReadInParts) {
+  std::mt19937 dice(1);
+  const Trace trace = random_trace(dice, Order::newest_first, 8, 3000);
+  std::string text = "time,gpu,util\n";
+  for (const std::string& row : trace.rows) text += row;
+  const TempFile file(text);
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.columns = *parse_columns("time=time:ms");
+  options.memory = std::size_t{200} << 10;  // a GPU takes 48 KiB
+  auto back = read_back(options);
+  ASSERT_TRUE(back) << back.error().message();
+  EXPECT_EQ(back->restarts, 2);
+  EXPECT_GE(back->parts, 4);
+  EXPECT_EQ(back->report.samples, 8U * 3000U);
+  EXPECT_EQ(back->report.duplicates, 5U);
+  EXPECT_EQ(back->report.bad_rows, 0U);
+  for (const auto& [label, samples] : back->of) EXPECT_EQ(samples.size(), 3000U) << label;
+
+  options.memory = std::size_t{20} << 10;
+  back = read_back(options);
+  ASSERT_FALSE(back);
+  EXPECT_NE(back.error().message().find("--memory"), std::string::npos);
+}
+
+TEST(TraceReader, ManyGpusHoldFewerSamplesEach) {
+  std::string text = "time,gpu,util\n";
+  for (int i = 0; i < 500; ++i)
+    for (int gpu = 0; gpu < 50; ++gpu) text += fmt::format("{},{},{}\n", i, gpu, i % 100);
+  const TempFile file(text);
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.memory = 50 * 200 * 12;
+  Rows rows(options.metrics);
+  auto reader = TraceReader::open(options);
+  ASSERT_TRUE(reader);
+  ASSERT_TRUE(reader->read(rows));
+  EXPECT_LE(rows.largest, 128U);
+  for (const auto& [gpu, samples] : rows.of) EXPECT_EQ(samples.size(), 500U) << gpu;
 }
 
 TEST(TraceReader, RowsALittleLateNeedNoSecondReading) {

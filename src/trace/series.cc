@@ -1,45 +1,36 @@
 #include "trace/series.h"
 
 #include <algorithm>
-#include <cstring>
-#include <numeric>
+#include <limits>
+#include <utility>
 
 namespace lull::trace {
 
-std::size_t Series::place_of(Instant at) const {
-  return static_cast<std::size_t>(std::lower_bound(at_.begin(), at_.begin() + static_cast<std::ptrdiff_t>(count_), at) -
-                                  at_.begin());
-}
-
-void Series::open_place(std::size_t place) {
-  const auto shift = [&](auto& column) {
-    const auto from = column.begin() + static_cast<std::ptrdiff_t>(place);
-    const auto to = column.begin() + static_cast<std::ptrdiff_t>(count_);
-    std::move_backward(from, to, to + 1);
-  };
-  shift(at_);
-  for (auto& column : value_) shift(column);
-  ++count_;
-}
-
-void Series::grow() {
-  const std::size_t room = std::max<std::size_t>(64, at_.size() * 2);
+void Series::grow(std::size_t most) {
+  const std::size_t room = std::min(most, std::max<std::size_t>(64, at_.size() * 2));
   at_.resize(room);
   for (auto& column : value_) column.resize(room);
 }
 
-void Series::make_room(std::size_t gpu, TraceSink& sink) {
-  if (!bounded_ || count_ < kHeld + kBlockSamples) return grow();
-  emit(0, kBlockSamples, gpu, sink);
-  emitted_ = at_[kBlockSamples - 1];
-  emitted_any_ = true;
-  const auto shift = [&](auto& column) {
-    std::copy(column.begin() + kBlockSamples, column.begin() + static_cast<std::ptrdiff_t>(count_), column.begin());
-  };
-  shift(at_);
-  for (auto& column : value_) shift(column);
-  count_ -= kBlockSamples;
-  emitted_count_ += kBlockSamples;
+void Series::make_room(std::size_t gpu, std::size_t held, TraceSink& sink) {
+  if (!bounded_) return grow(std::numeric_limits<std::size_t>::max());
+  if (count_ < held) return grow(held);
+  sort();
+  // Usually the older half. More where the bound has shrunk meanwhile, less where duplicates were many.
+  while (count_ > held / 2) {
+    const std::size_t leaving = std::min(kBlockSamples, count_ - held / 2);
+    emit(0, leaving, gpu, sink);
+    emitted_ = at_[leaving - 1];
+    emitted_any_ = true;
+    const auto shift = [&](auto& column) {
+      std::copy(column.begin() + static_cast<std::ptrdiff_t>(leaving),
+                column.begin() + static_cast<std::ptrdiff_t>(count_), column.begin());
+    };
+    shift(at_);
+    for (auto& column : value_) shift(column);
+    count_ -= leaving;
+    emitted_count_ += leaving;
+  }
 }
 
 void Series::emit(std::size_t from, std::size_t count, std::size_t gpu, TraceSink& sink) {
@@ -51,29 +42,43 @@ void Series::emit(std::size_t from, std::size_t count, std::size_t gpu, TraceSin
 }
 
 void Series::flush(std::size_t gpu, TraceSink& sink) {
+  sort();
   for (std::size_t from = 0; from < count_; from += kBlockSamples)
     emit(from, std::min(kBlockSamples, count_ - from), gpu, sink);
-  count_ = 0;
+  emitted_count_ += count_;
+  forget();
 }
 
-std::uint64_t Series::sort() {
-  if (!unsorted_) return 0;
-  std::vector<std::size_t> order(count_);
-  std::iota(order.begin(), order.end(), std::size_t{0});
-  std::stable_sort(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return at_[a] < at_[b]; });
-  const std::size_t before = order.size();
-  order.erase(std::unique(order.begin(), order.end(), [&](std::size_t a, std::size_t b) { return at_[a] == at_[b]; }),
-              order.end());
-  const auto permute = [&](auto& column) {
-    auto sorted = column;
-    for (std::size_t i = 0; i < order.size(); ++i) sorted[i] = column[order[i]];
-    column = std::move(sorted);
-  };
-  permute(at_);
-  for (auto& column : value_) permute(column);
-  count_ = order.size();
+void Series::forget() {
+  count_ = 0;
+  at_ = {};
+  for (auto& column : value_) column = {};
+}
+
+void Series::sort() {
+  if (!unsorted_) return;
   unsorted_ = false;
-  return before - count_;
+  // The times travel with their places: looking them up elsewhere would miss the cache at every comparison.
+  std::vector<std::pair<Instant, std::size_t>> order(count_);
+  for (std::size_t i = 0; i < count_; ++i) order[i] = {at_[i], i};
+  // Newest first is the one odd order that logs really come in.
+  const auto later = [](const auto& a, const auto& b) { return a.first > b.first; };
+  if (std::is_sorted(order.begin(), order.end(), later) &&
+      std::adjacent_find(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first == b.first; }) ==
+          order.end())
+    std::reverse(order.begin(), order.end());
+  else
+    std::sort(order.begin(), order.end());  // of equal times the first place first
+  order.erase(std::unique(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
+              order.end());
+  duplicates_ += count_ - order.size();
+  count_ = order.size();
+  for (std::size_t i = 0; i < count_; ++i) at_[i] = order[i].first;
+  std::vector<float> sorted(count_);
+  for (auto& column : value_) {
+    for (std::size_t i = 0; i < count_; ++i) sorted[i] = column[order[i].second];
+    std::copy(sorted.begin(), sorted.end(), column.begin());
+  }
 }
 
 }  // namespace lull::trace

@@ -1,8 +1,11 @@
 #pragma once
 // Series turn rows into blocks: each GPU's samples are held back a little, so that
-// rows somewhat out of order find their place, and then leave as blocks of 1024.
-// Unbounded series hold everything back until the end, and sort it then.
+// rows somewhat out of order find their place, and then leave as blocks. Rows are
+// only ever appended; what came out of order is sorted once, before it leaves. A row
+// that is late for what has left already is too late: then unbounded series, which
+// hold everything back until the end, must do.
 
+#include <cstddef>
 #include <cstdint>
 #include <span>
 #include <vector>
@@ -13,6 +16,10 @@
 
 namespace lull::trace {
 
+// How many samples a series gathers before the older half leaves as a block.
+inline constexpr std::size_t kMostHeld = 2 * kBlockSamples;
+inline constexpr std::size_t kLeastHeld = 128;
+
 class Series {
  public:
   Series(std::span<const Metric> metrics, bool bounded) : metrics_(metrics), bounded_(bounded) {
@@ -21,56 +28,41 @@ class Series {
 
   enum class Added : std::uint8_t { in_order, moved, duplicate, too_late };
 
-  // `value(i)` is the sample's i-th metric.
+  // `value(i)` is the sample's i-th metric; `held` is how many samples may gather (bounded only).
   template <class Values>
-  Added add(Instant at, std::size_t gpu, TraceSink& sink, const Values& value) {
-    if (count_ > 0 && at <= at_[count_ - 1]) [[unlikely]]
-      return add_late(at, value);
-    if (count_ == 0 && emitted_any_ && at <= emitted_) [[unlikely]]
+  Added add(Instant at, std::size_t gpu, std::size_t held, TraceSink& sink, const Values& value) {
+    if (count_ >= at_.size() || (bounded_ && count_ >= held)) [[unlikely]]
+      make_room(gpu, held, sink);
+    if (emitted_any_ && at <= emitted_) [[unlikely]]
       return at == emitted_ ? Added::duplicate : Added::too_late;
-    if (count_ == at_.size()) make_room(gpu, sink);
     at_[count_] = at;
     for (std::size_t i = 0; i < value_.size(); ++i) value_[i][count_] = value(i);
     ++count_;
-    return Added::in_order;
+    if (at > newest_) [[likely]] {
+      newest_ = at;
+      return Added::in_order;
+    }
+    unsorted_ = count_ > 1;
+    return at < newest_ ? Added::moved : Added::in_order;  // of the same time: sort() finds it
   }
 
-  // Sorts what is held (unbounded only) and drops duplicates; returns how many.
-  std::uint64_t sort();
+  // Puts what is held in order and drops duplicates (the first one counts).
+  void sort();
+  // Hands out what is held; its memory goes.
   void flush(std::size_t gpu, TraceSink& sink);
+  void forget();
 
   std::size_t size() const { return count_; }
+  std::size_t bytes() const { return at_.size() * bytes_per_sample(metrics_.size()); }
+  static std::size_t bytes_per_sample(std::size_t metrics) { return sizeof(Instant) + metrics * sizeof(float); }
   std::uint64_t total() const { return emitted_count_ + count_; }  // with what has left
+  std::uint64_t duplicates() const { return duplicates_; }         // found when sorting
   Instant at(std::size_t i) const { return at_[i]; }
   float value(std::size_t metric, std::size_t i) const { return value_[metric][i]; }
 
  private:
-  static constexpr std::size_t kHeld = kBlockSamples;  // a row this many samples late still finds its place
-
-  template <class Values>
-  Added add_late(Instant at, const Values& value) {
-    if (!bounded_) {  // sort() will put it right
-      const bool moved = at < at_[count_ - 1];
-      unsorted_ = true;
-      if (count_ == at_.size()) grow();
-      at_[count_] = at;
-      for (std::size_t i = 0; i < value_.size(); ++i) value_[i][count_] = value(i);
-      ++count_;
-      return moved ? Added::moved : Added::in_order;
-    }
-    if (emitted_any_ && at <= emitted_) return at == emitted_ ? Added::duplicate : Added::too_late;
-    const std::size_t place = place_of(at);
-    if (at_[place] == at) return Added::duplicate;
-    if (count_ == at_.size()) grow();
-    open_place(place);
-    at_[place] = at;
-    for (std::size_t i = 0; i < value_.size(); ++i) value_[i][place] = value(i);
-    return Added::moved;
-  }
-  std::size_t place_of(Instant at) const;  // of the first sample not before it
-  void open_place(std::size_t place);
-  void grow();
-  void make_room(std::size_t gpu, TraceSink& sink);
+  void grow(std::size_t most);
+  void make_room(std::size_t gpu, std::size_t held, TraceSink& sink);
   void emit(std::size_t from, std::size_t count, std::size_t gpu, TraceSink& sink);
 
   std::span<const Metric> metrics_;
@@ -78,8 +70,10 @@ class Series {
   bool unsorted_ = false;
   bool emitted_any_ = false;
   Instant emitted_{};  // the last sample that left
+  Instant newest_ = Instant::min();
   std::size_t count_ = 0;
   std::uint64_t emitted_count_ = 0;
+  std::uint64_t duplicates_ = 0;
   std::vector<Instant> at_;
   std::vector<std::vector<float>> value_;
 };

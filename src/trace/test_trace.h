@@ -51,6 +51,12 @@ class Rows final : public TraceSink {
     ++restarts;
     of.clear();
     ticks.clear();
+    next_part();
+  }
+  bool wants(std::size_t) override { return wanted_++ < most_gpus; }
+  void next_part() override {
+    ++parts;
+    wanted_ = 0;
   }
   void block(std::size_t gpu, const Block& block) override {
     largest = std::max(largest, block.size());
@@ -65,6 +71,8 @@ class Rows final : public TraceSink {
   }
 
   int restarts = 0;
+  int parts = 0;
+  std::size_t most_gpus = static_cast<std::size_t>(-1);  // at a time
   std::size_t largest = 0;
   std::map<std::size_t, std::vector<Sample>> of;
   std::vector<std::vector<Sample>> ticks;  // [tick][gpu]
@@ -77,6 +85,7 @@ class Rows final : public TraceSink {
     return one;
   }
   std::vector<Metric> metrics_;
+  std::size_t wanted_ = 0;
 };
 
 struct ReadBack {
@@ -84,16 +93,19 @@ struct ReadBack {
   std::map<std::string, std::vector<Sample>> of;  // by label
   std::vector<std::vector<Sample>> ticks;
   int restarts = 0;
+  int parts = 0;
 };
 
-inline Result<ReadBack> read_back(TraceOptions options) {
+inline Result<ReadBack> read_back(TraceOptions options, std::size_t most_gpus = static_cast<std::size_t>(-1)) {
   Rows rows(options.metrics);
+  rows.most_gpus = most_gpus;
   auto reader = TRY(TraceReader::open(std::move(options)));
   ReadBack back;
   back.report = TRY(reader.read(rows));
   for (const auto& [gpu, samples] : rows.of) back.of[back.report.gpus[gpu].label] = samples;
   back.ticks = rows.ticks;
   back.restarts = rows.restarts;
+  back.parts = rows.parts;
   return back;
 }
 

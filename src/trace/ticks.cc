@@ -1,19 +1,27 @@
 #include "trace/ticks.h"
 
 #include <algorithm>
+#include <bit>
 #include <queue>
 
 namespace lull::trace {
+namespace {
+
+constexpr std::size_t kWordOfTicks = 64;  // judging works on so many at once
+
+}  // namespace
 
 Ticks::Ticks(std::span<const Metric> metrics, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
-             TraceSink& sink)
+             std::size_t memory, TraceSink& sink)
     : metrics_(metrics),
       half_(tick / 2),
       gaps_(gaps),
       sink_(sink),
       held_(std::max<std::size_t>(4096, gpus * 16)),
+      gathered_(std::bit_floor(std::clamp<std::size_t>(
+          memory / std::max<std::size_t>(1, gpus * metrics.size() * sizeof(float)), kWordOfTicks, kBlockSamples))),
       gpus_(gpus),
-      columns_(gpus * metrics.size() * kBlockSamples) {
+      columns_(gpus * metrics.size() * gathered_) {
   waiting_.reserve(held_ * 2);
   waiting_values_.resize(held_ * 2 * metrics.size());
 }
@@ -55,12 +63,12 @@ void Ticks::release(std::size_t count) {
 }
 
 void Ticks::open_tick(Instant at) {
-  if (at_.size() == kBlockSamples) emit();
+  if (at_.size() == gathered_) emit();
   at_.push_back(at);
   ++tick_;
   const std::size_t i = at_.size() - 1;
   for (std::size_t column = 0; column < gpus_.size() * metrics_.size(); ++column)
-    columns_[column * kBlockSamples + i] = kUnknownSample;
+    columns_[column * gathered_ + i] = kUnknownSample;
 }
 
 void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
@@ -76,7 +84,7 @@ void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
   g.tick = tick_;
   ++g.samples;
   for (std::size_t i = 0; i < metrics_.size(); ++i)
-    columns_[(gpu * metrics_.size() + i) * kBlockSamples + at_.size() - 1] = values[i];
+    columns_[(gpu * metrics_.size() + i) * gathered_ + at_.size() - 1] = values[i];
 }
 
 void Ticks::emit() {
@@ -84,7 +92,7 @@ void Ticks::emit() {
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
     blocks[gpu].at = at_;
     for (std::size_t i = 0; i < metrics_.size(); ++i)
-      blocks[gpu].value[index_of(metrics_[i])] = {columns_.data() + (gpu * metrics_.size() + i) * kBlockSamples,
+      blocks[gpu].value[index_of(metrics_[i])] = {columns_.data() + (gpu * metrics_.size() + i) * gathered_,
                                                   at_.size()};
   }
   sink_.frames(blocks);

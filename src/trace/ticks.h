@@ -18,7 +18,7 @@ class Ticks {
  public:
   // `gaps` may be empty; then nothing is seen.
   Ticks(std::span<const Metric> metrics, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
-        TraceSink& sink);
+        std::size_t memory, TraceSink& sink);
 
   // A row in any order; false: it came too late for its tick.
   bool add(Instant at, std::uint32_t gpu, std::span<const float> values);
@@ -54,7 +54,8 @@ class Ticks {
   Duration half_;
   std::span<const Duration> gaps_;
   TraceSink& sink_;
-  std::size_t held_;  // rows that wait for those before them
+  std::size_t held_;      // rows that wait for those before them
+  std::size_t gathered_;  // ticks that leave at once
 
   std::vector<Row> waiting_;
   std::vector<float> waiting_values_;

@@ -274,3 +274,35 @@ def test_a_bar_on_a_terminal_only(trace):
         seen = b""
     os.close(controller)
     assert seen == b""
+
+
+def test_another_interval_and_a_delay(tmp_path):
+    trace = tmp_path / "steps.csv"
+    # Busy for one second in ten, which a mean over ten seconds still shows and a limit of 20 % forgives.
+    trace.write_text("time,gpu,util\n" + "".join(f"{at},0,{90 if at % 10 == 5 else 0}\n" for at in range(0, 601)))
+    rule = ["--idle", "util < 20 for 1m"]
+    assert totals(trace, *rule)["firings"] == 0
+    assert totals(trace, *rule, "--every", "10s")["firings"] == 1
+    assert totals(trace, *rule, "--every", "10s")["events"][0]["at_seconds"] == 60
+    assert totals(trace, *rule, "--every", "10s", "--delay", "2m")["events"][0]["at_seconds"] == 180
+    assert totals(trace, *rule, "--every", "10s", "--delay", "20m")["firings"] == 0
+
+
+def test_little_memory_changes_nothing_but_the_time(tmp_path):
+    trace = tmp_path / "many.csv"
+    with open(trace, "w") as out:
+        out.write("time,gpu,util\n")
+        for at in range(40):
+            out.writelines(f"{at},{gpu},{0 if (at // 7 + gpu) % 3 else 50}\n" for gpu in range(3000))
+    rule = ["--idle", "mean(util, 2s) < 5 for 3s", "--sweep", "for=1s,3s,5s", "--json"]
+    much, little = (replay(trace, *rule, "--memory", size) for size in ("4GiB", "64MiB"))
+    assert much.returncode == 0 and little.returncode == 0, little.stderr
+    assert much.stdout == little.stdout
+    assert json.loads(much.stdout)["firings"] > 0
+
+
+@pytest.mark.parametrize("wrong", [["--every", "0s"], ["--every", "x"], ["--delay", "x"], ["--memory", "1MiB"],
+                                   ["--memory", "much"]])
+def test_mistakes_of_time_and_memory(trace, wrong):
+    done = replay(trace, "--idle", "util < 5", *wrong)
+    assert done.returncode == 2 and wrong[0] in done.stderr, done.stderr
