@@ -7,8 +7,8 @@
 #include <string>
 #include <string_view>
 
-#include "act/lease_record.h"
 #include "cli/control.h"
+#include "lease/record.h"
 
 namespace {
 

@@ -63,7 +63,6 @@ PickSettings settings_of(const GpuselectOptions& options) {
     settings.wishes.mem_used = Limit::off();  // they are welcome with what they hold
   }
   settings.command = options.command;
-  settings.quiet = options.quiet;
   return settings;
 }
 
@@ -102,7 +101,7 @@ int refuse(const Refusal& refusal, const GpuselectOptions& options) {
   if (refusal.wanted == 0) {
     // A device that is not there, as the predecessor words it.
     for (const long device : options.devices)
-      if (refusal.status == kExitUsage && refusal.what.starts_with(fmt::format("no GPU {}:", device)))
+      if (refusal.kind == Refusal::usage && refusal.what.starts_with(fmt::format("no GPU {}:", device)))
         return say(fmt::format("Invalid device ID {} ({})", device, refusal.what), kFailed);
     return say(refusal.what, kFailed);
   }
@@ -127,17 +126,18 @@ int gpuselect_command(int argc, char** argv) {
     if (const auto status = cannot_run(options->command.front())) return *status;
   if (!options->command.empty())
     if (const auto settled = settle_leases(); !settled) return say(settled.error().message(), kFailed);
-  Picker picker(settings_of(*options));
+  const auto world = pick_world(options->quiet);
+  Picker picker(*world, settings_of(*options));
   const auto picked = picker.pick();
   if (options->debug)
-    for (const std::string& line : picker.debug_lines()) fmt::print(stderr, "{}\n", line);
+    for (const std::string& line : debug_lines(picker)) fmt::print(stderr, "{}\n", line);
   if (!picked) return refuse(picked.error(), *options);
   const std::string value = visible_value(*picked, false);
   if (options->debug) fmt::print(stderr, "CUDA_VISIBLE_DEVICES={}\n", value);
   if (!options->command.empty()) {
     (void)write_all(STDOUT_FILENO, gpuselect_running(options->command) + "\n");
     ::setenv("PYTHONUNBUFFERED", "1", 1);
-    return run_picked(picker, *picked);
+    return run_picked(picker, *picked, {.quiet = options->quiet});
   }
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)

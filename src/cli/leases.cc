@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <tuple>
 
-#include "act/lease.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 #include "base/process.h"
@@ -21,6 +20,7 @@
 #include "cli/options.h"
 #include "cli/say.h"
 #include "cli/screen.h"
+#include "lease/folder.h"
 #include "sense/processes.h"
 #include "view/columns.h"
 

@@ -3,7 +3,6 @@
 #include "cli/pick.h"
 
 #include <fmt/format.h>
-#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -142,31 +141,37 @@ class Reader {
   std::size_t next_ = 0;
 };
 
+constexpr double kMostProcesses = 100000;
+constexpr double kHottest = 200;  // C
+
 Error about(std::string_view option, Error error) { return std::move(error).during(option); }
 
-Result<Limit> limit(std::string_view option, const std::string& text, bool size) {
+Result<Limit> size_limit(std::string_view option, const std::string& text) {
   if (text.empty()) return Limit{};
   if (text == "any") return Limit::off();
-  if (size) {
-    const auto bytes = parse_size(text);
-    if (!bytes) return std::unexpected(about(option, bytes.error()));
-    return Limit::of(static_cast<double>(*bytes));
-  }
+  const auto bytes = parse_size(text);
+  if (!bytes) return std::unexpected(about(option, bytes.error()));
+  return Limit::of(static_cast<double>(*bytes));
+}
+
+Result<Limit> limit(std::string_view option, const std::string& text, double most) {
+  if (text.empty()) return Limit{};
+  if (text == "any") return Limit::off();
   const auto value = to_double(text.ends_with('%') ? std::string_view(text).substr(0, text.size() - 1) : text);
-  if (!value || !(*value >= 0) || !std::isfinite(*value))
-    return fail(fmt::format("{} {}: a number from 0 on would be right, or any", option, printable(text)));
+  if (!value || !(*value >= 0) || !(*value <= most))
+    return fail(fmt::format("{} {}: a number from 0 to {} would be right, or any", option, printable(text), most));
   return Limit::of(*value);
 }
 
 Result<> read_wishes(const Words& words, PickSettings& settings) {
   Wishes& wishes = settings.wishes;
   wishes.name = words.name;
-  wishes.util = TRY(limit("--util", words.util, false));
-  wishes.mem_util = TRY(limit("--mem-util", words.mem_util, false));
-  wishes.procs = TRY(limit("--procs", words.procs, false));
-  wishes.mem_used = TRY(limit("--mem-used", words.mem_used, true));
-  if (!words.mem_free.empty()) wishes.mem_free = TRY(limit("--mem-free", words.mem_free, true));
-  if (!words.temp.empty()) wishes.temp = TRY(limit("--temp", words.temp, false));
+  wishes.util = TRY(limit("--util", words.util, 100));
+  wishes.mem_util = TRY(limit("--mem-util", words.mem_util, 100));
+  wishes.procs = TRY(limit("--procs", words.procs, kMostProcesses));
+  wishes.mem_used = TRY(size_limit("--mem-used", words.mem_used));
+  if (!words.mem_free.empty()) wishes.mem_free = TRY(size_limit("--mem-free", words.mem_free));
+  if (!words.temp.empty()) wishes.temp = TRY(limit("--temp", words.temp, kHottest));
   if (!words.tolerate.empty()) {
     const auto bytes = parse_size(words.tolerate);
     if (!bytes) return std::unexpected(about("--tolerate", bytes.error()));
@@ -226,6 +231,14 @@ Result<> read_holding(const Words& words, PickSettings& settings) {
   return {};
 }
 
+Result<PickOutput> read_output(const Words& words) {
+  PickOutput output;
+  output.uuid = words.uuid;
+  output.quiet = words.quiet;
+  if (!words.format.empty()) output.format = TRY(parse_format(words.format));
+  return output;
+}
+
 Result<PickSettings> read_settings(const Words& words, std::vector<std::string> command) {
   PickSettings settings;
   settings.command = std::move(command);
@@ -237,12 +250,9 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   else
     settings.count = static_cast<unsigned>(*count);
   settings.gpus = words.gpus;
-  settings.uuid = words.uuid;
-  settings.quiet = words.quiet;
   auto best = parse_best(words.best);
   if (!best) return std::unexpected(about("--best", best.error()));
   settings.best = *best;
-  if (!words.format.empty()) settings.format = TRY(parse_format(words.format));
   const auto priority = to_double(words.priority);
   if (!priority || std::fabs(*priority) > 1000 || *priority != std::floor(*priority))
     return fail(
@@ -253,7 +263,7 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   return settings;
 }
 
-std::string json_of(const Picked& picked, const PickSettings& settings) {
+std::string json_of(const Picked& picked, const PickOutput& output) {
   std::string gpus;
   for (std::size_t i = 0; i < picked.devices.size(); ++i) {
     const std::size_t position = picked.devices[i];
@@ -274,45 +284,42 @@ std::string json_of(const Picked& picked, const PickSettings& settings) {
         judgement.note.empty() ? "null" : json_string(judgement.note));
   }
   std::string environment;
-  for (const auto& [name, text] : visibility(picked, settings.uuid, Root::machine()))
+  for (const auto& [name, text] : visibility(picked, output.uuid, Root::machine()))
     environment += fmt::format("{}{}:{}", environment.empty() ? "" : ",", json_string(name), json_string(text));
   return fmt::format("{{\"gpus\":[{}],\"environment\":{{{}}},\"held\":{},\"lease\":{}}}\n", gpus, environment,
-                     settings.holds() ? "true" : "false", settings.holds() ? json_string(picked.lease) : "null");
+                     picked.locks.empty() ? "false" : "true",
+                     picked.locks.empty() ? "null" : json_string(picked.lease));
 }
 
-std::string text_of(const Picked& picked, const PickSettings& settings) {
-  switch (settings.format) {
-    case PickFormat::ids: return visible_value(picked, settings.uuid) + "\n";
+std::string text_of(const Picked& picked, const PickOutput& output) {
+  switch (output.format) {
+    case PickFormat::ids: return visible_value(picked, output.uuid) + "\n";
     case PickFormat::uuids: return visible_value(picked, true) + "\n";
     // Docker wants the quotes inside the value, or it takes the comma for the end of it.
-    case PickFormat::docker: return fmt::format("\"device={}\"\n", visible_value(picked, settings.uuid));
+    case PickFormat::docker: return fmt::format("\"device={}\"\n", visible_value(picked, output.uuid));
     case PickFormat::env: {
       std::string text;
-      for (const auto& [name, value] : visibility(picked, settings.uuid, Root::machine()))
+      for (const auto& [name, value] : visibility(picked, output.uuid, Root::machine()))
         text += fmt::format("{}={}\n", name, value);
       return text;
     }
-    case PickFormat::json: return json_of(picked, settings);
+    case PickFormat::json: return json_of(picked, output);
   }
   return "";
 }
 
-int print_picked(Picker& picker, const Picked& picked) {
-  const PickSettings& settings = picker.settings();
+int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
   // We hold it ourselves until the keeper does: what nobody was told of is given back when we end.
-  if (const auto written = write_all(STDOUT_FILENO, text_of(picked, settings)); !written)
+  if (const auto written = write_all(STDOUT_FILENO, text_of(picked, output)); !written)
     return complain("stdout: " + written.error().message());
-  if (settings.holds())
+  if (picker.settings().holds())
     if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());
-  picker.part_from_keeper();
   return 0;
 }
 
 }  // namespace
 
 int pick_command(int argc, char** argv) {
-  // One arena for malloc: a second one for the sampler's thread costs a tenth of the time that `true` takes.
-  ::mallopt(M_ARENA_MAX, 1);
   Words words;
   Reader reader(argc, argv);
   const auto refuse = [](const Error& error) {
@@ -329,11 +336,14 @@ int pick_command(int argc, char** argv) {
   if (!settings->command.empty())
     if (const auto status = cannot_run(settings->command.front())) return *status;
 
-  Picker picker(*std::move(settings));
+  const auto output = read_output(words);
+  if (!output) return refuse(output.error());
+  const auto world = pick_world(output->quiet);
+  Picker picker(*world, *std::move(settings));
   const auto picked = picker.pick();
   if (!picked) return say_refusal(picked.error());
-  if (picker.settings().command.empty()) return print_picked(picker, *picked);
-  return run_picked(picker, *picked);
+  if (picker.settings().command.empty()) return print_picked(picker, *picked, *output);
+  return run_picked(picker, *picked, *output);
 }
 
 }  // namespace lull

@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "act/lease.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -24,6 +23,7 @@
 #include "cli/loop_sampler.h"
 #include "cli/options.h"
 #include "cli/screen.h"
+#include "lease/folder.h"
 #include "loop/loop.h"
 #include "sense/nvml/means.h"
 #include "sense/processes.h"

@@ -1,4 +1,4 @@
-#include "act/lease_queue.h"
+#include "lease/queue.h"
 
 #include <fmt/format.h>
 #include <poll.h>

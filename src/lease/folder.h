@@ -12,14 +12,15 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "act/lease_record.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "lease/record.h"
 
 namespace lull {
 
@@ -109,18 +110,17 @@ class LeaseFolder {
   void give_back(const Door&, LockedFile file) const;
   // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
   Result<> revoke(const Door&, const std::string& file) const;
-  // Removes what dead holders left, as far as it is ours to remove.
-  void sweep(const Door&) const;
-
-  // A change to the folder that the process itself makes (after fork) must not share
-  // the parent's lock: this is the same folder through a description of its own.
-  Result<LeaseFolder> reopened() const;
+  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door.
+  std::vector<std::string> dead() const;
+  // Removes those of them for which that is still so.
+  void remove_dead(const Door&, std::span<const std::string> files) const;
 
  private:
   LeaseFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
   Result<LockedFile> make(const std::string& stem, std::string_view text) const;
   Result<LockedFile> draft(std::string_view text) const;
   Result<std::string> name(const std::string& draft, const std::string& stem) const;
+  bool is_dead(const std::string& file) const;
   template <class Visit>
   Result<> each_name(Visit visit) const;
 

@@ -1,4 +1,4 @@
-#include "act/lease_record.h"
+#include "lease/record.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>

@@ -15,10 +15,10 @@
 #include <utility>
 #include <vector>
 
-#include "act/lease.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "lease/folder.h"
 
 namespace lull {
 

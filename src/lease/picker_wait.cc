@@ -1,17 +1,11 @@
 // Waiting for GPUs: events of the lease folder, and one sampler for those who do not use lull.
 
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <cstdio>
 
-#include "base/text.h"
 #include "base/units.h"
-#include "cli/command.h"
-#include "cli/pick.h"
-#include "cli/screen.h"
-#include "view/columns.h"
+#include "lease/picker.h"
 
 namespace lull {
 
@@ -24,20 +18,14 @@ const SystemClock kClock;
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 constexpr Duration kLongestLook = std::chrono::seconds(1);
 
-std::string ordinal(std::size_t number) {
-  const bool teen = number % 100 / 10 == 1;
-  const std::size_t last = number % 10;
-  return fmt::format("{}{}", number, teen || last == 0 || last > 3 ? "th" : last == 1 ? "st" : last == 2 ? "nd" : "rd");
-}
-
 }  // namespace
 
 PickResult Picker::pick_waiting() {
   const std::optional<Instant> deadline =
       settings_.wait_limit ? std::optional(kClock.now() + *settings_.wait_limit) : std::nullopt;
   const auto failed = [&](const Error& error) {
-    clear_place();
-    return std::unexpected(Refusal{error.message(), {}, kExitFailure});
+    world_.waits_no_more();
+    return std::unexpected(Refusal{Refusal::failure, error.message(), {}, 0, 0});
   };
   if (const auto told = keeper_->stand_by(); !told) return failed(told.error());
   Duration pause = kFirstLook;
@@ -58,7 +46,7 @@ PickResult Picker::pick_waiting() {
       if (*done) {
         const auto unfit = unfit_of_kept();
         if (unfit.empty()) {
-          clear_place();
+          world_.waits_no_more();
           return finished();
         }
         if (const auto given = queue_->give_back(unfit); !given) return failed(given.error());
@@ -66,7 +54,7 @@ PickResult Picker::pick_waiting() {
       standing = queue_->look();
       if (!standing) return failed(standing.error());
     }
-    show_place(*standing);
+    tell(*standing);
 
     // Nobody tells when foreign use ends: that has to be looked for.
     bool foreign = false;
@@ -79,12 +67,12 @@ PickResult Picker::pick_waiting() {
     if (const auto waited = queue_->wait(next); !waited) return failed(waited.error());
     const Instant now = kClock.now();
     if (deadline && now >= *deadline) {
-      clear_place();
+      world_.waits_no_more();
       const auto last = queue_->look();
       Refusal late = refusal(last ? *last : std::vector<Standing>());
       late.what = fmt::format("waited {} for {} GPU{}; {}", format_duration(*settings_.wait_limit), settings_.count,
                               settings_.count == 1 ? "" : "s", late.what);
-      late.status = kExitIdle;
+      late.kind = Refusal::late;
       return std::unexpected(std::move(late));
     }
     sampled = foreign && now >= look_again;
@@ -93,33 +81,8 @@ PickResult Picker::pick_waiting() {
   }
 }
 
-// On a terminal one line that is kept up to date; elsewhere one line, once.
-void Picker::show_place(const std::vector<Standing>& standing) {
-  if (settings_.quiet) return;
-  const bool terminal = ::isatty(STDERR_FILENO) != 0;
-  if (!terminal && !shown_.empty()) return;
-  std::string text = fmt::format("lull: waiting for {} GPU{}", settings_.count, settings_.count == 1 ? "" : "s");
-  const std::size_t ahead = queue_->ahead().size();
-  text += ahead == 0 ? ", next in turn" : fmt::format(", {} in turn", ordinal(ahead + 1));
-  const std::size_t kept = queue_->kept().size();
-  if (kept > 0) text += fmt::format(", {} collected", kept);
-  const Refusal why = refusal(standing);
-  for (std::size_t i = 0; i < why.reasons.size(); ++i) text += (i == 0 ? ": " : "; ") + why.reasons[i];
-  if (text == shown_) return;
-  shown_ = text;
-  if (terminal) {
-    const Screen screen = screen_of(STDERR_FILENO);
-    fmt::print(stderr, "\r{}\x1b[K", fit(for_screen(text, screen), screen.width - 1, screen.utf8));
-  } else {
-    fmt::print(stderr, "{}\n", text);
-  }
-  std::fflush(stderr);
-}
-
-void Picker::clear_place() {
-  if (shown_.empty() || ::isatty(STDERR_FILENO) == 0) return;
-  fmt::print(stderr, "\r\x1b[K");
-  std::fflush(stderr);
+void Picker::tell(const std::vector<Standing>& standing) {
+  world_.waits({settings_.count, queue_->ahead().size(), queue_->kept().size(), refusal(standing).reasons});
 }
 
 }  // namespace lull

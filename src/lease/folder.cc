@@ -1,4 +1,4 @@
-#include "act/lease.h"
+#include "lease/folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -12,6 +12,7 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <memory>
 
 #include "base/random.h"
@@ -22,7 +23,7 @@ namespace lull {
 namespace {
 
 constexpr std::string_view kTicketPrefix = "ticket.";
-constexpr std::string_view kDraftPrefix = ".draft-";  // lease_keeper_body.cc knows it, too
+constexpr std::string_view kDraftPrefix = ".draft-";
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
 
@@ -140,7 +141,8 @@ std::int64_t birth_of(int fd) {
 }
 
 LeasePlace LeasePlace::of_environment() {
-  if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0') return {path, false};
+  if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0')
+    return {std::filesystem::absolute(path), false};  // its keeper works from another folder
   if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0')
     return {std::string(sim) + "/leases", false};
   return {"/run/lull", true};
@@ -163,13 +165,6 @@ Result<std::optional<LeaseFolder>> LeaseFolder::look(const LeasePlace& place) {
   if (!fd && fd.error().errno_value == ENOENT) return std::nullopt;
   if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
   return LeaseFolder(*std::move(fd), place.path);
-}
-
-Result<LeaseFolder> LeaseFolder::reopened() const {
-  const Fd low = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
-  Fd fd(::fcntl(low.get(), F_DUPFD_CLOEXEC, 10));  // out of the way of stdio
-  if (!fd) return fail(errno, "open " + path_ + " once more");
-  return LeaseFolder(std::move(fd), path_);
 }
 
 LeaseFolder::Door::~Door() {
@@ -347,14 +342,25 @@ Result<> LeaseFolder::revoke(const Door&, const std::string& file) const {
   return {};
 }
 
-void LeaseFolder::sweep(const Door&) const {
+bool LeaseFolder::is_dead(const std::string& file) const {
+  if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return false;
+  const auto opened = open_to_look(folder_.get(), file);
+  if (!opened || opened->denied || write_locked(opened->fd.get())) return false;
   const uid_t me = ::geteuid();
-  (void)each_name([&](const std::string& file) {
-    if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return;
-    const auto opened = open_to_look(folder_.get(), file);
-    if (!opened || opened->denied || write_locked(opened->fd.get())) return;
-    if (opened->status.st_uid == me || me == 0) ::unlinkat(folder_.get(), file.c_str(), 0);
+  return opened->status.st_uid == me || me == 0;
+}
+
+std::vector<std::string> LeaseFolder::dead() const {
+  std::vector<std::string> files;
+  (void)each_name([&](std::string file) {
+    if (is_dead(file)) files.push_back(std::move(file));
   });
+  return files;
+}
+
+void LeaseFolder::remove_dead(const Door&, std::span<const std::string> files) const {
+  for (const std::string& file : files)
+    if (is_dead(file)) ::unlinkat(folder_.get(), file.c_str(), 0);
 }
 
 Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place) {
