@@ -62,6 +62,10 @@ PickSettings settings_of(const GpuselectOptions& options) {
     settings.wishes.procs = Limit::of(options.processes);
     settings.wishes.mem_used = Limit::off();  // they are welcome with what they hold
   }
+  // Beside so many others, as the predecessor counts. Who came first has nothing to say about it there: whoever asks
+  // for a GPU with at most N on it may come. `lull pick` never shares what it was not asked to share.
+  settings.share = std::min(options.processes, kMostHolders - 1) + 1;
+  settings.patience = kMostHolders;
   settings.command = options.command;
   return settings;
 }

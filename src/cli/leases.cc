@@ -48,6 +48,14 @@ void sort_by_gpu(std::vector<LeaseInfo>& leases) {
 
 std::string label(const LeaseInfo& lease) { return lease.record.label.empty() ? "?" : printable(lease.record.label); }
 
+// "", or how many have that GPU: ", 1 of 3".
+std::string share_text(const LeaseInfo& lease, const FolderState& state) {
+  const auto holders = std::ranges::count_if(state.leases, [&](const LeaseInfo& one) {
+    return one.gpu == lease.gpu && one.record.within == lease.record.within;
+  });
+  return holders > 1 ? fmt::format(", 1 of {}", holders) : "";
+}
+
 // How a lease stands, in a word or two.
 std::string state_text(const LeaseInfo& lease) {
   if (!lease.readable) return "may not be read";
@@ -75,7 +83,7 @@ void print_table(const FolderState& state) {
   for (const LeaseInfo& lease : state.leases)
     add({label(lease), printable(user_name(lease.owner)),
          lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?", age(lease.record.since),
-         state_text(lease), printable(lease.record.command), printable(lease.gpu)});
+         state_text(lease) + share_text(lease, state), printable(lease.record.command), printable(lease.gpu)});
   for (const TicketInfo& ticket : state.tickets) {
     const TicketRecord& record = ticket.record;
     const std::string collected =
@@ -98,7 +106,7 @@ void print_json(const FolderState& state, const std::string& path) {
     const auto lives = lease.readable ? alive(lease.record.holder) : std::nullopt;
     leases += fmt::format(
         "{}{{\"gpu\":{},\"label\":{},\"lease\":{},\"kind\":\"{}\",\"user\":{},\"uid\":{},\"pid\":{},\"alive\":{},"
-        "\"command\":{},\"since\":{},\"until\":{},\"within\":{}}}",
+        "\"command\":{},\"since\":{},\"until\":{},\"within\":{},\"share\":{}}}",
         leases.empty() ? "" : ",", json_string(lease.gpu), text_or_null(lease.record.label),
         text_or_null(lease.record.id), name_of(lease.record.kind), json_string(user_name(lease.owner)), lease.owner,
         lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "null",
@@ -106,18 +114,19 @@ void print_json(const FolderState& state, const std::string& path) {
         : *lives ? "true"
                  : "false",
         text_or_null(lease.record.command), json_time(lease.record.since), json_time(lease.record.until),
-        text_or_null(lease.record.within));
+        text_or_null(lease.record.within), lease.record.share);
   }
   std::string queue;
   for (const TicketInfo& ticket : state.tickets) {
     std::string wants;
     for (const std::string& uuid : ticket.record.wants) wants += (wants.empty() ? "" : ",") + json_string(uuid);
     queue += fmt::format(
-        "{}{{\"number\":{},\"priority\":{},\"count\":{},\"missing\":{},\"wants\":[{}],\"user\":{},\"uid\":{},"
+        "{}{{\"number\":{},\"priority\":{},\"count\":{},\"missing\":{},\"share\":{},\"wants\":[{}],\"user\":{},\"uid\":"
+        "{},"
         "\"pid\":{},\"command\":{},\"since\":{}}}",
         queue.empty() ? "" : ",", ticket.record.number, ticket.record.priority, ticket.record.count,
-        ticket.record.missing, wants, json_string(user_name(ticket.owner)), ticket.owner, ticket.record.waiter.pid,
-        text_or_null(ticket.record.command), json_time(ticket.record.since));
+        ticket.record.missing, ticket.record.share, wants, json_string(user_name(ticket.owner)), ticket.owner,
+        ticket.record.waiter.pid, text_or_null(ticket.record.command), json_time(ticket.record.since));
   }
   fmt::print("{{\"folder\":{},\"leases\":[{}],\"queue\":[{}]}}\n", json_string(path), leases, queue);
 }
@@ -189,9 +198,13 @@ int release(const LeaseFolder& folder, const std::vector<std::string>& words, bo
   int status = 0;
   for (const std::string& word : words) {
     bool found = false;
+    // Of a GPU that several hold, one's own part is meant.
+    const auto mine = [](const LeaseInfo& lease) { return ::geteuid() == 0 || lease.owner == ::geteuid(); };
+    const bool only_mine = word == "all" || std::ranges::any_of(state->leases, [&](const LeaseInfo& lease) {
+                             return meant(lease, word) && mine(lease);
+                           });
     for (const LeaseInfo& lease : state->leases) {
-      if (!meant(lease, word)) continue;
-      if (word == "all" && ::geteuid() != 0 && lease.owner != ::geteuid()) continue;
+      if (!meant(lease, word) || (only_mine && !mine(lease))) continue;
       found = true;
       if (const std::string why = objection(lease, force); !why.empty()) {
         status = complain(why);

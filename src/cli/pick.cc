@@ -30,7 +30,7 @@ constexpr std::string_view kFooter =
 // Everything as text first, so that every mistake is told in the same words.
 struct Words {
   std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best = "random", format;
-  std::string hold, hold_pid, wait, tolerate, priority = "0";
+  std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1";
   bool mine_ok = false, uuid = false, no_lease = false, quiet = false, help = false;
 };
 
@@ -57,6 +57,7 @@ constexpr std::array kOptions = {
     OptionRow{"where", 0, "RULE", &Words::where, nullptr, "what else must hold: 'power < 60W and pstate >= 8'"},
     OptionRow{"tolerate", 0, "SIZE", &Words::tolerate, nullptr,
               "overlook idle processes that hold this at most: 700MiB"},
+    OptionRow{"share", 0, "N", &Words::share, nullptr, "be one of N holders of a GPU at most, who all say so (1)"},
     OptionRow{"mine-ok", 0, "", nullptr, &Words::mine_ok, "a GPU that only I use counts as idle"},
     OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology (joined most closely) or random"},
     OptionRow{"uuid", 0, "", nullptr, &Words::uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES"},
@@ -207,6 +208,21 @@ Result<PickFormat> parse_format(const std::string& word) {
                           did_you_mean(word, kWords)));
 }
 
+// Whoever shares takes the others' work as it is, unless a limit was given by name.
+Result<> read_share(const Words& words, PickSettings& settings) {
+  const auto share = to_unsigned(words.share);
+  if (!share || *share == 0 || *share > kMostHolders)
+    return fail(fmt::format("--share {}: a number from 1 to {} would be right", printable(words.share), kMostHolders));
+  settings.share = settings.patience = static_cast<unsigned>(*share);
+  if (*share == 1) return {};
+  settings.company = settings.wishes;
+  for (Limit* limit :
+       {&settings.company->util, &settings.company->mem_util, &settings.company->procs, &settings.company->mem_used})
+    if (limit->kind == Limit::usual) *limit = Limit::off();
+  if (!settings.lease) return fail("--no-lease and --share: what is not leased has no number of holders");
+  return {};
+}
+
 Result<> read_holding(const Words& words, PickSettings& settings) {
   settings.lease = !words.no_lease;
   if (!words.hold.empty()) settings.hold = TRY(duration("--hold", words.hold));
@@ -260,6 +276,7 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   settings.priority = static_cast<int>(*priority);
   TRY(read_wishes(words, settings));
   TRY(read_holding(words, settings));
+  TRY(read_share(words, settings));
   return settings;
 }
 

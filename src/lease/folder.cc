@@ -9,20 +9,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
+#include <map>
 #include <memory>
 
 #include "base/random.h"
 #include "base/text.h"
+#include "lease/bell.h"
 
 namespace lull {
 
 namespace {
 
-constexpr std::string_view kTicketPrefix = "ticket.";
 constexpr std::string_view kDraftPrefix = ".draft-";
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
@@ -52,7 +54,7 @@ std::string read_start(int fd, off_t size) {
 // The UUID in `GPU-….1000`, or nothing.
 std::string_view uuid_in(std::string_view file) {
   const std::size_t dot = file.find('.');
-  if (dot == std::string_view::npos || file.starts_with(kTicketPrefix)) return {};
+  if (dot == std::string_view::npos || file.starts_with(kTicketPrefix) || file.starts_with(kBellPrefix)) return {};
   const std::string_view uuid = file.substr(0, dot);
   return plain_word(uuid) ? uuid : std::string_view();
 }
@@ -95,6 +97,24 @@ sigset_t held_back_signals() {
   for (const int number : {SIGTSTP, SIGTTIN, SIGTTOU, SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGALRM, SIGUSR1, SIGUSR2})
     ::sigaddset(&set, number);
   return set;
+}
+
+void in_order(FolderState& state) {
+  std::sort(state.leases.begin(), state.leases.end(),
+            [](const LeaseInfo& a, const LeaseInfo& b) { return a.file < b.file; });
+  std::sort(state.tickets.begin(), state.tickets.end(),
+            [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
+}
+
+// A ticket of another priority than 0 says so in its name, so that others need not open it.
+constexpr std::string_view kPriorityWord = ".priority";
+
+int priority_in(std::string_view file) {
+  const std::size_t at = file.find(kPriorityWord);
+  if (at == std::string_view::npos) return 0;
+  int priority = 0;
+  std::from_chars(file.data() + at + kPriorityWord.size(), file.data() + file.size(), priority);
+  return std::clamp(priority, -kGreatestPriority, kGreatestPriority);
 }
 
 Result<> check_folder(int fd, const LeasePlace& place) {
@@ -249,11 +269,26 @@ Result<FolderState> LeaseFolder::scan() const {
     if (auto lease = lease_in(file)) state.leases.push_back(*std::move(lease));
     if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
   }));
-  std::sort(state.leases.begin(), state.leases.end(),
-            [](const LeaseInfo& a, const LeaseInfo& b) { return a.file < b.file; });
-  std::sort(state.tickets.begin(), state.tickets.end(),
-            [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
+  in_order(state);
   return state;
+}
+
+Result<> LeaseFolder::scan_again(FolderState& state, const Turn& us) const {
+  std::map<std::string_view, TicketInfo*> known;
+  for (TicketInfo& ticket : state.tickets) known.emplace(ticket.file, &ticket);
+  FolderState now;
+  TRY(each_name([&](const std::string& file) {
+    if (const auto found = known.find(file); found != known.end()) {
+      now.tickets.push_back(*found->second);
+    } else if (!file.starts_with(kTicketPrefix)) {
+      if (auto lease = lease_in(file)) now.leases.push_back(*std::move(lease));
+    } else if (priority_in(file) > us.priority) {
+      if (auto ticket = ticket_in(file)) now.tickets.push_back(*std::move(ticket));
+    }
+  }));
+  in_order(now);
+  state = std::move(now);
+  return {};
 }
 
 // A file that is locked, readable and complete, under a name that nobody looks at.
@@ -314,7 +349,9 @@ Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) con
 }
 
 Result<LockedFile> LeaseFolder::queue(const Door&, const TicketRecord& record) const {
-  return make(fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid()), write_record(record));
+  std::string stem = fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid());
+  if (record.priority != 0) stem += fmt::format("{}{}", kPriorityWord, record.priority);
+  return make(stem, write_record(record));
 }
 
 Result<> LeaseFolder::rewrite(const Door&, const LockedFile& file, std::string_view text) const {
@@ -343,6 +380,7 @@ Result<> LeaseFolder::revoke(const Door&, const std::string& file) const {
 }
 
 bool LeaseFolder::is_dead(const std::string& file) const {
+  if (file.starts_with(kBellPrefix)) return is_dead_bell(folder_.get(), file);
   if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return false;
   const auto opened = open_to_look(folder_.get(), file);
   if (!opened || opened->denied || write_locked(opened->fd.get())) return false;

@@ -64,6 +64,8 @@ struct LockedFile {
   std::string file;
 };
 
+inline constexpr const char* kTicketPrefix = "ticket.";
+
 // When the file was made, in nanoseconds, as the kernel keeps it; 0: it does not.
 std::int64_t birth_of(int fd);
 
@@ -96,6 +98,9 @@ class LeaseFolder {
 
   // What is alive. Exact while the door is held, else as of about now.
   Result<FolderState> scan() const;
+  // The same for one who has looked before: leases and new tickets are read, tickets that are known are not looked at
+  // again as long as their names are there. What came later and goes after `us` by its name's word is left out.
+  Result<> scan_again(FolderState& state, const Turn& us) const;
   // One file of it, by name; nothing: not alive, or not a lease or ticket.
   std::optional<LeaseInfo> lease_in(const std::string& file) const;
   std::optional<TicketInfo> ticket_in(const std::string& file) const;

@@ -72,6 +72,7 @@ void Picker::open_world() {
   needs.processes = settings_.wishes.mine.has_value();
   needs.topology = settings_.best == Best::topology;
   world_.open(needs);
+  open_ = true;
 }
 
 // Inside a leased job we narrow what it has. A lease that is over says nothing any more, nor does another user's.
@@ -149,11 +150,11 @@ std::optional<Refusal> Picker::find_candidates() {
   std::vector<Candidate> candidates;
   for (const std::size_t i : *positions) {
     const Device& device = snapshot_.inventory->devices[i];
-    Choice choice{device.uuid, device.label(),
-                  judge(device, snapshot_.readings[i], settings_.wishes, snapshot_.processes)};
+    Choice choice{device.uuid, device.label(), {}, {}};
+    judge_one(choice, i);
     if (!choice.judgement.lasting && !device.uuid.empty()) {
       candidate_.push_back(choices_.size());
-      candidates.push_back({device.uuid, choice.label, choice.judgement.fits ? Fit::yes : Fit::no});
+      candidates.push_back(candidate_of(choice));
     }
     choices_.push_back(std::move(choice));
   }
@@ -161,6 +162,7 @@ std::optional<Refusal> Picker::find_candidates() {
     Demand demand;
     demand.count = settings_.count;
     demand.priority = settings_.priority;
+    demand.share = settings_.share;
     demand.within = within_;
     demand.pattern = record_;
     queue_.emplace(*folder_, std::move(demand), std::move(candidates));
@@ -175,6 +177,7 @@ LeaseRecord Picker::pattern() const {
   record.user = world_.user_name(::geteuid());
   record.command = join_command(settings_.command);
   record.holder = ProcessMark::of(*self_);
+  record.share = settings_.patience;
   if (settings_.hold) {
     record.kind = LeaseKind::hold;
     record.command = fmt::format("held for {}", format_duration(*settings_.hold));
@@ -211,17 +214,36 @@ std::optional<std::size_t> Picker::position_of_label(const std::string& label) c
   return static_cast<std::size_t>(found - devices.begin());
 }
 
+void Picker::judge_one(Choice& choice, std::size_t position) const {
+  const Device& device = snapshot_.inventory->devices[position];
+  const Reading& reading = snapshot_.readings[position];
+  choice.judgement = judge(device, reading, settings_.wishes, snapshot_.processes);
+  choice.in_company =
+      settings_.company ? judge(device, reading, *settings_.company, snapshot_.processes) : choice.judgement;
+}
+
+Candidate Picker::candidate_of(const Choice& choice) const {
+  return {choice.uuid, choice.label, choice.judgement.fits ? Fit::yes : Fit::no,
+          choice.in_company.fits ? Fit::yes : Fit::no};
+}
+
 // A new sample, and what it says of every GPU in scope.
 void Picker::judge_again() {
-  world_.sample(snapshot_);
+  if (open_) {
+    world_.sample(snapshot_);
+  } else {
+    open_world();
+    world_.first(snapshot_);
+  }
   for (Choice& choice : choices_) {
     const auto position = choice.uuid.empty() ? position_of_label(choice.label) : position_of(choice.uuid);
-    choice.judgement = position ? judge(snapshot_.inventory->devices[*position], snapshot_.readings[*position],
-                                        settings_.wishes, snapshot_.processes)
-                                : gone();
+    if (position)
+      judge_one(choice, *position);
+    else
+      choice.judgement = choice.in_company = gone();
   }
   for (std::size_t i = 0; queue_ && i < candidate_.size(); ++i)
-    queue_->candidates()[i].fit = choices_[candidate_[i]].judgement.fits ? Fit::yes : Fit::no;
+    queue_->candidates()[i] = candidate_of(choices_[candidate_[i]]);
 }
 
 // Of cards that lack two signals the performance state may tell; others need not pay for it.
@@ -230,7 +252,7 @@ void Picker::look_closer() {
       std::any_of(choices_.begin(), choices_.end(), [](const Choice& choice) { return choice.judgement.undecided; });
   if (!undecided) return;
   closer_ = true;
-  open_world();
+  open_ = false;  // with more to read
   judge_again();
 }
 
@@ -257,6 +279,7 @@ PickResult Picker::find() {
 PickResult Picker::pick() {
   PickResult result = find();
   world_.close();
+  open_ = false;
   return result;
 }
 

@@ -39,6 +39,9 @@ struct PickSettings {
   bool wait = false;
   std::optional<Duration> wait_limit;
   int priority = 0;
+  unsigned share = 1;             // be one of so many holders of a GPU at most,
+  unsigned patience = 1;          // and live with so many; both count who asks
+  std::optional<Wishes> company;  // what a GPU must show that others hold; else the same as any
   std::vector<std::string> command;
 
   bool holds() const { return lease && (!command.empty() || hold || hold_pid); }
@@ -121,6 +124,7 @@ class Picker {
     std::string uuid;
     std::string label;
     Judgement judgement;
+    Judgement in_company;  // as one of several holders
   };
   const std::vector<Choice>& choices() const { return choices_; }
   const Snapshot& snapshot() const { return snapshot_; }
@@ -134,6 +138,8 @@ class Picker {
   std::optional<Refusal> find_candidates();
   void read_joins();
   void judge_again();
+  void judge_one(Choice& choice, std::size_t position) const;
+  Candidate candidate_of(const Choice& choice) const;
   void look_closer();
   bool may_only_look_busy() const;
   PickResult find();
@@ -143,11 +149,11 @@ class Picker {
   PickResult pick_waiting();
   PickResult finished();
   void complete(Picked& picked) const;
-  std::vector<std::size_t> unfit_of_kept();
   std::string who(const LeaseInfo& lease) const;
   std::string standing_text(const Standing& standing) const;
   Chooser chooser();
   Refusal refusal(const std::vector<Standing>& standing);
+  bool foreign_use(const std::vector<Standing>& standing);
   void tell(const std::vector<Standing>& standing);
   std::optional<std::size_t> position_of_label(const std::string& label) const;
   void wait_for_gpus();
@@ -162,7 +168,8 @@ class Picker {
   std::optional<Process> held_process_;
   LeaseRecord record_;  // what our leases will say
   std::optional<Process> self_;
-  bool closer_ = false;  // it reads the performance state as well
+  bool open_ = false;    // the world is
+  bool closer_ = false;  // and we read the performance state as well
   Snapshot snapshot_;
   Topology topology_;
   std::shared_ptr<const Inventory> joined_inventory_;  // that the topology is of

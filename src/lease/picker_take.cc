@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -42,8 +43,10 @@ std::string Picker::who(const LeaseInfo& lease) const {
 
 std::string Picker::standing_text(const Standing& standing) const {
   if (standing.state == Standing::leased)
-    return standing.by->readable ? fmt::format("leased ({})", who(*standing.by))
-                                 : fmt::format("its lease file {} may not be read", standing.by->file);
+    return standing.by->readable
+               ? fmt::format("leased ({}{})", who(*standing.by),
+                             standing.holders > 1 ? fmt::format("; {} share it", standing.holders) : "")
+               : fmt::format("its lease file {} may not be read", standing.by->file);
   if (standing.state == Standing::collecting) return fmt::format("kept by one who collects ({})", who(*standing.by));
   if (standing.spoken_for)
     return fmt::format("{} waits for it (pid {})", world_.user_name(standing.spoken_for->owner),
@@ -75,9 +78,14 @@ Chooser Picker::chooser() {
 Refusal Picker::refusal(const std::vector<Standing>& standing) {
   Refusal refusal;
   std::map<std::size_t, std::string> taken;  // by choice
-  for (std::size_t i = 0; i < standing.size(); ++i) taken[candidate_[i]] = standing_text(standing[i]);
+  std::set<std::size_t> shared;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    taken[candidate_[i]] = standing_text(standing[i]);
+    if (standing[i].state == Standing::shared) shared.insert(candidate_[i]);
+  }
   for (std::size_t i = 0; i < choices_.size(); ++i) {
-    std::string why = taken[i].empty() ? choices_[i].judgement.why : taken[i];
+    const Judgement& judgement = shared.contains(i) ? choices_[i].in_company : choices_[i].judgement;
+    const std::string why = taken[i].empty() ? judgement.why : taken[i];
     if (why.empty())
       ++refusal.fitting;
     else
@@ -116,22 +124,14 @@ void Picker::complete(Picked& picked) const {
       if (choice.uuid == snapshot_.inventory->devices[position].uuid) picked.judgements.push_back(choice.judgement);
 }
 
-// Looks once more at what we have now: somebody who does not use lull may have come in between.
-std::vector<std::size_t> Picker::unfit_of_kept() {
-  judge_again();
-  std::vector<std::size_t> unfit;
-  for (const std::size_t candidate : queue_->kept())
-    if (queue_->candidates()[candidate].fit != Fit::yes) unfit.push_back(candidate);
-  return unfit;
-}
-
 PickResult Picker::pick_now() {
   const Instant settled = kClock.now() + kSettle;
   for (int round = 0; round < kRounds;) {
     const auto taken = queue_->take_now(chooser());
     if (!taken) return std::unexpected(refuse(taken.error()));
     if (*taken) {
-      if (unfit_of_kept().empty()) return finished();
+      judge_again();  // once more: somebody who does not use lull may have come in between
+      if (queue_->unfit_of_kept().empty()) return finished();
       const auto kept = queue_->kept();
       if (const auto given = queue_->give_back(kept); !given) return std::unexpected(refuse(given.error()));
       ++round;
@@ -159,7 +159,9 @@ PickResult Picker::pick_unheld() {
   }
   std::vector<std::size_t> open;
   for (std::size_t i = 0; i < standing.size(); ++i)
-    if (standing[i].state == Standing::free && !standing[i].spoken_for && choices_[candidate_[i]].judgement.fits)
+    if (standing[i].open() &&
+        (standing[i].state == Standing::shared ? choices_[candidate_[i]].in_company : choices_[candidate_[i]].judgement)
+            .fits)
       open.push_back(i);
   if (open.size() < settings_.count) return std::unexpected(refusal(standing));
   Picked picked;

@@ -36,7 +36,7 @@ PickResult Picker::pick_waiting() {
     bool act = sampled;
     bool tempting = false;
     for (const Standing& one : *standing) {
-      tempting = tempting || (one.state == Standing::free && !one.spoken_for);
+      tempting = tempting || one.open();
       act = act || (one.state == Standing::ours && one.spoken_for);
     }
     if (tempting && !sampled) judge_again();
@@ -44,7 +44,8 @@ PickResult Picker::pick_waiting() {
       const auto done = queue_->turn(chooser());
       if (!done) return failed(done.error());
       if (*done) {
-        const auto unfit = unfit_of_kept();
+        judge_again();  // once more: somebody who does not use lull may have come in between
+        const auto unfit = queue_->unfit_of_kept();
         if (unfit.empty()) {
           world_.waits_no_more();
           return finished();
@@ -56,11 +57,12 @@ PickResult Picker::pick_waiting() {
     }
     tell(*standing);
 
-    // Nobody tells when foreign use ends: that has to be looked for.
-    bool foreign = false;
-    for (std::size_t i = 0; i < standing->size(); ++i)
-      foreign = foreign || ((*standing)[i].state != Standing::leased && (*standing)[i].state != Standing::ours &&
-                            queue_->candidates()[i].fit == Fit::no);
+    const bool covered = queue_->covered();
+    const bool foreign = !covered && foreign_use(*standing);
+    if (covered && open_) {
+      world_.close();  // it may be long until there is something for us to look at
+      open_ = false;
+    }
     std::optional<Instant> next = deadline;
     const Instant look_again = kClock.now() + pause;
     if (foreign) next = next ? std::min(*next, look_again) : look_again;
@@ -75,10 +77,20 @@ PickResult Picker::pick_waiting() {
       late.kind = Refusal::late;
       return std::unexpected(std::move(late));
     }
-    sampled = foreign && now >= look_again;
+    sampled = (foreign && now >= look_again) || (covered && !queue_->covered());
     if (sampled) judge_again();
     pause = sampled ? std::min<Duration>(pause * 2, kLongestLook) : kFirstLook;
   }
+}
+
+// Nobody tells when that ends: it has to be looked for.
+bool Picker::foreign_use(const std::vector<Standing>& standing) {
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    const Candidate& candidate = queue_->candidates()[i];
+    if (standing[i].state == Standing::leased || standing[i].state == Standing::ours) continue;
+    if ((standing[i].state == Standing::shared ? candidate.company : candidate.fit) == Fit::no) return true;
+  }
+  return false;
 }
 
 void Picker::tell(const std::vector<Standing>& standing) {

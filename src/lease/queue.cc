@@ -2,14 +2,12 @@
 
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/inotify.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <cstring>
 
 namespace lull {
 
@@ -20,13 +18,14 @@ const SystemClock kClock;
 // now is stopped or stuck, and those behind it need not be.
 constexpr Duration kGrace = std::chrono::seconds(5);
 constexpr Duration kLongestGrace = std::chrono::seconds(60);  // whoever speaks for it
-constexpr Duration kFirstPause = std::chrono::microseconds(200);
-constexpr Duration kLongestPause = std::chrono::milliseconds(100);
-constexpr Duration kGiveUpClosing = std::chrono::seconds(30);
-
-bool wants(const TicketRecord& ticket, const std::string& uuid) {
-  return std::find(ticket.wants.begin(), ticket.wants.end(), uuid) != ticket.wants.end();
-}
+// So many at the head of the line follow what happens in the folder: the second is ready when the first is served, and
+// sees to it that one who is stopped or stuck does not hold up the rest.
+constexpr std::size_t kNear = 2;
+// Those behind look around all the same, the farther the more rarely: all of those near may be stuck.
+constexpr Duration kLookAround = std::chrono::seconds(5);
+constexpr Duration kLookAroundEach = std::chrono::milliseconds(500);
+constexpr Duration kFirstPause = std::chrono::milliseconds(1);  // where nothing can wake us
+constexpr Duration kLongestPause = std::chrono::milliseconds(250);
 
 bool unlinked(const LockedFile& file) {
   struct stat status{};
@@ -38,62 +37,31 @@ std::optional<Instant> earlier(std::optional<Instant> a, std::optional<Instant> 
   return std::min(*a, *b);
 }
 
+// False: nothing came until then.
+Result<bool> sleep_on(int event, int wake, std::optional<Instant> until) {
+  timespec patience{};
+  if (until) {
+    const Duration left = std::max<Duration>(*until - kClock.now(), Duration::zero());
+    patience.tv_sec = std::chrono::floor<std::chrono::seconds>(left).count();
+    patience.tv_nsec = (left % std::chrono::seconds(1)).count();
+  }
+  std::array<pollfd, 2> sources{{{event, POLLIN, 0}, {wake, POLLIN, 0}}};  // below 0: left out
+  const int ready = ::ppoll(sources.data(), sources.size(), until ? &patience : nullptr, nullptr);
+  if (ready < 0 && errno != EINTR) return fail(errno, "wait for the lease folder");
+  return ready > 0;
+}
+
 }  // namespace
 
-std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user) {
-  std::set<std::string> chain;
-  std::string id = within;
-  while (!id.empty() && chain.insert(id).second) {
-    const auto found = std::find_if(state.leases.begin(), state.leases.end(), [&](const LeaseInfo& lease) {
-      return lease.owner == user && lease.record.id == id;
-    });
-    id = found == state.leases.end() ? "" : found->record.within;
-  }
-  return chain;
-}
-
-std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
-                                const std::string& within, const std::set<std::string>& our_files,
-                                const PassedOver& passed_over) {
-  const std::set<std::string> ours_to_use = around(within, state, place.user);
-  const Turn us = place.turn();
-  std::vector<Standing> result(candidates.size());
-  for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const std::string& uuid = candidates[i].uuid;
-    Standing& standing = result[i];
-    for (const LeaseInfo& lease : state.leases) {
-      if (lease.gpu != uuid) continue;
-      if (our_files.contains(lease.file)) {
-        if (standing.state == Standing::free) standing.state = Standing::ours;
-        continue;
-      }
-      if (lease.readable && lease.owner == place.user && ours_to_use.contains(lease.record.id)) continue;
-      const bool collecting = lease.readable && lease.record.kind == LeaseKind::collecting;
-      if (standing.state == Standing::leased) continue;
-      standing.state = collecting ? Standing::collecting : Standing::leased;
-      standing.by = &lease;
-    }
-    for (const TicketInfo& ticket : state.tickets) {
-      if (ticket.file == place.ticket || ticket.stopped || !ticket.turn().before(us)) continue;
-      if (ticket.record.missing == 0 || ticket.record.within != within || !wants(ticket.record, uuid)) continue;
-      if (!within.empty() && ticket.owner != place.user) continue;  // nobody else can be inside
-      if (passed_over.contains({ticket.file, uuid})) continue;
-      standing.spoken_for = &ticket;
-      break;
-    }
-  }
-  return result;
-}
-
 LeaseQueue::LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Candidate> candidates)
-    : folder_(&folder), demand_(std::move(demand)), candidates_(std::move(candidates)) {
+    : folder_(&folder), demand_(std::move(demand)), candidates_(std::move(candidates)), watch_(folder) {
   if (demand_.pattern.id.empty()) demand_.pattern.id = random_id();
   demand_.pattern.within = demand_.within;
 }
 
 Place LeaseQueue::place() const {
-  if (!ticket_) return {demand_.priority, UINT64_MAX, "", ::geteuid(), 0};
-  return {ticket_record_.priority, ticket_record_.number, ticket_->file, ::geteuid(), ticket_born_};
+  if (!ticket_) return {demand_.priority, UINT64_MAX, "", ::geteuid(), 0, demand_.share};
+  return {ticket_record_.priority, ticket_record_.number, ticket_->file, ::geteuid(), ticket_born_, demand_.share};
 }
 
 std::set<std::string> LeaseQueue::our_files() const {
@@ -102,23 +70,11 @@ std::set<std::string> LeaseQueue::our_files() const {
   return files;
 }
 
-bool LeaseQueue::alive_in_cache(const std::string& file) const {
-  const auto named = [&](const auto& info) { return info.file == file; };
-  return std::any_of(state_.leases.begin(), state_.leases.end(), named) ||
-         std::any_of(state_.tickets.begin(), state_.tickets.end(), named);
-}
-
-void LeaseQueue::remember(FolderState state) {
-  state_ = std::move(state);
-  std::erase_if(closing_, [&](const auto& entry) { return !alive_in_cache(entry.first); });
-  stale_ = false;
-}
-
 std::vector<Standing> LeaseQueue::stand() {
-  for (TicketInfo& ticket : state_.tickets) ticket.stopped = false;
+  for (TicketInfo& ticket : watch_.state().tickets) ticket.stopped = false;
   std::vector<Standing> result;
   do {
-    result = standings(state_, candidates_, place(), demand_.within, our_files(), passed_over_);
+    result = standings(watch_.state(), candidates_, place(), demand_.within, our_files(), passed_over_);
     for (const auto& [index, file] : kept_) result[index].state = Standing::ours;  // even if we have not read it yet
   } while (note_stopped(result) || note_idle_claims(result));
   return result;
@@ -130,9 +86,10 @@ bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
   bool found = false;
   std::set<const TicketInfo*> asked;
   for (const Standing& one : standing) {
-    if (one.spoken_for == nullptr || (one.state != Standing::free && one.state != Standing::ours)) continue;
+    if (!one.claimable() && (one.spoken_for == nullptr || one.state != Standing::ours)) continue;
     if (!asked.insert(one.spoken_for).second || !stopped(one.spoken_for->record.waiter)) continue;
-    state_.tickets[static_cast<std::size_t>(one.spoken_for - state_.tickets.data())].stopped = found = true;
+    auto& tickets = watch_.state().tickets;
+    tickets[static_cast<std::size_t>(one.spoken_for - tickets.data())].stopped = found = true;
   }
   return found;
 }
@@ -142,16 +99,13 @@ bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
 // ever, as long as nobody takes the GPU. True: somebody is passed over from now on.
 bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
   const Instant now = kClock.now();
-  const auto there = [&](const std::string& file) {
-    return std::any_of(state_.tickets.begin(), state_.tickets.end(),
-                       [&](const TicketInfo& info) { return info.file == file; });
-  };
+  const auto there = [&](const std::string& file) { return watch_.ticket(file) != nullptr; };
   std::erase_if(passed_over_, [&](const auto& claim) { return !there(claim.first); });
   due_.reset();
   bool more = false;
   std::set<std::string> spoken_for;
   for (std::size_t i = 0; i < standing.size(); ++i) {
-    if (standing[i].state != Standing::free || standing[i].spoken_for == nullptr) continue;
+    if (!standing[i].claimable()) continue;
     const std::string& uuid = candidates_[i].uuid;
     spoken_for.insert(uuid);
     Idle& idle = idle_.try_emplace(uuid, Idle{now, now, standing[i].spoken_for->file}).first->second;
@@ -162,7 +116,7 @@ bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
       due_ = earlier(due_, end);
       continue;
     }
-    for (const TicketInfo& ticket : state_.tickets)
+    for (const TicketInfo& ticket : watch_.state().tickets)
       if (wants(ticket.record, uuid)) more |= passed_over_.emplace(ticket.file, uuid).second;
   }
   std::erase_if(idle_, [&](const auto& entry) { return !spoken_for.contains(entry.first); });
@@ -170,8 +124,70 @@ bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
 }
 
 Result<std::vector<Standing>> LeaseQueue::look() {
-  if (stale_ || !watch_) remember(TRY(folder_->scan()));
+  if (stale_ == Stale::wholly || !ticket_) {
+    TRY(watch_.read_all());
+  } else if (stale_ == Stale::partly) {
+    TRY(watch_.read_again(place().turn()));
+    verify_ahead();
+  }
+  stale_ = Stale::fresh;
   return stand();
+}
+
+// Tickets that we have read once are not read again while we are far behind. Before we rely on one it is: on the one
+// that we wait for, or on all ahead of us.
+void LeaseQueue::verify_ahead() {
+  while (const TicketInfo* ahead = cover()) {
+    const TicketInfo before = *ahead;
+    watch_.refresh(before.file);
+    const TicketInfo* now = watch_.ticket(before.file);
+    if (now != nullptr && now->record == before.record && now->born == before.born) return;
+  }
+  std::vector<std::string> files;
+  for (const TicketInfo& ticket : watch_.state().tickets)
+    if (goes_before(ticket, place(), demand_.within)) files.push_back(ticket.file);
+  for (const std::string& file : files) watch_.refresh(file);
+}
+
+bool LeaseQueue::wanted(std::size_t index) const { return candidates_[index].fit != Fit::no && !kept_.contains(index); }
+
+const TicketInfo* LeaseQueue::cover() const {
+  if (!ticket_ || !kept_.empty() || due_) return nullptr;
+  const Place us = place();
+  std::vector<const TicketInfo*> ahead;
+  for (const TicketInfo& ticket : watch_.state().tickets) {
+    if (!goes_before(ticket, us, demand_.within)) continue;
+    bool all = true;
+    for (std::size_t i = 0; all && i < candidates_.size(); ++i)
+      all = !wanted(i) ||
+            (wants(ticket.record, candidates_[i].uuid) && !passed_over_.contains({ticket.file, candidates_[i].uuid}));
+    if (all) ahead.push_back(&ticket);
+  }
+  return ahead.size() < kNear ? nullptr : ahead[ahead.size() - kNear];
+}
+
+// What may be taken now: nobody ahead wants it, and it is fit for us, alone or in company.
+std::vector<std::size_t> LeaseQueue::open_ones(const std::vector<Standing>& standing) const {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    const Fit fit = standing[i].state == Standing::shared ? candidates_[i].company : candidates_[i].fit;
+    if (standing[i].open() && fit == Fit::yes) open.push_back(i);
+  }
+  return open;
+}
+
+// Those with fewer holders first.
+Result<> LeaseQueue::take_some(const LeaseFolder::Door& door, const Chooser& choose,
+                               const std::vector<Standing>& standing, std::size_t count, LeaseKind kind) {
+  std::map<unsigned, std::vector<std::size_t>> by_holders;
+  for (const std::size_t index : open_ones(standing)) by_holders[standing[index].holders].push_back(index);
+  for (const auto& [holders, open] : by_holders) {
+    const std::size_t some = std::min(count, open.size());
+    if (some == 0) break;
+    for (const std::size_t index : choose(open, kept(), some)) TRY(take(door, index, kind));
+    count -= some;
+  }
+  return {};
 }
 
 Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind) {
@@ -188,7 +204,7 @@ Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, Leas
 void LeaseQueue::drop(const LeaseFolder::Door& door, std::size_t index) {
   const auto found = kept_.find(index);
   if (found == kept_.end()) return;
-  stale_ = true;
+  if (stale_ == Stale::fresh) stale_ = Stale::partly;
   folder_->give_back(door, std::move(found->second));
   kept_.erase(found);
   records_.erase(index);
@@ -203,29 +219,25 @@ void LeaseQueue::forget_revoked() {
 
 Result<bool> LeaseQueue::take_now(const Chooser& choose) {
   const auto door = TRY(folder_->enter());
-  remember(TRY(folder_->scan()));
+  TRY(watch_.read_all());
   const auto standing = stand();
-  std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < standing.size(); ++i)
-    if (standing[i].state == Standing::free && !standing[i].spoken_for && candidates_[i].fit == Fit::yes)
-      open.push_back(i);
-  if (open.size() < demand_.count) return false;
-  for (const std::size_t index : choose(open, {}, demand_.count))
-    if (auto taken = take(door, index, demand_.pattern.kind); !taken) {
-      for (const std::size_t kept : kept()) drop(door, kept);
-      return std::unexpected(std::move(taken).error());
-    }
+  if (open_ones(standing).size() < demand_.count) return false;
+  if (auto taken = take_some(door, choose, standing, demand_.count, demand_.pattern.kind); !taken) {
+    for (const std::size_t index : kept()) drop(door, index);
+    return std::unexpected(std::move(taken).error());
+  }
   return true;
 }
 
-Result<> LeaseQueue::join(const LeaseFolder::Door& door, const FolderState& state) {
+Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
   std::uint64_t last = 0;
-  for (const TicketInfo& ticket : state.tickets) last = std::max(last, ticket.record.number);
+  for (const TicketInfo& ticket : watch_.state().tickets) last = std::max(last, ticket.record.number);
   ticket_record_ = {};
   ticket_record_.number = last == UINT64_MAX ? last : last + 1;
   ticket_record_.priority = demand_.priority;
   ticket_record_.count = demand_.count;
   ticket_record_.missing = demand_.count;
+  ticket_record_.share = demand_.share;
   ticket_record_.within = demand_.within;
   ticket_record_.user = demand_.pattern.user;
   ticket_record_.waiter = ProcessMark::of(0);
@@ -234,6 +246,7 @@ Result<> LeaseQueue::join(const LeaseFolder::Door& door, const FolderState& stat
   for (const Candidate& candidate : candidates_) ticket_record_.wants.push_back(candidate.uuid);
   ticket_ = TRY(folder_->queue(door, ticket_record_));
   ticket_born_ = birth_of(ticket_->fd.get());
+  bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
   return {};
 }
 
@@ -243,38 +256,45 @@ Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) 
   record.missing = demand_.count - static_cast<unsigned>(kept_.size());
   record.wants.clear();
   for (std::size_t i = 0; hopeful && i < candidates_.size(); ++i)
-    if (candidates_[i].fit != Fit::no && !kept_.contains(i)) record.wants.push_back(candidates_[i].uuid);
+    if (wanted(i)) record.wants.push_back(candidates_[i].uuid);
   if (record == ticket_record_) return {};
   TRY(folder_->rewrite(door, *ticket_, write_record(record)));
   ticket_record_ = std::move(record);
+  bell_.ring(folder_->descriptor());
+  bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
   return {};
 }
 
 Result<bool> LeaseQueue::turn(const Chooser& choose) {
   const auto door = TRY(folder_->enter());
   forget_revoked();
-  remember(TRY(folder_->scan()));
-  if (!ticket_) TRY(join(door, state_));
-  auto standing = stand();
+  // Who holds what is always read anew: on that it depends that nobody has a GPU twice.
+  if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
+  if (!ticket_ || stale_ == Stale::wholly) {
+    TRY(watch_.read_all());
+  } else {
+    TRY(watch_.read_again(place().turn()));
+    if (stale_ == Stale::partly) verify_ahead();
+  }
+  stale_ = Stale::fresh;
+  if (!ticket_) TRY(join(door));
+  const auto standing = stand();
 
   // What can be had at all: the fit, and what those who work with it will give back one day.
   std::size_t obtainable = 0;
   for (std::size_t i = 0; i < standing.size(); ++i) {
-    if (standing[i].state == Standing::leased) candidates_[i].fit = Fit::unknown;
+    if (standing[i].state == Standing::leased || standing[i].state == Standing::shared)
+      candidates_[i].fit = Fit::unknown;
     if (standing[i].state == Standing::ours || candidates_[i].fit != Fit::no) ++obtainable;
   }
   const bool hopeful = obtainable >= demand_.count;
-  for (const std::size_t index : kept())
-    if (!hopeful || standing[index].spoken_for) drop(door, index);
-  if (hopeful) {
-    std::vector<std::size_t> open;
-    for (std::size_t i = 0; i < standing.size(); ++i)
-      if (standing[i].state == Standing::free && !standing[i].spoken_for && candidates_[i].fit == Fit::yes)
-        open.push_back(i);
-    const std::size_t want = std::min<std::size_t>(demand_.count - kept_.size(), open.size());
-    if (want > 0)
-      for (const std::size_t index : choose(open, kept(), want)) TRY(take(door, index, LeaseKind::collecting));
+  for (const std::size_t index : kept()) {
+    const Standing& one = standing[index];
+    const bool in_the_way =
+        one.spoken_for && one.holders + 2 > std::min({one.spoken_for->record.share, one.patience, demand_.share});
+    if (!hopeful || in_the_way) drop(door, index);
   }
+  if (hopeful) TRY(take_some(door, choose, standing, demand_.count - kept_.size(), LeaseKind::collecting));
   TRY(update_ticket(door, hopeful));
   return kept_.size() == demand_.count;
 }
@@ -293,10 +313,20 @@ std::vector<std::size_t> LeaseQueue::kept() const {
   return indices;
 }
 
+std::vector<std::size_t> LeaseQueue::unfit_of_kept() {
+  const auto standing = stand();
+  std::vector<std::size_t> unfit;
+  for (const std::size_t index : kept()) {
+    const bool in_company = standing[index].holders > 0 && candidates_[index].company == Fit::yes;
+    if (candidates_[index].fit != Fit::yes && !in_company) unfit.push_back(index);
+  }
+  return unfit;
+}
+
 std::vector<TicketInfo> LeaseQueue::ahead() const {
   std::vector<TicketInfo> result;
   if (!ticket_) return result;
-  for (const TicketInfo& ticket : state_.tickets) {
+  for (const TicketInfo& ticket : watch_.state().tickets) {
     if (ticket.file == ticket_->file || !ticket.turn().before(place().turn())) continue;
     if (ticket.record.within != demand_.within || ticket.record.missing == 0) continue;
     const bool rival = std::any_of(candidates_.begin(), candidates_.end(),
@@ -322,6 +352,7 @@ Result<std::vector<LockedFile>> LeaseQueue::finish() {
     }
     if (ticket_) folder_->give_back(door, *std::move(ticket_));
     ticket_.reset();
+    bell_.ring(folder_->descriptor());
   }
   std::vector<LockedFile> files;
   for (auto& [index, file] : kept_) files.push_back(std::move(file));
@@ -329,89 +360,46 @@ Result<std::vector<LockedFile>> LeaseQueue::finish() {
   return files;
 }
 
-void LeaseQueue::refresh(const std::string& file, bool closed) {
-  const auto named = [&](const auto& info) { return info.file == file; };
-  std::erase_if(state_.leases, named);
-  std::erase_if(state_.tickets, named);
-  if (auto lease = folder_->lease_in(file)) state_.leases.push_back(*std::move(lease));
-  if (auto ticket = folder_->ticket_in(file)) {
-    const auto place =
-        std::upper_bound(state_.tickets.begin(), state_.tickets.end(), *ticket,
-                         [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
-    state_.tickets.insert(place, *std::move(ticket));
+// The one two places ahead of us has to go first, or want something else.
+Result<> LeaseQueue::wait_for(const TicketInfo& ahead, std::optional<Instant> until, int wake) {
+  watch_.end();
+  if (listened_to_ != ahead.file) pause_ = kFirstPause;
+  listened_to_ = ahead.file;
+  const std::size_t before_us = static_cast<std::size_t>(std::ranges::count_if(
+      watch_.state().tickets, [&](const TicketInfo& one) { return goes_before(one, place(), demand_.within); }));
+  const Instant look_around =
+      kClock.now() + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(before_us));
+  const Fd bell = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
+  until = earlier(until, look_around);
+  if (!bell) {
+    until = earlier(until, kClock.now() + pause_);
+    pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
   }
-  if (!alive_in_cache(file)) {
-    closing_.erase(file);
-  } else if (closed && !our_files().contains(file)) {
-    const Instant now = kClock.now();
-    closing_.try_emplace(file, Closing{now, now + kFirstPause, kFirstPause});
-  }
-}
-
-void LeaseQueue::look_at_closing() {
-  const Instant now = kClock.now();
-  std::vector<std::string> due;
-  for (auto& [file, closing] : closing_) {
-    if (closing.next > now) continue;
-    due.push_back(file);
-    closing.pause = std::min<Duration>(closing.pause * 2, kLongestPause);
-    closing.next = now + closing.pause;
-  }
-  for (const std::string& file : due) refresh(file, false);
-  std::erase_if(closing_, [&](const auto& entry) { return now - entry.second.first > kGiveUpClosing; });
-}
-
-Result<> LeaseQueue::read_events() {
-  alignas(inotify_event) std::array<char, 16384> buffer;
-  std::map<std::string, bool> changed;  // name -> a writer closed it
-  while (true) {
-    const ssize_t got = ::read(watch_.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    for (ssize_t at = 0; at < got;) {
-      inotify_event event{};
-      std::memcpy(&event, buffer.data() + at, sizeof event);
-      if ((event.mask & (IN_DELETE_SELF | IN_IGNORED)) != 0)
-        return fail(fmt::format("the lease folder {} was removed", folder_->path()));
-      if ((event.mask & IN_Q_OVERFLOW) != 0) stale_ = true;
-      if (event.len > 0) {
-        bool& closed = changed[std::string(buffer.data() + at + static_cast<ssize_t>(sizeof event))];
-        closed = closed || (event.mask & IN_CLOSE_WRITE) != 0;
-      }
-      at += static_cast<ssize_t>(sizeof event) + static_cast<ssize_t>(event.len);
-    }
-  }
-  if (stale_) return {};
-  for (const auto& [file, closed] : changed) refresh(file, closed);
+  // It may have gone before we listened.
+  const auto there = folder_->ticket_in(ahead.file);
+  stale_ = Stale::partly;
+  if (!there || there->record != ahead.record) return {};
+  TRY(sleep_on(bell.get(), wake, until));
+  if (kClock.now() >= look_around) stale_ = Stale::wholly;
   return {};
 }
 
 Result<> LeaseQueue::wait(std::optional<Instant> until, int wake) {
-  if (!watch_) {
-    watch_ = Fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-    if (!watch_) return fail(errno, "watch the lease folder (fs.inotify.max_user_instances?)");
-    // By the descriptor that we hold, wherever the path leads to by now.
-    const std::string self = fmt::format("/proc/self/fd/{}", folder_->descriptor());
-    const unsigned mask = IN_MODIFY | IN_CLOSE_WRITE | IN_DELETE | IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE_SELF;
-    if (::inotify_add_watch(watch_.get(), self.c_str(), mask | IN_ONLYDIR) < 0 &&
-        ::inotify_add_watch(watch_.get(), folder_->path().c_str(), mask | IN_ONLYDIR) < 0)
-      return fail(errno, "watch the lease folder " + folder_->path());
-    stale_ = true;  // what happened before the watch began went by unseen
+  if (const TicketInfo* ahead = cover()) return wait_for(*ahead, until, wake);
+  until = earlier(until, due_);
+  if (!watch_.watching() && watch_.begin()) {
+    stale_ = ticket_ ? Stale::partly : Stale::wholly;  // what happened before the watch began went by unseen
+    pause_ = kFirstPause;
     return {};
   }
-  until = earlier(until, due_);
-  for (const auto& [file, closing] : closing_) until = earlier(until, closing.next);
-  timespec patience{};
-  if (until) {
-    const Duration left = std::max<Duration>(*until - kClock.now(), Duration::zero());
-    patience.tv_sec = std::chrono::floor<std::chrono::seconds>(left).count();
-    patience.tv_nsec = (left % std::chrono::seconds(1)).count();
+  if (!watch_.watching()) {
+    TRY(sleep_on(-1, wake, earlier(until, kClock.now() + std::max(pause_, kFirstPause))));
+    pause_ = std::min<Duration>(std::max(pause_, kFirstPause) * 2, kLongestPause);
+    stale_ = ticket_ ? Stale::partly : Stale::wholly;
+    return {};
   }
-  std::array<pollfd, 2> sources{{{watch_.get(), POLLIN, 0}, {wake, POLLIN, 0}}};
-  if (::ppoll(sources.data(), wake >= 0 ? 2 : 1, until ? &patience : nullptr, nullptr) < 0 && errno != EINTR)
-    return fail(errno, "wait for the lease folder");
-  TRY(read_events());
-  look_at_closing();
+  TRY(sleep_on(watch_.descriptor(), wake, earlier(until, watch_.due())));
+  if (!TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
   return {};
 }
 

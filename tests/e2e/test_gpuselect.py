@@ -84,6 +84,41 @@ def test_processes(sim, gpuselect):
     assert out(gpus, gpuselect, "-p", "1") == "0\n"
 
 
+def test_swapped_in_p_shares_with_so_many_others(sim, gpuselect):
+    gpus = sim(1)
+    jobs = [gpus.start(gpuselect, "-p", "1", "-u", "10", "--", "sh", "-c", "echo on; read line", stdin=subprocess.PIPE)
+            for _ in range(2)]
+    for job in jobs:
+        assert job.stdout.readline().startswith("Running: ") and job.stdout.readline() == "on\n"
+    third = gpus.run(gpuselect, "-p", "1", "-u", "10", "--", "true")
+    assert third.returncode == 1 and "leased" in third.stderr and "2 share it" in third.stderr
+    assert gpus.run(gpuselect, "--", "true").returncode == 1
+    assert gpus.run(gpuselect, "-p", "2", "-u", "10", "--", "true").returncode == 0
+    shown = json.loads(gpus.lull("leases", "--json").stdout)["leases"]
+    assert len(shown) == 2 and {one["label"] for one in shown} == {"0"}
+    jobs[0].stdin.close()
+    assert jobs[0].wait(timeout=LIMIT) == 0
+    wait_until(lambda: gpus.run(gpuselect, "-p", "1", "-u", "10", "--", "true").returncode == 0,
+               what="a place beside the other")
+    jobs[1].stdin.close()
+    assert jobs[1].wait(timeout=LIMIT) == 0
+
+
+def test_swapped_in_p_beside_a_job_that_did_not_say_so(sim, gpuselect):
+    """There whoever comes decides. What `lull pick` holds is its own."""
+    gpus = sim(2)
+    plain = gpus.start(gpuselect, "-d", "0", "--", "sh", "-c", "echo on; read line", stdin=subprocess.PIPE)
+    own = gpus.start_lull("pick", "--gpus", "1", "--", "sh", "-c", "echo on; read line", stdin=subprocess.PIPE)
+    assert plain.stdout.readline().startswith("Running: ") and plain.stdout.readline() == "on\n"
+    assert own.stdout.readline() == "on\n"
+    assert gpus.run(gpuselect, "-d", "0", "--", "true").returncode == 1
+    assert gpus.run(gpuselect, "-d", "0", "-p", "1", "--", "true").returncode == 0
+    assert gpus.run(gpuselect, "-d", "1", "-p", "1", "--", "true").returncode == 1
+    for job in (plain, own):
+        job.stdin.close()
+        assert job.wait(timeout=LIMIT) == 0
+
+
 def test_none_free_is_an_error_at_once(sim, gpuselect):
     gpus = sim(1)
     gpus.load(0, util=50)
@@ -205,8 +240,9 @@ NOBODY = 65533
 @pytest.mark.parametrize("place", ["runtime", "tmp", "hostile"])
 def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
     """It goes on to the GPUs (of which there are none here), and says what cannot be promised."""
-    for folder in (tmp_path, *list(tmp_path.parents)[:2]):
-        folder.chmod(folder.stat().st_mode | 0o055)
+    for folder in (tmp_path, *tmp_path.parents):
+        if folder.stat().st_mode & 0o055 != 0o055:
+            folder.chmod(folder.stat().st_mode | 0o055)
     runtime = tmp_path / "runtime"
     runtime.mkdir(mode=0o700)
     os.chown(runtime, NOBODY, NOBODY)
