@@ -86,7 +86,7 @@ def test_processes(sim, gpuselect):
 
 def test_swapped_in_p_shares_with_so_many_others(sim, gpuselect):
     gpus = sim(1)
-    jobs = [gpus.start(gpuselect, "-p", "1", "-u", "10", "--", "sh", "-c", "echo on; read line", stdin=subprocess.PIPE)
+    jobs = [gpus.start(gpuselect, "-p", "1", "-u", "10", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
             for _ in range(2)]
     for job in jobs:
         assert job.stdout.readline().startswith("Running: ") and job.stdout.readline() == "on\n"
@@ -107,8 +107,8 @@ def test_swapped_in_p_shares_with_so_many_others(sim, gpuselect):
 def test_swapped_in_p_beside_a_job_that_did_not_say_so(sim, gpuselect):
     """There whoever comes decides. What `lull pick` holds is its own."""
     gpus = sim(2)
-    plain = gpus.start(gpuselect, "-d", "0", "--", "sh", "-c", "echo on; read line", stdin=subprocess.PIPE)
-    own = gpus.start_lull("pick", "--gpus", "1", "--", "sh", "-c", "echo on; read line", stdin=subprocess.PIPE)
+    plain = gpus.start(gpuselect, "-d", "0", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
+    own = gpus.start_lull("pick", "--gpus", "1", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
     assert plain.stdout.readline().startswith("Running: ") and plain.stdout.readline() == "on\n"
     assert own.stdout.readline() == "on\n"
     assert gpus.run(gpuselect, "-d", "0", "--", "true").returncode == 1
