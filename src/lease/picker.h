@@ -153,6 +153,7 @@ class Picker {
   std::string standing_text(const Standing& standing) const;
   Chooser chooser();
   Refusal refusal(const std::vector<Standing>& standing);
+  bool presume_fit(const std::vector<Standing>& standing);
   bool foreign_use(const std::vector<Standing>& standing);
   void tell(const std::vector<Standing>& standing);
   std::optional<std::size_t> position_of_label(const std::string& label) const;

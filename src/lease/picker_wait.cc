@@ -39,14 +39,15 @@ PickResult Picker::pick_waiting() {
       tempting = tempting || one.open();
       act = act || (one.state == Standing::ours && one.spoken_for);
     }
-    if (tempting && !sampled) judge_again();
+    if (tempting && !sampled && !presume_fit(*standing)) judge_again();
     if (act || tempting) {
+      const std::size_t before = queue_->kept().size();
       const auto done = queue_->turn(chooser());
       if (!done) return failed(done.error());
-      if (*done) {
-        judge_again();  // once more: somebody who does not use lull may have come in between
+      if (*done || queue_->kept().size() > before) {
+        judge_again();  // somebody who does not use lull may be there
         const auto unfit = queue_->unfit_of_kept();
-        if (unfit.empty()) {
+        if (*done && unfit.empty()) {
           world_.waits_no_more();
           return finished();
         }
@@ -81,6 +82,21 @@ PickResult Picker::pick_waiting() {
     if (sampled) judge_again();
     pause = sampled ? std::min<Duration>(pause * 2, kLongestLook) : kFirstLook;
   }
+}
+
+// What was leased until this moment, and is free now, will do: it is looked at once we have it, and before anything
+// runs on it. True: all that tempts us is of that kind.
+bool Picker::presume_fit(const std::vector<Standing>& standing) {
+  bool all = true;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    Candidate& candidate = queue_->candidates()[i];
+    if (!standing[i].open()) continue;
+    if (standing[i].state == Standing::free && candidate.fit == Fit::unknown)
+      candidate.fit = Fit::yes;
+    else
+      all = false;
+  }
+  return all;
 }
 
 // Nobody tells when that ends: it has to be looked for.

@@ -260,6 +260,7 @@ Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) 
   if (record == ticket_record_) return {};
   TRY(folder_->rewrite(door, *ticket_, write_record(record)));
   ticket_record_ = std::move(record);
+  if (ticket_record_.missing == 0) return {};  // finish() rings it in a moment
   bell_.ring(folder_->descriptor());
   bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
   return {};
@@ -274,7 +275,7 @@ Result<bool> LeaseQueue::turn(const Chooser& choose) {
     TRY(watch_.read_all());
   } else {
     TRY(watch_.read_again(place().turn()));
-    if (stale_ == Stale::partly) verify_ahead();
+    if (stale_ == Stale::partly || !watch_.watching()) verify_ahead();
   }
   stale_ = Stale::fresh;
   if (!ticket_) TRY(join(door));
