@@ -15,6 +15,7 @@ from figures import BUILD, LULL, finish, report, simulation
 STAMP = os.path.join(BUILD, "stamp_bench")
 JOB = ["sh", "-c", f"{STAMP}; sleep 0.02; {STAMP}"]
 ROUNDS = {1: 60, 10: 8, 127: 1, 1000: 1}  # waiters: how often
+SETTLE = 0.2  # seconds: whoever came last sleeps by then
 LIMIT = 600  # seconds, for what should take 30
 
 
@@ -47,6 +48,7 @@ def hand_overs(command, waiters, queued, env):
         started = [subprocess.Popen([*command, *JOB], env=env, stdin=subprocess.DEVNULL, stdout=out)
                    for _ in range(waiters)]
         until(lambda: queued() >= waiters, f"{waiters} in line")
+        time.sleep(SETTLE)
         first.stdin.close()
         failed = sum(process.wait() != 0 for process in started)
         first.wait()
