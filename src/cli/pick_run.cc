@@ -152,6 +152,9 @@ int run_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
     ::setenv(name.c_str(), value.c_str(), 1);
   if (!picked.locks.empty()) {
     ::setenv("LULL_LEASE", picked.lease.c_str(), 1);
+    // Inside the job that lease is looked for where it is, also when there is a /run/lull one day.
+    if (const LeasePlace place = LeasePlace::of_environment(); place.alone)
+      ::setenv("LULL_LEASES", place.path.c_str(), 1);
     // Without a keeper the lease still holds for as long as the job keeps what it inherits.
     if (const auto kept = picker.hand_to_keeper(picked); !kept && !output.quiet)
       complain(kept.error().message() + "; the lease ends when the command closes it");

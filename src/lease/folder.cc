@@ -13,7 +13,6 @@
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
-#include <filesystem>
 #include <map>
 #include <memory>
 
@@ -134,19 +133,15 @@ Result<> check_folder(int fd, const LeasePlace& place) {
 Result<> make_folder(const LeasePlace& place) {
   if (::mkdir(place.path.c_str(), 0700) != 0) {
     if (errno == EEXIST) return {};
-    if (place.shared_default && (errno == EACCES || errno == EROFS || errno == EPERM))
-      return fail(errno, fmt::format("the lease folder {} is not there and only root can make it; once: "
-                                     "sudo install -d -m 1777 {} (or set LULL_LEASES to a folder that all "
-                                     "users share)",
-                                     place.path, place.path));
     return fail(errno, "make the lease folder " + place.path);
   }
   // In two steps, so that the umask has no say; until then only we can use it.
-  if (::chmod(place.path.c_str(), kFolderMode) != 0) return fail(errno, "chmod 1777 " + place.path);
+  if (!place.alone && ::chmod(place.path.c_str(), kFolderMode) != 0) return fail(errno, "chmod 1777 " + place.path);
   return {};
 }
 
 Result<Fd> open_folder(const LeasePlace& place) {
+  if (place.alone) TRY(check_own_folder(place.path));
   Fd fd = TRY(open_file(place.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   TRY(check_folder(fd.get(), place));
   return fd;
@@ -160,21 +155,13 @@ std::int64_t birth_of(int fd) {
   return status.stx_btime.tv_sec * 1'000'000'000 + status.stx_btime.tv_nsec;
 }
 
-LeasePlace LeasePlace::of_environment() {
-  if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0')
-    return {std::filesystem::absolute(path), false};  // its keeper works from another folder
-  if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0')
-    return {std::string(sim) + "/leases", false};
-  return {"/run/lull", true};
-}
-
 Result<LeaseFolder> LeaseFolder::open(const LeasePlace& place) {
   auto fd = open_folder(place);
   if (!fd && fd.error().errno_value == ENOENT) {
     TRY(make_folder(place));
     fd = open_folder(place);
   }
-  if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
+  if (!fd) return std::unexpected(std::move(fd).error());
   if (::faccessat(fd->get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
     return fail(errno, fmt::format("the lease folder {} is not ours to write to", place.path));
   return LeaseFolder(*std::move(fd), place.path);

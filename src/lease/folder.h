@@ -20,18 +20,10 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "lease/place.h"
 #include "lease/record.h"
 
 namespace lull {
-
-// Which folder, and how it may be used.
-struct LeasePlace {
-  std::string path;
-  bool shared_default = false;  // /run/lull: must be root's
-
-  // $LULL_LEASES; inside a simulation its own; else /run/lull.
-  static LeasePlace of_environment();
-};
 
 // One lease file whose lock is held.
 struct LeaseInfo {

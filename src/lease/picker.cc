@@ -50,6 +50,7 @@ std::optional<Refusal> Picker::open_folder() {
     auto folder = LeaseFolder::open(place);
     if (!folder) return refuse(folder.error());
     folder_ = *std::move(folder);
+    if (place.alone) world_.warn(place.caveat());
     auto keeper = Keeper::start(*folder_);
     if (!keeper) return refuse(keeper.error());
     keeper_ = *std::move(keeper);

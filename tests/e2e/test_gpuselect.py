@@ -238,7 +238,8 @@ NOBODY = 65533
 @pytest.mark.skipif(os.path.exists("/run/lull"), reason="this machine has a lease folder")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("place", ["runtime", "tmp", "hostile"])
-def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
+@pytest.mark.parametrize("name", ["gpuselect", "lull"])
+def test_swapped_in_not_root_and_no_lease_folder(gpuselect, lull, tmp_path, name, place):
     """It goes on to the GPUs (of which there are none here), and says what cannot be promised."""
     for folder in (tmp_path, *tmp_path.parents):
         if folder.stat().st_mode & 0o055 != 0o055:
@@ -252,14 +253,15 @@ def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
     env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1",
                             XDG_RUNTIME_DIR=runtime if place == "runtime" else "")
     try:
-        done = subprocess.run([gpuselect, "--", "true"], env=env, user=NOBODY, group=NOBODY, extra_groups=[],
+        command = [gpuselect] if name == "gpuselect" else [lull, "pick"]
+        done = subprocess.run([*command, "--", "true"], env=env, user=NOBODY, group=NOBODY, extra_groups=[],
                               capture_output=True, text=True, timeout=LIMIT)
-        assert done.returncode == 1
+        assert done.returncode == (1 if name == "gpuselect" else 125)
         first, *rest = done.stderr.splitlines()
         if place == "hostile":
-            assert first == f"gpuselect: {made} is not a folder of ours" and rest == []
+            assert first == f"{name}: {made} is not a folder of ours" and rest == []
         else:
-            assert f"leased in {made}, which other users do not look into" in first
+            assert first.startswith(f"{name}: ") and f"leased in {made}, which other users do not look into" in first
             assert len(rest) == 1 and "libnvidia-ml" in rest[0]
             status = made.stat()
             assert status.st_uid == NOBODY and status.st_mode & 0o777 == 0o700
