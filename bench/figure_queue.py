@@ -15,6 +15,7 @@ from figures import BUILD, LULL, finish, report, simulation
 STAMP = os.path.join(BUILD, "stamp_bench")
 JOB = ["sh", "-c", f"{STAMP}; sleep 0.02; {STAMP}"]
 ROUNDS = {1: 60, 10: 8, 127: 1, 1000: 1}  # waiters: how often
+AT_ONCE = 16  # on their way into the queue
 SETTLE = 0.2  # seconds: whoever came last sleeps by then
 LIMIT = 600  # seconds, for what should take 30
 
@@ -45,8 +46,10 @@ def hand_overs(command, waiters, queued, env):
         first = subprocess.Popen([*command, "sh", "-c", f"echo on; read line; {STAMP} >&{out}"], env=env, text=True,
                                  stdin=subprocess.PIPE, stdout=subprocess.PIPE, pass_fds=[out])
         first.stdout.readline()
-        started = [subprocess.Popen([*command, *JOB], env=env, stdin=subprocess.DEVNULL, stdout=out)
-                   for _ in range(waiters)]
+        started = []
+        while len(started) < waiters:
+            until(lambda: queued() > len(started) - AT_ONCE, "the queue to grow")
+            started.append(subprocess.Popen([*command, *JOB], env=env, stdin=subprocess.DEVNULL, stdout=out))
         until(lambda: queued() >= waiters, f"{waiters} in line")
         time.sleep(SETTLE)
         first.stdin.close()

@@ -24,6 +24,8 @@ constexpr std::size_t kNear = 2;
 // Those behind look around all the same, the farther the more rarely: all of those near may be stuck.
 constexpr Duration kLookAround = std::chrono::seconds(5);
 constexpr Duration kLookAroundEach = std::chrono::milliseconds(500);
+// A thousand who come at once pass the door one by one, and who waits for hours can wait for that.
+constexpr Duration kQueueing = std::chrono::minutes(5);
 constexpr Duration kFirstPause = std::chrono::milliseconds(1);  // where nothing can wake us
 constexpr Duration kLongestPause = std::chrono::milliseconds(250);
 
@@ -267,7 +269,7 @@ Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) 
 }
 
 Result<bool> LeaseQueue::turn(const Chooser& choose) {
-  const auto door = TRY(folder_->enter());
+  const auto door = TRY(folder_->enter(kQueueing));
   forget_revoked();
   // Who holds what is always read anew: on that it depends that nobody has a GPU twice.
   if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
