@@ -3,6 +3,7 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/prctl.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <charconv>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <limits>
 #include <map>
 #include <memory>
@@ -264,6 +266,22 @@ std::string signal_name(int number) {
   if (number >= SIGRTMIN && number <= SIGRTMAX)
     return number == SIGRTMIN ? "SIGRTMIN" : "SIGRTMIN+" + std::to_string(number - SIGRTMIN);
   return "signal " + std::to_string(number);
+}
+
+void show_as(const char* name) {
+  ::prctl(PR_SET_NAME, name);
+  const auto stat = read_file("/proc/self/stat");
+  if (!stat) return;
+  const std::vector<std::string_view> fields = split(std::string_view(*stat).substr(stat->rfind(')') + 1), ' ');
+  constexpr std::size_t kArgumentsBegin = 46;  // fields 48 and 49 of proc(5), two of which are before the ')'
+  if (fields.size() <= kArgumentsBegin + 1) return;
+  const auto begin = to_unsigned(fields[kArgumentsBegin]);
+  const auto end = to_unsigned(fields[kArgumentsBegin + 1]);
+  if (!begin || !end || *begin == 0 || *end <= *begin) return;
+  auto* arguments = reinterpret_cast<char*>(static_cast<std::uintptr_t>(*begin));  // NOLINT(performance-no-int-to-ptr)
+  const std::size_t room = *end - *begin;
+  std::memset(arguments, 0, room);
+  std::string_view(name).copy(arguments, room - 1);
 }
 
 }  // namespace lull

@@ -104,4 +104,8 @@ class Process {
 Result<int> parse_signal(std::string_view text);
 std::string signal_name(int number);
 
+// What ps shows of this process from now on: not the command line that it was started with, which is a job's as well
+// and by which `pkill -f` would find both.
+void show_as(const char* name);
+
 }  // namespace lull

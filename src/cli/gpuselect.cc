@@ -3,11 +3,9 @@
 #include "compat/gpuselect.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
@@ -62,47 +60,19 @@ PickSettings settings_of(const GpuselectOptions& options) {
     settings.wishes.procs = Limit::of(options.processes);
     settings.wishes.mem_used = Limit::off();  // they are welcome with what they hold
   }
+  // Beside so many others, as the predecessor counts. Who came first has nothing to say about it there: whoever asks
+  // for a GPU with at most N on it may come. `lull pick` never shares what it was not asked to share.
+  settings.share = std::min(options.processes, kMostHolders - 1) + 1;
+  settings.patience = kMostHolders;
   settings.command = options.command;
-  settings.quiet = options.quiet;
   return settings;
-}
-
-// A folder that is ours alone, for leases that the programs of this user respect among themselves.
-Result<std::string> own_folder() {
-  const char* runtime = std::getenv("XDG_RUNTIME_DIR");
-  const auto is_ours = [](const std::string& path) {
-    struct stat status{};
-    return ::lstat(path.c_str(), &status) == 0 && S_ISDIR(status.st_mode) && status.st_uid == ::geteuid() &&
-           (status.st_mode & 022) == 0;
-  };
-  const bool has_runtime = runtime != nullptr && *runtime == '/' && is_ours(runtime);
-  const std::string path = has_runtime ? std::string(runtime) + "/lull" : fmt::format("/tmp/lull-{}", ::geteuid());
-  if (::mkdir(path.c_str(), 0700) != 0 && errno != EEXIST) return fail(errno, "make " + path);
-  if (!is_ours(path)) return fail(path + " is not a folder of ours");
-  return path;
-}
-
-// Only root can make the folder that all users share. The predecessor needed none, so we make do, and say what that
-// means. Whoever runs inside the job finds its lease by the same variable.
-Result<> settle_leases() {
-  const LeasePlace place = LeasePlace::of_environment();
-  if (!place.shared_default || ::geteuid() == 0 || ::access(place.path.c_str(), F_OK) == 0 || errno != ENOENT)
-    return {};
-  const std::string folder = TRY(own_folder());
-  say(fmt::format(
-          "there is no {0}: GPUs are leased in {1}, which other users do not look into, so they may get the same "
-          "GPU; once: sudo install -d -m 1777 {0}",
-          place.path, folder),
-      0);
-  if (::setenv("LULL_LEASES", folder.c_str(), 1) != 0) return fail(errno, "LULL_LEASES");
-  return {};
 }
 
 int refuse(const Refusal& refusal, const GpuselectOptions& options) {
   if (refusal.wanted == 0) {
     // A device that is not there, as the predecessor words it.
     for (const long device : options.devices)
-      if (refusal.status == kExitUsage && refusal.what.starts_with(fmt::format("no GPU {}:", device)))
+      if (refusal.kind == Refusal::usage && refusal.what.starts_with(fmt::format("no GPU {}:", device)))
         return say(fmt::format("Invalid device ID {} ({})", device, refusal.what), kFailed);
     return say(refusal.what, kFailed);
   }
@@ -125,19 +95,18 @@ int gpuselect_command(int argc, char** argv) {
   }
   if (!options->command.empty())
     if (const auto status = cannot_run(options->command.front())) return *status;
-  if (!options->command.empty())
-    if (const auto settled = settle_leases(); !settled) return say(settled.error().message(), kFailed);
-  Picker picker(settings_of(*options));
+  const auto world = pick_world(false);  // its -q is about the choice alone
+  Picker picker(*world, settings_of(*options));
   const auto picked = picker.pick();
   if (options->debug)
-    for (const std::string& line : picker.debug_lines()) fmt::print(stderr, "{}\n", line);
+    for (const std::string& line : debug_lines(picker)) fmt::print(stderr, "{}\n", line);
   if (!picked) return refuse(picked.error(), *options);
   const std::string value = visible_value(*picked, false);
   if (options->debug) fmt::print(stderr, "CUDA_VISIBLE_DEVICES={}\n", value);
   if (!options->command.empty()) {
     (void)write_all(STDOUT_FILENO, gpuselect_running(options->command) + "\n");
     ::setenv("PYTHONUNBUFFERED", "1", 1);
-    return run_picked(picker, *picked);
+    return run_picked(picker, *picked, {.quiet = options->quiet});
   }
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)

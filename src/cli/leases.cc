@@ -11,7 +11,6 @@
 #include <filesystem>
 #include <tuple>
 
-#include "act/lease.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 #include "base/json_writer.h"
@@ -22,6 +21,7 @@
 #include "cli/options.h"
 #include "cli/say.h"
 #include "cli/screen.h"
+#include "lease/folder.h"
 #include "sense/processes.h"
 #include "view/columns.h"
 
@@ -48,6 +48,14 @@ void sort_by_gpu(std::vector<LeaseInfo>& leases) {
 }
 
 std::string label(const LeaseInfo& lease) { return lease.record.label.empty() ? "?" : printable(lease.record.label); }
+
+// "", or how many have that GPU: ", 1 of 3".
+std::string share_text(const LeaseInfo& lease, const FolderState& state) {
+  const auto holders = std::ranges::count_if(state.leases, [&](const LeaseInfo& one) {
+    return one.gpu == lease.gpu && one.record.within == lease.record.within;
+  });
+  return holders > 1 ? fmt::format(", 1 of {}", holders) : "";
+}
 
 // How a lease stands, in a word or two.
 std::string state_text(const LeaseInfo& lease) {
@@ -76,7 +84,7 @@ void print_table(const FolderState& state) {
   for (const LeaseInfo& lease : state.leases)
     add({label(lease), printable(user_name(lease.owner)),
          lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?", age(lease.record.since),
-         state_text(lease), printable(lease.record.command), printable(lease.gpu)});
+         state_text(lease) + share_text(lease, state), printable(lease.record.command), printable(lease.gpu)});
   for (const TicketInfo& ticket : state.tickets) {
     const TicketRecord& record = ticket.record;
     const std::string collected =
@@ -111,13 +119,14 @@ void print_json(const FolderState& state, const std::string& path) {
     put_time(json, "since", record.since);
     put_time(json, "until", record.until);
     put_text(json, "within", record.within);
-    json.end_object();
+    json.member("share", record.share).end_object();
   }
   json.end_array().key("queue").begin_array();
   for (const TicketInfo& ticket : state.tickets) {
     const TicketRecord& record = ticket.record;
     json.begin_object().member("number", record.number).member("priority", record.priority);
-    json.member("count", record.count).member("missing", record.missing).key("wants").begin_array();
+    json.member("count", record.count).member("missing", record.missing).member("share", record.share);
+    json.key("wants").begin_array();
     for (const std::string& uuid : record.wants) json.value(printable_lines(uuid));
     json.end_array().member("user", printable_lines(user_name(ticket.owner))).member("uid", ticket.owner);
     json.member("pid", record.waiter.pid);
@@ -195,9 +204,13 @@ int release(const LeaseFolder& folder, const std::vector<std::string>& words, bo
   int status = 0;
   for (const std::string& word : words) {
     bool found = false;
+    // Of a GPU that several hold, one's own part is meant.
+    const auto mine = [](const LeaseInfo& lease) { return ::geteuid() == 0 || lease.owner == ::geteuid(); };
+    const bool only_mine = word == "all" || std::ranges::any_of(state->leases, [&](const LeaseInfo& lease) {
+                             return meant(lease, word) && mine(lease);
+                           });
     for (const LeaseInfo& lease : state->leases) {
-      if (!meant(lease, word)) continue;
-      if (word == "all" && ::geteuid() != 0 && lease.owner != ::geteuid()) continue;
+      if (!meant(lease, word) || (only_mine && !mine(lease))) continue;
       found = true;
       if (const std::string why = objection(lease, force); !why.empty()) {
         status = complain(why);

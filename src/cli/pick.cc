@@ -31,7 +31,7 @@ constexpr std::string_view kFooter =
 // Everything as text first, so that every mistake is told in the same words.
 struct Words {
   std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best = "random", format;
-  std::string hold, hold_pid, wait, tolerate, priority = "0";
+  std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1";
   bool mine_ok = false, uuid = false, no_lease = false, quiet = false, help = false;
 };
 
@@ -59,6 +59,7 @@ constexpr std::array kOptions = {
               "what else must hold: 'power < 60W and pstate >= 8' (nothing)"},
     OptionRow{"tolerate", 0, "SIZE", &Words::tolerate, nullptr,
               "overlook idle processes that hold this at most: 700MiB (none)"},
+    OptionRow{"share", 0, "N", &Words::share, nullptr, "be one of N holders of a GPU at most, who all say so (1)"},
     OptionRow{"mine-ok", 0, "", nullptr, &Words::mine_ok, "a GPU that only I use counts as idle"},
     OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology: joined most closely (random)"},
     OptionRow{"uuid", 0, "", nullptr, &Words::uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES"},
@@ -145,6 +146,9 @@ class Reader {
   std::size_t next_ = 0;
 };
 
+constexpr double kMostProcesses = 100000;
+constexpr double kHottest = 200;  // C
+
 Error about(std::string_view option, Error error) { return std::move(error).during(option); }
 
 Result<Limit> size_limit(std::string_view option, const std::string& text) {
@@ -213,6 +217,21 @@ Result<PickFormat> parse_format(const std::string& word) {
                           did_you_mean(word, kWords)));
 }
 
+// Whoever shares takes the others' work as it is, unless a limit was given by name.
+Result<> read_share(const Words& words, PickSettings& settings) {
+  const auto share = to_unsigned(words.share);
+  if (!share || *share == 0 || *share > kMostHolders)
+    return fail(fmt::format("--share {}: a number from 1 to {} would be right", printable(words.share), kMostHolders));
+  settings.share = settings.patience = static_cast<unsigned>(*share);
+  if (*share == 1) return {};
+  settings.company = settings.wishes;
+  for (Limit* limit :
+       {&settings.company->util, &settings.company->mem_util, &settings.company->procs, &settings.company->mem_used})
+    if (limit->kind == Limit::usual) *limit = Limit::off();
+  if (!settings.lease) return fail("--no-lease and --share: what is not leased has no number of holders");
+  return {};
+}
+
 Result<> read_holding(const Words& words, PickSettings& settings) {
   settings.lease = !words.no_lease;
   if (!words.hold.empty()) settings.hold = TRY(duration("--hold", words.hold));
@@ -238,6 +257,14 @@ Result<> read_holding(const Words& words, PickSettings& settings) {
   return {};
 }
 
+Result<PickOutput> read_output(const Words& words) {
+  PickOutput output;
+  output.uuid = words.uuid;
+  output.quiet = words.quiet;
+  if (!words.format.empty()) output.format = TRY(parse_format(words.format));
+  return output;
+}
+
 Result<PickSettings> read_settings(const Words& words, std::vector<std::string> command) {
   PickSettings settings;
   settings.command = std::move(command);
@@ -249,12 +276,9 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   else
     settings.count = static_cast<unsigned>(*count);
   settings.gpus = words.gpus;
-  settings.uuid = words.uuid;
-  settings.quiet = words.quiet;
   auto best = parse_best(words.best);
   if (!best) return std::unexpected(about("--best", best.error()));
   settings.best = *best;
-  if (!words.format.empty()) settings.format = TRY(parse_format(words.format));
   const auto priority = to_double(words.priority);
   if (!priority || std::fabs(*priority) > 1000 || *priority != std::floor(*priority))
     return fail(
@@ -262,10 +286,11 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   settings.priority = static_cast<int>(*priority);
   TRY(read_wishes(words, settings));
   TRY(read_holding(words, settings));
+  TRY(read_share(words, settings));
   return settings;
 }
 
-std::string json_of(const Picked& picked, const PickSettings& settings) {
+std::string json_of(const Picked& picked, const PickOutput& output) {
   JsonWriter json;
   json.begin_object().key("gpus").begin_array();
   for (std::size_t i = 0; i < picked.devices.size(); ++i) {
@@ -281,38 +306,36 @@ std::string json_of(const Picked& picked, const PickSettings& settings) {
     json.end_array().member_or_null("note", printable_lines(judgement.note)).end_object();
   }
   json.end_array().key("environment").begin_object();
-  for (const auto& [name, text] : visibility(picked, settings.uuid, Root::machine()))
+  for (const auto& [name, text] : visibility(picked, output.uuid, Root::machine()))
     json.member(printable_lines(name), printable_lines(text));
-  json.end_object().member("held", settings.holds());
-  json.member("lease", settings.holds() ? std::optional(printable_lines(picked.lease)) : std::nullopt);
+  json.end_object().member("held", !picked.locks.empty());
+  json.member("lease", picked.locks.empty() ? std::nullopt : std::optional(printable_lines(picked.lease)));
   return json.end_object().take() + "\n";
 }
 
-std::string text_of(const Picked& picked, const PickSettings& settings) {
-  switch (settings.format) {
-    case PickFormat::ids: return visible_value(picked, settings.uuid) + "\n";
+std::string text_of(const Picked& picked, const PickOutput& output) {
+  switch (output.format) {
+    case PickFormat::ids: return visible_value(picked, output.uuid) + "\n";
     case PickFormat::uuids: return visible_value(picked, true) + "\n";
     // Docker wants the quotes inside the value, or it takes the comma for the end of it.
-    case PickFormat::docker: return fmt::format("\"device={}\"\n", visible_value(picked, settings.uuid));
+    case PickFormat::docker: return fmt::format("\"device={}\"\n", visible_value(picked, output.uuid));
     case PickFormat::env: {
       std::string text;
-      for (const auto& [name, value] : visibility(picked, settings.uuid, Root::machine()))
+      for (const auto& [name, value] : visibility(picked, output.uuid, Root::machine()))
         text += fmt::format("{}={}\n", name, value);
       return text;
     }
-    case PickFormat::json: return json_of(picked, settings);
+    case PickFormat::json: return json_of(picked, output);
   }
   return "";
 }
 
-int print_picked(Picker& picker, const Picked& picked) {
-  const PickSettings& settings = picker.settings();
+int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
   // We hold it ourselves until the keeper does: what nobody was told of is given back when we end.
-  if (const auto written = write_all(STDOUT_FILENO, text_of(picked, settings)); !written)
+  if (const auto written = write_all(STDOUT_FILENO, text_of(picked, output)); !written)
     return complain("stdout: " + written.error().message());
-  if (settings.holds())
+  if (picker.settings().holds())
     if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());
-  picker.part_from_keeper();
   return 0;
 }
 
@@ -335,11 +358,14 @@ int pick_command(int argc, char** argv) {
   if (!settings->command.empty())
     if (const auto status = cannot_run(settings->command.front())) return *status;
 
-  Picker picker(*std::move(settings));
+  const auto output = read_output(words);
+  if (!output) return refuse(output.error());
+  const auto world = pick_world(output->quiet);
+  Picker picker(*world, *std::move(settings));
   const auto picked = picker.pick();
   if (!picked) return say_refusal(picked.error());
-  if (picker.settings().command.empty()) return print_picked(picker, *picked);
-  return run_picked(picker, *picked);
+  if (picker.settings().command.empty()) return print_picked(picker, *picked, *output);
+  return run_picked(picker, *picked, *output);
 }
 
 }  // namespace lull

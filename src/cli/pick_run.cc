@@ -1,4 +1,4 @@
-// What comes of a pick: what is said of it, who keeps it, the command and its environment.
+// What comes of a pick: what is said of it, the command and its environment.
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -77,35 +77,23 @@ bool runnable(const std::string& path, int& why) {
 
 }  // namespace
 
-std::vector<std::string> Picker::debug_lines() const {
+std::vector<std::string> debug_lines(const Picker& picker) {
+  const Snapshot& snapshot = picker.snapshot();
   std::vector<std::string> lines;
-  lines.push_back(fmt::format("GPU count: {}", snapshot_.inventory ? snapshot_.inventory->devices.size() : 0));
-  for (const Choice& choice : choices_) {
-    const auto position = position_of(choice.uuid);
+  lines.push_back(fmt::format("GPU count: {}", snapshot.inventory ? snapshot.inventory->devices.size() : 0));
+  for (const Picker::Choice& choice : picker.choices()) {
+    const auto position = picker.position_of(choice.uuid);
     std::string text = fmt::format("Device {}: ", choice.label);
     if (position) {
-      const Reading& reading = snapshot_.readings[*position];
+      const Reading& reading = snapshot.readings[*position];
       text += fmt::format(
-          "name={}, util={}, mem_util={}, processes={}: ", printable(snapshot_.inventory->devices[*position].name),
+          "name={}, util={}, mem_util={}, processes={}: ", printable(snapshot.inventory->devices[*position].name),
           value_text(Metric::util, reading[Metric::util]), value_text(Metric::mem_util, reading[Metric::mem_util]),
           value_text(Metric::procs, reading[Metric::procs]));
     }
     lines.push_back(text + (choice.judgement.fits ? fits(choice.judgement) : choice.judgement.why));
   }
   return lines;
-}
-
-Result<> Picker::hand_to_keeper(const Picked& picked) {
-  std::vector<int> locks;
-  for (const LockedFile& file : picked.locks) locks.push_back(file.fd.get());
-  if (settings_.hold) return keeper_->keep_for(*settings_.hold, locks);
-  if (held_process_) return keeper_->keep_while(held_process_->fd(), locks);
-  if (!self_ || !*self_) return fail("no handle on this process (pidfd_open)");
-  return keeper_->keep_while(self_->fd(), locks);
-}
-
-void Picker::part_from_keeper() {
-  if (keeper_) (void)keeper_->part();
 }
 
 std::string visible_value(const Picked& picked, bool uuid) {
@@ -141,7 +129,7 @@ int say_refusal(const Refusal& refusal) {
   std::string text = fmt::format("lull: {}\n", refusal.what);
   for (const std::string& reason : refusal.reasons) text += reason + '\n';
   (void)write_all(STDERR_FILENO, text);
-  return refusal.status;
+  return refusal.kind == Refusal::usage ? kExitUsage : refusal.kind == Refusal::late ? kExitIdle : kExitFailure;
 }
 
 // Before anything is chosen or waited for: a typo should not show after three hours.
@@ -158,14 +146,17 @@ std::optional<int> cannot_run(const std::string& name) {
   return run_failure(name, why);
 }
 
-int run_picked(Picker& picker, const Picked& picked) {
+int run_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
   const PickSettings& settings = picker.settings();
-  for (const auto& [name, value] : visibility(picked, settings.uuid, Root::machine()))
+  for (const auto& [name, value] : visibility(picked, output.uuid, Root::machine()))
     ::setenv(name.c_str(), value.c_str(), 1);
   if (!picked.locks.empty()) {
     ::setenv("LULL_LEASE", picked.lease.c_str(), 1);
+    // Inside the job that lease is looked for where it is, also when there is a /run/lull one day.
+    if (const LeasePlace place = LeasePlace::of_environment(); place.alone)
+      ::setenv("LULL_LEASES", place.path.c_str(), 1);
     // Without a keeper the lease still holds for as long as the job keeps what it inherits.
-    if (const auto kept = picker.hand_to_keeper(picked); !kept && !settings.quiet)
+    if (const auto kept = picker.hand_to_keeper(picked); !kept && !output.quiet)
       complain(kept.error().message() + "; the lease ends when the command closes it");
     for (const LockedFile& file : picked.locks)
       if (::fcntl(file.fd.get(), F_DUPFD, kFirstInherited) < 0 && ::fcntl(file.fd.get(), F_SETFD, 0) < 0)
@@ -175,7 +166,6 @@ int run_picked(Picker& picker, const Picked& picked) {
   for (const std::string& argument : settings.command) arguments.push_back(const_cast<char*>(argument.c_str()));
   arguments.push_back(nullptr);
   std::fflush(nullptr);
-  picker.part_from_keeper();
   ::execvp(arguments[0], arguments.data());
   return run_failure(settings.command[0], errno);
 }

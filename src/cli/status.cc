@@ -14,7 +14,6 @@
 #include <string>
 #include <vector>
 
-#include "act/lease.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -22,6 +21,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/screen.h"
+#include "lease/folder.h"
 #include "loop/loop.h"
 #include "rule/timeline.h"
 #include "sense/nvml/means.h"

@@ -135,7 +135,7 @@ std::string_view gpuselect_help() {
          "  -u, --util N          utilisation at most, in % (0)\n"
          "  -m, --mem_util N      memory utilisation at most, in % (0); where given, also of memory in use\n"
          "  -c, --count N         how many (1)\n"
-         "  -p, --processes N     processes at most (0)\n"
+         "  -p, --processes N     processes at most (0); from 1 on the GPU is shared with so many others\n"
          "  -q, --quiet           do not print the value of CUDA_VISIBLE_DEVICES\n"
          "  -D, --debug           say on stderr how it was chosen\n\n"
          "example: gpuselect --count 2 --name 3090 -- python train.py\n";

@@ -1,6 +1,6 @@
 #pragma once
 // How closely the GPUs of a machine are joined: by NVLinks, and by what lies
-// between them on PCIe. A value; sense/nvml/topology.h reads it, rule/choice.h uses it.
+// between them on PCIe. A value; sense/nvml/topology.h reads it, lease/choice.h uses it.
 
 #include <cstddef>
 #include <cstdint>

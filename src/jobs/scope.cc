@@ -7,8 +7,8 @@
 #include <cstdlib>
 #include <utility>
 
-#include "act/lease.h"
 #include "base/text.h"
+#include "lease/folder.h"
 #include "sense/select.h"
 #include "sense/visible.h"
 

@@ -24,23 +24,6 @@ namespace {
 constexpr int kBell = 3;
 constexpr int kLifeline = 4;
 
-// What ps shows: not the command line of the job, which `pkill -f` would find here, too.
-void show_as(std::string_view name) {
-  ::prctl(PR_SET_NAME, name.data());
-  const auto stat = read_file("/proc/self/stat");
-  if (!stat) return;
-  const std::vector<std::string_view> fields = split(std::string_view(*stat).substr(stat->rfind(')') + 1), ' ');
-  constexpr std::size_t kArgumentsBegin = 46;  // fields 48 and 49 of proc(5), two of which are before the ')'
-  if (fields.size() <= kArgumentsBegin + 1) return;
-  const auto begin = to_unsigned(fields[kArgumentsBegin]);
-  const auto end = to_unsigned(fields[kArgumentsBegin + 1]);
-  if (!begin || !end || *begin == 0 || *end <= *begin) return;
-  auto* arguments = reinterpret_cast<char*>(static_cast<std::uintptr_t>(*begin));  // NOLINT(performance-no-int-to-ptr)
-  const std::size_t room = *end - *begin;
-  std::memset(arguments, 0, room);
-  name.copy(arguments, room - 1);
-}
-
 // Ends the sensor when the other end of its lifeline closes. A thread, since the others may hang.
 void watch_lifeline() {
   pthread_t thread{};

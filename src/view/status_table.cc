@@ -5,7 +5,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "rule/choice.h"
+#include "gpu/empty_card.h"
 #include "view/holders.h"
 #include "view/status.h"
 

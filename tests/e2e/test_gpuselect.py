@@ -84,6 +84,41 @@ def test_processes(sim, gpuselect):
     assert out(gpus, gpuselect, "-p", "1") == "0\n"
 
 
+def test_swapped_in_p_shares_with_so_many_others(sim, gpuselect):
+    gpus = sim(1)
+    jobs = [gpus.start(gpuselect, "-p", "1", "-u", "10", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
+            for _ in range(2)]
+    for job in jobs:
+        assert job.stdout.readline().startswith("Running: ") and job.stdout.readline() == "on\n"
+    third = gpus.run(gpuselect, "-p", "1", "-u", "10", "--", "true")
+    assert third.returncode == 1 and "leased" in third.stderr and "2 share it" in third.stderr
+    assert gpus.run(gpuselect, "--", "true").returncode == 1
+    assert gpus.run(gpuselect, "-p", "2", "-u", "10", "--", "true").returncode == 0
+    shown = json.loads(gpus.lull("leases", "--json").stdout)["leases"]
+    assert len(shown) == 2 and {one["label"] for one in shown} == {"0"}
+    jobs[0].stdin.close()
+    assert jobs[0].wait(timeout=LIMIT) == 0
+    wait_until(lambda: gpus.run(gpuselect, "-p", "1", "-u", "10", "--", "true").returncode == 0,
+               what="a place beside the other")
+    jobs[1].stdin.close()
+    assert jobs[1].wait(timeout=LIMIT) == 0
+
+
+def test_swapped_in_p_beside_a_job_that_did_not_say_so(sim, gpuselect):
+    """There whoever comes decides. What `lull pick` holds is its own."""
+    gpus = sim(2)
+    plain = gpus.start(gpuselect, "-d", "0", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
+    own = gpus.start_lull("pick", "--gpus", "1", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
+    assert plain.stdout.readline().startswith("Running: ") and plain.stdout.readline() == "on\n"
+    assert own.stdout.readline() == "on\n"
+    assert gpus.run(gpuselect, "-d", "0", "--", "true").returncode == 1
+    assert gpus.run(gpuselect, "-d", "0", "-p", "1", "--", "true").returncode == 0
+    assert gpus.run(gpuselect, "-d", "1", "-p", "1", "--", "true").returncode == 1
+    for job in (plain, own):
+        job.stdin.close()
+        assert job.wait(timeout=LIMIT) == 0
+
+
 def test_none_free_is_an_error_at_once(sim, gpuselect):
     gpus = sim(1)
     gpus.load(0, util=50)
@@ -203,7 +238,8 @@ NOBODY = 65533
 @pytest.mark.skipif(os.path.exists("/run/lull"), reason="this machine has a lease folder")
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("place", ["runtime", "tmp", "hostile"])
-def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
+@pytest.mark.parametrize("name", ["gpuselect", "lull"])
+def test_swapped_in_not_root_and_no_lease_folder(gpuselect, lull, tmp_path, name, place):
     """It goes on to the GPUs (of which there are none here), and says what cannot be promised."""
     let_others_in(tmp_path)
     runtime = tmp_path / "runtime"
@@ -215,14 +251,15 @@ def test_swapped_in_not_root_and_no_lease_folder(gpuselect, tmp_path, place):
     env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1",
                             XDG_RUNTIME_DIR=runtime if place == "runtime" else "")
     try:
-        done = subprocess.run([gpuselect, "--", "true"], env=env, user=NOBODY, group=NOBODY, extra_groups=[],
+        command = [gpuselect] if name == "gpuselect" else [lull, "pick"]
+        done = subprocess.run([*command, "--", "true"], env=env, user=NOBODY, group=NOBODY, extra_groups=[],
                               capture_output=True, text=True, timeout=LIMIT)
-        assert done.returncode == 1
+        assert done.returncode == (1 if name == "gpuselect" else 125)
         first, *rest = done.stderr.splitlines()
         if place == "hostile":
-            assert first == f"gpuselect: {made} is not a folder of ours" and rest == []
+            assert first == f"{name}: {made} is not a folder of ours" and rest == []
         else:
-            assert f"leased in {made}, which other users do not look into" in first
+            assert first.startswith(f"{name}: ") and f"leased in {made}, which other users do not look into" in first
             assert len(rest) == 1 and "libnvidia-ml" in rest[0]
             status = made.stat()
             assert status.st_uid == NOBODY and status.st_mode & 0o777 == 0o700

@@ -163,7 +163,7 @@ def test_the_keeper_is_not_in_the_way(sim):
     private = [line for line in pathlib.Path(f"/proc/{keeper}/smaps_rollup").read_text().splitlines()
                if line.startswith("Private_Dirty")]
     plain = not any(word in gpus.binary for word in ("asan", "tsan", "coverage"))
-    assert int(private[0].split()[1]) < (256 if plain else 1 << 20)
+    assert int(private[0].split()[1]) < (1024 if plain else 1 << 20)
     job.end()
     wait_until(lambda: not keepers_of(gpus), what="the keeper to go")
 

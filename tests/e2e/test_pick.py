@@ -414,3 +414,12 @@ def test_the_place_in_the_queue_is_shown_on_a_terminal(sim):
     assert waiter.stdout.read() == "served\n"
     assert waiter.wait(timeout=LIMIT) == 0 and ahead.wait(timeout=LIMIT) == 0
     os.close(master)
+
+
+@pytest.mark.parametrize("option, most", [("--util", 100), ("--mem-util", 100), ("--procs", 100000), ("--temp", 200)])
+def test_limits_that_no_gpu_can_reach_are_refused(sim, option, most):
+    gpus = sim(1)
+    assert gpus.lull("pick", option, most).returncode == 0
+    for value in (most + 1, "1e300", "nan", "-1"):
+        refused = gpus.lull("pick", option, value)
+        assert refused.returncode == 2 and f"0 to {most} would be right" in refused.stderr, refused.stderr

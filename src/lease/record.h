@@ -52,6 +52,7 @@ struct LeaseRecord {
   std::optional<WallTime> since;
   std::optional<WallTime> until;  // `hold` only
   std::string within;             // id of the lease that this one narrows; empty: none
+  unsigned share = 1;             // lives with so many holders at most, itself among them; 1: with nobody else
   bool operator==(const LeaseRecord&) const = default;
 };
 
@@ -62,6 +63,7 @@ struct TicketRecord {
   unsigned count = 0;        // GPUs asked for
   unsigned missing = 0;      // of these, not yet collected
   std::vector<std::string> wants;
+  unsigned share = 1;  // would be one of so many holders at most
   std::string within;
   std::string user;
   ProcessMark waiter;
@@ -71,6 +73,7 @@ struct TicketRecord {
 };
 
 inline constexpr int kGreatestPriority = 1000;
+inline constexpr unsigned kMostHolders = 1000;  // of one GPU
 
 // Whose turn comes before whose: greater priority, then whoever came first. When a ticket came is the kernel's word,
 // the time at which its file was made: nothing that is written into it later changes that. Where the file system does

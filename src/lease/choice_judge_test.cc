@@ -5,7 +5,7 @@
 
 #include <chrono>
 
-#include "rule/choice_readings_test.h"
+#include "lease/choice_readings_test.h"
 
 namespace lull {
 namespace {

@@ -1,4 +1,4 @@
-#include "act/lease.h"
+#include "lease/folder.h"
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
@@ -13,9 +13,9 @@
 #include <filesystem>
 #include <fstream>
 
-#include "act/lease_keeper.h"
-#include "act/lease_queue.h"
 #include "base/process.h"
+#include "lease/keeper.h"
+#include "lease/queue.h"
 
 namespace lull {
 namespace {
@@ -160,7 +160,7 @@ TEST_F(Lease, SweepRemovesTheDeadAndOnlyThem) {
     const LockedFile dead = must(leases.take(door, record("GPU-2")));
   }
   std::ofstream(place_.path + "/README") << "not ours\n";
-  leases.sweep(door);
+  leases.remove_dead(door, leases.dead());
   EXPECT_EQ(files(), (std::set<std::string>{living.file, "README"}));
 }
 
@@ -253,8 +253,7 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
   }
   ::close(hold[0]);
   const Process process = must(Process::open(job));
-  const int lock = file.fd.get();
-  must(keeper->keep_while(process.fd(), {&lock, 1}));
+  must(keeper->keep_while(process.fd(), {&file, 1}));
   file.fd.reset();
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
   const Process keeping = must(Process::open(keeper->pid()));
@@ -284,8 +283,7 @@ TEST_F(Lease, AHoldEndsByItself) {
   std::optional<Keeper> keeper = must(Keeper::start(leases));
   const Process handle = must(Process::open(keeper->pid()));
   LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
-  const int lock = file.fd.get();
-  must(keeper->keep_for(300ms, {&lock, 1}));
+  must(keeper->keep_for(300ms, {&file, 1}));
   file.fd.reset();
   keeper.reset();
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);

@@ -1,9 +1,10 @@
 #pragma once
-// Who may take which GPU, and the queue of those who wait. The rules are a pure
-// function of what is in the folder (standings()); LeaseQueue applies them: it
+// The queue of those who wait for GPUs. LeaseQueue applies the rules of standings.h: it
 // takes and gives back under the folder's door, keeps the waiter's ticket up to
-// date and sleeps until something in the folder changes. It knows nothing of
-// utilisation: the caller says which GPUs are fit (docs/leases.md).
+// date and sleeps until something happens that it may act on. That is any change
+// of the folder for the first in line; for those behind, that one two places ahead of
+// them is gone, so a GPU that comes free wakes three processes however many wait. It knows
+// nothing of utilisation: the caller says which GPUs are fit (docs/leases.md).
 
 #include <cstdint>
 #include <functional>
@@ -12,64 +13,25 @@
 #include <set>
 #include <span>
 #include <string>
-#include <utility>
 #include <vector>
 
-#include "act/lease.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "lease/bell.h"
+#include "lease/folder.h"
+#include "lease/standings.h"
+#include "lease/watch.h"
 
 namespace lull {
-
-// What the newest reading says of a GPU on which no leased job works.
-enum class Fit : std::uint8_t { unknown, yes, no };
-
-struct Candidate {
-  std::string uuid;
-  std::string label;  // for the record
-  Fit fit = Fit::unknown;
-};
 
 struct Demand {
   unsigned count = 1;
   int priority = 0;
+  unsigned share = 1;   // be one of so many holders of a GPU at most
   std::string within;   // narrows a lease: its id
   LeaseRecord pattern;  // who, what: the rest of each record is filled in
 };
-
-// How one GPU stands for one who asks.
-struct Standing {
-  enum State : std::uint8_t {
-    free,        // nobody has it
-    ours,        // we keep it already
-    collecting,  // a waiter keeps it until it has enough
-    leased,      // somebody works with it
-  } state = free;
-  // Both point into the state that was looked at.
-  const LeaseInfo* by = nullptr;           // collecting, leased
-  const TicketInfo* spoken_for = nullptr;  // a waiter ahead of us wants it
-};
-
-struct Place {
-  int priority = 0;
-  std::uint64_t number = UINT64_MAX;  // of those who do not queue: behind all of their priority
-  std::string ticket;                 // our own file, if we have one
-  uid_t user = 0;
-  std::int64_t born = 0;
-  Turn turn() const { return {priority, born, number}; }
-};
-
-// A claim that was not made use of for too long: (ticket file, UUID).
-using PassedOver = std::set<std::pair<std::string, std::string>>;
-
-// Leases that are not in the way of one who is inside lease `within`: that one and those around it. Only
-// leases of that user: everybody can read another's id, and write it into a file.
-std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user);
-
-std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
-                                const std::string& within, const std::set<std::string>& our_files,
-                                const PassedOver& passed_over);
 
 // Of `open` (indices of candidates that may be taken) choose `count`, given those we keep already.
 using Chooser = std::function<std::vector<std::size_t>(std::span<const std::size_t> open,
@@ -96,13 +58,15 @@ class LeaseQueue {
   // What a second look showed to be in use after all.
   Result<> give_back(std::span<const std::size_t> indices);
 
-  // Sleeps until the folder changes, `until` comes or `wake` becomes readable.
+  // Others are ahead of us for everything that we could take: there is nothing for us to look at.
+  bool covered() const { return cover() != nullptr; }
+  // Sleeps until something happens that concerns us, `until` comes or `wake` becomes readable.
   Result<> wait(std::optional<Instant> until, int wake = -1);
-  // When a look is due although nothing happened: a claim ahead of us lies idle.
-  std::optional<Instant> due() const { return due_; }
 
   // What we keep, by index of the candidate.
   std::vector<std::size_t> kept() const;
+  // Of these those that the newest readings do not suit.
+  std::vector<std::size_t> unfit_of_kept();
   // Those who go before us for a GPU that we could use; only while queued.
   std::vector<TicketInfo> ahead() const;
 
@@ -115,20 +79,22 @@ class LeaseQueue {
   Place place() const;
 
  private:
-  Result<> join(const LeaseFolder::Door& door, const FolderState& state);
+  Result<> join(const LeaseFolder::Door& door);
   Result<> update_ticket(const LeaseFolder::Door& door, bool hopeful);
   Result<> take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind);
+  Result<> take_some(const LeaseFolder::Door& door, const Chooser& choose, const std::vector<Standing>& standing,
+                     std::size_t count, LeaseKind kind);
   void drop(const LeaseFolder::Door& door, std::size_t index);
   void forget_revoked();
   bool note_idle_claims(const std::vector<Standing>& standing);
   bool note_stopped(const std::vector<Standing>& standing);
-  void remember(FolderState state);
-  void refresh(const std::string& file, bool closed);
-  Result<> read_events();
-  void look_at_closing();
+  std::vector<std::size_t> open_ones(const std::vector<Standing>& standing) const;
   std::set<std::string> our_files() const;
   std::vector<Standing> stand();
-  bool alive_in_cache(const std::string& file) const;
+  bool wanted(std::size_t index) const;
+  const TicketInfo* cover() const;
+  void verify_ahead();
+  Result<> wait_for(const TicketInfo& ahead, std::optional<Instant> until, int wake);
 
   const LeaseFolder* folder_;
   Demand demand_;
@@ -138,17 +104,13 @@ class LeaseQueue {
   std::optional<LockedFile> ticket_;
   TicketRecord ticket_record_;
   std::int64_t ticket_born_ = 0;
+  Bell bell_;  // of our ticket
 
-  Fd watch_;  // inotify on the folder
-  bool stale_ = true;
-  FolderState state_;  // as it was read, and kept up to date by events
-  // Closed, yet still locked: the kernel tells of the close just before it drops the lock.
-  struct Closing {
-    Instant first;
-    Instant next;
-    Duration pause;
-  };
-  std::map<std::string, Closing> closing_;
+  FolderWatch watch_;
+  // What was remembered: all of it is to be read anew; what may have changed; nothing.
+  enum class Stale : std::uint8_t { wholly, partly, fresh } stale_ = Stale::wholly;
+  Duration pause_{};         // between looks, where nothing can wake us
+  std::string listened_to_;  // the ticket for which that is
 
   struct Idle {
     Instant first;        // seen free and spoken for, and not taken since
@@ -157,7 +119,7 @@ class LeaseQueue {
   };
   std::map<std::string, Idle> idle_;  // by UUID
   PassedOver passed_over_;
-  std::optional<Instant> due_;
+  std::optional<Instant> due_;  // when a claim ahead of us has lain idle for too long
 };
 
 }  // namespace lull

@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "rule/choice_readings_test.h"
+#include "lease/choice_readings_test.h"
 
 namespace lull {
 namespace {

@@ -1,4 +1,4 @@
-#include "act/lease_record.h"
+#include "lease/record.h"
 
 #include <fmt/format.h>
 #include <sys/stat.h>
@@ -49,6 +49,14 @@ std::string_view get(const Lines& lines, std::string_view key) {
   return found == lines.end() ? std::string_view() : found->second;
 }
 std::uint64_t number(const Lines& lines, std::string_view key) { return to_unsigned(get(lines, key)).value_or(0); }
+
+// Whoever does not know the word, or reads none, takes the GPU for one that is not shared.
+void put_share(std::string& out, unsigned share) {
+  if (share > 1) put(out, "share", std::uint64_t{share});
+}
+unsigned get_share(const Lines& lines) {
+  return static_cast<unsigned>(std::clamp<std::uint64_t>(number(lines, "share"), 1, kMostHolders));
+}
 
 void put_mark(std::string& out, const ProcessMark& mark) {
   put(out, "pid", static_cast<std::uint64_t>(mark.pid));
@@ -114,6 +122,7 @@ std::string write_record(const LeaseRecord& record) {
   if (record.since) put(out, "since", format_rfc3339(*record.since));
   if (record.until) put(out, "until", format_rfc3339(*record.until));
   put(out, "within", record.within);
+  put_share(out, record.share);
   put_mark(out, record.holder);
   return out;
 }
@@ -127,6 +136,7 @@ std::string write_record(const TicketRecord& record) {
   out += "wants:";
   for (const std::string& uuid : record.wants) out += ' ' + uuid;
   out += " \n";
+  put_share(out, record.share);
   put(out, "within", record.within);
   put(out, "user", record.user);
   put(out, "command", record.command);
@@ -149,6 +159,7 @@ std::optional<LeaseRecord> read_lease(std::string_view text) {
   record.since = parse_rfc3339(get(*lines, "since"));
   record.until = parse_rfc3339(get(*lines, "until"));
   record.within = get(*lines, "within");
+  record.share = get_share(*lines);
   record.holder = get_mark(*lines);
   return record;
 }
@@ -166,6 +177,7 @@ std::optional<TicketRecord> read_ticket(std::string_view text) {
   for (const std::string_view uuid : split(get(*lines, "wants"), ' '))
     if (!uuid.empty()) record.wants.emplace_back(uuid);
   record.within = get(*lines, "within");
+  record.share = get_share(*lines);
   record.user = get(*lines, "user");
   record.command = get(*lines, "command");
   record.since = parse_rfc3339(get(*lines, "since"));

@@ -1,4 +1,4 @@
-#include "act/lease_queue.h"
+#include "lease/queue.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -13,8 +13,8 @@
 #include <random>
 #include <thread>
 
-#include "act/lease_keeper.h"
 #include "base/text.h"
+#include "lease/keeper.h"
 
 namespace lull {
 namespace {

@@ -1,4 +1,4 @@
-#include "act/lease.h"
+#include "lease/folder.h"
 
 #include <dirent.h>
 #include <fcntl.h>
@@ -9,20 +9,22 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
 #include <cstdlib>
 #include <ctime>
+#include <map>
 #include <memory>
 
 #include "base/random.h"
 #include "base/text.h"
+#include "lease/bell.h"
 
 namespace lull {
 
 namespace {
 
-constexpr std::string_view kTicketPrefix = "ticket.";
-constexpr std::string_view kDraftPrefix = ".draft-";  // lease_keeper_body.cc knows it, too
+constexpr std::string_view kDraftPrefix = ".draft-";
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
 
@@ -51,7 +53,7 @@ std::string read_start(int fd, off_t size) {
 // The UUID in `GPU-….1000`, or nothing.
 std::string_view uuid_in(std::string_view file) {
   const std::size_t dot = file.find('.');
-  if (dot == std::string_view::npos || file.starts_with(kTicketPrefix)) return {};
+  if (dot == std::string_view::npos || file.starts_with(kTicketPrefix) || file.starts_with(kBellPrefix)) return {};
   const std::string_view uuid = file.substr(0, dot);
   return plain_word(uuid) ? uuid : std::string_view();
 }
@@ -96,6 +98,24 @@ sigset_t held_back_signals() {
   return set;
 }
 
+void in_order(FolderState& state) {
+  std::sort(state.leases.begin(), state.leases.end(),
+            [](const LeaseInfo& a, const LeaseInfo& b) { return a.file < b.file; });
+  std::sort(state.tickets.begin(), state.tickets.end(),
+            [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
+}
+
+// A ticket of another priority than 0 says so in its name, so that others need not open it.
+constexpr std::string_view kPriorityWord = ".priority";
+
+int priority_in(std::string_view file) {
+  const std::size_t at = file.find(kPriorityWord);
+  if (at == std::string_view::npos) return 0;
+  int priority = 0;
+  std::from_chars(file.data() + at + kPriorityWord.size(), file.data() + file.size(), priority);
+  return std::clamp(priority, -kGreatestPriority, kGreatestPriority);
+}
+
 Result<> check_folder(int fd, const LeasePlace& place) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return fail(errno, "look at " + place.path);
@@ -113,19 +133,15 @@ Result<> check_folder(int fd, const LeasePlace& place) {
 Result<> make_folder(const LeasePlace& place) {
   if (::mkdir(place.path.c_str(), 0700) != 0) {
     if (errno == EEXIST) return {};
-    if (place.shared_default && (errno == EACCES || errno == EROFS || errno == EPERM))
-      return fail(errno, fmt::format("the lease folder {} is not there and only root can make it; once: "
-                                     "sudo install -d -m 1777 {} (or set LULL_LEASES to a folder that all "
-                                     "users share)",
-                                     place.path, place.path));
     return fail(errno, "make the lease folder " + place.path);
   }
   // In two steps, so that the umask has no say; until then only we can use it.
-  if (::chmod(place.path.c_str(), kFolderMode) != 0) return fail(errno, "chmod 1777 " + place.path);
+  if (!place.alone && ::chmod(place.path.c_str(), kFolderMode) != 0) return fail(errno, "chmod 1777 " + place.path);
   return {};
 }
 
 Result<Fd> open_folder(const LeasePlace& place) {
+  if (place.alone) TRY(check_own_folder(place.path));
   Fd fd = TRY(open_file(place.path, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   TRY(check_folder(fd.get(), place));
   return fd;
@@ -139,20 +155,13 @@ std::int64_t birth_of(int fd) {
   return status.stx_btime.tv_sec * 1'000'000'000 + status.stx_btime.tv_nsec;
 }
 
-LeasePlace LeasePlace::of_environment() {
-  if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0') return {path, false};
-  if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0')
-    return {std::string(sim) + "/leases", false};
-  return {"/run/lull", true};
-}
-
 Result<LeaseFolder> LeaseFolder::open(const LeasePlace& place) {
   auto fd = open_folder(place);
   if (!fd && fd.error().errno_value == ENOENT) {
     TRY(make_folder(place));
     fd = open_folder(place);
   }
-  if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
+  if (!fd) return std::unexpected(std::move(fd).error());
   if (::faccessat(fd->get(), ".", W_OK | X_OK, AT_EACCESS) != 0)
     return fail(errno, fmt::format("the lease folder {} is not ours to write to", place.path));
   return LeaseFolder(*std::move(fd), place.path);
@@ -163,13 +172,6 @@ Result<std::optional<LeaseFolder>> LeaseFolder::look(const LeasePlace& place) {
   if (!fd && fd.error().errno_value == ENOENT) return std::nullopt;
   if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
   return LeaseFolder(*std::move(fd), place.path);
-}
-
-Result<LeaseFolder> LeaseFolder::reopened() const {
-  const Fd low = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
-  Fd fd(::fcntl(low.get(), F_DUPFD_CLOEXEC, 10));  // out of the way of stdio
-  if (!fd) return fail(errno, "open " + path_ + " once more");
-  return LeaseFolder(std::move(fd), path_);
 }
 
 LeaseFolder::Door::~Door() {
@@ -254,11 +256,26 @@ Result<FolderState> LeaseFolder::scan() const {
     if (auto lease = lease_in(file)) state.leases.push_back(*std::move(lease));
     if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
   }));
-  std::sort(state.leases.begin(), state.leases.end(),
-            [](const LeaseInfo& a, const LeaseInfo& b) { return a.file < b.file; });
-  std::sort(state.tickets.begin(), state.tickets.end(),
-            [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
+  in_order(state);
   return state;
+}
+
+Result<> LeaseFolder::scan_again(FolderState& state, const Turn& us) const {
+  std::map<std::string_view, TicketInfo*> known;
+  for (TicketInfo& ticket : state.tickets) known.emplace(ticket.file, &ticket);
+  FolderState now;
+  TRY(each_name([&](const std::string& file) {
+    if (const auto found = known.find(file); found != known.end()) {
+      now.tickets.push_back(*found->second);
+    } else if (!file.starts_with(kTicketPrefix)) {
+      if (auto lease = lease_in(file)) now.leases.push_back(*std::move(lease));
+    } else if (priority_in(file) > us.priority) {
+      if (auto ticket = ticket_in(file)) now.tickets.push_back(*std::move(ticket));
+    }
+  }));
+  in_order(now);
+  state = std::move(now);
+  return {};
 }
 
 // A file that is locked, readable and complete, under a name that nobody looks at.
@@ -319,7 +336,9 @@ Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) con
 }
 
 Result<LockedFile> LeaseFolder::queue(const Door&, const TicketRecord& record) const {
-  return make(fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid()), write_record(record));
+  std::string stem = fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid());
+  if (record.priority != 0) stem += fmt::format("{}{}", kPriorityWord, record.priority);
+  return make(stem, write_record(record));
 }
 
 Result<> LeaseFolder::rewrite(const Door&, const LockedFile& file, std::string_view text) const {
@@ -347,14 +366,26 @@ Result<> LeaseFolder::revoke(const Door&, const std::string& file) const {
   return {};
 }
 
-void LeaseFolder::sweep(const Door&) const {
+bool LeaseFolder::is_dead(const std::string& file) const {
+  if (file.starts_with(kBellPrefix)) return is_dead_bell(folder_.get(), file);
+  if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return false;
+  const auto opened = open_to_look(folder_.get(), file);
+  if (!opened || opened->denied || write_locked(opened->fd.get())) return false;
   const uid_t me = ::geteuid();
-  (void)each_name([&](const std::string& file) {
-    if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return;
-    const auto opened = open_to_look(folder_.get(), file);
-    if (!opened || opened->denied || write_locked(opened->fd.get())) return;
-    if (opened->status.st_uid == me || me == 0) ::unlinkat(folder_.get(), file.c_str(), 0);
+  return opened->status.st_uid == me || me == 0;
+}
+
+std::vector<std::string> LeaseFolder::dead() const {
+  std::vector<std::string> files;
+  (void)each_name([&](std::string file) {
+    if (is_dead(file)) files.push_back(std::move(file));
   });
+  return files;
+}
+
+void LeaseFolder::remove_dead(const Door&, std::span<const std::string> files) const {
+  for (const std::string& file : files)
+    if (is_dead(file)) ::unlinkat(folder_.get(), file.c_str(), 0);
 }
 
 Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place) {

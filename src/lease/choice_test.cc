@@ -1,4 +1,4 @@
-#include "rule/choice.h"
+#include "lease/choice.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rule/choice.h"
+#include "lease/choice.h"
 
 #include <fmt/format.h>
 

@@ -1,7 +1,7 @@
 #pragma once
 // Readings made by hand, for the tests of whether a GPU suits.
 
-#include "rule/choice.h"
+#include "lease/choice.h"
 
 namespace lull {
 

@@ -12,25 +12,18 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "act/lease_record.h"
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "lease/place.h"
+#include "lease/record.h"
 
 namespace lull {
-
-// Which folder, and how it may be used.
-struct LeasePlace {
-  std::string path;
-  bool shared_default = false;  // /run/lull: must be root's
-
-  // $LULL_LEASES; inside a simulation its own; else /run/lull.
-  static LeasePlace of_environment();
-};
 
 // One lease file whose lock is held.
 struct LeaseInfo {
@@ -62,6 +55,8 @@ struct LockedFile {
   Fd fd;
   std::string file;
 };
+
+inline constexpr const char* kTicketPrefix = "ticket.";
 
 // When the file was made, in nanoseconds, as the kernel keeps it; 0: it does not.
 std::int64_t birth_of(int fd);
@@ -95,6 +90,9 @@ class LeaseFolder {
 
   // What is alive. Exact while the door is held, else as of about now.
   Result<FolderState> scan() const;
+  // The same for one who has looked before: leases and new tickets are read, tickets that are known are not looked at
+  // again as long as their names are there. What came later and goes after `us` by its name's word is left out.
+  Result<> scan_again(FolderState& state, const Turn& us) const;
   // One file of it, by name; nothing: not alive, or not a lease or ticket.
   std::optional<LeaseInfo> lease_in(const std::string& file) const;
   std::optional<TicketInfo> ticket_in(const std::string& file) const;
@@ -109,18 +107,17 @@ class LeaseFolder {
   void give_back(const Door&, LockedFile file) const;
   // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
   Result<> revoke(const Door&, const std::string& file) const;
-  // Removes what dead holders left, as far as it is ours to remove.
-  void sweep(const Door&) const;
-
-  // A change to the folder that the process itself makes (after fork) must not share
-  // the parent's lock: this is the same folder through a description of its own.
-  Result<LeaseFolder> reopened() const;
+  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door.
+  std::vector<std::string> dead() const;
+  // Removes those of them for which that is still so.
+  void remove_dead(const Door&, std::span<const std::string> files) const;
 
  private:
   LeaseFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
   Result<LockedFile> make(const std::string& stem, std::string_view text) const;
   Result<LockedFile> draft(std::string_view text) const;
   Result<std::string> name(const std::string& draft, const std::string& stem) const;
+  bool is_dead(const std::string& file) const;
   template <class Visit>
   Result<> each_name(Visit visit) const;
 

@@ -8,7 +8,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "rule/choice.h"
+#include "lease/choice.h"
 
 namespace lull {
 

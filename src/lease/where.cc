@@ -5,7 +5,7 @@
 #include <array>
 #include <memory>
 
-#include "rule/choice.h"
+#include "lease/choice.h"
 #include "rule/evaluator.h"
 #include "rule/reason.h"
 

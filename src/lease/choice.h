@@ -20,6 +20,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "gpu/empty_card.h"
 #include "gpu/snapshot.h"
 #include "gpu/topology.h"
 #include "rule/rule.h"
@@ -62,11 +63,6 @@ struct Wishes {
   Where where;
 };
 
-// What a GPU on which nothing runs may have in use. An empty one shows 0 to 8 MiB
-// once the driver's own reserve is left out (A100: 7.8 MB of 912, nvml-wrapper#57;
-// P100: 0 of 103 MiB, gpustat#130), an idle MPS server about 30; a CUDA context
-// takes more than this before it has allocated anything.
-inline constexpr double kEmptyCard = 64.0 * (1U << 20);
 // Beside a desktop there are also the screen's own buffers, which belong to no process.
 inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
 // Who allows processes allows their contexts, but not that they fill the card.

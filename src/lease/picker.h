@@ -1,0 +1,185 @@
+#pragma once
+// Finding GPUs that suit, taking a lease on them or waiting for it: what `lull pick` and the
+// drop-in gpuselect share. What it sees of the machine, and whom it tells, is given to it
+// (PickWorld): the command line has a sensor and a terminal, a test has a table.
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/process.h"
+#include "base/random.h"
+#include "base/result.h"
+#include "gpu/snapshot.h"
+#include "gpu/topology.h"
+#include "lease/choice.h"
+#include "lease/folder.h"
+#include "lease/keeper.h"
+#include "lease/queue.h"
+
+namespace lull {
+
+struct PickSettings {
+  unsigned count = 1;
+  bool all = false;             // every one that is named, however many
+  std::string gpus;             // as in --gpus; empty: all
+  bool keep_to_visible = true;  // in a batch job: the GPUs that it was given
+  Wishes wishes;
+  bool where_details = false;  // the rule looks at more than utilisation, memory and processes,
+  bool where_openers = false;  // at who holds the device file,
+  bool where_pcie = false;     // at the traffic: the last two are dear to read
+  Best best = Best::random;
+  bool lease = true;
+  std::optional<Duration> hold;
+  std::optional<pid_t> hold_pid;
+  bool wait = false;
+  std::optional<Duration> wait_limit;
+  int priority = 0;
+  unsigned share = 1;             // be one of so many holders of a GPU at most,
+  unsigned patience = 1;          // and live with so many; both count who asks
+  std::optional<Wishes> company;  // what a GPU must show that others hold; else the same as any
+  std::vector<std::string> command;
+
+  bool holds() const { return lease && (!command.empty() || hold || hold_pid); }
+  bool queues() const { return lease && wait; }
+};
+
+// What was chosen, and what holds it.
+struct Picked {
+  Snapshot snapshot;
+  std::vector<std::size_t> devices;   // positions in the snapshot, ascending
+  std::vector<Judgement> judgements;  // of each: by what it was found idle
+  std::vector<LockedFile> locks;      // empty: not held
+  std::string lease;                  // its id
+};
+
+// Why nothing was picked.
+struct Refusal {
+  enum Kind : std::uint8_t { failure, usage, late } kind = failure;  // late: waited for as long as was asked for
+  std::string what;
+  std::vector<std::string> reasons;  // one a GPU: "GPU 2: 3 processes, 41 % util; wanted 0"
+  unsigned wanted = 0;
+  unsigned fitting = 0;
+};
+using PickResult = std::expected<Picked, Refusal>;
+
+// How it stands with one who waits, for people.
+struct Waiting {
+  unsigned count = 0;
+  std::size_t ahead = 0;
+  std::size_t collected = 0;
+  std::vector<std::string> reasons;  // as in a refusal
+};
+
+// What has to be read of the GPUs.
+struct PickNeeds {
+  bool power = false;
+  bool details = false;  // temperature, performance state, clocks
+  bool openers = false;
+  bool pcie = false;
+  bool processes = false;  // whose they are
+  bool topology = false;
+  bool once = false;  // the moment decides, nobody will look a second time after a while
+};
+
+class PickWorld {
+ public:
+  virtual ~PickWorld() = default;
+
+  // From now on this is what sample() reads; the first sample is begun at once.
+  virtual void open(const PickNeeds& needs) = 0;
+  // The sample that open() began.
+  virtual void first(Snapshot& into) = 0;
+  virtual void sample(Snapshot& into) = 0;
+  // Lets go of the driver: nothing of it is left beside us. open() may follow.
+  virtual void close() = 0;
+
+  // Positions of the GPUs that are meant: those of the list, else those that a batch job was given, else all.
+  virtual Result<std::vector<std::size_t>> scope(const Inventory& inventory, const PickSettings& settings) = 0;
+  virtual std::string user_name(uid_t user) = 0;
+  virtual std::string command_of(pid_t pid) = 0;  // printable; empty: cannot be seen
+
+  virtual void warn(const std::string& text) = 0;
+  virtual void waits(const Waiting& waiting) = 0;
+  virtual void waits_no_more() = 0;
+};
+
+class Picker {
+ public:
+  Picker(PickWorld& world, PickSettings settings)
+      : world_(world), settings_(std::move(settings)), random_(random_bits()) {}
+
+  // Afterwards the world is closed: nothing of it is left beside the command.
+  PickResult pick();
+  // For after pick(): lets the keeper hold the locks, for the time or the process of the settings.
+  Result<> hand_to_keeper(const Picked& picked);
+  const PickSettings& settings() const { return settings_; }
+
+  // After pick(): what was read of each GPU in scope, and why it suits or not.
+  struct Choice {
+    std::string uuid;
+    std::string label;
+    Judgement judgement;
+    Judgement in_company;  // as one of several holders
+  };
+  const std::vector<Choice>& choices() const { return choices_; }
+  const Snapshot& snapshot() const { return snapshot_; }
+  std::optional<std::size_t> position_of(const std::string& uuid) const;
+
+ private:
+  std::optional<Refusal> prepare();
+  std::optional<Refusal> open_folder();
+  void open_world();
+  Result<std::vector<std::size_t>> scope();
+  std::optional<Refusal> find_candidates();
+  void read_joins();
+  void judge_again();
+  void judge_one(Choice& choice, std::size_t position) const;
+  Candidate candidate_of(const Choice& choice) const;
+  void look_closer();
+  bool may_only_look_busy() const;
+  PickResult find();
+  PickResult pick_at_once();
+  PickResult pick_unheld();
+  PickResult pick_now();
+  PickResult pick_waiting();
+  PickResult finished();
+  void complete(Picked& picked) const;
+  std::string who(const LeaseInfo& lease) const;
+  std::string standing_text(const Standing& standing) const;
+  Chooser chooser();
+  Refusal refusal(const std::vector<Standing>& standing);
+  bool presume_fit(const std::vector<Standing>& standing);
+  bool foreign_use(const std::vector<Standing>& standing);
+  void tell(const std::vector<Standing>& standing);
+  std::optional<std::size_t> position_of_label(const std::string& label) const;
+  void wait_for_gpus();
+  LeaseRecord pattern() const;
+
+  PickWorld& world_;
+  PickSettings settings_;
+  std::mt19937_64 random_;
+
+  std::optional<LeaseFolder> folder_;
+  std::optional<Keeper> keeper_;
+  std::optional<Process> held_process_;
+  LeaseRecord record_;  // what our leases will say
+  std::optional<Process> self_;
+  bool open_ = false;    // the world is
+  bool closer_ = false;  // and we read the performance state as well
+  Snapshot snapshot_;
+  Topology topology_;
+  std::shared_ptr<const Inventory> joined_inventory_;  // that the topology is of
+
+  std::string within_;                  // the lease that we are inside of
+  std::vector<std::string> inside_;     // its GPUs
+  std::vector<Choice> choices_;         // all in scope, also those that can never fit
+  std::vector<std::size_t> candidate_;  // of each candidate of the queue: its choice
+  std::optional<LeaseQueue> queue_;
+};
+
+}  // namespace lull

@@ -1,0 +1,183 @@
+// Taking GPUs that suit at once, and what is said where that cannot be.
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "lease/picker.h"
+
+namespace lull {
+
+namespace {
+
+constexpr Duration kSettle = std::chrono::milliseconds(500);
+constexpr int kRounds = 8;  // of choosing again, when a GPU turned out to be in use after all
+
+const SystemClock kClock;
+
+Refusal refuse(const Error& error) { return {Refusal::failure, error.message(), {}, 0, 0}; }
+
+// Just freed and spoken for: those who wait take theirs in a moment, the rest is for
+// us. Or leased to a job that has ended: its keeper lets go as soon as it is scheduled.
+bool about_to_be_free(const Standing& standing) {
+  if (standing.state == Standing::free) return standing.spoken_for != nullptr;
+  return standing.state == Standing::leased && standing.by != nullptr && standing.by->record.kind != LeaseKind::hold &&
+         alive(standing.by->record.holder) == false;
+}
+
+}  // namespace
+
+std::string Picker::who(const LeaseInfo& lease) const {
+  std::string text = world_.user_name(lease.owner);
+  if (!lease.record.command.empty()) text += ": " + printable(lease.record.command);
+  if (lease.record.since) {
+    const Duration age = kClock.wall() - *lease.record.since;
+    text += fmt::format(", for {}", format_duration(std::chrono::floor<std::chrono::seconds>(age)));
+  }
+  return text;
+}
+
+std::string Picker::standing_text(const Standing& standing) const {
+  if (standing.state == Standing::leased)
+    return standing.by->readable
+               ? fmt::format("leased ({}{})", who(*standing.by),
+                             standing.holders > 1 ? fmt::format("; {} share it", standing.holders) : "")
+               : fmt::format("its lease file {} may not be read", standing.by->file);
+  if (standing.state == Standing::collecting) return fmt::format("kept by one who collects ({})", who(*standing.by));
+  if (standing.spoken_for)
+    return fmt::format("{} waits for it (pid {})", world_.user_name(standing.spoken_for->owner),
+                       standing.spoken_for->record.waiter.pid);
+  return "";
+}
+
+Chooser Picker::chooser() {
+  read_joins();
+  return [this](std::span<const std::size_t> open, std::span<const std::size_t> kept, std::size_t count) {
+    std::map<std::size_t, std::size_t> candidate_at;  // position -> candidate
+    const auto positions = [&](std::span<const std::size_t> candidates) {
+      std::vector<std::size_t> result;
+      for (const std::size_t candidate : candidates)
+        if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) {
+          candidate_at[*position] = candidate;
+          result.push_back(*position);
+        }
+      return result;
+    };
+    std::vector<std::size_t> result;
+    for (const std::size_t position :
+         choose(settings_.best, positions(open), positions(kept), count, snapshot_.readings, topology_, random_))
+      result.push_back(candidate_at[position]);
+    return result;
+  };
+}
+
+Refusal Picker::refusal(const std::vector<Standing>& standing) {
+  Refusal refusal;
+  std::map<std::size_t, std::string> taken;  // by choice
+  std::set<std::size_t> shared;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    taken[candidate_[i]] = standing_text(standing[i]);
+    if (standing[i].state == Standing::shared) shared.insert(candidate_[i]);
+  }
+  for (std::size_t i = 0; i < choices_.size(); ++i) {
+    const Judgement& judgement = shared.contains(i) ? choices_[i].in_company : choices_[i].judgement;
+    const std::string why = taken[i].empty() ? judgement.why : taken[i];
+    if (why.empty())
+      ++refusal.fitting;
+    else
+      refusal.reasons.push_back(fmt::format("GPU {}: {}", choices_[i].label, why));
+  }
+  refusal.wanted = settings_.count;
+  const std::string_view place = within_.empty() ? "" : " in the lease of this job";
+  if (choices_.empty())
+    refusal.what = fmt::format("there is no GPU{}", place);
+  else if (refusal.fitting == 0)
+    refusal.what = fmt::format("no GPU{} fits", place);
+  else
+    refusal.what = fmt::format("{} GPUs asked for, {} fit{}{}", settings_.count, refusal.fitting,
+                               refusal.fitting == 1 ? "s" : "", place);
+  return refusal;
+}
+
+PickResult Picker::finished() {
+  if (settings_.hold) queue_->demand().pattern.until = kClock.wall() + *settings_.hold;
+  Picked picked;
+  for (const std::size_t candidate : queue_->kept())
+    if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
+  auto locks = queue_->finish();
+  if (!locks) return std::unexpected(refuse(locks.error()));
+  picked.locks = *std::move(locks);
+  picked.lease = queue_->demand().pattern.id;
+  complete(picked);
+  return picked;
+}
+
+void Picker::complete(Picked& picked) const {
+  std::sort(picked.devices.begin(), picked.devices.end());
+  picked.snapshot = snapshot_;
+  for (const std::size_t position : picked.devices)
+    for (const Choice& choice : choices_)
+      if (choice.uuid == snapshot_.inventory->devices[position].uuid) picked.judgements.push_back(choice.judgement);
+}
+
+PickResult Picker::pick_now() {
+  const Instant settled = kClock.now() + kSettle;
+  for (int round = 0; round < kRounds;) {
+    const auto taken = queue_->take_now(chooser());
+    if (!taken) return std::unexpected(refuse(taken.error()));
+    if (*taken) {
+      judge_again();  // once more: somebody who does not use lull may have come in between
+      if (queue_->unfit_of_kept().empty()) return finished();
+      const auto kept = queue_->kept();
+      if (const auto given = queue_->give_back(kept); !given) return std::unexpected(refuse(given.error()));
+      ++round;
+      continue;
+    }
+    const auto standing = queue_->look();
+    if (!standing) return std::unexpected(refuse(standing.error()));
+    bool settling = false;
+    for (std::size_t i = 0; i < standing->size(); ++i)
+      settling = settling || (about_to_be_free((*standing)[i]) && queue_->candidates()[i].fit == Fit::yes);
+    if (!settling || kClock.now() >= settled) return std::unexpected(refusal(*standing));
+    if (const auto waited = queue_->wait(settled); !waited) return std::unexpected(refuse(waited.error()));
+  }
+  const auto standing = queue_->look();
+  return std::unexpected(refusal(standing ? *standing : std::vector<Standing>()));
+}
+
+// Only a choice: nothing is locked, but what others hold is respected.
+PickResult Picker::pick_unheld() {
+  std::vector<Standing> standing(candidate_.size());
+  if (queue_) {
+    auto looked = queue_->look();
+    if (!looked) return std::unexpected(refuse(looked.error()));
+    standing = *std::move(looked);
+  }
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < standing.size(); ++i)
+    if (standing[i].open() &&
+        (standing[i].state == Standing::shared ? choices_[candidate_[i]].in_company : choices_[candidate_[i]].judgement)
+            .fits)
+      open.push_back(i);
+  if (open.size() < settings_.count) return std::unexpected(refusal(standing));
+  Picked picked;
+  for (const std::size_t candidate : chooser()(open, {}, settings_.count))
+    if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
+  complete(picked);
+  return picked;
+}
+
+PickResult Picker::pick_at_once() { return settings_.holds() ? pick_now() : pick_unheld(); }
+
+Result<> Picker::hand_to_keeper(const Picked& picked) {
+  if (settings_.hold) return keeper_->keep_for(*settings_.hold, picked.locks);
+  if (held_process_) return keeper_->keep_while(held_process_->fd(), picked.locks);
+  if (!self_ || !*self_) return fail("no handle on this process (pidfd_open)");
+  return keeper_->keep_while(self_->fd(), picked.locks);
+}
+
+}  // namespace lull

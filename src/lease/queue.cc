@@ -1,0 +1,409 @@
+#include "lease/queue.h"
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+
+namespace lull {
+
+namespace {
+
+const SystemClock kClock;
+// A waiter whose turn it is takes its GPU in milliseconds. One that has not by
+// now is stopped or stuck, and those behind it need not be.
+constexpr Duration kGrace = std::chrono::seconds(5);
+constexpr Duration kLongestGrace = std::chrono::seconds(60);  // whoever speaks for it
+// So many at the head of the line follow what happens in the folder: the second is ready when the first is served, and
+// sees to it that one who is stopped or stuck does not hold up the rest.
+constexpr std::size_t kNear = 2;
+// Those behind look around all the same, the farther the more rarely: all of those near may be stuck.
+constexpr Duration kLookAround = std::chrono::seconds(5);
+constexpr Duration kLookAroundEach = std::chrono::milliseconds(500);
+// A thousand who come at once pass the door one by one, and who waits for hours can wait for that.
+constexpr Duration kQueueing = std::chrono::minutes(5);
+constexpr Duration kFirstPause = std::chrono::milliseconds(1);  // where nothing can wake us
+constexpr Duration kLongestPause = std::chrono::milliseconds(250);
+
+bool unlinked(const LockedFile& file) {
+  struct stat status{};
+  return ::fstat(file.fd.get(), &status) != 0 || status.st_nlink == 0;
+}
+
+std::optional<Instant> earlier(std::optional<Instant> a, std::optional<Instant> b) {
+  if (!a || !b) return a ? a : b;
+  return std::min(*a, *b);
+}
+
+// False: nothing came until then.
+Result<bool> sleep_on(int event, int wake, std::optional<Instant> until) {
+  timespec patience{};
+  if (until) {
+    const Duration left = std::max<Duration>(*until - kClock.now(), Duration::zero());
+    patience.tv_sec = std::chrono::floor<std::chrono::seconds>(left).count();
+    patience.tv_nsec = (left % std::chrono::seconds(1)).count();
+  }
+  std::array<pollfd, 2> sources{{{event, POLLIN, 0}, {wake, POLLIN, 0}}};  // below 0: left out
+  const int ready = ::ppoll(sources.data(), sources.size(), until ? &patience : nullptr, nullptr);
+  if (ready < 0 && errno != EINTR) return fail(errno, "wait for the lease folder");
+  return ready > 0;
+}
+
+}  // namespace
+
+LeaseQueue::LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Candidate> candidates)
+    : folder_(&folder), demand_(std::move(demand)), candidates_(std::move(candidates)), watch_(folder) {
+  if (demand_.pattern.id.empty()) demand_.pattern.id = random_id();
+  demand_.pattern.within = demand_.within;
+}
+
+Place LeaseQueue::place() const {
+  if (!ticket_) return {demand_.priority, UINT64_MAX, "", ::geteuid(), 0, demand_.share};
+  return {ticket_record_.priority, ticket_record_.number, ticket_->file, ::geteuid(), ticket_born_, demand_.share};
+}
+
+std::set<std::string> LeaseQueue::our_files() const {
+  std::set<std::string> files;
+  for (const auto& [index, file] : kept_) files.insert(file.file);
+  return files;
+}
+
+std::vector<Standing> LeaseQueue::stand() {
+  for (TicketInfo& ticket : watch_.state().tickets) ticket.stopped = false;
+  std::vector<Standing> result;
+  do {
+    result = standings(watch_.state(), candidates_, place(), demand_.within, our_files(), passed_over_);
+    for (const auto& [index, file] : kept_) result[index].state = Standing::ours;  // even if we have not read it yet
+  } while (note_stopped(result) || note_idle_claims(result));
+  return result;
+}
+
+// Who is stopped (Ctrl-Z) comes for nothing until it goes on. No event tells of it, so it is looked up for those who
+// are in our way right now. True: somebody is.
+bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
+  bool found = false;
+  std::set<const TicketInfo*> asked;
+  for (const Standing& one : standing) {
+    if (!one.claimable() && (one.spoken_for == nullptr || one.state != Standing::ours)) continue;
+    if (!asked.insert(one.spoken_for).second || !stopped(one.spoken_for->record.waiter)) continue;
+    auto& tickets = watch_.state().tickets;
+    tickets[static_cast<std::size_t>(one.spoken_for - tickets.data())].stopped = found = true;
+  }
+  return found;
+}
+
+// A GPU that is free, and spoken for by somebody who does not come to get it. The time runs for the GPU: writing a
+// ticket anew does not begin it anew. While one after the other is served the queue moves, and it does; but not for
+// ever, as long as nobody takes the GPU. True: somebody is passed over from now on.
+bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
+  const Instant now = kClock.now();
+  const auto there = [&](const std::string& file) { return watch_.ticket(file) != nullptr; };
+  std::erase_if(passed_over_, [&](const auto& claim) { return !there(claim.first); });
+  due_.reset();
+  bool more = false;
+  std::set<std::string> spoken_for;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    if (!standing[i].claimable()) continue;
+    const std::string& uuid = candidates_[i].uuid;
+    spoken_for.insert(uuid);
+    Idle& idle = idle_.try_emplace(uuid, Idle{now, now, standing[i].spoken_for->file}).first->second;
+    if (idle.speaker != standing[i].spoken_for->file && !there(idle.speaker)) idle.since = now;
+    idle.speaker = standing[i].spoken_for->file;
+    const Instant end = std::min(idle.since + kGrace, idle.first + kLongestGrace);
+    if (now < end) {
+      due_ = earlier(due_, end);
+      continue;
+    }
+    for (const TicketInfo& ticket : watch_.state().tickets)
+      if (wants(ticket.record, uuid)) more |= passed_over_.emplace(ticket.file, uuid).second;
+  }
+  std::erase_if(idle_, [&](const auto& entry) { return !spoken_for.contains(entry.first); });
+  return more;
+}
+
+Result<std::vector<Standing>> LeaseQueue::look() {
+  if (stale_ == Stale::wholly || !ticket_) {
+    TRY(watch_.read_all());
+  } else if (stale_ == Stale::partly) {
+    TRY(watch_.read_again(place().turn()));
+    verify_ahead();
+  }
+  stale_ = Stale::fresh;
+  return stand();
+}
+
+// Tickets that we have read once are not read again while we are far behind. Before we rely on one it is: on the one
+// that we wait for, or on all ahead of us.
+void LeaseQueue::verify_ahead() {
+  while (const TicketInfo* ahead = cover()) {
+    const TicketInfo before = *ahead;
+    watch_.refresh(before.file);
+    const TicketInfo* now = watch_.ticket(before.file);
+    if (now != nullptr && now->record == before.record && now->born == before.born) return;
+  }
+  std::vector<std::string> files;
+  for (const TicketInfo& ticket : watch_.state().tickets)
+    if (goes_before(ticket, place(), demand_.within)) files.push_back(ticket.file);
+  for (const std::string& file : files) watch_.refresh(file);
+}
+
+bool LeaseQueue::wanted(std::size_t index) const { return candidates_[index].fit != Fit::no && !kept_.contains(index); }
+
+const TicketInfo* LeaseQueue::cover() const {
+  if (!ticket_ || !kept_.empty() || due_) return nullptr;
+  const Place us = place();
+  std::vector<const TicketInfo*> ahead;
+  for (const TicketInfo& ticket : watch_.state().tickets) {
+    if (!goes_before(ticket, us, demand_.within)) continue;
+    bool all = true;
+    for (std::size_t i = 0; all && i < candidates_.size(); ++i)
+      all = !wanted(i) ||
+            (wants(ticket.record, candidates_[i].uuid) && !passed_over_.contains({ticket.file, candidates_[i].uuid}));
+    if (all) ahead.push_back(&ticket);
+  }
+  return ahead.size() < kNear ? nullptr : ahead[ahead.size() - kNear];
+}
+
+// What may be taken now: nobody ahead wants it, and it is fit for us, alone or in company.
+std::vector<std::size_t> LeaseQueue::open_ones(const std::vector<Standing>& standing) const {
+  std::vector<std::size_t> open;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    const Fit fit = standing[i].state == Standing::shared ? candidates_[i].company : candidates_[i].fit;
+    if (standing[i].open() && fit == Fit::yes) open.push_back(i);
+  }
+  return open;
+}
+
+// Those with fewer holders first.
+Result<> LeaseQueue::take_some(const LeaseFolder::Door& door, const Chooser& choose,
+                               const std::vector<Standing>& standing, std::size_t count, LeaseKind kind) {
+  std::map<unsigned, std::vector<std::size_t>> by_holders;
+  for (const std::size_t index : open_ones(standing)) by_holders[standing[index].holders].push_back(index);
+  for (const auto& [holders, open] : by_holders) {
+    const std::size_t some = std::min(count, open.size());
+    if (some == 0) break;
+    for (const std::size_t index : choose(open, kept(), some)) TRY(take(door, index, kind));
+    count -= some;
+  }
+  return {};
+}
+
+Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind) {
+  LeaseRecord record = demand_.pattern;
+  record.gpu = candidates_[index].uuid;
+  record.label = candidates_[index].label;
+  record.kind = kind;
+  record.since = kClock.wall();
+  kept_.emplace(index, TRY(folder_->take(door, record)));
+  records_[index] = std::move(record);
+  return {};
+}
+
+void LeaseQueue::drop(const LeaseFolder::Door& door, std::size_t index) {
+  const auto found = kept_.find(index);
+  if (found == kept_.end()) return;
+  if (stale_ == Stale::fresh) stale_ = Stale::partly;
+  folder_->give_back(door, std::move(found->second));
+  kept_.erase(found);
+  records_.erase(index);
+}
+
+// Somebody with the right to do so took it away: `lull release --force`.
+void LeaseQueue::forget_revoked() {
+  std::erase_if(kept_, [](const auto& entry) { return unlinked(entry.second); });
+  std::erase_if(records_, [&](const auto& entry) { return !kept_.contains(entry.first); });
+  if (ticket_ && unlinked(*ticket_)) ticket_.reset();
+}
+
+Result<bool> LeaseQueue::take_now(const Chooser& choose) {
+  const auto door = TRY(folder_->enter());
+  TRY(watch_.read_all());
+  const auto standing = stand();
+  if (open_ones(standing).size() < demand_.count) return false;
+  if (auto taken = take_some(door, choose, standing, demand_.count, demand_.pattern.kind); !taken) {
+    for (const std::size_t index : kept()) drop(door, index);
+    return std::unexpected(std::move(taken).error());
+  }
+  return true;
+}
+
+Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
+  std::uint64_t last = 0;
+  for (const TicketInfo& ticket : watch_.state().tickets) last = std::max(last, ticket.record.number);
+  ticket_record_ = {};
+  ticket_record_.number = last == UINT64_MAX ? last : last + 1;
+  ticket_record_.priority = demand_.priority;
+  ticket_record_.count = demand_.count;
+  ticket_record_.missing = demand_.count;
+  ticket_record_.share = demand_.share;
+  ticket_record_.within = demand_.within;
+  ticket_record_.user = demand_.pattern.user;
+  ticket_record_.waiter = ProcessMark::of(0);
+  ticket_record_.command = demand_.pattern.command;
+  ticket_record_.since = kClock.wall();
+  for (const Candidate& candidate : candidates_) ticket_record_.wants.push_back(candidate.uuid);
+  ticket_ = TRY(folder_->queue(door, ticket_record_));
+  ticket_born_ = birth_of(ticket_->fd.get());
+  bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
+  return {};
+}
+
+Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) {
+  if (!ticket_) return {};
+  TicketRecord record = ticket_record_;
+  record.missing = demand_.count - static_cast<unsigned>(kept_.size());
+  record.wants.clear();
+  for (std::size_t i = 0; hopeful && i < candidates_.size(); ++i)
+    if (wanted(i)) record.wants.push_back(candidates_[i].uuid);
+  if (record == ticket_record_) return {};
+  TRY(folder_->rewrite(door, *ticket_, write_record(record)));
+  ticket_record_ = std::move(record);
+  if (ticket_record_.missing == 0) return {};  // finish() rings it in a moment
+  bell_.ring(folder_->descriptor());
+  bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
+  return {};
+}
+
+Result<bool> LeaseQueue::turn(const Chooser& choose) {
+  const auto door = TRY(folder_->enter(kQueueing));
+  forget_revoked();
+  // Who holds what is always read anew: on that it depends that nobody has a GPU twice.
+  if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
+  if (!ticket_ || stale_ == Stale::wholly) {
+    TRY(watch_.read_all());
+  } else {
+    TRY(watch_.read_again(place().turn()));
+    if (stale_ == Stale::partly || !watch_.watching()) verify_ahead();
+  }
+  stale_ = Stale::fresh;
+  if (!ticket_) TRY(join(door));
+  const auto standing = stand();
+
+  // What can be had at all: the fit, and what those who work with it will give back one day.
+  std::size_t obtainable = 0;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    if (standing[i].state == Standing::leased || standing[i].state == Standing::shared)
+      candidates_[i].fit = Fit::unknown;
+    if (standing[i].state == Standing::ours || candidates_[i].fit != Fit::no) ++obtainable;
+  }
+  const bool hopeful = obtainable >= demand_.count;
+  for (const std::size_t index : kept()) {
+    const Standing& one = standing[index];
+    const bool in_the_way =
+        one.spoken_for && one.holders + 2 > std::min({one.spoken_for->record.share, one.patience, demand_.share});
+    if (!hopeful || in_the_way) drop(door, index);
+  }
+  if (hopeful) TRY(take_some(door, choose, standing, demand_.count - kept_.size(), LeaseKind::collecting));
+  TRY(update_ticket(door, hopeful));
+  return kept_.size() == demand_.count;
+}
+
+Result<> LeaseQueue::give_back(std::span<const std::size_t> indices) {
+  if (indices.empty()) return {};
+  const auto door = TRY(folder_->enter());
+  for (const std::size_t index : indices) drop(door, index);
+  TRY(update_ticket(door, true));
+  return {};
+}
+
+std::vector<std::size_t> LeaseQueue::kept() const {
+  std::vector<std::size_t> indices;
+  for (const auto& [index, file] : kept_) indices.push_back(index);
+  return indices;
+}
+
+std::vector<std::size_t> LeaseQueue::unfit_of_kept() {
+  const auto standing = stand();
+  std::vector<std::size_t> unfit;
+  for (const std::size_t index : kept()) {
+    const bool in_company = standing[index].holders > 0 && candidates_[index].company == Fit::yes;
+    if (candidates_[index].fit != Fit::yes && !in_company) unfit.push_back(index);
+  }
+  return unfit;
+}
+
+std::vector<TicketInfo> LeaseQueue::ahead() const {
+  std::vector<TicketInfo> result;
+  if (!ticket_) return result;
+  for (const TicketInfo& ticket : watch_.state().tickets) {
+    if (ticket.file == ticket_->file || !ticket.turn().before(place().turn())) continue;
+    if (ticket.record.within != demand_.within || ticket.record.missing == 0) continue;
+    const bool rival = std::any_of(candidates_.begin(), candidates_.end(),
+                                   [&](const Candidate& candidate) { return wants(ticket.record, candidate.uuid); });
+    if (rival) result.push_back(ticket);
+  }
+  return result;
+}
+
+Result<std::vector<LockedFile>> LeaseQueue::finish() {
+  forget_revoked();
+  if (kept_.size() != demand_.count) return fail("a GPU was released by somebody else before it could be used");
+  const bool final_words = std::all_of(records_.begin(), records_.end(), [&](const auto& entry) {
+    return entry.second.kind == demand_.pattern.kind && entry.second.until == demand_.pattern.until;
+  });
+  if (ticket_ || !final_words) {
+    const auto door = TRY(folder_->enter());
+    for (auto& [index, record] : records_) {
+      record.kind = demand_.pattern.kind;
+      record.until = demand_.pattern.until;
+      record.since = kClock.wall();
+      TRY(folder_->rewrite(door, kept_.at(index), write_record(record)));
+    }
+    if (ticket_) folder_->give_back(door, *std::move(ticket_));
+    ticket_.reset();
+    bell_.ring(folder_->descriptor());
+  }
+  std::vector<LockedFile> files;
+  for (auto& [index, file] : kept_) files.push_back(std::move(file));
+  kept_.clear();
+  return files;
+}
+
+// The one two places ahead of us has to go first, or want something else.
+Result<> LeaseQueue::wait_for(const TicketInfo& ahead, std::optional<Instant> until, int wake) {
+  watch_.end();
+  if (listened_to_ != ahead.file) pause_ = kFirstPause;
+  listened_to_ = ahead.file;
+  const std::size_t before_us = static_cast<std::size_t>(std::ranges::count_if(
+      watch_.state().tickets, [&](const TicketInfo& one) { return goes_before(one, place(), demand_.within); }));
+  const Instant look_around =
+      kClock.now() + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(before_us));
+  const Fd bell = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
+  until = earlier(until, look_around);
+  if (!bell) {
+    until = earlier(until, kClock.now() + pause_);
+    pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
+  }
+  // It may have gone before we listened.
+  const auto there = folder_->ticket_in(ahead.file);
+  stale_ = Stale::partly;
+  if (!there || there->record != ahead.record) return {};
+  TRY(sleep_on(bell.get(), wake, until));
+  if (kClock.now() >= look_around) stale_ = Stale::wholly;
+  return {};
+}
+
+Result<> LeaseQueue::wait(std::optional<Instant> until, int wake) {
+  if (const TicketInfo* ahead = cover()) return wait_for(*ahead, until, wake);
+  until = earlier(until, due_);
+  if (!watch_.watching() && watch_.begin()) {
+    stale_ = ticket_ ? Stale::partly : Stale::wholly;  // what happened before the watch began went by unseen
+    pause_ = kFirstPause;
+    return {};
+  }
+  if (!watch_.watching()) {
+    TRY(sleep_on(-1, wake, earlier(until, kClock.now() + std::max(pause_, kFirstPause))));
+    pause_ = std::min<Duration>(std::max(pause_, kFirstPause) * 2, kLongestPause);
+    stale_ = ticket_ ? Stale::partly : Stale::wholly;
+    return {};
+  }
+  TRY(sleep_on(watch_.descriptor(), wake, earlier(until, watch_.due())));
+  if (!TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
+  return {};
+}
+
+}  // namespace lull

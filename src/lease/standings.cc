@@ -1,0 +1,97 @@
+#include "lease/standings.h"
+
+#include <algorithm>
+
+namespace lull {
+
+namespace {
+
+// For one inside a lease: those who share the GPU with that lease are beside it, and in nobody's way inside. Unless the
+// two do not agree that they share: then the lease was taken away and another has the GPU now.
+class Beside {
+ public:
+  Beside(const FolderState& state, const std::string& uuid, const std::string& within,
+         const std::set<std::string>& chain, uid_t user)
+      : state_(state), within_(within), user_(user) {
+    for (const LeaseInfo& lease : state.leases)
+      shared_ = shared_ || (lease.gpu == uuid && lease.owner == user && lease.readable && lease.record.share > 1 &&
+                            chain.contains(lease.record.id));
+  }
+  bool operator()(const LeaseInfo& lease) const {
+    if (within_.empty() || !shared_ || !lease.readable || lease.record.share <= 1) return false;
+    return lease.owner != user_ || !around(lease.record.within, state_, user_).contains(within_);
+  }
+
+ private:
+  const FolderState& state_;
+  const std::string& within_;
+  uid_t user_;
+  bool shared_ = false;
+};
+
+}  // namespace
+
+std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user) {
+  std::set<std::string> chain;
+  std::string id = within;
+  while (!id.empty() && chain.insert(id).second) {
+    const auto found = std::find_if(state.leases.begin(), state.leases.end(), [&](const LeaseInfo& lease) {
+      return lease.owner == user && lease.record.id == id;
+    });
+    id = found == state.leases.end() ? "" : found->record.within;
+  }
+  return chain;
+}
+
+bool wants(const TicketRecord& ticket, const std::string& uuid) {
+  return std::find(ticket.wants.begin(), ticket.wants.end(), uuid) != ticket.wants.end();
+}
+
+bool goes_before(const TicketInfo& ticket, const Place& place, const std::string& within) {
+  if (ticket.file == place.ticket || ticket.stopped || !ticket.turn().before(place.turn())) return false;
+  if (ticket.record.missing == 0 || ticket.record.within != within) return false;
+  return within.empty() || ticket.owner == place.user;  // nobody else can be inside
+}
+
+std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
+                                const std::string& within, const std::set<std::string>& our_files,
+                                const PassedOver& passed_over) {
+  const std::set<std::string> ours_to_use = around(within, state, place.user);
+  std::vector<Standing> result(candidates.size());
+  for (std::size_t i = 0; i < candidates.size(); ++i) {
+    const std::string& uuid = candidates[i].uuid;
+    Standing& standing = result[i];
+    const Beside beside(state, uuid, within, ours_to_use, place.user);
+    bool ours = false;
+    bool working = false;
+    for (const LeaseInfo& lease : state.leases) {
+      if (lease.gpu != uuid) continue;
+      if (our_files.contains(lease.file)) {
+        ours = true;
+        continue;
+      }
+      if (lease.readable && lease.owner == place.user && ours_to_use.contains(lease.record.id)) continue;
+      if (beside(lease)) continue;
+      ++standing.holders;
+      standing.patience = std::min(standing.patience, lease.readable ? lease.record.share : 1);
+      const bool works = !lease.readable || lease.record.kind != LeaseKind::collecting;
+      if (standing.by == nullptr || (works && !working)) standing.by = &lease;
+      working = working || works;
+    }
+    if (ours)
+      standing.state = Standing::ours;
+    else if (standing.holders > 0)
+      standing.state = standing.room_for(place.share) ? Standing::shared
+                       : working                      ? Standing::leased
+                                                      : Standing::collecting;
+    for (const TicketInfo& ticket : state.tickets) {
+      if (!goes_before(ticket, place, within) || !wants(ticket.record, uuid)) continue;
+      if (passed_over.contains({ticket.file, uuid})) continue;
+      standing.spoken_for = &ticket;
+      break;
+    }
+  }
+  return result;
+}
+
+}  // namespace lull

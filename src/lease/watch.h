@@ -1,0 +1,55 @@
+#pragma once
+// The lease folder as one who waits remembers it, kept up to date by events (inotify) while it
+// watches. Watching is for those who may act on what happens: a user has few inotify instances.
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/result.h"
+#include "lease/folder.h"
+
+namespace lull {
+
+class FolderWatch {
+ public:
+  explicit FolderWatch(const LeaseFolder& folder) : folder_(&folder) {}
+
+  FolderState& state() { return state_; }
+  const FolderState& state() const { return state_; }
+  const TicketInfo* ticket(const std::string& file) const;
+
+  Result<> read_all();
+  Result<> read_again(const Turn& us);  // LeaseFolder::scan_again()
+  void refresh(const std::string& file);
+
+  // False: there is no inotify to be had.
+  bool begin();
+  void end() { events_.reset(); }
+  bool watching() const { return static_cast<bool>(events_); }
+  int descriptor() const { return events_.get(); }
+  // Takes in what happened. False: too much to tell, all has to be read.
+  Result<bool> read_events(const std::set<std::string>& our_files);
+  // When a look is due although nothing happened.
+  std::optional<Instant> due() const;
+
+ private:
+  void look_at_closing();
+  bool alive(const std::string& file) const;
+
+  const LeaseFolder* folder_;
+  FolderState state_;
+  Fd events_;
+  // Closed, yet still locked: the kernel tells of the close just before it drops the lock.
+  struct Closing {
+    Instant first;
+    Instant next;
+    Duration pause;
+  };
+  std::map<std::string, Closing> closing_;
+};
+
+}  // namespace lull
