@@ -84,8 +84,7 @@ std::string random_rule(Dice& dice) {
 }
 
 // What a running command does with it: the moments at which it acts.
-std::vector<std::int64_t> live(const Recording& recording, std::size_t first, std::size_t gpus,
-                               const Plan& plan) {
+std::vector<std::int64_t> live(const Recording& recording, std::size_t first, std::size_t gpus, const Plan& plan) {
   auto inventory = std::make_shared<Inventory>();
   for (std::size_t i = 0; i < gpus; ++i) {
     Device device;

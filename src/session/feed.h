@@ -72,7 +72,7 @@ class Feed {
   void begin();
   void stop() { ticker_.stop(); }
   void request() { sampler_->request(false); }  // one more, out of turn
-  bool is_fresh() const;                   // the newest sample is of now: neither we nor the machine slept since
+  bool is_fresh() const;                        // the newest sample is of now: neither we nor the machine slept since
   // Calls back once a sample that was asked for from now on has been seen by on_sample, with process lists of now: what
   // cannot be undone is done on what is, not on what was.
   void confirm(std::function<void()> then);

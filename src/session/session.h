@@ -24,7 +24,7 @@ struct SessionSettings {
   Policy policy;
   std::string gpus;
   bool absent_left_out = false;  // of these
-  Also also;  // work that counts as the subject's, wherever its processes are
+  Also also;                     // work that counts as the subject's, wherever its processes are
   Duration delay{};
   Duration every = std::chrono::seconds(5);
   std::optional<Duration> max_time = {};
