@@ -23,12 +23,21 @@ void JobContexts::use(const Inventory& inventory) {
   std::vector<Place> places;
   places.reserve(inventory.devices.size());
   for (const Device& device : inventory.devices) {
-    const auto known = std::ranges::find_if(places_, [&](const Place& one) { return device.is(one.device.id()); });
-    Place place;
-    if (known != places_.end()) {
-      place = std::move(*known);
-      places_.erase(known);
-    }
+    // By its name first. What was known by its place alone, while it had no name, is the same card too.
+    std::optional<Place> found;
+    for (const bool by_name : {true, false})
+      for (auto one = places_.begin(); one != places_.end();) {
+        if (by_name ? one->device.id() != device.id() : !device.is(one->device.id())) {
+          ++one;
+          continue;
+        }
+        if (found)
+          found->held = found->held || one->held;
+        else
+          found = std::move(*one);
+        one = places_.erase(one);
+      }
+    Place place = std::move(found).value_or(Place{});
     place.device = device;
     place.listed = true;
     places.push_back(std::move(place));
