@@ -12,19 +12,27 @@ class Beside {
  public:
   Beside(const FolderState& state, const std::string& uuid, const std::string& within,
          const std::set<std::string>& chain, uid_t user)
-      : state_(state), within_(within), user_(user) {
+      : state_(state), within_(within), ours_(chain), user_(user) {
     for (const LeaseInfo& lease : state.leases)
       shared_ = shared_ || (lease.gpu == uuid && lease.owner == user && lease.readable && lease.record.share > 1 &&
                             chain.contains(lease.record.id));
   }
   bool operator()(const LeaseInfo& lease) const {
-    if (within_.empty() || !shared_ || !lease.readable || lease.record.share <= 1) return false;
-    return lease.owner != user_ || !around(lease.record.within, state_, user_).contains(within_);
+    if (within_.empty() || !shared_ || !lease.readable) return false;
+    const std::set<std::string> chain = around(lease.record.within, state_, lease.owner);
+    if (lease.owner == user_ && chain.contains(within_)) return false;
+    if (lease.record.share > 1) return true;
+    // What somebody beside us has narrowed for its own use.
+    return std::ranges::any_of(state_.leases, [&](const LeaseInfo& other) {
+      return other.gpu == lease.gpu && other.owner == lease.owner && other.readable && other.record.share > 1 &&
+             chain.contains(other.record.id) && !(other.owner == user_ && ours_.contains(other.record.id));
+    });
   }
 
  private:
   const FolderState& state_;
   const std::string& within_;
+  const std::set<std::string>& ours_;  // the leases that we are inside of
   uid_t user_;
   bool shared_ = false;
 };

@@ -24,7 +24,8 @@ namespace {
 constexpr int kBell = 3;
 constexpr int kLifeline = 4;
 
-// Ends the sensor when the other end of its lifeline closes. A thread, since the others may hang.
+// Ends the sensor when the other end of its lifeline closes. A thread, since the others may hang; without one nobody
+// would ever end it.
 void watch_lifeline() {
   pthread_t thread{};
   const auto body = [](void*) -> void* {
@@ -33,7 +34,7 @@ void watch_lifeline() {
     }
     ::_exit(0);
   };
-  (void)::pthread_create(&thread, nullptr, body, nullptr);
+  if (::pthread_create(&thread, nullptr, body, nullptr) != 0) ::_exit(1);
 }
 
 // What the child lets go of. Later it may be stuck for ever with whatever it holds.

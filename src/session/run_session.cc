@@ -91,7 +91,7 @@ std::optional<SessionEnd> RunSession::start_job() {
   if (!settings_.evidence.empty()) evidence_ = job_->evidence(settings_.evidence, recorder_);
   if (!settings_.on_idle.empty()) hook_ = job_->hook(settings_.on_idle, settings_.on_idle_limit);
   ending_ = job_->ending(settings_.ending);
-  for (Action* action : {evidence_.get(), hook_.get(), ending_.get()})
+  for (Action* action : {hook_.get(), ending_.get()})  // the folder of evidence was made ready before anything began
     if (action != nullptr)
       if (const auto ready = action->prepare(); !ready) return SessionEnd{kExitFailure, ready.error().message()};
   sink_.started();

@@ -111,10 +111,10 @@ FiringFacts Session::facts(std::string event, Explanation why, std::string actio
   return all;
 }
 
-void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool unconditionally) {
+void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool confirmed) {
   acting_ = std::make_unique<Executor>(
       loop_, std::move(actions), retries, std::move(facts),
-      unconditionally || (feed_->is_fresh() && !feed_->lists_may_be_old()),
+      confirmed || (feed_->is_fresh() && !feed_->lists_may_be_old()),
       Executor::Calls{.tell = [this](const News& news) { tell(news); },
                       .still_wanted = [this] { return feed_->is_fresh() && engine_->holds(subject_.id); },
                       .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },

@@ -48,7 +48,8 @@ class Session {
   void begin_subject();
   void say_nobody_there();
   // Does what a firing asks for; acted() is told how that went.
-  void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool unconditionally = false);
+  // `confirmed`: the first action needs no other sample.
+  void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool confirmed = false);
   void set_stopped(bool stopped);
   const Case& judged() const { return *engine_->find(subject_.id); }
   // The facts of now.

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import LIMIT, wait_until
+from conftest import LIMIT, build_dir, wait_until
 from test_leases import ROOT_ONLY, ROUNDS, Job, as_user, held, leases, queued, users, wait_free, waiting  # noqa: F401
 
 
@@ -81,17 +81,26 @@ def test_who_waits_for_it_alone_is_not_overtaken(sim):
 
 
 def test_inside_a_shared_job_pick_narrows(sim):
+    """Also while somebody beside it has done the same, which is in nobody's way."""
     gpus = sim(1)
-    inner = "$0 pick -- sh -c 'echo $CUDA_VISIBLE_DEVICES'; read line"
+    inner = "$0 pick -- sh -c 'echo $CUDA_VISIBLE_DEVICES; read line; true'; echo $?; read line"
     jobs = [gpus.start(gpus.binary, "pick", "--share", "2", "--", "sh", "-c", inner, gpus.binary, stdin=subprocess.PIPE)
             for _ in range(2)]
     for job in jobs:
-        assert job.stdout.readline() == "0\n"
+        assert job.stdout.readline() == "0\n"  # both at once
+    for job in jobs:
         job.stdin.close()
+        assert job.stdout.read() == "0\n"
         job.wait(timeout=LIMIT)
 
 
-@pytest.mark.parametrize("value", ["0", "-1", "1001", "many", ""])
+def test_inside_a_shared_job_two_do_not_narrow_to_the_same(sim):
+    done = sim(1).lull("pick", "--share", "2", "--", "sh", "-c", "$0 pick --hold 10m; $0 pick -- true; echo $?",
+                       build_dir() / "lull")
+    assert done.stdout == "0\n125\n", (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("value", ["0", "-1", "1001", "many"])
 def test_bad_numbers_are_refused(sim, value):
     refused = sim(1).lull("pick", "--share", value, "--", "true")
     assert refused.returncode == 2 and "1 to 1000" in refused.stderr

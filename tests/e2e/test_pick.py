@@ -118,7 +118,7 @@ def test_unreadable_gpus_are_never_picked(sim):
     said = refused(gpus, "-n", "2")
     assert "GPU 0: cannot be read (GPU is lost)" in said
     assert "GPU 1: util cannot be read (unknown error)" in said
-    assert "GPU 2: cannot be read (driver does not answer)" in said
+    assert "GPU 2: cannot be read (still waking up)" in said  # it hangs in the very first call
     assert gpus.lull("pick", "--gpus", "0-2", "--", "true").returncode == 125
 
 
@@ -416,7 +416,7 @@ def test_the_place_in_the_queue_is_shown_on_a_terminal(sim):
     os.close(master)
 
 
-@pytest.mark.parametrize("option, most", [("--util", 100), ("--mem-util", 100), ("--procs", 100000), ("--temp", 200)])
+@pytest.mark.parametrize("option, most", [("--util", 100), ("--mem-util", 100), ("--procs", 1000000), ("--temp", 250)])
 def test_limits_that_no_gpu_can_reach_are_refused(sim, option, most):
     gpus = sim(1)
     assert gpus.lull("pick", option, most).returncode == 0

@@ -66,7 +66,7 @@ OURS = {
         # The first sample after the driver came back.
         (r"WARNING: gpu_idle_timeout: .*cannot be judged while .* was measured for only .*", ""),
         (r"WARNING: gpu_idle_timeout: .*cannot be judged.*", "WARNING: gpu_idle_timeout: cannot be judged"),
-        (r"WARNING: gpu_idle_timeout: .*CUDA_VISIBLE_DEVICES hides every GPU.*",
+        (r"WARNING: gpu_idle_timeout: .*CUDA_VISIBLE_DEVICES (hides every|names no) GPU.*",
          "WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES hides every GPU"),
         (r"WARNING: gpu_idle_timeout: CUDA_VISIBLE_DEVICES: '1' is no device of this machine.*", ""),
         (r"WARNING: gpu_idle_timeout: det .*; again in .*", "WARNING: gpu_idle_timeout: det: again"),
