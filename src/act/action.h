@@ -85,6 +85,8 @@ class Action {
   virtual void look() {}
   // Cannot be undone, so a new sample has to say yes before every attempt.
   virtual bool needs_a_fresh_yes() const { return true; }
+  // It ends work, so what is seen meanwhile says nothing about whether the rest is still wanted.
+  virtual bool ends_work() const { return false; }
   // What fails is tried again (notifications have their own ways).
   virtual bool may_be_repeated() const { return true; }
   // While it only waits: until when.

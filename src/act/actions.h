@@ -69,6 +69,7 @@ class EndTree : public Action {
   const std::string& text() const override { return text_; }
   void start(const FiringFacts& facts, Done done, Tell tell) override;
   void look() override;
+  bool ends_work() const override { return true; }
 
  protected:
   void use(const Tree& tree, const Process& root) { tree_ = &tree, root_ = &root; }

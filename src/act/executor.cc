@@ -32,11 +32,12 @@ void Executor::next() {
 }
 
 void Executor::attempt() {
+  if (broken_) return call_off();
   const bool fresh = std::exchange(fresh_, false);
   if (fresh || !actions_[at_]->needs_a_fresh_yes()) return attempt_now();
   calls_.confirm([this, here = here_] {
     if (!*here || over_) return;
-    if (calls_.still_wanted()) return attempt_now();
+    if (!broken_ && calls_.still_wanted()) return attempt_now();
     calls_.tell(NoLongerWanted{});
     finish(true);
   });
@@ -76,7 +77,10 @@ void Executor::outcome(const Outcome& how) {
 bool Executor::undo() { return !over_ && (!running_ || actions_[at_]->undo()); }
 
 void Executor::call_off() {
-  if (!undo()) return;
+  if (!undo()) {
+    broken_ = broken_ || (!over_ && !actions_[at_]->ends_work());
+    return;
+  }
   calls_.tell(NoLongerWanted{});
   finish(true);
 }

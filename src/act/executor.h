@@ -40,7 +40,8 @@ class Executor {
   void start() { next(); }
   // Cancels what has not been done yet. False: there is nothing left to cancel.
   bool cancel(const std::string& who);
-  // The rule ceased to hold: what can be undone is.
+  // The rule ceased to hold: what can be undone is, and nothing more is begun. Should it hold again later, that is
+  // another firing.
   void call_off();
   // Something changed: a child ended, a sample came.
   void look();
@@ -66,6 +67,7 @@ class Executor {
   bool all_worked_ = true;
   bool over_ = false;
   bool running_ = false;  // an action is under way
+  bool broken_ = false;   // the rule ceased to hold while one was that cannot be undone
   std::optional<Loop::TimerId> timer_;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  // false once we are gone
 };

@@ -110,8 +110,8 @@ void Case::judge_rung(std::uint32_t number, const Snapshot& snapshot, const Subj
   if (!verdict) return;  // time went backwards: nothing can be said of this sample
   rung.verdict = *verdict;
   // The arming rule is one for the whole ladder.
-  if (plan_.arm && rung.verdict.armed && !std::exchange(rung.was_armed, true) && number == 0)
-    emit(out, snapshot.at, Armed{plan_.arm->text});
+  const bool was_armed = std::exchange(rung.was_armed, rung.verdict.armed);
+  if (plan_.arm && rung.verdict.armed && !was_armed && number == 0) emit(out, snapshot.at, Armed{plan_.arm->text});
   if (!no_gpu) look_for_missing(number, snapshot.at, out);
   decide(number, snapshot.at, out);
 }

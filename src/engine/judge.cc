@@ -34,7 +34,7 @@ Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
       evaluator_(PolicyEvaluator::compile(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1))),
       rule_alone_(policy_.idle.of_one_gpu()),
       asks_alone_(policy_.idle.looks_at_gpus() &&
-                  (!policy_.idle.stricter_with_more_gpus() || options_.missing == WhenMissing::ignore)) {
+                  (policy_.idle.may_hold_for_some() || options_.missing == WhenMissing::ignore)) {
   signals_ = policy_.idle.signals();
   if (policy_.arm)
     for (const Metric metric : policy_.arm->signals())
@@ -206,16 +206,15 @@ std::vector<MissingSignal> Judge::missing() const {
 }
 
 // The GPUs for which the rule holds: with any(…) not all of those in scope, and not one that gave no value and was
-// ignored. Where it holds only for all together (mean(util) < 5 over them), those are meant.
+// ignored. Where it holds for none by itself (they took turns, or a mean over them is compared), all are meant.
 std::vector<std::size_t> Judge::holding() const {
   std::vector<std::size_t> lanes;
   if (!policy_.idle.looks_at_gpus()) return lanes;
   if (asks_alone_ && verdict_.truth == Truth::yes) {
-    for (const auto answer : {&Alone::rule, &Alone::condition}) {
-      for (std::size_t lane = 0; lane < alone_.size(); ++lane)
-        if (alone_[lane].*answer == Truth::yes) lanes.push_back(lane);
-      if (!lanes.empty()) return lanes;
-    }
+    const bool some = policy_.idle.may_hold_for_some();
+    for (std::size_t lane = 0; lane < alone_.size(); ++lane)
+      if (some ? alone_[lane].rule == Truth::yes : alone_[lane].condition != Truth::unknown) lanes.push_back(lane);
+    if (!lanes.empty()) return lanes;
   }
   for (std::size_t lane = 0; lane < lanes_; ++lane) lanes.push_back(lane);
   return lanes;
@@ -249,7 +248,7 @@ Explanation Judge::explain() const {
   }
   const Rule& rule = policy_.idle.span() ? policy_.idle : rule_alone_;
   Explanation out{.truth = verdict_.truth,
-                  .armed = verdict_.armed,
+                  .armed = verdict_.armed || verdict_.fires,  // after a firing it may have to arm again
                   .fires = verdict_.fires,
                   .rule = policy_.idle.text,
                   .arm = policy_.arm ? policy_.arm->text : "",

@@ -245,7 +245,16 @@ TEST(Explanation, NamesTheGpusForWhichTheRuleHeldAndForHowLong) {
   }
   Judge mean = judge_for(machine, "mean(util) < 50 for 1s");
   for (int i = 0; i < 3; ++i) (void)mean.observe(machine.after());
-  EXPECT_EQ(mean.explain().gpus, (std::vector<std::string>{"0", "2"})) << "those that are below it themselves";
+  EXPECT_EQ(mean.explain().gpus, (std::vector<std::string>{"0", "1", "2"})) << "the mean is of them all";
+  // They took turns: none of them held it for so long.
+  Judge turns = judge_for(machine, "any(util) < 5 for 4s");
+  for (int i = 0; i < 6; ++i) {
+    machine.set(0, i < 3 ? 0 : 90);
+    machine.set(2, i < 3 ? 90 : 0);
+    (void)turns.observe(machine.after());
+  }
+  ASSERT_EQ(turns.verdict().truth, Truth::yes);
+  EXPECT_EQ(turns.explain().gpus, (std::vector<std::string>{"0", "1", "2"}));
 }
 
 TEST(Explanation, AGpuThatGaveNothingAndWasIgnoredIsNotNamed) {

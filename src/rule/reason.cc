@@ -212,6 +212,8 @@ std::vector<std::string> to_words(const Explanation& explanation, bool utf8) {
   if (explanation.driver.absence != Absence::none)
     lines.push_back(fmt::format("  {}{}{}", words(explanation.driver.absence),
                                 explanation.driver.detail.empty() ? "" : ": ", explanation.driver.detail));
+  else if (explanation.truth == Truth::yes)
+    for (const MissingSignal& one : explanation.missing) lines.push_back("  ignored: " + to_words(one));
   else if (explanation.truth == Truth::unknown && !explanation.running && !explanation.missing.empty())
     lines.push_back("  " + missing_line(explanation.missing));
   return lines;

@@ -50,6 +50,15 @@ Rule Rule::of_one_gpu() const {
   return rule;
 }
 
+bool Rule::may_hold_for_some() const {
+  return std::ranges::any_of(nodes, [](const Node& node) {
+    if (const auto* each = std::get_if<Each>(&node)) return !each->all;
+    const auto* comparison = std::get_if<Comparison>(&node);
+    return std::holds_alternative<Not>(node) || (comparison != nullptr && comparison->over != Over::all &&
+                                                 comparison->over != Over::mean && comparison->over != Over::max);
+  });
+}
+
 bool Rule::looks_at_gpus() const {
   return std::ranges::any_of(signals(), [](Metric metric) { return info(metric).of == Of::gpu; });
 }

@@ -90,6 +90,9 @@ struct Rule {
   NodeId condition() const;
   // The same without an outermost any(…) or all(…): what it asks of one GPU by itself.
   Rule of_one_gpu() const;
+  // It may hold because of some GPUs while others are busy: any(…), min(…), a negation. Not so where they are compared
+  // all, or by a mean of them.
+  bool may_hold_for_some() const;
   // It looks at a signal of GPUs; one on `cpu` alone does not.
   bool looks_at_gpus() const;
   // Every signal that is looked at, the wholes of shares included, each once.

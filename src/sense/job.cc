@@ -158,7 +158,10 @@ void add_to(Facts& facts, const JobUsage& usage) {
   set(Metric::io, usage.io_bytes_per_second);
   set(Metric::quiet, usage.quiet_seconds);
   if (usage.cpu_uncounted) facts.miss(Metric::cpu, Absence::not_covered);
-  if (usage.io_uncounted) facts.miss(Metric::io, Absence::not_covered);
+  if (usage.io_uncounted) {  // what it may have written there was not seen either
+    facts.miss(Metric::io, Absence::not_covered);
+    facts.miss(Metric::quiet, Absence::not_covered);
+  }
   if (!usage.io_unreadable) return;
   facts.miss(Metric::io, Absence::no_permission);
   facts.miss(Metric::quiet, Absence::no_permission);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <csignal>
 #include <utility>
 
 #include "base/text.h"
@@ -34,9 +35,10 @@ double value_of(const std::map<DeviceId, double>& list, const DeviceId& id) {
 
 std::string RunSession::next_in_words(bool for_time) const {
   const Ending::Options& how = settings_.ending;
-  std::string text = how.signal == 0 ? std::string("SIGKILL to its process tree")
-                                     : fmt::format("{} to its process tree, SIGKILL to what is left after {}",
-                                                   signal_name(how.signal), format_duration(how.grace));
+  std::string text = how.signal == 0 || how.signal == SIGKILL
+                         ? std::string("SIGKILL to its process tree")
+                         : fmt::format("{} to its process tree, SIGKILL to what is left after {}",
+                                       signal_name(how.signal), format_duration(how.grace));
   if (!for_time && restarts_done_ < settings_.restarts)
     text += fmt::format(", then start it again ({} of {}) after {}", restarts_done_ + 1, settings_.restarts,
                         format_duration(settings_.backoff));

@@ -83,7 +83,7 @@ std::optional<SessionEnd> RunSession::start_job() {
   begin_subject();
   auto started = world_.start({.command = settings_.command,
                                .use_cgroup = settings_.use_cgroup,
-                               .count_io = policy_uses(common_.policy, {Metric::io})},
+                               .count_io = policy_uses(common_.policy, {Metric::io, Metric::quiet})},
                               {.ended = [this](const ExitStatus& status) { on_job_ended(status); },
                                .stopped = [this](int signal) { on_job_stopped(signal); }});
   if (!started) return SessionEnd{status_of_failed_exec(started.error()), printable(started.error().message())};

@@ -240,6 +240,16 @@ void add_troubles(FakeWorld& world) {
   }
 }
 
+// From the firing that was announced to what cannot be undone, nothing but yes was seen.
+void check_since_firing(const FakeWorld& world, const Listening& sink, Instant now) {
+  const FiringFacts* firing = nullptr;
+  for (const FiringFacts& one : sink.firings)
+    if (Instant(one.at.time_since_epoch()) <= now) firing = &one;
+  RC_ASSERT(firing != nullptr);
+  for (const Seen& one : world.seen)
+    if (one.given >= Instant(firing->at.time_since_epoch()) && one.given <= now) RC_ASSERT(one.idle);
+}
+
 // Whether what cannot be undone may be done now: the slow and obvious way. Every sample of the last `span` that was
 // handed over said idle, there was no gap between them, the newest is of now, and nobody stopped the job meanwhile.
 void check_law(const FakeWorld& world, Instant now, Duration every, Duration span) {
@@ -276,7 +286,10 @@ TEST(RandomSessions, Faults_A2_A3_WhatCannotBeUndoneFollowsAFreshYesOnly) {
       Listening sink;
       const int status = RunSession(std::move(settings), world, sink).run().status;
       for (const Happened& one : world.happened)
-        if (one.what == "end") check_law(world, one.at, every, span);
+        if (one.what == "end") {
+          check_law(world, one.at, every, span);
+          check_since_firing(world, sink, one.at);
+        }
       RC_ASSERT((status == kExitIdle) == (world.count("end") > restarts));
       ended += world.count("end");
       called_off += sink.noted("called-off") ? 1 : 0;
@@ -307,6 +320,7 @@ TEST(RandomSessions, Faults_A2_A3_WarningsRetriesAndSeveralActionsLikewise) {
       for (const Happened& one : world.happened)
         if (one.what == "exec=true" || one.what == "exec=second") {
           check_law(world, one.at, 5s, 30s);
+          check_since_firing(world, sink, one.at);
           ++acted;
         }
     }));

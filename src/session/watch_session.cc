@@ -24,7 +24,7 @@ std::string in_words(const std::vector<ActionWord>& actions) {
 WatchSession::WatchSession(WatchSettings settings, World& world, Sink& sink)
     : Session(std::move(settings.common), {"gpus"}, world, sink),
       settings_(std::move(settings)),
-      work_sensor_({}, policy_uses(common_.policy, {Metric::io})) {
+      work_sensor_({}, policy_uses(common_.policy, {Metric::io, Metric::quiet})) {
   rule_wants_work_ = rule_wants_work_ && !common_.also.empty();
 }
 
