@@ -265,6 +265,29 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
   ::waitpid(job, nullptr, 0);
 }
 
+// What is slow to close is closed by the keeper and not by us, and not only when the job has ended.
+TEST_F(Lease, TheKeeperClosesWhatIsSlowToClose) {
+  const LeaseFolder leases = folder();
+  std::optional<Keeper> keeper = must(Keeper::start(leases));
+  must(keeper->stand_by());
+  std::array<int, 2> slow{};
+  ASSERT_EQ(::pipe2(slow.data(), O_CLOEXEC), 0);
+  const Fd end(slow[0]);
+  const Process keeping = must(Process::open(keeper->pid()));
+  ASSERT_EQ(::kill(keeper->pid(), SIGSTOP), 0);
+  keeper->close_for_us(Fd(slow[1]));
+  pollfd closed{end.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&closed, 1, 0), 0) << "we closed it";
+  ASSERT_EQ(::kill(keeper->pid(), SIGCONT), 0);
+  const Process us = must(Process::open(::getpid()));
+  must(keeper->keep_while(us.fd(), {}));
+  keeper.reset();
+  EXPECT_EQ(::poll(&closed, 1, 20000), 1);
+  pollfd ended{keeping.fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 0), 0) << "the job still runs, and its keeper with it";
+  must(keeping.signal(SIGTERM));
+}
+
 TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
   const LeaseFolder leases = folder();
   std::optional<Keeper> keeper = must(Keeper::start(leases));

@@ -25,7 +25,11 @@ constexpr std::size_t kLongestName = 200;
 constexpr Duration kPatience = std::chrono::seconds(10);  // at the door, when tidying
 constexpr int kUnhurried = 19;                            // of nice(2)
 
-enum class Order : std::uint8_t { stand_by, hold, until_process, until_time };
+// What is slow to close waits until the job is sure to be no short one: the next in line must not wait for it. Not for
+// as long as the job runs: a user has few of these.
+constexpr int kNotShort = 1000;  // ms
+
+enum class Order : std::uint8_t { stand_by, hold, close_for_us, until_process, until_time };
 struct Message {
   Order order = Order::stand_by;
   std::int64_t nanoseconds = 0;
@@ -55,10 +59,16 @@ Result<> send_message(int socket, Message message, int descriptor = -1) {
   return {};
 }
 
-void wait_until_readable(int fd) {
+constexpr int kForEver = -1;
+
+// False: it is not, for so many milliseconds.
+bool wait_until_readable(int fd, int patience = kForEver) {
   pollfd readable{fd, POLLIN, 0};
-  while (::poll(&readable, 1, -1) < 0 && errno == EINTR) {
-  }
+  int ready = 0;
+  do {
+    ready = ::poll(&readable, 1, patience);
+  } while (ready < 0 && errno == EINTR);
+  return ready != 0;
 }
 
 // The keeper itself.
@@ -72,7 +82,7 @@ class Body {
     let_go_of_everything();
     while (receive()) {
     }
-    if (order_ == Order::until_process && process_) wait_until_readable(process_.get());
+    if (order_ == Order::until_process && process_) wait_for_process();
     if (order_ == Order::until_time) wait_for_time();
     tidy();
   }
@@ -120,6 +130,8 @@ class Body {
     }
     if (message.order == Order::hold) {
       locks_.push_back({std::move(come), message.name.data()});
+    } else if (message.order == Order::close_for_us) {
+      slow_to_close_ = std::move(come);
     } else if (message.order != Order::stand_by) {
       order_ = message.order;
       process_ = std::move(come);
@@ -128,8 +140,15 @@ class Body {
     return true;
   }
 
+  void wait_for_process() {
+    if (slow_to_close_ && wait_until_readable(process_.get(), kNotShort)) return;
+    slow_to_close_.reset();
+    wait_until_readable(process_.get());
+  }
+
   // Time in which the machine slept counts: a hold is until a time of the day.
-  void wait_for_time() const {
+  void wait_for_time() {
+    slow_to_close_.reset();
     constexpr long kSecond = 1'000'000'000;
     timespec end{};
     ::clock_gettime(CLOCK_BOOTTIME, &end);
@@ -158,6 +177,7 @@ class Body {
   const LeaseFolder& folder_;
   std::vector<LockedFile> locks_;
   Fd process_;
+  Fd slow_to_close_;
   Order order_ = Order::stand_by;
   std::int64_t nanoseconds_ = 0;
 };
@@ -194,6 +214,13 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder) {
 }
 
 Result<> Keeper::stand_by() { return send_message(socket_.get(), {}); }
+
+void Keeper::close_for_us(Fd descriptor) {
+  if (!descriptor) return;
+  Message message;
+  message.order = Order::close_for_us;
+  (void)send_message(socket_.get(), message, descriptor.get());  // if not, we close it ourselves
+}
 
 Result<> Keeper::hand_over(std::span<const LockedFile> locks) {
   for (const LockedFile& lock : locks) {

@@ -73,6 +73,8 @@ class LeaseQueue {
   // Done: leaves the queue, says in each file what it is held for, and hands the
   // locks over, in the order of the candidates.
   Result<std::vector<LockedFile>> finish();
+  // After that: what is left of the watch, for somebody who has the time to close it.
+  Fd end_watch() { return watch_.end_later(); }
   Demand& demand() { return demand_; }
   // Our place in the queue, once we are in it.
   const TicketRecord& ticket() const { return ticket_record_; }

@@ -29,6 +29,8 @@ class FolderWatch {
   // False: there is no inotify to be had.
   bool begin();
   void end() { events_.reset(); }
+  // Ends it, and leaves the closing to the caller: that takes milliseconds.
+  Fd end_later() { return std::move(events_); }
   bool watching() const { return static_cast<bool>(events_); }
   int descriptor() const { return events_.get(); }
   // Takes in what happened. False: too much to tell, all has to be read.
