@@ -105,15 +105,23 @@ void in_order(FolderState& state) {
             [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
 }
 
-// A ticket of another priority than 0 says so in its name, so that others need not open it.
+// A ticket says its number in its name, and its priority where that is not 0, so that others need not open it.
+constexpr std::string_view kNumberWord = ".number";
 constexpr std::string_view kPriorityWord = ".priority";
 
-int priority_in(std::string_view file) {
-  const std::size_t at = file.find(kPriorityWord);
-  if (at == std::string_view::npos) return 0;
-  int priority = 0;
-  std::from_chars(file.data() + at + kPriorityWord.size(), file.data() + file.size(), priority);
-  return std::clamp(priority, -kGreatestPriority, kGreatestPriority);
+template <class Number>
+Number number_after(std::string_view word, std::string_view file) {
+  Number number = 0;
+  if (const std::size_t at = file.find(word); at != std::string_view::npos)
+    std::from_chars(file.data() + at + word.size(), file.data() + file.size(), number);
+  return number;
+}
+
+// By its name's word. One without a number is of another version, and goes before all.
+Turn turn_in(std::string_view file) {
+  const int priority = number_after<int>(kPriorityWord, file);
+  return {std::clamp(priority, -kGreatestPriority, kGreatestPriority), 0,
+          number_after<std::uint64_t>(kNumberWord, file)};
 }
 
 Result<> check_folder(int fd, const LeasePlace& place) {
@@ -260,22 +268,39 @@ Result<FolderState> LeaseFolder::scan() const {
   return state;
 }
 
-Result<> LeaseFolder::scan_again(FolderState& state, const Turn& us) const {
+Result<> LeaseFolder::scan_ahead(FolderState& state, const Place& us,
+                                 const std::function<bool(const FolderState&)>& enough) const {
   std::map<std::string_view, TicketInfo*> known;
   for (TicketInfo& ticket : state.tickets) known.emplace(ticket.file, &ticket);
   FolderState now;
-  TRY(each_name([&](const std::string& file) {
-    if (const auto found = known.find(file); found != known.end()) {
-      now.tickets.push_back(*found->second);
-    } else if (!file.starts_with(kTicketPrefix)) {
+  std::vector<std::pair<Turn, std::string>> others;
+  TRY(each_name([&](std::string file) {
+    if (!file.starts_with(kTicketPrefix)) {
       if (auto lease = lease_in(file)) now.leases.push_back(*std::move(lease));
-    } else if (priority_in(file) > us.priority) {
-      if (auto ticket = ticket_in(file)) now.tickets.push_back(*std::move(ticket));
+    } else if (const auto found = known.find(file); found != known.end()) {
+      now.tickets.push_back(*found->second);
+    } else if (const Turn turn = turn_in(file); file != us.ticket && !us.turn().before(turn)) {
+      others.emplace_back(turn, std::move(file));
     }
   }));
+  std::ranges::sort(others, [](const auto& a, const auto& b) { return a.first.before(b.first); });
   in_order(now);
+  for (; !others.empty() && !enough(now); others.pop_back())
+    if (auto ticket = ticket_in(others.back().second)) {
+      now.tickets.push_back(*std::move(ticket));
+      in_order(now);
+    }
+  now.unread = others.size();
   state = std::move(now);
   return {};
+}
+
+Result<std::uint64_t> LeaseFolder::last_number() const {
+  std::uint64_t last = 0;
+  TRY(each_name([&](const std::string& file) {
+    if (file.starts_with(kTicketPrefix)) last = std::max(last, turn_in(file).number);
+  }));
+  return last;
 }
 
 // A file that is locked, readable and complete, under a name that nobody looks at.
@@ -336,7 +361,7 @@ Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) con
 }
 
 Result<LockedFile> LeaseFolder::queue(const Door&, const TicketRecord& record) const {
-  std::string stem = fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid());
+  std::string stem = fmt::format("{}{}.{}{}{}", kTicketPrefix, ::geteuid(), ::getpid(), kNumberWord, record.number);
   if (record.priority != 0) stem += fmt::format("{}{}", kPriorityWord, record.priority);
   return make(stem, write_record(record));
 }

@@ -2,6 +2,7 @@
 // The lease folder as one who waits remembers it, kept up to date by events (inotify) while it
 // watches. Watching is for those who may act on what happens: a user has few inotify instances.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -23,7 +24,8 @@ class FolderWatch {
   const TicketInfo* ticket(const std::string& file) const;
 
   Result<> read_all();
-  Result<> read_again(const Turn& us);  // LeaseFolder::scan_again()
+  // LeaseFolder::scan_ahead()
+  Result<> read_ahead(const Place& us, const std::function<bool(const FolderState&)>& enough);
   void refresh(const std::string& file);
 
   // False: there is no inotify to be had.
