@@ -27,6 +27,7 @@ namespace {
 constexpr std::string_view kDraftPrefix = ".draft-";
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
+constexpr std::size_t kSomeOfTheQueue = 64;  // files: looked at by each who tidies
 
 struct flock whole_file(short type) {
   struct flock range{};
@@ -400,10 +401,16 @@ bool LeaseFolder::is_dead(const std::string& file) const {
   return opened->status.st_uid == me || me == 0;
 }
 
-std::vector<std::string> LeaseFolder::dead() const {
+std::vector<std::string> LeaseFolder::dead(pid_t waiter) const {
   std::vector<std::string> files;
-  (void)each_name([&](std::string file) {
-    if (is_dead(file)) files.push_back(std::move(file));
+  (void)each_name([&](std::string file) { files.push_back(std::move(file)); });
+  const std::string mark = fmt::format(".{}.{}.", ::geteuid(), waiter);
+  if (!files.empty()) std::ranges::rotate(files, files.begin() + static_cast<long>(random_bits() % files.size()));
+  std::size_t others = 0;
+  std::erase_if(files, [&](const std::string& file) {
+    const bool queues = file.starts_with(kTicketPrefix) || file.starts_with(kBellPrefix);
+    if (queues && !file.contains(mark) && ++others > kSomeOfTheQueue) return true;
+    return !is_dead(file);
   });
   return files;
 }

@@ -122,8 +122,9 @@ class LeaseFolder {
   void give_back(const Door&, LockedFile file) const;
   // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
   Result<> revoke(const Door&, const std::string& file) const;
-  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door.
-  std::vector<std::string> dead() const;
+  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door. Looks
+  // at all leases, at what `waiter` left in the queue, and at some others there: of a long queue each looks at a part.
+  std::vector<std::string> dead(pid_t waiter) const;
   // Removes those of them for which that is still so.
   void remove_dead(const Door&, std::span<const std::string> files) const;
 

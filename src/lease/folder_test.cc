@@ -160,7 +160,7 @@ TEST_F(Lease, SweepRemovesTheDeadAndOnlyThem) {
     const LockedFile dead = must(leases.take(door, record("GPU-2")));
   }
   std::ofstream(place_.path + "/README") << "not ours\n";
-  leases.remove_dead(door, leases.dead());
+  leases.remove_dead(door, leases.dead(::getpid()));
   EXPECT_EQ(files(), (std::set<std::string>{living.file, "README"}));
 }
 

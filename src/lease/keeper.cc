@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,7 +22,7 @@ namespace {
 
 constexpr std::size_t kLongestName = 200;
 constexpr Duration kPatience = std::chrono::seconds(10);  // at the door, when tidying
-constexpr int kUnhurried = 19;                            // of nice(2)
+constexpr int kHandOver = 20;                             // ms: by then whoever waited for our locks works with them
 
 // What is slow to close waits until the job is sure to be no short one: the next in line must not wait for it. Not for
 // as long as the job runs: a user has few of these.
@@ -74,7 +73,8 @@ bool wait_until_readable(int fd, int patience = kForEver) {
 // The keeper itself.
 class Body {
  public:
-  Body(Fd socket, const LeaseFolder& folder) : socket_(std::move(socket)), folder_(folder) {}
+  Body(Fd socket, const LeaseFolder& folder, pid_t parent)
+      : socket_(std::move(socket)), folder_(folder), parent_(parent) {}
 
   void run() {
     // Not before there is something to keep: at first our parent has better use for the processor.
@@ -162,19 +162,21 @@ class Body {
     }
   }
 
-  // The locks go first: those who wait for them need not wait for the tidying, nor for the processor that it takes.
+  // The locks go first: those who wait for them need not wait for the tidying, nor for the processor that it takes. Not
+  // at a low priority: whoever is not let run inside the door holds up everybody.
   void tidy() {
     std::vector<std::string> names;
     for (const LockedFile& lock : locks_) names.push_back(lock.file);
     locks_.clear();
-    ::setpriority(PRIO_PROCESS, 0, kUnhurried);
-    for (const std::string& file : folder_.dead()) names.push_back(file);
+    ::poll(nullptr, 0, kHandOver);
+    for (const std::string& file : folder_.dead(parent_)) names.push_back(file);
     if (names.empty()) return;
     if (const auto door = folder_.enter(kPatience)) folder_.remove_dead(*door, names);
   }
 
   Fd socket_;
   const LeaseFolder& folder_;
+  pid_t parent_;
   std::vector<LockedFile> locks_;
   Fd process_;
   Fd slow_to_close_;
@@ -192,13 +194,14 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder) {
     return fail(errno, "make a socket for the keeper");
   Fd ours(ends[0]);
   Fd theirs(ends[1]);
+  const pid_t us = ::getpid();
   const pid_t between = ::fork();
   if (between < 0) return fail(errno, "start the keeper");
   if (between == 0) {
     const pid_t keeper = ::fork();
     if (keeper == 0) {
       ours.reset();
-      Body(std::move(theirs), folder).run();
+      Body(std::move(theirs), folder, us).run();
     } else {
       const pid_t answer = keeper < 0 ? -errno : keeper;
       (void)!::write(theirs.get(), &answer, sizeof answer);
