@@ -7,6 +7,7 @@ the time again, so starting the command and its end are on both sides.
 import os
 import statistics
 import subprocess
+import sys
 import tempfile
 import time
 
@@ -14,7 +15,8 @@ from figures import BUILD, LULL, finish, report, simulation
 
 STAMP = os.path.join(BUILD, "stamp_bench")
 JOB = ["sh", "-c", f"{STAMP}; sleep 0.02; {STAMP}"]
-ROUNDS = {1: 60, 10: 8, 127: 1, 1000: 1}  # waiters: how often
+# Waiters: how often. Others may be named: figure_queue.py 1:60 10:8
+ROUNDS = dict(map(int, word.split(":")) for word in sys.argv[1:]) or {1: 60, 10: 8, 127: 1, 1000: 1}
 AT_ONCE = 16  # on their way into the queue
 SETTLE = 0.2  # seconds: whoever came last sleeps by then
 LIMIT = 600  # seconds, for what should take 30

@@ -27,6 +27,7 @@ namespace {
 constexpr std::string_view kDraftPrefix = ".draft-";
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
+constexpr std::size_t kSomeOfTheQueue = 64;  // files: looked at by each who tidies
 
 struct flock whole_file(short type) {
   struct flock range{};
@@ -105,15 +106,23 @@ void in_order(FolderState& state) {
             [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
 }
 
-// A ticket of another priority than 0 says so in its name, so that others need not open it.
+// A ticket says its number in its name, and its priority where that is not 0, so that others need not open it.
+constexpr std::string_view kNumberWord = ".number";
 constexpr std::string_view kPriorityWord = ".priority";
 
-int priority_in(std::string_view file) {
-  const std::size_t at = file.find(kPriorityWord);
-  if (at == std::string_view::npos) return 0;
-  int priority = 0;
-  std::from_chars(file.data() + at + kPriorityWord.size(), file.data() + file.size(), priority);
-  return std::clamp(priority, -kGreatestPriority, kGreatestPriority);
+template <class Number>
+Number number_after(std::string_view word, std::string_view file) {
+  Number number = 0;
+  if (const std::size_t at = file.find(word); at != std::string_view::npos)
+    std::from_chars(file.data() + at + word.size(), file.data() + file.size(), number);
+  return number;
+}
+
+// By its name's word. One without a number is of another version, and goes before all.
+Turn turn_in(std::string_view file) {
+  const int priority = number_after<int>(kPriorityWord, file);
+  return {std::clamp(priority, -kGreatestPriority, kGreatestPriority), 0,
+          number_after<std::uint64_t>(kNumberWord, file)};
 }
 
 Result<> check_folder(int fd, const LeasePlace& place) {
@@ -260,22 +269,39 @@ Result<FolderState> LeaseFolder::scan() const {
   return state;
 }
 
-Result<> LeaseFolder::scan_again(FolderState& state, const Turn& us) const {
+Result<> LeaseFolder::scan_ahead(FolderState& state, const Place& us,
+                                 const std::function<bool(const FolderState&)>& enough) const {
   std::map<std::string_view, TicketInfo*> known;
   for (TicketInfo& ticket : state.tickets) known.emplace(ticket.file, &ticket);
   FolderState now;
-  TRY(each_name([&](const std::string& file) {
-    if (const auto found = known.find(file); found != known.end()) {
-      now.tickets.push_back(*found->second);
-    } else if (!file.starts_with(kTicketPrefix)) {
+  std::vector<std::pair<Turn, std::string>> others;
+  TRY(each_name([&](std::string file) {
+    if (!file.starts_with(kTicketPrefix)) {
       if (auto lease = lease_in(file)) now.leases.push_back(*std::move(lease));
-    } else if (priority_in(file) > us.priority) {
-      if (auto ticket = ticket_in(file)) now.tickets.push_back(*std::move(ticket));
+    } else if (const auto found = known.find(file); found != known.end()) {
+      now.tickets.push_back(*found->second);
+    } else if (const Turn turn = turn_in(file); file != us.ticket && !us.turn().before(turn)) {
+      others.emplace_back(turn, std::move(file));
     }
   }));
+  std::ranges::sort(others, [](const auto& a, const auto& b) { return a.first.before(b.first); });
   in_order(now);
+  for (; !others.empty() && !enough(now); others.pop_back())
+    if (auto ticket = ticket_in(others.back().second)) {
+      now.tickets.push_back(*std::move(ticket));
+      in_order(now);
+    }
+  now.unread = others.size();
   state = std::move(now);
   return {};
+}
+
+Result<std::uint64_t> LeaseFolder::last_number() const {
+  std::uint64_t last = 0;
+  TRY(each_name([&](const std::string& file) {
+    if (file.starts_with(kTicketPrefix)) last = std::max(last, turn_in(file).number);
+  }));
+  return last;
 }
 
 // A file that is locked, readable and complete, under a name that nobody looks at.
@@ -336,7 +362,7 @@ Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) con
 }
 
 Result<LockedFile> LeaseFolder::queue(const Door&, const TicketRecord& record) const {
-  std::string stem = fmt::format("{}{}.{}", kTicketPrefix, ::geteuid(), ::getpid());
+  std::string stem = fmt::format("{}{}.{}{}{}", kTicketPrefix, ::geteuid(), ::getpid(), kNumberWord, record.number);
   if (record.priority != 0) stem += fmt::format("{}{}", kPriorityWord, record.priority);
   return make(stem, write_record(record));
 }
@@ -375,10 +401,16 @@ bool LeaseFolder::is_dead(const std::string& file) const {
   return opened->status.st_uid == me || me == 0;
 }
 
-std::vector<std::string> LeaseFolder::dead() const {
+std::vector<std::string> LeaseFolder::dead(pid_t waiter) const {
   std::vector<std::string> files;
-  (void)each_name([&](std::string file) {
-    if (is_dead(file)) files.push_back(std::move(file));
+  (void)each_name([&](std::string file) { files.push_back(std::move(file)); });
+  const std::string mark = fmt::format(".{}.{}.", ::geteuid(), waiter);
+  if (!files.empty()) std::ranges::rotate(files, files.begin() + static_cast<long>(random_bits() % files.size()));
+  std::size_t others = 0;
+  std::erase_if(files, [&](const std::string& file) {
+    const bool queues = file.starts_with(kTicketPrefix) || file.starts_with(kBellPrefix);
+    if (queues && !file.contains(mark) && ++others > kSomeOfTheQueue) return true;
+    return !is_dead(file);
   });
   return files;
 }

@@ -47,6 +47,7 @@ struct TicketInfo {
 struct FolderState {
   std::vector<LeaseInfo> leases;
   std::vector<TicketInfo> tickets;  // those who go first, first
+  std::size_t unread = 0;           // tickets ahead of us that we did not need to read; of scan_ahead()
 };
 
 // A file that we hold locked: a lease, or a place in the queue. Destroying it
@@ -57,6 +58,17 @@ struct LockedFile {
 };
 
 inline constexpr const char* kTicketPrefix = "ticket.";
+
+// Who asks, and where it stands in the queue.
+struct Place {
+  int priority = 0;
+  std::uint64_t number = UINT64_MAX;  // of those who do not queue: behind all of their priority
+  std::string ticket;                 // our own file, if we have one
+  uid_t user = 0;
+  std::int64_t born = 0;
+  unsigned share = 1;  // we would be one of so many holders at most
+  Turn turn() const { return {priority, born, number}; }
+};
 
 // When the file was made, in nanoseconds, as the kernel keeps it; 0: it does not.
 std::int64_t birth_of(int fd);
@@ -90,9 +102,12 @@ class LeaseFolder {
 
   // What is alive. Exact while the door is held, else as of about now.
   Result<FolderState> scan() const;
-  // The same for one who has looked before: leases and new tickets are read, tickets that are known are not looked at
-  // again as long as their names are there. What came later and goes after `us` by its name's word is left out.
-  Result<> scan_again(FolderState& state, const Turn& us) const;
+  // The same for one who has a ticket: all leases, and of the tickets those ahead of it by their names' word, the
+  // nearest first, until they are `enough`. Tickets that are known are not looked at again as long as their names are
+  // there.
+  Result<> scan_ahead(FolderState& state, const Place& us, const std::function<bool(const FolderState&)>& enough) const;
+  // The greatest number of a ticket, by their names' word.
+  Result<std::uint64_t> last_number() const;
   // One file of it, by name; nothing: not alive, or not a lease or ticket.
   std::optional<LeaseInfo> lease_in(const std::string& file) const;
   std::optional<TicketInfo> ticket_in(const std::string& file) const;
@@ -107,8 +122,9 @@ class LeaseFolder {
   void give_back(const Door&, LockedFile file) const;
   // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
   Result<> revoke(const Door&, const std::string& file) const;
-  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door.
-  std::vector<std::string> dead() const;
+  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door. Looks
+  // at all leases, at what `waiter` left in the queue, and at some others there: of a long queue each looks at a part.
+  std::vector<std::string> dead(pid_t waiter) const;
   // Removes those of them for which that is still so.
   void remove_dead(const Door&, std::span<const std::string> files) const;
 

@@ -160,7 +160,7 @@ TEST_F(Lease, SweepRemovesTheDeadAndOnlyThem) {
     const LockedFile dead = must(leases.take(door, record("GPU-2")));
   }
   std::ofstream(place_.path + "/README") << "not ours\n";
-  leases.remove_dead(door, leases.dead());
+  leases.remove_dead(door, leases.dead(::getpid()));
   EXPECT_EQ(files(), (std::set<std::string>{living.file, "README"}));
 }
 
@@ -263,6 +263,60 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
   EXPECT_EQ(::poll(&ended, 1, 20000), 1);  // and the keeper with it
   EXPECT_TRUE(files().empty());
   ::waitpid(job, nullptr, 0);
+}
+
+// Of a long queue only those are read on whom something depends, the nearest first.
+TEST_F(Lease, ReadsTheNearestAheadFirst) {
+  const LeaseFolder leases = folder();
+  std::vector<LockedFile> tickets;
+  for (std::uint64_t number = 1; number <= 6; ++number) {
+    TicketRecord ticket;
+    ticket.number = number;
+    ticket.priority = number == 6 ? 1 : 0;
+    tickets.push_back(must(leases.queue(must(leases.enter()), ticket)));
+  }
+  EXPECT_EQ(must(leases.last_number()), 6U);
+  const Place us{0, 4, tickets[3].file, ::geteuid(), birth_of(tickets[3].fd.get())};
+  const auto numbers = [](const FolderState& state) {
+    std::vector<std::uint64_t> found;
+    for (const TicketInfo& ticket : state.tickets) found.push_back(ticket.record.number);
+    return found;
+  };
+  FolderState state;
+  must(leases.scan_ahead(state, us, [](const FolderState& now) { return now.tickets.size() >= 2; }));
+  EXPECT_EQ(numbers(state), (std::vector<std::uint64_t>{2, 3}));
+  EXPECT_EQ(state.unread, 2U);
+  tickets.erase(tickets.begin() + 1);  // its name is still there
+  fs::remove(place_.path + "/" + tickets[1].file);
+  must(leases.scan_ahead(state, us, [](const FolderState& now) { return now.tickets.size() >= 3; }));
+  EXPECT_EQ(numbers(state), (std::vector<std::uint64_t>{6, 1, 2}));  // 2 is known, and was not looked at again
+  EXPECT_EQ(state.unread, 0U);
+  state = {};
+  must(leases.scan_ahead(state, us, [](const FolderState&) { return false; }));
+  EXPECT_EQ(numbers(state), (std::vector<std::uint64_t>{6, 1}));  // 5 came later
+}
+
+// What is slow to close is closed by the keeper and not by us, and not only when the job has ended.
+TEST_F(Lease, TheKeeperClosesWhatIsSlowToClose) {
+  const LeaseFolder leases = folder();
+  std::optional<Keeper> keeper = must(Keeper::start(leases));
+  must(keeper->stand_by());
+  std::array<int, 2> slow{};
+  ASSERT_EQ(::pipe2(slow.data(), O_CLOEXEC), 0);
+  const Fd end(slow[0]);
+  const Process keeping = must(Process::open(keeper->pid()));
+  ASSERT_EQ(::kill(keeper->pid(), SIGSTOP), 0);
+  keeper->close_for_us(Fd(slow[1]));
+  pollfd closed{end.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&closed, 1, 0), 0) << "we closed it";
+  ASSERT_EQ(::kill(keeper->pid(), SIGCONT), 0);
+  const Process us = must(Process::open(::getpid()));
+  must(keeper->keep_while(us.fd(), {}));
+  keeper.reset();
+  EXPECT_EQ(::poll(&closed, 1, 20000), 1);
+  pollfd ended{keeping.fd(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ended, 1, 0), 0) << "the job still runs, and its keeper with it";
+  must(keeping.signal(SIGTERM));
 }
 
 TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <poll.h>
-#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -23,9 +22,13 @@ namespace {
 
 constexpr std::size_t kLongestName = 200;
 constexpr Duration kPatience = std::chrono::seconds(10);  // at the door, when tidying
-constexpr int kUnhurried = 19;                            // of nice(2)
+constexpr int kHandOver = 20;                             // ms: by then whoever waited for our locks works with them
 
-enum class Order : std::uint8_t { stand_by, hold, until_process, until_time };
+// What is slow to close waits until the job is sure to be no short one: the next in line must not wait for it. Not for
+// as long as the job runs: a user has few of these.
+constexpr int kNotShort = 1000;  // ms
+
+enum class Order : std::uint8_t { stand_by, hold, close_for_us, until_process, until_time };
 struct Message {
   Order order = Order::stand_by;
   std::int64_t nanoseconds = 0;
@@ -55,16 +58,23 @@ Result<> send_message(int socket, Message message, int descriptor = -1) {
   return {};
 }
 
-void wait_until_readable(int fd) {
+constexpr int kForEver = -1;
+
+// False: it is not, for so many milliseconds.
+bool wait_until_readable(int fd, int patience = kForEver) {
   pollfd readable{fd, POLLIN, 0};
-  while (::poll(&readable, 1, -1) < 0 && errno == EINTR) {
-  }
+  int ready = 0;
+  do {
+    ready = ::poll(&readable, 1, patience);
+  } while (ready < 0 && errno == EINTR);
+  return ready != 0;
 }
 
 // The keeper itself.
 class Body {
  public:
-  Body(Fd socket, const LeaseFolder& folder) : socket_(std::move(socket)), folder_(folder) {}
+  Body(Fd socket, const LeaseFolder& folder, pid_t parent)
+      : socket_(std::move(socket)), folder_(folder), parent_(parent) {}
 
   void run() {
     // Not before there is something to keep: at first our parent has better use for the processor.
@@ -72,7 +82,7 @@ class Body {
     let_go_of_everything();
     while (receive()) {
     }
-    if (order_ == Order::until_process && process_) wait_until_readable(process_.get());
+    if (order_ == Order::until_process && process_) wait_for_process();
     if (order_ == Order::until_time) wait_for_time();
     tidy();
   }
@@ -120,6 +130,8 @@ class Body {
     }
     if (message.order == Order::hold) {
       locks_.push_back({std::move(come), message.name.data()});
+    } else if (message.order == Order::close_for_us) {
+      slow_to_close_ = std::move(come);
     } else if (message.order != Order::stand_by) {
       order_ = message.order;
       process_ = std::move(come);
@@ -128,8 +140,15 @@ class Body {
     return true;
   }
 
+  void wait_for_process() {
+    if (slow_to_close_ && wait_until_readable(process_.get(), kNotShort)) return;
+    slow_to_close_.reset();
+    wait_until_readable(process_.get());
+  }
+
   // Time in which the machine slept counts: a hold is until a time of the day.
-  void wait_for_time() const {
+  void wait_for_time() {
+    slow_to_close_.reset();
     constexpr long kSecond = 1'000'000'000;
     timespec end{};
     ::clock_gettime(CLOCK_BOOTTIME, &end);
@@ -143,21 +162,24 @@ class Body {
     }
   }
 
-  // The locks go first: those who wait for them need not wait for the tidying, nor for the processor that it takes.
+  // The locks go first: those who wait for them need not wait for the tidying, nor for the processor that it takes. Not
+  // at a low priority: whoever is not let run inside the door holds up everybody.
   void tidy() {
     std::vector<std::string> names;
     for (const LockedFile& lock : locks_) names.push_back(lock.file);
     locks_.clear();
-    ::setpriority(PRIO_PROCESS, 0, kUnhurried);
-    for (const std::string& file : folder_.dead()) names.push_back(file);
+    ::poll(nullptr, 0, kHandOver);
+    for (const std::string& file : folder_.dead(parent_)) names.push_back(file);
     if (names.empty()) return;
     if (const auto door = folder_.enter(kPatience)) folder_.remove_dead(*door, names);
   }
 
   Fd socket_;
   const LeaseFolder& folder_;
+  pid_t parent_;
   std::vector<LockedFile> locks_;
   Fd process_;
+  Fd slow_to_close_;
   Order order_ = Order::stand_by;
   std::int64_t nanoseconds_ = 0;
 };
@@ -172,13 +194,14 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder) {
     return fail(errno, "make a socket for the keeper");
   Fd ours(ends[0]);
   Fd theirs(ends[1]);
+  const pid_t us = ::getpid();
   const pid_t between = ::fork();
   if (between < 0) return fail(errno, "start the keeper");
   if (between == 0) {
     const pid_t keeper = ::fork();
     if (keeper == 0) {
       ours.reset();
-      Body(std::move(theirs), folder).run();
+      Body(std::move(theirs), folder, us).run();
     } else {
       const pid_t answer = keeper < 0 ? -errno : keeper;
       (void)!::write(theirs.get(), &answer, sizeof answer);
@@ -194,6 +217,13 @@ Result<Keeper> Keeper::start(const LeaseFolder& folder) {
 }
 
 Result<> Keeper::stand_by() { return send_message(socket_.get(), {}); }
+
+void Keeper::close_for_us(Fd descriptor) {
+  if (!descriptor) return;
+  Message message;
+  message.order = Order::close_for_us;
+  (void)send_message(socket_.get(), message, descriptor.get());  // if not, we close it ourselves
+}
 
 Result<> Keeper::hand_over(std::span<const LockedFile> locks) {
   for (const LockedFile& lock : locks) {

@@ -31,6 +31,10 @@ class Keeper {
   Result<> keep_while(int pidfd, std::span<const LockedFile> locks);
   Result<> keep_for(Duration duration, std::span<const LockedFile> locks);
 
+  // Something that takes long to close, an inotify instance for one (the kernel waits for milliseconds until nobody can
+  // be looking at it any more): the keeper does it at its leisure, so that our exec need not.
+  void close_for_us(Fd descriptor);
+
   pid_t pid() const { return pid_; }  // the keeper's own, for the record of a hold
 
  private:

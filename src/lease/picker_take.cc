@@ -174,6 +174,7 @@ PickResult Picker::pick_unheld() {
 PickResult Picker::pick_at_once() { return settings_.holds() ? pick_now() : pick_unheld(); }
 
 Result<> Picker::hand_to_keeper(const Picked& picked) {
+  keeper_->close_for_us(queue_->end_watch());
   if (settings_.hold) return keeper_->keep_for(*settings_.hold, picked.locks);
   if (held_process_) return keeper_->keep_while(held_process_->fd(), picked.locks);
   if (!self_ || !*self_) return fail("no handle on this process (pidfd_open)");

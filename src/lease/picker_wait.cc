@@ -31,7 +31,9 @@ PickResult Picker::pick_waiting() {
   Duration pause = kFirstLook;
   bool sampled = true;  // the first sample was made just now
   while (true) {
-    auto standing = queue_->look();
+    // Whoever comes joins the line first: it need not look at all who are in it.
+    Result<std::vector<Standing>> standing = std::vector<Standing>();
+    if (queue_->queued() || !sampled) standing = queue_->look();
     if (!standing) return failed(standing.error());
     bool act = sampled;
     bool tempting = false;
@@ -110,7 +112,7 @@ bool Picker::foreign_use(const std::vector<Standing>& standing) {
 }
 
 void Picker::tell(const std::vector<Standing>& standing) {
-  world_.waits({settings_.count, queue_->ahead().size(), queue_->kept().size(), refusal(standing).reasons});
+  world_.waits({settings_.count, queue_->ahead(), queue_->kept().size(), refusal(standing).reasons});
 }
 
 }  // namespace lull

@@ -129,11 +129,26 @@ Result<std::vector<Standing>> LeaseQueue::look() {
   if (stale_ == Stale::wholly || !ticket_) {
     TRY(watch_.read_all());
   } else if (stale_ == Stale::partly) {
-    TRY(watch_.read_again(place().turn()));
-    verify_ahead();
+    TRY(read_ahead(true));
   }
   stale_ = Stale::fresh;
+  return stand_among_all();
+}
+
+// While two ahead of us want all that we could take, nobody else matters. Otherwise everybody ahead does.
+Result<std::vector<Standing>> LeaseQueue::stand_among_all() {
+  auto standing = stand();
+  if (watch_.state().unread == 0 || cover() != nullptr) return standing;
+  TRY(watch_.read_all());
   return stand();
+}
+
+Result<> LeaseQueue::read_ahead(bool verify) {
+  do {
+    TRY(watch_.read_ahead(place(), [&](const FolderState& state) { return cover(state) != nullptr; }));
+    if (verify) verify_ahead();
+  } while (watch_.state().unread > 0 && cover() == nullptr);
+  return {};
 }
 
 // Tickets that we have read once are not read again while we are far behind. Before we rely on one it is: on the one
@@ -153,11 +168,11 @@ void LeaseQueue::verify_ahead() {
 
 bool LeaseQueue::wanted(std::size_t index) const { return candidates_[index].fit != Fit::no && !kept_.contains(index); }
 
-const TicketInfo* LeaseQueue::cover() const {
-  if (!ticket_ || !kept_.empty() || due_) return nullptr;
+const TicketInfo* LeaseQueue::cover(const FolderState& state) const {
+  if (!ticket_ || !kept_.empty()) return nullptr;
   const Place us = place();
   std::vector<const TicketInfo*> ahead;
-  for (const TicketInfo& ticket : watch_.state().tickets) {
+  for (const TicketInfo& ticket : state.tickets) {
     if (!goes_before(ticket, us, demand_.within)) continue;
     bool all = true;
     for (std::size_t i = 0; all && i < candidates_.size(); ++i)
@@ -232,8 +247,7 @@ Result<bool> LeaseQueue::take_now(const Chooser& choose) {
 }
 
 Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
-  std::uint64_t last = 0;
-  for (const TicketInfo& ticket : watch_.state().tickets) last = std::max(last, ticket.record.number);
+  const std::uint64_t last = TRY(folder_->last_number());
   ticket_record_ = {};
   ticket_record_.number = last == UINT64_MAX ? last : last + 1;
   ticket_record_.priority = demand_.priority;
@@ -273,15 +287,14 @@ Result<bool> LeaseQueue::turn(const Chooser& choose) {
   forget_revoked();
   // Who holds what is always read anew: on that it depends that nobody has a GPU twice.
   if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
-  if (!ticket_ || stale_ == Stale::wholly) {
+  const bool joins = !ticket_;
+  if (joins) TRY(join(door));
+  if (stale_ == Stale::wholly && !joins)
     TRY(watch_.read_all());
-  } else {
-    TRY(watch_.read_again(place().turn()));
-    if (stale_ == Stale::partly || !watch_.watching()) verify_ahead();
-  }
+  else
+    TRY(read_ahead(stale_ != Stale::fresh || !watch_.watching()));
   stale_ = Stale::fresh;
-  if (!ticket_) TRY(join(door));
-  const auto standing = stand();
+  const auto standing = TRY(stand_among_all());
 
   // What can be had at all: the fit, and what those who work with it will give back one day.
   std::size_t obtainable = 0;
@@ -326,17 +339,14 @@ std::vector<std::size_t> LeaseQueue::unfit_of_kept() {
   return unfit;
 }
 
-std::vector<TicketInfo> LeaseQueue::ahead() const {
-  std::vector<TicketInfo> result;
-  if (!ticket_) return result;
-  for (const TicketInfo& ticket : watch_.state().tickets) {
-    if (ticket.file == ticket_->file || !ticket.turn().before(place().turn())) continue;
-    if (ticket.record.within != demand_.within || ticket.record.missing == 0) continue;
-    const bool rival = std::any_of(candidates_.begin(), candidates_.end(),
-                                   [&](const Candidate& candidate) { return wants(ticket.record, candidate.uuid); });
-    if (rival) result.push_back(ticket);
-  }
-  return result;
+std::size_t LeaseQueue::ahead() const {
+  if (!ticket_) return 0;
+  const auto rival = [&](const TicketInfo& ticket) {
+    if (ticket.file == ticket_->file || !ticket.turn().before(place().turn())) return false;
+    if (ticket.record.within != demand_.within || ticket.record.missing == 0) return false;
+    return std::ranges::any_of(candidates_, [&](const Candidate& one) { return wants(ticket.record, one.uuid); });
+  };
+  return watch_.state().unread + static_cast<std::size_t>(std::ranges::count_if(watch_.state().tickets, rival));
 }
 
 Result<std::vector<LockedFile>> LeaseQueue::finish() {
@@ -368,10 +378,9 @@ Result<> LeaseQueue::wait_for(const TicketInfo& ahead, std::optional<Instant> un
   watch_.end();
   if (listened_to_ != ahead.file) pause_ = kFirstPause;
   listened_to_ = ahead.file;
-  const std::size_t before_us = static_cast<std::size_t>(std::ranges::count_if(
-      watch_.state().tickets, [&](const TicketInfo& one) { return goes_before(one, place(), demand_.within); }));
-  const Instant look_around =
-      kClock.now() + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(before_us));
+  Instant look_around =
+      kClock.now() + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(this->ahead()));
+  if (due_) look_around = std::min(look_around, *due_);
   const Fd bell = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
   until = earlier(until, look_around);
   if (!bell) {

@@ -67,13 +67,16 @@ class LeaseQueue {
   std::vector<std::size_t> kept() const;
   // Of these those that the newest readings do not suit.
   std::vector<std::size_t> unfit_of_kept();
-  // Those who go before us for a GPU that we could use; only while queued.
-  std::vector<TicketInfo> ahead() const;
+  // How many go before us for a GPU that we could use, as far as we needed to look; only while queued.
+  std::size_t ahead() const;
 
   // Done: leaves the queue, says in each file what it is held for, and hands the
   // locks over, in the order of the candidates.
   Result<std::vector<LockedFile>> finish();
+  // After that: what is left of the watch, for somebody who has the time to close it.
+  Fd end_watch() { return watch_.end_later(); }
   Demand& demand() { return demand_; }
+  bool queued() const { return ticket_.has_value(); }
   // Our place in the queue, once we are in it.
   const TicketRecord& ticket() const { return ticket_record_; }
   Place place() const;
@@ -92,8 +95,11 @@ class LeaseQueue {
   std::set<std::string> our_files() const;
   std::vector<Standing> stand();
   bool wanted(std::size_t index) const;
-  const TicketInfo* cover() const;
+  const TicketInfo* cover(const FolderState& state) const;
+  const TicketInfo* cover() const { return cover(watch_.state()); }
+  Result<> read_ahead(bool verify);
   void verify_ahead();
+  Result<std::vector<Standing>> stand_among_all();
   Result<> wait_for(const TicketInfo& ahead, std::optional<Instant> until, int wake);
 
   const LeaseFolder* folder_;

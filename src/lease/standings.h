@@ -47,16 +47,6 @@ struct Standing {
   bool room_for(unsigned share) const { return holders + 1 <= std::min(share, patience); }
 };
 
-struct Place {
-  int priority = 0;
-  std::uint64_t number = UINT64_MAX;  // of those who do not queue: behind all of their priority
-  std::string ticket;                 // our own file, if we have one
-  uid_t user = 0;
-  std::int64_t born = 0;
-  unsigned share = 1;  // we would be one of so many holders at most
-  Turn turn() const { return {priority, born, number}; }
-};
-
 // A claim that was not made use of for too long: (ticket file, UUID).
 using PassedOver = std::set<std::pair<std::string, std::string>>;
 

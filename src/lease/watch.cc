@@ -37,8 +37,8 @@ Result<> FolderWatch::read_all() {
   return {};
 }
 
-Result<> FolderWatch::read_again(const Turn& us) {
-  TRY(folder_->scan_again(state_, us));
+Result<> FolderWatch::read_ahead(const Place& us, const std::function<bool(const FolderState&)>& enough) {
+  TRY(folder_->scan_ahead(state_, us, enough));
   std::erase_if(closing_, [&](const auto& entry) { return !alive(entry.first); });
   return {};
 }

@@ -2,6 +2,7 @@
 // The lease folder as one who waits remembers it, kept up to date by events (inotify) while it
 // watches. Watching is for those who may act on what happens: a user has few inotify instances.
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <set>
@@ -23,12 +24,15 @@ class FolderWatch {
   const TicketInfo* ticket(const std::string& file) const;
 
   Result<> read_all();
-  Result<> read_again(const Turn& us);  // LeaseFolder::scan_again()
+  // LeaseFolder::scan_ahead()
+  Result<> read_ahead(const Place& us, const std::function<bool(const FolderState&)>& enough);
   void refresh(const std::string& file);
 
   // False: there is no inotify to be had.
   bool begin();
   void end() { events_.reset(); }
+  // Ends it, and leaves the closing to the caller: that takes milliseconds.
+  Fd end_later() { return std::move(events_); }
   bool watching() const { return static_cast<bool>(events_); }
   int descriptor() const { return events_.get(); }
   // Takes in what happened. False: too much to tell, all has to be read.

@@ -17,8 +17,8 @@ def start_waiters(gpus, count, log):
     for number in range(count):
         jobs.append(gpus.start_lull("pick", "--wait", "-q", "--", "sh", "-c", f"echo {number} >>{log}",
                                     stdout=subprocess.DEVNULL))
-        ticket = folder / f"ticket.{os.geteuid()}.{jobs[-1].pid}"
-        wait_until(ticket.exists, what="the waiter to queue")
+        ticket = f"ticket.{os.geteuid()}.{jobs[-1].pid}.number*"
+        wait_until(lambda: any(folder.glob(ticket)), what="the waiter to queue")
     return jobs
 
 
@@ -32,6 +32,21 @@ def test_all_are_served_in_order(sim, tmp_path):
     for job in jobs:
         assert job.wait(timeout=LIMIT) == 0, job.stderr.read()
     assert [int(line) for line in log.read_text().split()] == list(range(MANY))
+    wait_until(lambda: files(gpus) == [], what="the files to go")
+
+
+def test_all_who_come_at_once_are_served(sim, tmp_path):
+    gpus = sim(1)
+    first = Job(gpus)
+    first.gpu()
+    log = tmp_path / "served"
+    jobs = [gpus.start_lull("pick", "--wait", "-q", "--", "sh", "-c", f"echo {number} >>{log}", stdout=subprocess.DEVNULL)
+            for number in range(MANY)]
+    wait_until(lambda: len(waiting(gpus)) == MANY, what="all to queue")
+    first.end()
+    for job in jobs:
+        assert job.wait(timeout=LIMIT) == 0, job.stderr.read()
+    assert sorted(int(line) for line in log.read_text().split()) == list(range(MANY))
     wait_until(lambda: files(gpus) == [], what="the files to go")
 
 
