@@ -1,5 +1,6 @@
 """FAULTS A2 to A4: a verdict acts only while it is fresh, and only on whom was meant."""
 import signal
+import time
 
 import pytest
 
@@ -99,3 +100,45 @@ def test_faults_a4_a_number_too_large_is_nobody(sim, form, shift):
         assert alive(victim.pid)
     finally:
         end(victim)
+
+
+@pytest.mark.parametrize("fault", ["unknown", "lost", "no-util"])
+def test_faults_a2_a_hook_of_an_instant_is_followed_by_a_new_look(sim, fault):
+    """However soon after the last sample it comes: what the card refuses to say now, it does not say."""
+    gpus = sim(1)
+    job = gpus.start_lull("run", "--idle", "util < 5 for 300ms", "--every", "300ms", "--delay", "0", "--gpus", "0",
+                          "--on-idle", f"{gpus.binary} sim fault 0 {fault}", "--", "sleep", "300")
+    try:
+        assert "not ended" in read_until(job.stderr, "not ended")
+        assert job.poll() is None
+    finally:
+        end(job)
+
+
+@pytest.mark.parametrize("command", ["run", "watch"])
+def test_faults_a2_work_during_the_hook_calls_off_also_where_it_is_idle_again_since(sim, tmp_path, command):
+    """Another streak is another firing, with a hook and evidence of its own."""
+    gpus = sim(1)
+    job = gpus.start("sleep", "300")
+    if command == "run":
+        lull = gpus.start_lull("run", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
+    else:
+        lull = gpus.start_lull("watch", *QUICK, "--gpus", "0", "--repeat", "--do", f"exec={hook(tmp_path)}", "--do",
+                               f"kill={job.pid}")
+    try:
+        wait_until(lambda: (tmp_path / "begun").exists(), what="the hook")
+        gpus.set(0, util=90)
+        if command == "watch":
+            read_until(lull.stderr, "busy again")
+        else:
+            time.sleep(0.6)  # nothing tells that lull has seen it: six samples
+        gpus.set(0, util=0)
+        time.sleep(1)  # three times as long as the rule asks for
+        (tmp_path / "begun").unlink()
+        (tmp_path / "go").touch()
+        said = read_until(lull.stderr, "no longer idle")
+        assert "now: kill" not in said, said
+        wait_until(lambda: (tmp_path / "begun").exists(), what="the hook of the next firing")
+    finally:
+        end(lull)
+        end(job)

@@ -126,7 +126,10 @@ Reader::Moment Reader::look_util(bool ring, nvml::Utilization& rates) {
 // What cannot be measured says why; what was measured for a part of the time only says that.
 void Reader::publish(Metric metric, const MeterTake& take, const Moment& moment, Basis& basis, double& coverage) {
   coverage = take.coverage;
-  if (take.absence == Absence::none) {
+  // The card has just refused to answer: what it said before that is not how it is now.
+  const bool refused = !moment.value && !moment.other && moment.why != Absence::none &&
+                       moment.why != Absence::not_supported && moment.why != Absence::no_symbol;
+  if (take.absence == Absence::none && !refused) {
     reading_.set(metric, take.mean);
     basis = take.basis;
   } else {
