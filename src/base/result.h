@@ -34,11 +34,4 @@ inline std::unexpected<Error> fail(int errno_value, std::string what) {
 
 }  // namespace lull
 
-// Yields the value, or returns the error from the enclosing function.
-#define TRY(...)                                             \
-  __extension__({                                            \
-    auto&& try_result = (__VA_ARGS__);                       \
-    if (!try_result) [[unlikely]]                            \
-      return std::unexpected(std::move(try_result).error()); \
-    *std::move(try_result);                                  \
-  })
+#include "base/try.h"  // for the house: not installed with the library

@@ -57,7 +57,7 @@ class Pass {
   Result<Outcome> run() {
     for (std::size_t i = 0; i < files_.size(); ++i) {
       file_ = i;
-      TRY(read_file());
+      if (auto read = read_file(); !read) return std::unexpected(std::move(read).error());
       if (outcome_ != Outcome::done) return outcome_;
     }
     finish();
