@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <csignal>
 #include <string>
+#include <thread>
 #include <unordered_set>
 
 #include "base/errand.h"
@@ -17,6 +18,8 @@
 
 namespace lull {
 namespace {
+
+constexpr int kEnvironmentTries = 20;
 
 using namespace std::chrono_literals;
 
@@ -40,9 +43,17 @@ bool helpers_were_started = false;
 // Started by us beside the job, or left behind by something that was. The kernel looks into the memory of the process
 // for its environment, which may hang: one that does not tell in time counts as the job's.
 bool is_marked(pid_t pid, const std::string& mark) {
-  const auto environment =
-      ask_aside([&] { return read_file("/proc/" + std::to_string(pid) + "/environ").value_or(std::string()); },
-                kEnvironmentLimit);
+  const auto environment = ask_aside(
+      [&] {
+        // In the middle of an exec it reads as empty.
+        std::string text;
+        for (int i = 0; i < kEnvironmentTries && text.empty(); ++i) {
+          if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          text = read_file("/proc/" + std::to_string(pid) + "/environ").value_or(std::string());
+        }
+        return text;
+      },
+      kEnvironmentLimit);
   if (!environment) return false;
   const auto at = environment->find(mark);
   if (at == std::string::npos) return false;

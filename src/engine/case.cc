@@ -121,10 +121,11 @@ void Case::decide(std::uint32_t number, Instant at, std::vector<Event>& out) {
   const bool yes = rung.verdict.truth == Truth::yes;
   if (!yes) call_off(number, at, out);
   // The first value of all is of the moment: nothing before it was seen, so it does not act alone.
-  const bool wait = seen_ == 0 || at < keep_until_;
+  // Nor does one that comes while the last one is still being dealt with: it is put off until that is done.
+  const bool wait = seen_ == 0 || at < keep_until_ || rung.firing;
   const bool fires = rung.verdict.fires || (std::exchange(rung.put_off, false) && yes);
   rung.put_off = wait && fires;
-  if (!fires || wait || rung.firing || time_up_) return;
+  if (!fires || wait || time_up_) return;
   rung.firing = true;
   emit(out, at, Fired{rung.judge->explain()}, number);
 }

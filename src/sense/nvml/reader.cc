@@ -127,8 +127,7 @@ Reader::Moment Reader::look_util(bool ring, nvml::Utilization& rates) {
 void Reader::publish(Metric metric, const MeterTake& take, const Moment& moment, Basis& basis, double& coverage) {
   coverage = take.coverage;
   // The card has just refused to answer: what it said before that is not how it is now.
-  const bool refused = !moment.value && !moment.other && moment.why != Absence::none &&
-                       moment.why != Absence::not_supported && moment.why != Absence::no_symbol;
+  const bool refused = !moment.value && !moment.other && moment.why != Absence::none;
   if (take.absence == Absence::none && !refused) {
     reading_.set(metric, take.mean);
     basis = take.basis;
