@@ -61,7 +61,7 @@ TEST_F(NvmlValues, AValueThatFailsCostsOnlyItself) {
   EXPECT_EQ(reading.device_absence, Absence::none);
 }
 
-TEST_F(NvmlValues, NonsenseIsUnknown) {
+TEST_F(NvmlValues, Faults_A8_NonsenseIsUnknown) {
   driver.util_percent = 37100;
   EXPECT_EQ(sample().why_missing(Metric::util), Absence::implausible);
   driver.util_percent = 40;
