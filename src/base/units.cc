@@ -61,7 +61,10 @@ Result<Duration> parse_duration(std::string_view text) {
   };
   text = trim(text);
   if (text.empty()) return refuse();
-  double total = 0;
+  const auto too_long = [&] {
+    return fail(fmt::format("'{}' is too long: 10000d at most would be right", printable(trim(whole))));
+  };
+  std::int64_t total = 0;  // whole nanoseconds: a double has not enough digits for 8920d and 1ns
   for (bool first = true; !text.empty(); first = false) {
     const auto [digits, rest] = number_and_rest(text);
     const auto number = to_double(digits);
@@ -71,12 +74,12 @@ Result<Duration> parse_duration(std::string_view text) {
     if (unit.empty() && !(first && rest.empty())) return refuse();
     const double worth = unit.empty() ? 1e9 : duration_unit(unit);
     if (worth == 0) return refuse();
-    total += *number * worth;
+    if (!(*number * worth <= kLongest)) return too_long();
+    total += std::llround(*number * worth);
+    if (static_cast<double>(total) > kLongest) return too_long();
     text = rest.substr(end);
   }
-  if (!(total <= kLongest))
-    return fail(fmt::format("'{}' is too long: 10000d at most would be right", printable(trim(whole))));
-  return Duration(std::llround(total));
+  return Duration(total);
 }
 
 Result<std::uint64_t> parse_size(std::string_view text) {

@@ -190,6 +190,16 @@ TEST(ParseRule, ALimitOfAnyMagnitudeParsesBackToTheSame) {
   }));
 }
 
+TEST(ParseRule, ALimitOfManyYearsParsesBackToTheSame) {
+  for (const std::string text : {"quiet < 864000000", "quiet < 864000001", "quiet < 770699999.9999999"}) {
+    const auto rule = parse_rule(text);
+    ASSERT_TRUE(rule) << text;
+    const auto again = parse_rule(to_text(*rule));
+    ASSERT_TRUE(again) << to_text(*rule);
+    EXPECT_EQ(*again, *rule) << to_text(*rule);
+  }
+}
+
 TEST(ParseRule, AControlCharacterNeverReachesTheTerminal) {
   const std::string said = complaint("util < 5 and \x1b[2J\x07 < 3");
   EXPECT_EQ(said.find('\x1b'), std::string::npos);

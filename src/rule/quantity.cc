@@ -180,8 +180,9 @@ std::string exact_limit(const MetricInfo& row, double value, bool share) {
   if (row.unit == Unit::seconds) {
     const double ns = std::round(value * 1e9);
     if (ns > 0 && ns < 4e18) {
-      const Duration exact(static_cast<std::int64_t>(ns));
-      if (std::chrono::duration<double>(exact).count() == value) return exact_duration(exact);
+      std::string text = exact_duration(Duration(static_cast<std::int64_t>(ns)));
+      const auto read = parse_duration(text);  // refuses what is longer than 10000d: a plain number may be
+      if (read && std::chrono::duration<double>(*read).count() == value) return text;
     }
     return digits(value);
   }
