@@ -138,6 +138,7 @@ class Picker {
   std::optional<Refusal> find_candidates();
   void read_joins();
   void judge_again();
+  void judge_our_turn();
   void judge_one(Choice& choice, std::size_t position) const;
   Candidate candidate_of(const Choice& choice) const;
   void look_closer();

@@ -47,7 +47,7 @@ PickResult Picker::pick_waiting() {
       const auto done = queue_->turn(chooser());
       if (!done) return failed(done.error());
       if (*done || queue_->kept().size() > before) {
-        judge_again();  // somebody who does not use lull may be there
+        judge_our_turn();  // somebody who does not use lull may be there
         const auto unfit = queue_->unfit_of_kept();
         if (*done && unfit.empty()) {
           world_.waits_no_more();
@@ -80,10 +80,24 @@ PickResult Picker::pick_waiting() {
       late.kind = Refusal::late;
       return std::unexpected(std::move(late));
     }
-    sampled = (foreign && now >= look_again) || (covered && !queue_->covered());
-    if (sampled) judge_again();
+    const bool our_turn_comes = covered && !queue_->covered();
+    sampled = our_turn_comes || (foreign && now >= look_again);
+    if (our_turn_comes)
+      judge_our_turn();
+    else if (sampled)
+      judge_again();
     pause = sampled ? std::min<Duration>(pause * 2, kLongestLook) : kFirstLook;
   }
+}
+
+// One late answer on a loaded machine is no reason to lose one's turn to the next in line. What hangs is late again.
+void Picker::judge_our_turn() {
+  judge_again();
+  const bool late = std::ranges::any_of(candidate_, [&](std::size_t index) {
+    const auto position = position_of(choices_[index].uuid);
+    return position && snapshot_.readings[*position].unanswered > Duration::zero();
+  });
+  if (late) judge_again();
 }
 
 // What was leased until this moment, and is free now, will do: it is looked at once we have it, and before anything

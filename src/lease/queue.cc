@@ -14,10 +14,6 @@ namespace lull {
 namespace {
 
 const SystemClock kClock;
-// A waiter whose turn it is takes its GPU in milliseconds. One that has not by
-// now is stopped or stuck, and those behind it need not be.
-constexpr Duration kGrace = std::chrono::seconds(5);
-constexpr Duration kLongestGrace = std::chrono::seconds(60);  // whoever speaks for it
 // So many at the head of the line follow what happens in the folder: the second is ready when the first is served, and
 // sees to it that one who is stopped or stuck does not hold up the rest.
 constexpr std::size_t kNear = 2;
@@ -96,32 +92,17 @@ bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
   return found;
 }
 
-// A GPU that is free, and spoken for by somebody who does not come to get it. The time runs for the GPU: writing a
-// ticket anew does not begin it anew. While one after the other is served the queue moves, and it does; but not for
-// ever, as long as nobody takes the GPU. True: somebody is passed over from now on.
+// True: somebody who does not come is passed over from now on.
 bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
-  const Instant now = kClock.now();
   const auto there = [&](const std::string& file) { return watch_.ticket(file) != nullptr; };
   std::erase_if(passed_over_, [&](const auto& claim) { return !there(claim.first); });
-  due_.reset();
+  std::vector<IdleClaims::Claim> claims;
+  for (std::size_t i = 0; i < standing.size(); ++i)
+    if (standing[i].claimable()) claims.push_back({candidates_[i].uuid, standing[i].spoken_for->file});
   bool more = false;
-  std::set<std::string> spoken_for;
-  for (std::size_t i = 0; i < standing.size(); ++i) {
-    if (!standing[i].claimable()) continue;
-    const std::string& uuid = candidates_[i].uuid;
-    spoken_for.insert(uuid);
-    Idle& idle = idle_.try_emplace(uuid, Idle{now, now, standing[i].spoken_for->file}).first->second;
-    if (idle.speaker != standing[i].spoken_for->file && !there(idle.speaker)) idle.since = now;
-    idle.speaker = standing[i].spoken_for->file;
-    const Instant end = std::min(idle.since + kGrace, idle.first + kLongestGrace);
-    if (now < end) {
-      due_ = earlier(due_, end);
-      continue;
-    }
+  for (const std::string& uuid : idle_claims_.look(claims, there, kClock.now()))
     for (const TicketInfo& ticket : watch_.state().tickets)
       if (wants(ticket.record, uuid)) more |= passed_over_.emplace(ticket.file, uuid).second;
-  }
-  std::erase_if(idle_, [&](const auto& entry) { return !spoken_for.contains(entry.first); });
   return more;
 }
 
@@ -380,7 +361,7 @@ Result<> LeaseQueue::wait_for(const TicketInfo& ahead, std::optional<Instant> un
   listened_to_ = ahead.file;
   Instant look_around =
       kClock.now() + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(this->ahead()));
-  if (due_) look_around = std::min(look_around, *due_);
+  look_around = *earlier(look_around, idle_claims_.due());
   const Fd bell = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
   until = earlier(until, look_around);
   if (!bell) {
@@ -398,7 +379,7 @@ Result<> LeaseQueue::wait_for(const TicketInfo& ahead, std::optional<Instant> un
 
 Result<> LeaseQueue::wait(std::optional<Instant> until, int wake) {
   if (const TicketInfo* ahead = cover()) return wait_for(*ahead, until, wake);
-  until = earlier(until, due_);
+  until = earlier(until, idle_claims_.due());
   if (!watch_.watching() && watch_.begin()) {
     stale_ = ticket_ ? Stale::partly : Stale::wholly;  // what happened before the watch began went by unseen
     pause_ = kFirstPause;

@@ -20,6 +20,7 @@
 #include "base/result.h"
 #include "lease/bell.h"
 #include "lease/folder.h"
+#include "lease/idle_claims.h"
 #include "lease/standings.h"
 #include "lease/watch.h"
 
@@ -118,14 +119,8 @@ class LeaseQueue {
   Duration pause_{};         // between looks, where nothing can wake us
   std::string listened_to_;  // the ticket for which that is
 
-  struct Idle {
-    Instant first;        // seen free and spoken for, and not taken since
-    Instant since;        // ... by the same one
-    std::string speaker;  // its ticket
-  };
-  std::map<std::string, Idle> idle_;  // by UUID
+  IdleClaims idle_claims_;
   PassedOver passed_over_;
-  std::optional<Instant> due_;  // when a claim ahead of us has lain idle for too long
 };
 
 }  // namespace lull

@@ -15,7 +15,7 @@ def start_waiters(gpus, count, log):
     jobs = []
     folder = gpus.folder / "leases"
     for number in range(count):
-        jobs.append(gpus.start_lull("pick", "--wait", "-q", "--", "sh", "-c", f"echo {number} >>{log}",
+        jobs.append(gpus.start_lull("pick", "--wait", "--", "sh", "-c", f"echo {number} >>{log}",
                                     stdout=subprocess.DEVNULL))
         ticket = f"ticket.{os.geteuid()}.{jobs[-1].pid}.number*"
         wait_until(lambda: any(folder.glob(ticket)), what="the waiter to queue")
@@ -31,7 +31,9 @@ def test_all_are_served_in_order(sim, tmp_path):
     first.end()
     for job in jobs:
         assert job.wait(timeout=LIMIT) == 0, job.stderr.read()
-    assert [int(line) for line in log.read_text().split()] == list(range(MANY))
+    served = [int(line) for line in log.read_text().split()]
+    assert sorted(served) == list(range(MANY))
+    assert [(came, jobs[came].stderr.read()) for turn, came in enumerate(served) if came != turn] == []
     wait_until(lambda: files(gpus) == [], what="the files to go")
 
 
