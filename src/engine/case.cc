@@ -36,8 +36,10 @@ Case::Case(const Plan& plan, std::uint32_t number, SubjectId subject, Instant st
 
 void Case::use_scope(const Scope& scope, bool judged_again, Instant at, std::vector<Event>& out) {
   const bool first = !std::exchange(begun_, true);
-  const bool other = first || !std::ranges::equal(scope.devices, scope_, {}, &Device::id, &Device::id);
-  scope_ = scope.devices;
+  // Most samples bring the scope as it was, and that is seen without making a name of each GPU.
+  const bool changed = first || scope.devices != scope_;
+  const bool other = first || (changed && !std::ranges::equal(scope.devices, scope_, {}, &Device::id, &Device::id));
+  if (changed) scope_ = scope.devices;
   for (std::size_t i = 0; other && i < rungs_.size(); ++i) {
     Watched& rung = rungs_[i];
     if (first)

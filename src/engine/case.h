@@ -44,19 +44,14 @@ class Case {
     return judging() && !stopped_ && rungs_[rung].judge->verdict().truth == Truth::yes;
   }
 
-  const SubjectId& subject() const { return subject_; }
   const Plan& plan() const { return plan_; }
   const Verdict& verdict(std::uint32_t rung = 0) const { return rungs_[rung].verdict; }
   const std::vector<Device>& scope() const { return scope_; }
   bool judging() const { return begun_ && !not_judged_; }
   bool not_judged() const { return not_judged_; }  // for a reason that the newest scope gave
   bool delayed(Instant now) const { return now < start_ + plan_.delay; }
-  Explanation explain(std::uint32_t rung = 0) const {
-    return rungs_[rung].judge ? rungs_[rung].judge->explain() : Explanation{};
-  }
   Progress arm_progress() const { return rungs_[0].judge ? rungs_[0].judge->arm_progress() : Progress{}; }
   const Rule& rule(std::uint32_t rung = 0) const { return plan_.rungs[rung].when; }
-  Instant start() const { return start_; }
 
  private:
   struct Watched {

@@ -72,10 +72,6 @@ std::optional<Instant> Engine::next_time() const {
   return next;
 }
 
-Case* Engine::find(const SubjectId& subject, std::uint32_t plan) {
-  const auto found = cases_.find(subject);
-  return found == cases_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
-}
 const Case* Engine::find(const SubjectId& subject, std::uint32_t plan) const {
   const auto found = cases_.find(subject);
   return found == cases_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
@@ -92,7 +88,8 @@ void Engine::keep(const SubjectId& subject, Instant until) {
 }
 
 void Engine::outcome(const SubjectId& subject, std::uint32_t plan, std::uint32_t rung) {
-  if (Case* one = find(subject, plan)) one->outcome(rung);
+  if (const auto found = cases_.find(subject); found != cases_.end() && plan < found->second.size())
+    found->second[plan].outcome(rung);
 }
 
 bool Engine::holds(const SubjectId& subject, std::uint32_t plan, std::uint32_t rung) const {

@@ -40,11 +40,9 @@ class Engine {
   // What fired is still a definite yes.
   bool holds(const SubjectId& subject, std::uint32_t plan = 0, std::uint32_t rung = 0) const;
 
-  const std::vector<Plan>& plans() const { return plans_; }
   const Case* find(const SubjectId& subject, std::uint32_t plan = 0) const;
 
  private:
-  Case* find(const SubjectId& subject, std::uint32_t plan);
   void look_at_driver(const Snapshot& snapshot, std::span<const Subject> subjects);
   void forget_others(std::span<const Subject> subjects, Instant now);
 

@@ -6,21 +6,12 @@
 #include <algorithm>
 #include <memory>
 
+#include "gpu/inventory_test.h"
+
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-
-std::shared_ptr<const Inventory> gpus(unsigned count) {
-  auto inventory = std::make_shared<Inventory>();
-  for (unsigned i = 0; i < count; ++i) {
-    Device device;
-    device.index = i;
-    device.uuid = "GPU-" + std::to_string(i);
-    inventory->devices.push_back(device);
-  }
-  return inventory;
-}
 
 // A sample at which every GPU shows `util`; NaN: it could not be read.
 Snapshot sample(Instant at, const std::shared_ptr<const Inventory>& inventory, const std::vector<double>& util) {
@@ -88,7 +79,7 @@ class EngineTest : public testing::Test {
   Events see(Watching& watcher, Duration at, const std::vector<double>& util) {
     return watcher.observe(sample(Instant(at), inventory_, util), {inventory_->devices, "all"});
   }
-  std::shared_ptr<const Inventory> inventory_ = gpus(2);
+  std::shared_ptr<const Inventory> inventory_ = gpus_for_test(2);
 };
 
 TEST_F(EngineTest, Law_7_WhatIsNotToBeJudgedIsNotAndThatIsSaidOnce) {
@@ -238,6 +229,38 @@ TEST_F(EngineTest, WhatFiredIsCalledOffOnceWhenItCeasesToHold) {
   EXPECT_EQ(off, (std::vector{4, 9})) << "once; an unknown is no yes either";
 }
 
+TEST_F(EngineTest, WhatHasToArmAgainSaysSoEachTimeAndIsArmedWhenItFires) {
+  Plan plan =
+      plan_of({.idle = *parse_rule("util < 1 for 2s"), .arm = parse_rule("util > 50 for 1s").value(), .rearm = true},
+              {.interval = 1s});
+  Watching watcher(plan, Instant(0s));
+  std::vector<int> armed;
+  std::vector<int> fired;
+  for (int t = 0; t <= 20; ++t) {
+    const double util = t % 10 < 4 ? 90 : 0;
+    for (const Event& event : see(watcher, std::chrono::seconds(t), {util, util})) {
+      if (std::holds_alternative<Armed>(event.what)) armed.push_back(t);
+      const Fired* fire = std::get_if<Fired>(&event.what);
+      if (fire == nullptr) continue;
+      fired.push_back(t);
+      EXPECT_TRUE(fire->why.armed) << "it has fired";
+      watcher.acted();
+    }
+  }
+  EXPECT_EQ(armed, (std::vector{1, 11}));
+  EXPECT_EQ(fired, (std::vector{6, 16}));
+}
+
+TEST_F(EngineTest, AStreakThatBeginsWhileTheLastIsDealtWithFiresAfterwards) {
+  Watching watcher(options("util < 1 for 2s", 1s), Instant(0s));
+  std::vector<int> fired;
+  for (int t = 0; t <= 12; ++t) {
+    if (says<Fired>(see(watcher, std::chrono::seconds(t), {t == 4 ? 50.0 : 0, 0}))) fired.push_back(t);
+    if (t == 9) watcher.acted();
+  }
+  EXPECT_EQ(fired, (std::vector{2, 10}));
+}
+
 TEST_F(EngineTest, APersonAsksForMoreTime) {
   Watching watcher(options("util < 1 for 2s", 1s), Instant(0s));
   watcher.keep(Instant(6s));
@@ -311,7 +334,7 @@ bool idle(const Moment& moment, double limit) {
 
 // One schedule: what happened, and when it fired.
 std::vector<Moment> play(Duration every, Duration span, Duration delay, double limit, unsigned devices) {
-  const auto inventory = gpus(devices);
+  const auto inventory = gpus_for_test(devices);
   Watching watcher(
       options("util < " + std::to_string(static_cast<int>(limit)) + " for " + std::to_string(span / 1ms) + "ms", every,
               delay),

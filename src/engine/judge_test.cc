@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "gpu/inventory_test.h"
+
 namespace lull {
 namespace {
 
@@ -15,14 +17,7 @@ using namespace std::chrono_literals;
 // GPUs whose readings a test sets, sampled once a second.
 struct Machine {
   explicit Machine(unsigned gpus) {
-    auto inventory = std::make_shared<Inventory>();
-    for (unsigned g = 0; g < gpus; ++g) {
-      Device device;
-      device.index = g;
-      device.uuid = "GPU-" + std::to_string(g);
-      inventory->devices.push_back(device);
-    }
-    snapshot.inventory = inventory;
+    snapshot.inventory = gpus_for_test(gpus);
     snapshot.readings.resize(gpus);
     snapshot.wall = WallTime(1'700'000'000s);
     for (unsigned g = 0; g < gpus; ++g) set(g, 0);
@@ -264,6 +259,7 @@ TEST(Explanation, AGpuThatGaveNothingAndWasIgnoredIsNotNamed) {
   for (int i = 0; i < 2; ++i) (void)judge.observe(machine.after());
   ASSERT_TRUE(judge.verdict().fires);
   EXPECT_EQ(judge.explain().gpus, std::vector<std::string>{"0"});
+  EXPECT_EQ(to_words(judge.explain(), false).back(), "  ignored: GPU 1 gives no util (GPU is lost)");
 }
 
 TEST(Explanation, ShowsTheMeanThatTheRuleCompares) {

@@ -15,6 +15,7 @@
 
 #include "base/text.h"
 #include "lease/keeper.h"
+#include "lease/random_chooser_test.h"
 
 namespace lull {
 namespace {
@@ -300,10 +301,7 @@ bool dead(pid_t pid) {
     const auto state = folder->scan();  // we are inside the door: this is exact
     for (const TicketInfo& other : state->tickets)
       if (other.turn().before(queue.place().turn()) && other.record.missing > 0) ++board.out_of_turn;
-    std::vector<std::size_t> some(open.begin(), open.end());
-    std::shuffle(some.begin(), some.end(), random);
-    some.resize(want);
-    return some;
+    return some_of(open, want, random);
   };
   while (true) {
     const auto standing = queue.look();

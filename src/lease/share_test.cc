@@ -16,6 +16,7 @@
 #include <thread>
 
 #include "lease/queue.h"
+#include "lease/random_chooser_test.h"
 
 namespace lull {
 namespace {
@@ -135,10 +136,7 @@ void count_holders(const LeaseFolder& folder, Board& board) {
     gpus.push_back({"GPU-" + std::to_string(i), std::to_string(i), Fit::yes, Fit::yes});
   LeaseQueue queue(*folder, demand, gpus);
   const Chooser choose = [&](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t want) {
-    std::vector<std::size_t> some(open.begin(), open.end());
-    std::shuffle(some.begin(), some.end(), random);
-    some.resize(want);
-    return some;
+    return some_of(open, want, random);
   };
   while (true) {
     const auto standing = queue.look();

@@ -105,6 +105,8 @@ TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
   add_to(facts, {.cpu_percent = 3, .io_unreadable = true});
   EXPECT_EQ(facts[Metric::cpu], 3);
   EXPECT_EQ(facts.why_missing(Metric::quiet), Absence::no_permission);
+  add_to(facts, {.quiet_seconds = 9, .io_uncounted = true});
+  EXPECT_EQ(facts.why_missing(Metric::quiet), Absence::not_covered) << "it may have written there";
   add_to(facts, {});
   for (const Metric metric : {Metric::cpu, Metric::io, Metric::quiet}) {
     EXPECT_TRUE(std::isnan(facts[metric]));

@@ -249,19 +249,4 @@ Openers OpenerScan::look(const Inventory& inventory, Duration budget) {
   return openers;
 }
 
-Openers find_openers(const Root& root, const Inventory& inventory, std::span<const std::string> ignore) {
-  const SystemClock clock;
-  return OpenerScan(root, {ignore.begin(), ignore.end()}, clock).look(inventory, std::chrono::hours(1));
-}
-
-void count_openers(Snapshot& snapshot, const Root& root, std::span<const std::string> ignore) {
-  const Openers openers = find_openers(root, *snapshot.inventory, ignore);
-  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
-    if (openers.absence[i] == Absence::none)
-      snapshot.readings[i].set(Metric::openers, static_cast<double>(openers.holders[i].size()));
-    else
-      snapshot.readings[i].miss(Metric::openers, openers.absence[i]);
-  }
-}
-
 }  // namespace lull

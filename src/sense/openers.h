@@ -76,10 +76,4 @@ class OpenerScan {
   std::vector<std::optional<FileId>> last_files_;
 };
 
-// One whole pass, however long it takes.
-Openers find_openers(const Root& root, const Inventory& inventory, std::span<const std::string> ignore = {});
-
-// The same into the metric `openers` of every reading.
-void count_openers(Snapshot& snapshot, const Root& root, std::span<const std::string> ignore = {});
-
 }  // namespace lull

@@ -15,6 +15,12 @@ namespace {
 
 using Pids = std::vector<pid_t>;
 
+// One whole pass, however long it takes.
+Openers find_openers(const Root& root, const Inventory& inventory, const std::vector<std::string>& ignore = {}) {
+  const SystemClock clock;
+  return OpenerScan(root, ignore, clock).look(inventory, std::chrono::hours(1));
+}
+
 // Two GPUs and a MIG device; device files are plain files, as in a simulation.
 class OpenersOf : public testing::Test {
  protected:
@@ -126,13 +132,12 @@ TEST_F(OpenersOf, AMissingDeviceFileIsUnknownNotUnused) {
 
 TEST_F(OpenersOf, CountsGoIntoTheReadings) {
   process(10, "python3", {"nvidia0"});
-  Snapshot snapshot;
-  snapshot.inventory = std::make_shared<Inventory>(inventory_);
-  snapshot.readings.resize(3);
-  count_openers(snapshot, tree_.root());
-  EXPECT_EQ(snapshot.readings[0][Metric::openers], 1);
-  EXPECT_EQ(snapshot.readings[1][Metric::openers], 0);
-  EXPECT_EQ(snapshot.readings[2].why_missing(Metric::openers), Absence::not_supported);
+  const Openers openers = find();
+  EXPECT_EQ(openers.holders[0].size(), 1U);
+  EXPECT_EQ(openers.absence[0], Absence::none);
+  EXPECT_EQ(openers.holders[1].size(), 0U);
+  EXPECT_EQ(openers.absence[1], Absence::none);
+  EXPECT_EQ(openers.absence[2], Absence::not_supported);
 }
 
 // What may not be looked at could hold any GPU. Root may look everywhere, so ask as somebody else.

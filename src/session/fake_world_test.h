@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "gpu/inventory_test.h"
 #include "session/run_session.h"
 #include "session/watch_session.h"
 
@@ -108,13 +109,7 @@ class FakeWorld final : public World {
   class Sampler final : public SampleSource {
    public:
     Sampler(FakeWorld& world, OnSample on_sample) : world_(world), on_sample_(std::move(on_sample)) {
-      inventory_ = std::make_shared<Inventory>();
-      for (unsigned i = 0; i < world_.script.gpus; ++i) {
-        Device device;
-        device.index = i;
-        device.uuid = "GPU-" + std::to_string(i);
-        inventory_->devices.push_back(device);
-      }
+      inventory_ = gpus_for_test(world_.script.gpus);
       newest_.inventory = std::make_shared<Inventory>();
     }
     ~Sampler() override {

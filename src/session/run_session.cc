@@ -1,7 +1,5 @@
 #include "session/run_session.h"
 
-#include <fmt/format.h>
-
 #include <cmath>
 #include <csignal>
 #include <utility>
@@ -75,7 +73,7 @@ std::optional<SessionEnd> RunSession::start_job() {
   hook_.reset();
   evidence_.reset();
   job_.reset();
-  job_stopped_ = worker_stopped_ = stop_said_ = freeze_said_ = false;
+  job_stopped_ = worker_stopped_ = false;
   feed_->forget_job();
   members_.clear();
   memory_at_start_.clear();
@@ -160,30 +158,12 @@ void RunSession::list_members(Instant at) {
   members_apart_ = std::chrono::duration<double>(now - members_at_).count();
   members_at_ = now;
   if (!rule_wants_work_) return;
-  const JobUsage usage = job_->usage(members_, common_.also.members(), at);
-  add_to(subject_.job, usage);
-  // Once: who it is changes with every process that comes and goes.
-  if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
-    sink_.note(Level::warning, "io",
-               "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+  add_usage(job_->usage(members_, common_.also.members(), at));
 }
 
-// A process that holds a GPU and is stopped waits for whoever stopped it: it is not idle.
 // While we collect evidence, a debugger that has stopped one is our own.
 void RunSession::look_at_stopped() {
-  const auto stopped = feed_->stopped(phase_ != Phase::firing);
-  if (stopped && !job_stopped_ && !stop_said_) {
-    stop_said_ = true;
-    sink_.note(Level::note, "stopped",
-               fmt::format("process {} ({}) of the job is stopped and has a GPU context: not judged until it goes on",
-                           stopped->pid, printable(stopped->name)));
-  }
-  const bool frozen = !stopped && feed_->frozen({job_->pid()});
-  if (frozen && !std::exchange(freeze_said_, true))
-    sink_.note(Level::note, "frozen", "the job's cgroup is frozen: not judged until it goes on");
-  worker_stopped_ = stopped || frozen;
-  if (!stopped) stop_said_ = false;
-  if (!frozen) freeze_said_ = false;
+  worker_stopped_ = stands_still(phase_ != Phase::firing, {job_->pid()}, "the job", " of the job");
   set_stopped(job_stopped_ || worker_stopped_);
 }
 

@@ -71,10 +71,7 @@ class RunSession final : public Session {
   std::unique_ptr<Action> ending_;
   bool job_stopped_ = false;
   bool worker_stopped_ = false;  // another process of the job, with a context; or its cgroup is frozen
-  bool stop_said_ = false;
-  bool freeze_said_ = false;
 
-  bool uncounted_said_ = false;
   std::vector<ProcessEntry> members_;
   std::vector<ProcessEntry> members_before_;
   Instant members_at_{};

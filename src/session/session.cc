@@ -1,5 +1,7 @@
 #include "session/session.h"
 
+#include <fmt/format.h>
+
 #include <utility>
 
 #include "base/text.h"
@@ -68,6 +70,28 @@ void Session::set_stopped(bool stopped) {
   if (stopped == subject_.stopped) return;
   subject_.stopped = stopped;
   if (engine_) engine_->stopped(subject_.id, stopped);
+}
+
+bool Session::stands_still(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of) {
+  const auto stopped = feed_->stopped(traced);
+  const bool frozen = !stopped && feed_->frozen(std::move(others));
+  const bool stop_known = std::exchange(stop_said_, stopped.has_value());
+  const bool freeze_known = std::exchange(freeze_said_, frozen);
+  if (stopped && !stop_known)
+    sink_.note(Level::note, "stopped",
+               fmt::format("process {} ({}){} is stopped and has a GPU context: not judged until it goes on",
+                           stopped->pid, printable(stopped->name), of));
+  if (frozen && !freeze_known)
+    sink_.note(Level::note, "frozen", fmt::format("{}'s cgroup is frozen: not judged until it goes on", whose));
+  return stopped || frozen;
+}
+
+void Session::add_usage(const JobUsage& usage) {
+  add_to(subject_.job, usage);
+  // Once: who it is changes with every process that comes and goes.
+  if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
+    sink_.note(Level::warning, "io",
+               "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
 }
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {

@@ -8,6 +8,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "act/executor.h"
@@ -51,6 +52,11 @@ class Session {
   // `confirmed`: the first action needs no other sample.
   void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool confirmed = false);
   void set_stopped(bool stopped);
+  // One of the work's processes with a GPU context is stopped (with `traced`: also by a debugger), or it or one of
+  // `others` is frozen: it is not idle, it waits. Said once each time; `whose`: "the job", "the work".
+  bool stands_still(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of);
+  // What is known of the work's cpu, io and quiet.
+  void add_usage(const JobUsage& usage);
   const Case& judged() const { return *engine_->find(subject_.id); }
   // The facts of now.
   FiringFacts facts(std::string event, Explanation why, std::string action) const;
@@ -82,6 +88,9 @@ class Session {
   void set_time_limit();
 
   std::string scope_trouble_;
+  bool stop_said_ = false;
+  bool freeze_said_ = false;
+  bool uncounted_said_ = false;
   std::optional<Loop::TimerId> time_limit_;
 };
 

@@ -93,26 +93,12 @@ void WatchSession::sense(const Snapshot& snapshot) {
   for (const auto& action : actions_)
     if (!acting_) action->look();
   if (common_.also.empty()) return;
-  const auto stopped = feed_->stopped(true);
-  if (stopped && !std::exchange(stop_said_, true))
-    sink_.note(Level::note, "stopped",
-               fmt::format("process {} ({}) is stopped and has a GPU context: not judged until it goes on",
-                           stopped->pid, printable(stopped->name)));
-  const bool frozen = !stopped && feed_->frozen();
-  if (frozen && !std::exchange(freeze_said_, true))
-    sink_.note(Level::note, "frozen", "the work's cgroup is frozen: not judged until it goes on");
-  if (!stopped) stop_said_ = false;
-  if (!frozen) freeze_said_ = false;
-  set_stopped(stopped || frozen);
+  set_stopped(stands_still(true, {}, "the work", ""));
   // What there is to do by a rule that fires on this very sample is done first.
   loop_.in(Duration::zero(), [this] { end_with_the_work(); });
   if (!rule_wants_work_) return;
   const std::vector<ProcessEntry> members = common_.also.members();
-  const JobUsage usage = work_sensor_.sample({}, snapshot.at, {.outside = members});
-  add_to(subject_.job, usage);
-  if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
-    sink_.note(Level::warning, "io",
-               "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+  add_usage(work_sensor_.sample({}, snapshot.at, {.outside = members}));
 }
 
 void WatchSession::end_with_the_work() {

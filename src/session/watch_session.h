@@ -48,9 +48,6 @@ class WatchSession final : public Session {
   std::vector<std::unique_ptr<Action>> actions_;
   std::optional<int> exit_status_;
   JobSensor work_sensor_;
-  bool uncounted_said_ = false;
-  bool stop_said_ = false;
-  bool freeze_said_ = false;
 };
 
 }  // namespace lull

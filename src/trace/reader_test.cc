@@ -216,6 +216,20 @@ Trace random_trace(std::mt19937& dice, Order order, std::size_t gpus, std::size_
   return trace;
 }
 
+std::string text_of(const Trace& trace) {
+  std::string text = "time,gpu,util\n";
+  for (const std::string& row : trace.rows) text += row;
+  return text;
+}
+
+TraceOptions options_for(const TempFile& file) {
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.columns = *parse_columns("time=time:ms");
+  return options;
+}
+
 TEST(TraceReader, AnyOrderAnyChunksAnyThreadsGiveTheSameSamples) {
   const bool held = rc::check([] {
     std::mt19937 dice(*rc::gen::arbitrary<unsigned>());
@@ -223,13 +237,8 @@ TEST(TraceReader, AnyOrderAnyChunksAnyThreadsGiveTheSameSamples) {
     const auto gpus = *rc::gen::inRange<std::size_t>(1, 5);
     const auto length = *rc::gen::inRange<std::size_t>(1, 4000);
     const Trace trace = random_trace(dice, order, gpus, length);
-    std::string text = "time,gpu,util\n";
-    for (const std::string& row : trace.rows) text += row;
-    const TempFile file(text);
-    TraceOptions options;
-    options.paths = {file.path()};
-    options.metrics = {Metric::util};
-    options.columns = *parse_columns("time=time:ms");
+    const TempFile file(text_of(trace));
+    TraceOptions options = options_for(file);
     options.threads = *rc::gen::inRange(1U, 4U);
     options.chunk_bytes = *rc::gen::inRange<std::size_t>(64, 20'000);
     // Room for one GPU, if all of it must be sorted, or for all; and as many at a time as the sink will have.
@@ -253,13 +262,8 @@ TEST(TraceReader, AnyOrderAnyChunksAnyThreadsGiveTheSameSamples) {
 TEST(TraceReader, WhatDoesNotFitIntoMemoryIsReadInParts) {
   std::mt19937 dice(1);
   const Trace trace = random_trace(dice, Order::newest_first, 8, 3000);
-  std::string text = "time,gpu,util\n";
-  for (const std::string& row : trace.rows) text += row;
-  const TempFile file(text);
-  TraceOptions options;
-  options.paths = {file.path()};
-  options.metrics = {Metric::util};
-  options.columns = *parse_columns("time=time:ms");
+  const TempFile file(text_of(trace));
+  TraceOptions options = options_for(file);
   options.memory = std::size_t{200} << 10;  // a GPU takes 48 KiB
   auto back = read_back(options);
   ASSERT_TRUE(back) << back.error().message();

@@ -12,8 +12,6 @@
 
 namespace lull::trace {
 
-using lull::append_json_text;  // replay writes JSON by hand still
-
 // With its newline; NDJSON has none.
 std::string header_line(Format format, std::span<const Metric> metrics);
 void append_row(std::string& out, Format format, WallTime at, const Device& device, const Reading& reading,

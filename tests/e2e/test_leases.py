@@ -566,6 +566,19 @@ echo x >>"$W/served"
 """
 
 
+def strike_some(gpus, running, dice):
+    """Kills a quarter of them at random moments; all others must end well."""
+    doomed = dice.sample(running, len(running) // 4)
+    for process in doomed:
+        time.sleep(dice.random() * 0.01)
+        process.send_signal(signal.SIGKILL)
+    for process in running:
+        status = process.wait(timeout=LIMIT)
+        assert status == 0 or process in doomed, process.stderr.read()
+        process.stderr.close()
+    gpus.started = [p for p in gpus.started if p not in running]
+
+
 def storm(gpus, rounds, users=(0,), prefix=(), picks=64, count=8):
     """`picks` at once for `count` GPUs, killed at random; returns how many were left in peace."""
     witness = pathlib.Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
@@ -583,15 +596,7 @@ def storm(gpus, rounds, users=(0,), prefix=(), picks=64, count=8):
                 running.append(gpus.start(*where, gpus.binary, "pick", "--wait", "-q", "--", "sh", "-c", WITNESS,
                                           env={"W": str(witness)}, stdout=subprocess.DEVNULL,
                                           **(as_user(uid) if uid else {})))
-            doomed = dice.sample(running, picks // 4)
-            for process in doomed:
-                time.sleep(dice.random() * 0.01)
-                process.send_signal(signal.SIGKILL)
-            for process in running:
-                status = process.wait(timeout=LIMIT)
-                assert status == 0 or process in doomed, process.stderr.read()
-                process.stderr.close()
-            gpus.started = [p for p in gpus.started if p not in running]
+            strike_some(gpus, running, dice)
         assert (witness / "double").read_text() == ""
         assert len((witness / "served").read_text().splitlines()) >= rounds * (picks - picks // 4)
         wait_free(gpus)

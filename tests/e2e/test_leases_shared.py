@@ -2,13 +2,11 @@
 import os
 import pathlib
 import random
-import signal
 import subprocess
-import time
 
 import pytest
 from conftest import LIMIT, build_dir, wait_until
-from test_leases import ROOT_ONLY, ROUNDS, Job, as_user, held, leases, queued, users, wait_free, waiting  # noqa: F401
+from test_leases import ROOT_ONLY, ROUNDS, Job, as_user, held, leases, queued, strike_some, users, wait_free, waiting  # noqa: F401
 
 
 def test_so_many_and_no_more(sim):
@@ -144,15 +142,7 @@ def storm(gpus, rounds, uids=(0,), prefix=(), picks=48, count=4):
                 running.append(gpus.start(*(prefix if i % 2 else ()), gpus.binary, "pick", "--wait", "-q", "--share", share,
                                           "--", "sh", "-c", SEATS, env={"W": str(witness), "N": share},
                                           stdout=subprocess.DEVNULL, **(as_user(uid) if uid else {})))
-            doomed = dice.sample(running, picks // 4)
-            for process in doomed:
-                time.sleep(dice.random() * 0.01)
-                process.send_signal(signal.SIGKILL)
-            for process in running:
-                status = process.wait(timeout=LIMIT)
-                assert status == 0 or process in doomed, process.stderr.read()
-                process.stderr.close()
-            gpus.started = [p for p in gpus.started if p not in running]
+            strike_some(gpus, running, dice)
         assert (witness / "crowded").read_text() == ""
         assert len((witness / "served").read_text().splitlines()) >= rounds * (picks - picks // 4)
         wait_free(gpus)
