@@ -32,18 +32,23 @@ class Parser {
 
   Result<ArgparseResult> parse(bool command) {
     while (next_ < words_.size()) {
-      const std::string_view word = words_[next_];
-      if (!is_option(word) || word == "--") break;
+      const std::string& word = words_[next_];
+      if ((command && !is_option(word)) || word == "--") break;
       ++next_;
+      if (!is_option(word)) {
+        unrecognized_.push_back(word);
+        continue;
+      }
       TRY(word.starts_with("--") ? long_option(word) : short_options(word));
       if (help_) return std::move(result_);
     }
-    if (command) {
-      if (next_ < words_.size() && words_[next_] == "--") ++next_;
-      result_.command.assign(words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end());
-    } else if (next_ < words_.size()) {
-      return fail("unrecognized arguments: " + printable(words_[next_]));
-    }
+    if (next_ < words_.size() && words_[next_] == "--") ++next_;
+    const auto rest = words_.subspan(next_);
+    (command ? result_.command : unrecognized_)
+        .insert(command ? result_.command.end() : unrecognized_.end(), rest.begin(), rest.end());
+    // Said last: a value of the wrong kind that comes after it is complained about first.
+    if (!unrecognized_.empty())
+      return fail(printable(fmt::format("unrecognized arguments: {}", fmt::join(unrecognized_, " "))));
     return std::move(result_);
   }
 
@@ -62,10 +67,15 @@ class Parser {
       if (std::ranges::any_of(option.names, fits) || std::ranges::any_of(option.aliases, fits))
         meant.push_back(&option);
     }
-    if (meant.empty()) return fail("unrecognized arguments: " + printable(word));
+    if (meant.empty()) return unrecognized(word);
     if (meant.size() > 1)
       return fail(fmt::format("ambiguous option: {} could match {}", printable(name), fmt::join(spelled, ", ")));
     return take(*meant.front(), joined(word, equals));
+  }
+
+  Result<> unrecognized(std::string_view word) {
+    unrecognized_.emplace_back(word);
+    return {};
   }
 
   static std::optional<std::string> joined(std::string_view word, std::size_t equals) {
@@ -82,7 +92,7 @@ class Parser {
       });
       if (found == options_.end() && before != nullptr)
         return argparse_complaint(*before, fmt::format("ignored explicit argument '{}'", printable(rest)));
-      if (found == options_.end()) return fail("unrecognized arguments: " + printable(word));
+      if (found == options_.end()) return unrecognized(word);
       rest.remove_prefix(1);
       before = &*found;
       if (found->takes == Takes::nothing || found->takes == Takes::help) {
@@ -129,6 +139,7 @@ class Parser {
   std::span<const std::string> words_;
   std::size_t next_ = 0;
   bool help_ = false;
+  std::vector<std::string> unrecognized_;
   ArgparseResult result_;
 };
 

@@ -18,10 +18,10 @@ constexpr int kSenseless = 1;
 const std::vector<ArgparseOption> kOptions = {
     {"devices", {"-d", "--devices"}},
     {"name", {"-n", "--name"}},
-    {"util", {"-u", "--util"}},
-    {"mem_util", {"-m", "--mem_util"}},
-    {"count", {"-c", "--count"}},
-    {"processes", {"-p", "--processes"}},
+    {"util", {"-u", "--util"}, Takes::one, Value::integer},
+    {"mem_util", {"-m", "--mem_util"}, Takes::one, Value::integer},
+    {"count", {"-c", "--count"}, Takes::one, Value::integer},
+    {"processes", {"-p", "--processes"}, Takes::one, Value::integer},
     {"quiet", {"-q", "--quiet"}, Takes::nothing},
     {"debug", {"-D", "--debug"}, Takes::nothing},
     {"help", {"-h", "--help"}, Takes::nothing},
@@ -30,15 +30,13 @@ const std::vector<ArgparseOption> kOptions = {
 std::unexpected<Error> unreadable(std::string what) { return std::unexpected(Error{std::move(what), kUnreadable}); }
 std::unexpected<Error> senseless(std::string what) { return std::unexpected(Error{std::move(what), kSenseless}); }
 
-// Python's int(): a negative number is one too, and is complained about later.
-Result<std::optional<long>> whole(const ArgparseResult& given, std::string_view key) {
-  if (!given.has(key)) return std::optional<long>();
-  const std::string_view text = given.text(key, "");
-  long value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error == std::errc() && end == text.data() + text.size()) return std::optional(value);
-  const auto option = std::ranges::find(kOptions, key, &ArgparseOption::key);
-  return unreadable(argparse_complaint(*option, fmt::format("invalid int value: '{}'", printable(text))).error().what);
+constexpr double kMost = 1000000;
+
+// A negative number is one too, and is complained about later.
+std::optional<long> whole(const ArgparseResult& given, std::string_view key) {
+  if (!given.has(key)) return std::nullopt;
+  const auto number = to_double(trim(given.text(key, "")));  // argparse() saw that it is one
+  return static_cast<long>(std::clamp(number.value_or(-1), -kMost, kMost));
 }
 
 Result<std::vector<long>> device_list(std::string_view text) {
@@ -80,15 +78,14 @@ struct Numbers {
 };
 
 Result<> check(const Numbers& numbers, GpuselectOptions& options) {
-  constexpr long kMost = 1000000;
   if (numbers.count < 1) return senseless("GPU count must be >= 1");
   if (!options.devices.empty() && options.name) return senseless("Use only one of 'devices' and 'name' parameters");
   if (numbers.util < 0 || numbers.mem_util.value_or(0) < 0 || numbers.processes < 0)
     return senseless("Utilization/process count thresholds must be >= 0");
-  options.count = static_cast<unsigned>(std::min(numbers.count, kMost));
-  options.util = static_cast<unsigned>(std::min(numbers.util, kMost));
-  if (numbers.mem_util) options.mem_util = static_cast<unsigned>(std::min(*numbers.mem_util, kMost));
-  options.processes = static_cast<unsigned>(std::min(numbers.processes, kMost));
+  options.count = static_cast<unsigned>(numbers.count);
+  options.util = static_cast<unsigned>(numbers.util);
+  if (numbers.mem_util) options.mem_util = static_cast<unsigned>(*numbers.mem_util);
+  options.processes = static_cast<unsigned>(numbers.processes);
   for (const long device : options.devices)
     if (device < 0) return senseless(fmt::format("Invalid device ID {}", device));
   // Whoever names more GPUs than the count wants them all.
@@ -110,10 +107,10 @@ Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words) {
   if (given->has("devices")) options.devices = TRY(device_list(given->text("devices", "")));
   if (given->has("name")) options.name = std::string(given->text("name", ""));
   Numbers numbers;
-  numbers.count = TRY(whole(*given, "count")).value_or(numbers.count);
-  numbers.util = TRY(whole(*given, "util")).value_or(numbers.util);
-  numbers.mem_util = TRY(whole(*given, "mem_util"));
-  numbers.processes = TRY(whole(*given, "processes")).value_or(numbers.processes);
+  numbers.count = whole(*given, "count").value_or(numbers.count);
+  numbers.util = whole(*given, "util").value_or(numbers.util);
+  numbers.mem_util = whole(*given, "mem_util");
+  numbers.processes = whole(*given, "processes").value_or(numbers.processes);
   TRY(check(numbers, options));
   return options;
 }

@@ -67,6 +67,10 @@ TEST(Gpuselect, MistakesAreToldAsThere) {
   EXPECT_EQ(refused({"-c"}).what, "argument -c/--count: expected one argument");
   EXPECT_EQ(refused({"-d", "a,b"}).errno_value, 2);
   EXPECT_EQ(refused({"--frob"}).errno_value, 2);
+  EXPECT_EQ(refused({"-c", "python3", "-S", "x"}).what, "argument -c/--count: invalid int value: 'python3'");
+  EXPECT_EQ(refused({"-S", "-c", "x"}).what, "argument -c/--count: invalid int value: 'x'") << "though -S comes first";
+  EXPECT_EQ(refused({"-S", "--frob", "-c", "2", "x", "-T"}).what, "unrecognized arguments: -S --frob");
+  EXPECT_EQ(parsed({"-c", "99999999999999999999"}).count, 1000000U);
   EXPECT_EQ(refused({"--quiet=1"}).errno_value, 2);
 }
 
