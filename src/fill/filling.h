@@ -1,0 +1,158 @@
+#pragma once
+// Who fills which GPU: the decisions of `lull fill`, pure. It is told what is seen of the GPUs and what became of the
+// fillers, and says what is to be done: start one, let it stand still, let it go on, end it. It has no clock, no process
+// and no file, so a test can let a thousand days of it pass in a second (filling_test.cc).
+//
+// A filler runs only on what is known to be free. It stands still on the first sign of somebody, and on what cannot be
+// known; it is ended only by what is certain: somebody uses the GPU, holds or waits for a lease on it, or types.
+
+#include <sys/types.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <set>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "fill/reason.h"
+#include "fill/settings.h"
+#include "gpu/snapshot.h"
+
+namespace lull {
+
+// Somebody who has a device file open and is neither ours nor ignored.
+struct Opener {
+  pid_t pid = 0;                  // 0: nobody knows
+  std::uint64_t start_ticks = 0;  // 0: it was gone before it could be looked at
+  std::string program = {};
+  bool operator==(const Opener&) const = default;
+};
+
+// What is seen of one GPU.
+struct GpuSight {
+  DeviceId gpu;
+  std::string label;
+  std::string unreadable = {};                   // why nothing can be said of it; empty: it can
+  std::vector<Reason> claims = {};               // somebody is there for certain
+  std::optional<std::vector<Opener>> openers = {};  // nothing: nobody has looked
+  std::optional<Reason> not_free = {};           // what the rule has against it; nothing: it holds, for long enough
+  double temp = kUnknown;
+  double mem_used = kUnknown;
+  double mem_free = kUnknown;
+  double mem_total = kUnknown;
+  double mem_unexplained = 0;  // in use, and by no process that the driver lists
+};
+
+// Somebody in the queue of leases.
+struct Waiter {
+  std::string who;
+  unsigned missing = 0;
+  std::vector<DeviceId> could_use;
+};
+
+// One filler on one GPU, or on all of its GPUs at once.
+struct FillUnit {
+  std::size_t filler = 0;  // of the settings
+  std::vector<DeviceId> gpus;
+  bool operator==(const FillUnit&) const = default;
+};
+
+struct FillOrder {
+  enum Kind : std::uint8_t {
+    start,
+    halt,   // let it stand still, now
+    go_on,  // let it run again
+    end,    // let it go on and end it
+    park,   // run its yield command
+  };
+  Kind kind = start;
+  std::size_t unit = 0;
+  Reason why = {};
+};
+
+class Filling {
+ public:
+  enum class State : std::uint8_t { waiting, running, still, parking, parked, ending };
+
+  Filling(std::vector<FillerSettings> fillers, std::vector<FillUnit> units, Duration confirm);
+
+  // One sample. `asked`: all of it is newer than that.
+  std::vector<FillOrder> sampled(Instant now, Instant asked, std::span<const GpuSight> sights,
+                                 std::span<const Waiter> waiters, int minute_of_day);
+  // Somebody opened it just now.
+  std::vector<FillOrder> opened(Instant now, const DeviceId& gpu, const Opener& opener);
+  // What became of an order.
+  void started(std::size_t unit, Instant now);
+  void ended(std::size_t unit, Instant now, int status);  // by itself or by us; -1: could not be started
+  std::vector<FillOrder> parked(std::size_t unit, bool well, Instant now);
+  // We end: every filler ends.
+  std::vector<FillOrder> end_all(const Reason& why);
+
+  // Nothing can be started, and nobody cleared of suspicion, before somebody has looked who has the device files open.
+  bool wants_openers() const { return wants_openers_; }
+  // When a sample is needed to decide, if none comes before.
+  std::optional<Instant> decides_at() const;
+
+  std::span<const FillUnit> units() const { return units_; }
+  State state(std::size_t unit) const { return of_[unit].state; }
+  const Reason& why(std::size_t unit) const { return of_[unit].why; }
+  unsigned failures(std::size_t unit) const { return of_[unit].failures; }
+  Instant since(std::size_t unit) const { return of_[unit].since; }
+  // Which unit is on it, with processes of its own.
+  std::optional<std::size_t> unit_on(const DeviceId& gpu) const;
+  // Other settings: units that are the same go on as they are, those that are gone end. Numbers of units stay.
+  std::vector<FillOrder> replace(const std::vector<FillerSettings>& fillers, std::vector<FillUnit> units, Instant now);
+  bool retired(std::size_t unit) const { return of_[unit].retired; }
+
+ private:
+  struct Unit {
+    State state = State::waiting;
+    Reason why;
+    Instant since{};
+    Instant started{};
+    unsigned failures = 0;
+    Instant not_before = Instant::min();
+    bool done = false;
+    bool retired = false;  // not in the settings any more
+    // While it stands still because of somebody who came:
+    std::vector<Opener> suspects;
+    std::vector<std::pair<DeviceId, double>> memory_before;
+    bool waits_for_free = false;  // it goes on once the rule holds again
+    unsigned unreadable = 0;      // samples in a row
+  };
+  struct Now;
+
+  const FillerSettings& settings(std::size_t unit) const { return fillers_[units_[unit].filler]; }
+  void set(Unit& unit, State state, const Reason& why, Instant now);
+  void look_at(std::size_t number, const Now& now, std::vector<FillOrder>& orders);
+  void look_at_still(std::size_t number, const Now& now, std::vector<FillOrder>& orders);
+  void look_at_suspects(std::size_t number, const Now& now, std::vector<FillOrder>& orders);
+  void look_at_parked(std::size_t number, const Now& now, std::vector<FillOrder>& orders);
+  void halt(std::size_t number, const Reason& why, Instant now, std::vector<FillOrder>& orders);
+  void go_on(std::size_t number, const Reason& why, Instant now, std::vector<FillOrder>& orders);
+  void end(std::size_t number, const Reason& why, Instant now, std::vector<FillOrder>& orders);
+  void yield(std::size_t number, const Reason& why, const Now& now, std::vector<FillOrder>& orders);
+  void start_some(const Now& now, std::vector<FillOrder>& orders);
+  Reason against_starting(std::size_t number, const Now& now);
+  std::optional<Reason> claim_on(std::size_t number, const Now& now) const;
+  std::optional<Reason> unreadable(std::size_t number, const Now& now) const;
+  std::optional<Reason> not_free(std::size_t number, const Now& now) const;
+  std::optional<Reason> somebody_has_open(std::size_t number, const Now& now);
+  bool is_short_of_memory(std::size_t number, const Now& now) const;
+  void choose_for_waiters(Now& now, std::span<const Waiter> waiters);
+  bool cleared(const Opener& opener) const;
+
+  std::vector<FillerSettings> fillers_;
+  std::vector<FillUnit> units_;
+  std::vector<Unit> of_;
+  Duration confirm_;
+  std::set<std::pair<pid_t, std::uint64_t>> cleared_;  // opened it and did nothing
+  std::set<DeviceId> given_;                           // to somebody who waits
+  bool wants_openers_ = false;
+};
+
+}  // namespace lull

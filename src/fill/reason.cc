@@ -1,0 +1,94 @@
+#include "fill/reason.h"
+
+#include <fmt/format.h>
+
+#include "base/text.h"
+#include "base/units.h"
+
+namespace lull {
+
+namespace {
+
+std::string seconds(Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); }
+
+std::string without_gpu(const Reason& reason) {
+  const std::string who = printable(reason.who);
+  switch (reason.kind) {
+    case Reason::none: return "";
+    case Reason::leased: return "leased by " + who;
+    case Reason::waited_for: return who + " waits for it";
+    case Reason::used: return who + " computes on it";
+    case Reason::opened: return who + " has opened it";
+    case Reason::memory_grew:
+      return fmt::format("somebody took {} of its memory", format_size(reason.number));
+    case Reason::user: return fmt::format("{} typed {} ago", who, seconds(reason.time));
+    case Reason::rule: return who;
+    case Reason::starts_soon:
+      return reason.time > Duration::zero() ? "starts in " + seconds(reason.time) : "about to start";
+    case Reason::hot: return fmt::format("{:.0f} C is too hot", reason.number);
+    case Reason::cool_enough: return "cool enough";
+    case Reason::too_little_memory:
+      return fmt::format("only {} of memory are free", format_size(reason.number));
+    case Reason::memory_left:
+      return fmt::format("{} of its memory are in use by nobody who can be seen", format_size(reason.number));
+    case Reason::out_of_hours: return "not at this time of day";
+    case Reason::unreadable: return "cannot be judged: " + who;
+    case Reason::hidden:
+      return fmt::format("{:.0f} processes cannot be looked at: they may have it open (run as root, or say "
+                         "--ignore-hidden)",
+                         reason.number);
+    case Reason::backing_off:
+      return fmt::format("backing off for {} after {:.0f} failure{}", seconds(reason.time), reason.number,
+                         reason.number == 1 ? "" : "s");
+    case Reason::filled: return "filled by " + who;
+    case Reason::elsewhere: return who;
+    case Reason::done: return "its work is done";
+    case Reason::no_filler: return "no filler is meant for it";
+    case Reason::nothing_came: return who + " opened it and did nothing";
+    case Reason::free_again: return "free again";
+    case Reason::config: return "not in the settings any more";
+    case Reason::shutting_down: return "lull fill ends";
+  }
+  return "";
+}
+
+}  // namespace
+
+std::string to_words(const Reason& reason) {
+  const std::string text = without_gpu(reason);
+  if (reason.gpu.empty() || text.empty()) return text;
+  return fmt::format("GPU {}: {}", printable(reason.gpu), text);
+}
+
+std::string_view word_of(Reason::Kind kind) {
+  switch (kind) {
+    case Reason::none: return "none";
+    case Reason::leased: return "leased";
+    case Reason::waited_for: return "waited-for";
+    case Reason::used: return "used";
+    case Reason::opened: return "opened";
+    case Reason::memory_grew: return "memory-grew";
+    case Reason::user: return "user";
+    case Reason::rule: return "rule";
+    case Reason::starts_soon: return "starts-soon";
+    case Reason::hot: return "hot";
+    case Reason::cool_enough: return "cool-enough";
+    case Reason::too_little_memory: return "too-little-memory";
+    case Reason::memory_left: return "memory-left";
+    case Reason::out_of_hours: return "out-of-hours";
+    case Reason::unreadable: return "unreadable";
+    case Reason::hidden: return "hidden";
+    case Reason::backing_off: return "backing-off";
+    case Reason::filled: return "filled";
+    case Reason::elsewhere: return "elsewhere";
+    case Reason::done: return "done";
+    case Reason::no_filler: return "no-filler";
+    case Reason::nothing_came: return "nothing-came";
+    case Reason::free_again: return "free-again";
+    case Reason::config: return "config";
+    case Reason::shutting_down: return "shutting-down";
+  }
+  return "none";
+}
+
+}  // namespace lull

@@ -1,0 +1,83 @@
+#pragma once
+// What `lull fill` is told to do: the fillers, and when a GPU counts as free. From one command line, from a TOML file
+// (plan_file.h) or from a predecessor's INI (compat/gpu_mon.h): all three make the same settings.
+
+#include <csignal>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/clock.h"
+#include "rule/rule.h"
+
+namespace lull {
+
+// What happens when somebody comes. In all of them a lease, or somebody waiting for one, ends the filler.
+enum class YieldWay : std::uint8_t {
+  confirm,  // stand still, and end only if the other one really uses the GPU
+  stop,     // end at once, whoever opened it
+  pause,    // stand still for as long as the other one leaves memory free
+};
+
+// Minutes of the day in local time; from > to goes over midnight.
+struct HoursOfDay {
+  int from = 0;
+  int to = 24 * 60;
+  bool contain(int minute) const { return from <= to ? minute >= from && minute < to : minute >= from || minute < to; }
+  bool operator==(const HoursOfDay&) const = default;
+};
+
+enum class IoClass : std::uint8_t { unchanged, best_effort, idle };
+
+struct FillerSettings {
+  std::string name = "filler";
+  std::vector<std::string> command;
+  std::string gpus = "all";  // as --gpus takes it
+  bool per_gpu = false;      // one for each of them; else one on all of them at once
+  int priority = 0;          // greater goes first
+  bool once = false;         // not again once it has ended with 0
+  std::string directory;     // empty: ours
+  std::vector<std::pair<std::string, std::string>> environment;
+  std::string log;                          // its stdout and stderr are appended to it; empty: ours
+  std::uint64_t log_size = 10 * 1024 * 1024;  // begun anew at this size, 0: never
+  unsigned log_keep = 3;                    // so many old ones are kept
+  std::string user;                         // empty: as we are
+  int nice = 0;
+  IoClass io_class = IoClass::unchanged;
+  std::optional<HoursOfDay> hours;
+  std::optional<double> max_temp;      // C: stands still above
+  std::optional<double> memory;        // bytes that must be free
+  YieldWay yield = YieldWay::confirm;
+  std::string yield_command;           // parks it instead of ending it
+  std::string resume_command;          // and takes it back
+  Duration yield_limit = std::chrono::seconds(10);
+  int stop_signal = SIGTERM;
+  Duration grace = std::chrono::seconds(10);
+  bool set_visible_devices = true;     // CUDA_VISIBLE_DEVICES of its GPUs
+  bool operator==(const FillerSettings&) const = default;
+};
+
+// Whose typing counts.
+struct PeopleSettings {
+  bool count = true;
+  Duration idle = std::chrono::minutes(5);  // who has not typed for this long is not there
+  std::vector<std::string> leave_out;       // users
+  bool leave_out_us = true;                 // whoever started us is not disturbed by it
+  bool operator==(const PeopleSettings&) const = default;
+};
+
+inline constexpr const char* kDefaultFree = "util < 5 for 30s";
+
+struct FillSettings {
+  std::vector<FillerSettings> fillers;
+  Rule free;                               // must hold before anything is started
+  Duration every = std::chrono::seconds(1);
+  Duration confirm = std::chrono::seconds(3);
+  std::vector<std::string> ignore;         // more programs that may have a GPU open
+  bool ignore_hidden = false;              // processes whose files we may not look at do not count
+  PeopleSettings people;
+};
+
+}  // namespace lull
