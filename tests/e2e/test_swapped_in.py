@@ -74,6 +74,16 @@ def test_swapped_in_python3_runs_the_file(sim, tmp_path, name, words, status):
             assert lost.returncode == 1 and lost.stderr == f"{name}: lull is neither beside this file nor in PATH\n"
 
 
+def test_swapped_in_the_job_of_the_file_has_its_sigpipe(sim):
+    """Python itself ignores it; a job that inherits that writes on into a closed pipe."""
+    if not (build_dir() / "gpu_idle_timeout.py").exists():
+        pytest.skip("the tested build is a copy without it")
+    with sim(1) as gpus:
+        done = gpus.run(PYTHON, build_dir() / "gpu_idle_timeout.py", *QUICK, "cat", "/proc/self/status")
+        (ignored,) = [int(line.split()[1], 16) for line in done.stdout.splitlines() if line.startswith("SigIgn:")]
+        assert not ignored & 1 << signal.SIGPIPE - 1
+
+
 @pytest.mark.parametrize("command", [["gpu_idle_timeout", "/no/such/command"], ["gpuselect", "--", "/no/such/command"],
                                      ["gpu_sentinel", "--kill_action", "reboot"]], ids=lambda command: command[0])
 def test_swapped_in_failures_speak_under_their_own_name(sim, tmp_path, command):
