@@ -38,6 +38,10 @@ def main() -> int:
     for f in files:
         me, text = room_of(f), f.read_text()
         test = f.stem.endswith("_test")
+        if me not in may:
+            print(f"{f}: stands in {me}/, which is no room: {rooms} has no line for it")
+            bad = 1
+            continue
         for inc in re.findall(r'^#include "([\w-]+)/', text, re.M):
             if inc not in may:
                 print(f"{f}: includes {inc}/, which is no room")
