@@ -1,5 +1,7 @@
 #pragma once
-// Exit statuses that are lull's own, as in timeout(1) and env(1).
+// Exit statuses that are lull's own, as in timeout(1) and env(1), and how a session ended.
+
+#include <string>
 
 namespace lull {
 
@@ -8,5 +10,11 @@ inline constexpr int kExitIdle = 124;       // ended for idleness, or a wait ran
 inline constexpr int kExitFailure = 125;    // lull itself could not do it
 inline constexpr int kExitCannotRun = 126;  // the command is there but cannot be run
 inline constexpr int kExitNotFound = 127;   // the command is not there
+
+// Its exit status, and why it could not be done, where it could not.
+struct SessionEnd {
+  int status = 0;
+  std::string complaint = {};  // for a person; empty: there is nothing to complain about
+};
 
 }  // namespace lull

@@ -7,7 +7,6 @@
 #include <string_view>
 
 #include "base/exit_status.h"
-#include "session/end.h"
 
 namespace lull {
 

@@ -7,6 +7,7 @@
 #include "cli/sim.h"
 #include "cli/sim_args.h"
 #include "sim/holders.h"
+#include "sim/opened.h"
 
 namespace lull {
 namespace {
@@ -39,13 +40,13 @@ int sim_reset(int argc, char** argv) {
   }
   if (!args.more()) return complain("sim reset: which GPU? `lull sim reset 0` would be right", kExitUsage);
   if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
-  auto writer = open_simulation();
+  auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
-  const auto gpus = resolve_gpus(args.take(), writer->state());
+  const auto gpus = sim::resolve_gpus(args.take(), writer->state());
   if (!gpus) return refuse(kName, gpus.error());
   if (args.more())
     return complain(fmt::format("sim reset: '{}' is one argument too many", printable(args.peek())), kExitUsage);
-  const std::string folder = *simulation_folder();
+  const std::string folder = *sim::simulation_folder();
   sim::Mapping mapping;
   if (mapping.open(folder.c_str()) != 0) return cannot(kName, Error{"the simulation has just ended"});
   for (const std::size_t gpu : *gpus)

@@ -2,22 +2,20 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
 #include <optional>
 
 #include "base/text.h"
-#include "base/units.h"
 #include "cli/command.h"
 #include "cli/sim.h"
 #include "cli/sim_args.h"
 #include "cli/watch_options.h"
+#include "sim/changes.h"
+#include "sim/opened.h"
 #include "sim/scenario.h"
 #include "sim/values.h"
 
 namespace lull {
 namespace {
-
-using sim::Change;
 
 constexpr std::string_view kSetHelp =
     "usage: lull sim set GPU NAME=VALUE…\n\n"
@@ -56,41 +54,6 @@ int help_set() {
   return 0;
 }
 
-// One NAME=VALUE as changes of each GPU (pcie is two values).
-Result<std::vector<Change>> parse_change(std::string_view word, const std::vector<std::size_t>& gpus,
-                                         const sim::State& state) {
-  const auto equals = word.find('=');
-  if (equals == std::string_view::npos)
-    return fail(fmt::format("'{}' is no NAME=VALUE: util=35 would be right", printable(word)));
-  const std::string_view name = trim(word.substr(0, equals));
-  const bool both = name == "pcie";
-  const sim::ValueInfo* info = TRY(sim::find_value(both ? "pcie_rx" : name == "mig" ? "mig_mode" : name));
-  const double number = TRY(sim::parse_value(*info, word.substr(equals + 1)));
-  std::vector<Change> changes;
-  for (const std::size_t index : gpus) {
-    const sim::Gpu& gpu = state.gpus[index];
-    if (info->metric == sim::Metric::fan && gpu.fans == 0 && std::isfinite(number))
-      return fail(fmt::format("GPU {} ({}) has no fan", index, gpu.name));
-    if (info->metric == sim::Metric::mig_mode && gpu.mig_capable == 0)
-      return fail(fmt::format("GPU {} ({}) has no MIG", index, gpu.name));
-    if (info->metric == sim::Metric::mem_used && std::isfinite(number) &&
-        number > static_cast<double>(gpu.memory_total))
-      return fail(fmt::format("mem_used={} is more than GPU {} has: {}", format_size(number), index,
-                              format_size(static_cast<double>(gpu.memory_total))));
-    changes.push_back({static_cast<unsigned>(index), info->metric, both ? number / 2 : number});
-    if (both) changes.push_back({static_cast<unsigned>(index), sim::Metric::pcie_tx, number / 2});
-  }
-  return changes;
-}
-
-// "asleep=on", "asleep=1", …
-Result<bool> parse_switch(std::string_view word) {
-  const std::string_view value = word.substr(word.find('=') + 1);
-  if (value == "on" || value == "1") return true;
-  if (value == "off" || value == "0") return false;
-  return fail(fmt::format("'{}' is not understood: on or off would be right", printable(word)));
-}
-
 }  // namespace
 
 int sim_set(int argc, char** argv) {
@@ -100,22 +63,22 @@ int sim_set(int argc, char** argv) {
   if (!args.more())
     return complain("sim set: which GPU, and what? `lull sim set 0 util=35` would be right", kExitUsage);
   if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
-  auto writer = open_simulation();
+  auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
-  const auto gpus = resolve_gpus(args.take(), writer->state());
+  const auto gpus = sim::resolve_gpus(args.take(), writer->state());
   if (!gpus) return refuse(kName, gpus.error());
   if (!args.more()) return complain("sim set: set what? `lull sim set 0 util=35` would be right", kExitUsage);
-  std::vector<Change> changes;
+  std::vector<sim::Change> changes;
   std::optional<bool> asleep;
   while (args.more()) {
     if (args.flag("--help", "-h")) return help_set();
     if (args.peek().starts_with("asleep=")) {
-      const auto wanted = parse_switch(args.take());
+      const auto wanted = sim::parse_switch(args.take());
       if (!wanted) return refuse(kName, wanted.error());
       asleep = *wanted;
       continue;
     }
-    const auto some = parse_change(args.take(), *gpus, writer->state());
+    const auto some = sim::parse_change(args.take(), *gpus, writer->state());
     if (!some) return refuse(kName, some.error());
     changes.insert(changes.end(), some->begin(), some->end());
   }
@@ -159,19 +122,19 @@ int sim_fault(int argc, char** argv) {
   if (!named) return refuse(kName, named.error());
   fault.name = named->name;
   fault.hang = named->hang;
-  auto writer = open_simulation();
+  auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
   if (sim::of_whole_driver(fault.name) && words[0] != "all")
     return complain(
         fmt::format("sim fault: {0} is of the whole driver: `lull sim fault all {0}` would be right", words[1]),
         kExitUsage);
   if (!sim::of_whole_driver(fault.name)) {  // of each GPU by itself, so that each can be cleared by itself
-    const auto gpus = resolve_gpus(words[0], writer->state());
+    const auto gpus = sim::resolve_gpus(words[0], writer->state());
     if (!gpus) return refuse(kName, gpus.error());
     fault.gpus = *gpus;
   }
   if (fault.name == sim::FaultName::dstate)
-    if (const auto served = serve_dstate_faults(); !served) return cannot(kName, served.error());
+    if (const auto served = sim::serve_dstate_faults(); !served) return cannot(kName, served.error());
   const std::int64_t now = writer->mapping().now_ns();
   const auto faults = sim::state_faults(fault, -1, fault.lasting ? now + fault.lasting->count() : sim::kForever);
   if (const auto done = writer->add_faults(faults); !done) return cannot(kName, done.error());
@@ -187,26 +150,18 @@ int sim_clear(int argc, char** argv) {
   }
   if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
   const bool all = !args.more() || args.peek() == "all";
-  auto writer = open_simulation();
+  auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
   if (all) {
     if (const auto done = writer->clear(); !done) return cannot(kName, done.error());
     for (unsigned gpu = 0; gpu < writer->state().gpu_count; ++gpu) (void)writer->put_to_sleep(gpu, false);
     return 0;
   }
-  const auto gpus = resolve_gpus(args.take(), writer->state());
+  const auto gpus = sim::resolve_gpus(args.take(), writer->state());
   if (!gpus) return refuse(kName, gpus.error());
   if (args.more())
     return complain(fmt::format("sim clear: '{}' is one argument too many", printable(args.peek())), kExitUsage);
-  std::vector<Change> changes;
-  for (const std::size_t gpu : *gpus) {
-    for (unsigned metric = 0; metric < sim::kMetrics; ++metric)
-      changes.push_back({static_cast<unsigned>(gpu), static_cast<sim::Metric>(metric), sim::kDerive});
-    if (const auto done = writer->clear_faults(static_cast<std::int32_t>(gpu)); !done)
-      return cannot(kName, done.error());
-    (void)writer->put_to_sleep(static_cast<unsigned>(gpu), false);  // where it has such a file at all
-  }
-  if (const auto done = writer->set(changes); !done) return cannot(kName, done.error());
+  if (const auto done = sim::take_back(*writer, *gpus); !done) return cannot(kName, done.error());
   return 0;
 }
 

@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "act/executor.h"
+#include "base/exit_status.h"
 #include "engine/engine.h"
 #include "jobs/also.h"
-#include "session/end.h"
 #include "session/feed.h"
 #include "session/sink.h"
 #include "session/world.h"

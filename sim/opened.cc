@@ -1,3 +1,5 @@
+#include "sim/opened.h"
+
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -8,15 +10,13 @@
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/sim.h"
 #include "sim/dstate.h"
 #include "sim/scenario.h"
 
-namespace lull {
+namespace lull::sim {
 namespace {
 
-Result<std::size_t> by_uuid(std::string_view text, const sim::State& state) {
+Result<std::size_t> by_uuid(std::string_view text, const State& state) {
   std::optional<std::size_t> found;
   for (std::size_t i = 0; i < state.gpu_count; ++i) {
     if (!std::string_view(state.gpus[i].uuid).starts_with(text)) continue;
@@ -36,17 +36,17 @@ Result<std::string> simulation_folder() {
   return folder;
 }
 
-Result<sim::Writer> open_simulation() {
+Result<Writer> open_simulation() {
   const std::string folder = TRY(simulation_folder());
   const std::string shown = printable(folder);
-  switch (sim::Mapping().open(folder.c_str())) {
+  switch (Mapping().open(folder.c_str())) {
     case ENOENT:
     case ENOTDIR:
       return fail(fmt::format("LULL_SIM={}: there is no simulation (any more); start one with `lull sim`", shown));
     case EPROTO:
       return fail(fmt::format("LULL_SIM={}: the state there is none of this lull's; was it started by another version?",
                               shown));
-    default: return sim::Writer::open(folder);
+    default: return Writer::open(folder);
   }
 }
 
@@ -54,14 +54,14 @@ Result<> serve_dstate_faults() {
   const std::string folder = TRY(simulation_folder());
   const auto owner = to_pid(trim(TRY(read_file(folder + "/owner"))));
   if (!owner) return fail(fmt::format("{}/owner does not say who runs the simulation", printable(folder)));
-  return sim::serve_dstate(folder, *owner);
+  return serve_dstate(folder, *owner);
 }
 
-Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const sim::State& state) {
+Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const State& state) {
   std::vector<std::size_t> gpus;
   for (const std::string_view part : split(text, ',')) {
     const auto some = part.starts_with("GPU-") ? std::vector<std::size_t>{TRY(by_uuid(trim(part), state))}
-                                               : TRY(sim::parse_gpu_list(part, state.gpu_count));
+                                               : TRY(parse_gpu_list(part, state.gpu_count));
     gpus.insert(gpus.end(), some.begin(), some.end());
   }
   std::sort(gpus.begin(), gpus.end());
@@ -69,12 +69,4 @@ Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const sim::
   return gpus;
 }
 
-int refuse(std::string_view command, const Error& error) {
-  return complain(fmt::format("{}: {}", command, error.message()), kExitUsage);
-}
-
-int cannot(std::string_view command, const Error& error) {
-  return complain(fmt::format("{}: {}", command, error.message()), kExitFailure);
-}
-
-}  // namespace lull
+}  // namespace lull::sim

@@ -1,4 +1,4 @@
-#include "cli/sim_session.h"
+#include "sim/session.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -17,9 +17,8 @@
 
 #include "base/fd.h"
 #include "base/text.h"
-#include "cli/command.h"
 
-namespace lull {
+namespace lull::sim {
 namespace {
 
 // What a person or a program may send us and mean the command.
@@ -86,7 +85,7 @@ class Runner {
     for (const pid_t pid : running_) ::waitpid(pid, nullptr, 0);
   }
 
-  Result<int> run(pid_t command) {
+  int run(pid_t command) {
     command_ = command;
     for (;;) {
       start_due();
@@ -188,16 +187,16 @@ SessionSignals::SessionSignals() {
 
 void SessionSignals::restore() const { ::sigprocmask(SIG_SETMASK, &old_, nullptr); }
 
-Result<int> run_session(const Session& session, const SessionSignals& signals) {
+Result<SessionEnd> run_session(const Session& session, const SessionSignals& signals) {
   apply(session.environment);
   const auto command = session.command.empty() ? shell() : session.command;
   Runner runner(session, signals);
   runner.start_first();
   const Child child = TRY(spawn(command[0].c_str(), command, signals, [] {}));
   if (child.failure != 0)
-    return complain(fmt::format("{}: {}", printable(command[0]), std::strerror(child.failure)),
-                    child.failure == ENOENT ? kExitNotFound : kExitCannotRun);
-  return runner.run(child.pid);
+    return SessionEnd{.status = child.failure == ENOENT ? kExitNotFound : kExitCannotRun,
+                      .complaint = fmt::format("{}: {}", printable(command[0]), std::strerror(child.failure))};
+  return SessionEnd{.status = runner.run(child.pid)};
 }
 
-}  // namespace lull
+}  // namespace lull::sim

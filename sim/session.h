@@ -13,10 +13,11 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/exit_status.h"
 #include "base/fd.h"
 #include "base/result.h"
 
-namespace lull {
+namespace lull::sim {
 
 // Holds back the signals that end a program until somebody reads them from fd(),
 // so that nothing is left behind by one that comes at a bad moment. The old mask
@@ -50,7 +51,7 @@ struct Session {
 };
 
 // The exit status as lull passes it on: the command's own, 128+N if signal N
-// ended it, 126 or 127 if it could not be run or was not found (that is said).
-Result<int> run_session(const Session& session, const SessionSignals& signals);
+// ended it, 126 or 127 with a complaint if it could not be run or was not found.
+Result<SessionEnd> run_session(const Session& session, const SessionSignals& signals);
 
-}  // namespace lull
+}  // namespace lull::sim

@@ -1,0 +1,36 @@
+#pragma once
+// A process that holds simulated GPUs as a CUDA program would. It is in the process list, has the
+// device files open, uses memory and keeps the GPU busy in phases; whatever ends it, it is gone
+// from the list at once.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "sim/scenario.h"
+#include "sim/writer.h"
+
+namespace lull::sim {
+
+struct LoadSpec {
+  std::vector<PhaseSpec> phases = std::vector<PhaseSpec>(1);
+  std::uint32_t kind = kCompute;
+  int ready_fd = -1;  // closed once the load is there
+};
+
+struct LoadTarget {
+  std::size_t gpu = 0;
+  std::uint32_t mig = kNone;
+};
+// "0", "0,2", "all", a UUID, or "0:1" for MIG device 1 of GPU 0.
+Result<std::vector<LoadTarget>> find_load_targets(std::string_view text, const State& state);
+Result<> check_load_memory(const LoadSpec& spec, const std::vector<LoadTarget>& targets, const State& state);
+
+// Until its phases end, or the simulation does.
+Result<> hold_and_wait(const LoadSpec& spec, Writer& writer, const std::vector<LoadTarget>& targets,
+                       const std::string& folder);
+
+}  // namespace lull::sim

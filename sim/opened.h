@@ -1,0 +1,25 @@
+#pragma once
+// The simulation that $LULL_SIM names, for whoever changes or shows it while it runs,
+// and which of its GPUs a person means.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "sim/writer.h"
+
+namespace lull::sim {
+
+// $LULL_SIM, with clear words where it is not set or no longer there.
+Result<std::string> simulation_folder();
+Result<Writer> open_simulation();
+
+// Sees to it that calls can hang in D state in this simulation (sim/dstate.h).
+Result<> serve_dstate_faults();
+
+// "0", "0,2", "1-3", "all", "GPU-5c6a" (a unique beginning of a UUID).
+Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const State& state);
+
+}  // namespace lull::sim
