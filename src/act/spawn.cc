@@ -4,6 +4,7 @@
 #include <linux/sched.h>
 #include <poll.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -118,6 +119,20 @@ bool is_member(int cgroup, pid_t pid) {
   return false;
 }
 
+// A file that may be executed; else, where there is one, why not.
+bool runnable(const std::string& path, int& why) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) {
+    if (errno != ENOENT && errno != ENOTDIR) why = errno;
+    return false;
+  }
+  if (S_ISDIR(status.st_mode) || ::faccessat(AT_FDCWD, path.c_str(), X_OK, AT_EACCESS) != 0) {
+    why = EACCES;
+    return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 InheritedSignals InheritedSignals::take() {
@@ -193,15 +208,19 @@ Result<Output> run_and_wait(SpawnOptions options, Duration limit) {
   return result;
 }
 
-bool is_executable(const std::string& name) {
-  if (name.find('/') != std::string::npos) return ::access(name.c_str(), X_OK) == 0;
-  const char* path = std::getenv("PATH");
-  for (const std::string_view folder : split(path != nullptr ? path : "/bin:/usr/bin", ':')) {
-    const std::string file = (folder.empty() ? std::string(".") : std::string(folder)) + "/" + name;
-    if (::access(file.c_str(), X_OK) == 0) return true;
+Result<> check_executable(const std::string& name) {
+  int why = ENOENT;
+  if (name.find('/') != std::string::npos) {
+    if (runnable(name, why)) return {};
+    return fail(why, name);
   }
-  return false;
+  const char* path = std::getenv("PATH");
+  for (const std::string_view folder : split(path != nullptr ? path : "/bin:/usr/bin", ':'))
+    if (runnable((folder.empty() ? std::string(".") : std::string(folder)) + "/" + name, why)) return {};
+  return fail(why, name);
 }
+
+bool is_executable(const std::string& name) { return check_executable(name).has_value(); }
 
 int status_of_failed_exec(const Error& error) {
   switch (error.errno_value) {

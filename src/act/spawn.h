@@ -54,7 +54,8 @@ struct Output {
 };
 Result<Output> run_and_wait(SpawnOptions options, Duration limit);
 
-// Whether `name` is found in PATH (or is a path) and may be executed.
+// Whether `name` is found in PATH (or is a path) and may be executed; the error is what exec would say.
+Result<> check_executable(const std::string& name);
 bool is_executable(const std::string& name);
 
 // As the shell, env(1) and timeout(1) say it: 127 not found, 126 cannot be run.

@@ -17,13 +17,13 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/screen.h"
 #include "engine/judge.h"
 #include "rule/quantity.h"
 #include "rule/reason.h"
 #include "rule/rule.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
+#include "view/screen.h"
 
 namespace lull {
 namespace {

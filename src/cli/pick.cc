@@ -10,12 +10,9 @@
 #include <cmath>
 #include <cstdio>
 
-#include "base/calendar.h"
-#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
-#include "cli/say.h"
 
 namespace lull {
 
@@ -290,49 +287,9 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   return settings;
 }
 
-std::string json_of(const Picked& picked, const PickOutput& output) {
-  JsonWriter json;
-  json.begin_object().key("gpus").begin_array();
-  for (std::size_t i = 0; i < picked.devices.size(); ++i) {
-    const std::size_t position = picked.devices[i];
-    const Device& device = picked.snapshot.inventory->devices[position];
-    const Reading& reading = picked.snapshot.readings[position];
-    const Judgement& judgement = picked.judgements[i];
-    json.begin_object().member("index", device.index).member("label", printable_lines(device.label()));
-    json.member("uuid", printable_lines(device.uuid)).member("name", printable_lines(device.name));
-    json.member("pci", printable_lines(device.pci)).member("mem_free_bytes", reading[Metric::mem_free]);
-    json.member("mem_total_bytes", reading[Metric::mem_total]).key("judged_by").begin_array();
-    for (const Metric metric : judgement.judged_by) json.value(info(metric).name);
-    json.end_array().member_or_null("note", printable_lines(judgement.note)).end_object();
-  }
-  json.end_array().key("environment").begin_object();
-  for (const auto& [name, text] : visibility(picked, output.uuid, Root::machine()))
-    json.member(printable_lines(name), printable_lines(text));
-  json.end_object().member("held", !picked.locks.empty());
-  json.member("lease", picked.locks.empty() ? std::nullopt : std::optional(printable_lines(picked.lease)));
-  return json.end_object().take() + "\n";
-}
-
-std::string text_of(const Picked& picked, const PickOutput& output) {
-  switch (output.format) {
-    case PickFormat::ids: return visible_value(picked, output.uuid) + "\n";
-    case PickFormat::uuids: return visible_value(picked, true) + "\n";
-    // Docker wants the quotes inside the value, or it takes the comma for the end of it.
-    case PickFormat::docker: return fmt::format("\"device={}\"\n", visible_value(picked, output.uuid));
-    case PickFormat::env: {
-      std::string text;
-      for (const auto& [name, value] : visibility(picked, output.uuid, Root::machine()))
-        text += fmt::format("{}={}\n", name, value);
-      return text;
-    }
-    case PickFormat::json: return json_of(picked, output);
-  }
-  return "";
-}
-
 int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
   // We hold it ourselves until the keeper does: what nobody was told of is given back when we end.
-  if (const auto written = write_all(STDOUT_FILENO, text_of(picked, output)); !written)
+  if (const auto written = write_all(STDOUT_FILENO, picked_text(picked, output.format, output.uuid)); !written)
     return complain("stdout: " + written.error().message());
   if (picker.settings().holds())
     if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());

@@ -22,11 +22,11 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/replay_table.h"
-#include "cli/screen.h"
 #include "cli/watch_options.h"
 #include "replay/output.h"
 #include "trace/schema.h"
+#include "view/replay_table.h"
+#include "view/screen.h"
 
 namespace lull {
 namespace {

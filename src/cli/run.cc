@@ -11,12 +11,12 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/screen.h"
 #include "cli/watch_options.h"
 #include "session/machine.h"
 #include "session/run_session.h"
 #include "view/events.h"
 #include "view/news.h"
+#include "view/screen.h"
 
 namespace lull {
 namespace {

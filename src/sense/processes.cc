@@ -1,17 +1,15 @@
 #include "sense/processes.h"
 
 #include <dirent.h>
-#include <pwd.h>
 
 #include <algorithm>
 #include <charconv>
 #include <memory>
-#include <mutex>
 #include <optional>
-#include <unordered_map>
 
 #include "base/process.h"
 #include "base/text.h"
+#include "base/users.h"
 
 namespace lull {
 namespace {
@@ -80,32 +78,6 @@ ProcessInfo describe(int folder, ProcessEntry&& stat) {
   return info;
 }
 
-using UserNames = std::unordered_map<uid_t, std::string>;
-
-UserNames parse_passwd(const std::string& path) {
-  UserNames names;
-  const auto text = read_file(path);
-  if (!text) return names;
-  for (const std::string_view line : split(*text, '\n')) {
-    const std::vector<std::string_view> fields = split(line, ':');
-    uid_t uid = 0;
-    if (fields.size() >= 3 && !fields[0].empty() && to_number(fields[2], uid))
-      names.emplace(uid, std::string(fields[0]));
-  }
-  return names;
-}
-
-std::string ask_name_service(uid_t uid) {
-  std::vector<char> buffer(4096);
-  passwd entry{};
-  passwd* found = nullptr;
-  int error = 0;
-  while ((error = ::getpwuid_r(uid, &entry, buffer.data(), buffer.size(), &found)) == ERANGE &&
-         buffer.size() < (1U << 20))
-    buffer.resize(buffer.size() * 2);
-  return error == 0 && found != nullptr && found->pw_name != nullptr ? found->pw_name : std::to_string(uid);
-}
-
 }  // namespace
 
 Result<ProcessInfo> read_process(const Root& root, pid_t pid) {
@@ -137,18 +109,6 @@ void join_processes(Snapshot& snapshot, const Root& root) {
       if (auto info = read_process(root, tenant.pid)) snapshot.processes.emplace(tenant.pid, std::move(*info));
     }
   }
-}
-
-std::string user_name(uid_t uid, const std::string& passwd) {
-  static std::mutex mutex;
-  static std::map<std::string, UserNames>* files = nullptr;  // never destroyed: a thread may ask at exit
-  const std::scoped_lock lock(mutex);
-  if (files == nullptr) files = new std::map<std::string, UserNames>;
-  auto file = files->find(passwd);
-  if (file == files->end()) file = files->emplace(passwd, parse_passwd(passwd)).first;
-  auto known = file->second.find(uid);
-  if (known == file->second.end()) known = file->second.emplace(uid, ask_name_service(uid)).first;
-  return known->second;
 }
 
 WallTime started_at(std::uint64_t start_ticks) {

@@ -26,10 +26,6 @@ std::vector<pid_t> process_ids(const Root& root);
 // Fills snapshot.processes for every tenant that can be seen from here.
 void join_processes(Snapshot& snapshot, const Root& root);
 
-// The name of a user, or the number as text. Looks into the file first: asking the
-// system's name service loads plugins, and with a network directory may take seconds.
-std::string user_name(uid_t uid, const std::string& passwd = "/etc/passwd");
-
 // From the text of /proc/PID/cgroup: the path that says most, and the container in it:
 // 12 hex digits as docker ps shows them, a name for LXC and nspawn, "slurm:4711" for a batch job.
 std::string cgroup_path(std::string_view text);

@@ -23,7 +23,7 @@
 #include "base/process.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "sense/processes.h"
+#include "base/users.h"
 
 namespace lull {
 namespace {

@@ -1,4 +1,4 @@
-#include "cli/screen.h"
+#include "view/screen.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>

@@ -1,6 +1,7 @@
+#include "lease/visibility.h"
+
 #include <gtest/gtest.h>
 
-#include "cli/pick.h"
 #include "sense/test_tree.h"
 
 namespace lull {

@@ -1,4 +1,4 @@
-#include "cli/replay_table.h"
+#include "view/replay_table.h"
 
 #include <fmt/format.h>
 

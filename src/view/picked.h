@@ -1,0 +1,19 @@
+#pragma once
+// What comes of a pick, in words: the choice in the form that was asked for, why there is none,
+// and how it stands with one who waits.
+
+#include <cstdint>
+#include <string>
+
+#include "lease/picker.h"
+
+namespace lull {
+
+enum class PickFormat : std::uint8_t { ids, uuids, docker, env, json };
+
+// `uuid`: GPUs are named by UUID.
+std::string picked_text(const Picked& picked, PickFormat format, bool uuid);
+std::string refusal_text(const Refusal& refusal);  // a line, and one a GPU
+std::string to_words(const Waiting& waiting);
+
+}  // namespace lull
