@@ -21,9 +21,17 @@ inline constexpr std::size_t kBlockSamples = 1024;
 struct Block {
   std::span<const Instant> at;
   std::array<std::span<const float>, kMetrics> value;
+  std::span<const float> holder = {};  // who has the GPU, as a number (trace/holders.h); empty: not told
 
   std::size_t size() const { return at.size(); }
   std::span<const float> operator[](Metric metric) const { return value[index_of(metric)]; }
+  // Some of its samples, as a block of their own.
+  Block part(std::size_t from, std::size_t count) const {
+    Block cut{at.subspan(from, count), {}, holder.empty() ? holder : holder.subspan(from, count)};
+    for (std::size_t i = 0; i < kMetrics; ++i)
+      if (!value[i].empty()) cut.value[i] = value[i].subspan(from, count);
+    return cut;
+  }
 };
 
 }  // namespace lull

@@ -1,14 +1,15 @@
 #include "trace/batch.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace lull::trace {
 namespace {
 
 bool names_a_gpu(const Identities::Cells& cells, const std::vector<Role>& roles) {
-  if (roles.empty()) return true;
+  if (std::all_of(roles.begin(), roles.end(), tells_who)) return true;  // nothing tells GPUs apart
   for (std::size_t i = 0; i < roles.size(); ++i)
-    if (roles[i] != Role::host && !means_unknown(cells[i])) return true;
+    if (roles[i] != Role::host && !tells_who(roles[i]) && !means_unknown(cells[i])) return true;
   return false;
 }
 

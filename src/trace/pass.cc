@@ -154,16 +154,17 @@ bool Pass::belongs_elsewhere(const Registry::Found& found, Instant at) const {
 
 void Pass::serve(std::uint32_t gpu) {
   if (ticks_) return;
-  series_.emplace_back(metrics(), !sorted_);
+  series_.emplace_back(metrics(), !sorted_, options_.who);
   if (!options_.together && served(gpu) && !sink_.wants(gpu)) to_ = gpu;
   if (!served(gpu)) return;
   ++served_;
-  const std::size_t each = options_.memory / served_ / Series::bytes_per_sample(metrics().size());
+  const std::size_t each =
+      options_.memory / served_ / Series::bytes_per_sample(metrics().size() + (options_.who ? 1 : 0));
   held_ = std::bit_floor(std::clamp(each, kLeastHeld, kMostHeld));
 }
 
 Ticks& Pass::make_ticks(std::size_t gpus) {
-  return ticks_.emplace(metrics(), gpus, options_.tick, gaps(), options_.memory, sink_);
+  return ticks_.emplace(metrics(), options_.who, gpus, options_.tick, gaps(), options_.memory, sink_);
 }
 
 // While all is held back until the end: what does not fit is left for another reading.
@@ -198,6 +199,7 @@ Result<> Pass::learn_gpus(Worker& worker) {
   const std::span<const std::uint32_t> rows(worker.batch.gpu.data(), worker.batch.rows);
   for (std::size_t i = worker.gpu_of.size(); i < identities.size(); ++i) {
     worker.gpu_of.push_back(0);
+    worker.holder_of.push_back(report_.holders.find(file.schema.identity, identities.cells(i)));
     const auto first = std::find(rows.begin(), rows.end(), i);
     if (first == rows.end()) continue;  // named no GPU: its rows are bad
     const auto found = registry_.resolve(file.schema.identity, identities.cells(i), scope);
@@ -227,6 +229,12 @@ Result<> Pass::add_to_series(const Worker& worker) {
                                    kUnknownSample);
   for (const std::size_t slot : slot_of_)
     columns.push_back(slot == kNoSlot ? unknown.data() : batch.value[slot].data());
+  std::vector<float> holders;
+  if (options_.who) {
+    holders.resize(batch.rows);
+    for (std::size_t row = 0; row < batch.rows; ++row) holders[row] = worker.holder_of[batch.gpu[row]];
+    columns.push_back(holders.data());
+  }
   for (std::size_t row = 0; row < batch.rows; ++row) {
     const std::uint32_t gpu = worker.gpu_of[batch.gpu[row]];
     const Instant at{Duration(batch.at[row])};
@@ -251,12 +259,13 @@ Result<> Pass::add_to_series(const Worker& worker) {
 
 void Pass::add_to_ticks(Ticks& ticks, const Worker& worker) {
   const Batch& batch = worker.batch;
-  std::vector<float> values(slot_of_.size(), kUnknownSample);
+  std::vector<float> values(slot_of_.size() + (options_.who ? 1 : 0), kUnknownSample);
   for (std::size_t row = 0; row < batch.rows; ++row) {
     const std::uint32_t gpu = worker.gpu_of[batch.gpu[row]];
     const Instant at{Duration(batch.at[row])};
-    for (std::size_t i = 0; i < values.size(); ++i)
+    for (std::size_t i = 0; i < slot_of_.size(); ++i)
       if (slot_of_[i] != kNoSlot) values[i] = batch.value[slot_of_[i]][row];
+    if (options_.who) values.back() = worker.holder_of[batch.gpu[row]];
     last_[gpu] = std::max(last_[gpu], at);
     if (!ticks.add(at, gpu, values)) {
       outcome_ = Outcome::too_late;
@@ -283,6 +292,7 @@ void Pass::finish() {
     report_.out_of_order += ticks_->out_of_order();
     for (std::size_t gpu = 0; gpu < registry_.size(); ++gpu) {
       registry_.gpus()[gpu].seen = ticks_->seen(gpu);
+      registry_.gpus()[gpu].missed = ticks_->missed(gpu);
       registry_.gpus()[gpu].samples = ticks_->samples(gpu);
     }
   }

@@ -51,6 +51,7 @@ class Pass {
       : options_(options), files_(files), sink_(sink), sorted_(sorted), separate_(separate), from_(from) {
     report_.sorted_in_memory = sorted;
     for (const File& file : files) total_ += file.size;
+    sink.meet(report_.holders);
     if (options.together && !sorted) make_ticks(options.gpus);
   }
 
@@ -75,6 +76,7 @@ class Pass {
     Chunk chunk;
     Batch batch;
     std::vector<std::uint32_t> gpu_of;  // from the parser's GPUs to ours
+    std::vector<float> holder_of;       // and to who has them
   };
 
   std::span<const Metric> metrics() const { return options_.metrics; }

@@ -90,7 +90,7 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
       return fail(shown(path) + ": given twice");
   }
   for (const File& file : state->files)
-    if (file.schema.identity.empty())
+    if (std::all_of(file.schema.identity.begin(), file.schema.identity.end(), trace::tells_who))
       state->notes.push_back(
           fmt::format("{}: no column tells GPUs apart; taken as one GPU (--columns gpu=…)", shown(file.path)));
   // Rotated files in any order are read from the oldest on.
@@ -114,6 +114,12 @@ std::vector<Metric> TraceReader::available() const {
         break;
       }
   return found;
+}
+
+bool TraceReader::tells_who() const {
+  return std::any_of(state_->files.begin(), state_->files.end(), [](const File& file) {
+    return std::any_of(file.schema.identity.begin(), file.schema.identity.end(), trace::tells_who);
+  });
 }
 
 std::vector<std::string> TraceReader::columns() const {

@@ -18,6 +18,7 @@
 #include "base/result.h"
 #include "gpu/block.h"
 #include "gpu/metric.h"
+#include "trace/holders.h"
 #include "trace/schema.h"
 
 namespace lull::trace {
@@ -32,7 +33,9 @@ struct TraceGpu {
   std::string label;  // "3", "node1/3", or a UUID where there is no more
   std::string uuid;
   std::uint64_t samples = 0;
-  Duration seen{};  // together only: the sum of its own intervals that are no gaps
+  std::string host;
+  Duration seen{};    // together only: the sum of its own intervals that are no gaps
+  Duration missed{};  // together only: and of those that are
 };
 
 struct TraceReport {
@@ -47,6 +50,7 @@ struct TraceReport {
   bool from_epoch = true;  // times count from 1970
   std::vector<TraceGpu> gpus;
   std::vector<Metric> metrics;     // those of the wanted that the trace has
+  Holders holders;                 // whom the numbers of a block's holders mean
   std::vector<std::string> notes;  // for a person: what was assumed or found odd
 };
 
@@ -62,6 +66,9 @@ class TraceSink {
   // complete, next_part() is called and they come in another reading.
   virtual bool wants(std::size_t) { return true; }
   virtual void next_part() {}
+  // Before any block: whom the numbers of a block's holders will mean. It grows while the trace is read, and goes with
+  // it.
+  virtual void meet(const Holders&) {}
   // Consecutive samples of one GPU; each GPU's come in order of time, none twice.
   virtual void block(std::size_t gpu, const Block& block) = 0;
   // The same ticks of every GPU; a GPU that showed nothing at a tick is unknown there.
@@ -72,6 +79,7 @@ struct TraceOptions {
   std::vector<std::string> paths;     // "-": standard input
   std::vector<ColumnChoice> columns;  // what --columns said
   std::vector<Metric> metrics;        // to be read
+  bool who = false;                   // blocks say who has the GPU, where the trace does
   unsigned threads = 0;               // 0: one a core
   std::size_t chunk_bytes = 1U << 20;
   std::size_t memory = std::size_t{256} << 20;  // for samples that are held back; more than fits is read in parts
@@ -98,6 +106,7 @@ class TraceReader {
   // Which of `metrics` the files have.
   std::vector<Metric> available() const;
   std::vector<std::string> columns() const;  // every name in the headers, for a message
+  bool tells_who() const;                    // a file has a column of who has the GPU
 
   // May be called again, also after changing how.
   Result<TraceReport> read(TraceSink& sink);

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/text.h"
 
 namespace lull::trace {
@@ -30,7 +32,7 @@ Registry::Found Registry::resolve(const std::vector<Role>& roles, const std::vec
     index += cells[i];
   }
   if (index.empty()) index = pci;
-  if (index.empty() && roles.empty()) index.assign(1, '0');
+  if (index.empty() && std::all_of(roles.begin(), roles.end(), tells_who)) index.assign(1, '0');
   std::string name = index;
   if (!name.empty() && !host.empty()) name = fmt::format("{}/{}", host, name);
   if (!name.empty() && !scope.empty()) name = fmt::format("{}:{}", scope, name);
@@ -48,6 +50,7 @@ Registry::Found Registry::resolve(const std::vector<Role>& roles, const std::vec
       return {known->second, true, false};
     }
     const std::uint32_t fresh = create(name.empty() ? uuid : name, uuid);
+    gpus_[fresh].host = host;
     by_uuid_[uuid] = fresh;
     if (!name.empty()) by_label_[name] = fresh;
     return {fresh, true, true};
@@ -55,6 +58,7 @@ Registry::Found Registry::resolve(const std::vector<Role>& roles, const std::vec
   if (const auto known = by_label_.find(name); known != by_label_.end())
     return {known->second, !gpus_[known->second].uuid.empty(), false};
   const std::uint32_t fresh = create(name, "");
+  gpus_[fresh].host = host;
   by_label_[name] = fresh;
   return {fresh, false, true};
 }

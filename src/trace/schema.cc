@@ -34,6 +34,20 @@ constexpr std::array kKnownNames = {
     KnownName{"gpu_bus_id", Role::pci, {}, 1},
     KnownName{"host", Role::host},
     KnownName{"hostname", Role::host, {}, 1},
+    KnownName{"job", Role::job},
+    KnownName{"job_id", Role::job, {}, 1},
+    KnownName{"jobid", Role::job, {}, 2},
+    KnownName{"slurm_job_id", Role::job, {}, 3},
+    KnownName{"pids", Role::pids},
+    KnownName{"pid", Role::pids, {}, 1},
+    KnownName{"users", Role::user},
+    KnownName{"user", Role::user, {}, 1},
+    KnownName{"owners", Role::user, {}, 2},
+    KnownName{"owner", Role::user, {}, 3},
+    KnownName{"username", Role::user, {}, 4},
+    KnownName{"command", Role::command},
+    KnownName{"commands", Role::command, {}, 1},
+    KnownName{"lease", Role::lease},
     KnownName{"utilization.gpu", Role::metric, Metric::util, 2},
     KnownName{"utilization.memory", Role::metric, Metric::mem_util, 2},
     KnownName{"memory.used", Role::metric, Metric::mem_used, 2},
@@ -76,12 +90,18 @@ Heading heading_of(std::string_view cell) {
 bool is_identity(Role role) {
   return role == Role::gpu || role == Role::uuid || role == Role::pci || role == Role::host;
 }
+bool is_part_of_identity(Role role) { return is_identity(role) || tells_who(role); }
 
 std::optional<Role> role_by_name(std::string_view name) {
   if (name == "time") return Role::time;
   if (name == "gpu") return Role::gpu;
   if (name == "uuid") return Role::uuid;
   if (name == "host") return Role::host;
+  if (name == "job") return Role::job;
+  if (name == "pids") return Role::pids;
+  if (name == "user") return Role::user;
+  if (name == "command") return Role::command;
+  if (name == "lease") return Role::lease;
   if (metric_by_name(name)) return Role::metric;
   return std::nullopt;
 }
@@ -139,7 +159,7 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
 void guess_by_name(Schema& schema, std::vector<std::string>& units) {
   std::array<int, kMetrics> best{};
   best.fill(1000);
-  std::array<int, 8> best_role{};
+  std::array<int, 16> best_role{};
   best_role.fill(1000);
   for (std::size_t i = 0; i < schema.columns.size(); ++i) {
     Column& column = schema.columns[i];
@@ -168,7 +188,7 @@ void settle(Schema& schema, const std::vector<Metric>& wanted) {
       column.wanted = std::find(wanted.begin(), wanted.end(), column.metric) != wanted.end();
       column.slot = schema.metrics.size();
       if (column.wanted) schema.metrics.push_back(column.metric);
-    } else if (is_identity(column.role)) {
+    } else if (is_part_of_identity(column.role)) {
       column.wanted = schema.identity.size() < kMaxIdentity;
       column.slot = schema.identity.size();
       if (column.wanted) schema.identity.push_back(column.role);
@@ -261,10 +281,11 @@ Result<std::vector<ColumnChoice>> parse_columns(std::string_view text) {
                               printable(trim(item))));
     ColumnChoice choice{std::string(trim(item.substr(0, equals))), std::string(trim(item.substr(equals + 1))), ""};
     if (!role_by_name(choice.role)) {
-      std::vector<std::string_view> roles = {"time", "gpu", "uuid", "host"};
+      std::vector<std::string_view> roles = {"time", "gpu", "uuid", "host", "job", "pids", "user", "command", "lease"};
       for (const MetricInfo& row : kMetricTable) roles.push_back(row.name);
-      return fail(fmt::format("--columns: '{}' is neither time, gpu, uuid, host nor a signal{}", printable(choice.role),
-                              did_you_mean(choice.role, roles)));
+      return fail(fmt::format(
+          "--columns: '{}' is neither time, gpu, uuid, host, job, pids, user, command, lease nor a signal{}",
+          printable(choice.role), did_you_mean(choice.role, roles)));
     }
     if (const std::size_t colon = choice.column.rfind(':'); colon != std::string::npos && colon > 0) {
       const std::string unit(trim(std::string_view(choice.column).substr(colon + 1)));

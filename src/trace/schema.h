@@ -17,9 +17,11 @@
 
 namespace lull::trace {
 
-enum class Role : std::uint8_t { none, time, gpu, uuid, pci, host, metric };
-// What a row says about which GPU it is of; the order is that of Schema::identity.
-inline constexpr std::size_t kMaxIdentity = 4;
+enum class Role : std::uint8_t { none, time, gpu, uuid, pci, host, metric, job, pids, user, command, lease };
+// Says who has the GPU, not which one it is.
+constexpr bool tells_who(Role role) { return role >= Role::job; }
+// What a row says about which GPU it is of, and who has it; the order is that of Schema::identity.
+inline constexpr std::size_t kMaxIdentity = 9;
 
 struct Column {
   std::string name;

@@ -38,6 +38,7 @@ void Series::emit(std::size_t from, std::size_t count, std::size_t gpu, TraceSin
   block.at = {at_.data() + from, count};
   for (std::size_t i = 0; i < metrics_.size(); ++i)
     block.value[index_of(metrics_[i])] = {value_[i].data() + from, count};
+  if (who_) block.holder = {value_.back().data() + from, count};
   sink.block(gpu, block);
 }
 

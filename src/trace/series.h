@@ -22,8 +22,10 @@ inline constexpr std::size_t kLeastHeld = 128;
 
 class Series {
  public:
-  Series(std::span<const Metric> metrics, bool bounded) : metrics_(metrics), bounded_(bounded) {
-    value_.resize(metrics.size());
+  // With `who` there is one more value behind the metrics: the holder.
+  Series(std::span<const Metric> metrics, bool bounded, bool who = false)
+      : metrics_(metrics), bounded_(bounded), who_(who) {
+    value_.resize(metrics.size() + (who ? 1 : 0));
   }
 
   enum class Added : std::uint8_t { in_order, moved, duplicate, too_late };
@@ -53,7 +55,7 @@ class Series {
   void forget();
 
   std::size_t size() const { return count_; }
-  std::size_t bytes() const { return at_.size() * bytes_per_sample(metrics_.size()); }
+  std::size_t bytes() const { return at_.size() * bytes_per_sample(value_.size()); }
   static std::size_t bytes_per_sample(std::size_t metrics) { return sizeof(Instant) + metrics * sizeof(float); }
   std::uint64_t total() const { return emitted_count_ + count_; }  // with what has left
   std::uint64_t duplicates() const { return duplicates_; }         // found when sorting
@@ -67,6 +69,7 @@ class Series {
 
   std::span<const Metric> metrics_;
   bool bounded_;
+  bool who_;
   bool unsorted_ = false;
   bool emitted_any_ = false;
   Instant emitted_{};  // the last sample that left

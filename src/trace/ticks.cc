@@ -11,19 +11,21 @@ constexpr std::size_t kWordOfTicks = 64;  // judging works on so many at once
 
 }  // namespace
 
-Ticks::Ticks(std::span<const Metric> metrics, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
+Ticks::Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
              std::size_t memory, TraceSink& sink)
     : metrics_(metrics),
+      who_(who),
+      width_(metrics.size() + (who ? 1 : 0)),
       half_(tick / 2),
       gaps_(gaps),
       sink_(sink),
       held_(std::max<std::size_t>(4096, gpus * 16)),
-      gathered_(std::bit_floor(std::clamp<std::size_t>(
-          memory / std::max<std::size_t>(1, gpus * metrics.size() * sizeof(float)), kWordOfTicks, kBlockSamples))),
+      gathered_(std::bit_floor(std::clamp<std::size_t>(memory / std::max<std::size_t>(1, gpus * width_ * sizeof(float)),
+                                                       kWordOfTicks, kBlockSamples))),
       gpus_(gpus),
-      columns_(gpus * metrics.size() * gathered_) {
+      columns_(gpus * width_ * gathered_) {
   waiting_.reserve(held_ * 2);
-  waiting_values_.resize(held_ * 2 * metrics.size());
+  waiting_values_.resize(held_ * 2 * width_);
 }
 
 bool Ticks::add(Instant at, std::uint32_t gpu, std::span<const float> values) {
@@ -40,7 +42,7 @@ bool Ticks::add(Instant at, std::uint32_t gpu, std::span<const float> values) {
 }
 
 void Ticks::release(std::size_t count) {
-  const std::size_t width = metrics_.size();
+  const std::size_t width = width_;
   if (!sorted_)
     std::stable_sort(waiting_.begin(), waiting_.end(), [](const Row& a, const Row& b) { return a.at < b.at; });
   for (std::size_t i = 0; i < count; ++i)
@@ -67,8 +69,8 @@ void Ticks::open_tick(Instant at) {
   at_.push_back(at);
   ++tick_;
   const std::size_t i = at_.size() - 1;
-  for (std::size_t column = 0; column < gpus_.size() * metrics_.size(); ++column)
-    columns_[column * gathered_ + i] = kUnknownSample;
+  for (std::size_t column = 0; column < gpus_.size() * width_; ++column)
+    columns_[column * gathered_ + i] = who_ && column % width_ == metrics_.size() ? kNoRow : kUnknownSample;
 }
 
 void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
@@ -78,22 +80,22 @@ void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
     return;
   }
   if (tick_ == 0 || at_.empty() || at - at_.back() > half_ || g.tick == tick_) open_tick(at);
-  if (g.any && !gaps_.empty() && at - g.last <= gaps_[gpu]) g.seen += at - g.last;
+  if (g.any && !gaps_.empty()) (at - g.last <= gaps_[gpu] ? g.seen : g.missed) += at - g.last;
   g.any = true;
   g.last = at;
   g.tick = tick_;
   ++g.samples;
-  for (std::size_t i = 0; i < metrics_.size(); ++i)
-    columns_[(gpu * metrics_.size() + i) * gathered_ + at_.size() - 1] = values[i];
+  for (std::size_t i = 0; i < width_; ++i) columns_[(gpu * width_ + i) * gathered_ + at_.size() - 1] = values[i];
 }
 
 void Ticks::emit() {
   std::vector<Block> blocks(gpus_.size());
   for (std::size_t gpu = 0; gpu < gpus_.size(); ++gpu) {
     blocks[gpu].at = at_;
+    const float* const columns = columns_.data() + gpu * width_ * gathered_;
     for (std::size_t i = 0; i < metrics_.size(); ++i)
-      blocks[gpu].value[index_of(metrics_[i])] = {columns_.data() + (gpu * metrics_.size() + i) * gathered_,
-                                                  at_.size()};
+      blocks[gpu].value[index_of(metrics_[i])] = {columns + i * gathered_, at_.size()};
+    if (who_) blocks[gpu].holder = {columns + metrics_.size() * gathered_, at_.size()};
   }
   sink_.frames(blocks);
   at_.clear();
@@ -114,7 +116,7 @@ void Ticks::merge(std::span<const Series> series) {
   std::vector<std::size_t> position(series.size());
   for (std::size_t gpu = 0; gpu < series.size(); ++gpu)
     if (series[gpu].size() > 0) queue.push({series[gpu].at(0), static_cast<std::uint32_t>(gpu)});
-  std::vector<float> values(metrics_.size());
+  std::vector<float> values(width_);
   while (!queue.empty()) {
     const Next next = queue.top();
     queue.pop();

@@ -17,7 +17,8 @@ namespace lull::trace {
 class Ticks {
  public:
   // `gaps` may be empty; then nothing is seen.
-  Ticks(std::span<const Metric> metrics, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
+  // With `who` each row has one more value behind the metrics: the holder.
+  Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
         std::size_t memory, TraceSink& sink);
 
   // A row in any order; false: it came too late for its tick.
@@ -29,6 +30,7 @@ class Ticks {
   std::uint64_t duplicates() const { return duplicates_; }
   std::uint64_t out_of_order() const { return out_of_order_; }
   Duration seen(std::size_t gpu) const { return gpus_[gpu].seen; }
+  Duration missed(std::size_t gpu) const { return gpus_[gpu].missed; }
   std::uint64_t samples(std::size_t gpu) const { return gpus_[gpu].samples; }
 
  private:
@@ -42,6 +44,7 @@ class Ticks {
     bool any = false;
     std::uint64_t tick = 0;  // the last one it was in, from 1
     Duration seen{};
+    Duration missed{};
     std::uint64_t samples = 0;
   };
 
@@ -51,6 +54,8 @@ class Ticks {
   void emit();
 
   std::span<const Metric> metrics_;
+  bool who_;
+  std::size_t width_;  // values of a row
   Duration half_;
   std::span<const Duration> gaps_;
   TraceSink& sink_;
@@ -65,7 +70,7 @@ class Ticks {
 
   std::vector<Gpu> gpus_;
   std::vector<Instant> at_;     // of the ticks gathered so far
-  std::vector<float> columns_;  // [gpu][metric][tick]
+  std::vector<float> columns_;  // [gpu][value][tick]
   std::uint64_t tick_ = 0;
   std::uint64_t duplicates_ = 0;
   std::uint64_t out_of_order_ = 0;

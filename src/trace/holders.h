@@ -1,0 +1,48 @@
+#pragma once
+// Who has a GPU, where a trace says so: the columns of a row that name a job, its
+// processes, their users and commands, or a lease. Each combination gets a number, so
+// that blocks can carry it beside the signals; 0 is nobody, NaN is not told.
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "trace/schema.h"
+
+namespace lull::trace {
+
+inline constexpr float kNobody = 0;
+inline constexpr float kNoRow = -1;  // on common ticks: the GPU showed nothing at all
+
+struct Holder {
+  std::string job;
+  std::vector<std::string> pids;
+  std::vector<std::string> users;
+  std::string command;
+  std::string lease;
+  std::string host;
+
+  // Whether the one may be the other a little later: a job whose set of processes changes is still there while one of
+  // them is. Where nothing can be compared they are taken for the same: that a job ended must be seen.
+  bool same_job(const Holder& later) const;
+  std::string user_text() const;  // "alice", "alice, bob"; empty: not told
+};
+
+class Holders {
+ public:
+  Holders() : all_(1) {}  // 0: nobody
+
+  // The number of what the cells of a row say.
+  float find(const std::vector<Role>& roles, const std::vector<std::string>& cells);
+  const Holder& operator[](float number) const { return all_[static_cast<std::size_t>(number)]; }
+  std::size_t size() const { return all_.size(); }
+  bool same_job(float a, float b) const;
+
+ private:
+  std::vector<Holder> all_;
+  std::unordered_map<std::string, float> known_;
+};
+
+}  // namespace lull::trace

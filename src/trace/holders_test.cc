@@ -1,0 +1,86 @@
+#include "trace/holders.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "trace/test_trace.h"
+
+namespace lull::trace {
+namespace {
+
+TEST(Holders, AJobIsThereWhileOneOfItsProcessesIs) {
+  Holders holders;
+  const std::vector<Role> roles = {Role::gpu, Role::pids, Role::user};
+  const float one = holders.find(roles, {"0", "12 34", "alice"});
+  const float less = holders.find(roles, {"0", "34", "alice"});
+  const float other = holders.find(roles, {"0", "56", "alice"});
+  EXPECT_NE(one, less);
+  EXPECT_TRUE(holders.same_job(one, less));
+  EXPECT_FALSE(holders.same_job(less, other));
+  EXPECT_EQ(holders.find(roles, {"1", "12 34", "alice"}), one);
+  EXPECT_EQ(holders[one].user_text(), "alice");
+}
+
+TEST(Holders, NobodyIsNotTheSameAsNotTold) {
+  Holders holders;
+  const std::vector<Role> roles = {Role::pids, Role::user, Role::lease};
+  EXPECT_EQ(holders.find(roles, {"none", "none", ""}), kNobody);
+  EXPECT_TRUE(std::isnan(holders.find(roles, {"", "", ""})));
+  EXPECT_TRUE(std::isnan(holders.find(roles, {"[N/A]", "", "a lease alone"})));
+  EXPECT_GT(holders.find(roles, {"", "bob", ""}), kNobody);
+}
+
+TEST(Holders, WhatCannotBeComparedIsTakenForTheSame) {
+  Holder by_pid;
+  by_pid.pids = {"1"};
+  Holder by_user;
+  by_user.users = {"bob"};
+  EXPECT_TRUE(by_pid.same_job(by_user));
+}
+
+// The column goes with its rows, also where they come out of order and are sorted.
+class Seen final : public TraceSink {
+ public:
+  void restart() override { of.clear(); }
+  void meet(const Holders& holders) override { holders_ = &holders; }
+  void block(std::size_t gpu, const Block& block) override {
+    if (of.size() <= gpu) of.resize(gpu + 1);
+    for (const float holder : block.holder)
+      of[gpu] += std::isnan(holder)  ? "?"
+                 : holder == kNobody ? "-"
+                 : holder == kNoRow  ? "."
+                                     : (*holders_)[holder].pids[0];
+  }
+  void frames(std::span<const Block> gpus) override {
+    for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) block(gpu, gpus[gpu]);
+  }
+  std::vector<std::string> of;
+
+ private:
+  const Holders* holders_ = nullptr;
+};
+
+TEST(Holders, EachRowKeepsItsOwn) {
+  const TempFile file("time,gpu,util,pid,user\n3,0,1,,\n1,0,1,a,x\n2,0,1,none,none\n1,1,1,b,y\n2,1,1,b,y\n4,0,1,c,z\n");
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.who = true;
+  auto reader = TraceReader::open(options);
+  ASSERT_TRUE(reader);
+  EXPECT_TRUE(reader->tells_who());
+  Seen seen;
+  const auto report = reader->read(seen);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->gpus.size(), 2U);
+  EXPECT_EQ(seen.of, (std::vector<std::string>{"a-?c", "bb"}));
+  reader->options().together = true;
+  reader->options().gpus = 2;
+  reader->options().tick = std::chrono::seconds(1);
+  ASSERT_TRUE(reader->read(seen));
+  EXPECT_EQ(seen.of, (std::vector<std::string>{"a-?c", "bb.."}));
+}
+
+}  // namespace
+}  // namespace lull::trace
