@@ -13,7 +13,7 @@ OURS_ONLY = re.compile(r'^#include <(fmt|CLI|toml\+\+|nlohmann|pybind11|gtest|ra
 
 def room_of(path: pathlib.Path) -> str:
     parts = path.parts
-    return "sim" if parts[0] == "sim" else parts[1]
+    return parts[0] if parts[0] in ("sim", "python") else parts[1]
 
 
 def read_rooms(path: pathlib.Path) -> dict:
@@ -34,7 +34,7 @@ def main() -> int:
     rooms = pathlib.Path("src/rooms.txt")
     may = read_rooms(rooms)
     used = {room: set() for room in may}
-    files = [f for top in ("src", "sim") for f in pathlib.Path(top).rglob("*.[hc]*")]
+    files = [f for top in ("src", "sim", "python/src") for f in pathlib.Path(top).rglob("*.[hc]*")]
     for f in files:
         me, text = room_of(f), f.read_text()
         test = f.stem.endswith("_test")

@@ -16,6 +16,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -69,10 +70,14 @@ Result<ProcessEntry> read_stat_at(int proc, pid_t pid) {
   return fail("cannot make sense of /proc/" + path);
 }
 
-// Never destroyed: it may be asked for while the program ends.
-std::map<pid_t, std::uint64_t>& own_processes() {
-  static auto* const all = new std::map<pid_t, std::uint64_t>;
-  return *all;
+// Never destroyed: it may be asked for while the program ends. Locked, since in Python several threads have a sensor.
+struct OwnProcesses {
+  std::mutex mutex;
+  std::map<pid_t, std::uint64_t> all;
+};
+OwnProcesses& own_processes() {
+  static auto* const own = new OwnProcesses;
+  return *own;
 }
 
 struct SignalRow {
@@ -180,7 +185,8 @@ std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_
 }
 
 void note_own_process(pid_t pid) {
-  auto& all = own_processes();
+  auto& [mutex, all] = own_processes();
+  const std::scoped_lock lock(mutex);
   std::erase_if(all, [](const auto& one) {
     const auto entry = read_process_entry(one.first);
     return !entry || entry->start_ticks != one.second;
@@ -189,7 +195,8 @@ void note_own_process(pid_t pid) {
 }
 
 bool is_own_process(pid_t pid, std::uint64_t start_ticks) {
-  const auto& all = own_processes();
+  auto& [mutex, all] = own_processes();
+  const std::scoped_lock lock(mutex);
   const auto found = all.find(pid);
   return found != all.end() && found->second == start_ticks;
 }

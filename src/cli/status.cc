@@ -8,7 +8,6 @@
 #include <csignal>
 #include <cstdio>
 #include <functional>
-#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -18,18 +17,15 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "base/users.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "lease/folder.h"
 #include "loop/loop.h"
-#include "rule/timeline.h"
-#include "sense/nvml/means.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
 #include "sense/visible.h"
 #include "session/feed.h"
 #include "session/loop_sampler.h"
+#include "session/status_extras.h"
 #include "session/ticker.h"
 #include "view/screen.h"
 #include "view/status.h"
@@ -52,40 +48,6 @@ struct StatusOptions {
   bool visible = false;
 };
 
-// Since when each GPU has been seen idle without a break, by the driver before our
-// first sample, then by us. Only what was seen counts: an unknown value, or a gap
-// between samples, begins anew.
-class IdleTimes {
- public:
-  explicit IdleTimes(Duration every) : longest_gap_(longest_gap(every)) {}
-
-  void see(const Snapshot& snapshot) {
-    const bool gap = last_ && snapshot.at - *last_ > longest_gap_;
-    last_ = snapshot.at;
-    std::map<DeviceId, Instant> since;
-    for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
-      const DeviceId id = snapshot.inventory->devices[i].id();
-      const Reading& reading = snapshot.readings[i];
-      if (!(reading[Metric::util] < kIdleBelow)) continue;
-      const auto before = since_.find(id);
-      const bool anew = before == since_.end() || gap;
-      since[id] = anew ? snapshot.at - reading.idle_before.value_or(Duration::zero()) : before->second;
-    }
-    since_ = std::move(since);
-  }
-
-  std::optional<Duration> of(const Device& device) const {
-    const auto found = since_.find(device.id());
-    if (found == since_.end()) return std::nullopt;
-    return *last_ - found->second;
-  }
-
- private:
-  Duration longest_gap_;
-  std::optional<Instant> last_;
-  std::map<DeviceId, Instant> since_;
-};
-
 Result<std::vector<std::size_t>> rows_of(const StatusOptions& options, const Snapshot& snapshot) {
   const Inventory& inventory = *snapshot.inventory;
   std::vector<std::size_t> rows;
@@ -93,19 +55,6 @@ Result<std::vector<std::size_t>> rows_of(const StatusOptions& options, const Sna
   if (options.visible) return visible_devices(inventory).devices;
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) rows.push_back(i);
   return rows;
-}
-
-// Who holds which GPU through `lull pick`. Status is asked about GPUs: leases that
-// cannot be looked at are no reason to fail.
-std::map<std::string, LeaseView> leases_by_uuid() {
-  std::map<std::string, LeaseView> found;
-  const auto folder = LeaseFolder::look(LeasePlace::of_environment());
-  if (!folder || !*folder) return found;
-  const auto state = (*folder)->scan();
-  if (!state) return found;
-  for (const LeaseInfo& lease : state->leases)
-    found[lease.gpu] = {user_name(lease.owner), lease.record.holder.pid, lease.record.command, lease.record.since};
-  return found;
 }
 
 // One line: what was looked for and where, and how to go on without a driver.
@@ -195,16 +144,7 @@ struct Session {
     }
     const auto rows = rows_of(options, snapshot);
     if (!rows) return complain(rows.error().message(), kExitUsage);
-    StatusView view{snapshot, *rows, {}};
-    const std::map<std::string, LeaseView> leases = leases_by_uuid();
-    for (const std::size_t row : *rows) {
-      StatusExtra extra;
-      if (options.every || snapshot.readings[row].idle_before)
-        extra.idle_for = idle.of(snapshot.inventory->devices[row]);
-      if (const auto lease = leases.find(snapshot.inventory->devices[row].uuid); lease != leases.end())
-        extra.lease = lease->second;
-      view.extras.push_back(std::move(extra));
-    }
+    const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle)};
     if (const auto shown = output.show(view); !shown) {
       if (shown.error().errno_value == EPIPE) return 0;  // the reader has seen enough
       return complain(shown.error().message());

@@ -279,6 +279,7 @@ PickResult Picker::find() {
 // The sensor must be gone before anything becomes of the choice: a command would be its parent.
 PickResult Picker::pick() {
   PickResult result = find();
+  if (result && keeper_) result->keeper = keeper_->pid();
   world_.close();
   open_ = false;
   return result;

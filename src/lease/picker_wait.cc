@@ -69,7 +69,10 @@ PickResult Picker::pick_waiting() {
     std::optional<Instant> next = deadline;
     const Instant look_again = kClock.now() + pause;
     if (foreign) next = next ? std::min(*next, look_again) : look_again;
-    if (const auto waited = queue_->wait(next); !waited) return failed(waited.error());
+    if (const auto waited = queue_->wait(next, held_process_ ? held_process_->fd() : -1); !waited)
+      return failed(waited.error());
+    if (held_process_ && held_process_->ended())
+      return failed(Error{fmt::format("process {}, which was to hold them, has ended", held_process_->pid()), 0});
     const Instant now = kClock.now();
     if (deadline && now >= *deadline) {
       world_.waits_no_more();

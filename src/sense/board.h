@@ -1,6 +1,7 @@
 #pragma once
-// The board: all that a sampler and its sensor process share. One anonymous mapping, made before the fork; a sensor
-// that is left behind in a hanging call keeps a hold of its own on it, and nobody else looks at it any more.
+// The board: all that a sampler and its sensor process share. One mapping, made before the fork (or of a file without a
+// name, where the sensor is a program); a sensor that is left behind in a hanging call keeps a hold of its own on it,
+// and nobody else looks at it any more.
 //
 // The parent writes which round it wants. The sensor's hands (threads) fill one slot a GPU, then the one of the machine
 // (processes, holders of device files, topology), and ring the bell (an eventfd). A slot belongs to the hand that has
@@ -66,8 +67,10 @@ struct Board {
   std::array<std::atomic<std::uint8_t>, kMostGpus> avoid{};  // GPUs to leave alone
 
   std::atomic<std::int32_t> pid{0};  // of a sensor that is apart; by who started it
+  Box<(64 << 10) - 16> task;         // of a sensor that is a program: what it is told at its birth
 
   // Written by the sensor.
+  std::atomic<std::uint32_t> let_go{0};  // 1: it ends because somebody sent it SIGUSR1
   std::atomic<Stage> stage{Stage::opening};
   std::atomic<std::uint32_t> count{0};
   std::atomic<std::int64_t> round_began{0};     // ns since boot: when the first hand took up the wanted round

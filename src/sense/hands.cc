@@ -110,8 +110,16 @@ class Hands {
     return false;
   }
 
+  // Where nobody has asked for long enough, the driver is let go of: looks between samples are for nobody.
+  Instant end_of_use() const {
+    if (task_.lets_go_after <= Duration::zero()) return Instant::max();
+    return instant(board_.round_began) + task_.lets_go_after;
+  }
+
   void wait() {
-    const Instant next = next_look();
+    const Instant end = board_.round_began > 0 ? end_of_use() : Instant::max();
+    if (end <= SystemClock().now()) ::_exit(0);
+    const Instant next = std::min(next_look(), end);
     timespec limit{};
     if (next != Instant::max()) {
       const Duration left = std::max(next - SystemClock().now(), Duration(1ms));

@@ -26,6 +26,12 @@
 
 namespace lull {
 
+// Who asks the driver where the owner of the sampler has threads (sensor_program.h).
+struct SensorProgram {
+  std::string path;                      // of `lull`; empty: there is none, we clone ourselves
+  std::vector<std::string> environment;  // "NAME=value": as it was when it was safe to look
+};
+
 struct SamplerOptions {
   // What to read. `util` and `mem_util` are always there.
   bool memory = true;
@@ -55,6 +61,10 @@ struct SamplerOptions {
   bool wait_for_waking = false;
   // We are going to become another program: it must not find a process of ours among its children.
   bool apart = false;
+  // We have threads: this program is our sensor, not a clone of ourselves.
+  SensorProgram program = {};
+  // Let go of the driver when nobody has asked for so long; the next sample starts a fresh sensor. Zero: never.
+  Duration lets_go_after{};
   // There will be one sample only and the program ends soon after: prepare nothing for a second one.
   bool once = false;
 

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "sense/sensor_program.h"
 
 namespace lull {
 namespace {
@@ -62,6 +63,7 @@ SensorTask task_of(const SamplerOptions& options) {
   task.topology = options.topology;
   task.looks = !options.once;
   task.apart = options.apart;
+  task.lets_go_after = options.lets_go_after;
   task.ignore_openers = options.ignore_openers;
   task.root = options.root;
   task.library = options.library;
@@ -111,8 +113,8 @@ void Sampler::Core::ask() {
 // A library that is asked for while there is no driver runs modprobe each time and fills the kernel's log. There are
 // machines whose driver has no such file: WSL2, Jetson; and who names a library wants that one.
 bool Sampler::Core::driver_is_loaded() const {
-  const char* named = std::getenv("LULL_NVML");
-  if (!options.library.empty() || (named != nullptr && *named != '\0') || options.root.driver.empty()) return true;
+  if (!options.library.empty() || options.root.driver.empty()) return true;
+  if (const char* named = std::getenv("LULL_NVML"); named != nullptr && *named != '\0') return true;
   const std::string& dev = options.root.dev;
   for (const std::string& path : {options.root.driver + "/version", dev + "/dxg", dev + "/nvhost-ctrl", dev + "/nvmap"})
     if (::access(path.c_str(), F_OK) == 0) return true;
@@ -127,8 +129,10 @@ bool Sampler::Core::start() {
         Absence::no_driver, "the NVIDIA driver is not loaded (there is no " + options.root.driver + "/version)", {}};
     return false;
   }
-  void* memory =
-      ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  const bool by_program = !options.program.path.empty();
+  board_file = by_program ? make_board_file() : Fd();
+  const int kind = MAP_SHARED | MAP_NORESERVE | (by_program ? 0 : MAP_ANONYMOUS);
+  void* memory = ::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, kind, board_file.get(), 0);
   if (memory == MAP_FAILED) {
     driver = {Absence::failed, "no memory can be shared with a sensor process", {}};
     back_off(at);
@@ -138,7 +142,8 @@ bool Sampler::Core::start() {
   board->lists = with_lists;
   board->wanted = requested;
   tell_whom_to_avoid(at);
-  auto child = start_sensor(*board, bell.get(), task);
+  auto child = by_program ? start_sensor_program(*board, board_file, bell.get(), task, options.program)
+                          : start_sensor(*board, bell.get(), task);
   if (!child) {
     ::munmap(std::exchange(board, nullptr), sizeof(Board));
     driver = {Absence::failed, child.error().message(), {}};
@@ -160,10 +165,8 @@ void Sampler::Core::back_off(Instant at) {
 // One that is apart was opened by its number, which a handle of our own child is not: it is never signalled, it goes
 // when its lifeline closes.
 void Sampler::Core::end_sensor() {
-  if (lifeline)
-    lifeline.reset();
-  else
-    (void)sensor.signal(SIGKILL);
+  if (!task.apart) (void)sensor.signal(SIGKILL);
+  lifeline.reset();
 }
 
 void Sampler::Core::leave(int culprit) {
@@ -295,9 +298,16 @@ void Sampler::Core::died(const Look& found, Instant at) {
   const std::optional<siginfo_t> status = reap(sensor);
   const bool by_signal = status && status->si_code != CLD_EXITED;
   const int signal = by_signal ? status->si_status : 0;
+  const bool asked_to_let_go = signal == SIGUSR1 || board->let_go == 1;
   ::munmap(std::exchange(board, nullptr), sizeof(Board));
   sensor = Process();
-  if (signal == SIGUSR1) return let_go();
+  lifeline.reset();
+  if (asked_to_let_go) return let_go();
+  if (!opened && board_file && is_other_board(board_file)) {
+    driver = {Absence::failed, options.program.path + " is of another version of lull than this library", {}};
+    restarts = kMostRestarts + 1;
+    return back_off(at);
+  }
   ++restarts;
   if (opened && found.longest >= 0) {
     avoid(static_cast<unsigned>(found.longest), Absence::failed, at);

@@ -119,6 +119,7 @@ struct Sampler::Core {
   unsigned restarts = 0;  // within this round
 
   Board* board = nullptr;  // null: there is no sensor
+  Fd board_file;           // of a sensor that is a program
   Process sensor;
   Fd lifeline;          // of a sensor that is apart
   bool opened = false;  // by this sensor

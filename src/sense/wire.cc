@@ -2,6 +2,8 @@
 
 #include <cmath>
 
+#include "sense/sensor.h"
+
 #include "sense/board.h"
 
 namespace lull {
@@ -232,6 +234,39 @@ bool Decoder::count(std::size_t& value, std::size_t most) {
   if (!get(number) || number > most || number > bytes_.size() + 1) return false;
   value = number;
   return true;
+}
+
+// One list of members for both directions.
+template <class Task, class Flag, class Number, class Text>
+void members_of(Task& task, const Flag& flag, const Number& number, const Text& text) {
+  auto& needs = task.needs;
+  for (auto* one : {&needs.memory, &needs.power, &needs.details, &needs.tenants, &needs.all_lists, &needs.pcie,
+                    &needs.once, &needs.idle_before, &task.processes, &task.openers, &task.topology, &task.looks})
+    flag(*one);
+  for (auto* one : {&needs.lists_every, &task.openers_budget, &task.lets_go_after}) number(*one);
+  for (auto* one : {&task.root.proc, &task.root.sys, &task.root.dev, &task.root.driver, &task.library}) text(*one);
+}
+
+void encode(Encoder& out, const SensorTask& task) {
+  members_of(
+      task, [&](bool flag) { out.put(static_cast<std::uint8_t>(flag)); }, [&](Duration number) { out.put(number); },
+      [&](const std::string& text) { out.text(text); });
+  out.put(static_cast<std::uint32_t>(task.ignore_openers.size()));
+  for (const std::string& name : task.ignore_openers) out.text(name);
+}
+
+bool decode(std::span<const std::byte> bytes, SensorTask& task) {
+  Decoder in(bytes);
+  bool good = true;
+  members_of(
+      task, [&](bool& flag) { good = good && in.flag(flag); }, [&](Duration& number) { good = good && in.get(number); },
+      [&](std::string& text) { good = good && in.text(text, kMostText); });
+  std::size_t names = 0;
+  if (!good || !in.count(names, kMostText)) return false;
+  task.ignore_openers.assign(names, {});
+  for (std::string& name : task.ignore_openers)
+    if (!in.text(name, kMostText)) return false;
+  return in.at_end();
 }
 
 void encode(Encoder& out, const DriverReport& report) {

@@ -115,12 +115,16 @@ struct MachineReport {
   std::optional<Topology> topology;
 };
 
+struct SensorTask;  // sensor.h: to a sensor that is a program, the other way
+
+void encode(Encoder& out, const SensorTask& task);
 void encode(Encoder& out, const DriverReport& report);
 void encode(Encoder& out, const Identity& identity);
 void encode(Encoder& out, const Answer& answer);
 void encode(Encoder& out, const MachineReport& report);
 
 // False: not a message of this kind.
+bool decode(std::span<const std::byte> bytes, SensorTask& task);
 bool decode(std::span<const std::byte> bytes, DriverReport& report);
 bool decode(std::span<const std::byte> bytes, Identity& identity);
 bool decode(std::span<const std::byte> bytes, Answer& answer);

@@ -31,6 +31,7 @@ std::string json_of(const Picked& picked, bool uuid) {
     json.member(printable_lines(name), printable_lines(text));
   json.end_object().member("held", !picked.locks.empty());
   json.member("lease", picked.locks.empty() ? std::nullopt : std::optional(printable_lines(picked.lease)));
+  json.member("keeper", picked.locks.empty() ? std::nullopt : picked.keeper);
   return json.end_object().take() + "\n";
 }
 

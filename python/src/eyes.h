@@ -1,0 +1,40 @@
+#pragma once
+// A sampler as Python may use it: from any thread, beside others, in a process that forks. Its sensor is the program
+// `lull`, since a process with threads must not clone itself. While it waits others have the GIL, and Ctrl-C is heard.
+
+#include <sys/types.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "gpu/snapshot.h"
+#include "sense/sampler.h"
+
+namespace lull::python {
+
+// The program that is the sensor, with the environment of now. The GIL must be held: os.environ must not change
+// meanwhile.
+SensorProgram sensor_program_of_now();
+// What decides which driver is asked: it is another one inside lull.simulate().
+std::string driver_by_environment();
+
+class Eyes {
+ public:
+  explicit Eyes(SamplerOptions options);
+  Eyes(const Eyes&) = delete;
+  Eyes& operator=(const Eyes&) = delete;
+  ~Eyes();
+
+  // One sample; called with the GIL, waits without it. Throws what a signal handler raised.
+  void sample(Snapshot& into);
+  // False: a child that was forked. What it inherited is its parent's.
+  bool ours() const;
+  void close();
+
+ private:
+  pid_t owner_;
+  std::unique_ptr<Sampler> sampler_;
+};
+
+}  // namespace lull::python

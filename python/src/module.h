@@ -1,0 +1,14 @@
+#pragma once
+// The parts of the module, each of which adds its names to it.
+
+namespace pybind11 {
+class module_;
+}
+
+namespace lull::python {
+
+void add_errors(pybind11::module_& module);
+void add_gpus(pybind11::module_& module);
+void add_cuda(pybind11::module_& module);
+
+}  // namespace lull::python

@@ -1,0 +1,63 @@
+#include "session/status_extras.h"
+
+#include <string>
+#include <utility>
+
+#include "base/users.h"
+#include "lease/folder.h"
+#include "rule/timeline.h"
+#include "sense/nvml/means.h"
+
+namespace lull {
+namespace {
+
+std::map<std::string, LeaseView> leases_by_uuid() {
+  std::map<std::string, LeaseView> found;
+  const auto leases = read_leases();
+  if (!leases) return found;
+  for (const LeaseInfo& lease : *leases)
+    found[lease.gpu] = {user_name(lease.owner), lease.record.holder.pid, lease.record.command, lease.record.since};
+  return found;
+}
+
+}  // namespace
+
+IdleTimes::IdleTimes(Duration every) : longest_gap_(longest_gap(every)) {}
+
+void IdleTimes::see(const Snapshot& snapshot) {
+  const bool gap = last_ && snapshot.at - *last_ > longest_gap_;
+  last_ = snapshot.at;
+  std::map<DeviceId, Idle> idle;
+  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
+    const DeviceId id = snapshot.inventory->devices[i].id();
+    const Reading& reading = snapshot.readings[i];
+    if (!(reading[Metric::util] < kIdleBelow)) continue;
+    const auto before = idle_.find(id);
+    const bool anew = before == idle_.end() || gap;
+    idle[id] = anew
+                   ? Idle{snapshot.at - reading.idle_before.value_or(Duration::zero()), reading.idle_before.has_value()}
+                   : Idle{before->second.since, true};
+  }
+  idle_ = std::move(idle);
+}
+
+std::optional<Duration> IdleTimes::of(const Device& device) const {
+  const auto found = idle_.find(device.id());
+  if (found == idle_.end() || !found->second.watched) return std::nullopt;
+  return *last_ - found->second.since;
+}
+
+std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const std::size_t> rows,
+                                       const IdleTimes& idle) {
+  const std::map<std::string, LeaseView> leases = leases_by_uuid();
+  std::vector<StatusExtra> extras;
+  for (const std::size_t row : rows) {
+    const Device& device = snapshot.inventory->devices[row];
+    StatusExtra extra{idle.of(device), {}};
+    if (const auto lease = leases.find(device.uuid); lease != leases.end()) extra.lease = lease->second;
+    extras.push_back(std::move(extra));
+  }
+  return extras;
+}
+
+}  // namespace lull

@@ -1,0 +1,40 @@
+#pragma once
+// What `lull status` and Python's lull.status() show of a GPU beyond one snapshot: how long it has been idle, and who
+// holds it through `lull pick`.
+
+#include <map>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "gpu/snapshot.h"
+#include "view/status.h"
+
+namespace lull {
+
+// Since when each GPU has been seen idle without a break, by the driver before our first sample, then by us. Only what
+// was seen counts: an unknown value, or a gap between samples, begins anew.
+class IdleTimes {
+ public:
+  explicit IdleTimes(Duration every);
+
+  void see(const Snapshot& snapshot);
+  // Nothing: it is not idle, or only the moment was seen.
+  std::optional<Duration> of(const Device& device) const;
+
+ private:
+  struct Idle {
+    Instant since{};
+    bool watched = false;  // for longer than a moment
+  };
+  Duration longest_gap_;
+  std::optional<Instant> last_;
+  std::map<DeviceId, Idle> idle_;
+};
+
+// One for each of `rows`. Status is asked about GPUs: leases that cannot be looked at are no reason to fail.
+std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const std::size_t> rows,
+                                       const IdleTimes& idle);
+
+}  // namespace lull

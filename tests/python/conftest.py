@@ -1,0 +1,81 @@
+"""What the tests of the Python module share. PYTHONPATH has BUILD/python in it, LULL_BUILD_DIR says which build."""
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+BUILD = (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()
+LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
+if str(BUILD / "python") not in sys.path:
+    sys.path.insert(0, str(BUILD / "python"))
+# What an outer simulation or job left must not lead the tests astray.
+for name in ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_NVML", "LULL_LEASE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
+    os.environ.pop(name, None)
+pytest_plugins = ["lull.pytest_plugin"]
+
+
+def wait_until(condition, limit=LIMIT, what="the condition"):
+    """Returns the first true value of condition(); fails after `limit` seconds."""
+    end = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {limit} s")
+        time.sleep(0.005)
+
+
+def sensors_of(pid=None):
+    """The sensor processes that serve this process (or `pid`): no children of it, but they hold a handle of it."""
+    served = os.getpid() if pid is None else pid
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            with open(f"/proc/{entry}/cmdline", "rb") as line:
+                if not line.read().startswith(b"lull-sensor"):
+                    continue
+            with open(f"/proc/{entry}/fdinfo/5") as handle:
+                if f"\nPid:\t{served}\n" in handle.read():
+                    found.append(int(entry))
+        except OSError:
+            continue
+    return found
+
+
+class Script:
+    """A Python program that runs in the environment of now."""
+
+    def __init__(self, text, *arguments, **options):
+        env = dict(os.environ, PYTHONPATH=str(BUILD / "python"), PYTHONUNBUFFERED="1")
+        env.update(options.pop("env", {}))
+        self.process = subprocess.Popen([sys.executable, "-c", text, *map(str, arguments)], env=env, text=True,
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+
+    def line(self):
+        return self.process.stdout.readline().rstrip("\n")
+
+    def finish(self, limit=LIMIT):
+        """(status, what was left on stdout, stderr)"""
+        out, err = self.process.communicate(timeout=limit)
+        return self.process.returncode, out, err
+
+
+@pytest.fixture
+def script():
+    """Starts Python programs; what still runs after the test is ended."""
+    started = []
+
+    def start(text, *arguments, **options):
+        started.append(Script(text, *arguments, **options))
+        return started[-1]
+
+    yield start
+    for one in started:
+        if one.process.poll() is None:
+            one.process.kill()
+        one.process.communicate()
