@@ -2,6 +2,7 @@
 // A machine for sessions under test: a manual clock on a warped loop, GPUs whose readings follow a script, a job and
 // actions that only note when they were asked for. A day passes in milliseconds, in the same order as it would have.
 
+#include <cmath>
 #include <csignal>
 #include <functional>
 #include <map>

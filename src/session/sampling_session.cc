@@ -1,0 +1,62 @@
+#include "session/sampling_session.h"
+
+#include <csignal>
+#include <utility>
+
+namespace lull {
+
+SamplingSession::SamplingSession(SamplingSettings settings, World& world, OnSample on_sample)
+    : settings_(std::move(settings)),
+      world_(world),
+      on_sample_(std::move(on_sample)),
+      ticker_(world.loop(), settings_.every, [this](std::uint64_t) {
+        if (!settings_.length || world_.loop().now() < *start_ + *settings_.length) sampler_->request(false);
+      }) {}
+
+SessionEnd SamplingSession::run() {
+  // Signals first: whoever is started later must not get them.
+  if (const auto listening = listen(); !listening) return {kExitFailure, listening.error().message()};
+  sampler_ = world_.sampler(settings_.sampling, [this](const Snapshot& snapshot) { take(snapshot); });
+  sampler_->request(false);
+  const auto ran = world_.loop().run();
+  ticker_.stop();
+  sampler_.reset();
+  if (!ran && !ended_) return {kExitFailure, ran.error().message()};
+  return end_;
+}
+
+Result<> SamplingSession::listen() {
+  sigset_t signals;
+  sigemptyset(&signals);
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
+  TRY(world_.listen(signals, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  if (settings_.reader < 0) return {};
+  // Noticed at once, not when there is something to write.
+  return world_.loop().on_ready(settings_.reader, [this] {
+    reader_left_ = true;
+    end({});
+  });
+}
+
+void SamplingSession::on_signal(const signalfd_siginfo& info) {
+  const int signal = static_cast<int>(info.ssi_signo);
+  if (signal == SIGUSR1) return sampler_ ? sampler_->let_go() : void();  // as every lull that watches
+  end({.status = settings_.a_signal_is_no_failure || signal == SIGINT ? 0 : 128 + signal});
+}
+
+void SamplingSession::take(const Snapshot& snapshot) {
+  if (ended_) return;
+  if (auto how = on_sample_(snapshot)) return end(*std::move(how));
+  if (start_) return;
+  start_ = snapshot.at;
+  if (settings_.length) world_.loop().at(*start_ + *settings_.length, [this] { end({}); });
+  ticker_.follow(*start_);
+}
+
+void SamplingSession::end(SessionEnd how) {
+  if (std::exchange(ended_, true)) return;
+  end_ = std::move(how);
+  world_.loop().stop();
+}
+
+}  // namespace lull

@@ -1,0 +1,45 @@
+#pragma once
+// The GPUs now, once or live: what `lull status` does with each sample.
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "base/exit_status.h"
+#include "session/sampling_session.h"
+#include "session/status_extras.h"
+#include "view/status_picture.h"
+
+namespace lull {
+
+struct StatusSettings {
+  StatusFormat format = StatusFormat::table;
+  std::optional<Duration> every;  // again and again
+  std::string gpus;
+  bool visible = false;  // those of CUDA_VISIBLE_DEVICES
+  int output = 1;
+};
+
+class StatusSession {
+ public:
+  using Say = std::function<void(const std::string&)>;
+
+  StatusSession(StatusSettings settings, Say say);
+
+  // What to read, the driver given its time.
+  SamplerOptions sampling() const;
+  // One picture of it. An end: there is no going on.
+  std::optional<SessionEnd> show(const Snapshot& snapshot);
+  // Until Ctrl-C, TERM, or the reader of our pipe is gone.
+  SessionEnd watch(World& world);
+
+ private:
+  StatusSettings settings_;
+  Say say_;
+  StatusPictures pictures_;
+  IdleTimes idle_;
+  bool driver_said_ = false;
+  bool hinted_ = false;
+};
+
+}  // namespace lull
