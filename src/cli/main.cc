@@ -1,10 +1,13 @@
 // `lull COMMAND …`, or a predecessor's name as a link to the same binary.
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <new>
 #include <string>
 #include <string_view>
@@ -74,6 +77,17 @@ int flushed(int status) {
   lull::complain(fmt::format("standard output: {}", std::strerror(errno == 0 ? EIO : errno)));
   return status == 0 ? lull::kExitFailure : status;
 }
+
+// Where there is no memory left even for saying so, C++ gives up in the middle of a throw: in our words, and with our
+// status. Anything else that ends here is a mistake of ours.
+[[noreturn]] void give_up() {
+  if (std::current_exception() != nullptr) std::abort();
+  constexpr std::string_view kWords = "lull: there is no memory left\n";
+  (void)!::write(STDERR_FILENO, kWords.data(), kWords.size());
+  std::_Exit(lull::kExitFailure);
+}
+// Before everything that is made before main(): 101 is the first that is not the compiler's own.
+[[gnu::constructor(101)]] void prepare_to_give_up() { std::set_terminate(give_up); }
 
 }  // namespace
 
