@@ -161,8 +161,8 @@ Result<> check_unique(const Reader& reader, const Node& root, const Scenario& sc
 
 }  // namespace
 
-Result<Scenario> parse_scenario(std::string_view toml, std::string_view name, const FileReader& read) {
-  const Node root = TRY(parse_toml(toml, name));
+Result<Scenario> parse_scenario(std::string_view text, std::string_view name, const FileReader& read) {
+  const Node root = TRY(toml::parse(text, name));
   const Reader reader(name, read);
   Scenario scenario;
   TRY(read_head(reader, root, scenario));

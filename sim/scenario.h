@@ -114,7 +114,7 @@ struct Scenario {
 using FileReader = std::function<Result<std::string>(const std::string& path)>;
 
 // `name` is what complaints call the document: "night.toml:3:7: unknown value 'utl'; did you mean 'util'?"
-Result<Scenario> parse_scenario(std::string_view toml, std::string_view name, const FileReader& read);
+Result<Scenario> parse_scenario(std::string_view text, std::string_view name, const FileReader& read);
 Result<Scenario> load_scenario(const std::string& path);
 
 // "4", "H100", "2xH100,1xT4"; a bare number is that many of the default model.

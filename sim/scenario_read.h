@@ -11,42 +11,27 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "base/toml.h"
 #include "sim/scenario.h"
-#include "sim/toml.h"
 
 namespace lull::sim {
 
-class Reader {
+using toml::Node;
+
+class Reader : public toml::Reader {
  public:
-  Reader(std::string_view name, const FileReader& read) : name_(name), read_(read) {}
+  Reader(std::string_view name, const FileReader& read) : toml::Reader(name), read_(read) {}
 
-  // "night.toml:3:7: " and what is wrong there.
-  std::unexpected<Error> refuse(const Node& node, std::string_view what) const;
-
-  // Every member of `table` has one of these names.
-  Result<> known(const Node& table, std::string_view where, std::span<const std::string_view> names) const;
-  Result<> known(const Node& table, std::string_view where, std::initializer_list<std::string_view> names) const {
-    return known(table, where, std::span(names.begin(), names.size()));
-  }
-  Result<> expect(const Node& node, Node::Kind kind, std::string_view key, std::string_view right) const;
-
-  Result<std::string> text(const Node& node, std::string_view key) const;
-  Result<bool> truth(const Node& node, std::string_view key) const;
-  Result<double> number(const Node& node, std::string_view key, double low, double high) const;
-  Result<Duration> duration(const Node& node, std::string_view key) const;   // "10s" or seconds
-  Result<std::uint64_t> size(const Node& node, std::string_view key) const;  // "8GiB" or bytes
   Result<double> value(const Node& node, const ValueInfo& info) const;
   Result<std::vector<std::size_t>> gpus(const Node& node, std::size_t count) const;  // 0, [0, 2], "1-3", "all"
   Result<std::string> uuid(const Node& node) const;
   Result<std::string> pci(const Node& node) const;
   Result<std::string> function(const Node& node) const;
-  Result<std::span<const Node>> tables(const Node& root, std::string_view key) const;  // [[key]]
 
   // The steps of a recorded trace; `of` says which GPU of it, else the `nth` one after it.
   Result<> trace(const Node& file, const Node* of, std::size_t nth, GpuSpec& gpu) const;
 
  private:
-  std::string_view name_;
   const FileReader& read_;
 };
 

@@ -1,4 +1,4 @@
-#include "sim/toml.h"
+#include "base/toml.h"
 
 #include <fmt/format.h>
 
@@ -25,10 +25,10 @@
 
 #include "base/text.h"
 
-namespace lull::sim {
+namespace lull::toml {
 namespace {
 
-Node convert(const toml::node& from) {
+Node convert(const ::toml::node& from) {
   Node node;
   node.line = from.source().begin.line;
   node.column = from.source().begin.column;
@@ -47,7 +47,7 @@ Node convert(const toml::node& from) {
     node.truth = truth->get();
   } else if (const auto* list = from.as_array()) {
     node.kind = Node::Kind::list;
-    for (const toml::node& element : *list) node.list.push_back(convert(element));
+    for (const ::toml::node& element : *list) node.list.push_back(convert(element));
   } else if (const auto* table = from.as_table()) {
     node.kind = Node::Kind::table;
     for (const auto& [key, value] : *table) node.members.push_back({std::string(key.str()), convert(value)});
@@ -145,10 +145,10 @@ std::string_view Node::kind_name() const {
   return "a date or time";
 }
 
-Result<Node> parse_toml(std::string_view text, std::string_view name) {
+Result<Node> parse(std::string_view text, std::string_view name) {
   TRY(check_characters(text, name));
   TRY(check_keys(text, name));
-  const toml::parse_result result = toml::parse(text);
+  const ::toml::parse_result result = ::toml::parse(text);
   if (!result) {
     const auto& where = result.error().source().begin;
     return fail(fmt::format("{}:{}:{}: not TOML: {}", printable(name), where.line, where.column,
@@ -157,4 +157,4 @@ Result<Node> parse_toml(std::string_view text, std::string_view name) {
   return convert(result.table());
 }
 
-}  // namespace lull::sim
+}  // namespace lull::toml
