@@ -188,7 +188,7 @@ Result<> settle(WatchCommand& command) {
 
 int cancel() {
   bool done = false;
-  for (const Answer& answer : cancel_watchers()) {
+  for (const Answer& answer : ask_all(ControlOf::watch)) {
     fmt::print("lull watch {}: {}\n", answer.watcher, answer.line);
     done |= answer.line.starts_with("cancelled");
   }

@@ -31,13 +31,15 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::string_view kFolderPrefix = "lull-control-";
-constexpr std::string_view kSocketPrefix = "watch.";
 constexpr Duration kPatience = 2s;
 constexpr Duration kTryAgain = 20ms;    // where a queue is full
 constexpr Duration kCheckEvery = 5s;    // that our socket can still be found
 constexpr std::size_t kMostAsked = 64;  // in one folder: its owner must not use up all our descriptors
 constexpr std::size_t kLongestAnswer = 512;
+constexpr std::size_t kLongestStatus = 128 * 1024;
 constexpr int kBacklog = 16;
+
+std::string_view prefix_of(ControlOf what) { return what == ControlOf::watch ? "watch." : "fill."; }
 
 // ---- folders --------------------------------------------------------------------
 
@@ -149,11 +151,11 @@ std::optional<uid_t> peer_of(int socket) {
 
 // Takes away what watchers that were killed left in our folder. Connecting is asking, so a socket of another type
 // tries: where somebody listens, the kernel says that the type is wrong.
-void sweep(int folder) {
+void sweep(int folder, ControlOf what) {
   const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return;
   for (const std::string& name : names_in(folder))
-    if (!watcher_in(name).empty() && connect_to(probe.get(), folder, name) == ECONNREFUSED)
+    if (!watcher_in(name, what).empty() && connect_to(probe.get(), folder, name) == ECONNREFUSED)
       ::unlinkat(folder, name.c_str(), 0);
 }
 
@@ -164,12 +166,12 @@ struct Socket {
 };
 
 // Under its name only once somebody listens, so that it is never taken for one that was left behind.
-Result<Socket> socket_in(const std::string& place) {
+Result<Socket> socket_in(const std::string& place, ControlOf what) {
   Socket made{TRY(folder_of_ours(place)), new_socket(), {}};
   if (!made.fd) return fail(errno, "socket");
   const int folder = made.folder.get();
-  sweep(folder);
-  made.name = fmt::format("{}{}.{:016x}", kSocketPrefix, ::getpid(), random_bits());
+  sweep(folder, what);
+  made.name = fmt::format("{}{}.{:016x}", prefix_of(what), ::getpid(), random_bits());
   const std::string draft = ".new-" + made.name;
   const auto address = address_in(folder, draft);
   if (!address) return fail(ENAMETOOLONG, place);
@@ -182,14 +184,15 @@ Result<Socket> socket_in(const std::string& place) {
   return fail(why, place);
 }
 
-Result<Socket> make_socket() {
+Result<Socket> make_socket(ControlOf what) {
   std::string trouble;
   for (const std::string& place : places_of(::geteuid())) {
-    auto made = socket_in(place);
+    auto made = socket_in(place, what);
     if (made) return made;
     trouble += (trouble.empty() ? "" : "; ") + made.error().message();
   }
-  return fail("no place for the socket that --cancel uses: " + printable(trouble));
+  return fail(fmt::format("no place for the socket that {} uses: {}",
+                          what == ControlOf::watch ? "--cancel" : "--status", printable(trouble)));
 }
 
 }  // namespace
@@ -198,9 +201,10 @@ std::string answer_line(std::string_view received) {
   return printable(received.substr(0, std::min(kLongestAnswer, received.find('\0'))));
 }
 
-std::string_view watcher_in(std::string_view name) {
-  if (!name.starts_with(kSocketPrefix)) return {};
-  name.remove_prefix(kSocketPrefix.size());
+std::string_view watcher_in(std::string_view name, ControlOf what) {
+  const std::string_view prefix = prefix_of(what);
+  if (!name.starts_with(prefix)) return {};
+  name.remove_prefix(prefix.size());
   const std::string_view pid = name.substr(0, name.find('.'));
   return pid.size() < name.size() && to_pid(pid) ? pid : std::string_view();
 }
@@ -208,8 +212,8 @@ std::string_view watcher_in(std::string_view name) {
 // ---- the watcher's side ---------------------------------------------------------
 
 struct Control::Listening {
-  Listening(Loop& its_loop, std::function<std::string(const std::string& who)> handler)
-      : loop(its_loop), on_cancel(std::move(handler)) {}
+  Listening(Loop& its_loop, ControlOf its_kind, std::function<std::string(const std::string& who)> handler)
+      : loop(its_loop), what(its_kind), on_asked(std::move(handler)) {}
   Listening(const Listening&) = delete;
   Listening& operator=(const Listening&) = delete;
   ~Listening() {
@@ -218,7 +222,7 @@ struct Control::Listening {
   }
 
   Result<> open() {
-    socket = TRY(make_socket());
+    socket = TRY(make_socket(what));
     return loop.on_ready(socket.fd.get(), [this] { serve(); });
   }
 
@@ -234,9 +238,11 @@ struct Control::Listening {
     const Fd client(::accept4(socket.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client) return;
     const auto user = peer_of(client.get());
-    std::string answer = "refused: only its own user and root may cancel it";
+    std::string answer = "refused: only its own user and root may ask";
     if (user && (*user == 0 || *user == ::geteuid()))
-      answer = on_cancel(fmt::format("{} (uid {})", user_name(*user), *user));
+      answer = on_asked(fmt::format("{} (uid {})", user_name(*user), *user));
+    const int room = static_cast<int>(kLongestStatus);
+    (void)::setsockopt(client.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
     (void)!::send(client.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
   }
 
@@ -258,7 +264,8 @@ struct Control::Listening {
   }
 
   Loop& loop;
-  std::function<std::string(const std::string& who)> on_cancel;
+  ControlOf what;
+  std::function<std::string(const std::string& who)> on_asked;
   Socket socket;
   std::optional<Loop::TimerId> timer;
 };
@@ -268,14 +275,15 @@ Control::Control(Control&&) noexcept = default;
 Control& Control::operator=(Control&&) noexcept = default;
 Control::~Control() = default;
 
-Result<Control> Control::listen(Loop& loop, std::function<std::string(const std::string& who)> on_cancel) {
-  auto listening = std::make_unique<Listening>(loop, std::move(on_cancel));
+Result<Control> Control::listen(Loop& loop, ControlOf what,
+                                std::function<std::string(const std::string& who)> on_asked) {
+  auto listening = std::make_unique<Listening>(loop, what, std::move(on_asked));
   TRY(listening->open());
   listening->check_later();
   return Control(std::move(listening));
 }
 
-// ---- the side of --cancel -------------------------------------------------------
+// ---- the side that asks -------------------------------------------------------
 
 namespace {
 
@@ -303,22 +311,36 @@ void try_to_connect(Call& call) {
     call.line = "not believed: who answers there is another user";
 }
 
-void hear(Call& call) {
-  std::array<char, kLongestAnswer> buffer;
+void hear(Call& call, ControlOf what) {
+  std::string buffer(what == ControlOf::watch ? kLongestAnswer : kLongestStatus, '\0');
   const ssize_t got = ::recv(call.socket.get(), buffer.data(), buffer.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
-  call.line = got > 0 ? answer_line({buffer.data(), static_cast<std::size_t>(got)}) : "no answer";
+  buffer.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  call.line = got > 0 ? buffer : "no answer";
+}
+
+Answer answer_of(std::string_view name, std::string_view received, ControlOf what) {
+  Answer answer{std::string(watcher_in(name, what)), {}};
+  if (what == ControlOf::watch) {
+    answer.line = answer_line(received);
+    return answer;
+  }
+  const std::size_t end = std::min(received.find('\0'), received.size());
+  answer.line = printable_lines(received.substr(0, end));
+  answer.json = printable(received.substr(std::min(end + 1, received.size())));
+  return answer;
 }
 
 }  // namespace
 
-std::vector<Answer> cancel_watchers() {
+std::vector<Answer> ask_all(ControlOf what) {
   const std::vector<OwnedFolder> folders = folders_to_ask();
   std::vector<Call> calls;
   for (const OwnedFolder& folder : folders) {
     std::size_t asked = 0;
     for (const std::string& name : names_in(folder.fd.get()))
-      if (!watcher_in(name).empty() && asked++ < kMostAsked) calls.push_back({&folder, name, {}, false, {}, false});
+      if (!watcher_in(name, what).empty() && asked++ < kMostAsked)
+        calls.push_back({&folder, name, {}, false, {}, false});
   }
   const SystemClock clock;
   const Instant end = clock.now() + kPatience;
@@ -327,7 +349,7 @@ std::vector<Answer> cancel_watchers() {
     bool again = false;
     for (Call& call : calls) {
       if (!call.line && !call.connected) try_to_connect(call);
-      if (!call.line && call.connected) hear(call);
+      if (!call.line && call.connected) hear(call, what);
       if (call.line) call.socket.reset();
       again |= !call.line && !call.connected;
       if (!call.line && call.connected) waiting.push_back({call.socket.get(), POLLIN, 0});
@@ -339,7 +361,7 @@ std::vector<Answer> cancel_watchers() {
   }
   std::vector<Answer> answers;
   for (const Call& call : calls)
-    if (!call.nobody) answers.push_back({std::string(watcher_in(call.name)), call.line.value_or("no answer")});
+    if (!call.nobody) answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
   return answers;
 }
 

@@ -1,10 +1,11 @@
 #pragma once
-// How `lull watch --cancel` reaches a running `lull watch`: a socket in a folder that belongs
-// to the watcher's user and that nobody else may enter. Both sides ask the kernel who the other
+// How `lull watch --cancel` reaches a running `lull watch`, and `lull fill --status` a running `lull fill`: a socket in
+// a folder that belongs to the watcher's user and that nobody else may enter. Both sides ask the kernel who the other
 // one is: a watcher listens to its own user and to root only, and an answer counts only if it
 // comes from the user whose folder it is, or from root. A watcher that was killed leaves its
 // socket behind, which the next one takes away.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -16,10 +17,17 @@
 
 namespace lull {
 
+// Each has one question, so that connecting is asking.
+enum class ControlOf : std::uint8_t {
+  watch,  // "cancel": answered in one line
+  fill,   // "how are you?": a text of some lines, and behind a 0 the same as JSON
+};
+
 class Control {
  public:
-  // `on_cancel` gets who asks ("ada (uid 1000)") and answers in one line.
-  static Result<Control> listen(Loop& loop, std::function<std::string(const std::string& who)> on_cancel);
+  // `on_asked` gets who asks ("ada (uid 1000)") and answers.
+  static Result<Control> listen(Loop& loop, ControlOf what,
+                                std::function<std::string(const std::string& who)> on_asked);
   Control(Control&&) noexcept;
   Control& operator=(Control&&) noexcept;
   ~Control();
@@ -30,17 +38,18 @@ class Control {
   std::unique_ptr<Listening> listening_;
 };
 
-// Asks every watcher of ours, as root every watcher on this machine; their answers. All at once,
+// Asks everyone of ours, as root everyone on this machine; their answers. All at once,
 // and for two seconds at most: whoever is silent must not keep us from the others.
 struct Answer {
   std::string watcher;  // its pid
-  std::string line;
+  std::string line;     // fit for a screen; of `fill` several
+  std::string json = {};
 };
-std::vector<Answer> cancel_watchers();
+std::vector<Answer> ask_all(ControlOf what);
 
 // What a watcher answered, made fit for a screen: one line of limited length.
 std::string answer_line(std::string_view received);
 // The pid in the name of a watcher's socket; empty: no name that a watcher gives.
-std::string_view watcher_in(std::string_view name);
+std::string_view watcher_in(std::string_view name, ControlOf what = ControlOf::watch);
 
 }  // namespace lull

@@ -63,7 +63,8 @@ SessionEnd WatchSession::run() {
   if (const auto refused = refuse_without_gpus()) return *refused;
   // Without it everything works but --cancel.
   if (settings_.controlled) {
-    if (auto control = Control::listen(loop_, [this](const std::string& who) { return on_cancel(who); }))
+    if (auto control =
+            Control::listen(loop_, ControlOf::watch, [this](const std::string& who) { return on_cancel(who); }))
       control_ = *std::move(control);
     else
       sink_.note(Level::warning, "control", control.error().message());
