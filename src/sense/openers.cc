@@ -215,11 +215,19 @@ class OpenerScan::Pass {
   Openers openers_;
 };
 
+bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Root& root) {
+  return ignored(root.proc + "/" + std::to_string(pid), ignore);
+}
+
+std::string program_of(pid_t pid, const Root& root) {
+  return program_of(root.proc + "/" + std::to_string(pid)).value_or(std::string());
+}
+
 OpenerScan::OpenerScan(Root root, std::vector<std::string> ignore, const Clock& clock)
     : root_(std::move(root)), ignore_(std::move(ignore)), clock_(clock), seen_(std::make_unique<Seens>()) {}
 OpenerScan::~OpenerScan() = default;
 
-Openers OpenerScan::look(const Inventory& inventory, Duration budget) {
+Openers OpenerScan::look(const Inventory& inventory, Duration budget, bool hidden_count) {
   auto files = files_of(root_, inventory);
   // What was held is kept by the places of the files: other files, other places.
   if (files != last_files_) {
@@ -239,10 +247,11 @@ Openers OpenerScan::look(const Inventory& inventory, Duration budget) {
   const bool known = last_ && clock_.now() - last_began_ <= kOldestPass;
   Openers openers = known ? *last_ : Openers{};
   openers.holders.resize(files.size());
+  openers.began = last_began_;
   for (std::size_t i = 0; i < files.size(); ++i) {
     Absence why = reason(inventory.devices[i], files[i]);
     if (why == Absence::none && !known) why = Absence::looking;
-    if (why == Absence::none && !openers.hidden.empty()) why = Absence::no_permission;
+    if (why == Absence::none && hidden_count && !openers.hidden.empty()) why = Absence::no_permission;
     if (why != Absence::none) openers.holders[i].clear();
     openers.absence.push_back(why);
   }

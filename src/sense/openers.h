@@ -37,12 +37,18 @@ struct Openers {
   std::vector<std::vector<pid_t>> holders;  // for each device of the inventory
   std::vector<Absence> absence;             // none: the list is complete (empty where it is not)
   std::vector<pid_t> hidden;                // processes whose files could not be looked at
+  Instant began{};                          // all of it is newer
 };
 
 // Exact names of programs that look at GPUs, keep them ready or draw on them.
 inline constexpr std::array<std::string_view, 10> kIgnoredOpeners = {
     "nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "nvidia-smi", "nvtop", "Xorg", "Xwayland",
     "gnome-shell",         "lull",          "lull-sensor"};
+
+// Whether this process is none that counts, by the executable that it runs. `ignore`: more exact names.
+bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Root& root = {});
+// The name of the executable that it runs; empty where the kernel does not tell.
+std::string program_of(pid_t pid, const Root& root = {});
 
 // Looks through the descriptors of all processes again and again, each time for a while. A pass that is not done by
 // then goes on at the next look; until the first one is done the counts are unknown (Absence::looking), and later
@@ -58,8 +64,9 @@ class OpenerScan {
   OpenerScan& operator=(const OpenerScan&) = delete;
   ~OpenerScan();
 
-  // A MIG device has no file of its own: not_supported.
-  Openers look(const Inventory& inventory, Duration budget);
+  // A MIG device has no file of its own: not_supported. `hidden_count`: where files of some processes cannot be looked
+  // at, no count is known; else it is that of those who can be looked at.
+  Openers look(const Inventory& inventory, Duration budget, bool hidden_count = true);
 
  private:
   class Pass;
