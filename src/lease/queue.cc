@@ -241,6 +241,7 @@ Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
   ticket_record_.command = demand_.pattern.command;
   ticket_record_.since = kClock.wall();
   for (const Candidate& candidate : candidates_) ticket_record_.wants.push_back(candidate.uuid);
+  ticket_record_.scope = ticket_record_.wants;
   ticket_ = TRY(folder_->queue(door, ticket_record_));
   ticket_born_ = birth_of(ticket_->fd.get());
   bell_ = Bell::hang(folder_->descriptor(), ticket_->file);

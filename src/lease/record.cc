@@ -68,6 +68,19 @@ ProcessMark get_mark(const Lines& lines) {
   return {pid > 0x7fffffff ? 0 : static_cast<pid_t>(pid), number(lines, "start-ticks"), number(lines, "pid-namespace")};
 }
 
+void put_list(std::string& out, std::string_view key, const std::vector<std::string>& words) {
+  out += key;
+  out += ':';
+  for (const std::string& word : words) out += ' ' + word;
+  out += " \n";
+}
+std::vector<std::string> get_list(const Lines& lines, std::string_view key) {
+  std::vector<std::string> words;
+  for (const std::string_view word : split(get(lines, key), ' '))
+    if (!word.empty()) words.emplace_back(word);
+  return words;
+}
+
 std::uint64_t started(pid_t pid) {
   const auto entry = read_process_entry(pid);
   return entry ? entry->start_ticks : 0;
@@ -133,9 +146,8 @@ std::string write_record(const TicketRecord& record) {
   put(out, "priority", fmt::format("{}", record.priority));
   put(out, "count", record.count);
   put(out, "missing", record.missing);
-  out += "wants:";
-  for (const std::string& uuid : record.wants) out += ' ' + uuid;
-  out += " \n";
+  put_list(out, "wants", record.wants);
+  put_list(out, "scope", record.scope);
   put_share(out, record.share);
   put(out, "within", record.within);
   put(out, "user", record.user);
@@ -174,8 +186,8 @@ std::optional<TicketRecord> read_ticket(std::string_view text) {
   record.priority = std::clamp(record.priority, -kGreatestPriority, kGreatestPriority);  // as the option has it
   record.count = static_cast<unsigned>(std::min<std::uint64_t>(number(*lines, "count"), 4096));
   record.missing = static_cast<unsigned>(std::min<std::uint64_t>(number(*lines, "missing"), 4096));
-  for (const std::string_view uuid : split(get(*lines, "wants"), ' '))
-    if (!uuid.empty()) record.wants.emplace_back(uuid);
+  record.wants = get_list(*lines, "wants");
+  record.scope = get_list(*lines, "scope");
   record.within = get(*lines, "within");
   record.share = get_share(*lines);
   record.user = get(*lines, "user");

@@ -63,7 +63,8 @@ struct TicketRecord {
   unsigned count = 0;        // GPUs asked for
   unsigned missing = 0;      // of these, not yet collected
   std::vector<std::string> wants;
-  unsigned share = 1;  // would be one of so many holders at most
+  std::vector<std::string> scope;  // all that it would take if they were idle: what fills a GPU yields to it
+  unsigned share = 1;              // would be one of so many holders at most
   std::string within;
   std::string user;
   ProcessMark waiter;
