@@ -220,6 +220,11 @@ Result<> Cgroup::kill() const {
   return write_all(fd.get(), "1");
 }
 
+Result<> Cgroup::set_frozen(bool frozen) const {
+  const Fd fd = TRY(open_at(dir_.get(), "cgroup.freeze", O_WRONLY));
+  return write_all(fd.get(), frozen ? "1" : "0");
+}
+
 Result<> Cgroup::move_here(pid_t pid) const {
   const Fd fd = TRY(open_at(dir_.get(), "cgroup.procs", O_WRONLY));
   return write_all(fd.get(), std::to_string(pid));

@@ -28,6 +28,7 @@ class Children {
 
   void expect(const Process& child, Ended ended, Stopped stopped = nullptr);
   void forget(const Process& child) { waiting_.erase(child.pid()); }
+  bool expects(pid_t pid) const { return waiting_.contains(pid); }
 
   // Collects every status there is. To be called on SIGCHLD, and when the pidfd
   // of a child becomes readable.

@@ -71,6 +71,10 @@ struct Plan {
     ::sigaction(SIGCHLD, &options.signals->child, nullptr);
     ::sigprocmask(SIG_SETMASK, &options.signals->mask, nullptr);
   }
+  if (options.in_child) {
+    errno = options.in_child();
+    if (errno != 0) give_up();
+  }
   ::execvpe(plan.argv[0], plan.argv, plan.envp);
   give_up();
 }

@@ -5,6 +5,7 @@
 // an error here and not a child that exits with 127.
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -36,6 +37,8 @@ struct SpawnOptions {
   int standard_error = -1;
   bool own_session = false;  // helpers: Ctrl-C is for the job, not for them
   const InheritedSignals* signals = nullptr;
+  // In the child, last of all: 0, or the errno for which it gives up. No other thread of ours is there.
+  std::function<int()> in_child = {};
 };
 
 struct Spawned {

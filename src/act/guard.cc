@@ -1,0 +1,177 @@
+// Our side of a filler under guard.
+#include "act/guard.h"
+
+#include <fcntl.h>
+#include <sys/socket.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <csignal>
+#include <cstring>
+
+#include "act/guard_process.h"
+#include "base/kin.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kLookAgain = 5ms;
+constexpr int kQuietLooks = 3;  // whoever loses its parent comes to us a moment later
+
+void say(int socket, const GuardWord& word) { (void)!::send(socket, &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT); }
+
+}  // namespace
+
+Result<std::unique_ptr<Guard>> Guard::start(Loop& loop, Children& children, const GuardOptions& options, Calls calls) {
+  int ends[2] = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends) != 0) return fail(errno, "socketpair");
+  std::unique_ptr<Guard> guard(new Guard(loop, children, std::move(calls)));
+  guard->socket_ = Fd(ends[0]);
+  Fd theirs(ends[1]);
+  if (options.use_cgroup)
+    if (auto made = Cgroup::create()) guard->cgroup_ = *std::move(made);
+  if (guard->cgroup_)
+    if (auto freezer = open_at(guard->cgroup_.fd(), "cgroup.freeze", O_WRONLY)) guard->freezer_ = *std::move(freezer);
+
+  const pid_t pid = ::fork();
+  if (pid == 0) be_guard({.options = options, .cgroup = guard->cgroup_, .socket = theirs.get()});
+  if (pid < 0) {
+    const int why = errno;
+    guard->cgroup_.remove();
+    return fail(why, "starting a process");
+  }
+  Fd handle(static_cast<int>(::syscall(SYS_pidfd_open, pid, 0)));
+  if (!handle) {
+    const int why = errno;
+    ::kill(pid, SIGKILL);  // a child of ours that nobody has reaped: the number is its own
+    children.sweep();
+    guard->cgroup_.remove();
+    return fail(why, "pidfd_open");
+  }
+  guard->process_ = Process::adopt(pid, std::move(handle));
+  note_own_process(pid);
+  guard->cgroup_.remove_abandoned();
+  children.expect(guard->process_, [raw = guard.get()](const ExitStatus&) { raw->guard_ended(); });
+  if (auto heard = loop.on_ready(guard->socket_.get(), [raw = guard.get()] { raw->hear(); }); !heard)
+    return std::unexpected(std::move(heard).error());
+  return guard;
+}
+
+Guard::~Guard() {
+  if (timer_) loop_.cancel(*timer_);
+  if (process_) children_.forget(process_);
+  if (socket_) loop_.forget(socket_.get());  // closing it tells the guard to kill
+  if (!over_ && cgroup_) (void)cgroup_.kill();
+}
+
+void Guard::halt() {
+  if (freezer_ && ::write(freezer_.get(), "1", 1) == 1) return;
+  say(socket_.get(), {.kind = GuardWord::halt});
+}
+
+void Guard::go_on() {
+  if (freezer_ && ::write(freezer_.get(), "0", 1) == 1) return;
+  say(socket_.get(), {.kind = GuardWord::go_on});
+}
+
+void Guard::end(const Ending::Options& how) {
+  say(socket_.get(), {.kind = GuardWord::end, .a = how.signal, .time = how.grace.count()});
+}
+
+bool Guard::owns(pid_t pid) const {
+  constexpr int kDeepest = 1024;
+  if (cgroup_) {
+    const auto where = read_file("/proc/" + std::to_string(pid) + "/cgroup");
+    const std::string name = cgroup_.path().substr(cgroup_.path().rfind('/'));
+    const auto at = where ? where->find(name) : std::string::npos;
+    if (at != std::string::npos) {
+      const std::size_t end = at + name.size();
+      if (end == where->size() || (*where)[end] == '\n' || (*where)[end] == '/') return true;
+    }
+  }
+  for (int i = 0; i < kDeepest && pid > 1; ++i) {
+    if (pid == process_.pid()) return true;
+    const auto entry = read_process_entry(pid);
+    if (!entry) return false;
+    pid = entry->parent;
+  }
+  return false;
+}
+
+void Guard::hear() {
+  GuardWord word;
+  const ssize_t got = ::recv(socket_.get(), &word, sizeof word, MSG_DONTWAIT);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  if (got != static_cast<ssize_t>(sizeof word)) {  // the guard is gone, or will be at once
+    loop_.forget(socket_.get());
+    children_.sweep();
+    return;
+  }
+  switch (word.kind) {
+    case GuardWord::started:
+      root_ = word.a;
+      if (calls_.started) calls_.started(root_);
+      break;
+    case GuardWord::refused:
+      end_.errno_value = word.a;
+      end_.not_started = std::strerror(word.a);
+      break;
+    case GuardWord::gone:
+      told_ = true;
+      end_.status.code = word.a;
+      end_.status.signal = word.b;
+      end_.killed = static_cast<std::size_t>(std::max(word.c, 0));
+      break;
+    case GuardWord::stuck:
+      if (calls_.stuck) calls_.stuck();
+      break;
+    default: break;
+  }
+}
+
+void Guard::guard_ended() {
+  // What it said last may still lie in the socket.
+  GuardWord word;
+  while (!told_ &&
+         ::recv(socket_.get(), &word, sizeof word, MSG_DONTWAIT | MSG_PEEK) == static_cast<ssize_t>(sizeof word))
+    hear();
+  loop_.forget(socket_.get());
+  if (told_) return finish();
+  end_.status.signal = SIGKILL;  // the command died with its guard
+  kill_what_is_left();
+}
+
+// What the guard watched over comes to us, its subreaper in the second place. Everything below us that is neither
+// machinery of ours nor expected by anybody is of that kind.
+void Guard::kill_what_is_left() {
+  timer_.reset();
+  if (cgroup_) (void)cgroup_.kill();
+  bool left = cgroup_ && cgroup_.populated();
+  const auto ours = [&](const ProcessEntry& one) {
+    return one.pid != ::getpid() && one.parent == ::getpid() &&
+           (is_own_process(one.pid, one.start_ticks) || children_.expects(one.pid));
+  };
+  for (const ProcessEntry& one : descendants(read_all_processes(), ::getpid(), ours)) {
+    if (one.pid == ::getpid() || one.ended()) continue;
+    left = true;
+    ++end_.killed;
+    if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
+  }
+  children_.sweep();
+  quiet_ = left ? 0 : quiet_ + 1;
+  if (quiet_ >= kQuietLooks) return finish();
+  timer_ = loop_.in(kLookAgain, [this] { kill_what_is_left(); });
+}
+
+void Guard::finish() {
+  over_ = true;
+  cgroup_.remove();
+  // The caller may destroy us in there.
+  if (calls_.gone) loop_.in(Duration::zero(), [gone = std::move(calls_.gone), how = end_] { gone(how); });
+}
+
+}  // namespace lull

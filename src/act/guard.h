@@ -1,0 +1,98 @@
+#pragma once
+// A filler under guard: a command of which nothing may outlive us, however we end. Between us and it stands a process,
+// the guard, that has nothing to do but this: it is the subreaper of all that comes of the command, so that even a
+// daemon of a daemon is known to be its; it hears at once when we are gone, killed or not, and then kills them all,
+// standing still or not. Should the guard itself be killed, the command dies with it, and we kill what is left.
+//
+// A tree stands still by its cgroup's freezer where it has a cgroup, else by SIGSTOP to everyone in it.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "act/cgroup.h"
+#include "act/children.h"
+#include "act/spawn.h"
+#include "act/tree.h"
+#include "base/process.h"
+#include "base/result.h"
+#include "loop/loop.h"
+
+namespace lull {
+
+struct GuardOptions {
+  std::vector<std::string> command;
+  std::vector<std::pair<std::string, std::string>> environment = {};
+  std::string directory = {};  // empty: ours
+  std::string user = {};       // empty: as we are
+  int nice = 0;
+  int io_priority = 0;         // as ioprio_set takes it; 0: unchanged
+  std::string log = {};        // its output is appended to it; empty: goes where ours goes
+  std::uint64_t log_size = 0;  // begun anew at this size; 0: never
+  unsigned log_keep = 0;       // so many old ones are kept
+  bool use_cgroup = true;
+  const InheritedSignals* signals = nullptr;
+};
+
+// How it went.
+struct GuardEnd {
+  ExitStatus status = {};        // of the command itself
+  std::size_t killed = 0;        // how many needed SIGKILL
+  std::string not_started = {};  // why it could not be started; empty: it was
+  int errno_value = 0;           // with not_started: exec's own
+};
+
+class Guard {
+ public:
+  // From the loop, never from in here.
+  struct Calls {
+    std::function<void(pid_t)> started;
+    std::function<void(const GuardEnd&)> gone;  // once, when nothing of it is left
+    std::function<void()> stuck;                // processes are left that SIGKILL does not end; it is tried again
+  };
+  static Result<std::unique_ptr<Guard>> start(Loop& loop, Children& children, const GuardOptions& options, Calls calls);
+  Guard(const Guard&) = delete;
+  Guard& operator=(const Guard&) = delete;
+  ~Guard();  // kills what is there
+
+  // All of it stands still, now; or goes on.
+  void halt();
+  void go_on();
+  // Lets it go on, and ends it. Again: with less patience.
+  void end(const Ending::Options& how);
+
+  pid_t pid() const { return root_; }  // of the command; 0: not known yet
+  pid_t guard_pid() const { return process_.pid(); }
+  bool has_cgroup() const { return static_cast<bool>(cgroup_); }
+  // Whether this process came of the command, or is the guard.
+  bool owns(pid_t pid) const;
+
+ private:
+  Guard(Loop& loop, Children& children, Calls calls) : loop_(loop), children_(children), calls_(std::move(calls)) {}
+  void hear();
+  void guard_ended();
+  void kill_what_is_left();
+  void finish();
+
+  Loop& loop_;
+  Children& children_;
+  Calls calls_;
+  Process process_;  // the guard
+  Fd socket_;
+  Cgroup cgroup_;
+  Fd freezer_;
+  pid_t root_ = 0;
+  GuardEnd end_;
+  bool told_ = false;  // the guard has said how it went
+  bool over_ = false;
+  int quiet_ = 0;  // looks in a row that found nobody, after the guard was killed
+  std::optional<Loop::TimerId> timer_;
+};
+
+}  // namespace lull
