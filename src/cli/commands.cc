@@ -12,6 +12,7 @@ int status_command(int argc, char** argv);
 int run_command(int argc, char** argv);
 int watch_command(int argc, char** argv);
 int pick_command(int argc, char** argv);
+int fill_command(int argc, char** argv);
 int leases_command(int argc, char** argv);
 int release_command(int argc, char** argv);
 int record_command(int argc, char** argv);
@@ -30,6 +31,7 @@ constexpr std::array kCommands = {
     Command{"run", "run a command, end it when its GPUs sit idle", run_command},
     Command{"watch", "watch GPUs, act when a rule fires: shutdown, kill, notify, …", watch_command},
     Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
+    Command{"fill", "run low-priority work on idle GPUs, yield to anyone", fill_command},
     Command{"leases", "who holds which GPU, and who waits", leases_command},
     Command{"release", "give a leased GPU back", release_command},
     Command{"record", "write what the GPUs show as a trace", record_command},

@@ -12,12 +12,14 @@ using namespace std::chrono_literals;
 
 constexpr Duration kFirstBackOff = 10s;
 constexpr Duration kLongestBackOff = 10min;
-constexpr Duration kAtOnce = 10s;          // who ends sooner than this has failed, whatever it says
-constexpr Duration kRanWell = 1min;        // a failure after that is the first one
-constexpr Duration kDecideEarly = 200ms;   // so that it is decided within --confirm, and not a sample later
+constexpr Duration kAtOnce = 10s;              // who ends sooner than this has failed, whatever it says
+constexpr Duration kRanWell = 1min;            // a failure after that is the first one
+constexpr Duration kOfferStands = 1min;        // a picker looks at least that often whether a GPU suits it
+constexpr Duration kSettle = 250ms;            // an open is told before it is done: nobody is seen to have it open yet
+constexpr Duration kDecideEarly = 200ms;       // so that it is decided within --confirm, and not a sample later
 constexpr double kGrowth = 16.0 * (1U << 20);  // of memory, while our filler stands still: somebody else's
-constexpr double kLeftFree = 0.1;          // of the memory: with less the other one is short of it
-constexpr double kCooler = 5;              // C below the limit it goes on
+constexpr double kLeftFree = 0.1;              // of the memory: with less the other one is short of it
+constexpr double kCooler = 5;                  // C below the limit it goes on
 constexpr unsigned kUnreadableSamples = 2;
 constexpr std::size_t kMostCleared = 100'000;
 
@@ -141,15 +143,15 @@ std::optional<Reason> Filling::unreadable(std::size_t number, const Now& now) co
   for (const DeviceId& gpu : units_[number].gpus) {
     const GpuSight* sight = now.sight(gpu);
     if (sight == nullptr) return Reason{.kind = Reason::unreadable, .who = "it is not there", .gpu = gpu.value};
-    if (!sight->unreadable.empty())
-      return on(*sight, {.kind = Reason::unreadable, .who = sight->unreadable});
+    if (!sight->unreadable.empty()) return on(*sight, {.kind = Reason::unreadable, .who = sight->unreadable});
   }
   return std::nullopt;
 }
 
 std::optional<Reason> Filling::not_free(std::size_t number, const Now& now) const {
   for (const DeviceId& gpu : units_[number].gpus)
-    if (const GpuSight* sight = now.sight(gpu); sight != nullptr && sight->not_free) return on(*sight, *sight->not_free);
+    if (const GpuSight* sight = now.sight(gpu); sight != nullptr && sight->not_free)
+      return on(*sight, *sight->not_free);
   return std::nullopt;
 }
 
@@ -157,6 +159,8 @@ std::optional<Reason> Filling::not_free(std::size_t number, const Now& now) cons
 std::optional<Reason> Filling::somebody_has_open(std::size_t number, const Now& now) {
   for (const DeviceId& gpu : units_[number].gpus) {
     const GpuSight* sight = now.sight(gpu);
+    if (sight != nullptr && sight->hidden > 0)
+      return on(*sight, {.kind = Reason::hidden, .number = static_cast<double>(sight->hidden)});
     if (sight == nullptr || !sight->openers) {
       wants_openers_ = true;
       return Reason{.kind = Reason::starts_soon, .gpu = sight != nullptr ? sight->label : gpu.value};
@@ -176,26 +180,42 @@ bool Filling::is_short_of_memory(std::size_t number, const Now& now) const {
 }
 
 // Who waits in the queue is given as many GPUs as it lacks: those that it was given before, then those on which nobody
-// is, then those of fillers, the least important first.
+// is, then those of fillers, the least important first. One that it does not take although nobody is on it any more
+// does not suit it: that one is filled again, and another is tried.
 void Filling::choose_for_waiters(Now& now, std::span<const Waiter> waiters) {
   std::set<DeviceId> given;
+  std::map<std::pair<std::string, DeviceId>, Offer> offers;
   for (const Waiter& waiter : waiters) {
     std::vector<std::pair<int, DeviceId>> order;
     for (const DeviceId& gpu : waiter.could_use) {
       const GpuSight* sight = now.sight(gpu);
+      const auto before = offers_.find({waiter.id, gpu});
+      if (before != offers_.end() && before->second.lapsed) {
+        offers.insert(*before);
+        continue;
+      }
       if (sight == nullptr || !sight->claims.empty() || given.contains(gpu)) continue;
       const auto unit = unit_on(gpu);
-      const int rank = given_.contains(gpu) ? -2'000'000 : !unit ? -1'000'000 : settings(*unit).priority;
+      const int rank = before != offers_.end() ? -2'000'000 : !unit ? -1'000'000 : settings(*unit).priority;
       order.emplace_back(rank, gpu);
     }
     std::ranges::stable_sort(order, {}, &std::pair<int, DeviceId>::first);
     order.resize(std::min<std::size_t>(order.size(), waiter.missing));
     for (const auto& [rank, gpu] : order) {
+      const auto before = offers_.find({waiter.id, gpu});
+      Offer offer = before != offers_.end() ? before->second : Offer{};
+      if (unit_on(gpu))
+        offer.empty_since.reset();
+      else if (!offer.empty_since)
+        offer.empty_since = now.now;
+      offer.lapsed = offer.empty_since && now.now - *offer.empty_since > kOfferStands;
+      offers.insert_or_assign({waiter.id, gpu}, offer);
+      if (offer.lapsed) continue;
       given.insert(gpu);
       now.waited_for.emplace(gpu, Reason{.kind = Reason::waited_for, .who = waiter.who});
     }
   }
-  given_ = std::move(given);
+  offers_ = std::move(offers);
 }
 
 // ---- one sample -----------------------------------------------------------------
@@ -228,7 +248,8 @@ void Filling::look_at(std::size_t number, const Now& now, std::vector<FillOrder>
   if (told.hours && !told.hours->contain(now.minute))
     return end(number, {.kind = Reason::out_of_hours}, now.now, orders);
   if (const auto why = unreadable(number, now)) {
-    if (++unit.unreadable >= kUnreadableSamples) halt(number, *why, now.now, orders);
+    if (std::exchange(unit.unreadable_at, now.asked) != now.asked) ++unit.unreadable;
+    if (unit.unreadable >= kUnreadableSamples) halt(number, *why, now.now, orders);
     return;
   }
   unit.unreadable = 0;
@@ -263,7 +284,15 @@ void Filling::look_at_still(std::size_t number, const Now& now, std::vector<Fill
   for (const DeviceId& gpu : units_[number].gpus)
     if (told.max_temp && unit.why.kind == Reason::hot && !(now.sight(gpu)->temp <= *told.max_temp - kCooler)) return;
   if (unit.waits_for_free && not_free(number, now)) return;
-  if (somebody_has_open(number, now)) return;
+  if (somebody_has_open(number, now)) {
+    bool looked = true;
+    std::vector<Opener> there = uncleared(number, now, looked);
+    if (unit.waits_for_free || !looked || there.empty()) return;
+    // It stood still for something else, and somebody came meanwhile: now it is about them.
+    halt(number, {.kind = Reason::opened, .who = name_of(there.front())}, now.now, orders);
+    unit.suspects = std::move(there);
+    return;
+  }
   go_on(number, {.kind = unit.why.kind == Reason::hot ? Reason::cool_enough : Reason::free_again}, now.now, orders);
 }
 
@@ -281,22 +310,41 @@ void Filling::look_at_suspects(std::size_t number, const Now& now, std::vector<F
                    orders);
     }
   }
-  std::vector<Opener> there;
   bool looked = true;
-  for (const DeviceId& gpu : units_[number].gpus) {
-    const GpuSight& sight = *now.sight(gpu);
-    looked = looked && sight.openers.has_value();
-    if (sight.openers)
-      std::ranges::copy_if(*sight.openers, std::back_inserter(there), [&](const auto& one) { return !cleared(one); });
-  }
+  const std::vector<Opener> there = uncleared(number, now, looked);
   if (!looked) wants_openers_ = true;
   const bool time_is_up = now.asked >= unit.since + confirm_ - std::min<Duration>(kDecideEarly, confirm_ / 4);
-  if (!looked || (!there.empty() && !time_is_up)) return;
-  if (cleared_.size() > kMostCleared) cleared_.clear();
-  for (const auto* group : {&there, &unit.suspects})
-    for (const Opener& opener : *group)
-      if (opener.start_ticks != 0) cleared_.emplace(opener.pid, opener.start_ticks);
+  const bool settled = now.asked >= unit.since + std::min<Duration>(kSettle, confirm_ / 4);
+  if (!looked || (!time_is_up && (!there.empty() || !settled))) return;
+  clear(there, true);
+  clear(unit.suspects, time_is_up);
   go_on(number, {.kind = Reason::nothing_came, .who = name_of(unit.suspects.front())}, now.now, orders);
+}
+
+// Who opened it and is done with it already may come back with more in mind; the second time it is known as one who
+// looks now and then.
+void Filling::clear(std::span<const Opener> openers, bool for_good) {
+  if (cleared_.size() > kMostCleared) cleared_.clear();
+  if (came_once_.size() > kMostCleared) came_once_.clear();
+  for (const Opener& opener : openers) {
+    if (opener.pid == 0 || opener.start_ticks == 0) continue;
+    const OpenerId id{opener.pid, opener.start_ticks};
+    if (for_good || came_once_.contains(id))
+      cleared_.insert(id);
+    else
+      came_once_.insert(id);
+  }
+}
+
+std::vector<Opener> Filling::uncleared(std::size_t number, const Now& now, bool& looked) const {
+  std::vector<Opener> there;
+  for (const DeviceId& gpu : units_[number].gpus) {
+    const GpuSight* sight = now.sight(gpu);
+    looked = looked && sight != nullptr && sight->openers.has_value();
+    if (sight != nullptr && sight->openers)
+      std::ranges::copy_if(*sight->openers, std::back_inserter(there), [&](const auto& one) { return !cleared(one); });
+  }
+  return there;
 }
 
 void Filling::look_at_parked(std::size_t number, const Now& now, std::vector<FillOrder>& orders) {
@@ -315,9 +363,11 @@ Reason Filling::against_starting(std::size_t number, const Now& now) {
   if (const auto why = unreadable(number, now)) return *why;
   if (const auto claim = claim_on(number, now)) return *claim;
   for (const DeviceId& gpu : units_[number].gpus)
-    if (const auto other = unit_on(gpu)) return on(*now.sight(gpu), {.kind = Reason::filled, .who = settings(*other).name});
+    if (const auto other = unit_on(gpu))
+      return on(*now.sight(gpu), {.kind = Reason::filled, .who = settings(*other).name});
   if (now.now < unit.not_before)
-    return {.kind = Reason::backing_off, .time = unit.not_before - now.now, .number = static_cast<double>(unit.failures)};
+    return {
+        .kind = Reason::backing_off, .time = unit.not_before - now.now, .number = static_cast<double>(unit.failures)};
   if (const auto why = not_free(number, now)) return *why;
   for (const DeviceId& gpu : units_[number].gpus) {
     const GpuSight& sight = *now.sight(gpu);
@@ -396,6 +446,13 @@ std::vector<FillOrder> Filling::parked(std::size_t number, bool well, Instant no
   return orders;
 }
 
+std::vector<FillOrder> Filling::unparked(std::size_t number, bool well, Instant now) {
+  std::vector<FillOrder> orders;
+  if (!well && (of_[number].state == State::running || of_[number].state == State::still))
+    end(number, {.kind = Reason::not_resumed}, now, orders);
+  return orders;
+}
+
 std::vector<FillOrder> Filling::replace(const std::vector<FillerSettings>& fillers, std::vector<FillUnit> units,
                                         Instant now) {
   std::vector<FillOrder> orders;
@@ -409,8 +466,7 @@ std::vector<FillOrder> Filling::replace(const std::vector<FillerSettings>& fille
       continue;
     }
     of_[i].retired = true;
-    if (of_[i].state != State::waiting && of_[i].state != State::ending)
-      end(i, {.kind = Reason::config}, now, orders);
+    if (of_[i].state != State::waiting && of_[i].state != State::ending) end(i, {.kind = Reason::config}, now, orders);
   }
   const std::size_t offset = fillers_.size();
   fillers_.insert(fillers_.end(), fillers.begin(), fillers.end());

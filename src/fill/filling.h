@@ -1,7 +1,7 @@
 #pragma once
 // Who fills which GPU: the decisions of `lull fill`, pure. It is told what is seen of the GPUs and what became of the
-// fillers, and says what is to be done: start one, let it stand still, let it go on, end it. It has no clock, no process
-// and no file, so a test can let a thousand days of it pass in a second (filling_test.cc).
+// fillers, and says what is to be done: start one, let it stand still, let it go on, end it. It has no clock, no
+// process and no file, so a test can let a thousand days of it pass in a second (filling_test.cc).
 //
 // A filler runs only on what is known to be free. It stands still on the first sign of somebody, and on what cannot be
 // known; it is ended only by what is certain: somebody uses the GPU, holds or waits for a lease on it, or types.
@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <span>
@@ -36,10 +37,11 @@ struct Opener {
 struct GpuSight {
   DeviceId gpu;
   std::string label;
-  std::string unreadable = {};                   // why nothing can be said of it; empty: it can
-  std::vector<Reason> claims = {};               // somebody is there for certain
+  std::string unreadable = {};                      // why nothing can be said of it; empty: it can
+  std::vector<Reason> claims = {};                  // somebody is there for certain
   std::optional<std::vector<Opener>> openers = {};  // nothing: nobody has looked
-  std::optional<Reason> not_free = {};           // what the rule has against it; nothing: it holds, for long enough
+  unsigned hidden = 0;                              // processes whose files cannot be looked at: they may have it open
+  std::optional<Reason> not_free = {};              // what the rule has against it; nothing: it holds, for long enough
   double temp = kUnknown;
   double mem_used = kUnknown;
   double mem_free = kUnknown;
@@ -49,9 +51,10 @@ struct GpuSight {
 
 // Somebody in the queue of leases.
 struct Waiter {
+  std::string id;  // tells it from the others
   std::string who;
   unsigned missing = 0;
-  std::vector<DeviceId> could_use;
+  std::vector<DeviceId> could_use = {};
 };
 
 // One filler on one GPU, or on all of its GPUs at once.
@@ -89,6 +92,7 @@ class Filling {
   void started(std::size_t unit, Instant now);
   void ended(std::size_t unit, Instant now, int status);  // by itself or by us; -1: could not be started
   std::vector<FillOrder> parked(std::size_t unit, bool well, Instant now);
+  std::vector<FillOrder> unparked(std::size_t unit, bool well, Instant now);
   // We end: every filler ends.
   std::vector<FillOrder> end_all(const Reason& why);
 
@@ -102,6 +106,12 @@ class Filling {
   const Reason& why(std::size_t unit) const { return of_[unit].why; }
   unsigned failures(std::size_t unit) const { return of_[unit].failures; }
   Instant since(std::size_t unit) const { return of_[unit].since; }
+  // For how much longer it is backed off; zero: it is not.
+  Duration backs_off(std::size_t unit, Instant now) const {
+    return of_[unit].not_before > now ? of_[unit].not_before - now : Duration::zero();
+  }
+  const FillerSettings& filler(std::size_t unit) const { return settings(unit); }
+  void set_confirm(Duration confirm) { confirm_ = confirm; }
   // Which unit is on it, with processes of its own.
   std::optional<std::size_t> unit_on(const DeviceId& gpu) const;
   // Other settings: units that are the same go on as they are, those that are gone end. Numbers of units stay.
@@ -123,6 +133,7 @@ class Filling {
     std::vector<std::pair<DeviceId, double>> memory_before;
     bool waits_for_free = false;  // it goes on once the rule holds again
     unsigned unreadable = 0;      // samples in a row
+    Instant unreadable_at{};      // when the last of them was asked for
   };
   struct Now;
 
@@ -145,13 +156,22 @@ class Filling {
   bool is_short_of_memory(std::size_t number, const Now& now) const;
   void choose_for_waiters(Now& now, std::span<const Waiter> waiters);
   bool cleared(const Opener& opener) const;
+  void clear(std::span<const Opener> openers, bool for_good);
+  std::vector<Opener> uncleared(std::size_t number, const Now& now, bool& looked) const;
 
   std::vector<FillerSettings> fillers_;
   std::vector<FillUnit> units_;
   std::vector<Unit> of_;
   Duration confirm_;
-  std::set<std::pair<pid_t, std::uint64_t>> cleared_;  // opened it and did nothing
-  std::set<DeviceId> given_;                           // to somebody who waits
+  using OpenerId = std::pair<pid_t, std::uint64_t>;
+  std::set<OpenerId> cleared_;    // opened it and did nothing
+  std::set<OpenerId> came_once_;  // opened it and closed it again at once
+  // To somebody who waits, and since when nobody is on it: who does not take it does not need it.
+  struct Offer {
+    std::optional<Instant> empty_since;
+    bool lapsed = false;
+  };
+  std::map<std::pair<std::string, DeviceId>, Offer> offers_;
   bool wants_openers_ = false;
 };
 

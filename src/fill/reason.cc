@@ -19,24 +19,23 @@ std::string without_gpu(const Reason& reason) {
     case Reason::waited_for: return who + " waits for it";
     case Reason::used: return who + " computes on it";
     case Reason::opened: return who + " has opened it";
-    case Reason::memory_grew:
-      return fmt::format("somebody took {} of its memory", format_size(reason.number));
+    case Reason::memory_grew: return fmt::format("somebody took {} of its memory", format_size(reason.number));
     case Reason::user: return fmt::format("{} typed {} ago", who, seconds(reason.time));
     case Reason::rule: return who;
     case Reason::starts_soon:
       return reason.time > Duration::zero() ? "starts in " + seconds(reason.time) : "about to start";
     case Reason::hot: return fmt::format("{:.0f} C is too hot", reason.number);
     case Reason::cool_enough: return "cool enough";
-    case Reason::too_little_memory:
-      return fmt::format("only {} of memory are free", format_size(reason.number));
+    case Reason::too_little_memory: return fmt::format("only {} of memory are free", format_size(reason.number));
     case Reason::memory_left:
       return fmt::format("{} of its memory are in use by nobody who can be seen", format_size(reason.number));
     case Reason::out_of_hours: return "not at this time of day";
     case Reason::unreadable: return "cannot be judged: " + who;
     case Reason::hidden:
-      return fmt::format("{:.0f} processes cannot be looked at: they may have it open (run as root, or say "
-                         "--ignore-hidden)",
-                         reason.number);
+      return fmt::format(
+          "{:.0f} processes cannot be looked at: they may have it open (run as root, or say "
+          "--ignore-hidden)",
+          reason.number);
     case Reason::backing_off:
       return fmt::format("backing off for {} after {:.0f} failure{}", seconds(reason.time), reason.number,
                          reason.number == 1 ? "" : "s");
@@ -46,6 +45,7 @@ std::string without_gpu(const Reason& reason) {
     case Reason::no_filler: return "no filler is meant for it";
     case Reason::nothing_came: return who + " opened it and did nothing";
     case Reason::free_again: return "free again";
+    case Reason::not_resumed: return "its resume command failed";
     case Reason::config: return "not in the settings any more";
     case Reason::shutting_down: return "lull fill ends";
   }
@@ -85,6 +85,7 @@ std::string_view word_of(Reason::Kind kind) {
     case Reason::no_filler: return "no-filler";
     case Reason::nothing_came: return "nothing-came";
     case Reason::free_again: return "free-again";
+    case Reason::not_resumed: return "not-resumed";
     case Reason::config: return "config";
     case Reason::shutting_down: return "shutting-down";
   }

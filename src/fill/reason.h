@@ -13,29 +13,30 @@ namespace lull {
 struct Reason {
   enum Kind : std::uint8_t {
     none,
-    leased,           // who
-    waited_for,       // who
-    used,             // who: a process that computes on it
-    opened,           // who: a process that has it open
-    memory_grew,      // number: bytes, while our filler stood still
-    user,             // who; time: since the last key
-    rule,             // who: what speaks against it, in words of the rule
-    starts_soon,      // time: until the rule has held for long enough
-    hot,              // number: C
-    cool_enough,      //
+    leased,             // who
+    waited_for,         // who
+    used,               // who: a process that computes on it
+    opened,             // who: a process that has it open
+    memory_grew,        // number: bytes, while our filler stood still
+    user,               // who; time: since the last key
+    rule,               // who: what speaks against it, in words of the rule
+    starts_soon,        // time: until the rule has held for long enough
+    hot,                // number: C
+    cool_enough,        //
     too_little_memory,  // number: bytes that are free
-    memory_left,      // number: bytes in use by nobody who can be seen
+    memory_left,        // number: bytes in use by nobody who can be seen
     out_of_hours,
-    unreadable,       // who: why
-    hidden,           // number: processes whose files we may not look at
-    backing_off,      // time left; number: failures in a row
-    filled,           // who: which filler has it
-    elsewhere,        // who: which other GPU of an all-at-once filler is not free
-    done,             // it has ended with 0 and is not wanted again
-    no_filler,        // nobody is meant to fill it
-    nothing_came,     // who opened it, and did nothing
+    unreadable,    // who: why
+    hidden,        // number: processes whose files we may not look at
+    backing_off,   // time left; number: failures in a row
+    filled,        // who: which filler has it
+    elsewhere,     // who: which other GPU of an all-at-once filler is not free
+    done,          // it has ended with 0 and is not wanted again
+    no_filler,     // nobody is meant to fill it
+    nothing_came,  // who opened it, and did nothing
     free_again,
-    config,           // it is not in the settings any more
+    not_resumed,  // its resume command failed
+    config,       // it is not in the settings any more
     shutting_down,
   };
   Kind kind = none;

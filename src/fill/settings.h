@@ -40,22 +40,22 @@ struct FillerSettings {
   bool once = false;         // not again once it has ended with 0
   std::string directory;     // empty: ours
   std::vector<std::pair<std::string, std::string>> environment;
-  std::string log;                          // its stdout and stderr are appended to it; empty: ours
+  std::string log;                            // its stdout and stderr are appended to it; empty: ours
   std::uint64_t log_size = 10 * 1024 * 1024;  // begun anew at this size, 0: never
-  unsigned log_keep = 3;                    // so many old ones are kept
-  std::string user;                         // empty: as we are
+  unsigned log_keep = 3;                      // so many old ones are kept
+  std::string user;                           // empty: as we are
   int nice = 0;
   IoClass io_class = IoClass::unchanged;
   std::optional<HoursOfDay> hours;
-  std::optional<double> max_temp;      // C: stands still above
-  std::optional<double> memory;        // bytes that must be free
+  std::optional<double> max_temp;  // C: stands still above
+  std::optional<double> memory;    // bytes that must be free
   YieldWay yield = YieldWay::confirm;
-  std::string yield_command;           // parks it instead of ending it
-  std::string resume_command;          // and takes it back
+  std::string yield_command;   // parks it instead of ending it
+  std::string resume_command;  // and takes it back
   Duration yield_limit = std::chrono::seconds(10);
   int stop_signal = SIGTERM;
   Duration grace = std::chrono::seconds(10);
-  bool set_visible_devices = true;     // CUDA_VISIBLE_DEVICES of its GPUs
+  bool set_visible_devices = true;  // CUDA_VISIBLE_DEVICES of its GPUs
   bool operator==(const FillerSettings&) const = default;
 };
 
@@ -69,14 +69,15 @@ struct PeopleSettings {
 };
 
 inline constexpr const char* kDefaultFree = "util < 5 for 30s";
+inline constexpr Duration kQuickestSample = std::chrono::milliseconds(100);
 
 struct FillSettings {
   std::vector<FillerSettings> fillers;
-  Rule free;                               // must hold before anything is started
+  Rule free;  // must hold before anything is started
   Duration every = std::chrono::seconds(1);
   Duration confirm = std::chrono::seconds(3);
-  std::vector<std::string> ignore;         // more programs that may have a GPU open
-  bool ignore_hidden = false;              // processes whose files we may not look at do not count
+  std::vector<std::string> ignore;  // more programs that may have a GPU open
+  bool ignore_hidden = false;       // processes whose files we may not look at do not count
   PeopleSettings people;
 };
 

@@ -26,9 +26,13 @@ class Machine final : public World {
   std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) override;
   void stop_ourselves() override;
 
+  // For sessions that start more than one job (fill/).
+  Children& children() { return children_; }
+  Helpers& helpers(bool use_cgroup = true);
+  const InheritedSignals& signals() const { return signals_; }
+
  private:
   explicit Machine(std::unique_ptr<Loop> loop);
-  Helpers& helpers(bool use_cgroup = true);
 
   std::unique_ptr<Loop> loop_;
   InheritedSignals signals_;

@@ -1,0 +1,309 @@
+// `lull fill`: low-priority work on GPUs that nobody uses, out of the way the instant somebody comes.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/say.h"
+#include "cli/watch_options.h"
+#include "fill/plan_file.h"
+#include "fill/session.h"
+#include "sense/processes.h"
+#include "session/control.h"
+
+namespace lull {
+namespace {
+
+constexpr const char* kAbout =
+    "Runs a low-priority command on GPUs that nobody uses, and gets it out of the way the\n"
+    "instant somebody comes: it stands still within milliseconds, and ends only if the other\n"
+    "one really uses the GPU. No filler outlives lull, however lull ends.\n";
+constexpr const char* kMore =
+    "A GPU is free when the rule of --free holds, nobody computes on it or has its device file\n"
+    "open, nobody has leased it (`lull pick`) or waits for it, and nobody types at a terminal.\n"
+    "Programs that only look (nvidia-smi, nvtop, DCGM, X, lull itself, what --ignore names) never count.\n\n"
+    "With a FILE (TOML) there may be several fillers, each with its GPUs, priority, hours, user,\n"
+    "log and limits; lull-fill(1) has all keys. It is read again when it changes, and on SIGHUP.\n\n"
+    "Exit status: 128+N ended by signal N; 2 the command line or the file was wrong; 125 lull could not;\n"
+    "--check: 0 or 2; --status: 0, or 1 where no lull fill runs.\n\n"
+    "Examples:\n"
+    "  lull fill --per-gpu -- ./low-priority.sh\n"
+    "  lull fill --gpus 2,3 --free 'util < 5 for 10m' --grace 1m -- python3 background.py\n"
+    "  lull fill /etc/lull/fill.toml\n"
+    "  lull fill --check /etc/lull/fill.toml\n"
+    "  lull fill --status\n";
+
+class LullFillVoice final : public FillSink {
+ public:
+  explicit LullFillVoice(const Sayer& sayer) : sayer_(sayer) {}
+
+  void began(const FillSettings& settings, OpenWay way, const Inventory& inventory) override {
+    std::vector<std::string> labels;
+    for (const Device& device : inventory.devices) labels.push_back(device.label());
+    sayer_.say(Level::note, "start",
+               fmt::format("{} filler{} for {}; free means {}; opens are heard by {}", settings.fillers.size(),
+                           settings.fillers.size() == 1 ? "" : "s", gpus_in_words(labels), to_text(settings.free),
+                           words(way)));
+  }
+  void happened(const FillEvent& event) override {
+    sayer_.say(level_of(event), word_of(event.kind), to_words(event),
+               sayer_.format() == LogFormat::json ? details(event) : "");
+  }
+  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+
+ private:
+  static Level level_of(const FillEvent& event) {
+    switch (event.kind) {
+      case FillEvent::not_started:
+      case FillEvent::backing_off:
+      case FillEvent::stuck: return Level::warning;
+      // A GPU that is busy now and then would fill the log.
+      case FillEvent::waiting:
+        return event.why.kind == Reason::rule || event.why.kind == Reason::starts_soon ||
+                       event.why.kind == Reason::filled
+                   ? Level::debug
+               : event.why.kind == Reason::memory_left ? Level::warning
+                                                       : Level::note;
+      default: return Level::note;
+    }
+  }
+  static std::string details(const FillEvent& event) {
+    JsonWriter json;
+    json.begin_object();
+    json.member("filler", event.filler.name).key("gpus").value(std::span<const std::string>(event.gpus));
+    json.member("reason", word_of(event.why.kind)).member_or_null("who", event.why.who);
+    json.key("pid");
+    event.pid > 0 ? json.value(event.pid) : json.null();
+    json.key("status");
+    event.kind == FillEvent::ended ? json.value(event.status.shell_status()) : json.null();
+    json.key("seconds");
+    if (event.kind == FillEvent::ended)
+      json.value(std::chrono::duration<double>(event.ran).count());
+    else if (event.why.time > Duration::zero())
+      json.value(std::chrono::duration<double>(event.why.time).count());
+    else
+      json.null();
+    json.end_object();
+    return json.take();
+  }
+
+  const Sayer& sayer_;
+};
+
+struct FillCommand {
+  std::vector<std::string> file;
+  std::string gpus = "all";
+  bool per_gpu = false;
+  std::string free = kDefaultFree;
+  std::string every = "1s";
+  std::string confirm = "3s";
+  std::string yield = "confirm";
+  std::string yield_command;
+  std::string resume_command;
+  std::string yield_limit = "10s";
+  std::string signal = "TERM";
+  std::string grace = "10s";
+  bool once = false;
+  std::string log;
+  std::string nice = "0";
+  std::string user_idle = "5m";
+  std::vector<std::string> leave_out;
+  std::vector<std::string> ignore;
+  bool ignore_hidden = false;
+  std::string hear = "bpf";
+  bool no_cgroup = false;
+  bool check = false;
+  bool status = false;
+  bool json = false;
+  bool quiet = false;
+  bool verbose = false;
+  std::string log_format = "text";
+};
+
+void describe_options(CommandLine& line, FillCommand& command) {
+  line.usage("options] -- CMD [ARGUMENT…] | [options] FILE | --check FILE | --status [--json");
+  line.arguments("FILE", command.file, "a TOML file with one or more fillers, in place of CMD");
+  line.option("--gpus", command.gpus, "which GPUs: 0,2 or UUIDs, 3:1 for a MIG device, or all").value("LIST");
+  line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
+  line.option("--free", command.free, "the rule that must hold before a GPU is filled").value("RULE");
+  line.option("--every", command.every, "how often the GPUs are sampled").value("TIME");
+  line.option("--confirm", command.confirm, "how long a filler stands still until it is known what somebody wants")
+      .value("TIME");
+  line.option("--yield", command.yield,
+              "what it does for somebody: confirm: stand still, end if they use the GPU; stop: end at once; "
+              "pause: stand still while they leave memory free")
+      .value("confirm|stop|pause");
+  line.option("--yield-cmd", command.yield_command,
+              "sh -c: park it with this instead of ending it; LULL_FILLER_PID says whom (none)")
+      .value("CMD");
+  line.option("--resume-cmd", command.resume_command, "and take it back with this (none)").value("CMD");
+  line.option("--yield-limit", command.yield_limit, "how long these may take before it is ended instead").value("TIME");
+  line.option("--stop-signal", command.signal, "what ends it").value("NAME");
+  line.option("--grace", command.grace, "and how long it has before SIGKILL").value("TIME");
+  line.flag("--once", command.once, "not again once it has ended with status 0");
+  line.option("--log", command.log, "its output is appended to this file; begun anew at 10 MiB, 3 old ones kept (ours)")
+      .value("FILE");
+  line.option("--nice", command.nice, "its nice value, -20 to 19").value("N");
+  line.option("--user-idle", command.user_idle,
+              "who typed at a terminal within this time is there, and nothing is filled; 0: nobody counts")
+      .value("TIME");
+  line.each("--leave-out", command.leave_out,
+            "a user whose typing does not count; whoever started lull never does (none)")
+      .value("USER");
+  line.each("--ignore", command.ignore, "a program that may have GPUs open; its exact name (those that only look)")
+      .value("PROGRAM");
+  line.flag("--ignore-hidden", command.ignore_hidden,
+            "processes whose files we may not look at do not count; for users who are not root");
+  line.option("--hear", command.hear, "the best way to hear opens of device files that is tried")
+      .value("bpf|fanotify|inotify|scan");
+  line.flag("--no-cgroup", command.no_cgroup, "stand still by SIGSTOP, without a cgroup");
+  line.flag("--check", command.check, "say what is wrong with FILE, and do nothing");
+  line.flag("--status", command.status, "what a running `lull fill` does on each GPU, and why");
+  line.flag("--json", command.json, "with --status: as JSON");
+  line.flag("-q,--quiet", command.quiet, "say only what is important");
+  line.flag("-v,--verbose", command.verbose, "say also why each GPU waits");
+  line.option("--log-format", command.log_format, "text, or json: one object a line").value("text|json");
+}
+
+Result<FillSettings> settings_of(const FillCommand& command, std::vector<std::string> arguments) {
+  FillSettings settings;
+  auto rule = parse_rule(command.free);
+  if (!rule) return std::unexpected(std::move(rule).error().during("--free"));
+  settings.free = *std::move(rule);
+  settings.every = TRY(duration_option("--every", command.every));
+  if (settings.every < kQuickestSample) return fail("--every: at least " + format_duration(kQuickestSample));
+  settings.confirm = TRY(duration_option("--confirm", command.confirm));
+  settings.people.idle = TRY(duration_option("--user-idle", command.user_idle));
+  settings.people.leave_out = command.leave_out;
+  settings.ignore = command.ignore;
+  settings.ignore_hidden = command.ignore_hidden;
+  FillerSettings filler;
+  const std::string& program = arguments[0];
+  filler.name = program.substr(program.rfind('/') + 1);
+  filler.command = std::move(arguments);
+  filler.gpus = command.gpus;
+  filler.per_gpu = command.per_gpu;
+  filler.once = command.once;
+  filler.log = command.log;
+  auto yield = parse_yield(command.yield);
+  if (!yield) return std::unexpected(std::move(yield).error().during("--yield"));
+  filler.yield = *yield;
+  filler.yield_command = command.yield_command;
+  filler.resume_command = command.resume_command;
+  filler.yield_limit = TRY(limit_option("--yield-limit", command.yield_limit));
+  auto signal = parse_signal(command.signal);
+  if (!signal) return std::unexpected(std::move(signal).error().during("--stop-signal"));
+  filler.stop_signal = *signal;
+  filler.grace = TRY(duration_option("--grace", command.grace));
+  const auto nice = to_double(command.nice);
+  if (!nice || *nice < -20 || *nice > 19)
+    return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(command.nice)));
+  filler.nice = static_cast<int>(*nice);
+  settings.fillers.push_back(std::move(filler));
+  return settings;
+}
+
+int check(const std::string& file) {
+  const auto settings = load_plan(file);
+  if (!settings) return complain(settings.error().message(), kExitUsage);
+  for (const std::string& doubt : doubts(*settings)) complain(fmt::format("{}: {}", printable(file), doubt));
+  std::string text;
+  for (const FillerSettings& filler : settings->fillers)
+    text += fmt::format("{}: {} on {} {}, yields by {}\n", printable(filler.name), printable(filler.command[0]),
+                        filler.per_gpu ? "each of GPUs" : "GPUs", printable(filler.gpus), word_of(filler.yield));
+  fmt::print("{}: {} filler{}, free means {}\n{}", printable(file), settings->fillers.size(),
+             settings->fillers.size() == 1 ? "" : "s", to_text(settings->free), text);
+  return 0;
+}
+
+int status(bool json) {
+  const std::vector<Answer> answers = ask_all(ControlOf::fill);
+  if (json) {
+    std::string all;
+    for (const Answer& answer : answers)
+      if (!answer.json.empty()) all += (all.empty() ? "" : ",") + answer.json;
+    fmt::print("[{}]\n", all);
+    return answers.empty() ? 1 : 0;
+  }
+  for (const Answer& answer : answers)
+    fmt::print("{}{}\n", answer.json.empty() ? fmt::format("lull fill {}: ", answer.watcher) : "", trim(answer.line));
+  return answers.empty() ? complain("no lull fill of yours runs here", 1) : 0;
+}
+
+// Fillers on a cluster are jobs of their own, which its scheduler takes away: we would fill what it gives to others.
+bool inside_slurm() {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  if (job != nullptr && *job != '\0') return true;
+  const auto where = read_file("/proc/self/cgroup");
+  return where && container_of(cgroup_path(*where)).starts_with("slurm:");
+}
+
+int refuse(const std::string& why) { return complain("fill: " + why, kExitUsage); }
+
+}  // namespace
+
+int fill_command(int argc, char** argv) {
+  CommandLine line(kAbout, "lull fill");
+  line.footer(kMore);
+  FillCommand command;
+  describe_options(line, command);
+  int ours = argc;
+  for (int i = 1; i < argc; ++i)
+    if (std::string_view(argv[i]) == "--") {
+      ours = i;
+      break;
+    }
+  std::vector<std::string> arguments;
+  for (int i = ours + 1; i < argc; ++i) arguments.emplace_back(argv[i]);
+  if (const auto status = line.parse(ours, argv)) return *status;
+  if (command.status) return status(command.json);
+  if (command.file.size() > 1)
+    return refuse(fmt::format("'{}': one FILE, or -- before a command", printable(command.file[1])));
+  if (command.check) return command.file.empty() ? refuse("--check needs a FILE") : check(command.file[0]);
+  if (command.log_format != "text" && command.log_format != "json")
+    return refuse("--log-format: 'text' or 'json', not '" + printable(command.log_format) + "'");
+  if (command.file.empty() == arguments.empty())
+    return refuse(command.file.empty() ? "what to run stands behind --: lull fill -- CMD…; or name a FILE"
+                                       : "a FILE or a command, not both");
+  const auto way = parse_open_way(command.hear);
+  if (!way) return refuse("--hear: " + way.error().message());
+  auto settings = command.file.empty() ? settings_of(command, std::move(arguments)) : load_plan(command.file[0]);
+  if (!settings) return refuse(settings.error().message());
+  if (inside_slurm())
+    return complain(
+        "fill: this is a Slurm job: under Slurm fillers are jobs in a preemptable partition (lull-fill(1) shows one)");
+
+  const SystemClock clock;
+  const Sayer sayer(command.log_format == "json" ? LogFormat::json : LogFormat::text,
+                    command.quiet     ? Level::important
+                    : command.verbose ? Level::debug
+                                      : Level::note,
+                    clock);
+  LullFillVoice voice(sayer);
+  for (const std::string& doubt : doubts(*settings)) voice.note(Level::warning, "doubt", doubt);
+  for (const Answer& other : ask_all(ControlOf::fill))
+    voice.note(Level::warning, "another",
+               fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
+                           other.watcher));
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message());
+  FillOptions options{.best_way = *way, .use_cgroup = !command.no_cgroup};
+  if (!command.file.empty()) {
+    options.file = command.file[0];
+    options.reload = [file = command.file[0]] { return load_plan(file); };
+  }
+  return ended(FillSession(*std::move(settings), std::move(options), **machine, voice).run());
+}
+
+}  // namespace lull

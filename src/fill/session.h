@@ -1,0 +1,125 @@
+#pragma once
+// The life of `lull fill`: samples, opens, leases and people go to the decisions (filling.h), what is decided is done
+// to the fillers, and everything is told to a sink. `lull fill` and the drop-in gpu_mon are settings and sinks of this
+// one session.
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "act/guard.h"
+#include "base/exit_status.h"
+#include "fill/filling.h"
+#include "fill/people.h"
+#include "fill/settings.h"
+#include "fill/sights.h"
+#include "fill/sink.h"
+#include "lease/folder.h"
+#include "sense/opens.h"
+#include "session/control.h"
+#include "session/machine.h"
+#include "session/sample_source.h"
+#include "session/ticker.h"
+
+namespace lull {
+
+struct FillOptions {
+  OpenWay best_way = OpenWay::cgroup_device;  // nothing better is tried
+  bool use_cgroup = true;
+  bool controlled = true;  // answers `lull fill --status`
+  std::string file = {};   // the settings come from it: read again when it changes and on SIGHUP; empty: from nowhere
+  std::function<Result<FillSettings>()> reload = nullptr;
+};
+
+class FillSession {
+ public:
+  FillSession(FillSettings settings, FillOptions options, Machine& machine, FillSink& sink);
+  FillSession(const FillSession&) = delete;
+  FillSession& operator=(const FillSession&) = delete;
+  ~FillSession();
+
+  SessionEnd run();
+
+ private:
+  struct Running;
+
+  // ---- seeing ----
+  void make_sampler();
+  void on_sample(const Snapshot& snapshot);
+  void decide(const Snapshot& snapshot);
+  void look_at_inventory(const Snapshot& snapshot);
+  void watch_opens(const Inventory& inventory);
+  void on_opens();
+  void scan_openers();
+  void watch_leases();
+  void look_at_leases();
+  void ask_soon();
+  void schedule_decision();
+  bool owns(pid_t pid) const;
+  std::optional<Opener> foreign(pid_t pid) const;
+  std::vector<std::string> labels_of(std::size_t unit) const;
+
+  // ---- doing (session_doing.cc) ----
+  void carry_out(const std::vector<FillOrder>& orders);
+  void start(std::size_t unit);
+  void gone(std::size_t unit, const GuardEnd& how);
+  void park(std::size_t unit);
+  void unpark(std::size_t unit);
+  void end(std::size_t unit);
+  void say(FillEvent::Kind kind, std::size_t unit, const Reason& why = {});
+  void say_why_not();
+  FillEvent event_of(FillEvent::Kind kind, std::size_t unit, const Reason& why) const;
+
+  // ---- its own life (session.cc) ----
+  Result<> listen();
+  void on_signal(const signalfd_siginfo& info);
+  void begin_to_end(int signal);
+  void end_if_nothing_is_left();
+  void watch_file();
+  void reload(bool asked);
+  std::string status() const;
+
+  FillSettings settings_;
+  FillOptions options_;
+  Machine& machine_;
+  Loop& loop_;
+  FillSink& sink_;
+  std::unique_ptr<SampleSource> sampler_;
+  std::unique_ptr<Ticker> ticker_;
+  std::unique_ptr<Sights> sights_;
+  std::unique_ptr<People> people_;
+  std::unique_ptr<OpenerScan> scan_;
+  std::unique_ptr<OpenWatch> opens_;
+  std::vector<DeviceId> watched_;              // by the number of the file
+  std::vector<std::vector<DeviceId>> behind_;  // each of its MIG devices, or itself
+  std::optional<Control> control_;
+  std::shared_ptr<const Inventory> inventory_;
+  std::vector<std::string> labels_said_;
+
+  std::unique_ptr<Filling> filling_;
+  std::map<std::size_t, std::unique_ptr<Running>> running_;
+  std::map<std::size_t, Reason::Kind> why_not_;  // of each unit that waits, as it was last told
+  std::vector<GpuSight> newest_;                 // what was last seen
+
+  std::optional<Openers> openers_;
+  Instant openers_asked_{};  // when that look began
+  Instant next_scan_{};
+  Duration scan_took_{};
+  FolderState leases_;
+  std::string no_leases_;
+  Fd lease_events_;
+  Fd file_events_;
+  std::string file_seen_;
+  std::optional<Loop::TimerId> reload_timer_;
+  std::optional<Loop::TimerId> decide_timer_;
+  std::optional<Loop::TimerId> last_timer_;
+  std::optional<Loop::TimerId> scan_timer_;
+  bool ending_ = false;
+  bool began_ = false;
+  SessionEnd end_;
+};
+
+}  // namespace lull

@@ -1,0 +1,243 @@
+// What a session of filling sees, and the moments at which it looks.
+#include <fmt/format.h>
+#include <sys/inotify.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "fill/running.h"
+#include "sense/openers.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kLookAgain = 300ms;       // while somebody is suspected
+constexpr Duration kScanBudget = 50ms;       // then everybody else has a turn
+constexpr Duration kScanWithEvents = 30s;    // what no event told of
+constexpr Duration kScanWithFewEvents = 5s;  // containers have nodes of their own, which these do not see
+constexpr Duration kQuickestScan = 100ms;    // where nothing tells
+constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core
+
+}  // namespace
+
+void FillSession::make_sampler() {
+  SamplerOptions options;
+  std::vector<Metric> metrics = settings_.free.signals();
+  for (const Metric metric : {Metric::mem_used, Metric::mem_free, Metric::mem_total, Metric::procs})
+    metrics.push_back(metric);
+  if (std::ranges::any_of(settings_.fillers, [](const FillerSettings& one) { return one.max_temp.has_value(); }))
+    metrics.push_back(Metric::temp);
+  options.want_only(metrics);
+  options.tenants = true;
+  options.ignore_openers = settings_.ignore;
+  sampler_ = machine_.sampler(options, [this](const Snapshot& snapshot) { on_sample(snapshot); });
+}
+
+bool FillSession::owns(pid_t pid) const {
+  if (pid == ::getpid()) return true;
+  return std::ranges::any_of(running_, [&](const auto& one) { return one.second->guard->owns(pid); });
+}
+
+std::vector<std::string> FillSession::labels_of(std::size_t unit) const {
+  std::vector<std::string> labels;
+  for (const DeviceId& gpu : filling_->units()[unit].gpus) {
+    const auto place = inventory_ ? inventory_->place_of(gpu) : std::nullopt;
+    labels.push_back(place ? inventory_->devices[*place].label() : gpu.value);
+  }
+  return labels;
+}
+
+// ---- samples --------------------------------------------------------------------
+
+void FillSession::on_sample(const Snapshot& snapshot) {
+  if (ending_) return;
+  look_at_inventory(snapshot);
+  sights_->observe(snapshot);
+  look_at_leases();
+  decide(snapshot);
+  sink_.sampled(snapshot);
+}
+
+void FillSession::look_at_inventory(const Snapshot& snapshot) {
+  if (snapshot.inventory == inventory_ || snapshot.inventory->devices.empty()) return;
+  inventory_ = snapshot.inventory;
+  auto units = units_of(settings_.fillers, *inventory_);
+  if (!units) return sink_.note(Level::warning, "gpus", units.error().message());
+  watch_opens(*inventory_);
+  if (!std::exchange(began_, true)) sink_.began(settings_, opens_->way(), *inventory_);
+  if (!filling_)
+    filling_ = std::make_unique<Filling>(settings_.fillers, *std::move(units), settings_.confirm);
+  else
+    carry_out(filling_->replace(settings_.fillers, *std::move(units), loop_.now()));
+}
+
+void FillSession::decide(const Snapshot& snapshot) {
+  if (!filling_ || ending_) return;
+  const std::time_t wall = std::chrono::system_clock::to_time_t(
+      std::chrono::time_point_cast<std::chrono::system_clock::duration>(loop_.clock().wall()));
+  std::tm local{};
+  ::localtime_r(&wall, &local);
+  const int minute = local.tm_hour * 60 + local.tm_min;
+  std::string no_people;
+  const std::vector<ActivePerson> people = people_->look(no_people);
+  const std::vector<Waiter> waiters = sights_->waiters(leases_, snapshot);
+  const auto look = [&](const Openers* openers) {
+    newest_ = sights_->look({.snapshot = snapshot,
+                             .openers = openers,
+                             .leases = &leases_,
+                             .no_leases = no_leases_,
+                             .people = people,
+                             .no_people = no_people});
+    carry_out(filling_->sampled(loop_.now(), snapshot.asked, newest_, waiters, minute));
+  };
+  const auto fresh = [&] { return openers_ && openers_->began >= snapshot.asked ? &*openers_ : nullptr; };
+  if (loop_.now() >= next_scan_) scan_openers();
+  look(fresh());
+  if (filling_->wants_openers() && fresh() == nullptr) {
+    scan_openers();
+    if (fresh() != nullptr) look(fresh());
+  }
+  say_why_not();
+  schedule_decision();
+}
+
+void FillSession::schedule_decision() {
+  if (decide_timer_) loop_.cancel(*decide_timer_);
+  decide_timer_.reset();
+  const auto at = filling_->decides_at();
+  if (!at || ending_) return;
+  decide_timer_ = loop_.at(std::max(loop_.now(), std::min(*at, loop_.now() + kLookAgain)), [this] {
+    decide_timer_.reset();
+    sampler_->request(true);
+    schedule_decision();
+  });
+}
+
+// ---- who has the device files open ----------------------------------------------
+
+// The files of GPUs; MIG devices share that of their card.
+void FillSession::watch_opens(const Inventory& inventory) {
+  std::vector<std::string> files;
+  watched_.clear();
+  behind_.clear();
+  const Root root = Root::machine();
+  for (const Device& device : inventory.devices) {
+    if (device.kind == DeviceKind::mig) {
+      if (!behind_.empty()) behind_.back().push_back(device.id());
+      continue;
+    }
+    if (!device.minor) continue;
+    files.push_back(root.dev + "/nvidia" + std::to_string(*device.minor));
+    watched_.push_back(device.id());
+    behind_.push_back({device.id()});
+  }
+  if (opens_ && opens_->descriptor() >= 0) loop_.forget(opens_->descriptor());
+  opens_ = OpenWatch::start(files, options_.best_way);
+  if (opens_->descriptor() >= 0) (void)loop_.on_ready(opens_->descriptor(), [this] { on_opens(); });
+}
+
+// Nothing: it is one of ours, or does not count.
+std::optional<Opener> FillSession::foreign(pid_t pid) const {
+  if (pid == 0) return Opener{};
+  if (owns(pid) || is_ignored_opener(pid, settings_.ignore)) return std::nullopt;
+  const auto entry = read_process_entry(pid);
+  return Opener{pid, entry ? entry->start_ticks : 0, program_of(pid)};
+}
+
+void FillSession::on_opens() {
+  std::vector<DeviceOpen> opens;
+  bool lost = false;
+  opens_->take(opens, lost);
+  if (!filling_ || ending_) return;
+  std::map<pid_t, std::optional<Opener>> who;
+  std::vector<FillOrder> orders;
+  const auto opened = [&](std::size_t file, const Opener& opener) {
+    for (const DeviceId& gpu : behind_[file]) {
+      // Only what stands still takes time to look at: nobody is asked who came where nobody is in the way.
+      for (FillOrder& order : filling_->opened(loop_.now(), gpu, opener)) orders.push_back(std::move(order));
+    }
+  };
+  for (const DeviceOpen& open : opens) {
+    const auto [known, fresh] = who.try_emplace(open.pid);
+    if (fresh) known->second = foreign(open.pid);
+    if (known->second && open.file < behind_.size()) opened(open.file, *known->second);
+  }
+  for (std::size_t file = 0; lost && file < behind_.size(); ++file) opened(file, {});
+  if (lost && opens_->way() == OpenWay::inotify) inventory_.reset();  // the nodes may be others by now
+  carry_out(orders);
+  if (!orders.empty()) sampler_->request(true);
+  schedule_decision();
+}
+
+void FillSession::scan_openers() {
+  if (!inventory_) return;
+  const Instant began = loop_.now();
+  openers_ = scan_->look(*inventory_, kScanBudget, !settings_.ignore_hidden);
+  const Duration took = loop_.now() - began;
+  const OpenWay way = opens_ ? opens_->way() : OpenWay::none;
+  const Duration pause = way == OpenWay::cgroup_device ? kScanWithEvents
+                         : way != OpenWay::none        ? kScanWithFewEvents
+                                                       : std::max<Duration>(kQuickestScan, took * kShareOfTime);
+  next_scan_ = began + pause;
+  if (way != OpenWay::none) return;
+  // Nothing tells us: a look of our own between the samples.
+  if (scan_timer_) loop_.cancel(*scan_timer_);
+  scan_timer_ = loop_.at(next_scan_, [this] {
+    scan_timer_.reset();
+    if (ending_ || !filling_) return;
+    scan_openers();
+    std::vector<FillOrder> orders;
+    for (std::size_t place = 0; openers_ && place < openers_->holders.size(); ++place)
+      for (const pid_t pid : openers_->holders[place])
+        if (const auto opener = foreign(pid))
+          for (FillOrder& order : filling_->opened(loop_.now(), inventory_->devices[place].id(), *opener))
+            orders.push_back(std::move(order));
+    carry_out(orders);
+    if (!orders.empty()) sampler_->request(true);
+    schedule_decision();
+  });
+}
+
+// ---- leases ---------------------------------------------------------------------
+
+void FillSession::watch_leases() {
+  const LeasePlace place = LeasePlace::of_environment();
+  if (lease_events_) return;
+  lease_events_ = Fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
+  if (!lease_events_) return;
+  if (::inotify_add_watch(lease_events_.get(), place.path.c_str(), IN_CREATE | IN_MOVED_TO | IN_DELETE | IN_ONLYDIR) <
+      0) {
+    lease_events_.reset();  // there is none yet
+    return;
+  }
+  (void)loop_.on_ready(lease_events_.get(), [this] {
+    std::array<char, 4096> events;
+    while (::read(lease_events_.get(), events.data(), events.size()) > 0) {
+    }
+    if (ending_) return;
+    look_at_leases();
+    sampler_->request(false);
+  });
+}
+
+void FillSession::look_at_leases() {
+  watch_leases();
+  auto folder = LeaseFolder::look(LeasePlace::of_environment());
+  no_leases_ = folder ? "" : folder.error().message();
+  if (!folder) return;
+  if (!*folder) {
+    leases_ = {};
+    return;
+  }
+  auto state = (*folder)->scan();
+  if (state)
+    leases_ = *std::move(state);
+  else
+    no_leases_ = state.error().message();
+}
+
+}  // namespace lull

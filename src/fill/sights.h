@@ -1,0 +1,68 @@
+#pragma once
+// What is seen of each GPU, put together from everything that speaks for or against filling it: the readings and the
+// rule, who computes on it, who has its device file open, leases, people. The one place where all of it meets; what
+// follows from it is decided elsewhere (filling.h).
+
+#include <sys/types.h>
+
+#include <functional>
+#include <map>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "engine/judge.h"
+#include "fill/filling.h"
+#include "fill/people.h"
+#include "lease/folder.h"
+#include "sense/openers.h"
+
+namespace lull {
+
+class Sights {
+ public:
+  using Owns = std::function<bool(pid_t)>;  // is it of a filler of ours, or ourselves?
+
+  Sights(const FillSettings& settings, Owns owns);
+
+  // Everything newer than the last time. `openers`: nothing where nobody has looked just now.
+  struct Seen {
+    const Snapshot& snapshot;
+    const Openers* openers = nullptr;
+    const FolderState* leases = nullptr;
+    std::string no_leases = {};  // why they cannot be read; empty: they can
+    std::span<const ActivePerson> people = {};
+    std::string no_people = {};  // likewise
+  };
+  // Lets the rules see the sample. Once for each.
+  void observe(const Snapshot& snapshot);
+  std::vector<GpuSight> look(const Seen& seen);
+  std::vector<Waiter> waiters(const FolderState& leases, const Snapshot& snapshot) const;
+
+  // Somebody was there: the rule has to hold for its time again from now on.
+  void disturb(const DeviceId& gpu);
+
+ private:
+  struct Known {
+    Device device;
+    Judge judge;
+  };
+  GpuSight look_at(const Seen& seen, std::size_t place);
+  void add_claims(const Seen& seen, const Device& device, const Reading& reading, GpuSight& sight) const;
+  void add_openers(const Seen& seen, std::size_t place, GpuSight& sight) const;
+  std::optional<Reason> against(const Judge& judge) const;
+
+  FillSettings settings_;
+  Owns owns_;
+  std::map<DeviceId, Known> known_;
+  std::shared_ptr<const Inventory> inventory_;
+};
+
+// The places of the GPUs that this filler is meant for: those of its list, and of one that is cut into MIG devices
+// these instead of the whole.
+Result<std::vector<std::size_t>> gpus_of(const FillerSettings& filler, const Inventory& inventory);
+// Its units: one on all of them, or one for each.
+Result<std::vector<FillUnit>> units_of(const std::vector<FillerSettings>& fillers, const Inventory& inventory);
+
+}  // namespace lull

@@ -1,0 +1,68 @@
+#pragma once
+// Where everything that `lull fill` does is told, as data: the voices of lull and of its drop-in are sinks.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/level.h"
+#include "base/process.h"
+#include "fill/reason.h"
+#include "fill/settings.h"
+#include "gpu/snapshot.h"
+#include "sense/opens.h"
+
+namespace lull {
+
+// Something changed about one filler on its GPUs.
+struct FillEvent {
+  enum Kind : std::uint8_t {
+    started,
+    not_started,  // text: why
+    halted,       // stands still
+    went_on,
+    parking,   // its yield command runs
+    parked,    // it is done
+    yielding,  // it is being ended
+    ended,     // nothing of it is left; by_us, status, killed
+    backing_off,
+    waiting,  // it does not run, for another reason than before
+    stuck,    // processes are left that SIGKILL does not end
+  };
+  Kind kind = started;
+  const FillerSettings& filler;
+  std::vector<std::string> gpus;  // labels
+  bool on_all = false;            // one on all of its GPUs at once
+  Reason why = {};
+  pid_t pid = 0;
+  ExitStatus status = {};
+  std::size_t killed = 0;
+  bool by_us = false;
+  Duration ran = {};
+  std::string text = {};
+};
+std::string_view word_of(FillEvent::Kind kind);  // for programs: "started", "not-started"
+
+class FillSink {
+ public:
+  FillSink() = default;
+  FillSink(const FillSink&) = delete;
+  FillSink& operator=(const FillSink&) = delete;
+  virtual ~FillSink() = default;
+
+  // How opens are heard, and which GPUs there are.
+  virtual void began(const FillSettings& settings, OpenWay way, const Inventory& inventory) = 0;
+  virtual void happened(const FillEvent& event) = 0;
+  virtual void sampled(const Snapshot& /*snapshot*/) {}  // after everything that it led to
+  virtual void note(Level level, std::string_view event, const std::string& text) = 0;
+};
+
+// "filler on GPU 0: started (pid 4711)": what lull says of it.
+std::string to_words(const FillEvent& event);
+std::string gpus_in_words(const std::vector<std::string>& labels);  // "GPU 0", "GPUs 0, 2"
+
+}  // namespace lull

@@ -1,0 +1,231 @@
+"""`lull fill` with real processes on simulated GPUs."""
+import contextlib
+import json
+import os
+import pathlib
+import pwd
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from conftest import LIMIT, alive, end, wait_until
+
+# A filler that leaves a line with a growing number in its file for as long as it runs, with a child of its own session, a daemon
+# and one that ignores TERM; each leaves its pid.
+FILLER = r"""
+import os, signal, sys, time
+folder, kind = sys.argv[1], sys.argv[2]
+name = os.path.join(folder, os.environ["LULL_GPUS"].replace(",", "+"))
+def note(): open(os.path.join(folder, "pids"), "a").write(f"{os.getpid()}\n")
+note()
+if kind == "family":
+    if os.fork() == 0:
+        os.setsid(); note(); signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True: time.sleep(1)
+    if os.fork() == 0:
+        os.setsid()
+        if os.fork() == 0:
+            note()
+            while True: time.sleep(1)
+        os._exit(0)
+def save(*_):
+    open(name + ".saved", "a").write("saved\n"); os._exit(0)
+if kind != "stubborn": signal.signal(signal.SIGTERM, save)
+else: signal.signal(signal.SIGTERM, signal.SIG_IGN)
+n = 0
+while True:
+    n += 1
+    open(name, "w").write(str(n)); time.sleep(0.002)
+"""
+
+
+class Fill:
+    """A running `lull fill` and what its fillers leave behind in a folder."""
+
+    def __init__(self, gpus, folder, *options, kind="plain", command=None, file=None):
+        self.gpus, self.folder = gpus, folder
+        self.log = folder / "fill.log"
+        script = folder / "filler.py"
+        script.write_text(FILLER)
+        tail = [file] if file else ["--", *(command or [sys.executable, "-S", script, folder, kind])]
+        self.process = gpus.start_lull("fill", *(["--every", "100ms", "--free", "util < 5 for 500ms"] if not file else []),
+                                       "--log-format", "json", *options, *tail, stderr=self.log.open("ab"),
+                                       env={"LULL_CONTROL": str(folder)})
+
+    def events(self, kind=None):
+        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        return [line for line in lines if kind is None or line["event"] == kind]
+
+    def wait_for(self, kind, count=1):
+        wait_until(lambda: len(self.events(kind)) >= count, what=f"{count} × {kind} in {self.log.read_text()}")
+        return self.events(kind)[count - 1]
+
+    def count(self, name="0"):
+        try:
+            return int((self.folder / name).read_text() or 0)
+        except FileNotFoundError:
+            return 0
+
+    def wait_running(self, name="0"):
+        before = self.count(name)
+        wait_until(lambda: self.count(name) > before, what=f"a filler on {name}: {self.log.read_text()}")
+
+    def still(self, name="0"):
+        before = self.count(name)
+        time.sleep(0.1)  # it writes every 2 ms
+        return self.count(name) == before
+
+    def pids(self):
+        try:
+            return [int(line) for line in (self.folder / "pids").read_text().split()]
+        except FileNotFoundError:
+            return []
+
+    def status(self):
+        done = self.gpus.lull("fill", "--status", "--json", env={"LULL_CONTROL": str(self.folder)})
+        assert done.returncode == 0, done.stderr
+        return {gpu["gpu"]: gpu for gpu in json.loads(done.stdout)[0]["gpus"]}
+
+    def wait_status(self, gpu, reason):
+        return wait_until(lambda: (s := self.status()[gpu])["reason"] == reason and s,
+                          what=f"{reason} of GPU {gpu}: {self.status()[gpu]}")
+
+
+def gone(pids):
+    return not any(alive(pid) for pid in pids)
+
+
+@contextlib.contextmanager
+def holding(path, program=sys.executable):
+    """A process that has this file open."""
+    process = subprocess.Popen([program, "-S", "-c", "import sys; f = open(sys.argv[1]); print(1, flush=True); sys.stdin.read()", path],
+                               stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+    assert process.stdout.readline() == b"1\n"
+    try:
+        yield process
+    finally:
+        end(process)
+
+
+def test_mistakes_are_said_in_one_line(sim, tmp_path):
+    rows = [([], "what to run stands behind --"),
+            (["--", "true", "--free"], None),
+            (["--free", "utl < 5", "--", "true"], "did you mean 'util'"),
+            (["--yield", "maybe", "--", "true"], "none of confirm, stop and pause"),
+            (["--stop-signal", "NIX", "--", "true"], "--stop-signal"),
+            (["--every", "1ms", "--", "true"], "at least 100ms"),
+            (["--hear", "magic", "--", "true"], "none of bpf"),
+            (["--gpus", "7", "--", "true"], "7"),
+            (["--nice", "99", "--", "true"], "-20 to 19"),
+            (["--log-format", "xml", "--", "true"], "'text' or 'json'"),
+            (["/nonexistent/fill.toml"], "No such file"),
+            (["a.toml", "--", "true"], "not both"),
+            (["--check"], "needs a FILE")]
+    with sim(1) as gpus:
+        for options, text in rows:
+            if text is None:
+                continue
+            done = gpus.lull("fill", *options, env={"LULL_CONTROL": str(tmp_path)})
+            assert done.returncode == 2 and text in done.stderr and done.stderr.count("\n") <= 4, (options, done.stderr)
+        refused = gpus.lull("fill", "--", "true", env={"SLURM_JOB_ID": "1"})
+        assert refused.returncode == 125 and "preemptable partition" in refused.stderr
+        nobody = gpus.lull("fill", "--status", env={"LULL_CONTROL": str(tmp_path)})
+        assert nobody.returncode == 1
+
+
+def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
+    with sim(2) as gpus:
+        fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "2s")
+        fill.wait_running("0")
+        fill.wait_running("1")
+        # Somebody opens it and does nothing: it stands still, and goes on with its work.
+        with holding(gpus.folder / "dev/nvidia0"):
+            fill.wait_for("halted")
+            assert fill.still("0")
+            fill.wait_running("1")
+            fill.wait_for("went-on")
+            fill.wait_running("0")
+            assert fill.status()["0"]["reason"] == "nothing-came"
+        # Somebody computes: it saves its work and is gone; the other one goes on.
+        job = gpus.load(0, util=80)
+        ended = fill.wait_for("ended")
+        assert ended["details"]["gpus"] == ["0"] and (tmp_path / "0.saved").exists()
+        fill.wait_running("1")
+        assert fill.wait_status("0", "used")["state"] == "waiting"
+        end(job)
+        fill.wait_for("started", 3)
+        fill.wait_running("0")
+        fill.process.send_signal(signal.SIGTERM)
+        assert fill.process.wait(timeout=LIMIT) == 143
+        assert gone(fill.pids()) and (tmp_path / "1.saved").exists()
+
+
+@pytest.mark.parametrize("how", ["killed", "killed-while-still", "interrupted", "guard-killed"])
+@pytest.mark.parametrize("cgroup", [True, False], ids=["cgroup", "no-cgroup"])
+def test_no_filler_outlives_lull(sim, tmp_path, how, cgroup):
+    with sim(1) as gpus:
+        fill = Fill(gpus, tmp_path, "--confirm", "50s", "--grace", "200ms", *([] if cgroup else ["--no-cgroup"]), kind="family")
+        fill.wait_running()
+        wait_until(lambda: len(fill.pids()) == 3, what="its family")
+        with contextlib.ExitStack() as stack:
+            if how == "killed-while-still":
+                stack.enter_context(holding(gpus.folder / "dev/nvidia0"))
+                fill.wait_for("halted")
+                wait_until(fill.still)
+            if how == "guard-killed":
+                parent = int(pathlib.Path(f"/proc/{fill.pids()[0]}/stat").read_text().rpartition(")")[2].split()[1])
+                os.kill(parent, signal.SIGKILL)
+                fill.wait_for("backing-off")
+                assert gone(fill.pids())
+                return
+            fill.process.send_signal(signal.SIGINT if how == "interrupted" else signal.SIGKILL)
+            fill.process.wait(timeout=LIMIT)
+            wait_until(lambda: gone(fill.pids()), what=f"the end of {fill.pids()}")
+
+
+def test_programs_that_only_look_do_not_count_and_pretenders_do(sim, tmp_path):
+    looker = tmp_path / "nvidia-smi"
+    shutil.copy("/usr/bin/tail", looker)
+    with sim(1) as gpus:
+        device = gpus.folder / "dev/nvidia0"
+        fill = Fill(gpus, tmp_path, "--confirm", "1s", "--ignore", "my-monitor")
+        fill.wait_running()
+        for name in ("nvidia-smi", "my-monitor"):
+            if name != "nvidia-smi":
+                shutil.copy(looker, tmp_path / name)
+            monitor = gpus.start(tmp_path / name, "-f", device)
+            wait_until(lambda: any(os.path.realpath(f) == str(device) for f in pathlib.Path(f"/proc/{monitor.pid}/fd").iterdir()))
+            fill.wait_running()
+        assert not fill.events("halted")
+        # What a process calls itself does not matter.
+        pretender = gpus.start(sys.executable, "-S", "-c",
+                               "import time,sys; open('/proc/self/comm','w').write('nvidia-smi'); f = open(sys.argv[1]); time.sleep(60)", device)
+        assert str(pretender.pid) in fill.wait_for("halted")["details"]["who"]
+        fill.wait_for("went-on")
+        assert not fill.events("ended")
+
+
+def test_leases_and_waiters_have_the_gpu(sim, tmp_path):
+    with sim(2) as gpus:
+        fill = Fill(gpus, tmp_path, "--per-gpu")
+        fill.wait_running("0")
+        fill.wait_running("1")
+        # Both GPUs are busy with fillers: who waits for one gets it, and the other one goes on.
+        gpus.set("all", util=90)
+        waiter = gpus.start_lull("pick", "--wait=60s", "--hold", "60s")
+        fill.wait_for("yielding")
+        gpu = fill.events("yielding")[0]["details"]["gpus"][0]
+        assert fill.events("yielding")[0]["details"]["reason"] == "waited-for"
+        fill.wait_for("ended")
+        gpus.set(gpu, util=0)
+        assert waiter.wait(timeout=LIMIT) == 0
+        assert fill.wait_status(gpu, "leased")["text"].endswith(f"leased by {pwd.getpwuid(os.getuid()).pw_name}")
+        other = "1" if gpu == "0" else "0"
+        fill.wait_running(other)
+        gpus.set("all", util=0)
+        assert gpus.lull("release", gpu).returncode == 0
+        fill.wait_for("started", 3)
