@@ -48,6 +48,7 @@ def judge(samples, limit, length, regret, totals):
     intervals = [b[0] - a[0] for a, b in zip(samples, samples[1:])]
     longest = max(3 * statistics.median(intervals), 1) * (1 + 1e-9) if intervals else 0.0
     begin = fired = last = None
+    ended, again, lost, after = None, False, 0.0, 0.0
 
     def end(at, came_back):
         totals["idle_hours"] += (at - begin) / 3600
@@ -61,13 +62,20 @@ def judge(samples, limit, length, regret, totals):
             if begin is not None:
                 end(last, False)
             begin = fired = None
+            totals["gap_hours"] += (at - last) / 3600
         elif last is not None:
             totals["seen_hours"] += (at - last) / 3600
+            totals["work"] += (util or 0) * (at - last)
+            if ended is not None:  # the first firing ended it: this would not have happened
+                lost += (util or 0) * (at - last)
+                after += (at - last) / 3600
+        again = again or (ended is not None and util is not None and util >= limit)
         if util is not None and util < limit:
             if begin is None:
                 begin = at
             if fired is None and at - begin >= length - 1e-6:
                 fired = at
+                ended = at if ended is None else ended
                 totals["firings"] += 1
         elif begin is not None:
             end(at, util is not None)
@@ -75,6 +83,10 @@ def judge(samples, limit, length, regret, totals):
         last = at
     if begin is not None:
         end(last, False)
+    totals["ended"] += ended is not None
+    totals["worked_again"] += again
+    totals["lost"] += lost
+    totals["saved_hours"] += 0 if again else after
 
 
 def main():
@@ -86,9 +98,11 @@ def main():
     args = parser.parse_args()
     gpus = read_trace(args.trace)
     totals = {"firings": 0, "came_back": 0, "regretted": 0, "idle_hours": 0.0, "reclaimed_hours": 0.0, "seen_hours": 0.0,
-              "gpus": len(gpus), "samples": sum(len(samples) for samples in gpus.values())}
+              "ended": 0, "worked_again": 0, "saved_hours": 0.0, "gap_hours": 0.0, "work": 0.0, "lost": 0.0, "gpus": len(gpus), "samples": sum(len(samples) for samples in gpus.values())}
     for samples in gpus.values():
         judge(samples, args.util, args.length, args.regret, totals)
+    lost, work = totals.pop("lost"), totals.pop("work")
+    totals["work_lost_ratio"] = lost / work if work else None
     print(json.dumps(totals))
 
 

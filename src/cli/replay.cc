@@ -23,6 +23,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/watch_options.h"
+#include "replay/answer.h"
 #include "replay/output.h"
 #include "trace/schema.h"
 #include "view/replay_table.h"
@@ -41,6 +42,7 @@ struct ReplayArguments {
   std::string arm;
   std::string per = "gpu";
   std::string regret = "10m";
+  std::string lose = "1%";
   std::string gap;
   std::string every;
   std::string delay = "0s";
@@ -95,13 +97,27 @@ Result<Policy> read_policy(const ReplayArguments& arguments) {
   return policy;
 }
 
+Result<replay::Per> read_per(const std::string& text) {
+  for (const replay::Per per : {replay::Per::gpu, replay::Per::job, replay::Per::host, replay::Per::all})
+    if (text == replay::per_text(per)) return per;
+  return fail(fmt::format("--per is gpu, job, host or all, not '{}'", printable(text)));
+}
+
+// "1%", or plainly 1: a share of 100.
+Result<double> read_share(std::string_view option, std::string_view text) {
+  const std::string_view number = trim(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
+  const auto share = to_double(number);
+  if (!share || !(*share >= 0 && *share <= 100))
+    return fail(fmt::format("{}: '{}' is not a share: 0% to 100% would be right, such as 1%", option, printable(text)));
+  return *share / 100;
+}
+
 Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   replay::ReplayOptions options;
   options.paths = arguments.traces;
   options.policy = TRY(read_policy(arguments));
-  if (arguments.per != "gpu" && arguments.per != "all")
-    return fail(fmt::format("--per is gpu or all, not '{}'", printable(arguments.per)));
-  options.together = arguments.per == "all";
+  options.per = TRY(read_per(arguments.per));
+  options.lose = TRY(read_share("--lose", arguments.lose));
   if (arguments.missing != "unknown" && arguments.missing != "ignore")
     return fail(fmt::format("--missing is unknown or ignore, not '{}'", printable(arguments.missing)));
   options.missing = arguments.missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
@@ -112,6 +128,8 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
     options.every = TRY(duration_option("--every", arguments.every));
     if (*options.every <= Duration::zero()) return fail("--every: more than 0 would be right");
   }
+  if (options.every && options.per == replay::Per::job)
+    return fail("--every cannot be had with --per job: judge --per gpu, or as it was recorded");
   options.delay = TRY(duration_option("--delay", arguments.delay));
   auto memory = parse_size(arguments.memory);
   if (!memory) return std::unexpected(std::move(memory).error().during("--memory"));
@@ -121,6 +139,7 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   options.columns = TRY(trace::parse_columns(arguments.columns));
   for (const std::string& sweep : arguments.sweeps) options.axes.push_back(TRY(replay::parse_axis(sweep)));
   auto axes = options.axes;
+  TRY(replay::start_from_first(options.policy, axes));
   TRY(replay::combine(options.policy, axes));  // mistakes in a sweep are said before a long reading
   if (!arguments.html.empty()) options.picture_columns = kPictureColumns;
   options.threads = arguments.threads;
@@ -233,7 +252,10 @@ int replay_command(int argc, char** argv) {
   line.arguments("trace", arguments.traces, "files to read; - is standard input").required().value("TRACE");
   line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m'").required().value("RULE");
   line.option("--arm", arguments.arm, "nothing fires until this has held once (none)").value("RULE");
-  line.option("--per", arguments.per, "gpu: judge each GPU by itself; all: all together").value("gpu|all");
+  line.option("--per", arguments.per,
+              "what is judged, and ended, by itself: each gpu, each job, the GPUs of each host, or all together")
+      .value("gpu|job|host|all");
+  line.option("--lose", arguments.lose, "the knee of a sweep loses at most this much of the work").value("SHARE");
   line.option("--regret", arguments.regret, "a firing that came back within this is regretted").value("DURATION");
   line.option("--every", arguments.every,
               "judge as a live command with this interval would have seen it (as it was recorded)")

@@ -106,6 +106,7 @@ void Intervals::feed(std::span<const Instant> at) {
         seen_ += interval;
         longest_ = std::max(longest_, interval);
       } else {
+        missed_ += interval;
         shortest_gap_ = std::min(shortest_gap_, interval);
       }
     }

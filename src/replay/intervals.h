@@ -91,6 +91,7 @@ class Intervals {
 
   std::int64_t gap() const { return gap_; }
   Duration seen() const { return Duration(seen_); }
+  Duration missed() const { return Duration(missed_); }  // in gaps
   MedianFinder& median() { return median_; }
   void look_closer(MedianFinder finder) { median_ = std::move(finder); }
   // Whether every gap in this range would have split the intervals as ours did.
@@ -100,6 +101,7 @@ class Intervals {
   std::int64_t gap_;
   std::optional<std::int64_t> last_;
   std::int64_t seen_ = 0;
+  std::int64_t missed_ = 0;
   std::int64_t longest_ = 0;  // that is no gap
   std::int64_t shortest_gap_ = std::numeric_limits<std::int64_t>::max();
   MedianFinder median_;

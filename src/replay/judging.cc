@@ -27,29 +27,52 @@ Judging::Judging(JudgingOptions options) : options_(std::move(options)) {
 }
 
 std::size_t Judging::take_policies(std::size_t from) {
-  const std::size_t gpus = std::max<std::size_t>(1, options_.gpus);
+  std::size_t gpus = std::max<std::size_t>(1, options_.gpus);  // in the largest scope
+  std::size_t subjects = 1;                                    // at a time
+  if (options_.per == Per::host) {
+    gpus = 1;
+    for (const auto& host : options_.hosts) gpus = std::max(gpus, host.size());
+    subjects = options_.hosts.size();
+  }
+  if (options_.per == Per::job) std::swap(gpus, subjects);
   first_policy_ = from;
   fresh_.clear();
+  taken_ = 0;
   bytes_each_ = sizeof(Gpu) + sizeof(Outcome) + 64 * kOverhead;  // with the intervals that differ
-  if (options_.every) bytes_each_ += Resampler({.metrics = options_.metrics, .gpus = gpus}).bytes();
+  if (options_.every)
+    bytes_each_ += Resampler({.metrics = options_.metrics, .who = options_.who, .gpus = gpus}).bytes();
   EvaluatorOptions evaluating;
   evaluating.gpus = gpus;
   evaluating.missing = options_.missing;
   for (std::size_t i = from; i < options_.policies.size(); ++i) {
-    PolicyEvaluator evaluator = PolicyEvaluator::compile(options_.policies[i], evaluating);
-    const std::size_t bytes = evaluator.bytes() + sizeof(Trial) - sizeof(PolicyEvaluator) + kOverhead;
-    if (!fresh_.empty() && bytes_each_ + bytes > options_.memory) break;
+    const PolicyEvaluator evaluator = PolicyEvaluator::compile(options_.policies[i], evaluating);
+    // Twice where lives are told apart: as ever, and for the life under way.
+    const std::size_t bytes =
+        evaluator.bytes() * (tells_lives() ? 2 : 1) + sizeof(Trial) - sizeof(PolicyEvaluator) + kOverhead;
+    if (taken_ > 0 && subjects * (bytes_each_ + bytes) > options_.memory) break;
     bytes_each_ += bytes;
-    fresh_.push_back(std::move(evaluator));
+    ++taken_;
   }
-  return from + fresh_.size();
+  return from + taken_;
+}
+
+const std::vector<PolicyEvaluator>& Judging::fresh_for(std::size_t gpus) {
+  std::vector<PolicyEvaluator>& fresh = fresh_[gpus];
+  EvaluatorOptions evaluating;
+  evaluating.gpus = gpus;
+  evaluating.missing = options_.missing;
+  for (std::size_t i = fresh.size(); i < taken_; ++i)
+    fresh.push_back(PolicyEvaluator::compile(options_.policies[first_policy_ + i], evaluating));
+  return fresh;
 }
 
 void Judging::restart() {
   gpus_.clear();
+  jobs_.reset();
+  whole_.reset();
   wanted_ = 0;
   std::fill(totals_.begin() + static_cast<std::ptrdiff_t>(first_policy_),
-            totals_.begin() + static_cast<std::ptrdiff_t>(first_policy_ + fresh_.size()), Totals{});
+            totals_.begin() + static_cast<std::ptrdiff_t>(first_policy_ + taken_), Totals{});
   right_gaps_ = true;
   first_.reset();
   last_ = {};
@@ -57,6 +80,9 @@ void Judging::restart() {
   outcomes_.clear();
   strips_.clear();
   firings_.clear();
+  ends_.clear();
+  subjects_.clear();
+  whole_work_ = 0;
   columns_each_ = options_.picture_columns;
 }
 
@@ -76,14 +102,15 @@ std::int64_t Judging::guess_gap(std::size_t index, const Block& first) const {
 }
 
 // `gap`: of the recording.
-Judging::Gpu Judging::make_gpu(std::int64_t gap) {
-  Gpu gpu{Intervals(gap), {}, {}, {}};
+Judging::Gpu Judging::make_gpu(std::int64_t gap, std::vector<std::size_t> members) {
+  const std::size_t scope = members.size();
   const Duration judged = options_.every && !options_.gap ? longest_gap(*options_.every) : Duration(gap);
-  gpu.trials.reserve(fresh_.size());
-  for (const PolicyEvaluator& evaluator : fresh_) gpu.trials.push_back({evaluator.for_gap(judged)});
+  Gpu gpu{Intervals(gap), {}, Accounts(judged.count()), {}, {}, {}, std::move(members), judged};
+  gpu.trials.reserve(taken_);
+  for (const PolicyEvaluator& evaluator : fresh_for(scope)) gpu.trials.push_back({evaluator.for_gap(judged)});
   if (options_.every)
-    gpu.resampler = std::make_unique<Resampler>(Resampler::Options{
-        options_.start, *options_.every, Duration(gap), options_.metrics, std::max<std::size_t>(1, options_.gpus)});
+    gpu.resampler = std::make_unique<Resampler>(
+        Resampler::Options{options_.start, *options_.every, Duration(gap), options_.metrics, options_.who, scope});
   return gpu;
 }
 
@@ -94,14 +121,9 @@ void Judging::note_time(std::span<const Instant> at) {
 
 void Judging::block(std::size_t gpu, const Block& block) {
   if (gpu >= gpus_.size()) gpus_.resize(gpu + 1);
-  if (!gpus_[gpu]) gpus_[gpu] = std::make_unique<Gpu>(make_gpu(guess_gap(gpu, block)));
+  if (!gpus_[gpu]) gpus_[gpu] = std::make_unique<Gpu>(make_gpu(guess_gap(gpu, block), {gpu}));
   gpus_[gpu]->intervals.feed(block.at);
   take(*gpus_[gpu], gpu, {&block, 1});
-}
-
-void Judging::frames(std::span<const Block> gpus) {
-  if (gpus_.empty()) gpus_.push_back(std::make_unique<Gpu>(make_gpu(options_.together_gap.count())));
-  take(*gpus_[0], kAllGpus, gpus);
 }
 
 void Judging::take(Gpu& gpu, std::size_t index, std::span<const Block> scope) {
@@ -118,70 +140,87 @@ std::span<const Block> Judging::behind_delay(std::span<const Block> scope) {
   const Instant begin = options_.start + options_.delay;
   if (options_.delay == Duration::zero() || at.front() >= begin) return scope;
   const auto from = static_cast<std::size_t>(std::lower_bound(at.begin(), at.end(), begin) - at.begin());
-  rest_.assign(scope.begin(), scope.end());
-  for (Block& block : rest_) {
-    block.at = block.at.subspan(from);
-    for (std::span<const float>& column : block.value)
-      if (!column.empty()) column = column.subspan(from);
-  }
+  rest_.clear();
+  for (const Block& block : scope) rest_.push_back(block.part(from, at.size() - from));
   return rest_;
 }
 
 // As live: the first sample is of a moment before which nothing was seen, so it does not fire alone.
-void Judging::put_off_first(Gpu& gpu, Trial& trial, std::size_t samples) {
+void Judging::put_off_first(bool begun, bool& put_off, PolicyAnswers& answers, std::size_t samples) {
   std::size_t second = 0;
-  if (!gpu.begun) {
-    trial.put_off = is_set(answers_.fires, 0);
-    set(answers_.fires, 0, false);
+  if (!begun) {
+    put_off = is_set(answers.fires, 0);
+    set(answers.fires, 0, false);
     second = 1;
   }
-  if (!trial.put_off || second >= samples) return;
-  if (is_set(answers_.rule.yes, second)) set(answers_.fires, second, true);
-  trial.put_off = false;
+  if (!put_off || second >= samples) return;
+  if (is_set(answers.rule.yes, second)) set(answers.fires, second, true);
+  put_off = false;
 }
 
 void Judging::judge(Gpu& gpu, std::size_t index, std::span<const Block> all) {
+  find_lives(gpu, all);
   const std::span<const Block> scope = behind_delay(all);
   const std::span<const Instant> at = scope[0].at;
-  if (at.empty()) return;
+  const std::size_t skipped = all[0].size() - at.size();
   for (std::size_t i = 0; i < gpu.trials.size(); ++i) {
     Trial& trial = gpu.trials[i];
     // The reader hands out blocks that fit, in order: there is nothing to be refused.
-    if (!trial.evaluator.feed(scope, answers_)) continue;
-    put_off_first(gpu, trial, at.size());
+    if (!at.empty() && !trial.evaluator.feed(scope, answers_)) continue;
+    if (!at.empty()) put_off_first(gpu.begun, trial.put_off, answers_, at.size());
     const std::size_t policy = first_policy_ + i;
     if (policy == 0) condition_ = answers_.condition;
     ended_.clear();
     trial.stretches.feed(at, answers_, ended_);
-    if (!ended_.empty()) count(policy == 0 ? gpu.totals : totals_[policy], policy, index);
+    if (!ended_.empty()) count(policy == 0 ? gpu.totals : totals_[policy], policy, index, gpu.members.size());
+    follow(gpu, index, i, all, skipped);
   }
+  gpu.living = pieces_.back().held;
+  gpu.met = true;
+  gpu.accounts.pass(all);
+  if (at.empty()) return;
   gpu.begun = true;
-  if (options_.picture_columns > 0 && first_policy_ == 0) picture(index, scope);
+  if (options_.picture_columns > 0 && first_policy_ == 0) picture(gpu, scope);
 }
 
-void Judging::picture(std::size_t index, std::span<const Block> scope) {
-  const std::size_t first = index == kAllGpus ? 0 : index;
-  while (strips_.size() < first + scope.size()) strips_.emplace_back(columns_each_, options_.pictured.size());
+void Judging::picture(const Gpu& gpu, std::span<const Block> scope) {
+  while (strips_.size() <= *std::max_element(gpu.members.begin(), gpu.members.end()))
+    strips_.emplace_back(columns_each_, options_.pictured.size());
   // So many GPUs that each gets less room than wished for.
   for (; columns_each_ > kLeastColumns && strips_.size() * columns_each_ > kAllColumns; columns_each_ /= 2)
     for (Strip& strip : strips_) strip.limit(columns_each_ / 2);
-  for (std::size_t i = 0; i < scope.size(); ++i) strips_[first + i].feed(scope[i], options_.pictured, condition_);
+  for (std::size_t i = 0; i < scope.size(); ++i) strips_[gpu.members[i]].feed(scope[i], options_.pictured, condition_);
 }
 
-void Judging::count(Totals& totals, std::size_t policy, std::size_t gpu) {
+// Together, an hour of the group is an hour of each of its GPUs.
+void Judging::count(Totals& totals, std::size_t policy, std::size_t gpu, std::size_t scope) {
+  const auto weight = static_cast<double>(scope);
   for (const Stretch& stretch : ended_) {
     ++totals.stretches;
-    totals.idle_seconds += seconds(stretch.length());
+    totals.idle_seconds += weight * seconds(stretch.length());
     if (!stretch.fired) continue;
     const bool back = stretch.ending == StretchEnd::came_back;
     const bool regretted = back && stretch.reclaimed() <= options_.regret;
     ++totals.firings;
     totals.came_back += back ? 1 : 0;
     totals.regretted += regretted ? 1 : 0;
-    totals.reclaimed_seconds += seconds(stretch.reclaimed());
+    totals.reclaimed_seconds += weight * seconds(stretch.reclaimed());
     if (policy == 0 && firings_.size() < options_.most_firings)
       firings_.push_back(
           {gpu, *stretch.fired, *stretch.fired - stretch.begin, stretch.reclaimed(), stretch.ending, regretted});
+  }
+}
+
+// Its samples are over.
+void Judging::finish_trials(Gpu& gpu, std::size_t index, StretchEnd ending, Leaving how) {
+  for (std::size_t t = 0; t < gpu.trials.size(); ++t) {
+    const std::size_t policy = first_policy_ + t;
+    ended_.clear();
+    gpu.trials[t].stretches.finish(ended_);
+    for (Stretch& stretch : ended_) stretch.ending = ending;
+    Totals& totals = policy == 0 ? gpu.totals : totals_[policy];
+    count(totals, policy, index, gpu.members.size());
+    if (gpu.living) end_life(totals, gpu.trials[t], policy, index, how);
   }
 }
 
@@ -191,15 +230,10 @@ void Judging::conclude() {
   for (std::size_t i = 0; i < gpus_.size(); ++i) {
     if (!gpus_[i]) continue;
     Gpu& gpu = *gpus_[i];
-    for (std::size_t t = 0; t < gpu.trials.size(); ++t) {
-      const std::size_t policy = first_policy_ + t;
-      ended_.clear();
-      gpu.trials[t].stretches.finish(ended_);
-      count(policy == 0 ? gpu.totals : totals_[policy], policy, together ? kAllGpus : i);
-    }
+    finish_trials(gpu, index_of_subject(i), StretchEnd::end, Leaving::cut_off);
     if (first_policy_ == 0) {
       totals_[0] += gpu.totals;
-      outcomes_[i] = {gpu.intervals.seen(), Duration(gpu.intervals.gap()), gpu.totals};
+      outcomes_[i] = {gpu.intervals.seen(), gpu.intervals.missed(), Duration(gpu.intervals.gap()), gpu.totals};
     }
     if (const auto median = gpu.intervals.median().median();
         median && !options_.gap && known_gaps_.empty() && !together)
@@ -224,14 +258,11 @@ bool Judging::guessed_start() {
 ReplayResult Judging::finish(trace::TraceReport report) {
   ReplayResult result;
   const bool together = options_.gpus > 0;
-  // Together, an hour of the group is an hour of each of its GPUs.
-  const double weight = together ? static_cast<double>(options_.gpus) : 1;
   result.sweep.resize(options_.policies.size() - 1);
   for (std::size_t policy = 0; policy < options_.policies.size(); ++policy) {
     Totals& totals = policy == 0 ? result.totals : result.sweep[policy - 1].totals;
     totals = totals_[policy];
-    totals.idle_seconds *= weight;
-    totals.reclaimed_seconds *= weight;
+    totals.work_seconds = totals_[0].work_seconds + whole_work_;
   }
   for (std::size_t i = 0; i < report.gpus.size(); ++i) {
     GpuResult gpu;
@@ -239,17 +270,24 @@ ReplayResult Judging::finish(trace::TraceReport report) {
     gpu.uuid = report.gpus[i].uuid;
     gpu.samples = report.gpus[i].samples;
     gpu.seen = report.gpus[i].seen;
+    gpu.missed = report.gpus[i].missed;
     if (!together && i < outcomes_.size()) {
       gpu.seen = outcomes_[i].seen;
+      gpu.missed = outcomes_[i].missed;
       gpu.gap = outcomes_[i].gap;
       gpu.totals = outcomes_[i].totals;
     }
     result.seen_seconds += seconds(gpu.seen);
+    result.gap_seconds += seconds(gpu.missed);
     result.gpus.push_back(std::move(gpu));
   }
   std::sort(firings_.begin(), firings_.end(),
             [](const Firing& a, const Firing& b) { return std::tie(a.at, a.gpu) < std::tie(b.at, b.gpu); });
   result.firings = std::move(firings_);
+  std::sort(ends_.begin(), ends_.end(),
+            [](const End& a, const End& b) { return std::tie(a.at, a.gpu) < std::tie(b.at, b.gpu); });
+  result.ends = std::move(ends_);
+  result.subjects = std::move(subjects_);
   result.samples = report.samples;
   result.first = first_.value_or(Instant{});
   result.last = last_;

@@ -10,6 +10,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,8 @@
 
 #include "base/clock.h"
 #include "replay/intervals.h"
+#include "replay/jobs.h"
+#include "replay/lives.h"
 #include "replay/replay.h"
 #include "replay/resample.h"
 #include "rule/policy.h"
@@ -38,8 +41,13 @@ struct JudgingOptions {
   std::vector<Metric> metrics;  // that the trace is read for
   std::size_t picture_columns = 0;
   std::vector<Metric> pictured;
-  std::size_t gpus = 0;     // together: how many
-  Duration together_gap{};  // and what is a gap between their ticks
+  Per per = Per::gpu;
+  std::size_t gpus = 0;                         // together: how many
+  Duration together_gap{};                      // and what is a gap between their ticks
+  bool who = false;                             // blocks say who has the GPU
+  std::vector<std::vector<std::size_t>> hosts;  // Per::host: the GPUs of each
+  std::vector<std::string> host_names;
+  std::vector<std::string> host_of;  // Per::job: of each GPU
 };
 
 class Judging final : public trace::TraceSink {
@@ -49,6 +57,7 @@ class Judging final : public trace::TraceSink {
   void restart() override;
   bool wants(std::size_t gpu) override;
   void next_part() override { conclude(); }
+  void meet(const trace::Holders& holders) override { holders_ = &holders; }
   void block(std::size_t gpu, const Block& block) override;
   void frames(std::span<const Block> gpus) override;
 
@@ -68,41 +77,69 @@ class Judging final : public trace::TraceSink {
   struct Trial {
     PolicyEvaluator evaluator;
     StretchFinder stretches = {};
+    Fate fate = {};  // of the life that is under way
+    // Judges this life alone. None: the life began with the trace, and the evaluator above is its own.
+    std::unique_ptr<PolicyEvaluator> of_life = {};
     bool put_off = false;  // it would have fired on the first sample
+    bool life_begun = false;
+    bool life_put_off = false;
   };
+  // What is judged by itself: a GPU, or several together.
   struct Gpu {
     Intervals intervals;
+    LifeFinder lives;
+    Accounts accounts;
     std::vector<Trial> trials;
     std::unique_ptr<Resampler> resampler;
-    Totals totals;  // of the rule as given
-    bool begun = false;
+    Totals totals;                     // of the rule as given
+    std::vector<std::size_t> members;  // the GPUs
+    Duration judged_gap{};
+    float holder = kUnknownSample;  // Per::job
+    bool met = false;               // a sample has been seen
+    bool begun = false;             // and judged
+    bool living = false;            // a life is under way
   };
   // What stays of a GPU when its trials are over.
   struct Outcome {
     Duration seen{};
+    Duration missed{};
     Duration gap{};
     Totals totals;
   };
 
-  Gpu make_gpu(std::int64_t gap);
+  bool tells_lives() const;
+  const std::vector<PolicyEvaluator>& fresh_for(std::size_t gpus);
+  Gpu make_gpu(std::int64_t gap, std::vector<std::size_t> members);
   std::int64_t guess_gap(std::size_t index, const Block& first) const;
   void take(Gpu& gpu, std::size_t index, std::span<const Block> scope);
   void judge(Gpu& gpu, std::size_t index, std::span<const Block> scope);
-  void put_off_first(Gpu& gpu, Trial& trial, std::size_t samples);
-  void picture(std::size_t index, std::span<const Block> scope);
+  static void put_off_first(bool begun, bool& put_off, PolicyAnswers& answers, std::size_t samples);
+  void find_lives(Gpu& gpu, std::span<const Block> all);
+  void follow(Gpu& gpu, std::size_t index, std::size_t trial, std::span<const Block> all, std::size_t skipped);
+  void follow_piece(Gpu& gpu, Trial& trial, const Piece& piece, std::span<const Block> all, std::size_t skipped);
+  void end_life(Totals& totals, Trial& trial, std::size_t policy, std::size_t index, Leaving how);
+  void picture(const Gpu& gpu, std::span<const Block> scope);
+  void frames_by_job(std::span<const Block> gpus);
+  void renew_jobs();
+  void take_over(Gpu& old, std::size_t index, Gpu& fresh);
+  void finish_job(std::size_t job);
+  std::span<const Block> with_rows(std::span<const Block> gpus, const Gpu& of, std::size_t from, std::size_t to);
   std::span<const Block> behind_delay(std::span<const Block> scope);
-  void count(Totals& totals, std::size_t policy, std::size_t gpu);
+  void count(Totals& totals, std::size_t policy, std::size_t gpu, std::size_t scope);
+  std::size_t index_of_subject(std::size_t i) const { return options_.per == Per::all ? kAllGpus : i; }
+  void finish_trials(Gpu& gpu, std::size_t index, StretchEnd ending, Leaving how);
   void conclude();  // the GPUs so far have had all their samples
   void note_time(std::span<const Instant> at);
 
   JudgingOptions options_;
-  std::vector<PolicyEvaluator> fresh_;  // of the policies in this reading
+  std::map<std::size_t, std::vector<PolicyEvaluator>> fresh_;  // of the policies in this reading, by how many GPUs
+  std::size_t taken_ = 0;                                      // policies in this reading
   std::size_t first_policy_ = 0;
   std::size_t bytes_each_ = 0;  // of a GPU
   std::size_t wanted_ = 0;      // GPUs in this part
   std::vector<std::int64_t> known_gaps_;
   bool right_gaps_ = true;
-  std::vector<std::unique_ptr<Gpu>> gpus_;  // together: one for all
+  std::vector<std::unique_ptr<Gpu>> gpus_;  // what is judged by itself
   std::vector<Outcome> outcomes_;
   std::vector<Totals> totals_;  // of each policy
   std::vector<Strip> strips_;
@@ -112,6 +149,18 @@ class Judging final : public trace::TraceSink {
   Answers condition_{};  // of the rule as given, for the picture
   std::vector<Block> rest_;
   std::vector<Stretch> ended_;
+  const trace::Holders* holders_ = nullptr;  // while the trace is read
+  std::vector<Piece> pieces_;
+  std::vector<Block> part_;  // of a life
+  PolicyAnswers part_answers_{};
+  std::vector<End> ends_;
+  std::optional<JobFinder> jobs_;  // Per::job
+  std::optional<Accounts> whole_;  // Per::job: of all GPUs, held or not
+  double whole_work_ = 0;
+  std::vector<Together> subjects_;
+  std::vector<Block> chosen_;  // of what is judged together
+  std::vector<Instant> chosen_at_;
+  std::vector<float> chosen_columns_;
   std::optional<Instant> first_;
   Instant last_{};
 };

@@ -203,11 +203,11 @@ TEST(ReplayIsLive, EveryFiringAgrees) {
     watch.judge.interval = Duration(median(recording));
     const TempFile file(as_csv(recording));
     options.paths = {file.path()};
-    options.together = dice() % 2 == 0;
-    RC_LOG() << options.policy.idle.text << (options.together ? " together" : "") << "\n";
+    options.per = dice() % 2 == 0 ? Per::all : Per::gpu;
+    RC_LOG() << options.policy.idle.text << (options.per == Per::all ? " together" : "") << "\n";
     const auto result = replay(options);
     RC_ASSERT(result.has_value());
-    if (options.together) return expect_same(*result, kAllGpus, live(recording, 0, gpus, watch));
+    if (options.per != Per::gpu) return expect_same(*result, kAllGpus, live(recording, 0, gpus, watch));
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) expect_same(*result, gpu, live(recording, gpu, 1, watch));
   });
   EXPECT_TRUE(held);
@@ -223,11 +223,11 @@ TEST(ReplayIsLive, EveryFiringAgreesWithAnotherInterval) {
     options.every = watch.judge.interval = Duration(every);
     const TempFile file(as_csv(recording));
     options.paths = {file.path()};
-    options.together = dice() % 2 == 0;
+    options.per = dice() % 2 == 0 ? Per::all : Per::gpu;
     RC_LOG() << options.policy.idle.text << " every " << every << "\n";
     const auto result = replay(options);
     RC_ASSERT(result.has_value());
-    expect_same(*result, options.together ? kAllGpus : 0, live(resampled(recording, every), 0, 1, watch));
+    expect_same(*result, options.per == Per::all ? kAllGpus : 0, live(resampled(recording, every), 0, 1, watch));
   });
   EXPECT_TRUE(held);
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
 
 #include "base/text.h"
 #include "replay/intervals.h"
@@ -43,12 +44,14 @@ class Survey final : public trace::TraceSink {
   std::vector<MedianFinder> closer_;
 };
 
-Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader) {
+Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr) {
   Survey survey;
   std::vector<std::int64_t> medians;
-  do TRY(reader.read(survey));
-  while (!survey.settle(medians));
-  return medians;
+  for (;;) {
+    trace::TraceReport read = TRY(reader.read(survey));
+    if (report != nullptr) *report = std::move(read);
+    if (survey.settle(medians)) return medians;
+  }
 }
 
 Result<> check_signals(const ReplayOptions& options, const trace::TraceReader& reader) {
@@ -77,8 +80,9 @@ std::vector<Metric> wanted_signals(const ReplayOptions& options) {
   };
   if (options.policy.arm)
     for (const Metric metric : options.policy.arm->signals()) add(metric);
-  if (options.picture_columns > 0)
-    for (const Metric metric : {Metric::util, Metric::power}) add(metric);
+  // What work is, and what tells that a job has gone.
+  for (const Metric metric : {Metric::util, Metric::mem_used, Metric::procs}) add(metric);
+  if (options.picture_columns > 0) add(Metric::power);
   return wanted;
 }
 
@@ -111,6 +115,8 @@ JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceR
   judging.start = reader.first();
   judging.memory = options.memory / 2;
   judging.metrics = reader.available();
+  judging.who = reader.tells_who();
+  judging.per = options.per;
   judging.picture_columns = options.picture_columns;
   judging.pictured = pictured(reader.available());
   return judging;
@@ -118,7 +124,8 @@ JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceR
 
 // All GPUs as one: who they are and how far their ticks are apart must be known before.
 Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, JudgingOptions& judging) {
-  const std::vector<std::int64_t> medians = TRY(survey(reader));
+  trace::TraceReport report;
+  const std::vector<std::int64_t> medians = TRY(survey(reader, &report));
   trace::TraceOptions& how = reader.options();
   how.together = true;
   how.gpus = medians.size();
@@ -126,10 +133,20 @@ Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, 
   for (const std::int64_t median : medians) how.gaps.push_back(options.gap ? *options.gap : Duration(gap_of(median)));
   judging.together_gap = options.gap ? *options.gap : longest_gap(how.tick);
   judging.gpus = medians.size();
+  if (options.per == Per::all) return {};
+  how.who = judging.who = true;  // tells at which ticks a GPU showed itself
+  std::map<std::string, std::size_t> numbers;
+  for (std::size_t gpu = 0; gpu < report.gpus.size() && options.per == Per::host; ++gpu) {
+    const auto [entry, fresh] = numbers.try_emplace(report.gpus[gpu].host, judging.hosts.size());
+    if (fresh) judging.hosts.emplace_back();
+    judging.hosts[entry->second].push_back(gpu);
+    if (fresh) judging.host_names.push_back(report.gpus[gpu].host);
+  }
+  for (const trace::TraceGpu& gpu : report.gpus) judging.host_of.push_back(gpu.host);
   return {};
 }
 
-void mark_knees(ReplayResult& result) {
+void mark_knees(ReplayResult& result, double most_lost) {
   std::size_t axis = 0;
   while (axis < result.axes.size() && result.axes[axis].name != "for") ++axis;
   if (axis == result.axes.size()) return;
@@ -141,15 +158,26 @@ void mark_knees(ReplayResult& result) {
     std::vector<Outcome> outcomes;
     for (std::size_t i = 0; i < count; ++i) {
       const Totals& totals = result.sweep[start + i * stride].totals;
-      outcomes.push_back({totals.reclaimed_seconds, totals.regretted});
+      outcomes.push_back({totals.saved_seconds, totals.lost_ratio()});
     }
-    if (const auto knee = find_knee(outcomes)) result.sweep[start + *knee * stride].knee = true;
+    if (const auto knee = find_knee(outcomes, most_lost)) result.sweep[start + *knee * stride].knee = true;
   }
 }
 
 }  // namespace
 
+std::optional<double> Totals::lost_ratio() const {
+  return work_seconds > 0 ? std::optional(lost_seconds / work_seconds) : std::nullopt;
+}
+
 Totals& Totals::operator+=(const Totals& more) {
+  jobs += more.jobs;
+  ended += more.ended;
+  worked_again += more.worked_again;
+  work_seconds += more.work_seconds;
+  lost_seconds += more.lost_seconds;
+  saved_seconds += more.saved_seconds;
+  back += more.back;
   firings += more.firings;
   came_back += more.came_back;
   regretted += more.regretted;
@@ -164,6 +192,7 @@ bool ReplayResult::has_for_axis() const {
 }
 
 Result<ReplayResult> replay(ReplayOptions options) {
+  TRY(start_from_first(options.policy, options.axes));
   std::vector<Combination> combinations = TRY(combine(options.policy, options.axes));
   trace::TraceOptions reading;
   reading.paths = options.paths;
@@ -174,10 +203,17 @@ Result<ReplayResult> replay(ReplayOptions options) {
   reading.progress = options.progress;
   auto reader = TRY(trace::TraceReader::open(std::move(reading)));
   TRY(check_signals(options, reader));
+  reader.options().who = reader.tells_who();
+  if (options.per == Per::job && !reader.tells_who())
+    return fail(
+        "--per job: the trace does not say which job has a GPU; `lull record` writes who does, and --columns "
+        "job=COLUMN "
+        "or pids=COLUMN says which column tells");
+  reader.options().metrics = reader.available();
 
   JudgingOptions judging = judging_options(options, reader);
   for (const Combination& one : combinations) judging.policies.push_back(one.policy);
-  if (options.together) TRY(put_together(options, reader, judging));
+  if (options.per != Per::gpu) TRY(put_together(options, reader, judging));
   Judging sink(std::move(judging));
   trace::TraceReport report;
   for (std::size_t done = 0; done <= combinations.size();) {
@@ -194,8 +230,10 @@ Result<ReplayResult> replay(ReplayOptions options) {
   ReplayResult result = sink.finish(std::move(report));
   result.rule = options.policy.idle.text;
   if (options.policy.arm) result.arm = options.policy.arm->text;
-  result.together = options.together;
+  result.per = options.per;
   result.regret = options.regret;
+  result.lose = options.lose;
+  result.span = options.policy.idle.span();
   result.axes = std::move(options.axes);
   for (std::size_t i = 0; i < combinations.size(); ++i) {
     SweepRow& row = result.sweep[i];
@@ -203,7 +241,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
     for (std::size_t a = 0; a < result.axes.size(); ++a)
       row.values.push_back(result.axes[a].values[combinations[i].choice[a]]);
   }
-  mark_knees(result);
+  mark_knees(result, options.lose);
   return result;
 }
 

@@ -12,8 +12,8 @@
 //   gap        an interval longer than longest_gap() of the GPU's median interval (or as given)
 //   seen       the sum of the intervals that are no gaps
 //
-// With `together` all GPUs are judged as one, on common ticks; a stretch then counts
-// once for each GPU in hours, and once in firings.
+// Several GPUs that are judged as one (Per) are so on common ticks; a stretch then
+// counts once for each GPU in hours, and once in firings. lives.h has what is ended.
 
 #include <cstddef>
 #include <cstdint>
@@ -25,6 +25,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "replay/picture.h"
+#include "replay/survival.h"
 #include "replay/sweep.h"
 #include "rule/evaluator.h"
 #include "rule/policy.h"
@@ -33,13 +34,17 @@
 
 namespace lull::replay {
 
+// What is judged by itself, and would be ended by itself.
+enum class Per : std::uint8_t { gpu, job, host, all };
+
 struct ReplayOptions {
   std::vector<std::string> paths;
   std::vector<trace::ColumnChoice> columns;
   Policy policy;
   std::vector<Axis> axes;
-  bool together = false;
+  Per per = Per::gpu;
   Duration regret = std::chrono::minutes(10);
+  double lose = 0.01;             // the knee: at most this share of the work
   std::optional<Duration> gap;    // else longest_gap() of the median interval, or of `every`
   std::optional<Duration> every;  // judge as a live command with this interval would
   Duration delay{};               // nothing is judged before, from the first sample on
@@ -62,7 +67,25 @@ struct Firing {
   bool regretted = false;
 };
 
+// A life that the rule as given would have ended.
+struct End {
+  std::size_t gpu = kAllGpus;
+  float holder = kUnknownSample;  // in ReplayResult::trace.holders; NaN: not told
+  Instant at{};
+  std::optional<Instant> back;  // when it worked again
+  Leaving how = Leaving::cut_off;
+  double lost_seconds = 0;   // of work, at 100 %
+  double saved_seconds = 0;  // of GPUs, where it never worked again
+};
+
 struct Totals {
+  std::uint64_t jobs = 0;          // lives
+  std::uint64_t ended = 0;         // by the first firing in each
+  std::uint64_t worked_again = 0;  // of those
+  double work_seconds = 0;         // of all that was seen, at 100 %
+  double lost_seconds = 0;         // of that, after an end
+  double saved_seconds = 0;        // of GPUs: seen after an end where it never worked again
+  Survival back;                   // how long after the end it worked again
   std::uint64_t firings = 0;
   std::uint64_t came_back = 0;
   std::uint64_t regretted = 0;
@@ -71,6 +94,7 @@ struct Totals {
   double reclaimed_seconds = 0;
 
   Totals& operator+=(const Totals& more);
+  std::optional<double> lost_ratio() const;  // nothing where no work was seen
 };
 
 struct GpuResult {
@@ -78,8 +102,9 @@ struct GpuResult {
   std::string uuid;
   std::uint64_t samples = 0;
   Duration seen{};
-  Duration gap{};
-  Totals totals;  // of the rule as given; not with `together`
+  Duration missed{};  // in gaps
+  Duration gap{};     // what is longer is one
+  Totals totals;      // of the rule as given; Per::gpu only
 };
 
 struct SweepRow {
@@ -89,15 +114,26 @@ struct SweepRow {
   bool knee = false;
 };
 
+// What was judged by itself, where that is neither a GPU nor all of them.
+struct Together {
+  std::string label;
+  std::vector<std::size_t> gpus;
+};
+
 struct ReplayResult {
   std::string rule;
   std::string arm;
-  bool together = false;
+  Per per = Per::gpu;
   Duration regret{};
+  double lose = 0;
+  std::optional<Span> span;  // of the rule as given
   Totals totals;
-  std::vector<Firing> firings;  // by time
-  std::vector<GpuResult> gpus;  // in the order of the trace
+  std::vector<Firing> firings;     // by time
+  std::vector<GpuResult> gpus;     // in the order of the trace
+  std::vector<End> ends;           // by time
+  std::vector<Together> subjects;  // Per::job and Per::host: what `gpu` of a firing counts
   double seen_seconds = 0;
+  double gap_seconds = 0;
   std::uint64_t samples = 0;
   Instant first{};
   Instant last{};

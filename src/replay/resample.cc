@@ -12,17 +12,19 @@ constexpr double kCoveredEnough = 0.9;
 bool is_mean(Metric metric) { return metric == Metric::util || metric == Metric::power; }
 std::int64_t nanoseconds(Instant at) { return at.time_since_epoch().count(); }
 
-float value_at(const Block& block, Metric metric, std::size_t i) {
-  return block[metric].empty() ? kUnknownSample : block[metric][i];
-}
-
 }  // namespace
 
 Resampler::Resampler(Options options)
     : options_(std::move(options)),
-      cells_(options_.gpus * options_.metrics.size()),
+      cells_(options_.gpus * width()),
       columns_(cells_.size() * kBlockSamples),
       blocks_(options_.gpus) {}
+
+float Resampler::value_at(const Block& block, std::size_t column, std::size_t i) const {
+  const std::span<const float> values =
+      column < options_.metrics.size() ? block[options_.metrics[column]] : block.holder;
+  return values.empty() ? kUnknownSample : values[i];
+}
 
 Instant Resampler::tick_from(Instant at) const {
   const Duration since = at - options_.start;
@@ -43,9 +45,9 @@ void Resampler::feed(std::span<const Block> scope, const Take& take) {
 void Resampler::cover(std::int64_t from, std::int64_t to, std::span<const Block> scope, std::size_t i) {
   for (std::size_t g = 0; g < scope.size(); ++g) {
     for (std::size_t m = 0; m < options_.metrics.size(); ++m) {
-      const float value = value_at(scope[g], options_.metrics[m], i);
+      const float value = value_at(scope[g], m, i);
       if (!std::isfinite(value)) continue;
-      Cell& cell = cells_[g * options_.metrics.size() + m];
+      Cell& cell = cells_[g * width() + m];
       cell.sum += static_cast<double>(value) * static_cast<double>(to - from);
       cell.covered += to - from;
     }
@@ -57,8 +59,7 @@ void Resampler::see(Instant at, std::span<const Block> scope, std::size_t i, con
   const bool gap = last_ && at - *last_ > options_.max_gap;
   const auto remember = [&] {
     for (std::size_t g = 0; g < scope.size(); ++g)
-      for (std::size_t m = 0; m < options_.metrics.size(); ++m)
-        cells_[g * options_.metrics.size() + m].last = value_at(scope[g], options_.metrics[m], i);
+      for (std::size_t m = 0; m < width(); ++m) cells_[g * width() + m].last = value_at(scope[g], m, i);
   };
   std::int64_t from = last_ ? nanoseconds(*last_) : nanoseconds(at);
   for (; tick_ < at; tick_ += options_.every) {
@@ -89,7 +90,8 @@ void Resampler::tick(const Take& take) {
     float& out = columns_[c * kBlockSamples + slot];
     out = cell.last;
     // The very first value is of the moment, as live: there is no time before it.
-    if (is_mean(options_.metrics[c % options_.metrics.size()]) && !first_) {
+    const std::size_t column = c % width();
+    if (column < options_.metrics.size() && is_mean(options_.metrics[column]) && !first_) {
       const auto covered = static_cast<double>(cell.covered);
       out = covered >= kCoveredEnough * whole ? static_cast<float>(cell.sum / covered) : kUnknownSample;
     }
@@ -105,8 +107,10 @@ void Resampler::hand_on(const Take& take) {
     blocks_[g] = {};
     blocks_[g].at = at_;
     for (std::size_t m = 0; m < options_.metrics.size(); ++m)
-      blocks_[g].value[index_of(options_.metrics[m])] = {
-          columns_.data() + (g * options_.metrics.size() + m) * kBlockSamples, at_.size()};
+      blocks_[g].value[index_of(options_.metrics[m])] = {columns_.data() + (g * width() + m) * kBlockSamples,
+                                                         at_.size()};
+    if (options_.who)
+      blocks_[g].holder = {columns_.data() + (g * width() + options_.metrics.size()) * kBlockSamples, at_.size()};
   }
   take(blocks_);
   at_.clear();

@@ -26,6 +26,7 @@ class Resampler {
     Duration every{};
     Duration max_gap{};  // of the recording
     std::vector<Metric> metrics;
+    bool who = false;  // who has the GPU too, which is of the moment
     std::size_t gpus = 1;
   };
   explicit Resampler(Options options);
@@ -50,6 +51,9 @@ class Resampler {
   void tick(const Take& take);
   void hand_on(const Take& take);
   Instant tick_from(Instant at) const;  // the first tick that is not before it
+
+  std::size_t width() const { return options_.metrics.size() + (options_.who ? 1 : 0); }
+  float value_at(const Block& block, std::size_t column, std::size_t i) const;
 
   Options options_;
   std::optional<Instant> last_;  // recorded

@@ -85,12 +85,22 @@ Result<std::vector<Combination>> combine(const Policy& base, std::vector<Axis>& 
   return combinations;
 }
 
-std::optional<std::size_t> find_knee(std::span<const Outcome> from_short_to_long) {
+Result<> start_from_first(Policy& policy, const std::vector<Axis>& axes) {
+  if (policy.idle.span()) return {};
+  for (const Axis& axis : axes)
+    if (axis.name == "for") policy.idle = with_span(policy.idle, TRY(parse_span(axis.values.front())));
+  return {};
+}
+
+std::optional<std::size_t> find_knee(std::span<const Outcome> from_short_to_long, double most_lost) {
   std::optional<std::size_t> knee;
-  for (std::size_t i = 0; i < from_short_to_long.size(); ++i)
-    if (from_short_to_long[i].reclaimed >= 0.8 * from_short_to_long[0].reclaimed &&
-        10 * from_short_to_long[i].regretted < from_short_to_long[0].regretted)
+  for (std::size_t i = 0; i < from_short_to_long.size(); ++i) {
+    const Outcome& one = from_short_to_long[i];
+    if (!one.lost || *one.lost > most_lost || one.saved <= 0) continue;
+    if (!knee || one.saved > from_short_to_long[*knee].saved ||
+        (one.saved == from_short_to_long[*knee].saved && *one.lost <= *from_short_to_long[*knee].lost))
       knee = i;
+  }
   return knee;
 }
 

@@ -31,12 +31,15 @@ inline constexpr std::size_t kMostCombinations = 1000;
 // In the order of a table: the last axis changes fastest. `for` is sorted from short to long.
 Result<std::vector<Combination>> combine(const Policy& base, std::vector<Axis>& axes);
 
-// The knee, among combinations that differ in `for` alone: the longest that still
-// reclaims 80 % of what the shortest does at under a tenth of its regrets.
+// A rule without a `for` that is swept over one starts from the first value that was named.
+Result<> start_from_first(Policy& policy, const std::vector<Axis>& axes);
+
+// The knee, among combinations that differ in `for` alone: the one that saves most hours for good while at most so much
+// of the work is lost. Of several that save the same, the one that loses least, and then the longest.
 struct Outcome {
-  double reclaimed = 0;
-  std::uint64_t regretted = 0;
+  double saved = 0;
+  std::optional<double> lost;  // ratio; nothing where no work was seen
 };
-std::optional<std::size_t> find_knee(std::span<const Outcome> from_short_to_long);
+std::optional<std::size_t> find_knee(std::span<const Outcome> from_short_to_long, double most_lost);
 
 }  // namespace lull::replay

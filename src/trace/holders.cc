@@ -35,12 +35,12 @@ bool share_one(const std::vector<std::string>& a, const std::vector<std::string>
 
 }  // namespace
 
-bool Holder::same_job(const Holder& later) const {
+std::optional<bool> Holder::compare(const Holder& later) const {
   if (!job.empty() && !later.job.empty()) return job == later.job;
   if (!pids.empty() && !later.pids.empty()) return share_one(pids, later.pids);
   if (!lease.empty() && !later.lease.empty()) return lease == later.lease;
   if (!users.empty() && !later.users.empty()) return share_one(users, later.users);
-  return true;
+  return std::nullopt;
 }
 
 std::string Holder::user_text() const {

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -26,7 +27,9 @@ struct Holder {
 
   // Whether the one may be the other a little later: a job whose set of processes changes is still there while one of
   // them is. Where nothing can be compared they are taken for the same: that a job ended must be seen.
-  bool same_job(const Holder& later) const;
+  bool same_job(const Holder& later) const { return compare(later).value_or(true); }
+  // Nothing where the two have nothing in common that could be compared.
+  std::optional<bool> compare(const Holder& other) const;
   std::string user_text() const;  // "alice", "alice, bob"; empty: not told
 };
 

@@ -50,7 +50,7 @@ Registry::Found Registry::resolve(const std::vector<Role>& roles, const std::vec
       return {known->second, true, false};
     }
     const std::uint32_t fresh = create(name.empty() ? uuid : name, uuid);
-    gpus_[fresh].host = host;
+    gpus_[fresh].host = host.empty() ? std::string(scope) : host;
     by_uuid_[uuid] = fresh;
     if (!name.empty()) by_label_[name] = fresh;
     return {fresh, true, true};
@@ -58,7 +58,7 @@ Registry::Found Registry::resolve(const std::vector<Role>& roles, const std::vec
   if (const auto known = by_label_.find(name); known != by_label_.end())
     return {known->second, !gpus_[known->second].uuid.empty(), false};
   const std::uint32_t fresh = create(name, "");
-  gpus_[fresh].host = host;
+  gpus_[fresh].host = host.empty() ? std::string(scope) : host;
   by_label_[name] = fresh;
   return {fresh, false, true};
 }

@@ -6,10 +6,15 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "replay/answer.h"
+#include "replay/hurt.h"
 #include "replay/output.h"
 
 namespace lull {
 namespace {
+
+constexpr std::size_t kShownHurt = 10;
+constexpr std::size_t kWide = 100;  // what a sweep takes with all of its columns
 
 using replay::Firing;
 using replay::ReplayResult;
@@ -57,6 +62,23 @@ std::vector<std::string> totals_lines(const ReplayResult& result, std::optional<
   };
   const auto cost = [&](double seconds) { return price ? "worth " + money(seconds, price) : std::string(); };
   const auto hours_text = [](double seconds) { return fmt::format("{:.2f}", replay::hours(seconds)); };
+  const auto of_ended = [&](double part) { return percent_text(part, static_cast<double>(totals.ended)); };
+  const auto chance = [&](std::chrono::hours within) {
+    const auto ratio = totals.back.chance_within(within);
+    return ratio ? fmt::format("{:.0f} %", 100 * *ratio) : std::string("-");
+  };
+  row("jobs", fmt::format("{}", totals.jobs), "", fmt::format("per {}", replay::per_text(result.per)), Tone::plain);
+  row("ended", fmt::format("{}", totals.ended),
+      percent_text(static_cast<double>(totals.ended), static_cast<double>(totals.jobs)), "of the jobs", Tone::strong);
+  row("worked again", fmt::format("{}", totals.worked_again), of_ended(static_cast<double>(totals.worked_again)),
+      "of those ended", totals.worked_again > 0 ? Tone::bad : Tone::plain);
+  row("work lost", hours_text(totals.lost_seconds), percent_text(totals.lost_seconds, totals.work_seconds),
+      "of the GPU-hours at 100 %", totals.lost_seconds > 0 ? Tone::bad : Tone::plain);
+  row("saved for good", hours_text(totals.saved_seconds), percent_text(totals.saved_seconds, result.seen_seconds),
+      price ? cost(totals.saved_seconds) : "GPU-hours, of those seen", Tone::good);
+  row("in gaps", hours_text(result.gap_seconds), "", "GPU-hours not seen", Tone::plain);
+  row("back within 1h", "", chance(std::chrono::hours(1)), "chance of a job that was ended", Tone::plain);
+  row("back within 4h", "", chance(std::chrono::hours(4)), "", Tone::plain);
   row("GPU-hours seen", hours_text(result.seen_seconds), "", cost(result.seen_seconds), Tone::plain);
   row("idle", hours_text(totals.idle_seconds), percent_text(totals.idle_seconds, result.seen_seconds),
       cost(totals.idle_seconds), Tone::plain);
@@ -96,20 +118,33 @@ std::vector<std::string> firing_lines(const ReplayResult& result, std::size_t mo
   return lines;
 }
 
-// Why no knee, or which: for each setting of what else is swept.
-std::vector<std::string> knee_lines(const ReplayResult& result) {
-  std::vector<std::string> lines;
-  for (const SweepRow& row : result.sweep) {
-    if (!row.knee) continue;
-    std::string what;
-    for (std::size_t a = 0; a < row.values.size(); ++a)
-      what += fmt::format("{}{}={}", a == 0 ? "" : ", ", result.axes[a].name, row.values[a]);
-    lines.push_back(fmt::format(
-        "knee: {}: the longest that still reclaims 80 % of what the shortest does at under a tenth of its regrets",
-        what));
+std::vector<std::string> hurt_lines(const ReplayResult& result, std::size_t most, const Screen& screen) {
+  Column user = column("USER", Align::left);
+  Column command = column("COMMAND", Align::left);
+  Column host = column("HOST", Align::left);
+  Column ended = column("ENDED", Align::right);
+  Column again = column("WORKED AGAIN", Align::right);
+  Column lost = column("WORK LOST h", Align::right);
+  std::vector<replay::Hurt> hurt = replay::whom_it_hurt(result);
+  std::erase_if(hurt, [](const replay::Hurt& one) { return one.worked_again == 0; });
+  if (hurt.empty()) return {};
+  const bool hosts = std::any_of(hurt.begin(), hurt.end(), [](const auto& one) { return !one.host.empty(); });
+  const std::size_t shown = std::min(most, hurt.size());
+  const auto text = [](const std::string& what) { return what.empty() ? std::string("?") : printable(what); };
+  for (std::size_t i = 0; i < shown; ++i) {
+    user.cells.push_back({text(hurt[i].user), Tone::plain});
+    command.cells.push_back({text(hurt[i].command), Tone::plain});
+    host.cells.push_back({text(hurt[i].host), Tone::plain});
+    ended.cells.push_back({fmt::format("{}", hurt[i].ended), Tone::plain});
+    again.cells.push_back({fmt::format("{}", hurt[i].worked_again), Tone::bad});
+    lost.cells.push_back({fmt::format("{:.2f}", replay::hours(hurt[i].lost_seconds)), Tone::plain});
   }
-  if (lines.empty())
-    lines.emplace_back("no knee: none reclaims 80 % of what the shortest does at under a tenth of its regrets");
+  std::vector<Column> columns = {user, command};
+  if (hosts) columns.push_back(host);
+  columns.insert(columns.end(), {ended, again, lost});
+  std::vector<std::string> lines = {"whom it would have hurt:"};
+  for (std::string& line : layout(columns, {}, screen)) lines.push_back(std::move(line));
+  if (hurt.size() > shown) lines.push_back(fmt::format("and {} more (--all)", hurt.size() - shown));
   return lines;
 }
 
@@ -121,27 +156,35 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, std::optional<d
     columns.push_back(column(std::move(title), Align::right));
   }
   const std::size_t axes = columns.size();
-  for (const char* title : {"FIRINGS", "CAME BACK", "REGRETTED", "IDLE h", "RECLAIMED h", "OF SEEN"})
+  const bool wide = screen.width == 0 || screen.width >= kWide;
+  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "SAVED h"})
     columns.push_back(column(title, Align::right));
   if (price) columns.push_back(column("WORTH", Align::right));
+  for (const char* title : {"BACK 1h", "BACK 4h"}) columns.push_back(column(title, Align::right));
+  if (wide)
+    for (const char* title : {"FIRINGS", "RECLAIMED h"}) columns.push_back(column(title, Align::right));
   columns.push_back(column("", Align::left));
   for (const SweepRow& row : result.sweep) {
     const Totals& totals = row.totals;
     const Tone tone = row.knee ? Tone::strong : Tone::plain;
     std::vector<std::string> cells = row.values;
-    cells.push_back(fmt::format("{}", totals.firings));
-    cells.push_back(fmt::format("{}", totals.came_back));
-    cells.push_back(fmt::format("{}", totals.regretted));
-    cells.push_back(fmt::format("{:.2f}", replay::hours(totals.idle_seconds)));
-    cells.push_back(fmt::format("{:.2f}", replay::hours(totals.reclaimed_seconds)));
-    cells.push_back(percent_text(totals.reclaimed_seconds, result.seen_seconds));
-    if (price) cells.push_back(money(totals.reclaimed_seconds, price));
+    cells.push_back(fmt::format("{}", totals.ended));
+    cells.push_back(fmt::format("{}", totals.worked_again));
+    cells.push_back(percent_text(totals.lost_seconds, totals.work_seconds));
+    cells.push_back(fmt::format("{:.2f}", replay::hours(totals.saved_seconds)));
+    if (price) cells.push_back(money(totals.saved_seconds, price));
+    for (const int within : {1, 4}) {
+      const auto ratio = totals.back.chance_within(std::chrono::hours(within));
+      cells.push_back(ratio ? fmt::format("{:.0f} %", 100 * *ratio) : "-");
+    }
+    if (wide) cells.push_back(fmt::format("{}", totals.firings));
+    if (wide) cells.push_back(fmt::format("{:.2f}", replay::hours(totals.reclaimed_seconds)));
     cells.emplace_back(row.knee ? (screen.utf8 ? "◄ knee" : "< knee") : "");
     for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back({std::move(cells[i]), tone});
   }
   std::vector<std::string> lines = layout(columns, {}, screen);
   if (axes > 0 && result.has_for_axis())
-    for (const std::string& line : knee_lines(result)) lines.push_back(wrapped(line, screen.width));
+    for (const std::string& line : replay::knee_words(result)) lines.push_back(wrapped(line, screen.width));
   return lines;
 }
 
@@ -149,26 +192,26 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, std::optional<d
 
 std::string replay_table(const ReplayResult& result, std::optional<double> price, std::size_t most_firings,
                          const Screen& screen) {
-  const std::string rule = printable(result.rule);
-  std::string out =
-      wrapped(fmt::format("{}{}, {}", rule, result.arm.empty() ? "" : ", armed by " + printable(result.arm),
-                          result.together ? "all GPUs together" : "each GPU by itself"),
-              screen.width);
-  if (out.starts_with(rule)) out.replace(0, rule.size(), paint(rule, Tone::strong, screen));
-  out += "\n" +
-         wrapped(fmt::format("{} GPU{}, {} samples, {} to {}", result.gpus.size(), result.gpus.size() == 1 ? "" : "s",
-                             result.samples, replay::moment_text(result, result.first),
-                             replay::moment_text(result, result.last)),
+  const std::string said = replay::answer(result);
+  std::string out = wrapped(said, screen.width) + "\n" + wrapped(replay::basis(result), screen.width) + "\n";
+  out += wrapped(fmt::format("{}{}; {} samples, {} to {}", printable(result.rule),
+                             result.arm.empty() ? "" : ", armed by " + printable(result.arm), result.samples,
+                             replay::moment_text(result, result.first), replay::moment_text(result, result.last)),
                  screen.width) +
          "\n\n";
+  if (!result.axes.empty()) {
+    append(out, sweep_lines(result, price, screen));
+    out += '\n';
+  }
   append(out, totals_lines(result, price, screen));
+  if (const auto lines = hurt_lines(result, most_firings > kShownHurt * 10 ? most_firings : kShownHurt, screen);
+      !lines.empty()) {
+    out += '\n';
+    append(out, lines);
+  }
   if (!result.firings.empty()) {
     out += '\n';
     append(out, firing_lines(result, most_firings, screen));
-  }
-  if (!result.axes.empty()) {
-    out += '\n';
-    append(out, sweep_lines(result, price, screen));
   }
   return out;
 }

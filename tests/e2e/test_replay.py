@@ -17,6 +17,7 @@ from conftest import LIMIT, ROOT, build_dir, clean_environment
 LULL = str(build_dir() / "lull")
 TWIN = str(ROOT / "bench" / "replay_twin.py")
 SHARED = ("firings", "came_back", "regretted", "idle_hours", "reclaimed_hours", "seen_hours", "gpus", "samples")
+ENDS = ("ended", "worked_again", "work_lost_ratio", "saved_hours", "gap_hours")
 
 
 def replay(*arguments, **options):
@@ -68,6 +69,8 @@ def test_agrees_with_the_twin(tmp_path, seed):
                                       "1200"], capture_output=True, text=True, check=True, timeout=LIMIT).stdout)
     for name in SHARED:
         assert ours[name] == pytest.approx(twin[name]), name
+    for name in ENDS:
+        assert ours["totals"][name] == pytest.approx(twin[name]), name
 
 
 TRACE = """time,gpu,util,power
@@ -124,27 +127,74 @@ def test_sweep_is_the_same_as_one_by_one(tmp_path):
 
 
 def test_the_knee(tmp_path):
-    """Many short pauses and one long idle time: a longer timeout costs little and spares the pauses."""
+    """Many short pauses of one GPU, and another that never works again: a longer timeout spares the pauses."""
     trace = tmp_path / "trace.csv"
     at, lines = 0, ["time,gpu,util\n"]
     for _ in range(40):
         for util, minutes in ((90, 10), (0, 4)):
             for _ in range(minutes):
-                lines.append(f"{at},0,{util}\n")
+                lines.append(f"{at},0,{util}\n{at},1,{90 if at < 6000 else 0}\n")
                 at += 60
-    for util, minutes in ((0, 3000), (90, 5)):
-        for _ in range(minutes):
-            lines.append(f"{at},0,{util}\n")
-            at += 60
     trace.write_text("".join(lines))
     arguments = [trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,5m,30m,1000m"]
     got = totals(*arguments)
-    assert got["knee"]["for"] == "30m"
-    assert [row["knee"] for row in got["sweep"]] == [False, False, True, False]
-    assert "knee: for=30m" in replay(*arguments).stdout
+    assert [row["ended"] for row in got["sweep"]] == [2, 1, 1, 0]
+    assert [row["worked_again"] for row in got["sweep"]] == [1, 0, 0, 0]
+    assert got["knee"]["for"] == "5m"
+    assert [row["knee"] for row in got["sweep"]] == [False, True, False, False]
+    assert "knee: for=5m" in replay(*arguments).stdout
     none = totals(trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,3m")
     assert none["knee"] is None
     assert "no knee" in replay(trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,3m").stdout
+    assert totals(trace, "--idle", "util < 5 for 2m", "--sweep", "for=2m,3m", "--lose", "99%")["knee"]["for"] == "2m"
+
+
+def test_the_answer_comes_first(tmp_path):
+    """The first firing ends a job; what it did later is work lost; a job whose memory was freed is nobody's harm."""
+    trace = tmp_path / "trace.csv"
+    lines = ["time,gpu,util,mem_used_bytes,user,pids,command\n"]
+    for minute in range(240):
+        idle = 60 <= minute < 100 or minute >= 200
+        lines.append(f"{minute * 60},0,{0 if idle else 50},40000000000,alice,100,python train.py\n")
+        # Idle for long, and then gone: the card is empty, and another job comes.
+        state = "90,40000000000,bob,200,jupyter" if minute < 60 else "0,40000000000,bob,200,jupyter" if minute < 120 else \
+            "0,4000000,none,none," if minute < 180 else "90,40000000000,carol,300,./serve"
+        lines.append(f"{minute * 60},1,{state}\n")
+    trace.write_text("".join(lines))
+    out = replay(trace, "--idle", "util < 1 for 30m").stdout
+    assert out.splitlines()[0] == ("Ending after 30m would have ended 2 of 3 jobs, of which 1 worked again: 27 % of the work "
+                                   "would have been lost, 0.5 GPU-hours saved for good.")
+    assert "Judged each GPU by itself: 2 GPUs, 8.0 GPU-hours seen, no gaps, no rows left out." in out
+    hurt = out[out.index("whom it would have hurt"):].splitlines()
+    assert "alice" in hurt[2] and "python train.py" in hurt[2] and "bob" not in out[out.index("whom"):out.index("GPU  WHEN")]
+    got = totals(trace, "--idle", "util < 1 for 30m")
+    work = (60 - 1 + 100) * 60 * .5 + (60 - 1) * 60 * .9 + 60 * 60 * .9
+    assert got["totals"]["work_lost_ratio"] == pytest.approx(100 * 60 * .5 / work)
+    assert got["totals"]["saved_hours"] == pytest.approx(29 / 60)
+    assert [(end["user"], end["then"]) for end in got["ends"]] == [("alice", "worked again"), ("bob", "released")]
+    assert got["totals"]["chance_back_1h"] == pytest.approx(.5)
+    assert got["totals"]["firings"] == 3, "today's figures stay what they were"
+
+
+def test_a_sweep_of_for_needs_no_for_in_the_rule(trace):
+    got = totals(trace, "--idle", "util < 5", "--sweep", "for=2m,1m")
+    assert got["rule"] == "util < 5 for 2m"
+    assert [row["for"] for row in got["sweep"]] == ["1m", "2m"]
+    assert replay(trace, "--idle", "util < 5", "--sweep", "for=2m,1m").stdout.startswith("Ending after 2m ")
+
+
+def test_hosts_and_jobs(tmp_path):
+    trace = tmp_path / "trace.csv"
+    lines = ["time,host,gpu,util,job\n"]
+    for minute in range(60):
+        for host, gpu, util, job in (("a", 0, 0, 7), ("a", 1, 90 if minute < 20 else 0, 7), ("b", 0, 0, 8)):
+            lines.append(f"{minute * 60},{host},{gpu},{util},{job}\n")
+    trace.write_text("".join(lines))
+    ended = {per: totals(trace, "--idle", "util < 5 for 30m", "--per", per)["totals"]["ended"]
+             for per in ("gpu", "host", "job", "all")}
+    assert ended == {"gpu": 3, "host": 2, "job": 2, "all": 1}
+    got = totals(trace, "--idle", "util < 5 for 30m", "--per", "job")
+    assert [(end["gpu"], end["at_seconds"]) for end in got["ends"]] == [("8", 1800), ("7", 3000)]
 
 
 def test_all_gpus_together(tmp_path):
@@ -171,7 +221,9 @@ def test_mistakes_are_one_clear_line(trace, tmp_path):
         assert done.stdout == ""
 
     wrong(2, "did you mean 'util'", trace, "--idle", "utl < 5")
-    wrong(2, "--per is gpu or all", trace, "--idle", "util < 5", "--per", "host")
+    wrong(2, "--per is gpu, job, host or all", trace, "--idle", "util < 5", "--per", "user")
+    wrong(2, "--lose: 'lots' is not a share", trace, "--idle", "util < 5", "--lose", "lots")
+    wrong(125, "does not say which job has a GPU", trace, "--idle", "util < 5", "--per", "job")
     wrong(2, "is not a duration", trace, "--idle", "util < 5", "--regret", "soon")
     wrong(2, "--price", trace, "--idle", "util < 5", "--price", "cheap")
     wrong(2, "does not look at temp", trace, "--idle", "util < 5", "--sweep", "temp=5")

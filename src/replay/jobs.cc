@@ -1,0 +1,60 @@
+#include "replay/jobs.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lull::replay {
+
+std::size_t JobFinder::next_change(std::span<const Block> gpus, std::size_t from) const {
+  std::size_t first = gpus[0].size();
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu)
+    for (std::size_t i = from; i < first; ++i)
+      if (told(gpus[gpu].holder[i]) && gpus[gpu].holder[i] != now_[gpu]) first = i;
+  return first;
+}
+
+void JobFinder::leave(std::size_t gpu) {
+  if (job_[gpu] == kNoJob) return;
+  Job& job = jobs_[job_[gpu]];
+  std::erase(job.gpus, gpu);
+  job.changed = true;
+  job_[gpu] = kNoJob;
+}
+
+// The job that this holder is of: one that lives on the same host, or a new one.
+std::size_t JobFinder::find(std::size_t gpu, float holder, const trace::Holders& holders) {
+  for (std::size_t j = 0; j < jobs_.size(); ++j) {
+    const Job& job = jobs_[j];
+    if (job.gpus.empty()) continue;
+    const bool named = !holders[holder].job.empty();  // by a column: that may be a job of many hosts
+    if (!named && host_of_[job.gpus[0]] != host_of_[gpu]) continue;
+    if (holders[job.holder].compare(holders[holder]).value_or(false)) return j;
+  }
+  jobs_.push_back({.holder = holder, .gpus = {}});
+  return jobs_.size() - 1;
+}
+
+void JobFinder::step(std::span<const Block> gpus, std::size_t sample, const trace::Holders& holders) {
+  for (Job& job : jobs_) job.changed = false;
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
+    const float holder = gpus[gpu].holder[sample];
+    if (!told(holder) || holder == now_[gpu]) continue;
+    const float before = std::exchange(now_[gpu], holder);
+    if (holder == trace::kNobody) {
+      leave(gpu);
+      continue;
+    }
+    if (job_[gpu] != kNoJob && before > trace::kNobody && holders.same_job(before, holder)) {
+      jobs_[job_[gpu]].holder = holder;  // the same job, of which a process came or went
+      continue;
+    }
+    leave(gpu);
+    job_[gpu] = find(gpu, holder, holders);
+    Job& job = jobs_[job_[gpu]];
+    job.holder = holder;
+    job.gpus.insert(std::lower_bound(job.gpus.begin(), job.gpus.end(), gpu), gpu);
+    job.changed = true;
+  }
+}
+
+}  // namespace lull::replay

@@ -1,0 +1,135 @@
+// Judging, the part that judges several GPUs as one: all of them, those of a host, those of a job.
+
+#include <algorithm>
+#include <numeric>
+#include <utility>
+
+#include "replay/judging.h"
+
+namespace lull::replay {
+namespace {
+
+std::string job_label(const trace::Holder& holder, std::size_t number) {
+  std::string name = holder.job;
+  if (name.empty() && !holder.pids.empty()) name = holder.pids[0];
+  if (name.empty()) name = std::to_string(number + 1);
+  if (const std::string user = holder.user_text(); !user.empty()) name = user + "/" + name;
+  return name;
+}
+
+}  // namespace
+
+void Judging::frames(std::span<const Block> gpus) {
+  const std::int64_t gap = options_.together_gap.count();
+  if (options_.per == Per::job) return frames_by_job(gpus);
+  if (options_.per == Per::all) {
+    if (gpus_.empty()) {
+      std::vector<std::size_t> everyone(gpus.size());
+      std::iota(everyone.begin(), everyone.end(), 0);
+      gpus_.push_back(std::make_unique<Gpu>(make_gpu(gap, std::move(everyone))));
+    }
+    return take(*gpus_[0], kAllGpus, gpus);
+  }
+  for (std::size_t host = gpus_.size(); host < options_.hosts.size(); ++host) {
+    gpus_.push_back(std::make_unique<Gpu>(make_gpu(gap, options_.hosts[host])));
+    if (first_policy_ == 0) subjects_.push_back({options_.host_names[host], options_.hosts[host]});
+  }
+  for (std::size_t host = 0; host < gpus_.size(); ++host)
+    if (const auto scope = with_rows(gpus, *gpus_[host], 0, gpus[0].size()); !scope[0].at.empty())
+      take(*gpus_[host], host, scope);
+}
+
+// The members' samples, without the ticks of others at which none of them showed itself: those are none of theirs.
+std::span<const Block> Judging::with_rows(std::span<const Block> gpus, const Gpu& of, std::size_t from,
+                                          std::size_t to) {
+  chosen_.clear();
+  for (const std::size_t member : of.members) chosen_.push_back(gpus[member].part(from, to - from));
+  const auto shown = [&](std::size_t i) {
+    return std::any_of(chosen_.begin(), chosen_.end(),
+                       [&](const Block& block) { return block.holder[i] != trace::kNoRow; });
+  };
+  std::vector<std::size_t> kept;
+  for (std::size_t i = 0; i < to - from; ++i)
+    if (shown(i)) kept.push_back(i);
+  if (kept.size() == to - from) return chosen_;
+  chosen_at_.clear();
+  for (const std::size_t i : kept) chosen_at_.push_back(chosen_[0].at[i]);
+  const std::size_t width = options_.metrics.size() + 1;
+  chosen_columns_.resize(chosen_.size() * width * kept.size());
+  float* out = chosen_columns_.data();
+  for (Block& block : chosen_) {
+    block.at = chosen_at_;
+    const auto squeeze = [&](std::span<const float>& column) {
+      if (column.empty()) return;
+      for (std::size_t k = 0; k < kept.size(); ++k) out[k] = column[kept[k]];
+      column = {out, kept.size()};
+      out += kept.size();
+    };
+    for (const Metric metric : options_.metrics) squeeze(block.value[lull::index_of(metric)]);
+    squeeze(block.holder);
+  }
+  return chosen_;
+}
+
+void Judging::frames_by_job(std::span<const Block> gpus) {
+  if (!jobs_) jobs_.emplace(gpus.size(), options_.host_of);
+  if (!whole_) whole_.emplace(options_.together_gap.count());
+  if (first_policy_ == 0) whole_work_ += whole_->sum(gpus, 0, gpus[0].size()).util_seconds;
+  whole_->pass(gpus);
+  note_time(gpus[0].at);
+  for (std::size_t from = 0; from < gpus[0].size();) {
+    // What changes at this sample holds from it on.
+    if (jobs_->next_change(gpus, from) == from) {
+      jobs_->step(gpus, from, *holders_);
+      renew_jobs();
+    }
+    const std::size_t to = jobs_->next_change(gpus, from + 1);
+    for (std::size_t j = 0; j < jobs_->jobs().size(); ++j) {
+      if (!gpus_[j]) continue;
+      if (const auto scope = with_rows(gpus, *gpus_[j], from, to); !scope[0].at.empty()) judge(*gpus_[j], j, scope);
+    }
+    from = to;
+  }
+}
+
+// A job that has other GPUs than before is judged anew, as live; what it was ended for stays.
+void Judging::renew_jobs() {
+  std::vector<JobFinder::Job>& jobs = jobs_->jobs();
+  gpus_.resize(jobs.size());
+  if (first_policy_ == 0) subjects_.resize(jobs.size());
+  for (std::size_t j = 0; j < jobs.size(); ++j) {
+    if (gpus_[j]) gpus_[j]->holder = jobs[j].holder;
+    if (!jobs[j].changed) continue;
+    if (jobs[j].gpus.empty()) {
+      if (gpus_[j]) finish_job(j);
+      continue;
+    }
+    Gpu fresh = make_gpu(options_.together_gap.count(), jobs[j].gpus);
+    fresh.holder = jobs[j].holder;
+    if (gpus_[j]) take_over(*gpus_[j], j, fresh);
+    gpus_[j] = std::make_unique<Gpu>(std::move(fresh));
+    if (first_policy_ != 0) continue;
+    if (subjects_[j].label.empty()) subjects_[j].label = job_label((*holders_)[jobs[j].holder], j);
+    for (const std::size_t gpu : jobs[j].gpus)
+      if (std::find(subjects_[j].gpus.begin(), subjects_[j].gpus.end(), gpu) == subjects_[j].gpus.end())
+        subjects_[j].gpus.push_back(gpu);
+  }
+}
+
+void Judging::take_over(Gpu& old, std::size_t index, Gpu& fresh) {
+  for (std::size_t t = 0; t < old.trials.size(); ++t) fresh.trials[t].fate = old.trials[t].fate;
+  const bool living = std::exchange(old.living, false);
+  finish_trials(old, index, StretchEnd::unknown, Leaving::cut_off);
+  fresh.totals = std::move(old.totals);
+  fresh.accounts = old.accounts;
+  fresh.met = old.met;
+  fresh.living = living;
+}
+
+void Judging::finish_job(std::size_t job) {
+  finish_trials(*gpus_[job], job, StretchEnd::unknown, Leaving::released);
+  if (first_policy_ == 0) totals_[0] += gpus_[job]->totals;
+  gpus_[job].reset();
+}
+
+}  // namespace lull::replay
