@@ -28,7 +28,7 @@ constexpr std::string_view kFooter =
 // Everything as text first, so that every mistake is told in the same words.
 struct Words {
   std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best = "random", format;
-  std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1";
+  std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1", joinable;
   bool mine_ok = false, uuid = false, no_lease = false, quiet = false, help = false;
 };
 
@@ -57,6 +57,7 @@ constexpr std::array kOptions = {
     OptionRow{"tolerate", 0, "SIZE", &Words::tolerate, nullptr,
               "overlook idle processes that hold this at most: 700MiB (none)"},
     OptionRow{"share", 0, "N", &Words::share, nullptr, "be one of N holders of a GPU at most, who all say so (1)"},
+    OptionRow{"joinable", 0, "N", &Words::joinable, nullptr, "let others who share join, up to N holders (as --share)"},
     OptionRow{"mine-ok", 0, "", nullptr, &Words::mine_ok, "a GPU that only I use counts as idle"},
     OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology: joined most closely (random)"},
     OptionRow{"uuid", 0, "", nullptr, &Words::uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES"},
@@ -214,13 +215,19 @@ Result<PickFormat> parse_format(const std::string& word) {
                           did_you_mean(word, kWords)));
 }
 
+Result<unsigned> holders(std::string_view option, const std::string& text, unsigned fewest) {
+  const auto number = to_unsigned(text);
+  if (!number || *number < fewest || *number > kMostHolders)
+    return fail(
+        fmt::format("{} {}: a number from {} to {} would be right", option, printable(text), fewest, kMostHolders));
+  return static_cast<unsigned>(*number);
+}
+
 // Whoever shares takes the others' work as it is, unless a limit was given by name.
 Result<> read_share(const Words& words, PickSettings& settings) {
-  const auto share = to_unsigned(words.share);
-  if (!share || *share == 0 || *share > kMostHolders)
-    return fail(fmt::format("--share {}: a number from 1 to {} would be right", printable(words.share), kMostHolders));
-  settings.share = settings.patience = static_cast<unsigned>(*share);
-  if (*share == 1) return {};
+  settings.share = settings.patience = TRY(holders("--share", words.share, 1));
+  if (!words.joinable.empty()) settings.patience = TRY(holders("--joinable", words.joinable, settings.share));
+  if (settings.share == 1) return {};
   settings.company = settings.wishes;
   for (Limit* limit :
        {&settings.company->util, &settings.company->mem_util, &settings.company->procs, &settings.company->mem_used})

@@ -29,6 +29,23 @@ def test_so_many_and_no_more(sim):
     assert gpus.lull("pick", "--", "true").returncode == 0
 
 
+def test_joinable_takes_a_gpu_alone_and_lets_others_come(sim):
+    gpus = sim(2)
+    jobs = [Job(gpus, "--joinable", "3") for _ in range(2)]
+    first, second = (job.gpu() for job in jobs)
+    assert {first, second} == {"0", "1"}
+    assert gpus.lull("pick", "--joinable", "3", "--", "true").returncode == 125  # it joins nobody itself
+    jobs.append(Job(gpus, "--gpus", first, "--share", "2"))
+    assert jobs[-1].gpu() == first
+    refused = gpus.lull("pick", "--gpus", first, "--share", "3", "--", "true")
+    assert refused.returncode == 125 and "2 share it" in refused.stderr  # the second lives with one other only
+    for job in jobs:
+        job.end()
+    for words in (["--joinable", "0"], ["--share", "3", "--joinable", "2"], ["--joinable", "many"]):
+        wrong = gpus.lull("pick", *words)
+        assert wrong.returncode == 2 and "would be right" in wrong.stderr and wrong.stderr.count("\n") == 1, words
+
+
 def test_who_does_not_share_is_alone(sim):
     gpus = sim(1)
     alone = Job(gpus)
