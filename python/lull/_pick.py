@@ -159,6 +159,11 @@ def pick(count=1, *, gpus=None, name=None, util=None, mem_util=None, mem_free=No
     return Pick(answer, before)
 
 
+def choose(options):
+    """`lull pick OPTIONS`, and nothing else: the environment stays as it is. For gpuselect."""
+    return Pick(_ask(options), {})
+
+
 def _ask(options):
     child = start("pick", "--format=json", *options, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
                   stderr=subprocess.PIPE, text=True, errors="replace")

@@ -2,7 +2,7 @@
 import os
 import sys
 
-_found = {}
+_found: dict[str, str] = {}
 
 
 def places():

@@ -1,6 +1,7 @@
 """What the tests of the Python module share. PYTHONPATH has BUILD/python in it, LULL_BUILD_DIR says which build."""
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 import time
@@ -12,6 +13,9 @@ BUILD = (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()
 LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
+# A shell starts what it puts in the background with SIGINT ignored, and programs of a test would inherit that.
+if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 # What an outer simulation or job left must not lead the tests astray.
 for name in ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_NVML", "LULL_LEASE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
     os.environ.pop(name, None)

@@ -1,0 +1,3 @@
+from .nvmlgpuselect import main
+
+main()
