@@ -11,7 +11,7 @@ die() { say "$*"; exit 125; }
 
 # What the release needs, and what the tests need on top of it.
 RELEASE_PACKAGES=(g++ cmake ninja-build libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev zlib1g-dev pybind11-dev python3-dev)
-TEST_PACKAGES=(libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd git python3-numpy python3-pandas)
+TEST_PACKAGES=(libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel)
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
@@ -41,10 +41,11 @@ need() {
   rm -f "$log"
 }
 
-# Configures a preset where that has not been done, then builds it. Silent when
+# build PRESET [TARGET…]: configures a preset where that has not been done, then builds it, or only these of it. Silent when
 # there is nothing to do, a progress line on a terminal, the whole output on failure.
 build() {
   local preset=$1 log status=0
+  shift
   mkdir -p build
   log="build/$preset.log"
   if [ ! -f "build/$preset/build.ninja" ]; then
@@ -52,13 +53,13 @@ build() {
     cmake --preset "$preset" >"$log" 2>&1 || { cat "$log" >&2; die "cmake could not configure the preset '$preset'"; }
   fi
   if [ -t 2 ]; then
-    cmake --build --preset "$preset" 2>&1 | tee "$log" | while IFS= read -r line; do
+    cmake --build --preset "$preset" ${1+--target "$@"} 2>&1 | tee "$log" | while IFS= read -r line; do
       case $line in "["*) printf '\r\033[K%.*s' "$(( ${COLUMNS:-80} - 1 ))" "$line" >&2 ;; esac
     done || status=1
     printf '\r\033[K' >&2
   else
     say "Building $preset"
-    cmake --build --preset "$preset" >"$log" 2>&1 || status=1
+    cmake --build --preset "$preset" ${1+--target "$@"} >"$log" 2>&1 || status=1
   fi
   [ "$status" = 0 ] || { grep -v '^\[' "$log" >&2 || true; die "the preset '$preset' does not build (all of it: $log)"; }
 }
