@@ -7,7 +7,7 @@
 #include <limits>
 
 #include "base/text.h"
-#include "trace/schema.h"
+#include "trace/cells.h"
 #include "trace/time.h"
 
 namespace lull::sim {

@@ -139,7 +139,7 @@ std::optional<double> percent(double part, double whole) {
 
 std::string moment_text(const ReplayResult& result, Instant at) {
   const std::int64_t ns = at.time_since_epoch().count();
-  if (result.trace.from_epoch) return trace::format_time(ns, result.trace.zoned);
+  if (result.trace.from_epoch) return trace::format_time(ns, result.trace.zoned, result.trace.zone_minutes);
   return fmt::format("{}s", to_seconds(at.time_since_epoch()));
 }
 

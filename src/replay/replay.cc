@@ -198,6 +198,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
   reading.paths = options.paths;
   reading.columns = options.columns;
   reading.metrics = wanted_signals(options);
+  reading.every = options.every;
   reading.threads = options.threads;
   reading.memory = options.memory / 4;
   reading.progress = options.progress;
@@ -210,6 +211,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
         "job=COLUMN "
         "or pids=COLUMN says which column tells");
   reader.options().metrics = reader.available();
+  if (reader.counted()) options.every.reset();  // it said how far apart the samples are, and so they are judged
 
   JudgingOptions judging = judging_options(options, reader);
   for (const Combination& one : combinations) judging.policies.push_back(one.policy);

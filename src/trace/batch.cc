@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trace/cells.h"
+
 namespace lull::trace {
 namespace {
 

@@ -2,6 +2,7 @@
 // A Batch is what one chunk of a trace came to: rows as columns, in the order of
 // the file, and what was wrong with the lines that gave none.
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
@@ -28,6 +29,7 @@ struct Batch {
   std::uint64_t bad = 0;
   std::vector<BadLine> first_bad;
   std::optional<BadLine> new_header;  // the columns change: the rest cannot be read as before
+  std::vector<std::size_t> starts;    // rows before which a header came again: a recording begins there
   std::vector<std::int64_t> at;
   std::vector<std::uint32_t> gpu;  // in the Identities of the parser
   std::vector<std::vector<float>> value;
@@ -38,6 +40,7 @@ struct Batch {
     bad = 0;
     first_bad.clear();
     new_header.reset();
+    starts.clear();
     if (at.size() < capacity) {
       at.resize(capacity);
       gpu.resize(capacity);
@@ -56,6 +59,21 @@ struct Batch {
       for (std::size_t row = 0; row < rows; ++row)
         column[row] = column[row] >= lowest && column[row] <= highest ? column[row] : kUnknownSample;
     }
+  }
+  // A row of which nothing is known yet, however many there are already; returns its place.
+  std::size_t add_row(std::int64_t when, std::uint32_t of) {
+    if (rows == at.size()) {
+      const std::size_t room = std::max<std::size_t>(64, rows * 2);
+      at.resize(room);
+      gpu.resize(room);
+    }
+    for (auto& column : value) {
+      if (column.size() < at.size()) column.resize(at.size());
+      column[rows] = kUnknownSample;
+    }
+    at[rows] = when;
+    gpu[rows] = of;
+    return rows++;
   }
   void add_bad(std::uint64_t line, std::string why) {
     ++bad;
@@ -79,6 +97,7 @@ class Identities {
     return find_slowly(cells);
   }
   std::size_t size() const { return known_.size(); }
+  const std::vector<Role>& roles() const { return roles_; }
   const std::vector<std::string>& cells(std::size_t i) const { return known_[i].cells; }
   // The cells do name a GPU; "[GPU is lost]" does not.
   bool usable(std::uint32_t i) const { return known_[i].usable; }

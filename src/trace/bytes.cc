@@ -2,8 +2,6 @@
 
 #include <fmt/format.h>
 #include <sys/stat.h>
-#include <zlib.h>
-#include <zstd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -14,75 +12,7 @@ namespace {
 
 constexpr std::size_t kRawBytes = 256U << 10;
 
-class Gunzip final : public Unpacker {
- public:
-  Gunzip() { ready_ = inflateInit2(&stream_, 15 + 16) == Z_OK; }
-  Gunzip(const Gunzip&) = delete;
-  Gunzip& operator=(const Gunzip&) = delete;
-  ~Gunzip() override {
-    if (ready_) inflateEnd(&stream_);
-  }
-
-  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
-    if (!ready_) return fail("gzip: no memory");
-    stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(from.data()));
-    stream_.avail_in = static_cast<uInt>(from.size());
-    stream_.next_out = reinterpret_cast<Bytef*>(to);
-    stream_.avail_out = static_cast<uInt>(std::min<std::size_t>(room, 1U << 30));
-    const uInt offered = stream_.avail_out;
-    const int state = inflate(&stream_, Z_NO_FLUSH);
-    const bool damaged = state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR;
-    // What came out before the damage counts; inflate() will say it again.
-    if (damaged && stream_.avail_out == offered) return fail("the gzip data is damaged");
-    Step step{from.size() - stream_.avail_in, offered - stream_.avail_out, state == Z_STREAM_END};
-    if (state == Z_STREAM_END) inflateReset(&stream_);
-    return step;
-  }
-
- private:
-  z_stream stream_{};
-  bool ready_ = false;
-};
-
-class Unzstd final : public Unpacker {
- public:
-  Unzstd() : stream_(ZSTD_createDStream()) {}
-  Unzstd(const Unzstd&) = delete;
-  Unzstd& operator=(const Unzstd&) = delete;
-  ~Unzstd() override { ZSTD_freeDStream(stream_); }
-
-  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
-    if (stream_ == nullptr) return fail("zstd: no memory");
-    ZSTD_inBuffer in{from.data(), from.size(), 0};
-    ZSTD_outBuffer out{to, room, 0};
-    const std::size_t state = ZSTD_decompressStream(stream_, &out, &in);
-    if (ZSTD_isError(state) != 0) return fail("the zstd data is damaged");
-    return Step{in.pos, out.pos, state == 0};
-  }
-
- private:
-  ZSTD_DStream* stream_;
-};
-
 }  // namespace
-
-Packing packing_by_magic(std::string_view first_bytes) {
-  if (first_bytes.starts_with("\x1f\x8b")) return Packing::gzip;
-  if (first_bytes.starts_with("\x28\xb5\x2f\xfd")) return Packing::zstd;
-  return Packing::none;
-}
-
-Packing packing_by_name(std::string_view path) {
-  if (path.ends_with(".gz")) return Packing::gzip;
-  if (path.ends_with(".zst") || path.ends_with(".zstd")) return Packing::zstd;
-  return Packing::none;
-}
-
-std::unique_ptr<Unpacker> Unpacker::create(Packing packing) {
-  if (packing == Packing::gzip) return std::make_unique<Gunzip>();
-  if (packing == Packing::zstd) return std::make_unique<Unzstd>();
-  return nullptr;
-}
 
 Result<ByteSource> ByteSource::open(const std::string& path) {
   return from(TRY(open_file(path, O_RDONLY | O_NOCTTY)), path);
@@ -157,10 +87,21 @@ Result<std::size_t> ByteSource::read(char* to, std::size_t room) {
   return made;
 }
 
+// As many bytes as fit, whatever they are.
+Result<bool> Chunker::next_piece(Chunk& chunk) {
+  chunk.bytes.resize(std::max(chunk.bytes.size(), target_ + kPadding));
+  chunk.size = TRY(source_.read(chunk.bytes.data(), target_));
+  chunk.taken = source_.taken();
+  std::memset(chunk.bytes.data() + chunk.size, '\n', kPadding);
+  first_ = false;
+  return chunk.size > 0;
+}
+
 Result<bool> Chunker::next(Chunk& chunk) {
   chunk.size = 0;
   chunk.first = first_;
   chunk.unterminated = false;
+  if (!lines_) return next_piece(chunk);
   if (ended_ && carry_.empty()) return false;
   chunk.bytes.resize(std::max(chunk.bytes.size(), std::max(target_, carry_.size()) + kPadding));
   std::memcpy(chunk.bytes.data(), carry_.data(), carry_.size());

@@ -1,8 +1,7 @@
 #pragma once
-// The bytes of a trace, in chunks that end at the end of a line. gzip and zstd are
-// recognised by their first bytes and unpacked on the way (several members or
-// frames in a row are one stream, as the tools read them). Files are read, not
-// mapped, so that a trace of any size costs a few chunks of memory.
+// The bytes of a trace, unpacked on the way, in chunks that end at the end of a line
+// (or anywhere, where lines mean nothing). Files are read, not mapped, so that a
+// trace of any size costs a few chunks of memory.
 
 #include <cstddef>
 #include <cstdint>
@@ -13,30 +12,9 @@
 
 #include "base/fd.h"
 #include "base/result.h"
+#include "trace/unpack.h"
 
 namespace lull::trace {
-
-enum class Packing : std::uint8_t { none, gzip, zstd };
-Packing packing_by_magic(std::string_view first_bytes);
-Packing packing_by_name(std::string_view path);  // .gz, .zst
-
-// Turns packed bytes into plain ones; also for plain ones, which it passes on.
-class Unpacker {
- public:
-  Unpacker() = default;
-  Unpacker(const Unpacker&) = delete;
-  Unpacker& operator=(const Unpacker&) = delete;
-  virtual ~Unpacker() = default;
-
-  struct Step {
-    std::size_t taken = 0;  // of the input
-    std::size_t made = 0;   // of the output
-    bool between = false;   // all frames so far are complete
-  };
-  virtual Result<Step> unpack(std::string_view from, char* to, std::size_t room) = 0;
-
-  static std::unique_ptr<Unpacker> create(Packing packing);
-};
 
 class ByteSource {
  public:
@@ -86,15 +64,19 @@ class Chunker {
   static constexpr std::size_t kPadding = 64;
   static constexpr std::size_t kLongestLine = 1U << 20;
 
-  explicit Chunker(ByteSource source, std::size_t target = 1U << 20) : source_(std::move(source)), target_(target) {}
+  explicit Chunker(ByteSource source, std::size_t target = 1U << 20, bool lines = true)
+      : source_(std::move(source)), target_(target), lines_(lines) {}
 
   // False at the end.
   Result<bool> next(Chunk& chunk);
   const ByteSource& source() const { return source_; }
 
  private:
+  Result<bool> next_piece(Chunk& chunk);
+
   ByteSource source_;
   std::size_t target_;
+  bool lines_;  // false: a chunk may end anywhere
   std::string carry_;
   bool first_ = true;
   bool skipping_ = false;  // the rest of a line that is too long to be one

@@ -11,6 +11,8 @@
 #endif
 
 #include "base/text.h"
+#include "trace/cells.h"
+#include "trace/names.h"
 #include "trace/number.h"
 
 namespace lull::trace {
@@ -128,7 +130,10 @@ std::string_view without_blanks(const char* from, const char* to) {
 
 }  // namespace
 
-CsvParser::CsvParser(const Schema& schema) : schema_(schema), identities_(schema.identity), time_(schema.time) {}
+CsvParser::CsvParser(const Schema& schema)
+    : schema_(schema), identities_(schema.identity), time_(schema.time, schema.zoned) {
+  slow_ = !schema.timed;  // a header is told by its time
+}
 
 const char* CsvParser::fast_row(const char* p, Batch& batch) {
   const char separator = schema_.separator;
@@ -179,14 +184,52 @@ const char* CsvParser::fast_row(const char* p, Batch& batch) {
 
 // Enough to tell a heading: no cell where the time should be, and one that names it.
 bool CsvParser::is_header(const std::vector<std::string>& cells) const {
-  for (std::size_t i = 0; i < schema_.columns.size() && cells.size() == schema_.columns.size(); ++i)
-    if (schema_.columns[i].role == Role::time && parse_time(cells[i], schema_.time)) return false;
+  if (cells.size() == schema_.columns.size()) {
+    bool same = true;
+    for (std::size_t i = 0; i < cells.size(); ++i) {
+      const Column& column = schema_.columns[i];
+      if (column.role == Role::time && parse_time(cells[i], schema_.time)) return false;
+      same = same && heading_of(cells[i]).name == column.name;
+    }
+    if (same) return true;
+  }
   return std::any_of(cells.begin(), cells.end(),
                      [](const std::string& cell) { return cell == "timestamp" || cell == "time"; });
 }
 
+bool CsvParser::slow_time(const std::vector<std::string>& cells, const std::string& cell, std::uint64_t number,
+                          Batch& batch) {
+  std::string text = cell;
+  for (std::size_t i = 0; i < schema_.columns.size(); ++i)
+    if (schema_.columns[i].role == Role::date) text = cells[i] + " " + cell;
+  const auto ns = parse_time(text, schema_.time);
+  if (!ns) {
+    batch.add_bad(number, fmt::format("'{}' is not a time", printable(std::string_view(text).substr(0, 60))));
+    return false;
+  }
+  if (schema_.time == TimeKind::calendar && zone_mismatch(text, schema_.zoned)) {
+    batch.add_bad(number,
+                  fmt::format("'{}' {} a time zone, unlike the first rows",
+                              printable(std::string_view(text).substr(0, 60)), schema_.zoned ? "lacks" : "has"));
+    return false;
+  }
+  batch.at[batch.rows] = *ns;
+  return true;
+}
+
+bool CsvParser::slow_value(const std::string& cell, const Column& column, std::uint64_t number, Batch& batch) {
+  const auto value = parse_cell(cell, column, schema_.decimal_comma);
+  if (value) {
+    batch.value[column.slot][batch.rows] = *value;
+    return true;
+  }
+  batch.add_bad(number, fmt::format("{}: '{}' is not a number{}", printable(column.name), printable(cell.substr(0, 60)),
+                                    to_double(trim(cell).substr(0, 1)) ? " of its unit" : ""));
+  return false;
+}
+
 void CsvParser::slow_row(std::string_view line, std::uint64_t number, Batch& batch) {
-  if (trim(line).empty()) return;
+  if (trim(line).empty() || is_remark(trim(line))) return;
   const auto cells = split_line(line, schema_.separator);
   if (!cells) return batch.add_bad(number, "a quote is not closed");
   std::size_t count = cells->size();
@@ -195,32 +238,28 @@ void CsvParser::slow_row(std::string_view line, std::uint64_t number, Batch& bat
     bool same = count == schema_.columns.size();
     for (std::size_t i = 0; same && i < count; ++i) {
       const std::string_view name = (*cells)[i];
-      same = name == schema_.columns[i].name || name.starts_with(schema_.columns[i].name + " [");
+      same = name == schema_.columns[i].name || name.starts_with(schema_.columns[i].name + " [") ||
+             name.starts_with(schema_.columns[i].name + " (");
     }
     if (!same && !batch.new_header) batch.new_header = BadLine{number, printable(trim(line).substr(0, 200))};
+    if (batch.starts.empty() || batch.starts.back() != batch.rows) batch.starts.push_back(batch.rows);
     return;
   }
   if (count != schema_.columns.size())
     return batch.add_bad(number, fmt::format("{} cell{} where there should be {}", count, count == 1 ? "" : "s",
                                              schema_.columns.size()));
   const std::size_t row = batch.rows;
+  if (!schema_.timed) batch.at[row] = 0;
   Identities::Cells identity{};
   for (std::size_t i = 0; i < count; ++i) {
     const Column& column = schema_.columns[i];
     const std::string& cell = (*cells)[i];
     if (!column.wanted) continue;
     if (column.role == Role::time) {
-      const auto ns = parse_time(cell, schema_.time);
-      if (!ns) return batch.add_bad(number, fmt::format("'{}' is not a time", printable(cell.substr(0, 60))));
-      batch.at[row] = *ns;
+      if (!slow_time(*cells, cell, number, batch)) return;
     } else if (column.role == Role::metric) {
-      const auto value = parse_cell(cell, column);
-      if (!value)
-        return batch.add_bad(
-            number, fmt::format("{}: '{}' is not a number{}", printable(column.name), printable(cell.substr(0, 60)),
-                                to_double(trim(cell).substr(0, 1)) ? " of its unit" : ""));
-      batch.value[column.slot][row] = *value;
-    } else {
+      if (!slow_value(cell, column, number, batch)) return;
+    } else if (column.role != Role::date) {
       identity[column.slot] = cell;
     }
   }

@@ -5,16 +5,17 @@
 
 #include "trace/batch.h"
 #include "trace/bytes.h"
+#include "trace/row_parser.h"
 #include "trace/schema.h"
 
 namespace lull::trace {
 
-class CsvParser {
+class CsvParser final : public RowParser {
  public:
   explicit CsvParser(const Schema& schema);
 
-  void parse(const Chunk& chunk, Batch& batch);
-  const Identities& identities() const { return identities_; }
+  void parse(const Chunk& chunk, Batch& batch) override;
+  const Identities& identities() const override { return identities_; }
 
   // Tests only: every row the slow way.
   void set_slow(bool slow) { slow_ = slow; }
@@ -23,6 +24,9 @@ class CsvParser {
   const char* fast_row(const char* p, Batch& batch);
   void slow_row(std::string_view line, std::uint64_t number, Batch& batch);
   bool is_header(const std::vector<std::string>& cells) const;
+  // Both false where they said what is wrong with the line.
+  bool slow_time(const std::vector<std::string>& cells, const std::string& cell, std::uint64_t number, Batch& batch);
+  bool slow_value(const std::string& cell, const Column& column, std::uint64_t number, Batch& batch);
 
   const Schema& schema_;
   Identities identities_;

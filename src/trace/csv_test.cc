@@ -6,6 +6,8 @@
 #include <bit>
 #include <cstring>
 
+#include "trace/cells.h"
+
 namespace lull::trace {
 namespace {
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "trace/cells.h"
 
 namespace lull::trace {
 namespace {

@@ -6,6 +6,8 @@
 #include <cstring>
 
 #include "base/text.h"
+#include "trace/cells.h"
+#include "trace/json_stream.h"
 #include "trace/number.h"
 
 namespace lull::trace {
@@ -110,19 +112,6 @@ class Members {
   bool ended_ = false;
 };
 
-void append_utf8(std::string& out, unsigned code) {
-  if (code < 0x80) {
-    out += static_cast<char>(code);
-  } else if (code < 0x800) {
-    out += static_cast<char>(0xC0 | (code >> 6));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  } else {
-    out += static_cast<char>(0xE0 | (code >> 12));
-    out += static_cast<char>(0x80 | ((code >> 6) & 0x3F));
-    out += static_cast<char>(0x80 | (code & 0x3F));
-  }
-}
-
 std::string unescape(std::string_view text) {
   std::string out;
   for (std::size_t i = 0; i < text.size(); ++i) {
@@ -201,7 +190,8 @@ void NdjsonParser::row(std::string_view line, std::uint64_t number, Batch& batch
   for (auto& column : batch.value) column[row] = kUnknownSample;
   Identities::Cells identity{};
   std::array<std::string, kMaxIdentity> unescaped;
-  bool timed = false;
+  bool timed = !schema_.timed;
+  if (timed) batch.at[row] = 0;
   Members members(line);
   Members::Member member;
   while (members.next(member)) {
@@ -215,10 +205,13 @@ void NdjsonParser::row(std::string_view line, std::uint64_t number, Batch& batch
       const auto ns = parse_time(value, schema_.time);
       if (!ns || member.nested)
         return batch.add_bad(number, fmt::format("'{}' is not a time", printable(value.substr(0, 60))));
+      if (schema_.time == TimeKind::calendar && zone_mismatch(value, schema_.zoned))
+        return batch.add_bad(number, fmt::format("'{}' {} a time zone, unlike the first rows",
+                                                 printable(value.substr(0, 60)), schema_.zoned ? "lacks" : "has"));
       batch.at[row] = *ns;
       timed = true;
     } else if (column->role == Role::metric) {
-      const auto cell = member.nested ? std::nullopt : parse_cell(value, *column);
+      const auto cell = member.nested ? std::nullopt : parse_cell(value, *column, schema_.decimal_comma);
       if (!cell)
         return batch.add_bad(
             number, fmt::format("{}: '{}' is not a number", printable(column->name), printable(value.substr(0, 60))));

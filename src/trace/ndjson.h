@@ -9,16 +9,17 @@
 
 #include "trace/batch.h"
 #include "trace/bytes.h"
+#include "trace/row_parser.h"
 #include "trace/schema.h"
 
 namespace lull::trace {
 
-class NdjsonParser {
+class NdjsonParser final : public RowParser {
  public:
   explicit NdjsonParser(const Schema& schema);
 
-  void parse(const Chunk& chunk, Batch& batch);
-  const Identities& identities() const { return identities_; }
+  void parse(const Chunk& chunk, Batch& batch) override;
+  const Identities& identities() const override { return identities_; }
 
  private:
   void row(std::string_view line, std::uint64_t number, Batch& batch);

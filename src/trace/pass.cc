@@ -16,7 +16,6 @@ namespace {
 
 constexpr std::size_t kMostGpus = 1U << 16;
 constexpr std::size_t kShownBad = 5;
-constexpr std::size_t kNoSlot = static_cast<std::size_t>(-1);
 
 }  // namespace
 
@@ -41,12 +40,15 @@ Result<> Pass::read_file() {
     slot_of_.push_back(at == file.schema.metrics.end() ? kNoSlot
                                                        : static_cast<std::size_t>(at - file.schema.metrics.begin()));
   }
-  Chunker chunker(TRY(open_source(file)), options_.chunk_bytes);
+  sequence_.emplace(file.schema, options_.every.value_or(Duration::zero()));
+  Chunker chunker(TRY(open_source(file)), options_.chunk_bytes, file.schema.lines);
   unsigned threads = options_.threads != 0 ? options_.threads : std::thread::hardware_concurrency();
   threads = std::clamp(threads, 1U, 8U);
   const bool small = file.size != 0 && file.size < 2 * options_.chunk_bytes;
-  auto read = threads == 1 || small ? read_alone(chunker) : read_with(chunker, threads);
+  const bool alone = threads == 1 || small || file.schema.in_turn;
+  auto read = alone ? read_alone(chunker) : read_with(chunker, threads);
   if (!read) return read;
+  if (outcome_ == Outcome::done) TRY(finish_file());
   if (outcome_ != Outcome::done) return {};
   if (!chunker.source().damage().empty())
     report_.notes.push_back(
@@ -65,10 +67,28 @@ Result<> Pass::read_file() {
 Result<> Pass::read_alone(Chunker& chunker) {
   Worker worker(files_[file_].schema);
   while (TRY(chunker.next(worker.chunk))) {
-    std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
+    worker.parser->parse(worker.chunk, worker.batch);
     worker.batch.drop_implausible(files_[file_].schema.metrics);
     TRY(consume(worker));
-    if (outcome_ != Outcome::done) break;
+    if (outcome_ != Outcome::done) return {};
+  }
+  worker.parser->finish(worker.batch);
+  worker.batch.drop_implausible(files_[file_].schema.metrics);
+  return consume(worker);
+}
+
+// What waited for more of its tick.
+Result<> Pass::finish_file() {
+  Worker worker(files_[file_].schema);
+  if (sequence_->by_place()) {
+    const Sequence& sequence = *sequence_;
+    sequence_->finish(worker.batch);
+    TRY(consume_rows(worker));
+    if (sequence.unclear_ticks() > 0)
+      report_.notes.push_back(
+          fmt::format("{}: {} tick{} had other than {} rows or began at an unclear place: all GPUs are unknown there",
+                      shown(files_[file_].path), sequence.unclear_ticks(), sequence.unclear_ticks() == 1 ? "" : "s",
+                      files_[file_].schema.gpus_in_a_tick));
   }
   return {};
 }
@@ -99,7 +119,7 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
         if (!*more) return;
         mine = next_read++;
       }
-      std::visit([&](auto& p) { p.parse(worker.chunk, worker.batch); }, worker.parser);
+      worker.parser->parse(worker.chunk, worker.batch);
       worker.batch.drop_implausible(files_[file_].schema.metrics);
       {
         std::unique_lock lock(use);
@@ -136,14 +156,20 @@ Result<> Pass::consume(Worker& worker) {
     return fail(fmt::format("{}: line {}: the columns change to '{}'; cut the file in two there", shown(file.path),
                             line_ + batch.new_header->line, batch.new_header->why));
   line_ += batch.lines;
-  file_rows_ += batch.rows;
+  if (sequence_->needed()) sequence_->apply(worker.parser->identities(), worker.batch);
+  TRY(consume_rows(worker));
+  if (options_.progress && total_ > 0)
+    options_.progress(static_cast<double>(before_ + worker.chunk.taken) / static_cast<double>(total_));
+  return {};
+}
+
+Result<> Pass::consume_rows(Worker& worker) {
+  file_rows_ += worker.batch.rows;
   TRY(learn_gpus(worker));
   if (outcome_ == Outcome::done && ticks_)
     add_to_ticks(*ticks_, worker);
   else if (outcome_ == Outcome::done)
     TRY(add_to_series(worker));
-  if (options_.progress && total_ > 0)
-    options_.progress(static_cast<double>(before_ + worker.chunk.taken) / static_cast<double>(total_));
   return {};
 }
 
@@ -154,7 +180,7 @@ bool Pass::belongs_elsewhere(const Registry::Found& found, Instant at) const {
 
 void Pass::serve(std::uint32_t gpu) {
   if (ticks_) return;
-  series_.emplace_back(metrics(), !sorted_, options_.who);
+  series_.emplace_back(metrics(), !sorted_, partial_, options_.who);
   if (!options_.together && served(gpu) && !sink_.wants(gpu)) to_ = gpu;
   if (!served(gpu)) return;
   ++served_;
@@ -164,7 +190,7 @@ void Pass::serve(std::uint32_t gpu) {
 }
 
 Ticks& Pass::make_ticks(std::size_t gpus) {
-  return ticks_.emplace(metrics(), options_.who, gpus, options_.tick, gaps(), options_.memory, sink_);
+  return ticks_.emplace(metrics(), options_.who, gpus, options_.tick, gaps(), options_.memory, partial_, sink_);
 }
 
 // While all is held back until the end: what does not fit is left for another reading.
@@ -193,16 +219,17 @@ Result<> Pass::keep_within_memory() {
 
 // Gives the GPUs that this worker's parser met for the first time their place among ours.
 Result<> Pass::learn_gpus(Worker& worker) {
-  const Identities& identities = std::visit([](auto& p) -> const Identities& { return p.identities(); }, worker.parser);
+  const bool by_place = sequence_->by_place();
+  const Identities& identities = by_place ? sequence_->identities() : worker.parser->identities();
   const File& file = files_[file_];
   const std::string scope = separate_ ? file.path : "";
   const std::span<const std::uint32_t> rows(worker.batch.gpu.data(), worker.batch.rows);
   for (std::size_t i = worker.gpu_of.size(); i < identities.size(); ++i) {
     worker.gpu_of.push_back(0);
-    worker.holder_of.push_back(report_.holders.find(file.schema.identity, identities.cells(i)));
+    worker.holder_of.push_back(report_.holders.find(identities.roles(), identities.cells(i)));
     const auto first = std::find(rows.begin(), rows.end(), i);
-    if (first == rows.end()) continue;  // named no GPU: its rows are bad
-    const auto found = registry_.resolve(file.schema.identity, identities.cells(i), scope);
+    if (first == rows.end() && !by_place) continue;  // named no GPU: its rows are bad
+    const auto found = registry_.resolve(identities.roles(), identities.cells(i), scope);
     worker.gpu_of.back() = found.gpu;
     if (found.fresh) {
       if (registry_.size() > kMostGpus)
@@ -212,7 +239,8 @@ Result<> Pass::learn_gpus(Worker& worker) {
       met_in_.push_back(file_);
       serve(found.gpu);
     }
-    if (belongs_elsewhere(found, Instant(Duration(worker.batch.at[static_cast<std::size_t>(first - rows.begin())]))))
+    if (first != rows.end() &&
+        belongs_elsewhere(found, Instant(Duration(worker.batch.at[static_cast<std::size_t>(first - rows.begin())]))))
       outcome_ = Outcome::overlap;
     met_in_[found.gpu] = file_;
   }

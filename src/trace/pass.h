@@ -5,19 +5,19 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
-#include <variant>
 #include <vector>
 
 #include "base/fd.h"
 #include "trace/batch.h"
 #include "trace/bytes.h"
-#include "trace/csv.h"
-#include "trace/ndjson.h"
+#include "trace/format.h"
 #include "trace/reader.h"
 #include "trace/registry.h"
+#include "trace/sequence.h"
 #include "trace/series.h"
 #include "trace/ticks.h"
 
@@ -31,13 +31,6 @@ struct File {
   std::uint64_t size = 0;
 };
 
-using Parser = std::variant<CsvParser, NdjsonParser>;
-
-inline Parser make_parser(const Schema& schema) {
-  if (schema.format == Format::ndjson) return NdjsonParser(schema);
-  return CsvParser(schema);
-}
-
 Result<ByteSource> open_source(const File& file);
 std::string shown(const std::string& path);  // in a message
 
@@ -50,7 +43,10 @@ class Pass {
        std::size_t from)
       : options_(options), files_(files), sink_(sink), sorted_(sorted), separate_(separate), from_(from) {
     report_.sorted_in_memory = sorted;
-    for (const File& file : files) total_ += file.size;
+    for (const File& file : files) {
+      total_ += file.size;
+      partial_ = partial_ || file.schema.partial;
+    }
     sink.meet(report_.holders);
     if (options.together && !sorted) make_ticks(options.gpus);
   }
@@ -72,7 +68,7 @@ class Pass {
   // What one thread has of its own.
   struct Worker {
     explicit Worker(const Schema& schema) : parser(make_parser(schema)) {}
-    Parser parser;
+    std::unique_ptr<RowParser> parser;
     Chunk chunk;
     Batch batch;
     std::vector<std::uint32_t> gpu_of;  // from the parser's GPUs to ours
@@ -84,8 +80,10 @@ class Pass {
 
   Result<> read_file();
   Result<> read_alone(Chunker& chunker);
+  Result<> finish_file();
   Result<> read_with(Chunker& chunker, unsigned threads);
   Result<> consume(Worker& worker);
+  Result<> consume_rows(Worker& worker);
   Result<> learn_gpus(Worker& worker);
   void serve(std::uint32_t gpu);
   Result<> add_to_series(const Worker& worker);
@@ -101,6 +99,7 @@ class Pass {
   TraceSink& sink_;
   bool sorted_;
   bool separate_;
+  bool partial_ = false;  // rows of one GPU and moment may add up
   std::size_t from_;
   std::size_t to_ = static_cast<std::size_t>(-1);  // the GPUs behind it come in another reading
   std::size_t served_ = 0;
@@ -116,6 +115,7 @@ class Pass {
   std::uint64_t before_ = 0;  // bytes of the files before this one
 
   std::size_t file_ = 0;
+  std::optional<Sequence> sequence_;  // of this file
   std::uint64_t line_ = 0;
   std::uint64_t file_rows_ = 0;
   std::uint64_t file_bad_ = 0;

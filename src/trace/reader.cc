@@ -5,11 +5,13 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdlib>
 #include <set>
 
 #include "base/text.h"
 #include "trace/pass.h"
+#include "trace/sequence.h"
 
 namespace lull::trace {
 namespace {
@@ -32,6 +34,83 @@ Result<Fd> spool(int from) {
   }
 }
 
+// Its beginning, as whole lines where it has any.
+Result<std::string> read_head(File& file) {
+  ByteSource source = TRY(open_source(file));
+  file.size = source.size();
+  std::string head(kHeadBytes, '\0');
+  head.resize(TRY(source.read(head.data(), head.size())));
+  if (head.empty())
+    return fail(shown(file.path) + ": it is empty" + (source.damage().empty() ? "" : " (" + source.damage() + ")"));
+  if (const std::size_t end = head.rfind('\n'); head.size() == kHeadBytes && end != std::string::npos)
+    head.resize(end + 1);
+  return head;
+}
+
+// Which signals there are, where each comes from, and the first time: known only when all values have been met.
+Result<> survey(File& file) {
+  const auto parser = make_parser(file.schema);
+  Chunker chunker(TRY(open_source(file)), 1U << 20, file.schema.lines);
+  std::vector<bool> met(file.schema.metrics.size());
+  Chunk chunk;
+  Batch batch;
+  const auto look = [&] {
+    for (std::size_t slot = 0; slot < batch.value.size(); ++slot)
+      met[slot] = met[slot] || std::any_of(batch.value[slot].begin(),
+                                           batch.value[slot].begin() + static_cast<std::ptrdiff_t>(batch.rows),
+                                           [](float value) { return !std::isnan(value); });
+    for (std::size_t row = 0; row < batch.rows; ++row)
+      file.first = std::min(file.first.value_or(batch.at[row]), batch.at[row]);
+  };
+  while (TRY(chunker.next(chunk))) {
+    parser->parse(chunk, batch);
+    look();
+  }
+  parser->finish(batch);
+  look();
+  std::vector<int> ranks = parser->best_ranks();
+  ranks.resize(met.size(), 1000);
+  std::vector<Metric> there;
+  file.schema.ranks.clear();
+  for (std::size_t slot = 0; slot < met.size(); ++slot) {
+    if (!met[slot]) continue;
+    there.push_back(file.schema.metrics[slot]);
+    file.schema.ranks.push_back(ranks[slot]);
+  }
+  file.schema.metrics = std::move(there);
+  for (const std::string& name : parser->strangers()) file.schema.columns.emplace_back().name = name;
+  return {};
+}
+
+// The time of the first row; and how many rows make a tick, where nothing tells the GPUs apart.
+Result<> look_at_rows(File& file, const TraceOptions& options) {
+  Schema& schema = file.schema;
+  const auto parser = make_parser(schema);
+  Chunker chunker(TRY(open_source(file)), kHeadBytes, schema.lines);
+  Chunk head;
+  Batch batch;
+  if (!TRY(chunker.next(head))) return {};
+  parser->parse(head, batch);
+  if (schema.timed && !schema.names_gpus() && !schema.one_gpu) {
+    const TickShape shape = shape_of_ticks({batch.at.data(), batch.rows});
+    if (shape.rows == 0)
+      return fail(
+          "no column tells GPUs apart, and the number of rows per tick changes: say which column does (--columns "
+          "gpu=NAME), "
+          "or that there is but one GPU (--columns gpu=none)");
+    if (shape.rows > 1) {
+      schema.gpus_in_a_tick = shape.rows;
+      schema.small_gap = shape.small_gap;
+      schema.large_gap = shape.large_gap;
+      schema.sure_ticks = shape.sure;
+    }
+  }
+  Sequence sequence(schema, options.every.value_or(Duration::zero()));
+  if (sequence.needed() && !sequence.by_place()) sequence.apply(parser->identities(), batch);
+  if (batch.rows > 0) file.first = batch.at[0];
+  return {};
+}
+
 Result<File> open_trace(const std::string& path, const TraceOptions& options) {
   File file;
   file.path = path;
@@ -44,19 +123,12 @@ Result<File> open_trace(const std::string& path, const TraceOptions& options) {
     if (S_ISDIR(status.st_mode)) return fail(EISDIR, "read " + path);
     if (!S_ISREG(status.st_mode)) file.spool = TRY(spool(fd.get()));
   }
-  Chunker chunker(TRY(open_source(file)), kHeadBytes);
-  file.size = chunker.source().size();
-  Chunk head;
-  if (!TRY(chunker.next(head)))
-    return fail(shown(path) + ": it is empty" +
-                (chunker.source().damage().empty() ? "" : " (" + chunker.source().damage() + ")"));
-  auto schema = detect_schema(head.text(), options.columns, options.metrics);
+  const std::string head = TRY(read_head(file));
+  auto schema = recognise(head, {options.columns, options.metrics, options.every.has_value()});
   if (!schema) return std::unexpected(std::move(schema).error().during(shown(path)));
   file.schema = *std::move(schema);
-  Parser parser = make_parser(file.schema);
-  Batch batch;
-  std::visit([&](auto& p) { p.parse(head, batch); }, parser);
-  if (batch.rows > 0) file.first = batch.at[0];
+  if (auto learned = file.schema.partial ? survey(file) : look_at_rows(file, options); !learned)
+    return std::unexpected(std::move(learned).error().during(shown(path)));
   return file;
 }
 
@@ -89,10 +161,19 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
     if (path != "-" && ::stat(path.c_str(), &status) == 0 && !opened.insert({status.st_dev, status.st_ino}).second)
       return fail(shown(path) + ": given twice");
   }
-  for (const File& file : state->files)
-    if (std::all_of(file.schema.identity.begin(), file.schema.identity.end(), trace::tells_who))
+  for (const File& file : state->files) {
+    const Schema& schema = file.schema;
+    if (schema.timed != state->files.front().schema.timed)
+      return fail(fmt::format("{} has times and {} has none: they cannot be one trace", shown(file.path),
+                              shown(state->files.front().path)));
+    if (schema.gpus_in_a_tick > 1)
+      state->notes.push_back(
+          fmt::format("{}: no column tells GPUs apart; each tick has {} rows, taken as GPUs 0 to {} by their place",
+                      shown(file.path), schema.gpus_in_a_tick, schema.gpus_in_a_tick - 1));
+    else if (!schema.names_gpus() && !schema.one_gpu)
       state->notes.push_back(
           fmt::format("{}: no column tells GPUs apart; taken as one GPU (--columns gpu=…)", shown(file.path)));
+  }
   // Rotated files in any order are read from the oldest on.
   std::stable_sort(state->files.begin(), state->files.end(), [](const File& a, const File& b) {
     return a.first.value_or(std::numeric_limits<std::int64_t>::max()) <
@@ -130,6 +211,8 @@ std::vector<std::string> TraceReader::columns() const {
   return names;
 }
 
+bool TraceReader::counted() const { return !state_->files.front().schema.timed; }
+
 Result<TraceReport> TraceReader::read(TraceSink& sink) {
   for (;;) {
     sink.restart();
@@ -147,8 +230,12 @@ Result<TraceReport> TraceReader::read(TraceSink& sink) {
     report.notes.insert(report.notes.begin(), state_->notes.begin(), state_->notes.end());
     for (const File& file : state_->files) {
       report.zoned = report.zoned && file.schema.zoned;
-      report.from_epoch = report.from_epoch && file.schema.from_epoch;
+      report.from_epoch = report.from_epoch && file.schema.from_epoch && file.schema.timed;
     }
+    const int zone = state_->files.front().schema.zone_minutes;
+    const bool same_zone = std::all_of(state_->files.begin(), state_->files.end(),
+                                       [&](const File& file) { return file.schema.zone_minutes == zone; });
+    report.zone_minutes = same_zone ? zone : 0;
     return report;
   }
 }

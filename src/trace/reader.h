@@ -1,5 +1,5 @@
 #pragma once
-// Reads traces (CSV or NDJSON, packed or not, one file or many) as blocks of
+// Reads traces (of any format in format.h, packed or not, one file or many) as blocks of
 // samples: per GPU, or of all GPUs together on common ticks. Rows may come in any
 // order; while they come nearly in order of time, reading needs a few megabytes
 // whatever the size of the file. If a row turns up too late for that, reading
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -48,6 +49,7 @@ struct TraceReport {
   bool sorted_in_memory = false;
   bool zoned = true;       // times are moments; else readings of some wall clock
   bool from_epoch = true;  // times count from 1970
+  int zone_minutes = 0;    // the zone that all of its times are written in
   std::vector<TraceGpu> gpus;
   std::vector<Metric> metrics;     // those of the wanted that the trace has
   Holders holders;                 // whom the numbers of a block's holders mean
@@ -80,6 +82,7 @@ struct TraceOptions {
   std::vector<ColumnChoice> columns;  // what --columns said
   std::vector<Metric> metrics;        // to be read
   bool who = false;                   // blocks say who has the GPU, where the trace does
+  std::optional<Duration> every;      // how far apart the samples of files without times are
   unsigned threads = 0;               // 0: one a core
   std::size_t chunk_bytes = 1U << 20;
   std::size_t memory = std::size_t{256} << 20;  // for samples that are held back; more than fits is read in parts
@@ -107,6 +110,8 @@ class TraceReader {
   std::vector<Metric> available() const;
   std::vector<std::string> columns() const;  // every name in the headers, for a message
   bool tells_who() const;                    // a file has a column of who has the GPU
+  // The files have no times: they were counted, by TraceOptions::every.
+  bool counted() const;
 
   // May be called again, also after changing how.
   Result<TraceReport> read(TraceSink& sink);

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/text.h"
+#include "trace/cells.h"
 
 namespace lull::trace {
 

@@ -8,89 +8,14 @@
 #include <limits>
 
 #include "base/text.h"
-#include "base/units.h"
+#include "trace/any_time.h"
+#include "trace/cells.h"
+#include "trace/names.h"
 #include "trace/ndjson.h"
 #include "trace/number.h"
 
 namespace lull::trace {
 namespace {
-
-struct KnownName {
-  std::string_view name;
-  Role role;
-  Metric metric{};
-  int rank = 0;  // of several columns for one signal the lowest rank is read
-};
-
-// Names that mean something of themselves. nvidia-smi's are those of --query-gpu.
-constexpr std::array kKnownNames = {
-    KnownName{"time", Role::time},
-    KnownName{"timestamp", Role::time, {}, 1},
-    KnownName{"gpu", Role::gpu},
-    KnownName{"index", Role::gpu, {}, 1},
-    KnownName{"uuid", Role::uuid},
-    KnownName{"gpu_uuid", Role::uuid, {}, 1},
-    KnownName{"pci.bus_id", Role::pci},
-    KnownName{"gpu_bus_id", Role::pci, {}, 1},
-    KnownName{"host", Role::host},
-    KnownName{"hostname", Role::host, {}, 1},
-    KnownName{"job", Role::job},
-    KnownName{"job_id", Role::job, {}, 1},
-    KnownName{"jobid", Role::job, {}, 2},
-    KnownName{"slurm_job_id", Role::job, {}, 3},
-    KnownName{"pids", Role::pids},
-    KnownName{"pid", Role::pids, {}, 1},
-    KnownName{"users", Role::user},
-    KnownName{"user", Role::user, {}, 1},
-    KnownName{"owners", Role::user, {}, 2},
-    KnownName{"owner", Role::user, {}, 3},
-    KnownName{"username", Role::user, {}, 4},
-    KnownName{"command", Role::command},
-    KnownName{"commands", Role::command, {}, 1},
-    KnownName{"lease", Role::lease},
-    KnownName{"utilization.gpu", Role::metric, Metric::util, 2},
-    KnownName{"utilization.memory", Role::metric, Metric::mem_util, 2},
-    KnownName{"memory.used", Role::metric, Metric::mem_used, 2},
-    KnownName{"memory.free", Role::metric, Metric::mem_free, 2},
-    KnownName{"memory.total", Role::metric, Metric::mem_total, 2},
-    KnownName{"power.draw.average", Role::metric, Metric::power, 2},
-    KnownName{"power.draw", Role::metric, Metric::power, 3},
-    KnownName{"power.draw.instant", Role::metric, Metric::power, 4},
-    KnownName{"enforced.power.limit", Role::metric, Metric::power_limit, 2},
-    KnownName{"power.limit", Role::metric, Metric::power_limit, 3},
-    KnownName{"temperature.gpu", Role::metric, Metric::temp, 2},
-    KnownName{"clocks.sm", Role::metric, Metric::clock, 2},
-    KnownName{"clocks.current.sm", Role::metric, Metric::clock, 3},
-    KnownName{"clocks.gr", Role::metric, Metric::clock, 4},
-    KnownName{"clocks.current.graphics", Role::metric, Metric::clock, 5},
-    KnownName{"fan.speed", Role::metric, Metric::fan, 2},
-};
-
-std::optional<KnownName> known(std::string_view name) {
-  for (const KnownName& row : kKnownNames)
-    if (row.name == name) return row;
-  if (const auto metric = metric_by_field(name)) return KnownName{name, Role::metric, *metric, 0};
-  if (const auto metric = metric_by_name(name)) return KnownName{name, Role::metric, *metric, 1};
-  return std::nullopt;
-}
-
-// "memory.used [MiB]" -> the name and the unit that nvidia-smi's header gives.
-struct Heading {
-  std::string name;
-  std::string unit;
-};
-Heading heading_of(std::string_view cell) {
-  cell = trim(cell);
-  const std::size_t open = cell.rfind('[');
-  if (open != std::string_view::npos && open > 0 && cell.ends_with(']'))
-    return {std::string(trim(cell.substr(0, open))), std::string(trim(cell.substr(open + 1, cell.size() - open - 2)))};
-  return {std::string(cell), ""};
-}
-
-bool is_identity(Role role) {
-  return role == Role::gpu || role == Role::uuid || role == Role::pci || role == Role::host;
-}
-bool is_part_of_identity(Role role) { return is_identity(role) || tells_who(role); }
 
 std::optional<Role> role_by_name(std::string_view name) {
   if (name == "time") return Role::time;
@@ -104,15 +29,6 @@ std::optional<Role> role_by_name(std::string_view name) {
   if (name == "lease") return Role::lease;
   if (metric_by_name(name)) return Role::metric;
   return std::nullopt;
-}
-
-std::string column_list(const std::vector<Column>& columns) {
-  std::string list;
-  for (const Column& column : columns) {
-    if (list.size() > 200) return list + ", …";
-    list += (list.empty() ? "" : ", ") + printable(column.name);
-  }
-  return list;
 }
 
 // Which column a choice means: by name (with or without its unit), else by number.
@@ -138,7 +54,10 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
   if (role == Role::gpu)  // the choice alone tells GPUs apart
     for (Column& column : schema.columns)
       if (is_identity(column.role)) column.role = Role::none;
-  if (role == Role::gpu && choice.column == "none") return {};
+  if (role == Role::gpu && choice.column == "none") {
+    schema.one_gpu = true;
+    return {};
+  }
   for (const std::string_view part : parts) {
     const std::size_t at =
         TRY(find_column(schema.columns, raw, trim(part), schema.header || schema.format == Format::ndjson));
@@ -151,7 +70,8 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
     const auto factor = unit.empty() ? std::optional(1.0) : unit_factor(info(column.metric).unit, unit);
     if (!factor && !choice.unit.empty())
       return fail(fmt::format("'{}' is no unit of {}", printable(unit), info(column.metric).name));
-    column.scale = factor.value_or(1);
+    if (!unit.empty() || !meaning_of(column.name)) column.scale = factor.value_or(1);
+    column.guessed_size = column.guessed_size && unit.empty();
   }
   return {};
 }
@@ -159,11 +79,11 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
 void guess_by_name(Schema& schema, std::vector<std::string>& units) {
   std::array<int, kMetrics> best{};
   best.fill(1000);
-  std::array<int, 16> best_role{};
+  std::array<int, kRoles> best_role{};
   best_role.fill(1000);
   for (std::size_t i = 0; i < schema.columns.size(); ++i) {
     Column& column = schema.columns[i];
-    const auto row = known(column.name);
+    const auto row = meaning_of(column.name);
     if (!row) continue;
     int& rank =
         row->role == Role::metric ? best[index_of(row->metric)] : best_role[static_cast<std::size_t>(row->role)];
@@ -174,9 +94,26 @@ void guess_by_name(Schema& schema, std::vector<std::string>& units) {
     rank = row->rank;
     column.role = row->role;
     column.metric = row->metric;
+    column.scale = row->scale;
+    column.guessed_size = row->size_unclear && units[i].empty();
     if (row->role == Role::metric && !units[i].empty())
-      column.scale = unit_factor(info(row->metric).unit, units[i]).value_or(1);
+      column.scale = unit_factor(info(row->metric).unit, units[i]).value_or(row->scale);
   }
+}
+
+// "date" beside "time": together they are the time.
+void join_date_and_time(Schema& schema, const std::vector<std::vector<std::string>>& rows) {
+  std::optional<std::size_t> time;
+  std::optional<std::size_t> date;
+  for (std::size_t i = 0; i < schema.columns.size(); ++i) {
+    if (schema.columns[i].role == Role::time) time = i;
+    const auto meaning = meaning_of(schema.columns[i].name);
+    if (schema.columns[i].role == Role::none && meaning && meaning->role == Role::time) date = i;
+  }
+  if (!time || !date || rows.empty() || rows[0].size() <= std::max(*time, *date)) return;
+  const auto clock = read_any_time(rows[0][*time]);
+  if (!clock || clock->dated || !read_any_time(rows[0][*date] + " " + rows[0][*time])) return;
+  schema.columns[*date].role = Role::date;
 }
 
 // Gives every column that will be read its place.
@@ -188,7 +125,7 @@ void settle(Schema& schema, const std::vector<Metric>& wanted) {
       column.wanted = std::find(wanted.begin(), wanted.end(), column.metric) != wanted.end();
       column.slot = schema.metrics.size();
       if (column.wanted) schema.metrics.push_back(column.metric);
-    } else if (is_part_of_identity(column.role)) {
+    } else if (is_identity(column.role) || tells_who(column.role)) {
       column.wanted = schema.identity.size() < kMaxIdentity;
       column.slot = schema.identity.size();
       if (column.wanted) schema.identity.push_back(column.role);
@@ -203,73 +140,125 @@ Column* time_column(Schema& schema) {
   return nullptr;
 }
 
+constexpr std::string_view kOrSayEvery = " (or how far apart its samples are: --every 1s)";
+
 bool looks_like_data(const std::vector<std::string>& cells) {
   return std::any_of(cells.begin(), cells.end(), [](const std::string& cell) {
-    return looks_like_calendar(cell) || to_double(trim(cell)).has_value() || means_unknown(cell);
+    return looks_like_calendar(cell) || to_double(trim(cell)).has_value() ||
+           (!trim(cell).empty() && means_unknown(cell));
   });
 }
 
-char likely_separator(std::string_view line) {
-  char best = ',';
-  auto most = std::count(line.begin(), line.end(), ',');
-  for (const char candidate : {';', '\t'})
-    if (const auto count = std::count(line.begin(), line.end(), candidate); count > most) {
-      most = count;
-      best = candidate;
-    }
-  return best;
+// What a cell says of how the times of this file are written; false: it is none.
+bool learn_time(Schema& schema, const std::string& cell, bool time_given, DayOrder order) {
+  if (looks_like_calendar(cell) && parse_time(cell, TimeKind::calendar)) {
+    schema.time = TimeKind::calendar;
+    const auto time = read_any_time(cell);
+    schema.zoned = time && time->zone_minutes;
+    schema.zone_minutes = schema.zoned ? *time->zone_minutes : 0;
+    return true;
+  }
+  if (const auto number = to_double(trim(cell))) {
+    if (!time_given) schema.time = kind_by_magnitude(*number);
+    const auto ns = parse_time(cell, schema.time);
+    schema.from_epoch = ns && *ns >= 100'000'000LL * 1'000'000'000;  // 1973: nobody has telemetry of then
+    return ns.has_value();
+  }
+  const auto time = read_any_time(cell, order);
+  if (!time) return false;
+  schema.time = order == DayOrder::day_first     ? TimeKind::day_first
+                : order == DayOrder::month_first ? TimeKind::month_first
+                                                 : TimeKind::words;
+  schema.zoned = time->zone_minutes.has_value();
+  schema.zone_minutes = time->zone_minutes.value_or(0);
+  schema.from_epoch = time->dated && time->has_year;
+  schema.wraps = !time->dated ? Schema::Wraps::each_day : time->has_year ? Schema::Wraps::no : Schema::Wraps::each_year;
+  return true;
 }
 
-std::vector<std::string_view> lines_of(std::string_view head) {
-  std::vector<std::string_view> lines;
-  while (!head.empty() && lines.size() < 1000) {
-    const std::size_t end = std::min(head.find('\n'), head.size());
-    if (const std::string_view line = trim(head.substr(0, end)); !line.empty()) lines.push_back(line);
-    head.remove_prefix(std::min(end + 1, head.size()));
+// "1024 MiB": the unit that the cells of a column carry.
+void learn_unit(Column& column, std::string_view cell) {
+  if (column.role != Role::metric || !column.unit.empty()) return;
+  cell = trim(cell);
+  const std::size_t blank = cell.find(' ');
+  if (blank == std::string_view::npos || !to_double(cell.substr(0, blank))) return;
+  const std::string_view unit = trim(cell.substr(blank));
+  if (const auto factor = unit_factor(info(column.metric).unit, unit)) {
+    column.unit = unit;
+    column.unit_scale = *factor;
   }
-  return lines;
 }
 
 // The kind of time, and the units in the cells, from the first rows that have them.
 void learn_from_rows(Schema& schema, const std::vector<std::vector<std::string>>& rows, bool time_given,
                      std::string_view time_unit_in_header) {
-  const Column* time = time_column(schema);
-  const auto at = static_cast<std::size_t>(time - schema.columns.data());
-  bool known_time = false;
+  const Column* const time = time_column(schema);
+  const auto at = time == nullptr ? schema.columns.size() : static_cast<std::size_t>(time - schema.columns.data());
+  std::size_t date = schema.columns.size();
+  for (std::size_t i = 0; i < schema.columns.size(); ++i)
+    if (schema.columns[i].role == Role::date) date = i;
   if (const auto kind = time_unit(time_unit_in_header); kind && !time_given) {
     schema.time = *kind;
     time_given = true;
   }
+  DayOrder order = schema.time == TimeKind::day_first     ? DayOrder::day_first
+                   : schema.time == TimeKind::month_first ? DayOrder::month_first
+                                                          : DayOrder::unknown;
+  for (const auto& row : rows)
+    if (const std::size_t dated = date < row.size() ? date : at; order == DayOrder::unknown && dated < row.size())
+      order = day_order_of(row[dated]);
+  bool known_time = false;
+  std::vector<double> largest(schema.columns.size());
   for (const auto& row : rows) {
-    if (!known_time && at < row.size()) {
-      const auto number = to_double(trim(row[at]));
-      if (looks_like_calendar(row[at])) {
-        schema.time = TimeKind::calendar;
-        schema.zoned = has_zone(row[at]);
-        known_time = true;
-      } else if (number) {
-        if (!time_given) schema.time = kind_by_magnitude(*number);
-        const auto ns = parse_time(row[at], schema.time);
-        schema.from_epoch = ns && *ns >= 100'000'000LL * 1'000'000'000;  // 1973: nobody has telemetry of then
-        known_time = ns.has_value();
-      }
-    }
+    if (!known_time && at < row.size())
+      known_time = learn_time(schema, date < row.size() ? row[date] + " " + row[at] : row[at], time_given, order);
     for (std::size_t i = 0; i < std::min(row.size(), schema.columns.size()); ++i) {
-      Column& column = schema.columns[i];
-      if (column.role != Role::metric || !column.unit.empty()) continue;
+      learn_unit(schema.columns[i], row[i]);
       const std::string_view cell = trim(row[i]);
-      const std::size_t blank = cell.find(' ');
-      if (blank == std::string_view::npos || !to_double(cell.substr(0, blank))) continue;
-      const std::string_view unit = trim(cell.substr(blank));
-      if (const auto factor = unit_factor(info(column.metric).unit, unit)) {
-        column.unit = unit;
-        column.unit_scale = *factor;
+      if (const auto number = to_double(cell)) largest[i] = std::max(largest[i], *number);
+      // Decimal commas: one digit group that is not three long shows them.
+      const std::size_t comma = cell.find(',');
+      if (schema.columns[i].role == Role::metric && comma != std::string_view::npos && cell.find('.') == cell.npos &&
+          cell.rfind(',') == comma) {
+        const std::size_t end = std::min(cell.find_first_not_of("0123456789", comma + 1), cell.size());
+        if (end - comma != 4) schema.decimal_comma = true;
       }
     }
+  }
+  for (std::size_t i = 0; i < schema.columns.size(); ++i)  // four million bytes are less than an empty card shows
+    if (schema.columns[i].guessed_size && largest[i] < 4e6) schema.columns[i].scale = 1 << 20;
+  if (date < schema.columns.size() && schema.time == TimeKind::calendar) schema.time = TimeKind::words;
+}
+
+// A column called gpu that holds shares is what the GPU did, not which one it is.
+void mind_the_percent(Schema& schema, const std::vector<std::vector<std::string>>& rows) {
+  for (std::size_t i = 0; i < schema.columns.size(); ++i) {
+    Column& column = schema.columns[i];
+    if (column.role != Role::gpu || rows.empty() || rows[0].size() <= i || !trim(rows[0][i]).ends_with('%')) continue;
+    const bool taken = std::any_of(schema.columns.begin(), schema.columns.end(), [](const Column& other) {
+      return other.role == Role::metric && other.metric == Metric::util;
+    });
+    column.role = taken ? Role::none : Role::metric;
+    column.metric = Metric::util;
   }
 }
 
 }  // namespace
+
+bool is_identity(Role role) {
+  return role == Role::gpu || role == Role::uuid || role == Role::pci || role == Role::host;
+}
+
+bool Schema::names_gpus() const { return !std::all_of(identity.begin(), identity.end(), tells_who); }
+
+std::string column_list(const std::vector<Column>& columns) {
+  std::string list;
+  for (const Column& column : columns) {
+    if (list.size() > 200) return list + ", …";
+    list += (list.empty() ? "" : ", ") + printable(column.name);
+  }
+  return list;
+}
 
 Result<std::vector<ColumnChoice>> parse_columns(std::string_view text) {
   std::vector<ColumnChoice> choices;
@@ -305,101 +294,10 @@ Result<std::vector<ColumnChoice>> parse_columns(std::string_view text) {
   return choices;
 }
 
-std::optional<double> unit_factor(Unit of_metric, std::string_view unit) {
-  switch (of_metric) {
-    case Unit::percent:
-      if (unit == "%" || unit == "percent" || unit == "pct") return 1;
-      if (unit == "fraction" || unit == "ratio") return 100;
-      return std::nullopt;
-    case Unit::bytes:
-    case Unit::bytes_per_second: {
-      if (of_metric == Unit::bytes_per_second && unit.ends_with("/s")) unit.remove_suffix(2);
-      const double worth = size_unit(unit);
-      return worth > 0 ? std::optional(worth) : std::nullopt;
-    }
-    case Unit::watts:
-      if (unit == "W") return 1;
-      if (unit == "mW") return 1e-3;
-      if (unit == "kW") return 1e3;
-      return std::nullopt;
-    case Unit::celsius: return unit == "C" || unit == "°C" ? std::optional(1.0) : std::nullopt;
-    case Unit::megahertz:
-      if (unit == "MHz") return 1;
-      if (unit == "GHz") return 1e3;
-      if (unit == "kHz") return 1e-3;
-      if (unit == "Hz") return 1e-6;
-      return std::nullopt;
-    case Unit::seconds: {
-      const double worth = duration_unit(unit);
-      return worth > 0 ? std::optional(worth / 1e9) : std::nullopt;
-    }
-    case Unit::count:
-    case Unit::none: return std::nullopt;
-  }
-  return std::nullopt;
-}
-
-bool means_unknown(std::string_view cell) {
-  cell = trim(cell);
-  if (cell.empty() || (cell.front() == '[' && cell.back() == ']')) return true;
-  constexpr std::array<std::string_view, 12> kWords = {"N/A", "n/a",  "NA",   "nan",  "NaN",           "NAN",
-                                                       "-",   "null", "None", "ERR!", "Not Supported", "Unknown Error"};
-  return std::find(kWords.begin(), kWords.end(), cell) != kWords.end();
-}
-
-std::optional<std::vector<std::string>> split_line(std::string_view line, char separator) {
-  std::vector<std::string> cells;
-  for (;;) {
-    while (!line.empty() && (line.front() == ' ' || (line.front() == '\t' && separator != '\t'))) line.remove_prefix(1);
-    if (!line.empty() && line.front() == '"') {
-      line.remove_prefix(1);
-      std::string cell;
-      for (;;) {
-        const std::size_t quote = line.find('"');
-        if (quote == std::string_view::npos) return std::nullopt;
-        cell += line.substr(0, quote);
-        line.remove_prefix(quote + 1);
-        if (line.empty() || line.front() != '"') break;
-        cell += '"';
-        line.remove_prefix(1);
-      }
-      const std::size_t end = std::min(line.find(separator), line.size());
-      if (!trim(line.substr(0, end)).empty()) return std::nullopt;  // text after the closing quote
-      cells.emplace_back(trim(cell));
-      if (end == line.size()) return cells;
-      line.remove_prefix(end + 1);
-      continue;
-    }
-    const std::size_t end = std::min(line.find(separator), line.size());
-    cells.emplace_back(trim(line.substr(0, end)));
-    if (end == line.size()) return cells;
-    line.remove_prefix(end + 1);
-  }
-}
-
-std::optional<float> parse_cell(std::string_view cell, const Column& column) {
-  cell = trim(cell);
-  if (means_unknown(cell)) return kUnknownSample;
-  if (column.metric == Metric::pstate && (cell.front() == 'P' || cell.front() == 'p')) cell.remove_prefix(1);
-  if (!cell.empty() && cell.front() == '+') cell.remove_prefix(1);
-  const std::size_t end = std::min(cell.find_first_not_of("0123456789.eE+-"), cell.size());
-  const auto number = to_double(cell.substr(0, end));
-  if (!number) return std::nullopt;
-  const std::string_view unit = trim(cell.substr(end));
-  double scale = column.scale;
-  if (!unit.empty()) {
-    const auto factor = unit_factor(info(column.metric).unit, unit);
-    if (!factor) return std::nullopt;
-    scale = *factor;
-  }
-  if (!(std::abs(*number * scale) <= std::numeric_limits<float>::max())) return std::nullopt;
-  return static_cast<float>(*number * scale);
-}
-
 Result<Schema> detect_schema(std::string_view head, const std::vector<ColumnChoice>& choices,
-                             const std::vector<Metric>& wanted) {
+                             const std::vector<Metric>& wanted, bool untimed) {
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
-  const std::vector<std::string_view> lines = lines_of(head);
+  const std::vector<std::string_view> lines = data_lines_of(head);
   if (lines.empty()) return fail("it is empty");
   Schema schema;
   std::vector<std::string> raw;
@@ -434,15 +332,22 @@ Result<Schema> detect_schema(std::string_view head, const std::vector<ColumnChoi
     if (choice.role == "time" && !choice.unit.empty()) time_given = true;
   }
   for (Column& column : schema.columns) column.unit.clear();
+  if (schema.format == Format::ndjson)  // a key is looked up as it is
+    for (std::size_t i = 0; i < raw.size(); ++i) schema.columns[i].name = raw[i];
+  mind_the_percent(schema, rows);
   const Column* const time = time_column(schema);
-  if (time == nullptr) {
-    if (!schema.header && schema.format == Format::csv)
-      return fail(fmt::format("it has no header: say what its {} columns are, such as --columns time=1,gpu=2,util=3",
-                              schema.columns.size()));
-    return fail(fmt::format("no column is the time: say which, such as --columns time=ts,gpu=id,util=u; it has {}",
-                            column_list(schema.columns)));
+  if (time == nullptr && !untimed) {
+    const bool headless = !schema.header && schema.format == Format::csv;
+    if (headless)
+      return fail(fmt::format("it has no header: say what its {} columns are, such as --columns time=1,gpu=2,util=3{}",
+                              schema.columns.size(), kOrSayEvery));
+    return fail(fmt::format("no column is the time: say which, such as --columns time=ts,gpu=id,util=u{}; it has {}",
+                            kOrSayEvery, column_list(schema.columns)));
   }
-  learn_from_rows(schema, rows, time_given, units[static_cast<std::size_t>(time - schema.columns.data())]);
+  schema.timed = time != nullptr;
+  if (schema.timed && choices.empty()) join_date_and_time(schema, rows);
+  learn_from_rows(schema, rows, time_given,
+                  time == nullptr ? "" : units[static_cast<std::size_t>(time - schema.columns.data())]);
   schema.ours =
       schema.format == Format::csv && raw.size() > 2 && raw[0] == "time" && raw[1] == "gpu" && raw[2] == "uuid";
   settle(schema, wanted);

@@ -1,6 +1,7 @@
 #include "trace/series.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <utility>
 
@@ -56,6 +57,17 @@ void Series::forget() {
   for (auto& column : value_) column = {};
 }
 
+// What `first` lacks and `more` has.
+bool Series::complete(std::size_t first, std::size_t more) {
+  bool any = false;
+  for (auto& column : value_) {
+    if (!std::isnan(column[first]) || std::isnan(column[more])) continue;
+    column[first] = column[more];
+    any = true;
+  }
+  return any;
+}
+
 void Series::sort() {
   if (!unsorted_) return;
   unsorted_ = false;
@@ -70,6 +82,13 @@ void Series::sort() {
     std::reverse(order.begin(), order.end());
   else
     std::sort(order.begin(), order.end());  // of equal times the first place first
+  if (partial_)
+    for (std::size_t i = 1, first = 0; i < count_; ++i) {
+      if (order[i].first != order[first].first)
+        first = i;
+      else if (complete(order[first].second, order[i].second))
+        --duplicates_;  // counted below with the others
+    }
   order.erase(std::unique(order.begin(), order.end(), [](const auto& a, const auto& b) { return a.first == b.first; }),
               order.end());
   duplicates_ += count_ - order.size();

@@ -22,9 +22,10 @@ inline constexpr std::size_t kLeastHeld = 128;
 
 class Series {
  public:
-  // With `who` there is one more value behind the metrics: the holder.
-  Series(std::span<const Metric> metrics, bool bounded, bool who = false)
-      : metrics_(metrics), bounded_(bounded), who_(who) {
+  // `partial`: samples of one time each bring some of the signals, and become one. With `who` there is one more value
+  // behind the metrics: the holder.
+  Series(std::span<const Metric> metrics, bool bounded, bool partial = false, bool who = false)
+      : metrics_(metrics), bounded_(bounded), partial_(partial), who_(who) {
     value_.resize(metrics.size() + (who ? 1 : 0));
   }
 
@@ -36,7 +37,7 @@ class Series {
     if (count_ >= at_.size() || (bounded_ && count_ >= held)) [[unlikely]]
       make_room(gpu, held, sink);
     if (emitted_any_ && at <= emitted_) [[unlikely]]
-      return at == emitted_ ? Added::duplicate : Added::too_late;
+      return at == emitted_ && !partial_ ? Added::duplicate : Added::too_late;
     at_[count_] = at;
     for (std::size_t i = 0; i < value_.size(); ++i) value_[i][count_] = value(i);
     ++count_;
@@ -64,11 +65,13 @@ class Series {
 
  private:
   void grow(std::size_t most);
+  bool complete(std::size_t first, std::size_t more);  // true: it brought something
   void make_room(std::size_t gpu, std::size_t held, TraceSink& sink);
   void emit(std::size_t from, std::size_t count, std::size_t gpu, TraceSink& sink);
 
   std::span<const Metric> metrics_;
   bool bounded_;
+  bool partial_;
   bool who_;
   bool unsorted_ = false;
   bool emitted_any_ = false;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <queue>
 
 namespace lull::trace {
@@ -12,13 +13,14 @@ constexpr std::size_t kWordOfTicks = 64;  // judging works on so many at once
 }  // namespace
 
 Ticks::Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
-             std::size_t memory, TraceSink& sink)
+             std::size_t memory, bool partial, TraceSink& sink)
     : metrics_(metrics),
       who_(who),
       width_(metrics.size() + (who ? 1 : 0)),
       half_(tick / 2),
       gaps_(gaps),
       sink_(sink),
+      partial_(partial),
       held_(std::max<std::size_t>(4096, gpus * 16)),
       gathered_(std::bit_floor(std::clamp<std::size_t>(memory / std::max<std::size_t>(1, gpus * width_ * sizeof(float)),
                                                        kWordOfTicks, kBlockSamples))),
@@ -73,10 +75,21 @@ void Ticks::open_tick(Instant at) {
     columns_[column * gathered_ + i] = who_ && column % width_ == metrics_.size() ? kNoRow : kUnknownSample;
 }
 
+bool Ticks::complete(std::uint32_t gpu, const float* values) {
+  bool any = false;
+  for (std::size_t i = 0; gpus_[gpu].tick == tick_ && !at_.empty() && i < width_; ++i) {
+    float& known = columns_[(gpu * width_ + i) * gathered_ + at_.size() - 1];
+    if (!std::isnan(known) || std::isnan(values[i])) continue;
+    known = values[i];
+    any = true;
+  }
+  return any;
+}
+
 void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
   Gpu& g = gpus_[gpu];
   if (g.any && at == g.last) {
-    ++duplicates_;
+    if (!partial_ || !complete(gpu, values)) ++duplicates_;
     return;
   }
   if (tick_ == 0 || at_.empty() || at - at_.back() > half_ || g.tick == tick_) open_tick(at);

@@ -19,7 +19,7 @@ class Ticks {
   // `gaps` may be empty; then nothing is seen.
   // With `who` each row has one more value behind the metrics: the holder.
   Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
-        std::size_t memory, TraceSink& sink);
+        std::size_t memory, bool partial, TraceSink& sink);
 
   // A row in any order; false: it came too late for its tick.
   bool add(Instant at, std::uint32_t gpu, std::span<const float> values);
@@ -50,6 +50,7 @@ class Ticks {
 
   void release(std::size_t count);  // the first so many rows, which are in order
   void place(Instant at, std::uint32_t gpu, const float* values);
+  bool complete(std::uint32_t gpu, const float* values);  // true: it brought something
   void open_tick(Instant at);
   void emit();
 
@@ -59,6 +60,7 @@ class Ticks {
   Duration half_;
   std::span<const Duration> gaps_;
   TraceSink& sink_;
+  bool partial_;          // rows of one GPU and time each bring some of the signals
   std::size_t held_;      // rows that wait for those before them
   std::size_t gathered_;  // ticks that leave at once
 

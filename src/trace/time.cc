@@ -1,11 +1,16 @@
 #include "trace/time.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <cstdlib>
 #include <cstring>
 
 #include "base/calendar.h"
 #include "base/text.h"
+#include "trace/any_time.h"
 #include "trace/number.h"
 
 namespace lull::trace {
@@ -19,7 +24,10 @@ int places_of(TimeKind kind) {
     case TimeKind::seconds: return 9;
     case TimeKind::milliseconds: return 6;
     case TimeKind::microseconds: return 3;
-    case TimeKind::nanoseconds: return 0;
+    case TimeKind::nanoseconds:
+    case TimeKind::words:
+    case TimeKind::day_first:
+    case TimeKind::month_first: return 0;
   }
   return 9;
 }
@@ -57,7 +65,8 @@ std::optional<std::int64_t> minute_of(std::string_view text) {
 }
 
 // What follows the minute: ":29.052Z". Returns what follows it, or nullptr.
-const char* read_seconds(const char* p, std::int64_t& ns) {
+const char* read_seconds(const char* p, std::int64_t& ns, bool& zoned) {
+  zoned = false;
   if (p[0] != ':' || !is_digit(p[1]) || !is_digit(p[2])) return nullptr;
   const std::int64_t seconds = (p[1] - '0') * 10 + (p[2] - '0');
   if (seconds > 60) return nullptr;  // 60: a leap second
@@ -70,8 +79,9 @@ const char* read_seconds(const char* p, std::int64_t& ns) {
     if (p == first) return nullptr;
   }
   ns += seconds * kSecond + part;
+  zoned = *p == 'Z' || *p == 'z' || *p == '+' || *p == '-';
   if (*p == 'Z' || *p == 'z') return p + 1;
-  if (*p != '+' && *p != '-') return p;
+  if (!zoned) return p;
   if (!is_digit(p[1]) || !is_digit(p[2])) return nullptr;
   const std::int64_t hours = (p[1] - '0') * 10 + (p[2] - '0');
   const char* const rest = p[3] == ':' ? p + 4 : p + 3;  // +01:00, +0100
@@ -97,16 +107,20 @@ std::optional<TimeKind> time_unit(std::string_view unit) {
   if (unit == "ms" || unit == "msec" || unit == "milliseconds") return TimeKind::milliseconds;
   if (unit == "us" || unit == "µs" || unit == "usec" || unit == "microseconds") return TimeKind::microseconds;
   if (unit == "ns" || unit == "nsec" || unit == "nanoseconds") return TimeKind::nanoseconds;
+  if (unit == "dmy") return TimeKind::day_first;
+  if (unit == "mdy") return TimeKind::month_first;
   return std::nullopt;
 }
 
 bool looks_like_calendar(std::string_view cell) { return minute_of(trim(cell)).has_value(); }
 
-bool has_zone(std::string_view calendar) {
+bool zone_mismatch(std::string_view calendar, bool zoned) {
   calendar = trim(calendar);
-  if (calendar.size() < 17) return false;
-  const std::string_view tail = calendar.substr(16);
-  return tail.find_first_of("Zz+-") != std::string_view::npos;
+  const std::string_view tail = calendar.substr(std::min<std::size_t>(16, calendar.size()));
+  if (tail.empty() || is_digit(tail.back()) || tail.back() == 'Z' || tail.back() == 'z')
+    return (tail.find_first_of("Zz+-") != std::string_view::npos) != zoned;
+  const auto time = read_any_time(calendar);  // "… UTC"
+  return time && time->zone_minutes.has_value() != zoned;
 }
 
 std::optional<std::int64_t> parse_time(std::string_view cell, TimeKind kind) {
@@ -114,10 +128,18 @@ std::optional<std::int64_t> parse_time(std::string_view cell, TimeKind kind) {
   const char* const end = text.data() + text.size() - 1;
   std::int64_t ns = 0;
   if (kind == TimeKind::calendar) {
-    const auto minute = minute_of(text);
-    if (!minute) return std::nullopt;
-    ns = *minute;
-    return read_seconds(text.data() + 16, ns) == end ? std::optional(ns) : std::nullopt;
+    bool zoned = false;
+    if (const auto minute = minute_of(text)) {
+      ns = *minute;
+      if (read_seconds(text.data() + 16, ns, zoned) == end) return ns;
+    }
+  }
+  if (kind == TimeKind::calendar || kind >= TimeKind::words) {
+    const auto time = read_any_time(cell, kind == TimeKind::day_first     ? DayOrder::day_first
+                                          : kind == TimeKind::month_first ? DayOrder::month_first
+                                                                          : DayOrder::unknown);
+    if (!time || (kind == TimeKind::calendar && !(time->dated && time->has_year))) return std::nullopt;
+    return time->ns;
   }
   if (read_fixed(text.data(), places_of(kind), ns) == end) return ns;
   double number = 0;  // 1.71e9
@@ -127,15 +149,20 @@ std::optional<std::int64_t> parse_time(std::string_view cell, TimeKind kind) {
   return std::llround(number);
 }
 
-std::string format_time(std::int64_t ns, bool zone) {
+std::string format_time(std::int64_t ns, bool zone, int zone_minutes) {
   const int places = ns % 1'000'000 == 0 ? 3 : ns % 1000 == 0 ? 6 : 9;
+  if (zone) ns += zone_minutes * 60 * kSecond;
   std::string text = format_rfc3339(WallTime(Duration(ns)), places);
-  if (!zone) text.pop_back();
-  return text;
+  if (zone && zone_minutes == 0) return text;
+  text.pop_back();
+  if (!zone) return text;
+  const int minutes = std::abs(zone_minutes);
+  return fmt::format("{}{}{:02}:{:02}", text, zone_minutes < 0 ? '-' : '+', minutes / 60, minutes % 60);
 }
 
 const char* TimeReader::read(const char* p, std::int64_t& ns) {
   if (kind_ == TimeKind::calendar) return read_calendar(p, ns);
+  if (kind_ >= TimeKind::words) return nullptr;
   return read_fixed(p, places_of(kind_), ns);
 }
 
@@ -148,7 +175,9 @@ const char* TimeReader::read_calendar(const char* p, std::int64_t& ns) {
     minute_ns_ = *minute;
   }
   ns = minute_ns_;
-  return read_seconds(p + sizeof minute_, ns);
+  bool zoned = false;
+  const char* const after = read_seconds(p + sizeof minute_, ns, zoned);
+  return zoned == zoned_ ? after : nullptr;
 }
 
 }  // namespace lull::trace

@@ -56,7 +56,7 @@ TEST(TraceTime, FormatParsesBack) {
 
 TEST(TraceTime, TheFastReaderAgreesWithTheSlowOne) {
   const bool held = rc::check([] {
-    TimeReader reader(TimeKind::calendar);
+    TimeReader reader(TimeKind::calendar, true);
     std::int64_t ns = *rc::gen::inRange<std::int64_t>(0, 4'000'000'000LL) * kNs;
     for (const int step : *rc::gen::container<std::vector<int>>(20, rc::gen::inRange(-100'000, 100'000))) {
       ns = std::max<std::int64_t>(0, ns + step * 1'000'000LL);
@@ -69,6 +69,24 @@ TEST(TraceTime, TheFastReaderAgreesWithTheSlowOne) {
     }
   });
   EXPECT_TRUE(held);
+}
+
+TEST(TraceTime, ATimeWithoutAZoneAmongOthersIsLeftToTheSlowWay) {
+  const std::string zoned = "2024-03-15T11:04:29Z," + std::string(64, '\n');
+  const std::string plain = "2024-03-15 11:04:29," + std::string(64, '\n');
+  std::int64_t ns = 0;
+  EXPECT_NE(TimeReader(TimeKind::calendar, true).read(zoned.data(), ns), nullptr);
+  EXPECT_EQ(TimeReader(TimeKind::calendar, true).read(plain.data(), ns), nullptr);
+  EXPECT_EQ(TimeReader(TimeKind::calendar, false).read(zoned.data(), ns), nullptr);
+  EXPECT_TRUE(zone_mismatch("2024-03-15 11:04:29", true));
+  EXPECT_TRUE(zone_mismatch("2024-03-15 11:04:29 UTC", false));
+  EXPECT_FALSE(zone_mismatch("2024-03-15 11:04:29 UTC", true));
+}
+
+TEST(TraceTime, ItsZoneIsKept) {
+  EXPECT_EQ(format_time(kMarch * kNs, true, 330), "2024-03-15T16:34:29.000+05:30");
+  EXPECT_EQ(format_time(kMarch * kNs, true, -480), "2024-03-15T03:04:29.000-08:00");
+  EXPECT_EQ(format_time(kMarch * kNs, false, 330), "2024-03-15T11:04:29.000");
 }
 
 TEST(Numbers, ReadAsFromCharsReadsThem) {

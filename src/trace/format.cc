@@ -1,0 +1,236 @@
+#include "trace/format.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "trace/cells.h"
+#include "trace/console.h"
+#include "trace/csv.h"
+#include "trace/long.h"
+#include "trace/names.h"
+#include "trace/ndjson.h"
+#include "trace/prometheus.h"
+#include "trace/smi_table.h"
+#include "trace/snapshots.h"
+#include "trace/wide.h"
+
+namespace lull::trace {
+namespace {
+
+template <class Parser>
+std::unique_ptr<RowParser> make(const Schema& schema) {
+  return std::make_unique<Parser>(schema);
+}
+
+// For one CSV out of another: a quote inside a cell is written twice.
+std::string quoted(std::string_view cell) {
+  std::string text;
+  for (const char c : cell) {
+    if (c == '"') text += '"';
+    text += c == '\n' ? ' ' : c;
+  }
+  return text;
+}
+
+bool is_table(std::string_view, const ReadHow&) { return true; }
+
+Result<Schema> open_table(std::string_view head, const ReadHow& how) {
+  Schema schema = TRY(detect_schema(head, how.columns, how.wanted, how.every));
+  if (!schema.timed && !schema.names_gpus() && !schema.one_gpu)
+    return fail(
+        fmt::format("neither time nor GPU can be told: say which column names the GPU (--columns gpu=NAME), or that "
+                    "there is but one (--columns gpu=none); it has {}",
+                    column_list(schema.columns)));
+  schema.in_turn = !schema.timed;
+  return schema;
+}
+
+std::unique_ptr<RowParser> table_parser(const Schema& schema) {
+  if (schema.format == Format::ndjson) return std::make_unique<NdjsonParser>(schema);
+  return std::make_unique<CsvParser>(schema);
+}
+
+// The first that recognises a file reads it; anything with columns is a table.
+constexpr std::array kFormats = {
+    TraceFormat{"nvidia-smi's table", is_smi_table, open_smi_table, make<SmiTableParser>, false},
+    TraceFormat{"nvidia-smi dmon", is_dmon, open_dmon, make<ConsoleParser>, false},
+    TraceFormat{"nvidia-smi pmon", is_pmon, open_pmon, make<ConsoleParser>, false},
+    TraceFormat{"dcgmi dmon", is_dcgmi, open_dcgmi, make<ConsoleParser>, false},
+    TraceFormat{"an answer of Prometheus", is_prometheus, open_prometheus, make<PrometheusParser>, true},
+    TraceFormat{"JSON with the GPUs of each moment", is_snapshots, open_snapshots, make<SnapshotParser>, false},
+    TraceFormat{"a table with a row for each value", is_long, open_long, make<LongParser>, true},
+    TraceFormat{"a table with columns for each GPU", is_wide, open_wide, make<WideParser>, true},
+    TraceFormat{"CSV or NDJSON", is_table, open_table, table_parser, true},
+};
+
+// What we cannot read, and what would help.
+struct Stranger {
+  std::string_view begins;  // its first bytes…
+  std::string_view within;  // …or a word near its beginning
+  std::string_view what;
+  std::string_view advice;
+};
+constexpr std::string_view kQueryAdvice =
+    "record with: nvidia-smi --query-gpu=timestamp,index,utilization.gpu,power.draw,memory.used --format=csv -l 5";
+constexpr std::array kStrangers = {
+    Stranger{"PK\x03\x04", "", "a ZIP archive or an Excel sheet", "unpack it, or save the sheet as CSV"},
+    Stranger{"PAR1", "", "Parquet", "write it as CSV: duckdb -c \"COPY 'FILE' TO 'FILE.csv'\""},
+    Stranger{"ARROW1", "", "Arrow or Feather", "write it as CSV with pandas: read_feather(…).to_csv(…)"},
+    Stranger{"SQLite format 3", "", "an SQLite database",
+             "write the table as CSV: sqlite3 -csv -header FILE 'select …'"},
+    Stranger{"\x93NUMPY", "", "a NumPy array", "write it as CSV with a header"},
+    Stranger{"\x89HDF", "", "HDF5", "write it as CSV"},
+    Stranger{"7z\xBC\xAF", "", "a 7-Zip archive", "unpack it"},
+    Stranger{"\x04\x22\x4D\x18", "", "lz4", "unpack it: lz4 -d FILE"},
+    Stranger{"\x7F"
+             "ELF",
+             "", "a program", ""},
+    Stranger{"%PDF", "", "a PDF", ""},
+    Stranger{"\xFF\xFE", "", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 FILE"},
+    Stranger{"\xFE\xFF", "", "UTF-16 text", "convert it: iconv -f UTF-16 -t UTF-8 FILE"},
+    Stranger{"<?xml", "nvidia_smi_log", "nvidia-smi -q -x (XML)", kQueryAdvice},
+    Stranger{"<!DOCTYPE html", "", "an HTML page", "save the data, not the page"},
+    Stranger{"<html", "", "an HTML page", "save the data, not the page"},
+    Stranger{"", "==============NVSMI LOG==============", "nvidia-smi -q", kQueryAdvice},
+    Stranger{"", "# HELP DCGM_", "one scrape of dcgm-exporter, which has no history",
+             "ask Prometheus: curl 'HOST:9090/api/v1/query_range?query=DCGM_FI_DEV_GPU_UTIL&start=…&end=…&step=15s'"},
+    Stranger{"", "# TYPE ", "one scrape of an exporter, which has no history",
+             "ask Prometheus: curl 'HOST:9090/api/v1/query_range?query=…&start=…&end=…&step=15s'"},
+    Stranger{"NVIDIA-SMI has failed", "", "an error of nvidia-smi instead of its readings", ""},
+    Stranger{"Failed to initialize NVML", "", "an error of nvidia-smi instead of its readings", ""},
+    Stranger{"No devices were found", "", "an error of nvidia-smi instead of its readings", ""},
+};
+
+std::optional<Error> stranger(std::string_view head) {
+  const std::string_view start = head.substr(0, std::min<std::size_t>(head.size(), 4096));
+  const auto says = [](const Stranger& one) {
+    return Error{fmt::format("it looks like {}, which lull cannot read{}{}", one.what, one.advice.empty() ? "" : "; ",
+                             one.advice)};
+  };
+  for (const Stranger& one : kStrangers) {
+    const bool begins = !one.begins.empty() && trim(start).starts_with(one.begins);
+    const bool within = !one.within.empty() && start.find(one.within) != std::string_view::npos;
+    if (one.begins.empty() ? within : begins) return says(one);
+  }
+  if (start.size() > 262 && start.substr(257, 5) == "ustar")
+    return says({"", "", "a tar archive", "unpack it and give the files in it"});
+  if (start.find('\0') != std::string_view::npos) return says({"", "", "binary data", "give it as CSV or NDJSON"});
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::span<const TraceFormat> formats() { return kFormats; }
+
+Result<Schema> recognise(std::string_view head, const ReadHow& how) {
+  if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
+  if (trim(head).empty()) return fail("it is empty");
+  if (auto strange = stranger(head)) return std::unexpected(*std::move(strange));
+  for (const TraceFormat& format : kFormats) {
+    if (!format.recognise(head, how)) continue;
+    if (&format == &kFormats.back() && trim(head).starts_with('['))
+      return fail(
+          "it looks like one JSON array, which lull cannot read; put each element on a line of its own: jq -c '.[]' "
+          "FILE");
+    if (!format.takes_columns && !how.columns.empty())
+      return fail(
+          fmt::format("this is {}, whose columns are known: --columns is for CSV, NDJSON and Prometheus", format.name));
+    Schema schema = TRY(format.open(head, how));
+    schema.reads_as = &format;
+    if (!schema.timed && !how.every)
+      return fail(
+          fmt::format("this is {} without times: say how far apart its samples are, such as --every 1s", format.name));
+    return schema;
+  }
+  return fail("it looks like no trace");
+}
+
+std::unique_ptr<RowParser> make_parser(const Schema& schema) {
+  return schema.reads_as == nullptr ? table_parser(schema) : schema.reads_as->parser(schema);
+}
+
+TableHead table_head(std::string_view head) {
+  TableHead table;
+  const auto lines = data_lines_of(head);
+  if (lines.empty()) return table;
+  table.json = lines[0].front() == '{';
+  if (table.json) {
+    table.names = keys_of_lines(lines);
+    for (const std::string_view line : lines) table.rows.push_back(cells_of_object(line, table.names));
+    return table;
+  }
+  table.separator = likely_separator(lines[0]);
+  table.names = split_line(lines[0], table.separator).value_or(std::vector<std::string>{});
+  for (const std::string_view line : lines)
+    if (auto cells = split_line(line, table.separator)) table.rows.push_back(std::move(*cells));
+  if (!table.rows.empty()) table.rows.erase(table.rows.begin());
+  return table;
+}
+
+std::optional<std::vector<std::string>> cells_in(std::string_view line, const Schema& schema) {
+  if (schema.format == Format::csv) return split_line(line, schema.separator);
+  std::vector<std::string> names;
+  for (const Column& column : schema.columns) names.push_back(column.name);
+  if (!trim(line).ends_with('}')) return std::nullopt;
+  return cells_of_object(line, names);
+}
+
+std::optional<float> series_cell(std::string_view cell, const Meaning& meaning, bool decimal_comma) {
+  Column column;
+  column.metric = meaning.metric;
+  cell = trim(cell);
+  const bool bare = !cell.empty() && cell.find_first_not_of("0123456789.,eE+-") == std::string_view::npos;
+  const auto number = parse_cell(cell, column, decimal_comma);
+  if (!number || !bare) return number;
+  return sample_of(meaning, *number);
+}
+
+Result<std::size_t> time_of_table(const TableHead& table, const ReadHow& how, Schema& schema) {
+  // The rest of the table is none of detect_schema's business.
+  std::vector<ColumnChoice> choices;
+  for (const ColumnChoice& choice : how.columns)
+    if (choice.role == "time") choices.push_back(choice);
+  std::string text;
+  for (std::size_t i = 0; i < table.names.size(); ++i)
+    text += fmt::format("{}\"{}\"", i == 0 ? "" : ",", quoted(table.names[i]));
+  for (const auto& row : table.rows) {
+    text += '\n';
+    for (std::size_t i = 0; i < row.size(); ++i) text += fmt::format("{}\"{}\"", i == 0 ? "" : ",", quoted(row[i]));
+  }
+  text += '\n';
+  const Schema as_csv = TRY(detect_schema(text, choices, {}));
+  schema.time = as_csv.time;
+  schema.zoned = as_csv.zoned;
+  schema.zone_minutes = as_csv.zone_minutes;
+  schema.from_epoch = as_csv.from_epoch;
+  schema.wraps = as_csv.wraps;
+  for (const auto& row : table.rows)
+    for (const std::string& cell : row) {
+      const std::size_t comma = cell.find(',');
+      if (comma == std::string::npos || cell.find('.') != std::string::npos || cell.rfind(',') != comma) continue;
+      const std::size_t end = std::min(cell.find_first_not_of("0123456789", comma + 1), cell.size());
+      if (comma > 0 && end - comma != 4 && cell.find_first_not_of("-0123456789") == comma) schema.decimal_comma = true;
+    }
+  for (std::size_t i = 0; i < as_csv.columns.size(); ++i)
+    if (as_csv.columns[i].role == Role::time) return i;
+  return fail("no column is the time");
+}
+
+Schema schema_of_samples(const std::vector<Metric>& wanted) {
+  Schema schema;
+  schema.in_turn = true;
+  schema.identity = kGpuNameRoles;
+  for (const Metric metric : wanted)
+    if (info(metric).of == Of::gpu) schema.metrics.push_back(metric);
+  return schema;
+}
+
+std::size_t slot_of(const Schema& schema, Metric metric) {
+  const auto at = std::find(schema.metrics.begin(), schema.metrics.end(), metric);
+  return at == schema.metrics.end() ? kNoSlot : static_cast<std::size_t>(at - schema.metrics.begin());
+}
+
+}  // namespace lull::trace

@@ -1,0 +1,460 @@
+#include "trace/names.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "trace/cells.h"
+#include "trace/number.h"
+
+namespace lull::trace {
+namespace {
+
+constexpr double kMiB = 1 << 20;
+
+struct KnownName {
+  std::string_view name;
+  Role role;
+  Metric metric{};
+  int rank = 0;
+  double scale = 1;
+};
+
+// Names as they are. nvidia-smi's are those of --query-gpu, and its memory is in MiB.
+constexpr std::array kExactNames = {
+    KnownName{"time", Role::time},
+    KnownName{"timestamp", Role::time, {}, 1},
+    KnownName{"gpu", Role::gpu},
+    KnownName{"index", Role::gpu, {}, 1},
+    KnownName{"uuid", Role::uuid},
+    KnownName{"gpu_uuid", Role::uuid, {}, 1},
+    KnownName{"pci.bus_id", Role::pci},
+    KnownName{"gpu_bus_id", Role::pci, {}, 1},
+    KnownName{"host", Role::host},
+    KnownName{"hostname", Role::host, {}, 1},
+    KnownName{"job", Role::job},
+    KnownName{"job_id", Role::job, {}, 1},
+    KnownName{"jobid", Role::job, {}, 2},
+    KnownName{"slurm_job_id", Role::job, {}, 3},
+    KnownName{"pids", Role::pids},
+    KnownName{"pid", Role::pids, {}, 1},
+    KnownName{"users", Role::user},
+    KnownName{"user", Role::user, {}, 1},
+    KnownName{"owners", Role::user, {}, 2},
+    KnownName{"owner", Role::user, {}, 3},
+    KnownName{"username", Role::user, {}, 4},
+    KnownName{"command", Role::command},
+    KnownName{"commands", Role::command, {}, 1},
+    KnownName{"lease", Role::lease},
+    KnownName{"utilization.gpu", Role::metric, Metric::util, 2},
+    KnownName{"utilization.memory", Role::metric, Metric::mem_util, 2},
+    KnownName{"memory.used", Role::metric, Metric::mem_used, 2, kMiB},
+    KnownName{"memory.free", Role::metric, Metric::mem_free, 2, kMiB},
+    KnownName{"memory.total", Role::metric, Metric::mem_total, 2, kMiB},
+    KnownName{"power.draw.average", Role::metric, Metric::power, 2},
+    KnownName{"power.draw", Role::metric, Metric::power, 3},
+    KnownName{"power.draw.instant", Role::metric, Metric::power, 4},
+    KnownName{"enforced.power.limit", Role::metric, Metric::power_limit, 2},
+    KnownName{"power.limit", Role::metric, Metric::power_limit, 3},
+    KnownName{"temperature.gpu", Role::metric, Metric::temp, 2},
+    KnownName{"clocks.sm", Role::metric, Metric::clock, 2},
+    KnownName{"clocks.current.sm", Role::metric, Metric::clock, 3},
+    KnownName{"clocks.gr", Role::metric, Metric::clock, 4},
+    KnownName{"clocks.current.graphics", Role::metric, Metric::clock, 5},
+    KnownName{"fan.speed", Role::metric, Metric::fan, 2},
+};
+
+// Names in small letters, words joined by '_', without the unit at their end. 0 as scale: bytes, if the name has no
+// unit.
+constexpr std::array kUsualNames = {
+    KnownName{"time", Role::time, {}, 10},
+    KnownName{"timestamp", Role::time, {}, 11},
+    KnownName{"datetime", Role::time, {}, 12},
+    KnownName{"date_time", Role::time, {}, 12},
+    KnownName{"ts", Role::time, {}, 13},
+    KnownName{"wall_time", Role::time, {}, 14},
+    KnownName{"unix_time", Role::time, {}, 14},
+    KnownName{"epoch", Role::time, {}, 14},
+    KnownName{"query_time", Role::time, {}, 14},
+    KnownName{"relative_time_process", Role::time, {}, 18},
+    KnownName{"relative_time_wall", Role::time, {}, 18},
+    KnownName{"runtime", Role::time, {}, 19},
+    KnownName{"date", Role::time, {}, 19},
+    KnownName{"gpu", Role::gpu, {}, 10},
+    KnownName{"index", Role::gpu, {}, 11},
+    KnownName{"gpu_index", Role::gpu, {}, 11},
+    KnownName{"gpu_idx", Role::gpu, {}, 11},
+    KnownName{"gpu_id", Role::gpu, {}, 11},
+    KnownName{"gpuid", Role::gpu, {}, 11},
+    KnownName{"gpu_num", Role::gpu, {}, 11},
+    KnownName{"gpu_number", Role::gpu, {}, 11},
+    KnownName{"minor_number", Role::gpu, {}, 12},
+    KnownName{"device_index", Role::gpu, {}, 12},
+    KnownName{"device_id", Role::gpu, {}, 13},
+    KnownName{"device", Role::gpu, {}, 14},
+    KnownName{"uuid", Role::uuid, {}, 10},
+    KnownName{"gpu_uuid", Role::uuid, {}, 11},
+    KnownName{"pci_bus_id", Role::pci, {}, 10},
+    KnownName{"hostname", Role::host, {}, 10},
+    KnownName{"host", Role::host, {}, 11},
+    KnownName{"host_name", Role::host, {}, 11},
+    KnownName{"node", Role::host, {}, 12},
+    KnownName{"nodename", Role::host, {}, 12},
+    KnownName{"node_name", Role::host, {}, 12},
+    KnownName{"machine", Role::host, {}, 13},
+    KnownName{"instance", Role::host, {}, 14},
+    KnownName{"util", Role::metric, Metric::util, 10},
+    KnownName{"gpu_util", Role::metric, Metric::util, 10},
+    KnownName{"utilization_gpu", Role::metric, Metric::util, 10},
+    KnownName{"gpu_utilization", Role::metric, Metric::util, 10},
+    KnownName{"gpu_utilisation", Role::metric, Metric::util, 10},
+    KnownName{"utilization", Role::metric, Metric::util, 11},
+    KnownName{"utilisation", Role::metric, Metric::util, 11},
+    KnownName{"gpu_usage", Role::metric, Metric::util, 12},
+    KnownName{"gpu_load", Role::metric, Metric::util, 12},
+    KnownName{"sm_util", Role::metric, Metric::util, 13},
+    KnownName{"sm", Role::metric, Metric::util, 13},
+    KnownName{"gputl", Role::metric, Metric::util, 10},
+    KnownName{"dcgm_fi_dev_gpu_util", Role::metric, Metric::util, 10},
+    KnownName{"dcgm_gpu_utilization", Role::metric, Metric::util, 11},
+    KnownName{"nvidia_smi_utilization_gpu", Role::metric, Metric::util, 10},
+    KnownName{"nvidia_gpu_duty_cycle", Role::metric, Metric::util, 10},
+    KnownName{"dcgm_fi_prof_gr_engine_active", Role::metric, Metric::util, 15, 100},
+    KnownName{"gract", Role::metric, Metric::util, 15, 100},
+    KnownName{"mem_util", Role::metric, Metric::mem_util, 10},
+    KnownName{"memory_util", Role::metric, Metric::mem_util, 10},
+    KnownName{"utilization_memory", Role::metric, Metric::mem_util, 10},
+    KnownName{"mem_copy_util", Role::metric, Metric::mem_util, 10},
+    KnownName{"dcgm_fi_dev_mem_copy_util", Role::metric, Metric::mem_util, 10},
+    KnownName{"nvidia_smi_utilization_memory", Role::metric, Metric::mem_util, 10},
+    KnownName{"mcutl", Role::metric, Metric::mem_util, 10},
+    KnownName{"mem_used", Role::metric, Metric::mem_used, 10, 0},
+    KnownName{"memory_used", Role::metric, Metric::mem_used, 10, 0},
+    KnownName{"used_memory", Role::metric, Metric::mem_used, 11, 0},
+    KnownName{"gpu_memory_used", Role::metric, Metric::mem_used, 11, 0},
+    KnownName{"gpu_mem_used", Role::metric, Metric::mem_used, 11, 0},
+    KnownName{"vram_used", Role::metric, Metric::mem_used, 11, 0},
+    KnownName{"fb_used", Role::metric, Metric::mem_used, 11, 0},
+    KnownName{"memory_allocated", Role::metric, Metric::mem_used, 12, 0},
+    KnownName{"dcgm_fi_dev_fb_used", Role::metric, Metric::mem_used, 10, kMiB},
+    KnownName{"fbusd", Role::metric, Metric::mem_used, 10, kMiB},
+    KnownName{"nvidia_smi_memory_used", Role::metric, Metric::mem_used, 10, 0},
+    KnownName{"nvidia_gpu_memory_used", Role::metric, Metric::mem_used, 10, 0},
+    KnownName{"mem_free", Role::metric, Metric::mem_free, 10, 0},
+    KnownName{"memory_free", Role::metric, Metric::mem_free, 10, 0},
+    KnownName{"fb_free", Role::metric, Metric::mem_free, 11, 0},
+    KnownName{"dcgm_fi_dev_fb_free", Role::metric, Metric::mem_free, 10, kMiB},
+    KnownName{"fbfre", Role::metric, Metric::mem_free, 10, kMiB},
+    KnownName{"nvidia_smi_memory_free", Role::metric, Metric::mem_free, 10, 0},
+    KnownName{"mem_total", Role::metric, Metric::mem_total, 10, 0},
+    KnownName{"memory_total", Role::metric, Metric::mem_total, 10, 0},
+    KnownName{"total_memory", Role::metric, Metric::mem_total, 11, 0},
+    KnownName{"dcgm_fi_dev_fb_total", Role::metric, Metric::mem_total, 10, kMiB},
+    KnownName{"fbttl", Role::metric, Metric::mem_total, 10, kMiB},
+    KnownName{"nvidia_smi_memory_total", Role::metric, Metric::mem_total, 10, 0},
+    KnownName{"nvidia_gpu_memory_total", Role::metric, Metric::mem_total, 10, 0},
+    KnownName{"power", Role::metric, Metric::power, 10},
+    KnownName{"power_draw", Role::metric, Metric::power, 10},
+    KnownName{"power_usage", Role::metric, Metric::power, 11},
+    KnownName{"gpu_power", Role::metric, Metric::power, 11},
+    KnownName{"gpu_power_draw", Role::metric, Metric::power, 11},
+    KnownName{"gpu_power_usage", Role::metric, Metric::power, 11},
+    KnownName{"pwr", Role::metric, Metric::power, 11},
+    KnownName{"powr", Role::metric, Metric::power, 11},
+    KnownName{"dcgm_fi_dev_power_usage", Role::metric, Metric::power, 10},
+    KnownName{"nvidia_smi_power_draw", Role::metric, Metric::power, 10},
+    KnownName{"nvidia_gpu_power_usage", Role::metric, Metric::power, 10},
+    KnownName{"power_limit", Role::metric, Metric::power_limit, 10},
+    KnownName{"enforced_power_limit", Role::metric, Metric::power_limit, 10},
+    KnownName{"power_cap", Role::metric, Metric::power_limit, 11},
+    KnownName{"dcgm_fi_dev_enforced_power_limit", Role::metric, Metric::power_limit, 10},
+    KnownName{"dcgm_fi_dev_power_mgmt_limit", Role::metric, Metric::power_limit, 11},
+    KnownName{"nvidia_smi_enforced_power_limit", Role::metric, Metric::power_limit, 10},
+    KnownName{"nvidia_smi_power_limit", Role::metric, Metric::power_limit, 11},
+    KnownName{"temp", Role::metric, Metric::temp, 10},
+    KnownName{"temperature", Role::metric, Metric::temp, 10},
+    KnownName{"gpu_temp", Role::metric, Metric::temp, 10},
+    KnownName{"gpu_temperature", Role::metric, Metric::temp, 10},
+    KnownName{"temperature_gpu", Role::metric, Metric::temp, 10},
+    KnownName{"gtemp", Role::metric, Metric::temp, 10},
+    KnownName{"tmptr", Role::metric, Metric::temp, 10},
+    KnownName{"dcgm_fi_dev_gpu_temp", Role::metric, Metric::temp, 10},
+    KnownName{"nvidia_smi_temperature_gpu", Role::metric, Metric::temp, 10},
+    KnownName{"nvidia_gpu_temperature", Role::metric, Metric::temp, 10},
+    KnownName{"clock", Role::metric, Metric::clock, 10},
+    KnownName{"sm_clock", Role::metric, Metric::clock, 10},
+    KnownName{"clock_sm", Role::metric, Metric::clock, 10},
+    KnownName{"clocks_sm", Role::metric, Metric::clock, 10},
+    KnownName{"gpu_clock", Role::metric, Metric::clock, 11},
+    KnownName{"pclk", Role::metric, Metric::clock, 10},
+    KnownName{"smclk", Role::metric, Metric::clock, 10},
+    KnownName{"dcgm_fi_dev_sm_clock", Role::metric, Metric::clock, 10},
+    KnownName{"nvidia_smi_clocks_current_sm_clock", Role::metric, Metric::clock, 10},
+    KnownName{"pstate", Role::metric, Metric::pstate, 10},
+    KnownName{"performance_state", Role::metric, Metric::pstate, 10},
+    KnownName{"dcgm_fi_dev_pstate", Role::metric, Metric::pstate, 10},
+    KnownName{"nvidia_smi_pstate", Role::metric, Metric::pstate, 10},
+    KnownName{"fan", Role::metric, Metric::fan, 10},
+    KnownName{"fan_speed", Role::metric, Metric::fan, 10},
+    KnownName{"dcgm_fi_dev_fan_speed", Role::metric, Metric::fan, 10},
+    KnownName{"nvidia_smi_fan_speed", Role::metric, Metric::fan, 10},
+};
+
+// The unit at the end of a name, and how unit_factor() calls it. Those who write mb mean what nvidia-smi counts in.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 29> kSuffixes = {{
+    {"pct", "%"},   {"percent", "%"}, {"percentage", "%"}, {"perc", "%"},  {"ratio", "ratio"},   {"fraction", "ratio"},
+    {"w", "W"},     {"watt", "W"},    {"watts", "W"},      {"mw", "mW"},   {"milliwatts", "mW"}, {"kw", "kW"},
+    {"b", "B"},     {"byte", "B"},    {"bytes", "B"},      {"kib", "KiB"}, {"kb", "KiB"},        {"mib", "MiB"},
+    {"mb", "MiB"},  {"gib", "GiB"},   {"gb", "GiB"},       {"c", "C"},     {"celsius", "C"},     {"degc", "C"},
+    {"mhz", "MHz"}, {"ghz", "GHz"},   {"hz", "Hz"},        {"s", "s"},     {"ms", "ms"},
+}};
+
+// "GpuUtil [%]" -> gpu, util: words in small letters; numbers stand alone.
+std::vector<std::string> words_of(std::string_view name) {
+  // Units whose letters are not all of one size are one word.
+  for (const std::string_view unit : {"KiB", "MiB", "GiB", "TiB", "MHz", "GHz", "mW", "kW"})
+    if (name.size() > unit.size() && name.ends_with(unit)) {
+      std::vector<std::string> words = words_of(name.substr(0, name.size() - unit.size()));
+      words.emplace_back(unit);
+      for (char& c : words.back()) c = static_cast<char>(c | 0x20);
+      return words;
+    }
+  enum class Kind : std::uint8_t { none, lower, upper, digit };
+  std::vector<std::string> words;
+  Kind before = Kind::none;
+  for (std::size_t i = 0; i < name.size(); ++i) {
+    const char c = name[i];
+    const Kind kind = is_digit(c)            ? Kind::digit
+                      : c >= 'a' && c <= 'z' ? Kind::lower
+                      : c >= 'A' && c <= 'Z' ? Kind::upper
+                                             : Kind::none;
+    if (kind == Kind::none) {
+      before = kind;
+      continue;
+    }
+    const bool camel = before == Kind::lower && kind == Kind::upper;
+    const bool new_word = before == Kind::none || camel || ((before == Kind::digit) != (kind == Kind::digit));
+    if (new_word) words.emplace_back();
+    words.back() += kind == Kind::upper ? static_cast<char>(c | 0x20) : c;
+    before = kind;
+  }
+  return words;
+}
+
+std::string joined(const std::vector<std::string>& words, std::size_t count) {
+  std::string text;
+  for (std::size_t i = 0; i < count; ++i) {
+    if (i > 0) text += '_';
+    text += words[i];
+  }
+  return text;
+}
+
+const KnownName* usual(std::string_view name) {
+  for (const KnownName& row : kUsualNames)
+    if (row.name == name) return &row;
+  return nullptr;
+}
+
+std::string_view unit_of_suffix(std::string_view word) {
+  for (const auto& [suffix, unit] : kSuffixes)
+    if (suffix == word) return unit;
+  return "";
+}
+
+Meaning meaning_from(const KnownName& row) {
+  Meaning meaning{row.role, row.metric, row.rank, row.scale == 0 ? 1 : row.scale, row.scale == 0};
+  return meaning;
+}
+
+std::optional<Meaning> meaning_of_words(const std::vector<std::string>& words) {
+  if (words.empty()) return std::nullopt;
+  if (const KnownName* row = usual(joined(words, words.size()))) return meaning_from(*row);
+  const std::string_view unit = unit_of_suffix(words.back());
+  if (unit.empty() || words.size() < 2) return std::nullopt;
+  const std::string core = joined(words, words.size() - 1);
+  if (core == "gpu" && (unit == "%" || unit == "ratio"))  // gpu_percent
+    return Meaning{Role::metric, Metric::util, 12, *unit_factor(Unit::percent, unit), false};
+  const KnownName* const row = usual(core);
+  if (row == nullptr) return std::nullopt;
+  Meaning meaning = meaning_from(*row);
+  if (row->role == Role::time) return meaning;  // its unit shows in its numbers
+  if (row->role != Role::metric) return std::nullopt;
+  const auto factor = unit_factor(info(row->metric).unit, unit);
+  if (!factor) return std::nullopt;  // mem_used_pct is no size
+  meaning.scale = *factor;
+  meaning.size_unclear = false;
+  return meaning;
+}
+
+struct Label {
+  std::string_view name;
+  int rank;
+};
+// Of several labels that could name the GPU or the machine the best one counts.
+constexpr std::array kGpuLabels = {Label{"gpu", 0},    Label{"index", 1},        Label{"gpu_index", 1},
+                                   Label{"gpu_id", 1}, Label{"minor_number", 2}, Label{"minor", 2},
+                                   Label{"device", 3}};
+constexpr std::array kHostLabels = {Label{"Hostname", 0}, Label{"hostname", 1},        Label{"host", 1},
+                                    Label{"node", 2},     Label{"kubernetes_node", 2}, Label{"nodename", 2},
+                                    Label{"instance", 3}};
+
+template <std::size_t N>
+int rank_in(const std::array<Label, N>& labels, std::string_view name) {
+  for (const Label& label : labels)
+    if (label.name == name) return label.rank;
+  return 100;
+}
+
+// {a="b",c="d"}: what stands between the braces.
+std::vector<std::pair<std::string, std::string>> labels_in(std::string_view text) {
+  std::vector<std::pair<std::string, std::string>> labels;
+  while (labels.size() < 200) {
+    const std::size_t equals = text.find('=');
+    if (equals == std::string_view::npos) break;
+    std::string_view name = trim(text.substr(0, equals));
+    while (name.starts_with(',')) name = trim(name.substr(1));
+    text = trim(text.substr(equals + 1));
+    std::string value;
+    if (text.starts_with('"')) {
+      std::size_t i = 1;
+      for (; i < text.size() && text[i] != '"'; ++i) {
+        if (text[i] == '\\' && i + 1 < text.size()) ++i;
+        value += text[i];
+      }
+      text.remove_prefix(std::min(i + 1, text.size()));
+    } else {
+      const std::size_t comma = std::min(text.find(','), text.size());
+      value = trim(text.substr(0, comma));
+      text.remove_prefix(comma);
+    }
+    labels.emplace_back(name, value);
+  }
+  return labels;
+}
+
+// system.gpu.0.powerWatts and system/gpu.0.gpu, with or without "run - " before and __MIN behind.
+std::optional<SeriesName> weights_and_biases(std::string_view name) {
+  SeriesName series;
+  if (const std::size_t dash = name.rfind(" - "); dash != std::string_view::npos) {
+    series.gpu.host = trim(name.substr(0, dash));
+    name.remove_prefix(dash + 3);
+  }
+  name = trim(name);
+  if (name.starts_with("system.") || name.starts_with("system/")) name.remove_prefix(7);
+  if (!name.starts_with("gpu.")) return std::nullopt;
+  const std::vector<std::string_view> parts = split(name.substr(4), '.');
+  if (parts.size() != 2 || !to_unsigned(parts[0])) return std::nullopt;
+  series.gpu.gpu = parts[0];
+  series.measured = name;
+  constexpr std::array<std::pair<std::string_view, Meaning>, 8> kFields = {{
+      {"gpu", {Role::metric, Metric::util, 10, 1, false}},
+      {"memory", {Role::metric, Metric::mem_util, 10, 1, false}},
+      {"memoryAllocatedBytes", {Role::metric, Metric::mem_used, 10, 1, false}},
+      {"temp", {Role::metric, Metric::temp, 10, 1, false}},
+      {"powerWatts", {Role::metric, Metric::power, 10, 1, false}},
+      {"enforcedPowerLimitWatts", {Role::metric, Metric::power_limit, 10, 1, false}},
+      {"smClock", {Role::metric, Metric::clock, 10, 1, false}},
+      {"fanSpeed", {Role::metric, Metric::fan, 10, 1, false}},
+  }};
+  for (const auto& [field, meaning] : kFields)
+    if (field == parts[1]) series.meaning = meaning;
+  return series;
+}
+
+// gpu0_util, "GPU 1 power (W)", util_gpu_2: the number behind the word gpu names it, the rest is the signal.
+SeriesName series_of_words(std::string_view name) {
+  const Heading heading = heading_of(name);
+  std::vector<std::string> words = words_of(heading.name);
+  SeriesName series;
+  for (std::size_t i = 0; i + 1 < words.size(); ++i) {
+    if ((words[i] != "gpu" && words[i] != "device" && words[i] != "nvidia") || !is_digit(words[i + 1].front()))
+      continue;
+    series.gpu.gpu = words[i + 1];
+    words.erase(words.begin() + static_cast<std::ptrdiff_t>(i), words.begin() + static_cast<std::ptrdiff_t>(i) + 2);
+    break;
+  }
+  series.measured = joined(words, words.size());
+  series.meaning = meaning_of_words(words);
+  if (series.meaning && series.meaning->role != Role::metric) series.meaning.reset();
+  if (series.meaning && !heading.unit.empty())
+    if (const auto factor = unit_factor(info(series.meaning->metric).unit, heading.unit)) {
+      series.meaning->scale = *factor;
+      series.meaning->size_unclear = false;
+    }
+  return series;
+}
+
+}  // namespace
+
+Heading heading_of(std::string_view cell) {
+  cell = trim(cell);
+  for (const std::string_view pair : {"[]", "()"}) {
+    const std::size_t open = cell.rfind(pair[0]);
+    if (open == std::string_view::npos || open == 0 || !cell.ends_with(pair[1])) continue;
+    const std::string_view unit = trim(cell.substr(open + 1, cell.size() - open - 2));
+    if (pair == "()" && unit.size() > 4) continue;  // Relative Time (Process)
+    return {std::string(trim(cell.substr(0, open))), std::string(unit)};
+  }
+  return {std::string(cell), ""};
+}
+
+std::optional<Meaning> meaning_of(std::string_view name) {
+  for (const KnownName& row : kExactNames)
+    if (row.name == name) return meaning_from(row);
+  if (const auto metric = metric_by_field(name)) return Meaning{Role::metric, *metric, 0, 1, false};
+  if (const auto metric = metric_by_name(name)) return Meaning{Role::metric, *metric, 1, 1, false};
+  return meaning_of_words(words_of(name));
+}
+
+SeriesName series_of(std::string_view name) {
+  name = trim(name);
+  if (const std::size_t brace = name.find('{'); brace != std::string_view::npos && name.ends_with('}')) {
+    auto labels = labels_in(name.substr(brace + 1, name.size() - brace - 2));
+    if (const std::string_view metric = trim(name.substr(0, brace)); !metric.empty())
+      labels.emplace_back("__name__", metric);
+    return series_of(labels);
+  }
+  if (auto series = weights_and_biases(name)) return *series;
+  return series_of_words(name);
+}
+
+SeriesName series_of(const std::vector<std::pair<std::string, std::string>>& labels) {
+  SeriesName series;
+  int gpu_rank = 100;
+  int host_rank = 100;
+  std::string slice;  // of a card that is cut up (MIG): the series of its parts look alike else
+  for (const auto& [name, value] : labels) {
+    if (value.empty()) continue;
+    if (name == "__name__") series.measured = value;
+    if (name == "UUID" || name == "uuid" || name == "gpu_uuid") series.gpu.uuid = value;
+    if (name == "GPU_I_ID") slice = value;
+    if (const int rank = rank_in(kGpuLabels, name); rank < gpu_rank) {
+      gpu_rank = rank;
+      series.gpu.gpu = value;
+    }
+    if (const int rank = rank_in(kHostLabels, name); rank < host_rank) {
+      host_rank = rank;
+      series.gpu.host = value;
+    }
+  }
+  if (!slice.empty()) {
+    series.gpu.gpu = fmt::format("{}:{}", series.gpu.gpu, slice);
+    if (!series.gpu.uuid.empty()) series.gpu.uuid += ":" + slice;
+  }
+  if (!series.measured.empty()) series.meaning = meaning_of(series.measured);
+  if (series.meaning && series.meaning->role != Role::metric) series.meaning.reset();
+  return series;
+}
+
+float sample_of(const Meaning& meaning, double number) {
+  // Fewer than four million bytes is less than an empty card shows; as many MiB is more than there is.
+  constexpr double kMostMebibytes = 4e6;
+  if (meaning.size_unclear) return static_cast<float>(number < kMostMebibytes ? number * kMiB : number);
+  return static_cast<float>(number * meaning.scale);
+}
+
+}  // namespace lull::trace

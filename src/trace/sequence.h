@@ -1,0 +1,76 @@
+#pragma once
+// What only the order of the rows tells: which GPU a row is of where no column does (its
+// place in the tick), when it was where no column says (ticks are counted), and which day
+// or year where times lack it. Rows come through here in the order of the file.
+//
+// A tick with other than the usual number of rows could be of any of the GPUs: all of them
+// are unknown then. Where times are so coarse that one tick runs into the next, whatever
+// follows such a tick is unknown too, until a pause or a new header shows where a tick begins.
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "trace/batch.h"
+#include "trace/schema.h"
+
+namespace lull::trace {
+
+class Sequence {
+ public:
+  Sequence(const Schema& schema, Duration every);
+
+  bool needed() const { return by_place_ || !schema_.timed || schema_.wraps != Schema::Wraps::no; }
+  bool by_place() const { return by_place_; }
+  // The GPUs are then those of this, not of the parser.
+  const Identities& identities() const { return places_; }
+  std::uint64_t unclear_ticks() const { return unclear_ticks_; }
+
+  // Rewrites the rows. Those of a tick that may go on are held back until the next batch or finish().
+  void apply(const Identities& parsed, Batch& batch);
+  void finish(Batch& batch);
+
+ private:
+  bool starts_at(std::size_t row, const Batch& batch, std::size_t& next);
+  void unwrap(Batch& batch);
+  void count_time(const Identities& parsed, Batch& batch);
+  void find_places(Batch& batch, bool last);
+  void close_tick(Batch& out);
+
+  const Schema& schema_;
+  Duration every_;
+  bool by_place_;
+  Identities places_;
+
+  bool starts_next_ = false;  // a header came at the end of the batch before
+
+  // unwrap
+  std::int64_t offset_ = 0;
+  std::int64_t last_written_ = 0;
+  bool any_written_ = false;
+  // count_time
+  std::int64_t now_ = 0;
+  bool any_ = false;
+  double last_index_ = 0;
+  std::vector<std::uint8_t> in_tick_;  // by GPU of the parser
+  std::vector<double> index_of_;       // its number; NaN: it has none
+  // find_places
+  Batch tick_;  // the rows held back
+  bool trusted_ = true;
+  bool tick_trusted_ = true;
+  std::uint64_t unclear_ticks_ = 0;
+};
+
+// How many rows make a tick, from the times of the first rows in the order of the file: 1 where every row is a tick of
+// its own, 0 where rows share their times but not regularly.
+struct TickShape {
+  std::size_t rows = 1;
+  std::int64_t small_gap = 0;
+  std::int64_t large_gap = 0;
+  bool sure = true;
+};
+TickShape shape_of_ticks(std::span<const std::int64_t> times);
+
+}  // namespace lull::trace

@@ -1,0 +1,200 @@
+#include "trace/snapshots.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/text.h"
+#include "trace/any_time.h"
+#include "trace/cells.h"
+#include "trace/names.h"
+
+namespace lull::trace {
+namespace {
+
+// Where things are: the document, its list of GPUs, a GPU in it.
+constexpr std::size_t kDocument = 1;
+constexpr std::size_t kList = 2;
+constexpr std::size_t kGpu = 3;
+
+bool is_list_of_gpus(std::string_view key) { return key == "gpus" || key == "devices"; }
+
+bool is_time(std::string_view key) {
+  const auto meaning = meaning_of(key);
+  return meaning && meaning->role == Role::time;
+}
+
+bool is_host(std::string_view key) {
+  const auto meaning = meaning_of(key);
+  return meaning && meaning->role == Role::host;
+}
+
+// Looks at the first documents: the time, and what the GPUs have.
+class Probe final : public JsonHandler {
+ public:
+  bool lists_gpus = false;
+  std::string time;
+  std::vector<std::string> keys;
+
+  void open(bool object) override {
+    ++depth_;
+    if (depth_ == kList && !object && is_list_of_gpus(key_)) lists_gpus = in_list_ = true;
+    key_.clear();
+  }
+  void close() override {
+    if (depth_ == kList) in_list_ = false;
+    if (depth_ > 0) --depth_;
+  }
+  void key(std::string_view name) override {
+    key_ = name;
+    if (depth_ == kGpu && in_list_ && std::find(keys.begin(), keys.end(), key_) == keys.end() && keys.size() < 1000)
+      keys.push_back(key_);
+  }
+  void value(std::string_view text, bool) override {
+    if (depth_ == kDocument && time.empty() && is_time(key_)) time = text;
+  }
+  void document_end() override {}
+  void broken() override { depth_ = 0; }
+
+ private:
+  std::size_t depth_ = 0;
+  bool in_list_ = false;
+  std::string key_;
+};
+
+}  // namespace
+
+bool is_snapshots(std::string_view head, const ReadHow&) {
+  if (!trim(head.substr(0, 64)).starts_with('{')) return false;
+  Probe probe;
+  JsonStream().feed(head.substr(0, std::min<std::size_t>(head.size(), 65536)), probe);
+  return probe.lists_gpus;
+}
+
+Result<Schema> open_snapshots(std::string_view head, const ReadHow& how) {
+  Probe probe;
+  JsonStream().feed(head, probe);
+  Schema schema = schema_of_samples(how.wanted);
+  schema.lines = false;
+  std::vector<Metric> there;
+  for (const std::string& key : probe.keys) {
+    schema.columns.emplace_back().name = key;
+    if (const auto meaning = meaning_of(key); meaning && meaning->role == Role::metric)
+      there.push_back(meaning->metric);
+  }
+  std::erase_if(schema.metrics,
+                [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
+  schema.timed = !probe.time.empty();
+  if (!schema.timed) return schema;
+  if (const auto number = to_double(probe.time)) {
+    schema.time = kind_by_magnitude(*number);
+    return schema;
+  }
+  const auto time = read_any_time(probe.time);
+  if (!time || !time->dated || !time->has_year)
+    return fail(fmt::format("'{}' is not a time", printable(std::string_view(probe.time).substr(0, 60))));
+  schema.time = TimeKind::calendar;
+  schema.zoned = time->zone_minutes.has_value();
+  schema.zone_minutes = time->zone_minutes.value_or(0);
+  return schema;
+}
+
+void SnapshotParser::parse(const Chunk& chunk, Batch& batch) {
+  batch.reset(0, schema_.metrics.size());
+  batch_ = &batch;
+  lines_before_ = stream_.line() - 1;
+  std::string_view text = chunk.text();
+  if (chunk.first && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+  stream_.feed(text, *this);
+  batch.lines = stream_.line() - 1 - lines_before_;
+}
+
+void SnapshotParser::finish(Batch& batch) {
+  batch.reset(0, schema_.metrics.size());
+  batch_ = &batch;
+  lines_before_ = stream_.line() - 1;
+  stream_.finish(*this);
+}
+
+void SnapshotParser::open(bool object) {
+  ++depth_;
+  if (depth_ == kList && !object) in_gpus_ = is_list_of_gpus(key_);
+  if (depth_ == kGpu && object && in_gpus_ && gpus_.size() < 4096) {
+    Gpu& gpu = gpus_.emplace_back();
+    gpu.values.assign(schema_.metrics.size(), kUnknownSample);
+    gpu.ranks.assign(schema_.metrics.size(), 1000);
+  }
+  key_.clear();
+}
+
+void SnapshotParser::close() {
+  if (depth_ == kList) in_gpus_ = false;
+  if (depth_ > 0) --depth_;
+  key_.clear();
+}
+
+void SnapshotParser::value(std::string_view text, bool quoted) {
+  if (depth_ == kGpu && in_gpus_ && !gpus_.empty()) return of_gpu(text, quoted);
+  if (depth_ != kDocument) return;
+  if (time_.empty() && is_time(key_)) time_ = text;
+  if (is_host(key_)) host_ = text;
+}
+
+void SnapshotParser::of_gpu(std::string_view text, bool quoted) {
+  Gpu& gpu = gpus_.back();
+  const bool null = !quoted && text == "null";
+  if (key_ == "mig_index" && !null) gpu.slice = text;
+  const auto meaning = meaning_of(key_);
+  if (!meaning || null) return;
+  if (meaning->role == Role::gpu) gpu.name.gpu = text;
+  if (meaning->role == Role::uuid) gpu.name.uuid = text;
+  if (meaning->role != Role::metric) return;
+  const std::size_t slot = slot_of(schema_, meaning->metric);
+  if (slot == kNoSlot || meaning->rank >= gpu.ranks[slot]) return;
+  const auto value = series_cell(text, *meaning, false);
+  if (!value) {
+    gpu.wrong = fmt::format("{}: '{}' is not a number", printable(key_), printable(text.substr(0, 60)));
+    return;
+  }
+  gpu.ranks[slot] = meaning->rank;
+  gpu.values[slot] = *value;
+}
+
+void SnapshotParser::document_end() {
+  const auto at = schema_.timed ? parse_time(time_, schema_.time) : std::optional<std::int64_t>(0);
+  const bool strange = at && schema_.timed && schema_.time == TimeKind::calendar && zone_mismatch(time_, schema_.zoned);
+  if ((!at || strange) && !gpus_.empty()) {
+    batch_->add_bad(here(), time_.empty() ? std::string("GPUs without a time")
+                                          : fmt::format("'{}' is not a time as before",
+                                                        printable(std::string_view(time_).substr(0, 60))));
+  } else {
+    for (Gpu& gpu : gpus_) {
+      if (!gpu.slice.empty()) gpu.name.gpu += ":" + gpu.slice;
+      if (gpu.wrong.empty() && gpu.name.gpu.empty() && gpu.name.uuid.empty()) gpu.wrong = "it does not say which GPU";
+      if (!gpu.wrong.empty()) {
+        batch_->add_bad(here(), gpu.wrong);
+        continue;
+      }
+      const std::size_t row =
+          batch_->add_row(*at, identities_.find(Identities::Cells{gpu.name.gpu, gpu.name.uuid, host_}));
+      for (std::size_t slot = 0; slot < gpu.values.size(); ++slot) batch_->value[slot][row] = gpu.values[slot];
+    }
+  }
+  gpus_.clear();
+  time_.clear();
+  host_.clear();
+  depth_ = 0;
+}
+
+void SnapshotParser::broken() {
+  batch_->add_bad(here(), "the JSON breaks off here");
+  gpus_.clear();
+  time_.clear();
+  host_.clear();
+  depth_ = 0;
+  in_gpus_ = false;
+  key_.clear();
+}
+
+}  // namespace lull::trace
