@@ -30,10 +30,12 @@ std::string unknown_option(const CLI::App& app, const std::vector<std::string>& 
   return rest.empty() ? std::string() : fmt::format("'{}' is one argument too many", printable(rest.front()));
 }
 
-// CLI11 says "--every: 1 required TIME missing": the option is all that we take of that.
-std::string missing_value(const CLI::App& app, std::string_view said) {
-  const std::string name(said.substr(0, said.find(':')));
-  const CLI::Option* option = name.starts_with('-') ? app.get_option_no_throw(name) : nullptr;
+// CLI11 says "--every: 1 required TIME missing", or of --json=1 "json was given a disallowed flag override": the option
+// is all that we take of that.
+std::string wrong_value(const CLI::App& app, std::string_view said) {
+  const std::string name(said.substr(0, said.find_first_of(": ")));
+  if (!name.starts_with('-')) return fmt::format("{}{} takes no value", name.size() == 1 ? "-" : "--", name);
+  const CLI::Option* option = app.get_option_no_throw(name);
   if (option == nullptr || option->get_items_expected_max() == 0) return "";
   return fmt::format("{0} needs a value: {0} {1}", name, option->get_type_name());
 }
@@ -71,7 +73,7 @@ CommandLine::CommandLine(const std::string& about, const std::string& command)
 CommandLine::~CommandLine() = default;
 
 CommandLine::Option CommandLine::flag(const std::string& names, bool& into, const std::string& help) {
-  return Option(app_->add_flag(names, into, help));
+  return Option(app_->add_flag(names, into, help)->disable_flag_override());
 }
 
 CommandLine::Option CommandLine::option(const std::string& names, std::string& into, const std::string& help) {
@@ -135,7 +137,7 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
     const std::string what = unknown_option(app, app.remaining());
     return refuse(what.empty() ? printable(error.what()) : what);
   } catch (const CLI::ArgumentMismatch& error) {
-    const std::string what = missing_value(app, error.what());
+    const std::string what = wrong_value(app, error.what());
     return refuse(what.empty() ? printable(error.what()) : what);
   } catch (const CLI::ParseError& error) {
     return refuse(printable(error.what()));

@@ -13,139 +13,74 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
+#include "cli/options.h"
 
 namespace lull {
 
 namespace {
 
-constexpr std::string_view kFooter =
-    "\nWith CMD: it runs on the chosen GPUs, which are leased to it until its last process is gone.\n"
-    "Without: the choice is printed; it is held only with --hold or --hold-pid.\n"
-    "\nexample: lull pick -n 2 --wait -- python train.py\n"
-    "         lull pick --mem-free 20GiB --best cool -- ./infer.sh\n"
-    "         docker run --gpus $(lull pick -n 2 --format docker --hold 1m) ...\n";
+constexpr const char* kFooter =
+    "With CMD: it runs on the chosen GPUs, which are leased to it until its last process is gone.\n"
+    "Without: the choice is printed; it is held only with --hold or --hold-pid.\n\n"
+    "Examples:\n"
+    "  lull pick -n 2 --wait -- python train.py\n"
+    "  lull pick --mem-free 20GiB --best cool -- ./infer.sh\n"
+    "  docker run --gpus $(lull pick -n 2 --format docker --hold 1m) ...";
 
 // Everything as text first, so that every mistake is told in the same words.
 struct Words {
   std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best = "random", format;
   std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1", joinable;
-  bool mine_ok = false, uuid = false, no_lease = false, quiet = false, help = false;
+  bool waits = false, mine_ok = false, uuid = false, no_lease = false, quiet = false;
 };
 
-// A table and not CLI11: this is the start of every job, and building two dozen
-// options there takes longer than everything else that pick does by itself.
-struct OptionRow {
+// An empty value is refused: `--gpus "$MINE"` of a variable that is not set must not mean any GPU.
+struct Described {
   std::string_view name;
-  char letter;             // 0: none
-  std::string_view value;  // what it takes; empty: it is a flag
-  std::string Words::* text;
-  bool Words::* flag;
-  std::string_view help;
-};
-constexpr std::array kOptions = {
-    OptionRow{"count", 'n', "N", &Words::count, nullptr, "how many GPUs, or all of --gpus (1)"},
-    OptionRow{"gpus", 0, "LIST", &Words::gpus, nullptr, "only of these: 0,2 or 0-3 or UUIDs (all)"},
-    OptionRow{"name", 0, "TEXT", &Words::name, nullptr, "only those with this in their name (any)"},
-    OptionRow{"util", 0, "N", &Words::util, nullptr, "utilisation at most, in %; any: does not matter (0)"},
-    OptionRow{"mem-util", 0, "N", &Words::mem_util, nullptr, "memory controller activity at most, in % (0)"},
-    OptionRow{"mem-free", 0, "SIZE", &Words::mem_free, nullptr, "memory free at least: 20GiB (any)"},
-    OptionRow{"mem-used", 0, "SIZE", &Words::mem_used, nullptr, "memory in use at most (64MiB)"},
-    OptionRow{"procs", 0, "N", &Words::procs, nullptr, "compute processes at most (0)"},
-    OptionRow{"temp", 0, "C", &Words::temp, nullptr, "temperature at most (any)"},
-    OptionRow{"where", 0, "RULE", &Words::where, nullptr,
-              "what else must hold: 'power < 60W and pstate >= 8' (nothing)"},
-    OptionRow{"tolerate", 0, "SIZE", &Words::tolerate, nullptr,
-              "overlook idle processes that hold this at most: 700MiB (none)"},
-    OptionRow{"share", 0, "N", &Words::share, nullptr, "be one of N holders of a GPU at most, who all say so (1)"},
-    OptionRow{"joinable", 0, "N", &Words::joinable, nullptr, "let others who share join, up to N holders (as --share)"},
-    OptionRow{"mine-ok", 0, "", nullptr, &Words::mine_ok, "a GPU that only I use counts as idle"},
-    OptionRow{"best", 0, "ORDER", &Words::best, nullptr, "memory, cool, topology: joined most closely (random)"},
-    OptionRow{"uuid", 0, "", nullptr, &Words::uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES"},
-    OptionRow{"format", 0, "FORMAT", &Words::format, nullptr, "of a printed choice: uuids, docker, env or json (ids)"},
-    OptionRow{"hold", 0, "TIME", &Words::hold, nullptr, "hold the printed choice for so long: 10m (not held)"},
-    OptionRow{"hold-pid", 0, "PID", &Words::hold_pid, nullptr, "hold it until this process ends (not held)"},
-    OptionRow{"wait", 0, "", &Words::wait, nullptr, "queue until they are free; --wait=10m: then give up with 124"},
-    OptionRow{"priority", 0, "N", &Words::priority, nullptr, "greater goes first in the queue (0)"},
-    OptionRow{"no-lease", 0, "", nullptr, &Words::no_lease, "do not hold the GPUs: others may get them too"},
-    OptionRow{"quiet", 'q', "", nullptr, &Words::quiet, "say nothing while waiting"},
-    OptionRow{"help", 'h', "", nullptr, &Words::help, "this"},
+  std::string_view value;
+  const std::string* text;
+  CommandLine::Option option;
 };
 
-void print_help() {
-  std::string text =
-      "Chooses GPUs that are idle, leases them, and runs a command on them.\n"
-      "Usage: lull pick [options] [--] [CMD ...]\n\n";
-  for (const OptionRow& row : kOptions) {
-    const std::string name = fmt::format("--{}{}{}", row.name, row.value.empty() ? "" : " ", row.value);
-    text += fmt::format("  {} {:<18} {}\n", row.letter == 0 ? "   " : fmt::format("-{},", row.letter), name, row.help);
-  }
-  fmt::print("{}{}", text, kFooter);
+std::vector<Described> describe_options(CommandLine& line, Words& words) {
+  std::vector<Described> described;
+  const auto add = [&](const char* names, const char* value, std::string& text, const char* help) {
+    const std::string_view name = names;
+    described.push_back({name.substr(name.rfind(',') + 1), value, &text, line.option(names, text, help).value(value)});
+  };
+  add("-n,--count", "N", words.count, "how many GPUs, or all of --gpus");
+  add("--gpus", "LIST", words.gpus, "only of these: 0,2 or 0-3 or UUIDs (all)");
+  add("--name", "TEXT", words.name, "only those with this in their name (any)");
+  add("--util", "N", words.util, "utilisation at most, in %; any: does not matter (0)");
+  add("--mem-util", "N", words.mem_util, "memory controller activity at most, in % (0)");
+  add("--mem-free", "SIZE", words.mem_free, "memory free at least: 20GiB (any)");
+  add("--mem-used", "SIZE", words.mem_used, "memory in use at most (64MiB)");
+  add("--procs", "N", words.procs, "compute processes at most (0)");
+  add("--temp", "C", words.temp, "temperature at most (any)");
+  add("--where", "RULE", words.where, "what else must hold: 'power < 60W and pstate >= 8' (nothing)");
+  add("--tolerate", "SIZE", words.tolerate, "overlook idle processes that hold this at most: 700MiB (none)");
+  add("--share", "N", words.share, "be one of N holders of a GPU at most, who all say so");
+  add("--joinable", "N", words.joinable, "let others who share join, up to N holders (as --share)");
+  line.flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
+  add("--best", "ORDER", words.best, "memory, cool, topology: joined most closely");
+  line.flag("--uuid", words.uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES");
+  add("--format", "FORMAT", words.format, "of a printed choice: uuids, docker, env or json (ids)");
+  add("--hold", "TIME", words.hold, "hold the printed choice for so long: 10m (not held)");
+  add("--hold-pid", "PID", words.hold_pid, "hold it until this process ends (not held)");
+  add("--wait", "[=TIME]", words.wait, "queue until they are free; --wait=10m: then give up with 124");
+  described.back().option.optional_value();
+  add("--priority", "N", words.priority, "greater goes first in the queue");
+  line.flag("--no-lease", words.no_lease, "do not hold the GPUs: others may get them too");
+  line.flag("-q,--quiet", words.quiet, "say nothing while waiting");
+  return described;
 }
 
-// Reads options up to the command: behind `--`, or from the first word that is none.
-class Reader {
- public:
-  Reader(int argc, char** argv) : words_(argv + 1, argv + argc) {}
-
-  Result<> read(Words& words) {
-    for (; next_ < words_.size(); ++next_) {
-      const std::string_view word = words_[next_];
-      if (word.size() < 2 || word[0] != '-') return {};
-      if (word == "--") {
-        if (++next_ == words_.size()) return fail("there is no command behind --");
-        return {};
-      }
-      TRY(option(word, words));
-    }
-    return {};
-  }
-  std::vector<std::string> command() const {
-    return {words_.begin() + static_cast<std::ptrdiff_t>(next_), words_.end()};
-  }
-
- private:
-  Result<> option(std::string_view word, Words& words) {
-    const bool is_long = word.starts_with("--");
-    const std::string_view name = is_long ? word.substr(2, word.find('=') - 2) : word.substr(1, 1);
-    const auto row = std::find_if(kOptions.begin(), kOptions.end(), [&](const OptionRow& one) {
-      return is_long ? one.name == name : one.letter == name[0];
-    });
-    if (row == kOptions.end()) return unknown(is_long ? word.substr(0, word.find('=')) : word.substr(0, 2));
-    std::string_view joined = is_long ? word.substr(2 + name.size()) : word.substr(2);
-    if (row->flag != nullptr) {
-      if (!joined.empty()) return fail(fmt::format("--{} takes no value", row->name));
-      words.*row->flag = true;
-      return {};
-    }
-    const bool has_value = !joined.empty();
-    if (joined.starts_with('=')) joined.remove_prefix(1);
-    const std::string_view next = next_ + 1 < words_.size() ? words_[next_ + 1] : "--";
-    if (has_value ? joined.empty() : !row->value.empty() && (next.empty() || next == "--"))
-      return fail(fmt::format("--{0} needs a value: --{0}{1}{2}", row->name, row->value.empty() ? "=" : " ",
-                              row->value.empty() ? "TIME" : row->value));
-    if (row->value.empty()) {  // --wait: only what is joined to it, or the command would be taken for a time
-      words.*row->text = joined.empty() ? "forever" : joined;
-    } else if (has_value) {
-      words.*row->text = joined;
-    } else {
-      words.*row->text = words_[++next_];
-    }
-    return {};
-  }
-
-  static std::unexpected<Error> unknown(std::string_view word) {
-    std::vector<std::string> names;
-    for (const OptionRow& row : kOptions) names.push_back(fmt::format("--{}", row.name));
-    const std::vector<std::string_view> candidates(names.begin(), names.end());
-    return fail(fmt::format("there is no option {}{}", printable(word), did_you_mean(word, candidates)));
-  }
-
-  std::vector<std::string_view> words_;
-  std::size_t next_ = 0;
-};
-
-constexpr double kMostProcesses = 100000;
-constexpr double kHottest = 200;  // C
+Result<> refuse_empty(const std::vector<Described>& described) {
+  for (const Described& one : described)
+    if (one.option.given() && one.text->empty() && one.name != "--wait")
+      return fail(fmt::format("{0} needs a value: {0} {1}", one.name, one.value));
+  return {};
+}
 
 Error about(std::string_view option, Error error) { return std::move(error).during(option); }
 
@@ -246,9 +181,9 @@ Result<> read_holding(const Words& words, PickSettings& settings) {
       return fail(fmt::format("--hold-pid {}: the number of a process would be right", printable(words.hold_pid)));
     settings.hold_pid = *pid;
   }
-  settings.wait = !words.wait.empty();
-  if (settings.wait && words.wait != "forever") settings.wait_limit = TRY(duration("--wait", words.wait));
-  if (words.wait == "forever" && !settings.command.empty() && parse_duration(settings.command.front()))
+  settings.wait = words.waits;
+  if (!words.wait.empty()) settings.wait_limit = TRY(duration("--wait", words.wait));
+  if (words.waits && words.wait.empty() && !settings.command.empty() && parse_duration(settings.command.front()))
     return fail(fmt::format("--wait takes its time after a '=': --wait={}", printable(settings.command.front())));
   if (settings.hold && settings.hold_pid) return fail("--hold and --hold-pid: one of them");
   if ((settings.hold || settings.hold_pid) && !settings.command.empty())
@@ -306,18 +241,24 @@ int print_picked(Picker& picker, const Picked& picked, const PickOutput& output)
 }  // namespace
 
 int pick_command(int argc, char** argv) {
+  CommandLine line("Chooses GPUs that are idle, leases them, and runs a command on them.", "lull pick");
+  line.usage("options] [--] [CMD ...");
+  line.footer(kFooter);
   Words words;
-  Reader reader(argc, argv);
+  const std::vector<Described> described = describe_options(line, words);
+  const int begins = line.command_begins(argc, argv);
+  if (const auto status = line.parse(begins, argv)) return *status;
   const auto refuse = [](const Error& error) {
     (void)write_all(STDERR_FILENO, fmt::format("lull pick: {} (lull pick --help explains)\n", error.message()));
     return kExitUsage;
   };
-  if (const auto read = reader.read(words); !read) return refuse(read.error());
-  if (words.help) {
-    print_help();
-    return 0;
-  }
-  auto settings = read_settings(words, reader.command());
+  if (const auto whole = refuse_empty(described); !whole) return refuse(whole.error());
+  words.waits =
+      std::ranges::any_of(described, [](const Described& one) { return one.name == "--wait" && one.option.given(); });
+  const bool dashes = begins < argc && std::string_view(argv[begins]) == "--";
+  std::vector<std::string> command(argv + begins + (dashes ? 1 : 0), argv + argc);
+  if (dashes && command.empty()) return refuse(Error{"there is no command behind --"});
+  auto settings = read_settings(words, std::move(command));
   if (!settings) return refuse(settings.error());
   if (!settings->command.empty())
     if (const auto status = cannot_run(settings->command.front())) return *status;
