@@ -126,6 +126,13 @@ std::size_t utf8_length(std::string_view text) {
   return length;
 }
 
+std::string lowered(std::string_view text) {
+  std::string result(text);
+  for (char& letter : result)
+    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  return result;
+}
+
 std::string printable(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -15,6 +15,9 @@ namespace lull {
 std::string_view trim(std::string_view text);
 std::vector<std::string_view> split(std::string_view text, char separator);
 
+// With the letters of ASCII in lower case, whatever the locale.
+std::string lowered(std::string_view text);
+
 // The whole text as a number, or nothing. No locale, no leading '+', no blanks.
 std::optional<double> to_double(std::string_view text);
 std::optional<std::uint64_t> to_unsigned(std::string_view text);

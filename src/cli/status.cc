@@ -25,8 +25,13 @@ int status_command(int argc, char** argv) {
   const CommandLine::Option watch_option =
       line.option("--watch", every, "again every so often (1s)").optional_value().value("[SECONDS]");
   line.option("--gpus", settings.gpus, "only these: 0,2 or a UUID or the beginning of one (all)").value("LIST");
+  line.flag("--procs", settings.processes, "list every process on them, with its memory");
   line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
-  line.footer("Example:\n  lull status --watch 2 --gpus 0,1");
+  line.footer(
+      "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n"
+      "p shows processes, e what is known of the marked GPU and why not more, h all keys.\n"
+      "IDLE FOR shows >=19s where the GPU was idle already when lull first looked.\n\n"
+      "Example:\n  lull status --watch 2 --gpus 0,1");
   if (const auto done = line.parse(argc, argv)) return *done;
   settings.format = json ? StatusFormat::json : csv ? StatusFormat::csv : StatusFormat::table;
   if (watch_option.given()) {

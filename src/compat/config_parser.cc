@@ -25,13 +25,6 @@ std::string_view stripped(std::string_view text) {
 
 std::string_view stripped_behind(std::string_view text) { return text.substr(0, text.find_last_not_of(kBlanks) + 1); }
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& letter : result)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return result;
-}
-
 std::unexpected<Error> at_line(std::size_t line, const std::string& what) {
   return fail(fmt::format("line {}: {}", line, what));
 }
@@ -96,7 +89,7 @@ class ConfigParser::Reader {
   Result<> begin_value(std::string_view text, std::size_t number) {
     finish_value();
     const std::size_t delimiter = text.find_first_of("=:");
-    const std::string key = lower(stripped_behind(text.substr(0, delimiter)));
+    const std::string key = lowered(stripped_behind(text.substr(0, delimiter)));
     if (delimiter == std::string_view::npos || key.empty())
       return at_line(number, fmt::format("'{}' is neither [section] nor key=value", printable(text)));
     const auto [place, is_new] = section_->values.try_emplace(key, Value{{}, number});
@@ -141,7 +134,7 @@ const ConfigParser::Section* ConfigParser::find(std::string_view section) const 
 }
 
 const ConfigParser::Value* ConfigParser::value_of(std::string_view section, std::string_view key) const {
-  const std::string wanted = lower(key);
+  const std::string wanted = lowered(key);
   if (const Section* own = find(section))
     if (const auto found = own->values.find(wanted); found != own->values.end()) return &found->second;
   const auto inherited = defaults_.values.find(wanted);

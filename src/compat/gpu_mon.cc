@@ -27,13 +27,6 @@ const std::array kOptions = {
     ArgparseOption{"conf", {"-c", "--conf"}, Takes::one, Value::text},
 };
 
-std::string lower(std::string_view text) {
-  std::string result(text);
-  for (char& letter : result)
-    if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
-  return result;
-}
-
 // One value of the file with the place where it stands.
 class Section {
  public:
@@ -61,7 +54,7 @@ class Section {
 
   Result<bool> boolean(std::string_view key) const {
     const std::string value = TRY(text(key));
-    const std::string word = lower(value);
+    const std::string word = lowered(value);
     for (const std::string_view yes : {"1", "yes", "true", "on"})
       if (word == yes) return true;
     for (const std::string_view no : {"0", "no", "false", "off"})
@@ -71,7 +64,7 @@ class Section {
 
   Result<MonGpus> gpus() const {
     const std::string value = TRY(text("gpus"));
-    if (lower(value) == "all") return MonGpus();
+    if (lowered(value) == "all") return MonGpus();
     std::set<unsigned> numbers;
     for (const std::string_view part : split(value, ',')) {
       const auto number = to_unsigned(trim(part));

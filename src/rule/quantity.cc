@@ -39,12 +39,6 @@ std::span<const Scale> scales_of(Unit unit) {
   return {};
 }
 
-std::string lowered(std::string_view text) {
-  std::string out(text);
-  for (char& c : out) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  return out;
-}
-
 // "util takes a number, or one with %: 5, 5%"
 std::string what_fits(const MetricInfo& row) {
   switch (row.unit) {

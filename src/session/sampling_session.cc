@@ -1,5 +1,6 @@
 #include "session/sampling_session.h"
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -29,6 +30,7 @@ Result<> SamplingSession::listen() {
   sigset_t signals;
   sigemptyset(&signals);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
+  for (const int signal : settings_.more_signals) sigaddset(&signals, signal);
   TRY(world_.listen(signals, [this](const signalfd_siginfo& info) { on_signal(info); }));
   if (settings_.reader < 0) return {};
   // Noticed at once, not when there is something to write.
@@ -40,6 +42,7 @@ Result<> SamplingSession::listen() {
 
 void SamplingSession::on_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
+  if (std::ranges::count(settings_.more_signals, signal) > 0) return settings_.on_signal(signal);
   if (signal == SIGUSR1) return sampler_ ? sampler_->let_go() : void();  // as every lull that watches
   end({.status = settings_.a_signal_is_no_failure || signal == SIGINT ? 0 : 128 + signal});
 }

@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <vector>
 
 #include "base/exit_status.h"
 #include "session/ticker.h"
@@ -17,7 +18,9 @@ struct SamplingSettings {
   Duration every{};
   std::optional<Duration> length;      // from the first sample on
   bool a_signal_is_no_failure = true;  // else only SIGINT is: the others are 128+N
-  int reader = -1;                     // whoever reads this pipe: that it goes away is the end, and no failure
+  std::vector<int> more_signals = {};  // are told, and do not end it
+  std::function<void(int signal)> on_signal = nullptr;
+  int reader = -1;  // whoever reads this pipe: that it goes away is the end, and no failure
 };
 
 class SamplingSession {
@@ -28,13 +31,13 @@ class SamplingSession {
   SamplingSession(SamplingSettings settings, World& world, OnSample on_sample);
 
   SessionEnd run();
+  void end(SessionEnd how);
   bool reader_left() const { return reader_left_; }
 
  private:
   Result<> listen();
   void on_signal(const signalfd_siginfo& info);
   void take(const Snapshot& snapshot);
-  void end(SessionEnd how);
 
   SamplingSettings settings_;
   World& world_;

@@ -34,17 +34,36 @@ void IdleTimes::see(const Snapshot& snapshot) {
     if (!(reading[Metric::util] < kIdleBelow)) continue;
     const auto before = idle_.find(id);
     const bool anew = before == idle_.end() || gap;
-    idle[id] = anew
-                   ? Idle{snapshot.at - reading.idle_before.value_or(Duration::zero()), reading.idle_before.has_value()}
-                   : Idle{before->second.since, true};
+    idle[id] = anew ? Idle{.since = snapshot.at - reading.idle_before.value_or(Duration::zero()),
+                           .watched = reading.idle_before.has_value(),
+                           .or_longer = gap || !busy_.contains(id)}
+                    : Idle{.since = before->second.since, .watched = true, .or_longer = before->second.or_longer};
   }
   idle_ = std::move(idle);
+  busy_.clear();
+  for (std::size_t i = 0; i < snapshot.readings.size(); ++i)
+    if (snapshot.readings[i][Metric::util] >= kIdleBelow) busy_.insert(snapshot.inventory->devices[i].id());
 }
 
-std::optional<Duration> IdleTimes::of(const Device& device) const {
+void IdleTimes::tell(const Device& device, StatusExtra& extra) const {
   const auto found = idle_.find(device.id());
-  if (found == idle_.end() || !found->second.watched) return std::nullopt;
-  return *last_ - found->second.since;
+  if (found == idle_.end() || !found->second.watched) return;
+  extra.idle_for = *last_ - found->second.since;
+  extra.idle_for_longer = found->second.or_longer;
+}
+
+void Histories::see(const Snapshot& snapshot) {
+  constexpr std::size_t kKept = 20;
+  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
+    std::vector<float>& one = of_[snapshot.inventory->devices[i].id()];
+    if (one.size() == kKept) one.erase(one.begin());
+    one.push_back(static_cast<float>(snapshot.readings[i][Metric::util]));
+  }
+}
+
+std::vector<float> Histories::of(const Device& device) const {
+  const auto found = of_.find(device.id());
+  return found == of_.end() ? std::vector<float>() : found->second;
 }
 
 std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const std::size_t> rows,
@@ -53,7 +72,8 @@ std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const
   std::vector<StatusExtra> extras;
   for (const std::size_t row : rows) {
     const Device& device = snapshot.inventory->devices[row];
-    StatusExtra extra{idle.of(device), {}};
+    StatusExtra extra;
+    idle.tell(device, extra);
     if (const auto lease = leases.find(device.uuid); lease != leases.end()) extra.lease = lease->second;
     extras.push_back(std::move(extra));
   }

@@ -4,6 +4,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -20,17 +21,29 @@ class IdleTimes {
   explicit IdleTimes(Duration every);
 
   void see(const Snapshot& snapshot);
-  // Nothing: it is not idle, or only the moment was seen.
-  std::optional<Duration> of(const Device& device) const;
+  // Fills in for how long; nothing where it is not idle, or only the moment was seen.
+  void tell(const Device& device, StatusExtra& extra) const;
 
  private:
   struct Idle {
     Instant since{};
-    bool watched = false;  // for longer than a moment
+    bool watched = false;    // for longer than a moment
+    bool or_longer = false;  // we did not see it become idle
   };
   Duration longest_gap_;
   std::optional<Instant> last_;
   std::map<DeviceId, Idle> idle_;
+  std::set<DeviceId> busy_;  // in the sample before
+};
+
+// What each GPU did of late, for its sparkline.
+class Histories {
+ public:
+  void see(const Snapshot& snapshot);
+  std::vector<float> of(const Device& device) const;
+
+ private:
+  std::map<DeviceId, std::vector<float>> of_;
 };
 
 // One for each of `rows`. Status is asked about GPUs: leases that cannot be looked at are no reason to fail.

@@ -2,12 +2,15 @@
 // The GPUs now, once or live: what `lull status` does with each sample.
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/exit_status.h"
+#include "session/live_terminal.h"
 #include "session/sampling_session.h"
 #include "session/status_extras.h"
+#include "view/live.h"
 #include "view/status_picture.h"
 
 namespace lull {
@@ -16,7 +19,9 @@ struct StatusSettings {
   StatusFormat format = StatusFormat::table;
   std::optional<Duration> every;  // again and again
   std::string gpus;
-  bool visible = false;  // those of CUDA_VISIBLE_DEVICES
+  bool visible = false;    // those of CUDA_VISIBLE_DEVICES
+  bool processes = false;  // list each of them
+  int input = 0;           // where keys come from
   int output = 1;
 };
 
@@ -34,10 +39,19 @@ class StatusSession {
   SessionEnd watch(World& world);
 
  private:
+  std::optional<SessionEnd> draw(const Snapshot& snapshot);
+  Result<> draw_screen(const StatusView& view);
+  SessionEnd watch_on_screen(World& world, SamplingSettings settings);
+
   StatusSettings settings_;
   Say say_;
   StatusPictures pictures_;
   IdleTimes idle_;
+  // Of a screen that is looked at live:
+  std::unique_ptr<LiveTerminal> terminal_;
+  LiveScreen live_;
+  Histories histories_;
+  std::optional<Snapshot> shown_;
   bool driver_said_ = false;
   bool hinted_ = false;
 };

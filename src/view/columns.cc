@@ -65,28 +65,41 @@ std::size_t total(const std::vector<Slot>& slots) {
   return sum == 0 ? 0 : sum - kBetween;
 }
 
-// Narrows the shrinkable columns, the last first, until the line fits or none can give more.
-void shrink(const std::vector<Column>& columns, std::vector<Slot>& slots, std::size_t room) {
-  for (std::size_t i = slots.size(); i-- > 0 && total(slots) > room;) {
-    const std::size_t least = columns[slots[i].column].shrink_to;
-    if (least == 0 || slots[i].width <= least) continue;
-    const std::size_t over = total(slots) - room;
-    slots[i].width = std::max(least, slots[i].width > over ? slots[i].width - over : 0);
-  }
+std::size_t too_wide(const std::vector<Slot>& slots, std::size_t room) {
+  const std::size_t all = total(slots);
+  return all > room ? all - room : 0;
 }
 
+// Takes from a column what the line is too wide by, down to `least`.
+void narrow(Slot& slot, std::size_t least, std::size_t over) {
+  if (least > 0 && slot.width > least) slot.width = std::max(least, slot.width - std::min(slot.width, over));
+}
+
+// Columns that have more than enough give from that, the last one first. Where that does not do, the least wanted one
+// is cut down to its least, then left out, and what it leaves is there for the others; and so on. Those that are never
+// left out are cut down last of all.
 std::vector<Slot> choose_columns(const std::vector<Column>& columns, std::size_t room) {
-  std::vector<Slot> kept;
-  for (std::size_t i = 0; i < columns.size(); ++i) kept.push_back({i, needed(columns[i])});
+  std::vector<std::size_t> least;  // of each column
+  for (const Column& column : columns) least.push_back(column.enough > 0 ? column.enough : column.shrink_to);
+  std::vector<bool> left_out(columns.size());
   for (;;) {
-    std::vector<Slot> trial = kept;
-    shrink(columns, trial, room);
-    if (total(trial) <= room) return trial;
-    const auto victim = std::max_element(kept.begin(), kept.end(), [&](const Slot& a, const Slot& b) {
-      return columns[a.column].give_up < columns[b.column].give_up;
+    std::vector<Slot> slots;
+    for (std::size_t i = 0; i < columns.size(); ++i)
+      if (!left_out[i]) slots.push_back({i, needed(columns[i])});
+    for (std::size_t i = slots.size(); i-- > 0;) narrow(slots[i], least[slots[i].column], too_wide(slots, room));
+    if (too_wide(slots, room) == 0) return slots;
+    const auto victim = std::ranges::max_element(slots, {}, [&](const Slot& slot) {
+      const Column& column = columns[slot.column];
+      return column.give_up > 0 ? column.give_up : least[slot.column] > column.shrink_to ? 0 : -1;
     });
-    if (victim == kept.end() || columns[victim->column].give_up == 0) return trial;
-    kept.erase(victim);
+    if (victim == slots.end()) return slots;
+    const Column& column = columns[victim->column];
+    if (least[victim->column] > column.shrink_to)
+      least[victim->column] = column.shrink_to;
+    else if (column.give_up > 0)
+      left_out[victim->column] = true;
+    else
+      return slots;
   }
 }
 

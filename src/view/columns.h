@@ -46,8 +46,9 @@ struct Column {
   std::string title;
   Align align = Align::left;
   int give_up = 0;            // the highest goes first when there is no room; 0: never
-  std::size_t shrink_to = 0;  // may be cut down to so many cells; 0: takes what it needs
-  std::vector<Cell> cells;    // one a row
+  std::size_t shrink_to = 0;  // is cut down to so many cells before it goes; 0: takes what it needs
+  std::vector<Cell> cells;    // one per row
+  std::size_t enough = 0;     // before any column goes, it is cut down only to so many; 0: to shrink_to
 };
 
 // A text that takes a row's place from a column on ("GPU is lost").

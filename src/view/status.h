@@ -3,6 +3,7 @@
 // a snapshot in, text out.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -24,16 +25,27 @@ struct LeaseView {
 // What is known of a device beyond the snapshot itself.
 struct StatusExtra {
   std::optional<Duration> idle_for;  // how long we have seen it idle without a break
+  bool idle_for_longer = false;      // it was so when we first looked: at least that long
   std::optional<LeaseView> lease;
+  std::vector<float> history = {};  // of util, the oldest first, for `lull status --watch`
 };
 
 struct StatusView {
   const Snapshot& snapshot;
-  std::vector<std::size_t> devices;  // which entries of the inventory, in order
-  std::vector<StatusExtra> extras;   // one for each of `devices`, or none at all
+  std::vector<std::size_t> devices;        // which entries of the inventory, in order
+  std::vector<StatusExtra> extras;         // one for each of `devices`, or none at all
+  std::optional<std::size_t> marked = {};  // the row that a person is on
 };
 
 std::vector<std::string> status_table(const StatusView& view, const Screen& screen);
+// Every process on those GPUs, one per line below its titles; nothing but them where there is none.
+std::vector<std::string> process_table(const StatusView& view, const Screen& screen);
+
+// What one GPU is good for now.
+enum class Use : std::uint8_t { busy, held_idle, free, unknown };
+Use use_of(const Device& device, const Reading& reading, const StatusExtra& extra);
+// "8 GPUs: 3 busy, 2 held idle, 3 free"; a GPU that is cut into MIG devices counts through them.
+std::string status_summary(const StatusView& view);
 
 // One object; one line where `indent` is negative. Numbers are numbers, unknown is null.
 std::string status_json(const StatusView& view, int indent = 2);

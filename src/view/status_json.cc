@@ -98,6 +98,7 @@ void put_gpu(JsonWriter& json, const StatusView& view, std::size_t row) {
   json.member("idle_seconds", extra.idle_for
                                   ? std::optional(rounded(std::chrono::duration<double>(*extra.idle_for).count()))
                                   : std::nullopt);
+  json.member("idle_at_least", extra.idle_for ? std::optional(extra.idle_for_longer) : std::nullopt);
   json.key("lease");
   if (extra.lease) {
     json.begin_object().member("user", extra.lease->user).member("pid", extra.lease->pid);

@@ -1,18 +1,22 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <span>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "gpu/empty_card.h"
+#include "rule/reason.h"
 #include "view/holders.h"
 #include "view/status.h"
 
 namespace lull {
 namespace {
 
-constexpr double kIdlePercent = 5;  // below it a held GPU is shown as one that does nothing
+constexpr std::size_t kCommandWidth = 24;  // a command line that is longer gives way before any other column
+constexpr double kIdlePercent = 5;         // below it a held GPU is shown as one that does nothing
 
 // A bar of `width` cells; an eighth of a cell is seen where the screen has UTF-8.
 std::string bar(double percent, std::size_t width, const Screen& screen) {
@@ -60,9 +64,24 @@ std::string power_text(const Reading& reading) {
   return std::isnan(limit) ? fmt::format("{:.0f} W", watts) : fmt::format("{:.0f} / {:.0f} W", watts, limit);
 }
 
+// The newest at the right, and as wide from the first sample on as it will be.
+std::string history_text(const std::vector<float>& history, const Screen& screen) {
+  if (history.empty()) return {};
+  const std::size_t width = screen.width < 110 ? 8 : 20;
+  const std::size_t from = history.size() > width ? history.size() - width : 0;
+  return pad(sparkline(std::span(history).subspan(from), width, screen.utf8, 100), width, Align::right, screen.utf8);
+}
+
 // Somebody of another container may be on it: no process is seen, but memory is in use, or that is not known.
 bool may_be_hidden(const Reading& reading) {
   return reading.processes_hidden && (reading.memory_estimated || !(reading[Metric::mem_used] <= kEmptyCard));
+}
+
+// "≥19s" where only that much of it was seen.
+std::string idle_text(const StatusExtra& extra, bool utf8) {
+  if (!extra.idle_for) return {};
+  const std::string text = format_duration(std::chrono::floor<std::chrono::seconds>(*extra.idle_for));
+  return (extra.idle_for_longer ? utf8 ? "≥" : ">=" : "") + text;
 }
 
 // The tenants' users, each once, in the order of their share of the memory.
@@ -118,25 +137,84 @@ std::string device_trouble(const Device& device, const Reading& reading) {
   return "driver has not answered for " + format_duration(whole.count() > 0 ? Duration(whole) : reading.unanswered);
 }
 
+Use use_of(const Device& device, const Reading& reading, const StatusExtra& extra) {
+  const double util = reading[Metric::util];
+  if (reading.asleep) return extra.lease ? Use::held_idle : Use::free;
+  if (!device_trouble(device, reading).empty() || std::isnan(util)) return Use::unknown;
+  if (util >= kIdlePercent) return Use::busy;
+  if (extra.lease || !holders(reading).empty()) return Use::held_idle;
+  return !reading.tenants || may_be_hidden(reading) ? Use::unknown : Use::free;
+}
+
+std::string status_summary(const StatusView& view) {
+  const std::vector<Device>& devices = view.snapshot.inventory->devices;
+  std::array<std::size_t, 4> counts{};
+  std::size_t all = 0;
+  for (std::size_t row = 0; row < view.devices.size(); ++row) {
+    const std::size_t place = view.devices[row];
+    const bool cut_up = devices[place].kind == DeviceKind::gpu && place + 1 < devices.size() &&
+                        devices[place + 1].kind == DeviceKind::mig;
+    if (cut_up) continue;
+    const StatusExtra extra = row < view.extras.size() ? view.extras[row] : StatusExtra{};
+    ++counts[static_cast<std::size_t>(use_of(devices[place], view.snapshot.readings[place], extra))];
+    ++all;
+  }
+  constexpr std::array<std::string_view, 4> kUseWords = {"busy", "held idle", "free", "unknown"};
+  std::string text;
+  for (std::size_t i = 0; i < counts.size(); ++i)
+    if (counts[i] > 0) text += fmt::format("{}{} {}", text.empty() ? "" : ", ", counts[i], kUseWords[i]);
+  return fmt::format("{} GPU{}{}{}", all, all == 1 ? "" : "s", text.empty() ? "" : ": ", text);
+}
+
+std::vector<std::string> process_table(const StatusView& view, const Screen& screen) {
+  enum : std::size_t { gpu, pid, user, type, memory, command };
+  std::vector<Column> columns(6);
+  columns[gpu] = {"GPU", Align::right, 0, 0, {}};
+  columns[pid] = {"PID", Align::right, 0, 0, {}};
+  columns[user] = {"USER", Align::left, 0, 6, {}};
+  columns[type] = {"TYPE", Align::left, 2, 0, {}};
+  columns[memory] = {"MEMORY", Align::right, 1, 0, {}};
+  columns[command] = {"COMMAND", Align::left, 0, 8, {}, kCommandWidth};
+  for (const std::size_t place : view.devices) {
+    const Reading& reading = view.snapshot.readings[place];
+    for (const Tenant& tenant : reading.tenants.value_or(std::vector<Tenant>{})) {
+      const ProcessInfo* process = known_process(tenant, view.snapshot);
+      const auto put = [&](std::size_t column, const std::string& text, Tone how = Tone::plain) {
+        columns[column].cells.push_back({for_screen(text, screen), how});
+      };
+      put(gpu, view.snapshot.inventory->devices[place].label(), Tone::strong);
+      put(pid, std::to_string(tenant.pid));
+      put(user, process != nullptr ? printable(process->user) : "?");
+      put(type, tenant.mps_server ? "MPS" : tenant.compute && tenant.graphics ? "C+G" : tenant.graphics ? "G" : "C");
+      put(memory, tenant.memory_bytes ? format_size(static_cast<double>(*tenant.memory_bytes)) : "-");
+      put(command, process != nullptr ? printable(process->command_line()) : "(not visible from here)");
+    }
+  }
+  return layout(columns, {}, screen);
+}
+
 std::vector<std::string> status_table(const StatusView& view, const Screen& screen) {
   constexpr std::size_t kBar = 10;
-  enum : std::size_t { gpu, name, util_bar, util, memory, power, temp, idle, owner, command, lease };
-  std::vector<Column> columns(11);
+  enum : std::size_t { gpu, name, util_bar, history, util, memory, power, temp, idle, owner, command, lease };
+  std::vector<Column> columns(12);
+  // Who wastes what is what people look for: for how long, who and with what stay longest.
   columns[gpu] = {"GPU", Align::right, 0, 0, {}};
-  columns[name] = {"NAME", Align::left, 4, 8, {}};
-  columns[util_bar] = {"", Align::left, 5, 0, {}};
+  columns[name] = {"NAME", Align::left, 5, 8, {}, 16};
+  columns[util_bar] = {"", Align::left, 9, 0, {}};
+  columns[history] = {"", Align::left, 4, 0, {}};
   columns[util] = {"UTIL", Align::right, 0, 0, {}};
-  columns[memory] = {"MEMORY", Align::right, 1, 0, {}};
-  columns[power] = {"POWER", Align::right, 3, 0, {}};
-  columns[temp] = {"TEMP", Align::right, 6, 0, {}};
-  columns[idle] = {"IDLE FOR", Align::right, 7, 0, {}};
-  columns[owner] = {"OWNER", Align::left, 2, 5, {}};
-  columns[command] = {"COMMAND", Align::left, 8, 12, {}};
-  columns[lease] = {"LEASED TO", Align::left, 9, 10, {}};
+  columns[memory] = {"MEMORY", Align::right, 3, 0, {}};
+  columns[power] = {"POWER", Align::right, 7, 0, {}};
+  columns[temp] = {"TEMP", Align::right, 8, 0, {}};
+  columns[idle] = {"IDLE FOR", Align::right, 1, 0, {}};
+  columns[owner] = {"OWNER", Align::left, 0, 5, {}, 12};
+  columns[command] = {"COMMAND", Align::left, 2, 12, {}, kCommandWidth};
+  columns[lease] = {"LEASED TO", Align::left, 6, 10, {}, 20};
 
   std::vector<RowText> spans;
   bool any_idle = false;
   bool any_lease = false;
+  bool any_history = false;
   for (std::size_t row = 0; row < view.devices.size(); ++row) {
     const Device& device = view.snapshot.inventory->devices[view.devices[row]];
     const Reading& reading = view.snapshot.readings[view.devices[row]];
@@ -147,21 +225,23 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
     const auto put = [&](std::size_t column, const std::string& text, Tone how = Tone::plain) {
       columns[column].cells.push_back({for_screen(text, screen), how});
     };
-    put(gpu, device.label(), Tone::strong);
+    put(gpu, (view.marked == row ? ">" : "") + device.label(), Tone::strong);
     put(name, device.name.empty() ? "?" : printable(device.name));
     // Bars are drawn for this screen already; the letters must not be replaced again.
     const bool drawn = !std::isnan(percent) && !reading.asleep;
     columns[util_bar].cells.push_back({drawn ? bar(percent, kBar, screen) : "", tone});
+    columns[history].cells.push_back({history_text(extra.history, screen), tone});
     put(util, reading.asleep ? "asleep" : number(percent, "{:.0f} %"), tone);
     put(memory, memory_text(reading));
     put(power, power_text(reading));
     put(temp, number(reading[Metric::temp], "{:.0f} C"));
-    put(idle, extra.idle_for ? format_duration(std::chrono::floor<std::chrono::seconds>(*extra.idle_for)) : "");
+    put(idle, idle_text(extra, screen.utf8));
     put(owner, users.owners);
     put(command, users.command);
     put(lease, extra.lease ? lease_text(*extra.lease, view.snapshot.wall) : "");
     any_idle |= extra.idle_for.has_value();
     any_lease |= extra.lease.has_value();
+    any_history |= !extra.history.empty();
     if (const std::string trouble = device_trouble(device, reading); !trouble.empty())
       spans.push_back(
           {row, util_bar, {for_screen(trouble, screen), forbidden(device, reading) ? Tone::dim : Tone::bad}});
@@ -169,6 +249,7 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
   // From the back, so that the numbers of those before stay what they are.
   if (!any_lease) columns.erase(columns.begin() + lease);
   if (!any_idle) columns.erase(columns.begin() + idle);
+  if (!any_history) columns.erase(columns.begin() + history);
   return layout(columns, spans, screen);
 }
 

@@ -7,6 +7,7 @@ import os
 import pty
 import select
 import signal
+import struct
 import subprocess
 import termios
 import time
@@ -82,7 +83,7 @@ def test_one_lost_out_of_eight(sim):
         done = gpus.lull("status")
         assert done.returncode == 0
         lines = done.stdout.splitlines()
-        assert len(lines) == 9
+        assert len(lines) == 10 and lines[-1] == "8 GPUs: 7 free, 1 unknown"
         assert "GPU is lost" in lines[4]
         assert sum("GPU is lost" in line for line in lines) == 1
         rows = gpus_of(gpus.lull("status", "--json"))
@@ -248,18 +249,62 @@ def test_colour_only_where_it_is_wanted(sim):
         assert "\x1b[" not in gpus.lull("status", env={"NO_COLOR": ""}).stdout
 
 
-def test_watch_redraws_on_a_terminal_and_ends_with_ctrl_c(sim):
+def read_until(leader, text, wanted):
+    end = time.monotonic() + LIMIT
+    while wanted not in text:
+        assert time.monotonic() < end, text[-2000:]
+        text += read_some(leader)
+    return text
+
+
+@pytest.mark.parametrize("how", [b"\x03", b"q"])
+def test_watch_is_a_screen_of_its_own_and_leaves_the_terminal_as_it_was(sim, how):
     with sim(2) as gpus:
         process, leader = on_terminal(gpus, "status", "--watch", "0.05")
-        text = b""
-        while text.count(b"\x1b[3A") + text.count(b"\x1b[4A") < 3:  # three times back to the top
+        text = read_until(leader, b"", b"\x1b[?1049h")
+        while text.count(b"\x1b[H") < 4:  # drawn again and again, from the top
             text += read_some(leader)
-        assert b"IDLE FOR" in text
-        os.write(leader, b"\x03")
+        assert b"IDLE FOR" in text and b"q leave" in text and b"2 GPUs: 2 free" in text
+        os.write(leader, how)
         text += read_all(leader)
         assert process.wait(timeout=LIMIT) == 0
-        assert text.rstrip().endswith(b"\x1b[?25h")  # the cursor is back
+        assert text.endswith(b"\x1b[?25h\x1b[?1049l")  # the cursor and the other buffer are back
+        assert termios.tcgetattr(leader)[3] & termios.ECHO and termios.tcgetattr(leader)[3] & termios.ICANON
         os.close(leader)
+
+
+def test_keys_of_the_screen(sim):
+    with sim(2) as gpus:
+        gpus.load(1, util=90)
+        process, leader = on_terminal(gpus, "status", "--watch", "0.05")
+        text = read_until(leader, b"", b"by GPU")
+        os.write(leader, b"s")
+        text = read_until(leader, b"", b"by util")
+        os.write(leader, b"p")
+        text = read_until(leader, b"", b"TYPE")
+        os.write(leader, b"\x1b[Be")
+        read_until(leader, b"", b"\nGPU 0  NVIDIA")
+        os.write(leader, b"/nobody")
+        read_until(leader, b"", b"no GPU matches")
+        os.write(leader, b"\x1b")
+        read_until(leader, b"", b"by util")
+        fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 6, 30, 0, 0))
+        process.send_signal(signal.SIGWINCH)
+        text = read_until(leader, b"", b"\x1b[J")
+        os.write(leader, b"q")
+        read_all(leader)
+        assert process.wait(timeout=LIMIT) == 0
+        os.close(leader)
+
+
+def test_procs_lists_every_process_and_the_last_line_adds_up(sim):
+    with sim(3) as gpus:
+        pid = gpus.load(1, util=90, mem="1GiB").pid
+        lines = gpus.lull("status", "--procs").stdout.splitlines()
+        assert lines[-1] == "3 GPUs: 1 busy, 2 free"
+        rows = lines[lines.index("") + 1:-1]
+        assert rows[0].split() == ["GPU", "PID", "USER", "TYPE", "MEMORY", "COMMAND"]
+        assert rows[1].split()[:6] == ["1", str(pid), "root", "C", "1.0", "GiB"]
 
 
 def test_watch_appends_in_a_pipe(sim):

@@ -1,0 +1,84 @@
+#include "session/live_terminal.h"
+
+#include <unistd.h>
+
+#include <array>
+#include <chrono>
+#include <utility>
+
+#include "act/terminal.h"
+#include "base/fd.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kSequenceTime = 50ms;  // an escape that nothing follows for so long was the key
+
+// The other buffer, no cursor, no wrapping of long lines; and back.
+constexpr std::string_view kTake = "\033[?1049h\033[?25l\033[?7l\033[H\033[2J";
+constexpr std::string_view kGiveBack = "\033[?7h\033[?25h\033[?1049l";
+
+}  // namespace
+
+LiveTerminal::LiveTerminal(Loop& loop, int keys, int screen, std::function<void(const Key&)> on_key)
+    : loop_(loop), keys_(keys), screen_(screen), on_key_(std::move(on_key)) {
+  take();
+}
+
+LiveTerminal::~LiveTerminal() { give_back(); }
+
+void LiveTerminal::take() {
+  termios modes{};
+  // In the background, or with its input from elsewhere, there are no keys for us.
+  if (::isatty(keys_) == 1 && ::tcgetpgrp(keys_) == ::getpgrp() && ::tcgetattr(keys_, &modes) == 0) {
+    modes_ = modes;
+    modes.c_lflag &= ~static_cast<tcflag_t>(ICANON | ECHO);  // Ctrl-C and Ctrl-Z stay signals
+    modes.c_cc[VMIN] = 0;                                    // a read never waits
+    modes.c_cc[VTIME] = 0;
+    ::tcsetattr(keys_, TCSADRAIN, &modes);
+    if (!loop_.on_ready(keys_, [this] { read_keys(); })) give_back();
+  }
+  (void)write_all(screen_, kTake);
+}
+
+void LiveTerminal::give_back() {
+  if (lone_escape_) loop_.cancel(*std::exchange(lone_escape_, std::nullopt));
+  if (modes_) {
+    loop_.forget(keys_);
+    ::tcsetattr(keys_, TCSADRAIN, &*modes_);
+    modes_.reset();
+  }
+  (void)write_all(screen_, kGiveBack);
+}
+
+void LiveTerminal::suspend() {
+  give_back();
+  stop_ourselves();
+  take();
+}
+
+void LiveTerminal::read_keys() {
+  std::array<char, 256> buffer;
+  const ssize_t got = ::read(keys_, buffer.data(), buffer.size());
+  if (got <= 0) {  // the terminal has gone: SIGHUP says the rest
+    loop_.forget(keys_);
+    return;
+  }
+  if (lone_escape_) loop_.cancel(*std::exchange(lone_escape_, std::nullopt));
+  for (const Key& key : reader_.feed({buffer.data(), static_cast<std::size_t>(got)})) on_key_(key);
+  if (reader_.pending())
+    lone_escape_ = loop_.in(kSequenceTime, [this] {
+      lone_escape_.reset();
+      for (const Key& key : reader_.flush()) on_key_(key);
+    });
+}
+
+Result<> LiveTerminal::draw(const std::vector<std::string>& lines) {
+  std::string text = "\033[H";
+  for (std::size_t i = 0; i < lines.size(); ++i) text += (i > 0 ? "\n" : "") + lines[i] + "\033[K";
+  return write_all(screen_, text + "\033[J");
+}
+
+}  // namespace lull

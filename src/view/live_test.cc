@@ -1,0 +1,162 @@
+#include "view/live.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+Snapshot machine(unsigned gpus) {
+  auto inventory = std::make_shared<Inventory>();
+  Snapshot snapshot;
+  for (unsigned i = 0; i < gpus; ++i) {
+    Device device;
+    device.index = i;
+    device.uuid = "GPU-" + std::to_string(i);
+    device.name = i % 2 == 0 ? "NVIDIA H100 80GB HBM3" : "Tesla T4";
+    inventory->devices.push_back(device);
+    Reading reading;
+    reading.set(Metric::util, i * 7 % 101);
+    reading.set(Metric::mem_used, 1e9 * i);
+    reading.set(Metric::mem_total, 80e9);
+    reading.tenants.emplace();
+    snapshot.readings.push_back(reading);
+  }
+  snapshot.inventory = inventory;
+  return snapshot;
+}
+
+StatusView all_of(const Snapshot& snapshot) {
+  StatusView view{snapshot, {}, {}};
+  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) view.devices.push_back(i);
+  return view;
+}
+
+Key letter(char c) { return {KeyKind::text, std::string(1, c)}; }
+
+// The GPUs that are shown, by their numbers.
+std::vector<std::string> shown(const std::vector<std::string>& lines) {
+  std::vector<std::string> labels;
+  for (std::size_t i = 2; i + 1 < lines.size() && !lines[i].empty(); ++i) {
+    const std::size_t begin = lines[i].find_first_not_of(" >");
+    labels.push_back(lines[i].substr(begin, lines[i].find(' ', begin) - begin));
+  }
+  return labels;
+}
+
+TEST(LiveScreen, FillsTheScreenAndNoMore) {
+  const Snapshot snapshot = machine(128);
+  std::mt19937 random(1);
+  LiveScreen live;
+  constexpr KeyKind kKeys[] = {KeyKind::up,  KeyKind::down,   KeyKind::page_up,   KeyKind::page_down, KeyKind::home,
+                               KeyKind::end, KeyKind::escape, KeyKind::backspace, KeyKind::enter};
+  for (int i = 0; i < 2000; ++i) {
+    const Screen screen{.width = random() % 200, .height = random() % 60};
+    const auto lines = live.draw(all_of(snapshot), "11:04:29  every 1s", screen);
+    ASSERT_EQ(lines.size(), screen.height);
+    for (const std::string& line : lines) ASSERT_LE(display_width(line), screen.width) << line;
+    (void)live.press(random() % 2 == 0 ? Key{kKeys[random() % std::size(kKeys)]} : letter("speh/x1"[random() % 7]));
+  }
+}
+
+TEST(LiveScreen, ScrollsThroughAllOf128) {
+  const Snapshot snapshot = machine(128);
+  const Screen screen{.width = 120, .height = 20};
+  LiveScreen live;
+  const auto view = all_of(snapshot);
+  std::vector<std::string> lines = live.draw(view, "", screen);
+  EXPECT_EQ(shown(lines).front(), "0");
+  EXPECT_EQ(shown(lines).size(), 17U);
+  EXPECT_NE(lines.back().find("0 more above, 111 below"), std::string::npos) << lines.back();
+  EXPECT_NE(lines[2].find(">0"), std::string::npos) << lines[2];
+  EXPECT_TRUE(live.press({KeyKind::end}));
+  EXPECT_EQ(shown(live.draw(view, "", screen)).back(), "127");
+  EXPECT_TRUE(live.press({KeyKind::page_up}));
+  EXPECT_TRUE(live.press({KeyKind::up}));
+  lines = live.draw(view, "", screen);
+  EXPECT_NE(lines[2].find(">109"), std::string::npos) << lines[2];
+  EXPECT_FALSE(live.press(letter('q')));
+}
+
+TEST(LiveScreen, SortsFiltersAndTellsWhy) {
+  Snapshot snapshot = machine(6);
+  snapshot.readings[4].miss(Metric::util, Absence::no_answer);
+  const Screen screen{.width = 120, .height = 30};
+  LiveScreen live;
+  const auto view = all_of(snapshot);
+  using Labels = std::vector<std::string>;
+  EXPECT_EQ(shown(live.draw(view, "", screen)), (Labels{"0", "1", "2", "3", "4", "5"}));
+  live.press(letter('s'));
+  EXPECT_EQ(shown(live.draw(view, "", screen)), (Labels{"5", "3", "2", "1", "0", "4"})) << "unknown is last";
+  for (int i = 0; i < 3; ++i) live.press(letter('s'));
+  for (const char c : {'/', 't', '4'}) live.press(letter(c));
+  EXPECT_EQ(shown(live.draw(view, "", screen)), (Labels{"1", "3", "5"}));
+  EXPECT_NE(live.draw(view, "", screen).back().find("show only: t4_"), std::string::npos);
+  live.press(letter('q'));  // a letter of the filter, not the end
+  EXPECT_EQ(live.draw(view, "", screen)[2], "no GPU matches");
+  live.press({KeyKind::backspace});
+  live.press({KeyKind::enter});
+  live.press({KeyKind::escape});
+  (void)live.draw(view, "", screen);
+  for (int i = 0; i < 4; ++i) live.press({KeyKind::down});
+  live.press(letter('e'));
+  const auto lines = live.draw(view, "", screen);
+  EXPECT_NE(std::ranges::find_if(lines, [](const std::string& line) { return line.contains("unknown: util ("); }),
+            lines.end());
+  EXPECT_NE(lines[6].find(">4"), std::string::npos) << lines[6];
+}
+
+TEST(Keys, ArriveInPieces) {
+  KeyReader reader;
+  EXPECT_EQ(reader.feed("q\033"), (std::vector<Key>{letter('q')}));
+  EXPECT_TRUE(reader.pending());
+  EXPECT_EQ(reader.feed("[A\033[5~\r"), (std::vector<Key>{{KeyKind::up}, {KeyKind::page_up}, {KeyKind::enter}}));
+  EXPECT_EQ(reader.feed("\033[1;5Cx\xc3"), (std::vector<Key>{letter('x')})) << "what nobody knows is passed over";
+  EXPECT_EQ(reader.feed("\xbc"), (std::vector<Key>{{KeyKind::text, "ü"}}));
+  EXPECT_EQ(reader.feed("\033"), std::vector<Key>{});
+  EXPECT_EQ(reader.flush(), (std::vector<Key>{{KeyKind::escape}}));
+  EXPECT_FALSE(reader.pending());
+}
+
+TEST(StatusSummary, CountsEachOnce) {
+  Snapshot snapshot = machine(5);  // util 0, 7, 14, 21, 28
+  snapshot.readings[4].miss(Metric::util, Absence::lost);
+  StatusView view = all_of(snapshot);
+  view.extras.resize(5);
+  EXPECT_EQ(status_summary(view), "5 GPUs: 3 busy, 1 free, 1 unknown");
+  view.extras[0].lease = LeaseView{"carol", 7, "x", {}};
+  EXPECT_EQ(status_summary(view), "5 GPUs: 3 busy, 1 held idle, 1 unknown");
+}
+
+TEST(StatusTable, At80ColumnsIdleOwnerAndCommandStay) {
+  Snapshot snapshot = machine(2);
+  Tenant tenant;
+  tenant.pid = 4711;
+  tenant.compute = true;
+  snapshot.readings[1].tenants->push_back(tenant);
+  ProcessInfo process;
+  process.pid = 4711;
+  process.user = "alexandra";
+  process.arguments = {"python3", "train.py", "--config", "/home/alexandra/experiments/large.yaml"};
+  snapshot.processes[4711] = process;
+  StatusView view = all_of(snapshot);
+  view.extras.resize(2);
+  view.extras[1].idle_for = 3h + 12min;
+  view.extras[1].idle_for_longer = true;
+  const auto lines = status_table(view, {.width = 80});
+  for (const char* title : {"IDLE FOR", "OWNER", "COMMAND"})
+    EXPECT_NE(lines[0].find(title), std::string::npos) << lines[0];
+  EXPECT_NE(lines[2].find("≥3h12m"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("alexandra"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[2].find("4711 python3 tra"), std::string::npos) << lines[2];
+  EXPECT_EQ(lines[0].find("TEMP"), std::string::npos) << lines[0];
+  EXPECT_NE(status_table(view, {.width = 160})[0].find("TEMP"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace lull
