@@ -83,7 +83,7 @@ TEST_F(EvidenceFolder, OneThatCannotBeMadeIsSaid) {
   root_ = folder;
 }
 
-TEST(EvidenceRecorder, BytesAreNotRounded) {
+TEST(EvidenceRecorder, FaultsSmallBytesAreNotRounded) {
   Snapshot snapshot;
   auto inventory = std::make_shared<Inventory>();
   inventory->devices.resize(1);

@@ -47,7 +47,7 @@ TEST(Split, KeepsEmptyParts) {
   EXPECT_EQ(trim(" \t x y \n"), "x y");
 }
 
-TEST(Text, FaultsPrintableLetsNothingReorderOrHideText) {
+TEST(Text, FaultsSmallPrintableLetsNothingReorderOrHideText) {
   // Marks that turn the direction of what follows, line separators, invisible letters.
   for (const char* mark :
        {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066",

@@ -155,7 +155,10 @@ void Judge::remember(bool gap) {
 }
 
 Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
-  if (begun_ && snapshot.at < at_[0]) return fail("time goes backwards");
+  if (begun_ && snapshot.at < at_[0]) {
+    verdict_.truth = verdict_.condition = Truth::unknown;  // what was seen before is no answer to what is
+    return fail("time goes backwards");
+  }
   begun_ = true;
   at_[0] = snapshot.at;
   if (snapshot.inventory != inventory_) locate(snapshot);

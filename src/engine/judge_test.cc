@@ -128,6 +128,15 @@ TEST(Judge, AGapBreaksTheStreak) {
   EXPECT_EQ(judge.verdict().held, 0s);
 }
 
+TEST(Judge, WhatWasSeenBeforeIsNoAnswerWhereTimeGoesBackwards) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 1s");
+  (void)judge.observe(machine.after());
+  ASSERT_EQ(judge.observe(machine.after())->truth, Truth::yes);
+  EXPECT_FALSE(judge.observe(machine.after(-1s)));
+  EXPECT_EQ(judge.verdict().truth, Truth::unknown);
+}
+
 TEST(Judge, RefusesTimeThatGoesBackwards) {
   Machine machine(1);
   Judge judge = judge_for(machine, "util < 5 for 2s");
@@ -192,6 +201,21 @@ TEST(Judge, ArmsFirstAndStaysArmedInANewScope) {
   std::string fired;
   for (int i = 0; i < 4; ++i) fired += judge.observe(machine.after())->fires ? 'F' : '.';
   EXPECT_EQ(fired, "..F.");
+}
+
+TEST(Judge, FaultsSmallAFiringThatHasToBeArmedAgainDoesNotSayNotArmedYet) {
+  Machine machine(1);
+  Policy policy = *Policy::parse("util < 5 for 1s", "util > 80 for 1s");
+  policy.rearm = true;
+  Judge judge(std::move(policy), machine.scope(), {});
+  machine.set(0, 99);
+  for (int i = 0; i < 2; ++i) (void)judge.observe(machine.after());
+  machine.set(0, 0);
+  (void)judge.observe(machine.after());
+  ASSERT_TRUE(judge.observe(machine.after())->fires);
+  EXPECT_EQ(headline(judge.explain()).find("not armed"), std::string::npos) << headline(judge.explain());
+  ASSERT_FALSE(judge.observe(machine.after())->fires);
+  EXPECT_NE(headline(judge.explain()).find("not armed yet"), std::string::npos) << headline(judge.explain());
 }
 
 TEST(Judge, JobSignalsAreColumnsLikeAnyOther) {

@@ -110,6 +110,27 @@ TEST_F(Contexts, Faults_A1_AnotherInventoryForgetsNothing) {
   EXPECT_EQ(finder_.find(snapshot(two_, {reading({{ours()}}), reading({{stranger()}})})).devices.size(), 1U);
 }
 
+TEST_F(Contexts, Faults_A1_WhereAllGpusCountOneThatIsGoneFromTheListStillDoes) {
+  for (const char* gpus : {"", "all"}) {
+    ScopeFinder watch({.gpus = gpus});
+    EXPECT_EQ(names(watch.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "01");
+    watch.find(snapshot(machine({}), {}));  // the driver was reloaded
+    EXPECT_EQ(names(watch.find(snapshot(machine({gpu(0)}), {reading({{}})})).devices), "01") << gpus;
+    EXPECT_EQ(names(watch.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "01");
+    EXPECT_EQ(names(watch.find(snapshot(machine({gpu(0), gpu(1), gpu(2)}), {})).devices), "012") << "one more";
+  }
+}
+
+TEST_F(Contexts, PartsOfAGpuThatIsWholeAgainAreNotMissed) {
+  Device part = gpu(1);
+  part.kind = DeviceKind::mig;
+  part.uuid = "MIG-1";
+  ScopeFinder watch({});
+  EXPECT_EQ(names(watch.find(snapshot(machine({gpu(0), gpu(1), part}), {})).devices), "01:0");
+  EXPECT_EQ(names(watch.find(snapshot(two_, {})).devices), "01");
+  EXPECT_EQ(names(watch.find(snapshot(machine({gpu(0)}), {})).devices), "01") << "gone as a whole";
+}
+
 TEST_F(Contexts, Faults_A1_WhatCouldNeverBeLookedAtMayBeTheJobs) {
   EXPECT_EQ(names(finder_.find(snapshot(two_, {reading({{ours()}}), reading(std::nullopt)})).devices), "01");
   ScopeFinder lost({.is_ours = is_ours});  // nobody can begin anything on one that is lost

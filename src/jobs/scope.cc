@@ -137,10 +137,16 @@ ScopeFinder::Given ScopeFinder::given_now() {
   return {};
 }
 
-// What was given and is not in the inventory any more has not been taken back: it cannot be seen.
+// What was given and is not in the inventory any more has not been taken back: it cannot be seen. But a part of a GPU
+// that is there itself was done away with (MIG was switched).
 void ScopeFinder::keep_vanished(std::vector<Device>& devices, const std::vector<Device>& before) const {
+  const auto cut_up = [this](const Device& part) {
+    return part.kind == DeviceKind::mig && std::ranges::any_of(inventory_->devices, [&](const Device& whole) {
+             return whole.kind == DeviceKind::gpu && whole.absence == Absence::none && whole.pci == part.pci;
+           });
+  };
   for (const Device& one : before)
-    if (!among(devices, one) && !among(inventory_->devices, one)) devices.push_back(one);
+    if (!among(devices, one) && !among(inventory_->devices, one) && !cut_up(one)) devices.push_back(one);
 }
 
 Result<std::vector<std::size_t>> ScopeFinder::named_that_exist() {
@@ -282,7 +288,10 @@ void ScopeFinder::compose() {
   } else if (options_.is_ours) {
     compose_contexts(contexts);
   } else {
-    scope_ = {everything(), "all of them", {}};
+    std::vector<Device> devices = everything();
+    keep_vanished(devices, all_);
+    all_ = devices;
+    scope_ = {std::move(devices), "all of them", {}};
     // Those that are left out are all there are.
     if (scope_.devices.empty()) scope_.not_judged = "every GPU says \"no permission\": none is judged";
   }

@@ -80,6 +80,7 @@ class ScopeFinder {
   std::shared_ptr<const Inventory> inventory_;
   JobContexts contexts_;
   Given given_;
+  std::vector<Device> all_;  // that there ever were, where all count
   Scope scope_;
   std::string trouble_;
   std::vector<std::string> notes_;

@@ -15,6 +15,8 @@
 namespace lull {
 namespace {
 
+constexpr double kShortest = 0.02;  // seconds that a rate is of, at least
+
 std::optional<std::uint64_t> field(std::string_view text, std::string_view name) {
   for (const std::string_view line : split(text, '\n'))
     if (line.starts_with(name)) return to_unsigned(trim(line.substr(name.size())));
@@ -61,6 +63,7 @@ JobSensor::Account JobSensor::account_of(const ProcessEntry& entry, bool outside
 void JobSensor::reset() {
   before_.clear();
   last_at_.reset();
+  last_ = {};
   cgroup_before_.reset();
   last_wrote_.reset();
   sockets_.reset();
@@ -137,9 +140,14 @@ JobUsage JobSensor::sample(std::span<const ProcessEntry> members, Instant at, co
   if (sums.wrote || !last_wrote_ || !sums.io_known) last_wrote_ = at;
   if (sums.io_known) usage.quiet_seconds = std::chrono::duration<double>(at - *last_wrote_).count();
   if (last_at_ && at > *last_at_) {
-    const double seconds = std::chrono::duration<double>(at - *last_at_).count();
-    if (!usage.cpu_uncounted) usage.cpu_percent = 100 * (sums.cpu + sums.outside) / seconds;
-    if (sums.io_known && !usage.io_uncounted) usage.io_bytes_per_second = sums.bytes / seconds;
+    Stretch now{.seconds = std::chrono::duration<double>(at - *last_at_).count()};
+    if (!usage.cpu_uncounted) now.cpu = sums.cpu + sums.outside;
+    if (sums.io_known && !usage.io_uncounted) now.bytes = sums.bytes;
+    const Stretch before = std::exchange(last_, now);
+    if (now.seconds < kShortest && before.seconds > 0)
+      now = {now.seconds + before.seconds, now.cpu + before.cpu, now.bytes + before.bytes};
+    usage.cpu_percent = 100 * now.cpu / now.seconds;
+    usage.io_bytes_per_second = now.bytes / now.seconds;
   }
   last_at_ = at;
   cgroup_before_ = more.cgroup_cpu;

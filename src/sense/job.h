@@ -9,6 +9,8 @@
 // that of a long-lived one shows a second time when it ends. Orphans are waited for
 // by us, and we are told. One that went without anybody waiting for it makes `cpu`
 // unknown for that sample. Where it cannot be exact it is too busy, never too idle.
+// A sample right after another one (2 ms of a job that takes a core for 10 ms a second
+// is all or nothing) answers for the time of both.
 // A process whose account may not be read makes `io` and `quiet` unknown; a socket
 // whose bytes nobody counts makes `io` unknown.
 
@@ -72,6 +74,11 @@ class JobSensor {
     bool io_known = true;
     bool wrote = false;
   };
+  struct Stretch {  // between two samples
+    double seconds = 0;
+    double cpu = kUnknown;  // seconds
+    double bytes = kUnknown;
+  };
   Account account_of(const ProcessEntry& entry, bool outside) const;
   void add(const ProcessEntry& member, bool outside, Sums& sums);
   bool vanished_uncounted(const Sums& sums, const JobMore& more, bool exact) const;
@@ -82,6 +89,7 @@ class JobSensor {
   std::unordered_map<pid_t, Account> before_;
   std::unordered_map<pid_t, Account> now_;
   std::optional<Instant> last_at_;
+  Stretch last_;
   std::optional<std::uint64_t> cgroup_before_;
   std::optional<Instant> last_wrote_;
 };

@@ -73,6 +73,18 @@ TEST(JobSensor, CountsTheTimeSinceTheLastSample) {
   EXPECT_DOUBLE_EQ(usage.quiet_seconds, 0);
 }
 
+TEST(JobSensor, ASampleRightAfterAnotherAnswersForTheTimeOfBoth) {
+  FakeProc proc;
+  JobSensor sensor(proc.root());
+  sensor.sample(std::vector{proc.process(5, 0, 0, 0, 0)}, Instant(0s));
+  sensor.sample(std::vector{proc.process(5, 2, 0, 100, 0)}, Instant(10s));
+  JobUsage usage = sensor.sample(std::vector{proc.process(5, 3, 0, 100, 0)}, Instant(10s + 2ms));
+  EXPECT_NEAR(usage.cpu_percent, 100 * 3.0 / static_cast<double>(kTicks) / 10, 0.01) << "not a tick in 2 ms";
+  EXPECT_NEAR(usage.io_bytes_per_second, 10, 0.01);
+  usage = sensor.sample(std::vector{proc.process(5, 3 + kTicks, 0, 100, 0)}, Instant(11s));
+  EXPECT_NEAR(usage.cpu_percent, 100, 0.3) << "and the next one for its own again";
+}
+
 TEST(JobSensor, WorkOfShortLivedChildrenIsSeen) {
   FakeProc proc;
   JobSensor sensor(proc.root());
@@ -151,7 +163,7 @@ TEST(JobSensor, SeesARealProcess) {
   JobUsage usage;
   for (const Instant end = clock.now() + 20s; clock.now() < end;) {
     usage = sensor.sample(std::vector{*read_process_entry(child)}, clock.now());
-    if (usage.cpu_percent > 0 && usage.io_bytes_per_second > 0) break;
+    if (usage.cpu_percent > 0 && usage.io_bytes_per_second > 0 && usage.quiet_seconds == 0) break;
   }
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);

@@ -2,6 +2,9 @@
 // A machine for sessions under test: a manual clock on a warped loop, GPUs whose readings follow a script, a job and
 // actions that only note when they were asked for. A day passes in milliseconds, in the same order as it would have.
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <functional>
@@ -22,6 +25,10 @@ struct Script {
   std::function<double(Instant, unsigned gpu)> util = [](Instant, unsigned) { return 0.0; };
   std::function<bool(Instant)> has_driver = [](Instant) { return true; };
   std::function<Duration(Instant)> latency = [](Instant) { return std::chrono::milliseconds(2); };
+  // How old the readings are when they are handed over.
+  std::function<Duration(Instant)> age = [](Instant) { return Duration::zero(); };
+  // Whether the job has a context there. Lists of it are as old as the session allows.
+  std::function<bool(Instant, unsigned gpu)> has_context = [](Instant, unsigned) { return true; };
   unsigned gpus = 2;
 };
 
@@ -48,8 +55,8 @@ class FakeWorld final : public World {
     on_signal_ = std::move(on_signal);
     return {};
   }
-  std::unique_ptr<SampleSource> sampler(SamplerOptions, SampleSource::OnSample on_sample) override {
-    return std::make_unique<Sampler>(*this, std::move(on_sample));
+  std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override {
+    return std::make_unique<Sampler>(*this, options.lists_every, std::move(on_sample));
   }
   double user_idle() override { return 0; }
   Result<std::unique_ptr<Job>> start(const JobOptions&, JobCalls calls) override {
@@ -83,6 +90,13 @@ class FakeWorld final : public World {
     info.ssi_signo = static_cast<std::uint32_t>(number);
     on_signal_(info);
   }
+  // Again and again from then on: what is under way may take no notice.
+  void send_from(Instant at, int number) {
+    loop_->at(at, [this, at, number] {
+      send_from(at + std::chrono::seconds(1), number);
+      send(number);
+    });
+  }
   void stop_job(int signal) {
     if (!calls_.stopped || job_ended || is_stopped_ == (signal != 0)) return;
     is_stopped_ = signal != 0;
@@ -109,16 +123,18 @@ class FakeWorld final : public World {
  private:
   class Sampler final : public SampleSource {
    public:
-    Sampler(FakeWorld& world, OnSample on_sample) : world_(world), on_sample_(std::move(on_sample)) {
+    Sampler(FakeWorld& world, Duration lists_every, OnSample on_sample)
+        : world_(world), lists_every_(lists_every), on_sample_(std::move(on_sample)) {
       inventory_ = gpus_for_test(world_.script.gpus);
       newest_.inventory = std::make_shared<Inventory>();
     }
     ~Sampler() override {
       if (timer_) world_.loop_->cancel(*timer_);
     }
-    void request(bool) override {
+    void request(bool fresh_lists) override {
       if (timer_) return;
       asked_ = world_.clock.now();
+      if (fresh_lists) listed_.reset();
       timer_ = world_.loop_->in(world_.script.latency(asked_), [this] {
         timer_.reset();
         read();
@@ -136,13 +152,14 @@ class FakeWorld final : public World {
    private:
     void read() {
       Snapshot snapshot;
-      snapshot.at = world_.clock.now();
+      snapshot.at = std::max(world_.clock.now() - world_.script.age(world_.clock.now()), asked_);
       snapshot.asked = asked_;
       snapshot.wall = world_.clock.wall();
       const bool driver = world_.script.has_driver(snapshot.at);
       snapshot.inventory = driver ? inventory_ : std::make_shared<Inventory>();
       if (!driver) snapshot.driver = {Absence::no_driver, "gone"};
       bool idle = driver;
+      list(snapshot.at);
       for (unsigned i = 0; driver && i < world_.script.gpus; ++i) {
         Reading reading;
         const double util = world_.script.util(snapshot.at, i);
@@ -151,15 +168,27 @@ class FakeWorld final : public World {
         else
           reading.set(Metric::util, util);
         reading.tenants.emplace();
-        idle = idle && util < 1;
+        if (contexts_[i])
+          reading.tenants->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});
+        if (world_.script.has_context(snapshot.at, i)) idle = idle && util < 1;
         snapshot.readings.push_back(std::move(reading));
       }
       newest_ = std::move(snapshot);
       world_.seen.push_back({newest_.at, asked_, world_.clock.now(), idle});
     }
 
+    void list(Instant at) {
+      if (listed_ && at < *listed_ + lists_every_) return;
+      listed_ = at;
+      contexts_.clear();
+      for (unsigned i = 0; i < world_.script.gpus; ++i) contexts_.push_back(world_.script.has_context(at, i));
+    }
+
     FakeWorld& world_;
+    Duration lists_every_;
     OnSample on_sample_;
+    std::optional<Instant> listed_;
+    std::vector<bool> contexts_;
     std::shared_ptr<Inventory> inventory_;
     Snapshot newest_;
     Instant asked_{};
@@ -226,7 +255,7 @@ class FakeWorld final : public World {
    public:
     explicit FakeJob(FakeWorld& world) : world_(world) {}
     pid_t pid() const override { return 4711; }
-    bool contains(pid_t) const override { return false; }
+    bool contains(pid_t pid) const override { return pid == ::getpid(); }  // whose contexts all of them are
     std::vector<ProcessEntry> members() const override { return {}; }
     JobUsage usage(const std::vector<ProcessEntry>&, const std::vector<ProcessEntry>&, Instant) override { return {}; }
     void forward(const signalfd_siginfo& info) override {

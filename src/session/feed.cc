@@ -58,9 +58,15 @@ Feed::Feed(World& world, FeedOptions options)
               .needs_gpu = policy_uses(options_.policy, Of::gpu)}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
-        sampler_->request(false);
+        ask(fresh_lists_next_);
         if (on_tick) on_tick(tick);
       }) {}
+
+// A sample is asked for once, by whoever comes first.
+void Feed::ask(bool fresh_lists) {
+  if (!std::exchange(under_way_, true)) asked_lists_ = fresh_lists;
+  sampler_->request(fresh_lists);
+}
 
 void Feed::start_sampler() {
   if (sampler_) return;
@@ -77,7 +83,8 @@ void Feed::start_sampler() {
 
 std::optional<std::string> Feed::look(Duration limit) {
   start_sampler();
-  if (!sampler_->sample_here(limit)) return std::nullopt;
+  under_way_ = !sampler_->sample_here(limit);
+  if (under_way_) return std::nullopt;
   const Snapshot& snapshot = sampler_->newest();
   scope_.find(snapshot);
   const DriverState& driver = snapshot.driver;
@@ -88,7 +95,15 @@ std::optional<std::string> Feed::look(Duration limit) {
 
 void Feed::begin() {
   start_sampler();
+  began_ = world_.clock().now();
   ticker_.begin();
+}
+
+// The first sample of all comes a little late, since GPUs have to be attached, and a rule of two intervals would then
+// take three: the grid goes by it. One that is late by a whole interval has had others on the old grid.
+void Feed::follow_first(Instant at) {
+  if (began_ && world_.clock().now() < *began_ + options_.every) ticker_.follow(at);
+  began_.reset();
 }
 
 bool Feed::is_fresh() const { return world_.clock().now() - newest().at <= longest_gap(options_.every); }
@@ -139,6 +154,9 @@ std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope
 }
 
 void Feed::take(const Snapshot& snapshot) {
+  under_way_ = false;
+  newest_lists_ = std::exchange(asked_lists_, false);
+  if (began_) follow_first(snapshot.at);
   for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every))
     if (on_note) on_note(note.event, note.text);
   const Scope& scope = scope_.find(snapshot);
@@ -153,17 +171,15 @@ void Feed::take(const Snapshot& snapshot) {
   if (asked >= confirm_from_)  // which may be from just now
     std::exchange(confirmed_, nullptr)();
   else
-    sampler_->request(true);  // one was under way already
+    ask(true);  // one was under way already
 }
 
-bool Feed::lists_may_be_old() const {
-  return scope_.needs_tenants() && lists_wanted_every(options_.policy, options_.every) < kShortestLists;
-}
+void Feed::may_fire_next(bool may) { fresh_lists_next_ = may && options_.every >= kShortestLists; }
 
 void Feed::confirm(std::function<void()> then) {
   confirmed_ = std::move(then);
   confirm_from_ = world_.clock().now();
-  sampler_->request(true);
+  ask(true);
 }
 
 }  // namespace lull

@@ -70,16 +70,20 @@ class Feed {
 
   // Ticks now and then every interval from now, until stop(). Again: a new grid.
   void begin();
-  void stop() { ticker_.stop(); }
-  void request() { sampler_->request(false); }  // one more, out of turn
-  bool is_fresh() const;                        // the newest sample is of now: neither we nor the machine slept since
+  void stop() {
+    began_.reset();
+    ticker_.stop();
+  }
+  void request() { ask(false); }  // one more, out of turn
+  bool is_fresh() const;          // the newest sample is of now: neither we nor the machine slept since
   // Calls back once a sample that was asked for from now on has been seen by on_sample, with process lists of now: what
   // cannot be undone is done on what is, not on what was.
   void confirm(std::function<void()> then);
   bool confirming() const { return confirmed_ != nullptr; }  // the next sample is for that
-  // The rule is so short that the job may have begun to work elsewhere, unseen, since the last list of processes: to be
-  // confirmed before anything is done.
-  bool lists_may_be_old() const;
+  // Which GPUs are the job's goes by lists of processes, and those of the newest sample may be from one before it.
+  bool lists_may_be_old() const { return scope_.needs_tenants() && !newest_lists_; }
+  // The rule may fire with the next sample: that one is to bring lists of now, where that is not too often.
+  void may_fire_next(bool may);
   void let_go() { sampler_->let_go(); }  // of the driver, for a minute
   const Snapshot& newest() const { return sampler_->newest(); }
   const Facts& machine() const { return machine_; }  // at the newest sample
@@ -87,6 +91,8 @@ class Feed {
  private:
   void start_sampler();
   void take(const Snapshot& snapshot);
+  void ask(bool fresh_lists);
+  void follow_first(Instant at);
 
   World& world_;
   FeedOptions options_;
@@ -97,6 +103,11 @@ class Feed {
   Facts machine_;
   std::function<void()> confirmed_;
   Instant confirm_from_{};
+  std::optional<Instant> began_;   // and no sample has come since
+  bool under_way_ = false;         // a sample that was asked for
+  bool asked_lists_ = false;       // and is to bring lists of now
+  bool newest_lists_ = false;      // the newest one did
+  bool fresh_lists_next_ = false;  // the next one is to
   SamplingCosts costs_;
   bool desktop_said_ = false;
 };

@@ -7,6 +7,18 @@
 #include "base/text.h"
 
 namespace lull {
+namespace {
+
+// A sample or two from having held for long enough. A rule that is as short as that asks for lists of processes as
+// often as they may be had; what it fires on is confirmed.
+bool is_near(const Verdict& verdict, Duration every) {
+  const Span& needed = verdict.needed;
+  const bool held = verdict.held >= needed.time && verdict.held_samples >= needed.samples;
+  const bool soon = verdict.held + 2 * every >= needed.time && verdict.held_samples + 2 >= needed.samples;
+  return verdict.held > Duration::zero() && soon && !held;
+}
+
+}  // namespace
 
 Session::Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink)
     : common_(std::move(settings)), world_(world), loop_(world.loop()), sink_(sink) {
@@ -100,6 +112,7 @@ void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   sense(snapshot);
   subject_.scope = scope;
   const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());
+  feed_->may_fire_next(is_near(judged().verdict(), common_.every));
   // What only confirms, out of turn, is no sample of anybody's log.
   if (!feed_->confirming())
     sink_.sampled({snapshot, subject_, feed_->machine(), judged()}, acting_ ? acting_->waits_until() : std::nullopt);
@@ -111,7 +124,7 @@ void Session::handle(std::span<const Event> events) {
   const std::vector<Event> all(events.begin(), events.end());
   for (const Event& event : all) {
     if (const Fired* fire = std::get_if<Fired>(&event.what)) {
-      fired(*fire);
+      confirm_first(*fire);
     } else if (const TimeUp* up = std::get_if<TimeUp>(&event.what)) {
       time_is_up(*up);
     } else if (std::holds_alternative<CalledOff>(event.what)) {
@@ -120,6 +133,18 @@ void Session::handle(std::span<const Event> events) {
       sink_.happened(event);
     }
   }
+}
+
+// The readings are of now, but the lists of processes may be some seconds old, and the job may have begun to work on
+// another GPU since. Nothing is said or done before new ones were looked at.
+void Session::confirm_first(const Fired& fire) {
+  if (acting_) return;
+  if (!feed_->lists_may_be_old()) return fired(fire);
+  feed_->confirm([this, fire] {
+    if (acting_ || !wants_samples()) return;
+    if (still_wanted()) return fired(fire);
+    engine_->outcome(subject_.id);
+  });
 }
 
 FiringFacts Session::facts(std::string event, Explanation why, std::string action) const {
@@ -135,12 +160,11 @@ FiringFacts Session::facts(std::string event, Explanation why, std::string actio
   return all;
 }
 
-void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool confirmed) {
+void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool in_any_case) {
   acting_ = std::make_unique<Executor>(
-      loop_, std::move(actions), retries, std::move(facts),
-      confirmed || (feed_->is_fresh() && !feed_->lists_may_be_old()),
+      loop_, std::move(actions), retries, std::move(facts), in_any_case || feed_->is_fresh(),
       Executor::Calls{.tell = [this](const News& news) { tell(news); },
-                      .still_wanted = [this] { return feed_->is_fresh() && engine_->holds(subject_.id); },
+                      .still_wanted = [this] { return still_wanted(); },
                       .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },
                       .done =
                           [this](bool all, bool called_off) {

@@ -49,8 +49,8 @@ class Session {
   void begin_subject();
   void say_nobody_there();
   // Does what a firing asks for; acted() is told how that went.
-  // `confirmed`: the first action needs no other sample.
-  void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool confirmed = false);
+  // `in_any_case`: whatever the GPUs show, the first action needs no sample.
+  void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool in_any_case = false);
   void set_stopped(bool stopped);
   // One of the work's processes with a GPU context is stopped (with `traced`: also by a debugger), or it or one of
   // `others` is frozen: it is not idle, it waits. Said once each time; `whose`: "the job", "the work".
@@ -65,7 +65,7 @@ class Session {
   // ---- what differs between commands
   virtual bool wants_samples() const { return true; }
   virtual void sense(const Snapshot& snapshot) = 0;  // fills in the subject, before it is judged
-  virtual void fired(const Fired& fired) = 0;
+  virtual void fired(const Fired& fired) = 0;        // on what is known to be so now
   virtual void time_is_up(const TimeUp&) {}
   virtual void acted(bool all, bool called_off) = 0;
   virtual void tell(const News& news) { sink_.did(news); }
@@ -84,6 +84,9 @@ class Session {
  private:
   void on_sample(const Snapshot& snapshot, const Scope& scope);
   void handle(std::span<const Event> events);
+  void confirm_first(const Fired& fire);
+  // The rule that fired holds by a sample of now.
+  bool still_wanted() const { return feed_->is_fresh() && engine_->holds(subject_.id); }
   void say_about_scope();
   void set_time_limit();
 

@@ -1,47 +1,15 @@
 // Whole sessions on injected time: a job that starts, idles, is stopped, a hook that hangs, a GPU that is lost, a
-// restart, a time limit, Ctrl-C; then thousands of random schedules against what is obviously right.
+// restart, a time limit, Ctrl-C. Random schedules are in schedules_test.cc.
 
 #include <gtest/gtest.h>
-#include <rapidcheck.h>
-
 #include <algorithm>
-#include <cmath>
-#include <cstdlib>
-#include <limits>
 
-#include "session/fake_world_test.h"
+#include "session/scripts_test.h"
 
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr double kNotRead = std::numeric_limits<double>::quiet_NaN();
-
-RunSettings run_settings(std::string_view rule = "util < 1 for 60s", Duration every = 5s, Duration delay = 0s) {
-  RunSettings settings;
-  settings.common.policy = *Policy::parse(rule);
-  settings.common.gpus = "all";
-  settings.common.every = every;
-  settings.common.delay = delay;
-  settings.command = {"train"};
-  return settings;
-}
-
-WatchSettings watch_settings(std::string_view rule = "util < 1 for 60s") {
-  WatchSettings settings;
-  settings.common.policy = *Policy::parse(rule);
-  settings.common.every = 5s;
-  settings.actions = {*parse_action("exec=true")};
-  settings.controlled = false;
-  return settings;
-}
-
-Script busy_until(Instant end) {
-  Script script;
-  script.util = [end](Instant at, unsigned) { return at < end ? 90.0 : 0.0; };
-  return script;
-}
 
 Instant time_of(const FakeWorld& world, std::string_view what) {
   for (const Happened& one : world.happened)
@@ -145,6 +113,35 @@ TEST(RunSessionTest, WithoutADriverNothingIsJudgedAndTheJobRunsOn) {
       std::ranges::any_of(sink.events, [](const Event& one) { return std::holds_alternative<NoGpu>(one.what); }));
 }
 
+// The lists of processes that say where it works may be five seconds old.
+TEST(RunSessionTest, WorkThatBeganElsewhereSinceTheLastListIsSeenBeforeTheEnd) {
+  for (const Duration every : {500ms, 1000ms, 1700ms, 5000ms})
+    for (Instant begins(116s); begins < Instant(125s); begins += 700ms) {
+      RunSettings settings = run_settings("util < 1 for 2m", every);
+      settings.common.gpus.clear();
+      Script script;
+      script.util = [](Instant, unsigned gpu) { return gpu == 1 ? 90.0 : 0.0; };
+      script.has_context = [begins](Instant at, unsigned gpu) { return gpu == 0 || at >= begins; };
+      FakeWorld world(script);
+      world.job_runs = 3min;
+      Listening sink;
+      (void)RunSession(std::move(settings), world, sink).run();
+      const Instant end = time_of(world, "end");
+      EXPECT_TRUE(end == Instant::max() || end <= begins)
+          << begins.time_since_epoch() / 1ms << " every " << every / 1ms;
+    }
+}
+
+// The first sample comes late, since cards have to be attached; the grid begins with it.
+TEST(RunSessionTest, FaultsSmallARuleOfTwoIntervalsFiresAfterTwoIntervals) {
+  Script script;
+  script.latency = [](Instant at) { return at < Instant(1s) ? 45ms : 2ms; };
+  FakeWorld world(script);
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("util < 1 for 10s"), world, sink).run().status, kExitIdle);
+  EXPECT_LT(time_of(world, "end"), Instant(10s + 100ms));
+}
+
 TEST(WatchSessionTest, ActsOnceAndEndsWithTheStatusAskedFor) {
   WatchSettings settings = watch_settings();
   settings.actions.push_back(*parse_action("exit=7"));
@@ -177,155 +174,6 @@ TEST(WatchSessionTest, AWarningIsCalledOffByWork) {
   EXPECT_EQ(world.count("exec=true"), 1U);
   EXPECT_TRUE(
       std::ranges::any_of(sink.all_news, [](const News& one) { return std::holds_alternative<NoLongerWanted>(one); }));
-}
-
-// ---- the law, on random schedules
-
-// A thousand schedules of each; LULL_SCHEDULES asks for more.
-int rounds() {
-  const char* wanted = std::getenv("LULL_SCHEDULES");
-  return std::max(1, (wanted != nullptr ? std::atoi(wanted) : 1000) / 100);
-}
-
-struct Spell {
-  Instant from{};
-  double util = 0;
-};
-
-// Stretches of work, idleness and silence, some shorter than a sample.
-Script random_script(unsigned gpus) {
-  Script script;
-  script.gpus = gpus;
-  auto spells = std::make_shared<std::vector<std::vector<Spell>>>(gpus);
-  for (auto& one : *spells) {
-    Instant at{};
-    for (int i = 0; i < 40; ++i) {
-      const int dice = *rc::gen::inRange(0, 100);
-      one.push_back({at, dice < 70 ? 0.0 : dice < 90 ? 80.0 : kNotRead});
-      at += std::chrono::milliseconds(dice < 70 ? *rc::gen::inRange(1'000, 200'000) : *rc::gen::inRange(100, 20'000));
-    }
-  }
-  script.util = [spells](Instant at, unsigned gpu) {
-    double util = 0;
-    for (const Spell& spell : (*spells)[gpu])
-      if (spell.from <= at) util = spell.util;
-    return util;
-  };
-  const Duration away = std::chrono::seconds(*rc::gen::inRange(0, 3000));
-  const Duration back = away + std::chrono::seconds(*rc::gen::element(0, 0, 3, 100));
-  script.has_driver = [away, back](Instant at) {
-    return at.time_since_epoch() < away || at.time_since_epoch() >= back;
-  };
-  const int slow = *rc::gen::inRange(0, 5);
-  script.latency = [slow](Instant at) {
-    const auto second = at.time_since_epoch() / 1s;
-    return slow > 0 && second % 97 < slow ? Duration(8s) : Duration(2ms);
-  };
-  return script;
-}
-
-// Pauses of the machine, stops of the job.
-void add_troubles(FakeWorld& world) {
-  const int pauses = *rc::gen::inRange(0, 4);
-  for (int i = 0; i < pauses; ++i) {
-    const Duration length = std::chrono::seconds(*rc::gen::element(1, 20, 4000));
-    world.loop().at(Instant(std::chrono::seconds(*rc::gen::inRange(1, 2000))),
-                    [&world, length] { world.clock.advance(length); });
-  }
-  const int stops = *rc::gen::inRange(0, 3);
-  for (int i = 0; i < stops; ++i) {
-    const auto from = std::chrono::seconds(*rc::gen::inRange(1, 2000));
-    world.loop().at(Instant(from), [&world] { world.stop_job(SIGSTOP); });
-    world.loop().at(Instant(from + std::chrono::seconds(*rc::gen::inRange(1, 300))), [&world] { world.stop_job(0); });
-  }
-}
-
-// From the firing that was announced to what cannot be undone, nothing but yes was seen.
-void check_since_firing(const FakeWorld& world, const Listening& sink, Instant now) {
-  const FiringFacts* firing = nullptr;
-  for (const FiringFacts& one : sink.firings)
-    if (Instant(one.at.time_since_epoch()) <= now) firing = &one;
-  RC_ASSERT(firing != nullptr);
-  for (const Seen& one : world.seen)
-    if (one.given >= Instant(firing->at.time_since_epoch()) && one.given <= now) RC_ASSERT(one.idle);
-}
-
-// Whether what cannot be undone may be done now: the slow and obvious way. Every sample of the last `span` that was
-// handed over said idle, there was no gap between them, the newest is of now, and nobody stopped the job meanwhile.
-void check_law(const FakeWorld& world, Instant now, Duration every, Duration span) {
-  const Duration gap = longest_gap(every);
-  Instant next = now;
-  Instant oldest = now;
-  for (auto one = world.seen.rbegin(); one != world.seen.rend(); ++one) {
-    if (one->given > now) continue;
-    RC_ASSERT(next - one->at <= gap);
-    RC_ASSERT(one->idle);
-    next = oldest = one->at;
-    if (now - oldest >= span) break;
-  }
-  RC_ASSERT(now - oldest >= span);
-  for (const auto& [when, stopped] : world.stopped_at) RC_ASSERT(when < oldest || when > now);
-}
-
-TEST(RandomSessions, Faults_A2_A3_WhatCannotBeUndoneFollowsAFreshYesOnly) {
-  std::size_t ended = 0;
-  std::size_t called_off = 0;
-  for (int round = 0; round < rounds(); ++round) {
-    ASSERT_TRUE(rc::check([&] {
-      const Duration every = *rc::gen::element<Duration>(500ms, 1s, 5s);
-      const Duration span = std::chrono::seconds(*rc::gen::element(10, 30, 60));
-      RunSettings settings = run_settings("util < 1 for " + std::to_string(span / 1s) + "s", every,
-                                          std::chrono::seconds(*rc::gen::element(0, 60)));
-      if (*rc::gen::inRange(0, 2) == 1) settings.on_idle = "hook";
-      const unsigned restarts = settings.restarts = *rc::gen::inRange(0U, 3U);
-      FakeWorld world(random_script(*rc::gen::inRange(1U, 4U)));
-      const auto slow = *rc::gen::inRange(0, 40'000);
-      world.action_takes = [slow] { return std::chrono::milliseconds(slow); };
-      world.job_runs = 1h;
-      add_troubles(world);
-      Listening sink;
-      const int status = RunSession(std::move(settings), world, sink).run().status;
-      for (const Happened& one : world.happened)
-        if (one.what == "end") {
-          check_law(world, one.at, every, span);
-          check_since_firing(world, sink, one.at);
-        }
-      RC_ASSERT((status == kExitIdle) == (world.count("end") > restarts));
-      ended += world.count("end");
-      called_off += sink.noted("called-off") ? 1 : 0;
-    }));
-  }
-  EXPECT_GT(ended, 5U * static_cast<unsigned>(rounds())) << "or nothing was tried";
-  EXPECT_GT(called_off, static_cast<unsigned>(rounds())) << "likewise";
-}
-
-TEST(RandomSessions, Faults_A2_A3_WarningsRetriesAndSeveralActionsLikewise) {
-  std::size_t acted = 0;
-  for (int round = 0; round < rounds(); ++round) {
-    ASSERT_TRUE(rc::check([&] {
-      WatchSettings settings = watch_settings("util < 1 for 30s");
-      if (*rc::gen::inRange(0, 2) == 1) settings.how.warn = std::chrono::seconds(*rc::gen::inRange(1, 120));
-      settings.actions.push_back(*parse_action("exec=second"));
-      settings.retries = {.most = 3, .after = std::chrono::seconds(*rc::gen::inRange(1, 30))};
-      settings.repeat = true;
-      FakeWorld world(random_script(*rc::gen::inRange(1U, 4U)));
-      const auto fails = *rc::gen::inRange(0, 4);
-      world.action_works = [fails, n = 0]() mutable { return ++n % 4 >= fails; };
-      const auto slow = *rc::gen::inRange(0, 40'000);
-      world.action_takes = [slow] { return std::chrono::milliseconds(slow); };
-      add_troubles(world);
-      world.loop().at(Instant(1h), [&] { world.send(SIGTERM); });
-      Listening sink;
-      RC_ASSERT(WatchSession(std::move(settings), world, sink).run().status == 128 + SIGTERM);
-      for (const Happened& one : world.happened)
-        if (one.what == "exec=true" || one.what == "exec=second") {
-          check_law(world, one.at, 5s, 30s);
-          check_since_firing(world, sink, one.at);
-          ++acted;
-        }
-    }));
-  }
-  EXPECT_GT(acted, 10U * static_cast<unsigned>(rounds()));
 }
 
 }  // namespace

@@ -108,24 +108,13 @@ void WatchSession::end_with_the_work() {
   end({kNothingLeft});
 }
 
-// A rule so short that the job may have begun to work elsewhere, unseen, is confirmed before anything is said.
 void WatchSession::fired(const Fired& fire) {
-  if (acting_) return;
-  if (!feed_->lists_may_be_old()) return act_on(fire);
-  feed_->confirm([this, fire] {
-    if (acting_) return;
-    if (feed_->is_fresh() && engine_->holds(subject_.id)) return act_on(fire);
-    engine_->outcome(subject_.id);
-  });
-}
-
-void WatchSession::act_on(const Fired& fire) {
   FiringFacts all = facts("idle", fire.why, in_words(settings_.actions));
   sink_.firing(all, common_.dry_run);
   if (common_.dry_run) return engine_->outcome(subject_.id);
   std::vector<Action*> actions;
   for (const auto& action : actions_) actions.push_back(action.get());
-  act(std::move(actions), settings_.retries, std::move(all), feed_->lists_may_be_old());  // that was confirmed just now
+  act(std::move(actions), settings_.retries, std::move(all));
 }
 
 void WatchSession::tell(const News& news) {

@@ -38,7 +38,6 @@ class WatchSession final : public Session {
   void sense(const Snapshot& snapshot) override;
   void end_with_the_work();
   void fired(const Fired& fired) override;
-  void act_on(const Fired& fired);
   void tell(const News& news) override;
   void acted(bool all, bool called_off) override;
   std::string on_cancel(const std::string& who);

@@ -98,7 +98,7 @@ def test_faults_b6_a_lease_counts_for_its_owner_only(users):
 
 
 @ROOT_ONLY
-def test_faults_status_shows_the_owner_of_the_lease(users):
+def test_faults_small_status_shows_the_owner_of_the_lease(users):
     gpus, folder = users(1)
     uuid = uuid_of(gpus, 0)
     with locked(folder / f"{uuid}.12345", f"gpu: {uuid}\nlabel: 0\nlease: x\nuser: root\ncommand: sh\n", **as_user(12345)):

@@ -94,7 +94,7 @@ def test_fork_bomb_that_races_the_kill(sim, tmp_path, way):
             "time.sleep(max(0, end - time.monotonic()))\n")
     with sim(1) as gpus:
         log = tmp_path / "pids"
-        done = gpus.lull("run", "--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 200ms", "--grace", "20ms", *way,
+        done = gpus.lull("run", "--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1s", "--grace", "20ms", *way,
                          "--", sys.executable, "-c", bomb, env={"BOMB": str(log)})
         assert done.returncode == 124
         assert [pid for pid in pids_in(log, 1) if alive(pid)] == []

@@ -429,7 +429,7 @@ def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
               "        os._exit(0)\n"
               "    os.waitpid(pid, 0)\n"
               "    time.sleep(0.1)\n")
-    rule = ["--delay", "0", "--every", "500ms", "--idle", "cpu < 15 for 1s", "--grace", "300ms", "--no-cgroup"]
+    rule = ["--delay", "0", "--every", "500ms", "--idle", "cpu < 1 for 1s", "--grace", "300ms", "--no-cgroup"]
     with sim(1) as gpus:
         done = gpus.lull("run", *rule, "--", sys.executable, "-c", script)
         assert done.returncode == 0, done.stderr

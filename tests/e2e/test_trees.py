@@ -14,7 +14,7 @@ import time
 import pytest
 from conftest import LIMIT, alive, read_until, wait_until
 
-QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 300ms"]
+QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1s"]
 WATCH = ["--every", "50ms", "--idle", "util < 1 for 300ms"]
 NEVER = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1h"]
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="needs root")

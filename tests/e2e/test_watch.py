@@ -399,6 +399,14 @@ def test_wrong_command_line(run_lull, arguments, said):
     assert done.returncode == 2 and said in done.stderr
 
 
+@pytest.mark.parametrize("word", ["", "frobnicate", "exit=", "exit=-1", "exit=x", "kill=", "kill=0", "kill=1x",
+                                  "kill=PGID:", "kill=PGID:0", "exec", "exec=", "shutdown=1", "notify", "notify=x"])
+def test_faults_small_usage_mistakes_in_do_are_2(run_lull, word):
+    done = run_lull("watch", "--do", word)
+    assert done.returncode == 2, done.stderr
+    assert "--do" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
 def test_absent_gpu_is_an_error_at_the_start(sim):
     with sim(2) as gpus:
         done = gpus.lull("watch", "--gpus", "5", "--do", "exit")
