@@ -1,7 +1,7 @@
 """Builds lull with CMake and puts what it made into the wheel; pyproject.toml says the rest.
 
-LULL_BUILD_DIR names a folder in which lull is built already; it is taken as it is. Otherwise everything is built in
-build/wheel-TAG, where ccache (if there is one) has what other builds compiled.
+LULL_BUILD_DIR names a folder in which lull is built already; it is taken as it is. Otherwise the release is built in
+build/wheel-TAG; where there is ccache it has what other builds compiled.
 """
 import atexit
 import os
@@ -32,16 +32,19 @@ def built() -> pathlib.Path:
     folder = pathlib.Path(given).resolve() if given else ROOT / "build" / f"wheel-{TAG}"
     if not given:
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
-        generator = ["-G", "Ninja"] if shutil.which("ninja") else []
-        run("cmake", "-S", ROOT, "-B", folder, *generator, "-DCMAKE_BUILD_TYPE=Release",
-            f"-DPython3_EXECUTABLE={sys.executable}", f"-DPYTHON_EXECUTABLE={sys.executable}")
+        generator = [] if shutil.which("ninja") else ["-G", "Unix Makefiles"]
+        run("cmake", "--preset", "release", "-S", ROOT, "-B", folder, *generator, f"-DPython3_EXECUTABLE={sys.executable}")
         run("cmake", "--build", folder, "--parallel", jobs)
-    for needed in (folder / "lull", folder / "sim/libnvidia-ml.so.1", folder / "python/lull"):
+    for needed in (folder / "lull", folder / "sim/libnvidia-ml.so.1"):
         if not needed.exists():
             sys.exit(f"{needed} is not there: LULL_BUILD_DIR must name a folder in which lull is built")
-    if not list((folder / "python/lull").glob(f"*.{TAG}.so")):
-        sys.exit(f"{folder}/python has no module for this Python ({TAG})")
+    if not modules_of(folder):
+        sys.exit(f"{folder}/python has no module for this Python ({TAG}): its headers or pybind11-dev were missing")
     return folder
+
+
+def modules_of(folder: pathlib.Path) -> "list[pathlib.Path]":
+    return list((folder / "python/lull").glob(f"*.{TAG}.so"))
 
 
 def run(*command: object) -> None:
@@ -69,7 +72,7 @@ class Build(build_py):
             sys.exit("lull has no editable install: put build/release/python on PYTHONPATH instead")
         folder = built()
         super().run()
-        for module in (folder / "python/lull").glob(f"*.{TAG}.so"):
+        for module in modules_of(folder):
             stripped(module, pathlib.Path(self.build_lib) / "lull" / module.name)
         self.distribution.data_files = data_files(folder)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 import contextlib
 import os
 import random
+import threading
 from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 
 if TYPE_CHECKING:
@@ -12,8 +13,18 @@ if TYPE_CHECKING:
 _MOST_HOLDERS = 1000  # of one GPU: with gpuselect whoever comes decides whether to share
 _PARENTS_LEASE = "LULL_GPUSELECT"  # tells processes that this one starts what it holds
 
-_owner = 0  # the process that _held is of; one that was forked from it has nothing yet
 _held: list[Pick] = []
+_lock = threading.Lock()  # of _held
+
+
+def _in_a_forked_child() -> None:
+    """What was held is the parent's, and so may be the lock."""
+    global _lock
+    _lock = threading.Lock()
+    _held.clear()
+
+
+os.register_at_fork(after_in_child=_in_a_forked_child)
 
 
 def choose(candidates: Sequence[int], count: int, processes: int) -> tuple[list[int], int]:
@@ -24,10 +35,11 @@ def choose(candidates: Sequence[int], count: int, processes: int) -> tuple[list[
 
 def take(candidates: Sequence[int], count: int, processes: int) -> tuple[list[int], int]:
     """The same, held by this process from now on instead of what it held. It may get what it has; too few: it keeps it."""
-    global _owner
-    if _owner != os.getpid():
-        _owner = os.getpid()
-        _held.clear()
+    with _lock:
+        return _take(candidates, count, processes)
+
+
+def _take(candidates: Sequence[int], count: int, processes: int) -> tuple[list[int], int]:
     ours = {device for pick in _held for device in pick.indices}
     again = [device for device in candidates if device in ours]
     others = [device for device in candidates if device not in ours]

@@ -6,13 +6,15 @@ _found: dict[str, str] = {}
 
 
 def places():
-    """Where it is looked for, in this order; then on PATH."""
-    here = os.path.dirname(os.path.realpath(__file__))
+    """Where it is looked for, in this order; then on PATH. First what was made together with this module."""
     module = os.path.dirname(os.path.realpath(sys.modules["lull._core"].__file__))
-    yield os.path.join(here, "bin", "lull")                                # a wheel
-    yield os.path.join(os.path.dirname(os.path.dirname(module)), "lull")   # a build: python/lull/ beside it
-    for prefix in (sys.prefix, os.path.abspath(os.path.join(module, *[os.pardir] * 4))):
-        yield os.path.join(prefix, "bin", "lull")                          # installed under the same prefix
+    above = [module]
+    while len(above) < 5:
+        above.append(os.path.dirname(above[-1]))
+    yield os.path.join(above[2], "lull")         # BUILD/python/lull: the build
+    yield os.path.join(above[4], "bin", "lull")  # PREFIX/lib/python3.N/site-packages/lull: an environment, --user
+    yield os.path.join(above[1], "bin", "lull")  # FOLDER/lull: pip install --target
+    yield os.path.join(sys.prefix, "bin", "lull")
 
 
 def find():

@@ -37,13 +37,14 @@ def test_the_device_ids_must_be_given(machine):
     assert "TypeError" in usage(machine(1), "").stderr
 
 
-def test_a_gpu_that_cannot_be_read_is_not_a_number_and_said_once(machine):
+def test_a_gpu_that_cannot_be_read_is_not_a_number_and_said_when_that_begins(machine):
     gpus = machine(2)
     for fault in ("lost", "no-util"):
         gpus.fault(1, fault)
         done = usage(gpus, "None", "print(get_gpu_usage([0])); print(get_gpu_usage([1])); print(get_gpu_usage([1]))")
         values = [float(word) for word in done.stdout.split()]
         assert math.isnan(values[0]) and values[1] == 0 and math.isnan(values[2]) and math.isnan(values[3])
+        assert done.stderr.count("GPU 1 cannot be judged: ") == 2  # not at the last one, which is as before
         gpus.clear(1)
 
 

@@ -285,6 +285,23 @@ if __name__ == "__main__":
         assert done.stdout == "['0', '1', '2', '3']\n", done.stderr
 
 
+def test_threads_that_select_at_once_leave_what_was_set_held(machine):
+    gpus = machine(4)
+    code = """
+import os, sys, threading
+from gpuselect import gpuselect
+threads = [threading.Thread(target=gpuselect) for _ in range(3)]
+for one in threads: one.start()
+for one in threads: one.join()
+print(os.environ["CUDA_VISIBLE_DEVICES"], flush=True)
+sys.stdin.read()
+"""
+    script = gpus.start(code)
+    chosen = script.stdout.readline().strip()
+    assert refused(gpus, f"gpuselect(devices={chosen})") != ""
+    finish(script)
+
+
 def test_a_child_on_a_machine_with_one_gpu_gets_its_parents(machine):
     """As where a worker that is spawned runs the script's first lines again."""
     gpus = machine(1)

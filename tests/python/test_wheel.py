@@ -99,9 +99,10 @@ def test_imports_and_reads_gpus_by_its_own_program(installed, on_gpus):
 
 
 def test_holds_gpus(installed, on_gpus):
-    code = "import gpuselect, lull\nprint(lull.pick().indices, gpuselect.gpuselect())\nprint(lull.Pick)"
+    """The second is inside the first: what this process holds it may have."""
+    code = "import gpuselect, lull\nprint(lull.pick().indices == [int(gpuselect.gpuselect())])"
     done = on_gpus(installed / "python", "-c", code)
-    assert done.returncode == 0, done.stderr
+    assert (done.returncode, done.stdout) == (0, "True\n"), done.stderr
 
 
 def test_simulates_gpus(installed):
@@ -119,6 +120,17 @@ def test_commands(installed, on_gpus):
     assert on_gpus(installed / "gpu_sentinel", "--help").stdout.startswith("usage: gpu_sentinel")
     for words in ([installed / "gpu_idle_timeout.py"], [installed / "python", installed / "gpu_idle_timeout.py"]):
         assert on_gpus(*words, "sh", "-c", "exit 5", PATH=f"{installed}:/usr/bin:/bin").returncode == 5
+
+
+def test_finds_its_own_program_wherever_pip_puts_it(wheel, tmp_path):
+    """Not one that happens to be on PATH: that may be of another version."""
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other/lull").symlink_to("/bin/false")
+    pip("install", "--no-index", "--no-deps", "--target", tmp_path / "target", wheel)
+    code = "import lull, lull._program; print(lull._program.find())"
+    found = call(sys.executable, "-c", code, cwd="/",
+                 env={"PYTHONPATH": str(tmp_path / "target"), "PATH": f"{tmp_path}/other:/usr/bin:/bin"})
+    assert found == f"{tmp_path}/target/bin/lull\n"
 
 
 def test_comes_with_its_pytest_fixture(installed, tmp_path):
