@@ -2,6 +2,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import random
 import threading
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Iterator, Optional, Sequence
 if TYPE_CHECKING:
     from lull import Pick
 
+_logger = logging.getLogger("gpuselect")
 _MOST_HOLDERS = 1000  # of one GPU: with gpuselect whoever comes decides whether to share
 _PARENTS_LEASE = "LULL_GPUSELECT"  # tells processes that this one starts what it holds
 
@@ -62,6 +64,11 @@ def _shuffled(devices: Sequence[int]) -> list[int]:
 
 
 def _lease(candidates: Sequence[int], count: int, processes: int) -> tuple[Optional[Pick], int]:
+    from lull._core import cuda_is_initialized
+
+    if cuda_is_initialized():
+        _logger.warning("CUDA is already initialised in this process, so that CUDA_VISIBLE_DEVICES does nothing; "
+                        "call gpuselect() before anything uses CUDA")
     hold = [f"--hold-pid={os.getpid()}", f"--joinable={_MOST_HOLDERS}"]
     picked, fitting = _ask(candidates, count, processes, hold)
     parent = os.environ.get(_PARENTS_LEASE)

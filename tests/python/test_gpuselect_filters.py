@@ -72,6 +72,16 @@ def test_stays_a_tuple():
     assert {info: 1}[info] == 1 and info._asdict() == dict(zip(FIELDS, range(14)))
 
 
+def test_a_little_work_is_never_nothing():
+    """lull knows fractions of a percent; here they are whole numbers."""
+    from types import SimpleNamespace
+    fields = ("mem_free", "mem_used", "mem_total", "procs", "fan", "power_limit", "pstate", "power", "temp", "throttle_reasons")
+    gpu = SimpleNamespace(index=0, name="T4", util=0.2, mem_util=0.01, **dict.fromkeys(fields))
+    info = package.nvmlgpuselect._info_of(gpu)
+    assert (info.util, info.mem_util, info.power_usage) == (1, 1, None)
+    assert package.nvmlgpuselect._info_of(SimpleNamespace(**{**vars(gpu), "util": 0.0})).util == 0
+
+
 # ---- the filters
 
 def test_one_of_those_that_do_nothing():

@@ -1,5 +1,6 @@
 """The package gpuselect on simulated GPUs: what its README promises, and the faults of the original."""
 import json
+import subprocess
 
 import pytest
 from conftest import LIMIT, wait_until
@@ -178,6 +179,26 @@ def test_a_lost_gpu(machine):
     assert refused(gpus, "gpuselect(count=2)") == "Exception: Requested 2 GPUs, but 1 matched filters"
     assert refused(gpus, "gpuselect(count=2, selector=lambda gpu: True)") == (
         "Exception: Requested 2 GPUs, but 1 matched filters")
+
+
+def test_a_selector_is_not_asked_about_a_lost_gpu(machine):
+    gpus = machine(3)
+    gpus.fault(1, "lost")
+    assert call(gpus, "[gpuselect(selector=lambda gpu: not asked.append(gpu.device), count=2) and asked]",
+                "asked = []") == [[0, 2]]
+
+
+def test_cuda_that_is_initialised_already_is_said(machine, tmp_path):
+    """It was silent, and the variable did nothing."""
+    gpus = machine(1)
+    (tmp_path / "cuda.c").write_text("int cuDeviceGetCount(int* count) { *count = 1; return 0; }\n")
+    subprocess.run(["g++", "-x", "c", "-shared", "-fPIC", "-Wl,-soname,libcuda.so.1", "-o", tmp_path / "libcuda.so.1",
+                    tmp_path / "cuda.c"], check=True, timeout=LIMIT)
+    code = "from gpuselect import gpuselect; print(gpuselect())"
+    plain = gpus.python(code)
+    late = gpus.python(f"import ctypes; ctypes.CDLL('{tmp_path}/libcuda.so.1'); {code}")
+    assert (plain.stdout, plain.stderr) == ("0\n", "")
+    assert late.stdout == "0\n" and late.stderr.startswith("CUDA is already initialised in this process")
 
 
 def test_throttling_is_what_throttles(machine):
