@@ -20,25 +20,30 @@ namespace {
 
 using std::chrono_literals::operator""ms;
 
-Result<std::vector<Metric>> read_signals(const std::string& text) {
-  std::vector<Metric> metrics;
+Result<> read_signals(const std::string& text, trace::RowLayout& layout) {
+  std::vector<Metric>& metrics = layout.metrics;
   if (text.empty()) {
     for (const MetricInfo& row : kMetricTable)
       if (row.of == Of::gpu && row.metric != Metric::pcie && row.metric != Metric::openers)
         metrics.push_back(row.metric);
-    return metrics;
+    layout.who = true;
+    return {};
   }
-  std::vector<std::string_view> names;
+  std::vector<std::string_view> names = {"who"};
   for (const MetricInfo& row : kMetricTable)
     if (row.of == Of::gpu) names.push_back(row.name);
   for (const std::string_view part : split(text, ',')) {
     const std::string_view name = trim(part);
+    if (name == "who") {
+      layout.who = true;
+      continue;
+    }
     const auto metric = metric_by_name(name);
     if (!metric || info(*metric).of != Of::gpu)
       return fail(fmt::format("--signals: '{}' is no signal of a GPU{}", printable(name), did_you_mean(name, names)));
     if (std::find(metrics.begin(), metrics.end(), *metric) == metrics.end()) metrics.push_back(*metric);
   }
-  return metrics;
+  return {};
 }
 
 int record(TraceSettings settings) {
@@ -54,7 +59,7 @@ int record(TraceSettings settings) {
 
 int record_command(int argc, char** argv) {
   CommandLine line(
-      "Writes what the GPUs show as a trace, one row a GPU a sample, for `lull replay` and other programs.\n"
+      "Writes what the GPUs show as a trace, one row per GPU per sample, for `lull replay` and other programs.\n"
       "Unknown is an empty cell (null in NDJSON), never 0. An existing file is appended to.\n\n"
       "  lull record --every 1s -o day.csv.zst\n",
       "lull record");
@@ -62,6 +67,7 @@ int record_command(int argc, char** argv) {
   std::string length;
   std::string format;
   std::string signals;
+  bool no_who = false;
   TraceSettings settings;
   line.option("--every", every, "how often to look").value("DURATION");
   line.option("--for", length, "stop after this long (on Ctrl-C)").value("DURATION");
@@ -69,7 +75,9 @@ int record_command(int argc, char** argv) {
       .value("FILE");
   line.option("--format", format, "csv or ndjson (by the file's name, else csv)").value("FORMAT");
   line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device (all)").value("LIST");
-  line.option("--signals", signals, "only these, such as util,power (all that are cheap to read)").value("LIST");
+  line.option("--signals", signals, "only these, such as util,power,who (all that are cheap to read, and who)")
+      .value("LIST");
+  line.flag("--no-who", no_who, "leave out who has the GPUs: host, users, pids, command, lease, job");
   line.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
   if (const auto status = line.parse(argc, argv)) return *status;
 
@@ -90,12 +98,11 @@ int record_command(int argc, char** argv) {
   if (!format.empty() && format != "csv" && format != "ndjson")
     return complain(fmt::format("record: --format is csv or ndjson, not '{}'", printable(format)), kExitUsage);
   if (settings.output == "-") settings.output.clear();
-  settings.format = format.empty()       ? trace::format_by_name(settings.output)
-                    : format == "ndjson" ? trace::Format::ndjson
-                                         : trace::Format::csv;
-  auto metrics = read_signals(signals);
-  if (!metrics) return wrong(metrics.error());
-  settings.metrics = *std::move(metrics);
+  settings.layout.format = format.empty()       ? trace::format_by_name(settings.output)
+                           : format == "ndjson" ? trace::Format::ndjson
+                                                : trace::Format::csv;
+  if (const auto read = read_signals(signals, settings.layout); !read) return wrong(read.error());
+  if (no_who) settings.layout.who = false;
   return record(std::move(settings));
 }
 

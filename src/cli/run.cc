@@ -9,11 +9,14 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/watch_options.h"
 #include "session/machine.h"
+#include "session/recording_sink.h"
 #include "session/run_session.h"
+#include "session/who.h"
 #include "view/events.h"
 #include "view/news.h"
 #include "view/screen.h"
@@ -86,6 +89,7 @@ struct RunOptions {
   std::string backoff = "30s";
   std::string max_time;
   std::string hook_limit = "30s";
+  std::string record;
   bool no_cgroup = false;
 };
 
@@ -94,6 +98,9 @@ void describe_options(CommandLine& line, RunOptions& options) {
   RunSettings& settings = options.settings;
   line.option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first (nowhere)")
       .value("DIR");
+  line.option("--record", options.record,
+              "also write a trace of the job and its GPUs for `lull replay`; an existing one is appended to (none)")
+      .value("FILE");
   line.option("--on-idle", settings.on_idle,
               "run CMD first with sh -c, the facts in LULL_* variables and as JSON on its stdin (nothing)")
       .value("CMD");
@@ -113,6 +120,7 @@ Result<> settle(RunOptions& options) {
   const WatchChoice choice = TRY(settle_watch_options(options.watch));
   settings.common.policy = choice.policy;
   settings.use_cgroup = !options.no_cgroup;
+  settings.common.watch_work = !options.record.empty();
   settings.common.every = choice.every;
   settings.common.delay = choice.delay;
   settings.common.gpus = choice.gpus;
@@ -128,6 +136,16 @@ Result<> settle(RunOptions& options) {
   if (settings.common.max_time == Duration::zero())
     return fail("--max-time 0 would end the job at once: more would be right, such as 2h");
   return {};
+}
+
+// Of every row of a recording: whose job it is.
+trace::Who who_runs(const std::vector<std::string>& command) {
+  trace::Who who;
+  who.host = WhoFinder().host();
+  who.users = user_name(::getuid());
+  who.command = short_command(command, "");
+  who.job = fmt::format("run-{}", ::getpid());
+  return who;
 }
 
 }  // namespace
@@ -154,7 +172,14 @@ int run_command(int argc, char** argv) {
   say_remarks(sayer, options.settings.common.policy);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
-  return ended(RunSession(std::move(options.settings), **machine, voice).run());
+  if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, voice).run());
+  auto log = TraceLog::open(options.record, RecordingSink::layout(options.record));
+  if (!log) return complain("run: --record: " + log.error().message());
+  if (!log->note().empty()) sayer.say(Level::note, "record", log->note());
+  RecordingSink recording(voice, *std::move(log), who_runs(options.settings.command));
+  const SessionEnd end = RunSession(std::move(options.settings), **machine, recording).run();
+  recording.finish();
+  return ended(end);
 }
 
 }  // namespace lull

@@ -54,6 +54,13 @@ Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::Trac
   }
 }
 
+// Which recording would have it.
+std::string_view who_records(Metric metric) {
+  if (metric == Metric::pcie || metric == Metric::openers) return "`lull record --signals` writes it where it is named";
+  if (info(metric).of == Of::gpu) return "`lull record` writes it";
+  return "`lull run --record FILE` writes the signals of a job and of the machine";
+}
+
 Result<> check_signals(const ReplayOptions& options, const trace::TraceReader& reader) {
   std::vector<Metric> needed = options.policy.idle.signals();
   if (options.policy.arm)
@@ -66,9 +73,9 @@ Result<> check_signals(const ReplayOptions& options, const trace::TraceReader& r
       if (columns.size() > 200) break;
       columns += (columns.empty() ? "" : ", ") + printable(name);
     }
-    return fail(
-        fmt::format("the trace has no {}, which the rule looks at (--columns {}=NAME says which column is); it has {}",
-                    info(metric).name, info(metric).name, columns));
+    return fail(fmt::format(
+        "the trace has no {}, which the rule looks at: {}; or --columns {}=NAME says which column is; it has {}",
+        info(metric).name, who_records(metric), info(metric).name, columns));
   }
   return {};
 }

@@ -33,7 +33,7 @@ RunSession::RunSession(RunSettings settings, World& world, Sink& sink)
 
 Result<> RunSession::prepare() {
   TRY(world_.listen(watched_signals(), [this](const signalfd_siginfo& info) { on_signal(info); }));
-  make_feed(true, !settings_.evidence.empty(),
+  make_feed(true, common_.watch_work || !settings_.evidence.empty(),
             [this](pid_t pid) { return (job_ && job_->contains(pid)) || common_.also.contains(pid); });
   if (!settings_.evidence.empty())
     if (auto ready = Evidence::prepare(settings_.evidence); !ready)
@@ -79,11 +79,12 @@ std::optional<SessionEnd> RunSession::start_job() {
   memory_at_start_.clear();
   phase_ = Phase::watching;
   begin_subject();
-  auto started = world_.start({.command = settings_.command,
-                               .use_cgroup = settings_.use_cgroup,
-                               .count_io = policy_uses(common_.policy, {Metric::io, Metric::quiet})},
-                              {.ended = [this](const ExitStatus& status) { on_job_ended(status); },
-                               .stopped = [this](int signal) { on_job_stopped(signal); }});
+  auto started =
+      world_.start({.command = settings_.command,
+                    .use_cgroup = settings_.use_cgroup,
+                    .count_io = common_.watch_work || policy_uses(common_.policy, {Metric::io, Metric::quiet})},
+                   {.ended = [this](const ExitStatus& status) { on_job_ended(status); },
+                    .stopped = [this](int signal) { on_job_stopped(signal); }});
   if (!started) return SessionEnd{status_of_failed_exec(started.error()), printable(started.error().message())};
   job_ = *std::move(started);
   if (!settings_.evidence.empty()) evidence_ = job_->evidence(settings_.evidence, recorder_);

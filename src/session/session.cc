@@ -23,7 +23,7 @@ bool is_near(const Verdict& verdict, Duration every) {
 Session::Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink)
     : common_(std::move(settings)), world_(world), loop_(world.loop()), sink_(sink) {
   subject_.id = std::move(subject);
-  rule_wants_work_ = policy_uses(common_.policy, Of::job);
+  rule_wants_work_ = common_.watch_work || policy_uses(common_.policy, Of::job);
 }
 
 Session::~Session() {

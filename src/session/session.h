@@ -32,6 +32,7 @@ struct SessionSettings {
   WhenMissing missing = WhenMissing::unknown;
   bool require_gpu = false;
   bool dry_run = false;
+  bool watch_work = false;  // cpu, io and quiet of the job, and every signal of its GPUs, whatever the rule asks for
 };
 
 class Session {

@@ -19,14 +19,13 @@ namespace {
 using std::chrono_literals::operator""s;
 using std::chrono_literals::operator""ms;
 
-constexpr Duration kFrame = 5s;  // packed rows wait at most so long for their frame
-constexpr std::size_t kFrameBytes = 256 << 10;
 constexpr Duration kClockSlack = 2s;  // the wall clock may wander so far before we mention it
 constexpr int kGapsSaid = 3;
 
 SamplingSettings sampling_of(const TraceSettings& settings) {
   SamplingSettings sampling;
-  sampling.sampling.want_only(settings.metrics);
+  sampling.sampling.want_only(settings.layout.metrics);
+  if (settings.layout.who) sampling.sampling.tenants = sampling.sampling.processes = true;
   sampling.sampling.deadline = std::clamp<Duration>(settings.every, 100ms, 2s);
   sampling.every = settings.every;
   sampling.length = settings.length;
@@ -34,17 +33,6 @@ SamplingSettings sampling_of(const TraceSettings& settings) {
   if (settings.output.empty() && ::fstat(STDOUT_FILENO, &status) == 0 && S_ISFIFO(status.st_mode))
     sampling.reader = STDOUT_FILENO;
   return sampling;
-}
-
-Result<trace::TraceWriter> open_writer(const TraceSettings& settings) {
-  trace::WriterOptions options;
-  options.path = settings.output;
-  options.format = settings.format;
-  options.packing = trace::packing_by_name(settings.output);
-  options.header = trace::header_line(settings.format, settings.metrics);
-  if (settings.format == trace::Format::ndjson)
-    trace::append_row(options.like, settings.format, WallTime{}, Device{}, Reading{}, settings.metrics);
-  return trace::TraceWriter::open(std::move(options));
 }
 
 std::string driver_words(const DriverState& driver) {
@@ -61,12 +49,12 @@ TraceSession::TraceSession(TraceSettings settings, World& world, Say say)
 SessionEnd TraceSession::run() {
   SessionEnd end = sampling_.run();
   quiet_ = quiet_ || sampling_.reader_left();
-  return end.status == 0 && end.complaint.empty() && writer_ ? finish() : end;
+  return end.status == 0 && end.complaint.empty() && log_ ? finish() : end;
 }
 
 std::optional<SessionEnd> TraceSession::take(const Snapshot& snapshot) {
   for (const SamplingCosts::Note& note : costs_.see(snapshot, settings_.every)) say_(note.text);
-  if (!writer_)
+  if (!log_)
     if (auto end = begin(snapshot)) return end;
   return add(snapshot);
 }
@@ -79,11 +67,12 @@ std::optional<SessionEnd> TraceSession::begin(const Snapshot& first) {
   }
   if (auto chosen = select_devices(settings_.gpus.empty() ? "all" : settings_.gpus, *first.inventory); !chosen)
     return SessionEnd{kExitUsage, chosen.error().message()};
-  auto writer = open_writer(settings_);
-  if (!writer) return SessionEnd{kExitFailure, writer.error().message()};
-  writer_ = *std::move(writer);
-  if (!writer_->note().empty()) say_(writer_->note());
-  anchor_ = said_anchor_ = first.wall.time_since_epoch() - first.at.time_since_epoch();
+  auto log = TraceLog::open(settings_.output, settings_.layout);
+  if (!log) return SessionEnd{kExitFailure, log.error().message()};
+  log_ = *std::move(log);
+  if (!log_->note().empty()) say_(log_->note());
+  log_->begin(first);
+  said_anchor_ = log_->anchor();
   return std::nullopt;
 }
 
@@ -101,12 +90,14 @@ void TraceSession::choose(const Snapshot& snapshot) {
 void TraceSession::mention_oddities(const Snapshot& snapshot) {
   if (last_ && snapshot.at - *last_ > longest_gap(settings_.every) && ++gaps_ <= kGapsSaid)
     say_(fmt::format("no sample for {} before {}{}", format_duration(snapshot.at - *last_),
-                     format_rfc3339(WallTime(snapshot.at.time_since_epoch() + anchor_)),
+                     format_rfc3339(WallTime(snapshot.at.time_since_epoch() + log_->anchor())),
                      gaps_ == kGapsSaid ? "; further gaps are only counted" : ""));
   last_ = snapshot.at;
   const Duration anchor = snapshot.wall.time_since_epoch() - snapshot.at.time_since_epoch();
-  if (std::chrono::abs(anchor - anchor_) > kClockSlack && std::chrono::abs(anchor - said_anchor_) > kClockSlack) {
-    say_(fmt::format("the clock was set by {}; the trace goes on by the old one", format_duration(anchor - anchor_)));
+  if (std::chrono::abs(anchor - log_->anchor()) > kClockSlack &&
+      std::chrono::abs(anchor - said_anchor_) > kClockSlack) {
+    say_(fmt::format("the clock was set by {}; the trace goes on by the old one",
+                     format_duration(anchor - log_->anchor())));
     said_anchor_ = anchor;
   }
   if (snapshot.driver.absence != driver_) {
@@ -119,17 +110,13 @@ void TraceSession::mention_oddities(const Snapshot& snapshot) {
 std::optional<SessionEnd> TraceSession::add(const Snapshot& snapshot) {
   choose(snapshot);
   mention_oddities(snapshot);
-  rows_.clear();
-  // Wall time that nobody can set: the samples are as far apart as they were.
-  const WallTime at(std::chrono::round<std::chrono::milliseconds>(snapshot.at.time_since_epoch() + anchor_));
-  for (const std::size_t i : devices_)
-    trace::append_row(rows_, settings_.format, at, inventory_->devices[i], snapshot.readings[i], settings_.metrics);
-  writer_->add(rows_);
+  whos_.clear();
+  if (settings_.layout.who) {
+    who_.look(snapshot.at);
+    for (const std::size_t i : devices_) whos_.push_back(who_.find(snapshot, i));
+  }
   count_ += devices_.size();
-  const bool packed = trace::packing_by_name(settings_.output) != trace::Packing::none;
-  if (packed && writer_->pending() < kFrameBytes && snapshot.at - flushed_ < kFrame) return std::nullopt;
-  flushed_ = snapshot.at;
-  if (const auto put = writer_->flush(); !put) return failed(put.error());
+  if (const auto put = log_->add(snapshot, devices_, {}, {}, whos_); !put) return failed(put.error());
   return std::nullopt;
 }
 
@@ -145,7 +132,7 @@ SessionEnd TraceSession::failed(const Error& error) {
 
 SessionEnd TraceSession::finish() {
   if (quiet_) return {};
-  if (const auto closed = writer_->close(); !closed) return failed(closed.error());
+  if (const auto closed = log_->close(); !closed) return failed(closed.error());
   if (!settings_.output.empty())
     say_(fmt::format("{} rows of {} GPU{} in {}{}", count_, devices_.size(), devices_.size() == 1 ? "" : "s",
                      printable(settings_.output), gaps_ > 0 ? fmt::format(", {} gaps", gaps_) : ""));

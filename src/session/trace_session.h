@@ -12,8 +12,8 @@
 #include "base/exit_status.h"
 #include "session/feed.h"
 #include "session/sampling_session.h"
-#include "trace/rows.h"
-#include "trace/writer.h"
+#include "session/trace_log.h"
+#include "session/who.h"
 
 namespace lull {
 
@@ -22,8 +22,7 @@ struct TraceSettings {
   std::optional<Duration> length;
   std::string output;  // empty: standard output
   std::string gpus;
-  std::vector<Metric> metrics;
-  trace::Format format = trace::Format::csv;
+  trace::RowLayout layout;
 };
 
 class TraceSession {
@@ -48,13 +47,12 @@ class TraceSession {
   bool quiet_ = false;  // whoever read has gone away
   SamplingSession sampling_;
   SamplingCosts costs_;
-  std::optional<trace::TraceWriter> writer_;  // from the first snapshot on
+  std::optional<TraceLog> log_;  // from the first snapshot on
+  WhoFinder who_;
+  std::vector<trace::Who> whos_;
   std::shared_ptr<const Inventory> inventory_;
   std::vector<std::size_t> devices_;
-  std::string rows_;
-  Instant flushed_{};
   std::optional<Instant> last_;
-  Duration anchor_{};
   Duration said_anchor_{};
   Absence driver_ = Absence::none;
   std::uint64_t count_ = 0;

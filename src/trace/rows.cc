@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 #include <iterator>
+#include <utility>
 
 #include "trace/time.h"
 
@@ -31,41 +33,69 @@ void append_csv_text(std::string& out, std::string_view text) {
   out += '"';
 }
 
+// In the order of the columns.
+std::array<std::pair<std::string_view, std::string_view>, 6> who_columns(const Who& who) {
+  return {{{"host", who.host},
+           {"users", who.users},
+           {"pids", who.pids},
+           {"command", who.command},
+           {"lease", who.lease},
+           {"job", who.job}}};
+}
+
 }  // namespace
 
-std::string header_line(Format format, std::span<const Metric> metrics) {
-  if (format == Format::ndjson) return "";
+std::string header_line(const RowLayout& layout) {
+  if (layout.format == Format::ndjson) return "";
   std::string line = "time,gpu,uuid";
-  for (const Metric metric : metrics) (line += ',') += info(metric).field;
+  for (const Metric metric : layout.metrics) (line += ',') += info(metric).field;
+  if (layout.who)
+    for (const auto& [name, text] : who_columns(Who{})) (line += ',') += name;
   return line + '\n';
 }
 
-void append_row(std::string& out, Format format, WallTime at, const Device& device, const Reading& reading,
-                std::span<const Metric> metrics) {
-  const std::string time = format_time(at.time_since_epoch().count());
-  if (format == Format::csv) {
+void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts) {
+  const std::string time = format_time(facts.at.time_since_epoch().count());
+  const auto value = [&](Metric metric) { return facts_with(metric, facts.reading, facts.job, facts.machine)[metric]; };
+  if (layout.format == Format::csv) {
     out += time;
     out += ',';
-    append_csv_text(out, device.label());
+    append_csv_text(out, facts.device.label());
     out += ',';
-    append_csv_text(out, device.uuid);
-    for (const Metric metric : metrics) {
+    append_csv_text(out, facts.device.uuid);
+    for (const Metric metric : layout.metrics) {
       out += ',';
-      if (std::isfinite(reading[metric])) append_number(out, reading[metric]);
+      if (std::isfinite(value(metric))) append_number(out, value(metric));
     }
+    if (layout.who)
+      for (const auto& [name, text] : who_columns(facts.who)) {
+        out += ',';
+        append_csv_text(out, text);
+      }
     out += '\n';
     return;
   }
   JsonWriter json;
-  json.begin_object().member("time", time).member("gpu", device.label()).member_or_null("uuid", device.uuid);
+  json.begin_object()
+      .member("time", time)
+      .member("gpu", facts.device.label())
+      .member_or_null("uuid", facts.device.uuid);
   std::string number;
-  for (const Metric metric : metrics) {
+  for (const Metric metric : layout.metrics) {
     number.clear();
-    if (std::isfinite(reading[metric])) append_number(number, reading[metric]);
+    if (std::isfinite(value(metric))) append_number(number, value(metric));
     json.key(info(metric).field).raw(number.empty() ? "null" : number);
   }
+  if (layout.who)
+    for (const auto& [name, text] : who_columns(facts.who)) json.member_or_null(name, text);
   out += json.end_object().take();
   out += '\n';
+}
+
+std::string empty_row(const RowLayout& layout) {
+  std::string row;
+  append_row(row, layout, {WallTime{}, Device{}, Reading{}, Facts{}, Facts{}, Who{}});
+  return row;
 }
 
 }  // namespace lull::trace

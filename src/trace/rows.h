@@ -1,9 +1,13 @@
 #pragma once
-// Readings as the text of a trace: one row a GPU a sample, as CSV with a header
-// whose names carry their unit, or as NDJSON. Unknown is an empty cell or null.
+// Readings as the text of a trace: one row per GPU per sample, as CSV with a header
+// whose names carry their unit, or as NDJSON. Unknown is an empty cell or null. Who has
+// the GPU comes last, where it is wanted: several words in one cell, with blanks
+// between; "none" is nobody (trace/holders.h reads it).
 
 #include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/json_writer.h"
 #include "gpu/metric.h"
@@ -12,9 +16,39 @@
 
 namespace lull::trace {
 
+inline constexpr std::string_view kNobodyText = "none";
+
+// Empty: not known.
+struct Who {
+  std::string host;
+  std::string users;
+  std::string pids;
+  std::string command;
+  std::string lease;
+  std::string job;
+};
+
+// What is in a row.
+struct RowLayout {
+  Format format = Format::csv;
+  std::vector<Metric> metrics;
+  bool who = false;
+};
+
+// What a row is of.
+struct RowFacts {
+  WallTime at{};
+  const Device& device;
+  const Reading& reading;
+  const Facts& job;
+  const Facts& machine;
+  const Who& who;
+};
+
 // With its newline; NDJSON has none.
-std::string header_line(Format format, std::span<const Metric> metrics);
-void append_row(std::string& out, Format format, WallTime at, const Device& device, const Reading& reading,
-                std::span<const Metric> metrics);
+std::string header_line(const RowLayout& layout);
+void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts);
+// A row of which nothing is known, for its keys.
+std::string empty_row(const RowLayout& layout);
 
 }  // namespace lull::trace

@@ -26,7 +26,8 @@ std::string row(Format format, std::int64_t second, double util) {
   Reading reading;
   reading.set(Metric::util, util);
   std::string out;
-  append_row(out, format, WallTime(std::chrono::seconds(1'710'500'669 + second)), device(), reading, kTwo);
+  append_row(out, {format, kTwo},
+             {WallTime(std::chrono::seconds(1'710'500'669 + second)), device(), reading, {}, {}, {}});
   return out;
 }
 
@@ -35,7 +36,7 @@ WriterOptions options_for(const std::string& path, Format format, Packing packin
   options.path = path;
   options.format = format;
   options.packing = packing;
-  options.header = header_line(format, kTwo);
+  options.header = header_line({format, kTwo});
   options.like = row(format, 0, 0);
   return options;
 }
@@ -115,7 +116,7 @@ TEST(TraceWriter, OtherColumnsAreRefusedAndNothingChanges) {
     }
     const std::string before = *read_file(file.path());
     auto other = options_for(file.path(), kind.format, kind.packing);
-    other.header = header_line(kind.format, std::vector{Metric::temp});
+    other.header = header_line({kind.format, {Metric::temp}});
     other.like = "{\"time\":\"x\",\"temp_celsius\":1}";
     const auto writer = TraceWriter::open(other);
     ASSERT_FALSE(writer) << kind.ending;

@@ -47,6 +47,19 @@ def test_ndjson_and_a_choice_of_gpus_and_signals(sim):
         assert all(row["power_watts"] > 0 for row in rows if row["gpu"] == "0")
 
 
+def test_says_who_has_each_gpu(sim):
+    """A process with a context is named by pid, user and a short command; an empty card has nobody."""
+    with sim(2) as gpus:
+        job = gpus.load(0, 50, "1GiB")
+        done = gpus.lull("record", "--every", "50ms", "--for", "300ms", "--signals", "util,who")
+        row, empty = rows_of(done.stdout)[-2:]
+        assert list(row) == ["time", "gpu", "uuid", "util_percent", "host", "users", "pids", "command", "lease", "job"]
+        assert str(job.pid) in row["pids"].split() and row["users"] and row["command"] and row["host"]
+        assert empty["pids"] == empty["users"] == "none" and empty["command"] == ""
+        without = gpus.lull("record", "--every", "50ms", "--for", "100ms", "--no-who").stdout
+        assert "pids" not in without.splitlines()[0]
+
+
 @pytest.mark.parametrize("name", ["trace.csv", "trace.csv.gz", "trace.csv.zst", "trace.ndjson"])
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_it_with_a_complete_file(sim, tmp_path, name, how):

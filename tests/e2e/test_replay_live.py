@@ -1,4 +1,5 @@
 """What `lull watch` does live and what `lull replay` says it would have done: the same firings."""
+import csv
 import datetime
 import json
 import signal
@@ -80,3 +81,24 @@ def test_replay_fires_where_watch_did(sim, run_lull, tmp_path):
     recorded = replay(run_lull, trace)
     for at in fired:
         assert min(abs(at - other) for other in recorded) < APART, (fired, recorded)
+
+
+def test_a_job_records_itself_and_rules_on_its_work_can_be_replayed(sim, tmp_path):
+    """`lull run --record` has cpu, io and quiet of the job; `lull record` has not, and replay says which would."""
+    with sim(2) as gpus:
+        trace = tmp_path / "job.csv"
+        done = gpus.lull("run", "--record", trace, "--delay", "0", "--every", "100ms", "--idle", "util < 1 for 1h", "--",
+                         gpus.binary, "sim", "load", "--gpu", "0", "--util", "0", "--for", "2s")
+        assert done.returncode == 0, done.stderr
+        rows = list(csv.DictReader(open(trace)))
+        assert rows and {row["gpu"] for row in rows} == {"0"} and rows[-1]["cpu_percent"] != ""
+        assert rows[-1]["users"] and rows[-1]["command"] and rows[-1]["job"].startswith("run-")
+        judged = gpus.lull("replay", trace, "--idle", "util < 1 and cpu < 90 and quiet > 0 for 500ms", "--json")
+        assert judged.returncode == 0, judged.stderr
+        assert json.loads(judged.stdout)["totals"]["ended"] == 1
+        plain = tmp_path / "plain.csv"
+        gpus.ok("record", "--every", "50ms", "--for", "200ms", "-o", str(plain))
+        missing = gpus.lull("replay", plain, "--idle", "cpu < 5 for 1m")
+        assert missing.returncode == 125 and "`lull run --record FILE` writes" in missing.stderr
+        refused = gpus.lull("run", "--record", tmp_path / "no" / "folder.csv", "--", "true")
+        assert refused.returncode == 125 and "--record" in refused.stderr
