@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 
@@ -35,13 +36,27 @@ void LogFile::rotate() {
     return;
   }
   for (unsigned i = keep_; i > 0; --i) (void)std::rename(name(i - 1).c_str(), name(i).c_str());
-  if (!reopen()) rotates_ = false;
+  if (!reopen()) fd_.reset();
 }
 
 void LogFile::append(std::string_view bytes) {
-  if (!fd_) return;
-  if (rotates_ && most_ > 0 && size_ > 0 && size_ + bytes.size() > most_) rotate();
-  if (fd_ && write_all(fd_.get(), bytes)) size_ += bytes.size();
+  while (fd_ && !bytes.empty()) {
+    std::string_view now = bytes;
+    if (rotates_ && most_ > 0 && size_ + bytes.size() > most_) {
+      // As many whole lines as there is room for; a line that is longer than that is not cut.
+      const std::uint64_t room = most_ - std::min(size_, most_);
+      std::size_t end = room > 0 ? bytes.rfind('\n', static_cast<std::size_t>(room) - 1) : std::string_view::npos;
+      if (end == std::string_view::npos && size_ > 0) {
+        rotate();
+        continue;
+      }
+      if (end == std::string_view::npos) end = bytes.find('\n');
+      if (end != std::string_view::npos) now = bytes.substr(0, end + 1);
+    }
+    if (!write_all(fd_.get(), now)) return;
+    size_ += now.size();
+    bytes.remove_prefix(now.size());
+  }
 }
 
 }  // namespace lull

@@ -8,6 +8,7 @@
 
 #include <array>
 #include <csignal>
+#include <cstring>
 
 #include "base/exit_status.h"
 #include "base/text.h"
@@ -22,6 +23,22 @@ using namespace std::chrono_literals;
 constexpr Duration kFirstLook = 20s;      // for the first sample: cards may be slow to wake
 constexpr Duration kFileSettles = 200ms;  // an editor writes in several steps
 constexpr Duration kAfterGrace = 15s;     // then we end, whatever is stuck in the kernel
+
+// Whether the events of a folder are about the file of this name; others may write there all day.
+bool tells_of(int events, std::string_view name) {
+  alignas(inotify_event) std::array<char, 8192> buffer;
+  bool told = false;
+  for (ssize_t got = 0; (got = ::read(events, buffer.data(), buffer.size())) > 0;) {
+    for (ssize_t at = 0; at < got;) {
+      inotify_event event{};
+      std::memcpy(&event, buffer.data() + at, sizeof event);
+      const char* text = buffer.data() + at + sizeof event;
+      told = told || (event.mask & IN_Q_OVERFLOW) != 0 || std::string_view(text, ::strnlen(text, event.len)) == name;
+      at += static_cast<ssize_t>(sizeof event) + static_cast<ssize_t>(event.len);
+    }
+  }
+  return told;
+}
 
 }  // namespace
 
@@ -130,11 +147,8 @@ void FillSession::watch_file() {
     sink_.note(Level::warning, "reload", "that the file changes cannot be seen here: SIGHUP makes lull read it again");
     return;
   }
-  (void)loop_.on_ready(file_events_.get(), [this] {
-    std::array<char, 4096> events;
-    while (::read(file_events_.get(), events.data(), events.size()) > 0) {
-    }
-    if (reload_timer_) loop_.cancel(*reload_timer_);
+  (void)loop_.on_ready(file_events_.get(), [this, name = options_.file.substr(slash + 1)] {
+    if (!tells_of(file_events_.get(), name) || reload_timer_) return;
     reload_timer_ = loop_.in(kFileSettles, [this] {
       reload_timer_.reset();
       reload(false);

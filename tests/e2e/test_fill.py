@@ -61,8 +61,14 @@ class Fill:
         return [line for line in lines if kind is None or line["event"] == kind]
 
     def wait_for(self, kind, count=1):
-        wait_until(lambda: len(self.events(kind)) >= count, what=f"{count} × {kind} in {self.log.read_text()}")
+        self.wait(lambda: len(self.events(kind)) >= count, f"{count} × {kind}")
         return self.events(kind)[count - 1]
+
+    def wait(self, condition, what):
+        try:
+            return wait_until(condition, what=what)
+        except AssertionError as late:
+            raise AssertionError(f"{late}; it said:\n{self.log.read_text()}") from None
 
     def count(self, name="0"):
         try:
@@ -72,7 +78,7 @@ class Fill:
 
     def wait_running(self, name="0"):
         before = self.count(name)
-        wait_until(lambda: self.count(name) > before, what=f"a filler on {name}: {self.log.read_text()}")
+        self.wait(lambda: self.count(name) > before, f"a filler on {name}")
 
     def still(self, name="0"):
         before = self.count(name)
@@ -91,8 +97,7 @@ class Fill:
         return {gpu["gpu"]: gpu for gpu in json.loads(done.stdout)[0]["gpus"]}
 
     def wait_status(self, gpu, reason):
-        return wait_until(lambda: (s := self.status()[gpu])["reason"] == reason and s,
-                          what=f"{reason} of GPU {gpu}: {self.status()[gpu]}")
+        return self.wait(lambda: (s := self.status()[gpu])["reason"] == reason and s, f"{reason} of GPU {gpu}")
 
 
 def gone(pids):
@@ -113,7 +118,6 @@ def holding(path, program=sys.executable):
 
 def test_mistakes_are_said_in_one_line(sim, tmp_path):
     rows = [([], "what to run stands behind --"),
-            (["--", "true", "--free"], None),
             (["--free", "utl < 5", "--", "true"], "did you mean 'util'"),
             (["--yield", "maybe", "--", "true"], "none of confirm, stop and pause"),
             (["--stop-signal", "NIX", "--", "true"], "--stop-signal"),
@@ -127,8 +131,6 @@ def test_mistakes_are_said_in_one_line(sim, tmp_path):
             (["--check"], "needs a FILE")]
     with sim(1) as gpus:
         for options, text in rows:
-            if text is None:
-                continue
             done = gpus.lull("fill", *options, env={"LULL_CONTROL": str(tmp_path)})
             assert done.returncode == 2 and text in done.stderr and done.stderr.count("\n") <= 4, (options, done.stderr)
         refused = gpus.lull("fill", "--", "true", env={"SLURM_JOB_ID": "1"})
@@ -229,3 +231,145 @@ def test_leases_and_waiters_have_the_gpu(sim, tmp_path):
         gpus.set("all", util=0)
         assert gpus.lull("release", gpu).returncode == 0
         fill.wait_for("started", 3)
+
+
+def write_plan(folder, *fillers, head=""):
+    """A TOML file with the filler of these tests, and the given lines in each [[filler]]."""
+    text = 'every = "100ms"\nfree = "util < 5 for 500ms"\nconfirm = "1s"\n' + head
+    for lines in fillers:
+        text += f'[[filler]]\ncommand = ["{sys.executable}", "-S", "{folder}/filler.py", "{folder}", "plain"]\n{lines}\n'
+    file = folder / "fill.toml"
+    draft = folder / "draft"
+    draft.write_text(text)
+    draft.rename(file)
+    return file
+
+
+def test_a_changed_file_changes_what_changed_and_a_bad_one_nothing(sim, tmp_path):
+    with sim(2) as gpus:
+        one, two = 'name = "one"\ngpus = 0\n', 'name = "two"\ngpus = 1\n'
+        fill = Fill(gpus, tmp_path, file=write_plan(tmp_path, one, two))
+        fill.wait_running("0")
+        fill.wait_running("1")
+        first, second = fill.status()["0"]["pid"], fill.status()["1"]["pid"]
+        write_plan(tmp_path, one, two + "nice = 200\n")
+        said = fill.wait_for("not-reloaded")["message"]
+        assert "fill.toml:13:8: nice is 200: -20 to 19 would be right" in said
+        write_plan(tmp_path, one, two + "nice = 5\n")
+        fill.wait_for("reloaded")
+        fill.wait_for("started", 3)
+        wait_until(lambda: fill.status()["1"]["pid"] not in (None, second))
+        assert fill.status()["0"]["pid"] == first and os.getpriority(os.PRIO_PROCESS, fill.status()["1"]["pid"]) == 5
+        assert not alive(second)
+        fill.process.send_signal(signal.SIGHUP)
+        fill.wait_for("reloaded", 2)
+        assert fill.status()["0"]["pid"] == first
+
+
+def test_check_says_what_is_wrong_with_a_file_and_what_is_doubtful(sim, tmp_path):
+    with sim(1) as gpus:
+        good = gpus.lull("fill", "--check", write_plan(tmp_path, 'name = "one"'))
+        assert good.returncode == 0 and "1 filler" in good.stdout and good.stderr == ""
+        doubtful = gpus.lull("fill", "--check", write_plan(tmp_path, 'user = "nobody-here"\ndirectory = "/nowhere"'))
+        assert doubtful.returncode == 0 and "no user nobody-here" in doubtful.stderr and "is no folder" in doubtful.stderr
+        bad = gpus.lull("fill", "--check", write_plan(tmp_path, 'comand = "x"'))
+        assert bad.returncode == 2 and "did you mean 'command'" in bad.stderr and bad.stderr.count("\n") == 1
+
+
+def test_who_types_has_the_machine(sim, tmp_path):
+    with sim(1) as gpus:
+        fill = Fill(gpus, tmp_path, "--user-idle", "20s", "--leave-out", "games")
+        fill.wait_running()
+        pts = gpus.folder / "dev/pts"
+        pts.mkdir()
+        for name, user in (("0", "games"), ("1", "nobody")):
+            (pts / name).write_text("")
+            if os.geteuid() != 0:
+                pytest.skip("only root can give a file to others")
+            shutil.chown(pts / name, user)
+            if user == "games":
+                os.utime(pts / name)
+                fill.wait_running()
+        assert fill.wait_for("yielding")["details"]["reason"] == "user"
+        fill.wait_for("ended")
+        assert fill.wait_status("0", "user")["who"] == "nobody"
+        os.utime(pts / "1", (time.time() - 60, time.time() - 60))
+        fill.wait_for("started", 2)
+
+
+def test_a_filler_that_fails_is_backed_off_and_the_others_go_on(sim, tmp_path):
+    with sim(2) as gpus:
+        plan = write_plan(tmp_path, 'name = "works"\ngpus = 1')
+        plan.write_text(plan.read_text() + '[[filler]]\nname = "fails"\ngpus = 0\ncommand = "false"\n'
+                                           '[[filler]]\nname = "missing"\ngpus = 0\npriority = 1\ncommand = "/no/such/program"\n')
+        fill = Fill(gpus, tmp_path, file=plan)
+        said = fill.wait_for("not-started")
+        assert "No such file" in said["message"]
+        fill.wait_for("backing-off", 2)
+        assert {e["details"]["filler"] for e in fill.events("backing-off")} == {"fails", "missing"}
+        assert fill.wait_status("0", "backing-off")["failures"] == 1
+        fill.wait_running("1")
+
+
+def test_parks_and_resumes_and_pauses(sim, tmp_path):
+    with sim(2) as gpus:
+        park = f'yield_command = "test $LULL_FILLER_PID -gt 1 && echo park >> {tmp_path}/parked"\nresume_command = "echo resume >> {tmp_path}/parked"'
+        fill = Fill(gpus, tmp_path, file=write_plan(tmp_path, f'name = "parks"\ngpus = 0\n{park}', 'name = "pauses"\ngpus = 1\nyield = "pause"'))
+        fill.wait_running("0")
+        fill.wait_running("1")
+        job = gpus.load("0,1", util=80)
+        fill.wait_for("parked")
+        wait_until(lambda: all(fill.status()[gpu]["state"] in ("parked", "standing still") for gpu in "01"))
+        wait_until(lambda: fill.still("0") and fill.still("1"))
+        end(job)
+        fill.wait_running("0")
+        fill.wait_running("1")
+        wait_until(lambda: (tmp_path / "parked").read_text() == "park\nresume\n")
+        assert not fill.events("ended")
+
+
+def test_runs_as_another_user_with_its_log(sim, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("needs root")
+    with sim(1) as gpus:
+        log = tmp_path / "log"
+        log.mkdir(mode=0o777)
+        log.chmod(0o777)
+        for one in (tmp_path, *tmp_path.parents):
+            if "pytest" in str(one):
+                one.chmod(one.stat().st_mode | 0o055)
+        plan = write_plan(tmp_path)
+        plan.write_text(plan.read_text() + f'[[filler]]\nuser = "nobody"\nlog = "{log}/out"\nlog_size = 1000\nlog_keep = 1\ndirectory = "/"\n'
+                        'command = ["sh", "-c", "id -un; echo $HOME; pwd; for i in $(seq 100); do echo a line of it; done; exec sleep 1000"]\n')
+        fill = Fill(gpus, tmp_path, file=plan)
+        fill.wait_for("started")
+        wait_until(lambda: (log / "out.1").exists() and (log / "out").exists())
+        assert (log / "out").stat().st_size <= 1000 and pwd.getpwuid((log / "out").stat().st_uid).pw_name == "nobody"
+
+
+def test_an_open_in_another_mount_namespace_by_a_node_of_its_own_is_heard(sim, tmp_path):
+    with sim(1) as gpus:
+        device = gpus.folder / "dev/nvidia0"
+        device.unlink()
+        try:
+            os.mknod(device, 0o600 | 0o020000, os.makedev(1, 7))  # as /dev/full, which nobody opens by chance
+        except OSError:
+            pytest.skip("no device nodes can be made here")
+        fill = Fill(gpus, tmp_path, "--confirm", "2s")
+        fill.wait_running()
+        if "BPF" not in fill.events("start")[0]["message"]:
+            pytest.skip("no BPF here")
+        stranger = gpus.start("unshare", "-m", "sh", "-c", f"mount -t tmpfs none /mnt && mknod /mnt/gpu c 1 7 && exec 3</mnt/gpu && exec sleep 100")
+        said = fill.wait_for("halted")
+        assert said["details"]["who"] == f"sh ({stranger.pid})" or str(stranger.pid) in said["details"]["who"]
+        fill.wait_for("went-on")
+        fill.wait_running()
+
+
+def test_memory_that_nobody_owns_up_to_is_said_and_not_filled(sim, tmp_path):
+    with sim(1) as gpus:
+        gpus.set(0, mem_used="2GiB")
+        fill = Fill(gpus, tmp_path)
+        assert "2.0 GiB" in fill.wait_for("waiting")["message"]
+        gpus.set(0, mem_used="auto")
+        fill.wait_running()

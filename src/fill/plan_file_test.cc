@@ -1,0 +1,133 @@
+#include "fill/plan_file.h"
+
+#include <gtest/gtest.h>
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+TEST(PlanFile, HasEveryKey) {
+  const auto plan = parse_plan(R"(
+free = "util < 2 for 1m"
+every = "500ms"
+confirm = 2
+ignore = ["my-exporter"]
+ignore_hidden = true
+
+[people]
+idle_seconds = 60
+leave_out = ["ada"]
+leave_out_us = false
+
+[[filler]]
+name = "fold"
+command = "./fold --name 'a b'"
+gpus = [0, 2]
+per_gpu = true
+priority = 3
+once = true
+directory = "/srv"
+environment = { OMP_NUM_THREADS = 2, MODE = "night" }
+log = "/var/log/fold.log"
+log_size = "1MiB"
+log_keep = 5
+user = "nobody"
+nice = 10
+io_class = "idle"
+hours = "22:00-06:30"
+max_temp = 80
+memory = "8GiB"
+yield = "pause"
+yield_command = "park"
+resume_command = "unpark"
+yield_limit = "30s"
+stop_signal = "INT"
+grace = "1m"
+
+[[filler]]
+command = ["sh", "-c", "work"]
+)",
+                               "fill.toml");
+  ASSERT_TRUE(plan) << plan.error().message();
+  EXPECT_EQ(to_text(plan->free), "util < 2 for 1m");
+  EXPECT_EQ(plan->every, 500ms);
+  EXPECT_EQ(plan->confirm, 2s);
+  EXPECT_EQ(plan->ignore, std::vector<std::string>{"my-exporter"});
+  EXPECT_TRUE(plan->ignore_hidden);
+  EXPECT_EQ(plan->people.idle, 1min);
+  EXPECT_EQ(plan->people.leave_out, std::vector<std::string>{"ada"});
+  EXPECT_FALSE(plan->people.leave_out_us);
+  ASSERT_EQ(plan->fillers.size(), 2U);
+  FillerSettings one;
+  one.name = "fold";
+  one.command = {"./fold", "--name", "a b"};
+  one.gpus = "0,2";
+  one.per_gpu = one.once = true;
+  one.priority = 3;
+  one.directory = "/srv";
+  one.environment = {{"MODE", "night"}, {"OMP_NUM_THREADS", "2"}};
+  one.log = "/var/log/fold.log";
+  one.log_size = 1 << 20;
+  one.log_keep = 5;
+  one.user = "nobody";
+  one.nice = 10;
+  one.io_class = IoClass::idle;
+  one.hours = HoursOfDay{22 * 60, 6 * 60 + 30};
+  one.max_temp = 80;
+  one.memory = 8.0 * (1ULL << 30);
+  one.yield = YieldWay::pause;
+  one.yield_command = "park";
+  one.resume_command = "unpark";
+  one.yield_limit = 30s;
+  one.stop_signal = SIGINT;
+  one.grace = 1min;
+  EXPECT_TRUE(plan->fillers[0] == one);
+  EXPECT_EQ(plan->fillers[1].name, "filler 2");
+  EXPECT_EQ(plan->fillers[1].command, (std::vector<std::string>{"sh", "-c", "work"}));
+}
+
+TEST(PlanFile, MistakesNameTheirPlaceAndWhatWouldBeRight) {
+  const std::pair<const char*, const char*> kRows[] = {
+      {"", "fill.toml: no filler: it needs a [[filler]] table"},
+      {"fre = \"util < 5\"\n", "fill.toml:1:7: 'fre' means nothing here; did you mean 'free'?"},
+      {"free = \"utl < 5\"\n[[filler]]\ncommand = \"x\"\n", "fill.toml:1:8: free: "},
+      {"every = \"1ms\"\n[[filler]]\ncommand = \"x\"\n", "fill.toml:1:9: every: at least 100ms"},
+      {"[[filler]]\nname = \"a\"\n", "fill.toml:1:1: a filler needs a command"},
+      {"[[filler]]\ncommand = []\n", "fill.toml:2:11: command is empty"},
+      {"[[filler]]\ncommand = \"a 'b\"\n", "fill.toml:2:11: command: a ' is not closed"},
+      {"[[filler]]\ncommand = 3\n", "fill.toml:2:11: command is a number: a text or a list of texts"},
+      {"[[filler]]\ncommand = \"x\"\nhours = \"25:00-1:00\"\n", "fill.toml:3:9: hours: '25:00-1:00' is no time of day"},
+      {"[[filler]]\ncommand = \"x\"\nyield = \"no\"\n",
+       "fill.toml:3:9: yield: 'no' is none of confirm, stop and pause"},
+      {"[[filler]]\ncommand = \"x\"\nnice = 40\n", "fill.toml:3:8: nice is 40: -20 to 19 would be right"},
+      {"[[filler]]\ncommand = \"x\"\nio_class = \"fast\"\n", "fill.toml:3:12: io_class is 'fast'"},
+      {"[[filler]]\ncommand = \"x\"\ngpus = []\n", "fill.toml:3:8: gpus is an empty list"},
+      {"[[filler]]\ncommand = \"x\"\ngpus = [-1]\n", "gpus is a number such as 0"},
+      {"[[filler]]\ncommand = \"x\"\nstop_signal = \"NIX\"\n", "fill.toml:3:15: stop_signal: "},
+      {"[[filler]]\ncommand = \"x\"\nname = \"a\"\n[[filler]]\ncommand = \"x\"\nname = \"a\"\n",
+       "there are two fillers called 'a'"},
+      {"[filler]\ncommand = \"x\"\n", "fill.toml:1:"},
+      {"[people]\nidle = \"soon\"\n", "fill.toml:2:8: idle = "},
+  };
+  for (const auto& [text, said] : kRows) {
+    const auto plan = parse_plan(text, "fill.toml");
+    ASSERT_FALSE(plan) << text;
+    EXPECT_NE(plan.error().message().find(said), std::string::npos) << plan.error().message() << " for " << text;
+  }
+}
+
+TEST(PlanFile, HoursGoOverMidnight) {
+  const auto night = parse_hours("22:00-06:00");
+  ASSERT_TRUE(night);
+  EXPECT_TRUE(night->contain(23 * 60) && night->contain(0) && night->contain(5 * 60 + 59));
+  EXPECT_FALSE(night->contain(6 * 60) || night->contain(12 * 60));
+  EXPECT_EQ(to_text(*night), "22:00-06:00");
+  const auto day = parse_hours("8:00-24:00");
+  ASSERT_TRUE(day);
+  EXPECT_TRUE(day->contain(8 * 60) && day->contain(24 * 60 - 1));
+  EXPECT_FALSE(day->contain(0));
+}
+
+}  // namespace
+}  // namespace lull
