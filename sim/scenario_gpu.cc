@@ -21,7 +21,7 @@ void set_field(std::uint32_t& field, double number) { field = static_cast<std::u
 
 Result<std::vector<Point>> read_values(const Reader& reader, const Node& table, Duration at, Duration over) {
   std::vector<Point> points;
-  for (const auto& [key, node] : table.members) {
+  for (const auto& [key, node, line, column] : table.members) {
     const bool both = key == "pcie";
     const auto value = find_value(both ? "pcie_rx" : key);
     if (!value) continue;  // the caller has refused the names that are nothing at all

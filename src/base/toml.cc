@@ -50,7 +50,9 @@ Node convert(const ::toml::node& from) {
     for (const ::toml::node& element : *list) node.list.push_back(convert(element));
   } else if (const auto* table = from.as_table()) {
     node.kind = Node::Kind::table;
-    for (const auto& [key, value] : *table) node.members.push_back({std::string(key.str()), convert(value)});
+    for (const auto& [key, value] : *table)
+      node.members.push_back(
+          {std::string(key.str()), convert(value), key.source().begin.line, key.source().begin.column});
   }
   return node;
 }

@@ -36,6 +36,8 @@ struct Node {
 struct Member {
   std::string name;
   Node value;
+  std::uint32_t line = 0;  // of the name
+  std::uint32_t column = 0;
 };
 
 // `name` is what a complaint calls the document: "night.toml:3:7: …".

@@ -15,7 +15,7 @@ std::unexpected<Error> Reader::refuse(const Node& node, std::string_view what) c
 
 Result<> Reader::known(const Node& table, std::string_view where, std::span<const std::string_view> names) const {
   TRY(expect(table, Node::Kind::table, where, "a table"));
-  for (const auto& [key, node] : table.members) {
+  for (const auto& [key, node, line, column] : table.members) {
     if (std::find(names.begin(), names.end(), key) != names.end()) continue;
     const std::string hint = did_you_mean(key, names);
     return refuse(node, fmt::format("'{}' means nothing{}{}{}", printable(key), where.empty() ? " here" : " in ", where,
