@@ -9,6 +9,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "config/settings.h"
 #include "engine/judge.h"
 #include "rule/rule.h"
 #include "sense/sampler.h"
@@ -55,15 +56,19 @@ int check_command(int argc, char** argv) {
   std::string gpus;
   bool json = false;
   CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
-  line.arguments("RULE", words, "such as 'util < 5 for 20m' (lull-rules(7) has the language)").required();
+  line.arguments("RULE", words,
+                 "such as 'util < 5 for 20m' (lull-rules(7) has the language), or the name of one (lull config)")
+      .required();
   line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one (all)").value("LIST");
   line.flag("--json", json, "one JSON object");
-  line.footer("Example:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'");
+  line.footer("Examples:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'\n  lull check hung");
   if (const auto done = line.parse(argc, argv)) return *done;
 
   std::string text;
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
-  const Result<Rule> rule = parse_rule(text);
+  const auto settings = Settings::load();
+  if (!settings) return complain(settings.error().message(), kExitUsage);
+  const Result<Rule> rule = settings->rule(text);
   if (!rule) return complain(rule.error().message(), kExitUsage);
   const Result<RuleLook> looked = look(*rule, gpus);
   if (!looked) return complain(looked.error().message(), kExitUsage);

@@ -23,6 +23,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/watch_options.h"
+#include "config/settings.h"
 #include "replay/answer.h"
 #include "replay/output.h"
 #include "trace/schema.h"
@@ -86,12 +87,13 @@ class ProgressBar {
 };
 
 Result<Policy> read_policy(const ReplayArguments& arguments) {
+  const Settings settings = TRY(Settings::load());
   Policy policy;
-  auto idle = parse_rule(arguments.idle);
+  auto idle = settings.rule(arguments.idle);
   if (!idle) return std::unexpected(std::move(idle).error().during("--idle"));
   policy.idle = *std::move(idle);
   if (arguments.arm.empty()) return policy;
-  auto arm = parse_rule(arguments.arm);
+  auto arm = settings.rule(arguments.arm);
   if (!arm) return std::unexpected(std::move(arm).error().during("--arm"));
   policy.arm = *std::move(arm);
   return policy;
@@ -249,8 +251,11 @@ int replay_command(int argc, char** argv) {
       "  lull replay day.csv --idle 'util < 5 for 30m' --sweep for=5m,15m,30m,1h,2h\n",
       "lull replay");
   ReplayArguments arguments;
+  if (const auto known = Settings::load()) arguments.price = known->text(Setting::price);
   line.arguments("trace", arguments.traces, "files to read; - is standard input").required().value("TRACE");
-  line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m'").required().value("RULE");
+  line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m', or the name of one")
+      .required()
+      .value("RULE");
   line.option("--arm", arguments.arm, "nothing fires until this has held once (none)").value("RULE");
   line.option("--per", arguments.per,
               "what is judged, and ended, by itself: each gpu, each job, the GPUs of each host, or all together")

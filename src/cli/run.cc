@@ -46,13 +46,10 @@ constexpr const char* kMore =
 
 class LullVoice final : public Sink {
  public:
-  LullVoice(const Sayer& sayer, const RunSettings& settings)
-      : sayer_(sayer),
-        utf8_(screen_of(STDERR_FILENO).utf8),
-        start_(fmt::format("watching: {}; judged after {}, sampled every {}", to_text(settings.common.policy.idle),
-                           format_duration(settings.common.delay), format_duration(settings.common.every))) {}
+  LullVoice(const Sayer& sayer, std::string start)
+      : sayer_(sayer), utf8_(screen_of(STDERR_FILENO).utf8), start_(std::move(start)) {}
 
-  void started() override { sayer_.say(Level::debug, "start", start_); }
+  void started() override { sayer_.say(Level::note, "start", start_); }
   void sampled(const Sampled& sampled, std::optional<Instant>) override {
     if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
   }
@@ -84,8 +81,9 @@ class LullVoice final : public Sink {
 struct RunOptions {
   RunSettings settings;
   WatchOptions watch;
-  std::string signal = "TERM";
-  std::string grace = "10s";
+  std::string warn_by;
+  std::string signal;
+  std::string grace;
   std::string backoff = "30s";
   std::string max_time;
   std::string hook_limit = "30s";
@@ -93,9 +91,10 @@ struct RunOptions {
   bool no_cgroup = false;
 };
 
-void describe_options(CommandLine& line, RunOptions& options) {
-  add_watch_options(line, options.watch);
+void describe_options(CommandLine& line, RunOptions& options, const Settings& known) {
+  add_watch_options(line, options.watch, known);
   RunSettings& settings = options.settings;
+  line.option("--warn-by", options.warn_by, "warn when this rule fires, and end nothing; none: never").value("RULE");
   line.option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first (nowhere)")
       .value("DIR");
   line.option("--record", options.record,
@@ -115,12 +114,27 @@ void describe_options(CommandLine& line, RunOptions& options) {
   line.flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
 }
 
-Result<> settle(RunOptions& options) {
+// What is judged, and how: said at the start.
+std::string start_line(const RunOptions& options, const Settings& known) {
+  const SessionSettings& common = options.settings.common;
+  std::string text = fmt::format("judged by {}", rule_in_words(known, options.watch.idle, common.policy.idle));
+  if (common.policy.arm) text += ", armed by " + to_text(*common.policy.arm);
+  text += fmt::format("; after {}, sampled every {}", format_duration(common.delay), format_duration(common.every));
+  if (common.warn_by) text += fmt::format("; warns by {}", rule_in_words(known, options.warn_by, *common.warn_by));
+  return text;
+}
+
+Result<> settle(RunOptions& options, const Settings& known) {
   RunSettings& settings = options.settings;
-  const WatchChoice choice = TRY(settle_watch_options(options.watch));
+  const WatchChoice choice = TRY(settle_watch_options(options.watch, known));
   settings.common.policy = choice.policy;
   settings.use_cgroup = !options.no_cgroup;
   settings.common.watch_work = !options.record.empty();
+  if (options.warn_by != "none") {
+    auto rule = known.rule(options.warn_by);
+    if (!rule) return std::unexpected(std::move(rule).error().during("--warn-by"));
+    settings.common.warn_by = *std::move(rule);
+  }
   settings.common.every = choice.every;
   settings.common.delay = choice.delay;
   settings.common.gpus = choice.gpus;
@@ -155,8 +169,14 @@ int run_command(int argc, char** argv) {
   line.usage("options] [--] CMD [ARGUMENT…");
   line.footer(kMore);
   RunOptions options;
-  options.watch = {.idle = std::string(kDefaultIdle), .delay = "1m", .every = "5s"};
-  describe_options(line, options);
+  const auto settings = Settings::load();
+  const Settings known = settings ? *settings : Settings();
+  options.watch = {.idle = known.text(Setting::idle), .delay = "1m", .every = "5s"};
+  options.warn_by = known.text(Setting::warn_by);
+  options.signal = known.text(Setting::signal);
+  options.grace = known.text(Setting::grace);
+  options.settings.on_idle = known.text(Setting::on_idle);
+  describe_options(line, options, known);
   const int command = line.command_begins(argc, argv);
   if (const auto status = line.parse(command, argv)) return *status;
   options.settings.command.assign(argv + command, argv + argc);
@@ -164,11 +184,14 @@ int run_command(int argc, char** argv) {
     options.settings.command.erase(options.settings.command.begin());
   if (options.settings.command.empty())
     return complain("run: no command given; for example: lull run -- python3 train.py", kExitUsage);
-  if (const auto settled = settle(options); !settled) return complain("run: " + settled.error().message(), kExitUsage);
+  if (!settings) return complain(settings.error().message(), kExitUsage);
+  if (const auto settled = settle(options, known); !settled)
+    return complain("run: " + settled.error().message(), kExitUsage);
 
   const SystemClock clock;
   const Sayer sayer = make_sayer(options.watch, clock);
-  LullVoice voice(sayer, options.settings);
+  for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
+  LullVoice voice(sayer, start_line(options, known));
   say_remarks(sayer, options.settings.common.policy);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());

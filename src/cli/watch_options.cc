@@ -15,8 +15,13 @@ constexpr Duration kFastest = 10ms;
 
 }  // namespace
 
-void add_watch_options(CommandLine& line, WatchOptions& options) {
-  line.option("--idle", options.idle, "the rule that must hold; `lull check` explains it").value("RULE");
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known) {
+  const Settings::NamedRule* named = known.find_rule(options.idle);
+  CommandLine::Option idle =
+      line.option("--idle", options.idle,
+                  fmt::format("the rule that must hold, or the name of one; `lull check` explains it{}",
+                              named == nullptr ? "" : fmt::format(" ({})", named->value.text)));
+  idle.value("RULE");
   line.option("--arm", options.arm, "nothing fires before this rule has held once (none)").value("RULE");
   line.option("--delay", options.delay, "nothing is judged before").value("TIME");
   line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");
@@ -30,6 +35,7 @@ void add_watch_options(CommandLine& line, WatchOptions& options) {
   line.flag("-q,--quiet", options.quiet, "say only what is done");
   line.flag("-v,--verbose", options.verbose, "say each reading");
   line.option("--log-format", options.log_format, "text, or json: one object a line").value("text|json");
+  return idle;
 }
 
 Result<Duration> duration_option(std::string_view name, std::string_view text) {
@@ -44,13 +50,20 @@ Result<Duration> limit_option(std::string_view name, std::string_view text) {
   return limit;
 }
 
-Result<WatchChoice> settle_watch_options(const WatchOptions& options) {
+std::string rule_in_words(const Settings& settings, const std::string& given, const Rule& rule) {
+  const Settings::NamedRule* named = settings.find_rule(trim(given));
+  if (named == nullptr) return to_text(rule);
+  const bool built_in = !named->meaning.empty();
+  return fmt::format("{} ({}{})", named->name, to_text(rule), built_in ? "" : "; " + named->value.from);
+}
+
+Result<WatchChoice> settle_watch_options(const WatchOptions& options, const Settings& settings) {
   WatchChoice choice;
-  auto idle = parse_rule(options.idle);
+  auto idle = settings.rule(options.idle);
   if (!idle) return std::unexpected(std::move(idle).error().during("--idle"));
   choice.policy.idle = *std::move(idle);
   if (!options.arm.empty()) {
-    auto arm = parse_rule(options.arm);
+    auto arm = settings.rule(options.arm);
     if (!arm) return std::unexpected(std::move(arm).error().during("--arm"));
     choice.policy.arm = *std::move(arm);
   }

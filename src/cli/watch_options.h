@@ -11,13 +11,10 @@
 #include "base/result.h"
 #include "cli/options.h"
 #include "cli/say.h"
+#include "config/settings.h"
 #include "rule/policy.h"
 
 namespace lull {
-
-// On recordings of 8 H100s no working job stays under 1 % for two 5-second means, and the lightest real inference reads
-// 4.8 %; on a day of 143 serving GPUs 30 minutes would still have lost half of their later work: servers need 2 h.
-inline constexpr std::string_view kDefaultIdle = "util < 1 for 30m";
 
 struct WatchOptions {
   std::string idle;
@@ -31,7 +28,8 @@ struct WatchOptions {
   bool quiet = false;
   bool verbose = false;
 };
-void add_watch_options(CommandLine& line, WatchOptions& options);
+// The option --idle, to ask whether it was given.
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known);
 
 struct WatchChoice {
   Policy policy;
@@ -40,7 +38,9 @@ struct WatchChoice {
   std::string gpus;
   WhenMissing missing = WhenMissing::unknown;
 };
-Result<WatchChoice> settle_watch_options(const WatchOptions& options);
+Result<WatchChoice> settle_watch_options(const WatchOptions& options, const Settings& settings);
+// "hung: any(util) >= 95 …", or the rule alone where it was given as one.
+std::string rule_in_words(const Settings& settings, const std::string& given, const Rule& rule);
 // What is valid but surely not meant, as a rule without `for`: a line each.
 void say_remarks(const Sayer& sayer, const Policy& policy);
 Sayer make_sayer(const WatchOptions& options, const Clock& clock);

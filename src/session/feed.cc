@@ -72,10 +72,12 @@ void Feed::start_sampler() {
   if (sampler_) return;
   SamplerOptions options;
   if (!options_.everything) {
-    options.want_only(signals_of(options_.policy));
+    std::vector<Metric> signals = signals_of(options_.policy);
+    signals.insert(signals.end(), options_.more_signals.begin(), options_.more_signals.end());
+    options.want_only(signals);
     options.memory = true;
   }
-  options.tenants = options.tenants || scope_.needs_tenants();
+  options.tenants = options.tenants || scope_.needs_tenants() || options_.holders;
   options.all_lists = scope_.needs_tenants();  // who draws works there, too
   options.lists_every = std::max(kShortestLists, lists_wanted_every(options_.policy, options_.every));
   sampler_ = world_.sampler(std::move(options), [this](const Snapshot& snapshot) { take(snapshot); });

@@ -39,9 +39,11 @@ struct FeedOptions {
   Policy policy;  // says which signals to read
   Duration every{};
   std::string gpus;
-  bool absent_left_out = false;  // of these
-  bool of_job = false;           // our environment is the job's: what it says about GPUs counts
-  bool everything = false;       // read all signals, for evidence
+  bool absent_left_out = false;           // of these
+  bool of_job = false;                    // our environment is the job's: what it says about GPUs counts
+  bool everything = false;                // read all signals, for evidence
+  bool holders = false;                   // lists of processes are wanted, whoever's they are
+  std::vector<Metric> more_signals = {};  // to read beside those of the policy
   JobContexts::IsOurs is_ours = nullptr;
 };
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "base/units.h"
 
 namespace lull {
 namespace {
@@ -31,13 +32,15 @@ Session::~Session() {
 }
 
 void Session::make_feed(bool of_job, bool everything, JobContexts::IsOurs is_ours) {
-  feed_.emplace(world_, FeedOptions{.policy = common_.policy,
-                                    .every = common_.every,
-                                    .gpus = common_.gpus,
-                                    .absent_left_out = common_.absent_left_out,
-                                    .of_job = of_job,
-                                    .everything = everything,
-                                    .is_ours = std::move(is_ours)});
+  feed_.emplace(world_,
+                FeedOptions{.policy = common_.policy,
+                            .every = common_.every,
+                            .gpus = common_.gpus,
+                            .absent_left_out = common_.absent_left_out,
+                            .of_job = of_job,
+                            .everything = everything,
+                            .more_signals = common_.warn_by ? common_.warn_by->signals() : std::vector<Metric>(),
+                            .is_ours = std::move(is_ours)});
   feed_->on_tick = [this](std::uint64_t tick) {
     if (wants_samples()) sink_.ticked(tick);
   };
@@ -46,8 +49,10 @@ void Session::make_feed(bool of_job, bool everything, JobContexts::IsOurs is_our
 }
 
 void Session::begin_subject() {
-  engine_.emplace(std::vector<Plan>{plan_of(common_.policy, {.interval = common_.every, .missing = common_.missing},
-                                            common_.delay, common_.max_time)});
+  const JudgeOptions how{.interval = common_.every, .missing = common_.missing};
+  std::vector<Plan> plans = {plan_of(common_.policy, how, common_.delay, common_.max_time)};
+  if (common_.warn_by) plans.push_back(plan_of({.idle = *common_.warn_by}, how, common_.delay));
+  engine_.emplace(std::move(plans));
   subject_ = {.id = subject_.id, .scope = {}};
   engine_->begin(subject_.id, world_.clock().now());
   set_time_limit();
@@ -123,7 +128,9 @@ void Session::handle(std::span<const Event> events) {
   // What a handler does may ask the engine anew.
   const std::vector<Event> all(events.begin(), events.end());
   for (const Event& event : all) {
-    if (const Fired* fire = std::get_if<Fired>(&event.what)) {
+    if (event.plan != 0) {
+      warn(event);
+    } else if (const Fired* fire = std::get_if<Fired>(&event.what)) {
       confirm_first(*fire);
     } else if (const TimeUp* up = std::get_if<TimeUp>(&event.what)) {
       time_is_up(*up);
@@ -145,6 +152,19 @@ void Session::confirm_first(const Fired& fire) {
     if (still_wanted()) return fired(fire);
     engine_->outcome(subject_.id);
   });
+}
+
+// The second plan only warns; what else it finds out is said of the first one, or matters to nobody.
+void Session::warn(const Event& event) {
+  const Fired* fire = std::get_if<Fired>(&event.what);
+  if (fire == nullptr) return;
+  engine_->outcome(event.subject, event.plan, event.rung);
+  std::string gpus;
+  for (const std::string& gpu : fire->why.gpus) gpus += (gpus.empty() ? "" : ", ") + gpu;
+  sink_.note(Level::warning, "warn",
+             fmt::format("`{}` has held for {} on GPU{} {}: this is a warning, nothing is ended for it", fire->why.rule,
+                         format_duration(std::chrono::floor<std::chrono::seconds>(fire->why.held)),
+                         fire->why.gpus.size() == 1 ? "" : "s", gpus));
 }
 
 FiringFacts Session::facts(std::string event, Explanation why, std::string action) const {

@@ -23,6 +23,7 @@ namespace lull {
 
 struct SessionSettings {
   Policy policy;
+  std::optional<Rule> warn_by = {};  // when this fires, that is said, and nothing else is done
   std::string gpus;
   bool absent_left_out = false;  // of these
   Also also;                     // work that counts as the subject's, wherever its processes are
@@ -88,6 +89,7 @@ class Session {
   void confirm_first(const Fired& fire);
   // The rule that fired holds by a sample of now.
   bool still_wanted() const { return feed_->is_fresh() && engine_->holds(subject_.id); }
+  void warn(const Event& event);
   void say_about_scope();
   void set_time_limit();
 

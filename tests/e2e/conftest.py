@@ -67,6 +67,7 @@ def clean_environment(**extra) -> dict:
     """This process's environment without what an outer simulation or job left in it."""
     env = {k: v for k, v in os.environ.items() if k not in INHERITED}
     env["NO_COLOR"] = "1"
+    env["LULL_CONFIG"] = ""  # whatever settings this machine has
     env.update({k: str(v) for k, v in extra.items()})
     return env
 

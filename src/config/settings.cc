@@ -1,0 +1,286 @@
+#include "config/settings.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "base/toml.h"
+#include "base/units.h"
+
+namespace lull {
+namespace {
+
+constexpr std::string_view kBuiltIn = "built in";
+constexpr std::string_view kRuleVariable = "LULL_RULE_";
+constexpr std::string_view kAddressVariable = "LULL_NOTIFY_ADDRESS";
+constexpr std::size_t kLongestName = 64;
+// What lull has variables for that are no settings: what it tells hooks and helpers, and where things are in a test.
+constexpr std::array<std::string_view, 25> kOtherVariables = {
+    "LULL_ACTION",    "LULL_CONFIG", "LULL_CONTROL",   "LULL_DEV",          "LULL_EVENT",
+    "LULL_GPU",       "LULL_GPUS",   "LULL_GPU_UUIDS", "LULL_HELD_SECONDS", "LULL_HELPER_NUMBER",
+    "LULL_HELPER_OF", "LULL_JOB",    "LULL_JOB_PID",   "LULL_LEASE",        "LULL_LEASES",
+    "LULL_NVML",      "LULL_PIDS",   "LULL_REASON",    "LULL_RULE",         "LULL_SIM",
+    "LULL_SINCE",     "LULL_TIME",   "LULL_USERS",     "LULL_SIM_LOG",      "LULL_SCHEDULES"};
+
+std::vector<std::string_view> names_of(std::string_view prefix) {
+  std::vector<std::string_view> names;
+  for (const SettingInfo& row : kSettingTable) {
+    std::string_view name = row.name;
+    if (!name.starts_with(prefix)) continue;
+    name.remove_prefix(prefix.size());
+    if (name.find('.') == std::string_view::npos) names.push_back(name);
+  }
+  return names;
+}
+
+// How one kind of value must be written; the text as it is kept.
+Result<std::string> checked(const SettingInfo& row, std::string text) {
+  switch (row.kind) {
+    case SettingKind::duration: {
+      const auto duration = parse_duration(text);
+      if (!duration) return std::unexpected(duration.error());
+      return text;
+    }
+    case SettingKind::signal: {
+      const auto signal = parse_signal(text);
+      if (!signal) return std::unexpected(signal.error());
+      return text;
+    }
+    case SettingKind::price: {
+      const auto price = to_double(text);
+      if (!text.empty() && (!price || !(*price >= 0) || *price > 1e9))
+        return fail(fmt::format("'{}' is no price: a number such as 2.50 would be right", printable(text)));
+      return text;
+    }
+    case SettingKind::service:
+      if (!text.empty() && std::ranges::find(kServices, text) == kServices.end()) {
+        const std::string hint = did_you_mean(text, kServices);
+        return fail(fmt::format("there is no '{}'{}", printable(text),
+                                hint.empty() ? "; there are slack, discord, teams, ntfy and webhook" : hint));
+      }
+      return text;
+    case SettingKind::file:
+      if (!text.empty() && !text.starts_with('/'))
+        return fail(fmt::format("'{}' must be a whole path, such as /etc/lull/slack", printable(text)));
+      return text;
+    case SettingKind::users:
+      for (const std::string_view name : split(text, ','))
+        if (trim(name).size() != name.size() || (name.empty() && !text.empty()))
+          return fail(fmt::format("'{}' is no list of users: ada,bob would be right", printable(text)));
+      return text;
+    case SettingKind::rule:
+    case SettingKind::rule_or_none:  // once all rules are known
+    case SettingKind::command: return text;
+  }
+  return text;
+}
+
+std::string place(const std::string& path, std::uint32_t line, std::uint32_t column) {
+  return fmt::format("{}:{}:{}", printable(path), line, column);
+}
+
+// A value of a file as text; a list of texts for users alone.
+Result<std::string> text_of(const SettingInfo& row, const toml::Node& value) {
+  using Kind = toml::Node::Kind;
+  const bool number =
+      value.kind == Kind::number && (row.kind == SettingKind::price || row.kind == SettingKind::duration);
+  if (number) return fmt::format("{}", value.number);
+  if (row.kind == SettingKind::users && value.kind == Kind::list) {
+    std::string all;
+    for (const toml::Node& one : value.list) {
+      if (one.kind != Kind::text || one.text.empty() || one.text.find(',') != std::string::npos)
+        return fail(fmt::format("{} is a list of user names, such as [\"root\", \"ada\"]", row.name));
+      all += (all.empty() ? "" : ",") + one.text;
+    }
+    return all;
+  }
+  if (value.kind != Kind::text)
+    return fail(fmt::format("{} is {}: {} would be right", row.name, value.kind_name(),
+                            row.kind == SettingKind::users   ? "a list of texts"
+                            : row.kind == SettingKind::price ? "a number"
+                                                             : "a text in quotes"));
+  return value.text;
+}
+
+}  // namespace
+
+bool is_rule_name(std::string_view text) {
+  if (text.empty() || text.size() > kLongestName || text.front() < 'a' || text.front() > 'z') return false;
+  return std::ranges::all_of(
+      text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= '0' && c <= '9') || c == '_' || c == '-'; });
+}
+
+SettingsSources SettingsSources::of_this_process() {
+  SettingsSources sources;
+  sources.user = ::geteuid();
+  for (char** one = environ; one != nullptr && *one != nullptr; ++one) {
+    const std::string_view line = *one;
+    const auto equals = line.find('=');
+    if (line.starts_with("LULL_") && equals != std::string_view::npos)
+      sources.variables.emplace_back(line.substr(0, equals), line.substr(equals + 1));
+  }
+  const auto chosen = std::ranges::find(sources.variables, "LULL_CONFIG", &std::pair<std::string, std::string>::first);
+  if (chosen == sources.variables.end()) {
+    sources.user_file = user_settings_path(sources.user);
+  } else {
+    sources.system_file.clear();
+    sources.user_file = chosen->second;
+    sources.must_be_there = !chosen->second.empty();
+  }
+  return sources;
+}
+
+Settings::Settings() {
+  for (const SettingInfo& row : kSettingTable)
+    values_[static_cast<std::size_t>(row.setting)] = {std::string(row.otherwise), std::string(kBuiltIn)};
+  for (const BuiltInRule& rule : built_in_rules())
+    rules_.push_back(
+        {std::string(rule.name), {std::string(rule.text), std::string(kBuiltIn)}, std::string(rule.meaning)});
+}
+
+Result<Settings> Settings::load(const SettingsSources& sources) {
+  Settings settings;
+  if (!sources.system_file.empty()) TRY(settings.take_file(sources.system_file, FileOf::system, sources.user));
+  if (!sources.user_file.empty()) TRY(settings.take_file(sources.user_file, FileOf::user, sources.user));
+  if (sources.must_be_there && settings.files_.back().state != "read")
+    return fail(fmt::format("LULL_CONFIG: {}: {}", printable(sources.user_file), settings.files_.back().state));
+  TRY(settings.take_variables(sources.variables));
+  TRY(settings.check_rules());
+  return settings;
+}
+
+Result<> Settings::take_file(const std::string& path, FileOf whose, uid_t user) {
+  const SettingsFile file = TRY(read_settings_file(path, whose, user));
+  files_.push_back({path, file.text ? "read" : file.passed_over.empty() ? "not there" : file.passed_over});
+  if (!file.passed_over.empty()) notes_.push_back(printable(path) + " is not read: " + file.passed_over);
+  if (!file.text) return {};
+  const toml::Node root = TRY(toml::parse(*file.text, path));
+  const auto wrong = [&](std::uint32_t line, std::uint32_t column, std::string_view what) {
+    return fail(fmt::format("{}: {}", place(path, line, column), what));
+  };
+  // `prefix`: "notify." inside that table.
+  const auto take = [&](const toml::Member& member, const std::string& prefix) -> Result<> {
+    const std::string name = prefix + member.name;
+    const auto row = std::ranges::find(kSettingTable, name, &SettingInfo::name);
+    if (row == kSettingTable.end()) {
+      std::vector<std::string_view> names = names_of(prefix);
+      if (prefix.empty()) names.insert(names.end(), {"rules", "notify"});
+      return wrong(member.line, member.column,
+                   fmt::format("there is no setting '{}'{}", printable(name), did_you_mean(member.name, names)));
+    }
+    const auto text = text_of(*row, member.value);
+    if (!text) return wrong(member.value.line, member.value.column, text.error().message());
+    return set(row->setting, *text, place(path, member.value.line, member.value.column));
+  };
+  for (const toml::Member& member : root.members) {
+    if (member.name != "rules" && member.name != "notify") {
+      TRY(take(member, ""));
+      continue;
+    }
+    if (member.value.kind != toml::Node::Kind::table)
+      return wrong(member.value.line, member.value.column,
+                   fmt::format("{0} is {1}: a table, [{0}], would be right", member.name, member.value.kind_name()));
+    for (const toml::Member& inner : member.value.members) {
+      if (member.name == "notify") {
+        TRY(take(inner, "notify."));
+      } else if (inner.value.kind != toml::Node::Kind::text) {
+        return wrong(inner.value.line, inner.value.column,
+                     fmt::format("a rule is a text, such as \"util < 1 for 2h\", not {}", inner.value.kind_name()));
+      } else {
+        TRY(set_rule(inner.name, inner.value.text, place(path, inner.value.line, inner.value.column)));
+      }
+    }
+  }
+  return {};
+}
+
+Result<> Settings::take_variables(const std::vector<std::pair<std::string, std::string>>& variables) {
+  std::vector<std::string_view> names;
+  for (const SettingInfo& row : kSettingTable) names.push_back(row.variable);
+  names.push_back(kAddressVariable);
+  for (const auto& [name, value] : variables) {
+    if (name == kAddressVariable) {
+      notify_address_ = value;
+      continue;
+    }
+    if (const auto row = std::ranges::find(kSettingTable, name, &SettingInfo::variable); row != kSettingTable.end()) {
+      TRY(set(row->setting, value, name));
+      continue;
+    }
+    if (name.starts_with(kRuleVariable)) {
+      std::string rule = name.substr(kRuleVariable.size());
+      std::ranges::transform(rule, rule.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? char(c - 'A' + 'a') : c; });
+      TRY(set_rule(rule, value, name));
+      continue;
+    }
+    if (std::ranges::find(kOtherVariables, name) != kOtherVariables.end()) continue;
+    if (const std::string_view near = nearest(name, names); !near.empty())
+      notes_.push_back(fmt::format("{} is no variable of lull's; did you mean {}?", printable(name), near));
+  }
+  return {};
+}
+
+Result<> Settings::set(Setting setting, std::string text, const std::string& from) {
+  auto value = checked(info(setting), std::move(text));
+  if (!value) return fail(fmt::format("{}: {}: {}", from, info(setting).name, value.error().message()));
+  values_[static_cast<std::size_t>(setting)] = {*std::move(value), from};
+  return {};
+}
+
+Result<> Settings::set_rule(std::string_view name, std::string text, const std::string& from) {
+  if (!is_rule_name(name) || name == "none")
+    return fail(
+        fmt::format("{}: '{}' is no name for a rule: small letters, digits, - and _ make one", from, printable(name)));
+  const auto rule = parse_rule(text);
+  if (!rule) return fail(fmt::format("{}: rule {}: {}", from, name, rule.error().message()));
+  const auto known = std::ranges::find(rules_, name, &NamedRule::name);
+  if (known != rules_.end())
+    *known = {std::string(name), {std::move(text), from}};
+  else
+    rules_.push_back({std::string(name), {std::move(text), from}});
+  return {};
+}
+
+// A rule may be named before it is described, and in another file.
+Result<> Settings::check_rules() const {
+  for (const SettingInfo& row : kSettingTable) {
+    const Value& value = (*this)[row.setting];
+    if (row.kind != SettingKind::rule && row.kind != SettingKind::rule_or_none) continue;
+    if (row.kind == SettingKind::rule_or_none && value.text == "none") continue;
+    if (const auto good = rule(value.text); !good)
+      return fail(fmt::format("{}: {}: {}", value.from, row.name, good.error().message()));
+  }
+  return {};
+}
+
+std::vector<std::string> Settings::list(Setting setting) const {
+  std::vector<std::string> all;
+  for (const std::string_view one : split(text(setting), ','))
+    if (!one.empty()) all.emplace_back(one);
+  return all;
+}
+
+const Settings::NamedRule* Settings::find_rule(std::string_view name) const {
+  const auto found = std::ranges::find(rules_, name, &NamedRule::name);
+  return found == rules_.end() ? nullptr : &*found;
+}
+
+Result<Rule> Settings::rule(std::string_view text) const {
+  const std::string_view name = trim(text);
+  if (!is_rule_name(name)) return parse_rule(text);
+  if (const NamedRule* found = find_rule(name)) return parse_rule(found->value.text);
+  if (std::ranges::find(kMetricTable, name, &MetricInfo::name) != kMetricTable.end()) return parse_rule(text);
+  std::vector<std::string_view> names;
+  for (const NamedRule& one : rules_) names.push_back(one.name);
+  const std::string hint = did_you_mean(name, names);
+  return fail(
+      fmt::format("there is no rule called '{}'{}", name,
+                  hint.empty() ? "; `lull config` lists them, and a rule itself is like 'util < 1 for 30m'" : hint));
+}
+
+}  // namespace lull
