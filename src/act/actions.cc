@@ -10,27 +10,23 @@
 #include <utility>
 
 #include "act/determined.h"
+#include "act/notify_action.h"
 #include "base/text.h"
 #include "base/units.h"
 
 namespace lull {
 namespace {
 
-constexpr std::array<std::string_view, 7> kNames = {"exit",   "kill",       "exec",  "shutdown",
-                                                    "reboot", "determined", "notify"};
+constexpr std::array<std::string_view, 8> kNames = {"exit",     "kill",   "end",        "exec",
+                                                    "shutdown", "reboot", "determined", "notify"};
 
 // What can be said of `kill=…` before anybody looks who that is.
 Result<> check_target(const std::string& what) {
-  if (what == "container" || what == "parent" || to_pid(what)) return {};
+  if (what == "container" || what == "parent" || what == "holders" || to_pid(what)) return {};
   if (!what.starts_with("PGID:"))
-    return fail("kill= needs a PID, PGID:N, parent or container, not '" + printable(what) + "'");
+    return fail("kill= needs a PID, PGID:N, parent, container or holders, not '" + printable(what) + "'");
   if (to_pid(what.substr(5))) return {};
   return fail("kill=PGID:N needs the number of a process group, not '" + printable(what.substr(5)) + "'");
-}
-
-Result<> check_address(const std::string& url) {
-  if (url.starts_with("http://") || url.starts_with("https://")) return {};
-  return fail("notify= needs an http:// or https:// address");
 }
 
 Result<std::vector<std::string>> determined_command() {
@@ -45,34 +41,6 @@ Result<std::vector<std::string>> determined_command() {
   if (!is_executable("det")) return fail("`det` is not in PATH: a Determined task cannot be ended");
   return determined_kill(*task);
 }
-
-Result<std::vector<std::string>> notify_command(const std::string& url) {
-  if (!is_executable("curl")) return fail("notify= needs curl, which is not in PATH");
-  // curl is what every machine has that can speak https; it costs nothing until it is needed.
-  return std::vector<std::string>{"curl",
-                                  "--fail",
-                                  "--silent",
-                                  "--show-error",
-                                  "--proto",
-                                  "=http,https",
-                                  "--header",
-                                  "Content-Type: application/json",
-                                  "--data-binary",
-                                  "@-",
-                                  "--max-time",
-                                  "5",
-                                  "--retry",
-                                  "5",
-                                  "--retry-delay",
-                                  "1",
-                                  "--retry-connrefused",
-                                  "--output",
-                                  "/dev/null",
-                                  "--url",
-                                  url};
-}
-
-constexpr Duration kNotifyLimit = std::chrono::seconds(10);
 
 // kill=…: who that is, is looked up once, before anything is watched.
 class KillNamed final : public EndTree {
@@ -193,15 +161,18 @@ Result<ActionWord> parse_action(std::string_view text) {
     action.kind = ActionWord::Kind::kill;
     TRY(needs(true, "kill=1234"));
     TRY(check_target(action.argument));
+    if (action.argument == "holders") action.kind = ActionWord::Kind::holders;
     return action;
   }
   if (name == "exec") return action.kind = ActionWord::Kind::exec, needs(true, "exec='mail -s idle me'");
   if (name == "notify") {
     action.kind = ActionWord::Kind::notify;
-    TRY(needs(true, "notify=https://example.org/hook"));
-    TRY(check_address(action.argument));
+    action.notify = TRY(parse_notify(action.argument));
+    const std::string place = shown(action.notify);
+    action.text = place.empty() ? "notify" : "notify=" + place;
     return action;
   }
+  if (name == "end") return action.kind = ActionWord::Kind::holders, needs(false, "--do end");
   if (name == "determined") return action.kind = ActionWord::Kind::determined, needs(false, "--do determined");
   if (name == "shutdown" || name == "reboot") {
     action.kind = ActionWord::Kind::power;
@@ -211,7 +182,13 @@ Result<ActionWord> parse_action(std::string_view text) {
   const std::string hint = did_you_mean(name, kNames);
   return fail(
       fmt::format("there is no action '{}'{}", printable(name),
-                  hint.empty() ? "; there are exit, kill=, exec=, shutdown, reboot, determined, notify=" : hint));
+                  hint.empty() ? "; there are exit, kill=, end, exec=, shutdown, reboot, determined, notify" : hint));
+}
+
+std::string in_words(const std::vector<ActionWord>& actions) {
+  std::string words;
+  for (const ActionWord& action : actions) words += (words.empty() ? "" : ", then ") + printable(action.text);
+  return words;
 }
 
 std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const Tools& tools,
@@ -219,7 +196,8 @@ std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const To
   std::vector<std::unique_ptr<Action>> actions;
   RunCommand::Options command{.text = word.text, .find = nullptr, .limit = options.limit};
   switch (word.kind) {
-    case ActionWord::Kind::exit: return actions;
+    case ActionWord::Kind::exit:
+    case ActionWord::Kind::holders: return actions;
     case ActionWord::Kind::kill:
       actions.push_back(std::make_unique<KillNamed>(tools.loop, word, options.ending));
       return actions;
@@ -234,11 +212,8 @@ std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const To
       break;
     case ActionWord::Kind::determined: command.find = determined_command; break;
     case ActionWord::Kind::notify:
-      command.find = [url = word.argument] { return notify_command(url); };
-      command.limit = std::min(options.limit, kNotifyLimit);
-      command.facts_on_stdin = true;
-      command.repeat = false;  // curl does, within its own limit: nothing waits longer for it
-      break;
+      actions.push_back(std::make_unique<SendNotification>(tools, word, options));
+      return actions;
   }
   actions.push_back(std::make_unique<RunCommand>(tools, std::move(command)));
   return actions;

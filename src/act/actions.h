@@ -14,6 +14,7 @@
 #include "act/action.h"
 #include "act/evidence.h"
 #include "act/helper.h"
+#include "act/notify.h"
 #include "act/power.h"
 #include "act/spawn.h"
 #include "act/tree.h"
@@ -24,15 +25,20 @@ namespace lull {
 
 // An action as it is written.
 struct ActionWord {
-  enum class Kind : std::uint8_t { exit, kill, exec, power, determined, notify };
+  enum class Kind : std::uint8_t { exit, kill, holders, exec, power, determined, notify };
   Kind kind = Kind::exit;
-  std::string text;      // as it was written
+  std::string text;      // as it was written; of a notification without what is secret
   std::string argument;  // behind the '='
   int status = 0;        // of exit
   Power power = Power::off;
+  NotifyTo notify = {};
 };
-// exit[=STATUS], kill=PID|PGID:N|parent|container, exec=CMD, shutdown, reboot, determined, notify=URL
+// exit[=STATUS], kill=PID|PGID:N|parent|container|holders, end (as kill=holders), exec=CMD, shutdown, reboot,
+// determined, notify[=…] (notify.h)
 Result<ActionWord> parse_action(std::string_view text);
+
+// "shutdown, then exec=…"
+std::string in_words(const std::vector<ActionWord>& actions);
 
 // What actions work with.
 struct Tools {
@@ -42,12 +48,15 @@ struct Tools {
 };
 
 struct ActionOptions {
-  Duration limit = std::chrono::seconds(30);  // for a command; at most 10 s for a notification
+  Duration limit = std::chrono::seconds(30);  // for a command; for a notification with all its retries
+  unsigned retries = 3;                       // of a notification
+  Duration retry_after = std::chrono::seconds(10);
   Ending::Options ending;
   std::optional<Duration> warn = {};  // before shutdown and reboot
   Root root = Root::machine();
 };
-// What the word stands for, not yet prepared; a shutdown with a warning is two. Of `exit` there is nothing to do.
+// What the word stands for, not yet prepared; a shutdown with a warning is two. Of `exit` there is nothing to do, and
+// who the holders are is known to who judges them (EndHolders, holders.h).
 std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const Tools& tools,
                                                 const ActionOptions& options);
 

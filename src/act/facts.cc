@@ -150,6 +150,16 @@ std::string facts_json(const FiringFacts& facts, int indent) {
     for (const std::string& word : facts.command) json.value(text(word));
     json.end_array().end_object();
   }
+  if (!facts.subject.empty()) {
+    json.member("subject", facts.subject).member_or_null("job_name", facts.job_name).key("holders").begin_array();
+    for (const Holder& one : facts.holders)
+      json.begin_object()
+          .member("pid", one.pid)
+          .member("user", text(one.user_name))
+          .member("name", text(one.name))
+          .end_object();
+    json.end_array();
+  }
   json.key("processes").begin_array();
   for (const MemberView& member : facts.members) put_member(json, member);
   return json.end_array().end_object().take();
@@ -172,6 +182,17 @@ std::vector<std::pair<std::string, std::string>> facts_environment(const FiringF
       {"LULL_ACTION", facts.action},
   };
   if (facts.job) environment.emplace_back("LULL_JOB_PID", std::to_string(*facts.job));
+  if (facts.subject.empty()) return environment;
+  std::vector<std::string> pids;
+  std::vector<std::string> users;
+  for (const Holder& one : facts.holders) {
+    pids.push_back(std::to_string(one.pid));
+    if (std::ranges::find(users, one.user_name) == users.end()) users.push_back(one.user_name);
+  }
+  environment.emplace_back("LULL_GPU", facts.why.gpus.empty() ? "" : facts.why.gpus.front());
+  environment.emplace_back("LULL_JOB", facts.job_name);
+  environment.emplace_back("LULL_PIDS", joined(pids, " "));
+  environment.emplace_back("LULL_USERS", joined(users, ","));
   return environment;
 }
 

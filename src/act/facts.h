@@ -7,6 +7,7 @@
 #include <utility>
 #include <vector>
 
+#include "act/holder.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "gpu/snapshot.h"
@@ -42,6 +43,10 @@ struct FiringFacts {
   std::vector<Device> scope;
   Facts job_facts;  // of that moment, too
   Facts machine;
+  // Where each GPU or each job is judged by itself: which one this is about, and who holds its GPUs.
+  std::string subject = {};   // "GPU 3", "job 4711 (python3)"; empty: all that is watched
+  std::string job_name = {};  // "tree:4711"; empty: it is about a GPU
+  std::vector<Holder> holders = {};
 };
 
 std::string facts_json(const FiringFacts& facts, int indent = -1);

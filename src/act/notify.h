@@ -1,0 +1,48 @@
+#pragma once
+// `notify`: tells somebody that a rule has fired, in the shape that Slack, Discord, Teams and ntfy take, or as the
+// facts in JSON for any other web hook. Whoever has the address can write there, so it comes from a file or a variable,
+// goes to curl on its stdin, and is never shown. curl is what every machine has that can speak https; it costs nothing
+// until it is needed.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "act/facts.h"
+#include "base/result.h"
+
+namespace lull {
+
+enum class Service : std::uint8_t { slack, discord, teams, ntfy, webhook };
+std::optional<Service> service_called(std::string_view name);
+std::string_view name_of(Service service);
+
+// Where notifications go: as `notify=…` says it, or the settings.
+struct NotifyTo {
+  enum class From : std::uint8_t { nowhere, file, variable, written };
+  From from = From::nowhere;
+  std::string place;                    // path, name of a variable, or the address
+  std::optional<Service> service = {};  // else by the address
+};
+// [SERVICE:]file:PATH, [SERVICE:]variable:NAME, [SERVICE:]ADDRESS, SERVICE, or nothing: as the settings say.
+Result<NotifyTo> parse_notify(std::string_view argument);
+// What may be shown of it: "file:/etc/lull/slack", "https://hooks.slack.com/…".
+std::string shown(const NotifyTo& to);
+
+// The address itself, found now: a file may be changed while we watch.
+Result<std::string> address_of(const NotifyTo& to);
+Service service_of(const NotifyTo& to, std::string_view address);
+
+// One message to a service: what curl is told on its stdin.
+struct Message {
+  std::string content_type;
+  std::string body;
+  std::vector<std::pair<std::string, std::string>> headers = {};
+};
+Message message_for(Service service, const FiringFacts& facts, std::string_view host);
+std::string curl_config(std::string_view address, const Message& message);
+
+}  // namespace lull
