@@ -18,6 +18,8 @@ int release_command(int argc, char** argv);
 int record_command(int argc, char** argv);
 int replay_command(int argc, char** argv);
 int check_command(int argc, char** argv);
+int keep_command(int argc, char** argv);
+int config_command(int argc, char** argv);
 int sim_command(int argc, char** argv);
 int gpu_idle_timeout_command(int argc, char** argv);
 int gpu_sentinel_command(int argc, char** argv);
@@ -30,6 +32,7 @@ constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
     Command{"run", "run a command, end it when its GPUs sit idle", run_command},
     Command{"watch", "watch GPUs, act when a rule fires: shutdown, kill, notify, …", watch_command},
+    Command{"keep", "ask a `lull watch --per` for more time for a job", keep_command},
     Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
     Command{"fill", "run low-priority work on idle GPUs, yield to anyone", fill_command},
     Command{"leases", "who holds which GPU, and who waits", leases_command},
@@ -37,6 +40,7 @@ constexpr std::array kCommands = {
     Command{"record", "write what the GPUs show as a trace", record_command},
     Command{"replay", "what a rule would have done to recorded telemetry", replay_command},
     Command{"check", "explain a rule, and what this machine can read of it", check_command},
+    Command{"config", "the settings in force, and where each came from", config_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
 };
 constexpr std::array kDropIns = {

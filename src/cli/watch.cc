@@ -13,6 +13,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/watch_each.h"
 #include "cli/watch_options.h"
 #include "session/control.h"
 #include "session/machine.h"
@@ -27,7 +28,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kAbout =
-    "Watches the GPUs and acts, once, when the rule fires. A value that cannot be read is\n"
+    "Watches the GPUs and acts, once, when the rule fires; with --per each GPU or job by itself, for as\n"
+    "long as it runs. A value that cannot be read is\n"
     "never taken for idle. With --also it is about that work: the GPUs on which it has a\n"
     "context, its cpu, io and quiet.\n";
 constexpr const char* kMore =
@@ -38,28 +40,32 @@ constexpr const char* kMore =
     "  exec=CMD           run CMD (sh -c), the facts in LULL_* variables and as JSON on its stdin\n"
     "  shutdown, reboot   this machine; --warn 2m tells its users first\n"
     "  determined         the Determined task we are in\n"
-    "  notify=URL         POST the facts as JSON\n\n"
+    "  kill=holders, end  with --per: the processes that hold the GPU\n"
+    "  notify[=WHERE]     tell Slack, Discord, Teams, ntfy or any web hook. WHERE is file:PATH or variable:NAME\n"
+    "                     with the address (as `lull config` says), or slack: and so on before that\n\n"
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: 0 done; STATUS of exit=; 1 what --also names has ended; 2 the command line was wrong;\n"
     "125 an action failed or lull could not; 128+N signal N.\n\n"
     "Examples:\n"
     "  lull watch --arm 'util > 50 for 1m' --idle 'util < 1 for 30m' --do shutdown --warn 5m\n"
-    "  lull watch --do notify=https://example.org/hook --do kill=parent\n"
+    "  lull watch --do notify=file:/etc/lull/slack --do kill=parent\n"
+    "  lull watch --per job --rung 'util < 1 for 2h: notify' --rung 'util < 1 for 4h: end' --except-user root\n"
     "  lull watch --also 4711 --do kill=4711\n"
     "  lull watch --cancel\n";
 
 class LullWatchVoice final : public Sink {
  public:
-  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings)
+  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings, const std::string& rule)
       : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
     sayer_.set_live(live);
     for (const ActionWord& action : settings.actions)
       actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
     const Policy& policy = settings.common.policy;
-    start_ = fmt::format("watching: {}{}; then: {}{}", to_text(policy.idle),
-                         policy.arm ? ", armed by " + to_text(*policy.arm) : "",
+    start_ = fmt::format("watching: {}{}; then: {}{}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
                          settings.common.dry_run ? "only say so instead of " : "", actions_);
   }
+  LullWatchVoice(Sayer& sayer, const Clock& clock, std::string start)
+      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(false), start_(std::move(start)) {}
   ~LullWatchVoice() override {
     if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
   }
@@ -76,6 +82,9 @@ class LullWatchVoice final : public Sink {
   void firing(const FiringFacts& facts, bool dry_run) override {
     std::string text;
     for (const std::string& line : to_words(facts.why, screen_.utf8)) text += (text.empty() ? "" : "\n") + line;
+    if (!facts.subject.empty()) text = facts.subject + ": " + text;
+    for (const Holder& one : facts.holders)
+      text += fmt::format("\nheld by {} {} of {}", printable(one.name), one.pid, printable(one.user_name));
     text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "next", facts.action);
     sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
                sayer_.format() == LogFormat::json ? facts_json(facts) : "");
@@ -132,17 +141,20 @@ struct WatchCommand {
   WatchSettings settings;
   WatchOptions watch;
   std::vector<std::string> actions;
+  EachOptions each;
   std::string warn;
-  std::string signal = "TERM";
-  std::string grace = "10s";
+  std::string signal;
+  std::string grace;
   std::string retry_after = "10s";
   std::string limit = "30s";
   bool cancel = false;
 };
 
-void describe_options(CommandLine& line, WatchCommand& command) {
+// The option that says which rule.
+CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, const Settings& known) {
   line.each("--do", command.actions, "what to do when the rule fires; once or several times (needed)").value("ACTION");
-  add_watch_options(line, command.watch);
+  const CommandLine::Option idle = add_watch_options(line, command.watch, known);
+  add_each_options(line, command.each, known);
   line.flag("--repeat", command.settings.repeat, "go on watching after that");
   line.option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot (not at all)")
       .value("TIME");
@@ -154,11 +166,12 @@ void describe_options(CommandLine& line, WatchCommand& command) {
   line.option("--grace", command.grace, "and how long it waits before SIGKILL").value("TIME");
   line.flag("--dry-run", command.settings.common.dry_run, "only say what would be done, and go on watching");
   line.flag("--require-gpu", command.settings.common.require_gpu, "refuse to watch if no GPU can be read (125)");
+  return idle;
 }
 
-Result<> settle(WatchCommand& command) {
+Result<> settle(WatchCommand& command, const Settings& known) {
   WatchSettings& settings = command.settings;
-  const WatchChoice choice = TRY(settle_watch_options(command.watch));
+  const WatchChoice choice = TRY(settle_watch_options(command.watch, known));
   settings.common.policy = choice.policy;
   settings.common.policy.rearm = settings.repeat && settings.common.policy.arm.has_value();
   settings.common.every = choice.every;
@@ -166,15 +179,16 @@ Result<> settle(WatchCommand& command) {
   settings.common.gpus = choice.gpus;
   settings.common.missing = choice.missing;
   settings.common.also = TRY(Also::parse(command.watch.also));
-  if (command.actions.empty()) return fail("--do says what to do; for example --do shutdown");
+  if (command.actions.empty() && command.each.rungs.empty())
+    return fail("--do says what to do; for example --do shutdown");
   for (const std::string& text : command.actions) {
-    auto action = parse_action(text);
+    auto action = settle_action(text, known);
     if (!action) return std::unexpected(std::move(action).error().during("--do"));
     settings.actions.push_back(*std::move(action));
   }
   for (std::size_t i = 0; i + 1 < settings.actions.size(); ++i)
     if (settings.actions[i].kind == ActionWord::Kind::exit) return fail("--do exit: nothing can come after it");
-  if (settings.repeat && settings.actions.back().kind == ActionWord::Kind::exit)
+  if (settings.repeat && !settings.actions.empty() && settings.actions.back().kind == ActionWord::Kind::exit)
     return fail("--repeat and --do exit contradict each other");
   auto signal = parse_signal(command.signal);
   if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
@@ -182,7 +196,10 @@ Result<> settle(WatchCommand& command) {
   settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
   settings.retries.after = TRY(duration_option("--retry-after", command.retry_after));
   settings.how.limit = TRY(limit_option("--limit", command.limit));
+  settings.how.retries = settings.retries.most;
+  settings.how.retry_after = settings.retries.after;
   if (!command.warn.empty()) settings.how.warn = TRY(duration_option("--warn", command.warn));
+  if (!command.each.asked()) TRY(refuse_without_per(command.each, settings.actions));
   return {};
 }
 
@@ -196,29 +213,66 @@ int cancel() {
   return 0;
 }
 
+// Everybody sees the command line of everybody.
+void say_what_is_shown(const Sayer& sayer, const std::vector<ActionWord>& actions) {
+  for (const ActionWord& action : actions)
+    if (action.notify.from == NotifyTo::From::written)
+      sayer.say(Level::warning, "notify",
+                action.text +
+                    ": its address is on the command line, where every user can read it; notify=file:PATH or "
+                    "notify=variable:NAME keeps it secret");
+}
+
+int watch_all(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock) {
+  const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
+                    !sayer.wants(Level::debug);
+  say_remarks(sayer, command.settings.common.policy);
+  LullWatchVoice voice(sayer, clock, live, command.settings,
+                       rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message());
+  return ended(WatchSession(std::move(command.settings), **machine, voice).run());
+}
+
+int watch_each(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock, bool given_idle) {
+  auto settings = settle_each(command.each, command.settings, given_idle, known);
+  if (!settings) return complain("watch: " + settings.error().message(), kExitUsage);
+  for (const EachRung& rung : settings->rungs) {
+    say_remarks(sayer, {.idle = rung.when});
+    say_what_is_shown(sayer, rung.actions);
+  }
+  LullWatchVoice voice(sayer, clock, start_line(*settings));
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message());
+  return ended(EachSession(*std::move(settings), **machine, voice).run());
+}
+
 }  // namespace
 
 int watch_command(int argc, char** argv) {
   CommandLine line(kAbout, "lull watch");
   line.footer(kMore);
   WatchCommand command;
-  command.watch.idle = kDefaultIdle;
+  const auto loaded = Settings::load();
+  const Settings known = loaded ? *loaded : Settings();
+  command.watch.idle = known.text(Setting::idle);
+  command.signal = known.text(Setting::signal);
+  command.grace = known.text(Setting::grace);
+  command.each.keep_at_most = known.text(Setting::keep_at_most);
   command.watch.every = "5s";
-  describe_options(line, command);
+  const CommandLine::Option idle = describe_options(line, command, known);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (command.cancel) return cancel();
-  if (const auto settled = settle(command); !settled)
+  if (!loaded) return complain(loaded.error().message(), kExitUsage);
+  if (const auto settled = settle(command, known); !settled)
     return complain("watch: " + settled.error().message(), kExitUsage);
 
   const SystemClock clock;
   Sayer sayer = make_sayer(command.watch, clock);
-  const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
-                    !sayer.wants(Level::debug);
-  say_remarks(sayer, command.settings.common.policy);
-  LullWatchVoice voice(sayer, clock, live, command.settings);
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
-  return ended(WatchSession(std::move(command.settings), **machine, voice).run());
+  for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
+  say_what_is_shown(sayer, command.settings.actions);
+  return command.each.asked() ? watch_each(command, known, sayer, clock, idle.given() || !command.actions.empty())
+                              : watch_all(command, known, sayer, clock);
 }
 
 }  // namespace lull

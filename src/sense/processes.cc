@@ -88,6 +88,11 @@ Result<ProcessInfo> read_process(const Root& root, pid_t pid) {
   return describe(folder.get(), *std::move(entry));
 }
 
+std::optional<uid_t> process_user(const Root& root, pid_t pid) {
+  const auto status = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/status", 8192);
+  return status ? effective_uid(*status) : std::nullopt;
+}
+
 std::vector<pid_t> process_ids(const Root& root) {
   std::vector<pid_t> pids;
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(root.proc.c_str()), ::closedir);

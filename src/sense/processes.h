@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,9 @@ namespace lull {
 
 // One process; an error where it is gone or hidden from us.
 Result<ProcessInfo> read_process(const Root& root, pid_t pid);
+
+// Who a process acts as. Reads nothing that could hang; nothing where it is gone or hidden from us.
+std::optional<uid_t> process_user(const Root& root, pid_t pid);
 
 // Every pid that can be seen, ascending.
 std::vector<pid_t> process_ids(const Root& root);

@@ -15,6 +15,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <list>
 #include <optional>
 #include <set>
 #include <utility>
@@ -30,7 +31,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::string_view kFolderPrefix = "lull-control-";
 constexpr Duration kPatience = 2s;
 constexpr Duration kTryAgain = 20ms;    // where a queue is full
 constexpr Duration kCheckEvery = 5s;    // that our socket can still be found
@@ -39,7 +39,16 @@ constexpr std::size_t kLongestAnswer = 512;
 constexpr std::size_t kLongestStatus = 128 * 1024;
 constexpr int kBacklog = 16;
 
-std::string_view prefix_of(ControlOf what) { return what == ControlOf::watch ? "watch." : "fill."; }
+constexpr std::size_t kLongestQuestion = 512;
+constexpr std::size_t kMostAskers = 16;  // at once, who have not said yet what they want
+
+std::string_view prefix_of(ControlOf what) {
+  return what == ControlOf::watch ? "watch." : what == ControlOf::fill ? "fill." : "keep.";
+}
+std::string_view folder_prefix_of(ControlOf what) { return what == ControlOf::keep ? "lull-keep-" : "lull-control-"; }
+std::string_view used_by(ControlOf what) {
+  return what == ControlOf::watch ? "--cancel" : what == ControlOf::fill ? "--status" : "lull keep";
+}
 
 // ---- folders --------------------------------------------------------------------
 
@@ -50,12 +59,15 @@ std::string text_of(const char* variable) {
 
 // Where the folder of a user may stand, the best place first. What the session manager gave us goes
 // when the user logs out; a watcher goes on and moves to the next place.
-std::vector<std::string> places_of(uid_t user) {
+std::vector<std::string> places_of(uid_t user, ControlOf what) {
   if (const std::string chosen = text_of("LULL_CONTROL"); !chosen.empty()) return {chosen};
   std::vector<std::string> places;
-  if (const std::string runtime = text_of("XDG_RUNTIME_DIR"); runtime.starts_with('/') && user == ::geteuid())
+  // What root's watcher is asked by everybody must stand where everybody gets to.
+  const bool for_all = what == ControlOf::keep && user == 0;
+  if (const std::string runtime = text_of("XDG_RUNTIME_DIR");
+      runtime.starts_with('/') && user == ::geteuid() && !for_all)
     places.push_back(runtime);
-  places.push_back(fmt::format("/run/user/{}", user));
+  if (!for_all) places.push_back(fmt::format("/run/user/{}", user));
   if (user == 0) places.emplace_back("/run");
   places.emplace_back("/tmp");
   return places;
@@ -70,21 +82,24 @@ std::vector<std::string> names_in(int folder) {
   return names;
 }
 
-// A folder is its owner's only if nobody else may enter it.
-std::optional<uid_t> owner_of_private(int folder) {
+// A folder is its owner's only if nobody else may enter it; for `keep`, put anything into it.
+std::optional<uid_t> owner_of_private(int folder, ControlOf what) {
   struct stat status{};
-  if (::fstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) || (status.st_mode & 077) != 0) return {};
+  const mode_t closed = what == ControlOf::keep ? 022 : 077;
+  if (::fstat(folder, &status) != 0 || !S_ISDIR(status.st_mode) || (status.st_mode & closed) != 0) return {};
   return status.st_uid;
 }
 
 // Another user can sit on our name where everybody may make files, but not on one that cannot be guessed.
-Result<Fd> folder_of_ours(const std::string& place) {
+Result<Fd> folder_of_ours(const std::string& place, ControlOf what) {
   const Fd parent = TRY(open_file(place, O_RDONLY | O_DIRECTORY));
-  const std::string plain = fmt::format("{}{}", kFolderPrefix, ::geteuid());
+  const std::string plain = fmt::format("{}{}", folder_prefix_of(what), ::geteuid());
   for (const std::string& name : {plain, fmt::format("{}-{:016x}", plain, random_bits())}) {
     if (::mkdirat(parent.get(), name.c_str(), 0700) != 0 && errno != EEXIST) return fail(errno, place + "/" + name);
     auto folder = open_at(parent.get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-    if (folder && owner_of_private(folder->get()) == ::geteuid()) return folder;
+    if (!folder || owner_of_private(folder->get(), what) != ::geteuid()) continue;
+    if (what == ControlOf::keep) (void)::fchmod(folder->get(), 0755);  // whatever our umask is
+    return folder;
   }
   return fail(fmt::format("{}/{} is not a folder of ours alone", place, plain));
 }
@@ -95,9 +110,11 @@ struct OwnedFolder {
 };
 
 // Folders of watchers: ours first; as root then those of everybody.
-std::vector<OwnedFolder> folders_to_ask() {
+std::vector<OwnedFolder> folders_to_ask(ControlOf what) {
   const uid_t me = ::geteuid();
-  std::vector<std::string> places = places_of(me);
+  std::vector<std::string> places = places_of(me, what);
+  if (what == ControlOf::keep && me != 0 && text_of("LULL_CONTROL").empty())
+    for (std::string& place : places_of(0, what)) places.push_back(std::move(place));
   if (me == 0 && text_of("LULL_CONTROL").empty())
     if (const auto users = open_file("/run/user", O_RDONLY | O_DIRECTORY))
       for (const std::string& user : names_in(users->get()))
@@ -108,12 +125,13 @@ std::vector<OwnedFolder> folders_to_ask() {
     const auto parent = open_file(place, O_RDONLY | O_DIRECTORY);
     if (!parent) continue;
     for (const std::string& name : names_in(parent->get())) {
-      if (!name.starts_with(kFolderPrefix)) continue;
+      if (!name.starts_with(folder_prefix_of(what))) continue;
       auto folder = open_at(parent->get(), name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
       if (!folder) continue;
-      const auto owner = owner_of_private(folder->get());
+      const auto owner = owner_of_private(folder->get(), what);
       struct stat status{};
-      if (!owner || (*owner != me && me != 0) || ::fstat(folder->get(), &status) != 0) continue;
+      const bool theirs = owner && *owner != me && me != 0 && (what != ControlOf::keep || *owner != 0);
+      if (!owner || theirs || ::fstat(folder->get(), &status) != 0) continue;
       if (seen.emplace(status.st_dev, status.st_ino).second) folders.push_back({*std::move(folder), *owner});
     }
   }
@@ -167,7 +185,7 @@ struct Socket {
 
 // Under its name only once somebody listens, so that it is never taken for one that was left behind.
 Result<Socket> socket_in(const std::string& place, ControlOf what) {
-  Socket made{TRY(folder_of_ours(place)), new_socket(), {}};
+  Socket made{TRY(folder_of_ours(place, what)), new_socket(), {}};
   if (!made.fd) return fail(errno, "socket");
   const int folder = made.folder.get();
   sweep(folder, what);
@@ -177,6 +195,7 @@ Result<Socket> socket_in(const std::string& place, ControlOf what) {
   if (!address) return fail(ENAMETOOLONG, place);
   if (::bind(made.fd.get(), reinterpret_cast<const sockaddr*>(&*address), sizeof *address) != 0)
     return fail(errno, place);
+  if (what == ControlOf::keep) (void)::fchmodat(folder, draft.c_str(), 0666, 0);
   if (::listen(made.fd.get(), kBacklog) == 0 && ::renameat(folder, draft.c_str(), folder, made.name.c_str()) == 0)
     return made;
   const int why = errno;
@@ -186,13 +205,12 @@ Result<Socket> socket_in(const std::string& place, ControlOf what) {
 
 Result<Socket> make_socket(ControlOf what) {
   std::string trouble;
-  for (const std::string& place : places_of(::geteuid())) {
+  for (const std::string& place : places_of(::geteuid(), what)) {
     auto made = socket_in(place, what);
     if (made) return made;
     trouble += (trouble.empty() ? "" : "; ") + made.error().message();
   }
-  return fail(fmt::format("no place for the socket that {} uses: {}",
-                          what == ControlOf::watch ? "--cancel" : "--status", printable(trouble)));
+  return fail(fmt::format("no place for the socket that {} uses: {}", used_by(what), printable(trouble)));
 }
 
 }  // namespace
@@ -216,8 +234,11 @@ struct Control::Listening {
       : loop(its_loop), what(its_kind), on_asked(std::move(handler)) {}
   Listening(const Listening&) = delete;
   Listening& operator=(const Listening&) = delete;
+  Listening(Loop& its_loop, OnQuestion handler)
+      : loop(its_loop), what(ControlOf::keep), on_question(std::move(handler)) {}
   ~Listening() {
     if (timer) loop.cancel(*timer);
+    while (!askers.empty()) drop(askers.begin());
     close();
   }
 
@@ -233,10 +254,39 @@ struct Control::Listening {
     socket = {};
   }
 
-  // Connecting is asking: there is only one question.
-  void serve() const {
-    const Fd client(::accept4(socket.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  struct Asker {
+    Fd socket;
+    Loop::TimerId limit;
+  };
+  void drop(std::list<Asker>::iterator one) {
+    loop.forget(one->socket.get());
+    loop.cancel(one->limit);
+    askers.erase(one);
+  }
+  // Who connects and says nothing goes after a while, or when others come.
+  void hear_question(Fd client) {
+    if (askers.size() >= kMostAskers) drop(askers.begin());
+    const auto one = askers.insert(askers.end(), Asker{std::move(client), {}});
+    one->limit = loop.in(kPatience, [this, one] { drop(one); });
+    (void)loop.on_ready(one->socket.get(), [this, one] {
+      std::string question(kLongestQuestion, '\0');
+      const ssize_t got = ::recv(one->socket.get(), question.data(), question.size(), 0);
+      if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+      const auto user = peer_of(one->socket.get());
+      if (got > 0 && user) {
+        question.resize(static_cast<std::size_t>(got));
+        const std::string answer = on_question(*user, fmt::format("{} (uid {})", user_name(*user), *user), question);
+        (void)!::send(one->socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
+      }
+      drop(one);
+    });
+  }
+
+  // Connecting is asking, where there is only one question.
+  void serve() {
+    Fd client(::accept4(socket.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client) return;
+    if (what == ControlOf::keep) return hear_question(std::move(client));
     const auto user = peer_of(client.get());
     std::string answer = "refused: only its own user and root may ask";
     if (user && (*user == 0 || *user == ::geteuid()))
@@ -266,6 +316,8 @@ struct Control::Listening {
   Loop& loop;
   ControlOf what;
   std::function<std::string(const std::string& who)> on_asked;
+  OnQuestion on_question;
+  std::list<Asker> askers;
   Socket socket;
   std::optional<Loop::TimerId> timer;
 };
@@ -278,6 +330,13 @@ Control::~Control() = default;
 Result<Control> Control::listen(Loop& loop, ControlOf what,
                                 std::function<std::string(const std::string& who)> on_asked) {
   auto listening = std::make_unique<Listening>(loop, what, std::move(on_asked));
+  TRY(listening->open());
+  listening->check_later();
+  return Control(std::move(listening));
+}
+
+Result<Control> Control::listen_to_all(Loop& loop, OnQuestion on_asked) {
+  auto listening = std::make_unique<Listening>(loop, std::move(on_asked));
   TRY(listening->open());
   listening->check_later();
   return Control(std::move(listening));
@@ -296,7 +355,7 @@ struct Call {
   bool nobody = false;              // left behind by one that was killed
 };
 
-void try_to_connect(Call& call) {
+void try_to_connect(Call& call, const std::string& question) {
   if (!call.socket) call.socket = new_socket();
   const int why = call.socket ? connect_to(call.socket.get(), call.folder->fd.get(), call.name) : errno;
   if (why == EAGAIN || why == EINTR) return;
@@ -309,10 +368,12 @@ void try_to_connect(Call& call) {
   call.connected = true;
   if (!user || (*user != 0 && *user != call.folder->owner))
     call.line = "not believed: who answers there is another user";
+  else if (!question.empty())
+    (void)!::send(call.socket.get(), question.data(), question.size(), MSG_NOSIGNAL);
 }
 
 void hear(Call& call, ControlOf what) {
-  std::string buffer(what == ControlOf::watch ? kLongestAnswer : kLongestStatus, '\0');
+  std::string buffer(what == ControlOf::fill ? kLongestStatus : kLongestAnswer, '\0');
   const ssize_t got = ::recv(call.socket.get(), buffer.data(), buffer.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   buffer.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
@@ -321,7 +382,7 @@ void hear(Call& call, ControlOf what) {
 
 Answer answer_of(std::string_view name, std::string_view received, ControlOf what) {
   Answer answer{std::string(watcher_in(name, what)), {}};
-  if (what == ControlOf::watch) {
+  if (what != ControlOf::fill) {
     answer.line = answer_line(received);
     return answer;
   }
@@ -333,8 +394,8 @@ Answer answer_of(std::string_view name, std::string_view received, ControlOf wha
 
 }  // namespace
 
-std::vector<Answer> ask_all(ControlOf what) {
-  const std::vector<OwnedFolder> folders = folders_to_ask();
+std::vector<Answer> ask_all(ControlOf what, const std::string& question) {
+  const std::vector<OwnedFolder> folders = folders_to_ask(what);
   std::vector<Call> calls;
   for (const OwnedFolder& folder : folders) {
     std::size_t asked = 0;
@@ -348,7 +409,7 @@ std::vector<Answer> ask_all(ControlOf what) {
     std::vector<pollfd> waiting;
     bool again = false;
     for (Call& call : calls) {
-      if (!call.line && !call.connected) try_to_connect(call);
+      if (!call.line && !call.connected) try_to_connect(call, question);
       if (!call.line && call.connected) hear(call, what);
       if (call.line) call.socket.reset();
       again |= !call.line && !call.connected;

@@ -1,9 +1,12 @@
 #pragma once
-// How `lull watch --cancel` reaches a running `lull watch`, and `lull fill --status` a running `lull fill`: a socket in
-// a folder that belongs to the watcher's user and that nobody else may enter. Both sides ask the kernel who the other
-// one is: a watcher listens to its own user and to root only, and an answer counts only if it
-// comes from the user whose folder it is, or from root. A watcher that was killed leaves its
-// socket behind, which the next one takes away.
+// How `lull watch --cancel` reaches a running `lull watch`, `lull fill --status` a running `lull fill`, and `lull keep`
+// a `lull watch --per`: a socket in a folder that belongs to the watcher's user and that nobody else may enter; that of
+// `keep` everybody may, since its owner asks for a job, not the watcher's. Both sides ask the kernel who the other one
+// is: a watcher listens to its own user and to root only (for `keep` it decides itself), and an answer counts only if
+// it comes from the user whose folder it is, or from root. A watcher that was killed leaves its socket behind, which
+// the next one takes away.
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -17,10 +20,11 @@
 
 namespace lull {
 
-// Each has one question, so that connecting is asking.
+// The first two have one question each, so that connecting is asking.
 enum class ControlOf : std::uint8_t {
   watch,  // "cancel": answered in one line
   fill,   // "how are you?": a text of some lines, and behind a 0 the same as JSON
+  keep,   // "so much more time for this": a question of one packet, answered in one line
 };
 
 class Control {
@@ -28,6 +32,9 @@ class Control {
   // `on_asked` gets who asks ("ada (uid 1000)") and answers.
   static Result<Control> listen(Loop& loop, ControlOf what,
                                 std::function<std::string(const std::string& who)> on_asked);
+  // Everybody may ask; `on_asked` gets who it is by the kernel's word, and the question.
+  using OnQuestion = std::function<std::string(uid_t user, const std::string& who, const std::string& question)>;
+  static Result<Control> listen_to_all(Loop& loop, OnQuestion on_asked);
   Control(Control&&) noexcept;
   Control& operator=(Control&&) noexcept;
   ~Control();
@@ -45,7 +52,7 @@ struct Answer {
   std::string line;     // fit for a screen; of `fill` several
   std::string json = {};
 };
-std::vector<Answer> ask_all(ControlOf what);
+std::vector<Answer> ask_all(ControlOf what, const std::string& question = {});
 
 // What a watcher answered, made fit for a screen: one line of limited length.
 std::string answer_line(std::string_view received);

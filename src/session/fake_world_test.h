@@ -10,6 +10,8 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,7 +32,21 @@ struct Script {
   // Whether the job has a context there. Lists of it are as old as the session allows.
   std::function<bool(Instant, unsigned gpu)> has_context = [](Instant, unsigned) { return true; };
   unsigned gpus = 2;
+  // Who holds a GPU, for sessions that judge many; nothing: its processes cannot be listed.
+  std::function<std::optional<std::vector<Holder>>(Instant, unsigned gpu)> holders = [](Instant, unsigned) {
+    return std::vector<Holder>();
+  };
 };
+
+inline Holder holder_for_test(pid_t pid, uid_t user = 1000, std::string job = "") {
+  return {.pid = pid,
+          .start_ticks = static_cast<std::uint64_t>(pid) * 10,
+          .user = user,
+          .user_name = "user" + std::to_string(user),
+          .name = "train",
+          .job = job.empty() ? "tree:" + std::to_string(pid) : job,
+          .job_title = "job " + (job.empty() ? std::to_string(pid) : job)};
+}
 
 // Everything that happened, in order.
 struct Happened {
@@ -44,6 +60,8 @@ struct Seen {
   Instant asked{};  // for them
   Instant given{};  // to the session
   bool idle = false;
+  std::vector<double> util;                                 // of each GPU
+  std::vector<std::optional<std::vector<Holder>>> holders;  // likewise
 };
 
 class FakeWorld final : public World {
@@ -76,6 +94,30 @@ class FakeWorld final : public World {
     if (options.warn) actions.push_back(std::make_unique<Waiting>(*this, "warn", *options.warn));
     actions.push_back(std::make_unique<FakeAction>(*this, word.text, true));
     return actions;
+  }
+  std::vector<Card> census(const Snapshot& snapshot) override {
+    std::vector<Card> cards;
+    for (unsigned i = 0; i < snapshot.inventory->devices.size(); ++i) {
+      Card card{.device = snapshot.inventory->devices[i], .holders = {}, .strangers = {}, .reachable = true};
+      const auto there = holders_at(snapshot.at, i);
+      card.listed = card.complete = there.has_value();
+      card.holders = there.value_or(std::vector<Holder>());
+      cards.push_back(std::move(card));
+    }
+    return cards;
+  }
+  std::optional<std::vector<Holder>> holders_at(Instant at, unsigned gpu) const {
+    auto there = script.holders(at, gpu);
+    if (there) std::erase_if(*there, [&](const Holder& one) { return ended_pids.contains(one.pid); });
+    return there;
+  }
+  std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options, EndHolders::Who who) override {
+    return std::make_unique<FakeAction>(*this, text, true, [this, who] {
+      for (const Holder& one : who()) {
+        note("end " + std::to_string(one.pid));
+        ended_pids.insert(one.pid);
+      }
+    });
   }
   void stop_ourselves() override { note("stopped ourselves"); }
 
@@ -119,6 +161,7 @@ class FakeWorld final : public World {
   std::optional<Duration> job_runs;
   bool job_ended = false;
   unsigned starts = 0;
+  std::set<pid_t> ended_pids;
 
  private:
   class Sampler final : public SampleSource {
@@ -174,7 +217,12 @@ class FakeWorld final : public World {
         snapshot.readings.push_back(std::move(reading));
       }
       newest_ = std::move(snapshot);
-      world_.seen.push_back({newest_.at, asked_, world_.clock.now(), idle});
+      Seen seen{newest_.at, asked_, world_.clock.now(), idle, {}, {}};
+      for (unsigned i = 0; i < world_.script.gpus; ++i) {
+        seen.util.push_back(driver ? world_.script.util(newest_.at, i) : kUnknown);
+        seen.holders.push_back(driver ? world_.holders_at(newest_.at, i) : std::nullopt);
+      }
+      world_.seen.push_back(std::move(seen));
     }
 
     void list(Instant at) {
@@ -198,13 +246,15 @@ class FakeWorld final : public World {
   // Notes that it began, takes its time.
   class FakeAction final : public Action {
    public:
-    FakeAction(FakeWorld& world, std::string text, bool final) : world_(world), text_(std::move(text)), final_(final) {}
+    FakeAction(FakeWorld& world, std::string text, bool final, std::function<void()> begin = nullptr)
+        : world_(world), text_(std::move(text)), final_(final), begin_(std::move(begin)) {}
     ~FakeAction() override {
       if (timer_) world_.loop_->cancel(*timer_);
     }
     const std::string& text() const override { return text_; }
     void start(const FiringFacts&, Done done, Tell tell) override {
       world_.note(text_);
+      if (begin_) begin_();
       timer_ = world_.loop_->in(world_.action_takes(), [this, done = std::move(done), tell = std::move(tell)] {
         timer_.reset();
         const bool works = world_.action_works();
@@ -222,6 +272,7 @@ class FakeWorld final : public World {
     FakeWorld& world_;
     std::string text_;
     bool final_;
+    std::function<void()> begin_;
     std::optional<Loop::TimerId> timer_;
   };
 

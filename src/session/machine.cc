@@ -190,6 +190,16 @@ std::vector<std::unique_ptr<Action>> Machine::actions_of(const ActionWord& word,
   return lull::actions_of(word, {*loop_, helpers(), signals_}, options);
 }
 
+std::vector<Card> Machine::census(const Snapshot& snapshot) {
+  if (!census_)
+    census_ = std::make_unique<Census>(Root{}, [] { return read_leases().value_or(std::vector<LeaseInfo>()); });
+  return census_->look(snapshot);
+}
+
+std::unique_ptr<Action> Machine::end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) {
+  return std::make_unique<EndHolders>(*loop_, text, options, std::move(who));
+}
+
 void Machine::stop_ourselves() { lull::stop_ourselves(); }
 
 }  // namespace lull

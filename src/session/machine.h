@@ -24,6 +24,8 @@ class Machine final : public World {
   double user_idle() override;
   Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) override;
   std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) override;
+  std::vector<Card> census(const Snapshot& snapshot) override;
+  std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) override;
   void stop_ourselves() override;
 
   // For sessions that start more than one job (fill/).
@@ -40,6 +42,7 @@ class Machine final : public World {
   Children children_;
   std::set<Tree::Name> earlier_;
   std::unique_ptr<Helpers> helpers_;
+  std::unique_ptr<Census> census_;
 };
 
 }  // namespace lull

@@ -15,12 +15,6 @@ constexpr int kNothingLeft = 1;  // exit status: what was to be watched has ende
 
 }  // namespace
 
-std::string in_words(const std::vector<ActionWord>& actions) {
-  std::string words;
-  for (const ActionWord& action : actions) words += (words.empty() ? "" : ", then ") + printable(action.text);
-  return words;
-}
-
 WatchSession::WatchSession(WatchSettings settings, World& world, Sink& sink)
     : Session(std::move(settings.common), {"gpus"}, world, sink),
       settings_(std::move(settings)),

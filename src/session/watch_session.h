@@ -22,9 +22,6 @@ struct WatchSettings {
   bool controlled = true;  // listens to `lull watch --cancel`
 };
 
-// "shutdown, then exec=…"
-std::string in_words(const std::vector<ActionWord>& actions);
-
 class WatchSession final : public Session {
  public:
   WatchSession(WatchSettings settings, World& world, Sink& sink);

@@ -14,9 +14,11 @@
 #include "act/action.h"
 #include "act/actions.h"
 #include "act/evidence.h"
+#include "act/holders.h"
 #include "base/process.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
+#include "jobs/census.h"
 #include "loop/loop.h"
 #include "sense/job.h"
 #include "sense/sampler.h"
@@ -80,6 +82,11 @@ class World {
   // errno_value of the error is exec's own.
   virtual Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) = 0;
   virtual std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) = 0;
+  // Who holds which GPU, by the lists of this sample.
+  virtual std::vector<Card> census(const Snapshot& snapshot) = 0;
+  // `who` is asked when it begins.
+  virtual std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options,
+                                              EndHolders::Who who) = 0;
   virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
 };
 

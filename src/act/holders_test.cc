@@ -1,0 +1,116 @@
+// kill=holders on real processes: those that were seen, and nobody else.
+
+#include "act/holders.h"
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+// A child that sleeps, or one that does not mind SIGTERM.
+class Child {
+ public:
+  explicit Child(bool stubborn = false) {
+    int ready[2] = {-1, -1};
+    EXPECT_EQ(::pipe(ready), 0);
+    pid = ::fork();
+    if (pid == 0) {
+      if (stubborn) ::signal(SIGTERM, SIG_IGN);
+      (void)!::write(ready[1], "x", 1);
+      while (true) ::pause();
+    }
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
+    ::close(ready[0]);
+    ::close(ready[1]);
+  }
+  ~Child() {
+    ::kill(pid, SIGKILL);
+    ::waitpid(pid, nullptr, 0);
+  }
+  Child(const Child&) = delete;
+  Child& operator=(const Child&) = delete;
+
+  Holder holder() const {
+    const auto entry = read_process_entry(pid);
+    return {.pid = pid,
+            .start_ticks = entry ? entry->start_ticks : 0,
+            .user = 0,
+            .user_name = {},
+            .name = {},
+            .job = {},
+            .job_title = {}};
+  }
+  int ended_by() {
+    int status = 0;
+    return ::waitpid(pid, &status, WNOHANG) == pid && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
+  }
+  pid_t pid = 0;
+};
+
+struct Ended {
+  Outcome outcome;
+  bool killed = false;
+};
+Ended end(std::vector<Holder> who, Ending::Options options = {}) {
+  const SystemClock clock;
+  auto loop = *Loop::create(clock);
+  Ended ended;
+  EndHolders action(*loop, "kill=holders", options, [&] { return who; });
+  loop->in(Duration::zero(), [&] {
+    action.start(
+        {},
+        [&](const Outcome& outcome) {
+          ended.outcome = outcome;
+          loop->stop();
+        },
+        [&](const News& news) { ended.killed |= std::holds_alternative<Killing>(news); });
+  });
+  EXPECT_TRUE(loop->run());
+  return ended;
+}
+
+TEST(EndHoldersTest, EndsWhoWasSeenAndNobodyElse) {
+  Child one;
+  Child other;
+  EXPECT_TRUE(end({one.holder()}).outcome.ok);
+  EXPECT_EQ(one.ended_by(), SIGTERM);
+  EXPECT_EQ(other.ended_by(), 0);
+}
+
+TEST(EndHoldersTest, WhoDoesNotGoIsKilledAfterTheGrace) {
+  Child stubborn(true);
+  const Ended ended = end({stubborn.holder()}, {.grace = 200ms});
+  EXPECT_TRUE(ended.outcome.ok && ended.killed);
+  EXPECT_EQ(stubborn.ended_by(), SIGKILL);
+}
+
+TEST(EndHoldersTest, ANumberThatIsSomebodyElsesByNowIsLeftAlone) {
+  Child later;
+  Holder seen = later.holder();
+  seen.start_ticks -= 1;  // who had this number before
+  EXPECT_TRUE(end({seen}).outcome.ok);
+  EXPECT_EQ(later.ended_by(), 0);
+}
+
+TEST(EndHoldersTest, NeverLullItself) {
+  const auto self = read_process_entry(::getpid());
+  ASSERT_TRUE(self);
+  EXPECT_TRUE(end({{.pid = ::getpid(),
+                    .start_ticks = self->start_ticks,
+                    .user = 0,
+                    .user_name = {},
+                    .name = {},
+                    .job = {},
+                    .job_title = {}}})
+                  .outcome.ok);
+}
+
+}  // namespace
+}  // namespace lull

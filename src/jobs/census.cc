@@ -1,0 +1,142 @@
+#include "jobs/census.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <string_view>
+
+#include "act/cgroup.h"
+#include "base/text.h"
+#include "base/users.h"
+#include "gpu/empty_card.h"
+#include "sense/openers.h"
+#include "sense/processes.h"
+
+namespace lull {
+namespace {
+
+constexpr unsigned kHighestClimb = 64;
+
+// What jobs are started from and are no part of: below these a tree begins.
+constexpr std::array<std::string_view, 20> kFrames = {
+    "systemd", "init",        "sshd",         "sshd-session",    "login",
+    "su",      "sudo",        "tmux: server", "screen",          "cron",
+    "crond",   "atd",         "slurmd",       "slurmstepd",      "containerd-shim",
+    "conmon",  "supervisord", "jupyter-lab",  "jupyter-noteboo", "jupyterhub-sing"};
+
+std::string container_of_process(const Root& root, const std::string& pid) {
+  const auto text = read_file(AT_FDCWD, root.proc + "/" + pid + "/cgroup", 64 << 10);
+  return text ? container_of(cgroup_path(*text)) : "";
+}
+
+// A shell that somebody types into: the leader of a session that has a terminal.
+bool is_frame(const ProcessEntry& one) {
+  if (one.pid <= 1 || one.kernel_thread) return true;
+  return std::ranges::find(kFrames, one.name) != kFrames.end();
+}
+
+bool has_terminal(const Root& root, pid_t pid) {
+  const auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/stat", 4096);
+  if (!text) return false;
+  const std::size_t after = text->rfind(") ");
+  if (after == std::string::npos) return false;
+  const std::vector<std::string_view> fields = split(std::string_view(*text).substr(after + 2), ' ');
+  return fields.size() > 4 && fields[4] != "0";  // tty_nr
+}
+
+bool lasting_trouble(Absence why) {
+  return why == Absence::lost || why == Absence::reset_required || why == Absence::no_permission ||
+         why == Absence::no_driver || why == Absence::mismatch;
+}
+
+}  // namespace
+
+Census::Census(Root root, Leases leases)
+    : root_(std::move(root)), leases_(std::move(leases)), own_container_(container_of_process(root_, "self")) {}
+
+Census::Known Census::tree_of(const ProcessEntry& entry, uid_t user) const {
+  ProcessEntry top = entry;
+  for (unsigned i = 0; i < kHighestClimb; ++i) {
+    const auto parent = read_process_entry(top.parent, root_);
+    if (!parent || is_frame(*parent) || parent->start_ticks > top.start_ticks) break;
+    if (process_user(root_, parent->pid) != user) break;
+    if (parent->session == parent->pid && has_terminal(root_, parent->pid)) break;
+    top = *parent;
+  }
+  // Its start time is part of the name: a later tree under the same number is another job.
+  return {fmt::format("tree:{}@{}", top.pid, top.start_ticks),
+          fmt::format("job {} ({})", top.pid, printable(top.name))};
+}
+
+Census::Known Census::find_job(const ProcessEntry& entry, uid_t user) const {
+  const std::string container = container_of_process(root_, std::to_string(entry.pid));
+  if (container.starts_with("slurm:")) return {container, "Slurm job " + container.substr(6)};
+  if (!container.empty() && container != own_container_)
+    return {"container:" + container, "container " + printable(container)};
+  const std::vector<LeaseInfo> leases = leases_ ? leases_() : std::vector<LeaseInfo>();
+  ProcessEntry one = entry;
+  for (unsigned i = 0; !leases.empty() && i < kHighestClimb && one.pid > 1; ++i) {
+    for (const LeaseInfo& lease : leases) {
+      // Anybody can write into a lease that it is a stranger's: only its owner's processes are of it.
+      const ProcessMark& mark = lease.record.holder;
+      if (lease.owner == user && mark.pid == one.pid && mark.start_ticks == one.start_ticks &&
+          lease.record.kind == LeaseKind::job)
+        return {"lease:" + lease.record.id,
+                fmt::format("lease {} ({})", printable(lease.record.id), printable(one.name))};
+    }
+    const auto parent = read_process_entry(one.parent, root_);
+    if (!parent) break;
+    one = *parent;
+  }
+  return tree_of(entry, user);
+}
+
+std::vector<Card> Census::look(const Snapshot& snapshot) {
+  std::vector<Card> cards;
+  std::map<Name, Known> still;
+  for (std::size_t i = 0; i < snapshot.inventory->devices.size() && i < snapshot.readings.size(); ++i) {
+    const Reading& reading = snapshot.readings[i];
+    Card card{.device = snapshot.inventory->devices[i], .holders = {}, .strangers = {}};
+    if (!lasting_trouble(reading.device_absence)) reached_.insert(card.device.id());
+    card.reachable = reached_.contains(card.device.id());
+    card.listed = reading.asleep || (reading.tenants && reading.device_absence == Absence::none);
+    for (const Tenant& tenant : card.listed&& reading.tenants ? *reading.tenants : std::vector<Tenant>()) {
+      if (tenant.mps_server || !tenant.compute) continue;
+      const auto entry = tenant.here ? read_process_entry(tenant.pid, root_) : fail("");
+      if (tenant.here && (!entry || entry->ended())) continue;  // it has ended since
+      const auto user = entry ? process_user(root_, tenant.pid) : std::nullopt;
+      if (!user) {
+        card.strangers.push_back(tenant.pid);
+        continue;
+      }
+      const Name name{entry->pid, entry->start_ticks};
+      const auto before = known_.find(name);
+      Known known = before != known_.end() ? before->second : find_job(*entry, *user);
+      if (before == known_.end()) known.ignored = is_ignored_opener(tenant.pid, {}, root_);
+      still.emplace(name, known);
+      if (known.ignored) continue;
+      card.holders.push_back(
+          {.pid = entry->pid,
+           .start_ticks = entry->start_ticks,
+           .user = *user,
+           .user_name = user_name(*user),
+           .name = entry->name,
+           .job = known.job,
+           .job_title = known.title,
+           .stopped = entry->state == 'T' || entry->state == 't' || is_any_frozen({entry->pid}, root_)});
+    }
+    const bool may_hide = reading.processes_hidden || !card.strangers.empty();
+    card.complete = card.listed && (reading.asleep || !may_hide || reading[Metric::mem_used] < kEmptyCard);
+    cards.push_back(std::move(card));
+  }
+  // Who is not listed because a list could not be read is still who it was.
+  for (const auto& [name, known] : known_)
+    if (const auto entry = read_process_entry(name.first, root_); entry && entry->start_ticks == name.second)
+      still.emplace(name, known);
+  known_ = std::move(still);
+  return cards;
+}
+
+}  // namespace lull

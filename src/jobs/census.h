@@ -1,0 +1,64 @@
+#pragma once
+// Who holds which GPU now: every process with a compute context, whose it is, and of which job. Only processes that can
+// be named for sure are holders (a number that means something here, with its start time); the display server, the
+// persistence daemon, the MPS server and whatever else only looks are none. What cannot be seen is said to be so, and
+// never taken for nobody.
+//
+// A job is, in this order: a Slurm job, a container (unless it is the one that we are in as well), the holder of a
+// lease with what it started, or a process tree: from the holder up to below the shell, the terminal or the service
+// that it was started from. Which job a process is of is found out when it is first seen, and stays so.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "act/holders.h"
+#include "base/fd.h"
+#include "base/process.h"
+#include "gpu/snapshot.h"
+#include "lease/folder.h"
+
+namespace lull {
+
+// One GPU and who is there.
+struct Card {
+  Device device;
+  std::vector<Holder> holders;
+  // Those that hold it and cannot be named from here: of another pid namespace.
+  std::vector<pid_t> strangers;
+  bool listed = false;     // its processes could be looked at
+  bool complete = false;   // and nobody who is not listed can be there
+  bool reachable = false;  // it was not lost or closed to us all the time
+};
+
+class Census {
+ public:
+  using Leases = std::function<std::vector<LeaseInfo>()>;
+  explicit Census(Root root = {}, Leases leases = nullptr);
+
+  std::vector<Card> look(const Snapshot& snapshot);
+
+ private:
+  struct Known {
+    std::string job;
+    std::string title;
+    bool ignored = false;
+  };
+  using Name = std::pair<pid_t, std::uint64_t>;
+  Known find_job(const ProcessEntry& entry, uid_t user) const;
+  Known tree_of(const ProcessEntry& entry, uid_t user) const;
+
+  Root root_;
+  Leases leases_;
+  std::string own_container_;
+  std::map<Name, Known> known_;
+  std::set<DeviceId> reached_;
+};
+
+}  // namespace lull

@@ -1,0 +1,233 @@
+// Who holds a GPU and of which job, on a made-up /proc; who is judged, as subjects.
+
+#include "jobs/census.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+
+#include "gpu/inventory_test.h"
+#include "jobs/roster.h"
+
+namespace lull {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Made {
+  pid_t pid = 0;
+  pid_t parent = 1;
+  std::string name = "python3";
+  uid_t user = 1000;
+  pid_t session = 0;
+  int terminal = 0;
+  std::string cgroup = "/user.slice";
+  std::uint64_t start = 100;
+  char state = 'S';
+};
+
+class CensusTest : public ::testing::Test {
+ protected:
+  CensusTest() {
+    std::string name = (fs::temp_directory_path() / "lull-census-XXXXXX").string();
+    root.proc = ::mkdtemp(name.data());
+    make({.pid = 1, .parent = 0, .name = "systemd", .user = 0, .cgroup = "/init.scope", .start = 1});
+    fs::create_directory(root.proc + "/self");
+    std::ofstream(root.proc + "/self/cgroup") << "0::/system.slice/lull.service\n";
+  }
+  ~CensusTest() override { fs::remove_all(root.proc); }
+
+  void make(const Made& one) const {
+    const std::string folder = root.proc + "/" + std::to_string(one.pid);
+    fs::create_directories(folder);
+    std::ofstream(folder + "/stat") << one.pid << " (" << one.name << ") " << one.state << " " << one.parent << " "
+                                    << one.pid << " " << (one.session == 0 ? one.pid : one.session) << " "
+                                    << one.terminal << " -1 0 0 0 0 0 1 1 0 0 20 0 1 0 " << one.start
+                                    << " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+    std::ofstream(folder + "/status") << "Name:\t" << one.name << "\nUid:\t" << one.user << "\t" << one.user << "\t"
+                                      << one.user << "\t" << one.user << "\n";
+    std::ofstream(folder + "/cgroup") << "0::" << one.cgroup << "\n";
+    std::ofstream(folder + "/comm") << one.name << "\n";
+  }
+
+  static Snapshot snapshot(std::vector<std::vector<Tenant>> tenants) {
+    Snapshot made;
+    made.inventory = gpus_for_test(static_cast<unsigned>(tenants.size()));
+    for (auto& list : tenants) {
+      Reading reading;
+      reading.set(Metric::mem_used, 1e9);
+      reading.tenants = std::move(list);
+      made.readings.push_back(std::move(reading));
+    }
+    return made;
+  }
+  static Tenant tenant(pid_t pid) {
+    Tenant made;
+    made.pid = pid;
+    made.compute = true;
+    return made;
+  }
+
+  std::string job_of(pid_t pid, Census::Leases leases = nullptr) const {
+    Census census(root, std::move(leases));
+    const auto cards = census.look(snapshot({{tenant(pid)}}));
+    return cards[0].holders.empty() ? "" : cards[0].holders[0].job;
+  }
+
+  Root root;
+};
+
+TEST_F(CensusTest, ATreeBeginsBelowTheShellThatItWasStartedFrom) {
+  make({.pid = 10, .name = "sshd", .user = 0});
+  make({.pid = 11, .parent = 10, .name = "bash", .session = 11, .terminal = 34816});
+  make({.pid = 12, .parent = 11, .name = "train.sh", .session = 11, .terminal = 34816});
+  make({.pid = 13, .parent = 12, .name = "torchrun", .session = 11, .terminal = 34816});
+  make({.pid = 14, .parent = 13, .session = 14});  // workers have sessions of their own
+  make({.pid = 15, .parent = 13, .session = 15});
+  EXPECT_EQ(job_of(14), "tree:12@100");
+  EXPECT_EQ(job_of(15), "tree:12@100");
+  make({.pid = 20, .parent = 1});
+  EXPECT_EQ(job_of(20), "tree:20@100");
+  make({.pid = 30, .name = "jupyter-lab"});
+  make({.pid = 31, .parent = 30});
+  EXPECT_EQ(job_of(31), "tree:31@100") << "each kernel by itself";
+  make({.pid = 41, .parent = 12, .user = 1001});
+  EXPECT_EQ(job_of(41), "tree:41@100") << "a tree is one user's";
+}
+
+TEST_F(CensusTest, SlurmJobsAndContainersAreJobsAndOursIsNone) {
+  const std::string id(64, 'a');
+  make({.pid = 10, .cgroup = "/system.slice/slurmstepd.scope/job_4711/step_0/user/task_0"});
+  EXPECT_EQ(job_of(10), "slurm:4711");
+  make({.pid = 11, .cgroup = "/system.slice/docker-" + id + ".scope"});
+  EXPECT_EQ(job_of(11), "container:" + id.substr(0, 12));
+  std::ofstream(root.proc + "/self/cgroup") << "0::/system.slice/docker-" << id << ".scope\n";
+  EXPECT_EQ(job_of(11), "tree:11@100") << "all that we see is in the container that we are in";
+}
+
+TEST_F(CensusTest, ALeaseIsOfItsOwnersProcessesOnly) {
+  make({.pid = 10});
+  make({.pid = 11, .parent = 10});
+  LeaseInfo lease;
+  lease.owner = 1000;
+  lease.record.id = "abc";
+  lease.record.kind = LeaseKind::job;
+  lease.record.holder = {.pid = 10, .start_ticks = 100};
+  const auto leases = [&] { return std::vector{lease}; };
+  EXPECT_EQ(job_of(11, leases), "lease:abc");
+  lease.owner = 1001;
+  EXPECT_EQ(job_of(11, leases), "tree:10@100") << "somebody wrote a stranger's process into his lease";
+  lease.owner = 1000;
+  lease.record.holder.start_ticks = 99;
+  EXPECT_EQ(job_of(11, leases), "tree:10@100") << "that was another process with this number";
+}
+
+TEST_F(CensusTest, WhoOnlyLooksOrServesIsNoHolder) {
+  make({.pid = 10, .name = "nvidia-smi"});
+  make({.pid = 11, .name = "Xorg", .user = 0});
+  make({.pid = 12, .name = "nvidia-cuda-mps", .user = 0});
+  make({.pid = 13});
+  Tenant draws = tenant(11);
+  draws.compute = false;
+  draws.graphics = true;
+  Tenant serves = tenant(12);
+  serves.mps_server = true;
+  Census census(root);
+  const auto cards = census.look(snapshot({{tenant(10), draws, serves, tenant(13)}}));
+  ASSERT_EQ(cards[0].holders.size(), 1U);
+  EXPECT_EQ(cards[0].holders[0].pid, 13);
+  EXPECT_TRUE(cards[0].listed && cards[0].complete);
+}
+
+TEST_F(CensusTest, ANumberThatMeansNothingHereIsAStrangerAndTheListIsNotComplete) {
+  make({.pid = 13});
+  Tenant foreign = tenant(13);
+  foreign.here = false;
+  Census census(root);
+  const auto cards = census.look(snapshot({{foreign}}));
+  EXPECT_TRUE(cards[0].holders.empty());
+  EXPECT_EQ(cards[0].strangers, std::vector<pid_t>{13});
+  EXPECT_TRUE(cards[0].listed);
+  EXPECT_FALSE(cards[0].complete);
+}
+
+TEST_F(CensusTest, WhatCannotBeListedIsNotEmpty) {
+  Snapshot made = snapshot({{}, {}});
+  made.readings[0].tenants.reset();
+  made.readings[1].miss_all(Absence::lost);
+  made.readings[1].device_absence = Absence::lost;
+  Census census(root);
+  const auto cards = census.look(made);
+  EXPECT_FALSE(cards[0].listed || cards[0].complete);
+  EXPECT_TRUE(cards[0].reachable);
+  EXPECT_FALSE(cards[1].listed || cards[1].reachable) << "it was lost from the beginning: nobody can be there";
+}
+
+TEST_F(CensusTest, AJobStaysTheSameWhenItsParentGoesAndAReusedNumberIsAnother) {
+  make({.pid = 10, .name = "torchrun"});
+  make({.pid = 11, .parent = 10});
+  Census census(root);
+  EXPECT_EQ(census.look(snapshot({{tenant(11)}}))[0].holders[0].job, "tree:10@100");
+  fs::remove_all(root.proc + "/10");
+  make({.pid = 11, .parent = 1});
+  EXPECT_EQ(census.look(snapshot({{tenant(11)}}))[0].holders[0].job, "tree:10@100");
+  make({.pid = 11, .parent = 1, .start = 200});
+  EXPECT_EQ(census.look(snapshot({{tenant(11)}}))[0].holders[0].job, "tree:11@200");
+}
+
+// ---- subjects
+
+Card card(unsigned index, std::vector<Holder> holders, bool listed = true, bool complete = true) {
+  return {gpus_for_test(index + 1)->devices.back(), std::move(holders), {}, listed, listed && complete, true};
+}
+Holder holder(pid_t pid, std::string job, uid_t user = 1000) {
+  return {.pid = pid, .start_ticks = 1, .user = user, .user_name = "ada", .name = "x", .job = job, .job_title = job};
+}
+
+TEST(RosterTest, AJobKeepsAGpuThatCannotBeListedAndMayBeOnOthers) {
+  Roster roster({.per = Per::job});
+  const std::vector<Device> scope = gpus_for_test(2)->devices;
+  const auto first = roster.look(scope, {card(0, {holder(1, "a")}), card(1, {})});
+  ASSERT_EQ(first.size(), 1U);
+  EXPECT_EQ(first[0].subject.scope.devices.size(), 1U);
+  EXPECT_TRUE(first[0].subject.scope.not_judged.empty());
+
+  const auto maybe = roster.look(scope, {card(0, {holder(1, "a")}), card(1, {}, true, false)});
+  EXPECT_EQ(maybe[0].subject.scope.devices.size(), 2U) << "it may be there as well";
+
+  const auto unseen = roster.look(scope, {card(0, {}, false), card(1, {})});
+  ASSERT_EQ(unseen.size(), 1U);
+  EXPECT_FALSE(unseen[0].subject.scope.not_judged.empty());
+  EXPECT_TRUE(unseen[0].holders.empty()) << "nobody is ended who is not seen";
+
+  EXPECT_TRUE(roster.look(scope, {card(0, {}), card(1, {})}).empty());
+}
+
+TEST(RosterTest, ANewcomerMakesAnotherSubjectAndWhoLeavesDoesNot) {
+  for (const Per per : {Per::gpu, Per::job}) {
+    Roster roster({.per = per});
+    const std::vector<Device> scope = gpus_for_test(1)->devices;
+    const auto id = [&](std::vector<Holder> holders) {
+      return roster.look(scope, {card(0, std::move(holders))})[0].subject.id;
+    };
+    const SubjectId two = id({holder(1, "a"), holder(2, "a")});
+    EXPECT_EQ(id({holder(1, "a"), holder(2, "a")}), two);
+    EXPECT_EQ(id({holder(1, "a")}), two);
+    const SubjectId again = id({holder(1, "a"), holder(2, "a")});
+    EXPECT_NE(again, two);
+    EXPECT_NE(id({holder(1, "a"), holder(2, "a"), holder(3, "b")}), again) << "of another job, too";
+  }
+}
+
+TEST(RosterTest, ARuleThatMoreGpusCouldMakeTrueIsNotJudgedOnAGuess) {
+  Roster roster({.per = Per::job, .stricter_with_more = false});
+  const std::vector<Device> scope = gpus_for_test(2)->devices;
+  const auto members = roster.look(scope, {card(0, {holder(1, "a")}), card(1, {}, true, false)});
+  EXPECT_FALSE(members[0].subject.scope.not_judged.empty());
+}
+
+}  // namespace
+}  // namespace lull

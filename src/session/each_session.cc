@@ -1,0 +1,189 @@
+#include "session/each_session.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <csignal>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "view/events.h"
+#include "view/news.h"
+
+namespace lull {
+namespace {
+
+Plan plan_of(const EachSettings& settings) {
+  Plan plan;
+  plan.name = "ladder";
+  for (const EachRung& rung : settings.rungs) plan.rungs.push_back({to_text(rung.when), rung.when});
+  plan.arm = settings.arm;
+  plan.judge = {.interval = settings.every, .missing = settings.missing};
+  plan.delay = settings.delay;
+  return plan;
+}
+
+}  // namespace
+
+EachSession::EachSession(EachSettings settings, World& world, Sink& sink)
+    : settings_(std::move(settings)),
+      world_(world),
+      loop_(world.loop()),
+      sink_(sink),
+      roster_([this] {
+        RosterOptions who = settings_.who;
+        for (const EachRung& rung : settings_.rungs)
+          who.stricter_with_more = who.stricter_with_more && rung.when.stricter_with_more_gpus();
+        return who;
+      }()),
+      engine_({plan_of(settings_)}) {}
+
+// The feed reads the signals of all rungs, and lists processes as often as the shortest of them asks for.
+Policy EachSession::policy_to_read() const {
+  const auto time = [&](const EachRung& rung) {
+    const std::optional<Span> span = rung.when.span();
+    if (!span) return Duration::zero();
+    return span->samples > 0 ? settings_.every * static_cast<std::int64_t>(span->samples) : span->time;
+  };
+  return {.idle = std::ranges::min(settings_.rungs, {}, time).when, .arm = settings_.arm};
+}
+
+Result<> EachSession::prepare() {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
+  TRY(world_.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  // What cannot work is said before anything is watched, though each firing makes its own.
+  for (const EachRung& rung : settings_.rungs)
+    for (const ActionWord& word : rung.actions)
+      for (const auto& action : world_.actions_of(word, settings_.how)) TRY(action->prepare());
+  std::vector<Metric> more;
+  for (const EachRung& rung : settings_.rungs)
+    for (const Metric metric : rung.when.signals()) more.push_back(metric);
+  feed_.emplace(world_, FeedOptions{.policy = policy_to_read(),
+                                    .every = settings_.every,
+                                    .gpus = settings_.gpus,
+                                    .holders = true,
+                                    .more_signals = std::move(more)});
+  feed_->on_sample = [this](const Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
+  feed_->on_note = [this](std::string_view event, const std::string& text) { sink_.note(Level::note, event, text); };
+  return {};
+}
+
+std::optional<SessionEnd> EachSession::refuse_without_gpus() {
+  if (!settings_.require_gpu && settings_.gpus.empty()) return std::nullopt;
+  const auto none = feed_->look();
+  if (none && settings_.require_gpu) {
+    sink_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
+    return SessionEnd{kExitFailure};
+  }
+  if (feed_->trouble().empty()) return std::nullopt;
+  sink_.note(Level::important, "gpus", feed_->trouble());
+  return SessionEnd{kExitUsage};
+}
+
+// Without it everything works but --cancel and `lull keep`.
+void EachSession::listen() {
+  if (auto control =
+          Control::listen(loop_, ControlOf::watch, [this](const std::string& who) { return on_cancel(who); }))
+    control_ = *std::move(control);
+  else
+    sink_.note(Level::warning, "control", control.error().message());
+  auto keep = Control::listen_to_all(loop_, [this](uid_t user, const std::string& who, const std::string& question) {
+    const auto asked = read_keep_question(question);
+    return asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's";
+  });
+  if (keep)
+    keep_control_ = *std::move(keep);
+  else
+    sink_.note(Level::warning, "control", keep.error().message());
+}
+
+SessionEnd EachSession::run() {
+  if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
+  if (const auto refused = refuse_without_gpus()) return *refused;
+  if (settings_.controlled) {
+    listen();
+  }
+  sink_.started();
+  feed_->begin();
+  const auto ran = loop_.run();
+  acting_.clear();
+  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+}
+
+void EachSession::on_signal(const signalfd_siginfo& info) {
+  if (info.ssi_signo == SIGCHLD) {
+    for (auto& [key, acting] : acting_) acting.executor->look();
+    return;
+  }
+  if (info.ssi_signo == SIGUSR1) return feed_->let_go();
+  end_ = {128 + static_cast<int>(info.ssi_signo)};
+  loop_.stop();
+}
+
+// ---- one sample
+
+void EachSession::say_about_scope() {
+  if (feed_->trouble() != scope_trouble_) {
+    scope_trouble_ = feed_->trouble();
+    if (!scope_trouble_.empty()) sink_.note(Level::warning, "scope", scope_trouble_);
+  }
+  for (const std::string& text : feed_->take_notes()) sink_.note(Level::warning, "scope", text);
+}
+
+// Outside the hours, and while somebody asked for more time, nothing fires; what holds then fires then.
+void EachSession::put_off(Instant at) {
+  const bool may_act = settings_.hours.contain(world_.clock().wall());
+  for (const Member& member : roster_.members()) {
+    const SubjectId& id = member.subject.id;
+    if (engine_.find(id) == nullptr) engine_.begin(id, at);
+    if (!may_act) engine_.keep(id, at + Duration(1));
+    if (const auto kept = kept_.find(member.key); kept != kept_.end()) engine_.keep(id, kept->second.until);
+  }
+}
+
+// Who works again has used up no more time: the next ask is a first one.
+void EachSession::forget_kept() {
+  std::erase_if(kept_, [&](const auto& one) {
+    const auto member = std::ranges::find(roster_.members(), one.first, &Member::key);
+    if (member == roster_.members().end()) return true;
+    const Case* judged = engine_.find(member->subject.id);
+    return judged != nullptr && judged->verdict().condition == Truth::no;
+  });
+}
+
+void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
+  say_about_scope();
+  cards_ = world_.census(snapshot);
+  roster_.look(scope.devices, cards_);
+  put_off(snapshot.at);
+  std::vector<Subject> subjects;
+  for (const Member& member : roster_.members()) subjects.push_back(member.subject);
+  const std::span<const Event> seen = engine_.observe(snapshot, subjects, feed_->machine());
+  const std::vector<Event> events(seen.begin(), seen.end());  // a handler may ask the engine anew
+  forget_kept();
+  for (const Event& event : events) handle(event);
+}
+
+void EachSession::handle(const Event& event) {
+  if (const Fired* fire = std::get_if<Fired>(&event.what)) return fired(event, *fire);
+  if (std::holds_alternative<CalledOff>(event.what)) {
+    if (const auto found = acting_.find({event.subject, event.rung}); found != acting_.end())
+      found->second.executor->call_off();
+    return;
+  }
+  if (event.subject.value.empty()) return sink_.happened(event);  // of the driver
+  // Each subject lives from one process to the next: what is said of one is said once for all of them.
+  if (std::holds_alternative<ScopeChanged>(event.what) || std::holds_alternative<CanJudge>(event.what)) return;
+  const Member* member = roster_.find(event.subject);
+  const std::string about =
+      member == nullptr || std::holds_alternative<NotJudged>(event.what) ? "" : member->title + ": ";
+  const std::string text = about + to_words(event);
+  if (std::holds_alternative<CannotJudge>(event.what) || std::holds_alternative<NotJudged>(event.what))
+    if (!said_.insert(text).second) return;
+  sink_.note(is_trouble(event) ? Level::warning : Level::note, event_word(event), text);
+}
+
+}  // namespace lull

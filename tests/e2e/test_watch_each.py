@@ -1,0 +1,154 @@
+"""`lull watch --per gpu|job`: real processes of two users on simulated GPUs, each judged and acted on by itself."""
+import json
+import os
+import signal
+import subprocess
+
+import pytest
+from conftest import LIMIT, alive, read_until, wait_until
+
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="needs processes of two users")
+QUICK = ["--every", "50ms"]
+RULE = ["--idle", "util < 1 for 700ms"]
+ADA, BOB = 12345, 12346
+
+
+def load_as(gpus, gpu, util, uid=None):
+    """A process of another user that holds a GPU."""
+    who = {} if uid is None else {"user": uid, "group": uid, "extra_groups": []}
+    process = gpus.start(gpus.binary, "sim", "load", "--gpu", gpu, "--util", util, start_new_session=True, **who)
+    count = len(str(gpu).split(","))
+    wait_until(lambda: process.poll() is not None or gpus.holds(process.pid) == count, what="the load")
+    assert process.poll() is None, process.stderr.read()
+    return process
+
+
+@pytest.fixture
+def shared(sim, tmp_path_factory):
+    """GPUs that other users get to as well."""
+    def start(count):
+        gpus = sim(count)
+        for folder in (gpus.folder, *gpus.folder.rglob("*")):
+            folder.chmod(folder.stat().st_mode | (0o077 if folder.is_dir() else 0o066))
+        control = tmp_path_factory.mktemp("control")
+        for one in (control, *control.parents):
+            if "pytest" in str(one):
+                one.chmod(0o755)
+        control.chmod(0o1777)
+        gpus.env["LULL_CONTROL"] = str(control)
+        return gpus
+    return start
+
+
+def stop(watch):
+    watch.send_signal(signal.SIGTERM)
+    rest = watch.stderr.read()
+    assert watch.wait(timeout=LIMIT) == 143
+    return rest
+
+
+@ROOT_ONLY
+def test_only_the_idle_one_is_ended_and_the_user_who_is_left_out_stays(shared):
+    gpus = shared(4)
+    idle, busy = load_as(gpus, 0, 0, ADA), load_as(gpus, 1, 90, ADA)
+    both, excepted = load_as(gpus, "2", 0, BOB), load_as(gpus, 3, 0, 0)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do", "kill=holders", "--except-user", "root")
+    said = ""
+    while idle.poll() is None or both.poll() is None:
+        said += watch.stderr.readline()
+    assert idle.wait(timeout=LIMIT) in (-15, 143) and both.wait(timeout=LIMIT) in (-15, 143)
+    assert busy.poll() is None and excepted.poll() is None
+    said += stop(watch)
+    assert f"SIGTERM to lull {idle.pid} of {ADA}" in said and f"lull {excepted.pid} of" not in said
+    assert busy.poll() is None and excepted.poll() is None
+
+
+@ROOT_ONLY
+def test_process_on_two_gpus_is_not_ended_for_the_idle_one(shared):
+    gpus = shared(2)
+    job = load_as(gpus, "0,1", 0, ADA)
+    gpus.set(1, util=80)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "gpu", "--do", "end")
+    said = read_until(watch.stderr, "it is not ended")
+    assert "may work on GPU 1" in said and job.poll() is None
+    stop(watch)
+    assert job.poll() is None
+
+
+def test_hook_is_told_about_its_own_gpu_alone(sim, tmp_path):
+    with sim(3) as gpus:
+        log = tmp_path / "log"
+        job = gpus.load(2, util=0)
+        gpus.set(1, util=90)
+        watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do",
+                                f"exec=echo \"$LULL_GPU|$LULL_GPUS|$LULL_PIDS|$LULL_USERS|$LULL_JOB\" >> {log}")
+        read_until(watch.stderr, ": done")
+        stop(watch)
+        gpu, gpu_list, pids, users, name = log.read_text().strip().split("|")
+        assert (gpu, gpu_list, pids) == ("2", "2", str(job.pid)) and users and name.startswith("tree:")
+
+
+def test_ladder_and_dry_run(sim, tmp_path):
+    with sim(1) as gpus:
+        job = gpus.load(0, util=0)
+        log = tmp_path / "log"
+        ladder = ["--per", "job", "--rung", f"util < 1 for 300ms: exec=echo warned >> {log}",
+                  "--rung", "util < 1 for 1500ms: end"]
+        watch = gpus.start_lull("watch", *QUICK, *ladder, "--dry-run")
+        said = read_until(watch.stderr, "would do (--dry-run): end")
+        assert stop(watch) is not None and job.poll() is None and not log.exists() and "exec=echo" in said
+        watch = gpus.start_lull("watch", *QUICK, *ladder)
+        assert job.wait(timeout=LIMIT) in (-15, 143)
+        assert log.read_text() == "warned\n"
+        stop(watch)
+
+
+@ROOT_ONLY
+def test_keep_by_its_owner_and_root_only(shared):
+    gpus = shared(2)
+    ada, bob = load_as(gpus, 0, 0, ADA), load_as(gpus, 1, 0, BOB)
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "util < 1 for 8s", "--per", "gpu", "--do", "end",
+                            "--keep-at-most", "1h")
+    read_until(watch.stderr, "watching each GPU")
+
+    def keep(uid, *words):
+        return gpus.lull("keep", *words, user=uid, group=uid, extra_groups=[])
+
+    wait_until(lambda: "nobody watches" not in keep(ADA, "gpu1", "1s").stderr)
+    wait_until(lambda: keep(ADA, "4h").returncode == 0)
+    refused = keep(ADA, "1", "4h")
+    assert refused.returncode == 1 and "only its owner and root" in refused.stdout
+    given = keep(ADA, "gpu0", "4h")
+    assert given.returncode == 0 and "kept: GPU 0 for" in given.stdout and "(--keep-at-most)" in given.stdout
+    assert bob.wait(timeout=LIMIT) in (-15, 143)
+    assert ada.poll() is None
+    said = stop(watch)
+    assert f"(uid {ADA}) keeps GPU 0" in said
+    assert keep(ADA, "4h").returncode == 1 and "nobody watches" in keep(ADA, "4h").stderr
+
+
+@pytest.mark.parametrize("arguments, said", [
+    (["--do", "end"], "needs --per"),
+    (["--do", "kill=holders"], "needs --per"),
+    (["--do", "exec=x", "--hours", "20-08"], "--hours needs --per"),
+    (["--per", "gpus", "--do", "end"], "'gpu' or 'job'"),
+    (["--per", "gpu", "--do", "shutdown"], "not about one GPU"),
+    (["--per", "gpu", "--do", "end", "--hours", "20"], "20-08"),
+    (["--per", "gpu", "--do", "end", "--only-user", "nosuchuser"], "there is no user 'nosuchuser'"),
+    (["--per", "gpu", "--rung", "util < 1 for 5m"], "such as"),
+    (["--per", "gpu", "--rung", "utl < 1 for 5m: end"], "util"),
+    (["--per", "gpu", "--rung", "idle: edn"], "did you mean 'end'"),
+    (["--per", "gpu", "--rung", "idle: end", "--do", "end"], "leave out"),
+    (["--per", "job", "--idle", "cpu < 5 for 5m", "--do", "end"], "known of one job only"),
+    (["--per", "job"], "--do"),
+])
+def test_wrong_command_line(run_lull, arguments, said):
+    done = run_lull("watch", *arguments)
+    assert done.returncode == 2 and said in done.stderr, done.stderr
+
+
+@pytest.mark.parametrize("arguments, said", [([], "TIME"), (["soon"], "soon"), (["0s"], "more than 0"),
+                                             (["a", "b", "4h"], "too many"), (["4h"], "nobody watches")])
+def test_wrong_keep(run_lull, tmp_path, arguments, said):
+    done = run_lull("keep", *arguments, env={**os.environ, "LULL_CONTROL": str(tmp_path)})
+    assert done.returncode == (1 if said == "nobody watches" else 2) and said in done.stderr
