@@ -117,10 +117,11 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
 // What is judged, and how: said at the start.
 std::string start_line(const RunOptions& options, const Settings& known) {
   const SessionSettings& common = options.settings.common;
-  std::string text = fmt::format("judged by {}", rule_in_words(known, options.watch.idle, common.policy.idle));
+  std::string text = fmt::format("watching: {}", rule_in_words(known, options.watch.idle, common.policy.idle));
   if (common.policy.arm) text += ", armed by " + to_text(*common.policy.arm);
-  text += fmt::format("; after {}, sampled every {}", format_duration(common.delay), format_duration(common.every));
-  if (common.warn_by) text += fmt::format("; warns by {}", rule_in_words(known, options.warn_by, *common.warn_by));
+  text +=
+      fmt::format("; judged after {}, sampled every {}", format_duration(common.delay), format_duration(common.every));
+  if (common.warn_by) text += "; warns by " + printable(options.warn_by);
   return text;
 }
 

@@ -54,7 +54,7 @@ std::string rule_in_words(const Settings& settings, const std::string& given, co
   const Settings::NamedRule* named = settings.find_rule(trim(given));
   if (named == nullptr) return to_text(rule);
   const bool built_in = !named->meaning.empty();
-  return fmt::format("{} ({}{})", named->name, to_text(rule), built_in ? "" : "; " + named->value.from);
+  return fmt::format("{} ({}{})", to_text(rule), named->name, built_in ? "" : ", " + named->value.from);
 }
 
 Result<WatchChoice> settle_watch_options(const WatchOptions& options, const Settings& settings) {

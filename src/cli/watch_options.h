@@ -39,7 +39,7 @@ struct WatchChoice {
   WhenMissing missing = WhenMissing::unknown;
 };
 Result<WatchChoice> settle_watch_options(const WatchOptions& options, const Settings& settings);
-// "hung: any(util) >= 95 …", or the rule alone where it was given as one.
+// "util < 1 for 30m (idle)", or the rule alone where it was given as one.
 std::string rule_in_words(const Settings& settings, const std::string& given, const Rule& rule);
 // What is valid but surely not meant, as a rule without `for`: a line each.
 void say_remarks(const Sayer& sayer, const Policy& policy);

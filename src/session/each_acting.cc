@@ -223,7 +223,7 @@ std::string EachSession::on_keep(uid_t user, const std::string& who, const std::
         refused += fmt::format("{}only its owner and root may keep {}", refused.empty() ? "" : "; ", member.title);
       continue;
     }
-    Kept& kept = kept_.try_emplace(member.key, Kept{now, now}).first->second;
+    Kept& kept = kept_.try_emplace(member.key, Kept{now, now, users_of(member)}).first->second;
     const Instant latest = kept.since + settings_.keep_at_most;
     kept.until = std::max(kept.until, std::min(now + time, latest));
     const Duration left = kept.until - now;

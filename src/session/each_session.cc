@@ -9,10 +9,12 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "view/events.h"
-#include "view/news.h"
+#include "view/progress.h"
 
 namespace lull {
 namespace {
+
+constexpr std::size_t kMostSaid = 1000;  // then it may be said again
 
 Plan plan_of(const EachSettings& settings) {
   Plan plan;
@@ -25,6 +27,12 @@ Plan plan_of(const EachSettings& settings) {
 }
 
 }  // namespace
+
+std::set<uid_t> EachSession::users_of(const Member& member) {
+  std::set<uid_t> users;
+  for (const Holder& one : member.holders) users.insert(one.user);
+  return users;
+}
 
 EachSession::EachSession(EachSettings settings, World& world, Sink& sink)
     : settings_(std::move(settings)),
@@ -144,11 +152,11 @@ void EachSession::put_off(Instant at) {
   }
 }
 
-// Who works again has used up no more time: the next ask is a first one.
+// Who works again has used up no time: the next ask is a first one.
 void EachSession::forget_kept() {
   std::erase_if(kept_, [&](const auto& one) {
     const auto member = std::ranges::find(roster_.members(), one.first, &Member::key);
-    if (member == roster_.members().end()) return true;
+    if (member == roster_.members().end() || users_of(*member) != one.second.users) return true;
     const Case* judged = engine_.find(member->subject.id);
     return judged != nullptr && judged->verdict().condition == Truth::no;
   });
@@ -165,6 +173,9 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   const std::vector<Event> events(seen.begin(), seen.end());  // a handler may ask the engine anew
   forget_kept();
   for (const Event& event : events) handle(event);
+  for (const Member& member : roster_.members())
+    if (const Case* judged = engine_.find(member.subject.id))
+      sink_.note(Level::debug, "sample", member.title + ": " + progress_text(*judged));
 }
 
 void EachSession::handle(const Event& event) {
@@ -181,8 +192,10 @@ void EachSession::handle(const Event& event) {
   const std::string about =
       member == nullptr || std::holds_alternative<NotJudged>(event.what) ? "" : member->title + ": ";
   const std::string text = about + to_words(event);
-  if (std::holds_alternative<CannotJudge>(event.what) || std::holds_alternative<NotJudged>(event.what))
+  if (std::holds_alternative<CannotJudge>(event.what) || std::holds_alternative<NotJudged>(event.what)) {
+    if (said_.size() > kMostSaid) said_.clear();
     if (!said_.insert(text).second) return;
+  }
   sink_.note(is_trouble(event) ? Level::warning : Level::note, event_word(event), text);
 }
 

@@ -77,6 +77,7 @@ class EachSession {
   struct Kept {
     Instant since{};  // the first time it was asked for since it last worked
     Instant until{};
+    std::set<uid_t> users;  // for whom: another user's job on the same GPU has asked for nothing
   };
 
   Result<> prepare();
@@ -100,6 +101,7 @@ class EachSession {
   void ask_for_confirmation();
   void tell(const std::string& title, const News& news);
   FiringFacts facts(const Member& member, const Fired& fire, std::uint32_t rung) const;
+  static std::set<uid_t> users_of(const Member& member);
   bool may_keep(uid_t user, const Member& member) const;
   static bool is_named(const Member& member, const std::string& target);
 

@@ -243,6 +243,24 @@ TEST(EachSessionTest, OnlyItsOwnerAndRootGetMoreTimeAndNoMoreThanThereIs) {
   EXPECT_LE(time_of(world, "end 10"), Instant(2h + 45s));
 }
 
+TEST(EachSessionTest, MoreTimeIsNotInheritedByAnotherUser) {
+  Script script = held_by({}, idle);
+  script.holders = [](Instant at, unsigned gpu) {
+    std::vector<Holder> there;
+    if (gpu == 0) there.push_back(at < Instant(5min) ? holder_for_test(10, 1000) : holder_for_test(11, 1001));
+    return there;
+  };
+  FakeWorld world(script);
+  Listening sink;
+  EachSession session(each(Per::gpu), world, sink);
+  world.loop().at(Instant(30s), [&] { (void)session.on_keep(1000, "ada", "0", 10h); });
+  world.loop().at(Instant(20min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_EQ(world.count("end 10"), 0U);
+  EXPECT_GE(time_of(world, "end 11"), Instant(6min));
+  EXPECT_LE(time_of(world, "end 11"), Instant(6min + 15s));
+}
+
 TEST(EachSessionTest, MoreTimeWhileItIsWarnedCallsTheEndOff) {
   FakeWorld world(held_by({{0, {holder_for_test(10, 1000)}}}, idle));
   world.action_takes = [] { return 30s; };

@@ -70,10 +70,10 @@ def test_named_rules_in_commands(sim, config):
         env = config('idle = "quick"\ngrace = "1s"\nwarn_by = "none"\n[rules]\nquick = "util < 1 for 500ms"\n')
         done = gpus.lull("run", "--gpus", "all", "--every", "50ms", "--delay", "0s", "--", "sleep", "60", env=env)
         assert done.returncode == 124, done.stderr
-        assert "judged by quick (util < 1 for 500ms;" in done.stderr and "warns" not in done.stderr
+        assert "watching: util < 1 for 500ms (quick, " in done.stderr and "warns" not in done.stderr
         assert "SIGKILL to what is left after 1s" in done.stderr
         done = gpus.lull("watch", "--every", "50ms", "--idle", "quick", "--do", "exit=5", env=env)
-        assert done.returncode == 5 and "quick (util < 1 for 500ms" in done.stderr
+        assert done.returncode == 5 and "watching: util < 1 for 500ms (quick, " in done.stderr
 
 
 def test_run_warns_by_hung_and_ends_nothing(sim):
@@ -93,5 +93,5 @@ def test_run_says_what_it_judges_by(sim):
     with sim(1) as gpus:
         done = gpus.lull("run", "--", "true")
         assert done.returncode == 0
-        assert "judged by idle (util < 1 for 30m)" in done.stderr and "warns by hung (any(util)" in done.stderr
+        assert "watching: util < 1 for 30m (idle); judged after 1m, sampled every 5s; warns by hung\n" in done.stderr
         assert gpus.lull("run", "-q", "--", "true").stderr == ""
