@@ -13,7 +13,7 @@ import termios
 import time
 
 import pytest
-from conftest import LIMIT, alive, clean_environment, wait_until
+from conftest import LIMIT, alive, clean_environment, read_until, wait_until
 
 # Most jobs here never touch a GPU: they are judged by all of them.
 QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
@@ -283,7 +283,7 @@ def test_driver_that_goes_and_comes(sim):
     with sim(1) as gpus:
         gpus.fault("all", "no-driver")
         job = gpus.start_lull("run", *QUICK, "--", "sleep", "1000")
-        assert "no GPU can be read" in job.stderr.readline()
+        read_until(job.stderr, "no GPU can be read")
         gpus.clear("all")
         assert job.wait(timeout=LIMIT) == 124
 
