@@ -98,6 +98,12 @@ int record_command(int argc, char** argv) {
   if (!format.empty() && format != "csv" && format != "ndjson")
     return complain(fmt::format("record: --format is csv or ndjson, not '{}'", printable(format)), kExitUsage);
   if (settings.output == "-") settings.output.clear();
+  const trace::Packing packing = trace::packing_by_name(settings.output);
+  if (packing == trace::Packing::xz || packing == trace::Packing::bzip2)
+    return complain(
+        fmt::format("record: '{}': a trace is packed as .gz or .zst, as it is written; .xz and .bz2 are only read",
+                    printable(settings.output)),
+        kExitUsage);
   settings.layout.format = format.empty()       ? trace::format_by_name(settings.output)
                            : format == "ndjson" ? trace::Format::ndjson
                                                 : trace::Format::csv;

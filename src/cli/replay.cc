@@ -165,7 +165,7 @@ void tell_about(const trace::TraceReport& report) {
   for (const trace::BadRow& bad : report.first_bad)
     say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
   const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
-  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read and were left out");
+  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read: left out");
   if (report.duplicates > 0)
     say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
   if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");

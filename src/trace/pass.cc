@@ -86,7 +86,9 @@ Result<> Pass::finish_file() {
     TRY(consume_rows(worker));
     if (sequence.unclear_ticks() > 0)
       report_.notes.push_back(
-          fmt::format("{}: {} tick{} had other than {} rows or began at an unclear place: all GPUs are unknown there",
+          fmt::format("{}: {} tick{} had other than {} rows, followed such a tick, or began at an unclear place: all "
+                      "GPUs are unknown "
+                      "there; a recording with the index tells them apart",
                       shown(files_[file_].path), sequence.unclear_ticks(), sequence.unclear_ticks() == 1 ? "" : "s",
                       files_[file_].schema.gpus_in_a_tick));
   }
@@ -276,7 +278,7 @@ Result<> Pass::add_to_series(const Worker& worker) {
       continue;
     }
     if (added == Series::Added::duplicate) ++report_.duplicates;
-    if (added == Series::Added::moved) ++report_.out_of_order;
+    if (added == Series::Added::moved && !partial_) ++report_.out_of_order;  // values that come apart have no order
     if (added == Series::Added::too_late) {
       outcome_ = Outcome::too_late;
       return {};
@@ -317,7 +319,7 @@ void Pass::finish() {
   }
   if (ticks_) {
     report_.duplicates += ticks_->duplicates();
-    report_.out_of_order += ticks_->out_of_order();
+    if (!partial_) report_.out_of_order += ticks_->out_of_order();
     for (std::size_t gpu = 0; gpu < registry_.size(); ++gpu) {
       registry_.gpus()[gpu].seen = ticks_->seen(gpu);
       registry_.gpus()[gpu].missed = ticks_->missed(gpu);

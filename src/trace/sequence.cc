@@ -165,10 +165,15 @@ void Sequence::count_time(const Identities& parsed, Batch& batch) {
 
 void Sequence::close_tick(Batch& out) {
   const std::size_t places = schema_.gpus_in_a_tick;
-  const bool clear = tick_.rows == places && tick_trusted_ && trusted_;
-  if (!clear && tick_.rows > 0) ++unclear_ticks_;
-  if (tick_.rows != places && !schema_.sure_ticks) trusted_ = false;
-  for (std::size_t place = 0; tick_.rows > 0 && place < places; ++place) {
+  if (tick_.rows == 0) return;
+  const bool regular = tick_.rows == places && tick_trusted_ && trusted_;
+  const bool clear = regular && !on_trial_;
+  if (!clear) ++unclear_ticks_;
+  // A GPU that took as long as it is between ticks looks like the first of the next one. So behind a tick that is not
+  // as it should be, one that is must pass before the next is believed; and where ticks run into each other, none is.
+  on_trial_ = !regular;
+  if (!regular && !schema_.sure_ticks) trusted_ = false;
+  for (std::size_t place = 0; place < places; ++place) {
     const std::size_t row = out.add_row(tick_.at[clear ? place : 0], static_cast<std::uint32_t>(place));
     for (std::size_t slot = 0; clear && slot < out.value.size(); ++slot)
       out.value[slot][row] = tick_.value[slot][place];
@@ -181,19 +186,19 @@ void Sequence::find_places(Batch& batch, bool last) {
   Batch out;
   out.reset(0, schema_.metrics.size());
   std::size_t next_start = 0;
-  const std::int64_t certainly = schema_.large_gap / 10 * 7;
-  const std::int64_t hardly = std::max(schema_.small_gap * 2, schema_.small_gap + schema_.large_gap / 10);
+  const std::int64_t between = schema_.large_gap / 10 * 8;  // at least, where one tick ends and the next begins
+  const std::int64_t within = schema_.sure_ticks ? schema_.small_gap * 2 : schema_.small_gap;
   for (std::size_t row = 0; row < batch.rows; ++row) {
     const bool start = starts_at(row, batch, next_start);
     const std::int64_t gap = tick_.rows == 0 ? 0 : batch.at[row] - tick_.at[tick_.rows - 1];
-    const bool pause = gap >= 3 * schema_.large_gap;
-    if (tick_.rows > 0 && (start || pause || std::abs(gap) > (schema_.sure_ticks ? hardly : schema_.small_gap))) {
+    if (start || std::abs(gap) > within) {
       // Neither within a tick nor between two: it may be either.
-      const bool unclear = !start && (gap < 0 || (schema_.sure_ticks && gap < certainly));
+      const bool unclear = !start && (gap < 0 || (schema_.sure_ticks && gap < between));
       if (unclear) tick_trusted_ = false;
       close_tick(out);
       if (unclear) trusted_ = false;
-      if (start || (!unclear && (schema_.sure_ticks || pause))) trusted_ = true;
+      if (start || (!unclear && schema_.sure_ticks)) trusted_ = true;
+      if (start) on_trial_ = false;
     }
     if (tick_.rows < 2 * kMostPlaces) {
       const std::size_t held = tick_.add_row(batch.at[row], 0);

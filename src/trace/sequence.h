@@ -4,8 +4,8 @@
 // or year where times lack it. Rows come through here in the order of the file.
 //
 // A tick with other than the usual number of rows could be of any of the GPUs: all of them
-// are unknown then. Where times are so coarse that one tick runs into the next, whatever
-// follows such a tick is unknown too, until a pause or a new header shows where a tick begins.
+// are unknown then, and in the tick that follows. Where times are so coarse that one tick
+// runs into the next, whatever follows is unknown too, until a header comes again.
 
 #include <cstddef>
 #include <cstdint>
@@ -60,6 +60,7 @@ class Sequence {
   Batch tick_;  // the rows held back
   bool trusted_ = true;
   bool tick_trusted_ = true;
+  bool on_trial_ = false;  // the tick before was not as it should be
   std::uint64_t unclear_ticks_ = 0;
 };
 

@@ -139,7 +139,7 @@ def test_pkg_config_finds_it(prefix, tmp_path):
 def test_fits_into_a_shared_library(prefix, tmp_path):
     """As a module of Python is one: every object is position independent, and nothing of it is missing."""
     call("g++", "-shared", "-Wl,-z,defs", "-Wl,-z,text", "-o", tmp_path / "liball.so", "-Wl,--whole-archive",
-         library_of(prefix), "-Wl,--no-whole-archive", "-lzstd", "-lz")
+         library_of(prefix), "-Wl,--no-whole-archive", "-lzstd", "-lz", "-llzma", "-lbz2")
 
 
 # ---- what it does
