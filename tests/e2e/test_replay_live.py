@@ -97,7 +97,7 @@ def test_a_job_records_itself_and_rules_on_its_work_can_be_replayed(sim, tmp_pat
         assert judged.returncode == 0, judged.stderr
         assert json.loads(judged.stdout)["totals"]["ended"] == 1
         plain = tmp_path / "plain.csv"
-        gpus.ok("record", "--every", "50ms", "--for", "200ms", "-o", str(plain))
+        assert gpus.lull("record", "--every", "50ms", "--for", "200ms", "-o", plain).returncode == 0
         missing = gpus.lull("replay", plain, "--idle", "cpu < 5 for 1m")
         assert missing.returncode == 125 and "`lull run --record FILE` writes" in missing.stderr
         refused = gpus.lull("run", "--record", tmp_path / "no" / "folder.csv", "--", "true")
