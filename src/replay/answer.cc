@@ -16,6 +16,7 @@ std::string count_of(std::uint64_t count, std::string_view what) {
 
 std::string hours_text(double seconds) {
   const double value = hours(seconds);
+  if (value == 0) return "0";
   if (value > 0 && value < 0.1) return fmt::format("{:.2f}", value);
   return value < 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }

@@ -5,6 +5,7 @@
 
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "replay/answer.h"
 #include "replay/output.h"
 #include "replay/page.h"
 
@@ -79,7 +80,21 @@ void put_strip(JsonWriter& json, const Strip& strip, const std::vector<double>& 
   json.end_array().end_object();
 }
 
-void put_strips(JsonWriter& json, Picture picture) {
+// How far apart the samples of the median GPU are.
+std::int64_t sampling_interval(const ReplayResult& result) {
+  std::vector<std::int64_t> intervals;
+  for (const GpuResult& gpu : result.gpus)
+    if (gpu.samples > 1) intervals.push_back(gpu.seen.count() / static_cast<std::int64_t>(gpu.samples - 1));
+  if (intervals.empty()) return 0;
+  const auto middle = intervals.begin() + static_cast<std::ptrdiff_t>(intervals.size() / 2);
+  std::nth_element(intervals.begin(), middle, intervals.end());
+  return *middle;
+}
+
+// A slice is never narrower than the samples are apart: most would look as if nothing had been seen in them.
+void put_strips(JsonWriter& json, Picture picture, std::int64_t interval) {
+  while (!picture.gpus.empty() && picture.gpus.front().width().count() < interval)
+    for (Strip& strip : picture.gpus) strip.widen();
   std::size_t columns = 0;
   for (const Strip& strip : picture.gpus) columns += strip.columns().size();
   for (; columns > kMostColumns; columns /= 2)
@@ -122,8 +137,19 @@ std::string to_html(const ReplayResult& result, std::optional<double> price) {
   json.member("from", seconds(result.first.time_since_epoch().count()));
   json.member("to", seconds(result.last.time_since_epoch().count()));
   json.member("epoch", result.trace.from_epoch).member("zoned", result.trace.zoned);
+  json.member("zone", result.trace.zone_minutes).member("name", result.name);
+  json.key("knee").begin_array();
+  if (result.has_for_axis())
+    for (const std::string& line : knee_words(result)) json.value(line);
+  json.end_array().key("subjects").begin_array();
+  for (const Together& subject : result.subjects) {
+    json.begin_object().member("label", printable(subject.label)).key("gpus").begin_array();
+    for (const std::size_t gpu : subject.gpus) json.value(gpu);
+    json.end_array().end_object();
+  }
+  json.end_array();
   put_marks(json, result);
-  put_strips(json, result.picture);
+  put_strips(json, result.picture, sampling_interval(result));
   json.key("axes").begin_array();
   for (const Axis& axis : result.axes) {
     json.begin_object().member("name", axis.name).key("values").begin_array();

@@ -16,72 +16,82 @@ function span(s) {
   const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60, q = s % 60;
   return [d && d + 'd', h && h + 'h', m && m + 'm', q && !d && q + 's'].filter(Boolean).join('');
 }
-// Times are shown as the trace has them: UTC, some wall clock, or from its start.
+// Times are shown as the trace has them: in its zone, by some wall clock, or from its start.
+const wall = s => new Date((s + 60 * data.zone) * 1000);
 function moment(s, fine) {
   if (!data.epoch) return span(s);
-  const d = new Date(s * 1000);
+  const d = wall(s);
   const clock = pad(d.getUTCHours()) + ':' + pad(d.getUTCMinutes()) + ':' + pad(d.getUTCSeconds()) +
     (fine ? '.' + String(d.getUTCMilliseconds()).padStart(3, '0') : '');
-  return d.getUTCFullYear() + '-' + pad(d.getUTCMonth() + 1) + '-' + pad(d.getUTCDate()) + ' ' + clock + (data.zoned ? 'Z' : '');
+  return d.getUTCFullYear() + '-' + pad(d.getUTCMonth() + 1) + '-' + pad(d.getUTCDate()) + ' ' + clock + (!data.zoned ? '' : data.zone ? hourText(data.zone) : 'Z');
 }
 function tick(s, step) {
   if (!data.epoch) return span(s - data.from);
-  const d = new Date(s * 1000);
+  const d = wall(s);
   if (step >= 86400 || (d.getUTCHours() === 0 && d.getUTCMinutes() === 0 && d.getUTCSeconds() === 0 && step >= 3600))
     return d.getUTCDate() + ' ' + ['Jan','Feb','Mar','Apr','May','Jun','Jul','Aug','Sep','Oct','Nov','Dec'][d.getUTCMonth()];
   const hm = pad(d.getUTCHours()) + ':' + pad(d.getUTCMinutes());
   return step >= 60 ? hm : step >= 1 ? hm + ':' + pad(d.getUTCSeconds()) : pad(d.getUTCMinutes()) + ':' + (d.getUTCSeconds() + d.getUTCMilliseconds() / 1000).toFixed(1).padStart(4, '0');
 }
 
-// ---- words and totals
+// ---- words first
+$('name').textContent = data.name + (data.name ? ' · ' : '') + moment(data.from) + ' to ' + moment(data.to) + ' (' + span(data.to - data.from) + ')';
+document.title = (data.name ? data.name + ': ' : '') + 'lull replay';
+$('answer').textContent = r.answer;
+$('basis').textContent = r.basis;
 $('rule').textContent = r.rule;
-$('sub').textContent = (r.arm ? 'armed by ' + r.arm + ' · ' : '') + (r.per === 'all' ? 'all GPUs together' : 'each GPU by itself') + ' · ' +
-  r.gpus + (r.gpus === 1 ? ' GPU' : ' GPUs') + ' · ' + count(r.samples) + ' samples · ' + moment(data.from) + ' to ' + moment(data.to) +
-  ' (' + span(data.to - data.from) + ')' + (r.bad_rows ? ' · ' + count(r.bad_rows) + ' rows could not be read' : '');
-const worth = h => r.price_per_hour === undefined ? '' : 'worth ' + (h * r.price_per_hour).toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2});
-const join = (...parts) => parts.filter(Boolean).join(' · ');
-for (const [value, name, more, cls] of [
-  [num(r.seen_hours), 'GPU-hours seen', worth(r.seen_hours)],
-  [num(r.idle_hours), 'GPU-hours idle', join(pct(r.seen_hours ? 100 * r.idle_hours / r.seen_hours : null), worth(r.idle_hours))],
-  [num(r.reclaimed_hours), 'GPU-hours reclaimed', join(pct(r.reclaimed_percent), worth(r.reclaimed_hours)), 'kept'],
-  [count(r.firings), r.firings === 1 ? 'firing' : 'firings', ''],
-  [count(r.came_back), 'came back', pct(r.came_back_percent), r.came_back ? 'back' : ''],
-  [count(r.regretted), 'regretted', 'within ' + span(r.regret_seconds), r.regretted ? 'regret' : '']]) {
-  const t = el('div', 'tile'); t.append(el('b', cls, value), el('span', '', name), el('em', '', more)); $('tiles').append(t);
-}
-for (const [color, text] of [['busy', 'value'], ['idle', 'idle'], ['none', 'not seen'], ['kept', 'fired, stayed idle'], ['back', 'came back'], ['regret', 'regretted']]) {
-  const s = el('span'), i = el('i'); i.style.background = 'var(--' + color + ')'; s.append(i, text); $('legend').append(s);
+$('sub').textContent = (r.arm ? ', armed by ' + r.arm : '') + ' · ' + count(r.samples) + ' samples';
+for (const [color, text] of [['busy', 'value'], ['idle', 'idle'], ['none', 'not seen'], ['kept', 'fired, stayed idle'], ['back', 'came back'], ['regret', 'came back within ' + span(r.regret_seconds)]]) {
+  const s = el('span'), i = el('i', color === 'none' ? 'none' : ''); if (color !== 'none') i.style.background = 'var(--' + color + ')'; s.append(i, text); $('legend').append(s);
 }
 data.metrics.forEach((m, i) => { const o = el('option', '', m.name + (m.unit ? ' (' + m.unit + ')' : '')); o.value = i; $('metric').append(o); });
 
-// ---- timeline: GPUs in the order of their names
+// ---- timeline: the GPUs that wasted most first
 const gpus = data.strips.map((s, i) => ({
   label: (r.per_gpu[i] || {gpu: String(i)}).gpu, index: i, from: s.from, idle: bytes(s.idle), values: s.values.map(v => v.map(bytes)), marks: []}));
-for (const m of data.marks) { if (m[0] < 0) gpus.forEach(g => g.marks.push(m)); else if (gpus[m[0]]) gpus[m[0]].marks.push(m); }
-gpus.sort((a, b) => a.label.localeCompare(b.label, undefined, {numeric: true}));
+// What was judged together is marked on each of its GPUs.
+const members = m => m[0] < 0 ? gpus : data.subjects.length ? (data.subjects[m[0]] || {gpus: []}).gpus.map(i => gpus[i]).filter(Boolean) : gpus[m[0]] ? [gpus[m[0]]] : [];
+for (const m of data.marks) members(m).forEach(g => g.marks.push(m));
+for (const g of gpus) { g.wasted = 0; g.idle.forEach(i => { if (i !== 255) g.wasted += i; }); }
+gpus.sort((a, b) => b.wasted - a.wasted || a.label.localeCompare(b.label, undefined, {numeric: true}));
 const canvas = $('lines'), ctx = canvas.getContext('2d'), view = {from: data.from, to: Math.max(data.to, data.from + data.width)};
-const many = gpus.length > 40, row = gpus.length <= 8 ? 52 : gpus.length <= 20 ? 34 : many ? 11 : 22;
-const gapY = many ? 1 : 5, top_ = 4, axis = 26;
+const many = false, row = gpus.length <= 8 ? 52 : 34;
+const gapY = 8, top_ = 6, axis = 44;
+const screenful = Math.max(4, Math.floor(window.innerHeight * .7 / (row + gapY)));
+let shownGpus = Math.min(gpus.length, screenful);
+const visible = () => gpus.slice(0, shownGpus);
+let hatch = null;
 let left = 60, W = 0, drag = null;
 const x = t => left + (t - view.from) / (view.to - view.from) * (W - left);
 const time = px => view.from + (px - left) / (W - left) * (view.to - view.from);
 const colors = ['kept', 'back', 'regret'];
 const ending = k => k[4] === 2 ? 'came back: regretted' : ['came back', 'unknown', 'gap', 'end of trace'][k[5]];
 function draw() {
-  const ratio = window.devicePixelRatio || 1, H = top_ + gpus.length * (row + gapY) + axis;
+  const ratio = window.devicePixelRatio || 1, H = top_ + shownGpus * (row + gapY) + axis;
   W = canvas.clientWidth;
   canvas.width = W * ratio; canvas.height = H * ratio; canvas.style.height = H + 'px';
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0);
   ctx.font = (many ? 10 : 12) + 'px system-ui, sans-serif';
-  left = Math.min(180, 10 + Math.max(...gpus.map(g => ctx.measureText(g.label).width), 20));
-  const m = +$('metric').value || 0, paint = Object.fromEntries(['busy', 'busy-soft', 'idle', 'none', 'dim', 'line', 'ink', ...colors].map(n => [n, css(n)]));
-  gpus.forEach((g, k) => drawRow(g, top_ + k * (row + gapY), m, paint));
+  left = Math.min(W / 3, 180, 46 + Math.max(...visible().map(g => ctx.measureText(g.label).width), 20));
+  const m = +$('metric').value || 0, paint = Object.fromEntries(['busy', 'busy-soft', 'idle', 'none', 'hatch', 'dim', 'line', 'ink', ...colors].map(n => [n, css(n)]));
+  hatch = stripes(paint.none, paint.hatch);
+  visible().forEach((g, k) => drawRow(g, top_ + k * (row + gapY), m, paint));
   drawAxis(H, paint);
   if (drag && drag.to !== null) { ctx.fillStyle = paint.ink; ctx.globalAlpha = .12; ctx.fillRect(Math.min(drag.from, drag.to), 0, Math.abs(drag.to - drag.from), H - axis); ctx.globalAlpha = 1; }
 }
+// What was not seen is neither idle nor busy: it must not look like either, in light or in dark.
+function stripes(ground, line) {
+  const tile = document.createElement('canvas'); tile.width = tile.height = 8;
+  const t = tile.getContext('2d'); t.fillStyle = ground; t.fillRect(0, 0, 8, 8);
+  t.strokeStyle = line; t.lineWidth = 1.5; t.beginPath();
+  for (const d of [-8, 0, 8]) { t.moveTo(d, 8); t.lineTo(d + 8, 0); }
+  t.stroke();
+  return ctx.createPattern(tile, 'repeat');
+}
+const topText = metric => !metric ? '' : metric.top >= 1e6 ? (metric.top / 2 ** 30).toFixed(0) + 'Gi' : String(Math.round(metric.top));
 function drawRow(g, y, m, paint) {
   const w = data.width, n = g.idle.length, [low, high] = g.values[m] || [[], []];
-  ctx.fillStyle = paint.none; ctx.fillRect(left, y, W - left, row);
+  ctx.fillStyle = hatch; ctx.fillRect(left, y, W - left, row);
   const first = Math.max(0, Math.floor((view.from - g.from) / w)), last = Math.min(n - 1, Math.ceil((view.to - g.from) / w));
   // One bar a pixel, whatever the number of slices.
   let px = null, lo = 255, hi = -1, idle = 0, seen = 0;
@@ -117,7 +127,10 @@ function drawRow(g, y, m, paint) {
     if (at >= view.from) ctx.fillRect(a, y, many ? 1.5 : 2, row);
   }
   ctx.fillStyle = paint.dim; ctx.textBaseline = 'middle'; ctx.textAlign = 'right';
-  if (row >= 10) ctx.fillText(fit(g.label, left - 8), left - 6, y + row / 2 + .5);
+  ctx.font = '10px system-ui, sans-serif';
+  ctx.fillText(topText(data.metrics[m]), left - 4, y + 5); ctx.fillText('0', left - 4, y + row - 4);
+  ctx.font = '12px system-ui, sans-serif';
+  ctx.fillText(fit(g.label, left - 40), left - 34, y + row / 2 + .5);
 }
 function fit(text, width) {
   if (ctx.measureText(text).width <= width) return text;
@@ -127,14 +140,17 @@ function fit(text, width) {
 const steps = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000];
 function drawAxis(H, paint) {
   const want = (view.to - view.from) / Math.max(2, (W - left) / 90), step = steps.find(s => s >= want) || Math.ceil(want / 2592000) * 2592000;
-  const origin = data.epoch ? 0 : data.from;
+  const origin = data.epoch ? -60 * data.zone : data.from;
   ctx.textBaseline = 'alphabetic'; ctx.textAlign = 'center'; ctx.font = '12px system-ui, sans-serif';
   for (let t = origin + Math.ceil((view.from - origin) / step) * step; t <= view.to; t += step) {
     const px = Math.round(x(t)) + .5; ctx.strokeStyle = paint.line; ctx.beginPath(); ctx.moveTo(px, H - axis); ctx.lineTo(px, H - axis + 5); ctx.stroke();
     const text = tick(t, step), half = ctx.measureText(text).width / 2;
-    ctx.fillStyle = paint.dim; ctx.fillText(text, Math.min(Math.max(px, left + half), W - half), H - 7);
+    ctx.fillStyle = paint.dim; ctx.fillText(text, Math.min(Math.max(px, left + half), W - half), H - axis + 18);
   }
+  ctx.fillText(zoneText, left + (W - left) / 2, H - 5);
 }
+const hourText = minutes => (minutes < 0 ? '-' : '+') + pad(Math.floor(Math.abs(minutes) / 60)) + ':' + pad(Math.abs(minutes) % 60);
+const zoneText = !data.epoch ? 'time since the start of the trace' : !data.zoned ? 'time, as the trace has it (it names no zone)' : data.zone ? 'time (UTC' + hourText(data.zone) + ')' : 'time (UTC)';
 
 // ---- looking closer, and what is under the pointer
 const local = e => { const box = canvas.getBoundingClientRect(); return [Math.min(W, Math.max(left, e.clientX - box.left)), e.clientY - box.top]; };
@@ -150,9 +166,9 @@ canvas.addEventListener('pointerup', e => {
 });
 canvas.addEventListener('pointerleave', () => { $('tip').style.display = 'none'; });
 const whole = () => zoom(data.from, Math.max(data.to, data.from + data.width));
-$('out').onclick = whole; canvas.ondblclick = whole; $('metric').onchange = draw;
+$('out').onclick = whole; canvas.ondblclick = whole;
 function hover(e) {
-  const [px, py] = local(e), g = gpus[Math.floor((py - top_) / (row + gapY))], tip = $('tip');
+  const [px, py] = local(e), g = visible()[Math.floor((py - top_) / (row + gapY))], tip = $('tip');
   if (!g || px <= left) { tip.style.display = 'none'; return; }
   const t = time(px), i = Math.floor((t - g.from) / data.width), m = +$('metric').value || 0, metric = data.metrics[m];
   const lines = ['GPU ' + g.label + ' · ' + moment(t, view.to - view.from < 600)];
@@ -171,12 +187,12 @@ function hover(e) {
   tip.style.left = Math.min(e.clientX + 14, window.innerWidth - tip.offsetWidth - 8) + 'px'; tip.style.top = (e.clientY + 16) + 'px';
 }
 
-// ---- sweep: reclaimed and regretted over `for` (or the first axis), a line for each of the rest
+// ---- the policies: what each saves and loses over `for` (or the first axis), a line for each of the rest
 const svg = (tag, attrs, text) => { const e = document.createElementNS('http://www.w3.org/2000/svg', tag); for (const k in attrs) e.setAttribute(k, attrs[k]); if (text !== undefined) e.textContent = text; return e; };
 const shades = ['--busy', '--kept', '--back', '--knee', '--regret', '--dim'];
 function nice(top) { const p = 10 ** Math.floor(Math.log10(top)); return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].map(k => k * p).find(v => v >= top); }
 function chart(title, rows, axis, value, format, least) {
-  const box = el('div', 'chart'), W = 640, H = 270, l = 58, b = 34, t = 12, right = 16;
+  const box = el('div', 'chart'), W = 640, H = 280, l = 58, b = 48, t = 12, right = 16;
   const main = data.axes[axis], rest = data.axes.filter((_, i) => i !== axis), lines = new Map();
   rows.forEach(q => { const key = rest.map(a => a.name + ' ' + q[a.name]).join(', '); if (!lines.has(key)) lines.set(key, []); lines.get(key).push(q); });
   const top = nice(Math.max(...rows.map(value), least || 1e-9)), n = main.values.length;
@@ -187,6 +203,7 @@ function chart(title, rows, axis, value, format, least) {
     s.append(svg('line', {x1: l, x2: W - right, y1: y, y2: y, style: 'stroke:var(--line)'}), svg('text', {x: l - 8, y: y + 4, 'text-anchor': 'end'}, format(top * k / 4, top)));
   }
   main.values.forEach((v, i) => s.append(svg('text', {x: px(i), y: H - b + 19, 'text-anchor': 'middle'}, v)));
+  s.append(svg('text', {x: (l + W - right) / 2, y: H - 6, 'text-anchor': 'middle'}, main.name === 'for' ? 'ended after' : main.name));
   let c = 0;
   for (const [, points] of lines) {
     const color = 'var(' + shades[c++ % shades.length] + ')', at = q => px(main.values.indexOf(q[main.name]));
@@ -211,24 +228,42 @@ function fill(table, heads, rows) {
   for (const {cells, cls} of rows) { const line = el('tr', cls); cells.forEach((c, i) => { const [text, k] = Array.isArray(c) ? c : [c, '']; line.append(el('td', [heads[i][1], k].filter(Boolean).join(' '), text)); }); body.append(line); }
   table.append(head, body);
 }
+const share = n => n === null || n === undefined ? '–' : n > 0 && n < .001 ? '< 0.1 %' : (100 * n).toFixed(n < .1 ? 1 : 0) + ' %';
+const money = h => (h * r.price_per_hour).toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2});
+const priced = r.price_per_hour !== undefined, axes = r.sweep ? data.axes : [];
+const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours saved for good', ''],
+  ...(priced ? [['worth', '']] : []), ['back within 1h', 'middle'], ['back within 4h', 'middle'], ['firings', 'wide'], ['came back', 'wide'], ['regretted', 'wide'], ['idle h', 'wide'], ['reclaimed h', 'wide'], ['', 'l']];
+const policyCells = q => [...(axes.length ? axes.map(a => q[a.name]) : [[r.rule, 'wrap']]), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
+  [share(q.work_lost_ratio), q.work_lost_ratio > r.lose_ratio ? 'regret' : ''], [num(q.saved_hours), 'kept'], ...(priced ? [money(q.saved_hours)] : []), share(q.chance_back_1h), share(q.chance_back_4h),
+  count(q.firings), count(q.came_back), count(q.regretted), num(q.idle_hours), num(q.reclaimed_hours), q.knee ? '◄ knee' : ''];
+fill($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.knee ? 'knee' : '', cells: policyCells(q)})));
 if (r.sweep) {
-  $('sweep').hidden = false;
   const axis = Math.max(0, data.axes.findIndex(a => a.name === 'for'));
-  $('charts').append(chart('GPU-hours reclaimed', r.sweep, axis, q => q.reclaimed_hours, (v, top) => count(+v.toFixed(top > 40 ? 0 : 2))),
-    chart('firings regretted', r.sweep, axis, q => q.regretted, v => count(+v.toFixed(1)), 4));
-  if (r.knees) $('knee').textContent = r.knees.length ? 'Knee (ringed): ' + r.knees.map(q => q.rule).join('; ') +
-    ': the longest timeout that still reclaims 80 % of what the shortest does at under a tenth of its regrets.' :
-    'No knee: no timeout reclaims 80 % of what the shortest does at under a tenth of its regrets.';
-  fill($('rows'), [...data.axes.map(a => [a.name, '']), ['firings', ''], ['came back', ''], ['regretted', ''], ['idle h', ''], ['reclaimed h', ''], ['of seen', ''], ...(r.price_per_hour === undefined ? [] : [['worth', '']]), ['', 'l']],
-    r.sweep.map(q => ({cls: q.knee ? 'knee' : '', cells: [...data.axes.map(a => q[a.name]), count(q.firings), count(q.came_back), count(q.regretted), num(q.idle_hours), num(q.reclaimed_hours), pct(q.reclaimed_percent), ...(r.price_per_hour === undefined ? [] : [q.reclaimed_cost.toFixed(2)]), q.knee ? '◄ knee' : '']})));
+  $('charts').append(chart('GPU-hours saved for good', r.sweep, axis, q => q.saved_hours, (v, top) => count(+v.toFixed(top > 40 ? 0 : 2))),
+    chart('work lost, %', r.sweep, axis, q => 100 * (q.work_lost_ratio || 0), v => count(+v.toFixed(1)), 4));
+  $('knee').textContent = data.knee.join(' · ');
 }
+if (r.hurt.some(h => h.worked_again)) {
+  $('whom').hidden = false;
+  fill($('hurt'), [['user', 'l'], ['command', 'l'], ['host', 'l middle'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
+    r.hurt.filter(h => h.worked_again).slice(0, 50).map(h => ({cells: [[h.user || '?', 'wrap'], [h.command || '?', 'wrap'], h.host || '?', count(h.ended), [count(h.worked_again), 'regret'], num(h.work_lost_hours)]})));
+}
+function tellScale() {
+  const m = data.metrics[+$('metric').value || 0], rest = gpus.length - shownGpus;
+  $('scale').textContent = m ? 'Scale: 0 to ' + (m.top >= 1e6 ? (m.top / 2 ** 30).toFixed(1) + ' Gi' : num(m.top) + ' ') + m.unit + ' (' + m.name + ': ' + m.meaning + ').' : '';
+  $('more-gpus').hidden = rest <= 0;
+  $('more-gpus').textContent = 'show ' + count(Math.min(rest, 100)) + ' more of the ' + count(gpus.length) + ' GPUs (those that wasted most come first)';
+}
+$('more-gpus').onclick = () => { shownGpus = Math.min(gpus.length, shownGpus + 100); draw(); tellScale(); };
+$('metric').onchange = () => { draw(); tellScale(); };
 const each = r.per === 'gpu';
-fill($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['idle h', ''], ['idle', ''], ['reclaimed h', ''], ['firings', ''], ['regretted', '']] : [['samples', '']])],
-  gpus.map(g => r.per_gpu[g.index]).filter(Boolean).map(g => ({cells: [g.gpu, num(g.seen_hours), ...(each ? [num(g.idle_hours), pct(g.seen_hours ? 100 * g.idle_hours / g.seen_hours : null), num(g.reclaimed_hours), count(g.firings), [count(g.regretted), g.regretted ? 'regret' : '']] : [count(g.samples)])]})));
+fill($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['idle h', ''], ['ended', ''], ['worked again', ''], ['saved h', '']] : [['samples', '']])],
+  gpus.map(g => r.per_gpu[g.index]).filter(Boolean).slice(0, 2000).map(g => ({cells: [[g.gpu, 'wrap'], num(g.seen_hours), ...(each ? [num(g.idle_hours), count(g.ended), [count(g.worked_again), g.worked_again ? 'regret' : ''], num(g.saved_hours)] : [count(g.samples)])]})));
 const shown = data.marks.slice(0, 500);
-fill($('firings'), [['GPU', 'l'], ['when', 'l'], ['idle before', ''], ['stayed idle', ''], ['then', 'l']],
-  shown.map(k => ({cells: [k[0] < 0 ? 'all' : r.per_gpu[k[0]].gpu, moment(k[1]), span(k[2]), span(k[3]), [ending(k), colors[k[4]]]]})));
+fill($('firings'), [['GPU', 'l'], ['when', 'l'], ['idle before', 'middle'], ['stayed idle', ''], ['then', 'l']],
+  shown.map(k => ({cells: [[k[0] < 0 ? 'all' : data.subjects.length ? data.subjects[k[0]].label : r.per_gpu[k[0]].gpu, 'wrap'], [moment(k[1]), 'wrap'], span(k[2]), span(k[3]), [ending(k), colors[k[4]]]]})));
 $('more').textContent = r.firings > shown.length ? 'and ' + count(r.firings - shown.length) + ' more (lull replay --csv has them all)' : r.firings ? '' : 'None.';
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
 addEventListener('resize', draw);
 draw();
+tellScale();

@@ -153,6 +153,11 @@ Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, 
   return {};
 }
 
+std::string name_of(const std::vector<std::string>& paths) {
+  const std::string first = paths[0] == "-" ? "standard input" : paths[0].substr(paths[0].rfind('/') + 1);
+  return printable(first) + (paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
+}
+
 void mark_knees(ReplayResult& result, double most_lost) {
   std::size_t axis = 0;
   while (axis < result.axes.size() && result.axes[axis].name != "for") ++axis;
@@ -237,6 +242,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
     if (sink.guessed_start()) done = next;
   }
   ReplayResult result = sink.finish(std::move(report));
+  result.name = name_of(options.paths);
   result.rule = options.policy.idle.text;
   if (options.policy.arm) result.arm = options.policy.arm->text;
   result.per = options.per;

@@ -121,6 +121,7 @@ struct Together {
 };
 
 struct ReplayResult {
+  std::string name;  // of the trace's files, in short
   std::string rule;
   std::string arm;
   Per per = Per::gpu;
