@@ -102,4 +102,6 @@ def _ask(candidates: Sequence[int], count: int, processes: int, options: Sequenc
     except PickError as error:
         if not error.reasons:  # it is not about the GPUs
             raise
+        for reason in error.reasons:
+            _logger.debug(reason)
         return None, max(0, len(candidates) - len(error.reasons))

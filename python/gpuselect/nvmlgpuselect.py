@@ -3,10 +3,11 @@ from __future__ import annotations
 
 import logging
 import math
+import operator
 import os
 import random
 import sys
-from typing import TYPE_CHECKING, Callable, NoReturn, Optional, Sequence, Union
+from typing import TYPE_CHECKING, Callable, Iterable, NoReturn, Optional, Sequence, Union
 
 from . import _lease
 from ._info import GpuInfo
@@ -148,6 +149,14 @@ def gpustatus(only_cvd: bool = True) -> list[GpuInfo]:
     return [_info_of(gpu) for gpu in gpus]
 
 
+def _device_ids(devices: Union[int, Sequence[int], None]) -> list[int]:
+    """Each once; a number of NumPy's is one, too. A word is a TypeError."""
+    if devices is None:
+        return []
+    many = devices if isinstance(devices, Iterable) else [devices]
+    return list(dict.fromkeys(map(operator.index, many)))
+
+
 def gpuselect(count: int = 1, devices: Union[int, Sequence[int], None] = None, name: Optional[str] = None,
               util: int = 0, mem_util: int = 0, processes: int = 0, selector: Optional[Selector] = None,
               silent: bool = False, set_cvd: bool = True) -> str:
@@ -170,7 +179,7 @@ def gpuselect(count: int = 1, devices: Union[int, Sequence[int], None] = None, n
                  f"processes={processes},silent={silent}")
     if count < 1:
         raise Exception("GPU count must be >= 1")
-    wanted = [] if devices is None else [devices] if isinstance(devices, int) else list(dict.fromkeys(devices))
+    wanted = _device_ids(devices)
     if wanted and name is not None:
         raise Exception("Use only one of 'devices' and 'name' parameters")
     if util < 0 or mem_util < 0 or processes < 0:

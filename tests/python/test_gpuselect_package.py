@@ -69,6 +69,21 @@ def test_by_device_id_all_that_are_named(machine, devices, chosen):
     assert sorted(call(machine(3), f"gpuselect(devices={devices})").split(",")) == chosen
 
 
+@pytest.mark.parametrize("devices", ["'01'", "['0']", "[0.5]"])
+def test_a_device_id_that_is_no_number(machine, devices):
+    assert refused(machine(2), f"gpuselect(devices={devices})").startswith("TypeError: ")
+
+
+def test_the_debug_log_says_who_has_it(machine):
+    gpus = machine(1)
+    held = start(gpus)
+    assert held.stdout.readline() == "0\n"
+    done = gpus.python("import logging\nfrom gpuselect import gpuselect\n"
+                       "logging.getLogger('gpuselect').setLevel(logging.DEBUG)\ngpuselect(silent=True)")
+    assert [line for line in done.stderr.splitlines() if line.startswith("GPU 0: leased") and "gpuselect()" in line], done.stderr
+    finish(held)
+
+
 @pytest.mark.parametrize("devices, wrong", [("7", "7"), ("[0, 9]", "9"), ("-1", "-1")])
 def test_a_device_id_that_is_not_there(machine, devices, wrong):
     gpus = machine(2)
