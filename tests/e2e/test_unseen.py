@@ -30,3 +30,21 @@ def test_a_gpu_that_is_only_maybe_the_jobs_never_ends_it(sim, rule):
                      gpus.binary, "sim", "load", "--gpu", "0", "--util", "90", "--for", "2s")
     assert done.returncode == 0, done.stderr
     assert "cannot be seen" in done.stderr
+
+
+@pytest.mark.parametrize("function, rule", [
+    ("nvmlDeviceGetEnforcedPowerLimit", "power < 30%"),
+    ("nvmlDeviceGetMemoryInfo*", "mem_used < 5%"),
+    ("nvmlDeviceGetSamples", "util < 5"),
+    ("nvmlDeviceGetUtilizationRates", "util < 5"),
+    ("nvmlDeviceGet*", "util < 5 or power < 30% or mem_used < 5%"),
+])
+def test_faults_a8_garbage_from_the_driver_ends_nobody(sim, function, rule):
+    """FAULTS A8: 368 W are no share of a limit of all ones, and a ring of garbage tells nothing of a card at 90 %."""
+    with sim("1xH100") as gpus:
+        gpus.set(0, util=90, power=368, mem_used="40GiB")
+        gpus.fault(0, "garbage", function)
+        done = gpus.lull("run", "-v", "--gpus", "0", "--delay", "0", "--every", "100ms", "--grace", "300ms", "--idle",
+                         f"({rule}) for 300ms", "--", "sh", "-c", "sleep 2; exit 5")
+        assert done.returncode == 5, done.stderr
+        assert done.stderr.count("GPU 0 ") >= 5

@@ -222,7 +222,7 @@ TEST_F(NvmlValues, ARingThatRanDryOnceIsNotReliedOnAgain) {
   EXPECT_LE(look_within(gpu_), 200ms);
 }
 
-TEST_F(NvmlValues, GarbageInTheRingIsTimeThatItDidNotMeasure) {
+TEST_F(NvmlValues, Faults_A8_GarbageInTheRingIsTimeThatItDidNotMeasure) {
   driver.util_percent = 90;
   pass(1s, 37100);
   sample(0s);
