@@ -77,6 +77,7 @@ void LongParser::learn_columns(const std::vector<std::string>& names) {
   time_ = column_of(names, Role::time);
   name_ = column_in(names, kNameColumns);
   value_ = column_in(names, kValueColumns);
+  value_name_ = value_ == kNoSlot ? "" : names[value_];
   unit_ = column_in(names, std::array<std::string_view, 2>{"unit", "units"});
   gpu_ = column_of(names, Role::gpu);
   uuid_ = column_of(names, Role::uuid);
@@ -86,6 +87,7 @@ void LongParser::learn_columns(const std::vector<std::string>& names) {
 
 // InfluxDB writes one for each table, with other columns if need be.
 bool LongParser::is_header(const std::vector<std::string>& cells) const {
+  if (std::find(cells.begin(), cells.end(), value_name_) == cells.end()) return false;  // nearly always
   return column_in(cells, kNameColumns) != kNoSlot && column_in(cells, kValueColumns) != kNoSlot &&
          column_of(cells, Role::time) != kNoSlot;
 }

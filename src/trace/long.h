@@ -37,6 +37,7 @@ class LongParser final : public RowParser {
   std::size_t time_ = kNoSlot;
   std::size_t name_ = kNoSlot;
   std::size_t value_ = kNoSlot;
+  std::string value_name_;  // as the header has it
   std::size_t unit_ = kNoSlot;
   std::size_t gpu_ = kNoSlot;
   std::size_t uuid_ = kNoSlot;
