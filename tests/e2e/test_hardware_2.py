@@ -84,8 +84,9 @@ def test_row_07_a_short_rule_acts_on_lists_of_now(sim, command):
     """The job moves to another GPU, and lists are read once a second: it must not be ended on the one that it left."""
     with sim(2) as gpus:
         load = f'"{gpus.binary}" sim load --gpu'
-        script = (f"{load} 0 --util 90 --for 2500ms --then util=0 --for 10s & sleep 2.2; "
-                  f"{load} 1 --util 90 --for 4s; kill $!; exit 5")
+        # What idles ends before what works does: in between the job would be idle.
+        script = (f"{load} 0 --util 90 --for 2500ms --then util=0 --for 10s & idle=$!; sleep 2.2; "
+                  f"{load} 1 --util 90 --for 4s & work=$!; sleep 3; kill $idle; wait $work; exit 5")
         rule = ["--every", "50ms", "--idle", "util < 5 for 200ms"]
         if command == "run":
             done = gpus.lull("run", "--delay", "0", *rule, "--grace", "300ms", "--", "sh", "-c", script)

@@ -400,7 +400,7 @@ def test_wrong_command_line(run_lull, arguments, said):
 
 
 @pytest.mark.parametrize("word", ["", "frobnicate", "exit=", "exit=-1", "exit=x", "kill=", "kill=0", "kill=1x",
-                                  "kill=PGID:", "kill=PGID:0", "exec", "exec=", "shutdown=1", "notify", "notify=x"])
+                                  "kill=PGID:", "kill=PGID:0", "exec", "exec=", "shutdown=1", "notify=x"])
 def test_faults_small_usage_mistakes_in_do_are_2(run_lull, word):
     done = run_lull("watch", "--do", word)
     assert done.returncode == 2, done.stderr
