@@ -17,6 +17,7 @@ int leases_command(int argc, char** argv);
 int release_command(int argc, char** argv);
 int record_command(int argc, char** argv);
 int replay_command(int argc, char** argv);
+int report_command(int argc, char** argv);
 int check_command(int argc, char** argv);
 int keep_command(int argc, char** argv);
 int config_command(int argc, char** argv);
@@ -39,6 +40,7 @@ constexpr std::array kCommands = {
     Command{"release", "give a leased GPU back", release_command},
     Command{"record", "write what the GPUs show as a trace", record_command},
     Command{"replay", "what a rule would have done to recorded telemetry", replay_command},
+    Command{"report", "how the GPUs were used, by user, command and host", report_command},
     Command{"check", "explain a rule, and what this machine can read of it", check_command},
     Command{"config", "the settings in force, and where each came from", config_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},

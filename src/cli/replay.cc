@@ -22,6 +22,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/trace_files.h"
 #include "cli/watch_options.h"
 #include "config/settings.h"
 #include "replay/answer.h"
@@ -57,33 +58,6 @@ struct ReplayArguments {
   bool json = false;
   bool csv = false;
   bool all = false;
-};
-
-// A bar on the terminal for what takes longer than a second.
-class ProgressBar {
- public:
-  void operator()(double part) {
-    const auto now = std::chrono::steady_clock::now();
-    if (now - start_ < std::chrono::seconds(1) || now - drawn_ < std::chrono::milliseconds(100)) return;
-    drawn_ = now;
-    shown_ = true;
-    constexpr int kWidth = 40;
-    const int full = static_cast<int>(std::clamp(part, 0.0, 1.0) * kWidth);
-    const double passed = std::chrono::duration<double>(now - start_).count();
-    const std::string left =
-        part > 0.02 ? ", " + format_duration(std::chrono::seconds(std::lround(passed / part - passed))) + " left" : "";
-    fmt::print(stderr, "\r\033[K[{}{}] {:3.0f} %{}", std::string(static_cast<std::size_t>(full), '#'),
-               std::string(static_cast<std::size_t>(kWidth - full), '.'), 100 * part, left);
-    std::fflush(stderr);
-  }
-  void clear() const {
-    if (shown_) fmt::print(stderr, "\r\033[K");
-  }
-
- private:
-  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
-  std::chrono::steady_clock::time_point drawn_{};
-  bool shown_ = false;
 };
 
 Result<Policy> read_policy(const ReplayArguments& arguments) {
@@ -148,66 +122,6 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   return options;
 }
 
-Result<std::optional<double>> read_price(const std::string& text) {
-  if (text.empty()) return std::nullopt;
-  const auto price = to_double(text);
-  if (!price || !(*price >= 0 && *price <= 1e6))
-    return fail(fmt::format("--price: '{}' is not a price an hour: 0 to 1000000 would be right, such as 2.49",
-                            printable(text)));
-  return *price;
-}
-
-void say(const std::string& what) { (void)complain(what); }
-
-// What was odd about the files; the result stands all the same.
-void tell_about(const trace::TraceReport& report) {
-  for (const std::string& note : report.notes) say(printable(note));
-  for (const trace::BadRow& bad : report.first_bad)
-    say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
-  const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
-  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read: left out");
-  if (report.duplicates > 0)
-    say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
-  if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
-}
-
-bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
-
-// What is read must not be written: neither the page nor standard output may be one of the traces, whatever it is
-// called there.
-Result<> check_outputs(const ReplayArguments& arguments) {
-  struct stat page{};
-  struct stat out{};
-  const bool has_page = !arguments.html.empty() && ::stat(arguments.html.c_str(), &page) == 0;
-  const bool has_out = ::fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode);
-  for (const std::string& trace : arguments.traces) {
-    struct stat in{};
-    if ((trace == "-" ? ::fstat(STDIN_FILENO, &in) : ::stat(trace.c_str(), &in)) != 0 || !S_ISREG(in.st_mode)) continue;
-    if (has_page && same_file(in, page))
-      return fail(fmt::format("--html {} is the trace itself, and would be overwritten", printable(arguments.html)));
-    if (has_out && same_file(in, out))
-      return fail(fmt::format("standard output goes into {}, the trace itself", printable(trace)));
-  }
-  if (has_page && has_out && same_file(page, out))
-    return fail(fmt::format("--html {} is where standard output goes", printable(arguments.html)));
-  return {};
-}
-
-// Written whole or not at all: a page from an earlier run is not lost to a full disk. The draft is a new file: it
-// takes the place of nothing, and a link that lies there leads nowhere.
-Result<> write_page(const std::string& path, const std::string& page) {
-  const std::string draft = fmt::format("{}.{:016x}.part", path, random_bits());
-  const auto write = [&]() -> Result<> {
-    const Fd fd = TRY(open_file(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666));
-    return write_all(fd.get(), page);
-  };
-  auto written = write();
-  if (written && ::rename(draft.c_str(), path.c_str()) != 0) written = fail(errno, "rename");
-  if (written) return {};
-  ::unlink(draft.c_str());
-  return std::unexpected(std::move(written).error().during("--html " + printable(path)));
-}
-
 int run_replay(const ReplayArguments& arguments) {
   const auto wrong = [](const Error& error) {
     return complain(fmt::format("replay: {}", error.message()), kExitUsage);
@@ -216,7 +130,7 @@ int run_replay(const ReplayArguments& arguments) {
   if (!options) return wrong(options.error());
   const auto price = read_price(arguments.price);
   if (!price) return wrong(price.error());
-  if (const auto apart = check_outputs(arguments); !apart) return wrong(apart.error());
+  if (const auto apart = check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
   ProgressBar bar;
   if (::isatty(STDERR_FILENO) == 1) options->progress = [&](double part) { bar(part); };
   auto result = replay::replay(*std::move(options));
@@ -224,7 +138,7 @@ int run_replay(const ReplayArguments& arguments) {
   if (!result) return complain(result.error().message());
   tell_about(result->trace);
   if (result->totals.firings > result->firings.size())
-    say(fmt::format("only the first {} firings are kept one by one; all are counted", result->firings.size()));
+    complain(fmt::format("only the first {} firings are kept one by one; all are counted", result->firings.size()));
   if (!arguments.html.empty())
     if (auto written = write_page(arguments.html, replay::to_html(*result, *price)); !written)
       return complain(written.error().message());

@@ -8,85 +8,24 @@
 #include "base/text.h"
 #include "replay/intervals.h"
 #include "replay/judging.h"
+#include "replay/survey.h"
 
 namespace lull::replay {
 namespace {
 
-// Reads the trace for its times alone, as often as it takes to know every median.
-class Survey final : public trace::TraceSink {
- public:
-  void restart() override { gpus_.clear(); }
-  void block(std::size_t gpu, const Block& block) override {
-    while (gpu >= gpus_.size()) {
-      gpus_.emplace_back(0);
-      if (gpus_.size() <= closer_.size()) gpus_.back().look_closer(closer_[gpus_.size() - 1]);
-    }
-    gpus_[gpu].feed(block.at);
-  }
-  void frames(std::span<const Block>) override {}
-
-  // True: all are known, and in `medians` (twice). False: read again.
-  bool settle(std::vector<std::int64_t>& medians) {
-    bool all = true;
-    medians.clear();
-    closer_.clear();
-    for (Intervals& gpu : gpus_) {
-      const auto bracket = gpu.median().median();
-      medians.push_back(bracket ? bracket->low_twice : 0);
-      all = all && (!bracket || bracket->exact());
-      closer_.push_back(bracket && bracket->exact() ? MedianFinder() : gpu.median().closer());
-    }
-    return all;
-  }
-
- private:
-  std::vector<Intervals> gpus_;
-  std::vector<MedianFinder> closer_;
-};
-
-Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr) {
-  Survey survey;
-  std::vector<std::int64_t> medians;
-  for (;;) {
-    trace::TraceReport read = TRY(reader.read(survey));
-    if (report != nullptr) *report = std::move(read);
-    if (survey.settle(medians)) return medians;
-  }
-}
-
-// Which recording would have it.
-std::string_view who_records(Metric metric) {
-  if (metric == Metric::pcie || metric == Metric::openers) return "`lull record --signals` writes it where it is named";
-  if (info(metric).of == Of::gpu) return "`lull record` writes it";
-  return "`lull run --record FILE` writes the signals of a job and of the machine";
-}
-
-Result<> check_signals(const ReplayOptions& options, const trace::TraceReader& reader) {
-  std::vector<Metric> needed = options.policy.idle.signals();
+std::vector<Metric> rule_signals(const ReplayOptions& options) {
+  std::vector<Metric> signals = options.policy.idle.signals();
   if (options.policy.arm)
-    for (const Metric metric : options.policy.arm->signals()) needed.push_back(metric);
-  const std::vector<Metric> there = reader.available();
-  for (const Metric metric : needed) {
-    if (std::find(there.begin(), there.end(), metric) != there.end()) continue;
-    std::string columns;
-    for (const std::string& name : reader.columns()) {
-      if (columns.size() > 200) break;
-      columns += (columns.empty() ? "" : ", ") + printable(name);
-    }
-    return fail(fmt::format(
-        "the trace has no {}, which the rule looks at: {}; or --columns {}=NAME says which column is; it has {}",
-        info(metric).name, who_records(metric), info(metric).name, columns));
-  }
-  return {};
+    for (const Metric metric : options.policy.arm->signals())
+      if (std::find(signals.begin(), signals.end(), metric) == signals.end()) signals.push_back(metric);
+  return signals;
 }
 
 std::vector<Metric> wanted_signals(const ReplayOptions& options) {
-  std::vector<Metric> wanted = options.policy.idle.signals();
+  std::vector<Metric> wanted = rule_signals(options);
   const auto add = [&](Metric metric) {
     if (std::find(wanted.begin(), wanted.end(), metric) == wanted.end()) wanted.push_back(metric);
   };
-  if (options.policy.arm)
-    for (const Metric metric : options.policy.arm->signals()) add(metric);
   // What work is, and what tells that a job has gone.
   for (const Metric metric : {Metric::util, Metric::mem_used, Metric::procs}) add(metric);
   if (options.picture_columns > 0) add(Metric::power);
@@ -153,11 +92,6 @@ Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, 
   return {};
 }
 
-std::string name_of(const std::vector<std::string>& paths) {
-  const std::string first = paths[0] == "-" ? "standard input" : paths[0].substr(paths[0].rfind('/') + 1);
-  return printable(first) + (paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
-}
-
 void mark_knees(ReplayResult& result, double most_lost) {
   std::size_t axis = 0;
   while (axis < result.axes.size() && result.axes[axis].name != "for") ++axis;
@@ -215,7 +149,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
   reading.memory = options.memory / 4;
   reading.progress = options.progress;
   auto reader = TRY(trace::TraceReader::open(std::move(reading)));
-  TRY(check_signals(options, reader));
+  TRY(check_signals(rule_signals(options), reader));
   reader.options().who = reader.tells_who();
   if (options.per == Per::job && !reader.tells_who())
     return fail(

@@ -1,0 +1,99 @@
+#include "cli/trace_files.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cmath>
+#include <cstdio>
+
+#include "base/fd.h"
+#include "base/random.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "cli/command.h"
+
+namespace lull {
+namespace {
+
+void say(const std::string& what) { (void)complain(what); }
+
+bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
+
+}  // namespace
+
+void ProgressBar::operator()(double part) {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - start_ < std::chrono::seconds(1) || now - drawn_ < std::chrono::milliseconds(100)) return;
+  drawn_ = now;
+  shown_ = true;
+  constexpr int kWidth = 40;
+  const int full = static_cast<int>(std::clamp(part, 0.0, 1.0) * kWidth);
+  const double passed = std::chrono::duration<double>(now - start_).count();
+  const std::string left =
+      part > 0.02 ? ", " + format_duration(std::chrono::seconds(std::lround(passed / part - passed))) + " left" : "";
+  fmt::print(stderr, "\r\033[K[{}{}] {:3.0f} %{}", std::string(static_cast<std::size_t>(full), '#'),
+             std::string(static_cast<std::size_t>(kWidth - full), '.'), 100 * part, left);
+  std::fflush(stderr);
+}
+
+void ProgressBar::clear() const {
+  if (shown_) fmt::print(stderr, "\r\033[K");
+}
+
+Result<std::optional<double>> read_price(const std::string& text) {
+  if (text.empty()) return std::nullopt;
+  const auto price = to_double(text);
+  if (!price || !(*price >= 0 && *price <= 1e6))
+    return fail(fmt::format("--price: '{}' is not a price an hour: 0 to 1000000 would be right, such as 2.49",
+                            printable(text)));
+  return *price;
+}
+
+void tell_about(const trace::TraceReport& report) {
+  for (const std::string& note : report.notes) say(printable(note));
+  for (const trace::BadRow& bad : report.first_bad)
+    say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
+  const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
+  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read: left out");
+  if (report.duplicates > 0)
+    say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
+  if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
+}
+
+Result<> check_outputs(const std::vector<std::string>& traces, const std::string& html) {
+  struct stat page{};
+  struct stat out{};
+  const bool has_page = !html.empty() && ::stat(html.c_str(), &page) == 0;
+  const bool has_out = ::fstat(STDOUT_FILENO, &out) == 0 && S_ISREG(out.st_mode);
+  for (const std::string& trace : traces) {
+    struct stat in{};
+    if ((trace == "-" ? ::fstat(STDIN_FILENO, &in) : ::stat(trace.c_str(), &in)) != 0 || !S_ISREG(in.st_mode)) continue;
+    if (has_page && same_file(in, page))
+      return fail(fmt::format("--html {} is the trace itself, and would be overwritten", printable(html)));
+    if (has_out && same_file(in, out))
+      return fail(fmt::format("standard output goes into {}, the trace itself", printable(trace)));
+  }
+  if (has_page && has_out && same_file(page, out))
+    return fail(fmt::format("--html {} is where standard output goes", printable(html)));
+  return {};
+}
+
+// The draft is a new file: it takes the place of nothing, and a link that lies there leads nowhere.
+Result<> write_page(const std::string& path, const std::string& page) {
+  const std::string draft = fmt::format("{}.{:016x}.part", path, random_bits());
+  const auto write = [&]() -> Result<> {
+    const Fd fd = TRY(open_file(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666));
+    return write_all(fd.get(), page);
+  };
+  auto written = write();
+  if (written && ::rename(draft.c_str(), path.c_str()) != 0) written = fail(errno, "rename");
+  if (written) return {};
+  ::unlink(draft.c_str());
+  return std::unexpected(std::move(written).error().during("--html " + printable(path)));
+}
+
+}  // namespace lull

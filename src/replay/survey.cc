@@ -1,0 +1,85 @@
+#include "replay/survey.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/text.h"
+#include "replay/intervals.h"
+
+namespace lull::replay {
+namespace {
+
+// Reads the trace for its times alone, as often as it takes to know every median.
+class Survey final : public trace::TraceSink {
+ public:
+  void restart() override { gpus_.clear(); }
+  void block(std::size_t gpu, const Block& block) override {
+    while (gpu >= gpus_.size()) {
+      gpus_.emplace_back(0);
+      if (gpus_.size() <= closer_.size()) gpus_.back().look_closer(closer_[gpus_.size() - 1]);
+    }
+    gpus_[gpu].feed(block.at);
+  }
+  void frames(std::span<const Block>) override {}
+
+  // True: all are known, and in `medians` (twice). False: read again.
+  bool settle(std::vector<std::int64_t>& medians) {
+    bool all = true;
+    medians.clear();
+    closer_.clear();
+    for (Intervals& gpu : gpus_) {
+      const auto bracket = gpu.median().median();
+      medians.push_back(bracket ? bracket->low_twice : 0);
+      all = all && (!bracket || bracket->exact());
+      closer_.push_back(bracket && bracket->exact() ? MedianFinder() : gpu.median().closer());
+    }
+    return all;
+  }
+
+ private:
+  std::vector<Intervals> gpus_;
+  std::vector<MedianFinder> closer_;
+};
+
+// Which recording would have it.
+std::string_view who_records(Metric metric) {
+  if (metric == Metric::pcie || metric == Metric::openers) return "`lull record --signals` writes it where it is named";
+  if (info(metric).of == Of::gpu) return "`lull record` writes it";
+  return "`lull run --record FILE` writes the signals of a job and of the machine";
+}
+
+}  // namespace
+
+Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report) {
+  Survey survey;
+  std::vector<std::int64_t> medians;
+  for (;;) {
+    trace::TraceReport read = TRY(reader.read(survey));
+    if (report != nullptr) *report = std::move(read);
+    if (survey.settle(medians)) return medians;
+  }
+}
+
+Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceReader& reader) {
+  const std::vector<Metric> there = reader.available();
+  for (const Metric metric : needed) {
+    if (std::find(there.begin(), there.end(), metric) != there.end()) continue;
+    std::string columns;
+    for (const std::string& name : reader.columns()) {
+      if (columns.size() > 200) break;
+      columns += (columns.empty() ? "" : ", ") + printable(name);
+    }
+    return fail(fmt::format(
+        "the trace has no {}, which the rule looks at: {}; or --columns {}=NAME says which column is; it has {}",
+        info(metric).name, who_records(metric), info(metric).name, columns));
+  }
+  return {};
+}
+
+std::string name_of(const std::vector<std::string>& paths) {
+  const std::string first = paths[0] == "-" ? "standard input" : paths[0].substr(paths[0].rfind('/') + 1);
+  return printable(first) + (paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
+}
+
+}  // namespace lull::replay
