@@ -96,6 +96,7 @@ Result<ActionWord> settle_action(std::string_view text, const Settings& known) {
     word.notify.from = NotifyTo::From::file;
     word.notify.place = file;
   }
+  if (word.notify.from == NotifyTo::From::nowhere) return std::unexpected(address_of(word.notify).error());
   if (!word.notify.service) word.notify.service = service_called(known.text(Setting::notify_to));
   return word;
 }

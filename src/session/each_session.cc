@@ -166,12 +166,12 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   say_about_scope();
   cards_ = world_.census(snapshot);
   roster_.look(scope.devices, cards_);
+  forget_kept();
   put_off(snapshot.at);
   std::vector<Subject> subjects;
   for (const Member& member : roster_.members()) subjects.push_back(member.subject);
   const std::span<const Event> seen = engine_.observe(snapshot, subjects, feed_->machine());
   const std::vector<Event> events(seen.begin(), seen.end());  // a handler may ask the engine anew
-  forget_kept();
   for (const Event& event : events) handle(event);
   for (const Member& member : roster_.members())
     if (const Case* judged = engine_.find(member.subject.id))
