@@ -20,9 +20,10 @@ std::optional<double> kilowatt_hours(const Use& use) {
   return use.powered > 0 ? std::optional(use.joules / kJoulesPerKilowattHour) : std::nullopt;
 }
 
-void put_use(JsonWriter& json, const Use& use, std::optional<double> price) {
+void put_use(JsonWriter& json, const ReportResult& result, const Use& use, std::optional<double> price) {
   json.member("gpu_hours", hours(use.seconds())).member("busy_hours", hours(use.busy));
-  json.member("idle_hours", hours(use.idle)).member("hung_hours", hours(use.hung));
+  json.member("idle_hours", hours(use.idle))
+      .member("hung_hours", result.judges_hangs ? std::optional(hours(use.hung)) : std::nullopt);
   json.member("free_hours", hours(use.free)).member("unknown_hours", hours(use.unknown));
   json.member("energy_kwh", kilowatt_hours(use));
   if (!price) return;
@@ -84,10 +85,11 @@ void append_table(std::string& out, const ReportResult& result, ReportBy by, std
     const auto energy = kilowatt_hours(of.use);
     out += fmt::format(
         "<tr><td class=\"l wrap\">{}</td><td class=\"l middle\">{}</td><td>{:.1f}</td><td>{:.1f}</td>"
-        "<td class=\"back\">{:.1f}</td><td class=\"regret\">{:.1f}</td><td class=\"middle\">{:.1f}</td>"
+        "<td class=\"back\">{:.1f}</td><td class=\"regret\">{}</td><td class=\"middle\">{:.1f}</td>"
         "<td class=\"wide\">{:.1f}</td><td class=\"middle\">{}</td>{}</tr>",
         escaped(whose_text(of, by)), bar(of.use), hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle),
-        hours(of.use.hung), hours(of.use.free), hours(of.use.unknown), energy ? fmt::format("{:.1f}", *energy) : "–",
+        result.judges_hangs ? fmt::format("{:.1f}", hours(of.use.hung)) : "–", hours(of.use.free),
+        hours(of.use.unknown), energy ? fmt::format("{:.1f}", *energy) : "–",
         price ? fmt::format("<td>{:.2f}</td>", hours(of.use.idle + of.use.hung) * *price) : "");
   }
   out += "</tbody></table></div></section>";
@@ -116,12 +118,14 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
   const double all = use.seconds();
   if (!(all > 0)) return "Nothing was seen long enough to tell how the GPUs were used.";
   const auto share = [&](double part) { return share_text(part / all); };
-  std::string text = fmt::format("Of {:.1f} GPU-hours, {} were busy, {} held idle, {} hung and {} free", hours(all),
-                                 share(use.busy), share(use.idle), share(use.hung), share(use.free));
+  // What was not judged is not said to be none.
+  const std::string hung = result.judges_hangs ? fmt::format(", {} hung", share(use.hung)) : "";
+  std::string text = fmt::format("Of {:.1f} GPU-hours, {} were busy, {} held idle{} and {} free", hours(all),
+                                 share(use.busy), share(use.idle), hung, share(use.free));
   if (use.unknown > 0) text += fmt::format("; of {} nothing is known", share(use.unknown));
   if (price)
-    text += fmt::format(". Held idle or hung, {:.2f} of {:.2f} were wasted", hours(use.idle + use.hung) * *price,
-                        hours(all) * *price);
+    text += fmt::format(". {}, {:.2f} of {:.2f} were wasted", result.judges_hangs ? "Held idle or hung" : "Held idle",
+                        hours(use.idle + use.hung) * *price, hours(all) * *price);
   return text + ".";
 }
 
@@ -149,14 +153,14 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
   json.member("bad_rows", result.trace.bad_rows).member("duplicates", result.trace.duplicates);
   if (price) json.member("price_per_hour", *price);
   json.key("totals").begin_object();
-  put_use(json, result.total, price);
+  put_use(json, result, result.total, price);
   json.end_object();
   for (const ReportBy by : {ReportBy::user, ReportBy::command, ReportBy::host, ReportBy::all}) {
     json.key(by == ReportBy::all ? "uses" : fmt::format("by_{}", by_text(by))).begin_array();
     for (const UseOf& of : add_up(result, by)) {
       json.begin_object();
       put_name(json, of, by);
-      put_use(json, of.use, price);
+      put_use(json, result, of.use, price);
       json.end_object();
     }
     json.end_array();
@@ -176,8 +180,8 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
       out += csv_word(whose_text(of, by));
     const auto energy = kilowatt_hours(of.use);
     out += fmt::format(",{},{},{},{},{},{},{}", hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle),
-                       hours(of.use.hung), hours(of.use.free), hours(of.use.unknown),
-                       energy ? fmt::format("{}", *energy) : "");
+                       result.judges_hangs ? fmt::format("{}", hours(of.use.hung)) : "", hours(of.use.free),
+                       hours(of.use.unknown), energy ? fmt::format("{}", *energy) : "");
     if (price)
       out += fmt::format(",{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price);
     out += '\n';

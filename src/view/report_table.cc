@@ -47,7 +47,7 @@ std::string report_table(const replay::ReportResult& result, replay::ReportBy by
     cells.push_back({hours(use.seconds()), tone});
     cells.push_back({hours(use.busy), tone});
     cells.push_back({hours(use.idle), use.idle > 0 ? Tone::warn : tone});
-    cells.push_back({hours(use.hung), use.hung > 0 ? Tone::bad : tone});
+    cells.push_back({result.judges_hangs ? hours(use.hung) : "-", use.hung > 0 ? Tone::bad : tone});
     cells.push_back({hours(use.free), tone});
     cells.push_back({hours(use.unknown), tone});
     cells.push_back({use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-", tone});

@@ -358,3 +358,18 @@ def test_little_memory_changes_nothing_but_the_time(tmp_path):
 def test_mistakes_of_time_and_memory(trace, wrong):
     done = replay(trace, "--idle", "util < 5", *wrong)
     assert done.returncode == 2 and wrong[0] in done.stderr, done.stderr
+
+
+def test_the_page_tells_the_answer_the_trace_and_its_zone(tmp_path):
+    """The data of the page: the sentence, the file's name, and no slice narrower than the samples are apart."""
+    trace, page = tmp_path / "night.csv", tmp_path / "night.html"
+    trace.write_text("time,gpu,util\n" + "".join(
+        f"2026-03-15T{i // 60:02}:{i % 60:02}:00+02:00,{gpu},{0 if i > 300 else 90}\n" for i in range(600) for gpu in range(3)))
+    done = replay(trace, "--idle", "util < 5", "--sweep", "for=5m,1h", "--html", page)
+    assert done.returncode == 0, done.stderr
+    text = page.read_text()
+    data = json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.S).group(1))
+    assert data["name"] == "night.csv" and data["zone"] == 120
+    assert data["result"]["answer"] == done.stdout.splitlines()[0] and data["knee"][0].startswith("knee: for=5m")
+    assert data["width"] >= 60
+    assert "http://" not in text.replace("http://www.w3.org/2000/svg", ""), "it needs no network"

@@ -141,6 +141,7 @@ def test_without_who_and_without_power(tmp_path):
     got = json.loads(report(trace, "--json").stdout)
     assert got["by_user"][0]["user"] is None and got["totals"]["energy_kwh"] is None
     assert got["judges_hangs"] is False and "hangs are not told apart" in got["basis"]
+    assert got["totals"]["hung_hours"] is None and "hung" not in got["answer"], "what was not judged is not said to be none"
     assert got["totals"]["idle_hours"] == pytest.approx(29 / 60)
 
 
