@@ -82,24 +82,27 @@ void Guard::end(const Ending::Options& how) {
   say(socket_.get(), {.kind = GuardWord::end, .a = how.signal, .time = how.grace.count()});
 }
 
-bool Guard::owns(pid_t pid) const {
-  constexpr int kDeepest = 1024;
-  if (cgroup_) {
-    const auto where = read_file("/proc/" + std::to_string(pid) + "/cgroup");
-    const std::string name = cgroup_.path().substr(cgroup_.path().rfind('/'));
-    const auto at = where ? where->find(name) : std::string::npos;
-    if (at != std::string::npos) {
-      const std::size_t end = at + name.size();
-      if (end == where->size() || (*where)[end] == '\n' || (*where)[end] == '/') return true;
-    }
-  }
-  for (int i = 0; i < kDeepest && pid > 1; ++i) {
-    if (pid == process_.pid()) return true;
+Lineage Lineage::of(pid_t pid) {
+  constexpr std::size_t kDeepest = 1024;
+  Lineage found;
+  found.cgroups = read_file("/proc/" + std::to_string(pid) + "/cgroup").value_or(std::string());
+  while (pid > 1 && found.line.size() < kDeepest) {
+    found.line.push_back(pid);
     const auto entry = read_process_entry(pid);
-    if (!entry) return false;
+    if (!entry) break;
     pid = entry->parent;
   }
-  return false;
+  return found;
+}
+
+bool Guard::owns(const Lineage& process) const {
+  if (std::ranges::count(process.line, process_.pid()) > 0) return true;
+  if (!cgroup_) return false;
+  const std::string name = cgroup_.path().substr(cgroup_.path().rfind('/'));
+  const auto at = process.cgroups.find(name);
+  if (at == std::string::npos) return false;
+  const std::size_t end = at + name.size();
+  return end == process.cgroups.size() || process.cgroups[end] == '\n' || process.cgroups[end] == '/';
 }
 
 void Guard::hear() {

@@ -48,6 +48,13 @@ struct GuardEnd {
   int errno_value = 0;           // with not_started: exec's own
 };
 
+// Where a process comes from, as far as that says whose it is. Read once, it is asked of many guards.
+struct Lineage {
+  std::vector<pid_t> line;  // itself, its parent, and so on
+  std::string cgroups;      // the text of /proc/PID/cgroup
+  static Lineage of(pid_t pid);
+};
+
 class Guard {
  public:
   // From the loop, never from in here.
@@ -71,7 +78,7 @@ class Guard {
   pid_t guard_pid() const { return process_.pid(); }
   bool has_cgroup() const { return static_cast<bool>(cgroup_); }
   // Whether this process came of the command, or is the guard.
-  bool owns(pid_t pid) const;
+  bool owns(const Lineage& process) const;
 
  private:
   Guard(Loop& loop, Children& children, Calls calls) : loop_(loop), children_(children), calls_(std::move(calls)) {}

@@ -39,7 +39,9 @@ void FillSession::make_sampler() {
 
 bool FillSession::owns(pid_t pid) const {
   if (pid == ::getpid()) return true;
-  return std::ranges::any_of(running_, [&](const auto& one) { return one.second->guard->owns(pid); });
+  if (running_.empty()) return false;
+  const Lineage process = Lineage::of(pid);
+  return std::ranges::any_of(running_, [&](const auto& one) { return one.second->guard->owns(process); });
 }
 
 std::vector<std::string> FillSession::labels_of(std::size_t unit) const {

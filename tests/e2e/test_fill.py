@@ -78,7 +78,7 @@ class Fill:
 
     def wait_running(self, name="0"):
         before = self.count(name)
-        self.wait(lambda: self.count(name) > before, f"a filler on {name}")
+        self.wait(lambda: self.count(name) not in (0, before), f"a filler on {name}")  # a new one counts anew
 
     def still(self, name="0"):
         before = self.count(name)
