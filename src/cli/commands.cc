@@ -24,6 +24,7 @@ int config_command(int argc, char** argv);
 int sim_command(int argc, char** argv);
 int gpu_idle_timeout_command(int argc, char** argv);
 int gpu_sentinel_command(int argc, char** argv);
+int gpu_mon_command(int argc, char** argv);
 int gpuselect_command(int argc, char** argv);
 
 namespace {
@@ -48,6 +49,7 @@ constexpr std::array kCommands = {
 constexpr std::array kDropIns = {
     Command{"gpu_idle_timeout", "run a command, end it when its GPUs sit idle", gpu_idle_timeout_command},
     Command{"gpu_sentinel", "arm when the GPUs are busy, act when they fall idle", gpu_sentinel_command},
+    Command{"gpu_mon", "run programs on GPUs that nobody uses", gpu_mon_command},
     Command{"gpuselect", "choose idle GPUs", gpuselect_command},
 };
 

@@ -103,6 +103,7 @@ class FillSession {
   std::map<std::size_t, std::unique_ptr<Running>> running_;
   std::map<std::size_t, Reason::Kind> why_not_;  // of each unit that waits, as it was last told
   std::vector<GpuSight> newest_;                 // what was last seen
+  std::vector<ActivePerson> active_;
 
   std::optional<Openers> openers_;
   Instant openers_asked_{};  // when that look began

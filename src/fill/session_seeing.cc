@@ -61,7 +61,9 @@ void FillSession::on_sample(const Snapshot& snapshot) {
   sights_->observe(snapshot);
   look_at_leases();
   decide(snapshot);
-  sink_.sampled(snapshot);
+  if (!filling_) return;
+  const std::function<bool(pid_t)> owns = [this](pid_t pid) { return this->owns(pid); };
+  sink_.sampled({snapshot, active_, owns});
 }
 
 void FillSession::look_at_inventory(const Snapshot& snapshot) {
@@ -85,14 +87,14 @@ void FillSession::decide(const Snapshot& snapshot) {
   ::localtime_r(&wall, &local);
   const int minute = local.tm_hour * 60 + local.tm_min;
   std::string no_people;
-  const std::vector<ActivePerson> people = people_->look(no_people);
+  active_ = people_->look(no_people);
   const std::vector<Waiter> waiters = sights_->waiters(leases_, snapshot);
   const auto look = [&](const Openers* openers) {
     newest_ = sights_->look({.snapshot = snapshot,
                              .openers = openers,
                              .leases = &leases_,
                              .no_leases = no_leases_,
-                             .people = people,
+                             .people = active_,
                              .no_people = no_people});
     carry_out(filling_->sampled(loop_.now(), snapshot.asked, newest_, waiters, minute));
   };
@@ -158,6 +160,8 @@ void FillSession::on_opens() {
   std::map<pid_t, std::optional<Opener>> who;
   std::vector<FillOrder> orders;
   const auto opened = [&](std::size_t file, const Opener& opener) {
+    const auto place = inventory_->place_of(watched_[file]);
+    if (place && is_ignored_on(settings_, inventory_->devices[*place], opener.program)) return;
     for (const DeviceId& gpu : behind_[file]) {
       // Only what stands still takes time to look at: nobody is asked who came where nobody is in the way.
       for (FillOrder& order : filling_->opened(loop_.now(), gpu, opener)) orders.push_back(std::move(order));
@@ -195,7 +199,8 @@ void FillSession::scan_openers() {
     std::vector<FillOrder> orders;
     for (std::size_t place = 0; openers_ && place < openers_->holders.size(); ++place)
       for (const pid_t pid : openers_->holders[place])
-        if (const auto opener = foreign(pid))
+        if (const auto opener = foreign(pid);
+            opener && !is_ignored_on(settings_, inventory_->devices[place], opener->program))
           for (FillOrder& order : filling_->opened(loop_.now(), inventory_->devices[place].id(), *opener))
             orders.push_back(std::move(order));
     carry_out(orders);

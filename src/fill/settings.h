@@ -5,6 +5,7 @@
 #include <csignal>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,11 +35,12 @@ enum class IoClass : std::uint8_t { unchanged, best_effort, idle };
 struct FillerSettings {
   std::string name = "filler";
   std::vector<std::string> command;
-  std::string gpus = "all";  // as --gpus takes it
-  bool per_gpu = false;      // one for each of them; else one on all of them at once
-  int priority = 0;          // greater goes first
-  bool once = false;         // not again once it has ended with 0
-  std::string directory;     // empty: ours
+  std::string gpus = "all";      // as --gpus takes it
+  bool absent_left_out = false;  // those of them that are not there are no mistake
+  bool per_gpu = false;          // one for each of them; else one on all of them at once
+  int priority = 0;              // greater goes first
+  bool once = false;             // not again once it has ended with 0
+  std::string directory;         // empty: ours
   std::vector<std::pair<std::string, std::string>> environment;
   std::string log;                            // its stdout and stderr are appended to it; empty: ours
   std::uint64_t log_size = 10 * 1024 * 1024;  // begun anew at this size, 0: never
@@ -68,6 +70,13 @@ struct PeopleSettings {
   bool operator==(const PeopleSettings&) const = default;
 };
 
+// Programs that may have some GPUs open, and not the others.
+struct IgnoredOn {
+  std::set<unsigned> files;  // N of /dev/nvidiaN
+  std::vector<std::string> programs;
+  bool operator==(const IgnoredOn&) const = default;
+};
+
 inline constexpr const char* kDefaultFree = "util < 5 for 30s";
 inline constexpr Duration kQuickestSample = std::chrono::milliseconds(100);
 
@@ -77,7 +86,8 @@ struct FillSettings {
   Duration every = std::chrono::seconds(1);
   Duration confirm = std::chrono::seconds(3);
   std::vector<std::string> ignore;  // more programs that may have a GPU open
-  bool ignore_hidden = false;       // processes whose files we may not look at do not count
+  std::vector<IgnoredOn> ignore_on = {};
+  bool ignore_hidden = false;  // processes whose files we may not look at do not count
   PeopleSettings people;
 };
 

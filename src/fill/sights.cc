@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 
 #include "base/text.h"
 #include "base/users.h"
@@ -96,6 +97,7 @@ void Sights::add_claims(const Seen& seen, const Device& device, const Reading& r
     for (const Tenant& tenant : *reading.tenants) {
       if (!tenant.compute || tenant.mps_server) continue;
       if (tenant.here && (owns_(tenant.pid) || is_ignored_opener(tenant.pid, settings_.ignore))) continue;
+      if (tenant.here && is_ignored_on(settings_, device, program_of(tenant.pid))) continue;
       sight.claims.push_back({.kind = Reason::used,
                               .who = tenant.here ? called(tenant.pid)
                                                  : fmt::format("a process of another pid namespace ({})", tenant.pid)});
@@ -121,7 +123,9 @@ void Sights::add_openers(const Seen& seen, std::size_t place, GpuSight& sight) c
     if (owns_(pid)) continue;
     const auto entry = read_process_entry(pid);
     if (!entry) continue;  // gone
-    sight.openers->push_back({pid, entry->start_ticks, program_of(pid)});
+    std::string program = program_of(pid);
+    if (is_ignored_on(settings_, seen.snapshot.inventory->devices[place], program)) continue;
+    sight.openers->push_back({pid, entry->start_ticks, std::move(program)});
   }
 }
 
@@ -162,7 +166,21 @@ std::vector<Waiter> Sights::waiters(const FolderState& leases, const Snapshot& s
   return found;
 }
 
+bool is_ignored_on(const FillSettings& settings, const Device& device, std::string_view program) {
+  return !program.empty() && device.minor && std::ranges::any_of(settings.ignore_on, [&](const IgnoredOn& one) {
+    return one.files.contains(*device.minor) && std::ranges::count(one.programs, program) > 0;
+  });
+}
+
 Result<std::vector<std::size_t>> gpus_of(const FillerSettings& filler, const Inventory& inventory) {
+  if (filler.absent_left_out && filler.gpus != "all") {
+    std::vector<std::size_t> there;
+    for (const std::string_view one : split(filler.gpus, ','))
+      if (const auto found = select_devices(one, inventory))
+        std::ranges::copy_if(*found, std::back_inserter(there),
+                             [&](std::size_t place) { return std::ranges::count(there, place) == 0; });
+    return there;
+  }
   std::vector<std::size_t> places = TRY(select_devices(filler.gpus, inventory));
   if (filler.gpus != "all") return places;
   std::erase_if(places, [&](std::size_t place) { return has_parts(inventory, place); });

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "engine/judge.h"
@@ -58,6 +59,9 @@ class Sights {
   std::map<DeviceId, Known> known_;
   std::shared_ptr<const Inventory> inventory_;
 };
+
+// Whether this program may have this GPU open, and not every one.
+bool is_ignored_on(const FillSettings& settings, const Device& device, std::string_view program);
 
 // The places of the GPUs that this filler is meant for: those of its list, and of one that is cut into MIG devices
 // these instead of the whole.

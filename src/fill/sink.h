@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -11,6 +12,7 @@
 
 #include "base/level.h"
 #include "base/process.h"
+#include "fill/people.h"
 #include "fill/reason.h"
 #include "fill/settings.h"
 #include "gpu/snapshot.h"
@@ -47,6 +49,13 @@ struct FillEvent {
 };
 std::string_view word_of(FillEvent::Kind kind);  // for programs: "started", "not-started"
 
+// What was seen at a sample, after everything that it led to.
+struct FillPicture {
+  const Snapshot& snapshot;
+  std::span<const ActivePerson> people;
+  const std::function<bool(pid_t)>& owns;  // is it of a filler of ours, or ourselves?
+};
+
 class FillSink {
  public:
   FillSink() = default;
@@ -57,7 +66,7 @@ class FillSink {
   // How opens are heard, and which GPUs there are.
   virtual void began(const FillSettings& settings, OpenWay way, const Inventory& inventory) = 0;
   virtual void happened(const FillEvent& event) = 0;
-  virtual void sampled(const Snapshot& /*snapshot*/) {}  // after everything that it led to
+  virtual void sampled(const FillPicture& /*picture*/) {}
   virtual void note(Level level, std::string_view event, const std::string& text) = 0;
 };
 

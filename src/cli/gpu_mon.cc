@@ -1,0 +1,59 @@
+// The drop-in gpu_mon: `lull fill` by the file of its document, its lines on stderr.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "compat/gpu_mon_session.h"
+#include "session/machine.h"
+
+namespace lull {
+namespace {
+
+constexpr int kFailed = 1;
+constexpr std::size_t kLongestFile = std::size_t{1} << 20;
+
+}  // namespace
+
+int gpu_mon_command(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);  // as Python: the status counts, whether somebody reads what we say or not
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  const auto options = parse_mon(words);
+  if (!options) {
+    (void)write_all(STDERR_FILENO, fmt::format("{}gpu_mon.py: error: {}\n", mon_usage(), options.error().what));
+    return kExitUsage;
+  }
+  if (options->help) {
+    (void)write_all(STDOUT_FILENO, fmt::format("{}{}", mon_usage(), mon_help()));
+    return 0;
+  }
+  const auto text = read_file(AT_FDCWD, expand_user(options->file), kLongestFile);
+  if (!text) {
+    if (text.error().errno_value == ENOENT)
+      return complain("FileNotFoundError: Configuration not found: " + printable(options->file), kFailed);
+    return complain(text.error().message(), kFailed);
+  }
+  const auto settings = parse_mon_config(*text);
+  if (!settings) return complain(fmt::format("{}: {}", printable(options->file), settings.error().what), kFailed);
+
+  const SystemClock clock;
+  MonVoice voice(*settings, clock);
+  auto machine = Machine::open(clock);
+  if (!machine) return complain(machine.error().message(), kFailed);
+  const SessionEnd end = FillSession(mon_fill_settings(*settings), {}, **machine, voice).run();
+  if (end.status == 128 + SIGINT) {
+    voice.interrupted();
+    return 0;
+  }
+  const int status = ended(end);
+  return status == kExitFailure ? kFailed : status;
+}
+
+}  // namespace lull
