@@ -16,6 +16,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kLookAgain = 300ms;       // while somebody is suspected
+constexpr Duration kLookNext = 20ms;         // and it is time to decide
 constexpr Duration kScanBudget = 50ms;       // then everybody else has a turn
 constexpr Duration kScanWithEvents = 30s;    // what no event told of
 constexpr Duration kScanWithFewEvents = 5s;  // containers have nodes of their own, which these do not see
@@ -114,7 +115,9 @@ void FillSession::schedule_decision() {
   decide_timer_.reset();
   const auto at = filling_->decides_at();
   if (!at || ending_) return;
-  decide_timer_ = loop_.at(std::max(loop_.now(), std::min(*at, loop_.now() + kLookAgain)), [this] {
+  // The time may have come before the sample that it waits for: never at once again, so that the sample can be taken.
+  const Instant now = loop_.now();
+  decide_timer_ = loop_.at(std::clamp(*at, now + kLookNext, now + kLookAgain), [this] {
     decide_timer_.reset();
     sampler_->request(true);
     schedule_decision();

@@ -28,7 +28,9 @@ GPUS = 2
 FILLER = r"""
 import os, signal, sys, time
 folder, gpu = sys.argv[1], os.environ["LULL_GPUS"]
-def note(): open(os.path.join(folder, f"pid.{gpu}.{os.getpid()}"), "w").close()
+def note():
+    start = open("/proc/self/stat").read().rpartition(")")[2].split()[19]  # numbers are used again, and soon
+    open(os.path.join(folder, f"pid.{gpu}.{start}.{os.getpid()}"), "w").close()
 note()
 def bomb(*_):
     signal.signal(signal.SIGUSR1, signal.SIG_IGN)
@@ -87,15 +89,25 @@ class Episodes:
         self.fill = Fill(self.gpus, self.folder, file=self.folder / "fill.toml")
         self.calm()
 
+    @staticmethod
+    def is_it(name):
+        """Alive, and not another process of that number."""
+        pid = int(name.suffix[1:])
+        try:
+            start = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
+        except OSError:
+            return False
+        return alive(pid) and start == name.name.split(".")[2]
+
     def pids(self, gpu="*"):
-        return [int(name.suffix[1:]) for name in self.folder.glob(f"pid.{gpu}.*")]
+        return [int(name.suffix[1:]) for name in self.folder.glob(f"pid.{gpu}.*") if self.is_it(name)]
 
     def alive_on(self, gpu):
-        return [pid for pid in self.pids(gpu) if alive(pid)]
+        return self.pids(gpu)
 
     def forget_dead(self):
         for name in self.folder.glob("pid.*"):
-            if not alive(int(name.suffix[1:])):
+            if not self.is_it(name):
                 name.unlink(missing_ok=True)
 
     def calm(self):
@@ -235,7 +247,7 @@ class Episodes:
         self.fill.process.kill()
         self.fill.process.wait()
         self.gpus.started.remove(self.fill.process)
-        wait_until(lambda: not any(alive(pid) for pid in self.pids()), what=f"the end of {before}")
+        wait_until(lambda: not self.pids(), what=f"the end of {before}")
         if holder:
             end(holder)
         self.forget_dead()
@@ -265,5 +277,5 @@ def test_random_episodes(sim, tmp_path):
             episodes.one()
         episodes.fill.process.send_signal(signal.SIGTERM)
         assert episodes.fill.process.wait(timeout=60) == 143
-        assert not any(alive(pid) for pid in episodes.pids())
+        assert not episodes.pids()
         print(f"{EPISODES} episodes in {time.monotonic() - began:.0f} s, slowest to yield {episodes.slowest:.2f} s: {episodes.kinds}")
