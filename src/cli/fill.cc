@@ -15,12 +15,12 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/say.h"
 #include "cli/watch_options.h"
 #include "fill/plan_file.h"
 #include "fill/session.h"
 #include "sense/processes.h"
 #include "session/control.h"
+#include "session/say.h"
 
 namespace lull {
 namespace {

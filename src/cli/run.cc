@@ -16,17 +16,14 @@
 #include "session/machine.h"
 #include "session/recording_sink.h"
 #include "session/run_session.h"
+#include "session/voices.h"
 #include "session/who.h"
-#include "view/events.h"
-#include "view/news.h"
 #include "view/screen.h"
 
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-
-constexpr std::size_t kMostTreeLines = 24;
 
 constexpr const char* kAbout =
     "Runs CMD and ends it, with every process it started, when its GPUs sit idle for as\n"
@@ -43,40 +40,6 @@ constexpr const char* kMore =
     "  lull run --idle 'util < 1 for 20m' --evidence ~/hangs -- torchrun train.py\n"
     "  lull run --idle 'util < 1 and cpu < 5 for 10m' --restart 3 -- ./resume.sh\n"
     "  lull run --also $(pgrep -o raylet) -- python3 tune.py    # its workers are Ray's children\n";
-
-class LullVoice final : public Sink {
- public:
-  LullVoice(const Sayer& sayer, std::string start)
-      : sayer_(sayer), utf8_(screen_of(STDERR_FILENO).utf8), start_(std::move(start)) {}
-
-  void started() override { sayer_.say(Level::note, "start", start_); }
-  void sampled(const Sampled& sampled, std::optional<Instant>) override {
-    if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
-  }
-  void happened(const Event& event) override {
-    const bool detail = std::holds_alternative<ScopeChanged>(event.what);
-    sayer_.say(is_trouble(event) ? Level::warning
-               : detail          ? Level::debug
-                                 : Level::note,
-               event_word(event), to_words(event));
-  }
-  void firing(const FiringFacts& facts, bool dry_run) override {
-    std::string text;
-    for (const std::string& line : to_words(facts.why, utf8_)) text += (text.empty() ? "" : "\n") + line;
-    text += "\nthe job's processes:";
-    for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
-    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "now", facts.action);
-    sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
-               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
-  }
-  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
-  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
-
- private:
-  const Sayer& sayer_;
-  bool utf8_;
-  std::string start_;
-};
 
 struct RunOptions {
   RunSettings settings;
@@ -192,15 +155,15 @@ int run_command(int argc, char** argv) {
   const SystemClock clock;
   const Sayer sayer = make_sayer(options.watch, clock);
   for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
-  LullVoice voice(sayer, start_line(options, known));
+  const auto voice = run_voice(sayer, start_line(options, known));
   say_remarks(sayer, options.settings.common.policy);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
-  if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, voice).run());
+  if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, *voice).run());
   auto log = TraceLog::open(options.record, RecordingSink::layout(options.record));
   if (!log) return complain("run: --record: " + log.error().message());
   if (!log->note().empty()) sayer.say(Level::note, "record", log->note());
-  RecordingSink recording(voice, *std::move(log), who_runs(options.settings.command));
+  RecordingSink recording(*voice, *std::move(log), who_runs(options.settings.command));
   const SessionEnd end = RunSession(std::move(options.settings), **machine, recording).run();
   recording.finish();
   return ended(end);

@@ -17,9 +17,8 @@
 #include "cli/watch_options.h"
 #include "session/control.h"
 #include "session/machine.h"
+#include "session/voices.h"
 #include "session/watch_session.h"
-#include "view/events.h"
-#include "view/news.h"
 #include "view/screen.h"
 
 namespace lull {
@@ -52,90 +51,6 @@ constexpr const char* kMore =
     "  lull watch --per job --rung 'util < 1 for 2h: notify' --rung 'util < 1 for 4h: end' --except-user root\n"
     "  lull watch --also 4711 --do kill=4711\n"
     "  lull watch --cancel\n";
-
-class LullWatchVoice final : public Sink {
- public:
-  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings, const std::string& rule)
-      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
-    sayer_.set_live(live);
-    for (const ActionWord& action : settings.actions)
-      actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
-    const Policy& policy = settings.common.policy;
-    start_ = fmt::format("watching: {}{}; then: {}{}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
-                         settings.common.dry_run ? "only say so instead of " : "", actions_);
-  }
-  LullWatchVoice(Sayer& sayer, const Clock& clock, std::string start)
-      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(false), start_(std::move(start)) {}
-  ~LullWatchVoice() override {
-    if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
-  }
-
-  void started() override { sayer_.say(Level::note, "start", start_); }
-  void sampled(const Sampled& sampled, std::optional<Instant> powers_at) override {
-    if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
-    say_change(sampled);
-    if (live_) draw(sampled, powers_at);
-  }
-  void happened(const Event& event) override {
-    sayer_.say(is_trouble(event) ? Level::warning : Level::note, event_word(event), to_words(event));
-  }
-  void firing(const FiringFacts& facts, bool dry_run) override {
-    std::string text;
-    for (const std::string& line : to_words(facts.why, screen_.utf8)) text += (text.empty() ? "" : "\n") + line;
-    if (!facts.subject.empty()) text = facts.subject + ": " + text;
-    for (const Holder& one : facts.holders)
-      text += fmt::format("\nheld by {} {} of {}", printable(one.name), one.pid, printable(one.user_name));
-    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "next", facts.action);
-    sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
-               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
-  }
-  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
-  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
-
- private:
-  // In a log one line a change, not one a sample.
-  void say_change(const Sampled& sampled) {
-    const Case& judged = sampled.judged;
-    if (judged.delayed(sampled.snapshot.at) || !judged.judging()) return;
-    const Truth now = judged.verdict().condition;
-    const Duration held = std::exchange(held_, judged.verdict().held);
-    if (now == Truth::unknown) return;  // said elsewhere
-    const Truth before = std::exchange(known_, now);
-    if (now == before || before == Truth::unknown || live_) return;
-    const std::string sample = sample_text(sampled);
-    sayer_.say(Level::note, now == Truth::yes ? "idle" : "busy",
-               now == Truth::yes
-                   ? "idle: " + sample
-                   : fmt::format("busy again after {}: {}",
-                                 format_duration(std::chrono::floor<std::chrono::milliseconds>(held)), sample));
-  }
-  void draw(const Sampled& sampled, std::optional<Instant> powers_at) {
-    const Case& judged = sampled.judged;
-    std::string line = sample_text(sampled);
-    line = line.substr(0, line.rfind(" ("));
-    line += " | " + (judged.delayed(sampled.snapshot.at) ? std::string("waiting") : progress_text(judged));
-    const Verdict& verdict = judged.verdict();
-    const auto rounded = [](Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); };
-    if (powers_at) {
-      line += fmt::format(" | {} in {} (lull watch --cancel)", actions_, rounded(*powers_at - clock_.now()));
-    } else if (verdict.armed && verdict.condition == Truth::yes && verdict.needed.samples == 0 &&
-               verdict.held < verdict.needed.time) {
-      line += fmt::format(" | {} in {}", actions_, rounded(verdict.needed.time - verdict.held));
-    } else {
-      line += " | then: " + actions_;
-    }
-    (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
-  }
-
-  Sayer& sayer_;
-  const Clock& clock_;
-  Screen screen_;
-  bool live_;
-  std::string actions_;
-  std::string start_;
-  Truth known_ = Truth::unknown;  // the last that was not unknown
-  Duration held_{};
-};
 
 struct WatchCommand {
   WatchSettings settings;
@@ -227,11 +142,11 @@ int watch_all(WatchCommand& command, const Settings& known, Sayer& sayer, const 
   const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
                     !sayer.wants(Level::debug);
   say_remarks(sayer, command.settings.common.policy);
-  LullWatchVoice voice(sayer, clock, live, command.settings,
-                       rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
+  const auto voice = watch_voice(sayer, clock, live, command.settings,
+                                 rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
-  return ended(WatchSession(std::move(command.settings), **machine, voice).run());
+  return ended(WatchSession(std::move(command.settings), **machine, *voice).run());
 }
 
 int watch_each(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock, bool given_idle) {
@@ -241,10 +156,10 @@ int watch_each(WatchCommand& command, const Settings& known, Sayer& sayer, const
     say_remarks(sayer, {.idle = rung.when});
     say_what_is_shown(sayer, rung.actions);
   }
-  LullWatchVoice voice(sayer, clock, start_line(*settings));
+  const auto voice = watch_voice(sayer, clock, start_line(*settings));
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
-  return ended(EachSession(*std::move(settings), **machine, voice).run());
+  return ended(EachSession(*std::move(settings), **machine, *voice).run());
 }
 
 }  // namespace

@@ -10,9 +10,9 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "cli/options.h"
-#include "cli/say.h"
 #include "config/settings.h"
 #include "rule/policy.h"
+#include "session/say.h"
 
 namespace lull {
 

@@ -1,4 +1,4 @@
-#include "cli/say.h"
+#include "session/say.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -1,0 +1,153 @@
+#include "session/voices.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "view/events.h"
+#include "view/news.h"
+#include "view/screen.h"
+
+namespace lull {
+namespace {
+
+constexpr std::size_t kMostTreeLines = 24;
+
+class LullVoice final : public Sink {
+ public:
+  LullVoice(const Sayer& sayer, std::string start)
+      : sayer_(sayer), utf8_(screen_of(STDERR_FILENO).utf8), start_(std::move(start)) {}
+
+  void started() override { sayer_.say(Level::note, "start", start_); }
+  void sampled(const Sampled& sampled, std::optional<Instant>) override {
+    if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
+  }
+  void happened(const Event& event) override {
+    const bool detail = std::holds_alternative<ScopeChanged>(event.what);
+    sayer_.say(is_trouble(event) ? Level::warning
+               : detail          ? Level::debug
+                                 : Level::note,
+               event_word(event), to_words(event));
+  }
+  void firing(const FiringFacts& facts, bool dry_run) override {
+    std::string text;
+    for (const std::string& line : to_words(facts.why, utf8_)) text += (text.empty() ? "" : "\n") + line;
+    text += "\nthe job's processes:";
+    for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
+    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "now", facts.action);
+    sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
+               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
+  }
+  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
+  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+
+ private:
+  const Sayer& sayer_;
+  bool utf8_;
+  std::string start_;
+};
+
+class LullWatchVoice final : public Sink {
+ public:
+  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings, const std::string& rule)
+      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
+    sayer_.set_live(live);
+    for (const ActionWord& action : settings.actions)
+      actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
+    const Policy& policy = settings.common.policy;
+    start_ = fmt::format("watching: {}{}; then: {}{}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
+                         settings.common.dry_run ? "only say so instead of " : "", actions_);
+  }
+  LullWatchVoice(Sayer& sayer, const Clock& clock, std::string start)
+      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(false), start_(std::move(start)) {}
+  ~LullWatchVoice() override {
+    if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
+  }
+
+  void started() override { sayer_.say(Level::note, "start", start_); }
+  void sampled(const Sampled& sampled, std::optional<Instant> powers_at) override {
+    if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
+    say_change(sampled);
+    if (live_) draw(sampled, powers_at);
+  }
+  void happened(const Event& event) override {
+    sayer_.say(is_trouble(event) ? Level::warning : Level::note, event_word(event), to_words(event));
+  }
+  void firing(const FiringFacts& facts, bool dry_run) override {
+    std::string text;
+    for (const std::string& line : to_words(facts.why, screen_.utf8)) text += (text.empty() ? "" : "\n") + line;
+    if (!facts.subject.empty()) text = facts.subject + ": " + text;
+    for (const Holder& one : facts.holders)
+      text += fmt::format("\nheld by {} {} of {}", printable(one.name), one.pid, printable(one.user_name));
+    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "next", facts.action);
+    sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
+               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
+  }
+  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
+  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+
+ private:
+  // In a log one line a change, not one a sample.
+  void say_change(const Sampled& sampled) {
+    const Case& judged = sampled.judged;
+    if (judged.delayed(sampled.snapshot.at) || !judged.judging()) return;
+    const Truth now = judged.verdict().condition;
+    const Duration held = std::exchange(held_, judged.verdict().held);
+    if (now == Truth::unknown) return;  // said elsewhere
+    const Truth before = std::exchange(known_, now);
+    if (now == before || before == Truth::unknown || live_) return;
+    const std::string sample = sample_text(sampled);
+    sayer_.say(Level::note, now == Truth::yes ? "idle" : "busy",
+               now == Truth::yes
+                   ? "idle: " + sample
+                   : fmt::format("busy again after {}: {}",
+                                 format_duration(std::chrono::floor<std::chrono::milliseconds>(held)), sample));
+  }
+  void draw(const Sampled& sampled, std::optional<Instant> powers_at) {
+    const Case& judged = sampled.judged;
+    std::string line = sample_text(sampled);
+    line = line.substr(0, line.rfind(" ("));
+    line += " | " + (judged.delayed(sampled.snapshot.at) ? std::string("waiting") : progress_text(judged));
+    const Verdict& verdict = judged.verdict();
+    const auto rounded = [](Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); };
+    if (powers_at) {
+      line += fmt::format(" | {} in {} (lull watch --cancel)", actions_, rounded(*powers_at - clock_.now()));
+    } else if (verdict.armed && verdict.condition == Truth::yes && verdict.needed.samples == 0 &&
+               verdict.held < verdict.needed.time) {
+      line += fmt::format(" | {} in {}", actions_, rounded(verdict.needed.time - verdict.held));
+    } else {
+      line += " | then: " + actions_;
+    }
+    (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
+  }
+
+  Sayer& sayer_;
+  const Clock& clock_;
+  Screen screen_;
+  bool live_;
+  std::string actions_;
+  std::string start_;
+  Truth known_ = Truth::unknown;  // the last that was not unknown
+  Duration held_{};
+};
+
+}  // namespace
+
+std::unique_ptr<Sink> run_voice(const Sayer& sayer, std::string start) {
+  return std::make_unique<LullVoice>(sayer, std::move(start));
+}
+
+std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, std::string start) {
+  return std::make_unique<LullWatchVoice>(sayer, clock, std::move(start));
+}
+
+std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings,
+                                  const std::string& rule) {
+  return std::make_unique<LullWatchVoice>(sayer, clock, live, settings, rule);
+}
+
+}  // namespace lull
