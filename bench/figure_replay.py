@@ -11,6 +11,8 @@ import figures
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TURNS = 3
+# What the twin counts by GPU, not by the jobs that memory tells apart here; tests compare them on traces without it.
+JOBS = ("ended", "worked_again", "work_lost_ratio", "saved_hours", "gap_hours")
 
 
 def run(command):
@@ -34,7 +36,9 @@ def compare(style, megabytes, folder):
         seconds, theirs = run(twin)
         slow.append(seconds)
     for name, value in theirs.items():
-        if abs(mine["totals"].get(name, mine.get(name)) - value) > 1e-6 * max(1, abs(value)):
+        if name in JOBS:
+            continue
+        if abs(mine[name] - value) > 1e-6 * max(1, abs(value)):
             raise SystemExit(f"{style}: {name} is {mine[name]}, the twin says {value}")
     # The best of each: whatever else the machine does only ever adds.
     ratio = min(slow) / min(fast)
