@@ -9,8 +9,8 @@
 #include <limits>
 #include <utility>
 
+#include "base/shell_words.h"
 #include "base/text.h"
-#include "base/words.h"
 #include "compat/argparse.h"
 #include "compat/config_parser.h"
 

@@ -34,9 +34,7 @@ struct Record {
   std::uint32_t pid;
 };
 
-long bpf(int command, bpf_attr& attributes) {
-  return ::syscall(SYS_bpf, command, &attributes, sizeof attributes);
-}
+long bpf(int command, bpf_attr& attributes) { return ::syscall(SYS_bpf, command, &attributes, sizeof attributes); }
 
 bpf_insn instruction(int code, int to, int from, int offset, std::int32_t number) {
   bpf_insn made{};
@@ -75,8 +73,7 @@ std::vector<bpf_insn> program(std::span<const std::uint32_t> devices, int ring) 
       compute(BPF_MOV, BPF_REG_4, 0),
       call(BPF_FUNC_ringbuf_output),
   };
-  const std::vector<bpf_insn> allow = {compute(BPF_MOV, BPF_REG_0, 1),
-                                       instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
+  const std::vector<bpf_insn> allow = {compute(BPF_MOV, BPF_REG_0, 1), instruction(BPF_JMP | BPF_EXIT, 0, 0, 0, 0)};
   const auto count = static_cast<int>(devices.size());
   const auto telling = static_cast<int>(tell.size());
   constexpr int kReading = BPF_DEVCG_ACC_READ | BPF_DEVCG_ACC_WRITE;
