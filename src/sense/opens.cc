@@ -88,8 +88,9 @@ class ByFanotify final : public OpenWatch {
 
   void take(std::vector<DeviceOpen>& opens, bool& lost) override {
     lost = read_events([&](const Handle& handle, pid_t pid) {
-      if (const auto file = files_.find(handle); file != files_.end()) opens.push_back({file->second, pid});
-    }) || lost;
+             if (const auto file = files_.find(handle); file != files_.end()) opens.push_back({file->second, pid});
+           }) ||
+           lost;
   }
 
  private:
