@@ -9,7 +9,8 @@ Two lines at the top of a training script hold idle GPUs for it and end it when 
 What is where: status() and Sampler show the GPUs; pick() holds some; watch() acts when a rule fires; Rule and replay()
 judge numbers that are there already; simulate() makes GPUs for tests. docs/python.md has more.
 """
-from ._core import DriverError, Error, Gpu, Lease, Process, RuleError, Sampler, UsageError, __version__, status
+from ._core import (DriverError, Error, Firing, Gpu, Lease, Process, Rule, RuleError, RuleFiring, Sampler, Signal, UsageError,
+                    Verdict, __version__, status)
 
 # What is seldom needed, or needs more of Python, is imported when it is first used: `import lull` stays cheap.
 _LAZY = {
@@ -18,11 +19,18 @@ _LAZY = {
     "PickError": "_pick",
     "PickTimeout": "_pick",
     "pick": "_pick",
+    "Record": "_replay",
+    "Replay": "_replay",
+    "replay": "_replay",
     "Simulation": "_simulate",
     "simulate": "_simulate",
+    "IdleExit": "_watch",
+    "Watch": "_watch",
+    "watch": "_watch",
 }
 
-__all__ = ["DriverError", "Error", "Gpu", "Lease", "Process", "RuleError", "Sampler", "UsageError", "status", *_LAZY]
+__all__ = ["DriverError", "Error", "Firing", "Gpu", "Lease", "Process", "Rule", "RuleError", "RuleFiring", "Sampler", "Signal",
+           "UsageError", "Verdict", "status", *_LAZY]
 
 
 def __getattr__(name):

@@ -56,4 +56,7 @@ PYBIND11_MODULE(_core, module) {
   lull::python::add_errors(module);
   lull::python::add_gpus(module);
   lull::python::add_cuda(module);
+  lull::python::add_evidence(module);
+  lull::python::add_watch(module);
+  lull::python::add_rules(module);
 }

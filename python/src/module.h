@@ -10,5 +10,8 @@ namespace lull::python {
 void add_errors(pybind11::module_& module);
 void add_gpus(pybind11::module_& module);
 void add_cuda(pybind11::module_& module);
+void add_evidence(pybind11::module_& module);
+void add_watch(pybind11::module_& module);
+void add_rules(pybind11::module_& module);
 
 }  // namespace lull::python

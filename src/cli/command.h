@@ -18,6 +18,7 @@ struct Command {
 
 std::span<const Command> commands();  // `lull NAME …`
 std::span<const Command> drop_ins();  // called by a predecessor's name
+std::span<const Command> inside();    // started by lull's own library (Python), by nobody else
 
 // Under which name complaints are made: a drop-in speaks under its own.
 void speak_as(std::string_view name);

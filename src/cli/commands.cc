@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "cli/command.h"
+#include "sense/sensor_program.h"
 
 namespace lull {
 
@@ -26,6 +27,7 @@ int gpu_idle_timeout_command(int argc, char** argv);
 int gpu_sentinel_command(int argc, char** argv);
 int gpu_mon_command(int argc, char** argv);
 int gpuselect_command(int argc, char** argv);
+int end_program(int argc, char** argv);
 
 namespace {
 
@@ -53,12 +55,18 @@ constexpr std::array kDropIns = {
     Command{"gpuselect", "choose idle GPUs", gpuselect_command},
 };
 
+constexpr std::array kInside = {
+    Command{kSensorName, "asks the driver", sensor_program},
+    Command{"lull-end", "ends who started it", end_program},
+};
+
 std::string_view speaker = "lull";
 
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
 std::span<const Command> drop_ins() { return kDropIns; }
+std::span<const Command> inside() { return kInside; }
 
 void speak_as(std::string_view name) { speaker = name; }
 

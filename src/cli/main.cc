@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/version.h"
-#include "sense/sensor_program.h"
 
 namespace {
 
@@ -49,9 +48,9 @@ int unknown(std::string_view word) {
 
 int run(int argc, char** argv) {
   std::string_view self = argc > 0 ? argv[0] : "lull";
-  self.remove_prefix(self.find_last_of('/') + 1);                          // npos + 1 is 0
-  if (self.ends_with(".py")) self.remove_suffix(3);                        // the predecessors' files are called so
-  if (self == lull::kSensorName) return lull::sensor_program(argc, argv);  // started by Python, by nobody else
+  self.remove_prefix(self.find_last_of('/') + 1);    // npos + 1 is 0
+  if (self.ends_with(".py")) self.remove_suffix(3);  // the predecessors' files are called so
+  if (const Command* inside = find(lull::inside(), self)) return inside->run(argc, argv);
   if (const Command* drop_in = find(lull::drop_ins(), self)) {
     lull::speak_as(drop_in->name);
     return drop_in->run(argc, argv);

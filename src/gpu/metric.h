@@ -30,9 +30,10 @@ enum class Metric : std::uint8_t {
   cpu,
   io,
   quiet,
+  beat,
   user_idle,
 };
-inline constexpr std::size_t kMetrics = 18;
+inline constexpr std::size_t kMetrics = 19;
 
 enum class Unit : std::uint8_t { percent, bytes, watts, celsius, megahertz, bytes_per_second, count, seconds, none };
 enum class Of : std::uint8_t { gpu, job, machine };
@@ -155,6 +156,14 @@ inline constexpr std::array<MetricInfo, kMetrics> kMetricTable = {{
      Of::job,
      {},
      "time since the job last wrote anything",
+     {0, kMostSeconds}},
+    {Metric::beat,
+     "beat",
+     "beat_seconds",
+     Unit::seconds,
+     Of::job,
+     {},
+     "time since the program last called beat(), in Python",
      {0, kMostSeconds}},
     {Metric::user_idle,
      "user_idle",

@@ -24,6 +24,7 @@ std::string_view words(Absence absence) {
     case Absence::hidden: return "the driver does not show processes of other containers";
     case Absence::looking: return "still looking through the open files of all processes";
     case Absence::waking: return "still waking up";
+    case Absence::no_beat: return "the program has not called beat()";
   }
   return "unknown error";
 }

@@ -43,6 +43,7 @@ enum class Absence : std::uint8_t {
   hidden,       // the driver does not show processes of other pid namespaces
   looking,      // there is much to look through, and it is not done yet
   waking,       // the driver still wakes the card, for our first look at it
+  no_beat,      // the program has not called beat() yet, or is none that could (Python's lull.watch)
 };
 std::string_view words(Absence absence);  // "GPU is lost"
 

@@ -83,7 +83,8 @@ std::span<const Metric> instead_of(Metric metric) {
     case Metric::pcie: return kActivity;
     case Metric::cpu:
     case Metric::io:
-    case Metric::quiet: return kJob;
+    case Metric::quiet:
+    case Metric::beat: return kJob;
     case Metric::user_idle: return {};
   }
   return {};

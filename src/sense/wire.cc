@@ -14,7 +14,7 @@ constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostTenants = 1 << 16;
 constexpr std::size_t kMostInReport = 1 << 16;
 constexpr std::size_t kMostArguments = 1 << 14;
-constexpr Absence kLastAbsence = Absence::waking;
+constexpr Absence kLastAbsence = Absence::no_beat;
 constexpr Basis kLastBasis = Basis::moments;
 constexpr std::int64_t kLongestTime = std::int64_t{1} << 62;
 

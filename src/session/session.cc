@@ -114,6 +114,7 @@ void Session::add_usage(const JobUsage& usage) {
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   if (!wants_samples()) return sense(snapshot);
   say_about_scope();
+  subject_.job.miss(Metric::beat, Absence::no_beat);  // unless somebody knows better
   sense(snapshot);
   subject_.scope = scope;
   const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());

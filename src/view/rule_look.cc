@@ -33,7 +33,9 @@ std::string driver_words(const Snapshot& snapshot) {
 // Which GPUs give a signal, in a phrase: "GPUs 0-7: 3 %", "not on GPU 2 (not supported)".
 std::string here(const RuleLook& looked, Metric metric) {
   switch (info(metric).of) {
-    case Of::job: return "of the job: known under `lull run`";
+    case Of::job:
+      return metric == Metric::beat ? "of a Python program that calls beat() of its lull.watch()"
+                                    : "of the job: known under `lull run`";
     case Of::machine: return "of the machine: known under `lull run` and `lull watch`";
     case Of::gpu: break;
   }

@@ -161,8 +161,8 @@ def test_ctrl_c_ends_waiting_at_once(lull_gpus, script):
 import lull, sys
 sampler = lull.Sampler(every=3600)
 next(sampler)
-print("waiting", flush=True)
 try:
+    print("waiting", flush=True)
     next(sampler)
 except KeyboardInterrupt:
     print("interrupted", flush=True)
@@ -178,9 +178,9 @@ def test_ctrl_c_is_heard_while_the_driver_hangs(lull_gpus, script):
     child = script("""
 import lull
 lull.status()
-print("go", flush=True)
-input()
 try:
+    print("go", flush=True)
+    input()
     for _ in range(10000): lull.status()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
