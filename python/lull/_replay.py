@@ -20,6 +20,9 @@ class Record:
     def __init__(self, values):
         self.__dict__.update(values)
 
+    def __getattr__(self, name):
+        raise AttributeError(f"there is no {name!r} here; there are {', '.join(self.__dict__)}")
+
     def as_dict(self):
         return dict(self.__dict__)
 

@@ -65,6 +65,8 @@ class ProcessWatch::World final : public lull::World {
   double user_idle() override { return user_idle_seconds({}, loop_->clock()); }
   Result<std::unique_ptr<Job>> start(const JobOptions&, JobCalls) override { return fail("there is no job to start"); }
   std::vector<std::unique_ptr<Action>> actions_of(const ActionWord&, const ActionOptions&) override { return {}; }
+  std::vector<Card> census(const Snapshot&) override { return {}; }
+  std::unique_ptr<Action> end_holders(const std::string&, Ending::Options, EndHolders::Who) override { return nullptr; }
   void stop_ourselves() override {}
 
  private:
@@ -165,23 +167,14 @@ class ProcessWatch::Watcher final : public Session {
     const Verdict& verdict = judged->verdict();
     state_ = {verdict.condition, verdict.armed, verdict.held, judged->judging() && paused_ == 0};
   }
-  // A rule so short that the process may have begun to work elsewhere, unseen, is confirmed before anything is said.
   void fired(const Fired& fire) override {
     if (acting_) return;
     if (not_now()) return engine_->outcome(subject_.id);
-    if (!feed_->lists_may_be_old()) return act_on(fire);
-    feed_->confirm([this, fire] {
-      if (acting_) return;
-      if (feed_->is_fresh() && engine_->holds(subject_.id)) return act_on(fire);
-      engine_->outcome(subject_.id);
-    });
-  }
-  void act_on(const Fired& fire) {
     FiringFacts all = facts("idle", fire.why, action_.text());
     all.job = ::getpid();
     sink_.firing(all, common_.dry_run);
     if (common_.dry_run) return engine_->outcome(subject_.id);
-    act({&action_}, {.most = 0}, std::move(all), feed_->lists_may_be_old());
+    act({&action_}, {.most = 0}, std::move(all));
   }
   void acted(bool all, bool called_off) override {
     if (all && !called_off && !repeat_) end({});
