@@ -15,6 +15,17 @@ const Card* card_of(const std::vector<Card>& cards, const Device& device) {
   return found == cards.end() ? nullptr : &*found;
 }
 
+bool is_among(const std::vector<Device>& devices, const DeviceId& id) {
+  return std::ranges::any_of(devices, [&](const Device& one) { return one.is(id); });
+}
+
+// A GPU that is split shows the processes of its parts as well: the parts are what counts.
+bool is_split(const std::vector<Card>& cards, const Device& device) {
+  return device.kind == DeviceKind::gpu && std::ranges::any_of(cards, [&](const Card& card) {
+           return card.device.kind == DeviceKind::mig && card.device.index == device.index;
+         });
+}
+
 std::string labels(const std::vector<Device>& devices) {
   std::string text;
   for (const Device& device : devices) text += (text.empty() ? "" : ", ") + device.label();
@@ -44,7 +55,7 @@ bool Roster::left_alone(const Holder& one) const {
 
 void Roster::add(Member member, const Life& life) {
   member.subject.id.value = fmt::format("{}#{}", member.key, life.number);
-  member.subject.stopped = std::ranges::any_of(member.holders, &Holder::stopped);
+  member.subject.stopped = member.subject.stopped || std::ranges::any_of(member.holders, &Holder::stopped);
   members_.push_back(std::move(member));
 }
 
@@ -80,21 +91,21 @@ void Roster::look_at_gpus(const std::vector<Device>& scope, const std::vector<Ca
 
 // ---- each job
 
+// A job has all its GPUs, also those that are not watched: who works there does not idle here.
 void Roster::look_at_jobs(const std::vector<Device>& scope, const std::vector<Card>& cards) {
-  for (const Device& device : scope) {
-    const Card* card = card_of(cards, device);
-    if (card == nullptr) continue;
+  for (const Card& card : cards) {
+    if (is_split(cards, card.device) && !is_among(scope, card.device.id())) continue;
     std::set<std::string> here;
-    for (const Holder& one : card->holders) {
+    for (const Holder& one : card.holders) {
       here.insert(one.job);
       Life& life = lives_[one.job];
       life.title = one.job_title;
-      life.devices[device.id()] = device;
+      life.devices[card.device.id()] = card.device;
     }
     // Only a look that shows everybody takes a GPU away from a job.
-    if (card->complete)
+    if (card.complete)
       for (auto& [job, life] : lives_)
-        if (!here.contains(job)) life.devices.erase(device.id());
+        if (!here.contains(job)) life.devices.erase(card.device.id());
   }
   std::erase_if(lives_, [](const auto& one) { return one.second.devices.empty(); });
   for (auto& [job, life] : lives_) {
@@ -107,7 +118,10 @@ void Roster::look_at_jobs(const std::vector<Device>& scope, const std::vector<Ca
       }
     life.meet(now);
     if (life.number == 0) life.number = ++next_number_;
-    add_job(job, life, scope, cards);
+    if (!scope.empty())  // else the driver is away, and it is what it was
+      life.watched =
+          std::ranges::any_of(scope, [&](const Device& device) { return life.devices.contains(device.id()); });
+    if (life.watched) add_job(job, life, scope, cards);
   }
 }
 
@@ -122,21 +136,21 @@ void Roster::add_job(const std::string& job, Life& life, const std::vector<Devic
     const Card* card = card_of(cards, device);
     if (card == nullptr || !card->listed) unseen.push_back(device);
     if (card == nullptr) continue;
+    const bool watched = is_among(scope, id);
     for (const Holder& one : card->holders) {
       if (one.job != job) continue;
       spared = spared || left_alone(one);
-      if (std::ranges::find(member.holders, one.id(), &Holder::id) == member.holders.end())
+      member.subject.stopped = member.subject.stopped || one.stopped;
+      if (watched && std::ranges::find(member.holders, one.id(), &Holder::id) == member.holders.end())
         member.holders.push_back(one);
     }
   }
   if (spared) return;  // a job is left alone as a whole
   std::ranges::sort(member.subject.scope.devices, {},
                     [](const Device& one) { return std::pair(one.index, one.mig_index); });
-  for (const Device& device : scope) {
-    const Card* card = card_of(cards, device);
-    if (card != nullptr && card->reachable && !card->complete && !life.devices.contains(device.id()))
-      maybe.push_back(device);
-  }
+  for (const Card& card : cards)
+    if (card.reachable && !card.complete && !is_split(cards, card.device) && !life.devices.contains(card.device.id()))
+      maybe.push_back(card.device);
   member.title = life.title + (member.holders.empty() ? "" : " of " + users_of(member.holders)) + " on " +
                  labels(member.subject.scope.devices);
   member.subject.scope.why = "the job has a context there";

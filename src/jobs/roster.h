@@ -37,7 +37,7 @@ struct Member {
   std::string title;  // "GPU 3", "job 4711 (python3) of ada on GPUs 0, 1"
   std::string job;    // "tree:4711"; empty: it is a GPU
   Subject subject;
-  std::vector<Holder> holders;  // that are there now, without those who are left alone
+  std::vector<Holder> holders;  // that are on watched GPUs now, without those who are left alone
 };
 
 class Roster {
@@ -56,6 +56,7 @@ class Roster {
     std::uint64_t number = 0;
     std::string title;
     std::map<DeviceId, Device> devices;  // of a job
+    bool watched = false;                // one of them at least
     void meet(const std::set<Name>& now);
   };
   void look_at_gpus(const std::vector<Device>& scope, const std::vector<Card>& cards);

@@ -224,7 +224,8 @@ std::string EachSession::on_keep(uid_t user, const std::string& who, const std::
       continue;
     }
     Kept& kept = kept_.try_emplace(member.key, Kept{now, now, users_of(member)}).first->second;
-    const Instant latest = kept.since + settings_.keep_at_most;
+    if (!kept.since) kept.since = now;
+    const Instant latest = *kept.since + settings_.keep_at_most;
     kept.until = std::max(kept.until, std::min(now + time, latest));
     const Duration left = kept.until - now;
     if (left <= Duration::zero()) {

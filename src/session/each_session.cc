@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
@@ -152,21 +153,27 @@ void EachSession::put_off(Instant at) {
   }
 }
 
-// Who works again has used up no time: the next ask is a first one.
-void EachSession::forget_kept() {
-  std::erase_if(kept_, [&](const auto& one) {
-    const auto member = std::ranges::find(roster_.members(), one.first, &Member::key);
-    if (member == roster_.members().end() || users_of(*member) != one.second.users) return true;
-    const Case* judged = engine_.find(member->subject.id);
-    return judged != nullptr && judged->verdict().condition == Truth::no;
-  });
+// What was given stays given, also where nothing can be seen for a while; only another user's job ends it. Who works
+// again has used up no time: the next ask is a first one.
+void EachSession::forget_kept(Instant at) {
+  for (auto place = kept_.begin(); place != kept_.end();) {
+    Kept& kept = place->second;
+    const auto member = std::ranges::find(roster_.members(), place->first, &Member::key);
+    const bool there = member != roster_.members().end();
+    const bool seen = there && member->subject.scope.not_judged.empty();
+    const Case* judged = seen ? engine_.find(member->subject.id) : nullptr;
+    if (judged != nullptr && judged->verdict().condition == Truth::no) kept.since.reset();
+    const bool another = seen && users_of(*member) != kept.users;
+    const bool used_up = kept.until <= at && (!there || !kept.since);
+    place = another || used_up ? kept_.erase(place) : std::next(place);
+  }
 }
 
 void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   say_about_scope();
   cards_ = world_.census(snapshot);
   roster_.look(scope.devices, cards_);
-  forget_kept();
+  forget_kept(snapshot.at);
   put_off(snapshot.at);
   std::vector<Subject> subjects;
   for (const Member& member : roster_.members()) subjects.push_back(member.subject);

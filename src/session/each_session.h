@@ -75,7 +75,7 @@ class EachSession {
     std::string title;
   };
   struct Kept {
-    Instant since{};  // the first time it was asked for since it last worked
+    std::optional<Instant> since;  // the first time it was asked for since it last worked
     Instant until{};
     std::set<uid_t> users;  // for whom: another user's job on the same GPU has asked for nothing
   };
@@ -88,7 +88,7 @@ class EachSession {
   void on_sample(const Snapshot& snapshot, const Scope& scope);
   void say_about_scope();
   void put_off(Instant at);
-  void forget_kept();
+  void forget_kept(Instant at);
   void handle(const Event& event);
   void fired(const Event& event, const Fired& fire);
   void act_on(const Key& key, const Fired& fire);

@@ -93,6 +93,21 @@ TEST(EachSessionTest, AJobIsIdleOnlyWhereAllItsGpusAre) {
   EXPECT_EQ(sink.firings.back().job_name, "slurm:7");
 }
 
+TEST(EachSessionTest, AJobThatWorksOnAGpuThatIsNotWatchedIsNotIdle) {
+  const auto job = [](pid_t pid) { return holder_for_test(pid, 1000, "slurm:7"); };
+  FakeWorld world(held_by({{0, {job(10)}}, {1, {job(11)}}, {2, {holder_for_test(12)}}, {3, {holder_for_test(13)}}},
+                          [](Instant at, unsigned gpu) { return gpu == 1 && at < Instant(5min) ? 50.0 : 0.0; }));
+  Listening sink;
+  EachSettings settings = each(Per::job);
+  settings.gpus = "0,2";
+  run_for(std::move(settings), world, sink, 10min);
+  EXPECT_LE(time_of(world, "end 12"), Instant(75s)) << "another job does not wait for it";
+  EXPECT_GE(time_of(world, "end 10"), Instant(6min));
+  EXPECT_LT(time_of(world, "end 10"), Instant::max());
+  EXPECT_EQ(world.count("end 11"), 0U) << "where it is, nobody watches";
+  EXPECT_EQ(world.count("end 13"), 0U) << "it has nothing that is watched";
+}
+
 TEST(EachSessionTest, AProcessThatWorksOnAnotherGpuIsNotEndedForAnIdleOne) {
   FakeWorld world(held_by({{0, {holder_for_test(10)}}, {1, {holder_for_test(10)}}},
                           [](Instant, unsigned gpu) { return gpu == 1 ? 90.0 : 0.0; }));
@@ -259,6 +274,47 @@ TEST(EachSessionTest, MoreTimeIsNotInheritedByAnotherUser) {
   EXPECT_EQ(world.count("end 10"), 0U);
   EXPECT_GE(time_of(world, "end 11"), Instant(6min));
   EXPECT_LE(time_of(world, "end 11"), Instant(6min + 15s));
+}
+
+// Whatever comes in between: the driver is gone for a while, the lists cannot be read, the job works for a moment and
+// goes on with another process.
+TEST(EachSessionTest, MoreTimeThatWasGivenIsNotTakenBack) {
+  Script gone = held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}}, idle);
+  gone.has_driver = [](Instant at) { return at < Instant(2min) || at > Instant(3min); };
+  Script other =
+      held_by({}, [](Instant at, unsigned) { return at > Instant(4min) && at < Instant(5min) ? 50.0 : 0.0; });
+  other.holders = [](Instant at, unsigned gpu) -> std::optional<std::vector<Holder>> {
+    if (gpu != 0) return std::vector<Holder>();
+    if (at > Instant(2min) && at < Instant(3min)) return std::nullopt;
+    return std::vector<Holder>{holder_for_test(at < Instant(6min) ? 10 : 11, 1000, "slurm:7")};
+  };
+  for (const Script& script : {gone, other})
+    for (const Per per : {Per::gpu, Per::job}) {
+      FakeWorld world(script);
+      Listening sink;
+      EachSession session(each(per), world, sink);
+      world.loop().at(Instant(30s), [&] { (void)session.on_keep(1000, "ada", "", 1h); });
+      world.loop().at(Instant(2h), [&] { world.send(SIGTERM); });
+      (void)session.run();
+      ASSERT_EQ(world.ended_pids.size(), 1U);
+      EXPECT_GE(time_of(world, "end " + std::to_string(*world.ended_pids.begin())), Instant(30s + 1h));
+    }
+}
+
+TEST(EachSessionTest, WhoWorksAgainMayAskForAllTheTimeAgain) {
+  FakeWorld world(held_by({{0, {holder_for_test(10)}}}, [](Instant at, unsigned) {
+    return at > Instant(30min) && at < Instant(31min) ? 50.0 : 0.0;
+  }));
+  Listening sink;
+  EachSettings settings = each(Per::job);
+  settings.keep_at_most = 1h;
+  EachSession session(std::move(settings), world, sink);
+  for (const Duration at : {Duration(30s), Duration(40min), Duration(50min)})
+    world.loop().at(Instant(at), [&] { (void)session.on_keep(1000, "ada", "", 1h); });
+  world.loop().at(Instant(4h), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_GE(time_of(world, "end 10"), Instant(100min));
+  EXPECT_LE(time_of(world, "end 10"), Instant(100min + 15s));
 }
 
 TEST(EachSessionTest, MoreTimeWhileItIsWarnedCallsTheEndOff) {
