@@ -33,7 +33,7 @@ int help() {
       "lull finds GPUs that sit idle, says why it believes so, and does something about it.\n\n"
       "usage: lull [COMMAND] [options]     lull alone shows the GPUs (lull status)\n\n");
   for (const Command& command : lull::commands()) fmt::print("  {:<9} {}\n", command.name, command.summary);
-  fmt::print("\n`lull COMMAND --help` explains each with an example. `lull --version` says which one this is.\n");
+  fmt::print("\n`lull help COMMAND` explains each with an example. `lull --version` says which one this is.\n");
   return 0;
 }
 
@@ -44,6 +44,21 @@ int unknown(std::string_view word) {
   return lull::complain(fmt::format("there is no command '{}'{}", lull::printable(word),
                                     hint.empty() ? "; `lull --help` lists them" : hint),
                         lull::kExitUsage);
+}
+
+// `lull help run`, `lull help sim set`: what `lull run --help` says.
+int help_of(int count, char** words) {
+  const Command* command = find(lull::commands(), words[0]);
+  if (command == nullptr) {
+    const std::string_view word = words[0];
+    return word == "help" || word == "--help" || word == "-h" ? help() : unknown(word);
+  }
+  std::string asks = "--help";
+  std::vector<char*> arguments(words, words + count);
+  arguments.push_back(asks.data());
+  const int argc = static_cast<int>(arguments.size());
+  arguments.push_back(nullptr);
+  return command->run(argc, arguments.data());
 }
 
 int run(int argc, char** argv) {
@@ -57,7 +72,8 @@ int run(int argc, char** argv) {
   }
 
   const std::string_view word = argc > 1 ? argv[1] : "";
-  if (word == "--help" || word == "-h" || word == "help") return help();
+  if (word == "--help" || word == "-h") return help();
+  if (word == "help") return argc > 2 ? help_of(argc - 2, argv + 2) : help();
   if (word == "--version" || word == "-V") {
     fmt::print("lull {}\n", lull::version());
     return 0;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/watch_options.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -153,8 +154,9 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
 std::string start_line(const EachSettings& settings) {
   std::string text = fmt::format("watching each {} by itself: ", settings.who.per == Per::gpu ? "GPU" : "job");
   for (std::size_t i = 0; i < settings.rungs.size(); ++i)
-    text += fmt::format("{}{}; then: {}{}", i == 0 ? "" : "; ", to_text(settings.rungs[i].when),
-                        settings.dry_run ? "only say so instead of " : "", in_words(settings.rungs[i].actions));
+    text += fmt::format("{}{}; {}", i == 0 ? "" : "; ", to_text(settings.rungs[i].when),
+                        settings.dry_run ? "dry run, would then " + would_text(in_words(settings.rungs[i].actions))
+                                         : "then: " + in_words(settings.rungs[i].actions));
   if (settings.arm) text += "; armed by " + to_text(*settings.arm);
   if (!settings.who.except.empty()) text += fmt::format("; except {} user(s)", settings.who.except.size());
   return text;

@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "session/run_session.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -65,7 +66,8 @@ void RunSession::time_is_up(const TimeUp& up) {
   if (!wants_samples()) return;
   sink_.note(Level::important, "max-time",
              fmt::format("the job has run for {} (--max-time): {}{}", format_duration(up.after),
-                         common_.dry_run ? "would do (--dry-run): " : "", next_in_words(true)));
+                         common_.dry_run ? "dry run: would " : "",
+                         common_.dry_run ? would_text(next_in_words(true)) : next_in_words(true)));
   if (common_.dry_run) return;
   ended_for_time_ = true;
   act({ending_.get()}, {.most = 0}, facts("max-time", {}, next_in_words(true)), true);

@@ -1,7 +1,11 @@
 #include "session/say.h"
 
 #include <fmt/format.h>
+#include <sys/stat.h>
 #include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
 
 #include "base/calendar.h"
 #include "base/fd.h"
@@ -21,6 +25,21 @@ std::string_view word(Level level) {
   return "info";
 }
 
+// Whether systemd's journal reads our stderr, which puts the time to each line itself.
+bool goes_to_the_journal() {
+  const char* stream = std::getenv("JOURNAL_STREAM");
+  struct stat status{};
+  return stream != nullptr && ::fstat(STDERR_FILENO, &status) == 0 &&
+         fmt::format("{}:{}", status.st_dev, status.st_ino) == stream;
+}
+
+// Whoever looks at a terminal knows the day; a log is read days later, and elsewhere.
+std::string stamp(WallTime now) {
+  if (::isatty(STDERR_FILENO) == 1) return format_local(now, "%H:%M:%S ");
+  static const bool journal = goes_to_the_journal();
+  return journal ? "" : format_local(now, "%Y-%m-%d %H:%M:%S%z ");
+}
+
 }  // namespace
 
 void Sayer::say(Level level, std::string_view event, std::string_view text, std::string_view details) const {
@@ -37,7 +56,7 @@ void Sayer::say(Level level, std::string_view event, std::string_view text, std:
     for (std::size_t from = 0; from <= text.size();) {
       const auto end = std::min(text.find('\n', from), text.size());
       // The first line says who speaks, the others belong to it.
-      line += fmt::format("{}{}\n", from == 0 ? "lull: " : "  ", text.substr(from, end - from));
+      line += fmt::format("{}{}\n", from == 0 ? stamp(clock_.wall()) + "lull: " : "  ", text.substr(from, end - from));
       from = end + 1;
     }
   }

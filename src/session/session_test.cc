@@ -176,5 +176,29 @@ TEST(WatchSessionTest, AWarningIsCalledOffByWork) {
       std::ranges::any_of(sink.all_news, [](const News& one) { return std::holds_alternative<NoLongerWanted>(one); }));
 }
 
+// The screen says "shutdown in 27m (lull watch --cancel)" before the rule has fired: then that must help.
+TEST(WatchSessionTest, ACancelBeforeTheRuleFiresRestartsTheCount) {
+  WatchSettings settings = watch_settings();
+  FakeWorld world(busy_until(Instant(0s)));
+  Listening sink;
+  WatchSession session(std::move(settings), world, sink);
+  std::string answer;
+  world.loop().at(Instant(40s), [&] { answer = session.on_cancel("ada"); });
+  EXPECT_EQ(session.run().status, 0);
+  EXPECT_TRUE(answer.starts_with("cancelled: exec=true")) << answer;
+  EXPECT_GE(time_of(world, "exec=true"), Instant(100s));
+}
+
+TEST(WatchSessionTest, WhileTheGpusWorkThereIsNothingToCancel) {
+  WatchSettings settings = watch_settings();
+  FakeWorld world(busy_until(Instant(30s)));
+  Listening sink;
+  WatchSession session(std::move(settings), world, sink);
+  std::string answer;
+  world.loop().at(Instant(20s), [&] { answer = session.on_cancel("ada"); });
+  EXPECT_EQ(session.run().status, 0);
+  EXPECT_TRUE(answer.starts_with("nothing to cancel")) << answer;
+}
+
 }  // namespace
 }  // namespace lull

@@ -15,6 +15,8 @@
 namespace lull {
 namespace {
 
+using namespace std::chrono_literals;
+
 constexpr std::size_t kMostTreeLines = 24;
 
 class LullVoice final : public Sink {
@@ -38,7 +40,8 @@ class LullVoice final : public Sink {
     for (const std::string& line : to_words(facts.why, utf8_)) text += (text.empty() ? "" : "\n") + line;
     text += "\nthe job's processes:";
     for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
-    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "now", facts.action);
+    text +=
+        fmt::format("\n{} {}", dry_run ? "dry run: would" : "now:", dry_run ? would_text(facts.action) : facts.action);
     sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
                sayer_.format() == LogFormat::json ? facts_json(facts) : "");
   }
@@ -56,11 +59,11 @@ class LullWatchVoice final : public Sink {
   LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings, const std::string& rule)
       : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
     sayer_.set_live(live);
-    for (const ActionWord& action : settings.actions)
-      actions_ += (actions_.empty() ? "" : ", ") + printable(action.text);
+    dry_run_ = settings.common.dry_run;
+    actions_ = dry_run_ ? would_text(in_words(settings.actions)) : in_words(settings.actions);
     const Policy& policy = settings.common.policy;
-    start_ = fmt::format("watching: {}{}; then: {}{}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
-                         settings.common.dry_run ? "only say so instead of " : "", actions_);
+    start_ = fmt::format("watching: {}{}; {}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
+                         dry_run_ ? "dry run, would then " + actions_ : "then: " + actions_);
   }
   LullWatchVoice(Sayer& sayer, const Clock& clock, std::string start)
       : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(false), start_(std::move(start)) {}
@@ -83,7 +86,8 @@ class LullWatchVoice final : public Sink {
     if (!facts.subject.empty()) text = facts.subject + ": " + text;
     for (const Holder& one : facts.holders)
       text += fmt::format("\nheld by {} {} of {}", printable(one.name), one.pid, printable(one.user_name));
-    text += fmt::format("\n{}: {}", dry_run ? "would do (--dry-run)" : "next", facts.action);
+    text +=
+        fmt::format("\n{} {}", dry_run ? "dry run: would" : "next:", dry_run ? would_text(facts.action) : facts.action);
     sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
                sayer_.format() == LogFormat::json ? facts_json(facts) : "");
   }
@@ -91,7 +95,7 @@ class LullWatchVoice final : public Sink {
   void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
 
  private:
-  // In a log one line a change, not one a sample.
+  // In a log one line per change, not per sample.
   void say_change(const Sampled& sampled) {
     const Case& judged = sampled.judged;
     if (judged.delayed(sampled.snapshot.at) || !judged.judging()) return;
@@ -109,19 +113,22 @@ class LullWatchVoice final : public Sink {
   }
   void draw(const Sampled& sampled, std::optional<Instant> powers_at) {
     const Case& judged = sampled.judged;
-    std::string line = sample_text(sampled);
-    line = line.substr(0, line.rfind(" ("));
-    line += " | " + (judged.delayed(sampled.snapshot.at) ? std::string("waiting") : progress_text(judged));
+    std::string line = judged.delayed(sampled.snapshot.at) ? std::string("waiting") : progress_text(judged);
     const Verdict& verdict = judged.verdict();
-    const auto rounded = [](Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); };
-    if (powers_at) {
-      line += fmt::format(" | {} in {} (lull watch --cancel)", actions_, rounded(*powers_at - clock_.now()));
-    } else if (verdict.armed && verdict.condition == Truth::yes && verdict.needed.samples == 0 &&
-               verdict.held < verdict.needed.time) {
-      line += fmt::format(" | {} in {}", actions_, rounded(verdict.needed.time - verdict.held));
-    } else {
-      line += " | then: " + actions_;
-    }
+    std::optional<Duration> left;
+    if (powers_at)
+      left = *powers_at - clock_.now();
+    else if (verdict.armed && verdict.condition == Truth::yes && verdict.needed.samples == 0 &&
+             verdict.held < verdict.needed.time)
+      left = verdict.needed.time - verdict.held;
+    if (left)
+      line += fmt::format(", {}{} in {} (lull watch --cancel)", dry_run_ ? "would " : "", actions_,
+                          format_duration(*left > 10min ? Duration(std::chrono::ceil<std::chrono::minutes>(*left))
+                                                        : std::chrono::ceil<std::chrono::seconds>(*left)));
+    else
+      line += fmt::format(", then{} {}", dry_run_ ? " would" : "", actions_);
+    const std::string readings = extremes_text(sampled);
+    line += " | " + (readings.empty() ? std::string("no GPU can be read") : readings);
     (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
   }
 
@@ -129,6 +136,7 @@ class LullWatchVoice final : public Sink {
   const Clock& clock_;
   Screen screen_;
   bool live_;
+  bool dry_run_ = false;
   std::string actions_;
   std::string start_;
   Truth known_ = Truth::unknown;  // the last that was not unknown

@@ -131,8 +131,20 @@ void WatchSession::acted(bool all, bool called_off) {
   end({all ? exit_status_.value_or(0) : kExitFailure});
 }
 
+// Before the rule has fired, what is called off is the countdown. False: it does not run.
+bool WatchSession::restart_count(const std::string& who) {
+  const Case* judged = engine_ ? engine_->find(subject_.id) : nullptr;
+  if (judged == nullptr || !judged->judging()) return false;
+  const Verdict& verdict = judged->verdict();
+  if (!verdict.armed || verdict.condition != Truth::yes || verdict.truth == Truth::yes) return false;
+  engine_->stopped(subject_.id, subject_.stopped);  // as after a stop that is over: every streak begins anew
+  sink_.note(Level::important, "cancelled", "cancelled by " + who + "; the count starts again");
+  return true;
+}
+
 std::string WatchSession::on_cancel(const std::string& who) {
   if (acting_ && acting_->cancel(who)) return "cancelled: " + in_words(settings_.actions);
+  if (!acting_ && restart_count(who)) return "cancelled: " + in_words(settings_.actions) + "; the count starts again";
   return "nothing to cancel: " + std::string(acting_ ? "it is being done already" : "its rule has not fired");
 }
 

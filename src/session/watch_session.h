@@ -27,6 +27,8 @@ class WatchSession final : public Session {
   WatchSession(WatchSettings settings, World& world, Sink& sink);
 
   SessionEnd run();
+  // What `lull watch --cancel` of that person gets for an answer.
+  std::string on_cancel(const std::string& who);
 
  private:
   Result<> prepare();
@@ -37,7 +39,7 @@ class WatchSession final : public Session {
   void fired(const Fired& fired) override;
   void tell(const News& news) override;
   void acted(bool all, bool called_off) override;
-  std::string on_cancel(const std::string& who);
+  bool restart_count(const std::string& who);
 
   WatchSettings settings_;
   std::optional<Control> control_;

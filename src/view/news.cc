@@ -1,5 +1,8 @@
 #include "view/news.h"
 
+#include <array>
+#include <utility>
+
 #include <fmt/format.h>
 
 #include "base/text.h"
@@ -75,5 +78,33 @@ struct Weight {
 std::string_view event_word(const News& news) { return std::visit(ShortWord{}, news); }
 std::string to_words(const News& news) { return std::visit(Sentence{}, news); }
 Level level_of(const News& news) { return std::visit(Weight{}, news); }
+
+std::string would_text(std::string_view action) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kVerbs = {
+      {{"shutdown", "shut down"},
+       {"exit=", "exit with "},
+       {"kill=holders", "end its holders"},
+       {"kill=", "kill "},
+       {"exec=", "run "},
+       {"notify=", "notify "},
+       {"determined", "end the Determined task"},
+       {"SIG", "send SIG"}}};
+  constexpr std::string_view kThen = ", then ";
+  std::string text;
+  while (true) {
+    const std::size_t end = std::min(action.find(kThen), action.size());
+    std::string_view one = action.substr(0, end);
+    for (const auto& [word, verb] : kVerbs)
+      if (one.starts_with(word)) {
+        text += verb;
+        one.remove_prefix(word.size());
+        break;
+      }
+    text += one;
+    if (end == action.size()) return text;
+    text += kThen;
+    action.remove_prefix(end + kThen.size());
+  }
+}
 
 }  // namespace lull

@@ -2,9 +2,25 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
 #include "base/units.h"
 
 namespace lull {
+namespace {
+
+// Whether the rule asks for little of it, so that the highest value tells the most.
+bool wants_little(const Rule& rule, Metric metric) {
+  return std::ranges::none_of(rule.nodes, [&](const Node& node) {
+    const auto* comparison = std::get_if<Comparison>(&node);
+    return comparison != nullptr && comparison->metric == metric &&
+           (comparison->compare == Compare::above || comparison->compare == Compare::at_least);
+  });
+}
+
+}  // namespace
 
 std::string readings_text(const Sampled& sampled) {
   std::string text;
@@ -19,6 +35,39 @@ std::string readings_text(const Sampled& sampled) {
     }
   }
   return text;
+}
+
+std::string extremes_text(const Sampled& sampled) {
+  std::vector<const Reading*> readings;
+  std::string only;  // the GPU, where there is one
+  for (const Device& device : sampled.judged.scope())
+    if (const Reading* reading = sampled.snapshot.find(device.id())) {
+      readings.push_back(reading);
+      only = device.label();
+    }
+  if (readings.empty()) return "";
+  std::string text;
+  for (const Metric metric : sampled.judged.rule().signals()) {
+    const bool of_gpu = info(metric).of == Of::gpu;
+    const bool highest = wants_little(sampled.judged.rule(), metric);
+    double extreme = kUnknown;
+    std::size_t unknown = 0;
+    for (const Reading* reading : readings) {
+      const double value = facts_with(metric, *reading, sampled.subject.job, sampled.machine)[metric];
+      if (std::isnan(value))
+        ++unknown;
+      else if (std::isnan(extreme) || (highest ? value > extreme : value < extreme))
+        extreme = value;
+    }
+    const bool many = of_gpu && readings.size() > 1;
+    text += fmt::format("{}{}{} {}", text.empty() ? "" : ", ",
+                        !many     ? ""
+                        : highest ? "highest "
+                                  : "lowest ",
+                        info(metric).name, value_text(metric, extreme));
+    if (many && unknown > 0 && unknown < readings.size()) text += fmt::format(" ({} unknown)", unknown);
+  }
+  return text + (readings.size() == 1 ? fmt::format(" on GPU {}", only) : fmt::format(" on {} GPUs", readings.size()));
 }
 
 std::string sample_text(const Sampled& sampled) {

@@ -19,6 +19,9 @@ struct Sampled {
 
 // "GPU 0 util 0 %; GPU 1 util 3 %"; empty where no GPU is in scope.
 std::string readings_text(const Sampled& sampled);
+// "highest util 0 % on 8 GPUs": of each signal the value that is furthest from what the rule asks for; "util 0 % on GPU
+// 3" where there is one. Empty where no GPU is in scope.
+std::string extremes_text(const Sampled& sampled);
 // One line for --verbose: the readings, and how far the rule is.
 std::string sample_text(const Sampled& sampled);
 // "idle 12m of 30m", "busy", "not armed"

@@ -1,4 +1,5 @@
 #include "view/status.h"
+#include "view/news.h"
 
 #include <gtest/gtest.h>
 
@@ -243,6 +244,14 @@ TEST(StatusCsv, OneRowAGpuQuotedWhereNeeded) {
   EXPECT_TRUE(lines[1].ends_with("GPU is lost")) << lines[1];
   const std::string header = status_csv_header();
   EXPECT_EQ(split(header, ',').size(), split(lines[1], ',').size());
+}
+
+TEST(WouldTextTest, WhatIsNotDoneIsSaidAsASentence) {
+  EXPECT_EQ(would_text("shutdown, then exit=3"), "shut down, then exit with 3");
+  EXPECT_EQ(would_text("exec=make clean"), "run make clean");
+  EXPECT_EQ(would_text("SIGTERM to its process tree"), "send SIGTERM to its process tree");
+  EXPECT_EQ(would_text("end"), "end");
+  EXPECT_EQ(would_text(""), "");
 }
 
 }  // namespace

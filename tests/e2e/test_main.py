@@ -31,3 +31,11 @@ def test_a_wrong_command_gets_the_nearest_one(run_lull):
     assert done.stdout == ""
     assert done.stderr == "lull: there is no command 'staus'; did you mean 'status'?\n"
     assert "lull --help" in run_lull("frobnicate").stderr
+
+
+def test_help_of_a_command_is_its_help(run_lull):
+    assert run_lull("help", "run").stdout == run_lull("run", "--help").stdout
+    assert run_lull("help", "sim", "set").stdout == run_lull("sim", "set", "--help").stdout
+    assert run_lull("help").stdout == run_lull("--help").stdout
+    wrong = run_lull("help", "runn")
+    assert wrong.returncode == 2 and "did you mean 'run'" in wrong.stderr

@@ -178,7 +178,7 @@ def test_dry_run_only_says(sim):
     with sim(1) as gpus:
         done = gpus.lull("run", *QUICK, "--dry-run", "--", "sleep", "1.5")
         assert done.returncode == 0
-        assert done.stderr.count("would do (--dry-run)") == 1
+        assert done.stderr.count("dry run: would send SIGTERM") == 1
 
 
 def test_restart_after_idle_kill(sim, tmp_path):

@@ -371,7 +371,7 @@ def test_faults_small_dry_run_says_would_of_max_time(sim):
         done = gpus.lull("run", *NEVER, "--dry-run", "--max-time", "200ms", "--", "sleep", "1")
         assert done.returncode == 0
         line = next(line for line in done.stderr.splitlines() if "--max-time" in line)
-        assert "would do (--dry-run): SIGTERM" in line
+        assert "dry run: would send SIGTERM" in line
 
 
 def test_faults_small_facts_are_those_of_the_firing(sim, tmp_path):

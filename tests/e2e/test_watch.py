@@ -6,6 +6,7 @@ import http.server
 import json
 import os
 import pty
+import re
 import select
 import signal
 import subprocess
@@ -116,10 +117,10 @@ def test_log_has_one_line_a_change(sim):
         assert "watching" in watch.stderr.readline()
         time.sleep(0.5)
         gpus.set(0, util=0)
-        assert watch.stderr.readline().startswith("lull: idle:")
+        assert watch.stderr.readline().split(" ", 2)[2].startswith("lull: idle:")
         time.sleep(0.5)
         gpus.set(0, util=90)
-        assert watch.stderr.readline().startswith("lull: busy again after")
+        assert watch.stderr.readline().split(" ", 2)[2].startswith("lull: busy again after")
         watch.terminate()
         assert watch.wait(timeout=LIMIT) == 143
         assert watch.stderr.read() == ""
@@ -132,11 +133,13 @@ def test_live_line_on_a_terminal(sim):
         os.close(slave)
         seen = ""
         end = time.monotonic() + LIMIT
-        while "idle" not in seen or "exit in" not in seen:
+        while "idle" not in seen or "on GPU 0" not in seen:
             assert time.monotonic() < end, seen
             if select.select([master], [], [], 1)[0]:
                 seen += os.read(master, 4096).decode()
-        assert "GPU 0 util 0 %" in seen and "of 1h" in seen
+        line = r"\r\x1b\[Kidle \d+s of 1h, exit in (1h|\d+m) \(lull watch --cancel\) \| util 0 % on GPU 0"
+        assert re.search(line, seen), seen
+        assert re.search(r"\d\d:\d\d:\d\d lull: watching", seen), seen
         watch.terminate()
         watch.wait(timeout=LIMIT)
         os.close(master)

@@ -95,8 +95,8 @@ def test_ladder_and_dry_run(sim, tmp_path):
         ladder = ["--per", "job", "--rung", f"util < 1 for 300ms: exec=echo warned >> {log}",
                   "--rung", "util < 1 for 1500ms: end"]
         watch = gpus.start_lull("watch", *QUICK, *ladder, "--dry-run")
-        said = read_until(watch.stderr, "would do (--dry-run): end")
-        assert stop(watch) is not None and job.poll() is None and not log.exists() and "exec=echo" in said
+        said = read_until(watch.stderr, "dry run: would end")
+        assert stop(watch) is not None and job.poll() is None and not log.exists() and "would run echo warned" in said
         watch = gpus.start_lull("watch", *QUICK, *ladder)
         assert job.wait(timeout=LIMIT) in (-15, 143)
         assert log.read_text() == "warned\n"
