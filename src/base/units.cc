@@ -15,10 +15,13 @@ namespace {
 
 using Unit = UnitOfMeasure;
 constexpr std::array kDurations = {
-    Unit{"ns", 1},      Unit{"us", 1e3},      Unit{"ms", 1e6},       Unit{"s", 1e9},       Unit{"sec", 1e9},
-    Unit{"m", 60e9},    Unit{"min", 60e9},    Unit{"h", 3600e9},     Unit{"hour", 3600e9}, Unit{"hours", 3600e9},
-    Unit{"d", 86400e9}, Unit{"day", 86400e9}, Unit{"days", 86400e9},
+    Unit{"ns", 1},         Unit{"us", 1e3},        Unit{"ms", 1e6},         Unit{"s", 1e9},     Unit{"sec", 1e9},
+    Unit{"secs", 1e9},     Unit{"second", 1e9},    Unit{"seconds", 1e9},    Unit{"m", 60e9},    Unit{"min", 60e9},
+    Unit{"mins", 60e9},    Unit{"minute", 60e9},   Unit{"minutes", 60e9},   Unit{"h", 3600e9},  Unit{"hr", 3600e9},
+    Unit{"hrs", 3600e9},   Unit{"hour", 3600e9},   Unit{"hours", 3600e9},   Unit{"d", 86400e9}, Unit{"day", 86400e9},
+    Unit{"days", 86400e9}, Unit{"week", 604800e9}, Unit{"weeks", 604800e9},
 };
+// The names by which sizes are written; a letter alone (20G) is understood as the binary one, as by other tools.
 constexpr std::array kSizes = {
     Unit{"TiB", 1024.0 * 1024 * 1024 * 1024},
     Unit{"GiB", 1024.0 * 1024 * 1024},
@@ -50,7 +53,12 @@ std::pair<std::string_view, std::string_view> number_and_rest(std::string_view t
 }  // namespace
 
 double duration_unit(std::string_view unit) { return worth_of(kDurations, unit); }
-double size_unit(std::string_view unit) { return worth_of(kSizes, unit); }
+double size_unit(std::string_view unit) {
+  if (unit.size() != 1) return unit == "kB" ? 1e3 : worth_of(kSizes, unit);
+  for (const Unit& one : kSizes)
+    if (one.name.front() == lowered(unit).front() - 'a' + 'A') return one.worth;  // the binary ones come first
+  return 0;
+}
 std::span<const UnitOfMeasure> size_units() { return kSizes; }
 
 Result<Duration> parse_duration(std::string_view text) {
@@ -89,7 +97,8 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   const double worth = unit.empty() ? 1 : size_unit(unit);
   const double bytes = number ? *number * worth : 0;
   if (!number || worth == 0 || !(bytes < 18e18))
-    return fail(fmt::format("'{}' is not a size: a number with B, KiB…TiB or KB…TB is, such as 8GiB", printable(text)));
+    return fail(
+        fmt::format("'{}' is not a size: a number with a unit is, such as 8GiB, 8G, 700MiB or 20GB", printable(text)));
   return static_cast<std::uint64_t>(std::llround(bytes));
 }
 

@@ -1,6 +1,6 @@
 #pragma once
 // Durations and sizes as people write them: 500ms, 30s, 5m, 2h, 1d, 1h30m;
-// 8GiB, 700MiB, 20GB, 512. Parsing says what was wrong and what would be right;
+// 20 minutes; 8GiB, 8G, 700MiB, 20GB, 512. Parsing says what was wrong and what would be right;
 // formatting is short and parses back.
 
 #include <cstdint>

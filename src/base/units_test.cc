@@ -18,6 +18,10 @@ TEST(Durations, AsPeopleWriteThem) {
   EXPECT_EQ(parse_duration("1h30m"), Duration(90min));
   EXPECT_EQ(parse_duration("1.5h"), Duration(90min));
   EXPECT_EQ(parse_duration(" 90 "), Duration(90s));
+  EXPECT_EQ(parse_duration("20 minutes"), Duration(20min));
+  EXPECT_EQ(parse_duration("1 hour 30 mins"), Duration(90min));
+  EXPECT_EQ(parse_duration("45 seconds"), Duration(45s));
+  EXPECT_EQ(parse_duration("2 weeks"), Duration(14 * 24h));
 }
 
 TEST(Durations, WrongOnesAreRefused) {
@@ -37,9 +41,12 @@ TEST(Durations, FormatParsesBack) {
 TEST(Sizes, AsPeopleWriteThem) {
   EXPECT_EQ(parse_size("8GiB"), 8ULL << 30);
   EXPECT_EQ(parse_size("20GB"), 20'000'000'000ULL);
+  EXPECT_EQ(parse_size("20G"), 20ULL << 30);
+  EXPECT_EQ(parse_size("700m"), 700ULL << 20);
+  EXPECT_EQ(parse_size("4 kB"), 4000ULL);
   EXPECT_EQ(parse_size("512"), 512ULL);
   EXPECT_EQ(parse_size("0.5 KiB"), 512ULL);
-  for (const char* bad : {"", "GiB", "8Gib", "8 potatoes", "-1GiB", "1e400", "99999999TiB"})
+  for (const char* bad : {"", "GiB", "8Gib", "8X", "8x", "8 potatoes", "-1GiB", "1e400", "99999999TiB"})
     EXPECT_FALSE(parse_size(bad)) << bad;
   EXPECT_EQ(format_size(8.0 * (1ULL << 30)), "8.0 GiB");
 }

@@ -29,7 +29,7 @@ constexpr const char* kFooter =
 
 // Everything as text first, so that every mistake is told in the same words.
 struct Words {
-  std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best = "random", format;
+  std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best, format;
   std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1", joinable;
   bool waits = false, mine_ok = false, uuid = false, no_lease = false, quiet = false;
 };
@@ -62,7 +62,8 @@ std::vector<Described> describe_options(CommandLine& line, Words& words) {
   add("--share", "N", words.share, "be one of N holders of a GPU at most, who all say so");
   add("--joinable", "N", words.joinable, "let others who share join, up to N holders (as --share)");
   line.flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
-  add("--best", "ORDER", words.best, "memory, cool, topology: joined most closely");
+  add("--best", "ORDER", words.best,
+      "memory, cool, random, or topology: joined most closely (topology if several, else random)");
   line.flag("--uuid", words.uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES");
   add("--format", "FORMAT", words.format, "of a printed choice: uuids, docker, env or json (ids)");
   add("--hold", "TIME", words.hold, "hold the printed choice for so long: 10m (not held)");
@@ -71,7 +72,7 @@ std::vector<Described> describe_options(CommandLine& line, Words& words) {
   described.back().option.optional_value();
   add("--priority", "N", words.priority, "greater goes first in the queue");
   line.flag("--no-lease", words.no_lease, "do not hold the GPUs: others may get them too");
-  line.flag("-q,--quiet", words.quiet, "say nothing while waiting");
+  line.flag("-q,--quiet", words.quiet, "say nothing while waiting, nor that nothing is held");
   return described;
 }
 
@@ -84,12 +85,19 @@ Result<> refuse_empty(const std::vector<Described>& described) {
 
 Error about(std::string_view option, Error error) { return std::move(error).during(option); }
 
+// `--mem-free 20` surely does not mean 20 bytes.
+Result<double> size(std::string_view option, const std::string& text) {
+  if (const auto bare = to_double(text); bare && *bare != 0)
+    return fail(fmt::format("{0} {1} needs a unit: {0} {1}GiB or {0} {1}MiB", option, printable(text)));
+  const auto bytes = parse_size(text);
+  if (!bytes) return std::unexpected(about(option, bytes.error()));
+  return static_cast<double>(*bytes);
+}
+
 Result<Limit> size_limit(std::string_view option, const std::string& text) {
   if (text.empty()) return Limit{};
   if (text == "any") return Limit::off();
-  const auto bytes = parse_size(text);
-  if (!bytes) return std::unexpected(about(option, bytes.error()));
-  return Limit::of(static_cast<double>(*bytes));
+  return Limit::of(TRY(size(option, text)));
 }
 
 // As far as the metric itself goes; a number of things is a whole one.
@@ -115,11 +123,7 @@ Result<> read_wishes(const Words& words, PickSettings& settings) {
   wishes.mem_used = TRY(size_limit("--mem-used", words.mem_used));
   if (!words.mem_free.empty()) wishes.mem_free = TRY(size_limit("--mem-free", words.mem_free));
   if (!words.temp.empty()) wishes.temp = TRY(limit("--temp", words.temp, Metric::temp));
-  if (!words.tolerate.empty()) {
-    const auto bytes = parse_size(words.tolerate);
-    if (!bytes) return std::unexpected(about("--tolerate", bytes.error()));
-    wishes.tolerate = static_cast<double>(*bytes);
-  }
+  if (!words.tolerate.empty()) wishes.tolerate = TRY(size("--tolerate", words.tolerate));
   if (words.mine_ok) wishes.mine = ::geteuid();
   if (!words.where.empty()) {
     const auto rule = parse_rule(words.where);
@@ -211,11 +215,13 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   if (words.count == "all")
     settings.all = true;
   else if (!count || *count == 0 || *count > 4096)
-    return fail(fmt::format("--count {}: a number from 1 to 4096 would be right, or all", printable(words.count)));
+    return fail(fmt::format("--count {}: must be a positive number (4096 at most) or 'all'", printable(words.count)));
   else
     settings.count = static_cast<unsigned>(*count);
   settings.gpus = words.gpus;
-  auto best = parse_best(words.best);
+  settings.best_asked_for = !words.best.empty();
+  const bool several = settings.all || settings.count > 1;
+  auto best = parse_best(settings.best_asked_for ? words.best : several ? "topology" : "random");
   if (!best) return std::unexpected(about("--best", best.error()));
   settings.best = *best;
   const auto priority = to_double(words.priority);
@@ -229,12 +235,23 @@ Result<PickSettings> read_settings(const Words& words, std::vector<std::string> 
   return settings;
 }
 
+// GPU=$(lull pick) looks like a reservation, and is none.
+void say_not_held(const Picked& picked, const PickSettings& settings) {
+  if (!settings.lease || ::isatty(STDOUT_FILENO) == 1) return;
+  const bool one = picked.devices.size() == 1;
+  complain(
+      fmt::format("nothing is held: others may take {} too. --hold 10m or --hold-pid $$ holds {}, "
+                  "`lull pick -- CMD` holds {} while CMD runs (-q: do not say this)",
+                  one ? "it" : "them", one ? "it" : "them", one ? "it" : "them"));
+}
+
 int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
   // We hold it ourselves until the keeper does: what nobody was told of is given back when we end.
   if (const auto written = write_all(STDOUT_FILENO, picked_text(picked, output.format, output.uuid)); !written)
     return complain("stdout: " + written.error().message());
   if (picker.settings().holds())
     if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());
+  if (picked.locks.empty() && !output.quiet) say_not_held(picked, picker.settings());
   return 0;
 }
 

@@ -63,6 +63,7 @@ std::unique_ptr<PickWorld> pick_world(bool quiet) { return std::make_unique<Comm
 
 int say_refusal(const Refusal& refusal) {
   (void)write_all(STDERR_FILENO, "lull: " + refusal_text(refusal));
+  if (refusal.waiting_helps) (void)write_all(STDERR_FILENO, "--wait queues for them until they are free\n");
   return refusal.kind == Refusal::usage ? kExitUsage : refusal.kind == Refusal::late ? kExitIdle : kExitFailure;
 }
 

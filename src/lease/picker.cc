@@ -196,7 +196,7 @@ void Picker::read_joins() {
   joined_inventory_ = snapshot_.inventory;
   if (snapshot_.topology != nullptr)
     topology_ = *snapshot_.topology;
-  else
+  else if (settings_.best_asked_for)
     world_.warn("the driver does not say how the GPUs are joined (it does not answer); choosing at random");
 }
 

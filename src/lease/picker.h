@@ -33,6 +33,7 @@ struct PickSettings {
   bool where_openers = false;  // at who holds the device file,
   bool where_pcie = false;     // at the traffic: the last two are dear to read
   Best best = Best::random;
+  bool best_asked_for = true;  // else it is no matter where the driver does not tell
   bool lease = true;
   std::optional<Duration> hold;
   std::optional<pid_t> hold_pid;
@@ -65,6 +66,7 @@ struct Refusal {
   std::vector<std::string> reasons;  // one a GPU: "GPU 2: 3 processes, 41 % util; wanted 0"
   unsigned wanted = 0;
   unsigned fitting = 0;
+  bool waiting_helps = false;  // there are enough that may come to suit, and nobody has waited for them
 };
 using PickResult = std::expected<Picked, Refusal>;
 
@@ -103,6 +105,7 @@ class PickWorld {
   virtual Result<std::vector<std::size_t>> scope(const Inventory& inventory, const PickSettings& settings) = 0;
   virtual std::string user_name(uid_t user) = 0;
   virtual std::string command_of(pid_t pid) = 0;  // printable; empty: cannot be seen
+  virtual std::string owner_of(pid_t pid) = 0;    // its user's name; empty: cannot be seen
 
   virtual void warn(const std::string& text) = 0;
   virtual void waits(const Waiting& waiting) = 0;
@@ -153,6 +156,7 @@ class Picker {
   void complete(Picked& picked) const;
   std::string who(const LeaseInfo& lease) const;
   std::string standing_text(const Standing& standing) const;
+  std::string users_text(const Choice& choice) const;
   Chooser chooser();
   Refusal refusal(const std::vector<Standing>& standing);
   bool presume_fit(const std::vector<Standing>& standing);

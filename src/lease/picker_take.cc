@@ -29,6 +29,15 @@ bool about_to_be_free(const Standing& standing) {
          alive(standing.by->record.holder) == false;
 }
 
+// Of a command line that may fill a screen: what tells it from others.
+std::string beginning_of(std::string command) {
+  constexpr std::size_t kMost = 60;
+  if (command.size() <= kMost) return command;
+  std::size_t end = kMost;
+  while (end > 0 && (static_cast<unsigned char>(command[end]) & 0xC0U) == 0x80U) --end;  // no half letter
+  return command.substr(0, end) + "...";
+}
+
 }  // namespace
 
 std::string Picker::who(const LeaseInfo& lease) const {
@@ -52,6 +61,27 @@ std::string Picker::standing_text(const Standing& standing) const {
     return fmt::format("{} waits for it (pid {})", world_.user_name(standing.spoken_for->owner),
                        standing.spoken_for->record.waiter.pid);
   return "";
+}
+
+// " (ada: python train.py; bob: ./infer)": whose processes are on a GPU that nobody has leased; "" where none can be
+// seen.
+std::string Picker::users_text(const Choice& choice) const {
+  constexpr std::size_t kMost = 3;
+  const auto position = position_of(choice.uuid);
+  if (!position || !snapshot_.readings[*position].tenants) return "";
+  std::vector<std::string> users;
+  for (const Tenant& tenant : *snapshot_.readings[*position].tenants) {
+    if (!tenant.here || tenant.mps_server) continue;
+    const std::string owner = world_.owner_of(tenant.pid);
+    const std::string command = beginning_of(world_.command_of(tenant.pid));
+    if (owner.empty()) continue;
+    std::string user = command.empty() ? owner : owner + ": " + command;
+    if (std::ranges::find(users, user) == users.end()) users.push_back(std::move(user));
+  }
+  std::string text;
+  for (std::size_t i = 0; i < std::min(users.size(), kMost); ++i) text += (i == 0 ? " (" : "; ") + users[i];
+  if (users.size() > kMost) text += fmt::format("; {} more", users.size() - kMost);
+  return text.empty() ? "" : text + ")";
 }
 
 Chooser Picker::chooser() {
@@ -85,13 +115,15 @@ Refusal Picker::refusal(const std::vector<Standing>& standing) {
   }
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Judgement& judgement = shared.contains(i) ? choices_[i].in_company : choices_[i].judgement;
-    const std::string why = taken[i].empty() ? judgement.why : taken[i];
+    const std::string& why = taken[i].empty() ? judgement.why : taken[i];
     if (why.empty())
       ++refusal.fitting;
     else
-      refusal.reasons.push_back(fmt::format("GPU {}: {}", choices_[i].label, why));
+      refusal.reasons.push_back(fmt::format("GPU {}: {}{}", choices_[i].label, why,
+                                            taken[i].empty() && !judgement.lasting ? users_text(choices_[i]) : ""));
   }
   refusal.wanted = settings_.count;
+  refusal.waiting_helps = !settings_.wait && settings_.lease && candidate_.size() >= settings_.count;
   const std::string_view place = within_.empty() ? "" : " in the lease of this job";
   if (choices_.empty())
     refusal.what = fmt::format("there is no GPU{}", place);

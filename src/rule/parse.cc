@@ -41,6 +41,47 @@ constexpr std::array kSlips = {Slip{"=", "=="},  Slip{"=<", "<="}, Slip{"=>", ">
                                Slip{"=!", "!="}, Slip{"!", "not"}, Slip{"&&", "and"}, Slip{"||", "or"},
                                Slip{"&", "and"}, Slip{"|", "or"}};
 
+// What other tools call it.
+constexpr std::array kSynonyms = {Slip{"gpu", "util"},
+                                  Slip{"gpu_util", "util"},
+                                  Slip{"gpu_utilization", "util"},
+                                  Slip{"utilization", "util"},
+                                  Slip{"utilisation", "util"},
+                                  Slip{"usage", "util"},
+                                  Slip{"load", "util"},
+                                  Slip{"sm", "util"},
+                                  Slip{"busy", "util"},
+                                  Slip{"mem", "mem_used"},
+                                  Slip{"memory", "mem_used"},
+                                  Slip{"vram", "mem_used"},
+                                  Slip{"memory_used", "mem_used"},
+                                  Slip{"used", "mem_used"},
+                                  Slip{"free", "mem_free"},
+                                  Slip{"memory_free", "mem_free"},
+                                  Slip{"watts", "power"},
+                                  Slip{"watt", "power"},
+                                  Slip{"power_draw", "power"},
+                                  Slip{"temperature", "temp"},
+                                  Slip{"processes", "procs"},
+                                  Slip{"process", "procs"},
+                                  Slip{"apps", "procs"},
+                                  Slip{"disk", "io"},
+                                  Slip{"average", "mean"},
+                                  Slip{"avg", "mean"},
+                                  Slip{"maximum", "max"},
+                                  Slip{"highest", "max"},
+                                  Slip{"minimum", "min"},
+                                  Slip{"lowest", "min"},
+                                  Slip{"every", "all"},
+                                  Slip{"each", "all"},
+                                  Slip{"some", "any"}};
+
+std::string hint_for_word(std::string_view word, std::span<const std::string_view> known) {
+  for (const Slip& synonym : kSynonyms)
+    if (same_word(word, synonym.written)) return fmt::format("; did you mean '{}'?", synonym.meant);
+  return did_you_mean(word, known);
+}
+
 std::string hint_for_symbol(const Token& token) {
   for (const Slip& slip : kSlips)
     if (token.is(slip.written)) return fmt::format("; did you mean '{}'?", slip.meant);
@@ -163,7 +204,7 @@ std::unexpected<Error> Parser::no_condition(const Token& token) const {
   std::vector<std::string_view> known = {"not"};
   for (const MetricInfo& row : kMetricTable) known.push_back(row.name);
   for (const Over over : kOvers) known.push_back(words(over));
-  const std::string hint = did_you_mean(token.text, known);
+  const std::string hint = hint_for_word(token.text, known);
   std::string all;
   for (const MetricInfo& row : kMetricTable) all += (all.empty() ? "" : ", ") + std::string(row.name);
   return lexer_.wrong(token,

@@ -258,5 +258,17 @@ TEST(Rule, RemarksOnWhatIsSurelyNotMeant) {
   EXPECT_EQ(remarks(*parse_rule("util < 5")).size(), 1U);
 }
 
+TEST(ParseRule, WhatOtherToolsCallItSuggestsOurWord) {
+  const auto said = [](const char* rule) { return parse_rule(rule).error().message(); };
+  EXPECT_NE(said("gpu < 5 for 5m").find("did you mean 'util'?"), std::string::npos) << said("gpu < 5 for 5m");
+  EXPECT_NE(said("avg(util) < 5 for 5m").find("did you mean 'mean'?"), std::string::npos);
+  EXPECT_NE(said("VRAM < 1GiB for 5m").find("did you mean 'mem_used'?"), std::string::npos);
+  EXPECT_NE(said("utl < 5 for 5m").find("did you mean 'util'?"), std::string::npos);
+}
+
+TEST(ParseRule, SizesAndTimesMayBeWrittenOut) {
+  EXPECT_EQ(to_text(*parse_rule("mem_free > 20G for 20 minutes")), to_text(*parse_rule("mem_free > 20GiB for 20m")));
+}
+
 }  // namespace
 }  // namespace lull

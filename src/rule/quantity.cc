@@ -46,7 +46,7 @@ std::string what_fits(const MetricInfo& row) {
     case Unit::bytes:
       return fmt::format("{} is in bytes: write 1GiB, 700MiB, 20GB{}", row.name,
                          row.whole ? ", or 50% (of " + std::string(info(*row.whole).name) + ")" : "");
-    case Unit::bytes_per_second: return fmt::format("{} is in bytes a second: write 1KiB, 20MiB or 1KiB/s", row.name);
+    case Unit::bytes_per_second: return fmt::format("{} is in bytes per second: write 1KiB, 20MiB or 1KiB/s", row.name);
     case Unit::watts:
       return fmt::format("{} is in watts: write 120W{}", row.name,
                          row.whole ? ", or 30% (of " + std::string(info(*row.whole).name) + ")" : "");
@@ -70,6 +70,8 @@ std::optional<double> scaled(const MetricInfo& row, double number, std::string_v
   if (row.unit == Unit::bytes_per_second && wanted.ends_with("/s")) wanted.resize(wanted.size() - 2);
   for (const Scale& scale : scales_of(row.unit))
     if (lowered(scale.name) == wanted) return number * scale.worth;
+  const bool bytes = row.unit == Unit::bytes || row.unit == Unit::bytes_per_second;
+  if (bytes && size_unit(wanted) != 0) return number * size_unit(wanted);  // 20G
   return std::nullopt;
 }
 

@@ -45,4 +45,9 @@ std::string SensedPickWorld::command_of(pid_t pid) {
   return process ? printable(process->command_line()) : "";
 }
 
+std::string SensedPickWorld::owner_of(pid_t pid) {
+  const auto user = process_user(Root::machine(), pid);
+  return user ? printable(lull::user_name(*user)) : "";
+}
+
 }  // namespace lull

@@ -20,6 +20,7 @@ class SensedPickWorld : public PickWorld {
   Result<std::vector<std::size_t>> scope(const Inventory& inventory, const PickSettings& settings) override;
   std::string user_name(uid_t user) override;
   std::string command_of(pid_t pid) override;
+  std::string owner_of(pid_t pid) override;
 
  private:
   std::unique_ptr<Sampler> sampler_;

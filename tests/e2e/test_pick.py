@@ -2,6 +2,7 @@
 import collections
 import json
 import os
+import pwd
 import pty
 import re
 import signal
@@ -36,7 +37,7 @@ def test_busy_gpus_are_passed_over_and_the_reason_is_said(sim):
     said = refused(gpus, "-n", "2").splitlines()
     assert said[0] == "lull: 2 GPUs asked for, 1 fits"
     assert re.fullmatch(r"GPU 0: 1 process, 41 % util, \d+ % mem_util, 512.0 MiB in use; wanted 0, at .*", said[1]), said[1]
-    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0, at most 64\.0 MiB in use", said[2]), said[2]
+    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0, at most 64\.0 MiB in use \(\w+: .*\)", said[2]), said[2]
 
 
 def test_memory_in_use_counts(sim):
@@ -423,3 +424,31 @@ def test_limits_that_no_gpu_can_reach_are_refused(sim, option, most):
     for value in (most + 1, "1e300", "nan", "-1"):
         refused = gpus.lull("pick", option, value)
         assert refused.returncode == 2 and f"0 to {most} would be right" in refused.stderr, refused.stderr
+
+
+def test_a_printed_choice_says_that_nothing_is_held(sim):
+    with sim(2) as gpus:
+        done = gpus.lull("pick")
+        assert done.returncode == 0 and "nothing is held" in done.stderr and "--hold" in done.stderr
+        for more in (["-q"], ["--no-lease"], ["--hold", "1m"]):
+            assert "nothing is held" not in gpus.lull("pick", *more).stderr, more
+
+
+def test_a_refusal_names_the_owner_and_suggests_to_wait(sim):
+    with sim(1) as gpus:
+        job = gpus.load(0, util=80)
+        done = gpus.lull("pick")
+        assert done.returncode == 125 and "--wait" in done.stderr
+        me = pwd.getpwuid(os.geteuid()).pw_name
+        assert f"({me}: " in done.stderr, done.stderr
+        job.terminate()
+        job.wait(timeout=LIMIT)
+        never = gpus.lull("pick", "-n", "2")  # there is one
+        assert never.returncode == 125 and "--wait" not in never.stderr
+
+
+def test_a_size_without_a_unit_asks_for_it(sim):
+    with sim(1) as gpus:
+        done = gpus.lull("pick", "--mem-free", "20")
+        assert done.returncode == 2 and "20GiB" in done.stderr
+        assert gpus.lull("pick", "-q", "--mem-free", "20G").returncode == 0
