@@ -41,7 +41,7 @@ std::string wrong_value(const CLI::App& app, std::string_view said) {
 }
 
 std::string with_default(const std::string& help, std::string_view value) {
-  return value.empty() ? help : fmt::format("{} ({})", help, value);
+  return value.empty() ? help : fmt::format("{} (default {})", help, value);
 }
 
 }  // namespace

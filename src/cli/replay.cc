@@ -192,7 +192,7 @@ int replay_command(int argc, char** argv) {
               "which column is what: time=ts:ms,gpu=host+id,util=load:fraction (by its name)")
       .value("ROLE=COLUMN,…");
   line.flag("--json", arguments.json, "totals, firings and sweep as one object");
-  line.flag("--csv", arguments.csv, "a row a combination of the sweep; without one, a row a firing");
+  line.flag("--csv", arguments.csv, "one row per combination of the sweep; without a sweep, one row per firing");
   line.option("--html", arguments.html, "also write a page with timelines and charts (none)").value("FILE");
   line.flag("--all", arguments.all, "list every firing");
   line.option("--memory", arguments.memory, "how much to use; more is read in several goes").value("SIZE");

@@ -70,7 +70,7 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
   line.option("--signal", options.signal, "what the tree gets first").value("NAME");
   line.option("--grace", options.grace, "and how long it has before SIGKILL").value("TIME");
   line.option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times").value("N");
-  line.option("--backoff", options.backoff, "after so long").value("TIME");
+  line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
   line.option("--max-time", options.max_time, "end the job after this long in any case (never)").value("TIME");
   line.flag("--dry-run", settings.common.dry_run, "only say what would be done, and go on watching");
   line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");

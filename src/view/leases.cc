@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <optional>
 #include <tuple>
 
@@ -42,7 +44,20 @@ std::string state_text(const LeaseInfo& lease) {
     case LeaseKind::process:
     case LeaseKind::job: break;
   }
-  return lives == false ? "left behind" : "working";
+  return lives == false ? "left behind" : "running";
+}
+
+LeasedGpu seen_of(const LeaseInfo& lease, const LeasedGpus& gpus) {
+  const auto found = gpus.find(lease.gpu);
+  return found == gpus.end() ? LeasedGpu{} : found->second;
+}
+
+std::string util_text(const LeasedGpu& gpu) { return std::isnan(gpu.util) ? "-" : fmt::format("{:.0f} %", gpu.util); }
+
+std::string idle_text(const LeasedGpu& gpu, bool utf8) {
+  if (!gpu.idle_for) return "-";
+  const std::string text = format_duration(std::chrono::floor<std::chrono::seconds>(*gpu.idle_for));
+  return (gpu.idle_for_longer ? utf8 ? "≥" : ">=" : "") + text;
 }
 
 void put_text(JsonWriter& json, std::string_view name, const std::string& text) {
@@ -64,30 +79,34 @@ void sort_by_gpu(std::vector<LeaseInfo>& leases) {
   std::sort(leases.begin(), leases.end(), [&](const LeaseInfo& a, const LeaseInfo& b) { return key(a) < key(b); });
 }
 
-std::vector<std::string> leases_table(const FolderState& state, WallTime now, const Screen& screen) {
-  std::vector<Column> columns = {{"GPU", Align::right, 0, 0, {}},  {"USER", Align::left, 0, 8, {}},
-                                 {"PID", Align::right, 2, 0, {}},  {"FOR", Align::right, 3, 0, {}},
-                                 {"STATE", Align::left, 4, 0, {}}, {"COMMAND", Align::left, 0, 12, {}},
-                                 {"UUID", Align::left, 1, 0, {}}};
+std::vector<std::string> leases_table(const FolderState& state, const LeasedGpus& gpus, WallTime now,
+                                      const Screen& screen) {
+  std::vector<Column> columns = {
+      {"GPU", Align::right, 0, 0, {}},      {"USER", Align::left, 0, 8, {}},     {"PID", Align::right, 2, 0, {}},
+      {"FOR", Align::right, 3, 0, {}},      {"STATE", Align::left, 4, 0, {}},    {"UTIL", Align::right, 0, 0, {}},
+      {"IDLE FOR", Align::right, 0, 0, {}}, {"COMMAND", Align::left, 0, 12, {}}, {"UUID", Align::left, 1, 0, {}}};
   const auto add = [&](std::vector<std::string> cells) {
     for (std::size_t i = 0; i < cells.size(); ++i)
       columns[i].cells.push_back({for_screen(cells[i], screen), Tone::plain});
   };
-  for (const LeaseInfo& lease : state.leases)
+  for (const LeaseInfo& lease : state.leases) {
+    const LeasedGpu seen = seen_of(lease, gpus);
     add({label(lease), printable(user_name(lease.owner)),
          lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?", age(lease.record.since, now),
-         state_text(lease) + share_text(lease, state), printable(lease.record.command), printable(lease.gpu)});
+         state_text(lease) + share_text(lease, state), util_text(seen), idle_text(seen, screen.utf8),
+         printable(lease.record.command), printable(lease.gpu)});
+  }
   for (const TicketInfo& ticket : state.tickets) {
     const TicketRecord& record = ticket.record;
     const std::string collected =
         record.missing < record.count ? fmt::format(", has {}", record.count - record.missing) : "";
     add({"-", printable(user_name(ticket.owner)), fmt::format("{}", record.waiter.pid), age(record.since, now),
-         fmt::format("waits for {}{}", record.count, collected), printable(record.command), ""});
+         fmt::format("waits for {}{}", record.count, collected), "-", "-", printable(record.command), ""});
   }
   return layout(columns, {}, screen);
 }
 
-std::string leases_json(const FolderState& state, const std::string& path) {
+std::string leases_json(const FolderState& state, const LeasedGpus& gpus, const std::string& path) {
   JsonWriter json;
   json.begin_object().member("folder", printable_lines(path)).key("leases").begin_array();
   for (const LeaseInfo& lease : state.leases) {
@@ -103,6 +122,10 @@ std::string leases_json(const FolderState& state, const std::string& path) {
     put_time(json, "since", record.since);
     put_time(json, "until", record.until);
     put_text(json, "within", record.within);
+    const LeasedGpu seen = seen_of(lease, gpus);
+    json.member("util_percent", seen.util);
+    json.member("idle_seconds",
+                seen.idle_for ? std::optional(std::chrono::duration<double>(*seen.idle_for).count()) : std::nullopt);
     json.member("share", record.share).end_object();
   }
   json.end_array().key("queue").begin_array();

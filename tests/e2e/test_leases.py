@@ -645,3 +645,16 @@ def test_without_waiting_as_many_as_there_are(sim):
         for job, gpu in zip(running, got):
             assert (job.end() if gpu else job.process.wait(timeout=LIMIT)) == (0 if gpu else 125)
         wait_free(gpus)
+
+
+def test_leases_show_what_the_gpus_do(sim):
+    with sim(2) as gpus:
+        gpus.lull("pick", "-n", "2", "--hold", "1m")
+        gpus.set(1, util=80)
+        rows = {row["label"]: row for row in json.loads(gpus.lull("leases", "--json").stdout)["leases"]}
+        assert rows["0"]["util_percent"] == 0 and rows["1"]["util_percent"] > 0
+        assert rows["1"]["idle_seconds"] is None
+        table = gpus.lull("leases").stdout
+        assert "UTIL" in table and "IDLE FOR" in table
+        blind = gpus.lull("leases", env={"LULL_NVML": "/nowhere.so"})
+        assert blind.returncode == 0 and blind.stdout.count("     -         -  held for") == 2, blind.stdout

@@ -8,7 +8,7 @@ def test_every_command_that_is_written_is_listed(run_lull):
     written = {name for path in (ROOT / "src/cli").glob("*.cc")
                for name in re.findall(r"^int (\w+)_command\(int argc, char\*\* argv\) \{", path.read_text(), re.M)}
     listed = set(re.findall(r"^  (\w+) ", run_lull("--help").stdout, re.M))
-    drop_ins = {"gpu_idle_timeout", "gpu_sentinel", "gpuselect"}
+    drop_ins = {"gpu_mon", "gpu_idle_timeout", "gpu_sentinel", "gpuselect"}
     assert "status" in written and written - drop_ins == listed
 
 
