@@ -56,9 +56,16 @@ bool lasting_trouble(Absence why) {
 Census::Census(Root root, Leases leases)
     : root_(std::move(root)), leases_(std::move(leases)), own_container_(container_of_process(root_, "self")) {}
 
-Census::Known Census::tree_of(const ProcessEntry& entry, uid_t user) const {
+Census::Known Census::tree_of(const ProcessEntry& entry, uid_t user) {
   ProcessEntry top = entry;
+  std::vector<Name> path;
+  std::optional<Known> known;
   for (unsigned i = 0; i < kHighestClimb; ++i) {
+    const Name name{top.pid, top.start_ticks};
+    path.push_back(name);
+    for (const auto* before : {&known_, &in_trees_})
+      if (const auto found = before->find(name); found != before->end() && !known) known = found->second;
+    if (known) break;
     const auto parent = read_process_entry(top.parent, root_);
     if (!parent || is_frame(*parent) || parent->start_ticks > top.start_ticks) break;
     if (process_user(root_, parent->pid) != user) break;
@@ -66,11 +73,20 @@ Census::Known Census::tree_of(const ProcessEntry& entry, uid_t user) const {
     top = *parent;
   }
   // Its start time is part of the name: a later tree under the same number is another job.
-  return {fmt::format("tree:{}@{}", top.pid, top.start_ticks),
-          fmt::format("job {} ({})", top.pid, printable(top.name))};
+  if (!known)
+    known = {fmt::format("tree:{}@{}", top.pid, top.start_ticks),
+             fmt::format("job {} ({})", top.pid, printable(top.name))};
+  known->ignored = false;  // that is of one process alone
+  for (const Name& name : path) in_trees_.insert_or_assign(name, *known);
+  return *known;
 }
 
-Census::Known Census::find_job(const ProcessEntry& entry, uid_t user) const {
+bool Census::is_alive(const Name& name) const {
+  const auto entry = read_process_entry(name.first, root_);
+  return entry && entry->start_ticks == name.second;
+}
+
+Census::Known Census::find_job(const ProcessEntry& entry, uid_t user) {
   const std::string container = container_of_process(root_, std::to_string(entry.pid));
   if (container.starts_with("slurm:")) return {container, "Slurm job " + container.substr(6)};
   if (!container.empty() && container != own_container_)
@@ -133,9 +149,9 @@ std::vector<Card> Census::look(const Snapshot& snapshot) {
   }
   // Who is not listed because a list could not be read is still who it was.
   for (const auto& [name, known] : known_)
-    if (const auto entry = read_process_entry(name.first, root_); entry && entry->start_ticks == name.second)
-      still.emplace(name, known);
+    if (is_alive(name)) still.emplace(name, known);
   known_ = std::move(still);
+  std::erase_if(in_trees_, [&](const auto& one) { return !is_alive(one.first); });
   return cards;
 }
 

@@ -6,7 +6,8 @@
 //
 // A job is, in this order: a Slurm job, a container (unless it is the one that we are in as well), the holder of a
 // lease with what it started, or a process tree: from the holder up to below the shell, the terminal or the service
-// that it was started from. Which job a process is of is found out when it is first seen, and stays so.
+// that it was started from. Which job a process is of is found out when it is first seen, and stays so, also for those
+// below it that come later: the top of a tree may end long before the rest.
 
 #include <sys/types.h>
 
@@ -51,13 +52,15 @@ class Census {
     bool ignored = false;
   };
   using Name = std::pair<pid_t, std::uint64_t>;
-  Known find_job(const ProcessEntry& entry, uid_t user) const;
-  Known tree_of(const ProcessEntry& entry, uid_t user) const;
+  Known find_job(const ProcessEntry& entry, uid_t user);
+  Known tree_of(const ProcessEntry& entry, uid_t user);
+  bool is_alive(const Name& name) const;
 
   Root root_;
   Leases leases_;
   std::string own_container_;
-  std::map<Name, Known> known_;
+  std::map<Name, Known> known_;     // who held a GPU
+  std::map<Name, Known> in_trees_;  // and everybody between them and the top of their tree
   std::set<DeviceId> reached_;
 };
 

@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <set>
 
 #include "gpu/inventory_test.h"
 #include "jobs/roster.h"
@@ -96,6 +97,28 @@ TEST_F(CensusTest, ATreeBeginsBelowTheShellThatItWasStartedFrom) {
   EXPECT_EQ(job_of(31), "tree:31@100") << "each kernel by itself";
   make({.pid = 41, .parent = 12, .user = 1001});
   EXPECT_EQ(job_of(41), "tree:41@100") << "a tree is one user's";
+}
+
+// The script that started them is gone: what is one job stays one, whoever of it comes to a GPU later.
+TEST_F(CensusTest, AJobStaysOneWhenTheTopOfItsTreeHasEnded) {
+  const auto only_job = [](const std::vector<Card>& cards) {
+    std::set<std::string> jobs;
+    for (const Card& card : cards)
+      for (const Holder& one : card.holders) jobs.insert(one.job);
+    return jobs.size() == 1 ? *jobs.begin() : std::to_string(jobs.size()) + " jobs";
+  };
+  for (const pid_t first : {20, 21}) {
+    make({.pid = 10, .name = "launch.sh"});
+    make({.pid = 20, .parent = 10});
+    make({.pid = 21, .parent = 20});
+    Census census(root);
+    EXPECT_EQ(only_job(census.look(snapshot({{tenant(first)}, {}}))), "tree:10@100");
+    fs::remove_all(root.proc + "/10");
+    make({.pid = 20, .parent = 1});
+    EXPECT_EQ(only_job(census.look(snapshot({{tenant(20)}, {tenant(21)}}))), "tree:10@100") << first << " came first";
+    make({.pid = 22, .parent = 20});
+    EXPECT_EQ(only_job(census.look(snapshot({{tenant(20)}, {tenant(22)}}))), "tree:10@100");
+  }
 }
 
 TEST_F(CensusTest, SlurmJobsAndContainersAreJobsAndOursIsNone) {
