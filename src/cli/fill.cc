@@ -145,9 +145,9 @@ void describe_options(CommandLine& line, FillCommand& command) {
               "pause: stand still while they leave memory free")
       .value("confirm|stop|pause");
   line.option("--yield-cmd", command.yield_command,
-              "sh -c: park it with this instead of ending it; LULL_FILLER_PID says whom (none)")
+              "sh -c: park it with this instead of ending it; LULL_FILLER_PID says whom (default: none)")
       .value("CMD");
-  line.option("--resume-cmd", command.resume_command, "and take it back with this (none)").value("CMD");
+  line.option("--resume-cmd", command.resume_command, "and take it back with this (default: none)").value("CMD");
   line.option("--yield-limit", command.yield_limit, "how long these may take before it is ended instead").value("TIME");
   line.option("--stop-signal", command.signal, "what ends it").value("NAME");
   line.option("--grace", command.grace, "and how long it has before SIGKILL").value("TIME");
@@ -159,7 +159,7 @@ void describe_options(CommandLine& line, FillCommand& command) {
               "who typed at a terminal within this time is there, and nothing is filled; 0: nobody counts")
       .value("TIME");
   line.each("--leave-out", command.leave_out,
-            "a user whose typing does not count; whoever started lull never does (none)")
+            "a user whose typing does not count; whoever started lull never does (default: none)")
       .value("USER");
   line.each("--ignore", command.ignore, "a program that may have GPUs open; its exact name (those that only look)")
       .value("PROGRAM");
@@ -173,7 +173,7 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.flag("--json", command.json, "with --status: as JSON");
   line.flag("-q,--quiet", command.quiet, "say only what is important");
   line.flag("-v,--verbose", command.verbose, "say also why each GPU waits");
-  line.option("--log-format", command.log_format, "text, or json: one object a line").value("text|json");
+  line.option("--log-format", command.log_format, "text, or json: one object per line").value("text|json");
 }
 
 Result<FillSettings> settings_of(const FillCommand& command, std::vector<std::string> arguments) {

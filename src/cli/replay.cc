@@ -170,7 +170,7 @@ int replay_command(int argc, char** argv) {
   line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m', or the name of one")
       .required()
       .value("RULE");
-  line.option("--arm", arguments.arm, "nothing fires until this has held once (none)").value("RULE");
+  line.option("--arm", arguments.arm, "nothing fires until this has held once (default: none)").value("RULE");
   line.option("--per", arguments.per,
               "what is judged, and ended, by itself: each gpu, each job, the GPUs of each host, or all together")
       .value("gpu|job|host|all");
@@ -186,14 +186,14 @@ int replay_command(int argc, char** argv) {
   line.option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out: ignore")
       .value("unknown|ignore");
   line.option("--price", arguments.price, "what an hour of a GPU costs (not said)").value("MONEY");
-  line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (none)")
+  line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (default: none)")
       .value("NAME=VALUE,…");
   line.option("--columns", arguments.columns,
               "which column is what: time=ts:ms,gpu=host+id,util=load:fraction (by its name)")
       .value("ROLE=COLUMN,…");
   line.flag("--json", arguments.json, "totals, firings and sweep as one object");
   line.flag("--csv", arguments.csv, "one row per combination of the sweep; without a sweep, one row per firing");
-  line.option("--html", arguments.html, "also write a page with timelines and charts (none)").value("FILE");
+  line.option("--html", arguments.html, "also write a page with timelines and charts (default: none)").value("FILE");
   line.flag("--all", arguments.all, "list every firing");
   line.option("--memory", arguments.memory, "how much to use; more is read in several goes").value("SIZE");
   line.option("--threads", arguments.threads, "how many cores to read with, 8 at most; 0: all").value("N");

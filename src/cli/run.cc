@@ -58,20 +58,22 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
   add_watch_options(line, options.watch, known);
   RunSettings& settings = options.settings;
   line.option("--warn-by", options.warn_by, "warn when this rule fires, and end nothing; none: never").value("RULE");
-  line.option("--evidence", settings.evidence, "write what was seen into a new folder below DIR first (nowhere)")
+  line.option("--evidence", settings.evidence,
+              "write what was seen into a new folder below DIR first (default: nowhere)")
       .value("DIR");
   line.option("--record", options.record,
-              "also write a trace of the job and its GPUs for `lull replay`; an existing one is appended to (none)")
+              "also write a trace of the job and its GPUs for `lull replay`; an existing one is appended to (default: "
+              "none)")
       .value("FILE");
   line.option("--on-idle", settings.on_idle,
-              "run CMD first with sh -c, the facts in LULL_* variables and as JSON on its stdin (nothing)")
+              "run CMD first with sh -c, the facts in LULL_* variables and as JSON on its stdin (default: nothing)")
       .value("CMD");
   line.option("--on-idle-limit", options.hook_limit, "how long that may take").value("TIME");
   line.option("--signal", options.signal, "what the tree gets first").value("NAME");
   line.option("--grace", options.grace, "and how long it has before SIGKILL").value("TIME");
   line.option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times").value("N");
   line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
-  line.option("--max-time", options.max_time, "end the job after this long in any case (never)").value("TIME");
+  line.option("--max-time", options.max_time, "end the job after this long in any case (default: never)").value("TIME");
   line.flag("--dry-run", settings.common.dry_run, "only say what would be done, and go on watching");
   line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");
   line.flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");

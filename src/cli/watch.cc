@@ -71,7 +71,8 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
   const CommandLine::Option idle = add_watch_options(line, command.watch, known);
   add_each_options(line, command.each, known);
   line.flag("--repeat", command.settings.repeat, "go on watching after that");
-  line.option("--warn", command.warn, "tell everybody logged in this long before a shutdown or reboot (not at all)")
+  line.option("--warn", command.warn,
+              "tell everybody logged in this long before a shutdown or reboot (default: not at all)")
       .value("TIME");
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");

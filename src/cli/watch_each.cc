@@ -72,8 +72,9 @@ Result<> check_rung(const EachRung& rung) {
 void add_each_options(CommandLine& line, EachOptions& options, const Settings& known) {
   line.option("--per", options.per, "judge and act on each GPU, or each job that has one, by itself (all GPUs as one)")
       .value("gpu|job");
-  line.each("--rung", options.rungs,
-            "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (none)")
+  line.each(
+          "--rung", options.rungs,
+          "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: none)")
       .value("RULE: ACTION");
   line.each("--except-user", options.except_users,
             fmt::format("with --per: leave these users' processes alone ({})",

@@ -22,19 +22,20 @@ CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, 
                   fmt::format("the rule that must hold, or the name of one; `lull check` explains it{}",
                               named == nullptr ? "" : fmt::format(" ({})", named->value.text)));
   idle.value("RULE");
-  line.option("--arm", options.arm, "nothing fires before this rule has held once (none)").value("RULE");
+  line.option("--arm", options.arm, "nothing fires before this rule has held once (default: none)").value("RULE");
   line.option("--delay", options.delay, "nothing is judged before").value("TIME");
   line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");
   line.option("--gpus", options.gpus,
               "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all (the job's own; watch: all)")
       .value("LIST");
-  line.each("--also", options.also, "work outside the job's tree that counts as its own and is never ended (none)")
+  line.each("--also", options.also,
+            "work outside the job's tree that counts as its own and is never ended (default: none)")
       .value("PID|CGROUP|CONTAINER");
   line.option("--missing", options.missing, "a GPU without a value: the rule is unknown; or ignore it")
       .value("unknown|ignore");
   line.flag("-q,--quiet", options.quiet, "say only what is done");
   line.flag("-v,--verbose", options.verbose, "say each reading");
-  line.option("--log-format", options.log_format, "text, or json: one object a line").value("text|json");
+  line.option("--log-format", options.log_format, "text, or json: one object per line").value("text|json");
   return idle;
 }
 

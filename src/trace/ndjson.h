@@ -1,5 +1,5 @@
 #pragma once
-// Reads a chunk of NDJSON: one flat object a line, one line a GPU a sample. Keys
+// Reads a chunk of NDJSON: one flat object per line, one line per GPU per sample. Keys
 // are columns; those we do not know are passed over whatever they hold. A missing
 // key and null are both unknown.
 

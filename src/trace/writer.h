@@ -1,7 +1,7 @@
 #pragma once
 // A trace being written: plain text row by row, or packed in frames that are each
 // complete, so that a crash loses the last seconds and never the file. What is
-// there already stays and is gone on with: a last line (or frame) that a crash cut
+// there already stays and is appended to: a last line (or frame) that a crash cut
 // off is taken away first. A file with other columns is refused, and so is one that
 // is damaged or not surely ours: it stays as it is. If a write fails half-way (disk
 // full), what it left unfinished is taken back.
