@@ -103,18 +103,17 @@ def test_what_the_readme_names_is_there():
         assert (ROOT / "bench" / script).exists(), script
 
 
-def texts(svg):
-    """The words of a picture; numbers differ from run to run."""
-    root = xml.etree.ElementTree.fromstring(svg)
-    return [re.sub(r"[\d.]+|[▁▂▃▄▅▆▇█]+", "N", "".join(text.itertext())) for text in root.iter("{http://www.w3.org/2000/svg}text")]
+def typed(svg):
+    """The commands that a picture shows."""
+    texts = ("".join(text.itertext()) for text in xml.etree.ElementTree.fromstring(svg).iter("{http://www.w3.org/2000/svg}text"))
+    return [text for text in texts if text.startswith("$ ")]
 
 
-def test_the_picture_shows_what_lull_says_today(lull, tmp_path):
+def test_the_commands_of_the_picture_still_do_what_it_shows(lull, tmp_path):
     made = tmp_path / "picture.svg"
     done = subprocess.run([sys.executable, ROOT / "tools" / "picture", lull, made], env=clean_environment(), capture_output=True,
                           text=True, timeout=LIMIT * 4)
     assert done.returncode == 0, done.stderr
-    shown, today = texts((ROOT / "docs" / "picture.svg").read_text()), texts(made.read_text())
-    commands_of = [text for text in today if text.startswith("$ ")]
-    assert len(commands_of) == 4, today
-    assert [text for text in shown if text.startswith("$ ")] == commands_of, "tools/picture build/release/lull makes it anew"
+    today = typed(made.read_text())
+    assert len(today) == 4, today
+    assert typed((ROOT / "docs" / "picture.svg").read_text()) == today, "'tools/picture build/release/lull' makes it anew"
