@@ -9,15 +9,13 @@
 #include <utility>
 #include <vector>
 
-#include "base/fd.h"
-#include "base/json_writer.h"
 #include "base/text.h"
-#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/watch_options.h"
 #include "fill/plan_file.h"
 #include "fill/session.h"
+#include "fill/voice.h"
+#include "fill/words.h"
 #include "sense/processes.h"
 #include "session/control.h"
 #include "session/say.h"
@@ -44,83 +42,8 @@ constexpr const char* kMore =
     "  lull fill --check /etc/lull/fill.toml\n"
     "  lull fill --status\n";
 
-class LullFillVoice final : public FillSink {
- public:
-  explicit LullFillVoice(const Sayer& sayer) : sayer_(sayer) {}
-
-  void began(const FillSettings& settings, OpenWay way, const Inventory& inventory) override {
-    std::vector<std::string> labels;
-    for (const Device& device : inventory.devices) labels.push_back(device.label());
-    sayer_.say(Level::note, "start",
-               fmt::format("{} filler{} for {}; free means {}; opens are heard by {}", settings.fillers.size(),
-                           settings.fillers.size() == 1 ? "" : "s", gpus_in_words(labels), to_text(settings.free),
-                           words(way)));
-  }
-  void happened(const FillEvent& event) override {
-    sayer_.say(level_of(event), word_of(event.kind), to_words(event),
-               sayer_.format() == LogFormat::json ? details(event) : "");
-  }
-  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
-
- private:
-  static Level level_of(const FillEvent& event) {
-    switch (event.kind) {
-      case FillEvent::not_started:
-      case FillEvent::backing_off:
-      case FillEvent::stuck: return Level::warning;
-      // A GPU that is busy now and then would fill the log.
-      case FillEvent::waiting:
-        return event.why.kind == Reason::rule || event.why.kind == Reason::starts_soon ||
-                       event.why.kind == Reason::filled
-                   ? Level::debug
-               : event.why.kind == Reason::memory_left ? Level::warning
-                                                       : Level::note;
-      default: return Level::note;
-    }
-  }
-  static std::string details(const FillEvent& event) {
-    JsonWriter json;
-    json.begin_object();
-    json.member("filler", event.filler.name).key("gpus").value(std::span<const std::string>(event.gpus));
-    json.member("reason", word_of(event.why.kind)).member_or_null("who", event.why.who);
-    json.key("pid");
-    event.pid > 0 ? json.value(event.pid) : json.null();
-    json.key("status");
-    event.kind == FillEvent::ended ? json.value(event.status.shell_status()) : json.null();
-    json.key("seconds");
-    if (event.kind == FillEvent::ended)
-      json.value(std::chrono::duration<double>(event.ran).count());
-    else if (event.why.time > Duration::zero())
-      json.value(std::chrono::duration<double>(event.why.time).count());
-    else
-      json.null();
-    json.end_object();
-    return json.take();
-  }
-
-  const Sayer& sayer_;
-};
-
-struct FillCommand {
+struct FillCommand : FillWords {
   std::vector<std::string> file;
-  std::string gpus = "all";
-  bool per_gpu = false;
-  std::string free = kDefaultFree;
-  std::string every = "1s";
-  std::string confirm = "3s";
-  std::string yield = "confirm";
-  std::string yield_command;
-  std::string resume_command;
-  std::string yield_limit = "10s";
-  std::string signal = "TERM";
-  std::string grace = "10s";
-  bool once = false;
-  std::string log;
-  std::string nice = "0";
-  std::string user_idle = "5m";
-  std::vector<std::string> leave_out;
-  std::vector<std::string> ignore;
-  bool ignore_hidden = false;
   std::string hear = "bpf";
   bool no_cgroup = false;
   bool check = false;
@@ -176,44 +99,6 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.option("--log-format", command.log_format, "text, or json: one object per line").value("text|json");
 }
 
-Result<FillSettings> settings_of(const FillCommand& command, std::vector<std::string> arguments) {
-  FillSettings settings;
-  auto rule = parse_rule(command.free);
-  if (!rule) return std::unexpected(std::move(rule).error().during("--free"));
-  settings.free = *std::move(rule);
-  settings.every = TRY(duration_option("--every", command.every));
-  if (settings.every < kQuickestSample) return fail("--every: at least " + format_duration(kQuickestSample));
-  settings.confirm = TRY(duration_option("--confirm", command.confirm));
-  settings.people.idle = TRY(duration_option("--user-idle", command.user_idle));
-  settings.people.leave_out = command.leave_out;
-  settings.ignore = command.ignore;
-  settings.ignore_hidden = command.ignore_hidden;
-  FillerSettings filler;
-  const std::string& program = arguments[0];
-  filler.name = program.substr(program.rfind('/') + 1);
-  filler.command = std::move(arguments);
-  filler.gpus = command.gpus;
-  filler.per_gpu = command.per_gpu;
-  filler.once = command.once;
-  filler.log = command.log;
-  auto yield = parse_yield(command.yield);
-  if (!yield) return std::unexpected(std::move(yield).error().during("--yield"));
-  filler.yield = *yield;
-  filler.yield_command = command.yield_command;
-  filler.resume_command = command.resume_command;
-  filler.yield_limit = TRY(limit_option("--yield-limit", command.yield_limit));
-  auto signal = parse_signal(command.signal);
-  if (!signal) return std::unexpected(std::move(signal).error().during("--stop-signal"));
-  filler.stop_signal = *signal;
-  filler.grace = TRY(duration_option("--grace", command.grace));
-  const auto nice = to_double(command.nice);
-  if (!nice || *nice < -20 || *nice > 19)
-    return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(command.nice)));
-  filler.nice = static_cast<int>(*nice);
-  settings.fillers.push_back(std::move(filler));
-  return settings;
-}
-
 int check(const std::string& file) {
   const auto settings = load_plan(file);
   if (!settings) return complain(settings.error().message(), kExitUsage);
@@ -239,14 +124,6 @@ int status(bool json) {
   for (const Answer& answer : answers)
     fmt::print("{}{}\n", answer.json.empty() ? fmt::format("lull fill {}: ", answer.watcher) : "", trim(answer.line));
   return answers.empty() ? complain("no lull fill of yours runs here", 1) : 0;
-}
-
-// Fillers on a cluster are jobs of their own, which its scheduler takes away: we would fill what it gives to others.
-bool inside_slurm() {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  if (job != nullptr && *job != '\0') return true;
-  const auto where = read_file("/proc/self/cgroup");
-  return where && container_of(cgroup_path(*where)).starts_with("slurm:");
 }
 
 int refuse(const std::string& why) { return complain("fill: " + why, kExitUsage); }
@@ -278,8 +155,9 @@ int fill_command(int argc, char** argv) {
                                        : "a FILE or a command, not both");
   const auto way = parse_open_way(command.hear);
   if (!way) return refuse("--hear: " + way.error().message());
-  auto settings = command.file.empty() ? settings_of(command, std::move(arguments)) : load_plan(command.file[0]);
+  auto settings = command.file.empty() ? settle(command, std::move(arguments)) : load_plan(command.file[0]);
   if (!settings) return refuse(settings.error().message());
+  // Fillers on a cluster are jobs of their own, which its scheduler takes away: we would fill what it gives to others.
   if (inside_slurm())
     return complain(
         "fill: this is a Slurm job: under Slurm fillers are jobs in a preemptable partition (lull-fill(1) shows one)");
@@ -290,7 +168,7 @@ int fill_command(int argc, char** argv) {
                     : command.verbose ? Level::debug
                                       : Level::note,
                     clock);
-  LullFillVoice voice(sayer);
+  FillVoice voice(sayer);
   for (const std::string& doubt : doubts(*settings)) voice.note(Level::warning, "doubt", doubt);
   for (const Answer& other : ask_all(ControlOf::fill))
     voice.note(Level::warning, "another",

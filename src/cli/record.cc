@@ -2,16 +2,14 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <csignal>
 #include <string>
-#include <vector>
 
 #include "base/clock.h"
+#include "base/option_value.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/watch_options.h"
 #include "session/machine.h"
 #include "session/trace_session.h"
 
@@ -19,32 +17,6 @@ namespace lull {
 namespace {
 
 using std::chrono_literals::operator""ms;
-
-Result<> read_signals(const std::string& text, trace::RowLayout& layout) {
-  std::vector<Metric>& metrics = layout.metrics;
-  if (text.empty()) {
-    for (const MetricInfo& row : kMetricTable)
-      if (row.of == Of::gpu && row.metric != Metric::pcie && row.metric != Metric::openers)
-        metrics.push_back(row.metric);
-    layout.who = true;
-    return {};
-  }
-  std::vector<std::string_view> names = {"who"};
-  for (const MetricInfo& row : kMetricTable)
-    if (row.of == Of::gpu) names.push_back(row.name);
-  for (const std::string_view part : split(text, ',')) {
-    const std::string_view name = trim(part);
-    if (name == "who") {
-      layout.who = true;
-      continue;
-    }
-    const auto metric = metric_by_name(name);
-    if (!metric || info(*metric).of != Of::gpu)
-      return fail(fmt::format("--signals: '{}' is no signal of a GPU{}", printable(name), did_you_mean(name, names)));
-    if (std::find(metrics.begin(), metrics.end(), *metric) == metrics.end()) metrics.push_back(*metric);
-  }
-  return {};
-}
 
 int record(TraceSettings settings) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of write(), like a full disk
@@ -108,7 +80,7 @@ int record_command(int argc, char** argv) {
   settings.layout.format = format.empty()       ? trace::format_by_name(settings.output)
                            : format == "ndjson" ? trace::Format::ndjson
                                                 : trace::Format::csv;
-  if (const auto read = read_signals(signals, settings.layout); !read) return wrong(read.error());
+  if (const auto read = trace::choose_signals(signals, settings.layout); !read) return wrong(read.error());
   if (no_who) settings.layout.who = false;
   return record(std::move(settings));
 }

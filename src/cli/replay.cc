@@ -17,13 +17,13 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/option_value.h"
 #include "base/random.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/trace_files.h"
-#include "cli/watch_options.h"
 #include "config/settings.h"
 #include "replay/answer.h"
 #include "replay/output.h"

@@ -10,11 +10,11 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/option_value.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/trace_files.h"
-#include "cli/watch_options.h"
 #include "replay/report_output.h"
 #include "trace/schema.h"
 #include "view/report_table.h"

@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string>
 
+#include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"

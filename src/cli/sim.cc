@@ -9,7 +9,7 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/sim_args.h"
+#include "sim/args.h"
 #include "sim/simulate.h"
 
 namespace lull {
@@ -65,7 +65,7 @@ std::string unexpected_word(std::string_view word) {
                          : hint);
 }
 
-Result<Options> parse(Args& args) {
+Result<Options> parse(sim::Args& args) {
   Options options;
   while (args.more()) {
     if (const auto gpus = args.option("--gpus", "a number of GPUs or models, such as 4 or 2xH100,1xT4")) {
@@ -83,7 +83,7 @@ Result<Options> parse(Args& args) {
     } else if (args.flag("--")) {
       options.command = args.rest();
     } else if (args.at_option()) {
-      return fail(unknown_option(args.peek(), "sim", {"--gpus", "--scenario", "--speed", "--help"}));
+      return fail(sim::unknown_option(args.peek(), "sim", {"--gpus", "--scenario", "--speed", "--help"}));
     } else {
       return fail(unexpected_word(args.peek()));
     }
@@ -125,7 +125,7 @@ int sim_command(int argc, char** argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
   for (const Command& command : kSubcommands)
     if (command.name == word) return command.run(argc - 1, argv + 1);
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   if (args.flag("--help", "-h")) return help();
   const auto options = parse(args);
   if (!options) return refuse("sim", options.error());

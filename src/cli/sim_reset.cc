@@ -5,7 +5,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/sim.h"
-#include "cli/sim_args.h"
+#include "sim/args.h"
 #include "sim/holders.h"
 #include "sim/opened.h"
 
@@ -33,13 +33,13 @@ std::string words(const std::vector<sim::Holder>& holders) {
 
 int sim_reset(int argc, char** argv) {
   constexpr std::string_view kName = "sim reset";
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   if (args.flag("--help", "-h")) {
     fmt::print("{}", kHelp);
     return 0;
   }
   if (!args.more()) return complain("sim reset: which GPU? `lull sim reset 0` would be right", kExitUsage);
-  if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
+  if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
   const auto gpus = sim::resolve_gpus(args.take(), writer->state());

@@ -4,11 +4,11 @@
 
 #include <optional>
 
+#include "base/option_value.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/sim.h"
-#include "cli/sim_args.h"
-#include "cli/watch_options.h"
+#include "sim/args.h"
 #include "sim/changes.h"
 #include "sim/opened.h"
 #include "sim/scenario.h"
@@ -58,11 +58,11 @@ int help_set() {
 
 int sim_set(int argc, char** argv) {
   constexpr std::string_view kName = "sim set";
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   if (args.flag("--help", "-h")) return help_set();
   if (!args.more())
     return complain("sim set: which GPU, and what? `lull sim set 0 util=35` would be right", kExitUsage);
-  if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
+  if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
   const auto gpus = sim::resolve_gpus(args.take(), writer->state());
@@ -92,7 +92,7 @@ int sim_set(int argc, char** argv) {
 
 int sim_fault(int argc, char** argv) {
   constexpr std::string_view kName = "sim fault";
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   sim::FaultSpec fault;
   std::vector<std::string_view> words;
   while (args.more()) {
@@ -111,7 +111,7 @@ int sim_fault(int argc, char** argv) {
       if (!lasting) return refuse(kName, lasting.error());
       fault.lasting = *lasting;
     } else if (args.at_option()) {
-      return refuse(kName, Error{unknown_option(args.peek(), kName, {"--function", "--for", "--help"})});
+      return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--function", "--for", "--help"})});
     } else {
       words.push_back(args.take());
     }
@@ -143,12 +143,12 @@ int sim_fault(int argc, char** argv) {
 
 int sim_clear(int argc, char** argv) {
   constexpr std::string_view kName = "sim clear";
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   if (args.flag("--help", "-h")) {
     fmt::print("{}", kClearHelp);
     return 0;
   }
-  if (args.at_option()) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--help"})});
+  if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
   const bool all = !args.more() || args.peek() == "all";
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());

@@ -7,7 +7,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/sim.h"
-#include "cli/sim_args.h"
+#include "sim/args.h"
 #include "sim/models.h"
 #include "sim/opened.h"
 #include "sim/show.h"
@@ -29,14 +29,15 @@ constexpr std::string_view kModelsHelp =
 
 int sim_show(int argc, char** argv) {
   constexpr std::string_view kName = "sim show";
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   bool json = false;
   while (args.more()) {
     if (args.flag("--help", "-h")) {
       fmt::print("{}", kShowHelp);
       return 0;
     }
-    if (!args.flag("--json")) return refuse(kName, Error{unknown_option(args.peek(), kName, {"--json", "--help"})});
+    if (!args.flag("--json"))
+      return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--json", "--help"})});
     json = true;
   }
   auto writer = sim::open_simulation();
@@ -48,7 +49,7 @@ int sim_show(int argc, char** argv) {
 }
 
 int sim_models(int argc, char** argv) {
-  Args args(argc, argv);
+  sim::Args args(argc, argv);
   if (args.flag("--help", "-h")) {
     fmt::print("{}", kModelsHelp);
     return 0;

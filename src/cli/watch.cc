@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"

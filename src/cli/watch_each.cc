@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/watch_options.h"

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -37,18 +38,6 @@ CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, 
   line.flag("-v,--verbose", options.verbose, "say each reading");
   line.option("--log-format", options.log_format, "text, or json: one object per line").value("text|json");
   return idle;
-}
-
-Result<Duration> duration_option(std::string_view name, std::string_view text) {
-  auto parsed = parse_duration(text);
-  if (!parsed) return std::unexpected(std::move(parsed).error().during(name));
-  return *parsed;
-}
-
-Result<Duration> limit_option(std::string_view name, std::string_view text) {
-  const Duration limit = TRY(duration_option(name, text));
-  if (limit == Duration::zero()) return fail(fmt::format("{} 0 leaves no time at all: 30s would be right", name));
-  return limit;
 }
 
 std::string rule_in_words(const Settings& settings, const std::string& given, const Rule& rule) {

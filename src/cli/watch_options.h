@@ -45,8 +45,4 @@ std::string rule_in_words(const Settings& settings, const std::string& given, co
 void say_remarks(const Sayer& sayer, const Policy& policy);
 Sayer make_sayer(const WatchOptions& options, const Clock& clock);
 
-// A duration given for an option; the error names the option.
-Result<Duration> duration_option(std::string_view name, std::string_view text);
-Result<Duration> limit_option(std::string_view name, std::string_view text);  // more than 0
-
 }  // namespace lull

@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstdlib>
 #include <memory>
 #include <optional>
 
+#include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/users.h"
@@ -124,6 +126,13 @@ WallTime started_at(std::uint64_t start_ticks) {
       std::chrono::seconds(start_ticks / per_second) +
       Duration(static_cast<std::int64_t>(start_ticks % per_second * 1'000'000'000 / per_second));
   return clock.wall() - clock.now().time_since_epoch() + since_boot;
+}
+
+bool inside_slurm() {
+  const char* job = std::getenv("SLURM_JOB_ID");
+  if (job != nullptr && *job != '\0') return true;
+  const auto where = read_file("/proc/self/cgroup");
+  return where && container_of(cgroup_path(*where)).starts_with("slurm:");
 }
 
 }  // namespace lull

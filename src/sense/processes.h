@@ -34,6 +34,7 @@ void join_processes(Snapshot& snapshot, const Root& root);
 // 12 hex digits as docker ps shows them, a name for LXC and nspawn, "slurm:4711" for a batch job.
 std::string cgroup_path(std::string_view text);
 std::string container_of(std::string_view cgroup);
+bool inside_slurm();  // are we ourselves in a batch job?
 
 // When a process began by the wall clock, which may have been set since.
 WallTime started_at(std::uint64_t start_ticks);

@@ -2,11 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <iterator>
 #include <utility>
 
+#include "base/text.h"
 #include "trace/time.h"
 
 namespace lull::trace {
@@ -96,6 +98,32 @@ std::string empty_row(const RowLayout& layout) {
   std::string row;
   append_row(row, layout, {WallTime{}, Device{}, Reading{}, Facts{}, Facts{}, Who{}});
   return row;
+}
+
+Result<> choose_signals(std::string_view text, RowLayout& layout) {
+  std::vector<Metric>& metrics = layout.metrics;
+  if (text.empty()) {
+    for (const MetricInfo& row : kMetricTable)
+      if (row.of == Of::gpu && row.metric != Metric::pcie && row.metric != Metric::openers)
+        metrics.push_back(row.metric);
+    layout.who = true;
+    return {};
+  }
+  std::vector<std::string_view> names = {"who"};
+  for (const MetricInfo& row : kMetricTable)
+    if (row.of == Of::gpu) names.push_back(row.name);
+  for (const std::string_view part : split(text, ',')) {
+    const std::string_view name = trim(part);
+    if (name == "who") {
+      layout.who = true;
+      continue;
+    }
+    const auto metric = metric_by_name(name);
+    if (!metric || info(*metric).of != Of::gpu)
+      return fail(fmt::format("--signals: '{}' is no signal of a GPU{}", printable(name), did_you_mean(name, names)));
+    if (std::find(metrics.begin(), metrics.end(), *metric) == metrics.end()) metrics.push_back(*metric);
+  }
+  return {};
 }
 
 }  // namespace lull::trace

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/json_writer.h"
+#include "base/result.h"
 #include "gpu/metric.h"
 #include "gpu/snapshot.h"
 #include "trace/schema.h"
@@ -34,6 +35,9 @@ struct RowLayout {
   std::vector<Metric> metrics;
   bool who = false;
 };
+
+// Puts those signals into it that a person names: "util,power,who"; empty: all that are cheap to read, and who.
+Result<> choose_signals(std::string_view text, RowLayout& layout);
 
 // What a row is of.
 struct RowFacts {

@@ -10,7 +10,7 @@
 
 #include "base/result.h"
 
-namespace lull {
+namespace lull::sim {
 
 class Args {
  public:
@@ -40,4 +40,4 @@ class Args {
 std::string unknown_option(std::string_view word, std::string_view command,
                            std::initializer_list<std::string_view> known);
 
-}  // namespace lull
+}  // namespace lull::sim

@@ -1,10 +1,10 @@
-#include "cli/sim_args.h"
+#include "sim/args.h"
 
 #include <fmt/format.h>
 
 #include "base/text.h"
 
-namespace lull {
+namespace lull::sim {
 
 bool Args::flag(std::string_view name, std::string_view short_name) {
   if (!more() || (peek() != name && (short_name.empty() || peek() != short_name))) return false;
@@ -39,4 +39,4 @@ std::string unknown_option(std::string_view word, std::string_view command,
                      hint.empty() ? fmt::format("; `lull {} --help` lists them", command) : hint);
 }
 
-}  // namespace lull
+}  // namespace lull::sim
