@@ -2,14 +2,10 @@
 
 #include "replay/replay.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
-#include <chrono>
-#include <cmath>
 #include <cstdio>
 #include <limits>
 #include <optional>
@@ -18,16 +14,16 @@
 
 #include "base/fd.h"
 #include "base/option_value.h"
-#include "base/random.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/trace_files.h"
 #include "config/settings.h"
 #include "replay/answer.h"
 #include "replay/output.h"
+#include "replay/outputs.h"
 #include "trace/schema.h"
+#include "view/progress_bar.h"
 #include "view/replay_table.h"
 #include "view/screen.h"
 
@@ -128,19 +124,21 @@ int run_replay(const ReplayArguments& arguments) {
   };
   auto options = read_options(arguments);
   if (!options) return wrong(options.error());
-  const auto price = read_price(arguments.price);
+  const auto price = replay::read_price(arguments.price);
   if (!price) return wrong(price.error());
-  if (const auto apart = check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
-  ProgressBar bar;
-  if (::isatty(STDERR_FILENO) == 1) options->progress = [&](double part) { bar(part); };
+  if (const auto apart = replay::check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
+  const SystemClock clock;
+  ProgressBar bar(clock.now());
+  if (::isatty(STDERR_FILENO) == 1)
+    options->progress = [&](double part) { (void)write_all(STDERR_FILENO, bar.draw(part, clock.now())); };
   auto result = replay::replay(*std::move(options));
-  bar.clear();
+  (void)write_all(STDERR_FILENO, bar.clear());
   if (!result) return complain(result.error().message());
-  tell_about(result->trace);
+  for (const std::string& line : trace::oddities(result->trace)) complain(line);
   if (result->totals.firings > result->firings.size())
     complain(fmt::format("only the first {} firings are kept one by one; all are counted", result->firings.size()));
   if (!arguments.html.empty())
-    if (auto written = write_page(arguments.html, replay::to_html(*result, *price)); !written)
+    if (auto written = replay::write_page(arguments.html, replay::to_html(*result, *price)); !written)
       return complain(written.error().message());
   std::string text;
   if (arguments.json)

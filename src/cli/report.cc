@@ -14,9 +14,10 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/trace_files.h"
+#include "replay/outputs.h"
 #include "replay/report_output.h"
 #include "trace/schema.h"
+#include "view/progress_bar.h"
 #include "view/report_table.h"
 #include "view/screen.h"
 
@@ -76,17 +77,19 @@ int run_report(const ReportArguments& arguments) {
   if (!options) return wrong(options.error());
   const auto by = read_by(arguments.by);
   if (!by) return wrong(by.error());
-  const auto price = read_price(arguments.price);
+  const auto price = replay::read_price(arguments.price);
   if (!price) return wrong(price.error());
-  if (const auto apart = check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
-  ProgressBar bar;
-  if (::isatty(STDERR_FILENO) == 1) options->progress = [&](double part) { bar(part); };
+  if (const auto apart = replay::check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
+  const SystemClock clock;
+  ProgressBar bar(clock.now());
+  if (::isatty(STDERR_FILENO) == 1)
+    options->progress = [&](double part) { (void)write_all(STDERR_FILENO, bar.draw(part, clock.now())); };
   const auto result = replay::report(*std::move(options));
-  bar.clear();
+  (void)write_all(STDERR_FILENO, bar.clear());
   if (!result) return complain(result.error().message());
-  tell_about(result->trace);
+  for (const std::string& line : trace::oddities(result->trace)) complain(line);
   if (!arguments.html.empty())
-    if (auto written = write_page(arguments.html, replay::report_html(*result, *price)); !written)
+    if (auto written = replay::write_page(arguments.html, replay::report_html(*result, *price)); !written)
       return complain(written.error().message());
   const std::string text = arguments.json  ? replay::report_json(*result, *price)
                            : arguments.csv ? replay::report_csv(*result, *by, *price)

@@ -262,4 +262,17 @@ Result<Outcome> TraceReader::State::read_parts(TraceSink& sink, TraceReport& rep
   }
 }
 
+std::vector<std::string> oddities(const TraceReport& report) {
+  std::vector<std::string> lines;
+  const auto say = [&](std::string line) { lines.push_back(std::move(line)); };
+  for (const std::string& note : report.notes) say(printable(note));
+  for (const BadRow& bad : report.first_bad) say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
+  const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
+  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read: left out");
+  if (report.duplicates > 0)
+    say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
+  if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
+  return lines;
+}
+
 }  // namespace lull::trace

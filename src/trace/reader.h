@@ -56,6 +56,9 @@ struct TraceReport {
   std::vector<std::string> notes;  // for a person: what was assumed or found odd
 };
 
+// What was odd about the files, for people, a line each; the result stands all the same.
+std::vector<std::string> oddities(const TraceReport& report);
+
 class TraceSink {
  public:
   TraceSink() = default;

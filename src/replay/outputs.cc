@@ -1,48 +1,23 @@
-#include "cli/trace_files.h"
+#include "replay/outputs.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstdio>
 
 #include "base/fd.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "base/units.h"
-#include "cli/command.h"
 
-namespace lull {
+namespace lull::replay {
 namespace {
-
-void say(const std::string& what) { (void)complain(what); }
 
 bool same_file(const struct stat& a, const struct stat& b) { return a.st_dev == b.st_dev && a.st_ino == b.st_ino; }
 
 }  // namespace
-
-void ProgressBar::operator()(double part) {
-  const auto now = std::chrono::steady_clock::now();
-  if (now - start_ < std::chrono::seconds(1) || now - drawn_ < std::chrono::milliseconds(100)) return;
-  drawn_ = now;
-  shown_ = true;
-  constexpr int kWidth = 40;
-  const int full = static_cast<int>(std::clamp(part, 0.0, 1.0) * kWidth);
-  const double passed = std::chrono::duration<double>(now - start_).count();
-  const std::string left =
-      part > 0.02 ? ", " + format_duration(std::chrono::seconds(std::lround(passed / part - passed))) + " left" : "";
-  fmt::print(stderr, "\r\033[K[{}{}] {:3.0f} %{}", std::string(static_cast<std::size_t>(full), '#'),
-             std::string(static_cast<std::size_t>(kWidth - full), '.'), 100 * part, left);
-  std::fflush(stderr);
-}
-
-void ProgressBar::clear() const {
-  if (shown_) fmt::print(stderr, "\r\033[K");
-}
 
 Result<std::optional<double>> read_price(const std::string& text) {
   if (text.empty()) return std::nullopt;
@@ -51,17 +26,6 @@ Result<std::optional<double>> read_price(const std::string& text) {
     return fail(fmt::format("--price: '{}' is not a price an hour: 0 to 1000000 would be right, such as 2.49",
                             printable(text)));
   return *price;
-}
-
-void tell_about(const trace::TraceReport& report) {
-  for (const std::string& note : report.notes) say(printable(note));
-  for (const trace::BadRow& bad : report.first_bad)
-    say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
-  const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
-  if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read: left out");
-  if (report.duplicates > 0)
-    say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
-  if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
 }
 
 Result<> check_outputs(const std::vector<std::string>& traces, const std::string& html) {
@@ -96,4 +60,4 @@ Result<> write_page(const std::string& path, const std::string& page) {
   return std::unexpected(std::move(written).error().during("--html " + printable(path)));
 }
 
-}  // namespace lull
+}  // namespace lull::replay
