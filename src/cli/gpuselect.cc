@@ -10,9 +10,9 @@
 
 #include "base/fd.h"
 #include "cli/command.h"
-#include "cli/pick.h"
 #include "compat/gpuselect_pick.h"
 #include "lease/visibility.h"
+#include "session/picking.h"
 
 namespace lull {
 
@@ -36,8 +36,9 @@ int gpuselect_command(int argc, char** argv) {
     return 0;
   }
   if (!options->command.empty())
-    if (const auto status = cannot_run(options->command.front())) return *status;
-  const auto world = pick_world(false);  // its -q is about the choice alone
+    if (const auto end = cannot_run(options->command.front())) return ended(*end);
+  const TellPicker tell = [](const std::string& text) { complain(text); };
+  const auto world = pick_world(false, tell);  // its -q is about the choice alone
   Picker picker(*world, gpuselect_settings(*options));
   const auto picked = picker.pick();
   if (options->debug)
@@ -51,7 +52,7 @@ int gpuselect_command(int argc, char** argv) {
   if (!options->command.empty()) {
     (void)write_all(STDOUT_FILENO, gpuselect_running(options->command) + "\n");
     ::setenv("PYTHONUNBUFFERED", "1", 1);
-    return run_picked(picker, *picked, {.quiet = options->quiet});
+    return ended(run_picked(picker, *picked, {.quiet = options->quiet}, tell));
   }
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)

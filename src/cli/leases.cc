@@ -1,4 +1,4 @@
-// `lull leases`: who holds which GPU, and who waits. `lull release`: gives one back.
+// `lull leases`: who holds which GPU, and who waits.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -7,12 +7,10 @@
 #include <chrono>
 #include <cstdio>
 #include <string>
-#include <vector>
 
 #include "cli/command.h"
 #include "cli/options.h"
 #include "lease/folder.h"
-#include "lease/release.h"
 #include "sense/sampler.h"
 #include "session/status_extras.h"
 #include "view/leases.h"
@@ -70,32 +68,6 @@ int leases_command(int argc, char** argv) {
     for (const std::string& text : leases_table(state, gpus, SystemClock().wall(), screen_of(STDOUT_FILENO)))
       fmt::print("{}\n", text);
   return 0;
-}
-
-int release_command(int argc, char** argv) {
-  CommandLine line("Gives leased GPUs back: your own ones, as root any.", "lull release");
-  line.footer(
-      "\nA lease ends by itself with its job. This is for a hold that is no longer needed, for what a\n"
-      "job left behind, and with --force for a job that keeps a GPU which it should not have.\n"
-      "\nexample: lull release 3");
-  std::vector<std::string> words;
-  bool force = false;
-  line.arguments("GPU", words, "index, UUID or lease, as `lull leases` shows them; all").required();
-  line.flag("--force", force, "also if the holder lives; it is not ended");
-  if (const auto status = line.parse(argc, argv)) return *status;
-  const auto folder = LeaseFolder::look(LeasePlace::of_environment());
-  if (!folder) return complain(folder.error().message());
-  if (!*folder) return complain("nothing is leased");
-  const auto done = release(**folder, words, force);
-  if (!done) return complain(done.error().message());
-  int status = 0;
-  for (const Release& one : *done) {
-    if (one.released)
-      fmt::print("{}\n", one.text);
-    else
-      status = complain(one.text);
-  }
-  return status;
 }
 
 }  // namespace lull

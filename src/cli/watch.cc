@@ -14,9 +14,9 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/watch_each.h"
 #include "cli/watch_options.h"
 #include "session/control.h"
+#include "session/each_words.h"
 #include "session/machine.h"
 #include "session/voices.h"
 #include "session/watch_session.h"
@@ -57,7 +57,7 @@ struct WatchCommand {
   WatchSettings settings;
   WatchOptions watch;
   std::vector<std::string> actions;
-  EachOptions each;
+  EachWords each;
   std::string warn;
   std::string signal;
   std::string grace;
@@ -65,6 +65,24 @@ struct WatchCommand {
   std::string limit = "30s";
   bool cancel = false;
 };
+
+void add_each_options(CommandLine& line, EachWords& options, const Settings& known) {
+  line.option("--per", options.per, "judge and act on each GPU, or each job that has one, by itself (all GPUs as one)")
+      .value("gpu|job");
+  line.each(
+          "--rung", options.rungs,
+          "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: none)")
+      .value("RULE: ACTION");
+  line.each("--except-user", options.except_users,
+            fmt::format("with --per: leave these users' processes alone ({})",
+                        known.text(Setting::except_users).empty() ? "nobody's" : known.text(Setting::except_users)))
+      .value("USER,…");
+  line.each("--only-user", options.only_users, "with --per: only these users' (everybody's)").value("USER,…");
+  line.option("--hours", options.hours, "with --per: act only in these hours of the day, such as 20-08 (always)")
+      .value("SPAN,…");
+  line.option("--keep-at-most", options.keep_at_most, "with --per: how much more time `lull keep` can get")
+      .value("TIME");
+}
 
 // The option that says which rule.
 CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, const Settings& known) {

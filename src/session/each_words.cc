@@ -1,4 +1,4 @@
-#include "cli/watch_each.h"
+#include "session/each_words.h"
 
 #include <fmt/format.h>
 #include <pwd.h>
@@ -10,7 +10,6 @@
 #include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/watch_options.h"
 #include "view/news.h"
 
 namespace lull {
@@ -70,24 +69,6 @@ Result<> check_rung(const EachRung& rung) {
 
 }  // namespace
 
-void add_each_options(CommandLine& line, EachOptions& options, const Settings& known) {
-  line.option("--per", options.per, "judge and act on each GPU, or each job that has one, by itself (all GPUs as one)")
-      .value("gpu|job");
-  line.each(
-          "--rung", options.rungs,
-          "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: none)")
-      .value("RULE: ACTION");
-  line.each("--except-user", options.except_users,
-            fmt::format("with --per: leave these users' processes alone ({})",
-                        known.text(Setting::except_users).empty() ? "nobody's" : known.text(Setting::except_users)))
-      .value("USER,…");
-  line.each("--only-user", options.only_users, "with --per: only these users' (everybody's)").value("USER,…");
-  line.option("--hours", options.hours, "with --per: act only in these hours of the day, such as 20-08 (always)")
-      .value("SPAN,…");
-  line.option("--keep-at-most", options.keep_at_most, "with --per: how much more time `lull keep` can get")
-      .value("TIME");
-}
-
 Result<ActionWord> settle_action(std::string_view text, const Settings& known) {
   ActionWord word = TRY(parse_action(text));
   if (word.kind != ActionWord::Kind::notify) return word;
@@ -104,7 +85,7 @@ Result<ActionWord> settle_action(std::string_view text, const Settings& known) {
   return word;
 }
 
-Result<> refuse_without_per(const EachOptions& options, const std::vector<ActionWord>& actions) {
+Result<> refuse_without_per(const EachWords& options, const std::vector<ActionWord>& actions) {
   const auto needs = [](std::string_view what) { return fail(fmt::format("{} needs --per gpu or --per job", what)); };
   if (!options.rungs.empty()) return needs("--rung");
   if (!options.except_users.empty()) return needs("--except-user");
@@ -115,7 +96,7 @@ Result<> refuse_without_per(const EachOptions& options, const std::vector<Action
   return {};
 }
 
-Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings& watch, bool given_idle,
+Result<EachSettings> settle_each(const EachWords& options, const WatchSettings& watch, bool given_idle,
                                  const Settings& known) {
   EachSettings settings;
   if (options.per != "gpu" && options.per != "job")

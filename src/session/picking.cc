@@ -1,4 +1,4 @@
-// What `lull pick` and the drop-in gpuselect say while they pick, and how they become the command.
+#include "session/picking.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>
@@ -8,12 +8,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "act/spawn.h"
 #include "base/fd.h"
 #include "base/text.h"
-#include "cli/command.h"
-#include "cli/pick.h"
 #include "lease/visibility.h"
 #include "session/sensed_pick.h"
 #include "view/screen.h"
@@ -24,12 +24,12 @@ namespace {
 // Scripts use the low descriptors for themselves; ours start above.
 constexpr int kFirstInherited = 100;
 
-class CommandLineWorld final : public SensedPickWorld {
+class TerminalWorld final : public SensedPickWorld {
  public:
-  explicit CommandLineWorld(bool quiet) : quiet_(quiet) {}
+  TerminalWorld(bool quiet, TellPicker tell) : quiet_(quiet), tell_(std::move(tell)) {}
 
   void warn(const std::string& text) override {
-    if (!quiet_) complain(text);
+    if (!quiet_) tell_(text);
   }
 
   // On a terminal one line that is kept up to date; elsewhere one line, once.
@@ -52,28 +52,25 @@ class CommandLineWorld final : public SensedPickWorld {
 
  private:
   bool quiet_;
+  TellPicker tell_;
   std::string shown_;
 };
 
-int run_failure(const Error& error) { return complain(error.message(), status_of_failed_exec(error)); }
+SessionEnd run_failure(const Error& error) { return {status_of_failed_exec(error), error.message()}; }
 
 }  // namespace
 
-std::unique_ptr<PickWorld> pick_world(bool quiet) { return std::make_unique<CommandLineWorld>(quiet); }
-
-int say_refusal(const Refusal& refusal) {
-  (void)write_all(STDERR_FILENO, "lull: " + refusal_text(refusal));
-  if (refusal.waiting_helps) (void)write_all(STDERR_FILENO, "--wait queues for them until they are free\n");
-  return refusal.kind == Refusal::usage ? kExitUsage : refusal.kind == Refusal::late ? kExitIdle : kExitFailure;
+std::unique_ptr<PickWorld> pick_world(bool quiet, TellPicker tell) {
+  return std::make_unique<TerminalWorld>(quiet, std::move(tell));
 }
 
 // Before anything is chosen or waited for: a typo should not show after three hours.
-std::optional<int> cannot_run(const std::string& name) {
+std::optional<SessionEnd> cannot_run(const std::string& name) {
   const auto checked = check_executable(name);
   return checked ? std::nullopt : std::optional(run_failure(Error{printable(name), checked.error().errno_value}));
 }
 
-int run_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
+SessionEnd run_picked(Picker& picker, const Picked& picked, const PickOutput& output, const TellPicker& tell) {
   const PickSettings& settings = picker.settings();
   for (const auto& [name, value] : visibility(picked, output.uuid, Root::machine()))
     ::setenv(name.c_str(), value.c_str(), 1);
@@ -84,10 +81,10 @@ int run_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
       ::setenv("LULL_LEASES", place.path.c_str(), 1);
     // Without a keeper the lease still holds for as long as the job keeps what it inherits.
     if (const auto kept = picker.hand_to_keeper(picked); !kept && !output.quiet)
-      complain(kept.error().message() + "; the lease ends when the command closes it");
+      tell(kept.error().message() + "; the lease ends when the command closes it");
     for (const LockedFile& file : picked.locks)
       if (::fcntl(file.fd.get(), F_DUPFD, kFirstInherited) < 0 && ::fcntl(file.fd.get(), F_SETFD, 0) < 0)
-        return complain(fmt::format("pass the lease on to the command: {}", std::strerror(errno)));
+        return {kExitFailure, fmt::format("pass the lease on to the command: {}", std::strerror(errno))};
   }
   std::vector<char*> arguments;
   for (const std::string& argument : settings.command) arguments.push_back(const_cast<char*>(argument.c_str()));

@@ -1,18 +1,18 @@
 #pragma once
-// `lull watch --per gpu|job`: the options that only it has, and the session that they ask for.
+// What `lull watch --per gpu|job` is told, each value as it was written, and the settings of its session that come of
+// it.
 
 #include <string>
 #include <vector>
 
 #include "base/result.h"
-#include "cli/options.h"
 #include "config/settings.h"
 #include "session/each_session.h"
 #include "session/watch_session.h"
 
 namespace lull {
 
-struct EachOptions {
+struct EachWords {
   std::string per;
   std::vector<std::string> rungs;
   std::vector<std::string> except_users;
@@ -22,13 +22,12 @@ struct EachOptions {
 
   bool asked() const { return !per.empty(); }
 };
-void add_each_options(CommandLine& line, EachOptions& options, const Settings& known);
 
 // `watch`: what the options that it shares with any `lull watch` came to. `given_idle`: --idle or --do was given.
-Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings& watch, bool given_idle,
+Result<EachSettings> settle_each(const EachWords& options, const WatchSettings& watch, bool given_idle,
                                  const Settings& known);
 // Refuses what only makes sense with --per.
-Result<> refuse_without_per(const EachOptions& options, const std::vector<ActionWord>& actions);
+Result<> refuse_without_per(const EachWords& options, const std::vector<ActionWord>& actions);
 // An action as --do has it; where notifications go is as the settings say, if it does not say so itself.
 Result<ActionWord> settle_action(std::string_view text, const Settings& known);
 
