@@ -153,8 +153,8 @@ void EachSession::put_off(Instant at) {
   }
 }
 
-// What was given stays given, also where nothing can be seen for a while; only another user's job ends it. Who works
-// again has used up no time: the next ask is a first one.
+// What was given stays given, also where nothing can be seen for a while; when all for whom it was are gone, others
+// do not inherit it. Who works again has used up no time: the next ask is a first one.
 void EachSession::forget_kept(Instant at) {
   for (auto place = kept_.begin(); place != kept_.end();) {
     Kept& kept = place->second;
@@ -163,7 +163,9 @@ void EachSession::forget_kept(Instant at) {
     const bool seen = there && member->subject.scope.not_judged.empty();
     const Case* judged = seen ? engine_.find(member->subject.id) : nullptr;
     if (judged != nullptr && judged->verdict().condition == Truth::no) kept.since.reset();
-    const bool another = seen && users_of(*member) != kept.users;
+    const std::set<uid_t> users = seen ? users_of(*member) : kept.users;
+    const bool another =
+        users != kept.users && std::ranges::none_of(users, [&](uid_t user) { return kept.users.contains(user); });
     const bool used_up = kept.until <= at && (!there || !kept.since);
     place = another || used_up ? kept_.erase(place) : std::next(place);
   }

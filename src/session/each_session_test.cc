@@ -301,6 +301,24 @@ TEST(EachSessionTest, MoreTimeThatWasGivenIsNotTakenBack) {
     }
 }
 
+TEST(EachSessionTest, MoreTimeIsNotLostWhenAnotherUserComesToTheGpu) {
+  Script script = held_by({}, idle);
+  script.holders = [](Instant at, unsigned gpu) {
+    std::vector<Holder> there;
+    if (gpu == 0) there.push_back(holder_for_test(10, 1000));
+    if (gpu == 0 && at > Instant(5min)) there.push_back(holder_for_test(11, 1001));
+    return there;
+  };
+  FakeWorld world(script);
+  Listening sink;
+  EachSession session(each(Per::gpu), world, sink);
+  world.loop().at(Instant(30s), [&] { (void)session.on_keep(1000, "ada", "0", 1h); });
+  world.loop().at(Instant(2h), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_GE(time_of(world, "end 10"), Instant(30s + 1h));
+  EXPECT_LT(time_of(world, "end 10"), Instant::max());
+}
+
 TEST(EachSessionTest, WhoWorksAgainMayAskForAllTheTimeAgain) {
   FakeWorld world(held_by({{0, {holder_for_test(10)}}}, [](Instant at, unsigned) {
     return at > Instant(30min) && at < Instant(31min) ? 50.0 : 0.0;
