@@ -85,8 +85,9 @@ struct Child {
   bool in_cgroup = false;
 };
 
-// As fork() does it, but born inside the cgroup: to move there costs a process many milliseconds while the kernel waits
-// for all CPUs, and libc offers no other way to be born in one. Sandboxes often forbid it.
+// As fork() does it, but born inside the cgroup. libc offers no other way, and to move there later made a process wait
+// 6 to 18 ms for the kernel (Linux 6.18, 2 CPUs), longer than a whole `lull run -- true` (4 ms). It is for speed alone:
+// where it is forbidden, as in many sandboxes, the child moves itself before it becomes anything else (become()).
 Child born_in(int cgroup) {
   int pidfd = -1;
   clone_args args{};

@@ -1,25 +1,10 @@
-// Replays the fuzzer's corpus, so that what it once found stays found.
-
-#include <gtest/gtest.h>
-
-#include <filesystem>
-
+#include "../../fuzz/corpus.h"
 #include "../../fuzz/rule_fuzz.cc"
-#include "base/fd.h"
 
 namespace lull {
 namespace {
 
-TEST(RuleFuzz, TheCorpusDoesNoHarm) {
-  std::size_t count = 0;
-  for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(LULL_SOURCE_DIR) / "fuzz" / "corpus" / "rule")) {
-    const std::string bytes = read_file(entry.path().string()).value();
-    EXPECT_EQ(LLVMFuzzerTestOneInput(reinterpret_cast<const std::uint8_t*>(bytes.data()), bytes.size()), 0);
-    ++count;
-  }
-  EXPECT_GE(count, 20U);
-}
+TEST(RuleFuzz, TheCorpusDoesNoHarm) { EXPECT_GE(replay_corpus("rule", 0, LLVMFuzzerTestOneInput), 20U); }
 
 }  // namespace
 }  // namespace lull

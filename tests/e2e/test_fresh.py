@@ -1,6 +1,5 @@
 """FAULTS A2 to A4: a verdict acts only while it is fresh, and only on whom was meant."""
 import signal
-import time
 
 import pytest
 
@@ -121,19 +120,18 @@ def test_faults_a2_work_during_the_hook_calls_off_also_where_it_is_idle_again_si
     gpus = sim(1)
     job = gpus.start("sleep", "300")
     if command == "run":
-        lull = gpus.start_lull("run", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
+        lull = gpus.start_lull("run", "-v", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
     else:
-        lull = gpus.start_lull("watch", *QUICK, "--gpus", "0", "--repeat", "--do", f"exec={hook(tmp_path)}", "--do",
+        lull = gpus.start_lull("watch", "-v", *QUICK, "--gpus", "0", "--repeat", "--do", f"exec={hook(tmp_path)}", "--do",
                                f"kill={job.pid}")
     try:
         wait_until(lambda: (tmp_path / "begun").exists(), what="the hook")
         gpus.set(0, util=90)
-        if command == "watch":
-            read_until(lull.stderr, "busy again")
-        else:
-            time.sleep(0.6)  # nothing tells that lull has seen it: six samples
+        read_until(lull.stderr, "util 90 % (no)")
         gpus.set(0, util=0)
-        time.sleep(1)  # three times as long as the rule asks for
+        read_until(lull.stderr, "(yes)")  # another streak
+        for _ in range(6):  # samples of it: twice as long as the rule asks for
+            read_until(lull.stderr, "of 300ms)")
         (tmp_path / "begun").unlink()
         (tmp_path / "go").touch()
         said = read_until(lull.stderr, "no longer idle")

@@ -40,7 +40,7 @@ def test_swapped_in_a_signal_inherited_as_ignored_stays_ignored(sim, command):
         for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
             job.send_signal(number)
         with pytest.raises(subprocess.TimeoutExpired):  # who acts on one of them is gone long before that
-            job.wait(timeout=1)
+            job.wait(timeout=2)
         job.terminate()
         assert job.wait(timeout=LIMIT) in (143, -15, 0), job.stderr.read()
 
