@@ -175,8 +175,8 @@ int replay_command(int argc, char** argv) {
   line.option("--lose", arguments.lose, "the knee of a sweep loses at most this much of the work").value("SHARE");
   line.option("--regret", arguments.regret, "a firing that came back within this is regretted").value("DURATION");
   line.option("--every", arguments.every,
-              "judge as a live command with this interval would have seen it (as it was recorded); of files without "
-              "times: how far apart their samples are")
+              "judge as a live command with this interval would have seen it; of files without times: how far apart "
+              "their samples are (default as it was recorded)")
       .value("DURATION");
   line.option("--delay", arguments.delay, "nothing is judged before, from the first sample on").value("DURATION");
   line.option("--gap", arguments.gap, "more between two samples breaks a stretch (3 intervals, at least 1s)")

@@ -107,6 +107,7 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
 Result<> settle(WatchCommand& command, const Settings& known) {
   WatchSettings& settings = command.settings;
   const WatchChoice choice = TRY(settle_watch_options(command.watch, known));
+  TRY(duration_option("--keep-at-most", command.each.keep_at_most));  // a mistake is one also without --per
   settings.common.policy = choice.policy;
   settings.common.policy.rearm = settings.repeat && settings.common.policy.arm.has_value();
   settings.common.every = choice.every;

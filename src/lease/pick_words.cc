@@ -18,8 +18,8 @@ Error about(std::string_view option, Error error) { return std::move(error).duri
 
 // `--mem-free 20` surely does not mean 20 bytes.
 Result<double> size(std::string_view option, const std::string& text) {
-  if (const auto bare = to_double(text); bare && *bare != 0)
-    return fail(fmt::format("{0} {1} needs a unit: {0} {1}GiB or {0} {1}MiB", option, printable(text)));
+  if (const auto bare = to_double(trim(text)); bare && *bare != 0)
+    return fail(fmt::format("{0} {1} needs a unit: {0} {1}GiB or {0} {1}MiB", option, printable(trim(text))));
   const auto bytes = parse_size(text);
   if (!bytes) return std::unexpected(about(option, bytes.error()));
   return static_cast<double>(*bytes);
