@@ -90,7 +90,7 @@ def test_who_waits_and_is_killed_leaves_the_queue(lull_gpus, script):
 
 
 def test_mistakes_are_told_in_the_words_of_the_command_line(lull_gpus):
-    for arguments, words in (({"count": 0}, "--count 0: a number from 1 to 4096 would be right, or all"),
+    for arguments, words in (({"count": 0}, "--count 0: must be a positive number"),
                              ({"mem_free": "many"}, "--mem-free"), ({"best": "worst"}, "--best"), ({"wait": "soon"}, "--wait"),
                              ({"gpus": "7"}, "no GPU 7"), ({"where": "utl < 1"}, "--where")):
         with pytest.raises(lull.UsageError, match=words):
