@@ -37,3 +37,14 @@ foreach(file ${python_links})
     file(REMOVE ${LULL_PYTHON_FOLDER}/${file})
   endif()
 endforeach()
+
+# Where Python finds it, below the prefix: lib/python3/dist-packages for Debian. Empty: it is not installed (a wheel is
+# made by setup.py).
+set(LULL_PYTHON_DIR "" CACHE STRING "Where `cmake --install` puts the Python packages, below the prefix")
+if(LULL_PYTHON_DIR)
+  install(TARGETS lull_core LIBRARY DESTINATION ${LULL_PYTHON_DIR}/lull)
+  foreach(file ${python_files})
+    cmake_path(GET file PARENT_PATH package)
+    install(FILES ${CMAKE_SOURCE_DIR}/python/${file} DESTINATION ${LULL_PYTHON_DIR}/${package})
+  endforeach()
+endif()

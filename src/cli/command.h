@@ -20,6 +20,9 @@ std::span<const Command> commands();  // `lull NAME …`
 std::span<const Command> drop_ins();  // called by a predecessor's name
 std::span<const Command> inside();    // started by lull's own library (Python), by nobody else
 
+// For the completions of shells, in no list.
+int complete_command(int argc, char** argv);
+
 // Under which name complaints are made: a drop-in speaks under its own.
 void speak_as(std::string_view name);
 // One line to stderr, "lull: …"; returns `status`, so a command can return it.

@@ -78,6 +78,7 @@ int run(int argc, char** argv) {
     fmt::print("lull {}\n", lull::version());
     return 0;
   }
+  if (word == "__complete") return lull::complete_command(argc - 1, argv + 1);
   if (const Command* command = find(lull::commands(), word)) return command->run(argc - 1, argv + 1);
   if (word.empty() || word.front() == '-') return find(lull::commands(), "status")->run(argc, argv);
   return unknown(word);

@@ -9,7 +9,8 @@ def test_every_command_that_is_written_is_listed(run_lull):
                for name in re.findall(r"^int (\w+)_command\(int argc, char\*\* argv\) \{", path.read_text(), re.M)}
     listed = set(re.findall(r"^  (\w+) ", run_lull("--help").stdout, re.M))
     drop_ins = {"gpu_mon", "gpu_idle_timeout", "gpu_sentinel", "gpuselect"}
-    assert "status" in written and written - drop_ins == listed
+    for_shells = {"complete"}
+    assert "status" in written and written - drop_ins - for_shells == listed
 
 
 def test_every_command_explains_itself_with_an_example(run_lull):
@@ -39,3 +40,16 @@ def test_help_of_a_command_is_its_help(run_lull):
     assert run_lull("help").stdout == run_lull("--help").stdout
     wrong = run_lull("help", "runn")
     assert wrong.returncode == 2 and "did you mean 'run'" in wrong.stderr
+
+
+def test_shells_are_offered_what_is_there(sim):
+    with sim("1xH100,1xT4") as gpus:
+        pid = gpus.load(1, util=50).pid
+        def offered(kind):
+            return dict(line.split("\t") for line in gpus.lull("__complete", kind).stdout.splitlines())
+        assert offered("gpus") == {"0": "NVIDIA H100 80GB HBM3", "1": "Tesla T4"}
+        assert str(pid) in offered("jobs") and "util" in offered("signals") and "hung" in offered("rules")
+        assert "status" in offered("commands") and offered("leases") == {}
+        bash = ". packaging/completions/lull.bash; COMP_WORDS=(lull run --requ); COMP_CWORD=2; _lull; echo ${COMPREPLY[*]}"
+        done = gpus.run("bash", "-c", bash, cwd=ROOT, env={"PATH": f"{gpus.binary.rsplit('/', 1)[0]}:/usr/bin:/bin"})
+        assert done.stdout == "--require-gpu\n", done.stderr
