@@ -28,12 +28,13 @@ std::vector<Metric> signals_of(const Policy& policy) {
 }
 
 // The lists of processes say which GPUs are the job's. Between two of them a job may begin to work elsewhere, so a
-// short rule wants them more often than one of half an hour: this often.
-Duration lists_wanted_every(const Policy& policy, Duration every) {
-  const std::optional<Span> span = policy.idle.span();
+// short rule wants them more often than one of half an hour: this often. A recording of everything wants them with
+// every sample: one that came later would lack the rows of the job's first seconds, and of a short job all of them.
+Duration lists_wanted_every(const FeedOptions& options) {
+  const std::optional<Span> span = options.policy.idle.span();
   if (!span) return Duration::zero();
-  const Duration whole = span->samples > 0 ? every * static_cast<std::int64_t>(span->samples) : span->time;
-  return std::min<Duration>(kLongestLists, whole / 10);
+  const Duration whole = span->samples > 0 ? options.every * static_cast<std::int64_t>(span->samples) : span->time;
+  return std::min(options.everything ? options.every : kLongestLists, std::min(kLongestLists, whole / 10));
 }
 
 }  // namespace
@@ -79,7 +80,7 @@ void Feed::start_sampler() {
   }
   options.tenants = options.tenants || scope_.needs_tenants() || options_.holders;
   options.all_lists = scope_.needs_tenants();  // who draws works there, too
-  options.lists_every = std::max(kShortestLists, lists_wanted_every(options_.policy, options_.every));
+  options.lists_every = std::max(kShortestLists, lists_wanted_every(options_));
   sampler_ = world_.sampler(std::move(options), [this](const Snapshot& snapshot) { take(snapshot); });
 }
 

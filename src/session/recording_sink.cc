@@ -23,6 +23,7 @@ void RecordingSink::sampled(const Sampled& sampled, std::optional<Instant> acts_
     for (const Device& device : sampled.subject.scope.devices)
       if (const auto place = snapshot.inventory->place_of(device.id())) devices_.push_back(*place);
     whos_.assign(devices_.size(), who_);
+    rows_ += devices_.size();
     if (const auto put = log_->add(snapshot, devices_, sampled.subject.job, sampled.machine, whos_); !put)
       give_up(put.error());
   }
@@ -31,8 +32,11 @@ void RecordingSink::sampled(const Sampled& sampled, std::optional<Instant> acts_
 
 void RecordingSink::finish() {
   if (!log_) return;
-  if (const auto closed = log_->close(); !closed) give_up(closed.error());
+  if (const auto closed = log_->close(); !closed) return give_up(closed.error());
   log_.reset();
+  if (rows_ == 0)
+    next_.note(Level::warning, "record",
+               "--record: nothing was recorded, since the job was seen on no GPU; --gpus says which ones are its own");
 }
 
 }  // namespace lull

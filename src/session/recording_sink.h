@@ -39,6 +39,7 @@ class RecordingSink final : public Sink {
   std::optional<TraceLog> log_;
   trace::Who who_;
   bool begun_ = false;
+  std::size_t rows_ = 0;
   std::vector<std::size_t> devices_;
   std::vector<trace::Who> whos_;
 };

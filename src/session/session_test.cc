@@ -2,8 +2,12 @@
 // restart, a time limit, Ctrl-C. Random schedules are in schedules_test.cc.
 
 #include <gtest/gtest.h>
+#include <unistd.h>
+
 #include <algorithm>
 
+#include "base/fd.h"
+#include "session/recording_sink.h"
 #include "session/scripts_test.h"
 
 namespace lull {
@@ -130,6 +134,42 @@ TEST(RunSessionTest, WorkThatBeganElsewhereSinceTheLastListIsSeenBeforeTheEnd) {
       EXPECT_TRUE(end == Instant::max() || end <= begins)
           << begins.time_since_epoch() / 1ms << " every " << every / 1ms;
     }
+}
+
+// Whoever records a job of a few seconds wants all of them, though a rule of an hour needs no lists that are that new.
+TEST(RunSessionTest, ARecordingHasTheRowsOfAShortJobFromTheSampleOnThatSawItsGpu) {
+  const std::string path = testing::TempDir() + "recording-" + std::to_string(::getpid()) + ".csv";
+  RunSettings settings = run_settings("util < 1 for 1h", 1s);
+  settings.common.gpus.clear();
+  settings.common.watch_work = true;
+  Script script;
+  script.has_context = [](Instant at, unsigned gpu) { return gpu == 1 && at >= Instant(2500ms); };
+  FakeWorld world(script);
+  world.job_runs = 5500ms;
+  Listening sink;
+  RecordingSink recording(sink, *TraceLog::open(path, RecordingSink::layout(path)), {});
+  EXPECT_EQ(RunSession(std::move(settings), world, recording).run().status, 0);
+  recording.finish();
+  const std::string text = *read_file(path);
+  EXPECT_EQ(std::ranges::count(text, '\n'), 4) << "a header, and the samples at 3, 4 and 5 s:\n" << text;
+  EXPECT_FALSE(sink.noted("record"));
+  ::unlink(path.c_str());
+}
+
+TEST(RunSessionTest, ARecordingThatHasNoRowsIsSaid) {
+  const std::string path = testing::TempDir() + "no-rows-" + std::to_string(::getpid()) + ".csv";
+  RunSettings settings = run_settings();
+  settings.common.gpus.clear();
+  Script script;
+  script.has_context = [](Instant, unsigned) { return false; };
+  FakeWorld world(script);
+  world.job_runs = 60s;
+  Listening sink;
+  RecordingSink recording(sink, *TraceLog::open(path, RecordingSink::layout(path)), {});
+  EXPECT_EQ(RunSession(std::move(settings), world, recording).run().status, 0);
+  recording.finish();
+  EXPECT_TRUE(sink.noted("record"));
+  ::unlink(path.c_str());
 }
 
 // The first sample comes late, since cards have to be attached; the grid begins with it.

@@ -87,12 +87,20 @@ def test_a_job_records_itself_and_rules_on_its_work_can_be_replayed(sim, tmp_pat
     """`lull run --record` has cpu, io and quiet of the job; `lull record` has not, and replay says which would."""
     with sim(2) as gpus:
         trace = tmp_path / "job.csv"
-        done = gpus.lull("run", "--record", trace, "--delay", "0", "--every", "100ms", "--idle", "util < 1 for 1h", "--",
-                         gpus.binary, "sim", "load", "--gpu", "0", "--util", "0", "--for", "2s")
-        assert done.returncode == 0, done.stderr
-        rows = list(csv.DictReader(open(trace)))
-        assert rows and {row["gpu"] for row in rows} == {"0"} and rows[-1]["cpu_percent"] != ""
-        assert rows[-1]["users"] and rows[-1]["command"] and rows[-1]["job"].startswith("run-")
+        job = gpus.start_lull("run", "--record", trace, "--delay", "0", "--every", "100ms", "--idle", "util < 1 for 1h",
+                              "--", gpus.binary, "sim", "load", "--gpu", "0", "--util", "0")
+
+        def rows():
+            """Those that know of the job's work; a line that is still being written is none."""
+            whole = trace.read_text().rpartition("\n")[0] if trace.exists() else ""
+            return [row for row in csv.DictReader(whole.splitlines()) if row["cpu_percent"]]
+
+        wait_until(lambda: len(rows()) > 20, what="rows of the job's work")
+        job.send_signal(signal.SIGINT)
+        assert job.wait(LIMIT) == 128 + signal.SIGINT, job.stderr.read()
+        assert {row["gpu"] for row in rows()} == {"0"}
+        last = rows()[-1]
+        assert last["users"] and last["command"] and last["job"].startswith("run-")
         judged = gpus.lull("replay", trace, "--idle", "util < 1 and cpu < 90 and quiet > 0 for 500ms", "--json")
         assert judged.returncode == 0, judged.stderr
         assert json.loads(judged.stdout)["totals"]["ended"] == 1
@@ -100,5 +108,7 @@ def test_a_job_records_itself_and_rules_on_its_work_can_be_replayed(sim, tmp_pat
         assert gpus.lull("record", "--every", "50ms", "--for", "200ms", "-o", plain).returncode == 0
         missing = gpus.lull("replay", plain, "--idle", "cpu < 5 for 1m")
         assert missing.returncode == 125 and "`lull run --record FILE` writes" in missing.stderr
+        nothing = gpus.lull("run", "--record", tmp_path / "nothing.csv", "--", "true")
+        assert nothing.returncode == 0 and "nothing was recorded" in nothing.stderr, nothing.stderr
         refused = gpus.lull("run", "--record", tmp_path / "no" / "folder.csv", "--", "true")
         assert refused.returncode == 125 and "--record" in refused.stderr
