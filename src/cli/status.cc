@@ -1,12 +1,8 @@
 // `lull status`: the GPUs now, once or live.
 
-#include <unistd.h>
-
-#include <chrono>
 #include <csignal>
 #include <string>
 
-#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "session/machine.h"
@@ -36,11 +32,9 @@ int status_command(int argc, char** argv) {
   if (const auto done = line.parse(argc, argv)) return *done;
   settings.format = json ? StatusFormat::json : csv ? StatusFormat::csv : StatusFormat::table;
   if (watch_option.given()) {
-    const auto parsed = parse_duration(every.empty() ? "1s" : every);
-    if (!parsed) return complain("--watch: " + parsed.error().message(), kExitUsage);
-    if (*parsed < std::chrono::milliseconds(10))
-      return complain("--watch: at least 10ms is wanted between two pictures", kExitUsage);
-    settings.every = *parsed;
+    const auto interval = live_interval(every);
+    if (!interval) return complain(interval.error().message(), kExitUsage);
+    settings.every = *interval;
   }
 
   std::signal(SIGPIPE, SIG_IGN);

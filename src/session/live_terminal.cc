@@ -76,9 +76,11 @@ void LiveTerminal::read_keys() {
 }
 
 Result<> LiveTerminal::draw(const std::vector<std::string>& lines) {
-  std::string text = "\033[H";
-  for (std::size_t i = 0; i < lines.size(); ++i) text += (i > 0 ? "\n" : "") + lines[i] + "\033[K";
-  return write_all(screen_, text + "\033[J");
+  // Each line is cleared before it is written: cleared behind it, a line that is as wide as the screen would lose its
+  // last letter. Terminals that know ?2026 show all of it at once.
+  std::string text = "\033[?2026h\033[H";
+  for (std::size_t i = 0; i < lines.size(); ++i) text += (i > 0 ? "\n\033[2K" : "\033[2K") + lines[i];
+  return write_all(screen_, text + (lines.empty() ? "\033[2J\033[?2026l" : "\033[?2026l"));
 }
 
 }  // namespace lull

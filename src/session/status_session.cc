@@ -1,19 +1,16 @@
 #include "session/status_session.h"
 
 #include <fmt/format.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
-#include <csignal>
 #include <utility>
 
 #include "base/calendar.h"
-#include "base/fd.h"
 #include "base/units.h"
 #include "sense/select.h"
 #include "sense/visible.h"
 #include "session/feed.h"
+#include "view/live_status.h"
 #include "view/screen.h"
 
 namespace lull {
@@ -53,7 +50,8 @@ StatusSession::StatusSession(StatusSettings settings, Say say)
     : settings_(std::move(settings)),
       say_(std::move(say)),
       pictures_(settings_.format, settings_.every, settings_.processes),
-      idle_(settings_.every.value_or(1s)) {}
+      idle_(settings_.every.value_or(1s)),
+      live_(settings_.input, settings_.output) {}
 
 SamplerOptions StatusSession::sampling() const {
   SamplerOptions sampling;
@@ -68,7 +66,7 @@ SamplerOptions StatusSession::sampling() const {
 
 std::optional<SessionEnd> StatusSession::show(const Snapshot& snapshot) {
   idle_.see(snapshot);
-  if (terminal_) {  // what is to be said is on the screen
+  if (live_.on_screen()) {  // what is to be said is on the screen
     histories_.see(snapshot);
     shown_ = snapshot;
     return draw(snapshot);
@@ -89,54 +87,25 @@ std::optional<SessionEnd> StatusSession::draw(const Snapshot& snapshot) {
   const auto rows = rows_of(settings_, snapshot);
   if (!rows) return SessionEnd{kExitUsage, rows.error().message()};
   const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_)};
-  const auto drawn =
-      terminal_ ? draw_screen(view) : write_all(settings_.output, pictures_.next(view, screen_of(settings_.output)));
-  if (drawn) return std::nullopt;
-  if (drawn.error().errno_value == EPIPE) return SessionEnd{};  // the reader has seen enough
-  return SessionEnd{kExitFailure, drawn.error().message()};
+  return live_.on_screen() ? draw_screen(view) : live_.append(pictures_.next(view, screen_of(settings_.output)));
 }
 
-Result<> StatusSession::draw_screen(const StatusView& view) {
+std::optional<SessionEnd> StatusSession::draw_screen(const StatusView& view) {
   StatusView with_history = view;
   for (std::size_t i = 0; i < view.devices.size(); ++i)
     with_history.extras[i].history = histories_.of(view.snapshot.inventory->devices[view.devices[i]]);
-  const Screen screen = screen_of(settings_.output);
   const bool driven = view.snapshot.driver.absence == Absence::none;
   const std::string heading =
       fmt::format("{}  every {}{}", format_local(view.snapshot.wall, "%H:%M:%S"), format_duration(*settings_.every),
                   driven ? "" : "  " + driver_trouble(view.snapshot));
-  return terminal_->draw(live_.draw(with_history, for_screen(heading, screen), screen));
+  return live_.draw(StatusRows(with_history), heading);
 }
 
 SessionEnd StatusSession::watch(World& world) {
-  SamplingSettings settings{.sampling = sampling(), .every = *settings_.every, .length = {}};
-  settings.a_signal_is_no_failure = false;
-  if (settings_.format == StatusFormat::table && ::isatty(settings_.output) == 1)
-    return watch_on_screen(world, std::move(settings));
-  struct stat status{};
-  if (::fstat(settings_.output, &status) == 0 && S_ISFIFO(status.st_mode)) settings.reader = settings_.output;
-  return SamplingSession(std::move(settings), world, [this](const Snapshot& snapshot) { return show(snapshot); }).run();
-}
-
-SessionEnd StatusSession::watch_on_screen(World& world, SamplingSettings settings) {
-  std::optional<SamplingSession> session;
-  const auto redraw = [&] {
-    if (!shown_) return;
-    if (auto end = draw(*shown_)) session->end(*std::move(end));
-  };
-  settings.more_signals = {SIGWINCH, SIGTSTP};
-  settings.on_signal = [&](int signal) {
-    if (signal == SIGTSTP) terminal_->suspend();
-    redraw();
-  };
-  session.emplace(std::move(settings), world, [this](const Snapshot& snapshot) { return show(snapshot); });
-  terminal_ = std::make_unique<LiveTerminal>(world.loop(), settings_.input, settings_.output, [&](const Key& key) {
-    if (!live_.press(key)) return session->end({});
-    redraw();
-  });
-  SessionEnd end = session->run();
-  terminal_.reset();  // as it was before, whatever is said then
-  return end;
+  return live_.watch(
+      world, {.sampling = sampling(), .every = *settings_.every, .length = {}}, settings_.format == StatusFormat::table,
+      [this](const Snapshot& snapshot) { return show(snapshot); },
+      [this] { return shown_ ? draw(*shown_) : std::nullopt; });
 }
 
 }  // namespace lull

@@ -2,15 +2,12 @@
 // The GPUs now, once or live: what `lull status` does with each sample.
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 
 #include "base/exit_status.h"
-#include "session/live_terminal.h"
-#include "session/sampling_session.h"
+#include "session/live_view.h"
 #include "session/status_extras.h"
-#include "view/live.h"
 #include "view/status_picture.h"
 
 namespace lull {
@@ -40,16 +37,14 @@ class StatusSession {
 
  private:
   std::optional<SessionEnd> draw(const Snapshot& snapshot);
-  Result<> draw_screen(const StatusView& view);
-  SessionEnd watch_on_screen(World& world, SamplingSettings settings);
+  std::optional<SessionEnd> draw_screen(const StatusView& view);
 
   StatusSettings settings_;
   Say say_;
   StatusPictures pictures_;
   IdleTimes idle_;
   // Of a screen that is looked at live:
-  std::unique_ptr<LiveTerminal> terminal_;
-  LiveScreen live_;
+  LiveView live_;
   Histories histories_;
   std::optional<Snapshot> shown_;
   bool driver_said_ = false;

@@ -3,9 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
+#include <numeric>
 #include <optional>
+#include <set>
 #include <tuple>
 
 #include "base/calendar.h"
@@ -68,6 +71,37 @@ void put_time(JsonWriter& json, std::string_view name, const std::optional<WallT
   json.member(name, time ? std::optional(format_rfc3339(*time)) : std::nullopt);
 }
 
+enum Order : std::size_t { gpu, util, idle, held };
+constexpr std::array<std::string_view, 4> kOrders = {"GPU", "util", "idle for", "how long it is held"};
+
+std::vector<std::string> lease_cells(const LeaseInfo& lease, const LeasesView& view, const Screen& screen) {
+  const LeasedGpu seen = seen_of(lease, view.gpus);
+  return {label(lease),
+          printable(user_name(lease.owner)),
+          lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?",
+          age(lease.record.since, view.now),
+          state_text(lease) + share_text(lease, view.state),
+          util_text(seen),
+          idle_text(seen, screen.utf8),
+          printable(lease.record.command),
+          printable(lease.gpu)};
+}
+
+std::vector<std::string> ticket_cells(const TicketInfo& ticket, const LeasesView& view) {
+  const TicketRecord& record = ticket.record;
+  const std::string collected =
+      record.missing < record.count ? fmt::format(", has {}", record.count - record.missing) : "";
+  return {"-",
+          printable(user_name(ticket.owner)),
+          fmt::format("{}", record.waiter.pid),
+          age(record.since, view.now),
+          fmt::format("waits for {}{}", record.count, collected),
+          "-",
+          "-",
+          printable(record.command),
+          ""};
+}
+
 }  // namespace
 
 void sort_by_gpu(std::vector<LeaseInfo>& leases) {
@@ -79,34 +113,95 @@ void sort_by_gpu(std::vector<LeaseInfo>& leases) {
   std::sort(leases.begin(), leases.end(), [&](const LeaseInfo& a, const LeaseInfo& b) { return key(a) < key(b); });
 }
 
-std::vector<std::string> leases_table(const FolderState& state, const LeasedGpus& gpus, WallTime now,
-                                      const Screen& screen) {
+std::vector<std::string> leases_table(const LeasesView& view, const Screen& screen) {
+  const LeaseRows rows(view);
+  std::vector<std::size_t> all(rows.size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return rows.table(all, std::nullopt, screen);
+}
+
+std::string leases_summary(const LeasesView& view) {
+  std::set<std::string_view> gpus;
+  for (const LeaseInfo& lease : view.state.leases) gpus.insert(lease.gpu);
+  if (view.empty()) return "no GPU is leased, nobody waits";
+  std::string text = gpus.size() == 1 ? "1 GPU is leased" : fmt::format("{} GPUs are leased", gpus.size());
+  if (gpus.size() != view.state.leases.size()) text += fmt::format(" to {} holders", view.state.leases.size());
+  const std::size_t waiting = view.state.tickets.size();
+  return text + (waiting == 0 ? ", nobody waits" : fmt::format(", {} wait{}", waiting, waiting == 1 ? "s" : ""));
+}
+
+std::span<const std::string_view> LeaseRows::orders() const { return kOrders; }
+
+double LeaseRows::weight(std::size_t row, std::size_t order) const {
+  const bool waits = row >= view_.state.leases.size();
+  const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
+  if (order == held) {
+    const auto since = waits ? view_.state.tickets[row - view_.state.leases.size()].record.since
+                             : view_.state.leases[row].record.since;
+    return since ? std::max(0.0, seconds(view_.now - *since)) : kUnknown;
+  }
+  if (waits) return kUnknown;
+  const LeasedGpu seen = seen_of(view_.state.leases[row], view_.gpus);
+  if (order == util) return seen.util;
+  return seen.idle_for ? seconds(*seen.idle_for) : kUnknown;
+}
+
+std::string LeaseRows::words(std::size_t row) const {
+  if (row >= view_.state.leases.size()) {
+    const TicketInfo& ticket = view_.state.tickets[row - view_.state.leases.size()];
+    return lowered(
+        fmt::format("waits {} {} {}", user_name(ticket.owner), ticket.record.waiter.pid, ticket.record.command));
+  }
+  const LeaseInfo& lease = view_.state.leases[row];
+  return lowered(fmt::format("gpu{} {} {} {} {} {}", lease.record.label, lease.gpu, user_name(lease.owner),
+                             lease.record.holder.pid, state_text(lease), lease.record.command));
+}
+
+std::vector<std::string> LeaseRows::table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
+                                          const Screen& screen) const {
+  const FolderState& state = view_.state;
   std::vector<Column> columns = {
-      {"GPU", Align::right, 0, 0, {}},      {"USER", Align::left, 0, 8, {}},     {"PID", Align::right, 2, 0, {}},
-      {"FOR", Align::right, 3, 0, {}},      {"STATE", Align::left, 4, 0, {}},    {"UTIL", Align::right, 0, 0, {}},
-      {"IDLE FOR", Align::right, 0, 0, {}}, {"COMMAND", Align::left, 0, 12, {}}, {"UUID", Align::left, 1, 0, {}}};
-  const auto add = [&](std::vector<std::string> cells) {
+      {"GPU", Align::right, 0, 0, {}},      {"USER", Align::left, 0, 8, {}},         {"PID", Align::right, 3, 0, {}},
+      {"FOR", Align::right, 2, 0, {}},      {"STATE", Align::left, 1, 0, {}},        {"UTIL", Align::right, 0, 0, {}},
+      {"IDLE FOR", Align::right, 0, 0, {}}, {"COMMAND", Align::left, 0, 12, {}, 16}, {"UUID", Align::left, 4, 0, {}}};
+  for (std::size_t place = 0; place < rows.size(); ++place) {
+    const std::size_t row = rows[place];
+    std::vector<std::string> cells = row < state.leases.size()
+                                         ? lease_cells(state.leases[row], view_, screen)
+                                         : ticket_cells(state.tickets[row - state.leases.size()], view_);
+    if (marked == place) cells.front() = ">" + cells.front();
     for (std::size_t i = 0; i < cells.size(); ++i)
       columns[i].cells.push_back({for_screen(cells[i], screen), Tone::plain});
-  };
-  for (const LeaseInfo& lease : state.leases) {
-    const LeasedGpu seen = seen_of(lease, gpus);
-    add({label(lease), printable(user_name(lease.owner)),
-         lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?", age(lease.record.since, now),
-         state_text(lease) + share_text(lease, state), util_text(seen), idle_text(seen, screen.utf8),
-         printable(lease.record.command), printable(lease.gpu)});
-  }
-  for (const TicketInfo& ticket : state.tickets) {
-    const TicketRecord& record = ticket.record;
-    const std::string collected =
-        record.missing < record.count ? fmt::format(", has {}", record.count - record.missing) : "";
-    add({"-", printable(user_name(ticket.owner)), fmt::format("{}", record.waiter.pid), age(record.since, now),
-         fmt::format("waits for {}{}", record.count, collected), "-", "-", printable(record.command), ""});
   }
   return layout(columns, {}, screen);
 }
 
-std::string leases_json(const FolderState& state, const LeasedGpus& gpus, const std::string& path) {
+std::vector<std::string> LeaseRows::why(std::size_t row) const {
+  const auto time = [](const std::optional<WallTime>& at) { return at ? format_rfc3339(*at) : "?"; };
+  if (row >= view_.state.leases.size()) {
+    const TicketInfo& ticket = view_.state.tickets[row - view_.state.leases.size()];
+    return {
+        fmt::format("place {} in the queue, since {}", row - view_.state.leases.size() + 1, time(ticket.record.since)),
+        fmt::format("  priority {}, wants {} of {}, {} missing", ticket.record.priority, ticket.record.count,
+                    ticket.record.wants.empty() ? "all GPUs" : fmt::format("{} GPUs", ticket.record.wants.size()),
+                    ticket.record.missing),
+        "  " + printable(ticket.record.command)};
+  }
+  const LeaseInfo& lease = view_.state.leases[row];
+  std::vector<std::string> lines = {
+      fmt::format("GPU {}  {}  {}", label(lease), printable(lease.gpu), state_text(lease)),
+      fmt::format("  {} (uid {}) has it since {}", printable(user_name(lease.owner)), lease.owner,
+                  time(lease.record.since))};
+  if (!lease.record.within.empty()) lines.push_back("  within lease " + printable(lease.record.within));
+  const LeasedGpu seen = seen_of(lease, view_.gpus);
+  if (std::isnan(seen.util))
+    lines.push_back("  util is unknown: " + (seen.trouble.empty() ? "no such GPU was seen" : seen.trouble));
+  lines.push_back("  " + printable(lease.record.command));
+  return lines;
+}
+
+std::string leases_json(const LeasesView& view, const std::string& path) {
+  const FolderState& state = view.state;
   JsonWriter json;
   json.begin_object().member("folder", printable_lines(path)).key("leases").begin_array();
   for (const LeaseInfo& lease : state.leases) {
@@ -122,7 +217,7 @@ std::string leases_json(const FolderState& state, const LeasedGpus& gpus, const 
     put_time(json, "since", record.since);
     put_time(json, "until", record.until);
     put_text(json, "within", record.within);
-    const LeasedGpu seen = seen_of(lease, gpus);
+    const LeasedGpu seen = seen_of(lease, view.gpus);
     json.member("util_percent", seen.util);
     json.member("idle_seconds",
                 seen.idle_for ? std::optional(std::chrono::duration<double>(*seen.idle_for).count()) : std::nullopt);

@@ -1,36 +1,61 @@
 #pragma once
-// The screen of `lull status --watch`: what is shown of a snapshot, and what keys change about that. Pure: keys and
-// views in, lines out; whoever owns the terminal draws them.
+// The screen of `lull status --watch` and `lull leases --watch`: which rows are shown, in which order, and what keys
+// change about that. Pure: keys and rows in, lines out; whoever owns the terminal draws them.
 
 #include <cstddef>
-#include <cstdint>
+#include <optional>
+#include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "view/columns.h"
 #include "view/keys.h"
-#include "view/status.h"
 
 namespace lull {
 
+// What there is to show, a row for each GPU or lease. Rows are counted as they come, however they are sorted.
+class LiveRows {
+ public:
+  LiveRows() = default;
+  LiveRows(const LiveRows&) = delete;
+  LiveRows& operator=(const LiveRows&) = delete;
+  virtual ~LiveRows() = default;
+
+  virtual std::size_t size() const = 0;
+  virtual std::string_view noun() const = 0;                     // "GPU": one of the rows
+  virtual std::span<const std::string_view> orders() const = 0;  // by what they can be sorted; the first: as they come
+  // The greatest comes first; what is unknown is NaN, and comes last.
+  virtual double weight(std::size_t row, std::size_t order) const = 0;
+  virtual std::string words(std::size_t row) const = 0;  // by which a person may look for it, in small letters
+  virtual std::string summary() const = 0;
+  // Titles, then a line for each of `rows`; the place of the marked one among them.
+  virtual std::vector<std::string> table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
+                                         const Screen& screen) const = 0;
+  // All that is known of one, and why not more.
+  virtual std::vector<std::string> why(std::size_t row) const = 0;
+  virtual bool has_processes() const { return false; }
+  virtual std::vector<std::string> processes(std::span<const std::size_t> /*rows*/, const Screen& /*screen*/) const {
+    return {};
+  }
+};
+
 class LiveScreen {
  public:
-  enum class Sort : std::uint8_t { gpu, util, memory, idle };
-
   // False: the person wants to leave.
   bool press(const Key& key);
 
   // Exactly as many lines as the screen is high, none wider than it. `heading` stands at the top ("11:04:29  every
   // 1s").
-  std::vector<std::string> draw(const StatusView& view, const std::string& heading, const Screen& screen);
+  std::vector<std::string> draw(const LiveRows& rows, const std::string& heading, const Screen& screen);
 
  private:
-  StatusView chosen(const StatusView& view) const;
-  std::vector<std::string> below(const StatusView& view, const Screen& screen) const;
-  std::vector<std::string> why(const StatusView& view, const Screen& screen) const;
-  std::string foot(std::size_t hidden_above, std::size_t hidden_below) const;
+  bool type(const Key& key);
+  std::vector<std::size_t> chosen(const LiveRows& rows) const;
+  std::vector<std::string> below(const LiveRows& rows, std::span<const std::size_t> shown, const Screen& screen) const;
+  std::string foot(const LiveRows& rows, std::size_t hidden_above, std::size_t hidden_below) const;
 
-  Sort sort_ = Sort::gpu;
+  std::size_t order_ = 0;  // counts on; its rest by the number of orders is the one
   std::string filter_;
   bool typing_ = false;  // letters go into the filter
   bool processes_ = false;

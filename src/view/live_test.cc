@@ -1,4 +1,5 @@
-#include "view/live.h"
+#include "view/leases.h"
+#include "view/live_status.h"
 
 #include <gtest/gtest.h>
 
@@ -53,11 +54,12 @@ TEST(LiveScreen, FillsTheScreenAndNoMore) {
   const Snapshot snapshot = machine(128);
   std::mt19937 random(1);
   LiveScreen live;
+  const auto view = all_of(snapshot);
   constexpr KeyKind kKeys[] = {KeyKind::up,  KeyKind::down,   KeyKind::page_up,   KeyKind::page_down, KeyKind::home,
                                KeyKind::end, KeyKind::escape, KeyKind::backspace, KeyKind::enter};
   for (int i = 0; i < 2000; ++i) {
     const Screen screen{.width = random() % 200, .height = random() % 60};
-    const auto lines = live.draw(all_of(snapshot), "11:04:29  every 1s", screen);
+    const auto lines = live.draw(StatusRows(view), "11:04:29  every 1s", screen);
     ASSERT_EQ(lines.size(), screen.height);
     for (const std::string& line : lines) ASSERT_LE(display_width(line), screen.width) << line;
     (void)live.press(random() % 2 == 0 ? Key{kKeys[random() % std::size(kKeys)]} : letter("speh/x1"[random() % 7]));
@@ -69,16 +71,16 @@ TEST(LiveScreen, ScrollsThroughAllOf128) {
   const Screen screen{.width = 120, .height = 20};
   LiveScreen live;
   const auto view = all_of(snapshot);
-  std::vector<std::string> lines = live.draw(view, "", screen);
+  std::vector<std::string> lines = live.draw(StatusRows(view), "", screen);
   EXPECT_EQ(shown(lines).front(), "0");
   EXPECT_EQ(shown(lines).size(), 17U);
   EXPECT_NE(lines.back().find("0 more above, 111 below"), std::string::npos) << lines.back();
   EXPECT_NE(lines[2].find(">0"), std::string::npos) << lines[2];
   EXPECT_TRUE(live.press({KeyKind::end}));
-  EXPECT_EQ(shown(live.draw(view, "", screen)).back(), "127");
+  EXPECT_EQ(shown(live.draw(StatusRows(view), "", screen)).back(), "127");
   EXPECT_TRUE(live.press({KeyKind::page_up}));
   EXPECT_TRUE(live.press({KeyKind::up}));
-  lines = live.draw(view, "", screen);
+  lines = live.draw(StatusRows(view), "", screen);
   EXPECT_NE(lines[2].find(">109"), std::string::npos) << lines[2];
   EXPECT_FALSE(live.press(letter('q')));
 }
@@ -90,25 +92,60 @@ TEST(LiveScreen, SortsFiltersAndTellsWhy) {
   LiveScreen live;
   const auto view = all_of(snapshot);
   using Labels = std::vector<std::string>;
-  EXPECT_EQ(shown(live.draw(view, "", screen)), (Labels{"0", "1", "2", "3", "4", "5"}));
+  EXPECT_EQ(shown(live.draw(StatusRows(view), "", screen)), (Labels{"0", "1", "2", "3", "4", "5"}));
   live.press(letter('s'));
-  EXPECT_EQ(shown(live.draw(view, "", screen)), (Labels{"5", "3", "2", "1", "0", "4"})) << "unknown is last";
+  EXPECT_EQ(shown(live.draw(StatusRows(view), "", screen)), (Labels{"5", "3", "2", "1", "0", "4"}))
+      << "unknown is last";
   for (int i = 0; i < 3; ++i) live.press(letter('s'));
   for (const char c : {'/', 't', '4'}) live.press(letter(c));
-  EXPECT_EQ(shown(live.draw(view, "", screen)), (Labels{"1", "3", "5"}));
-  EXPECT_NE(live.draw(view, "", screen).back().find("show only: t4_"), std::string::npos);
+  EXPECT_EQ(shown(live.draw(StatusRows(view), "", screen)), (Labels{"1", "3", "5"}));
+  EXPECT_NE(live.draw(StatusRows(view), "", screen).back().find("show only: t4_"), std::string::npos);
   live.press(letter('q'));  // a letter of the filter, not the end
-  EXPECT_EQ(live.draw(view, "", screen)[2], "no GPU matches");
+  EXPECT_EQ(live.draw(StatusRows(view), "", screen)[2], "no GPU matches");
   live.press({KeyKind::backspace});
   live.press({KeyKind::enter});
   live.press({KeyKind::escape});
-  (void)live.draw(view, "", screen);
+  (void)live.draw(StatusRows(view), "", screen);
   for (int i = 0; i < 4; ++i) live.press({KeyKind::down});
   live.press(letter('e'));
-  const auto lines = live.draw(view, "", screen);
+  const auto lines = live.draw(StatusRows(view), "", screen);
   EXPECT_NE(std::ranges::find_if(lines, [](const std::string& line) { return line.contains("unknown: util ("); }),
             lines.end());
   EXPECT_NE(lines[6].find(">4"), std::string::npos) << lines[6];
+}
+
+TEST(LiveScreen, ShowsLeasesAndThoseWhoWait) {
+  LeasesView leases;
+  for (const char* label : {"0", "1", "2"}) {
+    LeaseInfo lease;
+    lease.gpu = std::string("GPU-") + label;
+    lease.record.label = label;
+    lease.record.kind = LeaseKind::hold;
+    lease.record.command = std::string("train-") + label;
+    leases.state.leases.push_back(lease);
+  }
+  leases.state.tickets.resize(1);
+  leases.state.tickets[0].record.count = leases.state.tickets[0].record.missing = 2;
+  leases.gpus["GPU-0"] = {.util = 0, .idle_for = 19s, .idle_for_longer = true};
+  leases.gpus["GPU-1"] = {.util = 70};
+  leases.gpus["GPU-2"] = {.trouble = "GPU is lost"};
+  LiveScreen live;
+  const LeaseRows rows(leases);
+  const Screen screen{.width = 80, .height = 16};
+  auto lines = live.draw(rows, "", screen);
+  EXPECT_NE(lines[0].find("3 GPUs are leased, 1 waits"), std::string::npos) << lines[0];
+  for (const char* title : {"STATE", "UTIL", "IDLE FOR", "COMMAND"})
+    EXPECT_NE(lines[1].find(title), std::string::npos) << lines[1];
+  EXPECT_NE(lines[2].find("≥19s"), std::string::npos) << lines[2];
+  EXPECT_NE(lines[5].find("waits for 2"), std::string::npos) << lines[5];
+  EXPECT_EQ(lines.back().find("processes"), std::string::npos) << lines.back();
+  live.press(letter('s'));
+  EXPECT_EQ(shown(live.draw(rows, "", screen)), (std::vector<std::string>{"1", "0", "2", "-"})) << "by util";
+  live.press({KeyKind::down});
+  live.press({KeyKind::down});
+  live.press(letter('e'));
+  lines = live.draw(rows, "", screen);
+  EXPECT_NE(std::ranges::find(lines, "  util is unknown: GPU is lost"), lines.end());
 }
 
 TEST(Keys, ArriveInPieces) {

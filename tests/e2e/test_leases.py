@@ -9,6 +9,7 @@ import time
 
 import pytest
 from conftest import LIMIT, wait_until
+from terminals import on_terminal, read_all, read_until
 
 PYTHON = "/usr/bin/python3"
 ROUNDS = int(os.environ.get("LULL_STRESS_ROUNDS", "3"))
@@ -73,6 +74,31 @@ def test_it_says_who_what_and_since_when(sim):
     assert f"pid: {job.process.pid}\n" in text and "since: " in text and "command: sh -c" in text
     assert abs(time.mktime(time.strptime(lease["since"][:19], "%Y-%m-%dT%H:%M:%S")) - time.timezone - before) < 60
     job.end()
+
+
+def test_watch_is_a_screen_on_a_terminal_and_lines_in_a_pipe(sim):
+    gpus = sim(2)
+    process, leader = on_terminal(gpus, "leases", "--watch", "0.05")
+    read_until(leader, b"", b"no GPU is leased, nobody waits")
+    job = Job(gpus, "--gpus", "1")
+    assert job.gpu() == "1"
+    text = read_until(leader, b"", b"1 GPU is leased")  # what changes is seen without asking again
+    assert b"running" in read_until(leader, text, b"IDLE FOR")
+    os.write(leader, b"e")
+    read_until(leader, b"", b"(uid 0) has it since" if os.geteuid() == 0 else b"has it since")
+    os.write(leader, b"q")
+    assert read_all(leader).endswith(b"\x1b[?25h\x1b[?1049l")
+    assert process.wait(timeout=LIMIT) == 0
+    os.close(leader)
+    lines = gpus.start_lull("leases", "--watch", "0.05", "--json")
+    for _ in range(2):
+        assert [lease["label"] for lease in json.loads(lines.stdout.readline())["leases"]] == ["1"]
+    lines.stdout.close()  # the reader has seen enough
+    assert lines.wait(timeout=LIMIT) == 0
+    job.end()
+    for wrong in ("soon", "1ms"):
+        done = gpus.lull("leases", "--watch", wrong)
+        assert done.returncode == 2 and "--watch" in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_status_says_who_has_it_since_when_and_how_long_it_is_idle(sim, lull):

@@ -4,8 +4,6 @@ import fcntl
 import io
 import json
 import os
-import pty
-import select
 import signal
 import struct
 import subprocess
@@ -15,6 +13,7 @@ import time
 import pytest
 
 from conftest import LIMIT, clean_environment, wait_until
+from terminals import on_terminal, read_all, read_some, read_until
 
 
 def gpus_of(done):
@@ -206,38 +205,6 @@ def test_no_utf8_means_ascii(sim):
         assert done.stdout.isascii()
 
 
-def on_terminal(gpus, *arguments, env=None):
-    """Starts lull on a terminal of its own; returns the process and the terminal's end."""
-    leader, follower = pty.openpty()
-
-    def own_terminal():  # so that a Ctrl-C typed there becomes a signal
-        os.setsid()
-        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
-
-    process = gpus.start_lull(*arguments, stdin=follower, stdout=follower, stderr=follower, text=False,
-                              preexec_fn=own_terminal,
-                              env={"TERM": "xterm", "LC_ALL": "C.UTF-8", "COLUMNS": "100", **(env or {})})
-    os.close(follower)
-    return process, leader
-
-
-def read_some(leader):
-    assert select.select([leader], [], [], LIMIT)[0], "nothing more on the terminal"
-    return os.read(leader, 65536)
-
-
-def read_all(leader):
-    text = b""
-    while True:
-        try:
-            more = read_some(leader)
-        except OSError:
-            return text
-        if not more:
-            return text
-        text += more
-
-
 def test_colour_only_where_it_is_wanted(sim):
     with sim(1) as gpus:
         process, leader = on_terminal(gpus, "status", env={"NO_COLOR": ""})
@@ -247,14 +214,6 @@ def test_colour_only_where_it_is_wanted(sim):
         assert b"\x1b[" not in read_all(leader)
         process.wait(timeout=LIMIT)
         assert "\x1b[" not in gpus.lull("status", env={"NO_COLOR": ""}).stdout
-
-
-def read_until(leader, text, wanted):
-    end = time.monotonic() + LIMIT
-    while wanted not in text:
-        assert time.monotonic() < end, text[-2000:]
-        text += read_some(leader)
-    return text
 
 
 @pytest.mark.parametrize("how", [b"\x03", b"q"])
@@ -268,6 +227,7 @@ def test_watch_is_a_screen_of_its_own_and_leaves_the_terminal_as_it_was(sim, how
         os.write(leader, how)
         text += read_all(leader)
         assert process.wait(timeout=LIMIT) == 0
+        assert b"\x1b[K" not in text and b"\x1b[J" not in text  # they take the last letter of a line as wide as the screen
         assert text.endswith(b"\x1b[?25h\x1b[?1049l")  # the cursor and the other buffer are back
         assert termios.tcgetattr(leader)[3] & termios.ECHO and termios.tcgetattr(leader)[3] & termios.ICANON
         os.close(leader)
@@ -283,14 +243,14 @@ def test_keys_of_the_screen(sim):
         os.write(leader, b"p")
         text = read_until(leader, b"", b"TYPE")
         os.write(leader, b"\x1b[Be")
-        read_until(leader, b"", b"\nGPU 0  NVIDIA")
+        read_until(leader, b"", b"KGPU 0  NVIDIA")
         os.write(leader, b"/nobody")
         read_until(leader, b"", b"no GPU matches")
         os.write(leader, b"\x1b")
         read_until(leader, b"", b"by util")
         fcntl.ioctl(leader, termios.TIOCSWINSZ, struct.pack("HHHH", 6, 30, 0, 0))
         process.send_signal(signal.SIGWINCH)
-        text = read_until(leader, b"", b"\x1b[J")
+        text = read_until(leader, b"", b"\x1b[?2026l")
         os.write(leader, b"q")
         read_all(leader)
         assert process.wait(timeout=LIMIT) == 0

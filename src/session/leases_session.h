@@ -1,0 +1,41 @@
+#pragma once
+// Who holds which GPU, and what the GPU does meanwhile: `lull leases`, once or live.
+
+#include <optional>
+
+#include "base/exit_status.h"
+#include "lease/place.h"
+#include "session/live_view.h"
+#include "session/status_extras.h"
+#include "view/leases.h"
+
+namespace lull {
+
+struct LeasesSettings {
+  bool json = false;
+  std::optional<Duration> every;  // again and again
+  LeasePlace place = LeasePlace::of_environment();
+  int input = 0;  // where keys come from
+  int output = 1;
+};
+
+class LeasesSession {
+ public:
+  explicit LeasesSession(LeasesSettings settings);
+
+  SessionEnd once();
+  SessionEnd watch(World& world);
+
+ private:
+  SamplerOptions sampling() const;
+  std::optional<SessionEnd> look();  // into the folder
+  void see(const Snapshot& snapshot);
+  std::optional<SessionEnd> draw();
+
+  LeasesSettings settings_;
+  IdleTimes idle_;
+  LeasesView view_;
+  LiveView live_;
+};
+
+}  // namespace lull
