@@ -76,12 +76,12 @@ void blocks(benchmark::State& state) {
   const Recording& data = recording();
   std::uint64_t fired = 0;
   for (auto _ : state) {
-    PolicyEvaluator evaluator = PolicyEvaluator::compile(policy(true), options(1));
+    Decider decider(policy(true), options(1));
     PolicyAnswers answers;
     fired = 0;
     for (std::size_t from = 0; from < kSamples; from += kBlockSamples) {
       const Block block = data.block(from, kBlockSamples);
-      benchmark::DoNotOptimize(evaluator.feed({&block, 1}, answers));
+      benchmark::DoNotOptimize(decider.feed({&block, 1}, answers));
       fired += count_firings(answers, kBlockSamples);
     }
     benchmark::DoNotOptimize(fired);

@@ -102,7 +102,6 @@ void Case::observe(const Snapshot& snapshot, const Subject& subject, const Facts
   last_at_ = at;
   if (lost_streak) emit(out, at, Gap{gap});
   for (std::uint32_t i = 0; i < rungs_.size(); ++i) judge_rung(i, snapshot, subject, machine, no_gpu, out);
-  ++seen_;
 }
 
 void Case::judge_rung(std::uint32_t number, const Snapshot& snapshot, const Subject& subject, const Facts& machine,
@@ -122,9 +121,8 @@ void Case::decide(std::uint32_t number, Instant at, std::vector<Event>& out) {
   Watched& rung = rungs_[number];
   const bool yes = rung.verdict.truth == Truth::yes;
   if (!yes) call_off(number, at, out);
-  // The first value of all is of the moment: nothing before it was seen, so it does not act alone.
-  // Nor does one that comes while the last one is still being dealt with: it is put off until that is done.
-  const bool wait = seen_ == 0 || at < keep_until_ || rung.firing;
+  // One that comes while the last one is still being dealt with is put off until that is done.
+  const bool wait = at < keep_until_ || rung.firing;
   const bool fires = rung.verdict.fires || (std::exchange(rung.put_off, false) && yes);
   rung.put_off = wait && fires;
   if (!fires || wait || time_up_) return;

@@ -49,7 +49,7 @@ class Case {
   const std::vector<Device>& scope() const { return scope_; }
   bool judging() const { return begun_ && !not_judged_; }
   bool not_judged() const { return not_judged_; }  // for a reason that the newest scope gave
-  bool delayed(Instant now) const { return now < start_ + plan_.delay; }
+  bool delayed(Instant now) const { return now < judged_from(start_, plan_.delay); }
   Progress arm_progress() const { return rungs_[0].judge ? rungs_[0].judge->arm_progress() : Progress{}; }
   const Rule& rule(std::uint32_t rung = 0) const { return plan_.rungs[rung].when; }
 
@@ -59,7 +59,7 @@ class Case {
     Verdict verdict;
     bool firing = false;      // fired, and not told yet how that went
     bool called_off = false;  // and that has ceased to hold
-    bool put_off = false;     // it would have fired on the first sample, or while more time was asked for
+    bool put_off = false;     // it would have fired while more time was asked for, or the last one was dealt with
     bool was_armed = false;
     std::optional<Instant> missing_said;
     std::vector<MissingSignal> missing;
@@ -87,7 +87,6 @@ class Case {
   bool stopped_ = false;
   bool not_judged_ = false;
   std::set<std::string> reasons_said_;  // for not judging
-  std::uint64_t seen_ = 0;              // samples that were judged
   bool time_up_ = false;
   Instant keep_until_ = Instant::min();
 };

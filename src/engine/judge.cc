@@ -31,7 +31,7 @@ Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
       options_(options),
       scope_(std::move(scope)),
       of_gpus_(policy_.idle.looks_at_gpus() || (policy_.arm && policy_.arm->looks_at_gpus())),
-      evaluator_(PolicyEvaluator::compile(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1))),
+      decider_(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1)),
       rule_alone_(policy_.idle.of_one_gpu()),
       asks_alone_(policy_.idle.looks_at_gpus() &&
                   (policy_.idle.may_hold_for_some() || options_.missing == WhenMissing::ignore)) {
@@ -50,9 +50,9 @@ void Judge::set_scope(std::vector<Device> scope) {
 }
 
 void Judge::begin_anew() {
-  const bool was_armed = evaluator_.armed();
-  evaluator_ = PolicyEvaluator::compile(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1));
-  if (was_armed) evaluator_.arm();
+  Decider anew(policy_, evaluator_options(options_, of_gpus_ ? scope_.size() : 1));
+  anew.follow(decider_);
+  decider_ = std::move(anew);
   build();
 }
 
@@ -166,25 +166,25 @@ Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const
   wall_ = snapshot.wall;
   if (snapshot.driver.absence != driver_.absence || snapshot.driver.detail != driver_.detail) driver_ = snapshot.driver;
   const Truth condition_before = verdict_.condition;
-  const bool inside_before = evaluator_.idle().any_streak_inside();
+  const bool inside_before = evaluator().idle().any_streak_inside();
   verdict_ = {.needed = policy_.idle.span().value_or(Span{})};
-  verdict_.armed = evaluator_.armed();
+  verdict_.armed = evaluator().armed();
   bool gap = false;
   if (lanes_ > 0) {
-    TRY(evaluator_.feed(blocks_, answers_));
+    TRY(decider_.feed(blocks_, answers_));
     TRY(ask_each_alone());
     verdict_.truth = answers_.rule[0];
     verdict_.condition = answers_.condition[0];
     verdict_.armed = bit(answers_.armed, 0);
     verdict_.fires = bit(answers_.fires, 0);
     gap = bit(answers_.gaps, 0);
-    if (const Progress progress = evaluator_.progress(); progress.running) {
+    if (const Progress progress = evaluator().progress(); progress.running) {
       verdict_.held = progress.held;
       verdict_.held_samples = progress.samples;
     }
   }
   const bool turned = (verdict_.condition == Truth::yes) != (condition_before == Truth::yes);
-  const bool inside = evaluator_.idle().any_streak_inside();
+  const bool inside = evaluator().idle().any_streak_inside();
   if (gap || (inside ? !inside_before : turned || inside_before)) history_.restart();
   remember(gap);
   return verdict_;
@@ -241,9 +241,9 @@ Story Judge::story(std::size_t lane, std::size_t track_index) const {
 Explanation Judge::explain() const {
   const std::vector<std::size_t> named = holding();
   // Where the outermost part is no `for`, those inside say since when: all that run have held at least so long.
-  Progress held = evaluator_.progress();
+  Progress held = evaluator().progress();
   if (!held.running && verdict_.truth == Truth::yes) {
-    held = evaluator_.idle().shortest_streak();
+    held = evaluator().idle().shortest_streak();
     if (asks_alone_)
       for (const std::size_t lane : named)
         if (const Progress one = alone_[lane].evaluator.shortest_streak(); one.running && one.held >= held.held)

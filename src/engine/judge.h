@@ -17,9 +17,9 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "engine/decider.h"
 #include "engine/history.h"
 #include "gpu/snapshot.h"
-#include "rule/policy.h"
 #include "rule/reason.h"
 #include "rule/window.h"
 
@@ -61,8 +61,8 @@ class Judge {
 
   const Policy& policy() const { return policy_; }
   const Verdict& verdict() const { return verdict_; }  // the newest
-  bool armed() const { return evaluator_.armed(); }
-  Progress arm_progress() const { return evaluator_.arm_progress(); }
+  bool armed() const { return evaluator().armed(); }
+  Progress arm_progress() const { return evaluator().arm_progress(); }
 
   // Which GPU lacks which signal of the rules now, why, and what would do instead.
   std::vector<MissingSignal> missing() const;
@@ -72,6 +72,7 @@ class Judge {
 
  private:
   static constexpr std::size_t kNowhere = static_cast<std::size_t>(-1);
+  const PolicyEvaluator& evaluator() const { return decider_.evaluator(); }
   void build();
   void locate(const Snapshot& snapshot);
   void fill(const Snapshot& snapshot, const Facts& job, const Facts& machine);
@@ -88,7 +89,7 @@ class Judge {
   // What the rule looks at side by side: the GPUs in scope, or just the job where it looks at no GPU.
   std::size_t lanes_ = 0;
   bool of_gpus_ = true;
-  PolicyEvaluator evaluator_;
+  Decider decider_;
   // The rule on each GPU by itself, where "it holds" does not mean "on all of them".
   struct Alone {
     Evaluator evaluator;

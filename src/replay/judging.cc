@@ -12,12 +12,6 @@ constexpr std::size_t kLeastColumns = 64;      // of a GPU in the picture
 constexpr std::size_t kAllColumns = 1U << 21;  // of all GPUs in the picture
 
 double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-bool is_set(const Mask& mask, std::size_t i) { return bit(mask, i); }
-void set(Mask& mask, std::size_t i, bool to) {
-  const Word one = Word{1} << (i % kWordSamples);
-  Word& word = mask[i / kWordSamples];
-  word = to ? word | one : word & ~one;
-}
 
 }  // namespace
 
@@ -45,10 +39,9 @@ std::size_t Judging::take_policies(std::size_t from) {
   evaluating.gpus = gpus;
   evaluating.missing = options_.missing;
   for (std::size_t i = from; i < options_.policies.size(); ++i) {
-    const PolicyEvaluator evaluator = PolicyEvaluator::compile(options_.policies[i], evaluating);
+    const Decider decider(options_.policies[i], evaluating);
     // Twice where lives are told apart: as ever, and for the life under way.
-    const std::size_t bytes =
-        evaluator.bytes() * (tells_lives() ? 2 : 1) + sizeof(Trial) - sizeof(PolicyEvaluator) + kOverhead;
+    const std::size_t bytes = decider.bytes() * (tells_lives() ? 2 : 1) + sizeof(Trial) - sizeof(Decider) + kOverhead;
     if (taken_ > 0 && subjects * (bytes_each_ + bytes) > options_.memory) break;
     bytes_each_ += bytes;
     ++taken_;
@@ -56,13 +49,13 @@ std::size_t Judging::take_policies(std::size_t from) {
   return from + taken_;
 }
 
-const std::vector<PolicyEvaluator>& Judging::fresh_for(std::size_t gpus) {
-  std::vector<PolicyEvaluator>& fresh = fresh_[gpus];
+const std::vector<Decider>& Judging::fresh_for(std::size_t gpus) {
+  std::vector<Decider>& fresh = fresh_[gpus];
   EvaluatorOptions evaluating;
   evaluating.gpus = gpus;
   evaluating.missing = options_.missing;
   for (std::size_t i = fresh.size(); i < taken_; ++i)
-    fresh.push_back(PolicyEvaluator::compile(options_.policies[first_policy_ + i], evaluating));
+    fresh.emplace_back(options_.policies[first_policy_ + i], evaluating);
   return fresh;
 }
 
@@ -107,7 +100,7 @@ Judging::Gpu Judging::make_gpu(std::int64_t gap, std::vector<std::size_t> member
   const Duration judged = options_.every && !options_.gap ? longest_gap(*options_.every) : Duration(gap);
   Gpu gpu{Intervals(gap), {}, Accounts(judged.count()), {}, {}, {}, std::move(members), judged};
   gpu.trials.reserve(taken_);
-  for (const PolicyEvaluator& evaluator : fresh_for(scope)) gpu.trials.push_back({evaluator.for_gap(judged)});
+  for (const Decider& decider : fresh_for(scope)) gpu.trials.push_back({decider.for_gap(judged)});
   if (options_.every)
     gpu.resampler = std::make_unique<Resampler>(
         Resampler::Options{options_.start, *options_.every, Duration(gap), options_.metrics, options_.who, scope});
@@ -137,25 +130,12 @@ void Judging::take(Gpu& gpu, std::size_t index, std::span<const Block> scope) {
 // The samples at which something may be judged.
 std::span<const Block> Judging::behind_delay(std::span<const Block> scope) {
   const std::span<const Instant> at = scope[0].at;
-  const Instant begin = options_.start + options_.delay;
+  const Instant begin = judged_from(options_.start, options_.delay);
   if (options_.delay == Duration::zero() || at.front() >= begin) return scope;
   const auto from = static_cast<std::size_t>(std::lower_bound(at.begin(), at.end(), begin) - at.begin());
   rest_.clear();
   for (const Block& block : scope) rest_.push_back(block.part(from, at.size() - from));
   return rest_;
-}
-
-// As live: the first sample is of a moment before which nothing was seen, so it does not fire alone.
-void Judging::put_off_first(bool begun, bool& put_off, PolicyAnswers& answers, std::size_t samples) {
-  std::size_t second = 0;
-  if (!begun) {
-    put_off = is_set(answers.fires, 0);
-    set(answers.fires, 0, false);
-    second = 1;
-  }
-  if (!put_off || second >= samples) return;
-  if (is_set(answers.rule.yes, second)) set(answers.fires, second, true);
-  put_off = false;
 }
 
 void Judging::judge(Gpu& gpu, std::size_t index, std::span<const Block> all) {
@@ -166,8 +146,7 @@ void Judging::judge(Gpu& gpu, std::size_t index, std::span<const Block> all) {
   for (std::size_t i = 0; i < gpu.trials.size(); ++i) {
     Trial& trial = gpu.trials[i];
     // The reader hands out blocks that fit, in order: there is nothing to be refused.
-    if (!at.empty() && !trial.evaluator.feed(scope, answers_)) continue;
-    if (!at.empty()) put_off_first(gpu.begun, trial.put_off, answers_, at.size());
+    if (!at.empty() && !trial.decider.feed(scope, answers_)) continue;
     const std::size_t policy = first_policy_ + i;
     if (policy == 0) condition_ = answers_.condition;
     ended_.clear();
@@ -179,7 +158,6 @@ void Judging::judge(Gpu& gpu, std::size_t index, std::span<const Block> all) {
   gpu.met = true;
   gpu.accounts.pass(all);
   if (at.empty()) return;
-  gpu.begun = true;
   if (options_.picture_columns > 0 && first_policy_ == 0) picture(gpu, scope);
 }
 

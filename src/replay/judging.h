@@ -1,8 +1,7 @@
 #pragma once
 // Judging takes the blocks of a trace and runs the policies of a replay over them in
-// one go: their stretches, what fired, what was reclaimed and regretted. The deciding
-// itself is that of rule/, the same as live; so is what surrounds it (engine/case.h):
-// the gap, the delay at the start, and that a first sample never fires alone.
+// one go: their stretches, what fired, what was reclaimed and regretted. When something
+// fires is decided by the engine, as live (engine/decider.h).
 //
 // It takes as many GPUs at a time as it has memory for. What the trace does not tell
 // at once (a GPU's interval, the very first moment) is guessed and looked at again at
@@ -17,12 +16,12 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/decider.h"
 #include "replay/intervals.h"
 #include "replay/jobs.h"
 #include "replay/lives.h"
 #include "replay/replay.h"
 #include "replay/resample.h"
-#include "rule/policy.h"
 #include "rule/stretch.h"
 #include "trace/reader.h"
 
@@ -75,14 +74,11 @@ class Judging final : public trace::TraceSink {
  private:
   // One policy on one GPU (or on all together).
   struct Trial {
-    PolicyEvaluator evaluator;
+    Decider decider;
     StretchFinder stretches = {};
     Fate fate = {};  // of the life that is under way
-    // Judges this life alone. None: the life began with the trace, and the evaluator above is its own.
-    std::unique_ptr<PolicyEvaluator> of_life = {};
-    bool put_off = false;  // it would have fired on the first sample
-    bool life_begun = false;
-    bool life_put_off = false;
+    // Judges this life alone. None: the life began with the trace, and the one above is its own.
+    std::unique_ptr<Decider> of_life = {};
   };
   // What is judged by itself: a GPU, or several together.
   struct Gpu {
@@ -96,7 +92,6 @@ class Judging final : public trace::TraceSink {
     Duration judged_gap{};
     float holder = kUnknownSample;  // Per::job
     bool met = false;               // a sample has been seen
-    bool begun = false;             // and judged
     bool living = false;            // a life is under way
   };
   // What stays of a GPU when its trials are over.
@@ -108,12 +103,11 @@ class Judging final : public trace::TraceSink {
   };
 
   bool tells_lives() const;
-  const std::vector<PolicyEvaluator>& fresh_for(std::size_t gpus);
+  const std::vector<Decider>& fresh_for(std::size_t gpus);
   Gpu make_gpu(std::int64_t gap, std::vector<std::size_t> members);
   std::int64_t guess_gap(std::size_t index, const Block& first) const;
   void take(Gpu& gpu, std::size_t index, std::span<const Block> scope);
   void judge(Gpu& gpu, std::size_t index, std::span<const Block> scope);
-  static void put_off_first(bool begun, bool& put_off, PolicyAnswers& answers, std::size_t samples);
   void find_lives(Gpu& gpu, std::span<const Block> all);
   void follow(Gpu& gpu, std::size_t index, std::size_t trial, std::span<const Block> all, std::size_t skipped);
   void follow_piece(Gpu& gpu, Trial& trial, const Piece& piece, std::span<const Block> all, std::size_t skipped);
@@ -132,8 +126,8 @@ class Judging final : public trace::TraceSink {
   void note_time(std::span<const Instant> at);
 
   JudgingOptions options_;
-  std::map<std::size_t, std::vector<PolicyEvaluator>> fresh_;  // of the policies in this reading, by how many GPUs
-  std::size_t taken_ = 0;                                      // policies in this reading
+  std::map<std::size_t, std::vector<Decider>> fresh_;  // of the policies in this reading, by how many GPUs
+  std::size_t taken_ = 0;                              // policies in this reading
   std::size_t first_policy_ = 0;
   std::size_t bytes_each_ = 0;  // of a GPU
   std::size_t wanted_ = 0;      // GPUs in this part

@@ -92,7 +92,7 @@ void Judging::frames_by_job(std::span<const Block> gpus) {
   }
 }
 
-// A job that has other GPUs than before is judged anew, as live; what it was ended for stays.
+// A job that has other GPUs than before is judged anew, as live: armed if it was. What it was ended for stays.
 void Judging::renew_jobs() {
   std::vector<JobFinder::Job>& jobs = jobs_->jobs();
   gpus_.resize(jobs.size());
@@ -117,7 +117,10 @@ void Judging::renew_jobs() {
 }
 
 void Judging::take_over(Gpu& old, std::size_t index, Gpu& fresh) {
-  for (std::size_t t = 0; t < old.trials.size(); ++t) fresh.trials[t].fate = old.trials[t].fate;
+  for (std::size_t t = 0; t < old.trials.size(); ++t) {
+    fresh.trials[t].fate = old.trials[t].fate;
+    fresh.trials[t].decider.follow(old.trials[t].decider);
+  }
   const bool living = std::exchange(old.living, false);
   finish_trials(old, index, StretchEnd::unknown, Leaving::cut_off);
   fresh.totals = std::move(old.totals);

@@ -38,12 +38,9 @@ void Judging::follow(Gpu& gpu, std::size_t index, std::size_t number, std::span<
     if (!piece.held) continue;
     if (piece.begins) {
       const bool with_the_trace = piece.from == 0 && !gpu.met;
-      trial.of_life =
-          with_the_trace
-              ? nullptr
-              : std::make_unique<PolicyEvaluator>(fresh_for(gpu.members.size())[number].for_gap(gpu.judged_gap));
-      trial.life_begun = false;
-      trial.life_put_off = false;
+      trial.of_life = with_the_trace
+                          ? nullptr
+                          : std::make_unique<Decider>(fresh_for(gpu.members.size())[number].for_gap(gpu.judged_gap));
     }
     follow_piece(gpu, trial, piece, all, skipped);
   }
@@ -65,8 +62,6 @@ void Judging::follow_piece(Gpu& gpu, Trial& trial, const Piece& piece, std::span
   part_.clear();
   for (const Block& block : all) part_.push_back(block.part(from, piece.to - from));
   if (!trial.of_life->feed(part_, part_answers_)) return;
-  put_off_first(trial.life_begun, trial.life_put_off, part_answers_, piece.to - from);
-  trial.life_begun = true;
   trial.fate.see(part_answers_, part_[0].at, 0, piece.to - from,
                  [&](std::size_t sample) { return work_from(sample + from); });
 }

@@ -27,6 +27,7 @@ constexpr Metric kSignals[] = {Metric::util, Metric::power, Metric::temp};
 struct Moment {
   std::int64_t at = 0;                             // ns
   std::vector<std::array<double, 3>> values = {};  // [gpu][signal]; NaN: unknown
+  std::vector<bool> of_job = {};                   // [gpu]; empty: all of them are
 };
 using Recording = std::vector<Moment>;
 
@@ -92,7 +93,7 @@ std::vector<std::int64_t> live(const Recording& recording, std::size_t first, st
     device.uuid = fmt::format("GPU-{}", first + i);
     inventory->devices.push_back(device);
   }
-  const Subject subject{.id = {"recorded"}, .scope = {inventory->devices, "test"}};
+  Subject subject{.id = {"recorded"}, .scope = {inventory->devices, "test"}};
   Engine engine({plan});
   engine.begin(subject.id, Instant(Duration(recording.front().at)));
   std::vector<std::int64_t> fired;
@@ -109,6 +110,11 @@ std::vector<std::int64_t> live(const Recording& recording, std::size_t first, st
       }
       snapshot.readings.push_back(reading);
     }
+    if (!moment.of_job.empty()) {
+      subject.scope.devices.clear();
+      for (std::size_t i = 0; i < gpus; ++i)
+        if (moment.of_job[i]) subject.scope.devices.push_back(inventory->devices[i]);
+    }
     for (const Event& event : engine.observe(snapshot, {&subject, 1})) {
       if (!std::holds_alternative<Fired>(event.what)) continue;
       fired.push_back(moment.at);
@@ -119,11 +125,13 @@ std::vector<std::int64_t> live(const Recording& recording, std::size_t first, st
 }
 
 std::string as_csv(const Recording& recording) {
-  std::string text = "time,gpu,util,power,temp\n";
+  const bool of_jobs = !recording.front().of_job.empty();
+  std::string text = of_jobs ? "time,gpu,util,power,temp,job\n" : "time,gpu,util,power,temp\n";
   for (const Moment& moment : recording)
     for (std::size_t gpu = 0; gpu < moment.values.size(); ++gpu) {
       text += fmt::format("{},{}", moment.at, gpu);
       for (const double value : moment.values[gpu]) text += std::isnan(value) ? "," : fmt::format(",{}", value);
+      if (of_jobs) text += moment.of_job[gpu] ? ",7" : ",none";
       text += '\n';
     }
   return text;
@@ -209,6 +217,32 @@ TEST(ReplayIsLive, EveryFiringAgrees) {
     RC_ASSERT(result.has_value());
     if (options.per != Per::gpu) return expect_same(*result, kAllGpus, live(recording, 0, gpus, watch));
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) expect_same(*result, gpu, live(recording, gpu, 1, watch));
+  });
+  EXPECT_TRUE(held);
+}
+
+// With other GPUs its streaks begin anew; what was armed stays armed.
+TEST(ReplayIsLive, EveryFiringAgreesForAJobThatTakesGpusAndLeavesThem) {
+  const bool held = rc::check([] {
+    Dice dice(*rc::gen::arbitrary<std::uint64_t>());
+    const std::size_t gpus = 2 + dice() % 3;
+    Recording recording = random_recording(dice, gpus, 1000 * kMs);
+    std::vector<bool> of_job(gpus, true);
+    for (Moment& moment : recording) {
+      // It always has one, else it would be over.
+      if (dice() % 60 == 0) of_job[1 + dice() % (gpus - 1)].flip();
+      moment.of_job = of_job;
+    }
+    auto [options, watch] = random_case(dice);
+    watch.judge.interval = Duration(median(recording));
+    const TempFile file(as_csv(recording));
+    options.paths = {file.path()};
+    options.per = Per::job;
+    RC_LOG() << options.policy.idle.text << "\n";
+    const auto result = replay(options);
+    RC_ASSERT(result.has_value());
+    RC_ASSERT(result->subjects.size() == 1U);
+    expect_same(*result, 0, live(recording, 0, gpus, watch));
   });
   EXPECT_TRUE(held);
 }
