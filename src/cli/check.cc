@@ -57,9 +57,10 @@ int check_command(int argc, char** argv) {
   bool json = false;
   CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
   line.arguments("RULE", words,
-                 "such as 'util < 5 for 20m' (lull-rules(7) has the language), or the name of one (lull config)")
+                 "such as 'util < 5 for 20m' (lull-rules(7) explains the language), or the name of one (`lull config` "
+                 "lists them)")
       .required();
-  line.option("--gpus", gpus, "only these: 0,2 or a UUID or the beginning of one (default: all)").value("LIST");
+  line.option("--gpus", gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)").value("LIST");
   line.flag("--json", json, "one JSON object");
   line.footer("Examples:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'\n  lull check hung");
   if (const auto done = line.parse(argc, argv)) return *done;

@@ -55,40 +55,44 @@ struct FillCommand : FillWords {
 };
 
 void describe_options(CommandLine& line, FillCommand& command) {
-  line.usage("options] -- CMD [ARGUMENT…] | [options] FILE | --check FILE | --status [--json");
+  line.usage("[options] -- CMD [ARGUMENT…] | [options] FILE | --check FILE | --status [--json]");
   line.arguments("FILE", command.file, "a TOML file with one or more fillers, in place of CMD");
   line.option("--gpus", command.gpus, "which GPUs: 0,2 or UUIDs, 3:1 for a MIG device, or all").value("LIST");
   line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
   line.option("--free", command.free, "the rule that must hold before a GPU is filled").value("RULE");
-  line.option("--every", command.every, "how often the GPUs are sampled").value("TIME");
-  line.option("--confirm", command.confirm, "how long a filler stands still until it is known what somebody wants")
+  line.option("--every", command.every, "time between two samples").value("TIME");
+  line.option("--confirm", command.confirm, "how long a filler stands still to find out what somebody wants")
       .value("TIME");
   line.option("--yield", command.yield,
               "what it does for somebody: confirm: stand still, end if they use the GPU; stop: end at once; "
               "pause: stand still while they leave memory free")
       .value("confirm|stop|pause");
   line.option("--yield-cmd", command.yield_command,
-              "sh -c: park it with this instead of ending it; LULL_FILLER_PID says whom (default: none)")
+              "park it with this command (sh -c) instead of ending it; LULL_FILLER_PID says which (default: none)")
       .value("CMD");
-  line.option("--resume-cmd", command.resume_command, "and take it back with this (default: none)").value("CMD");
+  line.option("--resume-cmd", command.resume_command, "and take it back with this command (default: none)")
+      .value("CMD");
   line.option("--yield-limit", command.yield_limit, "how long these may take before it is ended instead").value("TIME");
-  line.option("--stop-signal", command.signal, "what ends it").value("NAME");
-  line.option("--grace", command.grace, "and how long it has before SIGKILL").value("TIME");
-  line.flag("--once", command.once, "not again once it has ended with status 0");
-  line.option("--log", command.log, "its output is appended to this file; begun anew at 10 MiB, 3 old ones kept (ours)")
+  line.option("--stop-signal", command.signal, "the signal that ends it").value("NAME");
+  line.option("--grace", command.grace, "how long it then has before SIGKILL").value("TIME");
+  line.flag("--once", command.once, "do not start it again once it has ended with status 0");
+  line.option("--log", command.log,
+              "append its output to this file; at 10 MiB a new one is begun, 3 old ones are kept (default: where "
+              "lull's own goes)")
       .value("FILE");
   line.option("--nice", command.nice, "its nice value, -20 to 19").value("N");
   line.option("--user-idle", command.user_idle,
               "who typed at a terminal within this time is there, and nothing is filled; 0: nobody counts")
       .value("TIME");
   line.each("--leave-out", command.leave_out,
-            "a user whose typing does not count; whoever started lull never does (default: none)")
+            "a user whose typing does not count, as that of whoever started lull never does (default: none)")
       .value("USER");
-  line.each("--ignore", command.ignore, "a program that may have GPUs open; its exact name (those that only look)")
+  line.each("--ignore", command.ignore,
+            "a program that may have GPUs open; its exact name (default: those that only look)")
       .value("PROGRAM");
   line.flag("--ignore-hidden", command.ignore_hidden,
             "processes whose files we may not look at do not count; for users who are not root");
-  line.option("--hear", command.hear, "the best way to hear opens of device files that is tried")
+  line.option("--hear", command.hear, "how to hear that a device file is opened: the best way to try")
       .value("bpf|fanotify|inotify|scan");
   line.flag("--no-cgroup", command.no_cgroup, "stand still by SIGSTOP, without a cgroup");
   line.flag("--check", command.check, "say what is wrong with FILE, and do nothing");

@@ -33,8 +33,9 @@ constexpr const char* kMore =
 int keep_command(int argc, char** argv) {
   std::vector<std::string> words;
   CommandLine line(kAbout, "lull keep");
-  line.usage("JOB|GPU] TIME");
-  line.arguments("TIME", words, "how long from now on, such as 4h; before it a JOB or GPU (all of mine)").required();
+  line.usage("[JOB|GPU] TIME");
+  line.arguments("TIME", words, "how long from now on, such as 4h; before it a JOB or GPU (default: all of mine)")
+      .required();
   line.footer(kMore);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (words.size() > 2) return complain("keep: '" + printable(words[2]) + "' is one argument too many", kExitUsage);

@@ -12,6 +12,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
+#include "view/help.h"
 
 namespace lull {
 namespace {
@@ -38,6 +39,27 @@ std::string wrong_value(const CLI::App& app, std::string_view said) {
   const CLI::Option* option = app.get_option_no_throw(name);
   if (option == nullptr || option->get_items_expected_max() == 0) return "";
   return fmt::format("{0} needs a value: {0} {1}", name, option->get_type_name());
+}
+
+// "--gpus LIST", and what cannot be given with it.
+HelpRow row_of(const CLI::Option& option) {
+  HelpRow row{option.get_name(option.get_positional(), true), option.get_description()};
+  if (option.get_name() == "--help") row.text = "show this help";
+  if (option.get_items_expected_max() > 0 && !option.get_positional()) row.name += " " + option.get_type_name();
+  if (option.get_required() && !option.get_positional()) row.text += " (required)";
+  for (const CLI::Option* other : option.get_excludes()) row.text += fmt::format(" (not with {})", other->get_name());
+  return row;
+}
+
+Help help_of(const CLI::App& app, const std::string& usage) {
+  Help help{.about = app.get_description(), .usage = usage, .arguments = {}, .options = {}, .more = {}};
+  for (const CLI::Option* option : app.get_options())
+    (option->get_positional() ? help.arguments : help.options).push_back(row_of(*option));
+  help.more = app.get_footer();
+  if (!usage.empty()) return help;
+  help.usage = app.get_name() + " [options]";
+  for (const HelpRow& argument : help.arguments) help.usage += " " + argument.name + "…";
+  return help;
 }
 
 std::string with_default(const std::string& help, std::string_view value) {
@@ -76,8 +98,9 @@ CommandLine::Option CommandLine::flag(const std::string& names, bool& into, cons
   return Option(app_->add_flag(names, into, help)->disable_flag_override());
 }
 
-CommandLine::Option CommandLine::option(const std::string& names, std::string& into, const std::string& help) {
-  return Option(app_->add_option(names, into, with_default(help, into)));
+CommandLine::Option CommandLine::option(const std::string& names, std::string& into, const std::string& help,
+                                        const std::string& default_text) {
+  return Option(app_->add_option(names, into, with_default(help, default_text.empty() ? into : default_text)));
 }
 
 // CLI11 would take "0x10", " 5" and "+5", and say of "nan" only that it could not be converted.
@@ -104,9 +127,7 @@ CommandLine::Option CommandLine::each(const std::string& names, std::vector<std:
   return Option(option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 
-void CommandLine::usage(const std::string& tail) {
-  app_->get_formatter()->label("OPTIONS", tail);  // stands in brackets
-}
+void CommandLine::usage(const std::string& tail) { usage_ = app_->get_name() + " " + tail; }
 
 void CommandLine::footer(const std::string& text) { app_->footer(text); }
 
@@ -130,8 +151,7 @@ std::optional<int> CommandLine::parse(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::CallForHelp&) {
-    const std::string help = app.help();
-    fmt::print("{}{}", help, help.ends_with('\n') ? "" : "\n");
+    fmt::print("{}", help_text(help_of(app, usage_), help_width(STDOUT_FILENO)));
     return 0;
   } catch (const CLI::ExtrasError& error) {
     const std::string what = unknown_option(app, app.remaining());

@@ -39,13 +39,14 @@ class CommandLine {
   // `names`: "-o,--output", or a word without a dash for the arguments that are no options. What `into` holds
   // beforehand is the default, and stands behind the help in brackets; where that is nothing, the help says it.
   Option flag(const std::string& names, bool& into, const std::string& help);
-  Option option(const std::string& names, std::string& into, const std::string& help);
+  Option option(const std::string& names, std::string& into, const std::string& help,
+                const std::string& default_text = {});  // how the default is said, where that is more than `into`
   Option option(const std::string& names, unsigned& into, const std::string& help, unsigned most = 1'000'000);
   Option arguments(const std::string& name, std::vector<std::string>& into, const std::string& help);
   Option each(const std::string& names, std::vector<std::string>& into,
               const std::string& help);  // given several times
 
-  void usage(const std::string& tail);  // what follows the name in --help, in place of "[OPTIONS]"
+  void usage(const std::string& tail);  // what follows the name in --help, in place of "[options]"
   void footer(const std::string& text);
 
   // Where our own options end and a command begins: at "--" or at the first word that is neither
@@ -57,6 +58,7 @@ class CommandLine {
 
  private:
   std::unique_ptr<CLI::App> app_;
+  std::string usage_;
 };
 
 }  // namespace lull

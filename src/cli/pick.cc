@@ -42,25 +42,27 @@ std::vector<Described> describe_options(CommandLine& line, PickWords& words) {
   };
   add("-n,--count", "N", words.count, "how many GPUs, or all of --gpus");
   add("--gpus", "LIST", words.gpus, "only of these: 0,2 or 0-3 or UUIDs (default: all)");
-  add("--name", "TEXT", words.name, "only those with this in their name (default: any)");
-  add("--util", "N", words.util, "utilisation at most, in %; any: does not matter (default 0)");
-  add("--mem-util", "N", words.mem_util, "memory controller activity at most, in % (default 0)");
-  add("--mem-free", "SIZE", words.mem_free, "memory free at least: 20GiB (default: any)");
+  add("--name", "TEXT", words.name, "only those with this in their name, case-insensitive (default: any)");
+  add("--util", "N", words.util, "utilisation at most, in %, or any (default 0)");
+  add("--mem-util", "N", words.mem_util, "memory controller activity at most, in %, or any (default 0)");
+  add("--mem-free", "SIZE", words.mem_free, "memory free at least, such as 20GiB (default: any)");
   add("--mem-used", "SIZE", words.mem_used, "memory in use at most (default 64MiB)");
   add("--procs", "N", words.procs, "compute processes at most (default 0)");
-  add("--temp", "C", words.temp, "temperature at most (default: any)");
+  add("--temp", "C", words.temp, "temperature at most, in C (default: any)");
   add("--where", "RULE", words.where, "what else must hold: 'power < 60W and pstate >= 8' (default: nothing)");
-  add("--tolerate", "SIZE", words.tolerate, "overlook idle processes that hold this at most: 700MiB (default: none)");
+  add("--tolerate", "SIZE", words.tolerate,
+      "overlook idle processes that hold this much memory at most, such as 700MiB (default: none)");
   add("--share", "N", words.share, "be one of N holders of a GPU at most, who all say so");
-  add("--joinable", "N", words.joinable, "let others who share join, up to N holders (as --share)");
+  add("--joinable", "N", words.joinable, "let others who share join, up to N holders (default: as --share)");
   line.flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
   add("--best", "ORDER", words.best,
-      "memory, cool, random, or topology: joined most closely (topology if several, else random)");
+      "memory, cool, random, or topology: joined most closely (default: topology if several, else random)");
   line.flag("--uuid", words.uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES");
   add("--format", "FORMAT", words.format, "of a printed choice: uuids, docker, env or json (default ids)");
-  add("--hold", "TIME", words.hold, "hold the printed choice for this long: 10m (default: not held)");
+  add("--hold", "TIME", words.hold, "hold the printed choice for this long, such as 10m (default: not held)");
   add("--hold-pid", "PID", words.hold_pid, "hold it until this process ends (default: not held)");
-  add("--wait", "[=TIME]", words.wait, "queue until they are free; --wait=10m: then give up with 124");
+  add("--wait", "[=TIME]", words.wait,
+      "queue until they are free; --wait=10m: give up after that, with status 124 (default: do not wait)");
   described.back().option.optional_value();
   add("--priority", "N", words.priority, "greater goes first in the queue");
   line.flag("--no-lease", words.no_lease, "do not hold the GPUs: others may get them too");
@@ -121,7 +123,7 @@ int print_picked(Picker& picker, const Picked& picked, const PickOutput& output)
 
 int pick_command(int argc, char** argv) {
   CommandLine line("Chooses GPUs that are idle, leases them, and runs a command on them.", "lull pick");
-  line.usage("options] [--] [CMD ...");
+  line.usage("[options] [--] [CMD [ARGUMENT…]]");
   line.footer(kFooter);
   PickWords words;
   const std::vector<Described> described = describe_options(line, words);

@@ -32,8 +32,7 @@ int record(TraceSettings settings) {
 int record_command(int argc, char** argv) {
   CommandLine line(
       "Writes what the GPUs show as a trace, one row per GPU per sample, for `lull replay` and other programs.\n"
-      "Unknown is an empty cell (null in NDJSON), never 0. An existing file is appended to.\n\n"
-      "  lull record --every 1s -o day.csv.zst\n",
+      "Unknown is an empty cell (null in NDJSON), never 0. An existing file is appended to.",
       "lull record");
   std::string every = "1s";
   std::string length;
@@ -41,14 +40,15 @@ int record_command(int argc, char** argv) {
   std::string signals;
   bool no_who = false;
   TraceSettings settings;
-  line.option("--every", every, "how often to look").value("DURATION");
-  line.option("--for", length, "stop after this long (on Ctrl-C)").value("DURATION");
-  line.option("-o,--output", settings.output, "file to write or go on with; .gz and .zst are packed (stdout)")
+  line.option("--every", every, "time between two samples").value("DURATION");
+  line.option("--for", length, "stop after this long (default: on Ctrl-C)").value("DURATION");
+  line.option("-o,--output", settings.output,
+              "the file to write, or to append to; .gz and .zst are compressed (default: standard output)")
       .value("FILE");
-  line.option("--format", format, "csv or ndjson (by the file's name, else csv)").value("FORMAT");
+  line.option("--format", format, "csv or ndjson (default: by the file's name, else csv)").value("FORMAT");
   line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device (default: all)")
       .value("LIST");
-  line.option("--signals", signals, "only these, such as util,power,who (all that are cheap to read, and who)")
+  line.option("--signals", signals, "only these, such as util,power,who (default: all that are cheap to read, and who)")
       .value("LIST");
   line.flag("--no-who", no_who, "leave out who has the GPUs: host, users, pids, command, lease, job");
   line.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");

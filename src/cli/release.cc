@@ -18,11 +18,11 @@ int release_command(int argc, char** argv) {
   line.footer(
       "\nA lease ends by itself with its job. This is for a hold that is no longer needed, for what a\n"
       "job left behind, and with --force for a job that keeps a GPU which it should not have.\n"
-      "\nexample: lull release 3");
+      "\nExample:\n  lull release 3");
   std::vector<std::string> words;
   bool force = false;
-  line.arguments("GPU", words, "index, UUID or lease, as `lull leases` shows them; all").required();
-  line.flag("--force", force, "also if the holder lives; it is not ended");
+  line.arguments("GPU", words, "an index, UUID or lease, as `lull leases` shows them, or all").required();
+  line.flag("--force", force, "also if its holder still lives; that is not ended");
   if (const auto status = line.parse(argc, argv)) return *status;
   const auto folder = LeaseFolder::look(LeasePlace::of_environment());
   if (!folder) return complain(folder.error().message());

@@ -158,43 +158,48 @@ int run_replay(const ReplayArguments& arguments) {
 int replay_command(int argc, char** argv) {
   CommandLine line(
       "Tries a rule on recorded telemetry: what would it have ended, what would that have saved, and whom would it\n"
-      "have hurt? Reads what `lull record` and `nvidia-smi --format=csv -lms` write, and any other CSV or NDJSON\n"
-      "through --columns; .gz and .zst too.\n\n"
-      "  lull replay day.csv --idle 'util < 5 for 30m' --sweep for=5m,15m,30m,1h,2h\n",
+      "have hurt? Reads what lull record, nvidia-smi, dcgmi, Prometheus, Grafana, gpustat and Weights & Biases write,\n"
+      "and any other CSV or NDJSON with --columns; also compressed (.gz, .zst, .xz, .bz2).",
       "lull replay");
   ReplayArguments arguments;
   if (const auto known = Settings::load()) arguments.price = known->text(Setting::price);
-  line.arguments("trace", arguments.traces, "files to read; - is standard input").required().value("TRACE");
+  line.arguments("TRACE", arguments.traces, "files to read; - is standard input").required().value("TRACE");
   line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m', or the name of one")
       .required()
       .value("RULE");
-  line.option("--arm", arguments.arm, "nothing fires until this has held once (default: none)").value("RULE");
+  line.option("--arm", arguments.arm, "nothing fires before this rule has held once (default: none)").value("RULE");
   line.option("--per", arguments.per,
-              "what is judged, and ended, by itself: each gpu, each job, the GPUs of each host, or all together")
+              "what is judged, and ended, by itself: each GPU, each job, the GPUs of each host, or all together")
       .value("gpu|job|host|all");
-  line.option("--lose", arguments.lose, "the knee of a sweep loses at most this much of the work").value("SHARE");
-  line.option("--regret", arguments.regret, "a firing that came back within this is regretted").value("DURATION");
+  line.option("--lose", arguments.lose, "the share of the work that the best policy of a sweep may lose")
+      .value("SHARE");
+  line.option("--regret", arguments.regret, "a firing after which the GPU worked again within this time is regretted")
+      .value("DURATION");
   line.option("--every", arguments.every,
               "judge as a live command with this interval would have seen it; of files without times: how far apart "
-              "their samples are (default as it was recorded)")
+              "their samples are (default: as it was recorded)")
       .value("DURATION");
-  line.option("--delay", arguments.delay, "nothing is judged before, from the first sample on").value("DURATION");
-  line.option("--gap", arguments.gap, "more between two samples breaks a stretch (3 intervals, at least 1s)")
+  line.option("--delay", arguments.delay, "judge nothing before this long after the first sample").value("DURATION");
+  line.option("--gap", arguments.gap,
+              "more time than this between two samples breaks a stretch (default: 3 intervals, at least 1s)")
       .value("DURATION");
-  line.option("--missing", arguments.missing, "a GPU without a value makes all() unknown, or is left out: ignore")
+  line.option("--missing", arguments.missing,
+              "what a GPU without a value makes of all(): it is unknown, or that GPU is ignored")
       .value("unknown|ignore");
-  line.option("--price", arguments.price, "what an hour of a GPU costs (not said)").value("MONEY");
+  line.option("--price", arguments.price, "what an hour of a GPU costs", arguments.price.empty() ? "none" : "")
+      .value("MONEY");
   line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (default: none)")
       .value("NAME=VALUE,…");
   line.option("--columns", arguments.columns,
-              "which column is what: time=ts:ms,gpu=host+id,util=load:fraction (by its name)")
+              "which column is what, such as time=ts:ms,gpu=host+id (default: by its name)")
       .value("ROLE=COLUMN,…");
   line.flag("--json", arguments.json, "totals, firings and sweep as one object");
   line.flag("--csv", arguments.csv, "one row per combination of the sweep; without a sweep, one row per firing");
   line.option("--html", arguments.html, "also write a page with timelines and charts (default: none)").value("FILE");
-  line.flag("--all", arguments.all, "list every firing");
-  line.option("--memory", arguments.memory, "how much to use; more is read in several goes").value("SIZE");
-  line.option("--threads", arguments.threads, "how many cores to read with, 8 at most; 0: all").value("N");
+  line.flag("--all", arguments.all, fmt::format("list every firing, not just the first {}", kShownFirings));
+  line.option("--memory", arguments.memory, "the most memory to use; a larger trace is read several times")
+      .value("SIZE");
+  line.option("--threads", arguments.threads, "how many cores to use, 8 at most; 0: all").value("N");
   line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.json && arguments.csv) return complain("replay: --json or --csv, not both", kExitUsage);

@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "config/settings.h"
 #include "replay/outputs.h"
 #include "replay/report_output.h"
 #include "trace/schema.h"
@@ -49,8 +50,8 @@ Result<replay::ReportBy> read_by(const std::string& text) {
   return fail(fmt::format("--by is user, command, host or all, not '{}'", printable(text)));
 }
 
-Result<Rule> read_rule(std::string_view option, const std::string& text) {
-  auto rule = parse_rule(text);
+Result<Rule> read_rule(const Settings& settings, std::string_view option, const std::string& text) {
+  auto rule = settings.rule(text);
   if (!rule) return std::unexpected(std::move(rule).error().during(std::string(option)));
   return rule;
 }
@@ -58,8 +59,9 @@ Result<Rule> read_rule(std::string_view option, const std::string& text) {
 Result<replay::ReportOptions> read_options(const ReportArguments& arguments) {
   replay::ReportOptions options;
   options.paths = arguments.traces;
-  options.idle = TRY(read_rule("--idle", arguments.idle));
-  options.hung = TRY(read_rule("--hung", arguments.hung));
+  const Settings settings = TRY(Settings::load());
+  options.idle = TRY(read_rule(settings, "--idle", arguments.idle));
+  options.hung = TRY(read_rule(settings, "--hung", arguments.hung));
   if (!arguments.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.gap));
   if (options.gap == Duration::zero()) return fail("--gap 0 would leave nothing seen: more than 0 would be right");
   if (!arguments.every.empty()) options.row_every = TRY(duration_option("--every", arguments.every));
@@ -104,24 +106,28 @@ int run_report(const ReportArguments& arguments) {
 int report_command(int argc, char** argv) {
   CommandLine line(
       "Adds up how the GPUs of recorded telemetry were used: GPU-hours busy, held idle, hung and free, by user,\n"
-      "command and host, with the energy. Reads what `lull replay` reads; `lull record` writes who had the GPUs.\n\n"
-      "  lull report month/*.csv.zst --price 2.49\n",
+      "command and host, with the energy. Reads what `lull replay` reads; `lull record` writes who had the GPUs.",
       "lull report");
   ReportArguments arguments;
-  line.arguments("trace", arguments.traces, "files to read; - is standard input").required().value("TRACE");
+  if (const auto known = Settings::load()) arguments.price = known->text(Setting::price);
+  line.arguments("TRACE", arguments.traces, "files to read; - is standard input").required().value("TRACE");
   line.option("--by", arguments.by, "add up by user, command or host, or by all three").value("user|command|host|all");
-  line.option("--idle", arguments.idle, "when a GPU that somebody has counts as idle").value("RULE");
-  line.option("--hung", arguments.hung, "when it counts as hung").value("RULE");
-  line.option("--price", arguments.price, "what an hour of a GPU costs (not said)").value("MONEY");
-  line.option("--gap", arguments.gap, "more between two samples is not seen (3 intervals, at least 1s)")
+  line.option("--idle", arguments.idle, "the rule by which a GPU that somebody has counts as idle, or the name of one")
+      .value("RULE");
+  line.option("--hung", arguments.hung, "the rule by which it counts as hung, or the name of one").value("RULE");
+  line.option("--price", arguments.price, "what an hour of a GPU costs", arguments.price.empty() ? "none" : "")
+      .value("MONEY");
+  line.option("--gap", arguments.gap,
+              "more time than this between two samples was not seen (default: 3 intervals, at least 1s)")
       .value("DURATION");
-  line.option("--every", arguments.every, "how far apart the samples of a trace without times are").value("DURATION");
-  line.option("--columns", arguments.columns, "which column is what, as in lull replay (by its name)")
+  line.option("--every", arguments.every, "of files without times: how far apart their samples are (default: none)")
+      .value("DURATION");
+  line.option("--columns", arguments.columns, "which column is what, as in lull replay (default: by its name)")
       .value("ROLE=COLUMN,…");
   line.flag("--json", arguments.json, "totals, and by user, command and host, as one object");
-  line.flag("--csv", arguments.csv, "a row per user (or as --by says)");
-  line.option("--html", arguments.html, "also write a page (none)").value("FILE");
-  line.option("--threads", arguments.threads, "how many cores to read with, 8 at most; 0: all").value("N");
+  line.flag("--csv", arguments.csv, "one row per user (or as --by says)");
+  line.option("--html", arguments.html, "also write a page (default: none)").value("FILE");
+  line.option("--threads", arguments.threads, "how many cores to use, 8 at most; 0: all").value("N");
   line.footer("Example:\n  lull report day.csv.zst --by command --price 2.49 --html day.html");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.json && arguments.csv) return complain("report: --json or --csv, not both", kExitUsage);

@@ -40,7 +40,7 @@ constexpr const char* kMore =
     "  lull run -- python3 train.py\n"
     "  lull run --idle 'util < 1 for 20m' --evidence ~/hangs -- torchrun train.py\n"
     "  lull run --idle 'util < 1 and cpu < 5 for 10m' --restart 3 -- ./resume.sh\n"
-    "  lull run --also $(pgrep -o raylet) -- python3 tune.py    # its workers are Ray's children\n";
+    "  lull run --also $(pgrep -o raylet) -- python3 tune.py\n";
 
 struct RunOptions {
   RunSettings settings;
@@ -56,28 +56,31 @@ struct RunOptions {
 };
 
 void describe_options(CommandLine& line, RunOptions& options, const Settings& known) {
-  add_watch_options(line, options.watch, known);
+  add_watch_options(line, options.watch, known, "the job's own");
   RunSettings& settings = options.settings;
   line.option("--warn-by", options.warn_by, "warn when this rule fires, and end nothing; none: never").value("RULE");
   line.option("--evidence", settings.evidence,
-              "write what was seen into a new folder below DIR first (default: nowhere)")
+              "before the job is ended, write what was seen into a new folder below DIR (default: nowhere)")
       .value("DIR");
   line.option("--record", options.record,
               "also write a trace of the job and its GPUs for `lull replay`; an existing one is appended to (default: "
               "none)")
       .value("FILE");
   line.option("--on-idle", settings.on_idle,
-              "run CMD first with sh -c, the facts in LULL_* variables and as JSON on its stdin (default: nothing)")
+              "before the job is ended, run CMD with sh -c, the facts in LULL_* variables and as JSON on its stdin "
+              "(default: "
+              "nothing)")
       .value("CMD");
-  line.option("--on-idle-limit", options.hook_limit, "how long that may take").value("TIME");
-  line.option("--signal", options.signal, "what the tree gets first").value("NAME");
-  line.option("--grace", options.grace, "and how long it has before SIGKILL").value("TIME");
-  line.option("--restart", settings.restarts, "start CMD again after an idle kill, at most N times").value("N");
+  line.option("--on-idle-limit", options.hook_limit, "how long the command of --on-idle may take").value("TIME");
+  line.option("--signal", options.signal, "the signal that all processes of the job get first").value("NAME");
+  line.option("--grace", options.grace, "how long they then have before SIGKILL").value("TIME");
+  line.option("--restart", settings.restarts, "start CMD again after it was ended for idleness, at most N times")
+      .value("N");
   line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
   line.option("--max-time", options.max_time, "end the job after this long in any case (default: never)").value("TIME");
-  line.flag("--dry-run", settings.common.dry_run, "only say what would be done, and go on watching");
+  line.flag("--dry-run", settings.common.dry_run, "only say what would be done; the job runs on, and is watched on");
   line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");
-  line.flag("--no-cgroup", options.no_cgroup, "follow the process tree by /proc alone");
+  line.flag("--no-cgroup", options.no_cgroup, "follow the job's processes by /proc alone, without a cgroup");
 }
 
 // What is judged, and how: said at the start.
@@ -133,7 +136,7 @@ trace::Who who_runs(const std::vector<std::string>& command) {
 
 int run_command(int argc, char** argv) {
   CommandLine line(kAbout, "lull run");
-  line.usage("options] [--] CMD [ARGUMENT…");
+  line.usage("[options] [--] CMD [ARGUMENT…]");
   line.footer(kMore);
   RunOptions options;
   const auto settings = Settings::load();

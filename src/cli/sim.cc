@@ -11,6 +11,7 @@
 #include "cli/command.h"
 #include "sim/args.h"
 #include "sim/simulate.h"
+#include "view/help.h"
 
 namespace lull {
 namespace {
@@ -29,23 +30,24 @@ constexpr std::string_view kHelp =
     "usage: lull sim [--gpus LIST | --scenario FILE.toml] [--speed N] [-- COMMAND…]\n\n"
     "Runs COMMAND (your shell if there is none) and all that it starts among simulated GPUs: every\n"
     "program that speaks NVML sees them. The exit status is the command's own.\n\n"
-    "  --gpus LIST      4, H100, or 2xH100,1xT4; `lull sim models` lists the models (1)\n"
-    "  --scenario FILE  GPUs and what happens to them over time, see docs/simulator.md (none)\n"
-    "  --speed N        the scenario's clock runs N times as fast: 60 makes its hour a minute (1)\n\n"
+    "  --gpus LIST      4, H100, or 2xH100,1xT4; `lull sim models` lists the models (default 1)\n"
+    "  --scenario FILE  GPUs and what happens to them over time, see docs/simulator.md (default: none)\n"
+    "  --speed N        the scenario's clock runs N times as fast: 60 makes its hour a minute (default 1)\n\n"
     "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
 
 constexpr std::string_view kExample =
-    "\nexample: lull sim --gpus 2xH100,1xT4 -- nvidia-smi\n"
-    "         lull sim --gpus 4\n"
-    "         $ lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n"
-    "         $ lull sim load --gpu 1 --util 90 --for 30s &\n"
-    "         $ lull status\n";
+    "\nExamples:\n"
+    "  lull sim --gpus 2xH100,1xT4 -- nvidia-smi\n"
+    "  lull sim --gpus 4\n"
+    "  $ lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n"
+    "  $ lull sim load --gpu 1 --util 90 --for 30s &\n"
+    "  $ lull status\n";
 
 int help() {
-  fmt::print("{}", kHelp);
-  for (const Command& command : kSubcommands) fmt::print("  lull sim {:<7} {}\n", command.name, command.summary);
-  fmt::print("{}", kExample);
-  return 0;
+  std::string text(kHelp);
+  for (const Command& command : kSubcommands)
+    text += fmt::format("  lull sim {:<7} {}\n", command.name, command.summary);
+  return show_help(text + std::string(kExample));
 }
 
 struct Options {
@@ -112,6 +114,11 @@ void greet(const sim::Scenario& scenario) {
 }
 
 }  // namespace
+
+int show_help(std::string_view text) {
+  fmt::print("{}", set_paragraphs(text, help_width(STDOUT_FILENO)));
+  return 0;
+}
 
 int refuse(std::string_view command, const Error& error) {
   return complain(fmt::format("{}: {}", command, error.message()), kExitUsage);

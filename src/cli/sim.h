@@ -7,6 +7,9 @@
 
 namespace lull {
 
+// Prints it, set for the screen; returns the exit status.
+int show_help(std::string_view text);
+
 int sim_set(int argc, char** argv);
 int sim_load(int argc, char** argv);
 int sim_fault(int argc, char** argv);

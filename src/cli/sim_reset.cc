@@ -19,7 +19,7 @@ constexpr std::string_view kHelp =
     "Resets a simulated GPU as `nvidia-smi --gpu-reset` does: only while no process holds it, be it through the\n"
     "library, as a load, or by an open device file. The fault `reset` is over then. If somebody holds it, the exit\n"
     "status is 1 and the holders are named.\n\n"
-    "example: lull sim reset 0\n";
+    "Example:\n  lull sim reset 0\n";
 
 std::string words(const std::vector<sim::Holder>& holders) {
   std::vector<std::string> each;
@@ -34,10 +34,7 @@ std::string words(const std::vector<sim::Holder>& holders) {
 int sim_reset(int argc, char** argv) {
   constexpr std::string_view kName = "sim reset";
   sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) {
-    fmt::print("{}", kHelp);
-    return 0;
-  }
+  if (args.flag("--help", "-h")) return show_help(kHelp);
   if (!args.more()) return complain("sim reset: which GPU? `lull sim reset 0` would be right", kExitUsage);
   if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
   auto writer = sim::open_simulation();

@@ -25,33 +25,40 @@ constexpr std::string_view kSetHelp =
 constexpr std::string_view kFaultHelp =
     "usage: lull sim fault GPU KIND [--function NAME] [--for TIME]\n\n"
     "Makes NVML calls about a GPU fail from now on, until `lull sim clear` or for a time. KIND is\n"
-    "  lost           the GPU has fallen off the bus            reset          it needs a reset\n"
-    "  unknown        an unknown error                          no-util        no utilisation (as with MIG)\n"
-    "  unsupported    the call is not supported                 no-permission  the caller may not\n"
-    "  hang=8s        the call takes 8 s of real time           hang=dstate    it sleeps, and no signal ends it\n"
+    "  lost           the GPU has fallen off the bus\n"
+    "  reset          it needs a reset\n"
+    "  unknown        an unknown error\n"
+    "  unsupported    the call is not supported\n"
+    "  no-util        no utilisation (as with MIG)\n"
+    "  no-permission  the caller may not\n"
+    "  hang=8s        the call takes 8 s of real time\n"
+    "  hang=dstate    it sleeps in the kernel, and no signal ends it\n"
     "  garbage        the call answers nonsense\n"
     "and for all GPUs at once\n"
-    "  no-driver      the driver is not loaded                  mismatch       driver and library differ\n\n"
-    "  --function NAME  only this call: nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so (all calls)\n"
-    "  --for TIME       ends after this time of the simulation's clock (lull sim clear)\n\n"
-    "example: lull sim fault 0 lost\n"
-    "         lull sim fault 1 hang=8s --function nvmlDeviceGetUtilizationRates --for 30s\n"
-    "         lull sim fault all no-driver\n";
+    "  no-driver      the driver is not loaded\n"
+    "  mismatch       driver and library differ\n\n"
+    "  --function NAME  only this call, such as nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so "
+    "(default: all calls)\n"
+    "  --for TIME       for so long on the simulation's clock (default: until lull sim clear)\n\n"
+    "Examples:\n  lull sim fault 0 lost\n"
+    "  lull sim fault 1 hang=8s --function nvmlDeviceGetUtilizationRates --for 30s\n"
+    "  lull sim fault all no-driver\n";
 
 constexpr std::string_view kClearHelp =
     "usage: lull sim clear [GPU]\n\n"
     "Ends faults and takes back what was set, of one GPU or of all; the scenario goes on.\n\n"
-    "example: lull sim clear 0\n";
+    "Example:\n  lull sim clear 0\n";
 
 int help_set() {
-  fmt::print("{}", kSetHelp);
-  for (const auto& value : sim::value_table())
-    fmt::print("  {:<24} {}\n", fmt::format("{}={}", value.name, value.example), value.meaning);
-  fmt::print("  {:<24} {}\n", "pcie=4GiB", "both directions, half each");
-  fmt::print("  {:<24} {}\n", "mig=off", "the same as mig_mode=0");
-  fmt::print("  {:<24} {}\n", "asleep=on", "suspended, until an NVML call touches it");
-  fmt::print("\nexample: lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n");
-  return 0;
+  std::string text(kSetHelp);
+  const auto add = [&](const std::string& name, std::string_view meaning) {
+    text += fmt::format("  {:<16} {}\n", name, meaning);
+  };
+  for (const auto& value : sim::value_table()) add(fmt::format("{}={}", value.name, value.example), value.meaning);
+  add("pcie=4GiB", "both directions, half each");
+  add("mig=off", "the same as mig_mode=0");
+  add("asleep=on", "suspended, until an NVML call touches it");
+  return show_help(text + "\nExample:\n  lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n");
 }
 
 }  // namespace
@@ -96,10 +103,7 @@ int sim_fault(int argc, char** argv) {
   sim::FaultSpec fault;
   std::vector<std::string_view> words;
   while (args.more()) {
-    if (args.flag("--help", "-h")) {
-      fmt::print("{}", kFaultHelp);
-      return 0;
-    }
+    if (args.flag("--help", "-h")) return show_help(kFaultHelp);
     if (const auto value = args.option("--function", "the name of an NVML function")) {
       if (!*value) return refuse(kName, value->error());
       const auto function = sim::parse_function(**value);
@@ -144,10 +148,7 @@ int sim_fault(int argc, char** argv) {
 int sim_clear(int argc, char** argv) {
   constexpr std::string_view kName = "sim clear";
   sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) {
-    fmt::print("{}", kClearHelp);
-    return 0;
-  }
+  if (args.flag("--help", "-h")) return show_help(kClearHelp);
   if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
   const bool all = !args.more() || args.peek() == "all";
   auto writer = sim::open_simulation();

@@ -18,12 +18,12 @@ namespace {
 constexpr std::string_view kShowHelp =
     "usage: lull sim show [--json]\n\n"
     "Shows the simulated GPUs as they are now: values (* was set by hand), faults in force, processes.\n\n"
-    "example: lull sim show --json\n";
+    "Example:\n  lull sim show --json\n";
 
 constexpr std::string_view kModelsHelp =
     "usage: lull sim models\n\n"
     "Lists the GPU models that can be simulated, by the names that --gpus and scenarios take.\n\n"
-    "example: lull sim models\n";
+    "Example:\n  lull sim models\n";
 
 }  // namespace
 
@@ -32,10 +32,7 @@ int sim_show(int argc, char** argv) {
   sim::Args args(argc, argv);
   bool json = false;
   while (args.more()) {
-    if (args.flag("--help", "-h")) {
-      fmt::print("{}", kShowHelp);
-      return 0;
-    }
+    if (args.flag("--help", "-h")) return show_help(kShowHelp);
     if (!args.flag("--json"))
       return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--json", "--help"})});
     json = true;
@@ -50,10 +47,7 @@ int sim_show(int argc, char** argv) {
 
 int sim_models(int argc, char** argv) {
   sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) {
-    fmt::print("{}", kModelsHelp);
-    return 0;
-  }
+  if (args.flag("--help", "-h")) return show_help(kModelsHelp);
   if (args.more())
     return refuse("sim models", Error{fmt::format("'{}' is one argument too many", printable(args.peek()))});
   for (const std::string_view name : sim::model_names()) {

@@ -28,21 +28,22 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kAbout =
-    "Watches the GPUs and acts, once, when the rule fires; with --per each GPU or job by itself, for as\n"
-    "long as it runs. A value that cannot be read is\n"
-    "never taken for idle. With --also it is about that work: the GPUs on which it has a\n"
-    "context, its cpu, io and quiet.\n";
+    "Watches the GPUs and acts, once, when the rule fires; with --per, on each GPU or job by itself, again\n"
+    "and again. A value that cannot be read is never taken for idle. With --also it judges that work: the\n"
+    "GPUs on which it has a context, its cpu, io and quiet.\n";
 constexpr const char* kMore =
     "Actions, done in the order given:\n"
-    "  exit[=STATUS]      end watching, with this status (must be the last)\n"
-    "  kill=PID           end a process and its children (--signal, --grace, then KILL)\n"
-    "  kill=PGID:N        a process group; kill=parent: who started us; kill=container: all around us\n"
-    "  exec=CMD           run CMD (sh -c), the facts in LULL_* variables and as JSON on its stdin\n"
+    "  exit[=STATUS]      end watching, with this status (must be the last; default 0)\n"
+    "  kill=PID           end a process and its children: --signal, then after --grace SIGKILL\n"
+    "  kill=PGID:N        end a process group\n"
+    "  kill=parent        end the process that started lull\n"
+    "  kill=container     end every process of the container that lull is in\n"
+    "  kill=holders, end  with --per: end the processes that hold the GPU\n"
+    "  exec=CMD           run CMD with sh -c, the facts in LULL_* variables and as JSON on its stdin\n"
     "  shutdown, reboot   this machine; --warn 2m tells its users first\n"
-    "  determined         the Determined task we are in\n"
-    "  kill=holders, end  with --per: the processes that hold the GPU\n"
-    "  notify[=WHERE]     tell Slack, Discord, Teams, ntfy or any web hook. WHERE is file:PATH or variable:NAME\n"
-    "                     with the address (as `lull config` says), or slack: and so on before that\n\n"
+    "  determined         end the Determined task that lull is in\n"
+    "  notify[=WHERE]     tell Slack, Discord, Teams, ntfy or any web hook; WHERE is file:PATH or variable:NAME with "
+    "the address, also as slack:file:PATH and so on (default: as `lull config` says)\n\n"
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: 0 done; STATUS of exit=; 1 what --also names has ended; 2 the command line was wrong;\n"
     "125 an action failed or lull could not; 128+N signal N.\n\n"
@@ -67,39 +68,44 @@ struct WatchCommand {
 };
 
 void add_each_options(CommandLine& line, EachWords& options, const Settings& known) {
-  line.option("--per", options.per, "judge and act on each GPU, or each job that has one, by itself (all GPUs as one)")
+  line.option("--per", options.per,
+              "judge and act on each GPU, or each job that has one, by itself (default: all GPUs as one)")
       .value("gpu|job");
   line.each(
           "--rung", options.rungs,
           "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: none)")
       .value("RULE: ACTION");
   line.each("--except-user", options.except_users,
-            fmt::format("with --per: leave these users' processes alone ({})",
-                        known.text(Setting::except_users).empty() ? "nobody's" : known.text(Setting::except_users)))
+            fmt::format("with --per: leave these users' processes alone (default: {})",
+                        known.text(Setting::except_users).empty() ? "none" : known.text(Setting::except_users)))
       .value("USER,…");
-  line.each("--only-user", options.only_users, "with --per: only these users' (everybody's)").value("USER,…");
-  line.option("--hours", options.hours, "with --per: act only in these hours of the day, such as 20-08 (always)")
+  line.each("--only-user", options.only_users, "with --per: act on these users' processes only (default: everybody's)")
+      .value("USER,…");
+  line.option("--hours", options.hours,
+              "with --per: act only in these hours of the day, such as 20-08 (default: always)")
       .value("SPAN,…");
-  line.option("--keep-at-most", options.keep_at_most, "with --per: how much more time `lull keep` can get")
+  line.option("--keep-at-most", options.keep_at_most, "with --per: the most time that `lull keep` can get")
       .value("TIME");
 }
 
 // The option that says which rule.
 CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, const Settings& known) {
-  line.each("--do", command.actions, "what to do when the rule fires; once or several times (needed)").value("ACTION");
-  const CommandLine::Option idle = add_watch_options(line, command.watch, known);
+  line.each("--do", command.actions, "what to do when the rule fires, see below; may be given several times (required)")
+      .value("ACTION");
+  const CommandLine::Option idle = add_watch_options(line, command.watch, known, "all");
   add_each_options(line, command.each, known);
-  line.flag("--repeat", command.settings.repeat, "go on watching after that");
+  line.flag("--repeat", command.settings.repeat, "go on watching after it was done; without --per, lull ends then");
   line.option("--warn", command.warn,
-              "tell everybody logged in this long before a shutdown or reboot (default: not at all)")
+              "tell everybody logged in this long before a shutdown or reboot (default: nobody is told)")
       .value("TIME");
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
-  line.option("--retry-after", command.retry_after, "and after how long").value("TIME");
+  line.option("--retry-after", command.retry_after, "wait before another try").value("TIME");
   line.option("--limit", command.limit, "how long the command of an action may take").value("TIME");
-  line.option("--signal", command.signal, "what kill= sends first").value("NAME");
-  line.option("--grace", command.grace, "and how long it waits before SIGKILL").value("TIME");
-  line.flag("--dry-run", command.settings.common.dry_run, "only say what would be done, and go on watching");
+  line.option("--signal", command.signal, "the signal that kill= sends first").value("NAME");
+  line.option("--grace", command.grace, "how long it then waits before SIGKILL").value("TIME");
+  line.flag("--dry-run", command.settings.common.dry_run,
+            "only say what would be done, each time, and watch on until Ctrl-C");
   line.flag("--require-gpu", command.settings.common.require_gpu, "refuse to watch if no GPU can be read (125)");
   return idle;
 }

@@ -16,26 +16,27 @@ constexpr Duration kFastest = 10ms;
 
 }  // namespace
 
-CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known) {
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known,
+                                      const std::string& its_gpus) {
   const Settings::NamedRule* named = known.find_rule(options.idle);
   CommandLine::Option idle =
-      line.option("--idle", options.idle,
-                  fmt::format("the rule that must hold, or the name of one; `lull check` explains it{}",
-                              named == nullptr ? "" : fmt::format(" ({})", named->value.text)));
+      line.option("--idle", options.idle, "the rule that must hold, or the name of one; `lull check` explains it",
+                  named == nullptr ? "" : fmt::format("{}: {}", named->name, named->value.text));
   idle.value("RULE");
   line.option("--arm", options.arm, "nothing fires before this rule has held once (default: none)").value("RULE");
-  line.option("--delay", options.delay, "nothing is judged before").value("TIME");
-  line.option("--every", options.every, "how often the GPUs are sampled").value("TIME");
+  line.option("--delay", options.delay, "judge nothing before this long after the start").value("TIME");
+  line.option("--every", options.every, "time between two samples").value("TIME");
   line.option("--gpus", options.gpus,
-              "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all (the job's own; watch: all)")
+              "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all (default: " + its_gpus + ")")
       .value("LIST");
   line.each("--also", options.also,
-            "work outside the job's tree that counts as its own and is never ended (default: none)")
+            "work outside the job's processes that counts as the job's own and is never ended (default: none)")
       .value("PID|CGROUP|CONTAINER");
-  line.option("--missing", options.missing, "a GPU without a value: the rule is unknown; or ignore it")
+  line.option("--missing", options.missing,
+              "what a GPU without a value makes of the rule: it is unknown, or that GPU is ignored")
       .value("unknown|ignore");
   line.flag("-q,--quiet", options.quiet, "say only what is done");
-  line.flag("-v,--verbose", options.verbose, "say each reading");
+  line.flag("-v,--verbose", options.verbose, "say each reading too");
   line.option("--log-format", options.log_format, "text, or json: one object per line").value("text|json");
   return idle;
 }

@@ -29,7 +29,8 @@ struct WatchOptions {
   bool verbose = false;
 };
 // The option --idle, to ask whether it was given.
-CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known);
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, const Settings& known,
+                                      const std::string& its_gpus);
 
 struct WatchChoice {
   Policy policy;

@@ -14,7 +14,8 @@ import pytest
 
 from conftest import LIMIT, alive, clean_environment, read_until, wait_until
 
-COMMANDS = ["status", "run", "watch", "pick", "record", "replay", "check"]
+COMMANDS = ["status", "run", "watch", "keep", "pick", "fill", "leases", "release", "record", "replay", "report", "check", "config",
+            "sim", "sim load", "sim set", "sim fault"]
 
 
 # -- words ------------------------------------------------------------------------------------------
@@ -51,16 +52,24 @@ def test_gpus_that_come_back_are_named_once(sim):
 
 @pytest.mark.parametrize("command", COMMANDS)
 def test_help_says_the_default_of_every_option(run_lull, command):
-    text = run_lull(command, "--help").stdout
+    text = run_lull(*command.split(), "--help").stdout
     # An option, and the lines that its help goes on in.
-    options = re.findall(r"^ +(?:-\w, ?)?(--[\w-]+) (\S.*(?:\n {20,}\S.*)*)", text, re.M)
-    assert options
+    options = re.findall(r"^  (?:-\w,)?(--[\w-]+)(.*(?:\n {6,}\S.*)*)", text, re.M)
+    assert "--help" in dict(options) or command.startswith("sim")
     flags = re.findall(r"\.flag\(\"(?:-\w,)?(--[\w-]+)", "".join(
         path.read_text() for path in (pathlib.Path(__file__).parents[2] / "src/cli").glob("*.cc")))
-    flags += ["--help", "--mine-ok", "--uuid", "--no-lease", "--quiet", "--wait"]
+    flags += ["--help", "--then", "--graphics", "--mps-server"]
     for name, words in options:
-        if name not in flags and "REQUIRED" not in words:
-            assert re.search(r"\([^()]+\)$", words), f"{name} {words}"
+        if name not in flags:
+            assert re.search(r"\((default|required)[^()]*(\([^()]+\)[^()]*)*\)", words), f"{name} {words}"
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("width", [60, 80])
+def test_help_is_no_wider_than_the_screen(run_lull, command, width):
+    text = run_lull(*command.split(), "--help", env=clean_environment(COLUMNS=width)).stdout
+    for line in re.split("^Examples?:", text, flags=re.M)[0].splitlines():  # those are there to be copied
+        assert len(line) <= width, line
 
 
 # -- output -----------------------------------------------------------------------------------------

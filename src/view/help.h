@@ -1,0 +1,33 @@
+#pragma once
+// What `--help` says, laid out for a terminal: sentences and descriptions are broken where the screen ends.
+
+#include <cstddef>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace lull {
+
+struct HelpRow {
+  std::string name;  // "-o,--output FILE"
+  std::string text;
+};
+
+struct Help {
+  std::string about;
+  std::string usage;  // "lull status [options]"
+  std::vector<HelpRow> arguments;
+  std::vector<HelpRow> options;
+  std::string more;  // below the options: exit status, examples
+};
+
+std::string help_text(const Help& help, std::size_t width);
+
+// Sentences over several lines, set anew. Lines that begin with a blank are a list: one whose text stands two blanks
+// or more behind its name goes on below that text, any other (an example to copy) is left as it is.
+std::string set_paragraphs(std::string_view text, std::size_t width);
+
+// As wide as people read well: the screen's width, 100 at most, and 80 where it is no screen.
+std::size_t help_width(int fd);
+
+}  // namespace lull
