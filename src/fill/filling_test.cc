@@ -318,6 +318,27 @@ TEST(Filling, AWaiterGetsAsManyAsItLacksTheLeastImportantFirst) {
   EXPECT_TRUE(again && other);
 }
 
+TEST(Filling, AWaiterThatCollectsCostsNoMoreThanItAskedFor) {
+  World world({World::filler()}, 4);
+  world.sample();
+  world.waiters = {{"ticket.1", "ada", 2, {{"GPU-0"}, {"GPU-1"}, {"GPU-2"}, {"GPU-3"}}}};
+  EXPECT_EQ(kinds(world.sample()), (Kinds{FillOrder::end, FillOrder::end}));
+  world.filling->ended(0, world.now, 143);
+  EXPECT_TRUE(world.sample().empty());
+  world.sights[0].claims = {{.kind = Reason::leased, .who = "ada"}};
+  world.waiters[0].missing = 1;
+  EXPECT_TRUE(world.sample().empty());
+  world.filling->ended(1, world.now, 143);
+  EXPECT_TRUE(world.sample().empty());
+  world.sights[1].claims = world.sights[0].claims;
+  world.waiters[0].missing = 0;
+  EXPECT_TRUE(world.sample().empty());
+  world.waiters.clear();
+  EXPECT_TRUE(world.sample().empty());
+  EXPECT_EQ(world.state(2), State::running);
+  EXPECT_EQ(world.state(3), State::running);
+}
+
 TEST(Filling, WhatCannotBeReadStandsStillAndIsNotEnded) {
   World world({World::filler()});
   world.sample();

@@ -21,6 +21,7 @@ constexpr Duration kScanBudget = 50ms;       // then everybody else has a turn
 constexpr Duration kScanWithEvents = 30s;    // what no event told of
 constexpr Duration kScanWithFewEvents = 5s;  // containers have nodes of their own, which these do not see
 constexpr Duration kQuickestScan = 100ms;    // where nothing tells
+constexpr Duration kDoor = 5ms;              // for that of the lease folder
 constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core
 
 }  // namespace
@@ -228,9 +229,7 @@ void FillSession::watch_leases() {
     std::array<char, 4096> events;
     while (::read(lease_events_.get(), events.data(), events.size()) > 0) {
     }
-    if (ending_) return;
-    look_at_leases();
-    sampler_->request(false);
+    if (!ending_) sampler_->request(false);  // its sample looks at them
   });
 }
 
@@ -243,7 +242,7 @@ void FillSession::look_at_leases() {
     leases_ = {};
     return;
   }
-  auto state = (*folder)->scan();
+  auto state = (*folder)->look_on(leases_, kDoor);
   if (state)
     leases_ = *std::move(state);
   else

@@ -27,7 +27,7 @@ namespace {
 constexpr std::string_view kDraftPrefix = ".draft-";
 constexpr std::size_t kLargestRecord = 64U << 10;
 constexpr mode_t kFolderMode = 01777;
-constexpr std::size_t kSomeOfTheQueue = 64;  // files: looked at by each who tidies
+constexpr std::size_t kSomeOfTheQueue = 64;  // files: looked at by each who tidies or looks on
 
 struct flock whole_file(short type) {
   struct flock range{};
@@ -259,14 +259,36 @@ std::optional<TicketInfo> LeaseFolder::ticket_in(const std::string& file) const 
   return TicketInfo{file, opened->status.st_uid, *std::move(record), birth_of(opened->fd.get())};
 }
 
-Result<FolderState> LeaseFolder::scan() const {
+Result<FolderState> LeaseFolder::scan(std::size_t most) const {
   FolderState state;
-  TRY(each_name([&](const std::string& file) {
+  std::vector<std::string> tickets;
+  TRY(each_name([&](std::string file) {
     if (auto lease = lease_in(file)) state.leases.push_back(*std::move(lease));
-    if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
+    if (file.starts_with(kTicketPrefix)) tickets.push_back(std::move(file));
   }));
+  if (tickets.size() > most) {
+    std::ranges::sort(tickets, [](const auto& a, const auto& b) { return turn_in(a).before(turn_in(b)); });
+    tickets.resize(most);
+  }
+  for (const std::string& file : tickets)
+    if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
   in_order(state);
   return state;
+}
+
+Result<FolderState> LeaseFolder::look_on(const FolderState& before, Duration patience) const {
+  FolderState state = TRY(scan(kSomeOfTheQueue));
+  if (state.tickets.empty() && before.tickets.empty()) return state;
+  if (const auto door = enter(patience)) return scan(kSomeOfTheQueue);
+  const auto gone_from = [](const auto& now) {
+    return [&now](const auto& one) {
+      return std::ranges::none_of(now, [&](const auto& other) { return other.file == one.file; });
+    };
+  };
+  FolderState left = before;
+  std::erase_if(left.leases, gone_from(state.leases));
+  std::erase_if(left.tickets, gone_from(state.tickets));
+  return left;
 }
 
 Result<> LeaseFolder::scan_ahead(FolderState& state, const Place& us,

@@ -100,8 +100,13 @@ class LeaseFolder {
   };
   Result<Door> enter(Duration patience = std::chrono::seconds(20)) const;
 
-  // What is alive. Exact while the door is held, else as of about now.
-  Result<FolderState> scan() const;
+  // What is alive. Exact while the door is held, else as of about now: who is served at this moment may be seen with
+  // its lease and still waiting, or neither. Of the tickets no more than `most`, the first by their names' word.
+  Result<FolderState> scan(std::size_t most = SIZE_MAX) const;
+  // For those who look on and act on who waits: where somebody waits, or did `before`, it is exact. When the door
+  // cannot be had within `patience`, nobody else got anything meanwhile either: it is as before, without those who are
+  // gone.
+  Result<FolderState> look_on(const FolderState& before, Duration patience) const;
   // The same for one who has a ticket: all leases, and of the tickets those ahead of it by their names' word, the
   // nearest first, until they are `enough`. Tickets that are known are not looked at again as long as their names are
   // there.

@@ -9,9 +9,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "base/process.h"
 #include "lease/keeper.h"
@@ -44,6 +46,13 @@ class Lease : public ::testing::Test {
     record.id = "0123456789abcdef";
     record.user = "ada";
     record.command = "python train.py";
+    return record;
+  }
+  static TicketRecord ticket_for(unsigned count) {
+    TicketRecord record;
+    record.number = 1;
+    record.count = count;
+    record.missing = 1;
     return record;
   }
   std::string squatted(const std::string& uuid) { return place_.path + "/" + uuid + "." + std::to_string(::geteuid()); }
@@ -221,6 +230,68 @@ TEST_F(Lease, TheDoorLetsOneIn) {
   const auto second = leases.enter(20ms);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message().find("locked"), std::string::npos);
+}
+
+// A waiter that is served in the moment in which it comes, again and again, beside somebody who looks on.
+TEST_F(Lease, WhoLooksOnSeesNobodyWaitingThatIsServed) {
+  const LeaseFolder leases = folder();
+  std::atomic<bool> done = false;
+  std::thread waiter([&] {
+    while (!done) {
+      std::optional<LockedFile> lease;
+      std::optional<LockedFile> ticket;
+      {
+        const auto door = must(leases.enter());
+        TicketRecord record = ticket_for(1);
+        ticket = must(leases.queue(door, record));
+        lease = must(leases.take(door, this->record("GPU-1")));
+        record.missing = 0;
+        must(leases.rewrite(door, *ticket, write_record(record)));
+      }
+      {
+        const auto door = must(leases.enter());
+        leases.give_back(door, *std::move(ticket));
+      }
+      leases.give_back(must(leases.enter()), *std::move(lease));
+    }
+  });
+  FolderState seen;
+  std::size_t served = 0;
+  for (int looks = 0; served < 200 && looks < 100'000; ++looks) {
+    seen = must(leases.look_on(seen, 1min));
+    served += seen.tickets.size();
+    for (const TicketInfo& ticket : seen.tickets) {
+      EXPECT_EQ(ticket.record.missing, 0U);
+      EXPECT_EQ(seen.leases.size(), 1U);
+    }
+  }
+  done = true;
+  waiter.join();
+  EXPECT_GE(served, 200U);
+}
+
+TEST_F(Lease, WhoLooksOnAndCannotEnterSeesWhatWasWithoutThoseWhoAreGone) {
+  const LeaseFolder leases = folder();
+  const TicketRecord record = ticket_for(2);
+  std::optional<LockedFile> first;
+  std::optional<LockedFile> second;
+  FolderState before;
+  {
+    const auto door = must(leases.enter());
+    first = must(leases.queue(door, record));
+    second = must(leases.take(door, this->record("GPU-1")));
+  }
+  before = must(leases.look_on({}, 1min));
+  ASSERT_EQ(before.tickets.size(), 1U);
+  const auto door = must(leases.enter());
+  const LockedFile third = must(leases.take(door, this->record("GPU-2")));
+  FolderState now = must(leases.look_on(before, 1ms));
+  EXPECT_EQ(now.leases.size(), 1U) << "what is half done counts when it is done";
+  EXPECT_EQ(now.tickets.size(), 1U);
+  second.reset();
+  first.reset();
+  now = must(leases.look_on(before, 1ms));
+  EXPECT_TRUE(now.leases.empty() && now.tickets.empty());
 }
 
 TEST_F(Lease, AReplacedFolderIsNoticed) {
