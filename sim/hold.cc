@@ -46,13 +46,33 @@ std::uint32_t host_pid(const State& state) {
   return pids_of(0, pids, 32) > 1 ? pids[0] : 0;
 }
 
-std::uint32_t free_cell(const Live& live) {
+// One that no load of `live` has. Best one of which nobody knows who still looks at what was before: the dead of then
+// would be seen alive again.
+std::uint32_t free_cell(const State& state, const Live& live) {
   std::vector<bool> taken(kMaxLoads, false);
-  for (std::uint32_t i = 0; i < live.load_count; ++i)
-    if (live.loads[i].cell < kMaxLoads) taken[live.loads[i].cell] = true;
-  for (std::uint32_t i = 0; i < kMaxLoads; ++i)
-    if (!taken[i]) return i;
-  return kNone;
+  const auto take = [&](const Live& one) {
+    for (std::uint32_t i = 0; i < std::min(one.load_count, kMaxLoads); ++i)
+      if (one.loads[i].cell < kMaxLoads) taken[one.loads[i].cell] = true;
+  };
+  const auto free = [&] {
+    const auto found = std::ranges::find(taken, false);
+    return found == taken.end() ? kNone : static_cast<std::uint32_t>(found - taken.begin());
+  };
+  take(live);
+  const std::uint32_t any = free();
+  for (const Live& slot : state.slots) take(slot);
+  const std::uint32_t best = free();
+  return best != kNone ? best : any;
+}
+
+// From now on it is ours. It counts as ended until everything in it is: who looks meanwhile must not find the one that
+// had it before dead, and write that down of us.
+void take_cell(Cell& cell, std::int64_t now_ns) {
+  cell.ended_ns.store(std::max<std::int64_t>(now_ns, 1), std::memory_order_seq_cst);
+  cell.pid = static_cast<std::uint32_t>(::getpid());
+  cell.pid_start_ticks = process_start_ticks(cell.pid);
+  cell.watched.store(begin_watch(cell) ? 1 : 0, std::memory_order_release);
+  cell.ended_ns.store(0, std::memory_order_release);
 }
 
 }  // namespace
@@ -69,14 +89,11 @@ Result<Hold> Writer::hold(Load load) {
   if (const int why = hold.mapping_.open(folder_.c_str()); why != 0) return fail(why, "opening the simulation again");
   std::uint32_t taken = kNone;
   auto done = commit([&](Live& live, std::int64_t now) -> Result<> {
-    taken = free_cell(live);
+    taken = free_cell(state(), live);
     if (live.load_count == kMaxLoads || taken == kNone)
       return fail(fmt::format("more than {} processes on the simulated GPUs", kMaxLoads));
     Cell& cell = hold.mapping_.writable_state().cells[taken];
-    cell.ended_ns.store(0, std::memory_order_relaxed);
-    cell.pid = static_cast<std::uint32_t>(::getpid());
-    cell.pid_start_ticks = process_start_ticks(cell.pid);
-    cell.watched.store(begin_watch(cell) ? 1 : 0, std::memory_order_release);
+    take_cell(cell, now);
     load.pid = cell.pid;
     load.host_pid = host_pid(state());
     load.pid_namespace = pid_namespace_of(0);

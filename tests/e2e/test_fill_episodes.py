@@ -120,11 +120,25 @@ class Episodes:
         process.stdout.readline()
         return process
 
-    def yields(self, gpu, began):
-        self.fill.wait(lambda: not self.alive_on(gpu), f"the filler on GPU {gpu} to yield")
+    def yields(self, gpu, began, job=None):
+        try:
+            self.fill.wait(lambda: not self.alive_on(gpu), f"the filler on GPU {gpu} to yield")
+        except AssertionError as late:
+            raise AssertionError(f"{late}\n{self.as_it_is(job)}") from None
         took = time.monotonic() - began
         self.slowest = max(self.slowest, took)
         assert took < YIELDS_WITHIN, f"{took} s: {self.fill.log.read_text()[-3000:]}"
+
+    def as_it_is(self, job):
+        """Who is there, as the driver, lull and the kernel say it."""
+        said = [f"the driver: {[g['processes'] for g in self.gpus.show()['gpus']]}", f"lull: {self.fill.status()}"]
+        if job:
+            lives = job.poll() is None
+            said.append(f"the job {job.pid}: {'lives' if lives else job.stderr.read()}")
+            if lives:
+                said.append(pathlib.Path(f"/proc/{job.pid}/status").read_text())
+        read = self.gpus.lull("status", "--json")
+        return "\n".join([*said, f"read anew: {read.stdout}{read.stderr}"])
 
     # -- what may happen --------------------------------------------------------------------------
     def monitor(self):
@@ -152,7 +166,7 @@ class Episodes:
         gpu = self.random.randrange(GPUS)
         began = time.monotonic()
         job = self.gpus.start_lull("sim", "load", "--gpu", gpu, "--util", 80, "--mem", "1GiB")
-        self.yields(gpu, began)
+        self.yields(gpu, began, job)
         other = 1 - gpu
         self.fill.wait_running(str(other))
         assert not self.alive_on(gpu)
@@ -170,7 +184,7 @@ class Episodes:
         gpu = self.random.randrange(GPUS)
         began = time.monotonic()
         job = self.gpus.start_lull("sim", "load", "--gpu", gpu, "--util", 80)
-        self.yields(gpu, began)
+        self.yields(gpu, began, job)
         end(job)
         self.gpus.started.remove(job)
         end(holder)
@@ -180,7 +194,7 @@ class Episodes:
         gpu = self.random.randrange(GPUS)
         began = time.monotonic()
         job = self.gpus.start_lull("pick", "--gpus", gpu, "--wait=20s", "--", "sleep", "100")
-        self.yields(gpu, began)
+        self.yields(gpu, began, job)
         end(job)
         self.gpus.started.remove(job)
         self.calm()
@@ -223,7 +237,7 @@ class Episodes:
         self.fill.wait(lambda: len(self.alive_on(gpu)) > 10, "the fork bomb")
         began = time.monotonic()
         job = self.gpus.start_lull("sim", "load", "--gpu", gpu, "--util", 80)
-        self.yields(gpu, began)
+        self.yields(gpu, began, job)
         end(job)
         self.gpus.started.remove(job)
         self.calm()
