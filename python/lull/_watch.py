@@ -16,7 +16,7 @@ atexit.register(_core._close_watches)  # before the interpreter goes: its thread
 class IdleExit(SystemExit):
     """Raised in the main thread by do="exit": `finally` blocks and atexit handlers run, as with sys.exit().
 
-    `firing` is the evidence.
+    `firing` is the evidence. The status is 0, or that of do="exit=STATUS"; `lull run` says 124 of a job that it ended.
     """
 
     def __init__(self, status=0, firing=None):
@@ -179,8 +179,8 @@ def watch(idle="util < 1 for 30m", *, arm=None, do=None, every=5.0, delay=0, gpu
           repeat=False, grace=None, dry_run=False):
     """Watches the GPUs of this process, in a thread of its own, and acts once the rule `idle` has held.
 
-    `do` is a function, which is called with the evidence (a Firing); "exit" (or "exit=3"), which raises IdleExit in the
-    main thread, and ends the process from outside if it is still there after `grace` (60s); or "kill", which ends the
+    `do` is a function, which is called with the evidence (a Firing); "exit" (status 0; or "exit=124"), which raises IdleExit
+    in the main thread, and ends the process from outside if it is still there after `grace` (60s); or "kill", which ends the
     process and its children with SIGTERM and after `grace` (10s) with SIGKILL. `arm` is a rule that must hold once before.
     Its GPUs are those that pick() gave it, or CUDA_VISIBLE_DEVICES, or those it has a context on; while it has none it is not
     judged. What cannot be read is never idle.

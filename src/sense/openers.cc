@@ -44,12 +44,22 @@ std::optional<std::string> program_of(const std::string& folder) {
   return std::string(base_name(path));
 }
 
-// `lull sim load` stands for somebody's program on a simulated GPU; everything else of ours only looks.
+std::string comm_of(const std::string& folder) {
+  std::string comm = read_file(folder + "/comm").value_or("");
+  if (comm.ends_with('\n')) comm.pop_back();
+  return comm;
+}
+
+// `lull sim load` stands for somebody's program on a simulated GPU, under that program's name where it was given one;
+// everything else of ours only looks. It is known by the names that we go by, since a load may have any other one.
 bool plays_a_job(const std::string& folder) {
+  constexpr std::array<std::string_view, 4> kDropIns = {"gpu_idle_timeou", "gpu_mon", "gpu_sentinel", "gpuselect"};
+  const std::string comm = comm_of(folder);
+  if (!comm.starts_with("lull") && std::ranges::count(kDropIns, comm) == 0) return true;
   const auto text = read_file(folder + "/cmdline");
   if (!text) return false;
   const std::vector<std::string_view> words = split(*text, '\0');
-  return words.size() > 2 && words[1] == "sim" && words[2] == "load";
+  return comm != "lull-sensor" && words.size() > 2 && words[1] == "sim" && words[2] == "load";
 }
 
 // A long name is cut by the kernel; then the program's own words must confirm it.
@@ -68,10 +78,8 @@ bool ignored(const std::string& folder, std::span<const std::string> ignore) {
     if (*program == "lull") return !plays_a_job(folder);
     return in_lists([&](std::string_view name) { return name == *program; });
   }
-  auto comm = read_file(folder + "/comm");
-  if (!comm) return false;
-  if (comm->ends_with('\n')) comm->pop_back();
-  return in_lists([&](std::string_view name) { return is_called(name, *comm, folder); });
+  const std::string comm = comm_of(folder);
+  return !comm.empty() && in_lists([&](std::string_view name) { return is_called(name, comm, folder); });
 }
 
 // How often each thread of a process has run, where all of them sleep: one that says the same later has slept all the

@@ -113,7 +113,8 @@ TEST_F(OpenersOf, LullOnlyLooksButASimulatedLoadStandsForAJob) {
   lull(11, "gpuselect", {"gpuselect", "-c", "1"});
   lull(12, "lull", {"lull", "sim", "load", "--gpu", "0"});
   lull(13, "lull", {"lull"});
-  EXPECT_EQ(find().holders[0], (Pids{12}));
+  lull(14, "python", {"python train.py --epochs 90"});  // sim load --as …
+  EXPECT_EQ(find().holders[0], (Pids{12, 14}));
 }
 
 TEST_F(OpenersOf, OurselvesAreLeftOut) {

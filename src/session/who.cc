@@ -53,6 +53,13 @@ std::string joined(const std::set<std::string>& words) {
 
 std::string short_command(const std::vector<std::string>& arguments, std::string_view name) {
   if (arguments.empty()) return one_word(name);
+  // A program that renamed itself (setproctitle) has its whole line in one word.
+  if (arguments.size() == 1 && arguments[0].find(' ') != std::string::npos) {
+    std::vector<std::string> words;
+    for (const std::string_view word : split(arguments[0], ' '))
+      if (!word.empty()) words.emplace_back(word);
+    return short_command(words, name);
+  }
   const std::string_view program = base_name(arguments[0]);
   std::string text = one_word(program);
   if (!is_interpreter(program)) return text;
