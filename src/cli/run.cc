@@ -14,6 +14,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/watch_options.h"
+#include "gpu/short_command.h"
 #include "session/machine.h"
 #include "session/recording_sink.h"
 #include "session/run_session.h"

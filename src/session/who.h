@@ -13,10 +13,6 @@
 
 namespace lull {
 
-// What a process runs in a few words: "python train.py", "torchrun train.py". Not its arguments: they tell a recording
-// nothing, and may hold what is nobody's business.
-std::string short_command(const std::vector<std::string>& arguments, std::string_view name);
-
 class WhoFinder {
  public:
   WhoFinder();

@@ -82,5 +82,41 @@ TEST(Holders, EachRowKeepsItsOwn) {
   EXPECT_EQ(seen.of, (std::vector<std::string>{"a-?c", "bb.."}));
 }
 
+// gpustat and lull itself list the processes of each GPU; an empty list is nobody, none at all is not told, and a
+// desktop that draws has no job there.
+TEST(Holders, AreReadFromTheProcessesOfADocument) {
+  const TempFile file(R"({"query_time": "2024-03-15T11:00:00", "gpus": [
+{"index": 0, "utilization.gpu": 1, "processes": [{"username": "ada", "command": "python3", "full_command":
+["/usr/bin/python3", "-u", "/home/ada/train.py", "--lr", "1"], "gpu_memory_usage": 9, "pid": 17}]},
+{"index": 1, "utilization.gpu": 1, "memory.used": 500, "processes": []}, {"index": 2, "utilization.gpu": 1}]}
+{"time": "2024-03-15T11:00:01", "gpus": [
+{"index": 0, "util_percent": 2, "processes": [{"pid": 18, "type": "C", "user": "bob", "name": "python", "command":
+"python eval.py"}, {"pid": 19, "type": "C", "user": "ada", "name": "x", "command": "x"}]},
+{"index": 1, "util_percent": 2, "processes": [{"pid": 3, "type": "G", "user": "root", "name": "Xorg", "command": "X"}]},
+{"index": 2, "util_percent": 2, "processes": null}]}
+)");
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.who = true;
+  auto reader = TraceReader::open(options);
+  ASSERT_TRUE(reader);
+  EXPECT_TRUE(reader->tells_who());
+  Seen seen;
+  const auto report = reader->read(seen);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->bad_rows, 0U);
+  ASSERT_EQ(report->holders.size(), 3U);
+  const Holder& first = report->holders[1];
+  EXPECT_EQ(first.pids, (std::vector<std::string>{"17"}));
+  EXPECT_EQ(first.user_text(), "ada");
+  EXPECT_EQ(first.command, "python3 train.py");
+  const Holder& second = report->holders[2];
+  EXPECT_EQ(second.pids, (std::vector<std::string>{"18", "19"}));
+  EXPECT_EQ(second.user_text(), "ada, bob");
+  EXPECT_EQ(second.command, "python eval.py");
+  EXPECT_EQ(seen.of, (std::vector<std::string>{"1718", "--", "??"}));
+}
+
 }  // namespace
 }  // namespace lull::trace

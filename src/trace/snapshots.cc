@@ -6,17 +6,24 @@
 #include <cmath>
 
 #include "base/text.h"
+#include "gpu/short_command.h"
 #include "trace/any_time.h"
 #include "trace/cells.h"
 #include "trace/names.h"
+#include "trace/rows.h"
 
 namespace lull::trace {
 namespace {
 
-// Where things are: the document, its list of GPUs, a GPU in it.
+// Where things are: the document, its list of GPUs, a GPU in it, its list of processes, a process in that.
 constexpr std::size_t kDocument = 1;
 constexpr std::size_t kList = 2;
 constexpr std::size_t kGpu = 3;
+constexpr std::size_t kProcesses = 4;
+constexpr std::size_t kProcess = 5;
+constexpr std::size_t kWords = 6;  // of its command line
+
+constexpr std::string_view kProcessList = "processes";
 
 bool is_list_of_gpus(std::string_view key) { return key == "gpus" || key == "devices"; }
 
@@ -78,6 +85,8 @@ Result<Schema> open_snapshots(std::string_view head, const ReadHow& how) {
   Schema schema = schema_of_samples(how.wanted);
   schema.lines = false;
   std::vector<Metric> there;
+  if (std::find(probe.keys.begin(), probe.keys.end(), kProcessList) != probe.keys.end())
+    schema.identity.insert(schema.identity.end(), {Role::pids, Role::user, Role::command});
   for (const std::string& key : probe.keys) {
     schema.columns.emplace_back().name = key;
     if (const auto meaning = meaning_of(key); meaning && meaning->role == Role::metric)
@@ -125,17 +134,26 @@ void SnapshotParser::open(bool object) {
     gpu.values.assign(schema_.metrics.size(), kUnknownSample);
     gpu.ranks.assign(schema_.metrics.size(), 1000);
   }
+  if (depth_ == kProcesses && !object && in_gpus_ && key_ == kProcessList && !gpus_.empty()) {
+    in_processes_ = true;
+    gpus_.back().pids = gpus_.back().users = kNobodyText;
+  }
+  if (depth_ == kProcess) process_ = {};
+  if (depth_ == kWords) process_key_ = key_;
   key_.clear();
 }
 
 void SnapshotParser::close() {
   if (depth_ == kList) in_gpus_ = false;
+  if (depth_ == kProcesses) in_processes_ = false;
+  if (depth_ == kProcess && in_processes_ && !gpus_.empty()) end_process();
   if (depth_ > 0) --depth_;
   key_.clear();
 }
 
 void SnapshotParser::value(std::string_view text, bool quoted) {
   if (depth_ == kGpu && in_gpus_ && !gpus_.empty()) return of_gpu(text, quoted);
+  if (depth_ >= kProcess && in_processes_) return of_process(text, quoted);
   if (depth_ != kDocument) return;
   if (time_.empty() && is_time(key_)) time_ = text;
   if (is_host(key_)) host_ = text;
@@ -161,6 +179,33 @@ void SnapshotParser::of_gpu(std::string_view text, bool quoted) {
   gpu.values[slot] = *value;
 }
 
+// gpustat has username, command and full_command; lull has user, name, command and type.
+void SnapshotParser::of_process(std::string_view text, bool quoted) {
+  if (!quoted && text == "null") return;
+  if (depth_ == kWords && process_key_ == "full_command" && process_.words.size() < 64)
+    process_.words.emplace_back(text);
+  if (depth_ != kProcess) return;
+  if (key_ == "pid") process_.pid = text;
+  if (key_ == "username" || key_ == "user") process_.user = text;
+  if (key_ == "name") process_.name = text;
+  if (key_ == "command") process_.line = text;
+  if (key_ == "type") process_.draws = text == "G";
+}
+
+void SnapshotParser::end_process() {
+  const Process& it = process_;
+  if (it.pid.empty() || it.draws) return;
+  Gpu& gpu = gpus_.back();
+  const auto add = [](std::string& cell, const std::string& word) {
+    if (cell == kNobodyText) cell.clear();
+    if (!word.empty()) cell += (cell.empty() ? "" : " ") + one_word(word);
+  };
+  add(gpu.pids, it.pid);
+  add(gpu.users, it.user);
+  if (gpu.command.empty())
+    gpu.command = short_command(it.words.empty() ? std::vector<std::string>{it.line} : it.words, it.name);
+}
+
 void SnapshotParser::document_end() {
   const auto at = schema_.timed ? parse_time(time_, schema_.time) : std::optional<std::int64_t>(0);
   const bool strange = at && schema_.timed && schema_.time == TimeKind::calendar && zone_mismatch(time_, schema_.zoned);
@@ -176,8 +221,8 @@ void SnapshotParser::document_end() {
         batch_->add_bad(here(), gpu.wrong);
         continue;
       }
-      const std::size_t row =
-          batch_->add_row(*at, identities_.find(Identities::Cells{gpu.name.gpu, gpu.name.uuid, host_}));
+      const Identities::Cells cells{gpu.name.gpu, gpu.name.uuid, host_, gpu.pids, gpu.users, gpu.command};
+      const std::size_t row = batch_->add_row(*at, identities_.find(cells));
       for (std::size_t slot = 0; slot < gpu.values.size(); ++slot) batch_->value[slot][row] = gpu.values[slot];
     }
   }
@@ -193,7 +238,7 @@ void SnapshotParser::broken() {
   time_.clear();
   host_.clear();
   depth_ = 0;
-  in_gpus_ = false;
+  in_gpus_ = in_processes_ = false;
   key_.clear();
 }
 

@@ -29,6 +29,18 @@ class SnapshotParser final : public RowParser, private JsonHandler {
     std::vector<float> values;
     std::vector<int> ranks;
     std::string wrong;  // what is
+    // Who has it; as the cells of rows say it (trace/rows.h), empty: not told.
+    std::string pids;
+    std::string users;
+    std::string command;
+  };
+  struct Process {
+    std::string pid;
+    std::string user;
+    std::string name;
+    std::string line;                // its command line as one text
+    std::vector<std::string> words;  // or in words
+    bool draws = false;              // only: a desktop's, which has no job on the card
   };
   void open(bool object) override;
   void close() override;
@@ -37,6 +49,8 @@ class SnapshotParser final : public RowParser, private JsonHandler {
   void document_end() override;
   void broken() override;
   void of_gpu(std::string_view text, bool quoted);
+  void of_process(std::string_view text, bool quoted);
+  void end_process();
   std::uint64_t here() const { return stream_.line() - lines_before_; }
 
   const Schema& schema_;
@@ -47,6 +61,9 @@ class SnapshotParser final : public RowParser, private JsonHandler {
   std::string key_;
   std::size_t depth_ = 0;
   bool in_gpus_ = false;
+  bool in_processes_ = false;
+  std::string process_key_;  // within a process: what a list in it is of
+  Process process_;
   std::string time_;  // of this document
   std::string host_;
   std::vector<Gpu> gpus_;
