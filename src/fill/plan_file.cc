@@ -113,6 +113,13 @@ Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   const auto text = [&](const Node& node, std::string_view key) { return reader.text(node, key); };
   const auto truth = [&](const Node& node, std::string_view key) { return reader.truth(node, key); };
   const auto size = [&](const Node& node, std::string_view key) { return reader.size(node, key); };
+  const auto memory = [&](const Node& node, std::string_view key) -> Result<std::uint64_t> {
+    const std::uint64_t bytes = TRY(reader.size(node, key));
+    constexpr std::uint64_t kLeast = 1U << 20;  // `memory = 20` surely does not mean 20 bytes
+    if (bytes > 0 && bytes < kLeast)
+      return reader.refuse(node, fmt::format("{} is {} bytes: a size such as \"20GiB\" would be right", key, bytes));
+    return bytes;
+  };
   const auto time = [&](const Node& node, std::string_view key) { return reader.duration(node, key); };
   const auto number = [&](double low, double high) {
     return [&reader, low, high](const Node& node, std::string_view key) { return reader.number(node, key, low, high); };
@@ -143,7 +150,7 @@ Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   TRY(take(table, "io_class", filler.io_class, of(io_class)));
   TRY(take(table, "hours", filler.hours, parsed([](const std::string& one) { return parse_hours(one); })));
   TRY(take(table, "max_temp", filler.max_temp, number(20, 120)));
-  TRY(take(table, "memory", filler.memory, size));
+  TRY(take(table, "memory", filler.memory, memory));
   TRY(take(table, "yield", filler.yield, parsed([](const std::string& one) { return parse_yield(one); })));
   TRY(take(table, "yield_command", filler.yield_command, text));
   TRY(take(table, "resume_command", filler.resume_command, text));
@@ -267,6 +274,9 @@ std::vector<std::string> doubts(const FillSettings& settings) {
     struct stat status{};
     if (!filler.directory.empty() && (::stat(filler.directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)))
       doubt(printable(filler.directory) + " is no folder");
+    const std::string log_folder = filler.log.substr(0, std::min(filler.log.rfind('/'), filler.log.size()));
+    if (log_folder.starts_with('/') && (::stat(log_folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)))
+      doubt(printable(log_folder) + ", the folder of its log, is no folder");
     if (!filler.user.empty() && ::getpwnam(filler.user.c_str()) == nullptr)
       doubt("there is no user " + printable(filler.user));
     if (!filler.user.empty() && ::geteuid() != 0) doubt("only root may run it as another user");

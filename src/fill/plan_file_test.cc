@@ -108,6 +108,8 @@ TEST(PlanFile, MistakesNameTheirPlaceAndWhatWouldBeRight) {
       {"[[filler]]\ncommand = \"x\"\nname = \"a\"\n[[filler]]\ncommand = \"x\"\nname = \"a\"\n",
        "there are two fillers called 'a'"},
       {"[filler]\ncommand = \"x\"\n", "fill.toml:1:"},
+      {"[[filler]]\ncommand = \"x\"\nmemory = \"20\"\n",
+       "fill.toml:3:10: memory is 20 bytes: a size such as \"20GiB\" would be right"},
       {"[people]\nidle = \"soon\"\n", "fill.toml:2:8: idle = "},
   };
   for (const auto& [text, said] : kRows) {
@@ -115,6 +117,13 @@ TEST(PlanFile, MistakesNameTheirPlaceAndWhatWouldBeRight) {
     ASSERT_FALSE(plan) << text;
     EXPECT_NE(plan.error().message().find(said), std::string::npos) << plan.error().message() << " for " << text;
   }
+}
+
+TEST(PlanFile, ALogInAFolderThatIsNotThereIsDoubtful) {
+  const auto plan =
+      parse_plan("[[filler]]\ncommand = \"/bin/true\"\nname = \"a\"\nlog = \"/nowhere/at/all/log\"\n", "fill.toml");
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(doubts(*plan), std::vector<std::string>{"a: /nowhere/at/all, the folder of its log, is no folder"});
 }
 
 TEST(PlanFile, HoursGoOverMidnight) {

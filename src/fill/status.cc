@@ -57,7 +57,7 @@ std::string to_text(const FillStatus& status) {
     if (!gpu.filler.empty()) line += "  " + printable(gpu.filler);
     if (gpu.pid > 0) line += fmt::format(" (pid {})", gpu.pid);
     if (gpu.since > Duration::zero()) line += " for " + seconds(gpu.since);
-    if (const std::string words = to_words(why); !words.empty()) line += ": " + words;
+    if (const std::string words = to_words(why); !words.empty()) line += (gpu.filler.empty() ? "  " : ": ") + words;
     text += line + "\n";
   }
   return text;

@@ -3,9 +3,11 @@
 #include <fmt/format.h>
 
 #include <chrono>
+#include <set>
 #include <vector>
 
 #include "base/json_writer.h"
+#include "sense/select.h"
 
 namespace lull {
 namespace {
@@ -48,8 +50,11 @@ std::string details(const FillEvent& event) {
 }  // namespace
 
 void FillVoice::began(const FillSettings& settings, OpenWay way, const Inventory& inventory) {
+  std::set<std::size_t> theirs;
+  for (const FillerSettings& filler : settings.fillers)
+    if (const auto some = select_devices(filler.gpus, inventory)) theirs.insert(some->begin(), some->end());
   std::vector<std::string> labels;
-  for (const Device& device : inventory.devices) labels.push_back(device.label());
+  for (const std::size_t device : theirs) labels.push_back(inventory.devices[device].label());
   sayer_.say(
       Level::note, "start",
       fmt::format("{} filler{} for {}; free means {}; opens are heard by {}", settings.fillers.size(),
