@@ -36,6 +36,7 @@ struct FiringFacts {
   Explanation why;
   WallTime at{};
   std::string action;        // what comes next, in words
+  std::string would = {};    // the same behind "would", where nothing is done
   std::optional<pid_t> job;  // pid of the command
   std::vector<std::string> command;
   std::vector<MemberView> members;

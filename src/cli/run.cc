@@ -78,7 +78,8 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
   line.option("--restart", settings.restarts, "start CMD again after it was ended for idleness, at most N times")
       .value("N");
   line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
-  line.option("--max-time", options.max_time, "end the job after this long in any case (default: never)").value("TIME");
+  line.option("--max-time", options.max_time, "end the job after this long, idle or not (default: never)")
+      .value("TIME");
   line.flag("--dry-run", settings.common.dry_run, "only say what would be done; the job runs on, and is watched on");
   line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");
   line.flag("--no-cgroup", options.no_cgroup, "follow the job's processes by /proc alone, without a cgroup");

@@ -165,11 +165,15 @@ void say_what_is_shown(const Sayer& sayer, const std::vector<ActionWord>& action
                     "notify=variable:NAME keeps it secret");
 }
 
+// Somebody looks at it: the last line counts down.
+bool is_live(const Sayer& sayer) {
+  return ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
+         !sayer.wants(Level::debug);
+}
+
 int watch_all(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock) {
-  const bool live = ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
-                    !sayer.wants(Level::debug);
   say_remarks(sayer, command.settings.common.policy);
-  const auto voice = watch_voice(sayer, clock, live, command.settings,
+  const auto voice = watch_voice(sayer, clock, is_live(sayer), command.settings,
                                  rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
@@ -183,7 +187,7 @@ int watch_each(WatchCommand& command, const Settings& known, Sayer& sayer, const
     say_remarks(sayer, {.idle = rung.when});
     say_what_is_shown(sayer, rung.actions);
   }
-  const auto voice = watch_voice(sayer, clock, start_line(*settings));
+  const auto voice = watch_voice(sayer, clock, is_live(sayer), start_line(*settings));
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
   return ended(EachSession(*std::move(settings), **machine, *voice).run());

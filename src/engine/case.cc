@@ -158,4 +158,14 @@ void Case::time_is(Instant now, std::vector<Event>& out) {
   emit(out, now, TimeUp{*next - start_});
 }
 
+std::optional<Duration> Case::time_left(std::uint32_t rung, Instant now) const {
+  const Verdict& now_so = rungs_[rung].verdict;
+  if (!judging() || stopped_ || rungs_[rung].firing || !now_so.armed || now_so.condition != Truth::yes) return {};
+  if (now_so.needed.samples > 0) return {};
+  const bool fires_yet = now_so.held < now_so.needed.time || rungs_[rung].put_off;
+  if (!fires_yet) return {};
+  const Duration held_back = keep_until_ > now ? keep_until_ - now : Duration::zero();
+  return std::max({now_so.needed.time - now_so.held, held_back, Duration::zero()});
+}
+
 }  // namespace lull

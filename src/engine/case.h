@@ -51,6 +51,8 @@ class Case {
   bool not_judged() const { return not_judged_; }  // for a reason that the newest scope gave
   bool delayed(Instant now) const { return now < judged_from(start_, plan_.delay); }
   Progress arm_progress() const { return rungs_[0].judge ? rungs_[0].judge->arm_progress() : Progress{}; }
+  // Until this rung fires if nothing changes; nothing: it is not under way, or has fired. Of rules that count time.
+  std::optional<Duration> time_left(std::uint32_t rung, Instant now) const;
   const Rule& rule(std::uint32_t rung = 0) const { return plan_.rungs[rung].when; }
 
  private:

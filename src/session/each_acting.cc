@@ -55,6 +55,7 @@ FiringFacts EachSession::facts(const Member& member, const Fired& fire, std::uin
   all.why = fire.why;
   all.at = world_.clock().wall();
   all.action = in_words(settings_.rungs[rung].actions);
+  all.would = would_text(settings_.rungs[rung].actions);
   all.snapshot = feed_->newest();
   all.scope = member.subject.scope.devices;
   all.machine = feed_->machine();
@@ -69,7 +70,7 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
   FiringFacts all = facts(member, fire, key.second);
   sink_.firing(all, settings_.dry_run);
   if (settings_.dry_run) return engine_.outcome(key.first, 0, key.second);
-  Acting acting{.actions = {}, .executor = nullptr, .title = member.title};
+  Acting acting{.actions = {}, .executor = nullptr, .whom = whom(member)};
   std::vector<Action*> actions;
   for (const ActionWord& word : settings_.rungs[key.second].actions) {
     std::vector<std::unique_ptr<Action>> made;
@@ -79,16 +80,17 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
       made = world_.actions_of(word, settings_.how);
     for (auto& action : made) {
       if (const auto ready = action->prepare(); !ready)
-        sink_.note(Level::warning, "failed", fmt::format("{}: {}", member.title, ready.error().message()));
+        sink_.note_of(acting.whom, Level::warning, "failed",
+                      fmt::format("{}: {}", member.title, ready.error().message()));
       else
         actions.push_back(action.get());
       acting.actions.push_back(std::move(action));
     }
   }
-  const std::string title = member.title;
+  const Whom about = acting.whom;
   acting.executor = std::make_unique<Executor>(
       loop_, std::move(actions), settings_.retries, std::move(all), true,
-      Executor::Calls{.tell = [this, title](const News& news) { tell(title, news); },
+      Executor::Calls{.tell = [this, about](const News& news) { tell(about, news); },
                       .still_wanted = [this, key] { return wanted(key); },
                       .confirm = [this](std::function<void()> then) { confirm(std::move(then)); },
                       .done = [this, key](bool worked, bool called_off) { done(key, worked, called_off); }});
@@ -110,11 +112,12 @@ void EachSession::done(const Key& key, bool all, bool called_off) {
   if (called_off && member != nullptr &&
       (kept_.contains(member->key) || !settings_.hours.contain(world_.clock().wall())))
     engine_.begin(key.first, world_.clock().now());
-  if (!called_off) sink_.note(Level::note, "done", over->title + (all ? ": done" : ": not all of it was done"));
+  if (!called_off)
+    sink_.note_of(over->whom, Level::note, "done", over->whom.subject + (all ? ": done" : ": not all of it was done"));
 }
 
-void EachSession::tell(const std::string& title, const News& news) {
-  sink_.note(level_of(news), event_word(news), title + ": " + to_words(news));
+void EachSession::tell(const Whom& whom, const News& news) {
+  sink_.note_of(whom, level_of(news), event_word(news), whom.subject + ": " + to_words(news));
 }
 
 // ---- who is ended
@@ -156,15 +159,15 @@ std::vector<Holder> EachSession::to_end(const Key& key, const std::set<std::pair
     if (elsewhere.empty())
       all.push_back(one);
     else
-      sink_.note(Level::warning, "spared",
-                 fmt::format("{}: {} {} of {} may work on GPU {}: it is not ended", member->title, printable(one.name),
-                             one.pid, printable(one.user_name), elsewhere));
+      sink_.note_of(whom(*member), Level::warning, "spared",
+                    fmt::format("{}: {} {} of {} may work on GPU {}: it is not ended", member->title,
+                                printable(one.name), one.pid, printable(one.user_name), elsewhere));
   }
   for (const Holder& one : all)
-    sink_.note(Level::note, "end",
-               fmt::format("{}: {} to {} {} of {}", member->title,
-                           settings_.how.ending.signal == 0 ? "SIGKILL" : signal_name(settings_.how.ending.signal),
-                           printable(one.name), one.pid, printable(one.user_name)));
+    sink_.note_of(whom(*member), Level::note, "end",
+                  fmt::format("{}: {} to {} {} of {}", member->title,
+                              settings_.how.ending.signal == 0 ? "SIGKILL" : signal_name(settings_.how.ending.signal),
+                              printable(one.name), one.pid, printable(one.user_name)));
   return all;
 }
 
@@ -175,7 +178,7 @@ std::string EachSession::on_cancel(const std::string& who) {
   std::string what;
   for (auto& [key, acting] : acting_) {
     all.push_back(acting.executor.get());
-    what += (what.empty() ? "" : "; ") + acting.title;
+    what += (what.empty() ? "" : "; ") + acting.whom.subject;
   }
   bool any = false;
   for (Executor* one : all) any = one->cancel(who) || any;

@@ -10,6 +10,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "view/events.h"
+#include "view/news.h"
 #include "view/progress.h"
 
 namespace lull {
@@ -184,7 +185,26 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   for (const Event& event : events) handle(event);
   for (const Member& member : roster_.members())
     if (const Case* judged = engine_.find(member.subject.id))
-      sink_.note(Level::debug, "sample", member.title + ": " + progress_text(*judged));
+      sink_.note_of(whom(member), Level::debug, "sample", member.title + ": " + progress_text(*judged));
+  show_progress(snapshot.at);
+}
+
+Whom EachSession::whom(const Member& member) {
+  Whom one{member.title, member.job, {}};
+  for (const Device& device : member.subject.scope.devices) one.gpus.push_back(device.label());
+  return one;
+}
+
+void EachSession::show_progress(Instant at) {
+  EachSampled sampled{.all = {}, .actions = {}, .dry_run = settings_.dry_run};
+  sampled.of_jobs = settings_.who.per == Per::job;
+  sampled.within_hours = settings_.hours.contain(world_.clock().wall());
+  sampled.at = at;
+  for (const EachRung& rung : settings_.rungs)
+    sampled.actions.push_back(settings_.dry_run ? would_text(rung.actions) : in_words(rung.actions));
+  for (const Member& member : roster_.members())
+    if (const Case* judged = engine_.find(member.subject.id)) sampled.all.push_back({member.title, *judged});
+  sink_.sampled_each(sampled);
 }
 
 void EachSession::handle(const Event& event) {
@@ -205,7 +225,9 @@ void EachSession::handle(const Event& event) {
     if (said_.size() > kMostSaid) said_.clear();
     if (!said_.insert(text).second) return;
   }
-  sink_.note(is_trouble(event) ? Level::warning : Level::note, event_word(event), text);
+  const Level level = is_trouble(event) ? Level::warning : Level::note;
+  if (member == nullptr) return sink_.note(level, event_word(event), text);
+  sink_.note_of(whom(*member), level, event_word(event), text);
 }
 
 }  // namespace lull

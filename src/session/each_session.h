@@ -72,7 +72,7 @@ class EachSession {
   struct Acting {
     std::vector<std::unique_ptr<Action>> actions;
     std::unique_ptr<Executor> executor;
-    std::string title;
+    Whom whom;
   };
   struct Kept {
     std::optional<Instant> since;  // the first time it was asked for since it last worked
@@ -99,7 +99,9 @@ class EachSession {
   bool wanted(const Key& key) const;
   void confirm(std::function<void()> then);
   void ask_for_confirmation();
-  void tell(const std::string& title, const News& news);
+  void tell(const Whom& whom, const News& news);
+  void show_progress(Instant at);
+  static Whom whom(const Member& member);
   FiringFacts facts(const Member& member, const Fired& fire, std::uint32_t rung) const;
   static std::set<uid_t> users_of(const Member& member);
   bool may_keep(uid_t user, const Member& member) const;

@@ -66,6 +66,37 @@ TEST(EachSessionTest, AnIdleGpuLosesItsHolderAndABusyOneKeepsIt) {
   EXPECT_EQ(sink.firings[0].why.gpus, std::vector<std::string>{"0"});
 }
 
+TEST(EachSessionTest, TheLineOnATerminalCountsDownForTheNearestToAnAction) {
+  FakeWorld world(held_by({{0, {holder_for_test(10)}}, {1, {holder_for_test(11)}}, {2, {holder_for_test(12)}}},
+                          [](Instant at, unsigned gpu) {
+                            if (gpu == 1) return 90.0;
+                            return gpu == 2 && at < Instant(30s) ? 50.0 : 0.0;
+                          }));
+  Listening sink;
+  EachSettings settings = each(Per::gpu, {{"util < 1 for 10m", "notify=variable:X"}, {"util < 1 for 20m", "end"}});
+  settings.dry_run = true;
+  run_for(std::move(settings), world, sink, 30min);
+  ASSERT_GT(sink.progress.size(), 200U);
+  const auto shown = [&](const std::string& text) { return std::ranges::count(sink.progress, text) > 0; };
+  const std::string counts = " | 3 GPUs: 2 idle, 1 busy";
+  EXPECT_TRUE(shown("GPU 0 idle 5m of 10m, would notify variable:X in 5m (lull watch --cancel)" + counts));
+  EXPECT_TRUE(shown("GPU 2 idle 9m35s of 10m, would notify variable:X in 25s (lull watch --cancel)" + counts))
+      << "0 has had that";
+  EXPECT_TRUE(shown("GPU 0 idle 15m of 20m, would end in 5m (lull watch --cancel)" + counts));
+  EXPECT_EQ(sink.progress.back(), "3 GPUs: 2 idle, 1 busy") << "all has been said of both";
+}
+
+TEST(EachSessionTest, NotesSayWhomTheyAreAbout) {
+  FakeWorld world(
+      held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}, {3, {holder_for_test(11, 1000, "slurm:7")}}}, idle));
+  Listening sink;
+  run_for(each(Per::job), world, sink, 2min);
+  ASSERT_TRUE(sink.about.contains("end"));
+  EXPECT_EQ(sink.about["end"].job, "slurm:7");
+  EXPECT_EQ(sink.about["end"].gpus, (std::vector<std::string>{"0", "3"}));
+  EXPECT_EQ(sink.about["done"].job, "slurm:7");
+}
+
 TEST(EachSessionTest, WhatTheEnvironmentOfAHookSaysIsOfTheOneThatFired) {
   FakeWorld world(held_by({{2, {holder_for_test(10, 1001), holder_for_test(12, 1002)}}}, idle));
   Listening sink;

@@ -62,8 +62,10 @@ Result<> check_rung(const EachRung& rung) {
                       printable(action.text)));
   for (const Metric metric : rung.when.signals())
     if (info(metric).of == Of::job)
-      return fail(fmt::format("{} is known of one job only: `lull run`, or `lull watch --also` without --per",
-                              info(metric).name));
+      return fail(
+          fmt::format("{} cannot be judged with --per: which processes beside those on a GPU belong to a job is not "
+                      "known for sure; `lull run`, or `lull watch --also PID` without --per, know it of one job",
+                      info(metric).name));
   return {};
 }
 
@@ -138,7 +140,7 @@ std::string start_line(const EachSettings& settings) {
   std::string text = fmt::format("watching each {} by itself: ", settings.who.per == Per::gpu ? "GPU" : "job");
   for (std::size_t i = 0; i < settings.rungs.size(); ++i)
     text += fmt::format("{}{}; {}", i == 0 ? "" : "; ", to_text(settings.rungs[i].when),
-                        settings.dry_run ? "dry run, would then " + would_text(in_words(settings.rungs[i].actions))
+                        settings.dry_run ? "dry run, would then " + would_text(settings.rungs[i].actions)
                                          : "then: " + in_words(settings.rungs[i].actions));
   if (settings.arm) text += "; armed by " + to_text(*settings.arm);
   if (!settings.who.except.empty()) text += fmt::format("; except {} user(s)", settings.who.except.size());

@@ -343,6 +343,11 @@ class Listening final : public Sink {
   void firing(const FiringFacts& facts, bool) override { firings.push_back(facts); }
   void did(const News& news) override { all_news.push_back(news); }
   void note(Level, std::string_view event, const std::string& text) override { notes.emplace_back(event, text); }
+  void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
+    about[std::string(event)] = whom;
+    note(level, event, text);
+  }
+  void sampled_each(const EachSampled& sampled) override { progress.push_back(each_progress_text(sampled)); }
 
   bool noted(std::string_view event) const {
     for (const auto& [word, text] : notes)
@@ -354,6 +359,8 @@ class Listening final : public Sink {
   std::vector<FiringFacts> firings;
   std::vector<News> all_news;
   std::vector<std::pair<std::string, std::string>> notes;
+  std::map<std::string, Whom> about;  // by event, the last
+  std::vector<std::string> progress;
 };
 
 }  // namespace lull

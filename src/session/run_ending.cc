@@ -49,6 +49,7 @@ std::string RunSession::next_in_words(bool for_time) const {
 void RunSession::fired(const Fired& fire) {
   if (phase_ != Phase::watching) return;
   FiringFacts all = facts("idle", fire.why, next_in_words());
+  all.would = "send " + all.action;
   all.job = job_->pid();
   all.command = settings_.command;
   all.members = view_members(members_.empty() ? job_->members() : members_, members_before_, members_apart_);
@@ -66,8 +67,7 @@ void RunSession::time_is_up(const TimeUp& up) {
   if (!wants_samples()) return;
   sink_.note(Level::important, "max-time",
              fmt::format("the job has run for {} (--max-time): {}{}", format_duration(up.after),
-                         common_.dry_run ? "dry run: would " : "",
-                         common_.dry_run ? would_text(next_in_words(true)) : next_in_words(true)));
+                         common_.dry_run ? "dry run: would send " : "", next_in_words(true)));
   if (common_.dry_run) return;
   ended_for_time_ = true;
   act({ending_.get()}, {.most = 0}, facts("max-time", {}, next_in_words(true)), true);

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/level.h"
@@ -14,12 +15,20 @@ namespace lull {
 
 enum class LogFormat : std::uint8_t { text, json };
 
+// Whom a line is about, where each GPU or each job is judged by itself.
+struct Whom {
+  std::string subject;            // "GPU 3", "job 4711 (python3) of ada on GPUs 0, 1"
+  std::string job;                // "tree:4711"; empty: it is a GPU
+  std::vector<std::string> gpus;  // their labels
+};
+
 class Sayer {
  public:
   Sayer(LogFormat format, Level least, const Clock& clock) : format_(format), least_(least), clock_(clock) {}
 
   // `event` is a word for programs ("fire", "ended"); `details` JSON for the object's "details", or empty.
-  void say(Level level, std::string_view event, std::string_view text, std::string_view details = "") const;
+  void say(Level level, std::string_view event, std::string_view text, std::string_view details = "",
+           const Whom* whom = nullptr) const;
   bool wants(Level level) const { return level >= least_; }
   LogFormat format() const { return format_; }
   // A line of the live display of `lull watch` stands on the terminal: clear it first.

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/level.h"
 #include "engine/event.h"
+#include "session/say.h"
 #include "view/progress.h"
 
 namespace lull {
@@ -30,6 +31,11 @@ class Sink {
   virtual void firing(const FiringFacts& facts, bool dry_run) = 0;
   virtual void did(const News& news) = 0;
   virtual void note(Level level, std::string_view event, const std::string& text) = 0;
+  // Where each GPU or job is judged by itself: a note about one of them, and how far all of them are at a sample.
+  virtual void note_of(const Whom& /*whom*/, Level level, std::string_view event, const std::string& text) {
+    note(level, event, text);
+  }
+  virtual void sampled_each(const EachSampled&) {}
 };
 
 }  // namespace lull

@@ -40,8 +40,7 @@ class LullVoice final : public Sink {
     for (const std::string& line : to_words(facts.why, utf8_)) text += (text.empty() ? "" : "\n") + line;
     text += "\nthe job's processes:";
     for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
-    text +=
-        fmt::format("\n{} {}", dry_run ? "dry run: would" : "now:", dry_run ? would_text(facts.action) : facts.action);
+    text += fmt::format("\n{} {}", dry_run ? "dry run: would" : "now:", dry_run ? facts.would : facts.action);
     sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
                sayer_.format() == LogFormat::json ? facts_json(facts) : "");
   }
@@ -60,13 +59,15 @@ class LullWatchVoice final : public Sink {
       : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
     sayer_.set_live(live);
     dry_run_ = settings.common.dry_run;
-    actions_ = dry_run_ ? would_text(in_words(settings.actions)) : in_words(settings.actions);
+    actions_ = dry_run_ ? would_text(settings.actions) : in_words(settings.actions);
     const Policy& policy = settings.common.policy;
     start_ = fmt::format("watching: {}{}; {}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
                          dry_run_ ? "dry run, would then " + actions_ : "then: " + actions_);
   }
-  LullWatchVoice(Sayer& sayer, const Clock& clock, std::string start)
-      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(false), start_(std::move(start)) {}
+  LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, std::string start)
+      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live), start_(std::move(start)) {
+    sayer_.set_live(live);
+  }
   ~LullWatchVoice() override {
     if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
   }
@@ -86,15 +87,24 @@ class LullWatchVoice final : public Sink {
     if (!facts.subject.empty()) text = facts.subject + ": " + text;
     for (const Holder& one : facts.holders)
       text += fmt::format("\nheld by {} {} of {}", printable(one.name), one.pid, printable(one.user_name));
-    text +=
-        fmt::format("\n{} {}", dry_run ? "dry run: would" : "next:", dry_run ? would_text(facts.action) : facts.action);
+    text += fmt::format("\n{} {}", dry_run ? "dry run: would" : "next:", dry_run ? facts.would : facts.action);
+    const Whom whom{facts.subject, facts.job_name, facts.why.gpus};
     sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
-               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
+               sayer_.format() == LogFormat::json ? facts_json(facts) : "", facts.subject.empty() ? nullptr : &whom);
   }
   void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
   void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+  void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
+    sayer_.say(level, event, text, "", &whom);
+  }
+  void sampled_each(const EachSampled& sampled) override {
+    if (live_) show(each_progress_text(sampled));
+  }
 
  private:
+  void show(const std::string& line) {
+    (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
+  }
   // In a log one line per change, not per sample.
   void say_change(const Sampled& sampled) {
     const Case& judged = sampled.judged;
@@ -122,14 +132,13 @@ class LullWatchVoice final : public Sink {
              verdict.held < verdict.needed.time)
       left = verdict.needed.time - verdict.held;
     if (left)
-      line += fmt::format(", {}{} in {} (lull watch --cancel)", dry_run_ ? "would " : "", actions_,
-                          format_duration(*left > 10min ? Duration(std::chrono::ceil<std::chrono::minutes>(*left))
-                                                        : std::chrono::ceil<std::chrono::seconds>(*left)));
+      line +=
+          fmt::format(", {}{} in {} (lull watch --cancel)", dry_run_ ? "would " : "", actions_, countdown_text(*left));
     else
       line += fmt::format(", then{} {}", dry_run_ ? " would" : "", actions_);
     const std::string readings = extremes_text(sampled);
     line += " | " + (readings.empty() ? std::string("no GPU can be read") : readings);
-    (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
+    show(line);
   }
 
   Sayer& sayer_;
@@ -149,8 +158,8 @@ std::unique_ptr<Sink> run_voice(const Sayer& sayer, std::string start) {
   return std::make_unique<LullVoice>(sayer, std::move(start));
 }
 
-std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, std::string start) {
-  return std::make_unique<LullWatchVoice>(sayer, clock, std::move(start));
+std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, bool live, std::string start) {
+  return std::make_unique<LullWatchVoice>(sayer, clock, live, std::move(start));
 }
 
 std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings,

@@ -12,7 +12,7 @@ namespace lull {
 
 // `start`: what is said at the beginning.
 std::unique_ptr<Sink> run_voice(const Sayer& sayer, std::string start);
-std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, std::string start);
+std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, bool live, std::string start);
 // `live`: on a terminal, one line that is kept up to date; `rule` as a person would know it again.
 std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings,
                                   const std::string& rule);

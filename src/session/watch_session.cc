@@ -7,6 +7,7 @@
 
 #include "base/exit_status.h"
 #include "base/text.h"
+#include "view/news.h"
 
 namespace lull {
 namespace {
@@ -104,6 +105,7 @@ void WatchSession::end_with_the_work() {
 
 void WatchSession::fired(const Fired& fire) {
   FiringFacts all = facts("idle", fire.why, in_words(settings_.actions));
+  all.would = would_text(settings_.actions);
   sink_.firing(all, common_.dry_run);
   if (common_.dry_run) return engine_->outcome(subject_.id);
   std::vector<Action*> actions;

@@ -182,9 +182,9 @@ std::vector<std::string> LeaseRows::why(std::size_t row) const {
     const TicketInfo& ticket = view_.state.tickets[row - view_.state.leases.size()];
     return {
         fmt::format("place {} in the queue, since {}", row - view_.state.leases.size() + 1, time(ticket.record.since)),
-        fmt::format("  priority {}, wants {} of {}, {} missing", ticket.record.priority, ticket.record.count,
-                    ticket.record.wants.empty() ? "all GPUs" : fmt::format("{} GPUs", ticket.record.wants.size()),
-                    ticket.record.missing),
+        fmt::format("  wants {} of {} GPUs, has {}; priority {}", ticket.record.count,
+                    ticket.record.wants.empty() ? "all" : fmt::format("{}", ticket.record.wants.size()),
+                    ticket.record.count - std::min(ticket.record.count, ticket.record.missing), ticket.record.priority),
         "  " + printable(ticket.record.command)};
   }
   const LeaseInfo& lease = view_.state.leases[row];

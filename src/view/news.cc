@@ -79,32 +79,28 @@ std::string_view event_word(const News& news) { return std::visit(ShortWord{}, n
 std::string to_words(const News& news) { return std::visit(Sentence{}, news); }
 Level level_of(const News& news) { return std::visit(Weight{}, news); }
 
-std::string would_text(std::string_view action) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kVerbs = {
+std::string would_text(const std::vector<ActionWord>& actions) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 7> kVerbs = {
       {{"shutdown", "shut down"},
        {"exit=", "exit with "},
        {"kill=holders", "end its holders"},
        {"kill=", "kill "},
        {"exec=", "run "},
        {"notify=", "notify "},
-       {"determined", "end the Determined task"},
-       {"SIG", "send SIG"}}};
-  constexpr std::string_view kThen = ", then ";
+       {"determined", "end the Determined task"}}};
   std::string text;
-  while (true) {
-    const std::size_t end = std::min(action.find(kThen), action.size());
-    std::string_view one = action.substr(0, end);
+  for (const ActionWord& action : actions) {
+    std::string_view rest = action.text;
+    text += text.empty() ? "" : ", then ";
     for (const auto& [word, verb] : kVerbs)
-      if (one.starts_with(word)) {
+      if (rest.starts_with(word)) {
         text += verb;
-        one.remove_prefix(word.size());
+        rest.remove_prefix(word.size());
         break;
       }
-    text += one;
-    if (end == action.size()) return text;
-    text += kThen;
-    action.remove_prefix(end + kThen.size());
+    text += printable(rest);
   }
+  return text;
 }
 
 }  // namespace lull

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "act/action.h"
+#include "act/actions.h"
 #include "base/level.h"
 
 namespace lull {
@@ -13,7 +14,7 @@ std::string_view event_word(const News& news);
 Level level_of(const News& news);
 std::string to_words(const News& news);
 
-// What follows "would" where nothing is done: "shutdown, then exit=3" -> "shut down, then exit with 3".
-std::string would_text(std::string_view action);
+// What follows "would" where nothing is done: "shutdown" and "exit=3" are "shut down, then exit with 3".
+std::string would_text(const std::vector<ActionWord>& actions);
 
 }  // namespace lull

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/units.h"
@@ -86,8 +87,8 @@ std::string sample_text(const Sampled& sampled) {
                          : "");
 }
 
-std::string progress_text(const Case& judged) {
-  const Verdict& verdict = judged.verdict();
+std::string progress_text(const Case& judged, std::uint32_t rung) {
+  const Verdict& verdict = judged.verdict(rung);
   const auto rounded = [](Duration time) { return format_duration(std::chrono::floor<std::chrono::seconds>(time)); };
   if (judged.not_judged()) return "not judged";
   if (!verdict.armed) {
@@ -102,6 +103,44 @@ std::string progress_text(const Case& judged) {
   if (verdict.needed.samples > 0)
     return fmt::format("idle {} of {} samples", verdict.held_samples, verdict.needed.samples);
   return fmt::format("idle {} of {}", rounded(verdict.held), to_text(verdict.needed));
+}
+
+std::string countdown_text(Duration left) {
+  return format_duration(left > std::chrono::minutes(10) ? Duration(std::chrono::ceil<std::chrono::minutes>(left))
+                                                         : std::chrono::ceil<std::chrono::seconds>(left));
+}
+
+std::string each_progress_text(const EachSampled& sampled) {
+  struct Nearest {
+    const EachSampled::One* one = nullptr;
+    std::uint32_t rung = 0;
+    Duration left{};
+  } nearest;
+  std::size_t idle = 0;
+  std::size_t busy = 0;
+  for (const EachSampled::One& one : sampled.all) {
+    const bool judging = one.judged.judging() && !one.judged.delayed(sampled.at);
+    const Truth condition = judging ? one.judged.verdict().condition : Truth::unknown;
+    idle += condition == Truth::yes ? 1 : 0;
+    busy += condition == Truth::no ? 1 : 0;
+    for (std::uint32_t rung = 0; judging && rung < sampled.actions.size(); ++rung) {
+      const auto left = one.judged.time_left(rung, sampled.at);
+      if (left && (nearest.one == nullptr || *left < nearest.left)) nearest = {&one, rung, *left};
+    }
+  }
+  std::string text;
+  if (nearest.one != nullptr)
+    text = fmt::format("{} {}, {}{} {} | ", nearest.one->title, progress_text(nearest.one->judged, nearest.rung),
+                       sampled.dry_run ? "would " : "", sampled.actions[nearest.rung],
+                       sampled.within_hours ? fmt::format("in {} (lull watch --cancel)", countdown_text(nearest.left))
+                                            : std::string("within the --hours only"));
+  const std::size_t other = sampled.all.size() - idle - busy;
+  text +=
+      fmt::format("{} {}{}", sampled.all.size(), sampled.of_jobs ? "job" : "GPU", sampled.all.size() == 1 ? "" : "s");
+  std::string counts;
+  for (const auto& [count, word] : {std::pair(idle, "idle"), std::pair(busy, "busy"), std::pair(other, "not judged")})
+    if (count > 0) counts += fmt::format("{}{} {}", counts.empty() ? "" : ", ", count, word);
+  return text + (counts.empty() ? "" : ": " + counts);
 }
 
 }  // namespace lull

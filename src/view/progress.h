@@ -1,7 +1,9 @@
 #pragma once
 // How far a rule has come at one sample, for people: what each GPU in scope shows, and since when it holds.
 
+#include <cstdint>
 #include <string>
+#include <vector>
 
 #include "engine/case.h"
 #include "engine/event.h"
@@ -17,6 +19,20 @@ struct Sampled {
   const Case& judged;
 };
 
+// One sample of many that are judged each by itself.
+struct EachSampled {
+  struct One {
+    std::string title;  // "GPU 3"
+    const Case& judged;
+  };
+  std::vector<One> all;
+  std::vector<std::string> actions;  // of each rung
+  bool dry_run = false;
+  bool of_jobs = false;
+  bool within_hours = true;  // else nothing is done now
+  Instant at{};
+};
+
 // "GPU 0 util 0 %; GPU 1 util 3 %"; empty where no GPU is in scope.
 std::string readings_text(const Sampled& sampled);
 // "highest util 0 % on 8 GPUs": of each signal the value that is furthest from what the rule asks for; "util 0 % on GPU
@@ -25,6 +41,11 @@ std::string extremes_text(const Sampled& sampled);
 // One line for --verbose: the readings, and how far the rule is.
 std::string sample_text(const Sampled& sampled);
 // "idle 12m of 30m", "busy", "not armed"
-std::string progress_text(const Case& judged);
+std::string progress_text(const Case& judged, std::uint32_t rung = 0);
+// "GPU 3 idle 3m of 30m, end in 27m (lull watch --cancel) | 8 GPUs: 2 idle, 5 busy, 1 not judged": the one that is
+// nearest to an action first.
+std::string each_progress_text(const EachSampled& sampled);
+// "27m", "42s": never less than what is left.
+std::string countdown_text(Duration left);
 
 }  // namespace lull

@@ -247,11 +247,15 @@ TEST(StatusCsv, OneRowAGpuQuotedWhereNeeded) {
 }
 
 TEST(WouldTextTest, WhatIsNotDoneIsSaidAsASentence) {
-  EXPECT_EQ(would_text("shutdown, then exit=3"), "shut down, then exit with 3");
-  EXPECT_EQ(would_text("exec=make clean"), "run make clean");
-  EXPECT_EQ(would_text("SIGTERM to its process tree"), "send SIGTERM to its process tree");
-  EXPECT_EQ(would_text("end"), "end");
-  EXPECT_EQ(would_text(""), "");
+  const auto would = [](std::initializer_list<const char*> texts) {
+    std::vector<ActionWord> actions;
+    for (const char* text : texts) actions.push_back(*parse_action(text));
+    return would_text(actions);
+  };
+  EXPECT_EQ(would({"shutdown", "exit=3"}), "shut down, then exit with 3");
+  EXPECT_EQ(would({"exec=stop, then exec=x", "end"}), "run stop, then exec=x, then end") << "a command stays as it is";
+  EXPECT_EQ(would({"kill=holders"}), "end its holders");
+  EXPECT_EQ(would({}), "");
 }
 
 }  // namespace

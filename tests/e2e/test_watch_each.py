@@ -139,7 +139,7 @@ def test_keep_by_its_owner_and_root_only(shared):
     (["--per", "gpu", "--rung", "utl < 1 for 5m: end"], "util"),
     (["--per", "gpu", "--rung", "idle: edn"], "did you mean 'end'"),
     (["--per", "gpu", "--rung", "idle: end", "--do", "end"], "leave out"),
-    (["--per", "job", "--idle", "cpu < 5 for 5m", "--do", "end"], "known of one job only"),
+    (["--per", "job", "--idle", "cpu < 5 for 5m", "--do", "end"], "cannot be judged with --per"),
     (["--per", "job"], "--do"),
 ])
 def test_wrong_command_line(run_lull, arguments, said):
