@@ -12,6 +12,8 @@
 #include "cli/command.h"
 #include "compat/gpuselect_pick.h"
 #include "lease/visibility.h"
+#include "session/loop_sampler.h"
+#include "session/pick_session.h"
 #include "session/picking.h"
 
 namespace lull {
@@ -38,11 +40,14 @@ int gpuselect_command(int argc, char** argv) {
   if (!options->command.empty())
     if (const auto end = cannot_run(options->command.front())) return ended(*end);
   const TellPicker tell = [](const std::string& text) { complain(text); };
-  const auto world = pick_world(false, tell);  // its -q is about the choice alone
-  Picker picker(*world, gpuselect_settings(*options));
-  const auto picked = picker.pick();
+  const SystemClock clock;
+  const auto senses = LoopSenses::open(clock);
+  if (!senses) return say(senses.error().message(), kFailed);
+  const auto world = pick_world(**senses, false, tell);  // its -q is about the choice alone
+  PickSession session((*senses)->loop(), *world, gpuselect_settings(*options));
+  const auto picked = session.run();
   if (options->debug)
-    for (const std::string& line : gpuselect_debug(picker)) fmt::print(stderr, "{}\n", line);
+    for (const std::string& line : gpuselect_debug(session.picker())) fmt::print(stderr, "{}\n", line);
   if (!picked) {
     (void)write_all(STDERR_FILENO, "gpuselect: " + gpuselect_refusal(picked.error(), *options));
     return kFailed;
@@ -52,7 +57,7 @@ int gpuselect_command(int argc, char** argv) {
   if (!options->command.empty()) {
     (void)write_all(STDOUT_FILENO, gpuselect_running(options->command) + "\n");
     ::setenv("PYTHONUNBUFFERED", "1", 1);
-    return ended(run_picked(picker, *picked, {.quiet = options->quiet}, tell));
+    return ended(run_picked(session.picker(), *picked, {.quiet = options->quiet}, tell));
   }
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)

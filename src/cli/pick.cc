@@ -12,6 +12,8 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "lease/pick_words.h"
+#include "session/loop_sampler.h"
+#include "session/pick_session.h"
 #include "session/picking.h"
 
 namespace lull {
@@ -147,12 +149,15 @@ int pick_command(int argc, char** argv) {
   const auto output = read_output(words);
   if (!output) return refuse(output.error());
   const TellPicker tell = [](const std::string& text) { complain(text); };
-  const auto world = pick_world(output->quiet, tell);
-  Picker picker(*world, *std::move(settings));
-  const auto picked = picker.pick();
+  const SystemClock clock;
+  const auto senses = LoopSenses::open(clock);
+  if (!senses) return complain(senses.error().message());
+  const auto world = pick_world(**senses, output->quiet, tell);
+  PickSession session((*senses)->loop(), *world, *std::move(settings));
+  const auto picked = session.run();
   if (!picked) return say_refusal(picked.error());
-  if (picker.settings().command.empty()) return print_picked(picker, *picked, *output);
-  return ended(run_picked(picker, *picked, *output, tell));
+  if (session.picker().settings().command.empty()) return print_picked(session.picker(), *picked, *output);
+  return ended(run_picked(session.picker(), *picked, *output, tell));
 }
 
 }  // namespace lull

@@ -3,13 +3,10 @@
 #include "lease/picker.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdlib>
-#include <thread>
 
 #include "base/process.h"
 #include "base/text.h"
@@ -19,12 +16,8 @@ namespace lull {
 
 namespace {
 
-constexpr std::chrono::milliseconds kAskAgain(200);       // after GPUs that have not said who they are
-constexpr Duration kLookAgain = std::chrono::seconds(1);  // at cards that were just woken
-
-const SystemClock kClock;
-
-Refusal refuse(const Error& error, Refusal::Kind kind = Refusal::failure) { return {kind, error.message(), {}, 0, 0}; }
+constexpr Duration kAskAgain = std::chrono::milliseconds(200);  // after GPUs that have not said who they are
+constexpr Duration kLookAgain = std::chrono::seconds(1);        // at cards that were just woken
 
 const char* environment(const char* name) {
   const char* value = std::getenv(name);
@@ -48,15 +41,15 @@ std::optional<Refusal> Picker::open_folder() {
   const LeasePlace place = LeasePlace::of_environment();
   if (settings_.holds() || settings_.queues()) {
     auto folder = LeaseFolder::open(place);
-    if (!folder) return refuse(folder.error());
+    if (!folder) return Refusal::of(folder.error());
     folder_ = *std::move(folder);
     if (place.alone) world_.warn(place.caveat());
     auto keeper = Keeper::start(*folder_);
-    if (!keeper) return refuse(keeper.error());
+    if (!keeper) return Refusal::of(keeper.error());
     keeper_ = *std::move(keeper);
   } else {
     auto folder = LeaseFolder::look(place);
-    if (!folder) return refuse(folder.error());
+    if (!folder) return Refusal::of(folder.error());
     folder_ = *std::move(folder);
   }
   return {};
@@ -81,14 +74,14 @@ std::optional<Refusal> Picker::prepare() {
   if (settings_.hold_pid) {
     auto process = Process::open(*settings_.hold_pid);
     if (!process || process->ended())
-      return refuse({fmt::format("--hold-pid {}: there is no such process", *settings_.hold_pid), 0});
+      return Refusal::of({fmt::format("--hold-pid {}: there is no such process", *settings_.hold_pid), 0});
     held_process_ = *std::move(process);
   }
   open_world();  // reads the GPUs while we see to the leases
   if (auto refused = open_folder()) return refused;
   if (const char* id = environment("LULL_LEASE"); id != nullptr && folder_) {
     const auto state = folder_->scan();
-    if (!state) return refuse(state.error());
+    if (!state) return Refusal::of(state.error());
     for (const LeaseInfo& lease : state->leases)
       if (lease.owner == ::geteuid() && lease.record.id == id && lease.record.kind != LeaseKind::collecting)
         inside_.push_back(lease.gpu);
@@ -97,35 +90,30 @@ std::optional<Refusal> Picker::prepare() {
   self_ = Process::self();
   record_ = pattern();
   world_.first(snapshot_);
-  if (settings_.wait) wait_for_gpus();
-  const DriverState& driver = snapshot_.driver;
-  if (driver.absence != Absence::none)
-    return refuse({driver.detail.empty() ? std::string(words(driver.absence)) : driver.detail, 0});
   return {};
+}
+
+// Of as many GPUs as are wanted, or as are ours to use, it is known who they are.
+bool Picker::know_enough() {
+  if (snapshot_.driver.absence != Absence::none) return false;
+  const auto positions = scope();
+  if (!positions) return true;  // that is a mistake to be told of at once
+  const auto known =
+      std::ranges::count_if(*positions, [&](std::size_t i) { return !snapshot_.inventory->devices[i].uuid.empty(); });
+  // What is not ours to use will not become so.
+  const auto ours = std::ranges::count_if(
+      *positions, [&](std::size_t i) { return !forbidden(snapshot_.inventory->devices[i], snapshot_.readings[i]); });
+  const std::ptrdiff_t wanted = settings_.all ? ours : static_cast<std::ptrdiff_t>(settings_.count);
+  return known >= std::min<std::ptrdiff_t>(wanted, ours);
 }
 
 // Whoever waits for a GPU also waits for one that has not said who it is: slow to wake, hanging, or its driver is being
 // loaded. Not for more GPUs than there are.
-void Picker::wait_for_gpus() {
-  const Instant began = kClock.now();
-  const auto enough = [&] {
-    if (snapshot_.driver.absence != Absence::none) return false;
-    const auto positions = scope();
-    if (!positions) return true;  // that is a mistake to be told of at once
-    const auto known =
-        std::ranges::count_if(*positions, [&](std::size_t i) { return !snapshot_.inventory->devices[i].uuid.empty(); });
-    // What is not ours to use will not become so.
-    const auto ours = std::ranges::count_if(
-        *positions, [&](std::size_t i) { return !forbidden(snapshot_.inventory->devices[i], snapshot_.readings[i]); });
-    const std::ptrdiff_t wanted = settings_.all ? ours : static_cast<std::ptrdiff_t>(settings_.count);
-    return known >= std::min<std::ptrdiff_t>(wanted, ours);
-  };
-  while (!enough() && (!settings_.wait_limit || kClock.now() - began < *settings_.wait_limit)) {
-    ::poll(nullptr, 0, static_cast<int>(kAskAgain.count()));
-    world_.sample(snapshot_);
-  }
-  if (settings_.wait_limit)
-    settings_.wait_limit = std::max<Duration>(*settings_.wait_limit - (kClock.now() - began), Duration::zero());
+PickStep Picker::ask() {
+  const Instant now = world_.clock().now();
+  if (settings_.wait && !know_enough() && (!deadline_ || now < *deadline_))
+    return sleep(Phase::asking, {.until = now + kAskAgain});
+  return choose_among_all();
 }
 
 Result<std::vector<std::size_t>> Picker::scope() {
@@ -140,7 +128,7 @@ Result<std::vector<std::size_t>> Picker::scope() {
 
 std::optional<Refusal> Picker::find_candidates() {
   const auto positions = scope();
-  if (!positions) return refuse(positions.error(), Refusal::usage);
+  if (!positions) return Refusal::of(positions.error(), Refusal::usage);
   if (settings_.all) {
     // Of those that were named every one; else every one that is ours to use.
     const auto ours = std::count_if(positions->begin(), positions->end(), [&](std::size_t i) {
@@ -166,7 +154,7 @@ std::optional<Refusal> Picker::find_candidates() {
     demand.share = settings_.share;
     demand.within = within_;
     demand.pattern = record_;
-    queue_.emplace(*folder_, std::move(demand), std::move(candidates));
+    queue_.emplace(*folder_, std::move(demand), std::move(candidates), world_.clock());
   }
   if (candidate_.size() < settings_.count) return refusal({});
   return {};
@@ -264,25 +252,55 @@ bool Picker::may_only_look_busy() const {
   });
 }
 
-PickResult Picker::find() {
-  if (auto refused = prepare()) return std::unexpected(*std::move(refused));
+PickStep Picker::choose_among_all() {
+  const DriverState& driver = snapshot_.driver;
+  if (driver.absence != Absence::none)
+    return std::unexpected(
+        Refusal::of({driver.detail.empty() ? std::string(words(driver.absence)) : driver.detail, 0}));
   if (auto refused = find_candidates()) return std::unexpected(*std::move(refused));
   look_closer();
-  if (settings_.queues()) return pick_waiting();
-  PickResult result = pick_at_once();
-  if (result || !may_only_look_busy()) return result;
-  std::this_thread::sleep_for(kLookAgain);
-  judge_again();
-  return pick_at_once();
+  return settings_.queues() ? join_queue() : pick_at_once();
+}
+
+PickStep Picker::unless_it_only_looks_busy(PickResult result) {
+  if (result || looked_again_ || !may_only_look_busy()) return result;
+  looked_again_ = true;
+  return sleep(Phase::looking_again, {.until = world_.clock().now() + kLookAgain});
+}
+
+PickStep Picker::sleep(Phase phase, Sleep on) {
+  phase_ = phase;
+  return on;
+}
+
+PickStep Picker::next() {
+  switch (phase_) {
+    case Phase::asking: world_.sample(snapshot_); return ask();
+    case Phase::queueing: return woken_in_queue();
+    case Phase::settling: break;
+    case Phase::looking_again: judge_again(); return pick_at_once();
+  }
+  if (const auto woken = queue_->woken(); !woken) return std::unexpected(Refusal::of(woken.error()));
+  return pick_now();
 }
 
 // The sensor must be gone before anything becomes of the choice: a command would be its parent.
-PickResult Picker::pick() {
-  PickResult result = find();
-  if (result && keeper_) result->keeper = keeper_->pid();
+PickStep Picker::ended(PickStep step) {
+  PickResult* result = std::get_if<PickResult>(&step);
+  if (result == nullptr) return step;
+  if (*result && keeper_) (*result)->keeper = keeper_->pid();
+  world_.waits_no_more();
   world_.close();
   open_ = false;
-  return result;
+  return step;
 }
+
+PickStep Picker::begin() {
+  if (auto refused = prepare()) return ended(std::unexpected(*std::move(refused)));
+  if (settings_.wait_limit) deadline_ = world_.clock().now() + *settings_.wait_limit;
+  return ended(ask());
+}
+
+PickStep Picker::go_on() { return ended(next()); }
 
 }  // namespace lull

@@ -1,13 +1,15 @@
 #pragma once
 // Finding GPUs that suit, taking a lease on them or waiting for it: what `lull pick` and the
 // drop-in gpuselect share. What it sees of the machine, and whom it tells, is given to it
-// (PickWorld): the command line has a sensor and a terminal, a test has a table.
+// (PickWorld), and it never sleeps by itself: it says what is to be slept on, so that whoever
+// asks can do that on a loop (session/pick_session.h), in the time of a test as well.
 
 #include <cstdint>
 #include <memory>
 #include <optional>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/clock.h"
@@ -63,10 +65,12 @@ struct Picked {
 struct Refusal {
   enum Kind : std::uint8_t { failure, usage, late } kind = failure;  // late: waited for as long as was asked for
   std::string what;
-  std::vector<std::string> reasons;  // one a GPU: "GPU 2: 3 processes, 41 % util; wanted 0"
+  std::vector<std::string> reasons = {};  // one a GPU: "GPU 2: 3 processes, 41 % util; wanted 0"
   unsigned wanted = 0;
   unsigned fitting = 0;
   bool waiting_helps = false;  // there are enough that may come to suit, and nobody has waited for them
+
+  static Refusal of(const Error& error, Kind kind = failure) { return {.kind = kind, .what = error.message()}; }
 };
 using PickResult = std::expected<Picked, Refusal>;
 
@@ -93,6 +97,7 @@ class PickWorld {
  public:
   virtual ~PickWorld() = default;
 
+  virtual const Clock& clock() const = 0;
   // From now on this is what sample() reads; the first sample is begun at once.
   virtual void open(const PickNeeds& needs) = 0;
   // The sample that open() began.
@@ -112,18 +117,23 @@ class PickWorld {
   virtual void waits_no_more() = 0;
 };
 
+// What to do next: sleep, and then let the picker go on; or nothing, for this came of it.
+using PickStep = std::variant<Sleep, PickResult>;
+
 class Picker {
  public:
   Picker(PickWorld& world, PickSettings settings)
       : world_(world), settings_(std::move(settings)), random_(random_bits()) {}
 
-  // Afterwards the world is closed: nothing of it is left beside the command.
-  PickResult pick();
-  // For after pick(): lets the keeper hold the locks, for the time or the process of the settings.
+  PickStep begin();
+  PickStep go_on();  // after each Sleep
+  // Both: with a result the world is closed, so that nothing of it is left beside the command.
+
+  // With a choice: lets the keeper hold the locks, for the time or the process of the settings.
   Result<> hand_to_keeper(const Picked& picked);
   const PickSettings& settings() const { return settings_; }
 
-  // After pick(): what was read of each GPU in scope, and why it suits or not.
+  // With a result: what was read of each GPU in scope, and why it suits or not.
   struct Choice {
     std::string uuid;
     std::string label;
@@ -135,6 +145,11 @@ class Picker {
   std::optional<std::size_t> position_of(const std::string& uuid) const;
 
  private:
+  // What the sleep was for.
+  enum class Phase : std::uint8_t { asking, queueing, settling, looking_again };
+  PickStep sleep(Phase phase, Sleep on);
+  PickStep ended(PickStep step);
+  PickStep next();
   std::optional<Refusal> prepare();
   std::optional<Refusal> open_folder();
   void open_world();
@@ -147,11 +162,17 @@ class Picker {
   Candidate candidate_of(const Choice& choice) const;
   void look_closer();
   bool may_only_look_busy() const;
-  PickResult find();
-  PickResult pick_at_once();
+  bool know_enough();
+  PickStep ask();
+  PickStep choose_among_all();
+  PickStep pick_at_once();
+  PickStep unless_it_only_looks_busy(PickResult result);
   PickResult pick_unheld();
-  PickResult pick_now();
-  PickResult pick_waiting();
+  PickStep pick_now();
+  PickStep join_queue();
+  PickStep in_queue();
+  PickStep woken_in_queue();
+  Refusal late();
   PickResult finished();
   void complete(Picked& picked) const;
   std::string who(const LeaseInfo& lease) const;
@@ -163,7 +184,6 @@ class Picker {
   bool foreign_use(const std::vector<Standing>& standing);
   void tell(const std::vector<Standing>& standing);
   std::optional<std::size_t> position_of_label(const std::string& label) const;
-  void wait_for_gpus();
   LeaseRecord pattern() const;
 
   PickWorld& world_;
@@ -186,6 +206,17 @@ class Picker {
   std::vector<Choice> choices_;         // all in scope, also those that can never fit
   std::vector<std::size_t> candidate_;  // of each candidate of the queue: its choice
   std::optional<LeaseQueue> queue_;
+
+  Phase phase_ = Phase::asking;
+  std::optional<Instant> deadline_;  // of waiting
+  Instant settled_{};                // for those who do not wait: until then others may take what is theirs,
+  int rounds_ = 0;                   // and so often we have chosen
+  bool looked_again_ = false;
+  Duration pause_{};  // in the queue: until we look at GPUs that others use,
+  Instant look_again_{};
+  bool foreign_ = false;  // of which there are some;
+  bool covered_ = false;  // others were ahead of us when we went to sleep;
+  bool sampled_ = false;  // and what we know of the GPUs is of now
 };
 
 }  // namespace lull

@@ -17,10 +17,6 @@ namespace {
 constexpr Duration kSettle = std::chrono::milliseconds(500);
 constexpr int kRounds = 8;  // of choosing again, when a GPU turned out to be in use after all
 
-const SystemClock kClock;
-
-Refusal refuse(const Error& error) { return {Refusal::failure, error.message(), {}, 0, 0}; }
-
 // Just freed and spoken for: those who wait take theirs in a moment, the rest is for
 // us. Or leased to a job that has ended: its keeper lets go as soon as it is scheduled.
 bool about_to_be_free(const Standing& standing) {
@@ -44,7 +40,7 @@ std::string Picker::who(const LeaseInfo& lease) const {
   std::string text = world_.user_name(lease.owner);
   if (!lease.record.command.empty()) text += ": " + printable(lease.record.command);
   if (lease.record.since) {
-    const Duration age = kClock.wall() - *lease.record.since;
+    const Duration age = world_.clock().wall() - *lease.record.since;
     text += fmt::format(", for {}", format_duration(std::chrono::floor<std::chrono::seconds>(age)));
   }
   return text;
@@ -136,12 +132,12 @@ Refusal Picker::refusal(const std::vector<Standing>& standing) {
 }
 
 PickResult Picker::finished() {
-  if (settings_.hold) queue_->demand().pattern.until = kClock.wall() + *settings_.hold;
+  if (settings_.hold) queue_->demand().pattern.until = world_.clock().wall() + *settings_.hold;
   Picked picked;
   for (const std::size_t candidate : queue_->kept())
     if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
   auto locks = queue_->finish();
-  if (!locks) return std::unexpected(refuse(locks.error()));
+  if (!locks) return std::unexpected(Refusal::of(locks.error()));
   picked.locks = *std::move(locks);
   picked.lease = queue_->demand().pattern.id;
   complete(picked);
@@ -156,29 +152,28 @@ void Picker::complete(Picked& picked) const {
       if (choice.uuid == snapshot_.inventory->devices[position].uuid) picked.judgements.push_back(choice.judgement);
 }
 
-PickResult Picker::pick_now() {
-  const Instant settled = kClock.now() + kSettle;
-  for (int round = 0; round < kRounds;) {
+PickStep Picker::pick_now() {
+  for (; rounds_ < kRounds; ++rounds_) {
     const auto taken = queue_->take_now(chooser());
-    if (!taken) return std::unexpected(refuse(taken.error()));
+    if (!taken) return std::unexpected(Refusal::of(taken.error()));
     if (*taken) {
       judge_again();  // once more: somebody who does not use lull may have come in between
       if (queue_->unfit_of_kept().empty()) return finished();
       const auto kept = queue_->kept();
-      if (const auto given = queue_->give_back(kept); !given) return std::unexpected(refuse(given.error()));
-      ++round;
+      if (const auto given = queue_->give_back(kept); !given) return std::unexpected(Refusal::of(given.error()));
       continue;
     }
     const auto standing = queue_->look();
-    if (!standing) return std::unexpected(refuse(standing.error()));
+    if (!standing) return std::unexpected(Refusal::of(standing.error()));
     bool settling = false;
     for (std::size_t i = 0; i < standing->size(); ++i)
       settling = settling || (about_to_be_free((*standing)[i]) && queue_->candidates()[i].fit == Fit::yes);
-    if (!settling || kClock.now() >= settled) return std::unexpected(refusal(*standing));
-    if (const auto waited = queue_->wait(settled); !waited) return std::unexpected(refuse(waited.error()));
+    if (!settling || world_.clock().now() >= settled_)
+      return unless_it_only_looks_busy(std::unexpected(refusal(*standing)));
+    return sleep(Phase::settling, queue_->sleep(settled_));
   }
   const auto standing = queue_->look();
-  return std::unexpected(refusal(standing ? *standing : std::vector<Standing>()));
+  return unless_it_only_looks_busy(std::unexpected(refusal(standing ? *standing : std::vector<Standing>())));
 }
 
 // Only a choice: nothing is locked, but what others hold is respected.
@@ -186,7 +181,7 @@ PickResult Picker::pick_unheld() {
   std::vector<Standing> standing(candidate_.size());
   if (queue_) {
     auto looked = queue_->look();
-    if (!looked) return std::unexpected(refuse(looked.error()));
+    if (!looked) return std::unexpected(Refusal::of(looked.error()));
     standing = *std::move(looked);
   }
   std::vector<std::size_t> open;
@@ -203,7 +198,12 @@ PickResult Picker::pick_unheld() {
   return picked;
 }
 
-PickResult Picker::pick_at_once() { return settings_.holds() ? pick_now() : pick_unheld(); }
+PickStep Picker::pick_at_once() {
+  if (!settings_.holds()) return unless_it_only_looks_busy(pick_unheld());
+  settled_ = world_.clock().now() + kSettle;
+  rounds_ = 0;
+  return pick_now();
+}
 
 Result<> Picker::hand_to_keeper(const Picked& picked) {
   keeper_->close_for_us(queue_->end_watch());

@@ -11,8 +11,6 @@ namespace lull {
 
 namespace {
 
-const SystemClock kClock;
-
 // After a change a GPU may still look busy (its utilisation is a mean over a
 // moment): look again soon at first, then once a second.
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
@@ -20,77 +18,79 @@ constexpr Duration kLongestLook = std::chrono::seconds(1);
 
 }  // namespace
 
-PickResult Picker::pick_waiting() {
-  const std::optional<Instant> deadline =
-      settings_.wait_limit ? std::optional(kClock.now() + *settings_.wait_limit) : std::nullopt;
-  const auto failed = [&](const Error& error) {
-    world_.waits_no_more();
-    return std::unexpected(Refusal{Refusal::failure, error.message(), {}, 0, 0});
-  };
-  if (const auto told = keeper_->stand_by(); !told) return failed(told.error());
-  Duration pause = kFirstLook;
-  bool sampled = true;  // the first sample was made just now
-  while (true) {
-    // Whoever comes joins the line first: it need not look at all who are in it.
-    Result<std::vector<Standing>> standing = std::vector<Standing>();
-    if (queue_->queued() || !sampled) standing = queue_->look();
-    if (!standing) return failed(standing.error());
-    bool act = sampled;
-    bool tempting = false;
-    for (const Standing& one : *standing) {
-      tempting = tempting || one.open();
-      act = act || (one.state == Standing::ours && one.spoken_for);
-    }
-    if (tempting && !sampled && !presume_fit(*standing)) judge_again();
-    if (act || tempting) {
-      const std::size_t before = queue_->kept().size();
-      const auto done = queue_->turn(chooser());
-      if (!done) return failed(done.error());
-      if (*done || queue_->kept().size() > before) {
-        judge_our_turn();  // somebody who does not use lull may be there
-        const auto unfit = queue_->unfit_of_kept();
-        if (*done && unfit.empty()) {
-          world_.waits_no_more();
-          return finished();
-        }
-        if (const auto given = queue_->give_back(unfit); !given) return failed(given.error());
-      }
-      standing = queue_->look();
-      if (!standing) return failed(standing.error());
-    }
-    tell(*standing);
+PickStep Picker::join_queue() {
+  if (const auto told = keeper_->stand_by(); !told) return std::unexpected(Refusal::of(told.error()));
+  pause_ = kFirstLook;
+  sampled_ = true;  // just now
+  return in_queue();
+}
 
-    const bool covered = queue_->covered();
-    const bool foreign = !covered && foreign_use(*standing);
-    if (covered && open_) {
-      world_.close();  // it may be long until there is something for us to look at
-      open_ = false;
-    }
-    std::optional<Instant> next = deadline;
-    const Instant look_again = kClock.now() + pause;
-    if (foreign) next = next ? std::min(*next, look_again) : look_again;
-    if (const auto waited = queue_->wait(next, held_process_ ? held_process_->fd() : -1); !waited)
-      return failed(waited.error());
-    if (held_process_ && held_process_->ended())
-      return failed(Error{fmt::format("process {}, which was to hold them, has ended", held_process_->pid()), 0});
-    const Instant now = kClock.now();
-    if (deadline && now >= *deadline) {
-      world_.waits_no_more();
-      const auto last = queue_->look();
-      Refusal late = refusal(last ? *last : std::vector<Standing>());
-      late.what = fmt::format("waited {} for {} GPU{}; {}", format_duration(*settings_.wait_limit), settings_.count,
-                              settings_.count == 1 ? "" : "s", late.what);
-      late.kind = Refusal::late;
-      return std::unexpected(std::move(late));
-    }
-    const bool our_turn_comes = covered && !queue_->covered();
-    sampled = our_turn_comes || (foreign && now >= look_again);
-    if (our_turn_comes)
-      judge_our_turn();
-    else if (sampled)
-      judge_again();
-    pause = sampled ? std::min<Duration>(pause * 2, kLongestLook) : kFirstLook;
+// One turn, and then sleep.
+PickStep Picker::in_queue() {
+  // Whoever comes joins the line first: it need not look at all who are in it.
+  Result<std::vector<Standing>> standing = std::vector<Standing>();
+  if (queue_->queued() || !sampled_) standing = queue_->look();
+  if (!standing) return std::unexpected(Refusal::of(standing.error()));
+  bool act = sampled_;
+  bool tempting = false;
+  for (const Standing& one : *standing) {
+    tempting = tempting || one.open();
+    act = act || (one.state == Standing::ours && one.spoken_for);
   }
+  if (tempting && !sampled_ && !presume_fit(*standing)) judge_again();
+  if (act || tempting) {
+    const std::size_t before = queue_->kept().size();
+    const auto done = queue_->turn(chooser());
+    if (!done) return std::unexpected(Refusal::of(done.error()));
+    if (*done || queue_->kept().size() > before) {
+      judge_our_turn();  // somebody who does not use lull may be there
+      const auto unfit = queue_->unfit_of_kept();
+      if (*done && unfit.empty()) return finished();
+      if (const auto given = queue_->give_back(unfit); !given) return std::unexpected(Refusal::of(given.error()));
+    }
+    standing = queue_->look();
+    if (!standing) return std::unexpected(Refusal::of(standing.error()));
+  }
+  tell(*standing);
+
+  covered_ = queue_->covered();
+  foreign_ = !covered_ && foreign_use(*standing);
+  if (covered_ && open_) {
+    world_.close();  // it may be long until there is something for us to look at
+    open_ = false;
+  }
+  std::optional<Instant> until = deadline_;
+  look_again_ = world_.clock().now() + pause_;
+  if (foreign_) until = until ? std::min(*until, look_again_) : look_again_;
+  Sleep on = queue_->sleep(until);
+  if (held_process_) on.events.push_back(held_process_->fd());
+  return sleep(Phase::queueing, std::move(on));
+}
+
+PickStep Picker::woken_in_queue() {
+  if (const auto woken = queue_->woken(); !woken) return std::unexpected(Refusal::of(woken.error()));
+  if (held_process_ && held_process_->ended())
+    return std::unexpected(
+        Refusal::of({fmt::format("process {}, which was to hold them, has ended", held_process_->pid()), 0}));
+  const Instant now = world_.clock().now();
+  if (deadline_ && now >= *deadline_) return std::unexpected(late());
+  const bool our_turn_comes = covered_ && !queue_->covered();
+  sampled_ = our_turn_comes || (foreign_ && now >= look_again_);
+  if (our_turn_comes)
+    judge_our_turn();
+  else if (sampled_)
+    judge_again();
+  pause_ = sampled_ ? std::min<Duration>(pause_ * 2, kLongestLook) : kFirstLook;
+  return in_queue();
+}
+
+Refusal Picker::late() {
+  const auto last = queue_->look();
+  Refusal late = refusal(last ? *last : std::vector<Standing>());
+  late.what = fmt::format("waited {} for {} GPU{}; {}", format_duration(*settings_.wait_limit), settings_.count,
+                          settings_.count == 1 ? "" : "s", late.what);
+  late.kind = Refusal::late;
+  return late;
 }
 
 // One late answer on a loaded machine is no reason to lose one's turn to the next in line. What hangs is late again.

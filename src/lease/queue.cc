@@ -1,19 +1,15 @@
 #include "lease/queue.h"
 
 #include <fmt/format.h>
-#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
 
 namespace lull {
 
 namespace {
 
-const SystemClock kClock;
 // So many at the head of the line follow what happens in the folder: the second is ready when the first is served, and
 // sees to it that one who is stopped or stuck does not hold up the rest.
 constexpr std::size_t kNear = 2;
@@ -35,24 +31,14 @@ std::optional<Instant> earlier(std::optional<Instant> a, std::optional<Instant> 
   return std::min(*a, *b);
 }
 
-// False: nothing came until then.
-Result<bool> sleep_on(int event, int wake, std::optional<Instant> until) {
-  timespec patience{};
-  if (until) {
-    const Duration left = std::max<Duration>(*until - kClock.now(), Duration::zero());
-    patience.tv_sec = std::chrono::floor<std::chrono::seconds>(left).count();
-    patience.tv_nsec = (left % std::chrono::seconds(1)).count();
-  }
-  std::array<pollfd, 2> sources{{{event, POLLIN, 0}, {wake, POLLIN, 0}}};  // below 0: left out
-  const int ready = ::ppoll(sources.data(), sources.size(), until ? &patience : nullptr, nullptr);
-  if (ready < 0 && errno != EINTR) return fail(errno, "wait for the lease folder");
-  return ready > 0;
-}
-
 }  // namespace
 
-LeaseQueue::LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Candidate> candidates)
-    : folder_(&folder), demand_(std::move(demand)), candidates_(std::move(candidates)), watch_(folder) {
+LeaseQueue::LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Candidate> candidates, const Clock& clock)
+    : folder_(&folder),
+      clock_(&clock),
+      demand_(std::move(demand)),
+      candidates_(std::move(candidates)),
+      watch_(folder, clock) {
   if (demand_.pattern.id.empty()) demand_.pattern.id = random_id();
   demand_.pattern.within = demand_.within;
 }
@@ -100,7 +86,7 @@ bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
   for (std::size_t i = 0; i < standing.size(); ++i)
     if (standing[i].claimable()) claims.push_back({candidates_[i].uuid, standing[i].spoken_for->file});
   bool more = false;
-  for (const std::string& uuid : idle_claims_.look(claims, there, kClock.now()))
+  for (const std::string& uuid : idle_claims_.look(claims, there, clock_->now()))
     for (const TicketInfo& ticket : watch_.state().tickets)
       if (wants(ticket.record, uuid)) more |= passed_over_.emplace(ticket.file, uuid).second;
   return more;
@@ -193,7 +179,7 @@ Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, Leas
   record.gpu = candidates_[index].uuid;
   record.label = candidates_[index].label;
   record.kind = kind;
-  record.since = kClock.wall();
+  record.since = clock_->wall();
   kept_.emplace(index, TRY(folder_->take(door, record)));
   records_[index] = std::move(record);
   return {};
@@ -239,7 +225,7 @@ Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
   ticket_record_.user = demand_.pattern.user;
   ticket_record_.waiter = ProcessMark::of(0);
   ticket_record_.command = demand_.pattern.command;
-  ticket_record_.since = kClock.wall();
+  ticket_record_.since = clock_->wall();
   for (const Candidate& candidate : candidates_) ticket_record_.wants.push_back(candidate.uuid);
   ticket_record_.scope = ticket_record_.wants;
   ticket_ = TRY(folder_->queue(door, ticket_record_));
@@ -342,7 +328,7 @@ Result<std::vector<LockedFile>> LeaseQueue::finish() {
     for (auto& [index, record] : records_) {
       record.kind = demand_.pattern.kind;
       record.until = demand_.pattern.until;
-      record.since = kClock.wall();
+      record.since = clock_->wall();
       TRY(folder_->rewrite(door, kept_.at(index), write_record(record)));
     }
     if (ticket_) folder_->give_back(door, *std::move(ticket_));
@@ -356,44 +342,46 @@ Result<std::vector<LockedFile>> LeaseQueue::finish() {
 }
 
 // The one two places ahead of us has to go first, or want something else.
-Result<> LeaseQueue::wait_for(const TicketInfo& ahead, std::optional<Instant> until, int wake) {
+Sleep LeaseQueue::sleep_behind(const TicketInfo& ahead, std::optional<Instant> until) {
+  const Instant now = clock_->now();
   watch_.end();
   if (listened_to_ != ahead.file) pause_ = kFirstPause;
   listened_to_ = ahead.file;
-  Instant look_around =
-      kClock.now() + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(this->ahead()));
-  look_around = *earlier(look_around, idle_claims_.due());
-  const Fd bell = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
-  until = earlier(until, look_around);
-  if (!bell) {
-    until = earlier(until, kClock.now() + pause_);
+  look_around_ = now + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(this->ahead()));
+  look_around_ = earlier(look_around_, idle_claims_.due());
+  heard_ = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
+  until = earlier(until, look_around_);
+  if (!heard_) {
+    until = earlier(until, now + pause_);
     pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
   }
   // It may have gone before we listened.
   const auto there = folder_->ticket_in(ahead.file);
   stale_ = Stale::partly;
-  if (!there || there->record != ahead.record) return {};
-  TRY(sleep_on(bell.get(), wake, until));
-  if (kClock.now() >= look_around) stale_ = Stale::wholly;
-  return {};
+  if (!there || there->record != ahead.record) return {.until = now};
+  return {.events = heard_ ? std::vector{heard_.get()} : std::vector<int>(), .until = until};
 }
 
-Result<> LeaseQueue::wait(std::optional<Instant> until, int wake) {
-  if (const TicketInfo* ahead = cover()) return wait_for(*ahead, until, wake);
+Sleep LeaseQueue::sleep(std::optional<Instant> until) {
+  if (const TicketInfo* ahead = cover()) return sleep_behind(*ahead, until);
   until = earlier(until, idle_claims_.due());
-  if (!watch_.watching() && watch_.begin()) {
-    stale_ = ticket_ ? Stale::partly : Stale::wholly;  // what happened before the watch began went by unseen
+  if (watch_.watching()) return {.events = {watch_.descriptor()}, .until = earlier(until, watch_.due())};
+  stale_ = ticket_ ? Stale::partly : Stale::wholly;  // what happened before a watch began went by unseen
+  if (watch_.begin()) {
     pause_ = kFirstPause;
-    return {};
+    return {.until = clock_->now()};
   }
-  if (!watch_.watching()) {
-    TRY(sleep_on(-1, wake, earlier(until, kClock.now() + std::max(pause_, kFirstPause))));
-    pause_ = std::min<Duration>(std::max(pause_, kFirstPause) * 2, kLongestPause);
-    stale_ = ticket_ ? Stale::partly : Stale::wholly;
-    return {};
-  }
-  TRY(sleep_on(watch_.descriptor(), wake, earlier(until, watch_.due())));
-  if (!TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
+  pause_ = std::max(pause_, kFirstPause);
+  until = earlier(until, clock_->now() + pause_);
+  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
+  return {.until = until};
+}
+
+Result<> LeaseQueue::woken() {
+  heard_.reset();
+  if (look_around_ && clock_->now() >= *look_around_) stale_ = Stale::wholly;
+  look_around_.reset();
+  if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
   return {};
 }
 

@@ -1,7 +1,7 @@
 #pragma once
 // The queue of those who wait for GPUs. LeaseQueue applies the rules of standings.h: it
 // takes and gives back under the folder's door, keeps the waiter's ticket up to
-// date and sleeps until something happens that it may act on. That is any change
+// date and says what to sleep on until something happens that it may act on. That is any change
 // of the folder for the first in line; for those behind, that one two places ahead of
 // them is gone, so a GPU that comes free wakes three processes however many wait. It knows
 // nothing of utilisation: the caller says which GPUs are fit (docs/leases.md).
@@ -38,13 +38,19 @@ struct Demand {
 using Chooser = std::function<std::vector<std::size_t>(std::span<const std::size_t> open,
                                                        std::span<const std::size_t> kept, std::size_t count)>;
 
+// What one who waits sleeps on: whichever comes first. The descriptors stay their owner's.
+struct Sleep {
+  std::vector<int> events = {};  // readable: something happened
+  std::optional<Instant> until = {};
+};
+
 class LeaseQueue {
  public:
-  LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Candidate> candidates);
+  LeaseQueue(const LeaseFolder& folder, Demand demand, std::vector<Candidate> candidates, const Clock& clock);
 
   std::span<Candidate> candidates() { return candidates_; }
 
-  // As of about now, without the door. After wait() only what changed is read again.
+  // As of about now, without the door. After woken() only what changed is read again.
   // What it points to is good until the next call of anything here.
   Result<std::vector<Standing>> look();
 
@@ -61,8 +67,10 @@ class LeaseQueue {
 
   // Others are ahead of us for everything that we could take: there is nothing for us to look at.
   bool covered() const { return cover() != nullptr; }
-  // Sleeps until something happens that concerns us, `until` comes or `wake` becomes readable.
-  Result<> wait(std::optional<Instant> until, int wake = -1);
+  // Until something happens that concerns us, or `until` comes. woken() is to follow.
+  Sleep sleep(std::optional<Instant> until);
+  // Takes in what happened meanwhile.
+  Result<> woken();
 
   // What we keep, by index of the candidate.
   std::vector<std::size_t> kept() const;
@@ -101,9 +109,10 @@ class LeaseQueue {
   Result<> read_ahead(bool verify);
   void verify_ahead();
   Result<std::vector<Standing>> stand_among_all();
-  Result<> wait_for(const TicketInfo& ahead, std::optional<Instant> until, int wake);
+  Sleep sleep_behind(const TicketInfo& ahead, std::optional<Instant> until);
 
   const LeaseFolder* folder_;
+  const Clock* clock_;
   Demand demand_;
   std::vector<Candidate> candidates_;
   std::map<std::size_t, LockedFile> kept_;
@@ -118,6 +127,8 @@ class LeaseQueue {
   enum class Stale : std::uint8_t { wholly, partly, fresh } stale_ = Stale::wholly;
   Duration pause_{};         // between looks, where nothing can wake us
   std::string listened_to_;  // the ticket for which that is
+  Fd heard_;                 // its bell, while we sleep
+  std::optional<Instant> look_around_;
 
   IdleClaims idle_claims_;
   PassedOver passed_over_;

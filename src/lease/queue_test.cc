@@ -16,6 +16,7 @@
 #include "base/text.h"
 #include "lease/keeper.h"
 #include "lease/random_chooser_test.h"
+#include "lease/sleep_test.h"
 
 namespace lull {
 namespace {
@@ -88,6 +89,19 @@ TEST(Standings, InsideALeaseItsOwnGpusAreFree) {
   EXPECT_EQ(deeper[1].state, Standing::free);
 }
 
+// Who shares a GPU and narrows its part is one holder, not two.
+TEST(Standings, WhatAHolderHasNarrowedIsNoOtherHolder) {
+  FolderState state;
+  state.leases = {lease("GPU-0", "outer"), lease("GPU-0", "inner", LeaseKind::job, "outer")};
+  state.leases[0].record.share = 2;
+  const Place sharer{0, 7, "", 0, 0, 2};
+  EXPECT_EQ(standings(state, gpus(1), sharer, "", {}, {})[0].state, Standing::shared);
+  EXPECT_EQ(standings(state, gpus(1), sharer, "", {}, {})[0].holders, 1U);
+  EXPECT_EQ(standings(state, gpus(1), sharer, "outer", {}, {})[0].state, Standing::leased);  // inside it is another
+  state.leases.erase(state.leases.begin());  // the job around it is gone
+  EXPECT_EQ(standings(state, gpus(1), sharer, "", {}, {})[0].state, Standing::leased);
+}
+
 TEST(Standings, ARingOfLeasesEnds) {
   FolderState state;
   state.leases = {lease("GPU-0", "a", LeaseKind::job, "b"), lease("GPU-0", "b", LeaseKind::job, "a")};
@@ -118,7 +132,7 @@ class Queue : public ::testing::Test {
     Demand demand;
     demand.count = count;
     demand.priority = priority;
-    return {*folder_, demand, gpus(of, fit)};
+    return {*folder_, demand, gpus(of, fit), kTestClock};
   }
   static std::vector<std::size_t> first(std::span<const std::size_t> open, std::span<const std::size_t>,
                                         std::size_t count) {
@@ -260,13 +274,13 @@ TEST_F(Queue, WakesWhenALeaseEnds) {
   ASSERT_TRUE(*holder->take_now(first));
   auto waiter = queue(1, 1);
   EXPECT_FALSE(turn(waiter));
-  ASSERT_TRUE(waiter.wait({}));  // begins to watch
+  ASSERT_TRUE(wait_for_test(waiter));  // begins to watch
   ASSERT_TRUE(waiter.look());
   std::thread ends([&] { holder.reset(); });
   const Instant limit = SystemClock().now() + 20s;
   while (waiter.look()->front().state != Standing::free) {
     ASSERT_LT(SystemClock().now(), limit);
-    ASSERT_TRUE(waiter.wait(limit));
+    ASSERT_TRUE(wait_for_test(waiter, limit));
   }
   ends.join();
   EXPECT_TRUE(turn(waiter));
@@ -295,7 +309,7 @@ bool dead(pid_t pid) {
   auto folder = LeaseFolder::open({path, false});
   Demand demand;
   demand.count = count;
-  LeaseQueue queue(*folder, demand, gpus(8));
+  LeaseQueue queue(*folder, demand, gpus(8), kTestClock);
   std::mt19937 random(seed);
   const Chooser choose = [&](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t want) {
     const auto state = folder->scan();  // we are inside the door: this is exact
@@ -322,7 +336,7 @@ bool dead(pid_t pid) {
       }
       if (*done) break;
     }
-    if (!queue.wait({})) {
+    if (!wait_for_test(queue)) {
       ++board.errors;
       ::_exit(1);
     }

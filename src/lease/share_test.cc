@@ -17,6 +17,7 @@
 
 #include "lease/queue.h"
 #include "lease/random_chooser_test.h"
+#include "lease/sleep_test.h"
 
 namespace lull {
 namespace {
@@ -134,7 +135,7 @@ void count_holders(const LeaseFolder& folder, Board& board) {
   std::vector<Candidate> gpus;
   for (std::size_t i = 0; i < kGpus; ++i)
     gpus.push_back({"GPU-" + std::to_string(i), std::to_string(i), Fit::yes, Fit::yes});
-  LeaseQueue queue(*folder, demand, gpus);
+  LeaseQueue queue(*folder, demand, gpus, kTestClock);
   const Chooser choose = [&](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t want) {
     return some_of(open, want, random);
   };
@@ -154,7 +155,7 @@ void count_holders(const LeaseFolder& folder, Board& board) {
       ++board.killed;
       ::kill(::getpid(), SIGKILL);
     }
-    if (!queue.wait({})) give_up(board);
+    if (!wait_for_test(queue)) give_up(board);
   }
   const auto files = queue.finish();
   if (!files) give_up(board);

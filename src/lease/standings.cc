@@ -6,13 +6,25 @@ namespace lull {
 
 namespace {
 
+// What somebody has narrowed of a lease of its own is no other holder of the GPU: the lease around it is there for it.
+// For one who is inside that lease too, it is.
+bool narrows_what_is_not_ours(const LeaseInfo& lease, const FolderState& state, const std::set<std::string>& ours,
+                              uid_t user) {
+  if (!lease.readable || lease.record.within.empty()) return false;
+  const std::set<std::string> chain = around(lease.record.within, state, lease.owner);
+  return std::ranges::any_of(state.leases, [&](const LeaseInfo& other) {
+    return other.gpu == lease.gpu && other.owner == lease.owner && other.readable && chain.contains(other.record.id) &&
+           !(other.owner == user && ours.contains(other.record.id));
+  });
+}
+
 // For one inside a lease: those who share the GPU with that lease are beside it, and in nobody's way inside. Unless the
 // two do not agree that they share: then the lease was taken away and another has the GPU now.
 class Beside {
  public:
   Beside(const FolderState& state, const std::string& uuid, const std::string& within,
          const std::set<std::string>& chain, uid_t user)
-      : state_(state), within_(within), ours_(chain), user_(user) {
+      : state_(state), within_(within), user_(user) {
     for (const LeaseInfo& lease : state.leases)
       shared_ = shared_ || (lease.gpu == uuid && lease.owner == user && lease.readable && lease.record.share > 1 &&
                             chain.contains(lease.record.id));
@@ -21,18 +33,12 @@ class Beside {
     if (within_.empty() || !shared_ || !lease.readable) return false;
     const std::set<std::string> chain = around(lease.record.within, state_, lease.owner);
     if (lease.owner == user_ && chain.contains(within_)) return false;
-    if (lease.record.share > 1) return true;
-    // What somebody beside us has narrowed for its own use.
-    return std::ranges::any_of(state_.leases, [&](const LeaseInfo& other) {
-      return other.gpu == lease.gpu && other.owner == lease.owner && other.readable && other.record.share > 1 &&
-             chain.contains(other.record.id) && !(other.owner == user_ && ours_.contains(other.record.id));
-    });
+    return lease.record.share > 1;
   }
 
  private:
   const FolderState& state_;
   const std::string& within_;
-  const std::set<std::string>& ours_;  // the leases that we are inside of
   uid_t user_;
   bool shared_ = false;
 };
@@ -79,7 +85,7 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
         continue;
       }
       if (lease.readable && lease.owner == place.user && ours_to_use.contains(lease.record.id)) continue;
-      if (beside(lease)) continue;
+      if (narrows_what_is_not_ours(lease, state, ours_to_use, place.user) || beside(lease)) continue;
       ++standing.holders;
       standing.patience = std::min(standing.patience, lease.readable ? lease.record.share : 1);
       const bool works = !lease.readable || lease.record.kind != LeaseKind::collecting;

@@ -15,7 +15,6 @@ namespace lull {
 
 namespace {
 
-const SystemClock kClock;
 constexpr Duration kFirstPause = std::chrono::microseconds(200);
 constexpr Duration kLongestPause = std::chrono::milliseconds(100);
 constexpr Duration kGiveUpClosing = std::chrono::seconds(30);
@@ -76,7 +75,7 @@ std::optional<Instant> FolderWatch::due() const {
 }
 
 void FolderWatch::look_at_closing() {
-  const Instant now = kClock.now();
+  const Instant now = clock_->now();
   std::vector<std::string> due;
   for (auto& [file, closing] : closing_) {
     if (closing.next > now) continue;
@@ -110,7 +109,7 @@ Result<bool> FolderWatch::read_events(const std::set<std::string>& our_files) {
     }
   }
   if (!complete) return false;
-  const Instant now = kClock.now();
+  const Instant now = clock_->now();
   for (const auto& [file, closed] : changed) {
     refresh(file);
     if (closed && alive(file) && !our_files.contains(file))

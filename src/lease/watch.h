@@ -17,7 +17,7 @@ namespace lull {
 
 class FolderWatch {
  public:
-  explicit FolderWatch(const LeaseFolder& folder) : folder_(&folder) {}
+  FolderWatch(const LeaseFolder& folder, const Clock& clock) : folder_(&folder), clock_(&clock) {}
 
   FolderState& state() { return state_; }
   const FolderState& state() const { return state_; }
@@ -45,6 +45,7 @@ class FolderWatch {
   bool alive(const std::string& file) const;
 
   const LeaseFolder* folder_;
+  const Clock* clock_;
   FolderState state_;
   Fd events_;
   // Closed, yet still locked: the kernel tells of the close just before it drops the lock.

@@ -61,7 +61,7 @@ class Hands {
       ::_exit(0);
     }
     add_spare();
-    work();
+    work(true);
     wait_for_calls();
   }
 
@@ -99,7 +99,7 @@ class Hands {
       while (!(called = take_call()) && !look_is_due()) wait();
       if (--idle_ == 0) add_spare();
       if (!called) look_around();
-      work();
+      work(called);
     }
   }
 
@@ -163,18 +163,20 @@ class Hands {
     return slot.busy_since.compare_exchange_strong(nobody, now.time_since_epoch().count());
   }
 
-  void work() {
+  // A look between samples is of no concern to anybody but us.
+  void work(bool tell) {
     bool gone = false;
     for (bool again = true; std::exchange(again, false);) {
       for (unsigned i = 0; i < gpus_.size(); ++i) again |= serve(i, gone);
       again |= serve_machine();
+      tell |= again;
     }
     if (gone || source_->wants_to_let_go()) {
       board_.stage = Stage::over;
       ring();
       ::_exit(0);
     }
-    ring();
+    if (tell) ring();
   }
 
   // True: it was asked, so there may be more to do by now.

@@ -53,4 +53,8 @@ void LoopSampler::take() {
   if (fresh) on_sample_(snapshot_);
 }
 
+Result<std::unique_ptr<LoopSenses>> LoopSenses::open(const Clock& clock) {
+  return std::unique_ptr<LoopSenses>(new LoopSenses(TRY(Loop::create(clock))));
+}
+
 }  // namespace lull

@@ -1,10 +1,12 @@
 #pragma once
 // A sampler whose samples come in through a loop, and whose sensor process is watched
-// over by the loop's timers: a driver that hangs delays nobody.
+// over by the loop's timers: a driver that hangs delays nobody. LoopSenses are a loop of their own and such samplers,
+// for sessions that leave signals, children and the terminal as they are.
 
 #include <functional>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "gpu/snapshot.h"
 #include "loop/loop.h"
@@ -35,6 +37,20 @@ class LoopSampler final : public SampleSource {
   Snapshot snapshot_;
   std::optional<Loop::TimerId> look_;
   bool deaf_ = false;  // no descriptor was left for the bell: we look by ourselves, if only to say so
+};
+
+class LoopSenses final : public Senses {
+ public:
+  static Result<std::unique_ptr<LoopSenses>> open(const Clock& clock);
+
+  Loop& loop() override { return *loop_; }
+  std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override {
+    return std::make_unique<LoopSampler>(*loop_, std::move(options), std::move(on_sample));
+  }
+
+ private:
+  explicit LoopSenses(std::unique_ptr<Loop> loop) : loop_(std::move(loop)) {}
+  std::unique_ptr<Loop> loop_;
 };
 
 }  // namespace lull

@@ -15,7 +15,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "lease/visibility.h"
-#include "session/sensed_pick.h"
+#include "session/pick_session.h"
 #include "view/screen.h"
 
 namespace lull {
@@ -26,7 +26,8 @@ constexpr int kFirstInherited = 100;
 
 class TerminalWorld final : public SensedPickWorld {
  public:
-  TerminalWorld(bool quiet, TellPicker tell) : quiet_(quiet), tell_(std::move(tell)) {}
+  TerminalWorld(Senses& senses, bool quiet, TellPicker tell)
+      : SensedPickWorld(senses), quiet_(quiet), tell_(std::move(tell)) {}
 
   void warn(const std::string& text) override {
     if (!quiet_) tell_(text);
@@ -60,8 +61,8 @@ SessionEnd run_failure(const Error& error) { return {status_of_failed_exec(error
 
 }  // namespace
 
-std::unique_ptr<PickWorld> pick_world(bool quiet, TellPicker tell) {
-  return std::make_unique<TerminalWorld>(quiet, std::move(tell));
+std::unique_ptr<PickWorld> pick_world(Senses& senses, bool quiet, TellPicker tell) {
+  return std::make_unique<TerminalWorld>(senses, quiet, std::move(tell));
 }
 
 // Before anything is chosen or waited for: a typo should not show after three hours.

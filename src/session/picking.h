@@ -9,6 +9,7 @@
 
 #include "base/exit_status.h"
 #include "lease/picker.h"
+#include "session/sample_source.h"
 #include "view/picked.h"
 
 namespace lull {
@@ -21,7 +22,7 @@ struct PickOutput {
 using TellPicker = std::function<void(const std::string&)>;  // one line for whoever picks
 
 // The sensor, the terminal: the world that a picker at the command line sees.
-std::unique_ptr<PickWorld> pick_world(bool quiet, TellPicker tell);
+std::unique_ptr<PickWorld> pick_world(Senses& senses, bool quiet, TellPicker tell);
 
 // Nothing: `name` can be run. Else why not (126, 127).
 std::optional<SessionEnd> cannot_run(const std::string& name);

@@ -1,10 +1,14 @@
 #pragma once
-// Where samples come from: the sensor process through a loop (loop_sampler.h), or a test's script.
+// Where samples come from: the sensor process through a loop (loop_sampler.h), or a test's script; and Senses, the time
+// and the samples of a session: all that one needs that changes nothing.
 
 #include <functional>
+#include <memory>
 
 #include "base/clock.h"
 #include "gpu/snapshot.h"
+#include "loop/loop.h"
+#include "sense/sampler.h"
 
 namespace lull {
 
@@ -24,6 +28,18 @@ class SampleSource {
   virtual bool sample_here(Duration limit) = 0;
   virtual void let_go() = 0;  // of the driver, for a minute
   virtual const Snapshot& newest() const = 0;
+};
+
+class Senses {
+ public:
+  Senses() = default;
+  Senses(const Senses&) = delete;
+  Senses& operator=(const Senses&) = delete;
+  virtual ~Senses() = default;
+
+  virtual Loop& loop() = 0;
+  const Clock& clock() { return loop().clock(); }
+  virtual std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) = 0;
 };
 
 }  // namespace lull

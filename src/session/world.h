@@ -64,20 +64,12 @@ struct JobCalls {
   std::function<void(int signal)> stopped;  // 0: it runs again
 };
 
-class World {
+class World : public Senses {
  public:
   using OnSignal = std::function<void(const signalfd_siginfo&)>;
 
-  World() = default;
-  World(const World&) = delete;
-  World& operator=(const World&) = delete;
-  virtual ~World() = default;
-
-  virtual Loop& loop() = 0;
-  const Clock& clock() { return loop().clock(); }
   // SIGCHLD among them is told after our children have been looked at.
   virtual Result<> listen(const sigset_t& signals, OnSignal on_signal) = 0;
-  virtual std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) = 0;
   virtual double user_idle() = 0;  // seconds; unknown where the terminals cannot be looked at
   // errno_value of the error is exec's own.
   virtual Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) = 0;

@@ -1,5 +1,6 @@
 """lull pick and status on machines as they are: no memory, no utilisation, containers, desktops, MPS, sleep."""
 import json
+import re
 
 import pytest
 from conftest import wait_until
@@ -76,7 +77,7 @@ def test_scrubbing_after_the_card_was_woken_is_looked_at_twice(sim):
 def test_work_after_the_card_was_woken_is_still_work(sim):
     gpus = sim(text='[[gpu]]\nmodel = "A100"\nattach = "50ms"\nscrub = "500ms"\n'
                     '[[gpu.timeline]]\nat = "0s"\nutil = 30\n')
-    assert "30 % util" in refused(gpus)
+    assert re.search(r"(29\.\d|30(\.\d)?) % util", refused(gpus))  # a mean
 
 
 def test_an_mps_server_counts_through_its_clients(sim):

@@ -1,4 +1,4 @@
-#include "session/sensed_pick.h"
+#include "session/pick_session.h"
 
 #include <cstdlib>
 
@@ -21,12 +21,16 @@ void SensedPickWorld::open(const PickNeeds& needs) {
   options.topology = needs.topology;
   options.apart = true;
   options.lists_every = {};  // whoever came a moment ago counts
-  sampler_ = Sampler::start(options);
-  sampler_->request();
+  sampler_ = senses_.sampler(options, [](const Snapshot&) {});
+  sampler_->request(false);
 }
-void SensedPickWorld::first(Snapshot& into) { sampler_->wait(into); }
-void SensedPickWorld::sample(Snapshot& into) { sampler_->sample(into); }
-void SensedPickWorld::close() { sampler_.reset(); }
+
+// Here and now: on what a GPU shows depends whether it is taken, and there is nothing else to do meanwhile. What hangs
+// has its time, and is unknown then.
+void SensedPickWorld::sample(Snapshot& into) {
+  sampler_->sample_here(Duration::max());
+  into = sampler_->newest();
+}
 
 Result<std::vector<std::size_t>> SensedPickWorld::scope(const Inventory& inventory, const PickSettings& settings) {
   if (!settings.gpus.empty()) return select_devices(settings.gpus, inventory);
@@ -48,6 +52,38 @@ std::string SensedPickWorld::command_of(pid_t pid) {
 std::string SensedPickWorld::owner_of(pid_t pid) {
   const auto user = process_user(Root::machine(), pid);
   return user ? printable(lull::user_name(*user)) : "";
+}
+
+PickResult PickSession::run() {
+  take(picker_.begin());
+  if (!result_)
+    if (const auto ran = loop_.run(); !ran) return std::unexpected(Refusal::of(ran.error()));
+  return result_ ? *std::move(result_) : std::unexpected(Refusal::of({"there is nothing to wait for", 0}));
+}
+
+void PickSession::take(PickStep step) {
+  if (auto* result = std::get_if<PickResult>(&step)) {
+    result_ = std::move(*result);
+    return loop_.stop();
+  }
+  sleep_ = std::get<Sleep>(std::move(step));
+  if (const auto asleep = sleep(); !asleep) {
+    result_ = std::unexpected(Refusal::of(asleep.error()));
+    loop_.stop();
+  }
+}
+
+Result<> PickSession::sleep() {
+  for (const int event : sleep_.events) TRY(loop_.on_ready(event, [this] { wake(); }));
+  if (sleep_.until) alarm_ = loop_.at(*sleep_.until, [this] { wake(); });
+  return {};
+}
+
+void PickSession::wake() {
+  for (const int event : sleep_.events) loop_.forget(event);
+  if (alarm_) loop_.cancel(*alarm_);
+  alarm_.reset();
+  take(picker_.go_on());
 }
 
 }  // namespace lull

@@ -1,0 +1,235 @@
+// Waiting for GPUs in the time of a test: hours at a queue pass in milliseconds. The lease folder, its locks and its
+// events are real.
+
+#include "session/pick_session.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+
+#include "session/fake_world_test.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+// The script tells only utilisation: the rest is that of a card that nobody uses.
+class TestPickWorld final : public SensedPickWorld {
+ public:
+  using SensedPickWorld::SensedPickWorld;
+  void sample(Snapshot& into) override {
+    SensedPickWorld::sample(into);
+    for (Reading& reading : into.readings) {
+      reading.set(Metric::mem_util, 0);
+      reading.set(Metric::mem_used, 0);
+      reading.set(Metric::procs, 0);
+    }
+  }
+  void close() override {
+    closed = true;
+    SensedPickWorld::close();
+  }
+  void warn(const std::string& text) override { warnings.push_back(text); }
+  void waits(const Waiting& waiting) override { told = waiting; }
+  void waits_no_more() override {}
+
+  std::vector<std::string> warnings;
+  std::optional<Waiting> told;
+  bool closed = false;
+};
+
+// Somebody else who has a GPU. A process of its own: a keeper that comes of ours must not inherit the lock.
+class Holder {
+ public:
+  Holder(const std::string& folder, unsigned gpu) {
+    int ready[2];
+    EXPECT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+    const Fd from(ready[0]);
+    Fd to(ready[1]);
+    child_ = ::fork();
+    if (child_ == 0) hold(folder, gpu, to.get());
+    to.reset();
+    char held = 0;
+    EXPECT_EQ(::read(from.get(), &held, 1), 1);
+  }
+  Holder(const Holder&) = delete;
+  Holder& operator=(const Holder&) = delete;
+  ~Holder() { give_back(); }
+  void give_back() {
+    if (child_ <= 0) return;
+    ::kill(child_, SIGKILL);
+    ::waitpid(child_, nullptr, 0);
+    child_ = 0;
+  }
+
+ private:
+  [[noreturn]] static void hold(const std::string& path, unsigned gpu, int ready) {
+    const SystemClock clock;
+    const auto folder = LeaseFolder::open({path, false});
+    LeaseQueue queue(*folder, {}, {{"GPU-" + std::to_string(gpu), std::to_string(gpu), Fit::yes}}, clock);
+    const auto taken = queue.take_now([](std::span<const std::size_t> open, auto, std::size_t) {
+      return std::vector<std::size_t>(open.begin(), open.end());
+    });
+    if (!taken || !*taken || ::write(ready, "!", 1) != 1) ::_exit(1);
+    while (true) ::pause();
+  }
+  pid_t child_ = 0;
+};
+
+class Picking : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "lull-picking-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    root_ = pattern;
+    ::setenv("LULL_LEASES", folder().c_str(), 1);
+  }
+  void TearDown() override {
+    ::unsetenv("LULL_LEASES");
+    fs::remove_all(root_);
+  }
+
+  static PickSettings waiting(unsigned count = 1) {
+    PickSettings settings;
+    settings.count = count;
+    settings.wait = true;
+    settings.command = {"true"};
+    return settings;
+  }
+  std::string folder() const { return root_ + "/leases"; }
+  Duration passed() const { return world_.clock.now() - Instant{}; }
+
+  std::string root_;
+  FakeWorld world_{Script{}};
+  TestPickWorld eyes_{world_};
+};
+
+TEST_F(Picking, TakesAGpuThatIsFree) {
+  PickSession session(world_.loop(), eyes_, waiting());
+  const auto picked = session.run();
+  ASSERT_TRUE(picked) << picked.error().what;
+  EXPECT_EQ(picked->devices.size(), 1U);
+  EXPECT_EQ(picked->locks.size(), 1U);
+  EXPECT_LT(passed(), 1s);
+  EXPECT_TRUE(eyes_.closed);
+}
+
+TEST_F(Picking, LooksOnceASecondAtWhatOthersUse) {
+  world_.script.util = [](Instant at, unsigned gpu) { return gpu == 1 && at >= Instant(30min) ? 0.0 : 90.0; };
+  PickSession session(world_.loop(), eyes_, waiting());
+  const auto picked = session.run();
+  ASSERT_TRUE(picked) << picked.error().what;
+  EXPECT_EQ(picked->devices, std::vector<std::size_t>{1});
+  EXPECT_GE(passed(), 30min);
+  EXPECT_LE(passed(), 30min + 2s);
+  EXPECT_LE(world_.seen.size(), 30 * 60 + 60U);
+  ASSERT_TRUE(eyes_.told);
+  EXPECT_EQ(eyes_.told->reasons.size(), 2U);
+}
+
+TEST_F(Picking, GivesUpWhenTheTimeIsOver) {
+  world_.script.util = [](Instant, unsigned) { return 90.0; };
+  PickSettings settings = waiting();
+  settings.wait_limit = 10min;
+  PickSession session(world_.loop(), eyes_, settings);
+  const auto picked = session.run();
+  ASSERT_FALSE(picked);
+  EXPECT_EQ(picked.error().kind, Refusal::late);
+  EXPECT_NE(picked.error().what.find("waited 10m for 1 GPU"), std::string::npos) << picked.error().what;
+  EXPECT_EQ(passed(), 10min);
+  EXPECT_TRUE(eyes_.closed);
+}
+
+// The time that it took the driver to come is part of what one is ready to wait.
+TEST_F(Picking, WaitsForADriverThatIsBeingLoaded) {
+  world_.script.has_driver = [](Instant at) { return at >= Instant(5min); };
+  PickSettings settings = waiting();
+  settings.wait_limit = 10min;
+  PickSession session(world_.loop(), eyes_, settings);
+  EXPECT_TRUE(session.run());
+  EXPECT_GE(passed(), 5min);
+  EXPECT_LE(passed(), 5min + 1s);
+}
+
+TEST_F(Picking, AGpuThatIsLeasedIsTakenAtTheMomentThatItIsGivenBack) {
+  Holder first(folder(), 0);
+  Holder second(folder(), 1);
+  world_.loop().at(Instant(2h), [&] { first.give_back(); });
+  PickSession session(world_.loop(), eyes_, waiting());
+  const auto picked = session.run();
+  ASSERT_TRUE(picked) << picked.error().what;
+  EXPECT_EQ(picked->devices, std::vector<std::size_t>{0});
+  EXPECT_GE(passed(), 2h);
+  EXPECT_LE(passed(), 2h + 200ms);
+  // Nobody has to look at GPUs that are leased.
+  EXPECT_LE(world_.seen.size(), 10U);
+}
+
+TEST_F(Picking, CollectsTwoThatComeFreeOneAfterTheOther) {
+  Holder first(folder(), 0);
+  Holder second(folder(), 1);
+  world_.loop().at(Instant(1h), [&] { first.give_back(); });
+  world_.loop().at(Instant(2h), [&] { second.give_back(); });
+  PickSession session(world_.loop(), eyes_, waiting(2));
+  const auto picked = session.run();
+  ASSERT_TRUE(picked) << picked.error().what;
+  EXPECT_EQ(picked->devices, (std::vector<std::size_t>{0, 1}));
+  EXPECT_GE(passed(), 2h);
+  EXPECT_LE(passed(), 2h + 200ms);
+}
+
+// Somebody who does not use lull was quicker: it is given back, and looked for on.
+TEST_F(Picking, WhatTurnsOutToBeInUseIsNotTaken) {
+  Holder holder(folder(), 0);
+  world_.script.gpus = 1;
+  world_.loop().at(Instant(1h), [&] { holder.give_back(); });
+  world_.script.util = [](Instant at, unsigned) { return at >= Instant(1h) && at < Instant(65min) ? 50.0 : 0.0; };
+  PickSession session(world_.loop(), eyes_, waiting());
+  ASSERT_TRUE(session.run());
+  EXPECT_GE(passed(), 65min);
+  EXPECT_LE(passed(), 65min + 2s);
+}
+
+TEST_F(Picking, EndsWithTheProcessThatWasToHoldThem) {
+  world_.script.util = [](Instant, unsigned) { return 90.0; };
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::pause();
+    ::_exit(0);
+  }
+  PickSettings settings = waiting();
+  settings.command.clear();
+  settings.hold_pid = child;
+  world_.loop().at(Instant(1min), [&] {
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  });
+  PickSession session(world_.loop(), eyes_, settings);
+  const auto picked = session.run();
+  ASSERT_FALSE(picked);
+  EXPECT_EQ(picked.error().what, "process " + std::to_string(child) + ", which was to hold them, has ended");
+  EXPECT_GE(passed(), 1min);
+  EXPECT_LE(passed(), 1min + 2s);
+}
+
+TEST_F(Picking, WithoutWaitingWhatIsBusyIsRefusedAtOnce) {
+  world_.script.util = [](Instant, unsigned) { return 90.0; };
+  PickSettings settings = waiting();
+  settings.wait = false;
+  PickSession session(world_.loop(), eyes_, settings);
+  const auto picked = session.run();
+  ASSERT_FALSE(picked);
+  EXPECT_TRUE(picked.error().waiting_helps);
+  EXPECT_EQ(picked.error().reasons.size(), 2U);
+  EXPECT_LE(passed(), 2s);
+}
+
+}  // namespace
+}  // namespace lull
