@@ -11,7 +11,7 @@ die() { say "$*"; exit 125; }
 
 # What the release needs, and what the tests need on top of it.
 RELEASE_PACKAGES=(g++ cmake ninja-build libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev zlib1g-dev liblzma-dev libbz2-dev pybind11-dev python3-dev)
-TEST_PACKAGES=(libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd xz-utils bzip2 git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel)
+TEST_PACKAGES=(libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd xz-utils bzip2 git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel scdoc zsh fish)
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 

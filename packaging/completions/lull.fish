@@ -1,22 +1,56 @@
 # fish completion for lull. Options come from each command's own help, so that they are never out of date.
 
-function __lull_options
+function __lull_options # COMMAND: its options, with what they do
+    $argv[1] $argv[2] --help 2>/dev/null | string match -r '^  +(?:-[a-zA-Z],)?--[a-z].*' |
+        string replace -r '^  +(?:-[a-zA-Z],)?(--[a-z][a-z_-]*)\S*(?: \S+)?(?:  +(.*))?$' '$1\t$2'
+end
+
+function __lull_complete
     set -l words (commandline -opc)
-    test (count $words) -ge 2; or return
-    lull $words[2] --help 2>/dev/null | string match -r -g '^  +(?:-[a-zA-Z],)?(--[a-z][a-z-]*)'
+    set -l lull $words[1]
+    set -l now (commandline -ct)
+    if set -l behind (contains -i -- -- $words) # another command
+        complete -C (string join ' ' -- (string escape -- $words[(math $behind + 1)..-1]) $now)
+        return
+    end
+    switch $words[-1]
+        case --gpus --gpu
+            $lull __complete gpus
+        case --idle --arm --free --warn-by
+            $lull __complete rules
+            $lull __complete signals
+        case --also
+            $lull __complete jobs
+        case --do
+            string split ' ' 'exit kill=parent kill=container kill=holders exec= notify shutdown reboot determined'
+        case '*'
+            if test (count $words) -eq 1
+                $lull __complete commands
+                printf '%s\n' help --help --version
+            else if string match -q -- '-*' $now
+                __lull_options $lull $words[2]
+            else
+                switch $words[2]
+                    case check
+                        $lull __complete rules
+                        $lull __complete signals
+                    case keep
+                        $lull __complete jobs
+                        $lull __complete gpus
+                    case release
+                        $lull __complete leases
+                        echo all
+                    case help
+                        $lull __complete commands
+                    case sim
+                        if test (count $words) -eq 2
+                            $lull sim --help 2>/dev/null | string replace -r -f '^  lull sim (\w+) +(.*)$' '$1\t$2'
+                        end
+                    case '*'
+                        __fish_complete_path $now
+                end
+            end
+    end
 end
 
-function __lull_rules
-    lull __complete rules
-    lull __complete signals
-end
-
-complete -c lull -f -n __fish_use_subcommand -a '(lull __complete commands)'
-complete -c lull -n 'not __fish_use_subcommand; and string match -q -- "-*" (commandline -ct)' -f -a '(__lull_options)'
-complete -c lull -n 'not __fish_use_subcommand' -x -l gpus -d 'which GPUs' -a '(lull __complete gpus)'
-complete -c lull -n 'not __fish_use_subcommand' -x -l idle -d 'the rule that must hold' -a '(__lull_rules)'
-complete -c lull -n 'not __fish_use_subcommand' -x -l arm -d 'nothing fires before it has held' -a '(__lull_rules)'
-complete -c lull -n 'not __fish_use_subcommand' -x -l also -d 'work outside the job' -a '(lull __complete jobs)'
-complete -c lull -f -n '__fish_seen_subcommand_from check' -a '(__lull_rules)'
-complete -c lull -f -n '__fish_seen_subcommand_from keep' -a '(lull __complete jobs; lull __complete gpus)'
-complete -c lull -f -n '__fish_seen_subcommand_from release' -a '(lull __complete leases)'
+complete -c lull -f -a '(__lull_complete 2>/dev/null)'

@@ -66,12 +66,13 @@ def library_of(prefix) -> pathlib.Path:
 # ---- what is installed
 
 def test_install_is_complete(prefix):
-    for name in ("lull", "gpu_idle_timeout", "gpu_sentinel", "gpuselect", "gpu_idle_timeout.py", "gpu_sentinel.py"):
+    for name in ("lull", "gpu_idle_timeout", "gpu_sentinel", "gpu_mon", "gpuselect", "gpu_idle_timeout.py", "gpu_sentinel.py"):
         assert (prefix / "bin" / name).exists(), name
     assert list(prefix.rglob("libnvidia-ml.so.1"))
     if shutil.which("scdoc"):
-        assert list(prefix.glob("share/man/man1/lull.1"))
-        assert len(list(prefix.glob("share/man/man1/lull-*.1"))) == len(list((ROOT / "man").glob("lull-*.1.scd")))
+        pages = {page.name for page in prefix.glob("share/man/man*/*")}
+        assert pages == {source.stem for source in (ROOT / "man").glob("*.scd")}
+        assert {"lull.1", "lull.toml.5", "gpu_mon.1"} <= pages
 
 
 def test_installed_program_runs_on_its_own_simulator(prefix):

@@ -50,6 +50,3 @@ def test_shells_are_offered_what_is_there(sim):
         assert offered("gpus") == {"0": "NVIDIA H100 80GB HBM3", "1": "Tesla T4"}
         assert str(pid) in offered("jobs") and "util" in offered("signals") and "hung" in offered("rules")
         assert "status" in offered("commands") and offered("leases") == {}
-        bash = ". packaging/completions/lull.bash; COMP_WORDS=(lull run --requ); COMP_CWORD=2; _lull; echo ${COMPREPLY[*]}"
-        done = gpus.run("bash", "-c", bash, cwd=ROOT, env={"PATH": f"{gpus.binary.rsplit('/', 1)[0]}:/usr/bin:/bin"})
-        assert done.stdout == "--require-gpu\n", done.stderr
