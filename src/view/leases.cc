@@ -102,6 +102,17 @@ std::vector<std::string> ticket_cells(const TicketInfo& ticket, const LeasesView
           ""};
 }
 
+constexpr std::size_t kIdleColumn = 6;
+constexpr int kGoesEarly = 6;  // where a column has nothing to say
+
+// How a lease stands is what people come for: a long command gives way first, and everything else before the state.
+std::vector<Column> lease_columns() {
+  return {
+      {"GPU", Align::right, 0, 0, {}},      {"USER", Align::left, 0, 8, {}},        {"PID", Align::right, 5, 0, {}},
+      {"FOR", Align::right, 2, 0, {}},      {"STATE", Align::left, 0, 12, {}, 24},  {"UTIL", Align::right, 4, 0, {}},
+      {"IDLE FOR", Align::right, 3, 0, {}}, {"COMMAND", Align::left, 1, 8, {}, 12}, {"UUID", Align::left, 7, 0, {}}};
+}
+
 }  // namespace
 
 void sort_by_gpu(std::vector<LeaseInfo>& leases) {
@@ -160,10 +171,11 @@ std::string LeaseRows::words(std::size_t row) const {
 std::vector<std::string> LeaseRows::table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
                                           const Screen& screen) const {
   const FolderState& state = view_.state;
-  std::vector<Column> columns = {
-      {"GPU", Align::right, 0, 0, {}},      {"USER", Align::left, 0, 8, {}},         {"PID", Align::right, 3, 0, {}},
-      {"FOR", Align::right, 2, 0, {}},      {"STATE", Align::left, 1, 0, {}},        {"UTIL", Align::right, 0, 0, {}},
-      {"IDLE FOR", Align::right, 0, 0, {}}, {"COMMAND", Align::left, 0, 12, {}, 16}, {"UUID", Align::left, 4, 0, {}}};
+  std::vector<Column> columns = lease_columns();
+  const auto any_idle = [&](std::size_t row) {
+    return row < state.leases.size() && seen_of(state.leases[row], view_.gpus).idle_for.has_value();
+  };
+  if (std::ranges::none_of(rows, any_idle)) columns[kIdleColumn].give_up = kGoesEarly;
   for (std::size_t place = 0; place < rows.size(); ++place) {
     const std::size_t row = rows[place];
     std::vector<std::string> cells = row < state.leases.size()

@@ -84,9 +84,10 @@ std::vector<std::string> LiveScreen::below(const LiveRows& rows, std::span<const
   };
   if (help_) {
     put("");
-    put("arrows, j, k, PgUp, PgDn  move      s  sort by the next column      /  show only what matches");
-    put(fmt::format("{}e  what is known of the marked {}, and why not more      Esc  back      q  leave",
-                    rows.has_processes() ? "p  processes      " : "", rows.noun()));
+    put("arrows, j, k   move; PgUp, PgDn, Home and End too");
+    put("s  sort by the next column        /  show only what matches");
+    put(fmt::format("e  what is known of the marked {}, and why not more", rows.noun()));
+    put(fmt::format("{}Esc  back        q  leave", rows.has_processes() ? "p  processes        " : ""));
   }
   if (shown.empty()) return lines;
   if (why_) {
@@ -103,7 +104,10 @@ std::vector<std::string> LiveScreen::below(const LiveRows& rows, std::span<const
 std::string LiveScreen::foot(const LiveRows& rows, std::size_t hidden_above, std::size_t hidden_below) const {
   if (typing_) return fmt::format("show only: {}_   (Enter keeps it, Esc clears it)", filter_);
   std::string text;
-  if (hidden_above + hidden_below > 0) text = fmt::format("{} more above, {} below   ", hidden_above, hidden_below);
+  if (hidden_above > 0) text = fmt::format("{} more above", hidden_above);
+  if (hidden_below > 0)
+    text += fmt::format("{}{} {}below", text.empty() ? "" : ", ", hidden_below, text.empty() ? "more " : "");
+  if (!text.empty()) text += "   ";
   if (!filter_.empty()) text += fmt::format("only '{}'   ", filter_);
   return text + fmt::format("by {}   q leave  s sort  / filter{}  e why  h help",
                             rows.orders()[order_ % rows.orders().size()], rows.has_processes() ? "  p processes" : "");

@@ -74,7 +74,7 @@ TEST(LiveScreen, ScrollsThroughAllOf128) {
   std::vector<std::string> lines = live.draw(StatusRows(view), "", screen);
   EXPECT_EQ(shown(lines).front(), "0");
   EXPECT_EQ(shown(lines).size(), 17U);
-  EXPECT_NE(lines.back().find("0 more above, 111 below"), std::string::npos) << lines.back();
+  EXPECT_NE(lines.back().find("111 more below"), std::string::npos) << lines.back();
   EXPECT_NE(lines[2].find(">0"), std::string::npos) << lines[2];
   EXPECT_TRUE(live.press({KeyKind::end}));
   EXPECT_EQ(shown(live.draw(StatusRows(view), "", screen)).back(), "127");
@@ -170,6 +170,20 @@ TEST(StatusSummary, CountsEachOnce) {
   EXPECT_EQ(status_summary(view), "5 GPUs: 3 busy, 1 held idle, 1 unknown");
 }
 
+// Of a MIG device no driver says how busy it is; `lull pick` hands out an empty one all the same.
+TEST(StatusSummary, AnEmptyMigDeviceIsFree) {
+  Snapshot snapshot = machine(3);
+  for (Reading& reading : snapshot.readings) {
+    reading.miss(Metric::util, Absence::not_supported);
+    reading.set(Metric::mem_used, 8e6);
+  }
+  EXPECT_EQ(status_summary(all_of(snapshot)), "3 GPUs: 3 free");
+  snapshot.readings[0].set(Metric::mem_used, 2e9);         // whose?
+  snapshot.readings[1].tenants->push_back({});             // busy or not?
+  snapshot.readings[2].miss(Metric::util, Absence::lost);  // it has one, and did not tell
+  EXPECT_EQ(status_summary(all_of(snapshot)), "3 GPUs: 3 unknown");
+}
+
 TEST(StatusTable, At80ColumnsIdleOwnerAndCommandStay) {
   Snapshot snapshot = machine(2);
   Tenant tenant;
@@ -193,6 +207,58 @@ TEST(StatusTable, At80ColumnsIdleOwnerAndCommandStay) {
   EXPECT_NE(lines[2].find("4711 python3 tra"), std::string::npos) << lines[2];
   EXPECT_EQ(lines[0].find("TEMP"), std::string::npos) << lines[0];
   EXPECT_NE(status_table(view, {.width = 160})[0].find("TEMP"), std::string::npos);
+}
+
+TEST(StatusTable, ALeaseIsSeenAtEveryWidth) {
+  Snapshot snapshot = machine(3);
+  Tenant tenant;
+  tenant.pid = 4711;
+  tenant.compute = true;
+  snapshot.readings[1].tenants->push_back(tenant);
+  snapshot.readings[2].tenants->push_back(tenant);
+  snapshot.processes[4711].pid = 4711;
+  snapshot.processes[4711].user = "ada";
+  snapshot.processes[4711].arguments = {"python", "train.py"};
+  StatusView view = all_of(snapshot);
+  view.extras.resize(3);
+  for (StatusExtra& extra : view.extras) extra.lease = LeaseView{"ada", 77, "python train.py --epochs 100", {}};
+  view.extras[2].lease->user = "bob";
+  for (std::size_t width = 60; width < 200; ++width) {
+    const auto lines = status_table(view, {.width = width});
+    const bool column = lines[0].find("LEASED TO") != std::string::npos;
+    for (const std::size_t row : {1, 2, 3})
+      EXPECT_NE(lines[row].find(column ? "77: p" : "leased"), std::string::npos) << width << "\n" << lines[row];
+    if (width == 80) {
+      EXPECT_NE(lines[1].find("leased: ada"), std::string::npos) << lines[1];
+      EXPECT_NE(lines[2].find("ada (leased)"), std::string::npos) << lines[2];
+      EXPECT_NE(lines[3].find("ada (leased: bob)"), std::string::npos) << lines[3];
+      EXPECT_NE(lines[1].find("H100 80GB"), std::string::npos) << lines[1];
+    }
+    if (width >= 120) {
+      EXPECT_NE(lines[0].find("POWER"), std::string::npos) << lines[0];
+    }
+  }
+}
+
+TEST(LeasesTable, TheCommandGivesWayBeforeTheState) {
+  LeasesView leases;
+  leases.state.leases.resize(1);
+  LeaseRecord& record = leases.state.leases[0].record;
+  record.label = "6";
+  record.kind = LeaseKind::hold;
+  record.until = WallTime(1710500669052ms);
+  record.command = "/home/alexandra/envs/large/bin/python train.py --config experiments/large.yaml";
+  leases.state.tickets.resize(1);
+  leases.state.tickets[0].record.count = leases.state.tickets[0].record.missing = 4;
+  leases.state.tickets[0].record.command = record.command;
+  for (const std::size_t width : {50U, 60U, 80U, 120U}) {
+    const auto lines = leases_table(leases, {.width = width});
+    EXPECT_NE(lines[0].find("FOR  STATE"), std::string::npos) << lines[0];
+    EXPECT_NE(lines[1].find("held until "), std::string::npos) << lines[1];
+    EXPECT_NE(lines[2].find("waits for 4"), std::string::npos) << lines[2];
+    EXPECT_NE(lines[1].find("/home/"), std::string::npos) << lines[1];
+  }
+  EXPECT_EQ(leases_table(leases, {.width = 60})[0].find("IDLE FOR"), std::string::npos) << "nothing to say";
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ Screen screen_of(int fd) {
   const bool sized = terminal && ::ioctl(fd, TIOCGWINSZ, &size) == 0;
   if (sized && size.ws_row > 0) screen.height = size.ws_row;
   if (const auto columns = to_unsigned(variable("COLUMNS")); columns && *columns > 0)
-    screen.width = *columns;
+    screen.width = sized && size.ws_col > 0 ? std::min<std::size_t>(*columns, size.ws_col) : *columns;
   else if (sized && size.ws_col > 0)
     screen.width = size.ws_col;
   else

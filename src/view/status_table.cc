@@ -15,7 +15,7 @@
 namespace lull {
 namespace {
 
-constexpr std::size_t kCommandWidth = 24;  // a command line that is longer gives way before any other column
+constexpr std::size_t kCommandWidth = 17;  // a command line that is longer gives way before any other column
 constexpr double kIdlePercent = 5;         // below it a held GPU is shown as one that does nothing
 
 // A bar of `width` cells; an eighth of a cell is seen where the screen has UTF-8.
@@ -46,6 +46,24 @@ std::string lease_text(const LeaseView& lease, WallTime now) {
       "{} {}{}: {}", printable(lease.user), lease.pid,
       known ? " for " + format_duration(std::chrono::floor<std::chrono::seconds>(now - *lease.since)) : "",
       printable(lease.command));
+}
+
+// Whose the GPU is, where there is no room to say what it is leased for: "ada (leased)", "leased: ada".
+std::string owner_and_lease(const std::string& owners, const std::optional<LeaseView>& lease) {
+  if (!lease) return owners;
+  const std::string holder = printable(lease->user);
+  if (owners.empty()) return "leased: " + holder;
+  const auto all = split(owners, ',');
+  const bool one_of_them = std::ranges::find(all, holder) != all.end();
+  return owners + (one_of_them ? " (leased)" : " (leased: " + holder + ")");
+}
+
+// All but the maker, who is the same on every row.
+std::string name_text(const Device& device) {
+  constexpr std::string_view kMaker = "NVIDIA ";
+  std::string_view name = device.name;
+  if (name.starts_with(kMaker) && name.size() > kMaker.size()) name.remove_prefix(kMaker.size());
+  return name.empty() ? "?" : printable(name);
 }
 
 std::string memory_text(const Reading& reading) {
@@ -140,10 +158,16 @@ std::string device_trouble(const Device& device, const Reading& reading) {
 Use use_of(const Device& device, const Reading& reading, const StatusExtra& extra) {
   const double util = reading[Metric::util];
   if (reading.asleep) return extra.lease ? Use::held_idle : Use::free;
-  if (!device_trouble(device, reading).empty() || std::isnan(util)) return Use::unknown;
+  if (!device_trouble(device, reading).empty()) return Use::unknown;
   if (util >= kIdlePercent) return Use::busy;
-  if (extra.lease || !holders(reading).empty()) return Use::held_idle;
-  return !reading.tenants || may_be_hidden(reading) ? Use::unknown : Use::free;
+  const bool held = !holders(reading).empty();
+  const bool nobody = reading.tenants && !held && !may_be_hidden(reading);
+  // What no driver measures (a MIG device's utilisation) is still 0 where nobody is and nothing is in use: so says
+  // `lull pick` too.
+  const bool empty = nobody && !reading.memory_estimated && reading[Metric::mem_used] <= kEmptyCard;
+  if (std::isnan(util) && !(empty && reading.why_missing(Metric::util) == Absence::not_supported)) return Use::unknown;
+  if (extra.lease || held) return Use::held_idle;
+  return nobody ? Use::free : Use::unknown;
 }
 
 std::string status_summary(const StatusView& view) {
@@ -193,27 +217,52 @@ std::vector<std::string> process_table(const StatusView& view, const Screen& scr
   return layout(columns, {}, screen);
 }
 
-std::vector<std::string> status_table(const StatusView& view, const Screen& screen) {
-  constexpr std::size_t kBar = 10;
-  enum : std::size_t { gpu, name, util_bar, history, util, memory, power, temp, idle, owner, command, lease };
+namespace {
+
+enum StatusColumn : std::size_t {
+  gpu,
+  name,
+  util_bar,
+  history,
+  util,
+  memory,
+  power,
+  temp,
+  idle,
+  owner,
+  command,
+  lease
+};
+
+// Who wastes what is what people look for: for how long, who and with what stay longest.
+std::vector<Column> status_columns() {
   std::vector<Column> columns(12);
-  // Who wastes what is what people look for: for how long, who and with what stay longest.
   columns[gpu] = {"GPU", Align::right, 0, 0, {}};
-  columns[name] = {"NAME", Align::left, 5, 8, {}, 16};
+  columns[name] = {"NAME", Align::left, 5, 10, {}, 14};
   columns[util_bar] = {"", Align::left, 9, 0, {}};
   columns[history] = {"", Align::left, 4, 0, {}};
   columns[util] = {"UTIL", Align::right, 0, 0, {}};
   columns[memory] = {"MEMORY", Align::right, 3, 0, {}};
-  columns[power] = {"POWER", Align::right, 7, 0, {}};
-  columns[temp] = {"TEMP", Align::right, 8, 0, {}};
+  columns[power] = {"POWER", Align::right, 6, 0, {}};
+  columns[temp] = {"TEMP", Align::right, 7, 0, {}};
   columns[idle] = {"IDLE FOR", Align::right, 1, 0, {}};
   columns[owner] = {"OWNER", Align::left, 0, 5, {}, 12};
   columns[command] = {"COMMAND", Align::left, 2, 12, {}, kCommandWidth};
-  columns[lease] = {"LEASED TO", Align::left, 6, 10, {}, 20};
+  columns[lease] = {"LEASED TO", Align::left, 8, 12, {}, 16};
+  return columns;
+}
 
+bool any_lease(const StatusView& view) {
+  return std::ranges::any_of(view.extras, [](const StatusExtra& extra) { return extra.lease.has_value(); });
+}
+
+// With a column for leases, or with them beside the owners.
+std::vector<std::string> table_of(const StatusView& view, bool lease_column, const Screen& screen) {
+  constexpr std::size_t kBar = 10;
+  std::vector<Column> columns = status_columns();
+  if (!lease_column && any_lease(view)) columns[owner].shrink_to = columns[owner].enough;  // "leased: ada" at least
   std::vector<RowText> spans;
   bool any_idle = false;
-  bool any_lease = false;
   bool any_history = false;
   for (std::size_t row = 0; row < view.devices.size(); ++row) {
     const Device& device = view.snapshot.inventory->devices[view.devices[row]];
@@ -226,7 +275,7 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
       columns[column].cells.push_back({for_screen(text, screen), how});
     };
     put(gpu, (view.marked == row ? ">" : "") + device.label(), Tone::strong);
-    put(name, device.name.empty() ? "?" : printable(device.name));
+    put(name, name_text(device));
     // Bars are drawn for this screen already; the letters must not be replaced again.
     const bool drawn = !std::isnan(percent) && !reading.asleep;
     columns[util_bar].cells.push_back({drawn ? bar(percent, kBar, screen) : "", tone});
@@ -236,21 +285,30 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
     put(power, power_text(reading));
     put(temp, number(reading[Metric::temp], "{:.0f} C"));
     put(idle, idle_text(extra, screen.utf8));
-    put(owner, users.owners);
+    put(owner, lease_column ? users.owners : owner_and_lease(users.owners, extra.lease));
     put(command, users.command);
     put(lease, extra.lease ? lease_text(*extra.lease, view.snapshot.wall) : "");
     any_idle |= extra.idle_for.has_value();
-    any_lease |= extra.lease.has_value();
     any_history |= !extra.history.empty();
     if (const std::string trouble = device_trouble(device, reading); !trouble.empty())
       spans.push_back(
           {row, util_bar, {for_screen(trouble, screen), forbidden(device, reading) ? Tone::dim : Tone::bad}});
   }
   // From the back, so that the numbers of those before stay what they are.
-  if (!any_lease) columns.erase(columns.begin() + lease);
+  if (!lease_column) columns.erase(columns.begin() + lease);
   if (!any_idle) columns.erase(columns.begin() + idle);
   if (!any_history) columns.erase(columns.begin() + history);
   return layout(columns, spans, screen);
+}
+
+}  // namespace
+
+std::vector<std::string> status_table(const StatusView& view, const Screen& screen) {
+  if (any_lease(view)) {
+    std::vector<std::string> lines = table_of(view, true, screen);
+    if (lines.front().contains("LEASED TO")) return lines;
+  }
+  return table_of(view, false, screen);
 }
 
 }  // namespace lull
