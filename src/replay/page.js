@@ -25,6 +25,15 @@ function moment(s, fine) {
     (fine ? '.' + String(d.getUTCMilliseconds()).padStart(3, '0') : '');
   return d.getUTCFullYear() + '-' + pad(d.getUTCMonth() + 1) + '-' + pad(d.getUTCDate()) + ' ' + clock + (!data.zoned ? '' : data.zone ? hourText(data.zone) : 'Z');
 }
+// Where it is all of one day, the day stands at the top and nowhere else.
+const day = s => wall(s).toISOString().slice(0, 10);
+const oneDay = data.epoch && day(data.from) === day(data.to);
+const brief = s => oneDay ? moment(s).slice(11, 19) : moment(s);
+// What the names of all hosts end in tells none from another: node007/3, not node007.cluster.example.org/3.
+const domainOf = name => { const host = name.split('/')[0], dot = host.indexOf('.'); return dot < 0 ? '' : host.slice(dot); };
+const domain = r.per_gpu.length && r.per_gpu.every(g => domainOf(g.gpu) === domainOf(r.per_gpu[0].gpu)) ? domainOf(r.per_gpu[0].gpu) : '';
+const longOrNot = text => [text, text.length > 14 ? 'wrap' : ''];  // a short name is never broken
+const short = name => domain ? name.replaceAll(domain, '') : name;
 function tick(s, step) {
   if (!data.epoch) return span(s - data.from);
   const d = wall(s);
@@ -48,7 +57,7 @@ data.metrics.forEach((m, i) => { const o = el('option', '', m.name + (m.unit ? '
 
 // ---- timeline: the GPUs that wasted most first
 const gpus = data.strips.map((s, i) => ({
-  label: (r.per_gpu[i] || {gpu: String(i)}).gpu, index: i, from: s.from, idle: bytes(s.idle), values: s.values.map(v => v.map(bytes)), marks: []}));
+  label: short((r.per_gpu[i] || {gpu: String(i)}).gpu), index: i, from: s.from, idle: bytes(s.idle), values: s.values.map(v => v.map(bytes)), marks: []}));
 // What was judged together is marked on each of its GPUs.
 const members = m => m[0] < 0 ? gpus : data.subjects.length ? (data.subjects[m[0]] || {gpus: []}).gpus.map(i => gpus[i]).filter(Boolean) : gpus[m[0]] ? [gpus[m[0]]] : [];
 for (const m of data.marks) members(m).forEach(g => g.marks.push(m));
@@ -132,10 +141,13 @@ function drawRow(g, y, m, paint) {
   ctx.font = '12px system-ui, sans-serif';
   ctx.fillText(fit(g.label, left - 40), left - 34, y + row / 2 + .5);
 }
+// Cut in the middle: names differ at their ends.
 function fit(text, width) {
   if (ctx.measureText(text).width <= width) return text;
-  while (text.length > 1 && ctx.measureText('…' + text).width > width) text = text.slice(1);
-  return '…' + text;
+  let keep = text.length - 1;
+  const cut = () => text.slice(0, Math.ceil(keep / 2)) + '…' + text.slice(text.length - Math.floor(keep / 2));
+  while (keep > 1 && ctx.measureText(cut()).width > width) keep--;
+  return cut();
 }
 const steps = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000];
 function drawAxis(H, paint) {
@@ -190,17 +202,18 @@ function hover(e) {
 // ---- the policies: what each saves and loses over `for` (or the first axis), a line for each of the rest
 const svg = (tag, attrs, text) => { const e = document.createElementNS('http://www.w3.org/2000/svg', tag); for (const k in attrs) e.setAttribute(k, attrs[k]); if (text !== undefined) e.textContent = text; return e; };
 const shades = ['--busy', '--kept', '--back', '--knee', '--regret', '--dim'];
-function nice(top) { const p = 10 ** Math.floor(Math.log10(top)); return [1, 1.2, 1.6, 2, 2.4, 3, 4, 5, 6, 8, 10].map(k => k * p).find(v => v >= top); }
+// A round step of which at most five reach the top.
+function roundStep(top) { const p = 10 ** Math.floor(Math.log10(top / 5)); return [1, 2, 5, 10].map(k => k * p).find(v => v * 5 >= top * .999); }
 function chart(title, rows, axis, value, format, least) {
-  const box = el('div', 'chart'), W = 640, H = 280, l = 58, b = 48, t = 12, right = 16;
+  const narrow = window.innerWidth < 640, box = el('div', 'chart'), W = narrow ? 340 : 640, H = narrow ? 220 : 280, l = narrow ? 40 : 58, b = 48, t = 12, right = 16;
   const main = data.axes[axis], rest = data.axes.filter((_, i) => i !== axis), lines = new Map();
   rows.forEach(q => { const key = rest.map(a => a.name + ' ' + q[a.name]).join(', '); if (!lines.has(key)) lines.set(key, []); lines.get(key).push(q); });
-  const top = nice(Math.max(...rows.map(value), least || 1e-9)), n = main.values.length;
+  const most = Math.max(...rows.map(value), least || 1e-9), step = roundStep(most), top = step * Math.ceil(most / step * .999), n = main.values.length;
   const px = i => n === 1 ? (l + W - right) / 2 : l + 18 + i * (W - l - right - 36) / (n - 1), py = v => H - b - v / top * (H - b - t);
   const s = svg('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': title});
-  for (let k = 0; k <= 4; k++) {
-    const y = py(top * k / 4);
-    s.append(svg('line', {x1: l, x2: W - right, y1: y, y2: y, style: 'stroke:var(--line)'}), svg('text', {x: l - 8, y: y + 4, 'text-anchor': 'end'}, format(top * k / 4, top)));
+  for (let k = 0; k * step <= top * 1.001; k++) {
+    const y = py(k * step);
+    s.append(svg('line', {x1: l, x2: W - right, y1: y, y2: y, style: 'stroke:var(--line)'}), svg('text', {x: l - 8, y: y + 4, 'text-anchor': 'end'}, format(k * step, top)));
   }
   main.values.forEach((v, i) => s.append(svg('text', {x: px(i), y: H - b + 19, 'text-anchor': 'middle'}, v)));
   s.append(svg('text', {x: (l + W - right) / 2, y: H - 6, 'text-anchor': 'middle'}, main.name === 'for' ? 'ended after' : main.name));
@@ -239,14 +252,14 @@ const policyCells = q => [...(axes.length ? axes.map(a => q[a.name]) : [[r.rule,
 fill($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.knee ? 'knee' : '', cells: policyCells(q)})));
 if (r.sweep) {
   const axis = Math.max(0, data.axes.findIndex(a => a.name === 'for'));
-  $('charts').append(chart('GPU-hours saved for good', r.sweep, axis, q => q.saved_hours, (v, top) => count(+v.toFixed(top > 40 ? 0 : 2))),
+  $('charts').append(chart('GPU-hours saved for good', r.sweep, axis, q => q.saved_hours, (v, top) => count(+v.toFixed(top > 40 ? 0 : 2)), 1),
     chart('work lost, %', r.sweep, axis, q => 100 * (q.work_lost_ratio || 0), v => count(+v.toFixed(1)), 4));
   $('knee').textContent = data.knee.join(' · ');
 }
 if (r.hurt.some(h => h.worked_again)) {
   $('whom').hidden = false;
   fill($('hurt'), [['user', 'l'], ['command', 'l'], ['host', 'l middle'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
-    r.hurt.filter(h => h.worked_again).slice(0, 50).map(h => ({cells: [[h.user || '?', 'wrap'], [h.command || '?', 'wrap'], h.host || '?', count(h.ended), [count(h.worked_again), 'regret'], num(h.work_lost_hours)]})));
+    r.hurt.filter(h => h.worked_again).slice(0, 50).map(h => ({cells: [longOrNot(h.user || '?'), [h.command || '?', 'wrap'], short(h.host || '?'), count(h.ended), [count(h.worked_again), 'regret'], num(h.work_lost_hours)]})));
 }
 function tellScale() {
   const m = data.metrics[+$('metric').value || 0], rest = gpus.length - shownGpus;
@@ -258,10 +271,10 @@ $('more-gpus').onclick = () => { shownGpus = Math.min(gpus.length, shownGpus + 1
 $('metric').onchange = () => { draw(); tellScale(); };
 const each = r.per === 'gpu';
 fill($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['idle h', ''], ['ended', ''], ['worked again', ''], ['saved h', '']] : [['samples', '']])],
-  gpus.map(g => r.per_gpu[g.index]).filter(Boolean).slice(0, 2000).map(g => ({cells: [[g.gpu, 'wrap'], num(g.seen_hours), ...(each ? [num(g.idle_hours), count(g.ended), [count(g.worked_again), g.worked_again ? 'regret' : ''], num(g.saved_hours)] : [count(g.samples)])]})));
+  gpus.map(g => r.per_gpu[g.index]).filter(Boolean).slice(0, 2000).map(g => ({cells: [longOrNot(short(g.gpu)), num(g.seen_hours), ...(each ? [num(g.idle_hours), count(g.ended), [count(g.worked_again), g.worked_again ? 'regret' : ''], num(g.saved_hours)] : [count(g.samples)])]})));
 const shown = data.marks.slice(0, 500);
 fill($('firings'), [['GPU', 'l'], ['when', 'l'], ['idle before', 'middle'], ['stayed idle', ''], ['then', 'l']],
-  shown.map(k => ({cells: [[k[0] < 0 ? 'all' : data.subjects.length ? data.subjects[k[0]].label : r.per_gpu[k[0]].gpu, 'wrap'], [moment(k[1]), 'wrap'], span(k[2]), span(k[3]), [ending(k), colors[k[4]]]]})));
+  shown.map(k => ({cells: [longOrNot(k[0] < 0 ? 'all' : data.subjects.length ? short(data.subjects[k[0]].label) : short(r.per_gpu[k[0]].gpu)), longOrNot(brief(k[1])), span(k[2]), span(k[3]), [ending(k), colors[k[4]] + ' words']]})));
 $('more').textContent = r.firings > shown.length ? 'and ' + count(r.firings - shown.length) + ' more (lull replay --csv has them all)' : r.firings ? '' : 'None.';
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
 addEventListener('resize', draw);

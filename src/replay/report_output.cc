@@ -85,9 +85,10 @@ void append_table(std::string& out, const ReportResult& result, ReportBy by, std
     const auto energy = kilowatt_hours(of.use);
     out += fmt::format(
         "<tr><td class=\"l wrap\">{}</td><td class=\"l middle\">{}</td><td>{:.1f}</td><td>{:.1f}</td>"
-        "<td class=\"back\">{:.1f}</td><td class=\"regret\">{}</td><td class=\"middle\">{:.1f}</td>"
+        "<td class=\"back\">{:.1f}</td><td{}>{}</td><td class=\"middle\">{:.1f}</td>"
         "<td class=\"wide\">{:.1f}</td><td class=\"middle\">{}</td>{}</tr>",
         escaped(whose_text(of, by)), bar(of.use), hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle),
+        of.use.hung > 0 ? " class=\"regret\"" : "",
         result.judges_hangs ? fmt::format("{:.1f}", hours(of.use.hung)) : "–", hours(of.use.free),
         hours(of.use.unknown), energy ? fmt::format("{:.1f}", *energy) : "–",
         price ? fmt::format("<td>{:.2f}</td>", hours(of.use.idle + of.use.hung) * *price) : "");
