@@ -153,8 +153,10 @@ Result<Node> parse(std::string_view text, std::string_view name) {
   const ::toml::parse_result result = ::toml::parse(text);
   if (!result) {
     const auto& where = result.error().source().begin;
-    return fail(fmt::format("{}:{}:{}: not TOML: {}", printable(name), where.line, where.column,
-                            printable(result.error().description())));
+    std::string why = printable(result.error().description());
+    // Of all control characters only the end of a line is left here.
+    if (why.contains("control characters")) why = "a text is not closed: its quote is missing at the end of the line";
+    return fail(fmt::format("{}:{}:{}: not TOML: {}", printable(name), where.line, where.column, why));
   }
   return convert(result.table());
 }

@@ -132,7 +132,10 @@ int pick_command(int argc, char** argv) {
   const int begins = line.command_begins(argc, argv);
   if (const auto status = line.parse(begins, argv)) return *status;
   const auto refuse = [](const Error& error) {
-    (void)write_all(STDERR_FILENO, fmt::format("lull pick: {} (lull pick --help explains)\n", error.message()));
+    const std::string text = error.message();
+    const bool points = text.contains('\n');  // at a place in a rule: nothing may follow that
+    (void)write_all(STDERR_FILENO,
+                    fmt::format("lull pick: {}{}\n", text, points ? "" : " (lull pick --help explains)"));
     return kExitUsage;
   };
   if (const auto whole = refuse_empty(described); !whole) return refuse(whole.error());

@@ -102,7 +102,8 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"[notify]\naddress_file = \"slack\"\n", ":2:16: notify.address_file: 'slack' must be a whole path"},
         Mistake{"except_users = [1]\n", ":1:16: except_users is a list of user names"},
         Mistake{"price = -1\n", ":1:9: price: "}, Mistake{"grace = \"10s\"\ngrace = \"20s\"\n", "not TOML"},
-        Mistake{"signal = \"TREM\"\n", ":1:10: signal: "}, Mistake{"= 5\n", "not TOML"}));
+        Mistake{"signal = \"TREM\"\n", ":1:10: signal: "}, Mistake{"= 5\n", "not TOML"},
+        Mistake{"grace = \"1m\nprice = 2\n", "a text is not closed"}));
 
 TEST_F(SettingsOf, AMistakeInAVariableNamesIt) {
   sources.variables = {{"LULL_GRACE", "soon"}};

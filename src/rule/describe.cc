@@ -67,7 +67,7 @@ std::string quantity(const Comparison& it) {
 
 class Teller {
  public:
-  explicit Teller(const Rule& rule) : rule_(rule) {}
+  explicit Teller(const Rule& rule, bool of_one = false) : rule_(rule), of_one_(of_one) {}
 
   std::string tell(NodeId id) const {
     return std::visit([&](const auto& it) { return say(it); }, rule_[id]);
@@ -83,13 +83,13 @@ class Teller {
     return fmt::format("{} {} {}", same ? tell(it.left) : grouped(it.left), word, grouped(it.right));
   }
 
-  static std::string subject(const Comparison& it) {
+  std::string subject(const Comparison& it) const {
     const MetricInfo& row = info(it.metric);
     std::string what =
         it.window ? fmt::format("the mean {} over {}", row.name, exact_duration(*it.window)) : std::string(row.name);
     if (row.of != Of::gpu) return fmt::format("{} of the {}", what, row.of == Of::job ? "job" : "machine");
     switch (it.over) {
-      case Over::all: return what + " of every GPU";
+      case Over::all: return of_one_ ? "its " + std::string(it.window ? what.substr(4) : what) : what + " of every GPU";
       case Over::any: return what + " of at least one GPU";
       case Over::mean: return fmt::format("{} averaged over the GPUs", what);
       case Over::max: return fmt::format("the highest {} of the GPUs", what);
@@ -112,10 +112,12 @@ class Teller {
     return fmt::format("{}, without a break for {}", what, exact_duration(it.span.time));
   }
   std::string say(const Each& it) const {
-    return fmt::format("{} GPU by itself: {}", it.all ? "for every" : "for at least one", grouped(it.operand));
+    return fmt::format("{} GPU by itself: {}", it.all ? "for every" : "for at least one",
+                       Teller(rule_, true).tell(it.operand));
   }
 
   const Rule& rule_;
+  bool of_one_;  // inside of all(…) and any(…): of the GPU that is looked at by itself
 };
 
 // Whether a value that lies in [low, high] can, or must, meet the comparison.

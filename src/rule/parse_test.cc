@@ -243,6 +243,9 @@ TEST(Rule, IsExplainedInASentence) {
   EXPECT_EQ(describe(*parse_rule("util < 5 and mem_used > 1GiB for 30m")),
             "Holds while util of every GPU is below 5 % and mem_used of every GPU is above 1.0 GiB, without a break "
             "for 30m.");
+  EXPECT_EQ(
+      describe(*parse_rule("any(mean(util, 5m) < 5 and power < 30W)")),
+      "Holds while for at least one GPU by itself: its mean util over 5m is below 5 % and its power is below 30 W.");
   EXPECT_EQ(describe(*parse_rule("any(mean(util, 5m)) < 10")),
             "Holds while the mean util over 5m of at least one GPU is below 10 %.");
   EXPECT_EQ(describe(*parse_rule("power < 30% and cpu < 2 for 5 samples")),

@@ -54,7 +54,10 @@ bool LiveScreen::press(const Key& key) {
       if (letter == 'h' || letter == '?') help_ = !help_;
       if (letter == 'j') marked_ = std::min(last, marked_ + 1);
       if (letter == 'k') marked_ -= marked_ > 0 ? 1 : 0;
-      if (letter == 's') ++order_;
+      if (letter == 's') {
+        ++order_;
+        marked_ = top_ = 0;  // who asks for another order wants to see its beginning
+      }
       break;
     }
     default: break;

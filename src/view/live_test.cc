@@ -82,6 +82,8 @@ TEST(LiveScreen, ScrollsThroughAllOf128) {
   EXPECT_TRUE(live.press({KeyKind::up}));
   lines = live.draw(StatusRows(view), "", screen);
   EXPECT_NE(lines[2].find(">109"), std::string::npos) << lines[2];
+  EXPECT_TRUE(live.press(letter('s')));
+  EXPECT_NE(live.draw(StatusRows(view), "", screen)[2].find(" 100 %"), std::string::npos) << "the busiest, in sight";
   EXPECT_FALSE(live.press(letter('q')));
 }
 
