@@ -36,11 +36,12 @@ struct ScopeOptions {
   JobContexts::IsOurs is_ours = nullptr;  // null: there is no job, contexts say nothing
   bool stricter_with_more = true;         // one GPU more can never make the rule hold (Rule::stricter_with_more_gpus)
   bool needs_gpu = true;                  // the rule looks at a signal of GPUs; one on `cpu` alone needs none
+  Root root = {};                         // where the job's processes are looked at
 };
 
 class ScopeFinder {
  public:
-  explicit ScopeFinder(ScopeOptions options) : options_(std::move(options)) {}
+  explicit ScopeFinder(ScopeOptions options) : options_(std::move(options)), contexts_(options_.root) {}
 
   const Scope& find(const Snapshot& snapshot);
   bool needs_tenants() const { return options_.is_ours != nullptr; }

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "gpu/inventory_test.h"
+#include "sense/test_tree.h"
 #include "session/run_session.h"
 #include "session/watch_session.h"
 
@@ -75,6 +76,17 @@ class FakeWorld final : public World {
   }
   std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override {
     return std::make_unique<Sampler>(*this, options.lists_every, std::move(on_sample));
+  }
+  // A /proc with nobody in it but us, who hold the contexts of the job: what else runs on the real machine, and that
+  // its files take their time, is none of a session's business here.
+  Root root() override {
+    static const TestTree tree;
+    static const Root root = [] {
+      const std::string us = "/" + std::to_string(::getpid()) + "/stat";
+      tree.write("proc" + us, *read_file("/proc" + us));
+      return tree.root();
+    }();
+    return root;
   }
   double user_idle() override { return 0; }
   Result<std::unique_ptr<Job>> start(const JobOptions&, JobCalls calls) override {

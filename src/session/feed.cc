@@ -56,7 +56,8 @@ Feed::Feed(World& world, FeedOptions options)
               .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
               .is_ours = options_.is_ours,
               .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),
-              .needs_gpu = policy_uses(options_.policy, Of::gpu)}),
+              .needs_gpu = policy_uses(options_.policy, Of::gpu),
+              .root = world.root()}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
         ask(fresh_lists_next_);

@@ -70,7 +70,8 @@ class World : public Senses {
 
   // SIGCHLD among them is told after our children have been looked at.
   virtual Result<> listen(const sigset_t& signals, OnSignal on_signal) = 0;
-  virtual double user_idle() = 0;  // seconds; unknown where the terminals cannot be looked at
+  virtual Root root() { return {}; }  // where a session looks at processes that it does not know by its job
+  virtual double user_idle() = 0;     // seconds; unknown where the terminals cannot be looked at
   // errno_value of the error is exec's own.
   virtual Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) = 0;
   virtual std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) = 0;
