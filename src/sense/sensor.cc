@@ -25,9 +25,13 @@ constexpr int kBell = 3;
 constexpr int kPipe = 4;
 constexpr int kParent = 5;
 
-// Ends the sensor when one of its lifelines does. A thread, since the others may hang; without one nobody would ever
-// end it.
+// Ends the sensor when one of its lifelines does. The kernel does it by SIGKILL where the pipe ends: also one that
+// somebody has stopped, none of whose threads can run. And a thread, since the others may hang: the pipe may have ended
+// already, or a child of the parent's may hold it. Without either nobody would ever end the sensor.
 void watch_lifelines(bool has_parent) {
+  ::fcntl(kPipe, F_SETOWN, ::getpid());
+  ::fcntl(kPipe, F_SETSIG, SIGKILL);
+  ::fcntl(kPipe, F_SETFL, O_ASYNC);
   static const nfds_t count = has_parent ? 2 : 1;
   pthread_t thread{};
   const auto body = [](void*) -> void* {
@@ -124,6 +128,7 @@ void become_sensor(Board& board, int bell, Lifelines lifelines, const SensorTask
   const int safe_bell = ::fcntl(bell, F_DUPFD_CLOEXEC, 10);
   const int safe_pipe = lifelines.pipe >= 0 ? ::fcntl(lifelines.pipe, F_DUPFD_CLOEXEC, 10) : -1;
   const int safe_parent = lifelines.parent >= 0 ? ::fcntl(lifelines.parent, F_DUPFD_CLOEXEC, 10) : -1;
+  if (safe_bell < 0 || (lifelines.pipe >= 0 && safe_pipe < 0)) ::_exit(1);  // too few descriptors are allowed
   for (int stdio = 0; stdio < kStandard; ++stdio) ::dup2(null, stdio);
   ::close_range(kBell, 9, 0);
   ::dup2(safe_bell, kBell);

@@ -13,6 +13,7 @@ when the test ends, however that is: its holder reads a pipe from this process.
 `$LULL_BUILD_DIR` says which build is tested (default: build/dev).
 """
 import atexit
+import contextlib
 import functools
 import json
 import os
@@ -113,6 +114,20 @@ def end(process: subprocess.Popen):
             pipe.close()
 
 
+def processes_of(folder, name=None):
+    """Those that run in the simulation of this folder; only of this name, if one is given."""
+    found = []
+    mark = f"LULL_SIM={folder}\0".encode()
+    for process in pathlib.Path("/proc").iterdir():
+        try:
+            if (process.name.isdigit() and alive(int(process.name)) and mark in (process / "environ").read_bytes()
+                    and name in (None, (process / "comm").read_text().strip())):
+                found.append(int(process.name))
+        except OSError:
+            pass
+    return found
+
+
 class Sim:
     """A running simulation; `env` is the environment of whatever runs inside it."""
 
@@ -152,6 +167,7 @@ class Sim:
         for process in self.started:
             end(process)
         self.started = []
+        self.end_what_is_left()
         if self.holder.poll() is None:
             self.holder.stdin.close()  # the holder's `cat` sees the end, and lull sim tidies up
             try:
@@ -159,6 +175,18 @@ class Sim:
             except subprocess.TimeoutExpired:
                 self.holder.send_signal(signal.SIGTERM)
         end(self.holder)
+
+    def end_what_is_left(self):
+        """Whoever holds a lease for ten minutes, or is left by a hook, ends with the test. A sensor goes by itself."""
+        if self.holder.poll() is not None:
+            return
+        sensors = processes_of(self.folder, "lull-sensor")
+        shell = pathlib.Path(f"/proc/{self.holder.pid}/task/{self.holder.pid}/children").read_text().split()
+        for pid in processes_of(self.folder):
+            if pid not in sensors and str(pid) not in shell:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        wait_until(lambda: not processes_of(self.folder, "lull-sensor"), what="the end of the sensors")
 
     # -- running things inside ------------------------------------------------------------------
     def run(self, *command, timeout=LIMIT, env=None, **kwargs) -> subprocess.CompletedProcess:

@@ -12,7 +12,7 @@ import termios
 
 import pytest
 
-from conftest import LIMIT, alive, clean_environment, read_until, wait_until
+from conftest import LIMIT, alive, clean_environment, processes_of, read_until, wait_until
 
 COMMANDS = ["status", "run", "watch", "keep", "pick", "fill", "leases", "release", "record", "replay", "report", "check", "config",
             "sim", "sim load", "sim set", "sim fault"]
@@ -161,6 +161,7 @@ def test_without_descriptors_or_memory_it_fails_as_lull_not_as_the_command(sim, 
             assert done.returncode in (125, good), (limit, done.returncode, done.stderr)
             if done.returncode == 125:
                 assert re.match(r"([\d-]+ [\d:]+[+-]\d{4} )?lull: ", done.stderr) and done.stderr.count("\n") == 1, (limit, done.stderr)
+            wait_until(lambda: not processes_of(gpus.folder, "lull-sensor"), what="the end of the sensor")
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="becomes somebody else")

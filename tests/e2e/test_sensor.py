@@ -1,10 +1,17 @@
 """The sensor process of a running lull: what becomes of it, and what a person is told."""
 import os
 import pathlib
+import select
 import signal
 import time
 
-from conftest import alive, end, read_until, wait_until
+import pytest
+
+from conftest import alive, end, processes_of, read_until, wait_until
+
+
+def state_of(pid):
+    return pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
 
 
 def sensors_of(pid):
@@ -41,13 +48,37 @@ def watching(gpus, *args):
     return watch
 
 
-def test_nothing_is_left_when_lull_is_killed(sim):
-    gpus = sim(2)
-    watch = watching(gpus)
-    (sensor,) = sensors_of(watch.pid)
-    watch.kill()
-    watch.wait()
+def sensors_in(gpus):
+    """Of this simulation, whoever their parents are."""
+    return processes_of(gpus.folder, "lull-sensor")
+
+
+@pytest.mark.parametrize("command", [
+    ["watch", "--idle", "util < 1 for 1h", "--every", "50ms", "--do", "exit=9"],
+    ["pick", "--wait", "--", "true"],  # whose sensor is no child of it
+], ids=["watch", "pick"])
+@pytest.mark.parametrize("stopped", [False, True], ids=["running", "stopped"])
+def test_nothing_is_left_when_lull_is_killed(sim, command, stopped):
+    gpus = sim(1)
+    gpus.load(0, 90)
+    job = gpus.start_lull(*command)
+    (sensor,) = wait_until(lambda: sensors_in(gpus), what="the sensor")
+    if stopped:
+        os.kill(sensor, signal.SIGSTOP)
+        wait_until(lambda: state_of(sensor) == "T", what="its stop")
+    job.kill()
+    job.wait()
     wait_until(lambda: not alive(sensor), what="the end of the sensor")
+
+
+def test_nothing_is_left_whenever_lull_is_killed(sim):
+    gpus = sim(1)
+    gpus.load(0, 90)
+    for turn in range(30):  # from before its sensor is born until it sleeps
+        job = gpus.start_lull(*[["pick", "--wait", "--", "true"], ["status", "--watch", "50ms"]][turn % 2])
+        select.select([], [], [], turn / 1000)
+        end(job)
+        wait_until(lambda: not sensors_in(gpus), what="the end of the sensor")
 
 
 def test_a_sensor_that_is_killed_again_and_again_never_makes_a_busy_gpu_idle(sim):
