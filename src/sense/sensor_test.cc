@@ -193,7 +193,7 @@ TEST(Sensor, ThatIsStoppedIsReplaced) {
   SimMachine machine({"H100"});
   machine.begin();
   SamplerOptions options = machine.options();
-  options.deadline = std::chrono::milliseconds(800);
+  options.deadline = std::chrono::milliseconds(2500);
   const auto sampler = Sampler::start(options);
   ASSERT_TRUE(all_known(sampler->sample()));
   ASSERT_TRUE(signal_sensor(SIGSTOP));

@@ -93,14 +93,14 @@ class SimMachine {
   bool begun_ = false;
 };
 
-// Samples until `wanted` holds; the last snapshot, whether it does or not.
+// Samples until `wanted` holds, with a pause in between; the last snapshot, whether it does or not.
 template <class Wanted>
-Snapshot sample_until(Sampler& sampler, const Wanted& wanted) {
+Snapshot sample_until(Sampler& sampler, const Wanted& wanted, Duration pause = std::chrono::milliseconds(5)) {
   const SystemClock clock;
   const Instant end = clock.now() + std::chrono::seconds(20);
   Snapshot snapshot = sampler.sample();
   while (!wanted(snapshot) && clock.now() < end) {
-    std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    std::this_thread::sleep_for(pause);
     snapshot = sampler.sample();
   }
   return snapshot;
