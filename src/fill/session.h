@@ -60,10 +60,13 @@ class FillSession {
   void schedule_decision();
   bool owns(pid_t pid) const;
   std::optional<Opener> foreign(pid_t pid) const;
+  const Opener* stranger(pid_t pid);
   std::vector<std::string> labels_of(std::size_t unit) const;
 
   // ---- doing (session_doing.cc) ----
   void carry_out(const std::vector<FillOrder>& orders);
+  void halt_at_once(const FillOrder& order);
+  void carry_out_the_rest(const std::vector<FillOrder>& orders);
   void start(std::size_t unit);
   void gone(std::size_t unit, const GuardEnd& how);
   void park(std::size_t unit);
@@ -95,6 +98,9 @@ class FillSession {
   std::unique_ptr<OpenWatch> opens_;
   std::vector<DeviceId> watched_;              // by the number of the file
   std::vector<std::vector<DeviceId>> behind_;  // each of its MIG devices, or itself
+  // Who came just now and is nobody of ours: a program that starts opens every GPU.
+  std::map<pid_t, Opener> strangers_;
+  Instant strangers_since_{};
   std::optional<Control> control_;
   std::shared_ptr<const Inventory> inventory_;
   std::vector<std::string> labels_said_;

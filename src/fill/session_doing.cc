@@ -39,11 +39,18 @@ void FillSession::say(FillEvent::Kind kind, std::size_t unit, const Reason& why)
   sink_.happened(event_of(kind, unit, why));
 }
 
+void FillSession::halt_at_once(const FillOrder& order) {
+  if (order.kind != FillOrder::halt) return;
+  if (const auto one = running_.find(order.unit); one != running_.end()) one->second->guard->halt();
+}
+
 // First what must be quick, for all of them; words take time.
 void FillSession::carry_out(const std::vector<FillOrder>& orders) {
-  for (const FillOrder& order : orders)
-    if (const auto one = running_.find(order.unit); order.kind == FillOrder::halt && one != running_.end())
-      one->second->guard->halt();
+  for (const FillOrder& order : orders) halt_at_once(order);
+  carry_out_the_rest(orders);
+}
+
+void FillSession::carry_out_the_rest(const std::vector<FillOrder>& orders) {
   for (const FillOrder& order : orders) {
     switch (order.kind) {
       case FillOrder::start: start(order.unit); break;

@@ -21,6 +21,8 @@ constexpr Duration kScanBudget = 50ms;       // then everybody else has a turn
 constexpr Duration kScanWithEvents = 30s;    // what no event told of
 constexpr Duration kScanWithFewEvents = 5s;  // containers have nodes of their own, which these do not see
 constexpr Duration kQuickestScan = 100ms;    // where nothing tells
+constexpr Duration kKnown = 100ms;           // who was seen to be a stranger is one for so long
+constexpr int kMostRounds = 64;              // of opens, before anything else has a turn
 constexpr Duration kDoor = 5ms;              // for that of the lease folder
 constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core
 
@@ -156,29 +158,46 @@ std::optional<Opener> FillSession::foreign(pid_t pid) const {
   return Opener{pid, entry ? entry->start_ticks : 0, program_of(pid)};
 }
 
+// Whether it counts, found out once for all that it opens in a moment. Who does not count is asked about every time:
+// it may become another program.
+const Opener* FillSession::stranger(pid_t pid) {
+  const Instant now = loop_.now();
+  if (now - strangers_since_ > kKnown) {
+    strangers_.clear();
+    strangers_since_ = now;
+  }
+  if (const auto known = strangers_.find(pid); known != strangers_.end()) return &known->second;
+  auto opener = foreign(pid);
+  return opener ? &strangers_.emplace(pid, *std::move(opener)).first->second : nullptr;
+}
+
+// Each filler stands still before anybody asks about the next open, and all of them before anything is said.
 void FillSession::on_opens() {
-  std::vector<DeviceOpen> opens;
-  bool lost = false;
-  opens_->take(opens, lost);
-  if (!filling_ || ending_) return;
-  std::map<pid_t, std::optional<Opener>> who;
   std::vector<FillOrder> orders;
   const auto opened = [&](std::size_t file, const Opener& opener) {
     const auto place = inventory_->place_of(watched_[file]);
     if (place && is_ignored_on(settings_, inventory_->devices[*place], opener.program)) return;
     for (const DeviceId& gpu : behind_[file]) {
-      // Only what stands still takes time to look at: nobody is asked who came where nobody is in the way.
-      for (FillOrder& order : filling_->opened(loop_.now(), gpu, opener)) orders.push_back(std::move(order));
+      for (FillOrder& order : filling_->opened(loop_.now(), gpu, opener)) {
+        halt_at_once(order);
+        orders.push_back(std::move(order));
+      }
     }
   };
-  for (const DeviceOpen& open : opens) {
-    const auto [known, fresh] = who.try_emplace(open.pid);
-    if (fresh) known->second = foreign(open.pid);
-    if (known->second && open.file < behind_.size()) opened(open.file, *known->second);
+  std::vector<DeviceOpen> opens;
+  bool lost = false;
+  for (int rounds = 0; rounds < kMostRounds; ++rounds) {
+    opens.clear();
+    opens_->take(opens, lost);
+    if (opens.empty() || !filling_ || ending_) break;
+    for (const DeviceOpen& open : opens)
+      if (const Opener* opener = stranger(open.pid); opener != nullptr && open.file < behind_.size())
+        opened(open.file, *opener);
   }
+  if (!filling_ || ending_) return;
   for (std::size_t file = 0; lost && file < behind_.size(); ++file) opened(file, {});
   if (lost && opens_->way() == OpenWay::inotify) inventory_.reset();  // the nodes may be others by now
-  carry_out(orders);
+  carry_out_the_rest(orders);
   if (!orders.empty()) sampler_->request(true);
   schedule_decision();
 }

@@ -21,7 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kSoonEnough = 20ms;
+constexpr Duration kSoonEnough = 60ms;  // a look that is due by then is taken along: GPUs are looked at together
+constexpr Duration kStandIn = 1s;       // so much later another hand looks, should the one that keeps the time hang
 constexpr std::int64_t kNever = std::numeric_limits<std::int64_t>::max();
 
 std::int64_t now_ns() { return SystemClock().now().time_since_epoch().count(); }
@@ -119,7 +120,13 @@ class Hands {
   void wait() {
     const Instant end = board_.round_began > 0 ? end_of_use() : Instant::max();
     if (end <= SystemClock().now()) ::_exit(0);
-    const Instant next = std::min(next_look(), end);
+    // One of the idle hands wakes up for the next look, and not all of them.
+    std::int64_t look = next_look().time_since_epoch().count();
+    const bool keeps_time = look < kept_;
+    if (keeps_time) kept_ = look;
+    Instant next = instant(look);
+    if (!keeps_time && look != kNever) next += kStandIn;
+    next = std::min(next, end);
     timespec limit{};
     if (next != Instant::max()) {
       const Duration left = std::max(next - SystemClock().now(), Duration(1ms));
@@ -127,6 +134,7 @@ class Hands {
       limit.tv_nsec = (left % 1s).count();
     }
     ::syscall(SYS_futex, &board_.calls, FUTEX_WAIT, 0, next != Instant::max() ? &limit : nullptr, nullptr, 0);
+    if (keeps_time) kept_.compare_exchange_strong(look, kNever);
   }
 
   // ---- looks between the samples
@@ -163,7 +171,7 @@ class Hands {
     return slot.busy_since.compare_exchange_strong(nobody, now.time_since_epoch().count());
   }
 
-  // A look between samples is of no concern to anybody but us.
+  // Also after a look, which is of no concern to anybody but us: who came for that GPU meanwhile went away.
   void work(bool tell) {
     bool gone = false;
     for (bool again = true; std::exchange(again, false);) {
@@ -317,6 +325,7 @@ class Hands {
   std::mutex shown_mutex_;
   std::vector<Shown> shown_;
   std::atomic<int> idle_{0};
+  std::atomic<std::int64_t> kept_{kNever};  // when an idle hand wakes up for a look, ns since boot
   std::atomic<std::uint64_t> last_round_{0};
   const SystemClock clock_;
   // By whoever has the machine's slot:

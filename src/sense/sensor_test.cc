@@ -8,6 +8,8 @@
 
 #include <cerrno>
 #include <csignal>
+#include <cstdlib>
+#include <filesystem>
 
 #include "sense/sampler.h"
 #include "sense/sim_machine_test.h"
@@ -73,6 +75,36 @@ TEST(Sensor, HoldsNoDescriptorOfOurs) {
   EXPECT_EQ(::poll(&closed, 1, 5000), 1);
   EXPECT_NE(closed.revents & POLLHUP, 0);
   ::close(ends[0]);
+}
+
+// Several times a second, for every GPU: it would wake us up all day.
+TEST(Sensor, LooksBetweenSamplesWithoutAWord) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  const pid_t sensor = only_sensor();
+  ASSERT_GT(sensor, 0);
+  const auto wakes = [&] {
+    std::uint64_t sum = 0;
+    for (const auto& thread : std::filesystem::directory_iterator("/proc/" + std::to_string(sensor) + "/task")) {
+      const std::string text = read_file(thread.path().string() + "/status").value_or("");
+      if (const auto at = text.find("\nvoluntary_ctxt_switches:\t"); at != std::string::npos)
+        sum += std::strtoull(text.c_str() + at + 26, nullptr, 10);
+    }
+    return sum;
+  };
+  // Whatever the sample still had to say.
+  pollfd bell{sampler->event_fd(), POLLIN, 0};
+  const std::uint64_t before = wakes();
+  ASSERT_TRUE(eventually([&] { return wakes() >= before + 3; })) << "it looks";
+  while (::poll(&bell, 1, 0) > 0) {
+    std::uint64_t rung = 0;
+    (void)!::read(bell.fd, &rung, sizeof rung);
+  }
+  const std::uint64_t quiet = wakes();
+  EXPECT_TRUE(eventually([&] { return wakes() >= quiet + 10; })) << "it looks";
+  EXPECT_EQ(::poll(&bell, 1, 0), 0);
 }
 
 TEST(Sensor, IsGoneWithItsSampler) {

@@ -155,10 +155,8 @@ class Episodes:
             return self.monitor()
         before = {gpu: self.alive_on(gpu) for gpu in range(GPUS)}
         stranger = subprocess.Popen(["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt && mknod /mnt/gpu c 1 7 && exec 3</mnt/gpu && exec sleep 0.5"])
-        halted = len(self.fill.events("halted"))
-        self.fill.wait(lambda: len(self.fill.events("halted")) > halted or stranger.poll() is not None, "the open to be heard")
+        self.fill.wait(lambda: any(str(stranger.pid) in (e["details"]["who"] or "") for e in self.fill.events("halted")), "the open to be heard")
         stranger.wait()
-        assert any(str(stranger.pid) in (e["details"]["who"] or "") for e in self.fill.events("halted")), "not heard"
         self.calm()
         assert {gpu: self.alive_on(gpu) for gpu in range(GPUS)} == before
 

@@ -1,8 +1,11 @@
 #include "sense/nvml/sleep.h"
 
 #include <dirent.h>
+#include <fcntl.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <memory>
 
 #include "base/text.h"
@@ -37,13 +40,16 @@ Sleepers::Sleepers(const Root& root) : root_(root) {
     const std::string power = root.sys + "/bus/pci/devices/" + card.address + "/power";
     // "on": its power is never taken away, there is nothing to look at.
     if (first_line(power + "/control") == "on") continue;
-    if (::access((power + "/runtime_status").c_str(), R_OK) == 0) card.status = power + "/runtime_status";
+    if (auto status = open_file(power + "/runtime_status", O_RDONLY)) card.status = *std::move(status);
   }
   std::ranges::sort(cards_, {}, &Card::address);
 }
 
 bool Sleepers::asleep(std::size_t card) const {
-  return !cards_[card].status.empty() && first_line(cards_[card].status) == "suspended";
+  if (!cards_[card].status) return false;
+  std::array<char, 64> text{};
+  const ssize_t got = ::pread(cards_[card].status.get(), text.data(), text.size(), 0);
+  return got > 0 && trim(std::string_view(text.data(), static_cast<std::size_t>(got))) == "suspended";
 }
 
 bool Sleepers::all_asleep() const {

@@ -29,7 +29,7 @@ class Sleepers {
  private:
   struct Card {
     std::string address;  // 0000:3b:00.0
-    std::string status;   // its power/runtime_status; empty: it does not sleep
+    Fd status;            // its power/runtime_status, open: it is asked several times a second; none: it does not sleep
   };
   Root root_;
   std::vector<Card> cards_;
