@@ -100,8 +100,6 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
     options.every = TRY(duration_option("--every", arguments.every));
     if (*options.every <= Duration::zero()) return fail("--every: more than 0 would be right");
   }
-  if (options.every && options.per == replay::Per::job)
-    return fail("--every cannot be had with --per job: judge --per gpu, or as it was recorded");
   options.delay = TRY(duration_option("--delay", arguments.delay));
   auto memory = parse_size(arguments.memory);
   if (!memory) return std::unexpected(std::move(memory).error().during("--memory"));

@@ -59,7 +59,9 @@ std::string answer(const ReplayResult& result) {
   if (totals.jobs == 0) return "Nobody had a GPU in this trace: there was no job to end.";
   const std::string jobs = totals.jobs == 1 ? "the one job" : fmt::format("{} jobs", totals.jobs);
   if (totals.ended == 0)
-    return fmt::format("Ending {} would have ended none of {}, lost no work and saved nothing.", by, jobs);
+    return totals.jobs == 1
+               ? fmt::format("Ending {} would not have ended the one job, and saved nothing.", by)
+               : fmt::format("Ending {} would have ended none of {}, lost no work and saved nothing.", by, jobs);
   std::string text =
       totals.jobs == 1 ? fmt::format("Ending {} would have ended the one job, which {}", by,
                                      totals.worked_again == 1 ? "worked again" : "never worked again")

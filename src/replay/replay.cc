@@ -158,6 +158,8 @@ Result<ReplayResult> replay(ReplayOptions options) {
         "or pids=COLUMN says which column tells");
   reader.options().metrics = reader.available();
   if (reader.counted()) options.every.reset();  // it said how far apart the samples are, and so they are judged
+  if (options.every && options.per == Per::job)
+    return fail("--every does not work with --per job: leave it out, and jobs are judged as they were recorded");
 
   JudgingOptions judging = judging_options(options, reader);
   for (const Combination& one : combinations) judging.policies.push_back(one.policy);

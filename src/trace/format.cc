@@ -111,7 +111,9 @@ std::optional<Error> stranger(std::string_view head) {
                              one.advice)};
   };
   for (const Stranger& one : kStrangers) {
-    const bool begins = !one.begins.empty() && trim(start).starts_with(one.begins);
+    const std::string_view first = trim(start).substr(0, one.begins.size());
+    const bool page = one.begins.starts_with('<');  // HTML is case-insensitive
+    const bool begins = !one.begins.empty() && (page ? lowered(first) == lowered(one.begins) : first == one.begins);
     const bool within = !one.within.empty() && start.find(one.within) != std::string_view::npos;
     if (one.begins.empty() ? within : begins) return says(one);
   }

@@ -373,3 +373,14 @@ def test_the_page_tells_the_answer_the_trace_and_its_zone(tmp_path):
     assert data["result"]["answer"] == done.stdout.splitlines()[0] and data["knee"][0].startswith("knee: for=5m")
     assert data["width"] >= 60
     assert "http://" not in text.replace("http://www.w3.org/2000/svg", ""), "it needs no network"
+
+
+def test_every_with_per_job_is_for_files_without_times(run_lull, tmp_path):
+    trace = tmp_path / "counted.csv"
+    rows = "".join(f"{gpu},{0 if i > 5 else 70},7\n" for i in range(40) for gpu in (0, 1))
+    trace.write_text("gpu,util,job\n" + rows)
+    done = run_lull("replay", trace, "--idle", "util < 1 for 30s", "--per", "job", "--every", "5s")
+    assert done.returncode == 0 and "would have ended the one job" in done.stdout, done.stderr
+    trace.write_text("time,gpu,util,job\n" + "".join(f"{1700000000 + i // 2},{row}\n" for i, row in enumerate(rows.splitlines())))
+    done = run_lull("replay", trace, "--idle", "util < 1 for 30s", "--per", "job", "--every", "5s")
+    assert done.returncode != 0 and "--every does not work with --per job" in done.stderr and done.stderr.count("\n") == 1
