@@ -69,7 +69,9 @@ std::string answer(const ReplayResult& result) {
                                      jobs, totals.worked_again == 0 ? "none" : fmt::format("{}", totals.worked_again));
   const auto lost = totals.lost_ratio();
   text += lost ? fmt::format(": {} of the work would have been lost", share_text(lost))
-               : std::string(": how much work that would have lost is not known (no utilisation was recorded)");
+          : result.tells_work
+              ? std::string(": there was no work to lose")
+              : std::string(": how much work that would have lost is not known (no utilisation was recorded)");
   return text + fmt::format(", {} GPU-hours saved for good.", hours_text(totals.saved_seconds));
 }
 

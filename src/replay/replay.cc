@@ -182,6 +182,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
   result.rule = options.policy.idle.text;
   if (options.policy.arm) result.arm = options.policy.arm->text;
   result.per = options.per;
+  result.tells_work = std::ranges::count(reader.available(), Metric::util) > 0;
   result.regret = options.regret;
   result.lose = options.lose;
   result.span = options.policy.idle.span();

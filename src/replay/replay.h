@@ -128,6 +128,7 @@ struct ReplayResult {
   Duration regret{};
   double lose = 0;
   std::optional<Span> span;  // of the rule as given
+  bool tells_work = false;   // utilisation was recorded
   Totals totals;
   std::vector<Firing> firings;     // by time
   std::vector<GpuResult> gpus;     // in the order of the trace

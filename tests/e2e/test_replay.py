@@ -384,3 +384,11 @@ def test_every_with_per_job_is_for_files_without_times(run_lull, tmp_path):
     trace.write_text("time,gpu,util,job\n" + "".join(f"{1700000000 + i // 2},{row}\n" for i, row in enumerate(rows.splitlines())))
     done = run_lull("replay", trace, "--idle", "util < 1 for 30s", "--per", "job", "--every", "5s")
     assert done.returncode != 0 and "--every does not work with --per job" in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_no_work_at_all_is_not_unknown_work(tmp_path):
+    trace = tmp_path / "idle.csv"
+    trace.write_text("time,gpu,util,job\n" + "".join(f"{1700000000 + i},0,0,7\n" for i in range(60)))
+    assert "never worked again: there was no work to lose, " in replay(trace, "--idle", "util < 1 for 30s").stdout
+    trace.write_text("time,gpu,power,job\n" + "".join(f"{1700000000 + i},0,60,7\n" for i in range(60)))
+    assert "(no utilisation was recorded)" in replay(trace, "--idle", "power < 100 for 30s").stdout
