@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/users.h"
 #include "gpu/empty_card.h"
+#include "jobs/shell.h"
 #include "sense/openers.h"
 #include "sense/processes.h"
 
@@ -31,19 +32,9 @@ std::string container_of_process(const Root& root, const std::string& pid) {
   return text ? container_of(cgroup_path(*text)) : "";
 }
 
-// A shell that somebody types into: the leader of a session that has a terminal.
 bool is_frame(const ProcessEntry& one) {
   if (one.pid <= 1 || one.kernel_thread) return true;
   return std::ranges::find(kFrames, one.name) != kFrames.end();
-}
-
-bool has_terminal(const Root& root, pid_t pid) {
-  const auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/stat", 4096);
-  if (!text) return false;
-  const std::size_t after = text->rfind(") ");
-  if (after == std::string::npos) return false;
-  const std::vector<std::string_view> fields = split(std::string_view(*text).substr(after + 2), ' ');
-  return fields.size() > 4 && fields[4] != "0";  // tty_nr
 }
 
 bool lasting_trouble(Absence why) {
@@ -56,28 +47,66 @@ bool lasting_trouble(Absence why) {
 Census::Census(Root root, Leases leases)
     : root_(std::move(root)), leases_(std::move(leases)), own_container_(container_of_process(root_, "self")) {}
 
-Census::Known Census::tree_of(const ProcessEntry& entry, uid_t user) {
+std::optional<Census::Known> Census::known_as(const Name& name) const {
+  for (const auto* before : {&known_, &in_trees_})
+    if (const auto found = before->find(name); found != before->end()) return found->second;
+  return std::nullopt;
+}
+
+std::optional<Census::Known> Census::known_group(const ProcessEntry& one) const {
+  for (const auto* before : {&known_, &in_trees_})
+    for (const auto& [name, known] : *before)
+      if (known.group == one.group && known.session == one.session && is_alive(name)) return known;
+  return std::nullopt;
+}
+
+// Who started it, as far as that is one job: another user's process only where both are in one process group, as those
+// are that a script of root's starts for somebody; a service that starts jobs for users gives them groups of their own.
+std::optional<ProcessEntry> Census::next_above(const ProcessEntry& one) const {
+  const auto parent = read_process_entry(one.parent, root_);
+  if (!parent || is_frame(*parent) || parent->start_ticks > one.start_ticks || is_typed_into(*parent, one, root_))
+    return leader_of(one);
+  const bool one_group = parent->group == one.group && parent->session == one.session;
+  if (!one_group && process_user(root_, parent->pid) != process_user(root_, one.pid)) return leader_of(one);
+  return *parent;
+}
+
+// Nobody above it is of its job, or that one has ended: then its process group and its session tell who it belongs to,
+// as long as these have their leaders. Whoever began a session by itself (setsid, a daemon) has none but itself.
+std::optional<ProcessEntry> Census::leader_of(const ProcessEntry& one) const {
+  for (const pid_t pid : {one.group, one.session}) {
+    const auto leader = pid == one.pid ? fail("") : read_process_entry(pid, root_);
+    if (!leader || is_frame(*leader) || leader->session != one.session || is_typed_into(*leader, one, root_)) continue;
+    if (pid == one.group || process_user(root_, pid) == process_user(root_, one.pid)) return *leader;
+  }
+  return std::nullopt;
+}
+
+Census::Known Census::tree_of(const ProcessEntry& entry) {
   ProcessEntry top = entry;
-  std::vector<Name> path;
+  std::vector<ProcessEntry> path;
   std::optional<Known> known;
   for (unsigned i = 0; i < kHighestClimb; ++i) {
-    const Name name{top.pid, top.start_ticks};
-    path.push_back(name);
-    for (const auto* before : {&known_, &in_trees_})
-      if (const auto found = before->find(name); found != before->end() && !known) known = found->second;
-    if (known) break;
-    const auto parent = read_process_entry(top.parent, root_);
-    if (!parent || is_frame(*parent) || parent->start_ticks > top.start_ticks) break;
-    if (process_user(root_, parent->pid) != user) break;
-    if (parent->session == parent->pid && has_terminal(root_, parent->pid)) break;
-    top = *parent;
+    path.push_back(top);
+    known = known_as({top.pid, top.start_ticks});
+    const auto above = known ? std::nullopt : next_above(top);
+    if (!above) break;
+    top = *above;
   }
+  // The number of a group is nobody else's while one of it is left: those whose leader is gone have that in common.
+  const bool bereft = top.group != top.pid;
+  if (!known && bereft) known = known_group(top);
   // Its start time is part of the name: a later tree under the same number is another job.
   if (!known)
-    known = {fmt::format("tree:{}@{}", top.pid, top.start_ticks),
-             fmt::format("job {} ({})", top.pid, printable(top.name))};
+    known = {bereft ? fmt::format("tree:{}@session-{}", top.group, top.session)
+                    : fmt::format("tree:{}@{}", top.pid, top.start_ticks),
+             fmt::format("job {} ({})", bereft ? top.group : top.pid, printable(top.name))};
   known->ignored = false;  // that is of one process alone
-  for (const Name& name : path) in_trees_.insert_or_assign(name, *known);
+  for (const ProcessEntry& one : path) {
+    known->group = one.group;
+    known->session = one.session;
+    in_trees_.insert_or_assign({one.pid, one.start_ticks}, *known);
+  }
   return *known;
 }
 
@@ -106,7 +135,7 @@ Census::Known Census::find_job(const ProcessEntry& entry, uid_t user) {
     if (!parent) break;
     one = *parent;
   }
-  return tree_of(entry, user);
+  return tree_of(entry);
 }
 
 std::vector<Card> Census::look(const Snapshot& snapshot) {
@@ -131,6 +160,8 @@ std::vector<Card> Census::look(const Snapshot& snapshot) {
       const auto before = known_.find(name);
       Known known = before != known_.end() ? before->second : find_job(*entry, *user);
       if (before == known_.end()) known.ignored = is_ignored_opener(tenant.pid, {}, root_);
+      known.group = entry->group;
+      known.session = entry->session;
       still.emplace(name, known);
       if (known.ignored) continue;
       card.holders.push_back(

@@ -5,15 +5,18 @@
 // never taken for nobody.
 //
 // A job is, in this order: a Slurm job, a container (unless it is the one that we are in as well), the holder of a
-// lease with what it started, or a process tree: from the holder up to below the shell, the terminal or the service
-// that it was started from. Which job a process is of is found out when it is first seen, and stays so, also for those
-// below it that come later: the top of a tree may end long before the rest.
+// lease with what it started, or a process tree: from the holder up to below the shell that somebody types into
+// (shell.h), the terminal or the service that it was started from. Where the tree is broken, since a launcher has ended
+// or another user's process stands above, those of one process group stay together, and with the leader of their
+// session if that is no such shell. Which job a process is of is found out when it is first seen, and stays so, also
+// for those below it that come later: the top of a tree may end long before the rest.
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
@@ -50,10 +53,16 @@ class Census {
     std::string job;
     std::string title;
     bool ignored = false;
+    pid_t group = 0;  // of the process, when it was first seen
+    pid_t session = 0;
   };
   using Name = std::pair<pid_t, std::uint64_t>;
   Known find_job(const ProcessEntry& entry, uid_t user);
-  Known tree_of(const ProcessEntry& entry, uid_t user);
+  Known tree_of(const ProcessEntry& entry);
+  std::optional<Known> known_as(const Name& name) const;
+  std::optional<Known> known_group(const ProcessEntry& one) const;
+  std::optional<ProcessEntry> next_above(const ProcessEntry& one) const;
+  std::optional<ProcessEntry> leader_of(const ProcessEntry& one) const;
   bool is_alive(const Name& name) const;
 
   Root root_;

@@ -24,10 +24,12 @@ struct Made {
   std::string name = "python3";
   uid_t user = 1000;
   pid_t session = 0;
+  pid_t group = 0;  // its own
   int terminal = 0;
   std::string cgroup = "/user.slice";
   std::uint64_t start = 100;
   char state = 'S';
+  std::vector<std::string> arguments = {};  // none: its name
 };
 
 class CensusTest : public ::testing::Test {
@@ -45,13 +47,17 @@ class CensusTest : public ::testing::Test {
     const std::string folder = root.proc + "/" + std::to_string(one.pid);
     fs::create_directories(folder);
     std::ofstream(folder + "/stat") << one.pid << " (" << one.name << ") " << one.state << " " << one.parent << " "
-                                    << one.pid << " " << (one.session == 0 ? one.pid : one.session) << " "
-                                    << one.terminal << " -1 0 0 0 0 0 1 1 0 0 20 0 1 0 " << one.start
+                                    << (one.group == 0 ? one.pid : one.group) << " "
+                                    << (one.session == 0 ? one.pid : one.session) << " " << one.terminal
+                                    << " -1 0 0 0 0 0 1 1 0 0 20 0 1 0 " << one.start
                                     << " 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
     std::ofstream(folder + "/status") << "Name:\t" << one.name << "\nUid:\t" << one.user << "\t" << one.user << "\t"
                                       << one.user << "\t" << one.user << "\n";
     std::ofstream(folder + "/cgroup") << "0::" << one.cgroup << "\n";
     std::ofstream(folder + "/comm") << one.name << "\n";
+    std::ofstream cmdline(folder + "/cmdline");
+    for (const std::string& word : one.arguments.empty() ? std::vector{one.name} : one.arguments)
+      cmdline << word << '\0';
   }
 
   static Snapshot snapshot(std::vector<std::vector<Tenant>> tenants) {
@@ -97,6 +103,129 @@ TEST_F(CensusTest, ATreeBeginsBelowTheShellThatItWasStartedFrom) {
   EXPECT_EQ(job_of(31), "tree:31@100") << "each kernel by itself";
   make({.pid = 41, .parent = 12, .user = 1001});
   EXPECT_EQ(job_of(41), "tree:41@100") << "a tree is one user's";
+}
+
+constexpr int kTerminal = 34816;
+
+// tmux new -d "…", screen -dm …, ssh -t host …, script -c …: what leads the session is the launcher.
+TEST_F(CensusTest, ALauncherThatLeadsTheSessionOfATerminalIsPartOfItsJob) {
+  make({.pid = 10, .name = "tmux: server"});
+  const auto is_one_job = [&](const Made& launcher, pid_t workers_group) {
+    make(launcher);
+    for (const pid_t pid : {21, 22})
+      make({.pid = pid,
+            .parent = 20,
+            .session = 20,
+            .group = workers_group == 0 ? pid : workers_group,
+            .terminal = kTerminal});
+    return job_of(21) == "tree:20@100" && job_of(22) == "tree:20@100";
+  };
+  const Made bash{.pid = 20, .parent = 10, .name = "bash", .terminal = kTerminal};
+  const auto with = [&](std::vector<std::string> arguments) {
+    Made made = bash;
+    made.arguments = std::move(arguments);
+    return made;
+  };
+  EXPECT_TRUE(is_one_job(with({"bash", "train.sh"}), 20));
+  EXPECT_TRUE(is_one_job(with({"bash", "train.sh"}), 0)) << "set -m";
+  EXPECT_TRUE(is_one_job(with({"bash", "-lc", "a & b"}), 0));
+  EXPECT_TRUE(is_one_job(with({"bash", "-o", "pipefail", "train.sh"}), 0));
+  EXPECT_TRUE(is_one_job(with({""}), 0)) << "what it runs cannot be seen";
+  EXPECT_TRUE(is_one_job(with({"bash"}), 20)) << "it has no job control: whether somebody types is not known";
+  Made script = bash;
+  script.name = "train.sh";  // #!/bin/bash
+  EXPECT_TRUE(is_one_job(script, 20));
+  EXPECT_TRUE(is_one_job(script, 0));
+  script.name = "python3";
+  EXPECT_TRUE(is_one_job(script, 20));
+  EXPECT_TRUE(is_one_job(script, 0));
+  for (const pid_t pid : {21, 22}) make({.pid = pid, .parent = 20, .session = pid});  // as torchrun's
+  EXPECT_EQ(job_of(21), "tree:20@100");
+  EXPECT_EQ(job_of(22), "tree:20@100");
+  make(with({"bash", "train.sh"}));
+  EXPECT_EQ(job_of(21), "tree:20@100") << "what an interactive shell starts is in its session";
+}
+
+TEST_F(CensusTest, TwoJobsTypedIntoOneShellAreTwoAndAPipelineIsOne) {
+  make({.pid = 10, .name = "sshd", .user = 0});
+  for (const auto& arguments : std::vector<std::vector<std::string>>{
+           {"-bash"}, {"bash"}, {"/bin/bash", "-l"}, {"bash", "--init-file", "vscode.sh"}, {"zsh", "-i"}}) {
+    make({.pid = 20,
+          .parent = 10,
+          .name = arguments[0] == "zsh" ? "zsh" : "bash",
+          .terminal = kTerminal,
+          .arguments = arguments});
+    make({.pid = 21, .parent = 20, .session = 20, .terminal = kTerminal});
+    make({.pid = 22, .parent = 20, .session = 20, .terminal = kTerminal});
+    make({.pid = 23, .parent = 20, .session = 20, .group = 22, .terminal = kTerminal});
+    EXPECT_EQ(job_of(21), "tree:21@100") << arguments[0];
+    EXPECT_EQ(job_of(22), "tree:22@100");
+    EXPECT_EQ(job_of(23), "tree:22@100");
+  }
+}
+
+// The verdict must not depend on when lull was started.
+TEST_F(CensusTest, WorkersWhoseLauncherHasEndedBeforeAreOneJobByTheirProcessGroup) {
+  make({.pid = 21, .parent = 1, .session = 20, .group = 20});
+  make({.pid = 22, .parent = 1, .session = 20, .group = 20});
+  EXPECT_EQ(job_of(21), job_of(22));
+  EXPECT_TRUE(job_of(21).starts_with("tree:20@"));
+  make({.pid = 5, .name = "systemd"});  // --user, which takes orphans
+  make({.pid = 22, .parent = 5, .session = 20, .group = 20});
+  EXPECT_EQ(job_of(21), job_of(22));
+  make({.pid = 31, .parent = 1});
+  make({.pid = 32, .parent = 1});
+  EXPECT_NE(job_of(31), job_of(32)) << "daemons, each with a session of its own";
+  make({.pid = 41, .parent = 1, .session = 40});
+  make({.pid = 42, .parent = 1, .session = 40});
+  EXPECT_NE(job_of(41), job_of(42)) << "two that were typed into a shell that has ended";
+  // A launcher in a container whose first process it is.
+  make({.pid = 51, .parent = 1, .session = 1, .group = 1});
+  make({.pid = 52, .parent = 1, .session = 1, .group = 1});
+  EXPECT_EQ(job_of(51), job_of(52));
+}
+
+TEST_F(CensusTest, AnOrphanBelongsToTheLauncherThatLeadsItsGroupOrItsSession) {
+  make({.pid = 20, .parent = 1, .name = "train.sh"});
+  make({.pid = 21, .parent = 1, .session = 20, .group = 20});  // (worker &)
+  make({.pid = 22, .parent = 20, .session = 20, .group = 20});
+  make({.pid = 23, .parent = 1, .session = 20});  // set -m; (worker &)
+  for (const pid_t pid : {21, 22, 23}) EXPECT_EQ(job_of(pid), "tree:20@100") << pid;
+  make({.pid = 30, .name = "bash", .terminal = kTerminal});  // somebody types into this one
+  make({.pid = 31, .parent = 1, .session = 30, .terminal = kTerminal});
+  make({.pid = 32, .parent = 1, .session = 30, .terminal = kTerminal});
+  EXPECT_EQ(job_of(31), "tree:31@100");
+  EXPECT_EQ(job_of(32), "tree:32@100");
+}
+
+TEST_F(CensusTest, AWorkerThatComesAfterItsLauncherHasEndedJoinsThoseWhoWereSeenBefore) {
+  make({.pid = 20, .parent = 1, .name = "launch.sh", .session = 9});
+  make({.pid = 21, .parent = 20, .session = 9, .group = 20});
+  make({.pid = 22, .parent = 20, .session = 9, .group = 20});
+  Census census(root);
+  EXPECT_EQ(census.look(snapshot({{tenant(21)}, {}}))[0].holders[0].job, "tree:20@100");
+  fs::remove_all(root.proc + "/20");
+  for (const pid_t pid : {21, 22}) make({.pid = pid, .parent = 1, .session = 9, .group = 20});
+  EXPECT_EQ(census.look(snapshot({{tenant(21)}, {tenant(22)}}))[1].holders[0].job, "tree:20@100");
+}
+
+// A script of root's that starts workers as nobody: a job is left alone as a whole.
+TEST_F(CensusTest, ProcessesOfTwoUsersInOneProcessGroupAreOneJob) {
+  make({.pid = 20, .parent = 1, .name = "launch.sh", .user = 0});
+  make({.pid = 21, .parent = 20, .user = 0, .session = 20, .group = 20});
+  make({.pid = 22, .parent = 20, .user = 65534, .session = 20, .group = 20});
+  EXPECT_EQ(job_of(21), "tree:20@100");
+  EXPECT_EQ(job_of(22), "tree:20@100");
+  Census census(root);
+  const auto cards = census.look(snapshot({{tenant(22)}, {tenant(21)}}));
+  Roster roster({.per = Per::job, .only = {65534}});
+  EXPECT_TRUE(roster.look(gpus_for_test(2)->devices, cards).empty());
+  // Of a service that starts jobs of users, each has a group of its own.
+  make({.pid = 30, .parent = 1, .name = "pbs_mom", .user = 0});
+  make({.pid = 31, .parent = 30});
+  make({.pid = 32, .parent = 30, .user = 1001});
+  EXPECT_EQ(job_of(31), "tree:31@100");
+  EXPECT_EQ(job_of(32), "tree:32@100");
 }
 
 // The script that started them is gone: what is one job stays one, whoever of it comes to a GPU later.

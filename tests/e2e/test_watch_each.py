@@ -1,8 +1,11 @@
 """`lull watch --per gpu|job`: real processes of two users on simulated GPUs, each judged and acted on by itself."""
+import fcntl
 import json
 import os
+import pty
 import signal
 import subprocess
+import termios
 
 import pytest
 from conftest import LIMIT, alive, read_until, wait_until
@@ -61,6 +64,25 @@ def test_only_the_idle_one_is_ended_and_the_user_who_is_left_out_stays(shared):
     said += stop(watch)
     assert f"SIGTERM to lull {idle.pid} of {ADA}" in said and f"lull {excepted.pid} of" not in said
     assert busy.poll() is None and excepted.poll() is None
+
+
+@ROOT_ONLY
+def test_workers_of_a_script_that_leads_a_terminal_are_one_job(shared):
+    """As `tmux new -d "bash train.sh"` and `ssh -t host ./train.sh` start it."""
+    gpus = shared(3)
+    ours, theirs = pty.openpty()
+    workers = " & ".join(f"{gpus.binary} sim load --gpu {gpu} --util {util}" for gpu, util in ((0, 0), (1, 90)))
+    launcher = gpus.start("bash", "-c", workers + " & wait", stdin=theirs, start_new_session=True,
+                          preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0), user=BOB, group=BOB,
+                          extra_groups=[])
+    os.close(theirs)
+    wait_until(lambda: all(gpu["processes"] for gpu in gpus.show()["gpus"][:2]), what="the workers")
+    other = load_as(gpus, 2, 0, ADA)  # is idle no longer than the worker on GPU 0
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do", "end")
+    assert other.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert f"SIGTERM to lull {other.pid}" in said and said.count("SIGTERM") == 1 and launcher.poll() is None
+    os.close(ours)
 
 
 @ROOT_ONLY
