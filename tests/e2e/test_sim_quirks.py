@@ -115,7 +115,9 @@ def test_a_simulation_that_ends_lets_go_of_all(sim, fuse, how):
     try:
         if how == "SIGKILL":
             gpus.holder.kill()
-        gpus.close()
+        else:
+            gpus.holder.stdin.close()
+        gpus.holder.wait(timeout=LIMIT)  # not close(): that would end the job
         assert job.communicate(timeout=LIMIT)[0] == "9\n"
     finally:
         end(job)

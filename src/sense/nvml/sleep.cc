@@ -2,6 +2,7 @@
 
 #include <dirent.h>
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -40,16 +41,24 @@ Sleepers::Sleepers(const Root& root) : root_(root) {
     const std::string power = root.sys + "/bus/pci/devices/" + card.address + "/power";
     // "on": its power is never taken away, there is nothing to look at.
     if (first_line(power + "/control") == "on") continue;
-    if (auto status = open_file(power + "/runtime_status", O_RDONLY)) card.status = *std::move(status);
+    auto status = open_file(power + "/runtime_status", O_RDONLY);
+    if (!status) continue;
+    card.status = power + "/runtime_status";
+    card.open = *std::move(status);
   }
   std::ranges::sort(cards_, {}, &Card::address);
 }
 
 bool Sleepers::asleep(std::size_t card) const {
-  if (!cards_[card].status) return false;
+  const Card& one = cards_[card];
+  if (one.status.empty()) return false;
   std::array<char, 64> text{};
-  const ssize_t got = ::pread(cards_[card].status.get(), text.data(), text.size(), 0);
-  return got > 0 && trim(std::string_view(text.data(), static_cast<std::size_t>(got))) == "suspended";
+  const ssize_t got = ::pread(one.open.get(), text.data(), text.size(), 0);
+  struct stat file{};
+  // The kernel's file stays the same; a simulated one may have been replaced.
+  if (got <= 0 || ::fstat(one.open.get(), &file) != 0 || file.st_nlink == 0)
+    return first_line(one.status) == "suspended";
+  return trim(std::string_view(text.data(), static_cast<std::size_t>(got))) == "suspended";
 }
 
 bool Sleepers::all_asleep() const {

@@ -29,7 +29,8 @@ class Sleepers {
  private:
   struct Card {
     std::string address;  // 0000:3b:00.0
-    Fd status;            // its power/runtime_status, open: it is asked several times a second; none: it does not sleep
+    std::string status;   // its power/runtime_status; empty: it does not sleep
+    Fd open;              // the same, open: it is asked several times a second
   };
   Root root_;
   std::vector<Card> cards_;

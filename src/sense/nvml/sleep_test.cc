@@ -1,0 +1,47 @@
+#include "sense/nvml/sleep.h"
+
+#include <gtest/gtest.h>
+
+#include "sense/test_tree.h"
+
+namespace lull {
+namespace {
+
+TEST(Sleepers, AreAskedAnewEachTimeAlsoWhereTheFileWasReplaced) {
+  const TestTree tree;
+  const std::string power = "sys/bus/pci/devices/0000:3b:00.0/power/";
+  tree.write("driver/gpus/0000:3b:00.0/information", "Model: T4\n");
+  tree.write(power + "control", "auto\n");
+  tree.write(power + "runtime_status", "active\n");
+  Root root = tree.root();
+  root.driver = tree.at("driver");
+  const Sleepers sleepers(root);
+  ASSERT_EQ(sleepers.count(), 1U);
+  EXPECT_FALSE(sleepers.asleep(0));
+  tree.write(power + "runtime_status", "suspended\n");
+  EXPECT_TRUE(sleepers.asleep(0));
+  const auto replace = [&](const char* text) {
+    tree.write(power + "fresh", text);
+    std::filesystem::rename(tree.at(power + "fresh"), tree.at(power + "runtime_status"));
+  };
+  replace("active\n");
+  EXPECT_FALSE(sleepers.asleep(0));
+  replace("suspended\n");
+  EXPECT_TRUE(sleepers.asleep(0));
+  std::filesystem::remove_all(tree.at("sys"));
+  EXPECT_FALSE(sleepers.asleep(0)) << "the card is gone";
+}
+
+TEST(Sleepers, WhosePowerIsNeverTakenAwayDoNotSleep) {
+  const TestTree tree;
+  const std::string power = "sys/bus/pci/devices/0000:3b:00.0/power/";
+  tree.write("driver/gpus/0000:3b:00.0/information", "Model: T4\n");
+  tree.write(power + "control", "on\n");
+  tree.write(power + "runtime_status", "suspended\n");
+  Root root = tree.root();
+  root.driver = tree.at("driver");
+  EXPECT_FALSE(Sleepers(root).asleep(0));
+}
+
+}  // namespace
+}  // namespace lull
