@@ -63,3 +63,7 @@ build() {
   fi
   [ "$status" = 0 ] || { grep -v '^\[' "$log" >&2 || true; die "the preset '$preset' does not build (all of it: $log)"; }
 }
+
+# The Debian archive that this machine's apt uses, for other releases of Debian than its own.
+# shellcheck disable=SC2016  # apt's own variable
+debian_archive() { apt-get indextargets --format '$(REPO_URI)' 'Created-By: Packages' 'Origin: Debian' 'Component: main' 2>/dev/null | head -n 1; }
