@@ -29,8 +29,8 @@ def start(*arguments, **options):
 
 def run(*arguments, **options):
     """(status, stdout, stderr) of `lull ARGUMENTS…`."""
-    child = start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-                  errors="replace", **options)
+    child = start(*arguments, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                  encoding="utf-8", errors="replace", **options)
     with child:
         try:
             out, complaints = child.communicate()

@@ -5,11 +5,10 @@
 import json
 import logging
 import os
-import subprocess
 import tempfile
 
 from ._core import Error, Rule, UsageError
-from ._helper import EXIT_USAGE, seconds_text, start, words_of
+from ._helper import EXIT_USAGE, run, seconds_text, words_of
 
 _log = logging.getLogger("lull")
 
@@ -121,17 +120,9 @@ def replay(trace, rule, *, arm=None, per="gpu", regret=None, every=None, delay=N
 
 
 def _run(paths, options):
-    child = start("replay", *options, "--", *paths, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                  stderr=subprocess.PIPE)
-    with child:
-        try:
-            out, complaints = child.communicate()
-        except BaseException:
-            child.kill()
-            raise
-    complaints = complaints.decode(errors="replace")
-    if child.returncode != 0:
-        raise (UsageError if child.returncode == EXIT_USAGE else Error)(words_of(complaints, child.returncode, "replay"))
+    status, out, complaints = run("replay", *options, "--", *paths)
+    if status != 0:
+        raise (UsageError if status == EXIT_USAGE else Error)(words_of(complaints, status, "replay"))
     for line in complaints.splitlines():
         _log.warning("%s", line[len("lull: "):] if line.startswith("lull: ") else line)
     return Replay(json.loads(out))

@@ -29,5 +29,7 @@ void speak_as(std::string_view name);
 int complain(std::string_view what, int status = kExitFailure);
 // Its status; why it could not be done is said.
 int ended(const SessionEnd& session);
+// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
+void ignore_sigpipe();
 
 }  // namespace lull

@@ -2,10 +2,12 @@
 #include <unistd.h>
 
 #include <array>
+#include <csignal>
 
 #include "base/fd.h"
 #include "cli/command.h"
 #include "sense/sensor_program.h"
+#include "session/end_program.h"
 
 namespace lull {
 
@@ -27,7 +29,6 @@ int gpu_idle_timeout_command(int argc, char** argv);
 int gpu_sentinel_command(int argc, char** argv);
 int gpu_mon_command(int argc, char** argv);
 int gpuselect_command(int argc, char** argv);
-int end_program(int argc, char** argv);
 
 namespace {
 
@@ -55,9 +56,13 @@ constexpr std::array kDropIns = {
     Command{"gpuselect", "choose idle GPUs", gpuselect_command},
 };
 
+int end_command(int argc, char** argv) {
+  return ended(end_program(argc, argv, [](const std::string& text) { (void)complain(text); }));
+}
+
 constexpr std::array kInside = {
     Command{kSensorName, "asks the driver", sensor_program},
-    Command{"lull-end", "ends who started it", end_program},
+    Command{kEndName, "ends who started it", end_command},
 };
 
 std::string_view speaker = "lull";
@@ -69,6 +74,8 @@ std::span<const Command> drop_ins() { return kDropIns; }
 std::span<const Command> inside() { return kInside; }
 
 void speak_as(std::string_view name) { speaker = name; }
+
+void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 
 int complain(std::string_view what, int status) {
   // The status counts where nobody reads the rest: fmt::print would throw.

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <string>
 #include <vector>
 
@@ -15,9 +14,6 @@
 
 namespace lull {
 namespace {
-
-// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
-void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 
 void show_help(bool task) {
   (void)write_all(STDOUT_FILENO, fmt::format("{}{}", idle_timeout_usage(task), idle_timeout_help(task)));

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <csignal>
 #include <string>
 #include <utility>
 #include <vector>
@@ -14,12 +13,6 @@
 #include "session/machine.h"
 
 namespace lull {
-namespace {
-
-// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
-void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
-
-}  // namespace
 
 int gpu_sentinel_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);

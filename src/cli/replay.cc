@@ -5,25 +5,23 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cerrno>
 #include <cstdio>
 #include <limits>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "base/fd.h"
 #include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/trace_command.h"
 #include "config/settings.h"
 #include "replay/answer.h"
 #include "replay/output.h"
 #include "replay/outputs.h"
 #include "trace/schema.h"
-#include "view/progress_bar.h"
 #include "view/replay_table.h"
 #include "view/screen.h"
 
@@ -35,37 +33,23 @@ constexpr std::size_t kPictureColumns = 4096;
 constexpr std::size_t kLeastMemory = 64 << 20;
 
 struct ReplayArguments {
-  std::vector<std::string> traces;
+  TraceArguments trace;
   std::string idle;
   std::string arm;
   std::string per = "gpu";
   std::string regret = "10m";
   std::string lose = "1%";
-  std::string gap;
-  std::string every;
   std::string delay = "0s";
   std::string memory = "512MiB";
   std::string missing = "unknown";
-  std::string price;
-  std::string columns;
   std::vector<std::string> sweeps;
-  std::string html;
-  unsigned threads = 0;
-  bool json = false;
-  bool csv = false;
   bool all = false;
 };
 
 Result<Policy> read_policy(const ReplayArguments& arguments) {
   const Settings settings = TRY(Settings::load());
-  Policy policy;
-  auto idle = settings.rule(arguments.idle);
-  if (!idle) return std::unexpected(std::move(idle).error().during("--idle"));
-  policy.idle = *std::move(idle);
-  if (arguments.arm.empty()) return policy;
-  auto arm = settings.rule(arguments.arm);
-  if (!arm) return std::unexpected(std::move(arm).error().during("--arm"));
-  policy.arm = *std::move(arm);
+  Policy policy{.idle = TRY(settings.rule_option("--idle", arguments.idle))};
+  if (!arguments.arm.empty()) policy.arm = TRY(settings.rule_option("--arm", arguments.arm));
   return policy;
 }
 
@@ -86,7 +70,7 @@ Result<double> read_share(std::string_view option, std::string_view text) {
 
 Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   replay::ReplayOptions options;
-  options.paths = arguments.traces;
+  options.paths = arguments.trace.traces;
   options.policy = TRY(read_policy(arguments));
   options.per = TRY(read_per(arguments.per));
   options.lose = TRY(read_share("--lose", arguments.lose));
@@ -94,10 +78,10 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
     return fail(fmt::format("--missing is unknown or ignore, not '{}'", printable(arguments.missing)));
   options.missing = arguments.missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
   options.regret = TRY(duration_option("--regret", arguments.regret));
-  if (!arguments.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.gap));
+  if (!arguments.trace.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.trace.gap));
   if (options.gap == Duration::zero()) return fail("--gap 0 would break every stretch: more than 0 would be right");
-  if (!arguments.every.empty()) {
-    options.every = TRY(duration_option("--every", arguments.every));
+  if (!arguments.trace.every.empty()) {
+    options.every = TRY(duration_option("--every", arguments.trace.every));
     if (*options.every <= Duration::zero()) return fail("--every: more than 0 would be right");
   }
   options.delay = TRY(duration_option("--delay", arguments.delay));
@@ -106,13 +90,13 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   options.memory = *memory;
   if (options.memory < kLeastMemory)
     return fail("--memory: at least " + format_size(static_cast<double>(kLeastMemory)));
-  options.columns = TRY(trace::parse_columns(arguments.columns));
+  options.columns = TRY(trace::parse_columns(arguments.trace.columns));
   for (const std::string& sweep : arguments.sweeps) options.axes.push_back(TRY(replay::parse_axis(sweep)));
   auto axes = options.axes;
   TRY(replay::start_from_first(options.policy, axes));
   TRY(replay::combine(options.policy, axes));  // mistakes in a sweep are said before a long reading
-  if (!arguments.html.empty()) options.picture_columns = kPictureColumns;
-  options.threads = arguments.threads;
+  if (!arguments.trace.html.empty()) options.picture_columns = kPictureColumns;
+  options.threads = arguments.trace.threads;
   return options;
 }
 
@@ -122,33 +106,27 @@ int run_replay(const ReplayArguments& arguments) {
   };
   auto options = read_options(arguments);
   if (!options) return wrong(options.error());
-  const auto price = replay::read_price(arguments.price);
+  const auto price = replay::read_price(arguments.trace.price);
   if (!price) return wrong(price.error());
-  if (const auto apart = replay::check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
-  const SystemClock clock;
-  ProgressBar bar(clock.now());
-  if (::isatty(STDERR_FILENO) == 1)
-    options->progress = [&](double part) { (void)write_all(STDERR_FILENO, bar.draw(part, clock.now())); };
+  if (const auto apart = replay::check_outputs(arguments.trace.traces, arguments.trace.html); !apart)
+    return wrong(apart.error());
+  ReadingProgress progress;
+  options->progress = progress.shown();
   auto result = replay::replay(*std::move(options));
-  (void)write_all(STDERR_FILENO, bar.clear());
+  progress.clear();
   if (!result) return complain(result.error().message());
-  for (const std::string& line : trace::oddities(result->trace)) complain(line);
+  say_oddities(result->trace);
   if (result->totals.firings > result->firings.size())
     complain(fmt::format("only the first {} firings are kept one by one; all are counted", result->firings.size()));
-  if (!arguments.html.empty())
-    if (auto written = replay::write_page(arguments.html, replay::to_html(*result, *price)); !written)
-      return complain(written.error().message());
   std::string text;
-  if (arguments.json)
+  if (arguments.trace.json)
     text = replay::to_json(*result, *price);
-  else if (arguments.csv)
+  else if (arguments.trace.csv)
     text = replay::to_csv(*result, *price);
   else
     text = replay_table(*result, *price, arguments.all ? std::numeric_limits<std::size_t>::max() : kShownFirings,
                         screen_of(STDOUT_FILENO));
-  if (auto written = write_all(STDOUT_FILENO, text); !written && written.error().errno_value != EPIPE)
-    return complain(std::move(written).error().during("standard output").message());
-  return 0;
+  return give_answer(arguments.trace, [&] { return replay::to_html(*result, *price); }, text);
 }
 
 }  // namespace
@@ -160,8 +138,7 @@ int replay_command(int argc, char** argv) {
       "and any other CSV or NDJSON with --columns; also compressed (.gz, .zst, .xz, .bz2).",
       "lull replay");
   ReplayArguments arguments;
-  if (const auto known = Settings::load()) arguments.price = known->text(Setting::price);
-  line.arguments("TRACE", arguments.traces, "files to read; - is standard input").required().value("TRACE");
+  describe_traces(line, arguments.trace);
   line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m', or the name of one")
       .required()
       .value("RULE");
@@ -173,34 +150,34 @@ int replay_command(int argc, char** argv) {
       .value("SHARE");
   line.option("--regret", arguments.regret, "a firing after which the GPU worked again within this time is regretted")
       .value("DURATION");
-  line.option("--every", arguments.every,
+  line.option("--every", arguments.trace.every,
               "judge as a live command with this interval would have seen it; of files without times: how far apart "
               "their samples are (default: as it was recorded)")
       .value("DURATION");
   line.option("--delay", arguments.delay, "judge nothing before this long after the first sample").value("DURATION");
-  line.option("--gap", arguments.gap,
+  line.option("--gap", arguments.trace.gap,
               "more time than this between two samples breaks a stretch (default: 3 intervals, at least 1s)")
       .value("DURATION");
   line.option("--missing", arguments.missing,
               "what a GPU without a value makes of all(): it is unknown, or that GPU is ignored")
       .value("unknown|ignore");
-  line.option("--price", arguments.price, "what an hour of a GPU costs", arguments.price.empty() ? "none" : "")
-      .value("MONEY");
+  describe_price(line, arguments.trace);
   line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (default: none)")
       .value("NAME=VALUE,…");
-  line.option("--columns", arguments.columns,
+  line.option("--columns", arguments.trace.columns,
               "which column is what, such as time=ts:ms,gpu=host+id (default: by its name)")
       .value("ROLE=COLUMN,…");
-  line.flag("--json", arguments.json, "totals, firings and sweep as one object");
-  line.flag("--csv", arguments.csv, "one row per combination of the sweep; without a sweep, one row per firing");
-  line.option("--html", arguments.html, "also write a page with timelines and charts (default: none)").value("FILE");
+  line.flag("--json", arguments.trace.json, "totals, firings and sweep as one object");
+  line.flag("--csv", arguments.trace.csv, "one row per combination of the sweep; without a sweep, one row per firing");
+  line.option("--html", arguments.trace.html, "also write a page with timelines and charts (default: none)")
+      .value("FILE");
   line.flag("--all", arguments.all, fmt::format("list every firing, not just the first {}", kShownFirings));
   line.option("--memory", arguments.memory, "the most memory to use; a larger trace is read several times")
       .value("SIZE");
-  line.option("--threads", arguments.threads, "how many cores to use, 8 at most; 0: all").value("N");
+  describe_threads(line, arguments.trace);
   line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = line.parse(argc, argv)) return *status;
-  if (arguments.json && arguments.csv) return complain("replay: --json or --csv, not both", kExitUsage);
+  if (arguments.trace.json && arguments.trace.csv) return complain("replay: --json or --csv, not both", kExitUsage);
   return run_replay(arguments);
 }
 

@@ -102,11 +102,7 @@ Result<> settle(RunOptions& options, const Settings& known) {
   settings.common.policy = choice.policy;
   settings.use_cgroup = !options.no_cgroup;
   settings.common.watch_work = !options.record.empty();
-  if (options.warn_by != "none") {
-    auto rule = known.rule(options.warn_by);
-    if (!rule) return std::unexpected(std::move(rule).error().during("--warn-by"));
-    settings.common.warn_by = *std::move(rule);
-  }
+  if (options.warn_by != "none") settings.common.warn_by = TRY(known.rule_option("--warn-by", options.warn_by));
   settings.common.every = choice.every;
   settings.common.delay = choice.delay;
   settings.common.gpus = choice.gpus;

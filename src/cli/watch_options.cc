@@ -50,14 +50,8 @@ std::string rule_in_words(const Settings& settings, const std::string& given, co
 
 Result<WatchChoice> settle_watch_options(const WatchOptions& options, const Settings& settings) {
   WatchChoice choice;
-  auto idle = settings.rule(options.idle);
-  if (!idle) return std::unexpected(std::move(idle).error().during("--idle"));
-  choice.policy.idle = *std::move(idle);
-  if (!options.arm.empty()) {
-    auto arm = settings.rule(options.arm);
-    if (!arm) return std::unexpected(std::move(arm).error().during("--arm"));
-    choice.policy.arm = *std::move(arm);
-  }
+  choice.policy.idle = TRY(settings.rule_option("--idle", options.idle));
+  if (!options.arm.empty()) choice.policy.arm = TRY(settings.rule_option("--arm", options.arm));
   choice.every = TRY(duration_option("--every", options.every));
   if (choice.every < kFastest) return fail("--every: at least " + format_duration(kFastest));
   choice.delay = TRY(duration_option("--delay", options.delay));

@@ -283,4 +283,10 @@ Result<Rule> Settings::rule(std::string_view text) const {
                   hint.empty() ? "; `lull config` lists them, and a rule itself is like 'util < 1 for 30m'" : hint));
 }
 
+Result<Rule> Settings::rule_option(std::string_view option, std::string_view text) const {
+  auto found = rule(text);
+  if (!found) return std::unexpected(std::move(found).error().during(std::string(option)));
+  return found;
+}
+
 }  // namespace lull

@@ -63,6 +63,7 @@ class Settings {
   const NamedRule* find_rule(std::string_view name) const;
   // A rule, or the name of one.
   Result<Rule> rule(std::string_view text) const;
+  Result<Rule> rule_option(std::string_view option, std::string_view text) const;  // the option is named in the error
 
   const std::vector<File>& files() const { return files_; }
   // What a person should know: files that were passed over, variables that are none of ours but look like it.

@@ -3,7 +3,6 @@
 #include "fill/session.h"
 
 #include <fmt/format.h>
-#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <array>
@@ -11,6 +10,7 @@
 #include <cstring>
 
 #include "base/exit_status.h"
+#include "base/inotify.h"
 #include "base/text.h"
 #include "fill/running.h"
 #include "fill/status.h"
@@ -26,17 +26,11 @@ constexpr Duration kAfterGrace = 15s;     // then we end, whatever is stuck in t
 
 // Whether the events of a folder are about the file of this name; others may write there all day.
 bool tells_of(int events, std::string_view name) {
-  alignas(inotify_event) std::array<char, 8192> buffer;
   bool told = false;
-  for (ssize_t got = 0; (got = ::read(events, buffer.data(), buffer.size())) > 0;) {
-    for (ssize_t at = 0; at < got;) {
-      inotify_event event{};
-      std::memcpy(&event, buffer.data() + at, sizeof event);
-      const char* text = buffer.data() + at + sizeof event;
-      told = told || (event.mask & IN_Q_OVERFLOW) != 0 || std::string_view(text, ::strnlen(text, event.len)) == name;
-      at += static_cast<ssize_t>(sizeof event) + static_cast<ssize_t>(event.len);
-    }
-  }
+  each_inotify_event(events, [&](const inotify_event& event, std::string_view file) {
+    told = told || (event.mask & IN_Q_OVERFLOW) != 0 || file == name;
+    return true;
+  });
   return told;
 }
 

@@ -1,15 +1,12 @@
 #include "lease/watch.h"
 
 #include <fmt/format.h>
-#include <sys/inotify.h>
-#include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <cerrno>
-#include <cstring>
 #include <set>
 #include <vector>
+
+#include "base/inotify.h"
 
 namespace lull {
 
@@ -88,26 +85,20 @@ void FolderWatch::look_at_closing() {
 }
 
 Result<bool> FolderWatch::read_events(const std::set<std::string>& our_files) {
-  alignas(inotify_event) std::array<char, 16384> buffer;
   std::map<std::string, bool> changed;  // name -> a writer closed it
   bool complete = true;
-  while (watching()) {
-    const ssize_t got = ::read(events_.get(), buffer.data(), buffer.size());
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) break;
-    for (ssize_t at = 0; at < got;) {
-      inotify_event event{};
-      std::memcpy(&event, buffer.data() + at, sizeof event);
-      if ((event.mask & (IN_DELETE_SELF | IN_IGNORED)) != 0)
-        return fail(fmt::format("the lease folder {} was removed", folder_->path()));
+  bool removed = false;
+  if (watching())
+    each_inotify_event(events_.get(), [&](const inotify_event& event, std::string_view name) {
+      removed = (event.mask & (IN_DELETE_SELF | IN_IGNORED)) != 0;
       if ((event.mask & IN_Q_OVERFLOW) != 0) complete = false;
-      if (event.len > 0) {
-        bool& closed = changed[std::string(buffer.data() + at + static_cast<ssize_t>(sizeof event))];
+      if (!name.empty()) {
+        bool& closed = changed[std::string(name)];
         closed = closed || (event.mask & IN_CLOSE_WRITE) != 0;
       }
-      at += static_cast<ssize_t>(sizeof event) + static_cast<ssize_t>(event.len);
-    }
-  }
+      return !removed;
+    });
+  if (removed) return fail(fmt::format("the lease folder {} was removed", folder_->path()));
   if (!complete) return false;
   const Instant now = clock_->now();
   for (const auto& [file, closed] : changed) {

@@ -8,6 +8,7 @@
 #include "replay/answer.h"
 #include "replay/output.h"
 #include "replay/page.h"
+#include "rule/quantity.h"
 
 namespace lull::replay {
 namespace {
@@ -45,20 +46,7 @@ double top_of(const Picture& picture, std::size_t metric) {
 
 double seconds(std::int64_t ns) { return static_cast<double>(ns) / 1e9; }
 
-std::string_view unit_text(Unit unit) {
-  switch (unit) {
-    case Unit::percent: return "%";
-    case Unit::bytes: return "B";
-    case Unit::watts: return "W";
-    case Unit::celsius: return "°C";
-    case Unit::megahertz: return "MHz";
-    case Unit::bytes_per_second: return "B/s";
-    case Unit::seconds: return "s";
-    case Unit::count:
-    case Unit::none: return "";
-  }
-  return "";
-}
+std::string_view unit_text(Unit unit) { return unit == Unit::celsius ? "°C" : unit_name(unit); }
 
 // How much of each column was idle, and the lowest and highest of each signal in it.
 void put_strip(JsonWriter& json, const Strip& strip, const std::vector<double>& tops) {

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/fanotify.h>
-#include <sys/inotify.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,6 +13,7 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "base/inotify.h"
 #include "base/text.h"
 
 namespace lull {
@@ -34,22 +34,13 @@ class ByInotify final : public OpenWatch {
   int descriptor() const override { return events_.get(); }
 
   void take(std::vector<DeviceOpen>& opens, bool& lost) override {
-    alignas(inotify_event) std::array<char, 8192> buffer;
-    while (true) {
-      const ssize_t got = ::read(events_.get(), buffer.data(), buffer.size());
-      if (got < 0 && errno == EINTR) continue;
-      if (got <= 0) return;
-      for (ssize_t at = 0; at < got;) {
-        inotify_event event{};
-        std::memcpy(&event, buffer.data() + at, sizeof event);
-        at += static_cast<ssize_t>(sizeof event) + static_cast<ssize_t>(event.len);
-        if ((event.mask & IN_Q_OVERFLOW) != 0) lost = true;
-        const auto file = files_.find(event.wd);
-        // The node was made anew (the driver was loaded again): what is opened from now on is not seen.
-        if ((event.mask & IN_IGNORED) != 0) lost = true;
-        if ((event.mask & IN_OPEN) != 0 && file != files_.end()) opens.push_back({file->second, 0});
-      }
-    }
+    each_inotify_event(events_.get(), [&](const inotify_event& event, std::string_view) {
+      // Or the node was made anew (the driver was loaded again): what is opened from now on is not seen.
+      if ((event.mask & (IN_Q_OVERFLOW | IN_IGNORED)) != 0) lost = true;
+      const auto file = files_.find(event.wd);
+      if ((event.mask & IN_OPEN) != 0 && file != files_.end()) opens.push_back({file->second, 0});
+      return true;
+    });
   }
 
  private:

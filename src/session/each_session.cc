@@ -81,18 +81,6 @@ Result<> EachSession::prepare() {
   return {};
 }
 
-std::optional<SessionEnd> EachSession::refuse_without_gpus() {
-  if (!settings_.require_gpu && settings_.gpus.empty()) return std::nullopt;
-  const auto none = feed_->look();
-  if (none && settings_.require_gpu) {
-    sink_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
-    return SessionEnd{kExitFailure};
-  }
-  if (feed_->trouble().empty()) return std::nullopt;
-  sink_.note(Level::important, "gpus", feed_->trouble());
-  return SessionEnd{kExitUsage};
-}
-
 // Without it everything works but --cancel and `lull keep`.
 void EachSession::listen() {
   if (auto control =
@@ -112,7 +100,8 @@ void EachSession::listen() {
 
 SessionEnd EachSession::run() {
   if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
-  if (const auto refused = refuse_without_gpus()) return *refused;
+  if (const auto refused = refuse_without_gpus(*feed_, sink_, settings_.require_gpu, !settings_.gpus.empty()))
+    return *refused;
   if (settings_.controlled) {
     listen();
   }

@@ -82,7 +82,6 @@ class EachSession {
 
   Result<> prepare();
   Policy policy_to_read() const;
-  std::optional<SessionEnd> refuse_without_gpus();
   void listen();
   void on_signal(const signalfd_siginfo& info);
   void on_sample(const Snapshot& snapshot, const Scope& scope);

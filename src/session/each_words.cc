@@ -45,9 +45,7 @@ Result<EachRung> rung_of(const std::string& text, const Settings& known) {
   if (action.empty())
     return fail(fmt::format("--rung '{}': a rule and what to do, such as 'util < 1 for 1h: end'", printable(text)));
   EachRung rung;
-  auto rule = known.rule(trim(std::string_view(text).substr(0, colon)));
-  if (!rule) return std::unexpected(std::move(rule).error().during("--rung"));
-  rung.when = *std::move(rule);
+  rung.when = TRY(known.rule_option("--rung", trim(std::string_view(text).substr(0, colon))));
   auto word = settle_action(action, known);
   if (!word) return std::unexpected(std::move(word).error().during("--rung"));
   rung.actions.push_back(*std::move(word));

@@ -97,6 +97,18 @@ std::optional<std::string> Feed::look(Duration limit) {
   return driver.absence != Absence::none ? std::string(words(driver.absence)) : "the driver shows none";
 }
 
+std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, bool require_gpu, bool named) {
+  if (!require_gpu && !named) return std::nullopt;
+  const auto none = feed.look();
+  if (none && require_gpu) {
+    sink.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
+    return SessionEnd{kExitFailure};
+  }
+  if (feed.trouble().empty()) return std::nullopt;
+  sink.note(Level::important, "gpus", feed.trouble());
+  return SessionEnd{kExitUsage};
+}
+
 void Feed::begin() {
   start_sampler();
   began_ = world_.clock().now();

@@ -11,10 +11,12 @@
 #include <string_view>
 #include <vector>
 
+#include "base/exit_status.h"
 #include "gpu/snapshot.h"
 #include "jobs/scope.h"
 #include "loop/loop.h"
 #include "rule/policy.h"
+#include "session/sink.h"
 #include "session/ticker.h"
 #include "session/world.h"
 
@@ -113,6 +115,11 @@ class Feed {
   SamplingCosts costs_;
   bool desktop_said_ = false;
 };
+
+// Before anything is watched, for a session that waits for nobody: that a GPU was asked for and none can be read, or
+// what
+// --gpus got wrong. Both are said.
+std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, bool require_gpu, bool named);
 
 // On a GPU that drives a screen drawing counts as work, since whose work it is cannot be told: a rule that asks for
 // next to none may never hold. For a person, with a rule that allows for it; empty: that is not so here.

@@ -19,12 +19,37 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostTreeLines = 24;
 
-class LullVoice final : public Sink {
+// What both say in the same way.
+class LullVoice : public Sink {
  public:
-  LullVoice(const Sayer& sayer, std::string start)
-      : sayer_(sayer), utf8_(screen_of(STDERR_FILENO).utf8), start_(std::move(start)) {}
-
   void started() override { sayer_.say(Level::note, "start", start_); }
+  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
+  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
+
+ protected:
+  LullVoice(const Sayer& sayer, std::string start) : sayer_(sayer), start_(std::move(start)) {}
+
+  // The reasons, then what the voice adds, then what will be done.
+  void say_firing(const FiringFacts& facts, bool dry_run, std::string_view word, std::string text,
+                  std::string_view next, const Whom* whom = nullptr) {
+    text += fmt::format("\n{} {}", dry_run ? "dry run: would" : next, dry_run ? facts.would : facts.action);
+    sayer_.say(Level::important, word, text, sayer_.format() == LogFormat::json ? facts_json(facts) : "", whom);
+  }
+  static std::string reasons(const FiringFacts& facts, bool utf8) {
+    std::string text;
+    for (const std::string& line : to_words(facts.why, utf8)) text += (text.empty() ? "" : "\n") + line;
+    return text;
+  }
+
+  const Sayer& sayer_;
+  std::string start_;
+};
+
+class LullRunVoice final : public LullVoice {
+ public:
+  LullRunVoice(const Sayer& sayer, std::string start)
+      : LullVoice(sayer, std::move(start)), utf8_(screen_of(STDERR_FILENO).utf8) {}
+
   void sampled(const Sampled& sampled, std::optional<Instant>) override {
     if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
   }
@@ -36,28 +61,19 @@ class LullVoice final : public Sink {
                event_word(event), to_words(event));
   }
   void firing(const FiringFacts& facts, bool dry_run) override {
-    std::string text;
-    for (const std::string& line : to_words(facts.why, utf8_)) text += (text.empty() ? "" : "\n") + line;
-    text += "\nthe job's processes:";
+    std::string text = reasons(facts, utf8_) + "\nthe job's processes:";
     for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
-    text += fmt::format("\n{} {}", dry_run ? "dry run: would" : "now:", dry_run ? facts.would : facts.action);
-    sayer_.say(Level::important, dry_run ? "would-end" : "end", text,
-               sayer_.format() == LogFormat::json ? facts_json(facts) : "");
+    say_firing(facts, dry_run, dry_run ? "would-end" : "end", std::move(text), "now:");
   }
-  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
-  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
 
  private:
-  const Sayer& sayer_;
   bool utf8_;
-  std::string start_;
 };
 
-class LullWatchVoice final : public Sink {
+class LullWatchVoice final : public LullVoice {
  public:
   LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, const WatchSettings& settings, const std::string& rule)
-      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
-    sayer_.set_live(live);
+      : LullWatchVoice(sayer, clock, live, "") {
     dry_run_ = settings.common.dry_run;
     actions_ = dry_run_ ? would_text(settings.actions) : in_words(settings.actions);
     const Policy& policy = settings.common.policy;
@@ -65,14 +81,13 @@ class LullWatchVoice final : public Sink {
                          dry_run_ ? "dry run, would then " + actions_ : "then: " + actions_);
   }
   LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, std::string start)
-      : sayer_(sayer), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live), start_(std::move(start)) {
-    sayer_.set_live(live);
+      : LullVoice(sayer, std::move(start)), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {
+    sayer.set_live(live);
   }
   ~LullWatchVoice() override {
     if (live_) (void)write_all(STDERR_FILENO, "\r\x1b[K");
   }
 
-  void started() override { sayer_.say(Level::note, "start", start_); }
   void sampled(const Sampled& sampled, std::optional<Instant> powers_at) override {
     if (sayer_.wants(Level::debug)) sayer_.say(Level::debug, "sample", sample_text(sampled));
     say_change(sampled);
@@ -82,18 +97,14 @@ class LullWatchVoice final : public Sink {
     sayer_.say(is_trouble(event) ? Level::warning : Level::note, event_word(event), to_words(event));
   }
   void firing(const FiringFacts& facts, bool dry_run) override {
-    std::string text;
-    for (const std::string& line : to_words(facts.why, screen_.utf8)) text += (text.empty() ? "" : "\n") + line;
+    std::string text = reasons(facts, screen_.utf8);
     if (!facts.subject.empty()) text = facts.subject + ": " + text;
     for (const Holder& one : facts.holders)
       text += fmt::format("\nheld by {} {} of {}", printable(one.name), one.pid, printable(one.user_name));
-    text += fmt::format("\n{} {}", dry_run ? "dry run: would" : "next:", dry_run ? facts.would : facts.action);
     const Whom whom{facts.subject, facts.job_name, facts.why.gpus};
-    sayer_.say(Level::important, dry_run ? "would-act" : "fire", text,
-               sayer_.format() == LogFormat::json ? facts_json(facts) : "", facts.subject.empty() ? nullptr : &whom);
+    say_firing(facts, dry_run, dry_run ? "would-act" : "fire", std::move(text),
+               "next:", facts.subject.empty() ? nullptr : &whom);
   }
-  void did(const News& news) override { sayer_.say(level_of(news), event_word(news), to_words(news)); }
-  void note(Level level, std::string_view event, const std::string& text) override { sayer_.say(level, event, text); }
   void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
     sayer_.say(level, event, text, "", &whom);
   }
@@ -141,13 +152,11 @@ class LullWatchVoice final : public Sink {
     show(line);
   }
 
-  Sayer& sayer_;
   const Clock& clock_;
   Screen screen_;
   bool live_;
   bool dry_run_ = false;
   std::string actions_;
-  std::string start_;
   Truth known_ = Truth::unknown;  // the last that was not unknown
   Duration held_{};
 };
@@ -155,7 +164,7 @@ class LullWatchVoice final : public Sink {
 }  // namespace
 
 std::unique_ptr<Sink> run_voice(const Sayer& sayer, std::string start) {
-  return std::make_unique<LullVoice>(sayer, std::move(start));
+  return std::make_unique<LullRunVoice>(sayer, std::move(start));
 }
 
 std::unique_ptr<Sink> watch_voice(Sayer& sayer, const Clock& clock, bool live, std::string start) {

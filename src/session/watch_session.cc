@@ -41,21 +41,10 @@ Result<> WatchSession::prepare() {
   return {};
 }
 
-std::optional<SessionEnd> WatchSession::refuse_without_gpus() {
-  if (!common_.require_gpu && common_.gpus.empty()) return std::nullopt;
-  const auto none = feed_->look();  // nothing waits for us but us
-  if (none && common_.require_gpu) {
-    sink_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
-    return SessionEnd{kExitFailure};
-  }
-  if (feed_->trouble().empty()) return std::nullopt;
-  sink_.note(Level::important, "gpus", feed_->trouble());
-  return SessionEnd{kExitUsage};
-}
-
 SessionEnd WatchSession::run() {
   if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
-  if (const auto refused = refuse_without_gpus()) return *refused;
+  if (const auto refused = refuse_without_gpus(*feed_, sink_, common_.require_gpu, !common_.gpus.empty()))
+    return *refused;
   // Without it everything works but --cancel.
   if (settings_.controlled) {
     if (auto control =

@@ -32,7 +32,6 @@ class WatchSession final : public Session {
 
  private:
   Result<> prepare();
-  std::optional<SessionEnd> refuse_without_gpus();
   void on_signal(const signalfd_siginfo& info);
   void sense(const Snapshot& snapshot) override;
   void end_with_the_work();

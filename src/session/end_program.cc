@@ -1,6 +1,4 @@
-// `lull-end PID WAIT GRACE`: ends the process that started us, with its children, if it has not ended by itself after
-// WAIT. Python's lull.watch(do="exit") and do="kill" start it (base/beside.h): who hangs in a driver or holds the
-// interpreter's lock can no longer end itself. Descriptor 3 is a handle of that process.
+#include "session/end_program.h"
 
 #include <fmt/format.h>
 #include <poll.h>
@@ -13,13 +11,10 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "cli/command.h"
 #include "session/machine.h"
 #include "view/news.h"
 
 namespace lull {
-
-int end_program(int argc, char** argv);
 
 namespace {
 
@@ -59,7 +54,7 @@ bool ends_by_itself(Duration wait) {
   }
 }
 
-Result<int> end_it(const Task& task) {
+Result<SessionEnd> end_it(const Task& task, const std::function<void(const std::string&)>& tell) {
   const SystemClock clock;
   const std::unique_ptr<Machine> machine = TRY(Machine::open(clock));
   const ActionWord word = TRY(parse_action(fmt::format("kill={}", task.target.pid())));
@@ -67,34 +62,34 @@ Result<int> end_it(const Task& task) {
   how.ending.grace = task.grace;
   const auto actions = machine->actions_of(word, how);
   TRY(actions.front()->prepare());
-  std::optional<int> status;
+  std::optional<SessionEnd> end;
   actions.front()->start(
       {},
       [&](const Outcome& outcome) {
-        status = outcome.ok ? 0 : complain(outcome.trouble);
+        end = outcome.ok ? SessionEnd{} : SessionEnd{kExitFailure, outcome.trouble};
         machine->loop().stop();
       },
-      [](const News& news) { (void)complain(to_words(news)); });
-  if (!status) TRY(machine->loop().run());  // it may have been gone at the first look
-  return status.value_or(kExitFailure);
+      [&](const News& news) { tell(to_words(news)); });
+  if (!end) TRY(machine->loop().run());  // it may have been gone at the first look
+  return end.value_or(SessionEnd{kExitFailure});
 }
 
 }  // namespace
 
-int end_program(int argc, char** argv) {
+SessionEnd end_program(int argc, char** argv, const std::function<void(const std::string&)>& tell) {
   ::setsid();  // what ends the group that we came from does not end us
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);  // who started us let none through meanwhile
   const auto task = read_task(argc, argv);
-  if (!task) return complain(task.error().message(), kExitUsage);
+  if (!task) return {kExitUsage, task.error().message()};
   if (task->wait > Duration::zero()) {
-    if (ends_by_itself(task->wait)) return 0;
-    (void)complain(fmt::format("process {} has not ended within {}: ending it and its children", task->target.pid(),
-                               format_duration(task->wait)));
+    if (ends_by_itself(task->wait)) return {};
+    tell(fmt::format("process {} has not ended within {}: ending it and its children", task->target.pid(),
+                     format_duration(task->wait)));
   }
-  const auto ended = end_it(*task);
-  return ended ? *ended : complain(ended.error().message());
+  auto ended = end_it(*task, tell);
+  return ended ? *std::move(ended) : SessionEnd{kExitFailure, ended.error().message()};
 }
 
 }  // namespace lull
