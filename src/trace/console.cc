@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "trace/cells.h"
+#include "trace/rows.h"
 
 namespace lull::trace {
 namespace {
@@ -128,7 +129,10 @@ Result<Schema> open_console(std::string_view head, const ReadHow& how, Console c
       if (column.kind == ConsoleColumn::Kind::pcie_part && ++pcie_parts == 2) there.push_back(Metric::pcie);
     }
   }
-  if (console == Console::pmon) there.push_back(Metric::procs);
+  if (console == Console::pmon) {
+    there.push_back(Metric::procs);
+    schema.identity.insert(schema.identity.end(), {Role::pids, Role::command});
+  }
   std::erase_if(schema.metrics,
                 [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
   schema.timed = time.has_value();
@@ -239,6 +243,8 @@ std::optional<ConsoleParser::Row> ConsoleParser::row_of(std::string_view text, s
     if (column.kind == Kind::gpu) row.gpu = words[i];
     if (column.kind == Kind::slice && words[i] != "-") row.gpu += fmt::format(":{}", words[i]);
     if (column.kind == Kind::pid) row.pid = words[i];
+    if (column.kind == Kind::command)
+      row.command = fmt::format("{}", fmt::join(words.begin() + static_cast<std::ptrdiff_t>(i), words.end(), " "));
     if (column.kind == Kind::type) row.compute = words[i].find('C') != std::string_view::npos;
     if (column.kind != Kind::signal && column.kind != Kind::pcie_part) continue;
     Column cell;
@@ -279,18 +285,27 @@ void ConsoleParser::add_process(const Row& row, Batch& batch) {
   auto gpu = std::find_if(tick_.begin(), tick_.end(), [&](const auto& one) { return one.first == row.gpu; });
   const bool nobody = means_unknown(row.pid);
   if (gpu == tick_.end()) {
-    tick_.emplace_back(row.gpu, Gathered{nobody ? row.values : std::vector<float>(row.values.size(), 0), 0});
+    tick_.emplace_back(row.gpu, Gathered{.sums = nobody ? row.values : std::vector<float>(row.values.size(), 0),
+                                         .compute = 0,
+                                         .pids = std::string(kNobodyText),
+                                         .command = {}});
     gpu = std::prev(tick_.end());
   }
   if (nobody) return;
-  gpu->second.compute += row.compute ? 1 : 0;
+  if (row.compute) {
+    std::string& pids = gpu->second.pids;
+    pids = gpu->second.compute == 0 ? row.pid : pids + " " + row.pid;
+    if (gpu->second.command.empty()) gpu->second.command = row.command;
+    ++gpu->second.compute;
+  }
   for (std::size_t slot = 0; slot < row.values.size(); ++slot) gpu->second.sums[slot] += row.values[slot];
 }
 
 void ConsoleParser::close_tick(Batch& batch) {
   const std::size_t procs = slot_of(schema_, Metric::procs);
   for (const auto& [gpu, gathered] : tick_) {
-    const std::size_t at = batch.add_row(schema_.timed ? tick_at_ : 0, identities_.find(Identities::Cells{gpu}));
+    const Identities::Cells cells{gpu, "", "", gathered.pids, gathered.command};
+    const std::size_t at = batch.add_row(schema_.timed ? tick_at_ : 0, identities_.find(cells));
     for (std::size_t slot = 0; slot < gathered.sums.size(); ++slot) {
       const bool share = info(schema_.metrics[slot]).unit == Unit::percent;
       batch.value[slot][at] = share && gathered.sums[slot] > 100 ? 100 : gathered.sums[slot];

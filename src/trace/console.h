@@ -4,7 +4,7 @@
 // stands at the start of a line (-o DT, -o T, or put there by `ts`) or nowhere.
 //
 // pmon has a line for each process: a GPU's utilisation and memory are the sums, unknown
-// if any is; `procs` counts those with a compute context.
+// if any is; `procs` counts those with a compute context, who have the GPU: whoever only draws has no job there.
 
 #include <map>
 #include <optional>
@@ -48,12 +48,15 @@ class ConsoleParser final : public RowParser {
   struct Row {
     std::string gpu;
     std::string pid;
+    std::string command;
     bool compute = false;
     std::vector<float> values;  // by slot
   };
   struct Gathered {  // pmon: the processes of a GPU in one tick
     std::vector<float> sums;
     int compute = 0;
+    std::string pids;     // of those who compute, as the cells of rows say it (trace/rows.h)
+    std::string command;  // of the first of them
   };
 
   void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);

@@ -118,5 +118,35 @@ TEST(Holders, AreReadFromTheProcessesOfADocument) {
   EXPECT_EQ(seen.of, (std::vector<std::string>{"1718", "--", "??"}));
 }
 
+// pmon has a line for each process; an empty GPU is nobody's.
+TEST(Holders, AreReadFromTheLinesOfPmon) {
+  const TempFile file(R"(#Date       Time        gpu         pid   type     sm    mem    command
+#YYYYMMDD   HH:MM:SS    Idx           #    C/G      %      %    name
+ 20240315   11:04:46      0          17      C      7      1    python train.py
+ 20240315   11:04:46      0          18    C+G      8      2    other
+ 20240315   11:04:46      1           3      G      0      0    Xorg
+ 20240315   11:04:46      2           -      -      -      -    -
+ 20240315   11:04:47      0          19      C      7      1    next
+ 20240315   11:04:47      1           3      G      0      0    Xorg
+ 20240315   11:04:47      2          20      C      1      1    late
+)");
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.who = true;
+  auto reader = TraceReader::open(options);
+  ASSERT_TRUE(reader);
+  EXPECT_TRUE(reader->tells_who());
+  Seen seen;
+  const auto report = reader->read(seen);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(report->bad_rows, 0U);
+  ASSERT_EQ(report->holders.size(), 4U);
+  EXPECT_EQ(report->holders[1].pids, (std::vector<std::string>{"17", "18"}));
+  EXPECT_EQ(report->holders[1].command, "python train.py");
+  EXPECT_EQ(report->holders[2].command, "next");
+  EXPECT_EQ(seen.of, (std::vector<std::string>{"1719", "--", "-20"}));
+}
+
 }  // namespace
 }  // namespace lull::trace

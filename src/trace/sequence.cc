@@ -136,20 +136,28 @@ bool Sequence::starts_at(std::size_t row, const Batch& batch, std::size_t& next)
   return start;
 }
 
+// A GPU is the same one whoever has it, and the number of a process is not its own.
+Sequence::Place Sequence::place_of(const std::vector<std::string>& cells) {
+  Place place{0, std::numeric_limits<double>::quiet_NaN()};
+  std::string name;
+  for (std::size_t i = 0; i < cells.size(); ++i) {
+    if (tells_who(schema_.identity[i])) continue;
+    name += cells[i] + '\n';
+    if (const auto number = to_double(cells[i])) place.index = *number;
+  }
+  place.gpu = gpus_.try_emplace(name, gpus_.size()).first->second;
+  in_tick_.resize(gpus_.size());
+  return place;
+}
+
 // Rows of a tick come in the order of their GPUs: one that comes again, or a lower number, is in the next tick.
 void Sequence::count_time(const Identities& parsed, Batch& batch) {
   std::size_t next_start = 0;
   for (std::size_t row = 0; row < batch.rows; ++row) {
     const bool start = starts_at(row, batch, next_start);
-    const std::uint32_t gpu = batch.gpu[row];
-    while (index_of_.size() < parsed.size()) {
-      double index = std::numeric_limits<double>::quiet_NaN();
-      for (const std::string& cell : parsed.cells(index_of_.size()))
-        if (const auto number = to_double(cell)) index = *number;
-      index_of_.push_back(index);
-      in_tick_.push_back(0);
-    }
-    if (any_ && (in_tick_[gpu] != 0 || index_of_[gpu] < last_index_ || start)) {
+    while (places_of_.size() < parsed.size()) places_of_.push_back(place_of(parsed.cells(places_of_.size())));
+    const auto& [gpu, index] = places_of_[batch.gpu[row]];
+    if (any_ && (in_tick_[gpu] != 0 || index < last_index_ || start)) {
       now_ += every_.count();
       // Nobody knows how long it was between two recordings: long enough to be a gap.
       if (start) now_ += 10 * every_.count() + 10 * kSecond;
@@ -157,7 +165,7 @@ void Sequence::count_time(const Identities& parsed, Batch& batch) {
     }
     any_ = true;
     in_tick_[gpu] = 1;
-    last_index_ = index_of_[gpu];
+    last_index_ = index;
     batch.at[row] = now_;
   }
   if (next_start < batch.starts.size()) starts_next_ = true;

@@ -9,7 +9,9 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -33,9 +35,15 @@ class Sequence {
   void finish(Batch& batch);
 
  private:
+  struct Place {      // what the parser tells apart: a GPU with whoever has it
+    std::size_t gpu;  // which one, whoever has it
+    double index;     // its number; NaN: it has none
+  };
+
   bool starts_at(std::size_t row, const Batch& batch, std::size_t& next);
   void unwrap(Batch& batch);
   void count_time(const Identities& parsed, Batch& batch);
+  Place place_of(const std::vector<std::string>& cells);
   void find_places(Batch& batch, bool last);
   void close_tick(Batch& out);
 
@@ -54,8 +62,9 @@ class Sequence {
   std::int64_t now_ = 0;
   bool any_ = false;
   double last_index_ = 0;
-  std::vector<std::uint8_t> in_tick_;  // by GPU of the parser
-  std::vector<double> index_of_;       // its number; NaN: it has none
+  std::vector<Place> places_of_;
+  std::map<std::string, std::size_t> gpus_;  // by their names
+  std::vector<std::uint8_t> in_tick_;        // by GPU
   // find_places
   Batch tick_;  // the rows held back
   bool trusted_ = true;
