@@ -366,6 +366,27 @@ def test_an_open_in_another_mount_namespace_by_a_node_of_its_own_is_heard(sim, t
         fill.wait_running()
 
 
+@pytest.mark.parametrize("way", ["fanotify", "inotify", "scan"])
+def test_every_way_to_hear_an_open_makes_it_stand_still_and_go_on(sim, tmp_path, way):
+    with sim(2) as gpus:
+        fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "1s", "--hear", way)
+        said = fill.wait_for("start")["message"]
+        if way == "fanotify" and way not in said:
+            pytest.skip("no fanotify here")
+        assert said.endswith("scanning" if way == "scan" else way), said
+        fill.wait_running("0")
+        fill.wait_running("1")
+        with holding(gpus.folder / "dev/nvidia1") as holder:
+            halted = fill.wait_for("halted")["details"]
+            assert halted["gpus"] == ["1"] and ("somebody" if way == "inotify" else str(holder.pid)) in halted["who"]
+            fill.wait_for("went-on")
+            fill.wait_running("1")
+        assert not fill.events("yielding") and all(e["details"]["gpus"] == ["1"] for e in fill.events("halted"))
+        job = gpus.load(0, util=80)
+        assert fill.wait_for("ended")["details"]["gpus"] == ["0"]
+        end(job)
+
+
 def test_memory_that_nobody_owns_up_to_is_said_and_not_filled(sim, tmp_path):
     with sim(1) as gpus:
         gpus.set(0, mem_used="2GiB")
