@@ -138,6 +138,29 @@ Census::Known Census::find_job(const ProcessEntry& entry, uid_t user) {
   return tree_of(entry);
 }
 
+void Census::look_at_files(const Snapshot& snapshot, std::vector<Card>& cards) {
+  std::vector<std::size_t> dark;
+  for (std::size_t i = 0; i < cards.size(); ++i)
+    if (!cards[i].reachable && cards[i].device.kind == DeviceKind::gpu) dark.push_back(i);
+  if (dark.empty()) return openers_.clear();
+  if (snapshot.at >= next_look_at_files_) {
+    FileHolders found = file_holders(*snapshot.inventory, dark, root_);
+    openers_.clear();
+    for (std::size_t i = 0; i < dark.size(); ++i) openers_[cards[dark[i]].device.id()] = std::move(found.holders[i]);
+  }
+  for (const std::size_t i : dark) {
+    Card& card = cards[i];
+    for (const pid_t pid : openers_[card.device.id()]) {
+      const auto entry = read_process_entry(pid, root_);
+      const auto user = entry ? process_user(root_, pid) : std::nullopt;
+      if (!user || entry->ended()) continue;
+      const auto known = known_.find({entry->pid, entry->start_ticks});
+      card.openers.insert(pid);
+      card.opener_jobs.insert(known != known_.end() ? known->second.job : find_job(*entry, *user).job);
+    }
+  }
+}
+
 std::vector<Card> Census::look(const Snapshot& snapshot) {
   std::vector<Card> cards;
   std::map<Name, Known> still;
@@ -183,6 +206,7 @@ std::vector<Card> Census::look(const Snapshot& snapshot) {
     if (is_alive(name)) still.emplace(name, known);
   known_ = std::move(still);
   std::erase_if(in_trees_, [&](const auto& one) { return !is_alive(one.first); });
+  look_at_files(snapshot, cards);
   return cards;
 }
 

@@ -39,6 +39,9 @@ struct Card {
   bool listed = false;     // its processes could be looked at
   bool complete = false;   // and nobody who is not listed can be there
   bool reachable = false;  // it was not lost or closed to us all the time
+  // It was: those who hold its device file, and their jobs. They may have been at work there before.
+  std::set<pid_t> openers = {};
+  std::set<std::string> opener_jobs = {};
 };
 
 class Census {
@@ -64,6 +67,7 @@ class Census {
   std::optional<ProcessEntry> next_above(const ProcessEntry& one) const;
   std::optional<ProcessEntry> leader_of(const ProcessEntry& one) const;
   bool is_alive(const Name& name) const;
+  void look_at_files(const Snapshot& snapshot, std::vector<Card>& cards);
 
   Root root_;
   Leases leases_;
@@ -71,6 +75,8 @@ class Census {
   std::map<Name, Known> known_;     // who held a GPU
   std::map<Name, Known> in_trees_;  // and everybody between them and the top of their tree
   std::set<DeviceId> reached_;
+  Instant next_look_at_files_ = Instant::min();
+  std::map<DeviceId, std::vector<pid_t>> openers_;  // of those that were never reached
 };
 
 }  // namespace lull

@@ -3,12 +3,11 @@
 #include <algorithm>
 
 #include "act/cgroup.h"
+#include "gpu/empty_card.h"
+#include "sense/openers.h"
 
 namespace lull {
 namespace {
-
-// Less than any context takes, more than a driver keeps for itself.
-constexpr double kEmptyCard = 64.0 * 1024 * 1024;
 
 // Whether a list without the job's processes proves that it has none there. Where the driver may leave processes out,
 // or names some by numbers that mean nothing here, only an empty card does.
@@ -82,6 +81,25 @@ void JobContexts::look_at(Place& place, const Reading& reading, const IsOurs& is
   }
 }
 
+// A GPU that was lost, or closed to us, before we first looked tells nothing of who is there. Mostly nobody can be: the
+// card is dead, or not ours. But who has opened it may have been at work there before, or still be.
+void JobContexts::look_at_files(Instant at, const IsOurs& is_ours) {
+  std::vector<std::size_t> dark;
+  for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
+    Place& place = places_[i];
+    if (place.listed && !place.reachable && inventory_->devices[i].kind == DeviceKind::gpu)
+      dark.push_back(i);
+    else
+      place.opened = false;
+  }
+  if (dark.empty() || !is_ours || at < next_look_at_files_) return;
+  const FileHolders found = file_holders(*inventory_, dark, root_);
+  next_look_at_files_ = at + found.rest;
+  const bool hidden = std::ranges::any_of(found.hidden, is_ours);
+  for (std::size_t i = 0; i < dark.size(); ++i)
+    places_[dark[i]].opened = hidden || std::ranges::any_of(found.holders[i], is_ours);
+}
+
 void JobContexts::look(const Snapshot& snapshot, const IsOurs& is_ours) {
   if (snapshot.inventory != inventory_) {
     inventory_ = snapshot.inventory;
@@ -89,6 +107,7 @@ void JobContexts::look(const Snapshot& snapshot, const IsOurs& is_ours) {
   }
   for (std::size_t i = 0; i < inventory_->devices.size() && i < snapshot.readings.size(); ++i)
     look_at(places_[i], snapshot.readings[i], is_ours);
+  look_at_files(snapshot.at, is_ours);
 }
 
 std::vector<Device> JobContexts::held() const {
@@ -101,14 +120,15 @@ std::vector<Device> JobContexts::held() const {
 std::vector<Device> JobContexts::unseen() const {
   std::vector<Device> devices;
   for (const Place& place : places_)
-    if (place.listed && place.reachable && !place.settled && !place.held) devices.push_back(place.device);
+    if (place.listed && (place.reachable || place.opened) && !place.settled && !place.held)
+      devices.push_back(place.device);
   return devices;
 }
 
 std::vector<Device> JobContexts::closed() const {
   std::vector<Device> devices;
   for (const Place& place : places_)
-    if (place.listed && place.forbidden && !place.reachable) devices.push_back(place.device);
+    if (place.listed && place.forbidden && !place.reachable && !place.opened) devices.push_back(place.device);
   return devices;
 }
 

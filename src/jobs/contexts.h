@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "gpu/snapshot.h"
@@ -53,16 +54,19 @@ class JobContexts {
     bool looked = false;     // its processes could be read at least once
     bool settled = false;    // now: whether the job is there is known
     bool reachable = false;  // it was neither lost nor closed to us all the time
+    bool opened = false;     // it was, and a process of the job holds its device file
     bool forbidden = false;  // now: no permission
     std::vector<Name> ours;  // of the job's processes, when last seen
   };
   void use(const Inventory& inventory);
   void look_at(Place& place, const Reading& reading, const IsOurs& is_ours);
+  void look_at_files(Instant at, const IsOurs& is_ours);
 
   Root root_;
   std::shared_ptr<const Inventory> inventory_;
   std::vector<Place> places_;  // one for each device of the inventory, then those that vanished
   bool ever_ = false;
+  Instant next_look_at_files_ = Instant::min();
 };
 
 }  // namespace lull

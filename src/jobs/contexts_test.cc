@@ -1,5 +1,6 @@
 #include "jobs/contexts.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -7,6 +8,7 @@
 #include <csignal>
 
 #include "jobs/scope.h"
+#include "sense/test_tree.h"
 
 namespace lull {
 namespace {
@@ -276,6 +278,38 @@ TEST_F(Contexts, Faults_A6_AStoppedProcessWithAContextIsFound) {
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
   EXPECT_FALSE(contexts.stopped(true));
+}
+
+// A GPU that was lost, or closed to us, before the first look tells nothing of who is there; its device file does.
+TEST(ContextsByFile, WhoHasOpenedACardThatWasNeverReachedMayBeThere) {
+  for (const Absence why : {Absence::lost, Absence::reset_required, Absence::no_permission}) {
+    for (const bool numbered : {true, false}) {  // of a lost card not even the number may be known
+      const TestTree tree;
+      tree.write("dev/nvidia0", "");
+      tree.write("dev/nvidia1", "");
+      tree.write("dev/nvidiactl", "");
+      Device dark = gpu(1);
+      if (!numbered) dark.minor.reset();
+      const auto inventory = machine({gpu(0), dark});
+      Snapshot now = snapshot(inventory, {reading({{ours()}}), missing(why)});
+      JobContexts contexts({.dev = tree.at("dev")});
+      contexts.look(now, is_ours);
+      EXPECT_EQ(names(contexts.unseen()), "") << "nobody has opened it";
+      Fd file(::open(tree.at("dev/nvidia1").c_str(), O_RDONLY | O_CLOEXEC));
+      ASSERT_TRUE(file);
+      now.at += std::chrono::hours(1);
+      contexts.look(now, [](pid_t) { return false; });
+      EXPECT_EQ(names(contexts.unseen()), "") << "somebody else has";
+      now.at += std::chrono::hours(1);
+      contexts.look(now, is_ours);
+      EXPECT_EQ(names(contexts.unseen()), "1") << words(why);
+      EXPECT_EQ(names(contexts.closed()), "");
+      file.reset();
+      now.at += std::chrono::hours(1);
+      contexts.look(now, is_ours);
+      EXPECT_EQ(names(contexts.unseen()), "");
+    }
+  }
 }
 
 }  // namespace

@@ -149,7 +149,8 @@ void Roster::add_job(const std::string& job, Life& life, const std::vector<Devic
   std::ranges::sort(member.subject.scope.devices, {},
                     [](const Device& one) { return std::pair(one.index, one.mig_index); });
   for (const Card& card : cards)
-    if (card.reachable && !card.complete && !is_split(cards, card.device) && !life.devices.contains(card.device.id()))
+    if ((card.reachable ? !card.complete : card.opener_jobs.contains(job)) && !is_split(cards, card.device) &&
+        !life.devices.contains(card.device.id()))
       maybe.push_back(card.device);
   member.title = life.title + (member.holders.empty() ? "" : " of " + users_of(member.holders)) + " on " +
                  labels(member.subject.scope.devices);

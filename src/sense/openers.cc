@@ -106,6 +106,19 @@ std::vector<std::optional<FileId>> files_of(const Root& root, const Inventory& i
   return files;
 }
 
+// Of all GPUs, whether the driver speaks of them or not.
+std::vector<FileId> device_files(const Root& root) {
+  constexpr std::string_view kPrefix = "nvidia";
+  std::vector<FileId> files;
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(root.dev.c_str()), ::closedir);
+  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
+    const std::string_view name = entry->d_name;
+    if (!name.starts_with(kPrefix) || !to_unsigned(name.substr(kPrefix.size()))) continue;
+    if (const auto file = file_id(::dirfd(folder.get()), entry->d_name)) files.push_back(*file);
+  }
+  return files;
+}
+
 // Why there can be no count, whoever holds it.
 Absence reason(const Device& device, const std::optional<FileId>& file) {
   if (device.kind == DeviceKind::mig) return Absence::not_supported;
@@ -229,6 +242,40 @@ bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Roo
 
 std::string program_of(pid_t pid, const Root& root) {
   return program_of(root.proc + "/" + std::to_string(pid)).value_or(std::string());
+}
+
+FileHolders file_holders(const Inventory& inventory, std::span<const std::size_t> devices, const Root& root) {
+  constexpr int kShareOfTime = 20;
+  const SystemClock clock;
+  const Instant began = clock.now();
+  std::vector<std::pair<FileId, std::size_t>> wanted;  // a file, and whose
+  const auto known = files_of(root, inventory);
+  const std::vector<FileId> all = device_files(root);
+  FileHolders found;
+  found.holders.resize(devices.size());
+  for (std::size_t i = 0; i < devices.size(); ++i)
+    if (const auto& file = known[devices[i]]; file)
+      wanted.emplace_back(*file, i);
+    else
+      for (const FileId& one : all)
+        if (std::ranges::find(known, one) == known.end()) wanted.emplace_back(one, i);
+  for (const pid_t pid : wanted.empty() ? std::vector<pid_t>() : process_ids(root)) {
+    const std::string folder = root.proc + "/" + std::to_string(pid);
+    const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir((folder + "/fd").c_str()), ::closedir);
+    if (!files && (errno == EACCES || errno == EPERM) && has_files(folder)) found.hidden.push_back(pid);
+    std::vector<bool> here(devices.size());
+    while (const dirent* entry = files ? ::readdir(files.get()) : nullptr) {
+      if (entry->d_name[0] == '.') continue;
+      const auto file = file_id(::dirfd(files.get()), entry->d_name);
+      for (const auto& [one, whose] : wanted)
+        if (file == one) here[whose] = true;
+    }
+    if (std::ranges::count(here, true) == 0 || ignored(folder, {})) continue;
+    for (std::size_t i = 0; i < here.size(); ++i)
+      if (here[i]) found.holders[i].push_back(pid);
+  }
+  found.rest = kShareOfTime * (clock.now() - began);
+  return found;
 }
 
 OpenerScan::OpenerScan(Root root, std::vector<std::string> ignore, const Clock& clock)

@@ -50,6 +50,16 @@ bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Roo
 // The name of the executable that it runs; empty where the kernel does not tell.
 std::string program_of(pid_t pid, const Root& root = {});
 
+// Who holds the files of these devices (places in the inventory) at this moment, by one look at every process; whoever
+// is ignored does not count. A device whose number is not known, since the driver says nothing of it, may be any file
+// that is no other device's. For what the driver itself does not tell of a GPU that is lost or closed to us.
+struct FileHolders {
+  std::vector<std::vector<pid_t>> holders;  // for each of the devices
+  std::vector<pid_t> hidden;                // processes whose files could not be looked at
+  Duration rest{};                          // not again within it: the look took a twentieth of that
+};
+FileHolders file_holders(const Inventory& inventory, std::span<const std::size_t> devices, const Root& root = {});
+
 // Looks through the descriptors of all processes again and again, each time for a while. A pass that is not done by
 // then goes on at the next look; until the first one is done the counts are unknown (Absence::looking), and later
 // those of the last whole pass are good for kOldestPass. A process that slept all the time since it was looked at

@@ -138,7 +138,8 @@ std::string EachSession::works_elsewhere(const Key& key, const Member& member, c
     };
     if (std::ranges::any_of(own, is_here)) continue;
     const bool there = std::ranges::find(card.holders, one.id(), &Holder::id) != card.holders.end();
-    if (!there && (card.listed || !card.reachable)) continue;
+    const bool may = card.reachable ? !card.listed : card.openers.contains(one.pid);
+    if (!there && !may) continue;
     const bool idle = std::ranges::any_of(roster_.members(), [&](const Member& other) {
       return std::ranges::any_of(other.subject.scope.devices,
                                  [&](const Device& device) { return card.device.is(device.id()); }) &&

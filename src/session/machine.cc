@@ -192,7 +192,7 @@ std::vector<std::unique_ptr<Action>> Machine::actions_of(const ActionWord& word,
 
 std::vector<Card> Machine::census(const Snapshot& snapshot) {
   if (!census_)
-    census_ = std::make_unique<Census>(Root{}, [] { return read_leases().value_or(std::vector<LeaseInfo>()); });
+    census_ = std::make_unique<Census>(root(), [] { return read_leases().value_or(std::vector<LeaseInfo>()); });
   return census_->look(snapshot);
 }
 

@@ -70,8 +70,9 @@ class World : public Senses {
 
   // SIGCHLD among them is told after our children have been looked at.
   virtual Result<> listen(const sigset_t& signals, OnSignal on_signal) = 0;
-  virtual Root root() { return {}; }  // where a session looks at processes that it does not know by its job
-  virtual double user_idle() = 0;     // seconds; unknown where the terminals cannot be looked at
+  // Where a session looks at processes that it does not know by its job, and at the device files they hold.
+  virtual Root root() { return {.dev = Root::machine().dev}; }
+  virtual double user_idle() = 0;  // seconds; unknown where the terminals cannot be looked at
   // errno_value of the error is exec's own.
   virtual Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) = 0;
   virtual std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) = 0;
