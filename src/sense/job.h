@@ -9,10 +9,12 @@
 // that of a long-lived one shows a second time when it ends. Orphans are waited for
 // by us, and we are told. One that went without anybody waiting for it makes `cpu`
 // unknown for that sample. Where it cannot be exact it is too busy, never too idle.
+// Bytes are those of system calls (read, write) and those of the disks, where mapped files and
+// splice show alone: what goes to a disk by write() counts twice.
 // A sample right after another one (2 ms of a job that takes a core for 10 ms a second
 // is all or nothing) answers for the time of both.
-// A process whose account may not be read makes `io` and `quiet` unknown; a socket
-// whose bytes nobody counts makes `io` unknown.
+// A process whose account may not be read makes `io` and `quiet` unknown, and so does what nobody
+// counts: some sockets, io_uring, one that ended and nobody waited for it.
 
 #include <cstdint>
 #include <optional>
@@ -35,21 +37,23 @@ struct JobUsage {
   double io_bytes_per_second = kUnknown;
   double quiet_seconds = kUnknown;
   bool io_unreadable = false;
-  bool cpu_uncounted = false;         // somebody ended and nobody knows how much it had used
-  bool io_uncounted = false;          // there are sockets whose bytes nobody counts
-  std::string uncounted_socket = {};  // which, for a person
+  bool cpu_uncounted = false;  // somebody ended and nobody knows how much it had used
+  bool io_uncounted = false;   // there may be bytes that nobody counts
+  std::string uncounted = {};  // by what, for a person; empty: it is over already
 };
 
 // What there is to a job beside its own processes.
 struct JobMore {
   std::optional<std::uint64_t> cgroup_cpu = {};  // microseconds that the job's own cgroup counted, which is exact
+  std::span<const pid_t> in_cgroup = {};         // and of whom: a process may have been moved to another
   std::span<const ProcessEntry> outside = {};    // work that counts as the job's, outside its tree
   std::span<const Reaped> orphans = {};          // of the job, which we waited for since the sample before
 };
 
 class JobSensor {
  public:
-  // `sockets`: what goes over them counts for `io`, which costs a list of the kernel's connections.
+  // `sockets`: what goes over them counts for `io`, which costs a look at the open files, and a list of the kernel's
+  // connections.
   explicit JobSensor(Root root = {}, bool sockets = false) : root_(std::move(root)), count_sockets_(sockets) {}
 
   JobUsage sample(std::span<const ProcessEntry> members, Instant at, const JobMore& more = {});
@@ -61,14 +65,15 @@ class JobSensor {
     std::uint64_t cpu_ticks = 0;  // its own and of the children it waited for
     std::uint64_t children_ticks = 0;
     pid_t parent = 0;
-    bool outside = false;
+    bool outside = false;  // of the tree, or of its cgroup
     bool io_known = false;
-    std::uint64_t read_bytes = 0;
+    std::uint64_t read_bytes = 0;  // by system calls, and by disks
     std::uint64_t written_bytes = 0;
   };
   struct Sums {
     double cpu = 0;      // seconds, of the tree
-    double outside = 0;  // and of what is outside of it
+    double own = 0;      // of these, what was not done by children
+    double outside = 0;  // and of what is outside of the tree or of its cgroup
     double bytes = 0;
     double children = 0;  // seconds that entered an account because a child was waited for
     bool io_known = true;
@@ -82,6 +87,11 @@ class JobSensor {
   Account account_of(const ProcessEntry& entry, bool outside) const;
   void add(const ProcessEntry& member, bool outside, Sums& sums);
   bool vanished_uncounted(const Sums& sums, const JobMore& more, bool exact) const;
+  double beside_cgroup(const Sums& sums, const JobMore& more, double counted) const;
+  bool is_there(pid_t pid, const Account& account) const;
+  double unseen_of(const Reaped& orphan) const;
+  bool somebody_left_untold() const;
+  std::optional<pid_t> loses_children();
 
   Root root_;
   bool count_sockets_;
@@ -89,6 +99,7 @@ class JobSensor {
   std::unordered_map<pid_t, Account> before_;
   std::unordered_map<pid_t, Account> now_;
   std::optional<Instant> last_at_;
+  std::optional<std::uint64_t> last_born_;  // the machine's newest process
   Stretch last_;
   std::optional<std::uint64_t> cgroup_before_;
   std::optional<Instant> last_wrote_;

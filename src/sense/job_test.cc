@@ -12,39 +12,13 @@
 #include <filesystem>
 #include <fstream>
 
+#include "sense/job_test.h"
 #include "sense/presence.h"
 
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-
-// A folder that looks like /proc, of which a test writes the files.
-class FakeProc {
- public:
-  FakeProc() {
-    char name[] = "/tmp/lull_job_XXXXXX";
-    root_.proc = ::mkdtemp(name);
-  }
-  ~FakeProc() { std::filesystem::remove_all(root_.proc); }
-  const Root& root() const { return root_; }
-
-  ProcessEntry process(pid_t pid, std::uint64_t ticks, std::uint64_t children, long read, long written) {
-    const std::string folder = root_.proc + "/" + std::to_string(pid);
-    std::filesystem::create_directory(folder);
-    std::ofstream(folder + "/stat") << pid << " (x) S 1 1 1 0 0 0 0 0 0 0 " << ticks << " 0 " << children
-                                    << " 0 20 0 1 0 77 0 0\n";
-    std::filesystem::remove(folder + "/io");
-    if (read >= 0) std::ofstream(folder + "/io") << "rchar: " << read << "\nwchar: " << written << "\nsyscr: 9\n";
-    return *read_process_entry(pid, root_);
-  }
-  void remove(pid_t pid) { std::filesystem::remove_all(root_.proc + "/" + std::to_string(pid)); }
-
- private:
-  Root root_;
-};
-
-const auto kTicks = static_cast<std::uint64_t>(::sysconf(_SC_CLK_TCK));
 
 TEST(JobSensor, FirstSampleHasNoRates) {
   FakeProc proc;
@@ -97,8 +71,9 @@ TEST(JobSensor, CgroupIsExactWhereThereIsOne) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const std::vector members{proc.process(5, 0, 0, 0, 0)};
-  sensor.sample(members, Instant(0s), {.cgroup_cpu = 1'000'000});
-  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(2s), {.cgroup_cpu = 2'000'000}).cpu_percent, 50);
+  const std::vector<pid_t> inside{5};
+  sensor.sample(members, Instant(0s), {.cgroup_cpu = 1'000'000, .in_cgroup = inside});
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(2s), {.cgroup_cpu = 2'000'000, .in_cgroup = inside}).cpu_percent, 50);
 }
 
 TEST(JobSensor, AnUnreadableAccountIsUnknownAndNeverQuiet) {
@@ -143,9 +118,10 @@ TEST(JobSensor, ReusedPidIsAnotherProcess) {
   members[0] = proc.process(5, kTicks, 0, 100, 100);
   members[0].start_ticks = 99;
   const std::vector<Reaped> orphans{{.pid = 5, .cpu_seconds = 1000.0 / static_cast<double>(kTicks)}};
-  const JobUsage usage = sensor.sample(members, Instant(1s), {.orphans = orphans});
-  EXPECT_DOUBLE_EQ(usage.cpu_percent, 100);
-  EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 200);
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(1s), {.orphans = orphans}).cpu_percent, 100);
+  members[0] = proc.process(5, kTicks, 0, 150, 150);
+  members[0].start_ticks = 99;
+  EXPECT_DOUBLE_EQ(sensor.sample(members, Instant(2s)).io_bytes_per_second, 100);
 }
 
 TEST(JobSensor, SeesARealProcess) {
@@ -206,12 +182,6 @@ TEST_F(Terminals, TheOneUsedLastCounts) {
   EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 100'000 - 8);
 }
 
-// A parent that is given, as the one of a process that came to us is not.
-ProcessEntry child_of(ProcessEntry entry, pid_t parent) {
-  entry.parent = parent;
-  return entry;
-}
-
 TEST(JobSensor, Faults_A9_OrphansThatWereReapedCount) {
   FakeProc proc;
   JobSensor sensor(proc.root());
@@ -247,9 +217,11 @@ TEST(JobSensor, Faults_A9_OneThatLeftNoAccountMakesCpuUnknown) {
   EXPECT_FALSE(usage.cpu_uncounted);
   // A cgroup counts all of it.
   sensor.reset();
-  sensor.sample(std::vector{root, child_of(proc.process(6, 0, 0, 0, 0), 4)}, Instant(70s), {.cgroup_cpu = 0});
+  const std::vector<pid_t> inside{5, 6};
+  sensor.sample(std::vector{root, child_of(proc.process(6, 0, 0, 0, 0), 4)}, Instant(70s),
+                {.cgroup_cpu = 0, .in_cgroup = inside});
   proc.remove(6);
-  usage = sensor.sample(std::vector{root}, Instant(80s), {.cgroup_cpu = 1'000'000});
+  usage = sensor.sample(std::vector{root}, Instant(80s), {.cgroup_cpu = 1'000'000, .in_cgroup = inside});
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 10);
 }
 
@@ -268,9 +240,11 @@ TEST(JobSensor, Faults_A7_WorkOutsideTheTreeCounts) {
   JobSensor sensor(proc.root());
   const auto root = proc.process(5, 0, 0, 0, 0);
   std::vector outside{proc.process(9, 0, 0, 0, 0)};
-  sensor.sample(std::vector{root}, Instant(0s), {.cgroup_cpu = 0, .outside = outside});
+  const std::vector<pid_t> inside{5};
+  sensor.sample(std::vector{root}, Instant(0s), {.cgroup_cpu = 0, .in_cgroup = inside, .outside = outside});
   outside = {proc.process(9, kTicks, 0, 100, 100)};
-  const JobUsage usage = sensor.sample(std::vector{root}, Instant(10s), {.cgroup_cpu = 500'000, .outside = outside});
+  const JobUsage usage =
+      sensor.sample(std::vector{root}, Instant(10s), {.cgroup_cpu = 500'000, .in_cgroup = inside, .outside = outside});
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 15);
   EXPECT_DOUBLE_EQ(usage.io_bytes_per_second, 20);
 }

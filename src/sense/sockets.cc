@@ -46,10 +46,14 @@ struct Held {
 };
 using Sockets = std::map<Inode, Held>;
 
-std::optional<Inode> socket_inode(int folder, const char* name) {
-  std::array<char, 64> target;
+using Target = std::array<char, 64>;  // long enough for what matters here
+
+std::string_view target_of(int folder, const char* name, Target& target) {
   const ssize_t size = ::readlinkat(folder, name, target.data(), target.size());
-  std::string_view text(target.data(), size > 0 ? static_cast<std::size_t>(size) : 0);
+  return {target.data(), size > 0 ? static_cast<std::size_t>(size) : 0};
+}
+
+std::optional<Inode> socket_inode(std::string_view text) {
   if (!text.starts_with("socket:[") || !text.ends_with("]")) return std::nullopt;
   return to_unsigned(text.substr(8, text.size() - 9));
 }
@@ -79,7 +83,10 @@ class Collector {
     while (const dirent* entry = ::readdir(files.get())) {
       if (entry->d_name[0] == '.') continue;
       if (++descriptors_ > kMostDescriptors || sockets.size() > kMostSockets) return false;
-      const auto inode = socket_inode(::dirfd(files.get()), entry->d_name);
+      Target space;
+      const std::string_view target = target_of(::dirfd(files.get()), entry->d_name, space);
+      if (target == "anon_inode:[io_uring]") ring = pid;
+      const auto inode = socket_inode(target);
       if (!inode || streams_.contains(*inode)) continue;
       Held& held = sockets[*inode];
       held.holders.insert(pid);
@@ -91,6 +98,7 @@ class Collector {
   }
 
   Sockets sockets;
+  std::optional<pid_t> ring;  // who has an io_uring
 
  private:
   bool in_another_network(pid_t pid) {
@@ -261,6 +269,8 @@ SocketTraffic SocketCounter::sample(std::span<const pid_t> processes) {
   for (const pid_t pid : processes)
     if (!collector.add(pid) && traffic.uncounted.empty())
       traffic.uncounted = "not all sockets of process " + std::to_string(pid) + " can be seen";
+  if (collector.ring && traffic.uncounted.empty())
+    traffic.uncounted = "process " + std::to_string(*collector.ring) + " has an io_uring";
   std::map<Inode, Bytes> now;
   // Most jobs have none: nothing is asked of the kernel then.
   if (!collector.sockets.empty()) {

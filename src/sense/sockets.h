@@ -5,6 +5,8 @@
 // anything else that is connected (UDP, unix sockets to other processes, another network
 // namespace) nobody counts the bytes, and the answer says so instead of 0.
 //
+// What goes through an io_uring is in no account either, whatever it is that it reads and writes.
+//
 // A connection that was opened and closed between two samples is not seen.
 
 #include <sys/types.h>

@@ -43,9 +43,11 @@ class OwnJob final : public Job {
   JobUsage usage(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& outside,
                  Instant at) override {
     const std::vector<Reaped> orphans = around_.children.take_orphans();
+    // Who is in it is asked first: one that is moved between the two counts twice, not never.
+    const std::vector<pid_t> inside = cgroup_.members();
     return sensor_.sample(
         members, at,
-        {.cgroup_cpu = cgroup_ ? cgroup_.cpu_microseconds() : std::nullopt, .outside = outside, .orphans = orphans});
+        {.cgroup_cpu = cgroup_.cpu_microseconds(), .in_cgroup = inside, .outside = outside, .orphans = orphans});
   }
 
   // What the terminal sends goes to its whole foreground group: a job in our group has it already. But when the

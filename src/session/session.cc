@@ -106,9 +106,8 @@ bool Session::stands_still(bool traced, std::vector<pid_t> others, std::string_v
 void Session::add_usage(const JobUsage& usage) {
   add_to(subject_.job, usage);
   // Once: who it is changes with every process that comes and goes.
-  if (!usage.uncounted_socket.empty() && !std::exchange(uncounted_said_, true))
-    sink_.note(Level::warning, "io",
-               "`io` is not known: " + usage.uncounted_socket + ", and nobody counts the bytes of that");
+  if (!usage.uncounted.empty() && !std::exchange(uncounted_said_, true))
+    sink_.note(Level::warning, "io", "`io` is not known: " + usage.uncounted + ", and nobody counts the bytes of that");
 }
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {

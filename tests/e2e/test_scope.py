@@ -436,6 +436,32 @@ def test_faults_a9_cpu_of_orphans_without_a_cgroup(sim):
         assert gpus.lull("run", *rule, "--", "sleep", "1000").returncode == 124
 
 
+@root_only
+def test_cpu_of_one_that_was_moved_to_another_cgroup(sim, cgroup):
+    """As systemd-run --scope and cgexec do: what it burns is not in the account of the job's cgroup."""
+    script = f"sh -c 'echo $$ > {cgroup}/cgroup.procs; exec timeout 4 sh -c \"while :; do :; done\"' & wait"
+    rule = ["--delay", "0", "--every", "300ms", "--idle", "cpu < 1 for 1500ms", "--grace", "300ms"]
+    with sim(1) as gpus:
+        done = gpus.lull("run", *rule, "--", "sh", "-c", script)
+        assert done.returncode == 0, done.stderr
+
+
+# ---- bytes that no system call tells of -------------------------------------------------------------------
+
+RING = "import ctypes; assert ctypes.CDLL(None).syscall(425, 8, ctypes.create_string_buffer(120)) > 2; import time; time.sleep(30)"
+
+
+def test_a_job_with_an_io_uring_may_write_what_nobody_counts(sim):
+    with sim(1) as gpus:
+        job = gpus.start_lull("run", "-v", "--delay", "0", "--every", "100ms", "--idle", "io < 1KiB for 1h", "--",
+                              sys.executable, "-S", "-c", RING)
+        text = lines_until(job, "has an io_uring")
+        if "AssertionError" in text:
+            pytest.skip("no io_uring here")
+        lines_until(job, "(unknown)")
+        stop(job)
+
+
 # ---- what is surely not meant ---------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("command", [["run", "--", "sleep", "1000"], ["watch", "--do", "exit"]],
