@@ -68,14 +68,17 @@ Guard::~Guard() {
   if (!over_ && cgroup_) (void)cgroup_.kill();
 }
 
+// The freezer is one write, and ours alone: the guard may hear of it late.
 void Guard::halt() {
-  if (freezer_ && ::write(freezer_.get(), "1", 1) == 1) return;
-  say(socket_.get(), {.kind = GuardWord::halt});
+  still_ = false;
+  const bool freezes = freezer_ && ::write(freezer_.get(), "1", 1) == 1;
+  say(socket_.get(), {.kind = GuardWord::halt, .a = freezes ? 1 : 0, .b = ++halts_});
 }
 
 void Guard::go_on() {
-  if (freezer_ && ::write(freezer_.get(), "0", 1) == 1) return;
-  say(socket_.get(), {.kind = GuardWord::go_on});
+  still_ = false;
+  const bool thaws = freezer_ && ::write(freezer_.get(), "0", 1) == 1;
+  say(socket_.get(), {.kind = GuardWord::go_on, .a = thaws ? 1 : 0, .b = ++halts_});
 }
 
 void Guard::end(const Ending::Options& how) {
@@ -128,6 +131,11 @@ void Guard::hear() {
       end_.status.code = word.a;
       end_.status.signal = word.b;
       end_.killed = static_cast<std::size_t>(std::max(word.c, 0));
+      break;
+    case GuardWord::still:
+      if (word.b != halts_) break;  // of an earlier time
+      still_ = word.a != 0;
+      if (still_ && calls_.still) calls_.still();
       break;
     case GuardWord::stuck:
       if (calls_.stuck) calls_.stuck();

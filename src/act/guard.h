@@ -4,7 +4,8 @@
 // daemon of a daemon is known to be its; it hears at once when we are gone, killed or not, and then kills them all,
 // standing still or not. Should the guard itself be killed, the command dies with it, and we kill what is left.
 //
-// A tree stands still by its cgroup's freezer where it has a cgroup, else by SIGSTOP to everyone in it.
+// A tree stands still by its cgroup's freezer where it has a cgroup, and by SIGSTOP to everyone whom that does not
+// reach: one that was moved to another cgroup, or all. That it does is known only when the guard has seen it.
 
 #include <sys/types.h>
 
@@ -62,15 +63,17 @@ class Guard {
     std::function<void(pid_t)> started;
     std::function<void(const GuardEnd&)> gone;  // once, when nothing of it is left
     std::function<void()> stuck;                // processes are left that SIGKILL does not end; it is tried again
+    std::function<void()> still;                // all of it has been seen to stand still, since halt()
   };
   static Result<std::unique_ptr<Guard>> start(Loop& loop, Children& children, const GuardOptions& options, Calls calls);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
   ~Guard();  // kills what is there
 
-  // All of it stands still, now; or goes on.
+  // All of it is to stand still, now; or goes on.
   void halt();
   void go_on();
+  bool stands_still() const { return still_; }  // proven
   // Lets it go on, and ends it. Again: with less patience.
   void end(const Ending::Options& how);
 
@@ -96,6 +99,8 @@ class Guard {
   Fd freezer_;
   pid_t root_ = 0;
   GuardEnd end_;
+  std::int32_t halts_ = 0;  // how often it was told to stand still
+  bool still_ = false;
   bool told_ = false;  // the guard has said how it went
   bool over_ = false;
   int quiet_ = 0;  // looks in a row that found nobody, after the guard was killed

@@ -17,7 +17,10 @@
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <set>
+#include <utility>
 
 #include "act/log_file.h"
 
@@ -27,7 +30,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kMostPasses = 64;       // of stopping a tree at a time
-constexpr Duration kStopAgain = 2ms;  // for those that forked away meanwhile
+constexpr Duration kStopAgain = 2ms;  // for those that forked away meanwhile, or are in the kernel; then ever later
+constexpr Duration kLookAgain = 1s;   // at those that stand still: somebody may have let one go on
 constexpr Duration kStuckPause = 1s;
 
 const SystemClock kClock;
@@ -180,9 +184,13 @@ class GuardProcess {
     switch (word.kind) {
       case GuardWord::halt:
         halted_ = true;
+        frozen_ = word.a != 0;
+        halt_number_ = word.b;
+        still_said_ = false;
+        pause_ = kStopAgain;
         if (!ending_) stop_everybody();
         break;
-      case GuardWord::go_on: go_on(); break;
+      case GuardWord::go_on: go_on(word.a != 0); break;
       case GuardWord::end: begin_to_end(word.a, Duration(word.time)); break;
       default: break;
     }
@@ -222,26 +230,40 @@ class GuardProcess {
            .c = static_cast<std::int32_t>(std::min<std::size_t>(killed, 1U << 30))});
   }
 
-  // ---- standing still, without a cgroup ----
-  void stop_everybody() {
-    for (int pass = 0; pass < kMostPasses; ++pass) {
-      bool all = true;
-      for (const ProcessEntry& one : tree_.look()) {
-        if (one.state == 'T' || one.state == 't' || one.ended()) continue;
-        all = false;
-        if (const auto process = Process::open(one)) (void)process->signal(SIGSTOP);
-      }
-      if (all) return;  // who stands still has no children meanwhile
+  // ---- standing still ----
+  // Whoever the freezer does not reach. True: nobody was found who runs.
+  bool stop_some() {
+    const bool inside_stands = frozen_ && cgroup_.frozen();  // asked first: who stands still does not move away
+    std::set<pid_t> inside;
+    if (frozen_)
+      for (const pid_t pid : cgroup_.members()) inside.insert(pid);
+    bool all = inside_stands || !frozen_;
+    for (const ProcessEntry& one : tree_.look()) {
+      if (one.state == 'T' || one.state == 't' || one.ended() || inside.contains(one.pid)) continue;
+      all = false;
+      const auto process = Process::open(one);
+      if (process && process->signal(SIGSTOP)) stopped_.insert_or_assign(one.pid, one);
     }
-    next_ = kClock.now() + kStopAgain;
+    return all;
   }
 
-  void go_on() {
+  // Who stands still has no children meanwhile, so a look at all of them that found nobody running is proof.
+  void stop_everybody() {
+    bool all = false;
+    for (int pass = 0; pass < kMostPasses && !all; ++pass) all = stop_some();
+    if (all != still_said_) say({.kind = GuardWord::still, .a = all ? 1 : 0, .b = halt_number_});
+    still_said_ = all;
+    if (!all) pause_ = std::min<Duration>(2 * pause_, kLookAgain);
+    next_ = kClock.now() + (all ? kLookAgain : pause_);
+  }
+
+  // Whom we did not stop stands still for a reason of its own.
+  void go_on(bool thawed) {
     halted_ = false;
     if (ending_) return;
     next_.reset();
-    if (cgroup_) (void)cgroup_.set_frozen(false);
-    for (const ProcessEntry& one : tree_.look())
+    if (cgroup_ && !thawed) (void)cgroup_.set_frozen(false);
+    for (const auto& [pid, one] : std::exchange(stopped_, {}))
       if (const auto process = Process::open(one)) (void)process->signal(SIGCONT);
   }
 
@@ -331,6 +353,11 @@ class GuardProcess {
   ExitStatus status_;
   bool root_ended_ = false;
   bool halted_ = false;
+  bool frozen_ = false;  // with halted_: by its cgroup, as far as they are in it
+  bool still_said_ = false;
+  std::int32_t halt_number_ = 0;
+  Duration pause_ = kStopAgain;
+  std::map<pid_t, ProcessEntry> stopped_;  // by us
   bool stuck_said_ = false;
   std::optional<Ending> ending_;
   std::optional<Instant> next_;

@@ -11,12 +11,13 @@ namespace lull {
 struct GuardWord {
   enum Kind : std::int32_t {
     // to the guard
-    halt,
-    go_on,
-    end,  // a: signal, time: grace in ns
+    halt,   // a: 1 where its cgroup has been frozen, b: the number of this word
+    go_on,  // a: 1 where its cgroup has been thawed
+    end,    // a: signal, time: grace in ns
     // from the guard
     started,  // a: pid of the command
     refused,  // a: errno
+    still,    // a: 1 where all are seen to stand still (0: not any more), b: since which word
     stuck,    // SIGKILL does not end somebody; it is tried again and again
     gone,     // a: exit code, b: signal, c: killed
   };

@@ -12,6 +12,7 @@ struct FillSession::Running {
   std::unique_ptr<Guard> guard;
   Instant since{};
   bool parked = false;
+  bool said_still = true;  // no: it is to stand still, and has not been seen to
 };
 
 }  // namespace lull

@@ -188,7 +188,11 @@ std::string FillSession::status() const {
     for (const GpuSight& sight : newest_) status.gpus.push_back(status_of(*filling_, sight, loop_.now()));
     for (GpuStatus& gpu : status.gpus)
       if (gpu.unit)
-        if (const auto one = running_.find(*gpu.unit); one != running_.end()) gpu.pid = one->second->guard->pid();
+        if (const auto one = running_.find(*gpu.unit); one != running_.end()) {
+          gpu.pid = one->second->guard->pid();
+          if (filling_->state(*gpu.unit) == Filling::State::still && !one->second->guard->stands_still())
+            gpu.state = "being stopped";
+        }
   }
   return to_text(status) + '\0' + to_json(status);
 }

@@ -68,6 +68,7 @@ class FillSession {
   void halt_at_once(const FillOrder& order);
   void carry_out_the_rest(const std::vector<FillOrder>& orders);
   void start(std::size_t unit);
+  void stands_still(std::size_t unit);
   void gone(std::size_t unit, const GuardEnd& how);
   void park(std::size_t unit);
   void unpark(std::size_t unit);

@@ -54,7 +54,9 @@ void FillSession::carry_out_the_rest(const std::vector<FillOrder>& orders) {
   for (const FillOrder& order : orders) {
     switch (order.kind) {
       case FillOrder::start: start(order.unit); break;
-      case FillOrder::halt: say(FillEvent::halted, order.unit, order.why); break;
+      case FillOrder::halt:  // said when it is seen to
+        if (const auto one = running_.find(order.unit); one != running_.end()) one->second->said_still = false;
+        break;
       case FillOrder::go_on:
         unpark(order.unit);
         say(FillEvent::went_on, order.unit, order.why);
@@ -111,7 +113,8 @@ void FillSession::start(std::size_t unit) {
                                    sink_.happened(event);
                                  },
                              .gone = [this, unit](const GuardEnd& how) { gone(unit, how); },
-                             .stuck = [this, unit] { say(FillEvent::stuck, unit); }});
+                             .stuck = [this, unit] { say(FillEvent::stuck, unit); },
+                             .still = [this, unit] { stands_still(unit); }});
   if (!guard) {
     GuardEnd how;
     how.not_started = guard.error().message();
@@ -122,6 +125,12 @@ void FillSession::start(std::size_t unit) {
   one->since = loop_.now();
   running_[unit] = std::move(one);
   filling_->started(unit, loop_.now());
+}
+
+void FillSession::stands_still(std::size_t unit) {
+  const auto one = running_.find(unit);
+  if (one == running_.end() || std::exchange(one->second->said_still, true)) return;
+  if (filling_->state(unit) == Filling::State::still) say(FillEvent::halted, unit, filling_->why(unit));
 }
 
 void FillSession::gone(std::size_t unit, const GuardEnd& how) {

@@ -15,7 +15,7 @@ namespace lull {
 struct GpuStatus {
   std::string label;
   std::string uuid;
-  std::string state;                     // "running", "standing still", "waiting", …
+  std::string state;                     // "running", "being stopped", "standing still", "waiting", …
   std::optional<std::size_t> unit = {};  // which one has processes on it
   std::string filler = {};               // its name, or of the one that is next
   pid_t pid = 0;

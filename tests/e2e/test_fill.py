@@ -13,6 +13,7 @@ import time
 import pytest
 
 from conftest import LIMIT, alive, end, wait_until
+from test_trees import cgroup  # noqa: F401
 
 # A filler that leaves a line with a growing number in its file for as long as it runs, with a child of its own session, a daemon
 # and one that ignores TERM; each leaves its pid.
@@ -164,6 +165,25 @@ def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
         fill.process.send_signal(signal.SIGTERM)
         assert fill.process.wait(timeout=LIMIT) == 143
         assert gone(fill.pids()) and (tmp_path / "1.saved").exists()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
+def test_one_in_another_cgroup_stands_still_as_well(sim, tmp_path, cgroup):
+    """As systemd-run --scope and cgexec do: the freezer of the filler's cgroup does not reach it."""
+    with sim(1) as gpus:
+        move = f"sh -c 'echo $$ > {cgroup}/cgroup.procs; exec \"$@\"' x \"$@\" & wait"
+        fill = Fill(gpus, tmp_path, "--confirm", "2s",
+                    command=["sh", "-c", move, "x", sys.executable, "-S", tmp_path / "filler.py", tmp_path, "plain"])
+        fill.wait_running()
+        assert cgroup.joinpath("cgroup.procs").read_text().split() == [str(pid) for pid in fill.pids()]
+        with holding(gpus.folder / "dev/nvidia0"):
+            fill.wait_for("halted")
+            assert fill.still()
+            fill.wait_for("went-on")
+            fill.wait_running()
+        fill.process.send_signal(signal.SIGTERM)
+        assert fill.process.wait(timeout=LIMIT) == 143
+        assert gone(fill.pids())
 
 
 @pytest.mark.parametrize("how", ["killed", "killed-while-still", "interrupted", "guard-killed"])
