@@ -388,6 +388,12 @@ TEST(ValueText, CarriesItsUnit) {
   EXPECT_EQ(value_text(Metric::util, kUnknown), "?");
 }
 
+TEST(Judge, WhatWasNotCountedOfAJobNamesNoGpu) {
+  const MissingSignal missing{.gpu = "", .metric = Metric::io, .why = Absence::not_covered};
+  EXPECT_EQ(missing_line(std::vector{missing}),
+            "this rule cannot be judged while not all io of the job was counted since the sample before");
+}
+
 TEST(Judge, WhatWasNotCoveredBreaksTheStreakAndIsSaid) {
   Machine machine(2);
   Judge judge = judge_for(machine, "util < 5 for 3s");

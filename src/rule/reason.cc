@@ -147,6 +147,9 @@ std::string to_words(const MissingSignal& missing) {
   if (missing.why == Absence::not_covered) {
     const std::string share = std::isfinite(missing.coverage) ? fmt::format("only {:.0f} %", missing.coverage * 100)
                                                               : "less than nine tenths";
+    if (row.of != Of::gpu)
+      return fmt::format("not all {} of the {} was counted since the sample before", row.name,
+                         row.of == Of::job ? "job" : "machine");
     return fmt::format("{} of GPU {} was measured for {} of the time since the sample before", row.name, missing.gpu,
                        share);
   }

@@ -153,10 +153,18 @@ void RunSession::list_members(Instant at) {
     members_.clear();
     return;
   }
-  members_before_ = std::move(members_);
-  members_ = job_->members();
+  std::vector<ProcessEntry> members = job_->members();
   const Instant now = world_.clock().now();
-  members_apart_ = std::chrono::duration<double>(now - members_at_).count();
+  const double apart = std::chrono::duration<double>(now - members_at_).count();
+  // A fresh yes comes right after another sample: in so short a time nobody has used a tick of CPU.
+  constexpr double kShortest = 0.02;
+  if (apart < kShortest && !members_before_.empty()) {
+    members_apart_ += apart;
+  } else {
+    members_before_ = std::move(members_);
+    members_apart_ = apart;
+  }
+  members_ = std::move(members);
   members_at_ = now;
   if (!rule_wants_work_) return;
   add_usage(job_->usage(members_, common_.also.members(), at));

@@ -25,15 +25,22 @@ bool wants_little(const Rule& rule, Metric metric) {
 
 std::string readings_text(const Sampled& sampled) {
   std::string text;
-  const auto signals = sampled.judged.rule().signals();
+  const Rule& rule = sampled.judged.rule();
+  const auto signals = rule.signals();
   for (const Device& device : sampled.judged.scope()) {
+    if (!rule.looks_at_gpus()) break;
     const Reading* reading = sampled.snapshot.find(device.id());
     if (reading == nullptr) continue;
     text += fmt::format("{}GPU {}", text.empty() ? "" : "; ", device.label());
-    for (const Metric metric : signals) {
-      const Facts& facts = facts_with(metric, *reading, sampled.subject.job, sampled.machine);
-      text += fmt::format(" {} {}", info(metric).name, value_text(metric, facts[metric]));
-    }
+    for (const Metric metric : signals)
+      if (info(metric).of == Of::gpu)
+        text += fmt::format(" {} {}", info(metric).name, value_text(metric, (*reading)[metric]));
+  }
+  if (text.empty() && rule.looks_at_gpus()) return text;
+  for (const Metric metric : signals) {
+    if (info(metric).of == Of::gpu) continue;
+    const Facts& facts = info(metric).of == Of::job ? sampled.subject.job : sampled.machine;
+    text += fmt::format("{}{} {}", text.empty() ? "" : "; ", info(metric).name, value_text(metric, facts[metric]));
   }
   return text;
 }
@@ -68,6 +75,7 @@ std::string extremes_text(const Sampled& sampled) {
                         info(metric).name, value_text(metric, extreme));
     if (many && unknown > 0 && unknown < readings.size()) text += fmt::format(" ({} unknown)", unknown);
   }
+  if (!sampled.judged.rule().looks_at_gpus()) return text;
   return text + (readings.size() == 1 ? fmt::format(" on GPU {}", only) : fmt::format(" on {} GPUs", readings.size()));
 }
 
