@@ -234,8 +234,8 @@ def test_cpu_of_the_tree_in_a_rule(sim):
 
 def test_quiet_job_in_a_rule(sim):
     with sim(1) as gpus:
-        rule = ["--delay", "0", "--every", "100ms", "--gpus", "all", "--idle", "util < 1 and quiet > 0.7 for 300ms", "--grace", "300ms"]
-        talks = gpus.lull("run", *rule, "--", "sh", "-c", "for i in 1 2 3 4 5 6 7 8 9 10; do echo x; sleep 0.2; done")
+        rule = ["--delay", "0", "--every", "100ms", "--gpus", "all", "--idle", "util < 1 and quiet > 1.5 for 300ms", "--grace", "300ms"]
+        talks = gpus.lull("run", *rule, "--", "sh", "-c", "for i in $(seq 15); do echo x; sleep 0.2; done")
         assert talks.returncode == 0, talks.stderr
         assert gpus.lull("run", *rule, "--", "sh", "-c", "echo x; sleep 1000").returncode == 124
 
