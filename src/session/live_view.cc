@@ -27,7 +27,7 @@ Result<Duration> live_interval(const std::string& text) {
   if (text.empty()) return std::chrono::seconds(1);
   auto parsed = parse_duration(text);
   if (!parsed) return std::unexpected(std::move(parsed.error()).during("--watch"));
-  if (*parsed < std::chrono::milliseconds(10)) return fail("--watch: the shortest interval is 10ms");
+  if (*parsed < std::chrono::milliseconds(10)) return fail("--watch: at least 10ms would be right");
   return *parsed;
 }
 
