@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails if a file includes a header from a room that its own room may not see.
+"""Fails if a file includes a header from a room that its own room may not see, or a document names a file that is gone.
 
 src/rooms.txt says who may see whom; an edge that nobody uses is refused too, so that it stays as tight as the house is.
 """
@@ -29,8 +29,23 @@ def read_rooms(path: pathlib.Path) -> dict:
     return may
 
 
+def missing_files():
+    """(document, name) of each `folder/file.ext` or `file.ext` that a document for developers names in vain."""
+    there = [f for top in ("src", "sim", "python", "tests", "tools", "docs", "man", "examples", "fuzz", "bench", "packaging")
+             for f in pathlib.Path(top).rglob("*") if f.is_file()]
+    names = {f.name for f in there} | {f.name for f in pathlib.Path(".").iterdir()}
+    for document in ("ARCHITECTURE.md", "CONTRIBUTING.md"):
+        for name in re.findall(r"`([\w./-]+\.(?:h|cc|py|cmake|txt|scd|toml|js))`", pathlib.Path(document).read_text()):
+            found = pathlib.Path(name).exists() or pathlib.Path("src", name).exists() if "/" in name else name in names
+            if not found and "NAME" not in name:
+                yield document, name
+
+
 def main() -> int:
     bad = 0
+    for document, name in missing_files():
+        print(f"{document}: names {name}, which is not there")
+        bad = 1
     rooms = pathlib.Path("src/rooms.txt")
     may = read_rooms(rooms)
     used = {room: set() for room in may}

@@ -11,15 +11,15 @@
 namespace lull {
 
 void SamplerOptions::want_only(std::span<const Metric> metrics) {
-  const auto any = [&](std::initializer_list<Metric> of) {
+  const auto any = [&](std::span<const Metric> of) {
     return std::ranges::any_of(of, [&](Metric one) { return std::ranges::find(metrics, one) != metrics.end(); });
   };
-  memory = any({Metric::mem_used, Metric::mem_free, Metric::mem_total});
-  power = any({Metric::power, Metric::power_limit});
-  details = any({Metric::temp, Metric::clock, Metric::pstate, Metric::fan});
-  tenants = any({Metric::procs});
-  pcie = any({Metric::pcie});
-  openers = any({Metric::openers});
+  memory = any(kMemoryMetrics);
+  power = any(kPowerMetrics);
+  details = any(kDetailMetrics);
+  tenants = any(std::array{Metric::procs});
+  pcie = any(std::array{Metric::pcie});
+  openers = any(std::array{Metric::openers});
 }
 
 std::unique_ptr<Sampler> Sampler::start(SamplerOptions options) {

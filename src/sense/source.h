@@ -4,6 +4,7 @@
 //
 // After open(), calls about different GPUs may come from several threads at once; calls about one GPU never do.
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -28,6 +29,11 @@ struct Needs {
   // Process lists cost milliseconds under the driver's one lock: the last answer serves for this long.
   Duration lists_every = std::chrono::seconds(1);
 };
+
+// What is read together, for one of these.
+inline constexpr std::array kMemoryMetrics = {Metric::mem_used, Metric::mem_free, Metric::mem_total};
+inline constexpr std::array kPowerMetrics = {Metric::power, Metric::power_limit};
+inline constexpr std::array kDetailMetrics = {Metric::temp, Metric::clock, Metric::pstate, Metric::fan};
 
 // Of one GPU and each of its parts (MIG devices); kept between samples for its memory.
 struct Answer {

@@ -67,9 +67,9 @@ void Reader::gpu(bool display_active) {
 }
 
 void Reader::part() {
-  for (const Metric metric :
-       {Metric::power, Metric::power_limit, Metric::temp, Metric::clock, Metric::pstate, Metric::fan, Metric::pcie})
-    reading_.miss(metric, Absence::not_supported);
+  for (const Metric metric : kPowerMetrics) reading_.miss(metric, Absence::not_supported);
+  for (const Metric metric : kDetailMetrics) reading_.miss(metric, Absence::not_supported);
+  reading_.miss(Metric::pcie, Absence::not_supported);
   if (!util() || !device_memory(needs_.tenants && !shows_everybody()) || !needs_.tenants) return;
   list(needs_.all_lists);
   tenants();

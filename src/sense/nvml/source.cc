@@ -155,14 +155,14 @@ class NvmlSource final : public Source {
     const auto idle = [&](Reading& reading) {
       reading = Reading();
       reading.asleep = true;
-      const auto miss = [&](bool asked, std::initializer_list<Metric> metrics) {
+      const auto miss = [&](bool asked, std::span<const Metric> metrics) {
         for (const Metric metric : metrics)
           if (asked) reading.miss(metric, Absence::asleep);
       };
-      miss(needs.memory, {Metric::mem_used, Metric::mem_free, Metric::mem_total});
-      miss(needs.power, {Metric::power, Metric::power_limit});
-      miss(needs.details, {Metric::temp, Metric::clock, Metric::pstate, Metric::fan});
-      miss(needs.tenants, {Metric::procs});
+      miss(needs.memory, kMemoryMetrics);
+      miss(needs.power, kPowerMetrics);
+      miss(needs.details, kDetailMetrics);
+      miss(needs.tenants, std::array{Metric::procs});
       for (const Metric metric : {Metric::util, Metric::mem_util}) reading.set(metric, 0);
       if (needs.pcie) reading.set(Metric::pcie, 0);
       reading.util_basis = Basis::mean;
