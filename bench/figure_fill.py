@@ -31,6 +31,14 @@ for line in sys.stdin:
 """
 
 
+def as_if_alone(on):
+    """Where we may: whatever else runs on this machine has to wait, as if it were idle."""
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR if on else os.SCHED_OTHER, os.sched_param(1 if on else 0))
+    except OSError:
+        pass
+
+
 def make_nodes(env, count):
     try:
         for gpu in range(count):
@@ -80,14 +88,6 @@ class Filling:
         return files
 
 
-def as_if_alone(on):
-    """Where we may: whatever else runs on this machine has to wait, as if it were idle."""
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR if on else os.SCHED_OTHER, os.sched_param(1 if on else 0))
-    except OSError:
-        pass
-
-
 def latencies(gpus, opens):
     as_if_alone(True)
     fill = Filling(gpus)
@@ -134,6 +134,7 @@ def scan():
     for one in crowd:
         one.stdout.readline()
     holder, env = simulation(8)
+    as_if_alone(True)  # both of them
     ours = numbers([os.path.join(BUILD, "scan_bench"), "20"], env)
     files = [os.path.join(env["LULL_DEV"], f"nvidia{gpu}") for gpu in range(8)]
     theirs = []
@@ -141,6 +142,7 @@ def scan():
         began = time.perf_counter()
         subprocess.run(["fuser", "-av", *files], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         theirs.append((time.perf_counter() - began) * 1e3)
+    as_if_alone(False)
     holder.stdin.close()
     holder.wait()
     for one in crowd:
