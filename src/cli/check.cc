@@ -60,7 +60,9 @@ int check_command(int argc, char** argv) {
                  "such as 'util < 5 for 20m' (lull-rules(7) explains the language), or the name of one (`lull config` "
                  "lists them)")
       .required();
-  line.option("--gpus", gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)").value("LIST");
+  line.option("--gpus", gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)")
+      .value("LIST")
+      .not_empty("0,2");
   line.flag("--json", json, "one JSON object");
   line.footer("Examples:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'\n  lull check hung");
   if (const auto done = line.parse(argc, argv)) return *done;

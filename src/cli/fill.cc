@@ -57,7 +57,9 @@ struct FillCommand : FillWords {
 void describe_options(CommandLine& line, FillCommand& command) {
   line.usage("[options] -- CMD [ARGUMENT…] | [options] FILE | --check FILE | --status [--json]");
   line.arguments("FILE", command.file, "a TOML file with one or more fillers, in place of CMD");
-  line.option("--gpus", command.gpus, "which GPUs: 0,2 or UUIDs, 3:1 for a MIG device, or all").value("LIST");
+  line.option("--gpus", command.gpus, "which GPUs: 0,2 or UUIDs, 3:1 for a MIG device, or all")
+      .value("LIST")
+      .not_empty("0,2");
   line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
   line.option("--free", command.free, "the rule that must hold before a GPU is filled").value("RULE");
   line.option("--every", command.every, "time between two samples").value("TIME");

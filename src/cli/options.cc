@@ -88,6 +88,13 @@ CommandLine::Option& CommandLine::Option::excludes(const std::string& other) {
   return *this;
 }
 
+CommandLine::Option& CommandLine::Option::not_empty(const std::string& example) {
+  const std::string right =
+      fmt::format("it is empty; {0} {1} would be right, or no {0} at all", option_->get_name(), example);
+  option_->check([right](const std::string& text) { return text.empty() ? right : std::string(); });
+  return *this;
+}
+
 bool CommandLine::Option::given() const { return option_->count() > 0; }
 
 CommandLine::CommandLine(const std::string& about, const std::string& command)

@@ -25,6 +25,8 @@ class CommandLine {
     Option& optional_value();                    // "--watch" as well as "--watch 2"
     Option& required();                          // must be given
     Option& excludes(const std::string& other);  // not both
+    // `--gpus "$MINE"` of a variable that is not set must not mean what no --gpus means.
+    Option& not_empty(const std::string& example);
     bool given() const;
 
    private:

@@ -47,7 +47,8 @@ int record_command(int argc, char** argv) {
       .value("FILE");
   line.option("--format", format, "csv or ndjson (default: by the file's name, else csv)").value("FORMAT");
   line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device (default: all)")
-      .value("LIST");
+      .value("LIST")
+      .not_empty("0,2");
   line.option("--signals", signals, "only these, such as util,power,who (default: all that are cheap to read, and who)")
       .value("LIST");
   line.flag("--no-who", no_who, "leave out who has the GPUs: host, users, pids, command, lease, job");

@@ -21,13 +21,17 @@ int release_command(int argc, char** argv) {
       "\nExample:\n  lull release 3");
   std::vector<std::string> words;
   bool force = false;
-  line.arguments("GPU", words, "an index, UUID or lease, as `lull leases` shows them, or all").required();
+  line.arguments("GPU", words,
+                 "an index, a list (0,2) or a range (0-3) of them, a UUID or lease as `lull leases` shows them, or all")
+      .required();
   line.flag("--force", force, "also if its holder still lives; that is not ended");
   if (const auto status = line.parse(argc, argv)) return *status;
+  const auto meant = release_words(words);
+  if (!meant) return complain(fmt::format("release: {}", meant.error().message()), kExitUsage);
   const auto folder = LeaseFolder::look(LeasePlace::of_environment());
   if (!folder) return complain(folder.error().message());
   if (!*folder) return complain("nothing is leased");
-  const auto done = release(**folder, words, force);
+  const auto done = release(**folder, *meant, force);
   if (!done) return complain(done.error().message());
   int status = 0;
   for (const Release& one : *done) {

@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include <cstdio>
-#include <limits>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +27,6 @@
 namespace lull {
 namespace {
 
-constexpr std::size_t kShownFirings = 40;
 constexpr std::size_t kPictureColumns = 4096;
 constexpr std::size_t kLeastMemory = 64 << 20;
 
@@ -124,8 +122,7 @@ int run_replay(const ReplayArguments& arguments) {
   else if (arguments.trace.csv)
     text = replay::to_csv(*result, *price);
   else
-    text = replay_table(*result, *price, arguments.all ? std::numeric_limits<std::size_t>::max() : kShownFirings,
-                        screen_of(STDOUT_FILENO));
+    text = replay_table(*result, *price, arguments.all, screen_of(STDOUT_FILENO));
   return give_answer(arguments.trace, [&] { return replay::to_html(*result, *price); }, text);
 }
 
@@ -171,7 +168,9 @@ int replay_command(int argc, char** argv) {
   line.flag("--csv", arguments.trace.csv, "one row per combination of the sweep; without a sweep, one row per firing");
   line.option("--html", arguments.trace.html, "also write a page with timelines and charts (default: none)")
       .value("FILE");
-  line.flag("--all", arguments.all, fmt::format("list every firing, not just the first {}", kShownFirings));
+  line.flag(
+      "--all", arguments.all,
+      fmt::format("list every job that it would have ended, not just the first {}, and every firing", kShownEnds));
   line.option("--memory", arguments.memory, "the most memory to use; a larger trace is read several times")
       .value("SIZE");
   describe_threads(line, arguments.trace);

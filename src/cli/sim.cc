@@ -137,7 +137,7 @@ int sim_command(int argc, char** argv) {
   const auto options = parse(args);
   if (!options) return refuse("sim", options.error());
   const auto scenario = make_scenario(*options);
-  if (!scenario) return options->scenario.empty() ? refuse("sim", scenario.error()) : cannot("sim", scenario.error());
+  if (!scenario) return refuse("sim", scenario.error());
   const auto end = sim::simulate(*scenario, options->command, [&] {
     if (options->command.empty() && ::isatty(STDERR_FILENO) == 1) greet(*scenario);
   });

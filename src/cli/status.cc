@@ -20,7 +20,9 @@ int status_command(int argc, char** argv) {
   line.flag("--csv", csv, "CSV with a header").excludes("--json");
   const CommandLine::Option watch_option =
       line.option("--watch", every, "show it again at this interval (default 1s)").optional_value().value("[SECONDS]");
-  line.option("--gpus", settings.gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)").value("LIST");
+  line.option("--gpus", settings.gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)")
+      .value("LIST")
+      .not_empty("0,2");
   line.flag("--procs", settings.processes, "list every process on them, with its memory");
   line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
   line.footer(

@@ -28,7 +28,8 @@ CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& options, 
   line.option("--every", options.every, "time between two samples").value("TIME");
   line.option("--gpus", options.gpus,
               "which GPUs count: 0,2 or UUIDs, 3:1 for a MIG device, or all (default: " + its_gpus + ")")
-      .value("LIST");
+      .value("LIST")
+      .not_empty("0,2");
   line.each("--also", options.also,
             "work outside the job's processes that counts as the job's own and is never ended (default: none)")
       .value("PID|CGROUP|CONTAINER");

@@ -82,12 +82,7 @@ ScopeFinder::Given ScopeFinder::by_variable() {
   const Visible visible = visible_devices(job.cuda_visible_devices, job.cuda_device_order, *inventory_);
   Given given{devices_at(*inventory_, visible.devices), "CUDA_VISIBLE_DEVICES", false, visible.devices.size()};
   given.uncertain = !visible.certain && !visible.order_certain;
-  const std::string text = job.cuda_visible_devices.value_or("");
-  const std::string_view value = trim(text);
-  if (visible.devices.empty())
-    given.none = value.empty() || value.starts_with("-1") ? "CUDA_VISIBLE_DEVICES hides every GPU"
-                 : visible.twice                          ? visible.note
-                                 : "CUDA_VISIBLE_DEVICES names no GPU of this machine: " + printable(value);
+  given.none = why_none_is_visible(visible, job.cuda_visible_devices);
   if (!visible.devices.empty() && !visible.note.empty())
     note(visible.note + (given.uncertain ? "; all that may be meant are watched" : ""));
   return given;

@@ -74,10 +74,11 @@ inline constexpr double kDrawing = 10;  // %: what drawing a desktop may show as
 struct Judgement {
   bool fits = false;
   bool lasting = false;           // it does not fit, and waiting will not change that
-  std::string why;                // "3 processes, 41 % util; wanted 0"; empty: it fits
+  std::string why;                // "3 processes; wanted 0 processes"; empty: it fits
   std::vector<Metric> judged_by;  // of util, procs and mem_used those that could be read, pstate where it stood in
   std::string note;               // "a desktop draws on it": what was made allowance for
   bool only_busy = false;         // nothing but util and mem_util speaks against it
+  bool in_use = false;            // processes, work or memory in use speak against it
   bool undecided = false;         // nothing speaks against it, too little for it: pstate was not read
 };
 

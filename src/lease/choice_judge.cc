@@ -202,6 +202,7 @@ class Weighing {
     result.fits = objections_.empty();
     result.judged_by = judged_by_;
     result.undecided = undecided_;
+    result.in_use = in_use_;
     result.only_busy = !objections_.empty() && objections_.size() == busy_;
     const bool usual = wishes_.util.kind == Limit::usual || wishes_.mem_util.kind == Limit::usual ||
                        wishes_.mem_used.kind == Limit::usual;
@@ -240,7 +241,9 @@ class Weighing {
     }
     if (at_least ? value >= bound : value <= bound) return;
     if (metric == Metric::util || metric == Metric::mem_util) ++busy_;
-    object(text(value), bound == 0 ? "0" : fmt::format("at {} {}", at_least ? "least" : "most", text(bound)));
+    in_use_ = in_use_ || metric == Metric::util || metric == Metric::mem_util || metric == Metric::procs ||
+              metric == Metric::mem_used;
+    object(text(value), bound == 0 ? text(0) : fmt::format("at {} {}", at_least ? "least" : "most", text(bound)));
   }
 
   const Reading& reading_;
@@ -250,6 +253,7 @@ class Weighing {
   std::vector<Metric> judged_by_;
   std::vector<Objection> objections_;
   std::size_t busy_ = 0;  // how many of them are about work being done
+  bool in_use_ = false;
   bool undecided_ = false;
 };
 
@@ -269,7 +273,7 @@ Judgement judge(const Device& device, const Reading& reading, const Wishes& wish
   const bool named =
       wishes.exact_name ? device.name.find(wishes.name) != std::string::npos : contains_word(device.name, wishes.name);
   if (!wishes.name.empty() && !device.name.empty() && !named)
-    return never(fmt::format("is a {}; wanted {}", printable(device.name), printable(wishes.name)));
+    return never(fmt::format("its name is {}; wanted {}", printable(device.name), printable(wishes.name)));
   for (const Absence absence : {reading.device_absence, device.absence}) {
     if (absence == Absence::none) continue;
     // Others' GPUs: waiting does not make them ours.

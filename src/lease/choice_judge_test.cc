@@ -23,7 +23,7 @@ TEST(Judging, SaysWhatSpeaksAgainstABusyOne) {
   Reading busy = idle();
   busy.set(Metric::procs, 3);
   busy.set(Metric::util, 41);
-  EXPECT_EQ(judged(busy).why, "3 processes, 41 % util; wanted 0");
+  EXPECT_EQ(judged(busy).why, "3 processes, 41 % util; wanted 0 processes, 0 % util");
   busy.set(Metric::procs, 1);
   Wishes wishes;
   wishes.util = Limit::of(10);
@@ -190,7 +190,7 @@ TEST(Judging, WhoAsksForWhatIsNotThereGetsTheTruth) {
   wishes.tolerate = kGiB;  // nobody knows how much is in use, so processes count
   Reading reading = without({Metric::mem_used});
   reading.set(Metric::procs, 1);
-  EXPECT_EQ(judged(reading, wishes).why, "1 process; wanted 0");
+  EXPECT_EQ(judged(reading, wishes).why, "1 process; wanted 0 processes");
 }
 
 TEST(Judging, ALostGpuIsNotTakenAndTheReasonIsSaid) {
@@ -279,7 +279,7 @@ TEST(Judging, NamesMatchInPartAndInAnyCase) {
   EXPECT_TRUE(judged(idle(), wishes).fits);
   wishes.name = "A100";
   EXPECT_TRUE(judged(idle(), wishes).lasting);
-  EXPECT_EQ(judged(idle(), wishes).why, "is a NVIDIA GeForce RTX 3090; wanted A100");
+  EXPECT_EQ(judged(idle(), wishes).why, "its name is NVIDIA GeForce RTX 3090; wanted A100");
 }
 
 TEST(Judging, FreeMemoryAndTemperature) {

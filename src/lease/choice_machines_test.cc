@@ -35,10 +35,10 @@ TEST(Judging, WhereProcessesMayBeHiddenMemoryDecides) {
   Reading seen = idle();
   seen.processes_hidden = true;
   seen.set(Metric::procs, 2);
-  EXPECT_EQ(judged(seen).why, "2 processes; wanted 0");
+  EXPECT_EQ(judged(seen).why, "2 processes; wanted 0 processes");
   seen.miss(Metric::procs, Absence::no_permission);
   seen.tenants = {tenant(10, kGiB), tenant(11, kGiB, true)};
-  EXPECT_EQ(judged(seen).why, "1 process; wanted 0") << "at least the one that is seen";
+  EXPECT_EQ(judged(seen).why, "1 process; wanted 0 processes") << "at least the one that is seen";
 }
 
 TEST(Judging, HiddenProcessesAndNoUtilisationLeaveMemoryAlone) {

@@ -156,7 +156,10 @@ std::optional<Refusal> Picker::find_candidates() {
     demand.pattern = record_;
     queue_.emplace(*folder_, std::move(demand), std::move(candidates), world_.clock());
   }
-  if (candidate_.size() < settings_.count) return refusal({});
+  if (candidate_.size() < settings_.count) {
+    const auto standing = queue_ ? queue_->look() : std::vector<Standing>();
+    return refusal(standing ? *standing : std::vector<Standing>());
+  }
   return {};
 }
 

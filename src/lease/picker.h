@@ -5,6 +5,7 @@
 // asks can do that on a loop (session/pick_session.h), in the time of a test as well.
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <random>
@@ -65,7 +66,8 @@ struct Picked {
 struct Refusal {
   enum Kind : std::uint8_t { failure, usage, late } kind = failure;  // late: waited for as long as was asked for
   std::string what;
-  std::vector<std::string> reasons = {};  // one a GPU: "GPU 2: 3 processes, 41 % util; wanted 0"
+  std::vector<std::string> reasons = {};          // one a GPU: "GPU 2: 3 processes; wanted 0 processes"
+  std::map<std::string, std::size_t> kinds = {};  // how many for which kind of reason: "leased", "in use"
   unsigned wanted = 0;
   unsigned fitting = 0;
   bool waiting_helps = false;  // there are enough that may come to suit, and nobody has waited for them
@@ -79,7 +81,8 @@ struct Waiting {
   unsigned count = 0;
   std::size_t ahead = 0;
   std::size_t collected = 0;
-  std::vector<std::string> reasons;  // as in a refusal
+  std::vector<std::string> reasons;               // as in a refusal
+  std::map<std::string, std::size_t> kinds = {};  // likewise
 };
 
 // What has to be read of the GPUs.

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/calendar.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "lease/picker.h"
@@ -34,10 +35,20 @@ std::string beginning_of(std::string command) {
   return command.substr(0, end) + "...";
 }
 
+std::string kind_of(const Standing* standing, const Judgement& judgement) {
+  if (standing == nullptr)
+    return judgement.lasting ? "not suitable" : judgement.in_use ? "in use" : "not as wished now";
+  return standing->state == Standing::leased       ? "leased"
+         : standing->state == Standing::collecting ? "kept by others who wait"
+                                                   : "for others who wait";
+}
+
 }  // namespace
 
 std::string Picker::who(const LeaseInfo& lease) const {
   std::string text = world_.user_name(lease.owner);
+  if (lease.record.kind == LeaseKind::hold && lease.record.until)
+    return text + ", held until " + format_local(*lease.record.until, "%H:%M:%S");
   if (!lease.record.command.empty()) text += ": " + printable(lease.record.command);
   if (lease.record.since) {
     const Duration age = world_.clock().wall() - *lease.record.since;
@@ -103,26 +114,33 @@ Chooser Picker::chooser() {
 
 Refusal Picker::refusal(const std::vector<Standing>& standing) {
   Refusal refusal;
-  std::map<std::size_t, std::string> taken;  // by choice
+  std::map<std::size_t, std::string> taken;            // by choice
+  std::map<std::size_t, const Standing*> standing_of;  // where that is what speaks against it
   std::set<std::size_t> shared;
   for (std::size_t i = 0; i < standing.size(); ++i) {
     taken[candidate_[i]] = standing_text(standing[i]);
+    if (!taken[candidate_[i]].empty()) standing_of[candidate_[i]] = &standing[i];
     if (standing[i].state == Standing::shared) shared.insert(candidate_[i]);
   }
   for (std::size_t i = 0; i < choices_.size(); ++i) {
     const Judgement& judgement = shared.contains(i) ? choices_[i].in_company : choices_[i].judgement;
     const std::string& why = taken[i].empty() ? judgement.why : taken[i];
-    if (why.empty())
+    if (why.empty()) {
       ++refusal.fitting;
-    else
-      refusal.reasons.push_back(fmt::format("GPU {}: {}{}", choices_[i].label, why,
-                                            taken[i].empty() && !judgement.lasting ? users_text(choices_[i]) : ""));
+      continue;
+    }
+    ++refusal.kinds[kind_of(standing_of.contains(i) ? standing_of[i] : nullptr, judgement)];
+    refusal.reasons.push_back(fmt::format("GPU {}: {}{}", choices_[i].label, why,
+                                          taken[i].empty() && !judgement.lasting ? users_text(choices_[i]) : ""));
   }
   refusal.wanted = settings_.count;
   refusal.waiting_helps = !settings_.wait && settings_.lease && candidate_.size() >= settings_.count;
   const std::string_view place = within_.empty() ? "" : " in the lease of this job";
   if (choices_.empty())
     refusal.what = fmt::format("there is no GPU{}", place);
+  else if (choices_.size() < settings_.count)
+    refusal.what = fmt::format("{} GPUs asked for, there {} only {}{}", settings_.count,
+                               choices_.size() == 1 ? "is" : "are", choices_.size(), place);
   else if (refusal.fitting == 0)
     refusal.what = fmt::format("no GPU{} fits", place);
   else

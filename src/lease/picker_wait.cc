@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <utility>
 
 #include "base/units.h"
 #include "lease/picker.h"
@@ -15,6 +18,12 @@ namespace {
 // moment): look again soon at first, then once a second.
 constexpr Duration kFirstLook = std::chrono::milliseconds(100);
 constexpr Duration kLongestLook = std::chrono::seconds(1);
+
+// "2s" of one who had 1.999s left when it began to wait.
+Duration rounded(Duration time) {
+  using Tenths = std::chrono::duration<std::int64_t, std::deci>;
+  return time < std::chrono::seconds(1) ? time : Duration(std::chrono::round<Tenths>(time));
+}
 
 }  // namespace
 
@@ -87,8 +96,8 @@ PickStep Picker::woken_in_queue() {
 Refusal Picker::late() {
   const auto last = queue_->look();
   Refusal late = refusal(last ? *last : std::vector<Standing>());
-  late.what = fmt::format("waited {} for {} GPU{}; {}", format_duration(*settings_.wait_limit), settings_.count,
-                          settings_.count == 1 ? "" : "s", late.what);
+  late.what = fmt::format("waited {} for {} GPU{}; {}", format_duration(rounded(*settings_.wait_limit)),
+                          settings_.count, settings_.count == 1 ? "" : "s", late.what);
   late.kind = Refusal::late;
   return late;
 }
@@ -129,7 +138,8 @@ bool Picker::foreign_use(const std::vector<Standing>& standing) {
 }
 
 void Picker::tell(const std::vector<Standing>& standing) {
-  world_.waits({settings_.count, queue_->ahead(), queue_->kept().size(), refusal(standing).reasons});
+  Refusal now = refusal(standing);
+  world_.waits({settings_.count, queue_->ahead(), queue_->kept().size(), std::move(now.reasons), std::move(now.kinds)});
 }
 
 }  // namespace lull

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <csignal>
 #include <filesystem>
+#include <optional>
+#include <string_view>
 
 #include "base/fd.h"
 #include "base/process.h"
@@ -17,7 +19,23 @@
 namespace lull {
 namespace {
 
+struct Range {
+  std::uint64_t first = 0;
+  std::uint64_t last = 0;
+};
+std::optional<Range> range_of(std::string_view word) {
+  const std::size_t dash = word.find('-');
+  if (dash == std::string_view::npos) return std::nullopt;
+  const auto first = to_unsigned(word.substr(0, dash));
+  const auto last = to_unsigned(word.substr(dash + 1));
+  if (!first || !last) return std::nullopt;
+  return Range{*first, *last};
+}
+
 bool meant(const LeaseInfo& lease, const std::string& word) {
+  const auto range = range_of(word);
+  const auto index = to_unsigned(lease.record.label);
+  if (range && index && *index >= range->first && *index <= range->last) return true;
   return word == "all" || lease.record.label == word || lease.record.id == word ||
          (word.size() >= 8 && lease.gpu.starts_with(word));
 }
@@ -76,6 +94,20 @@ void end_keeper(const LeaseFolder& folder, const LeaseInfo& lease, const struct 
 
 }  // namespace
 
+Result<std::vector<std::string>> release_words(const std::vector<std::string>& written) {
+  std::vector<std::string> words;
+  for (const std::string& list : written) {
+    for (const std::string_view raw : split(list, ',')) {
+      const std::string_view word = trim(raw);
+      if (word.empty()) return fail(fmt::format("'{}' has an empty entry: write it as 0,2", printable(list)));
+      if (const auto range = range_of(word); range && range->first > range->last)
+        return fail(fmt::format("'{}' runs backwards: write {}-{}", printable(word), range->last, range->first));
+      words.emplace_back(word);
+    }
+  }
+  return words;
+}
+
 Result<std::vector<Release>> release(const LeaseFolder& folder, const std::vector<std::string>& words, bool force) {
   const auto door = TRY(folder.enter());
   const auto state = TRY(folder.scan());
@@ -104,8 +136,9 @@ Result<std::vector<Release>> release(const LeaseFolder& folder, const std::vecto
       done.push_back({.released = true, .text = named(lease) + " released"});
     }
     if (!found && word != "all")
-      done.push_back(
-          {.released = false, .text = fmt::format("{} is not leased; `lull leases` shows what is", printable(word))});
+      done.push_back({.released = false,
+                      .text = (range_of(word) ? "none of " + printable(word) + " is" : printable(word) + " is not") +
+                              " leased; `lull leases` shows what is"});
   }
   return done;
 }

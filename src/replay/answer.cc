@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
@@ -29,6 +30,22 @@ std::string_view judged_by(Per per) {
     case Per::all: return "all GPUs together";
   }
   return "";
+}
+
+// How far the recording tells one job from the next; nothing where it says who had the GPUs.
+std::string jobs_told_apart(const ReplayResult& result) {
+  if (result.trace.holders.size() > 1 || result.totals.jobs == 0) return {};
+  const auto has = [&](Metric metric) {
+    return std::ranges::find(result.trace.metrics, metric) != result.trace.metrics.end();
+  };
+  const bool released = has(Metric::mem_used) || has(Metric::procs);
+  if (released && result.per != Per::gpu) return {};
+  const std::string_view one = result.per == Per::gpu    ? "what ran on a GPU"
+                               : result.per == Per::host ? "what ran on a host"
+                                                         : "all that ran";
+  return fmt::format(
+      " Jobs cannot be told apart in this recording (it does not say who had the GPUs): {} counts as one job{}.", one,
+      released ? " until its memory is released" : ", from the first sample to the last");
 }
 
 }  // namespace
@@ -81,7 +98,7 @@ std::string basis(const ReplayResult& result) {
   text += result.gap_seconds > 0 ? fmt::format(", {} in gaps", hours_text(result.gap_seconds)) : ", no gaps";
   const std::uint64_t left_out = result.trace.bad_rows + result.trace.duplicates;
   text += left_out > 0 ? fmt::format(", {} left out", count_of(left_out, "row")) : ", no rows left out";
-  return text + ".";
+  return text + "." + jobs_told_apart(result);
 }
 
 std::vector<std::string> knee_words(const ReplayResult& result) {

@@ -130,7 +130,7 @@ void Judging::take_over(Gpu& old, std::size_t index, Gpu& fresh) {
 }
 
 void Judging::finish_job(std::size_t job) {
-  finish_trials(*gpus_[job], job, StretchEnd::unknown, Leaving::released);
+  finish_trials(*gpus_[job], job, StretchEnd::over, Leaving::released);
   if (first_policy_ == 0) totals_[0] += gpus_[job]->totals;
   gpus_[job].reset();
 }

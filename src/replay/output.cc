@@ -149,6 +149,7 @@ std::string_view ending_text(StretchEnd ending) {
     case StretchEnd::unknown: return "unknown";
     case StretchEnd::gap: return "gap";
     case StretchEnd::end: return "end of trace";
+    case StretchEnd::over: return "job ended";
   }
   return "end of trace";
 }

@@ -13,7 +13,7 @@ namespace lull::replay {
 
 // A moment of the trace as its files write moments: with a zone, without, or from the start.
 std::string moment_text(const ReplayResult& result, Instant at);
-std::string_view ending_text(StretchEnd ending);  // "came back", "unknown", "gap", "end of trace"
+std::string_view ending_text(StretchEnd ending);  // "came back", "unknown", "gap", "end of trace", "job ended"
 std::string_view leaving_text(Leaving how);       // "worked again", "released", "end of trace"
 std::string gpu_text(const ReplayResult& result, std::size_t gpu);
 

@@ -16,7 +16,7 @@
 namespace lull {
 
 // came_back: a definite no followed. unknown: a sample that could not be judged did.
-enum class StretchEnd : std::uint8_t { came_back, unknown, gap, end };
+enum class StretchEnd : std::uint8_t { came_back, unknown, gap, end, over };  // over: there was nothing left to judge
 
 struct Stretch {
   Instant begin{};

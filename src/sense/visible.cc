@@ -191,4 +191,11 @@ Visible visible_devices(const Inventory& inventory) {
   return visible_devices(environment("CUDA_VISIBLE_DEVICES"), environment("CUDA_DEVICE_ORDER"), inventory);
 }
 
+std::string why_none_is_visible(const Visible& visible, std::optional<std::string_view> cuda_visible_devices) {
+  if (!visible.devices.empty() || !cuda_visible_devices) return {};
+  const std::string_view value = trim(*cuda_visible_devices);
+  if (value.empty() || value.starts_with("-1")) return "CUDA_VISIBLE_DEVICES hides every GPU";
+  return visible.twice ? visible.note : "CUDA_VISIBLE_DEVICES names no GPU of this machine: " + printable(value);
+}
+
 }  // namespace lull

@@ -28,6 +28,9 @@ struct Visible {
 Visible visible_devices(std::optional<std::string_view> cuda_visible_devices,
                         std::optional<std::string_view> cuda_device_order, const Inventory& inventory);
 
+// Why nothing is seen, in a sentence without its end; empty: something is, or nobody says what.
+std::string why_none_is_visible(const Visible& visible, std::optional<std::string_view> cuda_visible_devices);
+
 // As this process's environment says.
 Visible visible_devices(const Inventory& inventory);
 

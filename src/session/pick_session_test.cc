@@ -13,6 +13,7 @@
 #include <filesystem>
 
 #include "session/fake_world_test.h"
+#include "view/picked.h"
 
 namespace lull {
 namespace {
@@ -132,18 +133,19 @@ TEST_F(Picking, LooksOnceASecondAtWhatOthersUse) {
   EXPECT_LE(world_.seen.size(), 30 * 60 + 60U);
   ASSERT_TRUE(eyes_.told);
   EXPECT_EQ(eyes_.told->reasons.size(), 2U);
+  EXPECT_EQ(in_short(*eyes_.told), "waiting for 1 GPU, next in turn: 2 in use") << "where a line is a line of a log";
 }
 
 TEST_F(Picking, GivesUpWhenTheTimeIsOver) {
   world_.script.util = [](Instant, unsigned) { return 90.0; };
   PickSettings settings = waiting();
-  settings.wait_limit = 10min;
+  settings.wait_limit = 10min - 1ms;  // as it is left of ten minutes
   PickSession session(world_.loop(), eyes_, settings);
   const auto picked = session.run();
   ASSERT_FALSE(picked);
   EXPECT_EQ(picked.error().kind, Refusal::late);
   EXPECT_NE(picked.error().what.find("waited 10m for 1 GPU"), std::string::npos) << picked.error().what;
-  EXPECT_EQ(passed(), 10min);
+  EXPECT_EQ(passed(), 10min - 1ms);
   EXPECT_TRUE(eyes_.closed);
 }
 
@@ -217,6 +219,20 @@ TEST_F(Picking, EndsWithTheProcessThatWasToHoldThem) {
   EXPECT_EQ(picked.error().what, "process " + std::to_string(child) + ", which was to hold them, has ended");
   EXPECT_GE(passed(), 1min);
   EXPECT_LE(passed(), 1min + 2s);
+}
+
+// What is leased is said to be, and that there are not so many.
+TEST_F(Picking, MoreThanThereAreIsSaidWithWhatEachIs) {
+  const Holder holder(folder(), 1);
+  PickSettings settings = waiting();
+  settings.count = 20;
+  PickSession session(world_.loop(), eyes_, settings);
+  const auto picked = session.run();
+  ASSERT_FALSE(picked);
+  EXPECT_EQ(picked.error().what, "20 GPUs asked for, there are only 2");
+  ASSERT_EQ(picked.error().reasons.size(), 1U);
+  EXPECT_TRUE(picked.error().reasons[0].starts_with("GPU 1: leased (")) << picked.error().reasons[0];
+  EXPECT_FALSE(picked.error().waiting_helps);
 }
 
 TEST_F(Picking, WithoutWaitingWhatIsBusyIsRefusedAtOnce) {

@@ -38,7 +38,7 @@ class TerminalWorld final : public SensedPickWorld {
     if (quiet_) return;
     const bool terminal = ::isatty(STDERR_FILENO) != 0;
     if (!terminal && !shown_.empty()) return;
-    const std::string text = "lull: " + to_words(waiting);
+    const std::string text = "lull: " + (terminal ? to_words(waiting) : in_short(waiting));
     if (text == shown_) return;
     shown_ = text;
     const Screen screen = screen_of(STDERR_FILENO);

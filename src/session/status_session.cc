@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <cstdlib>
 #include <utility>
 
 #include "base/calendar.h"
@@ -21,11 +22,16 @@ using namespace std::chrono_literals;
 constexpr Duration kPatience = 1500ms;    // how long a driver may take before its GPUs are shown as not answering
 constexpr Duration kLongestWaking = 11s;  // real cards take up to 10 s without persistence mode
 
-Result<std::vector<std::size_t>> rows_of(const StatusSettings& settings, const Snapshot& snapshot) {
+// `none`: why there is no row, where there is more to say than that.
+Result<std::vector<std::size_t>> rows_of(const StatusSettings& settings, const Snapshot& snapshot, std::string& none) {
   const Inventory& inventory = *snapshot.inventory;
   std::vector<std::size_t> rows;
   if (!settings.gpus.empty()) return select_devices(settings.gpus, inventory);
-  if (settings.visible) return visible_devices(inventory).devices;
+  if (settings.visible) {
+    Visible visible = visible_devices(inventory);
+    if (const char* value = std::getenv("CUDA_VISIBLE_DEVICES")) none = why_none_is_visible(visible, value);
+    return std::move(visible.devices);
+  }
   for (std::size_t i = 0; i < inventory.devices.size(); ++i) rows.push_back(i);
   return rows;
 }
@@ -84,8 +90,10 @@ std::optional<SessionEnd> StatusSession::show(const Snapshot& snapshot) {
 }
 
 std::optional<SessionEnd> StatusSession::draw(const Snapshot& snapshot) {
-  const auto rows = rows_of(settings_, snapshot);
+  std::string none;
+  const auto rows = rows_of(settings_, snapshot, none);
   if (!rows) return SessionEnd{kExitUsage, rows.error().message()};
+  if (!none.empty() && !live_.on_screen() && !std::exchange(none_said_, true)) say_(none);
   const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_)};
   return live_.on_screen() ? draw_screen(view) : live_.append(pictures_.next(view, screen_of(settings_.output)));
 }

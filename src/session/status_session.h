@@ -48,6 +48,7 @@ class StatusSession {
   Histories histories_;
   std::optional<Snapshot> shown_;
   bool driver_said_ = false;
+  bool none_said_ = false;
   bool hinted_ = false;
 };
 

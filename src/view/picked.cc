@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <utility>
+
 #include <optional>
 
 #include "base/json_writer.h"
@@ -41,6 +43,13 @@ std::string ordinal(std::size_t number) {
   return fmt::format("{}{}", number, teen || last == 0 || last > 3 ? "th" : last == 1 ? "st" : last == 2 ? "nd" : "rd");
 }
 
+std::string beginning(const Waiting& waiting) {
+  std::string text = fmt::format("waiting for {} GPU{}", waiting.count, waiting.count == 1 ? "" : "s");
+  text += waiting.ahead == 0 ? ", next in turn" : fmt::format(", {} in turn", ordinal(waiting.ahead + 1));
+  if (waiting.collected > 0) text += fmt::format(", {} collected", waiting.collected);
+  return text;
+}
+
 }  // namespace
 
 std::string picked_text(const Picked& picked, PickFormat format, bool uuid) {
@@ -67,10 +76,17 @@ std::string refusal_text(const Refusal& refusal) {
 }
 
 std::string to_words(const Waiting& waiting) {
-  std::string text = fmt::format("waiting for {} GPU{}", waiting.count, waiting.count == 1 ? "" : "s");
-  text += waiting.ahead == 0 ? ", next in turn" : fmt::format(", {} in turn", ordinal(waiting.ahead + 1));
-  if (waiting.collected > 0) text += fmt::format(", {} collected", waiting.collected);
+  std::string text = beginning(waiting);
   for (std::size_t i = 0; i < waiting.reasons.size(); ++i) text += (i == 0 ? ": " : "; ") + waiting.reasons[i];
+  return text;
+}
+
+std::string in_short(const Waiting& waiting) {
+  if (waiting.reasons.size() < 2) return to_words(waiting);
+  std::string text = beginning(waiting);
+  std::string_view before = ": ";
+  for (const auto& [kind, count] : waiting.kinds)
+    text += fmt::format("{}{} {}", std::exchange(before, ", "), count, kind);
   return text;
 }
 

@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
+#include <limits>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -14,6 +16,7 @@ namespace lull {
 namespace {
 
 constexpr std::size_t kShownHurt = 10;
+constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kWide = 100;  // what a sweep takes with all of its columns
 
 using replay::Firing;
@@ -94,27 +97,79 @@ std::vector<std::string> totals_lines(const ReplayResult& result, std::optional<
   return lines;
 }
 
-std::vector<std::string> firing_lines(const ReplayResult& result, std::size_t most, const Screen& screen) {
-  Column gpu = column("GPU", Align::left);
+std::string subject_title(replay::Per per) {
+  switch (per) {
+    case replay::Per::gpu: return "GPU";
+    case replay::Per::job: return "JOB";
+    case replay::Per::host: return "HOST";
+    case replay::Per::all: return "GPUs";
+  }
+  return "GPU";
+}
+
+// What became of a job after the end that it would have had.
+Cell fate_of(const replay::End& end) {
+  if (end.back) return {"worked again after " + span_text(*end.back - end.at), Tone::bad};
+  return {end.how == replay::Leaving::released ? "job ended" : "never worked again", Tone::plain};
+}
+
+// The jobs that would have been ended, each with whose it was: those that worked again are the mistakes.
+std::vector<std::string> end_lines(const ReplayResult& result, std::size_t most, const Screen& screen) {
+  Column subject = column(subject_title(result.per), Align::left);
+  Column when = column("ENDED AT", Align::left);
+  Column user = column("USER", Align::left);
+  Column command = column("COMMAND", Align::left);
+  Column then = column("THEN", Align::left);
+  Column lost = column("WORK LOST h", Align::right);
+  command.give_up = 1;
+  command.shrink_to = 8;
+  lost.give_up = 2;
+  const std::size_t shown = std::min(most, result.ends.size());
+  bool any_user = false;
+  bool any_command = false;
+  for (std::size_t i = 0; i < shown; ++i) {
+    const replay::End& end = result.ends[i];
+    const bool told = end.holder > trace::kNobody;
+    const std::string who = told ? result.trace.holders[end.holder].user_text() : "";
+    const std::string what = told ? result.trace.holders[end.holder].command : "";
+    any_user |= !who.empty();
+    any_command |= !what.empty();
+    subject.cells.push_back({for_screen(printable(replay::gpu_text(result, end.gpu)), screen)});
+    when.cells.push_back({replay::moment_text(result, end.at)});
+    user.cells.push_back({who.empty() ? "?" : for_screen(printable(who), screen)});
+    command.cells.push_back({what.empty() ? "?" : for_screen(printable(what), screen)});
+    then.cells.push_back(fate_of(end));
+    lost.cells.push_back({fmt::format("{:.2f}", replay::hours(end.lost_seconds))});
+  }
+  std::vector<Column> columns = {subject, when};
+  if (any_user) columns.push_back(user);
+  if (any_command) columns.push_back(command);
+  columns.insert(columns.end(), {then, lost});
+  std::vector<std::string> lines = {"what it would have ended:"};
+  std::ranges::move(layout(columns, {}, screen), std::back_inserter(lines));
+  if (result.totals.ended > shown)
+    lines.push_back(wrapped(fmt::format("and {} more (--all lists them, --json has them)", result.totals.ended - shown),
+                            screen.width));
+  return lines;
+}
+
+// Each stretch that lasted long enough, also while nobody had the GPU, and after the first one in a job.
+std::vector<std::string> firing_lines(const ReplayResult& result, const Screen& screen) {
+  Column subject = column(subject_title(result.per), Align::left);
   Column when = column("WHEN", Align::left);
   Column before = column("IDLE BEFORE", Align::right);
   Column after = column("STAYED IDLE", Align::right);
   Column then = column("THEN", Align::left);
-  const std::size_t shown = std::min(most, result.firings.size());
-  for (std::size_t i = 0; i < shown; ++i) {
-    const Firing& firing = result.firings[i];
-    gpu.cells.push_back({printable(replay::gpu_text(result, firing.gpu)), Tone::plain});
-    when.cells.push_back({replay::moment_text(result, firing.at), Tone::plain});
-    before.cells.push_back({span_text(firing.idle), Tone::plain});
-    after.cells.push_back({span_text(firing.after), Tone::plain});
+  for (const Firing& firing : result.firings) {
+    subject.cells.push_back({for_screen(printable(replay::gpu_text(result, firing.gpu)), screen)});
+    when.cells.push_back({replay::moment_text(result, firing.at)});
+    before.cells.push_back({span_text(firing.idle)});
+    after.cells.push_back({span_text(firing.after)});
     then.cells.push_back({firing.regretted ? "came back: regretted" : std::string(replay::ending_text(firing.ending)),
                           firing.regretted ? Tone::bad : Tone::plain});
   }
-  std::vector<std::string> lines = layout({gpu, when, before, after, then}, {}, screen);
-  if (result.totals.firings > shown)
-    lines.push_back(wrapped(
-        fmt::format("and {} more (--all lists them, --csv and --json have them)", result.totals.firings - shown),
-        screen.width));
+  std::vector<std::string> lines = {wrapped("each time it would have fired, whoever had the GPU then:", screen.width)};
+  std::ranges::move(layout({subject, when, before, after, then}, {}, screen), std::back_inserter(lines));
   return lines;
 }
 
@@ -190,8 +245,7 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, std::optional<d
 
 }  // namespace
 
-std::string replay_table(const ReplayResult& result, std::optional<double> price, std::size_t most_firings,
-                         const Screen& screen) {
+std::string replay_table(const ReplayResult& result, std::optional<double> price, bool all, const Screen& screen) {
   const std::string said = replay::answer(result);
   std::string out = wrapped(said, screen.width) + "\n" + wrapped(replay::basis(result), screen.width) + "\n";
   out += wrapped(fmt::format("{}{}; {} samples, {} to {}", printable(result.rule),
@@ -204,15 +258,23 @@ std::string replay_table(const ReplayResult& result, std::optional<double> price
     out += '\n';
   }
   append(out, totals_lines(result, price, screen));
-  if (const auto lines = hurt_lines(result, most_firings > kShownHurt * 10 ? most_firings : kShownHurt, screen);
-      !lines.empty()) {
+  if (const auto lines = hurt_lines(result, all ? kNoLimit : kShownHurt, screen); !lines.empty()) {
     out += '\n';
     append(out, lines);
   }
-  if (!result.firings.empty()) {
+  if (!result.ends.empty()) {
     out += '\n';
-    append(out, firing_lines(result, most_firings, screen));
+    append(out, end_lines(result, all ? kNoLimit : kShownEnds, screen));
   }
+  if (result.firings.empty()) return out;
+  out += '\n';
+  if (all)
+    append(out, firing_lines(result, screen));
+  else
+    out += wrapped(fmt::format("{} firing{} in all (--all lists them, --csv and --json have them)",
+                               result.totals.firings, result.totals.firings == 1 ? "" : "s"),
+                   screen.width) +
+           "\n";
   return out;
 }
 

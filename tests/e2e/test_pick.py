@@ -36,8 +36,8 @@ def test_busy_gpus_are_passed_over_and_the_reason_is_said(sim):
     assert {picked(gpus) for _ in range(5)} == {"1"}
     said = refused(gpus, "-n", "2").splitlines()
     assert said[0] == "lull: 2 GPUs asked for, 1 fits"
-    assert re.fullmatch(r"GPU 0: 1 process, 41 % util, \d+ % mem_util, 512.0 MiB in use; wanted 0, at .*", said[1]), said[1]
-    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0, at most 64\.0 MiB in use \(\w+: .*\)", said[2]), said[2]
+    assert re.fullmatch(r"GPU 0: 1 process, 41 % util, \d+ % mem_util, 512.0 MiB in use; wanted 0 processes, 0 % util, 0 % mem_util, at .*", said[1]), said[1]
+    assert re.fullmatch(r"GPU 2: 1 process, 8\.\d GiB in use; wanted 0 processes, at most 64\.0 MiB in use \(\w+: .*\)", said[2]), said[2]
 
 
 def test_memory_in_use_counts(sim):
@@ -58,7 +58,7 @@ def test_memory_in_use_counts(sim):
 def test_small_leftovers_can_be_tolerated(sim):
     gpus = sim(1)
     gpus.load(0, util=0, mem="300MiB")
-    assert "1 process, 300.0 MiB in use; wanted 0, at most 64.0 MiB in use" in refused(gpus)
+    assert "1 process, 300.0 MiB in use; wanted 0 processes, at most 64.0 MiB in use" in refused(gpus)
     assert picked(gpus, "--tolerate", "700MiB") == "0"
     gpus.load(0, util=0, mem="2GiB")
     refused(gpus, "--tolerate", "700MiB")

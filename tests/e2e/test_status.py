@@ -155,6 +155,11 @@ def test_gpus_and_visible(sim):
         assert [r["index"] for r in gpus_of(gpus.lull("status", "--json", "--visible", env=visible))] == [3, 2]
         none = {"CUDA_VISIBLE_DEVICES": "-1"}
         assert gpus_of(gpus.lull("status", "--json", "--visible", env=none)) == []
+        for value, why in (("99", "names no GPU of this machine: 99"), ("", "hides every GPU")):
+            done = gpus.lull("status", "--visible", env={"CUDA_VISIBLE_DEVICES": value})
+            assert done.returncode == 0 and done.stderr == f"lull: CUDA_VISIBLE_DEVICES {why}\n", done.stderr
+        empty = gpus.lull("status", "--gpus", "")
+        assert empty.returncode == 2 and "--gpus: it is empty; --gpus 0,2 would be right" in empty.stderr, empty.stderr
 
 
 @pytest.mark.parametrize("arguments, words", [
