@@ -103,6 +103,7 @@ class ProcessWatch::Watcher final : public Session {
         action_(*this, settings.action),
         sensor_({}, policy_uses(common_.policy, {Metric::io, Metric::quiet})),
         wants_usage_(policy_uses(common_.policy, {Metric::cpu, Metric::io, Metric::quiet})) {
+    state_.armed = !common_.policy.arm;
     make_feed(true, false, [this](pid_t pid) { return tree_.contains(pid); });
   }
 

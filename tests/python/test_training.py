@@ -27,7 +27,11 @@ def train(folder, rank=0):
 
     with lull.pick(wait="60s") as picked, lull.watch(idle="util < 5 for 5 samples", arm="util > 50", every=0.05, do=save) as w:
         print(rank, picked.indices[0], flush=True)
+        armed = False
         for step in range(10**9):
+            if w.armed and not armed:
+                armed = True
+                print("armed", flush=True)
             prediction = 1 / (1 + np.exp(-x @ weights))
             weights -= 0.1 * x.T @ (prediction - y) / len(y)
             w.beat()
@@ -60,10 +64,8 @@ def test_a_training_loop_saves_its_checkpoint_when_its_gpu_falls_idle(lull_gpus,
     for gpu in gpus.values():
         lull_gpus.set(gpu, util=95)
     wait_until(lambda: all(lull.status(gpu)[0].util > 50 for gpu in gpus.values()), what="work")
-    # Until it has armed nothing can fire; that it did shows when idleness fires.
     assert not list(tmp_path.iterdir()) and job.process.poll() is None
-    import time
-    time.sleep(0.5)
+    assert [job.line() for _ in range(processes)] == ["armed"] * processes
     for gpu in gpus.values():
         lull_gpus.set(gpu, util=0)
     status, out, err = job.finish()
