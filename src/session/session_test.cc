@@ -191,6 +191,18 @@ TEST(WatchSessionTest, ActsOnceAndEndsWithTheStatusAskedFor) {
   EXPECT_EQ(world.count("exec=true"), 1U);
 }
 
+TEST(WatchSessionTest, SlowReadingsDoNotStretchTheWindow) {
+  WatchSettings settings = watch_settings("util < 70 for 10s");
+  settings.common.every = 1s;
+  Script script = busy_until(Instant(10s));
+  script.latency = [](Instant) { return 600ms; };
+  FakeWorld world(script);
+  Listening sink;
+  EXPECT_EQ(WatchSession(std::move(settings), world, sink).run().status, 0);
+  EXPECT_GE(time_of(world, "exec=true"), Instant(20s));
+  EXPECT_LE(time_of(world, "exec=true"), Instant(23s)) << "a tick a reading would make it 26 s";
+}
+
 TEST(WatchSessionTest, WhatFailsIsTriedAgainAsOftenAsAllowedOnTheFactsOfTheFiring) {
   WatchSettings settings = watch_settings();
   settings.retries = {.most = 2, .after = 10s};

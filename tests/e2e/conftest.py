@@ -128,6 +128,18 @@ def processes_of(folder, name=None):
     return found
 
 
+def calls(log, name, gpu=None):
+    """How often a client that logs to $LULL_SIM_LOG called a function whose name has `name` in it, and was answered."""
+    lines = [line.split() for line in log.read_text().rpartition("\n")[0].splitlines()] if log.exists() else []
+    return sum(name in line[1] and gpu in (None, line[2]) for line in lines)
+
+
+def wait_for_samples(log, count, what="samples"):
+    """So many more looks at the utilization of a GPU: the time in which something must not happen."""
+    wanted = calls(log, "nvmlDeviceGetUtilizationRates") + count
+    wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= wanted, what=what)
+
+
 class Sim:
     """A running simulation; `env` is the environment of whatever runs inside it."""
 

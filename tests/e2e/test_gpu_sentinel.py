@@ -1,21 +1,21 @@
 """The drop-in gpu_sentinel: its document's promises, and every row of its predecessor's failures."""
 import os
 import subprocess
-import time
 
 import pytest
-from conftest import LIMIT, SUDO, build_dir, let_others_in, read_until, wait_until
+from conftest import LIMIT, SUDO, build_dir, let_others_in, read_until, wait_for_samples, wait_until
 
 TOOL = str(build_dir() / "gpu_sentinel")
 ARMED = "GPU Sentinel is armed"
 QUICK = ["--arm_duration", "1", "--kill_duration", "2"]
 
 
-def test_idle_then_armed_then_ended(sim):
+def test_idle_then_armed_then_ended(sim, tmp_path):
     with sim(2) as gpus:
-        sentinel = gpus.start(TOOL, *QUICK)
+        log = tmp_path / "log"
+        sentinel = gpus.start(TOOL, *QUICK, env={"LULL_SIM_LOG": log})
         assert "will arm once" in sentinel.stdout.readline()
-        time.sleep(2.5)  # idle all the time: nothing to trigger before it was armed
+        wait_for_samples(log, 2 * 3, "idleness of more than two ticks")  # nothing to trigger before it was armed
         assert sentinel.poll() is None
         gpus.set("all", util=95)
         read_until(sentinel.stdout, ARMED)
@@ -123,13 +123,14 @@ def test_swapped_in_arms_on_idle_gpus_where_told_to(sim, words):
         assert sentinel.wait(timeout=LIMIT) == 0 and ARMED in sentinel.stdout.read()
 
 
-def test_swapped_in_no_kill_duration_is_one_sample_and_never_a_busy_one(sim):
+def test_swapped_in_no_kill_duration_is_one_sample_and_never_a_busy_one(sim, tmp_path):
     with sim(1) as gpus:
         gpus.set(0, util=95)
-        sentinel = gpus.start(TOOL, "--arm_duration", "1", "--kill_duration", "0")
+        log = tmp_path / "log"
+        sentinel = gpus.start(TOOL, "--arm_duration", "1", "--kill_duration", "0", env={"LULL_SIM_LOG": log})
         read_until(sentinel.stdout, ARMED)
-        with pytest.raises(subprocess.TimeoutExpired):  # the original acts whatever the GPUs do
-            sentinel.wait(timeout=2.5)
+        wait_for_samples(log, 3, "a few ticks")
+        assert sentinel.poll() is None  # the original acts whatever the GPUs do
         gpus.set(0, util=5)
         assert sentinel.wait(timeout=LIMIT) == 0
 
@@ -146,18 +147,6 @@ def test_swapped_in_power_command_that_fails_is_tried_for_ever_and_said_once(sim
         sentinel.wait(timeout=LIMIT)
         said = sentinel.stderr.read()
         assert said.count("shutdown: exit status 1; again in 10s") == 1, said
-
-
-def test_slow_readings_do_not_stretch_the_window(sim):
-    with sim(1) as gpus:
-        gpus.set(0, util=95)
-        gpus.fault(0, "hang=300ms", function="nvmlDeviceGetUtilizationRates")
-        sentinel = gpus.start(TOOL, "--arm_duration", "1", "--kill_duration", "4")
-        read_until(sentinel.stdout, ARMED)
-        gpus.set(0, util=0)
-        began = time.monotonic()
-        assert sentinel.wait(timeout=LIMIT) == 0
-        assert time.monotonic() - began < 6.5  # 4 ticks, and what was busy before
 
 
 def test_wrong_options():

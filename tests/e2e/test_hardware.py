@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from conftest import LIMIT, wait_until
+from conftest import LIMIT, calls, wait_until
 
 QUICK = ["--delay", "0", "--every", "100ms", "--grace", "300ms"]
 BOXED = ("unshare", "-p", "-f", "--kill-child", "--mount-proc")  # a PID namespace, and the /proc of it
@@ -30,12 +30,6 @@ def now(gpus, rule, *more, before=()):
     done = gpus.run(*before, gpus.binary, "check", "--json", *more, rule)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)["now"]
-
-
-def calls(log, name, gpu=None):
-    """How often a client called a function whose name has `name` in it."""
-    lines = [line.split() for line in log.read_text().splitlines()] if log.exists() else []
-    return sum(name in line[1] and gpu in (None, line[2]) for line in lines)
 
 
 def stop(job):
@@ -134,7 +128,7 @@ def ended(gpus, *arguments):
     """Exit status and output of a lull that must not wait for the driver, nor leave its pipes to one who does."""
     job = gpus.start_lull(*arguments)
     try:
-        out, err = job.communicate(timeout=15)
+        out, err = job.communicate(timeout=LIMIT)
     except subprocess.TimeoutExpired:
         gpus.clear()  # else nothing ends it, SIGKILL neither
         raise AssertionError(f"lull {arguments[0]} does not end") from None
@@ -285,7 +279,7 @@ def test_row_05_gb10(sim):
         assert row["mem_free_bytes"] == pytest.approx(available, rel=0.5)
         assert gpus.lull("pick").returncode == 125
         rule = "util < 5 and mem_used > 1GiB for 500ms"
-        job = gpus.lull("run", *QUICK, "--gpus", "0", "--idle", rule, "--", "sleep", "1000", timeout=20)
+        job = gpus.lull("run", *QUICK, "--gpus", "0", "--idle", rule, "--", "sleep", "1000")
         assert job.returncode == 124, job.stderr
 
 

@@ -13,8 +13,8 @@ import signal
 import time
 
 import pytest
-from conftest import LIMIT, alive, read_until, wait_until
-from test_hardware import QUICK, calls, next_rows, now, rows, stop
+from conftest import LIMIT, alive, calls, read_until, wait_until
+from test_hardware import QUICK, next_rows, now, rows, stop
 
 
 def value(gpus, metric):
@@ -244,7 +244,7 @@ def test_row_12_power_is_the_gpus_own(sim):
         assert done.returncode == 0 and len(seen) >= 3
         assert seen == pytest.approx([idle] * len(seen), abs=5), "the module's counter is not the GPU's"
         rule = f"power < {idle + 20} for 500ms"
-        job = gpus.lull("run", *QUICK, "--gpus", "0", "--idle", rule, "--", "sleep", "1000", timeout=20)
+        job = gpus.lull("run", *QUICK, "--gpus", "0", "--idle", rule, "--", "sleep", "1000")
         assert job.returncode == 124, job.stderr
 
 
@@ -316,7 +316,7 @@ def test_row_15_clients_of_mps_count_and_its_server_does_not(sim):
         wait_until(lambda: gpus.show()["gpus"][0]["processes"], what="the server")
         assert value(gpus, "procs") == 0
         rule = ["--idle", "procs < 1 for 500ms"]
-        assert gpus.lull("watch", "--every", "100ms", *rule, "--do", "exit=7", timeout=20).returncode == 7
+        assert gpus.lull("watch", "--every", "100ms", *rule, "--do", "exit=7").returncode == 7
         client = gpus.load(0, 0, None, None, "--mps")
         assert value(gpus, "procs") == 1
         done = gpus.lull("pick")
@@ -405,7 +405,7 @@ def test_row_21_pick_and_run_go_by_the_others(sim):
         first, second = rows(gpus.lull("status", "--json"))
         assert first["error"] is None and "no permission" in second["error"]
         job = gpus.lull("run", *QUICK, "--idle", "util < 5 for 500ms", "--", gpus.binary, "sim", "load", "--gpu", "0",
-                        "--util", "0", timeout=20)
+                        "--util", "0")
         assert job.returncode == 124, job.stderr
 
 

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 import pytest
-from conftest import Sim, build_dir, clean_environment, wait_until
+from conftest import LIMIT, Sim, build_dir, clean_environment, wait_until
 from twins import idle_schedules, select_schedules, sentinel_schedules
 from twins.side_by_side import HERE, PYTHON, Pair, Side, differences, many
 
@@ -229,7 +229,7 @@ def run_sentinel(folder, seed):
         while time.monotonic() < limit and any(side.process.poll() is None for side in sides):
             time.sleep(0.05)
         if not all(side.process.poll() is None for side in sides):  # one has ended: the other will
-            limit = time.monotonic() + 8
+            limit = time.monotonic() + LIMIT
             while time.monotonic() < limit and any(side.process.poll() is None for side in sides):
                 time.sleep(0.05)
         for side in sides:

@@ -15,7 +15,7 @@ import threading
 import time
 
 import pytest
-from conftest import LIMIT, SUDO, alive, read_until, wait_until
+from conftest import LIMIT, SUDO, alive, read_until, wait_for_samples, wait_until
 
 QUICK = ["--every", "50ms", "--idle", "util < 1 for 500ms"]
 
@@ -41,9 +41,10 @@ def test_default_status_and_order(sim, tmp_path):
 def test_repeat_needs_a_new_streak(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "log"
-        watch = gpus.start_lull("watch", *QUICK, "--repeat", "--do", f"exec=echo x >> {log}")
+        asked = tmp_path / "asked"
+        watch = gpus.start_lull("watch", *QUICK, "--repeat", "--do", f"exec=echo x >> {log}", env={"LULL_SIM_LOG": asked})
         read_until(watch.stderr, "watching again")
-        time.sleep(1)  # two windows: still idle is no new reason
+        wait_for_samples(asked, 25, "two windows")  # still idle is no new reason
         assert log.read_text() == "x\n"
         gpus.set(0, util=90)
         read_until(watch.stderr, "busy again")
@@ -110,15 +111,17 @@ def test_missing_ignored_on_request(sim):
         assert gpus.lull("watch", *QUICK, "--missing", "ignore", "--do", "exit=5").returncode == 5
 
 
-def test_log_has_one_line_a_change(sim):
+def test_log_has_one_line_a_change(sim, tmp_path):
     with sim(1) as gpus:
         gpus.set(0, util=90)
-        watch = gpus.start_lull("watch", "--every", "250ms", "--idle", "util < 1 for 1h", "--do", "exit")
+        log = tmp_path / "log"
+        watch = gpus.start_lull("watch", "--every", "250ms", "--idle", "util < 1 for 1h", "--do", "exit",
+                                env={"LULL_SIM_LOG": log})
         assert "watching" in watch.stderr.readline()
-        time.sleep(0.5)
+        wait_for_samples(log, 3)
         gpus.set(0, util=0)
         assert watch.stderr.readline().split(" ", 2)[2].startswith("lull: idle:")
-        time.sleep(0.5)
+        wait_for_samples(log, 3)
         gpus.set(0, util=90)
         assert watch.stderr.readline().split(" ", 2)[2].startswith("lull: busy again after")
         watch.terminate()

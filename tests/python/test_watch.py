@@ -84,15 +84,15 @@ def test_keep_and_pause_hold_it_back(picked):
 
 
 def test_beat_is_a_signal_that_needs_no_gpu():
-    with lull.watch(idle="beat > 0.4", every=0.05) as watch:
-        assert not watch.wait(0.7)  # no beat yet: unknown is not idle
+    with lull.watch(idle="beat > 3", every=0.05) as watch:
+        assert not watch.wait(3.5)  # no beat yet: unknown is not idle
         for _ in range(10):
             watch.beat()
             time.sleep(0.05)
         assert not watch.fired
         assert watch.wait(LIMIT)  # and now nobody beats
     story, = watch.firing.signals
-    assert story.name == "beat" and story.gpu is None and story.last > 0.4
+    assert story.name == "beat" and story.gpu is None and story.last > 3
 
 
 def test_it_repeats_when_asked_to(picked, lull_gpus):
@@ -335,6 +335,6 @@ print("ends", flush=True)
         child.process.stdin.flush()
         began = time.monotonic()
         assert child.finish()[:2] == (0, "ends\n")
-        assert time.monotonic() - began < 10  # the hang lasts for ever
+        assert time.monotonic() - began < LIMIT / 2  # the hang lasts for ever
     finally:
         lull_gpus.clear()
