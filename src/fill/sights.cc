@@ -33,6 +33,14 @@ std::size_t card_of(const Inventory& inventory, std::size_t place) {
   return place;
 }
 
+// Programs that we leave out by ourselves look at GPUs, or draw: one of them that computes is somebody's work under
+// that name, unless the settings name it too.
+bool only_looks(const FillSettings& settings, const Tenant& tenant) {
+  if (!is_ignored_opener(tenant.pid, settings.ignore)) return false;
+  return tenant.graphics || std::ranges::count(settings.ignore, program_of(tenant.pid)) > 0 ||
+         !is_ignored_opener(tenant.pid, {});
+}
+
 }  // namespace
 
 Sights::Sights(const FillSettings& settings, Owns owns) : settings_(settings), owns_(std::move(owns)) {}
@@ -96,7 +104,7 @@ void Sights::add_claims(const Seen& seen, const Device& device, const Reading& r
   if (reading.tenants) {
     for (const Tenant& tenant : *reading.tenants) {
       if (!tenant.compute || tenant.mps_server) continue;
-      if (tenant.here && (owns_(tenant.pid) || is_ignored_opener(tenant.pid, settings_.ignore))) continue;
+      if (tenant.here && (owns_(tenant.pid) || only_looks(settings_, tenant))) continue;
       if (tenant.here && is_ignored_on(settings_, device, program_of(tenant.pid))) continue;
       sight.claims.push_back({.kind = Reason::used,
                               .who = tenant.here ? called(tenant.pid)
