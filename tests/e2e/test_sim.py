@@ -293,13 +293,10 @@ def test_a_load_on_a_mig_device(sim):
 def test_loads_end_with_their_simulation(sim):
     gpus = sim(1)
     load = gpus.load(0)
-    gpus.started.remove(load)
-    gpus.close()
-    try:
-        assert load.wait(timeout=LIMIT) == 0
-        assert not gpus.folder.exists()
-    finally:
-        end(load)
+    gpus.holder.stdin.close()  # the simulation ends; close() would end the load as well
+    assert gpus.holder.wait(timeout=LIMIT) == 0
+    assert load.wait(timeout=LIMIT) == 0
+    assert not gpus.folder.exists()
 
 
 def test_faults_begin_end_and_are_shown(sim):
