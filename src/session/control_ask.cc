@@ -1,0 +1,109 @@
+// The side that asks.
+
+#include <fmt/format.h>
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <optional>
+
+#include "base/text.h"
+#include "session/control.h"
+#include "session/control_place.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kPatience = 2s;
+constexpr Duration kTryAgain = 20ms;    // where a queue is full
+constexpr std::size_t kMostAsked = 64;  // in one folder: its owner must not use up all our descriptors
+
+struct Call {
+  const OwnedFolder* folder = nullptr;
+  std::string name;
+  Fd socket;
+  bool connected = false;
+  std::optional<std::string> line;  // over
+  bool nobody = false;              // left behind by one that was killed
+};
+
+void try_to_connect(Call& call, const std::string& question) {
+  if (!call.socket) call.socket = new_socket();
+  const int why = call.socket ? connect_to(call.socket.get(), call.folder->fd.get(), call.name) : errno;
+  if (why == EAGAIN || why == EINTR) return;
+  call.nobody = why == ECONNREFUSED || why == ENOENT || why == ENOTSOCK;
+  if (why != 0) {
+    call.line = std::string("cannot be reached: ") + std::strerror(why);
+    return;
+  }
+  const auto user = peer_of(call.socket.get());
+  call.connected = true;
+  if (!user || (*user != 0 && *user != call.folder->owner))
+    call.line = "not believed: who answers there is another user";
+  else if (!question.empty())
+    (void)!::send(call.socket.get(), question.data(), question.size(), MSG_NOSIGNAL);
+}
+
+void hear(Call& call, ControlOf what) {
+  std::string buffer(what == ControlOf::fill ? kLongestStatus : kLongestAnswer, '\0');
+  const ssize_t got = ::recv(call.socket.get(), buffer.data(), buffer.size(), 0);
+  if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+  buffer.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
+  call.line = got > 0 ? buffer : "no answer";
+}
+
+Answer answer_of(std::string_view name, std::string_view received, ControlOf what) {
+  Answer answer{std::string(watcher_in(name, what)), {}};
+  if (what != ControlOf::fill) {
+    answer.line = answer_line(received);
+    return answer;
+  }
+  const std::size_t end = std::min(received.find('\0'), received.size());
+  answer.line = printable_lines(received.substr(0, end));
+  answer.json = printable(received.substr(std::min(end + 1, received.size())));
+  return answer;
+}
+
+}  // namespace
+
+std::string answer_line(std::string_view received) {
+  return printable(received.substr(0, std::min(kLongestAnswer, received.find('\0'))));
+}
+
+std::vector<Answer> ask_all(ControlOf what, const std::string& question) {
+  const std::vector<OwnedFolder> folders = folders_to_ask(what);
+  std::vector<Call> calls;
+  for (const OwnedFolder& folder : folders) {
+    std::size_t asked = 0;
+    for (const std::string& name : names_in(folder.fd.get()))
+      if (!watcher_in(name, what).empty() && asked++ < kMostAsked)
+        calls.push_back({&folder, name, {}, false, {}, false});
+  }
+  const SystemClock clock;
+  const Instant end = clock.now() + kPatience;
+  while (clock.now() < end) {
+    std::vector<pollfd> waiting;
+    bool again = false;
+    for (Call& call : calls) {
+      if (!call.line && !call.connected) try_to_connect(call, question);
+      if (!call.line && call.connected) hear(call, what);
+      if (call.line) call.socket.reset();
+      again |= !call.line && !call.connected;
+      if (!call.line && call.connected) waiting.push_back({call.socket.get(), POLLIN, 0});
+    }
+    if (waiting.empty() && !again) break;
+    const Duration pause = std::min(again ? kTryAgain : kPatience, end - clock.now());
+    const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(pause).count();
+    (void)::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(milliseconds, 0)));
+  }
+  std::vector<Answer> answers;
+  for (const Call& call : calls)
+    if (!call.nobody) answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
+  return answers;
+}
+
+}  // namespace lull
