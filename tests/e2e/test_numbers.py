@@ -195,7 +195,7 @@ def test_numbers_in_a_scenario(run_lull, tmp_path, line):
                   '"nan"', '"9223372036854775807s"', "[]", '""'):
         path.write_text(line.format(value) + "\n")
         done = run_lull("sim", "--scenario", path, "--", "true")
-        assert done.returncode == 125, (line, value, done.returncode, done.stderr)
+        assert done.returncode == 2, (line, value, done.returncode, done.stderr)
         assert done.stderr.count("\n") == 1 and str(path) in done.stderr, done.stderr
 
 
