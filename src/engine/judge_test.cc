@@ -389,7 +389,7 @@ TEST(ValueText, CarriesItsUnit) {
 }
 
 TEST(Judge, WhatWasNotCountedOfAJobNamesNoGpu) {
-  const MissingSignal missing{.gpu = "", .metric = Metric::io, .why = Absence::not_covered};
+  const MissingSignal missing{.gpu = "", .metric = Metric::io, .why = Absence::not_covered, .instead = {}};
   EXPECT_EQ(missing_line(std::vector{missing}),
             "this rule cannot be judged while not all io of the job was counted since the sample before");
 }
