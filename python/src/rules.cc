@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
+#include <set>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -192,6 +193,7 @@ class PythonRule {
 
   std::vector<RuleFiring> fires(const py::object& times, const py::dict& values) {
     const Column at = times_of(times);
+    must_have_signals(values);
     const Table table(values, at.size());
     std::vector<RuleFiring> found;
     std::vector<Stretch> stretches;
@@ -217,6 +219,19 @@ class PythonRule {
   }
 
  private:
+  // Without a signal the rule is unknown all the time: an empty answer would look like a rule that never fired.
+  void must_have_signals(const py::dict& values) const {
+    std::set<Metric> given;
+    for (const auto& [key, value] : values) given.insert(signal_of(key.cast<std::string>()));
+    const auto check = [&](const Rule& rule) {
+      for (const Metric metric : rule.signals())
+        if (!given.contains(metric))
+          throw Complaint(Kind::usage, "values: the rule needs '" + std::string(info(metric).name) + "'");
+    };
+    check(policy_.idle);
+    if (policy_.arm) check(*policy_.arm);
+  }
+
   PolicyEvaluator compile(Duration interval, std::size_t gpus) const {
     EvaluatorOptions options = options_;
     options.interval = interval;

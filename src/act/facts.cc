@@ -57,9 +57,16 @@ void add_details(MemberView& view, const std::optional<std::string>& details) {
   if (!line.empty()) view.command = std::move(line);
 }
 
+// "percent" of util_percent; nothing of what has no unit.
+std::string_view unit_of(const MetricInfo& metric) {
+  return metric.field.size() > metric.name.size() ? metric.field.substr(metric.name.size() + 1) : std::string_view();
+}
+
 void put_story(JsonWriter& json, const Story& story) {
   json.begin_object().member_or_null("gpu", story.gpu).member("signal", info(story.metric).name);
-  json.member("unit", story.share ? "percent of its whole" : info(story.metric).field);
+  json.member_or_null("unit", story.share ? "percent" : unit_of(info(story.metric)));
+  json.member_or_null("percent_of",
+                      story.share && info(story.metric).whole ? info(*info(story.metric).whole).name : "");
   json.member("first", story.first).member("last", story.last).member("worst", story.worst);
   json.member("worst_ago_seconds", seconds(story.worst_ago)).key("trace").begin_array();
   for (const float value : story.trace) json.value(value);

@@ -264,7 +264,9 @@ Result<int> parse_signal(std::string_view text) {
       if ((offset[0] == '+' || offset[0] == '-') && number >= SIGRTMIN && number <= SIGRTMAX) return number;
     }
   }
-  return fail("'" + printable(text) + "' is no signal" + did_you_mean(word, names));
+  const std::string hint = did_you_mean(word, names);
+  return fail("'" + printable(text) + "' is no signal" +
+              (hint.empty() ? ": a name such as TERM or INT, or a number, would be right" : hint));
 }
 
 std::string signal_name(int number) {

@@ -32,7 +32,11 @@ std::string aligned(const std::vector<Row>& rows) {
     value = std::max(value, row.value.size());
   }
   value = std::min<std::size_t>(value, 40);  // a long rule does not push where everything came from off the screen
-  for (const Row& row : rows) text += fmt::format("{:<{}}  {:<{}}  {}\n", row.name, name, row.value, value, row.from);
+  for (const Row& row : rows) {
+    text += fmt::format("{:<{}}  {:<{}}", row.name, name, row.value, value);
+    if (row.value.size() > value) text += "\n" + std::string(name + 2 + value, ' ');
+    text += "  " + row.from + "\n";
+  }
   return text;
 }
 

@@ -87,6 +87,10 @@ TEST(ParseRule, PointsAtTheMistake) {
             "bad rule, column 1: there is no signal 'utli'; did you mean 'util'?\n"
             "  utli < 5 for 20m\n"
             "  ^~~~");
+  EXPECT_EQ(complaint("util < 5 for 20x"),  // no guess at a letter
+            "bad rule, column 14: '20x' is neither a duration (500ms, 30s, 5m, 1h30m, 1d) nor '5 samples'\n"
+            "  util < 5 for 20x\n"
+            "               ^~~");
   EXPECT_EQ(complaint("util < 5 fro 20m"),
             "bad rule, column 10: expected 'and', 'or', 'for' or the end, not 'fro'; did you mean 'for'?\n"
             "  util < 5 fro 20m\n"
@@ -118,6 +122,7 @@ TEST(ParseRule, SaysWhatWasExpected) {
   says("procs < 5GiB", "procs is a plain number");
   says("util < 5 for 20", "'20' needs a unit");
   says("util < 5 for 20x", "neither a duration");
+  says("util < 5 for 20 smaples", "did you mean 'samples'?");
   says("util < 5 for 5 samplse", "did you mean 'samples'?");
   says("util < 5 for 0 samples", "from 1 on");
   says("util < 5 for 1.5 samples", "from 1 on");

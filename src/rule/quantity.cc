@@ -120,7 +120,7 @@ Result<Span> read_span(std::string_view number, std::string_view unit) {
   if (time) return Span{.time = *time};
   constexpr std::array<std::string_view, 9> kUnits = {"ms", "s", "m", "h", "d", "min", "sec", "samples", "hours"};
   return fail(fmt::format("'{}{}' is neither a duration (500ms, 30s, 5m, 1h30m, 1d) nor '5 samples'{}",
-                          printable(number), printable(unit), did_you_mean(unit, kUnits)));
+                          printable(number), printable(unit), unit.size() > 2 ? did_you_mean(unit, kUnits) : ""));
 }
 
 Result<Duration> read_window(std::string_view number, std::string_view unit) {

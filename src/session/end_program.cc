@@ -42,6 +42,9 @@ Result<Task> read_task(int argc, char** argv) {
   return task;
 }
 
+// Who was to be ended has ended by itself meanwhile: that is no trouble.
+bool gone(const Error& error) { return error.errno_value == ESRCH; }
+
 bool ends_by_itself(Duration wait) {
   pollfd handle{kHandle, POLLIN, 0};
   const SystemClock clock;
@@ -49,7 +52,7 @@ bool ends_by_itself(Duration wait) {
   while (true) {
     const Duration left = std::max<Duration>(end - clock.now(), 0ns);
     const timespec pause{.tv_sec = left / 1s, .tv_nsec = (left % 1s).count()};
-    if (::ppoll(&handle, 1, &pause, nullptr) > 0) return true;
+    if (::ppoll(&handle, 1, &pause, nullptr) > 0 && (handle.revents & POLLIN) != 0) return true;
     if (clock.now() >= end) return false;
   }
 }
@@ -82,6 +85,7 @@ SessionEnd end_program(int argc, char** argv, const std::function<void(const std
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);  // who started us let none through meanwhile
   const auto task = read_task(argc, argv);
+  if (!task && gone(task.error())) return {};
   if (!task) return {kExitUsage, task.error().message()};
   if (task->wait > Duration::zero()) {
     if (ends_by_itself(task->wait)) return {};
@@ -89,6 +93,7 @@ SessionEnd end_program(int argc, char** argv, const std::function<void(const std
                      format_duration(task->wait)));
   }
   auto ended = end_it(*task, tell);
+  if (!ended && gone(ended.error())) return {};
   return ended ? *std::move(ended) : SessionEnd{kExitFailure, ended.error().message()};
 }
 

@@ -95,3 +95,9 @@ def test_run_says_what_it_judges_by(sim):
         assert done.returncode == 0
         assert "watching: util < 1 for 30m (idle); judged after 1m, sampled every 5s; warns by hung\n" in done.stderr
         assert gpus.lull("run", "-q", "--", "true").stderr == ""
+
+
+def test_where_it_comes_from_stands_in_one_column(run_lull):
+    done = run_lull("config")
+    places = {line.index("built in") for line in done.stdout.splitlines() if line.endswith("built in")}
+    assert len(places) == 1, done.stdout

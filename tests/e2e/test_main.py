@@ -1,7 +1,9 @@
 """`lull` itself: its table of commands, its help, and what it says to a wrong word."""
+import os
 import re
+import subprocess
 
-from conftest import ROOT
+from conftest import ROOT, clean_environment
 
 
 def test_every_command_that_is_written_is_listed(run_lull):
@@ -50,3 +52,14 @@ def test_shells_are_offered_what_is_there(sim):
         assert offered("gpus") == {"0": "NVIDIA H100 80GB HBM3", "1": "Tesla T4"}
         assert str(pid) in offered("jobs") and "util" in offered("signals") and "hung" in offered("rules")
         assert "status" in offered("commands") and offered("leases") == {}
+
+
+def test_who_has_ended_already_needs_no_end(lull):
+    """Python's process may be gone before `lull-end` has looked at it: that is what was wanted."""
+    child = subprocess.Popen(["true"])
+    handle = os.pidfd_open(child.pid)
+    child.wait()
+    done = subprocess.run(["lull-end", str(child.pid), "0s", "1s"], executable=lull, env=clean_environment(), capture_output=True,
+                          text=True, timeout=60, pass_fds=(3,), preexec_fn=lambda: os.dup2(handle, 3))
+    os.close(handle)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")

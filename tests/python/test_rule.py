@@ -92,6 +92,8 @@ def test_firings_say_where_and_since_when():
     times = np.arange(200.0)
     util = np.zeros(200, dtype=np.float32)
     util[[0, 100]] = 90
+    with pytest.raises(lull.UsageError, match="the rule needs 'util'"):
+        lull.Rule("util < 5 for 30s").fires(times, {})
     found = lull.Rule("util < 5 for 30s").fires(times, {"util": util})
     assert [(one.index, one.time, one.since, one.held) for one in found] == [(31, 31.0, 1.0, 30.0), (131, 131.0, 101.0, 30.0)]
     util[110] = np.nan
