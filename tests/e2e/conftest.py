@@ -22,13 +22,14 @@ import shutil
 import signal
 import stat
 import subprocess
+import sys
 import tempfile
-import time
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
+sys.path.insert(0, str(ROOT / "tests"))
+from waiting import LIMIT, read_until, wait_until  # noqa: E402, F401
 # A shell starts what it puts in the background with these ignored, and jobs of a test would inherit that. They do
 # not inherit a handler, not even one that does nothing.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
@@ -73,18 +74,6 @@ def clean_environment(**extra) -> dict:
     return env
 
 
-def wait_until(condition, limit=LIMIT, what="the condition"):
-    """Returns the first true value of condition(); fails after `limit` seconds."""
-    end = time.monotonic() + limit
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} did not come true within {limit} s")
-        time.sleep(0.005)
-
-
 def alive(pid: int) -> bool:
     """A zombie is not."""
     try:
@@ -92,16 +81,6 @@ def alive(pid: int) -> bool:
             return stat.read().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
-
-
-def read_until(stream, text):
-    """Lines up to the one with the text in it."""
-    seen = ""
-    while text not in seen:
-        line = stream.readline()
-        assert line, f"no {text!r} in {seen!r}"
-        seen += line
-    return seen
 
 
 def end(process: subprocess.Popen):

@@ -4,13 +4,13 @@ import pathlib
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()
-LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
+sys.path.insert(0, str(ROOT / "tests"))
+from waiting import LIMIT, wait_until  # noqa: E402, F401
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
 # A shell starts what it puts in the background with SIGINT ignored, and programs of a test would inherit that.
@@ -20,18 +20,6 @@ if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
 for name in ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_NVML", "LULL_LEASE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
     os.environ.pop(name, None)
 pytest_plugins = ["lull.pytest_plugin"]
-
-
-def wait_until(condition, limit=LIMIT, what="the condition"):
-    """Returns the first true value of condition(); fails after `limit` seconds."""
-    end = time.monotonic() + limit
-    while True:
-        value = condition()
-        if value:
-            return value
-        if time.monotonic() > end:
-            raise AssertionError(f"{what} did not come true within {limit} s")
-        time.sleep(0.005)
 
 
 def sensors_of(pid=None):

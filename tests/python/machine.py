@@ -13,6 +13,7 @@ import sys
 
 import pytest
 from conftest import BUILD, LIMIT
+from waiting import read_until  # noqa: F401
 
 import lull
 
@@ -69,13 +70,3 @@ def machine():
     yield make
     for one in reversed(running):
         one.close()
-
-
-def read_until(stream, text):
-    """What is said up to the line with the text in it."""
-    seen = ""
-    while text not in seen:
-        line = stream.readline()
-        assert line, f"no {text!r} in {seen!r}"
-        seen += line
-    return seen

@@ -1,0 +1,27 @@
+"""Waiting for what a test expects, with a limit: what all tests in Python share."""
+import os
+import time
+
+LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
+
+
+def wait_until(condition, limit=LIMIT, what="the condition"):
+    """Returns the first true value of condition(); fails after `limit` seconds."""
+    end = time.monotonic() + limit
+    while True:
+        value = condition()
+        if value:
+            return value
+        if time.monotonic() > end:
+            raise AssertionError(f"{what} did not come true within {limit} s")
+        time.sleep(0.005)
+
+
+def read_until(stream, text):
+    """Lines up to the one with the text in it."""
+    seen = ""
+    while text not in seen:
+        line = stream.readline()
+        assert line, f"no {text!r} in {seen!r}"
+        seen += line
+    return seen
