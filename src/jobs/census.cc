@@ -161,43 +161,51 @@ void Census::look_at_files(const Snapshot& snapshot, std::vector<Card>& cards) {
   }
 }
 
+// One with a context, now; `still` is who has one.
+Holder Census::meet(const ProcessEntry& entry, uid_t user, std::map<Name, Known>& still, bool& ignored) {
+  const Name name{entry.pid, entry.start_ticks};
+  const auto before = known_.find(name);
+  Known known = before != known_.end() ? before->second : find_job(entry, user);
+  if (before == known_.end()) known.ignored = is_ignored_opener(entry.pid, {}, root_);
+  known.group = entry.group;
+  known.session = entry.session;
+  still.emplace(name, known);
+  ignored = known.ignored;
+  return {.pid = entry.pid,
+          .start_ticks = entry.start_ticks,
+          .user = user,
+          .user_name = user_name(user),
+          .name = entry.name,
+          .job = known.job,
+          .job_title = known.title,
+          .stopped = entry.state == 'T' || entry.state == 't' || is_any_frozen({entry.pid}, root_)};
+}
+
 std::vector<Card> Census::look(const Snapshot& snapshot) {
   std::vector<Card> cards;
   std::map<Name, Known> still;
   for (std::size_t i = 0; i < snapshot.inventory->devices.size() && i < snapshot.readings.size(); ++i) {
     const Reading& reading = snapshot.readings[i];
-    Card card{.device = snapshot.inventory->devices[i], .holders = {}, .strangers = {}};
+    Card card{.device = snapshot.inventory->devices[i], .holders = {}, .drawers = {}, .strangers = {}};
     if (!lasting_trouble(reading.device_absence)) reached_.insert(card.device.id());
     card.reachable = reached_.contains(card.device.id());
     card.listed = reading.asleep || (reading.tenants && reading.device_absence == Absence::none);
+    bool may_hide = reading.processes_hidden;
     for (const Tenant& tenant : card.listed&& reading.tenants ? *reading.tenants : std::vector<Tenant>()) {
-      if (tenant.mps_server || !tenant.compute) continue;
+      if (tenant.mps_server || !(tenant.compute || tenant.graphics)) continue;
       const auto entry = tenant.here ? read_process_entry(tenant.pid, root_) : fail("");
       if (tenant.here && (!entry || entry->ended())) continue;  // it has ended since
       const auto user = entry ? process_user(root_, tenant.pid) : std::nullopt;
       if (!user) {
-        card.strangers.push_back(tenant.pid);
+        // Of a strange desktop programs come and go: they begin no count anew, but any job's they may be.
+        if (tenant.compute) card.strangers.push_back(tenant.pid);
+        may_hide = true;
         continue;
       }
-      const Name name{entry->pid, entry->start_ticks};
-      const auto before = known_.find(name);
-      Known known = before != known_.end() ? before->second : find_job(*entry, *user);
-      if (before == known_.end()) known.ignored = is_ignored_opener(tenant.pid, {}, root_);
-      known.group = entry->group;
-      known.session = entry->session;
-      still.emplace(name, known);
-      if (known.ignored) continue;
-      card.holders.push_back(
-          {.pid = entry->pid,
-           .start_ticks = entry->start_ticks,
-           .user = *user,
-           .user_name = user_name(*user),
-           .name = entry->name,
-           .job = known.job,
-           .job_title = known.title,
-           .stopped = entry->state == 'T' || entry->state == 't' || is_any_frozen({entry->pid}, root_)});
+      bool ignored = false;
+      Holder one = meet(*entry, *user, still, ignored);
+      if (!ignored) (tenant.compute ? card.holders : card.drawers).push_back(std::move(one));
     }
-    const bool may_hide = reading.processes_hidden || !card.strangers.empty();
     card.complete = card.listed && (reading.asleep || !may_hide || reading[Metric::mem_used] < kEmptyCard);
     cards.push_back(std::move(card));
   }

@@ -1,8 +1,8 @@
 #pragma once
 // Who holds which GPU now: every process with a compute context, whose it is, and of which job. Only processes that can
 // be named for sure are holders (a number that means something here, with its start time); the display server, the
-// persistence daemon, the MPS server and whatever else only looks are none. What cannot be seen is said to be so, and
-// never taken for nobody.
+// persistence daemon, the MPS server and whatever else only looks are none. Who only draws holds nothing either, but a
+// job with such a process works there, or may. What cannot be seen is said to be so, and never taken for nobody.
 //
 // A job is, in this order: a Slurm job, a container (unless it is the one that we are in as well), the holder of a
 // lease with what it started, or a process tree: from the holder up to below the shell that somebody types into
@@ -34,6 +34,7 @@ namespace lull {
 struct Card {
   Device device;
   std::vector<Holder> holders;
+  std::vector<Holder> drawers;  // that have a graphics context only
   // Those that hold it and cannot be named from here: of another pid namespace.
   std::vector<pid_t> strangers;
   bool listed = false;     // its processes could be looked at
@@ -60,6 +61,7 @@ class Census {
     pid_t session = 0;
   };
   using Name = std::pair<pid_t, std::uint64_t>;
+  Holder meet(const ProcessEntry& entry, uid_t user, std::map<Name, Known>& still, bool& ignored);
   Known find_job(const ProcessEntry& entry, uid_t user);
   Known tree_of(const ProcessEntry& entry);
   std::optional<Known> known_as(const Name& name) const;

@@ -294,6 +294,24 @@ TEST_F(CensusTest, WhoOnlyLooksOrServesIsNoHolder) {
   EXPECT_TRUE(cards[0].listed && cards[0].complete);
 }
 
+TEST_F(CensusTest, WhoDrawsIsNoHolderAndOfTheJobOfItsTree) {
+  make({.pid = 20, .name = "train.sh"});
+  make({.pid = 21, .parent = 20, .session = 20, .group = 20});
+  make({.pid = 22, .parent = 20, .name = "blender", .session = 20, .group = 20});
+  Tenant draws = tenant(22);
+  draws.compute = false;
+  draws.graphics = true;
+  Census census(root);
+  auto cards = census.look(snapshot({{tenant(21)}, {draws}}));
+  ASSERT_EQ(cards[1].drawers.size(), 1U);
+  EXPECT_TRUE(cards[1].holders.empty() && cards[1].complete);
+  EXPECT_EQ(cards[1].drawers[0].job, cards[0].holders[0].job);
+  draws.here = false;
+  cards = census.look(snapshot({{tenant(21)}, {draws}}));
+  EXPECT_TRUE(cards[1].strangers.empty() && cards[1].drawers.empty());
+  EXPECT_FALSE(cards[1].complete) << "whose that is cannot be seen";
+}
+
 TEST_F(CensusTest, ANumberThatMeansNothingHereIsAStrangerAndTheListIsNotComplete) {
   make({.pid = 13});
   Tenant foreign = tenant(13);
@@ -333,7 +351,10 @@ TEST_F(CensusTest, AJobStaysTheSameWhenItsParentGoesAndAReusedNumberIsAnother) {
 // ---- subjects
 
 Card card(unsigned index, std::vector<Holder> holders, bool listed = true, bool complete = true) {
-  return {gpus_for_test(index + 1)->devices.back(), std::move(holders), {}, listed, listed && complete, true};
+  return {gpus_for_test(index + 1)->devices.back(), std::move(holders), {}, {}, listed, listed && complete, true};
+}
+Card drawn(unsigned index, std::vector<Holder> drawers) {
+  return {gpus_for_test(index + 1)->devices.back(), {}, std::move(drawers), {}, true, true, true};
 }
 Holder holder(pid_t pid, std::string job, uid_t user = 1000) {
   return {.pid = pid, .start_ticks = 1, .user = user, .user_name = "ada", .name = "x", .job = job, .job_title = job};
@@ -356,6 +377,31 @@ TEST(RosterTest, AJobKeepsAGpuThatCannotBeListedAndMayBeOnOthers) {
   EXPECT_TRUE(unseen[0].holders.empty()) << "nobody is ended who is not seen";
 
   EXPECT_TRUE(roster.look(scope, {card(0, {}), card(1, {})}).empty());
+}
+
+TEST(RosterTest, AJobIsJudgedWhereItOnlyDrawsAndADesktopIsNoJob) {
+  const std::vector<Device> scope = gpus_for_test(2)->devices;
+  for (const bool draws_first : {false, true}) {
+    const unsigned holds = draws_first ? 1 : 0;
+    const unsigned draws = draws_first ? 0 : 1;
+    const auto cards = [&](std::vector<Holder> holders, std::vector<Holder> drawers) {
+      std::vector<Card> made = {card(holds, std::move(holders)), drawn(draws, std::move(drawers))};
+      if (draws_first) std::swap(made[0], made[1]);
+      return made;
+    };
+    Roster roster({.per = Per::job});
+    const auto alone = roster.look(scope, cards({holder(1, "a")}, {holder(9, "desktop")}));
+    ASSERT_EQ(alone.size(), 1U);
+    EXPECT_EQ(alone[0].subject.scope.devices.size(), 1U);
+    const auto both = roster.look(scope, cards({holder(1, "a")}, {holder(9, "desktop"), holder(2, "a")}));
+    ASSERT_EQ(both.size(), 1U);
+    EXPECT_EQ(both[0].subject.scope.devices.size(), 2U);
+    EXPECT_EQ(both[0].holders.size(), 1U) << "who draws is not ended";
+    EXPECT_NE(both[0].subject.id, alone[0].subject.id);
+    const auto gone = roster.look(scope, cards({holder(1, "a")}, {}));
+    EXPECT_EQ(gone[0].subject.scope.devices.size(), 1U);
+    EXPECT_TRUE(roster.look(scope, cards({}, {holder(2, "a")})).empty()) << "what draws and computes nothing is no job";
+  }
 }
 
 TEST(RosterTest, ANewcomerMakesAnotherSubjectAndWhoLeavesDoesNot) {

@@ -91,31 +91,42 @@ void Roster::look_at_gpus(const std::vector<Device>& scope, const std::vector<Ca
 
 // ---- each job
 
-// A job has all its GPUs, also those that are not watched: who works there does not idle here.
-void Roster::look_at_jobs(const std::vector<Device>& scope, const std::vector<Card>& cards) {
-  for (const Card& card : cards) {
-    if (is_split(cards, card.device) && !is_among(scope, card.device.id())) continue;
-    std::set<std::string> here;
-    for (const Holder& one : card.holders) {
-      here.insert(one.job);
-      Life& life = lives_[one.job];
-      life.title = one.job_title;
-      life.devices[card.device.id()] = card.device;
-    }
-    // Only a look that shows everybody takes a GPU away from a job.
-    if (card.complete)
-      for (auto& [job, life] : lives_)
-        if (!here.contains(job)) life.devices.erase(card.device.id());
+void Roster::note_where_jobs_are(const Card& card) {
+  std::set<std::string> computes;
+  std::set<std::string> draws;
+  for (const Holder& one : card.holders) {
+    computes.insert(one.job);
+    Life& life = lives_[one.job];
+    life.title = one.job_title;
+    life.devices[card.device.id()] = card.device;
   }
+  for (const Holder& one : card.drawers) draws.insert(one.job);
+  for (auto& [job, life] : lives_) {
+    if (draws.contains(job)) life.drawn[card.device.id()] = card.device;
+    // Only a look that shows everybody takes a GPU away from a job.
+    if (card.complete && !computes.contains(job)) life.devices.erase(card.device.id());
+    if (card.complete && !draws.contains(job)) life.drawn.erase(card.device.id());
+  }
+}
+
+// A job has all its GPUs, also those that are not watched and those on which it only draws: who works there does not
+// idle here. Who draws and computes nowhere, as a desktop does, is no job.
+void Roster::look_at_jobs(const std::vector<Device>& scope, const std::vector<Card>& cards) {
+  for (int pass = 0; pass < 2; ++pass)  // the second for those who draw on a GPU that comes before the one they hold
+    for (const Card& card : cards)
+      if (!is_split(cards, card.device) || is_among(scope, card.device.id())) note_where_jobs_are(card);
   std::erase_if(lives_, [](const auto& one) { return one.second.devices.empty(); });
   for (auto& [job, life] : lives_) {
-    // Whoever comes to a GPU of the job is somebody new there, of this job or of another.
+    // Whoever comes to a GPU of the job is somebody new there, of this job or of another; of those who draw, its own.
     std::set<Name> now;
-    for (const auto& [id, device] : life.devices)
-      if (const Card* card = card_of(cards, device)) {
-        for (const Holder& one : card->holders) now.insert(one.id());
-        for (const pid_t pid : card->strangers) now.emplace(pid, 0);
-      }
+    for (const auto* where : {&life.devices, &life.drawn})
+      for (const auto& [id, device] : *where)
+        if (const Card* card = card_of(cards, device)) {
+          for (const Holder& one : card->holders) now.insert(one.id());
+          for (const Holder& one : card->drawers)
+            if (one.job == job) now.insert(one.id());
+          for (const pid_t pid : card->strangers) now.emplace(pid, 0);
+        }
     life.meet(now);
     if (life.number == 0) life.number = ++next_number_;
     if (!scope.empty())  // else the driver is away, and it is what it was
@@ -131,11 +142,15 @@ void Roster::add_job(const std::string& job, Life& life, const std::vector<Devic
   std::vector<Device> unseen;
   std::vector<Device> maybe;
   bool spared = false;
-  for (const auto& [id, device] : life.devices) {
+  std::map<DeviceId, Device> all = life.devices;
+  all.insert(life.drawn.begin(), life.drawn.end());
+  for (const auto& [id, device] : all) {
     member.subject.scope.devices.push_back(device);
     const Card* card = card_of(cards, device);
     if (card == nullptr || !card->listed) unseen.push_back(device);
     if (card == nullptr) continue;
+    for (const Holder& one : card->drawers)
+      if (one.job == job) member.subject.stopped = member.subject.stopped || one.stopped;
     const bool watched = is_among(scope, id);
     for (const Holder& one : card->holders) {
       if (one.job != job) continue;
@@ -150,7 +165,7 @@ void Roster::add_job(const std::string& job, Life& life, const std::vector<Devic
                     [](const Device& one) { return std::pair(one.index, one.mig_index); });
   for (const Card& card : cards)
     if ((card.reachable ? !card.complete : card.opener_jobs.contains(job)) && !is_split(cards, card.device) &&
-        !life.devices.contains(card.device.id()))
+        !all.contains(card.device.id()))
       maybe.push_back(card.device);
   member.title = life.title + (member.holders.empty() ? "" : " of " + users_of(member.holders)) + " on " +
                  labels(member.subject.scope.devices);

@@ -56,11 +56,13 @@ class Roster {
     std::uint64_t number = 0;
     std::string title;
     std::map<DeviceId, Device> devices;  // of a job
+    std::map<DeviceId, Device> drawn;    // where it draws, and computes nothing
     bool watched = false;                // one of them at least
     void meet(const std::set<Name>& now);
   };
   void look_at_gpus(const std::vector<Device>& scope, const std::vector<Card>& cards);
   void look_at_jobs(const std::vector<Device>& scope, const std::vector<Card>& cards);
+  void note_where_jobs_are(const Card& card);
   void add_job(const std::string& job, Life& life, const std::vector<Device>& scope, const std::vector<Card>& cards);
   bool left_alone(const Holder& one) const;
   void add(Member member, const Life& life);

@@ -137,7 +137,8 @@ std::string EachSession::works_elsewhere(const Key& key, const Member& member, c
                                              card.device.index == device.index);
     };
     if (std::ranges::any_of(own, is_here)) continue;
-    const bool there = std::ranges::find(card.holders, one.id(), &Holder::id) != card.holders.end();
+    const bool there = std::ranges::find(card.holders, one.id(), &Holder::id) != card.holders.end() ||
+                       std::ranges::find(card.drawers, one.id(), &Holder::id) != card.drawers.end();
     const bool may = card.reachable ? !card.listed : card.openers.contains(one.pid);
     if (!there && !may) continue;
     const bool idle = std::ranges::any_of(roster_.members(), [&](const Member& other) {

@@ -110,7 +110,8 @@ class FakeWorld final : public World {
   std::vector<Card> census(const Snapshot& snapshot) override {
     std::vector<Card> cards;
     for (unsigned i = 0; i < snapshot.inventory->devices.size(); ++i) {
-      Card card{.device = snapshot.inventory->devices[i], .holders = {}, .strangers = {}, .reachable = true};
+      Card card{
+          .device = snapshot.inventory->devices[i], .holders = {}, .drawers = {}, .strangers = {}, .reachable = true};
       const auto there = holders_at(snapshot.at, i);
       card.listed = card.complete = there.has_value();
       card.holders = there.value_or(std::vector<Holder>());

@@ -80,7 +80,7 @@ void Feed::start_sampler() {
     options.memory = true;
   }
   options.tenants = options.tenants || scope_.needs_tenants() || options_.holders;
-  options.all_lists = scope_.needs_tenants();  // who draws works there, too
+  options.all_lists = scope_.needs_tenants() || options_.holders;  // who draws works there, too
   options.lists_every = std::max(kShortestLists, lists_wanted_every(options_));
   sampler_ = world_.sampler(std::move(options), [this](const Snapshot& snapshot) { take(snapshot); });
 }

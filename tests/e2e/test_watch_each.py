@@ -86,6 +86,19 @@ def test_workers_of_a_script_that_leads_a_terminal_are_one_job(shared):
 
 
 @ROOT_ONLY
+def test_job_that_draws_on_another_gpu_is_not_ended(shared):
+    gpus = shared(3)
+    workers = (f"{gpus.binary} sim load --gpu 0 --util 0 & {gpus.binary} sim load --gpu 1 --util 90 --graphics")
+    job = gpus.start("bash", "-c", workers + "; wait", start_new_session=True, user=BOB, group=BOB, extra_groups=[])
+    wait_until(lambda: all(gpu["processes"] for gpu in gpus.show()["gpus"][:2]), what="the workers")
+    other = load_as(gpus, 2, 0, ADA)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do", "end")
+    assert other.wait(timeout=LIMIT) in (-15, 143)
+    assert stop(watch).count("SIGTERM") == 1 and job.poll() is None
+    os.killpg(job.pid, signal.SIGTERM)
+
+
+@ROOT_ONLY
 def test_process_on_two_gpus_is_not_ended_for_the_idle_one(shared):
     gpus = shared(2)
     job = load_as(gpus, "0,1", 0, ADA)
