@@ -191,6 +191,11 @@ std::string in_words(const std::vector<ActionWord>& actions) {
   return words;
 }
 
+std::string in_words_of_a_notice(std::vector<ActionWord> actions) {
+  std::erase_if(actions, [](const ActionWord& one) { return one.kind == ActionWord::Kind::notify; });
+  return in_words(actions);
+}
+
 std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const Tools& tools,
                                                 const ActionOptions& options) {
   std::vector<std::unique_ptr<Action>> actions;

@@ -39,6 +39,8 @@ Result<ActionWord> parse_action(std::string_view text);
 
 // "shutdown, then exec=…"
 std::string in_words(const std::vector<ActionWord>& actions);
+// The same without notices, for one: who reads it has it, and where it goes is nobody else's business.
+std::string in_words_of_a_notice(std::vector<ActionWord> actions);
 
 // What actions work with.
 struct Tools {

@@ -35,7 +35,9 @@ struct FiringFacts {
   std::string event;  // "idle", "max-time"
   Explanation why;
   WallTime at{};
-  std::string action;        // what comes next, in words
+  std::string action;  // what comes next, in words
+  // What a notice says of that: what comes besides it, and what a later rung would do. Nothing: the same.
+  std::optional<std::string> announced = {};
   std::string would = {};    // the same behind "would", where nothing is done
   std::optional<pid_t> job;  // pid of the command
   std::vector<std::string> command;

@@ -62,7 +62,7 @@ std::string text_of(const FiringFacts& facts) {
                            printable(facts.holders[i].user_name));
   if (facts.holders.size() > kMostHolders) holders += fmt::format(" and {} more", facts.holders.size() - kMostHolders);
   if (!holders.empty()) text += "\nheld by " + holders;
-  if (!facts.action.empty()) text += "\nnext: " + facts.action;
+  if (const std::string next = facts.announced.value_or(facts.action); !next.empty()) text += "\nnext: " + next;
   return text;
 }
 

@@ -49,12 +49,27 @@ void EachSession::fired(const Event& event, const Fired& fire) {
   });
 }
 
+// For those whom it is about: what they can still prevent, and how.
+std::string EachSession::announced(std::uint32_t rung) const {
+  std::string text = in_words_of_a_notice(settings_.rungs[rung].actions);
+  for (std::size_t later = rung + 1; later < settings_.rungs.size(); ++later) {
+    const EachRung& next = settings_.rungs[later];
+    const std::string words = in_words_of_a_notice(next.actions);
+    if (words.empty()) continue;
+    text += fmt::format("{}{}, once `{}` holds; working again calls that off, `lull keep 4h` puts it off",
+                        text.empty() ? "" : "; ", words, to_text(next.when));
+    break;
+  }
+  return text;
+}
+
 FiringFacts EachSession::facts(const Member& member, const Fired& fire, std::uint32_t rung) const {
   FiringFacts all;
   all.event = "idle";
   all.why = fire.why;
   all.at = world_.clock().wall();
   all.action = in_words(settings_.rungs[rung].actions);
+  all.announced = announced(rung);
   all.would = would_text(settings_.rungs[rung].actions);
   all.snapshot = feed_->newest();
   all.scope = member.subject.scope.devices;

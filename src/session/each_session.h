@@ -102,6 +102,7 @@ class EachSession {
   void show_progress(Instant at);
   static Whom whom(const Member& member);
   FiringFacts facts(const Member& member, const Fired& fire, std::uint32_t rung) const;
+  std::string announced(std::uint32_t rung) const;
   static std::set<uid_t> users_of(const Member& member);
   bool may_keep(uid_t user, const Member& member) const;
   static bool is_named(const Member& member, const std::string& target);

@@ -248,6 +248,18 @@ TEST(EachSessionTest, ALadderWarnsThenEnds) {
   EXPECT_LE(time_of(world, "end 10"), Instant(5min + 15s));
 }
 
+TEST(EachSessionTest, ANoticeSaysWhatComesAndWhatCanBeDoneAboutIt) {
+  FakeWorld world(held_by({{0, {holder_for_test(10)}}}, idle));
+  Listening sink;
+  auto settings = each(Per::job, {{"util < 1 for 60s", "notify=slack:file:/etc/secret"}, {"util < 1 for 5m", "end"}});
+  settings.dry_run = true;
+  run_for(std::move(settings), world, sink, 10min);
+  ASSERT_GE(sink.firings.size(), 2U);
+  EXPECT_EQ(sink.firings[0].announced,
+            "end, once `util < 1 for 5m` holds; working again calls that off, `lull keep 4h` puts it off");
+  EXPECT_EQ(sink.firings.back().announced, "end");
+}
+
 TEST(EachSessionTest, OutsideTheHoursNothingIsDoneAndWhatHoldsThenIsDoneThen) {
   ::setenv("TZ", "UTC", 1);
   ::tzset();

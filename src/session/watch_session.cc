@@ -94,6 +94,7 @@ void WatchSession::end_with_the_work() {
 
 void WatchSession::fired(const Fired& fire) {
   FiringFacts all = facts("idle", fire.why, in_words(settings_.actions));
+  all.announced = in_words_of_a_notice(settings_.actions);
   all.would = would_text(settings_.actions);
   sink_.firing(all, common_.dry_run);
   if (common_.dry_run) return engine_->outcome(subject_.id);
