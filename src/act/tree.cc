@@ -215,8 +215,9 @@ std::vector<ProcessEntry> Tree::members_among(const std::vector<ProcessEntry>& a
   const pid_t us = ::getpid();
   std::vector<ProcessEntry> tree;
   std::unordered_set<pid_t> seen;
+  unwaited_.clear();
   const auto add = [&](const ProcessEntry& one) {
-    if (one.pid != us && !one.ended() && seen.insert(one.pid).second) tree.push_back(one);
+    if (one.pid != us && seen.insert(one.pid).second) (one.ended() ? unwaited_ : tree).push_back(one);
   };
   const auto add_below = [&](pid_t pid) {
     if (seen.contains(pid)) return;

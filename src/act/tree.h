@@ -58,6 +58,8 @@ class Tree {
   // orphans come to us, or in its cgroup, or was seen before. Of other trees an orphan is found by looking at everybody
   // alone, so that is done: a worker that was not seen would make a busy job look idle.
   std::vector<ProcessEntry> look(const Root& root = {}) const;
+  // Those that had ended by then, for whom nobody had waited: what they did is in no other account yet.
+  const std::vector<ProcessEntry>& unwaited() const { return unwaited_; }
   // Whether this process is of the tree: goes up from it, which is far cheaper than listing all.
   bool contains(pid_t pid) const;
 
@@ -94,6 +96,7 @@ class Tree {
   Kind kind_ = Kind::descent;
   pid_t root_pid_ = 0;
   std::uint64_t root_start_ = 0;
+  mutable std::vector<ProcessEntry> unwaited_;
   mutable std::set<Name> known_;          // seen as members, and there when we last looked
   mutable std::set<Name> leaders_;        // members that began a session in which somebody still is
   pid_t session_ = 0;                     // of a group

@@ -61,6 +61,25 @@ TEST_P(TreeTest, ALookFindsWhomReadingTheWholeMachineFinds) {
   EXPECT_TRUE(all_gone(20'000));
 }
 
+TEST_P(TreeTest, ALookTellsOfThoseThatEndedAndNobodyWaitedFor) {
+  if (lacks_cgroup()) GTEST_SKIP() << "no cgroup may be made here";
+  start([&] {
+    if (::fork() == 0) ::_exit(0);
+    siginfo_t info{};
+    ::waitid(P_ALL, 0, &info, WEXITED | WNOWAIT);  // it has ended, and stays
+    ready();
+    wait_for_ever();
+  });
+  wait_ready(1);
+  const Tree job = tree();
+  EXPECT_EQ(job.look().size(), 1U);
+  ASSERT_EQ(job.unwaited().size(), 1U);
+  EXPECT_EQ(job.unwaited()[0].parent, root_.pid());
+  Ending ending(job, root_, {.signal = 0});
+  (void)finish(ending);
+  EXPECT_TRUE(all_gone(20'000));
+}
+
 std::string stat_line(pid_t pid, pid_t parent, std::uint64_t start, unsigned threads = 1) {
   return std::to_string(pid) + " (x) S " + std::to_string(parent) + " 1 1 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 " +
          std::to_string(threads) + " 0 " + std::to_string(start) + " 1 1";

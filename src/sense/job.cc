@@ -50,6 +50,7 @@ JobSensor::Account JobSensor::account_of(const ProcessEntry& entry, bool outside
                   .cpu_ticks = entry.cpu_ticks + entry.children_cpu_ticks,
                   .children_ticks = entry.children_cpu_ticks,
                   .parent = entry.parent,
+                  .ended = entry.ended(),
                   .outside = outside};
   const auto text = read_file(AT_FDCWD, root_.proc + "/" + std::to_string(entry.pid) + "/io", 4096);
   if (!text) return account;
@@ -75,7 +76,7 @@ void JobSensor::reset() {
 }
 
 void JobSensor::add(const ProcessEntry& member, bool outside, Sums& sums) {
-  if (member.ended() || now_.contains(member.pid)) return;
+  if (now_.contains(member.pid)) return;
   const Account account = account_of(member, outside);
   const auto found = before_.find(member.pid);
   const bool same = found != before_.end() && found->second.start_ticks == account.start_ticks;
@@ -90,6 +91,8 @@ void JobSensor::add(const ProcessEntry& member, bool outside, Sums& sums) {
   if (account.io_known) {
     sums.bytes += growth(account.read_bytes, old.read_bytes) + growth(account.written_bytes, old.written_bytes);
     sums.wrote |= account.written_bytes > old.written_bytes;
+  } else if (account.ended) {  // root alone may read that: it wrote nothing since it ended
+    sums.untold |= !old.ended;
   } else if (read_process_entry(member.pid, root_)) {  // it has not just ended: it is not ours to read
     sums.io_known = false;
   }
@@ -195,7 +198,7 @@ JobUsage JobSensor::sample(std::span<const ProcessEntry> members, Instant at, co
   now_.clear();
   const std::unordered_set<pid_t> inside(more.in_cgroup.begin(), more.in_cgroup.end());
   const auto moved = [&](pid_t pid) { return more.cgroup_cpu && !inside.contains(pid); };
-  for (const ProcessEntry& member : members) add(member, moved(member.pid), sums);
+  for (const ProcessEntry& member : members) add(member, !member.ended() && moved(member.pid), sums);
   for (const ProcessEntry& member : more.outside) add(member, true, sums);
   JobUsage usage;
   const bool exact = more.cgroup_cpu && cgroup_before_;
@@ -206,14 +209,15 @@ JobUsage JobSensor::sample(std::span<const ProcessEntry> members, Instant at, co
   } else {
     for (const Reaped& one : more.orphans) sums.cpu += unseen_of(one);
   }
-  usage.io_uncounted = !more.orphans.empty() || somebody_left_untold();
+  usage.io_uncounted = !more.orphans.empty() || sums.untold || somebody_left_untold();
   if (count_sockets_) {
     if (const auto parent = loses_children()) {
       usage.io_uncounted = true;
       usage.uncounted = "process " + std::to_string(*parent) + " ignores the end of its children (SIGCHLD)";
     }
     std::vector<pid_t> pids;
-    for (const auto& [pid, account] : now_) pids.push_back(pid);
+    for (const auto& [pid, account] : now_)
+      if (!account.ended) pids.push_back(pid);
     SocketTraffic traffic = sockets_.sample(pids);
     sums.bytes += traffic.received + traffic.sent;
     sums.wrote |= traffic.sent > 0 && last_at_.has_value();

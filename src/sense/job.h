@@ -56,6 +56,7 @@ class JobSensor {
   // connections.
   explicit JobSensor(Root root = {}, bool sockets = false) : root_(std::move(root)), count_sockets_(sockets) {}
 
+  // Among the members may be some that have ended, as long as nobody has waited for them.
   JobUsage sample(std::span<const ProcessEntry> members, Instant at, const JobMore& more = {});
   void reset();  // a new job
 
@@ -65,6 +66,7 @@ class JobSensor {
     std::uint64_t cpu_ticks = 0;  // its own and of the children it waited for
     std::uint64_t children_ticks = 0;
     pid_t parent = 0;
+    bool ended = false;    // and nobody has waited for it
     bool outside = false;  // of the tree, or of its cgroup
     bool io_known = false;
     std::uint64_t read_bytes = 0;  // by system calls, and by disks
@@ -77,6 +79,7 @@ class JobSensor {
     double bytes = 0;
     double children = 0;  // seconds that entered an account because a child was waited for
     bool io_known = true;
+    bool untold = false;  // somebody ended whose bytes nobody tells
     bool wrote = false;
   };
   struct Stretch {  // between two samples

@@ -70,6 +70,11 @@ TEST_F(MovedOut, OneThatNobodyWaitedForMakesCpuUnknown) {
   EXPECT_TRUE(std::isnan(usage.cpu_percent));
 }
 
+TEST_F(MovedOut, OneThatNobodyHasWaitedForYetIsNotTakenForMoved) {
+  sample(Instant(0s), 0, {5, 6}, {shell(), child(0)});
+  EXPECT_DOUBLE_EQ(sample(Instant(10s), 1, {5}, {shell(), FakeProc::ended(child(kTicks))}).cpu_percent, 10);
+}
+
 TEST_F(MovedOut, TheEndOfOneThatStayedInsideIsNoWorkOfNow) {
   sample(Instant(0s), 0, {5, 6}, {shell(), child(50 * kTicks)});
   proc_.remove(6);

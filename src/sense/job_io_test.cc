@@ -70,6 +70,27 @@ TEST_F(Bytes, OfOneThatNobodyHasWaitedForYetAreUnknownForThatSample) {
   EXPECT_EQ(sample(Instant(20s), {one}).io_bytes_per_second, 0);
 }
 
+TEST_F(Bytes, OfOneThatEndedUnseenAndNobodyWaitedForCount) {
+  const auto one = proc_.process(5, 0, 0, 0, 0);
+  sample(Instant(0s), {one});
+  const auto child = FakeProc::ended(child_of(proc_.process(6, kTicks, 0, 0, 1000), 5));
+  const JobUsage usage = sample(Instant(10s), {one, child});
+  EXPECT_EQ(usage.io_bytes_per_second, 100);
+  EXPECT_EQ(usage.quiet_seconds, 0);
+  EXPECT_EQ(usage.cpu_percent, 10);
+  EXPECT_EQ(sample(Instant(20s), {one, child}).io_bytes_per_second, 0);
+}
+
+TEST_F(Bytes, OfOneThatEndedAreUnknownOnceWhereTheyMayNotBeRead) {
+  const auto one = proc_.process(5, 0, 0, 0, 0);
+  sample(Instant(0s), {one});
+  const auto child = FakeProc::ended(child_of(proc_.process(6, 0, 0, -1, -1), 5));
+  const JobUsage usage = sample(Instant(10s), {one, child});
+  EXPECT_FALSE(usage.io_unreadable);
+  expect_unknown(usage);
+  EXPECT_EQ(sample(Instant(20s), {one, child}).io_bytes_per_second, 0);
+}
+
 TEST_F(Bytes, OfAChildThatWasWaitedForAreInItsParentsAccount) {
   sample(Instant(0s), {proc_.process(5, 0, 0, 0, 0), child_of(proc_.process(6, 0, 0, 0, 0), 5)});
   proc_.remove(6);

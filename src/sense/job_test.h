@@ -36,6 +36,11 @@ class FakeProc {
                                     << "\ncancelled_write_bytes: 7\n";
     return *read_process_entry(pid, root_);
   }
+  // The same, after its end, while nobody has waited for it.
+  static ProcessEntry ended(ProcessEntry entry) {
+    entry.state = 'Z';
+    return entry;
+  }
   void write(const std::string& name, const std::string& text) { std::ofstream(root_.proc + "/" + name) << text; }
   void remove(pid_t pid) { std::filesystem::remove_all(root_.proc + "/" + std::to_string(pid)); }
 

@@ -45,8 +45,10 @@ class OwnJob final : public Job {
     const std::vector<Reaped> orphans = around_.children.take_orphans();
     // Who is in it is asked first: one that is moved between the two counts twice, not never.
     const std::vector<pid_t> inside = cgroup_.members();
+    std::vector<ProcessEntry> all = members;
+    all.insert(all.end(), tree_.unwaited().begin(), tree_.unwaited().end());
     return sensor_.sample(
-        members, at,
+        all, at,
         {.cgroup_cpu = cgroup_.cpu_microseconds(), .in_cgroup = inside, .outside = outside, .orphans = orphans});
   }
 
