@@ -97,6 +97,7 @@ class FillSession {
   std::unique_ptr<People> people_;
   std::unique_ptr<OpenerScan> scan_;
   std::unique_ptr<OpenWatch> opens_;
+  std::string opens_of_;                       // the files that it watches
   std::vector<DeviceId> watched_;              // by the number of the file
   std::vector<std::vector<DeviceId>> behind_;  // each of its MIG devices, or itself
   // Who came just now and is nobody of ours: a program that starts opens every GPU.

@@ -1,6 +1,7 @@
 // What a session of filling sees, and the moments at which it looks.
 #include <fmt/format.h>
 #include <sys/inotify.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -25,6 +26,13 @@ constexpr Duration kKnown = 100ms;           // who was seen to be a stranger is
 constexpr int kMostRounds = 64;              // of opens, before anything else has a turn
 constexpr Duration kDoor = 5ms;              // for that of the lease folder
 constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core
+
+// Which file it is: one that was made anew is another.
+std::string mark_of(const std::string& file) {
+  struct stat status{};
+  if (::stat(file.c_str(), &status) != 0) return file + " -\n";
+  return fmt::format("{} {} {} {}\n", file, status.st_dev, status.st_ino, status.st_rdev);
+}
 
 }  // namespace
 
@@ -145,6 +153,11 @@ void FillSession::watch_opens(const Inventory& inventory) {
     watched_.push_back(device.id());
     behind_.push_back({device.id()});
   }
+  // A fresh sensor brings a new inventory of the same files: what was opened just now must not be forgotten for that.
+  std::string marks;
+  for (const std::string& file : files) marks += mark_of(file);
+  if (opens_ && opens_->way() != OpenWay::inotify && marks == opens_of_) return;
+  opens_of_ = std::move(marks);
   if (opens_ && opens_->descriptor() >= 0) loop_.forget(opens_->descriptor());
   opens_ = OpenWatch::start(files, options_.best_way);
   if (opens_->descriptor() >= 0) (void)loop_.on_ready(opens_->descriptor(), [this] { on_opens(); });
