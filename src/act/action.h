@@ -43,6 +43,7 @@ struct Killing {
   Duration grace{};
   std::size_t processes = 0;  // that needed SIGKILL
 };
+struct WorksAgain {};  // before SIGKILL a new sample said no: it is not killed
 struct TreeGone {};
 struct TreeStuck {
   std::string left;  // who, in words
@@ -54,20 +55,23 @@ struct EvidenceWritten {
   std::string folder;   // empty: none could be made
   std::string trouble;  // not empty: not all of it
 };
-using News = std::variant<Attempted, Failed, Announced, Cancelled, NoLongerWanted, Killing, TreeGone, TreeStuck,
-                          TreeUnproven, EvidenceWritten>;
+using News = std::variant<Attempted, Failed, Announced, Cancelled, NoLongerWanted, Killing, WorksAgain, TreeGone,
+                          TreeStuck, TreeUnproven, EvidenceWritten>;
 
 // ---- what can be done
 
 struct Outcome {
   bool ok = true;
   std::string trouble = {};
+  bool called_off = false;  // it left off by itself, and nothing more is to be done
 };
 
 class Action {
  public:
   using Done = std::function<void(const Outcome&)>;
   using Tell = std::function<void(const News&)>;
+  // Asks for a new sample; the answer: it shows for sure that what is to be ended works.
+  using LastLook = std::function<void(std::function<void(bool works)>)>;
 
   Action() = default;
   Action(const Action&) = delete;
@@ -79,6 +83,8 @@ class Action {
   virtual Result<> prepare() { return {}; }
   // Begins; `done` is called once, now or later, unless undo() says that it has been undone.
   virtual void start(const FiringFacts& facts, Done done, Tell tell) = 0;
+  // What an action that ends work asks before SIGKILL; nothing: it need not ask. Told before start().
+  virtual void ask_before_kill(LastLook) {}
   // Takes back what has begun. False: it is too late.
   virtual bool undo() { return false; }
   // Something changed (a child ended, a sample came): perhaps it is done.

@@ -79,6 +79,8 @@ class EndTree : public Action {
   ~EndTree() override;
   const std::string& text() const override { return text_; }
   void start(const FiringFacts& facts, Done done, Tell tell) override;
+  void ask_before_kill(LastLook look) override { last_look_ = std::move(look); }
+  bool undo() override;  // within the grace: what got the signal has it, SIGKILL does not follow
   void look() override;
   bool ends_work() const override { return true; }
 
@@ -87,11 +89,14 @@ class EndTree : public Action {
 
  private:
   void step();
+  void take_last_look();
   void over();
 
   Loop& loop_;
   std::string text_;
   Ending::Options options_;
+  LastLook last_look_;
+  std::optional<Instant> answer_by_;  // of the last look, which has been asked for
   const Tree* tree_ = nullptr;
   const Process* root_ = nullptr;
   std::function<void()> before_look_;
@@ -144,6 +149,9 @@ class CollectEvidence : public Action {
   const Recorder& recorder_;
   std::function<void(const Process&)> on_start_;
 };
+
+// How long a last look may take before SIGKILL: a driver that hangs saves nobody.
+inline constexpr Duration kLongestLastLook = std::chrono::seconds(10);
 
 // "12 13 (stuck in the kernel), 14 (not ours to end)": those who outlived even SIGKILL.
 std::string left_in_words(const std::vector<ProcessEntry>& left);

@@ -29,11 +29,13 @@ std::optional<Instant> Ending::step(Instant now) {
     }
   }
   if (!first_kill_) count(now);
-  if (grace_left_ <= Duration::zero()) return kill(now);
+  waits_to_kill_ = grace_left_ <= Duration::zero();
+  if (waits_to_kill_ && may_kill_) return kill(now);
   if (all_gone()) {
     state_ = State::gone;
     return std::nullopt;
   }
+  if (waits_to_kill_) return now + kLongestPause;
   pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
   looks_next_ = now + std::min(pause_, grace_left_);
   return looks_next_;

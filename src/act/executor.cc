@@ -32,20 +32,35 @@ void Executor::next() {
 }
 
 void Executor::attempt() {
-  if (broken_) return call_off();
+  if (broken_ || !cancelled_by_.empty()) return leave_off();
   const bool fresh = std::exchange(fresh_, false);
   if (fresh || !actions_[at_]->needs_a_fresh_yes()) return attempt_now();
   calls_.confirm([this, here = here_] {
     if (!*here || over_) return;
-    if (!broken_ && calls_.still_wanted()) return attempt_now();
-    calls_.tell(NoLongerWanted{});
-    finish(true);
+    if (!broken_ && cancelled_by_.empty() && calls_.still_wanted()) return attempt_now();
+    leave_off();
   });
+}
+
+void Executor::leave_off() {
+  if (cancelled_by_.empty())
+    calls_.tell(NoLongerWanted{});
+  else
+    calls_.tell(Cancelled{cancelled_by_});
+  finish(true);
 }
 
 void Executor::attempt_now() {
   running_ = true;
   calls_.tell(Attempted{actions_[at_]->text(), ++tries_});
+  Action::LastLook last_look;
+  if (calls_.works_again)
+    last_look = [this, here = here_](std::function<void(bool)> answer) {
+      calls_.confirm([this, here, answer = std::move(answer)] {
+        if (*here && !over_) answer(calls_.works_again());
+      });
+    };
+  actions_[at_]->ask_before_kill(std::move(last_look));
   actions_[at_]->start(
       facts_,
       [this, here = here_](const Outcome& how) {
@@ -57,6 +72,7 @@ void Executor::attempt_now() {
 void Executor::outcome(const Outcome& how) {
   running_ = false;
   const Action& action = *actions_[at_];
+  if (how.called_off) return finish(true);
   if (!how.ok) {
     const bool again = tries_ <= retries_.most && action.may_be_repeated();
     calls_.tell(Failed{action.text(), how.trouble, again ? std::optional(retries_.after) : std::nullopt,
@@ -77,16 +93,21 @@ void Executor::outcome(const Outcome& how) {
 bool Executor::undo() { return !over_ && (!running_ || actions_[at_]->undo()); }
 
 void Executor::call_off() {
+  if (ends_work()) return;  // its last look decides
   if (!undo()) {
-    broken_ = broken_ || (!over_ && !actions_[at_]->ends_work());
+    broken_ = broken_ || !over_;
     return;
   }
-  calls_.tell(NoLongerWanted{});
-  finish(true);
+  leave_off();
 }
 
 bool Executor::cancel(const std::string& who) {
-  if (!undo()) return false;
+  if (!undo()) {
+    // What runs goes on, what would come after it does not.
+    if (over_ || ends_work() || at_ + 1 >= actions_.size()) return false;
+    cancelled_by_ = who;
+    return true;
+  }
   calls_.tell(Cancelled{who});
   finish(true);
   return true;

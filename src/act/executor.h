@@ -26,6 +26,8 @@ class Executor {
   struct Calls {
     Action::Tell tell;
     std::function<bool()> still_wanted;  // the rule that fired still holds
+    // By the newest sample it does not, for sure. Nothing: what is told to end is killed after its grace in any case.
+    std::function<bool()> works_again = nullptr;
     // Calls back after a new sample has been judged.
     std::function<void(std::function<void()>)> confirm;
     // all: every action worked. called_off: they were not done to the end.
@@ -38,8 +40,10 @@ class Executor {
   ~Executor();
 
   void start() { next(); }
-  // Cancels what has not been done yet. False: there is nothing left to cancel.
+  // Cancels what has not been done yet; within its grace, SIGKILL. False: there is nothing left to cancel.
   bool cancel(const std::string& who);
+  // It is too late to cancel the end of somebody's work.
+  bool ends_work() const { return !over_ && running_ && actions_[at_]->ends_work(); }
   // The rule ceased to hold: what can be undone is, and nothing more is begun. Should it hold again later, that is
   // another firing.
   void call_off();
@@ -55,6 +59,7 @@ class Executor {
   void outcome(const Outcome& outcome);
   void finish(bool called_off);
   bool undo();
+  void leave_off();
 
   Loop& loop_;
   std::vector<Action*> actions_;
@@ -66,8 +71,9 @@ class Executor {
   unsigned tries_ = 0;
   bool all_worked_ = true;
   bool over_ = false;
-  bool running_ = false;  // an action is under way
-  bool broken_ = false;   // the rule ceased to hold while one was that cannot be undone
+  bool running_ = false;      // an action is under way
+  bool broken_ = false;       // the rule ceased to hold while one was that cannot be undone
+  std::string cancelled_by_;  // while one was that cannot be undone
   std::optional<Loop::TimerId> timer_;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  // false once we are gone
 };

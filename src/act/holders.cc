@@ -8,6 +8,8 @@
 #include <csignal>
 #include <utility>
 
+#include "act/actions.h"
+
 namespace lull {
 namespace {
 
@@ -26,7 +28,7 @@ void EndHolders::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
   tell_ = std::move(tell);
   left_.clear();
   refused_.clear();
-  killed_ = false;
+  killed_ = asked_ = false;
   for (const Holder& one : who_()) {
     if (one.pid == ::getpid() || is_own_process(one.pid, one.start_ticks)) continue;
     ProcessEntry seen;
@@ -57,15 +59,47 @@ void EndHolders::step() {
   std::erase_if(left_, [](const Process& one) { return one.ended(); });
   if (left_.empty()) return over();
   if (loop_.now() >= next_) {
-    if (std::exchange(killed_, true)) return over();
-    tell_(Killing{options_.grace, left_.size()});
-    signal_all(SIGKILL);
-    next_ = loop_.now() + options_.give_up;
+    if (killed_) return over();
+    if (last_look_ && options_.look_before_kill && !asked_)
+      take_last_look();
+    else
+      kill();
   }
   timer_ = loop_.at(std::min(next_, loop_.now() + kLookAgain), [this] {
     timer_.reset();
     step();
   });
+}
+
+void EndHolders::kill() {
+  killed_ = true;
+  tell_(Killing{options_.grace, left_.size()});
+  signal_all(SIGKILL);
+  next_ = loop_.now() + options_.give_up;
+}
+
+void EndHolders::take_last_look() {
+  asked_ = true;
+  next_ = loop_.now() + kLongestLastLook;
+  last_look_([this](bool works) {
+    if (!done_ || killed_) return;  // they have ended, or it took too long
+    if (!works) {
+      kill();
+      return step();
+    }
+    const Done done = std::move(done_);
+    (void)undo();
+    tell_(WorksAgain{});
+    done({.called_off = true});
+  });
+}
+
+bool EndHolders::undo() {
+  if (killed_) return false;
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
+  done_ = nullptr;
+  return true;
 }
 
 void EndHolders::over() {

@@ -26,17 +26,23 @@ class EndHolders final : public Action {
 
   const std::string& text() const override { return text_; }
   void start(const FiringFacts& facts, Done done, Tell tell) override;
+  void ask_before_kill(LastLook look) override { last_look_ = std::move(look); }
+  bool undo() override;  // within the grace: what got the signal has it, SIGKILL does not follow
   void look() override;
   bool ends_work() const override { return true; }
 
  private:
   void signal_all(int number);
   void step();
+  void take_last_look();
+  void kill();
   void over();
 
   Loop& loop_;
   std::string text_;
   Ending::Options options_;
+  LastLook last_look_;
+  bool asked_ = false;  // for a last look
   Who who_;
   std::vector<Process> left_;
   std::vector<std::string> refused_;  // alive, and not ours to end

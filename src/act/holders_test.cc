@@ -57,12 +57,14 @@ class Child {
 struct Ended {
   Outcome outcome;
   bool killed = false;
+  bool works_again = false;
 };
-Ended end(std::vector<Holder> who, Ending::Options options = {}) {
+Ended end(std::vector<Holder> who, Ending::Options options = {}, Action::LastLook last_look = nullptr) {
   const SystemClock clock;
   auto loop = *Loop::create(clock);
   Ended ended;
   EndHolders action(*loop, "kill=holders", options, [&] { return who; });
+  action.ask_before_kill(std::move(last_look));
   loop->in(Duration::zero(), [&] {
     action.start(
         {},
@@ -70,7 +72,10 @@ Ended end(std::vector<Holder> who, Ending::Options options = {}) {
           ended.outcome = outcome;
           loop->stop();
         },
-        [&](const News& news) { ended.killed |= std::holds_alternative<Killing>(news); });
+        [&](const News& news) {
+          ended.killed |= std::holds_alternative<Killing>(news);
+          ended.works_again |= std::holds_alternative<WorksAgain>(news);
+        });
   });
   EXPECT_TRUE(loop->run());
   return ended;
@@ -89,6 +94,31 @@ TEST(EndHoldersTest, WhoDoesNotGoIsKilledAfterTheGrace) {
   const Ended ended = end({stubborn.holder()}, {.grace = 200ms});
   EXPECT_TRUE(ended.outcome.ok && ended.killed);
   EXPECT_EQ(stubborn.ended_by(), SIGKILL);
+}
+
+TEST(EndHoldersTest, WhoWorksAgainIsNotKilled) {
+  Child stubborn(true);
+  const Ended spared = end({stubborn.holder()}, {.grace = 100ms}, [](const auto& answer) { answer(true); });
+  EXPECT_TRUE(spared.outcome.called_off && spared.works_again && !spared.killed);
+  EXPECT_EQ(stubborn.ended_by(), 0);
+  const Ended killed = end({stubborn.holder()}, {.grace = 100ms}, [](const auto& answer) { answer(false); });
+  EXPECT_TRUE(killed.outcome.ok && killed.killed && !killed.outcome.called_off);
+}
+
+TEST(EndHoldersTest, WithinTheGraceTheKillCanBeCalledOff) {
+  Child stubborn(true);
+  const SystemClock clock;
+  auto loop = *Loop::create(clock);
+  bool done = false;
+  EndHolders action(*loop, "kill=holders", {.grace = 100ms}, [&] { return std::vector{stubborn.holder()}; });
+  loop->in(Duration::zero(), [&] {
+    action.start({}, [&](const Outcome&) { done = true; }, [](const News&) {});
+    EXPECT_TRUE(action.undo());
+  });
+  loop->in(500ms, [&] { loop->stop(); });
+  EXPECT_TRUE(loop->run());
+  EXPECT_FALSE(done);
+  EXPECT_EQ(stubborn.ended_by(), 0);
 }
 
 TEST(EndHoldersTest, ANumberThatIsSomebodyElsesByNowIsLeftAlone) {

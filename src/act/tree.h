@@ -127,6 +127,7 @@ class Ending {
     SignalOrder order = SignalOrder::parents_first;
     Duration give_up = std::chrono::seconds(10);       // after the first KILL: what is left is stuck in the kernel
     Duration longest_halt = std::chrono::minutes(10);  // for so long a tree that cannot run keeps its grace
+    bool look_before_kill = true;                      // who works again within the grace is not killed
   };
   enum class State : std::uint8_t {
     signalled,
@@ -140,6 +141,11 @@ class Ending {
 
   // The next time to look, or nothing when it is over.
   std::optional<Instant> step(Instant now);
+
+  // Somebody is asked before the first KILL: from then on nothing is done but to look, until may_kill() is true.
+  void ask_first() { may_kill_ = options_.signal == 0 || options_.signal == 9; }
+  void may_kill() { may_kill_ = true; }
+  bool waits_to_kill() const { return waits_to_kill_ && !may_kill_; }
 
   State state() const { return state_; }
   std::size_t signalled() const { return signalled_; }  // reached by the first signal
@@ -157,6 +163,8 @@ class Ending {
   Options options_;
   State state_ = State::signalled;
   bool begun_ = false;
+  bool may_kill_ = true;
+  bool waits_to_kill_ = false;  // the grace is over
   Duration grace_left_{};
   Duration halted_{};  // so far
   Instant looked_at_{};

@@ -108,6 +108,7 @@ RunSettings idle_timeout_run(const IdleTimeoutOptions& options, const Policy& po
   settings.idle_status = kIdleStatus;
   settings.ending.signal = options.signal;
   settings.ending.grace = kGrace;
+  settings.ending.look_before_kill = false;  // as the original
   settings.ending.to_tree = options.signal_children;
   settings.ending.order = SignalOrder::deepest_first;
   return settings;

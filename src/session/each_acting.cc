@@ -36,6 +36,17 @@ bool EachSession::wanted(const Key& key) const {
   return settings_.hours.contain(world_.clock().wall());
 }
 
+// By a sample of now: who was told to end works, here or on another GPU. Others may have come to the GPU since.
+bool EachSession::works_again(const std::string& key, std::uint32_t rung) const {
+  const auto member = std::ranges::find(roster_.members(), key, &Member::key);
+  if (member == roster_.members().end() || !feed_->is_fresh()) return false;
+  const SubjectId& id = member->subject.id;
+  if (const Case* judged = engine_.find(id); judged != nullptr && judged->verdict(rung).condition == Truth::no)
+    return true;
+  return std::ranges::any_of(member->holders,
+                             [&](const Holder& one) { return !works_elsewhere({id, rung}, *member, one).empty(); });
+}
+
 // ---- acting
 
 void EachSession::fired(const Event& event, const Fired& fire) {
@@ -107,6 +118,7 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
       loop_, std::move(actions), settings_.retries, std::move(all), true,
       Executor::Calls{.tell = [this, about](const News& news) { tell(about, news); },
                       .still_wanted = [this, key] { return wanted(key); },
+                      .works_again = [this, name = member.key, rung = key.second] { return works_again(name, rung); },
                       .confirm = [this](std::function<void()> then) { confirm(std::move(then)); },
                       .done = [this, key](bool worked, bool called_off) { done(key, worked, called_off); }});
   Executor& executor = *acting.executor;
@@ -253,14 +265,19 @@ std::string EachSession::on_keep(uid_t user, const std::string& who, const std::
           fmt::format("{}{} has had all the time that --keep-at-most gives", refused.empty() ? "" : "; ", member.title);
       continue;
     }
-    given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", member.title,
-                         format_duration(std::chrono::ceil<std::chrono::seconds>(left)),
-                         now + time > latest ? " (--keep-at-most)" : "");
     engine_.keep(member.subject.id, kept.until);
     std::vector<Executor*> acting;
     for (auto& [key, one] : acting_)
       if (key.first == member.subject.id) acting.push_back(one.executor.get());
-    for (Executor* one : acting) (void)one->cancel(who);
+    bool too_late = false;
+    for (Executor* one : acting) too_late = (!one->cancel(who) && one->ends_work()) || too_late;
+    if (too_late) {
+      refused += fmt::format("{}it is too late for {}: SIGKILL was sent", refused.empty() ? "" : "; ", member.title);
+      continue;
+    }
+    given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", member.title,
+                         format_duration(std::chrono::ceil<std::chrono::seconds>(left)),
+                         now + time > latest ? " (--keep-at-most)" : "");
   }
   if (!given.empty()) {
     sink_.note(Level::important, "keep", who + " keeps " + given);

@@ -96,6 +96,7 @@ class EachSession {
   std::string works_elsewhere(const Key& key, const Member& member, const Holder& one) const;
   void done(const Key& key, bool all, bool called_off);
   bool wanted(const Key& key) const;
+  bool works_again(const std::string& member, std::uint32_t rung) const;
   void confirm(std::function<void()> then);
   void ask_for_confirmation();
   void tell(const Whom& whom, const News& news);

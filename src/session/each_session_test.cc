@@ -391,6 +391,63 @@ TEST(EachSessionTest, MoreTimeWhileItIsWarnedCallsTheEndOff) {
   EXPECT_EQ(world.count("exec=warn"), 2U) << "and is warned anew";
   EXPECT_GE(time_of(world, "end 10"), Instant(80s + 10min));
   EXPECT_LT(time_of(world, "end 10"), Instant::max());
+  EXPECT_TRUE(sink.noted("cancelled"));
+  EXPECT_FALSE(sink.noted("called-off")) << "the GPU was idle all the while: that is not the reason";
+}
+
+TEST(EachSessionTest, WhoWorksAgainWithinTheGraceIsNotKilledAndWatchedOn) {
+  for (const Per per : {Per::gpu, Per::job}) {
+    FakeWorld world(held_by({{0, {holder_for_test(10)}}}, [](Instant at, unsigned) {
+      return at > Instant(70s) && at < Instant(10min) ? 90.0 : 0.0;
+    }));
+    world.grace = 30s;
+    Listening sink;
+    run_for(each(per), world, sink, 20min);
+    EXPECT_EQ(world.count("spared"), 1U);
+    EXPECT_LE(time_of(world, "spared"), Instant(2min));
+    EXPECT_GE(time_of(world, "killed"), Instant(11min))
+        << "idle again, for as long as the rule says, and all the grace";
+    EXPECT_LT(time_of(world, "killed"), Instant(15min));
+  }
+}
+
+TEST(EachSessionTest, WhoIsIdleOrCannotBeReadWhenTheGraceIsOverIsKilled) {
+  for (const double later : {0.0, kNotRead}) {
+    FakeWorld world(
+        held_by({{0, {holder_for_test(10)}}}, [&](Instant at, unsigned) { return at > Instant(70s) ? later : 0.0; }));
+    world.grace = 30s;
+    Listening sink;
+    run_for(each(Per::gpu), world, sink, 2min);
+    EXPECT_EQ(world.count("killed"), 1U);
+    EXPECT_EQ(world.count("spared"), 0U);
+  }
+}
+
+TEST(EachSessionTest, MoreTimeWithinTheGraceCallsTheKillOffAndAfterItIsRefused) {
+  FakeWorld world(held_by({{0, {holder_for_test(10, 1000)}}}, idle));
+  world.grace = 30s;
+  Listening sink;
+  EachSession session(each(Per::gpu), world, sink);
+  std::string answer;
+  world.loop().at(Instant(80s), [&] { answer = session.on_keep(1000, "ada", "0", 10min); });
+  world.loop().at(Instant(20min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_TRUE(answer.starts_with("kept: GPU 0 for 10m")) << answer;
+  EXPECT_EQ(world.count("told"), 2U);
+  EXPECT_GE(time_of(world, "killed"), Instant(80s + 10min + 30s));
+
+  FakeWorld late(held_by({{0, {holder_for_test(10, 1000)}}}, idle));
+  late.grace = 30s;
+  late.script.latency = [](Instant at) { return at > Instant(75s) ? Duration(2s) : Duration(1ms); };
+  EachSession other(each(Per::gpu), late, sink);
+  // The last look is under way, and the fake does not take back what it waits for.
+  const auto watch_for_it = [&] {
+    if (late.count("told") == 1) answer = other.on_keep(1000, "ada", "0", 10min);
+  };
+  late.loop().at(Instant(61s) + 31s, watch_for_it);
+  late.loop().at(Instant(3min), [&] { late.send(SIGTERM); });
+  (void)other.run();
+  EXPECT_TRUE(answer.starts_with("refused: it is too late for GPU 0")) << answer;
 }
 
 TEST(EachSessionTest, ADryRunSaysAndDoesNothing) {
@@ -419,7 +476,8 @@ TEST(EachSessionTest, CancellingIsOfWhatIsUnderWay) {
   world.loop().at(Instant(10min), [&] { world.send(SIGTERM); });
   (void)session.run();
   EXPECT_TRUE(early.starts_with("nothing to cancel: no rule")) << early;
-  EXPECT_TRUE(late.starts_with("nothing to cancel: it is being done")) << late << ": a hook cannot be taken back";
+  EXPECT_TRUE(late.starts_with("cancelled: GPU 0")) << late << ": a hook cannot be taken back, what comes after it can";
+  EXPECT_EQ(world.count("end 10"), 0U);
 }
 
 TEST(EachSessionTest, HowMoreTimeIsAskedFor) {

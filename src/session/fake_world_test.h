@@ -125,6 +125,7 @@ class FakeWorld final : public World {
     return there;
   }
   std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options, EndHolders::Who who) override {
+    if (grace) return std::make_unique<Stubborn>(*this, text);
     return std::make_unique<FakeAction>(*this, text, true, [this, who] {
       for (const Holder& one : who()) {
         note("end " + std::to_string(one.pid));
@@ -172,6 +173,7 @@ class FakeWorld final : public World {
   std::function<Duration()> action_takes = [] { return std::chrono::milliseconds(10); };
   std::function<bool()> action_works = [] { return true; };
   std::optional<Duration> job_runs;
+  std::optional<Duration> grace;  // who is told to end takes no notice
   bool job_ended = false;
   unsigned starts = 0;
   std::set<pid_t> ended_pids;
@@ -289,6 +291,49 @@ class FakeWorld final : public World {
     std::optional<Loop::TimerId> timer_;
   };
 
+  // Ends work that does not go by itself: "told", and after the grace and a last look "killed".
+  class Stubborn final : public Action {
+   public:
+    Stubborn(FakeWorld& world, std::string text) : world_(world), text_(std::move(text)) {}
+    ~Stubborn() override {
+      if (timer_) world_.loop_->cancel(*timer_);
+    }
+    const std::string& text() const override { return text_; }
+    void ask_before_kill(LastLook look) override { look_ = std::move(look); }
+    void start(const FiringFacts&, Done done, Tell tell) override {
+      world_.note("told");
+      done_ = std::move(done);
+      timer_ = world_.loop_->in(*world_.grace, [this, tell = std::move(tell)] {
+        timer_.reset();
+        if (!look_) return end(false, tell);
+        look_([this, tell](bool works) { end(works, tell); });
+      });
+    }
+    bool undo() override {
+      if (!timer_) return false;
+      world_.loop_->cancel(*timer_);
+      timer_.reset();
+      return true;
+    }
+    bool ends_work() const override { return true; }
+
+   private:
+    void end(bool works, const Tell& tell) {
+      world_.note(works ? "spared" : "killed");
+      if (works) {
+        tell(WorksAgain{});
+        return done_({.called_off = true});
+      }
+      tell(TreeGone{});
+      done_({});
+    }
+    FakeWorld& world_;
+    std::string text_;
+    LastLook look_;
+    Done done_;
+    std::optional<Loop::TimerId> timer_;
+  };
+
   class Waiting final : public Action {
    public:
     Waiting(FakeWorld& world, std::string text, Duration time) : world_(world), text_(std::move(text)), time_(time) {}
@@ -336,6 +381,7 @@ class FakeWorld final : public World {
       return std::make_unique<FakeAction>(world_, "hook", false);
     }
     std::unique_ptr<Action> ending(Ending::Options) override {
+      if (world_.grace) return std::make_unique<Stubborn>(world_, "end");
       return std::make_unique<FakeAction>(world_, "end", true);
     }
 

@@ -178,7 +178,7 @@ void RunSession::look_at_stopped() {
 
 void RunSession::sense(const Snapshot& snapshot) {
   if (phase_ == Phase::checking && memory_wanted_) return check_memory();
-  if (!wants_samples()) return;
+  if (!wants_samples() && !looks_once_more()) return;
   look_at_stopped();
   list_members(snapshot.at);
   if (!settings_.evidence.empty()) recorder_.add(snapshot, subject_.job, feed_->machine());

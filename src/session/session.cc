@@ -111,12 +111,13 @@ void Session::add_usage(const JobUsage& usage) {
 }
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
-  if (!wants_samples()) return sense(snapshot);
+  if (!wants_samples() && !looks_once_more()) return sense(snapshot);
   say_about_scope();
   subject_.job.miss(Metric::beat, Absence::no_beat);  // unless somebody knows better
   sense(snapshot);
   subject_.scope = scope;
   const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());
+  if (!wants_samples()) return;  // a last look before SIGKILL: what else it shows matters only if that is called off
   feed_->may_fire_next(is_near(judged().verdict(), common_.every));
   // What only confirms, out of turn, is no sample of anybody's log.
   if (!feed_->confirming())
@@ -185,6 +186,7 @@ void Session::act(std::vector<Action*> actions, Executor::Retries retries, Firin
       loop_, std::move(actions), retries, std::move(facts), in_any_case || feed_->is_fresh(),
       Executor::Calls{.tell = [this](const News& news) { tell(news); },
                       .still_wanted = [this] { return still_wanted(); },
+                      .works_again = in_any_case ? std::function<bool()>() : [this] { return works_again(); },
                       .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },
                       .done =
                           [this](bool all, bool called_off) {

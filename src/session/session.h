@@ -64,6 +64,9 @@ class Session {
   FiringFacts facts(std::string event, Explanation why, std::string action) const;
   void end(SessionEnd how);
 
+  // The next sample is for somebody who asks before what cannot be undone.
+  bool looks_once_more() const { return acting_ && feed_->confirming(); }
+
   // ---- what differs between commands
   virtual bool wants_samples() const { return true; }
   virtual void sense(const Snapshot& snapshot) = 0;  // fills in the subject, before it is judged
@@ -89,6 +92,8 @@ class Session {
   void confirm_first(const Fired& fire);
   // The rule that fired holds by a sample of now.
   bool still_wanted() const { return feed_->is_fresh() && engine_->holds(subject_.id); }
+  // By a sample of now the rule does not hold, for sure.
+  bool works_again() const { return feed_->is_fresh() && judged().verdict().condition == Truth::no; }
   void warn(const Event& event);
   void say_about_scope();
   void set_time_limit();

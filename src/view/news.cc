@@ -19,6 +19,7 @@ struct ShortWord {
   std::string_view operator()(const Cancelled&) const { return "cancelled"; }
   std::string_view operator()(const NoLongerWanted&) const { return "called-off"; }
   std::string_view operator()(const Killing&) const { return "kill"; }
+  std::string_view operator()(const WorksAgain&) const { return "called-off"; }
   std::string_view operator()(const TreeGone&) const { return "ended"; }
   std::string_view operator()(const TreeStuck&) const { return "stuck"; }
   std::string_view operator()(const TreeUnproven&) const { return "unproven"; }
@@ -48,6 +49,7 @@ struct Sentence {
     return fmt::format("still there after {}: SIGKILL to {} process{}", format_duration(killing.grace),
                        killing.processes, killing.processes == 1 ? "" : "es");
   }
+  std::string operator()(const WorksAgain&) const { return "it works again: not killed, and watched on"; }
   std::string operator()(const TreeGone&) const { return "the job and all its processes are gone"; }
   std::string operator()(const TreeStuck& stuck) const { return "cannot be ended: " + stuck.left; }
   std::string operator()(const TreeUnproven& unproven) const { return unproven.trouble; }
@@ -62,6 +64,7 @@ struct Weight {
   Level operator()(const Failed&) const { return Level::warning; }
   Level operator()(const Announced&) const { return Level::important; }
   Level operator()(const Cancelled&) const { return Level::important; }
+  Level operator()(const WorksAgain&) const { return Level::important; }
   Level operator()(const TreeStuck&) const { return Level::warning; }
   Level operator()(const TreeUnproven&) const { return Level::warning; }
   Level operator()(const EvidenceWritten& evidence) const {
