@@ -168,9 +168,9 @@ int replay_command(int argc, char** argv) {
   line.flag("--csv", arguments.trace.csv, "one row per combination of the sweep; without a sweep, one row per firing");
   line.option("--html", arguments.trace.html, "also write a page with timelines and charts (default: none)")
       .value("FILE");
-  line.flag(
-      "--all", arguments.all,
-      fmt::format("list every job that it would have ended, not just the first {}, and every firing", kShownEnds));
+  line.flag("--all", arguments.all,
+            fmt::format("list every job that it would have ended, and every firing (default: the first {} jobs)",
+                        kShownEnds));
   line.option("--memory", arguments.memory, "the most memory to use; a larger trace is read several times")
       .value("SIZE");
   describe_threads(line, arguments.trace);
