@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "act/guard_process.h"
 #include "base/kin.h"
@@ -20,6 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kLookAgain = 5ms;
+constexpr Duration kTellsLater = 3ms;
 constexpr int kQuietLooks = 3;  // whoever loses its parent comes to us a moment later
 
 void say(int socket, const GuardWord& word) { (void)!::send(socket, &word, sizeof word, MSG_NOSIGNAL | MSG_DONTWAIT); }
@@ -63,25 +65,39 @@ Result<std::unique_ptr<Guard>> Guard::start(Loop& loop, Children& children, cons
 
 Guard::~Guard() {
   if (timer_) loop_.cancel(*timer_);
+  if (telling_) loop_.cancel(*telling_);
   if (process_) children_.forget(process_);
   if (socket_) loop_.forget(socket_.get());  // closing it tells the guard to kill
   if (!over_ && cgroup_) (void)cgroup_.kill();
 }
 
-// The freezer is one write, and ours alone: the guard may hear of it late.
+// The freezer is one write, and ours alone. The guard, which stops whoever is elsewhere, hears of it a little later:
+// somebody may have opened many GPUs at once, and guards that wake up meanwhile would keep us from the other fillers.
 void Guard::halt() {
   still_ = false;
-  const bool freezes = freezer_ && ::write(freezer_.get(), "1", 1) == 1;
-  say(socket_.get(), {.kind = GuardWord::halt, .a = freezes ? 1 : 0, .b = ++halts_});
+  ++halts_;
+  if (!freezer_ || ::write(freezer_.get(), "1", 1) != 1)
+    say(socket_.get(), {.kind = GuardWord::halt, .a = 0, .b = halts_});
+  else if (!telling_)
+    telling_ = loop_.in(kTellsLater, [this] { tell_of_freezing(); });
+}
+
+void Guard::tell_of_freezing() {
+  if (!telling_) return;
+  loop_.cancel(*telling_);
+  telling_.reset();
+  say(socket_.get(), {.kind = GuardWord::halt, .a = 1, .b = halts_});
 }
 
 void Guard::go_on() {
   still_ = false;
+  if (telling_) loop_.cancel(*std::exchange(telling_, std::nullopt));
   const bool thaws = freezer_ && ::write(freezer_.get(), "0", 1) == 1;
   say(socket_.get(), {.kind = GuardWord::go_on, .a = thaws ? 1 : 0, .b = ++halts_});
 }
 
 void Guard::end(const Ending::Options& how) {
+  tell_of_freezing();
   say(socket_.get(), {.kind = GuardWord::end, .a = how.signal, .time = how.grace.count()});
 }
 

@@ -85,6 +85,7 @@ class Guard {
 
  private:
   Guard(Loop& loop, Children& children, Calls calls) : loop_(loop), children_(children), calls_(std::move(calls)) {}
+  void tell_of_freezing();
   void hear();
   void guard_ended();
   void kill_what_is_left();
@@ -105,6 +106,7 @@ class Guard {
   bool over_ = false;
   int quiet_ = 0;  // looks in a row that found nobody, after the guard was killed
   std::optional<Loop::TimerId> timer_;
+  std::optional<Loop::TimerId> telling_;  // that its cgroup has been frozen
 };
 
 }  // namespace lull
