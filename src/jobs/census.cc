@@ -45,7 +45,10 @@ bool lasting_trouble(Absence why) {
 }  // namespace
 
 Census::Census(Root root, Leases leases)
-    : root_(std::move(root)), leases_(std::move(leases)), own_container_(container_of_process(root_, "self")) {}
+    : root_(std::move(root)),
+      leases_(std::move(leases)),
+      own_container_(container_of_process(root_, "self")),
+      dark_cards_(root_) {}
 
 std::optional<Census::Known> Census::known_as(const Name& name) const {
   for (const auto* before : {&known_, &in_trees_})
@@ -138,19 +141,16 @@ Census::Known Census::find_job(const ProcessEntry& entry, uid_t user) {
   return tree_of(entry);
 }
 
+// Processes whose files may not be looked at are another user's, and whoever may not look may not end them either.
 void Census::look_at_files(const Snapshot& snapshot, std::vector<Card>& cards) {
   std::vector<std::size_t> dark;
   for (std::size_t i = 0; i < cards.size(); ++i)
     if (!cards[i].reachable && cards[i].device.kind == DeviceKind::gpu) dark.push_back(i);
-  if (dark.empty()) return openers_.clear();
-  if (snapshot.at >= next_look_at_files_) {
-    FileHolders found = file_holders(*snapshot.inventory, dark, root_);
-    openers_.clear();
-    for (std::size_t i = 0; i < dark.size(); ++i) openers_[cards[dark[i]].device.id()] = std::move(found.holders[i]);
-  }
-  for (const std::size_t i : dark) {
-    Card& card = cards[i];
-    for (const pid_t pid : openers_[card.device.id()]) {
+  if (dark.empty()) return;
+  const FileHolders& found = dark_cards_.look(snapshot.inventory, dark, snapshot.at);
+  for (std::size_t i = 0; i < dark.size(); ++i) {
+    Card& card = cards[dark[i]];
+    for (const pid_t pid : found.holders[i]) {
       const auto entry = read_process_entry(pid, root_);
       const auto user = entry ? process_user(root_, pid) : std::nullopt;
       if (!user || entry->ended()) continue;

@@ -26,6 +26,7 @@
 #include "base/fd.h"
 #include "base/process.h"
 #include "gpu/snapshot.h"
+#include "jobs/dark_cards.h"
 #include "lease/folder.h"
 
 namespace lull {
@@ -77,8 +78,7 @@ class Census {
   std::map<Name, Known> known_;     // who held a GPU
   std::map<Name, Known> in_trees_;  // and everybody between them and the top of their tree
   std::set<DeviceId> reached_;
-  Instant next_look_at_files_ = Instant::min();
-  std::map<DeviceId, std::vector<pid_t>> openers_;  // of those that were never reached
+  DarkCards dark_cards_;
 };
 
 }  // namespace lull

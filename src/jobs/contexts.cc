@@ -4,7 +4,6 @@
 
 #include "act/cgroup.h"
 #include "gpu/empty_card.h"
-#include "sense/openers.h"
 
 namespace lull {
 namespace {
@@ -81,20 +80,14 @@ void JobContexts::look_at(Place& place, const Reading& reading, const IsOurs& is
   }
 }
 
-// A GPU that was lost, or closed to us, before we first looked tells nothing of who is there. Mostly nobody can be: the
-// card is dead, or not ours. But who has opened it may have been at work there before, or still be.
 void JobContexts::look_at_files(Instant at, const IsOurs& is_ours) {
   std::vector<std::size_t> dark;
   for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
-    Place& place = places_[i];
-    if (place.listed && !place.reachable && inventory_->devices[i].kind == DeviceKind::gpu)
-      dark.push_back(i);
-    else
-      place.opened = false;
+    places_[i].opened = false;
+    if (!places_[i].reachable && inventory_->devices[i].kind == DeviceKind::gpu) dark.push_back(i);
   }
-  if (dark.empty() || !is_ours || at < next_look_at_files_) return;
-  const FileHolders found = file_holders(*inventory_, dark, root_);
-  next_look_at_files_ = at + found.rest;
+  if (dark.empty() || !is_ours) return;
+  const FileHolders& found = dark_cards_.look(inventory_, dark, at);
   const bool hidden = std::ranges::any_of(found.hidden, is_ours);
   for (std::size_t i = 0; i < dark.size(); ++i)
     places_[dark[i]].opened = hidden || std::ranges::any_of(found.holders[i], is_ours);

@@ -17,6 +17,7 @@
 #include "base/fd.h"
 #include "base/process.h"
 #include "gpu/snapshot.h"
+#include "jobs/dark_cards.h"
 
 namespace lull {
 
@@ -24,7 +25,7 @@ class JobContexts {
  public:
   using IsOurs = std::function<bool(pid_t)>;  // a process of the job
 
-  explicit JobContexts(Root root = {}) : root_(std::move(root)) {}
+  explicit JobContexts(Root root = {}) : root_(std::move(root)), dark_cards_(root_) {}
 
   void look(const Snapshot& snapshot, const IsOurs& is_ours);
   void forget() { *this = JobContexts(root_); }  // a new job
@@ -66,7 +67,7 @@ class JobContexts {
   std::shared_ptr<const Inventory> inventory_;
   std::vector<Place> places_;  // one for each device of the inventory, then those that vanished
   bool ever_ = false;
-  Instant next_look_at_files_ = Instant::min();
+  DarkCards dark_cards_;
 };
 
 }  // namespace lull

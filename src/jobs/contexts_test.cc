@@ -312,5 +312,23 @@ TEST(ContextsByFile, WhoHasOpenedACardThatWasNeverReachedMayBeThere) {
   }
 }
 
+// Looking at everybody's files is not for every sample, and what was found is not for other cards.
+TEST(DarkCards, AreLookedAtNowAndThenAndOthersAtOnce) {
+  const TestTree tree;
+  for (const char* name : {"dev/nvidia0", "dev/nvidia1"}) tree.write(name, "");
+  const auto inventory = machine({gpu(0), gpu(1)});
+  DarkCards cards({.dev = tree.at("dev")});
+  const Instant now{};
+  const FileHolders& found = cards.look(inventory, {0}, now);
+  ASSERT_TRUE(found.holders[0].empty());
+  const Duration rest = found.rest;
+  ASSERT_GT(rest, Duration::zero());
+  const Fd zero(::open(tree.at("dev/nvidia0").c_str(), O_RDONLY | O_CLOEXEC));
+  const Fd one(::open(tree.at("dev/nvidia1").c_str(), O_RDONLY | O_CLOEXEC));
+  EXPECT_TRUE(cards.look(inventory, {0}, now + rest / 2).holders[0].empty()) << "it was looked at just now";
+  EXPECT_EQ(cards.look(inventory, {1}, now + rest / 2).holders[0], std::vector<pid_t>{::getpid()});
+  EXPECT_EQ(cards.look(inventory, {0}, now + rest / 2).holders[0], std::vector<pid_t>{::getpid()});
+}
+
 }  // namespace
 }  // namespace lull
