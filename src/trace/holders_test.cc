@@ -61,13 +61,17 @@ class Seen final : public TraceSink {
   const Holders* holders_ = nullptr;
 };
 
-TEST(Holders, EachRowKeepsItsOwn) {
-  const TempFile file("time,gpu,util,pid,user\n3,0,1,,\n1,0,1,a,x\n2,0,1,none,none\n1,1,1,b,y\n2,1,1,b,y\n4,0,1,c,z\n");
+Result<TraceReader> who_is_in(const TempFile& file) {
   TraceOptions options;
   options.paths = {file.path()};
   options.metrics = {Metric::util};
   options.who = true;
-  auto reader = TraceReader::open(options);
+  return TraceReader::open(options);
+}
+
+TEST(Holders, EachRowKeepsItsOwn) {
+  const TempFile file("time,gpu,util,pid,user\n3,0,1,,\n1,0,1,a,x\n2,0,1,none,none\n1,1,1,b,y\n2,1,1,b,y\n4,0,1,c,z\n");
+  auto reader = who_is_in(file);
   ASSERT_TRUE(reader);
   EXPECT_TRUE(reader->tells_who());
   Seen seen;
@@ -95,11 +99,7 @@ TEST(Holders, AreReadFromTheProcessesOfADocument) {
 {"index": 1, "util_percent": 2, "processes": [{"pid": 3, "type": "G", "user": "root", "name": "Xorg", "command": "X"}]},
 {"index": 2, "util_percent": 2, "processes": null}]}
 )");
-  TraceOptions options;
-  options.paths = {file.path()};
-  options.metrics = {Metric::util};
-  options.who = true;
-  auto reader = TraceReader::open(options);
+  auto reader = who_is_in(file);
   ASSERT_TRUE(reader);
   EXPECT_TRUE(reader->tells_who());
   Seen seen;
@@ -130,11 +130,7 @@ TEST(Holders, AreReadFromTheLinesOfPmon) {
  20240315   11:04:47      1           3      G      0      0    Xorg
  20240315   11:04:47      2          20      C      1      1    late
 )");
-  TraceOptions options;
-  options.paths = {file.path()};
-  options.metrics = {Metric::util};
-  options.who = true;
-  auto reader = TraceReader::open(options);
+  auto reader = who_is_in(file);
   ASSERT_TRUE(reader);
   EXPECT_TRUE(reader->tells_who());
   Seen seen;
