@@ -132,7 +132,8 @@ class Pair:
             with open(wait_until(lambda: self.opened(gate), what="the twin"), "w") as go:
                 self.gpus = stack.enter_context(Sim(str(build_dir() / "lull"), scenario=folder / "scenario.toml", env=clean))
                 for path in (self.gpus.folder, *self.gpus.folder.rglob("*")):
-                    path.chmod(0o777 if path.is_dir() else 0o666)
+                    with contextlib.suppress(FileNotFoundError):  # the schedule unloads its driver already
+                        path.chmod(0o777 if path.is_dir() else 0o666)
                 json.dump({key: value for key, value in self.gpus.env.items() if clean.get(key) != value} | env, go)
             self.ours = Side(folder / "ours", [build_dir() / name, *own_words, *words], self.gpus.env | env, **how)
             stack.callback(self.ours.close)
