@@ -3,7 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <array>
+#include <chrono>
+#include <cstdint>
 #include <cstdlib>
+#include <functional>
 #include <string>
 
 #include "sim/library/public_api.h"
@@ -14,6 +17,18 @@ namespace lull::sim {
 using namespace public_api;
 
 inline const std::string kLibrary = std::string(LULL_BUILD_DIR) + "/sim/libnvidia-ml.so.1";
+
+inline Fault fault_on(std::int32_t gpu, int code, const char* function = "", std::int64_t hang_ns = 0) {
+  Fault fault{.gpu = gpu, .code = code, .hang_ns = hang_ns, .from_ns = -1};
+  std::string(function).copy(fault.function, sizeof fault.function - 1);
+  return fault;
+}
+
+inline double seconds_of(const std::function<void()>& work) {
+  const auto start = std::chrono::steady_clock::now();
+  work();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
 
 class OnSim : public ::testing::Test {
  protected:

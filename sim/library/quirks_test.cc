@@ -7,42 +7,17 @@
 #include <chrono>
 #include <csignal>
 #include <ctime>
-#include <fstream>
-#include <functional>
-#include <iterator>
 #include <thread>
 #include <vector>
 
 #include "sim/holders.h"
 #include "sim/library/library_test.h"
-#include "sim/machine.h"
 
 namespace {
 
 using namespace lull::sim;
 using namespace std::chrono_literals;
 using Clock = std::chrono::steady_clock;
-
-Fault fault_on(std::int32_t gpu, int code, const char* function = "", std::int64_t hang_ns = 0) {
-  Fault fault{.gpu = gpu, .code = code, .hang_ns = hang_ns, .from_ns = -1};
-  std::string(function).copy(fault.function, sizeof fault.function - 1);
-  return fault;
-}
-
-double seconds_of(const std::function<void()>& work) {
-  const auto start = Clock::now();
-  work();
-  return std::chrono::duration<double>(Clock::now() - start).count();
-}
-
-Plan two_that_attach(std::int64_t attach_ns) {
-  Plan plan = plan_of({"T4", "T4"});
-  for (GpuPlan& gpu : plan.gpus) {
-    gpu.gpu.attach_ns = attach_ns;
-    gpu.gpu.persistence = 0;
-  }
-  return plan;
-}
 
 // ---- the sample buffer ----------------------------------------------------------------------------
 
@@ -100,109 +75,6 @@ TEST_F(Ring, MayBeDryThoughTheCardWorks) {
   EXPECT_EQ(samples(plan, count_, out_), kNotFound);
 }
 
-// ---- attaching ------------------------------------------------------------------------------------
-
-class Attaching : public OnSim {
- protected:
-  static constexpr std::int64_t kAttach = 300'000'000;
-  static constexpr double kSeconds = 0.3;
-  Attaching() : OnSim(two_that_attach(kAttach)) {}
-  double find(unsigned index) {
-    return seconds_of([&] { device_[index] = device(index); });
-  }
-};
-
-TEST_F(Attaching, EveryWayOfFindingAttachesAndTheLastClientTakesItAway) {
-  char uuid[96];
-  Pci pci{};
-  EXPECT_GE(find(0), kSeconds);
-  EXPECT_EQ(number("nvmlDeviceGetPersistenceMode", 0), 0U);
-  ASSERT_EQ(library_.call("nvmlDeviceGetUUID", device_[0], uuid, 96U), kSuccess);
-  ASSERT_EQ(library_.call("nvmlDeviceGetPciInfo_v3", device_[0], &pci), kSuccess);
-  const auto again = [&](const std::function<int(Device*)>& find) {
-    EXPECT_EQ(library_.call("nvmlShutdown"), kSuccess);
-    EXPECT_EQ(library_.call("nvmlInit_v2"), kSuccess);
-    Device out = nullptr;
-    EXPECT_GE(seconds_of([&] { EXPECT_EQ(find(&out), kSuccess); }), kSeconds);
-  };
-  again([&](Device* out) { return library_.call("nvmlDeviceGetHandleByUUID", uuid, out); });
-  again([&](Device* out) { return library_.call("nvmlDeviceGetHandleByPciBusId_v2", pci.bus_id, out); });
-  again([&](Device* out) { return library_.call("nvmlDeviceGetHandleByIndex", 0U, out); });
-}
-
-class AttachingSlowly : public OnSim {
- protected:
-  AttachingSlowly() : OnSim(two_that_attach(2'000'000'000)) {}
-};
-
-TEST_F(AttachingSlowly, GpusAttachSideBySideAndOnce) {
-  const double first = seconds_of([&] {
-    std::thread other([&] { device_[1] = device(1); });
-    device_[0] = device(0);
-    other.join();
-  });
-  EXPECT_GE(first, 2);
-  EXPECT_LT(first, 4);
-  EXPECT_LT(seconds_of([&] { device_[0] = device(0); }), 2);
-}
-
-// For these attaching takes an hour: that they end is the test.
-class AttachingForever : public OnSim {
- protected:
-  AttachingForever() : OnSim(two_that_attach(3'600'000'000'000)) {}  // init alone attaches nothing
-};
-
-TEST_F(AttachingForever, PersistenceModeMakesItInstant) {
-  ASSERT_TRUE(sim_.writer().set({{0, Metric::persistence, 1}}));
-  EXPECT_EQ(number("nvmlDeviceGetPersistenceMode", 0), 1U);
-}
-
-TEST_F(AttachingForever, AFaultIsToldAtOnce) {
-  ASSERT_TRUE(sim_.writer().add_faults({fault_on(1, kGpuIsLost)}));
-  Device out = nullptr;
-  EXPECT_EQ(library_.call("nvmlDeviceGetHandleByIndex_v2", 1U, &out), kGpuIsLost);
-}
-
-TEST_F(AttachingForever, TheEndOfTheSimulationIsNotWaitedFor) {
-  int result = kSuccess;
-  std::thread stuck([&] {
-    Device out = nullptr;
-    result = library_.call("nvmlDeviceGetHandleByIndex_v2", 0U, &out);
-  });
-  sim_.writer().close_simulation();
-  stuck.join();
-  EXPECT_EQ(result, kDriverNotLoaded);
-}
-
-TEST(Scrubbing, ReadsBusyForAWhileAfterAProcessAttached) {
-  Plan plan = plan_of({"T4"});
-  plan.gpus[0].gpu.scrub_ns = 400'000'000;
-  const TestSim sim(plan);
-  ::setenv("LULL_SIM", sim.folder().c_str(), 1);
-  const Library library(kLibrary);
-  ASSERT_EQ(library.call("nvmlInit_v2"), kSuccess);
-  Device device = nullptr;
-  const auto start = Clock::now();
-  ASSERT_EQ(library.call("nvmlDeviceGetHandleByIndex_v2", 0U, &device), kSuccess);
-  Utilization util{};
-  ASSERT_EQ(library.call("nvmlDeviceGetUtilizationRates", device, &util), kSuccess);
-  EXPECT_EQ(util.gpu, 60U);
-  while (util.gpu != 0 && Clock::now() < start + 10s) {
-    ASSERT_EQ(library.call("nvmlDeviceGetUtilizationRates", device, &util), kSuccess);
-    std::this_thread::sleep_for(2ms);
-  }
-  EXPECT_EQ(util.gpu, 0U);
-  EXPECT_GE(Clock::now() - start, 400ms);
-  std::array<Sample, 72> ring{};
-  unsigned type = 0;
-  unsigned count = 72;
-  ASSERT_EQ(library.call("nvmlDeviceGetSamples", device, 1, 0ULL, &type, &count, ring.data()), kSuccess);
-  double sum = 0;
-  for (unsigned i = 0; i < count; ++i) sum += ring[i].value.ui;
-  EXPECT_NEAR(sum * 10 / 72, 60 * 0.4, 60.0 / 7.2 + 1);
-  library.call("nvmlShutdown");
-}
-
 // ---- faults of init -------------------------------------------------------------------------------
 
 TEST(InitFaults, TakeEffectOnEachWayToInitialise) {
@@ -235,73 +107,6 @@ TEST_F(OnSim, AGpuThatIsCountedMayBeForbidden) {
   Device out = nullptr;
   EXPECT_EQ(library_.call("nvmlDeviceGetHandleByIndex_v2", 1U, &out), 4);
   EXPECT_EQ(library_.call("nvmlDeviceGetHandleByIndex_v2", 0U, &out), kSuccess);
-}
-
-// ---- the machine's files --------------------------------------------------------------------------
-
-std::string text_of(const std::string& path) {
-  std::ifstream file(path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-class Machine : public OnSim {
- protected:
-  static Plan plan() {
-    Plan plan = plan_of({"H100", "RTX 4090"});
-    plan.gpus[1].gpu.begins_asleep = 1;
-    return plan;
-  }
-  Machine() : OnSim(plan()) { EXPECT_TRUE(furnish_machine(sim_.folder(), plan())); }
-  std::string status(unsigned gpu) const {
-    const std::string place = gpu == 0 ? "0000:0b:00.0" : "0000:13:00.0";
-    return text_of(sim_.folder() + "/sys/bus/pci/devices/" + place + "/power/runtime_status");
-  }
-};
-
-TEST_F(Machine, HasTheFilesOfTheDriverAndTheCards) {
-  const std::string device = sim_.folder() + "/sys/bus/pci/devices/0000:0b:00.0/";
-  EXPECT_EQ(text_of(device + "vendor"), "0x10de\n");
-  EXPECT_EQ(text_of(device + "class"), "0x030200\n");
-  EXPECT_EQ(text_of(device + "device"), "0x2330\n");
-  const std::string driver = sim_.folder() + "/proc/driver/nvidia/";
-  EXPECT_NE(text_of(driver + "version").find("535.261.03"), std::string::npos);
-  const std::string information = text_of(driver + "gpus/0000:13:00.0/information");
-  for (const char* part : {"Model: \t\t NVIDIA GeForce RTX 4090\n", "GPU UUID: \t GPU-", "Device Minor: \t 1\n"})
-    EXPECT_NE(information.find(part), std::string::npos) << information;
-}
-
-TEST_F(Machine, TheDriversVersionIsGoneWhileItIsNotLoaded) {
-  const std::string file = sim_.folder() + "/proc/driver/nvidia/version";
-  auto writer = sim_.writer();
-  ASSERT_TRUE(writer.add_faults({fault_on(kWholeDriver, kDriverNotLoaded)}));
-  EXPECT_EQ(text_of(file), "");
-  EXPECT_NE(::access(file.c_str(), F_OK), 0);
-  ASSERT_TRUE(writer.clear());
-  EXPECT_NE(text_of(file), "");
-  ASSERT_EQ(::unlink(file.c_str()), 0);
-  ASSERT_TRUE(writer.set({{0, Metric::util, 5}}));
-  EXPECT_EQ(text_of(file), "") << "removed by hand, it stays away";
-}
-
-TEST_F(Machine, ACallWakesOnlyItsGpuAndInitNone) {
-  unsigned count = 0;
-  EXPECT_EQ(library_.call("nvmlDeviceGetCount_v2", &count), kSuccess);
-  EXPECT_EQ(status(0), "active\n");
-  EXPECT_EQ(status(1), "suspended\n");
-  device_[0] = device(0);
-  EXPECT_EQ(status(1), "suspended\n");
-  device_[1] = device(1);
-  EXPECT_EQ(status(1), "active\n") << "finding it wakes it";
-  auto writer = sim_.writer();
-  ASSERT_TRUE(writer.put_to_sleep(1, true));
-  EXPECT_EQ(status(1), "suspended\n");
-  EXPECT_EQ(util_result(0), kSuccess);
-  EXPECT_EQ(status(1), "suspended\n");
-  EXPECT_EQ(util_result(1), kSuccess);
-  EXPECT_EQ(status(1), "active\n");
-  ASSERT_TRUE(writer.put_to_sleep(1, true));
-  ASSERT_TRUE(writer.put_to_sleep(1, false));
-  EXPECT_EQ(status(1), "active\n");
 }
 
 // ---- models ---------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ struct Opener {
   std::string program = {};
   bool operator==(const Opener&) const = default;
 };
+std::string to_words(const Opener& opener);  // "python3 (4711)"
 
 // What is seen of one GPU.
 struct GpuSight {
@@ -138,6 +139,7 @@ class Filling {
   struct Now;
 
   const FillerSettings& settings(std::size_t unit) const { return fillers_[units_[unit].filler]; }
+  Instant decides_at(const Unit& unit) const;
   void set(Unit& unit, State state, const Reason& why, Instant now);
   void look_at(std::size_t number, const Now& now, std::vector<FillOrder>& orders);
   void look_at_still(std::size_t number, const Now& now, std::vector<FillOrder>& orders);

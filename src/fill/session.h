@@ -72,6 +72,8 @@ class FillSession {
   void gone(std::size_t unit, const GuardEnd& how);
   void park(std::size_t unit);
   void unpark(std::size_t unit);
+  void run_command_of(std::size_t unit, const std::string& command,
+                      std::function<void(Running&, const HelperResult&)> done);
   void end(std::size_t unit);
   void say(FillEvent::Kind kind, std::size_t unit, const Reason& why = {});
   void say_why_not();

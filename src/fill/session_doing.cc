@@ -164,46 +164,47 @@ void FillSession::end(std::size_t unit) {
 
 // ---- parking --------------------------------------------------------------------
 
+// Its own command for parking or for going on; `done` hears how it went, unless the filler is gone by then.
+void FillSession::run_command_of(std::size_t unit, const std::string& command,
+                                 std::function<void(Running&, const HelperResult&)> done) {
+  const FillerSettings& told = filling_->filler(unit);
+  Guard* const guard = running_.at(unit)->guard.get();
+  machine_.helpers().run(
+      {.arguments = {"/bin/sh", "-c", command},
+       .environment = {{"LULL_FILLER", told.name}, {"LULL_FILLER_PID", std::to_string(guard->pid())}},
+       .limit = told.yield_limit,
+       .signals = &machine_.signals()},
+      [this, unit, guard, done = std::move(done)](const HelperResult& result) {
+        const auto now = running_.find(unit);
+        if (now != running_.end() && now->second->guard.get() == guard) done(*now->second, result);
+      });
+}
+
 void FillSession::park(std::size_t unit) {
   const auto one = running_.find(unit);
   if (one == running_.end()) return;
-  const FillerSettings& told = filling_->filler(unit);
   one->second->guard->go_on();  // what saves itself has to run
-  machine_.helpers().run(
-      {.arguments = {"/bin/sh", "-c", told.yield_command},
-       .environment = {{"LULL_FILLER", told.name}, {"LULL_FILLER_PID", std::to_string(one->second->guard->pid())}},
-       .limit = told.yield_limit,
-       .signals = &machine_.signals()},
-      [this, unit, guard = one->second->guard.get()](const HelperResult& result) {
-        const auto now = running_.find(unit);
-        if (now == running_.end() || now->second->guard.get() != guard) return;
-        if (!result.ok())
-          sink_.note(Level::warning, "not-parked", "the yield command failed: " + result.trouble);
-        else if (filling_->state(unit) == Filling::State::parking) {
-          now->second->guard->halt();
-          now->second->parked = true;
-          say(FillEvent::parked, unit, filling_->why(unit));
-        }
-        carry_out(filling_->parked(unit, result.ok(), loop_.now()));
-      });
+  run_command_of(unit, filling_->filler(unit).yield_command, [this, unit](Running& filler, const HelperResult& result) {
+    if (!result.ok())
+      sink_.note(Level::warning, "not-parked", "the yield command failed: " + result.trouble);
+    else if (filling_->state(unit) == Filling::State::parking) {
+      filler.guard->halt();
+      filler.parked = true;
+      say(FillEvent::parked, unit, filling_->why(unit));
+    }
+    carry_out(filling_->parked(unit, result.ok(), loop_.now()));
+  });
 }
 
 void FillSession::unpark(std::size_t unit) {
   const auto one = running_.find(unit);
   if (one == running_.end()) return;
   one->second->guard->go_on();
-  const FillerSettings& told = filling_->filler(unit);
-  if (!std::exchange(one->second->parked, false) || told.resume_command.empty()) return;
-  machine_.helpers().run(
-      {.arguments = {"/bin/sh", "-c", told.resume_command},
-       .environment = {{"LULL_FILLER", told.name}, {"LULL_FILLER_PID", std::to_string(one->second->guard->pid())}},
-       .limit = told.yield_limit,
-       .signals = &machine_.signals()},
-      [this, unit, guard = one->second->guard.get()](const HelperResult& result) {
-        const auto now = running_.find(unit);
-        if (now == running_.end() || now->second->guard.get() != guard) return;
-        carry_out(filling_->unparked(unit, result.ok(), loop_.now()));
-      });
+  const std::string& command = filling_->filler(unit).resume_command;
+  if (!std::exchange(one->second->parked, false) || command.empty()) return;
+  run_command_of(unit, command, [this, unit](Running&, const HelperResult& result) {
+    carry_out(filling_->unparked(unit, result.ok(), loop_.now()));
+  });
 }
 
 // ---- words ----------------------------------------------------------------------
