@@ -46,6 +46,18 @@ def let_others_in(folder):
             one.chmod(one.stat().st_mode | 0o055)
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_configure(config):
+    """Folders of this run's own: pytest's is closed to other users again whenever another run begins on this machine."""
+    if config.option.basetemp is None and not hasattr(config, "workerinput"):
+        config.option.basetemp = tempfile.mkdtemp(prefix="lull-pytest-")
+
+
+def pytest_unconfigure(config):
+    if not hasattr(config, "workerinput") and "lull-pytest-" in str(config.option.basetemp):
+        shutil.rmtree(config.option.basetemp, ignore_errors=True)
+
+
 @functools.cache
 def build_dir() -> pathlib.Path:
     built = (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()

@@ -16,7 +16,7 @@ import time
 import pytest
 
 from conftest import alive, end, wait_until
-from test_fill import Fill
+from test_fill import Fill, make_rare_node
 
 EPISODES = int(os.environ.get("LULL_FILL_EPISODES", "8"))
 SEED = int(os.environ.get("LULL_FILL_SEED", "1"))
@@ -70,8 +70,7 @@ class Episodes:
         if os.environ.get("LULL_FILL_NODES") == "0":  # two such tests at once would hear each other
             return
         try:
-            for gpu, minor in enumerate((7, 11)):  # /dev/full, /dev/kmsg: nobody opens them by chance
-                os.mknod(self.folder / f"node{gpu}", 0o600 | 0o020000, os.makedev(1, minor))
+            self.numbers = [make_rare_node(self.folder / f"node{gpu}", 1 + gpu) for gpu in range(GPUS)]
             for gpu in range(GPUS):
                 shutil.move(self.folder / f"node{gpu}", self.device(gpu))
             self.nodes = True
@@ -154,7 +153,8 @@ class Episodes:
         if not self.nodes:
             return self.monitor()
         before = {gpu: self.alive_on(gpu) for gpu in range(GPUS)}
-        stranger = subprocess.Popen(["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt && mknod /mnt/gpu c 1 7 && exec 3</mnt/gpu && exec sleep 0.5"])
+        stranger = subprocess.Popen(["unshare", "-m", "sh", "-c", "mount -t tmpfs none /mnt && mknod /mnt/gpu c $0 $1 && exec 3</mnt/gpu && exec sleep 0.5",
+                                     *map(str, self.numbers[0])])
         self.fill.wait(lambda: any(str(stranger.pid) in (e["details"]["who"] or "") for e in self.fill.events("halted")), "the open to be heard")
         stranger.wait()
         self.calm()
