@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <string>
 #include <vector>
@@ -11,6 +12,7 @@
 #include "cli/options.h"
 #include "config/settings.h"
 #include "engine/judge.h"
+#include "jobs/contexts.h"
 #include "rule/rule.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
@@ -35,11 +37,12 @@ Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
   if (!gpus.empty() && looked.driver()) {
     looked.devices = TRY(select_devices(gpus, inventory));
   } else {
-    // As `lull watch` does: what says nothing but "no permission" is not meant for us.
+    // As `lull watch` does: what says "no permission" and is closed to everybody here is not meant for us.
+    JobContexts contexts(Root::machine());
+    contexts.look(looked.snapshot, nullptr);
+    const std::vector<Device> closed = contexts.closed();
     for (std::size_t i = 0; i < inventory.devices.size(); ++i)
-      if (looked.snapshot.readings[i].device_absence != Absence::no_permission &&
-          inventory.devices[i].absence != Absence::no_permission)
-        looked.devices.push_back(i);
+      if (std::ranges::find(closed, inventory.devices[i]) == closed.end()) looked.devices.push_back(i);
   }
   std::vector<Device> scope;
   scope.reserve(looked.devices.size());

@@ -4,6 +4,7 @@
 
 #include "act/cgroup.h"
 #include "gpu/empty_card.h"
+#include "sense/device_file.h"
 
 namespace lull {
 namespace {
@@ -81,16 +82,31 @@ void JobContexts::look_at(Place& place, const Reading& reading, const IsOurs& is
 }
 
 void JobContexts::look_at_files(Instant at, const IsOurs& is_ours) {
+  for (Place& place : places_) place.opened = false;
+  if (!is_ours) return look_at_closed(at);
   std::vector<std::size_t> dark;
-  for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
-    places_[i].opened = false;
+  for (std::size_t i = 0; i < inventory_->devices.size(); ++i)
     if (!places_[i].reachable && inventory_->devices[i].kind == DeviceKind::gpu) dark.push_back(i);
-  }
-  if (dark.empty() || !is_ours) return;
+  if (dark.empty()) return;
   const FileHolders& found = dark_cards_.look(inventory_, dark, at);
   const bool hidden = std::ranges::any_of(found.hidden, is_ours);
   for (std::size_t i = 0; i < dark.size(); ++i)
     places_[dark[i]].opened = hidden || std::ranges::any_of(found.holders[i], is_ours);
+}
+
+// Without a job: whoever works on a card that tells us nothing, its work counts. Nobody of ours can where we may not
+// open it; somebody else does where they are seen to hold it.
+void JobContexts::look_at_closed(Instant at) {
+  std::vector<std::size_t> barred;
+  for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
+    Place& place = places_[i];
+    if (place.reachable || !place.forbidden) continue;
+    place.opened = open_to_us(*inventory_, i, root_);
+    if (!place.opened && place.device.kind == DeviceKind::gpu) barred.push_back(i);
+  }
+  if (barred.empty()) return;
+  const FileHolders& found = dark_cards_.look(inventory_, barred, at);
+  for (std::size_t i = 0; i < barred.size(); ++i) places_[barred[i]].opened = !found.holders[i].empty();
 }
 
 void JobContexts::look(const Snapshot& snapshot, const IsOurs& is_ours) {
@@ -122,6 +138,13 @@ std::vector<Device> JobContexts::closed() const {
   std::vector<Device> devices;
   for (const Place& place : places_)
     if (place.listed && place.forbidden && !place.reachable && !place.opened) devices.push_back(place.device);
+  return devices;
+}
+
+std::vector<Device> JobContexts::silent() const {
+  std::vector<Device> devices;
+  for (const Place& place : places_)
+    if (place.listed && place.forbidden && !place.reachable && place.opened) devices.push_back(place.device);
   return devices;
 }
 

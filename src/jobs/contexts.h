@@ -35,8 +35,11 @@ class JobContexts {
   // Those of which it cannot be told now whether the job is there as well: their processes could not be looked at, or
   // some of them cannot be placed.
   std::vector<Device> unseen() const;
-  // Those that say "no permission" and have never said anything else: they are not for us.
+  // Those that say "no permission" and have never said anything else. They are not for us where nobody of the job has
+  // opened them; without a job, where we may not open them either and nobody is seen to hold them.
   std::vector<Device> closed() const;
+  // Those that say so and count all the same.
+  std::vector<Device> silent() const;
   bool ever() const { return ever_; }  // the job has had a context
   // Not one list of processes could be read so far: that none is known to be the job's means nothing.
   bool blind() const;
@@ -55,13 +58,14 @@ class JobContexts {
     bool looked = false;     // its processes could be read at least once
     bool settled = false;    // now: whether the job is there is known
     bool reachable = false;  // it was neither lost nor closed to us all the time
-    bool opened = false;     // it was, and a process of the job holds its device file
+    bool opened = false;     // it was, and a process of the job holds its device file; without a job: see closed()
     bool forbidden = false;  // now: no permission
     std::vector<Name> ours;  // of the job's processes, when last seen
   };
   void use(const Inventory& inventory);
   void look_at(Place& place, const Reading& reading, const IsOurs& is_ours);
   void look_at_files(Instant at, const IsOurs& is_ours);
+  void look_at_closed(Instant at);
 
   Root root_;
   std::shared_ptr<const Inventory> inventory_;

@@ -1,11 +1,15 @@
 #include "jobs/contexts.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <filesystem>
 
 #include "jobs/scope.h"
 #include "sense/test_tree.h"
@@ -204,7 +208,9 @@ TEST_F(Contexts, Faults_A5_AnUncertainOrderTakesAllUntilContextsSettleIt) {
 }
 
 TEST_F(Contexts, Hardware_21_NoPermissionIsLeftOutUnlessItWasReadBefore) {
-  ScopeFinder all({});
+  const TestTree tree;
+  tree.write("dev/nvidia0", "");  // all that we were given
+  ScopeFinder all({.root = {.dev = tree.at("dev")}});
   EXPECT_EQ(names(all.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "0");
   EXPECT_EQ(all.take_notes().size(), 1U);
   EXPECT_EQ(names(all.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "01");
@@ -212,6 +218,85 @@ TEST_F(Contexts, Hardware_21_NoPermissionIsLeftOutUnlessItWasReadBefore) {
   EXPECT_TRUE(all.take_notes().empty());
   ScopeFinder asked({.gpus = "all"});
   EXPECT_EQ(names(asked.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "01");
+}
+
+// Where a program of ours may be at work, or somebody is seen to be, what cannot be read is unknown.
+TEST_F(Contexts, Hardware_21_NoPermissionCountsWhereSomebodyMayWork) {
+  for (const bool numbered : {true, false}) {  // the driver may not tell which of the files it is
+    const TestTree tree;
+    tree.write("dev/nvidia0", "");
+    const Fd file(::open(tree.at("dev/nvidia1").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600));
+    Device dark = gpu(1);
+    if (!numbered) dark.minor.reset();
+    Snapshot now = snapshot(machine({gpu(0), dark}), {reading({{}}), missing(Absence::no_permission)});
+    ScopeFinder all({.root = {.dev = tree.at("dev")}});
+    EXPECT_EQ(names(all.find(now).devices), "01") << "it can be opened";
+    ASSERT_EQ(all.take_notes().size(), 1U);
+    // Its file is not there for us any more; that somebody holds it cannot be told without it.
+    std::filesystem::remove(tree.at("dev/nvidia1"));
+    now.at += std::chrono::hours(1);
+    EXPECT_EQ(names(all.find(now).devices), "0");
+    EXPECT_EQ(all.take_notes().size(), 1U);
+  }
+}
+
+// In a process of its own: to the superuser every file is open.
+std::string scope_of_nobody(const Snapshot& now, const std::string& dev) {
+  int ends[2];
+  if (::pipe2(ends, O_CLOEXEC) != 0) return "no pipe";
+  const pid_t child = ::fork();
+  if (child == 0) {
+    constexpr unsigned kNobody = 65534;
+    if (::geteuid() == 0 && (::setgroups(0, nullptr) != 0 || ::setgid(kNobody) != 0 || ::setuid(kNobody) != 0))
+      ::_exit(2);
+    ::prctl(PR_SET_DUMPABLE, 1);  // or our own files are closed to us, too
+    const std::string found = names(ScopeFinder({.root = {.dev = dev}}).find(now).devices);
+    ::_exit(::write(ends[1], found.data(), found.size()) < 0 ? 1 : 0);
+  }
+  ::close(ends[1]);
+  const Fd answer(ends[0]);
+  std::string text(64, '\0');
+  text.resize(static_cast<std::size_t>(std::max<ssize_t>(0, ::read(answer.get(), text.data(), text.size()))));
+  ::waitpid(child, nullptr, 0);
+  return text;
+}
+
+TEST_F(Contexts, Hardware_21_NoPermissionCountsWhereSomebodyHoldsIt) {
+  const TestTree tree;
+  for (const char* name : {"dev/nvidia0", "dev/nvidia1"}) tree.write(name, "");
+  Fd held(::open(tree.at("dev/nvidia1").c_str(), O_RDWR | O_CLOEXEC));
+  namespace fs = std::filesystem;
+  fs::permissions(tree.path(), fs::perms(0755));
+  fs::permissions(tree.at("dev/nvidia1"), fs::perms::none);
+  const Snapshot now = snapshot(two_, {reading({{}}), missing(Absence::no_permission)});
+  EXPECT_EQ(scope_of_nobody(now, tree.at("dev")), "01");
+  held.reset();
+  EXPECT_EQ(scope_of_nobody(now, tree.at("dev")), "0") << "neither open to us nor held";
+}
+
+TEST_F(Contexts, Hardware_21_APartOfAGpuIsOpenByItsCapabilities) {
+  const TestTree tree;
+  tree.write("dev/nvidia0", "");
+  tree.write("dev/nvidia-caps/nvidia-cap12", "");
+  tree.write("dev/nvidia-caps/nvidia-cap13", "");
+  const Root root{.dev = tree.at("dev"), .driver = tree.at("driver")};
+  Device part = gpu(0);
+  part.kind = DeviceKind::mig;
+  part.uuid = "MIG-0";
+  part.gpu_instance = 1;
+  part.compute_instance = 0;
+  const Snapshot now = snapshot(machine({gpu(0), part}), {reading({{}}), missing(Absence::no_permission)});
+  const auto scope = [&](const Snapshot& seen) { return names(ScopeFinder({.root = root}).find(seen).devices); };
+  EXPECT_EQ(scope(now), "") << "as in a container that was given another part";
+  tree.write("driver/capabilities/gpu0/mig/gi1/access", "DeviceFileMinor: 12\nDeviceFileMode: 292\n");
+  tree.write("driver/capabilities/gpu0/mig/gi1/ci0/access", "DeviceFileMinor: 99\nDeviceFileMode: 292\n");
+  EXPECT_EQ(scope(now), "") << "no such file";
+  tree.write("driver/capabilities/gpu0/mig/gi1/ci0/access", "DeviceFileMinor: 13\nDeviceFileMode: 292\n");
+  EXPECT_EQ(scope(now), "0:0");
+  part.gpu_instance.reset();
+  std::filesystem::remove_all(tree.at("driver"));
+  EXPECT_EQ(scope(snapshot(machine({gpu(0), part}), {reading({{}}), missing(Absence::no_permission)})), "0:0")
+      << "which part it is cannot be told";
 }
 
 TEST_F(Contexts, ASplitGpuCountsAsItsParts) {

@@ -215,7 +215,15 @@ std::vector<Device> ScopeFinder::everything() {
   const std::vector<Device> closed = contexts_.closed();
   std::erase_if(devices, [&](const Device& one) { return among(closed, one); });
   if (!closed.empty() && !devices.empty())
-    note(labels(closed) + ": no permission; left out, as not meant for us (--gpus takes it in)");
+    note(labels(closed) + ": no permission, and " +
+         (options_.is_ours ? "no process of the job has opened its device file"
+                           : "we may not open its device file, nor is anybody seen to hold it") +
+         ": left out (--gpus takes it in)");
+  if (const std::vector<Device> silent = contexts_.silent(); !silent.empty() && !options_.is_ours)
+    note(labels(silent) +
+         ": no permission to read it, but somebody may work there (its device file can be opened, or is held): it "
+         "counts "
+         "as unknown (--gpus can leave it out)");
   return devices;
 }
 

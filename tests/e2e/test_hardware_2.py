@@ -393,6 +393,8 @@ def test_row_19_wsl_tells_what_it_can(sim):
 def test_row_21_check_judges_by_the_same_gpus_as_watch(sim):
     with sim(2) as gpus:
         gpus.fault(1, "no-permission")
+        assert now(gpus, "util < 5") is None, "its device file is open to us"
+        (gpus.folder / "dev" / "nvidia1").unlink()
         assert now(gpus, "util < 5") is True
         assert now(gpus, "util < 5", "--gpus", "0,1") is None, "it was asked for by name"
 

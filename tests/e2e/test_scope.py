@@ -185,13 +185,34 @@ def test_faults_a5_contexts_settle_an_uncertain_order(sim):
         assert done.returncode == 124 and "on GPU 0," in done.stderr
 
 
+def not_given(gpus, *numbers):
+    """As in a container that was given the other GPUs: the driver counts these too, and that is all."""
+    for number in numbers:
+        gpus.fault(number, "no-permission", "nvmlDeviceGetHandleByIndex*")
+        (gpus.folder / "dev" / f"nvidia{number}").unlink()
+
+
 def test_hardware_21_gpu_that_says_no_permission_is_left_out(sim):
     """HARDWARE 21: the count includes a GPU that is not for us; it does not make the rule unjudgeable."""
     with sim(2) as gpus:
-        gpus.fault(1, "no-permission")
+        not_given(gpus, 1)
         done = gpus.lull("watch", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
         assert done.returncode == 7, done.stderr
         assert done.stderr.count("GPU 1: no permission") == 1
+
+
+def test_hardware_21_gpu_that_says_no_permission_counts_where_somebody_may_work(sim):
+    """Its device file is open to us, and a program works there: what cannot be read is not idle."""
+    with sim(2) as gpus:
+        gpus.load(1, 90)
+        gpus.fault(1, "no-permission")
+        watch = gpus.start_lull("watch", "-v", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
+        said = lines_until(watch, "GPU 1 gives no util (no permission)")
+        assert said.count("GPU 1: no permission to read it, but somebody may work there") == 1
+        watched_on(watch)
+        stop(watch)
+        left_out = gpus.lull("watch", "--gpus", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
+        assert left_out.returncode == 7
 
 
 def test_hardware_21_gpu_that_could_be_read_before_stays_in_scope(sim):
@@ -208,7 +229,7 @@ def test_hardware_21_gpu_that_could_be_read_before_stays_in_scope(sim):
 
 def test_hardware_21_nothing_but_gpus_that_are_not_for_us_is_said(sim):
     with sim(2) as gpus:
-        gpus.fault("all", "no-permission", "nvmlDeviceGetHandleByIndex*")
+        not_given(gpus, 0, 1)
         watch = gpus.start_lull("watch", "-v", "--every", "50ms", "--idle", "util < 1 for 500ms", "--do", "exit=7")
         assert 'every GPU says "no permission"' in lines_until(watch, "none is judged")
         assert "none is judged" not in watched_on_samples(watch, 20)
