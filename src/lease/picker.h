@@ -170,8 +170,10 @@ class Picker {
   PickStep choose_among_all();
   PickStep pick_at_once();
   PickStep unless_it_only_looks_busy(PickResult result);
-  PickResult pick_unheld();
+  PickStep pick_unheld();
   PickStep pick_now();
+  std::vector<std::size_t> fitting_now(const std::vector<Standing>& standing) const;
+  bool settling(const std::vector<Standing>& standing) const;
   PickStep join_queue();
   PickStep in_queue();
   PickStep woken_in_queue();

@@ -171,6 +171,7 @@ void Picker::complete(Picked& picked) const {
 }
 
 PickStep Picker::pick_now() {
+  if (!settings_.holds()) return pick_unheld();
   for (; rounds_ < kRounds; ++rounds_) {
     const auto taken = queue_->take_now(chooser());
     if (!taken) return std::unexpected(Refusal::of(taken.error()));
@@ -183,41 +184,53 @@ PickStep Picker::pick_now() {
     }
     const auto standing = queue_->look();
     if (!standing) return std::unexpected(Refusal::of(standing.error()));
-    bool settling = false;
-    for (std::size_t i = 0; i < standing->size(); ++i)
-      settling = settling || (about_to_be_free((*standing)[i]) && queue_->candidates()[i].fit == Fit::yes);
-    if (!settling || world_.clock().now() >= settled_)
-      return unless_it_only_looks_busy(std::unexpected(refusal(*standing)));
+    if (fitting_now(*standing).size() >= settings_.count) continue;  // given back between our two looks
+    if (!settling(*standing)) return unless_it_only_looks_busy(std::unexpected(refusal(*standing)));
     return sleep(Phase::settling, queue_->sleep(settled_));
   }
   const auto standing = queue_->look();
   return unless_it_only_looks_busy(std::unexpected(refusal(standing ? *standing : std::vector<Standing>())));
 }
 
+// Candidates that nobody has, or that we may share, and that suit.
+std::vector<std::size_t> Picker::fitting_now(const std::vector<Standing>& standing) const {
+  std::vector<std::size_t> fitting;
+  for (std::size_t i = 0; i < standing.size(); ++i) {
+    const Choice& choice = choices_[candidate_[i]];
+    const Judgement& judgement = standing[i].state == Standing::shared ? choice.in_company : choice.judgement;
+    if (standing[i].open() && judgement.fits) fitting.push_back(i);
+  }
+  return fitting;
+}
+
+bool Picker::settling(const std::vector<Standing>& standing) const {
+  if (world_.clock().now() >= settled_) return false;
+  for (std::size_t i = 0; i < standing.size(); ++i)
+    if (about_to_be_free(standing[i]) && choices_[candidate_[i]].judgement.fits) return true;
+  return false;
+}
+
 // Only a choice: nothing is locked, but what others hold is respected.
-PickResult Picker::pick_unheld() {
+PickStep Picker::pick_unheld() {
   std::vector<Standing> standing(candidate_.size());
   if (queue_) {
     auto looked = queue_->look();
     if (!looked) return std::unexpected(Refusal::of(looked.error()));
     standing = *std::move(looked);
   }
-  std::vector<std::size_t> open;
-  for (std::size_t i = 0; i < standing.size(); ++i)
-    if (standing[i].open() &&
-        (standing[i].state == Standing::shared ? choices_[candidate_[i]].in_company : choices_[candidate_[i]].judgement)
-            .fits)
-      open.push_back(i);
-  if (open.size() < settings_.count) return std::unexpected(refusal(standing));
+  const std::vector<std::size_t> open = fitting_now(standing);
+  if (open.size() < settings_.count) {
+    if (queue_ && settling(standing)) return sleep(Phase::settling, queue_->sleep(settled_));
+    return unless_it_only_looks_busy(std::unexpected(refusal(standing)));
+  }
   Picked picked;
   for (const std::size_t candidate : chooser()(open, {}, settings_.count))
     if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
   complete(picked);
-  return picked;
+  return PickResult(std::move(picked));
 }
 
 PickStep Picker::pick_at_once() {
-  if (!settings_.holds()) return unless_it_only_looks_busy(pick_unheld());
   settled_ = world_.clock().now() + kSettle;
   rounds_ = 0;
   return pick_now();

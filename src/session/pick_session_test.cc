@@ -84,6 +84,50 @@ class Holder {
   pid_t child_ = 0;
 };
 
+// A job that has ended and whose lease is let go later, as its keeper does: by a process that has inherited it.
+class Ended {
+ public:
+  Ended(const std::string& folder, unsigned gpu) {
+    int order[2];
+    int done[2];
+    EXPECT_EQ(::pipe2(order, O_CLOEXEC), 0);
+    EXPECT_EQ(::pipe2(done, O_CLOEXEC), 0);
+    const Fd told(order[0]);
+    const Fd says(done[1]);
+    tell_ = Fd(order[1]);
+    done_ = Fd(done[0]);
+    const pid_t job = ::fork();
+    if (job == 0) {
+      const auto place = LeaseFolder::open({folder, false});
+      LeaseRecord record;
+      record.gpu = "GPU-" + std::to_string(gpu);
+      record.holder = ProcessMark::of(0);
+      auto lock = place->take(*place->enter(), record);
+      if (!lock || ::fork() != 0) ::_exit(0);
+      tell_.reset();  // else who only goes away would not be heard
+      std::int64_t later = 0;
+      (void)!::read(told.get(), &later, sizeof later);
+      const timespec moment{0, later};
+      ::nanosleep(&moment, nullptr);
+      lock->fd.reset();
+      ::_exit(0);
+    }
+    ::waitpid(job, nullptr, 0);
+  }
+  void let_go(std::chrono::nanoseconds later = {}) {
+    const std::int64_t count = later.count();
+    EXPECT_EQ(::write(tell_.get(), &count, sizeof count), sizeof count);
+  }
+  void wait() {
+    char none = 0;
+    EXPECT_EQ(::read(done_.get(), &none, 1), 0);
+  }
+
+ private:
+  Fd tell_;
+  Fd done_;
+};
+
 class Picking : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -233,6 +277,41 @@ TEST_F(Picking, MoreThanThereAreIsSaidWithWhatEachIs) {
   ASSERT_EQ(picked.error().reasons.size(), 1U);
   EXPECT_TRUE(picked.error().reasons[0].starts_with("GPU 1: leased (")) << picked.error().reasons[0];
   EXPECT_FALSE(picked.error().waiting_helps);
+}
+
+// `lull pick -- a; lull pick -- b` in a script: the keeper of the first lets go a moment after the second has begun.
+TEST_F(Picking, WithoutWaitingTheGpuOfAJobThatHasJustEndedIsTaken) {
+  world_.script.gpus = 1;
+  for (const bool held : {true, false}) {
+    Ended before(folder(), 0);
+    const Instant then = world_.clock.now() + 100ms;
+    world_.loop().at(then, [&] {
+      before.let_go();
+      before.wait();
+    });
+    PickSettings settings = waiting();
+    settings.wait = false;
+    if (!held) settings.command.clear();
+    PickSession session(world_.loop(), eyes_, settings);
+    const auto picked = session.run();
+    ASSERT_TRUE(picked) << picked.error().what << (held ? ", held" : "");
+    EXPECT_GE(world_.clock.now(), then);
+  }
+}
+
+// It may be let go while we look, too: nobody is told that all they asked for fit, and yet gets none.
+TEST_F(Picking, ARefusalNeverSaysThatEnoughFit) {
+  world_.script.gpus = 1;
+  for (int round = 0; round < 200; ++round) {
+    Ended before(folder(), 0);
+    before.let_go(std::chrono::microseconds(round * 5));
+    PickSettings settings = waiting();
+    settings.wait = false;
+    PickSession session(world_.loop(), eyes_, settings);
+    const auto picked = session.run();
+    before.wait();
+    ASSERT_TRUE(picked || picked.error().fitting < picked.error().wanted) << "in round " << round;
+  }
 }
 
 TEST_F(Picking, WithoutWaitingWhatIsBusyIsRefusedAtOnce) {
