@@ -191,10 +191,11 @@ class Hands {
   bool serve(unsigned i, bool& gone) {
     Slot& slot = board_.slots[i];
     Gpu& gpu = gpus_[i];
-    const std::uint64_t round = board_.wanted;
-    if (slot.round == round || board_.avoid[i] != 0) return false;
+    if (slot.round == board_.wanted || board_.avoid[i] != 0) return false;
     const Instant began = SystemClock().now();
     if (!take(slot, began)) return false;  // another hand has it
+    // Asked anew, now that the slot is ours: a hand that was held up before would write an old answer over a new one.
+    const std::uint64_t round = board_.wanted;
     if (slot.round == round) return slot.busy_since = 0, false;
     if (last_round_.exchange(round) != round) board_.round_began = began.time_since_epoch().count();
     if (!gpu.attached) attach(i, began);
@@ -258,14 +259,22 @@ class Hands {
 
   bool has_machine() const { return task_.processes || task_.openers || task_.topology; }
 
-  bool serve_machine() {
-    if (!has_machine()) return false;
-    const std::uint64_t round = board_.wanted;
-    Slot& slot = board_.machine;
+  std::uint32_t answers_of(std::uint64_t round) const {
     std::uint32_t answers = 0;
     for (unsigned i = 0; i < gpus_.size(); ++i) answers += board_.slots[i].round == round ? 1 : 0;
-    if (slot.round == round && board_.machine_knows >= answers) return false;
-    if (!take(slot, SystemClock().now())) return false;
+    return answers;
+  }
+  bool machine_is_told(std::uint64_t round) const {
+    return board_.machine.round == round && board_.machine_knows >= answers_of(round);
+  }
+
+  bool serve_machine() {
+    if (!has_machine()) return false;
+    Slot& slot = board_.machine;
+    if (machine_is_told(board_.wanted) || !take(slot, SystemClock().now())) return false;
+    const std::uint64_t round = board_.wanted;  // anew, as in serve()
+    const std::uint32_t answers = answers_of(round);
+    if (machine_is_told(round)) return slot.busy_since = 0, false;
     MachineReport report;
     if (task_.processes) report.processes = tenants_of(round);
     if (task_.openers) report.holders = holders(round);
