@@ -17,7 +17,6 @@ namespace lull {
 namespace {
 
 using std::chrono_literals::operator""s;
-using std::chrono_literals::operator""ms;
 
 constexpr Duration kClockSlack = 2s;  // the wall clock may wander so far before we mention it
 constexpr int kGapsSaid = 3;
@@ -26,7 +25,6 @@ SamplingSettings sampling_of(const TraceSettings& settings) {
   SamplingSettings sampling;
   sampling.sampling.want_only(settings.layout.metrics);
   if (settings.layout.who) sampling.sampling.tenants = sampling.sampling.processes = true;
-  sampling.sampling.deadline = std::clamp<Duration>(settings.every, 100ms, 2s);
   sampling.every = settings.every;
   sampling.length = settings.length;
   struct stat status{};

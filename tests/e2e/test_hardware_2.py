@@ -37,7 +37,9 @@ def test_row_07_lists_at_most_once_a_second(sim, tmp_path, command):
         job = gpus.start_lull(*arguments, env={"LULL_SIM_LOG": str(log)})
         wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= 25, what="25 samples")
         stop(job)
-        most = time.monotonic() - start + 1
+        # One at the start, and one may come a tenth of a second early; a sensor that did not come in time is replaced, and
+        # the next one knows none.
+        most = time.monotonic() - start + 1.1 + calls(log, "nvmlInit") - 1
         for kind in ("Compute", "Graphics", "MPSCompute"):
             assert calls(log, f"Get{kind}RunningProcesses") <= most, kind
         assert calls(log, "GetComputeRunningProcesses") >= 1
@@ -75,8 +77,8 @@ def test_row_07_lists_at_most_once_a_second_with_short_rules(sim, tmp_path, comm
             wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= 40, what="40 samples")
         finally:
             stop(job)
-        # One at the start, and one may come a tenth of a second early.
-        assert calls(log, "GetComputeRunningProcesses") <= time.monotonic() - start + 1.1
+        # One at the start, and one may come a tenth of a second early; as above.
+        assert calls(log, "GetComputeRunningProcesses") <= time.monotonic() - start + 1.1 + calls(log, "nvmlInit") - 1
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])
