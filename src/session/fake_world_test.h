@@ -33,6 +33,8 @@ struct Script {
   // Whether the job has a context there. Lists of it are as old as the session allows.
   std::function<bool(Instant, unsigned gpu)> has_context = [](Instant, unsigned) { return true; };
   unsigned gpus = 2;
+  // Whether this machine let nobody look between the so-manieth sample and the one before.
+  std::function<bool(std::size_t sample)> not_covered = [](std::size_t) { return false; };
   // Who holds a GPU, for sessions that judge many; nothing: its processes cannot be listed.
   std::function<std::optional<std::vector<Holder>>(Instant, unsigned gpu)> holders = [](Instant, unsigned) {
     return std::vector<Holder>();
@@ -225,6 +227,7 @@ class FakeWorld final : public World {
           reading.miss_all(Absence::no_answer);
         else
           reading.set(Metric::util, util);
+        if (world_.script.not_covered(world_.seen.size())) reading.miss(Metric::util, Absence::not_covered);
         reading.tenants.emplace();
         if (contexts_[i])
           reading.tenants->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});

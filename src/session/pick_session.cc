@@ -1,5 +1,7 @@
 #include "session/pick_session.h"
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 
 #include "base/text.h"
@@ -9,6 +11,18 @@
 #include "sense/visible.h"
 
 namespace lull {
+namespace {
+
+constexpr unsigned kMoreLooks = 3;
+
+bool lacks_time(const Snapshot& snapshot) {
+  return std::ranges::any_of(snapshot.readings, [](const Reading& reading) {
+    return std::ranges::any_of(std::array{Metric::util, Metric::mem_util, Metric::power},
+                               [&](Metric metric) { return reading.why_missing(metric) == Absence::not_covered; });
+  });
+}
+
+}  // namespace
 
 void SensedPickWorld::open(const PickNeeds& needs) {
   SamplerOptions options;
@@ -26,9 +40,12 @@ void SensedPickWorld::open(const PickNeeds& needs) {
 }
 
 // Here and now: on what a GPU shows depends whether it is taken, and there is nothing else to do meanwhile. What hangs
-// has its time, and is unknown then.
+// has its time, and is unknown then. But where all that is missing is the time since the last sample, in which this
+// machine let nobody look, another sample has only the moment since to tell of.
 void SensedPickWorld::sample(Snapshot& into) {
   sampler_->sample_here(Duration::max());
+  for (unsigned more = kMoreLooks; more > 0 && lacks_time(sampler_->newest()); --more)
+    sampler_->sample_here(Duration::max());
   into = sampler_->newest();
 }
 

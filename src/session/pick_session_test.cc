@@ -166,6 +166,27 @@ TEST_F(Picking, TakesAGpuThatIsFree) {
   EXPECT_TRUE(eyes_.closed);
 }
 
+// A machine so busy that the sensor did not come to look: what is unknown is the time since, not the GPU of now.
+TEST_F(Picking, TakesAGpuThatWasNotLookedAtBetweenTwoSamples) {
+  for (const std::size_t sample : {0U, 1U, 2U}) {
+    world_.script.not_covered = [this, first = world_.seen.size() + sample](std::size_t now) { return now == first; };
+    PickSettings settings = waiting();
+    settings.wait = false;
+    PickSession session(world_.loop(), eyes_, settings);
+    const auto picked = session.run();
+    ASSERT_TRUE(picked) << picked.error().what;
+  }
+}
+
+TEST_F(Picking, TakesNoGpuThatNobodyEverLooksAt) {
+  world_.script.not_covered = [](std::size_t) { return true; };
+  PickSettings settings = waiting();
+  settings.wait = false;
+  PickSession session(world_.loop(), eyes_, settings);
+  EXPECT_FALSE(session.run());
+  EXPECT_LE(world_.seen.size(), 50U);
+}
+
 TEST_F(Picking, LooksOnceASecondAtWhatOthersUse) {
   world_.script.util = [](Instant at, unsigned gpu) { return gpu == 1 && at >= Instant(30min) ? 0.0 : 90.0; };
   PickSession session(world_.loop(), eyes_, waiting());
