@@ -119,6 +119,11 @@ def processes_of(folder, name=None):
     return found
 
 
+def lines_in(path) -> list:
+    """The whole lines that are in a file by now."""
+    return path.read_text().rpartition("\n")[0].split("\n") if path.exists() and "\n" in path.read_text() else []
+
+
 def calls(log, name, gpu=None):
     """How often a client that logs to $LULL_SIM_LOG called a function whose name has `name` in it, and was answered."""
     lines = [line.split() for line in log.read_text().rpartition("\n")[0].splitlines()] if log.exists() else []
@@ -208,6 +213,15 @@ class Sim:
         process = subprocess.Popen([str(c) for c in command], env={**self.env, **(env or {})}, **kwargs)
         self.started.append(process)
         return process
+
+    def run_idle_once(self, ready, *command, timeout=LIMIT, **kwargs) -> subprocess.CompletedProcess:
+        """Runs a command among GPUs that work until ready() is true and idle from then on: what it ends has begun."""
+        self.set("all", util=90)
+        process = self.start(*command, **kwargs)
+        wait_until(lambda: process.poll() is not None or ready(), what="it to be ready")
+        self.set("all", util=0)
+        out, err = process.communicate(timeout=timeout)
+        return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
     def start_lull(self, *args, **kwargs) -> subprocess.Popen:
         return self.start(self.binary, *args, **kwargs)

@@ -1,5 +1,7 @@
 """The drop-in gpu_idle_timeout: every row of its predecessor's ways to let a user down, and its documents' promises."""
+import datetime
 import os
+import pathlib
 import re
 import signal
 import subprocess
@@ -7,7 +9,7 @@ import sys
 import time
 
 import pytest
-from conftest import LIMIT, alive, build_dir, clean_environment, read_until, wait_until
+from conftest import LIMIT, alive, build_dir, clean_environment, lines_in, read_until, wait_until
 
 TOOL = str(build_dir() / "gpu_idle_timeout")
 STAMP = r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3}: "
@@ -31,20 +33,20 @@ def readings(job, count):
 
 def test_log_and_status_of_its_document(sim):
     with sim(2) as gpus:
-        done = gpus.run(TOOL, "--gpus", "all", "-t", "50", "-s", "0.4", "-n", "3", "-d", "3", "-x", "sleep", "1000")
+        done = gpus.run(TOOL, "--gpus", "all", "-t", "50", "-s", "1", "-n", "3", "-d", "3", "-x", "sleep", "1000")
         assert done.returncode == 1
         lines = done.stderr.splitlines()
         assert all(re.match(STAMP + "(INFO|DEBUG|ERROR): gpu_idle_timeout: ", line) for line in lines), done.stderr
         said = [re.sub(STAMP, "", line) for line in lines]
         a, b = uuids(gpus)
         assert said == [
-            "INFO: gpu_idle_timeout: Starting GPU idle watcher: threshhold_percentage=50%, sample_freq=0.4, num_samples=3, "
-            "delay_samples=3, window_size=1.2",
-            "INFO: gpu_idle_timeout: waiting for delay samples. 0.8 seconds left",
-            "INFO: gpu_idle_timeout: waiting for delay samples. 0.4 seconds left",
+            "INFO: gpu_idle_timeout: Starting GPU idle watcher: threshhold_percentage=50%, sample_freq=1, num_samples=3, "
+            "delay_samples=3, window_size=3",
+            "INFO: gpu_idle_timeout: waiting for delay samples. 2 seconds left",
+            "INFO: gpu_idle_timeout: waiting for delay samples. 1 seconds left",
             *[f"DEBUG: gpu_idle_timeout: {uuid} usage 0%" for _ in range(3) for uuid in (a, b)],
             f"ERROR: gpu_idle_timeout: usage for all GPUs: ['{a}', '{b}'] was below threshhold 50% for last "
-            "1.2 seconds. Killing process.",
+            "3 seconds. Killing process.",
             said[-1],
         ]
         assert re.fullmatch(r"INFO: gpu_idle_timeout: Sending signal 3 to process \d+", said[-1])
@@ -126,7 +128,8 @@ def test_whole_tree_is_gone(sim, tmp_path):
                   "        if i == 2 and os.fork(): os._exit(0)\n"
                   "        break\n"
                   "open(sys.argv[1], 'a').write(f'{os.getpid()}\\n')\ntime.sleep(1000)\n")
-        assert gpus.run(TOOL, *QUICK, sys.executable, "-c", script, log).returncode == 1
+        done = gpus.run_idle_once(lambda: len(lines_in(log)) == 4, TOOL, *QUICK, sys.executable, "-c", script, log)
+        assert done.returncode == 1
         pids = [int(p) for p in log.read_text().split()]
         assert len(pids) == 4 and [p for p in pids if alive(p)] == []
 
@@ -154,19 +157,28 @@ def test_busy_between_the_samples_is_busy(sim):
 def test_signal_before_the_kill(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "log"
+        ready = tmp_path / "ready"
         job = (f"trap 'echo parent >> {log}; exit 4' USR1; "
-               f"sh -c \"trap 'echo child >> {log}' USR1; while :; do sleep 0.05; done\" & echo up >> {log}; while :; do sleep 0.05; done")
-        done = gpus.run(TOOL, *QUICK, "--signal-name", "SIGUSR1", "--signal-children", "bash", "-c", job, timeout=90)
+               f"sh -c \"trap 'echo child >> {log}' USR1; touch {ready}; while :; do sleep 0.05; done\" & echo up >> {log}; while :; do sleep 0.05; done")
+        done = gpus.run_idle_once(lambda: ready.exists() and lines_in(log), TOOL, *QUICK, "--signal-name", "SIGUSR1",
+                                  "--signal-children", "bash", "-c", job, timeout=90)
         assert done.returncode == 1
         assert sorted(log.read_text().split()) == ["child", "parent", "up"]
         assert done.stderr.count("process still alive, maybe hung, killing.") == 1  # the child did not end
         log.unlink()
-        quiet = gpus.run(TOOL, *QUICK, "--signal-name", "SIGUSR1", "bash", "-c",
-                         f"trap 'echo parent >> {log}; exit 4' USR1; while :; do sleep 0.05; done")
+        ready.unlink()
+        quiet = gpus.run_idle_once(ready.exists, TOOL, *QUICK, "--signal-name", "SIGUSR1", "bash", "-c",
+                                   f"trap 'echo parent >> {log}; exit 4' USR1; touch {ready}; while :; do sleep 0.05; done")
         assert quiet.returncode == 1 and "still alive" not in quiet.stderr and log.read_text() == "parent\n"
 
 
 STUBBORN = "import signal, time\nsignal.signal(signal.SIGQUIT, signal.SIG_IGN)\nprint('up', flush=True)\ntime.sleep(1000)"
+
+
+def stamp_of(words, text):
+    """When the line with these words was logged, in seconds."""
+    line, = (line for line in text.splitlines() if words in line)
+    return datetime.datetime.strptime(re.match(STAMP, line)[0], "%Y-%m-%d %H:%M:%S,%f: ").timestamp()
 
 
 def said_in(text):
@@ -177,25 +189,29 @@ def test_swapped_in_sigquit_then_3_seconds_then_sigkill(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "log"
         polite = f"trap 'echo quit >> {log}; exit 4' QUIT; echo $$ > {log}; while :; do sleep 0.05; done"
-        done = gpus.run(TOOL, *QUICK, "bash", "-c", polite)
+        done = gpus.run_idle_once(lambda: lines_in(log), TOOL, *QUICK, "bash", "-c", polite)
         pid, told = log.read_text().split()
         assert done.returncode == 1 and told == "quit"
         assert said_in(done.stderr)[-1] == f"INFO: Sending signal 3 to process {pid}"
+        gpus.set(0, util=90)
         job = gpus.start(TOOL, *QUICK, sys.executable, "-c", STUBBORN)
-        seen = ""
-        while "Sending signal 3" not in seen:
-            seen += job.stderr.readline()
-        began = time.monotonic()
-        assert job.wait(timeout=LIMIT) == 1
-        assert 2.5 < time.monotonic() - began < 30  # the lines came a little before or after the signal
-        assert said_in(job.stderr.read()) == ["ERROR: process still alive, maybe hung, killing."]
+        assert job.stdout.readline() == "up\n"
+        gpus.set(0, util=0)
+        said = job.communicate(timeout=LIMIT)[1]
+        assert job.returncode == 1
+        assert said_in(said)[-1] == "ERROR: process still alive, maybe hung, killing."
+        assert 2.5 < stamp_of("still alive", said) - stamp_of("Sending signal 3", said) < 30  # the lines come a little before or after
 
 
 def test_swapped_in_signal_children_in_its_lines(sim, tmp_path):
     with sim(1) as gpus:  # TERM, since a shell starts what it puts in the background with QUIT ignored
         pids = tmp_path / "pids"
         job = f"sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; wait"
-        done = gpus.run(TOOL, *QUICK, "--signal-children", "--signal-name", "SIGTERM", "bash", "-c", job)
+
+        def up():  # what the shell put in the background may still be a shell
+            return len(lines_in(pids)) == 2 and pathlib.Path(f"/proc/{lines_in(pids)[0]}/comm").read_text() == "sleep\n"
+
+        done = gpus.run_idle_once(up, TOOL, *QUICK, "--signal-children", "--signal-name", "SIGTERM", "bash", "-c", job)
         child, parent = pids.read_text().split()
         lines = said_in(done.stderr)
         assert done.returncode == 1
@@ -342,14 +358,9 @@ def test_swapped_in_trial_is_killed_by_its_own_number(sim, det):
 def test_swapped_in_5_seconds_between_the_message_and_the_kill(sim, det):
     env, log = det
     with sim(1) as gpus:
-        task = gpus.start(TOOL, *QUICK, env=env)
-        seen = ""
-        while "Killing task." not in seen:
-            seen += task.stderr.readline()
-        began = time.monotonic()
-        wait_until(log.exists, what="the kill")
-        assert time.monotonic() - began > 4
-        assert task.wait(timeout=LIMIT) == 1
+        done = gpus.run(TOOL, *QUICK, env=env)
+        assert done.returncode == 1
+        assert log.stat().st_mtime - stamp_of("Killing task.", done.stderr) > 4.5
 
 
 def test_swapped_in_task_that_comes_back_to_life_in_the_pause_is_spared(sim, det):

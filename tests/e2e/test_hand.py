@@ -19,13 +19,13 @@ COMMANDS = ["status", "run", "watch", "keep", "pick", "fill", "leases", "release
 
 
 # -- words ------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("command", [["record", "--for", "20ms"], ["run", "--", "sleep", "0.3"], ["watch", "--do", "exit"], ["status"],
+@pytest.mark.parametrize("command", [["record", "--for", "20ms"], ["run", "--", "sleep", "1000"], ["watch", "--do", "exit"], ["status"],
                                      ["check", "util < 5"]])
 def test_no_driver_is_said_once_and_without_brackets_in_brackets(sim, command):
     with sim(1) as gpus:
         gpus.fault("all", "no-driver")
         process = gpus.start_lull(*command)
-        if command[0] == "watch":
+        if command[0] in ("run", "watch"):
             text = read_until(process.stderr, "no GPU can be read")
             process.terminate()
         else:
@@ -183,8 +183,8 @@ def test_evidence_that_could_not_be_written_is_nowhere(sim, tmp_path):
     with sim(1) as gpus:
         folder = tmp_path / "evidence"
         job = f"rmdir {folder}; touch {folder}; exec sleep 1000"
-        done = gpus.lull("run", "--gpus", "0", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 200ms", "--evidence", folder, "--",
-                         "sh", "-c", job)
+        done = gpus.run_idle_once(folder.is_file, gpus.binary, "run", "--gpus", "0", "--delay", "0", "--every", "50ms", "--idle",
+                                  "util < 1 for 200ms", "--evidence", folder, "--", "sh", "-c", job)
         assert done.returncode == 124, done.stderr
         assert "no evidence could be written" in done.stderr and "Not a directory" in done.stderr, done.stderr
         assert "evidence is in" not in done.stderr, done.stderr

@@ -13,7 +13,7 @@ import termios
 import time
 
 import pytest
-from conftest import LIMIT, alive, calls, clean_environment, read_until, wait_until
+from conftest import LIMIT, alive, calls, clean_environment, lines_in, read_until, wait_until
 
 # Most jobs here never touch a GPU: they are judged by all of them.
 QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 500ms", "--grace", "300ms"]
@@ -63,7 +63,8 @@ stay(False)
 def test_idle_job_is_ended_with_its_whole_tree(sim, tmp_path, way):
     with sim(2) as gpus:
         log = tmp_path / "pids"
-        done = gpus.lull("run", *QUICK, *way, "--", sys.executable, "-c", STUBBORN, log)
+        done = gpus.run_idle_once(lambda: len(lines_in(log)) == 7, gpus.binary, "run", *QUICK, *way, "--",
+                                  sys.executable, "-c", STUBBORN, log)
         assert done.returncode == 124
         pids = pids_in(log, 7)
         assert [pid for pid in pids if alive(pid)] == []
@@ -94,8 +95,8 @@ def test_fork_bomb_that_races_the_kill(sim, tmp_path, way):
             "time.sleep(max(0, end - time.monotonic()))\n")
     with sim(1) as gpus:
         log = tmp_path / "pids"
-        done = gpus.lull("run", "--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1s", "--grace", "20ms", *way,
-                         "--", sys.executable, "-c", bomb, env={"BOMB": str(log)})
+        done = gpus.run_idle_once(log.exists, gpus.binary, "run", *QUICK[:-1], "20ms", *way, "--", sys.executable, "-c", bomb,
+                                  env={"BOMB": str(log)})
         assert done.returncode == 124
         assert [pid for pid in pids_in(log, 1) if alive(pid)] == []
 
@@ -142,7 +143,7 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         names = {f.name for f in folder.iterdir()}
         assert {"facts.json", "readings.csv", "tree.txt", "kernel.txt", f"proc-{pid}.txt"} <= names
         rows = (folder / "readings.csv").read_text().splitlines()
-        assert rows[0].startswith("time,gpu,uuid,util_percent") and len(rows) > 10
+        assert rows[0].startswith("time,gpu,uuid,util_percent") and len(rows) > 4  # of both GPUs, two samples at least
         assert "State:" in (folder / f"proc-{pid}.txt").read_text()
 
 
@@ -150,10 +151,10 @@ def test_hook_that_hangs_is_ended_and_does_not_save_the_job(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "hook"
         began = time.monotonic()
-        done = gpus.lull("run", *QUICK, "--on-idle", f"echo $$ > {log}; sleep 1000 & wait", "--on-idle-limit", "300ms",
+        done = gpus.lull("run", *QUICK, "--on-idle", f"echo $$ > {log}; sleep 1000 & wait", "--on-idle-limit", "2s",
                          "--", "sleep", "1000")
-        assert done.returncode == 124 and time.monotonic() - began < 20
-        assert "not done after 300ms" in done.stderr
+        assert done.returncode == 124 and time.monotonic() - began < 30
+        assert "not done after 2s" in done.stderr
         pid, = pids_in(log, 1)
         wait_until(lambda: not alive(pid), what="the end of the hook")
 
@@ -176,15 +177,18 @@ def test_job_that_comes_back_during_the_hook_is_spared(sim, tmp_path):
 
 def test_dry_run_only_says(sim):
     with sim(1) as gpus:
-        done = gpus.lull("run", *QUICK, "--dry-run", "--", "sleep", "1.5")
-        assert done.returncode == 0
-        assert done.stderr.count("dry run: would send SIGTERM") == 1
+        job = gpus.start_lull("run", "-v", *QUICK, "--dry-run", "--", "sleep", "1000")
+        read_until(job.stderr, "dry run: would send SIGTERM")
+        assert "dry run: would" not in watched_for(gpus, job, 20)
+        job.send_signal(signal.SIGINT)
+        assert job.wait(timeout=LIMIT) == 130
 
 
 def test_restart_after_idle_kill(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "pids"
-        done = gpus.lull("run", *QUICK, "--restart", "2", "--backoff", "50ms", "--",
+        begun = f"until grep -qx $LULL_JOB_PID {log}; do sleep 0.02; done"
+        done = gpus.lull("run", *QUICK, "--restart", "2", "--backoff", "50ms", "--on-idle", begun, "--",
                          "sh", "-c", f"echo $$ >> {log}; exec sleep 1000")
         assert done.returncode == 124
         assert len(pids_in(log, 3)) == 3
@@ -197,8 +201,11 @@ def test_restart_after_idle_kill(sim, tmp_path):
 def test_told_to_end_while_it_waits_to_start_again(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "pids"
+        gpus.set(0, util=90)
         job = gpus.start_lull("run", *QUICK, "--restart", "2", "--backoff", "1h", "--",
                               "sh", "-c", f"echo $$ >> {log}; exec sleep 1000")
+        pids_in(log, 1)
+        gpus.set(0, util=0)
         assert any("starting again in 1h" in line for line in job.stderr)
         job.send_signal(signal.SIGUSR1)  # there is no job to hand it to
         job.terminate()
@@ -215,10 +222,11 @@ def test_max_time(sim):
 
 def test_memory_that_does_not_come_back_is_said(sim):
     with sim(1) as gpus:
+        gpus.set(0, util=90)
         job = gpus.start_lull("run", "-v", *QUICK, "--", "sleep", "1000")
-        while "GPU 0" not in job.stderr.readline():
-            assert job.poll() is None
+        read_until(job.stderr, "GPU 0")
         gpus.set(0, mem_used="20GiB")
+        gpus.set(0, util=0)
         _, stderr = job.communicate(timeout=LIMIT)
         assert job.returncode == 124
         assert "its GPU memory is not" in stderr and "20.0 GiB" in stderr
@@ -309,9 +317,11 @@ def test_hidden_gpus_are_not_judged(sim):
 def test_stopped_job_is_not_idle(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "pid"
+        gpus.set(0, util=90)
         job = gpus.start_lull("run", "-v", *QUICK, "--", "sh", "-c", f"echo $$ > {log}; exec sleep 1000")
         pid, = pids_in(log, 1)
         os.kill(pid, signal.SIGSTOP)
+        gpus.set(0, util=0)
         text = ""
         while "is stopped" not in text:
             text += job.stderr.readline()
@@ -588,8 +598,10 @@ def test_pager_and_interactive_shell_inside(terminal):
 
 
 def test_terminal_is_usable_after_a_kill(terminal):
+    terminal.gpus.set(0, util=90)
     terminal.send(run_line(terminal, "sh -c 'stty raw -echo; echo R\"A\"W; sleep 1000'", QUICK))
     terminal.expect("RAW")
+    terminal.gpus.set(0, util=0)
     terminal.expect("READY> ")
     terminal.send("stty -a | tr ' ' '\\n' | grep -cx -e icanon -e echo; echo done\".\"\n")
     assert "2" in terminal.expect("done.")

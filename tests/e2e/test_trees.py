@@ -12,7 +12,7 @@ import sys
 import time
 
 import pytest
-from conftest import LIMIT, alive, read_until, wait_until
+from conftest import LIMIT, alive, lines_in, read_until, wait_until
 
 QUICK = ["--gpus", "all", "--delay", "0", "--every", "50ms", "--idle", "util < 1 for 1s"]
 WATCH = ["--every", "50ms", "--idle", "util < 1 for 300ms"]
@@ -165,7 +165,7 @@ def test_faults_c1_watch_in_the_session_that_it_ends_lives(sim, pids):
 @pytest.mark.parametrize("orphan", [False, True], ids=["child", "orphan"])
 def test_faults_c2_process_that_left_the_cgroup_is_ended(sim, pids, cgroup, orphan):
     with sim(1) as gpus:
-        done = gpus.lull("run", *QUICK, "--grace", "300ms", "--", *python(
+        done = gpus.run_idle_once(lambda: len(lines_in(pids.file)) == 2, gpus.binary, "run", *QUICK, "--grace", "300ms", "--", *python(
             "def leave():\n"
             "    with open(sys.argv[2] + '/cgroup.procs', 'w') as file: file.write('0')\n"
             "    signal.signal(15, signal.SIG_IGN)\n"
@@ -187,8 +187,8 @@ def test_faults_c5_without_proc_the_job_is_ended_and_nothing_is_claimed(sim, pid
         if gpus.run("unshare", "-m", "mount", "-t", "tmpfs", "none", "/proc").returncode != 0:
             pytest.skip("no mounts here")
         blind = ("unshare", "-m", "sh", "-c", 'mount -t tmpfs none /proc && exec "$0" "$@"', gpus.binary, "run", *QUICK)
-        run = gpus.start(*blind, "--grace", "300ms", "--", *python("stay()", pids.file))
-        assert run.wait(timeout=LIMIT) == 124
+        run = gpus.run_idle_once(pids.file.exists, *blind, "--grace", "300ms", "--", *python("stay()", pids.file))
+        assert run.returncode == 124
         assert pids.left() == []
         # Whom nobody can name nobody can end. That is said. (It holds stderr open.)
         with open(pids.file.with_name("said"), "w+") as said:
@@ -262,9 +262,11 @@ def test_faults_b3_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_pa
     # As when the whole machine slept: both stand still, and go on together.
     saved = tmp_path / "saved"
     with sim(1) as gpus:
+        gpus.set(0, util=90)
         run = gpus.start_lull("run", *QUICK, "--grace", "6s", "--no-cgroup", "--",
                               *python(CHECKPOINT, pids.file, saved))
         job, = pids.wait(1)
+        gpus.set(0, util=0)
         lines = ""
         while "now: SIGTERM" not in lines:
             lines += run.stderr.readline()
@@ -289,6 +291,11 @@ def wrapped(gpus, wrapper):
     return [gpus.binary, "run", *NEVER, "--"] if wrapper == "lull" else ["timeout", "1000"]
 
 
+def wait_settled(pid):
+    """timeout(1) ends without a word to its child where a signal comes before it has its number: until it sleeps."""
+    wait_until(lambda: pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "S", what="it to sleep")
+
+
 @pytest.mark.parametrize("wrapper", WRAPPERS)
 @pytest.mark.parametrize("name", ["TERM", "HUP", "INT", "QUIT"])
 def test_faults_c4_signal_reaches_what_the_command_waits_for(sim, pids, wrapper, name):
@@ -298,12 +305,11 @@ def test_faults_c4_signal_reaches_what_the_command_waits_for(sim, pids, wrapper,
                          f"echo $$ >> {pids.file}; bash -c 'echo $$ >> {pids.file}; exec sleep 311'; echo")
         last = pids.wait(2)[-1]
         wait_until(lambda: pathlib.Path(f"/proc/{last}/comm").read_text() == "sleep\n")  # bash itself may lose an INT
+        wait_settled(run.pid)
         run.send_signal(number)
         # bash goes on to its `echo` where the signal does not end it; what it waited for is gone in any case.
         run.wait(timeout=LIMIT)
-        if wrapper == "lull":
-            assert pids.left() == []
-        wait_until(lambda: not pids.left())  # timeout(1) does not wait for those it has signalled
+        wait_until(lambda: not pids.left(), what="the end of those it has signalled")  # they are not waited for
 
 
 def test_faults_c4_who_called_lull_is_not_of_its_job(sim, pids):
@@ -328,6 +334,7 @@ def test_faults_c3_terminal_of_the_session_leader_goes(sim, pids, wrapper):
             os.execvpe(command[0], command, gpus.env)
         try:
             pids.wait(1)
+            wait_settled(pid)
             os.close(terminal)
             wait_until(lambda: os.waitpid(pid, os.WNOHANG)[0] == pid, what=f"the end of {wrapper}")
             pid = 0
@@ -371,10 +378,10 @@ def test_faults_small_max_time_of_nothing_is_refused(run_lull):
 
 def test_faults_small_dry_run_says_would_of_max_time(sim):
     with sim(1) as gpus:
-        done = gpus.lull("run", *NEVER, "--dry-run", "--max-time", "200ms", "--", "sleep", "1")
-        assert done.returncode == 0
-        line = next(line for line in done.stderr.splitlines() if "--max-time" in line)
-        assert "dry run: would send SIGTERM" in line
+        job = gpus.start_lull("run", *NEVER, "--dry-run", "--max-time", "200ms", "--", "sleep", "1000")
+        assert "dry run: would send SIGTERM" in read_until(job.stderr, "--max-time").splitlines()[-1]
+        job.terminate()
+        assert job.wait(timeout=LIMIT) == 143
 
 
 def test_faults_small_facts_are_those_of_the_firing(sim, tmp_path):
@@ -399,10 +406,12 @@ def cgroups_left(pid):
 
 def test_faults_c6_nested_run_leaves_no_cgroup(sim, pids, cgroup):
     with sim(1) as gpus:
+        gpus.set(0, util=90)
         outer = gpus.start_lull("run", *QUICK, "--signal", "0", "--", gpus.binary, "run", *NEVER, "--",
                                 "sh", "-c", f"echo $$ $PPID >> {pids.file}; exec sleep 1000")
         inner = pids.wait(2)[1]
         assert cgroups_left(outer.pid) and cgroups_left(inner)
+        gpus.set(0, util=0)
         assert outer.wait(timeout=LIMIT) == 124
         assert pids.left() == []
         assert cgroups_left(outer.pid) == [] and cgroups_left(inner) == []
