@@ -32,6 +32,7 @@ Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
   sampling.want_only(signals);
   sampling.deadline = kPatience;
   sampling.once = true;
+  sampling.gpus = gpus;
   RuleLook looked{.snapshot = Sampler::start(sampling)->sample(), .devices = {}};
   const Inventory& inventory = *looked.snapshot.inventory;
   if (!gpus.empty() && looked.driver()) {

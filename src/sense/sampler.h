@@ -44,6 +44,9 @@ struct SamplerOptions {
   bool processes = false;    // join the tenants with /proc into Snapshot::processes
   bool idle_before = false;  // how long a GPU was idle before our first sample, as far as the driver remembers
   bool topology = false;     // how the GPUs are joined, into Snapshot::topology
+  // As in --gpus: the others are not waited for, and where these are named by numbers not even asked (`not_asked`).
+  // Empty: all.
+  std::string gpus = {};
   std::vector<std::string> ignore_openers;
   Duration lists_every = std::chrono::seconds(1);  // the driver's process lists cost milliseconds: no more often
   Root root = Root::machine();

@@ -35,19 +35,28 @@ void forget_moments(Reading& reading) {
 
 }  // namespace
 
+// Who those are that have answered. False: as below.
+bool Sampler::Core::learn_identities() {
+  for (unsigned i = 0; i < seen.size(); ++i) {
+    Seen& one = seen[i];
+    const Slot& slot = board->slots[i];
+    const std::uint32_t version = slot.identity;
+    if (slot.round != requested || version == one.identity.version) continue;
+    if (!copy_box(board->identities[i], version, room) || !decode(room, one.identity)) return false;
+    one.identity.version = version;
+    one.identity.device.index = i;
+    rearrange = true;
+  }
+  return true;
+}
+
 // False: it makes no sense; this sensor is not to be asked again.
 bool Sampler::Core::collect() {
+  if (!learn_identities()) return false;
   for (unsigned i = 0; i < seen.size(); ++i) {
     Seen& one = seen[i];
     const Slot& slot = board->slots[i];
     if (slot.round != requested) continue;
-    const std::uint32_t version = slot.identity;
-    if (version != one.identity.version) {
-      if (!copy_box(board->identities[i], version, room) || !decode(room, one.identity)) return false;
-      one.identity.version = version;
-      one.identity.device.index = i;
-      rearrange = true;
-    }
     if (!copy_box(board->answers[i], requested, room) || !decode(room, one.answer)) return false;
     const Instant read = std::clamp(Instant(Duration(slot.done_at)), round_began, last_look);
     if (std::exchange(one.fresh, false) && one.read != Instant{} && read - one.read > kMomentStands) {
@@ -117,15 +126,16 @@ void Sampler::Core::publish(Instant at) {
       board != nullptr ? std::max(read - Instant(Duration(board->round_began)), Duration::zero()) : Duration{};
   snapshot.attach_took = {};
   for (const Seen& one : seen) snapshot.attach_took = std::max(snapshot.attach_took, one.attach_took);
-  bool all_hang = !seen.empty();
+  bool all_hang = true;  // of those that were asked
   Duration longest{};
   for (std::size_t i = 0; i < rows.size(); ++i) {
     fill(snapshot.readings[i], rows[i], at);
-    all_hang = all_hang && snapshot.readings[i].device_absence == Absence::no_answer;
+    const Absence why = snapshot.readings[i].device_absence;
+    all_hang = all_hang && (why == Absence::no_answer || why == Absence::not_asked);
     longest = std::max(longest, snapshot.readings[i].unanswered);
   }
   add_machine(snapshot);
-  if (driver.absence == Absence::none && all_hang) {
+  if (driver.absence == Absence::none && all_hang && longest > Duration::zero()) {
     const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(longest);
     snapshot.driver = {Absence::no_answer, "the driver has not answered for " + format_duration(seconds), longest};
   }

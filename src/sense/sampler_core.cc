@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "base/units.h"
+#include "sense/select.h"
 #include "sense/sensor_program.h"
 
 namespace lull {
@@ -76,6 +77,7 @@ Sampler::Core::Core(SamplerOptions chosen)
     : options(std::move(chosen)),
       task(task_of(options)),
       patience(options.deadline / kShares),
+      only_numbers(options.gpus.empty() ? std::nullopt : named_by_number(options.gpus, kMostGpus)),
       bell(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
   driver = {Absence::no_answer, "no sample was taken yet", {}};
 }
@@ -195,13 +197,18 @@ void Sampler::Core::avoid(unsigned gpu, Absence why, Instant at) {
   one.why_avoided = why;
 }
 
+bool Sampler::Core::is_left_out(unsigned gpu) const {
+  return only_numbers && std::ranges::find(*only_numbers, gpu) == only_numbers->end();
+}
+
 // At most one sensor is stuck a GPU: it is let alone until that sensor's call has returned.
 void Sampler::Core::tell_whom_to_avoid(Instant at) {
   std::erase_if(left, [](const Left& one) { return gone(one.process); });
   for (const Left& one : left)
     if (one.gpu >= 0 && static_cast<unsigned>(one.gpu) < seen.size())
       seen[static_cast<unsigned>(one.gpu)].avoid_until = at + kLongestAlone;
-  for (unsigned i = 0; i < kMostGpus; ++i) board->avoid[i] = i < seen.size() && seen[i].avoid_until > at ? 1 : 0;
+  for (unsigned i = 0; i < kMostGpus; ++i)
+    board->avoid[i] = is_left_out(i) || (i < seen.size() && seen[i].avoid_until > at) ? 1 : 0;
 }
 
 // ---- deciding ------------------------------------------------------------------------
@@ -271,7 +278,11 @@ bool Sampler::Core::heard_open() {
   seen.resize(count);
   for (Seen& one : seen) {
     one.identity = {};
-    one.identity.device.index = static_cast<unsigned>(&one - seen.data());
+    const unsigned gpu = one.identity.device.index = static_cast<unsigned>(&one - seen.data());
+    if (is_left_out(gpu)) {
+      one.avoid_until = Instant::max();
+      one.why_avoided = Absence::not_asked;
+    }
     one.identity.device.absence = one.avoid_until > opened_at ? one.why_avoided : Absence::no_answer;
     one.round = 0;
     one.fresh = true;

@@ -71,6 +71,9 @@ struct Sampler::Core {
   };
 
   Look look(Instant at);
+  bool learn_identities();
+  bool has_all_named();
+  bool is_left_out(unsigned gpu) const;
   bool machine_is_pending(const Look& look, Instant at) const;
   void give_up_slow_attaching(Look& look, Instant at);
   void watch_attaching(unsigned gpu, Instant at);
@@ -103,7 +106,8 @@ struct Sampler::Core {
 
   const SamplerOptions options;
   const SensorTask task;
-  const Duration patience;  // with one GPU's call
+  const Duration patience;                                  // with one GPU's call
+  const std::optional<std::vector<unsigned>> only_numbers;  // nobody else is asked
   Fd bell;
 
   std::uint64_t requested = 0;

@@ -74,6 +74,36 @@ TEST(SamplerHang, AGpuThatHangsFromTheStartIsARowToo) {
   EXPECT_EQ(healed.inventory->devices[0].uuid, machine.plan.gpus[0].gpu.uuid);
 }
 
+// Whom nobody asked about is not asked, and not waited for: by whatever name those were named who are.
+TEST(SamplerHang, AGpuThatIsLeftOutCostsNothing) {
+  SimMachine machine({"H100", "H100", "H100"});
+  machine.begin();
+  machine.fault(1, Return::success, seconds(120));
+  const auto look = [&](const std::string& gpus) {
+    SamplerOptions options = impatient(machine);
+    options.gpus = gpus;
+    options.once = options.wait_for_waking = true;
+    options.attach_deadline = seconds(90);
+    const Instant began = now();
+    Snapshot snapshot = Sampler::start(options)->sample();
+    EXPECT_LT(now() - began, seconds(45)) << gpus;
+    EXPECT_EQ(snapshot.driver.absence, Absence::none) << gpus;
+    return snapshot;
+  };
+  const Snapshot numbers = look("0,2");
+  ASSERT_EQ(numbers.readings.size(), 3U);
+  EXPECT_EQ(numbers.readings[0].device_absence, Absence::none);
+  EXPECT_EQ(numbers.readings[1].device_absence, Absence::not_asked);
+  EXPECT_EQ(numbers.readings[1].unanswered, Duration::zero());
+  EXPECT_EQ(numbers.readings[2].device_absence, Absence::none);
+  const Snapshot uuids = look(machine.plan.gpus[2].gpu.uuid + std::string(",0"));
+  ASSERT_EQ(uuids.readings.size(), 3U);
+  EXPECT_EQ(uuids.readings[0].device_absence, Absence::none);
+  EXPECT_NE(uuids.readings[1].device_absence, Absence::none);
+  EXPECT_EQ(uuids.readings[2].device_absence, Absence::none);
+  EXPECT_EQ(look("7").readings.at(0).device_absence, Absence::not_asked);
+}
+
 // Samples are swapped in and out: what an owner wrote into one must never come back as read.
 TEST(SamplerHang, WhatTheOwnerAddedToASampleDoesNotComeBack) {
   SimMachine machine({"H100", "H100"});

@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "sense/sampler_core.h"
+#include "sense/select.h"
 
 namespace lull {
 namespace {
@@ -103,15 +104,27 @@ bool Sampler::Core::wakes(unsigned gpu, Instant at) const {
 void Sampler::Core::give_up_slow_attaching(Look& found, Instant at) {
   if (found.answered == 0 || found.waiting + found.reading > 0) return;
   const Instant until = last_answer + std::max<Duration>(kAttachGrace, kAttachTimes * found.slowest_attach);
+  const bool enough = has_all_named();
   for (unsigned i = 0; i < seen.size(); ++i) {
     if (board->slots[i].round == requested || seen[i].avoid_until > at || seen[i].given_up) continue;
     if (board->slots[i].attaching != 1) continue;  // done with that meanwhile
     watch_attaching(i, at);
-    if (at < until || (options.wait_for_waking && wakes(i, at))) continue;
+    if (!enough && (at < until || (options.wait_for_waking && wakes(i, at)))) continue;
     seen[i].given_up = true;
     --found.attaching;
     ++found.hanging;
   }
+}
+
+// All that are named have answered. Which of them a UUID means nobody can tell before it has.
+bool Sampler::Core::has_all_named() {
+  if (options.gpus.empty() || !learn_identities()) return false;
+  if (rearrange) arrange_rows();
+  const auto chosen = select_devices(options.gpus, *inventory);
+  return chosen && std::ranges::all_of(*chosen, [&](std::size_t position) {
+           const std::size_t gpu = rows[position].gpu;
+           return gpu < seen.size() && board->slots[gpu].round == requested;
+         });
 }
 
 bool Sampler::Core::machine_is_pending(const Look& found, Instant at) const {

@@ -131,4 +131,20 @@ Result<std::vector<std::size_t>> select_devices(std::string_view spec, const Inv
   return chosen;
 }
 
+std::optional<std::vector<unsigned>> named_by_number(std::string_view spec, unsigned most) {
+  std::vector<unsigned> numbers;
+  for (const std::string_view raw : split(spec, ',')) {
+    const std::string_view entry = trim(raw);
+    const std::size_t cut = entry.find_first_of(":-");
+    const auto first = to_unsigned(entry.substr(0, cut));
+    const auto second = cut == std::string_view::npos ? first : to_unsigned(entry.substr(cut + 1));
+    if (!first || !second) return std::nullopt;
+    const bool part = cut != std::string_view::npos && entry[cut] == ':';
+    const std::uint64_t last = part ? *first : *second;
+    for (std::uint64_t number = *first; number <= last && number < most; ++number)
+      numbers.push_back(static_cast<unsigned>(number));
+  }
+  return numbers;
+}
+
 }  // namespace lull

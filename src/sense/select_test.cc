@@ -67,6 +67,18 @@ TEST(Select, SaysWhatIsWrongAndWhatWouldBeRight) {
   EXPECT_EQ(refusal("0", Inventory{}), "no GPU 0: no GPU was found");
 }
 
+TEST(Select, NumbersAloneAreKnownBeforeAnybodyIsAsked) {
+  using Numbers = std::vector<unsigned>;
+  EXPECT_EQ(named_by_number("0, 2", 8), (Numbers{0, 2}));
+  EXPECT_EQ(named_by_number("1-3,0", 8), (Numbers{1, 2, 3, 0}));
+  EXPECT_EQ(named_by_number("3:1", 8), Numbers{3});
+  EXPECT_EQ(named_by_number("7,9", 8), Numbers{7});
+  EXPECT_EQ(named_by_number("6-18446744073709551615", 8), (Numbers{6, 7}));
+  for (const char* spec :
+       {"all", "GPU-aa", "0,GPU-aa", "MIG-aa", "0000:3B:00.0", "3B:00.0", "", "0,,1", "1-", "-1", "x"})
+    EXPECT_EQ(named_by_number(spec, 8), std::nullopt) << spec;
+}
+
 TEST(Select, AnyTextIsAListOrARefusal) {
   const Inventory inventory = machine();
   EXPECT_TRUE(rc::check("select_devices is total", [&] {

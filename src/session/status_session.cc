@@ -67,6 +67,7 @@ SamplerOptions StatusSession::sampling() const {
   sampling.wait_for_waking = sampling.once;
   sampling.attach_deadline = kLongestWaking;
   sampling.idle_before = true;
+  sampling.gpus = settings_.gpus;
   return sampling;
 }
 

@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import LIMIT, clean_environment, wait_until
+from conftest import LIMIT, calls, clean_environment, wait_until
 from terminals import on_terminal, read_all, read_some, read_until
 
 
@@ -121,6 +121,17 @@ def test_a_hanging_gpu_costs_only_itself(sim):
         assert rows[1]["error"].startswith("driver has not answered")
         assert rows[0]["error"] is None and rows[0]["util_percent"] == 0
         assert rows[2]["error"] is None and rows[2]["util_percent"] == 0
+
+
+@pytest.mark.parametrize("command", [["status", "--gpus", "0,2"], ["check", "--gpus", "0,2", "util < 5"]],
+                         ids=["status", "check"])
+def test_a_gpu_that_is_left_out_is_not_asked(sim, tmp_path, command):
+    """So that one which hangs costs nothing: the first contact with a GPU may take 10 s."""
+    log = tmp_path / "log"
+    with sim(3) as gpus:
+        assert gpus.lull(*command, env={"LULL_SIM_LOG": str(log)}).returncode == 0
+        assert [calls(log, "nvmlDeviceGetUtilizationRates", str(gpu)) for gpu in range(3)] == [1, 0, 1]
+        assert calls(log, "nvmlDeviceGetHandleByIndex", "1") == 0
 
 
 @pytest.mark.parametrize("fault, words", [("no-driver", "driver"), ("mismatch", "version")])
