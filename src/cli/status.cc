@@ -42,7 +42,7 @@ int status_command(int argc, char** argv) {
   const bool live = settings.every.has_value();
   StatusSession session(std::move(settings), [](const std::string& text) { complain(text); });
   // One look needs no loop: that is most of what people wait for.
-  if (!live) return ended(session.show(Sampler::start(session.sampling())->sample()).value_or(SessionEnd{}));
+  if (!live) return ended(session.once());
   const SystemClock clock;
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());

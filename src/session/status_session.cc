@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <thread>
 #include <utility>
 
 #include "base/calendar.h"
@@ -11,6 +13,7 @@
 #include "sense/select.h"
 #include "sense/visible.h"
 #include "session/feed.h"
+#include "view/events.h"
 #include "view/live_status.h"
 #include "view/screen.h"
 
@@ -21,6 +24,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration kPatience = 1500ms;    // how long a driver may take before its GPUs are shown as not answering
 constexpr Duration kLongestWaking = 11s;  // real cards take up to 10 s without persistence mode
+constexpr auto kBetweenLooks = 200ms;     // while one of them wakes up
 
 // `none`: why there is no row, where there is more to say than that.
 Result<std::vector<std::size_t>> rows_of(const StatusSettings& settings, const Snapshot& snapshot, std::string& none) {
@@ -69,6 +73,59 @@ SamplerOptions StatusSession::sampling() const {
   sampling.idle_before = true;
   sampling.gpus = settings_.gpus;
   return sampling;
+}
+
+SessionEnd StatusSession::once() {
+  const bool terminal = settings_.format == StatusFormat::table && ::isatty(settings_.output) == 1;
+  const auto end = terminal ? once_on_terminal() : show(Sampler::start(sampling())->sample());
+  return end.value_or(SessionEnd{});
+}
+
+std::optional<SessionEnd> StatusSession::once_on_terminal() {
+  SamplerOptions options = sampling();
+  options.once = options.wait_for_waking = false;
+  const auto sampler = Sampler::start(options);
+  const Instant until = SystemClock().now() + kLongestWaking;
+  Snapshot snapshot = sampler->sample();
+  std::string erase;
+  for (std::string waking; SystemClock().now() < until && !(waking = still_waking(snapshot)).empty();) {
+    if (erase.empty())
+      if (auto end = show_meanwhile(snapshot, waking, erase)) return end;
+    std::this_thread::sleep_for(kBetweenLooks);
+    sampler->sample(snapshot);
+  }
+  if (auto end = live_.append(erase)) return end;
+  return show(snapshot);
+}
+
+// "GPU 1", "GPUs 1, 3": those to be shown that the driver still wakes. Nothing: there is none.
+std::string StatusSession::still_waking(const Snapshot& snapshot) const {
+  std::string none;
+  const auto rows = rows_of(settings_, snapshot, none);
+  if (!rows || snapshot.driver.absence != Absence::none) return {};
+  std::vector<Device> devices;
+  for (const std::size_t row : *rows)
+    if (snapshot.readings[row].device_absence == Absence::waking) devices.push_back(snapshot.inventory->devices[row]);
+  return devices.empty() ? "" : gpus_in_words(devices);
+}
+
+std::optional<SessionEnd> StatusSession::show_meanwhile(const Snapshot& snapshot, const std::string& waking,
+                                                        std::string& erase) {
+  std::string none;
+  const auto rows = rows_of(settings_, snapshot, none);
+  if (!rows) return SessionEnd{kExitUsage, rows.error().message()};
+  idle_.see(snapshot);
+  const Screen screen = screen_of(settings_.output);
+  const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_)};
+  const std::string text =
+      pictures_.next(view, screen) +
+      fit(fmt::format("waiting up to {} for {} to wake up", format_duration(kLongestWaking), waking), screen.width,
+          screen.utf8) +
+      "\n";
+  const auto lines = static_cast<std::size_t>(std::ranges::count(text, '\n'));
+  // What has left the screen cannot be drawn over: then all is shown once more below.
+  erase = lines < screen.height ? fmt::format("\x1b[{}A\x1b[J", lines) : "\n";
+  return live_.append(text);
 }
 
 std::optional<SessionEnd> StatusSession::show(const Snapshot& snapshot) {

@@ -28,14 +28,20 @@ class StatusSession {
 
   StatusSession(StatusSettings settings, Say say);
 
-  // What to read, the driver given its time.
-  SamplerOptions sampling() const;
-  // One picture of it. An end: there is no going on.
-  std::optional<SessionEnd> show(const Snapshot& snapshot);
+  // One look. On a terminal a GPU that takes long to wake keeps nobody from the others: they are shown meanwhile, and
+  // all of them in the same place once it is there, or its time is up.
+  SessionEnd once();
   // Until Ctrl-C, TERM, or the reader of our pipe is gone.
   SessionEnd watch(World& world);
 
  private:
+  // What to read, the driver given its time.
+  SamplerOptions sampling() const;
+  // One picture of it. An end: there is no going on.
+  std::optional<SessionEnd> show(const Snapshot& snapshot);
+  std::optional<SessionEnd> once_on_terminal();
+  std::optional<SessionEnd> show_meanwhile(const Snapshot& snapshot, const std::string& waking, std::string& erase);
+  std::string still_waking(const Snapshot& snapshot) const;
   std::optional<SessionEnd> draw(const Snapshot& snapshot);
   std::optional<SessionEnd> draw_screen(const StatusView& view);
 

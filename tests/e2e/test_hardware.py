@@ -94,6 +94,16 @@ def test_row_01_one_that_takes_long_beside_quick_ones_is_waited_for(sim):
         assert [row["error"] for row in rows(gpus.lull("status", "--json"))] == [None, None]
 
 
+def test_row_01_on_a_terminal_the_others_are_shown_meanwhile(sim):
+    with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
+        text, code = on_a_terminal(gpus, "status")
+        early, erased, final = text.partition("\x1b[5A\x1b[J")
+        assert code == 0 and erased, text
+        assert early.count("A100") == 1 and "still waking up" in early
+        assert "waiting up to 11s for GPU 1 to wake up" in early.splitlines()[-1]
+        assert final.count("A100") == 2 and "waking up" not in final and "2 GPUs: 2 free" in final
+
+
 def test_row_01_who_looks_on_sees_it_wake_up(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
         watching = gpus.start_lull("status", "--watch", "200ms", "--json")
