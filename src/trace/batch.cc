@@ -26,7 +26,10 @@ std::uint32_t Identities::find_slowly(const Cells& cells) {
   const auto [entry, fresh] = by_key_.try_emplace(key, static_cast<std::uint32_t>(known_.size()));
   if (fresh) {
     Known known;
-    for (std::size_t i = 0; i < parts_; ++i) known.cells.emplace_back(cells[i]);
+    for (std::size_t i = 0; i < parts_; ++i) {
+      known.cells.emplace_back(cells[i]);
+      known.plain = known.plain && cells[i].find_first_of(",;\t\"\r\n") == std::string_view::npos;
+    }
     known.next = entry->second;
     known.usable = names_a_gpu(cells, roles_);
     known_.push_back(std::move(known));

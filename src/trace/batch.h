@@ -34,20 +34,15 @@ struct Batch {
   std::vector<std::uint32_t> gpu;  // in the Identities of the parser
   std::vector<std::vector<float>> value;
 
-  void reset(std::size_t capacity, std::size_t metrics) {
+  void reset(std::size_t metrics) {
     rows = 0;
     lines = 0;
     bad = 0;
     first_bad.clear();
     new_header.reset();
     starts.clear();
-    if (at.size() < capacity) {
-      at.resize(capacity);
-      gpu.resize(capacity);
-    }
     value.resize(metrics);
-    for (auto& column : value)
-      if (column.size() < capacity) column.resize(capacity);
+    for (auto& column : value) column.resize(at.size());
   }
   // What its metric cannot be is unknown, as from a sensor. Straight over the columns, which costs next to nothing.
   void drop_implausible(const std::vector<Metric>& metrics) {
@@ -60,17 +55,17 @@ struct Batch {
         column[row] = column[row] >= lowest && column[row] <= highest ? column[row] : kUnknownSample;
     }
   }
+  bool full() const { return rows == at.size(); }
+  void make_room() {
+    const std::size_t room = std::max<std::size_t>(64, rows * 2);
+    at.resize(room);
+    gpu.resize(room);
+    for (auto& column : value) column.resize(room);
+  }
   // A row of which nothing is known yet, however many there are already; returns its place.
   std::size_t add_row(std::int64_t when, std::uint32_t of) {
-    if (rows == at.size()) {
-      const std::size_t room = std::max<std::size_t>(64, rows * 2);
-      at.resize(room);
-      gpu.resize(room);
-    }
-    for (auto& column : value) {
-      if (column.size() < at.size()) column.resize(at.size());
-      column[rows] = kUnknownSample;
-    }
+    if (full()) make_room();
+    for (auto& column : value) column[rows] = kUnknownSample;
     at[rows] = when;
     gpu[rows] = of;
     return rows++;
@@ -90,12 +85,13 @@ class Identities {
   explicit Identities(const std::vector<Role>& roles) : roles_(roles), parts_(roles.size()) {}
 
   std::uint32_t find(const Cells& cells) {
-    if (!known_.empty()) {
-      const std::uint32_t guess = known_[last_].next;
-      if (same(known_[guess], cells)) return last_ = guess;
-    }
+    if (!known_.empty() && std::equal(next().cells.begin(), next().cells.end(), cells.begin())) return accept_guess();
     return find_slowly(cells);
   }
+  // The cells of who should come next, which a table writes as they are; nullptr: nobody, or with quotes. That it did
+  // come says accept_guess.
+  const std::string* guess() const { return known_.empty() || !next().plain ? nullptr : next().cells.data(); }
+  std::uint32_t accept_guess() { return last_ = known_[last_].next; }
   std::size_t size() const { return known_.size(); }
   const std::vector<Role>& roles() const { return roles_; }
   const std::vector<std::string>& cells(std::size_t i) const { return known_[i].cells; }
@@ -107,12 +103,9 @@ class Identities {
     std::vector<std::string> cells;
     std::uint32_t next = 0;
     bool usable = true;
+    bool plain = true;
   };
-  bool same(const Known& known, const Cells& cells) const {
-    for (std::size_t i = 0; i < parts_; ++i)
-      if (known.cells[i] != cells[i]) return false;
-    return true;
-  }
+  const Known& next() const { return known_[known_[last_].next]; }
   std::uint32_t find_slowly(const Cells& cells);
 
   std::vector<Role> roles_;

@@ -10,7 +10,7 @@
 namespace lull::trace {
 namespace {
 
-constexpr std::size_t kRawBytes = 256U << 10;
+constexpr std::size_t kRawBytes = 64U << 10;
 
 }  // namespace
 

@@ -54,6 +54,7 @@ bool means_unknown(std::string_view cell) {
 
 std::optional<std::vector<std::string>> split_line(std::string_view line, char separator) {
   std::vector<std::string> cells;
+  cells.reserve(static_cast<std::size_t>(std::count(line.begin(), line.end(), separator)) + 1);
   for (;;) {
     while (!line.empty() && (line.front() == ' ' || (line.front() == '\t' && separator != '\t'))) line.remove_prefix(1);
     if (!line.empty() && line.front() == '"') {

@@ -158,13 +158,13 @@ ConsoleParser::ConsoleParser(const Schema& schema)
     : schema_(schema), console_(static_cast<Console>(schema.variant)), identities_(schema.identity) {}
 
 void ConsoleParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   for_lines(chunk, batch,
             [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
 }
 
 void ConsoleParser::finish(Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   close_tick(batch);
 }
 

@@ -66,24 +66,6 @@ inline const char* row_end(const char* p, char separator, std::size_t& separator
 #endif
 }
 
-// How many lines: so many rows at most.
-std::size_t count_lines(const char* p, const char* end) {
-  std::size_t lines = 0;
-#ifdef __SSE2__
-  const __m128i newlines = _mm_set1_epi8('\n');
-  while (end - p >= 16) {
-    __m128i counts = _mm_setzero_si128();  // a byte counts to 255
-    for (int i = 0; i < 255 && end - p >= 16; ++i, p += 16)
-      counts = _mm_sub_epi8(counts, _mm_cmpeq_epi8(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)), newlines));
-    const __m128i sums = _mm_sad_epu8(counts, _mm_setzero_si128());
-    lines += static_cast<std::size_t>(_mm_cvtsi128_si64(sums)) +
-             static_cast<std::size_t>(_mm_cvtsi128_si64(_mm_srli_si128(sums, 8)));
-  }
-#endif
-  for (; p < end; ++p) lines += *p == '\n' ? 1 : 0;
-  return lines;
-}
-
 // A number that is off by at most a rounding or two makes the same sample as the
 // exact one, unless the two lie on either side of a boundary: then the slow way decides.
 inline bool to_sample(double number, bool exact, float& value) {
@@ -94,7 +76,7 @@ inline bool to_sample(double number, bool exact, float& value) {
 }
 
 // A cell of a signal the fast way: returns its separator or newline, or nullptr.
-inline const char* fast_cell(const char* p, char separator, const Column& column, float& value) {
+inline const char* fast_cell(const char* p, char separator, const FastColumn& column, float& value) {
   if (*p == separator || *p == '\n') {
     value = kUnknownSample;
     return p;
@@ -105,7 +87,7 @@ inline const char* fast_cell(const char* p, char separator, const Column& column
     value = kUnknownSample;
     return stop;
   }
-  if (*p == 'P' && column.metric == Metric::pstate) ++p;
+  if (*p == 'P' && column.pstate) ++p;
   double number = 0;
   bool exact = true;
   p = read_number(p, number, exact);
@@ -122,6 +104,13 @@ inline const char* fast_cell(const char* p, char separator, const Column& column
   return to_sample(number * column.unit_scale, exact, value) ? p : nullptr;
 }
 
+// The cell at `p` is just this.
+inline bool is_cell(const char* p, const char* end, const std::string& cell, char separator) {
+  const std::size_t size = cell.size();
+  if (size >= static_cast<std::size_t>(end - p) || std::memcmp(p, cell.data(), size) != 0) return false;
+  return p[size] == separator || p[size] == '\n';
+}
+
 std::string_view without_blanks(const char* from, const char* to) {
   while (from < to && (*from == ' ' || *from == '\r' || *from == '\t')) ++from;
   while (from < to && (to[-1] == ' ' || to[-1] == '\r' || to[-1] == '\t')) --to;
@@ -133,50 +122,67 @@ std::string_view without_blanks(const char* from, const char* to) {
 CsvParser::CsvParser(const Schema& schema)
     : schema_(schema), identities_(schema.identity), time_(schema.time, schema.zoned) {
   slow_ = !schema.timed;  // a header is told by its time
+  for (const Column& column : schema.columns)
+    fast_.push_back({column.role, column.wanted, column.metric == Metric::pstate, column.slot, nullptr, column.scale,
+                     column.unit_scale, column.unit});
 }
 
-const char* CsvParser::fast_row(const char* p, Batch& batch) {
+// The columns of the batch have moved.
+void CsvParser::aim(Batch& batch) {
+  for (FastColumn& column : fast_)
+    if (column.wanted && column.role == Role::metric) column.values = batch.value[column.slot].data();
+}
+
+const char* CsvParser::fast_time(const char* p, std::int64_t& ns) {
+  if (same_time_ != nullptr && p[same_time_size_] == schema_.separator &&
+      std::memcmp(p, same_time_, same_time_size_) == 0) {
+    ns = same_time_ns_;
+    return p + same_time_size_;
+  }
+  const char* const from = p;
+  p = time_.read(p, ns);
+  if (p == nullptr) return nullptr;
+  same_time_size_ = static_cast<std::size_t>(p - from);
+  same_time_ = same_time_size_ < Chunker::kPadding ? from : nullptr;
+  same_time_ns_ = ns;
+  while (*p == ' ' || *p == '\r') ++p;
+  return p;
+}
+
+const char* CsvParser::fast_row(const char* p, const char* end, Batch& batch) {
   const char separator = schema_.separator;
   const std::size_t row = batch.rows;
-  Identities::Cells cells{};
-  for (std::size_t i = 0;; ++i) {
-    const Column& column = schema_.columns[i];
+  // Rows mostly come in the same order again and again: looking whether it is the one that should come is cheaper than
+  // finding where its names end.
+  const std::string* guess = identities_.guess();
+  const FastColumn* const last = fast_.data() + schema_.last_wanted;
+  for (const FastColumn* column = fast_.data();; ++column) {
     while (*p == ' ') ++p;
-    if (!column.wanted) {
+    if (!column->wanted) {
       p = cell_end(p, separator);
-    } else if (column.role == Role::metric) {
-      float value = 0;
-      p = fast_cell(p, separator, column, value);
+    } else if (column->role == Role::metric) {
+      p = fast_cell(p, separator, *column, column->values[row]);
       if (p == nullptr) return nullptr;
-      batch.value[column.slot][row] = value;
-    } else if (column.role == Role::time) {
-      if (same_time_ != nullptr && p[same_time_size_] == separator &&
-          std::memcmp(p, same_time_, same_time_size_) == 0) {
-        batch.at[row] = same_time_ns_;
-        p += same_time_size_;
-      } else {
-        const char* const from = p;
-        p = time_.read(p, batch.at[row]);
-        if (p == nullptr) return nullptr;
-        same_time_size_ = static_cast<std::size_t>(p - from);
-        same_time_ = same_time_size_ < Chunker::kPadding ? from : nullptr;
-        same_time_ns_ = batch.at[row];
-        while (*p == ' ' || *p == '\r') ++p;
-      }
+    } else if (column->role == Role::time) {
+      p = fast_time(p, batch.at[row]);
+      if (p == nullptr) return nullptr;
+    } else if (guess != nullptr && is_cell(p, end, guess[column->slot], separator)) {
+      names_[column->slot] = guess[column->slot];
+      p += guess[column->slot].size();
     } else {
+      guess = nullptr;
       const char* const from = p;
       p = cell_end(p, separator);
-      cells[column.slot] = without_blanks(from, p);
+      names_[column->slot] = without_blanks(from, p);
     }
-    if (i == schema_.last_wanted) break;
+    if (column == last) break;
     if (*p != separator) return nullptr;
     ++p;
   }
-  if (*p != separator && *p != '\n') return nullptr;
   std::size_t separators = schema_.last_wanted;
-  p = row_end(p, separator, separators);
-  if (p == nullptr || separators + 1 != schema_.columns.size()) return nullptr;
-  batch.gpu[row] = identities_.find(cells);
+  if (*p == separator) p = row_end(p, separator, separators);
+  if (p == nullptr || *p != '\n' || separators + 1 != fast_.size()) return nullptr;
+  batch.gpu[row] = guess != nullptr ? identities_.accept_guess() : identities_.find(names_);
   if (!identities_.usable(batch.gpu[row])) return nullptr;
   ++batch.rows;
   return p + 1;
@@ -271,7 +277,8 @@ void CsvParser::slow_row(std::string_view line, std::uint64_t number, Batch& bat
 void CsvParser::parse(const Chunk& chunk, Batch& batch) {
   const char* p = chunk.begin();
   const char* const end = chunk.end();
-  batch.reset(count_lines(p, end), schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
+  aim(batch);
   same_time_ = nullptr;
   std::uint64_t number = 0;
   if (chunk.first && chunk.text().starts_with("\xEF\xBB\xBF")) p += 3;
@@ -281,8 +288,12 @@ void CsvParser::parse(const Chunk& chunk, Batch& batch) {
     for (--whole; whole > p && whole[-1] != '\n';) --whole;
   while (p < whole) {
     ++number;
+    if (batch.full()) {
+      batch.make_room();
+      aim(batch);
+    }
     if (!slow_) {
-      if (const char* const next = fast_row(p, batch); next != nullptr) {
+      if (const char* const next = fast_row(p, end, batch); next != nullptr) {
         p = next;
         continue;
       }

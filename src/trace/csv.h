@@ -10,6 +10,18 @@
 
 namespace lull::trace {
 
+// What the fast way needs of a column.
+struct FastColumn {
+  Role role;
+  bool wanted;
+  bool pstate;
+  std::size_t slot;
+  float* values;  // of a signal: where they go
+  double scale;
+  double unit_scale;
+  std::string_view unit;
+};
+
 class CsvParser final : public RowParser {
  public:
   explicit CsvParser(const Schema& schema);
@@ -21,7 +33,9 @@ class CsvParser final : public RowParser {
   void set_slow(bool slow) { slow_ = slow; }
 
  private:
-  const char* fast_row(const char* p, Batch& batch);
+  void aim(Batch& batch);
+  const char* fast_time(const char* p, std::int64_t& ns);
+  const char* fast_row(const char* p, const char* end, Batch& batch);
   void slow_row(std::string_view line, std::uint64_t number, Batch& batch);
   bool is_header(const std::vector<std::string>& cells) const;
   // Both false where they said what is wrong with the line.
@@ -31,6 +45,8 @@ class CsvParser final : public RowParser {
   const Schema& schema_;
   Identities identities_;
   TimeReader time_;
+  std::vector<FastColumn> fast_;
+  Identities::Cells names_;          // of the row that is read the fast way
   const char* same_time_ = nullptr;  // the time cell of the row before, in this chunk
   std::size_t same_time_size_ = 0;
   std::int64_t same_time_ns_ = 0;

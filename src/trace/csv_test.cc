@@ -44,10 +44,14 @@ TEST(Csv, TheFastWayAgreesWithTheSlowOne) {
     // Mostly good rows, with a cell here and there made odd: a row of odd cells proves little.
     std::string text;
     const auto good = *split_line(first.substr(0, first.size() - 1), ',');
+    const auto names = *split_line(header.substr(0, header.size() - 1), ',');
     for (int line = 0; line < 30; ++line) {
       auto row = good;
       const int changes = *rc::gen::inRange(0, 3);
       for (int i = 0; i < changes; ++i) row[*rc::gen::inRange<std::size_t>(0, row.size())] = *cells();
+      for (std::size_t i = 0; i < row.size(); ++i)
+        if (i < names.size() && (names[i] == "gpu" || names[i] == "index") && row[i] == "0")
+          row[i] = std::to_string(line % 3);
       if (*rc::gen::inRange(0, 20) == 0) row.push_back(*cells());
       if (*rc::gen::inRange(0, 20) == 0) row.pop_back();
       for (std::size_t i = 0; i < row.size(); ++i) text += (i == 0 ? "" : ",") + row[i];
@@ -72,6 +76,27 @@ TEST(Csv, TheFastWayAgreesWithTheSlowOne) {
     }
   });
   EXPECT_TRUE(held);
+}
+
+// What a cell with quotes came to is no cell of a row without them.
+TEST(Csv, NamesWithASeparatorInThemAreNotMistakenForSeveralCells) {
+  const auto schema = detect_schema("time,gpu,command,util\n1710500669,0,train,5\n", {}, {Metric::util});
+  ASSERT_TRUE(schema);
+  CsvParser parser(*schema);
+  Batch batch;
+  const Chunk chunk = chunk_of(
+      "1710500669,0,\"a,b\",5\n"
+      "1710500670,0,\"a,b\",6\n"
+      "1710500671,0,a,b,7\n"
+      "1710500672,0,a,8\n"
+      "1710500673,0,a,9\n");
+  parser.parse(chunk, batch);
+  EXPECT_EQ(batch.rows, 4U);
+  EXPECT_EQ(batch.bad, 1U);
+  ASSERT_EQ(batch.first_bad.size(), 1U);
+  EXPECT_EQ(batch.first_bad[0].line, 3U);
+  EXPECT_EQ(parser.identities().cells(batch.gpu[1])[1], "a,b");
+  EXPECT_EQ(parser.identities().cells(batch.gpu[3])[1], "a");
 }
 
 TEST(Columns, AsPeopleWriteThem) {

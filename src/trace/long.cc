@@ -93,7 +93,7 @@ bool LongParser::is_header(const std::vector<std::string>& cells) const {
 }
 
 void LongParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   rows_.next_batch();
   for_lines(chunk, batch, [&](std::string_view text, std::uint64_t number, bool) { line(text, number, batch); });
 }

@@ -235,10 +235,11 @@ void NdjsonParser::row(std::string_view line, std::uint64_t number, Batch& batch
 void NdjsonParser::parse(const Chunk& chunk, Batch& batch) {
   const char* p = chunk.begin();
   const char* const end = chunk.end();
-  batch.reset(static_cast<std::size_t>(std::count(p, end, '\n')), schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   if (chunk.first && chunk.text().starts_with("\xEF\xBB\xBF")) p += 3;
   while (p < end) {
     const auto* const newline = static_cast<const char*>(std::memchr(p, '\n', static_cast<std::size_t>(end - p)));
+    if (batch.full()) batch.make_room();
     row({p, static_cast<std::size_t>(newline - p)}, ++batch.lines, batch);
     p = newline + 1;
   }

@@ -3,11 +3,14 @@
 // faster than std::from_chars. What cannot be had exactly in one division says so.
 //
 // The text must be followed by a byte that is no part of a number: every chunk
-// of a trace ends in a newline, so nothing here looks at an end.
+// of a trace ends in a newline, so nothing here looks at an end. read_number looks at
+// eight bytes at once, so as many must follow that may be looked at.
 
+#include <bit>
 #include <charconv>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <limits>
 #include <system_error>
 
@@ -24,6 +27,35 @@ inline const char* read_number_exactly(const char* p, const char* end, double& n
   return error == std::errc{} && std::isfinite(number) ? after : nullptr;
 }
 
+inline constexpr std::uint64_t kWholePowersOfTen[] = {1,       10,        100,        1'000,      10'000,
+                                                      100'000, 1'000'000, 10'000'000, 100'000'000};
+
+// Reads on in a number whose digits so far are `digits` (which may wrap around); returns what follows.
+inline const char* read_digits(const char* p, std::uint64_t& digits) {
+  if constexpr (std::endian::native == std::endian::little) {
+    for (;;) {
+      std::uint64_t eight = 0;
+      std::memcpy(&eight, p, sizeof eight);
+      eight ^= 0x3030303030303030;  // digits become 0 to 9, and nothing else does
+      // The highest bit of every byte over 9. What is carried into the next byte lies behind the first one that counts.
+      const std::uint64_t others = (eight | (eight + 0x7676767676767676)) & 0x8080808080808080;
+      const int count = std::countr_zero(others) / 8;
+      if (count == 0) return p;
+      eight <<= 64 - 8 * count;  // as if zeros came first; then pairs, fours, and all eight
+      eight = eight * 10 + (eight >> 8);
+      eight = ((eight & 0x000000FF000000FF) * 0x000F424000000064 +
+               ((eight >> 16) & 0x000000FF000000FF) * 0x0000271000000001) >>
+              32;
+      digits = digits * kWholePowersOfTen[count] + eight;
+      p += count;
+      if (count < 8) return p;
+    }
+  } else {
+    while (is_digit(*p)) digits = digits * 10 + static_cast<std::uint64_t>(*p++ - '0');
+    return p;
+  }
+}
+
 // Reads a number at `p`; returns what follows it, or nullptr where there is none or
 // from_chars had better look (an exponent, more than 19 digits). With more than 15
 // digits the number may be off by a rounding or two: then `exact` is set to false.
@@ -32,18 +64,19 @@ inline const char* read_number(const char* p, double& number, bool& exact) {
   if (negative) ++p;
   std::uint64_t digits = 0;
   const char* const whole = p;
-  while (is_digit(*p)) digits = digits * 10 + static_cast<std::uint64_t>(*p++ - '0');
+  p = read_digits(p, digits);
   auto count = p - whole;
   std::int64_t fraction = 0;
   if (*p == '.') {
-    const char* const point = p++;
-    while (is_digit(*p)) digits = digits * 10 + static_cast<std::uint64_t>(*p++ - '0');
+    const char* const point = p;
+    p = read_digits(p + 1, digits);
     fraction = p - point - 1;
     count += fraction;
   }
   if (count == 0 || count > 19 || *p == 'e' || *p == 'E') return nullptr;
   if (count > 15) exact = false;
-  const double magnitude = static_cast<double>(digits) / kPowersOfTen[fraction];  // both exact: rounded once
+  auto magnitude = static_cast<double>(digits);
+  if (fraction > 0) magnitude /= kPowersOfTen[fraction];  // both exact: rounded once
   number = negative ? -magnitude : magnitude;
   return p;
 }

@@ -31,7 +31,7 @@ Result<Schema> open_prometheus(std::string_view head, const ReadHow& how) {
 }
 
 void PrometheusParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   rows_.next_batch();
   batch_ = &batch;
   lines_before_ = stream_.line() - 1;
@@ -40,7 +40,7 @@ void PrometheusParser::parse(const Chunk& chunk, Batch& batch) {
 }
 
 void PrometheusParser::finish(Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   rows_.next_batch();
   batch_ = &batch;
   lines_before_ = stream_.line() - 1;

@@ -87,7 +87,7 @@ struct TraceOptions {
   bool who = false;                   // blocks say who has the GPU, where the trace does
   std::optional<Duration> every;      // how far apart the samples of files without times are
   unsigned threads = 0;               // 0: one a core
-  std::size_t chunk_bytes = 1U << 20;
+  std::size_t chunk_bytes = 1U << 19;
   std::size_t memory = std::size_t{256} << 20;  // for samples that are held back; more than fits is read in parts
 
   // All GPUs together: who they are, and how far apart samples are, must be known

@@ -22,7 +22,7 @@ class RowParser {
 
   virtual void parse(const Chunk& chunk, Batch& batch) = 0;
   // The rows that were still being put together when the file ended; parse() did not give them yet.
-  virtual void finish(Batch& batch) { batch.reset(0, 0); }
+  virtual void finish(Batch& batch) { batch.reset(0); }
   virtual const Identities& identities() const = 0;
   // What the file names that is none of ours, for a message.
   virtual std::vector<std::string> strangers() const { return {}; }

@@ -101,7 +101,7 @@ Sequence::Sequence(const Schema& schema, Duration every)
     cells[0] = label;
     places_.find(cells);
   }
-  tick_.reset(0, schema.metrics.size());
+  tick_.reset(schema.metrics.size());
 }
 
 void Sequence::apply(const Identities& parsed, Batch& batch) {
@@ -111,7 +111,7 @@ void Sequence::apply(const Identities& parsed, Batch& batch) {
 }
 
 void Sequence::finish(Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   if (by_place_) find_places(batch, true);
 }
 
@@ -192,7 +192,7 @@ void Sequence::close_tick(Batch& out) {
 
 void Sequence::find_places(Batch& batch, bool last) {
   Batch out;
-  out.reset(0, schema_.metrics.size());
+  out.reset(schema_.metrics.size());
   std::size_t next_start = 0;
   const std::int64_t between = schema_.large_gap / 10 * 8;  // at least, where one tick ends and the next begins
   const std::int64_t within = schema_.sure_ticks ? schema_.small_gap * 2 : schema_.small_gap;

@@ -78,7 +78,7 @@ Result<Schema> open_smi_table(std::string_view head, const ReadHow& how) {
 }
 
 void SmiTableParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   for_lines(chunk, batch,
             [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
 }

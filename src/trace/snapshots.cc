@@ -110,7 +110,7 @@ Result<Schema> open_snapshots(std::string_view head, const ReadHow& how) {
 }
 
 void SnapshotParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   batch_ = &batch;
   lines_before_ = stream_.line() - 1;
   std::string_view text = chunk.text();
@@ -120,7 +120,7 @@ void SnapshotParser::parse(const Chunk& chunk, Batch& batch) {
 }
 
 void SnapshotParser::finish(Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   batch_ = &batch;
   lines_before_ = stream_.line() - 1;
   stream_.finish(*this);

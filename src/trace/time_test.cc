@@ -98,10 +98,11 @@ TEST(Numbers, ReadAsFromCharsReadsThem) {
     if (text.size() - sign > places && places > 0) text.insert(text.size() - places, ".");
     double want = 0;
     std::from_chars(text.data(), text.data() + text.size(), want);
-    text += ',';
+    const std::size_t size = text.size();
+    text += ",12345678";  // what follows is not part of it
     double got = 0;
     bool exact = true;
-    RC_ASSERT(read_number(text.data(), got, exact) == text.data() + text.size() - 1);
+    RC_ASSERT(read_number(text.data(), got, exact) == text.data() + size);
     RC_ASSERT(exact);
     RC_ASSERT(got == want);
   });
@@ -109,7 +110,17 @@ TEST(Numbers, ReadAsFromCharsReadsThem) {
   double number = 0;
   bool exact = true;
   for (const char* none : {",", "-,", ".,", "x,", "1e5,", "12345678901234567890,"})
-    EXPECT_EQ(read_number(none, number, exact), nullptr) << none;
+    EXPECT_EQ(read_number((none + std::string(8, '\n')).c_str(), number, exact), nullptr) << none;
+  // Every other byte ends a number.
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    if (is_digit(c) || c == '.' || c == 'e' || c == 'E') continue;
+    for (int before = 1; before < 12; ++before) {
+      const std::string text = std::string(static_cast<std::size_t>(before), '7') + c + std::string(9, '7');
+      ASSERT_EQ(read_number(text.data(), number, exact), text.data() + before) << byte;
+      ASSERT_EQ(number, std::stod(text.substr(0, static_cast<std::size_t>(before)))) << byte;
+    }
+  }
 }
 
 }  // namespace

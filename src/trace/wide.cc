@@ -111,7 +111,7 @@ WideParser::WideParser(const Schema& schema) : schema_(schema), identities_(sche
 }
 
 void WideParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(0, schema_.metrics.size());
+  batch.reset(schema_.metrics.size());
   // The last line may well lack its end: a page that offers a download often leaves it out.
   for_lines(chunk, batch, [&](std::string_view text, std::uint64_t number, bool) { line(text, number, batch); });
 }
