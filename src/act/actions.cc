@@ -224,45 +224,34 @@ std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const To
   return actions;
 }
 
-EndTree::~EndTree() {
-  if (timer_) loop_.cancel(*timer_);
-}
-
 void EndTree::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
   ending_.emplace(*tree_, *root_, options_);
   answer_by_.reset();
-  if (last_look_ && options_.look_before_kill) ending_->ask_first();
+  if (asks_first()) ending_->ask_first();
   step();
 }
 
 bool EndTree::undo() {
   if (!ending_ || ending_->state() != Ending::State::signalled) return false;
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  stop_waiting();
   ending_.reset();
   done_ = nullptr;
   return true;
 }
 
-void EndTree::take_last_look() {
+void EndTree::ask_or_kill() {
   if (answer_by_) {
     if (loop_.now() >= *answer_by_) ending_->may_kill();
     return;
   }
   answer_by_ = loop_.now() + kLongestLastLook;
-  last_look_([this](bool works) {
-    if (!ending_ || !ending_->waits_to_kill()) return;  // it has ended, or it took too long
-    if (!works) {
-      ending_->may_kill();
-      return step();
-    }
-    const Done done = std::move(done_);
-    (void)undo();
-    tell_(WorksAgain{});
-    done({.called_off = true});
-  });
+  take_last_look([this] { return ending_ && ending_->waits_to_kill(); },
+                 [this] {
+                   ending_->may_kill();
+                   step();
+                 });
 }
 
 void EndTree::look() {
@@ -270,16 +259,14 @@ void EndTree::look() {
 }
 
 void EndTree::step() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  stop_waiting();
   const bool killed_before = ending_->killed() > 0;
   const auto next = ending_->step(loop_.now());
   if (!killed_before && ending_->killed() > 0 && options_.signal != 0)
     tell_(Killing{options_.grace, ending_->killed()});
   if (!next) return over();
-  if (ending_->waits_to_kill()) take_last_look();
-  timer_ = loop_.at(*next, [this] {
-    timer_.reset();
+  if (ending_->waits_to_kill()) ask_or_kill();
+  wait_until(*next, [this] {
     if (before_look_) before_look_();
     if (ending_) step();  // that may have been the end of it
   });

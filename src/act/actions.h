@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "act/action.h"
+#include "act/ends_work.h"
 #include "act/evidence.h"
 #include "act/helper.h"
 #include "act/notify.h"
@@ -63,47 +64,30 @@ std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const To
                                                 const ActionOptions& options);
 
 // Ends a tree: the signal, the grace, KILL, until it is proven gone.
-class EndTree : public Action {
+class EndTree : public EndsWork {
  public:
-  EndTree(Loop& loop, std::string text, Ending::Options options)
-      : loop_(loop), text_(std::move(text)), options_(options) {}
+  EndTree(Loop& loop, std::string text, Ending::Options options) : EndsWork(loop, std::move(text), options) {}
   // Of a job of ours: `before_look` collects those of our children that have ended.
   EndTree(Loop& loop, std::string text, Ending::Options options, const Tree& tree, const Process& root,
           std::function<void()> before_look)
-      : loop_(loop),
-        text_(std::move(text)),
-        options_(options),
-        tree_(&tree),
-        root_(&root),
-        before_look_(std::move(before_look)) {}
-  ~EndTree() override;
-  const std::string& text() const override { return text_; }
+      : EndsWork(loop, std::move(text), options), tree_(&tree), root_(&root), before_look_(std::move(before_look)) {}
   void start(const FiringFacts& facts, Done done, Tell tell) override;
-  void ask_before_kill(LastLook look) override { last_look_ = std::move(look); }
   bool undo() override;  // within the grace: what got the signal has it, SIGKILL does not follow
   void look() override;
-  bool ends_work() const override { return true; }
 
  protected:
   void use(const Tree& tree, const Process& root) { tree_ = &tree, root_ = &root; }
 
  private:
   void step();
-  void take_last_look();
+  void ask_or_kill();
   void over();
 
-  Loop& loop_;
-  std::string text_;
-  Ending::Options options_;
-  LastLook last_look_;
   std::optional<Instant> answer_by_;  // of the last look, which has been asked for
   const Tree* tree_ = nullptr;
   const Process* root_ = nullptr;
   std::function<void()> before_look_;
   std::optional<Ending> ending_;
-  std::optional<Loop::TimerId> timer_;
-  Done done_;
-  Tell tell_;
 };
 
 // Runs a command with the facts of the firing in its environment, and as JSON on its stdin where wanted.
@@ -149,9 +133,6 @@ class CollectEvidence : public Action {
   const Recorder& recorder_;
   std::function<void(const Process&)> on_start_;
 };
-
-// How long a last look may take before SIGKILL: a driver that hangs saves nobody.
-inline constexpr Duration kLongestLastLook = std::chrono::seconds(10);
 
 // "12 13 (stuck in the kernel), 14 (not ours to end)": those who outlived even SIGKILL.
 std::string left_in_words(const std::vector<ProcessEntry>& left);

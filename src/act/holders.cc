@@ -8,8 +8,6 @@
 #include <csignal>
 #include <utility>
 
-#include "act/actions.h"
-
 namespace lull {
 namespace {
 
@@ -18,10 +16,6 @@ using namespace std::chrono_literals;
 constexpr Duration kLookAgain = 100ms;  // a pidfd that the loop watches would do, but there may be hundreds
 
 }  // namespace
-
-EndHolders::~EndHolders() {
-  if (timer_) loop_.cancel(*timer_);
-}
 
 void EndHolders::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
   done_ = std::move(done);
@@ -54,21 +48,17 @@ void EndHolders::look() {
 }
 
 void EndHolders::step() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  stop_waiting();
   std::erase_if(left_, [](const Process& one) { return one.ended(); });
   if (left_.empty()) return over();
   if (loop_.now() >= next_) {
     if (killed_) return over();
-    if (last_look_ && options_.look_before_kill && !asked_)
-      take_last_look();
+    if (asks_first() && !asked_)
+      ask();
     else
       kill();
   }
-  timer_ = loop_.at(std::min(next_, loop_.now() + kLookAgain), [this] {
-    timer_.reset();
-    step();
-  });
+  wait_until(std::min(next_, loop_.now() + kLookAgain), [this] { step(); });
 }
 
 void EndHolders::kill() {
@@ -78,26 +68,19 @@ void EndHolders::kill() {
   next_ = loop_.now() + options_.give_up;
 }
 
-void EndHolders::take_last_look() {
+void EndHolders::ask() {
   asked_ = true;
   next_ = loop_.now() + kLongestLastLook;
-  last_look_([this](bool works) {
-    if (!done_ || killed_) return;  // they have ended, or it took too long
-    if (!works) {
-      kill();
-      return step();
-    }
-    const Done done = std::move(done_);
-    (void)undo();
-    tell_(WorksAgain{});
-    done({.called_off = true});
-  });
+  take_last_look([this] { return done_ && !killed_; },
+                 [this] {
+                   kill();
+                   step();
+                 });
 }
 
 bool EndHolders::undo() {
   if (killed_) return false;
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  stop_waiting();
   done_ = nullptr;
   return true;
 }

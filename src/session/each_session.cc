@@ -100,7 +100,8 @@ void EachSession::listen() {
 
 SessionEnd EachSession::run() {
   if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
-  if (const auto refused = refuse_without_gpus(*feed_, sink_, settings_.require_gpu, !settings_.gpus.empty()))
+  if (const auto refused =
+          refuse_without_gpus(*feed_, sink_, {.require_gpu = settings_.require_gpu, .named = !settings_.gpus.empty()}))
     return *refused;
   if (settings_.controlled) {
     listen();

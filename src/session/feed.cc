@@ -97,14 +97,15 @@ std::optional<std::string> Feed::look(Duration limit) {
   return driver.absence != Absence::none ? std::string(words(driver.absence)) : "the driver shows none";
 }
 
-std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, bool require_gpu, bool named) {
-  if (!require_gpu && !named) return std::nullopt;
-  const auto none = feed.look();
-  if (none && require_gpu) {
+std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, const WithoutGpus& asked) {
+  if (!asked.require_gpu && !asked.named) return std::nullopt;
+  const auto none = feed.look(asked.require_gpu ? Duration::max() : asked.limit);
+  if (none && asked.require_gpu) {
     sink.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
-    return SessionEnd{kExitFailure};
+    return SessionEnd{asked.status};
   }
   if (feed.trouble().empty()) return std::nullopt;
+  if (asked.complains) return SessionEnd{kExitUsage, feed.trouble()};
   sink.note(Level::important, "gpus", feed.trouble());
   return SessionEnd{kExitUsage};
 }

@@ -116,10 +116,15 @@ class Feed {
   bool desktop_said_ = false;
 };
 
-// Before anything is watched, for a session that waits for nobody: that a GPU was asked for and none can be read, or
-// what
-// --gpus got wrong. Both are said.
-std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, bool require_gpu, bool named);
+// Before anything is watched: that a GPU was asked for and none can be read, or what --gpus got wrong.
+struct WithoutGpus {
+  bool require_gpu = false;
+  bool named = false;                // by --gpus
+  Duration limit = Duration::max();  // for the driver, where one is not required
+  int status = kExitFailure;         // where one is
+  bool complains = false;            // of a wrong --gpus, as of a wrong word; else the sink is told
+};
+std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, const WithoutGpus& asked);
 
 // On a GPU that drives a screen drawing counts as work, since whose work it is cannot be told: a rule that asks for
 // next to none may never hold. For a person, with a rule that allows for it; empty: that is not so here.

@@ -43,7 +43,15 @@ Result<> RunSession::prepare() {
 
 SessionEnd RunSession::run() {
   if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
-  if (const auto refused = refuse_without_gpus()) return *refused;
+  // Only where it was asked for is the job's start kept waiting for the driver. A mistake in --gpus is told before the
+  // start if the driver answers at once, as most do; else with the first sample.
+  if (const auto refused = refuse_without_gpus(*feed_, sink_,
+                                               {.require_gpu = common_.require_gpu,
+                                                .named = !common_.gpus.empty(),
+                                                .limit = kAtOnce,
+                                                .status = settings_.refused_status,
+                                                .complains = true}))
+    return *refused;
   if (const auto failed = start_job()) return *failed;
   feed_->begin();
   const auto ran = loop_.run();
@@ -53,19 +61,6 @@ SessionEnd RunSession::run() {
   evidence_.reset();
   job_.reset();
   return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
-}
-
-// Only where it was asked for is the job's start kept waiting for the driver. A mistake in --gpus is told before the
-// start if the driver answers at once, as most do; else with the first sample.
-std::optional<SessionEnd> RunSession::refuse_without_gpus() {
-  if (!common_.require_gpu && common_.gpus.empty()) return std::nullopt;
-  const auto none = feed_->look(common_.require_gpu ? Duration::max() : kAtOnce);
-  if (none && common_.require_gpu) {
-    sink_.note(Level::important, "no-gpu", "no GPU can be read: " + *none);
-    return SessionEnd{settings_.refused_status};
-  }
-  if (!feed_->trouble().empty()) return SessionEnd{kExitUsage, feed_->trouble()};
-  return std::nullopt;
 }
 
 std::optional<SessionEnd> RunSession::start_job() {

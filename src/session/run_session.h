@@ -42,7 +42,6 @@ class RunSession final : public Session {
   enum class Phase : std::uint8_t { watching, firing, ending, checking, backoff, done };
 
   Result<> prepare();
-  std::optional<SessionEnd> refuse_without_gpus();
   std::optional<SessionEnd> start_job();
   void finish(SessionEnd how);
 

@@ -43,7 +43,8 @@ Result<> WatchSession::prepare() {
 
 SessionEnd WatchSession::run() {
   if (const auto ready = prepare(); !ready) return {kExitFailure, ready.error().message()};
-  if (const auto refused = refuse_without_gpus(*feed_, sink_, common_.require_gpu, !common_.gpus.empty()))
+  if (const auto refused =
+          refuse_without_gpus(*feed_, sink_, {.require_gpu = common_.require_gpu, .named = !common_.gpus.empty()}))
     return *refused;
   // Without it everything works but --cancel.
   if (settings_.controlled) {
