@@ -10,5 +10,6 @@ namespace lull {
 
 Result<Duration> duration_option(std::string_view name, std::string_view text);
 Result<Duration> limit_option(std::string_view name, std::string_view text);  // more than 0
+Result<int> signal_option(std::string_view name, std::string_view text);
 
 }  // namespace lull

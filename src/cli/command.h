@@ -3,12 +3,16 @@
 // It gets its own arguments (argv[0] is the command's name), parses them, wires
 // sense, decide and act together, and returns the exit status.
 
+#include <functional>
 #include <span>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/exit_status.h"
 
 namespace lull {
+
+class Machine;
 
 struct Command {
   std::string_view name;
@@ -29,6 +33,8 @@ void speak_as(std::string_view name);
 int complain(std::string_view what, int status = kExitFailure);
 // Its status; why it could not be done is said.
 int ended(const SessionEnd& session);
+// Opens the machine and runs a session on it; `failed` where it cannot be opened.
+int on_machine(const Clock& clock, const std::function<SessionEnd(Machine&)>& session, int failed = kExitFailure);
 // As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
 void ignore_sigpipe();
 

@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "sense/sensor_program.h"
 #include "session/end_program.h"
+#include "session/machine.h"
 
 namespace lull {
 
@@ -85,6 +86,11 @@ int complain(std::string_view what, int status) {
 
 int ended(const SessionEnd& session) {
   return session.complaint.empty() ? session.status : complain(session.complaint, session.status);
+}
+
+int on_machine(const Clock& clock, const std::function<SessionEnd(Machine&)>& session, int failed) {
+  const auto machine = Machine::open(clock);
+  return machine ? ended(session(**machine)) : complain(machine.error().message(), failed);
 }
 
 }  // namespace lull

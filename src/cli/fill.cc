@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/watch_options.h"
 #include "fill/plan_file.h"
 #include "fill/session.h"
 #include "fill/voice.h"
@@ -49,9 +50,7 @@ struct FillCommand : FillWords {
   bool check = false;
   bool status = false;
   bool json = false;
-  bool quiet = false;
-  bool verbose = false;
-  std::string log_format = "text";
+  VoiceWords voice;
 };
 
 void describe_options(CommandLine& line, FillCommand& command) {
@@ -100,9 +99,7 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.flag("--check", command.check, "say what is wrong with FILE, and do nothing");
   line.flag("--status", command.status, "what a running `lull fill` does on each GPU, and why");
   line.flag("--json", command.json, "with --status: as JSON");
-  line.flag("-q,--quiet", command.quiet, "say only what is important");
-  line.flag("-v,--verbose", command.verbose, "say also why each GPU waits");
-  line.option("--log-format", command.log_format, "text, or json: one object per line").value("text|json");
+  add_voice_options(line, command.voice, "say only what is important", "say also why each GPU waits");
 }
 
 int check(const std::string& file) {
@@ -154,8 +151,7 @@ int fill_command(int argc, char** argv) {
   if (command.file.size() > 1)
     return refuse(fmt::format("'{}': one FILE, or -- before a command", printable(command.file[1])));
   if (command.check) return command.file.empty() ? refuse("--check needs a FILE") : check(command.file[0]);
-  if (command.log_format != "text" && command.log_format != "json")
-    return refuse("--log-format: 'text' or 'json', not '" + printable(command.log_format) + "'");
+  if (const auto well = check(command.voice); !well) return refuse(well.error().message());
   if (command.file.empty() == arguments.empty())
     return refuse(command.file.empty() ? "what to run stands behind --: lull fill -- CMD…; or name a FILE"
                                        : "a FILE or a command, not both");
@@ -169,25 +165,21 @@ int fill_command(int argc, char** argv) {
         "fill: this is a Slurm job: under Slurm fillers are jobs in a preemptable partition (lull-fill(1) shows one)");
 
   const SystemClock clock;
-  const Sayer sayer(command.log_format == "json" ? LogFormat::json : LogFormat::text,
-                    command.quiet     ? Level::important
-                    : command.verbose ? Level::debug
-                                      : Level::note,
-                    clock);
+  const Sayer sayer = make_sayer(command.voice, clock);
   FillVoice voice(sayer);
   for (const std::string& doubt : doubts(*settings)) voice.note(Level::warning, "doubt", doubt);
   for (const Answer& other : ask_all(ControlOf::fill))
     voice.note(Level::warning, "another",
                fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
                            other.watcher));
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
   FillOptions options{.best_way = *way, .use_cgroup = !command.no_cgroup};
   if (!command.file.empty()) {
     options.file = command.file[0];
     options.reload = [file = command.file[0]] { return load_plan(file); };
   }
-  return ended(FillSession(*std::move(settings), std::move(options), **machine, voice).run());
+  return on_machine(clock, [&](Machine& machine) {
+    return FillSession(*std::move(settings), std::move(options), machine, voice).run();
+  });
 }
 
 }  // namespace lull

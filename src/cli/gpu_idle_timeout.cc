@@ -29,9 +29,9 @@ int refuse(bool task, std::string_view why) {
 
 int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock& clock) {
   IdleTimeoutVoice voice(options, clock);
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message(), kIdleTimeoutRefused);
-  return ended(RunSession(idle_timeout_run(options, policy), **machine, voice).run());
+  return on_machine(
+      clock, [&](Machine& machine) { return RunSession(idle_timeout_run(options, policy), machine, voice).run(); },
+      kIdleTimeoutRefused);
 }
 
 int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Clock& clock) {
@@ -46,9 +46,8 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
     return complain(settings.error().message(), kIdleTimeoutRefused);
   }
   IdleTimeoutVoice voice(options, clock);
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message(), kIdleTimeoutRefused);
-  const int status = ended(WatchSession(*std::move(settings), **machine, voice).run());
+  const int status =
+      on_machine(clock, [&](Machine& machine) { return WatchSession(*std::move(settings), machine, voice).run(); });
   return status == kExitFailure || status == kExitUsage ? kIdleTimeoutRefused : status;
 }
 

@@ -37,10 +37,9 @@ int gpu_sentinel_command(int argc, char** argv) {
   }
   const SystemClock clock;
   SentinelVoice voice(*options, gpus->absent, clock, !policy->arm);
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message(), kSentinelFailed);
-  const int status =
-      ended(WatchSession(sentinel_settings(*options, *std::move(policy), *gpus), **machine, voice).run());
+  const int status = on_machine(clock, [&](Machine& machine) {
+    return WatchSession(sentinel_settings(*options, *std::move(policy), *gpus), machine, voice).run();
+  });
   return status == kExitFailure ? kSentinelFailed : status;
 }
 

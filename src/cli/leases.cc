@@ -32,10 +32,7 @@ int leases_command(int argc, char** argv) {
   const bool live = settings.every.has_value();
   LeasesSession session(std::move(settings));
   if (!live) return ended(session.once());
-  const SystemClock clock;
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
-  return ended(session.watch(**machine));
+  return on_machine(SystemClock(), [&](Machine& machine) { return session.watch(machine); });
 }
 
 }  // namespace lull

@@ -21,10 +21,9 @@ using std::chrono_literals::operator""ms;
 int record(TraceSettings settings) {
   std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of write(), like a full disk
   std::signal(SIGXFSZ, SIG_IGN);
-  const SystemClock clock;
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
-  return ended(TraceSession(std::move(settings), **machine, [](std::string_view what) { complain(what); }).run());
+  return on_machine(SystemClock(), [&](Machine& machine) {
+    return TraceSession(std::move(settings), machine, [](std::string_view what) { complain(what); }).run();
+  });
 }
 
 }  // namespace

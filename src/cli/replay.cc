@@ -11,16 +11,11 @@
 #include <vector>
 
 #include "base/option_value.h"
-#include "base/text.h"
-#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/trace_command.h"
 #include "config/settings.h"
-#include "replay/answer.h"
 #include "replay/output.h"
-#include "replay/outputs.h"
-#include "trace/schema.h"
 #include "view/replay_table.h"
 #include "view/screen.h"
 
@@ -28,7 +23,6 @@ namespace lull {
 namespace {
 
 constexpr std::size_t kPictureColumns = 4096;
-constexpr std::size_t kLeastMemory = 64 << 20;
 
 struct ReplayArguments {
   TraceArguments trace;
@@ -51,79 +45,31 @@ Result<Policy> read_policy(const ReplayArguments& arguments) {
   return policy;
 }
 
-Result<replay::Per> read_per(const std::string& text) {
-  for (const replay::Per per : {replay::Per::gpu, replay::Per::job, replay::Per::host, replay::Per::all})
-    if (text == replay::per_text(per)) return per;
-  return fail(fmt::format("--per is gpu, job, host or all, not '{}'", printable(text)));
-}
-
-// "1%", or plainly 1: a share of 100.
-Result<double> read_share(std::string_view option, std::string_view text) {
-  const std::string_view number = trim(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
-  const auto share = to_double(number);
-  if (!share || !(*share >= 0 && *share <= 100))
-    return fail(fmt::format("{}: '{}' is not a share: 0% to 100% would be right, such as 1%", option, printable(text)));
-  return *share / 100;
-}
-
 Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   replay::ReplayOptions options;
-  options.paths = arguments.trace.traces;
   options.policy = TRY(read_policy(arguments));
-  options.per = TRY(read_per(arguments.per));
-  options.lose = TRY(read_share("--lose", arguments.lose));
-  if (arguments.missing != "unknown" && arguments.missing != "ignore")
-    return fail(fmt::format("--missing is unknown or ignore, not '{}'", printable(arguments.missing)));
-  options.missing = arguments.missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
+  options.per = TRY(replay::read_per(arguments.per));
+  options.lose = TRY(replay::read_share("--lose", arguments.lose));
+  options.missing = TRY(replay::read_missing(arguments.missing));
   options.regret = TRY(duration_option("--regret", arguments.regret));
-  if (!arguments.trace.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.trace.gap));
-  if (options.gap == Duration::zero()) return fail("--gap 0 would break every stretch: more than 0 would be right");
-  if (!arguments.trace.every.empty()) {
-    options.every = TRY(duration_option("--every", arguments.trace.every));
-    if (*options.every <= Duration::zero()) return fail("--every: more than 0 would be right");
-  }
+  TRY(replay::settle(arguments.trace, options));
   options.delay = TRY(duration_option("--delay", arguments.delay));
-  auto memory = parse_size(arguments.memory);
-  if (!memory) return std::unexpected(std::move(memory).error().during("--memory"));
-  options.memory = *memory;
-  if (options.memory < kLeastMemory)
-    return fail("--memory: at least " + format_size(static_cast<double>(kLeastMemory)));
-  options.columns = TRY(trace::parse_columns(arguments.trace.columns));
+  options.memory = TRY(replay::read_memory("--memory", arguments.memory));
   for (const std::string& sweep : arguments.sweeps) options.axes.push_back(TRY(replay::parse_axis(sweep)));
   auto axes = options.axes;
   TRY(replay::start_from_first(options.policy, axes));
   TRY(replay::combine(options.policy, axes));  // mistakes in a sweep are said before a long reading
   if (!arguments.trace.html.empty()) options.picture_columns = kPictureColumns;
-  options.threads = arguments.trace.threads;
   return options;
 }
 
-int run_replay(const ReplayArguments& arguments) {
-  const auto wrong = [](const Error& error) {
-    return complain(fmt::format("replay: {}", error.message()), kExitUsage);
-  };
-  auto options = read_options(arguments);
-  if (!options) return wrong(options.error());
-  const auto price = replay::read_price(arguments.trace.price);
-  if (!price) return wrong(price.error());
-  if (const auto apart = replay::check_outputs(arguments.trace.traces, arguments.trace.html); !apart)
-    return wrong(apart.error());
-  ReadingProgress progress;
-  options->progress = progress.shown();
-  auto result = replay::replay(*std::move(options));
-  progress.clear();
-  if (!result) return complain(result.error().message());
-  say_oddities(result->trace);
-  if (result->totals.firings > result->firings.size())
-    complain(fmt::format("only the first {} firings are kept one by one; all are counted", result->firings.size()));
-  std::string text;
-  if (arguments.trace.json)
-    text = replay::to_json(*result, *price);
-  else if (arguments.trace.csv)
-    text = replay::to_csv(*result, *price);
-  else
-    text = replay_table(*result, *price, arguments.all, screen_of(STDOUT_FILENO));
-  return give_answer(arguments.trace, [&] { return replay::to_html(*result, *price); }, text);
+int show(const ReplayArguments& arguments, const replay::ReplayResult& result, std::optional<double> price) {
+  if (result.totals.firings > result.firings.size())
+    complain(fmt::format("only the first {} firings are kept one by one; all are counted", result.firings.size()));
+  const std::string text = arguments.trace.json  ? replay::to_json(result, price)
+                           : arguments.trace.csv ? replay::to_csv(result, price)
+                                                 : replay_table(result, price, arguments.all, screen_of(STDOUT_FILENO));
+  return give_answer(arguments.trace, [&] { return replay::to_html(result, price); }, text);
 }
 
 }  // namespace
@@ -177,7 +123,9 @@ int replay_command(int argc, char** argv) {
   line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.trace.json && arguments.trace.csv) return complain("replay: --json or --csv, not both", kExitUsage);
-  return run_replay(arguments);
+  return answer_from_traces<replay::ReplayOptions, replay::ReplayResult>(
+      "replay", arguments.trace, read_options(arguments), replay::replay,
+      [&](const auto& result, std::optional<double> price) { return show(arguments, result, price); });
 }
 
 }  // namespace lull

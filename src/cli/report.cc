@@ -2,21 +2,16 @@
 
 #include "replay/report.h"
 
-#include <fmt/format.h>
 #include <unistd.h>
 
 #include <string>
 #include <vector>
 
-#include "base/option_value.h"
-#include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/trace_command.h"
 #include "config/settings.h"
-#include "replay/outputs.h"
 #include "replay/report_output.h"
-#include "trace/schema.h"
 #include "view/report_table.h"
 #include "view/screen.h"
 
@@ -33,50 +28,13 @@ struct ReportArguments {
   std::string by = "user";
 };
 
-Result<replay::ReportBy> read_by(const std::string& text) {
-  using replay::ReportBy;
-  for (const ReportBy by : {ReportBy::user, ReportBy::command, ReportBy::host, ReportBy::all})
-    if (text == replay::by_text(by)) return by;
-  return fail(fmt::format("--by is user, command, host or all, not '{}'", printable(text)));
-}
-
 Result<replay::ReportOptions> read_options(const ReportArguments& arguments) {
   replay::ReportOptions options;
-  options.paths = arguments.trace.traces;
   const Settings settings = TRY(Settings::load());
   options.idle = TRY(settings.rule_option("--idle", arguments.idle));
   options.hung = TRY(settings.rule_option("--hung", arguments.hung));
-  if (!arguments.trace.gap.empty()) options.gap = TRY(duration_option("--gap", arguments.trace.gap));
-  if (options.gap == Duration::zero()) return fail("--gap 0 would leave nothing seen: more than 0 would be right");
-  if (!arguments.trace.every.empty()) options.row_every = TRY(duration_option("--every", arguments.trace.every));
-  if (options.row_every && *options.row_every <= Duration::zero()) return fail("--every: more than 0 would be right");
-  options.columns = TRY(trace::parse_columns(arguments.trace.columns));
-  options.threads = arguments.trace.threads;
+  TRY(replay::settle(arguments.trace, options));
   return options;
-}
-
-int run_report(const ReportArguments& arguments) {
-  const auto wrong = [](const Error& error) {
-    return complain(fmt::format("report: {}", error.message()), kExitUsage);
-  };
-  auto options = read_options(arguments);
-  if (!options) return wrong(options.error());
-  const auto by = read_by(arguments.by);
-  if (!by) return wrong(by.error());
-  const auto price = replay::read_price(arguments.trace.price);
-  if (!price) return wrong(price.error());
-  if (const auto apart = replay::check_outputs(arguments.trace.traces, arguments.trace.html); !apart)
-    return wrong(apart.error());
-  ReadingProgress progress;
-  options->progress = progress.shown();
-  const auto result = replay::report(*std::move(options));
-  progress.clear();
-  if (!result) return complain(result.error().message());
-  say_oddities(result->trace);
-  const std::string text = arguments.trace.json  ? replay::report_json(*result, *price)
-                           : arguments.trace.csv ? replay::report_csv(*result, *by, *price)
-                                                 : report_table(*result, *by, *price, screen_of(STDOUT_FILENO));
-  return give_answer(arguments.trace, [&] { return replay::report_html(*result, *price); }, text);
 }
 
 }  // namespace
@@ -108,7 +66,16 @@ int report_command(int argc, char** argv) {
   line.footer("Example:\n  lull report day.csv.zst --by command --price 2.49 --html day.html");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.trace.json && arguments.trace.csv) return complain("report: --json or --csv, not both", kExitUsage);
-  return run_report(arguments);
+  const auto by = replay::read_by(arguments.by);
+  if (!by) return complain("report: " + by.error().message(), kExitUsage);
+  return answer_from_traces<replay::ReportOptions, replay::ReportResult>(
+      "report", arguments.trace, read_options(arguments), replay::report,
+      [&](const auto& result, std::optional<double> price) {
+        const std::string text = arguments.trace.json  ? replay::report_json(result, price)
+                                 : arguments.trace.csv ? replay::report_csv(result, *by, price)
+                                                       : report_table(result, *by, price, screen_of(STDOUT_FILENO));
+        return give_answer(arguments.trace, [&] { return replay::report_html(result, price); }, text);
+      });
 }
 
 }  // namespace lull

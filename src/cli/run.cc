@@ -45,7 +45,7 @@ constexpr const char* kMore =
 
 struct RunOptions {
   RunSettings settings;
-  WatchOptions watch;
+  WatchWords watch;
   std::string warn_by;
   std::string signal;
   std::string grace;
@@ -98,19 +98,11 @@ std::string start_line(const RunOptions& options, const Settings& known) {
 
 Result<> settle(RunOptions& options, const Settings& known) {
   RunSettings& settings = options.settings;
-  const WatchChoice choice = TRY(settle_watch_options(options.watch, known));
-  settings.common.policy = choice.policy;
+  TRY(settle_watch(options.watch, known, settings.common));
   settings.use_cgroup = !options.no_cgroup;
   settings.common.watch_work = !options.record.empty();
   if (options.warn_by != "none") settings.common.warn_by = TRY(known.rule_option("--warn-by", options.warn_by));
-  settings.common.every = choice.every;
-  settings.common.delay = choice.delay;
-  settings.common.gpus = choice.gpus;
-  settings.common.missing = choice.missing;
-  settings.common.also = TRY(Also::parse(options.watch.also));
-  auto signal = parse_signal(options.signal);
-  if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
-  settings.ending.signal = *signal;
+  settings.ending.signal = TRY(signal_option("--signal", options.signal));
   settings.ending.grace = TRY(duration_option("--grace", options.grace));
   settings.backoff = TRY(duration_option("--backoff", options.backoff));
   settings.on_idle_limit = TRY(limit_option("--on-idle-limit", options.hook_limit));
@@ -157,10 +149,10 @@ int run_command(int argc, char** argv) {
     return complain("run: " + settled.error().message(), kExitUsage);
 
   const SystemClock clock;
-  const Sayer sayer = make_sayer(options.watch, clock);
+  const Sayer sayer = make_sayer(options.watch.voice, clock);
   for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
   const auto voice = run_voice(sayer, start_line(options, known));
-  say_remarks(sayer, options.settings.common.policy);
+  say_remarks(sayer, options.settings.common.policy.idle);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
   if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, *voice).run());

@@ -43,10 +43,7 @@ int status_command(int argc, char** argv) {
   StatusSession session(std::move(settings), [](const std::string& text) { complain(text); });
   // One look needs no loop: that is most of what people wait for.
   if (!live) return ended(session.once());
-  const SystemClock clock;
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
-  return ended(session.watch(**machine));
+  return on_machine(SystemClock(), [&](Machine& machine) { return session.watch(machine); });
 }
 
 }  // namespace lull

@@ -6,9 +6,7 @@
 #include <utility>
 
 #include "base/fd.h"
-#include "cli/command.h"
 #include "config/settings.h"
-#include "replay/outputs.h"
 
 namespace lull {
 

@@ -3,24 +3,25 @@
 // goes.
 
 #include <functional>
+#include <optional>
 #include <string>
-#include <vector>
+#include <string_view>
+#include <utility>
 
 #include "base/clock.h"
+#include "base/result.h"
+#include "cli/command.h"
 #include "cli/options.h"
+#include "replay/outputs.h"
+#include "replay/words.h"
 #include "trace/reader.h"
 #include "view/progress_bar.h"
 
 namespace lull {
 
-struct TraceArguments {
-  std::vector<std::string> traces;
-  std::string gap;
-  std::string every;
+struct TraceArguments : replay::TraceWords {
   std::string price;
-  std::string columns;
   std::string html;
-  unsigned threads = 0;
   bool json = false;
   bool csv = false;
 };
@@ -41,8 +42,29 @@ class ReadingProgress {
   ProgressBar bar_;
 };
 
-// What was odd about the trace, the page where one was asked for, and the text: the exit status.
+// The page where one was asked for, and the text: the exit status.
 int give_answer(const TraceArguments& arguments, const std::function<std::string()>& page, const std::string& text);
 void say_oddities(const trace::TraceReport& report);
+
+// From the words to the answer: `read` makes a result of the traces, `show` gives it. The exit status.
+template <typename Options, typename Answer>
+int answer_from_traces(std::string_view command, const TraceArguments& arguments, Result<Options> options,
+                       Result<Answer> (*read)(Options),
+                       const std::function<int(const Answer&, std::optional<double> price)>& show) {
+  const auto wrong = [&](const Error& error) {
+    return complain(std::string(command) + ": " + error.message(), kExitUsage);
+  };
+  if (!options) return wrong(options.error());
+  const auto price = replay::read_price(arguments.price);
+  if (!price) return wrong(price.error());
+  if (const auto apart = replay::check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
+  ReadingProgress progress;
+  options->progress = progress.shown();
+  const auto result = read(*std::move(options));
+  progress.clear();
+  if (!result) return complain(result.error().message());
+  say_oddities(result->trace);
+  return show(*result, *price);
+}
 
 }  // namespace lull

@@ -56,7 +56,7 @@ constexpr const char* kMore =
 
 struct WatchCommand {
   WatchSettings settings;
-  WatchOptions watch;
+  WatchWords watch;
   std::vector<std::string> actions;
   EachWords each;
   std::string warn;
@@ -112,15 +112,9 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
 
 Result<> settle(WatchCommand& command, const Settings& known) {
   WatchSettings& settings = command.settings;
-  const WatchChoice choice = TRY(settle_watch_options(command.watch, known));
+  TRY(settle_watch(command.watch, known, settings.common));
   TRY(duration_option("--keep-at-most", command.each.keep_at_most));  // a mistake is one also without --per
-  settings.common.policy = choice.policy;
   settings.common.policy.rearm = settings.repeat && settings.common.policy.arm.has_value();
-  settings.common.every = choice.every;
-  settings.common.delay = choice.delay;
-  settings.common.gpus = choice.gpus;
-  settings.common.missing = choice.missing;
-  settings.common.also = TRY(Also::parse(command.watch.also));
   if (command.actions.empty() && command.each.rungs.empty())
     return fail("--do says what to do; for example --do shutdown");
   for (const std::string& text : command.actions) {
@@ -132,9 +126,7 @@ Result<> settle(WatchCommand& command, const Settings& known) {
     if (settings.actions[i].kind == ActionWord::Kind::exit) return fail("--do exit: nothing can come after it");
   if (settings.repeat && !settings.actions.empty() && settings.actions.back().kind == ActionWord::Kind::exit)
     return fail("--repeat and --do exit contradict each other");
-  auto signal = parse_signal(command.signal);
-  if (!signal) return std::unexpected(std::move(signal).error().during("--signal"));
-  settings.how.ending.signal = *signal;
+  settings.how.ending.signal = TRY(signal_option("--signal", command.signal));
   settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
   settings.retries.after = TRY(duration_option("--retry-after", command.retry_after));
   settings.how.limit = TRY(limit_option("--limit", command.limit));
@@ -172,25 +164,22 @@ bool is_live(const Sayer& sayer) {
 }
 
 int watch_all(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock) {
-  say_remarks(sayer, command.settings.common.policy);
+  say_remarks(sayer, command.settings.common.policy.idle);
   const auto voice = watch_voice(sayer, clock, is_live(sayer), command.settings,
                                  rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
-  return ended(WatchSession(std::move(command.settings), **machine, *voice).run());
+  return on_machine(clock,
+                    [&](Machine& machine) { return WatchSession(std::move(command.settings), machine, *voice).run(); });
 }
 
 int watch_each(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock, bool given_idle) {
   auto settings = settle_each(command.each, command.settings, given_idle, known);
   if (!settings) return complain("watch: " + settings.error().message(), kExitUsage);
   for (const EachRung& rung : settings->rungs) {
-    say_remarks(sayer, {.idle = rung.when});
+    say_remarks(sayer, rung.when);
     say_what_is_shown(sayer, rung.actions);
   }
   const auto voice = watch_voice(sayer, clock, is_live(sayer), start_line(*settings));
-  auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message());
-  return ended(EachSession(*std::move(settings), **machine, *voice).run());
+  return on_machine(clock, [&](Machine& machine) { return EachSession(*std::move(settings), machine, *voice).run(); });
 }
 
 }  // namespace
@@ -214,7 +203,7 @@ int watch_command(int argc, char** argv) {
     return complain("watch: " + settled.error().message(), kExitUsage);
 
   const SystemClock clock;
-  Sayer sayer = make_sayer(command.watch, clock);
+  Sayer sayer = make_sayer(command.watch.voice, clock);
   for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
   say_what_is_shown(sayer, command.settings.actions);
   return command.each.asked() ? watch_each(command, known, sayer, clock, idle.given() || !command.actions.empty())

@@ -38,9 +38,7 @@ Result<FillSettings> settle(const FillWords& words, std::vector<std::string> com
   filler.yield_command = words.yield_command;
   filler.resume_command = words.resume_command;
   filler.yield_limit = TRY(limit_option("--yield-limit", words.yield_limit));
-  auto signal = parse_signal(words.signal);
-  if (!signal) return std::unexpected(std::move(signal).error().during("--stop-signal"));
-  filler.stop_signal = *signal;
+  filler.stop_signal = TRY(signal_option("--stop-signal", words.signal));
   filler.grace = TRY(duration_option("--grace", words.grace));
   const auto nice = to_double(words.nice);
   if (!nice || *nice < -20 || *nice > 19)

@@ -140,23 +140,12 @@ bool ReplayResult::has_for_axis() const {
 Result<ReplayResult> replay(ReplayOptions options) {
   TRY(start_from_first(options.policy, options.axes));
   std::vector<Combination> combinations = TRY(combine(options.policy, options.axes));
-  trace::TraceOptions reading;
-  reading.paths = options.paths;
-  reading.columns = options.columns;
-  reading.metrics = wanted_signals(options);
-  reading.every = options.every;
-  reading.threads = options.threads;
-  reading.memory = options.memory / 4;
-  reading.progress = options.progress;
-  auto reader = TRY(trace::TraceReader::open(std::move(reading)));
-  TRY(check_signals(rule_signals(options), reader));
-  reader.options().who = reader.tells_who();
+  auto reader = TRY(open_traces(options, wanted_signals(options), rule_signals(options), options.memory / 4));
   if (options.per == Per::job && !reader.tells_who())
     return fail(
         "--per job: the trace does not say which job has a GPU; `lull record` writes who does, and --columns "
         "job=COLUMN "
         "or pids=COLUMN says which column tells");
-  reader.options().metrics = reader.available();
   if (reader.counted()) options.every.reset();  // it said how far apart the samples are, and so they are judged
   if (options.every && options.per == Per::job)
     return fail("--every does not work with --per job: leave it out, and jobs are judged as they were recorded");

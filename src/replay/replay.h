@@ -17,7 +17,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -25,6 +24,7 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "replay/picture.h"
+#include "replay/survey.h"
 #include "replay/survival.h"
 #include "replay/sweep.h"
 #include "rule/evaluator.h"
@@ -37,23 +37,17 @@ namespace lull::replay {
 // What is judged by itself, and would be ended by itself.
 enum class Per : std::uint8_t { gpu, job, host, all };
 
-struct ReplayOptions {
-  std::vector<std::string> paths;
-  std::vector<trace::ColumnChoice> columns;
+struct ReplayOptions : TracesToRead {  // with times and `every`: as a live command with this interval would judge
   Policy policy;
   std::vector<Axis> axes;
   Per per = Per::gpu;
   Duration regret = std::chrono::minutes(10);
-  double lose = 0.01;             // the knee: at most this share of the work
-  std::optional<Duration> gap;    // else longest_gap() of the median interval, or of `every`
-  std::optional<Duration> every;  // judge as a live command with this interval would
-  Duration delay{};               // nothing is judged before, from the first sample on
+  double lose = 0.01;  // the knee: at most this share of the work
+  Duration delay{};    // nothing is judged before, from the first sample on
   std::size_t memory = std::size_t{512} << 20;
   WhenMissing missing = WhenMissing::unknown;
-  unsigned threads = 0;
   std::size_t picture_columns = 0;     // > 0: keep what an HTML page draws
   std::size_t most_firings = 500'000;  // that are kept one by one; all are counted
-  std::function<void(double part)> progress;
 };
 
 inline constexpr std::size_t kAllGpus = static_cast<std::size_t>(-1);

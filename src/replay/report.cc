@@ -248,24 +248,13 @@ std::vector<UseOf> add_up(const ReportResult& result, ReportBy by) {
 }
 
 Result<ReportResult> report(ReportOptions options) {
-  trace::TraceOptions reading;
-  reading.paths = options.paths;
-  reading.columns = options.columns;
-  reading.metrics = options.idle.signals();
+  std::vector<Metric> wanted = options.idle.signals();
   const auto add = [&](Metric metric) {
-    if (std::find(reading.metrics.begin(), reading.metrics.end(), metric) == reading.metrics.end())
-      reading.metrics.push_back(metric);
+    if (std::find(wanted.begin(), wanted.end(), metric) == wanted.end()) wanted.push_back(metric);
   };
   for (const Metric metric : options.hung.signals()) add(metric);
   for (const Metric metric : {Metric::util, Metric::mem_used, Metric::procs, Metric::power}) add(metric);
-  reading.every = options.row_every;
-  reading.threads = options.threads;
-  reading.memory = options.memory;
-  reading.progress = options.progress;
-  auto reader = TRY(trace::TraceReader::open(std::move(reading)));
-  TRY(check_signals(options.idle.signals(), reader));
-  reader.options().who = reader.tells_who();
-  reader.options().metrics = reader.available();
+  auto reader = TRY(open_traces(options, std::move(wanted), options.idle.signals(), options.memory));
   std::vector<std::int64_t> gaps = TRY(survey(reader));
   for (std::int64_t& gap : gaps) gap = options.gap ? options.gap->count() : gap_of(gap);
   const bool hangs = has_all(reader.available(), options.hung);

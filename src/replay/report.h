@@ -13,27 +13,20 @@
 // for the time since the one before it.
 
 #include <cstdint>
-#include <functional>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "replay/survey.h"
 #include "rule/rule.h"
 #include "trace/reader.h"
 
 namespace lull::replay {
 
-struct ReportOptions {
-  std::vector<std::string> paths;
-  std::vector<trace::ColumnChoice> columns;
+struct ReportOptions : TracesToRead {
   Rule idle;
   Rule hung;
-  std::optional<Duration> gap;
-  std::optional<Duration> row_every;  // of a trace without a time column
-  unsigned threads = 0;
   std::size_t memory = std::size_t{256} << 20;
-  std::function<void(double part)> progress;
 };
 
 // Seconds of GPUs.

@@ -49,18 +49,6 @@ std::string_view who_records(Metric metric) {
   return "`lull run --record FILE` writes the signals of a job and of the machine";
 }
 
-}  // namespace
-
-Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report) {
-  Survey survey;
-  std::vector<std::int64_t> medians;
-  for (;;) {
-    trace::TraceReport read = TRY(reader.read(survey));
-    if (report != nullptr) *report = std::move(read);
-    if (survey.settle(medians)) return medians;
-  }
-}
-
 Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceReader& reader) {
   const std::vector<Metric> there = reader.available();
   for (const Metric metric : needed) {
@@ -75,6 +63,35 @@ Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceRead
         info(metric).name, who_records(metric), info(metric).name, columns));
   }
   return {};
+}
+
+}  // namespace
+
+Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report) {
+  Survey survey;
+  std::vector<std::int64_t> medians;
+  for (;;) {
+    trace::TraceReport read = TRY(reader.read(survey));
+    if (report != nullptr) *report = std::move(read);
+    if (survey.settle(medians)) return medians;
+  }
+}
+
+Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
+                                       const std::vector<Metric>& needed, std::size_t memory) {
+  trace::TraceOptions options;
+  options.paths = traces.paths;
+  options.columns = traces.columns;
+  options.metrics = std::move(wanted);
+  options.every = traces.every;
+  options.threads = traces.threads;
+  options.memory = memory;
+  options.progress = traces.progress;
+  auto reader = TRY(trace::TraceReader::open(std::move(options)));
+  TRY(check_signals(needed, reader));
+  reader.options().who = reader.tells_who();
+  reader.options().metrics = reader.available();
+  return reader;
 }
 
 std::string name_of(const std::vector<std::string>& paths) {

@@ -1,8 +1,11 @@
 #pragma once
-// What has to be known of a trace before it is judged: how far apart the samples of
-// each GPU are, and whether it has what a rule looks at.
+// What has to be known of a trace before it is judged: whether it has what a rule looks
+// at, and how far apart the samples of each GPU are.
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -11,10 +14,22 @@
 
 namespace lull::replay {
 
+// Which traces are read, and how: what `lull replay` and `lull report` have in common.
+struct TracesToRead {
+  std::vector<std::string> paths;
+  std::vector<trace::ColumnChoice> columns;
+  std::optional<Duration> gap;    // else longest_gap() of the median interval, or of `every`
+  std::optional<Duration> every;  // of a trace without times: how far apart its samples are
+  unsigned threads = 0;
+  std::function<void(double part)> progress;
+};
+// Of the `wanted` signals those are read that it has; one of the `needed` that it lacks is said with the recording that
+// would have it.
+Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
+                                       const std::vector<Metric>& needed, std::size_t memory);
+
 // Twice the median interval of each GPU; 0 where there is none. Reads the trace as often as that takes.
 Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr);
-// A signal that the trace lacks is said with the recording that would have it.
-Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceReader& reader);
 // The names of the files, in short.
 std::string name_of(const std::vector<std::string>& paths);
 

@@ -68,4 +68,16 @@ void Sayer::say(Level level, std::string_view event, std::string_view text, std:
   (void)write_all(STDERR_FILENO, line);
 }
 
+Result<> check(const VoiceWords& words) {
+  if (words.log_format != "text" && words.log_format != "json")
+    return fail("--log-format: 'text' or 'json', not '" + printable(words.log_format) + "'");
+  if (words.quiet && words.verbose) return fail("--quiet and --verbose contradict each other");
+  return {};
+}
+
+Sayer make_sayer(const VoiceWords& words, const Clock& clock) {
+  const Level least = words.quiet ? Level::important : words.verbose ? Level::debug : Level::note;
+  return {words.log_format == "json" ? LogFormat::json : LogFormat::text, least, clock};
+}
+
 }  // namespace lull

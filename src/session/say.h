@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/level.h"
+#include "base/result.h"
 
 namespace lull {
 
@@ -40,5 +41,14 @@ class Sayer {
   const Clock& clock_;
   bool live_ = false;
 };
+
+// What a command is told about it, as it was written.
+struct VoiceWords {
+  std::string log_format = "text";
+  bool quiet = false;
+  bool verbose = false;
+};
+Result<> check(const VoiceWords& words);
+Sayer make_sayer(const VoiceWords& words, const Clock& clock);  // they have been checked
 
 }  // namespace lull

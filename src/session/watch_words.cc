@@ -1,0 +1,43 @@
+#include "session/watch_words.h"
+
+#include <fmt/format.h>
+
+#include "base/option_value.h"
+#include "base/text.h"
+#include "base/units.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kFastest = 10ms;
+
+}  // namespace
+
+Result<> settle_watch(const WatchWords& words, const Settings& known, SessionSettings& settings) {
+  settings.policy.idle = TRY(known.rule_option("--idle", words.idle));
+  if (!words.arm.empty()) settings.policy.arm = TRY(known.rule_option("--arm", words.arm));
+  settings.every = TRY(duration_option("--every", words.every));
+  if (settings.every < kFastest) return fail("--every: at least " + format_duration(kFastest));
+  settings.delay = TRY(duration_option("--delay", words.delay));
+  settings.gpus = words.gpus;
+  if (words.missing != "unknown" && words.missing != "ignore")
+    return fail("--missing: 'unknown' or 'ignore', not '" + printable(words.missing) + "'");
+  settings.missing = words.missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
+  TRY(check(words.voice));
+  settings.also = TRY(Also::parse(words.also));
+  return {};
+}
+
+std::string rule_in_words(const Settings& known, const std::string& given, const Rule& rule) {
+  const Settings::NamedRule* named = known.find_rule(trim(given));
+  if (named == nullptr) return to_text(rule);
+  const bool built_in = !named->meaning.empty();
+  return fmt::format("{} ({}{})", to_text(rule), named->name, built_in ? "" : ", " + named->value.from);
+}
+
+void say_remarks(const Sayer& sayer, const Rule& idle) {
+  for (const std::string& remark : remarks(idle)) sayer.say(Level::warning, "rule", "--idle: " + remark);
+}
+
+}  // namespace lull
