@@ -1,4 +1,5 @@
 """What the tests of the Python module share. PYTHONPATH has BUILD/python in it, LULL_BUILD_DIR says which build."""
+import contextlib
 import os
 import pathlib
 import signal
@@ -39,6 +40,17 @@ def sensors_of(pid=None):
     return found
 
 
+@pytest.fixture(autouse=True)
+def never_for_ever():
+    """A test that reads from a program which says nothing fails, instead of waiting without end."""
+    def late(*_):
+        raise AssertionError("the test takes too long")
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(int(LIMIT * 5))
+    yield
+    signal.alarm(0)
+
+
 class Script:
     """A Python program that runs in the environment of now."""
 
@@ -46,7 +58,8 @@ class Script:
         env = dict(os.environ, PYTHONPATH=str(BUILD / "python"), PYTHONUNBUFFERED="1")
         env.update(options.pop("env", {}))
         self.process = subprocess.Popen([sys.executable, "-c", text, *map(str, arguments)], env=env, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, **options)
+                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                                        start_new_session=True, **options)
 
     def line(self):
         return self.process.stdout.readline().rstrip("\n")
@@ -68,6 +81,6 @@ def script():
 
     yield start
     for one in started:
-        if one.process.poll() is None:
-            one.process.kill()
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(one.process.pid, signal.SIGKILL)  # with its children, who hold our pipes
         one.process.communicate()
