@@ -2,17 +2,19 @@
 """lull beside a GPU that hangs in the kernel (D state, which SIGKILL does not end): does everything still return?
 
 The simulated library reads a file of a FUSE server that never answers. Each command must end, or become its command,
-at most 1.5 s after the last answer that can be had (which comes within milliseconds), every time. RUNS=1000 is the full
-figure (about 25 minutes for the four commands one after the other; eight at a time here).
+at most 1.5 s after the last answer that can be had (which comes within milliseconds), every time. LULL_HANG_RUNS=1000
+is the full figure: about two minutes, since three of the four commands wait a second for the GPU, eight at a time. It says
+every ten seconds how far it is.
 """
 import concurrent.futures
 import os
 import subprocess
+import sys
 import time
 
 from figures import LULL, finish, report, simulation
 
-RUNS = int(os.environ.get("LULL_HANG_RUNS", "1000"))
+RUNS = int(os.environ.get("LULL_HANG_RUNS", "200"))
 AT_ONCE = 8
 LIMIT = 1.5
 COMMANDS = {
@@ -33,6 +35,16 @@ def one(job):
         return name, 30.0, "left waiting", b""
 
 
+def told(results, count):
+    """The same, and how far they are."""
+    began = said = time.monotonic()
+    for done, result in enumerate(results, 1):
+        if time.monotonic() - said > 10:
+            said = time.monotonic()
+            print(f"        {done} of {count} runs in {said - began:.0f} s", file=sys.stderr, flush=True)
+        yield result
+
+
 def main():
     holder, env = simulation(8)
     try:
@@ -41,7 +53,7 @@ def main():
             return finish()
         jobs = [(name, env) for i in range(RUNS // len(COMMANDS)) for name in COMMANDS]
         with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-            results = list(pool.map(one, jobs))
+            results = list(told(pool.map(one, jobs), len(jobs)))
         for name in COMMANDS:
             times = sorted(t for n, t, _, _ in results if n == name)
             wrong = [(rc, err) for n, _, rc, err in results if n == name and rc != 0]
