@@ -16,7 +16,8 @@ namespace {
 
 void append_number(std::string& out, double value) {
   if (value == std::floor(value) && std::abs(value) < 1e15) {
-    fmt::format_to(std::back_inserter(out), "{:.0f}", value == 0 ? 0.0 : value);  // never -0
+    const fmt::format_int whole(static_cast<std::int64_t>(value));  // never -0
+    out.append(whole.data(), whole.size());
     return;
   }
   fmt::format_to(std::back_inserter(out), "{:.3f}", value);  // a mean has no more to say

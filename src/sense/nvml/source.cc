@@ -104,7 +104,7 @@ class NvmlSource final : public Source {
     const std::size_t count = gpus_.size();
     std::vector<std::ptrdiff_t> places(count, -1);
     std::vector<std::ptrdiff_t> sleeping;
-    if (sleepers_.count() != count) return {};
+    if (sleepers_.count() != count || !any_asleep()) return {};
     for (std::size_t card = 0; card < count; ++card) {
       if (sleepers_.asleep(card)) {
         sleeping.push_back(static_cast<std::ptrdiff_t>(card));
@@ -112,7 +112,7 @@ class NvmlSource final : public Source {
       }
       nvml::Device handle = nullptr;
       unsigned index = 0;
-      if (nvml_ == nullptr || (sleeping.empty() && !any_asleep())) continue;
+      if (nvml_ == nullptr) continue;
       if (ask(nvml_->calls().DeviceGetHandleByPciBusId_v2, sleepers_.address(card).c_str(), &handle) !=
               nvml::Return::success ||
           ask(nvml_->calls().DeviceGetIndex, handle, &index) != nvml::Return::success || index >= count)
