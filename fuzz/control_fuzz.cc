@@ -72,7 +72,7 @@ void answer_with(std::string_view bytes, ControlOf what) {
     const Fd caller(::accept4(socket.get(), nullptr, nullptr, SOCK_CLOEXEC));
     (void)!::send(caller.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
   });
-  const std::vector<Answer> answers = ask_all(what);
+  const std::vector<Reply> answers = ask_all(what);
   answering.join();
   ::unlink(path.c_str());
   require(answers.size() == 1 && answers[0].watcher == pid);

@@ -116,15 +116,15 @@ int check(const std::string& file) {
 }
 
 int status(bool json) {
-  const std::vector<Answer> answers = ask_all(ControlOf::fill);
+  const std::vector<Reply> answers = ask_all(ControlOf::fill);
   if (json) {
     std::string all;
-    for (const Answer& answer : answers)
+    for (const Reply& answer : answers)
       if (!answer.json.empty()) all += (all.empty() ? "" : ",") + answer.json;
     fmt::print("[{}]\n", all);
     return answers.empty() ? 1 : 0;
   }
-  for (const Answer& answer : answers)
+  for (const Reply& answer : answers)
     fmt::print("{}{}\n", answer.json.empty() ? fmt::format("lull fill {}: ", answer.watcher) : "", trim(answer.line));
   return answers.empty() ? complain("no lull fill of yours runs here", 1) : 0;
 }
@@ -168,7 +168,7 @@ int fill_command(int argc, char** argv) {
   const Sayer sayer = make_sayer(command.voice, clock);
   FillVoice voice(sayer);
   for (const std::string& doubt : doubts(*settings)) voice.note(Level::warning, "doubt", doubt);
-  for (const Answer& other : ask_all(ControlOf::fill))
+  for (const Reply& other : ask_all(ControlOf::fill))
     voice.note(Level::warning, "another",
                fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
                            other.watcher));

@@ -45,8 +45,8 @@ int keep_command(int argc, char** argv) {
   const std::string target = words.size() == 2 ? words[0] : "";
   if (target.size() > 256) return complain("keep: that is no GPU and no job", kExitUsage);
   bool kept = false;
-  const std::vector<Answer> answers = ask_all(ControlOf::keep, keep_question(target, *time));
-  for (const Answer& answer : answers) {
+  const std::vector<Reply> answers = ask_all(ControlOf::keep, keep_question(target, *time));
+  for (const Reply& answer : answers) {
     fmt::print("lull watch {}: {}\n", answer.watcher, answer.line);
     kept |= answer.line.starts_with("kept");
   }

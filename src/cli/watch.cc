@@ -139,7 +139,7 @@ Result<> settle(WatchCommand& command, const Settings& known) {
 
 int cancel() {
   bool done = false;
-  for (const Answer& answer : ask_all(ControlOf::watch)) {
+  for (const Reply& answer : ask_all(ControlOf::watch)) {
     fmt::print("lull watch {}: {}\n", answer.watcher, answer.line);
     done |= answer.line.starts_with("cancelled");
   }

@@ -47,12 +47,12 @@ class Control {
 
 // Asks everyone of ours, as root everyone on this machine; their answers. All at once,
 // and for two seconds at most: whoever is silent must not keep us from the others.
-struct Answer {
+struct Reply {
   std::string watcher;  // its pid
   std::string line;     // fit for a screen; of `fill` several
   std::string json = {};
 };
-std::vector<Answer> ask_all(ControlOf what, const std::string& question = {});
+std::vector<Reply> ask_all(ControlOf what, const std::string& question = {});
 
 // What a watcher answered, made fit for a screen: one line of limited length.
 std::string answer_line(std::string_view received);

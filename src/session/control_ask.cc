@@ -56,8 +56,8 @@ void hear(Call& call, ControlOf what) {
   call.line = got > 0 ? buffer : "no answer";
 }
 
-Answer answer_of(std::string_view name, std::string_view received, ControlOf what) {
-  Answer answer{std::string(watcher_in(name, what)), {}};
+Reply answer_of(std::string_view name, std::string_view received, ControlOf what) {
+  Reply answer{std::string(watcher_in(name, what)), {}};
   if (what != ControlOf::fill) {
     answer.line = answer_line(received);
     return answer;
@@ -74,7 +74,7 @@ std::string answer_line(std::string_view received) {
   return printable(received.substr(0, std::min(kLongestAnswer, received.find('\0'))));
 }
 
-std::vector<Answer> ask_all(ControlOf what, const std::string& question) {
+std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
   const std::vector<OwnedFolder> folders = folders_to_ask(what);
   std::vector<Call> calls;
   for (const OwnedFolder& folder : folders) {
@@ -100,7 +100,7 @@ std::vector<Answer> ask_all(ControlOf what, const std::string& question) {
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(pause).count();
     (void)::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(milliseconds, 0)));
   }
-  std::vector<Answer> answers;
+  std::vector<Reply> answers;
   for (const Call& call : calls)
     if (!call.nobody) answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
   return answers;
