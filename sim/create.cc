@@ -26,6 +26,7 @@ Result<> check_plan(const Plan& plan) {
     return fail(fmt::format("{} faults are too many: at most {}", plan.faults.size(), kMaxFaults));
   if (plan.processes.size() > kMaxLoads)
     return fail(fmt::format("{} processes are too many: at most {}", plan.processes.size(), kMaxLoads));
+  if (plan.manual_boot_ns.value_or(1) <= 0) return fail("time by hand begins above 0");
   if (plan.sample_period_ns < 1'000'000) return fail("a sample period is at least 1ms");
   if (plan.sample_capacity == 0 || plan.sample_capacity > kMaxSampleCapacity)
     return fail(fmt::format("a sample buffer holds 1 to {} samples", kMaxSampleCapacity));
@@ -145,6 +146,10 @@ Result<> create_state(const std::string& folder, const Plan& plan) {
   ::clock_gettime(CLOCK_REALTIME, &wall);
   state.start_wall_ns = std::int64_t{wall.tv_sec} * 1'000'000'000 + wall.tv_nsec;
   state.start_boot_ns = boot_now_ns();
+  if (plan.manual_boot_ns) {
+    state.start_boot_ns = state.start_wall_ns = *plan.manual_boot_ns;
+    state.manual_boot_ns = *plan.manual_boot_ns;
+  }
   ::munmap(at, size);
   if (::rename(unfinished.c_str(), (folder + "/state").c_str()) != 0) return trouble("making " + folder + "/state");
   return {};

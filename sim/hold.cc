@@ -138,7 +138,7 @@ namespace {
 
 int milliseconds_until(const Mapping& mapping, std::int64_t at_ns) {
   if (at_ns == kForever) return -1;
-  const std::int64_t left = boot_time(mapping.state(), at_ns) - boot_now_ns();
+  const std::int64_t left = boot_time(mapping.state(), at_ns) - boot_now_ns(mapping.state());
   return static_cast<int>(std::clamp<std::int64_t>(left / 1'000'000 + 1, 1, 60'000));
 }
 

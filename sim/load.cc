@@ -39,7 +39,7 @@ void wait_for_end(const State& state, std::int64_t end_ns, const Fd& owner) {
   for (;;) {
     int milliseconds = -1;
     if (end_ns != kForever) {
-      const std::int64_t left = boot_time(state, end_ns) - boot_now_ns();
+      const std::int64_t left = boot_time(state, end_ns) - boot_now_ns(state);
       if (left <= 0) return;
       milliseconds = static_cast<int>(std::min<std::int64_t>(left / 1'000'000 + 1, 60'000));
     }

@@ -120,12 +120,17 @@ void Mapping::close() {
   size_ = 0;
 }
 
-std::int64_t Mapping::now_ns() const { return scenario_time(*state_, boot_now_ns()); }
+std::int64_t Mapping::now_ns() const { return scenario_time(*state_, boot_now_ns(*state_)); }
 
 std::int64_t boot_now_ns() {
   timespec time{};
   ::clock_gettime(CLOCK_BOOTTIME, &time);
   return std::int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
+}
+
+std::int64_t boot_now_ns(const State& state) {
+  const std::int64_t manual = state.manual_boot_ns.load(std::memory_order_acquire);
+  return manual != 0 ? manual : boot_now_ns();
 }
 
 std::int64_t scenario_time(const State& state, std::int64_t boot_ns) {

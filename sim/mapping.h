@@ -59,7 +59,8 @@ class Mapping {
   bool writable_ = false;
 };
 
-std::int64_t boot_now_ns();
+std::int64_t boot_now_ns();                    // of the real machine
+std::int64_t boot_now_ns(const State& state);  // as the simulated one has it
 std::int64_t scenario_time(const State& state, std::int64_t boot_ns);
 std::int64_t boot_time(const State& state, std::int64_t scenario_ns);
 

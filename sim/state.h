@@ -19,6 +19,8 @@
 // CLOCK_BOOTTIME times `speed`. Every value a client sees is a pure function of
 // this state and that time (evaluate.h): what was set is appended with its time,
 // never written over, so the past (sample buffer, energy) stays what it was.
+// A test may be the clock itself (`manual_boot_ns`): a day then passes as fast as
+// the calls are made, and what a call costs or how long it hangs goes by it too.
 //
 // Everything here is of fixed size, trivially copyable, without pointers.
 
@@ -32,7 +34,7 @@
 namespace lull::sim {
 
 inline constexpr std::uint64_t kMagic = 0x316d69736c6c756cULL;  // "lullsim1"
-inline constexpr std::uint32_t kLayout = 2;                     // add one when anything here moves
+inline constexpr std::uint32_t kLayout = 3;                     // add one when anything here moves
 
 inline constexpr unsigned kMaxGpus = 128;
 inline constexpr unsigned kMaxMig = 8;
@@ -323,8 +325,9 @@ struct State {
   std::uint32_t layout = kLayout;
   std::uint32_t gpu_count = 0;
   std::uint64_t file_size = 0;
-  std::int64_t start_boot_ns = 0;  // CLOCK_BOOTTIME
-  std::int64_t start_wall_ns = 0;  // CLOCK_REALTIME, for calls that speak of 1970
+  std::int64_t start_boot_ns = 0;               // CLOCK_BOOTTIME
+  std::atomic<std::int64_t> manual_boot_ns{0};  // not 0: this is what CLOCK_BOOTTIME is, until somebody sets it anew
+  std::int64_t start_wall_ns = 0;               // CLOCK_REALTIME, for calls that speak of 1970
   double speed = 1;
   std::int64_t sample_period_ns = kSamplePeriodNs;  // real time
   std::uint32_t sample_capacity = kSampleCapacity;

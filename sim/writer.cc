@@ -243,6 +243,12 @@ Result<> Writer::clear() {
   });
 }
 
+void Writer::set_time(std::int64_t boot_ns) {
+  State& state = mapping_.writable_state();
+  state.manual_boot_ns.store(boot_ns, std::memory_order_release);
+  futex_wake_all(state.version);  // whoever waits for a time looks at it
+}
+
 void Writer::close_simulation() {
   State& state = mapping_.writable_state();
   state.closed.store(1, std::memory_order_release);

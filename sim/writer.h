@@ -8,6 +8,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,7 +37,9 @@ struct Plan {
   std::vector<std::vector<std::uint8_t>> topology;  // nvml::kTopology*; empty: from the NUMA nodes
   std::vector<Fault> faults;
   std::vector<Load> processes;  // cell kNone
-  std::string driver_version;   // empty: the default
+  // The time of the machine by hand, from the beginning: CLOCK_BOOTTIME, and CLOCK_REALTIME, begin at so much.
+  std::optional<std::int64_t> manual_boot_ns;
+  std::string driver_version;  // empty: the default
 };
 
 // Writes `folder`/state and `folder`/lock; the folder must exist. The clock starts now.
@@ -82,6 +85,9 @@ class Writer {
   Result<> clear_faults(std::int32_t gpu);                // kEveryGpu: all there are, whatever they are about
   Result<> end_reset_required(unsigned gpu);              // the card was reset: it does not ask for it any more
   Result<> clear();                                       // faults, and everything that was set
+
+  // What time it is, for all clients; never earlier than before.
+  void set_time(std::int64_t boot_ns);
 
   // Suspended, until an NVML call touches it; in a furnished folder (sim/machine.h).
   Result<> put_to_sleep(unsigned gpu, bool asleep);

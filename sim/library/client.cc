@@ -1,9 +1,7 @@
 #include "sim/library/client.h"
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <pthread.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -101,24 +99,19 @@ Return meet_init(Mapping& mapping, const char* function, Trouble& trouble, std::
   });
 }
 
-void wait_for_change(State& state, std::uint64_t version, std::int64_t for_ns) {
-  const timespec limit{for_ns / 1'000'000'000, for_ns % 1'000'000'000};
-  ::syscall(SYS_futex, &state.version, FUTEX_WAIT, static_cast<std::uint32_t>(version), &limit, nullptr, 0);
-}
-
 template <class StillHangs>
 void block(Mapping& mapping, std::int64_t first_ns, StillHangs&& still_hangs) {
-  const std::int64_t start = boot_now_ns();
-  std::int64_t length = first_ns;
   State& state = mapping.writable_state();
+  const std::int64_t start = boot_now_ns(state);
+  std::int64_t length = first_ns;
   for (;;) {
-    const std::int64_t left = start + length - boot_now_ns();
+    const std::int64_t left = start + length - boot_now_ns(state);
     if (left <= 0) return;
     const std::uint64_t version = state.version.load(std::memory_order_acquire);
     length = still_hangs();
     if (length <= 0 || state.closed.load(std::memory_order_acquire) != 0) return;
     // A window that ends by itself changes no version: look now and then as well.
-    wait_for_change(state, version, std::min<std::int64_t>(left, 50'000'000));
+    wait_for_change(state, version, std::min(left, kLookAgainNs));
   }
 }
 

@@ -1,7 +1,9 @@
 #include "sim/library/touch.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <pthread.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -47,8 +49,18 @@ Cost kind_of(const char* function) {
   return Cost::other;
 }
 
-void spend(std::int64_t ns) {
+// Where the time is set by hand, until it has been set as much further.
+void spend_manual(State& state, std::int64_t ns) {
+  for (const std::int64_t end = boot_now_ns(state) + ns;;) {
+    const std::uint64_t version = state.version.load(std::memory_order_acquire);
+    if (boot_now_ns(state) >= end || state.closed.load(std::memory_order_acquire) != 0) return;
+    wait_for_change(state, version, kLookAgainNs);
+  }
+}
+
+void spend(State& state, std::int64_t ns) {
   constexpr std::int64_t kTooShortToSleep = 200'000;
+  if (state.manual_boot_ns.load(std::memory_order_acquire) != 0) return spend_manual(state, ns);
   const std::int64_t end = boot_now_ns() + ns;
   if (ns > kTooShortToSleep) {
     timespec left{ns / 1'000'000'000, ns % 1'000'000'000};
@@ -71,7 +83,7 @@ std::int64_t Touch::attach(State& state, bool writable, unsigned gpu, bool persi
   std::int64_t ready = ready_[gpu].load(std::memory_order_acquire);
   if (ready == kReady || gpu >= state.gpu_count) return 0;
   const Gpu& card = state.gpus[gpu];
-  const std::int64_t now = boot_now_ns();
+  const std::int64_t now = boot_now_ns(state);
   if (ready == 0) {
     const std::int64_t then = now + (persistent ? 0 : card.attach_ns);
     if (ready_[gpu].compare_exchange_strong(ready, then, std::memory_order_acq_rel)) {
@@ -129,13 +141,18 @@ void wake(State& state, bool writable, const char* folder, unsigned gpu) {
   errno = before;
 }
 
+void wait_for_change(State& state, std::uint64_t version, std::int64_t for_ns) {
+  const timespec limit{for_ns / 1'000'000'000, for_ns % 1'000'000'000};
+  ::syscall(SYS_futex, &state.version, FUTEX_WAIT, static_cast<std::uint32_t>(version), &limit, nullptr, 0);
+}
+
 void pay(State& state, bool writable, const char* function) {
   const std::int64_t cost = state.cost_ns[static_cast<unsigned>(kind_of(function))];
   if (cost <= 0) return;
-  if (!writable) return spend(cost);
+  if (!writable) return spend(state, cost);
   const int locked = ::pthread_mutex_lock(&state.driver_lock);
   if (locked == EOWNERDEAD) ::pthread_mutex_consistent(&state.driver_lock);
-  spend(cost);
+  spend(state, cost);
   if (locked == 0 || locked == EOWNERDEAD) ::pthread_mutex_unlock(&state.driver_lock);
 }
 

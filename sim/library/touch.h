@@ -41,6 +41,10 @@ inline bool sleeps(const State& state, unsigned gpu) {
 }
 void wake(State& state, bool writable, const char* folder, unsigned gpu);
 
+// Until the state has another version than this, or its time was set; for no longer than so much real time.
+inline constexpr std::int64_t kLookAgainNs = 50'000'000;
+void wait_for_change(State& state, std::uint64_t version, std::int64_t for_ns);
+
 // Takes the time that a call of this name costs, under the driver's one lock.
 void pay(State& state, bool writable, const char* function);
 
