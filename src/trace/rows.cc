@@ -20,7 +20,9 @@ void append_number(std::string& out, double value) {
     out.append(whole.data(), whole.size());
     return;
   }
-  fmt::format_to(std::back_inserter(out), "{:.3f}", value);  // a mean has no more to say
+  // As few digits as tell the number that rules judge by (a float, gpu/block.h) from its neighbours: of one that was
+  // rounded further, replay could say that it is not below 5 where the watcher saw that it is.
+  fmt::format_to(std::back_inserter(out), "{}", static_cast<float>(value));
 }
 
 void append_csv_text(std::string& out, std::string_view text) {

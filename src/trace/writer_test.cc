@@ -65,10 +65,25 @@ const Kind kKinds[] = {
 };
 
 TEST(TraceWriter, UnknownIsNothing) {
-  EXPECT_EQ(row(Format::csv, 0, 12.5), "2024-03-15T11:04:29.000Z,1,\"GPU-a,\"\"b\"\"\",12.500,\n");
+  EXPECT_EQ(row(Format::csv, 0, 12.5), "2024-03-15T11:04:29.000Z,1,\"GPU-a,\"\"b\"\"\",12.5,\n");
   EXPECT_EQ(row(Format::ndjson, 0, 0),
             "{\"time\":\"2024-03-15T11:04:29.000Z\",\"gpu\":\"1\",\"uuid\":\"GPU-a,\\\"b\\\"\",\"util_percent\":0,"
             "\"power_watts\":null}\n");
+}
+
+// A rule says `util < 5`: what was 4.99996 when it was judged must not be 5 in a replay, nor the other way round.
+TEST(TraceWriter, WhatIsReadBackIsWhatWasJudged) {
+  std::vector<float> judged = {4.99996F, 5.00004F, 99.99999F, 1.0F / 3, 0.1F, 1e-7F};
+  for (float value = 0.37F; value < 100; value *= 1.0137F) judged.push_back(value);
+  for (const Kind& kind : kKinds) {
+    const TempFile file("", kind.ending);
+    auto writer = TraceWriter::open(options_for(file.path(), kind.format, kind.packing));
+    ASSERT_TRUE(writer) << writer.error().message();
+    for (std::size_t i = 0; i < judged.size(); ++i)
+      writer->add(row(kind.format, static_cast<int>(i), static_cast<double>(judged[i])));
+    ASSERT_TRUE(writer->close());
+    EXPECT_EQ(utils(file.path()), judged) << kind.ending;
+  }
 }
 
 // Cut anywhere, by a crash: what was whole is still there, and appending goes on after it.
