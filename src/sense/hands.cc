@@ -41,7 +41,7 @@ bool fill(BoxType& box, const Message& message, std::uint64_t round) {
 class Hands {
  public:
   Hands(Board& board, int bell, const SensorTask& task)
-      : board_(board), bell_(bell), task_(task), source_(make_nvml_source(task.library, task.root)) {
+      : board_(board), bell_(bell), task_(task), source_(make_nvml_source(task.library, task.root, clock_)) {
     fresh_.lists_every = Duration::zero();
   }
 
@@ -329,6 +329,7 @@ class Hands {
   const int bell_;
   const SensorTask task_;
   Needs fresh_ = task_.needs;  // with process lists of now
+  const SystemClock clock_;
   std::unique_ptr<Source> source_;
   std::vector<Gpu> gpus_;  // each used by the hand that has set its slot's busy_since
   std::mutex shown_mutex_;
@@ -336,7 +337,6 @@ class Hands {
   std::atomic<int> idle_{0};
   std::atomic<std::int64_t> kept_{kNever};  // when an idle hand wakes up for a look, ns since boot
   std::atomic<std::uint64_t> last_round_{0};
-  const SystemClock clock_;
   // By whoever has the machine's slot:
   OpenerScan scan_{task_.root, task_.ignore_openers, clock_};
   Topology topology_;

@@ -21,8 +21,8 @@ void unknown(Reading& reading, Absence why, Duration unanswered = {}) {
   reading.unanswered = unanswered;
 }
 
-// A sensor that has just begun knows the moment only. Where there was a sample before, the time since then was watched
-// by nobody: what would be a mean over it is unknown.
+}  // namespace
+
 void forget_moments(Reading& reading) {
   if (reading.asleep) return;
   for (const auto& [metric, basis] :
@@ -32,8 +32,6 @@ void forget_moments(Reading& reading) {
     *basis = Basis::unknown;
   }
 }
-
-}  // namespace
 
 // Who those are that have answered. False: as below.
 bool Sampler::Core::learn_identities() {

@@ -47,6 +47,8 @@ bool gone(const Process& process) {
   return true;
 }
 
+}  // namespace
+
 SensorTask task_of(const SamplerOptions& options) {
   SensorTask task;
   task.needs.memory = options.memory;
@@ -70,8 +72,6 @@ SensorTask task_of(const SamplerOptions& options) {
   task.library = options.library;
   return task;
 }
-
-}  // namespace
 
 Sampler::Core::Core(SamplerOptions chosen)
     : options(std::move(chosen)),

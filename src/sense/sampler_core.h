@@ -15,6 +15,13 @@
 
 namespace lull {
 
+// What the sensor is told of what the owner wants.
+SensorTask task_of(const SamplerOptions& options);
+
+// A sensor that has just begun knows the moment only. Where there was a sample before, the time since then was watched
+// by nobody: what would be a mean over it is unknown.
+void forget_moments(Reading& reading);
+
 struct Sampler::Core {
   explicit Core(SamplerOptions chosen);
   static constexpr Duration kDawdle = std::chrono::milliseconds(50);  // nobody was done for so long: another hand

@@ -83,7 +83,8 @@ class Source {
   virtual Topology topology() = 0;
 };
 
-// NVIDIA's, through its management library; empty: $LULL_NVML, else libnvidia-ml.so.1.
-std::unique_ptr<Source> make_nvml_source(std::string library, Root root);
+// NVIDIA's, through its management library; empty: $LULL_NVML, else libnvidia-ml.so.1. `clock`: the one that `now` of
+// the calls is of.
+std::unique_ptr<Source> make_nvml_source(std::string library, Root root, const Clock& clock);
 
 }  // namespace lull

@@ -77,6 +77,7 @@ class FakeWorld final : public World {
     return {};
   }
   std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override {
+    if (make_sampler) return make_sampler(std::move(options), std::move(on_sample));
     return std::make_unique<Sampler>(*this, options.lists_every, std::move(on_sample));
   }
   // A /proc with nobody in it but us, who hold the contexts of the job: what else runs on the real machine, and that
@@ -169,6 +170,8 @@ class FakeWorld final : public World {
 
   ManualClock clock;
   Script script;
+  // Another one than the script's.
+  std::function<std::unique_ptr<SampleSource>(SamplerOptions, SampleSource::OnSample)> make_sampler;
   std::vector<Happened> happened;
   std::vector<Seen> seen;
   std::vector<std::pair<Instant, bool>> stopped_at;

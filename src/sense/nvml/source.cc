@@ -15,7 +15,8 @@ namespace {
 
 class NvmlSource final : public Source {
  public:
-  NvmlSource(std::string library, const Root& root) : library_(std::move(library)), root_(root), sleepers_(root) {}
+  NvmlSource(std::string library, const Root& root, const Clock& clock)
+      : library_(std::move(library)), root_(root), clock_(clock), sleepers_(root) {}
 
   // Where every card sleeps, nothing is loaded: that alone would wake them sooner or later.
   DriverState open() override {
@@ -173,18 +174,26 @@ class NvmlSource final : public Source {
     for (Reading& part : answer.parts) idle(part);
   }
 
-  // One for all GPUs that a thread samples, so that it stays near.
+  // One for all GPUs that a thread samples, so that it stays near; of the source that the thread serves now.
   NvmlRoom& room() const {
-    static thread_local NvmlRoom mine = [this] {
-      NvmlRoom fresh;
-      fresh.root = root_;
-      return fresh;
-    }();
-    return mine;
+    static thread_local std::pair<unsigned, NvmlRoom> mine;
+    if (mine.first != number_) {
+      mine = {number_, NvmlRoom()};
+      mine.second.root = root_;
+      mine.second.clock = &clock_;
+    }
+    return mine.second;
+  }
+
+  static unsigned next_number() {
+    static std::atomic<unsigned> made{0};
+    return ++made;
   }
 
   std::string library_;
   Root root_;
+  const Clock& clock_;
+  const unsigned number_ = next_number();  // of all sources of this process
   Sleepers sleepers_;
   std::shared_ptr<Nvml> nvml_;
   std::deque<Card> gpus_;  // they do not move
@@ -192,8 +201,8 @@ class NvmlSource final : public Source {
 
 }  // namespace
 
-std::unique_ptr<Source> make_nvml_source(std::string library, Root root) {
-  return std::make_unique<NvmlSource>(std::move(library), root);
+std::unique_ptr<Source> make_nvml_source(std::string library, Root root, const Clock& clock) {
+  return std::make_unique<NvmlSource>(std::move(library), root, clock);
 }
 
 }  // namespace lull
