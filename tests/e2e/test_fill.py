@@ -12,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import LIMIT, alive, end, wait_until
+from conftest import LIMIT, alive, end, lines_in, wait_until
 from test_trees import cgroup  # noqa: F401
 
 # A filler that leaves a line with a growing number in its file for as long as it runs, with a child of its own session, a daemon
@@ -38,9 +38,13 @@ def save(*_):
 if kind != "stubborn": signal.signal(signal.SIGTERM, save)
 else: signal.signal(signal.SIGTERM, signal.SIG_IGN)
 n = 0
+last = time.monotonic()
 while True:
     n += 1
     open(name, "w").write(str(n)); time.sleep(0.002)
+    now = time.monotonic()
+    if now - last > 1: open(name + ".stood", "a").write(f"{now - last}\n")
+    last = now
 """
 
 
@@ -58,7 +62,7 @@ class Fill:
                                        env={"LULL_CONTROL": str(folder)})
 
     def events(self, kind=None):
-        lines = [json.loads(line) for line in self.log.read_text().splitlines() if line.startswith("{")]
+        lines = [json.loads(line) for line in lines_in(self.log) if line.startswith("{")]
         return [line for line in lines if kind is None or line["event"] == kind]
 
     def wait_for(self, kind, count=1):
@@ -80,6 +84,10 @@ class Fill:
     def wait_running(self, name="0"):
         before = self.count(name)
         self.wait(lambda: self.count(name) not in (0, before), f"a filler on {name}")  # a new one counts anew
+
+    def stood(self, name="0"):
+        """For how long it did nothing at all, as it found out itself when it went on: longer than a second each."""
+        return [float(line) for line in lines_in(self.folder / f"{name}.stood")]
 
     def still(self, name="0"):
         before = self.count(name)
@@ -168,11 +176,10 @@ def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
         fill.wait_running("1")
         # Somebody opens it and does nothing: it stands still, and goes on with its work.
         with holding(gpus.folder / "dev/nvidia0"):
-            fill.wait_for("halted")
-            assert fill.still("0")
-            fill.wait_running("1")
             fill.wait_for("went-on")
+            fill.wait(lambda: fill.stood("0") and max(fill.stood("0")) > 1.5, "it to have stood still")
             fill.wait_running("0")
+            fill.wait_running("1")
             assert fill.status()["0"]["reason"] == "nothing-came"
         # Somebody computes: it saves its work and is gone; the other one goes on.
         job = gpus.load(0, util=80)
@@ -198,9 +205,8 @@ def test_one_in_another_cgroup_stands_still_as_well(sim, tmp_path, cgroup):
         fill.wait_running()
         assert cgroup.joinpath("cgroup.procs").read_text().split() == [str(pid) for pid in fill.pids()]
         with holding(gpus.folder / "dev/nvidia0"):
-            fill.wait_for("halted")
-            assert fill.still()
             fill.wait_for("went-on")
+            fill.wait(lambda: fill.stood() and max(fill.stood()) > 1.5, "it to have stood still")
             fill.wait_running()
         fill.process.send_signal(signal.SIGTERM)
         assert fill.process.wait(timeout=LIMIT) == 143

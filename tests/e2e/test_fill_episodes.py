@@ -99,7 +99,7 @@ class Episodes:
         return alive(pid) and start == name.name.split(".")[2]
 
     def pids(self, gpu="*"):
-        return [int(name.suffix[1:]) for name in self.folder.glob(f"pid.{gpu}.*") if self.is_it(name)]
+        return sorted(int(name.suffix[1:]) for name in self.folder.glob(f"pid.{gpu}.*") if self.is_it(name))
 
     def alive_on(self, gpu):
         return self.pids(gpu)

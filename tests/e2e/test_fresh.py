@@ -57,14 +57,14 @@ def test_faults_a2_a_pause_during_the_warning_calls_off_the_shutdown(sim, progra
     programs.add("busctl", "exit 1")
     programs.add("shutdown")
     gpus = sim(1)
-    watch = gpus.start_lull("watch", *QUICK, "--do", "shutdown", "--warn", "1s",
+    watch = gpus.start_lull("watch", *QUICK, "--do", "shutdown", "--warn", "5s",
                             env={"PATH": programs.alone})
     try:
-        read_until(watch.stderr, "shutdown in 1s")
+        read_until(watch.stderr, "shutdown in 5s")
         pause(watch)
         gpus.set(0, util=90) if what == "busy" else gpus.fault(0, "lost")
         wait_until(lambda: stopped(watch.pid))
-        gpus.run("sleep", "1.5")  # the warning's time is over while we are stopped
+        gpus.run("sleep", "5.5")  # the warning's time is over while we are stopped
         watch.send_signal(signal.SIGCONT)
         assert "called off" in read_until(watch.stderr, "called off")
         assert not [call for call in programs.calls() if call.startswith("shutdown") and "-h" in call]

@@ -68,7 +68,9 @@ def test_gpu_that_cannot_be_read_does_not_kill_the_job(sim, fault):
         gpus.fault(1, fault)
         text = readings(job, 40)
         assert job.poll() is None and "[N/A]" in text
-        assert text.count("WARNING") == 1 and "cannot be judged" in text
+        # A machine that let nobody look for a while is another reason, and said as well.
+        said = [line for line in text.splitlines() if "WARNING" in line and not re.search("was measured for only|nothing was seen", line)]
+        assert len(said) == 1 and "cannot be judged" in said[0], text
         gpus.clear()
         assert job.wait(timeout=LIMIT) == 1
 

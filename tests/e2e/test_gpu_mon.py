@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from conftest import LIMIT, wait_until
+from conftest import LIMIT, lines_in, wait_until
 from test_fill import gone, holding
 
 LINE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d,\d{3} (INFO|WARNING) (gpu_mon       |ProcessTracker) (.*)$")
@@ -32,7 +32,7 @@ class Mon:
 
     def lines(self):
         found = []
-        for line in self.log.read_text().splitlines():
+        for line in lines_in(self.log):
             match = LINE.match(line)
             assert match, line
             found.append(f"{match[1]} {match[2].strip()} {match[3]}")

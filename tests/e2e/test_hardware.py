@@ -14,7 +14,7 @@ import sys
 import time
 
 import pytest
-from conftest import LIMIT, calls, wait_until
+from conftest import LIMIT, calls, read_until, wait_until
 
 QUICK = ["--delay", "0", "--every", "100ms", "--grace", "300ms"]
 BOXED = ("unshare", "-p", "-f", "--kill-child", "--mount-proc")  # a PID namespace, and the /proc of it
@@ -210,9 +210,11 @@ def test_row_03_bursts_between_two_samples_are_work(sim, ring, phase):
                           '[[gpu.timeline]]\nat = "1200ms"\nutil = 0\n')
     with sim(text=text) as gpus:
         wait_until(lambda: 0 <= gpus.show()["time_seconds"] % 2 - phase < 0.1, what="the end of a burst")
-        done = gpus.lull("run", "-v", *EVERY_TWO, "--", "sleep", "4.3")
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.count(" util ") >= 3
+        job = gpus.start_lull("run", "-v", *EVERY_TWO, "--", "sleep", "1000")
+        for _ in range(3):
+            assert "SIGTERM" not in read_until(job.stderr, " util ")
+        job.terminate()
+        assert job.wait(timeout=LIMIT) == 143
 
 
 @pytest.mark.parametrize("ring", RINGS)

@@ -383,8 +383,8 @@ def test_a_killed_waiter_leaves_no_trace(sim):
     gpus = sim(2)
     first = Job(gpus, "--gpus", "0")
     first.gpu()
-    both = queued(gpus, "-n", "2")  # has collected GPU 1
-    assert len(held(gpus)) == 2
+    both = queued(gpus, "-n", "2")
+    wait_until(lambda: len(held(gpus)) == 2, what="it to collect GPU 1")
     behind = queued(gpus)
     both.process.kill()
     both.process.wait()
