@@ -56,7 +56,8 @@ def cancel(pending, **who):
 
 
 def sockets(place):
-    return [f"{folder}/{name}" for folder, _, names in os.walk(place) for name in names]
+    """Those that somebody can be found by: a draft gets its name once somebody listens."""
+    return [f"{folder}/{name}" for folder, _, names in os.walk(place) for name in names if not name.startswith(".")]
 
 
 @ROOT_ONLY
