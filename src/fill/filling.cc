@@ -125,6 +125,12 @@ std::vector<FillOrder> Filling::opened(Instant now, const DeviceId& gpu, const O
   return orders;
 }
 
+bool Filling::suspects(const DeviceId& gpu, const Opener& opener) const {
+  const auto number = unit_on(gpu);
+  if (!number || of_[*number].state != State::still) return false;
+  return std::ranges::find(of_[*number].suspects, opener) != of_[*number].suspects.end();
+}
+
 void Filling::started(std::size_t unit, Instant now) { of_[unit].started = now; }
 
 void Filling::ended(std::size_t number, Instant now, int status) {

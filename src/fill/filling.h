@@ -89,6 +89,8 @@ class Filling {
                                  std::span<const Waiter> waiters, int minute_of_day);
   // Somebody opened it just now.
   std::vector<FillOrder> opened(Instant now, const DeviceId& gpu, const Opener& opener);
+  // The filler there stands still for this one already.
+  bool suspects(const DeviceId& gpu, const Opener& opener) const;
   // What became of an order.
   void started(std::size_t unit, Instant now);
   void ended(std::size_t unit, Instant now, int status);  // by itself or by us; -1: could not be started

@@ -90,6 +90,19 @@ TEST(Filling, AnOpenIsNoUse) {
   EXPECT_EQ(kinds(world.open(0, {4711, 100, "python3"})), Kinds{FillOrder::halt}) << "another process of that number";
 }
 
+TEST(Filling, WhoIsSuspectedIsKnownForAsLongAsTheFillerStandsStill) {
+  World world({World::filler()});
+  const DeviceId gpu = world.sights[0].gpu;
+  world.sample();
+  EXPECT_FALSE(world.filling->suspects(gpu, kStranger));
+  world.open(0, kStranger);
+  EXPECT_TRUE(world.filling->suspects(gpu, kStranger));
+  EXPECT_FALSE(world.filling->suspects(gpu, {4711, 100, "python3"})) << "another process of that number";
+  EXPECT_FALSE(world.filling->suspects({"another GPU"}, kStranger));
+  ASSERT_EQ(kinds(world.decision()), Kinds{FillOrder::go_on});
+  EXPECT_FALSE(world.filling->suspects(gpu, kStranger));
+}
+
 TEST(Filling, WhoOpensAndClosesIsSuspectedTwiceAndNoMore) {
   World world({World::filler()});
   world.sample();

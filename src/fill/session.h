@@ -54,6 +54,10 @@ class FillSession {
   void watch_opens(const Inventory& inventory);
   void on_opens();
   void scan_openers();
+  void scan_on_time();
+  bool is_looking() const { return look_took_ > Duration::zero(); }
+  Duration rest_after(Duration look) const;
+  const Openers* openers_for(const Snapshot& snapshot) const;
   void watch_leases();
   void look_at_leases();
   void ask_soon();
@@ -116,9 +120,13 @@ class FillSession {
   std::vector<ActivePerson> active_;
 
   std::optional<Openers> openers_;
-  Instant openers_asked_{};  // when that look began
   Instant next_scan_{};
-  Duration scan_took_{};
+  Duration look_took_{};  // the look that is under way, so far
+  Duration last_look_took_{};
+  bool looks_for_start_ = false;
+  Instant rests_until_{};                // nobody who can wait is looked for before
+  std::optional<Instant> wanted_since_;  // the first of the samples that want to know who has the files open
+  Instant last_came_{};                  // when somebody was last seen to come
   FolderState leases_;
   std::string no_leases_;
   Fd lease_events_;

@@ -18,14 +18,15 @@ using namespace std::chrono_literals;
 
 constexpr Duration kLookAgain = 300ms;       // while somebody is suspected
 constexpr Duration kLookNext = 20ms;         // and it is time to decide
-constexpr Duration kScanBudget = 50ms;       // then everybody else has a turn
+constexpr Duration kScanBudget = 10ms;       // then everybody else has a turn, for as long again
 constexpr Duration kScanWithEvents = 30s;    // what no event told of
 constexpr Duration kScanWithFewEvents = 5s;  // containers have nodes of their own, which these do not see
 constexpr Duration kQuickestScan = 100ms;    // where nothing tells
 constexpr Duration kKnown = 100ms;           // who was seen to be a stranger is one for so long
 constexpr int kMostRounds = 64;              // of opens, before anything else has a turn
 constexpr Duration kDoor = 5ms;              // for that of the lease folder
-constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core
+constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core, from the second look on
+constexpr int kShareWithEvents = 500;        // where looking is only for what no event told of
 
 // Which file it is: one that was made anew is another.
 std::string mark_of(const std::string& file) {
@@ -110,14 +111,26 @@ void FillSession::decide(const Snapshot& snapshot) {
                              .no_people = no_people});
     carry_out(filling_->sampled(loop_.now(), snapshot.asked, newest_, waiters, minute));
   };
-  const auto fresh = [&] { return openers_ && openers_->began >= snapshot.asked ? &*openers_ : nullptr; };
-  if (loop_.now() >= next_scan_) scan_openers();
-  look(fresh());
-  if (filling_->wants_openers() && fresh() == nullptr) {
+  const std::size_t ran = running_.size();
+  if (wanted_since_ && *wanted_since_ <= last_came_) wanted_since_.reset();
+  if (loop_.now() >= next_scan_) {
+    if (!wanted_since_) wanted_since_ = snapshot.asked;
     scan_openers();
-    if (fresh() != nullptr) look(fresh());
   }
-  say_why_not();
+  look(openers_for(snapshot));
+  if (filling_->wants_openers() && openers_for(snapshot) == nullptr) {
+    if (!wanted_since_) wanted_since_ = snapshot.asked;
+    // Who stands still cannot wait, and who might start only where the last look was in vain. A look that is under way
+    // goes on by itself.
+    looks_for_start_ = true;
+    if (!is_looking() && (loop_.now() >= rests_until_ || filling_->decides_at())) scan_openers();
+    if (openers_for(snapshot) != nullptr) look(openers_for(snapshot));
+  }
+  const bool wants = filling_->wants_openers();
+  if (openers_for(snapshot) != nullptr && std::exchange(looks_for_start_, false) && running_.size() <= ran)
+    rests_until_ = loop_.now() + kShareOfTime * last_look_took_;
+  if (openers_for(snapshot) != nullptr || !(wants || is_looking())) wanted_since_.reset();
+  if (!wants || !wanted_since_) say_why_not();  // else there is more to come
   schedule_decision();
 }
 
@@ -130,7 +143,7 @@ void FillSession::schedule_decision() {
   const Instant now = loop_.now();
   decide_timer_ = loop_.at(std::clamp(*at, now + kLookNext, now + kLookAgain), [this] {
     decide_timer_.reset();
-    sampler_->request(true);
+    if (!is_looking()) sampler_->request(true);
     schedule_decision();
   });
 }
@@ -190,6 +203,7 @@ void FillSession::on_opens() {
   const auto opened = [&](std::size_t file, const Opener& opener) {
     const auto place = inventory_->place_of(watched_[file]);
     if (place && is_ignored_on(settings_, inventory_->devices[*place], opener.program)) return;
+    last_came_ = loop_.now();
     for (const DeviceId& gpu : behind_[file]) {
       for (FillOrder& order : filling_->opened(loop_.now(), gpu, opener)) {
         halt_at_once(order);
@@ -215,34 +229,68 @@ void FillSession::on_opens() {
   schedule_decision();
 }
 
+// What a whole look found that began after a sample was asked for that wanted it, and after the last who came. Where
+// there are thousands of processes one look lasts longer than from this sample to the next.
+const Openers* FillSession::openers_for(const Snapshot& snapshot) const {
+  if (!openers_) return nullptr;
+  const Instant since = wanted_since_ && *wanted_since_ > last_came_ ? *wanted_since_ : snapshot.asked;
+  return openers_->began >= std::min(since, snapshot.asked) ? &*openers_ : nullptr;
+}
+
+Duration FillSession::rest_after(Duration look) const {
+  switch (opens_ ? opens_->way() : OpenWay::none) {
+    case OpenWay::cgroup_device: return std::max<Duration>(kScanWithEvents, look * kShareWithEvents);
+    case OpenWay::none: return std::max<Duration>(kQuickestScan, look * kShareOfTime);
+    default: return std::max<Duration>(kScanWithFewEvents, look * kShareWithEvents);
+  }
+}
+
+// A part of a look at everybody's files. The next part comes soon: until all are done it tells nothing.
 void FillSession::scan_openers() {
   if (!inventory_) return;
   const Instant began = loop_.now();
+  const Instant before = openers_ ? openers_->began : Instant{};
   openers_ = scan_->look(*inventory_, kScanBudget, !settings_.ignore_hidden);
-  const Duration took = loop_.now() - began;
-  const OpenWay way = opens_ ? opens_->way() : OpenWay::none;
-  const Duration pause = way == OpenWay::cgroup_device ? kScanWithEvents
-                         : way != OpenWay::none        ? kScanWithFewEvents
-                                                       : std::max<Duration>(kQuickestScan, took * kShareOfTime);
-  next_scan_ = began + pause;
-  if (way != OpenWay::none) return;
-  // Nothing tells us: a look of our own between the samples.
+  const Instant now = loop_.now();
+  look_took_ += std::max<Duration>(now - began, Duration(1));
+  const bool done = openers_->began != before;
+  next_scan_ = now + (done ? rest_after(look_took_) : now - began);
+  if (done) last_look_took_ = std::exchange(look_took_, Duration::zero());
   if (scan_timer_) loop_.cancel(*scan_timer_);
-  scan_timer_ = loop_.at(next_scan_, [this] {
-    scan_timer_.reset();
-    if (ending_ || !filling_) return;
-    scan_openers();
-    std::vector<FillOrder> orders;
-    for (std::size_t place = 0; openers_ && place < openers_->holders.size(); ++place)
-      for (const pid_t pid : openers_->holders[place])
-        if (const auto opener = foreign(pid);
-            opener && !is_ignored_on(settings_, inventory_->devices[place], opener->program))
-          for (FillOrder& order : filling_->opened(loop_.now(), inventory_->devices[place].id(), *opener))
-            orders.push_back(std::move(order));
-    carry_out(orders);
-    if (!orders.empty()) sampler_->request(true);
-    schedule_decision();
-  });
+  scan_timer_.reset();
+  // Where nothing tells us: a look of our own between the samples.
+  if (!done || !opens_ || opens_->way() == OpenWay::none)
+    scan_timer_ = loop_.at(next_scan_, [this] {
+      scan_timer_.reset();
+      if (!ending_ && filling_) scan_on_time();
+    });
+}
+
+void FillSession::scan_on_time() {
+  scan_openers();
+  if (is_looking()) return;
+  if (opens_ && opens_->way() != OpenWay::none) {
+    if (wanted_since_) decide(sampler_->newest());
+    return;
+  }
+  std::vector<FillOrder> orders;
+  for (std::size_t place = 0; openers_ && place < openers_->holders.size(); ++place) {
+    const Device& device = inventory_->devices[place];
+    for (const pid_t pid : openers_->holders[place]) {
+      const auto opener = foreign(pid);
+      if (!opener || is_ignored_on(settings_, device, opener->program)) continue;
+      if (filling_->suspects(device.id(), *opener)) continue;  // who stays has not come again
+      for (FillOrder& order : filling_->opened(loop_.now(), device.id(), *opener)) orders.push_back(std::move(order));
+    }
+  }
+  carry_out(orders);
+  if (!orders.empty()) {
+    last_came_ = loop_.now();
+    sampler_->request(true);
+  } else if (wanted_since_) {
+    return decide(sampler_->newest());
+  }
+  schedule_decision();
 }
 
 // ---- leases ---------------------------------------------------------------------

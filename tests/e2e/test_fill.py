@@ -236,6 +236,36 @@ def test_no_filler_outlives_lull(sim, tmp_path, how, cgroup):
             wait_until(lambda: gone(fill.pids()), what=f"the end of {fill.pids()}")
 
 
+# Processes with very many files, which never sleep for long: to look at them all takes a while, each time anew.
+HOARD = r"""
+import os, resource, time
+most = min(15_000, resource.getrlimit(resource.RLIMIT_NOFILE)[1] - 100)
+resource.setrlimit(resource.RLIMIT_NOFILE, (most + 50,) * 2)
+for _ in range(most): os.dup(0)
+parent = os.getpid()
+children = [pid for pid in (os.fork() if os.getpid() == parent else 0 for _ in range(60_000 // most)) if pid]
+if os.getpid() == parent: print("ready", flush=True)
+while os.getpid() == parent or os.getppid() == parent: time.sleep(0.02)
+"""
+
+
+def test_starts_and_goes_on_however_long_a_look_at_everybodys_files_takes(sim, tmp_path):
+    """As where there are thousands of processes."""
+    hoard = subprocess.Popen([sys.executable, "-S", "-c", HOARD], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE)
+    try:
+        assert hoard.stdout.readline() == b"ready\n"
+        with sim(1) as gpus:
+            fill = Fill(gpus, tmp_path, "--confirm", "1s")
+            fill.wait_running()
+            # What is suspected does not stand still for ever, either.
+            with holding(gpus.folder / "dev/nvidia0"):
+                fill.wait_for("halted")
+                fill.wait_for("went-on")
+                fill.wait_running()
+    finally:
+        end(hoard)
+
+
 def test_programs_that_only_look_do_not_count_and_pretenders_do(sim, tmp_path):
     looker = tmp_path / "nvidia-smi"
     shutil.copy("/usr/bin/tail", looker)
