@@ -77,17 +77,19 @@ inline bool to_sample(double number, bool exact, float& value) {
 
 // A cell of a signal the fast way: returns its separator or newline, or nullptr.
 inline const char* fast_cell(const char* p, char separator, const FastColumn& column, float& value) {
-  if (*p == separator || *p == '\n') {
-    value = kUnknownSample;
-    return p;
+  if (!is_digit(*p)) {
+    if (*p == separator || *p == '\n') {
+      value = kUnknownSample;
+      return p;
+    }
+    if (*p == '[') {
+      const char* const stop = cell_end(p, separator);
+      if (stop[-1] != ']' || stop - p < 2) return nullptr;
+      value = kUnknownSample;
+      return stop;
+    }
+    if (*p == 'P' && column.pstate) ++p;
   }
-  if (*p == '[') {
-    const char* const stop = cell_end(p, separator);
-    if (stop[-1] != ']' || stop - p < 2) return nullptr;
-    value = kUnknownSample;
-    return stop;
-  }
-  if (*p == 'P' && column.pstate) ++p;
   double number = 0;
   bool exact = true;
   p = read_number(p, number, exact);
@@ -167,9 +169,9 @@ const char* CsvParser::fast_row(const char* p, const char* end, Batch& batch) {
       p = fast_time(p, batch.at[row]);
       if (p == nullptr) return nullptr;
     } else if (guess != nullptr && is_cell(p, end, guess[column->slot], separator)) {
-      names_[column->slot] = guess[column->slot];
       p += guess[column->slot].size();
     } else {
+      if (guess != nullptr) std::copy_n(guess, schema_.identity.size(), names_.begin());
       guess = nullptr;
       const char* const from = p;
       p = cell_end(p, separator);

@@ -123,6 +123,13 @@ std::optional<Error> stranger(std::string_view head) {
   return std::nullopt;
 }
 
+bool is_object(std::string_view line) { return line.front() == '{'; }
+
+std::vector<std::string> names_in(const std::vector<std::string_view>& lines) {
+  if (is_object(lines[0])) return keys_of_lines(lines);
+  return split_line(lines[0], likely_separator(lines[0])).value_or(std::vector<std::string>{});
+}
+
 }  // namespace
 
 std::span<const TraceFormat> formats() { return kFormats; }
@@ -158,18 +165,22 @@ TableHead table_head(std::string_view head) {
   TableHead table;
   const auto lines = data_lines_of(head);
   if (lines.empty()) return table;
-  table.json = lines[0].front() == '{';
+  table.names = names_in(lines);
+  table.json = is_object(lines[0]);
   if (table.json) {
-    table.names = keys_of_lines(lines);
     for (const std::string_view line : lines) table.rows.push_back(cells_of_object(line, table.names));
     return table;
   }
   table.separator = likely_separator(lines[0]);
-  table.names = split_line(lines[0], table.separator).value_or(std::vector<std::string>{});
   for (const std::string_view line : lines)
     if (auto cells = split_line(line, table.separator)) table.rows.push_back(std::move(*cells));
   if (!table.rows.empty()) table.rows.erase(table.rows.begin());
   return table;
+}
+
+std::vector<std::string> table_names(std::string_view head) {
+  const auto lines = data_lines_of(head);
+  return lines.empty() ? std::vector<std::string>{} : names_in(lines);
 }
 
 std::optional<std::vector<std::string>> cells_in(std::string_view line, const Schema& schema) {

@@ -45,6 +45,7 @@ struct TableHead {
   std::vector<std::vector<std::string>> rows;
 };
 TableHead table_head(std::string_view head);
+std::vector<std::string> table_names(std::string_view head);  // those alone, which is less work
 // The cells of one of its lines; nothing where it is broken.
 std::optional<std::vector<std::string>> cells_in(std::string_view line, const Schema& schema);
 // A number in such a table, with its own unit or that of the series; nothing if it makes no sense.

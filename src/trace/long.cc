@@ -46,9 +46,9 @@ std::size_t column_of(const std::vector<std::string>& names, Role role) {
 }  // namespace
 
 bool is_long(std::string_view head, const ReadHow&) {
-  const TableHead table = table_head(head);
-  return column_in(table.names, kNameColumns) != kNoSlot && column_in(table.names, kValueColumns) != kNoSlot &&
-         column_of(table.names, Role::time) != kNoSlot;
+  const std::vector<std::string> names = table_names(head);
+  return column_in(names, kNameColumns) != kNoSlot && column_in(names, kValueColumns) != kNoSlot &&
+         column_of(names, Role::time) != kNoSlot;
 }
 
 Result<Schema> open_long(std::string_view head, const ReadHow& how) {

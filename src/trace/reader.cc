@@ -17,6 +17,7 @@ namespace lull::trace {
 namespace {
 
 constexpr std::size_t kHeadBytes = 256U << 10;
+constexpr std::size_t kFirstBytes = 16U << 10;  // the first row is among them, or it is sought further on
 
 // Pipes can be read once, reading may have to start over: keep a nameless copy.
 Result<Fd> spool(int from) {
@@ -86,12 +87,15 @@ Result<> survey(File& file) {
 Result<> look_at_rows(File& file, const TraceOptions& options) {
   Schema& schema = file.schema;
   const auto parser = make_parser(schema);
-  Chunker chunker(TRY(open_source(file)), kHeadBytes, schema.lines);
+  const bool by_place = schema.timed && !schema.names_gpus() && !schema.one_gpu;
+  Chunker chunker(TRY(open_source(file)), by_place ? kHeadBytes : kFirstBytes, schema.lines);
   Chunk head;
   Batch batch;
-  if (!TRY(chunker.next(head))) return {};
-  parser->parse(head, batch);
-  if (schema.timed && !schema.names_gpus() && !schema.one_gpu) {
+  for (std::size_t looked = 0; batch.rows == 0 && looked < kHeadBytes; looked += head.size) {
+    if (!TRY(chunker.next(head))) return {};
+    parser->parse(head, batch);
+  }
+  if (by_place) {
     const TickShape shape = shape_of_ticks({batch.at.data(), batch.rows});
     if (shape.rows == 0)
       return fail(

@@ -50,9 +50,8 @@ bool is_extreme(std::string_view name) { return name.ends_with("__MIN") || name.
 }  // namespace
 
 bool is_wide(std::string_view head, const ReadHow& how) {
-  const TableHead table = table_head(head);
   bool any = has_star(how.columns);
-  for (const std::string& name : table.names) {
+  for (const std::string& name : table_names(head)) {
     const auto meaning = meaning_of(heading_of(name).name);
     if (meaning && (meaning->role == Role::gpu || meaning->role == Role::uuid)) return false;
     const SeriesName series = series_of(name);
