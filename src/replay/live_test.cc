@@ -153,7 +153,7 @@ Recording resampled(const Recording& recording, std::int64_t every) {
     std::size_t newest = 0;
     while (newest + 1 < recording.size() && recording[newest + 1].at <= tick) ++newest;
     const bool cut = newest + 1 < recording.size() && recording[newest + 1].at - recording[newest].at > gap;
-    if (cut && tick - recording[newest].at > gap) continue;
+    if (cut && tick - recording[newest].at > std::min(gap, every / 10)) continue;
     Moment moment{tick, recording[newest].values};
     for (std::size_t gpu = 0; gpu < moment.values.size() && !taken.empty(); ++gpu)
       for (std::size_t s = 0; s < 2; ++s) {  // util, power

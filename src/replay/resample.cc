@@ -8,6 +8,8 @@ namespace lull::replay {
 namespace {
 
 constexpr double kCoveredEnough = 0.9;
+constexpr int kStandsInGap =
+    10;  // a value stands for a tick in a gap behind it if no more than this part of a tick ago
 
 bool is_mean(Metric metric) { return metric == Metric::util || metric == Metric::power; }
 std::int64_t nanoseconds(Instant at) { return at.time_since_epoch().count(); }
@@ -63,7 +65,8 @@ void Resampler::see(Instant at, std::span<const Block> scope, std::size_t i, con
   };
   std::int64_t from = last_ ? nanoseconds(*last_) : nanoseconds(at);
   for (; tick_ < at; tick_ += options_.every) {
-    if (gap && tick_ - *last_ > options_.max_gap) {  // nobody looked: nothing is taken until somebody does
+    // Nobody looked: nothing is taken until somebody does.
+    if (gap && tick_ - *last_ > std::min(options_.max_gap, options_.every / kStandsInGap)) {
       for (Cell& cell : cells_) cell = {};
       tick_ = tick_from(at);
       break;

@@ -4,7 +4,8 @@
 // that is the account of a time (util, power) becomes the mean over the time since the
 // sample before, and is unknown where less than nine tenths of that were recorded, as
 // live; any other value is that of the moment, the newest one recorded until then. A
-// recorded value stands for the time since the one before it, unless a gap lies there.
+// recorded value stands for the time since the one before it, unless a gap lies there;
+// and in a gap nothing is taken, but for a tick of which nine tenths lie before it.
 
 #include <cstddef>
 #include <cstdint>
