@@ -10,6 +10,7 @@
 #include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "view/news.h"
 
 namespace lull {
@@ -141,7 +142,13 @@ std::string start_line(const EachSettings& settings) {
                         settings.dry_run ? "dry run, would then " + would_text(settings.rungs[i].actions)
                                          : "then: " + in_words(settings.rungs[i].actions));
   if (settings.arm) text += "; armed by " + to_text(*settings.arm);
-  if (!settings.who.except.empty()) text += fmt::format("; except {} user(s)", settings.who.except.size());
+  const auto add_users = [&](std::string_view how, const auto& users) {
+    std::string names;
+    for (const uid_t user : users) names += (names.empty() ? "" : ", ") + user_name(user);
+    if (!names.empty()) text += fmt::format("; {} {}", how, names);
+  };
+  add_users("except those of", settings.who.except);
+  add_users("only those of", settings.who.only);
   return text;
 }
 

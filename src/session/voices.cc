@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "base/fd.h"
@@ -45,6 +46,10 @@ class LullVoice : public Sink {
   std::string start_;
 };
 
+bool warns_of_any(const std::vector<ActionWord>& actions) {
+  return std::ranges::any_of(actions, [](const ActionWord& one) { return one.kind == ActionWord::Kind::power; });
+}
+
 class LullRunVoice final : public LullVoice {
  public:
   LullRunVoice(const Sayer& sayer, std::string start)
@@ -79,6 +84,8 @@ class LullWatchVoice final : public LullVoice {
     const Policy& policy = settings.common.policy;
     start_ = fmt::format("watching: {}{}; {}", rule, policy.arm ? ", armed by " + to_text(*policy.arm) : "",
                          dry_run_ ? "dry run, would then " + actions_ : "then: " + actions_);
+    if (settings.how.warn && warns_of_any(settings.actions))
+      start_ += fmt::format("; everybody logged in is told {} before", format_duration(*settings.how.warn));
   }
   LullWatchVoice(Sayer& sayer, const Clock& clock, bool live, std::string start)
       : LullVoice(sayer, std::move(start)), clock_(clock), screen_(screen_of(STDERR_FILENO)), live_(live) {

@@ -11,6 +11,7 @@ namespace {
 
 using namespace std::chrono_literals;
 constexpr Duration kFastest = 10ms;
+constexpr Duration kSlowest = 24h;
 
 }  // namespace
 
@@ -19,6 +20,7 @@ Result<> settle_watch(const WatchWords& words, const Settings& known, SessionSet
   if (!words.arm.empty()) settings.policy.arm = TRY(known.rule_option("--arm", words.arm));
   settings.every = TRY(duration_option("--every", words.every));
   if (settings.every < kFastest) return fail("--every: at least " + format_duration(kFastest));
+  if (settings.every > kSlowest) return fail("--every: at most " + format_duration(kSlowest) + " would be right");
   settings.delay = TRY(duration_option("--delay", words.delay));
   settings.gpus = words.gpus;
   if (words.missing != "unknown" && words.missing != "ignore")

@@ -304,7 +304,8 @@ def test_warning_reaches_terminals_and_a_job_that_comes_back_calls_it_off(sim, p
         (dev / "pts" / "5").write_text("")
         watch = gpus.start_lull("watch", *QUICK, "--warn", "1h", "--do", "shutdown",
                                 env={"PATH": programs.path, "LULL_DEV": str(dev)})
-        read_until(watch.stderr, "1 terminal told")
+        said = read_until(watch.stderr, "1 terminal told")
+        assert "then: shutdown; everybody logged in is told 1h before" in said
         assert "goes off in 1h" in (dev / "pts" / "5").read_text()
         gpus.set(0, util=90)
         read_until(watch.stderr, "called off")
@@ -406,6 +407,7 @@ def test_notify_never_holds_up_what_comes_next(sim, tmp_path):
     (["--do", "exit", "--idle", "util <"], "--idle"),
     (["--do", "notify=ftp://x"], "http"),
     (["--do", "exit", "--warn", "x"], "--warn"),
+    (["--do", "exit", "--every", "100d"], "--every: at most 1d would be right"),
 ])
 def test_wrong_command_line(run_lull, arguments, said):
     done = run_lull("watch", *arguments)
@@ -418,6 +420,12 @@ def test_faults_small_usage_mistakes_in_do_are_2(run_lull, word):
     done = run_lull("watch", "--do", word)
     assert done.returncode == 2, done.stderr
     assert "--do" in done.stderr and len(done.stderr.splitlines()) == 1
+
+
+def test_a_warning_of_what_nobody_is_warned_of_is_said(sim):
+    with sim(1) as gpus:
+        done = gpus.lull("watch", *QUICK, "--do", "exit=7", "--warn", "5m")
+        assert done.returncode == 7 and "--warn: nobody is told before exit=7, only before shutdown and reboot" in done.stderr
 
 
 def test_absent_gpu_is_an_error_at_the_start(sim):

@@ -63,6 +63,7 @@ def test_only_the_idle_one_is_ended_and_the_user_who_is_left_out_stays(shared):
     assert busy.poll() is None and excepted.poll() is None
     said += stop(watch)
     assert f"SIGTERM to lull {idle.pid} of {ADA}" in said and f"lull {excepted.pid} of" not in said
+    assert "kill=holders; except those of root" in said
     assert busy.poll() is None and excepted.poll() is None
 
 
