@@ -19,15 +19,12 @@
 
 #include "base/fd.h"
 #include "base/process.h"
+#include "fuzz/require.h"
 #include "session/control.h"
 
 namespace {
 
 using namespace lull;
-
-void require(bool what) {
-  if (!what) std::abort();
-}
 
 void require_no_cursor_moves(std::string_view text, bool lines) {
   for (const char c : text) require((static_cast<unsigned char>(c) >= 0x20 && c != 0x7f) || (lines && c == '\n'));

@@ -6,15 +6,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "fuzz/require.h"
 #include "lease/record.h"
-
-namespace {
-
-void require(bool what) {
-  if (!what) std::abort();
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lull;

@@ -8,17 +8,10 @@
 #include <string_view>
 #include <vector>
 
+#include "fuzz/require.h"
 #include "rule/evaluator.h"
 #include "rule/reason.h"
 #include "rule/rule.h"
-
-namespace {
-
-void require(bool what) {
-  if (!what) std::abort();
-}
-
-}  // namespace
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace lull;

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/fd.h"
+#include "fuzz/require.h"
 #include "trace/bytes.h"
 #include "trace/csv.h"
 #include "trace/format.h"
@@ -26,10 +27,6 @@ namespace {
 
 using namespace lull;
 using namespace lull::trace;
-
-void require(bool what) {
-  if (!what) std::abort();
-}
 
 const std::vector<Metric> kWanted = {Metric::util,   Metric::power, Metric::mem_used,
                                      Metric::pstate, Metric::procs, Metric::quiet};

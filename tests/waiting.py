@@ -17,10 +17,10 @@ def wait_until(condition, limit=LIMIT, what="the condition"):
         time.sleep(0.005)
 
 
-def read_until(stream, text):
-    """Lines up to the one with the text in it."""
+def read_until(stream, text, times=1):
+    """Lines up to the one with the text in it, for the so-manieth time."""
     seen = ""
-    while text not in seen:
+    while seen.count(text) < times:
         line = stream.readline()
         assert line, f"no {text!r} in {seen!r}"
         seen += line

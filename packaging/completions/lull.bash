@@ -20,7 +20,7 @@ _lull() {
     --idle | --arm | --free | --warn-by | check) _lull_offer "$(_lull_words rules; _lull_words signals)" ;;
     --also) _lull_offer "$(_lull_words jobs)" ;;
     keep) _lull_offer "$(_lull_words jobs; _lull_words gpus)" ;;
-    --do) _lull_offer "exit kill=parent kill=container kill=holders exec= notify shutdown reboot determined" ;;
+    --do) _lull_offer "$(_lull_words actions)" ;;
     help) _lull_offer "$(_lull_words commands)" ;;
     sim) if [[ $cur == -* ]]; then _lull_offer "$(_lull_options sim)"; else _lull_offer "$("$lull" sim --help 2>/dev/null | sed -nE 's/^  lull sim ([a-z]+) .*/\1/p')"; fi ;;
     *)

@@ -22,7 +22,7 @@ function __lull_complete
         case --also
             $lull __complete jobs
         case --do
-            string split ' ' 'exit kill=parent kill=container kill=holders exec= notify shutdown reboot determined'
+            $lull __complete actions
         case '*'
             if test (count $words) -eq 1
                 $lull __complete commands

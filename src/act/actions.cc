@@ -17,8 +17,29 @@
 namespace lull {
 namespace {
 
-constexpr std::array<std::string_view, 8> kNames = {"exit",     "kill",   "end",        "exec",
-                                                    "shutdown", "reboot", "determined", "notify"};
+constexpr auto kOffers = std::to_array<ActionOffer>({
+    {"exit", "lull ends"},
+    {"kill=parent", "end what started lull"},
+    {"kill=container", "end the container that lull runs in"},
+    {"kill=holders", "end who holds the GPU"},
+    {"end", "as kill=holders"},
+    {"exec=", "run a command"},
+    {"shutdown", "power this machine off"},
+    {"reboot", "reboot this machine"},
+    {"determined", "end this Determined task"},
+    {"notify", "tell somebody"},
+});
+
+// "exit", "kill=", "end", …
+std::vector<std::string_view> names() {
+  std::vector<std::string_view> found;
+  for (const ActionOffer& offer : kOffers) {
+    const std::string_view name = offer.word.substr(0, offer.word.find('=') + 1);
+    found.push_back(name.empty() ? offer.word : name);
+  }
+  found.erase(std::ranges::unique(found).begin(), found.end());
+  return found;
+}
 
 // What can be said of `kill=…` before anybody looks who that is.
 Result<> check_target(const std::string& what) {
@@ -137,6 +158,8 @@ std::string left_in_words(const std::vector<ProcessEntry>& left) {
   return stuck + (stuck.empty() || refused.empty() ? "" : ", ") + refused;
 }
 
+std::span<const ActionOffer> action_offers() { return kOffers; }
+
 Result<ActionWord> parse_action(std::string_view text) {
   ActionWord action;
   action.text = text;
@@ -179,10 +202,11 @@ Result<ActionWord> parse_action(std::string_view text) {
     action.power = name == "reboot" ? Power::reboot : Power::off;
     return needs(false, "--do shutdown");
   }
-  const std::string hint = did_you_mean(name, kNames);
-  return fail(
-      fmt::format("there is no action '{}'{}", printable(name),
-                  hint.empty() ? "; there are exit, kill=, end, exec=, shutdown, reboot, determined, notify" : hint));
+  std::vector<std::string_view> known;
+  for (const std::string_view one : names()) known.push_back(one.substr(0, one.find('=')));
+  const std::string hint = did_you_mean(name, known);
+  return fail(fmt::format("there is no action '{}'{}", printable(name),
+                          hint.empty() ? fmt::format("; there are {}", fmt::join(names(), ", ")) : hint));
 }
 
 std::string in_words(const std::vector<ActionWord>& actions) {

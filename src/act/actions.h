@@ -6,6 +6,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -37,6 +38,13 @@ struct ActionWord {
 // exit[=STATUS], kill=PID|PGID:N|parent|container|holders, end (as kill=holders), exec=CMD, shutdown, reboot,
 // determined, notify[=…] (notify.h)
 Result<ActionWord> parse_action(std::string_view text);
+
+// What may be written, for completions: "kill=parent".
+struct ActionOffer {
+  std::string_view word;
+  std::string_view does;
+};
+std::span<const ActionOffer> action_offers();
 
 // "shutdown, then exec=…"
 std::string in_words(const std::vector<ActionWord>& actions);

@@ -62,12 +62,7 @@ TEST_P(TreeTest, EndsChildrenThatIgnoreTermCallSetsidAndForkTwice) {
 
 TEST_P(TreeTest, KillComesWhenTheGraceIsOverNeitherBeforeNorLater) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
-  start([&] {
-    ignore_term();
-    ready();
-    wait_for_ever();
-  });
-  wait_ready(1);
+  start_one_that_stays();
   const Tree job = tree();
   Ending ending(job, root_, {.grace = 5s});
   const Instant begin = clock_.now();  // as the ending is told it: no clock in there
@@ -86,12 +81,7 @@ TEST_P(TreeTest, KillComesWhenTheGraceIsOverNeitherBeforeNorLater) {
 
 TEST_P(TreeTest, FaultsB3TimeInWhichWeStoodStillIsNotCounted) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
-  start([&] {
-    ignore_term();
-    ready();
-    wait_for_ever();
-  });
-  wait_ready(1);
+  start_one_that_stays();
   const Tree job = tree();
   Ending ending(job, root_, {.grace = 5s});
   Instant now = clock_.now();
@@ -112,12 +102,7 @@ TEST_P(TreeTest, FaultsB3TimeInWhichWeStoodStillIsNotCounted) {
 
 TEST_P(TreeTest, FaultsB3TimeInWhichSomebodyIsStoppedIsNotCounted) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
-  start([&] {
-    ignore_term();
-    ready();
-    wait_for_ever();
-  });
-  wait_ready(1);
+  start_one_that_stays();
   const Tree job = tree();
   Ending ending(job, root_, {.grace = 1s, .longest_halt = 20s});
   const Instant begin = clock_.now();

@@ -51,6 +51,8 @@ class TreeTest : public testing::TestWithParam<bool> {
     root_ = *Process::open(pid);
     children_.expect(root_, [this](const ExitStatus& status) { status_ = status; });
   }
+  // One process, deaf to SIGTERM.
+  void start_one_that_stays();
   void ready() const { (void)!::write(write_.get(), "x", 1); }
   void wait_ready(int count) {
     char byte = 0;
@@ -96,6 +98,15 @@ inline void ignore_term() { ::signal(SIGTERM, SIG_IGN); }
 [[noreturn]] inline void wait_for_ever() {
   ::alarm(60);  // whatever happens to the test, nothing stays behind
   for (;;) ::pause();
+}
+
+inline void TreeTest::start_one_that_stays() {
+  start([&] {
+    ignore_term();
+    ready();
+    wait_for_ever();
+  });
+  wait_ready(1);
 }
 
 }  // namespace lull

@@ -169,27 +169,16 @@ std::string_view idle_timeout_usage(bool task) {
                 "[-d DELAY_SAMPLES] [--signal-name SIGNAL_NAME] [--signal-children] [-x] ...\n";
 }
 
-std::string_view idle_timeout_help(bool task) {
-  return task ? R"(
+std::string idle_timeout_help(bool task) {
+  constexpr std::string_view kTask = R"(
 Terminates when GPU usage drops below threshhold during sample window. It watches beside the Determined task that it runs in, and ends that; with a command it launches and watches the command instead.
 
 optional arguments:
   -h, --help            show this help message and exit
   -t THRESHHOLD_PERCENTAGE, --threshhold-percentage THRESHHOLD_PERCENTAGE
                         Threshhold in percentage of GPU usage which triggers a task termination. Must be greater than 0. (default: 1)
-  -s SAMPLE_FREQ, --sample-freq SAMPLE_FREQ
-                        How frequently, in seconds, to sample the GPU usage. Must be greater than 0. (default: 5)
-  -n NUM_SAMPLES, --num-samples NUM_SAMPLES
-                        Number of samples in window used to evaluate GPU usage. Must be greater than 0. (default: 60)
-  -d DELAY_SAMPLES, --delay-samples DELAY_SAMPLES
-                        Number of samples to delay before evaluating GPU usage. (default: 12)
-  -a ALL_OR_ANY, --all_or_any ALL_OR_ANY
-                        Whether to verify that all or any of the GPUs have the specified threshold. Must be either all or any (default: all)
-  -x, --debug           Enable debug logging (reports GPU readings each sample period). (default: False)
-  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else all)
-  --do ACTION           What to end where there is no Determined task (see lull watch --help)
-)"
-              : R"(
+)";
+  constexpr std::string_view kLaunch = R"(
 Launches a process and terminates when GPU usage drops below threshhold during sample window. Without a command it watches beside the Determined task that it runs in, and ends that.
 
 positional arguments:
@@ -200,7 +189,8 @@ optional arguments:
   -h, --help            show this help message and exit
   -t THRESHHOLD_PERCENTAGE, --threshhold-percentage THRESHHOLD_PERCENTAGE
                         Threshhold in percentage of GPU usage which triggers a failure. Must be greater than 0. (default: 1)
-  -s SAMPLE_FREQ, --sample-freq SAMPLE_FREQ
+)";
+  constexpr std::string_view kBoth = R"(  -s SAMPLE_FREQ, --sample-freq SAMPLE_FREQ
                         How frequently, in seconds, to sample the GPU usage. Must be greater than 0. (default: 5)
   -n NUM_SAMPLES, --num-samples NUM_SAMPLES
                         Number of samples in window used to evaluate GPU usage. Must be greater than 0. (default: 60)
@@ -209,12 +199,18 @@ optional arguments:
   -a ALL_OR_ANY, --all_or_any ALL_OR_ANY
                         Whether to verify that all or any of the GPUs have the specified threshold. Must be either all or any (default: all)
   -x, --debug           Enable debug logging (reports GPU readings each sample period). (default: False)
-  --signal-name SIGNAL_NAME
+)";
+  constexpr std::string_view kMoreOfTask =
+      R"(  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else all)
+  --do ACTION           What to end where there is no Determined task (see lull watch --help)
+)";
+  constexpr std::string_view kMoreOfLaunch = R"(  --signal-name SIGNAL_NAME
                         Signal sent to the process 3 seconds before it is killed (default: SIGQUIT)
   --signal-children     Send it to the children of the process first, deepest first (default: False)
   --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, from its first use on; all: all)
   --do ACTION           Without a command: what to end where there is no Determined task (see lull watch --help)
 )";
+  return fmt::format("{}{}{}", task ? kTask : kLaunch, kBoth, task ? kMoreOfTask : kMoreOfLaunch);
 }
 
 }  // namespace lull

@@ -39,7 +39,7 @@ struct IdleTimeoutOptions {
 Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words);
 // Of the form that launches a command, or of the one that runs beside a task.
 std::string_view idle_timeout_usage(bool task);
-std::string_view idle_timeout_help(bool task);
+std::string idle_timeout_help(bool task);
 
 // "2024-03-15 11:04:29,052: INFO: gpu_idle_timeout: …"
 std::string idle_timeout_log(WallTime at, std::string_view level, std::string_view text);

@@ -69,7 +69,7 @@ std::vector<std::string> gpuselect_debug(const Picker& picker) {
   std::vector<std::string> lines;
   lines.push_back(fmt::format("GPU count: {}", snapshot.inventory ? snapshot.inventory->devices.size() : 0));
   for (const Picker::Choice& choice : picker.choices()) {
-    const auto position = picker.position_of(choice.uuid);
+    const auto position = picker.position_of(choice);
     std::string text = fmt::format("Device {}: ", choice.label);
     if (position) {
       const Reading& reading = snapshot.readings[*position];

@@ -2,8 +2,6 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
-#include <poll.h>
-#include <rapidcheck.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -16,7 +14,7 @@
 #include <thread>
 
 #include "base/process.h"
-#include "lease/keeper.h"
+#include "lease/folder_test.h"
 #include "lease/queue.h"
 
 namespace lull {
@@ -24,56 +22,6 @@ namespace {
 
 using namespace std::chrono_literals;
 namespace fs = std::filesystem;
-
-class Lease : public ::testing::Test {
- protected:
-  void SetUp() override {
-    std::string pattern = ::testing::TempDir() + "lull-lease-XXXXXX";
-    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
-    root_ = pattern;
-    place_ = {root_ + "/leases", false};
-  }
-  void TearDown() override { fs::remove_all(root_); }
-
-  LeaseFolder folder() {
-    auto opened = LeaseFolder::open(place_);
-    EXPECT_TRUE(opened) << opened.error().message();
-    return *std::move(opened);
-  }
-  static LeaseRecord record(const std::string& uuid) {
-    LeaseRecord record;
-    record.gpu = uuid;
-    record.id = "0123456789abcdef";
-    record.user = "ada";
-    record.command = "python train.py";
-    return record;
-  }
-  static TicketRecord ticket_for(unsigned count) {
-    TicketRecord record;
-    record.number = 1;
-    record.count = count;
-    record.missing = 1;
-    return record;
-  }
-  std::string squatted(const std::string& uuid) { return place_.path + "/" + uuid + "." + std::to_string(::geteuid()); }
-  std::set<std::string> files() {
-    std::set<std::string> names;
-    for (const auto& entry : fs::directory_iterator(place_.path)) names.insert(entry.path().filename());
-    return names;
-  }
-
-  std::string root_;
-  LeasePlace place_;
-};
-
-template <class T>
-T must(Result<T> result) {
-  if (!result) {
-    ADD_FAILURE() << result.error().message();
-    throw std::runtime_error(result.error().message());
-  }
-  if constexpr (!std::is_void_v<T>) return *std::move(result);
-}
 
 TEST_F(Lease, MakesTheFolderStickyWhateverTheUmask) {
   const mode_t before = ::umask(077);
@@ -307,35 +255,6 @@ TEST_F(Lease, UuidsThatAreNoFileNamesAreRefused) {
   for (const char* uuid : {"", "../GPU-1", "GPU/1", "a b", ".."}) EXPECT_FALSE(leases.take(door, record(uuid))) << uuid;
 }
 
-// A keeper for a real process that closes all it inherited.
-TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
-  const LeaseFolder leases = folder();
-  std::optional<Keeper> keeper = must(Keeper::start(leases));
-  std::array<int, 2> hold{};
-  ASSERT_EQ(::pipe2(hold.data(), O_CLOEXEC), 0);
-  LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
-  const pid_t job = ::fork();
-  if (job == 0) {
-    ::close(file.fd.get());
-    ::close(hold[1]);
-    char byte = 0;
-    (void)!::read(hold[0], &byte, 1);
-    ::_exit(0);
-  }
-  ::close(hold[0]);
-  const Process process = must(Process::open(job));
-  must(keeper->keep_while(process.fd(), {&file, 1}));
-  file.fd.reset();
-  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
-  const Process keeping = must(Process::open(keeper->pid()));
-  keeper.reset();    // its parent has nothing more to say
-  ::close(hold[1]);  // the job ends
-  pollfd ended{keeping.fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ended, 1, 20000), 1);  // and the keeper with it
-  EXPECT_TRUE(files().empty());
-  ::waitpid(job, nullptr, 0);
-}
-
 // Of a long queue only those are read on whom something depends, the nearest first.
 TEST_F(Lease, ReadsTheNearestAheadFirst) {
   const LeaseFolder leases = folder();
@@ -365,102 +284,6 @@ TEST_F(Lease, ReadsTheNearestAheadFirst) {
   state = {};
   must(leases.scan_ahead(state, us, [](const FolderState&) { return false; }));
   EXPECT_EQ(numbers(state), (std::vector<std::uint64_t>{6, 1}));  // 5 came later
-}
-
-// What is slow to close is closed by the keeper and not by us, and not only when the job has ended.
-TEST_F(Lease, TheKeeperClosesWhatIsSlowToClose) {
-  const LeaseFolder leases = folder();
-  std::optional<Keeper> keeper = must(Keeper::start(leases));
-  must(keeper->stand_by());
-  std::array<int, 2> slow{};
-  ASSERT_EQ(::pipe2(slow.data(), O_CLOEXEC), 0);
-  const Fd end(slow[0]);
-  const Process keeping = must(Process::open(keeper->pid()));
-  ASSERT_EQ(::kill(keeper->pid(), SIGSTOP), 0);
-  keeper->close_for_us(Fd(slow[1]));
-  pollfd closed{end.get(), POLLIN, 0};
-  EXPECT_EQ(::poll(&closed, 1, 0), 0) << "we closed it";
-  ASSERT_EQ(::kill(keeper->pid(), SIGCONT), 0);
-  const Process us = must(Process::open(::getpid()));
-  must(keeper->keep_while(us.fd(), {}));
-  keeper.reset();
-  EXPECT_EQ(::poll(&closed, 1, 20000), 1);
-  pollfd ended{keeping.fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ended, 1, 0), 0) << "the job still runs, and its keeper with it";
-  must(keeping.signal(SIGTERM));
-}
-
-TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
-  const LeaseFolder leases = folder();
-  std::optional<Keeper> keeper = must(Keeper::start(leases));
-  {
-    const LockedFile dead = must(leases.take(must(leases.enter()), record("GPU-1")));
-  }
-  const Process handle = must(Process::open(keeper->pid()));
-  keeper.reset();
-  pollfd ended{handle.fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ended, 1, 20000), 1);
-  EXPECT_TRUE(files().empty());
-}
-
-TEST_F(Lease, AHoldEndsByItself) {
-  const LeaseFolder leases = folder();
-  std::optional<Keeper> keeper = must(Keeper::start(leases));
-  const Process handle = must(Process::open(keeper->pid()));
-  LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
-  must(keeper->keep_for(300ms, {&file, 1}));
-  file.fd.reset();
-  keeper.reset();
-  EXPECT_EQ(must(read_leases(place_)).size(), 1U);
-  pollfd ended{handle.fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ended, 1, 20000), 1);
-  EXPECT_TRUE(must(read_leases(place_)).empty());
-}
-
-TEST(LeaseRecordText, ComesBack) {
-  EXPECT_TRUE(rc::check([] {
-    const auto word = rc::gen::container<std::string>(rc::gen::inRange('!', '~'));
-    LeaseRecord record;
-    record.gpu = "GPU-" + *rc::gen::nonEmpty(word);
-    record.label = *word;
-    record.id = *word;
-    record.kind = *rc::gen::element(LeaseKind::job, LeaseKind::hold, LeaseKind::process, LeaseKind::collecting);
-    record.user = *word;
-    record.command = *word;
-    record.holder = {*rc::gen::inRange(1, 4000000), *rc::gen::inRange<std::uint64_t>(1, 1U << 30), 4026531836};
-    record.since = WallTime(std::chrono::seconds(*rc::gen::inRange(0, 2000000000)));
-    RC_ASSERT(read_lease(write_record(record)) == record);
-    TicketRecord ticket;
-    ticket.number = *rc::gen::inRange<std::uint64_t>(1, 1U << 30);
-    ticket.priority = *rc::gen::inRange(-100, 100);
-    ticket.count = *rc::gen::inRange(1U, 16U);
-    ticket.missing = *rc::gen::inRange(0U, 16U);
-    ticket.wants = *rc::gen::container<std::vector<std::string>>(rc::gen::nonEmpty(word));
-    ticket.command = *word;
-    RC_ASSERT(read_ticket(write_record(ticket)) == ticket);
-  }));
-}
-
-TEST(LeaseRecordText, HostileWordsStayOnTheirLine) {
-  LeaseRecord record;
-  record.gpu = "GPU-1";
-  record.command = "evil\nuser: root\n\x1b[2J";
-  record.user = "ada";
-  const std::string text = write_record(record);
-  EXPECT_EQ(text.find('\x1b'), std::string::npos);
-  EXPECT_EQ(read_lease(text)->user, "ada");
-  EXPECT_FALSE(read_lease(text.substr(0, text.size() - 1)));  // half of a file
-  EXPECT_FALSE(read_lease("\0\1\2"));
-  EXPECT_FALSE(read_ticket("number: x\n"));
-}
-
-TEST(LeaseRecordText, AProcessIsToldFromALaterOne) {
-  ProcessMark self = ProcessMark::of(0);
-  EXPECT_EQ(alive(self), true);
-  ++self.start_ticks;
-  EXPECT_EQ(alive(self), false);
-  self.pid_namespace = 1;
-  EXPECT_EQ(alive(self), std::nullopt);
 }
 
 }  // namespace

@@ -139,7 +139,7 @@ std::optional<Refusal> Picker::find_candidates() {
   std::vector<Candidate> candidates;
   for (const std::size_t i : *positions) {
     const Device& device = snapshot_.inventory->devices[i];
-    Choice choice{device.uuid, device.label(), {}, {}};
+    Choice choice{device.id(), device.uuid, device.label(), {}, {}};
     judge_one(choice, i);
     if (!choice.judgement.lasting && !device.uuid.empty()) {
       candidate_.push_back(choices_.size());
@@ -191,19 +191,8 @@ void Picker::read_joins() {
     world_.warn("the driver does not say how the GPUs are joined (it does not answer); choosing at random");
 }
 
-std::optional<std::size_t> Picker::position_of(const std::string& uuid) const {
-  const auto& devices = snapshot_.inventory->devices;
-  const auto found =
-      std::find_if(devices.begin(), devices.end(), [&](const Device& device) { return device.uuid == uuid; });
-  if (found == devices.end()) return {};
-  return static_cast<std::size_t>(found - devices.begin());
-}
-
-std::optional<std::size_t> Picker::position_of_label(const std::string& label) const {
-  const auto& devices = snapshot_.inventory->devices;
-  const auto found = std::ranges::find(devices, label, &Device::label);
-  if (found == devices.end()) return {};
-  return static_cast<std::size_t>(found - devices.begin());
+std::optional<std::size_t> Picker::position_of(const Choice& choice) const {
+  return snapshot_.inventory->place_of(choice.gpu);
 }
 
 void Picker::judge_one(Choice& choice, std::size_t position) const {
@@ -228,7 +217,7 @@ void Picker::judge_again() {
     world_.first(snapshot_);
   }
   for (Choice& choice : choices_) {
-    const auto position = choice.uuid.empty() ? position_of_label(choice.label) : position_of(choice.uuid);
+    const auto position = position_of(choice);
     if (position)
       judge_one(choice, *position);
     else
@@ -250,7 +239,7 @@ void Picker::look_closer() {
 
 bool Picker::may_only_look_busy() const {
   return std::any_of(choices_.begin(), choices_.end(), [&](const Choice& choice) {
-    const auto position = position_of(choice.uuid);
+    const auto position = position_of(choice);
     return position && busy_from_waking(choice.judgement, snapshot_.readings[*position]);
   });
 }

@@ -138,14 +138,15 @@ class Picker {
 
   // With a result: what was read of each GPU in scope, and why it suits or not.
   struct Choice {
-    std::string uuid;
+    DeviceId gpu;
+    std::string uuid;  // under which it is leased; empty: it cannot be read, and the GPU not be had
     std::string label;
     Judgement judgement;
     Judgement in_company;  // as one of several holders
   };
   const std::vector<Choice>& choices() const { return choices_; }
   const Snapshot& snapshot() const { return snapshot_; }
-  std::optional<std::size_t> position_of(const std::string& uuid) const;
+  std::optional<std::size_t> position_of(const Choice& choice) const;
 
  private:
   // What the sleep was for.
@@ -188,7 +189,6 @@ class Picker {
   bool presume_fit(const std::vector<Standing>& standing);
   bool foreign_use(const std::vector<Standing>& standing);
   void tell(const std::vector<Standing>& standing);
-  std::optional<std::size_t> position_of_label(const std::string& label) const;
   LeaseRecord pattern() const;
 
   PickWorld& world_;

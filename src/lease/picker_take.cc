@@ -74,7 +74,7 @@ std::string Picker::standing_text(const Standing& standing) const {
 // seen.
 std::string Picker::users_text(const Choice& choice) const {
   constexpr std::size_t kMost = 3;
-  const auto position = position_of(choice.uuid);
+  const auto position = position_of(choice);
   if (!position || !snapshot_.readings[*position].tenants) return "";
   std::vector<std::string> users;
   for (const Tenant& tenant : *snapshot_.readings[*position].tenants) {
@@ -98,7 +98,7 @@ Chooser Picker::chooser() {
     const auto positions = [&](std::span<const std::size_t> candidates) {
       std::vector<std::size_t> result;
       for (const std::size_t candidate : candidates)
-        if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) {
+        if (const auto position = position_of(choices_[candidate_[candidate]])) {
           candidate_at[*position] = candidate;
           result.push_back(*position);
         }
@@ -153,7 +153,7 @@ PickResult Picker::finished() {
   if (settings_.hold) queue_->demand().pattern.until = world_.clock().wall() + *settings_.hold;
   Picked picked;
   for (const std::size_t candidate : queue_->kept())
-    if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
+    if (const auto position = position_of(choices_[candidate_[candidate]])) picked.devices.push_back(*position);
   auto locks = queue_->finish();
   if (!locks) return std::unexpected(Refusal::of(locks.error()));
   picked.locks = *std::move(locks);
@@ -167,7 +167,7 @@ void Picker::complete(Picked& picked) const {
   picked.snapshot = snapshot_;
   for (const std::size_t position : picked.devices)
     for (const Choice& choice : choices_)
-      if (choice.uuid == snapshot_.inventory->devices[position].uuid) picked.judgements.push_back(choice.judgement);
+      if (position_of(choice) == position) picked.judgements.push_back(choice.judgement);
 }
 
 PickStep Picker::pick_now() {
@@ -225,7 +225,7 @@ PickStep Picker::pick_unheld() {
   }
   Picked picked;
   for (const std::size_t candidate : chooser()(open, {}, settings_.count))
-    if (const auto position = position_of(choices_[candidate_[candidate]].uuid)) picked.devices.push_back(*position);
+    if (const auto position = position_of(choices_[candidate_[candidate]])) picked.devices.push_back(*position);
   complete(picked);
   return PickResult(std::move(picked));
 }

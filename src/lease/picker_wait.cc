@@ -106,7 +106,7 @@ Refusal Picker::late() {
 void Picker::judge_our_turn() {
   judge_again();
   const bool late = std::ranges::any_of(candidate_, [&](std::size_t index) {
-    const auto position = position_of(choices_[index].uuid);
+    const auto position = position_of(choices_[index]);
     return position && snapshot_.readings[*position].unanswered > Duration::zero();
   });
   if (late) judge_again();

@@ -1,5 +1,5 @@
 // Compares every size, offset, constant and call of abi.h with the real nvml.h.
-#include "nvml/abi.h"
+#include "nvml/calls.h"
 
 #include <gtest/gtest.h>
 

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "replay/intervals.h"
+#include "trace/rows.h"
 
 namespace lull::replay {
 namespace {
@@ -44,7 +45,7 @@ class Survey final : public trace::TraceSink {
 
 // Which recording would have it.
 std::string_view who_records(Metric metric) {
-  if (metric == Metric::pcie || metric == Metric::openers) return "`lull record --signals` writes it where it is named";
+  if (!trace::is_recorded_unasked(metric)) return "`lull record --signals` writes it where it is named";
   if (info(metric).of == Of::gpu) return "`lull record` writes it";
   return "`lull run --record FILE` writes the signals of a job and of the machine";
 }

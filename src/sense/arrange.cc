@@ -7,13 +7,13 @@ namespace {
 
 constexpr std::size_t kNobody = Row::kNobody;
 
-// Which of the found GPUs is this one? A UUID decides wherever both have one.
+// Which of the found GPUs is this one? A UUID decides wherever both have one; else the place of the one that has none.
 std::size_t match(const Device& old, std::span<const FoundGpu> found, const std::vector<bool>& taken, bool by_uuid) {
   for (std::size_t i = 0; i < found.size(); ++i) {
     const Device& candidate = *found[i].gpu;
     if (taken[i]) continue;
-    if (by_uuid ? !old.uuid.empty() && candidate.uuid == old.uuid
-                : (old.uuid.empty() || candidate.uuid.empty()) && candidate.index == old.index)
+    if (by_uuid ? !old.uuid.empty() && candidate.id() == old.id()
+                : (old.uuid.empty() && candidate.is(old.id())) || (candidate.uuid.empty() && old.is(candidate.id())))
       return i;
   }
   return kNobody;

@@ -4,6 +4,7 @@
 #include <set>
 #include <utility>
 
+#include "act/actions.h"
 #include "base/users.h"
 #include "config/table.h"
 #include "gpu/metric.h"
@@ -63,6 +64,9 @@ std::vector<Offer> completions(std::string_view kind) {
   if (kind == "signals")
     for (const MetricInfo& metric : kMetricTable)
       offers.push_back({std::string(metric.name), std::string(metric.meaning)});
+  if (kind == "actions")
+    for (const ActionOffer& action : action_offers())
+      offers.push_back({std::string(action.word), std::string(action.does)});
   if (kind == "rules")
     for (const BuiltInRule& rule : built_in_rules()) offers.push_back({std::string(rule.name), std::string(rule.text)});
   return offers;

@@ -5,7 +5,7 @@ namespace lull {
 trace::RowLayout RecordingSink::layout(const std::string& path) {
   trace::RowLayout layout{trace::format_by_name(path), {}, true};
   for (const MetricInfo& row : kMetricTable)
-    if (row.metric != Metric::pcie && row.metric != Metric::openers) layout.metrics.push_back(row.metric);
+    if (trace::is_recorded_unasked(row.metric)) layout.metrics.push_back(row.metric);
   return layout;
 }
 

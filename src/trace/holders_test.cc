@@ -69,6 +69,15 @@ Result<TraceReader> who_is_in(const TempFile& file) {
   return TraceReader::open(options);
 }
 
+Result<TraceReport> read_whole(const TempFile& file, Seen& seen) {
+  auto reader = who_is_in(file);
+  EXPECT_TRUE(reader && reader->tells_who());
+  if (!reader) return std::unexpected(reader.error());
+  auto report = reader->read(seen);
+  EXPECT_TRUE(report && report->bad_rows == 0U);
+  return report;
+}
+
 TEST(Holders, EachRowKeepsItsOwn) {
   const TempFile file("time,gpu,util,pid,user\n3,0,1,,\n1,0,1,a,x\n2,0,1,none,none\n1,1,1,b,y\n2,1,1,b,y\n4,0,1,c,z\n");
   auto reader = who_is_in(file);
@@ -99,13 +108,9 @@ TEST(Holders, AreReadFromTheProcessesOfADocument) {
 {"index": 1, "util_percent": 2, "processes": [{"pid": 3, "type": "G", "user": "root", "name": "Xorg", "command": "X"}]},
 {"index": 2, "util_percent": 2, "processes": null}]}
 )");
-  auto reader = who_is_in(file);
-  ASSERT_TRUE(reader);
-  EXPECT_TRUE(reader->tells_who());
   Seen seen;
-  const auto report = reader->read(seen);
+  const auto report = read_whole(file, seen);
   ASSERT_TRUE(report);
-  EXPECT_EQ(report->bad_rows, 0U);
   ASSERT_EQ(report->holders.size(), 3U);
   const Holder& first = report->holders[1];
   EXPECT_EQ(first.pids, (std::vector<std::string>{"17"}));
@@ -130,13 +135,9 @@ TEST(Holders, AreReadFromTheLinesOfPmon) {
  20240315   11:04:47      1           3      G      0      0    Xorg
  20240315   11:04:47      2          20      C      1      1    late
 )");
-  auto reader = who_is_in(file);
-  ASSERT_TRUE(reader);
-  EXPECT_TRUE(reader->tells_who());
   Seen seen;
-  const auto report = reader->read(seen);
+  const auto report = read_whole(file, seen);
   ASSERT_TRUE(report);
-  EXPECT_EQ(report->bad_rows, 0U);
   ASSERT_EQ(report->holders.size(), 4U);
   EXPECT_EQ(report->holders[1].pids, (std::vector<std::string>{"17", "18"}));
   EXPECT_EQ(report->holders[1].command, "python train.py");

@@ -107,8 +107,7 @@ Result<> choose_signals(std::string_view text, RowLayout& layout) {
   std::vector<Metric>& metrics = layout.metrics;
   if (text.empty()) {
     for (const MetricInfo& row : kMetricTable)
-      if (row.of == Of::gpu && row.metric != Metric::pcie && row.metric != Metric::openers)
-        metrics.push_back(row.metric);
+      if (row.of == Of::gpu && is_recorded_unasked(row.metric)) metrics.push_back(row.metric);
     layout.who = true;
     return {};
   }

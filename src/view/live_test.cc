@@ -32,6 +32,19 @@ Snapshot machine(unsigned gpus) {
   return snapshot;
 }
 
+// Process 4711 computes on some of them.
+void compute(Snapshot& snapshot, const std::vector<std::size_t>& gpus, const std::string& user,
+             const std::vector<std::string>& arguments) {
+  Tenant tenant;
+  tenant.pid = 4711;
+  tenant.compute = true;
+  for (const std::size_t gpu : gpus) snapshot.readings[gpu].tenants->push_back(tenant);
+  ProcessInfo& process = snapshot.processes[4711];
+  process.pid = 4711;
+  process.user = user;
+  process.arguments = arguments;
+}
+
 StatusView all_of(const Snapshot& snapshot) {
   StatusView view{snapshot, {}, {}};
   for (std::size_t i = 0; i < snapshot.readings.size(); ++i) view.devices.push_back(i);
@@ -188,15 +201,7 @@ TEST(StatusSummary, AnEmptyMigDeviceIsFree) {
 
 TEST(StatusTable, At80ColumnsIdleOwnerAndCommandStay) {
   Snapshot snapshot = machine(2);
-  Tenant tenant;
-  tenant.pid = 4711;
-  tenant.compute = true;
-  snapshot.readings[1].tenants->push_back(tenant);
-  ProcessInfo process;
-  process.pid = 4711;
-  process.user = "alexandra";
-  process.arguments = {"python3", "train.py", "--config", "/home/alexandra/experiments/large.yaml"};
-  snapshot.processes[4711] = process;
+  compute(snapshot, {1}, "alexandra", {"python3", "train.py", "--config", "/home/alexandra/experiments/large.yaml"});
   StatusView view = all_of(snapshot);
   view.extras.resize(2);
   view.extras[1].idle_for = 3h + 12min;
@@ -213,14 +218,7 @@ TEST(StatusTable, At80ColumnsIdleOwnerAndCommandStay) {
 
 TEST(StatusTable, ALeaseIsSeenAtEveryWidth) {
   Snapshot snapshot = machine(3);
-  Tenant tenant;
-  tenant.pid = 4711;
-  tenant.compute = true;
-  snapshot.readings[1].tenants->push_back(tenant);
-  snapshot.readings[2].tenants->push_back(tenant);
-  snapshot.processes[4711].pid = 4711;
-  snapshot.processes[4711].user = "ada";
-  snapshot.processes[4711].arguments = {"python", "train.py"};
+  compute(snapshot, {1, 2}, "ada", {"python", "train.py"});
   StatusView view = all_of(snapshot);
   view.extras.resize(3);
   for (StatusExtra& extra : view.extras) extra.lease = LeaseView{"ada", 77, "python train.py --epochs 100", {}};

@@ -115,7 +115,8 @@ def test_shells_offer_what_is_there(shell):
             ("lull keep ", job),  # jobs
             ("lull run --also ", job),
             ("lull release ", "0"),  # leases
-            ("lull watch --do shut", "shutdown"),
+            ("lull watch --do shut", "shutdown"),  # actions
+            ("lull watch --do en", "end"),
             ("lull sim fa", "fault"),
             ("lull replay we", "week.csv"),
             ("lull run -- cat we", "week.csv"),  # another command, with its own

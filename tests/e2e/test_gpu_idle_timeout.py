@@ -23,12 +23,7 @@ def uuids(gpus):
 
 def readings(job, count):
     """Waits for so many readings in the log of a job started with -x; returns what was said."""
-    text = ""
-    while text.count(" usage ") < count:
-        line = job.stderr.readline()
-        assert line, text
-        text += line
-    return text
+    return read_until(job.stderr, " usage ", times=count)
 
 
 def test_log_and_status_of_its_document(sim):
@@ -369,14 +364,9 @@ def test_swapped_in_task_that_comes_back_to_life_in_the_pause_is_spared(sim, det
     env, log = det
     with sim(1) as gpus:
         task = gpus.start(TOOL, *QUICK, env=env)
-        seen = ""
-        while "Killing task." not in seen:
-            seen += task.stderr.readline()
+        read_until(task.stderr, "Killing task.")
         gpus.set(0, util=90)
-        while "called off" not in seen:
-            line = task.stderr.readline()
-            assert line, seen
-            seen += line
+        read_until(task.stderr, "called off")
         assert task.poll() is None and not log.exists()
 
 

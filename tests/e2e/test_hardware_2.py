@@ -60,19 +60,25 @@ def test_row_07_lists_at_most_once_a_second(sim, tmp_path, command):
         assert calls(log, "GetComputeRunningProcesses") >= 1
 
 
+def sampled(gpus, command, log, samples):
+    """Lets lull sample so often, and ends it; in how many seconds."""
+    start = time.monotonic()
+    job = gpus.start_lull(*command, env={"LULL_SIM_LOG": str(log)})
+    try:
+        wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= samples, what=f"{samples} samples")
+    finally:
+        stop(job)
+    return time.monotonic() - start
+
+
 @pytest.mark.parametrize("command", ["run", "watch"])
 def test_row_07_who_shows_no_list_asks_for_fewer(sim, tmp_path, command):
     log = tmp_path / "log"
     with sim(1) as gpus:
         job = {"run": ["run", *QUICK, "--", gpus.binary, "sim", "load", "--gpu", "0", "--util", "50"],
                "watch": ["watch", "--every", "100ms", "--do", "exit"]}[command]
-        start = time.monotonic()
-        job = gpus.start_lull(*job, env={"LULL_SIM_LOG": str(log)})
-        try:
-            wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= 30, what="30 samples")
-        finally:
-            stop(job)
-        assert calls(log, "GetComputeRunningProcesses") <= (time.monotonic() - start) / 5 + 1 + calls(log, "nvmlInit")
+        took = sampled(gpus, job, log, 30)
+        assert calls(log, "GetComputeRunningProcesses") <= took / 5 + 1 + calls(log, "nvmlInit")
         # Who draws is on the GPU as well: whose it is cannot be told without that list.
         assert command == "run" or calls(log, "GetGraphicsRunningProcesses") == 0
         assert calls(log, "GetMPSComputeRunningProcesses") <= calls(log, "GetComputeRunningProcesses")
@@ -86,14 +92,9 @@ def test_row_07_lists_at_most_once_a_second_with_short_rules(sim, tmp_path, comm
         load = gpus.load(0, 50)
         job = {"run": ["run", "--delay", "0", "--also", load.pid, "--every", "50ms", "--idle", rule, "--", "sleep", "1000"],
                "watch": ["watch", "--every", "50ms", "--also", load.pid, "--idle", rule, "--do", "exit"]}[command]
-        start = time.monotonic()
-        job = gpus.start_lull(*job, env={"LULL_SIM_LOG": str(log)})
-        try:
-            wait_until(lambda: calls(log, "nvmlDeviceGetUtilizationRates") >= 40, what="40 samples")
-        finally:
-            stop(job)
+        took = sampled(gpus, job, log, 40)
         # One at the start, and one may come a tenth of a second early; as above.
-        assert calls(log, "GetComputeRunningProcesses") <= time.monotonic() - start + 1.1 + calls(log, "nvmlInit") - 1
+        assert calls(log, "GetComputeRunningProcesses") <= took + 1.1 + calls(log, "nvmlInit") - 1
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])

@@ -1,4 +1,5 @@
 """Leases: who holds a GPU, for how long, and who is next. docs/leases.md is the text behind it."""
+import contextlib
 import json
 import os
 import pathlib
@@ -607,15 +608,24 @@ def strike_some(gpus, running, dice):
     gpus.started = [p for p in gpus.started if p not in running]
 
 
+@contextlib.contextmanager
+def witnesses(*names):
+    """A folder with files that every user may write to."""
+    folder = pathlib.Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
+    try:
+        folder.chmod(0o777)
+        for name in names:
+            (folder / name).touch()
+            (folder / name).chmod(0o666)
+        yield folder
+    finally:
+        subprocess.run(["rm", "-rf", str(folder)], check=True)
+
+
 def storm(gpus, rounds, users=(0,), prefix=(), picks=64, count=8):
     """`picks` at once for `count` GPUs, killed at random; returns how many were left in peace."""
-    witness = pathlib.Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
-    witness.chmod(0o777)
-    for name in [f"gpu{i}" for i in range(count)] + ["served", "double"]:
-        (witness / name).touch()
-        (witness / name).chmod(0o666)
     dice = random.Random(rounds)
-    try:
+    with witnesses(*(f"gpu{i}" for i in range(count)), "served", "double") as witness:
         for _ in range(rounds):
             running = []
             for i in range(picks):
@@ -630,8 +640,6 @@ def storm(gpus, rounds, users=(0,), prefix=(), picks=64, count=8):
         wait_free(gpus)
         done = gpus.lull("pick", "-n", count)  # none is lost
         assert done.returncode == 0, done.stderr
-    finally:
-        subprocess.run(["rm", "-rf", str(witness)], check=True)
 
 
 def test_storm(sim):
@@ -646,22 +654,28 @@ def test_storm_of_two_users(users):
     storm(gpus, ROUNDS, users=(0, 12345))
 
 
-@ROOT_ONLY
-def test_storm_across_mount_namespaces(users):
-    """Half of them see the folder at another place of their own mount namespace."""
-    gpus, folder = users(8)
+@contextlib.contextmanager
+def another_mount(folder):
+    """What starts a command that sees the folder at another place of its own mount namespace; (): none is to be had."""
     elsewhere = folder.parent / (folder.name + "-mount")
     elsewhere.mkdir()
     enter = ["unshare", "-m", "--propagation", "private", "sh", "-c",
              f"mount --bind {folder} {elsewhere} && LULL_LEASES={elsewhere} exec \"$@\"", "sh"]
-    refused = subprocess.run([*enter, "true"], capture_output=True, text=True, timeout=LIMIT)
-    if refused.returncode != 0:
-        elsewhere.rmdir()
-        pytest.skip(f"no mount namespace to be had here: {refused.stderr.strip()}")
     try:
-        storm(gpus, ROUNDS, prefix=enter)
+        works = subprocess.run([*enter, "true"], capture_output=True, timeout=LIMIT).returncode == 0
+        yield enter if works else ()
     finally:
         elsewhere.rmdir()
+
+
+@ROOT_ONLY
+def test_storm_across_mount_namespaces(users):
+    """Half of them see the folder at another place of their own mount namespace."""
+    gpus, folder = users(8)
+    with another_mount(folder) as enter:
+        if not enter:
+            pytest.skip("no mount namespace to be had here")
+        storm(gpus, ROUNDS, prefix=enter)
 
 
 def test_without_waiting_as_many_as_there_are(sim):

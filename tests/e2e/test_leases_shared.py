@@ -1,12 +1,10 @@
 """GPUs that several hold by agreement: `lull pick --share N`."""
-import os
-import pathlib
 import random
 import subprocess
 
 import pytest
 from conftest import LIMIT, build_dir, wait_until
-from test_leases import ROOT_ONLY, ROUNDS, Job, as_user, held, leases, queued, strike_some, users, wait_free, waiting  # noqa: F401
+from test_leases import ROOT_ONLY, ROUNDS, Job, another_mount, as_user, held, leases, queued, strike_some, users, wait_free, waiting, witnesses  # noqa: F401
 
 
 def test_so_many_and_no_more(sim):
@@ -145,13 +143,9 @@ echo "$CUDA_VISIBLE_DEVICES" >>"$W/crowded"
 
 
 def storm(gpus, rounds, uids=(0,), prefix=(), picks=48, count=4):
-    witness = pathlib.Path(subprocess.check_output(["mktemp", "-d"], text=True).strip())
-    witness.chmod(0o777)
-    for name in [f"gpu{i}.{seat}" for i in range(count) for seat in range(3)] + ["served", "crowded"]:
-        (witness / name).touch()
-        (witness / name).chmod(0o666)
     dice = random.Random(rounds)
-    try:
+    seats = [f"gpu{i}.{seat}" for i in range(count) for seat in range(3)]
+    with witnesses(*seats, "served", "crowded") as witness:
         for _ in range(rounds):
             running = []
             for i in range(picks):
@@ -164,8 +158,6 @@ def storm(gpus, rounds, uids=(0,), prefix=(), picks=48, count=4):
         assert len((witness / "served").read_text().splitlines()) >= rounds * (picks - picks // 4)
         wait_free(gpus)
         assert gpus.lull("pick", "-n", count).returncode == 0
-    finally:
-        subprocess.run(["rm", "-rf", str(witness)], check=True)
 
 
 def test_storm_of_sharers(sim):
@@ -175,15 +167,7 @@ def test_storm_of_sharers(sim):
 @ROOT_ONLY
 def test_storm_of_sharers_of_two_users_across_mount_namespaces(users):
     gpus, folder = users(4)
-    elsewhere = folder.parent / (folder.name + "-mount")
-    elsewhere.mkdir()
-    enter = ["unshare", "-m", "--propagation", "private", "sh", "-c",
-             f"mount --bind {folder} {elsewhere} && LULL_LEASES={elsewhere} exec \"$@\"", "sh"]
-    if subprocess.run([*enter, "true"], capture_output=True, timeout=LIMIT).returncode != 0:
-        enter = ()  # no mount namespace to be had here: two users are left
-    try:
+    with another_mount(folder) as enter:  # where there is none, two users are left
         storm(gpus, ROUNDS)
         storm(gpus, ROUNDS, uids=(0, 12345))
         storm(gpus, ROUNDS, prefix=enter)
-    finally:
-        elsewhere.rmdir()

@@ -261,12 +261,7 @@ def test_json_log(sim):
 
 def watched_for(gpus, job, readings):
     """Waits until `job` (started with -v) has reported so many more readings; returns all it said."""
-    text = ""
-    while text.count("GPU ") < readings:
-        line = job.stderr.readline()
-        assert line, text
-        text += line
-    return text
+    return read_until(job.stderr, "GPU ", times=readings)
 
 
 @pytest.mark.parametrize("fault", ["lost", "unknown", "no-util", "reset"])

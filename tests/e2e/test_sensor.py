@@ -108,20 +108,14 @@ def test_lull_watch_lets_go_of_the_driver_on_sigusr1(sim):
         end(watch)
 
 
-def test_a_word_when_sampling_costs_much(sim):
-    gpus = sim(text='cost_util = "20ms"\n[[gpu]]\nmodel = "A100"\n')
-    watch = gpus.start_lull("watch", "--idle", "util < 1 for 1h", "--every", "100ms", "--do", "exit=9")
+@pytest.mark.parametrize("scenario, said, advice", [
+    ('cost_util = "20ms"\n[[gpu]]\nmodel = "A100"\n', "reading the GPUs takes", "longer --every"),
+    ('[[gpu]]\nmodel = "A100"\nattach = "1s"\n', "waking the GPUs took", "persistence mode"),
+], ids=["sampling costs much", "waking takes long"])
+def test_a_word_about_what_the_driver_costs(sim, scenario, said, advice):
+    watch = sim(text=scenario).start_lull("watch", "--idle", "util < 1 for 1h", "--every", "100ms", "--do", "exit=9")
     try:
-        assert "reading the GPUs takes" in read_until(watch.stderr, "longer --every")
-    finally:
-        end(watch)
-
-
-def test_a_hint_at_persistence_mode(sim):
-    gpus = sim(text='[[gpu]]\nmodel = "A100"\nattach = "1s"\n')
-    watch = gpus.start_lull("watch", "--idle", "util < 1 for 1h", "--every", "100ms", "--do", "exit=9")
-    try:
-        assert "waking the GPUs took" in read_until(watch.stderr, "persistence mode")
+        assert said in read_until(watch.stderr, advice)
     finally:
         end(watch)
 

@@ -217,45 +217,34 @@ def test_a_forked_child_does_not_fire_its_parents_watch(picked):
     assert fired.get() == os.getpid() and fired.empty()
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
-def test_multiprocessing_beside_a_watch(picked, script, method):
-    child = script("""
+POOL = """
 import multiprocessing, sys
 import lull
 
 def work(number):
-    import lull
     return len(lull.status()), number
 
 if __name__ == "__main__":
     lull.watch(idle="util < 5 for 1h", every=0.05)
     with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
         print(pool.map(work, range(4)))
-""" if method == "fork" else SPAWNED, method)
-    status, out, err = child.finish()
-    assert (status, out) == (0, "[(2, 0), (2, 1), (2, 2), (2, 3)]\n"), err
-
-
+"""
 # What is spawned imports its main module anew, which `-c` is none: this one writes itself into a file.
-SPAWNED = """
+SPAWNED = f"""
 import multiprocessing, os, subprocess, sys, tempfile
 with tempfile.TemporaryDirectory() as folder:
     path = os.path.join(folder, "main.py")
     with open(path, "w") as file:
-        file.write('''
-import multiprocessing, sys
-import lull
-
-def work(number):
-    return len(lull.status()), number
-
-if __name__ == "__main__":
-    lull.watch(idle="util < 5 for 1h", every=0.05)
-    with multiprocessing.get_context(sys.argv[1]).Pool(2) as pool:
-        print(pool.map(work, range(4)))
-''')
+        file.write('''{POOL}''')
     sys.exit(subprocess.run([sys.executable, path, sys.argv[1]]).returncode)
 """
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_multiprocessing_beside_a_watch(picked, script, method):
+    child = script(POOL if method == "fork" else SPAWNED, method)
+    status, out, err = child.finish()
+    assert (status, out) == (0, "[(2, 0), (2, 1), (2, 2), (2, 3)]\n"), err
 
 
 def test_a_data_loader_of_forked_workers_beside_a_watch(picked, script):

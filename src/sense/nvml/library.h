@@ -12,7 +12,7 @@
 
 #include "base/result.h"
 #include "gpu/snapshot.h"
-#include "nvml/abi.h"
+#include "nvml/calls.h"
 
 namespace lull {
 

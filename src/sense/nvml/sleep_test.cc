@@ -7,15 +7,27 @@
 namespace lull {
 namespace {
 
-TEST(Sleepers, AreAskedAnewEachTimeAlsoWhereTheFileWasReplaced) {
+// A card that the driver has, and what the kernel says of its power.
+struct OneCard {
+  OneCard(const char* control, const char* status) {
+    tree.write("driver/gpus/0000:3b:00.0/information", "Model: T4\n");
+    tree.write(power + "control", control);
+    tree.write(power + "runtime_status", status);
+  }
+  Root root() const {
+    Root root = tree.root();
+    root.driver = tree.at("driver");
+    return root;
+  }
   const TestTree tree;
   const std::string power = "sys/bus/pci/devices/0000:3b:00.0/power/";
-  tree.write("driver/gpus/0000:3b:00.0/information", "Model: T4\n");
-  tree.write(power + "control", "auto\n");
-  tree.write(power + "runtime_status", "active\n");
-  Root root = tree.root();
-  root.driver = tree.at("driver");
-  const Sleepers sleepers(root);
+};
+
+TEST(Sleepers, AreAskedAnewEachTimeAlsoWhereTheFileWasReplaced) {
+  const OneCard card("auto\n", "active\n");
+  const TestTree& tree = card.tree;
+  const std::string& power = card.power;
+  const Sleepers sleepers(card.root());
   ASSERT_EQ(sleepers.count(), 1U);
   EXPECT_FALSE(sleepers.asleep(0));
   tree.write(power + "runtime_status", "suspended\n");
@@ -33,14 +45,8 @@ TEST(Sleepers, AreAskedAnewEachTimeAlsoWhereTheFileWasReplaced) {
 }
 
 TEST(Sleepers, WhosePowerIsNeverTakenAwayDoNotSleep) {
-  const TestTree tree;
-  const std::string power = "sys/bus/pci/devices/0000:3b:00.0/power/";
-  tree.write("driver/gpus/0000:3b:00.0/information", "Model: T4\n");
-  tree.write(power + "control", "on\n");
-  tree.write(power + "runtime_status", "suspended\n");
-  Root root = tree.root();
-  root.driver = tree.at("driver");
-  EXPECT_FALSE(Sleepers(root).asleep(0));
+  const OneCard card("on\n", "suspended\n");
+  EXPECT_FALSE(Sleepers(card.root()).asleep(0));
 }
 
 }  // namespace
