@@ -28,8 +28,10 @@ struct Batch {
   std::uint64_t lines = 0;
   std::uint64_t bad = 0;
   std::vector<BadLine> first_bad;
-  std::optional<BadLine> new_header;  // the columns change: the rest cannot be read as before
-  std::vector<std::size_t> starts;    // rows before which a header came again: a recording begins there
+  std::uint64_t implausible = 0;       // values that their metric cannot have
+  std::string first_implausible = {};  // "util 250"
+  std::optional<BadLine> new_header;   // the columns change: the rest cannot be read as before
+  std::vector<std::size_t> starts;     // rows before which a header came again: a recording begins there
   std::vector<std::int64_t> at;
   std::vector<std::uint32_t> gpu;  // in the Identities of the parser
   std::vector<std::vector<float>> value;
@@ -39,6 +41,8 @@ struct Batch {
     lines = 0;
     bad = 0;
     first_bad.clear();
+    implausible = 0;
+    first_implausible.clear();
     new_header.reset();
     starts.clear();
     value.resize(metrics);
@@ -51,10 +55,18 @@ struct Batch {
       const auto lowest = static_cast<float>(info(metrics[slot]).range.lowest);
       const auto highest = static_cast<float>(info(metrics[slot]).range.highest);
       float* const column = value[slot].data();
-      for (std::size_t row = 0; row < rows; ++row)
-        column[row] = column[row] >= lowest && column[row] <= highest ? column[row] : kUnknownSample;
+      unsigned odd = 0;
+      for (std::size_t row = 0; row < rows; ++row) odd += column[row] < lowest || column[row] > highest ? 1U : 0U;
+      if (odd == 0) continue;
+      implausible += odd;
+      for (std::size_t row = 0; row < rows; ++row) {
+        if (!(column[row] < lowest || column[row] > highest)) continue;
+        if (first_implausible.empty()) first_implausible = name_odd(metrics[slot], column[row]);
+        column[row] = kUnknownSample;
+      }
     }
   }
+  static std::string name_odd(Metric metric, float value);
   bool full() const { return rows == at.size(); }
   void make_room() {
     const std::size_t room = std::max<std::size_t>(64, rows * 2);

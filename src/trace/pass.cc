@@ -147,11 +147,15 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
   return {};
 }
 
+std::string Batch::name_odd(Metric metric, float value) { return fmt::format("{} {:g}", info(metric).name, value); }
+
 Result<> Pass::consume(Worker& worker) {
   const Batch& batch = worker.batch;
   const File& file = files_[file_];
   report_.bad_rows += batch.bad;
   file_bad_ += batch.bad;
+  report_.implausible += batch.implausible;
+  if (report_.first_implausible.empty()) report_.first_implausible = batch.first_implausible;
   for (const BadLine& bad : batch.first_bad)
     if (report_.first_bad.size() < kShownBad) report_.first_bad.push_back({file.path, line_ + bad.line, bad.why});
   if (batch.new_header)

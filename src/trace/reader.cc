@@ -273,6 +273,11 @@ std::vector<std::string> oddities(const TraceReport& report) {
   for (const BadRow& bad : report.first_bad) say(fmt::format("{}:{}: {}", printable(bad.file), bad.line, bad.why));
   const auto rows = [](std::uint64_t count) { return fmt::format("{} row{}", count, count == 1 ? "" : "s"); };
   if (report.bad_rows > 0) say(rows(report.bad_rows) + " could not be read: left out");
+  if (report.implausible > 0)
+    say(fmt::format("{} outside of what {} signal can be ({}{}): unknown",
+                    report.implausible == 1 ? "1 value is" : fmt::format("{} values are", report.implausible),
+                    report.implausible == 1 ? "its" : "their",
+                    report.implausible == 1 ? "" : "the first: ", report.first_implausible));
   if (report.duplicates > 0)
     say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
   if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");

@@ -43,8 +43,10 @@ struct TraceReport {
   std::uint64_t samples = 0;  // rows that were used
   std::uint64_t bad_rows = 0;
   std::vector<BadRow> first_bad;
-  std::uint64_t duplicates = 0;    // same GPU, same time: the first one counts
-  std::uint64_t out_of_order = 0;  // rows earlier than one before them
+  std::uint64_t implausible = 0;       // values that their signal cannot have: unknown
+  std::string first_implausible = {};  // "util 250"
+  std::uint64_t duplicates = 0;        // same GPU, same time: the first one counts
+  std::uint64_t out_of_order = 0;      // rows earlier than one before them
   std::uint64_t bytes = 0;
   bool sorted_in_memory = false;
   bool zoned = true;       // times are moments; else readings of some wall clock

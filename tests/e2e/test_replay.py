@@ -392,3 +392,15 @@ def test_no_work_at_all_is_not_unknown_work(tmp_path):
     assert "never worked again: there was no work to lose, " in replay(trace, "--idle", "util < 1 for 30s").stdout
     trace.write_text("time,gpu,power,job\n" + "".join(f"{1700000000 + i},0,60,7\n" for i in range(60)))
     assert "(no utilisation was recorded)" in replay(trace, "--idle", "power < 100 for 30s").stdout
+
+
+def test_values_that_cannot_be_are_said(run_lull, tmp_path):
+    trace = tmp_path / "trace.csv"
+    rows = [f"2026-01-01T00:00:{second:02}Z,0,{util}" for second, util in enumerate([0, 250, 0, -3, "", 0])]
+    trace.write_text("\n".join(["time,gpu,util_percent", *rows, ""]))
+    done = run_lull("replay", str(trace), "--idle", "util < 5 for 2s")
+    assert done.returncode == 0
+    assert done.stderr == "lull: 2 values are outside of what their signal can be (the first: util 250): unknown\n"
+    trace.write_text("\n".join(["time,gpu,util_percent", *rows[:3], ""]))
+    assert "1 value is outside of what its signal can be (util 250): unknown" in run_lull(
+        "replay", str(trace), "--idle", "util < 5 for 2s").stderr
