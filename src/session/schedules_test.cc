@@ -96,7 +96,8 @@ std::string broken_law(const FakeWorld& world, const Listening& sink, Instant no
   }
   if (now - oldest < span) return "that is too soon";
   for (const auto& [when, stopped] : world.stopped_at)
-    if (when >= oldest && when <= now) return "the job was stopped, or went on";
+    if ((when > oldest || (when == oldest && stopped)) && when <= now)  // it may go on at the moment of the first one
+      return "the job was stopped, or went on";
   const FiringFacts* firing = nullptr;
   for (const FiringFacts& one : sink.firings)
     if (Instant(one.at.time_since_epoch()) <= now) firing = &one;
