@@ -6,6 +6,7 @@ import pathlib
 import pwd
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -114,19 +115,19 @@ class Fill:
 RARE = [(1, 11), (10, 235), (10, 234), (10, 237), (10, 200)]
 
 
-def make_rare_node(path, which):
-    """A node at the path of the so-manieth of those that can be had here; two tests that make one have different ones."""
+def make_rare_node(path):
+    """A node at the path, its number, and a lock: as long as that is kept no other test on this machine has the number."""
     path.unlink(missing_ok=True)
     for number in RARE:
-        os.mknod(path, 0o600 | 0o020000, os.makedev(*number))
+        lock = socket.socket(socket.AF_UNIX)
         try:
+            lock.bind("\0lull-test-device-%d-%d" % number)
+            os.mknod(path, 0o600 | 0o020000, os.makedev(*number))
             os.close(os.open(path, os.O_RDONLY | os.O_NOCTTY))
-            if which == 0:
-                return number
-            which -= 1
+            return number, lock
         except OSError:
-            pass
-        path.unlink()
+            lock.close()
+            path.unlink(missing_ok=True)
     raise OSError("no device to be had that nobody opens")
 
 
@@ -428,7 +429,7 @@ def test_an_open_in_another_mount_namespace_by_a_node_of_its_own_is_heard(sim, t
     with sim(1) as gpus:
         device = gpus.folder / "dev/nvidia0"
         try:
-            major, minor = make_rare_node(device, 0)
+            (major, minor), lock = make_rare_node(device)
         except OSError:
             pytest.skip("no device nodes can be made here")
         fill = Fill(gpus, tmp_path, "--confirm", "2s")
@@ -439,6 +440,8 @@ def test_an_open_in_another_mount_namespace_by_a_node_of_its_own_is_heard(sim, t
         fill.wait(lambda: any(str(stranger.pid) in (event["details"]["who"] or "") for event in fill.events("halted")), "its open to be heard")
         fill.wait_for("went-on")
         fill.wait_running()
+        end(stranger)  # the next one who has this number must not meet it
+        lock.close()
 
 
 @pytest.mark.parametrize("way", ["fanotify", "inotify", "scan"])

@@ -70,7 +70,7 @@ class Episodes:
         if os.environ.get("LULL_FILL_NODES") == "0":  # two such tests at once would hear each other
             return
         try:
-            self.numbers = [make_rare_node(self.folder / f"node{gpu}", 1 + gpu) for gpu in range(GPUS)]
+            self.numbers, self.locks = zip(*(make_rare_node(self.folder / f"node{gpu}") for gpu in range(GPUS)))
             for gpu in range(GPUS):
                 shutil.move(self.folder / f"node{gpu}", self.device(gpu))
             self.nodes = True
