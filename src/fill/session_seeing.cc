@@ -26,6 +26,7 @@ constexpr Duration kKnown = 100ms;           // who was seen to be a stranger is
 constexpr int kMostRounds = 64;              // of opens, before anything else has a turn
 constexpr Duration kDoor = 5ms;              // for that of the lease folder
 constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core, from the second look on
+constexpr Duration kLongestRest = 10s;       // before we look again whether a filler can start
 constexpr int kShareWithEvents = 500;        // where looking is only for what no event told of
 
 // Which file it is: one that was made anew is another.
@@ -128,7 +129,7 @@ void FillSession::decide(const Snapshot& snapshot) {
   }
   const bool wants = filling_->wants_openers();
   if (openers_for(snapshot) != nullptr && std::exchange(looks_for_start_, false) && running_.size() <= ran)
-    rests_until_ = loop_.now() + kShareOfTime * last_look_took_;
+    rests_until_ = loop_.now() + std::min<Duration>(kLongestRest, kShareOfTime * last_look_took_);
   if (openers_for(snapshot) != nullptr || !(wants || is_looking())) wanted_since_.reset();
   if (!wants || !wanted_since_) say_why_not();  // else there is more to come
   schedule_decision();
@@ -240,7 +241,8 @@ const Openers* FillSession::openers_for(const Snapshot& snapshot) const {
 Duration FillSession::rest_after(Duration look) const {
   switch (opens_ ? opens_->way() : OpenWay::none) {
     case OpenWay::cgroup_device: return std::max<Duration>(kScanWithEvents, look * kShareWithEvents);
-    case OpenWay::none: return std::max<Duration>(kQuickestScan, look * kShareOfTime);
+    // On a machine that is busy a look takes long: who comes must be seen all the same.
+    case OpenWay::none: return std::clamp<Duration>(look * kShareOfTime, kQuickestScan, kScanWithFewEvents);
     default: return std::max<Duration>(kScanWithFewEvents, look * kShareWithEvents);
   }
 }
