@@ -36,67 +36,33 @@ Result<> parse_then(std::string_view word, PhaseSpec& phase) {
   return fail(fmt::format("a phase has no '{}'{}", printable(name), hint.empty() ? ": util=0 and mem=2GiB are" : hint));
 }
 
-Result<> begin_phase(Args& args, LoadWords& options) {
-  if (!options.load.phases.back().lasting) return fail("the phase before --then never ends: it needs a --for");
-  if (options.load.phases.size() >= kMaxSteps)
-    return fail(fmt::format("more phases than the {} there is room for", kMaxSteps));
-  options.load.phases.emplace_back();
-  bool any = false;
-  while (args.more() && !args.at_option()) {
-    TRY(parse_then(args.take(), options.load.phases.back()));
-    any = true;
+}  // namespace
+
+Result<> add_phase(const PhaseWords& words, LoadSpec& load) {
+  const bool first = load.phases.empty();
+  if (first && !words.changes.empty())
+    return fail(fmt::format("'{}' is one argument too many", printable(words.changes.front())));
+  if (!first && !load.phases.back().lasting) return fail("the phase before --then never ends: it needs a --for");
+  if (!first && words.changes.empty()) return fail("--then needs what changes, such as util=0");
+  if (load.phases.size() >= kMaxSteps) return fail(fmt::format("more phases than the {} there is room for", kMaxSteps));
+  PhaseSpec phase;
+  for (const std::string& change : words.changes) TRY(parse_then(change, phase));
+  if (!words.util.empty()) TRY(parse_util(words.util, phase));
+  if (!words.memory.empty()) {
+    auto size = parse_size(words.memory);
+    if (!size) return std::unexpected(std::move(size).error().during("--mem"));
+    phase.memory = *size;
   }
-  if (!any) return fail("--then needs what changes, such as util=0");
+  if (!words.lasting.empty()) phase.lasting = TRY(duration_option("--for", words.lasting));
+  load.phases.push_back(phase);
   return {};
 }
 
-}  // namespace
-
-Result<LoadWords> parse_load(Args& args) {
-  LoadWords options;
-  while (args.more()) {
-    if (const auto gpus = args.option("--gpu", "a GPU, such as 0")) {
-      options.gpus = TRY(*gpus);
-    } else if (const auto many = args.option("--gpus", "GPUs, such as 0,1")) {
-      options.gpus = TRY(*many);
-    } else if (const auto util = args.option("--util", "a percentage, such as 90")) {
-      const std::string_view text = TRY(*util);
-      TRY(parse_util(text, options.load.phases.back()));
-    } else if (const auto memory = args.option("--mem", "a size, such as 8GiB")) {
-      const std::string_view text = TRY(*memory);
-      auto size = parse_size(text);
-      if (!size) return std::unexpected(std::move(size).error().during("--mem"));
-      options.load.phases.back().memory = *size;
-    } else if (const auto time = args.option("--for", "a time, such as 30s")) {
-      const std::string_view text = TRY(*time);
-      options.load.phases.back().lasting = TRY(duration_option("--for", text));
-    } else if (args.flag("--then")) {
-      TRY(begin_phase(args, options));
-    } else if (args.flag("--graphics")) {
-      options.load.kind = kGraphics;
-    } else if (args.flag("--both")) {
-      options.load.kind = kCompute | kGraphics;
-    } else if (args.flag("--mps")) {
-      options.load.kind = kMps;
-    } else if (args.flag("--mps-server")) {
-      options.load.kind = kCompute;
-      options.title = kMpsServerName;
-      PhaseSpec& phase = options.load.phases.back();
-      phase.util = phase.util.value_or(0);
-      phase.memory = phase.memory.value_or(kMpsServerMemory);
-    } else if (const auto title = args.option("--as", "a command line, such as 'python train.py'")) {
-      options.title = TRY(*title);
-    } else if (const auto ready = args.option("--ready-fd", "a file descriptor")) {
-      options.load.ready_fd = static_cast<int>(to_unsigned(TRY(*ready)).value_or(0));
-    } else if (args.at_option()) {
-      return fail(unknown_option(
-          args.peek(), "sim load",
-          {"--gpu", "--util", "--mem", "--for", "--then", "--graphics", "--both", "--mps", "--mps-server", "--as"}));
-    } else {
-      return fail(fmt::format("'{}' is one argument too many", printable(args.peek())));
-    }
-  }
-  return options;
+void be_mps_server(LoadSpec& load) {
+  load.kind = kCompute;
+  PhaseSpec& phase = load.phases.front();
+  phase.util = phase.util.value_or(0);
+  phase.memory = phase.memory.value_or(kMpsServerMemory);
 }
 
 // ps and nvidia-smi read our arguments from our own memory: say there what we play.

@@ -2,19 +2,24 @@
 // The words of `lull sim load`, read into what it is to play.
 
 #include <string>
+#include <vector>
 
 #include "base/result.h"
-#include "sim/args.h"
 #include "sim/load.h"
 
 namespace lull::sim {
 
-struct LoadWords {
-  std::string gpus;   // empty: not said
-  std::string title;  // the command line that it shows; empty: its own
-  LoadSpec load;
+// One phase as it was written; empty: not said.
+struct PhaseWords {
+  std::string util;
+  std::string memory;
+  std::string lasting;
+  std::vector<std::string> changes;  // util=0, mem=2GiB: after --then
 };
-Result<LoadWords> parse_load(Args& args);
+// The first is of the command line itself, each other of a --then.
+Result<> add_phase(const PhaseWords& words, LoadSpec& load);
+// A server of MPS, where nothing else was said.
+void be_mps_server(LoadSpec& load);
 
 // Shows `title` as our command line: ps and nvidia-smi read it from our own memory. `argv` is main's, or its end.
 void show_as(const std::string& title, int argc, char** argv);

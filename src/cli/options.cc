@@ -5,6 +5,7 @@
 
 #include <CLI/CLI.hpp>
 #include <cstdio>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -47,14 +48,17 @@ HelpRow row_of(const CLI::Option& option) {
   if (option.get_name() == "--help") row.text = "show this help";
   if (option.get_items_expected_max() > 0 && !option.get_positional()) row.name += " " + option.get_type_name();
   if (option.get_required() && !option.get_positional()) row.text += " (required)";
-  for (const CLI::Option* other : option.get_excludes()) row.text += fmt::format(" (not with {})", other->get_name());
+  std::set<std::string> others;
+  for (const CLI::Option* other : option.get_excludes()) others.insert(other->get_name());
+  if (!others.empty()) row.text += fmt::format(" (not with {})", fmt::join(others, ", "));
   return row;
 }
 
 Help help_of(const CLI::App& app, const std::string& usage) {
   Help help{.about = app.get_description(), .usage = usage, .arguments = {}, .options = {}, .more = {}};
   for (const CLI::Option* option : app.get_options())
-    (option->get_positional() ? help.arguments : help.options).push_back(row_of(*option));
+    if (!option->get_group().empty())
+      (option->get_positional() ? help.arguments : help.options).push_back(row_of(*option));
   help.more = app.get_footer();
   if (!usage.empty()) return help;
   help.usage = app.get_name() + " [options]";
@@ -92,6 +96,11 @@ CommandLine::Option& CommandLine::Option::not_empty(const std::string& example) 
   const std::string right =
       fmt::format("it is empty; {0} {1} would be right, or no {0} at all", option_->get_name(), example);
   option_->check([right](const std::string& text) { return text.empty() ? right : std::string(); });
+  return *this;
+}
+
+CommandLine::Option& CommandLine::Option::hidden() {
+  option_->group("");
   return *this;
 }
 
@@ -134,7 +143,9 @@ CommandLine::Option CommandLine::each(const std::string& names, std::vector<std:
   return Option(option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 
-void CommandLine::usage(const std::string& tail) { usage_ = app_->get_name() + " " + tail; }
+void CommandLine::usage(const std::string& tail) {
+  usage_ = tail.empty() ? app_->get_name() : app_->get_name() + " " + tail;
+}
 
 void CommandLine::footer(const std::string& text) { app_->footer(text); }
 
@@ -144,7 +155,9 @@ int CommandLine::command_begins(int argc, char** argv) const {
     if (word == "--" || word.size() < 2 || word.front() != '-') return i;
     if (word.find('=') != std::string_view::npos) continue;
     const CLI::Option* option = app_->get_option_no_throw(std::string(word));
-    if (option != nullptr && option->get_items_expected_max() > 0 && option->get_expected_min() > 0) ++i;
+    const bool takes_value =
+        option != nullptr && option->get_items_expected_max() > 0 && option->get_expected_min() > 0;
+    if (takes_value && i + 1 < argc && std::string_view(argv[i + 1]) != "--") ++i;
   }
   return argc;
 }

@@ -27,6 +27,7 @@ class CommandLine {
     Option& excludes(const std::string& other);  // not both
     // `--gpus "$MINE"` of a variable that is not set must not mean what no --gpus means.
     Option& not_empty(const std::string& example);
+    Option& hidden();  // not in --help: lull's own processes say it to each other
     bool given() const;
 
    private:

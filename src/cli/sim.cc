@@ -9,9 +9,8 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "sim/args.h"
+#include "cli/options.h"
 #include "sim/simulate.h"
-#include "view/help.h"
 
 namespace lull {
 namespace {
@@ -26,16 +25,13 @@ constexpr std::array kSubcommands = {
     Command{"models", "the GPU models there are", sim_models},
 };
 
-constexpr std::string_view kHelp =
-    "usage: lull sim [--gpus LIST | --scenario FILE.toml] [--speed N] [-- COMMAND…]\n\n"
+constexpr const char* kAbout =
     "Runs COMMAND (your shell if there is none) and all that it starts among simulated GPUs: every\n"
-    "program that speaks NVML sees them. The exit status is the command's own.\n\n"
-    "  --gpus LIST      4, H100, or 2xH100,1xT4; `lull sim models` lists the models (default 1)\n"
-    "  --scenario FILE  GPUs and what happens to them over time, see docs/simulator.md (default: none)\n"
-    "  --speed N        the scenario's clock runs N times as fast: 60 makes its hour a minute (default 1)\n\n"
-    "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
+    "program that speaks NVML sees them. The exit status is the command's own.\n";
 
-constexpr std::string_view kExample =
+constexpr const char* kInside = "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
+
+constexpr const char* kExamples =
     "\nExamples:\n"
     "  lull sim --gpus 2xH100,1xT4 -- nvidia-smi\n"
     "  lull sim --gpus 4\n"
@@ -43,19 +39,29 @@ constexpr std::string_view kExample =
     "  $ lull sim load --gpu 1 --util 90 --for 30s &\n"
     "  $ lull status\n";
 
-int help() {
-  std::string text(kHelp);
-  for (const Command& command : kSubcommands)
-    text += fmt::format("  lull sim {:<7} {}\n", command.name, command.summary);
-  return show_help(text + std::string(kExample));
-}
-
 struct Options {
   std::string gpus;
   std::string scenario;
-  std::optional<double> speed;
-  std::vector<std::string> command;
+  std::string speed;
 };
+
+void describe(CommandLine& line, Options& options) {
+  line.usage("[--gpus LIST | --scenario FILE.toml] [--speed N] [-- COMMAND…]");
+  line.option("--gpus", options.gpus, "4, H100, or 2xH100,1xT4; `lull sim models` lists the models", "1")
+      .value("LIST")
+      .not_empty("2xH100,1xT4");
+  line.option("--scenario", options.scenario,
+              "GPUs and what happens to them over time, see docs/simulator.md (default: none)")
+      .value("FILE")
+      .not_empty("night.toml");
+  line.option("--speed", options.speed, "the scenario's clock runs N times as fast: 60 makes its hour a minute", "1")
+      .value("N")
+      .not_empty("60");
+  std::string more(kInside);
+  for (const Command& command : kSubcommands)
+    more += fmt::format("  lull sim {:<7} {}\n", command.name, command.summary);
+  line.footer(more + kExamples);
+}
 
 std::string unexpected_word(std::string_view word) {
   std::vector<std::string_view> names;
@@ -67,41 +73,23 @@ std::string unexpected_word(std::string_view word) {
                          : hint);
 }
 
-Result<Options> parse(sim::Args& args) {
-  Options options;
-  while (args.more()) {
-    if (const auto gpus = args.option("--gpus", "a number of GPUs or models, such as 4 or 2xH100,1xT4")) {
-      options.gpus = TRY(*gpus);
-      if (options.gpus.empty()) return fail("--gpus needs a number of GPUs or models, such as 4 or 2xH100,1xT4");
-    } else if (const auto file = args.option("--scenario", "a file, such as night.toml")) {
-      options.scenario = TRY(*file);
-      if (options.scenario.empty()) return fail("--scenario needs a file, such as night.toml");
-    } else if (const auto speed = args.option("--speed", "a number, such as 60")) {
-      const std::string_view text = TRY(*speed);
-      options.speed = to_double(text.ends_with('x') ? text.substr(0, text.size() - 1) : text);
-      if (!options.speed || !(*options.speed >= 0.001 && *options.speed <= 1e6))
-        return fail(
-            fmt::format("--speed {}: a number from 0.001 to 1000000 would be right, such as 60", printable(text)));
-    } else if (args.flag("--")) {
-      options.command = args.rest();
-    } else if (args.at_option()) {
-      return fail(sim::unknown_option(args.peek(), "sim", {"--gpus", "--scenario", "--speed", "--help"}));
-    } else {
-      return fail(unexpected_word(args.peek()));
-    }
-  }
-  if (!options.gpus.empty() && !options.scenario.empty())
-    return fail("--gpus and --scenario: the scenario says which GPUs there are, give one of them");
-  return options;
+Result<double> parse_speed(std::string_view text) {
+  const auto speed = to_double(text.ends_with('x') ? text.substr(0, text.size() - 1) : text);
+  if (!speed || !(*speed >= 0.001 && *speed <= 1e6))
+    return fail(fmt::format("--speed {}: a number from 0.001 to 1000000 would be right, such as 60", printable(text)));
+  return *speed;
 }
 
 Result<sim::Scenario> make_scenario(const Options& options) {
+  if (!options.gpus.empty() && !options.scenario.empty())
+    return fail("--gpus and --scenario: the scenario says which GPUs there are, give one of them");
+  const double speed = options.speed.empty() ? 0 : TRY(parse_speed(options.speed));
   sim::Scenario scenario;
   if (!options.scenario.empty())
     scenario = TRY(sim::load_scenario(options.scenario));
   else
     scenario.gpus = TRY(sim::parse_gpus(options.gpus.empty() ? "1" : options.gpus));
-  if (options.speed) scenario.speed = *options.speed;
+  if (speed > 0) scenario.speed = speed;
   return scenario;
 }
 
@@ -115,10 +103,7 @@ void greet(const sim::Scenario& scenario) {
 
 }  // namespace
 
-int show_help(std::string_view text) {
-  fmt::print("{}", set_paragraphs(text, help_width(STDOUT_FILENO)));
-  return 0;
-}
+Error one_too_many(std::string_view word) { return {fmt::format("'{}' is one argument too many", printable(word)), 0}; }
 
 int refuse(std::string_view command, const Error& error) {
   return complain(fmt::format("{}: {}", command, error.message()), kExitUsage);
@@ -132,14 +117,18 @@ int sim_command(int argc, char** argv) {
   const std::string_view word = argc > 1 ? argv[1] : "";
   for (const Command& command : kSubcommands)
     if (command.name == word) return command.run(argc - 1, argv + 1);
-  sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) return help();
-  const auto options = parse(args);
-  if (!options) return refuse("sim", options.error());
-  const auto scenario = make_scenario(*options);
+  Options options;
+  CommandLine line(kAbout, "lull sim");
+  describe(line, options);
+  const int begins = line.command_begins(argc, argv);
+  if (const auto status = line.parse(begins, argv)) return *status;
+  std::vector<std::string> command(argv + begins, argv + argc);
+  if (!command.empty() && command.front() != "--") return refuse("sim", Error{unexpected_word(command.front())});
+  if (!command.empty()) command.erase(command.begin());
+  const auto scenario = make_scenario(options);
   if (!scenario) return refuse("sim", scenario.error());
-  const auto end = sim::simulate(*scenario, options->command, [&] {
-    if (options->command.empty() && ::isatty(STDERR_FILENO) == 1) greet(*scenario);
+  const auto end = sim::simulate(*scenario, command, [&] {
+    if (command.empty() && ::isatty(STDERR_FILENO) == 1) greet(*scenario);
   });
   return end ? ended(*end) : cannot("sim", end.error());
 }

@@ -7,9 +7,6 @@
 
 namespace lull {
 
-// Prints it, set for the screen; returns the exit status.
-int show_help(std::string_view text);
-
 int sim_set(int argc, char** argv);
 int sim_load(int argc, char** argv);
 int sim_fault(int argc, char** argv);
@@ -17,6 +14,9 @@ int sim_clear(int argc, char** argv);
 int sim_reset(int argc, char** argv);
 int sim_show(int argc, char** argv);
 int sim_models(int argc, char** argv);
+
+inline constexpr const char* kGpuWords = "a number, a list (0,2 or 1-3), a UUID, or all";
+Error one_too_many(std::string_view word);
 
 // What every command of ours does with an error: one line, and the status for it.
 int refuse(std::string_view command, const Error& error);  // the command line was wrong: 2

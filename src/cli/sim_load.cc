@@ -2,9 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdlib>
+#include <span>
 #include <string>
+#include <vector>
 
+#include "cli/options.h"
 #include "cli/sim.h"
 #include "sim/load_words.h"
 #include "sim/opened.h"
@@ -14,19 +18,56 @@ namespace {
 
 constexpr std::string_view kName = "sim load";
 
-constexpr std::string_view kHelp =
-    "usage: lull sim load [--gpu LIST] [--util PERCENT] [--mem SIZE] [--for TIME] [--then NAME=VALUE… --for TIME]…\n\n"
-    "Holds simulated GPUs as a CUDA program would, until its phases end or it is killed.\n\n"
-    "  --gpu LIST      0, 0,2, 1-3, all, a UUID, or 0:1 for MIG device 1 of GPU 0 "
-    "(default: those of CUDA_VISIBLE_DEVICES, else 0)\n"
-    "  --util PERCENT  how busy it keeps each GPU (default 90)\n"
-    "  --mem SIZE      memory it uses on each (default 512MiB)\n"
-    "  --for TIME      how long this phase lasts on the simulation's clock (default: for ever)\n"
-    "  --then …        begins another phase: util=0, mem=2GiB or both\n"
-    "  --graphics      it draws: listed as G instead of C; --both for C+G, --mps for M+C\n"
-    "  --mps-server    it is the server of MPS: listed as C, and idle\n"
-    "  --as TEXT       the command line that ps and nvidia-smi show for it (default: its own)\n\n"
+constexpr const char* kAbout = "Holds simulated GPUs as a CUDA program would, until its phases end or it is killed.\n";
+constexpr const char* kMore =
+    "Phases:\n"
+    "  --then NAME=VALUE… --for TIME  another phase when the one before it is over: util=0, mem=2GiB or both\n\n"
     "Example:\n  lull sim load --gpu 0 --util 90 --mem 8GiB --for 30s --then util=0 --for 1m\n";
+
+struct LoadWords {
+  std::string gpus;
+  std::string title;  // the command line that it shows
+  bool graphics = false;
+  bool both = false;
+  bool mps = false;
+  bool mps_server = false;
+  unsigned ready_fd = 0;
+};
+
+// Of one phase and of the load as a whole: `--then util=0 --for 1m --as python` may be said.
+std::optional<int> read_phase(std::span<char* const> arguments, LoadWords& load, sim::PhaseWords& phase) {
+  CommandLine line(kAbout, "lull sim load");
+  line.usage("[--gpu LIST] [--util PERCENT] [--mem SIZE] [--for TIME] [--then NAME=VALUE… --for TIME]…");
+  line.option("--gpu,--gpus", load.gpus,
+              "0, 0,2, 1-3, all, a UUID, or 0:1 for MIG device 1 of GPU 0 "
+              "(default: those of CUDA_VISIBLE_DEVICES, else 0)")
+      .value("LIST");
+  line.option("--util", phase.util, "how busy it keeps each GPU", "90").value("PERCENT").not_empty("90");
+  line.option("--mem", phase.memory, "memory it uses on each", "512MiB").value("SIZE").not_empty("8GiB");
+  line.option("--for", phase.lasting, "how long this phase lasts on the simulation's clock (default: for ever)")
+      .value("TIME")
+      .not_empty("30s");
+  line.flag("--graphics", load.graphics, "it draws: listed as G instead of C");
+  line.flag("--both", load.both, "it computes and draws: C+G").excludes("--graphics");
+  line.flag("--mps", load.mps, "it computes through the server of MPS: M+C").excludes("--graphics").excludes("--both");
+  line.flag("--mps-server", load.mps_server, "it is the server of MPS: listed as C, and idle").excludes("--mps");
+  line.option("--as", load.title, "the command line that ps and nvidia-smi show for it (default: its own)")
+      .value("TEXT");
+  line.option("--ready-fd", load.ready_fd, "closed once the load is there").hidden();
+  line.arguments("CHANGES", phase.changes, "after --then").hidden();
+  line.footer(kMore);
+  std::vector<char*> words(arguments.begin(), arguments.end());
+  return line.parse(static_cast<int>(words.size()), words.data());
+}
+
+sim::LoadSpec as_kind(const LoadWords& words, sim::LoadSpec load) {
+  if (words.graphics) load.kind = sim::kGraphics;
+  if (words.both) load.kind = sim::kCompute | sim::kGraphics;
+  if (words.mps) load.kind = sim::kMps;
+  if (words.mps_server) sim::be_mps_server(load);
+  if (words.ready_fd > 0) load.ready_fd = static_cast<int>(words.ready_fd);
+  return load;
+}
 
 // As a CUDA program: what CUDA_VISIBLE_DEVICES says, else the first GPU.
 std::string default_gpus() {
@@ -37,18 +78,30 @@ std::string default_gpus() {
 }  // namespace
 
 int sim_load(int argc, char** argv) {
-  sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) return show_help(kHelp);
-  auto options = sim::parse_load(args);
-  if (!options) return refuse(kName, options.error());
+  LoadWords words;
+  sim::LoadSpec load;
+  load.phases.clear();
+  // The order counts: what follows a --then is of the phase that it begins. So each phase is a command line of its own.
+  const std::span<char* const> all(argv, static_cast<std::size_t>(argc));
+  for (std::size_t begin = 0; begin < all.size();) {
+    const auto rest = all.subspan(begin + 1);  // the word before it is our name, or --then
+    const auto then = std::ranges::find(rest, std::string_view("--then"));
+    const auto length = static_cast<std::size_t>(then - rest.begin());
+    sim::PhaseWords phase;
+    if (const auto status = read_phase(all.subspan(begin, length + 1), words, phase)) return *status;
+    if (const auto added = sim::add_phase(phase, load); !added) return refuse(kName, added.error());
+    begin += length + 1;
+  }
+  load = as_kind(words, std::move(load));
+  if (words.mps_server) words.title = sim::kMpsServerName;
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
-  const auto targets = sim::find_load_targets(options->gpus.empty() ? default_gpus() : options->gpus, writer->state());
+  const auto targets = sim::find_load_targets(words.gpus.empty() ? default_gpus() : words.gpus, writer->state());
   if (!targets) return refuse(kName, targets.error());
-  if (const auto fits = sim::check_load_memory(options->load, *targets, writer->state()); !fits)
+  if (const auto fits = sim::check_load_memory(load, *targets, writer->state()); !fits)
     return refuse(kName, fits.error());
-  sim::show_as(options->title, argc, argv);
-  if (const auto done = sim::hold_and_wait(options->load, *writer, *targets, *sim::simulation_folder()); !done)
+  sim::show_as(words.title, argc, argv);
+  if (const auto done = sim::hold_and_wait(load, *writer, *targets, *sim::simulation_folder()); !done)
     return cannot(kName, done.error());
   return 0;
 }

@@ -3,12 +3,12 @@
 #include <fmt/format.h>
 
 #include <optional>
+#include <span>
 
 #include "base/option_value.h"
-#include "base/text.h"
 #include "cli/command.h"
+#include "cli/options.h"
 #include "cli/sim.h"
-#include "sim/args.h"
 #include "sim/changes.h"
 #include "sim/opened.h"
 #include "sim/scenario.h"
@@ -17,14 +17,14 @@
 namespace lull {
 namespace {
 
-constexpr std::string_view kSetHelp =
-    "usage: lull sim set GPU NAME=VALUE…\n\n"
-    "Sets values of simulated GPUs, from now on. GPU is a number, a list (0,2 or 1-3), a UUID, or all.\n"
-    "VALUE may have a unit; auto gives the value back to the scenario, none makes it unreadable.\n\n";
+constexpr const char* kSetAbout =
+    "Sets values of simulated GPUs, from now on. VALUE may have a unit; auto gives the value back to the scenario,\n"
+    "none makes it unreadable.\n";
 
-constexpr std::string_view kFaultHelp =
-    "usage: lull sim fault GPU KIND [--function NAME] [--for TIME]\n\n"
-    "Makes NVML calls about a GPU fail from now on, until `lull sim clear` or for a time. KIND is\n"
+constexpr const char* kFaultAbout =
+    "Makes NVML calls about a GPU fail from now on, until `lull sim clear` or for a time.\n";
+constexpr const char* kFaultMore =
+    "KIND is\n"
     "  lost           the GPU has fallen off the bus\n"
     "  reset          it needs a reset\n"
     "  unknown        an unknown error\n"
@@ -37,20 +37,15 @@ constexpr std::string_view kFaultHelp =
     "and for all GPUs at once\n"
     "  no-driver      the driver is not loaded\n"
     "  mismatch       driver and library differ\n\n"
-    "  --function NAME  only this call, such as nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so "
-    "(default: all calls)\n"
-    "  --for TIME       for so long on the simulation's clock (default: until lull sim clear)\n\n"
     "Examples:\n  lull sim fault 0 lost\n"
     "  lull sim fault 1 hang=8s --function nvmlDeviceGetUtilizationRates --for 30s\n"
     "  lull sim fault all no-driver\n";
 
-constexpr std::string_view kClearHelp =
-    "usage: lull sim clear [GPU]\n\n"
-    "Ends faults and takes back what was set, of one GPU or of all; the scenario goes on.\n\n"
-    "Example:\n  lull sim clear 0\n";
+constexpr const char* kClearAbout =
+    "Ends faults and takes back what was set, of one GPU or of all; the scenario goes on.\n";
 
-int help_set() {
-  std::string text(kSetHelp);
+std::string values_and_example() {
+  std::string text = "NAME=VALUE is\n";
   const auto add = [&](const std::string& name, std::string_view meaning) {
     text += fmt::format("  {:<16} {}\n", name, meaning);
   };
@@ -58,34 +53,36 @@ int help_set() {
   add("pcie=4GiB", "both directions, half each");
   add("mig=off", "the same as mig_mode=0");
   add("asleep=on", "suspended, until an NVML call touches it");
-  return show_help(text + "\nExample:\n  lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n");
+  return text + "\nExample:\n  lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n";
 }
 
 }  // namespace
 
 int sim_set(int argc, char** argv) {
   constexpr std::string_view kName = "sim set";
-  sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) return help_set();
-  if (!args.more())
+  std::vector<std::string> words;
+  CommandLine line(kSetAbout, "lull sim set");
+  line.usage("GPU NAME=VALUE…");
+  line.arguments("GPU", words, kGpuWords);
+  line.footer(values_and_example());
+  if (const auto status = line.parse(argc, argv)) return *status;
+  if (words.empty())
     return complain("sim set: which GPU, and what? `lull sim set 0 util=35` would be right", kExitUsage);
-  if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
-  const auto gpus = sim::resolve_gpus(args.take(), writer->state());
+  const auto gpus = sim::resolve_gpus(words[0], writer->state());
   if (!gpus) return refuse(kName, gpus.error());
-  if (!args.more()) return complain("sim set: set what? `lull sim set 0 util=35` would be right", kExitUsage);
+  if (words.size() == 1) return complain("sim set: set what? `lull sim set 0 util=35` would be right", kExitUsage);
   std::vector<sim::Change> changes;
   std::optional<bool> asleep;
-  while (args.more()) {
-    if (args.flag("--help", "-h")) return help_set();
-    if (args.peek().starts_with("asleep=")) {
-      const auto wanted = sim::parse_switch(args.take());
+  for (const std::string& word : std::span(words).subspan(1)) {
+    if (word.starts_with("asleep=")) {
+      const auto wanted = sim::parse_switch(word);
       if (!wanted) return refuse(kName, wanted.error());
       asleep = *wanted;
       continue;
     }
-    const auto some = sim::parse_change(args.take(), *gpus, writer->state());
+    const auto some = sim::parse_change(word, *gpus, writer->state());
     if (!some) return refuse(kName, some.error());
     changes.insert(changes.end(), some->begin(), some->end());
   }
@@ -99,26 +96,31 @@ int sim_set(int argc, char** argv) {
 
 int sim_fault(int argc, char** argv) {
   constexpr std::string_view kName = "sim fault";
-  sim::Args args(argc, argv);
+  std::vector<std::string> words;
+  std::string function;
+  std::string lasting;
+  CommandLine line(kFaultAbout, "lull sim fault");
+  line.usage("GPU KIND [--function NAME] [--for TIME]");
+  line.arguments("GPU", words, kGpuWords);
+  auto only = line.option("--function", function,
+                          "only this call, such as nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so "
+                          "(default: all calls)")
+                  .value("NAME");
+  line.option("--for", lasting, "for so long on the simulation's clock (default: until lull sim clear)")
+      .value("TIME")
+      .not_empty("30s");
+  line.footer(kFaultMore);
+  if (const auto status = line.parse(argc, argv)) return *status;
   sim::FaultSpec fault;
-  std::vector<std::string_view> words;
-  while (args.more()) {
-    if (args.flag("--help", "-h")) return show_help(kFaultHelp);
-    if (const auto value = args.option("--function", "the name of an NVML function")) {
-      if (!*value) return refuse(kName, value->error());
-      const auto function = sim::parse_function(**value);
-      if (!function) return refuse(kName, function.error());
-      fault.function = *function;
-    } else if (const auto time = args.option("--for", "a time, such as 10s")) {
-      if (!*time) return refuse(kName, time->error());
-      const auto lasting = limit_option("--for", **time);
-      if (!lasting) return refuse(kName, lasting.error());
-      fault.lasting = *lasting;
-    } else if (args.at_option()) {
-      return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--function", "--for", "--help"})});
-    } else {
-      words.push_back(args.take());
-    }
+  if (only.given()) {
+    const auto name = sim::parse_function(function);
+    if (!name) return refuse(kName, name.error());
+    fault.function = *name;
+  }
+  if (!lasting.empty()) {
+    const auto time = limit_option("--for", lasting);
+    if (!time) return refuse(kName, time.error());
+    fault.lasting = *time;
   }
   if (words.size() != 2)
     return complain("sim fault: a GPU and a kind are needed: `lull sim fault 0 lost` would be right", kExitUsage);
@@ -147,21 +149,22 @@ int sim_fault(int argc, char** argv) {
 
 int sim_clear(int argc, char** argv) {
   constexpr std::string_view kName = "sim clear";
-  sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) return show_help(kClearHelp);
-  if (args.at_option()) return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--help"})});
-  const bool all = !args.more() || args.peek() == "all";
+  std::vector<std::string> words;
+  CommandLine line(kClearAbout, "lull sim clear");
+  line.usage("[GPU]");
+  line.arguments("GPU", words, fmt::format("{} (default all)", kGpuWords));
+  line.footer("Example:\n  lull sim clear 0\n");
+  if (const auto status = line.parse(argc, argv)) return *status;
+  if (words.size() > 1) return refuse(kName, one_too_many(words[1]));
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
-  if (all) {
+  if (words.empty() || words[0] == "all") {
     if (const auto done = writer->clear(); !done) return cannot(kName, done.error());
     for (unsigned gpu = 0; gpu < writer->state().gpu_count; ++gpu) (void)writer->put_to_sleep(gpu, false);
     return 0;
   }
-  const auto gpus = sim::resolve_gpus(args.take(), writer->state());
+  const auto gpus = sim::resolve_gpus(words[0], writer->state());
   if (!gpus) return refuse(kName, gpus.error());
-  if (args.more())
-    return complain(fmt::format("sim clear: '{}' is one argument too many", printable(args.peek())), kExitUsage);
   if (const auto done = sim::take_back(*writer, *gpus); !done) return cannot(kName, done.error());
   return 0;
 }

@@ -3,11 +3,9 @@
 
 #include <fmt/format.h>
 
-#include "base/text.h"
 #include "base/units.h"
-#include "cli/command.h"
+#include "cli/options.h"
 #include "cli/sim.h"
-#include "sim/args.h"
 #include "sim/models.h"
 #include "sim/opened.h"
 #include "sim/show.h"
@@ -15,28 +13,20 @@
 namespace lull {
 namespace {
 
-constexpr std::string_view kShowHelp =
-    "usage: lull sim show [--json]\n\n"
-    "Shows the simulated GPUs as they are now: values (* was set by hand), faults in force, processes.\n\n"
-    "Example:\n  lull sim show --json\n";
-
-constexpr std::string_view kModelsHelp =
-    "usage: lull sim models\n\n"
-    "Lists the GPU models that can be simulated, by the names that --gpus and scenarios take.\n\n"
-    "Example:\n  lull sim models\n";
+constexpr const char* kShowAbout =
+    "Shows the simulated GPUs as they are now: values (* was set by hand), faults in force, processes.\n";
+constexpr const char* kModelsAbout =
+    "Lists the GPU models that can be simulated, by the names that --gpus and scenarios take.\n";
 
 }  // namespace
 
 int sim_show(int argc, char** argv) {
   constexpr std::string_view kName = "sim show";
-  sim::Args args(argc, argv);
   bool json = false;
-  while (args.more()) {
-    if (args.flag("--help", "-h")) return show_help(kShowHelp);
-    if (!args.flag("--json"))
-      return refuse(kName, Error{sim::unknown_option(args.peek(), kName, {"--json", "--help"})});
-    json = true;
-  }
+  CommandLine line(kShowAbout, "lull sim show");
+  line.flag("--json", json, "as JSON, for programs");
+  line.footer("Example:\n  lull sim show --json\n");
+  if (const auto status = line.parse(argc, argv)) return *status;
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
   const auto text = json ? sim::show_json(*writer) : sim::show_text(*writer);
@@ -46,10 +36,10 @@ int sim_show(int argc, char** argv) {
 }
 
 int sim_models(int argc, char** argv) {
-  sim::Args args(argc, argv);
-  if (args.flag("--help", "-h")) return show_help(kModelsHelp);
-  if (args.more())
-    return refuse("sim models", Error{fmt::format("'{}' is one argument too many", printable(args.peek()))});
+  CommandLine line(kModelsAbout, "lull sim models");
+  line.usage("");
+  line.footer("Example:\n  lull sim models\n");
+  if (const auto status = line.parse(argc, argv)) return *status;
   for (const std::string_view name : sim::model_names()) {
     const auto gpu = sim::model(name);
     fmt::print("{:<11} {:<28} {:>10}  {:>3.0f} W idle, {:>3.0f} W with a context, {:>4.0f} W at most{}{}\n", name,

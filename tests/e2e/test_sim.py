@@ -27,7 +27,7 @@ def runtime(tmp_path):
 def one_line(done, status):
     assert done.returncode == status, done.stderr
     assert done.stdout == ""
-    assert done.stderr.startswith("lull: ") and done.stderr.count("\n") == 1, done.stderr
+    assert done.stderr.startswith(("lull: ", "lull sim")) and done.stderr.count("\n") == 1, done.stderr
     return done.stderr
 
 
@@ -434,6 +434,7 @@ def test_shipped_scenarios_start(sim, path):
     (["--gpus", "2xH10"], "did you mean 'H100'?"),
     (["--gpus"], "--gpus needs"),
     (["--gpus="], "--gpus needs"),
+    (["--gpus", ""], "it is empty; --gpus 2xH100,1xT4 would be right"),
     (["--gpus", "--", "true"], "--gpus needs"),
     (["--speed", "fast", "--", "true"], "a number from"),
     (["--speed", "0", "--", "true"], "a number from"),
@@ -486,7 +487,7 @@ def test_a_folder_that_cannot_be_made(run_lull):
     (["set", "0", "util"], "NAME=VALUE"),
     (["set", "0"], "set what?"),
     (["set"], "which GPU"),
-    (["set", "--gpu", "0"], "not an option"),
+    (["set", "--gpu", "0"], "there is no option --gpu"),
     (["fault", "0", "los"], "did you mean 'lost'?"),
     (["fault", "0", "hang"], "hang=8s"),
     (["fault", "0", "hang=8 parsecs"], "is not a duration"),
@@ -512,6 +513,8 @@ def test_a_folder_that_cannot_be_made(run_lull):
     (["set", "0", "persistence=maybe"], "persistence=1"),
     (["fault", "0", "garbag"], "did you mean 'garbage'?"),
     (["load", "--gpu", "0", "--mps-sever"], "did you mean '--mps-server'?"),
+    (["load", "--gpu", "0", "--for", "1s", "--then", "util=0", "--fro", "1s"], "did you mean '--for'?"),
+    (["load", "--gpu", "0", "--both", "--graphics"], "--graphics"),
     (["show", "--jsn"], "did you mean '--json'?"),
     (["models", "x"], "one argument too many"),
 ])
