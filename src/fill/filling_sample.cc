@@ -3,6 +3,7 @@
 // One sample: what is seen of each GPU, and what comes of it for each filler.
 
 #include <algorithm>
+#include <ranges>
 #include <map>
 #include <numeric>
 
@@ -112,8 +113,7 @@ void Filling::choose_for_waiters(Now& now, std::span<const Waiter> waiters) {
       order.emplace_back(rank, gpu);
     }
     std::ranges::stable_sort(order, {}, &std::pair<int, DeviceId>::first);
-    order.resize(std::min<std::size_t>(order.size(), waiter.missing));
-    for (const auto& [rank, gpu] : order) {
+    for (const auto& [rank, gpu] : order | std::views::take(waiter.missing)) {
       const auto before = offers_.find({waiter.id, gpu});
       Offer offer = before != offers_.end() ? before->second : Offer{};
       if (unit_on(gpu))

@@ -13,8 +13,10 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -55,8 +57,11 @@ enum class Basis : std::uint8_t { unknown, mean, instant, moments };
 enum class DeviceKind : std::uint8_t { gpu, mig };
 
 // What makes two devices the same one, wherever that is asked: the UUID, or, where none could be read, the place in the
-// machine. Never empty, so that two cards of which nothing could be read are not taken for one.
+// machine. Never empty, so that two cards of which nothing could be read are not taken for one: Device::id() makes it.
 struct DeviceId {
+  DeviceId() = delete;
+  DeviceId(std::string name)
+      : value(name.empty() ? throw std::logic_error("a GPU without identity") : std::move(name)) {}
   std::string value;
   auto operator<=>(const DeviceId&) const = default;
 };
