@@ -289,11 +289,11 @@ void EndTree::step() {
   if (!killed_before && ending_->killed() > 0 && options_.signal != 0)
     tell_(Killing{options_.grace, ending_->killed()});
   if (!next) return over();
-  if (ending_->waits_to_kill()) ask_or_kill();
   wait_until(*next, [this] {
     if (before_look_) before_look_();
     if (ending_) step();  // that may have been the end of it
   });
+  if (ending_->waits_to_kill()) ask_or_kill();  // last: the answer may come at once
 }
 
 void EndTree::over() {
