@@ -1,6 +1,9 @@
 """Waiting for what a test expects, with a limit: what all tests in Python share."""
 import os
+import signal
 import time
+
+import pytest
 
 LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
 
@@ -25,3 +28,14 @@ def read_until(stream, text, times=1):
         assert line, f"no {text!r} in {seen!r}"
         seen += line
     return seen
+
+
+@pytest.fixture(autouse=True)
+def never_for_ever():
+    """A test that reads from a job which says nothing fails, instead of waiting without end."""
+    def late(*_):
+        raise AssertionError("the test takes too long")
+    signal.signal(signal.SIGALRM, late)
+    signal.alarm(int(LIMIT * 5))
+    yield
+    signal.alarm(0)

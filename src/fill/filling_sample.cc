@@ -3,9 +3,9 @@
 // One sample: what is seen of each GPU, and what comes of it for each filler.
 
 #include <algorithm>
-#include <ranges>
 #include <map>
 #include <numeric>
+#include <ranges>
 
 namespace lull {
 

@@ -29,7 +29,7 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-from waiting import LIMIT, read_until, wait_until  # noqa: E402, F401
+from waiting import LIMIT, never_for_ever, read_until, wait_until  # noqa: E402, F401
 # A shell starts what it puts in the background with these ignored, and jobs of a test would inherit that. They do
 # not inherit a handler, not even one that does nothing.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
@@ -262,17 +262,6 @@ class Sim:
     def holds(self, pid: int) -> int:
         """How many GPUs."""
         return sum(any(p["pid"] == pid for p in gpu["processes"]) for gpu in self.show()["gpus"])
-
-
-@pytest.fixture(autouse=True)
-def never_for_ever():
-    """A test that reads from a job which says nothing fails, instead of waiting without end."""
-    def late(*_):
-        raise AssertionError("the test takes too long")
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(int(LIMIT * 5))
-    yield
-    signal.alarm(0)
 
 
 @pytest.fixture(scope="session")

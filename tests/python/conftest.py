@@ -11,7 +11,7 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()
 sys.path.insert(0, str(ROOT / "tests"))
-from waiting import LIMIT, wait_until  # noqa: E402, F401
+from waiting import LIMIT, never_for_ever, wait_until  # noqa: E402, F401
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
 # A shell starts what it puts in the background with SIGINT ignored, and programs of a test would inherit that.
@@ -38,17 +38,6 @@ def sensors_of(pid=None):
         except OSError:
             continue
     return found
-
-
-@pytest.fixture(autouse=True)
-def never_for_ever():
-    """A test that reads from a program which says nothing fails, instead of waiting without end."""
-    def late(*_):
-        raise AssertionError("the test takes too long")
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(int(LIMIT * 5))
-    yield
-    signal.alarm(0)
 
 
 class Script:
