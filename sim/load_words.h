@@ -1,5 +1,6 @@
 #pragma once
-// The words of `lull sim load`, read into what it is to play.
+// The phases of `lull sim load`, each as it was written, and what a load plays of them; and the command line that it
+// shows.
 
 #include <string>
 #include <vector>

@@ -1,6 +1,6 @@
 #pragma once
 // Takes typed values out of a scenario's TOML and refuses wrong ones with file,
-// line and column, what was there and what would be right. Used by scenario.cc.
+// line and column, what was there and what would be right.
 
 #include <algorithm>
 #include <optional>

@@ -78,8 +78,6 @@ class Guard {
   void end(const Ending::Options& how);
 
   pid_t pid() const { return root_; }  // of the command; 0: not known yet
-  pid_t guard_pid() const { return process_.pid(); }
-  bool has_cgroup() const { return static_cast<bool>(cgroup_); }
   // Whether this process came of the command, or is the guard.
   bool owns(const Lineage& process) const;
 

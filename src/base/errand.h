@@ -8,7 +8,7 @@
 // neither ours nor that of a command that we become. It is noted as our own process
 // (base/process.h), has no descriptors but its pipe, and dies with us.
 //
-// To be called from a program without other threads: the child is a fork.
+// To be called from a program without other threads: the child is a clone of us.
 
 #include <cstddef>
 #include <functional>

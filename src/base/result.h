@@ -1,7 +1,7 @@
 #pragma once
 // Errors are values. A function that can fail returns Result<T>; the caller
 // either handles it or passes it on with TRY, adding what it was doing with
-// during(). Library code neither logs nor exits: only src/cli speaks to people.
+// during(). Code below src/cli neither logs nor exits: what it has to tell goes to a sink.
 
 #include <expected>
 #include <string>

@@ -1,7 +1,7 @@
 #pragma once
 // A command is one file in this folder and one row in the table of commands.cc.
-// It gets its own arguments (argv[0] is the command's name), parses them, wires
-// sense, decide and act together, and returns the exit status.
+// It gets its own arguments (argv[0] is the command's name), parses them, runs
+// the session that they ask for, and returns the exit status.
 
 #include <functional>
 #include <span>

@@ -23,7 +23,7 @@ constexpr std::size_t kLongestFile = std::size_t{1} << 20;
 }  // namespace
 
 int gpu_mon_command(int argc, char** argv) {
-  std::signal(SIGPIPE, SIG_IGN);  // as Python: the status counts, whether somebody reads what we say or not
+  ignore_sigpipe();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_mon(words);
   if (!options) {

@@ -1,6 +1,5 @@
 // `lull leases`: who holds which GPU, and who waits.
 
-#include <csignal>
 #include <string>
 
 #include "cli/command.h"
@@ -28,7 +27,7 @@ int leases_command(int argc, char** argv) {
     settings.every = *interval;
   }
 
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_sigpipe();
   const bool live = settings.every.has_value();
   LeasesSession session(std::move(settings));
   if (!live) return ended(session.once());

@@ -19,7 +19,7 @@ namespace {
 using std::chrono_literals::operator""ms;
 
 int record(TraceSettings settings) {
-  std::signal(SIGPIPE, SIG_IGN);  // a reader that went away is an error of write(), like a full disk
+  ignore_sigpipe();  // a reader that went away is an error of write(), like a full disk
   std::signal(SIGXFSZ, SIG_IGN);
   return on_machine(SystemClock(), [&](Machine& machine) {
     return TraceSession(std::move(settings), machine, [](std::string_view what) { complain(what); }).run();

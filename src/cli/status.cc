@@ -1,6 +1,5 @@
 // `lull status`: the GPUs now, once or live.
 
-#include <csignal>
 #include <string>
 
 #include "cli/command.h"
@@ -38,7 +37,7 @@ int status_command(int argc, char** argv) {
     settings.every = *interval;
   }
 
-  std::signal(SIGPIPE, SIG_IGN);
+  ignore_sigpipe();
   const bool live = settings.every.has_value();
   StatusSession session(std::move(settings), [](const std::string& text) { complain(text); });
   // One look needs no loop: that is most of what people wait for.

@@ -60,7 +60,6 @@ class FillSession {
   const Openers* openers_for(const Snapshot& snapshot) const;
   void watch_leases();
   void look_at_leases();
-  void ask_soon();
   void schedule_decision();
   bool owns(pid_t pid) const;
   std::optional<Opener> foreign(pid_t pid) const;
@@ -111,7 +110,6 @@ class FillSession {
   Instant strangers_since_{};
   std::optional<Control> control_;
   std::shared_ptr<const Inventory> inventory_;
-  std::vector<std::string> labels_said_;
 
   std::unique_ptr<Filling> filling_;
   std::map<std::size_t, std::unique_ptr<Running>> running_;

@@ -25,9 +25,9 @@ constexpr Duration kQuickestScan = 100ms;    // where nothing tells
 constexpr Duration kKnown = 100ms;           // who was seen to be a stranger is one for so long
 constexpr int kMostRounds = 64;              // of opens, before anything else has a turn
 constexpr Duration kDoor = 5ms;              // for that of the lease folder
-constexpr int kShareOfTime = 50;             // but no more than a fiftieth of a core, from the second look on
-constexpr Duration kLongestRest = 10s;       // before we look again whether a filler can start
-constexpr int kShareWithEvents = 500;        // where looking is only for what no event told of
+constexpr int kShareOfTime = 50;  // a fiftieth of a core from the second look on, unless the longest rest cuts that
+constexpr Duration kLongestRest = 10s;  // before we look again whether a filler can start
+constexpr int kShareWithEvents = 500;   // where looking is only for what no event told of
 
 // Which file it is: one that was made anew is another.
 std::string mark_of(const std::string& file) {

@@ -1,6 +1,6 @@
 #pragma once
 // A Snapshot is everything known about the machine's GPUs at one instant. It is
-// a value: complete, immutable, comparable. Nothing in it reaches back to the
+// a value: complete, and const once published. Nothing in it reaches back to the
 // hardware. What does not change from sample to sample (names, UUIDs) sits in an
 // Inventory that snapshots share.
 

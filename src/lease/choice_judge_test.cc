@@ -1,4 +1,4 @@
-// Whether one GPU suits: src/rule/choice_judge.cc, with hand-made readings.
+// Whether one GPU suits: src/lease/choice_judge.cc, with hand-made readings.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -33,7 +33,7 @@ TEST(Judging, SaysWhatSpeaksAgainstABusyOne) {
   EXPECT_TRUE(judged(busy, wishes).fits);
 }
 
-// On a big card 2 % used to be 1.6 GiB: room for a whole process that the driver does not show in a container.
+// On a big card 2 % would be 1.6 GiB: room for a whole process that the driver does not show in a container.
 TEST(Judging, MemoryInUseCountsByItselfWhateverTheSizeOfTheCard) {
   Reading full = idle();
   full.set(Metric::mem_total, 80 * kGiB);

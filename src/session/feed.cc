@@ -7,6 +7,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "engine/case.h"
+#include "lease/choice.h"
 #include "sense/presence.h"
 
 namespace lull {
@@ -18,7 +19,6 @@ constexpr Duration kSlowAttach = 500ms;
 constexpr unsigned kSlowSamples = 3;
 constexpr Duration kLongestLists = 5s;
 constexpr Duration kShortestLists = 1s;  // a list costs a driver milliseconds under its one lock
-constexpr double kDrawing = 10;          // % of util that a desktop takes for itself, as in `lull pick`
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();

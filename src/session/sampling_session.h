@@ -1,6 +1,6 @@
 #pragma once
-// Looking at the GPUs again and again until told to stop, with nothing to judge: `lull status --watch` and
-// `lull record` are settings and a sink of this one session.
+// Looking at the GPUs again and again until told to stop, with nothing to judge: `lull record`, and
+// with a screen on top (live_view.h) `lull status --watch` and `lull leases --watch`, are settings and a sink of it.
 
 #include <functional>
 #include <memory>

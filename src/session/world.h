@@ -1,6 +1,6 @@
 #pragma once
 // The machine as a session needs it: time, samples, a job, actions. The real one is Machine (machine.h); a test's lets
-// a day pass in milliseconds (session_test.cc). Everything that a session does to the world goes through here.
+// a day pass in milliseconds (fake_world_test.h). Everything that a session does to the world goes through here.
 
 #include <sys/signalfd.h>
 

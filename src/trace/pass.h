@@ -1,6 +1,6 @@
 #pragma once
 // One reading of all files of a trace from beginning to end, on as many threads as
-// there are cores: chunks are read in turn, parsed at the same time, and used in
+// there are cores, 8 at most: chunks are read in turn, parsed at the same time, and used in
 // turn again, so that the answer is that of one thread.
 
 #include <algorithm>

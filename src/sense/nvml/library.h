@@ -4,8 +4,8 @@
 // be missing (an old driver) and then answers `function_not_found`, which costs
 // the one value that needed it.
 //
-// A call may hang in the kernel for seconds or for ever, so only the sampler's
-// own thread calls anything here (see sampler.h).
+// A call may hang in the kernel for seconds or for ever, so only the sensor
+// process calls anything here (see sense/sensor.h).
 
 #include <memory>
 #include <string>
