@@ -52,12 +52,13 @@ void Executor::leave_off() {
 
 void Executor::attempt_now() {
   running_ = true;
+  worked_ = false;
   calls_.tell(Attempted{actions_[at_]->text(), ++tries_});
   Action::LastLook last_look;
   if (calls_.works_again)
     last_look = [this, here = here_](std::function<void(bool)> answer) {
       calls_.confirm([this, here, answer = std::move(answer)] {
-        if (*here && !over_) answer(calls_.works_again());
+        if (*here && !over_) answer(worked_ || calls_.works_again());
       });
     };
   actions_[at_]->ask_before_kill(std::move(last_look));
@@ -115,6 +116,10 @@ bool Executor::cancel(const std::string& who) {
 
 void Executor::look() {
   if (!over_ && running_) actions_[at_]->look();
+}
+
+void Executor::judged() {
+  if (spares_who_works() && calls_.works_again()) worked_ = true;
 }
 
 std::optional<Instant> Executor::waits_until() const {

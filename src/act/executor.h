@@ -26,7 +26,7 @@ class Executor {
   struct Calls {
     Action::Tell tell;
     std::function<bool()> still_wanted;  // the rule that fired still holds
-    // By the newest sample it does not, for sure. Nothing: what is told to end is killed after its grace in any case.
+    // By the newest sample it does not, for sure. Null: what is told to end is killed after its grace in any case.
     std::function<bool()> works_again = nullptr;
     // Calls back after a new sample has been judged.
     std::function<void(std::function<void()>)> confirm;
@@ -44,11 +44,15 @@ class Executor {
   bool cancel(const std::string& who);
   // It is too late to cancel the end of somebody's work.
   bool ends_work() const { return !over_ && running_ && actions_[at_]->ends_work(); }
+  // Within the grace of one whose work spares it.
+  bool spares_who_works() const { return ends_work() && calls_.works_again != nullptr; }
   // The rule ceased to hold: what can be undone is, and nothing more is begun. Should it hold again later, that is
   // another firing.
   void call_off();
   // Something changed: a child ended, a sample came.
   void look();
+  // A sample was judged: who is seen to work after its signal is not killed, whatever the last look shows or does not.
+  void judged();
   // During a wait before an action: how long that lasts.
   std::optional<Instant> waits_until() const;
 
@@ -72,6 +76,7 @@ class Executor {
   bool all_worked_ = true;
   bool over_ = false;
   bool running_ = false;      // an action is under way
+  bool worked_ = false;       // since the action under way began
   bool broken_ = false;       // the rule ceased to hold while one was that cannot be undone
   std::string cancelled_by_;  // while one was that cannot be undone
   std::optional<Loop::TimerId> timer_;

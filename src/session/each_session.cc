@@ -173,6 +173,7 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   const std::span<const Event> seen = engine_.observe(snapshot, subjects, feed_->machine());
   const std::vector<Event> events(seen.begin(), seen.end());  // a handler may ask the engine anew
   for (const Event& event : events) handle(event);
+  for (auto& [key, acting] : acting_) acting.executor->judged();
   for (const Member& member : roster_.members())
     if (const Case* judged = engine_.find(member.subject.id))
       sink_.note_of(whom(member), Level::debug, "sample", member.title + ": " + progress_text(*judged));

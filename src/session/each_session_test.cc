@@ -262,6 +262,20 @@ TEST(EachSessionTest, WhoIsIdleOrCannotBeReadWhenTheGraceIsOverIsKilled) {
   }
 }
 
+// Seen at work after its signal: what the last look shows, or does not, takes nothing back.
+TEST(EachSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
+  for (const double last : {0.0, kNotRead}) {
+    FakeWorld world(held_by({{0, {holder_for_test(10)}}}, [&](Instant at, unsigned) {
+      return at <= Instant(66s) ? 0.0 : at < Instant(80s) ? 90.0 : last;
+    }));
+    world.grace = 30s;
+    Listening sink;
+    run_for(each(Per::gpu), world, sink, 2min);
+    EXPECT_EQ(world.count("spared"), 1U);
+    EXPECT_EQ(world.count("killed"), 0U);
+  }
+}
+
 TEST(EachSessionTest, ADryRunSaysAndDoesNothing) {
   FakeWorld world(held_by({{0, {holder_for_test(10)}}}, idle));
   Listening sink;

@@ -112,12 +112,13 @@ void Session::add_usage(const JobUsage& usage) {
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   if (!wants_samples() && !looks_once_more()) return sense(snapshot);
-  say_about_scope();
+  if (wants_samples() || feed_->confirming()) say_about_scope();
   subject_.job.miss(Metric::beat, Absence::no_beat);  // unless somebody knows better
   sense(snapshot);
   subject_.scope = scope;
   const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());
-  if (!wants_samples()) return;  // a last look before SIGKILL: what else it shows matters only if that is called off
+  if (acting_) acting_->judged();
+  if (!wants_samples()) return;  // before SIGKILL: what else it shows matters only if that is called off
   feed_->may_fire_next(is_near(judged().verdict(), common_.every));
   // What only confirms, out of turn, is no sample of anybody's log.
   if (!feed_->confirming())

@@ -65,7 +65,7 @@ class Session {
   void end(SessionEnd how);
 
   // The next sample is for somebody who asks before what cannot be undone.
-  bool looks_once_more() const { return acting_ && feed_->confirming(); }
+  bool looks_once_more() const { return acting_ && (feed_->confirming() || acting_->spares_who_works()); }
 
   // ---- what differs between commands
   virtual bool wants_samples() const { return true; }
