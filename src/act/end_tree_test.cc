@@ -1,12 +1,9 @@
 // The last look before SIGKILL of a tree, on a real process that does not mind SIGTERM.
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
-#include <unistd.h>
-
-#include <csignal>
 
 #include "act/actions.h"
+#include "act/child_test.h"
 
 namespace lull {
 namespace {
@@ -16,31 +13,12 @@ using Answer = std::function<void(bool)>;
 
 class EndTreeTest : public testing::Test {
  protected:
-  EndTreeTest() {
-    int ready[2] = {-1, -1};
-    EXPECT_EQ(::pipe(ready), 0);
-    pid_ = ::fork();
-    if (pid_ == 0) {
-      ::signal(SIGTERM, SIG_IGN);
-      (void)!::write(ready[1], "x", 1);
-      while (true) ::pause();
-    }
-    char byte = 0;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
-    ::close(ready[0]);
-    ::close(ready[1]);
-  }
-  ~EndTreeTest() override {
-    ::kill(pid_, SIGKILL);
-    if (!reaped_) ::waitpid(pid_, nullptr, 0);
-  }
-
   // What came of it; nothing: it was still waiting after `limit`.
   std::optional<Outcome> end(const Action::LastLook& last_look, Duration limit = 30s) {
-    const Process root = *Process::open(pid_);
+    const Process root = *Process::open(child_.pid);
     const Tree tree = Tree::of_job(root, nullptr, {});
     std::optional<Outcome> outcome;
-    EndTree action(*loop_, "end the job", {.grace = 100ms}, tree, root, [this] { reap(); });
+    EndTree action(*loop_, "end the job", {.grace = 100ms}, tree, root, [this] { child_.ended_by(); });
     action.ask_before_kill(last_look);
     loop_->in(Duration::zero(), [&] {
       action.start(
@@ -58,12 +36,10 @@ class EndTreeTest : public testing::Test {
     EXPECT_TRUE(loop_->run());
     return outcome;
   }
-  void reap() { reaped_ = reaped_ || ::waitpid(pid_, nullptr, WNOHANG) == pid_; }
 
   const SystemClock clock_;
   std::unique_ptr<Loop> loop_ = *Loop::create(clock_);
-  pid_t pid_ = 0;
-  bool reaped_ = false;
+  Child child_{true};
   bool killed_ = false;
   bool works_again_ = false;
 };
@@ -77,7 +53,7 @@ TEST_F(EndTreeTest, WhoWorksAgainIsNotKilled) {
   ASSERT_TRUE(outcome);
   EXPECT_TRUE(outcome->called_off && works_again_ && !killed_);
   EXPECT_EQ(asked, 1);
-  EXPECT_EQ(::waitpid(pid_, nullptr, WNOHANG), 0);  // it lives
+  EXPECT_EQ(child_.ended_by(), 0);
 }
 
 TEST_F(EndTreeTest, WhoDoesNotIsKilled) {
@@ -99,7 +75,7 @@ TEST_F(EndTreeTest, AnAnswerMayComeAtOnce) {
 TEST_F(EndTreeTest, NobodyIsKilledBeforeTheAnswer) {
   EXPECT_FALSE(end([](const Answer&) {}, 2s));
   EXPECT_FALSE(killed_);
-  EXPECT_EQ(::waitpid(pid_, nullptr, WNOHANG), 0);
+  EXPECT_EQ(child_.ended_by(), 0);
 }
 
 }  // namespace

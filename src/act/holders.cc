@@ -51,14 +51,15 @@ void EndHolders::step() {
   stop_waiting();
   std::erase_if(left_, [](const Process& one) { return one.ended(); });
   if (left_.empty()) return over();
+  bool asks = false;
   if (loop_.now() >= next_) {
     if (killed_) return over();
-    if (asks_first() && !asked_)
-      ask();
-    else
-      kill();
+    asks = asks_first() && !asked_;
+    if (!asks) kill();
   }
+  if (asks) next_ = loop_.now() + kLongestLastLook;
   wait_until(std::min(next_, loop_.now() + kLookAgain), [this] { step(); });
+  if (asks) ask();  // last: the answer may come at once
 }
 
 void EndHolders::kill() {
@@ -70,7 +71,6 @@ void EndHolders::kill() {
 
 void EndHolders::ask() {
   asked_ = true;
-  next_ = loop_.now() + kLongestLastLook;
   take_last_look([this] { return done_ && !killed_; },
                  [this] {
                    kill();

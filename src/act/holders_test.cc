@@ -3,56 +3,27 @@
 #include "act/holders.h"
 
 #include <gtest/gtest.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
+
+#include "act/child_test.h"
 
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
 
-// A child that sleeps, or one that does not mind SIGTERM.
-class Child {
- public:
-  explicit Child(bool stubborn = false) {
-    int ready[2] = {-1, -1};
-    EXPECT_EQ(::pipe(ready), 0);
-    pid = ::fork();
-    if (pid == 0) {
-      if (stubborn) ::signal(SIGTERM, SIG_IGN);
-      (void)!::write(ready[1], "x", 1);
-      while (true) ::pause();
-    }
-    char byte = 0;
-    EXPECT_EQ(::read(ready[0], &byte, 1), 1);
-    ::close(ready[0]);
-    ::close(ready[1]);
-  }
-  ~Child() {
-    ::kill(pid, SIGKILL);
-    ::waitpid(pid, nullptr, 0);
-  }
-  Child(const Child&) = delete;
-  Child& operator=(const Child&) = delete;
-
-  Holder holder() const {
-    const auto entry = read_process_entry(pid);
-    return {.pid = pid,
-            .start_ticks = entry ? entry->start_ticks : 0,
-            .user = 0,
-            .user_name = {},
-            .name = {},
-            .job = {},
-            .job_title = {}};
-  }
-  int ended_by() {
-    int status = 0;
-    return ::waitpid(pid, &status, WNOHANG) == pid && WIFSIGNALED(status) ? WTERMSIG(status) : 0;
-  }
-  pid_t pid = 0;
-};
+Holder holder_of(const Child& child) {
+  const auto entry = read_process_entry(child.pid);
+  return {.pid = child.pid,
+          .start_ticks = entry ? entry->start_ticks : 0,
+          .user = 0,
+          .user_name = {},
+          .name = {},
+          .job = {},
+          .job_title = {}};
+}
 
 struct Ended {
   Outcome outcome;
@@ -84,24 +55,24 @@ Ended end(std::vector<Holder> who, Ending::Options options = {}, Action::LastLoo
 TEST(EndHoldersTest, EndsWhoWasSeenAndNobodyElse) {
   Child one;
   Child other;
-  EXPECT_TRUE(end({one.holder()}).outcome.ok);
+  EXPECT_TRUE(end({holder_of(one)}).outcome.ok);
   EXPECT_EQ(one.ended_by(), SIGTERM);
   EXPECT_EQ(other.ended_by(), 0);
 }
 
 TEST(EndHoldersTest, WhoDoesNotGoIsKilledAfterTheGrace) {
   Child stubborn(true);
-  const Ended ended = end({stubborn.holder()}, {.grace = 200ms});
+  const Ended ended = end({holder_of(stubborn)}, {.grace = 200ms});
   EXPECT_TRUE(ended.outcome.ok && ended.killed);
   EXPECT_EQ(stubborn.ended_by(), SIGKILL);
 }
 
 TEST(EndHoldersTest, WhoWorksAgainIsNotKilled) {
   Child stubborn(true);
-  const Ended spared = end({stubborn.holder()}, {.grace = 100ms}, [](const auto& answer) { answer(true); });
+  const Ended spared = end({holder_of(stubborn)}, {.grace = 100ms}, [](const auto& answer) { answer(true); });
   EXPECT_TRUE(spared.outcome.called_off && spared.works_again && !spared.killed);
   EXPECT_EQ(stubborn.ended_by(), 0);
-  const Ended killed = end({stubborn.holder()}, {.grace = 100ms}, [](const auto& answer) { answer(false); });
+  const Ended killed = end({holder_of(stubborn)}, {.grace = 100ms}, [](const auto& answer) { answer(false); });
   EXPECT_TRUE(killed.outcome.ok && killed.killed && !killed.outcome.called_off);
 }
 
@@ -110,7 +81,7 @@ TEST(EndHoldersTest, WithinTheGraceTheKillCanBeCalledOff) {
   const SystemClock clock;
   auto loop = *Loop::create(clock);
   bool done = false;
-  EndHolders action(*loop, "kill=holders", {.grace = 100ms}, [&] { return std::vector{stubborn.holder()}; });
+  EndHolders action(*loop, "kill=holders", {.grace = 100ms}, [&] { return std::vector{holder_of(stubborn)}; });
   loop->in(Duration::zero(), [&] {
     action.start({}, [&](const Outcome&) { done = true; }, [](const News&) {});
     EXPECT_TRUE(action.undo());
@@ -123,7 +94,7 @@ TEST(EndHoldersTest, WithinTheGraceTheKillCanBeCalledOff) {
 
 TEST(EndHoldersTest, ANumberThatIsSomebodyElsesByNowIsLeftAlone) {
   Child later;
-  Holder seen = later.holder();
+  Holder seen = holder_of(later);
   seen.start_ticks -= 1;  // who had this number before
   EXPECT_TRUE(end({seen}).outcome.ok);
   EXPECT_EQ(later.ended_by(), 0);

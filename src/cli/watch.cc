@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cstdio>
 #include <string>
 #include <utility>
@@ -166,10 +165,10 @@ bool is_live(const Sayer& sayer) {
 
 int watch_all(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock) {
   say_remarks(sayer, command.settings.common.policy.idle);
-  const std::vector<ActionWord>& actions = command.settings.actions;
-  if (!command.warn.empty() && std::ranges::find(actions, ActionWord::Kind::power, &ActionWord::kind) == actions.end())
-    sayer.say(Level::warning, "warn",
-              "--warn: nobody is told before " + in_words(actions) + ", only before shutdown and reboot");
+  if (!command.warn.empty() && !warns_of_any(command.settings.actions))
+    sayer.say(
+        Level::warning, "warn",
+        "--warn: nobody is told before " + in_words(command.settings.actions) + ", only before shutdown and reboot");
   const auto voice = watch_voice(sayer, clock, is_live(sayer), command.settings,
                                  rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
   return on_machine(clock,

@@ -250,29 +250,35 @@ TEST(EachSessionTest, WhoWorksAgainWithinTheGraceIsNotKilledAndWatchedOn) {
   }
 }
 
+// One on GPU 0 that is idle for a minute, gets its signal, and has 30 s: what became of it.
+struct Fate {
+  std::size_t killed = 0;
+  std::size_t spared = 0;
+};
+Fate after_the_grace(std::function<double(Instant)> util) {
+  FakeWorld world(held_by({{0, {holder_for_test(10)}}}, [&](Instant at, unsigned) { return util(at); }));
+  world.grace = 30s;
+  Listening sink;
+  run_for(each(Per::gpu), world, sink, 2min);
+  return {world.count("killed"), world.count("spared")};
+}
+
 TEST(EachSessionTest, WhoIsIdleOrCannotBeReadWhenTheGraceIsOverIsKilled) {
   for (const double later : {0.0, kNotRead}) {
-    FakeWorld world(
-        held_by({{0, {holder_for_test(10)}}}, [&](Instant at, unsigned) { return at > Instant(70s) ? later : 0.0; }));
-    world.grace = 30s;
-    Listening sink;
-    run_for(each(Per::gpu), world, sink, 2min);
-    EXPECT_EQ(world.count("killed"), 1U);
-    EXPECT_EQ(world.count("spared"), 0U);
+    const Fate fate = after_the_grace([&](Instant at) { return at > Instant(70s) ? later : 0.0; });
+    EXPECT_EQ(fate.killed, 1U);
+    EXPECT_EQ(fate.spared, 0U);
   }
 }
 
 // Seen at work after its signal: what the last look shows, or does not, takes nothing back.
 TEST(EachSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
   for (const double last : {0.0, kNotRead}) {
-    FakeWorld world(held_by({{0, {holder_for_test(10)}}}, [&](Instant at, unsigned) {
+    const Fate fate = after_the_grace([&](Instant at) {
       return at <= Instant(66s) ? 0.0 : at < Instant(80s) ? 90.0 : last;
-    }));
-    world.grace = 30s;
-    Listening sink;
-    run_for(each(Per::gpu), world, sink, 2min);
-    EXPECT_EQ(world.count("spared"), 1U);
-    EXPECT_EQ(world.count("killed"), 0U);
+    });
+    EXPECT_EQ(fate.spared, 1U);
+    EXPECT_EQ(fate.killed, 0U);
   }
 }
 

@@ -67,6 +67,21 @@ TEST(RunSessionTest, WorkThatBeginsWhileTheHookRunsCallsItOff) {
   EXPECT_GE(time_of(world, "end"), Instant(140s));
 }
 
+// The rule fires after a minute; the job works from 66 s to 80 s, and has until 90 s or so.
+TEST(RunSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
+  for (const double last : {0.0, kNotRead}) {
+    Script script;
+    script.util = [last](Instant at, unsigned) { return at <= Instant(66s) ? 0.0 : at < Instant(80s) ? 90.0 : last; };
+    FakeWorld world(script);
+    world.grace = 30s;
+    world.job_runs = 2min;
+    Listening sink;
+    EXPECT_EQ(RunSession(run_settings(), world, sink).run().status, 0);
+    EXPECT_EQ(world.count("spared"), 1U);
+    EXPECT_EQ(world.count("killed"), 0U);
+  }
+}
+
 TEST(RunSessionTest, AStoppedJobALostGpuAndAPauseOfOursBeginAnew) {
   Script script;
   script.util = [](Instant at, unsigned gpu) {

@@ -46,10 +46,6 @@ class LullVoice : public Sink {
   std::string start_;
 };
 
-bool warns_of_any(const std::vector<ActionWord>& actions) {
-  return std::ranges::any_of(actions, [](const ActionWord& one) { return one.kind == ActionWord::Kind::power; });
-}
-
 class LullRunVoice final : public LullVoice {
  public:
   LullRunVoice(const Sayer& sayer, std::string start)
@@ -169,6 +165,10 @@ class LullWatchVoice final : public LullVoice {
 };
 
 }  // namespace
+
+bool warns_of_any(const std::vector<ActionWord>& actions) {
+  return std::ranges::any_of(actions, [](const ActionWord& one) { return one.kind == ActionWord::Kind::power; });
+}
 
 std::unique_ptr<Sink> run_voice(const Sayer& sayer, std::string start) {
   return std::make_unique<LullRunVoice>(sayer, std::move(start));

@@ -3,12 +3,16 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "session/say.h"
 #include "session/sink.h"
 #include "session/watch_session.h"
 
 namespace lull {
+
+// Whether --warn has anybody to tell: powering off is told, nothing else.
+bool warns_of_any(const std::vector<ActionWord>& actions);
 
 // `start`: what is said at the beginning.
 std::unique_ptr<Sink> run_voice(const Sayer& sayer, std::string start);
