@@ -33,7 +33,7 @@ def built() -> pathlib.Path:
     if not given:
         jobs = os.environ.get("CMAKE_BUILD_PARALLEL_LEVEL") or str(os.cpu_count() or 1)
         generator = [] if shutil.which("ninja") else ["-G", "Unix Makefiles"]
-        run("cmake", "--preset", "release", "-S", ROOT, "-B", folder, *generator, f"-DPython3_EXECUTABLE={sys.executable}")
+        run("cmake", "--preset", "release", "-S", ROOT, "-B", folder, *generator, "-DLULL_SERVE=OFF", f"-DPython3_EXECUTABLE={sys.executable}")
         run("cmake", "--build", folder, "--parallel", jobs)
     for needed in (folder / "lull", folder / "sim/libnvidia-ml.so.1"):
         if not needed.exists():

@@ -59,7 +59,7 @@ class Filling:
         if nodes:
             make_nodes(self.env, gpus)
         self.files = [os.path.join(self.env["LULL_DEV"], f"nvidia{gpu}") for gpu in range(gpus)]
-        self.process = subprocess.Popen([LULL, "fill", "--per-gpu", "--every", every, "--confirm", "300ms", "--free", free, "--", "sleep", "100000"],
+        self.process = subprocess.Popen([LULL, "fill", "--per-gpu", "--every", every, "--confirm", "300ms", "--idle", free, "--", "sleep", "100000"],
                                         env=self.env, stderr=subprocess.PIPE, text=True)
         self.pids, self.way = {}, "?"
         while len(self.pids) < gpus:

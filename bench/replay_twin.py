@@ -12,6 +12,8 @@ import datetime
 import json
 import statistics
 
+WORKING = 1  # % of utilisation at which a GPU works
+
 
 def read_time(text):
     if "/" in text:
@@ -48,7 +50,7 @@ def judge(samples, limit, length, regret, totals):
     intervals = [b[0] - a[0] for a, b in zip(samples, samples[1:])]
     longest = max(3 * statistics.median(intervals), 1) * (1 + 1e-9) if intervals else 0.0
     begin = fired = last = None
-    ended, again, lost, after = None, False, 0.0, 0.0
+    ended, again, lost, freed = None, False, 0.0, 0.0
 
     def end(at, came_back):
         totals["idle_hours"] += (at - begin) / 3600
@@ -65,11 +67,14 @@ def judge(samples, limit, length, regret, totals):
             totals["gap_hours"] += (at - last) / 3600
         elif last is not None:
             totals["seen_hours"] += (at - last) / 3600
-            totals["work"] += (util or 0) * (at - last)
+            work = util * (at - last) if util is not None and util >= WORKING else 0
+            totals["work"] += work
             if ended is not None:  # the first firing ended it: this would not have happened
-                lost += (util or 0) * (at - last)
-                after += (at - last) / 3600
-        again = again or (ended is not None and util is not None and util >= limit)
+                lost += work
+                again = again or (util is not None and util >= WORKING)
+                freed += 0 if again else (at - last) / 3600
+        if ended is not None and util is not None and util >= WORKING:
+            again = True
         if util is not None and util < limit:
             if begin is None:
                 begin = at
@@ -86,7 +91,7 @@ def judge(samples, limit, length, regret, totals):
     totals["ended"] += ended is not None
     totals["worked_again"] += again
     totals["lost"] += lost
-    totals["saved_hours"] += 0 if again else after
+    totals["freed_hours"] += freed
 
 
 def main():
@@ -98,7 +103,7 @@ def main():
     args = parser.parse_args()
     gpus = read_trace(args.trace)
     totals = {"firings": 0, "came_back": 0, "regretted": 0, "idle_hours": 0.0, "reclaimed_hours": 0.0, "seen_hours": 0.0,
-              "ended": 0, "worked_again": 0, "saved_hours": 0.0, "gap_hours": 0.0, "work": 0.0, "lost": 0.0, "gpus": len(gpus), "samples": sum(len(samples) for samples in gpus.values())}
+              "ended": 0, "worked_again": 0, "freed_hours": 0.0, "gap_hours": 0.0, "work": 0.0, "lost": 0.0, "gpus": len(gpus), "samples": sum(len(samples) for samples in gpus.values())}
     for samples in gpus.values():
         judge(samples, args.util, args.length, args.regret, totals)
     lost, work = totals.pop("lost"), totals.pop("work")

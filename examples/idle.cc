@@ -1,8 +1,8 @@
-// Reads the GPUs, judges a rule on each of them, and takes a lease on the first for which it holds:
+// Reads the GPUs, judges a rule on each of them, and leases the first GPU for which it holds:
 //
-//     idle 'util < 5 for 3 samples' 200 [SECONDS]      (milliseconds between two samples; give up after a minute)
+//     idle 'util < 5 for 3 samples' 200 [SECONDS]     (milliseconds between samples; gives up after SECONDS, 60)
 //
-// It says which GPU it holds, and why, and holds it until its standard input ends.
+// Prints which GPU it leased and why, and holds the lease until its standard input ends.
 
 #include <lull/engine/engine.h>
 #include <lull/lease/folder.h>
@@ -24,7 +24,7 @@
 
 namespace {
 
-// Every GPU is a subject of its own: the rule is judged on each by itself.
+// Each GPU is a subject: the rule is judged on each GPU separately.
 std::vector<lull::Subject> subjects_of(const lull::Inventory& inventory) {
   std::vector<lull::Subject> subjects;
   for (const lull::Device& device : inventory.devices)
@@ -32,10 +32,10 @@ std::vector<lull::Subject> subjects_of(const lull::Inventory& inventory) {
   return subjects;
 }
 
-// While we are inside the door nobody else can take it. Nothing: somebody else holds it.
+// While the folder lock is held, no other process can take the GPU. Returns nullopt if it is already leased.
 lull::Result<std::optional<lull::LockedFile>> take(const lull::LeaseFolder& leases, const lull::Device& device) {
-  auto door = leases.enter();
-  if (!door) return std::unexpected(door.error());
+  auto folder_lock = leases.enter();
+  if (!folder_lock) return std::unexpected(folder_lock.error());
   auto state = leases.scan();
   if (!state) return std::unexpected(state.error());
   const auto is_it = [&](const lull::LeaseInfo& lease) { return lease.gpu == device.uuid; };
@@ -48,19 +48,19 @@ lull::Result<std::optional<lull::LockedFile>> take(const lull::LeaseFolder& leas
   record.holder = lull::ProcessMark::of(0);
   record.command = "idle";
   record.since = lull::SystemClock().wall();
-  auto lease = leases.take(*door, record);
+  auto lease = leases.take(*folder_lock, record);
   if (!lease) return std::unexpected(lease.error());
   return std::move(*lease);
 }
 
-// False: there is nothing to hold here; the GPU is somebody's already.
+// Returns false if the GPU is already leased.
 bool hold(const lull::LeaseFolder& leases, const lull::Device& device, const lull::Explanation& why) {
   auto lease = take(leases, device);
   if (!lease) std::cerr << lease.error().message() << '\n';
   if (!lease || !*lease) return false;
   std::cout << "holding GPU " << device.label() << ": " << lull::headline(why) << std::endl;
   std::cin.ignore(std::numeric_limits<std::streamsize>::max());
-  if (auto door = leases.enter()) leases.give_back(*door, std::move(**lease));
+  if (auto folder_lock = leases.enter()) leases.give_back(*folder_lock, std::move(**lease));
   return true;
 }
 
@@ -74,10 +74,10 @@ int watch(lull::Policy policy, const lull::LeaseFolder& leases, std::chrono::mil
     for (const lull::Event& event : engine.observe(snapshot, subjects_of(*snapshot.inventory))) {
       const auto* fired = std::get_if<lull::Fired>(&event.what);
       if (fired == nullptr) {
-        std::cerr << lull::to_words(event) << '\n';
+        std::cerr << lull::to_string(event) << '\n';
         continue;
       }
-      engine.outcome(event.subject);  // if somebody else has it, it may fire again
+      engine.outcome(event.subject);  // it may fire again if another process has the GPU
       const auto place = snapshot.inventory->place_of({event.subject.value});
       if (place && hold(leases, snapshot.inventory->devices[*place], fired->why)) return EXIT_SUCCESS;
     }

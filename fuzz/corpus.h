@@ -11,6 +11,7 @@
 #include <string>
 
 #include "base/fd.h"
+#include "tests/places.h"
 
 namespace lull {
 
@@ -33,7 +34,7 @@ std::size_t replay_corpus(const char* name, int copies, Fuzz fuzz) {
   std::mt19937 dice(1);
   std::size_t count = 0;
   for (const auto& entry :
-       std::filesystem::directory_iterator(std::filesystem::path(LULL_SOURCE_DIR) / "fuzz" / "corpus" / name)) {
+       std::filesystem::directory_iterator(std::filesystem::path(source_dir()) / "fuzz" / "corpus" / name)) {
     const std::string seed = read_file(entry.path().string()).value();
     for (int copy = 0; copy <= copies; ++copy) {
       std::string bytes = seed;

@@ -1,16 +1,21 @@
 // The first half of writer.h: laying out a new simulation's state file.
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <cstddef>
 #include <cstdio>
 #include <ctime>
+#include <utility>
+#include <vector>
 
 #include "nvml/abi.h"
 #include "sim/chains.h"
 #include "sim/mapping.h"
+#include "sim/models.h"
 #include "sim/timeline.h"
 #include "sim/writer.h"
 
@@ -93,9 +98,13 @@ void fill_costs(State& state, const Plan& plan) {
   ::pthread_mutexattr_destroy(&attributes);
 }
 
-template <std::size_t N>
-void put(char (&field)[N], const std::string& text) {
-  std::snprintf(field, N, "%s", text.c_str());
+// Which bytes of the file are used: what GPUs that are not there would have stays a hole.
+std::vector<std::pair<off_t, off_t>> used_parts(std::size_t gpus, std::size_t size) {
+  const auto at = [](std::size_t offset) { return static_cast<off_t>(offset); };
+  constexpr std::size_t kTopology = offsetof(State, topology);
+  return {{0, at(offsetof(State, gpus) + gpus * sizeof(Gpu))},
+          {at(kTopology), at(kTopology + gpus * sizeof(State::topology[0]))},
+          {at(offsetof(State, pid_namespace)), at(size)}};
 }
 
 }  // namespace
@@ -115,12 +124,14 @@ Result<> create_state(const std::string& folder, const Plan& plan) {
   };
   TRY(open_file(folder + "/lock", O_RDWR | O_CREAT, 0600));
   const Fd file = TRY(open_file(unfinished, O_RDWR | O_CREAT | O_TRUNC, 0600));
+  if (::geteuid() == 0 && ::fchmod(file.get(), 0644) != 0) return fail(errno, unfinished);  // others see root's
   // Space for the tail is taken now: a full disk must say so here, not kill clients with SIGBUS later.
   if (::ftruncate(file.get(), static_cast<off_t>(size)) != 0) return trouble("making " + unfinished);
-  if (const int why = ::posix_fallocate(file.get(), 0, static_cast<off_t>(size)); why != 0 && why != EOPNOTSUPP) {
-    errno = why;
-    return trouble("making room for " + unfinished);
-  }
+  for (const auto& [from, to] : used_parts(plan.gpus.size(), size))
+    if (const int why = ::posix_fallocate(file.get(), from, to - from); why != 0 && why != EOPNOTSUPP) {
+      errno = why;
+      return trouble("making room for " + unfinished);
+    }
   void* at = ::mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_SHARED, file.get(), 0);
   if (at == MAP_FAILED) return trouble("mapping " + unfinished);
   State& state = *static_cast<State*>(at);
@@ -130,12 +141,13 @@ Result<> create_state(const std::string& folder, const Plan& plan) {
   state.file_size = size;
   state.speed = plan.speed;
   state.sample_period_ns = plan.sample_period_ns;
+  state.sample_lag_ns = plan.sample_lag_ns;
   state.sample_capacity = plan.sample_capacity;
   state.sample_epoch = plan.sample_epoch ? 1 : 0;
   state.keyframe_count = static_cast<std::uint32_t>(frames);
   const std::string driver = plan.driver_version.empty() ? std::string(kDriverVersion) : plan.driver_version;
-  put(state.driver_version, driver);
-  put(state.nvml_version, "12." + driver);
+  copy_text(state.driver_version, driver);
+  copy_text(state.nvml_version, "12." + driver);
   state.cuda_version = 12020;
   fill_gpus(state, reinterpret_cast<Keyframe*>(&state + 1), plan);
   fill_topology(state, plan);

@@ -16,7 +16,6 @@ constexpr double kPcieRxPerUtil = 2.0 * 1048576;  // bytes/s a percent
 constexpr double kPcieTxPerUtil = 0.5 * 1048576;
 
 unsigned index(Metric metric) { return static_cast<unsigned>(metric); }
-double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
 // The Set in force at the moment, or null. Chains are short: a Set or two per metric since the last commit.
 const Set* set_at(const Live& live, unsigned gpu, Metric metric, std::int64_t at_ns) {
@@ -127,27 +126,27 @@ std::int64_t next_event(const Scene& scene, unsigned gpu, Metric metric, std::in
 // The three integrals over a stretch without an event in it.
 double util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
   const double set = set_value(scene, gpu, Metric::util, from);
-  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * seconds(to - from);
+  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * to_seconds(to - from);
   return integral_of(scene.state.keyframes(), timeline(scene, gpu, Metric::util), from, to,
                      {.scale = 1, .add = presence(scene, gpu, from).util + scrub_util(scene, gpu, from), .cap = 100});
 }
 
 double mem_util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
   const double set = set_value(scene, gpu, Metric::mem_util, from);
-  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * seconds(to - from);
+  if (!std::isnan(set)) return std::isinf(set) ? 0 : set * to_seconds(to - from);
   const double add = presence(scene, gpu, from).mem_util;
   const Timeline& own = timeline(scene, gpu, Metric::mem_util);
   if (own.count != 0 && !std::isnan(timeline_value(scene, gpu, Metric::mem_util, from)))
     return integral_of(scene.state.keyframes(), own, from, to, {.scale = 1, .add = add, .cap = 100});
   const double util = set_value(scene, gpu, Metric::util, from);
-  if (!std::isnan(util)) return std::isinf(util) ? 0 : util * kMemShare * seconds(to - from);
+  if (!std::isnan(util)) return std::isinf(util) ? 0 : util * kMemShare * to_seconds(to - from);
   return integral_of(scene.state.keyframes(), timeline(scene, gpu, Metric::util), from, to,
                      {.scale = kMemShare, .add = add, .cap = 100});
 }
 
 double power_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
   const double set = set_value(scene, gpu, Metric::power, from);
-  const double span = seconds(to - from);
+  const double span = to_seconds(to - from);
   if (!std::isnan(set)) return std::isinf(set) ? 0 : set * span;
   const Gpu& card = scene.state.gpus[gpu];
   const Keyframe* frames = scene.state.keyframes();
@@ -309,14 +308,15 @@ Ledger ledger_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
 
 std::uint64_t energy_mj(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   // A client divides by its own seconds, so a fast scenario's joules are those of real time.
-  const double others = scene.state.gpus[gpu].module_power * seconds(at_ns);
+  const double others = scene.state.gpus[gpu].module_power * to_seconds(at_ns);
   const double joules = (sum_at(scene, gpu, Metric::power, at_ns) + others) / scene.state.speed;
   return scene.state.gpus[gpu].energy_base_mj + static_cast<std::uint64_t>(std::max(0.0, joules * 1e3));
 }
 
 double recent_mean(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
+  if (std::isinf(value(scene, gpu, metric, at_ns))) return value(scene, gpu, metric, at_ns);
+  at_ns = std::max<std::int64_t>(0, at_ns - scene.state.sample_lag_ns);
   const double now = value(scene, gpu, metric, at_ns);
-  if (std::isinf(now)) return now;
   const auto period = static_cast<std::int64_t>(static_cast<double>(scene.state.sample_period_ns) * scene.state.speed);
   std::int64_t from = std::max<std::int64_t>(0, at_ns - period);
   for (const Metric by : {metric, Metric::util})
@@ -332,7 +332,7 @@ double recent_mean(const Scene& scene, unsigned gpu, Metric metric, std::int64_t
     if (end <= at_ns) from = std::max(from, end);
     i = load.next;
   }
-  return from >= at_ns ? now : integral(scene, gpu, metric, from, at_ns) / seconds(at_ns - from);
+  return from >= at_ns ? now : integral(scene, gpu, metric, from, at_ns) / to_seconds(at_ns - from);
 }
 
 namespace {
@@ -357,7 +357,7 @@ std::int64_t sample_end(const State& state, unsigned gpu, std::int64_t k) {
 unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_boot_ns,
                           BufferedSample* out, unsigned room) {
   const State& state = scene.state;
-  const std::int64_t now_boot = boot_time(state, scene.now_ns);
+  const std::int64_t now_boot = boot_time(state, scene.now_ns) - state.sample_lag_ns;
   const std::int64_t newest = (now_boot - state.start_boot_ns - sample_end(state, gpu, 0)) / state.sample_period_ns;
   std::int64_t k = std::max<std::int64_t>(1, newest - state.sample_capacity + 1);
   const std::int64_t wanted = after_boot_ns - state.start_boot_ns - sample_end(state, gpu, 0);
@@ -367,7 +367,7 @@ unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::
     return scenario_time(state, state.start_boot_ns + sample_end(state, gpu, sample));
   };
   const double per_period = metric == Metric::power ? 1e3 : 1;  // mW
-  const double period = seconds(state.sample_period_ns) * state.speed;
+  const double period = to_seconds(state.sample_period_ns) * state.speed;
   unsigned count = 0;
   std::int64_t from = scenario(k - 1);
   // A card that was left alone all the time: seen at once, not sample by sample.

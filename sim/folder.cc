@@ -41,7 +41,16 @@ bool left_behind(const std::string& path, std::string_view name) {
 }
 
 Result<> make_file(const std::string& path) {
-  TRY(open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666));
+  const Fd file = TRY(open_file(path, O_WRONLY | O_CREAT | O_EXCL, 0666));
+  if (::fchmod(file.get(), 0666) != 0) return fail(errno, path);  // as a driver's device file, whatever our umask is
+  return {};
+}
+
+// root's simulation is one that others see: they may look at it and lease its GPUs, and root alone changes it.
+Result<> let_others_in(const std::string& path) {
+  if (::geteuid() != 0) return {};
+  for (const auto& [name, mode] : {std::pair{"", 0755U}, {"/dev", 0755U}, {"/leases", 01777U}})
+    if (::chmod((path + name).c_str(), mode) != 0) return fail(errno, path + name);
   return {};
 }
 
@@ -53,6 +62,9 @@ Result<Fd> furnish(const std::string& path, std::size_t gpus) {
     if (::mkdir((path + name).c_str(), 0700) != 0) return fail(errno, "make " + path + name);
   for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"}) TRY(make_file(path + name));
   for (std::size_t gpu = 0; gpu < gpus; ++gpu) TRY(make_file(device_file(path, gpu)));
+  // People are real: whoever types at a terminal of this machine is seen inside as well.
+  if (::symlink("/dev/pts", (path + "/dev/pts").c_str()) != 0) return fail(errno, "make " + path + "/dev/pts");
+  TRY(let_others_in(path));
   return lock;
 }
 

@@ -128,8 +128,8 @@ void Hold::release() {
   // A child that was forked has a copy of this; the load is its parent's.
   if (owner_ != ::getpid()) return;
   Cell& cell = mapping_.writable_state().cells[held];
-  std::int64_t lives = 0;
-  cell.ended_ns.compare_exchange_strong(lives, mapping_.now_ns());
+  std::int64_t spans = 0;
+  cell.ended_ns.compare_exchange_strong(spans, mapping_.now_ns());
   if (cell.watched.load(std::memory_order_relaxed) != 0) ::pthread_mutex_unlock(&cell.alive);
   mapping_.close();
 }

@@ -13,11 +13,6 @@ namespace {
 
 constexpr std::uint64_t kMiB = 1ULL << 20;
 
-template <std::size_t N>
-void put(char (&field)[N], std::string_view text) {
-  field[text.copy(field, N - 1)] = 0;
-}
-
 // What tells one card from another; the rest is the same for all.
 struct Sheet {
   std::string_view key;
@@ -107,6 +102,13 @@ std::uint64_t mix(std::uint64_t x) {
   return x ^ (x >> 31);
 }
 
+// 0 of a host without a name, so that its UUIDs are what they always were.
+std::uint64_t seed_of(std::string_view host) {
+  std::uint64_t seed = 0;
+  for (const char letter : host) seed = mix(seed + static_cast<unsigned char>(letter));
+  return seed;
+}
+
 template <std::size_t N>
 void put_uuid(char (&field)[N], const char* prefix, std::uint64_t seed) {
   const std::uint64_t a = mix(seed);
@@ -123,9 +125,9 @@ std::optional<Gpu> model(std::string_view name) {
   if (found == nullptr) return std::nullopt;
   const Sheet& from = *found;
   Gpu gpu;
-  put(gpu.name, from.name);
-  put(gpu.vbios, from.vbios);
-  put(gpu.part_number, "900-00000-0000-000");
+  copy_text(gpu.name, from.name);
+  copy_text(gpu.vbios, from.vbios);
+  copy_text(gpu.part_number, "900-00000-0000-000");
   gpu.pci_device_id = from.device_id;
   gpu.pci_subsystem_id = 0x000010DE;
   gpu.memory_total = from.memory_mib * kMiB;
@@ -171,10 +173,11 @@ std::vector<std::string_view> model_names() {
   return names;
 }
 
-void place(Gpu& gpu, unsigned index, unsigned of) {
-  put_uuid(gpu.uuid, "GPU", 0x6c756c6c0000ULL + index);
+void place(Gpu& gpu, unsigned index, unsigned of, std::string_view host) {
+  const std::uint64_t seed = seed_of(host);
+  put_uuid(gpu.uuid, "GPU", 0x6c756c6c0000ULL + index + seed);
   std::snprintf(gpu.serial, sizeof gpu.serial, "16%011llu",
-                static_cast<unsigned long long>(mix(index) % 100000000000ULL));
+                static_cast<unsigned long long>(mix(index + seed) % 100000000000ULL));
   // Buses grow with the index, as NVML orders by bus; a domain holds 28 cards.
   gpu.pci_domain = index / 28;
   gpu.pci_bus = 0x0B + 8 * (index % 28);
@@ -187,7 +190,7 @@ void place(Gpu& gpu, unsigned index, unsigned of) {
     for (unsigned cpu = base + node * 32; cpu < base + node * 32 + 32; ++cpu) gpu.cpu_set[cpu / 64] |= 1ULL << cpu % 64;
 }
 
-bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles) {
+bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles, std::string_view host) {
   if (gpu.mig_capable == 0 || profiles.size() > kMaxMig) return false;
   gpu.mig_enabled = 1;
   gpu.mig_count = 0;
@@ -206,8 +209,8 @@ bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles) {
     if (compute + slices > 7 || memory + memory_slices > 8) return false;
     MigDevice& device = gpu.mig[gpu.mig_count];
     device = MigDevice{};
-    put_uuid(device.uuid, "MIG", 0x6d69670000ULL + std::uint64_t{index} * kMaxMig + gpu.mig_count);
-    put(device.profile, profile);
+    put_uuid(device.uuid, "MIG", 0x6d69670000ULL + std::uint64_t{index} * kMaxMig + gpu.mig_count + seed_of(host));
+    copy_text(device.profile, profile);
     device.gpu_instance = gpu.mig_count + (slices == 7 ? 0 : 7 - slices + 1);
     device.compute_instance = 0;
     device.slices = slices;

@@ -29,7 +29,7 @@ double value_at(const std::vector<Keyframe>& frames, std::int64_t at_ns, double 
   return std::isfinite(frames.back().value) ? frames.back().value : resting;
 }
 
-void put(std::vector<Keyframe>& frames, std::int64_t at_ns, double value, bool ramp) {
+void add_frame(std::vector<Keyframe>& frames, std::int64_t at_ns, double value, bool ramp) {
   while (!frames.empty() && frames.back().at_ns >= at_ns) frames.pop_back();
   Keyframe frame;
   frame.at_ns = at_ns;
@@ -38,15 +38,15 @@ void put(std::vector<Keyframe>& frames, std::int64_t at_ns, double value, bool r
   frames.push_back(frame);
 }
 
-// A ramp that ends here or later would run towards the value that is put here: it ends just before it.
+// A ramp that ends here or later would run towards the value that is add_frame here: it ends just before it.
 void end_ramp(std::vector<Keyframe>& frames, std::int64_t at_ns) {
   const auto later = std::lower_bound(frames.begin(), frames.end(), at_ns,
                                       [](const Keyframe& frame, std::int64_t at) { return frame.at_ns < at; });
   if (later == frames.begin() || later == frames.end() || (later - 1)->ramp == 0) return;
-  put(frames, at_ns - 1, between(*(later - 1), *later, at_ns), false);
+  add_frame(frames, at_ns - 1, between(*(later - 1), *later, at_ns), false);
 }
 
-std::uint32_t hex(std::string_view text) {
+std::uint32_t hex_value(std::string_view text) {
   std::uint32_t number = 0;
   std::from_chars(text.data(), text.data() + text.size(), number, 16);
   return number;
@@ -57,17 +57,17 @@ void apply_place(const GpuSpec& spec, Gpu& gpu) {
   if (spec.numa) gpu.numa_node = static_cast<std::int32_t>(*spec.numa);
   if (spec.pci.empty()) return;
   const auto parts = split(std::string_view(spec.pci).substr(0, spec.pci.find('.')), ':');
-  gpu.pci_domain = hex(parts[0]);
-  gpu.pci_bus = hex(parts[1]);
-  gpu.pci_device = hex(parts[2]);
+  gpu.pci_domain = hex_value(parts[0]);
+  gpu.pci_bus = hex_value(parts[1]);
+  gpu.pci_device = hex_value(parts[2]);
 }
 
-GpuPlan make_gpu(const GpuSpec& spec, unsigned index, unsigned of) {
+GpuPlan make_gpu(const GpuSpec& spec, unsigned index, unsigned of, std::string_view host) {
   GpuPlan plan;
   plan.gpu = spec.gpu;
-  place(plan.gpu, index, of);
+  place(plan.gpu, index, of, host);
   apply_place(spec, plan.gpu);
-  if (!spec.mig.empty()) cut(plan.gpu, index, spec.mig);
+  if (!spec.mig.empty()) cut(plan.gpu, index, spec.mig, host);
   plan.gpu.mig_enabled = spec.mig_mode ? 1 : 0;
   for (unsigned metric = 0; metric < kMetrics; ++metric) {
     std::vector<Point> points;
@@ -164,16 +164,16 @@ double resting_value(const Gpu& gpu, Metric metric) {
 
 std::vector<Keyframe> make_keyframes(const std::vector<Point>& points, double resting) {
   std::vector<Keyframe> frames;
-  if (!points.empty() && points.front().at > Duration::zero()) put(frames, 0, kDerive, false);
+  if (!points.empty() && points.front().at > Duration::zero()) add_frame(frames, 0, kDerive, false);
   for (const Point& point : points) {
     const std::int64_t at = point.at.count();
     if (point.over <= Duration::zero() || !std::isfinite(point.to)) {
       end_ramp(frames, at);
-      put(frames, at, point.to, false);
+      add_frame(frames, at, point.to, false);
       continue;
     }
-    put(frames, at, value_at(frames, at, resting), true);
-    put(frames, at + point.over.count(), point.to, false);
+    add_frame(frames, at, value_at(frames, at, resting), true);
+    add_frame(frames, at + point.over.count(), point.to, false);
   }
   return frames;
 }
@@ -209,7 +209,7 @@ Result<Plan> make_plan(const Scenario& scenario) {
   for (unsigned i = 0; i < kCosts; ++i) plan.cost_ns[i] = scenario.costs[i].count();
   plan.wsl = scenario.wsl;
   const auto count = static_cast<unsigned>(scenario.gpus.size());
-  for (unsigned i = 0; i < count; ++i) plan.gpus.push_back(make_gpu(scenario.gpus[i], i, count));
+  for (unsigned i = 0; i < count; ++i) plan.gpus.push_back(make_gpu(scenario.gpus[i], i, count, scenario.host));
   wire_as_said(scenario, plan.gpus);
   plan.topology = levels(scenario, plan.gpus);
   for (const FaultSpec& fault : scenario.faults) {

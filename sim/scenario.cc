@@ -151,8 +151,6 @@ Result<> check_unique(const Reader& reader, const Node& root, const Scenario& sc
   for (std::size_t i = 0; i < scenario.gpus.size(); ++i)
     for (std::size_t j = 0; j < i; ++j) {
       const GpuSpec &a = scenario.gpus[i], &b = scenario.gpus[j];
-      if (!a.uuid.empty() && a.uuid == b.uuid)
-        return reader.refuse(root, fmt::format("GPUs {} and {} have the same uuid", j, i));
       if (!a.pci.empty() && a.pci == b.pci)
         return reader.refuse(root, fmt::format("GPUs {} and {} have the same pci address", j, i));
     }

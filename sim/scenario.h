@@ -108,6 +108,7 @@ struct Scenario {
   bool sample_epoch = false;
   std::array<Duration, kCosts> costs{};  // of each kind of call
   bool wsl = false;
+  std::string host;  // its name; its GPUs have UUIDs of their own. Empty: this machine's
 };
 
 // Reads a file that the scenario names (a trace), relative to the scenario's own folder.

@@ -12,6 +12,7 @@
 #include "base/units.h"
 #include "nvml/abi.h"
 #include "sim/evaluate.h"
+#include "sim/models.h"
 #include "sim/scenario.h"
 #include "sim/scenario_read.h"
 

@@ -12,13 +12,15 @@
 namespace lull::sim {
 namespace {
 
-bool hex(std::string_view text) { return text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos; }
+bool is_hex(std::string_view text) {
+  return text.find_first_not_of("0123456789abcdefABCDEF") == std::string_view::npos;
+}
 
 bool lengths(std::string_view text, char separator, std::initializer_list<std::size_t> wanted) {
   const auto parts = split(text, separator);
   return parts.size() == wanted.size() &&
          std::equal(parts.begin(), parts.end(), wanted.begin(),
-                    [](std::string_view part, std::size_t size) { return part.size() == size && hex(part); });
+                    [](std::string_view part, std::size_t size) { return part.size() == size && is_hex(part); });
 }
 
 }  // namespace

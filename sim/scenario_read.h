@@ -39,11 +39,4 @@ class Reader : public toml::Reader {
 Result<> read_gpu(const Reader& reader, const Node& table, const GpuSpec& every, Scenario& scenario);
 Result<std::uint32_t> read_process_view(const Reader& reader, const Node& node);
 
-// Into a text of fixed size, cut off where it is too long.
-template <std::size_t Size>
-void copy_text(char (&to)[Size], std::string_view from) {
-  const std::size_t used = from.copy(to, Size - 1);
-  std::fill(to + used, to + Size, '\0');
-}
-
 }  // namespace lull::sim

@@ -85,14 +85,14 @@ class Runner {
     for (const pid_t pid : running_) ::waitpid(pid, nullptr, 0);
   }
 
-  int run(pid_t command) {
+  SessionEnd run(pid_t command) {
     command_ = command;
     for (;;) {
       start_due();
       pollfd wait{signals_.fd(), POLLIN, 0};
       ::poll(&wait, 1, milliseconds_to_next());
       forward();
-      if (const auto status = reap()) return *status;
+      if (auto end = reap()) return *std::move(end);
     }
   }
 
@@ -133,17 +133,22 @@ class Runner {
   void forward() const {
     signalfd_siginfo info{};
     while (::read(signals_.fd(), &info, sizeof info) == sizeof info) {
-      // The terminal's own signals reach the whole group: the command has them already.
-      const bool from_terminal = info.ssi_code == SI_KERNEL;
-      if (info.ssi_signo != SIGCHLD && !from_terminal) ::kill(command_, static_cast<int>(info.ssi_signo));
+      const int number = static_cast<int>(info.ssi_signo);
+      if (number == SIGCHLD) continue;
+      // The terminal's own signals reach the whole group: the command has them already. But when the terminal itself
+      // goes, its session leader alone is told.
+      const bool hangup = number == SIGHUP && ::getsid(0) == ::getpid();
+      if (info.ssi_code == SI_KERNEL && !hangup) continue;
+      ::kill(command_, number);
+      if (hangup) ::kill(command_, SIGCONT);  // who is stopped would not take it
     }
   }
 
-  std::optional<int> reap() {
-    std::optional<int> ended;
+  std::optional<SessionEnd> reap() {
+    std::optional<SessionEnd> ended;
     int status = 0;
     for (pid_t pid = 0; (pid = ::waitpid(-1, &status, WNOHANG)) > 0;) {
-      if (pid == command_) ended = WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
+      if (pid == command_) ended = WIFSIGNALED(status) ? ended_by(WTERMSIG(status)) : SessionEnd{WEXITSTATUS(status)};
       std::erase(running_, pid);
     }
     return ended;
@@ -196,7 +201,7 @@ Result<SessionEnd> run_session(const Session& session, const SessionSignals& sig
   if (child.failure != 0)
     return SessionEnd{.status = child.failure == ENOENT ? kExitNotFound : kExitCannotRun,
                       .complaint = fmt::format("{}: {}", printable(command[0]), std::strerror(child.failure))};
-  return SessionEnd{.status = runner.run(child.pid)};
+  return runner.run(child.pid);
 }
 
 }  // namespace lull::sim

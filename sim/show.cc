@@ -34,7 +34,7 @@ struct ShownGpu {
   bool asleep = false;
 };
 
-std::string fault_words(const Fault& fault) {
+std::string fault_text(const Fault& fault) {
   std::string text = fault.kind == FaultKind::no_util ? "no-util" : "";
   switch (static_cast<nvml::Return>(fault.code)) {
     case nvml::Return::gpu_is_lost: text = "lost"; break;
@@ -71,7 +71,7 @@ ShownGpu look(const Scene& scene, unsigned index) {
     const Fault& fault = scene.live.faults[i];
     const bool concerns = fault.gpu < 0 || fault.gpu == static_cast<std::int32_t>(index);
     if (concerns && fault.from_ns <= scene.now_ns && scene.now_ns < fault.to_ns)
-      shown.faults.push_back(fault_words(fault));
+      shown.faults.push_back(fault_text(fault));
   }
   return shown;
 }

@@ -69,10 +69,10 @@ std::vector<std::string> load_command(const ProcessSpec& process) {
     const PhaseSpec& phase = process.phases[i];
     const double util = phase.util.value_or(90);
     if (i == 0 && phase.util) command.push_back(fmt::format("--util={}", util));
-    if (i == 0 && phase.memory) command.push_back(fmt::format("--mem={}", *phase.memory));
+    if (i == 0 && phase.memory) command.push_back(fmt::format("--mem={}B", *phase.memory));
     if (i > 0) command.emplace_back("--then");
     if (i > 0 && phase.util) command.push_back(fmt::format("util={}", util));
-    if (i > 0 && phase.memory) command.push_back(fmt::format("mem={}", *phase.memory));
+    if (i > 0 && phase.memory) command.push_back(fmt::format("mem={}B", *phase.memory));
     if (phase.lasting) command.push_back(fmt::format("--for={}ns", phase.lasting->count()));
   }
   return command;
@@ -113,6 +113,7 @@ Session make_session(const std::vector<std::string>& command, const Scenario& sc
       {"LULL_DEV", folder.dev()},
       {"LULL_NVML", ""},  // would lead lull past the simulation
   };
+  if (!scenario.host.empty()) session.environment.emplace_back("LULL_HOST", scenario.host);
   session.start = Instant(Duration(state.start_boot_ns));
   for (const ProcessSpec& process : scenario.processes)
     if (!process.pid)

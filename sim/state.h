@@ -34,9 +34,9 @@
 namespace lull::sim {
 
 inline constexpr std::uint64_t kMagic = 0x316d69736c6c756cULL;  // "lullsim1"
-inline constexpr std::uint32_t kLayout = 3;                     // add one when anything here moves
+inline constexpr std::uint32_t kLayout = 4;                     // add one when anything here moves
 
-inline constexpr unsigned kMaxGpus = 128;
+inline constexpr unsigned kMaxGpus = 640;  // more than lull reads (sense/board.h), so that this can be shown
 inline constexpr unsigned kMaxMig = 8;
 inline constexpr unsigned kMaxLinks = 18;
 inline constexpr unsigned kCpuWords = 16;  // 64 processors each
@@ -330,6 +330,7 @@ struct State {
   std::int64_t start_wall_ns = 0;               // CLOCK_REALTIME, for calls that speak of 1970
   double speed = 1;
   std::int64_t sample_period_ns = kSamplePeriodNs;  // real time
+  std::int64_t sample_lag_ns = 0;                   // how long after their end samples can be read
   std::uint32_t sample_capacity = kSampleCapacity;
   std::uint32_t sample_epoch = 0;  // 1: sample timestamps count from 1970, as with older drivers, not from boot
   std::uint32_t keyframe_count = 0;

@@ -6,7 +6,6 @@
 namespace lull::sim {
 namespace {
 
-double seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 double known(double value) { return std::isfinite(value) ? value : 0; }
 
 struct Sums {
@@ -42,7 +41,7 @@ Sums sums_of(const Line& of, std::int64_t from, std::int64_t to) {
                        ? a
                        : known(of.first + (of.last - of.first) * (static_cast<double>(to - of.start_ns) /
                                                                   static_cast<double>(of.end_ns - of.start_ns)));
-  return {(a + b) / 2 * seconds(to - from), a > 0 || b > 0 ? seconds(to - from) : 0};
+  return {(a + b) / 2 * to_seconds(to - from), a > 0 || b > 0 ? to_seconds(to - from) : 0};
 }
 
 // The keyframe whose line holds at this own time (the first also before it).
@@ -57,7 +56,7 @@ std::uint32_t find(const Keyframe* frames, const Timeline& timeline, std::int64_
 Sums own_sums(const Keyframe* frames, const Timeline& timeline, std::int64_t own_ns) {
   const Keyframe* begin = frames + timeline.first;
   const double head = known(begin->value);  // holds before the first keyframe too
-  const auto until = [&](std::int64_t t) { return Sums{head * seconds(t), head > 0 ? seconds(t) : 0}; };
+  const auto until = [&](std::int64_t t) { return Sums{head * to_seconds(t), head > 0 ? to_seconds(t) : 0}; };
   if (own_ns <= begin->at_ns) return until(own_ns);
   const std::uint32_t i = find(frames, timeline, own_ns);
   const Sums before = until(begin->at_ns);
@@ -111,7 +110,7 @@ double value_at(const Keyframe* frames, const Timeline& timeline, std::int64_t a
 
 double integral_of(const Keyframe* frames, const Timeline& timeline, std::int64_t from_ns, std::int64_t to_ns,
                    Shape shape) {
-  if (timeline.count == 0) return std::min(shape.add, shape.cap) * seconds(to_ns - from_ns);
+  if (timeline.count == 0) return std::min(shape.add, shape.cap) * to_seconds(to_ns - from_ns);
   if (shape.add == 0)
     return shape.scale * (sums_to(frames, timeline, to_ns).integral - sums_to(frames, timeline, from_ns).integral);
   double total = 0;
@@ -121,7 +120,7 @@ double integral_of(const Keyframe* frames, const Timeline& timeline, std::int64_
     const Line as_line{here.start_ns, here.end_ns, here.first, here.last};
     const double a = known(along(as_line, at)) * shape.scale + shape.add;
     const double b = known(end == here.end_ns ? here.last : along(as_line, end)) * shape.scale + shape.add;
-    total += capped_area(a, b, shape.cap, seconds(end - at));
+    total += capped_area(a, b, shape.cap, to_seconds(end - at));
     at = end;
   }
   return total;

@@ -8,6 +8,8 @@
 
 namespace lull::sim {
 
+constexpr double to_seconds(std::int64_t ns) { return static_cast<double>(ns) * 1e-9; }
+
 // A stretch of a timeline over which the value is a straight line.
 struct Segment {
   std::int64_t start_ns = 0;

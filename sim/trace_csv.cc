@@ -32,7 +32,7 @@ constexpr std::array kFields = {
     Field{"pcie_bytes_per_second", Metric::pcie_tx, 0.5},
 };
 
-constexpr std::size_t kMaxPoints = 1'000'000;
+constexpr std::size_t kMaxTracePoints = 1'000'000;
 
 struct Column {
   Field field;
@@ -136,7 +136,7 @@ Result<std::vector<Point>> read_trace_csv(std::string_view text, std::string_vie
       break;
     }
     if (const auto row = read_row(cells, *layout, *time - *start, last, points); !row) return refuse(row.error().what);
-    if (points.size() > kMaxPoints) return refuse("more than a million changes: cut the trace into parts");
+    if (points.size() > kMaxTracePoints) return refuse("more than a million changes: cut the trace into parts");
   }
   if (points.empty()) return fail(fmt::format("{}: nothing about GPU {} in it", printable(name), gpu));
   return points;

@@ -112,8 +112,12 @@ Result<Writer> Writer::open(const std::string& folder) {
   if (why == ENOENT) return fail(fmt::format("no simulation in {}", folder));
   if (why == EPROTO)
     return fail(fmt::format("{}/state is not the state of a simulation of this version of lull", folder));
+  if (why == EACCES)
+    return fail(fmt::format("the simulation in {} is another user's; start one of your own with `lull sim`", folder));
   if (why != 0) return fail(why, fmt::format("opening {}/state", folder));
-  if (!writer.mapping_.writable()) return fail(EACCES, fmt::format("changing {}/state", folder));
+  if (!writer.mapping_.writable())
+    return fail(
+        fmt::format("the simulation in {} is another user's: only its owner can change it, and load its GPUs", folder));
   writer.folder_ = folder;
   writer.lock_ = TRY(open_file(folder + "/lock", O_RDWR | O_CREAT, 0600));
   return writer;
@@ -133,7 +137,7 @@ Result<> Writer::commit(const std::function<Result<>(Live&, std::int64_t)>& edit
   for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) next.ledger[gpu] = ledger_at(scene, gpu, now);
   forget_loads(state, next, now);
   if (next.fault_count > kMaxFaults / 2) forget_faults(next, now);
-  if (next.set_count > kMaxSets - kMaxGpus * kMetrics) forget_sets(state, next, now);
+  if (next.set_count > kMaxSets / 4 * 3) forget_sets(state, next, now);
   TRY(edit(next, now));
   state.version.store(version + 1, std::memory_order_release);
   show_driver(folder_, state, driver_loaded(next, now));
@@ -153,8 +157,7 @@ Result<> Writer::set(const std::vector<Change>& changes) {
   for (const Change& change : changes) TRY(check_gpu(state(), change.gpu));
   return commit([&](Live& live, std::int64_t now) -> Result<> {
     for (const Change& change : changes) {
-      if (live.set_count == kMaxSets)
-        return fail(fmt::format("more than {} values in one change", kMaxGpus * kMetrics));
+      if (live.set_count == kMaxSets) return fail(fmt::format("more than {} values in one change", kMaxSets / 4));
       std::uint32_t& last = live.last_set[change.gpu][static_cast<unsigned>(change.metric)];
       live.sets[live.set_count] = {
           now, change.value, last, static_cast<std::uint16_t>(change.gpu), static_cast<std::uint8_t>(change.metric), 0};

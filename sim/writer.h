@@ -30,6 +30,7 @@ struct Plan {
   double speed = 1;
   bool sample_epoch = false;  // timestamps of samples count from 1970, not from boot
   std::int64_t sample_period_ns = kSamplePeriodNs;
+  std::int64_t sample_lag_ns = 0;  // how long after their end they can be read
   std::uint32_t sample_capacity = kSampleCapacity;
   std::array<std::int64_t, kCosts> cost_ns{};  // of each kind of call
   bool wsl = false;                            // a driver that is not in this kernel: none of its files are there

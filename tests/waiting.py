@@ -1,5 +1,6 @@
 """Waiting for what a test expects, with a limit: what all tests in Python share."""
 import os
+import pathlib
 import signal
 import time
 
@@ -8,8 +9,8 @@ import pytest
 LIMIT = float(os.environ.get("LULL_TEST_LIMIT", "60"))  # seconds for what should take milliseconds
 
 
-def wait_until(condition, limit=LIMIT, what="the condition"):
-    """Returns the first true value of condition(); fails after `limit` seconds."""
+def wait_until(condition, limit=LIMIT, what="the condition", every=0.005):
+    """Returns the first true value of condition(), looked at `every` so many seconds; fails after `limit` seconds."""
     end = time.monotonic() + limit
     while True:
         value = condition()
@@ -17,7 +18,18 @@ def wait_until(condition, limit=LIMIT, what="the condition"):
             return value
         if time.monotonic() > end:
             raise AssertionError(f"{what} did not come true within {limit} s")
-        time.sleep(0.005)
+        time.sleep(every)
+
+
+def descriptors(pid):
+    """What the open descriptors of a process refer to, by number, without those that it closes meanwhile."""
+    found = {}
+    for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir():
+        try:
+            found[int(entry.name)] = os.readlink(entry)
+        except FileNotFoundError:
+            pass
+    return found
 
 
 def read_until(stream, text, times=1):

@@ -9,9 +9,10 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 say() { printf '%s\n' "$*" >&2; }
 die() { say "$*"; exit 125; }
 
-# What the release needs, and what the tests need on top of it.
-RELEASE_PACKAGES=(g++ cmake ninja-build libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev zlib1g-dev liblzma-dev libbz2-dev pybind11-dev python3-dev)
-TEST_PACKAGES=(libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd xz-utils bzip2 git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel scdoc zsh fish)
+# What the release needs, what its Python module needs on top of it, and what the tests need.
+RELEASE_PACKAGES=(g++ cmake ninja-build libfmt-dev libcli11-dev libtomlplusplus-dev nlohmann-json3-dev libzstd-dev zlib1g-dev liblzma-dev libbz2-dev)
+PYTHON_PACKAGES=(pybind11-dev python3-dev)
+TEST_PACKAGES=("${PYTHON_PACKAGES[@]}" libmicrohttpd-dev libgtest-dev librapidcheck-dev libbenchmark-dev python3 python3-pytest python3-pytest-xdist tmux pkg-config procps psmisc util-linux curl less zstd xz-utils bzip2 git python3-numpy python3-pandas mypy python3-pip python3-venv python3-setuptools python3-wheel scdoc zsh fish openssl prometheus)
 
 installed() { [ "$(dpkg-query -W -f='${db:Status-Status}' "$1" 2>/dev/null)" = installed ]; }
 
@@ -31,14 +32,40 @@ need() {
   say "Installing: ${missing[*]}"
   log=$(mktemp)
   # Lists that are already there may do; only where they do not are they fetched anew.
-  if ! "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}" >"$log" 2>&1; then
-    if ! { "${sudo[@]}" apt-get update && "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends "${missing[@]}"; } >"$log" 2>&1; then
+  if ! apt_get install -y --no-install-recommends "${missing[@]}"; then
+    if ! { apt_get update && apt_get install -y --no-install-recommends "${missing[@]}"; }; then
       tail -n 15 "$log" >&2
       rm -f "$log"
       die "apt could not install: ${missing[*]}"
     fi
   fi
   rm -f "$log"
+}
+
+# For need(): another apt may be at work, for up to 10 minutes. apt itself waits for one of its three locks only.
+apt_get() {
+  local tries
+  for ((tries = 0; tries < 120; tries++)); do
+    if "${sudo[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -o DPkg::Lock::Timeout=600 "$@" >"$log" 2>&1; then return 0; fi
+    grep -qE 'Could not get lock|Unable to (lock|acquire)' "$log" || return 1
+    sleep 5
+  done
+  return 1
+}
+
+# One line on the terminal of how far a build is, from ninja's "[3/61] …", and how long it may still take.
+progress() {
+  local line made all left began=$SECONDS
+  while IFS= read -r line; do
+    [[ $line =~ ^\[([0-9]+)/([0-9]+)\] ]] || continue
+    made=${BASH_REMATCH[1]} all=${BASH_REMATCH[2]} left=""
+    if [ "$made" -ge 3 ] && [ $((SECONDS - began)) -ge 3 ]; then
+      left=$(((SECONDS - began) * (all - made) / made))
+      left=", about $((left / 60)) min $((left % 60)) s left"
+    fi
+    printf '\r\033[K%.*s' "$((${COLUMNS:-80} - 1))" "Building $1: $made of $all$left" >&2
+  done
+  printf '\r\033[K' >&2
 }
 
 # build PRESET [TARGET…]: configures a preset where that has not been done, then builds it, or only these of it. Silent when
@@ -53,10 +80,7 @@ build() {
     cmake --preset "$preset" >"$log" 2>&1 || { cat "$log" >&2; die "cmake could not configure the preset '$preset'"; }
   fi
   if [ -t 2 ]; then
-    cmake --build --preset "$preset" ${1+--target "$@"} 2>&1 | tee "$log" | while IFS= read -r line; do
-      case $line in "["*) printf '\r\033[K%.*s' "$(( ${COLUMNS:-80} - 1 ))" "$line" >&2 ;; esac
-    done || status=1
-    printf '\r\033[K' >&2
+    cmake --build --preset "$preset" ${1+--target "$@"} 2>&1 | tee "$log" | progress "$preset" || status=1
   else
     say "Building $preset"
     cmake --build --preset "$preset" ${1+--target "$@"} >"$log" 2>&1 || status=1

@@ -1,37 +1,51 @@
-# bash completion for lull. Options come from each command's own help, so that they are never out of date.
+# bash completion for lull. Options and their values come from lull itself, so that they are never out of date.
 
-_lull_words() { "$lull" __complete "$1" 2>/dev/null | cut -f1; }
-_lull_options() { "$lull" "$1" --help 2>/dev/null | grep -oE '^  +(-[a-zA-Z],)?--[a-z][a-z-]*' | grep -oE -e '--?[a-zA-Z][a-z-]*'; }
+_lull_words() { "$lull" __complete "$@" 2>/dev/null | cut -f1; }
 _lull_offer() { mapfile -t COMPREPLY < <(compgen -W "$1" -- "$cur"); }
+_lull_files() {
+  compopt -o filenames 2>/dev/null # only here: a command is no folder of the same name
+  mapfile -t COMPREPLY < <(compgen -f -- "$cur")
+}
 
 _lull() {
-  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} lull=${COMP_WORDS[0]} command='' i
+  local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD - 1]} lull=${COMP_WORDS[0]} values i
+  local -a command=()
   COMPREPLY=()
   for ((i = 1; i < COMP_CWORD; i++)); do
     if [[ ${COMP_WORDS[i]} == -- ]]; then # behind it stands another command
-      if declare -F _command_offset >/dev/null; then _command_offset $((i + 1)); else mapfile -t COMPREPLY < <(compgen -c -f -- "$cur"); fi
+      if declare -F _command_offset >/dev/null; then
+        _command_offset $((i + 1))
+      else
+        compopt -o filenames 2>/dev/null
+        mapfile -t COMPREPLY < <(compgen -c -f -- "$cur")
+      fi
       return
     fi
-    [[ -z $command && ${COMP_WORDS[i]} != -* ]] && command=${COMP_WORDS[i]}
+    [[ ${#command[@]} == 0 && ${COMP_WORDS[i]} != -* ]] && command=("${COMP_WORDS[i]}")
+    [[ $i == 2 && ${command[0]} =~ ^(sim|slurm)$ && ${COMP_WORDS[2]} != -* ]] && command+=("${COMP_WORDS[2]}")
   done
-  case $prev in
-    --gpus | --gpu) _lull_offer "$(_lull_words gpus) all" ;;
-    release) _lull_offer "$(_lull_words leases) all" ;;
-    --idle | --arm | --free | --warn-by | check) _lull_offer "$(_lull_words rules; _lull_words signals)" ;;
-    --also) _lull_offer "$(_lull_words jobs)" ;;
-    keep) _lull_offer "$(_lull_words jobs; _lull_words gpus)" ;;
-    --do) _lull_offer "$(_lull_words actions)" ;;
-    help) _lull_offer "$(_lull_words commands)" ;;
-    sim) if [[ $cur == -* ]]; then _lull_offer "$(_lull_options sim)"; else _lull_offer "$("$lull" sim --help 2>/dev/null | sed -nE 's/^  lull sim ([a-z]+) .*/\1/p')"; fi ;;
-    *)
-      if [[ -z $command ]]; then
-        _lull_offer "$(_lull_words commands) help --help --version"
-      elif [[ $cur == -* ]]; then
-        _lull_offer "$(_lull_options "$command")"
-      else
-        mapfile -t COMPREPLY < <(compgen -f -- "$cur")
-      fi
-      ;;
-  esac
+  if [[ $cur == = ]]; then # --option=VALUE is three words
+    cur=''
+  elif [[ $prev == = ]]; then
+    prev=${COMP_WORDS[COMP_CWORD - 2]}
+  fi
+  if [[ ${#command[@]} == 0 ]]; then
+    _lull_offer "$(_lull_words commands) help --help --version"
+  elif [[ $cur == -* ]]; then
+    _lull_offer "$(_lull_words options "${command[@]}")"
+  elif [[ $prev == -* ]] && _lull_takes_value; then
+    values=$("$lull" __complete value "$prev" "${command[@]}" 2>/dev/null) || { _lull_files; return; }
+    _lull_offer "$(cut -f1 <<<"$values")"
+  else
+    case ${command[0]} in
+      release) _lull_offer "$(_lull_words leases) all" ;;
+      check) _lull_offer "$(_lull_words rules; _lull_words signals)" ;;
+      keep) _lull_offer "$(_lull_words jobs; _lull_words gpus)" ;;
+      help) _lull_offer "$(_lull_words commands)" ;;
+      sim | slurm) [[ ${#command[@]} == 1 ]] && _lull_offer "$("$lull" "${command[0]}" --help 2>/dev/null | sed -nE "s/^  lull ${command[0]} ([a-z]+) .*/\1/p")" ;;
+      *) _lull_files ;;
+    esac
+  fi
 }
-complete -o filenames -o bashdefault -F _lull lull
+_lull_takes_value() { _lull_words valued "${command[@]}" | grep -qxFe "$prev"; }
+complete -F _lull lull

@@ -1,5 +1,5 @@
-// What g++ 12's static runtime, and lull, want of a glibc newer than 2.31. packaging/tarball links it into the programs of
-// the tarball, and nothing else does. Hidden: a program that loads one of our libraries keeps its own.
+// What g++ 12's static runtime, and lull, want of a glibc newer than 2.31. packaging/tarball links it into the programs
+// of the tarball, and nothing else does. Hidden: a program that loads one of our libraries keeps its own.
 #include <link.h>
 #include <sys/syscall.h>
 #include <unistd.h>

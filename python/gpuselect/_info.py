@@ -1,7 +1,7 @@
-"""GpuInfo: one GPU at one moment, as a tuple with names that also answers to the keys of a dict."""
+"""One GPU at one moment: GpuInfo is a tuple with names that also answers to the keys of a dict, GpuStatus is a dict."""
 from __future__ import annotations
 
-from typing import Any, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Dict, Iterator, NamedTuple, Optional
 
 
 class _Fields(NamedTuple):
@@ -82,3 +82,49 @@ class GpuInfo(_Fields):
 
     def get(self, key: str, default: Any = None) -> Any:
         return self[key] if key in self.keys() else default
+
+
+class GpuStatus(Dict[str, Any]):
+    """What gpustatus() returns of each GPU: a dict with the fields of GpuInfo and the README's names of two of them.
+
+    Its values are attributes as well, and a number is the place of a field in GpuInfo.
+
+    >>> status = GpuStatus(GpuInfo(device=0, name="T4", util=3, mem_util=1, processes=1))
+    >>> status["utilization"], status.util, status[0], isinstance(status, dict)
+    (3, 3, 0, True)
+    """
+
+    device: int
+    name: str
+    util: Optional[int]
+    mem_util: Optional[int]
+    mem_free: Optional[int]
+    mem_used: Optional[int]
+    mem_total: Optional[int]
+    processes: Optional[int]
+    fan_speed: Optional[int]
+    effective_power_limt: Optional[int]
+    performance_state: Optional[int]
+    power_usage: Optional[int]
+    temperature: Optional[int]
+    is_throttling: Optional[int]
+
+    def __init__(self, info: GpuInfo) -> None:
+        super().__init__(info.items())
+
+    def __getitem__(self, key: Any) -> Any:
+        return super().__getitem__(key) if isinstance(key, str) else tuple(self.info())[key]
+
+    if not TYPE_CHECKING:  # a type checker is to find a name that is misspelt
+        def __getattr__(self, name: str) -> Any:
+            try:
+                return super().__getitem__(name)
+            except KeyError:
+                raise AttributeError(f"'GpuStatus' has no field '{name}'") from None
+
+    def info(self) -> GpuInfo:
+        """The same as a tuple."""
+        return GpuInfo(**{name: super(GpuStatus, self).__getitem__(name) for name in GpuInfo._fields})
+
+    def _asdict(self) -> dict[str, Any]:
+        return self.info()._asdict()

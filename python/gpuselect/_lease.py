@@ -31,7 +31,7 @@ os.register_at_fork(after_in_child=_in_a_forked_child)
 
 def choose(candidates: Sequence[int], count: int, processes: int) -> tuple[list[int], int]:
     """`count` of these GPUs that nobody else holds, and how many of them there are; none if those are too few."""
-    picked, fitting = _ask(candidates, count, processes, [])
+    picked, fitting = _ask(candidates, count, processes, ["--quiet"])  # that nothing is held is what was asked for
     return ([], fitting) if picked is None else (_shuffled(picked.indices), fitting)
 
 

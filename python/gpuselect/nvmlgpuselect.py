@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Callable, Iterable, NoReturn, Optional, Sequence, Union
 
 from . import _lease
-from ._info import GpuInfo
+from ._info import GpuInfo, GpuStatus
 
 if TYPE_CHECKING:
     import lull
@@ -34,9 +34,14 @@ def _at_least(value: Optional[float]) -> Optional[int]:
     return None if value is None else math.ceil(value)
 
 
+def _mem_used(gpu: lull.Gpu) -> Optional[int]:
+    """With what the driver keeps for itself, as NVML's first call for memory tells it."""
+    return None if gpu.mem_total is None or gpu.mem_free is None else round(gpu.mem_total - gpu.mem_free)
+
+
 def _info_of(gpu: lull.Gpu) -> GpuInfo:
     return GpuInfo(device=gpu.index, name=gpu.name or "", util=_at_least(gpu.util), mem_util=_at_least(gpu.mem_util),
-                   mem_free=_whole(gpu.mem_free), mem_used=_whole(gpu.mem_used), mem_total=_whole(gpu.mem_total),
+                   mem_free=_whole(gpu.mem_free), mem_used=_mem_used(gpu), mem_total=_whole(gpu.mem_total),
                    processes=_whole(gpu.procs), fan_speed=_whole(gpu.fan),
                    effective_power_limt=_whole(gpu.power_limit, 1000), performance_state=_whole(gpu.pstate),
                    power_usage=_whole(gpu.power, 1000), temperature=_whole(gpu.temp),
@@ -137,7 +142,7 @@ def _visible(gpu: lull.Gpu, words: Sequence[str]) -> bool:
                word.startswith("GPU-") and (gpu.uuid or "").startswith(word) for word in words)
 
 
-def gpustatus(only_cvd: bool = True) -> list[GpuInfo]:
+def gpustatus(only_cvd: bool = True) -> list[GpuStatus]:
     """The GPUs that CUDA_VISIBLE_DEVICES names (all where it is empty or not set), or with `only_cvd=False` all of them.
 
     A value that cannot be read is None, as the fan of a card without one or everything of a GPU that is lost.
@@ -146,7 +151,7 @@ def gpustatus(only_cvd: bool = True) -> list[GpuInfo]:
     words = [word.strip() for word in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",")]
     if only_cvd and words not in ([""], ["all"]):
         gpus = [gpu for gpu in gpus if _visible(gpu, words)]
-    return [_info_of(gpu) for gpu in gpus]
+    return [GpuStatus(_info_of(gpu)) for gpu in gpus]
 
 
 def _device_ids(devices: Union[int, Sequence[int], None]) -> list[int]:

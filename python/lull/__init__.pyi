@@ -1,6 +1,8 @@
 from types import TracebackType
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence, Type, Union
 
+from ._leases import Leases as Leases
+from ._leases import leases as leases
 from ._pick import CudaInitializedError as CudaInitializedError
 from ._pick import Pick as Pick
 from ._pick import PickError as PickError
@@ -8,7 +10,9 @@ from ._pick import PickTimeout as PickTimeout
 from ._pick import pick as pick
 from ._replay import Record as Record
 from ._replay import Replay as Replay
+from ._replay import Report as Report
 from ._replay import replay as replay
+from ._replay import report as report
 from ._simulate import Simulation as Simulation
 from ._simulate import simulate as simulate
 from ._watch import IdleExit as IdleExit
@@ -31,6 +35,8 @@ class Process:
     def mem_used(self) -> Optional[int]: ...
     @property
     def mps_server(self) -> bool: ...
+    @property
+    def proof(self) -> str: ...
     @property
     def user(self) -> Optional[str]: ...
     @property
@@ -115,6 +121,10 @@ class Gpu:
     def idle_for(self) -> Optional[float]: ...
     @property
     def lease(self) -> Optional[Lease]: ...
+    @property
+    def leases(self) -> List[Lease]: ...
+    @property
+    def fillers(self) -> List[int]: ...
     def why(self, signal: str) -> Optional[str]: ...
     def as_dict(self) -> Dict[str, Any]: ...
 

@@ -77,6 +77,7 @@ class Pick:
             else:
                 os.environ[name] = value
         self._before = {}
+        _core._look_at_environment()
         keeper, self._keeper = self._keeper, None
         try:
             if lease is not None:
@@ -111,6 +112,11 @@ def _gpus_text(gpus):
     return ",".join(str(one) for one in gpus)
 
 
+def _size_text(size):
+    """A number is one of bytes."""
+    return f"{size:.0f}B" if isinstance(size, (int, float)) and not isinstance(size, bool) else size
+
+
 def _options(given):
     """Arguments as the command line's options; what is None is left to it."""
     options = []
@@ -141,6 +147,7 @@ def pick(count=1, *, gpus=None, name=None, util=None, mem_util=None, mem_free=No
     if _core.cuda_is_initialized():
         raise CudaInitializedError("CUDA is already initialised in this process, so that CUDA_VISIBLE_DEVICES would do "
                                    "nothing; call lull.pick() before anything uses CUDA")
+    mem_free, mem_used, tolerate = (_size_text(size) for size in (mem_free, mem_used, tolerate))
     given = {"count": count, "gpus": None if gpus is None else _gpus_text(gpus), "name": name, "util": util,
              "mem_util": mem_util, "mem_free": mem_free, "mem_used": mem_used, "procs": procs, "temp": temp,
              "where": where, "tolerate": tolerate, "share": share, "mine_ok": bool(mine_ok), "best": best,
@@ -156,6 +163,7 @@ def pick(count=1, *, gpus=None, name=None, util=None, mem_util=None, mem_free=No
         answer["environment"] = environment
     before = {name: os.environ.get(name) for name in environment}
     os.environ.update(environment)
+    _core._look_at_environment()  # a watch that was there before goes by them from now on
     return Pick(answer, before)
 
 

@@ -29,17 +29,22 @@ class _Exit:
 
     def __init__(self, status):
         self.status = status
-        self.firing = None
+        self.firing = self.take = None
         self.before = None
         if threading.current_thread() is threading.main_thread():
             self.before = signal.getsignal(signal.SIGINT)
             if self.before is not None:  # else it is not Python's to put back
                 signal.signal(signal.SIGINT, self.on_signal)
 
+    def leave(self):
+        # We may have been busy for long, and the GPUs as well: then it is confirmed again first, or called off.
+        firing, take, self.firing, self.take = self.firing, self.take, None, None
+        if take is not None and take():
+            raise IdleExit(self.status, firing)
+
     def on_signal(self, number, frame):
         if self.firing is not None:
-            firing, self.firing = self.firing, None
-            raise IdleExit(self.status, firing)
+            return self.leave()
         if callable(self.before):
             return self.before(number, frame)
         if self.before == signal.SIG_DFL:
@@ -52,15 +57,14 @@ class _Exit:
                 and signal.getsignal(signal.SIGINT) == self.on_signal):
             signal.signal(signal.SIGINT, self.before)
 
-    def __call__(self, firing):
-        self.firing = firing
+    def __call__(self, firing, take):
+        self.firing, self.take = firing, take
         main = threading.main_thread()
         if signal.getsignal(signal.SIGINT) == self.on_signal:
             signal.pthread_kill(main.ident, signal.SIGINT)
             return
         # Somebody has taken the signal over: at the main thread's next step then, not out of a system call.
-        import ctypes
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(main.ident), ctypes.py_object(IdleExit))
+        _core._call_in_main(self.leave)
 
 
 class _Pause:
@@ -88,9 +92,9 @@ class Watch:
     def _say(level, text):
         _log.log(_LEVELS[level], "%s", text)
 
-    def _fire(self, firing):
+    def _fire(self, firing, *take):
         try:
-            self._act(firing)
+            self._act(firing, *take)
         except BaseException as error:
             hint = "; do='exit' ends the program" if isinstance(error, SystemExit) else ""
             _log.exception("the callback of lull.watch() raised %s%s", type(error).__name__, hint)

@@ -15,9 +15,7 @@ namespace py = pybind11;
 namespace lull::python {
 namespace {
 
-double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-double seconds(WallTime time) { return seconds(time.time_since_epoch()); }
-std::optional<double> known(double value) { return std::isnan(value) ? std::nullopt : std::optional(value); }
+std::optional<double> known(double value) { return std::isnan(value) ? std::nullopt : std::optional(rounded(value)); }
 
 struct SignalStory {
   std::shared_ptr<const FiringFacts> facts;
@@ -27,7 +25,7 @@ struct SignalStory {
 
 std::string text_of(const Explanation& why) {
   std::string text;
-  for (const std::string& line : to_words(why, true)) text += (text.empty() ? "" : "\n") + line;
+  for (const std::string& line : to_string(why, true)) text += (text.empty() ? "" : "\n") + line;
   return text;
 }
 
@@ -42,7 +40,8 @@ void add_evidence(py::module_& module) {
       .def_property_readonly("first", [](const SignalStory& it) { return known(it.story().first); })
       .def_property_readonly("last", [](const SignalStory& it) { return known(it.story().last); })
       .def_property_readonly("worst", [](const SignalStory& it) { return known(it.story().worst); })
-      .def_property_readonly("worst_ago", [](const SignalStory& it) { return seconds(it.story().worst_ago); })
+      .def_property_readonly("worst_ago",
+                             [](const SignalStory& it) { return rounded(to_seconds(it.story().worst_ago)); })
       .def_property_readonly("trace",
                              [](const SignalStory& it) {
                                std::vector<std::optional<double>> values;
@@ -72,9 +71,15 @@ void add_evidence(py::module_& module) {
         return ids;
       },
       "What names these GPUs for good.");
-  property("time", [](const FiringFacts& it) { return seconds(it.at); }, "When it fired, in seconds since 1970.");
-  property("since", [](const FiringFacts& it) { return seconds(it.why.since); }, "Since when it held, likewise.");
-  property("held", [](const FiringFacts& it) { return seconds(it.why.held); }, "For how many seconds it had held.");
+  property(
+      "time", [](const FiringFacts& it) { return rounded(to_seconds(it.at)); },
+      "When it fired, in seconds since 1970.");
+  property(
+      "since", [](const FiringFacts& it) { return rounded(to_seconds(it.why.since)); },
+      "Since when it held, likewise.");
+  property(
+      "held", [](const FiringFacts& it) { return rounded(to_seconds(it.why.held)); },
+      "For how many seconds it had held.");
   property("samples", [](const FiringFacts& it) { return it.why.samples; }, "In how many samples.");
   property("action", [](const FiringFacts& it) { return it.action; }, "What is done about it.");
   property("text", [](const FiringFacts& it) { return text_of(it.why); }, "All of it in words, as `lull run` says it.");

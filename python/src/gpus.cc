@@ -11,12 +11,10 @@
 #include "base/units.h"
 #include "errors.h"
 #include "eyes.h"
-#include "gpu/throttle.h"
+#include "gpu/snapshot.h"
 #include "module.h"
 #include "sense/select.h"
-#include "sense/visible.h"
 #include "session/status_extras.h"
-#include "view/holders.h"
 #include "view/status.h"
 
 namespace py = pybind11;
@@ -33,9 +31,6 @@ constexpr Duration kLongestWaking = 11s;
 // mean since the call before, and somebody who asks now means about now.
 constexpr Duration kLetsGo = 10s;
 
-double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
-double seconds(WallTime time) { return seconds(time.time_since_epoch()); }
-
 std::optional<std::string> known(const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); }
 
 // Bytes and counts are whole numbers.
@@ -43,7 +38,7 @@ py::object number_of(const MetricInfo& row, double value) {
   if (std::isnan(value)) return py::none();
   const bool whole = row.unit == Unit::bytes || row.unit == Unit::count || row.unit == Unit::none;
   if (whole) return py::int_(static_cast<long long>(value));
-  return py::float_(value);
+  return py::float_(rounded(value));
 }
 
 // One sample, which its records share.
@@ -51,11 +46,6 @@ struct Shot {
   Snapshot snapshot;
   std::vector<std::size_t> rows;
   std::vector<StatusExtra> extras;
-};
-
-struct ProcessRecord {
-  Tenant tenant;
-  std::optional<ProcessInfo> info;
 };
 
 Metric metric_of(const std::string& name) {
@@ -78,16 +68,7 @@ struct Gpu {
     const Metric metric = metric_of(signal);
     const Absence absence = reading().why_missing(metric);
     if (info(metric).of != Of::gpu) return std::string("is a signal of a job or of the machine, not of a GPU");
-    return absence == Absence::none ? std::nullopt : std::optional(std::string(words(absence)));
-  }
-  std::optional<std::vector<ProcessRecord>> processes() const {
-    if (!reading().tenants) return std::nullopt;
-    std::vector<ProcessRecord> all;
-    for (const Tenant& tenant : *reading().tenants) {
-      const ProcessInfo* info = known_process(tenant, shot->snapshot);
-      all.push_back({tenant, info != nullptr ? std::optional(*info) : std::nullopt});
-    }
-    return all;
+    return absence == Absence::none ? std::nullopt : std::optional(std::string(to_string(absence)));
   }
   py::object as_dict() const {
     const StatusView view{shot->snapshot, {shot->rows[row]}, {extra()}};
@@ -108,7 +89,7 @@ struct Gpu {
 
 std::string trouble_of(const DriverState& driver) {
   if (driver.absence == Absence::none) return "";
-  return driver.detail.empty() ? std::string(words(driver.absence)) : driver.detail;
+  return driver.detail.empty() ? std::string(to_string(driver.absence)) : driver.detail;
 }
 
 std::vector<std::size_t> rows_of(const Inventory& inventory, const std::string& gpus, bool visible) {
@@ -119,15 +100,23 @@ std::vector<std::size_t> rows_of(const Inventory& inventory, const std::string& 
   return rows;
 }
 
-py::list records_of(std::shared_ptr<const Shot> shot) {
+// A list that a notebook shows as a table.
+py::object records_of(std::shared_ptr<const Shot> shot) {
   py::list list(shot->rows.size());
   for (std::size_t i = 0; i < shot->rows.size(); ++i) list[i] = Gpu{shot, i};
-  return list;
+  return py::module_::import("lull._table").attr("Gpus")(list);
+}
+
+// Leases that cannot be read are not known: Python's own way to say so, once for each place that asks.
+void add_extras(Shot& shot, const IdleTimes& idle) {
+  std::string unread;
+  shot.extras = status_extras(shot.snapshot, shot.rows, idle, unread);
+  if (!unread.empty() && PyErr_WarnEx(PyExc_RuntimeWarning, unread.c_str(), 1) != 0) throw py::error_already_set();
 }
 
 SamplerOptions status_options() {
   SamplerOptions options;
-  options.processes = true;
+  options.process_info = true;
   options.deadline = kPatience;
   options.wait_for_waking = true;
   options.attach_deadline = kLongestWaking;
@@ -157,7 +146,7 @@ class Kept {
       throw Complaint(Kind::driver, trouble);
     idle_.see(shot->snapshot);
     shot->rows = rows_of(*shot->snapshot.inventory, gpus, visible);
-    shot->extras = status_extras(shot->snapshot, shot->rows, idle_);
+    add_extras(*shot, idle_);
     return shot;
   }
   void close() {
@@ -203,7 +192,7 @@ class PythonSampler {
     eyes_ = std::make_unique<Eyes>(status_options());
   }
 
-  py::list next() {
+  py::object next() {
     if (!eyes_) throw py::stop_iteration();
     if (!eyes_->ours())
       throw Complaint(Kind::error, "this Sampler belongs to the process that this one was forked from");
@@ -220,7 +209,7 @@ class PythonSampler {
     if (!error_.empty() && shot->snapshot.readings.empty()) return py::list();
     idle_.see(shot->snapshot);
     shot->rows = rows_of(*shot->snapshot.inventory, gpus_, visible_);
-    shot->extras = status_extras(shot->snapshot, shot->rows, idle_);
+    add_extras(*shot, idle_);
     return records_of(std::move(shot));
   }
   void close() {
@@ -228,7 +217,7 @@ class PythonSampler {
     eyes_.reset();
   }
   std::optional<std::string> error() const { return known(error_); }
-  double every() const { return seconds(every_); }
+  double every() const { return to_seconds(every_); }
 
  private:
   // On a grid of time: being late once does not shift the others.
@@ -275,25 +264,25 @@ std::string list_text(const py::object& gpus) {
 }
 
 void add_records(py::module_& module) {
-  py::class_<ProcessRecord>(module, "Process", "A process that has a context on a GPU.")
-      .def_property_readonly("pid", [](const ProcessRecord& it) { return it.tenant.pid; })
+  py::class_<GpuProcess>(module, "Process", "A process that has a context on a GPU.")
+      .def_property_readonly("pid", [](const GpuProcess& it) { return it.pid; })
       .def_property_readonly("type",
-                             [](const ProcessRecord& it) {
-                               return it.tenant.compute && it.tenant.graphics ? "C+G" : it.tenant.graphics ? "G" : "C";
+                             [](const GpuProcess& it) {
+                               return it.compute && it.graphics ? "C+G" : it.graphics ? "G" : "C";
                              })
-      .def_property_readonly("mem_used", [](const ProcessRecord& it) { return it.tenant.memory_bytes; })
-      .def_property_readonly("mps_server", [](const ProcessRecord& it) { return it.tenant.mps_server; })
-      .def_property_readonly("user",
-                             [](const ProcessRecord& it) { return it.info ? known(it.info->user) : std::nullopt; })
+      .def_property_readonly("mem_used", [](const GpuProcess& it) { return it.memory_bytes; })
+      .def_property_readonly("mps_server", [](const GpuProcess& it) { return it.mps_server; })
+      .def_property_readonly("proof", [](const GpuProcess& it) { return std::string(to_string(it.proof)); })
+      .def_property_readonly("user", [](const GpuProcess& it) { return it.info ? known(it.info->user) : std::nullopt; })
       .def_property_readonly(
-          "name", [](const ProcessRecord& it) { return it.info ? known(printable(it.info->name)) : std::nullopt; })
+          "name", [](const GpuProcess& it) { return it.info ? known(printable(it.info->name)) : std::nullopt; })
       .def_property_readonly(
           "command",
-          [](const ProcessRecord& it) { return it.info ? known(printable(it.info->command_line())) : std::nullopt; })
+          [](const GpuProcess& it) { return it.info ? known(printable(it.info->command_line())) : std::nullopt; })
       .def_property_readonly("container",
-                             [](const ProcessRecord& it) { return it.info ? known(it.info->container) : std::nullopt; })
-      .def("__repr__", [](const ProcessRecord& it) {
-        return "<lull.Process " + std::to_string(it.tenant.pid) +
+                             [](const GpuProcess& it) { return it.info ? known(it.info->container) : std::nullopt; })
+      .def("__repr__", [](const GpuProcess& it) {
+        return "<lull.Process " + std::to_string(it.pid) +
                (it.info ? " " + printable(it.info->user) + ": " + printable(it.info->command_line()) : "") + ">";
       });
   py::class_<LeaseView>(module, "Lease", "Who holds a GPU through `lull pick` or lull.pick().")
@@ -301,7 +290,8 @@ void add_records(py::module_& module) {
       .def_readonly("pid", &LeaseView::pid)
       .def_property_readonly("command", [](const LeaseView& it) { return printable(it.command); })
       .def_property_readonly(
-          "since", [](const LeaseView& it) { return it.since ? std::optional(seconds(*it.since)) : std::nullopt; })
+          "since",
+          [](const LeaseView& it) { return it.since ? std::optional(rounded(to_seconds(*it.since))) : std::nullopt; })
       .def("__repr__", [](const LeaseView& it) {
         return "<lull.Lease " + printable(it.user) + " pid " + std::to_string(it.pid) + ": " + printable(it.command) +
                ">";
@@ -316,7 +306,7 @@ void add_gpu(py::module_& module) {
                               [&row](const Gpu& it) { return number_of(row, it.reading()[row.metric]); });
   }
   const auto property = [&](const char* name, auto read) { gpu.def_property_readonly(name, read); };
-  property("time", [](const Gpu& it) { return seconds(it.shot->snapshot.wall); });
+  property("time", [](const Gpu& it) { return rounded(to_seconds(it.shot->snapshot.wall)); });
   property("label", [](const Gpu& it) { return it.device().label(); });
   property("index", [](const Gpu& it) { return it.device().index; });
   property("kind", [](const Gpu& it) { return it.device().kind == DeviceKind::mig ? "mig" : "gpu"; });
@@ -334,14 +324,19 @@ void add_gpu(py::module_& module) {
   property("display_active", [](const Gpu& it) { return it.reading().display_active; });
   property("throttle_reasons", [](const Gpu& it) -> std::optional<std::vector<std::string>> {
     if (!it.reading().throttle_reasons) return std::nullopt;
-    const auto all = throttle_words(*it.reading().throttle_reasons);
+    const auto all = throttle_text(*it.reading().throttle_reasons);
     return std::vector<std::string>(all.begin(), all.end());
   });
-  property("processes", [](const Gpu& it) { return it.processes(); });
+  property("processes", [](const Gpu& it) { return it.reading().processes; });
   property("idle_for", [](const Gpu& it) {
-    return it.extra().idle_for ? std::optional(seconds(*it.extra().idle_for)) : std::nullopt;
+    return it.extra().idle_for ? std::optional(rounded(to_seconds(*it.extra().idle_for))) : std::nullopt;
   });
-  property("lease", [](const Gpu& it) { return it.extra().lease; });
+  property("lease", [](const Gpu& it) {
+    return it.extra().leases.empty() ? std::nullopt : std::optional(it.extra().leases.front());
+  });
+  property("leases", [](const Gpu& it) { return it.extra().leases; });
+  property("fillers",
+           [](const Gpu& it) { return std::vector<pid_t>(it.extra().fillers.begin(), it.extra().fillers.end()); });
   gpu.def("why", &Gpu::why, py::arg("signal"),
           "Why a value is None, in the words of `lull status`; None where it is known.\n\n"
           ">>> import lull\n"
@@ -351,6 +346,11 @@ void add_gpu(py::module_& module) {
           "(None, 'not supported', None)\n");
   gpu.def("as_dict", &Gpu::as_dict, "The same as an object of `lull status --json`.");
   gpu.def("__repr__", &Gpu::repr);
+  gpu.def("_repr_html_", [](const py::object& self) {
+    py::list one;
+    one.append(self);
+    return py::module_::import("lull._table").attr("Gpus")(one).attr("_repr_html_")();
+  });
 }
 
 }  // namespace

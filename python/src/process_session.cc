@@ -4,53 +4,17 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
-#include <set>
 #include <utility>
 
-#include "base/kin.h"
 #include "base/text.h"
 #include "sense/job.h"
 #include "sense/presence.h"
-#include "session/loop_sampler.h"
+#include "session/end_program.h"
+#include "session/machine.h"
+#include "view/action_event.h"
 #include "view/events.h"
-#include "view/news.h"
 
 namespace lull::python {
-namespace {
-
-constexpr std::size_t kMostKin = 4096;
-constexpr int kMostSteps = 64;  // up a chain of parents
-
-// This process and what descends from it; who was seen once stays, also when it loses its parent.
-class OwnTree {
- public:
-  bool contains(pid_t pid) {
-    std::vector<std::pair<pid_t, std::uint64_t>> chain;
-    pid_t at = pid;
-    for (int i = 0; i < kMostSteps && at > 1; ++i) {
-      if (at == self_) return known_.insert(chain.begin(), chain.end()), true;
-      const auto entry = read_process_entry(at);
-      if (!entry) return false;
-      if (known_.contains({at, entry->start_ticks})) return true;
-      chain.emplace_back(at, entry->start_ticks);
-      at = entry->parent;
-    }
-    return at == self_;
-  }
-  std::vector<ProcessEntry> members() const {
-    const std::array from = {self_};
-    if (auto kin = read_kin(from, kMostKin, nullptr)) return *std::move(kin);
-    return descendants(read_all_processes(), self_);
-  }
-
- private:
-  const pid_t self_ = ::getpid();
-  std::set<std::pair<pid_t, std::uint64_t>> known_;
-};
-
-}  // namespace
-
 // A loop on a thread among others: no signals, no job, no children.
 class ProcessWatch::World final : public lull::World {
  public:
@@ -62,31 +26,31 @@ class ProcessWatch::World final : public lull::World {
     options.program = program_;
     return std::make_unique<LoopSampler>(*loop_, std::move(options), std::move(on_sample));
   }
-  double user_idle() override { return user_idle_seconds({}, loop_->clock()); }
+  double user_idle() override { return presence_.user_idle(loop_->clock()); }
   Result<std::unique_ptr<Job>> start(const JobOptions&, JobCalls) override { return fail("there is no job to start"); }
-  std::vector<std::unique_ptr<Action>> actions_of(const ActionWord&, const ActionOptions&) override { return {}; }
-  std::vector<Card> census(const Snapshot&) override { return {}; }
+  std::vector<std::unique_ptr<Action>> actions_of(const ActionOption&, const ActionOptions&) override { return {}; }
   std::unique_ptr<Action> end_holders(const std::string&, Ending::Options, EndHolders::Who) override { return nullptr; }
   void stop_ourselves() override {}
 
  private:
   std::unique_ptr<Loop> loop_;
   SensorProgram program_;
+  Presence presence_;
 };
 
-class ProcessWatch::Voice final : public Sink {
+class ProcessWatch::OutputStyle final : public Sink {
  public:
-  explicit Voice(const ProcessWatchCalls& calls) : calls_(calls) {}
+  explicit OutputStyle(const ProcessWatchCalls& calls) : calls_(calls) {}
   void happened(const Event& event) override {
-    calls_.say(is_trouble(event) ? Level::warning : Level::note, to_words(event));
+    calls_.say(is_trouble(event) ? Level::warning : Level::note, to_string(event));
   }
   void firing(const FiringFacts& facts, bool dry_run) override {
     std::string text;
-    for (const std::string& line : to_words(facts.why, true)) text += (text.empty() ? "" : "\n") + line;
+    for (const std::string& line : to_string(facts.why, true)) text += (text.empty() ? "" : "\n") + line;
     calls_.say(Level::important, text + "\n" + (dry_run ? "would do (dry_run)" : "next") + ": " + facts.action);
   }
-  void did(const News& news) override {
-    if (!std::holds_alternative<Attempted>(news)) calls_.say(level_of(news), to_words(news));
+  void did(const ActionEvent& action_event) override {
+    if (!std::holds_alternative<Attempted>(action_event)) calls_.say(level_of(action_event), to_string(action_event));
   }
   void note(Level level, std::string_view, const std::string& text) override { calls_.say(level, text); }
 
@@ -118,6 +82,11 @@ class ProcessWatch::Watcher final : public Session {
   // On the thread that watches. That nothing is done from now on holds already.
   void use_keep() { engine_->keep(subject_.id, Instant(Duration(keep_until_))); }
   void use_pause() { set_stopped(paused_ > 0); }
+  void begin_pause() {
+    set_stopped(true);  // also where it is over already: what held before it does not count
+    use_pause();
+  }
+  void use_environment(JobEnvironment environment) { feed_->set_environment(std::move(environment)); }
   // From any thread.
   void keep(Duration time) {
     const std::int64_t until = (loop_.now() + time).time_since_epoch().count();
@@ -132,6 +101,9 @@ class ProcessWatch::Watcher final : public Session {
     return state_;
   }
 
+  // Somebody has just asked for more time, or for a pause.
+  bool not_now() const { return paused_ > 0 || loop_.now().time_since_epoch().count() < keep_until_; }
+
   const ProcessWatchCalls& calls;
 
  private:
@@ -140,19 +112,19 @@ class ProcessWatch::Watcher final : public Session {
    public:
     CallOut(Watcher& owner, std::string text) : owner_(owner), text_(std::move(text)) {}
     const std::string& text() const override { return text_; }
+    void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
     void start(const FiringFacts& facts, Done done, Tell) override {
-      if (owner_.not_now()) return done({false, "more time was asked for"});
-      owner_.calls.act(facts, std::move(done));
+      if (owner_.not_now()) return done({.called_off = true});
+      owner_.calls.act(facts, leave_, std::move(done));
     }
+    bool undo() override { return owner_.calls.call_off(); }
     bool may_be_repeated() const override { return false; }
 
    private:
     Watcher& owner_;
     std::string text_;
+    Leave leave_;
   };
-
-  // Somebody has just asked for more time, or for a pause.
-  bool not_now() const { return paused_ > 0 || loop_.now().time_since_epoch().count() < keep_until_; }
 
   void sense(const Snapshot& snapshot) override {
     use_pause();
@@ -162,7 +134,7 @@ class ProcessWatch::Watcher final : public Session {
           Metric::beat,
           std::max(0.0, std::chrono::duration<double>(snapshot.at.time_since_epoch() - Duration(last)).count()));
     if (!engine_) return;
-    const Case* judged = engine_->find(subject_.id);
+    const SubjectState* judged = engine_->find(subject_.id);
     if (judged == nullptr) return;
     const std::scoped_lock lock(mutex_);
     const Verdict& verdict = judged->verdict();
@@ -170,7 +142,7 @@ class ProcessWatch::Watcher final : public Session {
   }
   void fired(const Fired& fire) override {
     if (acting_) return;
-    if (not_now()) return engine_->outcome(subject_.id);
+    if (not_now()) return engine_->outcome(subject_.id, 0, 0, FiresAgain::at_once);
     FiringFacts all = facts("idle", fire.why, action_.text());
     all.job = ::getpid();
     sink_.firing(all, common_.dry_run);
@@ -183,7 +155,7 @@ class ProcessWatch::Watcher final : public Session {
 
   const bool repeat_;
   CallOut action_;
-  OwnTree tree_;
+  ProcessTree tree_{::getpid()};
   JobSensor sensor_;
   const bool wants_usage_;
   std::atomic<int> paused_{0};
@@ -199,12 +171,12 @@ ProcessWatch::~ProcessWatch() = default;
 Result<std::unique_ptr<ProcessWatch>> ProcessWatch::make(ProcessWatchSettings settings, ProcessWatchCalls calls) {
   std::unique_ptr<ProcessWatch> made(new ProcessWatch);
   made->world_ = std::make_unique<World>(TRY(Loop::create(made->clock_)), settings.program);
-  // The voice speaks through what the watcher keeps.
+  // The console output speaks through what the watcher keeps.
   auto shared = std::make_unique<ProcessWatchCalls>(std::move(calls));
   const ProcessWatchCalls& kept = *shared;
-  made->voice_ = std::make_unique<Voice>(kept);
+  made->console_ = std::make_unique<OutputStyle>(kept);
   made->calls_ = std::move(shared);
-  made->watcher_ = std::make_unique<Watcher>(std::move(settings), *made->world_, *made->voice_, kept);
+  made->watcher_ = std::make_unique<Watcher>(std::move(settings), *made->world_, *made->console_, kept);
   ProcessWatch* self = made.get();
   TRY(made->world_->loop().on_ready(made->bell_.get(), [self] {
     eventfd_t rings = 0;
@@ -238,9 +210,14 @@ void ProcessWatch::keep(Duration time) {
 }
 void ProcessWatch::pause(bool paused) {
   watcher_->pause(paused);
-  post([this] { watcher_->use_pause(); });
+  post([this, paused] { paused ? watcher_->begin_pause() : watcher_->use_pause(); });
 }
 void ProcessWatch::beat() { watcher_->beat(); }
+void ProcessWatch::set_environment(JobEnvironment environment) {
+  post([this, environment = std::move(environment)] { watcher_->use_environment(environment); });
+}
 ProcessWatchState ProcessWatch::state() const { return watcher_->state(); }
+bool ProcessWatch::held_back() const { return watcher_->not_now(); }
+Loop& ProcessWatch::loop() { return world_->loop(); }
 
 }  // namespace lull::python

@@ -31,8 +31,11 @@ struct ProcessWatchState {
 };
 
 struct ProcessWatchCalls {
-  // Does it, on whatever thread, and then calls `done`, once.
-  std::function<void(const FiringFacts&, std::function<void(Outcome)> done)> act;
+  // Does it, on whatever thread, by a leave that holds (which is asked on the thread that watches), and then calls
+  // `done` there, once.
+  std::function<void(const FiringFacts&, Action::Leave leave, std::function<void(Outcome)> done)> act;
+  // Takes back what has not been done yet. False: it has been done.
+  std::function<bool()> call_off;
   std::function<void(Level, const std::string& text)> say;
 };
 
@@ -52,19 +55,23 @@ class ProcessWatch {
   void keep(Duration time);
   void pause(bool paused);
   void beat();
+  void set_environment(JobEnvironment environment);  // this process was given other GPUs
   ProcessWatchState state() const;
+  bool held_back() const;                 // more time was asked for, or a pause
   void post(std::function<void()> task);  // to be called on the thread that watches
+
+  Loop& loop();  // of that thread
 
  private:
   class World;
-  class Voice;
+  class OutputStyle;
   class Watcher;
   ProcessWatch();
 
   const SystemClock clock_;
   std::unique_ptr<const ProcessWatchCalls> calls_;
   std::unique_ptr<World> world_;
-  std::unique_ptr<Voice> voice_;
+  std::unique_ptr<OutputStyle> console_;
   std::unique_ptr<Watcher> watcher_;
   Fd bell_;
   std::mutex mutex_;

@@ -25,7 +25,6 @@ using namespace std::chrono_literals;
 constexpr std::size_t kBlocksBetweenSignals = 4096;
 constexpr std::size_t kIntervalsLookedAt = 1024;
 
-double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 std::optional<bool> answer(Truth truth) {
   return truth == Truth::unknown ? std::nullopt : std::optional(truth == Truth::yes);
 }
@@ -109,9 +108,9 @@ class PythonRule {
       policy_.arm = *std::move(arming);
     }
     policy_.rearm = rearm;
-    if (missing != "unknown" && missing != "ignore")
-      throw Complaint(Kind::usage, "missing: 'unknown' or 'ignore', not '" + printable(missing) + "'");
-    options_.missing = missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
+    const auto when_missing = missing_option(missing, "missing");
+    if (!when_missing) throw Complaint(Kind::usage, when_missing.error().message());
+    options_.missing = *when_missing;
     if (every && !(*every > 0 && *every < 1e9))
       throw Complaint(Kind::usage, "every: a number of seconds above 0 would be right");
     if (every) every_ = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(*every));
@@ -202,15 +201,15 @@ class PythonRule {
       for (std::size_t word = 0; word < words_for(block.size()); ++word)
         for (Word left = answers.fires[word]; left != 0; left &= left - 1) {
           const std::size_t i = word * kWordSamples + static_cast<std::size_t>(std::countr_zero(left));
-          found.push_back({from + i, seconds(block[i].time_since_epoch()), 0, 0});
+          found.push_back({from + i, to_seconds(block[i].time_since_epoch()), 0, 0});
         }
       finder.feed(block, answers, stretches);
     });
     finder.finish(stretches);
     std::size_t next = 0;
     for (const Stretch& stretch : stretches) {
-      const double begin = seconds(stretch.begin.time_since_epoch());
-      for (; next < found.size() && found[next].time <= seconds(stretch.last.time_since_epoch()); ++next) {
+      const double begin = to_seconds(stretch.begin.time_since_epoch());
+      for (; next < found.size() && found[next].time <= to_seconds(stretch.last.time_since_epoch()); ++next) {
         found[next].since = begin;
         found[next].held = found[next].time - begin;
       }
@@ -274,7 +273,7 @@ class PythonRule {
   void run(const Column& at, const Table& table, const Use& use) const {
     PolicyEvaluator evaluator = compile(interval_of(at), table.gpus);
     std::vector<Block> blocks(table.gpus);
-    std::vector<Instant> time_room(kBlockSamples);
+    std::vector<Instant> time_space(kBlockSamples);
     std::vector<std::vector<float>> room(table.gpus * table.columns.size(), std::vector<float>(kBlockSamples));
     PolicyAnswers answers{};
     std::size_t from = 0;
@@ -283,7 +282,7 @@ class PythonRule {
         const py::gil_scoped_release release;
         for (std::size_t turn = 0; turn < kBlocksBetweenSignals && from < at.size(); ++turn) {
           const std::size_t count = std::min(kBlockSamples, at.size() - from);
-          const auto times = at.instants(from, count, time_room);
+          const auto times = at.instants(from, count, time_space);
           std::size_t next = 0;
           for (std::size_t gpu = 0; gpu < table.gpus; ++gpu) {
             blocks[gpu].at = times;
@@ -317,9 +316,9 @@ void add_rules(py::module_& module) {
           "The same without the outermost `for`.")
       .def_readonly("armed", &RuleVerdict::armed)
       .def_readonly("fires", &RuleVerdict::fires, "Act now; once a stretch.")
-      .def_property_readonly("held", [](const RuleVerdict& it) { return seconds(it.held); })
+      .def_property_readonly("held", [](const RuleVerdict& it) { return to_seconds(it.held); })
       .def("__repr__", [](const RuleVerdict& it) {
-        return "<lull.Verdict " + std::string(words(it.rule)) + (it.fires ? ", fires" : "") + ">";
+        return "<lull.Verdict " + std::string(to_string(it.rule)) + (it.fires ? ", fires" : "") + ">";
       });
   py::class_<RuleFiring>(module, "RuleFiring", "Where a rule fired in a series.")
       .def_readonly("index", &RuleFiring::index)

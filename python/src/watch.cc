@@ -1,23 +1,27 @@
 // lull.watch(): the thread that watches, and what Python says to it. lull/_watch.py has the rest.
 #include <pybind11/pybind11.h>
 #include <pybind11/stl.h>
+#include <sys/socket.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <condition_variable>
+#include <stdexcept>
 #include <thread>
 
-#include "base/beside.h"
+#include "base/process_start.h"
 #include "base/units.h"
+#include "callback.h"
 #include "errors.h"
 #include "evidence.h"
 #include "eyes.h"
 #include "module.h"
 #include "process_session.h"
 #include "rule/policy.h"
-#include "speaker.h"
+#include "rule/quantity.h"
+#include "session/end_program.h"
 
 namespace py = pybind11;
 
@@ -26,7 +30,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::chrono::milliseconds kHearSignals(20);
+constexpr std::chrono::milliseconds kSignalCheck(20);
 
 struct Settings {
   ProcessWatchSettings watch;
@@ -38,26 +42,46 @@ class Watch : public std::enable_shared_from_this<Watch> {
  public:
   Watch(Settings settings, py::object act, py::object say)
       : program_(settings.watch.program),
+        judged_{to_text(settings.watch.common.policy.idle), settings.watch.common.gpus,
+                settings.watch.common.missing == WhenMissing::ignore ? "ignore" : "unknown"},
         ends_after_(settings.ends_after),
         grace_(settings.grace),
+        kills_(settings.ends_after && act.is_none()),
+        raises_(settings.ends_after && !act.is_none()),
         act_(std::move(act)),
         say_(std::move(say)) {
-    watch_ =
-        must(ProcessWatch::make(std::move(settings.watch),
-                                {.act = [this](const FiringFacts& facts,
-                                               std::function<void(Outcome)> done) { fire(facts, std::move(done)); },
-                                 .say = [this](Level level, const std::string& text) { tell(level, text); }}),
-             Kind::error);
+    watch_ = must(ProcessWatch::make(std::move(settings.watch),
+                                     {.act = [this](const FiringFacts& facts, Action::Leave leave,
+                                                    Done done) { fire(facts, std::move(leave), std::move(done)); },
+                                      .call_off = [this] { return call_off(); },
+                                      .say = [this](Level level, const std::string& text) { tell(level, text); }}),
+                  Kind::error);
   }
 
   void start() {
     thread_ = start_thread([self = shared_from_this()] {
-      const SessionEnd end = self->watch_->run();
+      const SessionEnd end = self->run();
+      (void)self->call_off();
       if (!end.complaint.empty()) self->tell(Level::warning, "the watch has ended: " + end.complaint);
       const std::scoped_lock lock(self->mutex_);
       self->finished_ = true;
       self->changed_.notify_all();
     });
+  }
+
+  // Whatever goes wrong here is no reason to end the program that we are in.
+  SessionEnd run() {
+    try {
+      return watch_->run();
+    } catch (const std::exception& error) {
+      return {kExitFailure, error.what()};
+    } catch (...) {
+      return {kExitFailure, "something went wrong"};
+    }
+  }
+  // For tests: something goes wrong on the thread that watches.
+  void fail_inside() {
+    watch_->post([] { throw std::runtime_error("a fault for a test"); });
   }
 
   // A forked child has the object, but neither its threads nor anything to end.
@@ -66,10 +90,18 @@ class Watch : public std::enable_shared_from_this<Watch> {
     if (ours()) watch_->beat();
   }
   void keep(Duration time) {
-    if (ours()) watch_->keep(time);
+    if (!ours()) return;
+    watch_->keep(time);
+    withdraw();
   }
   void pause(bool paused) {
-    if (ours()) watch_->pause(paused);
+    if (!ours()) return;
+    watch_->pause(paused);
+    if (paused) withdraw();
+  }
+  // pick() or release() has changed what this process was given.
+  void look_at_environment() {
+    if (ours()) watch_->set_environment(JobEnvironment::of_this_process());
   }
   bool active() const {
     if (!ours()) return false;
@@ -97,7 +129,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
         std::unique_lock lock(mutex_);
         if (firing_ || finished_) return firing_ != nullptr;
         if (clock.now() >= end) return false;
-        changed_.wait_for(lock, std::min<Duration>(kHearSignals, end - clock.now()));
+        changed_.wait_for(lock, std::min<Duration>(kSignalCheck, end - clock.now()));
       }
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
@@ -111,75 +143,268 @@ class Watch : public std::enable_shared_from_this<Watch> {
       {
         const py::gil_scoped_release release;
         std::unique_lock lock(mutex_);
-        finished = changed_.wait_for(lock, kHearSignals, [&] { return finished_; });
+        finished = changed_.wait_for(lock, kSignalCheck, [&] { return finished_; });
         lock.unlock();
         if (finished) thread_.join();
       }
       if (finished) break;
       if (PyErr_CheckSignals() != 0) throw py::error_already_set();
     }
-    speaker_.finish();
+    callback_.finish();
     act_ = py::none();
     say_ = py::none();
   }
 
  private:
+  using Done = std::function<void(Outcome)>;
+  // Of a firing.
+  enum class Step : std::uint8_t {
+    none,
+    asked,    // for a confirmation
+    offered,  // it may be done until may_until_
+    taken,    // it is being done
+  };
+
+  // More time was asked for: what was confirmed and has not begun is not done any more. From any thread.
+  void withdraw() {
+    const std::scoped_lock lock(mutex_);
+    if (offer_ ? !offer_->withdraw() : step_ != Step::offered) return;
+    if (step_ == Step::offered) step_ = Step::none;
+    watch_->post([self = shared_from_this()] {
+      if (self->done_) self->give_up();
+    });
+  }
+
   void tell(Level level, const std::string& text) {
-    speaker_.post([self = shared_from_this(), level, text] {
+    callback_.post([self = shared_from_this(), level, text] {
       if (!self->say_.is_none()) self->say_(static_cast<int>(level), text);
     });
   }
 
-  // On the thread that watches; it takes no lock of Python's.
-  void fire(const FiringFacts& facts, std::function<void(Outcome)> done) {
-    auto kept = std::make_shared<const FiringFacts>(facts);
-    if (ends_after_) {
-      if (const auto started = start_end(); !started) tell(Level::important, started.error().message());
-    }
+  // ---- on the thread that watches; it takes no lock of Python's
+
+  void fire(const FiringFacts& facts, Action::Leave leave, Done done) {
+    leave_ = std::move(leave);
+    done_ = std::move(done);
     {
       const std::scoped_lock lock(mutex_);
-      firing_ = kept;
+      fires_ = std::make_shared<const FiringFacts>(facts);
+      step_ = Step::asked;
     }
-    changed_.notify_all();
-    speaker_.post([self = shared_from_this(), kept, done = std::move(done)] {
-      if (!self->act_.is_none()) {
-        try {
-          self->act_(Firing{kept});
-        } catch (py::error_already_set& error) {
-          error.discard_as_unraisable("lull.watch");
-        }
+    if (ends_after_) {
+      if (const auto started = start_end(); !started) {
+        if (kills_) return finish({false, started.error().message()});
+        tell(Level::important, started.error().message());
       }
-      self->watch_->post([done] { done({}); });
-    });
+    }
+    if (!kills_) offer();  // else the helper asks, once it is ready
   }
 
-  // Somebody outside sees to our end: we may be unable to.
+  void finish(const Outcome& how) {
+    {
+      const std::scoped_lock lock(mutex_);
+      step_ = Step::none;
+      offer_.reset();
+    }
+    hang_up();
+    helper_ = Process();
+    if (const Done done = std::exchange(done_, nullptr)) done(how);
+  }
+
+  // False: it has been done.
+  bool call_off() {
+    if (line_) hear();
+    {
+      const std::scoped_lock lock(mutex_);
+      // Where the helper has taken it and has not said so yet, the signal is on its way.
+      if (step_ == Step::taken || (offer_ && !offer_->withdraw() && offer_->taken())) return false;
+      step_ = Step::none;
+      offer_.reset();
+    }
+    hang_up();
+    if (helper_) (void)helper_.signal(SIGKILL);
+    helper_ = Process();
+    done_ = nullptr;
+    return true;
+  }
+
+  // A confirmation is good for a moment, and Python's lock may be had later: who has it looks once more.
+  void offer() {
+    {
+      const std::scoped_lock lock(mutex_);
+      if (step_ != Step::asked) return;
+      step_ = Step::offered;
+      may_until_ = leave_.until();
+    }
+    callback_.post([self = shared_from_this()] { self->call(); });
+  }
+
+  void confirm_again() {
+    if (done_) leave_.again([self = shared_from_this()] { self->offer(); });
+  }
+
+  // ---- with Python's lock
+
+  void call() {
+    if (raises_) return call_to_raise();
+    if (!take_leave()) return;
+    if (!act_.is_none()) {
+      try {
+        act_(Firing{firing()});
+      } catch (py::error_already_set& error) {
+        error.discard_as_unraisable("lull.watch");
+      }
+    }
+    watch_->post([self = shared_from_this()] { self->finish({}); });
+  }
+
+  // The main thread raises, when it comes to it: by then it may be too late, so it asks itself.
+  void call_to_raise() {
+    std::shared_ptr<const FiringFacts> fires;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (step_ != Step::offered) return;
+      fires = fires_;
+    }
+    const py::cpp_function take([self = shared_from_this()] {
+      if (!self->take_leave()) return false;
+      self->watch_->post([self] { self->finish({}); });
+      return true;
+    });
+    try {
+      act_(Firing{fires}, take);
+    } catch (py::error_already_set& error) {
+      error.discard_as_unraisable("lull.watch");
+    }
+  }
+
+  // True: it may be done, and is from now on.
+  bool take_leave() {
+    const SystemClock clock;
+    const bool held_back = watch_->held_back();
+    bool late = false;
+    {
+      const std::scoped_lock lock(mutex_);
+      if (step_ != Step::offered) return false;
+      late = !held_back && clock.now() > may_until_;
+      step_ = held_back ? Step::none : late ? Step::asked : Step::taken;
+      if (step_ == Step::taken) firing_ = fires_;
+    }
+    if (held_back)
+      watch_->post([self = shared_from_this()] {
+        if (self->done_) self->give_up();
+      });
+    else if (late)
+      watch_->post([self = shared_from_this()] { self->confirm_again(); });
+    else
+      changed_.notify_all();
+    return !held_back && !late;
+  }
+
+  // Nothing: since more time was asked for.
+  void give_up(const std::string& trouble = "") {
+    hang_up();
+    const Done done = done_;
+    (void)call_off();
+    if (done) done({.ok = trouble.empty(), .trouble = trouble, .called_off = trouble.empty()});
+  }
+
+  // ---- the helper: somebody outside sees to our end, we may be unable to
+
+  void hang_up() {
+    if (line_) watch_->loop().forget(line_.get());
+    line_.reset();
+  }
+
+  // 'c': it is ready, or what it was told is too old: it asks for a confirmation. 's': the signal is on its way.
+  void hear() {
+    char word = 0;
+    const ssize_t got = ::recv(line_.get(), &word, 1, MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
+    if (got == 1 && word == 'c') {
+      if (!std::exchange(told_, true) && leave_.holds()) return tell_helper();
+      return leave_.again([self = shared_from_this()] { self->tell_helper(); });
+    }
+    if (got != 1 || word != 's') return give_up("lull-end has ended");
+    {
+      const std::scoped_lock lock(mutex_);
+      firing_ = fires_;
+      step_ = Step::taken;
+    }
+    changed_.notify_all();
+    watch_->post([self = shared_from_this()] { self->finish({}); });
+  }
+
+  void tell_helper() {
+    // In this order: who asks for more time says so first, and then withdraws what is offered.
+    if (offer_) offer_->put();
+    if (watch_->held_back()) return give_up();
+    const std::int64_t until = leave_.until().time_since_epoch().count();
+    if (line_) (void)::send(line_.get(), &until, sizeof until, MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+
   Result<> start_end() {
     const Fd self(static_cast<int>(::syscall(SYS_pidfd_open, ::getpid(), 0)));
     if (!self) return fail(errno, "a handle of this process");
-    const std::array given = {self.get()};
+    std::array<int, 2> ends = {-1, -1};
+    if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+      return fail(errno, "a pair of sockets");
+    Fd line(ends[0]);
+    const Fd far(ends[1]);
+    std::vector<int> given = {self.get(), far.get()};
+    if (kills_) {
+      auto offer = SharedOffer::make();
+      if (!offer) return std::unexpected(std::move(offer).error());
+      const std::scoped_lock lock(mutex_);
+      offer_.emplace(*std::move(offer));
+      given.push_back(offer_->fd());
+    }
     const auto millis = [](Duration time) { return std::to_string(time / 1ms) + "ms"; };
-    auto started = start_beside({program_.path,
-                                 {"lull-end", std::to_string(::getpid()), millis(*ends_after_), millis(grace_)},
-                                 program_.environment},
-                                given);
+    std::vector<std::string> arguments = {
+        "lull-end",     std::to_string(::getpid()), millis(*ends_after_), millis(grace_), judged_.rule, judged_.gpus,
+        judged_.missing};
+    if (kills_) arguments.emplace_back("ask");
+    auto started = start_program({program_.path, std::move(arguments), program_.environment}, given);
     if (!started) return std::unexpected(std::move(started).error());
-    return {};
+    helper_ = *std::move(started);
+    told_ = false;
+    if (!kills_) return {};
+    line_ = std::move(line);
+    return watch_->loop().on_ready(line_.get(), [this] { hear(); });
   }
 
   const pid_t owner_ = ::getpid();
   const SensorProgram program_;  // whose program also ends us
+  struct Judged {
+    std::string rule;
+    std::string gpus;
+    std::string missing;
+  };
+  const Judged judged_;  // by which who ends us looks whether we work
   const std::optional<Duration> ends_after_;
   const Duration grace_;
+  const bool kills_;   // by the helper alone
+  const bool raises_;  // an exception, in the main thread
   py::object act_;
   py::object say_;
   std::unique_ptr<ProcessWatch> watch_;
-  Speaker speaker_;
+  Callback callback_;
   std::thread thread_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::shared_ptr<const FiringFacts> firing_;
+  std::shared_ptr<const FiringFacts> firing_;  // the newest that was acted on
+  std::shared_ptr<const FiringFacts> fires_;   // the newest
+  Step step_ = Step::none;
+  Instant may_until_{};
+  std::optional<SharedOffer> offer_;  // to the helper, with kills_
   bool finished_ = false;
+
+  // Of the thread that watches.
+  Action::Leave leave_;
+  Done done_;
+  Process helper_;
+  Fd line_;            // to it
+  bool told_ = false;  // on it that it may act
 };
 
 // Every watch that was started and not closed: it goes on when nobody has a name for it. Used with the GIL, never
@@ -210,17 +435,19 @@ Settings settings_of(const py::dict& given) {
   const auto text = [&](const char* name) { return given[name].cast<std::string>(); };
   Settings settings;
   SessionSettings& common = settings.watch.common;
-  common.policy.idle = rule_of("idle", text("idle"));
+  auto idle = rule_or_span(text("idle"), "util < 1 for 30m");
+  if (!idle) throw Complaint(Kind::rule, "idle: " + idle.error().message());
+  common.policy.idle = *std::move(idle);
   if (const auto arm = text("arm"); !arm.empty()) common.policy.arm = rule_of("arm", arm);
   common.every = time_of("every", text("every"));
   if (common.every < 10ms) throw Complaint(Kind::usage, "every: at least 10ms");
   common.delay = time_of("delay", text("delay"));
   common.gpus = text("gpus");
+  common.gpus_option = "gpus=";
   common.dry_run = given["dry_run"].cast<bool>();
-  const auto missing = text("missing");
-  if (missing != "unknown" && missing != "ignore")
-    throw Complaint(Kind::usage, "missing: 'unknown' or 'ignore', not '" + missing + "'");
-  common.missing = missing == "ignore" ? WhenMissing::ignore : WhenMissing::unknown;
+  const auto missing = missing_option(text("missing"), "missing");
+  if (!missing) throw Complaint(Kind::usage, missing.error().message());
+  common.missing = *missing;
   settings.watch.repeat = given["repeat"].cast<bool>();
   common.policy.rearm = settings.watch.repeat && common.policy.arm.has_value();
   settings.watch.action = text("action");
@@ -244,6 +471,7 @@ void add_watch(py::module_& module) {
       .def("keep", [](const WatchHandle& it, const std::string& time) { it.watch->keep(time_of("keep", time)); })
       .def("pause", [](const WatchHandle& it, bool paused) { it.watch->pause(paused); })
       .def("wait", [](const WatchHandle& it, std::optional<double> timeout) { return it.watch->wait(timeout); })
+      .def("_fail_inside", [](const WatchHandle& it) { it.watch->fail_inside(); })
       .def("close",
            [](const WatchHandle& it) {
              it.watch->close();
@@ -262,8 +490,20 @@ void add_watch(py::module_& module) {
                              })
       .def_property_readonly("armed", [](const WatchHandle& it) { return it.watch->state().armed; })
       .def_property_readonly("judging", [](const WatchHandle& it) { return it.watch->state().judging; })
-      .def_property_readonly(
-          "held", [](const WatchHandle& it) { return std::chrono::duration<double>(it.watch->state().held).count(); });
+      .def_property_readonly("held", [](const WatchHandle& it) { return rounded(to_seconds(it.watch->state().held)); });
+  module.def("_look_at_environment", [] {
+    for (const auto& watch : started_watches()) watch->look_at_environment();
+  });
+  // In the main thread, at its next step; what it raises is raised there.
+  module.def("_call_in_main", [](py::object call) {
+    const auto run = [](void* what) {
+      const auto given = py::reinterpret_steal<py::object>(static_cast<PyObject*>(what));
+      const auto result = py::reinterpret_steal<py::object>(PyObject_CallNoArgs(given.ptr()));
+      return result ? 0 : -1;
+    };
+    PyObject* what = call.release().ptr();
+    if (Py_AddPendingCall(run, what) != 0) Py_DECREF(what);  // too many wait; the helper sees to our end
+  });
   module.def("_close_watches", [] {
     while (!started_watches().empty()) {
       const std::shared_ptr<Watch> last = started_watches().back();

@@ -123,7 +123,9 @@ void sleep_uninterruptibly(Mapping& mapping, const char* folder, std::int32_t gp
 }
 
 Return attach(Mapping& mapping, const char* folder, const char* function, std::uint32_t& epoch) {
-  if (folder == nullptr || *folder == 0 || mapping.open(folder) != 0) return Return::driver_not_loaded;
+  const int missing = folder == nullptr || *folder == 0 ? ENOENT : mapping.open(folder);
+  if (missing == EACCES) return Return::no_permission;
+  if (missing != 0) return Return::driver_not_loaded;
   Trouble trouble;
   Return result = meet_init(mapping, function, trouble, epoch);
   while (trouble.dstate) {

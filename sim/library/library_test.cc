@@ -42,7 +42,7 @@ TEST_F(OnSim, EveryPublicNameExistsAndNothingElseLeaks) {
 }
 
 TEST_F(OnSim, BothFileNamesAreThere) {
-  EXPECT_TRUE(std::filesystem::exists(std::string(LULL_BUILD_DIR) + "/sim/libnvidia-ml.so"));
+  EXPECT_TRUE(std::filesystem::exists(lull::build_dir() + "/sim/libnvidia-ml.so"));
 }
 
 TEST_F(OnSim, WhatIsNotSimulatedSaysSo) {

@@ -11,12 +11,13 @@
 
 #include "sim/library/public_api.h"
 #include "sim/testing.h"
+#include "tests/places.h"
 
 namespace lull::sim {
 
 using namespace public_api;
 
-inline const std::string kLibrary = std::string(LULL_BUILD_DIR) + "/sim/libnvidia-ml.so.1";
+inline const std::string kLibrary = build_dir() + "/sim/libnvidia-ml.so.1";
 
 inline Fault fault_on(std::int32_t gpu, int code, const char* function = "", std::int64_t hang_ns = 0) {
   Fault fault{.gpu = gpu, .code = code, .hang_ns = hang_ns, .from_ns = -1};

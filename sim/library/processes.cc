@@ -59,7 +59,7 @@ bool process_name(const Scene& scene, std::uint32_t pid, char* out, std::size_t 
 
 namespace {
 
-constexpr unsigned kRoom = kMaxLoads;
+constexpr unsigned kCapacity = kMaxLoads;
 
 // The protocol of every list: too little room says how much is needed.
 template <class Entry, class Fill>
@@ -68,8 +68,8 @@ Return list(const char* function, Device device, std::uint32_t kind, unsigned* c
   const unsigned room = entries == nullptr ? 0 : *count;
   return on_device(function, device, [&](const Look& look) {
     if (look.has(kNoProcessLists)) return Return::not_supported;
-    Tenant tenants[kRoom];
-    const unsigned found = std::min(list_tenants(look, kind, tenants, kRoom), kRoom);
+    Tenant tenants[kCapacity];
+    const unsigned found = std::min(list_tenants(look, kind, tenants, kCapacity), kCapacity);
     *count = found;
     if (found > room) return Return::insufficient_size;
     for (unsigned i = 0; i < found; ++i) fill(entries[i], tenants[i]);
@@ -121,8 +121,8 @@ LULL_EXPORT Return nvmlDeviceGetProcessUtilization(Device device, nvml::ProcessU
         if (buffered_samples(look.scene, look.gpu, Metric::util, recent, newest, 1) == 0) return Return::not_found;
         const auto stamp = static_cast<unsigned long long>(sample_stamp_us(state, newest[0].end_boot_ns));
         if (stamp <= last_seen) return Return::not_found;
-        Tenant tenants[kRoom];
-        const unsigned found = std::min(list_tenants(look, 0, tenants, kRoom), kRoom);
+        Tenant tenants[kCapacity];
+        const unsigned found = std::min(list_tenants(look, 0, tenants, kCapacity), kCapacity);
         if (found == 0) return Return::not_found;
         *count = found;
         if (found > room) return Return::insufficient_size;

@@ -21,7 +21,7 @@ std::int64_t stamp_to_boot_ns(const State& state, unsigned long long us) {
   return state.sample_epoch != 0 ? ns - state.start_wall_ns + state.start_boot_ns : ns;
 }
 
-constexpr unsigned kRoom = kMaxSampleCapacity;
+constexpr unsigned kCapacity = kMaxSampleCapacity;
 
 Return reading(const char* function, Device device, unsigned* out, Metric metric, double scale = 1) {
   return on_gpu(function, device, [&](const Look& look) {
@@ -93,25 +93,25 @@ Return overwrite(const State& state, std::int64_t now, unsigned many, unsigned* 
 }
 
 Return read_samples(const Look& look, Metric metric, double scale, unsigned long long last_seen, unsigned* count,
-                    unsigned room, nvml::Sample* out) {
+                    unsigned capacity, nvml::Sample* out) {
   const State& state = look.scene.state;
-  BufferedSample samples[kRoom];
+  BufferedSample samples[kCapacity];
   const std::int64_t after = last_seen == 0 ? 0 : stamp_to_boot_ns(state, last_seen);
-  const unsigned found = buffered_samples(look.scene, look.gpu, metric, after, samples, std::min(room, kRoom));
+  const unsigned found = buffered_samples(look.scene, look.gpu, metric, after, samples, std::min(capacity, kCapacity));
   for (unsigned i = 0; i < found; ++i) {
     out[i].timestamp = static_cast<unsigned long long>(sample_stamp_us(state, samples[i].end_boot_ns));
     out[i].value.ull = 0;
     out[i].value.ui = static_cast<unsigned>(samples[i].value * scale);
   }
   *count = found;
-  if (look.garbage) return overwrite(state, look.now, std::min(room, state.sample_capacity), count, out);
+  if (look.garbage) return overwrite(state, look.now, std::min(capacity, state.sample_capacity), count, out);
   return found == 0 ? Return::not_found : Return::success;
 }
 
 // Clocks have no sums: the value at the end of each sample that was recorded.
-Return read_clock_samples(const Look& look, Metric metric, unsigned long long last_seen, unsigned* count, unsigned room,
-                          nvml::Sample* out) {
-  const Return result = read_samples(look, Metric::util, 1, last_seen, count, room, out);
+Return read_clock_samples(const Look& look, Metric metric, unsigned long long last_seen, unsigned* count,
+                          unsigned capacity, nvml::Sample* out) {
+  const Return result = read_samples(look, Metric::util, 1, last_seen, count, capacity, out);
   const State& state = look.scene.state;
   for (unsigned i = 0; result == Return::success && i < *count; ++i) {
     const std::int64_t at = scenario_time(state, stamp_to_boot_ns(state, out[i].timestamp));
@@ -133,7 +133,7 @@ LULL_EXPORT Return nvmlDeviceGetSamples(Device device, unsigned type, unsigned l
                                         unsigned* value_type, unsigned* count, nvml::Sample* samples) {
   if (count == nullptr || value_type == nullptr || type > nvml::kSamplesMemoryClock)
     return on_gpu(__func__, device, [](const Look&) { return Return::invalid_argument; });
-  const unsigned room = *count;
+  const unsigned capacity = *count;
   const bool about_util = type >= nvml::kSamplesGpuUtil && type <= nvml::kSamplesDecoderUtil;
   return on_gpu(
       __func__, device,
@@ -143,18 +143,19 @@ LULL_EXPORT Return nvmlDeviceGetSamples(Device device, unsigned type, unsigned l
         if (about_util && std::isinf(look.value(Metric::util))) return Return::not_supported;
         *value_type = nvml::kValueUint;
         if (samples == nullptr) return give(count, look.scene.state.sample_capacity);
-        if (room == 0) return Return::invalid_argument;
+        if (capacity == 0) return Return::invalid_argument;
         switch (type) {
-          case nvml::kSamplesPower: return read_samples(look, Metric::power, 1, last_seen, count, room, samples);
-          case nvml::kSamplesGpuUtil: return read_samples(look, Metric::util, 1, last_seen, count, room, samples);
+          case nvml::kSamplesPower: return read_samples(look, Metric::power, 1, last_seen, count, capacity, samples);
+          case nvml::kSamplesGpuUtil: return read_samples(look, Metric::util, 1, last_seen, count, capacity, samples);
           case nvml::kSamplesMemoryUtil:
-            return read_samples(look, Metric::mem_util, 1, last_seen, count, room, samples);
-          case nvml::kSamplesSmClock: return read_clock_samples(look, Metric::clock, last_seen, count, room, samples);
+            return read_samples(look, Metric::mem_util, 1, last_seen, count, capacity, samples);
+          case nvml::kSamplesSmClock:
+            return read_clock_samples(look, Metric::clock, last_seen, count, capacity, samples);
           case nvml::kSamplesMemoryClock:
-            return read_clock_samples(look, Metric::mem_clock, last_seen, count, room, samples);
+            return read_clock_samples(look, Metric::mem_clock, last_seen, count, capacity, samples);
           default:  // encoder, decoder
             return read_clock_samples(look, type == nvml::kSamplesEncoderUtil ? Metric::encoder : Metric::decoder,
-                                      last_seen, count, room, samples);
+                                      last_seen, count, capacity, samples);
         }
       },
       about_util);
@@ -163,13 +164,13 @@ LULL_EXPORT Return nvmlDeviceGetSamples(Device device, unsigned type, unsigned l
 // ---- memory --------------------------------------------------------------------------
 namespace {
 
-struct Room {
+struct Space {
   std::uint64_t total;
   std::uint64_t reserved;
   std::uint64_t used;  // without what is reserved
 };
 
-Room room_of(const Look& look) {
+Space space_of(const Look& look) {
   if (look.garbage) return {~0ULL, 0, ~0ULL};
   if (look.has(kMemoryTotalZero)) return {0, 0, 0};
   if (look.target.is_mig()) {
@@ -189,8 +190,8 @@ LULL_EXPORT Return nvmlDeviceGetMemoryInfo(Device device, nvml::Memory* memory) 
   return on_device(__func__, device, [&](const Look& look) {
     if (memory == nullptr) return Return::invalid_argument;
     if (!has_memory(look)) return Return::not_supported;
-    const Room room = room_of(look);
-    *memory = {room.total, room.total - room.reserved - room.used, room.reserved + room.used};
+    const Space space = space_of(look);
+    *memory = {space.total, space.total - space.reserved - space.used, space.reserved + space.used};
     return Return::success;
   });
 }
@@ -199,8 +200,8 @@ LULL_EXPORT Return nvmlDeviceGetMemoryInfo_v2(Device device, nvml::MemoryV2* mem
     if (memory == nullptr) return Return::invalid_argument;
     if (memory->version != nvml::kMemoryV2) return Return::argument_version_mismatch;
     if (!has_memory(look)) return Return::not_supported;
-    const Room room = room_of(look);
-    *memory = {nvml::kMemoryV2, room.total, room.reserved, room.total - room.reserved - room.used, room.used};
+    const Space space = space_of(look);
+    *memory = {nvml::kMemoryV2, space.total, space.reserved, space.total - space.reserved - space.used, space.used};
     return Return::success;
   });
 }

@@ -6,16 +6,24 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
-#include <utility>
+#include <set>
 
 #include "act/determined.h"
-#include "act/notify_action.h"
+#include "act/mail.h"
+#include "act/picture.h"
+#include "base/exit_status.h"
+#include "base/host.h"
 #include "base/text.h"
 #include "base/units.h"
 
 namespace lull {
 namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kHolderRecheck = 100ms;  // a pidfd that the loop watches would do, but there may be hundreds
 
 constexpr auto kOffers = std::to_array<ActionOffer>({
     {"exit", "lull ends"},
@@ -28,6 +36,12 @@ constexpr auto kOffers = std::to_array<ActionOffer>({
     {"reboot", "reboot this machine"},
     {"determined", "end this Determined task"},
     {"notify", "tell somebody"},
+    {"mail", "write to the users of the job"},
+    {"slurm=comment", "write into the Slurm job's AdminComment"},
+    {"slurm=signal:TERM", "send a signal to all processes of the Slurm job"},
+    {"slurm=requeue", "requeue the Slurm job"},
+    {"slurm=requeuehold", "requeue the Slurm job, and hold it"},
+    {"slurm=cancel", "cancel the Slurm job"},
 });
 
 // "exit", "kill=", "end", …
@@ -51,10 +65,7 @@ Result<> check_target(const std::string& what) {
 }
 
 Result<std::vector<std::string>> determined_command() {
-  const auto task = determined_task([](const char* name) -> std::optional<std::string> {
-    const char* value = std::getenv(name);
-    return value != nullptr && *value != '\0' ? std::optional<std::string>(value) : std::nullopt;
-  });
+  const auto task = determined_task(environment_variable);
   if (!task)
     return fail(
         "this is no Determined task (DET_TASK_TYPE and DET_TASK_ID are not set); say what to end, for example "
@@ -66,7 +77,7 @@ Result<std::vector<std::string>> determined_command() {
 // kill=…: who that is, is looked up once, before anything is watched.
 class KillNamed final : public EndTree {
  public:
-  KillNamed(Loop& loop, const ActionWord& word, Ending::Options options)
+  KillNamed(Loop& loop, const ActionOption& word, Ending::Options options)
       : EndTree(loop, word.text, options), what_(word.argument) {}
 
   Result<> prepare() override {
@@ -101,7 +112,7 @@ class KillNamed final : public EndTree {
 // Tells everybody who is logged in, and gives them time to call it off.
 class AnnouncePower final : public Action {
  public:
-  AnnouncePower(Loop& loop, const ActionWord& word, Duration warn, Root root)
+  AnnouncePower(Loop& loop, const ActionOption& word, Duration warn, Root root)
       : loop_(loop), text_(word.text), power_(word.power), warn_(warn), root_(std::move(root)) {}
   ~AnnouncePower() override { (void)AnnouncePower::undo(); }
 
@@ -124,7 +135,7 @@ class AnnouncePower final : public Action {
     until_.reset();
     return true;
   }
-  bool needs_a_fresh_yes() const override { return false; }
+  bool requires_confirmation() const override { return false; }
   std::optional<Instant> waits_until() const override { return until_; }
 
  private:
@@ -137,13 +148,121 @@ class AnnouncePower final : public Action {
   std::optional<Instant> until_;
 };
 
+std::string shown_host() {
+  const std::string name = host_name();
+  return name.empty() ? "?" : printable(name);
+}
+
+std::string seconds_text(Duration time) {
+  return std::to_string(std::max<std::int64_t>(1, std::chrono::ceil<std::chrono::seconds>(time).count()));
+}
+
+// What curl said last, without the address should it be in there.
+std::string trouble_of(const HelperResult& result, const std::string& address) {
+  const std::string_view all = trim(result.output);
+  std::string said(all.substr(all.rfind('\n') + 1));  // npos + 1 is 0
+  for (std::size_t at = said.find(address); at != std::string::npos; at = said.find(address))
+    said.replace(at, address.size(), "…");
+  return said.empty() || result.timed_out ? result.trouble : printable(said);
+}
+
+// `notify`: curl with a message, and its retries. Nothing that follows depends on it, but it comes first where it is
+// given first: it takes no longer than its limit.
+class SendNotification final : public Action {
+ public:
+  SendNotification(const Tools& tools, const ActionOption& word, const ActionOptions& options)
+      : tools_(tools), text_(word.text), to_(word.notify), options_(options) {}
+  const std::string& text() const override { return text_; }
+  bool may_be_repeated() const override { return false; }  // curl does, and minds a server's Retry-After
+
+  Result<> prepare() override {
+    if (!is_executable("curl")) return fail("notify needs curl, which is not in PATH");
+    TRY(address_of(to_));
+    return {};
+  }
+
+  void start(const FiringFacts& facts, Done done, Tell /*tell*/) override {
+    const auto address = address_of(to_);
+    if (!address) return done({false, address.error().message()});
+    // No .curlrc: it may ask for a trace of all that is sent. No redirect is followed: the address is who we trust.
+    constexpr Duration kOneTry = 10s;
+    std::vector<std::string> command = {"curl", "-q", "--config", "-", "--fail", "--silent", "--show-error"};
+    command.insert(command.end(), {"--proto", "=http,https", "--output", "/dev/null", "--max-time",
+                                   seconds_text(std::min(kOneTry, options_.limit))});
+    if (options_.retries > 0)
+      command.insert(command.end(),
+                     {"--retry", std::to_string(options_.retries), "--retry-delay", seconds_text(options_.retry_after),
+                      "--retry-max-time", seconds_text(options_.limit), "--retry-connrefused"});
+    tools_.helpers.run({.arguments = std::move(command),
+                        .input = curl_config(*address, message_for(service_of(to_, *address), facts, shown_host())),
+                        .limit = options_.limit,
+                        .capture = true,
+                        .quiet = true,
+                        .signals = &tools_.signals},
+                       [done = std::move(done), address = *address](const HelperResult& result) {
+                         done({result.ok(), result.ok() ? "" : trouble_of(result, address)});
+                       });
+  }
+
+ private:
+  Tools tools_;
+  std::string text_;
+  NotifyTo to_;
+  ActionOptions options_;
+};
+
+// `mail`: as a notification, by the machine's own mailer. Nothing that follows depends on it.
+class SendMail final : public Action {
+ public:
+  SendMail(const Tools& tools, const ActionOption& word, const ActionOptions& options)
+      : tools_(tools), text_(word.text), argument_(word.argument), limit_(options.limit) {}
+  const std::string& text() const override { return text_; }
+
+  Result<> prepare() override {
+    TRY(find_mailer());
+    return {};
+  }
+
+  void start(const FiringFacts& facts, Done done, Tell /*tell*/) override {
+    const std::string host = shown_host();
+    auto mailer = find_mailer();
+    if (!mailer) return done({false, mailer.error().message()});
+    const auto addresses = parse_mail(argument_);
+    const auto to = addresses ? recipients_of(*addresses, facts) : addresses;
+    if (!to) return done({false, to.error().message()});
+    std::string input =
+        mailer->whole ? mail_message(*to, facts, host, picture_of(facts, host)) : mail_text(facts, host);
+    if (!mailer->whole) {
+      mailer->command.insert(mailer->command.end(), {"-s", mail_subject(facts, host)});
+      mailer->command.insert(mailer->command.end(), to->begin(), to->end());
+    }
+    tools_.helpers.run(
+        {.arguments = std::move(mailer->command),
+         .input = std::move(input),
+         .limit = limit_,
+         .capture = true,
+         .quiet = true,
+         .signals = &tools_.signals},
+        [done = std::move(done)](const HelperResult& result) {
+          const std::string said = printable(trim(std::string_view(result.output).substr(0, 300)));
+          done({result.ok(), result.ok() ? "" : said.empty() ? result.trouble : result.trouble + ": " + said});
+        });
+  }
+
+ private:
+  Tools tools_;
+  std::string text_;
+  std::string argument_;
+  Duration limit_;
+};
+
 Result<std::vector<std::string>> shell(const std::string& line) {
   return std::vector<std::string>{"/bin/sh", "-c", line};
 }
 
 }  // namespace
 
-std::string left_in_words(const std::vector<ProcessEntry>& left) {
+std::string processes_left_text(const std::vector<ProcessEntry>& left) {
   std::string stuck;
   std::string refused;
   for (const ProcessEntry& one : left) {
@@ -160,19 +279,19 @@ std::string left_in_words(const std::vector<ProcessEntry>& left) {
 
 std::span<const ActionOffer> action_offers() { return kOffers; }
 
-Result<ActionWord> parse_action(std::string_view text) {
-  ActionWord action;
+Result<ActionOption> parse_action(std::string_view text) {
+  ActionOption action;
   action.text = text;
   const auto equals = text.find('=');
   const std::string_view name = text.substr(0, equals);
   const bool has_argument = equals != std::string_view::npos;
   if (has_argument) action.argument = text.substr(equals + 1);
-  const auto needs = [&](bool wanted, const char* example) -> Result<ActionWord> {
+  const auto needs = [&](bool wanted, const char* example) -> Result<ActionOption> {
     if (wanted == (has_argument && !action.argument.empty())) return action;
     return fail(fmt::format("{}: {}, as in {}", name, wanted ? "something is missing" : "takes nothing", example));
   };
   if (name == "exit") {
-    action.kind = ActionWord::Kind::exit;
+    action.kind = ActionOption::Kind::exit;
     if (!has_argument) return action;
     const auto status = to_unsigned(action.argument);
     if (!status || *status > 255)
@@ -181,24 +300,31 @@ Result<ActionWord> parse_action(std::string_view text) {
     return action;
   }
   if (name == "kill") {
-    action.kind = ActionWord::Kind::kill;
+    action.kind = ActionOption::Kind::kill;
     TRY(needs(true, "kill=1234"));
     TRY(check_target(action.argument));
-    if (action.argument == "holders") action.kind = ActionWord::Kind::holders;
+    if (action.argument == "holders") action.kind = ActionOption::Kind::holders;
     return action;
   }
-  if (name == "exec") return action.kind = ActionWord::Kind::exec, needs(true, "exec='mail -s idle me'");
+  if (name == "exec") return action.kind = ActionOption::Kind::exec, needs(true, "exec='mail -s idle me'");
   if (name == "notify") {
-    action.kind = ActionWord::Kind::notify;
+    action.kind = ActionOption::Kind::notify;
     action.notify = TRY(parse_notify(action.argument));
     const std::string place = shown(action.notify);
     action.text = place.empty() ? "notify" : "notify=" + place;
     return action;
   }
-  if (name == "end") return action.kind = ActionWord::Kind::holders, needs(false, "--do end");
-  if (name == "determined") return action.kind = ActionWord::Kind::determined, needs(false, "--do determined");
+  if (name == "mail") {
+    action.kind = ActionOption::Kind::mail;
+    if (has_argument) TRY(needs(true, "mail=admin@example.org"));
+    TRY(parse_mail(action.argument));
+    return action;
+  }
+  if (name == "end") return action.kind = ActionOption::Kind::holders, needs(false, "--do end");
+  if (name == "slurm") return action.kind = ActionOption::Kind::slurm, needs(true, "slurm=requeue");
+  if (name == "determined") return action.kind = ActionOption::Kind::determined, needs(false, "--do determined");
   if (name == "shutdown" || name == "reboot") {
-    action.kind = ActionWord::Kind::power;
+    action.kind = ActionOption::Kind::power;
     action.power = name == "reboot" ? Power::reboot : Power::off;
     return needs(false, "--do shutdown");
   }
@@ -209,50 +335,84 @@ Result<ActionWord> parse_action(std::string_view text) {
                           hint.empty() ? fmt::format("; there are {}", fmt::join(names(), ", ")) : hint));
 }
 
-std::string in_words(const std::vector<ActionWord>& actions) {
+std::string to_text(const std::vector<ActionOption>& actions) {
   std::string words;
-  for (const ActionWord& action : actions) words += (words.empty() ? "" : ", then ") + printable(action.text);
+  for (const ActionOption& action : actions) words += (words.empty() ? "" : ", then ") + printable(action.text);
   return words;
 }
 
-std::string in_words_of_a_notice(std::vector<ActionWord> actions) {
-  std::erase_if(actions, [](const ActionWord& one) { return one.kind == ActionWord::Kind::notify; });
-  return in_words(actions);
+std::string notice_text(std::vector<ActionOption> actions) {
+  std::erase_if(actions, [](const ActionOption& one) { return one.only_tells(); });
+  return to_text(actions);
 }
 
-std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const Tools& tools,
+std::vector<std::unique_ptr<Action>> actions_of(const ActionOption& word, const Tools& tools,
                                                 const ActionOptions& options) {
   std::vector<std::unique_ptr<Action>> actions;
   RunCommand::Options command{.text = word.text, .find = nullptr, .limit = options.limit};
   switch (word.kind) {
-    case ActionWord::Kind::exit:
-    case ActionWord::Kind::holders: return actions;
-    case ActionWord::Kind::kill:
+    case ActionOption::Kind::exit:
+    case ActionOption::Kind::holders:
+    case ActionOption::Kind::slurm: return actions;
+    case ActionOption::Kind::kill:
       actions.push_back(std::make_unique<KillNamed>(tools.loop, word, options.ending));
       return actions;
-    case ActionWord::Kind::exec:
+    case ActionOption::Kind::exec:
       command.find = [line = word.argument] { return shell(line); };
       command.facts_on_stdin = true;
       break;
-    case ActionWord::Kind::power:
+    case ActionOption::Kind::power:
       if (options.warn)
         actions.push_back(std::make_unique<AnnouncePower>(tools.loop, word, *options.warn, options.root));
       command.find = [power = word.power, &signals = tools.signals] { return find_power_command(power, &signals); };
       break;
-    case ActionWord::Kind::determined: command.find = determined_command; break;
-    case ActionWord::Kind::notify:
+    case ActionOption::Kind::determined: command.find = determined_command; break;
+    case ActionOption::Kind::notify:
       actions.push_back(std::make_unique<SendNotification>(tools, word, options));
       return actions;
+    case ActionOption::Kind::mail: actions.push_back(std::make_unique<SendMail>(tools, word, options)); return actions;
   }
   actions.push_back(std::make_unique<RunCommand>(tools, std::move(command)));
   return actions;
+}
+
+// ---- EndsWork and EndTree
+
+void EndsWork::run_pre_kill_check(std::function<bool()> still_waits, std::function<void()> kill) {
+  looking_ = true;
+  pre_kill_check_([this, still_waits = std::move(still_waits), kill = std::move(kill)](Truth works) {
+    looking_ = false;
+    if (!still_waits()) return;
+    if (works == Truth::no) return kill();
+    if (works == Truth::unknown) {
+      if (!std::exchange(waits_said_, true)) tell_(KillWaits{});
+      return;
+    }
+    const Done done = std::move(done_);
+    (void)undo();
+    tell_(WorksAgain{});
+    done({.called_off = true});
+  });
+}
+
+void EndsWork::wait_until(Instant at, std::function<void()> then) {
+  timer_ = loop_.at(at, [this, then = std::move(then)] {
+    timer_.reset();
+    then();
+  });
+}
+
+void EndsWork::stop_waiting() {
+  if (timer_) loop_.cancel(*timer_);
+  timer_.reset();
 }
 
 void EndTree::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
   ending_.emplace(*tree_, *root_, options_);
-  answer_by_.reset();
+  looking_ = asks_leave_ = waits_said_ = false;
+  ending_->check_before(leave_.holds, asks_first() ? leave_.may_kill : nullptr);
   if (asks_first()) ending_->ask_first();
   step();
 }
@@ -266,16 +426,12 @@ bool EndTree::undo() {
 }
 
 void EndTree::ask_or_kill() {
-  if (answer_by_) {
-    if (loop_.now() >= *answer_by_) ending_->may_kill();
-    return;
-  }
-  answer_by_ = loop_.now() + kLongestLastLook;
-  take_last_look([this] { return ending_ && ending_->waits_to_kill(); },
-                 [this] {
-                   ending_->may_kill();
-                   step();
-                 });
+  if (looking_) return;
+  run_pre_kill_check([this] { return ending_ && ending_->waits_to_kill(); },
+                     [this] {
+                       ending_->may_kill();
+                       step();
+                     });
 }
 
 void EndTree::look() {
@@ -289,6 +445,15 @@ void EndTree::step() {
   if (!killed_before && ending_->killed() > 0 && options_.signal != 0)
     tell_(Killing{options_.grace, ending_->killed()});
   if (!next) return over();
+  // The leave was too old when we came to it.
+  if (ending_->waits_to_signal() && !std::exchange(asks_leave_, true))
+    return leave_.again([this] {
+      asks_leave_ = false;
+      if (!ending_) return;
+      ending_->go_on();
+      step();
+    });
+  if (asks_leave_) return;
   wait_until(*next, [this] {
     if (before_look_) before_look_();
     if (ending_) step();  // that may have been the end of it
@@ -298,7 +463,7 @@ void EndTree::step() {
 
 void EndTree::over() {
   const Ending::State state = ending_->state();
-  const std::string left = left_in_words(ending_->left());
+  const std::string left = processes_left_text(ending_->left());
   ending_.reset();  // whoever is told may look once more
   Outcome outcome;
   if (state == Ending::State::stuck) {
@@ -318,14 +483,21 @@ Result<> RunCommand::prepare() {
   return {};
 }
 
-void RunCommand::start(const FiringFacts& facts, Done done, Tell /*tell*/) {
+void RunCommand::start(const FiringFacts& facts, Done done, Tell tell) {
   tools_.helpers.run(
       {.arguments = command_,
        .environment = facts_environment(facts),
        .input = options_.facts_on_stdin ? facts_json(facts) + "\n" : "",
        .limit = options_.limit,
-       .signals = &tools_.signals},
-      [done = std::move(done)](const HelperResult& result) { done({result.ok(), result.trouble}); }, options_.on_start);
+       .signals = &tools_.signals,
+       .may_start = requires_confirmation() ? leave_.holds : nullptr},
+      [this, leave = leave_, facts, done = std::move(done), tell = std::move(tell),
+       may_wait = !options_.undoable](const HelperResult& result) {
+        if (result.not_allowed) return leave.again([this, facts, done, tell] { start(facts, done, tell); });
+        const bool not_now = may_wait && result.status && result.status->shell_status() == kExitNotNow;
+        done({.ok = result.ok(), .trouble = not_now ? "" : result.trouble, .not_now = not_now});
+      },
+      options_.on_start);
 }
 
 Result<> CollectEvidence::prepare() { return Evidence::prepare(folder_); }
@@ -337,6 +509,121 @@ void CollectEvidence::start(const FiringFacts& facts, Done done, Tell tell) {
         tell(EvidenceWritten{where, trouble});
         done({});
       });
+}
+
+// ---- EndHolders
+
+void EndHolders::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
+  done_ = std::move(done);
+  tell_ = std::move(tell);
+  left_.clear();
+  refused_.clear();
+  unreached_.clear();
+  killed_ = looking_ = asks_leave_ = waits_said_ = false;
+  reached_ = 0;
+  for (const GpuProcess& one : who_()) {
+    if (one.pid == ::getpid() || is_own_process(one.pid, one.start_ticks)) continue;
+    ProcessEntry seen;
+    seen.pid = one.pid;
+    seen.start_ticks = one.start_ticks;
+    if (auto process = Process::open(seen))
+      left_.push_back(*std::move(process));
+    else if (process.error().errno_value != ESRCH)
+      unreached_.push_back(process.error().message());
+  }
+  begin();
+}
+
+void EndHolders::begin() {
+  asks_leave_ = !signal_all(options_.signal == 0 ? SIGKILL : options_.signal, leave_.holds);
+  if (asks_leave_)
+    return leave_.again([this] {
+      if (!done_) return;
+      drop_who_left();
+      begin();
+    });
+  killed_ = options_.signal == 0 || options_.signal == SIGKILL;
+  next_ = loop_.now() + (killed_ ? options_.give_up : options_.grace);
+  step();
+}
+
+// Who was not signalled yet may work elsewhere by now, or have left the GPU.
+void EndHolders::drop_who_left() {
+  std::set<std::pair<pid_t, std::uint64_t>> there;
+  for (const GpuProcess& one : who_()) there.insert(one.id());
+  left_.erase(std::remove_if(left_.begin() + static_cast<std::ptrdiff_t>(reached_), left_.end(),
+                             [&](const Process& one) { return !there.contains({one.pid(), one.start_ticks()}); }),
+              left_.end());
+}
+
+// `may` is asked before each. False: not all have it yet.
+bool EndHolders::signal_all(int number, const std::function<bool()>& may) {
+  for (; reached_ < left_.size(); ++reached_) {
+    const Process& one = left_[reached_];
+    if (may && !may()) return false;
+    if (const auto sent = one.signal(number); !sent && sent.error().errno_value == EPERM)
+      refused_.push_back(std::to_string(one.pid()));
+  }
+  reached_ = 0;
+  std::erase_if(left_, [&](const Process& one) { return std::ranges::count(refused_, std::to_string(one.pid())) > 0; });
+  return true;
+}
+
+void EndHolders::look() {
+  if (done_ && !asks_leave_) step();
+}
+
+void EndHolders::step() {
+  stop_waiting();
+  std::erase_if(left_, [](const Process& one) { return one.ended(); });
+  if (left_.empty()) return over();
+  bool asks = false;
+  if (loop_.now() >= next_) {
+    if (killed_) return over();
+    asks = asks_first() && !looking_;
+    if (!asks_first()) kill(true);
+  }
+  const Instant again = loop_.now() + kHolderRecheck;
+  wait_until(next_ > loop_.now() ? std::min(next_, again) : again, [this] { step(); });
+  if (asks) ask();  // last: the answer may come at once
+}
+
+void EndHolders::kill(bool in_any_case) {
+  const std::size_t count = left_.size();
+  if (!in_any_case && leave_.may_kill && !leave_.may_kill()) return;  // the answer is too old: another look
+  killed_ = true;
+  signal_all(SIGKILL, nullptr);
+  tell_(Killing{options_.grace, count});
+  next_ = loop_.now() + options_.give_up;
+}
+
+void EndHolders::ask() {
+  run_pre_kill_check([this] { return done_ && !killed_; },
+                     [this] {
+                       kill(false);
+                       step();
+                     });
+}
+
+bool EndHolders::undo() {
+  if (killed_) return false;
+  stop_waiting();
+  done_ = nullptr;
+  return true;
+}
+
+void EndHolders::over() {
+  std::string stuck;
+  for (const Process& one : left_) stuck += (stuck.empty() ? "" : " ") + std::to_string(one.pid());
+  Outcome outcome;
+  if (!stuck.empty()) outcome = {false, "stuck in the kernel: " + stuck};
+  if (!refused_.empty())
+    outcome = {false, fmt::format("{}{}not ours to end: {}", outcome.trouble, stuck.empty() ? "" : "; ",
+                                  fmt::join(refused_, " "))};
+  if (!unreached_.empty())
+    outcome = {false, fmt::format("{}{}{}", outcome.trouble, outcome.trouble.empty() ? "" : "; ",
+                                  fmt::join(unreached_, "; "))};
+  std::exchange(done_, nullptr)(outcome);
 }
 
 }  // namespace lull

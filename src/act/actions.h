@@ -13,31 +13,69 @@
 #include <vector>
 
 #include "act/action.h"
-#include "act/ends_work.h"
+#include "act/children.h"
 #include "act/evidence.h"
-#include "act/helper.h"
 #include "act/notify.h"
 #include "act/power.h"
 #include "act/spawn.h"
 #include "act/tree.h"
+#include "base/process.h"
 #include "base/result.h"
+#include "gpu/snapshot.h"
 #include "loop/loop.h"
 
 namespace lull {
 
+// What the actions that end work have in common: until SIGKILL it can be undone, and before SIGKILL somebody is asked
+// whether what is to be ended works again.
+class EndsWork : public Action {
+ public:
+  ~EndsWork() override { stop_waiting(); }
+  const std::string& text() const override { return text_; }
+  void ask_before_kill(PreKillCheck look) override { pre_kill_check_ = std::move(look); }
+  void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
+  bool ends_work() const override { return true; }
+
+ protected:
+  EndsWork(Loop& loop, std::string text, Ending::Options options)
+      : loop_(loop), text_(std::move(text)), options_(options) {}
+
+  bool asks_first() const { return pre_kill_check_ && options_.check_before_kill; }
+  // `still_waits`: nobody has ended or been killed meanwhile. Who does not work is `kill`ed; of who does it is undone.
+  // Where that cannot be seen, nobody is killed: the next step asks again.
+  void run_pre_kill_check(std::function<bool()> still_waits, std::function<void()> kill);
+  void wait_until(Instant at, std::function<void()> then);
+  void stop_waiting();
+
+  Loop& loop_;
+  const std::string text_;
+  const Ending::Options options_;
+  Done done_;
+  Tell tell_;
+  Leave leave_;
+  bool looking_ = false;     // a pre-kill check is under way
+  bool waits_said_ = false;  // that one could not tell
+
+ private:
+  PreKillCheck pre_kill_check_;
+  std::optional<Loop::TimerId> timer_;
+};
+
 // An action as it is written.
-struct ActionWord {
-  enum class Kind : std::uint8_t { exit, kill, holders, exec, power, determined, notify };
+struct ActionOption {
+  enum class Kind : std::uint8_t { exit, kill, holders, exec, power, determined, notify, mail, slurm };
   Kind kind = Kind::exit;
   std::string text;      // as it was written; of a notification without what is secret
   std::string argument;  // behind the '='
   int status = 0;        // of exit
   Power power = Power::off;
   NotifyTo notify = {};
+
+  bool only_tells() const { return kind == Kind::notify || kind == Kind::mail; }  // and does nothing else
 };
 // exit[=STATUS], kill=PID|PGID:N|parent|container|holders, end (as kill=holders), exec=CMD, shutdown, reboot,
-// determined, notify[=…] (notify.h)
-Result<ActionWord> parse_action(std::string_view text);
+// determined, notify[=…] (notify.h), mail[=…] (mail.h)
+Result<ActionOption> parse_action(std::string_view text);
 
 // What may be written, for completions: "kill=parent".
 struct ActionOffer {
@@ -47,9 +85,9 @@ struct ActionOffer {
 std::span<const ActionOffer> action_offers();
 
 // "shutdown, then exec=…"
-std::string in_words(const std::vector<ActionWord>& actions);
+std::string to_text(const std::vector<ActionOption>& actions);
 // The same without notices, for one: who reads it has it, and where it goes is nobody else's business.
-std::string in_words_of_a_notice(std::vector<ActionWord> actions);
+std::string notice_text(std::vector<ActionOption> actions);
 
 // What actions work with.
 struct Tools {
@@ -67,8 +105,8 @@ struct ActionOptions {
   Root root = Root::machine();
 };
 // What the word stands for, not yet prepared; a shutdown with a warning is two. Of `exit` there is nothing to do, and
-// who the holders are is known to who judges them (EndHolders, holders.h).
-std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const Tools& tools,
+// who the holders are is known to who judges them (EndHolders).
+std::vector<std::unique_ptr<Action>> actions_of(const ActionOption& word, const Tools& tools,
                                                 const ActionOptions& options);
 
 // Ends a tree: the signal, the grace, KILL, until it is proven gone.
@@ -91,7 +129,7 @@ class EndTree : public EndsWork {
   void ask_or_kill();
   void over();
 
-  std::optional<Instant> answer_by_;  // of the last look, which has been asked for
+  bool asks_leave_ = false;
   const Tree* tree_ = nullptr;
   const Process* root_ = nullptr;
   std::function<void()> before_look_;
@@ -114,12 +152,14 @@ class RunCommand : public Action {
   const std::string& text() const override { return options_.text; }
   Result<> prepare() override;
   void start(const FiringFacts& facts, Done done, Tell tell) override;
-  bool needs_a_fresh_yes() const override { return !options_.undoable; }
+  void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
+  bool requires_confirmation() const override { return !options_.undoable; }
   bool may_be_repeated() const override { return options_.repeat; }
 
  private:
   Tools tools_;
   Options options_;
+  Leave leave_;
   std::vector<std::string> command_;
 };
 
@@ -132,7 +172,7 @@ class CollectEvidence : public Action {
   const std::string& text() const override { return folder_; }
   Result<> prepare() override;
   void start(const FiringFacts& facts, Done done, Tell tell) override;
-  bool needs_a_fresh_yes() const override { return false; }
+  bool requires_confirmation() const override { return false; }
   bool may_be_repeated() const override { return false; }
 
  private:
@@ -143,6 +183,38 @@ class CollectEvidence : public Action {
 };
 
 // "12 13 (stuck in the kernel), 14 (not ours to end)": those who outlived even SIGKILL.
-std::string left_in_words(const std::vector<ProcessEntry>& left);
+std::string processes_left_text(const std::vector<ProcessEntry>& left);
+
+// Ends processes that were seen holding a GPU, `kill=holders`. Who is to end is asked when it begins, and each must
+// still be the process that was seen (pid and start time, held by a pidfd from then on). Nobody else is touched: no
+// children, no parents, no process group.
+class EndHolders final : public EndsWork {
+ public:
+  using Who = std::function<std::vector<GpuProcess>()>;
+  EndHolders(Loop& loop, std::string text, Ending::Options options, Who who)
+      : EndsWork(loop, std::move(text), options), who_(std::move(who)) {}
+
+  void start(const FiringFacts& facts, Done done, Tell tell) override;
+  bool undo() override;  // within the grace: what got the signal has it, SIGKILL does not follow
+  void look() override;
+
+ private:
+  bool signal_all(int number, const std::function<bool()>& may);
+  void begin();
+  void drop_who_left();
+  void step();
+  void ask();
+  void kill(bool in_any_case);
+  void over();
+
+  bool asks_leave_ = false;
+  Who who_;
+  std::vector<Process> left_;
+  std::size_t reached_ = 0;             // of these, by the signal that is being sent
+  std::vector<std::string> refused_;    // alive, and not ours to end
+  std::vector<std::string> unreached_;  // perhaps alive: why no handle on them could be had
+  bool killed_ = false;
+  Instant next_{};
+};
 
 }  // namespace lull

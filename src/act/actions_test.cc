@@ -5,6 +5,8 @@
 #include <unistd.h>
 
 #include <csignal>
+#include <cstdlib>
+#include <optional>
 
 namespace lull {
 namespace {
@@ -17,17 +19,17 @@ TEST(LeftInWords, TellsWhoIsStuckFromWhoIsNotOurs) {
   }
   std::vector<ProcessEntry> left{*read_process_entry(child)};
   const std::string number = std::to_string(child);
-  EXPECT_EQ(left_in_words(left), number + " (stuck in the kernel)");
+  EXPECT_EQ(processes_left_text(left), number + " (stuck in the kernel)");
   left.push_back(left[0]);
-  EXPECT_EQ(left_in_words(left), number + " " + number + " (stuck in the kernel)");
-  EXPECT_EQ(left_in_words({}), "");
+  EXPECT_EQ(processes_left_text(left), number + " " + number + " (stuck in the kernel)");
+  EXPECT_EQ(processes_left_text({}), "");
 
   if (::geteuid() == 0) {
     const pid_t somebody = ::fork();
     if (somebody == 0) {
       if (::setresuid(65534, 65534, 65534) != 0) ::_exit(9);
       left.pop_back();
-      ::_exit(left_in_words(left) == number + " (not ours to end)" ? 0 : 1);
+      ::_exit(processes_left_text(left) == number + " (not ours to end)" ? 0 : 1);
     }
     int status = 0;
     ASSERT_EQ(::waitpid(somebody, &status, 0), somebody);
@@ -35,6 +37,46 @@ TEST(LeftInWords, TellsWhoIsStuckFromWhoIsNotOurs) {
   }
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
+}
+
+// What a command does cannot be undone: whether it may be run is asked right before it is started.
+TEST(RunCommandTest, ACommandIsStartedOnlyByALeaveOfThisMoment) {
+  const SystemClock clock;
+  const auto loop = *Loop::create(clock);
+  Children children;
+  Helpers helpers(*loop, children, false);
+  const InheritedSignals signals;
+  for (const bool wanted : {true, false}) {
+    std::string file = testing::TempDir() + "/ran-XXXXXX";
+    const Fd made(::mkstemp(file.data()));
+    ::unlink(file.c_str());
+    RunCommand command({*loop, helpers, signals},
+                       {.text = "exec=…", .find = [&] { return std::vector<std::string>{"touch", file}; }});
+    ASSERT_TRUE(command.prepare());
+    bool holds = false;
+    int asked = 0;
+    std::optional<Outcome> outcome;
+    Action::Leave leave;
+    leave.holds = [&] { return holds; };
+    leave.again = [&](const std::function<void()>& then) {
+      EXPECT_NE(::access(file.c_str(), F_OK), 0);
+      ++asked;
+      holds = true;
+      if (wanted) then();
+    };
+    command.ask_before_acting(leave);
+    command.start({}, [&](const Outcome& how) { outcome = how; }, [](const ActionEvent&) {});
+    const Instant limit = clock.now() + std::chrono::seconds(30);
+    while (!(wanted ? outcome.has_value() : asked > 0) && clock.now() < limit) {
+      loop->in(std::chrono::milliseconds(5), [] {});
+      ASSERT_TRUE(loop->turn());
+      children.sweep();
+    }
+    EXPECT_EQ(asked, 1);
+    EXPECT_EQ(outcome.has_value(), wanted);
+    EXPECT_EQ(::access(file.c_str(), F_OK) == 0, wanted);
+    ::unlink(file.c_str());
+  }
 }
 
 }  // namespace

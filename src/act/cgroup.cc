@@ -10,10 +10,10 @@
 #include <cerrno>
 #include <memory>
 #include <set>
-#include <string>
 
 #include "base/process.h"
 #include "base/text.h"
+#include "base/users.h"
 
 namespace lull {
 namespace {
@@ -57,9 +57,15 @@ void add_tree(int dir, const std::string& path, std::vector<pid_t>& members) {
   for_each_folder(dir, path, [&](const std::string& name) { add_tree(dir, path + name + "/", members); });
 }
 
-// The folder of the cgroup `own` in the first mount of which `is_it` says yes to what stands behind the dash.
+// The folder of the cgroup `own` in the first mount of which `is_it` says yes to what stands behind the dash. `mount`:
+// where that mount is, and whether it shows the hierarchy from its top.
+struct CgroupMount {
+  std::string path;
+  bool whole = false;
+};
 template <class IsIt>
-std::optional<std::string> folder_of(std::string_view mountinfo, std::string_view own, const IsIt& is_it) {
+std::optional<std::string> folder_of(std::string_view mountinfo, std::string_view own, const IsIt& is_it,
+                                     CgroupMount* mount = nullptr) {
   if (own.empty() || own.starts_with("/..")) return std::nullopt;
   for (const std::string_view line : split(mountinfo, '\n')) {
     const auto dash = line.find(" - ");
@@ -73,20 +79,26 @@ std::optional<std::string> folder_of(std::string_view mountinfo, std::string_vie
       below.remove_prefix(top.size());
     }
     std::string path = unescape(fields[4]);
+    if (mount != nullptr) *mount = {path, top == "/"};
     if (below != "/") path += below;
     return path;
   }
   return std::nullopt;
 }
 
+// Whether what is behind the dash of a line of mountinfo is the hierarchy of that line.
+bool is_mount_of(const CgroupLine& line, std::string_view mounted) {
+  if (line.controllers.empty()) return mounted.starts_with("cgroup2 ");
+  const auto options = split(mounted.substr(mounted.rfind(' ') + 1), ',');
+  return mounted.starts_with("cgroup ") && std::ranges::find(options, split(line.controllers, ',')[0]) != options.end();
+}
+
 // The older kind, where the freezer is a hierarchy of its own.
 std::optional<std::string> find_freezer(std::string_view mountinfo, std::string_view cgroups) {
-  std::string_view own;
-  for (const std::string_view line : split(cgroups, '\n'))
-    if (const auto at = line.find(":freezer:"); at != std::string_view::npos) own = line.substr(at + 9);
-  return folder_of(mountinfo, own, [](std::string_view mounted) {
-    return mounted.starts_with("cgroup ") && mounted.find("freezer") != std::string_view::npos;
-  });
+  for (const CgroupLine& line : cgroup_lines(cgroups))
+    if (line.controllers == "freezer")
+      return folder_of(mountinfo, line.path, [&](std::string_view mounted) { return is_mount_of(line, mounted); });
+  return std::nullopt;
 }
 
 bool says(int dir, const std::string& file, std::string_view word) {
@@ -117,36 +129,83 @@ void remove_empty(int dir, const std::string& path, bool all) {
   }
 }
 
-Result<std::string> own_path(const Root& root) {
+// Where our own cgroup is in the file system, and its name in /proc.
+struct OwnCgroup {
+  std::string folder;
+  std::string name;
+};
+
+std::string_view unified_name(std::string_view cgroups) {
+  std::string_view own;
+  for (const std::string_view line : split(cgroups, '\n'))
+    if (line.starts_with("0::/")) own = line.substr(3);
+  return own;
+}
+
+Result<OwnCgroup> own_path(const Root& root) {
   const std::string mounts = TRY(read_file(root.proc + "/self/mountinfo"));
-  const std::string self = TRY(read_file(root.proc + "/self/cgroup"));
-  if (auto path = find_own_cgroup(mounts, self)) return *std::move(path);
+  const std::string self = TRY(read_cgroups(0, root));
+  if (auto path = find_own_cgroup(mounts, self)) return OwnCgroup{*std::move(path), std::string(unified_name(self))};
   return fail("no unified cgroup hierarchy");
 }
 
 }  // namespace
 
 std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup) {
-  std::string_view own;
-  for (const std::string_view line : split(self_cgroup, '\n'))
-    if (line.starts_with("0::/")) own = line.substr(3);
-  return folder_of(mountinfo, own, [](std::string_view mounted) { return mounted.starts_with("cgroup2 "); });
+  return folder_of(mountinfo, unified_name(self_cgroup),
+                   [](std::string_view mounted) { return mounted.starts_with("cgroup2 "); });
+}
+
+bool is_in_folder(std::string_view path, std::string_view folder) {
+  if (folder == "/") return path.starts_with('/');
+  return path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
+}
+
+std::optional<uid_t> maker_of_cgroup(std::string_view cgroups, std::string_view path, const Root& root) {
+  const auto mounts = read_file(root.proc + "/self/mountinfo");
+  if (!mounts || path.empty()) return std::nullopt;
+  std::optional<uid_t> maker;
+  for (const CgroupLine& line : cgroup_lines(cgroups)) {
+    if (!is_in_folder(line.path, path)) continue;
+    CgroupMount mount;
+    auto folder =
+        folder_of(*mounts, path, [&](std::string_view mounted) { return is_mount_of(line, mounted); }, &mount);
+    if (!folder) continue;
+    // The top of a hierarchy is root's. A mount that shows a part of it ends with a folder that somebody made, and who
+    // made those above it cannot be seen: then nobody can say that all of them are root's.
+    for (;;) {
+      if (folder->size() <= mount.path.size() && mount.whole) break;
+      struct stat info{};
+      if (::stat(folder->c_str(), &info) != 0) return std::nullopt;
+      const uid_t owner = owner_of(info.st_uid);
+      maker = !maker || *maker == 0 || *maker == owner ? owner : owner == 0 ? *maker : kSeveralMakers;
+      if (*maker == kSeveralMakers) return maker;
+      if (folder->size() <= mount.path.size()) break;
+      folder->erase(folder->rfind('/'));
+    }
+    if (!mount.whole && maker == uid_t{0}) return std::nullopt;
+  }
+  return maker;
 }
 
 Result<Cgroup> Cgroup::own(const Root& root) {
   Cgroup cgroup;
-  cgroup.path_ = TRY(own_path(root));
+  OwnCgroup own = TRY(own_path(root));
+  cgroup.path_ = std::move(own.folder);
+  cgroup.name_ = std::move(own.name);
   cgroup.dir_ = TRY(open_file(cgroup.path_, O_RDONLY | O_DIRECTORY));
   return cgroup;
 }
 
 Result<Cgroup> Cgroup::create(const Root& root) {
   static std::atomic<unsigned> counter = 0;
-  const std::string parent = TRY(own_path(root));
+  const OwnCgroup parent = TRY(own_path(root));
   const auto self = TRY(read_process_entry(::getpid(), root));
   Cgroup cgroup;
-  cgroup.path_ = parent + "/" + std::string(kPrefix) + std::to_string(self.pid) + "-" +
-                 std::to_string(self.start_ticks) + "-" + std::to_string(++counter);
+  const std::string name = "/" + std::string(kPrefix) + std::to_string(self.pid) + "-" +
+                           std::to_string(self.start_ticks) + "-" + std::to_string(++counter);
+  cgroup.path_ = parent.folder + name;
+  cgroup.name_ = (parent.name == "/" ? "" : parent.name) + name;
   if (::mkdir(cgroup.path_.c_str(), 0755) != 0) return fail(errno, "mkdir " + cgroup.path_);
   auto dir = open_file(cgroup.path_, O_RDONLY | O_DIRECTORY);
   // Without cgroup.kill it would be no better than a walk.
@@ -174,6 +233,13 @@ void Cgroup::remove_abandoned(const Root& root) const {
     ::unlinkat(above->get(), name.c_str(), AT_REMOVEDIR);
   }
 }
+
+bool Cgroup::holds(pid_t pid, const Root& root) const {
+  const auto where = dir_ ? read_cgroups(pid, root) : fail("");
+  return where && holds(*where);
+}
+
+bool Cgroup::holds(std::string_view cgroups) const { return dir_ && is_in_folder(unified_name(cgroups), name_); }
 
 std::vector<pid_t> Cgroup::members() const {
   std::vector<pid_t> members;
@@ -203,7 +269,7 @@ bool Cgroup::frozen() const { return dir_ && says(dir_.get(), "cgroup.events", "
 bool is_any_frozen(const std::vector<pid_t>& pids, const Root& root) {
   std::set<std::string> seen;
   for (const pid_t pid : pids)
-    if (auto where = read_file(root.proc + "/" + std::to_string(pid) + "/cgroup")) seen.insert(*std::move(where));
+    if (auto where = read_cgroups(pid, root)) seen.insert(*std::move(where));
   if (seen.empty()) return false;
   const auto mounts = read_file(root.proc + "/self/mountinfo");
   if (!mounts) return false;

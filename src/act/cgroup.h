@@ -1,9 +1,7 @@
 #pragma once
-// A cgroup of our own holds a job and everything that comes of it: children that
-// call setsid or fork twice cannot leave it by accident, and one write ends them
-// all. It needs the unified hierarchy (wherever it is mounted) and the right to
-// make a folder in it; where either is missing, create() fails and the caller
-// falls back to walking the process tree.
+// A cgroup of our own holds a job and everything that comes of it: nobody leaves it by accident, and one write ends
+// all. It needs the unified hierarchy and the right to make a folder in it; where either is missing, create() fails and
+// the caller walks the process tree instead.
 
 #include <sys/types.h>
 
@@ -18,10 +16,18 @@
 
 namespace lull {
 
-// Where in the file system the cgroup of this process is: mount point plus path.
-// Pure over the two texts of /proc; nothing where there is no unified hierarchy
-// or it shows another part of the tree.
+// Where in the file system the cgroup of this process is, by the two texts of /proc; nothing where there is no unified
+// hierarchy or it shows another part of the tree.
 std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup);
+
+// Who made the cgroup `path` and those above it, which others may have named as they liked: root (0), or the one user
+// who owns some of them. `cgroups` is the text of /proc/PID/cgroup of a process in it. Nothing: its folder cannot be
+// seen from here; kSeveralMakers: more than one user.
+std::optional<uid_t> maker_of_cgroup(std::string_view cgroups, std::string_view path, const Root& root = {});
+inline constexpr uid_t kSeveralMakers = static_cast<uid_t>(-1);
+
+// The same folder or one below it, as whole paths.
+bool is_in_folder(std::string_view path, std::string_view folder);
 
 // Whether one of these processes is in a cgroup that is frozen, of either version.
 bool is_any_frozen(const std::vector<pid_t>& pids, const Root& root = {});
@@ -43,6 +49,9 @@ class Cgroup {
   explicit operator bool() const { return static_cast<bool>(dir_); }
   int fd() const { return dir_.get(); }  // for CLONE_INTO_CGROUP
   const std::string& path() const { return path_; }
+  // Is this process in it, or in one below it?
+  bool holds(pid_t pid, const Root& root = {}) const;
+  bool holds(std::string_view cgroups) const;  // the same, of the text of its /proc/PID/cgroup
 
   std::vector<pid_t> members() const;  // also of cgroups the job made below; zombies included
   // Microseconds of CPU that its processes have used, the ended ones included.
@@ -60,6 +69,7 @@ class Cgroup {
  private:
   Fd dir_;
   std::string path_;
+  std::string name_;  // as in /proc/PID/cgroup
 };
 
 }  // namespace lull

@@ -1,16 +1,21 @@
 #include "act/children.h"
 
+#include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
-#include <string>
-#include <string_view>
+#include <csignal>
+#include <cstring>
 
-#include "base/kin.h"
+#include "base/fd.h"
+#include "base/process_start.h"
+#include "base/units.h"
 
 namespace lull {
 
@@ -44,8 +49,13 @@ void Children::sweep() {
     }
     if (info.si_pid == 0) return;
     const auto found = waiting_.find(info.si_pid);
+    ExitStatus status;
+    (info.si_code == CLD_EXITED ? status.code : status.signal) = info.si_status;
+    status.core_dumped = info.si_code == CLD_DUMPED;
     if (found == waiting_.end()) {
-      if (info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED) note_orphan(info.si_pid, used);
+      const bool ended = info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED;
+      // What we started ourselves is nobody's orphan, and what it used is not the job's.
+      if (ended && !keep_status(info.si_pid, status)) note_orphan(info.si_pid, used);
       continue;
     }
     // Handlers may expect and forget others: nothing of the map is held while they run.
@@ -56,9 +66,7 @@ void Children::sweep() {
     }
     const Ended ended = std::move(found->second.ended);
     waiting_.erase(found);
-    ExitStatus status;
-    (info.si_code == CLD_EXITED ? status.code : status.signal) = info.si_status;
-    status.core_dumped = info.si_code == CLD_DUMPED;
+    (void)keep_status(info.si_pid, status);
     if (ended) ended(status);
   }
 }
@@ -74,6 +82,128 @@ std::set<std::pair<pid_t, std::uint64_t>> own_children() {
   for (const ProcessEntry& one : read_all_processes())
     if (one.parent == ::getpid()) children.emplace(one.pid, one.start_ticks);
   return children;
+}
+
+struct Helpers::Running {
+  Process process;
+  Cgroup cgroup;
+  std::string mark;
+  Fd input;
+  Fd output;
+  bool capture = false;
+  std::optional<Loop::TimerId> limit;
+  Done done;
+};
+
+namespace {
+
+constexpr std::size_t kMostOutput = 64 << 10;
+
+std::string text_of(const Fd& file) {
+  std::string text(kMostOutput, '\0');
+  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+std::string to_text(const ExitStatus& status) {
+  if (status.signal != 0) return "ended by " + signal_name(status.signal);
+  return status.code == 0 ? "" : "exit status " + std::to_string(status.code);
+}
+
+}  // namespace
+
+// With all that came of it, daemons included. A few passes for those born meanwhile, where there is no cgroup.
+void Helpers::end(Running& one) {
+  constexpr int kPasses = 4;
+  const Tree tree = Tree::of_helper(one.process, one.cgroup ? &one.cgroup : nullptr, one.mark);
+  for (int i = 0; i < kPasses; ++i) {
+    tree.kill_pass();
+    if (tree.members().empty()) break;
+  }
+  (void)one.process.signal(SIGKILL);  // where no listing shows it
+}
+
+Helpers::~Helpers() {
+  for (const auto& one : running_) {
+    if (one->limit) loop_.cancel(*one->limit);
+    if (!one->process) continue;  // it could not be started
+    end(*one);
+    children_.forget(one->process);
+    one->cgroup.remove();
+  }
+}
+
+void Helpers::run(const HelperOptions& options, Done done, const std::function<void(const Process&)>& on_start) {
+  auto one = std::make_shared<Running>();
+  one->done = std::move(done);
+  one->capture = options.capture;
+  const auto fail_soon = [&](std::string trouble, bool not_allowed = false) {
+    running_.push_back(one);
+    one->limit = loop_.in(Duration::zero(), [this, one, not_allowed, trouble = std::move(trouble)] {
+      one->limit.reset();
+      HelperResult result;
+      result.trouble = trouble;
+      result.not_allowed = not_allowed;
+      finish(one, std::move(result));
+    });
+  };
+  auto input = memory_file(options.input);
+  if (!input) return fail_soon(input.error().message());
+  one->input = *std::move(input);
+  if (options.capture) {
+    one->output = Fd(::memfd_create("lull", MFD_CLOEXEC));
+    if (!one->output) return fail_soon(std::string("its output cannot be kept: ") + std::strerror(errno));
+  } else if (!options.output_file.empty()) {
+    auto file = open_file(options.output_file, O_WRONLY | O_CREAT | O_APPEND, 0600);
+    if (!file) return fail_soon(file.error().message());
+    one->output = *std::move(file);
+  }
+  auto environment = options.environment;
+  environment.emplace_back(kHelperMark, std::to_string(::getpid()));
+  const std::string number = std::to_string(::getpid()) + "." + std::to_string(++number_);
+  environment.emplace_back(kHelperNumber, number);
+  one->mark = std::string(kHelperNumber) + "=" + number;
+  if (use_cgroup_)
+    if (auto made = Cgroup::create()) one->cgroup = *std::move(made);
+  if (options.may_start && !options.may_start()) return fail_soon("it may not be run", true);
+  auto spawned = spawn({.arguments = options.arguments,
+                        .environment = std::move(environment),
+                        .cgroup = one->cgroup ? one->cgroup.fd() : -1,
+                        .standard_input = one->input.get(),
+                        .standard_output = one->output ? one->output.get() : STDERR_FILENO,
+                        .standard_error = options.quiet && one->output ? one->output.get() : -1,
+                        .own_session = true,
+                        .signals = options.signals});
+  if (!spawned || !spawned->in_cgroup) one->cgroup.remove();
+  if (!spawned) return fail_soon("cannot run " + spawned.error().message());
+  one->process = std::move(spawned->process);
+  if (on_start) on_start(one->process);
+  running_.push_back(one);
+  children_.expect(one->process, [this, one](const ExitStatus& status) {
+    HelperResult result;
+    result.status = status;
+    result.trouble = to_text(status);
+    finish(one, std::move(result));
+  });
+  one->limit = loop_.in(options.limit, [this, one, limit = options.limit] {
+    one->limit.reset();
+    children_.forget(one->process);  // its status goes to nobody
+    end(*one);
+    HelperResult result;
+    result.timed_out = true;
+    result.trouble = "not done after " + format_duration(limit);
+    finish(one, std::move(result));
+  });
+}
+
+void Helpers::finish(const std::shared_ptr<Running>& one, HelperResult result) {
+  if (one->limit) loop_.cancel(*one->limit);
+  std::erase(running_, one);
+  one->cgroup.remove();  // what it left behind on purpose lives on in ours
+  if (one->capture) result.output = text_of(one->output);
+  const Done done = std::move(one->done);
+  done(result);
 }
 
 }  // namespace lull

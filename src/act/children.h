@@ -1,23 +1,29 @@
 #pragma once
-// Reaps as an init does: our own children, and the orphans of the job that come
-// to us because we are its subreaper (or PID 1 of a container). Every status is
-// collected in one place and handed to whoever waits for that child; the rest
-// are orphans and only keep the process table clean.
+// Our child processes: reaping them (Children), and helpers beside a job that have a time limit (Helpers).
 
 #include <sys/types.h>
 
 #include <functional>
 #include <map>
+#include <memory>
+#include <optional>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
+#include "act/cgroup.h"
+#include "act/spawn.h"
+#include "act/tree.h"
 #include "base/process.h"
+#include "loop/loop.h"
 
 struct rusage;
 
 namespace lull {
 
+// Reaps as an init does: our own children, and the orphans of the job that come to us because we are its subreaper (or
+// PID 1 of a container). Whoever waits for a child gets its status; the rest are orphans.
 class Children {
  public:
   using Ended = std::function<void(const ExitStatus&)>;
@@ -50,5 +56,52 @@ class Children {
 
 // Our children right now, by pid and start time. To be asked before a second thread has children.
 std::set<std::pair<pid_t, std::uint64_t>> own_children();
+
+struct HelperOptions {
+  std::vector<std::string> arguments;
+  std::vector<std::pair<std::string, std::string>> environment = {};
+  std::string input = {};  // its stdin
+  Duration limit = std::chrono::seconds(30);
+  std::string output_file = {};  // its stdout; empty: ours is stderr for it
+  bool capture = false;          // its stdout comes back as text
+  bool quiet = false;            // its stderr goes where its stdout goes
+  const InheritedSignals* signals = nullptr;
+  std::function<bool()> may_start = nullptr;  // asked right before it is started
+};
+
+struct HelperResult {
+  std::optional<ExitStatus> status;  // nothing: it could not be started, or ran out of time
+  bool timed_out = false;
+  bool not_allowed = false;  // may_start said no: nothing was started
+  std::string trouble;       // in words; empty: it ended with 0
+  std::string output;        // where wanted, cut at 64 KiB
+  bool ok() const { return status && status->shell_status() == 0; }
+};
+
+// Runs a helper beside the job (a hook, curl, shutdown, gdb) in the loop: started, given its input, ended with all that
+// came of it, daemons included, when its time is up. Nothing here blocks.
+class Helpers {
+ public:
+  using Done = std::function<void(const HelperResult&)>;
+  Helpers(Loop& loop, Children& children, bool use_cgroup = true)
+      : loop_(loop), children_(children), use_cgroup_(use_cgroup) {}
+  ~Helpers();
+  Helpers(const Helpers&) = delete;
+  Helpers& operator=(const Helpers&) = delete;
+
+  // `on_start` learns of the process, so that a job's tree can leave it out.
+  void run(const HelperOptions& options, Done done, const std::function<void(const Process&)>& on_start = nullptr);
+
+ private:
+  struct Running;
+  static void end(Running& one);
+  void finish(const std::shared_ptr<Running>& one, HelperResult result);
+
+  Loop& loop_;
+  Children& children_;
+  bool use_cgroup_;
+  std::vector<std::shared_ptr<Running>> running_;
+  unsigned number_ = 0;
+};
 
 }  // namespace lull

@@ -56,10 +56,7 @@ Result<std::vector<std::string>> determined_kill(const DeterminedTask& task) {
                       : "this Determined task has no DET_TASK_ID");
   if (!plain(task.type) || !plain(id))
     return fail("this is no Determined task: '" + printable(task.type) + "' '" + printable(id) + "'");
-  std::string type = task.type;
-  std::ranges::transform(type, type.begin(),
-                         [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + ('a' - 'A')) : c; });
-  return std::vector<std::string>{"det", std::move(type), "kill", id};
+  return std::vector<std::string>{"det", lowered(task.type), "kill", id};
 }
 
 std::string shell_line(const std::vector<std::string>& words) {

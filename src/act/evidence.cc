@@ -7,12 +7,15 @@
 
 #include <cerrno>
 #include <cmath>
+#include <deque>
 #include <filesystem>
 #include <utility>
 
+#include "act/picture.h"
 #include "base/calendar.h"
-#include "base/errand.h"
 #include "base/fd.h"
+#include "base/host.h"
+#include "base/process_start.h"
 #include "base/random.h"
 #include "base/text.h"
 
@@ -23,6 +26,7 @@ using namespace std::chrono_literals;
 
 constexpr std::size_t kMostStacks = 16;
 constexpr Duration kStackLimit = 5s;
+constexpr std::size_t kMostStackBytes = 1U << 20;
 constexpr std::size_t kMostKernelLines = 200;
 constexpr Duration kKernelLimit = 1s;
 constexpr Duration kProcLimit = 500ms;
@@ -54,7 +58,7 @@ Result<NewFolder> new_folder(const std::string& around, const std::string& name)
     Fd folder = TRY(open_at(parent.get(), attempt, O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
     struct stat status{};
     if (::fstat(folder.get(), &status) != 0) return fail(errno, path);
-    if (status.st_uid != ::geteuid()) return fail(path + " was replaced by somebody else");
+    if (status.st_uid != ::geteuid()) return fail(path + " was replaced by another user");
     return NewFolder{path, std::move(folder)};
   }
   return fail(EEXIST, around + "/" + name);
@@ -85,6 +89,16 @@ std::vector<std::string> stack_command(const MemberView& member) {
   return {};
 }
 
+// A stack without names helps nobody: those frames are left out, and what is missing is said first.
+void tidy_stack(int folder, const std::string& name, bool python) {
+  const auto file = open_at(folder, name, O_RDWR | O_NOFOLLOW);
+  const auto text = file ? read_file(folder, name, kMostStackBytes) : Result<std::string>(fail("not written"));
+  if (!text) return;
+  const std::string tidy = tidied_stack(*text, python);
+  if (tidy == *text || ::ftruncate(file->get(), 0) != 0) return;
+  (void)write_all(file->get(), tidy);
+}
+
 // One stack after the other; a job with hundreds of processes shows its first few.
 struct Stacks {
   Fd folder;
@@ -100,8 +114,15 @@ struct Stacks {
     while (self->next < std::min(self->members.size(), kMostStacks)) {
       const MemberView& member = self->members[self->next++];
       std::vector<std::string> command = stack_command(member);
-      if (command.empty()) break;
-      const auto file = new_file(self->folder.get(), fmt::format("stack-{}.txt", member.entry.pid));
+      if (command.empty()) {
+        if (const auto file = new_file(self->folder.get(), "stacks-missing.txt"))
+          (void)write_all(file->get(), "neither py-spy (for Python) nor gdb is installed\n");
+        break;
+      }
+      const std::string name = fmt::format("stack-{}.txt", member.entry.pid);
+      const bool by_gdb = command[0] == "gdb";
+      const bool python = is_python(member);
+      const auto file = new_file(self->folder.get(), name);
       if (!file && self->trouble.empty()) self->trouble = file.error().message();
       if (!file) continue;
       self->helpers.run(
@@ -110,7 +131,11 @@ struct Stacks {
            .output_file = fmt::format("/proc/self/fd/{}", file->get()),  // this very file, whatever its name is by now
            .quiet = true,
            .signals = &self->signals},
-          [self](const HelperResult&) { go_on(self); }, self->on_start);
+          [self, name, by_gdb, python](const HelperResult&) {
+            if (by_gdb) tidy_stack(self->folder.get(), name, python);
+            go_on(self);
+          },
+          self->on_start);
       return;
     }
     self->done(self->trouble);
@@ -122,6 +147,27 @@ std::string folder_name(const FiringFacts& facts) {
 }
 
 }  // namespace
+
+std::string tidied_stack(std::string_view stack, bool python) {
+  std::size_t frames = 0;
+  std::size_t unnamed = 0;
+  std::string kept;
+  for (std::string_view rest = stack; !rest.empty();) {
+    const std::string_view line = rest.substr(0, std::min(rest.find('\n'), rest.size() - 1) + 1);
+    rest.remove_prefix(line.size());
+    const bool frame = line.starts_with('#');
+    const bool nameless = frame && (line.contains(" in ?? (") || line.contains("  ?? ("));
+    frames += frame ? 1 : 0;
+    unnamed += nameless ? 1 : 0;
+    if (!nameless) kept += line;
+  }
+  std::string missing;
+  if (python && frames > 0)
+    missing += "py-spy is not installed: these are frames of the interpreter, not lines of the Python program\n";
+  if (unnamed > 0)
+    missing += fmt::format("{} of {} frames are left out, since gdb finds no symbols for them\n", unnamed, frames);
+  return missing.empty() ? std::string(stack) : missing + "\n" + kept;
+}
 
 void Recorder::add(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
   if (ring_.size() < kSamples) ring_.resize(kSamples);
@@ -175,12 +221,13 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
   };
   write("facts.json", facts_json(facts, 2) + "\n");
   write("readings.csv", recorder.csv());
+  if (const std::string picture = picture_of(facts, host_name()); !picture.empty()) write("utilisation.svg", picture);
   std::string tree;
   for (const std::string& line : tree_lines(facts.members, 10'000)) tree += line + "\n";
   write("tree.txt", tree);
   // What may hang is asked aside: a job that is stuck in the driver is what this is for.
-  write("kernel.txt", ask_aside(kernel_messages_about_gpus, kKernelLimit).value_or(std::string(kNotRead)));
-  const auto texts = ask_each(
+  write("kernel.txt", run_with_timeout(kernel_messages_about_gpus, kKernelLimit).value_or(std::string(kNotRead)));
+  const auto texts = run_each_with_timeout(
       facts.members.size(), [&](std::size_t i) { return proc_text(facts.members[i].entry.pid); }, kProcLimit,
       kProcsLimit);
   for (std::size_t i = 0; i < texts.size(); ++i)

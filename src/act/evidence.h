@@ -1,17 +1,14 @@
 #pragma once
-// A folder that says why a job was ended, for whoever asks tomorrow: the last readings,
-// the process tree, /proc of each process, stacks where py-spy or gdb is there, and what
-// the kernel said about the GPU (Xid). Time-limited: a tool that hangs on a hung job is
-// left out, it does not keep the job alive.
+// A folder that says why a job was ended: the last readings, the process tree, /proc of each process, stacks where
+// py-spy or gdb is there, and what the kernel said about the GPU (Xid). A tool that hangs on a hung job is left out.
 
-#include <deque>
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "act/children.h"
 #include "act/facts.h"
-#include "act/helper.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
 
@@ -49,5 +46,8 @@ class Evidence {
 
 // What the kernel logged about GPUs (lines with NVRM, Xid or nvidia), newest last.
 std::string kernel_messages_about_gpus();
+
+// gdb's stack of a process without the frames that it cannot name; what is missing stands first.
+std::string tidied_stack(std::string_view stack, bool python);
 
 }  // namespace lull

@@ -53,7 +53,7 @@ TEST_F(EvidenceFolder, IsANewOneThatOnlyWeMayEnter) {
   EXPECT_EQ(fs::status(where).permissions(), fs::perms::owner_all);
 }
 
-TEST_F(EvidenceFolder, FaultsB2NothingIsWrittenThroughLinksOfOthers) {
+TEST_F(EvidenceFolder, NothingIsWrittenThroughLinksOfOthers) {
   const std::string victim = root_ + "/victim";
   std::ofstream(victim) << "precious";
   fs::create_directory(expected_);
@@ -66,7 +66,7 @@ TEST_F(EvidenceFolder, FaultsB2NothingIsWrittenThroughLinksOfOthers) {
   EXPECT_FALSE(read_file(where + "/facts.json")->empty());
 }
 
-TEST_F(EvidenceFolder, FaultsB2ALinkInPlaceOfTheFolderIsNotFollowed) {
+TEST_F(EvidenceFolder, ALinkInPlaceOfTheFolderIsNotFollowed) {
   fs::create_directory(root_ + "/elsewhere");
   fs::create_directory_symlink(root_ + "/elsewhere", expected_);
   const auto [where, trouble] = collect();
@@ -83,7 +83,7 @@ TEST_F(EvidenceFolder, OneThatCannotBeMadeIsSaid) {
   root_ = folder;
 }
 
-TEST(EvidenceRecorder, FaultsSmallBytesAreNotRounded) {
+TEST(EvidenceRecorder, BytesAreNotRounded) {
   Snapshot snapshot;
   auto inventory = std::make_shared<Inventory>();
   inventory->devices.resize(1);
@@ -93,6 +93,20 @@ TEST(EvidenceRecorder, FaultsSmallBytesAreNotRounded) {
   Recorder recorder;
   recorder.add(snapshot, Facts(), Facts());
   EXPECT_NE(recorder.csv().find(",85899345921,"), std::string::npos) << recorder.csv();
+}
+
+TEST(Evidence, AStackWithoutNamesSaysWhatIsMissing) {
+  const std::string stack =
+      "Thread 1 (LWP 7):\n#0  0x00007f in ?? () from /lib/libc.so.6\n#1  0x00007e in poll () from /lib/libc.so.6\n"
+      "#2  0x0000000000000000 in ?? ()\n";
+  EXPECT_EQ(tidied_stack(stack, false),
+            "2 of 3 frames are left out, since gdb finds no symbols for them\n\n"
+            "Thread 1 (LWP 7):\n#1  0x00007e in poll () from /lib/libc.so.6\n");
+  EXPECT_TRUE(tidied_stack(stack, true).starts_with("py-spy is not installed: these are frames of the interpreter"));
+  const std::string good = "#0  main () at train.c:3\n";
+  EXPECT_EQ(tidied_stack(good, false), good);
+  const std::string refused = "ptrace: Operation not permitted.\n";
+  EXPECT_EQ(tidied_stack(refused, true), refused);
 }
 
 }  // namespace

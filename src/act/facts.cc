@@ -7,9 +7,9 @@
 #include <map>
 
 #include "base/calendar.h"
-#include "base/errand.h"
-#include "base/fd.h"
+#include "base/host.h"
 #include "base/json_writer.h"
+#include "base/process_start.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -21,10 +21,9 @@ using namespace std::chrono_literals;
 constexpr Duration kDetailLimit = 200ms;   // of one process
 constexpr Duration kDetailsLimit = 500ms;  // of all: the end of the job does not wait for more
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
 std::string text(std::string_view bytes) { return printable(bytes); }
 
-std::string_view state_words(char state) {
+std::string_view state_text(char state) {
   switch (state) {
     case 'R': return "running";
     case 'S': return "sleeping";
@@ -68,7 +67,7 @@ void put_story(JsonWriter& json, const Story& story) {
   json.member_or_null("percent_of",
                       story.share && info(story.metric).whole ? info(*info(story.metric).whole).name : "");
   json.member("first", story.first).member("last", story.last).member("worst", story.worst);
-  json.member("worst_ago_seconds", seconds(story.worst_ago)).key("trace").begin_array();
+  json.member("worst_ago_seconds", to_seconds(story.worst_ago)).key("trace").begin_array();
   for (const float value : story.trace) json.value(value);
   json.end_array().end_object();
 }
@@ -103,7 +102,7 @@ std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, c
   std::map<pid_t, unsigned> depths;
   std::vector<MemberView> views;
   const auto ticks = static_cast<double>(::sysconf(_SC_CLK_TCK));
-  const auto details = ask_each(
+  const auto details = run_each_with_timeout(
       members.size(), [&](std::size_t i) { return details_of(root, members[i]); }, kDetailLimit, kDetailsLimit);
   for (std::size_t i = 0; i < members.size(); ++i) {
     const ProcessEntry& one = members[i];
@@ -130,7 +129,7 @@ std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std:
     const MemberView& one = members[i];
     std::string line =
         fmt::format("{:{}}{} {}: {}", "", 2 * std::min(one.depth, 12U), one.entry.pid,
-                    printable(std::string_view(one.command).substr(0, 200)), state_words(one.entry.state));
+                    printable(std::string_view(one.command).substr(0, 200)), state_text(one.entry.state));
     if (!one.waiting_in.empty()) line += fmt::format(" in {}", printable(one.waiting_in));
     if (one.cpu_percent) line += fmt::format(", {:.0f} % CPU", *one.cpu_percent);
     if (one.unread) line += ", its command line was not read in time";
@@ -142,9 +141,10 @@ std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std:
 std::string facts_json(const FiringFacts& facts, int indent) {
   JsonWriter json(indent);
   json.begin_object().member("event", facts.event).member("time", format_rfc3339(facts.at));
-  json.member("action", facts.action).member("headline", headline(facts.why)).member("rule", facts.why.rule);
+  json.member("host", host_name()).member("action", facts.action).member_or_null("next", next_of(facts));
+  json.member_or_null("keep", facts.keep).member("headline", headline(facts.why)).member("rule", facts.why.rule);
   json.member_or_null("arm", facts.why.arm).member("gpus", facts.why.gpus);
-  json.member("since", format_rfc3339(facts.why.since)).member("held_seconds", seconds(facts.why.held));
+  json.member("since", format_rfc3339(facts.why.since)).member("held_seconds", to_seconds(facts.why.held));
   json.member("samples", facts.why.samples).key("evidence").begin_array();
   for (const Story& story : facts.why.stories) put_story(json, story);
   json.end_array().key("readings").begin_array();
@@ -159,11 +159,11 @@ std::string facts_json(const FiringFacts& facts, int indent) {
   }
   if (!facts.subject.empty()) {
     json.member("subject", facts.subject).member_or_null("job_name", facts.job_name).key("holders").begin_array();
-    for (const Holder& one : facts.holders)
+    for (const GpuProcess& one : facts.holders)
       json.begin_object()
           .member("pid", one.pid)
-          .member("user", text(one.user_name))
-          .member("name", text(one.name))
+          .member("user", text(one.user()))
+          .member("name", text(one.name()))
           .end_object();
     json.end_array();
   }
@@ -183,21 +183,26 @@ std::vector<std::pair<std::string, std::string>> facts_environment(const FiringF
       {"LULL_REASON", headline(facts.why)},
       {"LULL_GPUS", joined(facts.why.gpus, ",")},
       {"LULL_GPU_UUIDS", joined(uuids, ",")},
-      {"LULL_HELD_SECONDS", fmt::format("{:.3f}", seconds(facts.why.held))},
+      {"LULL_HELD_SECONDS", fmt::format("{:.3f}", to_seconds(facts.why.held))},
       {"LULL_SINCE", format_rfc3339(facts.why.since)},
       {"LULL_TIME", format_rfc3339(facts.at)},
       {"LULL_ACTION", facts.action},
+      {"LULL_HOST", host_name()},
+      {"LULL_NEXT", next_of(facts)},
+      {"LULL_KEEP", facts.keep},
   };
   if (facts.job) environment.emplace_back("LULL_JOB_PID", std::to_string(*facts.job));
   if (facts.subject.empty()) return environment;
   std::vector<std::string> pids;
   std::vector<std::string> users;
-  for (const Holder& one : facts.holders) {
+  for (const GpuProcess& one : facts.holders) {
     pids.push_back(std::to_string(one.pid));
-    if (std::ranges::find(users, one.user_name) == users.end()) users.push_back(one.user_name);
+    if (std::ranges::find(users, one.user()) == users.end()) users.push_back(one.user());
   }
+  if (users.empty()) users = facts.users;  // an allocation that nobody uses
   environment.emplace_back("LULL_GPU", facts.why.gpus.empty() ? "" : facts.why.gpus.front());
   environment.emplace_back("LULL_JOB", facts.job_name);
+  environment.emplace_back("LULL_JOB_ID", facts.job_name.substr(facts.job_name.find(':') + 1));  // as scontrol takes it
   environment.emplace_back("LULL_PIDS", joined(pids, " "));
   environment.emplace_back("LULL_USERS", joined(users, ","));
   return environment;

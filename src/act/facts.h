@@ -7,7 +7,6 @@
 #include <utility>
 #include <vector>
 
-#include "act/holder.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "gpu/snapshot.h"
@@ -36,8 +35,9 @@ struct FiringFacts {
   Explanation why;
   WallTime at{};
   std::string action;  // what comes next, in words
-  // What a notice says of that: what comes besides it, and what a later rung would do. Nothing: the same.
+  // What a notice says of that: what comes besides it, and what a later step would do. Nothing: the same.
   std::optional<std::string> announced = {};
+  std::string keep = {};     // the command that asks for more time; empty: there is none
   std::string would = {};    // the same behind "would", where nothing is done
   std::optional<pid_t> job;  // pid of the command
   std::vector<std::string> command;
@@ -49,9 +49,12 @@ struct FiringFacts {
   // Where each GPU or each job is judged by itself: which one this is about, and who holds its GPUs.
   std::string subject = {};   // "GPU 3", "job 4711 (python3)"; empty: all that is watched
   std::string job_name = {};  // "tree:4711"; empty: it is about a GPU
-  std::vector<Holder> holders = {};
+  std::vector<GpuProcess> holders = {};
+  std::vector<std::string> users = {};  // whose it is, with processes or without
 };
 
+// What comes next, for those whom it is about.
+inline std::string next_of(const FiringFacts& facts) { return facts.announced.value_or(facts.action); }
 std::string facts_json(const FiringFacts& facts, int indent = -1);
 std::vector<std::pair<std::string, std::string>> facts_environment(const FiringFacts& facts);
 

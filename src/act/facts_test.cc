@@ -3,8 +3,11 @@
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 
+#include <algorithm>
+
 #include "base/clock.h"
-#include "sense/test_tree.h"
+#include "base/host.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -20,7 +23,7 @@ ProcessEntry entry(pid_t pid) {
 }
 
 // A file that nobody ever writes stands for memory of a process that the kernel cannot get at.
-TEST(Facts, Faults_D5_ACommandLineThatHangsIsLeftOutAndThatIsSaid) {
+TEST(Facts, ACommandLineThatHangsIsLeftOutAndThatIsSaid) {
   const TestTree tree;
   tree.write("proc/5/cmdline", std::string("python3\0train.py\0", 17));
   tree.write("proc/5/wchan", "futex_wait");
@@ -42,6 +45,23 @@ TEST(Facts, Faults_D5_ACommandLineThatHangsIsLeftOutAndThatIsSaid) {
   FiringFacts facts;
   facts.members = views;
   EXPECT_NE(facts_json(facts).find(R"("command":null)"), std::string::npos);
+}
+
+TEST(FiringFacts, SayWhereItIsWhatComesNextAndHowToAskForTime) {
+  FiringFacts facts;
+  facts.action = "notify=slack";
+  facts.announced = "end in 2h at the earliest";
+  facts.keep = "lull keep 4711 4h";
+  const std::string json = facts_json(facts);
+  EXPECT_NE(json.find(R"("host":")" + host_name() + R"(")"), std::string::npos) << json;
+  EXPECT_NE(json.find(R"("next":"end in 2h at the earliest","keep":"lull keep 4711 4h")"), std::string::npos) << json;
+  const auto environment = facts_environment(facts);
+  const auto has = [&](const char* name, const std::string& value) {
+    return std::ranges::count(environment, std::pair<std::string, std::string>(name, value)) == 1;
+  };
+  EXPECT_TRUE(has("LULL_HOST", host_name()));
+  EXPECT_TRUE(has("LULL_NEXT", "end in 2h at the earliest"));
+  EXPECT_TRUE(has("LULL_KEEP", "lull keep 4711 4h"));
 }
 
 }  // namespace

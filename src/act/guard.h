@@ -1,11 +1,10 @@
 #pragma once
-// A filler under guard: a command of which nothing may outlive us, however we end. Between us and it stands a process,
-// the guard, that has nothing to do but this: it is the subreaper of all that comes of the command, so that even a
-// daemon of a daemon is known to be its; it hears at once when we are gone, killed or not, and then kills them all,
-// standing still or not. Should the guard itself be killed, the command dies with it, and we kill what is left.
+// A filler under guard: a command of which nothing may outlive us, however we end. Its parent is a process of ours, the
+// guard: the subreaper of all that comes of the command. It kills them all as soon as we are gone, paused or not. If
+// the guard itself is killed, the command dies with it, and we kill what is left.
 //
-// A tree stands still by its cgroup's freezer where it has a cgroup, and by SIGSTOP to everyone whom that does not
-// reach: one that was moved to another cgroup, or all. That it does is known only when the guard has seen it.
+// A tree is paused by its cgroup's freezer, and by SIGSTOP to everyone whom that does not reach. That it is paused is
+// known only when the guard has seen it.
 
 #include <sys/types.h>
 
@@ -26,6 +25,8 @@
 #include "loop/loop.h"
 
 namespace lull {
+
+struct GuardMessage;
 
 struct GuardOptions {
   std::vector<std::string> command;
@@ -64,13 +65,14 @@ class Guard {
     std::function<void(const GuardEnd&)> gone;  // once, when nothing of it is left
     std::function<void()> stuck;                // processes are left that SIGKILL does not end; it is tried again
     std::function<void()> still;                // all of it has been seen to stand still, since halt()
+    std::function<void(const std::string&)> log_trouble;  // what is wrong with its log, in words
   };
   static Result<std::unique_ptr<Guard>> start(Loop& loop, Children& children, const GuardOptions& options, Calls calls);
   Guard(const Guard&) = delete;
   Guard& operator=(const Guard&) = delete;
   ~Guard();  // kills what is there
 
-  // All of it is to stand still, now; or goes on.
+  // All of it is to be paused, now; or goes on.
   void halt();
   void go_on();
   bool stands_still() const { return still_; }  // proven
@@ -82,7 +84,10 @@ class Guard {
   bool owns(const Lineage& process) const;
 
  private:
-  Guard(Loop& loop, Children& children, Calls calls) : loop_(loop), children_(children), calls_(std::move(calls)) {}
+  Guard(Loop& loop, Children& children, Calls calls, const GuardOptions& options);
+  std::string named(std::int32_t refuser) const;
+  void tell(const GuardMessage& word);
+  void send_words();
   void tell_of_freezing();
   void hear();
   void guard_ended();
@@ -92,6 +97,10 @@ class Guard {
   Loop& loop_;
   Children& children_;
   Calls calls_;
+  std::string command_;
+  std::string log_;
+  std::string user_;
+  std::string directory_;
   Process process_;  // the guard
   Fd socket_;
   Cgroup cgroup_;
@@ -104,7 +113,14 @@ class Guard {
   bool over_ = false;
   int quiet_ = 0;  // looks in a row that found nobody, after the guard was killed
   std::optional<Loop::TimerId> timer_;
+  std::vector<GuardMessage> unsent_;
+  std::optional<Loop::TimerId> sending_;
   std::optional<Loop::TimerId> telling_;  // that its cgroup has been frozen
 };
+
+// Whether a guarded command (guard.h) could be started: tried as its user, without starting or writing anything.
+//
+// What is in the way, in words with the path; empty: nothing that can be seen now.
+std::vector<std::string> what_prevents_start(const GuardOptions& options);
 
 }  // namespace lull

@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <cstdlib>
 
+#include "base/curl.h"
 #include "base/fd.h"
 #include "base/json_writer.h"
 #include "base/text.h"
@@ -42,7 +43,7 @@ std::string cut(std::string text, std::size_t most) {
   return text.substr(0, end) + "…";
 }
 
-std::string gpu_words(const FiringFacts& facts) {
+std::string gpu_text(const FiringFacts& facts) {
   if (!facts.subject.empty()) return facts.subject;
   return facts.why.gpus.empty()
              ? ""
@@ -50,7 +51,7 @@ std::string gpu_words(const FiringFacts& facts) {
 }
 
 std::string title_of(const FiringFacts& facts, std::string_view host) {
-  const std::string what = gpu_words(facts);
+  const std::string what = gpu_text(facts);
   return fmt::format("lull on {}: {}", host, what.empty() ? facts.event : what + " " + facts.event);
 }
 
@@ -58,11 +59,12 @@ std::string text_of(const FiringFacts& facts) {
   std::string text = headline(facts.why);
   std::string holders;
   for (std::size_t i = 0; i < facts.holders.size() && i < kMostHolders; ++i)
-    holders += fmt::format("{}{} {} of {}", i == 0 ? "" : ", ", printable(facts.holders[i].name), facts.holders[i].pid,
-                           printable(facts.holders[i].user_name));
+    holders += fmt::format("{}{} {} of {}", i == 0 ? "" : ", ", printable(facts.holders[i].name()),
+                           facts.holders[i].pid, printable(facts.holders[i].user()));
   if (facts.holders.size() > kMostHolders) holders += fmt::format(" and {} more", facts.holders.size() - kMostHolders);
   if (!holders.empty()) text += "\nheld by " + holders;
-  if (const std::string next = facts.announced.value_or(facts.action); !next.empty()) text += "\nnext: " + next;
+  if (const std::string next = next_of(facts); !next.empty()) text += "\nnext: " + next;
+  if (!facts.keep.empty()) text += "\nmore time: `" + facts.keep + "`";
   return text;
 }
 
@@ -92,21 +94,6 @@ std::string teams_card(const std::string& title, const std::string& text) {
   for (const std::string_view line : split(text, '\n'))
     json.begin_object().member("type", "TextBlock").member("text", line).member("wrap", true).end_object();
   return json.end_array().end_object().end_object().end_array().end_object().take();
-}
-
-std::string quoted(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    switch (c) {
-      case '"': out += "\\\""; break;
-      case '\\': out += "\\\\"; break;
-      case '\n': out += "\\n"; break;
-      case '\r': out += "\\r"; break;
-      case '\t': out += "\\t"; break;
-      default: out += c;
-    }
-  }
-  return out + "\"";
 }
 
 }  // namespace
@@ -236,11 +223,11 @@ Message message_for(Service service, const FiringFacts& facts, std::string_view 
 }
 
 std::string curl_config(std::string_view address, const Message& message) {
-  std::string config = "url = " + quoted(address) + "\n";
-  config += "header = " + quoted("Content-Type: " + message.content_type) + "\n";
+  std::string config = "url = " + curl_quoted(address) + "\n";
+  config += "header = " + curl_quoted("Content-Type: " + message.content_type) + "\n";
   for (const auto& [name, value] : message.headers)
-    config += "header = " + quoted(name + ": " + printable(value)) + "\n";
-  return config + "data-raw = " + quoted(message.body) + "\n";
+    config += "header = " + curl_quoted(name + ": " + printable(value)) + "\n";
+  return config + "data-raw = " + curl_quoted(message.body) + "\n";
 }
 
 }  // namespace lull

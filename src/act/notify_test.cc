@@ -23,13 +23,11 @@ FiringFacts facts_of_a_firing() {
   facts.why.held = std::chrono::minutes(31);
   facts.action = "kill=holders";
   facts.subject = "GPU 3";
-  facts.holders = {{.pid = 4711,
-                    .start_ticks = 1,
-                    .user = 1000,
-                    .user_name = "ada",
-                    .name = "<!channel> @everyone \"x\"\\",
-                    .job = {},
-                    .job_title = {}}};
+  ProcessInfo info;
+  info.uid = 1000;
+  info.user = "ada";
+  info.name = "<!channel> @everyone \"x\"\\";
+  facts.holders = {{.pid = 4711, .start_ticks = 1, .info = std::make_shared<const ProcessInfo>(info)}};
   return facts;
 }
 
@@ -56,10 +54,10 @@ TEST(NotifyWord, SaysWhereTheAddressIsAndForWhom) {
 
 TEST(NotifyWord, NothingSecretOfItIsEverShown) {
   const char* secret = "https://me:pass@hooks.slack.com/services/T0/B0/SECRET?token=SECRET";
-  const ActionWord word = *parse_action(std::string("notify=") + secret);
+  const ActionOption word = *parse_action(std::string("notify=") + secret);
   EXPECT_EQ(word.text, "notify=https://hooks.slack.com/…");
-  EXPECT_EQ(in_words({word}).find("SECRET"), std::string::npos);
-  EXPECT_EQ(in_words({word}).find("pass"), std::string::npos);
+  EXPECT_EQ(to_text({word}).find("SECRET"), std::string::npos);
+  EXPECT_EQ(to_text({word}).find("pass"), std::string::npos);
 }
 
 TEST(NotifyAddress, ComesFromAFileOrAVariable) {
@@ -132,6 +130,15 @@ TEST(NotifyMessage, AnyOtherHookGetsTheFacts) {
   EXPECT_EQ(body.at("rule"), "util < 1 for 30m");
   EXPECT_EQ(body.at("subject"), "GPU 3");
   EXPECT_EQ(body.at("holders").at(0).at("pid"), 4711);
+}
+
+TEST(NotifyMessage, PeopleReadWhereItIsWhatComesNextAndHowToAskForTime) {
+  FiringFacts facts = facts_of_a_firing();
+  facts.announced = "end in 2h at the earliest";
+  facts.keep = "lull keep 4711 4h";
+  const std::string text = json::parse(message_for(Service::discord, facts, "box").body).at("content");
+  EXPECT_TRUE(text.starts_with("lull on box: GPU 3 ")) << text;
+  EXPECT_NE(text.find("\nnext: end in 2h at the earliest\nmore time: `lull keep 4711 4h`"), std::string::npos) << text;
 }
 
 TEST(NotifyCurl, GetsEverythingQuoted) {

@@ -1,15 +1,11 @@
 #include "act/power.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 #include <utmp.h>
 
-#include <algorithm>
-#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <memory>
 #include <optional>
 #include <set>
 
@@ -46,9 +42,9 @@ std::set<std::string> terminals(const Root& root) {
     }
     if (!lines.empty()) return lines;
   }
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir((root.dev + "/pts").c_str()), ::closedir);
-  while (const dirent* entry = dir ? ::readdir(dir.get()) : nullptr)
-    if (to_unsigned(entry->d_name)) lines.insert("pts/" + std::string(entry->d_name));
+  Directory terminals(root.dev + "/pts");
+  while (const char* name = terminals.next())
+    if (to_unsigned(name)) lines.insert("pts/" + std::string(name));
   return lines;
 }
 
@@ -65,16 +61,16 @@ std::optional<std::string> find_in_sbin(const std::string& name) {
 // What sudo lets us do without a password; sudo has a path of its own to look in. A rule may allow one command and not
 // the other. Empty: neither.
 std::vector<std::string> by_sudo(bool off, const InheritedSignals* signals) {
-  const std::vector<std::vector<std::string>> wishes =
+  const std::vector<std::vector<std::string>> constraints =
       off ? std::vector<std::vector<std::string>>{{"shutdown", "-h", "now"}}
           : std::vector<std::vector<std::string>>{{"reboot"}, {"shutdown", "-r", "now"}};
-  for (const std::vector<std::string>& wish : wishes) {
+  for (const std::vector<std::string>& constraint : constraints) {
     std::vector<std::string> question = {"sudo", "-n", "-l"};
-    question.insert(question.end(), wish.begin(), wish.end());
+    question.insert(question.end(), constraint.begin(), constraint.end());
     const auto may = run_and_wait({.arguments = question, .signals = signals}, kPatience);
     if (!may || may->status != 0) continue;
     std::vector<std::string> command = {"sudo", "-n"};
-    command.insert(command.end(), wish.begin(), wish.end());
+    command.insert(command.end(), constraint.begin(), constraint.end());
     return command;
   }
   return {};

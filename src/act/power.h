@@ -1,10 +1,7 @@
 #pragma once
-// Powering the machine off, or starting it anew. logind is asked where there is one
-// (it knows who may, and lets others finish), else shutdown(8), by sudo where that
-// needs no password. Whether we may is found out before it matters.
-//
-// logind is spoken to by busctl, which comes with it: nothing is linked or loaded for
-// what most runs never do, and a bus that hangs can be left behind like any helper.
+// Powering the machine off, or rebooting it. logind is asked where there is one (by busctl, which can be left behind if
+// the bus hangs), else shutdown(8), by sudo where that needs no password. Whether we may is found out before it
+// matters.
 
 #include <string>
 #include <vector>

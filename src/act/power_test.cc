@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {

@@ -1,25 +1,31 @@
 #include "act/spawn.h"
 
 #include <fcntl.h>
+#include <grp.h>
 #include <linux/sched.h>
 #include <poll.h>
+#include <pwd.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <csignal>
 #include <cstdlib>
 #include <cstring>
 
+#include "base/process_start.h"
 #include "base/text.h"
 
 namespace lull {
 namespace {
 
 constexpr int kExecFailed = 127;
+constexpr Duration kLongestEnd = std::chrono::seconds(2);  // of a child that was killed, or that said it ends
+constexpr const char* kUsualPath = "/bin:/usr/bin";
 
 std::vector<char*> pointers(const std::vector<std::string>& strings) {
   std::vector<char*> out;
@@ -42,16 +48,58 @@ std::vector<std::string> merged_environment(const std::vector<std::pair<std::str
   return all;
 }
 
+// Where execvp(3) would look for it.
+std::vector<std::string> places_of(const std::string& name) {
+  if (name.empty() || name.find('/') != std::string::npos) return {name};
+  const char* path = std::getenv("PATH");
+  std::vector<std::string> places;
+  for (const std::string_view folder : split(path != nullptr ? path : kUsualPath, ':'))
+    places.push_back((folder.empty() ? std::string(".") : std::string(folder)) + "/" + name);
+  return places;
+}
+
+// All that the child needs, made before there is one.
 struct Plan {
   const SpawnOptions& options;
-  char* const* argv;
-  char* const* envp;
+  std::vector<std::string> environment;
+  std::vector<std::string> places;  // where the program may be
+  std::vector<char*> argv;
+  std::vector<char*> envp;
+  std::vector<char*> shell;  // argv of the shell for a script that does not say what runs it; [1] is its place
   int error_pipe;
 };
 
-// Runs in the child between fork and exec: system calls only, no memory is
-// allocated, nothing of the parent's other threads is touched.
-[[noreturn]] void become(const Plan& plan, bool in_cgroup) {
+Plan plan_of(const SpawnOptions& options, int error_pipe) {
+  Plan plan{options, merged_environment(options.environment), places_of(options.arguments[0]), {}, {}, {}, error_pipe};
+  plan.argv = pointers(options.arguments);
+  plan.envp = pointers(plan.environment);
+  plan.shell = plan.argv;
+  plan.shell.insert(plan.shell.begin(), const_cast<char*>("/bin/sh"));
+  return plan;
+}
+
+// As execvpe(3), which may not be called here. Returns why not.
+int exec(Plan& plan) {
+  int why = ENOENT;
+  for (std::string& place : plan.places) {
+    ::execve(place.c_str(), plan.argv.data(), plan.envp.data());
+    if (errno == ENOEXEC) {
+      plan.shell[1] = place.data();
+      ::execve(plan.shell[0], plan.shell.data(), plan.envp.data());
+      return errno;
+    }
+    if (errno == EACCES || plan.places.size() == 1) why = errno;
+    if (errno != EACCES && errno != ENOENT && errno != ENOTDIR && errno != ESTALE && errno != ENODEV &&
+        errno != ETIMEDOUT)
+      return errno;
+  }
+  return why;
+}
+
+// Runs in the child until exec. It may have been made by a raw clone3 (born_in), after which libc knows neither the
+// child's thread id nor its robust mutexes: so it makes system calls only. No memory is allocated, no lock is taken, no
+// user, group or program is looked up: all of that is in the plan.
+[[noreturn]] void become(Plan& plan, bool in_cgroup) {
   const SpawnOptions& options = plan.options;
   const auto give_up = [&] [[noreturn]] {
     const int why = errno;
@@ -75,7 +123,7 @@ struct Plan {
     errno = options.in_child();
     if (errno != 0) give_up();
   }
-  ::execvpe(plan.argv[0], plan.argv, plan.envp);
+  errno = exec(plan);
   give_up();
 }
 
@@ -88,6 +136,7 @@ struct Child {
 // As fork() does it, but born inside the cgroup. libc offers no other way, and to move there later made a process wait
 // 6 to 18 ms for the kernel (Linux 6.18, 2 CPUs), longer than a whole `lull run -- true` (4 ms). It is for speed alone:
 // where it is forbidden, as in many sandboxes, the child moves itself before it becomes anything else (become()).
+// The only raw clone in this program: see become() for what the child may do.
 Child born_in(int cgroup) {
   int pidfd = -1;
   clone_args args{};
@@ -110,7 +159,7 @@ Child make_child(int cgroup) {
   if (child.pidfd) return child;
   const int why = errno;
   ::kill(child.pid, SIGKILL);
-  ::waitpid(child.pid, nullptr, 0);
+  wait_for_child(child.pid, kLongestEnd);
   child.pid = -1;
   errno = why;
   return child;
@@ -159,11 +208,7 @@ Result<Spawned> spawn(const SpawnOptions& options) {
   if (::pipe2(ends, O_CLOEXEC) != 0) return fail(errno, "pipe");
   const Fd from_child(ends[0]);
   Fd to_parent(ends[1]);
-  const std::vector<std::string> environment = merged_environment(options.environment);
-  const std::vector<char*> argv = pointers(options.arguments);
-  const std::vector<char*> envp = pointers(environment);
-
-  const Plan plan{options, argv.data(), envp.data(), to_parent.get()};
+  Plan plan = plan_of(options, to_parent.get());
   Child child = make_child(options.cgroup);
   if (child.pid == 0) become(plan, child.in_cgroup);
   if (child.pid < 0) return fail(errno, "starting a process");
@@ -176,9 +221,7 @@ Result<Spawned> spawn(const SpawnOptions& options) {
     got = ::read(from_child.get(), &why, sizeof why);
   } while (got < 0 && errno == EINTR);
   if (got == static_cast<ssize_t>(sizeof why)) {
-    int status = 0;
-    while (::waitpid(child.pid, &status, 0) < 0 && errno == EINTR) {
-    }
+    wait_for_child(child.pid, kLongestEnd);
     return fail(why, options.arguments[0]);
   }
   Spawned spawned{Process::adopt(child.pid, std::move(child.pidfd)), child.in_cgroup};
@@ -202,9 +245,8 @@ Result<Output> run_and_wait(SpawnOptions options, Duration limit) {
   } while (ready < 0 && errno == EINTR);
   if (ready != 1) (void)spawned.process.signal(SIGKILL);
   int status = 0;
-  while (::waitpid(spawned.process.pid(), &status, 0) < 0 && errno == EINTR) {
-  }
-  if (ready != 1) return fail(ETIMEDOUT, options.arguments[0]);
+  const bool ended = wait_for_child(spawned.process.pid(), kLongestEnd, &status);
+  if (ready != 1 || !ended) return fail(ETIMEDOUT, options.arguments[0]);
   Output result;
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   result.text.resize(64U << 10);
@@ -215,13 +257,8 @@ Result<Output> run_and_wait(SpawnOptions options, Duration limit) {
 
 Result<> check_executable(const std::string& name) {
   int why = ENOENT;
-  if (name.find('/') != std::string::npos) {
-    if (runnable(name, why)) return {};
-    return fail(why, name);
-  }
-  const char* path = std::getenv("PATH");
-  for (const std::string_view folder : split(path != nullptr ? path : "/bin:/usr/bin", ':'))
-    if (runnable((folder.empty() ? std::string(".") : std::string(folder)) + "/" + name, why)) return {};
+  for (const std::string& place : places_of(name))
+    if (runnable(place, why)) return {};
   return fail(why, name);
 }
 
@@ -253,6 +290,85 @@ Result<Fd> memory_file(std::string_view content) {
   TRY(write_all(fd.get(), content));
   ::lseek(fd.get(), 0, SEEK_SET);
   return fd;
+}
+
+Result<Account> Account::find(const std::string& name) {
+  errno = 0;
+  const passwd* entry = ::getpwnam(name.c_str());
+  if (entry == nullptr) return fail(errno != 0 ? errno : ENOENT, "user " + name);
+  Account account{entry->pw_uid, entry->pw_gid, entry->pw_name, entry->pw_dir, entry->pw_shell, {}};
+  int count = 0;
+  (void)::getgrouplist(account.name.c_str(), account.group, nullptr, &count);
+  account.groups.resize(static_cast<std::size_t>(std::max(count, 1)));
+  count = static_cast<int>(account.groups.size());
+  if (::getgrouplist(account.name.c_str(), account.group, account.groups.data(), &count) < 0)
+    return fail(EIO, "groups of user " + name);
+  account.groups.resize(static_cast<std::size_t>(count));
+  return account;
+}
+
+int Account::become() const {
+  // As system calls: libc would tell threads that this process does not have.
+  const bool done = ::syscall(SYS_setgroups, groups.size(), groups.data()) == 0 && ::syscall(SYS_setgid, group) == 0 &&
+                    ::syscall(SYS_setuid, user) == 0;
+  return done ? 0 : errno;
+}
+
+namespace {
+
+// Changing the terminal from the background would stop us.
+template <class Change>
+void undisturbed(const Change& change) {
+  sigset_t set;
+  sigset_t old;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTTOU);
+  ::pthread_sigmask(SIG_BLOCK, &set, &old);
+  change();
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
+}
+
+}  // namespace
+
+Terminal Terminal::remember() {
+  Terminal terminal;
+  Fd tty(::open("/dev/tty", O_RDWR | O_NOCTTY | O_CLOEXEC | O_NONBLOCK));
+  if (!tty) return terminal;
+  terminal.foreground_ = ::tcgetpgrp(tty.get());
+  if (terminal.foreground_ != ::getpgrp()) return terminal;
+  termios modes{};
+  if (::tcgetattr(tty.get(), &modes) == 0) terminal.modes_ = modes;
+  terminal.tty_ = std::move(tty);
+  return terminal;
+}
+
+void Terminal::restore() const {
+  if (!tty_) return;
+  undisturbed([&] {
+    if (::tcgetpgrp(tty_.get()) != foreground_) ::tcsetpgrp(tty_.get(), foreground_);
+    if (modes_) ::tcsetattr(tty_.get(), TCSADRAIN, &*modes_);
+  });
+}
+
+pid_t Terminal::foreground() const {
+  const pid_t group = tty_ ? ::tcgetpgrp(tty_.get()) : -1;
+  return group > 0 ? group : 0;
+}
+
+void Terminal::give_to(pid_t group) const {
+  if (tty_ && group > 0) undisturbed([&] { ::tcsetpgrp(tty_.get(), group); });
+}
+
+void stop_ourselves() {
+  if (::getpid() == 1) return;
+  sigset_t set;
+  sigset_t old;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTSTP);
+  ::raise(SIGTSTP);  // waits, since it is blocked
+  ::pthread_sigmask(SIG_UNBLOCK, &set, &old);
+  // Here we stood still. In an orphaned process group the kernel drops the signal.
+  ::pthread_sigmask(SIG_SETMASK, &old, nullptr);
 }
 
 }  // namespace lull

@@ -1,11 +1,13 @@
 #pragma once
-// Starting a process: a job that gets our terminal, signals and descriptors as
-// they are, or a helper (a hook, curl, shutdown) that gets only what it is given.
-// The child is held by a pidfd from its first instant, and an exec that fails is
-// an error here and not a child that exits with 127.
+// Starting a process: a job that gets our terminal, signals and descriptors as they are, or a helper (a hook, curl,
+// shutdown) that gets only what it is given. An exec that fails is an error here and not a child that exits with 127.
+
+#include <sys/types.h>
+#include <termios.h>
 
 #include <csignal>
 #include <functional>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -37,7 +39,7 @@ struct SpawnOptions {
   int standard_error = -1;
   bool own_session = false;  // helpers: Ctrl-C is for the job, not for them
   const InheritedSignals* signals = nullptr;
-  // In the child, last of all: 0, or the errno for which it gives up. No other thread of ours is there.
+  // In the child, last of all: 0, or the errno for which it gives up. System calls only: no memory, no lock.
   std::function<int()> in_child = {};
 };
 
@@ -71,5 +73,43 @@ void guard_standard_descriptors();
 // A file in memory with this content, at its beginning: a hook's stdin that
 // cannot block us however little of it the hook reads.
 Result<Fd> memory_file(std::string_view content);
+
+// The user that a command runs as: looked up beforehand, taken on in a child.
+struct Account {
+  uid_t user = 0;
+  gid_t group = 0;
+  std::string name;
+  std::string home;
+  std::string shell;
+  std::vector<gid_t> groups;
+
+  static Result<Account> find(const std::string& name);
+
+  // In a child: for good. 0, or the errno for which it gives up. System calls only.
+  int become() const;
+};
+
+// The terminal as it was before a job had it. A job that is killed cannot put back what it changed (raw mode, no echo,
+// its own process group in the foreground), so whoever kills it does.
+class Terminal {
+ public:
+  // Remembers the controlling terminal if we are in its foreground; else nothing.
+  static Terminal remember();
+  // There is one, and Ctrl-Z on it stops us and the job together.
+  bool has_job_control() const { return static_cast<bool>(tty_); }
+  void restore() const;
+  // The process group that has it now; 0: nobody knows.
+  pid_t foreground() const;
+  void give_to(pid_t group) const;
+
+ private:
+  Fd tty_;
+  std::optional<termios> modes_;
+  pid_t foreground_ = 0;
+};
+
+// Stops this process as Ctrl-Z would, so that the shell that started us notices;
+// returns when it goes on. Where nobody could let us go on (PID 1, no job control) it does nothing.
+void stop_ourselves();
 
 }  // namespace lull

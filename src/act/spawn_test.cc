@@ -13,10 +13,15 @@
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
+#include <filesystem>
 #include <iterator>
+
+#include "base/never_delivered_test.h"
 
 namespace lull {
 namespace {
+
+using namespace std::chrono_literals;
 
 int status_of(const Process& process) {
   int status = 0;
@@ -121,6 +126,44 @@ TEST(Spawn, FindsExecutables) {
   EXPECT_TRUE(is_executable("/bin/sh"));
   EXPECT_FALSE(is_executable("/etc/passwd"));
   EXPECT_FALSE(is_executable("no-such-command-anywhere"));
+}
+
+// A question to logind or systemctl, asked before anything is watched: it may hang in the kernel.
+TEST(Spawn, WaitsForACommandThatKillDoesNotEndForALimitedTime) {
+  const NeverDelivered never;
+  if (!never.mounted()) GTEST_SKIP() << "no FUSE here, or not root";
+  const Instant begin = SystemClock().now();
+  const auto answer = run_and_wait({.arguments = {"cat", never.file()}}, 200ms);
+  ASSERT_FALSE(answer);
+  EXPECT_EQ(answer.error().errno_value, ETIMEDOUT);
+  EXPECT_LT(SystemClock().now() - begin, 15s);
+}
+
+// As execvp(3) does it: through PATH, past what may not be executed, and by the shell where a script does not say who
+// runs it.
+TEST(Spawn, FindsTheProgramAsExecvpDoes) {
+  std::string folder = (std::filesystem::temp_directory_path() / "lull-spawn-XXXXXX").string();
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  for (const char* name : {"/first", "/second"}) std::filesystem::create_directory(folder + name);
+  const auto write = [&](const std::string& name, mode_t mode) {
+    const Fd file(::open((folder + name).c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, mode));
+    ASSERT_TRUE(write_all(file.get(), "echo \"$1 by $0\"\nexit 5\n"));
+  };
+  write("/first/lull-spawn-script", 0600);
+  write("/second/lull-spawn-script", 0700);
+  const std::string before = std::getenv("PATH");
+  ::setenv("PATH", (folder + "/none:" + folder + "/first:" + folder + "/second:" + before).c_str(), 1);
+  const auto script = run_and_wait({.arguments = {"lull-spawn-script", "word"}}, 10s);
+  std::filesystem::remove(folder + "/second/lull-spawn-script");
+  const auto forbidden = spawn({.arguments = {"lull-spawn-script"}});
+  ::setenv("PATH", before.c_str(), 1);
+  ASSERT_TRUE(script) << script.error().message();
+  EXPECT_EQ(script->status, 5);
+  EXPECT_EQ(script->text, "word by " + folder + "/second/lull-spawn-script\n");
+  ASSERT_FALSE(forbidden);
+  // Root could execute what has no x bit no more than anybody else.
+  EXPECT_EQ(forbidden.error().errno_value, EACCES);
+  std::filesystem::remove_all(folder);
 }
 
 }  // namespace

@@ -8,13 +8,10 @@
 #include <algorithm>
 #include <cerrno>
 #include <csignal>
-#include <string>
 #include <thread>
 #include <unordered_set>
 
-#include "base/errand.h"
-#include "base/kin.h"
-#include "base/text.h"
+#include "base/process_start.h"
 
 namespace lull {
 namespace {
@@ -23,7 +20,6 @@ constexpr int kEnvironmentTries = 20;
 
 using namespace std::chrono_literals;
 
-constexpr int kSignalPasses = 4;
 constexpr int kStrikes = 200;
 
 // Our own children, in one read; zombies included. Fails where the kernel does not tell.
@@ -37,18 +33,22 @@ bool shows_us(const std::vector<ProcessEntry>& all) {
 
 constexpr Duration kEnvironmentLimit = 200ms;
 
-// By this process, beside whatever job: an orphan may be theirs from then on.
-bool helpers_were_started = false;
+// Who has started helpers, beside whatever job: an orphan of ours may be theirs from then on. A fork of ours has none.
+pid_t started_helpers = 0;
 
 // Started by us beside the job, or left behind by something that was. The kernel looks into the memory of the process
 // for its environment, which may hang: one that does not tell in time counts as the job's.
 bool is_marked(pid_t pid, const std::string& mark) {
-  const auto environment = ask_aside(
+  const auto environment = run_with_timeout(
       [&] {
-        // In the middle of an exec it reads as empty.
+        // In the middle of an exec it has none.
         std::string text;
         for (int i = 0; i < kEnvironmentTries && text.empty(); ++i) {
-          if (i > 0) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          if (i > 0) {
+            const auto now = read_process_entry(pid);
+            if (!now || now->ended()) break;  // nor has one that has ended
+            std::this_thread::sleep_for(std::chrono::milliseconds(1));
+          }
           text = read_file("/proc/" + std::to_string(pid) + "/environ").value_or(std::string());
         }
         return text;
@@ -60,6 +60,20 @@ bool is_marked(pid_t pid, const std::string& mark) {
   const std::size_t end = at + mark.size();
   return (at == 0 || (*environment)[at - 1] == '\0') && (end == environment->size() || (*environment)[end] == '\0');
 }
+
+// A session is left by beginning another, and entered by birth alone; a helper begins one. So whoever is in ours, or in
+// one that a member of the job began, is no helper's. This costs nothing, however fast a job hands over by fork: to ask
+// for an environment takes a process, and half a millisecond.
+bool is_of_job_by_session(const ProcessEntry& one, const std::set<Tree::Name>& leaders) {
+  if (one.session == ::getsid(0)) return true;
+  const auto leader = leaders.lower_bound({one.session, 0});
+  return leader != leaders.end() && leader->first == one.session && one.start_ticks >= leader->second;
+}
+
+constexpr Duration kLongestPause = 50ms;
+constexpr Duration kKillPause = 2ms;
+// As late as a busy machine may let us look. What is beyond, we did not run, and perhaps nobody did.
+constexpr Duration kLateness = 100ms;
 
 }  // namespace
 
@@ -109,7 +123,7 @@ Result<Tree> Tree::of_container() {
     return tree;
   }
   auto own = Cgroup::own();
-  const auto where = read_file("/proc/self/cgroup");
+  const auto where = read_cgroups(0);
   if (!own || !where || where->find("0::/\n") != std::string::npos)
     return fail("this is no container: neither a pid namespace nor a cgroup of its own");
   tree.kind_ = Kind::cgroup;
@@ -153,7 +167,7 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
 
 void Tree::exclude(const Process& helper) {
   foreign_.emplace(helper.pid(), helper.start_ticks());
-  helpers_were_started = true;
+  started_helpers = ::getpid();
 }
 
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
@@ -164,11 +178,14 @@ bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   if (known_.contains({one.pid, one.start_ticks})) return false;
   // The init of a container gets everybody's orphans; those of the job are born in its cgroup.
   if (cgroup_ != nullptr && us == 1) return true;
-  if (!helpers_were_started) return false;
+  if (started_helpers != us || is_of_job_by_session(one, leaders_)) return false;
   // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
-  const auto [known, fresh] = marked_.try_emplace({one.pid, one.start_ticks}, false);
-  if (fresh) known->second = is_marked(one.pid, std::string(kHelperMark) + "=" + std::to_string(us));
-  return known->second;
+  const auto known = marked_.find({one.pid, one.start_ticks});
+  if (known != marked_.end()) return known->second;
+  if (one.ended()) return false;  // its environment is gone: nobody can tell any more
+  const bool marked = is_marked(one.pid, std::string(kHelperMark) + "=" + std::to_string(us));
+  marked_.emplace(Name(one.pid, one.start_ticks), marked);
+  return marked;
 }
 
 bool Tree::is_skipped(const ProcessEntry& one, pid_t us) const {
@@ -264,71 +281,74 @@ std::optional<std::vector<ProcessEntry>> Tree::near(const Root& root) const {
   const auto skip = [&](const ProcessEntry& one) { return one.pid != us && is_skipped(one, us); };
   // A list of children costs half of what a line about a process does, and each is read twice.
   const std::size_t most = std::max<std::size_t>(count_processes(root), 16);
-  auto kin = read_kin(from, 2 * most, skip, root);
-  if (!kin || !shows_us(*kin)) return std::nullopt;
-  return kin;
+  auto descendants = read_descendants(from, 2 * most, skip, root);
+  if (!descendants || !shows_us(*descendants)) return std::nullopt;
+  return descendants;
 }
 
 std::vector<ProcessEntry> Tree::look(const Root& root) const {
-  const auto kin = near(root);
-  return kin ? members_among(*kin, root) : members(root);
+  const auto descendants = near(root);
+  return descendants ? members_among(*descendants, root) : members(root);
 }
 
 bool Tree::can_look() const { return shows_us(read_all_processes()); }
 
 bool Tree::is_halted() const {
   const std::vector<ProcessEntry> all = members();
-  if (std::ranges::any_of(all, [](const ProcessEntry& one) { return one.state == 'T' || one.state == 't'; }))
-    return true;
+  if (std::ranges::any_of(all, [](const ProcessEntry& one) { return is_stopped(one); })) return true;
   if (cgroup_ != nullptr && cgroup_->frozen()) return true;
   std::vector<pid_t> pids;
   for (const ProcessEntry& one : all) pids.push_back(one.pid);
   return is_any_frozen(pids);
 }
 
-bool Tree::contains(pid_t pid) const {
+bool Tree::contains(pid_t pid, const Root& root) const {
   const pid_t us = ::getpid();
-  if (cgroup_ != nullptr) {
-    const auto where = read_file("/proc/" + std::to_string(pid) + "/cgroup");
-    const std::string name = cgroup_->path().substr(cgroup_->path().rfind('/'));
-    if (where && where->find(name) != std::string::npos) return true;
-  }
-  constexpr int kDeepest = 1024;
-  for (int i = 0; i < kDeepest && pid > 1; ++i) {
-    const auto entry = read_process_entry(pid);
-    if (!entry) return false;
-    if (pid == root_pid_) return entry->start_ticks == root_start_;
-    if (known_.contains({pid, entry->start_ticks})) return true;
-    if (adopts_orphans_ && is_foreign(*entry, us)) return false;
-    if (adopts_orphans_ && entry->parent == us) return true;
-    pid = entry->parent;
-  }
-  return false;
+  if (cgroup_ != nullptr && cgroup_->holds(pid, root)) return true;
+  bool inside = false;
+  const auto is_clear = [&](const ProcessEntry& one) {
+    if (one.pid == root_pid_) return inside = one.start_ticks == root_start_, true;
+    if (known_.contains({one.pid, one.start_ticks})) return inside = true;
+    if (!adopts_orphans_) return false;
+    if (is_foreign(one, us)) return true;
+    return inside = one.parent == us;
+  };
+  climb(pid, is_clear, root);
+  return inside;
 }
 
-Tree::Sent Tree::signal(int number, SignalOrder order) const {
+Tree::Sent Tree::signal(int number, SignalOrder order, const Root& root) const {
   Sent sent;
   std::set<Name> done;
   for (int pass = 0; pass < kSignalPasses; ++pass) {
-    std::vector<ProcessEntry> now = members();
-    std::erase_if(now, [&](const ProcessEntry& one) { return done.contains({one.pid, one.start_ticks}); });
+    const std::vector<Process> now = aim(order, done, root);
     if (now.empty()) break;
-    if (order == SignalOrder::deepest_first) std::ranges::reverse(now);
-    for (const ProcessEntry& one : now) {
-      done.emplace(one.pid, one.start_ticks);
-      const auto process = Process::open(one);
-      if (!process) continue;
-      const auto result = process->signal(number);
-      if (result) {
-        ++sent.reached;
-      } else if (result.error().errno_value == EPERM) {
-        ++sent.refused;
-      }
-      // A stopped process would keep the signal in its pocket.
-      if (number != SIGKILL && number != SIGCONT) (void)process->signal(SIGCONT);
-    }
+    for (const Process& one : now) send(one, number, sent);
   }
   return sent;
+}
+
+std::vector<Process> Tree::aim(SignalOrder order, std::set<Name>& done, const Root& root) const {
+  std::vector<Process> aimed;
+  for (const ProcessEntry& one : members(root)) {
+    if (done.contains({one.pid, one.start_ticks})) continue;
+    auto process = Process::open(one);
+    if (process || process.error().errno_value == ESRCH) done.emplace(one.pid, one.start_ticks);
+    if (process) aimed.push_back(*std::move(process));
+  }
+  if (order == SignalOrder::deepest_first) std::ranges::reverse(aimed);
+  return aimed;
+}
+
+void Tree::send(const Process& to, int number, Sent& sent) {
+  const auto result = to.signal(number);
+  if (result) {
+    ++sent.reached;
+  } else if (result.error().errno_value == EPERM) {
+    ++sent.refused;
+  }
+  // A stopped process would keep the signal in its pocket.
+  if (number != SIGKILL && number != SIGCONT) (void)to.signal(SIGCONT);
 }
 
 // Everyone alive in the job has an ancestor, or is one, that is our own child: a
@@ -343,20 +363,30 @@ bool Tree::strike_orphans(std::set<pid_t>& ended) const {
   for (const pid_t pid : *children) {
     if (ended.contains(pid)) continue;
     const auto stat = read_process_entry(pid);
-    if (!stat || is_foreign(*stat, us)) continue;
+    if (!stat) continue;
+    // Whoever has to be asked for could hand over meanwhile, in a session of its own each time: it waits.
+    const bool ask = started_helpers == us && pid != root_pid_ && !stat->ended() && stat->state != 'T' &&
+                     !is_own_process(pid, stat->start_ticks) && !foreign_.contains({pid, stat->start_ticks}) &&
+                     !marked_.contains({pid, stat->start_ticks}) && !is_of_job_by_session(*stat, leaders_);
+    const auto process = stat->ended() ? Result<Process>(Process()) : Process::open(*stat);
+    if (ask && process) (void)process->signal(SIGSTOP);
+    if (is_foreign(*stat, us)) {
+      if (ask && process) (void)process->signal(SIGCONT);
+      continue;
+    }
     quiet = false;
     if (stat->ended()) {
       ended.insert(pid);  // what it left behind shows in the next listing
-    } else if (const auto process = Process::open(*stat)) {
+    } else if (process) {
       (void)process->signal(SIGKILL);
     }
   }
   return quiet;
 }
 
-void Tree::kill_pass() const {
+void Tree::kill_pass(const std::vector<ProcessEntry>& now) const {
   if (cgroup_ != nullptr) (void)cgroup_->kill();
-  for (const ProcessEntry& one : members())
+  for (const ProcessEntry& one : now)
     if (const auto process = Process::open(one)) (void)process->signal(SIGKILL);
   if (!adopts_orphans_) return;
   std::set<pid_t> ended;
@@ -364,7 +394,8 @@ void Tree::kill_pass() const {
     if (strike_orphans(ended)) return;
 }
 
-// The kernel tells without /proc whether we have children; our machinery is not among those that it tells of.
+// The kernel tells without /proc whether we have children. While a sensor of ours runs that is yes: then nothing is
+// claimed.
 bool Tree::has_no_children() const {
   siginfo_t info{};
   return ::waitid(P_ALL, 0, &info, WEXITED | WSTOPPED | WNOHANG | WNOWAIT) != 0 && errno == ECHILD;
@@ -386,7 +417,7 @@ bool Tree::gone() const {
   for (int i = 0; i < 2; ++i) {
     const auto children = direct_children();
     if (!children) return members().empty();
-    bool news = false;
+    bool somebody_new = false;
     for (const pid_t pid : *children) {
       if (ended.contains(pid)) continue;
       const auto stat = read_process_entry(pid);
@@ -394,11 +425,107 @@ bool Tree::gone() const {
       if (is_foreign(*stat, us)) continue;
       if (!stat->ended()) return false;
       ended.insert(pid);
-      news = true;
+      somebody_new = true;
     }
-    if (!news) return true;
+    if (!somebody_new) return true;
   }
   return false;
+}
+
+// ---- Ending
+
+std::optional<Instant> Ending::step(Instant now) {
+  if (state_ == State::gone || state_ == State::stuck) return std::nullopt;
+  if (waits_to_signal_) return now + kLongestPause;
+  if (!begun_) {
+    waits_to_signal_ = options_.signal != 0 && !signal_first();
+    if (waits_to_signal_) return now + kLongestPause;
+    begun_ = true;
+    looked_at_ = looks_next_ = now;
+    if (options_.signal != 0) grace_left_ = options_.grace;
+  }
+  if (!first_kill_) count(now);
+  waits_to_kill_ = grace_left_ <= Duration::zero();
+  if (waits_to_kill_ && may_kill_) return kill(now);
+  if (all_gone()) {
+    state_ = State::gone;
+    return std::nullopt;
+  }
+  if (waits_to_kill_) return now + kLongestPause;
+  pause_ = std::min<Duration>(pause_ * 2, kLongestPause);
+  looks_next_ = now + std::min(pause_, grace_left_);
+  return looks_next_;
+}
+
+// As Tree::signal(), but whoever says when may change their mind before each of them. To find out who they are may take
+// longer than a leave lasts: that is done before it is asked for, and not again. False: not all have it yet.
+bool Ending::signal_first() {
+  const auto may = [&] { return !may_signal_now_ || may_signal_now_(); };
+  for (; options_.to_tree && passes_ < Tree::kSignalPasses; ++passes_) {
+    if (aimed_.empty()) {
+      aimed_ = tree_.aim(options_.order, reached_);
+      std::ranges::reverse(aimed_);
+    }
+    if (aimed_.empty()) break;
+    for (; !aimed_.empty(); aimed_.pop_back()) {
+      if (!may()) return false;
+      Tree::Sent sent;
+      Tree::send(aimed_.back(), options_.signal, sent);
+      signalled_ += sent.reached;
+    }
+  }
+  if (signalled_ != 0) return true;
+  // To the root alone; or no listing shows it, but its handle works.
+  if (root_.ended()) return true;
+  if (!may()) return false;
+  if (root_.signal(options_.signal)) signalled_ = 1;
+  if (options_.to_tree && options_.signal != SIGKILL) (void)root_.signal(SIGCONT);
+  return true;
+}
+
+void Ending::count(Instant now) {
+  const Duration asked = looks_next_ - looked_at_;
+  const Duration passed = now - std::exchange(looked_at_, now);
+  if (passed <= Duration::zero() || grace_left_ <= Duration::zero()) return;
+  const Duration counted = passed > asked + kLateness ? asked : passed;
+  if (halted_ < options_.longest_halt && tree_.is_halted()) {
+    halted_ += counted;
+  } else {
+    grace_left_ -= counted;
+  }
+}
+
+std::optional<Instant> Ending::kill(Instant now) {
+  const std::vector<ProcessEntry> members = tree_.members();
+  if (!first_kill_) {
+    const bool by_signal = options_.signal == 0;  // which is the first one
+    const auto& may = by_signal ? may_signal_now_ : may_kill_now_;
+    if (may && !may()) {
+      (by_signal ? waits_to_signal_ : may_kill_) = by_signal;
+      return now + kLongestPause;
+    }
+    first_kill_ = now;
+    killed_ = members.size();
+  }
+  state_ = State::killing;
+  tree_.kill_pass(members);
+  if (!root_.ended()) (void)root_.signal(SIGKILL);  // its handle works where /proc does not
+  if (all_gone()) {
+    state_ = State::gone;
+    return std::nullopt;
+  }
+  if (root_.ended() && !tree_.can_look()) {
+    state_ = State::unproven;
+    return std::nullopt;
+  }
+  left_ = tree_.members();
+  bool newcomers = false;  // forked faster than we looked: strike again at once
+  for (const ProcessEntry& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
+  if (now - *first_kill_ >= options_.give_up) {
+    state_ = State::stuck;
+    return std::nullopt;
+  }
+  return newcomers ? now : now + kKillPause;
 }
 
 }  // namespace lull

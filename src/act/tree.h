@@ -1,15 +1,14 @@
 #pragma once
-// The process tree of a job: the process that was started (or named) and all that
-// came of it. Membership is by descent, where orphans of the job count because they
-// became our children, and by cgroup where the job has one of its own (one that moved
-// out of it is still a descendant). Orphans of somebody else's process are re-parented
-// away from us: they are known because they were seen before, or by the session that a
-// member began. A listing is old the moment it is made, so signals go out by pidfd, after a
-// check that the pid still is who it was, and in passes until nobody new turns up.
+// The process tree of a job: the process that was started (or named) and all that came of it. Membership is by descent,
+// where orphans of the job become our children, and by cgroup where the job has one of its own. Orphans of somebody
+// else's process are re-parented away from us: they are known because they were seen before, or by the session that a
+// member began. A listing is old the moment it is made, so signals go out by pidfd, and in passes until nobody new
+// turns up.
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -41,7 +40,8 @@ class Tree {
   // parent; never ourselves and what we started.
   static Tree of_process(const Process& root);
   // A process group, whoever is in it later. It is the same one as long as somebody is in it who was seen in it
-  // before, or (they may have handed over since the last look) who is of its session while its number is nobody else's.
+  // before, or (they may have handed over since the previous look) who is of its session while its number is nobody
+  // else's.
   static Result<Tree> of_group(pid_t group);
   // Everything around us but ourselves: our pid namespace where it is not the machine's
   // own, else our cgroup where it is not the root of them all.
@@ -61,17 +61,22 @@ class Tree {
   // Those that had ended by then, for whom nobody had waited: what they did is in no other account yet.
   const std::vector<ProcessEntry>& unwaited() const { return unwaited_; }
   // Whether this process is of the tree: goes up from it, which is far cheaper than listing all.
-  bool contains(pid_t pid) const;
+  bool contains(pid_t pid, const Root& root = {}) const;
 
   struct Sent {
     std::size_t reached = 0;
     std::size_t refused = 0;  // alive, but not ours to signal
   };
-  // To every member once; repeats (a few times) for those born meanwhile.
-  Sent signal(int number, SignalOrder order = SignalOrder::parents_first) const;
+  // To every member once; repeats (kSignalPasses) for those born meanwhile.
+  Sent signal(int number, SignalOrder order = SignalOrder::parents_first, const Root& root = {}) const;
+  static constexpr int kSignalPasses = 4;
+  // One pass of it, in two steps: handles of all members but the `done`, to which they are added; the signal to one.
+  std::vector<Process> aim(SignalOrder order, std::set<Name>& done, const Root& root = {}) const;
+  static void send(const Process& to, int number, Sent& sent);
   // KILL to everything there is now, and at those that are born and orphaned
   // meanwhile as fast as they come to us (bounded). Who slips through is next time's.
-  void kill_pass() const;
+  void kill_pass() const { kill_pass(members()); }
+  void kill_pass(const std::vector<ProcessEntry>& now) const;
   // Nobody is left, and there is proof of it. Certain for a job of ours; for somebody else's process as
   // sure as a listing can be.
   bool gone() const;
@@ -113,11 +118,9 @@ class Tree {
 inline constexpr const char* kHelperMark = "LULL_HELPER_OF";
 inline constexpr const char* kHelperNumber = "LULL_HELPER_NUMBER";  // which of them
 
-// Ending a tree, step by step: the signal, the grace, then KILL until nothing is
-// left. The caller drives it: step() now, and again when something ended or at
-// the time it names. No clock, no sleep in here. The grace is time in which the tree could
-// run: neither while somebody of it is stopped or frozen, nor while we, and perhaps the
-// whole machine, stood still ourselves.
+// Ending a tree, step by step: the signal, the grace, then KILL until nothing is left. The caller drives it: step()
+// now, and again when something ended or at the time it names. The grace is time in which the tree could run: neither
+// while somebody of it is stopped or frozen, nor while we, and perhaps the whole machine, did not run ourselves.
 class Ending {
  public:
   struct Options {
@@ -127,7 +130,7 @@ class Ending {
     SignalOrder order = SignalOrder::parents_first;
     Duration give_up = std::chrono::seconds(10);       // after the first KILL: what is left is stuck in the kernel
     Duration longest_halt = std::chrono::minutes(10);  // for so long a tree that cannot run keeps its grace
-    bool look_before_kill = true;                      // who works again within the grace is not killed
+    bool check_before_kill = true;                     // who works again within the grace is not killed
   };
   enum class State : std::uint8_t {
     signalled,
@@ -142,6 +145,15 @@ class Ending {
   // The next time to look, or nothing when it is over.
   std::optional<Instant> step(Instant now);
 
+  // Asked right before each signal, once it is known to whom it goes, and right before the first KILL: whether it may
+  // be sent. If not, nothing is done but to wait, until step() after go_on().
+  void check_before(std::function<bool()> signal, std::function<bool()> kill) {
+    may_signal_now_ = std::move(signal);
+    if (options_.signal != 0 && options_.signal != 9) may_kill_now_ = std::move(kill);
+  }
+  bool waits_to_signal() const { return waits_to_signal_; }
+  void go_on() { waits_to_signal_ = false; }
+
   // Somebody is asked before the first KILL: from then on nothing is done but to look, until may_kill() is true.
   void ask_first() { may_kill_ = options_.signal == 0 || options_.signal == 9; }
   void may_kill() { may_kill_ = true; }
@@ -155,7 +167,7 @@ class Ending {
  private:
   std::optional<Instant> kill(Instant now);
   void count(Instant now);
-  void signal_first();
+  bool signal_first();
   bool all_gone() const { return root_.ended() && tree_.gone(); }
 
   const Tree& tree_;
@@ -163,6 +175,12 @@ class Ending {
   Options options_;
   State state_ = State::signalled;
   bool begun_ = false;
+  std::function<bool()> may_signal_now_;
+  std::function<bool()> may_kill_now_;
+  bool waits_to_signal_ = false;
+  std::vector<Process> aimed_;  // get the signal next, the last one first
+  std::set<Tree::Name> reached_;
+  int passes_ = 0;
   bool may_kill_ = true;
   bool waits_to_kill_ = false;  // the grace is over
   Duration grace_left_{};

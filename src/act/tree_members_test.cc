@@ -2,8 +2,10 @@
 
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
 #include <sched.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -13,7 +15,7 @@
 #include <thread>
 
 #include "act/spawn.h"
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -192,7 +194,8 @@ TEST_P(TreeTest, HelpersOrphansAreNotTheJobs) {
   // A hook that leaves something behind on purpose.
   const auto hook = spawn({.arguments = {"sh", "-c", "sleep 60 & printf x"},
                            .environment = {{kHelperMark, std::to_string(::getpid())}},
-                           .standard_output = write_.get()});
+                           .standard_output = write_.get(),
+                           .own_session = true});  // as helpers are started
   ASSERT_TRUE(hook);
   job.exclude(hook->process);
   wait_ready(1);
@@ -258,6 +261,83 @@ TEST(TreeOfProcess, WhoIsNotOursToEndIsLeftInTime) {
   EXPECT_EQ(::waitpid(roots, nullptr, WNOHANG), 0) << "it still runs";
   ::kill(roots, SIGKILL);
   ::waitpid(roots, nullptr, 0);
+}
+
+TEST(Tree, ARootWhoseNumberIsSomebodyElsesByNowIsNotContained) {
+  const TestTree machine;
+  const Process us = Process::self();
+  const Tree tree = Tree::of_process(us);
+  const std::string file = "proc/" + std::to_string(us.pid()) + "/stat";
+  machine.write(file, stat_line(us.pid(), 1, us.start_ticks()));
+  EXPECT_TRUE(tree.contains(us.pid(), machine.root()));
+  machine.write(file, stat_line(us.pid(), 1, us.start_ticks() + 1));
+  EXPECT_FALSE(tree.contains(us.pid(), machine.root()));
+}
+
+TEST(Tree, ASignalReachesNobodyWhoHasTheNumberOfAMemberThatEnded) {
+  const pid_t root_pid = ::fork();
+  if (root_pid == 0) wait_for_ever();
+  const pid_t other = ::fork();
+  if (other == 0) wait_for_ever();
+  const Process root = *Process::open(root_pid);
+  const Process stranger = *Process::open(other);
+  // As listed before `other` got its number: another process, started earlier, below the root.
+  const TestTree machine;
+  machine.write("proc/" + std::to_string(root_pid) + "/stat", stat_line(root_pid, 1, root.start_ticks()));
+  machine.write("proc/" + std::to_string(other) + "/stat", stat_line(other, root_pid, stranger.start_ticks() - 1));
+  const Tree tree = Tree::of_process(root);
+  ASSERT_EQ(tree.members(machine.root()).size(), 2U);
+  EXPECT_EQ(tree.signal(SIGKILL, SignalOrder::deepest_first, machine.root()).reached, 1U) << "the root alone";
+  int status = 0;
+  EXPECT_EQ(::waitpid(root_pid, &status, 0), root_pid);
+  EXPECT_EQ(::waitpid(other, &status, WNOHANG), 0) << "it lives";
+  ::kill(other, SIGKILL);
+  ::waitpid(other, &status, 0);
+}
+
+TEST(Tree, NothingIsGoneWhileItsCgroupIsPopulated) {
+  const pid_t pid = ::fork();
+  if (pid == 0) wait_for_ever();
+  const Process root = *Process::open(pid);
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
+  const TestTree machine;
+  machine.write("proc/self/mountinfo", "41 31 0:38 / " + machine.path() + "/cg rw - cgroup2 cgroup2 rw\n");
+  machine.write("proc/self/cgroup", "0::/job\n");
+  machine.write("cg/job/cgroup.events", "populated 1\nfrozen 0\n");  // by somebody whom no list shows
+  const auto cgroup = Cgroup::own(machine.root());
+  ASSERT_TRUE(cgroup);
+  const Tree job = Tree::of_job(root, &*cgroup, own_children());
+  EXPECT_FALSE(job.gone());
+  machine.write("cg/job/cgroup.events", "populated 0\nfrozen 0\n");
+  EXPECT_TRUE(job.gone());
+}
+
+TEST(Tree, IsHaltedWhereTheMainThreadHasEndedAndTheOthersAreStopped) {
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::alarm(60);
+    pthread_t worker{};
+    ::pthread_create(&worker, nullptr, [](void*) -> void* { wait_for_ever(); }, nullptr);
+    ::syscall(SYS_exit, 0);  // the main thread alone
+  }
+  const Process root = *Process::open(pid);
+  const Tree tree = Tree::of_process(root);
+  const SystemClock clock;
+  const auto soon = [&](const auto& is_so) {
+    const Instant enough = clock.now() + 10s;
+    while (!is_so() && clock.now() < enough) ::usleep(1000);
+    return is_so();
+  };
+  EXPECT_TRUE(soon([&] {
+    const auto entry = read_process_entry(pid);
+    return entry && entry->state == 'Z' && entry->threads > 1;
+  }));
+  EXPECT_FALSE(tree.is_halted());
+  ::kill(pid, SIGSTOP);
+  EXPECT_TRUE(soon([&] { return tree.is_halted(); }));
+  ::kill(pid, SIGKILL);
+  ::waitpid(pid, nullptr, 0);
 }
 
 }  // namespace

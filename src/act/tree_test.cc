@@ -13,7 +13,7 @@
 #include <thread>
 
 #include "act/spawn.h"
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -79,7 +79,7 @@ TEST_P(TreeTest, KillComesWhenTheGraceIsOverNeitherBeforeNorLater) {
   children_.sweep();
 }
 
-TEST_P(TreeTest, FaultsB3TimeInWhichWeStoodStillIsNotCounted) {
+TEST_P(TreeTest, TimeInWhichWeStoodStillIsNotCounted) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
   start_one_that_stays();
   const Tree job = tree();
@@ -100,7 +100,7 @@ TEST_P(TreeTest, FaultsB3TimeInWhichWeStoodStillIsNotCounted) {
   children_.sweep();
 }
 
-TEST_P(TreeTest, FaultsB3TimeInWhichSomebodyIsStoppedIsNotCounted) {
+TEST_P(TreeTest, TimeInWhichSomebodyIsStoppedIsNotCounted) {
   if (lacks_cgroup()) GTEST_SKIP() << "no cgroup of our own here";
   start_one_that_stays();
   const Tree job = tree();

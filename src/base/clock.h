@@ -10,6 +10,8 @@ namespace lull {
 
 using Duration = std::chrono::nanoseconds;
 
+constexpr double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+
 struct Boottime {
   using duration = Duration;
   using rep = duration::rep;
@@ -21,6 +23,7 @@ using Instant = Boottime::time_point;
 
 // For people and files only: deciding never looks at it, since it can be set.
 using WallTime = std::chrono::time_point<std::chrono::system_clock, Duration>;
+constexpr double to_seconds(WallTime time) { return to_seconds(time.time_since_epoch()); }  // since 1970
 
 class Clock {
  public:

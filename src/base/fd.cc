@@ -6,11 +6,14 @@
 
 namespace lull {
 
+// A signal may interrupt an open, and another one the next try. What is always interrupted is broken, and an error.
 Result<Fd> open_at(int dir, const std::string& path, int flags, mode_t mode) {
+  constexpr int kMostTries = 100;
   int fd = -1;
+  int tries = 0;
   do {
     fd = ::openat(dir, path.c_str(), flags | O_CLOEXEC, mode);
-  } while (fd < 0 && errno == EINTR);
+  } while (fd < 0 && errno == EINTR && ++tries < kMostTries);
   if (fd < 0) return fail(errno, "open " + path);
   return Fd(fd);
 }
@@ -41,14 +44,18 @@ Result<> write_all(int fd, std::string_view bytes) {
   return {};
 }
 
+std::optional<std::string> environment_variable(const char* name) {
+  const char* value = std::getenv(name);
+  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+}
+
 Root Root::machine() {
   Root root;
-  if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0') {
-    const std::string folder = sim;
-    if (::access((folder + "/sys").c_str(), F_OK) == 0) root.sys = folder + "/sys";
-    root.driver = ::access((folder + "/proc").c_str(), F_OK) == 0 ? folder + "/proc/driver/nvidia" : "";
+  if (const std::string sim = environment_variable("LULL_SIM").value_or(""); !sim.empty()) {
+    if (::access((sim + "/sys").c_str(), F_OK) == 0) root.sys = sim + "/sys";
+    root.driver = ::access((sim + "/proc").c_str(), F_OK) == 0 ? sim + "/proc/driver/nvidia" : "";
   }
-  if (const char* dev = std::getenv("LULL_DEV"); dev != nullptr && *dev != '\0') root.dev = dev;
+  if (const std::string dev = environment_variable("LULL_DEV").value_or(""); !dev.empty()) root.dev = dev;
   return root;
 }
 

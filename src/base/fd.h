@@ -1,10 +1,13 @@
 #pragma once
 // Fd owns one file descriptor. Every descriptor in this program has one owner.
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
 #include <cstddef>
+#include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -50,8 +53,32 @@ inline Result<Fd> open_file(const std::string& path, int flags, mode_t mode = 0)
 Result<std::string> read_file(int dir, const std::string& path, std::size_t limit = 64U << 20);
 inline Result<std::string> read_file(const std::string& path) { return read_file(AT_FDCWD, path); }
 
+// The names in a folder, without those that begin with a dot.
+class Directory {
+ public:
+  Directory() = default;
+  explicit Directory(const std::string& path) : dir_(::opendir(path.c_str())) {}
+  explicit operator bool() const { return dir_ != nullptr; }  // false: errno says why
+  int fd() const { return ::dirfd(dir_.get()); }
+  // Null at the end, and where the folder could not be opened.
+  const char* next() {
+    while (const dirent* entry = dir_ ? ::readdir(dir_.get()) : nullptr)
+      if (entry->d_name[0] != '.') return entry->d_name;
+    return nullptr;
+  }
+
+ private:
+  struct Close {
+    void operator()(DIR* dir) const { ::closedir(dir); }
+  };
+  std::unique_ptr<DIR, Close> dir_;
+};
+
 // Writes everything or says why not; carries on after EINTR and short writes.
 Result<> write_all(int fd, std::string_view bytes);
+
+// A variable of our environment; nothing where it is not set.
+std::optional<std::string> environment_variable(const char* name);
 
 // The machine as a sensor may see it. Tests hand it a folder with fixtures in it.
 struct Root {

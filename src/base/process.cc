@@ -1,9 +1,9 @@
 #include "base/process.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 
 #include <algorithm>
@@ -11,14 +11,12 @@
 #include <cerrno>
 #include <charconv>
 #include <csignal>
-#include <cstdlib>
 #include <cstring>
 #include <limits>
 #include <map>
-#include <memory>
 #include <mutex>
-#include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <utility>
 
 #include "base/text.h"
@@ -98,6 +96,8 @@ constexpr std::array kSignals = {
     SignalRow{"SYS", SIGSYS},
 };
 
+bool has_ended(char state) { return state == 'Z' || state == 'X' || state == 'x'; }
+
 }  // namespace
 
 std::optional<pid_t> to_pid(std::string_view text) {
@@ -143,15 +143,44 @@ Result<ProcessEntry> read_process_entry(pid_t pid, const Root& root) {
   return fail("cannot make sense of " + path);
 }
 
+bool climb(const ProcessEntry& from, const std::function<bool(const ProcessEntry&)>& visit, const Root& root) {
+  constexpr int kHighest = 1024;
+  ProcessEntry one = from;
+  for (int i = 0; i < kHighest && one.pid > 1; ++i) {
+    if (visit(one)) return true;
+    auto parent = read_process_entry(one.parent, root);
+    if (!parent || parent->start_ticks > one.start_ticks) return false;
+    one = *std::move(parent);
+  }
+  return false;
+}
+
+bool climb(pid_t from, const std::function<bool(const ProcessEntry&)>& visit, const Root& root) {
+  const auto entry = from > 1 ? read_process_entry(from, root) : fail(ESRCH, "");
+  return entry && climb(*entry, visit, root);
+}
+
+std::vector<CgroupLine> cgroup_lines(std::string_view text) {
+  std::vector<CgroupLine> lines;
+  for (const std::string_view line : split(text, '\n')) {
+    const std::size_t first = line.find(':');
+    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
+    if (second == std::string_view::npos) continue;
+    lines.push_back({line.substr(first + 1, second - first - 1), line.substr(second + 1)});
+  }
+  return lines;
+}
+
+Result<std::string> read_cgroups(pid_t pid, const Root& root) {
+  return read_file(AT_FDCWD, root.proc + "/" + (pid == 0 ? "self" : std::to_string(pid)) + "/cgroup", 64U << 10);
+}
+
 std::vector<ProcessEntry> read_all_processes(const Root& root) {
   std::vector<ProcessEntry> all;
-  const std::unique_ptr<DIR, int (*)(DIR*)> dir(::opendir(root.proc.c_str()), ::closedir);
-  if (!dir) return all;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    const auto pid = to_pid(entry->d_name);
-    if (!pid) continue;
-    if (auto stat = read_stat_at(::dirfd(dir.get()), *pid)) all.push_back(*std::move(stat));
-  }
+  Directory proc(root.proc);
+  while (const char* name = proc.next())
+    if (const auto pid = to_pid(name))
+      if (auto stat = read_stat_at(proc.fd(), *pid)) all.push_back(*std::move(stat));
   std::ranges::sort(all, {}, &ProcessEntry::pid);
   return all;
 }
@@ -213,6 +242,7 @@ Result<Process> Process::open(pid_t pid) {
 
 Result<Process> Process::open(const ProcessEntry& seen) {
   Process process = TRY(open(seen.pid));
+  if (process.start_ticks_ == 0 && !process.ended()) return fail(EIO, "process " + std::to_string(seen.pid));  // unread
   if (process.start_ticks_ != seen.start_ticks) return fail(ESRCH, "process " + std::to_string(seen.pid));
   return process;
 }
@@ -241,6 +271,12 @@ Result<> Process::signal(int number) const {
   return fail(errno, signal_name(number) + " to process " + std::to_string(pid_));
 }
 
+std::vector<std::string_view> signal_names() {
+  std::vector<std::string_view> names;
+  for (const SignalRow& row : kSignals) names.push_back(row.name);
+  return names;
+}
+
 Result<int> parse_signal(std::string_view text) {
   std::string name(text);
   std::ranges::transform(name, name.begin(),
@@ -249,11 +285,8 @@ Result<int> parse_signal(std::string_view text) {
   if (const auto number = to_unsigned(word); number && *number <= static_cast<unsigned>(SIGRTMAX))
     return static_cast<int>(*number);
   if (word.starts_with("SIG")) word.remove_prefix(3);
-  std::vector<std::string_view> names;
-  for (const SignalRow& row : kSignals) {
+  for (const SignalRow& row : kSignals)
     if (row.name == word) return row.number;
-    names.push_back(row.name);
-  }
   if (word.starts_with("RTMIN") || word.starts_with("RTMAX")) {
     const int base = word[3] == 'I' ? SIGRTMIN : SIGRTMAX;
     const std::string_view offset = word.substr(5);
@@ -264,7 +297,7 @@ Result<int> parse_signal(std::string_view text) {
       if ((offset[0] == '+' || offset[0] == '-') && number >= SIGRTMIN && number <= SIGRTMAX) return number;
     }
   }
-  const std::string hint = did_you_mean(word, names);
+  const std::string hint = did_you_mean(word, signal_names());
   return fail("'" + printable(text) + "' is no signal" +
               (hint.empty() ? ": a name such as TERM or INT, or a number, would be right" : hint));
 }
@@ -291,6 +324,137 @@ void show_as(const char* name) {
   const std::size_t room = *end - *begin;
   std::memset(arguments, 0, room);
   std::string_view(name).copy(arguments, room - 1);
+}
+
+char run_state(const ProcessEntry& one, const Root& root) {
+  if (!has_ended(one.state) || one.ended()) return one.state;
+  Directory threads(root.proc + "/" + std::to_string(one.pid) + "/task");
+  char state = one.state;
+  while (const char* name = threads.next()) {
+    const auto text = read_file(threads.fd(), std::string(name) + "/stat", 4096);
+    const auto thread = text ? parse_process_entry(*text) : std::nullopt;
+    if (!thread || has_ended(thread->state)) continue;
+    if (thread->state != 'T' && thread->state != 't') return thread->state;
+    if (state != 't') state = thread->state;
+  }
+  return state;
+}
+
+bool is_stopped(const ProcessEntry& one, const Root& root) {
+  const char state = run_state(one, root);
+  return state == 'T' || state == 't';
+}
+
+bool has_ended(const Error& not_read) { return not_read.errno_value == ENOENT || not_read.errno_value == ESRCH; }
+
+namespace {
+
+constexpr int kMostWalks = 5;
+
+std::vector<pid_t> threads_of(pid_t pid, const Root& root) {
+  std::vector<pid_t> threads;
+  Directory folder(root.proc + "/" + std::to_string(pid) + "/task");
+  while (const char* name = folder.next())
+    if (const auto thread = to_pid(name)) threads.push_back(*thread);
+  return threads;
+}
+
+class Walker {
+ public:
+  Walker(std::size_t most, const std::function<bool(const ProcessEntry&)>& skip, const Root& root)
+      : left_(most), skip_(skip), root_(root) {}
+
+  // False: the lists are not to be had, or too many.
+  bool walk(std::span<const pid_t> from) {
+    std::unordered_set<pid_t> visited;
+    std::vector<pid_t> open(from.begin(), from.end());
+    while (!open.empty()) {
+      const pid_t pid = open.back();
+      open.pop_back();
+      if (!visited.insert(pid).second) continue;
+      const ProcessEntry* entry = meet(pid);
+      if (entry != nullptr && !add_children(*entry, open)) return false;
+    }
+    return true;
+  }
+
+  bool take_found_new() { return std::exchange(found_new_, false); }
+
+  std::vector<ProcessEntry> take() {
+    std::vector<ProcessEntry> all;
+    for (auto& [pid, entry] : met_)
+      if (entry) all.push_back(std::move(*entry));
+    std::ranges::sort(all, {}, &ProcessEntry::pid);
+    return all;
+  }
+
+ private:
+  // Nobody where it has ended, or is not wanted.
+  const ProcessEntry* meet(pid_t pid) {
+    const auto [place, fresh] = met_.try_emplace(pid);
+    if (fresh) {
+      auto entry = read_process_entry(pid, root_);
+      if (entry && !(skip_ && skip_(*entry))) {
+        found_new_ = true;
+        place->second = *std::move(entry);
+      }
+    }
+    return place->second ? &*place->second : nullptr;
+  }
+
+  bool add_children(const ProcessEntry& entry, std::vector<pid_t>& open) {
+    std::vector<pid_t> threads = {entry.pid};
+    if (entry.threads > 1) threads = threads_of(entry.pid, root_);
+    for (const pid_t thread : threads) {
+      if (left_ == 0) return false;
+      --left_;
+      const auto children = read_children(entry.pid, thread, root_);
+      if (children)
+        open.insert(open.end(), children->begin(), children->end());
+      else if (is_there(entry.pid, thread))
+        return false;  // and has no list
+    }
+    return true;
+  }
+
+  bool is_there(pid_t pid, pid_t thread) const {
+    const std::string folder = root_.proc + "/" + std::to_string(pid) + "/task/" + std::to_string(thread);
+    struct stat info{};
+    return ::stat(folder.c_str(), &info) == 0;
+  }
+
+  std::size_t left_;
+  const std::function<bool(const ProcessEntry&)>& skip_;
+  const Root& root_;
+  std::unordered_map<pid_t, std::optional<ProcessEntry>> met_;
+  bool found_new_ = false;
+};
+
+}  // namespace
+
+Result<std::vector<pid_t>> read_children(pid_t pid, pid_t thread, const Root& root) {
+  const std::string path = root.proc + "/" + std::to_string(pid) + "/task/" + std::to_string(thread) + "/children";
+  const std::string list = TRY(read_file(path));
+  std::vector<pid_t> pids;
+  for (const std::string_view word : split(list, ' '))
+    if (const auto child = to_pid(trim(word))) pids.push_back(*child);
+  return pids;
+}
+
+std::size_t count_processes(const Root& root) {
+  struct stat info{};
+  return ::stat(root.proc.c_str(), &info) == 0 ? info.st_nlink : 0;
+}
+
+std::optional<std::vector<ProcessEntry>> read_descendants(std::span<const pid_t> from, std::size_t most,
+                                                          const std::function<bool(const ProcessEntry&)>& skip,
+                                                          const Root& root) {
+  Walker walker(most, skip, root);
+  for (int i = 0; i < kMostWalks; ++i) {
+    if (!walker.walk(from)) return std::nullopt;
+    if (!walker.take_found_new()) return walker.take();
+  }
+  return std::nullopt;
 }
 
 }  // namespace lull

@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -19,6 +20,8 @@
 #include "base/result.h"
 
 namespace lull {
+
+inline constexpr std::size_t kCommSize = 15;  // the kernel keeps no more of a name
 
 // One line of /proc/PID/stat. The name may contain anything, ") Z " included.
 struct ProcessEntry {
@@ -44,6 +47,19 @@ std::optional<pid_t> to_pid(std::string_view text);
 std::optional<ProcessEntry> parse_process_entry(std::string_view line);  // nothing: not as the kernel writes it
 Result<ProcessEntry> read_process_entry(pid_t pid, const Root& root = {});
 
+// Goes up from a process through its parents, itself first and init left out, until `visit` returns true: then the
+// result is true. Ends also where one cannot be read, and at a parent younger than its child: that number is another's.
+bool climb(const ProcessEntry& from, const std::function<bool(const ProcessEntry&)>& visit, const Root& root = {});
+bool climb(pid_t from, const std::function<bool(const ProcessEntry&)>& visit, const Root& root = {});
+
+// A line of /proc/PID/cgroup, "N:CONTROLLERS:PATH". The path is last and may have colons in it.
+struct CgroupLine {
+  std::string_view controllers;  // empty: of the unified hierarchy
+  std::string_view path;
+};
+std::vector<CgroupLine> cgroup_lines(std::string_view text);
+Result<std::string> read_cgroups(pid_t pid, const Root& root = {});  // that file; 0: our own
+
 // Every process that /proc shows, in order of pid. One that ends meanwhile is left out.
 std::vector<ProcessEntry> read_all_processes(const Root& root = {});
 
@@ -52,7 +68,7 @@ std::vector<ProcessEntry> read_all_processes(const Root& root = {});
 std::vector<ProcessEntry> descendants(const std::vector<ProcessEntry>& all, pid_t root_pid,
                                       const std::function<bool(const ProcessEntry&)>& skip = nullptr);
 
-// Children of ours that are machinery and never part of a job (a sensor, an errand), by pid and start time. To be noted
+// Children of ours that are machinery and never part of a job (a sensor, a task), by pid and start time. To be noted
 // as soon as one is made, while it cannot have been reaped; forgotten when it is gone.
 void note_own_process(pid_t pid);
 bool is_own_process(pid_t pid, std::uint64_t start_ticks);
@@ -103,9 +119,34 @@ class Process {
 // "TERM", "SIGTERM", "15" or 0. The name as people say it: "SIGTERM", "SIGRTMIN+3".
 Result<int> parse_signal(std::string_view text);
 std::string signal_name(int number);
+std::vector<std::string_view> signal_names();  // as parse_signal() takes them
 
 // What ps shows of this process from now on: not the command line that it was started with, which is a job's as well
 // and by which `pkill -f` would find both.
 void show_as(const char* name);
+inline constexpr const char* kGuardName = "fill-guard";  // of the process above each filler
+
+// The letter of /proc/PID/stat for the process as a whole: 'T' or 't' (by a debugger) only if no thread can run. That
+// file is of the first thread, which may have ended before the others (pthread_exit in main).
+char run_state(const ProcessEntry& one, const Root& root = {});
+// By a signal or by a debugger.
+bool is_stopped(const ProcessEntry& one, const Root& root = {});
+// Whether a process could not be read since it has ended; else nothing is known of it.
+bool has_ended(const Error& not_read);
+
+// Those of `from` that there are and all their descendants, in order of pid, by the kernel's lists of children
+// (/proc/PID/task/TID/children): the cost does not depend on how many other processes there are. Such a list may miss a
+// child while another ends, so they are walked until a walk finds nobody new. What `skip` says yes to is left out, with
+// what is below it. Nothing where the kernel has no such lists, where they do not come to rest, and where it would take
+// more than `most` of them: then reading all processes is as good.
+std::optional<std::vector<ProcessEntry>> read_descendants(std::span<const pid_t> from, std::size_t most,
+                                                          const std::function<bool(const ProcessEntry&)>& skip,
+                                                          const Root& root = {});
+
+// About how many processes there are, without looking at them; 0 where nobody tells.
+std::size_t count_processes(const Root& root = {});
+
+// The children of one thread, zombies included.
+Result<std::vector<pid_t>> read_children(pid_t pid, pid_t thread, const Root& root = {});
 
 }  // namespace lull

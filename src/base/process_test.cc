@@ -8,6 +8,8 @@
 
 #include <algorithm>
 #include <csignal>
+#include <filesystem>
+#include <fstream>
 #include <set>
 
 namespace lull {
@@ -187,6 +189,58 @@ TEST(Signals, NamesBothWays) {
       EXPECT_EQ(parse_signal(signal_name(number)), number) << number;
     }
   }
+}
+
+// /proc as a folder: `starts` of process 2, 3, … each the parent of the next.
+class Line {
+ public:
+  explicit Line(const std::vector<std::uint64_t>& starts) {
+    for (std::size_t i = 0; i < starts.size(); ++i) {
+      const auto pid = static_cast<pid_t>(i + 2);
+      const std::filesystem::path folder = folder_ / std::to_string(pid);
+      std::filesystem::create_directories(folder);
+      std::string text = stat_line(pid, "x", 'S', pid - 1);
+      text.replace(text.find("987654321"), 9, std::to_string(starts[i]));
+      std::ofstream(folder / "stat") << text;
+    }
+  }
+  ~Line() { std::filesystem::remove_all(folder_); }
+  Line(const Line&) = delete;
+  Line& operator=(const Line&) = delete;
+
+  std::vector<pid_t> above(pid_t pid) const {
+    std::vector<pid_t> seen;
+    EXPECT_FALSE(climb(pid, [&](const ProcessEntry& one) { return seen.push_back(one.pid), false; }, root_));
+    return seen;
+  }
+  const Root& root() const { return root_; }
+
+ private:
+  std::filesystem::path folder_ = std::filesystem::temp_directory_path() / ("lull-climb-" + std::to_string(::getpid()));
+  Root root_{.proc = folder_.string()};
+};
+
+TEST(Climb, GoesUpToInitAndStopsWhereItIsTold) {
+  const Line line({10, 20, 20, 40});
+  EXPECT_EQ(line.above(5), (std::vector<pid_t>{5, 4, 3, 2}));
+  EXPECT_TRUE(line.above(1).empty());
+  EXPECT_TRUE(line.above(6).empty());
+  pid_t last = 0;
+  EXPECT_TRUE(climb(5, [&](const ProcessEntry& one) { return (last = one.pid) == 3; }, line.root()));
+  EXPECT_EQ(last, 3);
+}
+
+TEST(Climb, AParentYoungerThanItsChildIsSomebodyElse) { EXPECT_EQ(Line({10, 41, 40}).above(4), std::vector<pid_t>{4}); }
+
+TEST(Cgroups, AreReadLineByLine) {
+  const auto lines = cgroup_lines("12:cpu,cpuacct:/a:b\nnothing\n0::/user.slice\n");
+  ASSERT_EQ(lines.size(), 2U);
+  EXPECT_EQ(lines[0].controllers, "cpu,cpuacct");
+  EXPECT_EQ(lines[0].path, "/a:b");
+  EXPECT_EQ(lines[1].controllers, "");
+  EXPECT_EQ(lines[1].path, "/user.slice");
+  EXPECT_EQ(read_cgroups(0).value_or("no"), read_cgroups(::getpid()).value_or(""));
+  EXPECT_TRUE(has_ended(read_cgroups(0x7FFFFFFF).error()));
 }
 
 }  // namespace

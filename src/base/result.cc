@@ -1,6 +1,5 @@
 #include "base/result.h"
 
-#include <string>
 #include <system_error>
 
 namespace lull {

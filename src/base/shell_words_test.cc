@@ -1,4 +1,4 @@
-#include "base/shell_words.h"
+#include "base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -114,6 +114,22 @@ std::string did_you_mean(std::string_view word, std::span<const std::string_view
   return found.empty() ? "" : "; did you mean '" + std::string(found) + "'?";
 }
 
+Result<std::size_t> one_of(std::string_view text, std::span<const std::string_view> words) {
+  const auto found = std::ranges::find(words, text);
+  if (found != words.end()) return static_cast<std::size_t>(found - words.begin());
+  std::string right;
+  for (std::size_t i = 0; i < words.size(); ++i)
+    right += std::string(i == 0 ? "" : i + 1 == words.size() ? " or " : ", ") + std::string(words[i]);
+  return fail("'" + printable(text) + "': " + right + " would be right" + did_you_mean(text, words));
+}
+
+std::vector<std::string> comma_list(std::span<const std::string> lists) {
+  std::vector<std::string> members;
+  for (const std::string& list : lists)
+    for (const std::string_view member : split(list, ',')) members.emplace_back(trim(member));
+  return members;
+}
+
 std::size_t utf8_length(std::string_view text) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(text[i]); };
   const unsigned char first = byte(0);
@@ -158,6 +174,42 @@ std::string printable_lines(std::string_view text) {
     between = "\n";
   }
   return out;
+}
+
+Result<std::vector<std::string>> shell_words(std::string_view text) {
+  std::vector<std::string> words;
+  std::string word;
+  bool inside = false;  // of a word, which may be an empty one in quotes
+  char quote = 0;
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\\' && quote != '\'') {
+      if (i + 1 == text.size()) return fail("it ends in a backslash");
+      const char next = text[++i];
+      inside = true;
+      // In double quotes it keeps its meaning before these alone; before the end of a line both go.
+      if (quote == '"' && std::string_view("\"\\$`\n").find(next) == std::string_view::npos) word += c;
+      if (next != '\n') word += next;
+    } else if (quote != 0) {
+      if (c == quote)
+        quote = 0;
+      else
+        word += c;
+    } else if (c == '\'' || c == '"') {
+      quote = c;
+      inside = true;
+    } else if (c == ' ' || c == '\t' || c == '\n' || c == '\r') {
+      if (inside) words.push_back(std::move(word));
+      word.clear();
+      inside = false;
+    } else {
+      word += c;
+      inside = true;
+    }
+  }
+  if (quote != 0) return fail(std::string("a ") + quote + " is not closed");
+  if (inside) words.push_back(std::move(word));
+  return words;
 }
 
 }  // namespace lull

@@ -1,5 +1,5 @@
 #pragma once
-// Small helpers for text that several rooms need: splitting, trimming, numbers
+// Small helpers for text that several modules need: splitting, trimming, numbers
 // without locale or exceptions, and the nearest valid word for an error message.
 
 #include <cstddef>
@@ -9,6 +9,8 @@
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/result.h"
 
 namespace lull {
 
@@ -28,6 +30,12 @@ std::string_view nearest(std::string_view word, std::span<const std::string_view
 // "; did you mean 'util'?" or nothing: the tail of an error message.
 std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates);
 
+// Which of `words` it is, by its position; else "'x': ids or uuids would be right".
+Result<std::size_t> one_of(std::string_view text, std::span<const std::string_view> words);
+
+// The members of lists with commas, blanks around them removed.
+std::vector<std::string> comma_list(std::span<const std::string> lists);
+
 // How many bytes the UTF-8 character at the start of a text has that is not empty; 0 if there is none.
 std::size_t utf8_length(std::string_view text);
 
@@ -37,5 +45,9 @@ std::size_t utf8_length(std::string_view text);
 std::string printable(std::string_view text);
 // The same for a text of several lines, which stay lines.
 std::string printable_lines(std::string_view text);
+
+// A command as one text, cut into words as a shell would: blanks part them, 'single' and "double" quotes and the
+// backslash keep them together. Nothing is expanded: a $ or * stays what it is.
+Result<std::vector<std::string>> shell_words(std::string_view text);
 
 }  // namespace lull

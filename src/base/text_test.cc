@@ -47,7 +47,7 @@ TEST(Split, KeepsEmptyParts) {
   EXPECT_EQ(trim(" \t x y \n"), "x y");
 }
 
-TEST(Text, FaultsSmallPrintableLetsNothingReorderOrHideText) {
+TEST(Text, PrintableLetsNothingReorderOrHideText) {
   // Marks that turn the direction of what follows, line separators, invisible letters.
   for (const char* mark :
        {"\u061c", "\u200e", "\u200f", "\u2028", "\u2029", "\u202a", "\u202b", "\u202c", "\u202d", "\u202e", "\u2066",
@@ -60,6 +60,23 @@ TEST(Text, FaultsSmallPrintableLetsNothingReorderOrHideText) {
 TEST(Text, LinesStayLines) {
   EXPECT_EQ(printable_lines("\na\rb\n\x1b[2J\n"), "\na b\n?[2J\n");
   EXPECT_EQ(printable_lines(""), "");
+}
+
+TEST(Text, OneOfSeveralWords) {
+  constexpr std::array<std::string_view, 3> kThree = {"confirm", "stop", "pause"};
+  EXPECT_EQ(one_of("confirm", kThree), 0U);
+  EXPECT_EQ(one_of("pause", kThree), 2U);
+  EXPECT_EQ(one_of("stopp", kThree).error().what,
+            "'stopp': confirm, stop or pause would be right; did you mean 'stop'?");
+  EXPECT_EQ(one_of("\x1b", kThree).error().what, "'?': confirm, stop or pause would be right");
+  EXPECT_FALSE(one_of("", kThree));
+  constexpr std::array<std::string_view, 2> kTwo = {"text", "json"};
+  EXPECT_EQ(one_of("xml", kTwo).error().what, "'xml': text or json would be right");
+}
+
+TEST(Text, ListsWithCommas) {
+  EXPECT_EQ(comma_list(std::array<std::string, 2>{"ada, bob", "eve"}), (std::vector<std::string>{"ada", "bob", "eve"}));
+  EXPECT_TRUE(comma_list({}).empty());
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ class Reader {
   Result<std::string> text(const Node& node, std::string_view key) const;
   Result<bool> truth(const Node& node, std::string_view key) const;
   Result<double> number(const Node& node, std::string_view key, double low, double high) const;
-  Result<Duration> duration(const Node& node, std::string_view key) const;             // "10s" or seconds
-  Result<std::uint64_t> size(const Node& node, std::string_view key) const;            // "8GiB" or bytes
+  Result<Duration> duration(const Node& node, std::string_view key) const;             // "10s" or 0
+  Result<std::uint64_t> size(const Node& node, std::string_view key) const;            // "8GiB" or 0
   Result<std::span<const Node>> tables(const Node& root, std::string_view key) const;  // [[key]]
 
  protected:

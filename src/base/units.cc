@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <utility>
 
+#include "base/process.h"
 #include "base/text.h"
 
 namespace lull {
@@ -79,8 +80,11 @@ Result<Duration> parse_duration(std::string_view text) {
     if (!number) return refuse();
     const std::size_t end = std::min(rest.find_first_of("0123456789."), rest.size());
     const std::string_view unit = trim(rest.substr(0, end));
-    if (unit.empty() && !(first && rest.empty())) return refuse();
-    const double worth = unit.empty() ? 1e9 : duration_unit(unit);
+    if (unit.empty() && first && rest.empty()) {
+      if (*number == 0) return Duration::zero();
+      return fail(fmt::format("'{0}' needs a unit: {0}s, {0}m or {0}h would be right", printable(digits)));
+    }
+    const double worth = duration_unit(unit);
     if (worth == 0) return refuse();
     if (!(*number * worth <= kLongest)) return too_long();
     total += std::llround(*number * worth);
@@ -94,6 +98,8 @@ Result<std::uint64_t> parse_size(std::string_view text) {
   const auto [digits, rest] = number_and_rest(trim(text));
   const auto number = to_double(digits);
   const std::string_view unit = trim(rest);
+  if (unit.empty() && number && *number != 0)
+    return fail(fmt::format("'{0}' needs a unit: {0}GiB or {0}MiB would be right", printable(digits)));
   const double worth = unit.empty() ? 1 : size_unit(unit);
   const double bytes = number ? *number * worth : 0;
   if (!number || worth == 0 || !(bytes < 18e18))
@@ -134,6 +140,31 @@ std::string format_size(double bytes) {
     ++unit;
   }
   return unit == 0 ? fmt::format("{:.0f} B", bytes) : fmt::format("{:.1f} {}", bytes, kNames[unit]);
+}
+
+Result<Duration> duration_option(std::string_view name, std::string_view text) {
+  auto parsed = parse_duration(text);
+  if (!parsed) return std::unexpected(std::move(parsed).error().during(name));
+  return *parsed;
+}
+
+Result<Duration> limit_option(std::string_view name, std::string_view text) {
+  const Duration limit = TRY(duration_option(name, text));
+  if (limit == Duration::zero()) return fail(fmt::format("{} 0 leaves no time at all: 30s would be right", name));
+  return limit;
+}
+
+Result<std::size_t> choice_option(std::string_view name, std::string_view text,
+                                  std::span<const std::string_view> words) {
+  auto choice = one_of(text, words);
+  if (!choice) return std::unexpected(std::move(choice).error().during(name));
+  return *choice;
+}
+
+Result<int> signal_option(std::string_view name, std::string_view text) {
+  auto signal = parse_signal(text);
+  if (!signal) return std::unexpected(std::move(signal).error().during(name));
+  return *signal;
 }
 
 }  // namespace lull

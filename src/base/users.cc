@@ -1,11 +1,15 @@
 #include "base/users.h"
 
 #include <pwd.h>
+#include <sys/stat.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cstdint>
 #include <limits>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -41,9 +45,7 @@ std::string ask_name_service(uid_t uid) {
   return error == 0 && found != nullptr && found->pw_name != nullptr ? found->pw_name : std::to_string(uid);
 }
 
-}  // namespace
-
-std::string user_name(uid_t uid, const std::string& passwd) {
+std::string name_of(uid_t uid, const std::string& passwd) {
   static std::mutex mutex;
   static std::map<std::string, UserNames>* files = nullptr;  // never destroyed: a thread may ask at exit
   const std::scoped_lock lock(mutex);
@@ -53,6 +55,102 @@ std::string user_name(uid_t uid, const std::string& passwd) {
   auto known = file->second.find(uid);
   if (known == file->second.end()) known = file->second.emplace(uid, ask_name_service(uid)).first;
   return known->second;
+}
+
+struct IdRange {
+  uid_t owner = 0;
+  std::uint64_t first = 0;
+  std::uint64_t count = 0;
+  bool has(uid_t uid) const { return uid >= first && uid - first < count; }
+};
+
+// What a file was when it was read. It may change while we run: users come.
+struct Version {
+  ino_t inode = 0;
+  off_t size = 0;
+  std::int64_t changed = 0;
+  bool operator==(const Version&) const = default;
+};
+
+Version version_of(const std::string& path) {
+  struct stat info{};
+  if (::stat(path.c_str(), &info) != 0) return {};
+  return {info.st_ino, info.st_size, info.st_mtim.tv_sec * 1'000'000'000 + info.st_mtim.tv_nsec};
+}
+
+struct Subordinates {
+  Version subuid;
+  Version passwd;
+  std::vector<IdRange> ranges;
+  UserNames users;  // who have a name are nobody's subordinates: a range may be wrong
+};
+
+// Lines of NAME:FIRST:COUNT, or with the number of the user.
+void read_subordinates(const UserFiles& files, Subordinates& known) {
+  known.ranges.clear();
+  known.users = parse_passwd(files.passwd);
+  const auto text = read_file(files.subuid);
+  if (!text) return;
+  for (const std::string_view line : split(*text, '\n')) {
+    const std::vector<std::string_view> fields = split(line, ':');
+    if (fields.size() != 3) continue;
+    const auto first = to_unsigned(trim(fields[1]));
+    const auto count = to_unsigned(trim(fields[2]));
+    if (!first || !count || fields[0].empty()) continue;
+    const auto user = std::ranges::find_if(known.users, [&](const auto& one) { return one.second == fields[0]; });
+    const auto number = to_unsigned(fields[0]);
+    if (user != known.users.end())
+      known.ranges.push_back({user->first, *first, *count});
+    else if (number && *number < std::numeric_limits<uid_t>::max())
+      known.ranges.push_back({static_cast<uid_t>(*number), *first, *count});
+  }
+}
+
+// Calls `visit` with the owner of each range that this uid is in.
+template <class Visit>
+void for_each_owner(uid_t uid, const UserFiles& files, const Visit& visit) {
+  static std::mutex mutex;
+  static std::map<std::string, Subordinates>* tables = nullptr;  // never destroyed: a thread may ask at exit
+  const std::scoped_lock lock(mutex);
+  if (tables == nullptr) tables = new std::map<std::string, Subordinates>;
+  const auto [place, fresh] = tables->try_emplace(files.subuid + ":" + files.passwd);
+  Subordinates& known = place->second;
+  const Version subuid = version_of(files.subuid);
+  const Version passwd = version_of(files.passwd);
+  if (fresh || known.subuid != subuid || known.passwd != passwd) {
+    known.subuid = subuid;
+    known.passwd = passwd;
+    read_subordinates(files, known);
+  }
+  if (known.users.contains(uid) || std::ranges::none_of(known.ranges, [&](const IdRange& one) { return one.has(uid); }))
+    return;
+  if (name_of(uid, files.passwd) != std::to_string(uid)) return;  // a network directory knows it by name
+  for (const IdRange& range : known.ranges)
+    if (range.has(uid)) visit(range.owner);
+}
+
+}  // namespace
+
+uid_t owner_of(uid_t uid, const UserFiles& files) {
+  std::optional<uid_t> owner;
+  bool several = false;
+  for_each_owner(uid, files, [&](uid_t user) {
+    several = several || (owner && *owner != user);
+    owner = user;
+  });
+  return owner && !several ? *owner : uid;
+}
+
+bool belongs_to(uid_t uid, uid_t user, const UserFiles& files) {
+  bool found = uid == user;
+  if (!found) for_each_owner(uid, files, [&](uid_t owner) { found = found || owner == user; });
+  return found;
+}
+
+std::string user_name(uid_t uid, const UserFiles& files) {
+  const uid_t owner = owner_of(uid, files);
+  const std::string name = name_of(owner, files.passwd);
+  return owner == uid ? name : name + " (subuid " + std::to_string(uid) + ")";
 }
 
 }  // namespace lull

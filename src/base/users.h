@@ -1,5 +1,6 @@
 #pragma once
-// The people of this machine, by name.
+// The people of this machine, by name. A subordinate uid (/etc/subuid: who a user is inside of a rootless container)
+// belongs to the user who was given it.
 
 #include <sys/types.h>
 
@@ -7,8 +8,18 @@
 
 namespace lull {
 
-// The name of a user, or the number as text. Looks into the file first: asking the
-// system's name service loads plugins, and with a network directory may take seconds.
-std::string user_name(uid_t uid, const std::string& passwd = "/etc/passwd");
+struct UserFiles {
+  std::string passwd = "/etc/passwd";
+  std::string subuid = "/etc/subuid";
+};
+
+// The name of a user, or the number as text; "ada (subuid 100999)" for a subordinate uid. Looks into the files first:
+// asking the system's name service loads plugins, and with a network directory may take seconds.
+std::string user_name(uid_t uid, const UserFiles& files = {});
+
+// Whose this uid is: its own, or the one user's who has it as a subordinate uid. Where two have, it is nobody else's.
+uid_t owner_of(uid_t uid, const UserFiles& files = {});
+// Is this uid the user, or a subordinate uid of theirs (perhaps of others, too)?
+bool belongs_to(uid_t uid, uid_t user, const UserFiles& files = {});
 
 }  // namespace lull

@@ -4,18 +4,25 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
+#include <memory>
 #include <string>
 #include <vector>
 
+#include "base/text.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "config/settings.h"
 #include "engine/judge.h"
-#include "jobs/contexts.h"
+#include "jobs/scope.h"
+#include "rule/promql.h"
 #include "rule/rule.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
+#include "trace/schema.h"
 #include "view/rule_look.h"
 #include "view/screen.h"
 
@@ -39,9 +46,9 @@ Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
     looked.devices = TRY(select_devices(gpus, inventory));
   } else {
     // As `lull watch` does: what says "no permission" and is closed to everybody here is not meant for us.
-    JobContexts contexts(Root::machine());
-    contexts.look(looked.snapshot, nullptr);
-    const std::vector<Device> closed = contexts.closed();
+    JobGpus gpus_of_all(std::make_shared<GpuUsers>(Root::machine()));
+    gpus_of_all.look(looked.snapshot, nullptr);
+    const std::vector<Device> closed = gpus_of_all.closed();
     for (std::size_t i = 0; i < inventory.devices.size(); ++i)
       if (std::ranges::find(closed, inventory.devices[i]) == closed.end()) looked.devices.push_back(i);
   }
@@ -51,6 +58,52 @@ Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
   Judge judge(Policy{.idle = rule}, std::move(scope), {});
   looked.now = TRY(judge.observe(looked.snapshot)).condition;
   return looked;
+}
+
+struct PromArguments {
+  bool wanted = false;
+  std::string per = "gpu";
+  std::string metrics = "dcgm";
+  std::string interval = "30s";
+  std::string labels;
+  std::string alert;
+};
+
+bool is_label(std::string_view name) {
+  const auto fits = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; };
+  if (name.empty() || !fits(name.front())) return false;
+  return std::ranges::all_of(name, [&](char c) { return fits(c) || (c >= '0' && c <= '9'); });
+}
+
+Result<PromOptions> read_prom_options(const PromArguments& arguments) {
+  PromOptions options;
+  constexpr std::array<std::string_view, 3> kPers = {"gpu", "job", "host"};
+  constexpr std::array<std::string_view, 2> kNames = {"dcgm", "lull"};
+  options.per = static_cast<PromPer>(TRY(choice_option("--per", arguments.per, kPers)));
+  options.names = static_cast<PromNames>(TRY(choice_option("--metrics", arguments.metrics, kNames)));
+  options.interval = TRY(limit_option("--interval", arguments.interval));
+  if (options.interval < 1s || options.interval > 1h)
+    return fail(fmt::format("--interval {}: 1s to 1h would be right, such as 30s", printable(arguments.interval)));
+  for (const trace::ColumnChoice& choice : TRY(trace::parse_columns(arguments.labels))) {
+    if (choice.role != "job" || options.names == PromNames::lull)
+      return fail("--labels: only job=LABEL of --metrics dcgm can be chosen here, such as job=namespace+pod");
+    for (const std::string_view label : split(choice.column, '+')) {
+      if (!is_label(trim(label)))
+        return fail(fmt::format("--labels: '{}' is not the name of a label", printable(label)));
+      options.job_labels.emplace_back(trim(label));
+    }
+  }
+  return options;
+}
+
+int print_promql(const Rule& rule, const PromArguments& arguments) {
+  const auto options = read_prom_options(arguments);
+  if (!options) return complain("check: " + options.error().message(), kExitUsage);
+  const auto text =
+      arguments.alert.empty() ? to_promql(rule, *options) : to_prometheus_alert(rule, *options, arguments.alert);
+  if (!text) return complain("check: " + text.error().message(), kExitUsage);
+  fmt::print("{}", *text);
+  return 0;
 }
 
 }  // namespace
@@ -64,11 +117,27 @@ int check_command(int argc, char** argv) {
                  "such as 'util < 5 for 20m' (lull-rules(7) explains the language), or the name of one (`lull config` "
                  "lists them)")
       .required();
-  line.option("--gpus", gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)")
-      .value("LIST")
-      .not_empty("0,2");
-  line.flag("--json", json, "one JSON object");
-  line.footer("Examples:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'\n  lull check hung");
+  line.option(shared::kGpus, gpus, std::string(shared::kOnlyThese) + " (default: all)");
+  line.flag(shared::kJson, json, shared::kOneObject);
+  PromArguments prom;
+  line.flag("--promql", prom.wanted, "print the rule as a query of Prometheus that never answers before lull does")
+      .excludes("--json")
+      .excludes("--gpus");
+  auto about_prom = {
+      line.option(shared::kPer, prom.per, ", the GPUs of each host; with --promql").value("gpu|job|host"),
+      line.option("--metrics", prom.metrics, "with --promql: the names of dcgm-exporter or of lull serve")
+          .value("dcgm|lull"),
+      line.option("--interval", prom.interval, "with --promql: the time between two scrapes").value("TIME"),
+      line.option(shared::kLabels, prom.labels, ", with --promql: that of the job (default: job=hpc_job)")
+          .value("job=LABEL")
+          .not_empty("job=namespace+pod"),
+      line.option("--alert", prom.alert, "with --promql: print an alert rule of this name (default: the query alone)")
+          .value("NAME")
+          .not_empty("GpuIdle"),
+  };
+  line.footer(
+      "Examples:\n  lull check 'util < 5 and mem_used > 1GiB for 30m'\n  lull check hung\n"
+      "  lull check 'util < 1 for 30m' --promql --per job --alert JobIdle >idle.rules.yml");
   if (const auto done = line.parse(argc, argv)) return *done;
 
   std::string text;
@@ -77,6 +146,9 @@ int check_command(int argc, char** argv) {
   if (!settings) return complain(settings.error().message(), kExitUsage);
   const Result<Rule> rule = settings->rule(text);
   if (!rule) return complain(rule.error().message(), kExitUsage);
+  if (prom.wanted) return print_promql(*rule, prom);
+  if (std::ranges::any_of(about_prom, &CommandLine::Option::given))
+    return complain("check: --per, --metrics, --interval, --labels and --alert go with --promql", kExitUsage);
   const Result<RuleLook> looked = look(*rule, gpus);
   if (!looked) return complain(looked.error().message(), kExitUsage);
   fmt::print("{}", json ? rule_json(*rule, *looked) : rule_text(*rule, *looked, screen_of(STDOUT_FILENO)));

@@ -33,6 +33,8 @@ void speak_as(std::string_view name);
 int complain(std::string_view what, int status = kExitFailure);
 // Its status; why it could not be done is said.
 int ended(const SessionEnd& session);
+// The signal that ended the session or its job; 0: none. main() dies of it.
+int ending_signal();
 // Opens the machine and runs a session on it; `failed` where it cannot be opened.
 int on_machine(const Clock& clock, const std::function<SessionEnd(Machine&)>& session, int failed = kExitFailure);
 // As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.

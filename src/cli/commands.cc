@@ -6,7 +6,7 @@
 
 #include "base/fd.h"
 #include "cli/command.h"
-#include "sense/sensor_program.h"
+#include "sense/sensor.h"
 #include "session/end_program.h"
 #include "session/machine.h"
 
@@ -23,9 +23,12 @@ int record_command(int argc, char** argv);
 int replay_command(int argc, char** argv);
 int report_command(int argc, char** argv);
 int check_command(int argc, char** argv);
+int jobs_command(int argc, char** argv);
 int keep_command(int argc, char** argv);
 int config_command(int argc, char** argv);
 int sim_command(int argc, char** argv);
+int slurm_command(int argc, char** argv);
+int serve_command(int argc, char** argv);
 int gpu_idle_timeout_command(int argc, char** argv);
 int gpu_sentinel_command(int argc, char** argv);
 int gpu_mon_command(int argc, char** argv);
@@ -38,6 +41,7 @@ constexpr std::array kCommands = {
     Command{"status", "the GPUs now: table, --json, --csv, --watch", status_command},
     Command{"run", "run a command, end it when its GPUs sit idle", run_command},
     Command{"watch", "watch GPUs, act when a rule fires: shutdown, kill, notify, …", watch_command},
+    Command{"jobs", "the jobs that have GPUs: idle for, next step, kept until", jobs_command},
     Command{"keep", "ask a `lull watch --per` for more time for a job", keep_command},
     Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
     Command{"fill", "run low-priority work on idle GPUs, yield to anyone", fill_command},
@@ -48,6 +52,8 @@ constexpr std::array kCommands = {
     Command{"report", "how the GPUs were used, by user, command and host", report_command},
     Command{"check", "explain a rule, and what this machine can read of it", check_command},
     Command{"config", "the settings in force, and where each came from", config_command},
+    Command{"serve", "page, Prometheus metrics and JSON over HTTP", serve_command},
+    Command{"slurm", "idle GPUs of Slurm jobs: prolog, epilog, ask, act, check", slurm_command},
     Command{"sim", "simulated GPUs for any program that speaks NVML", sim_command},
 };
 constexpr std::array kDropIns = {
@@ -61,18 +67,19 @@ int end_command(int argc, char** argv) {
   return ended(end_program(argc, argv, [](const std::string& text) { (void)complain(text); }));
 }
 
-constexpr std::array kInside = {
+constexpr std::array kInsideCommands = {
     Command{kSensorName, "asks the driver", sensor_program},
     Command{kEndName, "ends who started it", end_command},
 };
 
 std::string_view speaker = "lull";
+int died_of = 0;
 
 }  // namespace
 
 std::span<const Command> commands() { return kCommands; }
 std::span<const Command> drop_ins() { return kDropIns; }
-std::span<const Command> inside() { return kInside; }
+std::span<const Command> inside() { return kInsideCommands; }
 
 void speak_as(std::string_view name) { speaker = name; }
 
@@ -85,8 +92,11 @@ int complain(std::string_view what, int status) {
 }
 
 int ended(const SessionEnd& session) {
+  died_of = session.signal;
   return session.complaint.empty() ? session.status : complain(session.complaint, session.status);
 }
+
+int ending_signal() { return died_of; }
 
 int on_machine(const Clock& clock, const std::function<SessionEnd(Machine&)>& session, int failed) {
   const auto machine = Machine::open(clock);

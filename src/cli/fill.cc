@@ -12,61 +12,60 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/watch_options.h"
+#include "cli/shared_options.h"
 #include "fill/plan_file.h"
 #include "fill/session.h"
-#include "fill/voice.h"
-#include "fill/words.h"
+#include "fill/sink.h"
 #include "sense/processes.h"
 #include "session/control.h"
-#include "session/say.h"
+#include "session/logger.h"
 
 namespace lull {
 namespace {
 
-constexpr const char* kAbout =
-    "Runs a low-priority command on GPUs that nobody uses, and gets it out of the way the\n"
-    "instant somebody comes: it stands still within milliseconds, and ends only if the other\n"
-    "one really uses the GPU. No filler outlives lull, however lull ends.\n";
-constexpr const char* kMore =
-    "A GPU is free when the rule of --free holds, nobody computes on it or has its device file\n"
+constexpr const char* kFillAbout =
+    "Runs a low-priority command on idle GPUs. When another process opens the GPU, the command\n"
+    "is paused within milliseconds; it ends only if that process uses the GPU. No filler\n"
+    "outlives lull, however lull ends.\n";
+constexpr const char* kFillMore =
+    "A GPU is free when the rule of --idle holds, no process computes on it or has its device file\n"
     "open, nobody has leased it (`lull pick`) or waits for it, and nobody types at a terminal.\n"
-    "Programs that only look (nvidia-smi, nvtop, DCGM, X, lull itself, what --ignore names) never count.\n\n"
+    "Monitoring programs (nvidia-smi, nvtop, DCGM, X, lull itself, what --ignore names) never count.\n\n"
     "With a FILE (TOML) there may be several fillers, each with its GPUs, priority, hours, user,\n"
     "log and limits; lull-fill(1) has all keys. It is read again when it changes, and on SIGHUP.\n\n"
     "Exit status: 128+N ended by signal N; 2 the command line or the file was wrong; 125 lull could not;\n"
-    "--check: 0 or 2; --status: 0, or 1 where no lull fill runs.\n\n"
+    "--check: 0, or 2 where a filler could not be started; --status: 0, or 1 where no lull fill runs.\n\n"
     "Examples:\n"
     "  lull fill --per-gpu -- ./low-priority.sh\n"
-    "  lull fill --gpus 2,3 --free 'util < 5 for 10m' --grace 1m -- python3 background.py\n"
+    "  lull fill --gpus 2,3 --idle 'util < 5 for 10m' --grace 1m -- python3 background.py\n"
     "  lull fill /etc/lull/fill.toml\n"
     "  lull fill --check /etc/lull/fill.toml\n"
     "  lull fill --status\n";
 
-struct FillCommand : FillWords {
+struct FillCommand : FillCommandOptions {
   std::vector<std::string> file;
-  std::string hear = "bpf";
+  std::string detect = "bpf";
   bool no_cgroup = false;
   bool check = false;
   bool status = false;
   bool json = false;
-  VoiceWords voice;
+  LogOptions console;
 };
 
 void describe_options(CommandLine& line, FillCommand& command) {
   line.usage("[options] -- CMD [ARGUMENT…] | [options] FILE | --check FILE | --status [--json]");
   line.arguments("FILE", command.file, "a TOML file with one or more fillers, in place of CMD");
-  line.option("--gpus", command.gpus, "which GPUs: 0,2 or UUIDs, 3:1 for a MIG device, or all")
-      .value("LIST")
-      .not_empty("0,2");
+  line.option(shared::kGpus, command.gpus, "which GPUs");
   line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
-  line.option("--free", command.free, "the rule that must hold before a GPU is filled").value("RULE");
-  line.option("--every", command.every, "time between two samples").value("TIME");
-  line.option("--confirm", command.confirm, "how long a filler stands still to find out what somebody wants")
+  line.option(shared::kIdle, command.idle,
+              "that must hold before a GPU is filled, or a time: the default rule for so long");
+  line.option(shared::kEvery, command.every);
+  line.option("--confirm", command.confirm, "how long a filler is paused to see whether the other process uses the GPU")
       .value("TIME");
-  line.option("--yield", command.yield,
-              "what it does for somebody: confirm: stand still, end if they use the GPU; stop: end at once; "
-              "pause: stand still while they leave memory free")
+  line.option(
+          "--yield", command.yield,
+          "what to do when another process opens the GPU: confirm: pause, end if it uses the GPU; stop: end at once; "
+          "pause: pause while it leaves memory free")
       .value("confirm|stop|pause");
   line.option("--yield-cmd", command.yield_command,
               "park it with this command (sh -c) instead of ending it; LULL_FILLER_PID says which (default: none)")
@@ -74,8 +73,8 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.option("--resume-cmd", command.resume_command, "and take it back with this command (default: none)")
       .value("CMD");
   line.option("--yield-limit", command.yield_limit, "how long these may take before it is ended instead").value("TIME");
-  line.option("--stop-signal", command.signal, "the signal that ends it").value("NAME");
-  line.option("--grace", command.grace, "how long it then has before SIGKILL").value("TIME");
+  line.option(shared::kSignal, command.signal, "a filler that is to end gets");
+  line.option(shared::kGrace, command.grace);
   line.flag("--once", command.once, "do not start it again once it has ended with status 0");
   line.option("--log", command.log,
               "append its output to this file; at 10 MiB a new one is begun, 3 old ones are kept (default: where "
@@ -85,34 +84,36 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.option("--user-idle", command.user_idle,
               "who typed at a terminal within this time is there, and nothing is filled; 0: nobody counts")
       .value("TIME");
-  line.each("--leave-out", command.leave_out,
-            "a user whose typing does not count, as that of whoever started lull never does (default: none)")
-      .value("USER");
+  line.each(shared::kExceptUser, command.except_user,
+            "typing does not count, as that of whoever started lull never does (default: none)");
   line.each("--ignore", command.ignore,
             "a program that may have GPUs open; its exact name (default: those that only look)")
       .value("PROGRAM");
   line.flag("--ignore-hidden", command.ignore_hidden,
             "processes whose files we may not look at do not count; for users who are not root");
-  line.option("--hear", command.hear, "how to hear that a device file is opened: the best way to try")
+  line.option("--detect", command.detect, "how to detect that a device file is opened: the best way to try")
       .value("bpf|fanotify|inotify|scan");
-  line.flag("--no-cgroup", command.no_cgroup, "stand still by SIGSTOP, without a cgroup");
-  line.flag("--check", command.check, "say what is wrong with FILE, and do nothing");
+  line.flag(shared::kNoCgroup, command.no_cgroup, "pause by SIGSTOP");
+  line.flag("--check", command.check,
+            "say what is wrong with FILE, and whether each filler's user, folder, program and log are there");
   line.flag("--status", command.status, "what a running `lull fill` does on each GPU, and why");
-  line.flag("--json", command.json, "with --status: as JSON");
-  add_voice_options(line, command.voice, "say only what is important", "say also why each GPU waits");
+  line.flag(shared::kJson, command.json, ", with --status");
+  add_log_options(line, command.console, "only what is important", "also why each GPU waits");
 }
 
 int check(const std::string& file) {
   const auto settings = load_plan(file);
   if (!settings) return complain(settings.error().message(), kExitUsage);
   for (const std::string& doubt : doubts(*settings)) complain(fmt::format("{}: {}", printable(file), doubt));
+  const std::vector<std::string> missing = obstacles(*settings);
+  for (const std::string& one : missing) complain(fmt::format("{}: {}", printable(file), one));
   std::string text;
   for (const FillerSettings& filler : settings->fillers)
     text += fmt::format("{}: {} on {} {}, yields by {}\n", printable(filler.name), printable(filler.command[0]),
-                        filler.per_gpu ? "each of GPUs" : "GPUs", printable(filler.gpus), word_of(filler.yield));
+                        filler.per_gpu ? "each of GPUs" : "GPUs", printable(filler.gpus), to_string(filler.yield));
   fmt::print("{}: {} filler{}, free means {}\n{}", printable(file), settings->fillers.size(),
-             settings->fillers.size() == 1 ? "" : "s", to_text(settings->free), text);
-  return 0;
+             settings->fillers.size() == 1 ? "" : "s", to_text(settings->idle), text);
+  return missing.empty() ? 0 : kExitUsage;
 }
 
 int status(bool json) {
@@ -134,8 +135,8 @@ int refuse(const std::string& why) { return complain("fill: " + why, kExitUsage)
 }  // namespace
 
 int fill_command(int argc, char** argv) {
-  CommandLine line(kAbout, "lull fill");
-  line.footer(kMore);
+  CommandLine line(kFillAbout, "lull fill");
+  line.footer(kFillMore);
   FillCommand command;
   describe_options(line, command);
   int ours = argc;
@@ -151,12 +152,12 @@ int fill_command(int argc, char** argv) {
   if (command.file.size() > 1)
     return refuse(fmt::format("'{}': one FILE, or -- before a command", printable(command.file[1])));
   if (command.check) return command.file.empty() ? refuse("--check needs a FILE") : check(command.file[0]);
-  if (const auto well = check(command.voice); !well) return refuse(well.error().message());
+  if (const auto well = check(command.console); !well) return refuse(well.error().message());
   if (command.file.empty() == arguments.empty())
     return refuse(command.file.empty() ? "what to run stands behind --: lull fill -- CMD…; or name a FILE"
                                        : "a FILE or a command, not both");
-  const auto way = parse_open_way(command.hear);
-  if (!way) return refuse("--hear: " + way.error().message());
+  const auto way = parse_open_way(command.detect);
+  if (!way) return refuse("--detect: " + way.error().message());
   auto settings = command.file.empty() ? settle(command, std::move(arguments)) : load_plan(command.file[0]);
   if (!settings) return refuse(settings.error().message());
   // Fillers on a cluster are jobs of their own, which its scheduler takes away: we would fill what it gives to others.
@@ -165,20 +166,21 @@ int fill_command(int argc, char** argv) {
         "fill: this is a Slurm job: under Slurm fillers are jobs in a preemptable partition (lull-fill(1) shows one)");
 
   const SystemClock clock;
-  const Sayer sayer = make_sayer(command.voice, clock);
-  FillVoice voice(sayer);
-  for (const std::string& doubt : doubts(*settings)) voice.note(Level::warning, "doubt", doubt);
+  const Logger logger = make_logger(command.console, clock);
+  FillConsole console(logger);
+  for (const std::string& doubt : doubts(*settings)) console.note(Level::warning, "doubt", doubt);
+  for (const std::string& one : obstacles(*settings)) console.note(Level::warning, "doubt", one);
   for (const Reply& other : ask_all(ControlOf::fill))
-    voice.note(Level::warning, "another",
-               fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
-                           other.watcher));
+    console.note(Level::warning, "another",
+                 fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
+                             other.watcher));
   FillOptions options{.best_way = *way, .use_cgroup = !command.no_cgroup};
   if (!command.file.empty()) {
     options.file = command.file[0];
     options.reload = [file = command.file[0]] { return load_plan(file); };
   }
   return on_machine(clock, [&](Machine& machine) {
-    return FillSession(*std::move(settings), std::move(options), machine, voice).run();
+    return FillSession(*std::move(settings), std::move(options), machine, console).run();
   });
 }
 

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "cli/command.h"
-#include "compat/gpu_idle_timeout_session.h"
+#include "compat/gpu_idle_timeout.h"
 #include "session/machine.h"
 
 namespace lull {
@@ -28,9 +28,9 @@ int refuse(bool task, std::string_view why) {
 }
 
 int launch(const IdleTimeoutOptions& options, const Policy& policy, const Clock& clock) {
-  IdleTimeoutVoice voice(options, clock);
+  IdleTimeoutConsole console(options, clock);
   return on_machine(
-      clock, [&](Machine& machine) { return RunSession(idle_timeout_run(options, policy), machine, voice).run(); },
+      clock, [&](Machine& machine) { return RunSession(idle_timeout_run(options, policy), machine, console).run(); },
       kIdleTimeoutRefused);
 }
 
@@ -45,9 +45,9 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
     ignore_sigpipe();
     return complain(settings.error().message(), kIdleTimeoutRefused);
   }
-  IdleTimeoutVoice voice(options, clock);
+  IdleTimeoutConsole console(options, clock);
   const int status =
-      on_machine(clock, [&](Machine& machine) { return WatchSession(*std::move(settings), machine, voice).run(); });
+      on_machine(clock, [&](Machine& machine) { return WatchSession(*std::move(settings), machine, console).run(); });
   return status == kExitFailure || status == kExitUsage ? kIdleTimeoutRefused : status;
 }
 

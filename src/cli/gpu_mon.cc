@@ -11,13 +11,13 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "compat/gpu_mon_session.h"
+#include "compat/gpu_mon.h"
 #include "session/machine.h"
 
 namespace lull {
 namespace {
 
-constexpr int kFailed = 1;
+constexpr int kGpuMonFailed = 1;
 constexpr std::size_t kLongestFile = std::size_t{1} << 20;
 
 }  // namespace
@@ -37,23 +37,23 @@ int gpu_mon_command(int argc, char** argv) {
   const auto text = read_file(AT_FDCWD, expand_user(options->file), kLongestFile);
   if (!text) {
     if (text.error().errno_value == ENOENT)
-      return complain("FileNotFoundError: Configuration not found: " + printable(options->file), kFailed);
-    return complain(text.error().message(), kFailed);
+      return complain("FileNotFoundError: Configuration not found: " + printable(options->file), kGpuMonFailed);
+    return complain(text.error().message(), kGpuMonFailed);
   }
   const auto settings = parse_mon_config(*text);
-  if (!settings) return complain(fmt::format("{}: {}", printable(options->file), settings.error().what), kFailed);
+  if (!settings) return complain(fmt::format("{}: {}", printable(options->file), settings.error().what), kGpuMonFailed);
 
   const SystemClock clock;
-  MonVoice voice(*settings, clock);
+  MonConsole console(*settings, clock);
   auto machine = Machine::open(clock);
-  if (!machine) return complain(machine.error().message(), kFailed);
-  const SessionEnd end = FillSession(mon_fill_settings(*settings), {}, **machine, voice).run();
+  if (!machine) return complain(machine.error().message(), kGpuMonFailed);
+  const SessionEnd end = FillSession(mon_fill_settings(*settings), {}, **machine, console).run();
   if (end.status == 128 + SIGINT) {
-    voice.interrupted();
+    console.interrupted();
     return 0;
   }
   const int status = ended(end);
-  return status == kExitFailure ? kFailed : status;
+  return status == kExitFailure ? kGpuMonFailed : status;
 }
 
 }  // namespace lull

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "cli/command.h"
-#include "compat/gpu_sentinel_session.h"
+#include "compat/gpu_sentinel.h"
 #include "session/machine.h"
 
 namespace lull {
@@ -36,9 +36,9 @@ int gpu_sentinel_command(int argc, char** argv) {
     return complain(gpus.error().message(), kSentinelFailed);
   }
   const SystemClock clock;
-  SentinelVoice voice(*options, gpus->absent, clock, !policy->arm);
+  SentinelConsole console(*options, gpus->absent, clock, !policy->arm);
   const int status = on_machine(clock, [&](Machine& machine) {
-    return WatchSession(sentinel_settings(*options, *std::move(policy), *gpus), machine, voice).run();
+    return WatchSession(sentinel_settings(*options, *std::move(policy), *gpus), machine, console).run();
   });
   return status == kExitFailure ? kSentinelFailed : status;
 }

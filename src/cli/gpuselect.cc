@@ -5,22 +5,23 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
+#include <random>
 
 #include "base/fd.h"
+#include "base/random.h"
 #include "cli/command.h"
-#include "compat/gpuselect_pick.h"
 #include "lease/visibility.h"
-#include "session/loop_sampler.h"
+#include "session/machine.h"
 #include "session/pick_session.h"
-#include "session/picking.h"
 
 namespace lull {
 
 namespace {
 
-constexpr int kFailed = 1;  // the predecessor's only status but 0 and argparse's 2
+constexpr int kGpuselectFailed = 1;  // the predecessor's only status but 0 and argparse's 2
 
 int say(std::string_view what, int status) {
   fmt::print(stderr, "gpuselect: {}\n", what);
@@ -32,9 +33,13 @@ int say(std::string_view what, int status) {
 int gpuselect_command(int argc, char** argv) {
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_gpuselect(words);
-  if (!options) return say(options.error().what, options.error().errno_value);
+  if (!options) {
+    if (options.error().errno_value != kExitUsage) return say(options.error().what, kGpuselectFailed);
+    fmt::print(stderr, "{}gpuselect: error: {}\n", gpuselect_usage(), options.error().what);
+    return kExitUsage;
+  }
   if (options->help) {
-    fmt::print("{}", gpuselect_help());
+    fmt::print("{}{}", gpuselect_usage(), gpuselect_help());
     return 0;
   }
   if (!options->command.empty())
@@ -42,16 +47,22 @@ int gpuselect_command(int argc, char** argv) {
   const TellPicker tell = [](const std::string& text) { complain(text); };
   const SystemClock clock;
   const auto senses = LoopSenses::open(clock);
-  if (!senses) return say(senses.error().message(), kFailed);
+  if (!senses) return say(senses.error().message(), kGpuselectFailed);
+  if (options->debug) fmt::print(stderr, "{}\n", gpuselect_asked(*options));
+  if (const std::string warning = gpuselect_warning(*options); !warning.empty()) fmt::print(stderr, "{}\n", warning);
   const auto world = pick_world(**senses, false, tell);  // its -q is about the choice alone
   PickSession session((*senses)->loop(), *world, gpuselect_settings(*options));
-  const auto picked = session.run();
+  auto picked = session.run();
   if (options->debug)
-    for (const std::string& line : gpuselect_debug(session.picker())) fmt::print(stderr, "{}\n", line);
+    for (const std::string& line : gpuselect_debug(session.picker(), *options)) fmt::print(stderr, "{}\n", line);
   if (!picked) {
+    if (options->debug && picked.error().wanted > 0)
+      fmt::print(stderr, "Requested {} GPUs, but {} matched filters\n", picked.error().wanted, picked.error().fitting);
     (void)write_all(STDERR_FILENO, "gpuselect: " + gpuselect_refusal(picked.error(), *options));
-    return kFailed;
+    return kGpuselectFailed;
   }
+  // In any order, as its document has it: the first is the one that programs use who know only one.
+  std::ranges::shuffle(picked->devices, std::mt19937_64(random_bits()));
   const std::string value = visible_value(*picked, false);
   if (options->debug) fmt::print(stderr, "CUDA_VISIBLE_DEVICES={}\n", value);
   if (!options->command.empty()) {
@@ -61,7 +72,7 @@ int gpuselect_command(int argc, char** argv) {
   }
   if (!options->quiet)
     if (const auto written = write_all(STDOUT_FILENO, value + "\n"); !written)
-      return say("stdout: " + written.error().message(), kFailed);
+      return say("stdout: " + written.error().message(), kGpuselectFailed);
   return 0;
 }
 

@@ -1,42 +1,89 @@
-// `lull keep`: asks those who watch for more time for a GPU or a job.
+// `lull keep`: asks those who watch for more time for a GPU or a job, or Slurm where nobody watches here.
 
 #include <fmt/format.h>
 
+#include <csignal>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "act/spawn.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "session/control.h"
 #include "session/each_session.h"
+#include "session/machine.h"
+#include "slurm/keep_comment.h"
 
 namespace lull {
 namespace {
 
-constexpr const char* kAbout =
+constexpr const char* kKeepAbout =
     "Asks every `lull watch --per` on this machine for more time: nothing is done about the GPU or job\n"
     "before that is over. Its owner may ask, and root. No more than --keep-at-most of the watcher is\n"
-    "given, until it works again.\n";
-constexpr const char* kMore =
+    "given, until it works again. A Slurm job that nobody watches here is kept by its Comment, which its\n"
+    "watcher reads before it acts.\n";
+constexpr const char* kKeepMore =
     "A JOB is a PID of its processes, slurm:ID, a container's or a lease's id; a GPU is its number or UUID.\n"
     "Without one it is about every GPU and job that is yours.\n\n"
-    "Exit status: 0 somebody gave more time; 1 nobody did; 2 the command line was wrong.\n\n"
+    "Exit status: 0 more time was given; 1 none was; 2 the command line was wrong.\n\n"
     "Examples:\n"
     "  lull keep 4h\n"
     "  lull keep 4711 4h\n"
-    "  lull keep gpu3 30m\n";
+    "  lull keep gpu3 30m\n"
+    "  lull keep slurm:22 4h\n";
+
+// From a login node: Slurm says whether the caller may.
+SessionEnd keep_by_comment(Machine& machine, std::uint64_t job, Duration time) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
+  Loop& loop = machine.loop();
+  SessionEnd end{1};
+  const auto listening = machine.listen(set, [&](const signalfd_siginfo& info) {
+    if (info.ssi_signo == SIGCHLD) return;
+    end = ended_by(static_cast<int>(info.ssi_signo));
+    loop.stop();
+  });
+  if (!listening) return {kExitFailure, listening.error().message()};
+  slurm::KeepByComment keeping([&](const slurm::Command& command, Duration limit,
+                                   Helpers::Done done) { machine.run_helper(command, limit, std::move(done)); },
+                               job, machine.clock().wall() + time,
+                               [&](const slurm::KeepByComment::Outcome& outcome) {
+                                 end = outcome.kept ? SessionEnd{} : SessionEnd{1, "keep: " + outcome.text};
+                                 if (outcome.kept)
+                                   (void)write_all(
+                                       STDOUT_FILENO,
+                                       fmt::format("Slurm: kept: {} by its Comment; its watcher gives no more than its "
+                                                   "--keep-at-most\n",
+                                                   outcome.text));
+                                 loop.stop();
+                               });
+  keeping.start();
+  const auto ran = loop.run();
+  return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+}
+
+// The number in "slurm:22".
+std::optional<std::uint64_t> slurm_job(std::string_view target) {
+  if (!target.starts_with("slurm:")) return std::nullopt;
+  const auto number = to_unsigned(target.substr(6));
+  return number && *number > 0 && *number <= 0xFFFFFFFFULL ? number : std::nullopt;
+}
 
 }  // namespace
 
 int keep_command(int argc, char** argv) {
   std::vector<std::string> words;
-  CommandLine line(kAbout, "lull keep");
+  CommandLine line(kKeepAbout, "lull keep");
   line.usage("[JOB|GPU] TIME");
   line.arguments("TIME", words, "how long from now on, such as 4h; before it a JOB or GPU (default: all of mine)")
       .required();
-  line.footer(kMore);
+  line.footer(kKeepMore);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (words.size() > 2) return complain("keep: '" + printable(words[2]) + "' is one argument too many", kExitUsage);
   const auto time = parse_duration(words.back());
@@ -45,10 +92,19 @@ int keep_command(int argc, char** argv) {
   const std::string target = words.size() == 2 ? words[0] : "";
   if (target.size() > 256) return complain("keep: that is no GPU and no job", kExitUsage);
   bool kept = false;
+  bool watched = false;
   const std::vector<Reply> answers = ask_all(ControlOf::keep, keep_question(target, *time));
   for (const Reply& answer : answers) {
     fmt::print("lull watch {}: {}\n", answer.watcher, answer.line);
     kept |= answer.line.starts_with("kept");
+    watched |= answer.line.starts_with("refused");
+  }
+  if (const auto job = slurm_job(target); job && !kept && !watched) {
+    if (is_executable("squeue") && is_executable("scontrol"))
+      return on_machine(SystemClock(), [&](Machine& machine) { return keep_by_comment(machine, *job, *time); });
+    if (answers.empty())
+      return complain(
+          fmt::format("keep: nobody watches {} here, and Slurm's squeue and scontrol are not in PATH", target), 1);
   }
   if (answers.empty()) return complain("keep: nobody watches with `lull watch --per` here", 1);
   return kept ? 0 : 1;

@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "session/leases_session.h"
 #include "session/machine.h"
 
@@ -12,10 +13,9 @@ namespace lull {
 int leases_command(int argc, char** argv) {
   LeasesSettings settings;
   CommandLine line("Shows who holds which GPU, what the GPU does meanwhile, and who waits for one.", "lull leases");
-  line.flag("--json", settings.json, "one JSON object; with --watch one object per line");
+  line.flag(shared::kJson, settings.json, shared::kObjectPerLine);
   std::string every;
-  const CommandLine::Option watch =
-      line.option("--watch", every, "show it again at this interval (default 1s)").optional_value().value("[SECONDS]");
+  const CommandLine::Option watch = line.option(shared::kWatch, every).optional_value();
   line.footer(
       "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n"
       "e shows all that is known of the marked lease, h all keys.\n\n"

@@ -1,9 +1,11 @@
 // `lull COMMAND …`, or a predecessor's name as a link to the same binary.
 
 #include <fmt/format.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
@@ -94,6 +96,19 @@ int flushed(int status) {
   return status == 0 ? lull::kExitFailure : status;
 }
 
+// A shell goes on behind a program that exits with 130, and stops behind one that Ctrl-C ended. As timeout(1) does;
+// process 1 of a container does not die of it.
+int dead_of(int signal, int status) {
+  (void)::prctl(PR_SET_DUMPABLE, 0);  // the job has written its core
+  std::signal(signal, SIG_DFL);
+  sigset_t one;
+  sigemptyset(&one);
+  sigaddset(&one, signal);
+  ::sigprocmask(SIG_UNBLOCK, &one, nullptr);
+  (void)std::raise(signal);
+  return status;
+}
+
 // Where there is no memory left even for saying so, C++ gives up in the middle of a throw: in our words, and with our
 // status. Anything else that ends here is a mistake of ours.
 [[noreturn]] void give_up() {
@@ -110,7 +125,9 @@ int flushed(int status) {
 // What throws is a library that found no memory or no room on the disk; no command of ours does.
 int main(int argc, char** argv) {
   try {
-    return flushed(run(argc, argv));
+    const int status = flushed(run(argc, argv));
+    const int signal = lull::ending_signal();
+    return signal == 0 ? status : dead_of(signal, status);
   } catch (const std::bad_alloc&) {
     return lull::complain("there is no memory left");
   } catch (const std::system_error& error) {

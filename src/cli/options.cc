@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
-#include "view/help.h"
+#include "view/screen.h"
 
 namespace lull {
 namespace {
@@ -39,6 +39,7 @@ std::string wrong_value(const CLI::App& app, std::string_view said) {
   if (!name.starts_with('-')) return fmt::format("{}{} takes no value", name.size() == 1 ? "-" : "--", name);
   const CLI::Option* option = app.get_option_no_throw(name);
   if (option == nullptr || option->get_items_expected_max() == 0) return "";
+  if (option->count() > 1) return fmt::format("{} is given {} times: once would be right", name, option->count());
   return fmt::format("{0} needs a value: {0} {1}", name, option->get_type_name());
 }
 
@@ -68,6 +69,12 @@ Help help_of(const CLI::App& app, const std::string& usage) {
 
 std::string with_default(const std::string& help, std::string_view value) {
   return value.empty() ? help : fmt::format("{} (default {})", help, value);
+}
+
+std::string help_of(const SharedOption& shared, const std::string& more) {
+  std::string help = shared.help;
+  if (const std::size_t at = help.find("{}"); at != std::string::npos) help.replace(at, 2, more);
+  return help;
 }
 
 }  // namespace
@@ -143,6 +150,25 @@ CommandLine::Option CommandLine::each(const std::string& names, std::vector<std:
   return Option(option->expected(1)->multi_option_policy(CLI::MultiOptionPolicy::TakeAll));
 }
 
+CommandLine::Option CommandLine::flag(const SharedOption& shared, bool& into, const std::string& more) {
+  return flag(shared.names, into, help_of(shared, more));
+}
+
+CommandLine::Option CommandLine::option(const SharedOption& shared, std::string& into, const std::string& more,
+                                        const std::string& default_text) {
+  Option made = option(shared.names, into, help_of(shared, more), default_text).value(shared.value);
+  return *shared.example == '\0' ? made : made.not_empty(shared.example);
+}
+
+CommandLine::Option CommandLine::option(const SharedOption& shared, unsigned& into, const std::string& more) {
+  return option(shared.names, into, help_of(shared, more)).value(shared.value);
+}
+
+CommandLine::Option CommandLine::each(const SharedOption& shared, std::vector<std::string>& into,
+                                      const std::string& more) {
+  return each(shared.names, into, help_of(shared, more)).value(shared.value);
+}
+
 void CommandLine::usage(const std::string& tail) {
   usage_ = tail.empty() ? app_->get_name() : app_->get_name() + " " + tail;
 }
@@ -162,8 +188,29 @@ int CommandLine::command_begins(int argc, char** argv) const {
   return argc;
 }
 
+std::vector<CommandLine::Described>* CommandLine::describing = nullptr;
+
+std::vector<CommandLine::Described> CommandLine::describe(int (*command)(int argc, char** argv), int argc,
+                                                          char** argv) {
+  std::vector<Described> found;
+  describing = &found;
+  command(argc, argv);
+  describing = nullptr;
+  return found;
+}
+
 std::optional<int> CommandLine::parse(int argc, char** argv) {
   CLI::App& app = *app_;
+  if (describing != nullptr) {
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_group().empty() || option->get_positional()) continue;
+      Described one{{}, option->get_items_expected_max() > 0 ? option->get_type_name() : "", row_of(*option).text};
+      for (const std::string& name : option->get_snames()) one.names.push_back("-" + name);
+      for (const std::string& name : option->get_lnames()) one.names.push_back("--" + name);
+      describing->push_back(std::move(one));
+    }
+    return 0;
+  }
   const auto refuse = [&](const std::string& what) {
     (void)write_all(STDERR_FILENO, fmt::format("{}: {} ({} --help explains)\n", app.get_name(), what, app.get_name()));
     return kExitUsage;

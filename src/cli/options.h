@@ -1,7 +1,7 @@
 #pragma once
 // How every command reads its command line: the same words for the same mistake,
 // --help on stdout, a mistake in one line on stderr with status 2. CLI11 does the
-// work, behind this door alone: it takes ten seconds to compile wherever it is included.
+// work, behind this header alone: it takes ten seconds to compile wherever it is included.
 
 #include <memory>
 #include <optional>
@@ -14,6 +14,14 @@ class Option;
 }  // namespace CLI
 
 namespace lull {
+
+// An option of several commands (cli/shared_options.h).
+struct SharedOption {
+  const char* names;
+  const char* value;         // what --help calls it; empty: a flag
+  const char* help;          // {}: what the command adds
+  const char* example = "";  // a value that would be right, where an empty one is refused
+};
 
 class CommandLine {
  public:
@@ -49,6 +57,13 @@ class CommandLine {
   Option each(const std::string& names, std::vector<std::string>& into,
               const std::string& help);  // given several times
 
+  // The same with a shared definition; `more` replaces the {} in its help.
+  Option flag(const SharedOption& shared, bool& into, const std::string& more = {});
+  Option option(const SharedOption& shared, std::string& into, const std::string& more = {},
+                const std::string& default_text = {});
+  Option option(const SharedOption& shared, unsigned& into, const std::string& more = {});
+  Option each(const SharedOption& shared, std::vector<std::string>& into, const std::string& more = {});
+
   void usage(const std::string& tail);  // what follows the name in --help, in place of "[options]"
   void footer(const std::string& text);
 
@@ -59,7 +74,18 @@ class CommandLine {
   // Nothing: go on. A number: the exit status, all has been said.
   std::optional<int> parse(int argc, char** argv);
 
+  // For the completions of shells: an option with its names, what --help calls its value, and what it does.
+  struct Described {
+    std::vector<std::string> names;
+    std::string value;
+    std::string text;
+  };
+  // Runs a command whose parse() only describes its options.
+  static std::vector<Described> describe(int (*command)(int argc, char** argv), int argc, char** argv);
+
  private:
+  static std::vector<Described>* describing;
+
   std::unique_ptr<CLI::App> app_;
   std::string usage_;
 };

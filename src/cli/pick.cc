@@ -9,12 +9,13 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "lease/pick_words.h"
-#include "session/loop_sampler.h"
+#include "cli/shared_options.h"
+#include "lease/pick_options.h"
+#include "session/machine.h"
 #include "session/pick_session.h"
-#include "session/picking.h"
 
 namespace lull {
 
@@ -36,14 +37,15 @@ struct Described {
   CommandLine::Option option;
 };
 
-std::vector<Described> describe_options(CommandLine& line, PickWords& words) {
+std::vector<Described> describe_options(CommandLine& line, PickOptions& words) {
   std::vector<Described> described;
   const auto add = [&](const char* names, const char* value, std::string& text, const char* help) {
     const std::string_view name = names;
     described.push_back({name.substr(name.rfind(',') + 1), value, &text, line.option(names, text, help).value(value)});
   };
   add("-n,--count", "N", words.count, "how many GPUs, or all of --gpus");
-  add("--gpus", "LIST", words.gpus, "only of these: 0,2 or 0-3 or UUIDs (default: all)");
+  described.push_back({shared::kGpus.names, shared::kGpus.value, &words.gpus,
+                       line.option(shared::kGpus, words.gpus, std::string(shared::kOnlyThese) + " (default: all)")});
   add("--name", "TEXT", words.name, "only those with this in their name, case-insensitive (default: any)");
   add("--util", "N", words.util, "utilisation at most, in %, or any (default 0)");
   add("--mem-util", "N", words.mem_util, "memory controller activity at most, in %, or any (default 0)");
@@ -57,10 +59,10 @@ std::vector<Described> describe_options(CommandLine& line, PickWords& words) {
   add("--share", "N", words.share, "be one of N holders of a GPU at most, who all say so");
   add("--joinable", "N", words.joinable, "let others who share join, up to N holders (default: as --share)");
   line.flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
-  add("--best", "ORDER", words.best,
-      "memory, cool, random, or topology: joined most closely (default: topology if several, else random)");
+  add("--best", "memory|cool|random|topology", words.best,
+      "which of them; topology: joined most closely (default: topology if several, else random)");
   line.flag("--uuid", words.uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES");
-  add("--format", "FORMAT", words.format, "of a printed choice: uuids, docker, env or json (default ids)");
+  add("--format", "ids|uuids|docker|env|json", words.format, "of a printed choice (default ids)");
   add("--hold", "TIME", words.hold, "hold the printed choice for this long, such as 10m (default: not held)");
   add("--hold-pid", "PID", words.hold_pid, "hold it until this process ends (default: not held)");
   add("--wait", "[=TIME]", words.wait,
@@ -68,7 +70,7 @@ std::vector<Described> describe_options(CommandLine& line, PickWords& words) {
   described.back().option.optional_value();
   add("--priority", "N", words.priority, "greater goes first in the queue");
   line.flag("--no-lease", words.no_lease, "do not hold the GPUs: others may get them too");
-  line.flag("-q,--quiet", words.quiet, "say nothing while waiting, nor that nothing is held");
+  line.flag(shared::kQuiet, words.quiet, "nothing while waiting, nor that nothing is held");
   return described;
 }
 
@@ -79,19 +81,13 @@ Result<> refuse_empty(const std::vector<Described>& described) {
   return {};
 }
 
-Result<PickFormat> parse_format(const std::string& word) {
-  constexpr std::array<std::string_view, 5> kWords = {"ids", "uuids", "docker", "env", "json"};
-  for (std::size_t i = 0; i < kWords.size(); ++i)
-    if (word == kWords[i]) return static_cast<PickFormat>(i);
-  return fail(fmt::format("--format {}: ids, uuids, docker, env or json would be right{}", printable(word),
-                          did_you_mean(word, kWords)));
-}
-
-Result<PickOutput> read_output(const PickWords& words) {
+Result<PickOutput> read_output(const PickOptions& words) {
   PickOutput output;
   output.uuid = words.uuid;
   output.quiet = words.quiet;
-  if (!words.format.empty()) output.format = TRY(parse_format(words.format));
+  constexpr std::array<std::string_view, 5> kFormats = {"ids", "uuids", "docker", "env", "json"};
+  if (!words.format.empty())
+    output.format = static_cast<PickFormat>(TRY(choice_option("--format", words.format, kFormats)));
   return output;
 }
 
@@ -112,11 +108,11 @@ void say_not_held(const Picked& picked, const PickSettings& settings) {
 }
 
 int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
-  // We hold it ourselves until the keeper does: what nobody was told of is given back when we end.
+  // We hold it ourselves until the lease holder does: what nobody was told of is given back when we end.
   if (const auto written = write_all(STDOUT_FILENO, picked_text(picked, output.format, output.uuid)); !written)
     return complain("stdout: " + written.error().message());
   if (picker.settings().holds())
-    if (const auto kept = picker.hand_to_keeper(picked); !kept) return complain(kept.error().message());
+    if (const auto kept = picker.hand_to_lease_holder(picked); !kept) return complain(kept.error().message());
   if (picked.locks.empty() && !output.quiet) say_not_held(picked, picker.settings());
   return 0;
 }
@@ -127,7 +123,7 @@ int pick_command(int argc, char** argv) {
   CommandLine line("Chooses GPUs that are idle, leases them, and runs a command on them.", "lull pick");
   line.usage("[options] [--] [CMD [ARGUMENT…]]");
   line.footer(kFooter);
-  PickWords words;
+  PickOptions words;
   const std::vector<Described> described = describe_options(line, words);
   const int begins = line.command_begins(argc, argv);
   if (const auto status = line.parse(begins, argv)) return *status;

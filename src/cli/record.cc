@@ -2,14 +2,16 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <csignal>
 #include <string>
 
 #include "base/clock.h"
-#include "base/option_value.h"
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "session/machine.h"
 #include "session/trace_session.h"
 
@@ -17,6 +19,7 @@ namespace lull {
 namespace {
 
 using std::chrono_literals::operator""ms;
+using std::chrono_literals::operator""h;
 
 int record(TraceSettings settings) {
   ignore_sigpipe();  // a reader that went away is an error of write(), like a full disk
@@ -34,29 +37,46 @@ int record_command(int argc, char** argv) {
       "Unknown is an empty cell (null in NDJSON), never 0. An existing file is appended to.",
       "lull record");
   std::string every = "1s";
+  std::string keep = "90d";
   std::string length;
   std::string format;
   std::string signals;
   bool no_who = false;
   TraceSettings settings;
-  line.option("--every", every, "time between two samples").value("DURATION");
-  line.option("--for", length, "stop after this long (default: on Ctrl-C)").value("DURATION");
+  const auto every_option = line.option(shared::kEvery, every, "", "1s; with --history 5s");
+  line.option(shared::kFor, length, "to record (default: until Ctrl-C)");
   line.option("-o,--output", settings.output,
               "the file to write, or to append to; .gz and .zst are compressed (default: standard output)")
       .value("FILE");
-  line.option("--format", format, "csv or ndjson (default: by the file's name, else csv)").value("FORMAT");
-  line.option("--gpus", settings.gpus, "only these: 0,2 or 0-3, UUIDs, 3:1 for a MIG device (default: all)")
-      .value("LIST")
-      .not_empty("0,2");
+  line.option("--history", settings.history,
+              "the folder of a history, with a file for each day: 2026-11-17.csv.zst (default: none)")
+      .value("DIR")
+      .not_empty("/var/lib/lull/history");
+  const auto keep_option = line.option("--keep", keep, "of a history: how many recorded days stay").value("TIME");
+  line.option("--format", format, "what is written (default: by the file's name, else csv)").value("csv|ndjson");
+  line.option(shared::kGpus, settings.gpus, std::string(shared::kOnlyThese) + " (default: all)");
   line.option("--signals", signals, "only these, such as util,power,who (default: all that are cheap to read, and who)")
       .value("LIST");
   line.flag("--no-who", no_who, "leave out who has the GPUs: host, users, pids, command, lease, job");
-  line.footer("Example:\n  lull record --every 1s --for 2h -o night.csv.zst");
+  line.footer(
+      "Examples:\n  lull record --every 1s --for 2h -o night.csv.zst\n"
+      "  lull record --history /var/lib/lull/history --keep 90d");
   if (const auto status = line.parse(argc, argv)) return *status;
 
   const auto wrong = [](const Error& error) {
     return complain(fmt::format("record: {}", error.message()), kExitUsage);
   };
+  if (!settings.history.empty()) {
+    if (!settings.output.empty()) return complain("record: --history or --output, not both", kExitUsage);
+    if (!format.empty()) return complain("record: a history is .csv.zst: --format does not go with it", kExitUsage);
+    if (!every_option.given()) every = "5s";
+  }
+  const auto keep_read = duration_option("--keep", keep);
+  if (!keep_read) return wrong(keep_read.error());
+  if (*keep_read < 24h) return complain("record: --keep must be at least 1d", kExitUsage);
+  if (keep_option.given() && settings.history.empty())
+    return complain("record: --keep is for a history: --history DIR", kExitUsage);
+  settings.days_kept = static_cast<std::size_t>(*keep_read / 24h);
   const auto every_read = duration_option("--every", every);
   if (!every_read) return wrong(every_read.error());
   if (*every_read < 1ms) return complain("record: --every must be at least 1ms", kExitUsage);
@@ -68,8 +88,9 @@ int record_command(int argc, char** argv) {
       return complain("record: --for 0 would record nothing: more would be right, such as 2h", kExitUsage);
     settings.length = *length_read;
   }
-  if (!format.empty() && format != "csv" && format != "ndjson")
-    return complain(fmt::format("record: --format is csv or ndjson, not '{}'", printable(format)), kExitUsage);
+  constexpr std::array<std::string_view, 2> kFormats = {"csv", "ndjson"};
+  if (!format.empty())
+    if (const auto known = choice_option("--format", format, kFormats); !known) return wrong(known.error());
   if (settings.output == "-") settings.output.clear();
   const trace::Packing packing = trace::packing_by_name(settings.output);
   if (packing == trace::Packing::xz || packing == trace::Packing::bzip2)

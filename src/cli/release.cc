@@ -26,7 +26,7 @@ int release_command(int argc, char** argv) {
       .required();
   line.flag("--force", force, "also if its holder still lives; that is not ended");
   if (const auto status = line.parse(argc, argv)) return *status;
-  const auto meant = release_words(words);
+  const auto meant = release_options(words);
   if (!meant) return complain(fmt::format("release: {}", meant.error().message()), kExitUsage);
   const auto folder = LeaseFolder::look(LeasePlace::of_environment());
   if (!folder) return complain(folder.error().message());

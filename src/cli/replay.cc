@@ -10,9 +10,10 @@
 #include <string>
 #include <vector>
 
-#include "base/option_value.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/trace_command.h"
 #include "config/settings.h"
 #include "replay/output.h"
@@ -35,12 +36,14 @@ struct ReplayArguments {
   std::string memory = "512MiB";
   std::string missing = "unknown";
   std::vector<std::string> sweeps;
+  std::vector<std::string> except_users;
   bool all = false;
+  bool verbose = false;
 };
 
 Result<Policy> read_policy(const ReplayArguments& arguments) {
   const Settings settings = TRY(Settings::load());
-  Policy policy{.idle = TRY(settings.rule_option("--idle", arguments.idle))};
+  Policy policy{.idle = TRY(settings.idle_option("--idle", arguments.idle))};
   if (!arguments.arm.empty()) policy.arm = TRY(settings.rule_option("--arm", arguments.arm));
   return policy;
 }
@@ -49,8 +52,9 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
   replay::ReplayOptions options;
   options.policy = TRY(read_policy(arguments));
   options.per = TRY(replay::read_per(arguments.per));
+  options.except_users = TRY(replay::read_users("--except-user", arguments.except_users));
   options.lose = TRY(replay::read_share("--lose", arguments.lose));
-  options.missing = TRY(replay::read_missing(arguments.missing));
+  options.missing = TRY(missing_option(arguments.missing));
   options.regret = TRY(duration_option("--regret", arguments.regret));
   TRY(replay::settle(arguments.trace, options));
   options.delay = TRY(duration_option("--delay", arguments.delay));
@@ -64,11 +68,14 @@ Result<replay::ReplayOptions> read_options(const ReplayArguments& arguments) {
 }
 
 int show(const ReplayArguments& arguments, const replay::ReplayResult& result, std::optional<double> price) {
-  if (result.totals.firings > result.firings.size())
+  const replay::OutputOptions how{.price = price, .verbose = arguments.verbose};
+  if (arguments.verbose && result.totals.firings > result.firings.size())
     complain(fmt::format("only the first {} firings are kept one by one; all are counted", result.firings.size()));
-  const std::string text = arguments.trace.json  ? replay::to_json(result, price)
-                           : arguments.trace.csv ? replay::to_csv(result, price)
-                                                 : replay_table(result, price, arguments.all, screen_of(STDOUT_FILENO));
+  if (result.main_totals().ended > result.ends.size())
+    complain(fmt::format("only the first {} ended jobs are listed; all are counted", result.ends.size()));
+  const std::string text = arguments.trace.json  ? replay::to_json(result, how)
+                           : arguments.trace.csv ? replay::to_csv(result, how)
+                                                 : replay_table(result, how, arguments.all, screen_of(STDOUT_FILENO));
   return give_answer(arguments.trace, [&] { return replay::to_html(result, price); }, text);
 }
 
@@ -76,50 +83,42 @@ int show(const ReplayArguments& arguments, const replay::ReplayResult& result, s
 
 int replay_command(int argc, char** argv) {
   CommandLine line(
-      "Tries a rule on recorded telemetry: what would it have ended, what would that have saved, and whom would it\n"
+      "Tries a rule on recorded telemetry: what would it have ended, what would that have freed, and whom would it\n"
       "have hurt? Reads what lull record, nvidia-smi, dcgmi, Prometheus, Grafana, gpustat and Weights & Biases write,\n"
       "and any other CSV or NDJSON with --columns; also compressed (.gz, .zst, .xz, .bz2).",
       "lull replay");
   ReplayArguments arguments;
   describe_traces(line, arguments.trace);
-  line.option("--idle", arguments.idle, "the rule, such as 'util < 5 for 30m', or the name of one")
-      .required()
-      .value("RULE");
-  line.option("--arm", arguments.arm, "nothing fires before this rule has held once (default: none)").value("RULE");
-  line.option("--per", arguments.per,
-              "what is judged, and ended, by itself: each GPU, each job, the GPUs of each host, or all together")
-      .value("gpu|job|host|all");
-  line.option("--lose", arguments.lose, "the share of the work that the best policy of a sweep may lose")
-      .value("SHARE");
-  line.option("--regret", arguments.regret, "a firing after which the GPU worked again within this time is regretted")
-      .value("DURATION");
-  line.option("--every", arguments.trace.every,
-              "judge as a live command with this interval would have seen it; of files without times: how far apart "
-              "their samples are (default: as it was recorded)")
-      .value("DURATION");
-  line.option("--delay", arguments.delay, "judge nothing before this long after the first sample").value("DURATION");
-  line.option("--gap", arguments.trace.gap,
-              "more time than this between two samples breaks a stretch (default: 3 intervals, at least 1s)")
-      .value("DURATION");
-  line.option("--missing", arguments.missing,
-              "what a GPU without a value makes of all(): it is unknown, or that GPU is ignored")
-      .value("unknown|ignore");
+  describe_idle(line, arguments.idle);
+  line.option(shared::kArm, arguments.arm);
+  line.option(shared::kPer, arguments.per, ", the GPUs of each host, or all together").value("gpu|job|host|all");
+  line.each(shared::kExceptUser, arguments.except_users, "jobs are left out, as lull watch does (default: none)");
+  line.option("--lose", arguments.lose, "the share of the work that a recommended policy may lose").value("SHARE");
+  line.option("--regret", arguments.regret,
+              "with --verbose: a firing after which the GPU worked again within this time is regretted")
+      .value("TIME");
+  line.option(shared::kEvery, arguments.trace.every,
+              " that a live command would have taken; of files without times: between theirs (default: as it was "
+              "recorded)");
+  line.option(shared::kDelay, arguments.delay, "the first sample");
+  line.option(shared::kGap, arguments.trace.gap, "breaks a stretch");
+  line.option(shared::kMissing, arguments.missing);
   describe_price(line, arguments.trace);
   line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (default: none)")
       .value("NAME=VALUE,…");
-  line.option("--columns", arguments.trace.columns,
-              "which column is what, such as time=ts:ms,gpu=host+id (default: by its name)")
-      .value("ROLE=COLUMN,…");
-  line.flag("--json", arguments.trace.json, "totals, firings and sweep as one object");
-  line.flag("--csv", arguments.trace.csv, "one row per combination of the sweep; without a sweep, one row per firing");
-  line.option("--html", arguments.trace.html, "also write a page with timelines and charts (default: none)")
-      .value("FILE");
+  line.option(shared::kColumns, arguments.trace.columns);
+  line.flag(shared::kJson, arguments.trace.json, ": recommendation, totals, ended jobs and sweep as one object");
+  line.flag(shared::kCsv, arguments.trace.csv,
+            ": a row per combination of the sweep; without a sweep, a row per job that it would have ended");
+  line.option(shared::kHtml, arguments.trace.html, " with timelines and charts");
   line.flag("--all", arguments.all,
-            fmt::format("list every job that it would have ended, and every firing (default: the first {} jobs)",
-                        kShownEnds));
+            fmt::format("list every job that it would have ended (default: the first {})", kShownEnds));
+  line.flag(shared::kVerbose, arguments.verbose,
+            "also count stretches and firings, whoever had the GPU, and list them");
   line.option("--memory", arguments.memory, "the most memory to use; a larger trace is read several times")
       .value("SIZE");
   describe_threads(line, arguments.trace);
+  describe_prometheus(line, arguments.trace);
   line.footer("Example:\n  lull replay night.csv.zst --idle 'util < 5' --sweep for=5m,15m,30m,1h --price 2.49");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.trace.json && arguments.trace.csv) return complain("replay: --json or --csv, not both", kExitUsage);

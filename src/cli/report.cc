@@ -9,10 +9,11 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/trace_command.h"
 #include "config/settings.h"
 #include "replay/report_output.h"
-#include "view/report_table.h"
+#include "view/replay_table.h"
 #include "view/screen.h"
 
 namespace lull {
@@ -31,7 +32,7 @@ struct ReportArguments {
 Result<replay::ReportOptions> read_options(const ReportArguments& arguments) {
   replay::ReportOptions options;
   const Settings settings = TRY(Settings::load());
-  options.idle = TRY(settings.rule_option("--idle", arguments.idle));
+  options.idle = TRY(settings.idle_option("--idle", arguments.idle));
   options.hung = TRY(settings.rule_option("--hung", arguments.hung));
   TRY(replay::settle(arguments.trace, options));
   return options;
@@ -47,22 +48,17 @@ int report_command(int argc, char** argv) {
   ReportArguments arguments;
   describe_traces(line, arguments.trace);
   line.option("--by", arguments.by, "add up by user, command or host, or by all three").value("user|command|host|all");
-  line.option("--idle", arguments.idle, "the rule by which a GPU that somebody has counts as idle, or the name of one")
-      .value("RULE");
+  line.option(shared::kIdle, arguments.idle, std::string("by which a GPU in use counts as idle") + shared::kIdleForms);
   line.option("--hung", arguments.hung, "the rule by which it counts as hung, or the name of one").value("RULE");
   describe_price(line, arguments.trace);
-  line.option("--gap", arguments.trace.gap,
-              "more time than this between two samples was not seen (default: 3 intervals, at least 1s)")
-      .value("DURATION");
-  line.option("--every", arguments.trace.every,
-              "of files without times: how far apart their samples are (default: none)")
-      .value("DURATION");
-  line.option("--columns", arguments.trace.columns, "which column is what, as in lull replay (default: by its name)")
-      .value("ROLE=COLUMN,…");
-  line.flag("--json", arguments.trace.json, "totals, and by user, command and host, as one object");
-  line.flag("--csv", arguments.trace.csv, "one row per user (or as --by says)");
-  line.option("--html", arguments.trace.html, "also write a page (default: none)").value("FILE");
+  line.option(shared::kGap, arguments.trace.gap, "was not seen");
+  line.option(shared::kEvery, arguments.trace.every, ", of files without times (default: none)");
+  line.option(shared::kColumns, arguments.trace.columns);
+  line.flag(shared::kJson, arguments.trace.json, ": totals, and by user, command and host, as one object");
+  line.flag(shared::kCsv, arguments.trace.csv, ": a row per user (or as --by says)");
+  line.option(shared::kHtml, arguments.trace.html);
   describe_threads(line, arguments.trace);
+  describe_prometheus(line, arguments.trace);
   line.footer("Example:\n  lull report day.csv.zst --by command --price 2.49 --html day.html");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.trace.json && arguments.trace.csv) return complain("report: --json or --csv, not both", kExitUsage);

@@ -3,23 +3,22 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <string>
 
-#include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/watch_options.h"
-#include "gpu/short_command.h"
+#include "cli/shared_options.h"
+#include "gpu/snapshot.h"
+#include "session/console.h"
 #include "session/machine.h"
-#include "session/recording_sink.h"
 #include "session/run_session.h"
-#include "session/voices.h"
-#include "session/who.h"
+#include "session/trace_log.h"
 #include "view/screen.h"
 
 namespace lull {
@@ -27,13 +26,13 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kAbout =
+constexpr const char* kRunAbout =
     "Runs CMD and ends it, with every process it started, when its GPUs sit idle for as\n"
     "long as the rule says. The evidence is shown first. A value that cannot be read is\n"
     "never taken for idle. A job is judged by its own GPUs: those of --gpus, else those that it\n"
     "was given (CUDA_VISIBLE_DEVICES, its lease, its Slurm allocation), else those on which its\n"
     "processes have a context; before it has one it is not judged.\n";
-constexpr const char* kMore =
+constexpr const char* kRunMore =
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: CMD's own (128+N if signal N ended it); 124 ended for idleness or --max-time;\n"
     "2 the command line was wrong; 125 lull could not; 126, 127 CMD could not be run, was not found.\n\n"
@@ -45,7 +44,7 @@ constexpr const char* kMore =
 
 struct RunOptions {
   RunSettings settings;
-  WatchWords watch;
+  WatchOptions watch;
   std::string warn_by;
   std::string signal;
   std::string grace;
@@ -53,6 +52,7 @@ struct RunOptions {
   std::string max_time;
   std::string hook_limit = "30s";
   std::string record;
+  std::string leftovers = "keep";
   bool no_cgroup = false;
 };
 
@@ -73,22 +73,26 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
               "nothing)")
       .value("CMD");
   line.option("--on-idle-limit", options.hook_limit, "how long the command of --on-idle may take").value("TIME");
-  line.option("--signal", options.signal, "the signal that all processes of the job get first").value("NAME");
-  line.option("--grace", options.grace, "how long they then have before SIGKILL").value("TIME");
+  line.option(shared::kSignal, options.signal, "all processes of the job get");
+  line.option(shared::kGrace, options.grace);
   line.option("--restart", settings.restarts, "start CMD again after it was ended for idleness, at most N times")
       .value("N");
   line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
   line.option("--max-time", options.max_time, "end the job after this long, idle or not (default: never)")
       .value("TIME");
-  line.flag("--dry-run", settings.common.dry_run, "only say what would be done; the job runs on, and is watched on");
-  line.flag("--require-gpu", settings.common.require_gpu, "do not start CMD if no GPU can be read (125)");
-  line.flag("--no-cgroup", options.no_cgroup, "follow the job's processes by /proc alone, without a cgroup");
+  line.option("--leftovers", options.leftovers,
+              "processes of the job that are still there when CMD has ended: keep (one line names those that hold GPU "
+              "memory) or end, as the job would be ended")
+      .value("end|keep");
+  line.flag(shared::kDryRun, settings.common.dry_run, "; the job runs on, and is watched on");
+  line.flag(shared::kRequireGpu, settings.common.require_gpu, "do not start CMD");
+  line.flag(shared::kNoCgroup, options.no_cgroup, "follow the job's processes by /proc alone");
 }
 
 // What is judged, and how: said at the start.
 std::string start_line(const RunOptions& options, const Settings& known) {
   const SessionSettings& common = options.settings.common;
-  std::string text = fmt::format("watching: {}", rule_in_words(known, options.watch.idle, common.policy.idle));
+  std::string text = fmt::format("watching: {}", rule_text(known, options.watch.idle, common.policy.idle));
   if (common.policy.arm) text += ", armed by " + to_text(*common.policy.arm);
   text +=
       fmt::format("; judged after {}, sampled every {}", format_duration(common.delay), format_duration(common.every));
@@ -105,6 +109,9 @@ Result<> settle(RunOptions& options, const Settings& known) {
   settings.ending.signal = TRY(signal_option("--signal", options.signal));
   settings.ending.grace = TRY(duration_option("--grace", options.grace));
   settings.backoff = TRY(duration_option("--backoff", options.backoff));
+  constexpr std::array<std::string_view, 2> kLeftovers = {"end", "keep"};
+  settings.leftovers =
+      TRY(choice_option("--leftovers", options.leftovers, kLeftovers)) == 0 ? Leftovers::end : Leftovers::keep;
   settings.on_idle_limit = TRY(limit_option("--on-idle-limit", options.hook_limit));
   if (!options.max_time.empty()) settings.common.max_time = TRY(duration_option("--max-time", options.max_time));
   if (settings.common.max_time == Duration::zero())
@@ -113,9 +120,9 @@ Result<> settle(RunOptions& options, const Settings& known) {
 }
 
 // Of every row of a recording: whose job it is.
-trace::Who who_runs(const std::vector<std::string>& command) {
-  trace::Who who;
-  who.host = WhoFinder().host();
+trace::UserCells who_runs(const std::vector<std::string>& command) {
+  trace::UserCells who;
+  who.host = host_cell();
   who.users = user_name(::getuid());
   who.command = short_command(command, "");
   who.job = fmt::format("run-{}", ::getpid());
@@ -125,9 +132,9 @@ trace::Who who_runs(const std::vector<std::string>& command) {
 }  // namespace
 
 int run_command(int argc, char** argv) {
-  CommandLine line(kAbout, "lull run");
+  CommandLine line(kRunAbout, "lull run");
   line.usage("[options] [--] CMD [ARGUMENT…]");
-  line.footer(kMore);
+  line.footer(kRunMore);
   RunOptions options;
   const auto settings = Settings::load();
   const Settings known = settings ? *settings : Settings();
@@ -149,17 +156,17 @@ int run_command(int argc, char** argv) {
     return complain("run: " + settled.error().message(), kExitUsage);
 
   const SystemClock clock;
-  const Sayer sayer = make_sayer(options.watch.voice, clock);
-  for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
-  const auto voice = run_voice(sayer, start_line(options, known));
-  say_remarks(sayer, options.settings.common.policy.idle);
+  const Logger logger = make_logger(options.watch.console, clock);
+  for (const std::string& note : known.notes()) logger.say(Level::warning, "settings", note);
+  const auto console = run_console(logger, start_line(options, known));
+  say_remarks(logger, options.settings.common.policy.idle);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
-  if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, *voice).run());
+  if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, *console).run());
   auto log = TraceLog::open(options.record, RecordingSink::layout(options.record));
   if (!log) return complain("run: --record: " + log.error().message());
-  if (!log->note().empty()) sayer.say(Level::note, "record", log->note());
-  RecordingSink recording(*voice, *std::move(log), who_runs(options.settings.command));
+  if (!log->note().empty()) logger.say(Level::note, "record", log->note());
+  RecordingSink recording(*console, *std::move(log), who_runs(options.settings.command));
   const SessionEnd end = RunSession(std::move(options.settings), **machine, recording).run();
   recording.finish();
   return ended(end);

@@ -1,15 +1,19 @@
 // `lull sim`: runs a command among simulated GPUs.
 
-#include "cli/sim.h"
-
 #include <fmt/format.h>
 #include <unistd.h>
 
 #include <array>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
+#include "cli/sim.h"
+#include "sim/models.h"
+#include "sim/opened.h"
+#include "sim/show.h"
 #include "sim/simulate.h"
 
 namespace lull {
@@ -25,13 +29,13 @@ constexpr std::array kSubcommands = {
     Command{"models", "the GPU models there are", sim_models},
 };
 
-constexpr const char* kAbout =
+constexpr const char* kSimAbout =
     "Runs COMMAND (your shell if there is none) and all that it starts among simulated GPUs: every\n"
     "program that speaks NVML sees them. The exit status is the command's own.\n";
 
-constexpr const char* kInside = "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
+constexpr const char* kSimInside = "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
 
-constexpr const char* kExamples =
+constexpr const char* kSimExamples =
     "\nExamples:\n"
     "  lull sim --gpus 2xH100,1xT4 -- nvidia-smi\n"
     "  lull sim --gpus 4\n"
@@ -43,10 +47,11 @@ struct Options {
   std::string gpus;
   std::string scenario;
   std::string speed;
+  std::string host;
 };
 
 void describe(CommandLine& line, Options& options) {
-  line.usage("[--gpus LIST | --scenario FILE.toml] [--speed N] [-- COMMAND…]");
+  line.usage("[--gpus LIST | --scenario FILE.toml] [--speed N] [--host NAME] [-- COMMAND…]");
   line.option("--gpus", options.gpus, "4, H100, or 2xH100,1xT4; `lull sim models` lists the models", "1")
       .value("LIST")
       .not_empty("2xH100,1xT4");
@@ -57,10 +62,15 @@ void describe(CommandLine& line, Options& options) {
   line.option("--speed", options.speed, "the scenario's clock runs N times as fast: 60 makes its hour a minute", "1")
       .value("N")
       .not_empty("60");
-  std::string more(kInside);
+  line.option("--host", options.host,
+              "the machine's name, which traces have; its GPUs have UUIDs of their own (default: "
+              "this machine's)")
+      .value("NAME")
+      .not_empty("node7");
+  std::string more(kSimInside);
   for (const Command& command : kSubcommands)
     more += fmt::format("  lull sim {:<7} {}\n", command.name, command.summary);
-  line.footer(more + kExamples);
+  line.footer(more + kSimExamples);
 }
 
 std::string unexpected_word(std::string_view word) {
@@ -80,6 +90,14 @@ Result<double> parse_speed(std::string_view text) {
   return *speed;
 }
 
+Result<std::string> parse_host(const std::string& text) {
+  constexpr std::string_view kAllowed = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.-_";
+  if (text.size() > 64 || text.find_first_not_of(kAllowed) != std::string::npos)
+    return fail(fmt::format("--host {}: up to 64 letters, digits, dots and dashes would be right, such as node7",
+                            printable(text)));
+  return text;
+}
+
 Result<sim::Scenario> make_scenario(const Options& options) {
   if (!options.gpus.empty() && !options.scenario.empty())
     return fail("--gpus and --scenario: the scenario says which GPUs there are, give one of them");
@@ -90,6 +108,7 @@ Result<sim::Scenario> make_scenario(const Options& options) {
   else
     scenario.gpus = TRY(sim::parse_gpus(options.gpus.empty() ? "1" : options.gpus));
   if (speed > 0) scenario.speed = speed;
+  scenario.host = TRY(parse_host(options.host));
   return scenario;
 }
 
@@ -118,7 +137,7 @@ int sim_command(int argc, char** argv) {
   for (const Command& command : kSubcommands)
     if (command.name == word) return command.run(argc - 1, argv + 1);
   Options options;
-  CommandLine line(kAbout, "lull sim");
+  CommandLine line(kSimAbout, "lull sim");
   describe(line, options);
   const int begins = line.command_begins(argc, argv);
   if (const auto status = line.parse(begins, argv)) return *status;
@@ -131,6 +150,47 @@ int sim_command(int argc, char** argv) {
     if (command.empty() && ::isatty(STDERR_FILENO) == 1) greet(*scenario);
   });
   return end ? ended(*end) : cannot("sim", end.error());
+}
+
+// `lull sim show` and `lull sim models`: what is simulated, as the simulation
+// itself knows it (a client's view, through NVML, is `lull status`).
+
+namespace {
+
+constexpr const char* kShowAbout =
+    "Shows the simulated GPUs as they are now: values (* was set by hand), faults in force, processes.\n";
+constexpr const char* kModelsAbout =
+    "Lists the GPU models that can be simulated, by the names that --gpus and scenarios take.\n";
+
+}  // namespace
+
+int sim_show(int argc, char** argv) {
+  constexpr std::string_view kName = "sim show";
+  bool json = false;
+  CommandLine line(kShowAbout, "lull sim show");
+  line.flag(shared::kJson, json, shared::kOneObject);
+  line.footer("Example:\n  lull sim show --json\n");
+  if (const auto status = line.parse(argc, argv)) return *status;
+  auto writer = sim::open_simulation();
+  if (!writer) return cannot(kName, writer.error());
+  const auto text = json ? sim::show_json(*writer) : sim::show_text(*writer);
+  if (!text) return cannot(kName, text.error());
+  fmt::print("{}", *text);
+  return 0;
+}
+
+int sim_models(int argc, char** argv) {
+  CommandLine line(kModelsAbout, "lull sim models");
+  line.usage("");
+  line.footer("Example:\n  lull sim models\n");
+  if (const auto status = line.parse(argc, argv)) return *status;
+  for (const std::string_view name : sim::model_names()) {
+    const auto gpu = sim::model(name);
+    fmt::print("{:<11} {:<28} {:>10}  {:>3.0f} W idle, {:>3.0f} W with a context, {:>4.0f} W at most{}{}\n", name,
+               gpu->name, format_size(static_cast<double>(gpu->memory_total)), gpu->power_idle, gpu->power_context,
+               gpu->power_limit, gpu->fans == 0 ? ", no fan" : "", gpu->mig_capable != 0 ? ", MIG" : "");
+  }
+  return 0;
 }
 
 }  // namespace lull

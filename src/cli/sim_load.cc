@@ -9,8 +9,9 @@
 #include <vector>
 
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "cli/sim.h"
-#include "sim/load_words.h"
+#include "sim/load_options.h"
 #include "sim/opened.h"
 
 namespace lull {
@@ -18,13 +19,14 @@ namespace {
 
 constexpr std::string_view kName = "sim load";
 
-constexpr const char* kAbout = "Holds simulated GPUs as a CUDA program would, until its phases end or it is killed.\n";
-constexpr const char* kMore =
+constexpr const char* kSimLoadAbout =
+    "Holds simulated GPUs as a CUDA program would, until its phases end or it is killed.\n";
+constexpr const char* kSimLoadMore =
     "Phases:\n"
     "  --then NAME=VALUE… --for TIME  another phase when the one before it is over: util=0, mem=2GiB or both\n\n"
     "Example:\n  lull sim load --gpu 0 --util 90 --mem 8GiB --for 30s --then util=0 --for 1m\n";
 
-struct LoadWords {
+struct LoadOptions {
   std::string gpus;
   std::string title;  // the command line that it shows
   bool graphics = false;
@@ -35,8 +37,8 @@ struct LoadWords {
 };
 
 // Of one phase and of the load as a whole: `--then util=0 --for 1m --as python` may be said.
-std::optional<int> read_phase(std::span<char* const> arguments, LoadWords& load, sim::PhaseWords& phase) {
-  CommandLine line(kAbout, "lull sim load");
+std::optional<int> read_phase(std::span<char* const> arguments, LoadOptions& load, sim::PhaseOptions& phase) {
+  CommandLine line(kSimLoadAbout, "lull sim load");
   line.usage("[--gpu LIST] [--util PERCENT] [--mem SIZE] [--for TIME] [--then NAME=VALUE… --for TIME]…");
   line.option("--gpu,--gpus", load.gpus,
               "0, 0,2, 1-3, all, a UUID, or 0:1 for MIG device 1 of GPU 0 "
@@ -44,9 +46,7 @@ std::optional<int> read_phase(std::span<char* const> arguments, LoadWords& load,
       .value("LIST");
   line.option("--util", phase.util, "how busy it keeps each GPU", "90").value("PERCENT").not_empty("90");
   line.option("--mem", phase.memory, "memory it uses on each", "512MiB").value("SIZE").not_empty("8GiB");
-  line.option("--for", phase.lasting, "how long this phase lasts on the simulation's clock (default: for ever)")
-      .value("TIME")
-      .not_empty("30s");
+  line.option(shared::kFor, phase.lasting, "this phase lasts on the simulation's clock (default: for ever)");
   line.flag("--graphics", load.graphics, "it draws: listed as G instead of C");
   line.flag("--both", load.both, "it computes and draws: C+G").excludes("--graphics");
   line.flag("--mps", load.mps, "it computes through the server of MPS: M+C").excludes("--graphics").excludes("--both");
@@ -55,12 +55,12 @@ std::optional<int> read_phase(std::span<char* const> arguments, LoadWords& load,
       .value("TEXT");
   line.option("--ready-fd", load.ready_fd, "closed once the load is there").hidden();
   line.arguments("CHANGES", phase.changes, "after --then").hidden();
-  line.footer(kMore);
+  line.footer(kSimLoadMore);
   std::vector<char*> words(arguments.begin(), arguments.end());
   return line.parse(static_cast<int>(words.size()), words.data());
 }
 
-sim::LoadSpec as_kind(const LoadWords& words, sim::LoadSpec load) {
+sim::LoadSpec as_kind(const LoadOptions& words, sim::LoadSpec load) {
   if (words.graphics) load.kind = sim::kGraphics;
   if (words.both) load.kind = sim::kCompute | sim::kGraphics;
   if (words.mps) load.kind = sim::kMps;
@@ -78,7 +78,7 @@ std::string default_gpus() {
 }  // namespace
 
 int sim_load(int argc, char** argv) {
-  LoadWords words;
+  LoadOptions words;
   sim::LoadSpec load;
   load.phases.clear();
   // The order counts: what follows a --then is of the phase that it begins. So each phase is a command line of its own.
@@ -87,7 +87,7 @@ int sim_load(int argc, char** argv) {
     const auto rest = all.subspan(begin + 1);  // the word before it is our name, or --then
     const auto then = std::ranges::find(rest, std::string_view("--then"));
     const auto length = static_cast<std::size_t>(then - rest.begin());
-    sim::PhaseWords phase;
+    sim::PhaseOptions phase;
     if (const auto status = read_phase(all.subspan(begin, length + 1), words, phase)) return *status;
     if (const auto added = sim::add_phase(phase, load); !added) return refuse(kName, added.error());
     begin += length + 1;

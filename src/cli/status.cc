@@ -4,6 +4,7 @@
 
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "session/machine.h"
 #include "session/status_session.h"
 
@@ -15,20 +16,17 @@ int status_command(int argc, char** argv) {
   bool json = false;
   bool csv = false;
   std::string every;
-  line.flag("--json", json, "one JSON object; with --watch one object per line");
-  line.flag("--csv", csv, "CSV with a header").excludes("--json");
-  const CommandLine::Option watch_option =
-      line.option("--watch", every, "show it again at this interval (default 1s)").optional_value().value("[SECONDS]");
-  line.option("--gpus", settings.gpus, "only these: 0,2 or UUIDs or the beginning of one (default: all)")
-      .value("LIST")
-      .not_empty("0,2");
+  line.flag(shared::kJson, json, shared::kObjectPerLine);
+  line.flag(shared::kCsv, csv).excludes("--json");
+  const CommandLine::Option watch_option = line.option(shared::kWatch, every).optional_value();
+  line.option(shared::kGpus, settings.gpus, std::string(shared::kOnlyThese) + " (default: all)");
   line.flag("--procs", settings.processes, "list every process on them, with its memory");
   line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
   line.footer(
       "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n"
       "p shows processes, e what is known of the marked GPU and why not more, h all keys.\n"
       "IDLE FOR shows >=19s where the GPU was idle already when lull first looked.\n\n"
-      "Example:\n  lull status --watch 2 --gpus 0,1");
+      "Example:\n  lull status --watch 2s --gpus 0,1");
   if (const auto done = line.parse(argc, argv)) return *done;
   settings.format = json ? StatusFormat::json : csv ? StatusFormat::csv : StatusFormat::table;
   if (watch_option.given()) {

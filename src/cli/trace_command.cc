@@ -6,22 +6,47 @@
 #include <utility>
 
 #include "base/fd.h"
+#include "cli/shared_options.h"
 #include "config/settings.h"
 
 namespace lull {
 
 void describe_traces(CommandLine& line, TraceArguments& arguments) {
-  line.arguments("TRACE", arguments.traces, "files to read; - is standard input").required().value("TRACE");
+  line.arguments(
+          "TRACE", arguments.traces,
+          "files to read, or a folder of `lull record --history`; - is standard input, prometheus:URL a Prometheus")
+      .required()
+      .value("TRACE");
+  line.option("--last", arguments.last, "only the time from so long ago until now (default: all)").value("TIME");
+  line.option("--from", arguments.from, "only from this time on: a day, or a time of it (default: all)").value("TIME");
+  line.option("--to", arguments.to, "only up to this time; a day counts to its end (default: all)").value("TIME");
+}
+
+void describe_prometheus(CommandLine& line, TraceArguments& arguments) {
+  line.option("--match", arguments.match,
+              "of prometheus:URL: only series with these labels, such as Hostname=~\"gpu.*\" (default: all)")
+      .value("MATCHERS");
+  line.option(shared::kLabels, arguments.labels, ", such as job=hpc_job,user=user (default: by its name)");
+  line.option(shared::kTokenFile, arguments.token_file, "the bearer token of prometheus:URL");
+  line.option("--save", arguments.save, "of prometheus:URL: keep what it answers, to be read again (default: none)")
+      .value("FILE");
+}
+
+void describe_idle(CommandLine& line, std::string& idle) {
+  const auto known = Settings::load();
+  idle = known ? known->text(Setting::idle) : std::string(info(Setting::idle).otherwise);
+  const Settings::NamedRule* named = known ? known->find_rule(idle) : nullptr;
+  line.option(shared::kIdle, idle, std::string("that must hold") + shared::kIdleForms,
+              named == nullptr ? "" : named->name + ": " + named->value.text);
 }
 
 void describe_price(CommandLine& line, TraceArguments& arguments) {
   if (const auto known = Settings::load()) arguments.price = known->text(Setting::price);
-  line.option("--price", arguments.price, "what an hour of a GPU costs", arguments.price.empty() ? "none" : "")
-      .value("MONEY");
+  line.option(shared::kPrice, arguments.price, "", arguments.price.empty() ? "none" : "");
 }
 
 void describe_threads(CommandLine& line, TraceArguments& arguments) {
-  line.option("--threads", arguments.threads, "how many cores to use, 8 at most; 0: all").value("N");
+  line.option(shared::kThreads, arguments.threads);
 }
 
 std::function<void(double part)> ReadingProgress::shown() {

@@ -13,22 +13,24 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "replay/outputs.h"
-#include "replay/words.h"
+#include "replay/trace_options.h"
 #include "trace/reader.h"
-#include "view/progress_bar.h"
+#include "view/screen.h"
 
 namespace lull {
 
-struct TraceArguments : replay::TraceWords {
+struct TraceArguments : replay::TraceCommandOptions {
   std::string price;
   std::string html;
   bool json = false;
   bool csv = false;
 };
 
-void describe_traces(CommandLine& line, TraceArguments& arguments);   // TRACE
-void describe_price(CommandLine& line, TraceArguments& arguments);    // --price
-void describe_threads(CommandLine& line, TraceArguments& arguments);  // --threads
+void describe_traces(CommandLine& line, TraceArguments& arguments);      // TRACE, --last, --from, --to
+void describe_prometheus(CommandLine& line, TraceArguments& arguments);  // what is asked of prometheus:URL
+void describe_idle(CommandLine& line, std::string& idle);                // --idle, by default the rule of `lull run`
+void describe_price(CommandLine& line, TraceArguments& arguments);       // --price
+void describe_threads(CommandLine& line, TraceArguments& arguments);     // --threads
 
 // A bar on the terminal while a trace is read.
 class ReadingProgress {
@@ -60,6 +62,11 @@ int answer_from_traces(std::string_view command, const TraceArguments& arguments
   if (const auto apart = replay::check_outputs(arguments.traces, arguments.html); !apart) return wrong(apart.error());
   ReadingProgress progress;
   options->progress = progress.shown();
+  if (options->prometheus)
+    options->prometheus->note = [&](const std::string& text) {
+      progress.clear();
+      complain(text);
+    };
   const auto result = read(*std::move(options));
   progress.clear();
   if (!result) return complain(result.error().message());

@@ -4,21 +4,21 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/fd.h"
-#include "base/option_value.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "cli/watch_options.h"
+#include "cli/shared_options.h"
+#include "session/console.h"
 #include "session/control.h"
-#include "session/each_words.h"
+#include "session/each_options.h"
 #include "session/machine.h"
-#include "session/voices.h"
 #include "session/watch_session.h"
 #include "view/screen.h"
 
@@ -27,11 +27,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr const char* kAbout =
+constexpr const char* kWatchAbout =
     "Watches the GPUs and acts, once, when the rule fires; with --per, on each GPU or job by itself, again\n"
     "and again. A value that cannot be read is never taken for idle. With --also it judges that work: the\n"
     "GPUs on which it has a context, its cpu, io and quiet.\n";
-constexpr const char* kMore =
+constexpr const char* kWatchMore =
     "Actions, done in the order given:\n"
     "  exit[=STATUS]      end watching, with this status (must be the last; default 0)\n"
     "  kill=PID           end a process and its children: --signal, then after --grace SIGKILL\n"
@@ -39,48 +39,58 @@ constexpr const char* kMore =
     "  kill=parent        end the process that started lull\n"
     "  kill=container     end every process of the container that lull is in\n"
     "  kill=holders, end  with --per: end the processes that hold the GPU\n"
+    "  slurm=VERB         with --slurm, once all nodes of the job agree: comment, signal:TERM, requeue, requeuehold, "
+    "cancel\n"
     "  exec=CMD           run CMD with sh -c, the facts in LULL_* variables and as JSON on its stdin\n"
     "  shutdown, reboot   this machine; --warn 2m tells its users first\n"
     "  determined         end the Determined task that lull is in\n"
     "  notify[=WHERE]     tell Slack, Discord, Teams, ntfy or any web hook; WHERE is file:PATH or variable:NAME with "
-    "the address, also as slack:file:PATH and so on (default: as `lull config` says)\n\n"
+    "the address, also as slack:file:PATH and so on (default: as `lull config` says)\n"
+    "  mail[=ADDRESS]     write to ADDRESS, with --per to the users of the job, by sendmail or mail\n\n"
     "A server waits for its users: give it 2h and more, --idle 'util < 1 for 2h'.\n\n"
     "Exit status: 0 done; STATUS of exit=; 1 what --also names has ended; 2 the command line was wrong;\n"
     "125 an action failed or lull could not; 128+N signal N.\n\n"
     "Examples:\n"
     "  lull watch --arm 'util > 50 for 1m' --idle 'util < 1 for 30m' --do shutdown --warn 5m\n"
     "  lull watch --do notify=file:/etc/lull/slack --do kill=parent\n"
-    "  lull watch --per job --rung 'util < 1 for 2h: notify' --rung 'util < 1 for 4h: end' --except-user root\n"
+    "  lull watch --per job --step 'util < 1 for 2h: notify' --step 'util < 1 for 4h: end' --except-user root\n"
     "  lull watch --also 4711 --do kill=4711\n"
     "  lull watch --cancel\n";
 
 struct WatchCommand {
   WatchSettings settings;
-  WatchWords watch;
+  WatchOptions watch;
   std::vector<std::string> actions;
-  EachWords each;
+  EachOptions each;
   std::string warn;
   std::string signal;
   std::string grace;
   std::string retry_after = "10s";
   std::string limit = "30s";
+  std::string slurm;
+  std::optional<CommandLine::Option> slurm_option = {};
   bool cancel = false;
 };
 
-void add_each_options(CommandLine& line, EachWords& options, const Settings& known) {
-  line.option("--per", options.per,
-              "judge and act on each GPU, or each job that has one, by itself (default: all GPUs as one)")
-      .value("gpu|job");
-  line.each(
-          "--rung", options.rungs,
-          "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: none)")
+void add_each_options(CommandLine& line, WatchCommand& command, const Settings& known) {
+  EachOptions& options = command.each;
+  line.option(shared::kPer, options.per, " that has one (default: all GPUs as one)");
+  line.each("--step", options.steps,
+            "with --per: a step of a ladder, 'RULE: ACTION'; several times, in place of --idle and --do (default: "
+            "none; with --slurm: slurm.steps of `lull config`)")
       .value("RULE: ACTION");
-  line.each("--except-user", options.except_users,
-            fmt::format("with --per: leave these users' processes alone (default: {})",
-                        known.text(Setting::except_users).empty() ? "none" : known.text(Setting::except_users)))
-      .value("USER,…");
+  line.each(shared::kExceptUser, options.except_users,
+            fmt::format("processes are left alone, with --per (default: {})",
+                        known.text(Setting::except_users).empty() ? "none" : known.text(Setting::except_users)));
   line.each("--only-user", options.only_users, "with --per: act on these users' processes only (default: everybody's)")
       .value("USER,…");
+  command.slurm_option =
+      line.option(
+              "--slurm", command.slurm,
+              "with --per job: Slurm's jobs alone, each by all GPUs that Slurm gave it here; [=DIR]: where `lull slurm "
+              "prolog` writes (default: LULL_SLURM_DIR, or /run/lull/slurm), or gpustat:DIR, dcgm:DIR")
+          .optional_value()
+          .value("[=DIR]");
   line.option("--hours", options.hours,
               "with --per: act only in these hours of the day, such as 20-08 (default: always)")
       .value("SPAN,…");
@@ -93,7 +103,7 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
   line.each("--do", command.actions, "what to do when the rule fires, see below; may be given several times (required)")
       .value("ACTION");
   const CommandLine::Option idle = add_watch_options(line, command.watch, known, "all");
-  add_each_options(line, command.each, known);
+  add_each_options(line, command, known);
   line.flag("--repeat", command.settings.repeat, "go on watching after it was done; without --per, lull ends then");
   line.option("--warn", command.warn,
               "tell everybody logged in this long before a shutdown or reboot (default: nobody is told)")
@@ -102,29 +112,35 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
   line.option("--retry-after", command.retry_after, "wait before another try").value("TIME");
   line.option("--limit", command.limit, "how long the command of an action may take").value("TIME");
-  line.option("--signal", command.signal, "the signal that kill= sends first").value("NAME");
-  line.option("--grace", command.grace, "how long it then waits before SIGKILL").value("TIME");
-  line.flag("--dry-run", command.settings.common.dry_run,
-            "only say what would be done, each time, and watch on until Ctrl-C");
-  line.flag("--require-gpu", command.settings.common.require_gpu, "refuse to watch if no GPU can be read (125)");
+  line.option(shared::kSignal, command.signal, "kill= sends");
+  line.option(shared::kGrace, command.grace);
+  line.flag(shared::kDryRun, command.settings.common.dry_run, ", each time, and watch on until Ctrl-C");
+  line.flag(shared::kRequireGpu, command.settings.common.require_gpu, "refuse to watch");
   return idle;
 }
 
-Result<> settle(WatchCommand& command, const Settings& known) {
+Result<> settle(WatchCommand& command, const Settings& known, bool idle_given) {
   WatchSettings& settings = command.settings;
   TRY(settle_watch(command.watch, known, settings.common));
   TRY(duration_option("--keep-at-most", command.each.keep_at_most));  // a mistake is one also without --per
   settings.common.policy.rearm = settings.repeat && settings.common.policy.arm.has_value();
-  if (command.actions.empty() && command.each.rungs.empty())
-    return fail("--do says what to do; for example --do shutdown");
+  if (command.actions.empty() && command.each.steps.empty()) {
+    if (!command.each.slurm || idle_given) return fail("--do says what to do; for example --do shutdown");
+    command.each.steps = known.list(Setting::slurm_steps);
+    command.each.steps_place = known[Setting::slurm_steps].from + ": slurm.steps";
+    if (command.each.steps.empty())
+      return fail(
+          "steps in [slurm] of lull.toml, or --step, say what to do; for example --step 'util < 1 for 2h: "
+          "slurm=requeue'");
+  }
   for (const std::string& text : command.actions) {
     auto action = settle_action(text, known);
     if (!action) return std::unexpected(std::move(action).error().during("--do"));
     settings.actions.push_back(*std::move(action));
   }
   for (std::size_t i = 0; i + 1 < settings.actions.size(); ++i)
-    if (settings.actions[i].kind == ActionWord::Kind::exit) return fail("--do exit: nothing can come after it");
-  if (settings.repeat && !settings.actions.empty() && settings.actions.back().kind == ActionWord::Kind::exit)
+    if (settings.actions[i].kind == ActionOption::Kind::exit) return fail("--do exit: nothing can come after it");
+  if (settings.repeat && !settings.actions.empty() && settings.actions.back().kind == ActionOption::Kind::exit)
     return fail("--repeat and --do exit contradict each other");
   settings.how.ending.signal = TRY(signal_option("--signal", command.signal));
   settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
@@ -148,49 +164,61 @@ int cancel() {
 }
 
 // Everybody sees the command line of everybody.
-void say_what_is_shown(const Sayer& sayer, const std::vector<ActionWord>& actions) {
-  for (const ActionWord& action : actions)
+void say_what_is_shown(const Logger& logger, const std::vector<ActionOption>& actions) {
+  for (const ActionOption& action : actions)
     if (action.notify.from == NotifyTo::From::written)
-      sayer.say(Level::warning, "notify",
-                action.text +
-                    ": its address is on the command line, where every user can read it; notify=file:PATH or "
-                    "notify=variable:NAME keeps it secret");
+      logger.say(Level::warning, "notify",
+                 action.text +
+                     ": its address is on the command line, where every user can read it; notify=file:PATH or "
+                     "notify=variable:NAME keeps it secret");
 }
 
 // Somebody looks at it: the last line counts down.
-bool is_live(const Sayer& sayer) {
-  return ::isatty(STDERR_FILENO) == 1 && sayer.format() == LogFormat::text && sayer.wants(Level::note) &&
-         !sayer.wants(Level::debug);
+bool is_live(const Logger& logger) {
+  return ::isatty(STDERR_FILENO) == 1 && logger.format() == LogFormat::text && logger.wants(Level::note) &&
+         !logger.wants(Level::debug);
 }
 
-int watch_all(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock) {
-  say_remarks(sayer, command.settings.common.policy.idle);
+int watch_all(WatchCommand& command, const Settings& known, Logger& logger, const SystemClock& clock) {
+  say_remarks(logger, command.settings.common.policy.idle);
   if (!command.warn.empty() && !warns_of_any(command.settings.actions))
-    sayer.say(
+    logger.say(
         Level::warning, "warn",
-        "--warn: nobody is told before " + in_words(command.settings.actions) + ", only before shutdown and reboot");
-  const auto voice = watch_voice(sayer, clock, is_live(sayer), command.settings,
-                                 rule_in_words(known, command.watch.idle, command.settings.common.policy.idle));
-  return on_machine(clock,
-                    [&](Machine& machine) { return WatchSession(std::move(command.settings), machine, *voice).run(); });
+        "--warn: nobody is told before " + to_text(command.settings.actions) + ", only before shutdown and reboot");
+  const auto console = watch_console(logger, clock, is_live(logger), command.settings,
+                                     rule_text(known, command.watch.idle, command.settings.common.policy.idle));
+  return on_machine(
+      clock, [&](Machine& machine) { return WatchSession(std::move(command.settings), machine, *console).run(); });
 }
 
-int watch_each(WatchCommand& command, const Settings& known, Sayer& sayer, const SystemClock& clock, bool given_idle) {
+// The first of Slurm's programs that is not there.
+std::string missing_for_slurm(const EachSettings& settings) {
+  if (!settings.slurm || settings.dry_run) return {};
+  for (const char* program : {"squeue", "scontrol", "scancel", "srun", "runuser"})
+    if (!is_executable(program)) return program;
+  return {};
+}
+
+int watch_each(WatchCommand& command, const Settings& known, Logger& logger, const SystemClock& clock,
+               bool given_idle) {
   auto settings = settle_each(command.each, command.settings, given_idle, known);
   if (!settings) return complain("watch: " + settings.error().message(), kExitUsage);
-  for (const EachRung& rung : settings->rungs) {
-    say_remarks(sayer, rung.when);
-    say_what_is_shown(sayer, rung.actions);
+  if (const std::string program = missing_for_slurm(*settings); !program.empty())
+    return complain(fmt::format("watch: --slurm needs {}, which is not in PATH", program), kExitFailure);
+  for (const EachStep& step : settings->steps) {
+    say_remarks(logger, step.when);
+    say_what_is_shown(logger, step.actions);
   }
-  const auto voice = watch_voice(sayer, clock, is_live(sayer), start_line(*settings));
-  return on_machine(clock, [&](Machine& machine) { return EachSession(*std::move(settings), machine, *voice).run(); });
+  const auto console = watch_console(logger, clock, is_live(logger), start_line(*settings));
+  return on_machine(clock,
+                    [&](Machine& machine) { return EachSession(*std::move(settings), machine, *console).run(); });
 }
 
 }  // namespace
 
 int watch_command(int argc, char** argv) {
-  CommandLine line(kAbout, "lull watch");
-  line.footer(kMore);
+  CommandLine line(kWatchAbout, "lull watch");
+  line.footer(kWatchMore);
   WatchCommand command;
   const auto loaded = Settings::load();
   const Settings known = loaded ? *loaded : Settings();
@@ -202,16 +230,17 @@ int watch_command(int argc, char** argv) {
   const CommandLine::Option idle = describe_options(line, command, known);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (command.cancel) return cancel();
+  if (command.slurm_option->given()) command.each.slurm = command.slurm;
   if (!loaded) return complain(loaded.error().message(), kExitUsage);
-  if (const auto settled = settle(command, known); !settled)
+  if (const auto settled = settle(command, known, idle.given()); !settled)
     return complain("watch: " + settled.error().message(), kExitUsage);
 
   const SystemClock clock;
-  Sayer sayer = make_sayer(command.watch.voice, clock);
-  for (const std::string& note : known.notes()) sayer.say(Level::warning, "settings", note);
-  say_what_is_shown(sayer, command.settings.actions);
-  return command.each.asked() ? watch_each(command, known, sayer, clock, idle.given() || !command.actions.empty())
-                              : watch_all(command, known, sayer, clock);
+  Logger logger = make_logger(command.watch.console, clock);
+  for (const std::string& note : known.notes()) logger.say(Level::warning, "settings", note);
+  say_what_is_shown(logger, command.settings.actions);
+  return command.each.asked() ? watch_each(command, known, logger, clock, idle.given() || !command.actions.empty())
+                              : watch_all(command, known, logger, clock);
 }
 
 }  // namespace lull

@@ -3,26 +3,64 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <cmath>
-#include <optional>
+#include <cstdlib>
+#include <limits>
+#include <utility>
 
 #include "base/text.h"
 
 namespace lull {
 namespace {
 
-bool is_option(std::string_view word) { return word.size() > 1 && word.front() == '-'; }
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
 
-// A negative number is a value, as argparse has it, where no option looks like one.
-bool is_value(std::string_view word) { return !is_option(word) || to_double(word).has_value(); }
+// -5 and -.5, as argparse knows them: not -1e3, nor -inf.
+bool is_negative_number(std::string_view word) {
+  if (!word.starts_with('-')) return false;
+  word.remove_prefix(1);
+  const std::size_t point = word.find('.');
+  const std::string_view last = point == std::string_view::npos ? word : word.substr(point + 1);
+  return !last.empty() && std::ranges::all_of(last, is_digit) &&
+         std::ranges::all_of(word.substr(0, std::min(point, word.size())), is_digit);
+}
+
+// What begins with a dash is an option, unless it is a number or has a blank in it: no option of ours looks like that.
+bool is_option(std::string_view word) {
+  return word.size() > 1 && word.front() == '-' && !is_negative_number(word) &&
+         word.find(' ') == std::string_view::npos;
+}
 
 bool is_of(Value value, std::string_view text) {
-  if (value == Value::text) return true;
-  const auto number = to_double(trim(text));
-  if (!number) return false;
-  if (value == Value::real) return true;
-  return std::isfinite(*number) &&
-         (value == Value::fraction || trim(text).find_first_not_of("+-0123456789") == std::string_view::npos);
+  switch (value) {
+    case Value::text: return true;
+    case Value::integer: return python_int(text).has_value();
+    case Value::fraction: return std::isfinite(python_float(text).value_or(std::numeric_limits<double>::infinity()));
+    case Value::real: return python_float(text).has_value();
+  }
+  return false;
+}
+
+// Without its blanks, its sign and its underscores, which may only stand between digits.
+struct Unsigned {
+  std::string text;
+  bool negative = false;
+};
+std::optional<Unsigned> without_sign(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\n\r\f\v";
+  const std::size_t begin = text.find_first_not_of(kBlanks);
+  if (begin == std::string_view::npos) return std::nullopt;
+  text = text.substr(begin, text.find_last_not_of(kBlanks) + 1 - begin);
+  Unsigned number{.text = "", .negative = text.front() == '-'};
+  if (text.front() == '-' || text.front() == '+') text.remove_prefix(1);
+  for (std::size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_')
+      number.text += text[i];
+    else if (i == 0 || i + 1 == text.size() || !is_digit(text[i - 1]) || !is_digit(text[i + 1]))
+      return std::nullopt;
+  }
+  return number;
 }
 
 class Parser {
@@ -116,7 +154,7 @@ class Parser {
     if (value) {
       values.push_back(*std::move(value));
     } else {
-      while (next_ < words_.size() && is_value(words_[next_]) && (option.takes == Takes::many || values.empty()))
+      while (next_ < words_.size() && !is_option(words_[next_]) && (option.takes == Takes::many || values.empty()))
         values.push_back(words_[next_++]);
       if (option.takes == Takes::one && values.empty()) return argparse_complaint(option, "expected one argument");
     }
@@ -153,6 +191,32 @@ std::string_view ArgparseResult::text(std::string_view key, std::string_view oth
 Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::span<const std::string> words,
                                 bool command) {
   return Parser(options, words).parse(command);
+}
+
+std::optional<std::int64_t> python_int(std::string_view text) {
+  const auto number = without_sign(text);
+  if (!number || number->text.empty() || !std::ranges::all_of(number->text, is_digit)) return std::nullopt;
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  const auto size = static_cast<std::int64_t>(std::min(kMost, to_unsigned(number->text).value_or(kMost)));
+  return number->negative ? -size : size;
+}
+
+std::optional<double> python_float(std::string_view text) {
+  const auto number = without_sign(text);
+  if (!number) return std::nullopt;
+  const double sign = number->negative ? -1 : 1;
+  const std::string word = lowered(number->text);
+  if (word == "inf" || word == "infinity") return sign * std::numeric_limits<double>::infinity();
+  if (word == "nan") return std::numeric_limits<double>::quiet_NaN();
+  if (word.empty() || word.find_first_not_of("0123456789.e+-") != std::string::npos || word.front() == '-' ||
+      word.front() == '+')
+    return std::nullopt;
+  double value = 0;
+  const auto [end, error] = std::from_chars(word.data(), word.data() + word.size(), value);
+  if (end != word.data() + word.size() || error == std::errc::invalid_argument) return std::nullopt;
+  // Too large, or too small for any digit.
+  if (error == std::errc::result_out_of_range) value = std::strtod(word.c_str(), nullptr);
+  return sign * value;
 }
 
 std::unexpected<Error> argparse_complaint(const ArgparseOption& option, const std::string& what) {

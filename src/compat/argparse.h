@@ -5,7 +5,9 @@
 // `command` everything from the first word that is no option on belongs to the
 // command. Complaints are argparse's own.
 
+#include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -14,6 +16,8 @@
 #include "base/result.h"
 
 namespace lull {
+
+inline constexpr int kExitValue = 1;  // the originals' status for a value that makes no sense
 
 enum class Takes : unsigned char { nothing, help, one, many };  // help: what comes after it does not matter
 // `integer` as Python's int() reads it, `real` as its float(). `fraction` is one that a predecessor calls an integer,
@@ -40,6 +44,12 @@ struct ArgparseResult {
 // With `command`: options end at the first other word. Without: other words are refused.
 Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::span<const std::string> words,
                                 bool command);
+
+// As Python's int() reads it: blanks around it, a sign, digits with single underscores between them. One that is too
+// large for us is the largest.
+std::optional<std::int64_t> python_int(std::string_view text);
+// As its float() does: also 1e3, .5, inf and nan.
+std::optional<double> python_float(std::string_view text);
 
 // "argument -t/--threshhold-percentage: invalid int value: 'x'"
 std::unexpected<Error> argparse_complaint(const ArgparseOption& option, const std::string& what);

@@ -13,8 +13,8 @@ namespace lull {
 namespace {
 
 constexpr std::string_view kDefaultSection = "DEFAULT";
-constexpr int kDeepest = 10;                            // references within references, as in Python
-constexpr std::size_t kLongest = std::size_t{1} << 20;  // they may double at every step
+constexpr int kDeepest = 10;                                        // references within references, as in Python
+constexpr std::size_t kConfigParserLongest = std::size_t{1} << 20;  // they may double at every step
 constexpr std::string_view kBlanks = " \t\n\r\f\v";
 
 std::string_view stripped(std::string_view text) {
@@ -184,7 +184,7 @@ Result<std::string> ConfigParser::filled_in(std::string_view section, std::strin
     const Value* other = value_of(section, name);
     if (other == nullptr) return wrong(fmt::format("it refers to '{}', which is not there", printable(name)));
     result += other->text.contains('%') ? TRY(filled_in(section, key, other->text, depth + 1)) : other->text;
-    if (result.size() > kLongest) return wrong("its references make it too long");
+    if (result.size() > kConfigParserLongest) return wrong("its references make it too long");
     text.remove_prefix(end + 2);
   }
   return result;

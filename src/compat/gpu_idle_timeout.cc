@@ -1,20 +1,30 @@
 #include "compat/gpu_idle_timeout.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <csignal>
+#include <cstdlib>
+#include <string>
+#include <vector>
 
+#include "act/spawn.h"
 #include "base/calendar.h"
+#include "base/exit_status.h"
+#include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "compat/argparse.h"
+#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 namespace {
 
-const std::array kOptions = {
+const std::array kGpuIdleTimeoutOptions = {
     ArgparseOption{"help", {"-h", "--help"}, Takes::help},
     ArgparseOption{
         "threshold", {"-t", "--threshhold-percentage"}, Takes::one, Value::fraction, {"--threshhold_percentage"}},
@@ -30,23 +40,27 @@ const std::array kOptions = {
 };
 
 const ArgparseOption& option(std::string_view key) {
-  return *std::ranges::find_if(kOptions, [&](const ArgparseOption& one) { return one.key == key; });
+  return *std::ranges::find_if(kGpuIdleTimeoutOptions, [&](const ArgparseOption& one) { return one.key == key; });
 }
-
-constexpr int kUnreadable = 2;
-constexpr int kSenseless = 1;
 
 std::unexpected<Error> unreadable(Error error) {
-  error.errno_value = kUnreadable;
+  error.errno_value = kExitUsage;
   return std::unexpected(std::move(error));
 }
-std::unexpected<Error> senseless(std::string what) { return std::unexpected(Error{std::move(what), kSenseless}); }
+// Python knows two of them by another name as well.
+Result<int> signal_called(std::string_view name) {
+  if (name == "SIGCLD") return SIGCHLD;
+  if (name == "SIGPOLL") return SIGPOLL;
+  return parse_signal(name);
+}
+
+std::unexpected<Error> senseless(std::string what) { return std::unexpected(Error{std::move(what), kExitValue}); }
 
 // That it is one has been seen. `called`: as its help calls the value; one of these must be greater than 0.
 Result<> read_number(const ArgparseResult& given, std::string_view key, std::string_view called, double& into) {
   if (!given.has(key)) return {};
   const std::string_view text = given.text(key, "");
-  const double number = to_double(trim(text)).value_or(0);
+  const double number = python_float(text).value_or(0);
   if (!called.empty() && number <= 0) return senseless(fmt::format("{} must be greater than 0.", called));
   if (std::fabs(number) > 1e9)
     return unreadable(argparse_complaint(option(key), fmt::format("'{}' is too large", printable(text))).error());
@@ -66,7 +80,7 @@ std::string python_list(std::span<const std::string> words) {
 }  // namespace
 
 Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words) {
-  const auto parsed = argparse(kOptions, words, true);
+  const auto parsed = argparse(kGpuIdleTimeoutOptions, words, true);
   if (!parsed) return unreadable(parsed.error());
   const ArgparseResult& given = *parsed;
   IdleTimeoutOptions options;
@@ -88,7 +102,7 @@ Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words
   options.debug = given.has("debug");
   options.signal_children = given.has("children");
   if (given.has("signal")) {
-    const auto signal = parse_signal(given.text("signal", ""));
+    const auto signal = signal_called(given.text("signal", ""));
     if (!signal) return senseless(fmt::format("unknown SIGNAL '{}'.", printable(given.text("signal", ""))));
     options.signal = *signal;
   }
@@ -207,10 +221,136 @@ optional arguments:
   constexpr std::string_view kMoreOfLaunch = R"(  --signal-name SIGNAL_NAME
                         Signal sent to the process 3 seconds before it is killed (default: SIGQUIT)
   --signal-children     Send it to the children of the process first, deepest first (default: False)
-  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, from its first use on; all: all)
+  --gpus LIST           Which GPUs count (default: CUDA_VISIBLE_DEVICES, else those the process uses, else all)
   --do ACTION           Without a command: what to end where there is no Determined task (see lull watch --help)
 )";
   return fmt::format("{}{}{}", task ? kTask : kLaunch, kBoth, task ? kMoreOfTask : kMoreOfLaunch);
+}
+
+namespace {
+
+constexpr int kIdleStatus = 1;
+constexpr Duration kGrace = std::chrono::seconds(3);         // for signal handlers
+constexpr std::string_view kBeforeTheKill = "sleep 5";       // for whoever reads the log of the task
+constexpr unsigned kTries = 20;                              // of killing a task
+constexpr Duration kBetweenTries = std::chrono::minutes(1);  // at most
+
+SessionSettings common_settings(const IdleTimeoutOptions& options, const Policy& policy) {
+  SessionSettings settings;
+  settings.policy = policy;
+  settings.gpus = options.gpus;
+  settings.every = options.every();
+  settings.delay = options.delay();
+  settings.first_may_fire = true;  // -n 1 is one sample
+  return settings;
+}
+
+// Says so, waits for those who read it, kills. In between a new sample has to say yes once more.
+Result<std::vector<ActionOption>> task_actions(const DeterminedTask& task) {
+  const std::string kill = shell_line(TRY(determined_kill(task)));
+  if (!is_executable("det")) return fail("`det` is not in PATH: a Determined task cannot be ended");
+  const auto run = [](std::string_view line) {
+    return ActionOption{.kind = ActionOption::Kind::exec, .text = std::string(line), .argument = std::string(line)};
+  };
+  return std::vector<ActionOption>{run(kBeforeTheKill), run(kill)};
+}
+
+Result<std::vector<ActionOption>> actions_of(const IdleTimeoutOptions& options,
+                                             const std::optional<DeterminedTask>& task) {
+  if (options.actions.empty()) return task_actions(*task);
+  std::vector<ActionOption> actions;
+  for (const std::string& text : options.actions) actions.push_back(TRY(parse_action(text)));
+  return actions;
+}
+
+}  // namespace
+
+void IdleTimeoutConsole::log(std::string_view level, std::string_view text) const {
+  (void)write_all(STDERR_FILENO, idle_timeout_log(clock_.wall(), level, text));
+}
+
+void IdleTimeoutConsole::ticked(std::uint64_t tick) {
+  if (const auto line = idle_timeout_waiting(options_, tick)) log("INFO", *line);
+}
+
+void IdleTimeoutConsole::sampled(const Sampled& sampled, std::optional<Instant>) {
+  // Its original ends the job with the sample that fires: no other one is logged before.
+  if (!options_.debug || sampled.confirming || sampled.judged.delayed(sampled.snapshot.at)) return;
+  for (const Device& device : sampled.judged.scope())
+    if (const Reading* reading = sampled.snapshot.find(device.id()))
+      log("DEBUG", idle_timeout_usage_of(device.uuid, (*reading)[Metric::util]));
+}
+
+void IdleTimeoutConsole::happened(const Event& event) {
+  const bool trouble = is_trouble(event) || std::holds_alternative<NotJudged>(event.what);
+  if (trouble || options_.debug) log(trouble ? "WARNING" : "INFO", to_string(event));
+}
+
+void IdleTimeoutConsole::firing(const FiringFacts& facts, bool) {
+  std::vector<std::string> uuids;
+  for (const Device& device : facts.scope) uuids.push_back(device.uuid);
+  log("ERROR", idle_timeout_fired(options_, uuids));
+  if (launches()) say_signals(facts);
+}
+
+void IdleTimeoutConsole::say_signals(const FiringFacts& facts) const {
+  if (options_.signal == 0) return log("ERROR", idle_timeout_killing());
+  if (options_.signal_children) {
+    std::vector<IdleTimeoutMember> members;
+    for (const MemberView& one : facts.members)
+      members.push_back({one.entry.pid, one.depth, one.unread ? one.entry.name : one.command});
+    for (const std::string& line : idle_timeout_children(options_.signal, members)) log("INFO", line);
+  }
+  log("INFO", idle_timeout_signalling(options_.signal, facts.job.value_or(0)));
+}
+
+void IdleTimeoutConsole::did(const ActionEvent& action_event) {
+  if (launches() && std::holds_alternative<Killing>(action_event)) return log("ERROR", idle_timeout_killing());
+  note(level_of(action_event), event_name(action_event), to_string(action_event));
+}
+
+void IdleTimeoutConsole::note(Level level, std::string_view event, const std::string& text) {
+  // What was announced and is not done is said too.
+  if (level >= Level::warning || event == "called-off") log(level == Level::important ? "ERROR" : "WARNING", text);
+}
+
+RunSettings idle_timeout_run(const IdleTimeoutOptions& options, const Policy& policy) {
+  RunSettings settings;
+  settings.command = options.command;
+  settings.common = common_settings(options, policy);
+  settings.common.require_gpu = true;          // its document: it needs nvidia-smi
+  settings.common.all_without_context = true;  // and a job that hangs before it uses a GPU is to be ended, too
+  settings.refused_status = kIdleTimeoutRefused;
+  settings.idle_status = kIdleStatus;
+  settings.ending.signal = options.signal;
+  settings.ending.grace = kGrace;
+  settings.ending.check_before_kill = false;  // as the original
+  settings.ending.to_tree = options.signal_children;
+  settings.ending.order = SignalOrder::deepest_first;
+  return settings;
+}
+
+std::optional<DeterminedTask> our_task() {
+  return determined_task([](const char* name) -> std::optional<std::string> {
+    const char* value = std::getenv(name);
+    return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
+  });
+}
+
+Result<WatchSettings> idle_timeout_watch(const IdleTimeoutOptions& options, const Policy& policy,
+                                         const std::optional<DeterminedTask>& task) {
+  WatchSettings settings;
+  settings.common = common_settings(options, policy);
+  settings.of_job = true;
+  settings.actions = TRY(actions_of(options, task));
+  if (settings.actions.back().kind != ActionOption::Kind::exit)
+    settings.actions.push_back(
+        {.kind = ActionOption::Kind::exit, .text = "exit", .argument = "", .status = kIdleStatus});
+  settings.how.ending.signal = SIGTERM;
+  // A master that does not answer now may do so later.
+  settings.retries.most = kTries - 1;
+  settings.retries.after = std::clamp<Duration>(options.every(), std::chrono::seconds(1), kBetweenTries);
+  return settings;
 }
 
 }  // namespace lull

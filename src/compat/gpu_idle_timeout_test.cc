@@ -106,6 +106,10 @@ TEST(GpuIdleTimeout, RefusesInArgparsesWords) {
   EXPECT_EQ(refused("-s -1 x"), "SAMPLE_FREQ must be greater than 0.");
   EXPECT_EQ(refused("-n 0 x"), "NUM_SAMPLES must be greater than 0.");
   EXPECT_EQ(refused("--signal-name NOPE x"), "unknown SIGNAL 'NOPE'.");
+  EXPECT_EQ(parsed("--signal-name SIGCLD x").signal, SIGCHLD);
+  EXPECT_EQ(parsed("--signal-name SIGPOLL x").signal, SIGIO);
+  EXPECT_EQ(parsed("-n +1_0 -s +1 x").num_samples, 10U);
+  EXPECT_EQ(refused("-s nan x"), "argument -s/--sample-freq: invalid int value: 'nan'");
   EXPECT_EQ(parse_idle_timeout(words("-n 0 x")).error().errno_value, 1);
   EXPECT_EQ(parse_idle_timeout(words("-n x x")).error().errno_value, 2);
   EXPECT_EQ(parse_idle_timeout(words("--nothing x")).error().errno_value, 2);

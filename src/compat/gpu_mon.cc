@@ -1,28 +1,34 @@
 #include "compat/gpu_mon.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <pwd.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstdlib>
 #include <limits>
 #include <utility>
 
-#include "base/shell_words.h"
+#include "base/calendar.h"
+#include "base/exit_status.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "compat/argparse.h"
 #include "compat/config_parser.h"
+#include "rule/rule.h"
+#include "sense/processes.h"
 
 namespace lull {
 namespace {
 
 constexpr std::string_view kDefaultFile = "~/.config/gpu_mon.conf";
-constexpr int kUnreadable = 2;
-constexpr std::int64_t kLongest = 365 * 24 * 3600;  // a year
+constexpr std::int64_t kGpuMonLongest = 365 * 24 * 3600;  // a year
 constexpr unsigned kMostGpus = 4096;
 
-const std::array kOptions = {
+const std::array kGpuMonOptions = {
     ArgparseOption{"help", {"-h", "--help"}, Takes::help},
     ArgparseOption{"conf", {"-c", "--conf"}, Takes::one, Value::text},
 };
@@ -42,14 +48,10 @@ class Section {
 
   Result<std::int64_t> integer(std::string_view key, std::int64_t least) const {
     const std::string value = TRY(text(key));
-    std::string_view digits = trim(value);
-    const bool negative = digits.starts_with('-');
-    if (negative || digits.starts_with('+')) digits.remove_prefix(1);
-    const auto number = to_unsigned(digits);
-    if (!number || *number > static_cast<std::uint64_t>(kLongest) ||
-        (negative ? -static_cast<std::int64_t>(*number) : static_cast<std::int64_t>(*number)) < least)
-      return wrong(key, value, fmt::format("must be a whole number of seconds from {} to {}", least, kLongest));
-    return negative ? -static_cast<std::int64_t>(*number) : static_cast<std::int64_t>(*number);
+    const auto number = python_int(value);
+    if (!number || *number > kGpuMonLongest || *number < least)
+      return wrong(key, value, fmt::format("must be a whole number of seconds from {} to {}", least, kGpuMonLongest));
+    return *number;
   }
 
   Result<bool> boolean(std::string_view key) const {
@@ -67,8 +69,8 @@ class Section {
     if (lowered(value) == "all") return MonGpus();
     std::set<unsigned> numbers;
     for (const std::string_view part : split(value, ',')) {
-      const auto number = to_unsigned(trim(part));
-      if (!number || *number >= kMostGpus)
+      const auto number = python_int(part);
+      if (!number || *number < 0 || *number >= kMostGpus)
         return wrong("gpus", value, "must be ALL or numbers of GPUs with commas between them");
       numbers.insert(static_cast<unsigned>(*number));
     }
@@ -105,9 +107,9 @@ Result<MonProcess> process_in(const Section& section) {
 }  // namespace
 
 Result<MonOptions> parse_mon(std::span<const std::string> words) {
-  auto parsed = argparse(kOptions, words, false);
+  auto parsed = argparse(kGpuMonOptions, words, false);
   if (!parsed) {
-    parsed.error().errno_value = kUnreadable;
+    parsed.error().errno_value = kExitUsage;
     return std::unexpected(std::move(parsed.error()));
   }
   return MonOptions{std::string(parsed->text("conf", kDefaultFile)), parsed->has("help")};
@@ -170,6 +172,218 @@ std::string mon_gpu(std::string_view file, unsigned id) {
 
 std::string mon_process(std::string_view file, unsigned id, std::int64_t pid, std::string_view name) {
   return fmt::format("ProcInfo(file_name='{}', gpu_id={}, pid={}, name='{}')", file, id, pid, printable(name));
+}
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr std::string_view kTracker = "ProcessTracker";
+constexpr std::string_view kMain = "gpu_mon";
+constexpr Duration kSampled = 1s;  // what events do not tell, people for instance, is looked for this often
+constexpr Duration kScanBudget = 200ms;
+
+// Nobody has it open is all that it asks for; only a GPU that answers at all is known to be free.
+constexpr std::string_view kFree = "util >= 0 or mem_used >= 0";
+
+std::string file_of(const Device& device) { return fmt::format("/dev/nvidia{}", device.minor.value_or(device.index)); }
+
+std::string list(const std::set<unsigned>& gpus) { return fmt::format("{}", fmt::join(gpus, ",")); }
+
+unsigned number_of(const Device& device) { return device.minor.value_or(device.index); }
+
+FillerSettings filler_of(const MonProcess& process, int priority, Duration interval) {
+  FillerSettings filler;
+  filler.again = interval;
+  filler.name = process.section;
+  filler.command = process.words;
+  filler.priority = priority;
+  filler.directory = process.directory;
+  filler.log = process.log;
+  filler.log_size = 0;  // it is appended to, for ever
+  filler.yield = YieldWay::stop;
+  filler.absent_left_out = true;
+  filler.set_visible_devices = false;
+  if (!process.gpus) return filler;
+  filler.gpus = list(*process.gpus);
+  filler.environment.emplace_back("CUDA_VISIBLE_DEVICES", filler.gpus);
+  return filler;
+}
+
+}  // namespace
+
+FillSettings mon_fill_settings(const MonSettings& settings) {
+  FillSettings fill;
+  fill.idle = *parse_rule(kFree);
+  fill.every = std::clamp<Duration>(std::chrono::seconds(settings.interval_seconds), kQuickestSample, kSampled);
+  for (const MonIgnored& ignored : settings.ignored) fill.ignore_on.push_back({ignored.gpus, ignored.programs});
+  fill.people.count = settings.tty_enabled && settings.tty_idle_seconds > 0;
+  fill.people.idle = std::chrono::seconds(std::max<std::int64_t>(settings.tty_idle_seconds, 0));
+  fill.people.except_user = settings.tty_whitelist;
+  fill.people.except_self = false;
+  // The first that is meant for all GPUs, then the others in their order: of two for one GPU the first is taken.
+  bool all_taken = false;
+  int priority = 0;
+  for (const MonProcess& process : settings.processes) {
+    if (!process.gpus && std::exchange(all_taken, true)) continue;
+    fill.fillers.push_back(
+        filler_of(process, process.gpus ? --priority : 1, std::chrono::seconds(settings.interval_seconds)));
+  }
+  return fill;
+}
+
+MonConsole::MonConsole(const MonSettings& settings, const Clock& clock)
+    : settings_(settings), clock_(clock), scan_(Root::machine(), {}, clock) {}
+
+void MonConsole::say(std::string_view level, std::string_view logger, const std::string& text) const {
+  const WallTime now = clock_.wall();
+  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  const std::string time = fmt::format("{},{:03}", format_local(now, "%Y-%m-%d %H:%M:%S"), milliseconds);
+  (void)write_all(STDERR_FILENO, mon_line(time, level, logger, text));
+}
+
+void MonConsole::began(const FillSettings&, OpenWay, const Inventory& inventory) {
+  inventory_ = std::make_shared<const Inventory>(inventory);
+  say("INFO", kMain, "GPUs detected: ");
+  for (const Device& device : inventory.devices)
+    if (device.kind == DeviceKind::gpu) say("INFO", kMain, mon_gpu(file_of(device), number_of(device)));
+}
+
+const MonProcess* MonConsole::process_of(const FillEvent& event) const {
+  const auto found = std::ranges::find(settings_.processes, event.filler.name, &MonProcess::section);
+  return found == settings_.processes.end() ? nullptr : &*found;
+}
+
+void MonConsole::interrupted() { say("INFO", kMain, "Interrupt received, exit gracefully"); }
+
+// Who came, as fuser shows them; what else preempts a program in our words.
+std::string MonConsole::preemptor(const Reason& why) const {
+  const auto entry = read_process_entry(why.pid);  // of 0 there is none
+  const auto device = std::ranges::find_if(
+      inventory_->devices, [&](const Device& one) { return one.label() == why.gpu || one.id().value == why.gpu; });
+  if (!entry || device == inventory_->devices.end()) return to_string(why);
+  return mon_process(file_of(*device), number_of(*device), entry->pid, entry->name);
+}
+
+// Why a filler is ended, as it was said.
+void MonConsole::say_why(const FillEvent& event) {
+  const std::string where = mon_name(process_of(event) != nullptr ? process_of(event)->gpus : MonGpus());
+  switch (event.why.kind) {
+    case Reason::user:
+      if (!std::exchange(users_said_, true)) {
+        std::vector<std::string> names;
+        for (const ActivePerson& person : event.people) names.push_back("'" + printable(person.name) + "'");
+        say("INFO", kTracker,
+            fmt::format("Users [{}] become active, stop {} processes", fmt::join(names, ", "), running_.size()));
+      }
+      say("INFO", kTracker, "Stopping proc for " + where);
+      break;
+    case Reason::shutting_down: say("INFO", kTracker, "Stopping proc for " + where); break;
+    default:
+      say("INFO", kTracker, fmt::format("Stop 1 processes preempted by proc {}", printable(preemptor(event.why))));
+      break;
+  }
+}
+
+void MonConsole::say_start(const FillEvent& event) const {
+  const MonProcess* process = process_of(event);
+  if (process == nullptr) return;
+  say("INFO", kTracker,
+      fmt::format("Starting: {} on {}", printable(process->command),
+                  process->gpus ? "GPUs " + list(*process->gpus) : mon_name(process->gpus)));
+}
+
+void MonConsole::happened(const FillEvent& event) {
+  const MonProcess* process = process_of(event);
+  const std::string where = mon_name(process != nullptr ? process->gpus : MonGpus());
+  switch (event.kind) {
+    case FillEvent::started:
+      users_said_ = false;
+      // Those that were idle are counted before something is started on them.
+      if (const std::set<unsigned> gpus = numbers_of(event); !std::ranges::includes(idle_said_, gpus))
+        say_idle(look(*inventory_, nullptr).idle);
+      for (const unsigned number : numbers_of(event)) idle_said_.erase(number);
+      running_[where] = event.gpus;
+      say_start(event);
+      break;
+    case FillEvent::yielding: say_why(event); break;
+    case FillEvent::ended:
+      running_.erase(where);
+      if (!event.by_us) say("INFO", kTracker, fmt::format("Process for {} is terminated", where));
+      break;
+    case FillEvent::not_started: say_start(event); [[fallthrough]];
+    case FillEvent::backing_off:
+    case FillEvent::stuck: say("WARNING", kTracker, printable(to_string(event))); break;
+    case FillEvent::waiting:
+      if (event.why.kind == Reason::memory_left) say("WARNING", kTracker, printable(to_string(event)));
+      break;
+    default: say("INFO", kTracker, printable(to_string(event))); break;
+  }
+}
+
+std::set<unsigned> MonConsole::numbers_of(const FillEvent& event) const {
+  std::set<unsigned> numbers;
+  for (const Device& device : inventory_->devices)
+    if (std::ranges::count(event.gpus, device.label()) > 0) numbers.insert(number_of(device));
+  return numbers;
+}
+
+void MonConsole::say_idle(const std::set<unsigned>& idle) {
+  idle_said_ = idle;
+  if (!idle.empty()) say("INFO", kTracker, fmt::format("{} gpus are idle", idle.size()));
+}
+
+// What it told at every interval: who has which GPU open, who is there, how many GPUs are idle.
+void MonConsole::sampled(const FillPicture& picture) {
+  inventory_ = picture.snapshot.inventory;
+  const Instant now = clock_.now();
+  if (next_look_ && now < *next_look_) return;
+  next_look_ = now + std::max<Duration>(std::chrono::seconds(settings_.interval_seconds), kQuickestSample);
+  const Look seen = look(*inventory_, picture.owns);
+  for (const Opener& one : seen.openers) say("INFO", kMain, one.text);
+  for (const ActivePerson& person : picture.people) say("INFO", kMain, printable(person.name));
+  if (!picture.people.empty()) return;
+  for (const Opener& one : seen.openers) {
+    if (one.ours) say("INFO", kTracker, "Our own pid in proc: " + one.text);
+    if (!one.ours && one.whitelisted) say("INFO", kTracker, "Whitelisted proc: " + one.text);
+  }
+  say_idle(seen.idle);
+  const bool for_all = std::ranges::any_of(settings_.processes, [](const MonProcess& one) { return !one.gpus; });
+  for (const unsigned number : seen.idle) {
+    const bool named = std::ranges::any_of(
+        settings_.processes, [&](const MonProcess& one) { return one.gpus && one.gpus->contains(number); });
+    if (!named && !(for_all && seen.idle.size() == inventory_->devices.size()))
+      say("WARNING", kTracker, fmt::format("GPU {} is idle, but we have no process config, ignored", number));
+  }
+}
+
+MonConsole::Look MonConsole::look(const Inventory& inventory, const std::function<bool(pid_t)>& owns) {
+  Look found;
+  const Openers openers = scan_.look(inventory, kScanBudget, false);
+  for (std::size_t place = 0; place < inventory.devices.size() && place < openers.holders.size(); ++place) {
+    const Device& device = inventory.devices[place];
+    if (device.kind != DeviceKind::gpu || openers.absence[place] != Absence::none) continue;
+    const unsigned number = number_of(device);
+    bool free = std::ranges::none_of(
+        running_, [&](const auto& one) { return std::ranges::count(one.second, device.label()) > 0; });
+    for (const pid_t pid : openers.holders[place]) {
+      const auto entry = read_process_entry(pid);
+      if (!entry) continue;  // gone
+      Opener one{mon_process(file_of(device), number, pid, entry->name)};
+      one.ours = owns && owns(pid);
+      one.whitelisted = std::ranges::any_of(settings_.ignored, [&](const MonIgnored& ignored) {
+        return (!ignored.gpus || ignored.gpus->contains(number)) && is_called(pid, ignored.programs);
+      });
+      free &= !one.ours && one.whitelisted;
+      found.openers.push_back(std::move(one));
+    }
+    if (free) found.idle.insert(number);
+  }
+  return found;
+}
+
+void MonConsole::note(Level level, std::string_view, const std::string& text) {
+  if (level >= Level::note) say(level >= Level::warning ? "WARNING" : "INFO", kMain, printable(text));
 }
 
 }  // namespace lull

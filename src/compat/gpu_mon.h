@@ -3,6 +3,9 @@
 // asks for is carried out by `lull fill` (cli/gpu_mon.cc).
 
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <memory>
 #include <optional>
 #include <set>
 #include <span>
@@ -11,6 +14,8 @@
 #include <vector>
 
 #include "base/result.h"
+#include "fill/session.h"
+#include "sense/openers.h"
 
 namespace lull {
 
@@ -62,5 +67,53 @@ std::string mon_name(const MonGpus& gpus);
 std::string mon_gpu(std::string_view file, unsigned id);
 // "ProcInfo(file_name='/dev/nvidia0', gpu_id=0, pid=12, name='python3')"
 std::string mon_process(std::string_view file, unsigned id, std::int64_t pid, std::string_view name);
+
+// gpu_mon as settings and a sink of the session of `lull fill`.
+//
+// What its file asks for: a filler per [process-…], of which the one on ALL goes first when every GPU is free; a GPU is
+// free when nobody but ignored programs has it open; whoever opens it ends the filler at once.
+FillSettings mon_fill_settings(const MonSettings& settings);
+
+// Its lines on stderr.
+class MonConsole final : public FillSink {
+ public:
+  MonConsole(const MonSettings& settings, const Clock& clock);
+
+  void began(const FillSettings& settings, OpenWay way, const Inventory& inventory) override;
+  void happened(const FillEvent& event) override;
+  void sampled(const FillPicture& picture) override;
+  void note(Level level, std::string_view event, const std::string& text) override;
+  // Ctrl-C, in its words.
+  void interrupted();
+
+ private:
+  // Who has a GPU open, as it tells of that.
+  struct Opener {
+    std::string text;  // "ProcInfo(…)"
+    bool ours = false;
+    bool whitelisted = false;
+  };
+  struct Look {
+    std::vector<Opener> openers;
+    std::set<unsigned> idle;  // numbers of GPUs that nobody has open and no program of ours is on
+  };
+  Look look(const Inventory& inventory, const std::function<bool(pid_t)>& owns);
+  void say(std::string_view level, std::string_view logger, const std::string& text) const;
+  void say_start(const FillEvent& event) const;
+  void say_why(const FillEvent& event);
+  void say_idle(const std::set<unsigned>& idle);
+  std::set<unsigned> numbers_of(const FillEvent& event) const;
+  std::string preemptor(const Reason& why) const;
+  const MonProcess* process_of(const FillEvent& event) const;
+
+  const MonSettings& settings_;
+  const Clock& clock_;
+  OpenerScan scan_;
+  std::map<std::string, std::vector<std::string>> running_;  // on which GPUs, by its words for them
+  std::shared_ptr<const Inventory> inventory_;
+  std::set<unsigned> idle_said_;  // GPUs, by the last line that counts them
+  std::optional<Instant> next_look_;
+  bool users_said_ = false;
+};
 
 }  // namespace lull

@@ -66,6 +66,14 @@ TEST(GpuMon, TheLeastThatIsNeededMayBeIndented) {
   EXPECT_EQ(read->tty_idle_seconds, 0);
 }
 
+TEST(GpuMon, TakesNumbersAsPythonDoes) {
+  const auto read =
+      parse_mon_config("[defaults]\ninterval_seconds=+1_0\n[process]\ngpus=+0, 1\ndir=/\ncmd=x\n[tty]\nenabled=no\n");
+  ASSERT_TRUE(read) << read.error().what;
+  EXPECT_EQ(read->interval_seconds, 10);
+  EXPECT_EQ(read->processes[0].gpus, (std::set<unsigned>{0, 1}));
+}
+
 TEST(GpuMon, SaysWhereAMistakeIs) {
   EXPECT_EQ(complaint(""), "there is no section [defaults]");
   EXPECT_EQ(complaint("[defaults]\n"), "line 1: section [defaults] lacks 'interval_seconds'");

@@ -1,20 +1,29 @@
 #include "compat/gpu_sentinel.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
+#include <utility>
+#include <vector>
 
+#include "base/exit_status.h"
+#include "base/fd.h"
 #include "base/text.h"
 #include "compat/argparse.h"
+#include "sense/sampler.h"
+#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 namespace {
 
-constexpr std::int64_t kLongest = 3600;
+constexpr std::int64_t kGpuSentinelLongest = 3600;
 
-const std::array kOptions = {
+const std::array kGpuSentinelOptions = {
     ArgparseOption{"help", {"-h", "--help"}, Takes::help},
     ArgparseOption{"arm_duration", {"--arm_duration"}, Takes::one, Value::integer, {"--arm-duration"}},
     ArgparseOption{"arm_threshold", {"--arm_threshold"}, Takes::one, Value::real, {"--arm-threshold"}},
@@ -30,41 +39,34 @@ const std::array kOptions = {
     ArgparseOption{"missing", {"--missing"}, Takes::one, Value::text, {}, {"unknown", "ignore"}},
 };
 
-constexpr int kUnreadable = 2;
-constexpr int kSenseless = 1;
-
-// That it is one has been seen; how large it may be is the caller's to say.
-std::int64_t to_integer(std::string_view text) {
-  constexpr double kMost = 1e9;
-  return static_cast<std::int64_t>(std::clamp(to_double(trim(text)).value_or(0), -kMost, kMost));
-}
-
 Result<> read_duration(const ArgparseResult& given, std::string_view key, std::int64_t& into) {
   if (!given.has(key)) return {};
-  const std::int64_t number = to_integer(given.text(key, ""));
-  if (number >= kLongest)
-    return std::unexpected(Error{fmt::format("{} can at most be {} ticks", key, kLongest), kSenseless});
+  const std::int64_t number = python_int(given.text(key, "")).value_or(0);
+  if (number >= kGpuSentinelLongest)
+    return std::unexpected(Error{fmt::format("{} can at most be {} ticks", key, kGpuSentinelLongest), kExitValue});
   into = number;
   return {};
 }
 
 void read_threshold(const ArgparseResult& given, std::string_view key, double& into) {
-  if (!given.has(key)) return;
-  // A usage is from 0 to 1: beyond that all thresholds mean the same.
-  into = std::clamp(to_double(trim(given.text(key, ""))).value_or(into), -1000.0, 1000.0);
+  if (given.has(key)) into = python_float(given.text(key, "")).value_or(into);
 }
 
-// 0.7 is 70 %, and not 70.00000000000001.
-std::string percent(double share) { return fmt::format("{:.10g}", share * 100); }
+// 0.7 is 70 %, and not 70.00000000000001. A usage is from 0 to 1: beyond that all thresholds mean the same. `never`:
+// one that no usage passes, as none is above or below nan.
+std::string percent(double share, double never) {
+  constexpr double kMost = 1000;
+  return fmt::format("{:.10g}", (std::isnan(share) ? never : std::clamp(share, -kMost, kMost)) * 100);
+}
 
 std::string whole_percent(double share) { return fmt::format("{:.0f}%", share * 100); }
 
 }  // namespace
 
 Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
-  auto parsed = argparse(kOptions, words, false);
+  auto parsed = argparse(kGpuSentinelOptions, words, false);
   if (!parsed) {
-    parsed.error().errno_value = kUnreadable;
+    parsed.error().errno_value = kExitUsage;
     return std::unexpected(std::move(parsed.error()));
   }
   const ArgparseResult& given = *parsed;
@@ -78,18 +80,18 @@ Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
   read_threshold(given, "arm_threshold", options.arm_threshold);
   read_threshold(given, "kill_threshold", options.kill_threshold);
   if (given.has("gpu_devices"))
-    for (const std::string& text : given.values.at("gpu_devices")) options.gpu_devices.push_back(to_integer(text));
+    for (const std::string& text : given.values.at("gpu_devices")) options.gpu_devices.push_back(*python_int(text));
   return options;
 }
 
 std::optional<std::string> SentinelOptions::arm_rule() const {
   if (arm_duration < 1) return std::nullopt;
-  return fmt::format("mean(util) > {} for {} samples", percent(arm_threshold), arm_duration);
+  return fmt::format("mean(util) > {} for {} samples", percent(arm_threshold, 2), arm_duration);
 }
 
 // Never without having seen it: no duration at all is one sample.
 std::string SentinelOptions::kill_rule() const {
-  return fmt::format("mean(util) < {} for {} samples", percent(kill_threshold),
+  return fmt::format("mean(util) < {} for {} samples", percent(kill_threshold, -1),
                      std::max<std::int64_t>(kill_duration, 1));
 }
 
@@ -152,6 +154,96 @@ optional arguments:
   --missing {unknown,ignore}
                         A GPU that gives no usage: nothing is judged, or the others are averaged (default: unknown)
 )";
+}
+
+namespace {
+
+constexpr Duration kTryAgain = std::chrono::seconds(10);  // where the machine does not go down
+constexpr Duration kSayAgain = std::chrono::minutes(10);
+
+void tell(const std::string& text) { (void)write_all(STDERR_FILENO, "gpu_sentinel: " + text + "\n"); }
+// One write a line: whoever reads our stdout gets it at once.
+void print(const std::string& text) { (void)write_all(STDOUT_FILENO, text + "\n"); }
+
+std::string list(const std::vector<std::int64_t>& devices) { return fmt::format("{}", fmt::join(devices, ",")); }
+
+}  // namespace
+
+SentinelConsole::SentinelConsole(const SentinelOptions& options, std::string absent, const Clock& clock, bool armed)
+    : options_(options), absent_(std::move(absent)), clock_(clock), armed_(armed) {}
+
+void SentinelConsole::started() {
+  if (!absent_.empty()) tell(absent_);
+  for (const std::string& line : sentinel_start(options_, ::geteuid() == 0)) print(line);
+  if (armed_) print(sentinel_armed(options_));
+}
+
+void SentinelConsole::happened(const Event& event) {
+  if (std::holds_alternative<Armed>(event.what)) return print(sentinel_armed(options_));
+  if (!std::holds_alternative<ScopeChanged>(event.what)) tell(to_string(event));
+}
+
+void SentinelConsole::firing(const FiringFacts&, bool) { tell(sentinel_triggered(options_)); }
+
+void SentinelConsole::did(const ActionEvent& action_event) {
+  note(level_of(action_event), event_name(action_event), to_string(action_event));
+}
+
+void SentinelConsole::note(Level level, std::string_view event, const std::string& text) {
+  if (event == "called-off") {
+    failure_said_.reset();
+    return tell(text);
+  }
+  if (level < Level::warning) return;
+  constexpr std::string_view kGpus = "--gpus: ";
+  if (event == "scope" && text.starts_with(kGpus)) return tell("--gpu_devices: " + text.substr(kGpus.size()));
+  if (event != "failed") return tell(text);
+  // It goes on for ever: the first is said, then one now and then.
+  if (failure_said_ && clock_.now() - *failure_said_ < kSayAgain) return;
+  failure_said_ = clock_.now();
+  tell(text);
+}
+
+Result<SentinelDevices> sentinel_devices(const SentinelOptions& options) {
+  if (options.gpu_devices.empty()) return SentinelDevices{};
+  std::vector<std::int64_t> there;
+  std::vector<std::int64_t> missing;
+  SamplerOptions sampling;
+  sampling.want_only({});
+  sampling.once = true;
+  const Snapshot snapshot = Sampler::start(sampling)->sample();
+  // Without a driver nobody can tell: they are looked for when it is there.
+  const bool known = snapshot.driver.absence == Absence::none && !snapshot.inventory->devices.empty();
+  for (const std::int64_t device : options.gpu_devices) {
+    const bool found = std::ranges::any_of(snapshot.inventory->devices, [&](const Device& one) {
+      return one.kind == DeviceKind::gpu && one.index == device;
+    });
+    std::vector<std::int64_t>& which = found || (!known && device >= 0) ? there : missing;
+    if (std::ranges::count(which, device) == 0) which.push_back(device);
+  }
+  if (there.empty()) return fail(fmt::format("there is none of the GPUs {} on this system", list(missing)));
+  if (missing.empty()) return SentinelDevices{list(there), ""};
+  return SentinelDevices{list(there),
+                         fmt::format("GPU {} is not on this system: judging on GPU {}", list(missing), list(there))};
+}
+
+WatchSettings sentinel_settings(const SentinelOptions& options, Policy policy, const SentinelDevices& devices) {
+  WatchSettings settings;
+  settings.common.policy = std::move(policy);
+  settings.common.gpus = devices.there;
+  settings.common.absent_left_out = true;  // where there was no driver yet to tell
+  settings.common.every = std::chrono::seconds(1);
+  // The tick that arms it does not count, also where nothing has to be seen for that.
+  if (options.arm_duration < 1) {
+    settings.common.delay = settings.common.every;
+    settings.common.first_may_fire = true;
+  }
+  settings.common.missing = options.ignore_missing ? WhenMissing::ignore : WhenMissing::unknown;
+  const std::string action = options.kill_action == "end_process" ? "exit" : options.kill_action;
+  settings.actions.push_back(*parse_action(action));
+  settings.retries.most = std::numeric_limits<unsigned>::max();
+  settings.retries.after = kTryAgain;
+  return settings;
 }
 
 }  // namespace lull

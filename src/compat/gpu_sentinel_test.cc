@@ -32,11 +32,31 @@ TEST(GpuSentinel, EveryOption) {
   EXPECT_TRUE(parse_sentinel(Words{"--gpu_devices"})->gpu_devices.empty());
 }
 
+TEST(GpuSentinel, NoUsageIsAboveOrBelowWhatIsNoNumber) {
+  const auto options = parse_sentinel(Words{"--arm_threshold", "nan", "--kill_threshold", "nan"});
+  ASSERT_TRUE(options) << options.error().message();
+  EXPECT_EQ(options->arm_rule(), "mean(util) > 200 for 30 samples");
+  EXPECT_EQ(options->kill_rule(), "mean(util) < -100 for 30 samples");
+  EXPECT_NE(sentinel_armed(*options).find("below nan% for"), std::string::npos);
+  EXPECT_NE(sentinel_armed(*parse_sentinel(Words{"--kill_threshold", "inf"})).find("below inf% for"),
+            std::string::npos);
+}
+
+TEST(GpuSentinel, TheTickThatArmsItDoesNotCount) {
+  const auto delay = [](const char* duration) {
+    const auto options = parse_sentinel(Words{"--arm_duration", duration});
+    return sentinel_settings(*options, *Policy::parse(options->kill_rule(), options->arm_rule()), {}).common.delay;
+  };
+  EXPECT_EQ(delay("0"), std::chrono::seconds(1));
+  EXPECT_EQ(delay("-3"), std::chrono::seconds(1));
+  EXPECT_EQ(delay("1"), Duration::zero()) << "the rule that arms it takes care of that";
+}
+
 TEST(GpuSentinel, Refusals) {
   for (const Words& words :
        {Words{"--arm_duration", "3600"}, Words{"--kill_duration", "3600"}, Words{"--arm_duration", "x"},
-        Words{"--arm_threshold", "nan"}, Words{"--kill_threshold", "x"}, Words{"--kill_action", "explode"},
-        Words{"--gpu_devices", "a"}, Words{"stray"}, Words{"--arm"}, Words{"--missing", "x"}})
+        Words{"--kill_threshold", "x"}, Words{"--kill_action", "explode"}, Words{"--gpu_devices", "a"}, Words{"stray"},
+        Words{"--arm"}, Words{"--missing", "x"}})
     EXPECT_FALSE(parse_sentinel(words)) << words.front();
   const Error unreadable = parse_sentinel(Words{"--kill_action", "explode"}).error();
   EXPECT_EQ(unreadable.what,
@@ -53,8 +73,8 @@ TEST(GpuSentinel, SwappedInNoDurationAndNegativeThresholdsAreTaken) {
   ASSERT_TRUE(options) << options.error().message();
   EXPECT_EQ(options->arm_rule(), std::nullopt);
   EXPECT_EQ(options->kill_rule(), "mean(util) < 70 for 1 samples");
-  for (const char* threshold : {"-1", "2", "1e300", "-1e300"}) {
-    const auto odd = parse_sentinel(Words{"--arm_threshold", threshold, "--kill_threshold", threshold});
+  for (const std::string threshold : {"-1", "2", "1e300", "-1e300", "inf", "-inf", "nan"}) {
+    const auto odd = parse_sentinel(Words{"--arm_threshold=" + threshold, "--kill_threshold=" + threshold});
     ASSERT_TRUE(odd) << threshold;
     EXPECT_TRUE(Policy::parse(odd->kill_rule(), *odd->arm_rule())) << threshold;
   }

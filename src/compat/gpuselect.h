@@ -10,11 +10,13 @@
 #include <vector>
 
 #include "base/result.h"
+#include "lease/picker.h"
 
 namespace lull {
 
 struct GpuselectOptions {
-  unsigned count = 1;
+  unsigned count = 1;  // at least as many as devices are named
+  unsigned asked = 1;  // as it was given
   std::vector<long> devices;
   std::optional<std::string> name;
   unsigned util = 0;
@@ -30,9 +32,24 @@ struct GpuselectOptions {
 // where they make no sense together.
 Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words);
 
+std::string_view gpuselect_usage();
 std::string_view gpuselect_help();
+
+// "count=1,devices=[0, 1],name=None,…": what -D tells first.
+std::string gpuselect_asked(const GpuselectOptions& options);
+// What it says where more devices are named than the count; empty: nothing.
+std::string gpuselect_warning(const GpuselectOptions& options);
+// As Python shows a string: 'train.py'
+std::string python_repr(const std::string& word);
 
 // "Running: ['python3', 'train.py']", as it is printed before the command.
 std::string gpuselect_running(std::span<const std::string> command);
+
+// What the options of gpuselect mean to our picker, and what came of it in the predecessor's words.
+PickSettings gpuselect_settings(const GpuselectOptions& options);
+// What -D tells of the GPUs, of the filters, and of what we have against a GPU that they let through.
+std::vector<std::string> gpuselect_debug(const Picker& picker, const GpuselectOptions& options);
+// Whole lines.
+std::string gpuselect_refusal(const Refusal& refusal, const GpuselectOptions& options);
 
 }  // namespace lull

@@ -17,7 +17,7 @@ struct Row {
   std::string from;
 };
 
-std::string shown(const std::string& text) { return text.empty() ? "-" : printable(text); }
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
 
 std::string address_state(const Settings& settings) {
   return settings.notify_address().empty() ? "" : "(set, not shown)";
@@ -45,11 +45,11 @@ std::string aligned(const std::vector<Row>& rows) {
 std::string settings_text(const Settings& settings) {
   std::vector<Row> rows;
   for (const SettingInfo& row : kSettingTable)
-    rows.push_back({std::string(row.name), shown(settings.text(row.setting)), settings[row.setting].from});
+    rows.push_back({std::string(row.name), or_dash(settings.shown(row.setting)), settings[row.setting].from});
   if (!settings.notify_address().empty())
     rows.push_back({"notify.address", address_state(settings), "LULL_NOTIFY_ADDRESS"});
   for (const Settings::NamedRule& rule : settings.rules())
-    rows.push_back({"rules." + rule.name, shown(rule.value.text), rule.value.from});
+    rows.push_back({"rules." + rule.name, or_dash(printable(rule.value.text)), rule.value.from});
   std::string text = aligned(rows) + "\n";
   for (const Settings::File& file : settings.files()) text += fmt::format("{}: {}\n", printable(file.path), file.state);
   return text;
@@ -59,7 +59,7 @@ std::string settings_json(const Settings& settings) {
   JsonWriter json(2);
   json.begin_object().key("settings").begin_array();
   for (const SettingInfo& row : kSettingTable) {
-    json.begin_object().member("name", row.name).member_or_null("value", printable(settings.text(row.setting)));
+    json.begin_object().member("name", row.name).member_or_null("value", settings.shown(row.setting));
     json.member("from", settings[row.setting].from).member("variable", row.variable);
     json.member_or_null("default", row.otherwise).member("meaning", row.meaning).end_object();
   }

@@ -11,6 +11,7 @@
 #include "base/text.h"
 #include "base/toml.h"
 #include "base/units.h"
+#include "rule/quantity.h"
 
 namespace lull {
 namespace {
@@ -19,13 +20,15 @@ constexpr std::string_view kBuiltIn = "built in";
 constexpr std::string_view kRuleVariable = "LULL_RULE_";
 constexpr std::string_view kAddressVariable = "LULL_NOTIFY_ADDRESS";
 constexpr std::size_t kLongestName = 64;
+constexpr char kStepEnd = '\n';  // a step may have any other character in it
 // What lull has variables for that are no settings: what it tells hooks and helpers, and where things are in a test.
-constexpr std::array<std::string_view, 25> kOtherVariables = {
-    "LULL_ACTION",    "LULL_CONFIG", "LULL_CONTROL",   "LULL_DEV",          "LULL_EVENT",
-    "LULL_GPU",       "LULL_GPUS",   "LULL_GPU_UUIDS", "LULL_HELD_SECONDS", "LULL_HELPER_NUMBER",
-    "LULL_HELPER_OF", "LULL_JOB",    "LULL_JOB_PID",   "LULL_LEASE",        "LULL_LEASES",
-    "LULL_NVML",      "LULL_PIDS",   "LULL_REASON",    "LULL_RULE",         "LULL_SIM",
-    "LULL_SINCE",     "LULL_TIME",   "LULL_USERS",     "LULL_SIM_LOG",      "LULL_SCHEDULES"};
+constexpr std::array<std::string_view, 31> kOtherVariables = {
+    "LULL_ACTION",    "LULL_CONFIG",    "LULL_CONTROL",      "LULL_DEV",           "LULL_EVENT",     "LULL_GPU",
+    "LULL_GPUS",      "LULL_GPU_UUIDS", "LULL_HELD_SECONDS", "LULL_HELPER_NUMBER", "LULL_HELPER_OF", "LULL_JOB",
+    "LULL_JOB_PID",   "LULL_LEASE",     "LULL_LEASES",       "LULL_NVML",          "LULL_PIDS",      "LULL_REASON",
+    "LULL_RULE",      "LULL_SIM",       "LULL_SINCE",        "LULL_TIME",          "LULL_USERS",     "LULL_SIM_LOG",
+    "LULL_SCHEDULES", "LULL_JOB_ID",    "LULL_HOST",         "LULL_SLURM_DIR",     "LULL_KEEP",      "LULL_NEXT",
+    "LULL_SLURM"};
 
 std::vector<std::string_view> names_of(std::string_view prefix) {
   std::vector<std::string_view> names;
@@ -68,12 +71,26 @@ Result<std::string> checked(const SettingInfo& row, std::string text) {
       if (!text.empty() && !text.starts_with('/'))
         return fail(fmt::format("'{}' must be a whole path, such as /etc/lull/slack", printable(text)));
       return text;
+    case SettingKind::interactive:
+      if (text != "leave" && text != "cancel")
+        return fail(fmt::format("'{}': leave or cancel would be right", printable(text)));
+      return text;
+    case SettingKind::count:
+      if (const auto count = to_unsigned(text); !count || *count > 1'000'000)
+        return fail(fmt::format("'{}' is no number such as 3", printable(text)));
+      return text;
+    case SettingKind::names:
+      for (const std::string_view name : split(text, ','))
+        if (trim(name).size() != name.size() || (name.empty() && !text.empty()))
+          return fail(fmt::format("'{}' is no list of names: debug,long would be right", printable(text)));
+      return text;
     case SettingKind::users:
       for (const std::string_view name : split(text, ','))
         if (trim(name).size() != name.size() || (name.empty() && !text.empty()))
           return fail(fmt::format("'{}' is no list of users: ada,bob would be right", printable(text)));
       return text;
     case SettingKind::rule:
+    case SettingKind::steps:
     case SettingKind::rule_or_none:  // once all rules are known
     case SettingKind::command: return text;
   }
@@ -84,26 +101,37 @@ std::string place(const std::string& path, std::uint32_t line, std::uint32_t col
   return fmt::format("{}:{}:{}", printable(path), line, column);
 }
 
-// A value of a file as text; a list of texts for users alone.
+std::string_view example_of(SettingKind list) {
+  if (list == SettingKind::users) return "user names, such as [\"root\", \"ada\"]";
+  return list == SettingKind::steps ? "steps, such as [\"util < 1 for 2h: slurm=requeue\"]"
+                                    : "names, such as [\"debug\", \"long\"]";
+}
+
+// A value of a file as text; a list of texts for users, names and steps alone.
 Result<std::string> text_of(const SettingInfo& row, const toml::Node& value) {
   using Kind = toml::Node::Kind;
   const bool number =
-      value.kind == Kind::number && (row.kind == SettingKind::price || row.kind == SettingKind::duration);
+      value.kind == Kind::number && (row.kind == SettingKind::price || row.kind == SettingKind::duration ||
+                                     (row.kind == SettingKind::count && value.whole));
   if (number) return fmt::format("{}", value.number);
-  if (row.kind == SettingKind::users && value.kind == Kind::list) {
+  const bool steps = row.kind == SettingKind::steps;
+  const bool is_list = row.kind == SettingKind::users || row.kind == SettingKind::names || steps;
+  if (is_list && value.kind == Kind::list) {
+    const char between = steps ? kStepEnd : ',';
     std::string all;
     for (const toml::Node& one : value.list) {
-      if (one.kind != Kind::text || one.text.empty() || one.text.find(',') != std::string::npos)
-        return fail(fmt::format("{} is a list of user names, such as [\"root\", \"ada\"]", row.name));
-      all += (all.empty() ? "" : ",") + one.text;
+      if (one.kind != Kind::text || one.text.empty() || one.text.find(between) != std::string::npos)
+        return fail(fmt::format("{} is a list of {}", row.name, example_of(row.kind)));
+      if (!all.empty()) all += between;
+      all += one.text;
     }
     return all;
   }
   if (value.kind != Kind::text)
     return fail(fmt::format("{} is {}: {} would be right", row.name, value.kind_name(),
-                            row.kind == SettingKind::users   ? "a list of texts"
-                            : row.kind == SettingKind::price ? "a number"
-                                                             : "a text in quotes"));
+                            is_list                                                            ? "a list of texts"
+                            : row.kind == SettingKind::price || row.kind == SettingKind::count ? "a number"
+                                                                                               : "a text in quotes"));
   return value.text;
 }
 
@@ -169,7 +197,7 @@ Result<> Settings::take_file(const std::string& path, FileOf whose, uid_t user) 
     const auto row = std::ranges::find(kSettingTable, name, &SettingInfo::name);
     if (row == kSettingTable.end()) {
       std::vector<std::string_view> names = names_of(prefix);
-      if (prefix.empty()) names.insert(names.end(), {"rules", "notify"});
+      if (prefix.empty()) names.insert(names.end(), {"rules", "notify", "slurm"});
       return wrong(member.line, member.column,
                    fmt::format("there is no setting '{}'{}", printable(name), did_you_mean(member.name, names)));
     }
@@ -178,7 +206,7 @@ Result<> Settings::take_file(const std::string& path, FileOf whose, uid_t user) 
     return set(row->setting, *text, place(path, member.value.line, member.value.column));
   };
   for (const toml::Member& member : root.members) {
-    if (member.name != "rules" && member.name != "notify") {
+    if (member.name != "rules" && member.name != "notify" && member.name != "slurm") {
       TRY(take(member, ""));
       continue;
     }
@@ -186,8 +214,8 @@ Result<> Settings::take_file(const std::string& path, FileOf whose, uid_t user) 
       return wrong(member.value.line, member.value.column,
                    fmt::format("{0} is {1}: a table, [{0}], would be right", member.name, member.value.kind_name()));
     for (const toml::Member& inner : member.value.members) {
-      if (member.name == "notify") {
-        TRY(take(inner, "notify."));
+      if (member.name != "rules") {
+        TRY(take(inner, member.name + "."));
       } else if (inner.value.kind != toml::Node::Kind::text) {
         return wrong(inner.value.line, inner.value.column,
                      fmt::format("a rule is a text, such as \"util < 1 for 2h\", not {}", inner.value.kind_name()));
@@ -250,18 +278,41 @@ Result<> Settings::set_rule(std::string_view name, std::string text, const std::
 Result<> Settings::check_rules() const {
   for (const SettingInfo& row : kSettingTable) {
     const Value& value = (*this)[row.setting];
+    if (row.kind == SettingKind::steps) TRY(check_steps(row, value));
     if (row.kind != SettingKind::rule && row.kind != SettingKind::rule_or_none) continue;
     if (row.kind == SettingKind::rule_or_none && value.text == "none") continue;
-    if (const auto good = rule(value.text); !good)
+    if (const auto good = row.setting == Setting::idle ? idle_rule(value.text) : rule(value.text); !good)
       return fail(fmt::format("{}: {}: {}", value.from, row.name, good.error().message()));
+  }
+  return {};
+}
+
+// What its action means is checked by who does it.
+Result<> Settings::check_steps(const SettingInfo& row, const Value& value) const {
+  for (const std::string& step : list(row.setting)) {
+    const auto wrong = [&](std::string_view what) {
+      return fail(fmt::format("{}: {}: '{}': {}", value.from, row.name, printable(step), what));
+    };
+    const std::size_t colon = step.find(':');
+    if (colon == std::string::npos || trim(std::string_view(step).substr(colon + 1)).empty())
+      return wrong("a rule and what to do would be right, such as 'util < 1 for 2h: slurm=requeue'");
+    if (const auto good = idle_rule(trim(std::string_view(step).substr(0, colon))); !good)
+      return wrong(good.error().message());
   }
   return {};
 }
 
 std::vector<std::string> Settings::list(Setting setting) const {
   std::vector<std::string> all;
-  for (const std::string_view one : split(text(setting), ','))
-    if (!one.empty()) all.emplace_back(one);
+  for (const std::string_view one : split(text(setting), info(setting).kind == SettingKind::steps ? kStepEnd : ','))
+    if (!trim(one).empty()) all.emplace_back(trim(one));
+  return all;
+}
+
+std::string Settings::shown(Setting setting) const {
+  if (info(setting).kind != SettingKind::steps) return printable(text(setting));
+  std::string all;
+  for (const std::string& step : list(setting)) all += (all.empty() ? "" : "; ") + printable(step);
   return all;
 }
 
@@ -283,10 +334,29 @@ Result<Rule> Settings::rule(std::string_view text) const {
                   hint.empty() ? "; `lull config` lists them, and a rule itself is like 'util < 1 for 30m'" : hint));
 }
 
+Result<Rule> Settings::idle_rule(std::string_view text) const {
+  if (!is_quantity(text)) return rule(text);
+  const Span span = TRY(parse_span(text));
+  // The default may be a time too: then of the rule that comes with lull.
+  const std::string_view otherwise = this->text(Setting::idle);
+  return with_span(TRY(rule(is_quantity(otherwise) ? info(Setting::idle).otherwise : otherwise)), span);
+}
+
+namespace {
+
+Result<Rule> named(std::string_view option, Result<Rule> rule) {
+  if (!rule) return std::unexpected(std::move(rule).error().during(std::string(option)));
+  return rule;
+}
+
+}  // namespace
+
 Result<Rule> Settings::rule_option(std::string_view option, std::string_view text) const {
-  auto found = rule(text);
-  if (!found) return std::unexpected(std::move(found).error().during(std::string(option)));
-  return found;
+  return named(option, rule(text));
+}
+
+Result<Rule> Settings::idle_option(std::string_view option, std::string_view text) const {
+  return named(option, idle_rule(text));
 }
 
 }  // namespace lull

@@ -54,7 +54,8 @@ class Settings {
 
   const Value& operator[](Setting setting) const { return values_[static_cast<std::size_t>(setting)]; }
   const std::string& text(Setting setting) const { return (*this)[setting].text; }
-  std::vector<std::string> list(Setting setting) const;
+  std::vector<std::string> list(Setting setting) const;  // names, users, steps
+  std::string shown(Setting setting) const;              // in one line
   // The address of notifications itself, from LULL_NOTIFY_ADDRESS; empty: it is not set. It is never shown.
   const std::string& notify_address() const { return notify_address_; }
 
@@ -64,6 +65,9 @@ class Settings {
   // A rule, or the name of one.
   Result<Rule> rule(std::string_view text) const;
   Result<Rule> rule_option(std::string_view option, std::string_view text) const;  // the option is named in the error
+  // The same, or a time alone, such as 30m: the default rule for so long.
+  Result<Rule> idle_rule(std::string_view text) const;
+  Result<Rule> idle_option(std::string_view option, std::string_view text) const;
 
   const std::vector<File>& files() const { return files_; }
   // What a person should know: files that were passed over, variables that are none of ours but look like it.
@@ -75,6 +79,7 @@ class Settings {
   Result<> set(Setting setting, std::string text, const std::string& from);
   Result<> set_rule(std::string_view name, std::string text, const std::string& from);
   Result<> check_rules() const;
+  Result<> check_steps(const SettingInfo& row, const Value& value) const;
 
   std::array<Value, kSettingCount> values_;
   std::vector<NamedRule> rules_;

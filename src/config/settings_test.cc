@@ -75,6 +75,17 @@ TEST_F(SettingsOf, TheLaterWinAndEachSaysWhereItIsFrom) {
   EXPECT_EQ(settings.notify_address(), "secret");
 }
 
+TEST_F(SettingsOf, StepsAreAListOfRulesAndActions) {
+  write(sources.user_file,
+        "[slurm]\nsteps = [\"warned: slurm=comment\", \"2h: exec=echo a, b; c\"]\n[rules]\nwarned = \"util < 1 for "
+        "1h\"\n");
+  EXPECT_EQ(good().list(Setting::slurm_steps),
+            (std::vector<std::string>{"warned: slurm=comment", "2h: exec=echo a, b; c"}));
+  EXPECT_EQ(good().shown(Setting::slurm_steps), "warned: slurm=comment; 2h: exec=echo a, b; c");
+  sources.variables = {{"LULL_SLURM_STEPS", "1h: slurm=comment\n 2h: slurm=cancel \n"}};
+  EXPECT_EQ(good().list(Setting::slurm_steps), (std::vector<std::string>{"1h: slurm=comment", "2h: slurm=cancel"}));
+}
+
 struct Mistake {
   std::string text;
   std::string said;
@@ -100,6 +111,19 @@ INSTANTIATE_TEST_SUITE_P(
         Mistake{"rules = 5\n", ":1:9: rules is a number"}, Mistake{"[notify]\nto = \"slac\"\n", "did you mean 'slack'"},
         Mistake{"[notify]\nadress_file = \"/x\"\n", ":2:1: there is no setting 'notify.adress_file'"},
         Mistake{"[notify]\naddress_file = \"slack\"\n", ":2:16: notify.address_file: 'slack' must be a whole path"},
+        Mistake{"[slurm]\ninteractive = \"kill\"\n",
+                ":2:15: slurm.interactive: 'kill': leave or cancel would be right"},
+        Mistake{"[slurm]\nrestarts_at_most = -1\n", ":2:20: slurm.restarts_at_most: "},
+        Mistake{"[slurm]\nexcept_partition = [1]\n", ":2:20: slurm.except_partition is a list of names"},
+        Mistake{"[slurm]\nsteps = [\"util < 1 for 2h\"]\n",
+                ":2:9: slurm.steps: 'util < 1 for 2h': a rule and what to do"},
+        Mistake{"[slurm]\nsteps = [\"utl < 1 for 2h: slurm=cancel\"]\n", ":2:9: slurm.steps: 'utl < 1 for 2h: "},
+        Mistake{"[slurm]\nsteps = [\"a: b\\nc\"]\n", ":2:9: slurm.steps is a list of steps"},
+        Mistake{"[slurm]\nsteps = [2]\n", ":2:9: slurm.steps is a list of steps"},
+        Mistake{"[slurm]\nsteps = 2\n", ":2:9: slurm.steps is a number: a list of texts would be right"},
+        Mistake{"[slurm]\nuser_rule_at_most = \"4\"\n", ":2:21: slurm.user_rule_at_most: '4' needs a unit"},
+        Mistake{"[slurm]\ndelay = -1\n", ":2:9: slurm.delay: "},
+        Mistake{"[slurm]\nexcept_partitoin = []\n", "did you mean 'except_partition'"},
         Mistake{"except_users = [1]\n", ":1:16: except_users is a list of user names"},
         Mistake{"price = -1\n", ":1:9: price: "}, Mistake{"grace = \"10s\"\ngrace = \"20s\"\n", "not TOML"},
         Mistake{"signal = \"TREM\"\n", ":1:10: signal: "}, Mistake{"= 5\n", "not TOML"},
@@ -169,6 +193,18 @@ TEST_F(SettingsOf, RootDoesNotGoByTheHomeThatSomebodyLeftInItsEnvironment) {
   EXPECT_EQ(user_settings_path(0).find("mallory"), std::string::npos) << user_settings_path(0);
   EXPECT_EQ(user_settings_path(12345), "/home/mallory/.config/lull/lull.toml");
   ::unsetenv("XDG_CONFIG_HOME");
+}
+
+TEST_F(SettingsOf, ATimeAloneIsTheDefaultRuleForThatTime) {
+  EXPECT_EQ(good().idle_option("--idle", "2h")->text, "util < 1 for 2h");
+  EXPECT_EQ(good().idle_option("--idle", "held")->text, "util < 1 and mem_used > 1GiB for 30m");
+  write(sources.user_file, "idle = \"held\"\n");
+  EXPECT_EQ(good().idle_option("--idle", "2h")->text, "util < 1 and mem_used > 1GiB for 2h");
+  write(sources.user_file, "idle = \"45m\"\n");
+  EXPECT_EQ(good().idle_rule(good().text(Setting::idle))->text, "util < 1 for 45m");
+  EXPECT_EQ(good().idle_option("--idle", "2h")->text, "util < 1 for 2h");
+  EXPECT_EQ(good().idle_option("--idle", "30").error().message(),
+            "--idle: '30' needs a unit: 30s, 30m or 30h; or 30 samples");
 }
 
 TEST(RuleName, IsAWordThatNoRuleIs) {

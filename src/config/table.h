@@ -21,10 +21,32 @@ enum class Setting : std::uint8_t {
   keep_at_most,
   notify_to,
   notify_address_file,
+  slurm_except_partition,
+  slurm_except_qos,
+  slurm_except_account,
+  slurm_interactive,
+  slurm_restarts_at_most,
+  slurm_steps,
+  slurm_user_rule_at_most,
+  slurm_delay,
 };
-inline constexpr std::size_t kSettingCount = 10;
+inline constexpr std::size_t kSettingCount = 18;
 
-enum class SettingKind : std::uint8_t { rule, rule_or_none, signal, duration, command, price, users, service, file };
+enum class SettingKind : std::uint8_t {
+  rule,
+  rule_or_none,
+  signal,
+  duration,
+  command,
+  price,
+  users,
+  service,
+  file,
+  names,
+  interactive,
+  count,
+  steps
+};
 
 struct SettingInfo {
   Setting setting;
@@ -37,7 +59,7 @@ struct SettingInfo {
 
 inline constexpr std::array<SettingInfo, kSettingCount> kSettingTable = {{
     {Setting::idle, "idle", "LULL_IDLE", SettingKind::rule, "idle",
-     "the rule of `lull run` and `lull watch`, or its name"},
+     "the rule of `lull run`, `lull watch` and `lull replay`, its name, or a time"},
     {Setting::warn_by, "warn_by", "LULL_WARN_BY", SettingKind::rule_or_none, "hung",
      "the rule by which `lull run` warns without ending anything, or none"},
     {Setting::signal, "signal", "LULL_SIGNAL", SettingKind::signal, "TERM", "what a job that is to end gets first"},
@@ -53,6 +75,21 @@ inline constexpr std::array<SettingInfo, kSettingCount> kSettingTable = {{
      "what takes notifications: slack, discord, teams, ntfy, webhook (by the address)"},
     {Setting::notify_address_file, "notify.address_file", "LULL_NOTIFY_ADDRESS_FILE", SettingKind::file, "",
      "the file with the address of notifications"},
+    {Setting::slurm_except_partition, "slurm.except_partition", "LULL_SLURM_EXCEPT_PARTITION", SettingKind::names, "",
+     "partitions whose jobs `lull watch --slurm` leaves alone"},
+    {Setting::slurm_except_qos, "slurm.except_qos", "LULL_SLURM_EXCEPT_QOS", SettingKind::names, "", "the same by QOS"},
+    {Setting::slurm_except_account, "slurm.except_account", "LULL_SLURM_EXCEPT_ACCOUNT", SettingKind::names, "",
+     "the same by account"},
+    {Setting::slurm_interactive, "slurm.interactive", "LULL_SLURM_INTERACTIVE", SettingKind::interactive, "leave",
+     "what a requeue does to an interactive job: leave or cancel"},
+    {Setting::slurm_restarts_at_most, "slurm.restarts_at_most", "LULL_SLURM_RESTARTS_AT_MOST", SettingKind::count, "3",
+     "a job that was restarted so often is requeued and held"},
+    {Setting::slurm_steps, "slurm.steps", "LULL_SLURM_STEPS", SettingKind::steps, "",
+     "the steps of `lull watch --per job --slurm`, each 'RULE: ACTION'"},
+    {Setting::slurm_user_rule_at_most, "slurm.user_rule_at_most", "LULL_SLURM_USER_RULE_AT_MOST", SettingKind::duration,
+     "24h", "the longest idle time that a job's user can ask for"},
+    {Setting::slurm_delay, "slurm.delay", "LULL_SLURM_DELAY", SettingKind::duration, "0s",
+     "nothing is done to a job before it has run for so long"},
 }};
 
 constexpr const SettingInfo& info(Setting setting) { return kSettingTable[static_cast<std::size_t>(setting)]; }

@@ -4,7 +4,7 @@
 // (replay/judging.h), and the answers are equal for any way of cutting the series.
 //
 // To what the policy says it adds what belongs to every beginning: nothing is judged before the delay is over, and the
-// first sample never fires alone.
+// first sample never fires alone, unless there were others before it.
 
 #include <span>
 #include <utility>
@@ -27,12 +27,17 @@ class Decider {
 
   // As Evaluator::feed(). Allocates nothing.
   Result<> feed(std::span<const Block> scope, PolicyAnswers& out);
+  void count(bool counts) { evaluator_.count(counts); }  // as Evaluator::count()
 
   // This one goes on where that one stopped, on other GPUs or after a pause. Every streak begins anew: what was armed
   // stays armed, and the first sample of all has been.
   void follow(const Decider& before);
+  // Samples came before the first that is judged: it tells of the time since them, and may fire alone.
+  void had_samples() { begun_ = true; }
   // A copy for a series of which nothing has been seen, where another gap breaks a streak.
   Decider for_gap(Duration max_gap) const { return Decider(evaluator_.for_gap(max_gap)); }
+  // From here on another gap breaks a streak; none lies before the next sample.
+  void set_gap(Duration max_gap) { evaluator_ = evaluator_.for_gap(max_gap); }
 
   const PolicyEvaluator& evaluator() const { return evaluator_; }
   // Of memory that a copy takes.

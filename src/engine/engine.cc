@@ -5,10 +5,10 @@
 
 namespace lull {
 
-void Engine::begin(const SubjectId& subject, Instant start) {
-  std::vector<Case>& cases = cases_[subject];
+void Engine::begin(const SubjectId& subject, Instant start, const std::vector<Plan>& plans) {
+  std::vector<SubjectState>& cases = cases_[subject];
   cases.clear();
-  for (std::uint32_t i = 0; i < plans_.size(); ++i) cases.emplace_back(plans_[i], i, subject, start);
+  for (std::uint32_t i = 0; i < plans.size(); ++i) cases.emplace_back(plans[i], i, subject, start);
 }
 
 // Said once for everybody, then every so often, until there is one.
@@ -37,19 +37,20 @@ void Engine::forget_others(std::span<const Subject> subjects, Instant now) {
       ++place;
       continue;
     }
-    for (Case& one : place->second) one.call_off(now, events_);
+    for (SubjectState& one : place->second) one.call_off(now, events_);
     place = cases_.erase(place);
   }
 }
 
 std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const Subject> subjects,
-                                       const Facts& machine) {
+                                       const Facts& machine, bool counts) {
   events_.clear();
   forget_others(subjects, snapshot.at);
   look_at_driver(snapshot, subjects);
   for (const Subject& subject : subjects) {
     if (!cases_.contains(subject.id)) begin(subject.id, snapshot.at);
-    for (Case& one : cases_[subject.id]) one.observe(snapshot, subject, machine, no_gpu_said_.has_value(), events_);
+    for (SubjectState& one : cases_[subject.id])
+      one.observe(snapshot, subject, machine, no_gpu_said_.has_value(), counts, events_);
   }
   // That GPUs are back names them: nobody wants to read it twice.
   if (std::ranges::any_of(events_, [](const Event& one) { return std::holds_alternative<GpuBack>(one.what); }))
@@ -60,41 +61,46 @@ std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const
 std::span<const Event> Engine::time_is(Instant now) {
   events_.clear();
   for (auto& [id, cases] : cases_)
-    for (Case& one : cases) one.time_is(now, events_);
+    for (SubjectState& one : cases) one.time_is(now, events_);
   return events_;
 }
 
 std::optional<Instant> Engine::next_time() const {
   std::optional<Instant> next;
   for (const auto& [id, cases] : cases_)
-    for (const Case& one : cases)
+    for (const SubjectState& one : cases)
       if (const auto time = one.next_time(); time && (!next || *time < *next)) next = time;
   return next;
 }
 
-const Case* Engine::find(const SubjectId& subject, std::uint32_t plan) const {
+const SubjectState* Engine::find(const SubjectId& subject, std::uint32_t plan) const {
   const auto found = cases_.find(subject);
   return found == cases_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
 }
 
 void Engine::stopped(const SubjectId& subject, bool stopped) {
   if (const auto found = cases_.find(subject); found != cases_.end())
-    for (Case& one : found->second) one.stopped(stopped);
+    for (SubjectState& one : found->second) one.stopped(stopped);
 }
 
 void Engine::keep(const SubjectId& subject, Instant until) {
   if (const auto found = cases_.find(subject); found != cases_.end())
-    for (Case& one : found->second) one.keep(until);
+    for (SubjectState& one : found->second) one.keep(until);
 }
 
-void Engine::outcome(const SubjectId& subject, std::uint32_t plan, std::uint32_t rung) {
+void Engine::outcome(const SubjectId& subject, std::uint32_t plan, std::uint32_t step, FiresAgain again) {
   if (const auto found = cases_.find(subject); found != cases_.end() && plan < found->second.size())
-    found->second[plan].outcome(rung);
+    found->second[plan].outcome(step, again);
 }
 
-bool Engine::holds(const SubjectId& subject, std::uint32_t plan, std::uint32_t rung) const {
-  const Case* one = find(subject, plan);
-  return one != nullptr && one->holds(rung);
+bool Engine::holds(const SubjectId& subject, std::uint32_t plan, std::uint32_t step) const {
+  const SubjectState* one = find(subject, plan);
+  return one != nullptr && one->holds(step);
+}
+
+bool Engine::holds_now(const SubjectId& subject, std::uint32_t plan, std::uint32_t step) const {
+  const SubjectState* one = find(subject, plan);
+  return one != nullptr && one->holds_now(step);
 }
 
 }  // namespace lull

@@ -65,6 +65,8 @@ class Watching {
     engine_.stopped(subject_.id, stopped);
   }
   void acted() { engine_.outcome(subject_.id); }
+  void not_confirmed() { engine_.outcome(subject_.id, 0, 0, FiresAgain::at_once); }
+  void announced_and_not_confirmed() { engine_.outcome(subject_.id, 0, 0, FiresAgain::after_another_count); }
   bool still_holds() const { return engine_.holds(subject_.id); }
   bool not_judged() const { return engine_.find(subject_.id)->not_judged(); }
   void keep(Instant until) { engine_.keep(subject_.id, until); }
@@ -82,7 +84,7 @@ class EngineTest : public testing::Test {
   std::shared_ptr<const Inventory> inventory_ = gpus_for_test(2);
 };
 
-TEST_F(EngineTest, Law_7_WhatIsNotToBeJudgedIsNotAndThatIsSaidOnce) {
+TEST_F(EngineTest, WhatIsNotToBeJudgedIsNotAndThatIsSaidOnce) {
   Watching watcher(options("util < 1 for 10s", 5s, 20s), Instant(0s));
   const auto pause = [&](Duration at) {
     return watcher.observe(sample(Instant(at), inventory_, {0, 0}), {{}, "", "no context yet"});
@@ -109,6 +111,92 @@ TEST_F(EngineTest, Law_7_WhatIsNotToBeJudgedIsNotAndThatIsSaidOnce) {
     if (count<Fired>(see(watcher, std::chrono::seconds(t), {0, 0})) > 0) fired.push_back(t);
   }
   EXPECT_EQ(fired, std::vector<int>{130}) << "a pause ends the streak";
+}
+
+// ---- what ends with the scope
+
+TEST_F(EngineTest, AnotherScopeCallsOffWhatHadFired) {
+  Watching watcher(options("util < 1", 5s), Instant(0s));
+  const std::vector<Device> first = {inventory_->devices[0]};
+  const std::vector<Device> second = {inventory_->devices[1]};
+  const auto look = [&](Duration at, const std::vector<Device>& scope) {
+    return watcher.observe(sample(Instant(at), inventory_, {0, 0}), {scope, "given"});
+  };
+  look(0s, first);
+  ASSERT_TRUE(says<Fired>(look(5s, first)));
+  EXPECT_TRUE(says<CalledOff>(look(10s, second))) << "though it is idle there, too";
+}
+
+TEST_F(EngineTest, WhatIsNoLongerJudgedCallsOffWhatHadFired) {
+  Watching watcher(options("util < 1 for 5s", 5s), Instant(0s));
+  see(watcher, 0s, {0, 0});
+  ASSERT_TRUE(says<Fired>(see(watcher, 5s, {0, 0})));
+  EXPECT_TRUE(says<CalledOff>(watcher.observe(sample(Instant(10s), inventory_, {0, 0}), {{}, "", "no context"})));
+}
+
+TEST_F(EngineTest, APauseInJudgingEndsTheStreakHoweverShortItIs) {
+  Plan plan = options("util < 1 for 10s", 5s);
+  plan.judge.max_gap = 1min;
+  Watching watcher(std::move(plan), Instant(0s));
+  see(watcher, 0s, {0, 0});
+  see(watcher, 5s, {0, 0});
+  watcher.observe(sample(Instant(6s), inventory_, {0, 0}), {{}, "", "no context"});
+  EXPECT_FALSE(says<Fired>(see(watcher, 7s, {0, 0})));
+  EXPECT_FALSE(says<Fired>(see(watcher, 12s, {0, 0}))) << "which was not watched from 5 to 7 s";
+  EXPECT_TRUE(says<Fired>(see(watcher, 17s, {0, 0})));
+}
+
+// What fired while more time was asked for was of the GPUs of then.
+TEST_F(EngineTest, WhatWasPutOffIsForgottenInAnotherScope) {
+  Policy policy = *Policy::parse("util < 5", "util > 90");
+  policy.rearm = true;
+  Watching watcher(plan_of(std::move(policy), {.interval = 5s}), Instant(0s));
+  const std::vector<Device> first = {inventory_->devices[0]};
+  const std::vector<Device> second = {inventory_->devices[1]};
+  const auto look = [&](Duration at, double util, const std::vector<Device>& scope) {
+    return watcher.observe(sample(Instant(at), inventory_, {util, util}), {scope, "given"});
+  };
+  look(0s, 95, first);
+  look(5s, 95, first);
+  watcher.keep(Instant(12s));
+  EXPECT_FALSE(says<Fired>(look(10s, 0, first))) << "put off";
+  EXPECT_FALSE(says<Fired>(look(15s, 0, second))) << "nobody has worked there yet";
+}
+
+TEST_F(EngineTest, ASampleThatGoesBackInTimeDecidesNothing) {
+  Watching watcher(options("util < 1 for 5s", 5s), Instant(0s));
+  see(watcher, 0s, {0, 0});
+  ASSERT_TRUE(says<Fired>(see(watcher, 5s, {0, 0})));
+  watcher.acted();
+  EXPECT_TRUE(see(watcher, 4s, {0, 0}).empty());
+}
+
+// ---- firing again, where it was not confirmed
+
+TEST_F(EngineTest, WhatWasNotConfirmedFiresAgainWithTheNextSampleThatIsAYes) {
+  Watching watcher(options("util < 1 for 5s", 5s), Instant(0s));
+  see(watcher, 0s, {0, 0});
+  ASSERT_TRUE(says<Fired>(see(watcher, 5s, {0, 0})));
+  watcher.not_confirmed();
+  EXPECT_TRUE(says<Fired>(see(watcher, 10s, {0, 0})));
+  watcher.not_confirmed();
+  EXPECT_FALSE(says<Fired>(see(watcher, 15s, {50, 0})));
+  EXPECT_FALSE(says<Fired>(see(watcher, 20s, {0, 0}))) << "that takes a new streak";
+  EXPECT_TRUE(says<Fired>(see(watcher, 25s, {0, 0})));
+  watcher.acted();
+  EXPECT_FALSE(says<Fired>(see(watcher, 30s, {0, 0})));
+}
+
+TEST_F(EngineTest, WhatWasAnnouncedAndNotConfirmedFiresAgainAfterAnotherCount) {
+  Watching watcher(options("util < 1 for 10s", 5s), Instant(0s));
+  see(watcher, 0s, {0, 0});
+  see(watcher, 5s, {0, 0});
+  ASSERT_TRUE(says<Fired>(see(watcher, 10s, {0, 0})));
+  watcher.announced_and_not_confirmed();
+  EXPECT_FALSE(watcher.still_holds());
+  EXPECT_FALSE(says<Fired>(see(watcher, 15s, {0, 0})));
+  EXPECT_FALSE(says<Fired>(see(watcher, 20s, {0, 0})));
+  EXPECT_TRUE(says<Fired>(see(watcher, 25s, {0, 0})));
 }
 
 TEST_F(EngineTest, FiresOnceAfterDelayAndWindow) {
@@ -180,6 +268,12 @@ TEST_F(EngineTest, StoppedJobIsNotIdle) {
   for (int t = 51; t <= 60; ++t)
     if (count<Fired>(see(watcher, std::chrono::seconds(t), {0, 0})) > 0) fired.push_back(t);
   EXPECT_EQ(fired, std::vector{55});
+}
+
+TEST_F(EngineTest, AGapInWhichNothingWasCountedIsNotSaid) {
+  Watching watcher(options("util < 1 for 10m", 5s), Instant(0s));
+  for (int t = 0; t <= 300; t += 5) see(watcher, std::chrono::seconds(t), {50, 50});
+  EXPECT_FALSE(says<Gap>(see(watcher, 8h, {50, 50})));
 }
 
 TEST_F(EngineTest, SuspendedMachineBeginsAnewAndSaysSo) {
@@ -277,7 +371,7 @@ TEST_F(EngineTest, APersonAsksForMoreTime) {
 
 TEST_F(EngineTest, ALadderFiresItsRungsOneAfterTheOther) {
   Plan plan = options("util < 1 for 2s", 1s);
-  plan.rungs.push_back({"end", *parse_rule("util < 1 for 5s")});
+  plan.steps.push_back({"end", *parse_rule("util < 1 for 5s")});
   Engine engine({plan});
   const Subject subject{.id = {"job"}, .scope = {inventory_->devices, "all"}};
   std::vector<std::pair<int, std::uint32_t>> fired;
@@ -286,13 +380,38 @@ TEST_F(EngineTest, ALadderFiresItsRungsOneAfterTheOther) {
     for (const Event& event :
          engine.observe(sample(Instant(std::chrono::seconds(t)), inventory_, {util, 0}), {&subject, 1}))
       if (std::holds_alternative<Fired>(event.what)) {
-        fired.emplace_back(t, event.rung);
-        EXPECT_TRUE(engine.holds(subject.id, 0, event.rung));
+        fired.emplace_back(t, event.step);
+        EXPECT_TRUE(engine.holds(subject.id, 0, event.step));
       }
     if (t == 8) engine.outcome(subject.id, 0, 0);
   }
   EXPECT_EQ(fired, (std::vector<std::pair<int, std::uint32_t>>{{2, 0}, {5, 1}, {15, 0}}))
       << "the second rung was never told how it went";
+}
+
+TEST_F(EngineTest, NoTimeIsLeftOfARungThatIsNotArmed) {
+  Engine engine({plan_of(*Policy::parse("util < 1 for 4s", "util > 50"), {.interval = 1s}, {})});
+  const Subject subject{.id = {"job"}, .scope = {inventory_->devices, "all"}};
+  for (int t = 0; t < 3; ++t) {
+    const Instant now{std::chrono::seconds(t)};
+    (void)engine.observe(sample(now, inventory_, {0, 0}), {&subject, 1});
+    EXPECT_EQ(engine.find(subject.id)->time_left(0, now), std::nullopt);
+  }
+}
+
+TEST_F(EngineTest, NoTimeIsLeftOfARungThatFires) {
+  Engine engine({options("util < 1 for 4s", 1s)});
+  const Subject subject{.id = {"job"}, .scope = {inventory_->devices, "all"}};
+  const auto left = [&](int t) {
+    const Instant now{std::chrono::seconds(t)};
+    (void)engine.observe(sample(now, inventory_, {0, 0}), {&subject, 1});
+    return engine.find(subject.id)->time_left(0, now);
+  };
+  for (int t = 0; t < 4; ++t) EXPECT_EQ(left(t), std::chrono::seconds(4 - t));
+  EXPECT_EQ(left(4), std::nullopt);
+  EXPECT_EQ(left(5), std::nullopt);
+  engine.keep(subject.id, Instant(20s));
+  EXPECT_EQ(left(6), std::nullopt) << "it has fired, and nobody said how that went";
 }
 
 TEST_F(EngineTest, ManySubjectsAreJudgedEachByItself) {

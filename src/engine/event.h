@@ -20,14 +20,14 @@ namespace lull {
 // ---- what goes in
 
 // One step of a ladder: warn, then act, then end. Each has its own rule and its own streak.
-struct Rung {
+struct PolicyStep {
   std::string name;
   Rule when;
 };
 
 struct Plan {
   std::string name;
-  std::vector<Rung> rungs;
+  std::vector<PolicyStep> steps;
   std::optional<Rule> arm = {};  // nothing fires before this has held once
   bool rearm = false;            // and again after each firing
   JudgeOptions judge = {};
@@ -35,7 +35,7 @@ struct Plan {
   std::optional<Duration> max_time = {};       // of the subject
   Duration remind = std::chrono::minutes(10);  // what still cannot be judged is said again
 };
-// The plan with a single rung that most commands have.
+// The plan with a single step that most commands have.
 Plan plan_of(Policy policy, JudgeOptions judge, Duration delay = {}, std::optional<Duration> max_time = {});
 
 // Which GPUs are in scope, and how that came about, for a person.
@@ -43,6 +43,7 @@ struct Scope {
   std::vector<Device> devices;
   std::string why;              // "CUDA_VISIBLE_DEVICES"
   std::string not_judged = {};  // for a person: why nothing is judged now; empty: it is
+  bool unseen = false;          // not judged, since it cannot be seen on which GPUs it works
 };
 
 // Who is judged: a job, a GPU, the machine.
@@ -60,10 +61,13 @@ struct Subject {
 
 // ---- what comes out
 
-// A rung's rule has fired: act. No second time before Engine::outcome().
+// A step's rule has fired: act. No second time before Engine::outcome().
 struct Fired {
   Explanation why;
 };
+// When it fires again, if the rule holds all the while: not before it ceased to hold; with the next sample that says
+// yes; or when it has held for its whole time again.
+enum class FiresAgain : std::uint8_t { in_another_stretch, at_once, after_another_count };
 // It fired, and before it was told how that went the rule ceased to hold for certain: undo what can be undone.
 struct CalledOff {};
 // The longest time is over.
@@ -98,7 +102,7 @@ struct Event {
   Instant at{};
   SubjectId subject;
   std::uint32_t plan = 0;
-  std::uint32_t rung = 0;
+  std::uint32_t step = 0;
   std::variant<Fired, CalledOff, TimeUp, NoGpu, GpuBack, CannotJudge, CanJudge, Armed, Gap, ScopeChanged, NotJudged>
       what;
 };

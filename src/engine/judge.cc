@@ -4,6 +4,8 @@
 #include <cmath>
 #include <utility>
 
+#include "rule/reason.h"
+
 namespace lull {
 namespace {
 
@@ -40,6 +42,7 @@ Judge::Judge(Policy policy, std::vector<Device> scope, JudgeOptions options)
     for (const Metric metric : policy_.arm->signals())
       if (std::find(signals_.begin(), signals_.end(), metric) == signals_.end()) signals_.push_back(metric);
   tracks_ = tracks_of(policy_.idle);
+  if (options_.had_samples) decider_.had_samples();
   build();
 }
 
@@ -60,6 +63,8 @@ void Judge::build() {
   lanes_ = of_gpus_ ? scope_.size() : 1;
   at_.resize(1);
   values_.assign(lanes_ * signals_.size(), kUnknownSample);
+  lowest_ = highest_ = values_;
+  newest_.reset();
   absences_.assign(values_.size(), Absence::not_asked);
   coverages_.assign(values_.size(), kUnknownSample);
   present_.assign(lanes_, 0);
@@ -98,6 +103,9 @@ void Judge::fill_one(std::size_t lane, std::size_t signal, const Facts* from, Ab
   const auto value = from != nullptr ? static_cast<float>((*from)[signals_[signal]]) : kUnknownSample;
   const bool was_known = std::isfinite(values_[at]);
   values_[at] = value;
+  const Band newest = reading != nullptr ? reading->newest(signals_[signal]) : Band{value, value};
+  lowest_[at] = static_cast<float>(newest.low);
+  highest_[at] = static_cast<float>(newest.high);
   if (std::isfinite(value)) [[likely]]
     return;
   const Absence why = from != nullptr ? from->why_missing(signals_[signal]) : gone;
@@ -154,12 +162,13 @@ void Judge::remember(bool gap) {
   history_.add(at_[0], now_);
 }
 
-Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
+Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const Facts& machine, bool counts) {
   if (begun_ && snapshot.at < at_[0]) {
     verdict_.truth = verdict_.condition = Truth::unknown;  // what was seen before is no answer to what is
     return fail("time goes backwards");
   }
   begun_ = true;
+  newest_.reset();
   at_[0] = snapshot.at;
   if (snapshot.inventory != inventory_) locate(snapshot);
   fill(snapshot, job, machine);
@@ -170,6 +179,8 @@ Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const
   verdict_ = {.needed = policy_.idle.span().value_or(Span{})};
   verdict_.armed = evaluator().armed();
   bool gap = false;
+  decider_.count(counts);
+  for (Alone& one : alone_) one.evaluator.count(counts);
   if (lanes_ > 0) {
     TRY(decider_.feed(blocks_, answers_));
     TRY(ask_each_alone());
@@ -188,6 +199,44 @@ Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const
   if (gap || (inside ? !inside_before : turned || inside_before)) history_.restart();
   remember(gap);
   return verdict_;
+}
+
+Truth Judge::newest() const {
+  if (!newest_) newest_ = judge_newest();
+  return *newest_;
+}
+
+// Signals go up and down by themselves, so each is tried at its lowest with the others at their highest, and so on.
+Truth Judge::judge_newest() const {
+  if (lanes_ == 0 || !begun_) return Truth::unknown;
+  const Rule rule = at_one_moment(policy_.idle);
+  const std::vector<Metric> used = rule.signals();
+  std::vector<std::size_t> wide;  // signals of which there is more than one value
+  for (std::size_t s = 0; s < signals_.size(); ++s) {
+    if (std::ranges::find(used, signals_[s]) == used.end()) continue;
+    bool differs = false;
+    for (std::size_t at = s; at < values_.size(); at += signals_.size()) {
+      if (std::isfinite(values_[at]) && !std::isfinite(highest_[at])) return Truth::unknown;
+      differs = differs || lowest_[at] < highest_[at];
+    }
+    if (differs) wide.push_back(s);
+  }
+  Truth all = Truth::yes;
+  for (std::size_t choice = 0; choice < std::size_t{1} << wide.size(); ++choice) {
+    std::vector<float> values = highest_;
+    for (std::size_t i = 0; i < wide.size(); ++i)
+      for (std::size_t at = wide[i]; (choice >> i & 1) != 0 && at < values.size(); at += signals_.size())
+        values[at] = lowest_[at];
+    std::vector<Block> blocks = blocks_;
+    for (std::size_t lane = 0; lane < lanes_; ++lane)
+      for (std::size_t s = 0; s < signals_.size(); ++s)
+        blocks[lane].value[index_of(signals_[s])] = {values.data() + lane * signals_.size() + s, 1};
+    Answers answers{};
+    if (!Evaluator::compile(rule, evaluator_options(options_, lanes_)).feed(blocks, answers)) return Truth::unknown;
+    if (answers[0] == Truth::no) return Truth::no;
+    if (answers[0] == Truth::unknown) all = Truth::unknown;
+  }
+  return all;
 }
 
 std::vector<MissingSignal> Judge::missing() const {

@@ -29,6 +29,7 @@ struct JudgeOptions {
   Duration interval = std::chrono::seconds(1);
   std::optional<Duration> max_gap = {};  // else longest_gap()
   WhenMissing missing = WhenMissing::unknown;
+  bool had_samples = false;  // before the first that is judged, as during a delay: it may fire alone
 };
 
 struct Verdict {
@@ -51,7 +52,9 @@ class Judge {
   ~Judge() = default;
 
   // Allocates nothing. Refused: time that goes backwards (the state stays as it was).
-  Result<Verdict> observe(const Snapshot& snapshot, const Facts& job = Facts(), const Facts& machine = Facts());
+  // `counts`: as Evaluator::count().
+  Result<Verdict> observe(const Snapshot& snapshot, const Facts& job = Facts(), const Facts& machine = Facts(),
+                          bool counts = true);
 
   // Other GPUs from now on: every streak begins anew, what was armed stays armed.
   void set_scope(std::vector<Device> scope);
@@ -66,6 +69,9 @@ class Judge {
 
   // Which GPU lacks which signal of the rules now, why, and what would do instead.
   std::vector<MissingSignal> missing() const;
+  // What the newest data alone say of the condition, without any `for` and any mean over time (Reading::newest): yes
+  // only if it holds for the lowest and the highest of them, no if it fails for some.
+  Truth newest() const;
   // Why the newest verdict is what it is, with the GPUs for which the rule really holds; to_words(…) in rule/reason.h
   // says it.
   Explanation explain() const;
@@ -79,6 +85,7 @@ class Judge {
   void fill_one(std::size_t lane, std::size_t signal, const Facts* from, Absence gone, const Reading* reading);
   Result<> ask_each_alone();
   void remember(bool gap);
+  Truth judge_newest() const;
   float track_value(std::size_t lane, std::size_t track, bool gap);
   std::vector<std::size_t> holding() const;
   Story story(std::size_t lane, std::size_t track) const;
@@ -108,6 +115,8 @@ class Judge {
   std::vector<Instant> at_;
   bool begun_ = false;
   std::vector<float> values_;           // lane by lane, one for each of signals_
+  std::vector<float> lowest_;           // likewise, of the newest data alone
+  std::vector<float> highest_;          // likewise
   std::vector<Absence> absences_;       // likewise
   std::vector<float> coverages_;        // likewise, where not covered: when that began, so that what is said stays
   std::vector<std::uint32_t> present_;  // of each GPU that lacks something: what it does give
@@ -116,6 +125,7 @@ class Judge {
   WallTime wall_{};
   DriverState driver_;
   Verdict verdict_;
+  mutable std::optional<Truth> newest_;  // where it was asked for since the newest sample
   History history_;
   std::vector<float> now_;                          // one for each track of each GPU
   std::vector<std::optional<WindowMean>> windows_;  // likewise; none where it is no mean

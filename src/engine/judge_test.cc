@@ -85,7 +85,7 @@ TEST(Judge, AnUnreadableGpuIsUnknownUnlessAnotherIsBusy) {
   for (int i = 0; i < 9; ++i) EXPECT_FALSE(judge.observe(machine.after())->fires);
   EXPECT_EQ(judge.verdict().truth, Truth::unknown);
   ASSERT_EQ(judge.missing().size(), 1U);
-  EXPECT_EQ(to_words(judge.missing()[0]), "GPU 1 gives no util (GPU is lost)");
+  EXPECT_EQ(to_string(judge.missing()[0]), "GPU 1 gives no util (GPU is lost)");
   machine.set(2, 80);
   EXPECT_EQ(judge.observe(machine.after())->truth, Truth::no);
 }
@@ -126,6 +126,15 @@ TEST(Judge, AGapBreaksTheStreak) {
   (void)judge.observe(machine.after());
   EXPECT_FALSE(judge.observe(machine.after(2h))->fires);
   EXPECT_EQ(judge.verdict().held, 0s);
+}
+
+TEST(Judge, WhatIsExplainedBeginsAfterAGap) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 3s");
+  for (int i = 0; i < 3; ++i) (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.explain().window, 2s);
+  (void)judge.observe(machine.after(2h));
+  EXPECT_EQ(judge.explain().window, 0s);
 }
 
 TEST(Judge, WhatWasSeenBeforeIsNoAnswerWhereTimeGoesBackwards) {
@@ -173,7 +182,11 @@ TEST(Judge, AVanishedDriverIsUnknownAndSaid) {
   machine.snapshot.driver = {Absence::no_driver, "libnvidia-ml.so.1 is not there"};
   EXPECT_EQ(judge.observe(machine.after())->truth, Truth::unknown);
   EXPECT_EQ(judge.missing()[0].why, Absence::no_driver);
-  EXPECT_EQ(to_words(judge.explain(), true).back(), "  driver is not loaded: libnvidia-ml.so.1 is not there");
+  EXPECT_EQ(to_string(judge.explain(), true).back(), "  driver is not loaded: libnvidia-ml.so.1 is not there");
+  machine.snapshot.driver.absence = Absence::mismatch;  // in the same words
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.missing()[0].why, Absence::mismatch);
+  EXPECT_NE(to_string(judge.explain(), true).back(), "  driver is not loaded: libnvidia-ml.so.1 is not there");
 }
 
 TEST(Judge, NoGpuInScopeNeverFires) {
@@ -203,7 +216,114 @@ TEST(Judge, ArmsFirstAndStaysArmedInANewScope) {
   EXPECT_EQ(fired, "..F.");
 }
 
-TEST(Judge, FaultsSmallAFiringThatHasToBeArmedAgainDoesNotSayNotArmedYet) {
+TEST(Judge, AsManyOtherGpusAreAnotherScope) {
+  Machine machine(2);
+  Judge judge(*Policy::parse("util < 5 for 3s"), {machine.scope()[0]}, {});
+  for (int i = 0; i < 3; ++i) (void)judge.observe(machine.after());
+  judge.set_scope({machine.scope()[1]});
+  EXPECT_NE(judge.observe(machine.after())->truth, Truth::yes) << "of that one nothing was seen";
+  judge.set_scope({machine.scope()[1]});
+  for (int i = 0; i < 2; ++i) (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.observe(machine.after())->truth, Truth::yes) << "the same again costs nothing";
+}
+
+// ---- the newest data alone
+
+// A reading whose mean is `mean`, of which the newest data are from low to high.
+void set_util(Reading& reading, double mean, double low, double high) {
+  reading.set(Metric::util, mean);
+  reading.util_basis = Basis::mean;
+  reading.util_newest = {low, high};
+}
+
+TEST(JudgeNewest, SaysYesOnlyWhereLowestAndHighestDo) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 50 for 1h");
+  const auto newest = [&](double mean, double low, double high) {
+    set_util(machine.snapshot.readings[0], mean, low, high);
+    (void)judge.observe(machine.after());
+    return judge.newest();
+  };
+  EXPECT_EQ(judge.newest(), Truth::unknown) << "nothing was seen";
+  EXPECT_EQ(newest(23, 100, 100), Truth::no);
+  EXPECT_EQ(newest(23, 0, 100), Truth::no);
+  EXPECT_EQ(newest(23, 0, 49), Truth::yes);
+  EXPECT_EQ(newest(100, 0, 0), Truth::yes) << "the mean has its own say";
+  EXPECT_EQ(newest(23, kUnknown, kUnknown), Truth::unknown) << "the mean alone is not the newest";
+  machine.snapshot.readings[0].miss(Metric::util, Absence::failed);
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.newest(), Truth::unknown);
+}
+
+TEST(JudgeNewest, AValueOfTheMomentIsTheNewest) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 50 and power < 100W for 1h");
+  machine.set(0, 10);
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.newest(), Truth::yes);
+  machine.set(0, 60);
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.newest(), Truth::no);
+}
+
+TEST(JudgeNewest, EveryCombinationOfSignalsMustSayYes) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 50 or power > 100W");
+  Reading& reading = machine.snapshot.readings[0];
+  set_util(reading, 10, 0, 90);
+  reading.power_basis = Basis::mean;
+  reading.power_newest = {50, 200};
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.newest(), Truth::no) << "it may work at 50 W";
+}
+
+TEST(JudgeNewest, WhereHighIsWantedTheLowestCounts) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util > 50");
+  const auto newest = [&](double low, double high) {
+    set_util(machine.snapshot.readings[0], 80, low, high);
+    (void)judge.observe(machine.after());
+    return judge.newest();
+  };
+  EXPECT_EQ(newest(0, 100), Truth::no);
+  EXPECT_EQ(newest(60, 100), Truth::yes);
+}
+
+TEST(JudgeNewest, WhatOnlyTheArmingRuleLooksAtIsNotAskedFor) {
+  Machine machine(1);
+  Judge judge = judge_for(machine, "util < 5 for 10s", "power > 50W");
+  Reading& reading = machine.snapshot.readings[0];
+  set_util(reading, 0, 0, 0);
+  reading.set(Metric::power, 60);
+  reading.power_basis = Basis::mean;
+  reading.power_newest = {kUnknown, kUnknown};
+  (void)judge.observe(machine.after());
+  EXPECT_EQ(judge.newest(), Truth::yes);
+}
+
+TEST(JudgeNewest, ForsInsideAndMeansOverTimeAreOfNow) {
+  Machine machine(2);
+  const auto newest = [&](const char* rule, double first, double second) {
+    Judge judge = judge_for(machine, rule);
+    set_util(machine.snapshot.readings[0], 0, first, first);
+    set_util(machine.snapshot.readings[1], 0, second, second);
+    (void)judge.observe(machine.after());
+    return judge.newest();
+  };
+  EXPECT_EQ(newest("any(util < 5 for 10s)", 0, 100), Truth::yes);
+  EXPECT_EQ(newest("any(util < 5 for 10s)", 100, 100), Truth::no);
+  EXPECT_EQ(newest("mean(util, 10m) < 5", 0, 0), Truth::yes);
+  EXPECT_EQ(newest("mean(util, 10m) < 5", 0, 100), Truth::no);
+  EXPECT_EQ(newest("not mean(util, 10m) >= 5", 100, 100), Truth::no);
+  EXPECT_EQ(newest("not util >= 5 for 10s", 100, 100), Truth::no);
+  EXPECT_EQ(newest("not util >= 5 for 10s", 0, 100), Truth::yes) << "not all of them work";
+  // What asks for work in the past is not asked of the present.
+  EXPECT_EQ(newest("util < 5 for 10s and mean(util, 1h) > 50", 0, 0), Truth::yes);
+  EXPECT_EQ(newest("util < 5 for 10s and not mean(util, 1h) < 50", 0, 0), Truth::yes);
+  EXPECT_EQ(newest("util < 5 for 10s and mean(util, 1h) > 50", 0, 100), Truth::no);
+}
+
+TEST(Judge, AFiringThatHasToBeArmedAgainDoesNotSayNotArmedYet) {
   Machine machine(1);
   Policy policy = *Policy::parse("util < 5 for 1s", "util > 80 for 1s");
   policy.rearm = true;
@@ -283,7 +403,7 @@ TEST(Explanation, AGpuThatGaveNothingAndWasIgnoredIsNotNamed) {
   for (int i = 0; i < 2; ++i) (void)judge.observe(machine.after());
   ASSERT_TRUE(judge.verdict().fires);
   EXPECT_EQ(judge.explain().gpus, std::vector<std::string>{"0"});
-  EXPECT_EQ(to_words(judge.explain(), false).back(), "  ignored: GPU 1 gives no util (GPU is lost)");
+  EXPECT_EQ(to_string(judge.explain(), false).back(), "  ignored: GPU 1 gives no util (GPU is lost)");
 }
 
 TEST(Explanation, ShowsTheMeanThatTheRuleCompares) {
@@ -297,7 +417,7 @@ TEST(Explanation, ShowsTheMeanThatTheRuleCompares) {
   const Story story = judge.explain().stories.at(0);
   EXPECT_EQ(story.window, 4s);
   EXPECT_NEAR(story.last, 40, 1);
-  EXPECT_NE(to_words(judge.explain(), false).at(1).find("mean(util, 4s) "), std::string::npos);
+  EXPECT_NE(to_string(judge.explain(), false).at(1).find("mean(util, 4s) "), std::string::npos);
 }
 
 TEST(Explanation, AnInnerForKeepsItsHistory) {
@@ -345,7 +465,7 @@ TEST(Explanation, ShowsTheReadingsThatTheVerdictRestsOn) {
   EXPECT_EQ(util.worst_ago, 31s);
   EXPECT_TRUE(explanation.stories[1].share);
   EXPECT_NEAR(explanation.stories[1].first, 10, 0.01);
-  const std::vector<std::string> lines = to_words(explanation, false);
+  const std::vector<std::string> lines = to_string(explanation, false);
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_TRUE(lines[0].starts_with("'util < 5 and power < 30% for 1m' has held for 1m1s on GPU 0, since ")) << lines[0];
   EXPECT_EQ(lines[1].substr(0, 56), "  GPU 0   util      0 % -> 1 %, highest 4 % 31s ago  ___") << lines[1];
@@ -392,6 +512,15 @@ TEST(Judge, WhatWasNotCountedOfAJobNamesNoGpu) {
   const MissingSignal missing{.gpu = "", .metric = Metric::io, .why = Absence::not_covered, .instead = {}};
   EXPECT_EQ(missing_line(std::vector{missing}),
             "this rule cannot be judged while not all io of the job was counted since the sample before");
+}
+
+TEST(Judge, SeveralSignalsThatWouldDoAreListed) {
+  const MissingSignal missing{.gpu = "0",
+                              .metric = Metric::util,
+                              .why = Absence::not_supported,
+                              .instead = {Metric::power, Metric::mem_util, Metric::procs}};
+  EXPECT_EQ(missing_line(std::vector{missing}),
+            "this rule cannot be judged while GPU 0 gives no util (not supported); power, mem_util or procs would do");
 }
 
 TEST(Judge, WhatWasNotCoveredBreaksTheStreakAndIsSaid) {

@@ -1,9 +1,9 @@
 #pragma once
 // Who fills which GPU: the decisions of `lull fill`, pure. It is told what is seen of the GPUs and what became of the
-// fillers, and says what is to be done: start one, let it stand still, let it go on, end it. It has no clock, no
+// fillers, and says what is to be done: start one, pause it, let it go on, end it. It has no clock, no
 // process and no file, so a test can let a thousand days of it pass in a second (filling_test.cc).
 //
-// A filler runs only on what is known to be free. It stands still on the first sign of somebody, and on what cannot be
+// A filler runs only on what is known to be free. It is paused on the first sign of somebody, and on what cannot be
 // known; it is ended only by what is certain: somebody uses the GPU, holds or waits for a lease on it, or types.
 
 #include <sys/types.h>
@@ -25,24 +25,19 @@
 
 namespace lull {
 
-// Somebody who has a device file open and is neither ours nor ignored.
-struct Opener {
-  pid_t pid = 0;                  // 0: nobody knows
-  std::uint64_t start_ticks = 0;  // 0: it was gone before it could be looked at
-  std::string program = {};
-  bool operator==(const Opener&) const = default;
-};
-std::string to_words(const Opener& opener);  // "python3 (4711)"
+// Openers are processes that have a device file open and are neither ours nor ignored: pid 0 is somebody whom nobody
+// knows, start_ticks 0 one that was gone before it could be looked at.
+std::string to_string(const GpuProcess& opener);  // "python3 (4711)"
 
 // What is seen of one GPU.
-struct GpuSight {
+struct GpuObservation {
   DeviceId gpu;
   std::string label;
-  std::string unreadable = {};                      // why nothing can be said of it; empty: it can
-  std::vector<Reason> claims = {};                  // somebody is there for certain
-  std::optional<std::vector<Opener>> openers = {};  // nothing: nobody has looked
-  unsigned hidden = 0;                              // processes whose files cannot be looked at: they may have it open
-  std::optional<Reason> not_free = {};              // what the rule has against it; nothing: it holds, for long enough
+  std::string unreadable = {};                          // why nothing can be said of it; empty: it can
+  std::vector<Reason> claims = {};                      // somebody is there for certain
+  std::optional<std::vector<GpuProcess>> openers = {};  // nothing: nobody has looked
+  unsigned hidden = 0;                  // processes whose files cannot be looked at: they may have it open
+  std::optional<Reason> not_free = {};  // what the rule has against it; nothing: it holds, for long enough
   double temp = kUnknown;
   double mem_used = kUnknown;
   double mem_free = kUnknown;
@@ -68,7 +63,7 @@ struct FillUnit {
 struct FillOrder {
   enum Kind : std::uint8_t {
     start,
-    halt,   // let it stand still, now
+    halt,   // pause it, now
     go_on,  // let it run again
     end,    // let it go on and end it
     park,   // run its yield command
@@ -85,15 +80,16 @@ class Filling {
   Filling(std::vector<FillerSettings> fillers, std::vector<FillUnit> units, Duration confirm);
 
   // One sample. `asked`: all of it is newer than that.
-  std::vector<FillOrder> sampled(Instant now, Instant asked, std::span<const GpuSight> sights,
+  std::vector<FillOrder> sampled(Instant now, Instant asked, std::span<const GpuObservation> observations,
                                  std::span<const Waiter> waiters, int minute_of_day);
   // Somebody opened it just now.
-  std::vector<FillOrder> opened(Instant now, const DeviceId& gpu, const Opener& opener);
-  // The filler there stands still for this one already.
-  bool suspects(const DeviceId& gpu, const Opener& opener) const;
+  std::vector<FillOrder> opened(Instant now, const DeviceId& gpu, const GpuProcess& opener);
+  // The filler there is paused for this one already.
+  bool suspects(const DeviceId& gpu, const GpuProcess& opener) const;
   // What became of an order.
   void started(std::size_t unit, Instant now);
-  void ended(std::size_t unit, Instant now, int status);  // by itself or by us; -1: could not be started
+  void ended(std::size_t unit, Instant now, int status,
+             const std::string& failure = {});  // by itself or by us; -1: could not be started
   std::vector<FillOrder> parked(std::size_t unit, bool well, Instant now);
   std::vector<FillOrder> unparked(std::size_t unit, bool well, Instant now);
   // We end: every filler ends.
@@ -108,6 +104,8 @@ class Filling {
   State state(std::size_t unit) const { return of_[unit].state; }
   const Reason& why(std::size_t unit) const { return of_[unit].why; }
   unsigned failures(std::size_t unit) const { return of_[unit].failures; }
+  // Why it waits after a failure, for so long.
+  Reason back_off(std::size_t unit, Duration left) const;
   Instant since(std::size_t unit) const { return of_[unit].since; }
   // For how much longer it is backed off; zero: it is not.
   Duration backs_off(std::size_t unit, Instant now) const {
@@ -128,11 +126,12 @@ class Filling {
     Instant since{};
     Instant started{};
     unsigned failures = 0;
+    std::string failure;  // the last one, in words
     Instant not_before = Instant::min();
     bool done = false;
     bool retired = false;  // not in the settings any more
-    // While it stands still because of somebody who came:
-    std::vector<Opener> suspects;
+    // While it is paused because another process opened the GPU:
+    std::vector<GpuProcess> suspects;
     std::vector<std::pair<DeviceId, double>> memory_before;
     bool waits_for_free = false;  // it goes on once the rule holds again
     unsigned unreadable = 0;      // samples in a row
@@ -157,11 +156,12 @@ class Filling {
   std::optional<Reason> unreadable(std::size_t number, const Now& now) const;
   std::optional<Reason> not_free(std::size_t number, const Now& now) const;
   std::optional<Reason> somebody_has_open(std::size_t number, const Now& now);
+  bool is_out_of_hours(std::size_t number, const Now& now) const;
   bool is_short_of_memory(std::size_t number, const Now& now) const;
   void choose_for_waiters(Now& now, std::span<const Waiter> waiters);
-  bool cleared(const Opener& opener) const;
-  void clear(std::span<const Opener> openers, bool for_good);
-  std::vector<Opener> uncleared(std::size_t number, const Now& now, bool& looked) const;
+  bool cleared(const GpuProcess& opener) const;
+  void clear(std::span<const GpuProcess> openers, bool for_good);
+  std::vector<GpuProcess> uncleared(std::size_t number, const Now& now, bool& looked) const;
 
   std::vector<FillerSettings> fillers_;
   std::vector<FillUnit> units_;

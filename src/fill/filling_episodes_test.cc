@@ -11,7 +11,6 @@ namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-using World = FillingWorld;
 
 // Strangers come and go on three GPUs: monitors that only look, programs that open all and use one, leases, people,
 // fillers that crash, GPUs that cannot be read. Time passes in tenths of a second.
@@ -48,14 +47,14 @@ class Episode {
 
  private:
   struct Stranger {
-    Opener who;
+    GpuProcess who;
     std::array<bool, kGpus> holds{};
     std::optional<std::size_t> uses = {};  // which GPU it will compute on
     Instant uses_from{};
     Instant leaves{};
   };
   static std::vector<FillerSettings> settings() {
-    FillerSettings one = World::filler();
+    FillerSettings one = FillingWorld::filler();
     one.grace = kGrace;
     return {one};
   }
@@ -119,7 +118,8 @@ class Episode {
   }
 
   void somebody_comes() {
-    Stranger one{.who = {1000 + ++last_, static_cast<std::uint64_t>(last_), "python3"}};
+    Stranger one{.who = {.pid = 1000 + ++last_, .program = "python3"}};
+    one.who.start_ticks = static_cast<std::uint64_t>(last_);
     one.leaves = world_.now + (1 + roll(200)) * kStep;
     const bool user = !only_monitors_ && roll(2) == 0;
     for (std::size_t gpu = 0; gpu < kGpus; ++gpu) one.holds[gpu] = user || roll(2) == 0;
@@ -131,7 +131,7 @@ class Episode {
     if (!events_) return;
     for (std::size_t gpu = 0; gpu < kGpus; ++gpu)
       if (one.holds[gpu]) {
-        carry_out(world_.filling->opened(world_.now, world_.sights[gpu].gpu, one.who));
+        carry_out(world_.filling->opened(world_.now, world_.observations[gpu].gpu, one.who));
         ran_on_ |= running_on_[gpu] && !still_[gpu] && !gone_at_[gpu];
       }
   }
@@ -140,20 +140,21 @@ class Episode {
     next_sample_ = world_.now + kEvery;
     for (int look = 0; look < 2; ++look) {
       for (std::size_t gpu = 0; gpu < kGpus; ++gpu) {
-        GpuSight sight = World::sight(gpu);
-        if (unreadable_[gpu]) sight.unreadable = "GPU is lost";
-        if (in_use(gpu)) sight.claims.push_back({.kind = Reason::used, .who = "python3"});
-        if (claims_[gpu]) sight.claims.push_back({.kind = Reason::leased, .who = "ada"});
-        if (world_.now - quiet_since_[gpu] < kRule) sight.not_free = Reason{.kind = Reason::starts_soon, .time = 1s};
-        sight.openers.reset();
+        GpuObservation observation = FillingWorld::observation(gpu);
+        if (unreadable_[gpu]) observation.unreadable = "GPU is lost";
+        if (in_use(gpu)) observation.claims.push_back({.kind = Reason::used, .who = "python3"});
+        if (claims_[gpu]) observation.claims.push_back({.kind = Reason::leased, .who = "ada"});
+        if (world_.now - quiet_since_[gpu] < kRule)
+          observation.not_free = Reason{.kind = Reason::starts_soon, .time = 1s};
+        observation.openers.reset();
         if (look == 1 || !events_) {
-          sight.openers.emplace();
+          observation.openers.emplace();
           for (const Stranger& one : strangers_)
-            if (one.holds[gpu]) sight.openers->push_back(one.who);
+            if (one.holds[gpu]) observation.openers->push_back(one.who);
         }
-        world_.sights[gpu] = sight;
+        world_.observations[gpu] = observation;
       }
-      carry_out(world_.filling->sampled(world_.now, world_.now, world_.sights, {}, 0));
+      carry_out(world_.filling->sampled(world_.now, world_.now, world_.observations, {}, 0));
       if (!world_.filling->wants_openers()) return;
     }
   }
@@ -161,7 +162,7 @@ class Episode {
   std::mt19937 random_;
   bool events_;
   bool only_monitors_;
-  World world_;
+  FillingWorld world_;
   std::vector<Stranger> strangers_;
   int last_ = 0;
   Instant next_sample_{};

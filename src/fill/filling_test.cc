@@ -9,76 +9,66 @@ namespace {
 
 using namespace std::chrono_literals;
 using State = Filling::State;
-using World = FillingWorld;
-
-using Kinds = std::vector<FillOrder::Kind>;
-Kinds kinds(const std::vector<FillOrder>& orders) {
-  Kinds found;
-  for (const FillOrder& order : orders) found.push_back(order.kind);
-  return found;
-}
-
-const Opener kStranger{4711, 99, "python3"};
 
 TEST(Filling, StartsOnlyOnWhatIsKnownToBeFree) {
-  World world({World::filler()});
+  FillingWorld world({FillingWorld::filler()});
   const auto refuses = [&](Reason::Kind why) {
     EXPECT_TRUE(world.sample().empty());
-    EXPECT_EQ(world.filling->why(0).kind, why) << to_words(world.filling->why(0));
-    world.sights[0] = World::sight(0);
+    EXPECT_EQ(world.filling->why(0).kind, why) << to_string(world.filling->why(0));
+    world.observations[0] = FillingWorld::observation(0);
   };
-  world.sights[0].not_free = Reason{.kind = Reason::starts_soon, .time = 14s};
+  world.observations[0].not_free = Reason{.kind = Reason::starts_soon, .time = 14s};
   refuses(Reason::starts_soon);
-  world.sights[0].claims = {{.kind = Reason::leased, .who = "ada"}};
+  world.observations[0].claims = {{.kind = Reason::leased, .who = "ada"}};
   refuses(Reason::leased);
-  world.sights[0].claims = {{.kind = Reason::user, .who = "ada", .time = 12s}};
+  world.observations[0].claims = {{.kind = Reason::user, .who = "ada", .time = 12s}};
   refuses(Reason::user);
-  world.sights[0].openers->push_back(kStranger);
+  world.observations[0].openers->push_back(kStranger);
   refuses(Reason::opened);
-  world.sights[0].openers.reset();
+  world.observations[0].openers.reset();
   refuses(Reason::starts_soon);
-  world.sights[0].unreadable = "GPU is lost";
+  world.observations[0].unreadable = "GPU is lost";
   refuses(Reason::unreadable);
-  world.sights[0].hidden = 12;
-  world.sights[0].openers.reset();
+  world.observations[0].hidden = 12;
+  world.observations[0].openers.reset();
   refuses(Reason::hidden);
-  world.sights[0].mem_unexplained = 2 * kGiB;
+  world.observations[0].mem_unexplained = 2 * kGiB;
   refuses(Reason::memory_left);
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::start});
 }
 
 TEST(Filling, LimitsOfAFillerAreKept) {
-  FillerSettings settings = World::filler();
+  FillerSettings settings = FillingWorld::filler();
   settings.max_temp = 70;
   settings.memory = 8 * kGiB;
-  settings.hours = HoursOfDay{22 * 60, 6 * 60};
-  World world({settings});
+  settings.hours = *Hours::parse("22-06");
+  FillingWorld world({settings});
   world.sample();
   EXPECT_EQ(world.filling->why(0).kind, Reason::out_of_hours);
   world.minute = 23 * 60;
-  world.sights[0].temp = 75;
+  world.observations[0].temp = 75;
   world.sample();
   EXPECT_EQ(world.filling->why(0).kind, Reason::hot);
-  world.sights[0].temp = 60;
-  world.sights[0].mem_free = 4 * kGiB;
+  world.observations[0].temp = 60;
+  world.observations[0].mem_free = 4 * kGiB;
   world.sample();
   EXPECT_EQ(world.filling->why(0).kind, Reason::too_little_memory);
-  world.sights[0].mem_free = 16 * kGiB;
+  world.observations[0].mem_free = 16 * kGiB;
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::start});
-  world.sights[0].temp = 71;
+  world.observations[0].temp = 71;
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::halt});
-  world.sights[0].temp = 68;
+  world.observations[0].temp = 68;
   EXPECT_TRUE(world.sample().empty()) << "not on and off around the limit";
-  world.sights[0].temp = 60;
+  world.observations[0].temp = 60;
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::go_on});
-  world.sights[0].temp = kUnknown;
+  world.observations[0].temp = kUnknown;
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::halt}) << "unknown is not cool";
   world.minute = 12 * 60;
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::end});
 }
 
 TEST(Filling, AnOpenIsNoUse) {
-  World world({World::filler()});
+  FillingWorld world({FillingWorld::filler()});
   world.sample();
   ASSERT_EQ(kinds(world.open(0, kStranger)), Kinds{FillOrder::halt});
   EXPECT_TRUE(world.sample(100ms).empty());
@@ -87,24 +77,26 @@ TEST(Filling, AnOpenIsNoUse) {
   ASSERT_EQ(kinds(orders), Kinds{FillOrder::go_on});
   EXPECT_EQ(orders[0].why.kind, Reason::nothing_came);
   EXPECT_TRUE(world.open(0, kStranger).empty()) << "not suspected again";
-  EXPECT_EQ(kinds(world.open(0, {4711, 100, "python3"})), Kinds{FillOrder::halt}) << "another process of that number";
+  EXPECT_EQ(kinds(world.open(0, {.pid = 4711, .start_ticks = 100, .program = "python3"})), Kinds{FillOrder::halt})
+      << "another process of that number";
 }
 
 TEST(Filling, WhoIsSuspectedIsKnownForAsLongAsTheFillerStandsStill) {
-  World world({World::filler()});
-  const DeviceId gpu = world.sights[0].gpu;
+  FillingWorld world({FillingWorld::filler()});
+  const DeviceId gpu = world.observations[0].gpu;
   world.sample();
   EXPECT_FALSE(world.filling->suspects(gpu, kStranger));
   world.open(0, kStranger);
   EXPECT_TRUE(world.filling->suspects(gpu, kStranger));
-  EXPECT_FALSE(world.filling->suspects(gpu, {4711, 100, "python3"})) << "another process of that number";
+  EXPECT_FALSE(world.filling->suspects(gpu, {.pid = 4711, .start_ticks = 100, .program = "python3"}))
+      << "another process of that number";
   EXPECT_FALSE(world.filling->suspects({"another GPU"}, kStranger));
   ASSERT_EQ(kinds(world.decision()), Kinds{FillOrder::go_on});
   EXPECT_FALSE(world.filling->suspects(gpu, kStranger));
 }
 
 TEST(Filling, WhoOpensAndClosesIsSuspectedTwiceAndNoMore) {
-  World world({World::filler()});
+  FillingWorld world({FillingWorld::filler()});
   world.sample();
   for (int time = 0; time < 2; ++time) {
     ASSERT_EQ(kinds(world.open(0, kStranger)), Kinds{FillOrder::halt});
@@ -116,12 +108,12 @@ TEST(Filling, WhoOpensAndClosesIsSuspectedTwiceAndNoMore) {
 }
 
 TEST(Filling, NothingOlderThanTheOpenClearsAnybody) {
-  World world({World::filler()});
+  FillingWorld world({FillingWorld::filler()});
   world.sample();
   world.open(0, kStranger);
   world.close(0);
   const Instant before = world.now - 1s;
-  EXPECT_TRUE(world.filling->sampled(world.now + 5s, before, world.sights, {}, world.minute).empty());
+  EXPECT_TRUE(world.filling->sampled(world.now + 5s, before, world.observations, {}, world.minute).empty());
   EXPECT_EQ(world.state(), State::still);
 }
 
@@ -130,79 +122,79 @@ TEST(Filling, UseEndsIt) {
                                       {.kind = Reason::leased, .who = "ada"},
                                       {.kind = Reason::user, .who = "ada", .time = 1s}};
   for (const Reason& claim : claims) {
-    World world({World::filler()});
+    FillingWorld world({FillingWorld::filler()});
     world.sample();
     world.open(0, kStranger);
-    world.sights[0].claims = {claim};
+    world.observations[0].claims = {claim};
     EXPECT_EQ(kinds(world.sample(100ms)), Kinds{FillOrder::end});
     EXPECT_EQ(world.state(), State::ending);
     EXPECT_TRUE(world.sample().empty()) << "once";
     world.filling->ended(0, world.now, 143);
     EXPECT_TRUE(world.sample().empty());
-    world.sights[0] = World::sight(0);
+    world.observations[0] = FillingWorld::observation(0);
     EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::start}) << "no back-off for what we ended";
   }
 }
 
 TEST(Filling, MemoryThatGrowsWhileItStandsStillIsSomebodyElses) {
-  World world({World::filler()});
-  world.sights[0].mem_used = 4 * kGiB;
+  FillingWorld world({FillingWorld::filler()});
+  world.observations[0].mem_used = 4 * kGiB;
   world.sample();
   world.open(0, kStranger);
   EXPECT_TRUE(world.sample(100ms).empty());
-  world.sights[0].mem_used = 4.5 * kGiB;
+  world.observations[0].mem_used = 4.5 * kGiB;
   const auto orders = world.sample(100ms);
   ASSERT_EQ(kinds(orders), Kinds{FillOrder::end});
   EXPECT_EQ(orders[0].why.kind, Reason::memory_grew);
 }
 
 TEST(Filling, YieldStopEndsAtOnceAndPauseStandsStill) {
-  FillerSettings stop = World::filler();
+  FillerSettings stop = FillingWorld::filler();
   stop.yield = YieldWay::stop;
-  World at_once({stop});
+  FillingWorld at_once({stop});
   at_once.sample();
   EXPECT_EQ(kinds(at_once.open(0, kStranger)), Kinds{FillOrder::end});
 
-  FillerSettings pause = World::filler();
+  FillerSettings pause = FillingWorld::filler();
   pause.yield = YieldWay::pause;
-  World world({pause});
+  FillingWorld world({pause});
   world.sample();
   world.open(0, kStranger);
-  world.sights[0].claims = {{.kind = Reason::used, .who = "python3"}};
-  world.sights[0].not_free = Reason{.kind = Reason::rule, .who = "util is 90 %"};
+  world.observations[0].claims = {{.kind = Reason::used, .who = "python3"}};
+  world.observations[0].not_free = Reason{.kind = Reason::rule, .who = "util is 90 %"};
   world.sample();
   EXPECT_EQ(world.state(), State::still);
-  world.sights[0].claims.clear();
+  world.observations[0].claims.clear();
   world.close(0);
   EXPECT_TRUE(world.sample().empty()) << "the rule has to hold again";
-  world.sights[0].not_free.reset();
+  world.observations[0].not_free.reset();
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::go_on});
   // Short of memory, or a lease: it ends.
-  world.sights[0].claims = {{.kind = Reason::used, .who = "python3"}};
+  world.observations[0].claims = {{.kind = Reason::used, .who = "python3"}};
   world.sample();
   ASSERT_EQ(world.state(), State::still);
-  world.sights[0].mem_free = 1 * kGiB;
+  world.observations[0].mem_free = 1 * kGiB;
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::end});
 }
 
 TEST(Filling, ParkingFallsBackToEnding) {
-  FillerSettings settings = World::filler();
+  FillerSettings settings = FillingWorld::filler();
   settings.yield_command = "park";
-  World world({settings});
+  FillingWorld world({settings});
   world.sample();
-  world.sights[0].claims = {{.kind = Reason::used, .who = "python3"}};
+  world.observations[0].claims = {{.kind = Reason::used, .who = "python3"}};
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::park});
   EXPECT_TRUE(world.filling->parked(0, true, world.now).empty());
   EXPECT_EQ(world.state(), State::parked);
-  world.sights[0].claims.clear();
+  world.observations[0].claims.clear();
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::go_on});
-  world.sights[0].claims = {{.kind = Reason::used, .who = "python3"}};
+  world.observations[0].claims = {{.kind = Reason::used, .who = "python3"}};
   world.sample();
   EXPECT_EQ(kinds(world.filling->parked(0, false, world.now)), Kinds{FillOrder::end});
 }
 
 TEST(Filling, BacksOffExponentiallyAndForgetsAfterARunThatWentWell) {
-  World world({World::filler()});
+  FillingWorld world({FillingWorld::filler()});
   Duration last{};
   for (int i = 0; i < 12; ++i) {
     while (world.state() == State::waiting) world.sample(5s);
@@ -224,10 +216,25 @@ TEST(Filling, BacksOffExponentiallyAndForgetsAfterARunThatWentWell) {
   EXPECT_EQ(world.filling->backs_off(0, world.now), 0s);
 }
 
+TEST(Filling, OneThatIsToBeStartedAgainHasNotFailedHoweverSoonItEnds) {
+  FillerSettings settings = FillingWorld::filler();
+  settings.again = 5s;
+  FillingWorld world({settings});
+  EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::start});
+  world.filling->ended(0, world.now + 2s, 0);
+  EXPECT_EQ(world.filling->failures(0), 0U);
+  EXPECT_EQ(world.filling->backs_off(0, world.now + 2s), 3s);
+  EXPECT_TRUE(world.sample(4s).empty());
+  EXPECT_EQ(world.filling->why(0).kind, Reason::starts_soon);
+  EXPECT_EQ(kinds(world.sample(1s)), Kinds{FillOrder::start});
+  world.filling->ended(0, world.now + 2s, 1);
+  EXPECT_EQ(world.filling->failures(0), 1U) << "a failure is one";
+}
+
 TEST(Filling, OnceIsOnce) {
-  FillerSettings settings = World::filler();
+  FillerSettings settings = FillingWorld::filler();
   settings.once = true;
-  World world({settings});
+  FillingWorld world({settings});
   world.sample();
   world.filling->ended(0, world.now + 1h, 0);
   EXPECT_TRUE(world.sample(2h).empty());
@@ -235,16 +242,16 @@ TEST(Filling, OnceIsOnce) {
 }
 
 TEST(Filling, TheMoreImportantGoesFirstAndOneOnAllNeedsAll) {
-  FillerSettings low = World::filler();
-  FillerSettings high = World::filler(false);
+  FillerSettings low = FillingWorld::filler();
+  FillerSettings high = FillingWorld::filler(false);
   high.priority = 5;
-  World world({low, high}, 2);
+  FillingWorld world({low, high}, 2);
   const auto orders = world.sample();
   ASSERT_EQ(kinds(orders), Kinds{FillOrder::start});
   EXPECT_EQ(orders[0].unit, 2U);
   EXPECT_EQ(world.filling->why(0).kind, Reason::filled);
   // Somebody on one of its GPUs ends it; the other GPU is then filled by the one that needs one alone.
-  world.sights[1].claims = {{.kind = Reason::used, .who = "python3"}};
+  world.observations[1].claims = {{.kind = Reason::used, .who = "python3"}};
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::end});
   world.filling->ended(2, world.now, 143);
   const auto next = world.sample();
@@ -253,8 +260,8 @@ TEST(Filling, TheMoreImportantGoesFirstAndOneOnAllNeedsAll) {
 }
 
 TEST(Filling, AWaiterGetsAsManyAsItLacksTheLeastImportantFirst) {
-  FillerSettings low = World::filler();
-  World world({low}, 3);
+  FillerSettings low = FillingWorld::filler();
+  FillingWorld world({low}, 3);
   world.sample();
   world.waiters = {{"ticket.1", "ada", 1, {{"GPU-1"}, {"GPU-2"}}}};
   auto orders = world.sample();
@@ -275,18 +282,18 @@ TEST(Filling, AWaiterGetsAsManyAsItLacksTheLeastImportantFirst) {
 }
 
 TEST(Filling, AWaiterThatCollectsCostsNoMoreThanItAskedFor) {
-  World world({World::filler()}, 4);
+  FillingWorld world({FillingWorld::filler()}, 4);
   world.sample();
   world.waiters = {{"ticket.1", "ada", 2, {{"GPU-0"}, {"GPU-1"}, {"GPU-2"}, {"GPU-3"}}}};
   EXPECT_EQ(kinds(world.sample()), (Kinds{FillOrder::end, FillOrder::end}));
   world.filling->ended(0, world.now, 143);
   EXPECT_TRUE(world.sample().empty());
-  world.sights[0].claims = {{.kind = Reason::leased, .who = "ada"}};
+  world.observations[0].claims = {{.kind = Reason::leased, .who = "ada"}};
   world.waiters[0].missing = 1;
   EXPECT_TRUE(world.sample().empty());
   world.filling->ended(1, world.now, 143);
   EXPECT_TRUE(world.sample().empty());
-  world.sights[1].claims = world.sights[0].claims;
+  world.observations[1].claims = world.observations[0].claims;
   world.waiters[0].missing = 0;
   EXPECT_TRUE(world.sample().empty());
   world.waiters.clear();
@@ -296,23 +303,23 @@ TEST(Filling, AWaiterThatCollectsCostsNoMoreThanItAskedFor) {
 }
 
 TEST(Filling, WhatCannotBeReadStandsStillAndIsNotEnded) {
-  World world({World::filler()});
+  FillingWorld world({FillingWorld::filler()});
   world.sample();
-  world.sights[0].unreadable = "GPU is lost";
+  world.observations[0].unreadable = "GPU is lost";
   EXPECT_TRUE(world.sample().empty()) << "one bad sample";
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::halt});
   for (int i = 0; i < 100; ++i) EXPECT_TRUE(world.sample().empty());
-  world.sights[0].unreadable.clear();
+  world.observations[0].unreadable.clear();
   EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::go_on});
 }
 
 TEST(Filling, OtherSettingsEndOnlyWhatChanged) {
-  FillerSettings one = World::filler();
+  FillerSettings one = FillingWorld::filler();
   one.name = "one";
   FillerSettings two = one;
   two.name = "two";
   two.gpus = "1";
-  World world({one}, 2);
+  FillingWorld world({one}, 2);
   world.sample();
   ASSERT_EQ(world.state(0), State::running);
   FillerSettings changed = one;

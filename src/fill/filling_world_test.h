@@ -11,15 +11,24 @@ namespace lull {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
+inline const GpuProcess kStranger{.pid = 4711, .start_ticks = 99, .program = "python3"};
+
+using Kinds = std::vector<FillOrder::Kind>;
+inline Kinds kinds(const std::vector<FillOrder>& orders) {
+  Kinds found;
+  for (const FillOrder& order : orders) found.push_back(order.kind);
+  return found;
+}
+
 class FillingWorld {
  public:
   explicit FillingWorld(std::vector<FillerSettings> fillers, std::size_t gpus = 1,
                         Duration confirm = std::chrono::seconds(3)) {
     std::vector<FillUnit> units;
-    for (std::size_t i = 0; i < gpus; ++i) sights.push_back(sight(i));
+    for (std::size_t i = 0; i < gpus; ++i) observations.push_back(observation(i));
     for (std::size_t f = 0; f < fillers.size(); ++f) {
       FillUnit all{f, {}};
-      for (const GpuSight& one : sights) {
+      for (const GpuObservation& one : observations) {
         if (fillers[f].per_gpu) units.push_back({f, {one.gpu}});
         all.gpus.push_back(one.gpu);
       }
@@ -27,8 +36,8 @@ class FillingWorld {
     }
     filling = std::make_unique<Filling>(std::move(fillers), std::move(units), confirm);
   }
-  static GpuSight sight(std::size_t number) {
-    GpuSight one{.gpu = {"GPU-" + std::to_string(number)}, .label = std::to_string(number)};
+  static GpuObservation observation(std::size_t number) {
+    GpuObservation one{.gpu = {"GPU-" + std::to_string(number)}, .label = std::to_string(number)};
     one.temp = 40;
     one.mem_used = 0;
     one.mem_free = one.mem_total = 16 * kGiB;
@@ -44,7 +53,7 @@ class FillingWorld {
 
   std::vector<FillOrder> sample(Duration after = std::chrono::seconds(1)) {
     now += after;
-    return filling->sampled(now, now, sights, waiters, minute);
+    return filling->sampled(now, now, observations, waiters, minute);
   }
   // Samples until the decision has been made.
   std::vector<FillOrder> decision() {
@@ -52,15 +61,15 @@ class FillingWorld {
       if (auto orders = sample(std::chrono::milliseconds(100)); !orders.empty()) return orders;
     return {};
   }
-  std::vector<FillOrder> open(std::size_t gpu, const Opener& who) {
-    sights[gpu].openers->push_back(who);
-    return filling->opened(now, sights[gpu].gpu, who);
+  std::vector<FillOrder> open(std::size_t gpu, const GpuProcess& who) {
+    observations[gpu].openers->push_back(who);
+    return filling->opened(now, observations[gpu].gpu, who);
   }
-  void close(std::size_t gpu) { sights[gpu].openers->clear(); }
+  void close(std::size_t gpu) { observations[gpu].openers->clear(); }
   Filling::State state(std::size_t unit = 0) const { return filling->state(unit); }
 
   Instant now = Instant(std::chrono::hours(1));
-  std::vector<GpuSight> sights;
+  std::vector<GpuObservation> observations;
   std::vector<Waiter> waiters;
   int minute = 12 * 60;
   std::unique_ptr<Filling> filling;

@@ -9,9 +9,9 @@
 #include <ctime>
 #include <memory>
 
+#include "base/process_start.h"
 #include "base/text.h"
 #include "base/users.h"
-#include "sense/presence.h"
 
 namespace lull {
 namespace {
@@ -22,10 +22,13 @@ constexpr Duration kAskEvery = 10s;
 constexpr Duration kLoginctlLimit = 3s;
 constexpr const char* kSessions = "/run/systemd/sessions";
 
-std::optional<uid_t> uid_of(const std::string& name) {
-  if (const auto number = to_unsigned(name)) return static_cast<uid_t>(*number);
+constexpr Duration kNameLimit = 500ms;    // for one user
+constexpr Duration kNamesLimit = 1500ms;  // for all of them
+
+// In a task. Empty: there is no such user.
+std::string ask_for_uid(const std::string& name) {
   const passwd* entry = ::getpwnam(name.c_str());
-  return entry != nullptr ? std::optional(entry->pw_uid) : std::nullopt;
+  return entry != nullptr ? std::to_string(entry->pw_uid) : "";
 }
 
 // Numbers of sessions that logind has, those on a screen alone.
@@ -51,9 +54,16 @@ std::uint64_t monotonic_microseconds() {
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::optional<Duration>>> graphical_sessions(const std::string& text,
-                                                                                std::uint64_t now_microseconds) {
-  std::vector<std::pair<std::string, std::optional<Duration>>> found;
+std::string name_within_limit(uid_t user) {
+  static auto* const names = new std::map<uid_t, std::string>;
+  const auto [known, fresh] = names->try_emplace(user);
+  if (fresh)
+    known->second = run_with_timeout([&] { return user_name(user); }, kNameLimit).value_or(std::to_string(user));
+  return known->second;
+}
+
+std::vector<GraphicalSession> graphical_sessions(const std::string& text, std::uint64_t now_microseconds) {
+  std::vector<GraphicalSession> found;
   std::map<std::string, std::string, std::less<>> one;
   const auto end_of_one = [&] {
     const std::string type = one["Type"];
@@ -64,7 +74,8 @@ std::vector<std::pair<std::string, std::optional<Duration>>> graphical_sessions(
         const std::uint64_t since = to_unsigned(one["IdleSinceHintMonotonic"]).value_or(now_microseconds);
         idle = std::chrono::microseconds(now_microseconds - std::min(since, now_microseconds));
       }
-      found.emplace_back(one["Name"], idle);
+      const auto user = to_unsigned(one["User"]);
+      found.push_back({one["Name"], user ? std::optional(static_cast<uid_t>(*user)) : std::nullopt, idle});
     }
     one.clear();
   };
@@ -81,13 +92,29 @@ std::vector<std::pair<std::string, std::optional<Duration>>> graphical_sessions(
 
 People::People(Loop& loop, Helpers& helpers, const PeopleSettings& settings, const InheritedSignals* signals)
     : loop_(loop), helpers_(helpers), settings_(settings), signals_(signals) {
-  for (const std::string& name : settings_.leave_out)
-    if (const auto user = uid_of(name)) left_out_.push_back(*user);
-  if (!settings_.leave_out_us) return;
-  left_out_.push_back(::getuid());
-  // Who became root to start us.
-  const char* sudo = std::getenv("SUDO_UID");
-  if (const auto user = to_unsigned(sudo != nullptr ? sudo : "")) left_out_.push_back(static_cast<uid_t>(*user));
+  std::vector<std::string> names;
+  for (const std::string& name : settings_.except_user) {
+    if (const auto number = to_unsigned(name))
+      left_out_.push_back(static_cast<uid_t>(*number));
+    else
+      names.push_back(name);
+  }
+  // Once, and not on the loop: a network directory may take its time, or never answer.
+  const auto answers = run_each_with_timeout(
+      names.size(), [&](std::size_t i) { return ask_for_uid(names[i]); }, kNameLimit, kNamesLimit);
+  for (std::size_t i = 0; i < names.size(); ++i) {
+    if (const auto user = to_unsigned(answers[i].value_or("")))
+      left_out_.push_back(static_cast<uid_t>(*user));
+    else
+      unknown_.push_back(names[i] + (answers[i] ? ": there is no such user" : ": the name service does not answer"));
+  }
+  if (settings_.except_self) {
+    left_out_.push_back(::getuid());
+    // Who became root to start us.
+    const char* sudo = std::getenv("SUDO_UID");
+    if (const auto user = to_unsigned(sudo != nullptr ? sudo : "")) left_out_.push_back(static_cast<uid_t>(*user));
+  }
+  presence_.emplace(PresenceOptions{.ignore = left_out_, .utmp = "/run/utmp"});
 }
 
 People::~People() { *alive_ = false; }
@@ -102,7 +129,7 @@ void People::ask_logind() {
   }
   std::vector<std::string> arguments = {"loginctl", "show-session"};
   arguments.insert(arguments.end(), sessions.begin(), sessions.end());
-  for (const char* property : {"Name", "Type", "Class", "IdleHint", "IdleSinceHintMonotonic"}) {
+  for (const char* property : {"Name", "User", "Type", "Class", "IdleHint", "IdleSinceHintMonotonic"}) {
     arguments.emplace_back("-p");
     arguments.emplace_back(property);
   }
@@ -121,18 +148,17 @@ void People::ask_logind() {
 std::vector<ActivePerson> People::look(std::string& trouble) {
   std::vector<ActivePerson> active;
   if (!settings_.count || settings_.idle <= Duration::zero()) return active;
-  const auto seen = typists({.ignore = left_out_, .utmp = "/run/utmp"}, loop_.clock());
+  const auto seen = presence_->typists(loop_.clock());
   if (!seen) {
     trouble = "the terminals cannot be looked at";
     return active;
   }
   for (const Typist& one : *seen) {
     const auto idle = std::chrono::duration_cast<Duration>(std::chrono::duration<double>(one.idle));
-    if (idle < settings_.idle) active.push_back({user_name(one.user), idle});
+    if (idle < settings_.idle) active.push_back({name_within_limit(one.user), idle});
   }
   ask_logind();
-  for (const auto& [name, idle] : graphical_) {
-    const auto user = uid_of(name);
+  for (const auto& [name, user, idle] : graphical_) {
     if (user && std::ranges::count(left_out_, *user) > 0) continue;
     const Duration now = idle ? *idle + (loop_.now() - graphical_at_) : Duration::zero();
     if (now < settings_.idle) active.push_back({name, now});

@@ -1,19 +1,19 @@
 #include "fill/plan_file.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
 #include <set>
+#include <utility>
 
-#include "act/spawn.h"
+#include "act/guard.h"
 #include "base/process.h"
-#include "base/shell_words.h"
 #include "base/text.h"
 #include "base/toml.h"
+#include "base/units.h"
+#include "rule/quantity.h"
 
 namespace lull {
 namespace {
@@ -103,9 +103,9 @@ Result<> take(const Node& table, std::string_view key, T& into, Read read) {
 }
 
 constexpr std::array<std::string_view, 23> kFillerKeys = {
-    "name",   "command",  "gpus",          "per_gpu",        "priority",    "once",        "directory", "environment",
-    "log",    "log_size", "log_keep",      "user",           "nice",        "io_class",    "hours",     "max_temp",
-    "memory", "yield",    "yield_command", "resume_command", "yield_limit", "stop_signal", "grace"};
+    "name",   "command",  "gpus",          "per_gpu",        "priority",    "once",     "directory", "environment",
+    "log",    "log_size", "log_keep",      "user",           "nice",        "io_class", "hours",     "max_temp",
+    "memory", "yield",    "yield_command", "resume_command", "yield_limit", "signal",   "grace"};
 
 Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   TRY(reader.known(table, "[[filler]]", kFillerKeys));
@@ -113,13 +113,6 @@ Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   const auto text = [&](const Node& node, std::string_view key) { return reader.text(node, key); };
   const auto truth = [&](const Node& node, std::string_view key) { return reader.truth(node, key); };
   const auto size = [&](const Node& node, std::string_view key) { return reader.size(node, key); };
-  const auto memory = [&](const Node& node, std::string_view key) -> Result<std::uint64_t> {
-    const std::uint64_t bytes = TRY(reader.size(node, key));
-    constexpr std::uint64_t kLeast = 1U << 20;  // `memory = 20` surely does not mean 20 bytes
-    if (bytes > 0 && bytes < kLeast)
-      return reader.refuse(node, fmt::format("{} is {} bytes: a size such as \"20GiB\" would be right", key, bytes));
-    return bytes;
-  };
   const auto time = [&](const Node& node, std::string_view key) { return reader.duration(node, key); };
   const auto number = [&](double low, double high) {
     return [&reader, low, high](const Node& node, std::string_view key) { return reader.number(node, key, low, high); };
@@ -148,42 +141,41 @@ Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   TRY(take(table, "user", filler.user, text));
   TRY(take(table, "nice", filler.nice, number(-20, 19)));
   TRY(take(table, "io_class", filler.io_class, of(io_class)));
-  TRY(take(table, "hours", filler.hours, parsed([](const std::string& one) { return parse_hours(one); })));
+  TRY(take(table, "hours", filler.hours, parsed([](const std::string& one) { return Hours::parse(one); })));
   TRY(take(table, "max_temp", filler.max_temp, number(20, 120)));
-  TRY(take(table, "memory", filler.memory, memory));
+  TRY(take(table, "memory", filler.memory, size));
   TRY(take(table, "yield", filler.yield, parsed([](const std::string& one) { return parse_yield(one); })));
   TRY(take(table, "yield_command", filler.yield_command, text));
   TRY(take(table, "resume_command", filler.resume_command, text));
   TRY(take(table, "yield_limit", filler.yield_limit, time));
-  TRY(take(table, "stop_signal", filler.stop_signal, parsed([](const std::string& one) { return parse_signal(one); })));
+  TRY(take(table, "signal", filler.signal, parsed([](const std::string& one) { return parse_signal(one); })));
   TRY(take(table, "grace", filler.grace, time));
   if (filler.command.empty()) return reader.refuse(table, "a filler needs a command");
   return filler;
 }
 
 Result<PeopleSettings> read_people(const Reader& reader, const Node& table) {
-  TRY(reader.known(table, "[people]", {"count", "idle", "idle_seconds", "leave_out", "leave_out_us"}));
+  TRY(reader.known(table, "[people]", {"count", "idle", "except_user", "except_self"}));
   PeopleSettings people;
   const auto truth = [&](const Node& node, std::string_view key) { return reader.truth(node, key); };
   const auto time = [&](const Node& node, std::string_view key) { return reader.duration(node, key); };
   TRY(take(table, "count", people.count, truth));
   TRY(take(table, "idle", people.idle, time));
-  TRY(take(table, "idle_seconds", people.idle, time));
-  TRY(take(table, "leave_out", people.leave_out,
+  TRY(take(table, "except_user", people.except_user,
            [&](const Node& node, std::string_view key) { return texts(reader, node, key); }));
-  TRY(take(table, "leave_out_us", people.leave_out_us, truth));
+  TRY(take(table, "except_self", people.except_self, truth));
   return people;
 }
 
 Result<FillSettings> read_plan(const Reader& reader, const Node& root, std::string_view name) {
-  TRY(reader.known(root, "", {"free", "every", "confirm", "ignore", "ignore_hidden", "people", "filler"}));
+  TRY(reader.known(root, "", {"idle", "every", "confirm", "ignore", "ignore_hidden", "people", "filler"}));
   FillSettings settings;
-  settings.free = TRY(parse_rule(kDefaultFree));
+  settings.idle = TRY(parse_rule(kDefaultIdle));
   const auto rule = [&](const Node& node, std::string_view key) -> Result<Rule> {
     const std::string text = TRY(reader.text(node, key));
-    return at(reader, node, key, parse_rule(text));
+    return at(reader, node, key, rule_or_span(text, kDefaultIdle));
   };
-  TRY(take(root, "free", settings.free, rule));
+  TRY(take(root, "idle", settings.idle, rule));
   const auto time = [&](const Node& node, std::string_view key) { return reader.duration(node, key); };
   TRY(take(root, "every", settings.every, time));
   if (const Node* node = root.find("every"); node != nullptr && settings.every < kQuickestSample)
@@ -209,40 +201,14 @@ Result<FillSettings> read_plan(const Reader& reader, const Node& root, std::stri
   return settings;
 }
 
-int minute_of(std::string_view text) {
-  const auto colon = text.find(':');
-  if (colon == std::string_view::npos || text.size() - colon != 3) return -1;
-  const auto hour = to_unsigned(text.substr(0, colon));
-  const auto minute = to_unsigned(text.substr(colon + 1));
-  constexpr int kDay = 24 * 60;
-  if (!hour || !minute || *hour > 24 || *minute > 59) return -1;
-  const int all = static_cast<int>(*hour * 60 + *minute);
-  return all <= kDay ? all : -1;
-}
-
 }  // namespace
 
-Result<HoursOfDay> parse_hours(std::string_view text) {
-  const auto dash = text.find('-');
-  const std::string_view first = trim(text.substr(0, dash));
-  const int from = minute_of(first);
-  const int to = dash == std::string_view::npos ? -1 : minute_of(trim(text.substr(dash + 1)));
-  if (from < 0 || to < 0 || from == to)
-    return fail(fmt::format("'{}' is no time of day: \"22:00-06:00\" would be right", printable(text)));
-  return HoursOfDay{from, to};
-}
-
-std::string to_text(const HoursOfDay& hours) {
-  return fmt::format("{:02}:{:02}-{:02}:{:02}", hours.from / 60, hours.from % 60, hours.to / 60, hours.to % 60);
-}
-
 Result<YieldWay> parse_yield(std::string_view text) {
-  for (const YieldWay way : {YieldWay::confirm, YieldWay::stop, YieldWay::pause})
-    if (word_of(way) == text) return way;
-  return fail(fmt::format("'{}' is none of confirm, stop and pause", printable(text)));
+  constexpr std::array<std::string_view, 3> kWays = {"confirm", "stop", "pause"};
+  return static_cast<YieldWay>(TRY(one_of(text, kWays)));
 }
 
-std::string_view word_of(YieldWay way) {
+std::string_view to_string(YieldWay way) {
   switch (way) {
     case YieldWay::confirm: return "confirm";
     case YieldWay::stop: return "stop";
@@ -264,27 +230,59 @@ Result<FillSettings> load_plan(const std::string& path) {
 
 std::vector<std::string> doubts(const FillSettings& settings) {
   std::vector<std::string> found;
-  for (const std::string& remark : remarks(settings.free)) found.push_back("free: " + remark);
-  for (const FillerSettings& filler : settings.fillers) {
-    const auto doubt = [&](const std::string& what) { found.push_back(printable(filler.name) + ": " + what); };
-    const bool is_path = filler.command[0].find('/') != std::string::npos && filler.command[0][0] != '/';
-    const std::string program =
-        is_path && !filler.directory.empty() ? filler.directory + "/" + filler.command[0] : filler.command[0];
-    if (!is_executable(program)) doubt(printable(program) + " is no program that can be run");
-    struct stat status{};
-    if (!filler.directory.empty() && (::stat(filler.directory.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)))
-      doubt(printable(filler.directory) + " is no folder");
-    const std::string log_folder = filler.log.substr(0, std::min(filler.log.rfind('/'), filler.log.size()));
-    if (log_folder.starts_with('/') && (::stat(log_folder.c_str(), &status) != 0 || !S_ISDIR(status.st_mode)))
-      doubt(printable(log_folder) + ", the folder of its log, is no folder");
-    if (!filler.user.empty() && ::getpwnam(filler.user.c_str()) == nullptr)
-      doubt("there is no user " + printable(filler.user));
-    if (!filler.user.empty() && ::geteuid() != 0) doubt("only root may run it as another user");
-    if (filler.nice < 0 && ::geteuid() != 0) doubt("only root may give it a nice value below 0");
+  for (const std::string& remark : remarks(settings.idle)) found.push_back("idle: " + remark);
+  for (const FillerSettings& filler : settings.fillers)
     if (!filler.resume_command.empty() && filler.yield_command.empty())
-      doubt("its resume_command is never run without a yield_command");
+      found.push_back(printable(filler.name) + ": its resume_command is never run without a yield_command");
+  return found;
+}
+
+std::vector<std::string> obstacles(const FillSettings& settings) {
+  std::vector<std::string> found;
+  for (const FillerSettings& filler : settings.fillers) {
+    const auto add = [&](const std::string& what) { found.push_back(printable(filler.name) + ": " + what); };
+    for (const std::string& what : what_prevents_start(
+             {.command = filler.command, .directory = filler.directory, .user = filler.user, .log = filler.log}))
+      add(what);
+    if (filler.nice < 0 && ::geteuid() != 0) add("only root may give it a nice value below 0");
   }
   return found;
+}
+
+Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::string> command) {
+  FillSettings settings;
+  auto rule = rule_or_span(words.idle, kDefaultIdle);
+  if (!rule) return std::unexpected(std::move(rule).error().during("--idle"));
+  settings.idle = *std::move(rule);
+  settings.every = TRY(duration_option("--every", words.every));
+  if (settings.every < kQuickestSample) return fail("--every: at least " + format_duration(kQuickestSample));
+  settings.confirm = TRY(duration_option("--confirm", words.confirm));
+  settings.people.idle = TRY(duration_option("--user-idle", words.user_idle));
+  settings.people.except_user = comma_list(words.except_user);
+  settings.ignore = words.ignore;
+  settings.ignore_hidden = words.ignore_hidden;
+  FillerSettings filler;
+  const std::string& program = command[0];
+  filler.name = program.substr(program.rfind('/') + 1);
+  filler.command = std::move(command);
+  filler.gpus = words.gpus;
+  filler.per_gpu = words.per_gpu;
+  filler.once = words.once;
+  filler.log = words.log;
+  auto yield = parse_yield(words.yield);
+  if (!yield) return std::unexpected(std::move(yield).error().during("--yield"));
+  filler.yield = *yield;
+  filler.yield_command = words.yield_command;
+  filler.resume_command = words.resume_command;
+  filler.yield_limit = TRY(limit_option("--yield-limit", words.yield_limit));
+  filler.signal = TRY(signal_option("--signal", words.signal));
+  filler.grace = TRY(duration_option("--grace", words.grace));
+  const auto nice = to_double(words.nice);
+  if (!nice || *nice < -20 || *nice > 19)
+    return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(words.nice)));
+  filler.nice = static_cast<int>(*nice);
+  settings.fillers.push_back(std::move(filler));
+  return settings;
 }
 
 }  // namespace lull

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 #include "base/text.h"
 #include "base/units.h"
 
@@ -9,7 +11,7 @@ namespace lull {
 
 namespace {
 
-std::string seconds(Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); }
+std::string whole_seconds_up(Duration time) { return format_duration(std::chrono::ceil<std::chrono::seconds>(time)); }
 
 std::string without_gpu(const Reason& reason) {
   const std::string who = printable(reason.who);
@@ -19,14 +21,18 @@ std::string without_gpu(const Reason& reason) {
     case Reason::waited_for: return who + " waits for it";
     case Reason::used: return who + " computes on it";
     case Reason::opened: return who + " has opened it";
-    case Reason::memory_grew: return fmt::format("somebody took {} of its memory", format_size(reason.number));
-    case Reason::user: return fmt::format("{} typed {} ago", who, seconds(reason.time));
+    case Reason::memory_grew: return fmt::format("another process took {} of its memory", format_size(reason.number));
+    case Reason::user: return fmt::format("{} typed {} ago", who, whole_seconds_up(reason.time));
     case Reason::rule: return who;
     case Reason::starts_soon:
-      return reason.time > Duration::zero() ? "starts in " + seconds(reason.time) : "about to start";
-    case Reason::hot: return fmt::format("{:.0f} C is too hot", reason.number);
+      return reason.time > Duration::zero() ? "starts in " + whole_seconds_up(reason.time) : "about to start";
+    case Reason::hot:
+      return std::isnan(reason.number) ? "its temperature is unknown"
+                                       : fmt::format("{:.0f} C is too hot", reason.number);
     case Reason::cool_enough: return "cool enough";
-    case Reason::too_little_memory: return fmt::format("only {} of memory are free", format_size(reason.number));
+    case Reason::too_little_memory:
+      return std::isnan(reason.number) ? "its free memory is unknown"
+                                       : fmt::format("only {} of memory are free", format_size(reason.number));
     case Reason::memory_left:
       return fmt::format("{} of its memory are in use by nobody who can be seen", format_size(reason.number));
     case Reason::out_of_hours: return "not at this time of day";
@@ -37,8 +43,8 @@ std::string without_gpu(const Reason& reason) {
           "--ignore-hidden)",
           reason.number);
     case Reason::backing_off:
-      return fmt::format("backing off for {} after {:.0f} failure{}", seconds(reason.time), reason.number,
-                         reason.number == 1 ? "" : "s");
+      return fmt::format("backing off for {} after {:.0f} failure{}{}{}", whole_seconds_up(reason.time), reason.number,
+                         reason.number == 1 ? "" : "s", who.empty() ? "" : ": ", who);
     case Reason::filled: return "filled by " + who;
     case Reason::elsewhere: return who;
     case Reason::done: return "its work is done";
@@ -54,13 +60,13 @@ std::string without_gpu(const Reason& reason) {
 
 }  // namespace
 
-std::string to_words(const Reason& reason) {
+std::string to_string(const Reason& reason) {
   const std::string text = without_gpu(reason);
   if (reason.gpu.empty() || text.empty()) return text;
   return fmt::format("GPU {}: {}", printable(reason.gpu), text);
 }
 
-std::string_view word_of(Reason::Kind kind) {
+std::string_view to_string(Reason::Kind kind) {
   switch (kind) {
     case Reason::none: return "none";
     case Reason::leased: return "leased";

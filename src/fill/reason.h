@@ -2,6 +2,8 @@
 // Why a GPU is filled, or not, as data: what the log, --status and its JSON say. to_words() is the one place for the
 // words.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -28,7 +30,7 @@ struct Reason {
     out_of_hours,
     unreadable,    // who: why
     hidden,        // number: processes whose files we may not look at
-    backing_off,   // time left; number: failures in a row
+    backing_off,   // time left; number: failures in a row; who: the last one, in words
     filled,        // who: which filler has it
     elsewhere,     // who: which other GPU of an all-at-once filler is not free
     done,          // it has ended with 0 and is not wanted again
@@ -41,6 +43,7 @@ struct Reason {
   };
   Kind kind = none;
   std::string who = {};
+  pid_t pid = 0;  // of who, where it is a process
   Duration time = {};
   double number = 0;
   std::string gpu = {};  // label of the GPU that it is about
@@ -49,8 +52,8 @@ struct Reason {
 };
 
 // "leased by ada", "ada typed 12 s ago", "starts in 14 s"
-std::string to_words(const Reason& reason);
+std::string to_string(const Reason& reason);
 // One word for programs: "leased", "starts-soon".
-std::string_view word_of(Reason::Kind kind);
+std::string_view to_string(Reason::Kind kind);
 
 }  // namespace lull

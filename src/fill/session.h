@@ -7,15 +7,16 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "act/guard.h"
 #include "base/exit_status.h"
 #include "fill/filling.h"
+#include "fill/observations.h"
 #include "fill/people.h"
 #include "fill/settings.h"
-#include "fill/sights.h"
 #include "fill/sink.h"
 #include "lease/folder.h"
 #include "sense/opens.h"
@@ -34,9 +35,21 @@ struct FillOptions {
   std::function<Result<FillSettings>()> reload = nullptr;
 };
 
+// What a session of filling needs of the machine; a test has samples of its own.
+struct FillMachine {
+  World& world;
+  Children& children;
+  Helpers& helpers;
+  const InheritedSignals& signals;
+
+  FillMachine(World& around, Children& ours, Helpers& commands, const InheritedSignals& inherited)
+      : world(around), children(ours), helpers(commands), signals(inherited) {}
+  FillMachine(Machine& machine) : FillMachine(machine, machine.children(), machine.helpers(), machine.signals()) {}
+};
+
 class FillSession {
  public:
-  FillSession(FillSettings settings, FillOptions options, Machine& machine, FillSink& sink);
+  FillSession(FillSettings settings, FillOptions options, FillMachine machine, FillSink& sink);
   FillSession(const FillSession&) = delete;
   FillSession& operator=(const FillSession&) = delete;
   ~FillSession();
@@ -48,6 +61,8 @@ class FillSession {
 
   // ---- seeing ----
   void make_sampler();
+  void make_scan();
+  void make_people();
   void on_sample(const Snapshot& snapshot);
   void decide(const Snapshot& snapshot);
   void look_at_inventory(const Snapshot& snapshot);
@@ -62,11 +77,11 @@ class FillSession {
   void look_at_leases();
   void schedule_decision();
   bool owns(pid_t pid) const;
-  std::optional<Opener> foreign(pid_t pid) const;
-  const Opener* stranger(pid_t pid);
+  std::optional<GpuProcess> foreign(pid_t pid) const;
+  const GpuProcess* stranger(pid_t pid);
   std::vector<std::string> labels_of(std::size_t unit) const;
 
-  // ---- doing (session_doing.cc) ----
+  // ---- doing ----
   void carry_out(const std::vector<FillOrder>& orders);
   void halt_at_once(const FillOrder& order);
   void carry_out_the_rest(const std::vector<FillOrder>& orders);
@@ -93,34 +108,36 @@ class FillSession {
 
   FillSettings settings_;
   FillOptions options_;
-  Machine& machine_;
+  FillMachine machine_;
   Loop& loop_;
   FillSink& sink_;
   std::unique_ptr<SampleSource> sampler_;
   std::unique_ptr<Ticker> ticker_;
-  std::unique_ptr<Sights> sights_;
+  std::unique_ptr<Observations> observations_;
   std::unique_ptr<People> people_;
   std::unique_ptr<OpenerScan> scan_;
   std::unique_ptr<OpenWatch> opens_;
   std::string opens_of_;                       // the files that it watches
+  bool watch_anew_ = false;                    // it told that events were lost
   std::vector<DeviceId> watched_;              // by the number of the file
   std::vector<std::vector<DeviceId>> behind_;  // each of its MIG devices, or itself
   // Who came just now and is nobody of ours: a program that starts opens every GPU.
-  std::map<pid_t, Opener> strangers_;
+  std::map<pid_t, GpuProcess> strangers_;
   Instant strangers_since_{};
   std::optional<Control> control_;
   std::shared_ptr<const Inventory> inventory_;
+  std::set<std::string> warned_;
 
   std::unique_ptr<Filling> filling_;
   std::map<std::size_t, std::unique_ptr<Running>> running_;
   std::map<std::size_t, Reason::Kind> why_not_;  // of each unit that waits, as it was last told
-  std::vector<GpuSight> newest_;                 // what was last seen
+  std::vector<GpuObservation> newest_;           // what was last seen
   std::vector<ActivePerson> active_;
 
   std::optional<Openers> openers_;
   Instant next_scan_{};
   Duration look_took_{};  // the look that is under way, so far
-  Duration last_look_took_{};
+  Duration last_scan_took_{};
   bool looks_for_start_ = false;
   Instant rests_until_{};                // nobody who can wait is looked for before
   std::optional<Instant> wanted_since_;  // the first of the samples that want to know who has the files open

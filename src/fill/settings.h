@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/hours.h"
 #include "rule/rule.h"
 
 namespace lull {
@@ -20,14 +21,6 @@ enum class YieldWay : std::uint8_t {
   confirm,  // stand still, and end only if the other one really uses the GPU
   stop,     // end at once, whoever opened it
   pause,    // stand still for as long as the other one leaves memory free
-};
-
-// Minutes of the day in local time; from > to goes over midnight.
-struct HoursOfDay {
-  int from = 0;
-  int to = 24 * 60;
-  bool contain(int minute) const { return from <= to ? minute >= from && minute < to : minute >= from || minute < to; }
-  bool operator==(const HoursOfDay&) const = default;
 };
 
 enum class IoClass : std::uint8_t { unchanged, best_effort, idle };
@@ -40,7 +33,9 @@ struct FillerSettings {
   bool per_gpu = false;          // one for each of them; else one on all of them at once
   int priority = 0;              // greater goes first
   bool once = false;             // not again once it has ended with 0
-  std::string directory;         // empty: ours
+  // One that ends with 0 has not failed, however soon it was, and is started again so long after its last start.
+  std::optional<Duration> again = {};
+  std::string directory;  // empty: ours
   std::vector<std::pair<std::string, std::string>> environment;
   std::string log;                            // its stdout and stderr are appended to it; empty: ours
   std::uint64_t log_size = 10 * 1024 * 1024;  // begun anew at this size, 0: never
@@ -48,14 +43,14 @@ struct FillerSettings {
   std::string user;                           // empty: as we are
   int nice = 0;
   IoClass io_class = IoClass::unchanged;
-  std::optional<HoursOfDay> hours;
-  std::optional<double> max_temp;  // C: stands still above
+  Hours hours;
+  std::optional<double> max_temp;  // C: paused above
   std::optional<double> memory;    // bytes that must be free
   YieldWay yield = YieldWay::confirm;
   std::string yield_command;   // parks it instead of ending it
   std::string resume_command;  // and takes it back
   Duration yield_limit = std::chrono::seconds(10);
-  int stop_signal = SIGTERM;
+  int signal = SIGTERM;
   Duration grace = std::chrono::seconds(10);
   bool set_visible_devices = true;  // CUDA_VISIBLE_DEVICES of its GPUs
   bool operator==(const FillerSettings&) const = default;
@@ -65,24 +60,24 @@ struct FillerSettings {
 struct PeopleSettings {
   bool count = true;
   Duration idle = std::chrono::minutes(5);  // who has not typed for this long is not there
-  std::vector<std::string> leave_out;       // users
-  bool leave_out_us = true;                 // whoever started us is not disturbed by it
+  std::vector<std::string> except_user;     // users
+  bool except_self = true;                  // whoever started us is not disturbed by it
   bool operator==(const PeopleSettings&) const = default;
 };
 
-// Programs that may have some GPUs open, and not the others.
+// Programs that may have GPUs open, known by any name that they go by (is_called): anybody may choose such a name.
 struct IgnoredOn {
-  std::set<unsigned> files;  // N of /dev/nvidiaN
+  std::optional<std::set<unsigned>> files;  // N of /dev/nvidiaN; nothing: all
   std::vector<std::string> programs;
   bool operator==(const IgnoredOn&) const = default;
 };
 
-inline constexpr const char* kDefaultFree = "util < 5 for 30s";
+inline constexpr const char* kDefaultIdle = "util < 5 for 30s";
 inline constexpr Duration kQuickestSample = std::chrono::milliseconds(100);
 
 struct FillSettings {
   std::vector<FillerSettings> fillers;
-  Rule free;  // must hold before anything is started
+  Rule idle;  // must hold before anything is started
   Duration every = std::chrono::seconds(1);
   Duration confirm = std::chrono::seconds(3);
   std::vector<std::string> ignore;  // more programs that may have a GPU open

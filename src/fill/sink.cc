@@ -3,12 +3,18 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <chrono>
+#include <set>
+#include <vector>
+
+#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "sense/select.h"
 
 namespace lull {
 
-std::string_view word_of(FillEvent::Kind kind) {
+std::string_view to_string(FillEvent::Kind kind) {
   switch (kind) {
     case FillEvent::started: return "started";
     case FillEvent::not_started: return "not-started";
@@ -25,7 +31,7 @@ std::string_view word_of(FillEvent::Kind kind) {
   return "";
 }
 
-std::string gpus_in_words(const std::vector<std::string>& labels) {
+std::string gpus_text(const std::vector<std::string>& labels) {
   return fmt::format("GPU{} {}", labels.size() == 1 ? "" : "s", printable(fmt::format("{}", fmt::join(labels, ", "))));
 }
 
@@ -46,15 +52,15 @@ std::string what_happened(const FillEvent& event) {
   // Of a filler on one GPU its name stands before it already.
   Reason reason = event.why;
   if (event.gpus.size() == 1) reason.gpu.clear();
-  const std::string why = to_words(reason);
+  const std::string why = to_string(reason);
   const auto because = [&](std::string_view what) {
     return why.empty() ? std::string(what) : fmt::format("{}: {}", what, why);
   };
   switch (event.kind) {
     case FillEvent::started: return fmt::format("started (pid {})", event.pid);
     case FillEvent::not_started: return "could not be started: " + printable(event.text);
-    case FillEvent::halted: return because("stands still");
-    case FillEvent::went_on: return because("goes on");
+    case FillEvent::halted: return because("paused");
+    case FillEvent::went_on: return because("resumed");
     case FillEvent::parking: return because("its yield command runs");
     case FillEvent::parked: return because("parked");
     case FillEvent::yielding: return because("yields");
@@ -62,15 +68,75 @@ std::string what_happened(const FillEvent& event) {
     case FillEvent::backing_off: return why;
     case FillEvent::waiting: return because("waits");
     case FillEvent::stuck:
-      return "some of its processes do not even end by SIGKILL; the GPU stays unfilled until they do";
+      return "SIGKILL does not end some of its processes; lull does not fill the GPU until they end";
   }
   return "";
 }
 
 }  // namespace
 
-std::string to_words(const FillEvent& event) {
-  return fmt::format("{} on {}: {}", printable(event.filler.name), gpus_in_words(event.gpus), what_happened(event));
+std::string to_string(const FillEvent& event) {
+  return fmt::format("{} on {}: {}", printable(event.filler.name), gpus_text(event.gpus), what_happened(event));
+}
+
+namespace {
+
+Level level_of(const FillEvent& event) {
+  switch (event.kind) {
+    case FillEvent::not_started:
+    case FillEvent::backing_off:
+    case FillEvent::stuck: return Level::warning;
+    // A GPU that is busy now and then would fill the log.
+    case FillEvent::waiting:
+      return event.why.kind == Reason::rule || event.why.kind == Reason::starts_soon || event.why.kind == Reason::filled
+                 ? Level::debug
+             : event.why.kind == Reason::memory_left ? Level::warning
+                                                     : Level::note;
+    default: return Level::note;
+  }
+}
+
+std::string details(const FillEvent& event) {
+  JsonWriter json;
+  json.begin_object();
+  json.member("filler", event.filler.name).key("gpus").value(std::span<const std::string>(event.gpus));
+  json.member("reason", to_string(event.why.kind)).member_or_null("who", event.why.who);
+  json.key("pid");
+  event.pid > 0 ? json.value(event.pid) : json.null();
+  json.key("status");
+  event.kind == FillEvent::ended ? json.value(event.status.shell_status()) : json.null();
+  json.key("seconds");
+  if (event.kind == FillEvent::ended)
+    json.value(std::chrono::duration<double>(event.ran).count());
+  else if (event.why.time > Duration::zero())
+    json.value(std::chrono::duration<double>(event.why.time).count());
+  else
+    json.null();
+  json.end_object();
+  return json.take();
+}
+
+}  // namespace
+
+void FillConsole::began(const FillSettings& settings, OpenWay way, const Inventory& inventory) {
+  std::set<std::size_t> theirs;
+  for (const FillerSettings& filler : settings.fillers)
+    if (const auto some = select_devices(filler.gpus, inventory)) theirs.insert(some->begin(), some->end());
+  std::vector<std::string> labels;
+  for (const std::size_t device : theirs) labels.push_back(inventory.devices[device].label());
+  logger_.say(
+      Level::note, "start",
+      fmt::format("{} filler{} for {}; free means {}; opens are heard by {}", settings.fillers.size(),
+                  settings.fillers.size() == 1 ? "" : "s", gpus_text(labels), to_text(settings.idle), to_string(way)));
+}
+
+void FillConsole::happened(const FillEvent& event) {
+  logger_.say(level_of(event), to_string(event.kind), to_string(event),
+              logger_.format() == LogFormat::json ? details(event) : "");
+}
+
+void FillConsole::note(Level level, std::string_view event, const std::string& text) {
+  logger_.say(level, event, text);
 }
 
 }  // namespace lull

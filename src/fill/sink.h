@@ -1,5 +1,5 @@
 #pragma once
-// Where everything that `lull fill` does is told, as data: the voices of lull and of its drop-in are sinks.
+// Where everything that `lull fill` does is told, as data: the console output of lull and of its drop-in are sinks.
 
 #include <sys/types.h>
 
@@ -17,6 +17,7 @@
 #include "fill/settings.h"
 #include "gpu/snapshot.h"
 #include "sense/opens.h"
+#include "session/logger.h"
 
 namespace lull {
 
@@ -25,7 +26,7 @@ struct FillEvent {
   enum Kind : std::uint8_t {
     started,
     not_started,  // text: why
-    halted,       // stands still
+    halted,       // is paused
     went_on,
     parking,   // its yield command runs
     parked,    // it is done
@@ -40,6 +41,7 @@ struct FillEvent {
   std::vector<std::string> gpus;  // labels
   bool on_all = false;            // one on all of its GPUs at once
   Reason why = {};
+  std::span<const ActivePerson> people = {};  // who is active
   pid_t pid = 0;
   ExitStatus status = {};
   std::size_t killed = 0;
@@ -47,7 +49,7 @@ struct FillEvent {
   Duration ran = {};
   std::string text = {};
 };
-std::string_view word_of(FillEvent::Kind kind);  // for programs: "started", "not-started"
+std::string_view to_string(FillEvent::Kind kind);  // for programs: "started", "not-started"
 
 // What was seen at a sample, after everything that it led to.
 struct FillPicture {
@@ -71,7 +73,20 @@ class FillSink {
 };
 
 // "filler on GPU 0: started (pid 4711)": what lull says of it.
-std::string to_words(const FillEvent& event);
-std::string gpus_in_words(const std::vector<std::string>& labels);  // "GPU 0", "GPUs 0, 2"
+std::string to_string(const FillEvent& event);
+std::string gpus_text(const std::vector<std::string>& labels);  // "GPU 0", "GPUs 0, 2"
+
+// lull's own console output: what `lull fill` tells people of its session, through a Logger.
+class FillConsole final : public FillSink {
+ public:
+  explicit FillConsole(const Logger& logger) : logger_(logger) {}
+
+  void began(const FillSettings& settings, OpenWay way, const Inventory& inventory) override;
+  void happened(const FillEvent& event) override;
+  void note(Level level, std::string_view event, const std::string& text) override;
+
+ private:
+  const Logger& logger_;
+};
 
 }  // namespace lull

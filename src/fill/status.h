@@ -15,7 +15,7 @@ namespace lull {
 struct GpuStatus {
   std::string label;
   std::string uuid;
-  std::string state;                     // "running", "being stopped", "standing still", "waiting", …
+  std::string state;                     // "running", "being stopped", "paused", "waiting", …
   std::optional<std::size_t> unit = {};  // which one has processes on it
   std::string filler = {};               // its name, or of the one that is next
   pid_t pid = 0;
@@ -32,7 +32,7 @@ struct FillStatus {
   std::vector<GpuStatus> gpus = {};
 };
 
-GpuStatus status_of(const Filling& filling, const GpuSight& sight, Instant now);
+GpuStatus status_of(const Filling& filling, const GpuObservation& observation, Instant now);
 std::string to_text(const FillStatus& status);  // several lines
 std::string to_json(const FillStatus& status);  // one object, on one line
 

@@ -55,5 +55,38 @@ TEST(DeviceIdTest, ASnapshotFindsItsReadingOrNone) {
   EXPECT_EQ(snapshot.find({"GPU-1"}), nullptr);
 }
 
+TEST(DeviceIdTest, ASharedUuidNamesNobody) {
+  Device first;
+  first.uuid = "GPU-1";
+  first.pci = "00000000:3B:00.0";
+  first.shares_uuid = true;
+  Device second = first;
+  second.index = 1;
+  second.pci = "00000000:5E:00.0";
+  EXPECT_NE(first.id(), second.id());
+  EXPECT_FALSE(first.is({"GPU-1"}));
+  EXPECT_TRUE(first.is(first.id()));
+  EXPECT_FALSE(first.is(second.id()));
+  EXPECT_FALSE(first.has_own_uuid());
+}
+
+TEST(InventoryTest, WarnsOfSharedUuidsAndOfGpusThatAreNotRead) {
+  Inventory inventory;
+  inventory.devices.resize(4);
+  for (unsigned i = 0; i < 4; ++i) {
+    inventory.devices[i].index = i;
+    inventory.devices[i].pci = "00000000:0" + std::to_string(i) + ":00.0";
+    inventory.devices[i].uuid = "GPU-" + std::to_string(i / 2);
+    inventory.devices[i].shares_uuid = i < 2;
+  }
+  EXPECT_EQ(inventory.warnings(),
+            (std::vector<std::string>{"the same UUID GPU-0 on GPU 0 (00000000:00:00.0), GPU 1 (00000000:01:00.0): they "
+                                      "are told apart by PCI address"}));
+  inventory.devices[0].shares_uuid = inventory.devices[1].shares_uuid = false;
+  inventory.devices[3].absence = Absence::too_many;
+  EXPECT_EQ(inventory.warnings(), (std::vector<std::string>{"this machine has 4 GPUs, and lull reads the first 3; "
+                                                            "nothing is known of the others"}));
+}
+
 }  // namespace
 }  // namespace lull

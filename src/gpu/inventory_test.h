@@ -13,6 +13,7 @@ inline std::shared_ptr<Inventory> gpus_for_test(unsigned count) {
   for (unsigned i = 0; i < count; ++i) {
     Device device;
     device.index = i;
+    device.minor = i;
     device.uuid = "GPU-" + std::to_string(i);
     inventory->devices.push_back(device);
   }

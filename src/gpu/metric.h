@@ -40,7 +40,7 @@ enum class Of : std::uint8_t { gpu, job, machine };
 
 // What a metric can be on any machine there is, with room to spare. A driver that says more (or less) is
 // wrong: real ones answer "unknown" with all bits set, and garbage when they break. See plausible().
-struct Range {
+struct MetricRange {
   double lowest;
   double highest;
 };
@@ -53,127 +53,56 @@ struct MetricInfo {
   Of of;
   std::optional<Metric> whole;  // what a % of it is a share of: power -> power_limit
   std::string_view meaning;
-  Range range;
+  MetricRange range;
 };
 
-inline constexpr Range kPercentRange = {0, 100};
-inline constexpr double kMostBytes = 1125899906842624;  // 1 PiB: a thousand times what a card has
-inline constexpr double kMostWatts = 10'000;            // five times what a card draws
-inline constexpr double kMostProcesses = 4'194'304;     // PID_MAX_LIMIT
-inline constexpr double kMostSeconds = 1e11;            // 3000 years: a terminal's time stamp may be 0
+inline constexpr MetricRange kPercentRange = {0, 100};
+inline constexpr MetricRange kBytesRange = {0, 1125899906842624};  // 1 PiB: a thousand times what a card has
+inline constexpr double kMostWatts = 10'000;                       // five times what a card draws
+inline constexpr MetricRange kProcessRange = {0, 4'194'304};       // PID_MAX_LIMIT
+inline constexpr MetricRange kSecondsRange = {0, 1e11};            // 3000 years: a terminal's time stamp may be 0
 
-inline constexpr std::array<MetricInfo, kMetrics> kMetricTable = {{
-    {Metric::util,
-     "util",
-     "util_percent",
-     Unit::percent,
-     Of::gpu,
-     {},
-     "share of time a kernel ran since the previous sample",
-     kPercentRange},
-    {Metric::mem_util,
-     "mem_util",
-     "mem_util_percent",
-     Unit::percent,
-     Of::gpu,
-     {},
-     "memory controller activity",
-     kPercentRange},
-    {Metric::mem_used,
-     "mem_used",
-     "mem_used_bytes",
-     Unit::bytes,
-     Of::gpu,
-     Metric::mem_total,
-     "memory in use",
-     {0, kMostBytes}},
-    {Metric::mem_free,
-     "mem_free",
-     "mem_free_bytes",
-     Unit::bytes,
-     Of::gpu,
-     Metric::mem_total,
-     "memory free",
-     {0, kMostBytes}},
-    {Metric::mem_total, "mem_total", "mem_total_bytes", Unit::bytes, Of::gpu, {}, "memory in all", {1, kMostBytes}},
-    {Metric::power,
-     "power",
-     "power_watts",
-     Unit::watts,
-     Of::gpu,
-     Metric::power_limit,
-     "mean power since the previous sample",
-     {0, kMostWatts}},
-    {Metric::power_limit,
-     "power_limit",
-     "power_limit_watts",
-     Unit::watts,
-     Of::gpu,
-     {},
-     "enforced power limit",
-     {1, kMostWatts}},
-    {Metric::temp, "temp", "temp_celsius", Unit::celsius, Of::gpu, {}, "temperature of the chip", {-60, 250}},
-    {Metric::clock, "clock", "clock_mhz", Unit::megahertz, Of::gpu, {}, "clock of the multiprocessors", {0, 20'000}},
-    {Metric::pstate, "pstate", "pstate", Unit::none, Of::gpu, {}, "performance state, 0 is the fastest", {0, 15}},
-    {Metric::fan, "fan", "fan_percent", Unit::percent, Of::gpu, {}, "fan speed", {0, 250}},
-    {Metric::pcie,
-     "pcie",
-     "pcie_bytes_per_second",
-     Unit::bytes_per_second,
-     Of::gpu,
-     {},
-     "PCIe traffic, both directions",
-     {0, 1e13}},
-    {Metric::procs,
-     "procs",
-     "procs",
-     Unit::count,
-     Of::gpu,
-     {},
-     "processes with a compute context",
-     {0, kMostProcesses}},
-    {Metric::openers,
-     "openers",
-     "openers",
-     Unit::count,
-     Of::gpu,
-     {},
-     "processes that hold the device file open",
-     {0, kMostProcesses}},
-    {Metric::cpu, "cpu", "cpu_percent", Unit::percent, Of::job, {}, "CPU of the job's process tree", {0, 1e7}},
-    {Metric::io,
-     "io",
-     "io_bytes_per_second",
-     Unit::bytes_per_second,
-     Of::job,
-     {},
-     "bytes the job's tree reads and writes",
-     {0, 1e15}},
-    {Metric::quiet,
-     "quiet",
-     "quiet_seconds",
-     Unit::seconds,
-     Of::job,
-     {},
-     "time since the job last wrote anything",
-     {0, kMostSeconds}},
-    {Metric::beat,
-     "beat",
-     "beat_seconds",
-     Unit::seconds,
-     Of::job,
-     {},
-     "time since the program last called beat(), in Python",
-     {0, kMostSeconds}},
-    {Metric::user_idle,
-     "user_idle",
-     "user_idle_seconds",
-     Unit::seconds,
-     Of::machine,
-     {},
-     "time since the last key on a terminal of a user who counts",
-     {0, kMostSeconds}},
-}};
+constexpr MetricInfo metric_row(Metric metric, std::string_view name, std::string_view field, Unit unit, Of of,
+                                MetricRange range, std::string_view meaning, std::optional<Metric> whole = {}) {
+  return {metric, name, field, unit, of, whole, meaning, range};
+}
+
+inline constexpr std::array<MetricInfo, kMetrics> kMetricTable = {
+    metric_row(Metric::util, "util", "util_percent", Unit::percent, Of::gpu, kPercentRange,
+               "share of time a kernel ran since the previous sample"),
+    metric_row(Metric::mem_util, "mem_util", "mem_util_percent", Unit::percent, Of::gpu, kPercentRange,
+               "memory controller activity"),
+    metric_row(Metric::mem_used, "mem_used", "mem_used_bytes", Unit::bytes, Of::gpu, kBytesRange, "memory in use",
+               Metric::mem_total),
+    metric_row(Metric::mem_free, "mem_free", "mem_free_bytes", Unit::bytes, Of::gpu, kBytesRange, "memory free",
+               Metric::mem_total),
+    metric_row(Metric::mem_total, "mem_total", "mem_total_bytes", Unit::bytes, Of::gpu, {1, kBytesRange.highest},
+               "memory in all"),
+    metric_row(Metric::power, "power", "power_watts", Unit::watts, Of::gpu, {0, kMostWatts},
+               "mean power since the previous sample", Metric::power_limit),
+    metric_row(Metric::power_limit, "power_limit", "power_limit_watts", Unit::watts, Of::gpu, {1, kMostWatts},
+               "enforced power limit"),
+    metric_row(Metric::temp, "temp", "temp_celsius", Unit::celsius, Of::gpu, {-60, 250}, "temperature of the chip"),
+    metric_row(Metric::clock, "clock", "clock_mhz", Unit::megahertz, Of::gpu, {0, 20'000},
+               "clock of the multiprocessors"),
+    metric_row(Metric::pstate, "pstate", "pstate", Unit::none, Of::gpu, {0, 15}, "performance state, 0 is the fastest"),
+    metric_row(Metric::fan, "fan", "fan_percent", Unit::percent, Of::gpu, {0, 250}, "fan speed"),
+    metric_row(Metric::pcie, "pcie", "pcie_bytes_per_second", Unit::bytes_per_second, Of::gpu, {0, 1e13},
+               "PCIe traffic, both directions"),
+    metric_row(Metric::procs, "procs", "procs", Unit::count, Of::gpu, kProcessRange,
+               "processes with a compute context"),
+    metric_row(Metric::openers, "openers", "openers", Unit::count, Of::gpu, kProcessRange,
+               "processes that hold the device file open"),
+    metric_row(Metric::cpu, "cpu", "cpu_percent", Unit::percent, Of::job, {0, 1e7}, "CPU of the job's process tree"),
+    metric_row(Metric::io, "io", "io_bytes_per_second", Unit::bytes_per_second, Of::job, {0, 1e15},
+               "bytes the job's tree reads and writes"),
+    metric_row(Metric::quiet, "quiet", "quiet_seconds", Unit::seconds, Of::job, kSecondsRange,
+               "time since the job last wrote anything"),
+    metric_row(Metric::beat, "beat", "beat_seconds", Unit::seconds, Of::job, kSecondsRange,
+               "time since the program last called beat(), in Python"),
+    metric_row(Metric::user_idle, "user_idle", "user_idle_seconds", Unit::seconds, Of::machine, kSecondsRange,
+               "time since the last key on a terminal of a user who counts"),
+};
 
 constexpr std::size_t index_of(Metric metric) { return static_cast<std::size_t>(metric); }
 constexpr const MetricInfo& info(Metric metric) { return kMetricTable[index_of(metric)]; }
@@ -181,8 +110,16 @@ constexpr const MetricInfo& info(Metric metric) { return kMetricTable[index_of(m
 constexpr bool plausible(Metric metric, double value) {
   return value >= info(metric).range.lowest && value <= info(metric).range.highest;
 }
-std::optional<Metric> metric_by_name(std::string_view name);
-std::optional<Metric> metric_by_field(std::string_view field);
+constexpr std::optional<Metric> metric_by_name(std::string_view name) {
+  for (const MetricInfo& row : kMetricTable)
+    if (row.name == name) return row.metric;
+  return std::nullopt;
+}
+constexpr std::optional<Metric> metric_by_field(std::string_view field) {
+  for (const MetricInfo& row : kMetricTable)
+    if (row.field == field) return row.metric;
+  return std::nullopt;
+}
 
 // The table is indexed by the enum: a row in the wrong place does not compile.
 static_assert([] {

@@ -10,7 +10,6 @@
 #include <compare>
 #include <cstddef>
 #include <cstdint>
-#include <map>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -46,8 +45,10 @@ enum class Absence : std::uint8_t {
   looking,      // there is much to look through, and it is not done yet
   waking,       // the driver still wakes the card, for our first look at it
   no_beat,      // the program has not called beat() yet, or is none that could (Python's lull.watch)
+  too_many,     // the machine has more GPUs than can be read
 };
-std::string_view words(Absence absence);  // "GPU is lost"
+std::string_view to_string(Absence absence);  // "GPU is lost"
+std::string unanswered_text(Duration time);   // "driver has not answered for 12s"
 
 // What a value is of: the driver's own account of the whole time since the previous
 // sample, many momentary values in that time, or the moment only. Rules treat them
@@ -56,8 +57,9 @@ enum class Basis : std::uint8_t { unknown, mean, instant, moments };
 
 enum class DeviceKind : std::uint8_t { gpu, mig };
 
-// What makes two devices the same one, wherever that is asked: the UUID, or, where none could be read, the place in the
-// machine. Never empty, so that two cards of which nothing could be read are not taken for one: Device::id() makes it.
+// What makes two devices the same one, wherever that is asked: the UUID, or, where none could be read or several cards
+// have the same one (a faulty card, a cloned vBIOS), the place in the machine. Never empty, so that two cards of which
+// nothing could be read are not taken for one: Device::id() makes it.
 struct DeviceId {
   DeviceId() = delete;
   DeviceId(std::string name)
@@ -78,32 +80,34 @@ struct Device {
   std::optional<unsigned> compute_instance;  // MIG only
   std::optional<double> speed;               // cores x MHz: CUDA counts the fastest GPU first
   Absence absence = Absence::none;           // lost before anything could be read of it
+  bool shares_uuid = false;                  // another device of this machine has the same UUID
   bool operator==(const Device&) const = default;
 
   DeviceId id() const;
-  // Whether this is the one: by its UUID, or by the place that names it while no UUID can be read.
+  // Whether this is the one: by its UUID, or by the place that names it while no UUID can be read or several have it.
   bool is(const DeviceId& other) const;
+  bool has_own_uuid() const { return !uuid.empty() && !shares_uuid; }
   std::string label() const;  // "3", or "3:1" for the second MIG device of GPU 3
 };
+std::string labels(const std::vector<Device>& devices);  // "GPU 3", "GPUs 0, 3:1"
 
 struct Inventory {
   std::vector<Device> devices;  // a GPU is followed by its MIG devices
   std::optional<std::size_t> place_of(const DeviceId& id) const;
   std::string driver_version;
   std::string library;  // the path that was loaded
+
+  // What a person should know of it: UUIDs that several GPUs share, GPUs that are not read. One line each.
+  std::vector<std::string> warnings() const;
 };
 
-// A process that has a context on a GPU.
-struct Tenant {
-  pid_t pid = 0;
-  bool compute = false;
-  bool graphics = false;
-  std::optional<std::uint64_t> memory_bytes;
-  std::optional<unsigned> gpu_instance;
-  bool mps_server = false;  // serves others; it counts through its clients
-  bool here = true;         // the number surely names a process of our own pid namespace
-  bool operator==(const Tenant&) const = default;
+// Whether the process that has a number now is the one that uses the GPU.
+enum class Proof : std::uint8_t {
+  proven,    // it holds the GPU's device file, and has had the number since the driver first reported it
+  unproven,  // that cannot be checked: we may not look at its files, or it belongs to another pid namespace
+  stale,     // it is not: that process has ended, and the number may be another's by now
 };
+std::string_view to_string(Proof proof);  // "proven"
 
 // What /proc says about a process. A pid that cannot be seen from here (another
 // container) has no such entry.
@@ -112,7 +116,7 @@ struct ProcessInfo {
   pid_t parent = 0;
   std::uint64_t start_ticks = 0;  // since boot, with pid: names a process for good
   std::optional<WallTime> started;
-  uid_t uid = 0;
+  std::optional<uid_t> uid;            // nothing: not ours to read
   std::string user;                    // name, or the number where there is none
   std::string name;                    // comm
   std::vector<std::string> arguments;  // empty: a kernel thread, or not ours to read
@@ -122,6 +126,46 @@ struct ProcessInfo {
 
   std::string command_line() const;  // arguments joined, or [name]
 };
+
+// A process that uses a GPU, with what is known of it. The sensor says what it does there and whether it is proven to
+// be the one (sense/proof.h); the sampler adds `info` where that is asked for; GpuUsers (jobs/gpu_users.h) says whether
+// it is still there, and whose job it is. Only a proven one is ended, and counts as somebody's.
+struct GpuProcess {
+  pid_t pid = 0;
+  bool compute = false;
+  bool graphics = false;
+  std::optional<std::uint64_t> memory_bytes = {};
+  std::optional<unsigned> gpu_instance = {};
+  bool mps_server = false;  // serves others; it counts through its clients
+  bool here = true;         // a process of that number can be seen, and may be the one (never with Proof::stale)
+  Proof proof = Proof::proven;
+  std::uint64_t start_ticks = 0;                 // of that process, as in ProcessInfo; 0: not known
+  std::shared_ptr<const ProcessInfo> info = {};  // null: not asked for, or it cannot be seen from here
+
+  std::string program = {};  // the name of its executable, where `fill` has looked
+
+  // By GpuUsers.
+  bool identified = false;     // proven, and the very process that was listed still runs
+  bool only_looks = false;     // a monitor, a display server: it runs a program that works for nobody
+  bool stopped = false;        // somebody stopped it, a debugger has, or its cgroup is frozen
+  std::string job = {};        // "tree:4711@…", "lease:…", "container:…", "slurm:12"; empty: not asked for, or unknown
+  std::string job_title = {};  // for a person
+  bool operator==(const GpuProcess&) const = default;
+
+  bool proven() const { return here && proof == Proof::proven; }
+  std::pair<pid_t, std::uint64_t> id() const { return {pid, start_ticks}; }
+  std::string user() const { return info != nullptr ? info->user : ""; }
+  std::string name() const { return info != nullptr ? info->name : ""; }  // comm
+  // What /proc says of the process with this number. It is read a moment later than the list: another may have it.
+  void set_info(const std::shared_ptr<const ProcessInfo>& found) {
+    if (here && (start_ticks == 0 || start_ticks == found->start_ticks)) info = found;
+  }
+};
+
+// What a GPU on which nothing runs may have in use, in bytes. An empty one shows 0 to 8 MiB once the driver's own
+// reserve is left out (A100: 7.8 MB of 912, nvml-wrapper#57; P100: 0 of 103 MiB, gpustat#130), an idle MPS server about
+// 30; a CUDA context takes more than this before it has allocated anything.
+inline constexpr double kEmptyCard = 64.0 * (1U << 20);
 
 // Values by metric, each known or with the reason why it is not: of a GPU (Reading), of a job (cpu, io, quiet), of the
 // machine (user_idle).
@@ -147,6 +191,16 @@ struct Facts {
   Absence why_missing(Metric metric) const { return absence[index_of(metric)]; }
 };
 
+// From the lowest to the highest of some values; both unknown where there is none.
+struct Band {
+  double low = kUnknown;
+  double high = kUnknown;
+  void add(double value) {
+    low = low < value ? low : value;
+    high = high > value ? high : value;
+  }
+};
+
 // What one GPU tells. Only signals of GPUs are in it.
 struct Reading : Facts {
   Basis util_basis = Basis::unknown;
@@ -154,20 +208,28 @@ struct Reading : Facts {
   double power_coverage = 0;            // likewise
   std::optional<Duration> idle_before;  // of a first sample, where asked for: how long the driver saw no work
   Basis power_basis = Basis::unknown;
+  // The newest data alone, where a value is a mean of more: the driver's samples of its last period, and the moment.
+  Band util_newest;
+  Band power_newest;
+  Duration newest_span = std::chrono::milliseconds(200);  // so long before this reading the newest data begin
+  Duration newest_period{};                // of the driver's samples, one of which they are; zero: they are not
   Absence device_absence = Absence::none;  // the GPU as a whole
   Duration unanswered{};                   // with no_answer and waking: for how long
   std::optional<double> energy_joules;
   std::optional<double> mem_clock_mhz;
   std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle
   std::optional<bool> mig_mode;
-  std::optional<bool> display_active;          // a screen is attached and drawn on
-  std::optional<Duration> attached_for;        // since the driver woke the card for us
-  bool asleep = false;                         // suspended: idle for sure, and left alone
-  bool memory_estimated = false;               // unified memory: what the tenants hold, what the machine has left
-  bool processes_hidden = false;               // the driver may leave out processes (another pid namespace)
-  std::optional<std::vector<Tenant>> tenants;  // nullopt: could not look
+  std::optional<bool> display_active;    // a screen is attached and drawn on
+  std::optional<Duration> attached_for;  // since the driver woke the card for us
+  bool asleep = false;                   // suspended: idle for sure, and left alone
+  bool memory_estimated = false;         // unified memory: what the processes hold, what the machine has left
+  bool processes_hidden = false;         // the driver may leave out processes (another pid namespace)
+  std::optional<std::vector<GpuProcess>> processes;  // nullopt: could not look
 
-  void miss_all(Absence why);  // every GPU metric, the tenants too
+  void miss_all(Absence why);  // every GPU metric, the processes too
+  // What the newest data say of a signal: the value itself where that is of the moment. Unknown where only the mean of
+  // some time is known.
+  Band newest(Metric metric) const;
 };
 
 // Which of the three a signal is found in.
@@ -196,11 +258,21 @@ struct Snapshot {
   DriverState driver;
   Duration took{};         // how long reading it took, from the first call to the last value
   Duration attach_took{};  // how long the slowest card took to wake up when the driver was first asked for it
-  std::map<pid_t, ProcessInfo> processes;    // of the tenants, where asked for and visible
   std::shared_ptr<const Topology> topology;  // where asked for and told
 
   // Null: not in this machine, or not any more.
   const Reading* find(const DeviceId& id) const;
 };
+
+// Why a GPU runs slower than it could, by the driver's bits (Reading::throttle_reasons): "power_cap", "thermal". Some
+// bits do not count: an idle GPU rests, an application has set its own clocks. Empty: does not throttle.
+bool is_throttling(std::uint64_t reasons);
+std::vector<std::string_view> throttle_text(std::uint64_t reasons);
+
+// One word of a cell: without blanks, quotes and separators, so that rows stay quick to read.
+std::string one_word(std::string_view text);
+// What a process runs in a few words: "python train.py", "torchrun". Not its arguments, which may hold what is nobody's
+// business. `name` is what the kernel calls it, for one without arguments.
+std::string short_command(const std::vector<std::string>& arguments, std::string_view name);
 
 }  // namespace lull

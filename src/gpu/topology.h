@@ -1,6 +1,6 @@
 #pragma once
 // How closely the GPUs of a machine are joined: by NVLinks, and by what lies
-// between them on PCIe. A value; sense/nvml/topology.h reads it, lease/choice.h uses it.
+// between them on PCIe. A value; sense/nvml/source.cc reads it, lease/choice.h uses it.
 
 #include <cstddef>
 #include <cstdint>
@@ -16,7 +16,7 @@ enum class Nearness : std::uint8_t {
   host_bridge,  // one host bridge
   switches,     // several PCIe switches
   one_switch,   // one PCIe switch
-  board,        // the same card (or MIG devices of one GPU)
+  shared,       // the same card (or MIG devices of one GPU)
 };
 
 struct Join {

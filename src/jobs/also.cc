@@ -9,6 +9,8 @@
 
 #include "act/cgroup.h"
 #include "base/text.h"
+#include "base/users.h"
+#include "jobs/gpu_users.h"
 #include "sense/processes.h"
 
 namespace lull {
@@ -22,32 +24,12 @@ bool all_of(std::string_view text, std::string_view letters) {
   return !text.empty() && text.find_first_not_of(letters) == std::string_view::npos;
 }
 
-// Every path in the text of /proc/PID/cgroup: one for each hierarchy.
-template <class Visit>
-bool any_path(std::string_view text, const Visit& visit) {
-  for (const std::string_view line : split(text, '\n')) {
-    const std::size_t first = line.find(':');
-    const std::size_t second = first == std::string_view::npos ? first : line.find(':', first + 1);
-    if (second != std::string_view::npos && visit(line.substr(second + 1))) return true;
-  }
-  return false;
-}
-
-bool below(std::string_view path, std::string_view folder) {
-  return path == folder || (path.starts_with(folder) && path[folder.size()] == '/');
-}
-
-std::optional<std::string> cgroups_of(const Root& root, pid_t pid) {
-  auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/cgroup", 64U << 10);
-  return text ? std::optional(*std::move(text)) : std::nullopt;
-}
-
 // "/sys/fs/cgroup/system.slice/ray.service/" → "/system.slice/ray.service".
 Result<std::string> cgroup_name(std::string_view text, const Root& root) {
   std::string path(text);
   while (path.size() > 1 && path.ends_with('/')) path.pop_back();
   if (const auto mounts = read_file(root.proc + "/self/mountinfo"))
-    if (const auto top = find_own_cgroup(*mounts, "0::/"); top && below(path, *top)) path.erase(0, top->size());
+    if (const auto top = find_own_cgroup(*mounts, "0::/"); top && is_in_folder(path, *top)) path.erase(0, top->size());
   if (path.empty() || path == "/") return fail("that is everything; name a cgroup below it");
   if (!path.starts_with('/')) path.insert(0, "/");
   return path;
@@ -72,9 +54,7 @@ Result<Also> Also::parse(const std::vector<std::string>& words, const Root& root
     } else if (all_of(word, "0123456789abcdefABCDEF") && word.size() >= kContainerDigits &&
                word.size() <= kMostContainerDigits) {
       item.kind = Kind::container;
-      item.name = word.substr(0, kContainerDigits);
-      std::ranges::transform(item.name, item.name.begin(),
-                             [](char c) { return c >= 'A' && c <= 'F' ? static_cast<char>(c + 32) : c; });
+      item.name = lowered(word.substr(0, kContainerDigits));
     } else if (word.find('/') != std::string::npos || word.ends_with(".slice") || word.ends_with(".scope") ||
                word.ends_with(".service")) {
       item.kind = Kind::cgroup;
@@ -89,22 +69,30 @@ Result<Also> Also::parse(const std::vector<std::string>& words, const Root& root
   return also;
 }
 
-bool Also::holds(const Item& item, const std::string& cgroups) const {
-  return any_path(cgroups, [&](std::string_view path) {
-    return item.kind == Kind::cgroup ? below(path, item.name) : container_of(path) == item.name;
-  });
+// A container by its digits: made by root or by us. Another user could have chosen the same digits.
+bool Also::holds(const Item& item, pid_t pid, const std::string& cgroups) const {
+  if (item.kind == Kind::cgroup)
+    return std::ranges::any_of(cgroup_lines(cgroups),
+                               [&](const CgroupLine& line) { return is_in_folder(line.path, item.name); });
+  for (const Container& found : find_containers(root_, pid).value_or(std::vector<Container>())) {
+    if (found.kind != CgroupKind::container || found.name != item.name) continue;
+    if (found.by_root()) return true;
+    const auto user = process_user(root_, pid);
+    return user && found.may_hold(*user) && belongs_to(*user, ::geteuid());
+  }
+  return false;
 }
 
 bool Also::contains(pid_t pid) const {
-  std::optional<std::string> cgroups;
+  std::optional<Result<std::string>> cgroups;
   for (const Item& item : items_) {
     if (item.kind == Kind::process) {
       if (item.tree.contains(pid)) return true;
       continue;
     }
-    if (!cgroups) cgroups = cgroups_of(root_, pid);
-    if (!cgroups) return false;  // it has ended
-    if (holds(item, *cgroups)) return true;
+    if (!cgroups) cgroups = read_cgroups(pid, root_);
+    if (!*cgroups) return false;  // it has ended
+    if (holds(item, pid, **cgroups)) return true;
   }
   return false;
 }
@@ -123,9 +111,9 @@ std::vector<ProcessEntry> Also::members() const {
   if (std::ranges::none_of(items_, by_cgroup)) return found;
   for (const ProcessEntry& one : read_all_processes(root_)) {
     if (one.kernel_thread) continue;
-    const auto cgroups = cgroups_of(root_, one.pid);
-    if (cgroups &&
-        std::ranges::any_of(items_, [&](const Item& item) { return by_cgroup(item) && holds(item, *cgroups); }))
+    const auto cgroups = read_cgroups(one.pid, root_);
+    if (cgroups && std::ranges::any_of(
+                       items_, [&](const Item& item) { return by_cgroup(item) && holds(item, one.pid, *cgroups); }))
       add(one);
   }
   return found;
@@ -137,8 +125,8 @@ std::vector<std::string> Also::nobody_in() const {
   for (const Item& item : items_) {
     if (item.kind == Kind::process) continue;
     const bool somebody = std::ranges::any_of(all, [&](const ProcessEntry& one) {
-      const auto cgroups = one.kernel_thread || one.ended() ? std::nullopt : cgroups_of(root_, one.pid);
-      return cgroups && holds(item, *cgroups);
+      const auto cgroups = one.kernel_thread || one.ended() ? fail("") : read_cgroups(one.pid, root_);
+      return cgroups && holds(item, one.pid, *cgroups);
     });
     if (!somebody) texts.push_back(item.text);
   }

@@ -44,7 +44,7 @@ class Also {
     Tree tree;
     bool ended = false;
   };
-  bool holds(const Item& item, const std::string& cgroups) const;
+  bool holds(const Item& item, pid_t pid, const std::string& cgroups) const;
 
   Root root_;
   std::vector<Item> items_;

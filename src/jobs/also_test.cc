@@ -1,25 +1,27 @@
 #include "jobs/also.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <csignal>
 
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
 
 const std::string kId = "0123456789abcdef0123456789abcdef0123456789abcdef0123456789abcdef";
 
-void process(const TestTree& tree, pid_t pid, const std::string& cgroup) {
+void process(const TestTree& tree, pid_t pid, const std::string& cgroup, uid_t user = ::geteuid()) {
   const std::string folder = "proc/" + std::to_string(pid);
   tree.write(folder + "/stat", std::to_string(pid) + " (x) S 1 1 1 0 0 0 0 0 0 0 1 0 0 0 20 0 1 0 77 0 0\n");
   tree.write(folder + "/cgroup", cgroup);
+  tree.write(folder + "/status", fmt::format("Name:\tx\nUid:\t{0}\t{0}\t{0}\t{0}\n", user));
 }
 
-TEST(Also, Faults_A7_CgroupsByPathAndContainersById) {
+TEST(Also, CgroupsByPathAndContainersById) {
   TestTree tree;
   tree.write("proc/self/mountinfo", "41 31 0:38 / /sys/fs/cgroup rw,relatime - cgroup2 cgroup2 rw\n");
   process(tree, 10, "0::/system.slice/ray.service/worker\n");
@@ -48,7 +50,27 @@ TEST(Also, Faults_A7_CgroupsByPathAndContainersById) {
   EXPECT_FALSE(later->contains(99));
 }
 
-TEST(Also, Faults_A7_AProcessAndItsDescendants) {
+TEST(Also, AContainerThatAnotherUserMadeIsNotFoundByItsDigits) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
+  TestTree tree;
+  tree.write("proc/self/mountinfo", "41 31 0:38 / " + tree.path() + "/cg rw - cgroup2 cgroup2 rw\n");
+  tree.write("cg/docker/" + kId + "/cgroup.procs", "");
+  tree.write("cg/theirs/" + kId + "/cgroup.procs", "");
+  for (const std::string& folder : {std::string("cg/theirs"), "cg/theirs/" + kId})
+    ASSERT_EQ(::chown(tree.at(folder).c_str(), 1001, 1001), 0);
+  process(tree, 10, "0::/docker/" + kId + "\n", 1000);
+  process(tree, 11, "0::/theirs/" + kId + "\n", 1001);
+  process(tree, 12, "0::/theirs/" + kId + "\n", 0);
+  const auto also = Also::parse({kId}, tree.root());
+  ASSERT_TRUE(also);
+  EXPECT_TRUE(also->contains(10));
+  EXPECT_FALSE(also->contains(11));
+  EXPECT_FALSE(also->contains(12));
+  const auto by_path = Also::parse({"/theirs/" + kId}, tree.root());
+  EXPECT_TRUE(by_path && by_path->contains(11)) << "by its whole path";
+}
+
+TEST(Also, AProcessAndItsDescendants) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);
   const pid_t child = ::fork();

@@ -4,21 +4,16 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <cstdlib>
-#include <utility>
 
+#include "act/cgroup.h"
 #include "base/text.h"
 #include "lease/folder.h"
+#include "lease/record.h"
+#include "sense/openers.h"
 #include "sense/select.h"
-#include "sense/visible.h"
 
 namespace lull {
 namespace {
-
-std::optional<std::string> environment(const char* name) {
-  const char* value = std::getenv(name);
-  return value != nullptr ? std::optional<std::string>(value) : std::nullopt;
-}
 
 std::vector<Device> devices_at(const Inventory& inventory, const std::vector<std::size_t>& places) {
   std::vector<Device> devices;
@@ -27,19 +22,20 @@ std::vector<Device> devices_at(const Inventory& inventory, const std::vector<std
   return devices;
 }
 
+// Also one that was known by its UUID until a second GPU showed the same.
+bool same_device(const Device& now, const Device& before) {
+  if (now.is(before.id())) return true;
+  return now.shares_uuid && now.uuid == before.uuid && !now.pci.empty() && now.pci == before.pci &&
+         now.kind == before.kind && now.mig_index == before.mig_index;
+}
+
 bool among(const std::vector<Device>& devices, const Device& one) {
-  return std::ranges::any_of(devices, [id = one.id()](const Device& device) { return device.is(id); });
+  return std::ranges::any_of(devices, [&](const Device& device) { return same_device(device, one); });
 }
 
 void add_missing(std::vector<Device>& devices, const std::vector<Device>& more) {
   for (const Device& one : more)
     if (!among(devices, one)) devices.push_back(one);
-}
-
-std::string labels(const std::vector<Device>& devices) {
-  std::string text;
-  for (const Device& device : devices) text += (text.empty() ? "" : ", ") + device.label();
-  return (devices.size() == 1 ? "GPU " : "GPUs ") + text;
 }
 
 // "0,2-3": numbers of device files. Nothing: not such a list.
@@ -56,13 +52,198 @@ std::optional<std::vector<unsigned>> numbers_in(std::string_view text) {
   return numbers;
 }
 
+// The device file of a MIG device is that of its GPU.
+std::size_t with_file(const Inventory& inventory, std::size_t place) {
+  while (place > 0 && inventory.devices[place].kind == DeviceKind::mig) --place;
+  return place;
+}
+
 }  // namespace
 
+// ---- JobGpus
+
+template <class Is>
+std::vector<Device> JobGpus::those(Is is) const {
+  std::vector<Device> devices;
+  for (const Place& place : places_)
+    if (std::invoke(is, place)) devices.push_back(place.device);
+  return devices;
+}
+
+void JobGpus::use(const Inventory& inventory) {
+  std::vector<Place> places;
+  places.reserve(inventory.devices.size());
+  for (const Device& device : inventory.devices) {
+    // By its name first. What was known by its place alone, while it had no name, is the same card too.
+    std::optional<Place> found;
+    for (const bool by_name : {true, false})
+      for (auto one = places_.begin(); one != places_.end();) {
+        if (by_name ? one->device.id() != device.id() : !device.is(one->device.id())) {
+          ++one;
+          continue;
+        }
+        if (found)
+          found->held = found->held || one->held;
+        else
+          found = std::move(*one);
+        one = places_.erase(one);
+      }
+    Place place = std::move(found).value_or(Place{});
+    place.device = device;
+    place.listed = true;
+    places.push_back(std::move(place));
+  }
+  for (Place& place : places_) {
+    if (!place.held) continue;
+    place.listed = false;
+    places.push_back(std::move(place));
+  }
+  places_ = std::move(places);
+}
+
+void JobGpus::look_at(Place& place, const GpuUse& use, const IsOurs& is_ours) {
+  place.forbidden = use.forbidden;
+  place.reachable = use.reachable;
+  place.settled = use.asleep;  // nothing runs there; what the job has, it keeps
+  place.doubtful = false;
+  if (!use.listed) return;
+  place.looked = true;
+  if (use.asleep || !is_ours) return;
+  std::vector<Name> ours;
+  // Whether a list without the job's processes proves that it has none there. Where the driver may leave processes out,
+  // or names some by numbers that mean nothing here or whose processes have ended, only an empty card does.
+  bool conclusive = use.empty || !use.hides;
+  for (const GpuProcess& process : use.processes) {
+    if (!process.here) continue;
+    if (process.identified) {
+      if (is_ours(process.pid)) ours.push_back(process.id());
+    } else if (process.proven() || is_ours(process.pid)) {
+      conclusive = false;
+    } else if (!job_is_new_) {
+      // Of another user mostly. It had its number when it was first listed: one that is older than the job stands for
+      // none of the job's, however its own files cannot be looked at.
+      place.doubtful = true;
+    }
+  }
+  place.settled = !ours.empty() || (conclusive && !place.doubtful);
+  place.doubtful = place.doubtful && !place.settled && conclusive;
+  settle(place, std::move(ours));
+}
+
+void JobGpus::settle(Place& place, std::vector<Name> ours) {
+  if (!ours.empty()) {
+    place.held = ever_ = true;
+    place.ours = std::move(ours);
+  } else if (place.settled) {
+    place.held = false;
+    place.ours.clear();
+  }
+}
+
+void JobGpus::look_at_files(const IsOurs& is_ours) {
+  for (Place& place : places_) place.opened = false;
+  if (!is_ours) return look_at_closed();
+  std::vector<std::size_t> untold;
+  for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
+    if (!places_[i].reachable && inventory_->devices[i].kind == DeviceKind::gpu) untold.push_back(i);
+    if (places_[i].doubtful) untold.push_back(with_file(*inventory_, i));
+  }
+  if (untold.empty()) return;
+  std::ranges::sort(untold);
+  untold.erase(std::ranges::unique(untold).begin(), untold.end());
+  const FileHolders& found = users_->file_holders(untold);
+  const bool hidden = std::ranges::any_of(found.hidden, is_ours);
+  const auto has_job = [&](std::size_t place) {
+    const auto which = static_cast<std::size_t>(std::ranges::find(untold, place) - untold.begin());
+    return hidden || std::ranges::any_of(found.holders[which], is_ours);
+  };
+  for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
+    Place& place = places_[i];
+    if (!place.reachable && place.device.kind == DeviceKind::gpu) place.opened = has_job(i);
+    // Nobody of the job has opened it: whoever is not proven to be there stands for none of the job's.
+    if (!place.doubtful || has_job(with_file(*inventory_, i))) continue;
+    place.settled = true;
+    settle(place, {});
+  }
+}
+
+// Without a job: whoever works on a card that tells us nothing, its work counts. Nobody of ours can where we may not
+// open it; somebody else does where they are seen to hold it.
+void JobGpus::look_at_closed() {
+  std::vector<std::size_t> barred;
+  for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
+    Place& place = places_[i];
+    if (place.reachable || !place.forbidden) continue;
+    place.opened = open_to_us(*inventory_, i, users_->root());
+    if (!place.opened && place.device.kind == DeviceKind::gpu) barred.push_back(i);
+  }
+  if (barred.empty()) return;
+  const FileHolders& found = users_->file_holders(barred);
+  // Whoever has files that we may not look at may hold it.
+  for (std::size_t i = 0; i < barred.size(); ++i)
+    places_[barred[i]].opened = !found.holders[i].empty() || !found.hidden.empty();
+}
+
+void JobGpus::look(const Snapshot& snapshot, const IsOurs& is_ours, bool fresh) {
+  if (snapshot.inventory != inventory_) {
+    inventory_ = snapshot.inventory;
+    use(*inventory_);
+  }
+  const std::vector<GpuUse> uses = users_->look(snapshot, is_ours ? UserDetail::identity : UserDetail::none, fresh);
+  for (std::size_t i = 0; i < uses.size(); ++i) look_at(places_[i], uses[i], is_ours);
+  look_at_files(is_ours);
+}
+
+void JobGpus::forget() {
+  users_->forget_reached();
+  *this = JobGpus(users_, job_is_new_);
+}
+
+std::vector<Device> JobGpus::held() const { return those(&Place::held); }
+
+std::vector<Device> JobGpus::unseen() const {
+  return those(
+      [](const Place& one) { return one.listed && (one.reachable || one.opened) && !one.settled && !one.held; });
+}
+
+std::vector<Device> JobGpus::closed() const {
+  return those([](const Place& one) { return one.is_silent() && !one.opened; });
+}
+
+std::vector<Device> JobGpus::silent() const {
+  return those([](const Place& one) { return one.is_silent() && one.opened; });
+}
+
+bool JobGpus::blind() const {
+  return !places_.empty() && std::ranges::none_of(places_, [](const Place& place) { return place.looked; });
+}
+
+std::optional<ProcessEntry> JobGpus::stopped(bool traced) const {
+  for (const Place& place : places_)
+    for (const auto& [pid, start] : place.ours) {
+      const auto entry = read_process_entry(pid, users_->root());
+      if (!entry || entry->start_ticks != start) continue;
+      const char state = run_state(*entry, users_->root());
+      if (state == 'T' || (traced && state == 't')) return *entry;
+    }
+  return std::nullopt;
+}
+
+bool JobGpus::frozen(std::vector<pid_t> others) const {
+  for (const Place& place : places_)
+    for (const auto& [pid, start] : place.ours) {
+      const auto entry = read_process_entry(pid, users_->root());
+      if (entry && entry->start_ticks == start) others.push_back(pid);
+    }
+  return !others.empty() && is_any_frozen(others, users_->root());
+}
+
 JobEnvironment JobEnvironment::of_this_process() {
-  return {.cuda_visible_devices = environment("CUDA_VISIBLE_DEVICES"),
-          .cuda_device_order = environment("CUDA_DEVICE_ORDER"),
-          .lease = environment("LULL_LEASE").value_or(""),
-          .slurm = environment("SLURM_STEP_GPUS").value_or(environment("SLURM_JOB_GPUS").value_or(""))};
+  return {
+      .cuda_visible_devices = environment_variable("CUDA_VISIBLE_DEVICES"),
+      .cuda_device_order = environment_variable("CUDA_DEVICE_ORDER"),
+      .lease = environment_variable("LULL_LEASE").value_or(""),
+      .slurm = environment_variable("SLURM_STEP_GPUS").value_or(environment_variable("SLURM_JOB_GPUS").value_or(""))};
 }
 
 void ScopeFinder::note(std::string text) {
@@ -73,6 +254,11 @@ void ScopeFinder::forget_job() {
   contexts_.forget();
   given_ = {};
   inventory_.reset();
+}
+
+void ScopeFinder::set_environment(JobEnvironment environment) {
+  options_.environment = std::move(environment);
+  inventory_.reset();  // so that it is looked up
 }
 
 // ---- what was given
@@ -89,16 +275,19 @@ ScopeFinder::Given ScopeFinder::by_variable() {
 }
 
 // Whoever else's it is: a variable that came from elsewhere gives nobody anything.
-ScopeFinder::Given ScopeFinder::by_lease() const {
+ScopeFinder::Given ScopeFinder::by_lease() {
   Given given;
   const auto leases = read_leases();
-  if (!leases) return given;
+  if (!leases) {
+    note("leases cannot be read: " + leases.error().message() + "; all GPUs that may be meant are watched");
+    return {.devices = {}, .by = "its lease", .uncertain = true, .count = 0, .none = {}, .unread = true};
+  }
   for (const LeaseInfo& lease : *leases) {
     if (lease.record.id != options_.environment.lease || lease.owner != ::geteuid() ||
         lease.record.kind == LeaseKind::collecting)
       continue;
     for (const Device& device : inventory_->devices)
-      if (device.uuid == lease.gpu) given.devices.push_back(device);
+      if (is_leased_as(device, lease.gpu)) given.devices.push_back(device);
   }
   given.count = given.devices.size();
   if (given.count > 0) given.by = "its lease";
@@ -164,22 +353,23 @@ void ScopeFinder::resolve_named() {
   if (!given_.devices.empty() && !all) {  // numbers meant the GPUs of back then
     for (Device& one : given_.devices)
       for (const Device& device : inventory_->devices)
-        if (device.is(one.id())) one = device;
+        if (same_device(device, one)) one = device;
     return;
   }
   trouble_.clear();
   const auto chosen = options_.absent_left_out ? named_that_exist() : select_devices(options_.gpus, *inventory_);
   if (!chosen) {
-    trouble_ = "--gpus: " + chosen.error().message();
+    trouble_ = options_.option + ": " + chosen.error().message();
     return;
   }
   std::vector<Device> devices = devices_at(*inventory_, *chosen);
   keep_vanished(devices, given_.devices);
-  given_ = {std::move(devices), "--gpus", false, 0};
+  given_ = {std::move(devices), options_.option, false, 0};
 }
 
 void ScopeFinder::resolve() {
   if (inventory_->devices.empty()) return;  // whatever was given stays given
+  for (std::string& text : inventory_->warnings()) note(std::move(text));
   if (!options_.gpus.empty()) return resolve_named();
   Given now = given_now();
   if (now.by == given_.by) keep_vanished(now.devices, given_.devices);
@@ -218,13 +408,18 @@ std::vector<Device> ScopeFinder::everything() {
     note(labels(closed) + ": no permission, and " +
          (options_.is_ours ? "no process of the job has opened its device file"
                            : "we may not open its device file, nor is anybody seen to hold it") +
-         ": left out (--gpus takes it in)");
+         ": left out (" + options_.option + " takes it in)");
   if (const std::vector<Device> silent = contexts_.silent(); !silent.empty() && !options_.is_ours)
     note(labels(silent) +
-         ": no permission to read it, but somebody may work there (its device file can be opened, or is held): it "
-         "counts "
-         "as unknown (--gpus can leave it out)");
+         ": no permission to read it, but somebody may work there (its device file can be opened, or may be held): it "
+         "counts as unknown (" +
+         options_.option + " can leave it out)");
   return devices;
+}
+
+void ScopeFinder::not_seen(std::string why) {
+  scope_.not_judged = std::move(why);
+  scope_.unseen = true;
 }
 
 void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
@@ -233,7 +428,8 @@ void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
     std::vector<Device> elsewhere = contexts;
     std::erase_if(elsewhere, [&](const Device& one) { return among(scope_.devices, one); });
     if (!elsewhere.empty())
-      note("the job has a context on " + labels(elsewhere) + " too, which --gpus leaves out of the judgement");
+      note("the job has a context on " + labels(elsewhere) + " too, which " + options_.option +
+           " leaves out of the judgement");
     return;
   }
   if (given_.uncertain && given_.count > 0 && contexts.size() >= given_.count && contexts_.unseen().empty()) {
@@ -244,8 +440,8 @@ void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
     if (options_.stricter_with_more)
       add_missing(scope_.devices, everything());
     else
-      scope_.not_judged =
-          "which GPUs " + given_.by + " means cannot be told for sure: not judged until the job has a context on them";
+      not_seen("which GPUs " + given_.by +
+               " means cannot be told for sure: not judged until the job has a context on them");
   }
   const std::size_t before = scope_.devices.size();
   add_missing(scope_.devices, contexts);
@@ -265,21 +461,31 @@ void ScopeFinder::add_unseen() {
   if (options_.stricter_with_more)
     add_missing(scope_.devices, maybe);
   else
-    scope_.not_judged = "whether the job works on " + labels(maybe) + " cannot be seen: not judged meanwhile";
+    not_judged_for(maybe);
+}
+
+void ScopeFinder::not_judged_for(const std::vector<Device>& unseen) {
+  not_seen("whether the job works on " + labels(unseen) + " cannot be seen: not judged meanwhile");
 }
 
 void ScopeFinder::compose_contexts(const std::vector<Device>& contexts) {
   scope_ = {contexts, "the job has a context there", {}};
   if (!contexts.empty()) return add_unseen();
-  if (!options_.needs_gpu) {
+  if (options_.all_without_context && (options_.stricter_with_more || contexts_.unseen().empty())) {
+    compose_all();
+  } else if (!options_.needs_gpu) {
     scope_ = {everything(), "all of them", {}};
   } else if (contexts_.blind()) {
-    scope_.not_judged =
-        "the processes on the GPUs cannot be seen: the job is not judged; --gpus says which GPUs are its own";
+    not_seen("the processes on the GPUs cannot be seen: the job is not judged; " + options_.option +
+             " says which GPUs are its own");
+  } else if (options_.all_without_context) {
+    not_judged_for(contexts_.unseen());
   } else if (contexts_.ever()) {
     scope_.not_judged = "the job has no GPU context any more: not judged until it has one again";
   } else {
-    scope_.not_judged = "the job has no GPU context yet: not judged until it has one (--gpus all judges all GPUs)";
+    scope_.not_judged =
+        fmt::format("the job has no GPU context yet: not judged until it has one ({}all judges all GPUs)",
+                    options_.option.ends_with('=') ? options_.option : options_.option + " ");
   }
 }
 
@@ -291,20 +497,24 @@ void ScopeFinder::compose() {
   } else if (options_.is_ours) {
     compose_contexts(contexts);
   } else {
-    std::vector<Device> devices = everything();
-    keep_vanished(devices, all_);
-    all_ = devices;
-    scope_ = {std::move(devices), "all of them", {}};
-    // Those that are left out are all there are.
-    if (scope_.devices.empty()) scope_.not_judged = "every GPU says \"no permission\": none is judged";
+    compose_all();
   }
 }
 
-const Scope& ScopeFinder::find(const Snapshot& snapshot) {
+void ScopeFinder::compose_all() {
+  std::vector<Device> devices = everything();
+  keep_vanished(devices, all_);
+  all_ = devices;
+  scope_ = {std::move(devices), "all of them", {}};
+  // Those that are left out are all there are.
+  if (scope_.devices.empty()) scope_.not_judged = "every GPU says \"no permission\": none is judged";
+}
+
+const Scope& ScopeFinder::find(const Snapshot& snapshot, bool fresh) {
   const bool other = snapshot.inventory != inventory_;
   inventory_ = snapshot.inventory;
-  contexts_.look(snapshot, options_.is_ours);
-  if (other) resolve();
+  contexts_.look(snapshot, options_.is_ours, fresh);
+  if (other || given_.unread) resolve();
   compose();
   return scope_;
 }

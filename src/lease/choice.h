@@ -1,5 +1,5 @@
 #pragma once
-// Which GPUs suit somebody who asks for some (choice_judge.cc), and which
+// Which GPUs suit somebody who asks for some, and which
 // of those are the best. Pure: readings and wishes in, a judgement with its reason
 // out. What is not known does not suit. What a card does not have at all (the
 // utilisation of a MIG device, the memory of a GB10) is judged without, as long as
@@ -20,7 +20,6 @@
 #include <vector>
 
 #include "base/result.h"
-#include "gpu/empty_card.h"
 #include "gpu/snapshot.h"
 #include "gpu/topology.h"
 #include "rule/rule.h"
@@ -49,7 +48,7 @@ Result<Where> where_rule(const Rule& rule);
 // What is asked for. Unless said otherwise a GPU must do nothing: no utilisation,
 // no process, and no more memory in use than an empty card shows. Where a desktop
 // draws, what it draws with is left out of the usual limits, never of given ones.
-struct Wishes {
+struct Constraints {
   std::string name;                // part of the name, in any case of letters
   bool exact_name = false;         // in this case only
   Limit util;                      // %, at most; usually 0
@@ -82,8 +81,7 @@ struct Judgement {
   bool undecided = false;         // nothing speaks against it, too little for it: pstate was not read
 };
 
-Judgement judge(const Device& device, const Reading& reading, const Wishes& wishes,
-                const std::map<pid_t, ProcessInfo>& processes);
+Judgement judge(const Device& device, const Reading& reading, const Constraints& constraints);
 
 // Nothing but work speaks against it, and that may be none: a card that the driver has
 // just woken checks its memory, which shows as utilisation (NVML's manual). Look again.

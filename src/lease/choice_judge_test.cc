@@ -1,4 +1,4 @@
-// Whether one GPU suits: src/lease/choice_judge.cc, with hand-made readings.
+// Whether one GPU suits: judge() of src/lease/choice.cc, with hand-made readings.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -25,12 +25,12 @@ TEST(Judging, SaysWhatSpeaksAgainstABusyOne) {
   busy.set(Metric::util, 41);
   EXPECT_EQ(judged(busy).why, "3 processes, 41 % util; wanted 0 processes, 0 % util");
   busy.set(Metric::procs, 1);
-  Wishes wishes;
-  wishes.util = Limit::of(10);
-  wishes.procs = Limit::of(1);
-  EXPECT_EQ(judged(busy, wishes).why, "41 % util; wanted at most 10 % util");
+  Constraints constraints;
+  constraints.util = Limit::of(10);
+  constraints.procs = Limit::of(1);
+  EXPECT_EQ(judged(busy, constraints).why, "41 % util; wanted at most 10 % util");
   busy.set(Metric::util, 10);
-  EXPECT_TRUE(judged(busy, wishes).fits);
+  EXPECT_TRUE(judged(busy, constraints).fits);
 }
 
 // On a big card 2 % would be 1.6 GiB: room for a whole process that the driver does not show in a container.
@@ -45,7 +45,7 @@ TEST(Judging, MemoryInUseCountsByItselfWhateverTheSizeOfTheCard) {
   full.set(Metric::mem_used, 30 * kMiB);  // an idle MPS server, or an X server without a screen
   EXPECT_TRUE(judged(full).fits);
   full.set(Metric::mem_used, 16 * kGiB);
-  Wishes any;
+  Constraints any;
   any.mem_used = Limit::off();
   EXPECT_TRUE(judged(full, any).fits);
 }
@@ -54,18 +54,18 @@ TEST(Judging, WhoAllowsProcessesAllowsTheirContexts) {
   Reading busy = idle();
   busy.set(Metric::procs, 1);
   busy.set(Metric::mem_used, 500 * kMiB);
-  Wishes wishes;
+  Constraints constraints;
   for (const Limit& procs : {Limit::of(1), Limit::off()}) {
-    wishes.procs = procs;
+    constraints.procs = procs;
     busy.set(Metric::mem_used, 500 * kMiB);
-    EXPECT_TRUE(judged(busy, wishes).fits) << judged(busy, wishes).why;
+    EXPECT_TRUE(judged(busy, constraints).fits) << judged(busy, constraints).why;
     busy.set(Metric::mem_used, 900 * kMiB);
-    EXPECT_EQ(judged(busy, wishes).why, "900.0 MiB in use; wanted at most 700.0 MiB in use");
+    EXPECT_EQ(judged(busy, constraints).why, "900.0 MiB in use; wanted at most 700.0 MiB in use");
   }
-  wishes.procs = Limit::of(0);
+  constraints.procs = Limit::of(0);
   busy.set(Metric::procs, 0);
   busy.set(Metric::mem_used, 500 * kMiB);
-  EXPECT_FALSE(judged(busy, wishes).fits);
+  EXPECT_FALSE(judged(busy, constraints).fits);
 }
 
 // ---- what cannot be read -----------------------------------------------------
@@ -77,23 +77,23 @@ TEST(Judging, UnknownNeverFits) {
     reading.set(Metric::util, *rc::gen::element(0.0, 7.0, 50.0));
     reading.set(Metric::procs, *rc::gen::element(0.0, 2.0));
     reading.set(Metric::mem_used, *rc::gen::element(0.0, 300 * kMiB, 8 * kGiB));
-    if (*rc::gen::arbitrary<bool>()) reading.tenants->push_back(tenant(10, 280 * kMiB, true));
+    if (*rc::gen::arbitrary<bool>()) reading.processes->push_back(process(10, 280 * kMiB, true));
     if (*rc::gen::arbitrary<bool>()) reading.display_active = true;
     reading.processes_hidden = *rc::gen::arbitrary<bool>();
     reading.memory_estimated = *rc::gen::arbitrary<bool>();
     // Where processes may be hidden memory proves that there are none: who has a context holds some.
     if (reading.processes_hidden && reading[Metric::procs] > 0) RC_PRE(reading[Metric::mem_used] > kEmptyCard);
-    Wishes wishes;
-    if (*rc::gen::arbitrary<bool>()) wishes.util = Limit::of(*rc::gen::element(0.0, 100.0));
-    if (*rc::gen::arbitrary<bool>()) wishes.temp = Limit::of(60);
-    if (*rc::gen::arbitrary<bool>()) wishes.mem_free = Limit::of(kGiB);
-    if (*rc::gen::arbitrary<bool>()) wishes.tolerate = kGiB;
-    const bool before = judged(reading, wishes).fits;
+    Constraints constraints;
+    if (*rc::gen::arbitrary<bool>()) constraints.util = Limit::of(*rc::gen::element(0.0, 100.0));
+    if (*rc::gen::arbitrary<bool>()) constraints.temp = Limit::of(60);
+    if (*rc::gen::arbitrary<bool>()) constraints.mem_free = Limit::of(kGiB);
+    if (*rc::gen::arbitrary<bool>()) constraints.tolerate = kGiB;
+    const bool before = judged(reading, constraints).fits;
     const Metric gone = *rc::gen::element(Metric::util, Metric::mem_util, Metric::procs, Metric::mem_used,
                                           Metric::mem_free, Metric::temp, Metric::mem_total);
     reading.miss(gone, *rc::gen::element(Absence::failed, Absence::no_answer, Absence::implausible,
                                          Absence::not_covered, Absence::no_permission, Absence::not_asked));
-    if (judged(reading, wishes).fits) RC_ASSERT(before);
+    if (judged(reading, constraints).fits) RC_ASSERT(before);
   }));
   for (const Metric metric : {Metric::util, Metric::mem_util, Metric::procs, Metric::mem_used}) {
     const Reading reading = without({metric}, Absence::failed);
@@ -132,7 +132,7 @@ TEST(Judging, OneSignalAloneDoesNotTell) {
   const Reading nothing = without({Metric::util, Metric::mem_util, Metric::procs, Metric::mem_used});
   EXPECT_EQ(judged(nothing).why,
             "cannot be judged without util (not supported), procs (not supported), mem_used (not supported)");
-  Wishes knows_better;  // who says that they do not matter is content with less
+  Constraints knows_better;  // who says that they do not matter is content with less
   knows_better.util = knows_better.mem_util = knows_better.mem_used = Limit::off();
   EXPECT_TRUE(judged(only_procs, knows_better).fits);
   EXPECT_FALSE(judged(nothing, knows_better).fits);
@@ -163,7 +163,7 @@ TEST(Judging, ALowPerformanceStateMayBeTheSecondWitness) {
   EXPECT_FALSE(judged(busy).undecided);
 }
 
-// What the tenants hold in all says the same as their number: it is no second signal.
+// What the processes hold in all says the same as their number: it is no second signal.
 TEST(Judging, EstimatedMemoryIsNoSignalOfItsOwn) {
   Reading gb10 = idle();
   gb10.memory_estimated = true;
@@ -176,21 +176,21 @@ TEST(Judging, EstimatedMemoryIsNoSignalOfItsOwn) {
 }
 
 TEST(Judging, WhoAsksForWhatIsNotThereGetsTheTruth) {
-  Wishes wishes;
-  wishes.util = Limit::of(5);
-  EXPECT_EQ(judged(without({Metric::util, Metric::mem_util}), wishes).why, "util cannot be read (not supported)");
-  wishes = {};
-  wishes.mem_used = Limit::of(kGiB);
-  EXPECT_EQ(judged(without({Metric::mem_used}), wishes).why, "mem_used cannot be read (not supported)");
-  wishes = {};
-  wishes.mem_free = Limit::of(kGiB);
-  EXPECT_EQ(judged(without({Metric::mem_used, Metric::mem_free, Metric::mem_total}), wishes).why,
+  Constraints constraints;
+  constraints.util = Limit::of(5);
+  EXPECT_EQ(judged(without({Metric::util, Metric::mem_util}), constraints).why, "util cannot be read (not supported)");
+  constraints = {};
+  constraints.mem_used = Limit::of(kGiB);
+  EXPECT_EQ(judged(without({Metric::mem_used}), constraints).why, "mem_used cannot be read (not supported)");
+  constraints = {};
+  constraints.mem_free = Limit::of(kGiB);
+  EXPECT_EQ(judged(without({Metric::mem_used, Metric::mem_free, Metric::mem_total}), constraints).why,
             "mem_free cannot be read (not supported)");
-  wishes = {};
-  wishes.tolerate = kGiB;  // nobody knows how much is in use, so processes count
+  constraints = {};
+  constraints.tolerate = kGiB;  // nobody knows how much is in use, so processes count
   Reading reading = without({Metric::mem_used});
   reading.set(Metric::procs, 1);
-  EXPECT_EQ(judged(reading, wishes).why, "1 process; wanted 0 processes");
+  EXPECT_EQ(judged(reading, constraints).why, "1 process; wanted 0 processes");
 }
 
 TEST(Judging, ALostGpuIsNotTakenAndTheReasonIsSaid) {
@@ -216,9 +216,9 @@ TEST(Judging, ASleepingGpuIsIdle) {
   asleep.set(Metric::util, 0);
   EXPECT_TRUE(judged(asleep).fits) << judged(asleep).why;
   EXPECT_EQ(judged(asleep).note, "asleep");
-  Wishes wishes;
-  wishes.mem_free = Limit::of(kGiB);
-  EXPECT_EQ(judged(asleep, wishes).why, "mem_free cannot be read (asleep)");
+  Constraints constraints;
+  constraints.mem_free = Limit::of(kGiB);
+  EXPECT_EQ(judged(asleep, constraints).why, "mem_free cannot be read (asleep)");
   asleep.asleep = false;  // only the card itself says so
   EXPECT_FALSE(judged(asleep).fits);
   Device unknown = gpu();
@@ -230,14 +230,16 @@ TEST(Judging, ASleepingGpuIsIdle) {
 TEST(Judging, MigDevicesGoByProcessesAndMemory) {
   Reading reading = without({Metric::util, Metric::mem_util});
   EXPECT_TRUE(judged(reading, {}, mig()).fits);
-  Wishes wishes;
-  wishes.util = Limit::of(5);
-  EXPECT_FALSE(judged(reading, wishes, mig()).fits);
-  wishes = {};
-  wishes.tolerate = kGiB;
+  Constraints constraints;
+  constraints.util = Limit::of(5);
+  EXPECT_FALSE(judged(reading, constraints, mig()).fits);
+  constraints = {};
+  constraints.tolerate = kGiB;
   reading.set(Metric::procs, 1);
   EXPECT_FALSE(judged(reading, {}, mig()).fits);
-  EXPECT_TRUE(judged(reading, wishes, mig()).fits);
+  EXPECT_FALSE(judged(reading, constraints, mig()).fits) << "whether that process works, nobody knows";
+  constraints.util = Limit::off();
+  EXPECT_TRUE(judged(reading, constraints, mig()).fits) << judged(reading, constraints, mig()).why;
   Reading parent = idle();
   parent.mig_mode = true;
   EXPECT_TRUE(judged(parent).lasting);
@@ -274,24 +276,24 @@ TEST(Judging, OnlyACardThatWasJustWokenMayLookBusyForNothing) {
 }
 
 TEST(Judging, NamesMatchInPartAndInAnyCase) {
-  Wishes wishes;
-  wishes.name = "rtx 30";
-  EXPECT_TRUE(judged(idle(), wishes).fits);
-  wishes.name = "A100";
-  EXPECT_TRUE(judged(idle(), wishes).lasting);
-  EXPECT_EQ(judged(idle(), wishes).why, "its name is NVIDIA GeForce RTX 3090; wanted A100");
+  Constraints constraints;
+  constraints.name = "rtx 30";
+  EXPECT_TRUE(judged(idle(), constraints).fits);
+  constraints.name = "A100";
+  EXPECT_TRUE(judged(idle(), constraints).lasting);
+  EXPECT_EQ(judged(idle(), constraints).why, "its name is NVIDIA GeForce RTX 3090; wanted A100");
 }
 
 TEST(Judging, FreeMemoryAndTemperature) {
-  Wishes wishes;
-  wishes.mem_free = Limit::of(15.9 * kGiB);
-  EXPECT_FALSE(judged(idle(), wishes).fits);
-  EXPECT_FALSE(judged(idle(), wishes).lasting);
-  wishes.mem_free = Limit::of(20 * kGiB);
-  EXPECT_TRUE(judged(idle(), wishes).lasting);  // the card is too small
-  wishes = {};
-  wishes.temp = Limit::of(39);
-  EXPECT_EQ(judged(idle(), wishes).why, "40 C; wanted at most 39 C");
+  Constraints constraints;
+  constraints.mem_free = Limit::of(15.9 * kGiB);
+  EXPECT_FALSE(judged(idle(), constraints).fits);
+  EXPECT_FALSE(judged(idle(), constraints).lasting);
+  constraints.mem_free = Limit::of(20 * kGiB);
+  EXPECT_TRUE(judged(idle(), constraints).lasting);  // the card is too small
+  constraints = {};
+  constraints.temp = Limit::of(39);
+  EXPECT_EQ(judged(idle(), constraints).why, "40 C; wanted at most 39 C");
 }
 
 TEST(Judging, SmallLeftoversMayBeTolerated) {
@@ -299,28 +301,73 @@ TEST(Judging, SmallLeftoversMayBeTolerated) {
   left.set(Metric::procs, 1);
   left.set(Metric::mem_used, 900 * kMiB);
   EXPECT_FALSE(judged(left).fits);
-  Wishes wishes;
-  wishes.tolerate = kGiB;
-  EXPECT_TRUE(judged(left, wishes).fits);
+  Constraints constraints;
+  constraints.tolerate = kGiB;
+  EXPECT_TRUE(judged(left, constraints).fits);
   left.set(Metric::mem_used, 1100 * kMiB);
-  EXPECT_FALSE(judged(left, wishes).fits);
+  EXPECT_FALSE(judged(left, constraints).fits);
   left.set(Metric::mem_used, 900 * kMiB);
   left.set(Metric::util, 3);  // it works: no leftover
-  EXPECT_FALSE(judged(left, wishes).fits);
+  EXPECT_FALSE(judged(left, constraints).fits);
   left.set(Metric::util, 0);
   left.miss(Metric::mem_used, Absence::failed);
-  EXPECT_FALSE(judged(left, wishes).fits);
+  EXPECT_FALSE(judged(left, constraints).fits);
+}
+
+// Who waives processes has not waived the utilisation that tells whether they work.
+TEST(Judging, AcceptedProcessesNeedAUtilisationThatCanBeRead) {
+  std::vector<Constraints> all(3);
+  all[0].procs = Limit::off();
+  all[1].procs = Limit::of(1);
+  all[2].tolerate = kGiB;
+  for (Constraints constraints : all) {
+    Reading reading = without({Metric::util, Metric::mem_util});
+    EXPECT_TRUE(judged(reading, constraints).fits) << "nobody is there: " << judged(reading, constraints).why;
+    reading.set(Metric::procs, 1);
+    reading.processes->push_back(process(100, 500 * kMiB));
+    reading.set(Metric::mem_used, 500 * kMiB);
+    EXPECT_EQ(judged(reading, constraints).why,
+              "util cannot be read (not supported), and only that would tell whether its processes work");
+    reading.set(Metric::pstate, kRestingState);
+    EXPECT_FALSE(judged(reading, constraints).fits);
+    Constraints any = constraints;
+    any.util = any.mem_util = Limit::off();
+    EXPECT_TRUE(judged(reading, any).fits) << judged(reading, any).why;
+    reading.set(Metric::util, 0);
+    EXPECT_TRUE(judged(reading, constraints).fits) << judged(reading, constraints).why;
+  }
+}
+
+TEST(Judging, ProcessesThatNobodyCanCountAreProcessesToo) {
+  Constraints constraints;
+  constraints.procs = Limit::off();
+  Reading reading = without({Metric::util, Metric::mem_util, Metric::procs});
+  reading.processes.reset();
+  reading.set(Metric::mem_used, 500 * kMiB);
+  reading.set(Metric::pstate, kRestingState);
+  EXPECT_FALSE(judged(reading, constraints).fits);
+}
+
+TEST(Judging, AGpuWhoseUuidIsSharedIsNamedByItsPlaceOrNotTaken) {
+  Device shared = gpu();
+  shared.shares_uuid = true;
+  EXPECT_EQ(judged(idle(), {}, shared).why, "another GPU has the same UUID, and its PCI address cannot be read");
+  shared.pci = "00000000:3B:00.0";
+  EXPECT_TRUE(judged(idle(), {}, shared).fits);
+  Device part = mig();
+  part.shares_uuid = true;
+  EXPECT_TRUE(judged(idle(), {}, part).lasting);
 }
 
 TEST(Judging, WhereIsARuleOnOneReading) {
-  Wishes wishes;
-  wishes.where = *where_rule(*parse_rule("power < 50W and temp < 60"));
-  EXPECT_TRUE(judged(idle(), wishes).fits);
+  Constraints constraints;
+  constraints.where = *where_rule(*parse_rule("power < 50W and temp < 60"));
+  EXPECT_TRUE(judged(idle(), constraints).fits);
   Reading warm = idle();
   warm.set(Metric::temp, 71);
-  EXPECT_EQ(judged(warm, wishes).why, "power 30 W, temp 71 C; wanted power < 50W and temp < 60C");
+  EXPECT_EQ(judged(warm, constraints).why, "power 30 W, temp 71 C; wanted power < 50W and temp < 60C");
   warm.miss(Metric::temp, Absence::not_supported);
-  EXPECT_EQ(judged(warm, wishes).why, "temp cannot be read (not supported)");
+  EXPECT_EQ(judged(warm, constraints).why, "temp cannot be read (not supported)");
   EXPECT_FALSE(where_rule(*parse_rule("util < 5 for 10m")));
   EXPECT_FALSE(where_rule(*parse_rule("cpu < 5")));
 }

@@ -19,16 +19,17 @@ TEST(Judging, WhereProcessesMayBeHiddenMemoryDecides) {
     reading.set(Metric::mem_used, 400 * kMiB);  // another container's, and nobody shows it
     EXPECT_EQ(judged(reading).why,
               "processes in other containers are hidden from here, 400.0 MiB in use; wanted at most 64.0 MiB in use");
-    Wishes wishes;
-    wishes.mem_used = Limit::of(kGiB);  // memory may be used, by whom was not said
-    EXPECT_EQ(judged(reading, wishes).why, "processes in other containers are hidden from here");
-    wishes.procs = Limit::off();
-    EXPECT_TRUE(judged(reading, wishes).fits);
-    wishes.procs = Limit::of(2);
-    EXPECT_EQ(judged(reading, wishes).why, "procs cannot be read (processes in other containers are hidden from here)");
-    wishes = {};
-    wishes.tolerate = kGiB;
-    EXPECT_TRUE(judged(reading, wishes).fits);
+    Constraints constraints;
+    constraints.mem_used = Limit::of(kGiB);  // memory may be used, by whom was not said
+    EXPECT_EQ(judged(reading, constraints).why, "processes in other containers are hidden from here");
+    constraints.procs = Limit::off();
+    EXPECT_TRUE(judged(reading, constraints).fits);
+    constraints.procs = Limit::of(2);
+    EXPECT_EQ(judged(reading, constraints).why,
+              "procs cannot be read (processes in other containers are hidden from here)");
+    constraints = {};
+    constraints.tolerate = kGiB;
+    EXPECT_TRUE(judged(reading, constraints).fits);
     reading.miss(Metric::mem_used, Absence::not_supported);
     EXPECT_FALSE(judged(reading).fits);
   }
@@ -37,7 +38,7 @@ TEST(Judging, WhereProcessesMayBeHiddenMemoryDecides) {
   seen.set(Metric::procs, 2);
   EXPECT_EQ(judged(seen).why, "2 processes; wanted 0 processes");
   seen.miss(Metric::procs, Absence::no_permission);
-  seen.tenants = {tenant(10, kGiB), tenant(11, kGiB, true)};
+  seen.processes = {process(10, kGiB), process(11, kGiB, true)};
   EXPECT_EQ(judged(seen).why, "1 process; wanted 0 processes") << "at least the one that is seen";
 }
 
@@ -47,9 +48,9 @@ TEST(Judging, HiddenProcessesAndNoUtilisationLeaveMemoryAlone) {
   EXPECT_EQ(judged(reading, {}, mig()).why,
             "cannot be judged without util (not supported), procs (hidden in other containers): mem_used alone does "
             "not tell");
-  Wishes wishes;
-  wishes.util = wishes.procs = Limit::off();
-  EXPECT_TRUE(judged(reading, wishes, mig()).fits);
+  Constraints constraints;
+  constraints.util = constraints.procs = Limit::off();
+  EXPECT_TRUE(judged(reading, constraints, mig()).fits);
 }
 
 TEST(Judging, EstimatedMemoryDoesNotProveThatNobodyIsHidden) {
@@ -61,76 +62,94 @@ TEST(Judging, EstimatedMemoryDoesNotProveThatNobodyIsHidden) {
 
 // ---- mine ---------------------------------------------------------------------
 
-Reading busy_with(std::vector<Tenant> tenants) {
+Reading busy_with(std::vector<GpuProcess> processes) {
   Reading busy = idle();
-  busy.set(Metric::procs, static_cast<double>(tenants.size()));
+  busy.set(Metric::procs, static_cast<double>(processes.size()));
   busy.set(Metric::util, 80);
   busy.set(Metric::mem_used, 8 * kGiB);
-  busy.tenants = std::move(tenants);
+  busy.processes = std::move(processes);
   return busy;
 }
 
 TEST(Judging, MineCountsAsIdleOnlyIfAllOfItIsMine) {
-  Reading busy = busy_with({tenant(10, 4 * kGiB), tenant(11, 4 * kGiB)});
+  Reading busy = busy_with({process(10, 4 * kGiB), process(11, 4 * kGiB)});
   auto processes = owned_by(1000, {10, 11});
-  Wishes wishes;
-  wishes.mine = 1000;
-  EXPECT_TRUE(judged(busy, wishes, gpu(), processes).fits);
+  Constraints constraints;
+  constraints.mine = 1000;
+  EXPECT_TRUE(judged(busy, constraints, gpu(), processes).fits);
   processes[11].uid = 1001;
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
   processes.erase(11);  // somebody whom we cannot see
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
   processes[11].uid = 1000;
-  wishes.util = Limit::of(50);  // said by name: it stands
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
-  wishes.util = {};
-  busy.tenants.reset();
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  constraints.util = Limit::of(50);  // said by name: it stands
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
+  constraints.util = {};
+  busy.processes.reset();
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
 }
 
 // Older drivers give the host's numbers to a container: another process of ours may have the same one.
 TEST(Judging, APidOfAnotherNamespaceIsNobodysThatWeKnow) {
-  Reading busy = busy_with({tenant(10, 8 * kGiB)});
-  Wishes wishes;
-  wishes.mine = 1000;
-  EXPECT_TRUE(judged(busy, wishes, gpu(), owned_by(1000, {10})).fits);
-  (*busy.tenants)[0].here = false;
-  EXPECT_FALSE(judged(busy, wishes, gpu(), owned_by(1000, {10})).fits);
+  Reading busy = busy_with({process(10, 8 * kGiB)});
+  Constraints constraints;
+  constraints.mine = 1000;
+  EXPECT_TRUE(judged(busy, constraints, gpu(), owned_by(1000, {10})).fits);
+  (*busy.processes)[0].here = false;
+  EXPECT_FALSE(judged(busy, constraints, gpu(), owned_by(1000, {10})).fits);
+}
+
+// A number that the driver goes on listing may be that of another process by now, of mine for instance.
+TEST(Judging, OnlyAProvenProcessIsMine) {
+  Reading busy = busy_with({process(10, 8 * kGiB)});
+  Constraints constraints;
+  constraints.mine = 1000;
+  auto processes = owned_by(1000, {10});
+  for (const Proof proof : {Proof::unproven, Proof::stale}) {
+    (*busy.processes)[0].proof = proof;
+    EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits) << to_string(proof);
+  }
+  (*busy.processes)[0].proof = Proof::proven;
+  (*busy.processes)[0].start_ticks = 100;
+  processes[10].start_ticks = 200;
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits) << "it started later";
+  processes[10].start_ticks = 100;
+  EXPECT_TRUE(judged(busy, constraints, gpu(), processes).fits);
 }
 
 TEST(Judging, MineWhereOthersMayBeHiddenNeedsAllMemoryToBeMine) {
-  Reading busy = busy_with({tenant(10, 8 * kGiB - 5 * kMiB)});
+  Reading busy = busy_with({process(10, 8 * kGiB - 5 * kMiB)});
   busy.processes_hidden = true;
-  Wishes wishes;
-  wishes.mine = 1000;
+  Constraints constraints;
+  constraints.mine = 1000;
   const auto processes = owned_by(1000, {10});
-  EXPECT_TRUE(judged(busy, wishes, gpu(), processes).fits);
+  EXPECT_TRUE(judged(busy, constraints, gpu(), processes).fits);
   busy.set(Metric::mem_used, 9 * kGiB);  // whose is the rest?
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
   busy.miss(Metric::mem_used, Absence::not_supported);
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
   busy.set(Metric::mem_used, 8 * kGiB);
-  (*busy.tenants)[0].memory_bytes.reset();
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  (*busy.processes)[0].memory_bytes.reset();
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
 }
 
 TEST(Judging, AnMpsServerCountsThroughItsClients) {
-  Tenant server = tenant(9, 30 * kMiB);
+  GpuProcess server = process(9, 30 * kMiB);
   server.mps_server = true;
-  Reading busy = busy_with({server, tenant(10, 7 * kGiB)});
-  Wishes wishes;
-  wishes.mine = 1000;
+  Reading busy = busy_with({server, process(10, 7 * kGiB)});
+  Constraints constraints;
+  constraints.mine = 1000;
   auto processes = owned_by(1000, {10});
   processes[9].uid = 0;
-  EXPECT_TRUE(judged(busy, wishes, gpu(), processes).fits) << "root's server, my client";
+  EXPECT_TRUE(judged(busy, constraints, gpu(), processes).fits) << "root's server, my client";
   processes[10].uid = 1001;
-  EXPECT_FALSE(judged(busy, wishes, gpu(), processes).fits);
+  EXPECT_FALSE(judged(busy, constraints, gpu(), processes).fits);
   Reading alone = idle();  // `procs` does not have it
   alone.set(Metric::mem_used, 33 * kMiB);
-  alone.tenants->push_back(server);
+  alone.processes->push_back(server);
   EXPECT_TRUE(judged(alone).fits);
   alone.set(Metric::util, 4);
-  EXPECT_FALSE(judged(alone, wishes, gpu(), processes).fits) << "a server alone makes nothing mine";
+  EXPECT_FALSE(judged(alone, constraints, gpu(), processes).fits) << "a server alone makes nothing mine";
 }
 
 // ---- desktops ------------------------------------------------------------------
@@ -141,7 +160,7 @@ Reading desktop(double used, double util = 7) {
   reading.set(Metric::util, util);
   reading.set(Metric::mem_util, 3);
   reading.set(Metric::mem_used, used);
-  reading.tenants = {tenant(700, 400 * kMiB, true), tenant(701, 120 * kMiB, true)};
+  reading.processes = {process(700, 400 * kMiB, true), process(701, 120 * kMiB, true)};
   return reading;
 }
 
@@ -163,32 +182,32 @@ TEST(Judging, ADesktopMayDraw) {
 
 TEST(Judging, BesideADesktopOnlyWhatOnlyDrawsIsLeftOut) {
   Reading reading = desktop(600 * kMiB);
-  (*reading.tenants)[0].compute = true;
+  (*reading.processes)[0].compute = true;
   reading.set(Metric::procs, 1);
   EXPECT_FALSE(judged(reading).fits);
   reading.set(Metric::procs, 0);
   EXPECT_FALSE(judged(reading).fits) << "480 MiB are not the desktop's";
   reading = desktop(600 * kMiB);
-  (*reading.tenants)[0].memory_bytes.reset();
+  (*reading.processes)[0].memory_bytes.reset();
   EXPECT_FALSE(judged(reading).fits) << "nobody knows how much of it is the desktop's";
   reading = desktop(600 * kMiB);
   reading.processes_hidden = true;
   EXPECT_FALSE(judged(reading).fits) << "somebody else may hold it";
-  reading.tenants.reset();
+  reading.processes.reset();
   EXPECT_FALSE(judged(reading).fits);
 }
 
 TEST(Judging, WhatWasAskedForHoldsBesideADesktopToo) {
-  Wishes wishes;
-  wishes.util = Limit::of(5);
-  EXPECT_FALSE(judged(desktop(600 * kMiB), wishes).fits);
-  wishes = {};
-  wishes.mem_used = Limit::of(512 * kMiB);
-  EXPECT_EQ(judged(desktop(600 * kMiB), wishes).why,
+  Constraints constraints;
+  constraints.util = Limit::of(5);
+  EXPECT_FALSE(judged(desktop(600 * kMiB), constraints).fits);
+  constraints = {};
+  constraints.mem_used = Limit::of(512 * kMiB);
+  EXPECT_EQ(judged(desktop(600 * kMiB), constraints).why,
             "600.0 MiB in use; wanted at most 512.0 MiB in use (a desktop draws on it)");
-  wishes = {};
-  wishes.mem_util = Limit::of(0);
-  EXPECT_FALSE(judged(desktop(600 * kMiB), wishes).fits);
+  constraints = {};
+  constraints.mem_util = Limit::of(0);
+  EXPECT_FALSE(judged(desktop(600 * kMiB), constraints).fits);
 }
 
 }  // namespace

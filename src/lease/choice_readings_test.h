@@ -1,6 +1,10 @@
 #pragma once
 // Readings made by hand, for the tests of whether a GPU suits.
 
+#include <map>
+#include <memory>
+#include <span>
+
 #include "lease/choice.h"
 
 namespace lull {
@@ -32,7 +36,7 @@ inline Reading idle() {
   reading.set(Metric::mem_free, 16 * kGiB - 300 * kMiB);
   reading.set(Metric::temp, 40);
   reading.set(Metric::power, 30);
-  reading.tenants.emplace();
+  reading.processes.emplace();
   return reading;
 }
 
@@ -42,8 +46,8 @@ inline Reading without(std::initializer_list<Metric> metrics, Absence why = Abse
   return reading;
 }
 
-inline Tenant tenant(pid_t pid, double bytes, bool graphics_only = false) {
-  Tenant one;
+inline GpuProcess process(pid_t pid, double bytes, bool graphics_only = false) {
+  GpuProcess one;
   one.pid = pid;
   one.compute = !graphics_only;
   one.graphics = graphics_only;
@@ -51,9 +55,13 @@ inline Tenant tenant(pid_t pid, double bytes, bool graphics_only = false) {
   return one;
 }
 
-inline Judgement judged(const Reading& reading, const Wishes& wishes = {}, const Device& device = gpu(),
-                        const std::map<pid_t, ProcessInfo>& processes = {}) {
-  return judge(device, reading, wishes, processes);
+// `known`: what /proc says of the processes.
+inline Judgement judged(Reading reading, const Constraints& constraints = {}, const Device& device = gpu(),
+                        const std::map<pid_t, ProcessInfo>& known = {}) {
+  for (GpuProcess& one : reading.processes ? std::span(*reading.processes) : std::span<GpuProcess>())
+    if (const auto found = known.find(one.pid); found != known.end())
+      one.set_info(std::make_shared<const ProcessInfo>(found->second));
+  return judge(device, reading, constraints);
 }
 
 inline std::map<pid_t, ProcessInfo> owned_by(uid_t uid, std::initializer_list<pid_t> pids) {

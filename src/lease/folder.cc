@@ -9,23 +9,30 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <charconv>
 #include <csignal>
+#include <cstdio>
 #include <cstdlib>
 #include <ctime>
+#include <filesystem>
 #include <map>
 #include <memory>
+#include <string_view>
+#include <utility>
+#include <vector>
 
+#include "base/fd.h"
 #include "base/random.h"
 #include "base/text.h"
-#include "lease/bell.h"
-#include "lease/file.h"
+#include "lease/record.h"
+#include "lease/watch.h"
 
 namespace lull {
-
 namespace {
 
 constexpr mode_t kFolderMode = 01777;
-constexpr std::size_t kSomeOfTheQueue = 64;  // files: looked at by each who tidies or looks on
+constexpr Duration kSoon = std::chrono::milliseconds(1);  // the pause after which one who wants in blocks
+constexpr std::size_t kSomeOfTheQueue = 64;               // files: looked at by each who tidies or looks on
 
 sigset_t held_back_signals() {
   sigset_t set;
@@ -41,6 +48,41 @@ void in_order(FolderState& state) {
   std::sort(state.tickets.begin(), state.tickets.end(),
             [](const TicketInfo& a, const TicketInfo& b) { return a.turn().before(b.turn()); });
 }
+
+// From `after` on, a blocking call of this thread returns with EINTR, again and again: one may come between two calls.
+class Interruptions {
+ public:
+  explicit Interruptions(Duration after) {
+    struct sigaction nothing{};
+    nothing.sa_handler = [](int) {};
+    sigset_t ours;
+    ::sigemptyset(&ours);
+    ::sigaddset(&ours, SIGRTMIN);
+    if (::sigaction(SIGRTMIN, &nothing, nullptr) != 0) return;  // it stays: another thread may be here, too
+    ::pthread_sigmask(SIG_UNBLOCK, &ours, nullptr);             // the folder lock goes back to the old mask
+    sigevent event{};
+    event.sigev_notify = SIGEV_THREAD_ID;
+    event.sigev_signo = SIGRTMIN;
+    event._sigev_un._tid = ::gettid();
+    if (::timer_create(CLOCK_MONOTONIC, &event, &timer_) != 0) return;
+    const Duration first = std::max<Duration>(after, std::chrono::milliseconds(1));
+    const auto seconds = std::chrono::floor<std::chrono::seconds>(first);
+    const itimerspec times{.it_interval = {.tv_sec = 0, .tv_nsec = 20'000'000},
+                           .it_value = {.tv_sec = seconds.count(), .tv_nsec = (first - seconds).count()}};
+    come_ = ::timer_settime(timer_, 0, &times, nullptr) == 0;
+    if (!come_) ::timer_delete(timer_);
+  }
+  Interruptions(const Interruptions&) = delete;
+  Interruptions& operator=(const Interruptions&) = delete;
+  ~Interruptions() {
+    if (come_) ::timer_delete(timer_);
+  }
+  bool come() const { return come_; }  // no: the kernel has no timer for us
+
+ private:
+  timer_t timer_{};
+  bool come_ = false;
+};
 
 Result<> check_folder(int fd, const LeasePlace& place) {
   struct stat status{};
@@ -94,13 +136,16 @@ Result<LeaseFolder> LeaseFolder::open(const LeasePlace& place) {
 }
 
 Result<std::optional<LeaseFolder>> LeaseFolder::look(const LeasePlace& place) {
+  // Somebody else may sit on the name of our own folder: open() refuses it, so that there are no leases of ours.
+  struct stat status{};
+  if (place.alone && ::lstat(place.path.c_str(), &status) == 0 && status.st_uid != ::geteuid()) return std::nullopt;
   auto fd = open_folder(place);
   if (!fd && fd.error().errno_value == ENOENT) return std::nullopt;
   if (!fd) return std::unexpected(std::move(fd).error().during("the lease folder"));
   return LeaseFolder(*std::move(fd), place.path);
 }
 
-LeaseFolder::Door::~Door() {
+LeaseFolder::FolderLock::~FolderLock() {
   lock_.reset();
   if (signals_ == nullptr) return;
   auto* mask = static_cast<sigset_t*>(signals_);
@@ -108,34 +153,39 @@ LeaseFolder::Door::~Door() {
   delete mask;
 }
 
-// Tries again rather than blocks, so that a holder who was stopped inside shows
-// as an error and not as silence. Inside is microseconds long: a try or two do.
-Result<LeaseFolder::Door> LeaseFolder::enter(Duration patience) const {
+// Inside is microseconds long: a try or two do. Where many want in, the kernel lets those who block in one after the
+// other, which a thousand who try again and again would keep it from. But not for ever: a holder who was stopped inside
+// shows as an error and not as silence.
+Result<LeaseFolder::FolderLock> LeaseFolder::enter(Duration patience) const {
   auto before = std::make_unique<sigset_t>();
   const sigset_t held_back = held_back_signals();
   Fd lock = TRY(open_at(folder_.get(), ".", O_RDONLY | O_DIRECTORY));
   ::pthread_sigmask(SIG_BLOCK, &held_back, before.get());
-  Door door(before.release());
+  FolderLock folder_lock(before.release());
   const SystemClock clock;
   const Instant end = clock.now() + patience;
   Duration pause = std::chrono::microseconds(100);
-  while (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+  std::optional<Interruptions> interruptions;
+  while (::flock(lock.get(), LOCK_EX | (interruptions && interruptions->come() ? 0 : LOCK_NB)) != 0) {
     if (errno != EWOULDBLOCK && errno != EINTR) return fail(errno, "lock " + path_);
     if (clock.now() >= end)
-      return fail(fmt::format("somebody keeps the lease folder {} locked for more than {} s (a stopped process?)",
-                              path_, std::chrono::ceil<std::chrono::seconds>(patience).count()));
+      return fail(
+          fmt::format("another process has kept the lease folder {} locked for more than {} s (a stopped process?)",
+                      path_, std::chrono::ceil<std::chrono::seconds>(patience).count()));
+    if (interruptions && interruptions->come()) continue;
     const timespec nap{0, pause.count()};
     ::nanosleep(&nap, nullptr);
     pause = std::min<Duration>(pause * 3 / 2, std::chrono::milliseconds(4));
+    if (pause > kSoon && !interruptions) interruptions.emplace(end - clock.now());
   }
-  door.lock_ = std::move(lock);
+  folder_lock.lock_ = std::move(lock);
   // A folder that was removed under us is one that nobody else looks into.
   struct stat ours{};
   struct stat named{};
   if (::fstat(folder_.get(), &ours) != 0 || ::stat(path_.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
       ours.st_dev != named.st_dev)
     return fail(fmt::format("the lease folder {} was replaced while we used it", path_));
-  return door;
+  return folder_lock;
 }
 
 template <class Visit>
@@ -144,9 +194,13 @@ Result<> LeaseFolder::each_name(Visit visit) const {
   const std::unique_ptr<DIR, int (*)(DIR*)> list(::fdopendir(fd.get()), ::closedir);
   if (!list) return fail(errno, "read " + path_);
   fd.release();
-  while (const dirent* entry = ::readdir(list.get()))
+  for (;;) {
+    errno = 0;
+    const dirent* entry = ::readdir(list.get());
+    if (entry == nullptr && errno != 0) return fail(errno, "read " + path_);  // not all of it was seen
+    if (entry == nullptr) return {};
     if (std::string name = entry->d_name; name != "." && name != "..") visit(std::move(name));
-  return {};
+  }
 }
 
 std::optional<LeaseInfo> LeaseFolder::lease_in(const std::string& file) const {
@@ -183,12 +237,12 @@ Result<FolderState> LeaseFolder::scan(std::size_t most) const {
     if (auto lease = lease_in(file)) state.leases.push_back(*std::move(lease));
     if (file.starts_with(kTicketPrefix)) tickets.push_back(std::move(file));
   }));
-  if (tickets.size() > most) {
+  if (tickets.size() > most)
     std::ranges::sort(tickets, [](const auto& a, const auto& b) { return turn_in(a).before(turn_in(b)); });
-    tickets.resize(most);
-  }
-  for (const std::string& file : tickets)
+  for (const std::string& file : tickets) {
+    if (state.tickets.size() == most) break;  // of those that somebody lives behind: others are no limit to them
     if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
+  }
   in_order(state);
   return state;
 }
@@ -196,7 +250,7 @@ Result<FolderState> LeaseFolder::scan(std::size_t most) const {
 Result<FolderState> LeaseFolder::look_on(const FolderState& before, Duration patience) const {
   FolderState state = TRY(scan(kSomeOfTheQueue));
   if (state.tickets.empty() && before.tickets.empty()) return state;
-  if (const auto door = enter(patience)) return scan(kSomeOfTheQueue);
+  if (const auto folder_lock = enter(patience)) return scan(kSomeOfTheQueue);
   const auto gone_from = [](const auto& now) {
     return [&now](const auto& one) {
       return std::ranges::none_of(now, [&](const auto& other) { return other.file == one.file; });
@@ -295,28 +349,30 @@ Result<LockedFile> LeaseFolder::make(const std::string& stem, std::string_view t
   return made;
 }
 
-Result<LockedFile> LeaseFolder::take(const Door&, const LeaseRecord& record) const {
+Result<LockedFile> LeaseFolder::take(const FolderLock&, const LeaseRecord& record) const {
   if (!plain_word(record.gpu)) return fail("'" + printable(record.gpu) + "' is no UUID that a lease can be kept for");
   return make(fmt::format("{}.{}", record.gpu, ::geteuid()), write_record(record));
 }
 
-Result<LockedFile> LeaseFolder::queue(const Door&, const TicketRecord& record) const {
+Result<LockedFile> LeaseFolder::queue(const FolderLock&, const TicketRecord& record) const {
   std::string stem = fmt::format("{}{}.{}{}{}", kTicketPrefix, ::geteuid(), ::getpid(), kNumberWord, record.number);
   if (record.priority != 0) stem += fmt::format("{}{}", kPriorityWord, record.priority);
   return make(stem, write_record(record));
 }
 
-Result<> LeaseFolder::rewrite(const Door&, const LockedFile& file, std::string_view text) const {
+Result<> LeaseFolder::rewrite(const FolderLock&, const LockedFile& file, std::string_view text) const {
+  constexpr int kMostTries = 100;
   ssize_t put = 0;
+  int tries = 0;
   do {
     put = ::pwrite(file.fd.get(), text.data(), text.size(), 0);
-  } while (put < 0 && errno == EINTR);
+  } while (put < 0 && errno == EINTR && ++tries < kMostTries);
   if (put != static_cast<ssize_t>(text.size()) || ::ftruncate(file.fd.get(), static_cast<off_t>(text.size())) != 0)
     return fail(put < 0 ? errno : ENOSPC, fmt::format("write {}/{}", path_, file.file));
   return {};
 }
 
-void LeaseFolder::give_back(const Door&, LockedFile file) const {
+void LeaseFolder::give_back(const FolderLock&, LockedFile file) const {
   // Only if the name is still ours: it could have been revoked, and taken anew.
   struct stat ours{};
   struct stat named{};
@@ -326,13 +382,13 @@ void LeaseFolder::give_back(const Door&, LockedFile file) const {
     ::unlinkat(folder_.get(), file.file.c_str(), 0);
 }
 
-Result<> LeaseFolder::revoke(const Door&, const std::string& file) const {
+Result<> LeaseFolder::revoke(const FolderLock&, const std::string& file) const {
   if (::unlinkat(folder_.get(), file.c_str(), 0) != 0) return fail(errno, fmt::format("remove {}/{}", path_, file));
   return {};
 }
 
 bool LeaseFolder::is_dead(const std::string& file) const {
-  if (file.starts_with(kBellPrefix)) return is_dead_bell(folder_.get(), file);
+  if (file.starts_with(kWakePipePrefix)) return is_dead_wake_pipe(folder_.get(), file);
   if (uuid_in(file).empty() && !file.starts_with(kTicketPrefix) && !file.starts_with(kDraftPrefix)) return false;
   const auto opened = open_to_look(folder_.get(), file);
   if (!opened || opened->denied || write_locked(opened->fd.get())) return false;
@@ -347,14 +403,14 @@ std::vector<std::string> LeaseFolder::dead(pid_t waiter) const {
   if (!files.empty()) std::ranges::rotate(files, files.begin() + static_cast<long>(random_bits() % files.size()));
   std::size_t others = 0;
   std::erase_if(files, [&](const std::string& file) {
-    const bool queues = file.starts_with(kTicketPrefix) || file.starts_with(kBellPrefix);
+    const bool queues = file.starts_with(kTicketPrefix) || file.starts_with(kWakePipePrefix);
     if (queues && !file.contains(mark) && ++others > kSomeOfTheQueue) return true;
     return !is_dead(file);
   });
   return files;
 }
 
-void LeaseFolder::remove_dead(const Door&, std::span<const std::string> files) const {
+void LeaseFolder::remove_dead(const FolderLock&, std::span<const std::string> files) const {
   for (const std::string& file : files)
     if (is_dead(file)) ::unlinkat(folder_.get(), file.c_str(), 0);
 }
@@ -363,6 +419,186 @@ Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place) {
   auto folder = TRY(LeaseFolder::look(place));
   if (!folder) return std::vector<LeaseInfo>();
   return TRY(folder->scan()).leases;
+}
+
+const LeaseInfo* lease_of(const Device& device, const std::vector<LeaseInfo>& leases) {
+  for (const std::string& name : lease_names(device)) {
+    const auto found = std::ranges::find(leases.rbegin(), leases.rend(), name, &LeaseInfo::gpu);
+    if (found != leases.rend()) return &*found;
+  }
+  return nullptr;
+}
+
+std::vector<const LeaseInfo*> leases_of(const Device& device, const std::vector<LeaseInfo>& leases) {
+  std::vector<const LeaseInfo*> found;
+  const std::vector<std::string> names = lease_names(device);
+  for (const LeaseInfo& lease : leases)
+    if (std::ranges::find(names, lease.gpu) != names.end()) found.push_back(&lease);
+  const std::vector<const LeaseInfo*> all = found;
+  std::erase_if(found, [&](const LeaseInfo* outer) {
+    return std::ranges::any_of(all, [&](const LeaseInfo* inner) {
+      return !outer->record.id.empty() && inner != outer && inner->record.within == outer->record.id;
+    });
+  });
+  return found;
+}
+
+namespace {
+
+constexpr const char* kShared = "/run/lull";
+constexpr std::uint64_t kHostPids = 0xEFFFFFFC;  // inode of the first pid namespace (include/linux/proc_ns.h)
+
+struct Mount {
+  std::string_view point;
+  std::string_view type;
+};
+
+// "36 35 98:0 /mnt1 /mnt2 rw,noatime master:1 - ext3 /dev/root rw,errors=continue"
+Mount mount_in(std::string_view line) {
+  const std::vector<std::string_view> words = split(line, ' ');
+  const auto dash = std::ranges::find(words, "-");
+  if (words.size() < 5 || dash == words.end() || dash + 1 == words.end()) return {};
+  return {words[4], dash[1]};
+}
+
+}  // namespace
+
+Result<> check_own_folder(const std::string& path) {
+  struct stat status{};
+  if (::lstat(path.c_str(), &status) != 0) return fail(errno, path);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != ::geteuid() || (status.st_mode & 022) != 0)
+    return fail(path + " is not a folder of ours");
+  return {};
+}
+
+ContainerSigns ContainerSigns::of_this_process() {
+  ContainerSigns signs;
+  struct stat status{};
+  if (::stat("/proc/self/ns/pid", &status) == 0) signs.pid_namespace = status.st_ino;
+  for (const char* mark : {"/.dockerenv", "/run/.containerenv", "/.singularity.d"})
+    signs.marked = signs.marked || ::access(mark, F_OK) == 0;
+  if (signs.marked || signs.pid_namespace != kHostPids) signs.mounts = read_file("/proc/self/mountinfo").value_or("");
+  return signs;
+}
+
+// A mark alone may be of the image that a virtual machine was made of; its root is no overlay then.
+bool ContainerSigns::has_own_leases() const {
+  bool layered = false;
+  for (const std::string_view line : split(mounts, '\n')) {
+    const Mount mount = mount_in(line);
+    if (mount.point == kShared) return false;
+    if (mount.point == "/") layered = mount.type == "overlay" || mount.type.starts_with("fuse");
+  }
+  return (pid_namespace != 0 && pid_namespace != kHostPids) || (marked && layered);
+}
+
+LeasePlace LeasePlace::of_environment() {
+  if (const char* path = std::getenv("LULL_LEASES"); path != nullptr && *path != '\0')
+    return {std::filesystem::absolute(path)};  // its lease holder works from another folder
+  if (const char* sim = std::getenv("LULL_SIM"); sim != nullptr && *sim != '\0') return {std::string(sim) + "/leases"};
+  LeasePlace place{kShared, true};
+  if (::geteuid() != 0 && ::access(kShared, F_OK) != 0 && errno == ENOENT)
+    place = {fmt::format("/tmp/lull-{}", ::geteuid()), false, true};
+  place.container = ContainerSigns::of_this_process().has_own_leases();
+  return place;
+}
+
+std::string LeasePlace::caveat() const {
+  if (container)
+    return fmt::format(
+        "this container leases GPUs in a folder of its own ({1}): the host and other containers may get the same GPU; "
+        "share the host's with: docker run -v {0}:{0}",
+        kShared, path);
+  if (!alone) return "";
+  return fmt::format(
+      "there is no {0}: GPUs are leased in {1}, which other users do not look into, so they may get the same GPU; "
+      "once: sudo install -d -m 1777 {0}",
+      kShared, path);
+}
+
+namespace {
+
+constexpr std::size_t kLargestRecord = 64U << 10;
+
+template <class Number>
+Number number_after(std::string_view word, std::string_view file) {
+  Number number = 0;
+  if (const std::size_t at = file.find(word); at != std::string_view::npos)
+    std::from_chars(file.data() + at + word.size(), file.data() + file.size(), number);
+  return number;
+}
+
+}  // namespace
+
+struct flock whole_file(short type) {
+  struct flock range{};
+  range.l_type = type;
+  range.l_whence = SEEK_SET;
+  return range;
+}
+
+// A lease is a write lock. Asking as a reader would leaves those out who only
+// hold a read lock: anyone who may look could, and it must mean nothing.
+bool write_locked(int fd) {
+  struct flock range = whole_file(F_RDLCK);
+  if (::fcntl(fd, F_OFD_GETLK, &range) != 0) return true;
+  return range.l_type != F_UNLCK;
+}
+
+std::string read_start(int fd, off_t size) {
+  std::string text(std::min(kLargestRecord, static_cast<std::size_t>(std::max<off_t>(size, 0))), '\0');
+  const ssize_t got = ::pread(fd, text.data(), text.size(), 0);
+  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  return text;
+}
+
+// The UUID in `GPU-….1000`, or nothing.
+std::string_view uuid_in(std::string_view file) {
+  const std::size_t dot = file.find('.');
+  if (dot == std::string_view::npos || file.starts_with(kTicketPrefix) || file.starts_with(kWakePipePrefix)) return {};
+  const std::string_view uuid = file.substr(0, dot);
+  return plain_word(uuid) ? uuid : std::string_view();
+}
+
+// Links and anything but plain files were not made by lull and mean nothing.
+std::optional<Opened> open_to_look(int folder, const std::string& file) {
+  Opened opened;
+  auto fd = open_at(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
+  const auto unseen = [&opened] {  // by us, for whatever reason: it may well be somebody's lease
+    opened.denied = true;
+    opened.status.st_mode = S_IFREG;
+    return std::move(opened);
+  };
+  if (!fd) {
+    if (fd.error().errno_value == ENOENT || fd.error().errno_value == ELOOP) return {};
+    if (::fstatat(folder, file.c_str(), &opened.status, AT_SYMLINK_NOFOLLOW) != 0) {
+      if (errno == ENOENT) return {};
+      return unseen();
+    }
+    opened.denied = true;
+  } else {
+    if (::fstat(fd->get(), &opened.status) != 0) return unseen();
+    opened.fd = *std::move(fd);
+  }
+  if (!S_ISREG(opened.status.st_mode)) return {};
+  return opened;
+}
+
+// 0, or why not; never in the place of another file.
+int rename_to_new(int folder, const std::string& from, const std::string& to) {
+  if (::renameat2(folder, from.c_str(), folder, to.c_str(), RENAME_NOREPLACE) == 0) return 0;
+  if (errno != EINVAL && errno != ENOSYS) return errno;
+  // A file system that cannot do that in one step.
+  if (::linkat(folder, from.c_str(), folder, to.c_str(), 0) != 0) return errno;
+  ::unlinkat(folder, from.c_str(), 0);
+  return 0;
+}
+
+// By its name's word. One without a number is of another version, and goes before all.
+Turn turn_in(std::string_view file) {
+  const int priority = number_after<int>(kPriorityWord, file);
+  return {std::clamp(priority, -kGreatestPriority, kGreatestPriority), 0,
+          number_after<std::uint64_t>(kNumberWord, file)};
 }
 
 }  // namespace lull

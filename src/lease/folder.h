@@ -3,10 +3,12 @@
 // daemon. A lease is a file `UUID.UID` that its holder owns and keeps locked; the
 // lock belongs to an open file description that the job inherits, so the kernel
 // drops it when the last process that has it is gone, however it went. Whoever
-// changes anything in the folder first takes the door: a lock on the folder
+// changes anything in the folder first takes the folder lock: a lock on the folder
 // itself, held for microseconds. docs/leases.md has the whole protocol and why
 // it is safe.
 
+#include <fcntl.h>
+#include <sys/stat.h>
 #include <sys/types.h>
 
 #include <cstdint>
@@ -20,10 +22,41 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
-#include "lease/place.h"
+#include "gpu/snapshot.h"
 #include "lease/record.h"
 
 namespace lull {
+
+// Which folder the leases are in. One for all users of the machine is what makes them worth something; where there is
+// none and only root could make it, a user has one alone, and is told what that means. So is who is in a container that
+// does not share the host's folder.
+struct LeasePlace {
+  std::string path;
+  bool shared_default = false;  // /run/lull: must be root's
+  bool alone = false;           // there is no /run/lull: this user's own, into which others do not look
+  bool container = false;       // of a container: the host and other containers do not look into it
+
+  // $LULL_LEASES; inside a simulation its own; else /run/lull, or /tmp/lull-UID where only root could make that. No
+  // other variable counts: the same user has the same folder in a session, in cron and after su.
+  static LeasePlace of_environment();
+
+  // What cannot be promised there; empty: nothing.
+  std::string caveat() const;
+};
+
+// What tells a container from its host.
+struct ContainerSigns {
+  std::uint64_t pid_namespace = 0;  // 0: not known
+  bool marked = false;              // by a file that Docker, Podman or Apptainer puts there
+  std::string mounts;               // /proc/self/mountinfo; read only where one of the others is a sign
+
+  static ContainerSigns of_this_process();
+  // This is a container, and its /run/lull is not one that was mounted into it.
+  bool has_own_leases() const;
+};
+
+// A folder that belongs to us and that nobody else can write to.
+Result<> check_own_folder(const std::string& path);
 
 // One lease file whose lock is held.
 struct LeaseInfo {
@@ -83,29 +116,30 @@ class LeaseFolder {
   const std::string& path() const { return path_; }
   int descriptor() const { return folder_.get(); }
 
-  // The door: while it lives, nobody else changes the folder. Signals that could
+  // The folder lock: while it lives, nobody else changes the folder. Signals that could
   // stop or end us from the terminal wait outside meanwhile.
-  class Door {
+  class FolderLock {
    public:
-    Door(Door&& other) noexcept : lock_(std::move(other.lock_)), signals_(std::exchange(other.signals_, nullptr)) {}
-    Door& operator=(Door&&) = delete;
-    Door(const Door&) = delete;
-    ~Door();
+    FolderLock(FolderLock&& other) noexcept
+        : lock_(std::move(other.lock_)), signals_(std::exchange(other.signals_, nullptr)) {}
+    FolderLock& operator=(FolderLock&&) = delete;
+    FolderLock(const FolderLock&) = delete;
+    ~FolderLock();
 
    private:
     friend class LeaseFolder;
-    explicit Door(void* signals) : signals_(signals) {}
+    explicit FolderLock(void* signals) : signals_(signals) {}
     Fd lock_;
     void* signals_;  // the mask to go back to
   };
-  Result<Door> enter(Duration patience = std::chrono::seconds(20)) const;
+  Result<FolderLock> enter(Duration patience = std::chrono::seconds(20)) const;
 
-  // What is alive. Exact while the door is held, else as of about now: who is served at this moment may be seen with
-  // its lease and still waiting, or neither. Of the tickets no more than `most`, the first by their names' word.
+  // What is alive. Exact while the folder lock is held, else as of about now: who is served at this moment may be seen
+  // with its lease and still waiting, or neither. Of the tickets no more than `most`, the first by their names' word.
   Result<FolderState> scan(std::size_t most = SIZE_MAX) const;
-  // For those who look on and act on who waits: where somebody waits, or did `before`, it is exact. When the door
-  // cannot be had within `patience`, nobody else got anything meanwhile either: it is as before, without those who are
-  // gone.
+  // For those who look on and act on who waits: where somebody waits, or did `before`, it is exact. When the folder
+  // lock cannot be had within `patience`, nobody else got anything meanwhile either: it is as before, without those who
+  // are gone.
   Result<FolderState> look_on(const FolderState& before, Duration patience) const;
   // The same for one who has a ticket: all leases, and of the tickets those ahead of it by their names' word, the
   // nearest first, until they are `enough`. Tickets that are known are not looked at again as long as their names are
@@ -117,21 +151,22 @@ class LeaseFolder {
   std::optional<LeaseInfo> lease_in(const std::string& file) const;
   std::optional<TicketInfo> ticket_in(const std::string& file) const;
 
-  // The rest needs the door, and is the caller's to hold: it is passed as proof.
+  // The rest needs the folder lock, and is the caller's to hold: it is passed as proof.
 
   // A new file with the lock on it. That the GPU is free, the caller has seen.
-  Result<LockedFile> take(const Door&, const LeaseRecord& record) const;
-  Result<LockedFile> queue(const Door&, const TicketRecord& record) const;
-  Result<> rewrite(const Door&, const LockedFile& file, std::string_view text) const;
+  Result<LockedFile> take(const FolderLock&, const LeaseRecord& record) const;
+  Result<LockedFile> queue(const FolderLock&, const TicketRecord& record) const;
+  Result<> rewrite(const FolderLock&, const LockedFile& file, std::string_view text) const;
   // Gives it back: the name goes first, so nobody sees it free and still there.
-  void give_back(const Door&, LockedFile file) const;
+  void give_back(const FolderLock&, LockedFile file) const;
   // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
-  Result<> revoke(const Door&, const std::string& file) const;
-  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no door. Looks
-  // at all leases, at what `waiter` left in the queue, and at some others there: of a long queue each looks at a part.
+  Result<> revoke(const FolderLock&, const std::string& file) const;
+  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no folder lock.
+  // Looks at all leases, at what `waiter` left in the queue, and at some others there: of a long queue each looks at a
+  // part.
   std::vector<std::string> dead(pid_t waiter) const;
   // Removes those of them for which that is still so.
-  void remove_dead(const Door&, std::span<const std::string> files) const;
+  void remove_dead(const FolderLock&, std::span<const std::string> files) const;
 
  private:
   LeaseFolder(Fd folder, std::string path) : folder_(std::move(folder)), path_(std::move(path)) {}
@@ -148,5 +183,29 @@ class LeaseFolder {
 
 // The leases alive now, for those who show them; no folder is no leases.
 Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place = LeasePlace::of_environment());
+// That of this GPU, of several the last; null: none.
+const LeaseInfo* lease_of(const Device& device, const std::vector<LeaseInfo>& leases);
+// All who share it. A lease within which another one of it was taken stands behind that one, and is left out.
+std::vector<const LeaseInfo*> leases_of(const Device& device, const std::vector<LeaseInfo>& leases);
+
+// One file of the lease folder: what its name says, whether somebody lives behind it. For folder.cc.
+inline constexpr std::string_view kDraftPrefix = ".draft-";
+// A ticket says its number in its name, and its priority where that is not 0, so that others need not open it.
+inline constexpr std::string_view kNumberWord = ".number";
+inline constexpr std::string_view kPriorityWord = ".priority";
+
+struct Opened {
+  Fd fd;
+  struct stat status{};
+  bool denied = false;
+};
+std::optional<Opened> open_to_look(int folder, const std::string& file);
+
+struct flock whole_file(short type);
+bool write_locked(int fd);
+std::string read_start(int fd, off_t size);
+std::string_view uuid_in(std::string_view file);
+Turn turn_in(std::string_view file);
+int rename_to_new(int folder, const std::string& from, const std::string& to);
 
 }  // namespace lull

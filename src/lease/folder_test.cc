@@ -69,8 +69,8 @@ TEST_F(Lease, LookingMakesNothing) {
 TEST_F(Lease, IsAliveAsLongAsTheDescriptor) {
   const LeaseFolder leases = folder();
   {
-    const auto door = must(leases.enter());
-    const LockedFile file = must(leases.take(door, record("GPU-1")));
+    const auto folder_lock = must(leases.enter());
+    const LockedFile file = must(leases.take(folder_lock, record("GPU-1")));
     const auto seen = must(read_leases(place_));
     ASSERT_EQ(seen.size(), 1U);
     EXPECT_EQ(seen[0].gpu, "GPU-1");
@@ -93,39 +93,39 @@ TEST_F(Lease, ADuplicateOfTheDescriptorHoldsIt) {
 
 TEST_F(Lease, GivenBackLeavesNothing) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
-  leases.give_back(door, must(leases.take(door, record("GPU-1"))));
+  const auto folder_lock = must(leases.enter());
+  leases.give_back(folder_lock, must(leases.take(folder_lock, record("GPU-1"))));
   EXPECT_TRUE(files().empty());
 }
 
 TEST_F(Lease, ARevokedLeaseIsGoneThoughItsHolderLives) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
-  LockedFile old = must(leases.take(door, record("GPU-1")));
-  must(leases.revoke(door, old.file));
+  const auto folder_lock = must(leases.enter());
+  LockedFile old = must(leases.take(folder_lock, record("GPU-1")));
+  must(leases.revoke(folder_lock, old.file));
   EXPECT_TRUE(must(read_leases(place_)).empty());
-  const LockedFile fresh = must(leases.take(door, record("GPU-1")));
-  leases.give_back(door, std::move(old));  // must not remove the new one, which has the same name
+  const LockedFile fresh = must(leases.take(folder_lock, record("GPU-1")));
+  leases.give_back(folder_lock, std::move(old));  // must not remove the new one, which has the same name
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
 }
 
 TEST_F(Lease, SweepRemovesTheDeadAndOnlyThem) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
-  const LockedFile living = must(leases.take(door, record("GPU-1")));
+  const auto folder_lock = must(leases.enter());
+  const LockedFile living = must(leases.take(folder_lock, record("GPU-1")));
   {
-    const LockedFile dead = must(leases.take(door, record("GPU-2")));
+    const LockedFile dead = must(leases.take(folder_lock, record("GPU-2")));
   }
   std::ofstream(place_.path + "/README") << "not ours\n";
-  leases.remove_dead(door, leases.dead(::getpid()));
+  leases.remove_dead(folder_lock, leases.dead(::getpid()));
   EXPECT_EQ(files(), (std::set<std::string>{living.file, "README"}));
 }
 
 TEST_F(Lease, AReadersLockIsNoLease) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
+  const auto folder_lock = must(leases.enter());
   {
-    const LockedFile dead = must(leases.take(door, record("GPU-1")));
+    const LockedFile dead = must(leases.take(folder_lock, record("GPU-1")));
   }
   const std::string name = *files().begin();
   const Fd reader = must(open_file(place_.path + "/" + name, O_RDONLY));
@@ -133,7 +133,7 @@ TEST_F(Lease, AReadersLockIsNoLease) {
   range.l_type = F_RDLCK;
   ASSERT_EQ(::fcntl(reader.get(), F_OFD_SETLK, &range), 0);
   EXPECT_TRUE(must(read_leases(place_)).empty());
-  const LockedFile file = must(leases.take(door, record("GPU-1")));  // a new inode: the reader has the old one
+  const LockedFile file = must(leases.take(folder_lock, record("GPU-1")));  // a new inode: the reader has the old one
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
 }
 
@@ -149,9 +149,9 @@ TEST_F(Lease, LinksAndOddFilesMeanNothing) {
 
 TEST_F(Lease, ANameThatSomebodySitsOnIsSteppedAround) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
+  const auto folder_lock = must(leases.enter());
   fs::create_directory(squatted("GPU-1"));
-  const LockedFile file = must(leases.take(door, record("GPU-1")));
+  const LockedFile file = must(leases.take(folder_lock, record("GPU-1")));
   EXPECT_NE(place_.path + "/" + file.file, squatted("GPU-1"));
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
 }
@@ -174,10 +174,34 @@ TEST_F(Lease, AFileThatMayNotBeReadCountsAsTaken) {
 
 TEST_F(Lease, TheDoorLetsOneIn) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
+  const auto folder_lock = must(leases.enter());
   const auto second = leases.enter(20ms);
   ASSERT_FALSE(second);
   EXPECT_NE(second.error().message().find("locked"), std::string::npos);
+}
+
+TEST_F(Lease, WhoWaitsAtTheDoorIsLetInOnceItsHolderIsGone) {
+  const LeaseFolder leases = folder();
+  int ends[2] = {-1, -1};
+  ASSERT_EQ(::pipe(ends), 0);
+  const pid_t holder = ::fork();
+  if (holder == 0) {
+    const auto folder_lock = leases.enter();
+    (void)!::write(ends[1], "x", 1);
+    const timespec nap{0, 200'000'000};
+    ::nanosleep(&nap, nullptr);
+    ::_exit(folder_lock ? 0 : 1);
+  }
+  char byte = 0;
+  ASSERT_EQ(::read(ends[0], &byte, 1), 1);
+  const auto before = std::chrono::steady_clock::now();
+  EXPECT_TRUE(leases.enter(10s));
+  EXPECT_LT(std::chrono::steady_clock::now() - before, 5s) << "not only when its own time is up";
+  int status = -1;
+  ::waitpid(holder, &status, 0);
+  EXPECT_EQ(status, 0);
+  ::close(ends[0]);
+  ::close(ends[1]);
 }
 
 // A waiter that is served in the moment in which it comes, again and again, beside somebody who looks on.
@@ -189,16 +213,16 @@ TEST_F(Lease, WhoLooksOnSeesNobodyWaitingThatIsServed) {
       std::optional<LockedFile> lease;
       std::optional<LockedFile> ticket;
       {
-        const auto door = must(leases.enter());
+        const auto folder_lock = must(leases.enter());
         TicketRecord record = ticket_for(1);
-        ticket = must(leases.queue(door, record));
-        lease = must(leases.take(door, this->record("GPU-1")));
+        ticket = must(leases.queue(folder_lock, record));
+        lease = must(leases.take(folder_lock, this->record("GPU-1")));
         record.missing = 0;
-        must(leases.rewrite(door, *ticket, write_record(record)));
+        must(leases.rewrite(folder_lock, *ticket, write_record(record)));
       }
       {
-        const auto door = must(leases.enter());
-        leases.give_back(door, *std::move(ticket));
+        const auto folder_lock = must(leases.enter());
+        leases.give_back(folder_lock, *std::move(ticket));
       }
       leases.give_back(must(leases.enter()), *std::move(lease));
     }
@@ -225,14 +249,14 @@ TEST_F(Lease, WhoLooksOnAndCannotEnterSeesWhatWasWithoutThoseWhoAreGone) {
   std::optional<LockedFile> second;
   FolderState before;
   {
-    const auto door = must(leases.enter());
-    first = must(leases.queue(door, record));
-    second = must(leases.take(door, this->record("GPU-1")));
+    const auto folder_lock = must(leases.enter());
+    first = must(leases.queue(folder_lock, record));
+    second = must(leases.take(folder_lock, this->record("GPU-1")));
   }
   before = must(leases.look_on({}, 1min));
   ASSERT_EQ(before.tickets.size(), 1U);
-  const auto door = must(leases.enter());
-  const LockedFile third = must(leases.take(door, this->record("GPU-2")));
+  const auto folder_lock = must(leases.enter());
+  const LockedFile third = must(leases.take(folder_lock, this->record("GPU-2")));
   FolderState now = must(leases.look_on(before, 1ms));
   EXPECT_EQ(now.leases.size(), 1U) << "what is half done counts when it is done";
   EXPECT_EQ(now.tickets.size(), 1U);
@@ -251,8 +275,9 @@ TEST_F(Lease, AReplacedFolderIsNoticed) {
 
 TEST_F(Lease, UuidsThatAreNoFileNamesAreRefused) {
   const LeaseFolder leases = folder();
-  const auto door = must(leases.enter());
-  for (const char* uuid : {"", "../GPU-1", "GPU/1", "a b", ".."}) EXPECT_FALSE(leases.take(door, record(uuid))) << uuid;
+  const auto folder_lock = must(leases.enter());
+  for (const char* uuid : {"", "../GPU-1", "GPU/1", "a b", ".."})
+    EXPECT_FALSE(leases.take(folder_lock, record(uuid))) << uuid;
 }
 
 // Of a long queue only those are read on whom something depends, the nearest first.

@@ -1,4 +1,4 @@
-#include "lease/idle_claims.h"
+#include "lease/standings.h"
 
 #include <gtest/gtest.h>
 

@@ -21,7 +21,7 @@
 #include "gpu/topology.h"
 #include "lease/choice.h"
 #include "lease/folder.h"
-#include "lease/keeper.h"
+#include "lease/lease_holder.h"
 #include "lease/queue.h"
 
 namespace lull {
@@ -31,7 +31,7 @@ struct PickSettings {
   bool all = false;             // every one that is named, however many
   std::string gpus;             // as in --gpus; empty: all
   bool keep_to_visible = true;  // in a batch job: the GPUs that it was given
-  Wishes wishes;
+  Constraints constraints;
   bool where_details = false;  // the rule looks at more than utilisation, memory and processes,
   bool where_openers = false;  // at who holds the device file,
   bool where_pcie = false;     // at the traffic: the last two are dear to read
@@ -43,9 +43,9 @@ struct PickSettings {
   bool wait = false;
   std::optional<Duration> wait_limit;
   int priority = 0;
-  unsigned share = 1;             // be one of so many holders of a GPU at most,
-  unsigned patience = 1;          // and live with so many; both count who asks
-  std::optional<Wishes> company;  // what a GPU must show that others hold; else the same as any
+  unsigned share = 1;                  // be one of so many holders of a GPU at most,
+  unsigned patience = 1;               // and live with so many; both count who asks
+  std::optional<Constraints> company;  // what a GPU must show that others hold; else the same as any
   std::vector<std::string> command;
 
   bool holds() const { return lease && (!command.empty() || hold || hold_pid); }
@@ -55,11 +55,11 @@ struct PickSettings {
 // What was chosen, and what holds it.
 struct Picked {
   Snapshot snapshot;
-  std::vector<std::size_t> devices;   // positions in the snapshot, ascending
-  std::vector<Judgement> judgements;  // of each: by what it was found idle
-  std::vector<LockedFile> locks;      // empty: not held
-  std::string lease;                  // its id
-  std::optional<pid_t> keeper = {};   // the process that holds them beside us, or from hand_to_keeper() on alone
+  std::vector<std::size_t> devices;        // positions in the snapshot, ascending
+  std::vector<Judgement> judgements;       // of each: by what it was found idle
+  std::vector<LockedFile> locks;           // empty: not held
+  std::string lease;                       // its id
+  std::optional<pid_t> lease_holder = {};  // the process that holds them beside us, or from hand_to_keeper() on alone
 };
 
 // Why nothing was picked.
@@ -70,6 +70,7 @@ struct Refusal {
   std::map<std::string, std::size_t> kinds = {};  // how many for which kind of reason: "leased", "in use"
   unsigned wanted = 0;
   unsigned fitting = 0;
+  unsigned filled = 0;         // in use by fillers alone
   bool waiting_helps = false;  // there are enough that may come to suit, and nobody has waited for them
 
   static Refusal of(const Error& error, Kind kind = failure) { return {.kind = kind, .what = error.message()}; }
@@ -91,7 +92,7 @@ struct PickNeeds {
   bool details = false;  // temperature, performance state, clocks
   bool openers = false;
   bool pcie = false;
-  bool processes = false;  // whose they are
+  bool process_info = false;  // whose they are
   bool topology = false;
   bool once = false;  // the moment decides, nobody will look a second time after a while
 };
@@ -112,8 +113,9 @@ class PickWorld {
   // Positions of the GPUs that are meant: those of the list, else those that a batch job was given, else all.
   virtual Result<std::vector<std::size_t>> scope(const Inventory& inventory, const PickSettings& settings) = 0;
   virtual std::string user_name(uid_t user) = 0;
-  virtual std::string command_of(pid_t pid) = 0;  // printable; empty: cannot be seen
-  virtual std::string owner_of(pid_t pid) = 0;    // its user's name; empty: cannot be seen
+  virtual std::string command_of(pid_t pid) = 0;   // printable; empty: cannot be seen
+  virtual std::string owner_of(pid_t pid) = 0;     // its user's name; empty: cannot be seen
+  virtual bool is_filler(pid_t) { return false; }  // of a `lull fill`, which yields to who waits
 
   virtual void warn(const std::string& text) = 0;
   virtual void waits(const Waiting& waiting) = 0;
@@ -132,14 +134,14 @@ class Picker {
   PickStep go_on();  // after each Sleep
   // Both: with a result the world is closed, so that nothing of it is left beside the command.
 
-  // With a choice: lets the keeper hold the locks, for the time or the process of the settings.
-  Result<> hand_to_keeper(const Picked& picked);
+  // With a choice: lets the lease holder hold the locks, for the time or the process of the settings.
+  Result<> hand_to_lease_holder(const Picked& picked);
   const PickSettings& settings() const { return settings_; }
 
   // With a result: what was read of each GPU in scope, and why it suits or not.
   struct Choice {
     DeviceId gpu;
-    std::string uuid;  // under which it is leased; empty: it cannot be read, and the GPU not be had
+    std::vector<std::string> names;  // under which it may be leased, ours first; none: it cannot be had
     std::string label;
     Judgement judgement;
     Judgement in_company;  // as one of several holders
@@ -171,6 +173,8 @@ class Picker {
   PickStep choose_among_all();
   PickStep pick_at_once();
   PickStep unless_it_only_looks_busy(PickResult result);
+  PickStep unless_fillers_yield(Refusal refusal);
+  bool only_fillers_on(const Choice& choice) const;
   PickStep pick_unheld();
   PickStep pick_now();
   std::vector<std::size_t> fitting_now(const std::vector<Standing>& standing) const;
@@ -179,7 +183,7 @@ class Picker {
   PickStep in_queue();
   PickStep woken_in_queue();
   Refusal late();
-  PickResult finished();
+  std::optional<PickResult> finished();
   void complete(Picked& picked) const;
   std::string who(const LeaseInfo& lease) const;
   std::string standing_text(const Standing& standing) const;
@@ -196,13 +200,14 @@ class Picker {
   std::mt19937_64 random_;
 
   std::optional<LeaseFolder> folder_;
-  std::optional<Keeper> keeper_;
+  std::optional<LeaseHolder> lease_holder_;
   std::optional<Process> held_process_;
   LeaseRecord record_;  // what our leases will say
   std::optional<Process> self_;
   bool open_ = false;    // the world is
   bool closer_ = false;  // and we read the performance state as well
   Snapshot snapshot_;
+  Instant looked_{};  // when that was begun
   Topology topology_;
   std::shared_ptr<const Inventory> joined_inventory_;  // that the topology is of
 
@@ -217,7 +222,8 @@ class Picker {
   Instant settled_{};                // for those who do not wait: until then others may take what is theirs,
   int rounds_ = 0;                   // and so often we have chosen
   bool looked_again_ = false;
-  Duration pause_{};  // in the queue: until we look at GPUs that others use,
+  bool asks_fillers_ = false;  // we queue only so that they yield
+  Duration pause_{};           // in the queue: until we look at GPUs that others use,
   Instant look_again_{};
   bool foreign_ = false;  // of which there are some;
   bool covered_ = false;  // others were ahead of us when we went to sleep;

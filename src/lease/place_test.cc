@@ -1,4 +1,4 @@
-#include "lease/place.h"
+#include "lease/folder.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -9,21 +9,21 @@
 #include <filesystem>
 #include <functional>
 
-#include "lease/folder.h"
-
 namespace lull {
 namespace {
 
 namespace fs = std::filesystem;
-constexpr uid_t kSomebody = 54321;
+// Nobody else's, in a test that runs beside this one: its folder is /tmp/lull-UID.
+uid_t somebody() { return 300000 + static_cast<uid_t>(::getpid()); }
 
 // Runs it as a user who is not root, with nothing set but this; what it returns is expected to be 0.
 int as_somebody(const std::string& runtime, const std::function<int()>& body) {
+  const uid_t user = somebody();
   const pid_t child = ::fork();
   if (child == 0) {
     for (const char* name : {"LULL_LEASES", "LULL_SIM", "XDG_RUNTIME_DIR"}) ::unsetenv(name);
     if (!runtime.empty()) ::setenv("XDG_RUNTIME_DIR", runtime.c_str(), 1);
-    ::_exit(::setresuid(kSomebody, kSomebody, kSomebody) != 0 ? 99 : body());
+    ::_exit(::setresuid(user, user, user) != 0 ? 99 : body());
   }
   int status = -1;
   ::waitpid(child, &status, 0);
@@ -38,49 +38,74 @@ class WithoutSharedFolder : public testing::Test {
     std::string pattern = "/tmp/lull-place-XXXXXX";
     ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
     runtime_ = pattern;
-    ASSERT_EQ(::chown(runtime_.c_str(), kSomebody, kSomebody), 0);
+    ASSERT_EQ(::chown(runtime_.c_str(), somebody(), somebody()), 0);
   }
   void TearDown() override {
     if (!runtime_.empty()) fs::remove_all(runtime_);
+    fs::remove_all(own());
   }
+  static std::string own() { return "/tmp/lull-" + std::to_string(somebody()); }
   std::string runtime_;
 };
 
 TEST_F(WithoutSharedFolder, AUserWhoIsNotRootHasOneAlone) {
-  EXPECT_EQ(as_somebody(runtime_,
-                        [] {
-                          const LeasePlace place = LeasePlace::of_environment();
-                          if (!place.alone || place.caveat().find("other users do not look into") == std::string::npos)
-                            return 1;
-                          const auto folder = LeaseFolder::open(place);
-                          if (!folder) return 2;
-                          LeaseRecord record;
-                          record.gpu = "GPU-1";
-                          const auto door = folder->enter();
-                          if (!door) return 3;
-                          const auto lock = folder->take(*door, record);
-                          if (!lock) return 4;
-                          return read_leases(LeasePlace::of_environment())->size() == 1 ? 0 : 5;
-                        }),
-            0);
-  EXPECT_EQ(fs::status(runtime_ + "/lull").permissions(), fs::perms::owner_all);
+  EXPECT_EQ(
+      as_somebody("",
+                  [] {
+                    const LeasePlace place = LeasePlace::of_environment();
+                    if (!place.alone ||
+                        (!place.container && place.caveat().find("other users do not look into") == std::string::npos))
+                      return 1;
+                    const auto folder = LeaseFolder::open(place);
+                    if (!folder) return 2;
+                    LeaseRecord record;
+                    record.gpu = "GPU-1";
+                    const auto folder_lock = folder->enter();
+                    if (!folder_lock) return 3;
+                    const auto lock = folder->take(*folder_lock, record);
+                    if (!lock) return 4;
+                    return read_leases(LeasePlace::of_environment())->size() == 1 ? 0 : 5;
+                  }),
+      0);
+  EXPECT_EQ(fs::status(own()).permissions(), fs::perms::owner_all);
 }
 
-TEST_F(WithoutSharedFolder, OneThatOthersCanWriteToIsRefused) {
-  fs::create_directory(runtime_ + "/lull");
-  ASSERT_EQ(::chown((runtime_ + "/lull").c_str(), kSomebody, kSomebody), 0);
-  fs::permissions(runtime_ + "/lull", fs::perms::all);
-  EXPECT_EQ(as_somebody(runtime_, [] { return LeaseFolder::open(LeasePlace::of_environment()) ? 1 : 0; }), 0);
+// In a session, in cron and after su: two folders would be the same GPU twice.
+TEST_F(WithoutSharedFolder, ItIsTheSameOneWhateverTheRuntimeFolder) {
+  for (const std::string& runtime : {runtime_, std::string()})
+    EXPECT_EQ(as_somebody(runtime,
+                          [] {
+                            const LeasePlace place = LeasePlace::of_environment();
+                            return place.alone && place.path == "/tmp/lull-" + std::to_string(::geteuid()) ? 0 : 1;
+                          }),
+              0);
 }
 
-TEST_F(WithoutSharedFolder, ARuntimeFolderOfSomebodyElseIsNotUsed) {
-  ASSERT_EQ(::chown(runtime_.c_str(), 0, 0), 0);
-  EXPECT_EQ(as_somebody(runtime_,
+TEST_F(WithoutSharedFolder, OneThatOthersCanWriteToOrThatIsNotOursIsRefused) {
+  const auto refused = [] { return LeaseFolder::open(LeasePlace::of_environment()) ? 1 : 0; };
+  fs::create_directory(own());
+  EXPECT_EQ(as_somebody("", refused), 0) << "it is root's";
+  ASSERT_EQ(::chown(own().c_str(), somebody(), somebody()), 0);
+  fs::permissions(own(), fs::perms::all);
+  EXPECT_EQ(as_somebody("", refused), 0) << "others can write to it";
+  fs::remove_all(own());
+  fs::create_directory_symlink(runtime_, own());
+  EXPECT_EQ(as_somebody("", refused), 0) << "it is a link";
+}
+
+// Everybody may make it in /tmp: that keeps nobody from being watched.
+TEST_F(WithoutSharedFolder, WhereSomebodyElseSitsOnItsNameThereAreNoLeases) {
+  fs::create_directory(own());
+  EXPECT_EQ(as_somebody("",
                         [] {
-                          const LeasePlace place = LeasePlace::of_environment();
-                          return place.alone && place.path == "/tmp/lull-" + std::to_string(kSomebody) ? 0 : 1;
+                          const auto leases = read_leases(LeasePlace::of_environment());
+                          return leases && leases->empty() ? 0 : 1;
                         }),
             0);
+  ASSERT_EQ(::chown(own().c_str(), somebody(), somebody()), 0);
+  fs::permissions(own(), fs::perms::all);
+  EXPECT_EQ(as_somebody("", [] { return read_leases(LeasePlace::of_environment()) ? 1 : 0; }), 0)
+      << "ours, but others could write to it";
 }
 
 TEST_F(WithoutSharedFolder, RootMakesTheSharedOne) {
@@ -88,7 +113,37 @@ TEST_F(WithoutSharedFolder, RootMakesTheSharedOne) {
   if (set != nullptr || std::getenv("LULL_SIM") != nullptr) GTEST_SKIP() << "a folder is named";
   const LeasePlace place = LeasePlace::of_environment();
   EXPECT_EQ(place.path, "/run/lull");
-  EXPECT_TRUE(place.shared_default && !place.alone && place.caveat().empty());
+  EXPECT_TRUE(place.shared_default && !place.alone);
+  EXPECT_EQ(place.caveat().empty(), !place.container);
+}
+
+constexpr std::uint64_t kHostPids = 0xEFFFFFFC;
+const std::string kDisk = "27 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n";
+const std::string kOverlay = "600 500 0:50 / / rw,relatime - overlay overlay rw,lowerdir=/a:/b\n";
+const std::string kRun = "610 600 0:60 / /run rw,nosuid - tmpfs tmpfs rw\n";
+const std::string kShared = "620 610 0:25 /lull /run/lull rw,nosuid shared:5 - tmpfs tmpfs rw\n";
+
+TEST(Container, WithoutTheHostsFolderHasLeasesOfItsOwn) {
+  EXPECT_TRUE((ContainerSigns{4026532000, true, kOverlay + kRun}.has_own_leases()));
+  EXPECT_TRUE((ContainerSigns{4026532000, false, kDisk}.has_own_leases())) << "LXC, nspawn";
+  EXPECT_TRUE((ContainerSigns{kHostPids, true, kOverlay}.has_own_leases())) << "docker run --pid=host";
+  EXPECT_FALSE((ContainerSigns{4026532000, true, kOverlay + kRun + kShared}.has_own_leases()));
+  EXPECT_FALSE((ContainerSigns{kHostPids, true, kOverlay + kShared}.has_own_leases()));
+}
+
+TEST(Container, AHostIsNone) {
+  EXPECT_FALSE((ContainerSigns{kHostPids, false, ""}.has_own_leases()));
+  EXPECT_FALSE((ContainerSigns{kHostPids, true, kDisk}.has_own_leases())) << "a machine made of a container's image";
+  EXPECT_FALSE((ContainerSigns{kHostPids, false, kOverlay}.has_own_leases())) << "a node without a disk";
+  EXPECT_FALSE((ContainerSigns{0, false, "damaged\n\n- \n"}.has_own_leases())) << "what cannot be read is no sign";
+}
+
+TEST(Container, IsToldHowToShareTheHostsFolder) {
+  LeasePlace place{"/run/lull", true};
+  place.container = true;
+  EXPECT_EQ(place.caveat(),
+            "this container leases GPUs in a folder of its own (/run/lull): the host and other containers may get the "
+            "same GPU; share the host's with: docker run -v /run/lull:/run/lull");
 }
 
 }  // namespace

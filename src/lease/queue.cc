@@ -13,10 +13,12 @@ namespace {
 // So many at the head of the line follow what happens in the folder: the second is ready when the first is served, and
 // sees to it that one who is stopped or stuck does not hold up the rest.
 constexpr std::size_t kNear = 2;
-// Those behind look around all the same, the farther the more rarely: all of those near may be stuck.
+// Those behind look around all the same, the farther the more rarely: all of those near may be stuck. A thousand of
+// them must not keep the processors from those whose turn it is.
 constexpr Duration kLookAround = std::chrono::seconds(5);
 constexpr Duration kLookAroundEach = std::chrono::milliseconds(500);
-// A thousand who come at once pass the door one by one, and who waits for hours can wait for that.
+constexpr Duration kLongestLookAround = std::chrono::minutes(5);
+// A thousand who come at once pass the folder lock one by one, and who waits for hours can wait for that.
 constexpr Duration kQueueing = std::chrono::minutes(5);
 constexpr Duration kFirstPause = std::chrono::milliseconds(1);  // where nothing can wake us
 constexpr Duration kLongestPause = std::chrono::milliseconds(250);
@@ -87,26 +89,42 @@ bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
     if (standing[i].claimable()) claims.push_back({candidates_[i].uuid, standing[i].spoken_for->file});
   bool more = false;
   for (const std::string& uuid : idle_claims_.look(claims, there, clock_->now()))
-    for (const TicketInfo& ticket : watch_.state().tickets)
-      if (wants(ticket.record, uuid)) more |= passed_over_.emplace(ticket.file, uuid).second;
+    for (const Candidate& candidate : candidates_)
+      for (const TicketInfo& ticket : watch_.state().tickets)
+        if (candidate.uuid == uuid && wants(ticket.record, candidate))
+          more |= passed_over_.emplace(ticket.file, uuid).second;
   return more;
 }
 
 Result<std::vector<Standing>> LeaseQueue::look() {
   if (stale_ == Stale::wholly || !ticket_) {
-    TRY(watch_.read_all());
+    TRY(read_anew());
   } else if (stale_ == Stale::partly) {
     TRY(read_ahead(true));
   }
   stale_ = Stale::fresh;
+  if (looks_around_) TRY(look_around());
   return stand_among_all();
+}
+
+// What concerns us: for one in line, nobody behind it.
+Result<> LeaseQueue::read_anew() {
+  looks_around_ = false;
+  return ticket_ ? watch_.read_all_ahead(place()) : watch_.read_all();
+}
+
+// Only where a GPU is free and whoever it is for has not come may somebody be stuck. Who that is, all ahead of us tell.
+Result<> LeaseQueue::look_around() {
+  looks_around_ = false;
+  if (!std::ranges::any_of(stand(), &Standing::claimable)) return {};
+  return read_anew();
 }
 
 // While two ahead of us want all that we could take, nobody else matters. Otherwise everybody ahead does.
 Result<std::vector<Standing>> LeaseQueue::stand_among_all() {
   auto standing = stand();
   if (watch_.state().unread == 0 || cover() != nullptr) return standing;
-  TRY(watch_.read_all());
+  TRY(read_anew());
   return stand();
 }
 
@@ -144,7 +162,7 @@ const TicketInfo* LeaseQueue::cover(const FolderState& state) const {
     bool all = true;
     for (std::size_t i = 0; all && i < candidates_.size(); ++i)
       all = !wanted(i) ||
-            (wants(ticket.record, candidates_[i].uuid) && !passed_over_.contains({ticket.file, candidates_[i].uuid}));
+            (wants(ticket.record, candidates_[i]) && !passed_over_.contains({ticket.file, candidates_[i].uuid}));
     if (all) ahead.push_back(&ticket);
   }
   return ahead.size() < kNear ? nullptr : ahead[ahead.size() - kNear];
@@ -161,35 +179,35 @@ std::vector<std::size_t> LeaseQueue::open_ones(const std::vector<Standing>& stan
 }
 
 // Those with fewer holders first.
-Result<> LeaseQueue::take_some(const LeaseFolder::Door& door, const Chooser& choose,
+Result<> LeaseQueue::take_some(const LeaseFolder::FolderLock& folder_lock, const Chooser& choose,
                                const std::vector<Standing>& standing, std::size_t count, LeaseKind kind) {
   std::map<unsigned, std::vector<std::size_t>> by_holders;
   for (const std::size_t index : open_ones(standing)) by_holders[standing[index].holders].push_back(index);
   for (const auto& [holders, open] : by_holders) {
     const std::size_t some = std::min(count, open.size());
     if (some == 0) break;
-    for (const std::size_t index : choose(open, kept(), some)) TRY(take(door, index, kind));
+    for (const std::size_t index : choose(open, kept(), some)) TRY(take(folder_lock, index, kind));
     count -= some;
   }
   return {};
 }
 
-Result<> LeaseQueue::take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind) {
+Result<> LeaseQueue::take(const LeaseFolder::FolderLock& folder_lock, std::size_t index, LeaseKind kind) {
   LeaseRecord record = demand_.pattern;
   record.gpu = candidates_[index].uuid;
   record.label = candidates_[index].label;
   record.kind = kind;
   record.since = clock_->wall();
-  kept_.emplace(index, TRY(folder_->take(door, record)));
+  kept_.emplace(index, TRY(folder_->take(folder_lock, record)));
   records_[index] = std::move(record);
   return {};
 }
 
-void LeaseQueue::drop(const LeaseFolder::Door& door, std::size_t index) {
+void LeaseQueue::drop(const LeaseFolder::FolderLock& folder_lock, std::size_t index) {
   const auto found = kept_.find(index);
   if (found == kept_.end()) return;
   if (stale_ == Stale::fresh) stale_ = Stale::partly;
-  folder_->give_back(door, std::move(found->second));
+  folder_->give_back(folder_lock, std::move(found->second));
   kept_.erase(found);
   records_.erase(index);
 }
@@ -202,18 +220,18 @@ void LeaseQueue::forget_revoked() {
 }
 
 Result<bool> LeaseQueue::take_now(const Chooser& choose) {
-  const auto door = TRY(folder_->enter());
+  const auto folder_lock = TRY(folder_->enter());
   TRY(watch_.read_all());
   const auto standing = stand();
   if (open_ones(standing).size() < demand_.count) return false;
-  if (auto taken = take_some(door, choose, standing, demand_.count, demand_.pattern.kind); !taken) {
-    for (const std::size_t index : kept()) drop(door, index);
+  if (auto taken = take_some(folder_lock, choose, standing, demand_.count, demand_.pattern.kind); !taken) {
+    for (const std::size_t index : kept()) drop(folder_lock, index);
     return std::unexpected(std::move(taken).error());
   }
   return true;
 }
 
-Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
+Result<> LeaseQueue::join(const LeaseFolder::FolderLock& folder_lock) {
   const std::uint64_t last = TRY(folder_->last_number());
   ticket_record_ = {};
   ticket_record_.number = last == UINT64_MAX ? last : last + 1;
@@ -228,13 +246,13 @@ Result<> LeaseQueue::join(const LeaseFolder::Door& door) {
   ticket_record_.since = clock_->wall();
   for (const Candidate& candidate : candidates_) ticket_record_.wants.push_back(candidate.uuid);
   ticket_record_.scope = ticket_record_.wants;
-  ticket_ = TRY(folder_->queue(door, ticket_record_));
+  ticket_ = TRY(folder_->queue(folder_lock, ticket_record_));
   ticket_born_ = birth_of(ticket_->fd.get());
-  bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
+  wake_pipe_ = WakePipe::hang(folder_->descriptor(), ticket_->file);
   return {};
 }
 
-Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) {
+Result<> LeaseQueue::update_ticket(const LeaseFolder::FolderLock& folder_lock, bool hopeful) {
   if (!ticket_) return {};
   TicketRecord record = ticket_record_;
   record.missing = demand_.count - static_cast<unsigned>(kept_.size());
@@ -242,23 +260,23 @@ Result<> LeaseQueue::update_ticket(const LeaseFolder::Door& door, bool hopeful) 
   for (std::size_t i = 0; hopeful && i < candidates_.size(); ++i)
     if (wanted(i)) record.wants.push_back(candidates_[i].uuid);
   if (record == ticket_record_) return {};
-  TRY(folder_->rewrite(door, *ticket_, write_record(record)));
+  TRY(folder_->rewrite(folder_lock, *ticket_, write_record(record)));
   ticket_record_ = std::move(record);
   if (ticket_record_.missing == 0) return {};  // finish() rings it in a moment
-  bell_.ring(folder_->descriptor());
-  bell_ = Bell::hang(folder_->descriptor(), ticket_->file);
+  wake_pipe_.ring(folder_->descriptor());
+  wake_pipe_ = WakePipe::hang(folder_->descriptor(), ticket_->file);
   return {};
 }
 
 Result<bool> LeaseQueue::turn(const Chooser& choose) {
-  const auto door = TRY(folder_->enter(kQueueing));
+  const auto folder_lock = TRY(folder_->enter(kQueueing));
   forget_revoked();
   // Who holds what is always read anew: on that it depends that nobody has a GPU twice.
   if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
   const bool joins = !ticket_;
-  if (joins) TRY(join(door));
+  if (joins) TRY(join(folder_lock));
   if (stale_ == Stale::wholly && !joins)
-    TRY(watch_.read_all());
+    TRY(read_anew());
   else
     TRY(read_ahead(stale_ != Stale::fresh || !watch_.watching()));
   stale_ = Stale::fresh;
@@ -276,18 +294,18 @@ Result<bool> LeaseQueue::turn(const Chooser& choose) {
     const Standing& one = standing[index];
     const bool in_the_way =
         one.spoken_for && one.holders + 2 > std::min({one.spoken_for->record.share, one.patience, demand_.share});
-    if (!hopeful || in_the_way) drop(door, index);
+    if (!hopeful || in_the_way) drop(folder_lock, index);
   }
-  if (hopeful) TRY(take_some(door, choose, standing, demand_.count - kept_.size(), LeaseKind::collecting));
-  TRY(update_ticket(door, hopeful));
+  if (hopeful) TRY(take_some(folder_lock, choose, standing, demand_.count - kept_.size(), LeaseKind::collecting));
+  TRY(update_ticket(folder_lock, hopeful));
   return kept_.size() == demand_.count;
 }
 
 Result<> LeaseQueue::give_back(std::span<const std::size_t> indices) {
   if (indices.empty()) return {};
-  const auto door = TRY(folder_->enter());
-  for (const std::size_t index : indices) drop(door, index);
-  TRY(update_ticket(door, true));
+  const auto folder_lock = TRY(folder_->enter());
+  for (const std::size_t index : indices) drop(folder_lock, index);
+  TRY(update_ticket(folder_lock, true));
   return {};
 }
 
@@ -312,28 +330,30 @@ std::size_t LeaseQueue::ahead() const {
   const auto rival = [&](const TicketInfo& ticket) {
     if (ticket.file == ticket_->file || !ticket.turn().before(place().turn())) return false;
     if (ticket.record.within != demand_.within || ticket.record.missing == 0) return false;
-    return std::ranges::any_of(candidates_, [&](const Candidate& one) { return wants(ticket.record, one.uuid); });
+    return std::ranges::any_of(candidates_, [&](const Candidate& one) { return wants(ticket.record, one); });
   };
   return watch_.state().unread + static_cast<std::size_t>(std::ranges::count_if(watch_.state().tickets, rival));
 }
 
-Result<std::vector<LockedFile>> LeaseQueue::finish() {
-  forget_revoked();
-  if (kept_.size() != demand_.count) return fail("a GPU was released by somebody else before it could be used");
-  const bool final_words = std::all_of(records_.begin(), records_.end(), [&](const auto& entry) {
+Result<std::optional<std::vector<LockedFile>>> LeaseQueue::finish(const std::function<bool()>& fresh) {
+  const bool final_text = std::all_of(records_.begin(), records_.end(), [&](const auto& entry) {
     return entry.second.kind == demand_.pattern.kind && entry.second.until == demand_.pattern.until;
   });
-  if (ticket_ || !final_words) {
-    const auto door = TRY(folder_->enter());
+  std::optional<LeaseFolder::FolderLock> folder_lock;
+  if (ticket_ || !final_text) folder_lock.emplace(TRY(folder_->enter()));
+  if (!fresh()) return std::nullopt;
+  forget_revoked();
+  if (kept_.size() != demand_.count) return fail("another process released a GPU before it could be used");
+  if (folder_lock) {
     for (auto& [index, record] : records_) {
       record.kind = demand_.pattern.kind;
       record.until = demand_.pattern.until;
       record.since = clock_->wall();
-      TRY(folder_->rewrite(door, kept_.at(index), write_record(record)));
+      TRY(folder_->rewrite(*folder_lock, kept_.at(index), write_record(record)));
     }
-    if (ticket_) folder_->give_back(door, *std::move(ticket_));
+    if (ticket_) folder_->give_back(*folder_lock, *std::move(ticket_));
     ticket_.reset();
-    bell_.ring(folder_->descriptor());
+    wake_pipe_.ring(folder_->descriptor());
   }
   std::vector<LockedFile> files;
   for (auto& [index, file] : kept_) files.push_back(std::move(file));
@@ -347,9 +367,12 @@ Sleep LeaseQueue::sleep_behind(const TicketInfo& ahead, std::optional<Instant> u
   watch_.end();
   if (listened_to_ != ahead.file) pause_ = kFirstPause;
   listened_to_ = ahead.file;
-  look_around_ = now + std::max<Duration>(kLookAround, kLookAroundEach * static_cast<std::int64_t>(this->ahead()));
-  look_around_ = earlier(look_around_, idle_claims_.due());
-  heard_ = listen_to_bell(folder_->descriptor(), ahead.file, ahead.owner);
+  // Names that nobody lives behind count here too, so there is a limit.
+  const Instant our_time =
+      now + std::min<Duration>(kLookAroundEach * static_cast<std::int64_t>(this->ahead()), kLongestLookAround);
+  look_around_ = std::max(now + kLookAround, our_time);
+  if (const auto due = idle_claims_.due()) look_around_ = earlier(look_around_, std::max(*due, our_time));
+  heard_ = listen_to_wake_pipe(folder_->descriptor(), ahead.file, ahead.owner);
   until = earlier(until, look_around_);
   if (!heard_) {
     until = earlier(until, now + pause_);
@@ -379,7 +402,7 @@ Sleep LeaseQueue::sleep(std::optional<Instant> until) {
 
 Result<> LeaseQueue::woken() {
   heard_.reset();
-  if (look_around_ && clock_->now() >= *look_around_) stale_ = Stale::wholly;
+  looks_around_ = look_around_ && clock_->now() >= *look_around_;
   look_around_.reset();
   if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
   return {};

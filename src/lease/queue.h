@@ -1,6 +1,6 @@
 #pragma once
 // The queue of those who wait for GPUs. LeaseQueue applies the rules of standings.h: it
-// takes and gives back under the folder's door, keeps the waiter's ticket up to
+// takes and gives back under the folder lock, keeps the waiter's ticket up to
 // date and says what to sleep on until something happens that it may act on. That is any change
 // of the folder for the first in line; for those behind, that one two places ahead of
 // them is gone, so a GPU that comes free wakes three processes however many wait. It knows
@@ -18,9 +18,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
-#include "lease/bell.h"
 #include "lease/folder.h"
-#include "lease/idle_claims.h"
 #include "lease/standings.h"
 #include "lease/watch.h"
 
@@ -50,7 +48,7 @@ class LeaseQueue {
 
   std::span<Candidate> candidates() { return candidates_; }
 
-  // As of about now, without the door. After woken() only what changed is read again.
+  // As of about now, without the folder lock. After woken() only what changed is read again.
   // What it points to is good until the next call of anything here.
   Result<std::vector<Standing>> look();
 
@@ -80,8 +78,9 @@ class LeaseQueue {
   std::size_t ahead() const;
 
   // Done: leaves the queue, says in each file what it is held for, and hands the
-  // locks over, in the order of the candidates.
-  Result<std::vector<LockedFile>> finish();
+  // locks over, in the order of the candidates. Nothing: what is known of the GPUs was no longer `fresh` once the
+  // folder could be changed, and all is as before.
+  Result<std::optional<std::vector<LockedFile>>> finish(const std::function<bool()>& fresh = [] { return true; });
   // After that: what is left of the watch, for somebody who has the time to close it.
   Fd end_watch() { return watch_.end_later(); }
   Demand& demand() { return demand_; }
@@ -91,12 +90,12 @@ class LeaseQueue {
   Place place() const;
 
  private:
-  Result<> join(const LeaseFolder::Door& door);
-  Result<> update_ticket(const LeaseFolder::Door& door, bool hopeful);
-  Result<> take(const LeaseFolder::Door& door, std::size_t index, LeaseKind kind);
-  Result<> take_some(const LeaseFolder::Door& door, const Chooser& choose, const std::vector<Standing>& standing,
-                     std::size_t count, LeaseKind kind);
-  void drop(const LeaseFolder::Door& door, std::size_t index);
+  Result<> join(const LeaseFolder::FolderLock& folder_lock);
+  Result<> update_ticket(const LeaseFolder::FolderLock& folder_lock, bool hopeful);
+  Result<> take(const LeaseFolder::FolderLock& folder_lock, std::size_t index, LeaseKind kind);
+  Result<> take_some(const LeaseFolder::FolderLock& folder_lock, const Chooser& choose,
+                     const std::vector<Standing>& standing, std::size_t count, LeaseKind kind);
+  void drop(const LeaseFolder::FolderLock& folder_lock, std::size_t index);
   void forget_revoked();
   bool note_idle_claims(const std::vector<Standing>& standing);
   bool note_stopped(const std::vector<Standing>& standing);
@@ -106,7 +105,9 @@ class LeaseQueue {
   bool wanted(std::size_t index) const;
   const TicketInfo* cover(const FolderState& state) const;
   const TicketInfo* cover() const { return cover(watch_.state()); }
+  Result<> read_anew();
   Result<> read_ahead(bool verify);
+  Result<> look_around();
   void verify_ahead();
   Result<std::vector<Standing>> stand_among_all();
   Sleep sleep_behind(const TicketInfo& ahead, std::optional<Instant> until);
@@ -120,15 +121,16 @@ class LeaseQueue {
   std::optional<LockedFile> ticket_;
   TicketRecord ticket_record_;
   std::int64_t ticket_born_ = 0;
-  Bell bell_;  // of our ticket
+  WakePipe wake_pipe_;  // of our ticket
 
   FolderWatch watch_;
   // What was remembered: all of it is to be read anew; what may have changed; nothing.
   enum class Stale : std::uint8_t { wholly, partly, fresh } stale_ = Stale::wholly;
   Duration pause_{};         // between looks, where nothing can wake us
   std::string listened_to_;  // the ticket for which that is
-  Fd heard_;                 // its bell, while we sleep
+  Fd heard_;                 // its wake pipe, while we sleep
   std::optional<Instant> look_around_;
+  bool looks_around_ = false;  // that time has come
 
   IdleClaims idle_claims_;
   PassedOver passed_over_;

@@ -14,7 +14,7 @@
 #include <thread>
 
 #include "base/text.h"
-#include "lease/keeper.h"
+#include "lease/lease_holder.h"
 #include "lease/random_chooser_test.h"
 #include "lease/sleep_test.h"
 
@@ -75,6 +75,36 @@ TEST(Standings, OnlyThoseAheadWhoStillLackSomethingCount) {
   EXPECT_FALSE(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {{"ticket.8", "GPU-0"}})[0].spoken_for);
 }
 
+TEST(Standings, AWaiterThatIsStoppedHasNoTurn) {
+  FolderState state;
+  state.tickets = {ticket(3, {"GPU-0"})};
+  EXPECT_NE(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {})[0].spoken_for, nullptr);
+  state.tickets[0].stopped = true;
+  EXPECT_EQ(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {})[0].spoken_for, nullptr);
+  EXPECT_FALSE(goes_before(state.tickets[0], Place{0, 7, "", 0, 0}, ""));
+}
+
+// Two cards with one UUID are leased by their places. Who sees one of them only leases it by the UUID: that is both.
+TEST(Standings, GpusWithTheSameUuidAreNotConfused) {
+  const std::vector<Candidate> two = {{"PCI-a", "0", Fit::yes, Fit::unknown, {"PCI-a", "GPU-x"}},
+                                      {"PCI-b", "1", Fit::yes, Fit::unknown, {"PCI-b", "GPU-x"}}};
+  FolderState state;
+  state.leases = {lease("PCI-a", "a")};
+  state.tickets = {ticket(3, {"PCI-b"})};
+  auto standing = standings(state, two, Place{0, 7, "", 0, 0}, "", {}, {});
+  EXPECT_EQ(standing[0].state, Standing::leased);
+  EXPECT_EQ(standing[1].state, Standing::free);
+  EXPECT_EQ(standing[0].spoken_for, nullptr);
+  EXPECT_NE(standing[1].spoken_for, nullptr);
+  state.leases = {lease("GPU-x", "a")};
+  state.tickets = {ticket(3, {"GPU-x"})};
+  standing = standings(state, two, Place{0, 7, "", 0, 0}, "", {}, {});
+  for (const Standing& one : standing) {
+    EXPECT_EQ(one.state, Standing::leased);
+    EXPECT_NE(one.spoken_for, nullptr);
+  }
+}
+
 TEST(Standings, InsideALeaseItsOwnGpusAreFree) {
   FolderState state;
   state.leases = {lease("GPU-0", "outer"), lease("GPU-1", "outer"), lease("GPU-1", "inner", LeaseKind::job, "outer"),
@@ -108,7 +138,7 @@ TEST(Standings, ARingOfLeasesEnds) {
   EXPECT_EQ(around("a", state, 0), (std::set<std::string>{"a", "b"}));
 }
 
-TEST(Standings, FaultsB6AnotherUsersLeaseIsNotOneToBeInside) {
+TEST(Standings, AnotherUsersLeaseIsNotOneToBeInside) {
   FolderState state;
   state.leases = {lease("GPU-0", "theirs"), lease("GPU-0", "mine", LeaseKind::job, "theirs")};
   state.leases[1].owner = 1000;
@@ -197,11 +227,36 @@ TEST_F(Queue, AWaiterForMoreCollects) {
   EXPECT_EQ(later.ahead(), 1U);
   {
     const auto files = four.finish();
-    EXPECT_EQ(files->size(), 4U);
+    EXPECT_EQ((*files)->size(), 4U);
     EXPECT_FALSE(turn(later));
     EXPECT_EQ(later.ahead(), 0U);
   }
   EXPECT_TRUE(turn(later));
+}
+
+TEST_F(Queue, WhatWasRevokedMeanwhileIsNotHandedOver) {
+  auto taker = queue(1, 1);
+  ASSERT_TRUE(*taker.take_now(first));
+  {
+    const auto folder_lock = folder_->enter();
+    ASSERT_TRUE(folder_->revoke(*folder_lock, "GPU-0." + std::to_string(::geteuid())));
+  }
+  auto other = queue(1, 1);
+  ASSERT_TRUE(*other.take_now(first));  // somebody else has it by now
+  const auto files = taker.finish();
+  ASSERT_FALSE(files);
+  EXPECT_EQ(files.error().message(), "another process released a GPU before it could be used");
+}
+
+TEST_F(Queue, NothingIsHandedOverOnALookThatIsTooOld) {
+  auto taker = queue(1, 1);
+  ASSERT_TRUE(turn(taker));
+  const auto stale = taker.finish([] { return false; });
+  ASSERT_TRUE(stale);
+  EXPECT_FALSE(*stale);
+  EXPECT_TRUE(taker.queued());
+  EXPECT_EQ(taker.kept().size(), 1U);
+  EXPECT_EQ((*taker.finish())->size(), 1U);
 }
 
 TEST_F(Queue, ACollectorYieldsToPriorityAndNobodyIsStuck) {
@@ -257,11 +312,11 @@ TEST_F(Queue, ARevokedCollectionIsForgotten) {
   EXPECT_FALSE(turn(two));
   ASSERT_EQ(two.kept().size(), 1U);
   {
-    const auto door = folder_->enter();
+    const auto folder_lock = folder_->enter();
     const auto state = folder_->scan();
     for (const LeaseInfo& info : state->leases) {
       if (info.record.kind != LeaseKind::collecting) continue;
-      ASSERT_TRUE(folder_->revoke(*door, info.file));
+      ASSERT_TRUE(folder_->revoke(*folder_lock, info.file));
     }
   }
   EXPECT_FALSE(turn(two));
@@ -287,7 +342,7 @@ TEST_F(Queue, WakesWhenALeaseEnds) {
 }
 
 // What the processes of the stress test share.
-struct Board {
+struct SensorMemory {
   std::array<std::atomic<pid_t>, 8> owner{};
   std::atomic<int> served{0};
   std::atomic<int> double_use{0};
@@ -305,22 +360,22 @@ bool dead(pid_t pid) {
 }
 
 // One waiter: queues, takes, works a moment, ends in one of several ways.
-[[noreturn]] void wait_and_work(const std::string& path, Board& board, unsigned count, unsigned seed) {
+[[noreturn]] void wait_and_work(const std::string& path, SensorMemory& shared, unsigned count, unsigned seed) {
   auto folder = LeaseFolder::open({path, false});
   Demand demand;
   demand.count = count;
   LeaseQueue queue(*folder, demand, gpus(8), kTestClock);
   std::mt19937 random(seed);
   const Chooser choose = [&](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t want) {
-    const auto state = folder->scan();  // we are inside the door: this is exact
+    const auto state = folder->scan();  // we are inside the folder lock: this is exact
     for (const TicketInfo& other : state->tickets)
-      if (other.turn().before(queue.place().turn()) && other.record.missing > 0) ++board.out_of_turn;
+      if (other.turn().before(queue.place().turn()) && other.record.missing > 0) ++shared.out_of_turn;
     return some_of(open, want, random);
   };
   while (true) {
     const auto standing = queue.look();
     if (!standing) {
-      ++board.errors;
+      ++shared.errors;
       ::_exit(1);
     }
     const bool act =
@@ -331,31 +386,32 @@ bool dead(pid_t pid) {
     if (act) {
       const auto done = queue.turn(choose);
       if (!done) {
-        ++board.errors;
+        ++shared.errors;
         ::_exit(1);
       }
       if (*done) break;
     }
     if (!wait_for_test(queue)) {
-      ++board.errors;
+      ++shared.errors;
       ::_exit(1);
     }
   }
   const auto mine = queue.kept();
   const auto files = queue.finish();
-  if (!files) ++board.errors;
+  if (!files) ++shared.errors;
   for (const std::size_t gpu : mine) {
-    const pid_t before = board.owner[gpu].exchange(::getpid());
-    if (before != 0 && !dead(before)) ++board.double_use;
+    const pid_t before = shared.owner[gpu].exchange(::getpid());
+    if (before != 0 && !dead(before)) ++shared.double_use;
   }
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 3000));
-  ++board.served;
+  ++shared.served;
   if (random() % 3 == 0) ::kill(::getpid(), SIGKILL);
   ::_exit(0);
 }
 
 TEST_F(Queue, ManyWaitersNeverShareAndAllAreServedInTurn) {
-  auto* board = new (::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board;
+  auto* shared = new (::mmap(nullptr, sizeof(SensorMemory), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+      SensorMemory;
   constexpr int kWaiters = 64;
   constexpr int kRounds = 4;
   int expected = 0;
@@ -364,7 +420,7 @@ TEST_F(Queue, ManyWaitersNeverShareAndAllAreServedInTurn) {
     for (int i = 0; i < kWaiters; ++i, ++expected) {
       const pid_t child = ::fork();
       if (child == 0)
-        wait_and_work(root_ + "/leases", *board,
+        wait_and_work(root_ + "/leases", *shared,
                       i % 16 == 0  ? 8
                       : i % 5 == 0 ? 3
                                    : 1,
@@ -372,13 +428,13 @@ TEST_F(Queue, ManyWaitersNeverShareAndAllAreServedInTurn) {
       children.push_back(child);
     }
     for (const pid_t child : children) ::waitpid(child, nullptr, 0);
-    EXPECT_EQ(board->served.load(), expected);
+    EXPECT_EQ(shared->served.load(), expected);
     EXPECT_TRUE(folder_->scan()->leases.empty());
   }
-  EXPECT_EQ(board->double_use.load(), 0);
-  EXPECT_EQ(board->out_of_turn.load(), 0);
-  EXPECT_EQ(board->errors.load(), 0);
-  ::munmap(board, sizeof(Board));
+  EXPECT_EQ(shared->double_use.load(), 0);
+  EXPECT_EQ(shared->out_of_turn.load(), 0);
+  EXPECT_EQ(shared->errors.load(), 0);
+  ::munmap(shared, sizeof(SensorMemory));
 }
 
 }  // namespace

@@ -13,11 +13,11 @@
 #include <map>
 
 #include "base/calendar.h"
+#include "base/process.h"
 #include "base/random.h"
 #include "base/text.h"
 
 namespace lull {
-
 namespace {
 
 constexpr std::size_t kLongestValue = 2000;
@@ -121,7 +121,7 @@ std::optional<bool> alive(const ProcessMark& mark) {
 bool stopped(const ProcessMark& mark) {
   if (mark.pid <= 0 || mark.pid_namespace == 0 || mark.pid_namespace != own_namespace()) return false;
   const auto entry = read_process_entry(mark.pid);
-  return entry && entry->state == 'T' && entry->start_ticks == mark.start_ticks;
+  return entry && entry->start_ticks == mark.start_ticks && run_state(*entry) == 'T';
 }
 
 std::string write_record(const LeaseRecord& record) {
@@ -212,6 +212,32 @@ std::string join_command(std::span<const std::string> arguments) {
     line += argument;
   }
   return printable(std::string_view(line).substr(0, kLongestValue));
+}
+
+namespace {
+
+// A part of a file's name: "PCI-00000000-3B-00-0". A MIG device has no address of its own.
+std::string by_address(const Device& device) {
+  if (device.pci.empty() || device.kind == DeviceKind::mig) return "";
+  std::string name = "PCI-" + device.pci;
+  std::ranges::replace_if(name, [](char c) { return c == ':' || c == '.'; }, '-');
+  return name;
+}
+
+}  // namespace
+
+std::string lease_name(const Device& device) { return device.shares_uuid ? by_address(device) : device.uuid; }
+
+std::vector<std::string> lease_names(const Device& device) {
+  std::vector<std::string> names = {lease_name(device)};
+  for (std::string name : {device.uuid, by_address(device)})
+    if (std::ranges::find(names, name) == names.end()) names.push_back(std::move(name));
+  std::erase(names, "");
+  return names;
+}
+
+bool is_leased_as(const Device& device, std::string_view name) {
+  return !name.empty() && (name == device.uuid || name == by_address(device));
 }
 
 }  // namespace lull

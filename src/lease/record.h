@@ -15,6 +15,7 @@
 
 #include "base/clock.h"
 #include "base/process.h"
+#include "gpu/snapshot.h"
 
 namespace lull {
 
@@ -47,7 +48,7 @@ struct LeaseRecord {
   std::string id;     // of the lease; one for all GPUs of a job
   LeaseKind kind = LeaseKind::job;
   std::string user;    // name, or the number where there is none
-  ProcessMark holder;  // the job; with `hold` the keeper
+  ProcessMark holder;  // the job; with `hold` the lease holder
   std::string command;
   std::optional<WallTime> since;
   std::optional<WallTime> until;  // `hold` only
@@ -100,5 +101,16 @@ std::optional<TicketRecord> read_ticket(std::string_view text);
 bool plain_word(std::string_view text);
 std::string random_id();
 std::string join_command(std::span<const std::string> arguments);
+
+// By which name a GPU is leased: its UUID, or its PCI address where another GPU has the same UUID. Who sees only one of
+// two such cards (a container) leases it by the UUID: that lease holds both, since nobody else can tell which is meant.
+//
+// Empty: nothing can be read that would name it.
+std::string lease_name(const Device& device);
+
+// Every name under which it may be leased, lease_name() first.
+std::vector<std::string> lease_names(const Device& device);
+
+bool is_leased_as(const Device& device, std::string_view name);
 
 }  // namespace lull

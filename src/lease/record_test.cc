@@ -56,5 +56,15 @@ TEST(LeaseRecordText, AProcessIsToldFromALaterOne) {
   EXPECT_EQ(alive(self), std::nullopt);
 }
 
+TEST(LeaseRecordText, AWordOfANameHasLettersDigitsAndDashes) {
+  for (const char* word : {"a", "z", "A", "Z", "0", "9", "-", "GPU-8932f937-d72c-4106-c12f-20bd9faed9f6"})
+    EXPECT_TRUE(plain_word(word)) << word;
+  for (const char* word : {"`", "{", "@", "[", "/", ":", ",", ".", "_", " ", "a.b", "../a", "a/b", "\xc3\xa4"})
+    EXPECT_FALSE(plain_word(word)) << word;
+  EXPECT_TRUE(plain_word(std::string(128, 'a')));
+  EXPECT_FALSE(plain_word(std::string(129, 'a')));
+  EXPECT_FALSE(plain_word(""));
+}
+
 }  // namespace
 }  // namespace lull

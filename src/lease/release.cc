@@ -19,17 +19,17 @@
 namespace lull {
 namespace {
 
-struct Range {
+struct IndexRange {
   std::uint64_t first = 0;
   std::uint64_t last = 0;
 };
-std::optional<Range> range_of(std::string_view word) {
+std::optional<IndexRange> range_of(std::string_view word) {
   const std::size_t dash = word.find('-');
   if (dash == std::string_view::npos) return std::nullopt;
   const auto first = to_unsigned(word.substr(0, dash));
   const auto last = to_unsigned(word.substr(dash + 1));
   if (!first || !last) return std::nullopt;
-  return Range{*first, *last};
+  return IndexRange{*first, *last};
 }
 
 bool meant(const LeaseInfo& lease, const std::string& word) {
@@ -51,11 +51,11 @@ std::string objection(const LeaseInfo& lease, bool force) {
     return fmt::format("{} is leased to {}; only that user and root may release it", named(lease),
                        printable(user_name(lease.owner)));
   if (force || lease.record.kind == LeaseKind::hold || !lease.readable) return "";
-  const auto lives = alive(lease.record.holder);
-  if (lives == false) return "";
+  const auto spans = alive(lease.record.holder);
+  if (spans == false) return "";
   return fmt::format("{} is in use by process {} ({}), which {}; --force takes the lease away and leaves it running",
                      named(lease), lease.record.holder.pid, printable(lease.record.command),
-                     lives ? "lives" : "cannot be seen from here");
+                     spans ? "lives" : "cannot be seen from here");
 }
 
 // All four of a process's user ids are this one: not a program that runs with more rights than its user has.
@@ -77,24 +77,23 @@ bool has_open(pid_t pid, const struct stat& file) {
   return false;
 }
 
-// A hold is nothing but its keeper. Anybody can write any number into a file of theirs, so it is ended only if it
-// provably is the keeper: the process that the record means, by handle and start time, of the user whose file it is,
-// with that very file open. `file` is what the name stood for before it was revoked.
-void end_keeper(const LeaseFolder& folder, const LeaseInfo& lease, const struct stat& file) {
+// A hold is nothing but its lease holder. Anybody can write any number into a file of theirs, so it is ended only if it
+// provably is the lease holder: the process that the record means, by handle and start time, of the user whose file it
+// is, with that very file open. `file` is what the name stood for before it was revoked.
+void end_lease_holder(const LeaseFolder& folder, const LeaseInfo& lease, const struct stat& file) {
   if (lease.record.kind != LeaseKind::hold || file.st_uid != lease.owner) return;
-  if (alive(lease.record.holder) != true) return;
   const auto left = folder.scan();
   if (!left) return;
   for (const LeaseInfo& other : left->leases)  // it may hold other GPUs still
     if (other.owner == lease.owner && other.record.holder == lease.record.holder) return;
   const auto process = Process::open(lease.record.holder.pid);
-  if (!process || process->start_ticks() != lease.record.holder.start_ticks) return;
+  if (!process || ProcessMark::of(*process) != lease.record.holder) return;
   if (runs_as(process->pid(), lease.owner) && has_open(process->pid(), file)) (void)process->signal(SIGTERM);
 }
 
 }  // namespace
 
-Result<std::vector<std::string>> release_words(const std::vector<std::string>& written) {
+Result<std::vector<std::string>> release_options(const std::vector<std::string>& written) {
   std::vector<std::string> words;
   for (const std::string& list : written) {
     for (const std::string_view raw : split(list, ',')) {
@@ -109,7 +108,7 @@ Result<std::vector<std::string>> release_words(const std::vector<std::string>& w
 }
 
 Result<std::vector<Release>> release(const LeaseFolder& folder, const std::vector<std::string>& words, bool force) {
-  const auto door = TRY(folder.enter());
+  const auto folder_lock = TRY(folder.enter());
   const auto state = TRY(folder.scan());
   std::vector<Release> done;
   for (const std::string& word : words) {
@@ -128,11 +127,11 @@ Result<std::vector<Release>> release(const LeaseFolder& folder, const std::vecto
       }
       struct stat file{};
       const bool seen = ::fstatat(folder.descriptor(), lease.file.c_str(), &file, AT_SYMLINK_NOFOLLOW) == 0;
-      if (const auto gone = folder.revoke(door, lease.file); !gone) {
+      if (const auto gone = folder.revoke(folder_lock, lease.file); !gone) {
         done.push_back({.released = false, .text = gone.error().message()});
         continue;
       }
-      if (seen) end_keeper(folder, lease, file);
+      if (seen) end_lease_holder(folder, lease, file);
       done.push_back({.released = true, .text = named(lease) + " released"});
     }
     if (!found && word != "all")

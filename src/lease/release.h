@@ -17,7 +17,7 @@ struct Release {
 };
 
 // What a person writes, "0,2" or "0-3 5", as words for release(); a list that cannot be meant is a mistake.
-Result<std::vector<std::string>> release_words(const std::vector<std::string>& written);
+Result<std::vector<std::string>> release_options(const std::vector<std::string>& written);
 
 // `words`: index, range of indices, UUID or lease, or all. Only one's own, as root any; `force`: also if the holder
 // lives, who is not ended.

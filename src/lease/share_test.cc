@@ -96,7 +96,7 @@ TEST(Sharing, WhoWantsItAloneIsNotOvertakenByThoseWhoShare) {
 
 constexpr std::size_t kGpus = 3;
 
-struct Board {
+struct SharedCounts {
   std::atomic<int> served{0};
   std::atomic<int> killed{0};  // while waiting
   std::atomic<int> crowded{0};
@@ -104,16 +104,16 @@ struct Board {
   std::atomic<int> errors{0};
 };
 
-[[noreturn]] void give_up(Board& board) {
-  ++board.errors;
+[[noreturn]] void give_up(SharedCounts& shared) {
+  ++shared.errors;
   ::_exit(1);
 }
 
-// Inside the door what is there is exact.
-void count_holders(const LeaseFolder& folder, Board& board) {
-  const auto door = folder.enter();
+// Inside the folder lock what is there is exact.
+void count_holders(const LeaseFolder& folder, SharedCounts& shared) {
+  const auto folder_lock = folder.enter();
   const auto state = folder.scan();
-  if (!door || !state) give_up(board);
+  if (!folder_lock || !state) give_up(shared);
   std::map<std::string, std::pair<unsigned, unsigned>> crowd;  // holders, and how many the least patient lives with
   for (const LeaseInfo& lease : state->leases) {
     auto& [holders, patience] = crowd.try_emplace(lease.gpu, 0U, kMostHolders).first->second;
@@ -121,12 +121,12 @@ void count_holders(const LeaseFolder& folder, Board& board) {
     patience = std::min(patience, lease.record.share);
   }
   for (const auto& [gpu, found] : crowd) {
-    if (found.first > found.second) ++board.crowded;
-    if (found.first > 1) ++board.together;
+    if (found.first > found.second) ++shared.crowded;
+    if (found.first > 1) ++shared.together;
   }
 }
 
-[[noreturn]] void wait_and_share(const std::string& path, Board& board, unsigned seed) {
+[[noreturn]] void wait_and_share(const std::string& path, SharedCounts& shared, unsigned seed) {
   std::mt19937 random(seed);
   const auto folder = LeaseFolder::open({path, false});
   Demand demand;
@@ -141,27 +141,27 @@ void count_holders(const LeaseFolder& folder, Board& board) {
   };
   while (true) {
     const auto standing = queue.look();
-    if (!standing) give_up(board);
+    if (!standing) give_up(shared);
     const bool act = queue.ticket().number == 0 || std::ranges::any_of(*standing, [](const Standing& one) {
                        return one.open() || (one.state == Standing::ours && one.spoken_for);
                      });
     for (Candidate& candidate : queue.candidates()) candidate.fit = Fit::yes;
     if (act) {
       const auto done = queue.turn(choose);
-      if (!done) give_up(board);
+      if (!done) give_up(shared);
       if (*done) break;
     }
     if (random() % 100 == 0) {
-      ++board.killed;
+      ++shared.killed;
       ::kill(::getpid(), SIGKILL);
     }
-    if (!wait_for_test(queue)) give_up(board);
+    if (!wait_for_test(queue)) give_up(shared);
   }
   const auto files = queue.finish();
-  if (!files) give_up(board);
-  count_holders(*folder, board);
+  if (!files) give_up(shared);
+  count_holders(*folder, shared);
   std::this_thread::sleep_for(std::chrono::microseconds(random() % 5000));
-  ++board.served;
+  ++shared.served;
   if (random() % 3 == 0) ::kill(::getpid(), SIGKILL);
   ::_exit(0);
 }
@@ -169,25 +169,26 @@ void count_holders(const LeaseFolder& folder, Board& board) {
 TEST(Sharing, AStormNeverCrowdsAGpu) {
   std::string root = ::testing::TempDir() + "lull-share-XXXXXX";
   ASSERT_NE(::mkdtemp(root.data()), nullptr);
-  auto* board = new (::mmap(nullptr, sizeof(Board), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0)) Board;
+  auto* shared = new (::mmap(nullptr, sizeof(SharedCounts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0))
+      SharedCounts;
   const auto folder = LeaseFolder::open({root + "/leases", false});
   ASSERT_TRUE(folder);
   for (unsigned round = 0; round < 4; ++round) {
     std::vector<pid_t> children;
     for (unsigned i = 0; i < 48; ++i) {
       const pid_t child = ::fork();
-      if (child == 0) wait_and_share(root + "/leases", *board, round * 1000 + i);
+      if (child == 0) wait_and_share(root + "/leases", *shared, round * 1000 + i);
       children.push_back(child);
     }
     for (const pid_t child : children) ::waitpid(child, nullptr, 0);
     EXPECT_TRUE(folder->scan()->leases.empty());
   }
-  EXPECT_EQ(board->crowded.load(), 0);
-  EXPECT_EQ(board->errors.load(), 0);
-  EXPECT_GT(board->together.load(), 0);
-  EXPECT_EQ(board->served.load() + board->killed.load(), 4 * 48);
-  EXPECT_GT(board->served.load(), 48);
-  ::munmap(board, sizeof(Board));
+  EXPECT_EQ(shared->crowded.load(), 0);
+  EXPECT_EQ(shared->errors.load(), 0);
+  EXPECT_GT(shared->together.load(), 0);
+  EXPECT_EQ(shared->served.load() + shared->killed.load(), 4 * 48);
+  EXPECT_GT(shared->served.load(), 48);
+  ::munmap(shared, sizeof(SharedCounts));
   std::filesystem::remove_all(root);
 }
 

@@ -3,7 +3,6 @@
 #include <algorithm>
 
 namespace lull {
-
 namespace {
 
 // What somebody has narrowed of a lease of its own is no other holder of the GPU: the lease around it is there for it.
@@ -22,12 +21,12 @@ bool narrows_what_is_not_ours(const LeaseInfo& lease, const FolderState& state, 
 // two do not agree that they share: then the lease was taken away and another has the GPU now.
 class Beside {
  public:
-  Beside(const FolderState& state, const std::string& uuid, const std::string& within,
+  Beside(const FolderState& state, const Candidate& candidate, const std::string& within,
          const std::set<std::string>& chain, uid_t user)
       : state_(state), within_(within), user_(user) {
     for (const LeaseInfo& lease : state.leases)
-      shared_ = shared_ || (lease.gpu == uuid && lease.owner == user && lease.readable && lease.record.share > 1 &&
-                            chain.contains(lease.record.id));
+      shared_ = shared_ || (candidate.is(lease.gpu) && lease.owner == user && lease.readable &&
+                            lease.record.share > 1 && chain.contains(lease.record.id));
   }
   bool operator()(const LeaseInfo& lease) const {
     if (within_.empty() || !shared_ || !lease.readable) return false;
@@ -57,8 +56,8 @@ std::set<std::string> around(const std::string& within, const FolderState& state
   return chain;
 }
 
-bool wants(const TicketRecord& ticket, const std::string& uuid) {
-  return std::find(ticket.wants.begin(), ticket.wants.end(), uuid) != ticket.wants.end();
+bool wants(const TicketRecord& ticket, const Candidate& candidate) {
+  return std::ranges::any_of(ticket.wants, [&](const std::string& name) { return candidate.is(name); });
 }
 
 bool goes_before(const TicketInfo& ticket, const Place& place, const std::string& within) {
@@ -73,13 +72,13 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
   const std::set<std::string> ours_to_use = around(within, state, place.user);
   std::vector<Standing> result(candidates.size());
   for (std::size_t i = 0; i < candidates.size(); ++i) {
-    const std::string& uuid = candidates[i].uuid;
+    const Candidate& candidate = candidates[i];
     Standing& standing = result[i];
-    const Beside beside(state, uuid, within, ours_to_use, place.user);
+    const Beside beside(state, candidate, within, ours_to_use, place.user);
     bool ours = false;
     bool working = false;
     for (const LeaseInfo& lease : state.leases) {
-      if (lease.gpu != uuid) continue;
+      if (!candidate.is(lease.gpu)) continue;
       if (our_files.contains(lease.file)) {
         ours = true;
         continue;
@@ -95,17 +94,52 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
     if (ours)
       standing.state = Standing::ours;
     else if (standing.holders > 0)
-      standing.state = standing.room_for(place.share) ? Standing::shared
-                       : working                      ? Standing::leased
-                                                      : Standing::collecting;
+      standing.state = standing.space_for(place.share) ? Standing::shared
+                       : working                       ? Standing::leased
+                                                       : Standing::collecting;
     for (const TicketInfo& ticket : state.tickets) {
-      if (!goes_before(ticket, place, within) || !wants(ticket.record, uuid)) continue;
-      if (passed_over.contains({ticket.file, uuid})) continue;
+      if (!goes_before(ticket, place, within) || !wants(ticket.record, candidate)) continue;
+      if (passed_over.contains({ticket.file, candidate.uuid})) continue;
       standing.spoken_for = &ticket;
       break;
     }
   }
   return result;
+}
+
+namespace {
+
+// A waiter whose turn it is takes its GPU in milliseconds. One that has not by
+// now is stopped or stuck, and those behind it need not be.
+constexpr Duration kGrace = std::chrono::seconds(5);
+constexpr Duration kLongestGrace = std::chrono::seconds(60);  // whoever speaks for it
+// No look counts for more than this.
+constexpr Duration kStep = std::chrono::seconds(1);
+
+}  // namespace
+
+std::set<std::string> IdleClaims::look(std::span<const Claim> claims,
+                                       const std::function<bool(const std::string&)>& still_queues, Instant now) {
+  due_.reset();
+  std::set<std::string> free;
+  std::set<std::string> too_long;
+  for (const Claim& claim : claims) {
+    free.insert(claim.uuid);
+    Idle& idle = idle_.try_emplace(claim.uuid, Idle{.seen = now, .speaker = claim.speaker}).first->second;
+    const Duration step = std::min<Duration>(now - idle.seen, kStep);
+    idle.seen = now;
+    idle.in_all += step;
+    idle.for_speaker += step;
+    if (idle.speaker != claim.speaker && !still_queues(idle.speaker)) idle.for_speaker = {};
+    idle.speaker = claim.speaker;
+    const Duration left = std::min(kGrace - idle.for_speaker, kLongestGrace - idle.in_all);
+    if (left <= Duration::zero())
+      too_long.insert(claim.uuid);
+    else
+      due_ = std::min(due_.value_or(Instant::max()), now + std::min(left, kStep));
+  }
+  std::erase_if(idle_, [&](const auto& entry) { return !free.contains(entry.first); });
+  return too_long;
 }
 
 }  // namespace lull

@@ -2,13 +2,18 @@
 // Who may take which GPU, as a pure function of what is in the lease folder: how each GPU
 // stands for one who asks, and who else is in line for it (docs/leases.md).
 
+#include <algorithm>
 #include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "lease/folder.h"
 
 namespace lull {
@@ -17,10 +22,13 @@ namespace lull {
 enum class Fit : std::uint8_t { unknown, yes, no };
 
 struct Candidate {
-  std::string uuid;
+  std::string uuid;   // by which it is leased; its PCI address where several GPUs have the same UUID
   std::string label;  // for the record
   Fit fit = Fit::unknown;
-  Fit company = Fit::unknown;  // the same, for one who would share it with those who hold it
+  Fit company = Fit::unknown;           // the same, for one who would share it with those who hold it
+  std::vector<std::string> names = {};  // others may know it by (lease/gpu_name.h)
+
+  bool is(const std::string& name) const { return name == uuid || std::ranges::find(names, name) != names.end(); }
 };
 
 // How one GPU stands for one who asks.
@@ -41,10 +49,10 @@ struct Standing {
   bool open() const { return (state == free || state == shared) && spoken_for == nullptr; }
   // There is room for the one who is ahead of us, now.
   bool claimable() const {
-    return spoken_for != nullptr && (state == free || (state == shared && room_for(spoken_for->record.share)));
+    return spoken_for != nullptr && (state == free || (state == shared && space_for(spoken_for->record.share)));
   }
   // For one more who lives with this many in all.
-  bool room_for(unsigned share) const { return holders + 1 <= std::min(share, patience); }
+  bool space_for(unsigned share) const { return holders + 1 <= std::min(share, patience); }
 };
 
 // A claim that was not made use of for too long: (ticket file, UUID).
@@ -58,8 +66,36 @@ std::vector<Standing> standings(const FolderState& state, std::span<const Candid
                                 const std::string& within, const std::set<std::string>& our_files,
                                 const PassedOver& passed_over);
 
-bool wants(const TicketRecord& ticket, const std::string& uuid);
+bool wants(const TicketRecord& ticket, const Candidate& candidate);
 // It is ahead of us in the same line, and may take GPUs before we do.
 bool goes_before(const TicketInfo& ticket, const Place& place, const std::string& within);
+
+// GPUs that are free, and spoken for by somebody who does not come to get them: one who is stopped, stuck, or in a hung
+// call. Those behind need not wait for that for ever. Only time in which we looked counts: after a pause of ours, or of
+// the whole machine, the one ahead has had no more of it than we had.
+class IdleClaims {
+ public:
+  struct Claim {
+    std::string uuid;     // free
+    std::string speaker;  // the first ticket in line for it
+  };
+  // One look at all there are. Gives the UUIDs of those who lay idle for too long.
+  std::set<std::string> look(std::span<const Claim> claims, const std::function<bool(const std::string&)>& still_queues,
+                             Instant now);
+  // When to look again: unless something happens before.
+  std::optional<Instant> due() const { return due_; }
+
+ private:
+  // The time runs for the GPU: writing a ticket anew does not begin it anew. While one after the other is served the
+  // queue moves, and it does; but not for ever, as long as nobody takes the GPU.
+  struct Idle {
+    Instant seen;
+    Duration in_all{};
+    Duration for_speaker{};
+    std::string speaker;
+  };
+  std::map<std::string, Idle> idle_;  // by UUID
+  std::optional<Instant> due_;
+};
 
 }  // namespace lull

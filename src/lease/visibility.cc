@@ -37,11 +37,14 @@ std::string joined(const Picked& picked, const std::function<std::string(const D
 }  // namespace
 
 std::string visible_value(const Picked& picked, bool uuid) {
-  // CUDA knows MIG devices by their UUIDs only.
-  const bool mig = std::any_of(picked.devices.begin(), picked.devices.end(), [&](std::size_t position) {
-    return picked.snapshot.inventory->devices[position].kind == DeviceKind::mig;
-  });
-  return joined(picked, [&](const Device& device) { return uuid || mig ? device.uuid : device.label(); });
+  const auto any = [&](const auto& condition) {
+    return std::ranges::any_of(
+        picked.devices, [&](std::size_t position) { return condition(picked.snapshot.inventory->devices[position]); });
+  };
+  // CUDA knows MIG devices by their UUIDs only; a UUID that several GPUs have names none, and both ways do not mix.
+  const bool mig = any([](const Device& device) { return device.kind == DeviceKind::mig; });
+  const bool shared = any([](const Device& device) { return device.shares_uuid; });
+  return joined(picked, [&](const Device& device) { return (uuid && !shared) || mig ? device.uuid : device.label(); });
 }
 
 std::vector<std::pair<std::string, std::string>> visibility(const Picked& picked, bool uuid, const Root& root) {

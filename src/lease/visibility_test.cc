@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -47,6 +47,22 @@ TEST_F(Visibility, OfIntelByNumberInEitherCase) {
   const Variables mask = {{"ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE"}, {"ZE_AFFINITY_MASK", "0,2"}};
   EXPECT_EQ(of("0x8086"), mask);
   EXPECT_EQ(of("0x8086", true), mask);
+}
+
+TEST_F(Visibility, AUuidThatTwoGpusHaveIsNotUsed) {
+  auto inventory = std::make_shared<Inventory>();
+  inventory->devices.resize(3);
+  for (unsigned i = 0; i < 3; ++i) {
+    inventory->devices[i].index = i;
+    inventory->devices[i].uuid = i < 2 ? "GPU-a" : "GPU-c";
+    inventory->devices[i].shares_uuid = i < 2;
+  }
+  Picked picked;
+  picked.snapshot.inventory = inventory;
+  picked.devices = {1, 2};
+  EXPECT_EQ(visible_value(picked, true), "1,2") << "CUDA takes either numbers or UUIDs";
+  picked.devices = {2};
+  EXPECT_EQ(visible_value(picked, true), "GPU-c");
 }
 
 }  // namespace

@@ -2,6 +2,8 @@
 // The lease folder as one who waits remembers it, kept up to date by events (inotify) while it
 // watches. Watching is for those who may act on what happens: a user has few inotify instances.
 
+#include <sys/types.h>
+
 #include <functional>
 #include <map>
 #include <optional>
@@ -26,11 +28,16 @@ class FolderWatch {
   Result<> read_all();
   // LeaseFolder::scan_ahead()
   Result<> read_ahead(const Place& us, const std::function<bool(const FolderState&)>& enough);
+  // All leases and all who are ahead, anew: what was known counts for nothing.
+  Result<> read_all_ahead(const Place& us);
   void refresh(const std::string& file);
 
   // False: there is no inotify to be had.
   bool begin();
-  void end() { events_.reset(); }
+  void end() {
+    events_.reset();
+    begun_.reset();
+  }
   // Ends it, and leaves the closing to the caller: that takes milliseconds.
   Fd end_later() { return std::move(events_); }
   bool watching() const { return static_cast<bool>(events_); }
@@ -55,6 +62,33 @@ class FolderWatch {
     Duration pause;
   };
   std::map<std::string, Closing> closing_;
+  // Any file may have been closed just before the watch began, and still be locked when it is read.
+  std::optional<Closing> begun_;
 };
+
+// How those in the queue hear that one ahead of them has gone, or wants something else by now: a
+// named pipe beside its ticket that nobody ever writes to. It rings when its last writer is gone,
+// however that went, and any number of others can wait for that without an inotify instance each
+// (a user has 128 by default). Who cannot have one, or cannot hear one, looks now and then.
+class WakePipe {
+ public:
+  WakePipe() = default;
+  // For the ticket of this name, inside the folder lock; silent where a pipe cannot be made.
+  static WakePipe hang(int folder, const std::string& ticket);
+  // Tells those who listen to look; from then on it is gone.
+  void ring(int folder);
+
+ private:
+  Fd pipe_;
+  std::string file_;
+};
+
+inline constexpr const char* kWakePipePrefix = "bell.";
+
+// Readable (hung up) from when that ticket's wake pipe was closed. Nothing: there is none to listen to, or it has.
+Fd listen_to_wake_pipe(int folder, const std::string& ticket, uid_t owner);
+
+// A wake pipe that nobody will ring any more.
+bool is_dead_wake_pipe(int folder, const std::string& file);
 
 }  // namespace lull

@@ -1,12 +1,9 @@
 #pragma once
-// The Loop waits for everything at once (epoll) and calls whoever asked: readable
-// descriptors (a pidfd when its process ends, an eventfd, inotify), signals as
-// data (signalfd), and points in time (timerfd on the clock that counts through
+// The Loop waits for everything at once (epoll) and calls whoever asked: readable descriptors (a pidfd when its process
+// ends, an eventfd, inotify), signals as data (signalfd), and points in time (timerfd on the clock that counts through
 // suspend). One thread, no locks; a handler may add, forget or stop anything.
 //
-// A warped loop runs on a ManualClock: where a real one would sleep until its
-// next timer, it sets the clock to that time and goes on. A day passes in
-// milliseconds, in the same order as it would have.
+// A warped loop runs on a ManualClock: it sets the clock to the time of its next timer instead of sleeping until then.
 
 #include <sys/signalfd.h>
 

@@ -51,9 +51,6 @@ enum class Return : int {
 // ---- handles and sizes of text ---------------------------------------------
 using Device = struct DeviceObject*;
 using EventSet = struct EventSetObject*;
-using GpuInstance = struct GpuInstanceObject*;
-using ComputeInstance = struct ComputeInstanceObject*;
-using Unit = struct UnitObject*;
 
 inline constexpr unsigned kUuidSize = 96;     // NVML_DEVICE_UUID_V2_BUFFER_SIZE
 inline constexpr unsigned kNameSize = 96;     // NVML_DEVICE_NAME_V2_BUFFER_SIZE
@@ -217,16 +214,6 @@ struct PciInfo {  // of nvmlDeviceGetPciInfo_v3
   unsigned pci_subsystem_id;
   char bus_id[kBusIdSize];
 };
-struct PciInfoV1 {  // of nvmlDeviceGetPciInfo and _v2
-  char bus_id[kBusIdLegacySize];
-  unsigned domain;
-  unsigned bus;
-  unsigned device;
-  unsigned pci_device_id;
-  unsigned pci_subsystem_id;
-  unsigned reserved[4];  // the first version has them; the second ends before
-};
-
 struct ProcessV1 {  // of the unversioned process lists: 16 bytes
   unsigned pid;
   unsigned long long used_memory;
@@ -294,29 +281,6 @@ struct DeviceAttributes {
   unsigned gpu_instance_slices;
   unsigned compute_instance_slices;
   unsigned long long memory_mib;
-};
-
-struct GpuInstancePlacement {
-  unsigned start;
-  unsigned size;
-};
-struct GpuInstanceInfo {
-  Device device;
-  unsigned id;
-  unsigned profile;
-  GpuInstancePlacement placement;
-};
-struct ComputeInstanceInfo {
-  Device device;
-  GpuInstance gpu_instance;
-  unsigned id;
-  unsigned profile;
-  GpuInstancePlacement placement;
-};
-
-struct ViolationTime {
-  unsigned long long reference;  // µs
-  unsigned long long violation;  // ns
 };
 
 struct EccErrorCounts {

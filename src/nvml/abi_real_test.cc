@@ -4,7 +4,7 @@
 #include <nvml.h>
 #endif
 
-#include "nvml/abi_facts.h"
+#include "nvml/abi_facts_test.h"
 
 namespace lull::nvml {
 

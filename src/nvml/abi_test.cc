@@ -5,7 +5,7 @@
 
 #include <cstddef>
 
-#include "nvml/abi_facts.h"
+#include "nvml/abi_facts_test.h"
 
 namespace lull::nvml {
 namespace {

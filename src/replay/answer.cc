@@ -1,11 +1,13 @@
 #include "replay/answer.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
 
 #include "base/text.h"
+#include "base/units.h"
 #include "replay/output.h"
 
 namespace lull::replay {
@@ -13,13 +15,6 @@ namespace {
 
 std::string count_of(std::uint64_t count, std::string_view what) {
   return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
-
-std::string hours_text(double seconds) {
-  const double value = hours(seconds);
-  if (value == 0) return "0";
-  if (value > 0 && value < 0.1) return fmt::format("{:.2f}", value);
-  return value < 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
 }
 
 std::string_view judged_by(Per per) {
@@ -50,15 +45,7 @@ std::string jobs_told_apart(const ReplayResult& result) {
 
 }  // namespace
 
-std::string_view per_text(Per per) {
-  switch (per) {
-    case Per::gpu: return "gpu";
-    case Per::job: return "job";
-    case Per::host: return "host";
-    case Per::all: return "all";
-  }
-  return "gpu";
-}
+std::string_view per_text(Per per) { return kPerNames[static_cast<std::size_t>(per)]; }
 
 std::string share_text(std::optional<double> ratio) {
   if (!ratio) return "-";
@@ -70,26 +57,83 @@ std::string share_text(std::optional<double> ratio) {
   return percent < 10 ? fmt::format("{:.1f} %", percent) : fmt::format("{:.0f} %", percent);
 }
 
-std::string answer(const ReplayResult& result) {
-  const Totals& totals = result.totals;
-  const std::string by = result.span ? "after " + to_text(*result.span) : "by this rule";
-  if (totals.jobs == 0) return "Nobody had a GPU in this trace: there was no job to end.";
-  const std::string jobs = totals.jobs == 1 ? "the one job" : fmt::format("{} jobs", totals.jobs);
+std::string hours_text(double seconds) {
+  const double value = hours(seconds);
+  if (value == 0) return "0";
+  if (value < 0.0005) return "less than 0.001";
+  if (value < 0.1) return fmt::format("{:.3f}", value);
+  if (value < 1) return fmt::format("{:.2f}", value);
+  return value < 10 ? fmt::format("{:.1f}", value) : fmt::format("{:.0f}", value);
+}
+
+std::string length_text(Duration recorded) {
+  const double days = std::chrono::duration<double>(recorded).count() / 86400;
+  if (days < 0.9995) return follow_up_text(days * 86400);
+  const double whole = std::floor(days + 0.0005);
+  return fmt::format("{:.0f} {}", whole, whole == 1 ? "day" : "days");
+}
+
+// Rounded down: a recording of 23.96 h is none of 24 h.
+std::string follow_up_text(double seconds) {
+  if (seconds < 60) return fmt::format("{:.0f} s", std::floor(seconds));
+  if (seconds < 3600) return fmt::format("{:.0f} min", std::floor(seconds / 60));
+  return fmt::format("{:.1f} h", std::floor(seconds / 360) / 10);
+}
+
+std::string lost_text(const Totals& totals) {
+  std::string text = share_text(totals.lost_ratio());
+  if (totals.lost_low && totals.lost_high)
+    text += fmt::format(" ({:.1f}–{:.1f} %)", std::floor(1000 * *totals.lost_low) / 10,
+                        std::max(0.0, std::ceil(1000 * *totals.lost_high - 1e-9)) / 10);
+  return text;
+}
+
+namespace {
+
+// "ends 43 of 143 jobs; 37 of them worked again; …"
+std::string consequences(const ReplayResult& result, const Totals& totals) {
+  const bool one = totals.jobs == 1;
   if (totals.ended == 0)
-    return totals.jobs == 1
-               ? fmt::format("Ending {} would not have ended the one job, and saved nothing.", by)
-               : fmt::format("Ending {} would have ended none of {}, lost no work and saved nothing.", by, jobs);
-  std::string text =
-      totals.jobs == 1 ? fmt::format("Ending {} would have ended the one job, which {}", by,
-                                     totals.worked_again == 1 ? "worked again" : "never worked again")
-                       : fmt::format("Ending {} would have ended {} of {}, of which {} worked again", by, totals.ended,
-                                     jobs, totals.worked_again == 0 ? "none" : fmt::format("{}", totals.worked_again));
-  const auto lost = totals.lost_ratio();
-  text += lost ? fmt::format(": {} of the work would have been lost", share_text(lost))
-          : result.tells_work
-              ? std::string(": there was no work to lose")
-              : std::string(": how much work that would have lost is not known (no utilisation was recorded)");
-  return text + fmt::format(", {} GPU-hours saved for good.", hours_text(totals.saved_seconds));
+    return fmt::format("ends {}; nothing is lost and nothing is freed.",
+                       one ? "nothing: there was one job" : fmt::format("none of {} jobs", totals.jobs));
+  std::string text = one ? "ends the one job, " : fmt::format("ends {} of {} jobs; ", totals.ended, totals.jobs);
+  if (one)
+    text += totals.worked_again == 0 ? "which was not seen to work again; " : "which worked again; ";
+  else
+    text += totals.worked_again == 0 ? "none of them was seen to work again; "
+                                     : fmt::format("{} of them worked again; ", totals.worked_again);
+  text += totals.lost_ratio() ? lost_text(totals) + " of the work lost; "
+          : result.tells_work ? "no work was recorded that could be lost; "
+                              : "how much work that loses is not known (no utilisation was recorded); ";
+  text += fmt::format("{} GPU-hours freed.", hours_text(totals.freed_seconds()));
+  if (const auto followed = totals.follow_up_median())
+    text += fmt::format(" {} not seen again {} followed for {}{}.", totals.not_seen_again() == 1 ? "The job" : "Jobs",
+                        totals.not_seen_again() == 1 ? "was" : "were",
+                        totals.not_seen_again() == 1 ? "" : "a median of ", follow_up_text(*followed));
+  return text;
+}
+
+}  // namespace
+
+std::string answer(const ReplayResult& result) {
+  if (result.totals.jobs == 0 && result.left_out > 0) return "All jobs of this recording are left out (--except-user).";
+  if (result.totals.jobs == 0) return "Nobody had a GPU in this recording: there was no job to end.";
+  if (const auto& chosen = result.recommendation) {
+    const SweepRow* row = result.recommended_row();
+    const std::string what = row != nullptr && row->values.size() > 1 ? "`" + chosen->rule + "`" : chosen->value;
+    std::string text = consequences(result, result.main_totals());
+    text[0] = 'E';
+    return fmt::format("Recommended: {} ({}: {}). {}", what, chosen->firm ? "firm" : "weak", chosen->reason, text);
+  }
+  const std::string subject = result.span ? fmt::format("After {} the rule", to_text(*result.span)) : "This rule";
+  return fmt::format("No recommendation: {}. {} {}", result.recommendation_missing, subject,
+                     consequences(result, result.totals));
+}
+
+std::string readings_text(bool means, Duration interval) {
+  if (means || interval <= std::chrono::seconds(1)) return {};
+  return fmt::format(" Readings of the moment, every {}: short work between them is not seen.",
+                     format_duration(std::chrono::round<std::chrono::seconds>(interval)));
 }
 
 std::string basis(const ReplayResult& result) {
@@ -98,24 +142,12 @@ std::string basis(const ReplayResult& result) {
   text += result.gap_seconds > 0 ? fmt::format(", {} in gaps", hours_text(result.gap_seconds)) : ", no gaps";
   const std::uint64_t left_out = result.trace.bad_rows + result.trace.duplicates;
   text += left_out > 0 ? fmt::format(", {} left out", count_of(left_out, "row")) : ", no rows left out";
-  return text + "." + jobs_told_apart(result);
-}
-
-std::vector<std::string> knee_words(const ReplayResult& result) {
-  std::vector<std::string> lines;
-  const std::string most = fmt::format("{:g} %", 100 * result.lose);
-  for (const SweepRow& row : result.sweep) {
-    if (!row.knee) continue;
-    std::string what;
-    for (std::size_t a = 0; a < row.values.size(); ++a)
-      what += fmt::format("{}{}={}", a == 0 ? "" : ", ", result.axes[a].name, row.values[a]);
-    lines.push_back(fmt::format("knee: {}: saves most for good ({} GPU-hours) with at most {} of the work lost", what,
-                                hours_text(row.totals.saved_seconds), most));
-  }
-  if (lines.empty())
-    lines.push_back(
-        fmt::format("no knee: none saves anything for good with at most {} of the work lost (--lose)", most));
-  return lines;
+  text += ".";
+  if (!result.except_users.empty())
+    text += fmt::format(" Left out: {} of {} or of a user not told.", count_of(result.left_out, "job"),
+                        fmt::join(result.except_users, ", "));
+  if (result.tells_work) text += readings_text(result.means, result.interval);
+  return text + jobs_told_apart(result);
 }
 
 }  // namespace lull::replay

@@ -1,6 +1,7 @@
 #pragma once
-// The answer of a replay in words, first of all: what ending by the rule would have
-// done; and beside it what the answer rests on: how it was judged, gaps, rows left out.
+// The answer of a replay in words: the recommended policy, or why there is none, with what ending by it would have
+// done; and beside it what the answer rests on: how it was judged, gaps, rows left out. A recording ends before the
+// story does: nothing here says "never".
 
 #include <string>
 #include <string_view>
@@ -10,16 +11,21 @@
 
 namespace lull::replay {
 
-// "Ending after 30m would have ended 131 of 143 jobs, of which 126 worked again: 53 % of the work …"
+// "Recommended: 2h (weak: the recording covers 1 day). Ends 43 of 143 jobs; 37 of them worked again; 0.1 % (0.0–0.3 %)
+// of the work lost; 66 GPU-hours freed. …"
 std::string answer(const ReplayResult& result);
 // "judged per GPU: 143 GPUs, …; 3.5 GPU-hours in gaps; 12 rows left out"
 std::string basis(const ReplayResult& result);
-// Which combination to take, or why none: for each setting of what else is swept.
-std::vector<std::string> knee_words(const ReplayResult& result);
 
 std::string_view per_text(Per per);  // "gpu"
 
 // A share as people read it: "53 %", "0.4 %", "less than 0.1 %", "-".
 std::string share_text(std::optional<double> ratio);
+// The work lost with its interval: "0.1 % (0.0–0.3 %)".
+std::string lost_text(const Totals& totals);
+std::string readings_text(bool means, Duration interval);  // a sentence where readings are of a moment; else nothing
+std::string hours_text(double seconds);                    // of GPUs: "66", "1.4", "0.25", "0.017"
+std::string length_text(Duration recorded);                // "6 h", "1 day", "30 days"
+std::string follow_up_text(double seconds);                // "1.4 h", "12 min"
 
 }  // namespace lull::replay

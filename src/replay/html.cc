@@ -14,7 +14,8 @@ namespace lull::replay {
 namespace {
 
 constexpr std::size_t kMostColumns = 400'000;  // of all GPUs together: a few megabytes of page
-constexpr std::size_t kMostMarks = 20'000;     // firings drawn one by one
+constexpr std::size_t kMostMarks = 20'000;     // ends drawn one by one
+constexpr std::size_t kMostListed = 500;       // and listed
 constexpr std::uint8_t kNothing = 255;
 constexpr double kSteps = 250;
 
@@ -68,17 +69,6 @@ void put_strip(JsonWriter& json, const Strip& strip, const std::vector<double>& 
   json.end_array().end_object();
 }
 
-// How far apart the samples of the median GPU are.
-std::int64_t sampling_interval(const ReplayResult& result) {
-  std::vector<std::int64_t> intervals;
-  for (const GpuResult& gpu : result.gpus)
-    if (gpu.samples > 1) intervals.push_back(gpu.seen.count() / static_cast<std::int64_t>(gpu.samples - 1));
-  if (intervals.empty()) return 0;
-  const auto middle = intervals.begin() + static_cast<std::ptrdiff_t>(intervals.size() / 2);
-  std::nth_element(intervals.begin(), middle, intervals.end());
-  return *middle;
-}
-
 // A slice is never narrower than the samples are apart: most would look as if nothing had been seen in them.
 void put_strips(JsonWriter& json, Picture picture, std::int64_t interval) {
   while (!picture.gpus.empty() && picture.gpus.front().width().count() < interval)
@@ -102,16 +92,16 @@ void put_strips(JsonWriter& json, Picture picture, std::int64_t interval) {
   json.end_array();
 }
 
-// Marks: GPU, when, idle before, idle after, colour, how it ended; short, there may be many.
+// Marks: GPU, when it was ended, for how long it was free, and what became of it; short, there may be many.
 void put_marks(JsonWriter& json, const ReplayResult& result) {
   json.key("marks").begin_array();
-  const std::size_t count = std::min(kMostMarks, result.firings.size());
+  const std::size_t count = std::min(kMostMarks, result.ends.size());
   for (std::size_t i = 0; i < count; ++i) {
-    const Firing& firing = result.firings[i];
-    const int kind = firing.regretted ? 2 : firing.ending == StretchEnd::came_back ? 1 : 0;
-    json.begin_array().value(firing.gpu == kAllGpus ? std::int64_t{-1} : static_cast<std::int64_t>(firing.gpu));
-    json.value(seconds(firing.at.time_since_epoch().count())).value(seconds(firing.idle.count()));
-    json.value(seconds(firing.after.count())).value(kind).value(static_cast<int>(firing.ending)).end_array();
+    const End& end = result.ends[i];
+    json.begin_array().value(end.gpu == kAllGpus ? std::int64_t{-1} : static_cast<std::int64_t>(end.gpu));
+    json.value(seconds(end.at.time_since_epoch().count()));
+    json.value(seconds((end.back ? *end.back - end.at : end.followed).count()));
+    json.value(static_cast<int>(end.how)).end_array();
   }
   json.end_array();
 }
@@ -121,15 +111,12 @@ void put_marks(JsonWriter& json, const ReplayResult& result) {
 std::string to_html(const ReplayResult& result, std::optional<double> price) {
   JsonWriter json;
   json.begin_object().key("result");
-  put_result(json, result, price, false);  // the marks are drawn, not listed: once is enough
+  put_result(json, result, {.price = price, .verbose = false, .most_ends = kMostListed});
   json.member("from", seconds(result.first.time_since_epoch().count()));
   json.member("to", seconds(result.last.time_since_epoch().count()));
   json.member("epoch", result.trace.from_epoch).member("zoned", result.trace.zoned);
   json.member("zone", result.trace.zone_minutes).member("name", result.name);
-  json.key("knee").begin_array();
-  if (result.has_for_axis())
-    for (const std::string& line : knee_words(result)) json.value(line);
-  json.end_array().key("subjects").begin_array();
+  json.key("subjects").begin_array();
   for (const Together& subject : result.subjects) {
     json.begin_object().member("label", printable(subject.label)).key("gpus").begin_array();
     for (const std::size_t gpu : subject.gpus) json.value(gpu);
@@ -137,7 +124,7 @@ std::string to_html(const ReplayResult& result, std::optional<double> price) {
   }
   json.end_array();
   put_marks(json, result);
-  put_strips(json, result.picture, sampling_interval(result));
+  put_strips(json, result.picture, result.interval.count());
   json.key("axes").begin_array();
   for (const Axis& axis : result.axes) {
     json.begin_object().member("name", axis.name).key("values").begin_array();

@@ -23,7 +23,7 @@ std::vector<Hurt> whom_it_hurt(const ReplayResult& result) {
     ++hurt.ended;
     hurt.worked_again += end.back ? 1 : 0;
     hurt.lost_seconds += end.lost_seconds;
-    hurt.saved_seconds += end.saved_seconds;
+    hurt.freed_seconds += end.freed_seconds;
   }
   std::vector<Hurt> all;
   for (auto& [name, hurt] : by_name) all.push_back(std::move(hurt));

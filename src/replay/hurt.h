@@ -17,7 +17,7 @@ struct Hurt {
   std::uint64_t ended = 0;
   std::uint64_t worked_again = 0;
   double lost_seconds = 0;
-  double saved_seconds = 0;
+  double freed_seconds = 0;
 };
 std::vector<Hurt> whom_it_hurt(const ReplayResult& result);
 

@@ -96,12 +96,20 @@ std::optional<std::int64_t> median_twice(std::vector<std::int64_t> intervals) {
   return *middle + *std::max_element(intervals.begin(), middle);
 }
 
+std::int64_t guess_gap(std::span<const Instant> at) {
+  std::vector<std::int64_t> intervals;
+  for (std::size_t i = 1; i < at.size(); ++i) intervals.push_back((at[i] - at[i - 1]).count());
+  const auto median = median_twice(std::move(intervals));
+  return median ? gap_of(*median) : std::numeric_limits<std::int64_t>::max();
+}
+
 void Intervals::feed(std::span<const Instant> at) {
   for (const Instant instant : at) {
     const std::int64_t now = instant.time_since_epoch().count();
     if (last_) {
       const std::int64_t interval = now - *last_;
       median_.add(interval);
+      follow(*last_, interval);
       if (interval <= gap_) {
         seen_ += interval;
         longest_ = std::max(longest_, interval);
@@ -112,6 +120,35 @@ void Intervals::feed(std::span<const Instant> at) {
     }
     last_ = now;
   }
+}
+
+void Intervals::follow(std::int64_t before, std::int64_t interval) {
+  constexpr std::size_t kMostPaces = 4096;  // what changes more often has none
+  if (run_length_ == 0 || interval > 2 * run_.interval || 2 * interval < run_.interval) {
+    run_ = {before, interval};
+    run_length_ = 1;
+    return;
+  }
+  if (run_length_ < kSustained && ++run_length_ == kSustained) {
+    const bool other =
+        paces_.empty() || run_.interval > 3 * paces_.back().interval || 3 * run_.interval < paces_.back().interval;
+    if (other && paces_.size() < kMostPaces) paces_.push_back(run_);
+  }
+}
+
+trace::Paced Intervals::paces(std::int64_t twice_median) const {
+  trace::Paced paces{twice_median / 2};
+  if (!changed()) return paces;
+  paces.first = paces_.front().interval;
+  for (std::size_t i = 1; i < paces_.size(); ++i)
+    paces.changes.push_back({Instant(Duration(paces_[i].from)), paces_[i].interval});
+  return paces;
+}
+
+trace::Paced gaps_of(trace::Paced intervals) {
+  intervals.first = gap_of(2 * intervals.first);
+  for (trace::Paced::Change& change : intervals.changes) change.value = gap_of(2 * change.value);
+  return intervals;
 }
 
 }  // namespace lull::replay

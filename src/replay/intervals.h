@@ -6,9 +6,9 @@
 // at the bucket in question, until the median is known to the nanosecond.
 //
 // A gap is an interval longer than longest_gap() of the median, as live of the interval
-// that was asked for. Replay guesses the median from the first block and judges on; at
-// the end `same_gaps` tells whether the true median would have found the same gaps,
-// which makes the guess as good as the truth.
+// that was asked for. Where the interval changes for long within a file (1 s, then 60 s), each part has a gap of its
+// own (trace::Paced). Replay guesses the median from the first block and judges on; at the end `same_gaps` tells
+// whether the true median would have found the same gaps, which makes the guess as good as the truth.
 
 #include <cstdint>
 #include <limits>
@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "trace/paced.h"
 
 namespace lull::replay {
 
@@ -81,6 +82,11 @@ std::int64_t gap_of(std::int64_t twice_median);
 
 // The exact median of a few intervals at hand, twice its value; nothing if there are none.
 std::optional<std::int64_t> median_twice(std::vector<std::int64_t> intervals);
+// The gap that the first samples suggest; none where there is no interval.
+std::int64_t guess_gap(std::span<const Instant> at);
+
+// What is a gap where samples come in these intervals.
+trace::Paced gaps_of(trace::Paced intervals);
 
 // One GPU's intervals as they come: which are gaps, and how much was seen.
 class Intervals {
@@ -90,11 +96,19 @@ class Intervals {
   void feed(std::span<const Instant> at);
 
   std::int64_t gap() const { return gap_; }
+  void set_gap(std::int64_t gap) { gap_ = gap; }
+  // The interval changed for long.
+  bool changed() const { return paces_.size() > 1; }
+  // The interval from the first sample on: the median, or what it changed to.
+  trace::Paced paces(std::int64_t twice_median) const;
   Duration seen() const { return Duration(seen_); }
   Duration missed() const { return Duration(missed_); }  // in gaps
   MedianFinder& median() { return median_; }
   void look_closer(MedianFinder finder) { median_ = std::move(finder); }
-  // Whether every gap in this range would have split the intervals as ours did.
+  // Whether the true median, as far as it is known, would have found the same gaps as ours did.
+  bool same_gaps(const Bracket& median) const {
+    return !changed() && same_gaps(gap_of(median.low_twice), gap_of(median.high_twice));
+  }
   bool same_gaps(std::int64_t least, std::int64_t most) const { return longest_ <= least && shortest_gap_ > most; }
 
  private:
@@ -105,6 +119,17 @@ class Intervals {
   std::int64_t longest_ = 0;  // that is no gap
   std::int64_t shortest_gap_ = std::numeric_limits<std::int64_t>::max();
   MedianFinder median_;
+
+  // Intervals that are much the same so many times in a row are a pace.
+  static constexpr int kSustained = 8;
+  struct Pace {
+    std::int64_t from;  // the sample before its first interval
+    std::int64_t interval;
+  };
+  void follow(std::int64_t before, std::int64_t interval);
+  Pace run_{};  // the intervals that were much the same so far, and how many
+  int run_length_ = 0;
+  std::vector<Pace> paces_;
 };
 
 }  // namespace lull::replay

@@ -22,7 +22,7 @@ void JobFinder::leave(std::size_t gpu) {
 }
 
 // The job that this holder is of: one that lives on the same host, or a new one.
-std::size_t JobFinder::find(std::size_t gpu, float holder, const trace::Holders& holders) {
+std::size_t JobFinder::find(std::size_t gpu, float holder, const trace::KnownHolders& holders) {
   for (std::size_t j = 0; j < jobs_.size(); ++j) {
     const Job& job = jobs_[j];
     if (job.gpus.empty()) continue;
@@ -34,7 +34,7 @@ std::size_t JobFinder::find(std::size_t gpu, float holder, const trace::Holders&
   return jobs_.size() - 1;
 }
 
-void JobFinder::step(std::span<const Block> gpus, std::size_t sample, const trace::Holders& holders) {
+void JobFinder::step(std::span<const Block> gpus, std::size_t sample, trace::KnownHolders& holders) {
   for (Job& job : jobs_) job.changed = false;
   for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
     const float holder = gpus[gpu].holder[sample];
@@ -45,13 +45,14 @@ void JobFinder::step(std::span<const Block> gpus, std::size_t sample, const trac
       continue;
     }
     if (job_[gpu] != kNoJob && before > trace::kNobody && holders.same_job(before, holder)) {
-      jobs_[job_[gpu]].holder = holder;  // the same job, of which a process came or went
+      Job& same = jobs_[job_[gpu]];  // the same job, of which a process came or went
+      same.holder = holders.joined(same.holder, holder);
       continue;
     }
     leave(gpu);
     job_[gpu] = find(gpu, holder, holders);
     Job& job = jobs_[job_[gpu]];
-    job.holder = holder;
+    job.holder = holders.joined(job.holder, holder);
     job.gpus.insert(std::lower_bound(job.gpus.begin(), job.gpus.end(), gpu), gpu);
     job.changed = true;
   }

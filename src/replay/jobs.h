@@ -29,13 +29,13 @@ class JobFinder {
   // The first sample from one on at which somebody else has a GPU than before; as many as there are: none.
   std::size_t next_change(std::span<const Block> gpus, std::size_t from) const;
   // Goes on by this sample. Jobs that it changed are marked.
-  void step(std::span<const Block> gpus, std::size_t sample, const trace::Holders& holders);
+  void step(std::span<const Block> gpus, std::size_t sample, trace::KnownHolders& holders);
 
   std::vector<Job>& jobs() { return jobs_; }
 
  private:
   bool told(float holder) const { return holder >= trace::kNobody; }
-  std::size_t find(std::size_t gpu, float holder, const trace::Holders& holders);
+  std::size_t find(std::size_t gpu, float holder, const trace::KnownHolders& holders);
   void leave(std::size_t gpu);
 
   const std::vector<std::string>& host_of_;

@@ -11,12 +11,19 @@ constexpr std::size_t kOverhead = 32;          // of an allocation, about
 constexpr std::size_t kLeastColumns = 64;      // of a GPU in the picture
 constexpr std::size_t kAllColumns = 1U << 21;  // of all GPUs in the picture
 
-double seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
-
 }  // namespace
 
 Judging::Judging(JudgingOptions options) : options_(std::move(options)) {
   totals_.resize(options_.policies.size());
+  losses_.resize(options_.policies.size());
+  ends_.resize(options_.policies.size());
+  const bool utilisation = std::ranges::count(options_.metrics, Metric::util) > 0;
+  shortest_ = Duration::max();
+  for (const Policy& policy : options_.policies) {
+    worked_by_.push_back(worked_by(policy.idle, utilisation));
+    const std::optional<Span> span = policy.idle.span();
+    shortest_ = std::min(shortest_, span ? span->time : Duration::zero());
+  }
   columns_each_ = options_.picture_columns;
 }
 
@@ -40,8 +47,9 @@ std::size_t Judging::take_policies(std::size_t from) {
   evaluating.missing = options_.missing;
   for (std::size_t i = from; i < options_.policies.size(); ++i) {
     const Decider decider(options_.policies[i], evaluating);
-    // Twice where lives are told apart: as ever, and for the life under way.
-    const std::size_t bytes = decider.bytes() * (tells_lives() ? 2 : 1) + sizeof(Trial) - sizeof(Decider) + kOverhead;
+    // Twice where job spans are told apart: as ever, and for the life under way.
+    const std::size_t bytes =
+        decider.bytes() * (shows_job_spans() ? 2 : 1) + sizeof(Trial) - sizeof(Decider) + kOverhead;
     if (taken_ > 0 && subjects * (bytes_each_ + bytes) > options_.memory) break;
     bytes_each_ += bytes;
     ++taken_;
@@ -66,16 +74,22 @@ void Judging::restart() {
   wanted_ = 0;
   std::fill(totals_.begin() + static_cast<std::ptrdiff_t>(first_policy_),
             totals_.begin() + static_cast<std::ptrdiff_t>(first_policy_ + taken_), Totals{});
+  for (std::size_t i = first_policy_; i < first_policy_ + taken_; ++i) {
+    losses_[i].clear();
+    if (i != 0) other_ends_ -= ends_[i].size();
+    ends_[i].clear();
+  }
   right_gaps_ = true;
   first_.reset();
   last_ = {};
   if (first_policy_ != 0) return;
+  intervals_.clear();
   outcomes_.clear();
   strips_.clear();
   firings_.clear();
-  ends_.clear();
   subjects_.clear();
   whole_work_ = 0;
+  left_out_ = 0;
   columns_each_ = options_.picture_columns;
 }
 
@@ -87,11 +101,8 @@ bool Judging::wants(std::size_t) {
 
 std::int64_t Judging::guess_gap(std::size_t index, const Block& first) const {
   if (options_.gap) return options_.gap->count();
-  if (index < known_gaps_.size()) return known_gaps_[index];
-  std::vector<std::int64_t> intervals;
-  for (std::size_t i = 1; i < first.size(); ++i) intervals.push_back((first.at[i] - first.at[i - 1]).count());
-  const auto median = median_twice(std::move(intervals));
-  return median ? gap_of(*median) : std::numeric_limits<std::int64_t>::max();
+  if (index < known_gaps_.size()) return known_gaps_[index].first;
+  return replay::guess_gap(first.at);
 }
 
 // `gap`: of the recording.
@@ -114,13 +125,44 @@ void Judging::note_time(std::span<const Instant> at) {
 
 void Judging::block(std::size_t gpu, const Block& block) {
   if (gpu >= gpus_.size()) gpus_.resize(gpu + 1);
-  if (!gpus_[gpu]) gpus_[gpu] = std::make_unique<Gpu>(make_gpu(guess_gap(gpu, block), {gpu}));
-  gpus_[gpu]->intervals.feed(block.at);
+  if (!gpus_[gpu]) {
+    gpus_[gpu] = std::make_unique<Gpu>(make_gpu(guess_gap(gpu, block), {gpu}));
+    if (!options_.gap && gpu < known_gaps_.size()) gpus_[gpu]->gaps = &known_gaps_[gpu];
+  }
   take(*gpus_[gpu], gpu, {&block, 1});
 }
 
+// In parts that have one sampling interval each.
 void Judging::take(Gpu& gpu, std::size_t index, std::span<const Block> scope) {
+  if (gpu.gaps == nullptr || gpu.gaps->changes.empty()) return take_part(gpu, index, scope);
+  const std::span<const Instant> at = scope[0].at;
+  for (std::size_t from = 0; from < at.size();) {
+    const std::size_t count = gpu.gaps->same_for(at, from);
+    use_gap(gpu, gpu.gaps->before(at[from]));
+    paced_.clear();
+    for (const Block& block : scope) paced_.push_back(block.part(from, count));
+    take_part(gpu, index, paced_);
+    from += count;
+  }
+}
+
+// From here on this is a gap of the recording. What goes on goes on: the samples around the change are none.
+void Judging::use_gap(Gpu& gpu, std::int64_t gap) const {
+  if (gpu.intervals.gap() == gap) return;
+  gpu.intervals.set_gap(gap);
+  if (gpu.resampler) gpu.resampler->set_gap(Duration(gap));
+  if (options_.every) return;  // judged by an interval of its own
+  gpu.judged_gap = Duration(gap);
+  gpu.accounts.set_longest(gap);
+  for (Trial& trial : gpu.trials) {
+    trial.decider.set_gap(Duration(gap));
+    if (trial.of_life) trial.of_life->set_gap(Duration(gap));
+  }
+}
+
+void Judging::take_part(Gpu& gpu, std::size_t index, std::span<const Block> scope) {
   note_time(scope[0].at);
+  if (options_.per == Per::gpu) gpu.intervals.feed(scope[0].at);
   if (gpu.resampler)
     gpu.resampler->feed(scope, [&](std::span<const Block> taken) { judge(gpu, index, taken); });
   else
@@ -139,7 +181,7 @@ std::span<const Block> Judging::behind_delay(std::span<const Block> scope) {
 }
 
 void Judging::judge(Gpu& gpu, std::size_t index, std::span<const Block> all) {
-  find_lives(gpu, all);
+  find_job_spans(gpu, all);
   const std::span<const Block> scope = behind_delay(all);
   const std::span<const Instant> at = scope[0].at;
   const std::size_t skipped = all[0].size() - at.size();
@@ -175,14 +217,14 @@ void Judging::count(Totals& totals, std::size_t policy, std::size_t gpu, std::si
   const auto weight = static_cast<double>(scope);
   for (const Stretch& stretch : ended_) {
     ++totals.stretches;
-    totals.idle_seconds += weight * seconds(stretch.length());
+    totals.idle_seconds += weight * to_seconds(stretch.length());
     if (!stretch.fired) continue;
     const bool back = stretch.ending == StretchEnd::came_back;
     const bool regretted = back && stretch.reclaimed() <= options_.regret;
     ++totals.firings;
     totals.came_back += back ? 1 : 0;
     totals.regretted += regretted ? 1 : 0;
-    totals.reclaimed_seconds += weight * seconds(stretch.reclaimed());
+    totals.reclaimed_seconds += weight * to_seconds(stretch.reclaimed());
     if (policy == 0 && firings_.size() < options_.most_firings)
       firings_.push_back(
           {gpu, *stretch.fired, *stretch.fired - stretch.begin, stretch.reclaimed(), stretch.ending, regretted});
@@ -215,7 +257,7 @@ void Judging::conclude() {
     }
     if (const auto median = gpu.intervals.median().median();
         median && !options_.gap && known_gaps_.empty() && !together)
-      right_gaps_ = right_gaps_ && gpu.intervals.same_gaps(gap_of(median->low_twice), gap_of(median->high_twice));
+      right_gaps_ = right_gaps_ && gpu.intervals.same_gaps(*median);
     gpus_[i].reset();
   }
   wanted_ = 0;
@@ -235,12 +277,21 @@ bool Judging::guessed_start() {
 
 ReplayResult Judging::finish(trace::TraceReport report) {
   ReplayResult result;
+  holders_.append_to(report.holders);
+  for (std::vector<End>& ends : ends_)
+    for (End& end : ends) end.holder = holders_.number_in(end.holder);
   const bool together = options_.gpus > 0;
   result.sweep.resize(options_.policies.size() - 1);
+  result.except_users = options_.except_users;
+  result.left_out = left_out_;
+  const double counted = totals_[0].work_seconds + whole_work_;
+  const double work = counted < 1e-6 ? 0 : counted;  // what was left out leaves a rounding
+  const auto intervals = intervals_.of(losses_, work);
   for (std::size_t policy = 0; policy < options_.policies.size(); ++policy) {
     Totals& totals = policy == 0 ? result.totals : result.sweep[policy - 1].totals;
-    totals = totals_[policy];
-    totals.work_seconds = totals_[0].work_seconds + whole_work_;
+    totals = std::move(totals_[policy]);
+    totals.work_seconds = work;
+    totals.set_interval(intervals[policy]);
   }
   for (std::size_t i = 0; i < report.gpus.size(); ++i) {
     GpuResult gpu;
@@ -255,16 +306,18 @@ ReplayResult Judging::finish(trace::TraceReport report) {
       gpu.gap = outcomes_[i].gap;
       gpu.totals = outcomes_[i].totals;
     }
-    result.seen_seconds += seconds(gpu.seen);
-    result.gap_seconds += seconds(gpu.missed);
+    result.seen_seconds += to_seconds(gpu.seen);
+    result.gap_seconds += to_seconds(gpu.missed);
     result.gpus.push_back(std::move(gpu));
   }
   std::sort(firings_.begin(), firings_.end(),
             [](const Firing& a, const Firing& b) { return std::tie(a.at, a.gpu) < std::tie(b.at, b.gpu); });
   result.firings = std::move(firings_);
-  std::sort(ends_.begin(), ends_.end(),
-            [](const End& a, const End& b) { return std::tie(a.at, a.gpu) < std::tie(b.at, b.gpu); });
-  result.ends = std::move(ends_);
+  for (std::size_t policy = 0; policy < ends_.size(); ++policy) {
+    std::sort(ends_[policy].begin(), ends_[policy].end(),
+              [](const End& a, const End& b) { return std::tie(a.at, a.gpu) < std::tie(b.at, b.gpu); });
+    (policy == 0 ? result.ends : result.sweep[policy - 1].ends) = std::move(ends_[policy]);
+  }
   result.subjects = std::move(subjects_);
   result.samples = report.samples;
   result.first = first_.value_or(Instant{});

@@ -18,10 +18,11 @@
 #include "base/clock.h"
 #include "engine/decider.h"
 #include "replay/intervals.h"
+#include "replay/job_spans.h"
 #include "replay/jobs.h"
-#include "replay/lives.h"
 #include "replay/replay.h"
 #include "replay/resample.h"
+#include "replay/survival.h"
 #include "rule/stretch.h"
 #include "trace/reader.h"
 
@@ -41,8 +42,10 @@ struct JudgingOptions {
   std::size_t picture_columns = 0;
   std::vector<Metric> pictured;
   Per per = Per::gpu;
+  std::vector<std::string> except_users;        // whose jobs are left out
   std::size_t gpus = 0;                         // together: how many
-  Duration together_gap{};                      // and what is a gap between their ticks
+  std::vector<trace::Paced> gaps;               // together: what is a gap of each, and last of all together
+  std::vector<std::size_t> pace;                // together: the place of each among all by its interval; 0: it has none
   bool who = false;                             // blocks say who has the GPU
   std::vector<std::vector<std::size_t>> hosts;  // Per::host: the GPUs of each
   std::vector<std::string> host_names;
@@ -56,7 +59,7 @@ class Judging final : public trace::TraceSink {
   void restart() override;
   bool wants(std::size_t gpu) override;
   void next_part() override { conclude(); }
-  void meet(const trace::Holders& holders) override { holders_ = &holders; }
+  void meet(const trace::Holders& holders) override { holders_.meet(holders); }
   void block(std::size_t gpu, const Block& block) override;
   void frames(std::span<const Block> gpus) override;
 
@@ -65,7 +68,7 @@ class Judging final : public trace::TraceSink {
 
   // After a reading. The gaps that were guessed are those that the true medians give. Else: survey, tell, read again.
   bool guessed_gaps();
-  void know_gaps(std::vector<std::int64_t> gaps) { known_gaps_ = std::move(gaps); }
+  void know_gaps(std::vector<trace::Paced> gaps) { known_gaps_ = std::move(gaps); }
   // The start was the right one. Else it is now: read again.
   bool guessed_start();
 
@@ -83,16 +86,17 @@ class Judging final : public trace::TraceSink {
   // What is judged by itself: a GPU, or several together.
   struct Gpu {
     Intervals intervals;
-    LifeFinder lives;
+    LifeFinder spans;
     Accounts accounts;
     std::vector<Trial> trials;
     std::unique_ptr<Resampler> resampler;
     Totals totals;                     // of the rule as given
     std::vector<std::size_t> members;  // the GPUs
     Duration judged_gap{};
-    float holder = kUnknownSample;  // Per::job
-    bool met = false;               // a sample has been seen
-    bool living = false;            // a life is under way
+    const trace::Paced* gaps = nullptr;  // what is a gap, where that changes
+    float holder = kUnknownSample;       // Per::job
+    bool met = false;                    // a sample has been seen
+    bool living = false;                 // a life is under way
   };
   // What stays of a GPU when its trials are over.
   struct Outcome {
@@ -102,16 +106,22 @@ class Judging final : public trace::TraceSink {
     Totals totals;
   };
 
-  bool tells_lives() const;
+  bool shows_job_spans() const;
   const std::vector<Decider>& fresh_for(std::size_t gpus);
   Gpu make_gpu(std::int64_t gap, std::vector<std::size_t> members);
   std::int64_t guess_gap(std::size_t index, const Block& first) const;
+  void use_gap(Gpu& gpu, std::int64_t gap) const;
+  const trace::Paced& together_gaps(std::span<const std::size_t> members) const;
+  Gpu make_group(std::vector<std::size_t> members);
   void take(Gpu& gpu, std::size_t index, std::span<const Block> scope);
+  void take_part(Gpu& gpu, std::size_t index, std::span<const Block> scope);
+  void count_whole_work(std::span<const Block> gpus);
   void judge(Gpu& gpu, std::size_t index, std::span<const Block> scope);
-  void find_lives(Gpu& gpu, std::span<const Block> all);
+  void find_job_spans(Gpu& gpu, std::span<const Block> all);
   void follow(Gpu& gpu, std::size_t index, std::size_t trial, std::span<const Block> all, std::size_t skipped);
-  void follow_piece(Gpu& gpu, Trial& trial, const Piece& piece, std::span<const Block> all, std::size_t skipped);
+  void follow_piece(Gpu& gpu, std::size_t number, const Piece& piece, std::span<const Block> all, std::size_t skipped);
   void end_life(Totals& totals, Trial& trial, std::size_t policy, std::size_t index, Leaving how);
+  bool is_left_out(float holder) const;
   void picture(const Gpu& gpu, std::span<const Block> scope);
   void frames_by_job(std::span<const Block> gpus);
   void renew_jobs();
@@ -131,11 +141,14 @@ class Judging final : public trace::TraceSink {
   std::size_t first_policy_ = 0;
   std::size_t bytes_each_ = 0;  // of a GPU
   std::size_t wanted_ = 0;      // GPUs in this part
-  std::vector<std::int64_t> known_gaps_;
+  std::vector<trace::Paced> known_gaps_;
   bool right_gaps_ = true;
   std::vector<std::unique_ptr<Gpu>> gpus_;  // what is judged by itself
   std::vector<Outcome> outcomes_;
   std::vector<Totals> totals_;  // of each policy
+  std::vector<WorkedBy> worked_by_;
+  LossIntervals intervals_;
+  std::vector<std::vector<LossIntervals::Loss>> losses_;  // of each policy
   std::vector<Strip> strips_;
   std::size_t columns_each_ = 0;
   std::vector<Firing> firings_;
@@ -143,16 +156,20 @@ class Judging final : public trace::TraceSink {
   Answers condition_{};  // of the rule as given, for the picture
   std::vector<Block> rest_;
   std::vector<Stretch> ended_;
-  const trace::Holders* holders_ = nullptr;  // while the trace is read
+  trace::KnownHolders holders_;
+  Duration shortest_{};  // that any policy asks for
   std::vector<Piece> pieces_;
   std::vector<Block> part_;  // of a life
   PolicyAnswers part_answers_{};
-  std::vector<End> ends_;
-  std::optional<JobFinder> jobs_;  // Per::job
-  std::optional<Accounts> whole_;  // Per::job: of all GPUs, held or not
+  std::vector<std::vector<End>> ends_;  // of each policy
+  std::size_t other_ends_ = 0;          // of all but the rule as given
+  std::optional<JobFinder> jobs_;       // Per::job
+  std::optional<Accounts> whole_;       // Per::job: of all GPUs, held or not
   double whole_work_ = 0;
+  std::uint64_t left_out_ = 0;  // jobs
   std::vector<Together> subjects_;
   std::vector<Block> chosen_;  // of what is judged together
+  std::vector<Block> paced_;   // the part of it that has one sampling interval
   std::vector<Instant> chosen_at_;
   std::vector<float> chosen_columns_;
   std::optional<Instant> first_;

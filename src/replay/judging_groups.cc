@@ -19,19 +19,36 @@ std::string job_label(const trace::Holder& holder, std::size_t number) {
 
 }  // namespace
 
+// The median one of the members decides, as of all GPUs where none of them has an interval.
+const trace::Paced& Judging::together_gaps(std::span<const std::size_t> members) const {
+  std::vector<std::size_t> paced;
+  for (const std::size_t gpu : members)
+    if (options_.pace[gpu] != 0) paced.push_back(gpu);
+  if (paced.empty()) return options_.gaps.back();
+  const auto middle = paced.begin() + static_cast<std::ptrdiff_t>(paced.size() / 2);
+  std::ranges::nth_element(paced, middle, {}, [&](std::size_t gpu) { return options_.pace[gpu]; });
+  return options_.gaps[*middle];
+}
+
+Judging::Gpu Judging::make_group(std::vector<std::size_t> members) {
+  const trace::Paced& gaps = together_gaps(members);
+  Gpu group = make_gpu(gaps.first, std::move(members));
+  group.gaps = &gaps;
+  return group;
+}
+
 void Judging::frames(std::span<const Block> gpus) {
-  const std::int64_t gap = options_.together_gap.count();
   if (options_.per == Per::job) return frames_by_job(gpus);
   if (options_.per == Per::all) {
     if (gpus_.empty()) {
       std::vector<std::size_t> everyone(gpus.size());
       std::iota(everyone.begin(), everyone.end(), 0);
-      gpus_.push_back(std::make_unique<Gpu>(make_gpu(gap, std::move(everyone))));
+      gpus_.push_back(std::make_unique<Gpu>(make_group(std::move(everyone))));
     }
     return take(*gpus_[0], kAllGpus, gpus);
   }
   for (std::size_t host = gpus_.size(); host < options_.hosts.size(); ++host) {
-    gpus_.push_back(std::make_unique<Gpu>(make_gpu(gap, options_.hosts[host])));
+    gpus_.push_back(std::make_unique<Gpu>(make_group(options_.hosts[host])));
     if (first_policy_ == 0) subjects_.push_back({options_.host_names[host], options_.hosts[host]});
   }
   for (std::size_t host = 0; host < gpus_.size(); ++host)
@@ -71,22 +88,36 @@ std::span<const Block> Judging::with_rows(std::span<const Block> gpus, const Gpu
   return chosen_;
 }
 
+// Of all GPUs, whoever has them.
+void Judging::count_whole_work(std::span<const Block> gpus) {
+  const trace::Paced& gaps = options_.gaps.back();
+  if (!whole_) whole_.emplace(gaps.first);
+  const std::span<const Instant> at = gpus[0].at;
+  note_time(at);
+  for (std::size_t from = 0; from < at.size();) {
+    const std::size_t count = gaps.same_for(at, from);
+    whole_->set_longest(gaps.before(at[from]));
+    paced_.clear();
+    for (const Block& block : gpus) paced_.push_back(block.part(from, count));
+    if (first_policy_ == 0) whole_work_ += whole_->sum(paced_, 0, count).util_seconds;
+    whole_->pass(paced_);
+    from += count;
+  }
+}
+
 void Judging::frames_by_job(std::span<const Block> gpus) {
   if (!jobs_) jobs_.emplace(gpus.size(), options_.host_of);
-  if (!whole_) whole_.emplace(options_.together_gap.count());
-  if (first_policy_ == 0) whole_work_ += whole_->sum(gpus, 0, gpus[0].size()).util_seconds;
-  whole_->pass(gpus);
-  note_time(gpus[0].at);
+  count_whole_work(gpus);
   for (std::size_t from = 0; from < gpus[0].size();) {
     // What changes at this sample holds from it on.
     if (jobs_->next_change(gpus, from) == from) {
-      jobs_->step(gpus, from, *holders_);
+      jobs_->step(gpus, from, holders_);
       renew_jobs();
     }
     const std::size_t to = jobs_->next_change(gpus, from + 1);
     for (std::size_t j = 0; j < jobs_->jobs().size(); ++j) {
       if (!gpus_[j]) continue;
-      if (const auto scope = with_rows(gpus, *gpus_[j], from, to); !scope[0].at.empty()) judge(*gpus_[j], j, scope);
+      if (const auto scope = with_rows(gpus, *gpus_[j], from, to); !scope[0].at.empty()) take(*gpus_[j], j, scope);
     }
     from = to;
   }
@@ -104,12 +135,12 @@ void Judging::renew_jobs() {
       if (gpus_[j]) finish_job(j);
       continue;
     }
-    Gpu fresh = make_gpu(options_.together_gap.count(), jobs[j].gpus);
+    Gpu fresh = make_group(jobs[j].gpus);
     fresh.holder = jobs[j].holder;
     if (gpus_[j]) take_over(*gpus_[j], j, fresh);
     gpus_[j] = std::make_unique<Gpu>(std::move(fresh));
     if (first_policy_ != 0) continue;
-    if (subjects_[j].label.empty()) subjects_[j].label = job_label((*holders_)[jobs[j].holder], j);
+    if (subjects_[j].label.empty()) subjects_[j].label = job_label(holders_[jobs[j].holder], j);
     for (const std::size_t gpu : jobs[j].gpus)
       if (std::find(subjects_[j].gpus.begin(), subjects_[j].gpus.end(), gpu) == subjects_[j].gpus.end())
         subjects_[j].gpus.push_back(gpu);

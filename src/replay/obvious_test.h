@@ -33,6 +33,7 @@ struct Asked {
   std::uint32_t count = 0;    // samples, where not 0
   std::optional<double> arm;  // util above this
   std::int64_t regret = 0;
+  std::int64_t shortest = 0;  // ns that any rule asks for
 };
 
 struct Counted {
@@ -48,7 +49,8 @@ struct Counted {
   std::uint64_t worked_again = 0;
   double work = 0;
   double lost = 0;
-  std::int64_t saved = 0;
+  std::int64_t freed = 0;
+  std::vector<std::int64_t> followed;  // of those not seen again
   std::int64_t missed = 0;
   struct Leave {
     std::int64_t second;
@@ -57,16 +59,39 @@ struct Counted {
   std::vector<Leave> leaves;
 };
 
-// Whether a gap lies before each sample: an interval of more than three medians and a second.
-inline std::vector<bool> gaps_of(const Series& series) {
-  std::vector<std::int64_t> sorted;
-  for (std::size_t i = 1; i < series.size(); ++i) sorted.push_back(series[i].at - series[i - 1].at);
+// The interval that counts before each sample: the median of all; where eight or more in a row are within a factor of
+// two of the first of them, and such runs differ by more than three, that of the last run to have begun.
+inline std::vector<std::int64_t> intervals_of(const Series& series) {
+  std::vector<std::int64_t> all;
+  for (std::size_t i = 1; i < series.size(); ++i) all.push_back(series[i].at - series[i - 1].at);
+  std::vector<std::int64_t> sorted = all;
   std::sort(sorted.begin(), sorted.end());
-  std::vector<bool> gaps(series.size());
-  for (std::size_t i = 1; i < series.size(); ++i) {
-    const std::int64_t twice = sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2];
-    gaps[i] = series[i].at - series[i - 1].at > std::max<std::int64_t>(3 * (twice / 2), 1'000'000'000);
+  const std::int64_t median = all.empty() ? 0 : (sorted[(all.size() - 1) / 2] + sorted[all.size() / 2]) / 2;
+  std::vector<std::int64_t> of(series.size(), median);
+  std::vector<std::size_t> begins;
+  for (std::size_t from = 0; from < all.size();) {
+    std::size_t to = from + 1;
+    while (to < all.size() && all[to] <= 2 * all[from] && 2 * all[to] >= all[from]) ++to;
+    const bool other = begins.empty() || all[from] > 3 * all[begins.back()] || 3 * all[from] < all[begins.back()];
+    if (to - from >= 8 && other) begins.push_back(from);
+    from = to;
   }
+  if (begins.size() < 2) return of;
+  for (std::size_t i = 1; i < series.size(); ++i) {
+    std::size_t run = begins[0];
+    for (const std::size_t begin : begins)
+      if (begin < i) run = begin;
+    of[i] = all[run];
+  }
+  return of;
+}
+
+// Whether a gap lies before each sample: an interval of more than three usual ones and a second.
+inline std::vector<bool> gaps_of(const Series& series) {
+  const std::vector<std::int64_t> usual = intervals_of(series);
+  std::vector<bool> gaps(series.size());
+  for (std::size_t i = 1; i < series.size(); ++i)
+    gaps[i] = series[i].at - series[i - 1].at > std::max<std::int64_t>(3 * usual[i], 1'000'000'000);
   return gaps;
 }
 
@@ -103,18 +128,19 @@ inline void count_obviously(const Series& series, const Asked& asked, Counted& c
 }
 
 // Who has the GPU at each sample: a number for each life, from 1; 0 while nobody does.
-inline std::vector<int> lives_of(const Series& series) {
-  std::vector<int> lives;
+inline std::vector<int> spans_of(const Series& series) {
+  std::vector<int> spans;
   int newest = 0;
   int now = 0;
   int pid = kUntold;
   for (std::size_t i = 0; i < series.size(); ++i) {
     const Sample& sample = series[i];
-    const bool works = sample.util >= 1;
+    const bool untold = sample.pid == kUntold;
     const bool empty = sample.memory <= 64.0 * 1024 * 1024;
     const bool full = sample.memory > 64.0 * 1024 * 1024;
-    const bool nobody = !works && (sample.pid == kNone || (sample.pid == kUntold && empty));
-    const bool somebody = works || sample.pid > 0 || (sample.pid == kUntold && full);
+    const bool works = sample.util >= 1 && std::isnan(sample.memory);  // it tells only where nothing else does
+    const bool nobody = sample.pid == kNone || (untold && empty);
+    const bool somebody = sample.pid > 0 || (untold && (full || works));
     const bool another = now != 0 && pid > 0 && sample.pid > 0 && pid != sample.pid;
     if (nobody) now = 0;
     if ((now == 0 && somebody) || another || (i == 0 && !nobody)) {
@@ -122,14 +148,17 @@ inline std::vector<int> lives_of(const Series& series) {
       pid = kUntold;
     }
     if (sample.pid > 0) pid = sample.pid;
-    lives.push_back(now);
+    spans.push_back(now);
   }
-  return lives;
+  return spans;
 }
 
 // The samples of one life, by the rule from the beginning; then what came after the first firing.
 void end_obviously(const Series& series, const std::vector<bool>& gap, std::size_t begin, std::size_t end, bool cut_off,
                    const Asked& asked, Counted& counted) {
+  bool told = false;  // by more than memory
+  for (std::size_t i = begin; i < end; ++i) told = told || series[i].pid > 0 || std::isnan(series[i].memory);
+  if (!told && series[end - 1].at - series[begin].at < asked.shortest) return;
   ++counted.jobs;
   std::size_t armed = asked.arm ? end : begin;
   for (std::size_t i = end; asked.arm && i-- > begin;)
@@ -147,33 +176,32 @@ void end_obviously(const Series& series, const std::vector<bool>& gap, std::size
   if (!fired) return;
   ++counted.ended;
   std::optional<std::size_t> back;
-  std::int64_t after = 0;
   for (std::size_t i = *fired + 1; i < end; ++i) {
-    if (!gap[i]) after += series[i].at - series[i - 1].at;
-    if (!gap[i] && series[i].util > 0)
+    if (!gap[i] && series[i].util >= 1)
       counted.lost += series[i].util / 100 * static_cast<double>(series[i].at - series[i - 1].at) / 1e9;
-    if (!back && series[i].util >= asked.limit) back = i;
+    if (!back && series[i].util >= 1) back = i;
+    if (!gap[i] && !back) counted.freed += series[i].at - series[i - 1].at;
   }
   counted.worked_again += back ? 1 : 0;
-  counted.saved += back ? 0 : after;
+  if (!back) counted.followed.push_back(series[end - 1].at - series[*fired].at);
   const std::int64_t left = series[back ? *back : end - 1].at - series[*fired].at;
   counted.leaves.push_back({(left + 999'999'999) / 1'000'000'000, back      ? Leaving::came_back
                                                                   : cut_off ? Leaving::cut_off
                                                                             : Leaving::released});
 }
 
-inline void count_lives_obviously(const Series& series, const Asked& asked, Counted& counted) {
+inline void count_spans_obviously(const Series& series, const Asked& asked, Counted& counted) {
   const std::vector<bool> gap = gaps_of(series);
-  const std::vector<int> lives = lives_of(series);
+  const std::vector<int> spans = spans_of(series);
   for (std::size_t i = 1; i < series.size(); ++i) {
     const std::int64_t since = series[i].at - series[i - 1].at;
     if (gap[i]) counted.missed += since;
-    if (!gap[i] && series[i].util > 0) counted.work += series[i].util / 100 * static_cast<double>(since) / 1e9;
+    if (!gap[i] && series[i].util >= 1) counted.work += series[i].util / 100 * static_cast<double>(since) / 1e9;
   }
   for (std::size_t begin = 0; begin < series.size();) {
     std::size_t end = begin;
-    while (end < series.size() && lives[end] == lives[begin]) ++end;
-    if (lives[begin] != 0) end_obviously(series, gap, begin, end, end == series.size(), asked, counted);
+    while (end < series.size() && spans[end] == spans[begin]) ++end;
+    if (spans[begin] != 0) end_obviously(series, gap, begin, end, end == series.size(), asked, counted);
     begin = end;
   }
 }

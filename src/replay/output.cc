@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -12,17 +14,32 @@
 namespace lull::replay {
 namespace {
 
-double to_seconds(Duration duration) { return std::chrono::duration<double>(duration).count(); }
+void put_chance(JsonWriter& json, const Survival& back, int hours) {
+  const auto limit = std::chrono::hours(hours);
+  const auto chance = back.chance_within(limit);
+  const auto all = back.estimate(limit);
+  const std::string name = fmt::format("return_{}h_", hours);
+  json.member(name + "ratio", chance ? std::optional(chance->ratio) : std::nullopt);
+  json.member(name + "low", chance ? std::optional(chance->low) : std::nullopt);
+  json.member(name + "high", chance ? std::optional(chance->high) : std::nullopt);
+  json.member(name + "at_risk", all ? all->at_risk : 0);
+}
 
 // What ending would really have done.
 void put_ends(JsonWriter& json, const Totals& totals, double gap_seconds, std::optional<double> price) {
   json.member("jobs", totals.jobs).member("ended", totals.ended).member("worked_again", totals.worked_again);
-  json.member("work_lost_ratio", totals.lost_ratio()).member("saved_hours", hours(totals.saved_seconds));
+  json.member("not_seen_again", totals.not_seen_again());
+  json.member("follow_up_median_seconds", totals.follow_up_median());
+  json.member("work_lost_ratio", totals.lost_ratio()).member("work_lost_low", totals.lost_low);
+  json.member("work_lost_high", totals.lost_high);
+  json.member("freed_hours", hours(totals.freed_seconds()));
+  json.member("freed_until_return_hours", hours(totals.freed_until_return));
+  json.member("freed_until_release_hours", hours(totals.freed_until_release));
+  json.member("freed_until_recording_end_hours", hours(totals.freed_until_recording_end));
+  for (const int within : {1, 4, 24}) put_chance(json, totals.back, within);
   json.member("gap_hours", hours(gap_seconds));
-  json.member("chance_back_1h", totals.back.chance_within(std::chrono::hours(1)));
-  json.member("chance_back_4h", totals.back.chance_within(std::chrono::hours(4)));
   json.member("work_hours", hours(totals.work_seconds)).member("work_lost_hours", hours(totals.lost_seconds));
-  if (price) json.member("saved_cost", hours(totals.saved_seconds) * *price);
+  if (price) json.member("freed_cost", hours(totals.freed_seconds()) * *price);
 }
 
 void put_totals(JsonWriter& json, const Totals& totals, double seen_seconds, std::optional<double> price) {
@@ -51,7 +68,8 @@ void put_end(JsonWriter& json, const ReplayResult& result, const End& end) {
   json.key("back_after_seconds");
   end.back ? json.value(to_seconds(*end.back - end.at)) : json.null();
   json.member("then", leaving_text(end.how)).member("work_lost_hours", hours(end.lost_seconds));
-  json.member("saved_hours", hours(end.saved_seconds));
+  json.member("freed_hours", hours(end.freed_seconds));
+  json.member("followed_seconds", to_seconds(end.followed));
   if (end.holder > trace::kNobody) {
     const trace::Holder& holder = result.trace.holders[end.holder];
     json.member_or_null("user", printable(holder.user_text())).member_or_null("job", printable(holder.job));
@@ -71,51 +89,48 @@ void put_hurt(JsonWriter& json, const ReplayResult& result) {
     json.begin_object().member_or_null("user", printable(hurt.user)).member_or_null("command", printable(hurt.command));
     json.member_or_null("host", printable(hurt.host)).member("ended", hurt.ended);
     json.member("worked_again", hurt.worked_again).member("work_lost_hours", hours(hurt.lost_seconds));
-    json.member("saved_hours", hours(hurt.saved_seconds)).end_object();
+    json.member("freed_hours", hours(hurt.freed_seconds)).end_object();
   }
   json.end_array();
 }
 
-void put_gpu(JsonWriter& json, const ReplayResult& result, const GpuResult& gpu, std::optional<double> price) {
+void put_gpu(JsonWriter& json, const ReplayResult& result, const GpuResult& gpu, const OutputOptions& how) {
   json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
   json.member("samples", gpu.samples).member("seen_hours", hours(to_seconds(gpu.seen)));
-  if (result.per == Per::gpu) put_ends(json, gpu.totals, to_seconds(gpu.missed), price);
-  if (result.per == Per::gpu) put_totals(json, gpu.totals, to_seconds(gpu.seen), price);
+  if (result.per == Per::gpu) put_ends(json, gpu.totals, to_seconds(gpu.missed), how.price);
+  if (result.per == Per::gpu && how.verbose) put_totals(json, gpu.totals, to_seconds(gpu.seen), how.price);
   json.end_object();
 }
 
-void put_sweep_row(JsonWriter& json, const ReplayResult& result, const SweepRow& row, std::optional<double> price) {
-  json.begin_object();
-  for (std::size_t a = 0; a < result.axes.size(); ++a) {
-    json.member(result.axes[a].name, printable(row.values[a]));
-    if (result.axes[a].name != "for") continue;
-    if (const auto span = parse_duration(row.values[a])) json.member("for_seconds", to_seconds(*span));
+void put_sweep(JsonWriter& json, const ReplayResult& result, const OutputOptions& how) {
+  json.key("sweep").begin_array();
+  for (const SweepRow& row : result.sweep) {
+    json.begin_object();
+    for (std::size_t a = 0; a < result.axes.size(); ++a) {
+      json.member(result.axes[a].name, printable(row.values[a]));
+      if (result.axes[a].name != "for") continue;
+      if (const auto span = parse_duration(row.values[a])) json.member("for_seconds", to_seconds(*span));
+    }
+    json.member("rule", printable(row.rule));
+    put_ends(json, row.totals, result.gap_seconds, how.price);
+    if (how.verbose) put_totals(json, row.totals, result.seen_seconds, how.price);
+    json.member("recommended", row.recommended).end_object();
   }
-  json.member("rule", printable(row.rule));
-  put_ends(json, row.totals, result.gap_seconds, price);
-  put_totals(json, row.totals, result.seen_seconds, price);
-  json.member("knee", row.knee).end_object();
+  json.end_array();
 }
 
-void put_sweep(JsonWriter& json, const ReplayResult& result, std::optional<double> price) {
-  json.key("sweep").begin_array();
-  for (const SweepRow& row : result.sweep) put_sweep_row(json, result, row, price);
-  json.end_array();
-  if (!result.has_for_axis()) return;
-  const SweepRow* first = nullptr;
-  json.key("knees").begin_array();
-  for (const SweepRow& row : result.sweep) {
-    if (!row.knee) continue;
-    put_sweep_row(json, result, row, price);
-    if (first == nullptr) first = &row;
-  }
-  json.end_array();
-  if (result.axes.size() != 1) return;
-  json.key("knee");
-  if (first == nullptr)
-    json.null();
+void put_recommendation(JsonWriter& json, const ReplayResult& result) {
+  json.key("recommendation");
+  if (const auto& chosen = result.recommendation)
+    json.begin_object()
+        .member("value", chosen->value)
+        .member("rule", printable(chosen->rule))
+        .member("strength", chosen->firm ? "firm" : "weak")
+        .member("reason", chosen->reason)
+        .end_object();
   else
-    put_sweep_row(json, result, *first, price);
+    json.null();
+  json.member_or_null("recommendation_missing", result.recommendation_missing);
 }
 
 std::string csv_text(std::string_view text) {
@@ -169,71 +184,108 @@ std::string gpu_text(const ReplayResult& result, std::size_t gpu) {
   return gpu < result.gpus.size() ? result.gpus[gpu].label : "all";
 }
 
-void put_result(JsonWriter& json, const ReplayResult& result, std::optional<double> price, bool with_events) {
+void put_result(JsonWriter& json, const ReplayResult& result, const OutputOptions& how) {
   json.begin_object().member("rule", printable(result.rule)).member_or_null("arm", printable(result.arm));
-  json.member("per", per_text(result.per)).member("regret_seconds", to_seconds(result.regret));
-  json.member("answer", answer(result)).member("basis", basis(result)).member("lose_ratio", result.lose);
-  json.key("totals").begin_object();
-  put_ends(json, result.totals, result.gap_seconds, price);
+  json.member("per", per_text(result.per)).member("answer", answer(result)).member("basis", basis(result));
+  put_recommendation(json, result);
+  json.key("except_users").begin_array();
+  for (const std::string& user : result.except_users) json.value(printable(user));
+  json.end_array().member("left_out", result.left_out);
+  json.member("lose_ratio", result.lose).key("totals").begin_object();
+  put_ends(json, result.totals, result.gap_seconds, how.price);
   json.member("seen_hours", hours(result.seen_seconds));
-  put_totals(json, result.totals, result.seen_seconds, price);
+  if (how.verbose) put_totals(json, result.totals, result.seen_seconds, how.price);
   json.end_object();
   json.member("from", moment_text(result, result.first)).member("to", moment_text(result, result.last));
   json.member("gpus", result.gpus.size()).member("samples", result.samples);
-  json.member("seen_hours", hours(result.seen_seconds));
-  put_totals(json, result.totals, result.seen_seconds, price);
-  if (price) json.member("price_per_hour", *price);
+  json.member("seen_hours", hours(result.seen_seconds)).member("interval_seconds", to_seconds(result.interval));
+  json.member("readings", result.means ? "mean" : "moment");
+  if (how.price) json.member("price_per_hour", *how.price);
+  if (how.verbose) json.member("regret_seconds", to_seconds(result.regret));
   json.member("bad_rows", result.trace.bad_rows).member("duplicates", result.trace.duplicates);
   json.member("out_of_order", result.trace.out_of_order).member("bytes", result.trace.bytes);
   json.key("per_gpu").begin_array();
-  for (const GpuResult& gpu : result.gpus) put_gpu(json, result, gpu, price);
-  json.end_array().key("events").begin_array();
-  if (with_events)
+  for (const GpuResult& gpu : result.gpus) put_gpu(json, result, gpu, how);
+  json.end_array();
+  if (how.verbose) {
+    json.key("events").begin_array();
     for (const Firing& firing : result.firings) put_event(json, result, firing);
-  json.end_array();
+    json.end_array();
+  }
   put_hurt(json, result);
-  json.key("ends").begin_array();
-  if (with_events)
-    for (const End& end : result.ends) put_end(json, result, end);
+  json.member("ends_rule", printable(result.ends_rule)).key("ends").begin_array();
+  for (std::size_t i = 0; i < std::min(how.most_ends, result.ends.size()); ++i) put_end(json, result, result.ends[i]);
   json.end_array();
-  if (!result.axes.empty()) put_sweep(json, result, price);
+  if (!result.axes.empty()) put_sweep(json, result, how);
   json.end_object();
 }
 
-std::string to_json(const ReplayResult& result, std::optional<double> price) {
+std::string to_json(const ReplayResult& result, const OutputOptions& how) {
   JsonWriter json;
-  put_result(json, result, price, true);
+  put_result(json, result, how);
   return json.take() + '\n';
 }
 
-std::string to_csv(const ReplayResult& result, std::optional<double> price) {
-  std::string out;
-  if (result.axes.empty()) {
-    out = "gpu,time,idle_seconds,after_seconds,ended,came_back,regretted\n";
-    for (const Firing& firing : result.firings)
-      out += fmt::format("{},{},{},{},{},{:d},{:d}\n", csv_text(gpu_text(result, firing.gpu)),
-                         moment_text(result, firing.at), to_seconds(firing.idle), to_seconds(firing.after),
-                         ending_text(firing.ending), firing.ending == StretchEnd::came_back, firing.regretted);
-    return out;
+namespace {
+
+std::string maybe(std::optional<double> number) { return number ? fmt::format("{}", *number) : ""; }
+
+std::string firings_csv(const ReplayResult& result) {
+  std::string out = "gpu,time,idle_seconds,after_seconds,ended,came_back,regretted\n";
+  for (const Firing& firing : result.firings)
+    out += fmt::format("{},{},{},{},{},{:d},{:d}\n", csv_text(gpu_text(result, firing.gpu)),
+                       moment_text(result, firing.at), to_seconds(firing.idle), to_seconds(firing.after),
+                       ending_text(firing.ending), firing.ending == StretchEnd::came_back, firing.regretted);
+  return out;
+}
+
+std::string ends_csv(const ReplayResult& result) {
+  std::string out =
+      "gpu,time,then,back_after_seconds,followed_seconds,work_lost_hours,freed_hours,user,job,command,host\n";
+  for (const End& end : result.ends) {
+    const bool told = end.holder > trace::kNobody;
+    const trace::Holder nobody;
+    const trace::Holder& holder = told ? result.trace.holders[end.holder] : nobody;
+    out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(gpu_text(result, end.gpu)),
+                       moment_text(result, end.at), leaving_text(end.how),
+                       end.back ? fmt::format("{}", to_seconds(*end.back - end.at)) : "", to_seconds(end.followed),
+                       hours(end.lost_seconds), hours(end.freed_seconds), csv_text(holder.user_text()),
+                       csv_text(holder.job), csv_text(holder.command), csv_text(holder.host));
   }
+  return out;
+}
+
+}  // namespace
+
+std::string to_csv(const ReplayResult& result, const OutputOptions& how) {
+  if (result.axes.empty()) return how.verbose ? firings_csv(result) : ends_csv(result);
+  std::string out;
   for (const Axis& axis : result.axes) out += axis.name + ",";
-  out += "jobs,ended,worked_again,work_lost_ratio,saved_hours,gap_hours,chance_back_1h,chance_back_4h,";
-  out += "firings,came_back,regretted,idle_hours,reclaimed_hours,reclaimed_percent,";
-  if (price) out += "reclaimed_cost,";
-  out += "knee,rule\n";
+  out +=
+      "jobs,ended,worked_again,not_seen_again,follow_up_median_seconds,work_lost_ratio,work_lost_low,work_lost_high,";
+  out += "freed_hours,freed_until_return_hours,freed_until_release_hours,freed_until_recording_end_hours,";
+  for (const int within : {1, 4, 24}) out += fmt::format("return_{0}h_ratio,return_{0}h_at_risk,", within);
+  if (how.verbose) out += "firings,came_back,regretted,idle_hours,reclaimed_hours,";
+  if (how.price) out += "freed_cost,";
+  out += "recommended,rule\n";
   for (const SweepRow& row : result.sweep) {
     for (const std::string& value : row.values) out += csv_text(value) + ",";
     const Totals& totals = row.totals;
-    const auto share = percent(totals.reclaimed_seconds, result.seen_seconds);
-    const auto maybe = [](std::optional<double> number) { return number ? fmt::format("{}", *number) : ""; };
     out += fmt::format("{},{},{},{},{},{},{},{},", totals.jobs, totals.ended, totals.worked_again,
-                       maybe(totals.lost_ratio()), hours(totals.saved_seconds), hours(result.gap_seconds),
-                       maybe(totals.back.chance_within(std::chrono::hours(1))),
-                       maybe(totals.back.chance_within(std::chrono::hours(4))));
-    out += fmt::format("{},{},{},{},{},{},", totals.firings, totals.came_back, totals.regretted,
-                       hours(totals.idle_seconds), hours(totals.reclaimed_seconds), maybe(share));
-    if (price) out += fmt::format("{},", hours(totals.reclaimed_seconds) * *price);
-    out += fmt::format("{:d},{}\n", row.knee, csv_text(row.rule));
+                       totals.not_seen_again(), maybe(totals.follow_up_median()), maybe(totals.lost_ratio()),
+                       maybe(totals.lost_low), maybe(totals.lost_high));
+    out += fmt::format("{},{},{},{},", hours(totals.freed_seconds()), hours(totals.freed_until_return),
+                       hours(totals.freed_until_release), hours(totals.freed_until_recording_end));
+    for (const int within : {1, 4, 24}) {
+      const auto chance = totals.back.chance_within(std::chrono::hours(within));
+      const auto all = totals.back.estimate(std::chrono::hours(within));
+      out += fmt::format("{},{},", chance ? fmt::format("{}", chance->ratio) : "", all ? all->at_risk : 0);
+    }
+    if (how.verbose)
+      out += fmt::format("{},{},{},{},{},", totals.firings, totals.came_back, totals.regretted,
+                         hours(totals.idle_seconds), hours(totals.reclaimed_seconds));
+    if (how.price) out += fmt::format("{},", hours(totals.freed_seconds()) * *how.price);
+    out += fmt::format("{:d},{}\n", row.recommended, csv_text(row.rule));
   }
   return out;
 }

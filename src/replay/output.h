@@ -20,10 +20,17 @@ std::string gpu_text(const ReplayResult& result, std::size_t gpu);
 double hours(double seconds);
 std::optional<double> percent(double part, double whole);
 
-void put_result(JsonWriter& json, const ReplayResult& result, std::optional<double> price, bool with_events);
-std::string to_json(const ReplayResult& result, std::optional<double> price);
-// A row a combination where there is a sweep, else a row a firing.
-std::string to_csv(const ReplayResult& result, std::optional<double> price);
+struct OutputOptions {
+  std::optional<double> price = {};  // of a GPU-hour
+  bool verbose = false;              // the account of stretches as well
+  std::size_t most_ends = static_cast<std::size_t>(-1);
+};
+
+void put_result(JsonWriter& json, const ReplayResult& result, const OutputOptions& how);
+std::string to_json(const ReplayResult& result, const OutputOptions& how);
+// A row a combination where there is a sweep, else a row for each job that would have been ended (verbose: each
+// firing).
+std::string to_csv(const ReplayResult& result, const OutputOptions& how);
 std::string to_html(const ReplayResult& result, std::optional<double> price);
 
 }  // namespace lull::replay

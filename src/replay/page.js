@@ -1,21 +1,7 @@
 // The page that `lull replay --html` writes: draws the data that stands in it. Needs no network.
 'use strict';
 const data = JSON.parse(document.getElementById('data').textContent), r = data.result;
-const $ = id => document.getElementById(id);
-const el = (tag, cls, text) => { const e = document.createElement(tag); if (cls) e.className = cls; if (text !== undefined) e.textContent = text; return e; };
-const css = name => getComputedStyle(document.documentElement).getPropertyValue('--' + name).trim();
 const bytes = text => { const s = atob(text), out = new Uint8Array(s.length); for (let i = 0; i < s.length; i++) out[i] = s.charCodeAt(i); return out; };
-const count = n => n.toLocaleString('en-US');
-const num = n => n === null ? '–' : n >= 1000 ? Math.round(n).toLocaleString('en-US') : n.toFixed(n >= 100 ? 0 : n >= 10 ? 1 : 2);
-const pct = n => n === null || n === undefined ? '' : n.toFixed(1) + ' %';
-const pad = n => String(n).padStart(2, '0');
-function span(s) {
-  if (s < 1) return Math.round(s * 1000) + 'ms';
-  if (s < 60) return (s < 10 ? +s.toFixed(1) : Math.round(s)) + 's';
-  s = Math.round(s);
-  const d = Math.floor(s / 86400), h = Math.floor(s / 3600) % 24, m = Math.floor(s / 60) % 60, q = s % 60;
-  return [d && d + 'd', h && h + 'h', m && m + 'm', q && !d && q + 's'].filter(Boolean).join('');
-}
 // Times are shown as the trace has them: in its zone, by some wall clock, or from its start.
 const wall = s => new Date((s + 60 * data.zone) * 1000);
 function moment(s, fine) {
@@ -50,7 +36,7 @@ $('answer').textContent = r.answer;
 $('basis').textContent = r.basis;
 $('rule').textContent = r.rule;
 $('sub').textContent = (r.arm ? ', armed by ' + r.arm : '') + ' · ' + count(r.samples) + ' samples';
-for (const [color, text] of [['busy', 'value'], ['idle', 'idle'], ['none', 'not seen'], ['kept', 'fired, stayed idle'], ['back', 'came back'], ['regret', 'came back within ' + span(r.regret_seconds)]]) {
+for (const [color, text] of [['busy', 'value'], ['idle', 'idle'], ['none', 'not seen'], ['regret', 'ended, worked again later'], ['kept', 'ended, then released'], ['back', 'ended, not seen again']]) {
   const s = el('span'), i = el('i', color === 'none' ? 'none' : ''); if (color !== 'none') i.style.background = 'var(--' + color + ')'; s.append(i, text); $('legend').append(s);
 }
 data.metrics.forEach((m, i) => { const o = el('option', '', m.name + (m.unit ? ' (' + m.unit + ')' : '')); o.value = i; $('metric').append(o); });
@@ -73,8 +59,9 @@ let hatch = null;
 let left = 60, W = 0, drag = null;
 const x = t => left + (t - view.from) / (view.to - view.from) * (W - left);
 const time = px => view.from + (px - left) / (W - left) * (view.to - view.from);
-const colors = ['kept', 'back', 'regret'];
-const ending = k => k[4] === 2 ? 'came back: regretted' : ['came back', 'unknown', 'gap', 'end of trace'][k[5]];
+// What became of an ended job: worked again, released, not seen again.
+const colors = ['regret', 'kept', 'back'];
+const became = ['worked again', 'released', 'not seen again'];
 function draw() {
   const ratio = window.devicePixelRatio || 1, H = top_ + shownGpus * (row + gapY) + axis;
   W = canvas.clientWidth;
@@ -97,7 +84,7 @@ function stripes(ground, line) {
   t.stroke();
   return ctx.createPattern(tile, 'repeat');
 }
-const topText = metric => !metric ? '' : metric.top >= 1e6 ? (metric.top / 2 ** 30).toFixed(0) + 'Gi' : String(Math.round(metric.top));
+const topText = metric => !metric ? '' : metric.top >= 1e6 ? (metric.top / 2 ** 30).toFixed(0) + 'Gi' : String(metric.top >= 10 ? Math.round(metric.top) : +metric.top.toPrecision(2));
 function drawRow(g, y, m, paint) {
   const w = data.width, n = g.idle.length, [low, high] = g.values[m] || [[], []];
   ctx.fillStyle = hatch; ctx.fillRect(left, y, W - left, row);
@@ -128,14 +115,14 @@ function drawRow(g, y, m, paint) {
   }
   if (px) flush(px.a, px.b - px.a);
   const thick = many ? 3 : 5;
-  for (const [, at, , after, kind] of g.marks) {
+  for (const [, at, after, kind] of g.marks) {
     if (at > view.to || at + after < view.from) continue;
     const a = Math.max(left, x(at)), b = Math.min(W, x(at + after));
     ctx.fillStyle = paint[colors[kind]];
     ctx.fillRect(a, y, Math.max(b - a, 1.5), thick);
     if (at >= view.from) ctx.fillRect(a, y, many ? 1.5 : 2, row);
   }
-  ctx.fillStyle = paint.dim; ctx.textBaseline = 'middle'; ctx.textAlign = 'right';
+  ctx.fillStyle = paint.dim; ctx.textBaseline = ''; ctx.textAlign = 'right';
   ctx.font = '10px system-ui, sans-serif';
   ctx.fillText(topText(data.metrics[m]), left - 4, y + 5); ctx.fillText('0', left - 4, y + row - 4);
   ctx.font = '12px system-ui, sans-serif';
@@ -187,44 +174,45 @@ function hover(e) {
   if (i < 0 || i >= g.idle.length || g.idle[i] === 255) lines.push('not seen');
   else {
     if (metric) {
-      const [low, high] = g.values[m], v = b => metric.top >= 1e6 ? (b / 250 * metric.top / 2 ** 30).toFixed(1) + ' Gi' + metric.unit : Math.round(b / 250 * metric.top) + ' ' + metric.unit;
+      const [low, high] = g.values[m], v = b => metric.top >= 1e6 ? (b / 250 * metric.top / 2 ** 30).toFixed(1) + ' Gi' + metric.unit : (metric.top >= 10 ? Math.round(b / 250 * metric.top) : (b / 250 * metric.top).toPrecision(2)) + ' ' + metric.unit;
       lines.push(metric.name + ' ' + (high[i] === 255 ? 'unknown' : low[i] === high[i] ? v(low[i]) : v(low[i]) + ' to ' + v(high[i])));
     }
     lines.push('idle in ' + Math.round(g.idle[i] / 2.5) + ' % of the samples');
   }
   const slack = 3 / (W - left) * (view.to - view.from);
-  const mark = g.marks.find(k => t >= k[1] - slack && t <= k[1] + Math.max(k[3], slack));
-  if (mark) lines.push('fired ' + moment(mark[1]) + ' after ' + span(mark[2]) + ', stayed idle ' + span(mark[3]) + ', then ' + ending(mark));
+  const mark = g.marks.find(k => t >= k[1] - slack && t <= k[1] + Math.max(k[2], slack));
+  if (mark) lines.push('would have been ended ' + moment(mark[1]) + '; ' + became[mark[3]] + ' after ' + span(mark[2]));
   tip.textContent = lines.join('\n'); tip.style.display = 'block';
   tip.style.left = Math.min(e.clientX + 14, window.innerWidth - tip.offsetWidth - 8) + 'px'; tip.style.top = (e.clientY + 16) + 'px';
 }
 
-// ---- the policies: what each saves and loses over `for` (or the first axis), a line for each of the rest
+// ---- the policies: what each frees and loses over `for` (or the first axis), a line for each of the rest
 const svg = (tag, attrs, text) => { const e = document.createElementNS('http://www.w3.org/2000/svg', tag); for (const k in attrs) e.setAttribute(k, attrs[k]); if (text !== undefined) e.textContent = text; return e; };
 const shades = ['--busy', '--kept', '--back', '--knee', '--regret', '--dim'];
 // A round step of which at most five reach the top.
 function roundStep(top) { const p = 10 ** Math.floor(Math.log10(top / 5)); return [1, 2, 5, 10].map(k => k * p).find(v => v * 5 >= top * .999); }
-function chart(title, rows, axis, value, format, least) {
+function chart(title, rows, axis, value, format, least, range) {
   const narrow = window.innerWidth < 640, box = el('div', 'chart'), W = narrow ? 340 : 640, H = narrow ? 220 : 280, l = narrow ? 40 : 58, b = 48, t = 12, right = 16;
   const main = data.axes[axis], rest = data.axes.filter((_, i) => i !== axis), lines = new Map();
   rows.forEach(q => { const key = rest.map(a => a.name + ' ' + q[a.name]).join(', '); if (!lines.has(key)) lines.set(key, []); lines.get(key).push(q); });
-  const most = Math.max(...rows.map(value), least || 1e-9), step = roundStep(most), top = step * Math.ceil(most / step * .999), n = main.values.length;
+  const most = Math.max(...rows.map(value), ...(range ? rows.map(q => (range(q) || [0, 0])[1]) : []), least || 1e-9), step = roundStep(most), top = step * Math.ceil(most / step * .999), n = main.values.length;
   const px = i => n === 1 ? (l + W - right) / 2 : l + 18 + i * (W - l - right - 36) / (n - 1), py = v => H - b - v / top * (H - b - t);
   const s = svg('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': title});
   for (let k = 0; k * step <= top * 1.001; k++) {
     const y = py(k * step);
     s.append(svg('line', {x1: l, x2: W - right, y1: y, y2: y, style: 'stroke:var(--line)'}), svg('text', {x: l - 8, y: y + 4, 'text-anchor': 'end'}, format(k * step, top)));
   }
-  main.values.forEach((v, i) => s.append(svg('text', {x: px(i), y: H - b + 19, 'text-anchor': 'middle'}, v)));
-  s.append(svg('text', {x: (l + W - right) / 2, y: H - 6, 'text-anchor': 'middle'}, main.name === 'for' ? 'ended after' : main.name));
+  main.values.forEach((v, i) => s.append(svg('text', {x: px(i), y: H - b + 19, 'text-anchor': ''}, v)));
+  s.append(svg('text', {x: (l + W - right) / 2, y: H - 6, 'text-anchor': ''}, main.name === 'for' ? 'ended after' : main.name));
   let c = 0;
   for (const [, points] of lines) {
     const color = 'var(' + shades[c++ % shades.length] + ')', at = q => px(main.values.indexOf(q[main.name]));
     s.append(svg('polyline', {points: points.map(q => at(q) + ',' + py(value(q))).join(' '), style: `fill:none;stroke:${color};stroke-width:2`}));
     for (const q of points) {
       const dot = svg('circle', {cx: at(q), cy: py(value(q)), r: 4, style: `fill:${color}`});
+      if (range && range(q)) s.append(svg('line', {x1: at(q), x2: at(q), y1: py(range(q)[0]), y2: py(range(q)[1]), style: 'stroke:var(--dim);stroke-width:1.5'}));
       dot.append(svg('title', {}, q.rule + ': ' + format(value(q), 0))); s.append(dot);
-      if (q.knee) s.append(svg('circle', {cx: at(q), cy: py(value(q)), r: 9, style: 'fill:none;stroke:var(--knee);stroke-width:2.5'}));
+      if (q.recommended) s.append(svg('circle', {cx: at(q), cy: py(value(q)), r: 9, style: 'fill:none;stroke:var(--knee);stroke-width:2.5'}));
     }
   }
   box.append(el('h3', '', title), s);
@@ -238,27 +226,31 @@ function chart(title, rows, axis, value, format, least) {
 function fill(table, heads, rows) {
   const tr = el('tr'); heads.forEach(([text, cls]) => tr.append(el('th', cls, text))); const head = el('thead'); head.append(tr);
   const body = el('tbody');
-  for (const {cells, cls} of rows) { const line = el('tr', cls); cells.forEach((c, i) => { const [text, k] = Array.isArray(c) ? c : [c, '']; line.append(el('td', [heads[i][1], k].filter(Boolean).join(' '), text)); }); body.append(line); }
+  for (const {cells, cls} of rows) { const line = el('tr', cls); cells.forEach((c, i) => { const [text, k] = Array.isArray(c) ? c : [c, '']; const cell = el('td', [heads[i][1], k].filter(Boolean).join(' '), text); cell.dataset.label = heads[i][0]; line.append(cell); }); body.append(line); }
+  if (heads.length > 8 || table.id === 'ends') table.className = 'many';  // which stands beside another
   table.append(head, body);
 }
 const share = n => n === null || n === undefined ? '–' : n > 0 && n < .001 ? '< 0.1 %' : (100 * n).toFixed(n < .1 ? 1 : 0) + ' %';
 const money = h => (h * r.price_per_hour).toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2});
 const priced = r.price_per_hour !== undefined, axes = r.sweep ? data.axes : [];
-const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours saved for good', ''],
-  ...(priced ? [['worth', '']] : []), ['back within 1h', 'middle'], ['back within 4h', 'middle'], ['firings', 'wide'], ['came back', 'wide'], ['regretted', 'wide'], ['idle h', 'wide'], ['reclaimed h', 'wide'], ['', 'l']];
+const lost = q => share(q.work_lost_ratio).replace(' ', '\u00a0') + (q.work_lost_low === null ? '' : ' (' + (Math.floor(1000 * q.work_lost_low) / 10).toFixed(1) + '\u2060–\u2060' + (Math.max(0, Math.ceil(1000 * q.work_lost_high - 1e-9)) / 10).toFixed(1) + '\u00a0%)');
+const back = (q, h) => q[`return_${h}h_ratio`] === null ? '–' : Math.round(100 * q[`return_${h}h_ratio`]) + '\u00a0% (' + Math.floor(100 * q[`return_${h}h_low`]) + '\u2060–\u2060' + Math.ceil(100 * q[`return_${h}h_high`]) + '\u00a0%)';
+const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours freed', ''],
+  ...(priced ? [['worth', '']] : []), ['not seen again', ''], ['followed (median)', ''], ['back within 1h', ''], ['back within 4h', ''], ['back within 24h', ''], ['', 'l']];
 const policyCells = q => [...(axes.length ? axes.map(a => q[a.name]) : [[r.rule, 'wrap']]), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
-  [share(q.work_lost_ratio), q.work_lost_ratio > r.lose_ratio ? 'regret' : ''], [num(q.saved_hours), 'kept'], ...(priced ? [money(q.saved_hours)] : []), share(q.chance_back_1h), share(q.chance_back_4h),
-  count(q.firings), count(q.came_back), count(q.regretted), num(q.idle_hours), num(q.reclaimed_hours), q.knee ? '◄ knee' : ''];
-fill($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.knee ? 'knee' : '', cells: policyCells(q)})));
+  [lost(q), q.work_lost_high > r.lose_ratio ? 'regret words' : 'words'], [num(q.freed_hours), 'kept'], ...(priced ? [money(q.freed_hours)] : []), count(q.not_seen_again),
+  q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds), back(q, 1), back(q, 4), back(q, 24), q.recommended ? '◄ recommended' : ''];
+fill($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.recommended ? 'knee' : '', cells: policyCells(q)})));
 if (r.sweep) {
   const axis = Math.max(0, data.axes.findIndex(a => a.name === 'for'));
-  $('charts').append(chart('GPU-hours saved for good', r.sweep, axis, q => q.saved_hours, (v, top) => count(+v.toFixed(top > 40 ? 0 : 2)), 1),
-    chart('work lost, %', r.sweep, axis, q => 100 * (q.work_lost_ratio || 0), v => count(+v.toFixed(1)), 4));
-  $('knee').textContent = data.knee.join(' · ');
+  const freedTop = Math.max(...r.sweep.map(q => q.freed_hours));
+  const digits = top => top >= 40 ? 0 : top >= 4 ? 1 : top >= .4 ? 2 : 4;
+  $('charts').append(chart('GPU-hours freed', r.sweep, axis, q => q.freed_hours, v => count(+v.toFixed(digits(freedTop))), 0),
+    chart('work lost, % (the line ends at the upper end of the interval)', r.sweep, axis, q => 100 * (q.work_lost_ratio || 0), v => count(+v.toFixed(2)), 0, q => q.work_lost_high === null ? null : [100 * q.work_lost_low, 100 * q.work_lost_high]));
 }
 if (r.hurt.some(h => h.worked_again)) {
   $('whom').hidden = false;
-  fill($('hurt'), [['user', 'l'], ['command', 'l'], ['host', 'l middle'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
+  fill($('hurt'), [['user', 'l'], ['command', 'l'], ['host', 'l'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
     r.hurt.filter(h => h.worked_again).slice(0, 50).map(h => ({cells: [longOrNot(h.user || '?'), [h.command || '?', 'wrap'], short(h.host || '?'), count(h.ended), [count(h.worked_again), 'regret'], num(h.work_lost_hours)]})));
 }
 function tellScale() {
@@ -270,12 +262,14 @@ function tellScale() {
 $('more-gpus').onclick = () => { shownGpus = Math.min(gpus.length, shownGpus + 100); draw(); tellScale(); };
 $('metric').onchange = () => { draw(); tellScale(); };
 const each = r.per === 'gpu';
-fill($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['idle h', ''], ['ended', ''], ['worked again', ''], ['saved h', '']] : [['samples', '']])],
-  gpus.map(g => r.per_gpu[g.index]).filter(Boolean).slice(0, 2000).map(g => ({cells: [longOrNot(short(g.gpu)), num(g.seen_hours), ...(each ? [num(g.idle_hours), count(g.ended), [count(g.worked_again), g.worked_again ? 'regret' : ''], num(g.saved_hours)] : [count(g.samples)])]})));
-const shown = data.marks.slice(0, 500);
-fill($('firings'), [['GPU', 'l'], ['when', 'l'], ['idle before', 'middle'], ['stayed idle', ''], ['then', 'l']],
-  shown.map(k => ({cells: [longOrNot(k[0] < 0 ? 'all' : data.subjects.length ? short(data.subjects[k[0]].label) : short(r.per_gpu[k[0]].gpu)), longOrNot(brief(k[1])), span(k[2]), span(k[3]), [ending(k), colors[k[4]] + ' words']]})));
-$('more').textContent = r.firings > shown.length ? 'and ' + count(r.firings - shown.length) + ' more (lull replay --csv has them all)' : r.firings ? '' : 'None.';
+fill($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['ended', ''], ['worked again', ''], ['freed h', '']] : [['samples', '']])],
+  gpus.map(g => r.per_gpu[g.index]).filter(Boolean).slice(0, 2000).map(g => ({cells: [longOrNot(short(g.gpu)), num(g.seen_hours), ...(each ? [count(g.ended), [count(g.worked_again), g.worked_again ? 'regret' : ''], num(g.freed_hours)] : [count(g.samples)])]})));
+const then = e => e.worked_again ? [became[0] + ' after ' + span(e.back_after_seconds), 'regret words'] : [(e.then === 'released' ? became[1] + ' after ' : became[2] + ', followed for ') + span(e.followed_seconds), (e.then === 'released' ? 'kept' : 'back') + ' words'];
+fill($('ends'), [['GPU', 'l'], ['user', 'l'], ['ended at', 'l'], ['then', 'l'], ['work lost h', ''], ['freed h', '']],
+  r.ends.map(e => ({cells: [longOrNot(short(e.gpu)), longOrNot(e.user || '?'), longOrNot(brief(e.at_seconds)), then(e), num(e.work_lost_hours), num(e.freed_hours)]})));
+const all = (r.sweep || []).find(q => q.recommended) || r.totals;
+$('ends-rule').textContent = r.ends_rule;
+$('more').textContent = all.ended > r.ends.length ? 'and ' + count(all.ended - r.ends.length) + ' more (lull replay --json has them all)' : all.ended ? '' : 'None.';
 matchMedia('(prefers-color-scheme: dark)').addEventListener('change', draw);
 addEventListener('resize', draw);
 draw();

@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "replay/intervals.h"
 #include "replay/judging.h"
+#include "replay/recommend.h"
 #include "replay/survey.h"
 
 namespace lull::replay {
@@ -40,15 +41,6 @@ std::vector<Metric> pictured(const std::vector<Metric>& available) {
   return metrics;
 }
 
-// How far apart the ticks of all GPUs together are: the median GPU decides.
-Duration tick_of(std::vector<std::int64_t> medians) {
-  std::erase(medians, 0);
-  if (medians.empty()) return std::chrono::seconds(1);
-  const auto middle = medians.begin() + static_cast<std::ptrdiff_t>(medians.size() / 2);
-  std::nth_element(medians.begin(), middle, medians.end());
-  return Duration(*middle / 2);
-}
-
 JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceReader& reader) {
   JudgingOptions judging;
   judging.policies.push_back(options.policy);
@@ -63,6 +55,7 @@ JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceR
   judging.metrics = reader.available();
   judging.who = reader.tells_who();
   judging.per = options.per;
+  judging.except_users = options.except_users;
   judging.picture_columns = options.picture_columns;
   judging.pictured = pictured(reader.available());
   return judging;
@@ -71,14 +64,25 @@ JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceR
 // All GPUs as one: who they are and how far their ticks are apart must be known before.
 Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, JudgingOptions& judging) {
   trace::TraceReport report;
-  const std::vector<std::int64_t> medians = TRY(survey(reader, &report));
+  const std::vector<Sampling> gpus = TRY(survey(reader, &report));
+  std::vector<std::size_t> paced;  // those that have an interval, from the shortest on
+  for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu)
+    if (gpus[gpu].twice_median != 0) paced.push_back(gpu);
+  std::ranges::stable_sort(paced, {}, [&](std::size_t gpu) { return gpus[gpu].twice_median; });
+  judging.pace.resize(gpus.size());
+  for (std::size_t i = 0; i < paced.size(); ++i) judging.pace[paced[i]] = i + 1;
   trace::TraceOptions& how = reader.options();
   how.together = true;
-  how.gpus = medians.size();
-  how.tick = tick_of(medians);
-  for (const std::int64_t median : medians) how.gaps.push_back(options.gap ? *options.gap : Duration(gap_of(median)));
-  judging.together_gap = options.gap ? *options.gap : longest_gap(how.tick);
-  judging.gpus = medians.size();
+  how.gpus = gpus.size();
+  how.tick = paced.empty() ? trace::Paced{Duration(std::chrono::seconds(1)).count()}
+                           : gpus[paced[paced.size() / 2]].interval;  // the median GPU decides
+  const auto gaps_for = [&](const trace::Paced& interval) {
+    return options.gap ? trace::Paced{options.gap->count()} : gaps_of(interval);
+  };
+  for (const Sampling& gpu : gpus) how.gaps.push_back(gaps_for(gpu.interval));
+  judging.gaps = how.gaps;
+  judging.gaps.push_back(gaps_for(how.tick));
+  judging.gpus = gpus.size();
   if (options.per == Per::all) return {};
   how.who = judging.who = true;  // tells at which ticks a GPU showed itself
   std::map<std::string, std::size_t> numbers;
@@ -92,22 +96,15 @@ Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, 
   return {};
 }
 
-void mark_knees(ReplayResult& result, double most_lost) {
-  std::size_t axis = 0;
-  while (axis < result.axes.size() && result.axes[axis].name != "for") ++axis;
-  if (axis == result.axes.size()) return;
-  std::size_t stride = 1;  // from one `for` to the next, all else being equal
-  for (std::size_t a = axis + 1; a < result.axes.size(); ++a) stride *= result.axes[a].values.size();
-  const std::size_t count = result.axes[axis].values.size();
-  for (std::size_t start = 0; start < result.sweep.size(); ++start) {
-    if (start / stride % count != 0) continue;
-    std::vector<Outcome> outcomes;
-    for (std::size_t i = 0; i < count; ++i) {
-      const Totals& totals = result.sweep[start + i * stride].totals;
-      outcomes.push_back({totals.saved_seconds, totals.lost_ratio()});
-    }
-    if (const auto knee = find_knee(outcomes, most_lost)) result.sweep[start + *knee * stride].knee = true;
-  }
+// How far apart the samples of the median GPU are.
+Duration sampling_interval(const std::vector<GpuResult>& gpus) {
+  std::vector<std::int64_t> intervals;
+  for (const GpuResult& gpu : gpus)
+    if (gpu.samples > 1) intervals.push_back(gpu.seen.count() / static_cast<std::int64_t>(gpu.samples - 1));
+  if (intervals.empty()) return {};
+  const auto middle = intervals.begin() + static_cast<std::ptrdiff_t>(intervals.size() / 2);
+  std::nth_element(intervals.begin(), middle, intervals.end());
+  return Duration(*middle);
 }
 
 }  // namespace
@@ -122,8 +119,11 @@ Totals& Totals::operator+=(const Totals& more) {
   worked_again += more.worked_again;
   work_seconds += more.work_seconds;
   lost_seconds += more.lost_seconds;
-  saved_seconds += more.saved_seconds;
+  freed_until_return += more.freed_until_return;
+  freed_until_release += more.freed_until_release;
+  freed_until_recording_end += more.freed_until_recording_end;
   back += more.back;
+  followed.insert(followed.end(), more.followed.begin(), more.followed.end());
   firings += more.firings;
   came_back += more.came_back;
   regretted += more.regretted;
@@ -133,8 +133,43 @@ Totals& Totals::operator+=(const Totals& more) {
   return *this;
 }
 
-bool ReplayResult::has_for_axis() const {
-  return std::any_of(axes.begin(), axes.end(), [](const Axis& axis) { return axis.name == "for"; });
+void Totals::add_end(const Fate& fate, Leaving how) {
+  ++ended;
+  worked_again += how == Leaving::came_back ? 1 : 0;
+  lost_seconds += fate.lost_seconds;
+  (how == Leaving::came_back  ? freed_until_return
+   : how == Leaving::released ? freed_until_release
+                              : freed_until_recording_end) += fate.freed_seconds;
+  const Duration until = (fate.back ? *fate.back : fate.last) - fate.at;
+  back.add(until, how);
+  if (how != Leaving::came_back) followed.push_back(static_cast<float>(std::chrono::duration<double>(until).count()));
+}
+
+// The draws may all lie on one side of what was seen: that is inside in any case.
+void Totals::set_interval(const std::optional<Interval>& interval) {
+  const auto seen = lost_ratio();
+  if (!interval || !seen) return;
+  lost_low = std::min(interval->low, *seen);
+  lost_high = std::max(interval->high, *seen);
+}
+
+std::optional<double> Totals::follow_up_median() const {
+  if (followed.empty()) return std::nullopt;
+  std::vector<float> sorted = followed;
+  std::ranges::sort(sorted);
+  const std::size_t half = sorted.size() / 2;
+  return sorted.size() % 2 == 1 ? static_cast<double>(sorted[half])
+                                : (static_cast<double>(sorted[half - 1]) + static_cast<double>(sorted[half])) / 2;
+}
+
+const SweepRow* ReplayResult::recommended_row() const {
+  const auto found = std::ranges::find_if(sweep, &SweepRow::recommended);
+  return found == sweep.end() ? nullptr : &*found;
+}
+
+const Totals& ReplayResult::main_totals() const {
+  const SweepRow* row = recommended_row();
+  return row != nullptr ? row->totals : totals;
 }
 
 Result<ReplayResult> replay(ReplayOptions options) {
@@ -146,6 +181,12 @@ Result<ReplayResult> replay(ReplayOptions options) {
         "--per job: the trace does not say which job has a GPU; `lull record` writes who does, and --columns "
         "job=COLUMN "
         "or pids=COLUMN says which column tells");
+  if (!options.except_users.empty() && options.per != Per::gpu && options.per != Per::job)
+    return fail("--except-user needs --per gpu or --per job: the GPUs of several users are judged together else");
+  if (!options.except_users.empty() && !reader.tells_who())
+    return fail(
+        "--except-user: the trace does not say whose jobs they are; `lull record` writes it, and --columns user=COLUMN "
+        "says which column tells");
   if (reader.counted()) options.every.reset();  // it said how far apart the samples are, and so they are judged
   if (options.every && options.per == Per::job)
     return fail("--every does not work with --per job: leave it out, and jobs are judged as they were recorded");
@@ -159,19 +200,21 @@ Result<ReplayResult> replay(ReplayOptions options) {
     const std::size_t next = sink.take_policies(done);
     report = TRY(reader.read(sink));
     if (!sink.guessed_gaps()) {
-      std::vector<std::int64_t> gaps = TRY(survey(reader));
-      for (std::int64_t& gap : gaps) gap = gap_of(gap);
+      std::vector<trace::Paced> gaps;
+      for (Sampling& gpu : TRY(survey(reader))) gaps.push_back(gaps_of(std::move(gpu.interval)));
       sink.know_gaps(std::move(gaps));
       continue;
     }
     if (sink.guessed_start()) done = next;
   }
   ReplayResult result = sink.finish(std::move(report));
-  result.name = name_of(options.paths);
+  result.name = name_of(options);
   result.rule = options.policy.idle.text;
   if (options.policy.arm) result.arm = options.policy.arm->text;
   result.per = options.per;
   result.tells_work = std::ranges::count(reader.available(), Metric::util) > 0;
+  result.means = reader.holds_means();
+  result.interval = sampling_interval(result.gpus);
   result.regret = options.regret;
   result.lose = options.lose;
   result.span = options.policy.idle.span();
@@ -179,10 +222,19 @@ Result<ReplayResult> replay(ReplayOptions options) {
   for (std::size_t i = 0; i < combinations.size(); ++i) {
     SweepRow& row = result.sweep[i];
     row.rule = combinations[i].policy.idle.text;
+    row.span = combinations[i].policy.idle.span();
     for (std::size_t a = 0; a < result.axes.size(); ++a)
       row.values.push_back(result.axes[a].values[combinations[i].choice[a]]);
   }
-  mark_knees(result, options.lose);
+  result.ends_rule = result.rule;
+  recommend(result);
+  for (SweepRow& row : result.sweep) {
+    if (row.recommended) {
+      result.ends = std::move(row.ends);
+      result.ends_rule = row.rule;
+    }
+    row.ends = {};
+  }
   return result;
 }
 

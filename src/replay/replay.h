@@ -2,6 +2,9 @@
 // What a rule would have done to recorded telemetry. Definitions (lull-replay(1) has
 // them for people):
 //
+// What ending by the rule would have done to the jobs is in job_spans.h. The older account, of stretches and not of
+// jobs:
+//
 //   stretch    a maximal run of yes without a gap, of the rule without its outermost
 //              `for`; it ends at the first sample that is not yes, or at its own last
 //              sample where a gap or the end of the trace cut it
@@ -13,8 +16,9 @@
 //   seen       the sum of the intervals that are no gaps
 //
 // Several GPUs that are judged as one (Per) are so on common ticks; a stretch then
-// counts once for each GPU in hours, and once in firings. lives.h has what is ended.
+// counts once for each GPU in hours, and once in firings.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
@@ -23,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "replay/job_spans.h"
 #include "replay/picture.h"
 #include "replay/survey.h"
 #include "replay/survival.h"
@@ -36,13 +41,15 @@ namespace lull::replay {
 
 // What is judged by itself, and would be ended by itself.
 enum class Per : std::uint8_t { gpu, job, host, all };
+inline constexpr std::array<std::string_view, 4> kPerNames = {"gpu", "job", "host", "all"};
 
 struct ReplayOptions : TracesToRead {  // with times and `every`: as a live command with this interval would judge
   Policy policy;
   std::vector<Axis> axes;
   Per per = Per::gpu;
+  std::vector<std::string> except_users;  // whose jobs are left out, with those of users that the trace does not name
   Duration regret = std::chrono::minutes(10);
-  double lose = 0.01;  // the knee: at most this share of the work
+  double lose = 0.01;  // at most this share of the work may a recommended policy lose
   Duration delay{};    // nothing is judged before, from the first sample on
   std::size_t memory = std::size_t{512} << 20;
   WhenMissing missing = WhenMissing::unknown;
@@ -61,7 +68,7 @@ struct Firing {
   bool regretted = false;
 };
 
-// A life that the rule as given would have ended.
+// A life that a rule would have ended.
 struct End {
   std::size_t gpu = kAllGpus;
   float holder = kUnknownSample;  // in ReplayResult::trace.holders; NaN: not told
@@ -69,17 +76,23 @@ struct End {
   std::optional<Instant> back;  // when it worked again
   Leaving how = Leaving::cut_off;
   double lost_seconds = 0;   // of work, at 100 %
-  double saved_seconds = 0;  // of GPUs, where it never worked again
+  double freed_seconds = 0;  // of GPUs, until it worked again, was released, or the recording ended
+  Duration followed{};       // from the end to the job's last sample
 };
 
 struct Totals {
-  std::uint64_t jobs = 0;          // lives
+  std::uint64_t jobs = 0;          // job spans
   std::uint64_t ended = 0;         // by the first firing in each
   std::uint64_t worked_again = 0;  // of those
   double work_seconds = 0;         // of all that was seen, at 100 %
   double lost_seconds = 0;         // of that, after an end
-  double saved_seconds = 0;        // of GPUs: seen after an end where it never worked again
-  Survival back;                   // how long after the end it worked again
+  std::optional<double> lost_low;  // 95 % interval of lost_ratio()
+  std::optional<double> lost_high;
+  double freed_until_return = 0;         // seconds of GPUs
+  double freed_until_release = 0;        // likewise
+  double freed_until_recording_end = 0;  // likewise
+  Survival back;                         // how long after the end it worked again
+  std::vector<float> followed;           // seconds from the end on, of each job that was not seen to work again
   std::uint64_t firings = 0;
   std::uint64_t came_back = 0;
   std::uint64_t regretted = 0;
@@ -88,7 +101,12 @@ struct Totals {
   double reclaimed_seconds = 0;
 
   Totals& operator+=(const Totals& more);
+  void add_end(const Fate& fate, Leaving how);
+  void set_interval(const std::optional<Interval>& interval);
   std::optional<double> lost_ratio() const;  // nothing where no work was seen
+  double freed_seconds() const { return freed_until_return + freed_until_release + freed_until_recording_end; }
+  std::uint64_t not_seen_again() const { return ended - worked_again; }
+  std::optional<double> follow_up_median() const;  // seconds; nothing where every job worked again
 };
 
 struct GpuResult {
@@ -105,7 +123,16 @@ struct SweepRow {
   std::vector<std::string> values;  // one for each axis
   std::string rule;
   Totals totals;
-  bool knee = false;
+  std::optional<Span> span = {};
+  bool recommended = false;
+  std::vector<End> ends = {};  // until one of all rows has been recommended
+};
+
+struct Recommendation {
+  std::string value;  // "2h"
+  std::string rule;
+  bool firm = false;
+  std::string reason;
 };
 
 // What was judged by itself, where that is neither a GPU nor all of them.
@@ -123,10 +150,15 @@ struct ReplayResult {
   double lose = 0;
   std::optional<Span> span;  // of the rule as given
   bool tells_work = false;   // utilisation was recorded
+  bool means = false;        // as means; else as readings of a moment
+  std::vector<std::string> except_users;
+  std::uint64_t left_out = 0;  // jobs of these users, and of users not told
+  Duration interval{};         // of the median GPU, between two samples
   Totals totals;
   std::vector<Firing> firings;     // by time
   std::vector<GpuResult> gpus;     // in the order of the trace
-  std::vector<End> ends;           // by time
+  std::vector<End> ends;           // by time; of ends_rule
+  std::string ends_rule;           // the recommended one, else the rule as given
   std::vector<Together> subjects;  // Per::job and Per::host: what `gpu` of a firing counts
   double seen_seconds = 0;
   double gap_seconds = 0;
@@ -135,10 +167,14 @@ struct ReplayResult {
   Instant last{};
   std::vector<Axis> axes;
   std::vector<SweepRow> sweep;
+  std::optional<Recommendation> recommendation;
+  std::string recommendation_missing;  // why there is none
   trace::TraceReport trace;
   Picture picture;
 
-  bool has_for_axis() const;
+  const SweepRow* recommended_row() const;
+  // Of the recommended row, else of the rule as given.
+  const Totals& main_totals() const;
 };
 
 Result<ReplayResult> replay(ReplayOptions options);

@@ -24,19 +24,25 @@ void expect_equal(const Totals& got, const Counted& want) {
   RC_ASSERT(std::abs(got.reclaimed_seconds - static_cast<double>(want.reclaimed) / 1e9) < 1e-6);
 }
 
-void expect_equal_lives(const Totals& got, const Counted& want) {
+void expect_equal_spans(const Totals& got, const Counted& want) {
   RC_ASSERT(got.jobs == want.jobs);
   RC_ASSERT(got.ended == want.ended);
   RC_ASSERT(got.worked_again == want.worked_again);
   RC_ASSERT(std::abs(got.work_seconds - want.work) < 1e-5);
   RC_ASSERT(std::abs(got.lost_seconds - want.lost) < 1e-5);
-  RC_ASSERT(std::abs(got.saved_seconds - static_cast<double>(want.saved) / 1e9) < 1e-5);
+  RC_ASSERT(std::abs(got.freed_seconds() - static_cast<double>(want.freed) / 1e9) < 1e-5);
+  RC_ASSERT(got.not_seen_again() == want.followed.size());
   for (const int minutes : {1, 5, 60}) {
-    const auto chance = got.back.chance_within(std::chrono::minutes(minutes));
+    const auto chance = got.back.estimate(std::chrono::minutes(minutes));
     const auto obvious = chance_obviously(want.leaves, minutes * 60);
     RC_ASSERT(chance.has_value() == obvious.has_value());
-    RC_ASSERT(!chance || std::abs(*chance - *obvious) < 1e-9);
+    RC_ASSERT(!chance || std::abs(chance->ratio - *obvious) < 1e-9);
+    RC_ASSERT(!chance || (chance->low <= chance->ratio + 1e-9 && chance->ratio <= chance->high + 1e-9));
+    const auto at_risk =
+        std::ranges::count_if(want.leaves, [&](const auto& one) { return one.second >= minutes * 60; });
+    RC_ASSERT(!chance || chance->at_risk == static_cast<std::uint64_t>(at_risk));
   }
+  RC_ASSERT(!got.lost_low || (*got.lost_low <= *got.lost_ratio() && *got.lost_ratio() <= *got.lost_high));
 }
 
 TEST(Replay, AgreesWithTheObviousTwin) {
@@ -65,12 +71,13 @@ TEST(Replay, AgreesWithTheObviousTwin) {
       Counted counted;
       Asked asked{limit, std::llround(seconds * 1e9), by_count ? 3U : 0U, {}, 15'000'000'000};
       if (armed) asked.arm = 95;
+      asked.shortest = by_count ? 0 : 500'000'000;
       for (const Series& series : gpus) {
         count_obviously(series, asked, counted);
-        count_lives_obviously(series, asked, counted);
+        count_spans_obviously(series, asked, counted);
       }
       expect_equal(totals, counted);
-      expect_equal_lives(totals, counted);
+      expect_equal_spans(totals, counted);
       RC_ASSERT(std::abs(result->gap_seconds - static_cast<double>(counted.missed) / 1e9) < 1e-6);
       RC_ASSERT(std::abs(result->seen_seconds - static_cast<double>(counted.seen) / 1e9) < 1e-6);
     };
@@ -114,7 +121,7 @@ TEST(Replay, TogetherAgreesWithTheObviousTwin) {
     const auto result = replay(options);
     RC_ASSERT(result.has_value());
     Counted counted;
-    count_obviously(group, {5, 10'000'000'000, 0, {}, 15'000'000'000}, counted);
+    count_obviously(group, {.limit = 5, .span = 10'000'000'000, .arm = {}, .regret = 15'000'000'000}, counted);
     const auto weight = static_cast<std::int64_t>(gpus.size());
     counted.idle *= weight;
     counted.reclaimed *= weight;
@@ -137,14 +144,14 @@ ReplayResult replayed(const std::string& text, Per per, const std::vector<Axis>&
   return result ? *std::move(result) : ReplayResult{};
 }
 
-void expect_same_lives(const Totals& a, const Totals& b) {
+void expect_same_spans(const Totals& a, const Totals& b) {
   RC_ASSERT(a.jobs == b.jobs);
   RC_ASSERT(a.ended == b.ended);
   RC_ASSERT(a.worked_again == b.worked_again);
   RC_ASSERT(std::abs(a.work_seconds - b.work_seconds) < 1e-5);
   RC_ASSERT(std::abs(a.lost_seconds - b.lost_seconds) < 1e-5);
-  RC_ASSERT(std::abs(a.saved_seconds - b.saved_seconds) < 1e-5);
-  RC_ASSERT(a.back.chance_within(std::chrono::hours(1)) == b.back.chance_within(std::chrono::hours(1)));
+  RC_ASSERT(std::abs(a.freed_seconds() - b.freed_seconds()) < 1e-5);
+  RC_ASSERT(a.follow_up_median() == b.follow_up_median());
 }
 
 // Jobs of one GPU each, told apart by their processes: judging each job is judging each GPU life by life.
@@ -171,8 +178,8 @@ TEST(Replay, JobsOfOneGpuAreItsLives) {
     const std::vector<Axis> axes = {{"for", {"5s", "1m"}}};
     const ReplayResult by_gpu = replayed(text, Per::gpu, axes);
     const ReplayResult by_job = replayed(text, Per::job, axes);
-    expect_same_lives(by_gpu.totals, by_job.totals);
-    for (std::size_t i = 0; i < 2; ++i) expect_same_lives(by_gpu.sweep[i].totals, by_job.sweep[i].totals);
+    expect_same_spans(by_gpu.totals, by_job.totals);
+    for (std::size_t i = 0; i < 2; ++i) expect_same_spans(by_gpu.sweep[i].totals, by_job.sweep[i].totals);
     RC_ASSERT(by_gpu.ends.size() == by_job.ends.size());
   });
   EXPECT_TRUE(held);
@@ -187,11 +194,12 @@ TEST(Replay, AHostIsJudgedAsIfItWereAlone) {
     std::string both = header;
     std::vector<std::string> alone = {header, header};
     bool idle[2] = {false, false};
+    const int other = below(2) == 0 ? 1 : 5;  // the interval of the second host
     for (int at = 0; at < 1500; ++at) {
       for (const std::size_t host : {0U, 1U}) {
         if (below(40) == 0) idle[host] = !idle[host];
         // One host pauses where the other goes on.
-        if (host == 1 && at > 600 && at < 620) continue;
+        if (host == 1 && (at % other != 0 || (at > 600 && at < 620))) continue;
         for (int gpu = 0; gpu < static_cast<int>(host) + 1; ++gpu) {
           const std::string row = fmt::format("{},node{},{},{},{}\n", at, host, gpu,
                                               below(60) == 0 ? ""
@@ -206,13 +214,75 @@ TEST(Replay, AHostIsJudgedAsIfItWereAlone) {
     const ReplayResult hosts = replayed(both, Per::host);
     Totals sum = replayed(alone[0], Per::all).totals;
     sum += replayed(alone[1], Per::all).totals;
-    expect_same_lives(hosts.totals, sum);
+    expect_same_spans(hosts.totals, sum);
     RC_ASSERT(hosts.totals.firings == sum.firings);
     RC_ASSERT(std::abs(hosts.totals.idle_seconds - sum.idle_seconds) < 1e-6);
     RC_ASSERT(hosts.subjects.size() == 2U);
     RC_ASSERT(hosts.subjects[1].gpus.size() == 2U);
   });
   EXPECT_TRUE(held);
+}
+
+// 1 s, then a minute: no gap, whatever is judged together.
+TEST(Replay, TheIntervalMayChangeWhereGpusAreJudgedTogether) {
+  std::string text = "time,host,gpu,util,pid\n";
+  int at = 0;
+  for (int i = 0; i < 300; ++i, at += i < 200 ? 1 : 60)
+    for (const int gpu : {0, 1}) text += fmt::format("{},n1,{},{},7\n", at, gpu, i < 200 ? 90 : 0);
+  for (const Per per : {Per::gpu, Per::job, Per::host, Per::all}) {
+    const ReplayResult result = replayed(text, per);
+    EXPECT_EQ(result.gap_seconds, 0) << static_cast<int>(per);
+    EXPECT_EQ(result.totals.ended, per == Per::gpu ? 2U : 1U) << static_cast<int>(per);
+    EXPECT_NEAR(result.totals.freed_seconds(), 2 * 98 * 60, 1) << static_cast<int>(per);
+    EXPECT_NEAR(result.totals.work_seconds, 2 * 0.9 * 199, 1e-3) << static_cast<int>(per);
+  }
+}
+
+// Their work is not among what can be lost; nor is that of a job whose user nobody tells.
+TEST(Replay, JobsOfUsersWhoAreExceptedAreLeftOut) {
+  std::string text = "time,gpu,util,pid,user\n";
+  for (int at = 0; at < 200; at += 5)
+    for (const int gpu : {0, 1, 2})
+      text += fmt::format("{},{},{},{},{}\n", at, gpu, at < 50 || at == 150 ? 80 : 0, gpu + 7,
+                          gpu == 0   ? "ada"
+                          : gpu == 1 ? "bob"
+                                     : "");
+  const TempFile file(text);
+  for (const Per per : {Per::gpu, Per::job}) {
+    ReplayOptions options;
+    options.paths = {file.path()};
+    options.policy.idle = *parse_rule("util < 5 for 20s");
+    options.per = per;
+    options.axes = {{"for", {"20s", "1m"}}};
+    const auto all = replay(options);
+    options.except_users = {"ada"};
+    const auto result = replay(options);
+    ASSERT_TRUE(all && result);
+    EXPECT_EQ(all->totals.ended, 3U);
+    EXPECT_EQ(result->totals.jobs, 1U);
+    EXPECT_EQ(result->totals.ended, 1U);
+    EXPECT_EQ(result->sweep[1].totals.ended, 1U);
+    EXPECT_EQ(result->left_out, 2U);
+    ASSERT_EQ(result->ends.size(), 1U);
+    EXPECT_EQ(result->trace.holders[result->ends[0].holder].user_text(), "bob");
+    EXPECT_NEAR(result->totals.work_seconds, all->totals.work_seconds / 3, 1e-6);
+    EXPECT_NEAR(*result->totals.lost_ratio(), *all->totals.lost_ratio(), 1e-9);
+  }
+  ReplayOptions together;
+  together.paths = {file.path()};
+  together.policy.idle = *parse_rule("util < 5 for 20s");
+  together.per = Per::all;
+  together.except_users = {"ada"};
+  EXPECT_FALSE(replay(together));
+}
+
+// Somebody has a GPU of which nothing tells otherwise, from its first sample on.
+TEST(Replay, AGpuOfWhichNothingIsToldIsOneJobFromItsFirstSample) {
+  std::string text = "time,gpu,util\n";
+  for (int at = 0; at < 200; at += 5) text += fmt::format("{},0,0\n", at);
+  const ReplayResult result = replayed(text, Per::gpu);
+  EXPECT_EQ(result.totals.jobs, 1U);
+  EXPECT_EQ(result.totals.ended, 1U);
 }
 
 // A job on two GPUs is idle when both are, and ended as one.
@@ -229,7 +299,7 @@ TEST(Replay, AJobIsJudgedByAllItsGpus) {
   EXPECT_TRUE(result.ends[0].back);
   EXPECT_EQ(gpu_text(result, result.ends[1].gpu), "alice/a");
   EXPECT_EQ(result.ends[1].at.time_since_epoch(), std::chrono::seconds(120));
-  EXPECT_DOUBLE_EQ(result.totals.saved_seconds, 2 * 75.0);
+  EXPECT_DOUBLE_EQ(result.totals.freed_until_recording_end, 2 * 75.0);
   EXPECT_EQ(replayed(text, Per::gpu).totals.ended, 3U);
 }
 

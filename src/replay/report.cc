@@ -1,12 +1,15 @@
 #include "replay/report.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <memory>
 #include <tuple>
 
 #include "replay/intervals.h"
-#include "replay/lives.h"
+#include "replay/job_spans.h"
 #include "replay/survey.h"
 #include "rule/policy.h"
 
@@ -17,6 +20,7 @@ namespace {
 class Stretches {
  public:
   explicit Stretches(PolicyEvaluator evaluator) : evaluator_(std::move(evaluator)) {}
+  void set_gap(Duration gap) { evaluator_ = evaluator_.for_gap(gap); }
   bool judge(std::span<const Block> scope) { return evaluator_.feed(scope, answers_).has_value(); }
   Truth condition(std::size_t i) const { return answers_.condition[i]; }
   bool holds(std::size_t i) const { return answers_.rule[i] == Truth::yes; }
@@ -28,20 +32,25 @@ class Stretches {
 
 class Adding final : public trace::TraceSink {
  public:
-  Adding(const ReportOptions& options, bool hangs, std::vector<std::int64_t> gaps)
-      : options_(options), hangs_(hangs), gaps_(std::move(gaps)) {}
+  explicit Adding(const ReportOptions& options) : options_(options) {
+    for (const Metric metric : options.hung.signals()) hung_signals_.emplace_back(metric, 0.0);
+  }
 
   void restart() override {
     gpus_.clear();
     by_holder_.clear();
+    for (auto& [metric, missed] : hung_signals_) missed = 0;
     gap_seconds_ = 0;
     first_.reset();
     last_ = {};
   }
-  void meet(const trace::Holders& holders) override { holders_ = &holders; }
+  void meet(const trace::Holders& holders) override { holders_.meet(holders); }
   void frames(std::span<const Block>) override {}
   void block(std::size_t gpu, const Block& block) override;
   void next_part() override { settle_all(); }
+  // After a reading: the gaps that were guessed are those that the true medians give. Else: know_gaps, and read again.
+  bool guessed_gaps();
+  void know_gaps(std::vector<trace::Paced> gaps) { gaps_ = std::move(gaps); }
   ReportResult finish(trace::TraceReport report);
 
  private:
@@ -55,10 +64,10 @@ class Adding final : public trace::TraceSink {
     }
   };
   struct Gpu {
-    LifeFinder lives;
+    LifeFinder spans;
     Stretches idle;
-    std::optional<Stretches> hung;
-    std::int64_t gap;
+    Stretches hung;
+    Intervals intervals;
     std::optional<Instant> last;
     State now = State::none;  // of the stretch under way
     bool counts = false;      // it has lasted as long as its rule asks
@@ -67,18 +76,22 @@ class Adding final : public trace::TraceSink {
     Key whose{-1, 0, false};
   };
 
-  Gpu make(std::size_t gpu) const;
-  void sample(Gpu& gpu, const Key& whose, State state, bool holds, bool known, Instant at, double seconds);
+  Gpu make(std::size_t gpu, const Block& first) const;
+  static void use_gap(Gpu& gpu, std::int64_t gap);
+  void add(Gpu& gpu, std::size_t index, const Block& block);
+  void sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, double seconds);
+  void miss_signals(const Block& block, std::size_t i, double seconds);
   void settle(Gpu& gpu);
+  static void add_stretch(const Gpu& gpu, Use& use);
   void settle_all() {
     for (auto& gpu : gpus_)
       if (gpu) settle(*gpu);
   }
 
   const ReportOptions& options_;
-  bool hangs_;
-  std::vector<std::int64_t> gaps_;
-  const trace::Holders* holders_ = nullptr;
+  std::vector<trace::Paced> gaps_;
+  std::vector<std::pair<Metric, double>> hung_signals_;  // with the seconds not judged for want of it
+  trace::KnownHolders holders_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   std::map<Key, Use> by_holder_;
   std::vector<Piece> pieces_;
@@ -87,80 +100,104 @@ class Adding final : public trace::TraceSink {
   Instant last_{};
 };
 
-Adding::Gpu Adding::make(std::size_t gpu) const {
-  const Duration gap = gpu < gaps_.size() ? Duration(gaps_[gpu]) : Duration::max();
+Adding::Gpu Adding::make(std::size_t gpu, const Block& first) const {
+  const Duration gap = options_.gap         ? *options_.gap
+                       : gpu < gaps_.size() ? Duration(gaps_[gpu].first)
+                                            : Duration(guess_gap(first.at));
   const auto judge = [&](const Rule& rule) {
     EvaluatorOptions how;
     how.max_gap = gap;
     return Stretches(PolicyEvaluator::compile({.idle = rule}, how));
   };
-  Gpu made{{}, judge(options_.idle), {}, gap.count(), {}, State::none, false, {}, 0, {}};
-  if (hangs_) made.hung.emplace(judge(options_.hung));
-  return made;
+  return {{}, judge(options_.idle), judge(options_.hung), Intervals(gap.count()), {}, State::none, false, {}, 0, {}};
 }
 
 // What waited for its stretch to be long enough is settled: it was, or it was only a pause of something busy.
 void Adding::settle(Gpu& gpu) {
-  if (gpu.waiting > 0) {
-    Use& use = by_holder_[gpu.whose];
-    (gpu.counts && gpu.now == State::idle   ? use.idle
-     : gpu.counts && gpu.now == State::hung ? use.hung
-                                            : use.busy) += gpu.waiting;
-  }
+  if (gpu.waiting > 0) add_stretch(gpu, by_holder_[gpu.whose]);
   gpu.waiting = 0;
   gpu.counts = false;
   gpu.now = State::none;
 }
 
-void Adding::sample(Gpu& gpu, const Key& whose, State state, bool holds, bool known, Instant at, double seconds) {
+void Adding::add_stretch(const Gpu& gpu, Use& use) {
+  const bool idle = gpu.counts && gpu.now == State::idle;
+  (idle ? use.idle : gpu.counts && gpu.now == State::hung ? use.hung : use.busy) += gpu.waiting;
+  for (std::size_t i = 0; idle && i < kStretches.size(); ++i) {
+    if (gpu.waiting <= kStretches[i].seconds) break;
+    use.idle_over[i] += gpu.waiting;
+    use.idle_after[i] += gpu.waiting - kStretches[i].seconds;
+  }
+}
+
+void Adding::sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, double seconds) {
+  const bool hung = gpu.hung.condition(i) == Truth::yes;
+  const bool idle = gpu.idle.condition(i) == Truth::yes;
+  const State state = hung ? State::hung : idle ? State::idle : State::none;
   const bool other = whose < gpu.whose || gpu.whose < whose;
   if (other || state != gpu.now) settle(gpu);
   gpu.whose = whose;
-  if (whose.nobody) {
-    by_holder_[whose].free += seconds;
-    return;
-  }
-  if (state == State::none) {
+  if (whose.nobody || state == State::none) {
     Use& use = by_holder_[whose];
-    (known ? use.busy : use.unknown) += seconds;
+    (whose.nobody                              ? use.free
+     : gpu.idle.condition(i) == Truth::unknown ? use.unknown
+     : gpu.hung.condition(i) == Truth::unknown ? use.not_judged
+                                               : use.busy) += seconds;
     return;
   }
   if (gpu.now == State::none) gpu.since = at;
   gpu.now = state;
   gpu.waiting += seconds;
   // The rule's own streak may have begun with somebody else: what counts is that it was long enough with this one.
-  const std::optional<Span> span = (state == State::hung ? options_.hung : options_.idle).span();
+  const std::optional<Span> span = (hung ? options_.hung : options_.idle).span();
+  const bool holds = hung ? gpu.hung.holds(i) : gpu.idle.holds(i);
   gpu.counts = gpu.counts || (holds && at - gpu.since >= (span ? span->time : Duration::zero()));
 }
 
 void Adding::block(std::size_t index, const Block& block) {
   if (index >= gpus_.size()) gpus_.resize(index + 1);
-  if (!gpus_[index]) gpus_[index] = std::make_unique<Gpu>(make(index));
-  Gpu& gpu = *gpus_[index];
+  if (!gpus_[index]) gpus_[index] = std::make_unique<Gpu>(make(index, block));
+  for (std::size_t from = 0; from < block.size();) {
+    const bool changes = !options_.gap && index < gaps_.size() && !gaps_[index].changes.empty();
+    const std::size_t count = changes ? gaps_[index].same_for(block.at, from) : block.size();
+    if (changes) use_gap(*gpus_[index], gaps_[index].before(block.at[from]));
+    const Block part = block.part(from, count);
+    gpus_[index]->intervals.feed(part.at);
+    add(*gpus_[index], index, part);
+    from += count;
+  }
+}
+
+void Adding::use_gap(Gpu& gpu, std::int64_t gap) {
+  if (gpu.intervals.gap() == gap) return;
+  gpu.intervals.set_gap(gap);
+  gpu.idle.set_gap(Duration(gap));
+  gpu.hung.set_gap(Duration(gap));
+}
+
+void Adding::add(Gpu& gpu, std::size_t index, const Block& block) {
   const std::span<const Block> scope(&block, 1);
-  if (!gpu.idle.judge(scope) || (gpu.hung && !gpu.hung->judge(scope))) return;
+  if (!gpu.idle.judge(scope) || !gpu.hung.judge(scope)) return;
   if (!first_ || block.at.front() < *first_) first_ = block.at.front();
   last_ = std::max(last_, block.at.back());
-  gpu.lives.feed(scope, holders_, pieces_);
+  gpu.spans.feed(scope, holders_, pieces_);
   for (const Piece& piece : pieces_) {
     const bool told = piece.held && piece.holder > trace::kNobody;
     // A person's time is added up wherever it was; nobody's, and that of which nothing is told, goes by its GPU's host.
     const Key whose{told ? piece.holder : -1, told ? 0 : index, !piece.held};
     for (std::size_t i = piece.from; i < piece.to; ++i) {
       const Instant at = block.at[i];
-      const std::int64_t since = gpu.last ? (at - *gpu.last).count() : 0;
+      std::int64_t since = gpu.last ? (at - *gpu.last).count() : 0;
       gpu.last = at;
-      if (since > gpu.gap) {
+      if (since > gpu.intervals.gap()) {
         gap_seconds_ += static_cast<double>(since) / 1e9;
         settle(gpu);
-        continue;
+        since = 0;  // a stretch may begin with this sample
       }
       const double seconds = static_cast<double>(since) / 1e9;
-      const bool hung = gpu.hung && gpu.hung->condition(i) == Truth::yes;
-      const bool idle = gpu.idle.condition(i) == Truth::yes;
-      const State state = hung ? State::hung : idle ? State::idle : State::none;
-      const bool holds = hung ? gpu.hung->holds(i) : idle && gpu.idle.holds(i);
-      sample(gpu, whose, state, holds, gpu.idle.condition(i) != Truth::unknown, at, seconds);
+      sample(gpu, whose, i, at, seconds);
+      if (piece.held && gpu.hung.condition(i) == Truth::unknown && gpu.idle.condition(i) == Truth::no)
+        miss_signals(block, i, seconds);
       if (const auto power = block[Metric::power]; !power.empty() && power[i] >= 0) {
         Use& use = by_holder_[whose];
         use.joules += static_cast<double>(power[i]) * seconds;
@@ -168,6 +205,18 @@ void Adding::block(std::size_t index, const Block& block) {
       }
     }
   }
+}
+
+void Adding::miss_signals(const Block& block, std::size_t i, double seconds) {
+  for (auto& [metric, missed] : hung_signals_)
+    if (block[metric].empty() || std::isnan(block[metric][i])) missed += seconds;
+}
+
+// "power limit"
+std::string signal_text(Metric metric) {
+  std::string text(info(metric).name);
+  std::ranges::replace(text, '_', ' ');
+  return text;
 }
 
 double wasted(const Use& use) { return use.idle + use.hung; }
@@ -179,8 +228,17 @@ void most_wasted_first(std::vector<UseOf>& uses) {
   });
 }
 
+bool Adding::guessed_gaps() {
+  if (options_.gap || !gaps_.empty()) return true;
+  return std::ranges::all_of(gpus_, [](const auto& gpu) {
+    const auto median = gpu ? gpu->intervals.median().median() : std::nullopt;
+    return !median || gpu->intervals.same_gaps(*median);
+  });
+}
+
 ReportResult Adding::finish(trace::TraceReport report) {
   settle_all();
+  holders_.append_to(report.holders);
   ReportResult result;
   std::map<std::tuple<bool, std::string, std::string, std::string>, Use> uses;
   for (const auto& [key, use] : by_holder_) {
@@ -188,7 +246,7 @@ ReportResult Adding::finish(trace::TraceReport report) {
     std::string command;
     std::string host = key.gpu < report.gpus.size() ? report.gpus[key.gpu].host : "";
     if (key.holder > trace::kNobody) {
-      const trace::Holder& holder = report.holders[key.holder];
+      const trace::Holder& holder = report.holders[holders_.number_in(key.holder)];
       user = holder.user_text();
       command = holder.command;
       host = holder.host;
@@ -200,10 +258,19 @@ ReportResult Adding::finish(trace::TraceReport report) {
   for (const auto& [key, use] : uses)
     result.uses.push_back({std::get<1>(key), std::get<2>(key), std::get<3>(key), std::get<0>(key), use});
   most_wasted_first(result.uses);
+  for (const auto& [metric, missed] : hung_signals_)
+    if (missed > 0)
+      result.not_judged_since +=
+          fmt::format("{}no {}", result.not_judged_since.empty() ? "" : ", ", signal_text(metric));
   result.has_power = result.total.powered > 0;
   result.gap_seconds = gap_seconds_;
   result.first = first_.value_or(Instant{});
   result.last = last_;
+  std::vector<std::int64_t> medians;
+  for (const auto& gpu : gpus_)
+    if (const auto median = gpu ? gpu->intervals.median().median() : std::nullopt)
+      medians.push_back(median->low_twice / 2);
+  result.interval = Duration(median_twice(std::move(medians)).value_or(0) / 2);
   result.trace = std::move(report);
   return result;
 }
@@ -220,6 +287,11 @@ Use& Use::operator+=(const Use& more) {
   busy += more.busy;
   idle += more.idle;
   hung += more.hung;
+  not_judged += more.not_judged;
+  for (std::size_t i = 0; i < kStretches.size(); ++i) {
+    idle_over[i] += more.idle_over[i];
+    idle_after[i] += more.idle_after[i];
+  }
   free += more.free;
   unknown += more.unknown;
   joules += more.joules;
@@ -255,16 +327,21 @@ Result<ReportResult> report(ReportOptions options) {
   for (const Metric metric : options.hung.signals()) add(metric);
   for (const Metric metric : {Metric::util, Metric::mem_used, Metric::procs, Metric::power}) add(metric);
   auto reader = TRY(open_traces(options, std::move(wanted), options.idle.signals(), options.memory));
-  std::vector<std::int64_t> gaps = TRY(survey(reader));
-  for (std::int64_t& gap : gaps) gap = options.gap ? options.gap->count() : gap_of(gap);
   const bool hangs = has_all(reader.available(), options.hung);
-  Adding adding(options, hangs, std::move(gaps));
+  Adding adding(options);
   trace::TraceReport read = TRY(reader.read(adding));
+  if (!adding.guessed_gaps()) {
+    std::vector<trace::Paced> gaps;
+    for (Sampling& gpu : TRY(survey(reader))) gaps.push_back(gaps_of(std::move(gpu.interval)));
+    adding.know_gaps(std::move(gaps));
+    read = TRY(reader.read(adding));
+  }
   ReportResult result = adding.finish(std::move(read));
-  result.name = name_of(options.paths);
+  result.name = name_of(options);
   result.idle_rule = options.idle.text;
   result.hung_rule = options.hung.text;
   result.judges_hangs = hangs;
+  result.means = reader.holds_means();
   return result;
 }
 

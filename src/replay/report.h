@@ -6,14 +6,17 @@
 //   busy   somebody had the GPU, and it was neither idle nor hung
 //   idle   somebody had it, and the idle rule held (the whole stretch, once it has lasted as long as the rule asks)
 //   hung   likewise by the rule for hangs
-//   free   nobody had it (lives.h)
-//   not known   the rules could not be judged: that is no state
+//   free   nobody had it (job_spans.h)
+//   not judged   somebody had it and it was not idle; whether it was hung cannot be said, for want of a signal
+//   not known   whether it was idle cannot be said
 //
 // Time is the sum of the intervals between samples that are no gaps; a sample stands
 // for the time since the one before it.
 
+#include <array>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/result.h"
@@ -29,17 +32,28 @@ struct ReportOptions : TracesToRead {
   std::size_t memory = std::size_t{256} << 20;
 };
 
+// What is held idle for less can hardly be recovered: so the hours in longer stretches are told too.
+struct StretchLimit {
+  std::string_view name;
+  double seconds;
+};
+inline constexpr std::array kStretches = {StretchLimit{"10m", 600}, StretchLimit{"30m", 1800}, StretchLimit{"1h", 3600},
+                                          StretchLimit{"2h", 7200}, StretchLimit{"8h", 28800}};
+
 // Seconds of GPUs.
 struct Use {
   double busy = 0;
   double idle = 0;
   double hung = 0;
+  double not_judged = 0;
   double free = 0;
   double unknown = 0;
+  std::array<double, kStretches.size()> idle_over{};   // of `idle`: in stretches longer than each of kStretches
+  std::array<double, kStretches.size()> idle_after{};  // of those what lies behind that time: no policy frees more
   double joules = 0;
   double powered = 0;  // seconds of which the power is known
 
-  double seconds() const { return busy + idle + hung + free + unknown; }
+  double seconds() const { return busy + idle + hung + not_judged + free + unknown; }
   Use& operator+=(const Use& more);
 };
 
@@ -55,8 +69,11 @@ struct ReportResult {
   std::string name;
   std::string idle_rule;
   std::string hung_rule;
-  bool judges_hangs = false;  // the trace has what that rule looks at
+  bool judges_hangs = false;     // the trace has what that rule looks at
+  std::string not_judged_since;  // "no power limit": what it would take where hangs were not judged
   bool has_power = false;
+  bool means = false;   // as means; else as readings of a moment
+  Duration interval{};  // of the median GPU, between two samples
   Use total;
   double gap_seconds = 0;
   std::vector<UseOf> uses;  // by user, command and host; most wasted first
@@ -67,6 +84,7 @@ struct ReportResult {
 
 // `uses` added up by some of the three alone, most wasted first.
 enum class ReportBy : std::uint8_t { user, command, host, all };
+inline constexpr std::array<std::string_view, 4> kReportByNames = {"user", "command", "host", "all"};
 std::vector<UseOf> add_up(const ReportResult& result, ReportBy by);
 
 Result<ReportResult> report(ReportOptions options);

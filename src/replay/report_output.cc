@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <functional>
+#include <vector>
 
 #include "base/json_writer.h"
 #include "base/text.h"
@@ -20,10 +22,19 @@ std::optional<double> kilowatt_hours(const Use& use) {
   return use.powered > 0 ? std::optional(use.joules / kJoulesPerKilowattHour) : std::nullopt;
 }
 
+// Nothing where no sample could have said so.
+std::optional<double> hung_hours(const ReportResult& result, const Use& use) {
+  return result.judges_hangs ? std::optional(hours(use.hung)) : std::nullopt;
+}
+
 void put_use(JsonWriter& json, const ReportResult& result, const Use& use, std::optional<double> price) {
   json.member("gpu_hours", hours(use.seconds())).member("busy_hours", hours(use.busy));
-  json.member("idle_hours", hours(use.idle))
-      .member("hung_hours", result.judges_hangs ? std::optional(hours(use.hung)) : std::nullopt);
+  json.member("idle_hours", hours(use.idle));
+  for (std::size_t i = 0; i < kStretches.size(); ++i) {
+    json.member(fmt::format("idle_over_{}_hours", kStretches[i].name), hours(use.idle_over[i]));
+    json.member(fmt::format("idle_after_{}_hours", kStretches[i].name), hours(use.idle_after[i]));
+  }
+  json.member("hung_hours", hung_hours(result, use)).member("not_judged_hours", hours(use.not_judged));
   json.member("free_hours", hours(use.free)).member("unknown_hours", hours(use.unknown));
   json.member("energy_kwh", kilowatt_hours(use));
   if (!price) return;
@@ -67,46 +78,71 @@ std::string csv_word(std::string_view text) {
 
 std::string bar(const Use& use) {
   std::string out = "<div class=\"use\">";
-  const std::array<std::pair<const char*, double>, 5> parts = {
-      {{"busy", use.busy}, {"idle", use.idle}, {"hung", use.hung}, {"free", use.free}, {"none", use.unknown}}};
+  const std::array<std::pair<const char*, double>, 6> parts = {{{"busy", use.busy},
+                                                                {"idle", use.idle},
+                                                                {"hung", use.hung},
+                                                                {"unjudged", use.not_judged},
+                                                                {"free", use.free},
+                                                                {"none", use.unknown}}};
   for (const auto& [name, seconds] : parts)
     if (seconds > 0) out += fmt::format("<i class=\"{}\" style=\"flex:{:.4f}\"></i>", name, seconds / use.seconds());
   return out + "</div>";
 }
 
+struct PageColumn {
+  std::string title;
+  std::function<std::string(const Use&)> cell;
+};
+
+// In the order of the table on a terminal.
+std::vector<PageColumn> page_columns(const ReportResult& result, std::optional<double> price) {
+  const auto sum = [](double Use::* part) { return [part](const Use& use) { return hours_text(use.*part); }; };
+  std::vector<PageColumn> columns = {
+      {"GPU-hours", [](const Use& use) { return hours_text(use.seconds()); }},
+      {"busy", sum(&Use::busy)},
+      {"held idle", sum(&Use::idle)},
+  };
+  for (std::size_t i = 0; i < kStretches.size(); ++i)
+    columns.push_back(
+        {fmt::format("over {}", kStretches[i].name), [i](const Use& use) { return hours_text(use.idle_over[i]); }});
+  columns.push_back(
+      {"hung", [&](const Use& use) { return result.judges_hangs ? hours_text(use.hung) : std::string("–"); }});
+  columns.push_back({"not judged", sum(&Use::not_judged)});
+  columns.push_back({"free", sum(&Use::free)});
+  columns.push_back({"not known", sum(&Use::unknown)});
+  columns.push_back({"kWh", [](const Use& use) {
+                       const auto energy = kilowatt_hours(use);
+                       return energy ? fmt::format("{:.1f}", *energy) : std::string("–");
+                     }});
+  if (price)
+    columns.push_back(
+        {"wasted", [price](const Use& use) { return fmt::format("{:.2f}", hours(use.idle + use.hung) * *price); }});
+  return columns;
+}
+
 void append_table(std::string& out, const ReportResult& result, ReportBy by, std::optional<double> price) {
+  const std::vector<PageColumn> columns = page_columns(result, price);
   out += fmt::format(
-      "<section class=\"card\"><h2>By {}</h2><div class=\"scroll\"><table><thead><tr><th class=\"l\">{}</th>"
-      "<th class=\"l middle\">how it was used</th><th>GPU-hours</th><th>busy</th><th>held idle</th><th>hung</th>"
-      "<th class=\"middle\">free</th><th class=\"wide\">not known</th><th "
-      "class=\"middle\">kWh</th>{}</tr></thead><tbody>",
-      by_text(by), by_text(by), price ? "<th>wasted</th>" : "");
+      "<section class=\"card\"><h2>By {0}</h2><div class=\"scroll\"><table class=\"many\"><thead><tr><th "
+      "class=\"l\">{0}</th>"
+      "<th class=\"l\">how it was used</th>",
+      by_text(by));
+  for (const PageColumn& column : columns) out += fmt::format("<th>{}</th>", column.title);
+  out += "</tr></thead><tbody>";
   for (const UseOf& of : add_up(result, by)) {
-    const auto energy = kilowatt_hours(of.use);
     out += fmt::format(
-        "<tr><td class=\"l wrap\">{}</td><td class=\"l middle\">{}</td><td>{:.1f}</td><td>{:.1f}</td>"
-        "<td class=\"back\">{:.1f}</td><td{}>{}</td><td class=\"middle\">{:.1f}</td>"
-        "<td class=\"wide\">{:.1f}</td><td class=\"middle\">{}</td>{}</tr>",
-        escaped(whose_text(of, by)), bar(of.use), hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle),
-        of.use.hung > 0 ? " class=\"regret\"" : "",
-        result.judges_hangs ? fmt::format("{:.1f}", hours(of.use.hung)) : "–", hours(of.use.free),
-        hours(of.use.unknown), energy ? fmt::format("{:.1f}", *energy) : "–",
-        price ? fmt::format("<td>{:.2f}</td>", hours(of.use.idle + of.use.hung) * *price) : "");
+        "<tr><td class=\"l wrap\" data-label=\"{}\">{}</td><td class=\"l\" data-label=\"how it was used\">{}</td>",
+        by_text(by), escaped(whose_text(of, by)), bar(of.use));
+    for (const PageColumn& column : columns)
+      out += fmt::format("<td data-label=\"{}\">{}</td>", column.title, column.cell(of.use));
+    out += "</tr>";
   }
   out += "</tbody></table></div></section>";
 }
 
 }  // namespace
 
-std::string_view by_text(ReportBy by) {
-  switch (by) {
-    case ReportBy::user: return "user";
-    case ReportBy::command: return "command";
-    case ReportBy::host: return "host";
-    case ReportBy::all: return "all";
-  }
-  return "all";
-}
+std::string_view by_text(ReportBy by) { return kReportByNames[static_cast<std::size_t>(by)]; }
 
 std::string whose_text(const UseOf& of, ReportBy by) {
   if (of.nobody) return "nobody";
@@ -120,14 +156,24 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
   if (!(all > 0)) return "Nothing was seen long enough to tell how the GPUs were used.";
   const auto share = [&](double part) { return share_text(part / all); };
   // What was not judged is not said to be none.
-  const std::string hung = result.judges_hangs ? fmt::format(", {} hung", share(use.hung)) : "";
-  std::string text = fmt::format("Of {:.1f} GPU-hours, {} were busy, {} held idle{} and {} free", hours(all),
+  std::string hung = result.judges_hangs ? fmt::format(", {} hung", share(use.hung)) : "";
+  if (use.not_judged > 0)
+    hung += fmt::format(", {} busy or hung (not judged: {})", share(use.not_judged), result.not_judged_since);
+  std::string text = fmt::format("Of {} GPU-hours, {} were busy, {} held idle{} and {} free", hours_text(all),
                                  share(use.busy), share(use.idle), hung, share(use.free));
   if (use.unknown > 0) text += fmt::format("; of {} nothing is known", share(use.unknown));
   if (price)
     text += fmt::format(". {}, {:.2f} of {:.2f} were wasted", result.judges_hangs ? "Held idle or hung" : "Held idle",
                         hours(use.idle + use.hung) * *price, hours(all) * *price);
-  return text + ".";
+  text += ".";
+  if (use.idle <= 0) return text;
+  // Nobody shall take all of it for recoverable.
+  constexpr std::size_t kHour = 2;
+  static_assert(kStretches[kHour].name == "1h");
+  return text + fmt::format(
+                    " Of the {} held idle, {} were in stretches longer than 1h; ending jobs after 1h would have "
+                    "freed at most {}.",
+                    hours_text(use.idle), hours_text(use.idle_over[kHour]), hours_text(use.idle_after[kHour]));
 }
 
 std::string report_basis(const ReportResult& result) {
@@ -140,15 +186,20 @@ std::string report_basis(const ReportResult& result) {
   text += "; idle is " + printable(result.idle_rule);
   text += result.judges_hangs ? ", hung is " + printable(result.hung_rule)
                               : ", hangs are not told apart (the trace lacks what that rule looks at)";
+  if (result.total.not_judged > 0)
+    text += fmt::format("; {} GPU-hours not judged for hangs: {}", hours_text(result.total.not_judged),
+                        result.not_judged_since);
   if (const auto energy = kilowatt_hours(result.total)) text += fmt::format("; {:.1f} kWh", *energy);
-  return text + ".";
+  return text + "." + readings_text(result.means, result.interval);
 }
 
 std::string report_json(const ReportResult& result, std::optional<double> price) {
   JsonWriter json;
   json.begin_object().member("answer", report_answer(result, price)).member("basis", report_basis(result));
   json.member("idle_rule", printable(result.idle_rule)).member("hung_rule", printable(result.hung_rule));
-  json.member("judges_hangs", result.judges_hangs).member("gpus", result.trace.gpus.size());
+  json.member("judges_hangs", result.judges_hangs).member_or_null("not_judged_reason", result.not_judged_since);
+  json.member("readings", result.means ? "mean" : "moment").member("interval_seconds", to_seconds(result.interval));
+  json.member("gpus", result.trace.gpus.size());
   json.member("samples", result.trace.samples).member("from", moment_of(result, result.first));
   json.member("to", moment_of(result, result.last)).member("gap_hours", hours(result.gap_seconds));
   json.member("bad_rows", result.trace.bad_rows).member("duplicates", result.trace.duplicates);
@@ -172,7 +223,10 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
 std::string report_csv(const ReportResult& result, ReportBy by, std::optional<double> price) {
   const bool all = by == ReportBy::all;
   std::string out = all ? "user,command,host" : std::string(by_text(by));
-  out += ",gpu_hours,busy_hours,idle_hours,hung_hours,free_hours,unknown_hours,energy_kwh";
+  out += ",gpu_hours,busy_hours,idle_hours";
+  for (const StretchLimit& limit : kStretches)
+    out += fmt::format(",idle_over_{0}_hours,idle_after_{0}_hours", limit.name);
+  out += ",hung_hours,not_judged_hours,free_hours,unknown_hours,energy_kwh";
   out += price ? ",cost,wasted_cost\n" : "\n";
   for (const UseOf& of : add_up(result, by)) {
     if (all)
@@ -180,9 +234,12 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
     else
       out += csv_word(whose_text(of, by));
     const auto energy = kilowatt_hours(of.use);
-    out += fmt::format(",{},{},{},{},{},{},{}", hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle),
-                       result.judges_hangs ? fmt::format("{}", hours(of.use.hung)) : "", hours(of.use.free),
-                       hours(of.use.unknown), energy ? fmt::format("{}", *energy) : "");
+    out += fmt::format(",{},{},{}", hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle));
+    for (std::size_t i = 0; i < kStretches.size(); ++i)
+      out += fmt::format(",{},{}", hours(of.use.idle_over[i]), hours(of.use.idle_after[i]));
+    const auto hung = hung_hours(result, of.use);
+    out += fmt::format(",{},{},{},{},{}", hung ? fmt::format("{}", *hung) : "", hours(of.use.not_judged),
+                       hours(of.use.free), hours(of.use.unknown), energy ? fmt::format("{}", *energy) : "");
     if (price)
       out += fmt::format(",{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price);
     out += '\n';
@@ -203,13 +260,16 @@ std::string report_html(const ReportResult& result, std::optional<double> price)
       "}\n"
       ".use i.hung, .legend i.hung { background: var(--regret); } .use i.free, .legend i.free { background: "
       "var(--kept); }\n"
+      ".use i.unjudged, .legend i.unjudged { background: repeating-linear-gradient(90deg, var(--busy) 0 3px, "
+      "var(--regret) 3px 5px); }\n"
       ".use i.none { background: repeating-linear-gradient(45deg, var(--hatch) 0 2px, var(--none) 2px 5px); }\n"
       "</style></head>\n<body><main>\n";
   out += fmt::format("<p class=\"sub\">{}</p><h1>{}</h1><p class=\"sub\">{}</p>", escaped(result.name),
                      escaped(report_answer(result, price)), escaped(report_basis(result)));
   out +=
       "<div class=\"legend\"><span><i class=\"busy\"></i>busy</span><span><i class=\"idle\"></i>held idle</span>"
-      "<span><i class=\"hung\"></i>hung</span><span><i class=\"free\"></i>free</span>"
+      "<span><i class=\"hung\"></i>hung</span><span><i class=\"unjudged\"></i>busy or hung, not judged</span><span><i "
+      "class=\"free\"></i>free</span>"
       "<span><i class=\"none\"></i>not known</span></div>\n";
   for (const ReportBy by : {ReportBy::user, ReportBy::command, ReportBy::host}) append_table(out, result, by, price);
   return out + "\n</main></body></html>\n";

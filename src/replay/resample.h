@@ -36,6 +36,8 @@ class Resampler {
   using Take = std::function<void(std::span<const Block>)>;
   void feed(std::span<const Block> scope, const Take& take);
 
+  void set_gap(Duration gap) { options_.max_gap = gap; }
+
   std::size_t bytes() const {
     return sizeof(Resampler) + cells_.size() * (sizeof(Cell) + kBlockSamples * sizeof(float));
   }

@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "replay/intervals.h"
+#include "trace/history.h"
 #include "trace/rows.h"
 
 namespace lull::replay {
@@ -24,14 +25,15 @@ class Survey final : public trace::TraceSink {
   }
   void frames(std::span<const Block>) override {}
 
-  // True: all are known, and in `medians` (twice). False: read again.
-  bool settle(std::vector<std::int64_t>& medians) {
+  // True: all are known. False: read again.
+  bool settle(std::vector<Sampling>& found) {
     bool all = true;
-    medians.clear();
+    found.clear();
     closer_.clear();
     for (Intervals& gpu : gpus_) {
       const auto bracket = gpu.median().median();
-      medians.push_back(bracket ? bracket->low_twice : 0);
+      const std::int64_t twice = bracket ? bracket->low_twice : 0;
+      found.push_back({twice, gpu.paces(twice)});
       all = all && (!bracket || bracket->exact());
       closer_.push_back(bracket && bracket->exact() ? MedianFinder() : gpu.median().closer());
     }
@@ -68,20 +70,34 @@ Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceRead
 
 }  // namespace
 
-Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report) {
+Result<std::vector<Sampling>> survey(trace::TraceReader& reader, trace::TraceReport* report) {
   Survey survey;
-  std::vector<std::int64_t> medians;
+  std::vector<Sampling> gpus;
   for (;;) {
     trace::TraceReport read = TRY(reader.read(survey));
     if (report != nullptr) *report = std::move(read);
-    if (survey.settle(medians)) return medians;
+    if (survey.settle(gpus)) return gpus;
   }
 }
 
 Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
                                        const std::vector<Metric>& needed, std::size_t memory) {
   trace::TraceOptions options;
-  options.paths = traces.paths;
+  for (const std::string& path : traces.paths) {
+    if (!trace::is_folder(path)) {
+      options.paths.push_back(path);
+      continue;
+    }
+    std::vector<std::string> days = TRY(trace::days_within(path, traces.range));
+    options.paths.insert(options.paths.end(), days.begin(), days.end());
+  }
+  options.range = traces.range;
+  if (traces.prometheus) {
+    trace::PrometheusAnswers answers =
+        TRY(trace::fetch_prometheus(*traces.prometheus, wanted, traces.columns, traces.progress));
+    options.paths = {std::move(answers.path)};
+    options.keeps = std::move(answers.file);
+  }
   options.columns = traces.columns;
   options.metrics = std::move(wanted);
   options.every = traces.every;
@@ -95,7 +111,9 @@ Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<M
   return reader;
 }
 
-std::string name_of(const std::vector<std::string>& paths) {
+std::string name_of(const TracesToRead& traces) {
+  if (traces.prometheus) return trace::host_of_url(traces.prometheus->url);
+  const std::vector<std::string>& paths = traces.paths;
   const std::string first = paths[0] == "-" ? "standard input" : paths[0].substr(paths[0].rfind('/') + 1);
   return printable(first) + (paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
 }

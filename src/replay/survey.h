@@ -10,27 +10,36 @@
 #include <vector>
 
 #include "base/result.h"
+#include "replay/intervals.h"
+#include "trace/prometheus_fetch.h"
 #include "trace/reader.h"
 
 namespace lull::replay {
 
 // Which traces are read, and how: what `lull replay` and `lull report` have in common.
 struct TracesToRead {
-  std::vector<std::string> paths;
+  std::vector<std::string> paths;  // a folder stands for its days (trace/history.h)
+  TimeRange range;
   std::vector<trace::ColumnChoice> columns;
   std::optional<Duration> gap;    // else longest_gap() of the median interval, or of `every`
   std::optional<Duration> every;  // of a trace without times: how far apart its samples are
   unsigned threads = 0;
   std::function<void(double part)> progress;
+  std::optional<trace::PrometheusQuery> prometheus;  // then there are no paths
 };
 // Of the `wanted` signals those are read that it has; one of the `needed` that it lacks is said with the recording that
 // would have it.
 Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
                                        const std::vector<Metric>& needed, std::size_t memory);
 
-// Twice the median interval of each GPU; 0 where there is none. Reads the trace as often as that takes.
-Result<std::vector<std::int64_t>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr);
+// How far apart the samples of a GPU are.
+struct Sampling {
+  std::int64_t twice_median = 0;  // 0: there is no interval
+  trace::Paced interval;
+};
+// Of each GPU. Reads the trace as often as that takes.
+Result<std::vector<Sampling>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr);
 // The names of the files, in short.
-std::string name_of(const std::vector<std::string>& paths);
+std::string name_of(const TracesToRead& traces);
 
 }  // namespace lull::replay

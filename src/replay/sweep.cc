@@ -5,19 +5,10 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "rule/lexer.h"
 #include "rule/quantity.h"
 
 namespace lull::replay {
 namespace {
-
-Result<Span> parse_span(std::string_view text) {
-  Lexer lexer(text);
-  const Token token = lexer.take();
-  if (token.kind != Token::Kind::quantity || lexer.peek().kind != Token::Kind::end)
-    return fail(fmt::format("'{}' is not a duration, such as 30m or 5 samples", printable(text)));
-  return read_span(token.number, token.unit);
-}
 
 // Times before counts; a sweep may not mix them, since neither is longer.
 bool shorter(const Span& a, const Span& b) { return a.samples != b.samples ? a.samples < b.samples : a.time < b.time; }
@@ -53,6 +44,9 @@ Result<Axis> parse_axis(std::string_view text) {
   for (const std::string_view value : split(text.substr(equals + 1), ',')) {
     if (trim(value).empty()) return fail(fmt::format("--sweep {}: a value is empty", axis.name));
     axis.values.emplace_back(trim(value));
+    if (axis.name != "for") continue;
+    if (auto span = parse_span(trim(value)); !span)
+      return std::unexpected(std::move(span).error().during("--sweep for"));
   }
   return axis;
 }
@@ -90,18 +84,6 @@ Result<> start_from_first(Policy& policy, const std::vector<Axis>& axes) {
   for (const Axis& axis : axes)
     if (axis.name == "for") policy.idle = with_span(policy.idle, TRY(parse_span(axis.values.front())));
   return {};
-}
-
-std::optional<std::size_t> find_knee(std::span<const Outcome> from_short_to_long, double most_lost) {
-  std::optional<std::size_t> knee;
-  for (std::size_t i = 0; i < from_short_to_long.size(); ++i) {
-    const Outcome& one = from_short_to_long[i];
-    if (!one.lost || *one.lost > most_lost || one.saved <= 0) continue;
-    if (!knee || one.saved > from_short_to_long[*knee].saved ||
-        (one.saved == from_short_to_long[*knee].saved && *one.lost <= *from_short_to_long[*knee].lost))
-      knee = i;
-  }
-  return knee;
 }
 
 }  // namespace lull::replay

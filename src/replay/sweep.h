@@ -4,7 +4,6 @@
 
 #include <cstddef>
 #include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,13 +32,5 @@ Result<std::vector<Combination>> combine(const Policy& base, std::vector<Axis>& 
 
 // A rule without a `for` that is swept over one starts from the first value that was named.
 Result<> start_from_first(Policy& policy, const std::vector<Axis>& axes);
-
-// The knee, among combinations that differ in `for` alone: the one that saves most hours for good while at most so much
-// of the work is lost. Of several that save the same, the one that loses least, and then the longest.
-struct Outcome {
-  double saved = 0;
-  std::optional<double> lost;  // ratio; nothing where no work was seen
-};
-std::optional<std::size_t> find_knee(std::span<const Outcome> from_short_to_long, double most_lost);
 
 }  // namespace lull::replay

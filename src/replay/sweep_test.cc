@@ -23,17 +23,6 @@ TEST(Sweep, MistakesAreSaid) {
   EXPECT_EQ((*good)[3].policy.idle.text, "util < 5 for 1h");
 }
 
-TEST(Sweep, TheKneeSavesMostOfThoseThatLoseLittle) {
-  using Outcomes = std::vector<Outcome>;
-  EXPECT_EQ(find_knee(Outcomes{{100, 0.9}, {90, 0.01}, {85, 0.0}}, 0.01), 1U);
-  EXPECT_EQ(find_knee(Outcomes{{100, 0.9}, {90, 0.011}, {85, 0.0}}, 0.01), 2U);
-  EXPECT_EQ(find_knee(Outcomes{{100, 0.9}, {90, 0.5}}, 0.01), std::nullopt);
-  EXPECT_EQ(find_knee(Outcomes{{90, 0.01}, {90, 0.0}, {90, 0.0}}, 0.01), 2U);  // the same saved: the longest is safest
-  EXPECT_EQ(find_knee(Outcomes{{0, 0.0}}, 0.01), std::nullopt);                // nothing saved is no knee
-  EXPECT_EQ(find_knee(Outcomes{{90, std::nullopt}}, 0.01), std::nullopt);      // no work was seen: nothing is known
-  EXPECT_EQ(find_knee(Outcomes{}, 0.01), std::nullopt);
-}
-
 TEST(Sweep, ARuleWithoutForStartsFromTheFirstValue) {
   Policy policy = *Policy::parse("util < 5");
   ASSERT_TRUE(start_from_first(policy, {{"util", {"1"}}, {"for", {"30m", "5m"}}}));

@@ -3,8 +3,12 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <bit>
 #include <cmath>
+#include <limits>
 
+#include "base/units.h"
 #include "rule/compare.h"
 
 namespace lull {
@@ -160,7 +164,7 @@ void Evaluator::run(std::span<const Block> scope, const Mask& gaps, Answers& rul
       case Op::negate: std::swap(top->yes, top->no); break;
       case Op::hold:
         if (condition != nullptr && root_held_ && i + 1 == program.size()) copy(*top, *condition, words);
-        holds_[static_cast<std::size_t>(instruction.state)].apply(scope[0].at, gaps, *top);
+        holds_[static_cast<std::size_t>(instruction.state)].apply(scope[0].at, gaps, *top, counts_);
         break;
       case Op::both:
         both(top[-1], top[0], words);
@@ -212,6 +216,193 @@ Progress Evaluator::shortest_streak() const {
 bool Evaluator::any_streak_inside() const {
   const auto inside = std::span(holds_).first(holds_.size() - (root_held_ ? 1 : 0));
   return std::ranges::any_of(inside, &Hold::running);
+}
+
+namespace {
+
+std::int64_t nanoseconds(Instant at) { return at.time_since_epoch().count(); }
+// Times only go forward here; unsigned, so that no distance overflows.
+std::uint64_t between(std::int64_t from, Instant to) {
+  return static_cast<std::uint64_t>(nanoseconds(to)) - static_cast<std::uint64_t>(from);
+}
+Word bits_between(std::size_t from, std::size_t to) { return low_bits(to) & ~low_bits(from); }
+
+}  // namespace
+
+// The first sample in [from, to) at which the running streak is long enough, or `to`.
+std::size_t Hold::first_held(const Instant* at, std::size_t from, std::size_t to, bool counts) const {
+  if (span_.samples != 0) {
+    if (!counts) return samples_ >= span_.samples ? from : to;
+    const std::uint64_t lacking = span_.samples > samples_ ? span_.samples - samples_ - 1 : 0;
+    return lacking < to - from ? from + static_cast<std::size_t>(lacking) : to;
+  }
+  const auto needed = static_cast<std::uint64_t>(span_.time.count());
+  if (between(since_, at[from]) >= needed) return from;
+  if (between(since_, at[to - 1]) < needed) return to;
+  const Instant* due = std::partition_point(at + from, at + to, [&](Instant t) { return between(since_, t) < needed; });
+  return static_cast<std::size_t>(due - at);
+}
+
+void Hold::apply(std::span<const Instant> at, const Mask& gaps, Answers& answers, bool counts) {
+  for (std::size_t w = 0; w < words_for(at.size()); ++w) {
+    const Instant* time = at.data() + w * kWordSamples;
+    const std::size_t count = std::min(kWordSamples, at.size() - w * kWordSamples);
+    const Word yes = answers.yes[w];
+    const Word no = answers.no[w];
+    const Word gap = gaps[w];
+    Word held = 0;
+    Word too_short = 0;
+    for (std::size_t i = 0; i < count;) {
+      const Word rest = yes >> i;
+      if ((rest & 1) == 0) {
+        const std::size_t end = rest == 0 ? count : i + static_cast<std::size_t>(std::countr_zero(rest));
+        running_ = false;
+        previous_no_ = (no >> (end - 1) & 1) != 0;
+        i = end;
+        continue;
+      }
+      if ((gap >> i & 1) != 0) running_ = previous_no_ = false;
+      std::size_t end = std::min(count, i + static_cast<std::size_t>(std::countr_one(rest)));
+      if (const Word later = gap & ~low_bits(i + 1); later != 0)
+        end = std::min(end, static_cast<std::size_t>(std::countr_zero(later)));
+      if (!running_) {
+        running_ = true;
+        grounded_ = previous_no_;
+        since_ = nanoseconds(time[i]);
+        samples_ = 0;
+      }
+      const std::size_t from = first_held(time, i, end, counts);
+      held |= bits_between(from, end);
+      if (grounded_) too_short |= bits_between(i, from);
+      if (counts) samples_ += end - i;
+      previous_no_ = false;
+      i = end;
+    }
+    answers.yes[w] = held;
+    answers.no[w] = no | too_short;
+  }
+}
+
+// Rule tree -> the evaluator's program: postfix instructions on a stack of registers.
+// any(CONDITION) and all(CONDITION) are written out once for each GPU.
+
+class Compiler {
+ public:
+  Compiler(const Rule& rule, const EvaluatorOptions& options, Evaluator& out)
+      : rule_(rule), gpus_(static_cast<std::uint32_t>(options.gpus)), out_(out) {}
+
+  void compile() {
+    if (rule_.nodes.empty() || gpus_ == 0) {
+      push({.op = Op::unknown});
+      return;
+    }
+    node(rule_.root(), 0, gpus_);
+    out_.root_held_ = std::holds_alternative<Held>(rule_[rule_.root()]);
+    out_.shared_->signals = rule_.signals();
+  }
+
+ private:
+  using Op = Evaluator::Op;
+  using Instruction = Evaluator::Instruction;
+
+  void emit(Instruction instruction) { out_.shared_->program.push_back(instruction); }
+  void push(Instruction instruction) {
+    emit(instruction);
+    depth_ += 1;
+    std::vector<Answers>& registers = out_.shared_->registers;
+    if (registers.size() <= depth_) registers.resize(depth_ + 1);
+  }
+  void join(Op op) {
+    emit({.op = op});
+    depth_ -= 1;
+  }
+
+  // The parser limits how deep a tree can be.
+  void node(NodeId id, std::uint32_t first, std::uint32_t gpus) {
+    std::visit([&](const auto& it) { write(it, first, gpus); }, rule_[id]);
+  }
+  void write(const And& it, std::uint32_t first, std::uint32_t gpus) {
+    node(it.left, first, gpus);
+    node(it.right, first, gpus);
+    join(Op::both);
+  }
+  void write(const Or& it, std::uint32_t first, std::uint32_t gpus) {
+    node(it.left, first, gpus);
+    node(it.right, first, gpus);
+    join(Op::either);
+  }
+  void write(const Not& it, std::uint32_t first, std::uint32_t gpus) {
+    node(it.operand, first, gpus);
+    emit({.op = Op::negate});
+  }
+  void write(const Held& it, std::uint32_t first, std::uint32_t gpus) {
+    node(it.operand, first, gpus);
+    out_.holds_.emplace_back(it.span);
+    emit({.op = Op::hold, .state = static_cast<std::int32_t>(out_.holds_.size() - 1)});
+  }
+  void write(const Each& it, std::uint32_t first, std::uint32_t gpus) {
+    for (std::uint32_t g = 0; g < gpus; ++g) {
+      node(it.operand, first + g, 1);
+      if (g > 0) join(it.all ? Op::each_all : Op::each_any);
+    }
+  }
+  void write(const Comparison& it, std::uint32_t first, std::uint32_t gpus) {
+    const bool largest = it.over == Over::max;
+    if (!largest && it.over != Over::min) {
+      leaf(it, it.compare, it.over == Over::any, first, gpus);
+      return;
+    }
+    // The largest is below a limit if all are, above it if any is; and so on.
+    switch (it.compare) {
+      case Compare::below:
+      case Compare::at_most: leaf(it, it.compare, !largest, first, gpus); break;
+      case Compare::above:
+      case Compare::at_least: leaf(it, it.compare, largest, first, gpus); break;
+      case Compare::equal:
+      case Compare::unequal:
+        leaf(it, largest ? Compare::at_most : Compare::at_least, false, first, gpus);
+        leaf(it, largest ? Compare::at_least : Compare::at_most, true, first, gpus);
+        join(Op::both);
+        if (it.compare == Compare::unequal) emit({.op = Op::negate});
+        break;
+    }
+  }
+
+  void leaf(const Comparison& it, Compare compare, bool any, std::uint32_t first, std::uint32_t gpus) {
+    Instruction instruction{.op = it.over == Over::mean ? Op::compare_mean : Op::compare,
+                            .compare = compare,
+                            .any = any,
+                            .share = it.share,
+                            .metric = it.metric,
+                            .whole = info(it.metric).whole.value_or(it.metric),
+                            .limit = static_cast<float>(it.limit),
+                            .first_gpu = first,
+                            .gpus = gpus};
+    if (it.window) {
+      instruction.state = static_cast<std::int32_t>(out_.windows_.size());
+      for (std::uint32_t g = 0; g < gpus; ++g) out_.windows_.emplace_back(*it.window);
+    }
+    push(instruction);
+  }
+
+  const Rule& rule_;
+  std::uint32_t gpus_;
+  Evaluator& out_;
+  std::size_t depth_ = 0;
+};
+
+Evaluator Evaluator::compile(const Rule& rule, const EvaluatorOptions& options) {
+  Evaluator evaluator;
+  evaluator.gpus_ = options.gpus;
+  evaluator.timeline_ = Timeline(options.gap());
+  evaluator.ignore_missing_ = options.missing == WhenMissing::ignore;
+  Compiler(rule, options, evaluator).compile();
+  return evaluator;
+}
+
+Result<WhenMissing> missing_option(std::string_view text, std::string_view option) {
+  constexpr std::array<std::string_view, 2> kMissing = {"unknown", "ignore"};
+  return static_cast<WhenMissing>(TRY(choice_option(option, text, kMissing)));
 }
 
 }  // namespace lull

@@ -21,7 +21,6 @@
 #include "base/clock.h"
 #include "base/result.h"
 #include "gpu/block.h"
-#include "rule/hold.h"
 #include "rule/rule.h"
 #include "rule/timeline.h"
 #include "rule/truth.h"
@@ -29,8 +28,46 @@
 
 namespace lull {
 
+// "… for 20m", "… for 5 samples": has a condition been yes, without a break, for so
+// long? A sample that is not yes, and a gap between two samples, break the streak.
+//
+//   yes      the condition is yes, and has been since a sample at least `time` ago
+//            (or for at least `samples` samples, this one included)
+//   no       the condition is no; or it is yes, but was seen to turn from no to yes
+//            more recently than that
+//   unknown  the condition is unknown; or it is yes, but what lay before the streak
+//            was not seen (the beginning, a gap, an unknown), so it may have been longer
+//
+// So neither a streak nor its absence is ever concluded from what was not seen.
+class Hold {
+ public:
+  explicit Hold(Span span) : span_(span) {}
+
+  // Turns the answers to the condition into the answers to "held", in place.
+  // `gaps`: bit set where a gap lies before the sample. `counts`: these are samples that `for N samples` counts; others
+  // break a streak and make it last, but it takes as many more.
+  void apply(std::span<const Instant> at, const Mask& gaps, Answers& answers, bool counts = true);
+  void reset() { running_ = previous_no_ = false; }
+
+  bool running() const { return running_; }
+  std::int64_t since() const { return since_; }
+  std::uint64_t samples() const { return samples_; }
+
+ private:
+  std::size_t first_held(const Instant* at, std::size_t from, std::size_t to, bool counts) const;
+
+  Span span_;
+  bool running_ = false;
+  bool grounded_ = false;     // the sample before the streak was a definite no
+  bool previous_no_ = false;  // the newest sample was one
+  std::int64_t since_ = 0;    // ns of the streak's first sample
+  std::uint64_t samples_ = 0;
+};
+
 // A GPU that gives no value: makes all(…) unknown, or is left out of the judgement.
 enum class WhenMissing : std::uint8_t { unknown, ignore };
+// The value of --missing; `option` names it in the error.
+Result<WhenMissing> missing_option(std::string_view text, std::string_view option = "--missing");
 
 struct EvaluatorOptions {
   std::size_t gpus = 1;
@@ -58,6 +95,8 @@ class Evaluator {
   // of the rule without its outermost `for`: what a stretch of idleness is made of.
   // Refused with the state as it was: time that goes backwards, blocks that do not fit.
   Result<> feed(std::span<const Block> scope, Answers& rule, Answers* condition = nullptr);
+  // Whether the samples that come are of those that `for N samples` counts (Hold::apply).
+  void count(bool counts) { counts_ = counts; }
 
   // Forgets everything: the next sample is the first.
   void reset();
@@ -108,6 +147,7 @@ class Evaluator {
   std::size_t gpus_ = 0;
   bool ignore_missing_ = false;
   bool root_held_ = false;
+  bool counts_ = true;
   Instant newest_{};
   Timeline timeline_;
 };

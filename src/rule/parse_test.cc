@@ -48,12 +48,12 @@ TEST(ParseRule, TakesUnitsThatFitTheSignalInAnyCase) {
   EXPECT_EQ(spelled("mem_used > 50%"), "mem_used > 50%");
   EXPECT_EQ(spelled("mem_used>1gib"), "mem_used > 1GiB");
   EXPECT_EQ(spelled("mem_used > 20GB"), "mem_used > 20GB");
-  EXPECT_EQ(spelled("mem_free < 1048576"), "mem_free < 1MiB");
+  EXPECT_EQ(spelled("mem_free < 1048576B"), "mem_free < 1MiB");
   EXPECT_EQ(spelled("io < 1KiB/s"), "io < 1KiB");
   EXPECT_EQ(spelled("temp > 80°C"), "temp > 80C");
   EXPECT_EQ(spelled("temp > -5"), "temp > -5C");
   EXPECT_EQ(spelled("clock < 1.2GHz"), "clock < 1200MHz");
-  EXPECT_EQ(spelled("quiet > 600"), "quiet > 10m");
+  EXPECT_EQ(spelled("quiet > 600s"), "quiet > 10m");
   EXPECT_EQ(spelled("quiet > 1h30m"), "quiet > 1h30m");
   EXPECT_EQ(spelled("procs == 0"), "procs == 0");
   EXPECT_EQ(spelled("util < 5 for 90s"), "util < 5 for 1m30s");
@@ -195,8 +195,15 @@ TEST(ParseRule, ALimitOfAnyMagnitudeParsesBackToTheSame) {
   }));
 }
 
+TEST(ParseRule, TimesAndBytesNeedAUnit) {
+  EXPECT_NE(complaint("quiet > 600").find("'600' needs a unit: quiet is a time: write 90s"), std::string::npos);
+  EXPECT_NE(complaint("mem_free > 20").find("'20' needs a unit: mem_free is in bytes: write 1GiB"), std::string::npos);
+  EXPECT_NE(complaint("io < 5").find("'5' needs a unit"), std::string::npos);
+  EXPECT_EQ(spelled("quiet > 0 and io < 0 and mem_used > 0"), "quiet > 0s and io < 0B and mem_used > 0B");
+}
+
 TEST(ParseRule, ALimitOfManyYearsParsesBackToTheSame) {
-  for (const std::string text : {"quiet < 864000000", "quiet < 864000001", "quiet < 770699999.9999999"}) {
+  for (const std::string text : {"quiet < 864000000s", "quiet < 864000001s", "quiet < 770699999.9999999s"}) {
     const auto rule = parse_rule(text);
     ASSERT_TRUE(rule) << text;
     const auto again = parse_rule(to_text(*rule));
@@ -264,6 +271,19 @@ TEST(Rule, RemarksOnWhatIsSurelyNotMeant) {
   EXPECT_EQ(remarks(*parse_rule("util >= 0 for 20m")),
             std::vector<std::string>{"'util >= 0' always holds where util is known"});
   EXPECT_EQ(remarks(*parse_rule("util < 5")).size(), 1U);
+  // At the edges of what a value can be: n is never, a always.
+  for (const auto& [comparison, expected] : std::vector<std::pair<std::string, std::string>>{
+           {"util < 0", "n"},    {"util < 100", ""},       {"util < 101", "a"},  {"util <= 0", ""},
+           {"util <= 99", ""},   {"util <= 100", "a"},     {"util > 0", ""},     {"util > 99", ""},
+           {"util > 100", "n"},  {"util >= 0", "a"},       {"util >= 1", ""},    {"util >= 100", ""},
+           {"util >= 101", "n"}, {"util == 0", ""},        {"util == 100", ""},  {"util == 101", "n"},
+           {"util != 0", ""},    {"util != 100", ""},      {"util != 101", "a"}, {"power < 100000W", ""},
+           {"temp >= 0", ""},    {"mem_used > 100%", "n"}, {"power > 100%", ""}}) {
+    std::string said;
+    for (const std::string& remark : remarks(*parse_rule(comparison + " for 5m")))
+      said += remark.contains("can never hold") ? "n" : remark.contains("always holds") ? "a" : "?";
+    EXPECT_EQ(said, expected) << comparison;
+  }
 }
 
 TEST(ParseRule, WhatOtherToolsCallItSuggestsOurWord) {

@@ -169,6 +169,14 @@ std::size_t PolicyEvaluator::wait_to_fire(std::span<const Block> scope, std::siz
   return from + done;
 }
 
+void PolicyEvaluator::count(bool counts) {
+  idle_.count(counts);
+  for (Unarmed& unarmed : unarmed_) {
+    unarmed.arm.count(counts);
+    unarmed.idle.count(counts);
+  }
+}
+
 Result<> PolicyEvaluator::feed(std::span<const Block> scope, PolicyAnswers& out) {
   if (auto fit = idle_.fits(scope); !fit) return fit;
   if (!unarmed_.empty())

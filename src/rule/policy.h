@@ -43,6 +43,7 @@ class PolicyEvaluator {
 
   // As Evaluator::feed().
   Result<> feed(std::span<const Block> scope, PolicyAnswers& out);
+  void count(bool counts);  // as Evaluator::count()
 
   bool armed() const { return armed_; }
   void arm();  // as if the arming rule had held at the newest sample

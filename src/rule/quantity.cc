@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "rule/lexer.h"
 
 namespace lull {
 namespace {
@@ -60,8 +61,10 @@ std::string what_fits(const MetricInfo& row) {
 }
 
 std::optional<double> scaled(const MetricInfo& row, double number, std::string_view text, std::string_view unit) {
-  if (unit.empty()) return number;
+  const bool many_units = row.unit == Unit::seconds || row.unit == Unit::bytes || row.unit == Unit::bytes_per_second;
+  if (unit.empty()) return many_units && number != 0 ? std::nullopt : std::optional(number);
   if (row.unit == Unit::seconds) {
+    if (unit == "s") return number;  // also what is longer than parse_duration() takes
     const auto duration = parse_duration(lowered(text));
     if (!duration) return std::nullopt;
     return std::chrono::duration<double>(*duration).count();
@@ -99,7 +102,9 @@ Result<Quantity> read_limit(Metric metric, std::string_view number, std::string_
   if (!plain) return fail(fmt::format("'{}' is not a number", printable(number)));
   const bool share = unit == "%" && row.unit != Unit::percent && row.whole;
   const auto value = share ? plain : scaled(row, *plain, std::string(number) + std::string(unit), unit);
-  if (!value) return fail(fmt::format("'{}{}' does not fit: {}", printable(number), printable(unit), what_fits(row)));
+  if (!value)
+    return fail(fmt::format("'{}{}' {}: {}", printable(number), printable(unit),
+                            unit.empty() ? "needs a unit" : "does not fit", what_fits(row)));
   // Samples are float: a limit that no sample can reach is a slip of the pen.
   if (!(std::abs(*value) <= static_cast<double>(std::numeric_limits<float>::max())))
     return fail(fmt::format("'{}{}' is too large", printable(number), printable(unit)));
@@ -121,6 +126,22 @@ Result<Span> read_span(std::string_view number, std::string_view unit) {
   constexpr std::array<std::string_view, 9> kUnits = {"ms", "s", "m", "h", "d", "min", "sec", "samples", "hours"};
   return fail(fmt::format("'{}{}' is neither a duration (500ms, 30s, 5m, 1h30m, 1d) nor '5 samples'{}",
                           printable(number), printable(unit), unit.size() > 2 ? did_you_mean(unit, kUnits) : ""));
+}
+
+bool is_quantity(std::string_view text) {
+  Lexer lexer(text);
+  return lexer.take().kind == Token::Kind::quantity && lexer.peek().kind == Token::Kind::end;
+}
+
+Result<Span> parse_span(std::string_view text) {
+  if (!is_quantity(text)) return fail(fmt::format("'{}' is not a duration, such as 30m or 5 samples", printable(text)));
+  const Token token = Lexer(text).take();
+  return read_span(token.number, token.unit);
+}
+
+Result<Rule> rule_or_span(std::string_view text, std::string_view otherwise) {
+  if (!is_quantity(text)) return parse_rule(text);
+  return with_span(TRY(parse_rule(otherwise)), TRY(parse_span(text)));
 }
 
 Result<Duration> read_window(std::string_view number, std::string_view unit) {
@@ -177,10 +198,10 @@ std::string exact_limit(const MetricInfo& row, double value, bool share) {
     const double ns = std::round(value * 1e9);
     if (ns > 0 && ns < 4e18) {
       std::string text = exact_duration(Duration(static_cast<std::int64_t>(ns)));
-      const auto read = parse_duration(text);  // refuses what is longer than 10000d: a plain number may be
+      const auto read = parse_duration(text);  // refuses what is longer than 10000d
       if (read && std::chrono::duration<double>(*read).count() == value) return text;
     }
-    return digits(value);
+    return digits(value) + "s";
   }
   if (row.unit == Unit::percent) return digits(value);
   return digits(value) + std::string(unit_name(row.unit));

@@ -22,6 +22,12 @@ struct Quantity {
 Result<Quantity> read_limit(Metric metric, std::string_view number, std::string_view unit);
 // What may follow `for`: 20m, 1h30m, 5 samples. A bare number is refused: it could be either.
 Result<Span> read_span(std::string_view number, std::string_view unit);
+// A text that is a span and nothing else.
+Result<Span> parse_span(std::string_view text);
+// Whether a text is a number with its unit and nothing else, as no rule is.
+bool is_quantity(std::string_view text);
+// What --idle says: a rule, or a time alone: then `otherwise` for so long.
+Result<Rule> rule_or_span(std::string_view text, std::string_view otherwise);
 // A span that must be a time, above 0.
 Result<Duration> read_window(std::string_view number, std::string_view unit);
 

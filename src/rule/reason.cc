@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <variant>
+#include <vector>
 
 #include "base/calendar.h"
 #include "base/units.h"
@@ -142,7 +144,7 @@ std::string sparkline(std::span<const float> values, std::size_t width, bool utf
   return out;
 }
 
-std::string to_words(const MissingSignal& missing) {
+std::string to_string(const MissingSignal& missing) {
   const MetricInfo& row = info(missing.metric);
   if (missing.why == Absence::not_covered) {
     const std::string share = std::isfinite(missing.coverage) ? fmt::format("only {:.0f} %", missing.coverage * 100)
@@ -154,8 +156,8 @@ std::string to_words(const MissingSignal& missing) {
                        share);
   }
   std::string line = row.of == Of::gpu
-                         ? fmt::format("GPU {} gives no {} ({})", missing.gpu, row.name, words(missing.why))
-                         : fmt::format("there is no {} ({})", row.name, words(missing.why));
+                         ? fmt::format("GPU {} gives no {} ({})", missing.gpu, row.name, to_string(missing.why))
+                         : fmt::format("there is no {} ({})", row.name, to_string(missing.why));
   if (!missing.instead.empty())
     line += fmt::format("; {} would do",
                         listed(missing.instead, [](Metric metric) { return std::string(info(metric).name); }, " or "));
@@ -179,7 +181,7 @@ std::string missing_line(std::span<const MissingSignal> missing) {
       joint.coverage = std::fmin(joint.coverage, missing[j].coverage);
       ++count;
     }
-    std::string words = to_words(joint);
+    std::string words = to_string(joint);
     if (count > 1 && words.starts_with("GPU ")) {
       words.replace(0, 3, "GPUs");
       if (const std::size_t at = words.find(" gives no "); at != std::string::npos) words.replace(at, 10, " give no ");
@@ -210,17 +212,46 @@ std::string headline(const Explanation& explanation) {
   return fmt::format("'{}' cannot be judged{}{}", explanation.rule, where, unarmed);
 }
 
-std::vector<std::string> to_words(const Explanation& explanation, bool utf8) {
+std::vector<std::string> to_string(const Explanation& explanation, bool utf8) {
   std::vector<std::string> lines = {headline(explanation)};
   for (const Story& story : explanation.stories) lines.push_back("  " + story_line(story, utf8));
   if (explanation.driver.absence != Absence::none)
-    lines.push_back(fmt::format("  {}{}{}", words(explanation.driver.absence),
+    lines.push_back(fmt::format("  {}{}{}", to_string(explanation.driver.absence),
                                 explanation.driver.detail.empty() ? "" : ": ", explanation.driver.detail));
   else if (explanation.truth == Truth::yes)
-    for (const MissingSignal& one : explanation.missing) lines.push_back("  ignored: " + to_words(one));
+    for (const MissingSignal& one : explanation.missing) lines.push_back("  ignored: " + to_string(one));
   else if (explanation.truth == Truth::unknown && !explanation.running && !explanation.missing.empty())
     lines.push_back("  " + missing_line(explanation.missing));
   return lines;
+}
+
+Rule at_one_moment(Rule rule) {
+  std::vector<bool> wanted(rule.nodes.size(), true);  // false: under an odd number of `not`
+  for (std::size_t i = rule.nodes.size(); i-- > 0;) {
+    const bool here = wanted[i];
+    if (const auto* both = std::get_if<And>(&rule.nodes[i])) {
+      wanted[both->left] = wanted[both->right] = here;
+    } else if (const auto* either = std::get_if<Or>(&rule.nodes[i])) {
+      wanted[either->left] = wanted[either->right] = here;
+    } else if (const auto* negated = std::get_if<Not>(&rule.nodes[i])) {
+      wanted[negated->operand] = !here;
+    } else if (auto* held = std::get_if<Held>(&rule.nodes[i])) {
+      wanted[held->operand] = here;
+      held->span = {.samples = 1};
+    } else if (const auto* each = std::get_if<Each>(&rule.nodes[i])) {
+      wanted[each->operand] = here;
+    } else if (auto* one = std::get_if<Comparison>(&rule.nodes[i]); one->window) {
+      const bool little =
+          one->compare == Compare::below || one->compare == Compare::at_most || one->compare == Compare::equal;
+      one->window.reset();
+      if (little == here) continue;
+      constexpr double kLessThanAny = -1e9;
+      one->share = false;
+      one->limit = kLessThanAny;
+      one->compare = here ? Compare::at_least : Compare::below;
+    }
+  }
+  return rule;
 }
 
 }  // namespace lull

@@ -60,7 +60,7 @@ struct Explanation {
 
 // "GPU 2 gives no util (not supported); power or mem_util would do", or
 // "util of GPU 2 was measured for only 40 % of the time since the sample before"
-std::string to_words(const MissingSignal& missing);
+std::string to_string(const MissingSignal& missing);
 // All that is missing in one line: "this rule cannot be judged while GPU 2 gives no util
 // (not supported); …"; empty if nothing is.
 std::string missing_line(std::span<const MissingSignal> missing);
@@ -68,7 +68,7 @@ std::string missing_line(std::span<const MissingSignal> missing);
 std::span<const Metric> instead_of(Metric metric);
 // The verdict in lines: what, since when, each signal with its readings and a sparkline.
 // Where `utf8` is false, plain ASCII.
-std::vector<std::string> to_words(const Explanation& explanation, bool utf8);
+std::vector<std::string> to_string(const Explanation& explanation, bool utf8);
 // One line: "idle: util < 5 for 20m held for 20m5s on GPUs 0, 1".
 std::string headline(const Explanation& explanation);
 
@@ -77,5 +77,11 @@ std::string value_text(Metric metric, double value, bool share = false);
 // "▁▁▂█▁": at most `width` cells; unknown is a blank cell ('?' in ASCII). The scale runs
 // from 0 (or the lowest) to `top` where it is given, else to the highest.
 std::string sparkline(std::span<const float> values, std::size_t width, bool utf8, double top = kUnknown);
+
+// A rule without its time: what it asks of a single sample.
+//
+// What was to hold for some time holds now, what is a mean over some time is what it is now. A mean that asks for work
+// in the past is no question to the present: it is taken as answered.
+Rule at_one_moment(Rule rule);
 
 }  // namespace lull

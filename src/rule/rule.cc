@@ -1,7 +1,15 @@
 #include "rule/rule.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <limits>
+#include <string>
 #include <utility>
+#include <variant>
+
+#include "base/units.h"
+#include "rule/quantity.h"
 
 namespace lull {
 
@@ -17,7 +25,7 @@ std::string_view symbol(Compare compare) {
   return "?";
 }
 
-std::string_view words(Compare compare) {
+std::string_view to_string(Compare compare) {
   switch (compare) {
     case Compare::below: return "below";
     case Compare::at_most: return "at most";
@@ -29,7 +37,7 @@ std::string_view words(Compare compare) {
   return "?";
 }
 
-std::string_view words(Over over) {
+std::string_view to_string(Over over) {
   switch (over) {
     case Over::all: return "all";
     case Over::any: return "any";
@@ -105,6 +113,179 @@ Rule with_span(const Rule& rule, Span span) {
     changed.nodes.emplace_back(Held{rule.root(), span});
   changed.text = to_text(changed);
   return changed;
+}
+
+// Rules back into text: in the language, and as a sentence for a person.
+
+namespace {
+
+// ---- in the language -------------------------------------------------------
+
+class Writer {
+ public:
+  explicit Writer(const Rule& rule) : rule_(rule) {}
+
+  std::string write(NodeId id) const {
+    return std::visit([&](const auto& it) { return text(it); }, rule_[id]);
+  }
+
+ private:
+  template <class T>
+  bool is(NodeId id) const {
+    return std::holds_alternative<T>(rule_[id]);
+  }
+  std::string guarded(NodeId id, bool guard) const { return guard ? "(" + write(id) + ")" : write(id); }
+
+  std::string text(const Comparison& it) const { return to_text(it); }
+  std::string text(const And& it) const {
+    const auto loose = [&](NodeId id) { return is<Or>(id) || is<Held>(id); };
+    return guarded(it.left, loose(it.left)) + " and " + guarded(it.right, loose(it.right) || is<And>(it.right));
+  }
+  std::string text(const Or& it) const {
+    return guarded(it.left, is<Held>(it.left)) + " or " + guarded(it.right, is<Held>(it.right) || is<Or>(it.right));
+  }
+  std::string text(const Not& it) const {
+    return "not " + guarded(it.operand, !is<Comparison>(it.operand) && !is<Each>(it.operand) && !is<Not>(it.operand));
+  }
+  std::string text(const Held& it) const {
+    return guarded(it.operand, is<Held>(it.operand)) + " for " + to_text(it.span);
+  }
+  std::string text(const Each& it) const { return fmt::format("{}({})", it.all ? "all" : "any", write(it.operand)); }
+
+  const Rule& rule_;
+};
+
+// ---- as a sentence ---------------------------------------------------------
+
+std::string quantity(const Comparison& it) {
+  const MetricInfo& row = info(it.metric);
+  if (it.share) return fmt::format("{} % of {}", it.limit, info(row.whole.value_or(it.metric)).name);
+  switch (row.unit) {
+    case Unit::bytes: return format_size(it.limit);
+    case Unit::bytes_per_second: return format_size(it.limit) + "/s";
+    case Unit::seconds: return exact_limit(row, it.limit, false);
+    case Unit::celsius: return fmt::format("{} °C", it.limit);
+    default: break;
+  }
+  const std::string_view unit = unit_name(row.unit);
+  return fmt::format("{}{}{}", it.limit, unit.empty() ? "" : " ", unit);
+}
+
+class Teller {
+ public:
+  explicit Teller(const Rule& rule, bool of_one = false) : rule_(rule), of_one_(of_one) {}
+
+  std::string tell(NodeId id) const {
+    return std::visit([&](const auto& it) { return say(it); }, rule_[id]);
+  }
+
+ private:
+  bool compound(NodeId id) const { return !std::holds_alternative<Comparison>(rule_[id]); }
+  std::string grouped(NodeId id) const { return compound(id) ? "(" + tell(id) + ")" : tell(id); }
+  // A chain of the same joint needs no parentheses.
+  template <class T>
+  std::string joined(const T& it, std::string_view word) const {
+    const bool same = std::holds_alternative<T>(rule_[it.left]);
+    return fmt::format("{} {} {}", same ? tell(it.left) : grouped(it.left), word, grouped(it.right));
+  }
+
+  std::string subject(const Comparison& it) const {
+    const MetricInfo& row = info(it.metric);
+    std::string what =
+        it.window ? fmt::format("the mean {} over {}", row.name, exact_duration(*it.window)) : std::string(row.name);
+    if (row.of != Of::gpu) return fmt::format("{} of the {}", what, row.of == Of::job ? "job" : "machine");
+    switch (it.over) {
+      case Over::all: return of_one_ ? "its " + std::string(it.window ? what.substr(4) : what) : what + " of every GPU";
+      case Over::any: return what + " of at least one GPU";
+      case Over::mean: return fmt::format("{} averaged over the GPUs", what);
+      case Over::max: return fmt::format("the highest {} of the GPUs", what);
+      case Over::min: return fmt::format("the lowest {} of the GPUs", what);
+    }
+    return what;
+  }
+  std::string say(const Comparison& it) const {
+    return fmt::format("{} is {} {}", subject(it), to_string(it.compare), quantity(it));
+  }
+  std::string say(const And& it) const { return joined(it, "and"); }
+  std::string say(const Or& it) const { return joined(it, "or"); }
+  std::string say(const Not& it) const { return "it is not so that " + grouped(it.operand); }
+  std::string say(const Held& it) const {
+    const std::string what = compound(it.operand) && std::holds_alternative<Held>(rule_[it.operand])
+                                 ? grouped(it.operand)
+                                 : tell(it.operand);
+    if (it.span.samples != 0)
+      return fmt::format("{}, in {} sample{} in a row", what, it.span.samples, it.span.samples == 1 ? "" : "s");
+    return fmt::format("{}, without a break for {}", what, exact_duration(it.span.time));
+  }
+  std::string say(const Each& it) const {
+    return fmt::format("{} GPU by itself: {}", it.all ? "for every" : "for at least one",
+                       Teller(rule_, true).tell(it.operand));
+  }
+
+  const Rule& rule_;
+  bool of_one_;  // inside of all(…) and any(…): of the GPU that is looked at by itself
+};
+
+// Whether a value that lies in [low, high] can, or must, meet the comparison.
+struct Reach {
+  bool never;
+  bool always;
+};
+Reach reach(const Comparison& it, double low, double high) {
+  switch (it.compare) {
+    case Compare::below: return {it.limit <= low, it.limit > high};
+    case Compare::at_most: return {it.limit < low, it.limit >= high};
+    case Compare::above: return {it.limit >= high, it.limit < low};
+    case Compare::at_least: return {it.limit > high, it.limit <= low};
+    case Compare::equal: return {it.limit < low || it.limit > high, false};
+    case Compare::unequal: return {false, it.limit < low || it.limit > high};
+  }
+  return {false, false};
+}
+
+}  // namespace
+
+std::string limit_text(const Comparison& comparison) {
+  return exact_limit(info(comparison.metric), comparison.limit, comparison.share);
+}
+
+std::string to_text(const Span& span) {
+  if (span.samples != 0) return fmt::format("{} sample{}", span.samples, span.samples == 1 ? "" : "s");
+  return exact_duration(span.time);
+}
+
+std::string to_text(const Comparison& comparison) {
+  std::string value(info(comparison.metric).name);
+  if (comparison.window) value = fmt::format("mean({}, {})", value, exact_duration(*comparison.window));
+  if (comparison.over != Over::all) value = fmt::format("{}({})", to_string(comparison.over), value);
+  return fmt::format("{} {} {}", value, symbol(comparison.compare), limit_text(comparison));
+}
+
+std::string to_text(const Rule& rule) { return rule.nodes.empty() ? "" : Writer(rule).write(rule.root()); }
+
+std::string describe(const Rule& rule) {
+  return rule.nodes.empty() ? "" : "Holds while " + Teller(rule).tell(rule.root()) + ".";
+}
+
+std::vector<std::string> remarks(const Rule& rule) {
+  std::vector<std::string> out;
+  bool held = false;
+  for (const Node& node : rule.nodes) {
+    held |= std::holds_alternative<Held>(node);
+    const auto* it = std::get_if<Comparison>(&node);
+    if (it == nullptr) continue;
+    held |= it->window.has_value();
+    const MetricInfo& row = info(it->metric);
+    // A share of the power limit can go beyond it for a moment, a CPU share beyond one core.
+    const bool capped =
+        it->metric == Metric::util || it->metric == Metric::mem_util || (it->share && row.whole == Metric::mem_total);
+    const double low = row.unit == Unit::celsius ? -273.15 : 0;
+    const Reach found = reach(*it, low, capped ? 100 : std::numeric_limits<double>::infinity());
+    if (found.never) out.push_back(fmt::format("'{}' can never hold", to_text(*it)));
+    if (found.always) out.push_back(fmt::format("'{}' always holds where {} is known", to_text(*it), row.name));
+  }
+  if (!held) out.emplace_back("there is no 'for': a single sample is enough to fire");
+  return out;
 }
 
 }  // namespace lull

@@ -22,13 +22,13 @@
 namespace lull {
 
 enum class Compare : std::uint8_t { below, at_most, above, at_least, equal, unequal };
-std::string_view symbol(Compare compare);  // "<="
-std::string_view words(Compare compare);   // "at most"
+std::string_view symbol(Compare compare);     // "<="
+std::string_view to_string(Compare compare);  // "at most"
 
 // How one answer comes of the values of several GPUs. max and min are of the
 // values, so `max(util) < 5` is known to be no as soon as one GPU is known to be busy.
 enum class Over : std::uint8_t { all, any, mean, max, min };
-std::string_view words(Over over);
+std::string_view to_string(Over over);
 
 using NodeId = std::uint32_t;
 

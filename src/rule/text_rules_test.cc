@@ -15,6 +15,7 @@
 #include "base/units.h"
 #include "rule/oracle_test.h"
 #include "rule/policy.h"
+#include "tests/places.h"
 
 namespace lull {
 namespace {
@@ -151,7 +152,7 @@ class CaseRunner {
 };
 
 TEST(TextRules, AnswerAsTheirFilesSay) {
-  const std::filesystem::path folder = std::filesystem::path(LULL_SOURCE_DIR) / "tests" / "rules";
+  const std::filesystem::path folder = std::filesystem::path(source_dir()) / "tests" / "rules";
   std::size_t count = 0;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {
     if (entry.path().extension() != ".txt") continue;

@@ -7,7 +7,7 @@ namespace lull {
 namespace {
 
 // Unsigned, so that no distance overflows.
-std::uint64_t nanoseconds(Instant at) { return static_cast<std::uint64_t>(at.time_since_epoch().count()); }
+std::uint64_t unsigned_nanoseconds(Instant at) { return static_cast<std::uint64_t>(at.time_since_epoch().count()); }
 
 }  // namespace
 
@@ -24,10 +24,10 @@ Result<bool> Timeline::look(std::span<const Instant> at) const {
   const Instant before = last_ ? *last_ : at.front();
   // A step backwards sets the top bit of `step`, a gap that of `max_gap - step`: the
   // common case, neither, is one pass without a branch.
-  std::uint64_t step = nanoseconds(at.front()) - nanoseconds(before);
+  std::uint64_t step = unsigned_nanoseconds(at.front()) - unsigned_nanoseconds(before);
   std::uint64_t over = step | (max_gap_ - step);
   for (std::size_t i = 1; i < at.size(); ++i) {
-    step = nanoseconds(at[i]) - nanoseconds(at[i - 1]);
+    step = unsigned_nanoseconds(at[i]) - unsigned_nanoseconds(at[i - 1]);
     over |= step | (max_gap_ - step);
   }
   if (over >> 63 == 0) return false;
@@ -40,7 +40,7 @@ void Timeline::advance(std::span<const Instant> at, bool any_gap, Mask& gaps) {
   if (any_gap) {
     Instant previous = last_ ? *last_ : at.front();
     for (std::size_t i = 0; i < at.size(); previous = at[i], ++i)
-      if (nanoseconds(at[i]) - nanoseconds(previous) > max_gap_)
+      if (unsigned_nanoseconds(at[i]) - unsigned_nanoseconds(previous) > max_gap_)
         gaps[i / kWordSamples] |= Word{1} << (i % kWordSamples);
   }
   if (!at.empty()) last_ = at.back();

@@ -15,7 +15,7 @@
 namespace lull {
 
 enum class Truth : std::uint8_t { unknown, no, yes };
-constexpr std::string_view words(Truth truth) {
+constexpr std::string_view to_string(Truth truth) {
   return truth == Truth::yes ? "yes" : truth == Truth::no ? "no" : "unknown";
 }
 

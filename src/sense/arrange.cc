@@ -1,22 +1,42 @@
 #include "sense/arrange.h"
 
 #include <algorithm>
+#include <cstdint>
+#include <map>
+#include <string_view>
 
 namespace lull {
 namespace {
 
 constexpr std::size_t kNobody = Row::kNobody;
 
-// Which of the found GPUs is this one? A UUID decides wherever both have one; else the place of the one that has none.
-std::size_t match(const Device& old, std::span<const FoundGpu> found, const std::vector<bool>& taken, bool by_uuid) {
-  for (std::size_t i = 0; i < found.size(); ++i) {
-    const Device& candidate = *found[i].gpu;
-    if (taken[i]) continue;
-    if (by_uuid ? !old.uuid.empty() && candidate.id() == old.id()
-                : (old.uuid.empty() && candidate.is(old.id())) || (candidate.uuid.empty() && old.is(candidate.id())))
-      return i;
+enum class By : std::uint8_t { uuid_and_place, uuid, place };
+
+bool same_place(const Device& a, const Device& b) {
+  return a.pci.empty() || b.pci.empty() ? a.index == b.index : a.pci == b.pci;
+}
+
+// How many GPUs have it.
+std::size_t count_of(const std::string& uuid, std::span<const Device* const> gpus) {
+  return static_cast<std::size_t>(std::ranges::count(gpus, uuid, &Device::uuid));
+}
+
+bool matches(const Device& old, const Device& now, By by) {
+  const bool one_uuid = !old.uuid.empty() && now.uuid == old.uuid;
+  switch (by) {
+    case By::uuid_and_place: return one_uuid && same_place(old, now);
+    case By::uuid: return one_uuid;
+    case By::place: break;
   }
-  return kNobody;
+  return (old.uuid.empty() && now.is(old.id())) || (now.uuid.empty() && old.is(now.id()));
+}
+
+// A UUID that several have does not tell them apart.
+void mark_shared_uuids(std::vector<Device>& devices) {
+  std::map<std::string_view, std::size_t> count;
+  for (const Device& device : devices)
+    if (!device.uuid.empty()) ++count[device.uuid];
+  for (Device& device : devices) device.shares_uuid = !device.uuid.empty() && count[device.uuid] > 1;
 }
 
 }  // namespace
@@ -26,12 +46,18 @@ Arrangement arrange(std::span<const Device> before, std::span<const FoundGpu> fo
   for (const Device& device : before)
     if (device.kind == DeviceKind::gpu) old.push_back(&device);
 
+  std::vector<const Device*> now;
+  for (const FoundGpu& one : found) now.push_back(one.gpu);
+
+  // A UUID decides wherever both have one, and where it is of one card only; else the place.
   std::vector<bool> taken(found.size(), false);
   std::vector<std::size_t> place(old.size(), kNobody);
-  for (const bool by_uuid : {true, false})
+  for (const By by : {By::uuid_and_place, By::uuid, By::place})
     for (std::size_t i = 0; i < old.size(); ++i) {
       if (place[i] != kNobody) continue;
-      place[i] = match(*old[i], found, taken, by_uuid);
+      if (by == By::uuid && (count_of(old[i]->uuid, old) > 1 || count_of(old[i]->uuid, now) > 1)) continue;
+      for (std::size_t gpu = 0; gpu < now.size() && place[i] == kNobody; ++gpu)
+        if (!taken[gpu] && matches(*old[i], *now[gpu], by)) place[i] = gpu;
       if (place[i] != kNobody) taken[place[i]] = true;
     }
 
@@ -57,7 +83,17 @@ Arrangement arrange(std::span<const Device> before, std::span<const FoundGpu> fo
   }
   for (std::size_t i = 0; i < found.size(); ++i)
     if (!taken[i]) add(i, nullptr);
+  mark_shared_uuids(result.devices);
   return result;
+}
+
+Topology topology_of(std::span<const Row> rows, const Topology& found) {
+  Topology topology(rows.size());
+  for (std::size_t a = 0; a < rows.size(); ++a)
+    for (std::size_t b = a + 1; b < rows.size(); ++b)
+      topology.set(a, b,
+                   rows[a].gpu == rows[b].gpu ? Join{0, Nearness::shared} : found.between(rows[a].gpu, rows[b].gpu));
+  return topology;
 }
 
 }  // namespace lull

@@ -1,9 +1,7 @@
 #pragma once
-// Puts the GPUs that were found into an Inventory so that positions survive as
-// much as they can: whoever watches position 1 must never silently watch another
-// card because the driver was loaded anew. GPUs keep their place by UUID (by
-// index where none was read), one that vanished stays as `lost`, new ones come
-// last. MIG devices follow their GPU.
+// Puts the GPUs that were found into an Inventory. Whoever watches position 1 must never silently watch another card,
+// so GPUs keep their place by UUID (by PCI address or index where none was read or several have it), one that vanished
+// stays as `lost`, new ones come last. MIG devices follow their GPU.
 
 #include <cstddef>
 #include <span>
@@ -29,6 +27,9 @@ struct Arrangement {
   std::vector<Device> devices;
   std::vector<Row> rows;  // one for each device
 };
+
+// How the devices of the rows are joined, by how the found GPUs are.
+Topology topology_of(std::span<const Row> rows, const Topology& found);
 
 Arrangement arrange(std::span<const Device> before, std::span<const FoundGpu> found);
 

@@ -81,5 +81,55 @@ TEST(Arrange, MigDevicesFollowTheirGpu) {
   EXPECT_EQ(arrange(now, found(merged)).devices, merged);
 }
 
+Device gpu_at(unsigned index, std::string uuid, const std::string& bus) {
+  Device device = gpu(index, std::move(uuid));
+  device.pci = "00000000:" + bus + ":00.0";
+  return device;
+}
+
+TEST(Arrange, GpusWithTheSameUuidAreKnownByTheirPlace) {
+  const std::vector<Device> now = {gpu_at(0, "A", "3B"), gpu_at(1, "A", "5E"), gpu_at(2, "B", "AF")};
+  const Arrangement first = arrange({}, found(now));
+  EXPECT_TRUE(first.devices[0].shares_uuid && first.devices[1].shares_uuid);
+  EXPECT_FALSE(first.devices[2].shares_uuid);
+  EXPECT_NE(first.devices[0].id(), first.devices[1].id());
+  // Found again in another order: each keeps its position by its place.
+  const std::vector<Device> turned = {gpu_at(0, "A", "5E"), gpu_at(1, "A", "3B"), gpu_at(2, "B", "AF")};
+  const Arrangement again = arrange(first.devices, found(turned));
+  ASSERT_EQ(again.devices.size(), 3U);
+  EXPECT_EQ(again.rows[0].gpu, 1U);
+  EXPECT_EQ(again.rows[1].gpu, 0U);
+  EXPECT_EQ(again.devices[0].id(), first.devices[0].id());
+}
+
+TEST(Arrange, AUuidIsSharedFromTheMomentASecondGpuShowsIt) {
+  const std::vector<Device> one = {gpu_at(0, "A", "3B"), gpu(1, "", Absence::waking)};
+  const Arrangement first = arrange({}, found(one));
+  EXPECT_FALSE(first.devices[0].shares_uuid);
+  const std::vector<Device> both = {gpu_at(0, "A", "3B"), gpu_at(1, "A", "5E")};
+  const Arrangement second = arrange(first.devices, found(both));
+  ASSERT_EQ(second.devices.size(), 2U);
+  EXPECT_EQ(second.rows[0].gpu, 0U);
+  EXPECT_EQ(second.rows[1].gpu, 1U);
+  EXPECT_TRUE(second.devices[0].shares_uuid && second.devices[1].shares_uuid);
+  // One of them vanishes: the other is not taken for it.
+  const std::vector<Device> left = {gpu_at(0, "A", "5E")};
+  const Arrangement third = arrange(second.devices, found(left));
+  ASSERT_EQ(third.devices.size(), 2U);
+  EXPECT_EQ(third.devices[0].absence, Absence::lost);
+  EXPECT_EQ(third.rows[0].gpu, kNobody);
+  EXPECT_EQ(third.rows[1].gpu, 0U);
+}
+
+TEST(Arrange, OfTwoWithOneUuidThatMovedNeitherIsTakenForTheOther) {
+  const std::vector<Device> before = {gpu_at(0, "A", "3B"), gpu_at(1, "A", "5E")};
+  const Arrangement first = arrange({}, found(before));
+  const std::vector<Device> moved = {gpu_at(0, "A", "11"), gpu_at(1, "A", "12")};
+  const Arrangement second = arrange(first.devices, found(moved));
+  ASSERT_EQ(second.devices.size(), 4U);
+  EXPECT_EQ(second.rows[0].gpu, kNobody);
+  EXPECT_EQ(second.rows[1].gpu, kNobody);
+}
+
 }  // namespace
 }  // namespace lull

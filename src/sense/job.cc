@@ -6,9 +6,7 @@
 #include <cmath>
 #include <csignal>
 #include <cstdlib>
-#include <string>
 #include <unordered_set>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
@@ -16,7 +14,7 @@
 namespace lull {
 namespace {
 
-constexpr double kShortest = 0.02;  // seconds that a rate is of, at least
+constexpr double kShortestRateSpan = 0.02;  // seconds that a rate is of, at least
 
 std::optional<std::uint64_t> field(std::string_view text, std::string_view name) {
   for (const std::string_view line : split(text, '\n'))
@@ -235,7 +233,7 @@ JobUsage JobSensor::sample(std::span<const ProcessEntry> members, Instant at, co
     if (!usage.cpu_uncounted) now.cpu = sums.cpu + sums.outside;
     if (sums.io_known && !usage.io_uncounted) now.bytes = sums.bytes;
     const Stretch before = std::exchange(last_, now);
-    if (now.seconds < kShortest && before.seconds > 0)
+    if (now.seconds < kShortestRateSpan && before.seconds > 0)
       now = {now.seconds + before.seconds, now.cpu + before.cpu, now.bytes + before.bytes};
     usage.cpu_percent = 100 * now.cpu / now.seconds;
     usage.io_bytes_per_second = now.bytes / now.seconds;

@@ -1,20 +1,11 @@
 #pragma once
-// What the process tree of a job does beside its GPUs: how much CPU it uses, how
-// many bytes it reads and writes, and for how long it has written nothing. Fed
-// with the tree's members at each sample (who they are is not this file's to
-// know), it answers for the time since the sample before.
+// What the processes of a job do beside their GPUs: CPU, bytes read and written, and for how long they have written
+// nothing, since the sample before. Where it cannot be exact it is too busy, never too idle.
 //
-// Processes come and go between samples. What a child did enters its parent's
-// account when it is waited for, so work done in short-lived children is seen;
-// that of a long-lived one shows a second time when it ends. Orphans are waited for
-// by us, and we are told. One that went without anybody waiting for it makes `cpu`
-// unknown for that sample. Where it cannot be exact it is too busy, never too idle.
-// Bytes are those of system calls (read, write) and those of the disks, where mapped files and
-// splice show alone: what goes to a disk by write() counts twice.
-// A sample right after another one (2 ms of a job that takes a core for 10 ms a second
-// is all or nothing) answers for the time of both.
-// A process whose account may not be read makes `io` and `quiet` unknown, and so does what nobody
-// counts: some sockets, io_uring, one that ended and nobody waited for it.
+// What a child did enters its parent's account when it is waited for: work of short-lived children is seen, that of a
+// long-lived one shows a second time. One for which nobody waited makes `cpu` unknown for that sample. Bytes are those
+// of system calls and those of disks, where mapped files and splice show alone. A process whose account may not be read
+// makes `io` and `quiet` unknown, and so does what nobody counts: some sockets, io_uring, an orphan's last bytes.
 
 #include <cstdint>
 #include <optional>

@@ -168,21 +168,21 @@ class Terminals : public testing::Test {
 };
 
 TEST_F(Terminals, TheOneUsedLastCounts) {
-  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 100'000 - 8);
+  EXPECT_DOUBLE_EQ(Presence(options_).user_idle(clock_), 100'000 - 8);
   terminal("tty1", 50'000);
   terminal("pts/3", 99'000);
   terminal("pts/ptmx", 100'000);   // no terminal of anybody
   terminal("ttyprintk", 100'000);  // neither
-  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 1000 - 8);
+  EXPECT_DOUBLE_EQ(Presence(options_).user_idle(clock_), 1000 - 8);
   terminal("pts/4", 99'997);
-  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 0);
+  EXPECT_DOUBLE_EQ(Presence(options_).user_idle(clock_), 0);
   terminal("pts/4", 200'000);  // the clock was set back
-  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 0);
+  EXPECT_DOUBLE_EQ(Presence(options_).user_idle(clock_), 0);
   options_.ignore = {::getuid()};
-  EXPECT_DOUBLE_EQ(user_idle_seconds(options_, clock_), 100'000 - 8);
+  EXPECT_DOUBLE_EQ(Presence(options_).user_idle(clock_), 100'000 - 8);
 }
 
-TEST(JobSensor, Faults_A9_OrphansThatWereReapedCount) {
+TEST(JobSensor, OrphansThatWereReapedCount) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const auto root = proc.process(5, 0, 0, 0, 0);
@@ -195,7 +195,7 @@ TEST(JobSensor, Faults_A9_OrphansThatWereReapedCount) {
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 40);
 }
 
-TEST(JobSensor, Faults_A9_OneThatLeftNoAccountMakesCpuUnknown) {
+TEST(JobSensor, OneThatLeftNoAccountMakesCpuUnknown) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const auto root = proc.process(5, 0, 0, 0, 0);
@@ -225,7 +225,7 @@ TEST(JobSensor, Faults_A9_OneThatLeftNoAccountMakesCpuUnknown) {
   EXPECT_DOUBLE_EQ(usage.cpu_percent, 10);
 }
 
-TEST(JobSensor, Faults_A9_ParentThatWaitsForNobody) {
+TEST(JobSensor, ParentThatWaitsForNobody) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const auto root = proc.process(5, 0, 0, 0, 0);
@@ -235,7 +235,7 @@ TEST(JobSensor, Faults_A9_ParentThatWaitsForNobody) {
   EXPECT_TRUE(sensor.sample(std::vector{root}, Instant(10s)).cpu_uncounted);
 }
 
-TEST(JobSensor, Faults_A7_WorkOutsideTheTreeCounts) {
+TEST(JobSensor, WorkOutsideTheTreeCounts) {
   FakeProc proc;
   JobSensor sensor(proc.root());
   const auto root = proc.process(5, 0, 0, 0, 0);

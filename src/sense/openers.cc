@@ -1,16 +1,12 @@
 #include "sense/openers.h"
 
-#include <dirent.h>
+#include <fcntl.h>
 #include <sys/stat.h>
-#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cerrno>
-#include <memory>
-#include <optional>
-#include <string_view>
+#include <cstdlib>
 
 #include "base/process.h"
 #include "base/text.h"
@@ -19,8 +15,97 @@
 namespace lull {
 namespace {
 
-constexpr std::size_t kCommSize = 15;  // the kernel keeps no more of a name
-constexpr std::size_t kWorthIt = 8;    // descriptors to a thread: fewer are looked at as soon as it is known who slept
+constexpr std::string_view kDeleted = " (deleted)";  // the kernel says so behind the path
+
+bool may_open(const std::string& path, int mode) {
+  return ::access(path.c_str(), mode) == 0 || (errno != EACCES && errno != EPERM && errno != ENOENT);
+}
+
+// A capability of the driver's, such as "gpu0/mig/gi1/access": it names the device file that opens what it is for. CUDA
+// goes by it too, so what has none is not open to anybody here.
+bool has_capability(const Root& root, const std::string& name) {
+  const auto text = read_file(AT_FDCWD, root.driver + "/capabilities/" + name, 4096);
+  if (!text) return text.error().errno_value != EACCES && text.error().errno_value != ENOENT;
+  constexpr std::string_view kMinor = "DeviceFileMinor:";
+  for (const std::string_view line : split(*text, '\n'))
+    if (const auto minor = line.starts_with(kMinor) ? to_unsigned(trim(line.substr(kMinor.size()))) : std::nullopt)
+      return may_open(root.dev + "/nvidia-caps/nvidia-cap" + std::to_string(*minor), R_OK);
+  return true;
+}
+
+bool part_open_to_us(const Device& part, const Root& root) {
+  if (!part.minor || !part.gpu_instance || !part.compute_instance) return true;
+  const std::string instance = "gpu" + std::to_string(*part.minor) + "/mig/gi" + std::to_string(*part.gpu_instance);
+  return has_capability(root, instance + "/access") &&
+         has_capability(root, instance + "/ci" + std::to_string(*part.compute_instance) + "/access");
+}
+
+}  // namespace
+
+std::optional<FileId> file_id(int dir, const char* path) {
+  struct statx info{};
+  if (::statx(dir, path, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE | STATX_INO, &info) != 0) return std::nullopt;
+  if (S_ISCHR(info.stx_mode)) return FileId{true, info.stx_rdev_major, info.stx_rdev_minor, 0};
+  if (S_ISREG(info.stx_mode)) return FileId{false, info.stx_dev_major, info.stx_dev_minor, info.stx_ino};
+  return std::nullopt;
+}
+
+DeviceFile DeviceFile::any_removed(const Root& root) {
+  DeviceFile file;
+  const std::unique_ptr<char, decltype(&std::free)> folder(::realpath(root.dev.c_str(), nullptr), std::free);
+  if (folder) file.deleted_ = std::string(folder.get()) + "/nvidia";
+  file.any_ = true;
+  return file;
+}
+
+DeviceFile::DeviceFile(const Root& root, unsigned number) {
+  constexpr unsigned kMajor = 195;  // of the driver, in the kernel's own table
+  const std::string name = "nvidia" + std::to_string(number);
+  id_ = file_id(AT_FDCWD, (root.dev + "/" + name).c_str());
+  if (id_) return;
+  if (root.dev == Root{}.dev) id_ = FileId{true, kMajor, number, 0};
+  deleted_ = any_removed(root).deleted_;
+  if (!deleted_.empty()) deleted_ += std::to_string(number) + std::string(kDeleted);
+}
+
+bool DeviceFile::is(int folder, const char* entry, const std::optional<FileId>& id) const {
+  if (id_ && id == id_) return true;
+  if (deleted_.empty()) return false;
+  std::array<char, 4096> target{};
+  const ssize_t size = ::readlinkat(folder, entry, target.data(), target.size());
+  if (size <= 0) return false;
+  std::string_view path(target.data(), static_cast<std::size_t>(size));
+  if (!any_) return path == deleted_;
+  if (!path.starts_with(deleted_) || !path.ends_with(kDeleted)) return false;
+  path.remove_prefix(deleted_.size());
+  path.remove_suffix(kDeleted.size());
+  return to_unsigned(path).has_value();
+}
+
+bool open_to_us(const Inventory& inventory, std::size_t device, const Root& root) {
+  constexpr std::string_view kPrefix = "nvidia";
+  const Device& it = inventory.devices[device];
+  if (it.kind == DeviceKind::mig) return part_open_to_us(it, root);
+  const auto file = [&](std::uint64_t number) {
+    return root.dev + "/" + std::string(kPrefix) + std::to_string(number);
+  };
+  if (it.minor) return may_open(file(*it.minor), R_OK | W_OK);
+  Directory folder(root.dev);
+  if (!folder) return errno != ENOENT;
+  while (const char* entry = folder.next()) {
+    const std::string_view name = entry;
+    const auto number = name.starts_with(kPrefix) ? to_unsigned(name.substr(kPrefix.size())) : std::nullopt;
+    const bool anothers = number && std::ranges::any_of(inventory.devices, [&](const Device& other) {
+                            return other.minor && *other.minor == *number;
+                          });
+    if (number && !anothers && may_open(file(*number), R_OK | W_OK)) return true;
+  }
+  return false;
+}
+
+namespace {
+
+constexpr std::size_t kWorthIt = 8;  // descriptors to a thread: fewer are looked at as soon as it is known who slept
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
@@ -39,8 +124,8 @@ std::optional<std::string> program_of(const std::string& folder) {
   if (length <= 0 || static_cast<std::size_t>(length) == target.size()) return std::nullopt;
   std::string_view path(target.data(), static_cast<std::size_t>(length));
   // Of a program that was replaced while it runs, as an update of the driver does.
-  constexpr std::string_view kDeleted = " (deleted)";
-  if (path.ends_with(kDeleted)) path.remove_suffix(kDeleted.size());
+  constexpr std::string_view kGone = " (deleted)";
+  if (path.ends_with(kGone)) path.remove_suffix(kGone.size());
   return std::string(base_name(path));
 }
 
@@ -48,6 +133,23 @@ std::string comm_of(const std::string& folder) {
   std::string comm = read_file(folder + "/comm").value_or("");
   if (comm.ends_with('\n')) comm.pop_back();
   return comm;
+}
+
+// The base name of the script that it runs; empty: it is no interpreter that we know, or runs none.
+std::string script_of(const std::string& folder, std::string_view program) {
+  constexpr std::array<std::string_view, 9> kInterpreters = {"python", "pypy", "perl", "ruby", "node",
+                                                             "lua",    "php",  "bash", "dash"};
+  constexpr std::array<std::string_view, 3> kOtherThanScripts = {"-c", "-m", "-e"};
+  if (std::ranges::none_of(kInterpreters, [&](std::string_view one) { return program.starts_with(one); })) return "";
+  const auto text = read_file(folder + "/cmdline");
+  if (!text) return "";
+  bool first = true;
+  for (const std::string_view word : split(*text, '\0')) {
+    if (std::exchange(first, false)) continue;
+    if (std::ranges::count(kOtherThanScripts, word) > 0) return "";
+    if (!word.starts_with('-')) return std::string(base_name(word));
+  }
+  return "";
 }
 
 // `lull sim load` stands for somebody's program on a simulated GPU, under that program's name where it was given one;
@@ -86,14 +188,13 @@ bool ignored(const std::string& folder, std::span<const std::string> ignore) {
 // while. Nothing where somebody runs, and where the kernel does not tell.
 std::optional<std::string> sleeping_since(const std::string& folder) {
   std::string text;
-  const std::unique_ptr<DIR, int (*)(DIR*)> threads(::opendir((folder + "/task").c_str()), ::closedir);
-  while (const dirent* entry = threads ? ::readdir(threads.get()) : nullptr) {
-    if (entry->d_name[0] == '.') continue;
-    const auto status = read_file(AT_FDCWD, folder + "/task/" + entry->d_name + "/status", 8192);
+  Directory threads(folder + "/task");
+  while (const char* name = threads.next()) {
+    const auto status = read_file(AT_FDCWD, folder + "/task/" + name + "/status", 8192);
     if (!status || status->find("\nState:\tS") == std::string::npos) return std::nullopt;
     const std::size_t counts = status->find("\nvoluntary_ctxt_switches:");
     if (counts == std::string::npos) return std::nullopt;
-    text += entry->d_name + status->substr(counts);
+    text += name + status->substr(counts);
   }
   return text.empty() ? std::nullopt : std::optional(std::move(text));
 }
@@ -106,17 +207,17 @@ std::vector<std::optional<FileId>> files_of(const Root& root, const Inventory& i
   return files;
 }
 
-// Of all GPUs, whether the driver speaks of them or not.
-std::vector<FileId> device_files(const Root& root) {
+// Of all GPUs that have a node, whether the driver speaks of them or not.
+std::vector<unsigned> device_numbers(const Root& root) {
   constexpr std::string_view kPrefix = "nvidia";
-  std::vector<FileId> files;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(root.dev.c_str()), ::closedir);
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with(kPrefix) || !to_unsigned(name.substr(kPrefix.size()))) continue;
-    if (const auto file = file_id(::dirfd(folder.get()), entry->d_name)) files.push_back(*file);
+  std::vector<unsigned> numbers;
+  Directory folder(root.dev);
+  while (const char* entry = folder.next()) {
+    const std::string_view name = entry;
+    const auto number = name.starts_with(kPrefix) ? to_unsigned(name.substr(kPrefix.size())) : std::nullopt;
+    if (number && file_id(folder.fd(), entry)) numbers.push_back(static_cast<unsigned>(*number));
   }
-  return files;
+  return numbers;
 }
 
 // Why there can be no count, whoever holds it.
@@ -167,7 +268,7 @@ class OpenerScan::Pass {
   // The process whose descriptors are being gone through.
   struct Current {
     std::string folder;
-    std::unique_ptr<DIR, int (*)(DIR*)> files{nullptr, ::closedir};
+    Directory files;
     std::uint64_t start = 0;
     std::optional<std::string> slept;
     std::size_t descriptors = 0;
@@ -179,9 +280,8 @@ class OpenerScan::Pass {
     constexpr std::size_t kBetween = 256;  // descriptors, between two looks at the clock
     if (!current_ && !begin(pid)) return true;
     Current& one = *current_;
-    while (const dirent* entry = ::readdir(one.files.get())) {
-      if (entry->d_name[0] == '.') continue;
-      if (const auto file = file_id(::dirfd(one.files.get()), entry->d_name)) {
+    while (const char* name = one.files.next()) {
+      if (const auto file = file_id(one.files.fd(), name)) {
         for (std::size_t i = 0; i < files_.size(); ++i)
           if (files_[i] == file && std::ranges::find(one.held, i) == one.held.end()) one.held.push_back(i);
       }
@@ -209,7 +309,7 @@ class OpenerScan::Pass {
         return false;
       }
     }
-    one.files.reset(::opendir((one.folder + "/fd").c_str()));
+    one.files = Directory(one.folder + "/fd");
     if (!one.files) {
       if ((errno == EACCES || errno == EPERM) && has_files(one.folder)) openers_.hidden.push_back(pid);
       return false;  // gone
@@ -244,31 +344,43 @@ std::string program_of(pid_t pid, const Root& root) {
   return program_of(root.proc + "/" + std::to_string(pid)).value_or(std::string());
 }
 
+bool is_called(pid_t pid, std::span<const std::string> names, const Root& root) {
+  if (pid <= 0 || names.empty()) return false;
+  const std::string folder = root.proc + "/" + std::to_string(pid);
+  const std::string program = program_of(folder).value_or("");
+  const std::string comm = comm_of(folder);
+  const std::string script = script_of(folder, program);
+  return std::ranges::any_of(names, [&](const std::string& name) {
+    return !name.empty() && (name == program || name.substr(0, kCommSize) == comm || name == script);
+  });
+}
+
 FileHolders file_holders(const Inventory& inventory, std::span<const std::size_t> devices, const Root& root) {
   constexpr int kShareOfTime = 20;
   const SystemClock clock;
   const Instant began = clock.now();
-  std::vector<std::pair<FileId, std::size_t>> wanted;  // a file, and whose
+  std::vector<std::pair<DeviceFile, std::size_t>> wanted;  // a file, and whose
   const auto known = files_of(root, inventory);
-  const std::vector<FileId> all = device_files(root);
   FileHolders found;
   found.holders.resize(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i)
-    if (const auto& file = known[devices[i]]; file)
-      wanted.emplace_back(*file, i);
-    else
-      for (const FileId& one : all)
-        if (std::ranges::find(known, one) == known.end()) wanted.emplace_back(one, i);
+    if (const Device& device = inventory.devices[devices[i]]; device.kind != DeviceKind::mig && device.minor) {
+      wanted.emplace_back(DeviceFile(root, *device.minor), i);
+    } else {
+      wanted.emplace_back(DeviceFile::any_removed(root), i);
+      for (const unsigned number : device_numbers(root))
+        if (DeviceFile one(root, number); std::ranges::find(known, one.id()) == known.end())
+          wanted.emplace_back(std::move(one), i);
+    }
   for (const pid_t pid : wanted.empty() ? std::vector<pid_t>() : process_ids(root)) {
     const std::string folder = root.proc + "/" + std::to_string(pid);
-    const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir((folder + "/fd").c_str()), ::closedir);
+    Directory files(folder + "/fd");
     if (!files && (errno == EACCES || errno == EPERM) && has_files(folder)) found.hidden.push_back(pid);
     std::vector<bool> here(devices.size());
-    while (const dirent* entry = files ? ::readdir(files.get()) : nullptr) {
-      if (entry->d_name[0] == '.') continue;
-      const auto file = file_id(::dirfd(files.get()), entry->d_name);
+    while (const char* name = files.next()) {
+      const auto file = file_id(files.fd(), name);
       for (const auto& [one, whose] : wanted)
-        if (file == one) here[whose] = true;
+        if (one.is(files.fd(), name, file)) here[whose] = true;
     }
     if (std::ranges::count(here, true) == 0 || ignored(folder, {})) continue;
     for (std::size_t i = 0; i < here.size(); ++i)

@@ -1,15 +1,9 @@
 #pragma once
-// Who holds a GPU's device file open. A scan of /proc/*/fd, by device number, so
-// that a container's own node of the same device is seen too; in a simulation,
-// where device files are plain files, by file system and inode. Our own process
-// is left out, since looking opens the file as well.
+// Who holds a GPU's device file open: a scan of /proc/*/fd. Our own process is left out.
 //
-// A process whose files we may not look at could hold any GPU. Then the count is
-// unknown, not a smaller number: "nobody seen" must not read as "nobody there".
-//
-// Open is not use: some programs hold every GPU open without working on any. Those of
-// kIgnoredOpeners never count, nor do lull's own processes. A program is known by its
-// executable (/proc/PID/exe): what a process calls itself anybody may choose.
+// A process whose files we may not look at could hold any GPU: then the count is unknown, not a smaller number. Open is
+// not use: programs of kIgnoredOpeners and lull's own never count. A program is known by its executable
+// (/proc/PID/exe): what a process calls itself anybody may choose.
 
 #include <sys/types.h>
 
@@ -29,9 +23,51 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "gpu/snapshot.h"
-#include "sense/device_file.h"
 
 namespace lull {
+
+// What tells one device file from another, however it was reached: its device number, so that a container's own node of
+// the same device is the same; in a simulation, where device files are plain files, file system and inode.
+struct FileId {
+  bool device = false;
+  unsigned major = 0;
+  unsigned minor = 0;
+  std::uint64_t inode = 0;
+  bool operator==(const FileId&) const = default;
+};
+
+// Never waits for a network file system: what is cached will do, a device node is local.
+std::optional<FileId> file_id(int dir, const char* path);
+
+// The file of one GPU, also where its node was removed while processes hold it: then the driver's own device number
+// stands for it, and in a simulation the path that /proc still tells.
+class DeviceFile {
+ public:
+  // Of /dev/nvidiaN.
+  DeviceFile(const Root& root, unsigned number);
+  // Of any GPU whose node is gone.
+  static DeviceFile any_removed(const Root& root);
+
+  // Whether an entry of /proc/PID/fd (by the handle of that folder) is this file.
+  bool is(int folder, const char* entry) const { return is(folder, entry, file_id(folder, entry)); }
+  bool is(int folder, const char* entry, const std::optional<FileId>& id) const;
+  // Nobody can be told to hold it: it has no node here, and never had one that could be named.
+  bool unknown() const { return !id_ && deleted_.empty(); }
+  const std::optional<FileId>& id() const { return id_; }
+  bool operator==(const DeviceFile&) const = default;
+
+ private:
+  DeviceFile() = default;
+  std::optional<FileId> id_;
+  std::string deleted_;  // where the node is gone: what the link of one who holds it reads
+  bool any_ = false;     // that is how it begins
+};
+
+// Whether programs of ours may open this device (a place in the inventory), and so could be at work there: what
+// access(2) says of its file, which asks file modes, the control group's list of devices and security modules, and
+// opens nothing. Where its number is not known, any file that is no other device's may be its own. Of a MIG device it
+// is the files of its capabilities that count. What cannot be found out is a yes.
+bool open_to_us(const Inventory& inventory, std::size_t device, const Root& root = {});
 
 struct Openers {
   std::vector<std::vector<pid_t>> holders;  // for each device of the inventory
@@ -41,14 +77,17 @@ struct Openers {
 };
 
 // Exact names of programs that look at GPUs, keep them ready or draw on them.
-inline constexpr std::array<std::string_view, 10> kIgnoredOpeners = {
+inline constexpr std::array<std::string_view, 11> kIgnoredOpeners = {
     "nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "nvidia-smi", "nvtop", "Xorg", "Xwayland",
-    "gnome-shell",         "lull",          "lull-sensor"};
+    "gnome-shell",         "lull",          "lull-sensor",   "lull-serve"};
 
 // Whether this process is none that counts, by the executable that it runs. `ignore`: more exact names.
 bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Root& root = {});
 // The name of the executable that it runs; empty where the kernel does not tell.
 std::string program_of(pid_t pid, const Root& root = {});
+// Whether it goes by one of these names: its executable, what it calls itself (ps and fuser show it, cut to 15
+// characters), or the script that an interpreter runs. Anybody may choose the last two.
+bool is_called(pid_t pid, std::span<const std::string> names, const Root& root = {});
 
 // Who holds the files of these devices (places in the inventory) at this moment, by one look at every process; whoever
 // is ignored does not count. A device whose number is not known, since the driver says nothing of it, may be any file

@@ -8,7 +8,7 @@
 
 #include <algorithm>
 
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -62,6 +62,15 @@ TEST_F(OpenersOf, EachHolderOnce) {
   EXPECT_EQ(openers.absence[2], Absence::not_supported) << "a MIG device has no file of its own";
 }
 
+TEST_F(OpenersOf, ACardWithoutANumberIsWhateverFileIsNobodyElses) {
+  inventory_.devices[1].minor.reset();
+  process(10, "python3", {"nvidia0"});
+  process(11, "python3", {"nvidia1"});
+  const FileHolders found = file_holders(inventory_, std::vector<std::size_t>{0, 1}, tree_.root());
+  EXPECT_EQ(found.holders[0], Pids{10});
+  EXPECT_EQ(found.holders[1], Pids{11});
+}
+
 TEST_F(OpenersOf, IgnoredByExactNameOnly) {
   process(10, "nvidia-smi", {"nvidia0"});
   process(11, "nvidia-smi2", {"nvidia0"});
@@ -89,6 +98,28 @@ TEST_F(OpenersOf, KnownByTheirExecutableAndNotByWhatTheyCallThemselves) {
   runs(15, "/opt/site/exporter");
   EXPECT_EQ(find().holders[0], (Pids{10, 14, 15}));
   EXPECT_EQ(find({"exporter"}).holders[0], (Pids{10, 14}));
+}
+
+TEST_F(OpenersOf, CalledByItsExecutableItsNameOrItsScript) {
+  process(10, "mygpustat", {});
+  tree_.link("proc/10/exe", "/usr/bin/python3.11");
+  tree_.write("proc/10/cmdline", std::string("/usr/bin/python3\0-S\0/opt/stat.py\0nvidia-smi\0", 43));
+  const auto called = [&](pid_t pid, const std::string& name) {
+    return is_called(pid, std::vector<std::string>{"x", name}, tree_.root());
+  };
+  EXPECT_TRUE(called(10, "mygpustat"));
+  EXPECT_TRUE(called(10, "python3.11"));
+  EXPECT_TRUE(called(10, "stat.py"));
+  for (const char* other : {"python", "mygpu", "nvidia-smi", "stat", "-S", ""})
+    EXPECT_FALSE(called(10, other)) << other;
+  process(11, "nvidia-persistenced", {});
+  EXPECT_TRUE(called(11, "nvidia-persistenced")) << "the kernel keeps 15 characters";
+  process(12, "train", {});
+  tree_.link("proc/12/exe", "/usr/bin/train");
+  tree_.write("proc/12/cmdline", std::string("train\0nvidia-smi\0", 17));
+  EXPECT_FALSE(called(12, "nvidia-smi")) << "it is no interpreter";
+  EXPECT_FALSE(called(0, "x"));
+  EXPECT_FALSE(called(99, "x"));
 }
 
 TEST_F(OpenersOf, ThoseThatOnlyLookNeverCount) {

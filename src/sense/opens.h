@@ -25,7 +25,7 @@
 namespace lull {
 
 enum class OpenWay : std::uint8_t { cgroup_device, fanotify, inotify, none };
-std::string_view words(OpenWay way);
+std::string_view to_string(OpenWay way);
 // "bpf", "fanotify", "inotify", "scan"
 Result<OpenWay> parse_open_way(std::string_view text);
 

@@ -1,6 +1,5 @@
 #include "sense/presence.h"
 
-#include <dirent.h>
 #include <sys/stat.h>
 #include <utmpx.h>
 
@@ -8,9 +7,6 @@
 #include <cerrno>
 #include <cmath>
 #include <cstring>
-#include <map>
-#include <memory>
-#include <string_view>
 
 #include "base/text.h"
 
@@ -21,66 +17,75 @@ namespace {
 // that much younger than it says.
 constexpr double kStep = 8;
 
-using Directory = std::unique_ptr<DIR, int (*)(DIR*)>;
+constexpr Duration kLeap = std::chrono::seconds(2);  // that the wall clock was set by; less is a correction
 
-bool is_number(std::string_view text) { return to_unsigned(text).has_value(); }
+}  // namespace
 
 // When whoever has this terminal last typed.
-void add_newest_key(int folder, const char* name, const PresenceOptions& options, std::map<uid_t, double>& newest) {
+void Presence::add(int folder, const std::string& name, const std::string& path, Terminals& found) const {
   struct stat info{};
-  if (::fstatat(folder, name, &info, 0) != 0 || std::ranges::count(options.ignore, info.st_uid) > 0) return;
-  const double at = static_cast<double>(info.st_atim.tv_sec) + static_cast<double>(info.st_atim.tv_nsec) / 1e9;
-  const auto one = newest.try_emplace(info.st_uid, at).first;
-  one->second = std::max(one->second, at);
+  if (::fstatat(folder, name.c_str(), &info, 0) != 0 || std::ranges::count(options_.ignore, info.st_uid) > 0) return;
+  found[path] = {
+      info.st_uid, std::chrono::seconds(info.st_atim.tv_sec) + std::chrono::nanoseconds(info.st_atim.tv_nsec), {}};
 }
 
-// When each user last typed, by the terminals of one folder. False: it cannot be looked at.
-bool add_newest_keys(const std::string& folder, std::string_view prefix, const PresenceOptions& options,
-                     std::map<uid_t, double>& newest) {
-  const Directory dir(::opendir(folder.c_str()), ::closedir);
+// The terminals of one folder. False: it cannot be looked at.
+bool Presence::add_all(const std::string& folder, std::string_view prefix, Terminals& found) const {
+  Directory dir(folder);
   if (!dir) return errno == ENOENT;
-  while (const dirent* entry = ::readdir(dir.get())) {
-    const std::string_view name = entry->d_name;
-    if (!name.starts_with(prefix) || !is_number(name.substr(prefix.size()))) continue;
-    add_newest_key(::dirfd(dir.get()), entry->d_name, options, newest);
-  }
+  while (const char* entry = dir.next())
+    if (const std::string name = entry;
+        name.starts_with(prefix) && to_unsigned(std::string_view(name).substr(prefix.size())))
+      add(dir.fd(), name, folder + "/" + name, found);
   return true;
 }
 
 // The terminals that somebody is logged in at. A file that is not there, or is none of that kind, adds nobody.
-void add_logged_in(const PresenceOptions& options, std::map<uid_t, double>& newest) {
-  const Result<std::string> text = options.utmp.empty() ? fail("") : read_file(options.utmp);
+void Presence::add_logged_in(Terminals& found) const {
+  const Result<std::string> text = options_.utmp.empty() ? fail("") : read_file(options_.utmp);
   for (std::size_t at = 0; text && at + sizeof(utmpx) <= text->size(); at += sizeof(utmpx)) {
     utmpx entry{};
     std::memcpy(&entry, text->data() + at, sizeof entry);
     const std::string line(entry.ut_line, ::strnlen(entry.ut_line, sizeof entry.ut_line));
     if (entry.ut_type != USER_PROCESS || line.empty() || line.find("..") != std::string::npos) continue;
-    add_newest_key(AT_FDCWD, (options.root.dev + "/" + line).c_str(), options, newest);
+    const std::string path = options_.root.dev + "/" + line;
+    add(AT_FDCWD, path, path, found);
   }
 }
 
-}  // namespace
-
-std::optional<std::vector<Typist>> typists(const PresenceOptions& options, const Clock& clock) {
-  const double now = std::chrono::duration<double>(clock.wall().time_since_epoch()).count();
-  const double since_boot = std::chrono::duration<double>(clock.now().time_since_epoch()).count();
-  std::map<uid_t, double> newest;
-  const bool seen = add_newest_keys(options.root.dev + "/pts", "", options, newest) &&
-                    add_newest_keys(options.root.dev, "tty", options, newest);
-  if (!seen) return std::nullopt;
-  add_logged_in(options, newest);
-  std::vector<Typist> found;
-  for (const auto& [user, at] : newest)
-    found.push_back({user, std::clamp(now - at - kStep, 0.0, std::max(0.0, since_boot - kStep))});
-  std::ranges::sort(found, {}, &Typist::idle);
-  return found;
+std::optional<std::vector<Typist>> Presence::typists(const Clock& clock) {
+  const Instant now = clock.now();
+  const Duration wall = clock.wall().time_since_epoch();
+  const Duration ahead = wall - now.time_since_epoch();
+  const bool leapt = looked_at_ && std::chrono::abs(ahead - wall_ahead_) > kLeap;
+  Terminals found;
+  if (!add_all(options_.root.dev + "/pts", "", found) || !add_all(options_.root.dev, "tty", found)) return std::nullopt;
+  add_logged_in(found);
+  // A key that was not there at the previous look is younger than that.
+  const Duration oldest = looked_at_ ? now - *looked_at_ : now.time_since_epoch();
+  std::map<uid_t, Instant> newest;
+  for (auto& [path, one] : found) {
+    const auto before = terminals_.find(path);
+    if (before != terminals_.end() && before->second.user == one.user && before->second.noted == one.noted)
+      one.typed = before->second.typed;
+    else
+      one.typed = now - (leapt ? Duration::zero() : std::clamp(wall - one.noted, Duration::zero(), oldest));
+    const auto latest = newest.try_emplace(one.user, one.typed).first;
+    latest->second = std::max(latest->second, one.typed);
+  }
+  terminals_ = std::move(found);
+  looked_at_ = now;
+  wall_ahead_ = ahead;
+  std::vector<Typist> those;
+  for (const auto& [user, typed] : newest) those.push_back({user, std::max(0.0, to_seconds(now - typed) - kStep)});
+  std::ranges::sort(those, {}, &Typist::idle);
+  return those;
 }
 
-double user_idle_seconds(const PresenceOptions& options, const Clock& clock) {
-  const auto found = typists(options, clock);
-  if (!found) return kUnknown;
-  const double since_boot = std::chrono::duration<double>(clock.now().time_since_epoch()).count();
-  return found->empty() ? std::max(0.0, since_boot - kStep) : found->front().idle;
+double Presence::user_idle(const Clock& clock) {
+  const auto those = typists(clock);
+  if (!those) return kUnknown;
+  return those->empty() ? std::max(0.0, to_seconds(clock.now().time_since_epoch()) - kStep) : those->front().idle;
 }
 
 void add_presence(Facts& facts, double user_idle) {

@@ -1,12 +1,12 @@
 #pragma once
-// Is somebody at this machine? The kernel notes on every terminal when a program
-// last read a key from it, so the idle time of the people is that of the terminal
-// that was used last: consoles, ssh sessions, panes of tmux. Graphical sessions
-// type past the terminals and are not seen.
+// Is somebody at this machine? The kernel notes on every terminal when a program last read a key from it: consoles, ssh
+// sessions, panes of tmux. Graphical sessions type past the terminals and are not seen.
 
+#include <map>
 #include <optional>
-#include <span>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -21,16 +21,41 @@ struct PresenceOptions {
   Root root = Root::machine();
 };
 
-// Seconds since the last key on any terminal of a user who counts; since boot
-// where there is no terminal. Unknown where the terminals cannot be looked at.
-double user_idle_seconds(const PresenceOptions& options, const Clock& clock);
-
-// The same for each user who has a terminal; the last one to type first. Nothing: the terminals cannot be looked at.
+// Who has a terminal, and for how long they have not typed.
 struct Typist {
   uid_t user = 0;
   double idle = 0;  // seconds
 };
-std::optional<std::vector<Typist>> typists(const PresenceOptions& options, const Clock& clock);
+
+// Keeps for each terminal when its last key was, by a clock that cannot be set. The kernel notes the wall clock: that
+// is believed for what was before the first look, and later only as far as it agrees with the other clock.
+class Presence {
+ public:
+  explicit Presence(PresenceOptions options = {}) : options_(std::move(options)) {}
+
+  // Seconds since the last key on any terminal of a user who counts; since boot where there is no terminal. Unknown
+  // where the terminals cannot be looked at.
+  double user_idle(const Clock& clock);
+  // The same for each user who has a terminal; the last one to type first. Nothing: the terminals cannot be looked at.
+  std::optional<std::vector<Typist>> typists(const Clock& clock);
+
+ private:
+  struct Terminal {
+    uid_t user = 0;
+    Duration noted{};  // the kernel's time of the last key, by the wall clock
+    Instant typed{};   // by ours
+    bool operator==(const Terminal&) const = default;
+  };
+  using Terminals = std::map<std::string, Terminal>;
+  void add(int folder, const std::string& name, const std::string& path, Terminals& found) const;
+  bool add_all(const std::string& folder, std::string_view prefix, Terminals& found) const;
+  void add_logged_in(Terminals& found) const;
+
+  PresenceOptions options_;
+  Terminals terminals_;
+  std::optional<Instant> looked_at_;
+  Duration wall_ahead_{};  // of the other clock, at that look
+};
 
 void add_presence(Facts& facts, double user_idle);
 

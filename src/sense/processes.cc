@@ -1,12 +1,13 @@
 #include "sense/processes.h"
 
-#include <dirent.h>
-
 #include <algorithm>
-#include <charconv>
-#include <cstdlib>
+#include <array>
+#include <functional>
+#include <limits>
 #include <memory>
-#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/fd.h"
 #include "base/process.h"
@@ -16,13 +17,88 @@
 namespace lull {
 namespace {
 
-constexpr std::size_t kMostArguments = 128 << 10;  // what is kept of a command line
+// ---- which Slurm job, pod or container a process is in, by the paths of its cgroups: each runtime has its own habit
 
-template <class Number>
-bool to_number(std::string_view text, Number& out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), out);
-  return error == std::errc{} && end == text.data() + text.size();
+bool hex(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789abcdef") == std::string_view::npos;
 }
+bool digits(std::string_view text) {
+  return !text.empty() && text.find_first_not_of("0123456789") == std::string_view::npos;
+}
+
+// docker-<id>.scope, cri-containerd-<id>.scope, libpod-<id>.scope, crio-<id>.scope, <id>, libpod-payload-<id>.
+std::string_view container_id(std::string_view part) {
+  if (part.ends_with(".scope")) part.remove_suffix(6);
+  const std::size_t dash = part.rfind('-');
+  const std::string_view id = dash == std::string_view::npos ? part : part.substr(dash + 1);
+  return id.size() == 64 && hex(id) ? id.substr(0, 12) : std::string_view();
+}
+
+// Names instead of numbers: lxc.payload.NAME, lxc/NAME, machine-NAME.scope.
+std::string_view named_container(std::string_view before, std::string_view part) {
+  constexpr std::string_view kLxc = "lxc.payload.";
+  if (part.starts_with(kLxc)) return part.substr(kLxc.size());
+  if (before == "lxc") return part;
+  if (before == "machine.slice" && part.starts_with("machine-") && part.ends_with(".scope"))
+    return part.substr(8, part.size() - 8 - 6);
+  return {};
+}
+
+// kubepods-burstable-pod6f2e_1.slice (systemd), pod6f2e-1 below kubepods (cgroupfs): "6f2e-1".
+std::string pod_uid(std::string_view part, bool in_kubepods) {
+  if (!in_kubepods) return {};
+  if (part.ends_with(".slice")) {
+    part.remove_suffix(6);
+    const std::size_t pod = part.rfind("-pod");
+    if (!part.starts_with("kubepods") || pod == std::string_view::npos) return {};
+    part.remove_prefix(pod + 1);
+  }
+  if (!part.starts_with("pod") || part.size() == 3) return {};
+  std::string uid(part.substr(3));
+  std::ranges::replace(uid, '_', '-');
+  return uid;
+}
+
+// Slurm's own number of a job in paths since 25.11: s8FXKTA79XAR00.
+bool is_sluid(std::string_view part) {
+  return part.size() == 14 && part.starts_with('s') &&
+         part.find_first_not_of("0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ", 1) == std::string_view::npos;
+}
+
+// One of each kind at most: of jobs and pods the outermost, since what is inside may have been named by the job itself;
+// of containers the innermost.
+void add_names(std::string_view path, std::vector<NamedCgroup>& found) {
+  std::optional<NamedCgroup> job;
+  std::optional<NamedCgroup> pod;
+  std::optional<NamedCgroup> id;
+  std::optional<NamedCgroup> named;
+  std::string_view before;
+  bool in_slurm = false;
+  bool in_kubepods = false;
+  for (const std::string_view part : split(path, '/')) {
+    const auto make = [&](CgroupKind kind, std::string name) {
+      const auto end = static_cast<std::size_t>(part.data() - path.data()) + part.size();
+      return NamedCgroup{kind, std::move(name), std::string(path.substr(0, end))};
+    };
+    const bool numbered = in_slurm && part.starts_with("job_") && digits(part.substr(4));
+    if (!job && (numbered || (before.ends_with("slurmstepd.scope") && is_sluid(part))))
+      job = make(CgroupKind::slurm, std::string(numbered ? part.substr(4) : part));
+    if (const std::string uid = pod_uid(part, in_kubepods); !pod && !uid.empty()) pod = make(CgroupKind::pod, uid);
+    if (const std::string_view name = container_id(part); !name.empty())
+      id = make(CgroupKind::container, std::string(name));
+    if (const std::string_view name = named_container(before, part); !name.empty())
+      named = make(CgroupKind::container, std::string(name));
+    in_slurm = in_slurm || part.find("slurm") != std::string_view::npos;
+    in_kubepods = in_kubepods || part.starts_with("kubepods");
+    before = part;
+  }
+  for (auto* one : {&job, &pod, id ? &id : &named})
+    if (*one && std::ranges::find(found, (*one)->path, &NamedCgroup::path) == found.end()) found.push_back(**one);
+}
+
+// ---- /proc
+
+constexpr std::size_t kMostCommandBytes = 128 << 10;  // what is kept of a command line
 
 Result<Fd> open_process(const Root& root, pid_t pid) {
   return open_file(root.proc + "/" + std::to_string(pid), O_RDONLY | O_DIRECTORY);
@@ -37,8 +113,8 @@ std::optional<uid_t> effective_uid(std::string_view status) {
   const std::size_t first = line.find_first_of(" \t");
   if (first == std::string_view::npos) return std::nullopt;
   const std::string_view rest = trim(line.substr(first));
-  uid_t uid = 0;
-  return to_number(rest.substr(0, rest.find_first_of(" \t")), uid) ? std::optional(uid) : std::nullopt;
+  const auto uid = to_unsigned(rest.substr(0, rest.find_first_of(" \t")));
+  return uid && *uid <= std::numeric_limits<uid_t>::max() ? std::optional(static_cast<uid_t>(*uid)) : std::nullopt;
 }
 
 // Arguments end in NUL each; a process that rewrote its title may have left out the last.
@@ -66,21 +142,49 @@ ProcessInfo describe(int folder, ProcessEntry&& stat) {
   info.name = std::move(stat.name);
   if (const auto status = read_file(folder, "status")) {
     if (const auto uid = effective_uid(*status)) {
-      info.uid = *uid;
+      info.uid = uid;
       info.user = user_name(*uid);
     }
   }
   if (!stat.kernel_thread)
-    if (const auto arguments = read_file(folder, "cmdline", kMostArguments))
+    if (const auto arguments = read_file(folder, "cmdline", kMostCommandBytes))
       info.arguments = split_arguments(*arguments);
   if (const auto cgroup = read_file(folder, "cgroup")) {
     info.cgroup = cgroup_path(*cgroup);
-    info.container = container_of(info.cgroup);
+    info.container = container_of(*cgroup);
   }
   return info;
 }
 
 }  // namespace
+
+std::string cgroup_path(std::string_view text) {
+  std::string_view unified;
+  std::string_view longest;
+  for (const auto& [controllers, path] : cgroup_lines(text)) {
+    if (controllers.empty()) unified = path;
+    // Where several controllers have hierarchies of their own, the deepest path says most.
+    if (path.size() > longest.size()) longest = path;
+  }
+  return std::string(unified.size() > 1 ? unified : longest.size() > 1 ? longest : unified);
+}
+
+std::vector<NamedCgroup> named_cgroups(std::string_view text) {
+  std::vector<NamedCgroup> found;
+  for (const CgroupLine& line : cgroup_lines(text)) add_names(line.path, found);
+  std::ranges::stable_sort(found, std::greater(), &NamedCgroup::kind);
+  return found;
+}
+
+std::string to_text(const NamedCgroup& one) {
+  constexpr std::array<std::string_view, 3> kPrefixes = {"", "pod:", "slurm:"};
+  return std::string(kPrefixes[static_cast<std::size_t>(one.kind)]) + one.name;
+}
+
+std::string container_of(std::string_view text) {
+  const std::vector<NamedCgroup> found = named_cgroups(text);
+  return found.empty() ? "" : to_text(found.front());
+}
 
 Result<ProcessInfo> read_process(const Root& root, pid_t pid) {
   const Fd folder = TRY(open_process(root, pid));
@@ -90,6 +194,18 @@ Result<ProcessInfo> read_process(const Root& root, pid_t pid) {
   return describe(folder.get(), *std::move(entry));
 }
 
+void add_process_info(std::span<ProcessInfo> known, std::span<Reading> readings) {
+  std::unordered_map<pid_t, std::shared_ptr<const ProcessInfo>> by_pid;
+  for (ProcessInfo& one : known) {
+    const pid_t pid = one.pid;
+    by_pid.emplace(pid, std::make_shared<const ProcessInfo>(std::move(one)));
+  }
+  if (by_pid.empty()) return;
+  for (Reading& reading : readings)
+    for (GpuProcess& process : reading.processes ? std::span(*reading.processes) : std::span<GpuProcess>())
+      if (const auto found = by_pid.find(process.pid); found != by_pid.end()) process.set_info(found->second);
+}
+
 std::optional<uid_t> process_user(const Root& root, pid_t pid) {
   const auto status = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/status", 8192);
   return status ? effective_uid(*status) : std::nullopt;
@@ -97,25 +213,11 @@ std::optional<uid_t> process_user(const Root& root, pid_t pid) {
 
 std::vector<pid_t> process_ids(const Root& root) {
   std::vector<pid_t> pids;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(root.proc.c_str()), ::closedir);
-  if (folder == nullptr) return pids;
-  while (const dirent* entry = ::readdir(folder.get())) {
-    pid_t pid = 0;
-    if (to_number(std::string_view(entry->d_name), pid) && pid > 0) pids.push_back(pid);
-  }
+  Directory folder(root.proc);
+  while (const char* name = folder.next())
+    if (const auto pid = to_pid(name)) pids.push_back(*pid);
   std::ranges::sort(pids);
   return pids;
-}
-
-void join_processes(Snapshot& snapshot, const Root& root) {
-  snapshot.processes.clear();
-  for (const Reading& reading : snapshot.readings) {
-    if (!reading.tenants) continue;
-    for (const Tenant& tenant : *reading.tenants) {
-      if (snapshot.processes.contains(tenant.pid)) continue;
-      if (auto info = read_process(root, tenant.pid)) snapshot.processes.emplace(tenant.pid, std::move(*info));
-    }
-  }
 }
 
 WallTime started_at(std::uint64_t start_ticks) {
@@ -129,10 +231,33 @@ WallTime started_at(std::uint64_t start_ticks) {
 }
 
 bool inside_slurm() {
-  const char* job = std::getenv("SLURM_JOB_ID");
-  if (job != nullptr && *job != '\0') return true;
-  const auto where = read_file("/proc/self/cgroup");
-  return where && container_of(cgroup_path(*where)).starts_with("slurm:");
+  if (!environment_variable("SLURM_JOB_ID").value_or("").empty()) return true;
+  const auto where = read_cgroups(0);
+  return where && container_of(*where).starts_with("slurm:");
+}
+
+namespace {
+
+// A guard is root's, or of the user whose process it is.
+bool guards(const ProcessEntry& guard, pid_t pid) {
+  if (guard.name != kGuardName) return false;
+  const auto by = process_user(Root::machine(), guard.pid);
+  return by && (*by == 0 || by == process_user(Root::machine(), pid));
+}
+
+}  // namespace
+
+bool Fillers::contain(pid_t pid) {
+  if (const auto known = known_.find(pid); known != known_.end()) return known->second;
+  std::vector<pid_t> line = {pid};
+  bool found = false;
+  climb(pid, [&](const ProcessEntry& one) {
+    if (const auto known = known_.find(one.pid); known != known_.end()) return found = known->second, true;
+    line.push_back(one.pid);
+    return found = one.pid != pid && guards(one, pid);
+  });
+  for (const pid_t one : line) known_[one] = found;
+  return found;
 }
 
 }  // namespace lull

@@ -1,13 +1,14 @@
 #pragma once
-// What /proc says about processes beyond its one line in stat (base/process.h): who
-// owns one, what it runs, since when, in which container. Names and arguments are bytes that anybody may choose: they
-// are kept as they are and made harmless only where they are shown. A process is looked at through a handle of its
-// folder, so that a pid reused halfway never gives a mixture of two processes.
+// What /proc says about processes beyond its one line in stat (base/process.h): who owns one, what it runs, since when,
+// in which container. Names and arguments are bytes that anybody may choose: they are made harmless only where they are
+// shown. A handle of its folder makes sure that a pid reused halfway never gives a mixture of two processes.
 
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -24,19 +25,43 @@ Result<ProcessInfo> read_process(const Root& root, pid_t pid);
 // Who a process acts as. Reads nothing that could hang; nothing where it is gone or hidden from us.
 std::optional<uid_t> process_user(const Root& root, pid_t pid);
 
+// Moves what is known of a process to each mention of it in the lists of the GPUs.
+void add_process_info(std::span<ProcessInfo> known, std::span<Reading> readings);
+
 // Every pid that can be seen, ascending.
 std::vector<pid_t> process_ids(const Root& root);
 
-// Fills snapshot.processes for every tenant that can be seen from here.
-void join_processes(Snapshot& snapshot, const Root& root);
-
-// From the text of /proc/PID/cgroup: the path that says most, and the container in it:
-// 12 hex digits as docker ps shows them, a name for LXC and nspawn, "slurm:4711" for a batch job.
+// From the text of /proc/PID/cgroup: the path that says most.
 std::string cgroup_path(std::string_view text);
-std::string container_of(std::string_view cgroup);
-bool inside_slurm();  // are we ourselves in a batch job?
+
+// The Slurm job, the pod and the container that a process is in, by every line of that text: Slurm first, then pods.
+// The name is for people: whoever may make cgroups chooses it. Two processes are in the same one only if the whole
+// paths are equal.
+enum class CgroupKind : std::uint8_t { container, pod, slurm };
+struct NamedCgroup {
+  CgroupKind kind = CgroupKind::container;
+  std::string name;  // 12 hex digits as docker ps shows them, a name for LXC and nspawn; the pod's UID; the job's
+                     // number or, where Slurm has that instead, its SLUID
+  std::string path;  // of the cgroup that the name comes from
+};
+std::vector<NamedCgroup> named_cgroups(std::string_view text);
+// "0123456789ab", "pod:UID", "slurm:4711"
+std::string to_text(const NamedCgroup& one);
+std::string container_of(std::string_view text);  // the first of them; empty: none
+bool inside_slurm();                              // are we ourselves in a batch job?
 
 // When a process began by the wall clock, which may have been set since.
 WallTime started_at(std::uint64_t start_ticks);
+
+// Which processes are those of a `lull fill`, whoever runs it: they give their GPU to whoever comes. They are told by
+// an ancestor, their guard. Anybody may call a process of theirs so: it is for what people see and for whom `lull pick`
+// asks, and nothing is taken from anybody by it.
+class Fillers {
+ public:
+  bool contain(pid_t pid);
+
+ private:
+  std::map<pid_t, bool> known_;
+};
 
 }  // namespace lull

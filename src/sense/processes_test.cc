@@ -8,16 +8,10 @@
 #include <algorithm>
 
 #include "base/process.h"
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
-
-std::vector<Tenant> tenants(const std::vector<pid_t>& pids) {
-  std::vector<Tenant> all;
-  for (const pid_t pid : pids) all.emplace_back().pid = pid;
-  return all;
-}
 
 class Processes : public testing::Test {
  protected:
@@ -79,6 +73,7 @@ TEST_F(Processes, NoPermissionCostsOnlyWhatIsHidden) {
   const ProcessInfo info = read(200);
   EXPECT_EQ(info.name, "other");
   EXPECT_EQ(info.user, "") << "no status, no user";
+  EXPECT_FALSE(info.uid) << "and not root";
   EXPECT_TRUE(info.arguments.empty());
 }
 
@@ -86,17 +81,6 @@ TEST_F(Processes, TheFixtureIsATreeParentsFirst) {
   std::vector<pid_t> pids;
   for (const ProcessEntry& entry : descendants(read_all_processes(tree_.root()), 100)) pids.push_back(entry.pid);
   EXPECT_EQ(pids, (std::vector<pid_t>{100, 101, 102, 103}));
-}
-
-TEST_F(Processes, TenantsAreJoinedAndThoseUnseenStay) {
-  Snapshot snapshot;
-  snapshot.readings.resize(2);
-  snapshot.readings[0].tenants = tenants({100, 99999});
-  snapshot.readings[1].tenants = tenants({100, 102});
-  join_processes(snapshot, tree_.root());
-  EXPECT_EQ(snapshot.processes.size(), 2U);
-  EXPECT_EQ(snapshot.processes.at(102).name, "python3");
-  EXPECT_EQ(snapshot.readings[0].tenants->size(), 2U);
 }
 
 TEST(ProcessesOfThisMachine, SeeOurselves) {
@@ -117,8 +101,13 @@ TEST(Cgroup, TheContainerOfEachRuntime) {
       {"0::/system.slice/docker-" + id + ".scope\n", "0123456789ab"},
       {"12:devices:/docker/" + id + "\n0::/\n", "0123456789ab"},
       {"0::/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1.slice/cri-containerd-" + id + ".scope\n",
-       "0123456789ab"},
-      {"5:cpu:/kubepods/burstable/pod6f2e/" + id + "\n", "0123456789ab"},
+       "pod:1"},
+      {"0::/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod6f2e_41_7.slice/crio-" + id + ".scope\n",
+       "pod:6f2e-41-7"},
+      {"0::/kubepods.slice/kubepods-pod6f2e.slice/cri-containerd-" + id + ".scope\n", "pod:6f2e"},
+      {"5:cpu:/kubepods/burstable/pod6f2e-41-7/" + id + "\n", "pod:6f2e-41-7"},
+      {"5:cpu:/kubepods/pod6f2e\n", "pod:6f2e"},
+      {"0::/system.slice/pod6f2e/docker-" + id + ".scope\n", "0123456789ab"},
       {"0::/user.slice/user-1000.slice/user@1000.service/user.slice/libpod-" + id + ".scope/container\n",
        "0123456789ab"},
       {"0::/machine.slice/libpod-" + id + ".scope\n", "0123456789ab"},
@@ -127,13 +116,28 @@ TEST(Cgroup, TheContainerOfEachRuntime) {
       {"4:memory:/lxc/web\n", "web"},
       {"0::/machine.slice/machine-debian.scope/payload\n", "debian"},
       {"0::/system.slice/slurmstepd.scope/job_815/step_0/user/task_0\n", "slurm:815"},
-      {"0::/system.slice/slurmstepd.scope/job_815/docker-" + id + ".scope\n", "0123456789ab"},
+      {"0::/system.slice/node1_slurmstepd.scope/job_815/step_batch/user/task_0\n", "slurm:815"},
+      {"0::/system.slice/slurmstepd.scope/job_815/docker-" + id + ".scope\n", "slurm:815"},
+      {"0::/lxc.payload.node/system.slice/slurmstepd.scope/job_815/step_0\n", "slurm:815"},
+      // v1, and hybrid: the unified hierarchy or another controller has a path of its own, and a longer one.
+      {"9:freezer:/slurm/uid_1000/job_815/step_0\n8:cpu:/\n0::/\n", "slurm:815"},
+      {"4:memory:/slurm_gpu1/uid_1000/job_815/step_batch/task_0\n0::/system.slice/slurmd.service\n", "slurm:815"},
+      {"9:pids:/system.slice/a-service-with-a-name-that-is-long.service\n4:devices:/slurm/uid_0/job_815/step_0\n",
+       "slurm:815"},
+      {"4:devices:/docker/" + id + "\n3:cpu:/slurm/uid_0/job_815\n", "slurm:815"},
+      // By its SLUID, since 25.11.
+      {"0::/system.slice/slurmstepd.scope/s8FXKTA79XAR00/step_batch/user/task_0\n", "slurm:s8FXKTA79XAR00"},
+      {"0::/system.slice/slurmstepd.scope/system\n", ""},
+      {"0::/system.slice/s8FXKTA79XAR00/step_batch\n", ""},
+      // What a job names below its own cgroup is no other job.
+      {"0::/system.slice/slurmstepd.scope/job_815/step_0/user/slurm/job_4\n", "slurm:815"},
+      {"0::/slurm/job_x/step_0\n", ""},
       {"0::/system.slice/ssh.service\n", ""},
       {"0::/system.slice/job_815\n", ""},
       {"", ""},
       {"rubbish", ""},
   };
-  for (const auto& [text, container] : cases) EXPECT_EQ(container_of(cgroup_path(text)), container) << text;
+  for (const auto& [text, container] : cases) EXPECT_EQ(container_of(text), container) << text;
 }
 
 }  // namespace

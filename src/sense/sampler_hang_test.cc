@@ -3,9 +3,13 @@
 
 #include <chrono>
 #include <cmath>
+#include <csignal>
+#include <cstdio>
 
+#include "base/text.h"
 #include "sense/sampler.h"
 #include "sense/sim_machine_test.h"
+#include "sense/wire.h"
 
 namespace lull {
 namespace {
@@ -105,6 +109,36 @@ TEST(SamplerHang, AGpuThatIsLeftOutCostsNothing) {
 }
 
 // Samples are swapped in and out: what an owner wrote into one must never come back as read.
+// The sensor's shared memory is input from outside. A left-out GPU has no time until which it is left alone that
+// anything could be added to: a sanitizer sees the overflow.
+TEST(SamplerHang, SharedMemoryThatNamesALeftOutGpuAsBusyChangesNothing) {
+  SimMachine machine({"H100", "H100"});
+  machine.begin();
+  SamplerOptions options = impatient(machine);
+  options.gpus = "0";
+  const auto sampler = Sampler::start(options);
+  ASSERT_EQ(sampler->sample().readings.at(1).device_absence, Absence::not_asked);
+  SensorMemory* shared = nullptr;
+  const std::string maps = read_file("/proc/self/maps").value_or("");
+  for (const std::string_view line : split(maps, '\n')) {
+    unsigned long long from = 0;
+    unsigned long long to = 0;
+    if (std::sscanf(std::string(line).c_str(), "%llx-%llx rw-s", &from, &to) == 2 &&
+        to - from >= sizeof(SensorMemory) && line.find(" rw-s ") != std::string_view::npos)
+      shared = reinterpret_cast<SensorMemory*>(from);
+  }
+  ASSERT_NE(shared, nullptr);
+  shared->slots[1].busy_since = now().time_since_epoch().count();
+  for (const ProcessEntry& one : read_all_processes())
+    if (one.parent == ::getpid()) ::kill(one.pid, SIGKILL);
+  for (int i = 0; i < 3; ++i) {
+    const Snapshot snapshot = sampler->sample();
+    ASSERT_EQ(snapshot.readings.size(), 2U);
+    EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
+    EXPECT_EQ(snapshot.readings[1].device_absence, Absence::not_asked);
+  }
+}
+
 TEST(SamplerHang, WhatTheOwnerAddedToASampleDoesNotComeBack) {
   SimMachine machine({"H100", "H100"});
   machine.begin();

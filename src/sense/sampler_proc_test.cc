@@ -53,7 +53,7 @@ class SamplerProc : public testing::Test {
     options_ = machine_.options();
     options_.root = tree_.root();
     options_.deadline = milliseconds(2500);
-    options_.processes = true;
+    options_.process_info = true;
     options_.openers = true;
     options_.ignore_openers = {"persistenced"};
   }
@@ -68,22 +68,29 @@ class SamplerProc : public testing::Test {
     std::filesystem::create_directories(tree_.at(folder(pid) + "/fd"));
     for (const unsigned gpu : gpus) tree_.link(folder(pid) + "/fd/" + std::to_string(gpu), tree_.at(device(gpu)));
   }
-  std::string tenant_arguments() const { return tree_.at(folder(::getpid()) + "/cmdline"); }
+  std::string process_arguments() const { return tree_.at(folder(::getpid()) + "/cmdline"); }
 
+  // What /proc says of us, where it says anything.
+  static const ProcessInfo* info_of_us(const Snapshot& snapshot) {
+    for (const Reading& reading : snapshot.readings)
+      for (const GpuProcess& one : reading.processes.value_or(std::vector<GpuProcess>()))
+        if (one.info != nullptr && one.pid == ::getpid()) return one.info.get();
+    return nullptr;
+  }
   static bool complete(const Snapshot& snapshot) {
-    return snapshot.processes.contains(::getpid()) && snapshot.readings.size() == 2 &&
+    return info_of_us(snapshot) != nullptr && snapshot.readings.size() == 2 &&
            snapshot.readings[0].why_missing(Metric::openers) == Absence::none;
   }
   // What is left of a sample without /proc: everything that the driver says, and nothing that only /proc knows.
   static void expect_without_proc(const Snapshot& snapshot) {
     EXPECT_EQ(snapshot.driver.absence, Absence::none);
-    EXPECT_TRUE(snapshot.processes.empty());
+    EXPECT_EQ(info_of_us(snapshot), nullptr);
     ASSERT_EQ(snapshot.readings.size(), 2U);
     for (const Reading& reading : snapshot.readings) {
       EXPECT_EQ(reading.device_absence, Absence::none);
       EXPECT_EQ(reading.why_missing(Metric::util), Absence::none);
       EXPECT_EQ(reading.why_missing(Metric::openers), Absence::looking) << "not looked at is not unused";
-      EXPECT_TRUE(reading.tenants);
+      EXPECT_TRUE(reading.processes);
     }
     EXPECT_EQ(snapshot.readings[0][Metric::procs], 1);
   }
@@ -103,7 +110,7 @@ TEST_F(SamplerProc, HoldersOfDeviceFilesAreCounted) {
   ASSERT_TRUE(complete(snapshot));
   EXPECT_EQ(snapshot.readings[0][Metric::openers], 1) << "neither we nor those who are to be ignored";
   EXPECT_EQ(snapshot.readings[1][Metric::openers], 1);
-  EXPECT_EQ(snapshot.processes.at(::getpid()).name, "trainer");
+  EXPECT_EQ(info_of_us(snapshot)->name, "trainer");
 
   std::filesystem::remove_all(tree_.at(folder(kBoth)));
   process(kBoth + 10, "late", {1});
@@ -123,7 +130,7 @@ TEST_F(SamplerProc, HoldersAreCountedOnlyWhereAsked) {
   const Snapshot snapshot = Sampler::start(options_)->sample();
   ASSERT_EQ(snapshot.readings.size(), 2U);
   EXPECT_EQ(snapshot.readings[0].why_missing(Metric::openers), Absence::not_asked);
-  EXPECT_TRUE(snapshot.processes.contains(::getpid()));
+  EXPECT_NE(info_of_us(snapshot), nullptr);
 }
 
 TEST_F(SamplerProc, AMigDeviceHasNoHoldersOfItsOwn) {
@@ -141,7 +148,7 @@ TEST_F(SamplerProc, AHangInProcCostsOnlyWhatProcKnows) {
   const auto sampler = Sampler::start(options_);
   ASSERT_TRUE(complete(sampler->sample()));
   {
-    const HangingFile hangs(tenant_arguments());
+    const HangingFile hangs(process_arguments());
     const Instant began = now();
     expect_without_proc(sampler->sample());
     EXPECT_LT(now() - began, seconds(20));
@@ -157,7 +164,7 @@ TEST_F(SamplerProc, AHangInProcCostsOnlyWhatProcKnows) {
 }
 
 TEST_F(SamplerProc, AHangFromTheStart) {
-  std::optional<HangingFile> hangs(tenant_arguments());
+  std::optional<HangingFile> hangs(process_arguments());
   const auto sampler = Sampler::start(options_);
   expect_without_proc(sampler->sample());
   hangs.reset();
@@ -166,7 +173,7 @@ TEST_F(SamplerProc, AHangFromTheStart) {
 
 // The name of a holder is looked up only for --ignore-openers, on the same way that may hang.
 TEST_F(SamplerProc, AHangAmongTheHoldersIsUnknownNotZero) {
-  options_.processes = false;
+  options_.process_info = false;
   const auto sampler = Sampler::start(options_);
   ASSERT_EQ(sampler->sample().readings.at(1)[Metric::openers], 1);
   {
@@ -183,12 +190,12 @@ TEST_F(SamplerProc, AHangAmongTheHoldersIsUnknownNotZero) {
 TEST_F(SamplerProc, WhoWaitsForTheEventFindsOutInTimeThatProcHangs) {
   const auto sampler = Sampler::start(options_);
   ASSERT_TRUE(complete(sample_until_complete(*sampler)));
-  const HangingFile hangs(tenant_arguments());
+  const HangingFile hangs(process_arguments());
   for (int i = 0; i < 2; ++i) expect_without_proc(sample_by_event(*sampler));
 }
 
 TEST_F(SamplerProc, WhoEndsWhileProcHangsIsNotKept) {
-  const HangingFile hangs(tenant_arguments());
+  const HangingFile hangs(process_arguments());
   auto sampler = Sampler::start(options_);
   expect_without_proc(sampler->sample());
   const Instant began = now();
@@ -201,14 +208,14 @@ TEST_F(SamplerProc, AHangInProcAndOneInTheDriver) {
   const auto sampler = Sampler::start(options_);
   ASSERT_TRUE(complete(sampler->sample()));
   {
-    const HangingFile hangs(tenant_arguments());
+    const HangingFile hangs(process_arguments());
     machine_.fault(1, nvml::Return::success, seconds(60));
     for (int i = 0; i < 3; ++i) {
       const Snapshot snapshot = sampler->sample();
       ASSERT_EQ(snapshot.readings.size(), 2U);
       EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
       EXPECT_EQ(snapshot.readings[1].device_absence, Absence::no_answer);
-      EXPECT_TRUE(snapshot.processes.empty());
+      EXPECT_EQ(info_of_us(snapshot), nullptr);
     }
     EXPECT_EQ(sensors_of_ours().size(), 1U);
     machine_.heal();

@@ -1,5 +1,6 @@
 // The sampler on simulated GPUs: every value, every fault, a driver that goes and
 // comes (hangs: sampler_hang_test.cc). The simulated library is loaded as the real one would be.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -116,7 +117,7 @@ TEST(SamplerSim, WithoutBufferAndCounterTheMomentHasToDo) {
   EXPECT_EQ(snapshot.readings[0].energy_joules, std::nullopt);
 }
 
-TEST(SamplerSim, TenantsAreSeenAndJoined) {
+TEST(SamplerSim, ProcessesAreSeenAndJoined) {
   SimMachine machine({"H100", "H100"});
   machine.begin();
   sim::Load load;
@@ -124,20 +125,26 @@ TEST(SamplerSim, TenantsAreSeenAndJoined) {
   load.step_count = 1;
   load.steps[0].memory = static_cast<std::uint64_t>(2 * kGiB);
   const auto holder = SimMachine::must(machine.writer().hold(load));
+  const TestTree tree;
+  for (const char* name : {"dev/nvidia0", "dev/nvidia1"}) tree.write(name, "");
+  const Fd file(::open(tree.at("dev/nvidia1").c_str(), O_RDWR | O_CLOEXEC));
   SamplerOptions options = machine.options();
-  options.processes = true;
+  options.process_info = true;
+  options.root.dev = tree.at("dev");
   const auto sampler = Sampler::start(options);
   const Snapshot snapshot = sampler->sample();
   ASSERT_EQ(snapshot.readings.size(), 2U);
-  EXPECT_TRUE(snapshot.readings[0].tenants->empty());
-  ASSERT_EQ(snapshot.readings[1].tenants->size(), 1U);
-  const Tenant& tenant = snapshot.readings[1].tenants->front();
-  EXPECT_EQ(tenant.pid, ::getpid());
-  EXPECT_TRUE(tenant.compute);
-  EXPECT_EQ(tenant.memory_bytes, static_cast<std::uint64_t>(2 * kGiB));
+  EXPECT_TRUE(snapshot.readings[0].processes->empty());
+  ASSERT_EQ(snapshot.readings[1].processes->size(), 1U);
+  const GpuProcess& process = snapshot.readings[1].processes->front();
+  EXPECT_EQ(process.pid, ::getpid());
+  ASSERT_NE(process.info, nullptr);
+  EXPECT_TRUE(process.compute);
+  EXPECT_EQ(process.proof, Proof::proven);
+  EXPECT_EQ(process.start_ticks, process.info->start_ticks);
+  EXPECT_EQ(process.memory_bytes, static_cast<std::uint64_t>(2 * kGiB));
   EXPECT_EQ(snapshot.readings[1][Metric::procs], 1);
-  ASSERT_TRUE(snapshot.processes.contains(::getpid()));
-  EXPECT_EQ(snapshot.processes.at(::getpid()).parent, ::getppid());
+  EXPECT_EQ(process.info->parent, ::getppid());
 }
 
 TEST(SamplerSim, MigDevicesFollowTheirGpu) {
@@ -238,7 +245,8 @@ TEST(SamplerSim, NoDriverAndMismatchAreSaidAndTheDriverIsFoundWhenItComes) {
     const auto sampler = Sampler::start(machine.options());
     const Snapshot snapshot = sampler->sample();
     EXPECT_EQ(snapshot.driver.absence, absence);
-    EXPECT_NE(snapshot.driver.detail.find(std::string(words(absence))), std::string::npos) << snapshot.driver.detail;
+    EXPECT_NE(snapshot.driver.detail.find(std::string(to_string(absence))), std::string::npos)
+        << snapshot.driver.detail;
     EXPECT_TRUE(snapshot.readings.empty());
     machine.heal();
     EXPECT_TRUE(all_known(sample_until(*sampler, all_known)));

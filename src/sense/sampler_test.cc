@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -67,7 +67,7 @@ TEST(SamplerOptions, OnlyWhatARuleNeeds) {
   chosen.want_only(metrics);
   EXPECT_TRUE(chosen.power);
   EXPECT_TRUE(chosen.openers);
-  EXPECT_FALSE(chosen.memory || chosen.details || chosen.tenants || chosen.pcie);
+  EXPECT_FALSE(chosen.memory || chosen.details || chosen.processes || chosen.pcie);
 }
 
 }  // namespace

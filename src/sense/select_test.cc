@@ -98,5 +98,17 @@ TEST(Select, AnyTextIsAListOrARefusal) {
   }));
 }
 
+TEST(Select, AUuidThatTwoGpusHaveIsRefusedAndBothPlacesAreNamed) {
+  Inventory inventory = machine();
+  inventory.devices[4].uuid = inventory.devices[0].uuid;
+  inventory.devices[0].shares_uuid = inventory.devices[4].shares_uuid = true;
+  for (const char* spec : {"GPU-aaaa-0", "GPU-aaaa"})
+    EXPECT_EQ(refusal(spec, inventory),
+              "2 GPUs have the UUID 'GPU-aaaa-0' (GPU 0 at 00000000:A3:00.0, GPU 2 at 00000000:E3:00.0): name one by "
+              "index or PCI address");
+  EXPECT_EQ(*select_devices("2", inventory), Positions{4});
+  EXPECT_EQ(*select_devices("0000:E3:00.0", inventory), Positions{4});
+}
+
 }  // namespace
 }  // namespace lull

@@ -3,6 +3,7 @@
 // every sampler of this process for as long as it lives.
 
 #include <poll.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -17,10 +18,11 @@
 #include "base/process.h"
 #include "base/result.h"
 #include "nvml/abi.h"
+#include "sense/file_tree_test.h"
 #include "sense/sampler.h"
-#include "sense/test_tree.h"
 #include "sim/models.h"
 #include "sim/writer.h"
+#include "tests/places.h"
 
 namespace lull {
 
@@ -38,11 +40,13 @@ class SimMachine {
   // Whoever still hangs in a call of it comes back first.
   ~SimMachine() {
     if (begun_) heal();
+    ::prctl(PR_SET_CHILD_SUBREAPER, 0);
     ::unsetenv("LULL_SIM");
   }
 
   // Begins; `plan` may be changed before.
   void begin() {
+    ::prctl(PR_SET_CHILD_SUBREAPER, 1);  // sensors are our children: see sensors_of_ours()
     must(sim::create_state(tree.path(), plan));
     ::setenv("LULL_SIM", tree.path().c_str(), 1);
     begun_ = true;
@@ -70,7 +74,7 @@ class SimMachine {
   }
   void heal() const { must(writer().clear_faults(sim::kEveryGpu)); }
 
-  static std::string library() { return std::string(LULL_BUILD_DIR) + "/sim/libnvidia-ml.so.1"; }
+  static std::string library() { return build_dir() + "/sim/libnvidia-ml.so.1"; }
   SamplerOptions options() const {
     SamplerOptions chosen;
     chosen.library = library();

@@ -1,6 +1,5 @@
 #include "sense/sockets.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <linux/inet_diag.h>
 #include <linux/netlink.h>
@@ -21,7 +20,7 @@
 #include <cstddef>
 #include <cstring>
 #include <functional>
-#include <memory>
+#include <mutex>
 #include <set>
 
 #include "base/text.h"
@@ -46,6 +45,13 @@ struct Held {
 };
 using Sockets = std::map<Inode, Held>;
 
+// A pipe, by the ends of it that the job has.
+struct Pipe {
+  std::set<pid_t> readers;
+  std::set<pid_t> writers;
+  bool standard = false;  // somebody's standard stream
+};
+
 using Target = std::array<char, 64>;  // long enough for what matters here
 
 std::string_view target_of(int folder, const char* name, Target& target) {
@@ -56,6 +62,17 @@ std::string_view target_of(int folder, const char* name, Target& target) {
 std::optional<Inode> socket_inode(std::string_view text) {
   if (!text.starts_with("socket:[") || !text.ends_with("]")) return std::nullopt;
   return to_unsigned(text.substr(8, text.size() - 9));
+}
+
+std::mutex own_pipes_mutex;
+std::set<std::string>& own_pipes() {
+  static auto* pipes = new std::set<std::string>;  // never destroyed: a thread may ask at exit
+  return *pipes;
+}
+
+bool is_own_pipe(std::string_view target) {
+  const std::scoped_lock lock(own_pipes_mutex);
+  return own_pipes().contains(std::string(target));
 }
 
 // Ours are the job's standard streams: what goes through those goes by write(), and is counted elsewhere.
@@ -78,29 +95,63 @@ class Collector {
   // False: not all of them could be looked at.
   bool add(pid_t pid) {
     const std::string folder = root_.proc + "/" + std::to_string(pid);
-    const std::unique_ptr<DIR, int (*)(DIR*)> files(::opendir((folder + "/fd").c_str()), ::closedir);
+    Directory files(folder + "/fd");
     if (!files) return errno == ENOENT || errno == ESRCH;  // it has ended
-    while (const dirent* entry = ::readdir(files.get())) {
-      if (entry->d_name[0] == '.') continue;
+    while (const char* name = files.next()) {
       if (++descriptors_ > kMostDescriptors || sockets.size() > kMostSockets) return false;
       Target space;
-      const std::string_view target = target_of(::dirfd(files.get()), entry->d_name, space);
+      const std::string_view target = target_of(files.fd(), name, space);
       if (target == "anon_inode:[io_uring]") ring = pid;
+      if (is_pipe(files.fd(), name, target)) add_pipe(files.fd(), name, target, pid);
       const auto inode = socket_inode(target);
       if (!inode || streams_.contains(*inode)) continue;
       Held& held = sockets[*inode];
       held.holders.insert(pid);
       if (!held.path.empty()) continue;
-      held.path = folder + "/fd/" + entry->d_name;
+      held.path = folder + "/fd/" + name;
       held.elsewhere = in_another_network(pid);
     }
     return true;
+  }
+
+  // Those who could move bytes from or to other processes by splice().
+  std::set<pid_t> splicers() const {
+    std::set<pid_t> found;
+    std::set<pid_t> fed;
+    for (const auto& [name, pipe] : pipes_)
+      if (pipe.writers.empty() && pipe.standard) fed.insert(pipe.readers.begin(), pipe.readers.end());
+    for (const auto& [name, pipe] : pipes_) {
+      if (!pipe.readers.empty() && !pipe.writers.empty()) continue;  // both ends are the job's
+      for (const auto* ends : {&pipe.readers, &pipe.writers})
+        for (const pid_t pid : *ends)
+          if (!pipe.standard || (ends == &pipe.writers && fed.contains(pid))) found.insert(pid);
+    }
+    return found;
   }
 
   Sockets sockets;
   std::optional<pid_t> ring;  // who has an io_uring
 
  private:
+  // Also one that has a name. What a file system knows of it already is enough: one that hangs is not asked.
+  static bool is_pipe(int folder, const char* name, std::string_view target) {
+    if (target.starts_with("pipe:[")) return !is_own_pipe(target);
+    if (!target.starts_with('/') || target.starts_with("/dev/")) return false;
+    struct statx info{};
+    return ::statx(folder, name, AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_TYPE, &info) == 0 &&
+           S_ISFIFO(info.stx_mode);
+  }
+
+  void add_pipe(int folder, const char* name, std::string_view target, pid_t pid) {
+    struct stat info{};  // of the link, whose mode says how it was opened
+    if (::fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) return;
+    Pipe& pipe = pipes_[std::string(target)];
+    if ((info.st_mode & S_IRUSR) != 0) pipe.readers.insert(pid);
+    if ((info.st_mode & S_IWUSR) != 0) pipe.writers.insert(pid);
+    const std::string_view number = name;
+    pipe.standard = pipe.standard || number == "0" || number == "1" || number == "2";
+  }
+
   bool in_another_network(pid_t pid) {
     const auto known = networks_.find(pid);
     if (known != networks_.end()) return known->second;
@@ -115,6 +166,7 @@ class Collector {
   ino_t network_ = 0;
   std::set<Inode> streams_ = standard_streams();
   std::map<pid_t, bool> networks_;
+  std::map<std::string, Pipe> pipes_;
   std::size_t descriptors_ = 0;
 };
 
@@ -197,7 +249,14 @@ Result<> list_inet(std::uint8_t protocol, const std::function<void(Inode, std::o
   return {};
 }
 
-Result<> list_unix(const std::function<void(Inode, unsigned state, Inode peer)>& visit) {
+struct UnixSocket {
+  Inode inode = 0;
+  Inode peer = 0;
+  bool connected = false;
+  bool datagrams = false;
+};
+
+Result<> list_unix(const std::function<void(const UnixSocket&)>& visit) {
   unix_diag_req request{};
   request.sdiag_family = AF_UNIX;
   request.udiag_states = ~0U;
@@ -208,7 +267,7 @@ Result<> list_unix(const std::function<void(Inode, unsigned state, Inode peer)>&
     std::uint32_t peer = 0;
     const auto found = attribute(message, sizeof reply, UNIX_DIAG_PEER);
     if (found.size() >= sizeof peer) std::memcpy(&peer, found.data(), sizeof peer);
-    visit(reply.udiag_ino, reply.udiag_state, peer);
+    visit({reply.udiag_ino, peer, reply.udiag_state == kEstablished, reply.udiag_type == SOCK_DGRAM});
   });
 }
 
@@ -241,10 +300,13 @@ std::string sort_out(Sockets& left, std::map<Inode, Bytes>& tcp) {
       trouble = whose(found->second) + " has a UDP socket";
   });
   if (!udp) return "the kernel does not list UDP sockets (" + udp.error().message() + ")";
-  const auto local = list_unix([&](Inode inode, unsigned state, Inode peer) {
-    const auto found = left.find(inode);
-    if (found == left.end() || state != kEstablished || talks_to_itself(left, found->second, peer)) return;
-    if (trouble.empty()) trouble = whose(found->second) + " talks over a unix socket";
+  const auto local = list_unix([&](const UnixSocket& one) {
+    const auto found = left.find(one.inode);
+    if (found == left.end() || !trouble.empty()) return;
+    if (one.connected && !talks_to_itself(left, found->second, one.peer))
+      trouble = whose(found->second) + " talks over a unix socket";
+    else if (!one.connected && one.datagrams)  // it needs no connection
+      trouble = whose(found->second) + " has a unix socket for datagrams";
   });
   if (!local) return "the kernel does not list unix sockets (" + local.error().message() + ")";
   if (!trouble.empty()) return trouble;
@@ -259,9 +321,40 @@ std::string sort_out(Sockets& left, std::map<Inode, Bytes>& tcp) {
   return "";
 }
 
-double growth(std::uint64_t now, std::uint64_t before) { return now > before ? static_cast<double>(now - before) : 0; }
+double more_bytes(std::uint64_t now, std::uint64_t before) {
+  return now > before ? static_cast<double>(now - before) : 0;
+}
+
+// How often the threads of a process were let run so far.
+std::optional<std::uint64_t> count_runs(const Root& root, pid_t pid) {
+  Directory threads(root.proc + "/" + std::to_string(pid) + "/task");
+  std::optional<std::uint64_t> sum;
+  while (const char* name = threads.next()) {
+    const auto text = read_file(threads.fd(), std::string(name) + "/schedstat", 256);
+    const auto runs = text ? to_unsigned(trim(split(trim(*text), ' ').back())) : std::nullopt;
+    if (!runs) return std::nullopt;
+    sum = sum.value_or(0) + *runs;
+  }
+  return sum;
+}
 
 }  // namespace
+
+void ignore_pipe(int fd) {
+  Target space;
+  const std::string_view target = target_of(AT_FDCWD, ("/proc/self/fd/" + std::to_string(fd)).c_str(), space);
+  const std::scoped_lock lock(own_pipes_mutex);
+  own_pipes().emplace(target);
+}
+
+// Since the sample before. Where that cannot be told it has.
+bool SocketCounter::has_run(pid_t pid) {
+  const auto now = count_runs(root_, pid);
+  const auto before = runs_.find(pid);
+  const bool same = now && before != runs_.end() && before->second == *now;
+  if (now) runs_[pid] = *now;
+  return sampled_ && !same;
+}
 
 SocketTraffic SocketCounter::sample(std::span<const pid_t> processes) {
   SocketTraffic traffic;
@@ -271,6 +364,12 @@ SocketTraffic SocketCounter::sample(std::span<const pid_t> processes) {
       traffic.uncounted = "not all sockets of process " + std::to_string(pid) + " can be seen";
   if (collector.ring && traffic.uncounted.empty())
     traffic.uncounted = "process " + std::to_string(*collector.ring) + " has an io_uring";
+  const std::set<pid_t> splicers = collector.splicers();
+  std::erase_if(runs_, [&](const auto& one) { return !splicers.contains(one.first); });
+  for (const pid_t pid : splicers)
+    if (has_run(pid) && traffic.uncounted.empty())
+      traffic.uncounted = "process " + std::to_string(pid) + " has pipes to other processes, which it may splice";
+  sampled_ = true;
   std::map<Inode, Bytes> now;
   // Most jobs have none: nothing is asked of the kernel then.
   if (!collector.sockets.empty()) {
@@ -281,8 +380,8 @@ SocketTraffic SocketCounter::sample(std::span<const pid_t> processes) {
   for (const auto& [inode, bytes] : now) {
     const auto found = before_.find(inode);
     const Bytes old = found != before_.end() ? found->second : Bytes{};
-    traffic.received += growth(bytes.received, old.received);
-    traffic.sent += growth(bytes.sent, old.sent);
+    traffic.received += more_bytes(bytes.received, old.received);
+    traffic.sent += more_bytes(bytes.sent, old.sent);
   }
   // Closed since: how much went over it at the end is not known.
   for (const auto& [inode, bytes] : before_) traffic.counted = traffic.counted && now.contains(inode);

@@ -1,26 +1,22 @@
 #pragma once
-// Bytes that go over the sockets of a job's processes. What send() and recv() move is in no
-// account of /proc/PID/io, so a job that only talks over the network would look as if it read
-// and wrote nothing. TCP is counted by the kernel for each socket (sock_diag, by inode); of
-// anything else that is connected (UDP, unix sockets to other processes, another network
-// namespace) nobody counts the bytes, and the answer says so instead of 0.
+// Bytes that go over the sockets of a job's processes: /proc/PID/io does not count what send() and recv() move. The
+// kernel counts TCP for each socket (sock_diag, by inode). Of anything else that is connected (UDP, unix sockets to
+// other processes, another network namespace) and of an io_uring nobody counts the bytes, and the answer says so.
 //
-// What goes through an io_uring is in no account either, whatever it is that it reads and writes.
-//
-// A connection that was opened and closed between two samples is not seen.
+// What splice() moves between pipes leaves no trace at all: a process with a pipe to others that is no standard stream,
+// or with pipes to others as standard input and output both, makes the answer unknown whenever it has run. A job whose
+// output alone goes into a pipe (`… | tee log`) uses write(), which is counted. A connection that was opened and closed
+// between two samples is not seen.
 
 #include <sys/types.h>
 
 #include <cstdint>
 #include <map>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "base/fd.h"
-#include "base/result.h"
 
 namespace lull {
 
@@ -31,12 +27,19 @@ struct SocketTraffic {
   std::string uncounted;  // what it is, for a person; empty where it only was a connection that has been closed since
 };
 
+// A pipe between us and a helper of ours: where we are the job ourselves (Python), it is none of its own.
+void ignore_pipe(int fd);
+
 class SocketCounter {
  public:
   explicit SocketCounter(Root root = {}) : root_(std::move(root)) {}
 
   SocketTraffic sample(std::span<const pid_t> processes);
-  void reset() { before_.clear(); }
+  void reset() {
+    before_.clear();
+    runs_.clear();
+    sampled_ = false;
+  }
 
   using Inode = std::uint64_t;
   struct Bytes {
@@ -45,8 +48,12 @@ class SocketCounter {
   };
 
  private:
+  bool has_run(pid_t pid);
+
   Root root_;
-  std::map<Inode, Bytes> before_;  // of each TCP socket
+  std::map<Inode, Bytes> before_;        // of each TCP socket
+  std::map<pid_t, std::uint64_t> runs_;  // how often who might splice() has run
+  bool sampled_ = false;
 };
 
 }  // namespace lull

@@ -21,8 +21,8 @@ struct Needs {
   bool memory = true;
   bool power = true;
   bool details = true;       // temperature, fan, clocks, pstate, throttle reasons
-  bool tenants = true;       // who is on the GPU, and `procs`
-  bool all_lists = true;     // with tenants: who draws, too; else only where a display is active
+  bool processes = true;     // who is on the GPU, and `procs`
+  bool all_lists = true;     // with processes: who draws, too; else only where a display is active
   bool pcie = false;         // a real driver takes 20 ms for each direction
   bool once = false;         // there will be no second sample: do not prepare for one
   bool idle_before = false;  // with the first sample: how long it has been idle already

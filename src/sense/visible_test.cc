@@ -1,4 +1,4 @@
-#include "sense/visible.h"
+#include "sense/select.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>
@@ -169,6 +169,31 @@ TEST(Visible, AnyTextIsReadWithoutHarm) {
     RC_ASSERT(once.size() == visible.devices.size());
     RC_ASSERT(std::ranges::all_of(once, [](std::size_t i) { return i == 1 || i == 2 || i == 3; }));
   }));
+}
+
+TEST(Visible, AUuidThatTwoGpusHaveMayMeanEither) {
+  Inventory inventory = four();
+  inventory.devices[1].uuid = inventory.devices[0].uuid;
+  inventory.devices[0].shares_uuid = inventory.devices[1].shares_uuid = true;
+  for (const char* variable : {"GPU-8932f937-d72c", "GPU-8932", "GPU-8932f937-d72c,GPU-8932f937-d72c"}) {
+    const Visible visible = visible_devices(variable, "PCI_BUS_ID", inventory);
+    EXPECT_EQ(visible.devices, (Positions{0, 1})) << variable;
+    EXPECT_FALSE(visible.certain || visible.order_certain) << variable;
+    EXPECT_NE(visible.note.find("the UUID of several GPUs"), std::string::npos) << visible.note;
+  }
+  EXPECT_EQ(visible_devices("GPU-8932f937-d72c,GPU-33333333-4444", "PCI_BUS_ID", inventory).devices,
+            (Positions{0, 1, 3}));
+  EXPECT_TRUE(visible_devices("1", "PCI_BUS_ID", inventory).certain);
+}
+
+TEST(Visible, APartOfAGpuWhoseUuidIsSharedMayBeOfEither) {
+  Inventory inventory = with_mig();
+  inventory.devices[3].uuid = inventory.devices[0].uuid;
+  inventory.devices.push_back(mig(1, 0, "MIG-c0ffee02-3333", 1, 0));
+  inventory.devices[0].shares_uuid = inventory.devices[3].shares_uuid = true;
+  const Visible visible = visible_devices("MIG-GPU-aaaa1111-0000/1/0", "PCI_BUS_ID", inventory);
+  EXPECT_EQ(visible.devices, (Positions{1, 4}));
+  EXPECT_FALSE(visible.certain);
 }
 
 }  // namespace

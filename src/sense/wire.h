@@ -1,16 +1,24 @@
 #pragma once
-// What the sensor process writes for its parent, as bytes in memory that both map. The writer may be a process whose
-// driver library has gone mad, so reading back is done as with input from outside: every length is checked against
-// what is there, every enum against its values, every number against its metric's range. A message that makes no sense
-// is refused as a whole.
+// What a sampler and its sensor process share: one mapping, made before the fork (or of a file without a name, where
+// the sensor is a program), and the messages in it. A sensor that is left behind in a hanging call keeps a hold of its
+// own on it, and nobody else looks at it any more.
+//
+// The parent writes which round it wants. The sensor's worker threads fill one slot a GPU, then the one of the machine
+// (processes, holders of device files, topology), and signal the wake-up (an eventfd). A slot belongs to the worker
+// that has set `busy_since`; its messages are written before `round`, and read by the parent only while `round` is the
+// wanted one, which no worker touches again.
+//
+// A driver can write anywhere, so messages are read as input from outside: every length is checked against what is
+// there, every enum against its values, every number against its metric's range. A message that makes no sense is
+// refused as a whole. Nothing of pthread stands here: where a mutex is overwritten, glibc would end the parent.
 
+#include <array>
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
 #include <span>
 #include <string>
-#include <string_view>
-#include <type_traits>
 #include <vector>
 
 #include "gpu/snapshot.h"
@@ -19,82 +27,26 @@
 
 namespace lull {
 
+// Where a message is written to.
 class Encoder {
  public:
-  explicit Encoder(std::span<std::byte> room) : room_(room) {}
+  explicit Encoder(std::span<std::byte> buffer) : buffer_(buffer) {}
 
-  template <class T>
-    requires std::is_trivially_copyable_v<T>
-  void put(const T& value) {
-    bytes(&value, sizeof value);
+  void add(const void* from, std::size_t size) {
+    if (full_ || size > buffer_.size() - used_) {
+      full_ = true;
+      return;
+    }
+    if (size > 0) std::memcpy(buffer_.data() + used_, from, size);
+    used_ += size;
   }
-  void text(std::string_view text) {
-    put(static_cast<std::uint32_t>(text.size()));
-    bytes(text.data(), text.size());
-  }
-  template <class T>
-  void maybe(const std::optional<T>& value) {
-    put(static_cast<std::uint8_t>(value.has_value()));
-    if (value) put(*value);
-  }
-
   bool full() const { return full_; }  // something did not fit: what was written is of no use
   std::size_t size() const { return used_; }
 
  private:
-  void bytes(const void* from, std::size_t size) {
-    if (full_ || size > room_.size() - used_) {
-      full_ = true;
-      return;
-    }
-    if (size > 0) std::memcpy(room_.data() + used_, from, size);
-    used_ += size;
-  }
-
-  std::span<std::byte> room_;
+  std::span<std::byte> buffer_;
   std::size_t used_ = 0;
   bool full_ = false;
-};
-
-class Decoder {
- public:
-  explicit Decoder(std::span<const std::byte> bytes) : bytes_(bytes) {}
-
-  template <class T>
-    requires std::is_trivially_copyable_v<T>
-  bool get(T& value) {
-    if (bytes_.size() < sizeof value) return false;
-    std::memcpy(&value, bytes_.data(), sizeof value);
-    bytes_ = bytes_.subspan(sizeof value);
-    return true;
-  }
-  bool flag(bool& value) {
-    std::uint8_t byte = 0;
-    if (!get(byte) || byte > 1) return false;
-    value = byte == 1;
-    return true;
-  }
-  template <class Enum>
-  bool one_of(Enum& value, Enum last) {
-    std::underlying_type_t<Enum> number = 0;
-    if (!get(number) || number > static_cast<std::underlying_type_t<Enum>>(last)) return false;
-    value = static_cast<Enum>(number);
-    return true;
-  }
-  bool text(std::string& value, std::size_t most);
-  // How many of something follow, each of which takes at least one byte.
-  bool count(std::size_t& value, std::size_t most);
-  template <class T>
-  bool maybe(std::optional<T>& value) {
-    bool there = false;
-    if (!flag(there)) return false;
-    if (!there) return value.reset(), true;
-    return get(value.emplace());
-  }
-  bool at_end() const { return bytes_.empty(); }
-
- private:
-  std::span<const std::byte> bytes_;
 };
 
 // Of the driver as a whole, once it was opened or could not be.
@@ -106,7 +58,7 @@ struct DriverReport {
 
 // Of what does not belong to one GPU: processes, holders of device files, topology.
 struct MachineReport {
-  std::vector<ProcessInfo> processes;
+  std::vector<ProcessInfo> process_info;
   struct Holders {
     Absence absence = Absence::none;
     std::uint32_t count = 0;
@@ -115,21 +67,85 @@ struct MachineReport {
   std::optional<Topology> topology;
 };
 
-struct SensorTask;  // sensor.h: to a sensor that is a program, the other way
+struct SamplerOptions;  // sampler.h: to a sensor that is a program, the other way
 
-void encode(Encoder& out, const SensorTask& task);
+void encode(Encoder& out, const SamplerOptions& options);
 void encode(Encoder& out, const DriverReport& report);
 void encode(Encoder& out, const Identity& identity);
 void encode(Encoder& out, const Answer& answer);
 void encode(Encoder& out, const MachineReport& report);
 
 // False: not a message of this kind.
-bool decode(std::span<const std::byte> bytes, SensorTask& task);
+bool decode(std::span<const std::byte> bytes, SamplerOptions& options);
 bool decode(std::span<const std::byte> bytes, DriverReport& report);
 bool decode(std::span<const std::byte> bytes, Identity& identity);
 bool decode(std::span<const std::byte> bytes, Answer& answer);
 bool decode(std::span<const std::byte> bytes, MachineReport& report);
 
-// (seal_of() in board.h is over all of it: a stray write of the driver's does not look like a message.)
+// Pages of slots that no GPU has are never touched, and cost nothing.
+inline constexpr unsigned kMostGpus = 512;
+inline constexpr unsigned kMostCounted = 4096;  // those beyond are known to be there, and not read
+
+// A message, with its size and a checksum over all of it: a stray write of the driver does not look like a message. Not
+// cleared when it is made: the mapping is zeros already, and a page that nobody touches costs nothing.
+template <std::size_t Bytes>
+struct SharedMessage {
+  std::uint32_t size;
+  std::uint64_t checksum;
+  std::array<std::byte, Bytes> bytes;
+  SharedMessage() {}  // NOLINT: that is the point
+};
+
+std::uint64_t checksum_of(std::span<const std::byte> bytes, std::uint64_t round);
+// Copies a message out before anybody judges it; false: it is not whole.
+template <std::size_t Bytes>
+bool copy_message(const SharedMessage<Bytes>& message, std::uint64_t round, std::vector<std::byte>& copied) {
+  const std::size_t size = message.size;
+  const std::uint64_t checksum = message.checksum;
+  if (size > Bytes) return false;
+  copied.assign(message.bytes.data(), message.bytes.data() + size);
+  return checksum_of(copied, round) == checksum;
+}
+
+struct Slot {
+  std::atomic<std::int64_t> busy_since{0};   // ns since boot: a worker has this GPU; 0: none has
+  std::atomic<std::int64_t> attach_took{0};  // ns; 0: it is not attached yet
+  std::atomic<std::uint32_t> attaching{0};   // 1: that is what the worker does
+  std::atomic<std::int32_t> worker{0};       // its thread, while it attaches
+  std::atomic<std::uint32_t> identity{0};    // version of the identity in its message; 0: none
+  std::atomic<std::uint64_t> round{0};       // that the answer is of
+  std::atomic<std::int64_t> done_at{0};      // ns since boot, when it was written
+};
+
+enum class Stage : std::uint32_t {
+  opening,
+  open,
+  failed,  // the driver cannot be opened: the report says why; the sensor has ended
+  over,    // the driver was exchanged, or every GPU sleeps: a fresh sensor is wanted
+};
+
+struct SensorMemory {
+  // Written by the parent.
+  std::atomic<std::uint64_t> wanted{0};                      // the round
+  std::atomic<std::uint64_t> lists{0};                       // the round that wants process lists of now
+  std::atomic<std::uint32_t> calls{0};                       // for workers that did not come yet; a futex
+  std::array<std::atomic<std::uint8_t>, kMostGpus> avoid{};  // GPUs to leave alone
+
+  SharedMessage<(64 << 10) - 16> options;  // of a sensor that is a program: what it is told at its birth
+
+  // Written by the sensor.
+  std::atomic<std::uint32_t> let_go{0};  // 1: it ends because somebody sent it SIGUSR1
+  std::atomic<Stage> stage{Stage::opening};
+  std::atomic<std::uint32_t> count{0};
+  std::atomic<std::uint32_t> unread{0};         // GPUs beyond these, of which nothing is read
+  std::atomic<std::int64_t> round_began{0};     // ns since boot: when the first worker took up the wanted round
+  std::atomic<std::uint32_t> machine_knows{0};  // how many GPUs' answers the machine's report is of
+  Slot machine;
+  std::array<Slot, kMostGpus> slots;
+  SharedMessage<(16 << 10) - 16> driver;
+  SharedMessage<(2 << 20) - 16> report;  // of the machine
+  std::array<SharedMessage<(16 << 10) - 16>, kMostGpus> identities;
+  std::array<SharedMessage<(128 << 10) - 16>, kMostGpus> answers;
+};
 
 }  // namespace lull

@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "sense/board.h"
+#include "sense/sampler.h"
 
 namespace lull {
 namespace {
@@ -21,6 +21,10 @@ Reading some_reading(std::mt19937& random) {
                       : reading.miss(row.metric, static_cast<Absence>(1 + random() % 15));
   reading.util_basis = static_cast<Basis>(random() % 3);
   reading.util_coverage = 0.25;
+  if (random() % 2 == 0) reading.util_newest = {3, 70};
+  if (random() % 2 == 0) reading.power_newest = {30, 300};
+  reading.newest_span = std::chrono::milliseconds(random() % 2000);
+  reading.newest_period = std::chrono::milliseconds(random() % 1000);
   reading.asleep = random() % 2 == 0;
   if (random() % 2 == 0) reading.idle_before = seconds(random() % 1000);
   if (random() % 2 == 0) reading.attached_for = seconds(random() % 1000);
@@ -28,14 +32,16 @@ Reading some_reading(std::mt19937& random) {
   if (random() % 2 == 0) reading.throttle_reasons = random();
   if (random() % 2 == 0) reading.mig_mode = random() % 2 == 0;
   if (random() % 3 != 0) {
-    reading.tenants.emplace();
+    reading.processes.emplace();
     for (unsigned i = 0; i < random() % 5; ++i) {
-      Tenant& tenant = reading.tenants->emplace_back();
-      tenant.pid = static_cast<pid_t>(random() % 99999);
-      tenant.compute = random() % 2 == 0;
-      tenant.here = random() % 2 == 0;
-      if (random() % 2 == 0) tenant.memory_bytes = random();
-      if (random() % 2 == 0) tenant.gpu_instance = 3;
+      GpuProcess& process = reading.processes->emplace_back();
+      process.pid = static_cast<pid_t>(random() % 99999);
+      process.compute = random() % 2 == 0;
+      process.here = random() % 2 == 0;
+      process.proof = random() % 2 == 0 ? Proof::unproven : process.here ? Proof::proven : Proof::stale;
+      process.start_ticks = random();
+      if (random() % 2 == 0) process.memory_bytes = random();
+      if (random() % 2 == 0) process.gpu_instance = 3;
     }
   }
   return reading;
@@ -51,7 +57,7 @@ Answer some_answer(std::mt19937& random) {
 
 MachineReport some_report() {
   MachineReport report;
-  ProcessInfo& process = report.processes.emplace_back();
+  ProcessInfo& process = report.process_info.emplace_back();
   process.pid = 4711;
   process.start_ticks = 99;
   process.user = "ada";
@@ -81,12 +87,21 @@ void expect_same(const Reading& a, const Reading& b) {
     }
     EXPECT_EQ(std::isnan(a.value[i]), std::isnan(b.value[i]));
   }
-  EXPECT_EQ(a.tenants, b.tenants);
+  EXPECT_EQ(a.processes, b.processes);
   EXPECT_EQ(a.idle_before, b.idle_before);
   EXPECT_EQ(a.attached_for, b.attached_for);
   EXPECT_EQ(a.throttle_reasons, b.throttle_reasons);
   EXPECT_EQ(a.mig_mode, b.mig_mode);
   EXPECT_EQ(a.asleep, b.asleep);
+  EXPECT_EQ(a.newest_span, b.newest_span);
+  EXPECT_EQ(a.newest_period, b.newest_period);
+  for (const auto& [one, other] :
+       {std::pair{a.util_newest, b.util_newest}, std::pair{a.power_newest, b.power_newest}}) {
+    EXPECT_EQ(std::isnan(one.low), std::isnan(other.low));
+    if (std::isnan(one.low)) continue;
+    EXPECT_EQ(one.low, other.low);
+    EXPECT_EQ(one.high, other.high);
+  }
 }
 
 TEST(Wire, AnswersArriveAsTheyWereSent) {
@@ -102,6 +117,23 @@ TEST(Wire, AnswersArriveAsTheyWereSent) {
   }
 }
 
+TEST(Wire, NewestDataThatCannotBeAreRefused) {
+  const auto arrives = [](auto change) {
+    Answer sent;
+    sent.gpu.util_newest = {3, 70};
+    change(sent.gpu);
+    Answer heard;
+    return decode(bytes_of(sent), heard);
+  };
+  EXPECT_TRUE(arrives([](Reading&) {}));
+  EXPECT_FALSE(arrives([](Reading& one) { one.util_newest = {70, 3}; }));
+  EXPECT_FALSE(arrives([](Reading& one) { one.util_newest = {0, 101}; }));
+  EXPECT_FALSE(arrives([](Reading& one) { one.util_newest.low = kUnknown; }));
+  EXPECT_FALSE(arrives([](Reading& one) { one.power_newest = {-1, 3}; }));
+  EXPECT_FALSE(arrives([](Reading& one) { one.newest_span = seconds(-1); }));
+  EXPECT_FALSE(arrives([](Reading& one) { one.newest_period = seconds(-1); }));
+}
+
 TEST(Wire, TheRestArrivesToo) {
   Identity identity{7, {}, std::vector<Device>(2)};
   identity.device.uuid = "GPU-1";
@@ -115,7 +147,7 @@ TEST(Wire, TheRestArrivesToo) {
 
   MachineReport report;
   ASSERT_TRUE(decode(bytes_of(some_report()), report));
-  EXPECT_EQ(report.processes.at(0).arguments, (std::vector<std::string>{"python3", "", "train.py"}));
+  EXPECT_EQ(report.process_info.at(0).arguments, (std::vector<std::string>{"python3", "", "train.py"}));
   EXPECT_EQ(report.holders.at(0).count, 3U);
   EXPECT_EQ(report.topology->between(2, 0), (Join{4, Nearness::one_switch}));
 
@@ -123,6 +155,28 @@ TEST(Wire, TheRestArrivesToo) {
   ASSERT_TRUE(decode(bytes_of(DriverReport{{Absence::mismatch, "differ", {}}, "535", "/lib"}), driver));
   EXPECT_EQ(driver.state.absence, Absence::mismatch);
   EXPECT_EQ(driver.library, "/lib");
+}
+
+TEST(Wire, OptionsOfASensorProgramArrive) {
+  SamplerOptions sent;
+  sent.power = false;
+  sent.openers = sent.once = true;
+  sent.lists_every = seconds(7);
+  sent.deadline = seconds(3);
+  sent.root.dev = "/somewhere/dev";
+  sent.library = "libother.so";
+  sent.ignore_openers = {"monitor", ""};
+  SamplerOptions heard;
+  heard.processes = heard.topology = true;
+  ASSERT_TRUE(decode(bytes_of(sent), heard));
+  EXPECT_FALSE(heard.power);
+  EXPECT_FALSE(heard.topology);
+  EXPECT_TRUE(heard.processes && heard.openers && heard.once);
+  EXPECT_EQ(heard.lists_every, seconds(7));
+  EXPECT_EQ(heard.deadline, seconds(3));
+  EXPECT_EQ(heard.root.dev, "/somewhere/dev");
+  EXPECT_EQ(heard.library, "libother.so");
+  EXPECT_EQ(heard.ignore_openers, sent.ignore_openers);
 }
 
 TEST(Wire, WhatDoesNotFitIsSaidNotCut) {
@@ -169,14 +223,14 @@ TEST(Wire, WhatADriverWroteOverIsRefusedOrStillSound) {
   }
 }
 
-TEST(Wire, TheSealKnowsEveryByteAndTheRound) {
+TEST(Wire, TheChecksumCoversEveryByteAndTheRound) {
   std::mt19937 random(5);
   std::vector<std::byte> bytes = bytes_of(some_answer(random));
-  const std::uint64_t seal = seal_of(bytes, 9);
-  EXPECT_NE(seal_of(bytes, 10), seal);
+  const std::uint64_t checksum = checksum_of(bytes, 9);
+  EXPECT_NE(checksum_of(bytes, 10), checksum);
   for (std::size_t i = 0; i < bytes.size(); ++i) {
     bytes[i] ^= std::byte{1};
-    EXPECT_NE(seal_of(bytes, 9), seal);
+    EXPECT_NE(checksum_of(bytes, 9), checksum);
     bytes[i] ^= std::byte{1};
   }
 }

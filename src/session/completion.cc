@@ -1,10 +1,13 @@
 #include "session/completion.h"
 
+#include <pwd.h>
+
 #include <chrono>
 #include <set>
 #include <utility>
 
 #include "act/actions.h"
+#include "base/process.h"
 #include "base/users.h"
 #include "config/table.h"
 #include "gpu/metric.h"
@@ -20,7 +23,7 @@ using namespace std::chrono_literals;
 Snapshot look() {
   SamplerOptions options;
   options.memory = options.power = options.details = false;
-  options.processes = true;
+  options.process_info = true;
   options.deadline = 500ms;
   options.attach_deadline = 500ms;
   options.once = true;
@@ -39,10 +42,9 @@ std::vector<Offer> jobs() {
   std::vector<Offer> offers;
   std::set<pid_t> seen;
   for (const Reading& reading : snapshot.readings)
-    for (const Tenant& tenant : reading.tenants.value_or(std::vector<Tenant>{}))
-      if (const auto found = snapshot.processes.find(tenant.pid);
-          tenant.here && found != snapshot.processes.end() && seen.insert(tenant.pid).second)
-        offers.push_back({std::to_string(tenant.pid), found->second.user + ": " + found->second.command_line()});
+    for (const GpuProcess& process : reading.processes.value_or(std::vector<GpuProcess>{}))
+      if (process.info != nullptr && seen.insert(process.pid).second)
+        offers.push_back({std::to_string(process.pid), process.info->user + ": " + process.info->command_line()});
   return offers;
 }
 
@@ -54,6 +56,14 @@ std::vector<Offer> leases() {
   return offers;
 }
 
+std::vector<Offer> users() {
+  std::vector<Offer> offers;
+  ::setpwent();
+  while (const passwd* user = ::getpwent()) offers.push_back({user->pw_name, user->pw_gecos});
+  ::endpwent();
+  return offers;
+}
+
 }  // namespace
 
 std::vector<Offer> completions(std::string_view kind) {
@@ -61,6 +71,9 @@ std::vector<Offer> completions(std::string_view kind) {
   if (kind == "gpus") return gpus();
   if (kind == "jobs") return jobs();
   if (kind == "leases") return leases();
+  if (kind == "users") return users();
+  if (kind == "signal-names")
+    for (const std::string_view name : signal_names()) offers.push_back({std::string(name), ""});
   if (kind == "signals")
     for (const MetricInfo& metric : kMetricTable)
       offers.push_back({std::string(metric.name), std::string(metric.meaning)});

@@ -12,7 +12,8 @@ struct Offer {
   std::string what;
 };
 
-// `kind`: signals, rules, gpus, jobs, leases. Nothing where that is not known now: a person waits for it.
+// `kind`: signals, rules, actions, gpus, jobs, leases, users, signal-names. Nothing where that is not known now: a
+// person waits for it.
 std::vector<Offer> completions(std::string_view kind);
 
 }  // namespace lull

@@ -21,8 +21,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kPatience = 2s;    // with one who connects and says nothing
-constexpr Duration kCheckEvery = 5s;  // that our socket can still be found
+constexpr Duration kClientLimit = 2s;  // with one who connects and says nothing
+constexpr Duration kCheckEvery = 5s;   // that our socket can still be found
 constexpr std::size_t kLongestQuestion = 512;
 constexpr std::size_t kMostAskers = 16;  // at once, who have not said yet what they want
 
@@ -66,7 +66,7 @@ struct Control::Listening {
   void hear_question(Fd client) {
     if (askers.size() >= kMostAskers) drop(askers.begin());
     const auto one = askers.insert(askers.end(), Asker{std::move(client), {}});
-    one->limit = loop.in(kPatience, [this, one] { drop(one); });
+    one->limit = loop.in(kClientLimit, [this, one] { drop(one); });
     (void)loop.on_ready(one->socket.get(), [this, one] {
       std::string question(kLongestQuestion, '\0');
       const ssize_t got = ::recv(one->socket.get(), question.data(), question.size(), 0);
@@ -75,10 +75,17 @@ struct Control::Listening {
       if (got > 0 && user) {
         question.resize(static_cast<std::size_t>(got));
         const std::string answer = on_question(*user, fmt::format("{} (uid {})", user_name(*user), *user), question);
+        make_space(one->socket.get());
         (void)!::send(one->socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
       }
       drop(one);
     });
+  }
+
+  // For an answer in one packet, however long.
+  static void make_space(int client) {
+    const int size = static_cast<int>(kLongestStatus);
+    (void)::setsockopt(client, SOL_SOCKET, SO_SNDBUF, &size, sizeof size);
   }
 
   // Connecting is asking, where there is only one question.
@@ -90,8 +97,7 @@ struct Control::Listening {
     std::string answer = "refused: only its own user and root may ask";
     if (user && (*user == 0 || *user == ::geteuid()))
       answer = on_asked(fmt::format("{} (uid {})", user_name(*user), *user));
-    const int room = static_cast<int>(kLongestStatus);
-    (void)::setsockopt(client.get(), SOL_SOCKET, SO_SNDBUF, &room, sizeof room);
+    make_space(client.get());
     (void)!::send(client.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
   }
 

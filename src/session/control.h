@@ -24,7 +24,7 @@ namespace lull {
 enum class ControlOf : std::uint8_t {
   watch,  // "cancel": answered in one line
   fill,   // "how are you?": a text of some lines, and behind a 0 the same as JSON
-  keep,   // "so much more time for this": a question of one packet, answered in one line
+  keep,   // "so much more time for this": a question of one packet, answered in a line, or in one for each job
 };
 
 class Control {
@@ -51,6 +51,8 @@ struct Reply {
   std::string watcher;  // its pid
   std::string line;     // fit for a screen; of `fill` several
   std::string json = {};
+  std::string lines = {};  // of `keep`: all that was answered, fit for a screen
+  uid_t owner = 0;         // whose it is: root's, or the asker's own
 };
 std::vector<Reply> ask_all(ControlOf what, const std::string& question = {});
 

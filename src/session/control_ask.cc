@@ -18,7 +18,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kPatience = 2s;
+constexpr Duration kAnswerLimit = 2s;
 constexpr Duration kTryAgain = 20ms;    // where a queue is full
 constexpr std::size_t kMostAsked = 64;  // in one folder: its owner must not use up all our descriptors
 
@@ -49,7 +49,7 @@ void try_to_connect(Call& call, const std::string& question) {
 }
 
 void hear(Call& call, ControlOf what) {
-  std::string buffer(what == ControlOf::fill ? kLongestStatus : kLongestAnswer, '\0');
+  std::string buffer(what == ControlOf::watch ? kLongestAnswer : kLongestStatus, '\0');
   const ssize_t got = ::recv(call.socket.get(), buffer.data(), buffer.size(), 0);
   if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
   buffer.resize(static_cast<std::size_t>(std::max<ssize_t>(got, 0)));
@@ -60,6 +60,7 @@ Reply answer_of(std::string_view name, std::string_view received, ControlOf what
   Reply answer{std::string(watcher_in(name, what)), {}};
   if (what != ControlOf::fill) {
     answer.line = answer_line(received);
+    if (what == ControlOf::keep) answer.lines = printable_lines(received);
     return answer;
   }
   const std::size_t end = std::min(received.find('\0'), received.size());
@@ -84,7 +85,7 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
         calls.push_back({&folder, name, {}, false, {}, false});
   }
   const SystemClock clock;
-  const Instant end = clock.now() + kPatience;
+  const Instant end = clock.now() + kAnswerLimit;
   while (clock.now() < end) {
     std::vector<pollfd> waiting;
     bool again = false;
@@ -96,13 +97,16 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
       if (!call.line && call.connected) waiting.push_back({call.socket.get(), POLLIN, 0});
     }
     if (waiting.empty() && !again) break;
-    const Duration pause = std::min(again ? kTryAgain : kPatience, end - clock.now());
+    const Duration pause = std::min(again ? kTryAgain : kAnswerLimit, end - clock.now());
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(pause).count();
     (void)::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(milliseconds, 0)));
   }
   std::vector<Reply> answers;
   for (const Call& call : calls)
-    if (!call.nobody) answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
+    if (!call.nobody) {
+      answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
+      answers.back().owner = call.folder->owner;
+    }
   return answers;
 }
 

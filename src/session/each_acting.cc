@@ -1,113 +1,153 @@
-// The second half of an EachSession: what happens from the moment a rung fires.
+// The second half of an EachSession: what happens from the moment a step fires.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "session/each_session.h"
-#include "view/news.h"
+#include "view/action_event.h"
 
 namespace lull {
-// ---- a fresh yes, for many at once
+// ---- a fresh yes
 
-void EachSession::confirm(std::function<void()> then) {
-  to_confirm_.push_back(std::move(then));
-  if (confirming_.empty()) ask_for_confirmation();
-}
-
-// Those who ask while a sample is under way get the next one: theirs must have been asked for after them.
-void EachSession::ask_for_confirmation() {
-  confirming_ = std::exchange(to_confirm_, {});
-  feed_->confirm([this] {
-    const std::vector<std::function<void()>> all = std::exchange(confirming_, {});
-    for (const auto& then : all) then();
-    if (!to_confirm_.empty() && confirming_.empty()) ask_for_confirmation();
-  });
-}
-
+// By a sample of now, and by the newest data of it. (A dry run ends nothing, and says what a replay of its recording
+// says: what fired.)
 bool EachSession::wanted(const Key& key) const {
-  const Member* member = roster_.find(key.first);
-  if (member == nullptr || !feed_->is_fresh() || !engine_.holds(key.first, 0, key.second)) return false;
-  const auto kept = kept_.find(member->key);
+  if (!may_act_on(key) || !feed_->is_fresh()) return false;
+  if (settings_.dry_run) return engine_.holds(key.first, 0, key.second);
+  return feed_->covers() && engine_.holds_now(key.first, 0, key.second);
+}
+
+bool EachSession::may_act_on(const Key& key) const {
+  const TrackedSubject* tracked = tracker_.find(key.first);
+  if (tracked == nullptr) return false;
+  const auto kept = kept_.find(tracked->key);
   if (kept != kept_.end() && world_.clock().now() < kept->second.until) return false;
+  if (slurm_ && world_.clock().now() < slurm_->not_before(tracked->job)) return false;
   return settings_.hours.contain(world_.clock().wall());
 }
 
-// By a sample of now: who was told to end works, here or on another GPU. Others may have come to the GPU since.
-bool EachSession::works_again(const std::string& key, std::uint32_t rung) const {
-  const auto member = std::ranges::find(roster_.members(), key, &Member::key);
-  if (member == roster_.members().end() || !feed_->is_fresh()) return false;
-  const SubjectId& id = member->subject.id;
-  if (const Case* judged = engine_.find(id); judged != nullptr && judged->verdict(rung).condition == Truth::no)
-    return true;
-  return std::ranges::any_of(member->holders,
-                             [&](const Holder& one) { return !works_elsewhere({id, rung}, *member, one).empty(); });
+void EachSession::not_confirmed(const Key& key) {
+  const TrackedSubject& tracked = *tracker_.find(key.first);
+  const bool goes_on = engine_.holds(key.first, 0, key.second);
+  if (goes_on ? !not_confirmed_.insert(key).second : not_confirmed_.erase(key) > 0) return;
+  sink_.note_of(whom(tracked), Level::note, "not-confirmed",
+                tracked.title + ": " +
+                    not_confirmed_text(feed_->newest(), tracked.subject.scope.devices,
+                                       steps_of(key.first)[key.second].when, feed_->covers()));
+}
+
+// By a sample of now: who was told to end works, here or on another GPU. They may have left this one since.
+// Unknown: what they do now cannot be seen.
+Truth EachSession::works_again(const TrackedSubject& told, std::uint32_t step) const {
+  if (!feed_->is_fresh() || feed_->newest().driver.absence != Absence::none) return Truth::unknown;
+  const auto now = std::ranges::find(tracker_.subjects(), told.key, &TrackedSubject::key);
+  const SubjectState* judged = now == tracker_.subjects().end() ? nullptr : engine_.find(now->subject.id);
+  if (judged != nullptr && judged->fails_now(step)) return Truth::yes;
+  const auto elsewhere = [&](const GpuProcess& one) { return !works_elsewhere(told, step, one).empty(); };
+  if (std::ranges::any_of(told.holders, elsewhere)) return Truth::yes;
+  return judged != nullptr && judged->unknown_now(step) ? Truth::unknown : Truth::no;
 }
 
 // ---- acting
 
 void EachSession::fired(const Event& event, const Fired& fire) {
-  const Key key{event.subject, event.rung};
+  const Key key{event.subject, event.step};
   if (acting_.contains(key)) return;
-  // The lists of processes may be a while old: nothing is said or done before one of now.
+  if (!leads(key)) return engine_.outcome(key.first, 0, key.second);  // its first node does what is to be done
+  // The mean of the time before says nothing of its last moments, and the lists of processes may be a while old:
+  // nothing is said or done before there are new data.
+  if (!unsaid_.emplace(key, false).second) return;
   confirm([this, key, fire] {
+    const auto unsaid = unsaid_.extract(key);
     if (acting_.contains(key)) return;
-    if (wanted(key)) return act_on(key, fire);
-    engine_.outcome(key.first, 0, key.second);
+    const bool cancelled = cancelled_.erase(key) > 0;
+    if (!cancelled && !unsaid.mapped() && wanted(key)) return act_on(key, fire);
+    const bool again = !cancelled && !settings_.dry_run && may_act_on(key);
+    if (again) not_confirmed(key);
+    engine_.outcome(key.first, 0, key.second, again ? FiresAgain::at_once : FiresAgain::in_another_stretch);
+    // Kept, or out of hours: what held so far does not count when that is over.
+    if (!again && !settings_.dry_run && tracker_.find(key.first) != nullptr) begin(key.first, world_.clock().now());
   });
 }
 
 // For those whom it is about: what they can still prevent, and how.
-std::string EachSession::announced(std::uint32_t rung) const {
-  std::string text = in_words_of_a_notice(settings_.rungs[rung].actions);
-  for (std::size_t later = rung + 1; later < settings_.rungs.size(); ++later) {
-    const EachRung& next = settings_.rungs[later];
-    const std::string words = in_words_of_a_notice(next.actions);
+std::string EachSession::announced(const Key& key, Duration held) const {
+  const std::vector<EachStep>& steps = steps_of(key.first);
+  std::string text = notice_text(steps[key.second].actions);
+  for (std::size_t later = key.second + 1; later < steps.size(); ++later) {
+    const EachStep& next = steps[later];
+    const std::string words = notice_text(next.actions);
     if (words.empty()) continue;
-    text += fmt::format("{}{}, once `{}` holds; working again calls that off, `lull keep 4h` puts it off",
-                        text.empty() ? "" : "; ", words, to_text(next.when));
+    const auto span = next.when.span();
+    const bool timed = span && span->samples == 0 && span->time > held;
+    text += fmt::format("{}{}{}, once `{}` holds; working again calls that off", text.empty() ? "" : "; ", words,
+                        timed ? " in " + format_duration(std::chrono::ceil<std::chrono::seconds>(span->time - held)) +
+                                    " at the earliest"
+                              : "",
+                        to_text(next.when));
     break;
   }
   return text;
 }
 
-FiringFacts EachSession::facts(const Member& member, const Fired& fire, std::uint32_t rung) const {
+// By a process where there is one: anybody can copy it. A Slurm job has one name on all nodes, and on login nodes.
+std::string EachSession::keep_command(const TrackedSubject& tracked) const {
+  if (tracked.job.starts_with("slurm:")) return fmt::format("lull keep {} 4h", tracked.job);
+  if (!tracked.job.empty() && !tracked.holders.empty()) return fmt::format("lull keep {} 4h", tracked.holders[0].pid);
+  const std::vector<Device>& gpus = tracked.subject.scope.devices;
+  return gpus.empty() ? "lull keep 4h" : fmt::format("lull keep gpu{} 4h", gpus[0].label());
+}
+
+FiringFacts EachSession::facts(const TrackedSubject& tracked, const Fired& fire, std::uint32_t step) const {
+  const EachStep& fired = steps_of(tracked.subject.id)[step];
   FiringFacts all;
   all.event = "idle";
   all.why = fire.why;
   all.at = world_.clock().wall();
-  all.action = in_words(settings_.rungs[rung].actions);
-  all.announced = announced(rung);
-  all.would = would_text(settings_.rungs[rung].actions);
+  all.action = to_text(fired.actions);
+  all.announced = announced({tracked.subject.id, step}, fire.why.held);
+  all.keep = keep_command(tracked);
+  all.would = would_text(fired.actions);
   all.snapshot = feed_->newest();
-  all.scope = member.subject.scope.devices;
+  all.scope = tracked.subject.scope.devices;
   all.machine = feed_->machine();
-  all.subject = member.title;
-  all.job_name = member.job;
-  all.holders = member.holders;
+  all.subject = tracked.title;
+  all.job_name = tracked.job;
+  all.holders = tracked.holders;
+  const slurm::Allocation* job = slurm_ ? slurm_->find(tracked.job) : nullptr;
+  if (job != nullptr && !job->user.empty()) all.users = {job->user};
+  if (all.users.empty())
+    for (const uid_t user : users_of(tracked)) {
+      const std::string name = user_name(owner_of(user, settings_.who.user_files), settings_.who.user_files);
+      if (std::ranges::find(all.users, name) == all.users.end()) all.users.push_back(name);
+    }
   return all;
 }
 
 void EachSession::act_on(const Key& key, const Fired& fire) {
-  const Member& member = *roster_.find(key.first);
-  FiringFacts all = facts(member, fire, key.second);
+  const TrackedSubject& tracked = *tracker_.find(key.first);
+  FiringFacts all = facts(tracked, fire, key.second);
   sink_.firing(all, settings_.dry_run);
   if (settings_.dry_run) return engine_.outcome(key.first, 0, key.second);
-  Acting acting{.actions = {}, .executor = nullptr, .whom = whom(member)};
+  Acting acting{.actions = {}, .executor = nullptr, .whom = whom(tracked)};
   std::vector<Action*> actions;
-  for (const ActionWord& word : settings_.rungs[key.second].actions) {
+  for (const ActionOption& word : steps_of(key.first)[key.second].actions) {
     std::vector<std::unique_ptr<Action>> made;
-    if (word.kind == ActionWord::Kind::holders)
-      made.push_back(ending(key, member, word));
+    if (slurm_) add_slurm_actions(key, tracked, word, made);
+    if (word.kind == ActionOption::Kind::holders)
+      made.push_back(ending(key, tracked, word));
     else
-      made = world_.actions_of(word, settings_.how);
+      std::ranges::move(world_.actions_of(word, settings_.how), std::back_inserter(made));
     for (auto& action : made) {
       if (const auto ready = action->prepare(); !ready)
         sink_.note_of(acting.whom, Level::warning, "failed",
-                      fmt::format("{}: {}", member.title, ready.error().message()));
+                      fmt::format("{}: {}", tracked.title, ready.error().message()));
       else
         actions.push_back(action.get());
       acting.actions.push_back(std::move(action));
@@ -116,9 +156,10 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
   const Whom about = acting.whom;
   acting.executor = std::make_unique<Executor>(
       loop_, std::move(actions), settings_.retries, std::move(all), true,
-      Executor::Calls{.tell = [this, about](const News& news) { tell(about, news); },
+      Executor::Calls{.tell = [this, about](const ActionEvent& action_event) { tell(about, action_event); },
                       .still_wanted = [this, key] { return wanted(key); },
-                      .works_again = [this, name = member.key, rung = key.second] { return works_again(name, rung); },
+                      .works_again = [this, told = tracked, step = key.second] { return works_again(told, step); },
+                      .age = [this] { return feed_->age(); },
                       .confirm = [this](std::function<void()> then) { confirm(std::move(then)); },
                       .done = [this, key](bool worked, bool called_off) { done(key, worked, called_off); }});
   Executor& executor = *acting.executor;
@@ -133,70 +174,75 @@ void EachSession::done(const Key& key, bool all, bool called_off) {
   acting_.erase(found);
   // Called from inside the run that ends here: it goes when the stack is empty.
   loop_.in(Duration::zero(), [over] {});
-  engine_.outcome(key.first, 0, key.second);
+  // It was announced, and hooks have run: it is not announced again before the rule has held for its time again.
+  const bool counts = called_off && !over->executor->cancelled() && engine_.holds(key.first, 0, key.second);
+  engine_.outcome(key.first, 0, key.second, counts ? FiresAgain::after_another_count : FiresAgain::in_another_stretch);
   // It was put off, and the rule may hold all the while: it counts from now.
-  const Member* member = roster_.find(key.first);
-  if (called_off && member != nullptr &&
-      (kept_.contains(member->key) || !settings_.hours.contain(world_.clock().wall())))
-    engine_.begin(key.first, world_.clock().now());
+  const TrackedSubject* tracked = tracker_.find(key.first);
+  if (called_off && tracked != nullptr &&
+      (kept_.contains(tracked->key) || !settings_.hours.contain(world_.clock().wall())))
+    begin(key.first, world_.clock().now());
   if (!called_off)
     sink_.note_of(over->whom, Level::note, "done", over->whom.subject + (all ? ": done" : ": not all of it was done"));
 }
 
-void EachSession::tell(const Whom& whom, const News& news) {
-  sink_.note_of(whom, level_of(news), event_word(news), whom.subject + ": " + to_words(news));
+void EachSession::tell(const Whom& whom, const ActionEvent& action_event) {
+  sink_.note_of(whom, level_of(action_event), event_name(action_event), whom.subject + ": " + to_string(action_event));
 }
 
 // ---- who is ended
 
-std::unique_ptr<Action> EachSession::ending(const Key& key, const Member& member, const ActionWord& word) {
+std::unique_ptr<Action> EachSession::ending(const Key& key, const TrackedSubject& tracked, const ActionOption& word) {
   std::set<std::pair<pid_t, std::uint64_t>> seen;
-  for (const Holder& one : member.holders) seen.insert(one.id());
+  for (const GpuProcess& one : tracked.holders) seen.insert(one.id());
   return world_.end_holders(word.text, settings_.how.ending, [this, key, seen] { return to_end(key, seen); });
 }
 
 // Where else this process is, if the rule does not hold there: it works, then, or that cannot be seen.
-std::string EachSession::works_elsewhere(const Key& key, const Member& member, const Holder& one) const {
-  const auto& own = member.subject.scope.devices;
-  for (const Card& card : cards_) {
+std::string EachSession::works_elsewhere(const TrackedSubject& tracked, std::uint32_t step,
+                                         const GpuProcess& one) const {
+  const auto& own = tracked.subject.scope.devices;
+  for (const GpuUse& use : uses_) {
     const auto is_here = [&](const Device& device) {
-      return card.device.is(device.id()) || (card.device.kind == DeviceKind::gpu && device.kind == DeviceKind::mig &&
-                                             card.device.index == device.index);
+      return use.device.is(device.id()) ||
+             (use.device.kind == DeviceKind::gpu && device.kind == DeviceKind::mig && use.device.index == device.index);
     };
     if (std::ranges::any_of(own, is_here)) continue;
-    const bool there = std::ranges::find(card.holders, one.id(), &Holder::id) != card.holders.end() ||
-                       std::ranges::find(card.drawers, one.id(), &Holder::id) != card.drawers.end();
-    const bool may = card.reachable ? !card.listed : card.openers.contains(one.pid);
-    if (!there && !may) continue;
-    const bool idle = std::ranges::any_of(roster_.members(), [&](const Member& other) {
-      return std::ranges::any_of(other.subject.scope.devices,
-                                 [&](const Device& device) { return card.device.is(device.id()); }) &&
-             engine_.holds(other.subject.id, 0, key.second);
+    const bool there = std::ranges::any_of(use.processes, [&](const GpuProcess& other) {
+      return other.id() == one.id() && (holds(other) || draws(other));
     });
-    if (!there || !idle) return card.device.label();
+    // A number that is listed there without proof may be this process all the same.
+    const bool may = (use.reachable && !use.listed) || use.may_have(one.pid);
+    if (!there && !may) continue;
+    const bool idle = std::ranges::any_of(tracker_.subjects(), [&](const TrackedSubject& other) {
+      return std::ranges::any_of(other.subject.scope.devices,
+                                 [&](const Device& device) { return use.device.is(device.id()); }) &&
+             engine_.holds_now(other.subject.id, 0, step);
+    });
+    if (!there || !idle) return use.device.label();
   }
   return "";
 }
 
-std::vector<Holder> EachSession::to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen) {
-  std::vector<Holder> all;
-  const Member* member = roster_.find(key.first);
-  if (member == nullptr) return all;
-  for (const Holder& one : member->holders) {
+std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen) {
+  std::vector<GpuProcess> all;
+  const TrackedSubject* tracked = tracker_.find(key.first);
+  if (tracked == nullptr) return all;
+  for (const GpuProcess& one : tracked->holders) {
     if (!seen.contains(one.id())) continue;
-    const std::string elsewhere = works_elsewhere(key, *member, one);
+    const std::string elsewhere = works_elsewhere(*tracked, key.second, one);
     if (elsewhere.empty())
       all.push_back(one);
     else
-      sink_.note_of(whom(*member), Level::warning, "spared",
-                    fmt::format("{}: {} {} of {} may work on GPU {}: it is not ended", member->title,
-                                printable(one.name), one.pid, printable(one.user_name), elsewhere));
+      sink_.note_of(whom(*tracked), Level::warning, "spared",
+                    fmt::format("{}: {} {} of {} may work on GPU {}: it is not ended", tracked->title,
+                                printable(one.name()), one.pid, printable(one.user()), elsewhere));
   }
-  for (const Holder& one : all)
-    sink_.note_of(whom(*member), Level::note, "end",
-                  fmt::format("{}: {} to {} {} of {}", member->title,
+  for (const GpuProcess& one : all)
+    sink_.note_of(whom(*tracked), Level::note, "end",
+                  fmt::format("{}: {} to {} {} of {}", tracked->title,
                               settings_.how.ending.signal == 0 ? "SIGKILL" : signal_name(settings_.how.ending.signal),
-                              printable(one.name), one.pid, printable(one.user_name)));
+                              printable(one.name()), one.pid, printable(one.user())));
   return all;
 }
 
@@ -211,6 +257,11 @@ std::string EachSession::on_cancel(const std::string& who) {
   }
   bool any = false;
   for (Executor* one : all) any = one->cancel(who) || any;
+  for (const auto& [key, called_off] : unsaid_) {  // has fired, and is being confirmed
+    any = true;
+    cancelled_.insert(key);
+    if (const TrackedSubject* tracked = tracker_.find(key.first)) what += (what.empty() ? "" : "; ") + tracked->title;
+  }
   if (any) return "cancelled: " + what;
   return "nothing to cancel: " + std::string(all.empty() ? "no rule has fired" : "it is being done already");
 }
@@ -227,57 +278,72 @@ std::optional<std::pair<std::string, Duration>> read_keep_question(const std::st
   return std::pair(question.substr(blank + 1), std::chrono::seconds(*seconds));
 }
 
-bool EachSession::may_keep(uid_t user, const Member& member) const {
+bool EachSession::may_keep(uid_t user, const TrackedSubject& tracked) const {
   if (user == 0) return true;
-  return !member.holders.empty() &&
-         std::ranges::all_of(member.holders, [&](const Holder& one) { return one.user == user; });
+  if (tracked.owner) return *tracked.owner == user;
+  const auto is_theirs = [&](const GpuProcess& one) {
+    return one.info->uid && belongs_to(*one.info->uid, user, settings_.who.user_files);
+  };
+  // Each who works in a job may keep it; a GPU that strangers share is no job.
+  return tracked.job.empty() ? !tracked.holders.empty() && std::ranges::all_of(tracked.holders, is_theirs)
+                             : std::ranges::any_of(tracked.holders, is_theirs);
 }
 
-bool EachSession::is_named(const Member& member, const std::string& target) {
-  if (target.empty() || member.job == target || member.job == "tree:" + target || member.job == "container:" + target ||
-      member.job == "lease:" + target)
+bool EachSession::is_named(const TrackedSubject& tracked, const std::string& target) {
+  if (target.empty() || tracked.job == target || tracked.job == "tree:" + target ||
+      tracked.job == "container:" + target || tracked.job == "pod:" + target || tracked.job == "lease:" + target)
+    return true;
+  if (const auto slash = tracked.job.find('/');  // "container:ada/0123456789ab"
+      (tracked.job.starts_with("container:") || tracked.job.starts_with("pod:")) && slash != std::string::npos &&
+      tracked.job.substr(slash + 1) == target)
     return true;
   std::string gpu = target;
   if (gpu.starts_with("gpu") || gpu.starts_with("GPU ")) gpu = std::string(trim(std::string_view(gpu).substr(3)));
-  for (const Device& device : member.subject.scope.devices)
+  for (const Device& device : tracked.subject.scope.devices)
     if (device.label() == gpu || device.uuid == target) return true;
-  return std::ranges::any_of(member.holders, [&](const Holder& one) { return std::to_string(one.pid) == target; });
+  return std::ranges::any_of(tracked.holders, [&](const GpuProcess& one) { return std::to_string(one.pid) == target; });
+}
+
+// Until when it is kept now: no longer than the limit from the first time it was asked for, and never shorter than
+// before.
+Instant EachSession::give_time(const TrackedSubject& tracked, Duration time) {
+  const Instant now = world_.clock().now();
+  Kept& kept = kept_.try_emplace(tracked.key, Kept{now, now, users_of(tracked)}).first->second;
+  if (!kept.since) kept.since = now;
+  kept.until = std::max(kept.until, std::min(now + time, *kept.since + settings_.keep_at_most));
+  if (now < kept.until) engine_.keep(tracked.subject.id, kept.until);
+  return kept.until;
 }
 
 std::string EachSession::on_keep(uid_t user, const std::string& who, const std::string& target, Duration time) {
   const Instant now = world_.clock().now();
   std::string given;
   std::string refused;
-  for (const Member& member : roster_.members()) {
-    if (!is_named(member, target)) continue;
-    if (!may_keep(user, member)) {
+  for (const TrackedSubject& tracked : tracker_.subjects()) {
+    if (!is_named(tracked, target)) continue;
+    if (!may_keep(user, tracked)) {
       if (!target.empty())
-        refused += fmt::format("{}only its owner and root may keep {}", refused.empty() ? "" : "; ", member.title);
+        refused += fmt::format("{}only its owner and root may keep {}", refused.empty() ? "" : "; ", tracked.title);
       continue;
     }
-    Kept& kept = kept_.try_emplace(member.key, Kept{now, now, users_of(member)}).first->second;
-    if (!kept.since) kept.since = now;
-    const Instant latest = *kept.since + settings_.keep_at_most;
-    kept.until = std::max(kept.until, std::min(now + time, latest));
-    const Duration left = kept.until - now;
+    const Duration left = give_time(tracked, time) - now;
     if (left <= Duration::zero()) {
-      refused +=
-          fmt::format("{}{} has had all the time that --keep-at-most gives", refused.empty() ? "" : "; ", member.title);
+      refused += fmt::format("{}{} has had all the time that --keep-at-most gives", refused.empty() ? "" : "; ",
+                             tracked.title);
       continue;
     }
-    engine_.keep(member.subject.id, kept.until);
     std::vector<Executor*> acting;
     for (auto& [key, one] : acting_)
-      if (key.first == member.subject.id) acting.push_back(one.executor.get());
+      if (key.first == tracked.subject.id) acting.push_back(one.executor.get());
     bool too_late = false;
     for (Executor* one : acting) too_late = (!one->cancel(who) && one->ends_work()) || too_late;
     if (too_late) {
-      refused += fmt::format("{}it is too late for {}: SIGKILL was sent", refused.empty() ? "" : "; ", member.title);
+      refused += fmt::format("{}it is too late for {}: SIGKILL was sent", refused.empty() ? "" : "; ", tracked.title);
       continue;
     }
-    given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", member.title,
+    given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", tracked.title,
                          format_duration(std::chrono::ceil<std::chrono::seconds>(left)),
-                         now + time > latest ? " (--keep-at-most)" : "");
+                         left < time ? " (--keep-at-most)" : "");
   }
   if (!given.empty()) {
     sink_.note(Level::important, "keep", who + " keeps " + given);

@@ -1,6 +1,6 @@
 #pragma once
 // Watching many at once: each GPU, or each job that has one, is judged by itself and acted on by itself, for as long as
-// we run. What one does or does not do never touches another: each has its own streaks, its own ladder of rungs, its
+// we run. What one does or does not do never touches another: each has its own streaks, its own ladder of steps, its
 // own actions under way and its own fresh yes before each of them.
 //
 // `kill=holders` ends processes that held the GPUs when the rule fired and hold them now by a list of now. A process
@@ -19,24 +19,29 @@
 
 #include "act/executor.h"
 #include "base/exit_status.h"
+#include "base/hours.h"
 #include "engine/engine.h"
-#include "jobs/roster.h"
+#include "jobs/subject_tracker.h"
 #include "session/control.h"
 #include "session/feed.h"
-#include "session/hours.h"
 #include "session/sink.h"
+#include "session/slurm_jobs.h"
+#include "session/watched_job.h"
 #include "session/world.h"
+#include "slurm/answer.h"
+#include "slurm/job_step.h"
 
 namespace lull {
 
-struct EachRung {
+struct EachStep {
   Rule when;
-  std::vector<ActionWord> actions;
+  std::vector<ActionOption> actions;
+  bool else_cancel = false;  // slurm=requeue: a job that cannot be requeued is cancelled, whatever the settings say
 };
 
 struct EachSettings {
-  RosterOptions who;
-  std::vector<EachRung> rungs;  // the ladder
+  SubjectOptions who;
+  std::vector<EachStep> steps;  // the ladder
   std::optional<Rule> arm = {};
   std::string gpus;
   Duration delay{};
@@ -48,7 +53,8 @@ struct EachSettings {
   Executor::Retries retries;
   bool require_gpu = false;
   bool dry_run = false;
-  bool controlled = true;  // listens to `lull watch --cancel` and `lull keep`
+  std::optional<SlurmSettings> slurm = {};  // Slurm's jobs alone, by what they were given
+  bool controlled = true;                   // listens to `lull watch --cancel` and `lull keep`
 };
 
 // How `lull keep` asks: what for (empty: all that is mine), and how much time.
@@ -66,9 +72,13 @@ class EachSession {
   std::string on_cancel(const std::string& who);
   // `lull keep`: more time for what `target` names (empty: all that is this user's); one line for whoever asks.
   std::string on_keep(uid_t user, const std::string& who, const std::string& target, Duration time);
+  // `lull slurm ask`: whether the job's GPUs here are idle.
+  slurm::Answer on_slurm_question(uid_t user, const slurm::Question& question) const;
+  // `lull jobs`: all that are judged. Everybody may ask: what a GPU does is no secret on its machine.
+  std::vector<WatchedJob> on_jobs_question() const;
 
  private:
-  using Key = std::pair<SubjectId, std::uint32_t>;  // subject and rung
+  using Key = std::pair<SubjectId, std::uint32_t>;  // subject and step
   struct Acting {
     std::vector<std::unique_ptr<Action>> actions;
     std::unique_ptr<Executor> executor;
@@ -86,44 +96,64 @@ class EachSession {
   void on_signal(const signalfd_siginfo& info);
   void on_sample(const Snapshot& snapshot, const Scope& scope);
   void say_about_scope();
+  void say_trouble(const std::string& text);  // that was not there with the last sample
   void put_off(Instant at);
+  void begin(const SubjectId& subject, Instant at);
+  const std::vector<EachStep>& steps_of(const SubjectId& subject) const;
   void forget_kept(Instant at);
   void handle(const Event& event);
   void fired(const Event& event, const Fired& fire);
   void act_on(const Key& key, const Fired& fire);
-  std::unique_ptr<Action> ending(const Key& key, const Member& member, const ActionWord& word);
-  std::vector<Holder> to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen);
-  std::string works_elsewhere(const Key& key, const Member& member, const Holder& one) const;
+  void look_at_slurm();
+  void choose_steps();
+  void answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const;
+  bool leads(const Key& key) const;
+  void add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
+                         std::vector<std::unique_ptr<Action>>& made);
+  void start_again(std::uint64_t job, const std::string& id);
+  bool keep_until(const SubjectId& id, WallTime until);
+  Instant give_time(const TrackedSubject& tracked, Duration time);
+  std::unique_ptr<Action> ending(const Key& key, const TrackedSubject& tracked, const ActionOption& word);
+  std::vector<GpuProcess> to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen);
+  std::string works_elsewhere(const TrackedSubject& tracked, std::uint32_t step, const GpuProcess& one) const;
   void done(const Key& key, bool all, bool called_off);
   bool wanted(const Key& key) const;
-  bool works_again(const std::string& member, std::uint32_t rung) const;
-  void confirm(std::function<void()> then);
-  void ask_for_confirmation();
-  void tell(const Whom& whom, const News& news);
+  bool may_act_on(const Key& key) const;
+  void not_confirmed(const Key& key);
+  Truth works_again(const TrackedSubject& told, std::uint32_t step) const;
+  void confirm(std::function<void()> then) { feed_->confirm(std::move(then), !settings_.dry_run); }
+  void tell(const Whom& whom, const ActionEvent& action_event);
   void show_progress(Instant at);
-  static Whom whom(const Member& member);
-  FiringFacts facts(const Member& member, const Fired& fire, std::uint32_t rung) const;
-  std::string announced(std::uint32_t rung) const;
-  static std::set<uid_t> users_of(const Member& member);
-  bool may_keep(uid_t user, const Member& member) const;
-  static bool is_named(const Member& member, const std::string& target);
+  WatchedJob watched(const TrackedSubject& tracked, Instant now) const;
+  static Whom whom(const TrackedSubject& tracked);
+  FiringFacts facts(const TrackedSubject& tracked, const Fired& fire, std::uint32_t step) const;
+  std::string announced(const Key& key, Duration held) const;
+  std::string keep_command(const TrackedSubject& tracked) const;
+  static std::set<uid_t> users_of(const TrackedSubject& tracked);
+  bool may_keep(uid_t user, const TrackedSubject& tracked) const;
+  static bool is_named(const TrackedSubject& tracked, const std::string& target);
 
   EachSettings settings_;
   World& world_;
   Loop& loop_;
   Sink& sink_;
-  Roster roster_;
+  SubjectTracker tracker_;
   Engine engine_;
   std::optional<Feed> feed_;
   std::optional<Control> control_;
   std::optional<Control> keep_control_;
-  std::vector<Card> cards_;
+  std::vector<GpuUse> uses_;
+  std::optional<SlurmJobs> slurm_;
+  std::map<SubjectId, std::vector<EachStep>> own_steps_;                  // of jobs whose users asked for some
+  std::map<std::uint64_t, std::unique_ptr<slurm::StartAgain>> starting_;  // jobs that were requeued
   std::map<Key, Acting> acting_;
-  std::map<std::string, Kept> kept_;  // by the member's key
-  std::vector<std::function<void()>> confirming_;
-  std::vector<std::function<void()>> to_confirm_;
+  std::map<std::string, Kept> kept_;  // by the subject's key
+  std::set<Key> cancelled_;           // of those that nothing was said of yet
+  std::map<Key, bool> unsaid_;        // fired, and nothing was said of that yet; true: it was called off
+  std::set<Key> not_confirmed_;       // said, of stretches that go on
   std::set<std::string> said_;
   std::string scope_trouble_;
+  std::string users_trouble_;
   SessionEnd end_;
 };
 

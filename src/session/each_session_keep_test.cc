@@ -4,6 +4,7 @@
 
 #include <map>
 
+#include "sense/file_tree_test.h"
 #include "session/each_session_test.h"
 
 namespace lull {
@@ -43,7 +44,7 @@ TEST(EachSessionTest, OnlyItsOwnerAndRootGetMoreTimeAndNoMoreThanThereIs) {
 TEST(EachSessionTest, MoreTimeIsNotInheritedByAnotherUser) {
   Script script = held_by({}, idle);
   script.holders = [](Instant at, unsigned gpu) {
-    std::vector<Holder> there;
+    std::vector<GpuProcess> there;
     if (gpu == 0) there.push_back(at < Instant(5min) ? holder_for_test(10, 1000) : holder_for_test(11, 1001));
     return there;
   };
@@ -65,10 +66,10 @@ TEST(EachSessionTest, MoreTimeThatWasGivenIsNotTakenBack) {
   gone.has_driver = [](Instant at) { return at < Instant(2min) || at > Instant(3min); };
   Script other =
       held_by({}, [](Instant at, unsigned) { return at > Instant(4min) && at < Instant(5min) ? 50.0 : 0.0; });
-  other.holders = [](Instant at, unsigned gpu) -> std::optional<std::vector<Holder>> {
-    if (gpu != 0) return std::vector<Holder>();
+  other.holders = [](Instant at, unsigned gpu) -> std::optional<std::vector<GpuProcess>> {
+    if (gpu != 0) return std::vector<GpuProcess>();
     if (at > Instant(2min) && at < Instant(3min)) return std::nullopt;
-    return std::vector<Holder>{holder_for_test(at < Instant(6min) ? 10 : 11, 1000, "slurm:7")};
+    return std::vector<GpuProcess>{holder_for_test(at < Instant(6min) ? 10 : 11, 1000, "slurm:7")};
   };
   for (const Script& script : {gone, other})
     for (const Per per : {Per::gpu, Per::job}) {
@@ -86,7 +87,7 @@ TEST(EachSessionTest, MoreTimeThatWasGivenIsNotTakenBack) {
 TEST(EachSessionTest, MoreTimeIsNotLostWhenAnotherUserComesToTheGpu) {
   Script script = held_by({}, idle);
   script.holders = [](Instant at, unsigned gpu) {
-    std::vector<Holder> there;
+    std::vector<GpuProcess> there;
     if (gpu == 0) there.push_back(holder_for_test(10, 1000));
     if (gpu == 0 && at > Instant(5min)) there.push_back(holder_for_test(11, 1001));
     return there;
@@ -122,7 +123,7 @@ TEST(EachSessionTest, MoreTimeWhileItIsWarnedCallsTheEndOff) {
   world.action_takes = [] { return 30s; };
   Listening sink;
   EachSettings settings = each(Per::gpu);
-  settings.rungs[0].actions.insert(settings.rungs[0].actions.begin(), *parse_action("exec=warn"));
+  settings.steps[0].actions.insert(settings.steps[0].actions.begin(), *parse_action("exec=warn"));
   EachSession session(std::move(settings), world, sink);
   world.loop().at(Instant(80s), [&] { (void)session.on_keep(1000, "ada", "0", 10min); });
   world.loop().at(Instant(20min), [&] { world.send(SIGTERM); });
@@ -151,7 +152,7 @@ TEST(EachSessionTest, MoreTimeWithinTheGraceCallsTheKillOffAndAfterItIsRefused) 
   late.grace = 30s;
   late.script.latency = [](Instant at) { return at > Instant(75s) ? Duration(2s) : Duration(1ms); };
   EachSession other(each(Per::gpu), late, sink);
-  // The last look is under way, and the fake does not take back what it waits for.
+  // The pre-kill check is under way, and the fake does not take back what it waits for.
   const auto watch_for_it = [&] {
     if (late.count("told") == 1) answer = other.on_keep(1000, "ada", "0", 10min);
   };
@@ -169,6 +170,34 @@ TEST(EachSessionTest, HowMoreTimeIsAskedFor) {
   EXPECT_EQ(read_keep_question(keep_question("", 1s))->first, "");
   for (const char* wrong : {"", "x", "5", "-5 a", "99999999999999999999 a", "1e9 a"})
     EXPECT_FALSE(read_keep_question(wrong)) << wrong;
+}
+
+TEST(EachSessionTest, EachOwnerOfAJobMayKeepItWithSubordinateUids) {
+  const TestTree tree;
+  tree.write("passwd", "ada:x:1000:1::/:/bin/sh\nbob:x:1001:1::/:/bin/sh\n");
+  tree.write("subuid", "ada:100000:65536\n");
+  FakeWorld world(held_by({{0, {holder_for_test(10, 1001, "tree:9"), holder_for_test(11, 1002, "tree:9")}},
+                           {1, {holder_for_test(12, 100'999, "container:ada/0123456789ab")}}},
+                          idle));
+  Listening sink;
+  EachSettings settings = each(Per::job);
+  settings.who.user_files = {.passwd = tree.at("passwd"), .subuid = tree.at("subuid")};
+  EachSession session(std::move(settings), world, sink);
+  std::map<std::string, std::string> said;
+  world.loop().at(Instant(30s), [&] {
+    said["one"] = session.on_keep(1001, "bob", "tree:9", 1h);
+    said["other"] = session.on_keep(1002, "eve", "", 1h);
+    said["ada"] = session.on_keep(1000, "ada", "0123456789ab", 1h);
+    said["stranger"] = session.on_keep(1003, "x", "tree:9", 1h);
+    said["not hers"] = session.on_keep(1001, "bob", "0123456789ab", 1h);
+  });
+  world.loop().at(Instant(2min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_TRUE(said["one"].starts_with("kept: ")) << said["one"];
+  EXPECT_TRUE(said["other"].starts_with("kept: ")) << said["other"];
+  EXPECT_TRUE(said["ada"].starts_with("kept: ")) << said["ada"];
+  EXPECT_TRUE(said["stranger"].starts_with("refused: ")) << said["stranger"];
+  EXPECT_TRUE(said["not hers"].starts_with("refused: ")) << said["not hers"];
 }
 
 }  // namespace

@@ -86,6 +86,25 @@ TEST(EachSessionTest, AJobIsIdleOnlyWhereAllItsGpusAre) {
   EXPECT_EQ(sink.firings.back().job_name, "slurm:7");
 }
 
+// GPU 0 fires with the sample at 4 s, and a sample out of turn confirms that at 4.2 s: it is none of the five of GPU 1,
+// which idles from 3.5 s on. But what it shows of GPU 1 counts.
+TEST(EachSessionTest, WhatConfirmsForOneIsNoSampleOfTheOthers) {
+  for (const bool works_meanwhile : {false, true}) {
+    FakeWorld world(held_by({{0, {holder_for_test(10)}}, {1, {holder_for_test(11)}}}, [=](Instant at, unsigned gpu) {
+      if (gpu != 1) return 0.0;
+      const bool between = at > Instant(4s + 100ms) && at < Instant(4s + 900ms);
+      return at < Instant(3500ms) || (works_meanwhile && between) ? 90.0 : 0.0;
+    }));
+    Listening sink;
+    EachSettings settings = each(Per::gpu, {{"util < 1 for 5 samples", "end"}});
+    settings.every = 1s;
+    run_for(std::move(settings), world, sink, 1min);
+    EXPECT_LT(time_of(world, "end 10"), Instant(5s));
+    EXPECT_GE(time_of(world, "end 11"), Instant(works_meanwhile ? 9s : 8s));
+    EXPECT_LT(time_of(world, "end 11"), Instant(works_meanwhile ? 10s : 9s));
+  }
+}
+
 TEST(EachSessionTest, AJobThatWorksOnAGpuThatIsNotWatchedIsNotIdle) {
   const auto job = [](pid_t pid) { return holder_for_test(pid, 1000, "slurm:7"); };
   FakeWorld world(held_by({{0, {job(10)}}, {1, {job(11)}}, {2, {holder_for_test(12)}}, {3, {holder_for_test(13)}}},
@@ -113,7 +132,7 @@ TEST(EachSessionTest, AProcessThatWorksOnAnotherGpuIsNotEndedForAnIdleOne) {
 TEST(EachSessionTest, WhoComesLateDoesNotInheritTheIdlenessOfWhoWasThere) {
   Script script = held_by({}, idle);
   script.holders = [](Instant at, unsigned gpu) {
-    std::vector<Holder> there;
+    std::vector<GpuProcess> there;
     if (gpu == 0 && at < Instant(50s)) there.push_back(holder_for_test(10));
     if (gpu == 0 && at >= Instant(55s)) there.push_back(holder_for_test(11));
     return there;
@@ -129,7 +148,7 @@ TEST(EachSessionTest, WhoComesLateDoesNotInheritTheIdlenessOfWhoWasThere) {
 TEST(EachSessionTest, ANewJobOnTheGpuCallsOffWhatWasAboutToBeDone) {
   Script script = held_by({}, idle);
   script.holders = [](Instant at, unsigned gpu) {
-    std::vector<Holder> there;
+    std::vector<GpuProcess> there;
     if (gpu == 0) there.push_back(holder_for_test(10));
     if (gpu == 0 && at >= Instant(70s)) there.push_back(holder_for_test(11));
     return there;
@@ -139,7 +158,7 @@ TEST(EachSessionTest, ANewJobOnTheGpuCallsOffWhatWasAboutToBeDone) {
     world.action_takes = [] { return 20s; };
     Listening sink;
     EachSettings settings = each(per);
-    settings.rungs[0].actions.insert(settings.rungs[0].actions.begin(), *parse_action("exec=slow"));
+    settings.steps[0].actions.insert(settings.steps[0].actions.begin(), *parse_action("exec=slow"));
     run_for(std::move(settings), world, sink, 100s);
     EXPECT_EQ(world.count("exec=slow"), 1U);
     EXPECT_EQ(world.count("end 10"), 0U) << "called off";
@@ -149,10 +168,10 @@ TEST(EachSessionTest, ANewJobOnTheGpuCallsOffWhatWasAboutToBeDone) {
 
 TEST(EachSessionTest, WhoseProcessesCannotBeListedIsNotJudged) {
   Script script = held_by({}, idle);
-  script.holders = [](Instant at, unsigned gpu) -> std::optional<std::vector<Holder>> {
-    if (gpu != 0) return std::vector<Holder>();
+  script.holders = [](Instant at, unsigned gpu) -> std::optional<std::vector<GpuProcess>> {
+    if (gpu != 0) return std::vector<GpuProcess>();
     if (at > Instant(55s) && at < Instant(5min)) return std::nullopt;
-    return std::vector<Holder>{holder_for_test(10)};
+    return std::vector<GpuProcess>{holder_for_test(10)};
   };
   for (const Per per : {Per::gpu, Per::job}) {
     FakeWorld world(script);
@@ -165,9 +184,10 @@ TEST(EachSessionTest, WhoseProcessesCannotBeListedIsNotJudged) {
 }
 
 TEST(EachSessionTest, UsersThatAreLeftOutAreLeftAlone) {
-  const std::map<unsigned, std::vector<Holder>> holders = {{0, {holder_for_test(10, 1000), holder_for_test(11, 1001)}},
-                                                           {1, {holder_for_test(12, 1001)}},
-                                                           {2, {holder_for_test(13, 1002)}}};
+  const std::map<unsigned, std::vector<GpuProcess>> holders = {
+      {0, {holder_for_test(10, 1000), holder_for_test(11, 1001)}},
+      {1, {holder_for_test(12, 1001)}},
+      {2, {holder_for_test(13, 1002)}}};
   for (const Per per : {Per::gpu, Per::job}) {
     FakeWorld world(held_by(holders, idle));
     Listening sink;
@@ -187,7 +207,7 @@ TEST(EachSessionTest, UsersThatAreLeftOutAreLeftAlone) {
 TEST(EachSessionTest, AStoppedHolderIsNotIdleItWaits) {
   Script script = held_by({}, idle);
   script.holders = [](Instant at, unsigned gpu) {
-    std::vector<Holder> there;
+    std::vector<GpuProcess> there;
     if (gpu == 0) there.push_back(holder_for_test(10));
     if (gpu == 0) there[0].stopped = at < Instant(5min);
     return there;
@@ -218,7 +238,8 @@ TEST(EachSessionTest, ANoticeSaysWhatComesAndWhatCanBeDoneAboutIt) {
   run_for(std::move(settings), world, sink, 10min);
   ASSERT_GE(sink.firings.size(), 2U);
   EXPECT_EQ(sink.firings[0].announced,
-            "end, once `util < 1 for 5m` holds; working again calls that off, `lull keep 4h` puts it off");
+            "end in 4m at the earliest, once `util < 1 for 5m` holds; working again calls that off");
+  EXPECT_EQ(sink.firings[0].keep, "lull keep 10 4h");
   EXPECT_EQ(sink.firings.back().announced, "end");
 }
 
@@ -263,15 +284,32 @@ Fate after_the_grace(std::function<double(Instant)> util) {
   return {world.count("killed"), world.count("spared")};
 }
 
-TEST(EachSessionTest, WhoIsIdleOrCannotBeReadWhenTheGraceIsOverIsKilled) {
-  for (const double later : {0.0, kNotRead}) {
-    const Fate fate = after_the_grace([&](Instant at) { return at > Instant(70s) ? later : 0.0; });
-    EXPECT_EQ(fate.killed, 1U);
-    EXPECT_EQ(fate.spared, 0U);
-  }
+TEST(EachSessionTest, WhoIsIdleWhenTheGraceIsOverIsKilled) {
+  const Fate fate = after_the_grace([&](Instant) { return 0.0; });
+  EXPECT_EQ(fate.killed, 1U);
+  EXPECT_EQ(fate.spared, 0U);
 }
 
-// Seen at work after its signal: what the last look shows, or does not, takes nothing back.
+TEST(EachSessionTest, WhoCannotBeReadWhenTheGraceIsOverIsKilledOnceItCan) {
+  Fate fate = after_the_grace([&](Instant at) { return at > Instant(70s) ? kNotRead : 0.0; });
+  EXPECT_EQ(fate.killed, 0U);
+  EXPECT_EQ(fate.spared, 0U);
+  fate = after_the_grace([&](Instant at) { return at > Instant(70s) && at < Instant(100s) ? kNotRead : 0.0; });
+  EXPECT_EQ(fate.killed, 1U);
+}
+
+TEST(EachSessionTest, WithoutADriverNobodyIsKilled) {
+  Script script = held_by({{0, {holder_for_test(10)}}}, idle);
+  script.has_driver = [](Instant at) { return at < Instant(70s); };
+  FakeWorld world(std::move(script));
+  world.grace = 30s;
+  Listening sink;
+  run_for(each(Per::gpu), world, sink, 2min);
+  EXPECT_EQ(world.count("told"), 1U);
+  EXPECT_EQ(world.count("killed"), 0U);
+}
+
+// Seen at work after its signal: what the pre-kill check shows, or does not, takes nothing back.
 TEST(EachSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
   for (const double last : {0.0, kNotRead}) {
     const Fate fate = after_the_grace([&](Instant at) {
@@ -297,7 +335,7 @@ TEST(EachSessionTest, CancellingIsOfWhatIsUnderWay) {
   world.action_takes = [] { return 30s; };
   Listening sink;
   EachSettings settings = each(Per::gpu);
-  settings.rungs[0].actions.insert(settings.rungs[0].actions.begin(), *parse_action("exec=warn"));
+  settings.steps[0].actions.insert(settings.steps[0].actions.begin(), *parse_action("exec=warn"));
   settings.retries.most = 0;
   world.action_works = [] { return false; };
   EachSession session(std::move(settings), world, sink);

@@ -17,7 +17,7 @@
 #include <vector>
 
 #include "gpu/inventory_test.h"
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 #include "session/run_session.h"
 #include "session/script_test.h"
 #include "session/watch_session.h"
@@ -60,40 +60,35 @@ class FakeWorld final : public World {
     job_ended = is_stopped_ = false;
     return std::make_unique<FakeJob>(*this);
   }
-  std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) override {
+  std::vector<std::unique_ptr<Action>> actions_of(const ActionOption& word, const ActionOptions& options) override {
     std::vector<std::unique_ptr<Action>> actions;
-    if (word.kind == ActionWord::Kind::exit) return actions;
+    if (word.kind == ActionOption::Kind::exit) return actions;
     if (options.warn) actions.push_back(std::make_unique<Waiting>(*this, "warn", *options.warn));
     actions.push_back(std::make_unique<FakeAction>(*this, word.text, true));
     return actions;
   }
-  std::vector<Card> census(const Snapshot& snapshot) override {
-    std::vector<Card> cards;
-    for (unsigned i = 0; i < snapshot.inventory->devices.size(); ++i) {
-      Card card{
-          .device = snapshot.inventory->devices[i], .holders = {}, .drawers = {}, .strangers = {}, .reachable = true};
-      const auto there = holders_at(snapshot.at, i);
-      card.listed = card.complete = there.has_value();
-      card.holders = there.value_or(std::vector<Holder>());
-      cards.push_back(std::move(card));
-    }
-    return cards;
-  }
-  std::optional<std::vector<Holder>> holders_at(Instant at, unsigned gpu) const {
+  std::optional<std::vector<GpuProcess>> holders_at(Instant at, unsigned gpu) const {
     auto there = script.holders(at, gpu);
-    if (there) std::erase_if(*there, [&](const Holder& one) { return ended_pids.contains(one.pid); });
+    if (there) std::erase_if(*there, [&](const GpuProcess& one) { return ended_pids.contains(one.pid); });
     return there;
   }
   std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options, EndHolders::Who who) override {
     if (grace) return std::make_unique<Stubborn>(*this, text);
     return std::make_unique<FakeAction>(*this, text, true, [this, who] {
-      for (const Holder& one : who()) {
+      for (const GpuProcess& one : who()) {
         note("end " + std::to_string(one.pid));
         ended_pids.insert(one.pid);
       }
     });
   }
   void stop_ourselves() override { note("stopped ourselves"); }
+  // What a command answers, and when; a test that starts none has none.
+  void run_helper(const std::vector<std::string>& command, Duration, Helpers::Done done) override {
+    note("run " + command.front());
+    const HelperResult result = answer_command ? answer_command(command) : HelperResult{};
+    loop_->in(std::chrono::milliseconds(5), [done = std::move(done), result] { done(result); });
+  }
+  std::function<HelperResult(const std::vector<std::string>&)> answer_command;
 
   void note(std::string what) { happened.push_back({clock.now(), std::move(what)}); }
   std::size_t count(std::string_view what) const {
@@ -135,7 +130,8 @@ class FakeWorld final : public World {
   std::function<Duration()> action_takes = [] { return std::chrono::milliseconds(10); };
   std::function<bool()> action_works = [] { return true; };
   std::optional<Duration> job_runs;
-  std::optional<Duration> grace;  // who is told to end takes no notice
+  std::optional<Duration> grace;        // who is told to end takes no notice
+  std::function<void()> before_signal;  // once: what happens to us right before it
   bool job_ended = false;
   unsigned starts = 0;
   std::set<pid_t> ended_pids;
@@ -188,9 +184,9 @@ class FakeWorld final : public World {
         else
           reading.set(Metric::util, util);
         if (world_.script.not_covered(world_.seen.size())) reading.miss(Metric::util, Absence::not_covered);
-        reading.tenants.emplace();
+        reading.processes.emplace();
         if (contexts_[i])
-          reading.tenants->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});
+          reading.processes->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});
         if (world_.script.has_context(snapshot.at, i)) idle = idle && util < 1;
         snapshot.readings.push_back(std::move(reading));
       }
@@ -230,7 +226,10 @@ class FakeWorld final : public World {
       if (timer_) world_.loop_->cancel(*timer_);
     }
     const std::string& text() const override { return text_; }
-    void start(const FiringFacts&, Done done, Tell tell) override {
+    void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
+    void start(const FiringFacts& facts, Done done, Tell tell) override {
+      if (final_ && world_.before_signal) std::exchange(world_.before_signal, nullptr)();
+      if (final_ && !leave_.holds()) return leave_.again([this, facts, done, tell] { start(facts, done, tell); });
       world_.note(text_);
       if (begin_) begin_();
       timer_ = world_.loop_->in(world_.action_takes(), [this, done = std::move(done), tell = std::move(tell)] {
@@ -243,18 +242,19 @@ class FakeWorld final : public World {
         done({works, works ? "" : "did not work"});
       });
     }
-    bool needs_a_fresh_yes() const override { return final_; }
+    bool requires_confirmation() const override { return final_; }
     bool may_be_repeated() const override { return final_; }
 
    private:
     FakeWorld& world_;
     std::string text_;
     bool final_;
+    Leave leave_;
     std::function<void()> begin_;
     std::optional<Loop::TimerId> timer_;
   };
 
-  // Ends work that does not go by itself: "told", and after the grace and a last look "killed".
+  // Ends work that does not go by itself: "told", and after the grace and a pre-kill check "killed".
   class Stubborn final : public Action {
    public:
     Stubborn(FakeWorld& world, std::string text) : world_(world), text_(std::move(text)) {}
@@ -262,14 +262,13 @@ class FakeWorld final : public World {
       if (timer_) world_.loop_->cancel(*timer_);
     }
     const std::string& text() const override { return text_; }
-    void ask_before_kill(LastLook look) override { look_ = std::move(look); }
+    void ask_before_kill(PreKillCheck look) override { look_ = std::move(look); }
     void start(const FiringFacts&, Done done, Tell tell) override {
       world_.note("told");
       done_ = std::move(done);
       timer_ = world_.loop_->in(*world_.grace, [this, tell = std::move(tell)] {
         timer_.reset();
-        if (!look_) return end(false, tell);
-        look_([this, tell](bool works) { end(works, tell); });
+        ask(tell);
       });
     }
     bool undo() override {
@@ -281,18 +280,26 @@ class FakeWorld final : public World {
     bool ends_work() const override { return true; }
 
    private:
-    void end(bool works, const Tell& tell) {
-      world_.note(works ? "spared" : "killed");
-      if (works) {
+    void ask(const Tell& tell) {
+      if (!look_) return end(Truth::no, tell);
+      look_([this, tell](Truth works) { end(works, tell); });
+    }
+    void end(Truth works, const Tell& tell) {
+      if (works == Truth::unknown) {
+        world_.note("waits");
+        return ask(tell);
+      }
+      world_.note(works == Truth::yes ? "spared" : "killed");
+      if (works == Truth::yes) {
         tell(WorksAgain{});
-        return done_({.called_off = true});
+        return std::exchange(done_, nullptr)({.called_off = true});
       }
       tell(TreeGone{});
-      done_({});
+      std::exchange(done_, nullptr)({});
     }
     FakeWorld& world_;
     std::string text_;
-    LastLook look_;
+    PreKillCheck look_;
     Done done_;
     std::optional<Loop::TimerId> timer_;
   };
@@ -314,7 +321,7 @@ class FakeWorld final : public World {
       timer_.reset();
       return true;
     }
-    bool needs_a_fresh_yes() const override { return false; }
+    bool requires_confirmation() const override { return false; }
 
    private:
     FakeWorld& world_;
@@ -322,6 +329,26 @@ class FakeWorld final : public World {
     Duration time_;
     std::optional<Loop::TimerId> timer_;
   };
+
+  // Of the jobs those of the script.
+  class ScriptedUsers final : public GpuUsers {
+   public:
+    explicit ScriptedUsers(FakeWorld& world) : GpuUsers(world.root()), world_(world) {}
+    std::vector<GpuUse> look(const Snapshot& snapshot, UserDetail detail, bool fresh) override {
+      std::vector<GpuUse> uses = GpuUsers::look(snapshot, detail, fresh);
+      for (unsigned i = 0; detail == UserDetail::jobs && i < uses.size(); ++i) {
+        auto there = world_.holders_at(snapshot.at, i);
+        uses[i] = {.device = uses[i].device, .reachable = true};
+        uses[i].listed = uses[i].complete = there.has_value();
+        if (there) uses[i].processes = *std::move(there);
+      }
+      return uses;
+    }
+
+   private:
+    FakeWorld& world_;
+  };
+  std::shared_ptr<GpuUsers> make_users() override { return std::make_shared<ScriptedUsers>(*this); }
 
   class FakeJob final : public Job {
    public:
@@ -363,7 +390,7 @@ class Listening final : public Sink {
  public:
   void happened(const Event& event) override { events.push_back(event); }
   void firing(const FiringFacts& facts, bool) override { firings.push_back(facts); }
-  void did(const News& news) override { all_news.push_back(news); }
+  void did(const ActionEvent& action_event) override { all_action_events.push_back(action_event); }
   void note(Level, std::string_view event, const std::string& text) override { notes.emplace_back(event, text); }
   void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
     about[std::string(event)] = whom;
@@ -379,7 +406,7 @@ class Listening final : public Sink {
 
   std::vector<Event> events;
   std::vector<FiringFacts> firings;
-  std::vector<News> all_news;
+  std::vector<ActionEvent> all_action_events;
   std::vector<std::pair<std::string, std::string>> notes;
   std::map<std::string, Whom> about;  // by event, the last
   std::vector<std::string> progress;

@@ -1,12 +1,13 @@
 #include "session/feed.h"
 
 #include <algorithm>
+#include <cmath>
 #include <utility>
 #include <vector>
 
 #include "base/text.h"
 #include "base/units.h"
-#include "engine/case.h"
+#include "engine/subject_state.h"
 #include "lease/choice.h"
 #include "sense/presence.h"
 
@@ -18,7 +19,10 @@ using namespace std::chrono_literals;
 constexpr Duration kSlowAttach = 500ms;
 constexpr unsigned kSlowSamples = 3;
 constexpr Duration kLongestLists = 5s;
-constexpr Duration kShortestLists = 1s;  // a list costs a driver milliseconds under its one lock
+constexpr Duration kShortestLists = 1s;            // a list costs a driver milliseconds under its one lock
+constexpr Duration kShortestConfirmation = 200ms;  // for CPU time and bytes of a job, of which no driver tells
+constexpr Duration kSampleIsThere = 10ms;          // after a sample of the driver's has ended
+constexpr Duration kShortestRetry = 50ms;
 
 std::vector<Metric> signals_of(const Policy& policy) {
   std::vector<Metric> signals = policy.idle.signals();
@@ -52,17 +56,25 @@ Feed::Feed(World& world, FeedOptions options)
     : world_(world),
       options_(std::move(options)),
       scope_({.gpus = options_.gpus,
+              .option = options_.gpus_option,
               .absent_left_out = options_.absent_left_out,
               .environment = options_.of_job ? JobEnvironment::of_this_process() : JobEnvironment{},
               .is_ours = options_.is_ours,
+              .job_is_new = options_.job_is_new,
+              .all_without_context = options_.all_without_context,
               .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),
               .needs_gpu = policy_uses(options_.policy, Of::gpu),
-              .root = world.root()}),
+              .users = world.users()}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
-        ask(fresh_lists_next_);
+        in_turn_ = true;
+        ask(fresh_lists_next_ || confirming());
         if (on_tick) on_tick(tick);
       }) {}
+
+Feed::~Feed() {
+  if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
+}
 
 // A sample is asked for once, by whoever comes first.
 void Feed::ask(bool fresh_lists) {
@@ -79,8 +91,8 @@ void Feed::start_sampler() {
     options.want_only(signals);
     options.memory = true;
   }
-  options.tenants = options.tenants || scope_.needs_tenants() || options_.holders;
-  options.all_lists = scope_.needs_tenants() || options_.holders;  // who draws works there, too
+  options.processes = options.processes || scope_.needs_processes() || options_.holders;
+  options.all_lists = scope_.needs_processes() || options_.holders;  // who draws works there, too
   options.lists_every = std::max(kShortestLists, lists_wanted_every(options_));
   sampler_ = world_.sampler(std::move(options), [this](const Snapshot& snapshot) { take(snapshot); });
 }
@@ -94,7 +106,7 @@ std::optional<std::string> Feed::look(Duration limit) {
   const DriverState& driver = snapshot.driver;
   if (driver.absence == Absence::none && !snapshot.inventory->devices.empty()) return std::nullopt;
   if (!driver.detail.empty()) return printable(driver.detail);
-  return driver.absence != Absence::none ? std::string(words(driver.absence)) : "the driver shows none";
+  return driver.absence != Absence::none ? std::string(to_string(driver.absence)) : "the driver shows none";
 }
 
 std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, const WithoutGpus& asked) {
@@ -116,6 +128,15 @@ void Feed::begin() {
   ticker_.begin();
 }
 
+void Feed::stop() {
+  began_.reset();
+  ticker_.stop();
+  waiting_.clear();
+  confirmed_.clear();
+  if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
+  confirm_timer_.reset();
+}
+
 // The first sample of all comes a little late, since GPUs have to be attached, and a rule of two intervals would then
 // take three: the grid goes by it. One that is late by a whole interval has had others on the old grid.
 void Feed::follow_first(Instant at) {
@@ -123,7 +144,7 @@ void Feed::follow_first(Instant at) {
   began_.reset();
 }
 
-bool Feed::is_fresh() const { return world_.clock().now() - newest().at <= longest_gap(options_.every); }
+bool Feed::is_fresh() const { return age() <= longest_gap(options_.every); }
 
 std::string persistence_hint(const Snapshot& snapshot) {
   if (snapshot.attach_took < kSlowAttach) return {};
@@ -132,12 +153,18 @@ std::string persistence_hint(const Snapshot& snapshot) {
          "; with persistence mode (nvidia-smi -pm 1, or nvidia-persistenced) they are always ready";
 }
 
-std::vector<SamplingCosts::Note> SamplingCosts::see(const Snapshot& snapshot, Duration every) {
+std::vector<SamplingCosts::Note> SamplingCosts::see(const Snapshot& snapshot, Duration every, Duration handled) {
   std::vector<Note> notes;
   if (std::string hint = persistence_hint(snapshot); !hint.empty() && !std::exchange(attach_said_, true))
     notes.push_back({"attach", std::move(hint)});
-  slow_ = snapshot.took * 10 > every ? slow_ + 1 : 0;
+  slow_ = (snapshot.took + handled) * 10 > every ? slow_ + 1 : 0;
   if (slow_ < kSlowSamples || std::exchange(slow_said_, true)) return notes;
+  if (handled > snapshot.took) {
+    notes.push_back({"slow", "looking at the processes on the GPUs takes " +
+                                 format_duration(std::chrono::round<std::chrono::milliseconds>(handled)) +
+                                 " of every " + format_duration(every) + "; a longer --every costs less"});
+    return notes;
+  }
   notes.push_back({"slow", "reading the GPUs takes " +
                                format_duration(std::chrono::round<std::chrono::milliseconds>(snapshot.took)) +
                                " of every " + format_duration(every) +
@@ -170,33 +197,129 @@ std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope
          "' allows for it, but takes whoever works less than that for idle";
 }
 
+std::string not_confirmed_text(const Snapshot& snapshot, const std::vector<Device>& scope, const Rule& rule,
+                               bool covered) {
+  const std::string said = "not confirmed: ";
+  if (!covered) return said + "the driver has given no new sample within " + format_duration(kLongestConfirmation);
+  for (const Metric metric : rule.signals()) {
+    const bool percent = metric == Metric::util || metric == Metric::mem_util;
+    if (!percent && metric != Metric::power) continue;
+    double most = -1;
+    std::string busiest;
+    for (const Device& device : scope) {
+      const Reading* reading = snapshot.find(device.id());
+      const Band newest = reading != nullptr ? reading->newest(metric) : Band{};
+      if (std::isnan(newest.high)) return said + "GPU " + device.label() + " cannot be read now";
+      if (newest.high <= most) continue;
+      most = newest.high;
+      busiest = device.label();
+    }
+    if (busiest.empty()) continue;
+    return said + "GPU " + busiest + " at " + std::to_string(std::lround(most)) + (percent ? " % now" : " W now");
+  }
+  return said + "the rule does not hold now";
+}
+
 void Feed::take(const Snapshot& snapshot) {
   under_way_ = false;
   newest_lists_ = std::exchange(asked_lists_, false);
+  newest_in_turn_ = std::exchange(in_turn_, false);
   if (began_) follow_first(snapshot.at);
-  for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every))
+  for (const SamplingCosts::Note& note : costs_.see(snapshot, options_.every, handled_))
     if (on_note) on_note(note.event, note.text);
-  const Scope& scope = scope_.find(snapshot);
+  const Instant begun = world_.clock().now();
+  const Scope& scope = scope_.find(snapshot, confirming());
+  scope_now_ = &scope;
   if (std::string text = desktop_said_ ? "" : desktop_note(options_.policy.idle, snapshot, scope); !text.empty()) {
     desktop_said_ = true;
     if (on_note) on_note("desktop", text);
   }
   if (wants_people_) add_presence(machine_, world_.user_idle());
-  const Instant asked = snapshot.asked;
   if (on_sample) on_sample(snapshot, scope);
-  if (!confirmed_) return;
-  if (asked >= confirm_from_)  // which may be from just now
-    std::exchange(confirmed_, nullptr)();
-  else
-    ask(true);  // one was under way already
+  handled_ = world_.clock().now() - begun;
+  call_back();
+}
+
+void Feed::call_back() {
+  if (waiting_.empty()) return;
+  const Instant now = world_.clock().now();
+  for (Waiting& one : std::exchange(waiting_, {})) {
+    one.covered = has_covered(one);
+    one.asked = now;
+    const bool over = one.covered || (one.covering && now >= one.from + kLongestConfirmation);
+    (over ? confirmed_ : waiting_).push_back(std::move(one));
+  }
+  ask_to_confirm();
+  while (!confirmed_.empty()) {  // which one of them may stop
+    const Waiting one = std::move(confirmed_.front());
+    confirmed_.erase(confirmed_.begin());
+    covers_ = one.covered;
+    one.then();
+  }
 }
 
 void Feed::may_fire_next(bool may) { fresh_lists_next_ = may && options_.every >= kShortestLists; }
 
-void Feed::confirm(std::function<void()> then) {
-  confirmed_ = std::move(then);
-  confirm_from_ = world_.clock().now();
-  ask(true);
+void Feed::confirm(std::function<void()> then, bool covering) {
+  const Instant now = world_.clock().now();
+  waiting_.push_back({.then = std::move(then), .from = now, .asked = now, .covering = covering});
+  covers_ = false;
+  ask_to_confirm();
+}
+
+template <class Do>
+void Feed::each_reading(Do act) const {
+  if (scope_now_ == nullptr) return;
+  for (const Device& device : scope_now_->devices)
+    if (const Reading* reading = newest().find(device.id());
+        reading && reading->device_absence == Absence::none && !reading->asleep)
+      act(*reading);
+}
+
+// What could not be read at all is unknown to the rule: there is nothing to wait for.
+bool Feed::has_covered(const Waiting& one) const {
+  const Instant asked = newest().asked;
+  if (asked < one.from || !newest_lists_) return false;
+  if (!one.covering) return true;
+  bool all = asked - kShortestConfirmation >= one.from;
+  each_reading([&](const Reading& reading) { all = all && asked - reading.newest_span >= one.from; });
+  return all;
+}
+
+// When the newest data will be of the time from then on: with the end of the first sample of the driver's that begins
+// after it. Drivers tell of a sample some time after its end, so it may be asked for more than once.
+Instant Feed::due(const Waiting& one) const {
+  Instant at = one.from;
+  Duration retry{};
+  if (one.covering) {
+    at += kShortestConfirmation;
+    retry = kShortestRetry;
+    each_reading([&](const Reading& reading) {
+      const Duration period = reading.newest_period;
+      if (period <= Duration::zero()) {
+        at = std::max(at, one.from + reading.newest_span);
+        return;
+      }
+      const Instant began = newest().at - reading.newest_span;
+      const Duration left = std::max(Duration::zero(), one.from - began);
+      at = std::max(at, began + ((left + period - Duration(1)) / period + 1) * period + kSampleIsThere);
+      retry = std::max(retry, period / 2);
+    });
+  }
+  return one.asked > one.from ? std::max(at, one.asked + retry) : at;
+}
+
+void Feed::ask_to_confirm() {
+  if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
+  confirm_timer_.reset();
+  if (waiting_.empty()) return;
+  Instant at = Instant::max();
+  for (const Waiting& one : waiting_) at = std::min(at, due(one));
+  if (at <= world_.clock().now()) return ask(true);
+  confirm_timer_ = world_.loop().at(at, [this] {
+    confirm_timer_.reset();
+    ask(true);
+  });
 }
 
 }  // namespace lull

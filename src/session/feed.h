@@ -22,6 +22,9 @@
 
 namespace lull {
 
+// How long a confirmation is waited for: two periods of the slowest driver, which may tell of them late.
+inline constexpr Duration kLongestConfirmation = std::chrono::seconds(4);
+
 // What a person should know of the sampling itself: that cards are slow to wake, that reading takes long. Each once.
 class SamplingCosts {
  public:
@@ -29,7 +32,8 @@ class SamplingCosts {
     std::string_view event;
     std::string text;
   };
-  std::vector<Note> see(const Snapshot& snapshot, Duration every);
+  // `handled`: how long the sample before it took us, once it was read.
+  std::vector<Note> see(const Snapshot& snapshot, Duration every, Duration handled = {});
 
  private:
   unsigned slow_ = 0;  // samples in a row
@@ -41,12 +45,15 @@ struct FeedOptions {
   Policy policy;  // says which signals to read
   Duration every{};
   std::string gpus;
+  std::string gpus_option = "--gpus";     // what that is called
   bool absent_left_out = false;           // of these
   bool of_job = false;                    // our environment is the job's: what it says about GPUs counts
   bool everything = false;                // read all signals, for evidence
   bool holders = false;                   // lists of processes are wanted, whoever's they are
   std::vector<Metric> more_signals = {};  // to read beside those of the policy
-  JobContexts::IsOurs is_ours = nullptr;
+  JobGpus::IsOurs is_ours = nullptr;
+  bool job_is_new = false;           // as in ScopeOptions
+  bool all_without_context = false;  // as there
 };
 
 class Feed {
@@ -54,6 +61,7 @@ class Feed {
   Feed(World& world, FeedOptions options);
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
+  ~Feed();
 
   std::function<void(std::uint64_t tick)> on_tick;
   std::function<void(const Snapshot& snapshot, const Scope& scope)> on_sample;
@@ -71,21 +79,24 @@ class Feed {
   // One of those, or of these, is in a cgroup that is frozen.
   bool frozen(std::vector<pid_t> others = {}) const { return scope_.contexts().frozen(std::move(others)); }
   void forget_job() { scope_.forget_job(); }
+  void set_environment(JobEnvironment environment) { scope_.set_environment(std::move(environment)); }
 
   // Ticks now and then every interval from now, until stop(). Again: a new grid.
   void begin();
-  void stop() {
-    began_.reset();
-    ticker_.stop();
-  }
+  void stop();
   void request() { ask(false); }  // one more, out of turn
   bool is_fresh() const;          // the newest sample is of now: neither we nor the machine slept since
+  Duration age() const { return world_.clock().now() - newest().at; }  // of the newest sample
   // Calls back once a sample that was asked for from now on has been seen by on_sample, with process lists of now: what
-  // cannot be undone is done on what is, not on what was.
-  void confirm(std::function<void()> then);
-  bool confirming() const { return confirmed_ != nullptr; }  // the next sample is for that
+  // cannot be undone is done on what is, not on what was. With `covering` its newest data are all from now on, a whole
+  // sample period of the driver's; where the driver has none within kLongestConfirmation, covers() is false.
+  // There may be many at once, each from when it was asked for.
+  void confirm(std::function<void()> then, bool covering = true);
+  bool confirming() const { return !waiting_.empty(); }  // a sample to come is for that
+  bool covers() const { return covers_; }                // the sample that confirm() has called back for does
+  bool in_turn() const { return newest_in_turn_; }       // the newest sample is one of the grid
   // Which GPUs are the job's goes by lists of processes, and those of the newest sample may be from one before it.
-  bool lists_may_be_old() const { return scope_.needs_tenants() && !newest_lists_; }
+  bool lists_may_be_old() const { return scope_.needs_processes() && !newest_lists_; }
   // The rule may fire with the next sample: that one is to bring lists of now, where that is not too often.
   void may_fire_next(bool may);
   void let_go() { sampler_->let_go(); }  // of the driver, for a minute
@@ -97,6 +108,20 @@ class Feed {
   void take(const Snapshot& snapshot);
   void ask(bool fresh_lists);
   void follow_first(Instant at);
+  template <class Do>
+  void each_reading(Do act) const;  // of the scope, that is one
+  // Who waits for a confirmation.
+  struct Waiting {
+    std::function<void()> then;
+    Instant from{};
+    Instant asked{};  // the last time in vain
+    bool covering = true;
+    bool covered = false;
+  };
+  bool has_covered(const Waiting& one) const;
+  Instant due(const Waiting& one) const;
+  void ask_to_confirm();
+  void call_back();
 
   World& world_;
   FeedOptions options_;
@@ -105,14 +130,20 @@ class Feed {
   std::unique_ptr<SampleSource> sampler_;
   Ticker ticker_;
   Facts machine_;
-  std::function<void()> confirmed_;
-  Instant confirm_from_{};
-  std::optional<Instant> began_;   // and no sample has come since
-  bool under_way_ = false;         // a sample that was asked for
-  bool asked_lists_ = false;       // and is to bring lists of now
-  bool newest_lists_ = false;      // the newest one did
-  bool fresh_lists_next_ = false;  // the next one is to
+  std::vector<Waiting> waiting_;
+  std::vector<Waiting> confirmed_;  // to be called back
+  bool covers_ = false;
+  std::optional<Loop::TimerId> confirm_timer_;
+  const Scope* scope_now_ = nullptr;  // of the newest sample
+  bool in_turn_ = false;              // the grid has asked for a sample
+  bool newest_in_turn_ = false;       // for the newest one
+  std::optional<Instant> began_;      // and no sample has come since
+  bool under_way_ = false;            // a sample that was asked for
+  bool asked_lists_ = false;          // and is to bring lists of now
+  bool newest_lists_ = false;         // the newest one did
+  bool fresh_lists_next_ = false;     // the next one is to
   SamplingCosts costs_;
+  Duration handled_{};  // how long the newest sample took us
   bool desktop_said_ = false;
 };
 
@@ -129,6 +160,10 @@ std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, const With
 // On a GPU that drives a screen drawing counts as work, since whose work it is cannot be told: a rule that asks for
 // next to none may never hold. For a person, with a rule that allows for it; empty: that is not so here.
 std::string desktop_note(const Rule& idle, const Snapshot& snapshot, const Scope& scope);
+
+// Why what fired is not done: "not confirmed: GPU 0 at 100 % now". `covered`: there were data of since the firing.
+std::string not_confirmed_text(const Snapshot& snapshot, const std::vector<Device>& scope, const Rule& rule,
+                               bool covered);
 
 // "waking the GPUs took 1.5s: …", or nothing where it was quick.
 std::string persistence_hint(const Snapshot& snapshot);

@@ -10,6 +10,7 @@
 #include "base/calendar.h"
 #include "base/units.h"
 #include "lease/folder.h"
+#include "lease/record.h"
 #include "sense/sampler.h"
 #include "view/screen.h"
 #include "view/status.h"
@@ -20,7 +21,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // Who asks for leases gets them even where a driver hangs.
-constexpr Duration kPatience = 1500ms;
+constexpr Duration kLeasesDriverLimit = 1500ms;
 
 }  // namespace
 
@@ -32,34 +33,44 @@ SamplerOptions LeasesSession::sampling() const {
   options.want_only(std::array{Metric::util});
   options.once = !settings_.every;
   options.idle_before = true;
-  options.deadline = options.init_deadline = options.attach_deadline = kPatience;
+  options.deadline = options.init_deadline = options.attach_deadline = kLeasesDriverLimit;
   return options;
 }
 
+Result<FolderState> read_folder(const LeasePlace& place) {
+  const auto folder = TRY(LeaseFolder::look(place));
+  if (!folder) return FolderState{};
+  FolderState state = TRY(folder->scan());
+  sort_by_gpu(state.leases);
+  return state;
+}
+
+LeasedGpus leased_gpus(const Snapshot& snapshot, const IdleTimes& idle) {
+  LeasedGpus gpus;
+  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
+    const Device& device = snapshot.inventory->devices[i];
+    StatusExtra extra;
+    idle.tell(device, extra);
+    for (const std::string& name : lease_names(device)) {
+      if (name == device.uuid && device.shares_uuid) continue;  // which one is meant nobody knows
+      gpus[name] = {snapshot.readings[i][Metric::util], extra.idle_for, extra.idle_for_longer,
+                    device_trouble(device, snapshot.readings[i])};
+    }
+  }
+  return gpus;
+}
+
 std::optional<SessionEnd> LeasesSession::look() {
-  const auto failed = [](const Error& error) { return SessionEnd{kExitFailure, error.message()}; };
-  view_.state = {};
   view_.now = SystemClock().wall();
-  const auto folder = LeaseFolder::look(settings_.place);
-  if (!folder) return failed(folder.error());
-  if (!*folder) return std::nullopt;  // nobody has ever leased anything
-  auto scanned = (*folder)->scan();
-  if (!scanned) return failed(scanned.error());
-  view_.state = *std::move(scanned);
-  sort_by_gpu(view_.state.leases);
+  auto state = read_folder(settings_.place);
+  view_.state = state ? *std::move(state) : FolderState{};
+  if (!state) return SessionEnd{kExitFailure, state.error().message()};
   return std::nullopt;
 }
 
 void LeasesSession::see(const Snapshot& snapshot) {
   idle_.see(snapshot);
-  view_.gpus.clear();
-  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
-    const Device& device = snapshot.inventory->devices[i];
-    StatusExtra extra;
-    idle_.tell(device, extra);
-    view_.gpus[device.uuid] = {snapshot.readings[i][Metric::util], extra.idle_for, extra.idle_for_longer,
-                               device_trouble(device, snapshot.readings[i])};
-  }
+  view_.gpus = leased_gpus(snapshot, idle_);
 }
 
 std::optional<SessionEnd> LeasesSession::draw() {

@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "base/exit_status.h"
-#include "lease/place.h"
+#include "lease/folder.h"
 #include "session/live_view.h"
 #include "session/status_extras.h"
 #include "view/leases.h"
@@ -18,6 +18,11 @@ struct LeasesSettings {
   int input = 0;  // where keys come from
   int output = 1;
 };
+
+// All that is in the folder, by GPU. Nothing where nobody has ever leased anything.
+Result<FolderState> read_folder(const LeasePlace& place);
+// What the GPUs of a sample do, by the names that leases have for them.
+LeasedGpus leased_gpus(const Snapshot& snapshot, const IdleTimes& idle);
 
 class LeasesSession {
  public:

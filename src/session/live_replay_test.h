@@ -150,7 +150,7 @@ class Firings final : public Sink {
     found.push_back({facts.snapshot.at.time_since_epoch().count(), facts.why.held.count()});
     all.push_back(facts);
   }
-  void did(const News&) override {}
+  void did(const ActionEvent&) override {}
   void note(Level, std::string_view event, const std::string&) override {
     if (event == "warn") warned.push_back(clock_.now().time_since_epoch().count());
   }

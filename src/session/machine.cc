@@ -6,7 +6,6 @@
 
 #include "base/text.h"
 #include "sense/presence.h"
-#include "session/loop_sampler.h"
 
 namespace lull {
 namespace {
@@ -173,7 +172,7 @@ std::unique_ptr<SampleSource> Machine::sampler(SamplerOptions options, SampleSou
   return std::make_unique<LoopSampler>(*loop_, std::move(options), std::move(on_sample));
 }
 
-double Machine::user_idle() { return user_idle_seconds({}, loop_->clock()); }
+double Machine::user_idle() { return presence_.user_idle(loop_->clock()); }
 
 Result<std::unique_ptr<Job>> Machine::start(const JobOptions& options, JobCalls calls) {
   Cgroup cgroup;
@@ -190,20 +189,73 @@ Result<std::unique_ptr<Job>> Machine::start(const JobOptions& options, JobCalls 
   return job;
 }
 
-std::vector<std::unique_ptr<Action>> Machine::actions_of(const ActionWord& word, const ActionOptions& options) {
+std::vector<std::unique_ptr<Action>> Machine::actions_of(const ActionOption& word, const ActionOptions& options) {
   return lull::actions_of(word, {*loop_, helpers(), signals_}, options);
-}
-
-std::vector<Card> Machine::census(const Snapshot& snapshot) {
-  if (!census_)
-    census_ = std::make_unique<Census>(root(), [] { return read_leases().value_or(std::vector<LeaseInfo>()); });
-  return census_->look(snapshot);
 }
 
 std::unique_ptr<Action> Machine::end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) {
   return std::make_unique<EndHolders>(*loop_, text, options, std::move(who));
 }
 
+void Machine::run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) {
+  helpers().run({.arguments = command, .limit = limit, .capture = true, .quiet = true, .signals = &signals_},
+                std::move(done));
+}
+
 void Machine::stop_ourselves() { lull::stop_ourselves(); }
+
+namespace {
+
+using namespace std::chrono_literals;
+constexpr Duration kDeafPause = 100ms;
+
+}  // namespace
+
+LoopSampler::LoopSampler(Loop& loop, SamplerOptions options, std::function<void(const Snapshot&)> on_sample)
+    : loop_(loop), sampler_(Sampler::start(std::move(options))), on_sample_(std::move(on_sample)) {
+  deaf_ = !loop_.on_ready(sampler_->event_fd(), [this] { take(); });
+}
+
+LoopSampler::~LoopSampler() {
+  if (look_) loop_.cancel(*look_);
+  loop_.forget(sampler_->event_fd());
+}
+
+void LoopSampler::request(bool fresh_lists) {
+  sampler_->request(fresh_lists);
+  if (!look_) watch();
+  if (deaf_ && !look_) look_at(loop_.now() + kDeafPause);
+}
+
+bool LoopSampler::sample_here(Duration limit) {
+  sampler_->request();
+  const bool came = sampler_->wait_for(snapshot_, limit);
+  if (!came) watch();
+  return came;
+}
+
+void LoopSampler::watch() {
+  if (look_) loop_.cancel(*look_);
+  look_.reset();
+  const Instant by = sampler_->look_by();
+  if (by != Instant::max()) look_at(by);
+}
+
+void LoopSampler::look_at(Instant by) {
+  look_ = loop_.at(by, [this] {
+    look_.reset();
+    take();
+  });
+}
+
+void LoopSampler::take() {
+  const bool fresh = sampler_->take(snapshot_);
+  watch();
+  if (fresh) on_sample_(snapshot_);
+}
+
+Result<std::unique_ptr<LoopSenses>> LoopSenses::open(const Clock& clock) {
+  return std::unique_ptr<LoopSenses>(new LoopSenses(TRY(Loop::create(clock))));
+}
 
 }  // namespace lull

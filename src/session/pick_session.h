@@ -1,14 +1,18 @@
 #pragma once
 // Choosing GPUs, and waiting for them: the picker (lease/picker.h) decides, and the session samples for it and sleeps
-// for it on the one loop. `lull pick` and the drop-in gpuselect are settings and a voice of this.
+// for it on the one loop. `lull pick` and the drop-in gpuselect are settings and a console output of this.
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "base/exit_status.h"
 #include "lease/picker.h"
+#include "sense/processes.h"
 #include "session/sample_source.h"
+#include "view/picked.h"
 
 namespace lull {
 
@@ -27,6 +31,7 @@ class SensedPickWorld : public PickWorld {
   std::string user_name(uid_t user) override;
   std::string command_of(pid_t pid) override;
   std::string owner_of(pid_t pid) override;
+  bool is_filler(pid_t pid) override { return Fillers().contain(pid); }
 
  private:
   Senses& senses_;
@@ -51,5 +56,23 @@ class PickSession {
   std::optional<Loop::TimerId> alarm_;
   std::optional<PickResult> result_;
 };
+
+// What `lull pick` and the drop-in gpuselect share: the picker's world with a console output and a terminal, and how we
+// become the command that runs on what was picked.
+struct PickOutput {
+  bool uuid = false;  // GPUs are named by UUID
+  PickFormat format = PickFormat::ids;
+  bool quiet = false;
+};
+using TellPicker = std::function<void(const std::string&)>;  // one line for whoever picks
+
+// The sensor, the terminal: the world that a picker at the command line sees.
+std::unique_ptr<PickWorld> pick_world(Senses& senses, bool quiet, TellPicker tell);
+
+// Nothing: `name` can be run. Else why not (126, 127).
+std::optional<SessionEnd> cannot_run(const std::string& name);
+
+// Becomes the command. Returns only if that fails.
+SessionEnd run_picked(Picker& picker, const Picked& picked, const PickOutput& output, const TellPicker& tell);
 
 }  // namespace lull

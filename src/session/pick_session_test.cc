@@ -46,7 +46,7 @@ class TestPickWorld final : public SensedPickWorld {
   bool closed = false;
 };
 
-// Somebody else who has a GPU. A process of its own: a keeper that comes of ours must not inherit the lock.
+// Somebody else who has a GPU. A process of its own: a lease holder that comes of ours must not inherit the lock.
 class Holder {
  public:
   Holder(const std::string& folder, unsigned gpu) {
@@ -84,7 +84,7 @@ class Holder {
   pid_t child_ = 0;
 };
 
-// A job that has ended and whose lease is let go later, as its keeper does: by a process that has inherited it.
+// A job that has ended and whose lease is let go later, as its lease holder does: by a process that has inherited it.
 class Ended {
  public:
   Ended(const std::string& folder, unsigned gpu) {
@@ -300,7 +300,8 @@ TEST_F(Picking, MoreThanThereAreIsSaidWithWhatEachIs) {
   EXPECT_FALSE(picked.error().waiting_helps);
 }
 
-// `lull pick -- a; lull pick -- b` in a script: the keeper of the first lets go a moment after the second has begun.
+// `lull pick -- a; lull pick -- b` in a script: the lease holder of the first lets go a moment after the second has
+// begun.
 TEST_F(Picking, WithoutWaitingTheGpuOfAJobThatHasJustEndedIsTaken) {
   world_.script.gpus = 1;
   for (const bool held : {true, false}) {

@@ -1,5 +1,8 @@
 #include "session/run_session.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <cmath>
 #include <csignal>
 #include <utility>
@@ -7,6 +10,7 @@
 #include "act/spawn.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "view/action_event.h"
 
 namespace lull {
 namespace {
@@ -33,8 +37,9 @@ RunSession::RunSession(RunSettings settings, World& world, Sink& sink)
 
 Result<> RunSession::prepare() {
   TRY(world_.listen(watched_signals(), [this](const signalfd_siginfo& info) { on_signal(info); }));
-  make_feed(true, common_.watch_work || !settings_.evidence.empty(),
-            [this](pid_t pid) { return (job_ && job_->contains(pid)) || common_.also.contains(pid); });
+  make_feed(
+      true, common_.watch_work || !settings_.evidence.empty(),
+      [this](pid_t pid) { return (job_ && job_->contains(pid)) || common_.also.contains(pid); }, common_.also.empty());
   if (!settings_.evidence.empty())
     if (auto ready = Evidence::prepare(settings_.evidence); !ready)
       return std::unexpected(std::move(ready.error()).during("--evidence"));
@@ -55,6 +60,7 @@ SessionEnd RunSession::run() {
   if (const auto failed = start_job()) return *failed;
   feed_->begin();
   const auto ran = loop_.run();
+  leftover_lists_.reset();
   acting_.reset();
   ending_.reset();
   hook_.reset();
@@ -72,6 +78,7 @@ std::optional<SessionEnd> RunSession::start_job() {
   feed_->forget_job();
   members_.clear();
   memory_at_start_.clear();
+  time_up_.reset();
   phase_ = Phase::watching;
   begin_subject();
   auto started =
@@ -106,9 +113,13 @@ void RunSession::on_signal(const signalfd_siginfo& info) {
     if (acting_) acting_->look();
     return;
   }
+  if (phase_ == Phase::leaving) {
+    if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT) finish(*own_end_);
+    return;
+  }
   if (phase_ == Phase::backoff || (phase_ == Phase::checking && number != SIGCONT && number != SIGTSTP)) {
     if (number == SIGTERM || number == SIGINT || number == SIGHUP || number == SIGQUIT)
-      finish({phase_ == Phase::checking ? settings_.idle_status : 128 + number});
+      finish(phase_ == Phase::checking ? own_end_.value_or(SessionEnd{settings_.idle_status}) : ended_by(number));
     return;
   }
   if (number == SIGCONT) {
@@ -133,7 +144,8 @@ void RunSession::on_job_stopped(int signal) {
 
 void RunSession::on_job_ended(const ExitStatus& status) {
   if (phase_ == Phase::ending && acting_) return acting_->look();
-  if (phase_ == Phase::watching || phase_ == Phase::firing) finish({status.shell_status()});
+  if (phase_ == Phase::watching || phase_ == Phase::firing)
+    leave(status.signal != 0 ? ended_by(status.signal) : SessionEnd{status.code});
 }
 
 // ---- the GPUs' side: time and samples
@@ -180,6 +192,211 @@ void RunSession::sense(const Snapshot& snapshot) {
   if (memory_at_start_.empty())
     for (std::size_t i = 0; i < snapshot.readings.size(); ++i)
       memory_at_start_.emplace(snapshot.inventory->devices[i].id(), snapshot.readings[i][Metric::mem_used]);
+}
+
+// The second half of a RunSession: what happens from the moment a rule fires.
+
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr int kMemoryTries = 12;  // a driver frees the memory of a killed process a little later
+constexpr Duration kMemoryPause = 250ms;
+constexpr Duration kListsLimit = 2s;  // for the driver's lists of processes, when the job has ended
+constexpr double kMemoryThatMatters = 256.0 * 1024 * 1024;
+
+std::map<DeviceId, double> memory_of(const Snapshot& snapshot, const std::vector<Device>& scope) {
+  std::map<DeviceId, double> used;
+  for (const Device& device : scope)
+    if (const Reading* reading = snapshot.find(device.id())) used.emplace(device.id(), (*reading)[Metric::mem_used]);
+  return used;
+}
+
+// Who of them holds how much of which GPU. Nothing: that cannot be told.
+std::optional<std::string> held_by(const std::vector<ProcessEntry>& left, const Snapshot& snapshot) {
+  std::string text;
+  bool known = snapshot.driver.absence == Absence::none || snapshot.driver.absence == Absence::no_driver;
+  for (std::size_t i = 0; i < snapshot.readings.size(); ++i) {
+    const auto& listed = snapshot.readings[i].processes;
+    known = known && listed;
+    for (const ProcessEntry& one : left) {
+      const auto process =
+          listed ? std::ranges::find_if(*listed, [&](const GpuProcess& any) { return any.here && any.pid == one.pid; })
+                 : decltype(listed->end())();
+      if (!listed || process == listed->end()) continue;
+      text += fmt::format("{}{} ({}) holds {} of GPU {}", text.empty() ? "" : ", ", one.pid, printable(one.name),
+                          process->memory_bytes ? format_size(static_cast<double>(*process->memory_bytes)) : "memory",
+                          snapshot.inventory->devices[i].label());
+    }
+  }
+  return !text.empty() || known ? std::optional(text) : std::nullopt;
+}
+
+std::string names_of(const std::vector<ProcessEntry>& processes) {
+  constexpr std::size_t kMost = 5;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(processes.size(), kMost); ++i)
+    text += fmt::format("{}{} ({})", text.empty() ? "" : ", ", processes[i].pid, printable(processes[i].name));
+  if (processes.size() > kMost) text += fmt::format(" and {} more", processes.size() - kMost);
+  return text;
+}
+
+double value_of(const std::map<DeviceId, double>& list, const DeviceId& id) {
+  const auto found = list.find(id);
+  return found == list.end() ? kUnknown : found->second;
+}
+
+}  // namespace
+
+std::string RunSession::next_text(bool for_time) const {
+  std::string text = to_text(settings_.ending);
+  if (!for_time && restarts_done_ < settings_.restarts)
+    text += fmt::format(", then start it again ({} of {}) after {}", restarts_done_ + 1, settings_.restarts,
+                        format_duration(settings_.backoff));
+  return text;
+}
+
+void RunSession::fired(const Fired& fire) {
+  if (phase_ != Phase::watching) return;
+  FiringFacts all = facts("idle", fire.why, next_text());
+  all.would = "send " + all.action;
+  all.job = job_->pid();
+  all.command = settings_.command;
+  all.members = view_members(members_.empty() ? job_->members() : members_, members_before_, members_apart_);
+  sink_.firing(all, common_.dry_run);
+  if (common_.dry_run) return engine_->outcome(subject_.id);
+  memory_at_fire_ = memory_of(feed_->newest(), judged().scope());
+  phase_ = Phase::firing;
+  std::vector<Action*> actions;
+  for (Action* action : {evidence_.get(), hook_.get(), ending_.get()})
+    if (action != nullptr) actions.push_back(action);
+  act(std::move(actions), {.most = 0}, std::move(all));
+}
+
+void RunSession::time_is_up(const TimeUp& up) {
+  if (phase_ == Phase::ending) time_up_ = up;  // it counts if that is called off
+  if (!wants_samples()) return;
+  sink_.note(Level::important, "max-time",
+             fmt::format("the job has run for {} (--max-time): {}{}", format_duration(up.after),
+                         common_.dry_run ? "dry run: would send " : "", next_text(true)));
+  if (common_.dry_run) return;
+  ended_for_time_ = true;
+  act({ending_.get()}, {.most = 0}, facts("max-time", {}, next_text(true)), true);
+}
+
+void RunSession::tell(const ActionEvent& action_event) {
+  if (const auto* attempt = std::get_if<Attempted>(&action_event)) {
+    if (attempt->action == ending_->text()) phase_ = Phase::ending;
+    return;  // it was said when the rule fired
+  }
+  if (const auto* failed = std::get_if<Failed>(&action_event); failed != nullptr && !failed->goes_on)
+    return;  // said already
+  if (std::holds_alternative<NoLongerWanted>(action_event))
+    return sink_.note(Level::note, "called-off",
+                      "the GPUs are no longer idle (or cannot be read): the job is not ended");
+  if (std::holds_alternative<TreeGone>(action_event) || std::holds_alternative<TreeStuck>(action_event) ||
+      std::holds_alternative<TreeUnproven>(action_event))
+    job_->restore_terminal();
+  sink_.did(action_event);
+}
+
+void RunSession::acted(bool /*all*/, bool called_off) {
+  if (phase_ != Phase::ending && phase_ != Phase::firing) return;
+  if (!called_off) return tree_is_gone();
+  phase_ = Phase::watching;
+  if (const auto up = std::exchange(time_up_, std::nullopt)) time_is_up(*up);
+}
+
+void RunSession::tree_is_gone() {
+  phase_ = Phase::checking;
+  bool matters = false;
+  for (const auto& [id, used] : memory_at_fire_) matters |= used - value_of(memory_at_start_, id) > kMemoryThatMatters;
+  if (!matters) return after_ending();
+  memory_wanted_ = true;
+  memory_tries_ = kMemoryTries;
+  feed_->request();
+  // A driver that hangs now keeps nobody waiting.
+  loop_.in(kMemoryPause * (kMemoryTries + 2), [this] {
+    if (phase_ == Phase::checking && memory_wanted_) after_ending();
+  });
+}
+
+void RunSession::check_memory() {
+  std::string held;
+  const auto now = memory_of(feed_->newest(), judged().scope());
+  for (const Device& device : judged().scope()) {
+    const double used = value_of(now, device.id());
+    const double before = value_of(memory_at_start_, device.id());
+    const double took = value_of(memory_at_fire_, device.id()) - before;
+    if (!(took > kMemoryThatMatters) || std::isnan(used) || used - before < took / 2) continue;
+    held += fmt::format("{}GPU {}: {} ({} before the job)", held.empty() ? "" : ", ", device.label(), format_size(used),
+                        format_size(before));
+  }
+  if (held.empty()) return after_ending();
+  if (--memory_tries_ <= 0) {
+    sink_.note(Level::warning, "memory", "the job is gone, its GPU memory is not: " + held);
+    return after_ending();
+  }
+  loop_.in(kMemoryPause, [this] {
+    if (phase_ == Phase::checking) feed_->request();
+  });
+}
+
+void RunSession::after_ending() {
+  memory_wanted_ = false;
+  if (own_end_) return finish(*own_end_);
+  if (ended_for_time_ || restarts_done_ >= settings_.restarts) return finish({settings_.idle_status});
+  ++restarts_done_;
+  phase_ = Phase::backoff;
+  feed_->stop();
+  sink_.note(Level::note, "restart",
+             fmt::format("starting again in {} ({} of {})", format_duration(settings_.backoff), restarts_done_,
+                         settings_.restarts));
+  loop_.in(settings_.backoff, [this] {
+    if (phase_ != Phase::backoff) return;
+    if (const auto failed = start_job()) return finish(*failed);
+    feed_->begin();
+  });
+}
+
+// ---- the job has ended by itself
+
+// Who of it is still there may hold the GPU's memory for ever. The lists that tell are not read while a job is watched
+// that needs none of them, so a sampler of its own asks for them.
+void RunSession::leave(SessionEnd how) {
+  if (settings_.leftovers == Leftovers::unseen || job_->members().empty()) return finish(std::move(how));
+  phase_ = Phase::leaving;
+  own_end_ = std::move(how);
+  if (acting_) acting_->call_off();  // who is left of it is nobody's to end
+  feed_->stop();
+  SamplerOptions lists;
+  lists.power = lists.details = false;
+  lists.once = true;
+  leftover_lists_ = world_.sampler(std::move(lists), [this](const Snapshot& snapshot) {
+    if (phase_ == Phase::leaving) tell_of_leftovers(&snapshot);
+  });
+  leftover_lists_->request(true);
+  loop_.in(kListsLimit, [this] {
+    if (phase_ == Phase::leaving) tell_of_leftovers(nullptr);
+  });
+}
+
+void RunSession::tell_of_leftovers(const Snapshot* snapshot) {
+  const std::vector<ProcessEntry> left = job_->members();
+  if (left.empty()) return finish(*own_end_);
+  const auto held = snapshot != nullptr ? held_by(left, *snapshot) : std::nullopt;
+  const bool ends = settings_.leftovers == Leftovers::end;
+  if (held && held->empty() && !ends) return finish(*own_end_);  // no GPU, no concern of ours
+  const std::string who = fmt::format("the job has ended (status {}) and left {} process{}: {}", own_end_->status,
+                                      left.size(), left.size() == 1 ? "" : "es", names_of(left));
+  const std::string what = !held           ? "what they hold of the GPUs cannot be told"
+                           : held->empty() ? "no GPU memory"
+                                           : *held;
+  const std::string next =
+      !ends ? "--leftovers end would end them" : (common_.dry_run ? "dry run: would send " : "") + next_text(true);
+  sink_.note(Level::important, "leftovers", fmt::format("{}; {}; {}", who, what, next));
+  if (!ends || common_.dry_run) return finish(*own_end_);
+  act({ending_.get()}, {.most = 0}, facts("leftovers", {}, next_text(true)), true);
 }
 
 }  // namespace lull

@@ -17,6 +17,9 @@
 
 namespace lull {
 
+// What becomes of processes of the job that are left when its main process has ended by itself.
+enum class Leftovers : std::uint8_t { unseen, keep, end };  // unseen: not even looked for
+
 struct RunSettings {
   SessionSettings common = {.policy = {}, .gpus = {}, .also = {}, .delay = std::chrono::minutes(1)};
   std::vector<std::string> command;
@@ -28,6 +31,7 @@ struct RunSettings {
   unsigned restarts = 0;
   Duration backoff = std::chrono::seconds(30);
   bool use_cgroup = true;
+  Leftovers leftovers = Leftovers::unseen;
   int idle_status = kExitIdle;
   int refused_status = kExitFailure;  // with require_gpu
 };
@@ -39,7 +43,7 @@ class RunSession final : public Session {
   SessionEnd run();
 
  private:
-  enum class Phase : std::uint8_t { watching, firing, ending, checking, backoff, done };
+  enum class Phase : std::uint8_t { watching, firing, ending, checking, backoff, leaving, done };
 
   Result<> prepare();
   std::optional<SessionEnd> start_job();
@@ -55,13 +59,15 @@ class RunSession final : public Session {
   void look_at_stopped();
   void fired(const Fired& fired) override;
   void time_is_up(const TimeUp& up) override;
-  void tell(const News& news) override;
+  void tell(const ActionEvent& action_event) override;
   void acted(bool all, bool called_off) override;
 
-  std::string next_in_words(bool for_time = false) const;
+  std::string next_text(bool for_time = false) const;
   void tree_is_gone();
   void check_memory();
   void after_ending();
+  void leave(SessionEnd how);
+  void tell_of_leftovers(const Snapshot* snapshot);
 
   RunSettings settings_;
   std::unique_ptr<Job> job_;
@@ -84,6 +90,9 @@ class RunSession final : public Session {
   int memory_tries_ = 0;
   unsigned restarts_done_ = 0;
   bool ended_for_time_ = false;
+  std::optional<TimeUp> time_up_;      // while an ending was under way
+  std::optional<SessionEnd> own_end_;  // of a job that has ended by itself
+  std::unique_ptr<SampleSource> leftover_lists_;
 };
 
 }  // namespace lull

@@ -1,5 +1,5 @@
 #pragma once
-// Where samples come from: the sensor process through a loop (loop_sampler.h), or a test's script; and Senses, the time
+// Where samples come from: the sensor process through a loop (machine.h), or a test's script; and Senses, the time
 // and the samples of a session: all that one needs that changes nothing.
 
 #include <functional>

@@ -44,7 +44,7 @@ void SamplingSession::on_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (std::ranges::count(settings_.more_signals, signal) > 0) return settings_.on_signal(signal);
   if (signal == SIGUSR1) return sampler_ ? sampler_->let_go() : void();  // as every lull that watches
-  end({.status = settings_.a_signal_is_no_failure || signal == SIGINT ? 0 : 128 + signal});
+  end(ended_by(signal));
 }
 
 void SamplingSession::take(const Snapshot& snapshot) {

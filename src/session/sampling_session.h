@@ -17,7 +17,6 @@ struct SamplingSettings {
   SamplerOptions sampling;
   Duration every{};
   std::optional<Duration> length;      // from the first sample on
-  bool a_signal_is_no_failure = true;  // else only SIGINT is: the others are 128+N
   std::vector<int> more_signals = {};  // are told, and do not end it
   std::function<void(int signal)> on_signal = nullptr;
   int reader = -1;  // whoever reads this pipe: that it goes away is the end, and no failure

@@ -45,13 +45,13 @@ TEST_F(Sampling, ALateSampleShiftsNoOther) {
   EXPECT_EQ(samples_, (std::vector<std::int64_t>{2, 2502, 3004, 4004})) << "what was missed is missed";
 }
 
-TEST_F(Sampling, ASignalIsTheEndInTheWayThatWasAskedFor) {
-  for (const auto& [signal, no_failure, status] :
-       {std::tuple(SIGINT, false, 0), std::tuple(SIGTERM, false, 128 + SIGTERM), std::tuple(SIGHUP, true, 0)}) {
+TEST_F(Sampling, ASignalIsTheEnd) {
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     send_at(2500ms, signal);
     samples_.clear();
-    const SessionEnd end = run({.sampling = {}, .every = 1s, .length = {}, .a_signal_is_no_failure = no_failure});
-    EXPECT_EQ(end.status, status);
+    const SessionEnd end = run({.sampling = {}, .every = 1s, .length = {}});
+    EXPECT_EQ(end.status, 128 + signal);
+    EXPECT_EQ(end.signal, signal);
     EXPECT_TRUE(end.complaint.empty());
     EXPECT_EQ(samples_.size(), 3U);
   }

@@ -108,9 +108,8 @@ std::string broken_law(const FakeWorld& world, const Listening& sink, Instant no
   return "";
 }
 
-TEST(RandomSessions, Faults_A2_A3_WhatCannotBeUndoneFollowsAFreshYesOnly) {
+TEST(RandomSessions, WhatCannotBeUndoneFollowsAFreshYesOnly) {
   std::size_t ended = 0;
-  std::size_t called_off = 0;
   for (int round = 0; round < rounds(); ++round) {
     ASSERT_TRUE(rc::check([&] {
       const Duration every = *rc::gen::element<Duration>(500ms, 1s, 5s);
@@ -132,14 +131,12 @@ TEST(RandomSessions, Faults_A2_A3_WhatCannotBeUndoneFollowsAFreshYesOnly) {
         }
       RC_ASSERT((status == kExitIdle) == (world.count("end") > restarts));
       ended += world.count("end");
-      called_off += sink.noted("called-off") ? 1 : 0;
     }));
   }
   EXPECT_GT(ended, 5U * static_cast<unsigned>(rounds())) << "or nothing was tried";
-  EXPECT_GT(called_off, static_cast<unsigned>(rounds())) << "likewise";
 }
 
-TEST(RandomSessions, Faults_A2_A3_WarningsRetriesAndSeveralActionsLikewise) {
+TEST(RandomSessions, WarningsRetriesAndSeveralActionsLikewise) {
   std::size_t acted = 0;
   for (int round = 0; round < rounds(); ++round) {
     ASSERT_TRUE(rc::check([&] {

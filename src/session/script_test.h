@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-#include "act/holder.h"
 #include "base/clock.h"
+#include "gpu/snapshot.h"
 
 namespace lull {
 
@@ -28,17 +28,21 @@ struct Script {
   // Whether this machine let nobody look between the so-manieth sample and the one before.
   std::function<bool(std::size_t sample)> not_covered = [](std::size_t) { return false; };
   // Who holds a GPU, for sessions that judge many; nothing: its processes cannot be listed.
-  std::function<std::optional<std::vector<Holder>>(Instant, unsigned gpu)> holders = [](Instant, unsigned) {
-    return std::vector<Holder>();
+  std::function<std::optional<std::vector<GpuProcess>>(Instant, unsigned gpu)> holders = [](Instant, unsigned) {
+    return std::vector<GpuProcess>();
   };
 };
 
-inline Holder holder_for_test(pid_t pid, uid_t user = 1000, std::string job = "") {
+inline GpuProcess holder_for_test(pid_t pid, uid_t user = 1000, std::string job = "") {
+  ProcessInfo info;
+  info.uid = user;
+  info.user = "user" + std::to_string(user);
+  info.name = "train";
   return {.pid = pid,
+          .compute = true,
           .start_ticks = static_cast<std::uint64_t>(pid) * 10,
-          .user = user,
-          .user_name = "user" + std::to_string(user),
-          .name = "train",
+          .info = std::make_shared<const ProcessInfo>(info),
+          .identified = true,
           .job = job.empty() ? "tree:" + std::to_string(pid) : job,
           .job_title = "job " + (job.empty() ? std::to_string(pid) : job)};
 }
@@ -55,8 +59,8 @@ struct Seen {
   Instant asked{};  // for them
   Instant given{};  // to the session
   bool idle = false;
-  std::vector<double> util;                                 // of each GPU
-  std::vector<std::optional<std::vector<Holder>>> holders;  // likewise
+  std::vector<double> util;                                     // of each GPU
+  std::vector<std::optional<std::vector<GpuProcess>>> holders;  // likewise
 };
 
 }  // namespace lull

@@ -11,6 +11,13 @@ namespace lull {
 
 inline constexpr double kNotRead = std::numeric_limits<double>::quiet_NaN();
 
+// When it first happened.
+inline Instant time_of(const FakeWorld& world, std::string_view what) {
+  for (const Happened& one : world.happened)
+    if (one.what == what) return one.at;
+  return Instant::max();
+}
+
 inline RunSettings run_settings(std::string_view rule = "util < 1 for 60s", Duration every = std::chrono::seconds(5),
                                 Duration delay = {}) {
   RunSettings settings;

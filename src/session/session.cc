@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <csignal>
 #include <utility>
 
 #include "base/text.h"
@@ -21,6 +22,12 @@ bool is_near(const Verdict& verdict, Duration every) {
 
 }  // namespace
 
+std::string to_text(const Ending::Options& how) {
+  if (how.signal == 0 || how.signal == SIGKILL) return "SIGKILL to its process tree";
+  return fmt::format("{} to its process tree, SIGKILL to what is left after {}", signal_name(how.signal),
+                     format_duration(how.grace));
+}
+
 Session::Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink)
     : common_(std::move(settings)), world_(world), loop_(world.loop()), sink_(sink) {
   subject_.id = std::move(subject);
@@ -31,16 +38,19 @@ Session::~Session() {
   if (time_limit_) loop_.cancel(*time_limit_);
 }
 
-void Session::make_feed(bool of_job, bool everything, JobContexts::IsOurs is_ours) {
+void Session::make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, bool job_is_new) {
   feed_.emplace(world_,
                 FeedOptions{.policy = common_.policy,
                             .every = common_.every,
                             .gpus = common_.gpus,
+                            .gpus_option = common_.gpus_option,
                             .absent_left_out = common_.absent_left_out,
                             .of_job = of_job,
                             .everything = everything,
                             .more_signals = common_.warn_by ? common_.warn_by->signals() : std::vector<Metric>(),
-                            .is_ours = std::move(is_ours)});
+                            .is_ours = std::move(is_ours),
+                            .job_is_new = job_is_new,
+                            .all_without_context = common_.all_without_context});
   feed_->on_tick = [this](std::uint64_t tick) {
     if (wants_samples()) sink_.ticked(tick);
   };
@@ -49,11 +59,12 @@ void Session::make_feed(bool of_job, bool everything, JobContexts::IsOurs is_our
 }
 
 void Session::begin_subject() {
-  const JudgeOptions how{.interval = common_.every, .missing = common_.missing};
+  const JudgeOptions how{.interval = common_.every, .missing = common_.missing, .had_samples = common_.first_may_fire};
   std::vector<Plan> plans = {plan_of(common_.policy, how, common_.delay, common_.max_time)};
   if (common_.warn_by) plans.push_back(plan_of({.idle = *common_.warn_by}, how, common_.delay));
   engine_.emplace(std::move(plans));
   subject_ = {.id = subject_.id, .scope = {}};
+  confirming_first_ = not_confirmed_said_ = false;
   engine_->begin(subject_.id, world_.clock().now());
   set_time_limit();
 }
@@ -86,6 +97,7 @@ void Session::say_about_scope() {
 void Session::set_stopped(bool stopped) {
   if (stopped == subject_.stopped) return;
   subject_.stopped = stopped;
+  if (!stopped) went_on_ = world_.clock().now();
   if (engine_) engine_->stopped(subject_.id, stopped);
 }
 
@@ -116,13 +128,18 @@ void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   subject_.job.miss(Metric::beat, Absence::no_beat);  // unless somebody knows better
   sense(snapshot);
   subject_.scope = scope;
-  const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine());
+  // What was read before it went on is of the time in which it stood still, whenever it is handed over.
+  const bool stopped = std::exchange(subject_.stopped, subject_.stopped || snapshot.at < went_on_);
+  const std::span<const Event> events = engine_->observe(snapshot, {&subject_, 1}, feed_->machine(), feed_->in_turn());
+  subject_.stopped = stopped;
   if (acting_) acting_->judged();
   if (!wants_samples()) return;  // before SIGKILL: what else it shows matters only if that is called off
   feed_->may_fire_next(is_near(judged().verdict(), common_.every));
+  if (judged().verdict().truth != Truth::yes) not_confirmed_said_ = false;
   // What only confirms, out of turn, is no sample of anybody's log.
-  if (!feed_->confirming())
-    sink_.sampled({snapshot, subject_, feed_->machine(), judged()}, acting_ ? acting_->waits_until() : std::nullopt);
+  if (feed_->in_turn())
+    sink_.sampled({snapshot, subject_, feed_->machine(), judged(), confirming_first_},
+                  acting_ ? acting_->waits_until() : std::nullopt);
   handle(events);
 }
 
@@ -137,6 +154,7 @@ void Session::handle(std::span<const Event> events) {
     } else if (const TimeUp* up = std::get_if<TimeUp>(&event.what)) {
       time_is_up(*up);
     } else if (std::holds_alternative<CalledOff>(event.what)) {
+      first_called_off_ = true;
       if (acting_) acting_->call_off();
     } else {
       sink_.happened(event);
@@ -144,23 +162,34 @@ void Session::handle(std::span<const Event> events) {
   }
 }
 
-// The readings are of now, but the lists of processes may be some seconds old, and the job may have begun to work on
-// another GPU since. Nothing is said or done before new ones were looked at.
+// The mean of the time before the firing says nothing of its last moments, and the lists of processes may be some
+// seconds old: the job may have begun to work since. Nothing is said or done before there were new data.
 void Session::confirm_first(const Fired& fire) {
-  if (acting_) return;
-  if (!feed_->lists_may_be_old()) return fired(fire);
-  feed_->confirm([this, fire] {
+  if (acting_ || confirming_first_) return;
+  if (common_.dry_run && !feed_->lists_may_be_old()) return fired(fire);
+  confirming_first_ = true;
+  first_called_off_ = false;
+  const auto confirmed = [this, fire] {
+    confirming_first_ = false;
     if (acting_ || !wants_samples()) return;
-    if (still_wanted()) return fired(fire);
-    engine_->outcome(subject_.id);
-  });
+    if (!first_called_off_ && still_wanted()) return fired(fire);
+    if (!common_.dry_run) not_confirmed();
+    engine_->outcome(subject_.id, 0, 0, common_.dry_run ? FiresAgain::in_another_stretch : FiresAgain::at_once);
+  };
+  feed_->confirm(confirmed, !common_.dry_run);
+}
+
+void Session::not_confirmed() {
+  if (std::exchange(not_confirmed_said_, judged().verdict().truth == Truth::yes)) return;
+  sink_.note(Level::note, "not-confirmed",
+             not_confirmed_text(feed_->newest(), judged().scope(), common_.policy.idle, feed_->covers()));
 }
 
 // The second plan only warns; what else it finds out is said of the first one, or matters to nobody.
 void Session::warn(const Event& event) {
   const Fired* fire = std::get_if<Fired>(&event.what);
   if (fire == nullptr) return;
-  engine_->outcome(event.subject, event.plan, event.rung);
+  engine_->outcome(event.subject, event.plan, event.step);
   std::string gpus;
   for (const std::string& gpu : fire->why.gpus) gpus += (gpus.empty() ? "" : ", ") + gpu;
   sink_.note(Level::warning, "warn",
@@ -182,20 +211,34 @@ FiringFacts Session::facts(std::string event, Explanation why, std::string actio
   return all;
 }
 
+Truth Session::works_again() const {
+  if (!feed_->is_fresh() || feed_->newest().driver.absence != Absence::none) return Truth::unknown;
+  if (judged().fails_now(0)) return Truth::yes;
+  return judged().unknown_now(0) ? Truth::unknown : Truth::no;
+}
+
+Executor::Calls Session::calls(bool in_any_case) {
+  Executor::Calls calls;
+  calls.tell = [this](const ActionEvent& action_event) { tell(action_event); };
+  calls.still_wanted = [this] { return still_wanted(); };
+  if (!in_any_case) {
+    calls.works_again = [this] { return works_again(); };
+    calls.age = [this] { return feed_->age(); };
+  }
+  calls.confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); };
+  calls.done = [this](bool all, bool called_off) {
+    // It was announced, and hooks have run: it is not announced again before the rule has held for its time again.
+    const bool counts = called_off && !acting_->cancelled() && engine_->holds(subject_.id);
+    // Called from inside the run that ends here: it goes when the stack is empty.
+    loop_.in(Duration::zero(), [over = std::shared_ptr<Executor>(std::move(acting_))] {});
+    engine_->outcome(subject_.id, 0, 0, counts ? FiresAgain::after_another_count : FiresAgain::in_another_stretch);
+    acted(all, called_off);
+  };
+  return calls;
+}
+
 void Session::act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool in_any_case) {
-  acting_ = std::make_unique<Executor>(
-      loop_, std::move(actions), retries, std::move(facts), in_any_case || feed_->is_fresh(),
-      Executor::Calls{.tell = [this](const News& news) { tell(news); },
-                      .still_wanted = [this] { return still_wanted(); },
-                      .works_again = in_any_case ? std::function<bool()>() : [this] { return works_again(); },
-                      .confirm = [this](std::function<void()> then) { feed_->confirm(std::move(then)); },
-                      .done =
-                          [this](bool all, bool called_off) {
-                            // Called from inside the run that ends here: it goes when the stack is empty.
-                            loop_.in(Duration::zero(), [over = std::shared_ptr<Executor>(std::move(acting_))] {});
-                            engine_->outcome(subject_.id);
-                            acted(all, called_off);
-                          }});
+  acting_ = std::make_unique<Executor>(loop_, std::move(actions), retries, std::move(facts), true, calls(in_any_case));
   acting_->start();
 }
 

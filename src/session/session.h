@@ -25,9 +25,12 @@ struct SessionSettings {
   Policy policy;
   std::optional<Rule> warn_by = {};  // when this fires, that is said, and nothing else is done
   std::string gpus;
-  bool absent_left_out = false;  // of these
-  Also also;                     // work that counts as the subject's, wherever its processes are
+  std::string gpus_option = "--gpus";  // what that is called where it is given
+  bool absent_left_out = false;        // of these
+  bool all_without_context = false;    // a job without a GPU of its own is judged by all of them
+  Also also;                           // work that counts as the subject's, wherever its processes are
   Duration delay{};
+  bool first_may_fire = false;  // the first sample after the delay, which has others before it
   Duration every = std::chrono::seconds(5);
   std::optional<Duration> max_time = {};
   WhenMissing missing = WhenMissing::unknown;
@@ -35,6 +38,9 @@ struct SessionSettings {
   bool dry_run = false;
   bool watch_work = false;  // cpu, io and quiet of the job, and every signal of its GPUs, whatever the rule asks for
 };
+
+// "SIGTERM to its process tree, SIGKILL to what is left after 10s".
+std::string to_text(const Ending::Options& how);
 
 class Session {
  public:
@@ -46,7 +52,7 @@ class Session {
   Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink);
 
   // `of_job`: our environment is the job's. `everything`: read all signals, for evidence.
-  void make_feed(bool of_job, bool everything, JobContexts::IsOurs is_ours);
+  void make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, bool job_is_new = false);
   // The subject begins now, with an engine that remembers nothing.
   void begin_subject();
   void say_nobody_there();
@@ -59,11 +65,13 @@ class Session {
   bool stands_still(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of);
   // What is known of the work's cpu, io and quiet.
   void add_usage(const JobUsage& usage);
-  const Case& judged() const { return *engine_->find(subject_.id); }
+  const SubjectState& judged() const { return *engine_->find(subject_.id); }
   // The facts of now.
   FiringFacts facts(std::string event, Explanation why, std::string action) const;
   void end(SessionEnd how);
 
+  // By a sample of now the rule does not hold, for sure. Unknown: what it does now cannot be seen.
+  Truth works_again() const;
   // The next sample is for somebody who asks before what cannot be undone.
   bool looks_once_more() const { return acting_ && (feed_->confirming() || acting_->spares_who_works()); }
 
@@ -73,7 +81,8 @@ class Session {
   virtual void fired(const Fired& fired) = 0;        // on what is known to be so now
   virtual void time_is_up(const TimeUp&) {}
   virtual void acted(bool all, bool called_off) = 0;
-  virtual void tell(const News& news) { sink_.did(news); }
+  virtual void tell(const ActionEvent& action_event) { sink_.did(action_event); }
+  virtual Executor::Calls calls(bool in_any_case);  // by which the executor acts
 
   SessionSettings common_;
   World& world_;
@@ -86,22 +95,32 @@ class Session {
   bool rule_wants_work_ = false;  // cpu, io or quiet
   SessionEnd end_;
 
+  // A firing that is being confirmed is not acted on. False: there is none.
+  bool cancel_unsaid() { return confirming_first_ && (first_called_off_ = true); }
+
  private:
   void on_sample(const Snapshot& snapshot, const Scope& scope);
   void handle(std::span<const Event> events);
   void confirm_first(const Fired& fire);
-  // The rule that fired holds by a sample of now.
-  bool still_wanted() const { return feed_->is_fresh() && engine_->holds(subject_.id); }
-  // By a sample of now the rule does not hold, for sure.
-  bool works_again() const { return feed_->is_fresh() && judged().verdict().condition == Truth::no; }
+  void not_confirmed();
+  // The rule that fired holds by a sample of now, and by the newest data of it. (A dry run ends nothing, and says what
+  // a replay of its recording says: what fired.)
+  bool still_wanted() const {
+    if (!feed_->is_fresh()) return false;
+    return common_.dry_run ? engine_->holds(subject_.id) : feed_->covers() && engine_->holds_now(subject_.id);
+  }
   void warn(const Event& event);
   void say_about_scope();
   void set_time_limit();
 
   std::string scope_trouble_;
+  Instant went_on_{};  // after its last stop
   bool stop_said_ = false;
   bool freeze_said_ = false;
   bool uncounted_said_ = false;
+  bool confirming_first_ = false;    // a firing of which nothing was said yet
+  bool first_called_off_ = false;    // and that is over
+  bool not_confirmed_said_ = false;  // of the stretch that goes on
   std::optional<Loop::TimerId> time_limit_;
 };
 

@@ -7,19 +7,13 @@
 #include <algorithm>
 
 #include "base/fd.h"
-#include "session/recording_sink.h"
 #include "session/scripts_test.h"
+#include "session/trace_log.h"
 
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
-
-Instant time_of(const FakeWorld& world, std::string_view what) {
-  for (const Happened& one : world.happened)
-    if (one.what == what) return one.at;
-  return Instant::max();
-}
 
 TEST(RunSessionTest, AJobThatIdlesIsEndedAndOneThatWorksIsNot) {
   FakeWorld world(busy_until(Instant(100s)));
@@ -82,6 +76,43 @@ TEST(RunSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows)
   }
 }
 
+// Told to end at 60 s, with a grace of 30 s; from 70 s to 100 s the GPUs, or the driver, say nothing.
+TEST(RunSessionTest, WhoCannotBeSeenWhenTheGraceIsOverIsKilledOnceItIsSeenNotToWork) {
+  const auto silent = [](Instant at) { return at > Instant(70s) && at < Instant(100s); };
+  for (const double later : {0.0, 90.0}) {
+    for (const bool driver : {false, true}) {
+      Script script;
+      script.util = [&](Instant at, unsigned) {
+        return silent(at) && !driver ? kNotRead : at >= Instant(100s) ? later : 0.0;
+      };
+      script.has_driver = [&](Instant at) { return !driver || !silent(at); };
+      FakeWorld world(script);
+      world.grace = 30s;
+      world.job_runs = 150s;
+      Listening sink;
+      (void)RunSession(run_settings(), world, sink).run();
+      EXPECT_GT(world.count("waits"), 0U);
+      EXPECT_EQ(world.count("spared"), later > 0 ? 1U : 0U);
+      EXPECT_EQ(world.count("killed"), later > 0 ? 0U : 1U);
+      EXPECT_GE(time_of(world, later > 0 ? "spared" : "killed"), Instant(100s));
+    }
+  }
+}
+
+// It has left its GPUs, and that is seen.
+TEST(RunSessionTest, WhoHasLeftItsGpusAndDoesNotEndIsKilled) {
+  Script script;
+  script.has_context = [](Instant at, unsigned) { return at < Instant(70s); };
+  FakeWorld world(script);
+  world.grace = 30s;
+  world.job_runs = 150s;
+  RunSettings settings = run_settings();
+  settings.common.gpus = "";
+  Listening sink;
+  EXPECT_EQ(RunSession(std::move(settings), world, sink).run().status, kExitIdle);
+  EXPECT_EQ(world.count("killed"), 1U);
+}
+
 TEST(RunSessionTest, AStoppedJobALostGpuAndAPauseOfOursBeginAnew) {
   Script script;
   script.util = [](Instant at, unsigned gpu) {
@@ -110,6 +141,23 @@ TEST(RunSessionTest, RestartsAsOftenAsAskedAndEndsWhenTheTimeIsUp) {
   FakeWorld busy(busy_until(Instant::max()));
   EXPECT_EQ(RunSession(std::move(limited), busy, sink).run().status, kExitIdle);
   EXPECT_EQ(time_of(busy, "end"), Instant(10min));
+}
+
+// Told to end at 60 s, the job works from 66 s on and is spared at 90 s; its time was up at 70 s.
+TEST(RunSessionTest, ATimeLimitThatFallsIntoAnEndingThatIsCalledOffIsKept) {
+  Script script;
+  script.util = [](Instant at, unsigned) { return at <= Instant(66s) ? 0.0 : 90.0; };
+  FakeWorld world(script);
+  world.grace = 30s;
+  world.job_runs = 1h;
+  RunSettings settings = run_settings();
+  settings.common.max_time = 70s;
+  Listening sink;
+  EXPECT_EQ(RunSession(std::move(settings), world, sink).run().status, kExitIdle);
+  EXPECT_EQ(world.count("spared"), 1U);
+  EXPECT_EQ(world.count("told"), 2U);
+  EXPECT_EQ(world.count("killed"), 1U);
+  EXPECT_TRUE(sink.noted("max-time"));
 }
 
 TEST(RunSessionTest, CtrlCGoesToTheJobAndItsStatusIsOurs) {
@@ -188,13 +236,13 @@ TEST(RunSessionTest, ARecordingThatHasNoRowsIsSaid) {
 }
 
 // The first sample comes late, since cards have to be attached; the grid begins with it.
-TEST(RunSessionTest, FaultsSmallARuleOfTwoIntervalsFiresAfterTwoIntervals) {
+TEST(RunSessionTest, ARuleOfTwoIntervalsFiresAfterTwoIntervals) {
   Script script;
   script.latency = [](Instant at) { return at < Instant(1s) ? 45ms : 2ms; };
   FakeWorld world(script);
   Listening sink;
   EXPECT_EQ(RunSession(run_settings("util < 1 for 10s"), world, sink).run().status, kExitIdle);
-  EXPECT_LT(time_of(world, "end"), Instant(10s + 100ms));
+  EXPECT_LT(time_of(world, "end"), Instant(10s + 300ms)) << "and its confirmation";
 }
 
 TEST(WatchSessionTest, ActsOnceAndEndsWithTheStatusAskedFor) {
@@ -239,8 +287,8 @@ TEST(WatchSessionTest, AWarningIsCalledOffByWork) {
   EXPECT_EQ(WatchSession(std::move(settings), world, sink).run().status, 0);
   EXPECT_EQ(world.count("warn"), 2U);
   EXPECT_EQ(world.count("exec=true"), 1U);
-  EXPECT_TRUE(
-      std::ranges::any_of(sink.all_news, [](const News& one) { return std::holds_alternative<NoLongerWanted>(one); }));
+  EXPECT_TRUE(std::ranges::any_of(sink.all_action_events,
+                                  [](const ActionEvent& one) { return std::holds_alternative<NoLongerWanted>(one); }));
 }
 
 // The screen says "shutdown in 27m (lull watch --cancel)" before the rule has fired: then that must help.

@@ -1,8 +1,8 @@
 #pragma once
 // The simulated machine on a test's clock, as a session sees it: the simulated driver's library, loaded and read by the
-// real NVML source, sampled and looked at between the samples as the sensor's hands do (sense/hands.cc), through the
-// same bytes (sense/wire.h) and into the same inventory (sense/arrange.h). What is left out is the process in between,
-// whose time is the real one. An hour takes milliseconds.
+// real NVML source, sampled and looked at between the samples as the sensor's workers do (sense/sensor.cc),
+// through the same bytes (sense/wire.h) and into the same inventory (sense/arrange.h). What is left out is the process
+// in between, whose time is the real one. An hour takes milliseconds.
 
 #include <algorithm>
 #include <functional>
@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "sense/arrange.h"
-#include "sense/sampler_core.h"
+#include "sense/sampler.h"
 #include "sense/sim_machine_test.h"
 #include "sense/wire.h"
 #include "session/fake_world_test.h"
@@ -75,7 +75,7 @@ class SimulatedMachine {
   class Sampler final : public SampleSource {
    public:
     Sampler(SimulatedMachine& machine, SamplerOptions options, OnSample on_sample)
-        : machine_(machine), task_(task_of(options)), on_sample_(std::move(on_sample)) {
+        : machine_(machine), needs_(options.needs()), on_sample_(std::move(on_sample)) {
       newest_.inventory = std::make_shared<Inventory>();
     }
     ~Sampler() override {
@@ -149,13 +149,13 @@ class SimulatedMachine {
     bool sample(unsigned i, Instant now) {
       Gpu& gpu = gpus_[i];
       if (!gpu.attached) gpu.attached = source_->attach(i, now);
-      Needs needs = task_.needs;
+      Needs needs = needs_;
       if (fresh_lists_) needs.lists_every = Duration::zero();
       Answer said;
       source_->sample(i, needs, now, said);
-      through_the_board(source_->identity(i), gpu.identity);
+      through_shared_memory(source_->identity(i), gpu.identity);
       gpu.identity.device.index = i;
-      through_the_board(said, gpu.answer);
+      through_shared_memory(said, gpu.answer);
       if (std::exchange(gpu.fresh, false) && gpu.read && now - *gpu.read > kMomentStands)
         forget_moments(gpu.answer.gpu);
       gpu.read = now;
@@ -165,7 +165,7 @@ class SimulatedMachine {
     }
 
     template <class Message>
-    void through_the_board(const Message& said, Message& heard) {
+    void through_shared_memory(const Message& said, Message& heard) {
       Encoder out(bytes_);
       encode(out, said);
       if (out.full() || !decode(std::span(bytes_).first(out.size()), heard)) std::abort();
@@ -218,7 +218,7 @@ class SimulatedMachine {
     }
 
     SimulatedMachine& machine_;
-    const SensorTask task_;
+    const Needs needs_;
     OnSample on_sample_;
     std::unique_ptr<Source> source_;
     DriverState opened_;

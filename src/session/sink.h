@@ -1,5 +1,5 @@
 #pragma once
-// Where everything that a session sees and does is told: the voices of lull and of its drop-ins are sinks.
+// Where everything that a session sees and does is told: the console output of lull and of its drop-ins are sinks.
 
 #include <cstdint>
 #include <optional>
@@ -11,7 +11,7 @@
 #include "base/clock.h"
 #include "base/level.h"
 #include "engine/event.h"
-#include "session/say.h"
+#include "session/logger.h"
 #include "view/progress.h"
 
 namespace lull {
@@ -29,7 +29,7 @@ class Sink {
   virtual void sampled(const Sampled&, std::optional<Instant> /*acts_at*/) {}
   virtual void happened(const Event& event) = 0;
   virtual void firing(const FiringFacts& facts, bool dry_run) = 0;
-  virtual void did(const News& news) = 0;
+  virtual void did(const ActionEvent& action_event) = 0;
   virtual void note(Level level, std::string_view event, const std::string& text) = 0;
   // Where each GPU or job is judged by itself: a note about one of them, and how far all of them are at a sample.
   virtual void note_of(const Whom& /*whom*/, Level level, std::string_view event, const std::string& text) {

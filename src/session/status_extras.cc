@@ -6,21 +6,10 @@
 #include "base/users.h"
 #include "lease/folder.h"
 #include "rule/timeline.h"
-#include "sense/nvml/means.h"
+#include "sense/nvml/meters.h"
+#include "sense/processes.h"
 
 namespace lull {
-namespace {
-
-std::map<std::string, LeaseView> leases_by_uuid() {
-  std::map<std::string, LeaseView> found;
-  const auto leases = read_leases();
-  if (!leases) return found;
-  for (const LeaseInfo& lease : *leases)
-    found[lease.gpu] = {user_name(lease.owner), lease.record.holder.pid, lease.record.command, lease.record.since};
-  return found;
-}
-
-}  // namespace
 
 IdleTimes::IdleTimes(Duration every) : longest_gap_(longest_gap(every)) {}
 
@@ -67,14 +56,22 @@ std::vector<float> Histories::of(const Device& device) const {
 }
 
 std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const std::size_t> rows,
-                                       const IdleTimes& idle) {
-  const std::map<std::string, LeaseView> leases = leases_by_uuid();
+                                       const IdleTimes& idle, std::string& unread) {
+  const auto leases = read_leases();
+  unread = leases ? "" : "leases are not shown: " + leases.error().message();
+  Fillers fillers;
   std::vector<StatusExtra> extras;
   for (const std::size_t row : rows) {
     const Device& device = snapshot.inventory->devices[row];
     StatusExtra extra;
+    extra.lease_unknown = !leases;
     idle.tell(device, extra);
-    if (const auto lease = leases.find(device.uuid); lease != leases.end()) extra.lease = lease->second;
+    if (leases)
+      for (const LeaseInfo* lease : leases_of(device, *leases))
+        extra.leases.push_back(
+            {user_name(lease->owner), lease->record.holder.pid, lease->record.command, lease->record.since});
+    for (const GpuProcess& process : snapshot.readings[row].processes.value_or(std::vector<GpuProcess>{}))
+      if (process.here && fillers.contain(process.pid)) extra.fillers.insert(process.pid);
     extras.push_back(std::move(extra));
   }
   return extras;

@@ -46,8 +46,9 @@ class Histories {
   std::map<DeviceId, std::vector<float>> of_;
 };
 
-// One for each of `rows`. Status is asked about GPUs: leases that cannot be looked at are no reason to fail.
+// One for each of `rows`. Status is asked about GPUs: leases that cannot be read are no reason to fail, but unknown;
+// `unread` then says why, to be passed on.
 std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const std::size_t> rows,
-                                       const IdleTimes& idle);
+                                       const IdleTimes& idle, std::string& unread);
 
 }  // namespace lull

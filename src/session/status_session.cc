@@ -9,12 +9,12 @@
 #include <utility>
 
 #include "base/calendar.h"
+#include "base/text.h"
 #include "base/units.h"
 #include "sense/select.h"
-#include "sense/visible.h"
 #include "session/feed.h"
 #include "view/events.h"
-#include "view/live_status.h"
+#include "view/live.h"
 #include "view/screen.h"
 
 namespace lull {
@@ -22,7 +22,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kPatience = 1500ms;    // how long a driver may take before its GPUs are shown as not answering
+constexpr Duration kStatusDriverLimit =
+    1500ms;                               // how long a driver may take before its GPUs are shown as not answering
 constexpr Duration kLongestWaking = 11s;  // real cards take up to 10 s without persistence mode
 constexpr auto kBetweenLooks = 200ms;     // while one of them wakes up
 
@@ -43,7 +44,7 @@ Result<std::vector<std::size_t>> rows_of(const StatusSettings& settings, const S
 // What was looked for, and where.
 std::string driver_trouble(const Snapshot& snapshot) {
   const DriverState& driver = snapshot.driver;
-  return driver.detail.empty() ? std::string(words(driver.absence)) : driver.detail;
+  return driver.detail.empty() ? std::string(to_string(driver.absence)) : driver.detail;
 }
 
 // In one line, with how to go on without a driver.
@@ -65,8 +66,8 @@ StatusSession::StatusSession(StatusSettings settings, Say say)
 
 SamplerOptions StatusSession::sampling() const {
   SamplerOptions sampling;
-  sampling.processes = true;
-  sampling.deadline = kPatience;
+  sampling.process_info = true;
+  sampling.deadline = kStatusDriverLimit;
   sampling.once = !settings_.every;
   sampling.wait_for_waking = sampling.once;
   sampling.attach_deadline = kLongestWaking;
@@ -106,7 +107,7 @@ std::string StatusSession::still_waking(const Snapshot& snapshot) const {
   std::vector<Device> devices;
   for (const std::size_t row : *rows)
     if (snapshot.readings[row].device_absence == Absence::waking) devices.push_back(snapshot.inventory->devices[row]);
-  return devices.empty() ? "" : gpus_in_words(devices);
+  return devices.empty() ? "" : gpus_text(devices);
 }
 
 std::optional<SessionEnd> StatusSession::show_meanwhile(const Snapshot& snapshot, const std::string& waking,
@@ -116,7 +117,8 @@ std::optional<SessionEnd> StatusSession::show_meanwhile(const Snapshot& snapshot
   if (!rows) return SessionEnd{kExitUsage, rows.error().message()};
   idle_.see(snapshot);
   const Screen screen = screen_of(settings_.output);
-  const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_)};
+  std::string unread;  // said when all is shown
+  const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_, unread)};
   const std::string text =
       pictures_.next(view, screen) +
       fit(fmt::format("waiting up to {} for {} to wake up", format_duration(kLongestWaking), waking), screen.width,
@@ -135,6 +137,8 @@ std::optional<SessionEnd> StatusSession::show(const Snapshot& snapshot) {
     shown_ = snapshot;
     return draw(snapshot);
   }
+  for (const std::string& text : snapshot.inventory->warnings())
+    if (warned_.insert(text).second) say_(text);
   if (const std::string hint = persistence_hint(snapshot); !hint.empty() && ::isatty(STDERR_FILENO) == 1)
     if (!std::exchange(hinted_, true)) say_(hint);
   if (snapshot.driver.absence != Absence::none) {
@@ -152,18 +156,21 @@ std::optional<SessionEnd> StatusSession::draw(const Snapshot& snapshot) {
   const auto rows = rows_of(settings_, snapshot, none);
   if (!rows) return SessionEnd{kExitUsage, rows.error().message()};
   if (!none.empty() && !live_.on_screen() && !std::exchange(none_said_, true)) say_(none);
-  const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_)};
-  return live_.on_screen() ? draw_screen(view) : live_.append(pictures_.next(view, screen_of(settings_.output)));
+  std::string unread;
+  const StatusView view{snapshot, *rows, status_extras(snapshot, *rows, idle_, unread)};
+  if (!unread.empty() && !live_.on_screen() && !std::exchange(unread_said_, true)) say_(unread);
+  return live_.on_screen() ? draw_screen(view, unread)
+                           : live_.append(pictures_.next(view, screen_of(settings_.output)));
 }
 
-std::optional<SessionEnd> StatusSession::draw_screen(const StatusView& view) {
+std::optional<SessionEnd> StatusSession::draw_screen(const StatusView& view, const std::string& trouble) {
   StatusView with_history = view;
   for (std::size_t i = 0; i < view.devices.size(); ++i)
     with_history.extras[i].history = histories_.of(view.snapshot.inventory->devices[view.devices[i]]);
   const bool driven = view.snapshot.driver.absence == Absence::none;
   const std::string heading =
-      fmt::format("{}  every {}{}", format_local(view.snapshot.wall, "%H:%M:%S"), format_duration(*settings_.every),
-                  driven ? "" : "  " + driver_trouble(view.snapshot));
+      fmt::format("{}  every {}{}{}", format_local(view.snapshot.wall, "%H:%M:%S"), format_duration(*settings_.every),
+                  driven ? "" : "  " + driver_trouble(view.snapshot), trouble.empty() ? "" : "  " + printable(trouble));
   return live_.draw(StatusRows(with_history), heading);
 }
 

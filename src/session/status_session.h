@@ -3,12 +3,13 @@
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "base/exit_status.h"
 #include "session/live_view.h"
 #include "session/status_extras.h"
-#include "view/status_picture.h"
+#include "view/status.h"
 
 namespace lull {
 
@@ -43,7 +44,7 @@ class StatusSession {
   std::optional<SessionEnd> show_meanwhile(const Snapshot& snapshot, const std::string& waking, std::string& erase);
   std::string still_waking(const Snapshot& snapshot) const;
   std::optional<SessionEnd> draw(const Snapshot& snapshot);
-  std::optional<SessionEnd> draw_screen(const StatusView& view);
+  std::optional<SessionEnd> draw_screen(const StatusView& view, const std::string& trouble);
 
   StatusSettings settings_;
   Say say_;
@@ -55,7 +56,9 @@ class StatusSession {
   std::optional<Snapshot> shown_;
   bool driver_said_ = false;
   bool none_said_ = false;
+  bool unread_said_ = false;  // that leases cannot be read
   bool hinted_ = false;
+  std::set<std::string> warned_;
 };
 
 }  // namespace lull

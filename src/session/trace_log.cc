@@ -1,6 +1,11 @@
 #include "session/trace_log.h"
 
+#include <unistd.h>
+
 #include <utility>
+
+#include "base/host.h"
+#include "gpu/snapshot.h"
 
 namespace lull {
 namespace {
@@ -9,6 +14,8 @@ constexpr Duration kFrame = std::chrono::seconds(5);  // packed rows wait at mos
 constexpr std::size_t kFrameBytes = 256 << 10;
 
 }  // namespace
+
+std::string host_cell() { return one_word(host_name()); }
 
 Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout) {
   trace::WriterOptions options;
@@ -24,11 +31,11 @@ Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout
 void TraceLog::begin(const Snapshot& first) { anchor_ = first.wall.time_since_epoch() - first.at.time_since_epoch(); }
 
 Result<> TraceLog::add(const Snapshot& snapshot, std::span<const std::size_t> devices, const Facts& job,
-                       const Facts& machine, std::span<const trace::Who> who) {
+                       const Facts& machine, std::span<const trace::UserCells> who) {
   rows_.clear();
   // Wall time that nobody can set: the samples are as far apart as they were.
   const WallTime at(std::chrono::round<std::chrono::milliseconds>(snapshot.at.time_since_epoch() + anchor_));
-  const trace::Who nobody_told;
+  const trace::UserCells nobody_told;
   for (std::size_t i = 0; i < devices.size(); ++i)
     trace::append_row(rows_, layout_,
                       {at, snapshot.inventory->devices[devices[i]], snapshot.readings[devices[i]], job, machine,
@@ -37,6 +44,48 @@ Result<> TraceLog::add(const Snapshot& snapshot, std::span<const std::size_t> de
   if (packed_ && writer_.pending() < kFrameBytes && snapshot.at - flushed_ < kFrame) return {};
   flushed_ = snapshot.at;
   return writer_.flush();
+}
+
+trace::RowLayout RecordingSink::layout(const std::string& path) {
+  trace::RowLayout layout{trace::format_by_name(path), {}, true};
+  for (const MetricInfo& row : kMetricTable)
+    if (trace::is_recorded_unasked(row.metric)) layout.metrics.push_back(row.metric);
+  return layout;
+}
+
+void RecordingSink::give_up(const Error& error) {
+  next_.note(Level::warning, "record", "--record: " + error.message() + "; the job goes on unrecorded");
+  log_.reset();
+}
+
+void RecordingSink::started() {
+  if (++starts_ > 1) who_.job = job_ + "." + std::to_string(starts_);
+  next_.started();
+}
+
+void RecordingSink::sampled(const Sampled& sampled, std::optional<Instant> acts_at) {
+  if (log_) {
+    const Snapshot& snapshot = sampled.snapshot;
+    if (!begun_) log_->begin(snapshot);
+    begun_ = true;
+    devices_.clear();
+    for (const Device& device : sampled.subject.scope.devices)
+      if (const auto place = snapshot.inventory->place_of(device.id())) devices_.push_back(*place);
+    whos_.assign(devices_.size(), who_);
+    rows_ += devices_.size();
+    if (const auto put = log_->add(snapshot, devices_, sampled.subject.job, sampled.machine, whos_); !put)
+      give_up(put.error());
+  }
+  next_.sampled(sampled, acts_at);
+}
+
+void RecordingSink::finish() {
+  if (!log_) return;
+  if (const auto closed = log_->close(); !closed) return give_up(closed.error());
+  log_.reset();
+  if (rows_ == 0)
+    next_.note(Level::warning, "record",
+               "--record: nothing was recorded, since the job was seen on no GPU; --gpus says which ones are its own");
 }
 
 }  // namespace lull

@@ -7,7 +7,7 @@
 
 #include "base/exit_status.h"
 #include "base/text.h"
-#include "view/news.h"
+#include "view/action_event.h"
 
 namespace lull {
 namespace {
@@ -28,8 +28,8 @@ Result<> WatchSession::prepare() {
   sigemptyset(&set);
   for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
   TRY(world_.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
-  for (const ActionWord& word : settings_.actions) {
-    if (word.kind == ActionWord::Kind::exit) exit_status_ = word.status;
+  for (const ActionOption& word : settings_.actions) {
+    if (word.kind == ActionOption::Kind::exit) exit_status_ = word.status;
     for (auto& action : world_.actions_of(word, settings_.how)) {
       TRY(action->prepare());
       actions_.push_back(std::move(action));
@@ -37,7 +37,7 @@ Result<> WatchSession::prepare() {
   }
   make_feed(
       settings_.of_job, false,
-      common_.also.empty() ? JobContexts::IsOurs() : [this](pid_t pid) { return common_.also.contains(pid); });
+      common_.also.empty() ? JobGpus::IsOurs() : [this](pid_t pid) { return common_.also.contains(pid); });
   return {};
 }
 
@@ -70,7 +70,7 @@ void WatchSession::on_signal(const signalfd_siginfo& info) {
     return;
   }
   if (info.ssi_signo == SIGUSR1) return feed_->let_go();
-  end({128 + static_cast<int>(info.ssi_signo)});
+  end(ended_by(static_cast<int>(info.ssi_signo)));
 }
 
 // What --also names is a job that we did not start: it is looked at as one.
@@ -94,8 +94,8 @@ void WatchSession::end_with_the_work() {
 }
 
 void WatchSession::fired(const Fired& fire) {
-  FiringFacts all = facts("idle", fire.why, in_words(settings_.actions));
-  all.announced = in_words_of_a_notice(settings_.actions);
+  FiringFacts all = facts("idle", fire.why, to_text(settings_.actions));
+  all.announced = notice_text(settings_.actions);
   all.would = would_text(settings_.actions);
   sink_.firing(all, common_.dry_run);
   if (common_.dry_run) return engine_->outcome(subject_.id);
@@ -104,15 +104,16 @@ void WatchSession::fired(const Fired& fire) {
   act(std::move(actions), settings_.retries, std::move(all));
 }
 
-void WatchSession::tell(const News& news) {
-  // How a tree ended is said by the action that ended it.
-  if (std::holds_alternative<TreeGone>(news) || std::holds_alternative<TreeStuck>(news) ||
-      std::holds_alternative<TreeUnproven>(news) || std::holds_alternative<Killing>(news))
-    return;
+void WatchSession::tell(const ActionEvent& action_event) {
+  // How a tree could not be ended is said by the action that failed.
+  if (std::holds_alternative<TreeStuck>(action_event) || std::holds_alternative<TreeUnproven>(action_event)) return;
   // A shutdown with a warning is two actions: the second one says that it is done now.
-  const auto* attempt = std::get_if<Attempted>(&news);
+  const auto* attempt = std::get_if<Attempted>(&action_event);
   if (attempt != nullptr && acting_ && acting_->waits_until()) return;
-  sink_.did(news);
+  sink_.did(action_event);
+  for (const ActionOption& word : settings_.actions)
+    if (attempt != nullptr && word.kind == ActionOption::Kind::kill && word.text == attempt->action)
+      sink_.note(Level::note, "end", printable(word.text) + ": " + to_text(settings_.how.ending));
 }
 
 void WatchSession::acted(bool all, bool called_off) {
@@ -126,18 +127,19 @@ void WatchSession::acted(bool all, bool called_off) {
 
 // Before the rule has fired, what is called off is the countdown. False: it does not run.
 bool WatchSession::restart_count(const std::string& who) {
-  const Case* judged = engine_ ? engine_->find(subject_.id) : nullptr;
+  const SubjectState* judged = engine_ ? engine_->find(subject_.id) : nullptr;
   if (judged == nullptr || !judged->judging()) return false;
   const Verdict& verdict = judged->verdict();
-  if (!verdict.armed || verdict.condition != Truth::yes || verdict.truth == Truth::yes) return false;
+  if (!verdict.armed || verdict.condition != Truth::yes) return false;
+  if (verdict.truth == Truth::yes && !cancel_unsaid()) return false;
   engine_->stopped(subject_.id, subject_.stopped);  // as after a stop that is over: every streak begins anew
   sink_.note(Level::important, "cancelled", "cancelled by " + who + "; the count starts again");
   return true;
 }
 
 std::string WatchSession::on_cancel(const std::string& who) {
-  if (acting_ && acting_->cancel(who)) return "cancelled: " + in_words(settings_.actions);
-  if (!acting_ && restart_count(who)) return "cancelled: " + in_words(settings_.actions) + "; the count starts again";
+  if (acting_ && acting_->cancel(who)) return "cancelled: " + to_text(settings_.actions);
+  if (!acting_ && restart_count(who)) return "cancelled: " + to_text(settings_.actions) + "; the count starts again";
   return "nothing to cancel: " + std::string(acting_ ? "it is being done already" : "its rule has not fired");
 }
 

@@ -16,7 +16,7 @@ struct WatchSettings {
   SessionSettings common;
   bool of_job = false;  // our own CUDA_VISIBLE_DEVICES says which GPUs count
   bool repeat = false;
-  std::vector<ActionWord> actions;  // an exit, if any, is the last
+  std::vector<ActionOption> actions;  // an exit, if any, is the last
   ActionOptions how;
   Executor::Retries retries;
   bool controlled = true;  // listens to `lull watch --cancel`
@@ -36,7 +36,7 @@ class WatchSession final : public Session {
   void sense(const Snapshot& snapshot) override;
   void end_with_the_work();
   void fired(const Fired& fired) override;
-  void tell(const News& news) override;
+  void tell(const ActionEvent& action_event) override;
   void acted(bool all, bool called_off) override;
   bool restart_count(const std::string& who);
 

@@ -13,12 +13,13 @@
 
 #include "act/action.h"
 #include "act/actions.h"
+#include "act/children.h"
 #include "act/evidence.h"
-#include "act/holders.h"
 #include "base/process.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
-#include "jobs/census.h"
+#include "jobs/gpu_users.h"
+#include "lease/folder.h"
 #include "loop/loop.h"
 #include "sense/job.h"
 #include "sense/sampler.h"
@@ -75,13 +76,30 @@ class World : public Senses {
   virtual double user_idle() = 0;  // seconds; unknown where the terminals cannot be looked at
   // errno_value of the error is exec's own.
   virtual Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) = 0;
-  virtual std::vector<std::unique_ptr<Action>> actions_of(const ActionWord& word, const ActionOptions& options) = 0;
-  // Who holds which GPU, by the lists of this sample.
-  virtual std::vector<Card> census(const Snapshot& snapshot) = 0;
+  virtual std::vector<std::unique_ptr<Action>> actions_of(const ActionOption& word, const ActionOptions& options) = 0;
+  // Which processes use each GPU: one for all who ask.
+  const std::shared_ptr<GpuUsers>& users() {
+    if (!users_) users_ = make_users();
+    return users_;
+  }
   // `who` is asked when it begins.
   virtual std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options,
                                               EndHolders::Who who) = 0;
   virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
+  // Runs a helper beside what is watched; all that it prints comes back as text.
+  virtual void run_helper(const std::vector<std::string>& command, Duration /*limit*/, Helpers::Done done) {
+    HelperResult result;
+    result.trouble = command.front() + " cannot be run here";
+    done(result);
+  }
+
+ protected:
+  virtual std::shared_ptr<GpuUsers> make_users() {
+    return std::make_shared<GpuUsers>(root(), [] { return read_leases(); });
+  }
+
+ private:
+  std::shared_ptr<GpuUsers> users_;
 };
 
 }  // namespace lull

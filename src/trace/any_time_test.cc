@@ -1,4 +1,4 @@
-#include "trace/any_time.h"
+#include "trace/time.h"
 
 #include <gtest/gtest.h>
 

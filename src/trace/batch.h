@@ -4,9 +4,11 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -19,6 +21,31 @@ namespace lull::trace {
 struct BadLine {
   std::uint64_t line = 0;  // from 1, in the chunk
   std::string why;
+};
+
+// What the numbers of a column tell of its unit, where nobody says it.
+struct UnitHint {
+  std::uint64_t known = 0;
+  std::uint64_t above_2000 = 0;
+  float most = 0;
+  bool decimals = false;
+
+  void see(std::span<const float> column) {
+    for (const float value : column) {
+      if (std::isnan(value)) continue;
+      ++known;
+      above_2000 += value > 2000 ? 1 : 0;
+      most = std::max(most, value);
+      decimals = decimals || value != std::floor(value);
+    }
+  }
+  UnitHint& operator+=(const UnitHint& more) {
+    known += more.known;
+    above_2000 += more.above_2000;
+    most = std::max(most, more.most);
+    decimals = decimals || more.decimals;
+    return *this;
+  }
 };
 
 struct Batch {
@@ -35,7 +62,26 @@ struct Batch {
   std::vector<std::int64_t> at;
   std::vector<std::uint32_t> gpu;  // in the Identities of the parser
   std::vector<std::vector<float>> value;
+  std::vector<UnitHint> hints;  // by slot
 
+  // Before implausible values are dropped.
+  void look_at_units(const Schema& schema) {
+    hints.assign(value.size(), {});
+    for (std::size_t slot = 0; slot < std::min(value.size(), schema.doubtful.size()); ++slot)
+      if (!schema.doubtful[slot].empty()) hints[slot].see({value[slot].data(), rows});
+  }
+  // Leaves the rows from `lowest` on, before `end`.
+  void drop_outside(std::int64_t lowest, std::int64_t end) {
+    std::size_t left = 0;
+    for (std::size_t row = 0; row < rows; ++row) {
+      if (at[row] < lowest || at[row] >= end) continue;
+      at[left] = at[row];
+      gpu[left] = gpu[row];
+      for (auto& column : value) column[left] = column[row];
+      ++left;
+    }
+    rows = left;
+  }
   void reset(std::size_t metrics) {
     rows = 0;
     lines = 0;
@@ -68,7 +114,7 @@ struct Batch {
   }
   static std::string name_odd(Metric metric, float value);
   bool full() const { return rows == at.size(); }
-  void make_room() {
+  void make_space() {
     const std::size_t room = std::max<std::size_t>(64, rows * 2);
     at.resize(room);
     gpu.resize(room);
@@ -76,7 +122,7 @@ struct Batch {
   }
   // A row of which nothing is known yet, however many there are already; returns its place.
   std::size_t add_row(std::int64_t when, std::uint32_t of) {
-    if (full()) make_room();
+    if (full()) make_space();
     for (auto& column : value) column[rows] = kUnknownSample;
     at[rows] = when;
     gpu[rows] = of;

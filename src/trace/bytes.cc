@@ -140,6 +140,9 @@ Result<bool> Chunker::next(Chunk& chunk) {
   chunk.size = static_cast<std::size_t>(last - chunk.bytes.data()) + 1;
   carry_.assign(chunk.bytes.data() + chunk.size, used - chunk.size);
   std::memset(chunk.bytes.data() + chunk.size, '\n', kPadding);
+  // A machine that crashed leaves runs of them where it had not written yet.
+  if (std::memchr(chunk.bytes.data(), '\0', chunk.size) != nullptr)
+    std::replace(chunk.bytes.begin(), chunk.bytes.begin() + static_cast<std::ptrdiff_t>(chunk.size), '\0', ' ');
   return true;
 }
 

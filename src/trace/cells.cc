@@ -157,4 +157,11 @@ std::vector<std::string_view> data_lines_of(std::string_view head) {
   return lines;
 }
 
+std::vector<std::string_view> words_of(std::string_view text) {
+  std::vector<std::string_view> words;
+  for (const std::string_view word : split(trim(text), ' '))
+    if (!trim(word).empty()) words.push_back(trim(word));
+  return words;
+}
+
 }  // namespace lull::trace

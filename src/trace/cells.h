@@ -33,4 +33,6 @@ std::optional<float> parse_cell(std::string_view cell, const Column& column, boo
 // be either.
 std::optional<std::string> without_grouping(std::string_view number, bool decimal_comma);
 
+std::vector<std::string_view> words_of(std::string_view text);  // what blanks part
+
 }  // namespace lull::trace

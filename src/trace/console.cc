@@ -1,17 +1,86 @@
-#include "trace/console.h"
+// Tables that tools print for as long as they run: nvidia-smi dmon and pmon, dcgmi dmon.
+// Columns are told by the last header, which comes again and again and may change; a time
+// stands at the start of a line (-o DT, -o T, or put there by `ts`) or nowhere.
+//
+// pmon has a line for each process: a GPU's utilisation and memory are the sums, unknown
+// if any is; `procs` counts those with a compute context, who have the GPU: whoever only draws has no job there.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "trace/cells.h"
+#include "trace/format.h"
+#include "trace/names.h"
 #include "trace/rows.h"
+#include "trace/time.h"
 
 namespace lull::trace {
 namespace {
+
+enum class Console : std::uint8_t { dmon, pmon, dcgmi };
+
+// What a header says: for each word of a row, what it is.
+struct ConsoleColumn {
+  enum class Kind : std::uint8_t { other, gpu, slice, pid, type, command, signal, pcie_part };
+  std::string name;
+  Kind kind = Kind::other;
+  Meaning meaning;
+};
+
+class ConsoleParser final : public RowParser {
+ public:
+  explicit ConsoleParser(const Schema& schema);
+
+  void parse(const Chunk& chunk, Batch& batch) override;
+  void finish(Batch& batch) override;
+  const Identities& identities() const override { return identities_; }
+
+ private:
+  struct Row {
+    std::string gpu;
+    std::string pid;
+    std::string command;
+    bool compute = false;
+    std::vector<float> values;  // by slot
+  };
+  struct Gathered {  // pmon: the processes of a GPU in one tick
+    std::vector<float> sums;
+    int compute = 0;
+    std::string pids;     // of those who compute, as the cells of rows say it (trace/rows.h)
+    std::string command;  // of the first of them
+  };
+
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);
+  bool header(std::string_view text);
+  bool take_time(std::string_view& text);
+  // Nothing: said in the batch, or none of ours.
+  std::optional<Row> row_of(std::string_view text, std::uint64_t number, Batch& batch) const;
+  void add(const Row& row, Batch& batch);
+  void add_process(const Row& row, Batch& batch);
+  void close_tick(Batch& batch);
+
+  const Schema& schema_;
+  Console console_;
+  DayOrder order_;
+  Identities identities_;
+  std::vector<ConsoleColumn> columns_;
+  std::string last_time_text_;
+  std::int64_t now_ = 0;
+
+  std::vector<std::pair<std::string, Gathered>> tick_;  // in the order of the file
+  std::set<std::pair<std::string, std::string>> seen_;  // GPU and process
+  std::int64_t tick_at_ = 0;
+};
 
 std::vector<std::string_view> words_in(std::string_view text) {
   std::vector<std::string_view> words;
@@ -38,7 +107,7 @@ bool has_word(const std::vector<std::string_view>& words, std::string_view expec
 
 // The words behind a '#', of lines that begin with one once their time is taken off.
 std::vector<std::string_view> header_words(std::string_view line) {
-  (void)take_any_time(line);
+  (void)take_any_time(line, DayOrder::month_first);
   line = trim(line);
   if (!line.starts_with('#')) return {};
   while (line.starts_with('#')) line.remove_prefix(1);
@@ -106,6 +175,25 @@ bool begins_with(std::string_view head, Console console) {
   return false;
 }
 
+// Which of 03-11-2026 is the day: a line shows it, or --columns says it.
+Result<DayOrder> day_order_in(std::string_view head, const ReadHow& how) {
+  for (const ColumnChoice& choice : how.columns)
+    if (const auto kind = time_unit(choice.unit))
+      return *kind == TimeKind::day_first ? DayOrder::day_first : DayOrder::month_first;
+  bool unclear = false;
+  for (std::string_view line : lines_of(head)) {
+    std::string_view rest = line;
+    if (take_any_time(rest)) return DayOrder::unknown;
+    if (!take_any_time(rest, DayOrder::day_first)) continue;
+    if (line.starts_with('[')) line.remove_prefix(1);
+    if (const DayOrder order = day_order_of(line); order != DayOrder::unknown) return order;
+    unclear = true;
+  }
+  if (unclear)
+    return fail("its dates could have the day or the month first: say which: --columns time=1:dmy or time=1:mdy");
+  return DayOrder::unknown;
+}
+
 // From all headers in the beginning: which signals there are; from its lines: whether they have times.
 Result<Schema> open_console(std::string_view head, const ReadHow& how, Console console) {
   Schema schema = schema_of_samples(how.wanted);
@@ -113,10 +201,14 @@ Result<Schema> open_console(std::string_view head, const ReadHow& how, Console c
   std::vector<Metric> there;
   std::optional<AnyTime> time;
   int pcie_parts = 0;
+  const DayOrder order = TRY(day_order_in(head, how));
+  schema.time = order == DayOrder::day_first     ? TimeKind::day_first
+                : order == DayOrder::month_first ? TimeKind::month_first
+                                                 : TimeKind::words;
   for (std::string_view line : lines_of(head)) {
     const auto words = header_words(line);
     if (words.empty()) {
-      if (!time) time = take_any_time(line);
+      if (!time) time = take_any_time(line, order);
       continue;
     }
     if (!is_header_of(words, console)) continue;
@@ -135,27 +227,33 @@ Result<Schema> open_console(std::string_view head, const ReadHow& how, Console c
   }
   std::erase_if(schema.metrics,
                 [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
-  schema.timed = time.has_value();
-  schema.zoned = time && time->zone_minutes;
-  schema.zone_minutes = time ? time->zone_minutes.value_or(0) : 0;
-  schema.from_epoch = time && time->dated && time->has_year;
-  if (time && !time->dated) schema.wraps = Schema::Wraps::each_day;
-  if (time && time->dated && !time->has_year) schema.wraps = Schema::Wraps::each_year;
+  take_kind_of_time(schema, time);
   return schema;
 }
 
 }  // namespace
 
-bool is_dmon(std::string_view head, const ReadHow&) { return begins_with(head, Console::dmon); }
-bool is_pmon(std::string_view head, const ReadHow&) { return begins_with(head, Console::pmon); }
-bool is_dcgmi(std::string_view head, const ReadHow&) { return begins_with(head, Console::dcgmi); }
+static bool is_dmon(std::string_view head, const ReadHow&) { return begins_with(head, Console::dmon); }
+static bool is_pmon(std::string_view head, const ReadHow&) { return begins_with(head, Console::pmon); }
+static bool is_dcgmi(std::string_view head, const ReadHow&) { return begins_with(head, Console::dcgmi); }
 
-Result<Schema> open_dmon(std::string_view head, const ReadHow& how) { return open_console(head, how, Console::dmon); }
-Result<Schema> open_pmon(std::string_view head, const ReadHow& how) { return open_console(head, how, Console::pmon); }
-Result<Schema> open_dcgmi(std::string_view head, const ReadHow& how) { return open_console(head, how, Console::dcgmi); }
+static Result<Schema> open_dmon(std::string_view head, const ReadHow& how) {
+  return open_console(head, how, Console::dmon);
+}
+static Result<Schema> open_pmon(std::string_view head, const ReadHow& how) {
+  return open_console(head, how, Console::pmon);
+}
+static Result<Schema> open_dcgmi(std::string_view head, const ReadHow& how) {
+  return open_console(head, how, Console::dcgmi);
+}
 
 ConsoleParser::ConsoleParser(const Schema& schema)
-    : schema_(schema), console_(static_cast<Console>(schema.variant)), identities_(schema.identity) {}
+    : schema_(schema),
+      console_(static_cast<Console>(schema.variant)),
+      order_(schema.time == TimeKind::day_first     ? DayOrder::day_first
+             : schema.time == TimeKind::month_first ? DayOrder::month_first
+                                                    : DayOrder::unknown),
+      identities_(schema.identity) {}
 
 void ConsoleParser::parse(const Chunk& chunk, Batch& batch) {
   batch.reset(schema_.metrics.size());
@@ -183,7 +281,7 @@ bool ConsoleParser::take_time(std::string_view& text) {
     return true;
   }
   const std::string_view before = text;
-  const auto time = take_any_time(text);
+  const auto time = take_any_time(text, order_);
   if (!time || time->zone_minutes.has_value() != schema_.zoned) return false;
   last_time_text_ = before.substr(0, before.size() - text.size());
   // What follows must be parted from it by a blank, also the next time: 11:04:2 is not 11:04:29.
@@ -196,7 +294,7 @@ void ConsoleParser::line(std::string_view text, std::uint64_t number, bool cut, 
   if (trim(text).empty() || header(text)) return;
   if (console_ == Console::dcgmi) {  // its units stand below the header, without a '#'
     std::string_view rest = text;
-    (void)take_any_time(rest);
+    (void)take_any_time(rest, order_);
     const auto words = words_in(rest);
     if (words.empty() || is_word(words[0], "id")) return;
   }
@@ -315,5 +413,9 @@ void ConsoleParser::close_tick(Batch& batch) {
   tick_.clear();
   seen_.clear();
 }
+
+const TraceFormat kDmon{"nvidia-smi dmon", is_dmon, open_dmon, make_row_parser<ConsoleParser>, false};
+const TraceFormat kPmon{"nvidia-smi pmon", is_pmon, open_pmon, make_row_parser<ConsoleParser>, false};
+const TraceFormat kDcgmi{"dcgmi dmon", is_dcgmi, open_dcgmi, make_row_parser<ConsoleParser>, false};
 
 }  // namespace lull::trace

@@ -244,11 +244,7 @@ void CsvParser::slow_row(std::string_view line, std::uint64_t number, Batch& bat
   while (count > schema_.columns.size() && (*cells)[count - 1].empty()) --count;
   if (schema_.header && is_header(*cells)) {
     bool same = count == schema_.columns.size();
-    for (std::size_t i = 0; same && i < count; ++i) {
-      const std::string_view name = (*cells)[i];
-      same = name == schema_.columns[i].name || name.starts_with(schema_.columns[i].name + " [") ||
-             name.starts_with(schema_.columns[i].name + " (");
-    }
+    for (std::size_t i = 0; same && i < count; ++i) same = heading_of((*cells)[i]).name == schema_.columns[i].name;
     if (!same && !batch.new_header) batch.new_header = BadLine{number, printable(trim(line).substr(0, 200))};
     if (batch.starts.empty() || batch.starts.back() != batch.rows) batch.starts.push_back(batch.rows);
     return;
@@ -291,7 +287,7 @@ void CsvParser::parse(const Chunk& chunk, Batch& batch) {
   while (p < whole) {
     ++number;
     if (batch.full()) {
-      batch.make_room();
+      batch.make_space();
       aim(batch);
     }
     if (!slow_) {

@@ -21,13 +21,14 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "tests/places.h"
 #include "trace/format.h"
 #include "trace/test_trace.h"
 
 namespace lull::trace {
 namespace {
 
-const std::filesystem::path kFolder = std::filesystem::path(LULL_SOURCE_DIR) / "tests" / "fixtures" / "traces";
+const std::filesystem::path kFolder = std::filesystem::path(source_dir()) / "tests" / "fixtures" / "traces";
 
 struct Expectation {
   std::map<std::string, std::string> said;
@@ -182,7 +183,7 @@ TEST(TraceFixtures, EveryFormatOfTheTableHasOne) {
     ASSERT_TRUE(schema) << path;
     EXPECT_EQ(schema->reads_as->name, expected.said.at("reads as")) << path;
   }
-  for (const TraceFormat& format : formats()) EXPECT_TRUE(read.contains(std::string(format.name))) << format.name;
+  for (const TraceFormat* format : formats()) EXPECT_TRUE(read.contains(std::string(format->name))) << format->name;
 }
 
 }  // namespace

@@ -7,23 +7,13 @@
 
 #include "base/text.h"
 #include "trace/cells.h"
-#include "trace/console.h"
 #include "trace/csv.h"
 #include "trace/long.h"
 #include "trace/names.h"
 #include "trace/ndjson.h"
-#include "trace/prometheus.h"
-#include "trace/smi_table.h"
-#include "trace/snapshots.h"
-#include "trace/wide.h"
 
 namespace lull::trace {
 namespace {
-
-template <class Parser>
-std::unique_ptr<RowParser> make(const Schema& schema) {
-  return std::make_unique<Parser>(schema);
-}
 
 // For one CSV out of another: a quote inside a cell is written twice.
 std::string quoted(std::string_view cell) {
@@ -53,17 +43,12 @@ std::unique_ptr<RowParser> table_parser(const Schema& schema) {
   return std::make_unique<CsvParser>(schema);
 }
 
+const TraceFormat kLong{"a table with a row for each value", is_long, open_long, make_row_parser<LongParser>, true};
+const TraceFormat kTable{"CSV or NDJSON", is_table, open_table, table_parser, true};
+
 // The first that recognises a file reads it; anything with columns is a table.
-constexpr std::array kFormats = {
-    TraceFormat{"nvidia-smi's table", is_smi_table, open_smi_table, make<SmiTableParser>, false},
-    TraceFormat{"nvidia-smi dmon", is_dmon, open_dmon, make<ConsoleParser>, false},
-    TraceFormat{"nvidia-smi pmon", is_pmon, open_pmon, make<ConsoleParser>, false},
-    TraceFormat{"dcgmi dmon", is_dcgmi, open_dcgmi, make<ConsoleParser>, false},
-    TraceFormat{"an answer of Prometheus", is_prometheus, open_prometheus, make<PrometheusParser>, true},
-    TraceFormat{"JSON with the GPUs of each moment", is_snapshots, open_snapshots, make<SnapshotParser>, false},
-    TraceFormat{"a table with a row for each value", is_long, open_long, make<LongParser>, true},
-    TraceFormat{"a table with columns for each GPU", is_wide, open_wide, make<WideParser>, true},
-    TraceFormat{"CSV or NDJSON", is_table, open_table, table_parser, true},
+const std::array kFormats = {
+    &kSmiTable, &kDmon, &kPmon, &kDcgmi, &kTegrastats, &kNpuSmi, &kPrometheus, &kSnapshots, &kLong, &kWide, &kTable,
 };
 
 // What we cannot read, and what would help.
@@ -104,6 +89,33 @@ constexpr std::array kStrangers = {
     Stranger{"No devices were found", "", "an error of nvidia-smi instead of its readings", ""},
 };
 
+// Text has them in long runs alone, where a crash left a hole.
+bool has_lone_nul(std::string_view text) {
+  constexpr std::size_t kHole = 8;
+  for (std::size_t at = text.find('\0'); at != std::string_view::npos; at = text.find('\0', at)) {
+    const std::size_t end = std::min(text.find_first_not_of('\0', at), text.size());
+    if (end - at < kHole && end < text.size()) return true;
+    at = end;
+  }
+  return false;
+}
+
+// Lines of words, of which no two have the same shape.
+bool is_prose(std::string_view head) {
+  const auto lines = data_lines_of(head);
+  if (lines.empty() || lines[0].starts_with('{')) return false;
+  std::string_view first = lines[0];
+  const bool stamped = first.starts_with('[') || take_any_time(first, DayOrder::month_first).has_value();
+  return stamped && split_line(first, likely_separator(lines[0])).value_or(std::vector<std::string>{}).size() < 2;
+}
+
+bool is_json_array(std::string_view head) {
+  head = trim(head);
+  if (!head.starts_with('[')) return false;
+  head = trim(head.substr(1));
+  return head.empty() || std::string_view("{[\"]").find(head.front()) != std::string_view::npos;
+}
+
 std::optional<Error> stranger(std::string_view head) {
   const std::string_view start = head.substr(0, std::min<std::size_t>(head.size(), 4096));
   const auto says = [](const Stranger& one) {
@@ -119,7 +131,7 @@ std::optional<Error> stranger(std::string_view head) {
   }
   if (start.size() > 262 && start.substr(257, 5) == "ustar")
     return says({"", "", "a tar archive", "unpack it and give the files in it"});
-  if (start.find('\0') != std::string_view::npos) return says({"", "", "binary data", "give it as CSV or NDJSON"});
+  if (has_lone_nul(start)) return says({"", "", "binary data", "give it as CSV or NDJSON"});
   return std::nullopt;
 }
 
@@ -132,19 +144,28 @@ std::vector<std::string> names_in(const std::vector<std::string_view>& lines) {
 
 }  // namespace
 
-std::span<const TraceFormat> formats() { return kFormats; }
+std::span<const TraceFormat* const> formats() { return kFormats; }
 
-Result<Schema> recognise(std::string_view head, const ReadHow& how) {
+Result<Schema> recognise(std::string_view given, const ReadHow& how) {
+  std::string text(given);
+  std::string_view head = text;
   if (head.starts_with("\xEF\xBB\xBF")) head.remove_prefix(3);
   if (trim(head).empty()) return fail("it is empty");
   if (auto strange = stranger(head)) return std::unexpected(*std::move(strange));
-  for (const TraceFormat& format : kFormats) {
+  std::ranges::replace(text, '\0', ' ');  // as chunks have them (trace/bytes.h)
+  for (const TraceFormat* const one : kFormats) {
+    const TraceFormat& format = *one;
     if (!format.recognise(head, how)) continue;
-    if (&format == &kFormats.back() && trim(head).starts_with('['))
+    if (&format == &kTable && is_json_array(head))
       return fail(
           "it looks like one JSON array, which lull cannot read; put each element on a line of its own: jq -c '.[]' "
           "FILE");
-    if (!format.takes_columns && !how.columns.empty())
+    if (&format == &kTable && is_prose(head))
+      return fail(fmt::format("it looks like a log of free text, which lull cannot read; {}", kQueryAdvice));
+    const bool only_order = std::ranges::all_of(how.columns, [](const ColumnChoice& choice) {
+      return choice.role == "time" && (choice.unit == "dmy" || choice.unit == "mdy");
+    });
+    if (!format.takes_columns && !only_order)
       return fail(
           fmt::format("this is {}, whose columns are known: --columns is for CSV, NDJSON and Prometheus", format.name));
     Schema schema = TRY(format.open(head, how));
@@ -232,6 +253,15 @@ Result<std::size_t> time_of_table(const TableHead& table, const ReadHow& how, Sc
   return fail("no column is the time");
 }
 
+Result<> only_signals(const ReadHow& how, std::string_view format) {
+  for (const ColumnChoice& choice : how.columns)
+    if (choice.role != "time" && !metric_by_name(choice.role))
+      return fail(
+          fmt::format("--columns {}={} cannot be obeyed: this is {}, where only the time and signals are chosen",
+                      choice.role, printable(choice.column), format));
+  return {};
+}
+
 Schema schema_of_samples(const std::vector<Metric>& wanted) {
   Schema schema;
   schema.in_turn = true;
@@ -239,6 +269,14 @@ Schema schema_of_samples(const std::vector<Metric>& wanted) {
   for (const Metric metric : wanted)
     if (info(metric).of == Of::gpu) schema.metrics.push_back(metric);
   return schema;
+}
+
+void take_kind_of_time(Schema& schema, const std::optional<AnyTime>& time) {
+  schema.timed = time.has_value();
+  schema.zoned = time && time->zone_minutes;
+  schema.zone_minutes = time ? time->zone_minutes.value_or(0) : 0;
+  schema.from_epoch = time && time->dated && time->has_year;
+  if (time && !time->has_year) schema.wraps = time->dated ? Schema::Wraps::each_year : Schema::Wraps::each_day;
 }
 
 std::size_t slot_of(const Schema& schema, Metric metric) {

@@ -1,9 +1,10 @@
 #pragma once
 // The kinds of files that traces come in, as a table: how each is told by its beginning,
 // what its columns are, and who turns it into rows. To add one: a file of its own in this
-// room, a row in the table of format.cc, a fixture under tests/fixtures/traces.
+// module, a row in the table of format.cc, a fixture under tests/fixtures/traces.
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -13,6 +14,7 @@
 #include "trace/names.h"
 #include "trace/row_parser.h"
 #include "trace/schema.h"
+#include "trace/time.h"
 
 namespace lull::trace {
 
@@ -31,7 +33,14 @@ struct TraceFormat {
   bool takes_columns;  // --columns makes sense
 };
 
-std::span<const TraceFormat> formats();
+template <class Parser>
+std::unique_ptr<RowParser> make_row_parser(const Schema& schema) {
+  return std::make_unique<Parser>(schema);
+}
+
+// Each is defined in the file of its name.
+extern const TraceFormat kSmiTable, kDmon, kPmon, kDcgmi, kTegrastats, kNpuSmi, kPrometheus, kSnapshots, kWide;
+std::span<const TraceFormat* const> formats();
 
 // The schema of a file that begins with `head`, or one line that says what the file looks like and what to do.
 Result<Schema> recognise(std::string_view head, const ReadHow& how);
@@ -53,9 +62,14 @@ std::optional<float> series_cell(std::string_view cell, const Meaning& meaning, 
 // The column of the time, by --columns or by its name; how its times are written goes into the schema.
 Result<std::size_t> time_of_table(const TableHead& table, const ReadHow& how, Schema& schema);
 
+// Refuses what --columns says of anything but the time and signals.
+Result<> only_signals(const ReadHow& how, std::string_view format);
+
 // For formats whose rows hold what a GPU showed at one moment: a place for each wanted signal of GPUs, and a GPU's name
 // by index, UUID and host.
 Schema schema_of_samples(const std::vector<Metric>& wanted);
+// How the times of such a file are written, from the first of them; nothing: it has none.
+void take_kind_of_time(Schema& schema, const std::optional<AnyTime>& time);
 // A signal's slot in such a schema, or npos.
 std::size_t slot_of(const Schema& schema, Metric metric);
 inline constexpr std::size_t kNoSlot = static_cast<std::size_t>(-1);

@@ -8,10 +8,10 @@
 namespace lull::trace {
 namespace {
 
-// A block's columns are floats, which count so far without a hole. More combinations than that are nobody we know.
-constexpr std::size_t kMostHolders = 1U << 24;
+// A block's columns are floats, which count so far without a hole; the joined ones come behind.
+static_assert(Holders::kMost * 2 <= 1U << 24);
 
-std::vector<std::string> words_of(std::string_view cell) {
+std::vector<std::string> list_words(std::string_view cell) {
   std::vector<std::string> words;
   std::string word;
   const auto end = [&] {
@@ -68,8 +68,8 @@ float Holders::find(const std::vector<Role>& roles, const std::vector<std::strin
     }
     if (none) continue;
     if (roles[i] == Role::job) holder.job = cells[i];
-    if (roles[i] == Role::pids) holder.pids = words_of(cells[i]);
-    if (roles[i] == Role::user) holder.users = words_of(cells[i]);
+    if (roles[i] == Role::pids) holder.pids = list_words(cells[i]);
+    if (roles[i] == Role::user) holder.users = list_words(cells[i]);
     if (roles[i] == Role::command) holder.command = cells[i];
     if (roles[i] == Role::lease) holder.lease = cells[i];
   }
@@ -77,11 +77,40 @@ float Holders::find(const std::vector<Role>& roles, const std::vector<std::strin
   key += holder.host;
   const auto [entry, fresh] = known_.try_emplace(std::move(key), static_cast<float>(all_.size()));
   if (!fresh) return entry->second;
-  if (all_.size() >= kMostHolders) return entry->second = kUnknownSample;
+  if (all_.size() >= kMost) return entry->second = kUnknownSample;
   all_.push_back(std::move(holder));
   return entry->second;
 }
 
-bool Holders::same_job(float a, float b) const { return a == b || (*this)[a].same_job((*this)[b]); }
+const Holder& KnownHolders::operator[](float number) const {
+  return number < kFirst ? (*told_)[number] : joined_[static_cast<std::size_t>(number - kFirst)];
+}
+
+float KnownHolders::joined(float before, float now) {
+  if (!(before > kNobody) || before == now) return now;
+  const Holder& earlier = (*this)[before];
+  Holder all = (*this)[now];
+  bool lacks = false;
+  const auto take = [&](auto Holder::* part) {
+    if (!(all.*part).empty() || (earlier.*part).empty()) return;
+    all.*part = earlier.*part;
+    lacks = true;
+  };
+  take(&Holder::job);
+  take(&Holder::pids);
+  take(&Holder::users);
+  take(&Holder::command);
+  take(&Holder::lease);
+  take(&Holder::host);
+  if (!lacks || joined_.size() >= Holders::kMost) return now;
+  const auto [entry, fresh] = by_pair_.try_emplace({before, now}, kFirst + static_cast<float>(joined_.size()));
+  if (fresh) joined_.push_back(std::move(all));
+  return entry->second;
+}
+
+void KnownHolders::append_to(Holders& told) {
+  offset_ = static_cast<float>(told.size());
+  for (const Holder& holder : joined_) told.append(holder);
+}
 
 }  // namespace lull::trace

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "trace/schema.h"
@@ -35,17 +37,42 @@ struct Holder {
 
 class Holders {
  public:
+  static constexpr std::size_t kMost = 1U << 23;  // more combinations than that are nobody we know
+
   Holders() : all_(1) {}  // 0: nobody
 
   // The number of what the cells of a row say.
   float find(const std::vector<Role>& roles, const std::vector<std::string>& cells);
   const Holder& operator[](float number) const { return all_[static_cast<std::size_t>(number)]; }
   std::size_t size() const { return all_.size(); }
-  bool same_job(float a, float b) const;
+  void append(const Holder& holder) { all_.push_back(holder); }
 
  private:
   std::vector<Holder> all_;
   std::unordered_map<std::string, float> known_;
+};
+
+// What is known of jobs over many rows: a row that lacks a cell takes nothing away from what others of the same job
+// said. Serves several readings of one trace, in which the numbers of holders are the same.
+class KnownHolders {
+ public:
+  void meet(const Holders& told) { told_ = &told; }
+
+  // Of the trace, or joined.
+  const Holder& operator[](float number) const;
+  bool same_job(float a, float b) const { return a == b || (*this)[a].same_job((*this)[b]); }
+  // What `now` says, and what it lacks as `before` had it: the same job a little earlier, or not told.
+  float joined(float before, float now);
+  // Appends the joined ones to those of the trace; then `number_in` is the number of any of ours among those.
+  void append_to(Holders& told);
+  float number_in(float number) const { return number < kFirst ? number : number - kFirst + offset_; }
+
+ private:
+  static constexpr float kFirst = Holders::kMost;
+  const Holders* told_ = nullptr;
+  std::vector<Holder> joined_;
+  std::map<std::pair<float, float>, float> by_pair_;
+  float offset_ = 0;
 };
 
 }  // namespace lull::trace

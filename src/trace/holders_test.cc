@@ -16,10 +16,36 @@ TEST(Holders, AJobIsThereWhileOneOfItsProcessesIs) {
   const float less = holders.find(roles, {"0", "34", "alice"});
   const float other = holders.find(roles, {"0", "56", "alice"});
   EXPECT_NE(one, less);
-  EXPECT_TRUE(holders.same_job(one, less));
-  EXPECT_FALSE(holders.same_job(less, other));
+  EXPECT_TRUE(holders[one].same_job(holders[less]));
+  EXPECT_FALSE(holders[less].same_job(holders[other]));
   EXPECT_EQ(holders.find(roles, {"1", "12 34", "alice"}), one);
   EXPECT_EQ(holders[one].user_text(), "alice");
+}
+
+// A row that lacks a cell takes nothing away, however often the trace is read.
+TEST(Holders, WhatWasKnownOfAJobStaysKnown) {
+  const std::vector<Role> roles = {Role::pids, Role::user, Role::command};
+  KnownHolders known;
+  float joined = 0;
+  for (int reading = 0; reading < 2; ++reading) {
+    Holders holders;
+    known.meet(holders);
+    const float whole = holders.find(roles, {"1", "alice", "train.py"});
+    const float less = holders.find(roles, {"1 2", "", ""});
+    EXPECT_EQ(known.joined(whole, whole), whole);
+    EXPECT_EQ(known.joined(less, whole), whole) << "what has it all needs nothing";
+    const float both = known.joined(whole, less);
+    EXPECT_TRUE(reading == 0 || both == joined);
+    joined = both;
+    EXPECT_EQ(known[joined].user_text(), "alice");
+    EXPECT_EQ(known[joined].command, "train.py");
+    EXPECT_EQ(known[joined].pids, (std::vector<std::string>{"1", "2"}));
+    EXPECT_TRUE(known.same_job(joined, less));
+    if (reading == 0) continue;
+    known.append_to(holders);
+    EXPECT_EQ(holders[known.number_in(joined)].user_text(), "alice");
+    EXPECT_EQ(known.number_in(whole), whole);
+  }
 }
 
 TEST(Holders, NobodyIsNotTheSameAsNotTold) {
@@ -47,10 +73,11 @@ class Seen final : public TraceSink {
   void block(std::size_t gpu, const Block& block) override {
     if (of.size() <= gpu) of.resize(gpu + 1);
     for (const float holder : block.holder)
-      of[gpu] += std::isnan(holder)  ? "?"
-                 : holder == kNobody ? "-"
-                 : holder == kNoRow  ? "."
-                                     : (*holders_)[holder].pids[0];
+      of[gpu] += std::isnan(holder)                 ? "?"
+                 : holder == kNobody                ? "-"
+                 : holder == kNoRow                 ? "."
+                 : (*holders_)[holder].pids.empty() ? "*"
+                                                    : (*holders_)[holder].pids[0];
   }
   void frames(std::span<const Block> gpus) override {
     for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) block(gpu, gpus[gpu]);
@@ -90,7 +117,7 @@ TEST(Holders, EachRowKeepsItsOwn) {
   EXPECT_EQ(seen.of, (std::vector<std::string>{"a-?c", "bb"}));
   reader->options().together = true;
   reader->options().gpus = 2;
-  reader->options().tick = std::chrono::seconds(1);
+  reader->options().tick = {Duration(std::chrono::seconds(1)).count()};
   ASSERT_TRUE(reader->read(seen));
   EXPECT_EQ(seen.of, (std::vector<std::string>{"a-?c", "bb.."}));
 }
@@ -143,6 +170,54 @@ TEST(Holders, AreReadFromTheLinesOfPmon) {
   EXPECT_EQ(report->holders[1].command, "python train.py");
   EXPECT_EQ(report->holders[2].command, "next");
   EXPECT_EQ(seen.of, (std::vector<std::string>{"1719", "--", "-20"}));
+}
+
+// Columns beside those of the value; an empty cell is not told, as in every table.
+TEST(Holders, AreReadFromATableWithARowForEachValue) {
+  const TempFile file(
+      "time,gpu,metric,value,user,slurm_job_id,pid\n1,0,util,1,ada,7,17\n1,0,power,90,ada,7,17\n1,1,util,2,none,none,"
+      "none\n"
+      "2,0,util,3,,,\n2,1,util,4,bob,8,18\n3,0,util,5,none,none,none\n");
+  Seen seen;
+  const auto report = read_whole(file, seen);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(seen.of, (std::vector<std::string>{"17?-", "-18"}));
+  ASSERT_EQ(report->holders.size(), 3U);
+  EXPECT_EQ(report->holders[1].user_text(), "ada");
+  EXPECT_EQ(report->holders[2].job, "8");
+}
+
+TEST(Holders, OfATableWithARowForEachValueMayBeNamed) {
+  const TempFile file("time,gpu,metric,value,account,run\n1,0,util,1,ada,17\n2,0,util,3,bob,18\n");
+  TraceOptions options;
+  options.paths = {file.path()};
+  options.metrics = {Metric::util};
+  options.who = true;
+  options.columns = *parse_columns("user=account,pids=run");
+  auto reader = TraceReader::open(options);
+  ASSERT_TRUE(reader) << reader.error().message();
+  Seen seen;
+  const auto report = reader->read(seen);
+  ASSERT_TRUE(report);
+  EXPECT_EQ(seen.of, (std::vector<std::string>{"1718"}));
+  EXPECT_EQ(report->holders[2].user_text(), "bob");
+  options.columns = *parse_columns("user=acount");
+  const auto missing = TraceReader::open(options);
+  ASSERT_FALSE(missing);
+  EXPECT_NE(missing.error().message().find("did you mean 'account'"), std::string::npos) << missing.error().message();
+}
+
+// What Prometheus calls a job is what it scraped.
+TEST(Holders, OfATableFromPrometheusAreNotItsJobs) {
+  const TempFile file("time,gpu,__name__,value,job,user\n1,0,DCGM_FI_DEV_GPU_UTIL,1,dcgm,ada\n");
+  auto reader = who_is_in(file);
+  ASSERT_TRUE(reader);
+  Seen seen;
+  const auto report = reader->read(seen);
+  ASSERT_TRUE(report);
+  ASSERT_EQ(report->holders.size(), 2U);
+  EXPECT_EQ(report->holders[1].user_text(), "ada");
+  EXPECT_EQ(report->holders[1].job, "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "trace/json_stream.h"
+#include "trace/ndjson.h"
 
 #include <gtest/gtest.h>
 

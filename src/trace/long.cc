@@ -16,19 +16,12 @@ constexpr std::array<std::string_view, 16> kNameColumns = {
     "variable", "key",         "sensor",     "parameter", "signal", "counter", "__name__", "field_name"};
 constexpr std::array<std::string_view, 5> kValueColumns = {"value", "_value", "val", "reading", "metric_value"};
 
-std::string lower(std::string_view text) {
-  std::string out(trim(text));
-  for (char& c : out)
-    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c | 0x20);
-  return out;
-}
-
 // The first of the known names that a table has: they are in the order of how sure they are.
 template <std::size_t N>
 std::size_t column_in(const std::vector<std::string>& names, const std::array<std::string_view, N>& known) {
   for (const std::string_view one : known)
     for (std::size_t i = 0; i < names.size(); ++i)
-      if (lower(names[i]) == one) return i;
+      if (lowered(trim(names[i])) == one) return i;
   return kNoSlot;
 }
 
@@ -52,8 +45,13 @@ bool is_long(std::string_view head, const ReadHow&) {
 }
 
 Result<Schema> open_long(std::string_view head, const ReadHow& how) {
+  for (const ColumnChoice& choice : how.columns)
+    if (choice.role == "lease" || choice.column == "none")
+      return fail(fmt::format("--columns {}={} cannot be obeyed: this is a table with a row for each value",
+                              choice.role, printable(choice.column)));
   const TableHead table = table_head(head);
   Schema schema = schema_of_samples(how.wanted);
+  schema.identity = kSeriesRoles;
   schema.format = table.json ? Format::ndjson : Format::csv;
   schema.separator = table.separator;
   schema.partial = true;
@@ -64,7 +62,8 @@ Result<Schema> open_long(std::string_view head, const ReadHow& how) {
   return schema;
 }
 
-LongParser::LongParser(const Schema& schema) : schema_(schema), rows_(schema) {
+// An empty cell is not recorded, as in every table: it does not say that nobody has the GPU.
+LongParser::LongParser(const Schema& schema) : schema_(schema), rows_(schema, SeriesRows::Unlabelled::untold) {
   std::vector<std::string> names;
   for (const Column& column : schema.columns) names.push_back(column.name);
   learn_columns(names);
@@ -79,9 +78,15 @@ void LongParser::learn_columns(const std::vector<std::string>& names) {
   value_ = column_in(names, kValueColumns);
   value_name_ = value_ == kNoSlot ? "" : names[value_];
   unit_ = column_in(names, std::array<std::string_view, 2>{"unit", "units"});
-  gpu_ = column_of(names, Role::gpu);
-  uuid_ = column_of(names, Role::uuid);
-  host_ = column_of(names, Role::host);
+  labels_.clear();
+  for (std::size_t i = 0; i < names.size(); ++i)
+    if (i != time_ && i != name_ && i != value_ && i != unit_) labels_.emplace_back(i, trim(names[i]));
+  // A table of series from Prometheus: there `job` is what was scraped.
+  const bool scraped =
+      std::ranges::find(names, "__name__") != names.end() || std::ranges::find(names, "instance") != names.end();
+  for (std::size_t i = 0; i < kSeriesRoles.size(); ++i) roles_[i] = column_of(names, kSeriesRoles[i]);
+  for (std::size_t& column : roles_)
+    if (scraped && column != kNoSlot && lowered(trim(names[column])) == "job") column = kNoSlot;
   places_.clear();
 }
 
@@ -113,14 +118,17 @@ void LongParser::line(std::string_view text, std::uint64_t number, Batch& batch)
   };
 
   std::string key;
-  for (const std::size_t column : {name_, unit_, gpu_, uuid_, host_}) (key += cell(column)) += '\n';
+  for (const std::size_t column : {name_, unit_}) (key += cell(column)) += '\n';
+  for (const auto& [column, name] : labels_) (key += cell(column)) += '\n';
   auto place = places_.find(key);
   if (place == places_.end()) {
     const std::string unit(cell(unit_));
     SeriesName series = series_of(unit.empty() ? std::string(cell(name_)) : fmt::format("{} [{}]", cell(name_), unit));
-    if (!cell(gpu_).empty()) series.gpu.gpu = cell(gpu_);
-    if (!cell(uuid_).empty()) series.gpu.uuid = cell(uuid_);
-    if (!cell(host_).empty()) series.gpu.host = cell(host_);
+    const std::array<std::string*, 7> parts = {&series.gpu.gpu,  &series.gpu.uuid, &series.gpu.host,   &series.who.job,
+                                               &series.who.pids, &series.who.user, &series.who.command};
+    for (std::size_t i = 0; i < parts.size(); ++i)
+      if (!cell(roles_[i]).empty()) *parts[i] = cell(roles_[i]);
+    for (const auto& [column, name] : labels_) series.labels.emplace_back(name, cell(column));
     if (series.gpu.gpu.empty() && series.gpu.uuid.empty()) series.gpu.gpu.assign(1, '0');
     if (places_.size() > 100'000) places_.clear();
     place = places_.emplace(key, rows_.place(series)).first;

@@ -3,9 +3,11 @@
 // perhaps its unit), as CSV or as an object on each line. Old Grafana's "Series;Time;Value",
 // InfluxDB's annotated CSV, what people melt with pandas.
 
+#include <array>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "trace/format.h"
@@ -24,6 +26,9 @@ class LongParser final : public RowParser {
   const Identities& identities() const override { return rows_.identities(); }
   std::vector<std::string> strangers() const override { return rows_.strangers(); }
   std::vector<int> best_ranks() const override { return rows_.best_ranks(); }
+  std::vector<std::string> doubtful() const override { return rows_.doubtful(); }
+  std::vector<std::string> labelled() const override { return rows_.labelled(); }
+  Result<> check_choices() const override { return rows_.check_choices(); }
 
  private:
   void line(std::string_view text, std::uint64_t number, Batch& batch);
@@ -39,10 +44,9 @@ class LongParser final : public RowParser {
   std::size_t value_ = kNoSlot;
   std::string value_name_;  // as the header has it
   std::size_t unit_ = kNoSlot;
-  std::size_t gpu_ = kNoSlot;
-  std::size_t uuid_ = kNoSlot;
-  std::size_t host_ = kNoSlot;
-  std::unordered_map<std::string, SeriesPlace> places_;  // by what names a series
+  std::array<std::size_t, 7> roles_{};                       // of kSeriesRoles
+  std::vector<std::pair<std::size_t, std::string>> labels_;  // every other column, for --columns
+  std::unordered_map<std::string, SeriesPlace> places_;      // by what names a series
 };
 
 }  // namespace lull::trace

@@ -15,11 +15,11 @@ namespace lull::trace {
 namespace {
 
 // "GpuUtil [%]" -> gpu, util: words in small letters; numbers stand alone.
-std::vector<std::string> words_of(std::string_view name) {
+std::vector<std::string> name_words(std::string_view name) {
   // Units whose letters are not all of one size are one word.
   for (const std::string_view unit : {"KiB", "MiB", "GiB", "TiB", "MHz", "GHz", "mW", "kW"})
     if (name.size() > unit.size() && name.ends_with(unit)) {
-      std::vector<std::string> words = words_of(name.substr(0, name.size() - unit.size()));
+      std::vector<std::string> words = name_words(name.substr(0, name.size() - unit.size()));
       words.emplace_back(unit);
       for (char& c : words.back()) c = static_cast<char>(c | 0x20);
       return words;
@@ -68,13 +68,22 @@ std::string_view unit_of_suffix(std::string_view word) {
 }
 
 Meaning meaning_from(const KnownName& row) {
-  Meaning meaning{row.role, row.metric, row.rank, row.scale == 0 ? 1 : row.scale, row.scale == 0};
-  return meaning;
+  return {row.role, row.metric, row.rank, row.scale == 0 ? 1 : row.scale, row.scale == 0};
+}
+
+// The names of exporters mean one unit each; other names may be of any.
+bool has_own_unit(std::string_view name) {
+  return std::ranges::any_of(std::array<std::string_view, 3>{"dcgm_", "nvidia_", "lull_"},
+                             [&](std::string_view exporter) { return name.starts_with(exporter); });
 }
 
 std::optional<Meaning> meaning_of_words(const std::vector<std::string>& words) {
   if (words.empty()) return std::nullopt;
-  if (const KnownName* row = usual(joined(words, words.size()))) return meaning_from(*row);
+  if (const KnownName* row = usual(joined(words, words.size()))) {
+    Meaning meaning = meaning_from(*row);
+    meaning.bare = !has_own_unit(row->name);
+    return meaning;
+  }
   const std::string_view unit = unit_of_suffix(words.back());
   if (unit.empty() || words.size() < 2) return std::nullopt;
   const std::string core = joined(words, words.size() - 1);
@@ -83,7 +92,7 @@ std::optional<Meaning> meaning_of_words(const std::vector<std::string>& words) {
   const KnownName* const row = usual(core);
   if (row == nullptr) return std::nullopt;
   Meaning meaning = meaning_from(*row);
-  if (row->role == Role::time) return meaning;  // its unit shows in its numbers
+  if (row->role == Role::time) return meaning;  // unit_in_name() tells its unit
   if (row->role != Role::metric) return std::nullopt;
   const auto factor = unit_factor(info(row->metric).unit, unit);
   if (!factor) return std::nullopt;  // mem_used_pct is no size
@@ -103,6 +112,15 @@ constexpr std::array kGpuLabels = {Label{"gpu", 0},    Label{"index", 1},       
 constexpr std::array kHostLabels = {Label{"Hostname", 0}, Label{"hostname", 1},        Label{"host", 1},
                                     Label{"node", 2},     Label{"kubernetes_node", 2}, Label{"nodename", 2},
                                     Label{"instance", 3}};
+// `job` is none of them: Prometheus calls what it scrapes so.
+constexpr std::array kJobLabels = {Label{"hpc_job", 0}, Label{"slurm_job_id", 1}, Label{"slurm_jobid", 1},
+                                   Label{"jobid", 2}, Label{"job_id", 2}};
+constexpr std::array kPodLabels = {Label{"exported_pod", 0}, Label{"pod", 1}, Label{"pod_name", 2}};
+constexpr std::array kNamespaceLabels = {Label{"exported_namespace", 0}, Label{"namespace", 1},
+                                         Label{"pod_namespace", 2}};
+constexpr std::array kContainerLabels = {Label{"exported_container", 0}, Label{"container", 1},
+                                         Label{"container_name", 2}};
+constexpr std::array kUserLabels = {Label{"user", 0}, Label{"exported_user", 1}, Label{"username", 2}};
 
 template <std::size_t N>
 int rank_in(const std::array<Label, N>& labels, std::string_view name) {
@@ -112,8 +130,8 @@ int rank_in(const std::array<Label, N>& labels, std::string_view name) {
 }
 
 // {a="b",c="d"}: what stands between the braces.
-std::vector<std::pair<std::string, std::string>> labels_in(std::string_view text) {
-  std::vector<std::pair<std::string, std::string>> labels;
+Labels labels_in(std::string_view text) {
+  Labels labels;
   while (labels.size() < 200) {
     const std::size_t equals = text.find('=');
     if (equals == std::string_view::npos) break;
@@ -170,7 +188,7 @@ std::optional<SeriesName> weights_and_biases(std::string_view name) {
 // gpu0_util, "GPU 1 power (W)", util_gpu_2: the number behind the word gpu names it, the rest is the signal.
 SeriesName series_of_words(std::string_view name) {
   const Heading heading = heading_of(name);
-  std::vector<std::string> words = words_of(heading.name);
+  std::vector<std::string> words = name_words(heading.name);
   SeriesName series;
   for (std::size_t i = 0; i + 1 < words.size(); ++i) {
     if ((words[i] != "gpu" && words[i] != "device" && words[i] != "nvidia") || !is_digit(words[i + 1].front()))
@@ -186,6 +204,7 @@ SeriesName series_of_words(std::string_view name) {
     if (const auto factor = unit_factor(info(series.meaning->metric).unit, heading.unit)) {
       series.meaning->scale = *factor;
       series.meaning->size_unclear = false;
+      series.meaning->bare = false;
     }
   return series;
 }
@@ -204,12 +223,17 @@ Heading heading_of(std::string_view cell) {
   return {std::string(cell), ""};
 }
 
+std::string_view unit_in_name(std::string_view name) {
+  const std::vector<std::string> words = name_words(name);
+  return words.size() < 2 ? std::string_view{} : unit_of_suffix(words.back());
+}
+
 std::optional<Meaning> meaning_of(std::string_view name) {
   for (const KnownName& row : kExactNames)
     if (row.name == name) return meaning_from(row);
   if (const auto metric = metric_by_field(name)) return Meaning{Role::metric, *metric, 0, 1, false};
-  if (const auto metric = metric_by_name(name)) return Meaning{Role::metric, *metric, 1, 1, false};
-  return meaning_of_words(words_of(name));
+  if (const auto metric = metric_by_name(name)) return Meaning{Role::metric, *metric, 1, 1, false, true};
+  return meaning_of_words(name_words(name));
 }
 
 SeriesName series_of(std::string_view name) {
@@ -224,24 +248,45 @@ SeriesName series_of(std::string_view name) {
   return series_of_words(name);
 }
 
-SeriesName series_of(const std::vector<std::pair<std::string, std::string>>& labels) {
+namespace {
+
+// The value of the best of these labels; empty: none is there.
+template <std::size_t N>
+std::string best_label(const std::array<Label, N>& names, const Labels& labels) {
+  std::string best;
+  int rank = 100;
+  for (const auto& [name, value] : labels)
+    if (const int of = rank_in(names, name); of < rank && !value.empty()) {
+      rank = of;
+      best = value;
+    }
+  return best;
+}
+
+WhoName who_of(const Labels& labels) {
+  WhoName who{best_label(kJobLabels, labels), "", best_label(kUserLabels, labels), ""};
+  // Where the exporter's own pod is told, that of the job has another label.
+  if (const std::string pod = best_label(kPodLabels, labels); !pod.empty() && pod.find("exporter") == pod.npos) {
+    if (who.job.empty()) who.job = fmt::format("{}/{}", best_label(kNamespaceLabels, labels), pod);
+    who.command = best_label(kContainerLabels, labels);
+  }
+  return who;
+}
+
+}  // namespace
+
+SeriesName series_of(const Labels& labels) {
   SeriesName series;
-  int gpu_rank = 100;
-  int host_rank = 100;
+  series.labels = labels;
+  series.who = who_of(labels);
+  series.gpu.gpu = best_label(kGpuLabels, labels);
+  series.gpu.host = best_label(kHostLabels, labels);
   std::string slice;  // of a card that is cut up (MIG): the series of its parts look alike else
   for (const auto& [name, value] : labels) {
     if (value.empty()) continue;
     if (name == "__name__") series.measured = value;
     if (name == "UUID" || name == "uuid" || name == "gpu_uuid") series.gpu.uuid = value;
     if (name == "GPU_I_ID") slice = value;
-    if (const int rank = rank_in(kGpuLabels, name); rank < gpu_rank) {
-      gpu_rank = rank;
-      series.gpu.gpu = value;
-    }
-    if (const int rank = rank_in(kHostLabels, name); rank < host_rank) {
-      host_rank = rank;
-      series.gpu.host = value;
-    }
   }
   if (!slice.empty()) {
     series.gpu.gpu = fmt::format("{}:{}", series.gpu.gpu, slice);

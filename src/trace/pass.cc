@@ -10,6 +10,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "trace/time.h"
 
 namespace lull::trace {
 namespace {
@@ -34,13 +35,14 @@ Result<> Pass::read_file() {
   line_ = 0;
   file_rows_ = 0;
   file_bad_ = 0;
+  hints_.clear();
   slot_of_.clear();
   for (const Metric metric : options_.metrics) {
     const auto at = std::find(file.schema.metrics.begin(), file.schema.metrics.end(), metric);
     slot_of_.push_back(at == file.schema.metrics.end() ? kNoSlot
                                                        : static_cast<std::size_t>(at - file.schema.metrics.begin()));
   }
-  sequence_.emplace(file.schema, options_.every.value_or(Duration::zero()));
+  sequence_.emplace(file.schema, options_.every.value_or(Duration::zero()), clock_set_back_);
   Chunker chunker(TRY(open_source(file)), options_.chunk_bytes, file.schema.lines);
   unsigned threads = options_.threads != 0 ? options_.threads : std::thread::hardware_concurrency();
   threads = std::clamp(threads, 1U, 8U);
@@ -48,6 +50,7 @@ Result<> Pass::read_file() {
   const bool alone = threads == 1 || small || file.schema.in_turn;
   auto read = alone ? read_alone(chunker) : read_with(chunker, threads);
   if (!read) return read;
+  if (outcome_ == Outcome::done) TRY(check_units());
   if (outcome_ == Outcome::done) TRY(finish_file());
   if (outcome_ != Outcome::done) return {};
   if (!chunker.source().damage().empty())
@@ -68,18 +71,49 @@ Result<> Pass::read_alone(Chunker& chunker) {
   Worker worker(files_[file_].schema);
   while (TRY(chunker.next(worker.chunk))) {
     worker.parser->parse(worker.chunk, worker.batch);
-    worker.batch.drop_implausible(files_[file_].schema.metrics);
+    check_values(worker);
     TRY(consume(worker));
     if (outcome_ != Outcome::done) return {};
   }
   worker.parser->finish(worker.batch);
-  worker.batch.drop_implausible(files_[file_].schema.metrics);
+  check_values(worker);
   return consume(worker);
+}
+
+void Pass::check_values(Worker& worker) const {
+  worker.batch.look_at_units(files_[file_].schema);
+  worker.batch.drop_implausible(files_[file_].schema.metrics);
+}
+
+// Numbers that would mean something else in another unit, which nobody ruled out.
+Result<> Pass::check_units() const {
+  const Schema& schema = files_[file_].schema;
+  for (std::size_t slot = 0; slot < std::min(hints_.size(), schema.metrics.size()); ++slot) {
+    const MetricInfo& row = info(schema.metrics[slot]);
+    const UnitHint& hint = hints_[slot];
+    const std::string name = slot < schema.doubtful.size() ? printable(schema.doubtful[slot]) : "";
+    if (row.unit == Unit::percent && hint.decimals && hint.most <= 1)
+      return fail(
+          fmt::format("{}: no value of '{}' is above 1 and some have decimals: a fraction of 1, or per cent? "
+                      "say which: --columns '{}={}:fraction' or '{}={}:percent'",
+                      shown(files_[file_].path), name, row.name, name, row.name, name));
+    if (row.unit == Unit::watts && hint.above_2000 * 2 > hint.known)
+      return fail(
+          fmt::format("{}: '{}' would mean more than 2 kW a card: say its unit: --columns '{}={}:mW' or '{}={}:W'",
+                      shown(files_[file_].path), name, row.name, name, row.name, name));
+  }
+  return {};
 }
 
 // What waited for more of its tick.
 Result<> Pass::finish_file() {
   Worker worker(files_[file_].schema);
+  clock_set_back_ = std::max(clock_set_back_, sequence_->clock_set_back());
+  if (const auto at = sequence_->set_back_at())
+    report_.notes.push_back(
+        fmt::format("{}: after {} the clock goes back an hour, as at the end of summer time: later "
+                    "times are counted on",
+                    shown(files_[file_].path), format_time(*at, false)));
   if (sequence_->by_place()) {
     const Sequence& sequence = *sequence_;
     sequence_->finish(worker.batch);
@@ -122,7 +156,7 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
         mine = next_read++;
       }
       worker.parser->parse(worker.chunk, worker.batch);
-      worker.batch.drop_implausible(files_[file_].schema.metrics);
+      check_values(worker);
       {
         std::unique_lock lock(use);
         turned.wait(lock, [&] { return stop || next_used == mine; });
@@ -162,6 +196,8 @@ Result<> Pass::consume(Worker& worker) {
     return fail(fmt::format("{}: line {}: the columns change to '{}'; cut the file in two there", shown(file.path),
                             line_ + batch.new_header->line, batch.new_header->why));
   line_ += batch.lines;
+  hints_.resize(std::max(hints_.size(), batch.hints.size()));
+  for (std::size_t slot = 0; slot < batch.hints.size(); ++slot) hints_[slot] += batch.hints[slot];
   if (sequence_->needed()) sequence_->apply(worker.parser->identities(), worker.batch);
   TRY(consume_rows(worker));
   if (options_.progress && total_ > 0)
@@ -172,6 +208,10 @@ Result<> Pass::consume(Worker& worker) {
 Result<> Pass::consume_rows(Worker& worker) {
   file_rows_ += worker.batch.rows;
   TRY(learn_gpus(worker));
+  if (!options_.range.all()) {
+    const bool zoned = files_[file_].schema.zoned;
+    worker.batch.drop_outside(options_.range.lowest(zoned), options_.range.end(zoned));
+  }
   if (outcome_ == Outcome::done && ticks_)
     add_to_ticks(*ticks_, worker);
   else if (outcome_ == Outcome::done)

@@ -76,11 +76,13 @@ class Pass {
   };
 
   std::span<const Metric> metrics() const { return options_.metrics; }
-  std::span<const Duration> gaps() const { return options_.gaps; }
+  std::span<const Paced> gaps() const { return options_.gaps; }
 
   Result<> read_file();
   Result<> read_alone(Chunker& chunker);
   Result<> finish_file();
+  void check_values(Worker& worker) const;
+  Result<> check_units() const;
   Result<> read_with(Chunker& chunker, unsigned threads);
   Result<> consume(Worker& worker);
   Result<> consume_rows(Worker& worker);
@@ -119,6 +121,8 @@ class Pass {
   std::uint64_t line_ = 0;
   std::uint64_t file_rows_ = 0;
   std::uint64_t file_bad_ = 0;
+  std::vector<UnitHint> hints_;       // by slot of this file
+  Duration clock_set_back_{};         // by the files so far
   std::vector<std::size_t> slot_of_;  // from a wanted metric to the batch's column, or npos
 };
 

@@ -69,14 +69,21 @@ Result<> survey(File& file) {
   }
   parser->finish(batch);
   look();
+  TRY(parser->check_choices());
+  file.schema.labelled = parser->labelled();
+  if (file.schema.labelled.empty()) std::erase_if(file.schema.identity, tells_who);
   std::vector<int> ranks = parser->best_ranks();
   ranks.resize(met.size(), 1000);
+  std::vector<std::string> doubtful = parser->doubtful();
+  doubtful.resize(met.size());
+  file.schema.doubtful.clear();
   std::vector<Metric> there;
   file.schema.ranks.clear();
   for (std::size_t slot = 0; slot < met.size(); ++slot) {
     if (!met[slot]) continue;
     there.push_back(file.schema.metrics[slot]);
     file.schema.ranks.push_back(ranks[slot]);
+    file.schema.doubtful.push_back(doubtful[slot]);
   }
   file.schema.metrics = std::move(there);
   for (const std::string& name : parser->strangers()) file.schema.columns.emplace_back().name = name;
@@ -167,6 +174,9 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
   }
   for (const File& file : state->files) {
     const Schema& schema = file.schema;
+    if (!state->options.range.all() && (!schema.timed || !schema.from_epoch))
+      return fail(fmt::format("{}: its times do not say which day it was: --last, --from and --to cannot be obeyed",
+                              shown(file.path)));
     if (schema.timed != state->files.front().schema.timed)
       return fail(fmt::format("{} has times and {} has none: they cannot be one trace", shown(file.path),
                               shown(state->files.front().path)));
@@ -187,7 +197,8 @@ Result<TraceReader> TraceReader::open(TraceOptions options) {
 }
 
 Instant TraceReader::first() const {  // the files are in the order of their first rows
-  return Instant(Duration(state_->files.front().first.value_or(0)));
+  const File& file = state_->files.front();
+  return Instant(Duration(std::max(file.first.value_or(0), state_->options.range.lowest(file.schema.zoned))));
 }
 
 std::vector<Metric> TraceReader::available() const {
@@ -215,6 +226,10 @@ std::vector<std::string> TraceReader::columns() const {
   return names;
 }
 
+bool TraceReader::holds_means() const {
+  return std::ranges::all_of(state_->files, [](const File& file) { return file.schema.means; });
+}
+
 bool TraceReader::counted() const { return !state_->files.front().schema.timed; }
 
 Result<TraceReport> TraceReader::read(TraceSink& sink) {
@@ -230,6 +245,9 @@ Result<TraceReport> TraceReader::read(TraceSink& sink) {
       case Outcome::done: break;
     }
     for (const TraceGpu& gpu : report.gpus) report.samples += gpu.samples;
+    if (report.samples == 0 && !state_->options.range.all())
+      return fail(fmt::format("{}{}: no row {}", shown(state_->files.front().path),
+                              state_->files.size() > 1 ? " and the others" : "", format_range(state_->options.range)));
     report.metrics = available();
     report.notes.insert(report.notes.begin(), state_->notes.begin(), state_->notes.end());
     for (const File& file : state_->files) {

@@ -16,10 +16,13 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/result.h"
+#include "base/time_range.h"
 #include "gpu/block.h"
 #include "gpu/metric.h"
 #include "trace/holders.h"
+#include "trace/paced.h"
 #include "trace/schema.h"
 
 namespace lull::trace {
@@ -87,6 +90,7 @@ struct TraceOptions {
   std::vector<ColumnChoice> columns;  // what --columns said
   std::vector<Metric> metrics;        // to be read
   bool who = false;                   // blocks say who has the GPU, where the trace does
+  TimeRange range;                    // rows outside of it are passed over
   std::optional<Duration> every;      // how far apart the samples of files without times are
   unsigned threads = 0;               // 0: one a core
   std::size_t chunk_bytes = 1U << 19;
@@ -96,9 +100,10 @@ struct TraceOptions {
   // from an earlier reading.
   bool together = false;
   std::size_t gpus = 0;
-  Duration tick{};             // rows within half of this belong to one tick
-  std::vector<Duration> gaps;  // a longer interval of that GPU is a gap
+  Paced tick = {};          // rows within half of this belong to one tick
+  std::vector<Paced> gaps;  // a longer interval of that GPU is a gap
   std::function<void(double part)> progress;
+  std::shared_ptr<Fd> keeps = nullptr;  // a file without a name, whose path in /proc lasts as long as this
 };
 
 class TraceReader {
@@ -115,6 +120,7 @@ class TraceReader {
   std::vector<Metric> available() const;
   std::vector<std::string> columns() const;  // every name in the headers, for a message
   bool tells_who() const;                    // a file has a column of who has the GPU
+  bool holds_means() const;                  // of the time since the sample before; else readings may be of a moment
   // The files have no times: they were counted, by TraceOptions::every.
   bool counted() const;
 

@@ -14,8 +14,8 @@
 namespace lull::trace {
 namespace {
 
-constexpr std::int64_t kNs = 1'000'000'000;
-constexpr std::int64_t kMarch = 1'710'500'669;  // 2024-03-15T11:04:29Z
+constexpr std::int64_t kReaderNs = 1'000'000'000;
+constexpr std::int64_t kReaderMarch = 1'710'500'669;  // 2024-03-15T11:04:29Z
 
 std::vector<Sample> series(std::initializer_list<std::pair<double, std::vector<float>>> rows) {
   std::vector<Sample> samples;
@@ -32,7 +32,7 @@ TEST(TraceReader, NvidiaSmiOutputAsItIs) {
       "2024/03/15 11:04:30.055, 1, [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost], [GPU is lost]\n",
       {Metric::util, Metric::power, Metric::mem_used, Metric::pstate});
   ASSERT_TRUE(back) << back.error().message();
-  const double t = kMarch + 0.052;
+  const double t = kReaderMarch + 0.052;
   EXPECT_EQ(back->of.at("0"), series({{t, {45, 70.12F, 1024.F * 1048576, 0}}, {t + 1, {46, 71, 2048.F * 1048576, 2}}}));
   EXPECT_EQ(back->of.at("1"), series({{t + 0.003, {kUnknownSample, kUnknownSample, 3.F * 1048576, 8}},
                                       {t + 1.003, {kUnknownSample, kUnknownSample, kUnknownSample, kUnknownSample}}}));
@@ -84,8 +84,8 @@ TEST(TraceReader, OurOwnCsvAndNdjson) {
       "\n");
   ASSERT_TRUE(json) << json.error().message();
   for (const auto* back : {&*csv, &*json}) {
-    EXPECT_EQ(back->of.at("0"), series({{kMarch, {5, kUnknownSample}}}));
-    EXPECT_EQ(back->of.at("3:1"), series({{kMarch, {kUnknownSample, 71.5F}}}));
+    EXPECT_EQ(back->of.at("0"), series({{kReaderMarch, {5, kUnknownSample}}}));
+    EXPECT_EQ(back->of.at("3:1"), series({{kReaderMarch, {kUnknownSample, 71.5F}}}));
     EXPECT_EQ(back->report.gpus[1].uuid, "MIG-bb");
   }
 }
@@ -97,8 +97,8 @@ TEST(TraceReader, AnyCsvThroughColumns) {
       "n2;0;1710500669052;\"0.5\";80000\r\n",
       {Metric::util, Metric::power}, "time=when,gpu=node+2,util=load:fraction,power=milliwatts:mW");
   ASSERT_TRUE(back) << back.error().message();
-  EXPECT_EQ(back->of.at("n1/0"), series({{kMarch + 0.052, {25, 70.12F}}}));
-  EXPECT_EQ(back->of.at("n2/0"), series({{kMarch + 0.052, {50, 80}}}));
+  EXPECT_EQ(back->of.at("n1/0"), series({{kReaderMarch + 0.052, {25, 70.12F}}}));
+  EXPECT_EQ(back->of.at("n2/0"), series({{kReaderMarch + 0.052, {50, 80}}}));
   EXPECT_TRUE(back->report.zoned);
 }
 
@@ -107,11 +107,11 @@ TEST(TraceReader, TimesInEveryUnit) {
                            "2024-03-15T11:04:29.052Z", "2024/03/15 11:04:29.052"}) {
     const auto back = read_text(std::string("time,gpu,util\n") + time + ",0,1\n", {Metric::util});
     ASSERT_TRUE(back) << time;
-    EXPECT_EQ(back->of.at("0")[0].at, kMarch * kNs + 52'000'000) << time;
+    EXPECT_EQ(back->of.at("0")[0].at, kReaderMarch * kReaderNs + 52'000'000) << time;
   }
   const auto relative = read_text("t,util\n0,1\n100,2\n", {Metric::util}, "time=t:ms");
   ASSERT_TRUE(relative);
-  EXPECT_EQ(relative->of.at("0")[1].at, kNs / 10);
+  EXPECT_EQ(relative->of.at("0")[1].at, kReaderNs / 10);
   EXPECT_FALSE(relative->report.from_epoch);
 }
 
@@ -321,8 +321,8 @@ TEST(TraceReader, TogetherOnCommonTicks) {
     options.metrics = {Metric::util};
     options.together = true;
     options.gpus = 2;
-    options.tick = Duration(kNs);
-    options.gaps = {Duration(3 * kNs), Duration(3 * kNs)};
+    options.tick = {kReaderNs};
+    options.gaps = {{3 * kReaderNs}, {3 * kReaderNs}};
     const auto back = read_back(options);
     ASSERT_TRUE(back) << back.error().message();
     ASSERT_EQ(back->ticks.size(), 4U);
@@ -334,8 +334,8 @@ TEST(TraceReader, TogetherOnCommonTicks) {
     EXPECT_EQ(back->ticks[3][1].values[0], 6);
     EXPECT_EQ(back->report.duplicates, 1U);
     EXPECT_EQ(back->report.samples, 7U);
-    EXPECT_EQ(back->report.gpus[0].seen, Duration(3 * kNs));
-    EXPECT_EQ(back->report.gpus[1].seen, Duration(3 * kNs));
+    EXPECT_EQ(back->report.gpus[0].seen, Duration(3 * kReaderNs));
+    EXPECT_EQ(back->report.gpus[1].seen, Duration(3 * kReaderNs));
   }
 }
 

@@ -28,6 +28,12 @@ class RowParser {
   virtual std::vector<std::string> strangers() const { return {}; }
   // By slot of the schema: the rank of the best source that was met, for Schema::ranks.
   virtual std::vector<int> best_ranks() const { return {}; }
+  // Names of series of which some have labels that say who has the GPU, for Schema::labelled.
+  virtual std::vector<std::string> labelled() const { return {}; }
+  // By slot, for Schema::doubtful.
+  virtual std::vector<std::string> doubtful() const { return {}; }
+  // What --columns asked for and the file does not have.
+  virtual Result<> check_choices() const { return {}; }
 };
 
 // For parsers that go line by line: each with its number, without its end, and whether the file ended in the middle of

@@ -39,7 +39,7 @@ void append_csv_text(std::string& out, std::string_view text) {
 }
 
 // In the order of the columns.
-std::array<std::pair<std::string_view, std::string_view>, 6> who_columns(const Who& who) {
+std::array<std::pair<std::string_view, std::string_view>, 6> who_columns(const UserCells& who) {
   return {{{"host", who.host},
            {"users", who.users},
            {"pids", who.pids},
@@ -48,6 +48,9 @@ std::array<std::pair<std::string_view, std::string_view>, 6> who_columns(const W
            {"job", who.job}}};
 }
 
+// Where several GPUs have the same, replay would take them for one: then the place.
+std::string uuid_of(const Device& device) { return device.shares_uuid ? device.id().value : device.uuid; }
+
 }  // namespace
 
 std::string header_line(const RowLayout& layout) {
@@ -55,7 +58,7 @@ std::string header_line(const RowLayout& layout) {
   std::string line = "time,gpu,uuid";
   for (const Metric metric : layout.metrics) (line += ',') += info(metric).field;
   if (layout.who)
-    for (const auto& [name, text] : who_columns(Who{})) (line += ',') += name;
+    for (const auto& [name, text] : who_columns(UserCells{})) (line += ',') += name;
   return line + '\n';
 }
 
@@ -67,7 +70,7 @@ void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts
     out += ',';
     append_csv_text(out, facts.device.label());
     out += ',';
-    append_csv_text(out, facts.device.uuid);
+    append_csv_text(out, uuid_of(facts.device));
     for (const Metric metric : layout.metrics) {
       out += ',';
       if (std::isfinite(value(metric))) append_number(out, value(metric));
@@ -84,7 +87,7 @@ void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts
   json.begin_object()
       .member("time", time)
       .member("gpu", facts.device.label())
-      .member_or_null("uuid", facts.device.uuid);
+      .member_or_null("uuid", uuid_of(facts.device));
   std::string number;
   for (const Metric metric : layout.metrics) {
     number.clear();
@@ -99,7 +102,7 @@ void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts
 
 std::string empty_row(const RowLayout& layout) {
   std::string row;
-  append_row(row, layout, {WallTime{}, Device{}, Reading{}, Facts{}, Facts{}, Who{}});
+  append_row(row, layout, {WallTime{}, Device{}, Reading{}, Facts{}, Facts{}, UserCells{}});
   return row;
 }
 

@@ -20,7 +20,7 @@ namespace lull::trace {
 inline constexpr std::string_view kNobodyText = "none";
 
 // Empty: not known.
-struct Who {
+struct UserCells {
   std::string host;
   std::string users;
   std::string pids;
@@ -48,7 +48,7 @@ struct RowFacts {
   const Reading& reading;
   const Facts& job;
   const Facts& machine;
-  const Who& who;
+  const UserCells& who;
 };
 
 // With its newline; NDJSON has none.

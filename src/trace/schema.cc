@@ -8,11 +8,11 @@
 #include <limits>
 
 #include "base/text.h"
-#include "trace/any_time.h"
 #include "trace/cells.h"
 #include "trace/names.h"
 #include "trace/ndjson.h"
 #include "trace/number.h"
+#include "trace/time.h"
 
 namespace lull::trace {
 namespace {
@@ -70,8 +70,10 @@ Result<> apply_choice(const ColumnChoice& choice, Schema& schema, const std::vec
     const auto factor = unit.empty() ? std::optional(1.0) : unit_factor(info(column.metric).unit, unit);
     if (!factor && !choice.unit.empty())
       return fail(fmt::format("'{}' is no unit of {}", printable(unit), info(column.metric).name));
-    if (!unit.empty() || !meaning_of(column.name)) column.scale = factor.value_or(1);
+    const auto known = meaning_of(column.name);
+    if (!unit.empty() || !known) column.scale = factor.value_or(1);
     column.guessed_size = column.guessed_size && unit.empty();
+    column.bare = unit.empty() && (!known || known->role != Role::metric || known->bare);
   }
   return {};
 }
@@ -96,6 +98,7 @@ void guess_by_name(Schema& schema, std::vector<std::string>& units) {
     column.metric = row->metric;
     column.scale = row->scale;
     column.guessed_size = row->size_unclear && units[i].empty();
+    column.bare = row->bare && units[i].empty();
     if (row->role == Role::metric && !units[i].empty())
       column.scale = unit_factor(info(row->metric).unit, units[i]).value_or(row->scale);
   }
@@ -125,6 +128,7 @@ void settle(Schema& schema, const std::vector<Metric>& wanted) {
       column.wanted = std::find(wanted.begin(), wanted.end(), column.metric) != wanted.end();
       column.slot = schema.metrics.size();
       if (column.wanted) schema.metrics.push_back(column.metric);
+      if (column.wanted) schema.doubtful.push_back(column.bare && column.unit.empty() ? column.name : "");
     } else if (is_identity(column.role) || tells_who(column.role)) {
       column.wanted = schema.identity.size() < kMaxIdentity;
       column.slot = schema.identity.size();
@@ -190,8 +194,8 @@ void learn_unit(Column& column, std::string_view cell) {
 }
 
 // The kind of time, and the units in the cells, from the first rows that have them.
-void learn_from_rows(Schema& schema, const std::vector<std::vector<std::string>>& rows, bool time_given,
-                     std::string_view time_unit_in_header) {
+Result<> learn_from_rows(Schema& schema, const std::vector<std::vector<std::string>>& rows, bool time_given,
+                         std::string_view time_unit_in_header) {
   const Column* const time = time_column(schema);
   const auto at = time == nullptr ? schema.columns.size() : static_cast<std::size_t>(time - schema.columns.data());
   std::size_t date = schema.columns.size();
@@ -207,6 +211,14 @@ void learn_from_rows(Schema& schema, const std::vector<std::vector<std::string>>
   for (const auto& row : rows)
     if (const std::size_t dated = date < row.size() ? date : at; order == DayOrder::unknown && dated < row.size())
       order = day_order_of(row[dated]);
+  if (at < schema.columns.size() && order == DayOrder::unknown)
+    for (const auto& row : rows)
+      if (const std::string when = at < row.size() ? (date < row.size() ? row[date] + " " : "") + row[at] : "";
+          is_unclear_day(when))
+        return fail(
+            fmt::format("'{0}': which is the day, which the month? say it: --columns 'time={1}:dmy' or "
+                        "'time={1}:mdy'",
+                        printable(when), printable(schema.columns[date < row.size() ? date : at].name)));
   bool known_time = false;
   std::vector<double> largest(schema.columns.size());
   for (const auto& row : rows) {
@@ -228,6 +240,7 @@ void learn_from_rows(Schema& schema, const std::vector<std::vector<std::string>>
   for (std::size_t i = 0; i < schema.columns.size(); ++i)  // four million bytes are less than an empty card shows
     if (schema.columns[i].guessed_size && largest[i] < 4e6) schema.columns[i].scale = 1 << 20;
   if (date < schema.columns.size() && schema.time == TimeKind::calendar) schema.time = TimeKind::words;
+  return {};
 }
 
 // A column called gpu that holds shares is what the GPU did, not which one it is.
@@ -346,10 +359,11 @@ Result<Schema> detect_schema(std::string_view head, const std::vector<ColumnChoi
   }
   schema.timed = time != nullptr;
   if (schema.timed && choices.empty()) join_date_and_time(schema, rows);
-  learn_from_rows(schema, rows, time_given,
-                  time == nullptr ? "" : units[static_cast<std::size_t>(time - schema.columns.data())]);
-  schema.ours =
-      schema.format == Format::csv && raw.size() > 2 && raw[0] == "time" && raw[1] == "gpu" && raw[2] == "uuid";
+  std::string_view unit;  // of the time
+  if (time != nullptr) unit = units[static_cast<std::size_t>(time - schema.columns.data())];
+  TRY(learn_from_rows(schema, rows, time_given, unit.empty() && time != nullptr ? unit_in_name(time->name) : unit));
+  schema.means = raw.size() > 2 && raw[0] == "time" && raw[1] == "gpu" && raw[2] == "uuid";
+  schema.ours = schema.means && schema.format == Format::csv;
   settle(schema, wanted);
   return schema;
 }

@@ -34,6 +34,7 @@ struct Column {
   double unit_scale = 1;      // and what that is worth
   bool wanted = false;        // somebody asked for it
   bool guessed_size = false;  // bytes or MiB: the first rows tell
+  bool bare = false;          // neither its name nor anybody says the unit
 };
 
 // "time=ts,gpu=host+idx,util=GPU Util,power=p:mW": ROLE=COLUMN[:UNIT], where COLUMN
@@ -52,6 +53,7 @@ struct Schema {
   char separator = ',';
   bool header = true;  // the first line is no data
   bool ours = false;   // written by `lull record`: a last line without an end was cut off
+  bool means = false;  // utilisation and power are means since the sample before, as `lull record` writes them
   std::vector<Column> columns;
   std::vector<Role> identity;   // the parts that tell GPUs apart, in column order
   bool names_gpus() const;      // there is such a part, not only who has them
@@ -65,7 +67,10 @@ struct Schema {
 
   const TraceFormat* reads_as = nullptr;
   std::vector<ColumnChoice> choices;  // what --columns said, for formats that look at it while reading
-  std::vector<int> ranks;    // by slot: of several sources of a signal only those of this rank are read; empty: any
+  std::vector<int> ranks;  // by slot: of several sources of a signal only those of this rank are read; empty: any
+  std::vector<std::string> labelled;  // series whose labels say who has the GPU, of those that anybody has
+  std::vector<std::string>
+      doubtful;              // by slot: the column whose unit nobody says, as --columns would name it; or empty
   std::uint8_t variant = 0;  // which of its kinds, where a format has several
   std::string note;          // what was assumed, for a person
   bool in_turn = false;      // chunks must come in order, on one thread

@@ -7,11 +7,11 @@
 #include <string>
 
 #include "base/text.h"
+#include "trace/time.h"
 
 namespace lull::trace {
 namespace {
 
-constexpr std::int64_t kSecond = 1'000'000'000;
 constexpr std::int64_t kDay = 24 * 3600 * kSecond;
 constexpr std::size_t kMostPlaces = 256;
 
@@ -93,8 +93,14 @@ TickShape shape_of_ticks(std::span<const std::int64_t> times) {
   return best;
 }
 
-Sequence::Sequence(const Schema& schema, Duration every)
-    : schema_(schema), every_(every), by_place_(schema.gpus_in_a_tick > 1), places_({Role::gpu}) {
+Sequence::Sequence(const Schema& schema, Duration every, Duration clock_set_back)
+    : schema_(schema),
+      every_(every),
+      by_place_(schema.gpus_in_a_tick > 1),
+      places_({Role::gpu}),
+      by_wall_clock_(schema.timed && schema.from_epoch && !schema.zoned && !schema.partial &&
+                     schema.wraps == Schema::Wraps::no),
+      offset_(by_wall_clock_ ? clock_set_back.count() : 0) {
   for (std::size_t i = 0; by_place_ && i < schema.gpus_in_a_tick; ++i) {
     const std::string label = std::to_string(i);
     Identities::Cells cells{};
@@ -107,6 +113,7 @@ Sequence::Sequence(const Schema& schema, Duration every)
 void Sequence::apply(const Identities& parsed, Batch& batch) {
   if (!schema_.timed) count_time(parsed, batch);
   if (schema_.wraps != Schema::Wraps::no) unwrap(batch);
+  if (by_wall_clock_) follow_clock(parsed, batch);
   if (by_place_) find_places(batch, false);
 }
 
@@ -125,6 +132,36 @@ void Sequence::unwrap(Batch& batch) {
     any_written_ = true;
     last_written_ = written;
     batch.at[row] = written + offset_;
+  }
+}
+
+// One leap back of an hour, less what lies between two samples, in rows that are in order else: summer time has ended.
+void Sequence::follow_clock(const Identities& parsed, Batch& batch) {
+  constexpr std::int64_t kHour = 3600 * kSecond;
+  constexpr std::int64_t kLongPause = 600 * kSecond;  // between samples
+  const std::vector<Place>& places = places_of(parsed);
+  for (std::size_t row = 0; row < batch.rows; ++row) {
+    const std::size_t gpu = places[batch.gpu[row]].gpu;
+    if (gpu >= last_of_.size()) {
+      last_of_.resize(gpu + 1, std::numeric_limits<std::int64_t>::min());
+      pause_of_.resize(gpu + 1);
+    }
+    const std::int64_t written = batch.at[row];
+    const bool met = last_of_[gpu] != std::numeric_limits<std::int64_t>::min();
+    const std::int64_t now = written + offset_;
+    if (met && now < last_of_[gpu]) {
+      const std::int64_t pause = now + kHour - last_of_[gpu];
+      const bool leap = pause >= 0 && pause_of_[gpu] <= kLongPause && pause <= 2 * pause_of_[gpu] + 5 * kSecond;
+      if (leap && ordered_ && !set_back_at_) {
+        set_back_at_ = last_of_[gpu];
+        offset_ += kHour;
+      } else {
+        ordered_ = false;
+      }
+    }
+    batch.at[row] = written + offset_;
+    if (met) pause_of_[gpu] = std::max<std::int64_t>(0, batch.at[row] - last_of_[gpu]);
+    last_of_[gpu] = std::max(last_of_[gpu], batch.at[row]);
   }
 }
 
@@ -150,13 +187,19 @@ Sequence::Place Sequence::place_of(const std::vector<std::string>& cells) {
   return place;
 }
 
+const std::vector<Sequence::Place>& Sequence::places_of(const Identities& parsed) {
+  std::vector<Place>& places = places_of_[&parsed];
+  while (places.size() < parsed.size()) places.push_back(place_of(parsed.cells(places.size())));
+  return places;
+}
+
 // Rows of a tick come in the order of their GPUs: one that comes again, or a lower number, is in the next tick.
 void Sequence::count_time(const Identities& parsed, Batch& batch) {
   std::size_t next_start = 0;
+  const std::vector<Place>& places = places_of(parsed);
   for (std::size_t row = 0; row < batch.rows; ++row) {
     const bool start = starts_at(row, batch, next_start);
-    while (places_of_.size() < parsed.size()) places_of_.push_back(place_of(parsed.cells(places_of_.size())));
-    const auto& [gpu, index] = places_of_[batch.gpu[row]];
+    const auto& [gpu, index] = places[batch.gpu[row]];
     if (any_ && (in_tick_[gpu] != 0 || index < last_index_ || start)) {
       now_ += every_.count();
       // Nobody knows how long it was between two recordings: long enough to be a gap.

@@ -43,6 +43,37 @@ TEST(TickShape, OneGpuStaysOneWhateverItsPauses) {
   EXPECT_EQ(shape_of_ticks(times).rows, 1U);
 }
 
+// Threads have a parser each, which number the GPUs as they meet them.
+TEST(SetBackClock, IsFoundWhateverNumbersTheParsersGiveTheGpus) {
+  Schema schema;
+  schema.identity = {Role::gpu};
+  schema.zoned = false;
+  Sequence sequence(schema, {});
+  Identities first(schema.identity);
+  Identities second(schema.identity);
+  const auto number_in = [](Identities& parser, std::string_view gpu) {
+    Identities::Cells cells{};
+    cells[0] = gpu;
+    return parser.find(cells);
+  };
+  constexpr std::int64_t kMinute = 60'000 * kMs;
+  const std::int64_t start = 28'000'000 * kMinute;
+  const auto feed = [&](Identities& parser, std::string_view gpu, std::int64_t minute) {
+    Batch batch;
+    batch.reset(0);
+    batch.add_row(start + minute * kMinute, number_in(parser, gpu));
+    sequence.apply(parser, batch);
+    return (batch.at[0] - start) / kMinute;
+  };
+  EXPECT_EQ(feed(first, "0", 58), 58);
+  EXPECT_EQ(feed(second, "1", 58), 58);
+  EXPECT_EQ(feed(first, "1", 59), 59);
+  EXPECT_EQ(feed(second, "0", 59), 59);
+  EXPECT_EQ(feed(second, "0", 0), 60);
+  EXPECT_EQ(feed(second, "1", 0), 60);
+  EXPECT_TRUE(sequence.set_back_at());
+}
+
 // Rows of random ticks, from which rows were lost and in which GPUs were slow: a value is the right GPU's or unknown.
 TEST(Places, NeverTheWrongGpusValue) {
   const bool held = rc::check([] {

@@ -13,7 +13,7 @@ void Series::grow(std::size_t most) {
   for (auto& column : value_) column.resize(room);
 }
 
-void Series::make_room(std::size_t gpu, std::size_t held, TraceSink& sink) {
+void Series::make_space(std::size_t gpu, std::size_t held, TraceSink& sink) {
   if (!bounded_) return grow(std::numeric_limits<std::size_t>::max());
   if (count_ < held) return grow(held);
   sort();

@@ -35,7 +35,7 @@ class Series {
   template <class Values>
   Added add(Instant at, std::size_t gpu, std::size_t held, TraceSink& sink, const Values& value) {
     if (count_ >= at_.size() || (bounded_ && count_ >= held)) [[unlikely]]
-      make_room(gpu, held, sink);
+      make_space(gpu, held, sink);
     if (emitted_any_ && at <= emitted_) [[unlikely]]
       return at == emitted_ && !partial_ ? Added::duplicate : Added::too_late;
     at_[count_] = at;
@@ -66,7 +66,7 @@ class Series {
  private:
   void grow(std::size_t most);
   bool complete(std::size_t first, std::size_t more);  // true: it brought something
-  void make_room(std::size_t gpu, std::size_t held, TraceSink& sink);
+  void make_space(std::size_t gpu, std::size_t held, TraceSink& sink);
   void emit(std::size_t from, std::size_t count, std::size_t gpu, TraceSink& sink);
 
   std::span<const Metric> metrics_;

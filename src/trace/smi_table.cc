@@ -1,30 +1,47 @@
-#include "trace/smi_table.h"
+// The table that plain `nvidia-smi` prints, appended to a file again and again (-l, a loop,
+// cron), of any driver since 2012: two or three lines for each GPU, the time above it.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <array>
+#include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/text.h"
-#include "trace/any_time.h"
 #include "trace/cells.h"
+#include "trace/format.h"
+#include "trace/time.h"
 
 namespace lull::trace {
 namespace {
+
+class SmiTableParser final : public RowParser {
+ public:
+  explicit SmiTableParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
+
+  void parse(const Chunk& chunk, Batch& batch) override;
+  const Identities& identities() const override { return identities_; }
+
+ private:
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);
+  void readings(std::string_view text, std::uint64_t number, Batch& batch);
+
+  const Schema& schema_;
+  Identities identities_;
+  bool in_gpus_ = false;  // in the part of the table that lists GPUs
+  bool fresh_ = false;    // a time that no table has used yet
+  bool timed_ = false;    // this table has one
+  std::int64_t now_ = 0;
+  std::string gpu_;  // of the line before; its readings are on this one
+};
 
 // "|   0  Tesla V100 …  On  | 00000000:00:1B.0 Off |   0 |" -> what stands between the bars.
 std::vector<std::string_view> cells_of(std::string_view line) {
   line = trim(line);
   if (line.size() < 2 || line.front() != '|' || line.back() != '|') return {};
   return split(line.substr(1, line.size() - 2), '|');
-}
-
-std::vector<std::string_view> words_of(std::string_view text) {
-  std::vector<std::string_view> words;
-  for (std::string_view word : split(trim(text), ' '))
-    if (!trim(word).empty()) words.push_back(trim(word));
-  return words;
 }
 
 // "54W", "4321MiB", "42C", "30%", "P8"; unknown where it says anything else.
@@ -54,12 +71,12 @@ std::optional<AnyTime> time_line(std::string_view line) {
 
 }  // namespace
 
-bool is_smi_table(std::string_view head, const ReadHow&) {
+static bool is_smi_table(std::string_view head, const ReadHow&) {
   const auto lines = lines_of(head.substr(0, std::min<std::size_t>(head.size(), 65536)));
   return std::any_of(lines.begin(), lines.end(), is_title) && std::any_of(lines.begin(), lines.end(), heads_gpus);
 }
 
-Result<Schema> open_smi_table(std::string_view head, const ReadHow& how) {
+static Result<Schema> open_smi_table(std::string_view head, const ReadHow& how) {
   Schema schema = schema_of_samples(how.wanted);
   constexpr std::array kThere = {Metric::util,        Metric::mem_used, Metric::mem_total, Metric::power,
                                  Metric::power_limit, Metric::temp,     Metric::pstate,    Metric::fan};
@@ -69,11 +86,7 @@ Result<Schema> open_smi_table(std::string_view head, const ReadHow& how) {
   std::optional<AnyTime> time;
   for (const std::string_view line : lines_of(head))
     if (!time) time = time_line(line);
-  schema.timed = time.has_value();
-  schema.zoned = time && time->zone_minutes;
-  schema.zone_minutes = time ? time->zone_minutes.value_or(0) : 0;
-  schema.from_epoch = time && time->has_year;
-  if (time && !time->has_year) schema.wraps = Schema::Wraps::each_year;
+  take_kind_of_time(schema, time);
   return schema;
 }
 
@@ -145,5 +158,7 @@ void SmiTableParser::readings(std::string_view text, std::uint64_t number, Batch
   const auto right = words_of(cells[2]);
   if (!right.empty()) set(Metric::util, right[0]);
 }
+
+const TraceFormat kSmiTable{"nvidia-smi's table", is_smi_table, open_smi_table, make_row_parser<SmiTableParser>, false};
 
 }  // namespace lull::trace

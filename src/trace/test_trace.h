@@ -1,5 +1,5 @@
 #pragma once
-// For the tests of this room: a trace in a file that goes away, read back as plain
+// For the tests of this module: a trace in a file that goes away, read back as plain
 // rows per GPU, which is easy to compare.
 
 #include <unistd.h>

@@ -12,12 +12,12 @@ constexpr std::size_t kWordOfTicks = 64;  // judging works on so many at once
 
 }  // namespace
 
-Ticks::Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
-             std::size_t memory, bool partial, TraceSink& sink)
+Ticks::Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, const Paced& tick,
+             std::span<const Paced> gaps, std::size_t memory, bool partial, TraceSink& sink)
     : metrics_(metrics),
       who_(who),
       width_(metrics.size() + (who ? 1 : 0)),
-      half_(tick / 2),
+      interval_(tick),
       gaps_(gaps),
       sink_(sink),
       partial_(partial),
@@ -92,8 +92,9 @@ void Ticks::place(Instant at, std::uint32_t gpu, const float* values) {
     if (!partial_ || !complete(gpu, values)) ++duplicates_;
     return;
   }
-  if (tick_ == 0 || at_.empty() || at - at_.back() > half_ || g.tick == tick_) open_tick(at);
-  if (g.any && !gaps_.empty()) (at - g.last <= gaps_[gpu] ? g.seen : g.missed) += at - g.last;
+  if (tick_ == 0 || at_.empty() || (at - at_.back()).count() > interval_.before(at) / 2 || g.tick == tick_)
+    open_tick(at);
+  if (g.any && !gaps_.empty()) ((at - g.last).count() <= gaps_[gpu].before(at) ? g.seen : g.missed) += at - g.last;
   g.any = true;
   g.last = at;
   g.tick = tick_;

@@ -18,7 +18,7 @@ class Ticks {
  public:
   // `gaps` may be empty; then nothing is seen.
   // With `who` each row has one more value behind the metrics: the holder.
-  Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, Duration tick, std::span<const Duration> gaps,
+  Ticks(std::span<const Metric> metrics, bool who, std::size_t gpus, const Paced& tick, std::span<const Paced> gaps,
         std::size_t memory, bool partial, TraceSink& sink);
 
   // A row in any order; false: it came too late for its tick.
@@ -57,8 +57,8 @@ class Ticks {
   std::span<const Metric> metrics_;
   bool who_;
   std::size_t width_;  // values of a row
-  Duration half_;
-  std::span<const Duration> gaps_;
+  const Paced& interval_;
+  std::span<const Paced> gaps_;
   TraceSink& sink_;
   bool partial_;          // rows of one GPU and time each bring some of the signals
   std::size_t held_;      // rows that wait for those before them

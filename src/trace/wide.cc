@@ -1,15 +1,48 @@
-#include "trace/wide.h"
+// Tables with columns for each GPU: Grafana's "series joined by time", exports of Weights &
+// Biases, what scripts write (time, gpu0_util, gpu0_power, gpu1_util, …), as CSV or as an
+// object on each line. A column's name says which GPU and what; where it names the GPU
+// alone, --columns 'util=GPU *' says what is measured, and * is the GPU.
 
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
+#include <string>
+#include <string_view>
+#include <vector>
 
 #include "base/text.h"
 #include "trace/cells.h"
+#include "trace/format.h"
+#include "trace/names.h"
 
 namespace lull::trace {
 namespace {
+
+class WideParser final : public RowParser {
+ public:
+  explicit WideParser(const Schema& schema);
+
+  void parse(const Chunk& chunk, Batch& batch) override;
+  const Identities& identities() const override { return identities_; }
+
+ private:
+  struct Source {
+    std::size_t column;
+    std::size_t slot;
+    Meaning meaning;
+  };
+  struct Gpu {
+    GpuName name;
+    std::vector<Source> sources;
+  };
+  void line(std::string_view text, std::uint64_t number, Batch& batch);
+
+  const Schema& schema_;
+  Identities identities_;
+  std::size_t time_ = 0;
+  std::vector<Gpu> gpus_;
+};
 
 bool names_a_gpu(const GpuName& gpu) { return !gpu.gpu.empty() || !gpu.uuid.empty(); }
 
@@ -32,11 +65,19 @@ SeriesName series_in(std::string_view name, const std::vector<ColumnChoice>& cho
     if (!star) continue;
     SeriesName series = series_of(name);  // it may tell the machine as well
     const double scale = choice.unit.empty() ? 1 : unit_factor(info(*metric).unit, choice.unit).value_or(1);
-    series.meaning = Meaning{Role::metric, *metric, 0, scale, choice.unit.empty() && info(*metric).unit == Unit::bytes};
+    const bool bare = choice.unit.empty() && (!series.meaning || series.meaning->bare);
+    series.meaning =
+        Meaning{Role::metric, *metric, 0, scale, choice.unit.empty() && info(*metric).unit == Unit::bytes, bare};
     if (!names_a_gpu(series.gpu)) series.gpu.gpu = *star;
     return series;
   }
   return series_of(name);
+}
+
+// "gpu0_util" -> "gpu*_util": the columns of all GPUs.
+std::string with_star(std::string name, const std::string& gpu) {
+  if (const std::size_t at = name.find(gpu); !gpu.empty() && at != std::string::npos) name.replace(at, gpu.size(), "*");
+  return name;
 }
 
 bool has_star(const std::vector<ColumnChoice>& choices) {
@@ -49,7 +90,7 @@ bool is_extreme(std::string_view name) { return name.ends_with("__MIN") || name.
 
 }  // namespace
 
-bool is_wide(std::string_view head, const ReadHow& how) {
+static bool is_wide(std::string_view head, const ReadHow& how) {
   bool any = has_star(how.columns);
   for (const std::string& name : table_names(head)) {
     const auto meaning = meaning_of(heading_of(name).name);
@@ -60,7 +101,8 @@ bool is_wide(std::string_view head, const ReadHow& how) {
   return any;
 }
 
-Result<Schema> open_wide(std::string_view head, const ReadHow& how) {
+static Result<Schema> open_wide(std::string_view head, const ReadHow& how) {
+  TRY(only_signals(how, "a table with columns for each GPU"));
   const TableHead table = table_head(head);
   Schema schema = schema_of_samples(how.wanted);
   schema.in_turn = false;
@@ -86,6 +128,13 @@ Result<Schema> open_wide(std::string_view head, const ReadHow& how) {
                     printable(silent)));
   std::erase_if(schema.metrics,
                 [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
+  schema.doubtful.resize(schema.metrics.size());
+  for (std::size_t i = 0; i < table.names.size(); ++i) {
+    const SeriesName series = series_in(table.names[i], how.columns);
+    if (i == time || !series.meaning || !series.meaning->bare || !names_a_gpu(series.gpu)) continue;
+    const std::size_t slot = slot_of(schema, series.meaning->metric);
+    if (slot != kNoSlot) schema.doubtful[slot] = with_star(table.names[i], series.gpu.gpu);
+  }
   return schema;
 }
 
@@ -154,5 +203,7 @@ void WideParser::line(std::string_view text, std::uint64_t number, Batch& batch)
     }
   }
 }
+
+const TraceFormat kWide{"a table with columns for each GPU", is_wide, open_wide, make_row_parser<WideParser>, true};
 
 }  // namespace lull::trace

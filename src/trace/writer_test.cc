@@ -146,7 +146,7 @@ TEST(TraceWriter, OtherColumnsAreRefusedAndNothingChanges) {
 }
 
 // What lull did not write is not shortened, however much it looks like a trace that a crash cut off.
-TEST(TraceWriter, FaultsB5WhatWeDidNotWriteIsRefusedAndStaysAsItIs) {
+TEST(TraceWriter, WhatWeDidNotWriteIsRefusedAndStaysAsItIs) {
   std::string noise;
   std::uint32_t state = 1;
   for (int i = 0; i < 500'000; ++i) noise += static_cast<char>((state = state * 1664525U + 1013904223U) >> 24U);
@@ -194,7 +194,7 @@ TEST(TraceWriter, FaultsB5WhatWeDidNotWriteIsRefusedAndStaysAsItIs) {
   }
 }
 
-TEST(TraceWriter, FaultsB5ABombInPlaceOfATraceIsRefusedInLittleRoom) {
+TEST(TraceWriter, ABombInPlaceOfATraceIsRefusedInLittleRoom) {
   const TempFile plain(std::string(64U << 20, 'x'), "");
   for (const char* command : {"gzip -c", "zstd -qc"}) {
     const bool zstd = command[0] == 'z';

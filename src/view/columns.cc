@@ -27,22 +27,22 @@ Letter first_letter(std::string_view text) {
   return {code, length};
 }
 
-struct Range {
+struct CodeRange {
   std::uint32_t first, last;
 };
 // The blocks that terminals draw two cells wide, and those they draw on top of the
 // letter before. Coarse on purpose: wcwidth(3) would need the user's locale loaded.
-constexpr std::array kWide = {Range{0x1100, 0x115F},   Range{0x2E80, 0x303E},  Range{0x3041, 0xA4CF},
-                              Range{0xAC00, 0xD7A3},   Range{0xF900, 0xFAFF},  Range{0xFE30, 0xFE6F},
-                              Range{0xFF00, 0xFF60},   Range{0xFFE0, 0xFFE6},  Range{0x1F300, 0x1F64F},
-                              Range{0x1F900, 0x1F9FF}, Range{0x20000, 0x3FFFD}};
-constexpr std::array kCombining = {Range{0x0300, 0x036F}, Range{0x1AB0, 0x1AFF}, Range{0x1DC0, 0x1DFF},
-                                   Range{0x200B, 0x200F}, Range{0x20D0, 0x20FF}, Range{0xFE00, 0xFE0F},
-                                   Range{0xFE20, 0xFE2F}};
+constexpr std::array kWide = {CodeRange{0x1100, 0x115F},   CodeRange{0x2E80, 0x303E},  CodeRange{0x3041, 0xA4CF},
+                              CodeRange{0xAC00, 0xD7A3},   CodeRange{0xF900, 0xFAFF},  CodeRange{0xFE30, 0xFE6F},
+                              CodeRange{0xFF00, 0xFF60},   CodeRange{0xFFE0, 0xFFE6},  CodeRange{0x1F300, 0x1F64F},
+                              CodeRange{0x1F900, 0x1F9FF}, CodeRange{0x20000, 0x3FFFD}};
+constexpr std::array kCombining = {CodeRange{0x0300, 0x036F}, CodeRange{0x1AB0, 0x1AFF}, CodeRange{0x1DC0, 0x1DFF},
+                                   CodeRange{0x200B, 0x200F}, CodeRange{0x20D0, 0x20FF}, CodeRange{0xFE00, 0xFE0F},
+                                   CodeRange{0xFE20, 0xFE2F}};
 
 template <std::size_t N>
-bool within(const std::array<Range, N>& ranges, std::uint32_t code) {
-  return std::any_of(ranges.begin(), ranges.end(), [=](Range r) { return code >= r.first && code <= r.last; });
+bool within(const std::array<CodeRange, N>& ranges, std::uint32_t code) {
+  return std::any_of(ranges.begin(), ranges.end(), [=](CodeRange r) { return code >= r.first && code <= r.last; });
 }
 
 std::size_t cells_of(std::uint32_t code) { return within(kCombining, code) ? 0 : within(kWide, code) ? 2 : 1; }

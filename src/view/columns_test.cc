@@ -34,14 +34,14 @@ TEST(Fit, NeverLongerThanAsked) {
   }));
 }
 
-std::vector<Column> example() {
+std::vector<Column> example_columns() {
   return {{"GPU", Align::right, 0, 0, {{"0"}, {"1"}}},
           {"NAME", Align::left, 1, 6, {{"NVIDIA H100 80GB HBM3"}, {"Tesla T4"}}},
           {"COMMAND", Align::left, 2, 8, {{"python train.py --epochs 100"}, {""}}}};
 }
 
 TEST(Layout, WideScreensGetEverything) {
-  const auto lines = layout(example(), {}, {.width = 100});
+  const auto lines = layout(example_columns(), {}, {.width = 100});
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[0], "GPU  NAME                   COMMAND");
   EXPECT_EQ(lines[1], "  0  NVIDIA H100 80GB HBM3  python train.py --epochs 100");
@@ -49,21 +49,21 @@ TEST(Layout, WideScreensGetEverything) {
 }
 
 TEST(Layout, NarrowScreensShrinkThenGiveUpColumns) {
-  EXPECT_EQ(layout(example(), {}, {.width = 40})[1], "  0  NVIDIA H100 80GB HBM3  python trai…");
-  EXPECT_EQ(layout(example(), {}, {.width = 21})[1], "  0  NVIDI…  python …");
-  EXPECT_EQ(layout(example(), {}, {.width = 12})[1], "  0  NVIDIA…");
-  EXPECT_EQ(layout(example(), {}, {.width = 4})[1], "  0");
+  EXPECT_EQ(layout(example_columns(), {}, {.width = 40})[1], "  0  NVIDIA H100 80GB HBM3  python trai…");
+  EXPECT_EQ(layout(example_columns(), {}, {.width = 21})[1], "  0  NVIDI…  python …");
+  EXPECT_EQ(layout(example_columns(), {}, {.width = 12})[1], "  0  NVIDIA…");
+  EXPECT_EQ(layout(example_columns(), {}, {.width = 4})[1], "  0");
 }
 
 TEST(Layout, ASpanTakesTheRestOfTheRow) {
-  const auto lines = layout(example(), {{1, 1, {"GPU is lost", Tone::bad}}}, {.width = 100});
+  const auto lines = layout(example_columns(), {{1, 1, {"GPU is lost", Tone::bad}}}, {.width = 100});
   EXPECT_EQ(lines[2], "  1  GPU is lost");
 }
 
 TEST(Layout, NoLineIsEverWiderThanTheScreen) {
   EXPECT_TRUE(rc::check([](const std::vector<std::string>& texts) {
     const auto width = *rc::gen::inRange<std::size_t>(3, 120);
-    std::vector<Column> columns = example();
+    std::vector<Column> columns = example_columns();
     for (Column& column : columns)
       for (const std::string& text : texts) column.cells.push_back({printable(text)});
     for (const std::string& line : layout(columns, {{0, 1, {printable("driver does not answer"), Tone::bad}}}, {width}))

@@ -11,12 +11,12 @@
 namespace lull {
 
 // "no-gpu", "cannot-judge", "armed"
-std::string_view event_word(const Event& event);
+std::string_view event_name(const Event& event);
 // "nothing was seen for 3m (suspended, or starved): the count begins anew"
-std::string to_words(const Event& event);
+std::string to_string(const Event& event);
 // Something is wrong, rather than news.
 bool is_trouble(const Event& event);
 // "GPU 0", "GPUs 0, 2"
-std::string gpus_in_words(const std::vector<Device>& devices);
+std::string gpus_text(const std::vector<Device>& devices);
 
 }  // namespace lull

@@ -1,4 +1,4 @@
-#include "view/help.h"
+#include "view/screen.h"
 
 #include <gtest/gtest.h>
 

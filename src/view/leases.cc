@@ -39,7 +39,7 @@ std::string share_text(const LeaseInfo& lease, const FolderState& state) {
 // How a lease stands, in a word or two.
 std::string state_text(const LeaseInfo& lease) {
   if (!lease.readable) return "may not be read";
-  const auto lives = alive(lease.record.holder);
+  const auto spans = alive(lease.record.holder);
   switch (lease.record.kind) {
     case LeaseKind::collecting: return "collecting";
     case LeaseKind::hold:
@@ -47,7 +47,7 @@ std::string state_text(const LeaseInfo& lease) {
     case LeaseKind::process:
     case LeaseKind::job: break;
   }
-  return lives == false ? "left behind" : "running";
+  return spans == false ? "left behind" : "running";
 }
 
 LeasedGpu seen_of(const LeaseInfo& lease, const LeasedGpus& gpus) {
@@ -71,8 +71,8 @@ void put_time(JsonWriter& json, std::string_view name, const std::optional<WallT
   json.member(name, time ? std::optional(format_rfc3339(*time)) : std::nullopt);
 }
 
-enum Order : std::size_t { gpu, util, idle, held };
-constexpr std::array<std::string_view, 4> kOrders = {"GPU", "util", "idle for", "how long it is held"};
+enum LeaseOrder : std::size_t { lease_by_gpu, lease_by_util, lease_by_idle, lease_by_held };
+constexpr std::array<std::string_view, 4> kLeaseOrders = {"GPU", "util", "idle for", "how long it is held"};
 
 std::vector<std::string> lease_cells(const LeaseInfo& lease, const LeasesView& view, const Screen& screen) {
   const LeasedGpu seen = seen_of(lease, view.gpus);
@@ -141,19 +141,19 @@ std::string leases_summary(const LeasesView& view) {
   return text + (waiting == 0 ? ", nobody waits" : fmt::format(", {} wait{}", waiting, waiting == 1 ? "s" : ""));
 }
 
-std::span<const std::string_view> LeaseRows::orders() const { return kOrders; }
+std::span<const std::string_view> LeaseRows::orders() const { return kLeaseOrders; }
 
 double LeaseRows::weight(std::size_t row, std::size_t order) const {
   const bool waits = row >= view_.state.leases.size();
   const auto seconds = [](Duration time) { return std::chrono::duration<double>(time).count(); };
-  if (order == held) {
+  if (order == lease_by_held) {
     const auto since = waits ? view_.state.tickets[row - view_.state.leases.size()].record.since
                              : view_.state.leases[row].record.since;
     return since ? std::max(0.0, seconds(view_.now - *since)) : kUnknown;
   }
   if (waits) return kUnknown;
   const LeasedGpu seen = seen_of(view_.state.leases[row], view_.gpus);
-  if (order == util) return seen.util;
+  if (order == lease_by_util) return seen.util;
   return seen.idle_for ? seconds(*seen.idle_for) : kUnknown;
 }
 

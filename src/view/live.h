@@ -3,6 +3,7 @@
 // change about that. Pure: keys and rows in, lines out; whoever owns the terminal draws them.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <span>
 #include <string>
@@ -10,9 +11,42 @@
 #include <vector>
 
 #include "view/columns.h"
-#include "view/keys.h"
+#include "view/status.h"
 
 namespace lull {
+
+// Keys as a terminal sends them: letters, and sequences that begin with an escape, which may arrive in pieces.
+enum class KeyKind : std::uint8_t {
+  text,
+  enter,
+  backspace,
+  escape,
+  up,
+  down,
+  left,
+  right,
+  page_up,
+  page_down,
+  home,
+  end
+};
+
+struct Key {
+  KeyKind kind = KeyKind::text;
+  std::string text = {};  // one UTF-8 letter, of `text`
+  bool operator==(const Key&) const = default;
+};
+
+class KeyReader {
+ public:
+  // The keys in what has arrived. An escape at the very end is kept until more comes, or flush() is called.
+  std::vector<Key> feed(std::string_view bytes);
+  bool pending() const { return !rest_.empty(); }
+  std::vector<Key> flush();  // nothing more came: it was the key Escape
+
+ private:
+  std::string rest_;
+};
 
 // What there is to show, a row for each GPU or lease. Rows are counted as they come, however they are sorted.
 class LiveRows {
@@ -53,7 +87,7 @@ class LiveScreen {
   bool type(const Key& key);
   std::vector<std::size_t> chosen(const LiveRows& rows) const;
   std::vector<std::string> below(const LiveRows& rows, std::span<const std::size_t> shown, const Screen& screen) const;
-  std::string foot(const LiveRows& rows, std::size_t hidden_above, std::size_t hidden_below) const;
+  std::string foot(const LiveRows& rows, std::size_t hidden_above, std::size_t hidden_below, std::size_t width) const;
 
   std::size_t order_ = 0;  // counts on; its rest by the number of orders is the one
   std::string filter_;
@@ -65,6 +99,29 @@ class LiveScreen {
   std::size_t top_ = 0;     // the first row that is shown
   std::size_t rows_ = 0;    // how many there were when it was last drawn
   std::size_t page_ = 1;
+};
+
+// The GPUs as rows of a live screen.
+class StatusRows : public LiveRows {
+ public:
+  explicit StatusRows(const StatusView& view) : view_(view) {}
+
+  std::size_t size() const override { return view_.devices.size(); }
+  std::string_view noun() const override { return "GPU"; }
+  std::span<const std::string_view> orders() const override;
+  double weight(std::size_t row, std::size_t order) const override;
+  std::string words(std::size_t row) const override;
+  std::string summary() const override { return status_summary(view_); }
+  std::vector<std::string> table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
+                                 const Screen& screen) const override;
+  std::vector<std::string> why(std::size_t row) const override;
+  bool has_processes() const override { return true; }
+  std::vector<std::string> processes(std::span<const std::size_t> rows, const Screen& screen) const override;
+
+ private:
+  StatusView only(std::span<const std::size_t> rows) const;
+
+  const StatusView& view_;
 };
 
 }  // namespace lull

@@ -1,5 +1,5 @@
+#include "view/live.h"
 #include "view/leases.h"
-#include "view/live_status.h"
 
 #include <gtest/gtest.h>
 
@@ -25,7 +25,7 @@ Snapshot machine(unsigned gpus) {
     reading.set(Metric::util, i * 7 % 101);
     reading.set(Metric::mem_used, 1e9 * i);
     reading.set(Metric::mem_total, 80e9);
-    reading.tenants.emplace();
+    reading.processes.emplace();
     snapshot.readings.push_back(reading);
   }
   snapshot.inventory = inventory;
@@ -35,14 +35,15 @@ Snapshot machine(unsigned gpus) {
 // Process 4711 computes on some of them.
 void compute(Snapshot& snapshot, const std::vector<std::size_t>& gpus, const std::string& user,
              const std::vector<std::string>& arguments) {
-  Tenant tenant;
-  tenant.pid = 4711;
-  tenant.compute = true;
-  for (const std::size_t gpu : gpus) snapshot.readings[gpu].tenants->push_back(tenant);
-  ProcessInfo& process = snapshot.processes[4711];
+  ProcessInfo info;
+  info.pid = 4711;
+  info.user = user;
+  info.arguments = arguments;
+  GpuProcess process;
   process.pid = 4711;
-  process.user = user;
-  process.arguments = arguments;
+  process.compute = true;
+  process.set_info(std::make_shared<const ProcessInfo>(info));
+  for (const std::size_t gpu : gpus) snapshot.readings[gpu].processes->push_back(process);
 }
 
 StatusView all_of(const Snapshot& snapshot) {
@@ -181,7 +182,7 @@ TEST(StatusSummary, CountsEachOnce) {
   StatusView view = all_of(snapshot);
   view.extras.resize(5);
   EXPECT_EQ(status_summary(view), "5 GPUs: 3 busy, 1 free, 1 unknown");
-  view.extras[0].lease = LeaseView{"carol", 7, "x", {}};
+  view.extras[0].leases = {LeaseView{"carol", 7, "x", {}}};
   EXPECT_EQ(status_summary(view), "5 GPUs: 3 busy, 1 held idle, 1 unknown");
 }
 
@@ -194,7 +195,7 @@ TEST(StatusSummary, AnEmptyMigDeviceIsFree) {
   }
   EXPECT_EQ(status_summary(all_of(snapshot)), "3 GPUs: 3 free");
   snapshot.readings[0].set(Metric::mem_used, 2e9);         // whose?
-  snapshot.readings[1].tenants->push_back({});             // busy or not?
+  snapshot.readings[1].processes->push_back({});           // busy or not?
   snapshot.readings[2].miss(Metric::util, Absence::lost);  // it has one, and did not tell
   EXPECT_EQ(status_summary(all_of(snapshot)), "3 GPUs: 3 unknown");
 }
@@ -221,8 +222,8 @@ TEST(StatusTable, ALeaseIsSeenAtEveryWidth) {
   compute(snapshot, {1, 2}, "ada", {"python", "train.py"});
   StatusView view = all_of(snapshot);
   view.extras.resize(3);
-  for (StatusExtra& extra : view.extras) extra.lease = LeaseView{"ada", 77, "python train.py --epochs 100", {}};
-  view.extras[2].lease->user = "bob";
+  for (StatusExtra& extra : view.extras) extra.leases = {LeaseView{"ada", 77, "python train.py --epochs 100", {}}};
+  view.extras[2].leases[0].user = "bob";
   for (std::size_t width = 60; width < 200; ++width) {
     const auto lines = status_table(view, {.width = width});
     const bool column = lines[0].find("LEASED TO") != std::string::npos;
@@ -236,6 +237,53 @@ TEST(StatusTable, ALeaseIsSeenAtEveryWidth) {
     }
     if (width >= 120) {
       EXPECT_NE(lines[0].find("POWER"), std::string::npos) << lines[0];
+    }
+  }
+}
+
+TEST(StatusTable, AllWhoShareAGpuAreNamedAtEveryWidth) {
+  Snapshot snapshot = machine(2);
+  compute(snapshot, {1}, "alexandra", {"python3", "train.py", "--config", "/home/alexandra/experiments/large.yaml"});
+  compute(snapshot, {1}, "bob", {"./infer"});
+  StatusView view = all_of(snapshot);
+  for (std::size_t width = 40; width < 200; ++width)
+    EXPECT_NE(status_table(view, {.width = width})[2].find("alexandra,bob"), std::string::npos) << width;
+  view.extras.resize(2);
+  view.extras[0].leases = {LeaseView{"ada", 77, "python train.py", {}}, LeaseView{"carol", 78, "./x", {}}};
+  for (std::size_t width = 60; width < 200; ++width) {
+    const auto lines = status_table(view, {.width = width});
+    for (const char* name : {"ada", "carol"})
+      EXPECT_NE(lines[1].find(name), std::string::npos) << width << "\n" << lines[1];
+  }
+}
+
+TEST(StatusTable, AFillerIsNoStranger) {
+  Snapshot snapshot = machine(3);
+  compute(snapshot, {1, 2}, "ada", {"./background.sh"});
+  StatusView view = all_of(snapshot);
+  view.extras.resize(3);
+  view.extras[1].fillers = {4711};
+  EXPECT_NE(status_table(view, {.width = 80})[2].find("ada's filler"), std::string::npos);
+  EXPECT_EQ(status_table(view, {.width = 80})[3].find("filler"), std::string::npos);
+  EXPECT_EQ(status_summary(view), "3 GPUs: 1 busy, 1 filled, 1 free");
+  EXPECT_NE(status_json(view, -1).find(R"("pid":4711,"type":"C","mem_used_bytes":null,"mps_server":false,)"),
+            std::string::npos);
+  EXPECT_NE(status_json(view, -1).find(R"("filler":true)"), std::string::npos);
+  view.extras[1].leases = {LeaseView{"bob", 7, "x", {}}};
+  EXPECT_EQ(status_summary(view), "3 GPUs: 2 busy, 1 free") << "somebody has leased it: it is no longer to be had";
+}
+
+TEST(LiveScreen, NoKeyOfTheLastLineIsCut) {
+  const Snapshot snapshot = machine(8);
+  const StatusView view = all_of(snapshot);
+  for (std::size_t width = 20; width < 140; ++width) {
+    LiveScreen screen;
+    const auto lines = screen.draw(StatusRows(view), "12:00:00  every 1s", {.width = width, .height = 24});
+    EXPECT_EQ(lines.back().find("…"), std::string::npos) << width << ": " << lines.back();
+    EXPECT_NE(lines.back().find("q leave"), std::string::npos) << width << ": " << lines.back();
+    EXPECT_LE(display_width(lines.back()), width);
+    if (width >= 60) {
+      EXPECT_NE(lines.front().find("8 GPUs: 7 busy, 1 free"), std::string::npos) << lines.front();
     }
   }
 }

@@ -33,7 +33,7 @@ std::string json_of(const Picked& picked, bool uuid) {
     json.member(printable_lines(name), printable_lines(text));
   json.end_object().member("held", !picked.locks.empty());
   json.member("lease", picked.locks.empty() ? std::nullopt : std::optional(printable_lines(picked.lease)));
-  json.member("keeper", picked.locks.empty() ? std::nullopt : picked.keeper);
+  json.member("keeper", picked.locks.empty() ? std::nullopt : picked.lease_holder);
   return json.end_object().take() + "\n";
 }
 
@@ -75,14 +75,14 @@ std::string refusal_text(const Refusal& refusal) {
   return text;
 }
 
-std::string to_words(const Waiting& waiting) {
+std::string to_string(const Waiting& waiting) {
   std::string text = beginning(waiting);
   for (std::size_t i = 0; i < waiting.reasons.size(); ++i) text += (i == 0 ? ": " : "; ") + waiting.reasons[i];
   return text;
 }
 
 std::string in_short(const Waiting& waiting) {
-  if (waiting.reasons.size() < 2) return to_words(waiting);
+  if (waiting.reasons.size() < 2) return to_string(waiting);
   std::string text = beginning(waiting);
   std::string_view before = ": ";
   for (const auto& [kind, count] : waiting.kinds)

@@ -14,7 +14,7 @@ enum class PickFormat : std::uint8_t { ids, uuids, docker, env, json };
 // `uuid`: GPUs are named by UUID.
 std::string picked_text(const Picked& picked, PickFormat format, bool uuid);
 std::string refusal_text(const Refusal& refusal);  // a line, and one a GPU
-std::string to_words(const Waiting& waiting);      // with what speaks against each GPU
+std::string to_string(const Waiting& waiting);     // with what speaks against each GPU
 std::string in_short(const Waiting& waiting);      // with how many for which reason
 
 }  // namespace lull

@@ -81,13 +81,13 @@ std::string extremes_text(const Sampled& sampled) {
 
 std::string sample_text(const Sampled& sampled) {
   const std::string text = readings_text(sampled);
-  const Case& judged = sampled.judged;
+  const SubjectState& judged = sampled.judged;
   if (judged.not_judged()) return text.empty() ? "no GPU in scope (not judged)" : text + " (not judged)";
   if (text.empty()) return "no GPU can be read";
   if (judged.delayed(sampled.snapshot.at)) return text + " (not judged yet)";
   const Verdict& verdict = judged.verdict();
   return text +
-         fmt::format(" ({}{})", words(verdict.condition),
+         fmt::format(" ({}{})", to_string(verdict.condition),
                      verdict.held > Duration::zero()
                          ? fmt::format(" for {} of {}",
                                        format_duration(std::chrono::floor<std::chrono::milliseconds>(verdict.held)),
@@ -95,8 +95,8 @@ std::string sample_text(const Sampled& sampled) {
                          : "");
 }
 
-std::string progress_text(const Case& judged, std::uint32_t rung) {
-  const Verdict& verdict = judged.verdict(rung);
+std::string progress_text(const SubjectState& judged, std::uint32_t step) {
+  const Verdict& verdict = judged.verdict(step);
   const auto rounded = [](Duration time) { return format_duration(std::chrono::floor<std::chrono::seconds>(time)); };
   if (judged.not_judged()) return "not judged";
   if (!verdict.armed) {
@@ -121,7 +121,7 @@ std::string countdown_text(Duration left) {
 std::string each_progress_text(const EachSampled& sampled) {
   struct Nearest {
     const EachSampled::One* one = nullptr;
-    std::uint32_t rung = 0;
+    std::uint32_t step = 0;
     Duration left{};
   } nearest;
   std::size_t idle = 0;
@@ -131,15 +131,15 @@ std::string each_progress_text(const EachSampled& sampled) {
     const Truth condition = judging ? one.judged.verdict().condition : Truth::unknown;
     idle += condition == Truth::yes ? 1 : 0;
     busy += condition == Truth::no ? 1 : 0;
-    for (std::uint32_t rung = 0; judging && rung < sampled.actions.size(); ++rung) {
-      const auto left = one.judged.time_left(rung, sampled.at);
-      if (left && (nearest.one == nullptr || *left < nearest.left)) nearest = {&one, rung, *left};
+    for (std::uint32_t step = 0; judging && step < one.actions.size(); ++step) {
+      const auto left = one.judged.time_left(step, sampled.at);
+      if (left && (nearest.one == nullptr || *left < nearest.left)) nearest = {&one, step, *left};
     }
   }
   std::string text;
   if (nearest.one != nullptr)
-    text = fmt::format("{} {}, {}{} {} | ", nearest.one->title, progress_text(nearest.one->judged, nearest.rung),
-                       sampled.dry_run ? "would " : "", sampled.actions[nearest.rung],
+    text = fmt::format("{} {}, {}{} {} | ", nearest.one->title, progress_text(nearest.one->judged, nearest.step),
+                       sampled.dry_run ? "would " : "", nearest.one->actions[nearest.step],
                        sampled.within_hours ? fmt::format("in {} (lull watch --cancel)", countdown_text(nearest.left))
                                             : std::string("within the --hours only"));
   const std::size_t other = sampled.all.size() - idle - busy;

@@ -5,8 +5,8 @@
 #include <string>
 #include <vector>
 
-#include "engine/case.h"
 #include "engine/event.h"
+#include "engine/subject_state.h"
 #include "gpu/snapshot.h"
 
 namespace lull {
@@ -16,17 +16,18 @@ struct Sampled {
   const Snapshot& snapshot;
   const Subject& subject;
   const Facts& machine;
-  const Case& judged;
+  const SubjectState& judged;
+  bool confirming = false;  // a firing is being confirmed, of which nothing was said yet
 };
 
 // One sample of many that are judged each by itself.
 struct EachSampled {
   struct One {
     std::string title;  // "GPU 3"
-    const Case& judged;
+    const SubjectState& judged;
+    std::vector<std::string> actions = {};  // of each step
   };
   std::vector<One> all;
-  std::vector<std::string> actions;  // of each rung
   bool dry_run = false;
   bool of_jobs = false;
   bool within_hours = true;  // else nothing is done now
@@ -41,7 +42,7 @@ std::string extremes_text(const Sampled& sampled);
 // One line for --verbose: the readings, and how far the rule is.
 std::string sample_text(const Sampled& sampled);
 // "idle 12m of 30m", "busy", "not armed"
-std::string progress_text(const Case& judged, std::uint32_t rung = 0);
+std::string progress_text(const SubjectState& judged, std::uint32_t step = 0);
 // "GPU 3 idle 3m of 30m, end in 27m (lull watch --cancel) | 8 GPUs: 2 idle, 5 busy, 1 not judged": the one that is
 // nearest to an action first.
 std::string each_progress_text(const EachSampled& sampled);

@@ -1,4 +1,4 @@
-#include "view/progress_bar.h"
+#include "view/screen.h"
 
 #include <gtest/gtest.h>
 

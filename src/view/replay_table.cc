@@ -3,8 +3,10 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <iterator>
 #include <limits>
+#include <utility>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -17,7 +19,9 @@ namespace {
 
 constexpr std::size_t kShownHurt = 10;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kWide = 100;  // what a sweep takes with all of its columns
+constexpr std::size_t kAllColumnsWidth = 100;  // what a sweep takes with all of its columns
+
+constexpr std::size_t kFullWordsWidth = 80;  // what becomes of a job is said in full
 
 using replay::Firing;
 using replay::ReplayResult;
@@ -29,10 +33,25 @@ std::string percent_text(double part, double whole) {
   return share ? fmt::format("{:.1f} %", *share) : "-";
 }
 
-// Short enough for a table; a stretch of days needs no milliseconds.
+// Short enough for a table; a stretch of days needs no milliseconds, one of hours no seconds.
 std::string span_text(Duration duration) {
-  if (duration >= std::chrono::minutes(1)) duration = std::chrono::round<std::chrono::seconds>(duration);
+  if (duration >= std::chrono::hours(1))
+    duration = std::chrono::round<std::chrono::minutes>(duration);
+  else if (duration >= std::chrono::minutes(1))
+    duration = std::chrono::round<std::chrono::seconds>(duration);
   return format_duration(duration);
+}
+
+// A moment in a table or a sentence: without milliseconds.
+std::string short_moment(const ReplayResult& result, Instant at) {
+  std::string text = replay::moment_text(result, at);
+  const std::size_t point = text.find('.');
+  if (result.trace.from_epoch && point != std::string::npos) text.erase(point, 4);
+  return text;
+}
+
+std::string count_of(std::uint64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string money(double seconds, std::optional<double> price) {
@@ -50,48 +69,66 @@ Column column(std::string title, Align align) {
   return made;
 }
 
-std::vector<std::string> totals_lines(const ReplayResult& result, std::optional<double> price, const Screen& screen) {
-  const Totals& totals = result.totals;
-  const auto count = static_cast<double>(totals.firings);
+std::string chance_text(const Totals& totals, int hours) {
+  const auto chance = totals.back.chance_within(std::chrono::hours(hours));
+  if (!chance) return "-";
+  return fmt::format("{:.0f} % ({:.0f}–{:.0f} %)", 100 * chance->ratio, std::floor(100 * chance->low),
+                     std::ceil(100 * chance->high));
+}
+
+std::vector<std::string> totals_lines(const ReplayResult& result, const Totals& totals,
+                                      const replay::OutputOptions& how, const Screen& screen) {
   Column names = column("", Align::left);
   Column values = column("", Align::right);
   Column shares = column("", Align::right);
   Column notes = column("", Align::left);
+  notes.give_up = 1;
   const auto row = [&](std::string name, std::string value, std::string share, std::string note, Tone tone) {
     names.cells.push_back({std::move(name), Tone::plain});
     values.cells.push_back({std::move(value), tone});
     shares.cells.push_back({std::move(share), Tone::plain});
     notes.cells.push_back({std::move(note), Tone::dim});
   };
-  const auto cost = [&](double seconds) { return price ? "worth " + money(seconds, price) : std::string(); };
+  const auto cost = [&](double seconds) { return how.price ? "worth " + money(seconds, how.price) : std::string(); };
   const auto hours_text = [](double seconds) { return fmt::format("{:.2f}", replay::hours(seconds)); };
-  const auto of_ended = [&](double part) { return percent_text(part, static_cast<double>(totals.ended)); };
-  const auto chance = [&](std::chrono::hours within) {
-    const auto ratio = totals.back.chance_within(within);
-    return ratio ? fmt::format("{:.0f} %", 100 * *ratio) : std::string("-");
+  const auto count = [](std::uint64_t number) { return fmt::format("{}", number); };
+  const auto of_ended = [&](std::uint64_t part) {
+    return percent_text(static_cast<double>(part), static_cast<double>(totals.ended));
   };
-  row("jobs", fmt::format("{}", totals.jobs), "", fmt::format("per {}", replay::per_text(result.per)), Tone::plain);
-  row("ended", fmt::format("{}", totals.ended),
-      percent_text(static_cast<double>(totals.ended), static_cast<double>(totals.jobs)), "of the jobs", Tone::strong);
-  row("worked again", fmt::format("{}", totals.worked_again), of_ended(static_cast<double>(totals.worked_again)),
-      "of those ended", totals.worked_again > 0 ? Tone::bad : Tone::plain);
-  row("work lost", hours_text(totals.lost_seconds), percent_text(totals.lost_seconds, totals.work_seconds),
-      "of the GPU-hours at 100 %", totals.lost_seconds > 0 ? Tone::bad : Tone::plain);
-  row("saved for good", hours_text(totals.saved_seconds), percent_text(totals.saved_seconds, result.seen_seconds),
-      price ? cost(totals.saved_seconds) : "GPU-hours, of those seen", Tone::good);
+  row("jobs", count(totals.jobs), "", fmt::format("per {}", replay::per_text(result.per)), Tone::plain);
+  row("ended", count(totals.ended), percent_text(static_cast<double>(totals.ended), static_cast<double>(totals.jobs)),
+      "of the jobs", Tone::strong);
+  row("worked again", count(totals.worked_again), of_ended(totals.worked_again), "of those ended",
+      totals.worked_again > 0 ? Tone::bad : Tone::plain);
+  const auto followed = totals.follow_up_median();
+  row("not seen again", count(totals.not_seen_again()), of_ended(totals.not_seen_again()),
+      followed ? "median follow-up " + replay::follow_up_text(*followed) : "", Tone::plain);
+  row("work lost", hours_text(totals.lost_seconds), replay::lost_text(totals), "GPU-hours at 100 %",
+      totals.lost_seconds > 0 ? Tone::bad : Tone::plain);
+  row("freed", hours_text(totals.freed_seconds()), percent_text(totals.freed_seconds(), result.seen_seconds),
+      how.price ? cost(totals.freed_seconds()) : "GPU-hours, of those seen", Tone::good);
+  row("  until it worked again", hours_text(totals.freed_until_return), "", "", Tone::plain);
+  row("  until it was released", hours_text(totals.freed_until_release), "", "", Tone::plain);
+  row("  until recording ended", hours_text(totals.freed_until_recording_end), "", "", Tone::plain);
+  for (const int within : {1, 4, 24}) {
+    const auto all = totals.back.estimate(std::chrono::hours(within));
+    row(fmt::format("back within {}h", within), "", chance_text(totals, within),
+        fmt::format("chance; {} at risk", count_of(all ? all->at_risk : 0, "job")), Tone::plain);
+  }
   row("in gaps", hours_text(result.gap_seconds), "", "GPU-hours not seen", Tone::plain);
-  row("back within 1h", "", chance(std::chrono::hours(1)), "chance of a job that was ended", Tone::plain);
-  row("back within 4h", "", chance(std::chrono::hours(4)), "", Tone::plain);
   row("GPU-hours seen", hours_text(result.seen_seconds), "", cost(result.seen_seconds), Tone::plain);
-  row("idle", hours_text(totals.idle_seconds), percent_text(totals.idle_seconds, result.seen_seconds),
-      cost(totals.idle_seconds), Tone::plain);
-  row("reclaimed", hours_text(totals.reclaimed_seconds), percent_text(totals.reclaimed_seconds, result.seen_seconds),
-      cost(totals.reclaimed_seconds), Tone::good);
-  row("firings", fmt::format("{}", totals.firings), "", "", Tone::strong);
-  row("came back", fmt::format("{}", totals.came_back), percent_text(static_cast<double>(totals.came_back), count), "",
-      Tone::plain);
-  row("regretted", fmt::format("{}", totals.regretted), percent_text(static_cast<double>(totals.regretted), count),
-      "came back within " + format_duration(result.regret), totals.regretted > 0 ? Tone::bad : Tone::plain);
+  if (how.verbose) {
+    const auto firings = static_cast<double>(totals.firings);
+    row("idle", hours_text(totals.idle_seconds), percent_text(totals.idle_seconds, result.seen_seconds),
+        "GPU-hours in stretches, held or not", Tone::plain);
+    row("reclaimed", hours_text(totals.reclaimed_seconds), percent_text(totals.reclaimed_seconds, result.seen_seconds),
+        "from each firing to the end of its stretch", Tone::plain);
+    row("firings", count(totals.firings), "", "also of GPUs that nobody held", Tone::plain);
+    row("came back", count(totals.came_back), percent_text(static_cast<double>(totals.came_back), firings), "",
+        Tone::plain);
+    row("regretted", count(totals.regretted), percent_text(static_cast<double>(totals.regretted), firings),
+        "came back within " + format_duration(result.regret), Tone::plain);
+  }
   std::vector<std::string> lines = layout({names, values, shares, notes}, {}, screen);
   lines.erase(lines.begin());  // no titles
   return lines;
@@ -108,9 +145,13 @@ std::string subject_title(replay::Per per) {
 }
 
 // What became of a job after the end that it would have had.
-Cell fate_of(const replay::End& end) {
-  if (end.back) return {"worked again after " + span_text(*end.back - end.at), Tone::bad};
-  return {end.how == replay::Leaving::released ? "job ended" : "never worked again", Tone::plain};
+Cell fate_of(const replay::End& end, bool narrow) {
+  if (end.back) return {(narrow ? "back after " : "worked again after ") + span_text(*end.back - end.at), Tone::bad};
+  return {(end.how == replay::Leaving::released ? "released after "
+           : narrow                             ? "not seen for "
+                                                : "not seen again, followed for ") +
+              span_text(end.followed),
+          Tone::plain};
 }
 
 // The jobs that would have been ended, each with whose it was: those that worked again are the mistakes.
@@ -135,10 +176,10 @@ std::vector<std::string> end_lines(const ReplayResult& result, std::size_t most,
     any_user |= !who.empty();
     any_command |= !what.empty();
     subject.cells.push_back({for_screen(printable(replay::gpu_text(result, end.gpu)), screen)});
-    when.cells.push_back({replay::moment_text(result, end.at)});
+    when.cells.push_back({short_moment(result, end.at)});
     user.cells.push_back({who.empty() ? "?" : for_screen(printable(who), screen)});
     command.cells.push_back({what.empty() ? "?" : for_screen(printable(what), screen)});
-    then.cells.push_back(fate_of(end));
+    then.cells.push_back(fate_of(end, screen.width > 0 && screen.width < kFullWordsWidth));
     lost.cells.push_back({fmt::format("{:.2f}", replay::hours(end.lost_seconds))});
   }
   std::vector<Column> columns = {subject, when};
@@ -147,9 +188,10 @@ std::vector<std::string> end_lines(const ReplayResult& result, std::size_t most,
   columns.insert(columns.end(), {then, lost});
   std::vector<std::string> lines = {"what it would have ended:"};
   std::ranges::move(layout(columns, {}, screen), std::back_inserter(lines));
-  if (result.totals.ended > shown)
-    lines.push_back(wrapped(fmt::format("and {} more (--all lists them, --json has them)", result.totals.ended - shown),
-                            screen.width));
+  if (result.main_totals().ended > shown)
+    lines.push_back(
+        wrapped(fmt::format("and {} more (--all lists them, --json has them)", result.main_totals().ended - shown),
+                screen.width));
   return lines;
 }
 
@@ -162,7 +204,7 @@ std::vector<std::string> firing_lines(const ReplayResult& result, const Screen& 
   Column then = column("THEN", Align::left);
   for (const Firing& firing : result.firings) {
     subject.cells.push_back({for_screen(printable(replay::gpu_text(result, firing.gpu)), screen)});
-    when.cells.push_back({replay::moment_text(result, firing.at)});
+    when.cells.push_back({short_moment(result, firing.at)});
     before.cells.push_back({span_text(firing.idle)});
     after.cells.push_back({span_text(firing.after)});
     then.cells.push_back({firing.regretted ? "came back: regretted" : std::string(replay::ending_text(firing.ending)),
@@ -203,61 +245,60 @@ std::vector<std::string> hurt_lines(const ReplayResult& result, std::size_t most
   return lines;
 }
 
-std::vector<std::string> sweep_lines(const ReplayResult& result, std::optional<double> price, const Screen& screen) {
+std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::OutputOptions& how,
+                                     const Screen& screen) {
   std::vector<Column> columns;
   for (const replay::Axis& axis : result.axes) {
     std::string title = axis.name;
     std::transform(title.begin(), title.end(), title.begin(), [](unsigned char c) { return std::toupper(c); });
     columns.push_back(column(std::move(title), Align::right));
   }
-  const std::size_t axes = columns.size();
-  const bool wide = screen.width == 0 || screen.width >= kWide;
-  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "SAVED h"})
+  const bool wide = screen.width == 0 || screen.width >= kAllColumnsWidth;
+  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "FREED h"})
     columns.push_back(column(title, Align::right));
-  if (price) columns.push_back(column("WORTH", Align::right));
-  for (const char* title : {"BACK 1h", "BACK 4h"}) columns.push_back(column(title, Align::right));
+  if (how.price) columns.push_back(column("WORTH", Align::right));
   if (wide)
+    for (const char* title : {"FOLLOWED", "BACK IN 4h"}) columns.push_back(column(title, Align::right));
+  if (how.verbose)
     for (const char* title : {"FIRINGS", "RECLAIMED h"}) columns.push_back(column(title, Align::right));
   columns.push_back(column("", Align::left));
   for (const SweepRow& row : result.sweep) {
     const Totals& totals = row.totals;
-    const Tone tone = row.knee ? Tone::strong : Tone::plain;
+    const Tone tone = row.recommended ? Tone::strong : Tone::plain;
     std::vector<std::string> cells = row.values;
     cells.push_back(fmt::format("{}", totals.ended));
     cells.push_back(fmt::format("{}", totals.worked_again));
-    cells.push_back(percent_text(totals.lost_seconds, totals.work_seconds));
-    cells.push_back(fmt::format("{:.2f}", replay::hours(totals.saved_seconds)));
-    if (price) cells.push_back(money(totals.saved_seconds, price));
-    for (const int within : {1, 4}) {
-      const auto ratio = totals.back.chance_within(std::chrono::hours(within));
-      cells.push_back(ratio ? fmt::format("{:.0f} %", 100 * *ratio) : "-");
-    }
-    if (wide) cells.push_back(fmt::format("{}", totals.firings));
-    if (wide) cells.push_back(fmt::format("{:.2f}", replay::hours(totals.reclaimed_seconds)));
-    cells.emplace_back(row.knee ? (screen.utf8 ? "◄ knee" : "< knee") : "");
+    cells.push_back(replay::lost_text(totals));
+    cells.push_back(fmt::format("{:.2f}", replay::hours(totals.freed_seconds())));
+    if (how.price) cells.push_back(money(totals.freed_seconds(), how.price));
+    const auto followed = totals.follow_up_median();
+    if (wide) cells.push_back(followed ? replay::follow_up_text(*followed) : "-");
+    if (wide) cells.push_back(chance_text(totals, 4));
+    if (how.verbose) cells.push_back(fmt::format("{}", totals.firings));
+    if (how.verbose) cells.push_back(fmt::format("{:.2f}", replay::hours(totals.reclaimed_seconds)));
+    cells.emplace_back(row.recommended ? (screen.utf8 ? "◄ recommended" : "< recommended") : "");
     for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back({std::move(cells[i]), tone});
   }
-  std::vector<std::string> lines = layout(columns, {}, screen);
-  if (axes > 0 && result.has_for_axis())
-    for (const std::string& line : replay::knee_words(result)) lines.push_back(wrapped(line, screen.width));
-  return lines;
+  return layout(columns, {}, screen);
 }
 
 }  // namespace
 
-std::string replay_table(const ReplayResult& result, std::optional<double> price, bool all, const Screen& screen) {
-  const std::string said = replay::answer(result);
-  std::string out = wrapped(said, screen.width) + "\n" + wrapped(replay::basis(result), screen.width) + "\n";
+std::string replay_table(const ReplayResult& result, const replay::OutputOptions& how, bool all, const Screen& screen) {
+  std::string out = wrapped(for_screen(replay::answer(result), screen), screen.width) + "\n" +
+                    wrapped(replay::basis(result), screen.width) + "\n";
   out += wrapped(fmt::format("{}{}; {} samples, {} to {}", printable(result.rule),
                              result.arm.empty() ? "" : ", armed by " + printable(result.arm), result.samples,
-                             replay::moment_text(result, result.first), replay::moment_text(result, result.last)),
+                             short_moment(result, result.first), short_moment(result, result.last)),
                  screen.width) +
          "\n\n";
   if (!result.axes.empty()) {
-    append(out, sweep_lines(result, price, screen));
+    append(out, sweep_lines(result, how, screen));
     out += '\n';
   }
-  append(out, totals_lines(result, price, screen));
+  if (const replay::SweepRow* row = result.recommended_row())
+    out += wrapped(printable(row->rule) + ":", screen.width) + "\n";
+  append(out, totals_lines(result, result.main_totals(), how, screen));
   if (const auto lines = hurt_lines(result, all ? kNoLimit : kShownHurt, screen); !lines.empty()) {
     out += '\n';
     append(out, lines);
@@ -266,15 +307,77 @@ std::string replay_table(const ReplayResult& result, std::optional<double> price
     out += '\n';
     append(out, end_lines(result, all ? kNoLimit : kShownEnds, screen));
   }
-  if (result.firings.empty()) return out;
+  if (!how.verbose || result.firings.empty()) return out;
   out += '\n';
-  if (all)
-    append(out, firing_lines(result, screen));
-  else
-    out += wrapped(fmt::format("{} firing{} in all (--all lists them, --csv and --json have them)",
-                               result.totals.firings, result.totals.firings == 1 ? "" : "s"),
-                   screen.width) +
-           "\n";
+  append(out, firing_lines(result, screen));
+  return out;
+}
+
+namespace {
+
+Column column(std::string title, Align align, int give_up = 0) {
+  Column made;
+  made.title = std::move(title);
+  made.align = align;
+  made.give_up = give_up;
+  return made;
+}
+
+}  // namespace
+
+std::string report_table(const replay::ReportResult& result, replay::ReportBy by, std::optional<double> price,
+                         const Screen& screen) {
+  using replay::ReportBy;
+  const bool all = by == ReportBy::all;
+  std::vector<Column> columns;
+  const auto add = [&](std::string title, Align align, int give_up = 0) {
+    columns.push_back(column(std::move(title), align, give_up));
+    return columns.size() - 1;
+  };
+  if (all || by == ReportBy::user) add("USER", Align::left);
+  if (all || by == ReportBy::command) add("COMMAND", Align::left);
+  if (all || by == ReportBy::host) add("HOST", Align::left);
+  add("GPU-HOURS", Align::right);
+  add("BUSY", Align::right);
+  add("HELD IDLE", Align::right);
+  for (std::size_t i = 0; i < replay::kStretches.size(); ++i)
+    add(fmt::format(">{}", replay::kStretches[i].name), Align::right, i == 2 ? 0 : 4);
+  add("HUNG", Align::right);
+  add("NOT JUDGED", Align::right, 1);
+  add("FREE", Align::right, 2);
+  add("NOT KNOWN", Align::right, 3);
+  add("kWh", Align::right, 1);
+  if (price) add("WASTED", Align::right);
+  const auto row = [&](const std::vector<std::string>& names, const replay::Use& use, Tone tone) {
+    std::vector<Cell> cells;
+    for (const std::string& name : names) cells.push_back({printable(name), tone});
+    const auto hours = [](double seconds) { return replay::hours_text(seconds); };
+    cells.push_back({hours(use.seconds()), tone});
+    cells.push_back({hours(use.busy), tone});
+    cells.push_back({hours(use.idle), use.idle > 0 ? Tone::warn : tone});
+    for (const double over : use.idle_over) cells.push_back({hours(over), tone});
+    cells.push_back({result.judges_hangs ? hours(use.hung) : "-", use.hung > 0 ? Tone::bad : tone});
+    cells.push_back({hours(use.not_judged), tone});
+    cells.push_back({hours(use.free), tone});
+    cells.push_back({hours(use.unknown), tone});
+    cells.push_back({use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-", tone});
+    if (price) cells.push_back({fmt::format("{:.2f}", replay::hours(use.idle + use.hung) * *price), tone});
+    for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back(std::move(cells[i]));
+  };
+  for (const replay::UseOf& of : add_up(result, by)) {
+    if (all)
+      row({whose_text(of, ReportBy::user), of.nobody ? "" : whose_text(of, ReportBy::command),
+           of.host.empty() ? "not told" : of.host},
+          of.use, Tone::plain);
+    else
+      row({whose_text(of, by)}, of.use, Tone::plain);
+  }
+  std::vector<std::string> total(all ? 3 : 1);
+  total[0] = "total";
+  row(total, result.total, Tone::strong);
+  std::string out =
+      wrapped(report_answer(result, price), screen.width) + "\n" + wrapped(report_basis(result), screen.width) + "\n\n";
+  for (const std::string& line : layout(columns, {}, screen)) out += line + "\n";
   return out;
 }
 

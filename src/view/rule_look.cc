@@ -26,8 +26,8 @@ bool readable(const Reading& reading, Metric metric) {
   return std::isfinite(reading[metric]) || reading.why_missing(metric) == Absence::no_baseline;
 }
 
-std::string driver_words(const Snapshot& snapshot) {
-  return snapshot.driver.detail.empty() ? std::string(words(snapshot.driver.absence)) : snapshot.driver.detail;
+std::string driver_text(const Snapshot& snapshot) {
+  return snapshot.driver.detail.empty() ? std::string(to_string(snapshot.driver.absence)) : snapshot.driver.detail;
 }
 
 // Which GPUs give a signal, in a phrase: "GPUs 0-7: 3 %", "not on GPU 2 (not supported)".
@@ -51,8 +51,8 @@ std::string here(const RuleLook& looked, Metric metric) {
     if (readable(reading, metric))
       ++good;
     else
-      bad.push_back(
-          fmt::format("{} ({})", looked.snapshot.inventory->devices[i].label(), words(reading.why_missing(metric))));
+      bad.push_back(fmt::format("{} ({})", looked.snapshot.inventory->devices[i].label(),
+                                to_string(reading.why_missing(metric))));
   }
   std::string text = fmt::format("{} of {} GPU{}", good, looked.devices.size(), looked.devices.size() == 1 ? "" : "s");
   if (!std::isnan(low)) text += ", now " + value_text(metric, low);
@@ -61,7 +61,7 @@ std::string here(const RuleLook& looked, Metric metric) {
   return text;
 }
 
-std::string_view now_words(Truth now) {
+std::string_view now_text(Truth now) {
   if (now == Truth::yes) return "the condition holds";
   return now == Truth::no ? "the condition does not hold" : "cannot be judged";
 }
@@ -81,7 +81,7 @@ void put_signal(JsonWriter& json, const RuleLook& looked, Metric metric) {
     const Reading& reading = looked.snapshot.readings[i];
     json.begin_object().member("gpu", looked.snapshot.inventory->devices[i].label()).member("readable", good(i));
     json.member(row.field, reading[metric]);
-    json.member_or_null("unknown", good(i) ? "" : words(reading.why_missing(metric))).end_object();
+    json.member_or_null("unknown", good(i) ? "" : to_string(reading.why_missing(metric))).end_object();
   }
   json.end_array().end_object();
 }
@@ -101,13 +101,13 @@ std::string rule_text(const Rule& rule, const RuleLook& looked, const Screen& sc
     title = "";
   }
   title = "here";
-  if (!looked.driver()) row(std::exchange(title, ""), printable(driver_words(looked.snapshot)));
+  if (!looked.driver()) row(std::exchange(title, ""), printable(driver_text(looked.snapshot)));
   for (const Metric metric : rule.signals()) {
     if (!looked.driver() && info(metric).of == Of::gpu) continue;
     row(std::exchange(title, ""), fmt::format("{:<{}}{}", info(metric).name, kName, here(looked, metric)),
         kTitle + kName);
   }
-  if (looked.driver()) row("now", now_words(looked.now));
+  if (looked.driver()) row("now", now_text(looked.now));
   for (const std::string& remark : remarks(rule)) row("note", remark);
   return out;
 }
@@ -126,7 +126,7 @@ std::string rule_json(const Rule& rule, const RuleLook& looked) {
   json.end_array();
   json.member("now", looked.now == Truth::unknown ? std::nullopt : std::optional(looked.now == Truth::yes));
   json.key("driver").begin_object().member("available", looked.driver());
-  json.member("detail", looked.driver() ? std::nullopt : std::optional(printable(driver_words(looked.snapshot))));
+  json.member("detail", looked.driver() ? std::nullopt : std::optional(printable(driver_text(looked.snapshot))));
   json.end_object().member("remarks", remarks(rule)).end_object();
   return json.take() + "\n";
 }

@@ -5,10 +5,12 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "base/clock.h"
+#include "base/text.h"
 #include "gpu/snapshot.h"
 #include "view/columns.h"
 
@@ -24,10 +26,12 @@ struct LeaseView {
 
 // What is known of a device beyond the snapshot itself.
 struct StatusExtra {
-  std::optional<Duration> idle_for;  // how long we have seen it idle without a break
-  bool idle_for_longer = false;      // it was so when we first looked: at least that long
-  std::optional<LeaseView> lease;
-  std::vector<float> history = {};  // of util, the oldest first, for `lull status --watch`
+  std::optional<Duration> idle_for;    // how long we have seen it idle without a break
+  bool idle_for_longer = false;        // it was so when we first looked: at least that long
+  std::vector<LeaseView> leases = {};  // of all who share it
+  std::set<pid_t> fillers = {};        // those of its processes that a `lull fill` runs
+  bool lease_unknown = false;          // leases could not be read
+  std::vector<float> history = {};     // of util, the oldest first, for `lull status --watch`
 };
 
 struct StatusView {
@@ -42,7 +46,7 @@ std::vector<std::string> status_table(const StatusView& view, const Screen& scre
 std::vector<std::string> process_table(const StatusView& view, const Screen& screen);
 
 // What one GPU is good for now.
-enum class Use : std::uint8_t { busy, held_idle, free, unknown };
+enum class Use : std::uint8_t { busy, held_idle, filled, free, unknown };
 Use use_of(const Device& device, const Reading& reading, const StatusExtra& extra);
 // "8 GPUs: 3 busy, 2 held idle, 3 free"; a GPU that is cut into MIG devices counts through them.
 std::string status_summary(const StatusView& view);
@@ -56,5 +60,39 @@ std::string status_csv(const StatusView& view);  // rows, each with its line end
 // "GPU is lost", "driver has not answered for 12s": why there is nothing to show of
 // this device. Empty where there is.
 std::string device_trouble(const Device& device, const Reading& reading);
+
+// What is shown of a process that uses a GPU.
+//
+// Its command, with what has to be said of who it is.
+inline std::string command_text(const GpuProcess& process) {
+  if (process.proof == Proof::stale) return "(has ended, others may hold its memory)";
+  if (process.info == nullptr) return "(not visible from here)";
+  return printable(process.info->command_line()) + (process.proof == Proof::unproven ? " (unproven)" : "");
+}
+
+// The processes that count: an MPS server does so through its clients.
+inline std::vector<GpuProcess> users(const Reading& reading) {
+  std::vector<GpuProcess> result = reading.processes.value_or(std::vector<GpuProcess>{});
+  std::erase_if(result, &GpuProcess::mps_server);
+  return result;
+}
+
+// One picture of the GPUs after the other, each below the last. (A terminal that is looked at live is view/live.h's.)
+enum class StatusFormat : std::uint8_t { table, json, csv };
+
+class StatusPictures {
+ public:
+  // `every`: again so often; nothing: there will be one picture.
+  StatusPictures(StatusFormat format, std::optional<Duration> every, bool processes)
+      : format_(format), every_(every), processes_(processes) {}
+
+  std::string next(const StatusView& view, const Screen& screen);
+
+ private:
+  StatusFormat format_;
+  std::optional<Duration> every_;
+  bool processes_;  // each of them below the table
+  bool headed_ = false;
+};
 
 }  // namespace lull

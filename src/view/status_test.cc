@@ -1,5 +1,5 @@
 #include "view/status.h"
-#include "view/news.h"
+#include "view/action_event.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ namespace {
 using namespace std::chrono_literals;
 using Json = nlohmann::json;
 
-Tenant tenant(pid_t pid, bool compute, bool graphics, std::optional<std::uint64_t> bytes) {
-  Tenant one;
+GpuProcess process(pid_t pid, bool compute, bool graphics, std::optional<std::uint64_t> bytes) {
+  GpuProcess one;
   one.pid = pid;
   one.compute = compute;
   one.graphics = graphics;
@@ -23,7 +23,7 @@ Tenant tenant(pid_t pid, bool compute, bool graphics, std::optional<std::uint64_
   return one;
 }
 
-// Three GPUs: a busy one with two tenants, one without a fan, one lost.
+// Three GPUs: a busy one with two processes, one without a fan, one lost.
 Snapshot example() {
   auto inventory = std::make_shared<Inventory>();
   inventory->driver_version = "535.309";
@@ -51,23 +51,23 @@ Snapshot example() {
   busy.util_coverage = 0.95;
   busy.display_active = true;
   busy.throttle_reasons = 0x5;  // idle and power cap: the first does not count
-  busy.tenants = {tenant(100, true, false, 1ULL << 30), tenant(200, true, true, 7ULL << 30),
-                  tenant(300, false, true, {})};
+  busy.processes = {process(100, true, false, 1ULL << 30), process(200, true, true, 7ULL << 30),
+                    process(300, false, true, {})};
   ProcessInfo alice;
   alice.pid = 200;
   alice.user = "alice";
   alice.name = "python";
   alice.arguments = {"python", "train.py\x1b[2J\n", "--name=\xff"};
-  snapshot.processes[200] = alice;
+  (*busy.processes)[1].info = std::make_shared<const ProcessInfo>(alice);
   ProcessInfo bob = alice;
   bob.pid = 100;
   bob.user = "bob";
-  snapshot.processes[100] = bob;
+  (*busy.processes)[0].info = std::make_shared<const ProcessInfo>(bob);
   Reading& fanless = snapshot.readings[1];
   fanless.set(Metric::util, 0);
   fanless.miss(Metric::fan, Absence::not_supported);
   fanless.throttle_reasons = 0;
-  fanless.tenants.emplace();
+  fanless.processes.emplace();
   snapshot.readings[2].miss_all(Absence::lost);
   return snapshot;
 }
@@ -170,7 +170,7 @@ TEST(StatusTable, EstimatedMemoryIsMarked) {
 
 TEST(StatusTable, AnMpsServerIsNobodyWhoHoldsTheGpu) {
   Snapshot snapshot = example();
-  (*snapshot.readings[0].tenants)[1].mps_server = true;
+  (*snapshot.readings[0].processes)[1].mps_server = true;
   const std::string line = status_table({snapshot, {0}, {}}, {.width = 160})[1];
   EXPECT_EQ(line.find("alice"), std::string::npos) << line;
   EXPECT_NE(line.find("bob"), std::string::npos) << line;
@@ -183,12 +183,38 @@ TEST(StatusTable, AnMpsServerIsNobodyWhoHoldsTheGpu) {
 // A number of the host's may be that of somebody else in our container.
 TEST(StatusTable, APidOfAnotherNamespaceIsNotJoined) {
   Snapshot snapshot = example();
-  (*snapshot.readings[0].tenants)[1].here = false;
+  GpuProcess& process = (*snapshot.readings[0].processes)[1];
+  const auto alice = std::exchange(process.info, nullptr);
+  process.here = false;
+  process.set_info(alice);
   const std::string line = status_table({snapshot, {0}, {}}, {.width = 160})[1];
   EXPECT_EQ(line.find("alice"), std::string::npos) << line;
   EXPECT_NE(line.find("200 (not visible from here)"), std::string::npos) << line;
   EXPECT_TRUE(Json::parse(status_json({snapshot, {0}, {}}))["gpus"][0]["processes"][1]["user"].is_null());
   EXPECT_EQ(status_csv({snapshot, {0}, {}}).find("alice"), std::string::npos);
+}
+
+TEST(StatusTable, WhoIsNotProvenToBeThereIsMarkedAndAStaleNumberNamesNobody) {
+  Snapshot snapshot = example();
+  GpuProcess& process = (*snapshot.readings[0].processes)[1];
+  const auto line = [&] { return status_table({snapshot, {0}, {}}, {.width = 160})[1]; };
+  const auto told = [&] { return Json::parse(status_json({snapshot, {0}, {}}))["gpus"][0]["processes"][1]; };
+  EXPECT_EQ(told()["proof"], "proven");
+  process.proof = Proof::unproven;
+  EXPECT_NE(line().find("alice"), std::string::npos) << line();
+  EXPECT_NE(line().find("(unproven)"), std::string::npos) << line();
+  EXPECT_EQ(told()["proof"], "unproven");
+  process.proof = Proof::proven;
+  const auto alice = std::exchange(process.info, nullptr);
+  process.start_ticks = alice->start_ticks + 1;
+  process.set_info(alice);
+  EXPECT_EQ(line().find("alice"), std::string::npos) << "she got the number later: " << line();
+  process.proof = Proof::stale;
+  process.here = false;
+  EXPECT_EQ(line().find("alice"), std::string::npos) << line();
+  EXPECT_NE(line().find("(has ended"), std::string::npos) << line();
+  EXPECT_EQ(told()["proof"], "stale");
+  EXPECT_TRUE(told()["user"].is_null());
 }
 
 TEST(StatusTable, WhereProcessesMayBeHiddenNobodyIsNotSaid) {
@@ -216,7 +242,9 @@ TEST(StatusTable, AGpuThatWeMayNotUseKeepsItsRow) {
 
 TEST(StatusTable, PlainScreensGetAsciiOnly) {
   Snapshot snapshot = example();
-  snapshot.processes[200].user = "grüß";
+  ProcessInfo renamed = *(*snapshot.readings[0].processes)[1].info;
+  renamed.user = "grüß";
+  (*snapshot.readings[0].processes)[1].info = std::make_shared<const ProcessInfo>(renamed);
   for (const std::string& line : status_table({snapshot, {0, 1, 2}, {}}, {.width = 90, .utf8 = false}))
     for (const char c : line) EXPECT_GT(c, 0) << line;
 }
@@ -226,7 +254,7 @@ TEST(StatusTable, IdleTimesAndLeasesHaveColumnsOnlyWhereThereAreAny) {
   EXPECT_EQ(status_table({snapshot, {0, 1}, {}}, {.width = 200})[0].find("IDLE FOR"), std::string::npos);
   std::vector<StatusExtra> extras(2);
   extras[1].idle_for = 75s;
-  extras[1].lease = LeaseView{"carol", 77, "sleep 9", snapshot.wall - 3h - 12min};
+  extras[1].leases = {LeaseView{"carol", 77, "sleep 9", snapshot.wall - 3h - 12min}};
   const auto lines = status_table({snapshot, {0, 1}, extras}, {.width = 200});
   EXPECT_NE(lines[2].find("1m15s"), std::string::npos) << lines[2];
   EXPECT_NE(lines[2].find("carol 77 for 3h12m: sleep 9"), std::string::npos) << lines[2];
@@ -248,7 +276,7 @@ TEST(StatusCsv, OneRowAGpuQuotedWhereNeeded) {
 
 TEST(WouldTextTest, WhatIsNotDoneIsSaidAsASentence) {
   const auto would = [](std::initializer_list<const char*> texts) {
-    std::vector<ActionWord> actions;
+    std::vector<ActionOption> actions;
     for (const char* text : texts) actions.push_back(*parse_action(text));
     return would_text(actions);
   };

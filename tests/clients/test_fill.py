@@ -39,7 +39,7 @@ def test_the_filler_keeps_running_beside_nvidia_smi_and_nvtop(clients, tmp_path,
     device = os.path.realpath(gpus.folder / "dev/nvidia0")
     log = tmp_path / "fill.log"
     counter = tmp_path / "count"
-    gpus.start_lull("fill", "--per-gpu", "--every", "100ms", "--free", "util < 5 for 500ms", "--confirm", "500ms", "--log-format", "json", "--",
+    gpus.start_lull("fill", "--per-gpu", "--every", "100ms", "--idle", "util < 5 for 500ms", "--confirm", "500ms", "--log-format", "json", "--",
                     "sh", "-c", f"while :; do echo $LULL_GPUS >> {counter}; sleep 0.02; done", stderr=log.open("wb"), env={"LULL_CONTROL": str(tmp_path)})
 
     def events(*kinds):

@@ -6,7 +6,7 @@ from lull_e2e import wait_until
 
 def stretch(here, log, rule, *more):
     """What replay found, and for each GPU in how many stretches the rule held: of samples that are all alike, one or none."""
-    done = here.gpus.lull("replay", log, "--idle", rule, "--json", *more)
+    done = here.gpus.lull("replay", log, "--idle", rule, "--json", "--verbose", *more)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["bad_rows"] == 0

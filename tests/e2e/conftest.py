@@ -29,14 +29,14 @@ import pytest
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tests"))
-from waiting import LIMIT, never_for_ever, read_until, wait_until  # noqa: E402, F401
+import hermetic  # noqa: E402, F401
+from waiting import LIMIT, descriptors, never_for_ever, read_until, wait_until  # noqa: E402, F401
 # A shell starts what it puts in the background with these ignored, and jobs of a test would inherit that. They do
 # not inherit a handler, not even one that does nothing.
 for number in (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP):
     if signal.getsignal(number) == signal.SIG_IGN:
         signal.signal(number, lambda *_: None)
 SUDO = '[ "$2" = -l ] || { shift; exec "$@"; }'  # in a script: a sudo that lets everybody do everything
-INHERITED = ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_CONTROL", "LULL_NVML", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
 def let_others_in(folder):
@@ -69,7 +69,9 @@ def build_dir() -> pathlib.Path:
     atexit.register(shutil.rmtree, copy, ignore_errors=True)
     copy.chmod(0o755)
     (copy / built.name).mkdir()
-    shutil.copy2(built / "lull", copy / built.name)
+    for program in ("lull", "lull-serve"):
+        if (built / program).exists():
+            shutil.copy2(built / program, copy / built.name)
     for link in built.iterdir():
         if link.is_symlink():
             shutil.copy2(link, copy / built.name, follow_symlinks=False)
@@ -78,12 +80,8 @@ def build_dir() -> pathlib.Path:
 
 
 def clean_environment(**extra) -> dict:
-    """This process's environment without what an outer simulation or job left in it."""
-    env = {k: v for k, v in os.environ.items() if k not in INHERITED}
-    env["NO_COLOR"] = "1"
-    env["LULL_CONFIG"] = ""  # whatever settings this machine has
-    env.update({k: str(v) for k, v in extra.items()})
-    return env
+    """That of a command outside any simulation: no driver, no settings (tests/hermetic.py)."""
+    return {**os.environ, **{k: str(v) for k, v in extra.items()}}
 
 
 def alive(pid: int) -> bool:
@@ -164,6 +162,7 @@ class Sim:
         self.env = dict(pairs)
         del self.env["SIM_READY"]
         self.folder = pathlib.Path(self.env["LULL_SIM"])
+        (self.folder / "dev/pts").unlink()  # who types at this machine is nothing to the tests
 
     def __enter__(self):
         return self

@@ -58,3 +58,33 @@ def test_says_what_the_machine_gives(sim):
         assert "1 of 1 GPU" in only and "the condition holds" in only and "no 'for'" in only
         bad = gpus.lull("check", "util < 5", "--gpus", "9")
         assert bad.returncode == 2 and len(bad.stderr.splitlines()) == 1
+
+
+# -- as a query of Prometheus -------------------------------------------------------------------------
+def test_a_rule_is_printed_as_a_query(lull):
+    done = check(lull, "util < 1 for 30m", "--promql")
+    assert done.returncode == 0 and done.stderr == ""
+    assert "last_over_time(DCGM_FI_DEV_GPU_UTIL[80s])" in done.stdout and "[1855s:10s]" in done.stdout
+    own = check(lull, "util < 1 for 30m", "--promql", "--metrics", "lull", "--interval", "15s", "--per", "host")
+    assert "by (instance)" in own.stdout and "lull_gpu_utilization_ratio[40s]" in own.stdout
+    pods = check(lull, "util < 1 for 30m", "--promql", "--per", "job", "--labels", "job=namespace+pod")
+    assert '{namespace!="",pod!=""}' in pods.stdout
+    named = check(lull, "idle", "--promql", "--alert", "GpuIdle")
+    assert named.returncode == 0 and "- alert: 'GpuIdle'" in named.stdout
+
+
+def test_what_is_no_query_is_refused_in_one_line(lull):
+    for words, reason in [
+            (["util < 1", "--promql"], "a rule without 'for' cannot be translated"),
+            (["cpu < 2 for 5m", "--promql"], "'cpu' cannot be translated"),
+            (["util < 1 for 5m", "--promql", "--per", "user"], "--per: 'user': gpu, job or host would be right"),
+            (["util < 1 for 5m", "--promql", "--metrics", "smi"], "--metrics: 'smi': dcgm or lull would be right"),
+            (["util < 1 for 5m", "--promql", "--interval", "0s"], "--interval"),
+            (["util < 1 for 5m", "--promql", "--interval", "2h"], "1s to 1h would be right"),
+            (["util < 1 for 5m", "--promql", "--per", "job", "--labels", "job=a-b"], "'a-b' is not the name of a label"),
+            (["util < 1 for 5m", "--promql", "--per", "job", "--labels", "user=u"], "only job=LABEL"),
+            (["util < 1 for 5m", "--promql", "--alert", ""], "--alert"),
+            (["util < 1 for 5m", "--per", "job"], "go with --promql")]:
+        done = check(lull, *words)
+        assert done.returncode == 2 and done.stdout == "", words
+        assert reason in done.stderr and len(done.stderr.splitlines()) == 1, done.stderr

@@ -33,7 +33,8 @@ class Bash(Shell):
     name = "bash"
 
     def offers(self, line, *_):
-        words = line.split(" ")
+        words = line.replace("=", " = ").split(" ") if "=" in line else line.split(" ")  # as readline breaks them
+        words = words[:-1] if line.endswith("=") else words
         quoted = " ".join(shlex.quote(word) for word in words)
         return self.run("bash", "-c", f". {FOLDER}/lull.bash; COMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _lull; "
                         'printf "%s\\n" "${COMPREPLY[@]}"')
@@ -118,8 +119,18 @@ def test_shells_offer_what_is_there(shell):
             ("lull watch --do shut", "shutdown"),  # actions
             ("lull watch --do en", "end"),
             ("lull sim fa", "fault"),
+            ("lull slurm pro", "prolog"),
             ("lull replay we", "week.csv"),
             ("lull run -- cat we", "week.csv"),  # another command, with its own
+            ("lull pick --best c", "cool"),  # values of options
+            ("lull pick --format d", "docker"),
+            ("lull watch --per j", "job"),
+            ("lull run --signal HU", "HUP"),
+            ("lull watch --except-user roo", "root"),
+            ("lull fill --yield pa", "pause"),
+            ("lull record --format nd", "ndjson"),
+            ("lull run --evidence we", "week.csv"),
+            ("lull sim load --uti", "--util"),
     ):
         offered = shell.offers(line, wanted)
         assert wanted in offered, f"{line!r}: {offered}"
@@ -128,3 +139,70 @@ def test_shells_offer_what_is_there(shell):
 def test_an_option_of_another_command_is_not_offered(shell):
     offered = shell.offers("lull pick --", "--mem-free")
     assert "--mem-free" in offered and "--idle" not in offered and "--also" not in offered
+
+
+def test_no_files_where_a_value_is_meant(shell):
+    (shell.folder / "job").mkdir()
+    (shell.folder / "TERM.txt").touch()
+    for line, wanted, never in (("lull pick --best ", "cool", "job"), ("lull watch --per ", "gpu", "TERM.txt"),
+                                ("lull run --signal TER", "TERM", "TERM.txt")):
+        offered = shell.offers(line, wanted)
+        assert wanted in offered and never not in offered, f"{line!r}: {offered}"
+
+
+class Terminal:
+    """A shell on a terminal of tmux, as a person has it."""
+
+    def __init__(self, shell, *command):
+        self.shell, self.short = shell, tempfile.TemporaryDirectory()
+        self.tmux("new-session", "-d", "-x", "300", "-y", "60", *command)
+        wait_until(lambda: self.screen().endswith("ready>"), what="a prompt")
+
+    def tmux(self, *words):
+        return subprocess.run(["tmux", "-S", f"{self.short.name}/tmux", "-f", "/dev/null", *words], check=True, capture_output=True,
+                              text=True, env={**self.shell.gpus.env, **self.shell.env}, cwd=self.shell.folder).stdout
+
+    def screen(self):
+        return self.tmux("capture-pane", "-p").strip()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.tmux("kill-server")
+        self.short.cleanup()
+
+
+@pytest.fixture
+def bash(sim, tmp_path):
+    folder = tmp_path / "home"
+    folder.mkdir()
+    shell = Bash(sim(1), folder)
+    (folder / "rc").write_text(f"PS1='ready> '; . {FOLDER}/lull.bash\n")
+    (folder / "run").mkdir()
+    (folder / "report").mkdir()
+    with Terminal(shell, "bash", "--noprofile", "--rcfile", str(folder / "rc"), "-i") as terminal:
+        yield terminal
+
+
+@pytest.mark.parametrize("typed, becomes", [("lull ru", "lull run"), ("lull repo", "lull report"), ("lull run --evidence ru", "lull run --evidence run/"),
+                                            ("lull pick --best=co", "lull pick --best=cool")])
+def test_a_command_is_no_folder_of_its_name(bash, typed, becomes):
+    """FAULTS D: beside a folder run/, `lull ru<Tab>` became `lull run/`."""
+    bash.tmux("send-keys", "-l", typed)
+    wait_until(lambda: bash.screen().endswith(typed), what="what was typed")
+    bash.tmux("send-keys", "Tab")
+    wait_until(lambda: not bash.screen().endswith(typed), what="a completion")
+    bash.tmux("send-keys", "-l", "!")  # behind the blank that follows a word, or the slash that follows a folder
+    wait_until(lambda: bash.screen().endswith("!"), what="the next letter")
+    assert bash.screen().split("ready> ")[-1] in (becomes + " !", becomes + "!"), bash.screen()
+    if not becomes.endswith("/"):
+        assert "/" not in bash.screen().split("ready> ")[-1]
+
+
+def test_descriptions_are_whole(sim, lull):
+    """FAULTS D: zsh and fish showed what stands on the first line of --help."""
+    with sim(1) as gpus:
+        offered = dict(line.split("\t", 1) for line in gpus.lull("__complete", "options", "run").stdout.splitlines())
+    assert offered["--on-idle"].endswith("(default: nothing)") and len(offered["--on-idle"]) > 80
+    assert offered["--gpus"].count("(") == offered["--gpus"].count(")")

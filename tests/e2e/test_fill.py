@@ -13,7 +13,7 @@ import time
 
 import pytest
 
-from conftest import LIMIT, alive, end, lines_in, wait_until
+from conftest import LIMIT, alive, descriptors, end, let_others_in, lines_in, wait_until
 from test_trees import cgroup  # noqa: F401
 
 # A filler that leaves a line with a growing number in its file for as long as it runs, with a child of its own session, a daemon
@@ -58,7 +58,7 @@ class Fill:
         script = folder / "filler.py"
         script.write_text(FILLER)
         tail = [file] if file else ["--", *(command or [sys.executable, "-S", script, folder, kind])]
-        self.process = gpus.start_lull("fill", *(["--every", "100ms", "--free", "util < 5 for 500ms"] if not file else []),
+        self.process = gpus.start_lull("fill", *(["--every", "100ms", "--idle", "util < 5 for 500ms"] if not file else []),
                                        "--log-format", "json", *options, *tail, stderr=self.log.open("ab"),
                                        env={"LULL_CONTROL": str(folder)})
 
@@ -149,14 +149,14 @@ def holding(path, program=sys.executable):
 
 def test_mistakes_are_said_in_one_line(sim, tmp_path):
     rows = [([], "what to run stands behind --"),
-            (["--free", "utl < 5", "--", "true"], "did you mean 'util'"),
-            (["--yield", "maybe", "--", "true"], "none of confirm, stop and pause"),
-            (["--stop-signal", "NIX", "--", "true"], "--stop-signal"),
+            (["--idle", "utl < 5", "--", "true"], "did you mean 'util'"),
+            (["--yield", "maybe", "--", "true"], "confirm, stop or pause"),
+            (["--signal", "NIX", "--", "true"], "--signal"),
             (["--every", "1ms", "--", "true"], "at least 100ms"),
-            (["--hear", "magic", "--", "true"], "none of bpf"),
+            (["--detect", "magic", "--", "true"], "bpf, fanotify, inotify or scan"),
             (["--gpus", "7", "--", "true"], "7"),
             (["--nice", "99", "--", "true"], "-20 to 19"),
-            (["--log-format", "xml", "--", "true"], "'text' or 'json'"),
+            (["--log-format", "xml", "--", "true"], "text or json would be right"),
             (["/nonexistent/fill.toml"], "No such file"),
             (["a.toml", "--", "true"], "not both"),
             (["--check"], "needs a FILE")]
@@ -192,7 +192,7 @@ def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
         fill.wait_for("started", 3)
         fill.wait_running("0")
         fill.process.send_signal(signal.SIGTERM)
-        assert fill.process.wait(timeout=LIMIT) == 143
+        assert fill.process.wait(timeout=LIMIT) == -signal.SIGTERM
         assert gone(fill.pids()) and (tmp_path / "1.saved").exists()
 
 
@@ -210,7 +210,7 @@ def test_one_in_another_cgroup_stands_still_as_well(sim, tmp_path, cgroup):
             fill.wait(lambda: fill.stood() and max(fill.stood()) > 1.5, "it to have stood still")
             fill.wait_running()
         fill.process.send_signal(signal.SIGTERM)
-        assert fill.process.wait(timeout=LIMIT) == 143
+        assert fill.process.wait(timeout=LIMIT) == -signal.SIGTERM
         assert gone(fill.pids())
 
 
@@ -267,6 +267,10 @@ def test_starts_and_goes_on_however_long_a_look_at_everybodys_files_takes(sim, t
         end(hoard)
 
 
+def has_open(pid, path):
+    return str(path) in descriptors(pid).values()
+
+
 def test_programs_that_only_look_do_not_count_and_pretenders_do(sim, tmp_path):
     looker = tmp_path / "nvidia-smi"
     shutil.copy("/usr/bin/tail", looker)
@@ -278,7 +282,7 @@ def test_programs_that_only_look_do_not_count_and_pretenders_do(sim, tmp_path):
             if name != "nvidia-smi":
                 shutil.copy(looker, tmp_path / name)
             monitor = gpus.start(tmp_path / name, "-f", device)
-            wait_until(lambda: any(os.path.realpath(f) == str(device) for f in pathlib.Path(f"/proc/{monitor.pid}/fd").iterdir()))
+            wait_until(lambda: has_open(monitor.pid, device))
             fill.wait_running()
         assert not fill.events("halted")
         # What a process calls itself does not matter.
@@ -313,7 +317,7 @@ def test_leases_and_waiters_have_the_gpu(sim, tmp_path):
 
 def write_plan(folder, *fillers, head=""):
     """A TOML file with the filler of these tests, and the given lines in each [[filler]]."""
-    text = 'every = "100ms"\nfree = "util < 5 for 500ms"\nconfirm = "1s"\n' + head
+    text = 'every = "100ms"\nidle = "util < 5 for 500ms"\nconfirm = "1s"\n' + head
     for lines in fillers:
         text += f'[[filler]]\ncommand = ["{sys.executable}", "-S", "{folder}/filler.py", "{folder}", "plain"]\n{lines}\n'
     file = folder / "fill.toml"
@@ -349,14 +353,68 @@ def test_check_says_what_is_wrong_with_a_file_and_what_is_doubtful(sim, tmp_path
         good = gpus.lull("fill", "--check", write_plan(tmp_path, 'name = "one"'))
         assert good.returncode == 0 and "1 filler" in good.stdout and good.stderr == ""
         doubtful = gpus.lull("fill", "--check", write_plan(tmp_path, 'user = "nobody-here"\ndirectory = "/nowhere"'))
-        assert doubtful.returncode == 0 and "no user nobody-here" in doubtful.stderr and "is no folder" in doubtful.stderr
+        assert doubtful.returncode == 2 and "no user nobody-here" in doubtful.stderr
         bad = gpus.lull("fill", "--check", write_plan(tmp_path, 'comand = "x"'))
         assert bad.returncode == 2 and "did you mean 'command'" in bad.stderr and bad.stderr.count("\n") == 1
 
 
+def test_check_tries_program_and_log_as_the_filler_s_user(sim, tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can run as another user")
+    let_others_in(tmp_path)
+    private = tmp_path / "private"
+    private.mkdir(mode=0o700)
+    (private / "train").write_text("#!/bin/sh\n")
+    (private / "train").chmod(0o755)
+    log = tmp_path / "fill.log"
+    log.write_text("")
+    log.chmod(0o644)
+    with sim(1) as gpus:
+        plan = write_plan(tmp_path, f'user = "nobody"\nlog = "{log}"')
+        checked = gpus.lull("fill", "--check", plan)
+        assert checked.returncode == 2 and f"its log {log}: Permission denied" in checked.stderr, checked.stderr
+        plan = tmp_path / "fill.toml"
+        plan.write_text(f'[[filler]]\ncommand = "{private}/train"\nuser = "nobody"\n')
+        checked = gpus.lull("fill", "--check", plan)
+        assert checked.returncode == 2 and f"{private}/train: Permission denied" in checked.stderr, checked.stderr
+        log.chmod(0o666)
+        plan.write_text(f'[[filler]]\ncommand = "true"\nuser = "nobody"\nlog = "{log}"\nhours = "20-08,12:30-13:30"\n')
+        checked = gpus.lull("fill", "--check", plan)
+        assert checked.returncode == 0 and checked.stderr == "", checked.stderr
+
+
+def test_status_gives_the_reason_of_a_failure_with_its_path(sim, tmp_path):
+    with sim(1) as gpus:
+        plan = tmp_path / "fill.toml"
+        plan.write_text('idle = "util < 5 for 100ms"\nevery = "100ms"\n[people]\ncount = false\n'
+                        f'[[filler]]\nname = "one"\ncommand = "{tmp_path}/missing"\n')
+        fill = gpus.start_lull("fill", plan)
+        try:
+            wait_until(lambda: f"{tmp_path}/missing: No such file or directory" in gpus.lull("fill", "--status").stdout,
+                       what="the reason")
+        finally:
+            end(fill)
+
+
+def test_status_and_pick_know_fillers(sim, tmp_path):
+    """FAULTS D: they looked like strangers, and `pick` said "no GPU fits" though a filler yields in a second."""
+    with sim(1) as gpus:
+        fill = Fill(gpus, tmp_path, "--user-idle", "0", command=[gpus.binary, "sim", "load", "--gpu", "0", "--util", "90", "--mem", "2GiB"])
+        wait_until(lambda: gpus.show()["gpus"][0]["util_percent"] > 50, what="a filler that works")
+        shown = gpus.lull("status")
+        assert "'s filler" in shown.stdout, shown.stdout
+        process, = json.loads(gpus.lull("status", "--json").stdout)["gpus"][0]["processes"]
+        assert process["filler"] is True
+        printed = gpus.lull("pick")
+        assert printed.returncode == 125 and "filler of " in printed.stderr and "--wait" in printed.stderr, printed.stderr
+        picked = gpus.lull("pick", "--", "sh", "-c", "echo got $CUDA_VISIBLE_DEVICES")
+        assert (picked.returncode, picked.stdout) == (0, "got 0\n"), picked.stderr
+        end(fill.process)
+
+
 def test_who_types_has_the_machine(sim, tmp_path):
     with sim(1) as gpus:
-        fill = Fill(gpus, tmp_path, "--user-idle", "20s", "--leave-out", "games")
+        fill = Fill(gpus, tmp_path, "--user-idle", "20s", "--except-user", "games")
         fill.wait_running()
         pts = gpus.folder / "dev/pts"
         pts.mkdir()
@@ -397,7 +455,7 @@ def test_parks_and_resumes_and_pauses(sim, tmp_path):
         fill.wait_running("1")
         job = gpus.load("0,1", util=80)
         fill.wait_for("parked")
-        wait_until(lambda: all(fill.status()[gpu]["state"] in ("parked", "standing still") for gpu in "01"))
+        wait_until(lambda: all(fill.status()[gpu]["state"] in ("parked", "paused") for gpu in "01"))
         wait_until(lambda: fill.still("0") and fill.still("1"))
         end(job)
         fill.wait_running("0")
@@ -417,7 +475,7 @@ def test_runs_as_another_user_with_its_log(sim, tmp_path):
             if "pytest" in str(one):
                 one.chmod(one.stat().st_mode | 0o055)
         plan = write_plan(tmp_path)
-        plan.write_text(plan.read_text() + f'[[filler]]\nuser = "nobody"\nlog = "{log}/out"\nlog_size = 1000\nlog_keep = 1\ndirectory = "/"\n'
+        plan.write_text(plan.read_text() + f'[[filler]]\nuser = "nobody"\nlog = "{log}/out"\nlog_size = "1000B"\nlog_keep = 1\ndirectory = "/"\n'
                         'command = ["sh", "-c", "id -un; echo $HOME; pwd; for i in $(seq 100); do echo a line of it; done; exec sleep 1000"]\n')
         fill = Fill(gpus, tmp_path, file=plan)
         fill.wait_for("started")
@@ -447,7 +505,7 @@ def test_an_open_in_another_mount_namespace_by_a_node_of_its_own_is_heard(sim, t
 @pytest.mark.parametrize("way", ["fanotify", "inotify", "scan"])
 def test_every_way_to_hear_an_open_makes_it_stand_still_and_go_on(sim, tmp_path, way):
     with sim(2) as gpus:
-        fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "1s", "--hear", way)
+        fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "1s", "--detect", way)
         said = fill.wait_for("start")["message"]
         if way == "fanotify" and way not in said:
             pytest.skip("no fanotify here")
@@ -456,13 +514,57 @@ def test_every_way_to_hear_an_open_makes_it_stand_still_and_go_on(sim, tmp_path,
         fill.wait_running("1")
         with holding(gpus.folder / "dev/nvidia1") as holder:
             halted = fill.wait_for("halted")["details"]
-            assert halted["gpus"] == ["1"] and ("somebody" if way == "inotify" else str(holder.pid)) in halted["who"]
+            assert halted["gpus"] == ["1"] and ("an unknown process" if way == "inotify" else str(holder.pid)) in halted["who"]
             fill.wait_for("went-on")
             fill.wait_running("1")
         assert not fill.events("yielding") and all(e["details"]["gpus"] == ["1"] for e in fill.events("halted"))
         job = gpus.load(0, util=80)
         assert fill.wait_for("ended")["details"]["gpus"] == ["0"]
         end(job)
+
+
+def test_goes_on_when_two_device_nodes_vanish_and_come_back(sim, tmp_path):
+    with sim(2) as gpus:
+        fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "1s", "--detect", "inotify", "--ignore-hidden")
+        fill.wait_running("0")
+        fill.wait_running("1")
+        nodes = [gpus.folder / f"dev/nvidia{gpu}" for gpu in range(2)]
+        aside = [node.with_name(node.name + ".aside") for node in nodes]
+        for node, other in zip(nodes, aside):
+            shutil.copy(node, other)
+            node.unlink()
+            time.sleep(0.1)  # one after the other: within a sample
+        fill.wait(lambda: all(fill.still(gpu) for gpu in "01"), "both to stand still")
+        for node, other in zip(nodes, aside):
+            other.rename(node)
+        fill.wait_running("0")
+        fill.wait_running("1")
+        halted = len(fill.events("halted"))
+        with holding(nodes[1]):
+            fill.wait_for("halted", halted + 1)
+        fill.wait_running("1")
+        assert fill.process.poll() is None
+
+
+@pytest.mark.parametrize("how", ["kill", "term"])
+def test_a_log_that_cannot_be_rotated_keeps_no_filler(sim, tmp_path, how):
+    with sim(1) as gpus:
+        log = tmp_path / "log"
+        log.mkdir()
+        (log / "out.1").mkdir()
+        plan = write_plan(tmp_path)
+        plan.write_text(plan.read_text() + f'[[filler]]\nlog = "{log}/out"\nlog_size = "1000B"\nlog_keep = 1\n'
+                        f'command = ["sh", "-c", "echo $$ > {tmp_path}/pids; while :; do echo 0123456789; sleep 0.001; done"]\n')
+        fill = Fill(gpus, tmp_path, file=plan)
+        fill.wait_for("started")
+        said = fill.wait_for("log")["message"]
+        assert said.endswith(f"its log {log}/out cannot be rotated: File exists; it grows"), said
+        fill.wait(lambda: (log / "out").stat().st_size > 3000, "the log to grow")
+        fill.process.send_signal(signal.SIGKILL if how == "kill" else signal.SIGTERM)
+        wait_until(lambda: gone(fill.pids()))
+        if how == "term":
+            assert fill.process.wait(LIMIT) in (143, -signal.SIGTERM)
+        assert len(fill.events("log")) == 1
 
 
 def test_memory_that_nobody_owns_up_to_is_said_and_not_filled(sim, tmp_path):

@@ -1,9 +1,14 @@
 """FAULTS A2 to A4: a verdict acts only while it is fresh, and only on whom was meant."""
+import os
+import platform
+import re
 import signal
+import subprocess
+import time
 
 import pytest
 
-from conftest import alive, end, read_until, wait_until
+from conftest import ROOT, alive, end, read_until, wait_until
 
 QUICK = ("--idle", "util < 5 for 300ms", "--every", "100ms", "--delay", "0")
 
@@ -26,7 +31,7 @@ def pause(process):
     wait_until(lambda: stopped(process.pid), what="the stop")
 
 
-def test_faults_a2_a_pause_during_the_hook_calls_off(sim, tmp_path):
+def test_a_pause_during_the_hook_calls_off(sim, tmp_path):
     gpus = sim(1)
     job = gpus.start_lull("run", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
     try:
@@ -41,7 +46,7 @@ def test_faults_a2_a_pause_during_the_hook_calls_off(sim, tmp_path):
         end(job)
 
 
-def test_faults_a2_a_hook_during_which_the_gpu_stays_idle_ends_the_job(sim, tmp_path):
+def test_a_hook_during_which_the_gpu_stays_idle_ends_the_job(sim, tmp_path):
     gpus = sim(1)
     job = gpus.start_lull("run", *QUICK, "--gpus", "0", "--on-idle", hook(tmp_path), "--", "sleep", "300")
     wait_until(lambda: (tmp_path / "begun").exists(), what="the hook")
@@ -53,7 +58,7 @@ def test_faults_a2_a_hook_during_which_the_gpu_stays_idle_ends_the_job(sim, tmp_
 
 
 @pytest.mark.parametrize("what", ["busy", "lost"])
-def test_faults_a2_a_pause_during_the_warning_calls_off_the_shutdown(sim, programs, what):
+def test_a_pause_during_the_warning_calls_off_the_shutdown(sim, programs, what):
     programs.add("busctl", "exit 1")
     programs.add("shutdown")
     gpus = sim(1)
@@ -73,7 +78,7 @@ def test_faults_a2_a_pause_during_the_warning_calls_off_the_shutdown(sim, progra
         end(watch)
 
 
-def test_faults_a3_busy_again_during_the_first_action_spares_the_second(sim, tmp_path):
+def test_busy_again_during_the_first_action_spares_the_second(sim, tmp_path):
     gpus = sim(1)
     victim = gpus.start("sleep", "300")
     watch = gpus.start_lull("watch", *QUICK, "--do", "exec=" + hook(tmp_path), "--do", f"kill={victim.pid}")
@@ -90,7 +95,7 @@ def test_faults_a3_busy_again_during_the_first_action_spares_the_second(sim, tmp
 
 @pytest.mark.parametrize("form", ["{}", "PGID:{}"])
 @pytest.mark.parametrize("shift", [2**32, 2**33, 2**64])
-def test_faults_a4_a_number_too_large_is_nobody(sim, form, shift):
+def test_a_number_too_large_is_nobody(sim, form, shift):
     gpus = sim(1)
     victim = gpus.start("sleep", "300", start_new_session=True)
     try:
@@ -102,7 +107,7 @@ def test_faults_a4_a_number_too_large_is_nobody(sim, form, shift):
 
 
 @pytest.mark.parametrize("fault", ["unknown", "lost", "no-util"])
-def test_faults_a2_a_hook_of_an_instant_is_followed_by_a_new_look(sim, fault):
+def test_a_hook_of_an_instant_is_followed_by_a_new_look(sim, fault):
     """However soon after the last sample it comes: what the card refuses to say now, it does not say."""
     gpus = sim(1)
     job = gpus.start_lull("run", "--idle", "util < 5 for 300ms", "--every", "300ms", "--delay", "0", "--gpus", "0",
@@ -115,7 +120,7 @@ def test_faults_a2_a_hook_of_an_instant_is_followed_by_a_new_look(sim, fault):
 
 
 @pytest.mark.parametrize("command", ["run", "watch"])
-def test_faults_a2_work_during_the_hook_calls_off_also_where_it_is_idle_again_since(sim, tmp_path, command):
+def test_work_during_the_hook_calls_off_also_where_it_is_idle_again_since(sim, tmp_path, command):
     """Another streak is another firing, with a hook and evidence of its own."""
     gpus = sim(1)
     job = gpus.start("sleep", "300")
@@ -140,3 +145,41 @@ def test_faults_a2_work_during_the_hook_calls_off_also_where_it_is_idle_again_si
     finally:
         end(lull)
         end(job)
+
+
+@pytest.fixture(scope="module")
+def inject(tmp_path_factory):
+    """The injector of `./test faults`: here it stops lull at one system call."""
+    if platform.machine() != "x86_64":
+        pytest.skip("the injector knows x86-64")
+    program = tmp_path_factory.mktemp("inject") / "inject"
+    subprocess.run(["c++", "-std=gnu++23", "-O1", "-o", program, ROOT / "tests/faults/inject.cc"], check=True)
+    if subprocess.run([program, "--report", "/dev/null", "--", "true"], stderr=subprocess.DEVNULL).returncode == 125:
+        pytest.skip("this needs ptrace")
+    return program
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_work_that_begins_while_lull_is_stopped_right_before_the_signal_is_seen(sim, tmp_path, inject, works):
+    gpus = sim(1)
+    report = tmp_path / "report"
+    # The firing is confirmed and announced; lull has listed whom to signal, opens a handle of the job, and is stopped.
+    stop = ("--limit", "120", "--after", "the job's processes", "--target", "lull pidfd_open -", "--stop")
+    traced = gpus.start(inject, "--report", report, "--image", os.path.realpath(gpus.binary), *stop,
+                        "--", gpus.binary, "run", *QUICK, "--gpus", "0", "--no-cgroup", "--", "sleep", "300")
+    try:
+        main = wait_until(lambda: report.exists() and re.search(r"^main (\d+)\n(?:.*\n)*hit ", report.read_text(), re.M), what="the call")
+        lull = int(main[1])
+        wait_until(lambda: stopped(lull), what="the stop")
+        longest = time.monotonic() + 1.1  # no confirmation is good for more than a second
+        if works:
+            gpus.set(0, util=90)
+        wait_until(lambda: time.monotonic() > longest)
+        os.kill(lull, signal.SIGCONT)
+        if works:
+            assert "not ended" in read_until(traced.stderr, "not ended")
+            assert "\nend " not in report.read_text()
+        else:
+            wait_until(lambda: "\nend 124" in report.read_text(), what="the end of the job")
+    finally:
+        end(traced)

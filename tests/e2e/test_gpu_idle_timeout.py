@@ -79,7 +79,7 @@ def test_job_that_ends_by_itself_gives_its_own_status_at_once(sim):
 
 def test_job_that_dies_of_a_signal(sim):
     with sim(1) as gpus:
-        assert gpus.run(TOOL, "sh", "-c", "kill -TERM $$").returncode == 143
+        assert gpus.run(TOOL, "sh", "-c", "kill -TERM $$").returncode == -signal.SIGTERM
 
 
 def test_sigterm_is_forwarded(sim, tmp_path):
@@ -88,7 +88,7 @@ def test_sigterm_is_forwarded(sim, tmp_path):
         job = gpus.start(TOOL, "sh", "-c", f"echo $$ > {log}; exec sleep 1000")
         pid = int(wait_until(lambda: log.exists() and log.read_text().strip()))
         job.send_signal(signal.SIGTERM)
-        assert job.wait(timeout=LIMIT) == 143 and not alive(pid)
+        assert job.wait(timeout=LIMIT) == -signal.SIGTERM and not alive(pid)
 
 
 def test_only_the_jobs_gpus_count(sim):
@@ -99,12 +99,31 @@ def test_only_the_jobs_gpus_count(sim):
         assert gpus.run(TOOL, *OWN, gpus.binary, "sim", "load", "--gpu", "0", "--util", "0").returncode == 1
 
 
-def test_job_that_uses_no_gpu_is_left_alone(sim):
-    """The original judged it by all GPUs of the machine, and killed what prepares its data on the CPU."""
+def test_job_without_a_gpu_of_its_own_is_judged_by_all(sim):
+    """One that hangs before its first use of a GPU is ended, as `grep foo` in its document; once it has GPUs they count."""
+    with sim(2) as gpus:
+        assert gpus.run(TOOL, *OWN, "sleep", "1000").returncode == 1
+        gpus.set(1, util=95)
+        job = gpus.start(TOOL, *OWN, "-x", "sleep", "1000")
+        readings(job, 20)
+        assert job.poll() is None
+        gpus.set(1, util=0)
+        assert job.wait(timeout=LIMIT) == 1
+        gpus.set(1, util=95)
+        late = gpus.start(TOOL, *OWN, "-x", "sh", "-c", f"read go; exec {gpus.binary} sim load --gpu 0 --util 0",
+                          stdin=subprocess.PIPE)
+        readings(late, 20)
+        assert late.poll() is None
+        late.stdin.write("go\n")
+        late.stdin.flush()
+        assert late.wait(timeout=LIMIT) == 1 and f"GPUs: ['{uuids(gpus)[0]}'] was below" in late.stderr.read()
+
+
+def test_one_sample_is_one(sim):
     with sim(1) as gpus:
-        done = gpus.run(TOOL, *OWN, "sleep", "2.5")
-        assert done.returncode == 0, done.stderr
-        assert done.stderr.count("not judged until it has one") == 1
+        done = gpus.run(TOOL, "-s", "1", "-n", "1", "-d", "1", "-x", "sleep", "1000")
+        assert done.returncode == 1 and done.stderr.count(" usage 0%") == 1, done.stderr
+        assert "for last 1 seconds" in done.stderr
 
 
 @pytest.mark.parametrize("hidden", ["", "-1", "7", "GPU-00000000-1111-2222-3333-444444444444"])

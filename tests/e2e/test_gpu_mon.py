@@ -1,7 +1,9 @@
 """The drop-in gpu_mon with real processes on simulated GPUs: its file, its lines, and the faults that it no longer has."""
 import os
+import pathlib
 import re
 import signal
+import subprocess
 import sys
 
 import pytest
@@ -94,14 +96,63 @@ def test_who_opens_a_gpu_ends_its_program_and_the_others_go_on(sim, tmp_path, fi
         mon = Mon(gpus, tmp_path, per_gpu(filler, tmp_path, 0, 1))
         mon.wait_pids(4)
         mon.wait_for("Starting: ", 2)
-        with holding(gpus.folder / "dev/nvidia0"):
-            mon.wait_for("INFO ProcessTracker Stopping proc for GPU 0")
-            assert any("Stop 1 processes preempted by proc" in line for line in mon.lines())
-            assert not any("Stopping proc for GPU 1" in line for line in mon.lines())
+        with holding(gpus.folder / "dev/nvidia0") as job:
+            name = pathlib.Path(f"/proc/{job.pid}/comm").read_text().strip()
+            mon.wait_for("INFO ProcessTracker Stop 1 processes preempted by proc ProcInfo(file_name='/dev/nvidia0', gpu_id=0, "
+                         f"pid={job.pid}, name='{name}')")
+            assert sum("Stop" in line for line in mon.lines()) == 1
         mon.wait_for("on GPUs 0", 2)
         mon.process.send_signal(signal.SIGKILL)
         mon.process.wait(timeout=LIMIT)
         wait_until(lambda: gone(mon.pids()), what="the programs to go with it")
+
+
+@pytest.mark.parametrize("ignored, script", [("mygpustat", "mygpustat"), ("python3", "mygpustat"), ("stat.py", "stat.py"),
+                                             ("a-very-long-name-of-a-monitor", "a-very-long-name-of-a-monitor")])
+def test_ignored_programs_are_known_by_name_and_script(sim, tmp_path, filler, ignored, script):
+    """By what fuser shows, or by the script: python3 runs it as such, or it is started by its first line."""
+    path = tmp_path / script
+    path.write_text("#!/usr/bin/python3\nimport sys\nheld = open(sys.argv[1])\nprint(1, flush=True)\nsys.stdin.read()\n")
+    path.chmod(0o755)
+    with sim(1) as gpus:
+        config = per_gpu(filler, tmp_path, 0).replace("=nvidia-smi", f"=nvidia-smi,{ignored}")
+        mon = Mon(gpus, tmp_path, config)
+        mon.wait_pids(2)
+        for command in [[path]] * (ignored != "python3") + [["python3", path]] * (ignored in ("python3", "stat.py")):
+            looks = gpus.start(*command, gpus.folder / "dev/nvidia0", stdin=subprocess.PIPE, env={"PATH": "/usr/bin:/bin"})
+            assert looks.stdout.readline() == "1\n"
+            mon.wait_for(f"Whitelisted proc: ProcInfo(file_name='/dev/nvidia0', gpu_id=0, pid={looks.pid}, ", 2)
+            looks.stdin.close()
+            looks.wait(timeout=LIMIT)
+        assert not any("Stop 1" in line for line in mon.lines())
+
+
+def test_a_program_that_ends_well_is_started_again(sim, tmp_path):
+    config = ("[defaults]\ninterval_seconds=1\n[process-0]\ndir=/\ncmd=true\ngpus=0\n"
+              "[process-1]\ndir=/\ncmd=false\ngpus=1\n" + TTY_OFF)
+    with sim(2) as gpus:
+        mon = Mon(gpus, tmp_path, config)
+        mon.wait_for("INFO ProcessTracker Starting: true on GPUs 0", 4)
+        mon.wait_for("INFO ProcessTracker Process for GPU 0 is terminated", 4)
+        assert not any("process-0" in line for line in mon.lines())
+        assert sum("Starting: false" in line for line in mon.lines()) == 1
+        assert any("process-1 on GPU 1: backing off" in line for line in mon.lines())
+
+
+def test_what_is_told_at_every_interval(sim, tmp_path, filler):
+    """In the original's order: who has a GPU open, then what is known of them, then how many are idle."""
+    with sim(3) as gpus:
+        mon = Mon(gpus, tmp_path, per_gpu(filler, tmp_path, 0))
+        with holding(gpus.folder / "dev/nvidia1") as job:
+            mon.wait_for("INFO gpu_mon ProcInfo(", 3)
+            name = pathlib.Path(f"/proc/{job.pid}/comm").read_text().strip()
+            every = [f"INFO gpu_mon ProcInfo(file_name='/dev/nvidia1', gpu_id=1, pid={job.pid}, name='{name}')",
+                     "INFO ProcessTracker 1 gpus are idle",
+                     "WARNING ProcessTracker GPU 2 is idle, but we have no process config, ignored"]
+            lines = mon.lines()
+            last = len(lines) - lines[::-1].index(every[0]) - 1
+            before = len(lines[:last]) - lines[:last][::-1].index(every[0]) - 1
+            assert lines[before:last] == every
 
 
 def test_the_one_for_all_goes_first_and_sees_all(sim, tmp_path, filler):
@@ -113,7 +164,7 @@ def test_the_one_for_all_goes_first_and_sees_all(sim, tmp_path, filler):
         mon.wait_for(f"Starting: {filler} all on all GPUs")
         assert (tmp_path / "seen").read_text() == "/tmp  home path all\n", "CUDA_VISIBLE_DEVICES is left alone"
         mon.process.terminate()
-        assert mon.process.wait(timeout=LIMIT * 2) == 143
+        assert mon.process.wait(timeout=LIMIT * 2) == -signal.SIGTERM
         assert gone(mon.pids())
 
 
@@ -126,7 +177,7 @@ def test_two_gpus_are_one_start_and_what_is_missing_is_said(sim, tmp_path, fille
         mon.wait_for("WARNING ProcessTracker GPU 3 is idle, but we have no process config, ignored", 2)
         assert (tmp_path / "seen").read_text().count("\n") == 1
         assert "0,1" in (tmp_path / "seen").read_text()
-        mon.wait_for("WARNING ProcessTracker process-b on GPU 2: could not be started: No such file or directory")
+        mon.wait_for(f"WARNING ProcessTracker process-b on GPU 2: could not be started: {tmp_path}/nothing: No such file or directory")
         mon.process.terminate()
         mon.process.wait(timeout=LIMIT * 2)
 

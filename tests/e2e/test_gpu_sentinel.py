@@ -1,6 +1,7 @@
 """The drop-in gpu_sentinel: its document's promises, and every row of its predecessor's failures."""
 import os
 import subprocess
+import time
 
 import pytest
 from conftest import LIMIT, SUDO, build_dir, let_others_in, read_until, wait_for_samples, wait_until
@@ -23,6 +24,14 @@ def test_idle_then_armed_then_ended(sim, tmp_path):
         assert sentinel.wait(timeout=LIMIT) == 0
         assert sentinel.stdout.read() == ""
         assert sentinel.stderr.read() == "gpu_sentinel: average GPU usage was below 70% for 2 seconds: end_process\n"
+
+
+def test_the_tick_that_arms_it_does_not_count(sim):
+    """Armed by nothing at the first tick, then four of them: it acted after the third."""
+    with sim(1) as gpus:
+        began = time.monotonic()
+        done = gpus.run(TOOL, "--arm_duration", "0", "--kill_duration", "4")
+        assert done.returncode == 0 and time.monotonic() - began >= 4.0
 
 
 def test_shutdown_once(sim, programs):

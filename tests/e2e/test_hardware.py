@@ -1,4 +1,4 @@
-"""Rows 1 to 6 of the list of how real drivers behave (HARDWARE.md), end to end; test_hardware_2.py has the others.
+"""How real drivers behave, end to end: attach times, hangs, bursts, sleep. test_hardware_more.py has the rest.
 
 Elsewhere: row 4 in `status`, row 5 and row 19 in `pick` (test_hardware_pick.py), row 2 with a hang that ends
 (test_status.py, test_run.py), row 2 of the simulator itself (test_sim_quirks.py).
@@ -9,6 +9,7 @@ import os
 import pty
 import select
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -71,7 +72,7 @@ def on_a_terminal(gpus, *arguments):
 
 
 # -- 1: attaching takes its time --------------------------------------------------------------------
-def test_row_01_eight_gpus_that_take_their_time_are_all_shown(sim):
+def test_eight_gpus_that_take_their_time_are_all_shown(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\ncount = 8\nattach = "1.5s"\n') as gpus:
         start = time.monotonic()
         found = rows(gpus.lull("status", "--json"))
@@ -80,7 +81,7 @@ def test_row_01_eight_gpus_that_take_their_time_are_all_shown(sim):
         assert all(row["util_percent"] == 0 and row["name"] for row in found)
 
 
-def test_row_01_hint_at_persistence_mode_on_a_terminal(sim):
+def test_hint_at_persistence_mode_on_a_terminal(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\ncount = 2\nattach = "1.5s"\n') as gpus:
         text, code = on_a_terminal(gpus, "status")
         assert code == 0 and text.count("A100") == 2, text
@@ -89,12 +90,12 @@ def test_row_01_hint_at_persistence_mode_on_a_terminal(sim):
         assert "persistence mode" not in on_a_terminal(gpus, "status")[0]
 
 
-def test_row_01_one_that_takes_long_beside_quick_ones_is_waited_for(sim):
+def test_one_that_takes_long_beside_quick_ones_is_waited_for(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
         assert [row["error"] for row in rows(gpus.lull("status", "--json"))] == [None, None]
 
 
-def test_row_01_on_a_terminal_the_others_are_shown_meanwhile(sim):
+def test_on_a_terminal_the_others_are_shown_meanwhile(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
         text, code = on_a_terminal(gpus, "status")
         early, erased, final = text.partition("\x1b[5A\x1b[J")
@@ -104,7 +105,7 @@ def test_row_01_on_a_terminal_the_others_are_shown_meanwhile(sim):
         assert final.count("A100") == 2 and "waking up" not in final and "2 GPUs: 2 free" in final
 
 
-def test_row_01_who_looks_on_sees_it_wake_up(sim):
+def test_who_looks_on_sees_it_wake_up(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\n[[gpu]]\nmodel = "A100"\nattach = "4s"\n') as gpus:
         watching = gpus.start_lull("status", "--watch", "200ms", "--json")
         found = next_rows(watching, lambda found: found[1]["error"])
@@ -118,7 +119,7 @@ def test_row_01_who_looks_on_sees_it_wake_up(sim):
     (["run", "--require-gpu", "--", "sh", "-c", "exit 6"], 6),
     (["watch", "--require-gpu", "--every", "200ms", "--idle", "util < 5 for 400ms", "--do", "exit=7"], 7),
 ], ids=["pick", "run", "watch"])
-def test_row_01_others_wait_for_it_too(sim, command, code):
+def test_others_wait_for_it_too(sim, command, code):
     with sim(text='[[gpu]]\nmodel = "A100"\nattach = "2500ms"\n') as gpus:
         done = gpus.lull(*command)
         assert done.returncode == code, done.stderr
@@ -154,7 +155,7 @@ def ended(gpus, *arguments):
     (["watch", "--every", "100ms", "--gpus", "1", "--idle", "util < 5 for 500ms", "--do", "exit=7"], 7, ""),
     (["record", "--every", "200ms", "--for", "1s"], 0, ",1,GPU-"),
 ], ids=["status", "check", "pick", "run", "run-ends-the-job", "watch", "record"])
-def test_row_02_who_hangs_in_the_kernel_does_not_keep_us(sim, command, code, said):
+def test_who_hangs_in_the_kernel_does_not_keep_us(sim, command, code, said):
     with sim(2) as gpus:
         hang_for_ever(gpus)
         status, out, err = ended(gpus, *command)
@@ -168,7 +169,7 @@ def test_row_02_who_hangs_in_the_kernel_does_not_keep_us(sim, command, code, sai
             assert "cannot be judged" in out
 
 
-def test_row_02_the_command_that_pick_became_has_no_child_of_ours(sim):
+def test_the_command_that_pick_became_has_no_child_of_ours(sim):
     script = ("import os\n"
               "try: print(os.waitpid(-1, os.WNOHANG | 0x40000000))\n"  # __WALL: also those who end without a signal
               "except ChildProcessError: print('no child')\n")
@@ -178,14 +179,14 @@ def test_row_02_the_command_that_pick_became_has_no_child_of_ours(sim):
         assert (gpus.folder / "dstate/0").stat().st_size >= 1, "nobody was stuck"
 
 
-def test_row_02_topology_that_hangs(sim):
+def test_topology_that_hangs(sim):
     with sim(3) as gpus:
         hang_for_ever(gpus, "all", "nvmlDeviceGetTopology*")
         status, out, err = ended(gpus, "pick", "-n", "2", "--best", "topology", "--", "sh", "-c", "exit 4")
         assert status == 4, err
 
 
-def test_row_02_a_gpu_that_answers_again_comes_back(sim):
+def test_a_gpu_that_answers_again_comes_back(sim):
     with sim(2) as gpus:
         hang_for_ever(gpus)
         watching = gpus.start_lull("status", "--watch", "300ms", "--json")
@@ -204,7 +205,7 @@ EVERY_TWO = ["--gpus", "0", "--delay", "0", "--every", "2s", "--grace", "300ms",
 
 
 @pytest.mark.parametrize("ring, phase", [("ring", 1.72), ("none", 1.4)])
-def test_row_03_bursts_between_two_samples_are_work(sim, ring, phase):
+def test_bursts_between_two_samples_are_work(sim, ring, phase):
     """Busy for 1.2 s of each 2 s, and looked at while it is not."""
     text = RINGS[ring] + ('repeat = "2s"\n[[gpu.timeline]]\nat = "0s"\nutil = 90\n'
                           '[[gpu.timeline]]\nat = "1200ms"\nutil = 0\n')
@@ -214,11 +215,11 @@ def test_row_03_bursts_between_two_samples_are_work(sim, ring, phase):
         for _ in range(3):
             assert "SIGTERM" not in read_until(job.stderr, " util ")
         job.terminate()
-        assert job.wait(timeout=LIMIT) == 143
+        assert job.wait(timeout=LIMIT) == -signal.SIGTERM
 
 
 @pytest.mark.parametrize("ring", RINGS)
-def test_row_03_who_is_idle_is_still_found(sim, ring):
+def test_who_is_idle_is_still_found(sim, ring):
     with sim(text=RINGS[ring]) as gpus:
         done = gpus.lull("run", *EVERY_TWO, "--", "sleep", "1000")
         assert done.returncode == 124, done.stderr
@@ -234,7 +235,7 @@ def sleeps(gpus):
 
 @pytest.mark.parametrize("text", [ASLEEP, ASLEEP + '[[gpu]]\nmodel = "T4"\npci = "0000:65:00.0"\n'],
                          ids=["alone", "beside-one-awake"])
-def test_row_04_nobody_wakes_it_and_a_rule_holds_on_it(sim, tmp_path, text):
+def test_nobody_wakes_it_and_a_rule_holds_on_it(sim, tmp_path, text):
     log = tmp_path / "log"
     with sim(text=text, env={**os.environ, "LULL_SIM_LOG": str(log)}) as gpus:
         first, *_ = rows(gpus.lull("status", "--json"))
@@ -253,7 +254,7 @@ def test_row_04_nobody_wakes_it_and_a_rule_holds_on_it(sim, tmp_path, text):
     assert calls(log, "nvmlDevice", "0") == 0
 
 
-def test_row_04_numbers_need_not_be_in_the_order_of_the_bus(sim):
+def test_numbers_need_not_be_in_the_order_of_the_bus(sim):
     """The one that works must not be taken for the one that sleeps."""
     with sim(text=ASLEEP + '[[gpu]]\nmodel = "T4"\npci = "0000:0b:00.0"\nutil = 90\n') as gpus:
         assert now(gpus, "util < 5") is False
@@ -262,7 +263,7 @@ def test_row_04_numbers_need_not_be_in_the_order_of_the_bus(sim):
         assert sleeps(gpus)
 
 
-def test_row_04_it_is_let_go_when_it_falls_asleep(sim):
+def test_it_is_let_go_when_it_falls_asleep(sim):
     with sim(text=ASLEEP) as gpus:
         gpus.set(0, asleep="off")
         watching = gpus.start_lull("status", "--watch", "200ms", "--json")
@@ -277,7 +278,7 @@ def test_row_04_it_is_let_go_when_it_falls_asleep(sim):
 
 
 # -- 5: unified memory ------------------------------------------------------------------------------
-def test_row_05_gb10(sim):
+def test_gb10(sim):
     with sim("1xGB10") as gpus:
         done = gpus.lull("pick", "--mem-free", "16MiB", "--", "sh", "-c", 'echo "on $CUDA_VISIBLE_DEVICES"')
         assert (done.returncode, done.stdout) == (0, "on 0\n"), done.stderr
@@ -295,7 +296,7 @@ def test_row_05_gb10(sim):
         assert job.returncode == 124, job.stderr
 
 
-def test_row_05_a_total_of_zero_is_not_a_total(sim):
+def test_a_total_of_zero_is_not_a_total(sim):
     with sim(text='[[gpu]]\nmodel = "A100"\nmemory_total_zero = true\n') as gpus:
         row, = rows(gpus.lull("status", "--json"))
         assert row["mem_total_bytes"] != 0 and row["mem_free_bytes"] != 0
@@ -309,7 +310,7 @@ boxes = pytest.mark.skipif(
 
 
 @boxes
-def test_row_06_processes_that_may_be_hidden_are_not_none(sim):
+def test_processes_that_may_be_hidden_are_not_none(sim):
     with sim(text='process_view = "own_namespace"\n[[gpu]]\nmodel = "A100"\ncount = 2\n') as gpus:
         gpus.load(0, util=0, mem="600MiB")
         used, empty = rows(gpus.run(*BOXED, gpus.binary, "status", "--json"))
@@ -324,7 +325,7 @@ def test_row_06_processes_that_may_be_hidden_are_not_none(sim):
 
 
 @boxes
-def test_row_06_memory_decides_in_a_namespace(sim):
+def test_memory_decides_in_a_namespace(sim):
     with sim(text='process_view = "own_namespace"\n[[gpu]]\nmodel = "A100"\ncount = 2\n') as gpus:
         gpus.load(0, util=0, mem="600MiB")
         for more in ([], ["--mine-ok"]):
@@ -335,7 +336,7 @@ def test_row_06_memory_decides_in_a_namespace(sim):
 
 
 @boxes
-def test_row_06_a_pid_of_the_host_is_not_the_local_one(sim):
+def test_a_pid_of_the_host_is_not_the_local_one(sim):
     """The driver names the load by its number outside, and inside somebody else has that number."""
     with sim(text='process_view = "host"\n[[gpu]]\nmodel = "A100"\n') as gpus:
         load = gpus.load(0, util=0, mem="600MiB")

@@ -1,10 +1,9 @@
 """A long queue: everybody is served, in order, whatever the machine's limit of inotify instances."""
 import os
-import pathlib
 import signal
 import subprocess
 
-from conftest import LIMIT, wait_until
+from conftest import LIMIT, descriptors, wait_until
 from test_leases import ROOT_ONLY, Job, as_user, files, queued, users, waiting  # noqa: F401
 
 MANY = int(os.environ.get("LULL_MANY_WAITERS", "200"))  # more than a user has inotify instances
@@ -58,11 +57,8 @@ def test_those_far_behind_watch_nothing_and_keep_no_driver(sim, tmp_path):
     first.gpu()
     jobs = start_waiters(gpus, 6, tmp_path / "served")
 
-    def links(pid):
-        return [os.readlink(fd) for fd in pathlib.Path(f"/proc/{pid}/fd").iterdir()]
-
     def watchers():
-        return [any("inotify" in link for link in links(job.pid)) for job in jobs]
+        return [any("inotify" in link for link in descriptors(job.pid).values()) for job in jobs]
 
     wait_until(lambda: watchers() == [True, True, False, False, False, False], what="the first two alone to watch")
     jobs[1].kill()  # the third moves up

@@ -15,7 +15,7 @@ from conftest import LIMIT, ROOT, clean_environment, end, read_until
 
 BUILD_LIMIT = LIMIT * 4
 # What a header of ours may include beside the C++ library: the system's own.
-SYSTEM = re.compile(r"(sys/\w+|linux/\w+|fcntl|poll|sched|signal|termios|time|unistd)\.h")
+SYSTEM = re.compile(r"(sys/\w+|linux/\w+|dirent|fcntl|poll|sched|signal|termios|time|unistd)\.h")
 THIRD_PARTY = re.compile(r"\b(fmt|nlohmann|CLI|toml|pybind11)::|\bnamespace (fmt|nlohmann|CLI|toml)\b|\bZSTD_\w+|\bz_stream\b")
 
 

@@ -8,7 +8,6 @@ import pytest
 from conftest import LIMIT, ROOT, build_dir, clean_environment
 
 PAGES = ROOT / "man"
-SHARED = {"leases": "lull-pick", "release": "lull-pick"}  # commands on a page of another
 DROP_INS = re.search(r"set\(LULL_DROP_INS ([^)]+)\)", (ROOT / "CMakeLists.txt").read_text())[1].split()
 EVERYWHERE = {"-h", "--help"}  # lull(1) has them, for all of its commands
 
@@ -53,20 +52,21 @@ def test_every_command_has_a_page_with_all_its_options(lull):
     checked = 0
     for command in commands(lull):
         options = options_in(help_of(lull, command)) - EVERYWHERE
-        page = SHARED.get(command, f"lull-{command}") + ".1"
+        page = f"lull-{command}.1"
         assert not missing(options, page), f"lull {command} --help has options that man/{page}.scd has not"
         assert re.search(rf"\*lull {command}\b", text_of("lull.1")), f"lull.1 does not name lull {command}"
         checked += len(options)
     assert checked > 120  # a form of help that is no longer understood would pass
 
 
-def test_every_command_of_the_simulator_is_on_its_page(lull):
-    names = re.findall(r"^  lull sim (\w+) ", help_of(lull, "sim"), re.M)
-    assert len(names) >= 7
+@pytest.mark.parametrize("command,count", [("sim", 7), ("slurm", 5)])
+def test_every_part_of_a_command_is_on_its_page(lull, command, count):
+    names = re.findall(rf"^  lull {command} (\w+) ", help_of(lull, command), re.M)
+    assert len(names) >= count
     for name in names:
-        options = options_in(help_of(lull, "sim", name)) - EVERYWHERE
-        assert not missing(options, "lull-sim.1"), f"lull sim {name}"
-        assert re.search(rf"lull sim {name}\b", text_of("lull-sim.1")), name
+        options = options_in(help_of(lull, command, name)) - EVERYWHERE
+        assert not missing(options, f"lull-{command}.1"), f"lull {command} {name}"
+        assert re.search(rf"lull {command} {name}\b", text_of(f"lull-{command}.1")), name
 
 
 @pytest.mark.parametrize("name", DROP_INS)

@@ -4,6 +4,7 @@ import json
 import os
 import pathlib
 import re
+import socket
 import subprocess
 import threading
 
@@ -52,7 +53,9 @@ def ntfy(headers, body):
 
 def webhook(headers, body):
     assert headers["Content-Type"] == "application/json"
-    return 200, json.loads(body)["headline"]
+    facts = json.loads(body)
+    assert facts["host"] == socket.gethostname() and {"next", "keep"} <= set(facts), facts
+    return 200, facts["headline"]
 
 
 class Server:

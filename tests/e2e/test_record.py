@@ -68,7 +68,7 @@ def test_a_signal_ends_it_with_a_complete_file(sim, tmp_path, name, how):
         process = start(gpus, "--every", "20ms", "-o", path)
         wait_until(lambda: path.exists() and path.stat().st_size > 0, what="rows in the file")
         process.send_signal(how)
-        assert process.wait(LIMIT) == 0
+        assert process.wait(LIMIT) == -how
         said = process.stderr.read()
         process.stderr.close()
         replayed = gpus.lull("replay", str(path), "--idle", "util < 5", "--json")

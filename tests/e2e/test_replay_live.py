@@ -25,6 +25,7 @@ EVERY = ["--every", "100ms"]
 RULE = ["--idle", "util < 5 for 8 samples"]
 FIRINGS = 2
 APART = 3  # seconds: two samplers do not look at the same moments, but in the same idle time, which lasts longer
+CONFIRMED = 3  # seconds at most until a firing is confirmed
 
 
 def seconds(text):
@@ -49,7 +50,7 @@ def watch_and_record(gpus, trace):
 
 
 def replay(run_lull, trace, *more):
-    done = run_lull("replay", trace, *RULE, "--json", *more)
+    done = run_lull("replay", trace, *RULE, "--json", "--verbose", *more)
     assert done.returncode == 0, done.stderr
     return [event["at_seconds"] for event in json.loads(done.stdout)["events"]]
 
@@ -74,8 +75,10 @@ def test_replay_fires_where_watch_did(sim, run_lull, tmp_path):
     seen = tmp_path / "seen.csv"
     seen.write_text("time,gpu,util\n" + "".join(f"{at:.1f},0,{util}\n" for at, util in samples))
     assert len(fired) >= FIRINGS
-    assert replay(run_lull, seen) == pytest.approx(acted)
-    assert replay(run_lull, seen, "--per", "all") == pytest.approx(acted)
+    # Live, a firing is said once it has been confirmed by newer data, some samples later.
+    for replayed in (replay(run_lull, seen), replay(run_lull, seen, "--per", "all")):
+        assert len(replayed) == len(acted)
+        assert all(0 <= live - other + 1e-6 < CONFIRMED for live, other in zip(acted, replayed)), (acted, replayed)
 
     # What was recorded beside it: the same idle times fire, as near as two samplers come to each other.
     recorded = replay(run_lull, trace)
@@ -97,7 +100,7 @@ def test_a_job_records_itself_and_rules_on_its_work_can_be_replayed(sim, tmp_pat
 
         wait_until(lambda: len(rows()) > 20, what="rows of the job's work")
         job.send_signal(signal.SIGINT)
-        assert job.wait(LIMIT) == 128 + signal.SIGINT, job.stderr.read()
+        assert job.wait(LIMIT) == -signal.SIGINT, job.stderr.read()
         assert {row["gpu"] for row in rows()} == {"0"}
         last = rows()[-1]
         assert last["users"] and last["command"] and last["job"].startswith("run-")

@@ -61,7 +61,7 @@ def obvious(gpus):
             if since > 180:
                 settle(pending, key, length)
                 pending, key, length, first_yes = [], None, 0, None
-                continue
+                since = 0  # a stretch may begin with the sample behind a gap
             user = who[0] if who else None
             hung = util is not None and util >= 95 and power < .35 * 700
             idle = util is not None and util < 1
@@ -145,6 +145,70 @@ def test_without_who_and_without_power(tmp_path):
     assert got["totals"]["idle_hours"] == pytest.approx(29 / 60)
 
 
+def test_an_idle_stretch_directly_behind_a_gap_counts(tmp_path):
+    """It lasts five minutes from the first sample behind the gap on, and not a sample longer."""
+    trace = tmp_path / "gap.csv"
+    times = [60 * i for i in range(10)] + [3600 + 60 * i for i in range(6)] + [3960, 4020]
+    trace.write_text("time,gpu,util,mem_used_bytes\n" + "".join(
+        f"{at},0,{90 if at < 3600 or at > 3900 else 0},{8 << 30}\n" for at in times))
+    got = json.loads(report(trace, "--json").stdout)
+    assert got["totals"]["idle_hours"] == pytest.approx(300 / 3600)
+
+
+def test_hours_in_long_idle_stretches(tmp_path):
+    """Of what is held idle only what lies behind a limit can be freed by ending after it."""
+    trace, page = tmp_path / "idle.csv", tmp_path / "idle.html"
+    minutes = [0] * 20 + [90] * 5 + [0] * 95 + [90] * 5 + [0] * 7
+    trace.write_text("time,gpu,util,mem_used_bytes,user\n" + "".join(
+        f"{60 * i},0,{util},{8 << 30},alice\n" for i, util in enumerate(minutes)))
+    done = report(trace, "--json", "--html", page)
+    totals = json.loads(done.stdout)["totals"]
+    assert totals["idle_hours"] == pytest.approx((19 + 95 + 7) / 60)
+    for name, over, after in (("10m", 19 + 95, 9 + 85), ("30m", 95, 65), ("1h", 95, 35), ("2h", 0, 0), ("8h", 0, 0)):
+        assert totals[f"idle_over_{name}_hours"] == pytest.approx(over / 60), name
+        assert totals[f"idle_after_{name}_hours"] == pytest.approx(after / 60), name
+    assert "ending jobs after 1h would have freed at most 0.58" in json.loads(done.stdout)["answer"]
+    table = report(trace).stdout
+    for name in ("10m", "30m", "1h", "2h", "8h"):
+        assert ">" + name in table and f"<th>over {name}</th>" in page.read_text()
+
+
+def test_a_hang_that_cannot_be_judged_is_not_called_busy(tmp_path):
+    trace = tmp_path / "limitless.csv"
+    trace.write_text("time,gpu,util,mem_used_bytes,power_watts,power_limit_watts,user\n" + "".join(
+        f"{60 * i},0,{100 if i > 10 else 50},{8 << 30},90,,alice\n" for i in range(31)))
+    got = json.loads(report(trace, "--json").stdout)
+    assert got["totals"]["not_judged_hours"] == pytest.approx(20 / 60) and got["totals"]["busy_hours"] == pytest.approx(10 / 60)
+    assert got["totals"]["hung_hours"] == 0 and got["not_judged_reason"] == "no power limit"
+    assert "not judged: no power limit" in got["answer"]
+    assert "NOT JUDGED" in report(trace).stdout
+    # Where the signal is in no row at all, the same.
+    trace.write_text("time,gpu,util,mem_used_bytes,user\n" + "".join(
+        f"{60 * i},0,100,{8 << 30},alice\n" for i in range(31)))
+    got = json.loads(report(trace, "--json").stdout)
+    assert got["totals"]["not_judged_hours"] == pytest.approx(30 / 60) and got["totals"]["hung_hours"] is None
+    assert got["not_judged_reason"] == "no power, no power limit"
+
+
+def test_what_was_known_of_a_job_stays_known(tmp_path):
+    """One empty cell in its last sample takes nobody's hours away."""
+    trace = tmp_path / "cell.csv"
+    rows = [f"{60 * i},0,90,{8 << 30},17,{'' if i == 30 else 'alice'},{'' if i == 30 else 'train.py'}" for i in range(31)]
+    trace.write_text("time,gpu,util,mem_used_bytes,pids,users,command\n" + "\n".join(rows) + "\n")
+    got = json.loads(report(trace, "--json").stdout)
+    assert [(row["user"], row["command"], round(row["gpu_hours"], 3)) for row in got["uses"]] == [("alice", "train.py", .5)]
+
+
+def test_intervals_that_change_within_a_file(tmp_path):
+    """A second apart, then a minute: neither part is a gap, and a pause in either is one."""
+    trace = tmp_path / "pace.csv"
+    times = list(range(600)) + list(range(700, 1300)) + [1300 + 60 * i for i in range(60)]
+    trace.write_text("time,gpu,util,mem_used_bytes\n" + "".join(f"{at},0,0,{8 << 30}\n" for at in times))
+    got = json.loads(report(trace, "--json").stdout)
+    assert got["gap_hours"] == pytest.approx(101 / 3600)
+    assert got["totals"]["idle_hours"] == pytest.approx((599 + 599 + 1 + 59 * 60) / 3600)
+
+
 def test_mistakes_are_one_clear_line(tmp_path):
     trace = tmp_path / "plain.csv"
     trace.write_text("time,gpu,util\n0,0,1\n60,0,1\n")
@@ -154,7 +218,7 @@ def test_mistakes_are_one_clear_line(tmp_path):
         assert done.returncode == status, done.stderr
         assert word in done.stderr and done.stdout == "" and len(done.stderr.splitlines()) == 1
 
-    wrong(2, "--by is user, command, host or all", trace, "--by", "gpu")
+    wrong(2, "--by: 'gpu': user, command, host or all would be right", trace, "--by", "gpu")
     wrong(2, "not both", trace, "--json", "--csv")
     wrong(2, "--price: 'x'", trace, "--price", "x")
     wrong(2, "is the trace itself", trace, "--html", trace)

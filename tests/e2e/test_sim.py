@@ -1,4 +1,5 @@
 """`lull sim`: running things among simulated GPUs, changing them, and refusing what is wrong."""
+import fcntl
 import json
 import os
 import pathlib
@@ -7,11 +8,12 @@ import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
 
-from conftest import LIMIT, ROOT, build_dir, clean_environment, end, wait_until
+from conftest import LIMIT, ROOT, Sim, build_dir, clean_environment, descriptors, end, let_others_in, wait_until
 
 SANITIZED = any(word in build_dir().name for word in ("asan", "tsan"))
 
@@ -35,8 +37,8 @@ def one_line(done, status):
 def test_status_of_the_command_is_passed_on(run_lull, runtime):
     folder, env = runtime
     assert run_lull("sim", "--gpus", 1, "--", "sh", "-c", "exit 7", env=env).returncode == 7
-    assert run_lull("sim", "--gpus", 1, "--", "sh", "-c", "kill -TERM $$", env=env).returncode == 128 + signal.SIGTERM
-    assert run_lull("sim", "--gpus", 1, "--", "sh", "-c", "kill -KILL $$", env=env).returncode == 128 + signal.SIGKILL
+    assert run_lull("sim", "--gpus", 1, "--", "sh", "-c", "kill -TERM $$", env=env).returncode == -signal.SIGTERM
+    assert run_lull("sim", "--gpus", 1, "--", "sh", "-c", "kill -KILL $$", env=env).returncode == -signal.SIGKILL
     assert "no-such-program" in one_line(run_lull("sim", "--gpus", 1, "--", "no-such-program", env=env), 127)
     assert "denied" in one_line(run_lull("sim", "--gpus", 1, "--", "/etc/passwd", env=env), 126)
     assert list(folder.iterdir()) == []
@@ -58,7 +60,43 @@ def test_environment(run_lull, runtime, lull):
     assert kept.stdout == "/mine\n"
     nested = run_lull("sim", "--gpus", 1, "--", lull, "sim", "--gpus", 3, "--", "sh", "-c",
                       'echo ${LULL_LEASES#$LULL_SIM}; ls $LULL_DEV', env=env)
-    assert nested.stdout.split() == ["/leases", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidiactl"]
+    assert nested.stdout.split() == ["/leases", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidiactl", "pts"]
+
+
+def test_terminals_of_the_machine_are_seen_inside(lull, runtime):
+    """Who types there counts: `user_idle` is that of the terminal, not the time since the machine was started."""
+    master, slave = pty.openpty()
+    try:
+        os.write(master, b"x\n")
+        os.read(slave, 10)
+        os.utime(os.ttyname(slave))
+        rule = ["--idle", "user_idle < 20s for 300ms", "--every", "100ms", "--do", "exit"]
+        done = subprocess.run([lull, "sim", "--gpus", "1", "--", lull, "watch", *rule], env=runtime[1], capture_output=True,
+                              text=True, timeout=LIMIT)
+        assert done.returncode == 0, done.stderr
+    finally:
+        os.close(master)
+        os.close(slave)
+
+
+def test_two_hosts_have_their_own_names_and_uuids(run_lull, runtime, lull):
+    _, env = runtime
+    seen = {}
+    for host in ("node1", "node2", None):
+        of = ["--host", host] if host else []
+        done = run_lull("sim", "--gpus", 2, *of, "--", lull, "record", "--for", "10ms", env=env)
+        rows = [line.split(",") for line in done.stdout.splitlines()]
+        names = rows[0]
+        assert done.returncode == 0 and len(rows) > 2, done.stderr
+        seen[host] = ({row[names.index("host")] for row in rows[1:]}, {row[names.index("uuid")] for row in rows[1:]})
+    assert seen["node1"][0] == {"node1"} and seen["node2"][0] == {"node2"} and seen[None][0] not in ({"node1"}, {""})
+    uuids = [seen[host][1] for host in seen]
+    assert all(len(one) == 2 for one in uuids) and len(set.union(*uuids)) == 6
+
+
+@pytest.mark.parametrize("host", ["a b", "x" * 65, "a/b"])
+def test_a_wrong_host_is_refused(run_lull, runtime, host):
+    assert "--host" in one_line(run_lull("sim", "--host", host, "--", "true", env=runtime[1]), 2)
 
 
 def test_input_output_and_arguments_are_untouched(run_lull, runtime):
@@ -91,7 +129,7 @@ def test_a_signal_that_ends_the_command_ends_us_with_its_number(lull, runtime):
     try:
         assert job.stdout.readline() == "ready\n"
         job.send_signal(signal.SIGTERM)
-        assert job.wait(timeout=LIMIT) == 143
+        assert job.wait(timeout=LIMIT) == -signal.SIGTERM
     finally:
         end(job)
     assert list(folder.iterdir()) == []
@@ -221,8 +259,7 @@ def test_a_uuid_names_a_gpu(sim):
 
 
 def device_files(pid):
-    links = (os.readlink(entry) for entry in pathlib.Path(f"/proc/{pid}/fd").iterdir())
-    return {os.path.basename(link) for link in links if "/dev/nvidia" in link}
+    return {os.path.basename(link) for link in descriptors(pid).values() if "/dev/nvidia" in link}
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM, signal.SIGABRT])
@@ -299,7 +336,7 @@ def test_loads_end_with_their_simulation(sim):
     assert not gpus.folder.exists()
 
 
-def test_faults_begin_end_and_are_shown(sim):
+def test_end_and_are_shown(sim):
     def faults():
         return [gpu["faults"] for gpu in gpus.show()["gpus"]]
 
@@ -429,8 +466,8 @@ def test_shipped_scenarios_start(sim, path):
 # -- what is wrong is refused -----------------------------------------------------------------------
 @pytest.mark.parametrize("args, wanted", [
     (["--gpu", "2"], "did you mean '--gpus'?"),
-    (["--gpus", "0"], "1 to 128"),
-    (["--gpus", "1000"], "1 to 128"),
+    (["--gpus", "0"], "1 to 640"),
+    (["--gpus", "1000"], "1 to 640"),
     (["--gpus", "2xH10"], "did you mean 'H100'?"),
     (["--gpus"], "--gpus needs"),
     (["--gpus="], "--gpus needs"),
@@ -594,3 +631,42 @@ def test_many_at_once(lull, runtime):
         for job in jobs:
             end(job)
     assert list(folder.iterdir()) == []
+
+
+def test_ends_when_its_terminal_goes(lull, runtime):
+    """As `lull run` does: the kernel tells the session leader alone, which has to pass it on."""
+    leader, follower = pty.openpty()
+
+    def own_terminal():
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    folder, env = runtime
+    process = subprocess.Popen([lull, "sim", "--gpus", "1", "--", "sh", "-c", "echo up; exec sleep 1000"], env=env,
+                               stdin=follower, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                               preexec_fn=own_terminal)
+    os.close(follower)
+    try:
+        assert process.stdout.readline() == "up\n"
+        os.close(leader)
+        assert process.wait(timeout=LIMIT) in (128 + signal.SIGHUP, -signal.SIGHUP)
+        assert list(folder.iterdir()) == []
+    finally:
+        end(process)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
+def test_others_see_a_simulation_of_root(lull, tmp_path):
+    """FAULTS D: it was "driver not loaded" for them."""
+    let_others_in(tmp_path)
+    nobody = {"user": 65534, "group": 65534, "extra_groups": []}
+    with Sim(lull, 2, env=clean_environment(XDG_RUNTIME_DIR=tmp_path)) as gpus:
+        shown = gpus.lull("status", "--json", **nobody)
+        assert shown.returncode == 0 and len(json.loads(shown.stdout)["gpus"]) == 2, shown.stderr
+        picked = gpus.lull("pick", "--", "printenv", "CUDA_VISIBLE_DEVICES", **nobody)
+        assert picked.returncode == 0 and picked.stdout.strip() in ("0", "1"), picked.stderr
+        changed = gpus.lull("sim", "set", "0", "util=5", **nobody)
+        assert changed.returncode == 125 and "only its owner can change it" in changed.stderr, changed.stderr
+        pathlib.Path(gpus.env["LULL_SIM"]).chmod(0o700)
+        hidden = gpus.lull("status", **nobody)
+        assert hidden.returncode == 125 and "is another user's; start one of your own" in hidden.stderr, hidden.stderr

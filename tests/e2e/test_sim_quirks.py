@@ -167,7 +167,7 @@ def test_who_may_not_mount_is_told_so(lull):
 
 # -- init, attaching, the ring --------------------------------------------------------------------
 @needs_python_client
-def test_faults_of_init_take_effect(sim):
+def test_init_take_effect(sim):
     with sim(1) as gpus:
         gpus.fault(0, "unknown", "nvmlInit*")
         assert client(gpus, "print(init(), init(0))") == ["999 999"]

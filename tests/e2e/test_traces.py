@@ -19,7 +19,7 @@ def lull(*arguments, **options):
 
 
 def replay(*arguments, **options):
-    return lull("replay", *arguments, "--idle", "util < 5 for 5s", "--json", **options)
+    return lull("replay", *arguments, "--idle", "util < 5 for 5s", "--json", "--verbose", **options)
 
 
 def figures(*arguments, **options):
@@ -101,7 +101,7 @@ def test_its_own_status_appended(sim, tmp_path):
     here.set(0, util=45, power=50)
     log = tmp_path / "status.json"
     log.write_text(here.lull("status", "--json").stdout)
-    watching = here.start_lull("status", "--watch", "0.1", "--json")
+    watching = here.start_lull("status", "--watch", "100ms", "--json")
     lines = [watching.stdout.readline() for _ in range(3)]
     watching.terminate()
     watching.wait(LIMIT)

@@ -5,15 +5,17 @@ the originals, except those named here. A handful of schedules in every run; LUL
 LULL_TWINS_SEED=17 for one of them.
 """
 import collections
+import contextlib
 import os
 import pathlib
 import re
+import subprocess
 import tempfile
 import time
 
 import pytest
 from conftest import LIMIT, Sim, build_dir, clean_environment, wait_until
-from twins import idle_schedules, select_schedules, sentinel_schedules
+from twins import idle_schedules, mon_schedules, select_schedules, sentinel_schedules
 from twins.side_by_side import HERE, PYTHON, Pair, Side, differences, many
 
 SCHEDULES = int(os.environ.get("LULL_TWINS", "6"))
@@ -36,6 +38,7 @@ MENDED = {
         "fractions": "only whole numbers were taken: -s 0.5 works too",
     },
     "gpu_sentinel": {
+        "rounded mean": "10 % and 70 % were less than 40 %, by the rounding of 0.1 + 0.7: equal",
         "dies with the driver": "armed or not, it ended when the driver went: keeps its state, says so",
         "silent about what it cannot read": "never armed, without a word: said",
         "absent device": "none of the devices named is there: crashed at the first tick; an error at the start",
@@ -46,6 +49,20 @@ MENDED = {
         "late lines": "its lines came out when it ended, if at all: at once",
         "unread output": "status 120 where nobody reads its lines any more: as if somebody did",
         "traceback": "Ctrl-C gave a page of Python: nothing; the status is the same",
+    },
+    "gpu_mon": {
+        "prefixes of names": "ignore_programs=nvidia-smi ignored a program called nvidia, too: whole names",
+        "programs of other GPUs": "a program that holds another GPU as well was neither ours nor anybody: ours",
+        "children": "a child of a program that opens the GPU was somebody else: the whole tree is ours",
+        "children left behind": "a program was ended without its children: all its processes",
+        "fails for ever": "a program that fails was started again every second: backs off, said",
+        "SIGKILL only": "programs were killed at once: SIGTERM first",
+        "no environment": "a program on some GPUs had no PATH and no HOME: the environment, and CUDA_VISIBLE_DEVICES",
+        "quotes": "cmd was split at blanks: as a shell does it",
+        "log stays empty": "log was opened for reading: appended to",
+        "missing program": "the daemon died of it: said, and the others go on",
+        "started again before it opens its GPU": "one that is slow to open its GPU was started a second time: once",
+        "programs go on": "Ctrl-C and SIGTERM left the programs: they end",
     },
     "gpuselect": {
         "a lost GPU": "one GPU that cannot be read crashed it: that one is not chosen, the others serve",
@@ -86,6 +103,12 @@ OURS = {
         (r"gpu_sentinel: (there is none|--gpu_devices: no GPU).*", "gpu_sentinel: there is none"),
         (r"gpu_sentinel: we may not.*", "gpu_sentinel: we may not"),
         (r"gpu_sentinel: (shutdown|reboot): .*; again in 10s", "gpu_sentinel: again"),
+    ],
+    "gpu_mon": [
+        (r".* process-\w+ on GPUs? [\d, ]+: could not be started: .*", "WARNING ProcessTracker (could not be started)"),
+        (r".* process-\w+ on GPUs? [\d, ]+: backing off .*", "WARNING ProcessTracker (backing off)"),
+        (r".* process-\w+ on GPUs? [\d, ]+: (paused|resumed).*", ""),
+        (r".* there is no such user; who types under that name counts", ""),
     ],
     "gpuselect": [
         (r"(gpuselect: Invalid device ID -?\d+) \(.*", r"\1"),
@@ -248,15 +271,155 @@ def test_gpu_sentinel_does_as_its_twin(lull, seeds):
         check(*many(lambda seed: run_sentinel(pathlib.Path(folder), seed), seeds), "gpu_sentinel")
 
 
+# ---- gpu_mon -------------------------------------------------------------------------------------
+
+VISITOR = """#!/usr/bin/python3 -S
+import sys, time
+held = open(sys.argv[1])
+print("there", flush=True)
+time.sleep(1000)
+"""
+
+
+class MonSide:
+    """One of the two, on a simulation of its own: they would end each other's programs."""
+
+    def __init__(self, folder, schedule, which):
+        self.stack = contextlib.ExitStack()
+        self.folder, self.visitors = folder / which, []
+        folder.mkdir(exist_ok=True)
+        self.gpus = self.stack.enter_context(Sim(str(build_dir() / "lull"), gpus=schedule.gpus, env=clean_environment()))
+        self.terminals = self.gpus.folder / "dev/pts"
+        self.terminals.mkdir()
+        (self.terminals / "0").touch()
+        os.utime(self.terminals / "0", (1, 1))  # whose user went long ago
+        config = folder / f"{which}.conf"
+        config.write_text(schedule.config.replace("FOLDER", str(self.folder)))
+        tool = [build_dir() / "gpu_mon"] if which == "ours" else [PYTHON, "-S", HERE / "gpu_mon.py"]
+        self.notes = folder / "notes"
+        self.notes.touch()
+        (folder / f"{which}.run").mkdir()
+        env = self.gpus.env | {"TWIN_MENDED": ",".join(MENDED["gpu_mon"]), "TWIN_NOTES": str(self.notes),
+                               "LULL_CONTROL": str(folder / f"{which}.run")}
+        self.side = Side(self.folder, [*tool, "-c", config], env)
+        self.stack.callback(self.side.close)
+
+    def type(self, now):
+        """At another terminal, which is closed afterwards."""
+        if now:
+            (self.terminals / "1").touch()
+        else:
+            (self.terminals / "1").unlink(missing_ok=True)
+
+    def started(self):
+        """How many programs have been started so far."""
+        file = self.folder / "started"
+        return len(file.read_text().splitlines()) if file.exists() else 0
+
+    def visit(self, number, name):
+        script = self.folder.parent / f"{self.folder.name}.visitors" / name
+        script.parent.mkdir(exist_ok=True)
+        script.write_text(VISITOR)
+        script.chmod(0o755)
+        command = [PYTHON, "-S", script] if name == "python3" else [script]
+        visitor = subprocess.Popen([*command, self.gpus.folder / f"dev/nvidia{number}"], stdout=subprocess.PIPE)
+        self.stack.callback(self.leave, visitor)
+        self.visitors.append(visitor)
+        assert visitor.stdout.readline() == b"there\n"
+
+    @staticmethod
+    def leave(visitor):
+        visitor.kill()
+        visitor.wait()
+        visitor.stdout.close()
+
+    def seen(self, schedule):
+        effects = self.side.effects()
+        lines = []
+        for line in effects.err:
+            line = re.sub(r"^[\d-]+ [\d:,]+ ", "", re.sub(r"pid=\d+", "pid=_", line)).replace(str(self.folder), "FOLDER")
+            if line := in_place("gpu_mon", re.sub(r" {2,}", " ", line)):
+                lines.append(line)
+        # What is told at every interval is told, however often; so is a program that ends again and again.
+        often = re.compile(r"INFO gpu_mon |.*(gpus are idle|pid in proc|Whitelisted proc|no process config)")
+        counted = collections.Counter(line for line in lines if not often.match(line))
+        # One that cannot be started is tried again by and by; two visitors do not come at the same moment.
+        again = [line for line in counted if "/nonexistent/" in line or line.endswith(("(could not be started)", "(backing off)"))]
+        counted = {**counted, **dict.fromkeys(again, 1)}
+        unsure = ("gpus are idle", "no process config") if len(schedule.visitors) > 1 else ("gpus are idle",)
+        if schedule.ends:  # and whether it ran when somebody came
+            counted = {line: 1 for line in counted if "Stop" not in line and "Users" not in line}
+            effects.files = {name: set(text) for name, text in effects.files.items() if name != "ended"}
+            effects.out = sorted(set(effects.out))
+        effects.err = [sorted(counted.items()), sorted({line for line in lines if often.match(line) and not any(one in line for one in unsure)})]
+        effects.files = {name: sorted(text) for name, text in effects.files.items()}
+        return effects
+
+
+def run_mon(folder, seed):
+    schedule = mon_schedules.random_schedule(seed)
+    folder = folder / str(seed)
+    with contextlib.ExitStack() as stack:
+        sides = []
+        for which in ("twin", "ours"):
+            sides.append(MonSide(folder, schedule, which))
+            stack.enter_context(sides[-1].stack)
+
+        def settle():
+            """On a loaded machine either may be late: until both have started as often as the other, for a while."""
+            limit = time.monotonic() + 15
+            while time.monotonic() < limit and len({side.started() for side in sides}) > 1 and not schedule.ends:
+                time.sleep(0.1)
+
+        time.sleep(mon_schedules.COME)
+        settle()
+        for side in sides:
+            for visitor in schedule.visitors:
+                side.visit(*visitor)
+            side.type(schedule.typed)
+        time.sleep(mon_schedules.GO - mon_schedules.COME)
+        for side in sides:
+            for visitor in side.visitors:
+                visitor.kill()
+            side.type(False)
+        time.sleep(mon_schedules.END - mon_schedules.GO)
+        settle()
+        for side in sides:
+            side.side.send(schedule.told)
+        twin, ours = (side.seen(schedule) for side in sides)
+        if found := differences(ours, twin):
+            raise AssertionError(f"{schedule}\n" + "\n".join(found))
+        return set(sides[0].notes.read_text().split("\n")) - {""}
+
+
+@pytest.mark.parametrize("seeds", BATCHES, ids=lambda seeds: f"{seeds[0]}-{seeds[-1]}")
+def test_gpu_mon_does_as_its_twin(tmp_path, lull, seeds):
+    check(*many(lambda seed: run_mon(tmp_path, seed), seeds), "gpu_mon")
+
+
 # ---- gpuselect -----------------------------------------------------------------------------------
 
+INFO = re.compile(r"GpuInfo\(device=(\d+), name='([^']*)', util=(\w+), mem_util=(\w+),.* processes=(\w+),.*\)")
+
+
+def told_by_debug(line):
+    """What -D tells, of a GPU what the twin reads of it; nothing of one that is lost. What we have against it is ours."""
+    if not line or line.startswith(("usage:", " ", "gpuselect: ")) or re.match(r"GPU \d+: |Device \d+: (?!GpuInfo)", line):
+        return ""
+    line = re.sub(r"(CUDA_VISIBLE_DEVICES=).*", r"\1…", line)  # at random
+    line = INFO.sub(r"GpuInfo(\1, \2, \3, \4, \5)", line)
+    return re.sub(r"GpuInfo\((\d+), .*None.*\)", r"GpuInfo(\1)", line)
+
+
 def seen_of_select(effects, line):
-    """Why a GPU was not chosen, and what -D tells, are ours to word."""
+    """Why a GPU was not chosen is ours to word."""
     if "facts" in effects.files:
         effects.files["facts"] = [one for one in effects.files["facts"] if not one.startswith(OWN_VARIABLES)]
     told = [in_place("gpuselect", one.replace("gpuselect: error: ", "gpuselect: ")) for one in effects.err
             if one.startswith("gpuselect: ")]
-    effects.err = [] if line.closed or line.debug else told[:1]
+    usage = any(one.startswith("usage: gpuselect [-h] [-d DEVICES]") for one in effects.err)
+    debugged = [one for one in map(told_by_debug, effects.err) if one]
+    effects.err = [] if line.closed else [usage, told[:1], debugged]
     if effects.out and effects.out[0].startswith("usage: gpuselect"):
         effects.out = ["(help)"]
     return effects

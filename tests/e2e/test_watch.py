@@ -52,7 +52,7 @@ def test_repeat_needs_a_new_streak(sim, tmp_path):
         read_until(watch.stderr, "watching again")
         assert log.read_text() == "x\nx\n"
         watch.send_signal(signal.SIGTERM)
-        assert watch.wait(timeout=LIMIT) == 143
+        assert watch.wait(timeout=LIMIT) == -signal.SIGTERM
 
 
 def test_arming(sim):
@@ -132,7 +132,7 @@ def test_log_has_one_line_a_change(sim, tmp_path):
         gpus.set(0, util=90)
         assert next_word(watch).startswith("lull: busy again after")
         watch.terminate()
-        assert watch.wait(timeout=LIMIT) == 143
+        assert watch.wait(timeout=LIMIT) == -signal.SIGTERM
         assert next_word(watch) == ""
 
 
@@ -178,6 +178,9 @@ def test_kill_a_process_with_its_tree(sim, tmp_path):
         done = gpus.lull("watch", *QUICK, "--grace", "100ms", "--do", f"kill={job.pid}")
         assert done.returncode == 0, done.stderr
         assert job.wait(timeout=LIMIT) == -signal.SIGKILL
+        assert f"kill={job.pid}: SIGTERM to its process tree, SIGKILL to what is left after 100ms" in done.stderr
+        assert "still there after 100ms: SIGKILL to 3 processes" in done.stderr
+        assert "all its processes are gone" in done.stderr
         assert [p for p in pids if alive(p)] == []
 
 
@@ -416,7 +419,7 @@ def test_wrong_command_line(run_lull, arguments, said):
 
 @pytest.mark.parametrize("word", ["", "frobnicate", "exit=", "exit=-1", "exit=x", "kill=", "kill=0", "kill=1x",
                                   "kill=PGID:", "kill=PGID:0", "exec", "exec=", "shutdown=1", "notify=x"])
-def test_faults_small_usage_mistakes_in_do_are_2(run_lull, word):
+def test_usage_mistakes_in_do_are_2(run_lull, word):
     done = run_lull("watch", "--do", word)
     assert done.returncode == 2, done.stderr
     assert "--do" in done.stderr and len(done.stderr.splitlines()) == 1

@@ -32,7 +32,7 @@ def shared(sim, tmp_path_factory):
     def start(count):
         gpus = sim(count)
         for folder in (gpus.folder, *gpus.folder.rglob("*")):
-            folder.chmod(folder.stat().st_mode | (0o077 if folder.is_dir() else 0o066))
+            folder.chmod(folder.stat().st_mode | (0o1077 if folder.is_dir() else 0o066))
         control = tmp_path_factory.mktemp("control")
         for one in (control, *control.parents):
             if "pytest" in str(one):
@@ -46,7 +46,7 @@ def shared(sim, tmp_path_factory):
 def stop(watch):
     watch.send_signal(signal.SIGTERM)
     rest = watch.stderr.read()
-    assert watch.wait(timeout=LIMIT) == 143
+    assert watch.wait(timeout=LIMIT) == -signal.SIGTERM
     return rest
 
 
@@ -65,6 +65,21 @@ def test_only_the_idle_one_is_ended_and_the_user_who_is_left_out_stays(shared):
     assert f"SIGTERM to lull {idle.pid} of {ADA}" in said and f"lull {excepted.pid} of" not in said
     assert "kill=holders; except those of root" in said
     assert busy.poll() is None and excepted.poll() is None
+
+
+@ROOT_ONLY
+def test_jobs_that_may_have_a_lease_are_not_judged_where_leases_cannot_be_read(shared):
+    gpus = shared(1)
+    leases = gpus.folder / "leases"
+    leases.mkdir(exist_ok=True)
+    leases.chmod(0o777)  # anybody may remove them: what is in it is not believed
+    idle = load_as(gpus, 0, 0, ADA)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do", "end")
+    said = watch.stderr.readline() + watch.stderr.readline()
+    assert "leases cannot be read" in said and "not judged" in said
+    leases.chmod(0o1777)
+    assert idle.wait(timeout=LIMIT) in (-15, 143)
+    stop(watch)
 
 
 @ROOT_ONLY
@@ -117,19 +132,42 @@ def test_hook_is_told_about_its_own_gpu_alone(sim, tmp_path):
         job = gpus.load(2, util=0)
         gpus.set(1, util=90)
         watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do",
-                                f"exec=echo \"$LULL_GPU|$LULL_GPUS|$LULL_PIDS|$LULL_USERS|$LULL_JOB\" >> {log}")
+                                f"exec=echo \"$LULL_GPU|$LULL_GPUS|$LULL_PIDS|$LULL_USERS|$LULL_JOB|$LULL_JOB_ID\" >> {log}")
         read_until(watch.stderr, ": done")
         stop(watch)
-        gpu, gpu_list, pids, users, name = log.read_text().strip().split("|")
-        assert (gpu, gpu_list, pids) == ("2", "2", str(job.pid)) and users and name.startswith("tree:")
+        gpu, gpu_list, pids, users, name, number = log.read_text().strip().split("|")
+        assert (gpu, gpu_list, pids) == ("2", "2", str(job.pid)) and users and name == f"tree:{number}"
+
+
+def test_hook_that_says_not_now_is_run_again_and_has_not_failed(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "log"
+        gpus.load(0, util=0)
+        watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--retry", "0", "--do",
+                                f"exec=echo tried >> {log}; test $(wc -l < {log}) -ge 2 || exit 75")
+        said = read_until(watch.stderr, ": done")
+        stop(watch)
+        assert "not now; again in" in said and "failed" not in said and log.read_text() == "tried\ntried\n"
+
+
+def test_hook_that_says_not_now_is_not_run_again_for_a_job_that_works(sim, tmp_path):
+    with sim(1) as gpus:
+        log = tmp_path / "log"
+        gpus.load(0, util=0)
+        watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--do", f"exec=echo tried >> {log}; exit 75")
+        read_until(watch.stderr, "not now")
+        gpus.set(0, util=90)
+        read_until(watch.stderr, "called off")
+        stop(watch)
+        assert log.read_text() == "tried\n"
 
 
 def test_ladder_and_dry_run(sim, tmp_path):
     with sim(1) as gpus:
         job = gpus.load(0, util=0)
         log = tmp_path / "log"
-        ladder = ["--per", "job", "--rung", f"util < 1 for 300ms: exec=echo warned >> {log}",
-                  "--rung", "util < 1 for 1500ms: end"]
+        ladder = ["--per", "job", "--step", f"util < 1 for 300ms: exec=echo warned >> {log}",
+                  "--step", "util < 1 for 1500ms: end"]
         watch = gpus.start_lull("watch", *QUICK, *ladder, "--dry-run")
         said = read_until(watch.stderr, "dry run: would end")
         assert stop(watch) is not None and job.poll() is None and not log.exists() and "would run echo warned" in said
@@ -167,14 +205,14 @@ def test_keep_by_its_owner_and_root_only(shared):
     (["--do", "end"], "needs --per"),
     (["--do", "kill=holders"], "needs --per"),
     (["--do", "exec=x", "--hours", "20-08"], "--hours needs --per"),
-    (["--per", "gpus", "--do", "end"], "'gpu' or 'job'"),
+    (["--per", "gpus", "--do", "end"], "gpu or job would be right"),
     (["--per", "gpu", "--do", "shutdown"], "not about one GPU"),
     (["--per", "gpu", "--do", "end", "--hours", "20"], "20-08"),
     (["--per", "gpu", "--do", "end", "--only-user", "nosuchuser"], "there is no user 'nosuchuser'"),
-    (["--per", "gpu", "--rung", "util < 1 for 5m"], "such as"),
-    (["--per", "gpu", "--rung", "utl < 1 for 5m: end"], "util"),
-    (["--per", "gpu", "--rung", "idle: edn"], "did you mean 'end'"),
-    (["--per", "gpu", "--rung", "idle: end", "--do", "end"], "leave out"),
+    (["--per", "gpu", "--step", "util < 1 for 5m"], "such as"),
+    (["--per", "gpu", "--step", "utl < 1 for 5m: end"], "util"),
+    (["--per", "gpu", "--step", "idle: edn"], "did you mean 'end'"),
+    (["--per", "gpu", "--step", "idle: end", "--do", "end"], "leave out"),
     (["--per", "job", "--idle", "cpu < 5 for 5m", "--do", "end"], "cannot be judged with --per"),
     (["--per", "job"], "--do"),
 ])
@@ -184,6 +222,7 @@ def test_wrong_command_line(run_lull, arguments, said):
 
 
 @pytest.mark.parametrize("arguments, said", [([], "TIME"), (["soon"], "soon"), (["0s"], "more than 0"),
+                                             (["4"], "'4' needs a unit: 4s, 4m or 4h would be right"),
                                              (["a", "b", "4h"], "too many"), (["4h"], "nobody watches")])
 def test_wrong_keep(run_lull, tmp_path, arguments, said):
     done = run_lull("keep", *arguments, env={**os.environ, "LULL_CONTROL": str(tmp_path)})

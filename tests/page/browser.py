@@ -70,16 +70,18 @@ class Browser:
                 return answer["result"]
 
     def show(self, file, width, height=900, dark=False):
-        """Opens a page; errors of its script are kept in window.errors."""
+        """Opens a file or an address; errors of its script are kept in window.errors."""
         self.call("Emulation.setDeviceMetricsOverride", width=width, height=height, deviceScaleFactor=1,
                   mobile=width < 600)
         self.call("Emulation.setEmulatedMedia",
                   features=[{"name": "prefers-color-scheme", "value": "dark" if dark else "light"}])
         self.call("Page.addScriptToEvaluateOnNewDocument",
-                  source="window.errors = []; addEventListener('error', e => errors.push(e.message));")
-        self.call("Page.navigate", url=f"file://{file}")
+                  source="window.errors = []; addEventListener('error', e => errors.push(e.message));"
+                         "addEventListener('securitypolicyviolation', e => errors.push(e.violatedDirective + ' ' + e.blockedURI));")
+        url = file if str(file).startswith("http") else f"file://{file}"
+        self.call("Page.navigate", url=url)
         end = time.monotonic() + LIMIT
-        while self.ask("location.href + ' ' + document.readyState") != f"file://{file} complete":
+        while self.ask("location.href + ' ' + document.readyState") != f"{url} complete":
             assert time.monotonic() < end, "the page does not load"
 
     def ask(self, expression):

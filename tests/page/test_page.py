@@ -39,10 +39,9 @@ def pages(tmp_path_factory):
             lines.append(f"{time},node{g // 8:03}.a-cluster.some-university.example.org,{g % 8},{0 if idle else 40 + i % 60},"
                          f"{8 << 30},{80 if idle else 500},700,{'a-user-with-a-long-name' if g % 3 else 'ada'},{100 + g},{NAMES}")
     trace.write_text("\n".join(lines) + "\n")
-    env = {**os.environ, "LULL_CONFIG": ""}
     for name, command in (("replay", ["--idle", "util < 1", "--sweep", "for=10m,30m,1h,2h"]),
                           ("report", ["--by", "all", "--price", "2.5"])):
-        subprocess.run([LULL, name, trace, *command, "--html", folder / f"{name}.html"], check=True, env=env, timeout=120,
+        subprocess.run([LULL, name, trace, *command, "--html", folder / f"{name}.html"], check=True, timeout=120,
                        stdout=subprocess.DEVNULL)
     return folder
 
@@ -69,12 +68,46 @@ def test_nothing_is_cut_off_and_nothing_scrolls_sideways(browser, pages, page, w
         browser.picture(f"{picture}/{page}-{width}-{'dark' if dark else 'light'}.png")
 
 
+@pytest.mark.parametrize("width", (390, 1000))
+@pytest.mark.parametrize("page", ["replay", "report"])
+def test_no_column_is_left_out_where_it_is_narrow(browser, pages, page, width):
+    browser.show(pages / f"{page}.html", width)
+    assert browser.ask("""[...document.querySelectorAll('td')].filter(e => e.textContent && !e.getBoundingClientRect().width)
+        .map(e => e.dataset.label)""") == []
+    # Where the heads are gone, each cell has its own.
+    assert browser.ask("""[...document.querySelectorAll('table')].filter(t => !t.tHead.getBoundingClientRect().width)
+        .flatMap(t => [...t.querySelectorAll('td')]).filter(e => e.textContent && e.dataset.label &&
+        getComputedStyle(e, '::before').content !== '"' + e.dataset.label + '"').map(e => e.dataset.label)""") == []
+    if width == 390:
+        assert browser.ask("[...document.querySelectorAll('table')].every(t => !t.tHead.getBoundingClientRect().width)")
+
+
+def test_a_short_recording_shows_enough_digits(browser, tmp_path):
+    """Six minutes of four GPUs: a few thousandths of an hour are not 0.0, and an axis ends near what it shows."""
+    trace = tmp_path / "short.csv"
+    trace.write_text("time,gpu,util_percent,mem_used_bytes,users\n" + "".join(
+        f"{2 * i},{g},{0 if i > 30 else 50},{8 << 30},ada\n" for i in range(181) for g in range(4)))
+    for name, options in (("replay", ["--idle", "util < 1", "--sweep", "for=30s,1m,4m"]), ("report", ["--idle", "util < 1 for 1m"])):
+        subprocess.run([LULL, name, trace, *options, "--html", tmp_path / f"{name}.html"], check=True, timeout=120,
+                       stdout=subprocess.DEVNULL)
+    browser.show(tmp_path / "replay.html", 1300)
+    assert browser.ask("[...document.querySelectorAll('#gpus tbody tr')][0].cells[1].textContent") == "0.100"
+    axis = browser.ask("[...document.querySelectorAll('#charts svg')[0].querySelectorAll('text[text-anchor=end]')].map(t => +t.textContent)")
+    most = browser.ask("Math.max(...[...document.querySelectorAll('#charts svg')[0].querySelectorAll('circle title')]"
+                       ".map(t => +t.textContent.split(': ').pop()))")
+    assert 0 < most <= axis[-1] <= 2 * most, (most, axis)
+    browser.show(tmp_path / "report.html", 1300)
+    cells = browser.ask("[...document.querySelectorAll('table')][0].rows[1].cells.length")
+    texts = browser.ask("[...[...document.querySelectorAll('table')][0].rows[1].cells].map(c => c.textContent)")
+    assert len(texts) == cells and "0.40" in texts and "0.067" in texts, texts
+
+
 @pytest.mark.parametrize("width", SIZES)
 def test_the_sentence_comes_first_then_the_policies_then_timelines(browser, pages, width):
     browser.show(pages / "replay.html", width)
     tops = browser.ask("['#answer', '#rows', '#charts', '#lines'].map(s => document.querySelector(s).getBoundingClientRect().top)")
     assert tops == sorted(tops)
-    assert browser.ask("document.querySelector('#answer').textContent").startswith("Ending after 10m would have ended ")
+    assert browser.ask("document.querySelector('#answer').textContent").startswith("No recommendation: the recording covers 2.9 h, a recommendation needs 24 h. After 10m the rule ends ")
     assert browser.ask("document.querySelectorAll('#rows tbody tr').length") == 4
     # Numbers on axes are round.
     ticks = browser.ask("[...document.querySelectorAll('#charts svg')].map(s => [...s.querySelectorAll('text[text-anchor=end]')].map(t => +t.textContent))")

@@ -11,15 +11,13 @@ import pytest
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 BUILD = (ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev")).resolve()
 sys.path.insert(0, str(ROOT / "tests"))
+import hermetic  # noqa: E402, F401
 from waiting import LIMIT, never_for_ever, wait_until  # noqa: E402, F401
 if str(BUILD / "python") not in sys.path:
     sys.path.insert(0, str(BUILD / "python"))
 # A shell starts what it puts in the background with SIGINT ignored, and programs of a test would inherit that.
 if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
-# What an outer simulation or job left must not lead the tests astray.
-for name in ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_NVML", "LULL_LEASE", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"):
-    os.environ.pop(name, None)
 pytest_plugins = ["lull.pytest_plugin"]
 
 
@@ -47,8 +45,8 @@ class Script:
         env = dict(os.environ, PYTHONPATH=str(BUILD / "python"), PYTHONUNBUFFERED="1")
         env.update(options.pop("env", {}))
         self.process = subprocess.Popen([sys.executable, "-c", text, *map(str, arguments)], env=env, text=True,
-                                        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                                        start_new_session=True, **options)
+                                        stdin=options.pop("stdin", subprocess.PIPE), stdout=subprocess.PIPE,
+                                        stderr=subprocess.PIPE, start_new_session=True, **options)
 
     def line(self):
         return self.process.stdout.readline().rstrip("\n")

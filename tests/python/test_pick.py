@@ -140,3 +140,8 @@ except lull.CudaInitializedError as error:
 """, library)
     status, out, err = child.finish()
     assert status == 0 and out.startswith("CUDA is already initialised in this process") and out.endswith("False\n"), err
+
+
+def test_sizes_may_be_numbers_of_bytes(lull_gpus):
+    with lull.pick(mem_free=2**30, mem_used=0) as picked:
+        assert len(picked) == 1

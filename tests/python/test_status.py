@@ -98,7 +98,7 @@ except ChildProcessError:
 
 def test_the_program_of_another_version_is_refused_in_words(lull_gpus, script, tmp_path):
     other = tmp_path / "lull"
-    other.write_bytes((BUILD / "lull").read_bytes().replace(b"lull-board-1.", b"lull-board-0."))
+    other.write_bytes((BUILD / "lull").read_bytes().replace(b"lull-memory-1.", b"lull-memory-0."))
     other.chmod(0o755)
     child = script("import lull; lull.status()", env={"LULL_PROGRAM": str(other)})
     assert f"lull.DriverError: {other} is of another version of lull than this library" in child.finish()[2]
@@ -138,9 +138,9 @@ input()
 
 def test_a_sampler_gives_lists_on_a_grid_of_time(lull_gpus):
     with lull.Sampler(every=0.05) as sampler:
+        began = time.time()  # the grid begins with the first call; a busy machine makes a sample late, never early
         times = [gpus[0].time for _, gpus in zip(range(5), sampler)]
-    steps = [later - earlier for earlier, later in zip(times, times[1:])]
-    assert all(step > 0.02 for step in steps)
+    assert all(at >= began + 0.05 * number - 0.005 for number, at in enumerate(times))
     with pytest.raises(StopIteration):
         next(sampler)
     with pytest.raises(lull.UsageError, match="every"):
@@ -221,3 +221,28 @@ def test_a_forked_child_reads_by_itself_and_leaves_its_parents_sensor_alone(lull
             os._exit(code)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
     assert len(lull.status()) == 2 and sensors_of() == before
+
+
+def test_a_notebook_shows_tables(lull_gpus):
+    lull_gpus.load(0, util=70, mem="2GiB")
+    with lull.pick(gpus=1):
+        gpus, leases = lull.status(), lull.leases()
+    assert isinstance(gpus, list) and isinstance(leases, list)
+    table = gpus._repr_html_()
+    assert table.count("<tr>") == 1 + len(gpus) and "2.0 / " in table and "70 %" in table, table
+    assert "<script" not in lull.status()[0]._repr_html_()
+    assert [lease.label for lease in leases] == ["1"] and leases[0].pid == os.getpid() and leases.waiting == []
+    assert "<th" in leases._repr_html_() and leases[0].user in leases._repr_html_()
+
+
+def test_what_a_process_is_called_cannot_change_the_page(lull_gpus):
+    lull_gpus.load(0, util=70, command="<script>alert(1)</script>")
+    with lull.pick(gpus=1):
+        assert "<script>" not in lull.status()._repr_html_() + lull.leases()._repr_html_()
+
+
+def test_numbers_are_rounded_as_they_are_shown(lull_gpus):
+    lull_gpus.set(0, power=51.123456789, util=33.3333333333)
+    gpu = lull.status()[0]
+    for value in (gpu.power, gpu.util, gpu.time, gpu.mem_used):
+        assert round(value, 3) == value, value

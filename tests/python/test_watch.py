@@ -3,6 +3,7 @@ import logging
 import multiprocessing
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -84,7 +85,7 @@ def test_keep_and_pause_hold_it_back(picked):
 
 
 def test_beat_is_a_signal_that_needs_no_gpu():
-    with lull.watch(idle="beat > 3", every=0.05) as watch:
+    with lull.watch(idle="beat > 3s", every=0.05) as watch:
         assert not watch.wait(3.5)  # no beat yet: unknown is not idle
         for _ in range(10):
             watch.beat()
@@ -166,6 +167,79 @@ libc.pthread_mutex_lock(mutex)   # for ever, whatever signal comes
     assert status == -signal.SIGTERM and "has not ended within 1s" in err
 
 
+def test_do_exit_is_called_off_where_a_log_handler_is_slow_and_the_gpu_works_meanwhile(lull_gpus, script):
+    child = script("""
+import logging, lull, sys, time
+class Slow(logging.Handler):
+    slow = True
+    def emit(self, record):
+        text = record.getMessage()
+        print(text.splitlines()[-1], flush=True)
+        if "next: " in text and Slow.slow:
+            Slow.slow = False
+            input()
+            while watch.idle is not False: time.sleep(0.005)
+logging.getLogger("lull").addHandler(Slow())
+logging.getLogger("lull").setLevel(logging.INFO)
+lull.pick(gpus=0)
+watch = lull.watch(idle="util < 5 for 3 samples", every=0.05, do="exit=7")
+time.sleep(3600)
+""")
+    lines = iter(child.line, "")
+    assert any("next: end this process" in line for line in lines)
+    lull_gpus.set(0, util=95)
+    child.process.stdin.write("\n")
+    child.process.stdin.flush()
+    assert any("called off" in line for line in lines)
+    assert child.process.poll() is None
+    lull_gpus.set(0, util=0)
+    assert child.finish()[0] == 7
+
+
+@pytest.mark.parametrize("taken_over", [False, True], ids=["by our handler", "where SIGINT is somebody else's"])
+@pytest.mark.parametrize("works", [True, False])
+def test_do_exit_is_confirmed_again_where_the_main_thread_was_busy_in_c(lull_gpus, script, works, taken_over):
+    child = script(f"""
+import ctypes, lull, signal, threading, time
+lull.pick(gpus=0)
+watch = lull.watch(idle="util < 5 for 3 samples", every=0.05, do="exit=7")
+if {taken_over}:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+libc = ctypes.CDLL(None)   # lets go of the GIL
+mutex = ctypes.create_string_buffer(64)
+libc.pthread_mutex_lock(mutex)
+def let_go():
+    while watch.held < 2.5:  # fired long ago, and no confirmation is good for more than a second
+        time.sleep(0.01)
+    print("idle", flush=True)
+    input()
+    while {works} and watch.idle is not False:
+        time.sleep(0.005)
+    libc.pthread_mutex_unlock(mutex)
+threading.Thread(target=let_go, daemon=True).start()
+libc.pthread_mutex_lock(mutex)
+try:
+    for _ in range(20):
+        time.sleep(0.02)
+    print("goes on", flush=True)
+    while True:
+        time.sleep(0.02)
+except SystemExit:
+    print("leaves", flush=True)
+    raise
+""")
+    assert child.line() == "idle"
+    if works:
+        lull_gpus.set(0, util=95)
+    child.process.stdin.write("\n")
+    child.process.stdin.flush()
+    if works:
+        assert child.line() == "goes on"
+        lull_gpus.set(0, util=0)
+    status, out, _ = child.finish()
+    assert status == 7 and out.endswith("leaves\n")
+
+
 def test_do_kill_ends_the_process_and_its_children(lull_gpus, script):
     child = script("""
 import lull, signal, subprocess, sys, time
@@ -180,6 +254,75 @@ time.sleep(3600)
     assert child.finish()[0] == -signal.SIGTERM
     wait_until(lambda: not os.path.exists(f"/proc/{worker}") or " Z " in open(f"/proc/{worker}/stat").read(),
                what="the worker's end")
+
+
+BECOMES = """
+import lull, os, signal, sys, time
+def become(*_):
+    os.execv(sys.executable, [sys.executable, "-c", "print('another', flush=True); input(); print('lives')"])
+"""
+
+
+def ended_or_spared(child):
+    """What `lull-end` says of it, once it has looked."""
+    said = ""
+    while "works" not in said and "SIGKILL" not in said and "ending it" not in said:
+        line = child.process.stderr.readline()
+        assert line, said
+        said += line
+    return said
+
+
+def test_do_exit_spares_a_program_that_has_become_another_one_and_works(lull_gpus, script):
+    child = script(BECOMES + """
+lull.pick(gpus=0)
+lull.watch(idle="util < 5 for 3 samples", every=0.05, do="exit", grace="2s")
+try:
+    time.sleep(3600)
+except SystemExit:
+    become()
+""")
+    assert child.line() == "another"
+    lull_gpus.set(0, util=95)
+    assert "has not ended within 2s, but works on its GPUs: it is not ended" in ended_or_spared(child)
+    child.process.stdin.write("\n")
+    assert child.finish()[:2] == (0, "lives\n")
+
+
+def test_do_kill_spares_a_program_that_has_become_another_one_and_works_before_sigkill(lull_gpus, script):
+    child = script(BECOMES + """
+signal.signal(signal.SIGTERM, become)
+lull.pick(gpus=0)
+lull.watch(idle="util < 5 for 3 samples", every=0.05, do="kill", grace="2s")
+while True:
+    time.sleep(0.1)
+""")
+    assert child.line() == "another"
+    lull_gpus.set(0, util=95)
+    assert "it works again: not killed" in ended_or_spared(child)
+    child.process.stdin.write("\n")
+    assert child.finish()[:2] == (0, "lives\n")
+
+
+@pytest.mark.parametrize("rule", ["cpu < 60 for 3 samples", "util < 5 and cpu < 60 for 3 samples",
+                                  "io < 1GiB for 3 samples", "quiet > 100ms for 3 samples"])
+def test_rules_on_what_the_program_itself_does(lull_gpus, script, rule):
+    child = script(f"""
+import lull
+lull.pick(gpus=0)
+with lull.watch(idle={rule!r}, every=0.2) as watch:
+    print(watch.wait({LIMIT}))
+""", stdin=subprocess.DEVNULL)  # with pipes to others on both sides `io` is unknown
+    status, out, err = child.finish()
+    assert (status, out) == (0, "True\n"), err
+
+
+def test_what_goes_wrong_on_our_thread_ends_the_watch_and_not_the_program(picked, caplog):
+    with caplog.at_level(logging.INFO, "lull"), lull.watch(idle="util < 5 for 1h", every=0.05) as watch:
+        watch._core._fail_inside()
+        assert not watch.wait(LIMIT) and not watch.active
+        wait_until(lambda: "the watch has ended: a fault for a test" in caplog.text, what="that this is said")
+    assert watch.firing is None
 
 
 def test_ctrl_c_still_works_under_do_exit(lull_gpus, script):
@@ -327,3 +470,14 @@ print("ends", flush=True)
         assert time.monotonic() - began < LIMIT / 2  # the hang lasts for ever
     finally:
         lull_gpus.clear()
+
+
+def test_a_watch_that_is_there_before_pick_goes_by_the_picked_gpus(lull_gpus, caplog):
+    """FAULTS D: it never fired, and spoke of --gpus."""
+    with caplog.at_level(logging.INFO, "lull"), lull.watch(idle=IDLE, every=0.05) as watch:
+        assert not watch.wait(0.5)
+        with lull.pick(gpus=1):
+            assert watch.wait(LIMIT)
+            assert watch.firing.gpus == ["1"]
+    assert "--gpus" not in caplog.text and "gpus=all" in caplog.text
+    assert round(watch.firing.held, 3) == watch.firing.held

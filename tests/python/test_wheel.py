@@ -155,6 +155,16 @@ def test_pip_install_of_the_source_folder_and_uninstall(tmp_path):
     assert [path for path in tmp_path.rglob("*") if path not in before and path.is_file()] == []
 
 
+def test_requirements_txt(tmp_path, on_gpus):
+    """gpuselect's document: clone the repo, and run this in a virtualenv. It installs a module and a command."""
+    call(sys.executable, "-m", "venv", "--without-pip", "--system-site-packages", tmp_path)
+    pip("install", "-r", "requirements.txt", "--no-build-isolation", "--no-index", python=tmp_path / "bin/python", cwd=ROOT,
+        env={"LULL_BUILD_DIR": str(BUILD)})
+    assert on_gpus(tmp_path / "bin/gpuselect", "-d", "1").stdout == "1\n"
+    done = on_gpus(tmp_path / "bin/python", "-c", "import gpuselect; print(gpuselect.__file__, gpuselect.gpuselect())")
+    assert done.returncode == 0 and done.stdout.startswith(str(tmp_path)), done.stderr
+
+
 def test_a_build_that_is_not_there(tmp_path):
     done = subprocess.run([sys.executable, "-m", "pip", "wheel", ROOT, "--no-build-isolation", "--no-index", "--no-deps", "-w",
                            tmp_path], capture_output=True, text=True, timeout=LIMIT, env={**os.environ, "LULL_BUILD_DIR": "/nonexistent"})

@@ -10,8 +10,8 @@
 #include <random>
 #include <string>
 
-#include "engine/case.h"
 #include "engine/judge.h"
+#include "engine/subject_state.h"
 #include "rule/rule.h"
 #include "sense/nvml/gpu.h"
 
@@ -164,10 +164,10 @@ inline Outcome run(const Case& one, Dice& dice) {
   const NvmlCalls table = calls();
   const CardClock clock;
   NvmlGpu gpu(0);
-  NvmlRoom room;
-  room.clock = &clock;
+  NvmlBuffers buffers;
+  buffers.clock = &clock;
   Answer answer;
-  const Needs needs{.memory = false, .power = false, .details = false, .tenants = false};
+  const Needs needs{.memory = false, .power = false, .details = false, .processes = false};
   Snapshot snapshot;
   auto inventory = std::make_shared<Inventory>();
   inventory->devices.emplace_back().uuid = "GPU-burst";
@@ -197,7 +197,7 @@ inline Outcome run(const Case& one, Dice& dice) {
         card.now += one.pauses[i];
       }
     if (card.now >= next_sample) {
-      sample_gpu(table, gpu, needs, clock.now(), room, answer);
+      sample_gpu(table, gpu, needs, clock.now(), buffers, answer);
       while (next_sample <= card.now) next_sample += one.every;
       next_sample += one.every * dice.uniform(-0.05, 0.05);
       snapshot.at = clock.now();
@@ -210,7 +210,7 @@ inline Outcome run(const Case& one, Dice& dice) {
         break;
       }
     } else {
-      look_gpu(table, gpu, clock.now(), room);
+      look_gpu(table, gpu, clock.now(), buffers);
     }
     next_look = card.now + std::chrono::duration<double>(look_within(gpu)).count();
   }

@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
+#include "sense/file_tree_test.h"
 #include "sense/nvml/gpu.h"
-#include "sense/test_tree.h"
 
 namespace lull {
 
@@ -68,9 +68,9 @@ template <class Entry>
 Return give(const std::vector<Entry>& list, unsigned* count, Entry* out) {
   ++driver.calls;
   if (driver.everything != Return::success) return driver.everything;
-  const unsigned room = *count;
+  const unsigned buffers = *count;
   *count = static_cast<unsigned>(list.size());
-  if (room < list.size()) return Return::insufficient_size;
+  if (buffers < list.size()) return Return::insufficient_size;
   std::ranges::copy(list, out);
   return Return::success;
 }
@@ -204,18 +204,18 @@ class NvmlValues : public testing::Test {
   void SetUp() override {
     driver = {};
     needs_.lists_every = {};
-    room_.clock = &clock_;
-    room_.root.driver = tree_.at("sim/proc/driver/nvidia");
-    room_.first_namespace = true;  // whoever tests it asks anew
+    buffers_.clock = &clock_;
+    buffers_.root.driver = tree_.at("sim/proc/driver/nvidia");
+    buffers_.first_namespace = true;  // whoever tests it asks anew
   }
   const Reading& sample(Duration after = std::chrono::seconds(1)) {
     clock_.at += after;
-    sample_gpu(calls_, gpu_, needs_, clock_.at, room_, answer_);
+    sample_gpu(calls_, gpu_, needs_, clock_.at, buffers_, answer_);
     return answer_.gpu;
   }
   void look(Duration after) {
     clock_.at += after;
-    look_gpu(calls_, gpu_, clock_.at, room_);
+    look_gpu(calls_, gpu_, clock_.at, buffers_);
   }
   // The ring gets an entry of now (or a while ago), stamped by the time since boot.
   void record(unsigned percent, Duration ago = {}) {
@@ -237,7 +237,7 @@ class NvmlValues : public testing::Test {
   NvmlCalls calls_ = table();
   NvmlGpu gpu_{0};
   Needs needs_;
-  NvmlRoom room_;
+  NvmlBuffers buffers_;
   Answer answer_;
 };
 

@@ -1,13 +1,7 @@
 #pragma once
-// One GPU as the library knows it: its handle, who it is, its MIG devices, and
-// what has to be remembered from one sample to the next. Who it is gets read
-// once (and again after it was lost); the values every time. Whatever fails
-// costs only itself and leaves its reason in the reading.
-//
-// Between two samples look_gpu() keeps the means covered: to be called within
-// look_within() after each sample and each look, however far apart samples are.
-//
-// A NvmlGpu is used by one thread at a time: the one that samples it.
+// One GPU as the library knows it: its handle, who it is, its MIG devices, and what has to be remembered from one
+// sample to the next. Who it is gets read once (and again after it was lost); the values every time. Whatever fails
+// costs only itself and leaves its reason in the reading. A NvmlGpu is used by one thread at a time.
 
 #include <chrono>
 #include <optional>
@@ -17,19 +11,19 @@
 #include "base/fd.h"
 #include "gpu/snapshot.h"
 #include "sense/nvml/library.h"
-#include "sense/nvml/power_meter.h"
-#include "sense/nvml/ring.h"
-#include "sense/nvml/util_meter.h"
+#include "sense/nvml/meters.h"
+#include "sense/proof.h"
 #include "sense/source.h"
 
 namespace lull {
 
 // The processes on a device when they were last listed.
-struct TenantList {
+struct GpuProcessList {
   std::optional<Instant> at;
-  Absence absence = Absence::not_asked;  // none: `tenants` are known
+  Absence absence = Absence::not_asked;  // none: `processes` are known
   bool all = false;                      // those that draw included
-  std::vector<Tenant> tenants;
+  std::vector<GpuProcess> processes;
+  ProcessProofs proofs;
 };
 
 // Which call for memory the driver has.
@@ -40,14 +34,14 @@ struct NvmlMemory {
   UtilMeter util;
   Ring ring;
   PowerMeter power;
-  TenantList list;
+  GpuProcessList list;
   MemoryCall memory_call = MemoryCall::untried;
   bool module_asked = false;
   bool power_wanted = false;  // by the last sample, so looks need it
 };
 
 // Room for the driver's answers, and what else one thread needs to sample its GPUs.
-struct NvmlRoom {
+struct NvmlBuffers {
   std::vector<nvml::Sample> samples;
   std::vector<nvml::Process> processes;
   std::vector<nvml::ProcessV1> old_processes;
@@ -82,11 +76,18 @@ struct NvmlGpu {
 nvml::Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now);
 
 // Identifies the GPU where that is due, then reads its values.
-void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlRoom& room, Answer& answer);
+void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instant now, NvmlBuffers& buffers,
+                Answer& answer);
 
 // Between samples: utilisation, and power where the card does not count its energy. A few microseconds; does
 // nothing on a GPU that was not sampled yet. What fails is the next sample's to tell.
-void look_gpu(const NvmlCalls& calls, NvmlGpu& gpu, Instant now, NvmlRoom& room);
+void look_gpu(const NvmlCalls& calls, NvmlGpu& gpu, Instant now, NvmlBuffers& buffers);
+
+// True in the machine's first pid namespace, where the driver shows everybody. Elsewhere (a container) a driver leaves
+// out the processes of others without a word, or gives the numbers of the host, which may be those of quite different
+// processes here: a list is what we know at least. Nothing: it cannot be told now. A simulated driver knows the
+// processes as we see them, unless its folder says otherwise: Root::driver's /proc has a self/ns/pid then.
+std::optional<bool> first_pid_namespace(const Root& root);
 
 // How soon after the last sample or look the next must come (a sample is a look as well).
 Duration look_within(const NvmlGpu& gpu);

@@ -39,11 +39,11 @@ TEST_F(NvmlValues, EveryValueWithItsUnit) {
 TEST_F(NvmlValues, OnlyWhatIsWantedIsAskedFor) {
   sample();
   const unsigned before = driver.calls;
-  needs_ = {.memory = false, .power = false, .details = false, .tenants = false, .pcie = false, .once = true};
+  needs_ = {.memory = false, .power = false, .details = false, .processes = false, .pcie = false, .once = true};
   const Reading& reading = sample();
   EXPECT_EQ(driver.calls, before + 1) << "utilisation, and nothing else";
   EXPECT_EQ(reading.why_missing(Metric::power), Absence::not_asked);
-  EXPECT_EQ(reading.tenants, std::nullopt);
+  EXPECT_EQ(reading.processes, std::nullopt);
   EXPECT_EQ(reading.device_absence, Absence::none);
 }
 
@@ -61,7 +61,7 @@ TEST_F(NvmlValues, AValueThatFailsCostsOnlyItself) {
   EXPECT_EQ(reading.device_absence, Absence::none);
 }
 
-TEST_F(NvmlValues, Faults_A8_NonsenseIsUnknown) {
+TEST_F(NvmlValues, NonsenseIsUnknown) {
   driver.util_percent = 37100;
   EXPECT_EQ(sample().why_missing(Metric::util), Absence::implausible);
   driver.util_percent = 40;
@@ -93,7 +93,7 @@ TEST_F(NvmlValues, ALostGpuIsLostAsAWholeAndComesBack) {
     driver.everything = code;
     EXPECT_EQ(sample().device_absence, absence);
     EXPECT_EQ(answer_.gpu.why_missing(Metric::util), absence);
-    EXPECT_EQ(answer_.gpu.tenants, std::nullopt);
+    EXPECT_EQ(answer_.gpu.processes, std::nullopt);
     EXPECT_FALSE(answer_.driver_gone);
     driver.everything = Return::success;
     EXPECT_EQ(sample()[Metric::util], 40);
@@ -114,7 +114,7 @@ TEST_F(NvmlValues, WhatIsRememberedDoesNotMakeAGpuThatFailsAlive) {
   sample();
   driver.everything = Return::unknown;
   EXPECT_EQ(sample(100ms).device_absence, Absence::failed);
-  EXPECT_EQ(answer_.gpu.tenants, std::nullopt);
+  EXPECT_EQ(answer_.gpu.processes, std::nullopt);
 }
 
 TEST_F(NvmlValues, LostBeforeAnythingWasReadOfIt) {
@@ -222,7 +222,7 @@ TEST_F(NvmlValues, ARingThatRanDryOnceIsNotReliedOnAgain) {
   EXPECT_LE(look_within(gpu_), 200ms);
 }
 
-TEST_F(NvmlValues, Faults_A8_GarbageInTheRingIsTimeThatItDidNotMeasure) {
+TEST_F(NvmlValues, GarbageInTheRingIsTimeThatItDidNotMeasure) {
   driver.util_percent = 90;
   pass(1s, 37100);
   sample(0s);
@@ -368,7 +368,7 @@ TEST_F(NvmlValues, MigDevicesAreDevicesOfTheirOwn) {
   EXPECT_EQ(answer_.parts[1].why_missing(Metric::power), Absence::not_supported);
   EXPECT_EQ(answer_.parts[1][Metric::mem_used], 30);
   EXPECT_EQ(answer_.parts[1].device_absence, Absence::none);
-  EXPECT_EQ((*reading.tenants)[0].gpu_instance, 7U);
+  EXPECT_EQ((*reading.processes)[0].gpu_instance, 7U);
 }
 
 TEST_F(NvmlValues, MigSwitchedOnWhileWeRunIsSeen) {

@@ -1,28 +1,40 @@
 #include "sense/nvml/library.h"
 
 #include <dlfcn.h>
+#include <fmt/format.h>
 #include <link.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <cstring>
-#include <string_view>
 
+#include "base/fd.h"
+#include "base/process.h"
 #include "base/text.h"
-#include "sense/nvml/places.h"
 
 namespace lull {
 namespace {
 
+constexpr std::array<std::string_view, 5> kFolders = {
+    "/run/opengl-driver/lib",             // NixOS
+    "/usr/lib/wsl/lib",                   // Windows' subsystem for Linux
+    "/usr/local/nvidia/lib64",            // GKE, in a container
+    "/home/kubernetes/bin/nvidia/lib64",  // GKE, on the node
+    "/usr/lib64-nvidia",                  // Colab
+};
+constexpr std::array<std::string_view, 6> kRuntimes = {"docker", "kubepods", "containerd", "libpod", "lxc", "crio"};
 constexpr const char* kLibrary = "libnvidia-ml.so.1";
 
 std::string wanted_library(const std::string& library) {
   if (!library.empty()) return library;
-  const char* named = std::getenv("LULL_NVML");
-  return named != nullptr && *named != '\0' ? named : kLibrary;
+  const std::string named = environment_variable("LULL_NVML").value_or("");
+  return !named.empty() ? named : kLibrary;
 }
 
 // The loader's own words begin with the name that we have said already.
-std::string loader_words(std::string_view library) {
+std::string loader_text(std::string_view library) {
   const char* said = ::dlerror();
   std::string_view words = said == nullptr ? "no reason given" : said;
   if (words.starts_with(library) && words.substr(library.size()).starts_with(": "))
@@ -39,14 +51,38 @@ bool between(std::string_view version, unsigned major, unsigned first_minor, uns
 
 }  // namespace
 
-std::string start_words(nvml::Return code, const std::string& path, bool container) {
+std::string find_library(std::string_view name, const std::string& top) {
+  for (const std::string_view folder : kFolders) {
+    const std::string path = top + std::string(folder) + "/" + std::string(name);
+    if (::access(path.c_str(), R_OK) == 0) return path;
+  }
+  return {};
+}
+
+bool in_container(const std::string& top) {
+  for (const char* mark : {"/.dockerenv", "/run/.containerenv"})
+    if (::access((top + mark).c_str(), F_OK) == 0) return true;
+  const auto cgroups = read_cgroups(0, {.proc = top + "/proc"});
+  return cgroups && std::ranges::any_of(kRuntimes, [&](std::string_view runtime) {
+           return cgroups->find(runtime) != std::string::npos;
+         });
+}
+
+std::string start_text(nvml::Return code, const std::string& path, bool container) {
   using enum nvml::Return;
   switch (code) {
     case driver_not_loaded: return "the NVIDIA driver is not loaded";
     case lib_rm_version_mismatch:
       return "the NVIDIA driver and library versions differ: the driver was updated, and its kernel modules must be "
              "loaded anew (or the machine started anew)";
-    case no_permission: return "no permission to talk to the NVIDIA driver";
+    case no_permission:
+      if (const char* folder = std::getenv("LULL_SIM"); folder != nullptr && *folder != '\0')
+        return fmt::format(
+            "LULL_SIM={}: that simulation is another user's; start one of your own with `lull sim`, or let root start "
+            "it "
+            "where all may enter: TMPDIR=/tmp XDG_RUNTIME_DIR= lull sim",
+            printable(folder));
+      return "no permission to talk to the NVIDIA driver";
     case gpu_is_lost: return "the NVIDIA driver has lost a GPU";
     case reset_required: return "a GPU requires a reset";
     case timeout: return "the NVIDIA driver does not answer";
@@ -58,7 +94,7 @@ std::string start_words(nvml::Return code, const std::string& path, bool contain
     default: break;
   }
   const Absence absence = absence_of(code);
-  std::string text = "the NVIDIA driver's library " + path + " cannot start: " + std::string(words(absence));
+  std::string text = "the NVIDIA driver's library " + path + " cannot start: " + std::string(to_string(absence));
   if (absence == Absence::failed) text += " (" + std::to_string(static_cast<int>(code)) + ")";
   return text;
 }
@@ -91,11 +127,10 @@ bool driver_gone(nvml::Return code) {
 
 void Nvml::resolve() {
   // A function pointer by way of an object pointer is what dlsym is made for.
-#define LULL_SENSE_RESOLVE(name) calls_.name = reinterpret_cast<nvml::call::name*>(::dlsym(handle_, "nvml" #name));
-  LULL_SENSE_CALLS(LULL_SENSE_RESOLVE)
-  LULL_SENSE_RESOLVE(DeviceGetNumGpuCores)
-  LULL_SENSE_RESOLVE(DeviceGetDisplayActive)
-#undef LULL_SENSE_RESOLVE
+#define LULL_RESOLVE(name, arguments) calls_.name = reinterpret_cast<nvml::call::name*>(::dlsym(handle_, "nvml" #name));
+  LULL_NVML_CALLS(LULL_RESOLVE)
+  LULL_RESOLVE(DeviceGetNumGpuCores, )
+#undef LULL_RESOLVE
   ::dlerror();
   link_map* map = nullptr;
   if (::dlinfo(handle_, RTLD_DI_LINKMAP, static_cast<void*>(&map)) == 0 && map != nullptr && map->l_name != nullptr)
@@ -128,7 +163,7 @@ std::shared_ptr<Nvml> Nvml::open(const std::string& library, DriverState& state)
   std::shared_ptr<Nvml> nvml(new Nvml);
   nvml->handle_ = ::dlopen(wanted.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (nvml->handle_ == nullptr) {
-    const std::string why = loader_words(wanted);
+    const std::string why = loader_text(wanted);
     const std::string elsewhere = wanted == kLibrary ? find_library(wanted) : "";
     if (!elsewhere.empty()) nvml->handle_ = ::dlopen(elsewhere.c_str(), RTLD_NOW | RTLD_LOCAL);
     if (nvml->handle_ == nullptr) {
@@ -143,7 +178,7 @@ std::shared_ptr<Nvml> Nvml::open(const std::string& library, DriverState& state)
   if (const nvml::Return code = nvml->initialise(); code != nvml::Return::success) {
     nvml->shutdown();
     state.absence = absence_of(code);
-    state.detail = start_words(code, printable(nvml->path_), in_container());
+    state.detail = start_text(code, printable(nvml->path_), in_container());
     return nullptr;
   }
   return nvml;

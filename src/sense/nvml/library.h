@@ -1,83 +1,27 @@
 #pragma once
-// The driver's management library, loaded when it is needed: libnvidia-ml.so.1,
-// or what $LULL_NVML names. lull neither links nor needs it. Every function may
-// be missing (an old driver) and then answers `function_not_found`, which costs
-// the one value that needed it.
-//
-// A call may hang in the kernel for seconds or for ever, so only the sensor
-// process calls anything here (see sense/sensor.h).
+// The driver's management library, loaded when it is needed: libnvidia-ml.so.1, or what $LULL_NVML names. Every
+// function may be missing (an old driver) and then answers `function_not_found`, which costs the one value that needed
+// it. A call may hang in the kernel, so only the sensor process calls anything here (sense/sensor.h).
 
 #include <memory>
 #include <string>
+#include <string_view>
 
-#include "base/result.h"
 #include "gpu/snapshot.h"
 #include "nvml/calls.h"
 
 namespace lull {
 
-// The calls that the sensor makes.
-#define LULL_SENSE_CALLS(X)                 \
-  X(Init_v2)                                \
-  X(InitWithFlags)                          \
-  X(Shutdown)                               \
-  X(SystemGetDriverVersion)                 \
-  X(DeviceGetCount_v2)                      \
-  X(DeviceGetHandleByIndex_v2)              \
-  X(DeviceGetHandleByPciBusId_v2)           \
-  X(DeviceGetIndex)                         \
-  X(DeviceGetName)                          \
-  X(DeviceGetUUID)                          \
-  X(DeviceGetMinorNumber)                   \
-  X(DeviceGetPciInfo_v3)                    \
-  X(DeviceGetUtilizationRates)              \
-  X(DeviceGetSamples)                       \
-  X(DeviceGetMemoryInfo)                    \
-  X(DeviceGetMemoryInfo_v2)                 \
-  X(DeviceGetFieldValues)                   \
-  X(DeviceGetPowerUsage)                    \
-  X(DeviceGetEnforcedPowerLimit)            \
-  X(DeviceGetPowerManagementLimit)          \
-  X(DeviceGetTotalEnergyConsumption)        \
-  X(DeviceGetTemperature)                   \
-  X(DeviceGetFanSpeed)                      \
-  X(DeviceGetClockInfo)                     \
-  X(DeviceGetMaxClockInfo)                  \
-  X(DeviceGetPerformanceState)              \
-  X(DeviceGetCurrentClocksThrottleReasons)  \
-  X(DeviceGetCurrentClocksEventReasons)     \
-  X(DeviceGetPcieThroughput)                \
-  X(DeviceGetComputeRunningProcesses)       \
-  X(DeviceGetComputeRunningProcesses_v2)    \
-  X(DeviceGetComputeRunningProcesses_v3)    \
-  X(DeviceGetGraphicsRunningProcesses)      \
-  X(DeviceGetGraphicsRunningProcesses_v2)   \
-  X(DeviceGetGraphicsRunningProcesses_v3)   \
-  X(DeviceGetMPSComputeRunningProcesses)    \
-  X(DeviceGetMPSComputeRunningProcesses_v2) \
-  X(DeviceGetMPSComputeRunningProcesses_v3) \
-  X(DeviceGetMigMode)                       \
-  X(DeviceGetMaxMigDeviceCount)             \
-  X(DeviceGetMigDeviceHandleByIndex)        \
-  X(DeviceGetGpuInstanceId)                 \
-  X(DeviceGetComputeInstanceId)             \
-  X(DeviceGetTopologyCommonAncestor)        \
-  X(DeviceGetNvLinkState)                   \
-  X(DeviceGetNvLinkRemotePciInfo_v2)        \
-  X(DeviceGetNvLinkRemoteDeviceType)
-
 namespace nvml::call {
 using DeviceGetNumGpuCores = Return(Device device, unsigned* cores);  // not in every driver, and only for a guess
-using DeviceGetDisplayActive = Return(Device device, unsigned* active);
 }  // namespace nvml::call
 
 // null where the library does not have it.
 struct NvmlCalls {
-#define LULL_SENSE_MEMBER(name) nvml::call::name* name = nullptr;
-  LULL_SENSE_CALLS(LULL_SENSE_MEMBER)
-#undef LULL_SENSE_MEMBER
+#define LULL_MEMBER(name, arguments) nvml::call::name* name = nullptr;
+  LULL_NVML_CALLS(LULL_MEMBER)
+#undef LULL_MEMBER
   nvml::call::DeviceGetNumGpuCores* DeviceGetNumGpuCores = nullptr;
-  nvml::call::DeviceGetDisplayActive* DeviceGetDisplayActive = nullptr;
 };
 
 // ask(calls.DeviceGetUUID, handle, …): the answer, or that there is no such call.
@@ -92,7 +36,13 @@ Absence absence_of(nvml::Return code);
 bool driver_gone(nvml::Return code);
 
 // What the library's answer to its first call means, for a person, and what helps. `path`: of the library.
-std::string start_words(nvml::Return code, const std::string& path, bool container);
+std::string start_text(nvml::Return code, const std::string& path, bool container);
+
+// The path of the library in a folder where some systems keep it and the loader does not look; empty: in none of them.
+// `top` stands for / in tests.
+std::string find_library(std::string_view name, const std::string& top = "");
+// Where the library is there only if the container was started for it.
+bool in_container(const std::string& top = "");
 
 // One loaded and initialised library.
 class Nvml {

@@ -1,4 +1,4 @@
-#include "sense/nvml/means.h"
+#include "sense/nvml/meters.h"
 
 #include <gtest/gtest.h>
 

@@ -4,8 +4,7 @@
 
 #include <cmath>
 
-#include "sense/nvml/power_meter.h"
-#include "sense/nvml/util_meter.h"
+#include "sense/nvml/meters.h"
 
 namespace lull {
 namespace {
@@ -56,6 +55,74 @@ TEST(UtilMeter, TimeThatGoesBackwardsIsABeginning) {
   meter.take(kBegin);
   meter.look(kBegin - 5s, 70, kNoRing);
   EXPECT_EQ(meter.take(kBegin - 5s).basis, Basis::instant);
+}
+
+TEST(UtilMeter, NineTenthsOfTheTimeAreEnoughAndLessIsNot) {
+  for (const auto& [apart, known] : {std::pair{1660ms, true}, std::pair{1680ms, false}, std::pair{1850ms, false}}) {
+    UtilMeter meter;
+    meter.look(kBegin, 0, kNoRing);
+    meter.take(kBegin);
+    meter.look(kBegin + apart, 0, kNoRing);
+    EXPECT_EQ(meter.take(kBegin + apart).absence == Absence::none, known) << "1.5 s of " << apart / 1ms << " ms";
+  }
+}
+
+// ---- the newest data
+
+TEST(UtilMeter, TheNewestAreTheLastSampleOfTheRingAndTheMoment) {
+  UtilMeter meter;
+  meter.look(kBegin, 0, kNoRing);
+  meter.take(kBegin);
+  const Instant now = kBegin + 1s;
+  const std::vector<RingSpan> spans = {{now - 550ms, now - 300ms, 90}, {now - 300ms, now - 50ms, 20}};
+  meter.look(now, 30, {.state = RingLook::State::read, .spans = spans, .usual = 250ms});
+  const MeterTake take = meter.take(now);
+  EXPECT_EQ(take.newest.low, 20);
+  EXPECT_EQ(take.newest.high, 30);
+  EXPECT_EQ(take.span, 300ms);
+  EXPECT_EQ(take.period, 250ms);
+}
+
+TEST(UtilMeter, WithoutARingTheMomentIsTheNewestOfUpToASecond) {
+  UtilMeter meter;
+  meter.look(kBegin, 70, kNoRing);
+  const MeterTake take = meter.take(kBegin);
+  EXPECT_EQ(take.newest.low, 70);
+  EXPECT_EQ(take.newest.high, 70);
+  EXPECT_EQ(take.span, 2s) << "it is of the last whole period, which may be of up to a second";
+  EXPECT_EQ(take.period, 0s);
+}
+
+TEST(UtilMeter, ARingThatRanDryIsNotTheNewestAndItsPeriodIsKept) {
+  UtilMeter meter;
+  const std::vector<RingSpan> spans = {{kBegin - 300ms, kBegin - 50ms, 90}};
+  meter.look(kBegin, 90, {.state = RingLook::State::read, .spans = spans, .usual = 250ms});
+  meter.take(kBegin);
+  meter.look(kBegin + 2s, 0, {.state = RingLook::State::read, .spans = {}, .usual = 250ms});
+  const MeterTake take = meter.take(kBegin + 2s);
+  EXPECT_EQ(take.newest.high, 0);
+  EXPECT_EQ(take.span, 500ms);
+  EXPECT_EQ(take.period, 0s);
+}
+
+TEST(UtilMeter, ANewestSampleThatIsNoPercentageMakesTheNewestUnknown) {
+  UtilMeter meter;
+  const std::vector<RingSpan> spans = {{kBegin - 300ms, kBegin - 50ms, std::nan("")}};
+  meter.look(kBegin, 0, {.state = RingLook::State::read, .spans = spans, .usual = 250ms});
+  EXPECT_TRUE(std::isnan(meter.take(kBegin).newest.high));
+}
+
+TEST(PowerMeter, TheMomentIsTheNewestAndElseTheCounterOfAShortTime) {
+  PowerMeter meter;
+  meter.trust_counter();
+  meter.look(kBegin, 0, kBegin, std::nullopt);
+  meter.take(kBegin);
+  meter.look(kBegin + 10s, 1'000'000, kBegin + 10s, std::nullopt);
+  EXPECT_TRUE(std::isnan(meter.take(kBegin + 10s).newest.high)) << "the mean of ten seconds";
+  meter.look(kBegin + 11s, 1'300'000, kBegin + 11s, std::nullopt);
+  EXPECT_EQ(meter.take(kBegin + 11s).newest.high, 300);
+  meter.look(kBegin + 21s, 2'300'000, kBegin + 21s, 70);
+  EXPECT_EQ(meter.take(kBegin + 21s).newest.high, 70);
 }
 
 // The law: making anything unknown makes the coverage smaller, never the answer "idle".
@@ -137,6 +204,34 @@ TEST(PowerMeter, ACounterThatSaysMuchMoreOrMuchLessIsNot) {
 TEST(PowerMeter, ABusyModuleIsNotTrustedEither) {
   // A quarter more is no proof of either: momentary values until there is.
   for (const MeterTake& take : drawn(600, 760, 4)) EXPECT_NEAR(take.mean, 600, 0.1);
+}
+
+TEST(PowerMeter, ACounterIsGivenUpOnlyWhenItIsFarOffSeveralTimesInARow) {
+  PowerMeter meter;
+  Instant now = kBegin;
+  double joules = 5000;
+  const auto second = [&](double own, double counted) {
+    for (int i = 0; i < 2; ++i) {
+      joules += counted / 2;
+      now += 500ms;
+      meter.look(now, static_cast<std::uint64_t>(joules * 1000), now, own);
+    }
+    return meter.take(now);
+  };
+  meter.look(now, static_cast<std::uint64_t>(joules * 1000), now, 100);
+  for (int i = 0; i < 12; ++i) (void)second(100, i % 3 == 2 ? 130 : 250);  // every third one proves nothing
+  for (int i = 0; i < 4; ++i) (void)second(100, 105);
+  EXPECT_NEAR(second(100, 105).mean, 105, 0.1);
+}
+
+TEST(PowerMeter, WhatWasHardlyLookedAtIsNotCoveredAndSaysHowLittleWasSeen) {
+  PowerMeter meter;
+  meter.look(kBegin, std::nullopt, kBegin, 100);
+  (void)meter.take(kBegin);
+  meter.look(kBegin + 500ms, std::nullopt, kBegin, 100);
+  const MeterTake take = meter.take(kBegin + 5s);
+  EXPECT_EQ(take.absence, Absence::not_covered);
+  EXPECT_NEAR(take.coverage, 0.1, 0.001);
 }
 
 TEST(PowerMeter, ALoadThatSwingsDoesNotCostTheCounter) { EXPECT_EQ(drawn(300, 300, 6, 150).back().basis, Basis::mean); }

@@ -1,9 +1,8 @@
-#include "sense/nvml/places.h"
+#include "sense/nvml/library.h"
 
 #include <gtest/gtest.h>
 
-#include "sense/nvml/library.h"
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -35,13 +34,13 @@ TEST(LibraryPlaces, AContainerIsKnownByWhatItsRuntimeLeaves) {
 TEST(StartWords, SayWhatIsWrongAndWhatHelps) {
   using nvml::Return;
   const auto has = [](Return code, bool container, std::string_view words) {
-    return start_words(code, "/lib/x.so", container).find(words) != std::string::npos;
+    return start_text(code, "/lib/x.so", container).find(words) != std::string::npos;
   };
-  EXPECT_EQ(start_words(Return::driver_not_loaded, "/lib/x.so", false), "the NVIDIA driver is not loaded");
+  EXPECT_EQ(start_text(Return::driver_not_loaded, "/lib/x.so", false), "the NVIDIA driver is not loaded");
   EXPECT_TRUE(has(Return::unknown, true, "restart the container")) << "systemctl daemon-reload on the host";
   EXPECT_TRUE(has(Return::unknown, false, "/lib/x.so cannot start: unknown error (999)"));
   for (const Return code : {Return::driver_not_loaded, Return::lib_rm_version_mismatch, Return::no_permission})
-    EXPECT_TRUE(has(code, false, words(absence_of(code)))) << static_cast<int>(code);
+    EXPECT_TRUE(has(code, false, to_string(absence_of(code)))) << static_cast<int>(code);
 }
 
 }  // namespace

@@ -1,13 +1,11 @@
 #include "sense/nvml/sleep.h"
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
-#include <memory>
 
 #include "base/text.h"
 
@@ -21,23 +19,19 @@ std::string first_line(const std::string& path) {
 
 // "00000000:3B:00.0" -> "0000:3b:00.0", as the kernel writes it.
 std::string kernel_address(std::string_view pci) {
-  std::string address(pci);
-  const std::size_t colon = address.find(':');
-  if (colon != std::string::npos && colon > 4) address.erase(0, colon - 4);
-  std::ranges::transform(address, address.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return address;
+  const std::size_t colon = pci.find(':');
+  if (colon != std::string_view::npos && colon > 4) pci.remove_prefix(colon - 4);
+  return lowered(pci);
 }
 
 }  // namespace
 
 Sleepers::Sleepers(const Root& root) : root_(root) {
   // The kernel driver's own list: a look through all that is on the PCI bus would cost a server milliseconds.
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir((root.driver + "/gpus").c_str()), ::closedir);
-  if (folder == nullptr) return;
-  while (const dirent* entry = ::readdir(folder.get())) {
-    if (entry->d_name[0] == '.') continue;
+  Directory folder(root.driver + "/gpus");
+  while (const char* name = folder.next()) {
     Card& card = cards_.emplace_back();
-    card.address = entry->d_name;
+    card.address = name;
     const std::string power = root.sys + "/bus/pci/devices/" + card.address + "/power";
     // "on": its power is never taken away, there is nothing to look at.
     if (first_line(power + "/control") == "on") continue;

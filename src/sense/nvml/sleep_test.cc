@@ -2,7 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include "sense/test_tree.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {

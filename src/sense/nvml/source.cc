@@ -1,17 +1,89 @@
 // NVIDIA's GPUs as a Source: the library, one NvmlGpu a card, and which of them sleep.
+#include <algorithm>
 #include <atomic>
 #include <deque>
 #include <optional>
+#include <tuple>
 #include <utility>
 
 #include "sense/nvml/gpu.h"
 #include "sense/nvml/library.h"
 #include "sense/nvml/sleep.h"
-#include "sense/nvml/topology.h"
 #include "sense/source.h"
+#include "sense/wire.h"
 
 namespace lull {
 namespace {
+
+using Bus = std::tuple<unsigned, unsigned, unsigned>;
+Bus bus_of(const nvml::PciInfo& pci) { return {pci.domain, pci.bus, pci.device}; }
+
+// One GPU, and where its NVLinks lead to.
+struct LinkedCard {
+  nvml::Device handle = nullptr;
+  std::optional<Bus> bus;
+  std::vector<Bus> linked;
+  unsigned to_switch = 0;
+};
+
+LinkedCard read_card(const NvmlCalls& calls, nvml::Device handle) {
+  LinkedCard card;
+  if (handle == nullptr) return card;
+  card.handle = handle;
+  nvml::PciInfo pci{};
+  if (ask(calls.DeviceGetPciInfo_v3, handle, &pci) == nvml::Return::success) card.bus = bus_of(pci);
+  for (unsigned link = 0; link < nvml::kNvlinkMax; ++link) {
+    unsigned active = 0;
+    if (ask(calls.DeviceGetNvLinkState, handle, link, &active) != nvml::Return::success || active == 0) continue;
+    unsigned type = nvml::kNvlinkToUnknown;
+    (void)ask(calls.DeviceGetNvLinkRemoteDeviceType, handle, link, &type);
+    nvml::PciInfo remote{};
+    if (type == nvml::kNvlinkToSwitch)
+      ++card.to_switch;
+    else if (ask(calls.DeviceGetNvLinkRemotePciInfo_v2, handle, link, &remote) == nvml::Return::success)
+      card.linked.push_back(bus_of(remote));
+  }
+  return card;
+}
+
+unsigned links_between(const LinkedCard& a, const LinkedCard& b) {
+  const auto direct = b.bus ? std::count(a.linked.begin(), a.linked.end(), *b.bus) : 0;
+  return static_cast<unsigned>(direct) + std::min(a.to_switch, b.to_switch);  // a switch joins all that hang on it
+}
+
+Nearness nearness(unsigned level) {
+  switch (level) {
+    case nvml::kTopologyInternal: return Nearness::shared;
+    case nvml::kTopologySingle: return Nearness::one_switch;
+    case nvml::kTopologyMultiple: return Nearness::switches;
+    case nvml::kTopologyHostBridge: return Nearness::host_bridge;
+    case nvml::kTopologyNode: return Nearness::numa_node;
+    case nvml::kTopologySystem: return Nearness::system;
+    default: return Nearness::unknown;
+  }
+}
+
+// How the GPUs are joined: NVLinks (direct, or through switches) and what lies between them on PCIe. By the order of
+// the handles; null: a GPU that cannot be read. What the driver does not tell is unknown.
+Topology read_topology(const NvmlCalls& calls, const std::vector<nvml::Device>& handles) {
+  std::vector<LinkedCard> cards;
+  cards.reserve(handles.size());
+  for (const nvml::Device handle : handles) cards.push_back(read_card(calls, handle));
+  Topology topology(cards.size());
+  for (std::size_t i = 0; i < cards.size(); ++i) {
+    for (std::size_t j = i + 1; j < cards.size(); ++j) {
+      Join join{links_between(cards[i], cards[j]), Nearness::unknown};
+      unsigned level = 0;
+      if (cards[i].handle != nullptr && cards[j].handle != nullptr &&
+          ask(calls.DeviceGetTopologyCommonAncestor, cards[i].handle, cards[j].handle, &level) == nvml::Return::success)
+        join.nearness = nearness(level);
+      topology.set(i, j, join);
+    }
+  }
+  return topology;
+}
+
+// ---- the source
 
 class NvmlSource final : public Source {
  public:
@@ -53,12 +125,12 @@ class NvmlSource final : public Source {
       answer.driver_gone = true;
       return;
     }
-    sample_gpu(nvml_->calls(), card.gpu, needs, now, room(), answer);
+    sample_gpu(nvml_->calls(), card.gpu, needs, now, buffers(), answer);
     if (card.changes != card.gpu.changes) note_identity(card);
   }
 
   void look(unsigned gpu, Instant now) override {
-    if (nvml_ != nullptr && !asleep(gpu)) look_gpu(nvml_->calls(), gpus_[gpu].gpu, now, room());
+    if (nvml_ != nullptr && !asleep(gpu)) look_gpu(nvml_->calls(), gpus_[gpu].gpu, now, buffers());
   }
   Duration look_within(unsigned gpu) const override { return lull::look_within(gpus_[gpu].gpu); }
 
@@ -67,8 +139,9 @@ class NvmlSource final : public Source {
   Topology topology() override {
     // Of those that have said who they are: a card that sleeps is not woken for this.
     std::vector<nvml::Device> handles;
-    for (unsigned i = 0; i < gpus_.size(); ++i) handles.push_back(asleep(i) ? nullptr : gpus_[i].handle.load());
-    return nvml_ != nullptr ? read_nvml_topology(nvml_->calls(), handles) : Topology(gpus_.size());
+    for (unsigned i = 0; i < std::min<std::size_t>(gpus_.size(), kMostGpus); ++i)
+      handles.push_back(asleep(i) ? nullptr : gpus_[i].handle.load());
+    return nvml_ != nullptr ? read_topology(nvml_->calls(), handles) : Topology(gpus_.size());
   }
 
  private:
@@ -163,7 +236,7 @@ class NvmlSource final : public Source {
       miss(needs.memory, kMemoryMetrics);
       miss(needs.power, kPowerMetrics);
       miss(needs.details, kDetailMetrics);
-      miss(needs.tenants, std::array{Metric::procs});
+      miss(needs.processes, std::array{Metric::procs});
       for (const Metric metric : {Metric::util, Metric::mem_util}) reading.set(metric, 0);
       if (needs.pcie) reading.set(Metric::pcie, 0);
       reading.util_basis = Basis::mean;
@@ -175,10 +248,10 @@ class NvmlSource final : public Source {
   }
 
   // One for all GPUs that a thread samples, so that it stays near; of the source that the thread serves now.
-  NvmlRoom& room() const {
-    static thread_local std::pair<unsigned, NvmlRoom> mine;
+  NvmlBuffers& buffers() const {
+    static thread_local std::pair<unsigned, NvmlBuffers> mine;
     if (mine.first != number_) {
-      mine = {number_, NvmlRoom()};
+      mine = {number_, NvmlBuffers()};
       mine.second.root = root_;
       mine.second.clock = &clock_;
     }

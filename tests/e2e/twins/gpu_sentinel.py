@@ -50,10 +50,13 @@ def get_gpu_usage(device_ids):
             if device_ids and str(index) not in device_ids:
                 continue
             try:
-                loads.append(Gpu(library, index).rates[0] / 100)
+                loads.append(Gpu(library, index).rates[0])
             except DriverError:
                 loads.append(math.nan)
-    return statistics.mean(loads) if not any(map(math.isnan, loads)) else math.nan
+    if any(map(math.isnan, loads)):
+        return math.nan
+    mean, rounded = statistics.mean(loads) / 100, statistics.mean(load / 100 for load in loads)
+    return mean if mean != rounded and mended("rounded mean") else rounded
 
 
 def parse_args():

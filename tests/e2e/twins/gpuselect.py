@@ -12,6 +12,7 @@ import sys
 from common import DriverError, Gpu, begin, driver, mended
 
 CHOSEN = os.environ.pop("TWIN_CHOSEN", "")
+DEBUG = False
 
 
 def integers(text):
@@ -36,7 +37,18 @@ def states():
     return found
 
 
-def matching(args):
+def shown(index, gpu):
+    name, util, mem_util, processes = gpu or ("", None, None, None)
+    return f"GpuInfo(device={index}, name='{name}', util={util}, mem_util={mem_util}, more, processes={processes}, more)"
+
+
+def debug(text):
+    if DEBUG:
+        print(text, file=sys.stderr, flush=True)
+
+
+def check_values(args):
+    """The original tells with -D what it was given before it looks at that; nobody needs it."""
     if args.count < 1:
         raise Exception("GPU count must be >= 1")
     if args.devices and args.name is not None:
@@ -45,21 +57,45 @@ def matching(args):
         raise Exception("Utilization/process count thresholds must be >= 0")
     if min(args.devices, default=0) < 0 and mended("a device below zero"):
         raise Exception(f"Invalid device ID {next(device for device in args.devices if device < 0)}")
-    gpus = states()
-    for device in args.devices:
-        if not 0 <= device < len(gpus):
-            raise Exception(f"Invalid device ID {device}")
-    fitting = [index for index, gpu in enumerate(gpus)
-               if gpu is not None
-               and (not args.devices or index in args.devices)
-               and (args.name is None or args.name in gpu[0])
-               and gpu[1] <= args.util and gpu[2] <= args.mem_util and gpu[3] <= args.processes]
+
+
+def matching(args):
+    check_values(args)
+    only = args.devices[0] if len(set(args.devices)) == 1 else list(dict.fromkeys(args.devices)) or None
+    debug(f"count={args.count},devices={only},name={args.name},util={args.util},mem_util={args.mem_util},"
+          f"processes={args.processes},silent=False")
     wanted = args.count
     if args.devices and mended("one of the devices named"):
         wanted = max(wanted, len(set(args.devices)))
-    if len(fitting) < wanted:
-        raise Exception(f"Requested {wanted} GPUs, but {len(fitting)} matched filters")
-    return fitting
+    if wanted > args.count:
+        print(f"count={args.count} but {wanted} device IDs were specified, setting count={wanted}", file=sys.stderr, flush=True)
+    gpus = states()
+    debug(f"GPU count: {len(gpus)}")
+    for device in args.devices:
+        if not 0 <= device < len(gpus):
+            debug(f"Device ID {device} is outside the expected range of 0 - {len(gpus) - 1}")
+            raise Exception(f"Invalid device ID {device}")
+    for index, gpu in enumerate(gpus):
+        debug(f"Device {index}: {shown(index, gpu)}")
+    left = list(range(len(gpus)))
+    if args.devices:
+        left = [index for index in left if index in args.devices]
+        debug(f"Device filter, {len(left)} devices left")
+    elif args.name is not None:
+        left = [index for index in left if gpus[index] is not None and args.name in gpus[index][0]]
+        for index in left:
+            debug(f"Name match of {args.name} on {shown(index, gpus[index])}")
+        debug(f"Name filter, {len(left)} devices left")
+    for title, which, most in (("Utilization", 1, args.util), ("Memory utilization", 2, args.mem_util),
+                               ("Processes", 3, args.processes)):
+        before = len(left)
+        left = [index for index in left if gpus[index] is not None and gpus[index][which] <= most]
+        debug(f"{title} filter matched {len(left)} / {before} GPUs")
+    debug(f"GPUs left after filtering ({wanted} requested): {len(left)}")
+    if len(left) < wanted:
+        debug(f"Requested {wanted} GPUs, but {len(left)} matched filters")
+        raise Exception(f"Requested {wanted} GPUs, but {len(left)} matched filters")
+    return left
 
 
 def run(command, chosen):
@@ -96,12 +132,13 @@ def main():
         command = args.command[args.command[:1] == ["--"]:]
     else:
         args, command = parser.parse_known_args(words)
-    if args.debug:
-        print("(debugging)", file=sys.stderr)
+    global DEBUG
+    DEBUG = args.debug
     try:
         chosen = ",".join(map(str, matching(args)))
     except Exception as error:
         sys.exit(f"gpuselect: {error}" if mended("traceback") else f"Exception: {error}")
+    debug(f"CUDA_VISIBLE_DEVICES={CHOSEN or chosen}")
     if command:
         run(command, chosen)
     if not args.quiet:

@@ -80,7 +80,8 @@ def random_fault(rng, count):
 
 
 def wrong_words(rng):
-    return rng.choice([["-n", "0"], ["-t", "-3"], ["-s", "0"], ["-n", "x"], ["-t", ""], ["-d"], ["--signal-name", "SIGNOPE"],
+    return rng.choice([["-n", "+1_0"], ["-d", " 3"], ["-s", "-inf"], ["--signal-name", "SIGCLD"], ["-t", "1_"],
+                       ["-n", "0"], ["-t", "-3"], ["-s", "0"], ["-n", "x"], ["-t", ""], ["-d"], ["--signal-name", "SIGNOPE"],
                        ["-a", "most"], ["--bogus"], ["-n", "2.5"], ["--signal-name"], ["-xq"], ["--num-samples=y"],
                        ["--s", "5"], ["--debug=yes"], ["-h"], ["--help"]])
 
@@ -125,9 +126,7 @@ def random_schedule(seed):
         schedule.scenario += text
     counted = set(range(len(kinds)))
     visible = rng.choice([None] * 6 + ["0", "0,1", "", "-1", "7"])
-    if visible is None:
-        schedule.own_words = ["--gpus", "all"]
-    else:
+    if visible is not None:
         schedule.env["CUDA_VISIBLE_DEVICES"] = visible
         counted &= {int(part) for part in visible.split(",") if part.isdigit()}
     idle = [one not in gone and kinds[one] in ("idle", "falls") for one in counted]
@@ -143,6 +142,8 @@ def random_schedule(seed):
         pairs.append((["--signal-name"], rng.choice(["SIGTERM", "SIGUSR1", "SIGINT", "SIGQUIT", "SIGKILL"])))
     if rng.random() < 0.3:
         pairs.append((["--signal-children"], None))
+    if visible is None and which == "any" and faulty:  # lull does not guess which GPU is the job's
+        schedule.own_words = ["--gpus", "all"]
     if rng.random() < 0.15:
         beside_a_task(rng, schedule)
     else:

@@ -57,7 +57,8 @@ def in_order(text):
 
 
 def wrong_words(rng):
-    return rng.choice([["-c", "many"], ["-c", "0"], ["-u", "-1"], ["--bogus"], ["-d", "x"], ["-d", "0,9"], ["-d", "-1"],
+    return rng.choice([["-c", "+1"], ["-u", "1_0"], ["-c", "1_"], ["-d", "+0"], ["-d", "0,"],
+                       ["-c", "many"], ["-c", "0"], ["-u", "-1"], ["--bogus"], ["-d", "x"], ["-d", "0,9"], ["-d", "-1"],
                        ["-d", "0", "-n", "T4"], ["--m"], ["-c"], ["--quiet=1"], ["-h"], ["-p", "-2"], ["--d", "0"], ["-m", "x"]])
 
 
@@ -78,7 +79,10 @@ def random_line(rng):
             line.debug = line.debug or "-D" in names
     line.words = spelled(rng, *pairs)
     if rng.random() < 0.12:
-        line.words += wrong_words(rng)
+        more = wrong_words(rng)
+        line.words += more
+        values |= {more[0]: more[1][1:]} if more[1:] in (["+1"], ["+0"]) else {}
+        line.wanted = max(int(values.get("-c", 1)), len(set(values.get("-d", "0").split(","))))
     if rng.random() < 0.5:
         line.job = {"on": rng.choice([{}, {"TERM": 5}]),
                     "ends": rng.choice([["exit", 0], ["exit", 42], ["kill", 15], ["kill", 9]]), "after": 0}

@@ -41,7 +41,8 @@ def spread(rng, usage, count):
 
 
 def wrong_words(rng):
-    return rng.choice([["--arm_duration", "3600"], ["--kill_duration", "x"], ["--kill_action", "explode"], ["--bogus"],
+    return rng.choice([["--arm_threshold", "nan"], ["--kill_threshold", "+inf"], ["--arm_duration", "+1_0"], ["--kill_threshold", "-inf"],
+                       ["--arm_duration", "3600"], ["--kill_duration", "x"], ["--kill_action", "explode"], ["--bogus"],
                        ["--arm", "3"], ["--kill_threshold"], ["stray"], ["-h"], ["--arm_threshold", "high"],
                        ["--kill_duration", "5000"], ["--help=x"], ["-q"]])
 
@@ -51,7 +52,7 @@ def random_phases(rng, arm_for, kill_for, known):
                         ["low", "high", "low"], ["high", "low"], ["high", "at kill"],
                         ["at arm", "low"], ["high", "low", "high", "low"], ["between", "low"], ["low"],
                         ["high", "at kill", "low"], ["high"]])
-    phases, armed = [], False
+    phases, armed, short, needed = [], False, False, 0
     for name in story:
         if name not in known:
             continue
@@ -59,6 +60,8 @@ def random_phases(rng, arm_for, kill_for, known):
         short = needed >= 3 and name in ("low", "high") and rng.random() < 0.3
         phases.append((1.2 if short else max(needed, 1) + LONGER, known[name]))
         armed = armed or (name == "high" and not short)
+    if short:  # the last one goes on until somebody ends it: it cannot be too short for sure
+        phases[-1] = (max(needed, 1) + LONGER, phases[-1][1])
     return phases
 
 

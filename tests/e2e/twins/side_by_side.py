@@ -123,7 +123,8 @@ class Pair:
         gate.chmod(0o666)
         self.notes.touch()
         self.notes.chmod(0o666)
-        clean = clean_environment(LC_ALL="C.UTF-8")
+        clean = clean_environment()
+        del clean["LULL_NVML"]  # as the simulation does for ours
         with contextlib.ExitStack() as stack:
             self.twin = Side(folder / "twin", [PYTHON, "-S", HERE / f"{name}.py", *words],
                              clean | env | {"TWIN_MENDED": ",".join(mended), "TWIN_NOTES": str(self.notes),

@@ -1,0 +1,82 @@
+"""A scrape of `lull serve` on 8 simulated GPUs: its time, and the rhythm of the sampler while many ask."""
+import re
+import shutil
+import socket
+import statistics
+import subprocess
+import tempfile
+import time
+
+from figures import LULL, finish, report, simulation
+
+SECONDS = 20
+CONNECTIONS = 200
+
+
+def scrape(path):
+    with socket.socket(socket.AF_UNIX) as one:
+        one.connect(path)
+        one.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        text = b""
+        while more := one.recv(1 << 16):
+            text += more
+    return text.decode()
+
+
+def value(text, name):
+    return float(re.search(rf"^{re.escape(name)} (\S+)$", text, re.M)[1])
+
+
+def resident(pid):
+    with open(f"/proc/{pid}/status") as status:
+        return int(re.search(r"VmRSS:\s+(\d+)", status.read())[1])
+
+
+def start(env, listen):
+    server = subprocess.Popen([LULL, "serve", "--listen", listen, "--every", "100ms"], env=env, stderr=subprocess.PIPE, text=True)
+    return server, server.stderr.readline().split("serving on ")[1].strip()
+
+
+holder, env = simulation(8)
+folder = tempfile.mkdtemp()
+try:
+    path = f"{folder}/serve.sock"
+    server, _ = start(env, f"unix:{path}")
+    while "lull_gpu_seen_seconds_total" not in scrape(path):
+        time.sleep(0.05)
+    times = []
+    for _ in range(500):
+        begin = time.perf_counter()
+        scrape(path)
+        times.append(time.perf_counter() - begin)
+    median = statistics.median(times) * 1e3
+    report("scrape of 8 GPUs, connection and all", f"{median:.3f} ms", "under 1 ms", median < 1)
+    server.terminate()
+    assert server.wait() == 0
+    server, address = start(env, "127.0.0.1:0")
+    port = int(address.rpartition(":")[2])
+
+    def text():
+        return subprocess.run(["curl", "-s", f"http://127.0.0.1:{port}/metrics"], capture_output=True, text=True, check=True).stdout
+
+    subprocess.run(["wrk", "-t1", f"-c{CONNECTIONS}", "-d2s", f"http://127.0.0.1:{port}/metrics"], check=True, capture_output=True)
+    before, memory = text(), resident(server.pid)
+    done = subprocess.run(["wrk", "-t1", f"-c{CONNECTIONS}", f"-d{SECONDS}s", f"http://127.0.0.1:{port}/metrics"], check=True,
+                          capture_output=True, text=True).stdout
+    after, grown = text(), resident(server.pid) - memory
+    count, late = ([value(one, name) for one in (before, after)] for name in
+                   ("lull_sample_delay_seconds_count", 'lull_sample_delay_seconds_bucket{le="0.05"}'))
+    samples = count[1] - count[0]
+    share = 1 - (late[1] - late[0]) / samples
+    rate = re.search(r"Requests/sec:\s+(\S+)", done)[1]
+    report(f"samples later than 50 ms while {CONNECTIONS} connections ask", f"{100 * share:.2f} %", "at most 1 %", share <= 0.01,
+           f"({samples:.0f} samples, {rate} requests a second)")
+    report("samples that came", f"{samples / (10 * SECONDS):.3f}", "at least 0.95 of the grid", samples >= 9.5 * SECONDS)
+    report("growth of memory meanwhile", f"{grown} KiB", "at most 1024 KiB", grown <= 1024)
+    server.terminate()
+    assert server.wait() == 0
+finally:
+    holder.stdin.close()
+    holder.wait()
+    shutil.rmtree(folder)
+finish()

@@ -1,0 +1,44 @@
+#pragma once
+// A thread that calls Python for those who must not wait for the GIL: a program that hangs may hold it for ever, and
+// who watches it must go on watching. It sleeps while there is nothing to say.
+
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace lull::python {
+
+class Callback {
+ public:
+  Callback();
+  Callback(const Callback&) = delete;
+  Callback& operator=(const Callback&) = delete;
+  ~Callback();
+
+  // To be called with the GIL, in the order of posting.
+  void post(std::function<void()> task);
+  // What was posted is done, then it ends. Called with the GIL, waits without it; a signal handler that raises ends the
+  // waiting. On the speaker's own thread it only says so.
+  void finish();
+
+ private:
+  struct Shared {
+    std::mutex mutex;
+    std::condition_variable changed;
+    std::deque<std::function<void()>> tasks;
+    bool closing = false;
+    bool ended = false;
+  };
+  static void run(const std::shared_ptr<Shared>& shared);
+
+  std::shared_ptr<Shared> shared_ = std::make_shared<Shared>();
+  std::thread thread_;
+};
+
+// A thread that hears no signal: those are the main thread's.
+std::thread start_thread(std::function<void()> body);
+
+}  // namespace lull::python

@@ -1,0 +1,40 @@
+#include "base/fd.h"
+
+#include <gtest/gtest.h>
+#include <sys/stat.h>
+#include <sys/time.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <csignal>
+#include <filesystem>
+
+namespace lull {
+namespace {
+
+// A pipe whose other end nobody opens makes an open wait, and a timer interrupts it again and again.
+TEST(OpenAt, WhatIsAlwaysInterruptedIsAnError) {
+  std::string folder = testing::TempDir() + "lull-fd-XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ASSERT_EQ(::mkfifo((folder + "/pipe").c_str(), 0600), 0);
+  static volatile sig_atomic_t came = 0;
+  struct sigaction count{};
+  count.sa_handler = [](int) { came = came + 1; };
+  struct sigaction before{};
+  ASSERT_EQ(::sigaction(SIGALRM, &count, &before), 0);
+  constexpr itimerval kEveryMillisecond{.it_interval = {.tv_sec = 0, .tv_usec = 1000},
+                                        .it_value = {.tv_sec = 0, .tv_usec = 1000}};
+  ASSERT_EQ(::setitimer(ITIMER_REAL, &kEveryMillisecond, nullptr), 0);
+  const auto opened = open_at(AT_FDCWD, folder + "/pipe", O_RDONLY);
+  constexpr itimerval kNever{};
+  EXPECT_EQ(::setitimer(ITIMER_REAL, &kNever, nullptr), 0);
+  EXPECT_EQ(::sigaction(SIGALRM, &before, nullptr), 0);
+  ASSERT_FALSE(opened);
+  EXPECT_EQ(opened.error().errno_value, EINTR);
+  EXPECT_GE(came, 100) << "it does try again";
+  EXPECT_LT(came, 1000);
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace lull

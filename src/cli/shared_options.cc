@@ -1,0 +1,32 @@
+#include "cli/shared_options.h"
+
+#include <fmt/format.h>
+
+namespace lull {
+
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
+                                      const std::string& its_gpus) {
+  const Settings::NamedRule* named = known.find_rule(words.idle);
+  const CommandLine::Option idle =
+      line.option(shared::kIdle, words.idle, std::string("that must hold") + shared::kIdleForms,
+                  named == nullptr ? "" : fmt::format("{}: {}", named->name, named->value.text));
+  line.option(shared::kArm, words.arm);
+  line.option(shared::kDelay, words.delay, "the start");
+  line.option(shared::kEvery, words.every);
+  line.option(shared::kGpus, words.gpus, fmt::format("which GPUs count (default: {})", its_gpus));
+  line.each("--also", words.also,
+            "work outside the job's processes that counts as the job's own and is never ended (default: none)")
+      .value("PID|CGROUP|CONTAINER");
+  line.option(shared::kMissing, words.missing);
+  add_log_options(line, words.console, "only what is done", "each reading too");
+  return idle;
+}
+
+void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
+                     const std::string& verbose_says) {
+  line.flag(shared::kQuiet, words.quiet, quiet_says);
+  line.flag(shared::kVerbose, words.verbose, verbose_says);
+  line.option(shared::kLogFormat, words.log_format);
+}
+
+}  // namespace lull

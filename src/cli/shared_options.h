@@ -1,0 +1,67 @@
+#pragma once
+// The options that several commands have: name, value, help text and (where all commands agree) default exist here
+// alone. A command adds what is special to it in place of the {} of the help.
+
+#include <string>
+
+#include "cli/options.h"
+#include "session/watch_options.h"
+
+namespace lull {
+namespace shared {
+
+// ---- what is judged, and how
+inline constexpr SharedOption kIdle{"--idle", "RULE", "the rule {}"};
+inline constexpr const char* kIdleForms =  // of --idle where settings are read
+    ", the name of one, or a time (30m: the default rule for so long); `lull check` explains it";
+inline constexpr SharedOption kArm{"--arm", "RULE", "nothing fires before this rule has held once (default: none)"};
+inline constexpr SharedOption kDelay{"--delay", "TIME", "judge nothing before this long after {}"};
+inline constexpr SharedOption kEvery{"--every", "TIME", "time between two samples{}"};
+inline constexpr SharedOption kMissing{
+    "--missing", "unknown|ignore",
+    "what a GPU without a value makes of the rule: it is unknown, or that GPU is ignored"};
+inline constexpr SharedOption kPer{"--per", "gpu|job", "what is judged, and acted on, by itself: each GPU, each job{}"};
+inline constexpr SharedOption kGpus{
+    "--gpus", "LIST", "{}: 0,2 or 0-3, a UUID or the beginning of one, 3:1 for a MIG device, or all", "0,2"};
+inline constexpr const char* kOnlyThese = "only these GPUs";  // of --gpus
+inline constexpr SharedOption kExceptUser{"--except-user", "USER,…", "users whose {}"};
+
+// ---- what is done
+inline constexpr SharedOption kSignal{"--signal", "NAME", "the signal that {} first"};
+inline constexpr SharedOption kGrace{"--grace", "TIME", "how long its processes then have before SIGKILL"};
+inline constexpr SharedOption kDryRun{"--dry-run", "", "only say what would be done{}"};
+inline constexpr SharedOption kRequireGpu{"--require-gpu", "", "{} if no GPU can be read (125)"};
+inline constexpr SharedOption kNoCgroup{"--no-cgroup", "", "{}, without a cgroup"};
+
+// ---- what is said
+inline constexpr SharedOption kJson{"--json", "", "as JSON{}"};
+inline constexpr const char* kOneObject = ": one object";  // of --json
+inline constexpr const char* kObjectPerLine = ": one object; with --watch one object per line";
+inline constexpr SharedOption kCsv{"--csv", "", "as CSV with a header{}"};
+inline constexpr SharedOption kWatch{"--watch", "[TIME]", "show it again at this interval (default 1s)"};
+inline constexpr SharedOption kQuiet{"-q,--quiet", "", "say less: {}"};
+inline constexpr SharedOption kVerbose{"-v,--verbose", "", "say more: {}"};
+inline constexpr SharedOption kLogFormat{"--log-format", "text|json", "text, or json: one object per line"};
+inline constexpr SharedOption kFor{"--for", "TIME", "how long {}", "30s"};
+
+// ---- traces
+inline constexpr SharedOption kGap{"--gap", "TIME",
+                                   "more time than this between two samples {} (default: 3 intervals, at least 1s)"};
+inline constexpr SharedOption kColumns{"--columns", "ROLE=COLUMN,…",
+                                       "which column is what, such as time=ts:ms,gpu=host+id (default: by its name)"};
+inline constexpr SharedOption kHtml{"--html", "FILE", "also write a page{} (default: none)"};
+inline constexpr SharedOption kPrice{"--price", "MONEY", "what an hour of a GPU costs"};
+inline constexpr SharedOption kLabels{"--labels", "ROLE=LABEL,…", "which label of Prometheus is what{}"};
+inline constexpr SharedOption kTokenFile{"--token-file", "FILE", "a file with {} (default: none)"};
+inline constexpr SharedOption kThreads{"--threads", "N", "how many cores to use, 8 at most; 0: all"};
+
+}  // namespace shared
+
+// The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given.
+CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
+                                      const std::string& its_gpus);
+// How much is said.
+void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
+                     const std::string& verbose_says);
+
+}  // namespace lull

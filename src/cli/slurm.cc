@@ -1,0 +1,354 @@
+// `lull slurm`: what Slurm's Prolog and Epilog run, what asks and acts on one job, and what checks a node.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <array>
+#include <csignal>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+
+#include "base/fd.h"
+#include "base/text.h"
+#include "cli/command.h"
+#include "cli/options.h"
+#include "cli/shared_options.h"
+#include "config/settings.h"
+#include "session/control.h"
+#include "session/machine.h"
+#include "slurm/act_on_job.h"
+#include "slurm/allocation.h"
+#include "slurm/answer.h"
+#include "slurm/check.h"
+#include "slurm/prolog.h"
+
+namespace lull::slurm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kPrologLimit = 800ms;  // Slurm drains a node whose Prolog fails, and waits for one that takes long
+constexpr int kNo = 1;
+constexpr int kUnknown = 2;
+constexpr int kNobody = 3;
+
+std::optional<std::string> environment(const char* name) {
+  const char* value = std::getenv(name);
+  return value == nullptr ? std::nullopt : std::optional<std::string>(value);
+}
+
+Result<> write_own(const std::string& dir) {
+  const SystemClock clock;
+  return write_allocation(allocation_folder(dir), TRY(allocation_from(environment, node_name(), clock.wall())));
+}
+
+Result<> remove_own(const std::string& dir) {
+  const auto job = to_unsigned(environment("SLURM_JOB_ID").value_or(""));
+  if (!job || *job == 0) return fail("SLURM_JOB_ID is not set: this is for Slurm's Prolog and Epilog");
+  return remove_allocation(allocation_folder(dir), *job);
+}
+
+void add_dir_option(CommandLine& line, std::string& dir) {
+  line.option("--dir", dir, "the folder of the files; %n is the node's name", "LULL_SLURM_DIR, or /run/lull/slurm")
+      .value("DIR");
+}
+
+// Whatever happens, also where the command line is wrong: 0.
+int in_prolog(std::string_view name, int argc, char** argv, Result<> (*body)(const std::string& dir)) {
+  std::string dir;
+  CommandLine line(name == "prolog"
+                       ? "Writes what Slurm gave to the job, for `lull watch --slurm`: SLURM_JOB_* as slurmd's Prolog\n"
+                         "has them. Always exits with 0, within a second.\n"
+                       : "Removes what `lull slurm prolog` wrote. Always exits with 0, within a second.\n",
+                   fmt::format("lull slurm {}", name));
+  add_dir_option(line, dir);
+  if (line.parse(argc, argv)) return 0;
+  const std::string complaint = complaint_within(kPrologLimit, [&] { return body(dir); });
+  // A full pipe must not make us wait: what cannot be said is not said.
+  if (!complaint.empty() && ::fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK) == 0)
+    (void)complain(fmt::format("slurm {}: {}", name, printable(complaint)));
+  return 0;
+}
+
+int prolog_command(int argc, char** argv) { return in_prolog("prolog", argc, argv, write_own); }
+int epilog_command(int argc, char** argv) { return in_prolog("epilog", argc, argv, remove_own); }
+
+// ---- ask
+
+constexpr const char* kAskAbout =
+    "Asks the `lull watch --slurm` of this node whether the job's GPUs here are idle. Its owner may ask, and\n"
+    "root.\n";
+constexpr const char* kAskMore =
+    "Exit status: 0 yes; 1 no; 2 unknown, or the command line was wrong; 3 nobody watches the job here.\n\n"
+    "Example:\n  srun --overlap --jobid=22 lull slurm ask 22\n";
+
+std::optional<std::uint64_t> job_number(std::string_view text) {
+  if (text.starts_with("slurm:")) text.remove_prefix(6);
+  const auto number = to_unsigned(text);
+  return number && *number > 0 && *number <= 0xFFFFFFFFULL ? number : std::nullopt;
+}
+
+int complain_of_job(std::string_view command, const std::string& text, int status) {
+  return complain(fmt::format("slurm {}: '{}' is no number of a job", command, printable(text)), status);
+}
+
+std::string in_words(const Answer& one) {
+  std::string text = fmt::format("{}: {}", one.node, to_text(one.says));
+  if (!one.why.empty()) text += ": " + one.why;
+  if (one.yes_in && one.says != Says::yes)
+    text += fmt::format("; yes in {:.0f} s at the earliest", to_seconds(*one.yes_in));
+  return text;
+}
+
+// Root's watcher sees all GPUs. One of the asker's own counts where there is no other, and never beside it: nobody gets
+// out of being judged by watching too.
+Answer heard(const std::vector<Reply>& replies, std::uint64_t job) {
+  Answer answer{.job = job, .node = node_name(), .why = "nobody watches it here"};
+  for (const bool of_root : {true, false}) {
+    for (const Reply& reply : replies) {
+      const auto one = (reply.owner == 0) == of_root ? read_answer(reply.line) : std::nullopt;
+      if (!one || one->job != job || one->node != answer.node || one->says == Says::nobody) continue;
+      if (answer.says != Says::nobody)
+        return {.job = job, .node = answer.node, .says = Says::unknown, .why = "two watch it here"};
+      answer = *one;
+    }
+    if (answer.says != Says::nobody) break;
+  }
+  return answer;
+}
+
+int ask_command(int argc, char** argv) {
+  std::vector<std::string> words;
+  std::string rule;
+  bool json = false;
+  bool plain = false;
+  CommandLine line(kAskAbout, "lull slurm ask");
+  line.usage("JOB [--json] [--rule RULE]");
+  line.arguments("JOB", words, "the job's number").required();
+  line.flag(shared::kJson, json, shared::kOneObject);
+  line.option("--rule", rule, "the rule of one of the watcher's steps (default: that of the last one)").value("RULE");
+  line.flag("--plain", plain, "for other nodes").hidden();
+  line.footer(kAskMore);
+  if (const auto status = line.parse(argc, argv)) return *status;
+  if (words.size() != 1) return complain("slurm ask: one job, such as 22", kExitUsage);
+  const auto job = job_number(words[0]);
+  if (!job) return complain_of_job("ask", words[0], kExitUsage);
+  const Answer answer = heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule})), *job);
+  fmt::print("{}\n", json ? to_json(answer) : plain ? to_line(answer) : in_words(answer));
+  switch (answer.says) {
+    case Says::yes: return 0;
+    case Says::no: return kNo;
+    case Says::unknown: return kUnknown;
+    case Says::nobody: return kNobody;
+  }
+  return kUnknown;
+}
+
+// ---- act
+
+constexpr const char* kActAbout =
+    "Does one thing to a job through Slurm, if it still runs and has been restarted as often as you say. Each of\n"
+    "Slurm's commands ends within 5 s. An interactive job can only be cancelled.\n";
+constexpr const char* kActMore =
+    "Exit status: 0 done; 1 no longer so: the job does not run, or was restarted; 2 the command line was wrong;\n"
+    "75 Slurm's controller does not answer; 125 refused, or it failed.\n\n"
+    "Examples:\n"
+    "  lull slurm act 22 requeue --restarts 0 --reason 'idle for 2h'\n"
+    "  lull slurm act 22 cancel --restarts 1 --dry-run\n";
+
+int status_of(ActResult::Kind kind) {
+  switch (kind) {
+    case ActResult::Kind::done: return 0;
+    case ActResult::Kind::no_longer: return 1;
+    case ActResult::Kind::not_now: return kExitNotNow;
+    case ActResult::Kind::refused:
+    case ActResult::Kind::failed: return kExitFailure;
+  }
+  return kExitFailure;
+}
+
+SessionEnd act(Machine& machine, const ActOnJob::Request& request, bool start_again) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
+  Loop& loop = machine.loop();
+  SessionEnd end{kExitFailure, "slurm act: nothing was done"};
+  const auto listening = machine.listen(set, [&](const signalfd_siginfo& info) {
+    if (info.ssi_signo == SIGCHLD) return;
+    end = {128 + static_cast<int>(info.ssi_signo)};
+    loop.stop();
+  });
+  if (!listening) return {kExitFailure, listening.error().message()};
+  const Run run = [&](const Command& command, Duration limit, Helpers::Done done) {
+    machine.run_helper(command, limit, std::move(done));
+  };
+  std::unique_ptr<StartAgain> again;
+  ActOnJob acting(
+      run, request, [](const std::function<void()>& go) { go(); },
+      [&](const ActResult& result) {
+        const int status = status_of(result.kind);
+        end = {status, status == 0 ? "" : "slurm act: " + result.text};
+        if (status == 0) (void)write_all(STDOUT_FILENO, result.text + "\n");
+        if (status != 0 || request.dry_run || !start_again || result.verb.kind != VerbKind::requeue) return loop.stop();
+        again = std::make_unique<StartAgain>(loop, run, request.job, result.id, [&](bool) { loop.stop(); });
+      });
+  acting.start();
+  const auto ran = loop.run();
+  return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+}
+
+int act_command(int argc, char** argv) {
+  std::vector<std::string> words;
+  std::string restarts;
+  unsigned at_most = ActPolicy{}.restarts_at_most;
+  ActOnJob::Request request;
+  bool no_wait = false;
+  CommandLine line(kActAbout, "lull slurm act");
+  line.usage("JOB requeue|requeuehold|cancel|comment|signal:NAME --restarts N [--reason TEXT] [--dry-run]");
+  line.arguments("JOB", words, "the job's number, and what to do").required();
+  line.option("--restarts", restarts, "how often it had been restarted when it was judged (required)").value("N");
+  line.option("--reason", request.reason, "what its AdminComment says (default: that stays as it is)").value("TEXT");
+  line.option("--restarts-at-most", at_most, "requeue one that was restarted so often, and hold it").value("N");
+  line.flag("--no-wait", no_wait, "do not wait until it can be started again after a requeue (Slurm waits 2 minutes)");
+  line.flag(shared::kDryRun, request.dry_run);
+  line.footer(kActMore);
+  if (const auto status = line.parse(argc, argv)) return *status;
+  if (words.size() != 2) return complain("slurm act: a job and what to do, such as 22 requeue", kExitUsage);
+  const auto job = job_number(words[0]);
+  if (!job) return complain_of_job("act", words[0], kExitUsage);
+  auto verb = parse_verb(words[1]);
+  if (!verb) return complain("slurm act: " + verb.error().message(), kExitUsage);
+  const auto count = to_unsigned(restarts);
+  if (!count || *count > 1'000'000'000)
+    return complain(restarts.empty()
+                        ? "slurm act: --restarts says which run of the job is meant; for example --restarts 0"
+                        : "slurm act: --restarts: a number such as 0 would be right",
+                    kExitUsage);
+  if (verb->kind == VerbKind::comment && request.reason.empty())
+    return complain("slurm act: comment needs --reason", kExitUsage);
+  request.job = *job;
+  request.restarts = static_cast<unsigned>(*count);
+  request.verb = *std::move(verb);
+  request.policy.restarts_at_most = at_most;
+  const SystemClock clock;
+  return on_machine(clock, [&](Machine& machine) { return act(machine, request, !no_wait); });
+}
+
+// ---- check
+
+constexpr const char* kCheckAbout =
+    "Says what this node lacks for `lull watch --per job --slurm`, and how to fix it. Run it as root, on each\n"
+    "node. Each command of Slurm ends within 5 s.\n";
+constexpr const char* kCheckMore =
+    "Exit status: 0 all fine; 1 something is missing; 2 the command line was wrong; 125 it cannot be told.\n"
+    "`untried` is no mistake: there was no job to try it with.\n\n"
+    "Example:\n  lull slurm check --json\n";
+
+CheckItem check_settings(bool& has_steps) {
+  const auto known = Settings::load();
+  has_steps = known && !known->list(Setting::slurm_steps).empty();
+  CheckItem item{.name = "settings", .state = CheckItem::State::ok, .text = "lull.toml can be read"};
+  if (known) return item;
+  item.state = CheckItem::State::missing;
+  item.text = known.error().message();
+  item.fix = "correct it; `lull config` reads it again";
+  return item;
+}
+
+// One that watches the jobs of this node says how often it looks, whatever it is asked about.
+CheckItem check_watcher(bool has_steps) {
+  constexpr std::uint64_t kNoJob = 0xFFFFFFFFULL;
+  CheckItem item{.name = "watcher", .state = CheckItem::State::ok, .text = "a `lull watch --slurm` of root's answers"};
+  for (const Reply& reply : ask_all(ControlOf::keep, to_line(Question{kNoJob, node_name()})))
+    if (const auto one = read_answer(reply.line);
+        one && reply.owner == 0 && one->node == node_name() && one->every > Duration::zero())
+      return item;
+  item.state = CheckItem::State::missing;
+  item.text = fmt::format("no `lull watch --slurm` of root's answers for {}", node_name());
+  item.fix = fmt::format("{}systemctl enable --now lull-slurm",
+                         has_steps ? "" : "put steps into [slurm] of /etc/lull/lull.toml, then ");
+  return item;
+}
+
+SessionEnd check(Machine& machine, const std::string& folder, bool json) {
+  sigset_t set;
+  sigemptyset(&set);
+  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
+  Loop& loop = machine.loop();
+  SessionEnd end{kExitFailure};
+  const auto listening = machine.listen(set, [&](const signalfd_siginfo& info) {
+    if (info.ssi_signo == SIGCHLD) return;
+    end = {128 + static_cast<int>(info.ssi_signo)};
+    loop.stop();
+  });
+  if (!listening) return {kExitFailure, listening.error().message()};
+  const Run run = [&](const Command& command, Duration limit, Helpers::Done done) {
+    machine.run_helper(command, limit, std::move(done));
+  };
+  bool has_steps = false;
+  std::vector<CheckItem> all = {check_settings(has_steps)};
+  all.push_back(check_watcher(has_steps));
+  NodeCheck checking(run, loop.clock(), folder, ::geteuid() == 0, [&](const std::vector<CheckItem>& items) {
+    all.insert(all.end(), items.begin(), items.end());
+    const auto written = write_all(STDOUT_FILENO, json ? check_json(node_name(), all) : check_text(all));
+    end = written ? SessionEnd{status_of(all)} : SessionEnd{kExitFailure, written.error().message()};
+    loop.stop();
+  });
+  // From inside the loop: it may be over at once.
+  loop.in(Duration::zero(), [&] { checking.start(); });
+  const auto ran = loop.run();
+  return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+}
+
+int check_command(int argc, char** argv) {
+  std::string dir;
+  bool json = false;
+  CommandLine line(kCheckAbout, "lull slurm check");
+  line.usage("[--json] [--dir DIR]");
+  line.flag(shared::kJson, json, shared::kOneObject);
+  add_dir_option(line, dir);
+  line.footer(kCheckMore);
+  if (const auto status = line.parse(argc, argv)) return *status;
+  const SystemClock clock;
+  return on_machine(clock, [&](Machine& machine) { return check(machine, allocation_folder(dir), json); });
+}
+
+constexpr std::array kSlurmCommands = {
+    lull::Command{"prolog", "write what Slurm gave to a job (slurm.conf: Prolog)", prolog_command},
+    lull::Command{"epilog", "remove it (slurm.conf: Epilog)", epilog_command},
+    lull::Command{"ask", "are the job's GPUs on this node idle?", ask_command},
+    lull::Command{"act", "requeue, hold, cancel, signal or comment a job", act_command},
+    lull::Command{"check", "what this node lacks, and how to fix it", check_command},
+};
+
+constexpr const char* kAbout = "Finds idle GPUs of Slurm jobs, together with `lull watch --per job --slurm`.\n";
+
+}  // namespace
+}  // namespace lull::slurm
+
+namespace lull {
+
+int slurm_command(int argc, char** argv) {
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  for (const lull::Command& command : slurm::kSlurmCommands)
+    if (command.name == word) return command.run(argc - 1, argv + 1);
+  CommandLine line(slurm::kAbout, "lull slurm");
+  line.usage("prolog|epilog|ask|act|check …");
+  std::string more;
+  for (const lull::Command& command : slurm::kSlurmCommands)
+    more += fmt::format("  lull slurm {:<7} {}\n", command.name, command.summary);
+  line.footer(more + "\nExample, in the Prolog of slurm.conf:\n  lull slurm prolog\n");
+  std::vector<std::string> words;
+  line.arguments("COMMAND", words, "see below");
+  if (const auto status = line.parse(argc, argv)) return *status;
+  std::vector<std::string_view> names;
+  for (const lull::Command& command : slurm::kSlurmCommands) names.push_back(command.name);
+  if (words.empty()) return complain("slurm: what? There are prolog, epilog, ask, act and check", kExitUsage);
+  const std::string hint = did_you_mean(words[0], names);
+  return complain(fmt::format("slurm: there is no '{}'{}", printable(words[0]),
+                              hint.empty() ? ": there are prolog, epilog, ask, act and check" : hint),
+                  kExitUsage);
+}
+
+}  // namespace lull

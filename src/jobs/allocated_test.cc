@@ -1,0 +1,65 @@
+// Jobs are judged by what they were given, with processes there or not.
+
+#include "jobs/allocated.h"
+
+#include <gtest/gtest.h>
+
+#include "gpu/inventory_test.h"
+
+namespace lull {
+namespace {
+
+std::vector<GpuUse> uses_of(unsigned count) {
+  std::vector<GpuUse> uses;
+  const auto inventory = gpus_for_test(count);
+  for (const Device& device : inventory->devices) uses.push_back({.device = device});
+  return uses;
+}
+AllocatedJob given(std::vector<unsigned> gpus, std::string run = "0/1") {
+  return {
+      .job = "slurm:22", .run = std::move(run), .title = "Slurm job 22 of ada", .owner = 1000, .gpus = std::move(gpus)};
+}
+
+TEST(Allocated, AJobHasAllGpusThatItWasGiven) {
+  const auto subjects = allocated_subjects({given({1, 3})}, uses_of(4));
+  ASSERT_EQ(subjects.size(), 1U);
+  EXPECT_EQ(subjects[0].key, "job:slurm:22");
+  EXPECT_EQ(subjects[0].title, "Slurm job 22 of ada on GPUs 1, 3");
+  EXPECT_EQ(subjects[0].owner, uid_t{1000});
+  ASSERT_EQ(subjects[0].subject.scope.devices.size(), 2U);
+  EXPECT_EQ(subjects[0].subject.scope.devices[1].index, 3U);
+  EXPECT_TRUE(subjects[0].subject.scope.not_judged.empty());
+  EXPECT_TRUE(subjects[0].holders.empty());
+}
+
+TEST(Allocated, WhatCannotBeSeenIsNotJudged) {
+  EXPECT_FALSE(allocated_subjects({given({1, 7})}, uses_of(4))[0].subject.scope.not_judged.empty());
+  auto unnumbered = uses_of(2);
+  for (GpuUse& use : unnumbered) use.device.minor.reset();
+  EXPECT_FALSE(allocated_subjects({given({0})}, unnumbered)[0].subject.scope.not_judged.empty())
+      << "an index need not be the number of a device file";
+  auto split = uses_of(2);
+  split.push_back({.device = split[0].device});
+  split.back().device.kind = DeviceKind::mig;
+  EXPECT_FALSE(allocated_subjects({given({0})}, split)[0].subject.scope.not_judged.empty());
+  EXPECT_TRUE(allocated_subjects({given({1})}, split)[0].subject.scope.not_judged.empty());
+}
+
+TEST(Allocated, AnotherRunIsAnotherSubjectAndAnotherProcessIsNot) {
+  auto uses = uses_of(1);
+  const SubjectId first = allocated_subjects({given({0})}, uses)[0].subject.id;
+  GpuProcess process{.pid = 10, .compute = true, .identified = true, .job = "slurm:22"};
+  process.stopped = true;
+  uses[0].processes.push_back(process);
+  uses[0].processes.push_back({.pid = 11, .compute = true, .identified = true, .job = "tree:11"});
+  const auto now = allocated_subjects({given({0})}, uses);
+  EXPECT_EQ(now[0].subject.id, first);
+  EXPECT_EQ(now[0].holders.size(), 1U);
+  EXPECT_TRUE(now[0].subject.stopped);
+  EXPECT_NE(allocated_subjects({given({0}, "1/9")}, uses)[0].subject.id, first);
+}
+
+TEST(Allocated, AJobWithoutAGpuIsNoSubject) { EXPECT_TRUE(allocated_subjects({given({})}, uses_of(1)).empty()); }
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,247 @@
+#include "jobs/subject_tracker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <iterator>
+#include <unordered_set>
+
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+const GpuUse* use_of(const std::vector<GpuUse>& uses, const Device& device) {
+  const auto found = std::ranges::find_if(uses, [&](const GpuUse& use) { return use.device.is(device.id()); });
+  return found == uses.end() ? nullptr : &*found;
+}
+
+bool is_among(const std::vector<Device>& devices, const DeviceId& id) {
+  return std::ranges::any_of(devices, [&](const Device& one) { return one.is(id); });
+}
+
+// A GPU that is split shows the processes of its parts as well: the parts are what counts.
+bool is_split(const std::vector<GpuUse>& uses, const Device& device) {
+  return device.kind == DeviceKind::gpu && std::ranges::any_of(uses, [&](const GpuUse& use) {
+           return use.device.kind == DeviceKind::mig && use.device.index == device.index;
+         });
+}
+
+std::string users_of(const std::vector<GpuProcess>& holders) {
+  std::vector<std::string> names;
+  for (const GpuProcess& one : holders)
+    if (std::ranges::find(names, one.info->user) == names.end()) names.push_back(one.info->user);
+  return printable(fmt::format("{}", fmt::join(names, ", ")));
+}
+
+// Of all who hold a GPU. Of a strange desktop programs come and go: who only draws and is unknown is none of them.
+std::vector<std::pair<pid_t, std::uint64_t>> names_of(const GpuUse& use) {
+  std::vector<std::pair<pid_t, std::uint64_t>> names;
+  names.reserve(use.processes.size());
+  for (const GpuProcess& one : use.processes)
+    if (holds(one))
+      names.push_back(one.id());
+    else if (is_unknown(one))
+      names.emplace_back(one.pid, 0);
+  std::ranges::sort(names);
+  return names;
+}
+
+// "tree:4711@123" is 4711 to people: its start time is for us.
+std::string shown_job(const std::string& job) { return job.starts_with("tree:") ? job.substr(0, job.find('@')) : job; }
+
+}  // namespace
+
+bool SubjectTracker::left_alone(const GpuProcess& one) const {
+  // In doubt whose it is (unknown, or a subordinate uid of two users), it is left alone.
+  if (!one.info->uid) return !options_.except.empty() || !options_.only.empty();
+  if (std::ranges::any_of(options_.except,
+                          [&](uid_t user) { return belongs_to(*one.info->uid, user, options_.user_files); }))
+    return true;
+  return !options_.only.empty() && !options_.only.contains(owner_of(*one.info->uid, options_.user_files));
+}
+
+void SubjectTracker::add(TrackedSubject tracked, const Life& life) {
+  tracked.subject.id.value = fmt::format("{}#{}", tracked.key, life.number);
+  tracked.subject.stopped = tracked.subject.stopped || std::ranges::any_of(tracked.holders, &GpuProcess::stopped);
+  subjects_.push_back(std::move(tracked));
+}
+
+// ---- each GPU
+
+void SubjectTracker::look_at_gpus(const std::vector<Device>& scope, const std::vector<GpuUse>& uses) {
+  std::map<std::string, Life> spans;
+  for (const Device& device : scope) {
+    std::string key = "gpu:" + device.id().value;
+    TrackedSubject tracked{.key = key, .title = "GPU " + device.label(), .job = {}, .subject = {}, .holders = {}};
+    tracked.subject.scope = {{device}, tracked.title, {}};
+    const auto before = spans_.find(tracked.key);
+    Life life = before != spans_.end() ? std::move(before->second) : Life{};
+    const GpuUse* use = use_of(uses, device);
+    if (use != nullptr && use->listed) {
+      Names now = names_of(*use);
+      for (const GpuProcess& one : use->processes)
+        if (holds(one) && !left_alone(one)) tracked.holders.push_back(one);
+      if (!std::ranges::includes(life.seen, now)) life.number = 0;  // somebody new: another subject
+      life.seen = std::move(now);
+    } else {
+      tracked.subject.scope.not_judged = "the processes on " + tracked.title + " cannot be seen: not judged meanwhile";
+      tracked.subject.scope.unseen = true;
+    }
+    if (life.number == 0) life.number = ++next_number_;
+    const bool unseen = !tracked.subject.scope.not_judged.empty();
+    const bool free = options_.free_too && options_.only.empty() && use != nullptr && names_of(*use).empty();
+    if ((unseen && use != nullptr && use->reachable) || !tracked.holders.empty() || free) add(std::move(tracked), life);
+    spans.emplace(std::move(key), std::move(life));
+  }
+  spans_ = std::move(spans);
+}
+
+// ---- each job
+
+std::vector<SubjectTracker::Place> SubjectTracker::places_of(const std::vector<GpuUse>& uses) const {
+  std::vector<Place> places;
+  places.reserve(uses.size());
+  for (const GpuUse& use : uses) {
+    Place& place = places.emplace_back();
+    place.use = &use;
+    for (const GpuProcess& one : use.processes)
+      if (!one.job.empty() && (holds(one) || draws(one)))
+        (holds(one) ? place.holders : place.drawers)[one.job].push_back(&one);
+    place.names = names_of(use);
+    const auto before = before_.find(use.device.id());
+    if (before == before_.end())
+      place.arrivals = place.names;
+    else
+      std::ranges::set_difference(place.names, before->second, std::back_inserter(place.arrivals));
+  }
+  return places;
+}
+
+void SubjectTracker::note_where_jobs_are(const Place& place) {
+  const GpuUse& use = *place.use;
+  const DeviceId id = use.device.id();
+  for (const auto& [job, holders] : place.holders) {
+    Life& life = spans_[std::string(job)];
+    life.title = holders.back()->job_title;
+    life.devices.insert_or_assign(id, use.device);
+  }
+  for (auto& [job, life] : spans_) {
+    const bool draws = place.drawers.contains(job);
+    if (draws) life.drawn.insert_or_assign(id, use.device);
+    // Only a look that shows everybody takes a GPU away from a job.
+    if (use.complete && !place.holders.contains(job)) life.devices.erase(id);
+    if (use.complete && !draws) life.drawn.erase(id);
+  }
+}
+
+// Whoever comes to a GPU of the job is somebody new there, of this job or of another; of those who draw, its own.
+bool SubjectTracker::is_anew(const std::string& job, Life& life, const std::vector<Place>& places) const {
+  const auto was_there = [&](const Name& name) {
+    return std::ranges::binary_search(life.seen, name) || std::ranges::any_of(life.where, [&](const DeviceId& id) {
+             const auto before = before_.find(id);
+             return before != before_.end() && std::ranges::binary_search(before->second, name);
+           });
+  };
+  bool anew = false;
+  Names drawers;
+  std::vector<DeviceId> where;
+  for (const Place& place : places) {
+    const DeviceId id = place.use->device.id();
+    if (!life.devices.contains(id) && !life.drawn.contains(id)) continue;
+    const bool is_known = std::ranges::find(life.where, id) != life.where.end();
+    anew = anew || !std::ranges::all_of(is_known ? place.arrivals : place.names, was_there);
+    where.push_back(id);
+    if (const auto own = place.drawers.find(job); own != place.drawers.end())
+      for (const GpuProcess* one : own->second) drawers.push_back(one->id());
+  }
+  std::ranges::sort(drawers);
+  anew = anew || !std::ranges::all_of(drawers, was_there);
+  life.seen = std::move(drawers);
+  life.where = std::move(where);
+  return anew;
+}
+
+// A job has all its GPUs, also those that are not watched and those on which it only draws: who works there does not
+// idle here. Who draws and computes nowhere, as a desktop does, is no job.
+void SubjectTracker::look_at_jobs(const std::vector<Device>& scope, const std::vector<GpuUse>& uses) {
+  const std::vector<Place> places = places_of(uses);
+  for (int pass = 0; pass < 2; ++pass)  // the second for those who draw on a GPU that comes before the one they hold
+    for (const Place& place : places)
+      if (!is_split(uses, place.use->device) || is_among(scope, place.use->device.id())) note_where_jobs_are(place);
+  std::erase_if(spans_, [](const auto& one) { return one.second.devices.empty(); });
+  for (auto& [job, life] : spans_) {
+    if (is_anew(job, life, places)) life.number = 0;
+    if (life.number == 0) life.number = ++next_number_;
+    if (!scope.empty())  // else the driver is away, and it is what it was
+      life.watched =
+          std::ranges::any_of(scope, [&](const Device& device) { return life.devices.contains(device.id()); });
+    if (life.watched) add_job(job, life, scope, places, uses);
+  }
+  before_.clear();
+  for (const Place& place : places) before_.insert_or_assign(place.use->device.id(), place.names);
+}
+
+void SubjectTracker::add_job(const std::string& job, Life& life, const std::vector<Device>& scope,
+                             const std::vector<Place>& places, const std::vector<GpuUse>& uses) {
+  TrackedSubject tracked{.key = "job:" + job, .title = {}, .job = shown_job(job), .subject = {}, .holders = {}};
+  std::vector<Device> unseen;
+  std::vector<Device> maybe;
+  bool spared = false;
+  std::unordered_set<pid_t> added;
+  std::map<DeviceId, Device> all = life.devices;
+  all.insert(life.drawn.begin(), life.drawn.end());
+  for (const auto& [id, device] : all) {
+    tracked.subject.scope.devices.push_back(device);
+    const auto place = std::ranges::find_if(places, [&](const Place& one) { return one.use->device.is(device.id()); });
+    if (place == places.end() || !place->use->listed) unseen.push_back(device);
+    if (place == places.end()) continue;
+    if (const auto drawers = place->drawers.find(job); drawers != place->drawers.end())
+      for (const GpuProcess* one : drawers->second) tracked.subject.stopped = tracked.subject.stopped || one->stopped;
+    const bool watched = is_among(scope, id);
+    const auto holders = place->holders.find(job);
+    if (holders == place->holders.end()) continue;
+    added.reserve(added.size() + holders->second.size());
+    tracked.holders.reserve(tracked.holders.size() + holders->second.size());
+    for (const GpuProcess* one : holders->second) {
+      spared = spared || left_alone(*one);
+      tracked.subject.stopped = tracked.subject.stopped || one->stopped;
+      if (watched && added.insert(one->pid).second) tracked.holders.push_back(*one);
+    }
+  }
+  if (spared) return;  // a job is left alone as a whole
+  std::ranges::sort(tracked.subject.scope.devices, {},
+                    [](const Device& one) { return std::pair(one.index, one.mig_index); });
+  for (const GpuUse& use : uses)
+    if ((use.reachable && !use.unproven ? !use.complete : use.may_have_job(job)) && !is_split(uses, use.device) &&
+        !all.contains(use.device.id()))
+      maybe.push_back(use.device);
+  tracked.title = life.title + (tracked.holders.empty() ? "" : " of " + users_of(tracked.holders)) + " on " +
+                  labels(tracked.subject.scope.devices);
+  tracked.subject.scope.why = "the job has a context there";
+  if (!unseen.empty()) {
+    tracked.subject.scope.not_judged =
+        fmt::format("the processes on {} cannot be seen: {} is not judged meanwhile", labels(unseen), life.title);
+  } else if (!maybe.empty() && options_.stricter_with_more) {
+    for (const Device& device : maybe) tracked.subject.scope.devices.push_back(device);
+  } else if (!maybe.empty()) {
+    tracked.subject.scope.not_judged =
+        fmt::format("whether {} works on {} cannot be seen: not judged meanwhile", life.title, labels(maybe));
+  }
+  tracked.subject.scope.unseen = !tracked.subject.scope.not_judged.empty();
+  add(std::move(tracked), life);
+}
+
+const std::vector<TrackedSubject>& SubjectTracker::look(const std::vector<Device>& scope,
+                                                        const std::vector<GpuUse>& uses) {
+  subjects_.clear();
+  options_.per == Per::gpu ? look_at_gpus(scope, uses) : look_at_jobs(scope, uses);
+  return subjects_;
+}
+
+const TrackedSubject* SubjectTracker::find(const SubjectId& id) const {
+  const auto found = std::ranges::find_if(subjects_, [&](const TrackedSubject& one) { return one.subject.id == id; });
+  return found == subjects_.end() ? nullptr : &*found;
+}
+
+}  // namespace lull

@@ -1,0 +1,97 @@
+#pragma once
+// Who is judged, where each GPU or each job is judged by itself: the answers of GpuUsers become subjects for the
+// engine. Pure: no clock, no file.
+//
+// A subject stays itself only as long as nobody new holds its GPUs: with a process that was not there before it begins
+// anew, under a new id, and what had fired for the old one is called off. So nobody is ever ended for what another did.
+// What cannot be seen is not judged, and said.
+
+#include <sys/types.h>
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "base/users.h"
+#include "engine/event.h"
+#include "gpu/snapshot.h"
+#include "jobs/gpu_users.h"
+
+namespace lull {
+
+enum class Per : std::uint8_t { gpu, job };
+
+struct SubjectOptions {
+  Per per = Per::gpu;
+  std::set<uid_t> except = {};     // users whose processes are left alone
+  std::set<uid_t> only = {};       // not empty: nobody else's
+  UserFiles user_files = {};       // whose subordinate uids are whose
+  bool free_too = false;           // a GPU that nobody holds is judged as well
+  bool stricter_with_more = true;  // as in ScopeOptions
+};
+
+struct TrackedSubject {
+  std::string key;    // the same as long as the GPU or the job is there: "gpu:GPU-…", "job:slurm:12"
+  std::string title;  // "GPU 3", "job 4711 (python3) of ada on GPUs 0, 1"
+  std::string job;    // "tree:4711"; empty: it is a GPU
+  Subject subject;
+  std::vector<GpuProcess> holders;  // that are on watched GPUs now, without those who are left alone
+  std::optional<uid_t> owner = {};  // whose it is, with processes or without; nothing: its holders'
+};
+
+class SubjectTracker {
+ public:
+  explicit SubjectTracker(SubjectOptions options) : options_(std::move(options)) {}
+
+  // `scope`: the GPUs that count. The answer is good until the next look.
+  const std::vector<TrackedSubject>& look(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
+  // Those that somebody else made (jobs/allocated.h).
+  const std::vector<TrackedSubject>& take(std::vector<TrackedSubject> made) { return subjects_ = std::move(made); }
+  const std::vector<TrackedSubject>& subjects() const { return subjects_; }
+  const TrackedSubject* find(const SubjectId& id) const;
+
+ private:
+  using Name = std::pair<pid_t, std::uint64_t>;
+  using Names = std::vector<Name>;  // sorted
+  struct Life {
+    Names seen;  // of a GPU: who held it when it was last looked at; of a job: who drew for it
+    std::uint64_t number = 0;
+    std::string title;
+    std::map<DeviceId, Device> devices;  // of a job
+    std::map<DeviceId, Device> drawn;    // where it draws, and computes nothing
+    std::vector<DeviceId> where;         // all of these, when it was last looked at
+    bool watched = false;                // one of them at least
+  };
+  // A GPU, with who is there by job.
+  struct Place {
+    const GpuUse* use = nullptr;
+    using ByJob = std::unordered_map<std::string_view, std::vector<const GpuProcess*>>;
+    ByJob holders;
+    ByJob drawers;
+    Names names;     // of all who hold it
+    Names arrivals;  // of those that did not at the previous look
+  };
+  void look_at_gpus(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
+  void look_at_jobs(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
+  std::vector<Place> places_of(const std::vector<GpuUse>& uses) const;
+  void note_where_jobs_are(const Place& place);
+  bool is_anew(const std::string& job, Life& life, const std::vector<Place>& places) const;
+  void add_job(const std::string& job, Life& life, const std::vector<Device>& scope, const std::vector<Place>& places,
+               const std::vector<GpuUse>& uses);
+  bool left_alone(const GpuProcess& one) const;
+  void add(TrackedSubject tracked, const Life& life);
+
+  SubjectOptions options_;
+  std::map<std::string, Life> spans_;  // by key
+  std::map<DeviceId, Names> before_;   // who held each GPU at the previous look
+  std::uint64_t next_number_ = 0;
+  std::vector<TrackedSubject> subjects_;
+};
+
+}  // namespace lull

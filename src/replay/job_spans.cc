@@ -1,0 +1,186 @@
+#include "replay/job_spans.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "gpu/snapshot.h"
+
+namespace lull::replay {
+namespace {
+
+// Less than this and more than nothing is no card's memory in bytes: the column has another unit than it seems.
+constexpr float kLeastBytes = 512 << 10;
+
+float value_at(std::span<const float> column, std::size_t i) { return column.empty() ? kUnknownSample : column[i]; }
+
+bool may_be_empty(std::span<const float> column, float most) {
+  return std::any_of(column.begin(), column.end(), [&](float value) { return value <= most; });
+}
+
+}  // namespace
+
+LifeFinder::Having LifeFinder::having(const Block& block, std::size_t i) {
+  const float holder = value_at(block.holder, i);
+  if (holder >= trace::kNobody) return holder == trace::kNobody ? Having::nobody : Having::somebody;
+  const float processes = value_at(block[Metric::procs], i);
+  if (processes > 0) return Having::somebody;
+  const float memory = value_at(block[Metric::mem_used], i);
+  if (memory > kEmptyCard) return Having::memory;
+  if (memory == 0 || memory >= kLeastBytes || processes == 0) return Having::nobody;
+  return value_at(block[Metric::util], i) >= kWorking ? Having::somebody : Having::unknown;
+}
+
+void LifeFinder::see(Having having, float holder, trace::KnownHolders& holders, std::size_t i,
+                     std::vector<Piece>& out) {
+  bool begins = false;
+  const bool named = holder > trace::kNobody;
+  if (having == Having::nobody) {
+    alive_ = false;
+  } else if (!alive_) {
+    // Where nothing tells, somebody has it: that nobody does must be seen.
+    begins = having >= Having::memory || !any_;
+    alive_ = begins;
+  } else if (named && holder_ > trace::kNobody && holder != row_ && !holders.same_job(holder_, holder)) {
+    begins = true;
+  }
+  if (begins) {
+    holder_ = row_ = kUnknownSample;
+    told_ = false;
+  }
+  told_ = told_ || having == Having::somebody || having == Having::unknown;
+  if (alive_ && named && holder != row_) {
+    holder_ = holders.joined(holder_, holder);
+    row_ = holder;
+  }
+  any_ = true;
+  if (out.empty() || begins || out.back().held != alive_) out.push_back({i, i, alive_, begins});
+  out.back().to = i + 1;
+  out.back().holder = alive_ ? holder_ : kUnknownSample;
+  out.back().told = told_;
+}
+
+void LifeFinder::feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out) {
+  out.clear();
+  const std::size_t count = scope[0].size();
+  // Mostly nothing happens: then one look at each column is enough.
+  const bool one = scope.size() == 1;
+  const bool quiet =
+      alive_ && told_ && std::all_of(scope.begin(), scope.end(), [&](const Block& block) {
+        return std::all_of(block.holder.begin(), block.holder.end(),
+                           [&](float h) { return h == row_ || std::isnan(h) || (!one && h > trace::kNobody); }) &&
+               !may_be_empty(block[Metric::mem_used], static_cast<float>(kEmptyCard)) &&
+               !may_be_empty(block[Metric::procs], 0);
+      });
+  if (quiet) {
+    out.push_back({0, count, true, false, holder_});
+    return;
+  }
+  for (std::size_t i = 0; i < count; ++i) {
+    Having all = Having::nobody;  // the most that any of them says
+    for (const Block& block : scope) all = std::max(all, having(block, i));
+    see(all, one ? value_at(scope[0].holder, i) : kUnknownSample, holders, i, out);
+  }
+}
+
+Work Accounts::sum(std::span<const Block> scope, std::size_t from, std::size_t to) const {
+  const std::span<const Instant> at = scope[0].at;
+  double seen = 0;
+  double util = 0;
+  for (std::size_t i = from; i < to; ++i) {
+    if (i == 0 && !last_) continue;
+    const std::int64_t since = (at[i] - (i == 0 ? *last_ : at[i - 1])).count();
+    if (since > longest_) continue;
+    seen += static_cast<double>(since);
+    for (const Block& block : scope) {
+      const float value = value_at(block[Metric::util], i);
+      if (value >= kWorking) util += static_cast<double>(value) * static_cast<double>(since);
+    }
+  }
+  return {util / 1e11, seen / 1e9 * static_cast<double>(scope.size())};
+}
+
+// Where the rule asks for a high utilisation, it looks for hangs.
+WorkedBy worked_by(const Rule& rule, bool has_utilisation) {
+  if (!has_utilisation) return WorkedBy::rule;
+  std::vector<bool> negated(rule.nodes.size());
+  for (std::size_t i = rule.nodes.size(); i-- > 0;) {
+    const auto pass = [&](NodeId operand, bool flipped) { negated[operand] = negated[i] != flipped; };
+    const Node& node = rule.nodes[i];
+    if (const auto* both = std::get_if<And>(&node)) pass(both->left, false), pass(both->right, false);
+    if (const auto* either = std::get_if<Or>(&node)) pass(either->left, false), pass(either->right, false);
+    if (const auto* inverse = std::get_if<Not>(&node)) pass(inverse->operand, true);
+    if (const auto* held = std::get_if<Held>(&node)) pass(held->operand, false);
+    if (const auto* each = std::get_if<Each>(&node)) pass(each->operand, false);
+    const auto* one = std::get_if<Comparison>(&node);
+    if (one == nullptr || one->metric != Metric::util) continue;
+    const bool above = one->compare == Compare::above || one->compare == Compare::at_least;
+    const bool below = one->compare == Compare::below || one->compare == Compare::at_most;
+    if (negated[i] ? below : above) return WorkedBy::utilisation_without_hang;
+  }
+  return WorkedBy::utilisation;
+}
+
+bool Followed::worked(std::size_t sample) const {
+  const bool rule_says_no = condition[sample] == Truth::no;
+  if (by == WorkedBy::rule) return rule_says_no;
+  bool used = false;
+  bool unknown = false;
+  for (const Block& block : scope) {
+    const float util = value_at(block[Metric::util], sample + offset);
+    used = used || util >= kWorking;
+    unknown = unknown || std::isnan(util);
+  }
+  if (by == WorkedBy::utilisation_without_hang) return (used || unknown) && rule_says_no;
+  return used || (unknown && rule_says_no);
+}
+
+std::size_t Followed::first_worked(std::size_t from, std::size_t to) const {
+  while (from < to && !worked(from)) ++from;
+  return from;
+}
+
+Work Followed::work(std::size_t from, std::size_t to) const {
+  if (by != WorkedBy::utilisation_without_hang)
+    return piece != nullptr && piece->from == from + offset && piece->to == to + offset
+               ? piece->work
+               : accounts.sum(scope, from + offset, to + offset);
+  Work all;
+  for (std::size_t i = from; i < to; ++i) {
+    Work one = accounts.sum(scope, i + offset, i + offset + 1);
+    if (!worked(i)) one.util_seconds = 0;
+    all += one;
+  }
+  return all;
+}
+
+void Fate::see(const PolicyAnswers& answers, std::span<const Instant> at_of, std::size_t from, std::size_t to,
+               const Followed& followed) {
+  std::size_t next = from;
+  last = at_of[to - 1];
+  if (!ended) {
+    const std::size_t fired = next_bit(answers.fires, from, to);
+    if (fired == to) return;
+    ended = true;
+    at = at_of[fired];
+    next = fired + 1;
+  }
+  if (next == to) return;
+  const Work after = followed.work(next, to);
+  lost_seconds += after.util_seconds;
+  if (back) return;
+  const std::size_t worked = followed.first_worked(next, to);
+  freed_seconds += worked == to ? after.seen_seconds : followed.work(next, worked).seen_seconds;
+  if (worked != to) back = at_of[worked];
+}
+
+std::size_t Fate::next_bit(const Mask& mask, std::size_t from, std::size_t to) {
+  while (from < to) {
+    const Word rest = mask[from / kWordSamples] >> (from % kWordSamples);
+    if (rest != 0) return std::min(to, from + static_cast<std::size_t>(std::countr_zero(rest)));
+    from += kWordSamples - from % kWordSamples;
+  }
+  return to;
+}
+
+}  // namespace lull::replay

@@ -1,0 +1,138 @@
+#pragma once
+// Lives tell what ending would really do. A life is the time in which one job has a
+// GPU: it begins when somebody has it and ends when the trace shows another job on it,
+// nobody, or no more memory in use than an empty card has: then it was released. A
+// GPU of which nothing of that is recorded has one life, from its first sample to its
+// last. Each sample belongs to one life, or to none while nobody has the GPU.
+//
+// A job is told by its owner, its processes, or by memory above what an empty card has. Utilisation tells of one only
+// where none of that is recorded: a desktop flickers. A life that memory alone tells of is a job if it lasts as long as
+// the shortest rule asks.
+//
+// The first firing in a life ends it. What the job did later in that life is work lost. The GPU is free until the job
+// would have worked again, was released, or the recording ended.
+//
+// A job worked at a sample if one of its GPUs was used 1 % or more (kWorking), whatever the rule says; of a rule that
+// looks for hangs, a sample at which it may hold is no work. Where no utilisation is recorded, a job worked at a sample
+// at which the rule definitely does not hold. A value stands for the time since the sample before it, unless a gap lies
+// there.
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/clock.h"
+#include "gpu/block.h"
+#include "replay/survival.h"
+#include "rule/policy.h"
+#include "trace/holders.h"
+
+namespace lull::replay {
+
+inline constexpr float kWorking = 1;  // % of utilisation
+
+// How much was done in how much time.
+struct Work {
+  double util_seconds = 0;  // seconds at 100 %, of samples at which it worked
+  double seen_seconds = 0;  // of each GPU
+  Work& operator+=(const Work& more) {
+    util_seconds += more.util_seconds;
+    seen_seconds += more.seen_seconds;
+    return *this;
+  }
+};
+
+// Samples of a block that belong together.
+struct Piece {
+  std::size_t from = 0;
+  std::size_t to = 0;             // behind the last
+  bool held = true;               // false: nobody has the GPU
+  bool begins = false;            // of a life: its first samples
+  float holder = kUnknownSample;  // who had it in the end, where that was told (KnownHolders)
+  bool told = true;               // false: by nothing but memory in use, since the life began
+  Work work = {};
+};
+
+// Cuts the samples of one GPU, or of several that are judged together, into job spans. Together, a life lasts while
+// anybody has any of them.
+class LifeFinder {
+ public:
+  void feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out);
+
+  bool alive() const { return alive_; }
+
+ private:
+  enum class Having : std::uint8_t { nobody, unknown, memory, somebody };  // the order is that of together
+  static Having having(const Block& block, std::size_t i);
+  void see(Having having, float holder, trace::KnownHolders& holders, std::size_t i, std::vector<Piece>& out);
+
+  bool any_ = false;  // a sample has been seen
+  bool alive_ = false;
+  bool told_ = false;              // of this life: by more than memory in use
+  float row_ = kUnknownSample;     // who has it by the last row that said so
+  float holder_ = kUnknownSample;  // with what earlier rows of this life said
+};
+
+// Adds up what the samples of a scope stand for.
+class Accounts {
+ public:
+  explicit Accounts(std::int64_t longest) : longest_(longest) {}
+  void set_longest(std::int64_t longest) { longest_ = longest; }
+
+  // The samples from one to another of the scope at hand.
+  Work sum(std::span<const Block> scope, std::size_t from, std::size_t to) const;
+  // The scope at hand is dealt with: its last sample lies before the next.
+  void pass(std::span<const Block> scope) { last_ = scope[0].at.back(); }
+
+ private:
+  std::int64_t longest_;  // more is a gap
+  std::optional<Instant> last_;
+};
+
+// What tells that a job worked, under a policy.
+enum class WorkedBy : std::uint8_t {
+  utilisation,
+  utilisation_without_hang,  // and the rule, which looks for hangs, definitely does not hold
+  rule,                      // no utilisation is recorded
+};
+WorkedBy worked_by(const Rule& rule, bool has_utilisation);
+
+// The samples of a life as one policy sees them. A sample is counted as in the policy's answers; `offset` more is its
+// place in the blocks.
+struct Followed {
+  std::span<const Block> scope;
+  const Accounts& accounts;
+  const Answers& condition;
+  std::size_t offset = 0;
+  WorkedBy by = WorkedBy::utilisation;
+  const Piece* piece = nullptr;  // whose sum is known
+
+  bool worked(std::size_t sample) const;
+  std::size_t first_worked(std::size_t from, std::size_t to) const;  // `to`: at none
+  Work work(std::size_t from, std::size_t to) const;
+};
+
+// What became of the life that a policy watches.
+struct Fate {
+  bool left_out = false;  // for its user
+  Instant began{};        // the life
+  double work_seconds = 0;
+  bool ended = false;
+  Instant at{};                 // when it was ended
+  std::optional<Instant> back;  // when it would have worked again
+  double lost_seconds = 0;      // of work since then, at 100 %
+  double freed_seconds = 0;     // of GPUs, from the end until then
+  Instant last{};               // its newest sample
+  float holder = kUnknownSample;
+  bool told = false;  // by more than memory in use
+
+  // The samples from one to another of the answers.
+  void see(const PolicyAnswers& answers, std::span<const Instant> at_of, std::size_t from, std::size_t to,
+           const Followed& followed);
+
+  static std::size_t next_bit(const Mask& mask, std::size_t from, std::size_t to);
+};
+
+}  // namespace lull::replay

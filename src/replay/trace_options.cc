@@ -1,0 +1,100 @@
+#include "replay/trace_options.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "replay/answer.h"
+#include "replay/report_output.h"
+#include "trace/prometheus_fetch.h"
+#include "trace/schema.h"
+
+namespace lull::replay {
+namespace {
+
+constexpr std::size_t kLeastMemory = 64 << 20;
+
+Result<> read_prometheus(const TraceCommandOptions& words, TracesToRead& traces) {
+  trace::PrometheusQuery query;
+  query.url = words.traces[0].substr(trace::kPrometheusPrefix.size());
+  while (query.url.ends_with('/')) query.url.pop_back();
+  if (!query.url.starts_with("http://") && !query.url.starts_with("https://"))
+    return fail(fmt::format("{}: prometheus:http://HOST:9090 would be right", printable(words.traces[0])));
+  if (words.traces.size() > 1) return fail("prometheus:URL is read by itself, without other traces");
+  if (!traces.range.from)
+    return fail("of a Prometheus a time must be said: --last 30d, or --from 2026-11-01 with or without --to");
+  constexpr std::int64_t kMillisecond = 1'000'000;
+  query.from = traces.range.from->moment / kMillisecond;
+  const std::int64_t now = SystemClock().wall().time_since_epoch().count();
+  query.to = (traces.range.to ? std::min(traces.range.to->moment, now) : now) / kMillisecond;
+  query.match = words.match;
+  query.token_file = words.token_file;
+  query.save = words.save;
+  traces.paths.clear();
+  traces.prometheus = std::move(query);
+  return {};
+}
+
+}  // namespace
+
+Result<> settle(const TraceCommandOptions& words, TracesToRead& traces) {
+  traces.paths = words.traces;
+  traces.range = TRY(time_range_option(words.last, words.from, words.to, SystemClock().wall()));
+  const auto from_server = [](const std::string& name) { return name.starts_with(trace::kPrometheusPrefix); };
+  if (std::ranges::any_of(words.traces, from_server)) {
+    if (!from_server(words.traces[0])) return fail("prometheus:URL is read by itself, without other traces");
+    TRY(read_prometheus(words, traces));
+  } else {
+    for (const auto& [option, text] : {std::pair{"--match", &words.match}, std::pair{"--token-file", &words.token_file},
+                                       std::pair{"--save", &words.save}})
+      if (!text->empty()) return fail(fmt::format("{} is for prometheus:URL, and this is a file", option));
+  }
+  if (!words.gap.empty()) traces.gap = TRY(duration_option("--gap", words.gap));
+  if (traces.gap == Duration::zero()) return fail("--gap 0 would leave nothing seen: more than 0 would be right");
+  if (!words.every.empty()) traces.every = TRY(duration_option("--every", words.every));
+  if (traces.every == Duration::zero()) return fail("--every: more than 0 would be right");
+  traces.columns = TRY(trace::parse_columns(words.columns));
+  auto labels = trace::parse_columns(words.labels);
+  if (!labels) return std::unexpected(std::move(labels).error().during("--labels"));
+  traces.columns.insert(traces.columns.end(), labels->begin(), labels->end());
+  traces.threads = words.threads;
+  return {};
+}
+
+Result<Per> read_per(const std::string& text) { return static_cast<Per>(TRY(choice_option("--per", text, kPerNames))); }
+
+Result<ReportBy> read_by(const std::string& text) {
+  return static_cast<ReportBy>(TRY(choice_option("--by", text, kReportByNames)));
+}
+
+Result<double> read_share(std::string_view option, std::string_view text) {
+  const std::string_view number = trim(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
+  const auto share = to_double(number);
+  if (!share || !(*share >= 0 && *share <= 100))
+    return fail(fmt::format("{}: '{}' is not a share: 0% to 100% would be right, such as 1%", option, printable(text)));
+  return *share / 100;
+}
+
+Result<std::vector<std::string>> read_users(std::string_view option, const std::vector<std::string>& texts) {
+  std::vector<std::string> users;
+  for (const std::string& text : texts)
+    for (const std::string_view user : split(text, ',')) {
+      if (trim(user).empty())
+        return fail(fmt::format("{}: '{}' has no name: ada,bob would be right", option, printable(text)));
+      users.emplace_back(trim(user));
+    }
+  return users;
+}
+
+Result<std::size_t> read_memory(std::string_view option, std::string_view text) {
+  auto memory = parse_size(text);
+  if (!memory) return std::unexpected(std::move(memory).error().during(option));
+  if (*memory < kLeastMemory)
+    return fail(fmt::format("{}: at least {}", option, format_size(static_cast<double>(kLeastMemory))));
+  return *memory;
+}
+
+}  // namespace lull::replay

@@ -1,0 +1,454 @@
+// Before anything is ended, the newest data that the driver has must say so too: what they cover of the time since the
+// firing, and what they show. Whole sessions on the simulated driver, on a clock that the test sets.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <csignal>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "session/each_session.h"
+#include "session/scripts_test.h"
+#include "session/simulated_machine_test.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kPeriod{sim::kSamplePeriodNs};
+
+// One card that somebody holds, and what it does.
+struct Load {
+  Duration at{};
+  double util = 0;
+};
+
+struct CardOptions {
+  Duration period = kPeriod;  // of the driver's samples
+  Duration lag{};             // how long after their end they can be read, and the moment's value with them
+  bool ring = true;
+  bool dry_when_idle = false;
+  bool has_moment = true;
+};
+
+sim::Plan card(const std::vector<Load>& loads, const CardOptions& options = {}) {
+  sim::Plan plan;
+  sim::GpuPlan& gpu = plan.gpus.emplace_back();
+  gpu.gpu = sim::model("A100").value();
+  sim::place(gpu.gpu, 0, 1);
+  gpu.gpu.sample_buffer = options.ring ? 1 : 0;
+  plan.sample_period_ns = options.period.count();
+  plan.sample_lag_ns = options.lag.count();
+  auto& keyframes = gpu.keyframes[static_cast<unsigned>(sim::Metric::util)];
+  keyframes.push_back({.at_ns = 0, .value = 0});
+  for (const Load& one : loads) keyframes.push_back({.at_ns = one.at.count(), .value = one.util});
+  if (!options.dry_when_idle) {
+    sim::Load holder;  // while somebody holds it, the driver records
+    holder.pid = 100'001;
+    holder.end_ns = Duration(24h).count();
+    holder.step_count = 1;
+    holder.steps[0].memory = 1U << 30;
+    plan.processes.push_back(holder);
+  }
+  if (!options.has_moment) {
+    sim::Fault fault;
+    fault.from_ns = 0;
+    fault.to_ns = Duration(24h).count();
+    fault.code = static_cast<std::int32_t>(nvml::Return::not_supported);
+    std::string_view("nvmlDeviceGetUtilizationRates").copy(fault.function, sizeof fault.function - 1);
+    plan.faults.push_back(fault);
+  }
+  return plan;
+}
+
+double util_at(const std::vector<Load>& loads, Duration at) {
+  double util = 0;
+  for (const Load& one : loads)
+    if (one.at <= at) util = one.util;
+  return util;
+}
+
+Duration elapsed_until(const FakeWorld& world, std::string_view what) {
+  for (const Happened& one : world.happened)
+    if (one.what == what) return one.at - kTestBegins;
+  return Duration::max();
+}
+
+std::string notes(const Listening& sink, std::string_view event) {
+  std::string text;
+  for (const auto& [word, said] : sink.notes)
+    if (word == event) text += said + "\n";
+  return text;
+}
+
+// ---- gpu_idle_timeout -t 50 -s 2 -n 5, and work that begins 0.46 s before the sample that completes the streak
+
+RunSettings idle_timeout() { return run_settings("util < 50 for 5 samples", 2s); }
+
+TEST(Confirmation, WorkThatBeganJustBeforeTheLastSampleOfTheStreakIsNotEnded) {
+  SimulatedMachine machine(card({{.at = 8s - 460ms, .util = 100}}));
+  machine.world.job_runs = 60s;
+  Listening sink;
+  EXPECT_EQ(RunSession(idle_timeout(), machine.world, sink).run().status, 0);
+  EXPECT_EQ(machine.world.count("end"), 0U);
+  EXPECT_TRUE(sink.firings.empty()) << "nothing is announced that is not done";
+  EXPECT_EQ(notes(sink, "not-confirmed"), "not confirmed: GPU 0 at 100 % now\n");
+}
+
+TEST(Confirmation, AnIdleJobIsEndedOneDriverPeriodAfterItsStreak) {
+  for (const bool ring : {true, false}) {
+    SimulatedMachine machine(card({}, {.ring = ring}));
+    machine.world.job_runs = 60s;
+    Listening sink;
+    EXPECT_EQ(RunSession(idle_timeout(), machine.world, sink).run().status, kExitIdle);
+    const Duration end = elapsed_until(machine.world, "end");
+    EXPECT_GE(end, 8s + kPeriod);
+    EXPECT_LE(end, ring ? 8s + 2 * kPeriod + 50ms : 10s + 50ms) << "it waits for the driver, not for --every";
+    EXPECT_EQ(sink.firings.size(), 1U);
+  }
+}
+
+TEST(Confirmation, ACardWhoseRingIsDryWhileItIdlesIsConfirmedByTheMoment) {
+  SimulatedMachine machine(card({{.at = 1s, .util = 80}, {.at = 4s, .util = 0}}, {.dry_when_idle = true}));
+  machine.world.job_runs = 60s;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("util < 5 for 10s", 1s), machine.world, sink).run().status, kExitIdle);
+  EXPECT_LE(elapsed_until(machine.world, "end"), 17s);
+}
+
+// A confirming sample counts as any other: work in it ends the stretch, and the next one is tried again.
+TEST(Confirmation, WhatWasNotConfirmedIsTriedAgainWhileTheRuleHolds) {
+  std::vector<Load> loads;
+  for (Duration at = 9800ms; at < 40s; at += 5s) {
+    loads.push_back({at, 100});
+    loads.push_back({at + 600ms, 0});
+  }
+  RunSettings settings = run_settings("util < 30 for 10s", 5s);
+  SimulatedMachine machine(card(loads, {.period = 250ms}));
+  machine.world.job_runs = 2min;
+  Listening sink;
+  EXPECT_EQ(RunSession(std::move(settings), machine.world, sink).run().status, kExitIdle);
+  EXPECT_GT(elapsed_until(machine.world, "end"), 40s);
+  EXPECT_LT(elapsed_until(machine.world, "end"), 60s);
+  const auto said = std::ranges::count(notes(sink, "not-confirmed"), '\n');
+  EXPECT_GE(said, 1);
+  EXPECT_LE(said, 4) << "once a stretch";
+}
+
+// A hook runs from 8 s and a little to 9.2 s; the GPU works for half a second then, and the rule holds all the while.
+const std::vector<Load> kBurstAfterTheHook = {{.at = 9260ms, .util = 100}, {.at = 9800ms, .util = 0}};
+
+TEST(Confirmation, WhatIsNotConfirmedAfterAHookComesAgainAfterAnotherCount) {
+  SimulatedMachine machine(card(kBurstAfterTheHook));
+  machine.world.job_runs = 60s;
+  machine.world.action_takes = [] { return 1s; };
+  RunSettings settings = run_settings("util < 90 for 5 samples", 2s);
+  settings.on_idle = "hook";
+  Listening sink;
+  EXPECT_EQ(RunSession(std::move(settings), machine.world, sink).run().status, kExitIdle);
+  EXPECT_TRUE(sink.noted("called-off"));
+  EXPECT_EQ(machine.world.count("hook"), 2U);
+  EXPECT_GE(elapsed_until(machine.world, "end"), 18s);
+  EXPECT_LE(elapsed_until(machine.world, "end"), 22s);
+}
+
+TEST(Confirmation, WhatIsNotConfirmedAfterAnActionComesAgainForEachAfterAnotherCount) {
+  SimulatedMachine machine(card(kBurstAfterTheHook));
+  machine.world.action_takes = [] { return 1s; };
+  machine.world.script.holders = [](Instant, unsigned) { return std::vector<GpuProcess>{holder_for_test(4711)}; };
+  machine.world.send_from(kTestBegins + 40s, SIGINT);
+  EachSettings settings;
+  settings.steps = {
+      {.when = *parse_rule("util < 90 for 5 samples"), .actions = {*parse_action("exec=true"), *parse_action("end")}}};
+  settings.every = 2s;
+  settings.controlled = false;
+  Listening sink;
+  (void)EachSession(std::move(settings), machine.world, sink).run();
+  EXPECT_EQ(machine.world.count("exec=true"), 2U);
+  EXPECT_GE(elapsed_until(machine.world, "end 4711"), 18s);
+  EXPECT_LE(elapsed_until(machine.world, "end 4711"), 22s);
+}
+
+TEST(Confirmation, NothingIsConfirmedWhereTheNewestDataCannotBeRead) {
+  sim::Plan plan = card({});
+  sim::Fault fault;  // the mean of the time before is known, what is now is not
+  fault.from_ns = Duration(8s + 1ms).count();
+  fault.to_ns = Duration(50s).count();
+  fault.code = static_cast<std::int32_t>(nvml::Return::unknown);
+  plan.faults.push_back(fault);
+  SimulatedMachine machine(std::move(plan));
+  machine.world.job_runs = 40s;
+  Listening sink;
+  EXPECT_EQ(RunSession(idle_timeout(), machine.world, sink).run().status, 0);
+  EXPECT_EQ(machine.world.count("end"), 0U);
+}
+
+// ---- every rule and command
+
+TEST(Confirmation, PowerThatRoseJustBeforeTheLastSampleIsSeen) {
+  sim::Plan plan = card({});
+  auto& power = plan.gpus[0].keyframes[static_cast<unsigned>(sim::Metric::power)];
+  power.push_back({.at_ns = 0, .value = 60});
+  power.push_back({.at_ns = Duration(8s - 460ms).count(), .value = 300});
+  SimulatedMachine machine(std::move(plan));
+  machine.world.job_runs = 60s;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("power < 150W for 5 samples", 2s), machine.world, sink).run().status, 0);
+  EXPECT_EQ(machine.world.count("end"), 0U);
+  EXPECT_EQ(notes(sink, "not-confirmed"), "not confirmed: GPU 0 at 300 W now\n");
+}
+
+TEST(Confirmation, AMeanOverALongTimeDoesNotEndWhoWorksNow) {
+  SimulatedMachine machine(card({{.at = 29500ms, .util = 100}}));
+  machine.world.job_runs = 35s;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("mean(util, 30s) < 20 for 30s", 2s), machine.world, sink).run().status, 0);
+  EXPECT_EQ(machine.world.count("end"), 0U);
+}
+
+// What a rule asks of the past is no question to the moment.
+TEST(Confirmation, ARuleThatAsksForPastWorkIsConfirmedByPresentIdleness) {
+  SimulatedMachine machine(card({{.at = 0s, .util = 90}, {.at = 20s, .util = 0}}));
+  machine.world.job_runs = 2min;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("util < 5 for 10s and mean(util, 30s) > 30", 2s), machine.world, sink).run().status,
+            kExitIdle);
+  EXPECT_EQ(machine.world.count("end"), 1U);
+}
+
+// Who begins to work after its signal, just before SIGKILL, is seen by the newest data alone.
+TEST(Confirmation, WhoWorksInTheLastDriverPeriodBeforeTheKillIsNotKilled) {
+  for (const bool works : {false, true}) {
+    const Duration grace = 10s;
+    // Told at 8 s and a little, killed at 18 s and a little; the pre-kill check's mean since the sample before is low.
+    SimulatedMachine machine(
+        card(works ? std::vector<Load>{{.at = 18500ms, .util = 100}} : std::vector<Load>{}, {.period = 500ms}));
+    machine.world.grace = grace;
+    machine.world.job_runs = 5min;
+    machine.world.send_from(kTestBegins + 40s, SIGINT);
+    Listening sink;
+    (void)RunSession(run_settings("util < 90 for 5 samples", 2s), machine.world, sink).run();
+    EXPECT_EQ(machine.world.count("killed"), works ? 0U : 1U);
+  }
+}
+
+// ---- what comes between the firing and its confirmation
+
+Script held_and_idle() {
+  Script script;
+  script.holders = [](Instant, unsigned gpu) {
+    return gpu == 0 ? std::vector<GpuProcess>{holder_for_test(10)} : std::vector<GpuProcess>();
+  };
+  return script;
+}
+
+EachSettings end_holders() {
+  EachSettings settings;
+  settings.steps = {{.when = *parse_rule("util < 1 for 60s"), .actions = {*parse_action("end")}}};
+  settings.controlled = false;
+  return settings;
+}
+
+TEST(Confirmation, MoreTimeThatIsAskedForMeanwhileIsGiven) {
+  FakeWorld world(held_and_idle());
+  Listening sink;
+  EachSession session(end_holders(), world, sink);
+  std::string answer;
+  // The rule has held at the sample at 60 s.
+  world.loop().at(Instant(60s + 100ms), [&] { answer = session.on_keep(1000, "ada", "0", 10min); });
+  world.loop().at(Instant(5min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_TRUE(answer.starts_with("kept")) << answer;
+  EXPECT_EQ(world.count("end 10"), 0U);
+}
+
+TEST(Confirmation, EachGpuThatBeginsToWorkMeanwhileIsLeftAlone) {
+  Script script = held_and_idle();
+  script.util = [](Instant at, unsigned) { return at > Instant(60s + 100ms) ? 90.0 : 0.0; };
+  FakeWorld world(std::move(script));
+  Listening sink;
+  EachSession session(end_holders(), world, sink);
+  world.loop().at(Instant(5min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_EQ(world.count("end 10"), 0U);
+  EXPECT_EQ(notes(sink, "not-confirmed"), "GPU 0: not confirmed: GPU 0 at 90 % now\n");
+}
+
+// It says yes, but it was read a while ago: nobody knows what the job does by now.
+TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothing) {
+  Script script;
+  script.latency = [](Instant at) { return at > Instant(60s + 50ms) ? Duration(8s) : Duration(2ms); };
+  script.age = [](Instant at) { return at > Instant(60s + 50ms) ? Duration(8s) : Duration::zero(); };
+  FakeWorld world(std::move(script));
+  world.job_runs = 2min;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("util < 1 for 60s", 1s), world, sink).run().status, 0);
+  EXPECT_EQ(world.count("end"), 0U);
+}
+
+// We are stopped (SIGSTOP, swapped out) after everything was checked, right before the signal.
+TEST(Confirmation, WhoWorksWhileWeAreStoppedRightBeforeTheSignalIsNotSignalled) {
+  for (const Duration stop : {Duration(300ms), Duration(2s), Duration(1h)}) {
+    for (const bool works : {false, true}) {
+      SimulatedMachine machine(
+          card(works ? std::vector<Load>{{.at = 8s + 2 * kPeriod + 60ms, .util = 100}} : std::vector<Load>{}));
+      machine.world.job_runs = 2h;
+      machine.world.send_from(kTestBegins + 3h, SIGINT);
+      Duration stopped{};
+      machine.world.before_signal = [&] {
+        machine.world.clock.advance(stop);
+        stopped = machine.world.clock.now() - kTestBegins;
+      };
+      Listening sink;
+      (void)RunSession(idle_timeout(), machine.world, sink).run();
+      ASSERT_GT(stopped, 8s);
+      EXPECT_EQ(machine.world.count("end"), works ? 0U : 1U) << stop / 1ms;
+      if (!works) {
+        EXPECT_GE(elapsed_until(machine.world, "end"), stopped + kPeriod);
+      }
+    }
+  }
+}
+
+// Each gets its own answer, by a sample that covers the time since it asked.
+TEST(Confirmation, ManyMayAskAtOnce) {
+  FakeWorld world(Script{});
+  Feed feed(world, {.policy = {.idle = *parse_rule("util < 1")}, .every = 1s, .gpus = {}});
+  std::vector<Duration> answered(3);
+  std::vector<Instant> asked(3);
+  const auto confirm = [&](std::size_t number, bool covering) {
+    asked[number] = world.clock.now();
+    feed.confirm(
+        [&, number, covering] {
+          answered[number] = world.clock.now() - asked[number];
+          EXPECT_GE(feed.newest().asked, asked[number]);
+          EXPECT_TRUE(feed.covers() && covering == (number != 1));
+        },
+        covering);
+  };
+  world.loop().at(Instant(3s + 300ms), [&] { confirm(0, true); });
+  world.loop().at(Instant(3s + 400ms), [&] { confirm(1, false); });
+  world.loop().at(Instant(3s + 450ms), [&] { confirm(2, true); });
+  world.loop().at(Instant(10s), [&] { world.loop().stop(); });
+  feed.begin();
+  EXPECT_TRUE(world.loop().run());
+  EXPECT_GE(answered[0], 200ms);
+  EXPECT_LT(answered[0], 300ms);
+  EXPECT_GT(answered[1], 0ms);
+  EXPECT_LT(answered[1], 50ms) << "it need not wait for the others";
+  EXPECT_GE(answered[2], 200ms);
+  EXPECT_LT(answered[2], 300ms);
+  EXPECT_FALSE(feed.confirming());
+}
+
+// ---- the property of the issue
+
+enum class Kind : std::uint8_t { run, watch, each };
+
+struct Case {
+  Kind kind = Kind::run;
+  CardOptions card;
+  Duration every{};
+  double threshold = 50;
+  std::vector<Load> loads;
+};
+
+Case random_case(std::mt19937_64& dice) {
+  const auto below = [&](std::int64_t bound) {
+    return static_cast<std::int64_t>(dice() % static_cast<std::uint64_t>(bound));
+  };
+  const auto ms = [&](std::int64_t most) { return std::chrono::milliseconds(below(most)); };
+  Case one;
+  one.kind = static_cast<Kind>(below(3));
+  one.card.period = std::array<Duration, 6>{100ms, kPeriod, 167ms, 250ms, 500ms, 1s}[below(6)];
+  one.card.ring = below(3) != 0;
+  if (below(3) == 0) one.card.lag = ms(600);
+  one.card.dry_when_idle = below(3) == 0;
+  one.card.has_moment = !one.card.ring || one.card.dry_when_idle || below(4) != 0;
+  one.every = std::array<Duration, 5>{500ms, 1s, 2s, 3s, 5s}[below(5)];
+  one.threshold = std::array<double, 4>{1, 5, 50, 90}[below(4)];
+  // Around the firing, which is at four intervals: a step that stays, or bursts.
+  Duration at = 4 * one.every - 2500ms + ms(6000);
+  for (std::int64_t steps = 1 + below(5); steps > 0 && at > 0s; --steps) {
+    one.loads.push_back({at, below(3) == 0 ? static_cast<double>(below(100)) : 100});
+    if (below(2) == 0) break;
+    at += 50ms + ms(2000);
+    one.loads.push_back({at, 0});
+    at += 50ms + ms(2000);
+  }
+  return one;
+}
+
+struct Ran {
+  std::vector<Duration> signalled;
+  std::size_t not_confirmed = 0;
+};
+
+Ran run_case(const Case& one) {
+  SimulatedMachine machine(card(one.loads, one.card));
+  machine.world.job_runs = 60s;
+  machine.world.send_from(kTestBegins + 60s, SIGINT);
+  const std::string rule = fmt::format("util < {} for 5 samples", one.threshold);
+  Listening sink;
+  if (one.kind == Kind::run) {
+    (void)RunSession(run_settings(rule, one.every), machine.world, sink).run();
+  } else if (one.kind == Kind::watch) {
+    WatchSettings settings = watch_settings(rule);
+    settings.common.every = one.every;
+    (void)WatchSession(std::move(settings), machine.world, sink).run();
+  } else {
+    machine.world.script.holders = [](Instant, unsigned) { return std::vector<GpuProcess>{holder_for_test(4711)}; };
+    EachSettings settings;
+    settings.who.per = Per::gpu;
+    settings.steps = {{.when = *parse_rule(rule), .actions = {*parse_action("kill=holders")}}};
+    settings.every = one.every;
+    settings.controlled = false;
+    (void)EachSession(std::move(settings), machine.world, sink).run();
+  }
+  Ran ran;
+  for (const Happened& what : machine.world.happened)
+    if (what.what == "end" || what.what == "exec=true" || what.what == "end 4711")
+      ran.signalled.push_back(what.at - kTestBegins);
+  ran.not_confirmed = static_cast<std::size_t>(std::ranges::count(notes(sink, "not-confirmed"), '\n'));
+  return ran;
+}
+
+// All of the last sample period that the driver can tell of was work.
+bool worked_all_of_the_last_period(const Case& one, Duration now) {
+  // Without the moment's value the newest sample of the ring may have ended almost a period ago; with a margin for when
+  // we ask.
+  const Duration from = now - one.card.lag - one.card.period - (one.card.has_moment ? 0ms : 30ms);
+  const auto works = [&](Duration at) { return util_at(one.loads, at) >= one.threshold + 1; };
+  return works(from) && std::ranges::none_of(one.loads, [&](const Load& step) {
+           return step.at > from && step.at <= now && !works(step.at);
+         });
+}
+
+TEST(Confirmation, NobodyIsSignalledWhoseGpuWorkedForTheLastPeriodOfItsDriver) {
+  const char* more = std::getenv("LULL_CASES");
+  const unsigned many = more != nullptr ? static_cast<unsigned>(std::atoi(more)) : 400;
+  std::size_t signalled = 0;
+  std::size_t refused = 0;
+  for (unsigned seed = 0; seed < many && !testing::Test::HasFailure(); ++seed) {
+    std::mt19937_64 dice(seed);
+    const Case one = random_case(dice);
+    SCOPED_TRACE(fmt::format("case {}: kind {}, every {} ms, period {} ms, lag {} ms, ring {}, dry {}, moment {}, < {}",
+                             seed, static_cast<int>(one.kind), one.every / 1ms, one.card.period / 1ms,
+                             one.card.lag / 1ms, one.card.ring, one.card.dry_when_idle, one.card.has_moment,
+                             one.threshold));
+    const Ran ran = run_case(one);
+    for (const Duration at : ran.signalled)
+      EXPECT_FALSE(worked_all_of_the_last_period(one, at)) << "signalled at " << at / 1ms << " ms";
+    signalled += ran.signalled.size();
+    refused += ran.not_confirmed;
+  }
+  EXPECT_GT(signalled, many / 8) << "or nothing was tried";
+  EXPECT_GT(refused, many / 10) << "likewise";
+}
+
+}  // namespace
+}  // namespace lull

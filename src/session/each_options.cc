@@ -1,0 +1,203 @@
+#include "session/each_options.h"
+
+#include <fmt/format.h>
+#include <pwd.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <vector>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "base/users.h"
+#include "slurm/verb.h"
+#include "view/action_event.h"
+
+namespace lull {
+namespace {
+
+// A name or a number, as the user database knows it.
+Result<uid_t> user_called(std::string_view option, const std::string& name) {
+  std::vector<char> space(16384);
+  passwd entry{};
+  passwd* found = nullptr;
+  if (::getpwnam_r(name.c_str(), &entry, space.data(), space.size(), &found) == 0 && found != nullptr)
+    return found->pw_uid;
+  if (const auto number = to_unsigned(name); number && *number < 0xFFFFFFFFU) return static_cast<uid_t>(*number);
+  return fail(fmt::format("{}: there is no user '{}'", option, printable(name)));
+}
+
+Result<std::set<uid_t>> users_called(std::string_view option, const std::vector<std::string>& words) {
+  std::set<uid_t> users;
+  for (const std::string& name : comma_list(words)) users.insert(TRY(user_called(option, name)));
+  return users;
+}
+
+bool about_one(const ActionOption& action) {
+  using Kind = ActionOption::Kind;
+  if (action.kind == Kind::slurm) return true;
+  return action.kind == Kind::holders || action.kind == Kind::exec || action.only_tells();
+}
+
+Result<EachStep> step_of(const std::string& text, const std::string& from, const Settings& known) {
+  const std::size_t colon = text.find(':');
+  const std::string action(trim(colon == std::string::npos ? "" : std::string_view(text).substr(colon + 1)));
+  if (action.empty())
+    return fail(fmt::format("{} '{}': a rule and what to do, such as 'util < 1 for 1h: end'", from, printable(text)));
+  EachStep step;
+  step.when = TRY(known.idle_option(from, trim(std::string_view(text).substr(0, colon))));
+  auto word = settle_action(action, known);
+  if (!word) return std::unexpected(std::move(word).error().during(from));
+  step.actions.push_back(*std::move(word));
+  return step;
+}
+
+// A Slurm job whose processes are ended goes on with its script, and keeps its GPUs.
+Result<> check_slurm(const EachStep& step, bool slurm) {
+  for (const ActionOption& action : step.actions) {
+    if (action.kind == ActionOption::Kind::slurm) {
+      if (!slurm) return fail(fmt::format("{} needs --per job --slurm", printable(action.text)));
+      if (auto verb = slurm::parse_verb(action.argument); !verb)
+        return std::unexpected(std::move(verb).error().during("slurm="));
+    }
+    if (slurm && action.kind == ActionOption::Kind::holders)
+      return fail(
+          fmt::format("{} would leave a Slurm job and its GPUs as they are: slurm=cancel or slurm=requeue is meant",
+                      printable(action.text)));
+  }
+  return {};
+}
+
+Result<> check_step(const EachStep& step) {
+  for (const ActionOption& action : step.actions)
+    if (!about_one(action))
+      return fail(
+          fmt::format("{} is not about one GPU or job: with --per there are kill=holders, end, exec=, notify and mail",
+                      printable(action.text)));
+  for (const Metric metric : step.when.signals())
+    if (info(metric).of == Of::job)
+      return fail(
+          fmt::format("{} cannot be judged with --per: which processes beside those on a GPU belong to a job is not "
+                      "known for sure; `lull run`, or `lull watch --also PID` without --per, know it of one job",
+                      info(metric).name));
+  return {};
+}
+
+}  // namespace
+
+Result<ActionOption> settle_action(std::string_view text, const Settings& known) {
+  ActionOption word = TRY(parse_action(text));
+  if (word.kind != ActionOption::Kind::notify) return word;
+  if (word.notify.from == NotifyTo::From::nowhere && !known.notify_address().empty()) {
+    word.notify.from = NotifyTo::From::variable;
+    word.notify.place = "LULL_NOTIFY_ADDRESS";
+  } else if (const std::string& file = known.text(Setting::notify_address_file);
+             word.notify.from == NotifyTo::From::nowhere && !file.empty()) {
+    word.notify.from = NotifyTo::From::file;
+    word.notify.place = file;
+  }
+  if (word.notify.from == NotifyTo::From::nowhere) return std::unexpected(address_of(word.notify).error());
+  if (!word.notify.service) word.notify.service = service_called(known.text(Setting::notify_to));
+  return word;
+}
+
+Result<> refuse_without_per(const EachOptions& options, const std::vector<ActionOption>& actions) {
+  const auto needs = [](std::string_view what) { return fail(fmt::format("{} needs --per gpu or --per job", what)); };
+  if (!options.steps.empty()) return needs("--step");
+  if (!options.except_users.empty()) return needs("--except-user");
+  if (!options.only_users.empty()) return needs("--only-user");
+  if (!options.hours.empty()) return needs("--hours");
+  if (options.slurm) return fail("--slurm needs --per job");
+  for (const ActionOption& action : actions)
+    if (action.kind == ActionOption::Kind::holders || action.kind == ActionOption::Kind::slurm)
+      return needs("--do " + action.text);
+  for (const ActionOption& action : actions)
+    if (action.kind == ActionOption::Kind::mail && action.argument.empty())
+      return fail("--do mail writes to the users of a job: give --per gpu or --per job, or mail=ADDRESS");
+  return {};
+}
+
+Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings& watch, bool given_idle,
+                                 const Settings& known) {
+  EachSettings settings;
+  constexpr std::array<std::string_view, 2> kPer = {"gpu", "job"};
+  settings.who.per = TRY(choice_option("--per", options.per, kPer)) == 0 ? Per::gpu : Per::job;
+  if (!options.steps.empty() && given_idle) return fail("--step says rule and action: leave out --idle and --do");
+  for (const std::string& text : options.steps)
+    settings.steps.push_back(TRY(step_of(text, options.steps_place.empty() ? "--step" : options.steps_place, known)));
+  if (options.steps.empty()) settings.steps.push_back({watch.common.policy.idle, watch.actions});
+  for (const EachStep& step : settings.steps) {
+    auto good = check_slurm(step, options.slurm.has_value());
+    if (good) good = check_step(step);
+    if (!good && !options.steps_place.empty())
+      return std::unexpected(std::move(good).error().during(options.steps_place));
+    if (!good) return std::unexpected(std::move(good).error());
+  }
+  if (options.slurm && settings.who.per != Per::job) return fail("--slurm is about jobs: give --per job");
+  if (!watch.common.also.empty()) return fail("--also is about one job: leave it out with --per");
+  settings.who.except = TRY(users_called(
+      "--except-user", options.except_users.empty() ? known.list(Setting::except_users) : options.except_users));
+  settings.who.only = TRY(users_called("--only-user", options.only_users));
+  bool ends = false;
+  for (const EachStep& step : settings.steps)
+    for (const ActionOption& action : step.actions) ends = ends || action.kind == ActionOption::Kind::holders;
+  settings.who.free_too = !ends;
+  // Who is not root can end its own processes alone: others' are none of its business.
+  if (ends && ::geteuid() != 0 && settings.who.only.empty()) settings.who.only = {::geteuid()};
+  settings.arm = watch.common.policy.arm;
+  settings.gpus = watch.common.gpus;
+  settings.delay = watch.common.delay;
+  settings.every = watch.common.every;
+  settings.missing = watch.common.missing;
+  if (!options.hours.empty()) {
+    auto hours = Hours::parse(options.hours);
+    if (!hours) return std::unexpected(std::move(hours).error().during("--hours"));
+    settings.hours = *std::move(hours);
+  }
+  settings.keep_at_most = TRY(duration_option("--keep-at-most", options.keep_at_most));
+  settings.how = watch.how;
+  settings.retries = watch.retries;
+  settings.require_gpu = watch.common.require_gpu;
+  settings.dry_run = watch.common.dry_run;
+  if (options.slurm) {
+    settings.slurm = slurm_settings(*options.slurm);
+    settings.slurm->except_users = settings.who.except;
+    settings.slurm->only_users = settings.who.only;
+    const auto names = [&](Setting setting) {
+      const std::vector<std::string> all = known.list(setting);
+      return std::set<std::string>(all.begin(), all.end());
+    };
+    settings.slurm->except_partitions = names(Setting::slurm_except_partition);
+    settings.slurm->except_qos = names(Setting::slurm_except_qos);
+    settings.slurm->except_accounts = names(Setting::slurm_except_account);
+    settings.slurm->policy.cancels_interactive = known.text(Setting::slurm_interactive) == "cancel";
+    settings.slurm->policy.restarts_at_most =
+        static_cast<unsigned>(to_unsigned(known.text(Setting::slurm_restarts_at_most)).value_or(3));
+    settings.slurm->user_rule_at_most = TRY(parse_duration(known.text(Setting::slurm_user_rule_at_most)));
+    settings.slurm->delay = TRY(parse_duration(known.text(Setting::slurm_delay)));
+  }
+  return settings;
+}
+
+std::string start_line(const EachSettings& settings) {
+  std::string text = fmt::format("watching each {} by itself: ", settings.who.per == Per::gpu ? "GPU" : "job");
+  for (std::size_t i = 0; i < settings.steps.size(); ++i)
+    text += fmt::format("{}{}; {}", i == 0 ? "" : "; ", to_text(settings.steps[i].when),
+                        settings.dry_run ? "dry run, would then " + would_text(settings.steps[i].actions)
+                                         : "then: " + to_text(settings.steps[i].actions));
+  if (settings.slurm) text += fmt::format("; Slurm jobs of {} in {}", settings.slurm->node, settings.slurm->folder);
+  if (settings.slurm && settings.slurm->delay > Duration::zero())
+    text += fmt::format("; none before it has run for {}", format_duration(settings.slurm->delay));
+  if (settings.arm) text += "; armed by " + to_text(*settings.arm);
+  const auto add_users = [&](std::string_view how, const auto& users) {
+    std::string names;
+    for (const uid_t user : users) names += (names.empty() ? "" : ", ") + user_name(user);
+    if (!names.empty()) text += fmt::format("; {} {}", how, names);
+  };
+  add_users("except those of", settings.who.except);
+  add_users("only those of", settings.who.only);
+  return text;
+}
+
+}  // namespace lull

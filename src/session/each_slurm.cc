@@ -1,0 +1,198 @@
+// The part of an EachSession that knows Slurm: which jobs there are, what it answers for one, and what is done to one.
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "session/each_session.h"
+#include "session/slurm_steps.h"
+#include "view/progress.h"
+
+namespace lull {
+namespace {
+
+// Each node has lull where we have it.
+std::string own_program() {
+  std::error_code error;
+  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
+  return error ? "lull" : path.string();
+}
+
+Duration needed(const Verdict& verdict, Duration every) {
+  const auto samples = static_cast<std::int64_t>(verdict.needed.samples);
+  return std::max(verdict.needed.time, samples * every);
+}
+
+Duration left(const Verdict& verdict, Duration every) {
+  const std::uint64_t wanted = verdict.needed.samples;
+  const auto samples = static_cast<std::int64_t>(wanted - std::min(wanted, verdict.held_samples));
+  return std::max<Duration>({Duration::zero(), verdict.needed.time - verdict.held, samples * every});
+}
+
+}  // namespace
+
+void EachSession::look_at_slurm() {
+  tracker_.take(allocated_subjects(slurm_->look(world_.clock().now(), world_.clock().wall()), uses_));
+  for (const std::string& text : slurm_->take_notes()) sink_.note(Level::warning, "slurm", text);
+  choose_steps();
+}
+
+// Once for each run of a job: what a file says later changes nothing.
+void EachSession::choose_steps() {
+  std::map<SubjectId, std::vector<EachStep>> chosen;
+  for (const TrackedSubject& tracked : tracker_.subjects()) {
+    const SubjectId& id = tracked.subject.id;
+    if (auto known = own_steps_.extract(id); !known.empty()) {
+      chosen.insert(std::move(known));
+    } else if (const auto asked = slurm_->asked_for(tracked.job); asked && engine_.find(id) == nullptr) {
+      chosen[id] = steps_asked_for(settings_.steps, *asked, settings_.every, slurm_->settings().user_rule_at_most);
+    }
+  }
+  own_steps_ = std::move(chosen);
+}
+
+bool EachSession::leads(const Key& key) const {
+  const TrackedSubject* tracked = slurm_ ? tracker_.find(key.first) : nullptr;
+  const slurm::Allocation* job = tracked == nullptr ? nullptr : slurm_->find(tracked->job);
+  return job == nullptr || SlurmJobs::leads(*job);
+}
+
+// ---- what is done
+
+// The job's Comment is read and all its nodes are asked before anything: by the verb itself, else by a step of its own.
+// To tell somebody about a job whose nodes are not known is no harm; a command may do anything.
+void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
+                                    std::vector<std::unique_ptr<Action>>& made) {
+  const slurm::Allocation* job = slurm_->find(tracked.job);
+  if (job == nullptr) return;
+  const bool is_verb = word.kind == ActionOption::Kind::slurm;
+  if (job->nodes.empty() && word.only_tells()) return;
+  slurm::JobStep::Options options{.text = is_verb ? word.text : "ask the nodes of the job", .job = *job};
+  if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
+  options.policy = slurm_->settings().policy;
+  const EachStep& fired = steps_of(key.first)[key.second];
+  options.policy.cancels_interactive = options.policy.cancels_interactive || fired.else_cancel;
+  options.program = own_program();
+  options.rule = to_text(fired.when);
+  const slurm::Run run = [this](const slurm::Command& command, Duration limit, Helpers::Done done) {
+    world_.run_helper(command, limit, std::move(done));
+  };
+  auto step = std::make_unique<slurm::JobStep>(loop_, run, std::move(options));
+  step->on_keep = [this, key](WallTime until) { return keep_until(key.first, until); };
+  step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };
+  made.push_back(std::move(step));
+}
+
+void EachSession::start_again(std::uint64_t job, const std::string& id) {
+  starting_[job] = std::make_unique<slurm::StartAgain>(
+      loop_,
+      [this](const slurm::Command& command, Duration limit, Helpers::Done done) {
+        world_.run_helper(command, limit, std::move(done));
+      },
+      job, id,
+      [this, job](bool) {
+        // Called from inside of it: it goes when the stack is empty.
+        const auto over = starting_.extract(job);
+        if (!over.empty())
+          loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
+      });
+}
+
+// As on_keep(), by the Comment of the job: Slurm has said who may.
+bool EachSession::keep_until(const SubjectId& id, WallTime until) {
+  const TrackedSubject* tracked = tracker_.find(id);
+  if (tracked == nullptr) return false;
+  const Duration time = std::min<Duration>(until - world_.clock().wall(), settings_.keep_at_most);
+  const Instant now = world_.clock().now();
+  if (time <= Duration::zero() || give_time(*tracked, time) <= now) return false;
+  sink_.note_of(
+      whom(*tracked), Level::important, "keep",
+      fmt::format("{}: its Comment keeps it for {}", tracked->title,
+                  format_duration(std::chrono::ceil<std::chrono::seconds>(kept_.at(tracked->key).until - now))));
+  return true;
+}
+
+// ---- what it answers
+
+slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& question) const {
+  using slurm::Says;
+  slurm::Answer answer{.job = question.job, .node = question.node};
+  if (!slurm_ || slurm_->settings().node != question.node) return answer;
+  answer.every = settings_.every;  // says to `lull slurm check` that this node is watched
+  const slurm::Allocation* job = slurm_->find(fmt::format("slurm:{}", question.job));
+  if (job == nullptr) return answer;
+  answer.says = Says::unknown;
+  if (user != 0 && user != job->uid) {
+    answer.why = "only its owner and root may ask";
+    return answer;
+  }
+  answer.restarts = job->restarts;
+  answer.gpus = static_cast<unsigned>(job->gpus.size());
+  answer.age = std::max(Duration::zero(), feed_->age());
+  if (!slurm::is_fresh(answer))
+    answer.why = fmt::format("the newest sample is {} old",
+                             format_duration(std::chrono::ceil<std::chrono::milliseconds>(answer.age)));
+  else if (job->gpus.empty())
+    answer.says = Says::yes, answer.why = "it has no GPU here";
+  else
+    answer_for(*job, question.rule, answer);
+  return answer;
+}
+
+void EachSession::answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const {
+  using slurm::Says;
+  const auto tracked = std::ranges::find(tracker_.subjects(), "job:" + job.name(), &TrackedSubject::key);
+  if (tracked == tracker_.subjects().end()) {
+    answer.says = Says::no;
+    answer.why = "it is left alone here";
+    return;
+  }
+  const std::vector<EachStep>& steps = steps_of(tracked->subject.id);
+  std::uint32_t step = static_cast<std::uint32_t>(steps.size() - 1);
+  if (!rule.empty()) {
+    const auto found = std::ranges::find_if(steps, [&](const EachStep& one) { return to_text(one.when) == rule; });
+    if (found == steps.end()) {
+      answer.why = "no step here has this rule";
+      return;
+    }
+    step = static_cast<std::uint32_t>(found - steps.begin());
+  }
+  const SubjectState* judged = engine_.find(tracked->subject.id);
+  if (judged == nullptr || !tracked->subject.scope.not_judged.empty()) {
+    answer.why = judged == nullptr ? "it is not judged yet" : tracked->subject.scope.not_judged;
+    return;
+  }
+  const Verdict& verdict = judged->verdict(step);
+  const Instant now = world_.clock().now();
+  answer.held = verdict.held;
+  answer.why = progress_text(*judged, step);
+  const auto kept = kept_.find(tracked->key);
+  if (kept != kept_.end() && now < kept->second.until) {
+    answer.says = Says::no;
+    answer.yes_in = kept->second.until - now;
+    answer.why = "its owner asked for more time";
+  } else if (const Instant first = slurm_->not_before(tracked->job); now < first) {
+    answer.says = Says::no;
+    answer.yes_in = first - now;
+    answer.why = "it has not run long enough (slurm.delay)";
+  } else if (!may_act_on({tracked->subject.id, step})) {
+    answer.says = Says::no;
+    answer.why = "nothing is done at this hour";
+  } else if (engine_.holds_now(tracked->subject.id, 0, step)) {
+    answer.says = Says::yes;
+    answer.yes_in = Duration::zero();
+  } else if (verdict.condition == Truth::unknown || tracked->subject.stopped) {
+    answer.yes_in = needed(verdict, settings_.every);
+  } else {
+    answer.says = Says::no;
+    answer.yes_in = verdict.condition == Truth::yes ? std::max(left(verdict, settings_.every), settings_.every)
+                                                    : needed(verdict, settings_.every);
+  }
+}
+
+}  // namespace lull

@@ -1,0 +1,412 @@
+// Slurm jobs on injected time: judged by their allocations, answered for, acted on by their first node alone.
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <utility>
+
+#include "session/each_session_test.h"
+#include "slurm/keep_comment.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+namespace fs = std::filesystem;
+
+class EachSlurmTest : public ::testing::Test {
+ protected:
+  EachSlurmTest() {
+    std::string name = (fs::temp_directory_path() / "lull-each-slurm-XXXXXX").string();
+    folder = ::mkdtemp(name.data());
+  }
+  ~EachSlurmTest() override { fs::remove_all(folder); }
+  void SetUp() override {
+    if (::geteuid() != 0) GTEST_SKIP() << "only root's files are believed";
+  }
+  void give(slurm::Allocation job) const {
+    job.uid = 1000;
+    job.user = "ada";
+    job.node = "n1";
+    ASSERT_TRUE(slurm::write_allocation(folder, job));
+  }
+  EachSettings settings(const std::string& action = "slurm=requeue") const {
+    EachSettings made = each(Per::job, {{"util < 1 for 60s", action}});
+    made.slurm = slurm_settings(folder);
+    made.slurm->node = "n1";
+    return made;
+  }
+  static HelperResult done(std::string output = "", int code = 0) {
+    HelperResult result;
+    result.status = ExitStatus{.code = code};
+    result.output = std::move(output);
+    return result;
+  }
+  // A Slurm in which job 22 runs.
+  static std::function<HelperResult(const std::vector<std::string>&)> running(std::vector<std::string>& verbs,
+                                                                              std::string answers = "") {
+    return [&verbs, answers](const std::vector<std::string>& command) {
+      if (command[0] == "squeue")
+        return done(fmt::format("{:24}{:24}{:16}{:8}{:8}{:24}{:64}{:24}\n", "22", "RUNNING", "0", "1", "1", "22", "N/A",
+                                "N/A"));
+      if (command[0] == "runuser") return done(answers);
+      if (command[1] != "update") verbs.push_back(command[0] + " " + command[1]);
+      return done();
+    };
+  }
+  // The same, where the job's Comment is so by then.
+  std::function<HelperResult(const std::vector<std::string>&)> commented(std::function<HelperResult()> comment) {
+    return [slurm = running(verbs), comment = std::move(comment)](const std::vector<std::string>& command) {
+      return command.back() == "--format=%A %k" ? comment() : slurm(command);
+    };
+  }
+  static Script with_util(std::function<double(Instant, unsigned)> util) { return held_by({}, std::move(util)); }
+
+  std::string folder;
+  std::vector<std::string> verbs;
+};
+
+TEST_F(EachSlurmTest, AnAllocationThatNobodyUsesIsRequeued) {
+  give({.job = 22, .gpus = {0, 1}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = running(verbs);
+  Listening sink;
+  run_for(settings(), world, sink, 3min);
+  ASSERT_FALSE(verbs.empty());
+  EXPECT_EQ(verbs[0], "scontrol requeue");
+}
+
+TEST_F(EachSlurmTest, OneBusyGpuOfAJobIsEnoughToKeepIt) {
+  give({.job = 22, .gpus = {0, 1}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util([](Instant, unsigned gpu) { return gpu == 1 ? 50.0 : 0.0; }));
+  world.answer_command = running(verbs);
+  Listening sink;
+  run_for(settings(), world, sink, 10min);
+  EXPECT_TRUE(verbs.empty());
+}
+
+TEST_F(EachSlurmTest, AGpuThatCannotBeReadIsNotIdle) {
+  give({.job = 22, .gpus = {0, 1}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(
+      with_util([](Instant, unsigned gpu) { return gpu == 1 ? std::numeric_limits<double>::quiet_NaN() : 0.0; }));
+  world.answer_command = running(verbs);
+  Listening sink;
+  run_for(settings(), world, sink, 10min);
+  EXPECT_TRUE(verbs.empty());
+}
+
+TEST_F(EachSlurmTest, OnlyTheFirstNodeActs) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = running(verbs);
+  Listening sink;
+  run_for(settings(), world, sink, 10min);
+  EXPECT_TRUE(verbs.empty());
+  EXPECT_EQ(world.count("run runuser"), 0U);
+}
+
+TEST_F(EachSlurmTest, AHookForAJobOnTwoNodesWaitsForBoth) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[1-2]", .restarts = 0});
+  slurm::Answer first{.job = 22, .node = "n1", .says = slurm::Says::yes, .restarts = 0, .age = 1s, .every = 5s};
+  slurm::Answer second = first;
+  second.node = "n2";
+  for (const bool agree : {false, true}) {
+    second.says = agree ? slurm::Says::yes : slurm::Says::no;
+    FakeWorld world(with_util(idle));
+    world.answer_command = running(verbs, to_line(first) + "\n" + to_line(second) + "\n");
+    Listening sink;
+    run_for(settings("exec=true"), world, sink, 3min);
+    EXPECT_EQ(world.count("exec=true") > 0, agree);
+    EXPECT_GE(world.count("run runuser"), 1U);
+  }
+}
+
+TEST_F(EachSlurmTest, AnswersForTheOwnerAndSaysWhenANoCouldBecomeAYes) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 2});
+  give({.job = 23, .gpus = {}, .nodes = "n[0-1]", .restarts = 0});
+  FakeWorld world(with_util([](Instant at, unsigned) { return at < Instant(30s) ? 90.0 : 0.0; }));
+  Listening sink;
+  EachSession session(settings(), world, sink);
+  std::map<int, slurm::Answer> heard;
+  const auto ask_at = [&](Duration when, int key, uid_t user, const slurm::Question& question) {
+    world.loop().at(Instant(when),
+                    [&, key, user, question] { heard[key] = session.on_slurm_question(user, question); });
+  };
+  const std::string rule = to_text(settings().steps[0].when);
+  ask_at(20s, 0, 1000, {22, "n1", rule});
+  ask_at(61s, 1, 0, {22, "n1", ""});
+  ask_at(120s, 2, 1000, {22, "n1", rule});
+  ask_at(120s, 3, 1001, {22, "n1", rule});
+  ask_at(120s, 4, 0, {22, "n1", "util < 2 for 1s"});
+  ask_at(120s, 5, 0, {99, "n1", rule});
+  ask_at(120s, 6, 0, {22, "n2", rule});
+  ask_at(120s, 7, 0, {23, "n1", rule});
+  world.loop().at(Instant(121s), [&] { (void)session.on_keep(1000, "ada", "slurm:22", 1h); });
+  ask_at(122s, 8, 0, {22, "n1", rule});
+  world.loop().at(Instant(130s), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  using slurm::Says;
+  EXPECT_EQ(heard[0].says, Says::no);
+  EXPECT_EQ(heard[0].yes_in, Duration(60s));
+  EXPECT_EQ(heard[0].restarts, 2U);
+  EXPECT_EQ(heard[1].says, Says::no);
+  EXPECT_GT(heard[1].yes_in, Duration(20s));
+  EXPECT_LT(heard[1].yes_in, Duration(40s));
+  EXPECT_EQ(heard[2].says, Says::yes);
+  EXPECT_TRUE(slurm::is_fresh(heard[2]));
+  EXPECT_EQ(heard[3].says, Says::unknown) << "a stranger learns nothing";
+  EXPECT_FALSE(heard[3].restarts);
+  EXPECT_EQ(heard[4].says, Says::unknown) << "another rule is another question";
+  EXPECT_EQ(heard[5].says, Says::nobody);
+  EXPECT_EQ(heard[5].every, settings().every) << "this node is watched";
+  EXPECT_EQ(heard[6].says, Says::nobody) << "of another node";
+  EXPECT_EQ(heard[6].every, Duration::zero());
+  EXPECT_EQ(heard[7].says, Says::yes) << "nothing of it is here";
+  EXPECT_EQ(heard[8].says, Says::no);
+  EXPECT_GT(heard[8].yes_in, Duration(50min));
+}
+
+TEST_F(EachSlurmTest, ARestartBeginsAnew) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = running(verbs);
+  world.loop().at(Instant(50s), [&] { give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 1}); });
+  Listening sink;
+  run_for(settings("slurm=cancel"), world, sink, 100s);
+  EXPECT_TRUE(verbs.empty()) << "what the first run did says nothing about the second";
+}
+
+// `lull keep slurm:22` from a login node.
+TEST_F(EachSlurmTest, ACommentKeepsAJobUntilThen) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  const WallTime until = world.clock.wall() + 30min;
+  world.answer_command = commented([&] { return done("22 " + slurm::with_keep("mine", until) + "\n"); });
+  Listening sink;
+  run_for(settings(), world, sink, 40min);
+  ASSERT_FALSE(verbs.empty());
+  EXPECT_GE(time_of(world, "run scontrol"), Instant(30min));
+  EXPECT_LE(time_of(world, "run scontrol"), Instant(31min));
+}
+
+TEST_F(EachSlurmTest, ACommentKeepsAJobNoLongerThanTheLimit) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  for (const char* comment :
+       {"lull-keep=2199-01-01T00:00:00Z", "lull-keep=9999-99-99T00:00:00Z lull-keep=2199-01-01T00:00:00Z",
+        "of several lines\nlull-keep=2199-01-01T00:00:00Z\n\n22"}) {
+    verbs.clear();
+    FakeWorld world(with_util(idle));
+    world.answer_command = commented([&] { return done(fmt::format("22 {}\n", comment)); });
+    Listening sink;
+    EachSettings made = settings();
+    made.keep_at_most = 1h;
+    run_for(std::move(made), world, sink, 2h);
+    ASSERT_FALSE(verbs.empty()) << comment;
+    EXPECT_GE(time_of(world, "run scontrol"), Instant(1h + 60s));
+    EXPECT_LE(time_of(world, "run scontrol"), Instant(1h + 2min));
+  }
+}
+
+TEST_F(EachSlurmTest, ACommentThatAsksForNothingKeepsNothing) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  for (const char* comment :
+       {"", "lull-keep=4h", "lull-keep=banana", "lull-keep=1970-01-01T00:00:00Z", "(null)", "a\nb", "a\n22 b\n\n"}) {
+    verbs.clear();
+    FakeWorld world(with_util(idle));
+    world.answer_command = commented([&] { return done(fmt::format("22 {}\n", comment)); });
+    Listening sink;
+    run_for(settings(), world, sink, 3min);
+    ASSERT_FALSE(verbs.empty()) << comment;
+    EXPECT_LE(time_of(world, "run scontrol"), Instant(75s)) << comment;
+  }
+}
+
+TEST_F(EachSlurmTest, NothingIsDoneWhileTheCommentCannotBeRead) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  for (const char* action : {"slurm=cancel", "exec=true"}) {
+    FakeWorld world(with_util(idle));
+    world.answer_command = commented([&]() -> HelperResult {
+      if (world.clock.now() < Instant(5min)) return done("squeue: error: Invalid user\n", 1);
+      if (world.clock.now() < Instant(10min))
+        return done("slurm_load_jobs error: Unable to contact slurm controller\n", 1);
+      return done("22 a\n");
+    });
+    Listening sink;
+    run_for(settings(action), world, sink, 15min);
+    const std::string what = *action == 's' ? "run scancel" : "exec=true";
+    ASSERT_GE(world.count(what), 1U) << action;
+    EXPECT_GE(time_of(world, what), Instant(10min)) << action;
+  }
+}
+
+TEST_F(EachSlurmTest, ACommentDoesNotShortenWhatWasGiven) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  const WallTime until = world.clock.wall() + 5min;
+  world.answer_command = commented([&] { return done("22 " + slurm::with_keep("", until) + "\n"); });
+  Listening sink;
+  EachSession session(settings(), world, sink);
+  world.loop().at(Instant(30s), [&] { (void)session.on_keep(1000, "ada", "slurm:22", 1h); });
+  world.loop().at(Instant(2h), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_GE(time_of(world, "run scontrol"), Instant(1h + 30s));
+}
+
+TEST_F(EachSlurmTest, UsersAndPartitionsThatAreLeftOutAreLeftAlone) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .partition = "main"});
+  for (const int what : {0, 1, 2}) {
+    EachSettings made = settings();
+    if (what == 0) made.slurm->except_users = {1000};
+    if (what == 1) made.slurm->except_partitions = {"main"};
+    if (what == 2) made.slurm->except_qos = {"high"};  // which it has is not known
+    FakeWorld world(with_util(idle));
+    world.answer_command = running(verbs);
+    Listening sink;
+    run_for(std::move(made), world, sink, 3min);
+    EXPECT_TRUE(verbs.empty()) << what;
+  }
+  EachSettings other = settings();
+  other.slurm->except_partitions = {"debug"};
+  FakeWorld world(with_util(idle));
+  world.answer_command = running(verbs);
+  Listening sink;
+  run_for(std::move(other), world, sink, 3min);
+  EXPECT_FALSE(verbs.empty());
+}
+
+TEST_F(EachSlurmTest, AJobIsJudgedForTheTimeThatItsUserAskedFor) {
+  struct Asked {
+    std::string comment;
+    std::string rule;
+    Duration until;
+    std::string verb;  // empty: nothing is done
+  };
+  for (const Asked& one : {
+           Asked{"", "", 90s, "scontrol requeue"},
+           Asked{"lull=5m", "", 290s, ""},
+           Asked{"lull=5m", "", 330s, "scontrol requeue"},
+           Asked{"x; lull=5m,cancel", "", 330s, "scancel 22"},
+           Asked{"", "10s,cancel", 40s, "scancel 22"},
+           Asked{"lull=100h", "", 590s, ""},
+           Asked{"lull=100h", "", 630s, "scontrol requeue"},  // the longest that the site allows
+           Asked{"lull=10s,warn", "", 590s, ""},
+           Asked{"lull=10s,warn", "", 630s, "scontrol requeue"},
+           Asked{"lull=soon", "", 50s, ""},
+           Asked{"lull=soon", "", 90s, "scontrol requeue"},
+           Asked{"lull=1", "", 50s, ""},
+       }) {
+    verbs.clear();
+    give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .comment = one.comment, .rule = one.rule});
+    FakeWorld world(with_util(idle));
+    world.answer_command = running(verbs);
+    EachSettings made = settings();
+    made.slurm->user_rule_at_most = 10min;
+    Listening sink;
+    run_for(std::move(made), world, sink, one.until);
+    EXPECT_EQ(verbs.empty() ? "" : verbs[0], one.verb) << one.comment << one.rule << to_seconds(one.until);
+  }
+}
+
+TEST_F(EachSlurmTest, WhoAsksForAWarningGetsAComment) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .rule = "2m,warn"});
+  std::vector<std::string> comments;
+  FakeWorld world(with_util(idle));
+  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+    if (command[0] == "scontrol" && command[1] == "update") comments.push_back(command.back());
+    return slurm(command);
+  };
+  Listening sink;
+  run_for(settings(), world, sink, 10min);
+  EXPECT_TRUE(verbs.empty());
+  ASSERT_EQ(comments.size(), 1U);
+  EXPECT_NE(comments[0].find("util < 1 for 2m"), std::string::npos) << comments[0];
+}
+
+TEST_F(EachSlurmTest, NonsenseInACommentIsSaidOnce) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .comment = "lull=soon"});
+  FakeWorld world(with_util([](Instant, unsigned) { return 90.0; }));
+  Listening sink;
+  run_for(settings(), world, sink, 2min);
+  const auto about_it = [](const std::pair<std::string, std::string>& note) {
+    return note.second.find("job 22: lull= in its comment: 'soon'") != std::string::npos;
+  };
+  EXPECT_EQ(std::ranges::count_if(sink.notes, about_it), 1);
+}
+
+TEST_F(EachSlurmTest, AnInteractiveJobIsCancelledWhereTheSiteCancelsWhateverItsUserAskedFor) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .comment = "lull=60s,requeue"});
+  FakeWorld world(with_util(idle));
+  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+    if (command[0] == "squeue")
+      return done(
+          fmt::format("{:24}{:24}{:16}{:8}{:8}{:24}{:64}{:24}\n", "22", "RUNNING", "0", "0", "1", "22", "N/A", "N/A"));
+    return slurm(command);
+  };
+  Listening sink;
+  run_for(settings("slurm=cancel"), world, sink, 2min);
+  ASSERT_FALSE(verbs.empty());
+  EXPECT_EQ(verbs[0], "scancel 22");
+}
+
+TEST_F(EachSlurmTest, ANodeAnswersByTheRuleThatTheUserAskedFor) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0, .comment = "lull=2m"});
+  FakeWorld world(with_util(idle));
+  Listening sink;
+  EachSession session(settings(), world, sink);
+  std::vector<slurm::Answer> heard;
+  for (const auto& [when, rule] :
+       {std::pair(Duration(90s), "util < 1 for 2m"), std::pair(Duration(150s), "util < 1 for 2m"),
+        std::pair(Duration(150s), "util < 1 for 60s")})
+    world.loop().at(Instant(when), [&, rule] { heard.push_back(session.on_slurm_question(0, {22, "n1", rule})); });
+  world.loop().at(Instant(160s), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  ASSERT_EQ(heard.size(), 3U);
+  EXPECT_EQ(heard[0].says, slurm::Says::no);
+  EXPECT_EQ(heard[1].says, slurm::Says::yes);
+  EXPECT_EQ(heard[2].says, slurm::Says::unknown) << "by the site's rule nobody judges it";
+}
+
+TEST_F(EachSlurmTest, NothingIsDoneToAJobBeforeItHasRunForTheDelay) {
+  // It had run for 100 s when the watcher came.
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .start = WallTime(Duration(200s))});
+  for (const auto& [delay, until] : {std::pair(Duration(0s), 90s), std::pair(Duration(400s), 295s),
+                                     std::pair(Duration(400s), 320s), std::pair(Duration(120s), 90s)}) {
+    verbs.clear();
+    FakeWorld world(with_util(idle));
+    world.answer_command = running(verbs);
+    EachSettings made = settings();
+    made.slurm->delay = delay;
+    Listening sink;
+    const Instant begin = Instant(300s);
+    world.clock.advance(300s);
+    run_for(std::move(made), world, sink, 300s + until);
+    const bool expected = begin + until >= Instant(200s) + delay + 10s;
+    EXPECT_EQ(!verbs.empty(), expected) << to_seconds(delay) << " " << to_seconds(Duration(until));
+  }
+}
+
+TEST_F(EachSlurmTest, ANodeSaysNoUntilTheDelayIsOver) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});  // begins when it is first seen
+  FakeWorld world(with_util(idle));
+  EachSettings made = settings();
+  made.slurm->delay = 5min;
+  Listening sink;
+  EachSession session(std::move(made), world, sink);
+  std::vector<slurm::Answer> heard;
+  for (const Duration when : {Duration(200s), Duration(310s)})
+    world.loop().at(Instant(when), [&] { heard.push_back(session.on_slurm_question(0, {22, "n1", ""})); });
+  world.loop().at(Instant(320s), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  ASSERT_EQ(heard.size(), 2U);
+  EXPECT_EQ(heard[0].says, slurm::Says::no);
+  EXPECT_GT(heard[0].yes_in, Duration(95s));
+  EXPECT_LT(heard[0].yes_in, Duration(101s));
+  EXPECT_EQ(heard[1].says, slurm::Says::yes);
+}
+
+}  // namespace
+}  // namespace lull

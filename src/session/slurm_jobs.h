@@ -1,0 +1,65 @@
+#pragma once
+// The Slurm jobs of this node, for `lull watch --slurm`: by their allocation files, looked at with every sample.
+
+#include <sys/types.h>
+
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "jobs/allocated.h"
+#include "slurm/allocation.h"
+#include "slurm/user_rule.h"
+#include "slurm/verb.h"
+
+namespace lull {
+
+struct SlurmSettings {
+  enum class Source : std::uint8_t { lull, gpustat, dcgm };
+  Source source = Source::lull;
+  std::string folder;
+  std::string node;
+  slurm::ActPolicy policy = {};
+  std::set<uid_t> except_users = {};
+  std::set<uid_t> only_users = {};  // empty: everybody's
+  std::set<std::string> except_partitions = {};
+  std::set<std::string> except_qos = {};
+  std::set<std::string> except_accounts = {};
+  Duration delay{};                                     // nothing is done to a job before it has run for so long
+  Duration user_rule_at_most = std::chrono::hours(24);  // the longest time that a user can ask for
+};
+// "", "DIR", "gpustat:DIR", "dcgm:DIR"
+SlurmSettings slurm_settings(std::string_view text);
+
+class SlurmJobs {
+ public:
+  explicit SlurmJobs(SlurmSettings settings) : settings_(std::move(settings)) {}
+
+  // Reads the files. Jobs whose files cannot be read or are not to be believed are not among them.
+  std::vector<AllocatedJob> look(Instant now, WallTime wall);
+  // About files, for a person; each as long as it is so once.
+  std::vector<std::string> take_notes() { return std::exchange(notes_, {}); }
+  const slurm::Allocation* find(std::string_view name) const;             // "slurm:22"
+  std::optional<slurm::UserRule> asked_for(std::string_view name) const;  // by the job's user
+  Instant not_before(std::string_view name) const;  // by the delay; nothing is done to a job that is not known
+  // All that is done to a job is done from its first node.
+  static bool leads(const slurm::Allocation& job);
+  const SlurmSettings& settings() const { return settings_; }
+
+ private:
+  bool left_alone(const slurm::Allocation& job) const;
+  void note_begins(Instant now, WallTime wall);
+
+  SlurmSettings settings_;
+  std::vector<slurm::Allocation> all_;
+  std::map<std::string, Instant> began_;  // by name and run; the clock that is set does not move it
+  std::set<std::string> said_;
+  std::vector<std::string> notes_;
+};
+
+}  // namespace lull

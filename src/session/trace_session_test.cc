@@ -1,0 +1,65 @@
+#include "session/trace_session.h"
+
+#include <gtest/gtest.h>
+
+namespace lull {
+namespace {
+
+GpuProcess process_of(pid_t pid, std::uint64_t start_ticks) {
+  GpuProcess process;
+  process.pid = pid;
+  process.start_ticks = start_ticks;
+  return process;
+}
+
+GpuProcess named(GpuProcess process, const std::string& user, const std::string& command) {
+  ProcessInfo info;
+  info.pid = process.pid;
+  info.start_ticks = process.start_ticks;
+  info.user = user;
+  info.name = info.arguments.emplace_back(command);
+  process.info = std::make_shared<const ProcessInfo>(std::move(info));
+  return process;
+}
+
+// The rows of one GPU, sample after sample.
+class NamesTest : public ::testing::Test {
+ protected:
+  trace::UserCells row(const std::vector<GpuProcess>& processes) {
+    GpuUse use;
+    use.processes = processes;
+    Reading reading;
+    reading.processes = processes;
+    UserNames now;
+    trace::UserCells cells = user_cells("host", use, reading, {}, names_, now);
+    names_ = std::move(now);
+    return cells;
+  }
+
+ private:
+  UserNames names_;
+};
+
+TEST_F(NamesTest, StayKnownWhileAProcessIsListedThatCanNoLongerBeRead) {
+  EXPECT_EQ(row({named(process_of(7, 100), "ada", "train")}).users, "ada");
+  for (int i = 0; i < 3; ++i) {
+    const trace::UserCells cells = row({process_of(7, 100)});
+    EXPECT_EQ(cells.users, "ada");
+    EXPECT_EQ(cells.command, "train");
+    EXPECT_EQ(cells.pids, "7");
+  }
+}
+
+TEST_F(NamesTest, AreNotThoseOfAnotherProcessWithTheSameNumber) {
+  EXPECT_EQ(row({named(process_of(7, 100), "ada", "train")}).users, "ada");
+  EXPECT_EQ(row({process_of(7, 200)}).users, "");
+}
+
+TEST_F(NamesTest, AreForgottenWithTheProcess) {
+  EXPECT_EQ(row({named(process_of(7, 100), "ada", "train")}).users, "ada");
+  EXPECT_EQ(row({}).users, trace::kNobodyText);
+  EXPECT_EQ(row({process_of(7, 0)}).users, "");
+}
+
+}  // namespace
+}  // namespace lull

@@ -1,0 +1,152 @@
+#include "slurm/act_on_job.h"
+
+#include <fmt/format.h>
+
+#include <utility>
+
+#include "base/text.h"
+
+namespace lull::slurm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kLookEvery = 1s;
+constexpr Duration kPendingFor = 3500ms;  // at least three seconds by Slurm's own clock of whole seconds
+
+// What a command that did not work said, in one line.
+std::string trouble_of(const HelperResult& result) {
+  const std::string said = printable(trim(std::string_view(result.output).substr(0, 300)));
+  return result.trouble + (said.empty() ? "" : ": " + said);
+}
+
+bool is_silent(const HelperResult& result) { return result.timed_out || is_silence(result.output); }
+
+std::string done_text(const Doing& doing, const std::string& id) {
+  switch (doing.verb.kind) {
+    case VerbKind::comment: return fmt::format("job {}: AdminComment set", id);
+    case VerbKind::signal: return fmt::format("job {}: SIG{} sent", id, doing.verb.signal);
+    case VerbKind::requeue: return fmt::format("job {} requeued", id);
+    case VerbKind::requeuehold: return fmt::format("job {} requeued and held", id);
+    case VerbKind::cancel: return fmt::format("job {} cancelled", id);
+  }
+  return {};
+}
+
+}  // namespace
+
+void ActOnJob::run(const Command& command, const std::function<void(const HelperResult&)>& then) {
+  run_(command, kCommandLimit, [here = here_, then](const HelperResult& result) {
+    if (*here) then(result);
+  });
+}
+
+void ActOnJob::finish(ActResult::Kind kind, std::string text) {
+  const Done done = std::exchange(done_, nullptr);
+  if (done) done({kind, std::move(text), doing_.verb, id_});
+}
+
+void ActOnJob::start() {
+  run(squeue_command(request_.job), [this](const HelperResult& result) { looked(result); });
+}
+
+void ActOnJob::looked(const HelperResult& result) {
+  if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+  if (!result.ok() && !is_unknown_job(result.output))
+    return finish(ActResult::Kind::failed, "squeue: " + trouble_of(result));
+  const auto state = result.ok() ? read_squeue(result.output, request_.job) : std::optional<JobState>();
+  if (!state) return finish(ActResult::Kind::failed, state.error().message());
+  doing_ = plan(*state, request_.job, request_.restarts, request_.verb, request_.policy, request_.reason);
+  if (doing_.kind == Doing::Kind::no_longer) return finish(ActResult::Kind::no_longer, doing_.why);
+  if (doing_.kind == Doing::Kind::refused) return finish(ActResult::Kind::refused, doing_.why);
+  id_ = (*state)->id();
+  if (request_.het_job && (*state)->het_job != (*request_.het_job == 0 ? "" : std::to_string(*request_.het_job)))
+    return finish(ActResult::Kind::refused,
+                  fmt::format("job {} is a component of het job {}, of which nobody has asked the others", request_.job,
+                              (*state)->het_job));
+  if (request_.dry_run)
+    return finish(ActResult::Kind::done,
+                  fmt::format("would run: {}", printable(fmt::format("{}", fmt::join(doing_.command, " ")))));
+  check_([this, here = here_] {
+    if (*here) comment();
+  });
+}
+
+// The user is told before it is done; where only that does not work (no operator), it is done all the same.
+void ActOnJob::comment() {
+  if (request_.reason.empty() || doing_.verb.kind == VerbKind::comment) return prepare(0);
+  run(comment_command(id_, request_.reason), [this](const HelperResult& result) {
+    if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+    prepare(0);
+  });
+}
+
+void ActOnJob::prepare(std::size_t at) {
+  if (at == doing_.before.size())
+    return check_([this, here = here_] {
+      if (*here) send();
+    });
+  run(doing_.before[at], [this, at](const HelperResult& result) {
+    if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+    if (!result.ok()) return finish(ActResult::Kind::failed, doing_.before[at][0] + ": " + trouble_of(result));
+    prepare(at + 1);
+  });
+}
+
+void ActOnJob::send() {
+  sent_ = true;
+  run(doing_.command, [this](const HelperResult& result) {
+    if (result.ok()) return finish(ActResult::Kind::done, done_text(doing_, id_));
+    sent_ = false;
+    if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+    finish(ActResult::Kind::failed, doing_.command[0] + ": " + trouble_of(result));
+  });
+}
+
+StartAgain::StartAgain(Loop& loop, Run run, std::uint64_t job, std::string id, std::function<void(bool)> over,
+                       Duration limit)
+    : loop_(loop),
+      run_(std::move(run)),
+      job_(job),
+      id_(std::move(id)),
+      over_(std::move(over)),
+      until_(loop.now() + limit) {
+  look_later();
+}
+
+StartAgain::~StartAgain() {
+  *here_ = false;
+  if (timer_) loop_.cancel(*timer_);
+}
+
+void StartAgain::finish(bool asked) {
+  if (const auto over = std::exchange(over_, nullptr)) over(asked);
+}
+
+void StartAgain::look_later() {
+  if (loop_.now() >= until_) return finish(false);
+  timer_ = loop_.in(kLookEvery, [this] {
+    timer_.reset();
+    look();
+  });
+}
+
+void StartAgain::look() {
+  run_(squeue_command(job_), kCommandLimit, [this, here = here_](const HelperResult& result) {
+    if (!*here) return;
+    const auto state = result.ok() ? read_squeue(result.output, job_) : fail("");
+    if (!state) return look_later();  // the controller may be back
+    if (!*state || (*state)->state == "RUNNING") return finish(false);
+    if ((*state)->state != "PENDING") {
+      pending_since_.reset();
+      return look_later();
+    }
+    if (!pending_since_) pending_since_ = loop_.now();
+    if (loop_.now() < *pending_since_ + kPendingFor) return look_later();
+    run_(start_now_command(id_), kCommandLimit, [this, here](const HelperResult& asked) {
+      if (*here) finish(asked.ok());
+    });
+  });
+}
+
+}  // namespace lull::slurm

@@ -1,0 +1,425 @@
+// What is done to a job, with a Slurm that is scripted: each of its commands may fail, hang, or say something else.
+
+#include "slurm/act_on_job.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <map>
+#include <random>
+
+#include "slurm/answer.h"
+#include "slurm/job_step.h"
+
+namespace lull::slurm {
+namespace {
+
+using namespace std::chrono_literals;
+
+HelperResult ended(int code, std::string output = "") {
+  HelperResult result;
+  result.status = ExitStatus{.code = code};
+  result.trouble = code == 0 ? "" : fmt::format("exit status {}", code);
+  result.output = std::move(output);
+  return result;
+}
+HelperResult timed_out() {
+  HelperResult result;
+  result.timed_out = true;
+  result.trouble = "not done within 5s";
+  return result;
+}
+HelperResult silent() {
+  return ended(1, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)");
+}
+
+std::string squeue_row(const std::string& state, unsigned restarts, const std::string& het = "N/A", bool batch = true) {
+  return fmt::format("{:24}{:24}{:<16}{:8}{:8}{:24}{:64}{:24}\n", "22", state, restarts, batch ? "1" : "0", "1", "22",
+                     "N/A", het);
+}
+Answer says_yes(std::string node, unsigned restarts = 0) {
+  return {.job = 22, .node = std::move(node), .says = Says::yes, .restarts = restarts, .age = 1s, .every = 5s};
+}
+
+class SlurmTest : public ::testing::Test {
+ protected:
+  // What each program answers; every command is noted.
+  slurm::Run run() {
+    return [this](const Command& command, Duration limit, Helpers::Done done) {
+      EXPECT_LE(limit, kCommandLimit);
+      const std::string text = fmt::format("{}", fmt::join(command, " "));
+      ran.push_back(text);
+      std::string key = command[0];
+      if (key == "scontrol") key = text.find("AdminComment") != std::string::npos ? "comment" : command[1];
+      if (text.find("HetJobIDSet") != std::string::npos) key = "components";
+      if (text.find("%k") != std::string::npos) key = "Comment";
+      if (const auto group = text.find("--het-group="); group != std::string::npos)
+        key = fmt::format("runuser {}", text[group + 12]);
+      const auto found = answers.find(key);
+      const HelperResult result = found == answers.end() ? ended(0) : found->second;
+      loop->in(1ms, [done = std::move(done), result] { done(result); });
+    };
+  }
+  std::size_t count(std::string_view beginning) const {
+    std::size_t found = 0;
+    for (const std::string& one : ran) found += one.starts_with(beginning) ? 1U : 0U;
+    return found;
+  }
+  bool any_verb() const { return count("scontrol requeue") + count("scancel") > 0; }
+  void go_on() {
+    for (int i = 0; i < 1000; ++i)
+      if (!loop->turn().value_or(false)) break;
+  }
+
+  ActResult act(ActOnJob::Request request) {
+    ActResult got;
+    request.job = 22;
+    ActOnJob acting(
+        run(), request,
+        [this](const std::function<void()>& go) {
+          ++checks;
+          if (wanted) go();
+        },
+        [&](const ActResult& result) { got = result; });
+    acting.start();
+    go_on();
+    return got;
+  }
+
+  struct StepResult {
+    std::optional<Outcome> outcome;
+  };
+  StepResult step(const Allocation& job, std::optional<Verb> verb) {
+    StepResult got;
+    JobStep one(*loop, run(), {.text = "slurm=requeue", .job = job, .verb = std::move(verb)});
+    one.on_keep = on_keep;
+    one.ask_before_acting({.holds = [this] { return wanted; },
+                           .may_kill = nullptr,
+                           .until = nullptr,
+                           .again = [this](const std::function<void()>&) { ++checks; }});
+    one.start({}, [&](const Outcome& outcome) { got.outcome = outcome; }, [](const ActionEvent&) {});
+    go_on();
+    return got;
+  }
+  static Allocation job_on(std::string nodes) {
+    return {
+        .job = 22, .node = "gpu1", .uid = 1000, .user = "ada", .gpus = {0}, .nodes = std::move(nodes), .restarts = 0};
+  }
+
+  ManualClock clock;
+  std::unique_ptr<Loop> loop = *Loop::create_warped(clock);
+  std::map<std::string, HelperResult> answers = {{"squeue", ended(0, squeue_row("RUNNING", 0))}};
+  std::vector<std::string> ran;
+  bool wanted = true;
+  int checks = 0;
+  std::function<bool(WallTime)> on_keep;
+};
+
+TEST_F(SlurmTest, LooksCommentsAndActs) {
+  const ActResult result = act({.verb = {VerbKind::requeue}, .reason = "idle"});
+  EXPECT_EQ(result.kind, ActResult::Kind::done) << result.text;
+  ASSERT_EQ(ran.size(), 3U);
+  EXPECT_TRUE(ran[0].starts_with("squeue "));
+  EXPECT_EQ(ran[1], "scontrol update jobid=22 AdminComment=idle");
+  EXPECT_EQ(ran[2], "scontrol requeue 22");
+  EXPECT_EQ(checks, 2) << "before the first change, and right before the verb";
+}
+
+TEST_F(SlurmTest, DoesNothingWithoutTheLastYes) {
+  wanted = false;
+  act({.verb = {VerbKind::cancel}, .reason = "idle"});
+  EXPECT_EQ(ran.size(), 1U);
+}
+
+TEST_F(SlurmTest, EachCommandThatHangsOrFailsIsSaid) {
+  struct Case {
+    std::string key;
+    HelperResult result;
+    ActResult::Kind kind;
+    bool acts;
+  };
+  const std::vector<Case> cases = {
+      {"squeue", timed_out(), ActResult::Kind::not_now, false},
+      {"squeue", silent(), ActResult::Kind::not_now, false},
+      {"squeue", ended(1, "slurm_load_jobs error: Invalid job id specified"), ActResult::Kind::no_longer, false},
+      {"squeue", ended(127, ""), ActResult::Kind::failed, false},
+      {"squeue", ended(0, ""), ActResult::Kind::no_longer, false},
+      {"squeue", ended(0, squeue_row("COMPLETING", 0)), ActResult::Kind::no_longer, false},
+      {"squeue", ended(0, squeue_row("RUNNING", 1)), ActResult::Kind::no_longer, false},
+      {"comment", timed_out(), ActResult::Kind::not_now, false},
+      {"comment", ended(1, "slurm_update error: Access/permission denied"), ActResult::Kind::done, true},
+      {"requeue", timed_out(), ActResult::Kind::not_now, true},
+      {"requeue", silent(), ActResult::Kind::not_now, true},
+      {"requeue", ended(1, "Requested operation is presently disabled"), ActResult::Kind::failed, true},
+  };
+  for (const Case& one : cases) {
+    answers = {{"squeue", ended(0, squeue_row("RUNNING", 0))}};
+    answers[one.key] = one.result;
+    ran.clear();
+    const ActResult result = act({.verb = {VerbKind::requeue}, .reason = "idle"});
+    EXPECT_EQ(result.kind, one.kind) << one.key << ": " << result.text;
+    EXPECT_EQ(any_verb(), one.acts) << one.key;
+  }
+}
+
+TEST_F(SlurmTest, ADryRunOnlyLooks) {
+  const ActResult result = act({.verb = {VerbKind::cancel}, .reason = "idle", .dry_run = true});
+  EXPECT_EQ(result.kind, ActResult::Kind::done);
+  EXPECT_EQ(result.text, "would run: scancel 22");
+  EXPECT_EQ(ran.size(), 1U);
+}
+
+TEST_F(SlurmTest, APartOfAHetJobIsLeftAloneUnlessAllPartsAreMeant) {
+  answers["squeue"] = ended(0, squeue_row("RUNNING", 0, "21"));
+  EXPECT_EQ(act({.verb = {VerbKind::cancel}, .het_job = 0}).kind, ActResult::Kind::refused);
+  EXPECT_EQ(act({.verb = {VerbKind::cancel}, .het_job = 20}).kind, ActResult::Kind::refused);
+  EXPECT_FALSE(any_verb());
+  EXPECT_EQ(act({.verb = {VerbKind::cancel}}).kind, ActResult::Kind::done);
+  EXPECT_EQ(ran.back(), "scancel 21");
+}
+
+// ---- after a requeue
+
+TEST_F(SlurmTest, AJobIsStartedAgainSomeSecondsAfterItIsPending) {
+  answers["squeue"] = ended(0, squeue_row("COMPLETING", 0));
+  std::optional<bool> over;
+  const StartAgain again(*loop, run(), 22, "22", [&](bool asked) { over = asked; });
+  Instant pending{};
+  loop->in(7500ms, [&] {
+    answers["squeue"] = ended(0, squeue_row("PENDING", 1));
+    pending = loop->now();
+  });
+  go_on();
+  EXPECT_EQ(over, true);
+  EXPECT_EQ(ran.back(), "scontrol update jobid=22 StartTime=now");
+  EXPECT_GE(loop->now() - pending, 3s);
+  EXPECT_LE(loop->now() - pending, 6s);
+}
+
+TEST_F(SlurmTest, AJobThatNeverIsPendingIsLeftAlone) {
+  answers["squeue"] = ended(0, squeue_row("COMPLETING", 0));
+  std::optional<bool> over;
+  const StartAgain again(*loop, run(), 22, "22", [&](bool asked) { over = asked; }, 10s);
+  go_on();
+  EXPECT_EQ(over, false);
+  EXPECT_EQ(count("scontrol"), 0U);
+}
+
+// ---- the step of a watcher
+
+TEST_F(SlurmTest, AJobOnOneNodeIsActedOnWithoutAsking) {
+  const auto got = step(job_on("gpu1"), Verb{VerbKind::requeue});
+  ASSERT_TRUE(got.outcome);
+  EXPECT_TRUE(got.outcome->ok) << got.outcome->trouble;
+  EXPECT_EQ(count("runuser"), 0U);
+  EXPECT_EQ(count("scontrol requeue"), 1U);
+}
+
+TEST_F(SlurmTest, AJobOnTwoNodesIsActedOnIfBothSayYes) {
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}).outcome->ok);
+  EXPECT_EQ(count("scontrol requeue"), 1U);
+}
+
+TEST_F(SlurmTest, ANodeThatIsBusyPutsItOffUntilItCouldSayYes) {
+  Answer busy = says_yes("gpu2");
+  busy.says = Says::no;
+  busy.yes_in = 2h;
+  busy.why = "busy";
+  answers["runuser"] =
+      ended(1, to_line(says_yes("gpu1")) + "\n" + to_line(busy) + "\nsrun: error: gpu2: task 1: Exited\n");
+  const auto got = step(job_on("gpu[1-2]"), Verb{VerbKind::requeue});
+  ASSERT_TRUE(got.outcome);
+  EXPECT_TRUE(got.outcome->not_now);
+  EXPECT_EQ(got.outcome->again_in, Duration(2h));
+  EXPECT_EQ(got.outcome->trouble, "gpu2 says no: busy");
+  EXPECT_FALSE(any_verb());
+}
+
+TEST_F(SlurmTest, WhatIsNotKnownOfAJobIsNoReasonToAct) {
+  Allocation job = job_on("gpu[1-2]");
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  for (const int what : {0, 1, 2, 3, 4}) {
+    Allocation one = job;
+    if (what == 0) one.restarts.reset();
+    if (what == 1) one.nodes.clear();
+    if (what == 2) one.nodes = "gpu[1-";
+    if (what == 3) one.node = "gpu7";
+    if (what == 4) one.user.clear();
+    const auto got = step(one, Verb{VerbKind::cancel});
+    ASSERT_TRUE(got.outcome);
+    EXPECT_FALSE(got.outcome->ok || got.outcome->not_now) << what;
+  }
+  EXPECT_FALSE(any_verb());
+}
+
+// ---- het jobs: 21 on gpu1, 22 on gpu[2-3]
+
+std::string component_row(unsigned job, unsigned group, const std::string& nodes, const std::string& state = "RUNNING",
+                          unsigned restarts = 0) {
+  return fmt::format("{:<24}{:24}{:<16}{:24}{:<16}{:512}{:8192}\n", job, state, restarts, "21", group, "21-22", nodes);
+}
+std::string answers_of(std::uint64_t job, const std::vector<std::string>& nodes, unsigned gpus = 1,
+                       Says says = Says::yes) {
+  std::string lines;
+  for (const std::string& node : nodes) {
+    Answer one = says_yes(node);
+    one.job = job;
+    one.gpus = gpus;
+    one.says = says;
+    lines += to_line(one) + "\n";
+  }
+  return lines;
+}
+
+class HetJobTest : public SlurmTest {
+ protected:
+  HetJobTest() {
+    answers["components"] = ended(0, component_row(22, 1, "gpu[2-3]") + component_row(21, 0, "gpu1"));
+    answers["runuser 0"] = ended(0, answers_of(21, {"gpu1"}));
+    answers["runuser 1"] = ended(0, answers_of(22, {"gpu2", "gpu3"}));
+  }
+  StepResult first() {
+    answers["squeue"] = ended(0, squeue_of("21"));
+    Allocation job = job_on("gpu1");
+    job.job = job.het_job = 21;
+    return step(job, Verb{VerbKind::requeue});
+  }
+  StepResult second() {
+    answers["squeue"] = ended(0, squeue_of("22"));
+    Allocation job = job_on("gpu[2-3]");
+    job.node = "gpu2";
+    job.het_job = 21;
+    return step(job, Verb{VerbKind::requeue});
+  }
+  static std::string squeue_of(const std::string& job) {
+    return job + squeue_row("RUNNING", 0, "21").substr(job.size());
+  }
+};
+
+TEST_F(HetJobTest, AllComponentsAreAskedAndTheFirstOneActsOnTheWhole) {
+  EXPECT_TRUE(first().outcome->ok);
+  EXPECT_EQ(count("runuser"), 2U);
+  EXPECT_EQ(ran.back(), "scontrol requeue 21");
+}
+
+TEST_F(HetJobTest, IsKeptByTheCommentOfAnyComponent) {
+  answers["Comment"] = ended(0, "21 (null)\n22 x lull-keep=2026-11-18T12:00:00Z\n");
+  int asked = 0;
+  for (const bool given : {true, false}) {
+    ran.clear();
+    on_keep = [&](WallTime) {
+      ++asked;
+      return given;
+    };
+    EXPECT_EQ(first().outcome->called_off, given);
+    EXPECT_EQ(any_verb(), !given);
+  }
+  EXPECT_EQ(asked, 2);
+  EXPECT_NE(ran[0].find("--jobs=21"), std::string::npos);
+}
+
+TEST_F(SlurmTest, ATaskOfAnArrayIsNotKeptByTheCommentOfAnother) {
+  answers["Comment"] = ended(0, "22 x\n23 lull-keep=2026-11-18T12:00:00Z\n");
+  on_keep = [](WallTime) { return true; };
+  EXPECT_TRUE(step(job_on("gpu1"), Verb{VerbKind::requeue}).outcome->ok);
+  EXPECT_TRUE(any_verb());
+  answers["Comment"] = ended(0, "22 a\nlull-keep=2026-11-18T12:00:00Z\n");
+  EXPECT_TRUE(step(job_on("gpu1"), Verb{VerbKind::requeue}).outcome->called_off) << "of several lines";
+}
+
+TEST_F(HetJobTest, AnotherComponentLeavesItToTheFirstThatHasGpus) {
+  const auto got = second();
+  ASSERT_TRUE(got.outcome);
+  EXPECT_TRUE(got.outcome->not_now) << "called off, its streak would begin again, and the first would wait for it";
+  EXPECT_FALSE(any_verb());
+  answers["runuser 0"] = ended(0, answers_of(21, {"gpu1"}, 0));
+  EXPECT_TRUE(second().outcome->ok);
+  EXPECT_EQ(ran.back(), "scontrol requeue 21");
+}
+
+TEST_F(HetJobTest, NothingIsDoneUnlessEachComponentRunsAndSaysYes) {
+  const auto good = answers;
+  const std::vector<std::pair<std::string, HelperResult>> cases = {
+      {"components", timed_out()},
+      {"components", silent()},
+      {"components", ended(0, "")},
+      {"components", ended(0, component_row(21, 0, "gpu1"))},
+      {"components", ended(0, component_row(21, 0, "gpu1") + component_row(22, 1, "gpu[2-3]", "COMPLETING"))},
+      {"components", ended(0, component_row(21, 0, "gpu1", "RUNNING", 1) + component_row(22, 1, "gpu[2-3]"))},
+      {"components", ended(0, component_row(21, 0, "gpu1") + component_row(22, 1, "gpu[2-3]", "RUNNING", 1))},
+      {"components", ended(0, component_row(21, 0, "gpu1") + component_row(22, 1, ""))},
+      {"components", ended(0, component_row(21, 0, "gpu1") + component_row(22, 1, std::string(8192, 'x')))},
+      {"components", ended(0, component_row(21, 0, "gpu1") + component_row(22, 0, "gpu[2-3]"))},
+      {"runuser 1", timed_out()},
+      {"runuser 1", ended(1, "srun: error: Invalid job id")},
+      {"runuser 1", ended(0, answers_of(22, {"gpu2"}))},
+      {"runuser 1", ended(0, answers_of(21, {"gpu2", "gpu3"}))},
+      {"runuser 1", ended(1, answers_of(22, {"gpu2"}) + answers_of(22, {"gpu3"}, 1, Says::no))},
+      {"runuser 0", ended(1, answers_of(21, {"gpu1"}, 1, Says::unknown))},
+  };
+  for (std::size_t i = 0; i < cases.size(); ++i) {
+    answers = good;
+    answers[cases[i].first] = cases[i].second;
+    ran.clear();
+    const auto got = first();
+    ASSERT_TRUE(got.outcome) << i;
+    EXPECT_TRUE(got.outcome->not_now) << i;
+    EXPECT_FALSE(any_verb()) << i;
+  }
+}
+
+// The law, with everything that can go wrong at random: a verb only after n yes of n nodes for the run that Slurm
+// shows, and while our own GPUs are idle.
+TEST_F(SlurmTest, NothingIsDoneWithoutAYesOfEachNode) {
+  std::mt19937 random(11);
+  const auto pick = [&](unsigned below) { return static_cast<unsigned>(random() % below); };
+  unsigned acted = 0;
+  for (int i = 0; i < 5000; ++i) {
+    const unsigned nodes = 1 + pick(4);
+    bool all = true;
+    std::string output;
+    for (unsigned n = 1; n <= nodes; ++n) {
+      Answer one = says_yes(fmt::format("gpu{}", n));
+      const unsigned what = pick(12);
+      if (what == 0) one.says = static_cast<Says>(1 + pick(3));
+      if (what == 1) one.restarts = 1;
+      if (what == 2) one.age = 20s;
+      if (what == 3) one.node = "gpu1";
+      const bool lost = what == 4;
+      const bool good = what > 4 || (what == 3 && n == 1);
+      all = all && good;
+      if (!lost) output += to_line(one) + "\n";
+    }
+    const unsigned how = pick(10);
+    const bool asked = how > 1;
+    answers["runuser"] = how == 0 ? timed_out() : ended(how == 1 ? 1 : 0, output);
+    const unsigned state = pick(8);
+    answers["squeue"] = state == 0   ? timed_out()
+                        : state == 1 ? ended(0, squeue_row("COMPLETING", 0))
+                        : state == 2 ? ended(0, squeue_row("RUNNING", 1))
+                        : state == 3 ? silent()
+                                     : ended(0, squeue_row("RUNNING", 0));
+    wanted = pick(4) > 0;
+    ran.clear();
+    (void)step(job_on(nodes == 1 ? "gpu1" : fmt::format("gpu[1-{}]", nodes)), Verb{VerbKind::requeue});
+    const bool may = (nodes == 1 || (all && asked)) && state > 3 && wanted;
+    EXPECT_EQ(any_verb(), may) << output;
+    acted += may ? 1 : 0;
+  }
+  EXPECT_GT(acted, 500U);
+}
+
+TEST_F(SlurmTest, WhatIsCalledOffWhileNodesAreAskedIsNotDone) {
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  bool over = false;
+  JobStep one(*loop, run(), {.text = "slurm=cancel", .job = job_on("gpu[1-2]"), .verb = Verb{VerbKind::cancel}});
+  one.ask_before_acting({.holds = [] { return true; }, .may_kill = nullptr, .until = nullptr, .again = nullptr});
+  one.start({}, [&](const Outcome&) { over = true; }, [](const ActionEvent&) {});
+  EXPECT_TRUE(one.undo());
+  go_on();
+  EXPECT_FALSE(over || any_verb());
+}
+
+}  // namespace
+}  // namespace lull::slurm

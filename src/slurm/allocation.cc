@@ -1,0 +1,270 @@
+#include "slurm/allocation.h"
+
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+
+#include "base/calendar.h"
+#include "base/fd.h"
+#include "base/host.h"
+#include "base/json_writer.h"
+#include "base/text.h"
+#include "base/toml.h"
+
+namespace lull::slurm {
+namespace {
+
+constexpr std::string_view kFolder = "/run/lull/slurm";
+constexpr std::size_t kMostBytes = 64 << 10;
+constexpr std::size_t kMostGpus = 512;
+constexpr std::size_t kMostFiles = 4096;
+constexpr std::size_t kMostText = 4096;  // of a user's comment, say
+
+using TextField = std::pair<std::string_view, std::string Allocation::*>;
+constexpr std::array kTexts = {
+    TextField{"node", &Allocation::node},       TextField{"user", &Allocation::user},
+    TextField{"nodes", &Allocation::nodes},     TextField{"partition", &Allocation::partition},
+    TextField{"account", &Allocation::account}, TextField{"qos", &Allocation::qos},
+    TextField{"comment", &Allocation::comment}, TextField{"rule", &Allocation::rule},
+};
+
+// A text of JSON is one of TOML.
+std::string toml_text(std::string_view text) {
+  std::string out;
+  append_json_text(out, printable(text.substr(0, kMostText)));
+  return out;
+}
+
+// Nobody but root (and `trusted`) can have written it, or can write to it.
+Result<> check_owner(int fd, mode_t kind, const std::string& what, uid_t trusted) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return fail(errno, what);
+  if ((status.st_mode & S_IFMT) != kind) return fail(what + " is no " + (kind == S_IFDIR ? "folder" : "plain file"));
+  if (status.st_uid != 0 && status.st_uid != trusted) return fail(what + " is not root's");
+  if ((status.st_mode & 022) != 0) return fail(what + " can be written to by others than root");
+  return {};
+}
+
+struct TrustedFile {
+  std::string name;
+  std::string text;
+};
+
+// Of all plain names in it.
+Result<std::vector<TrustedFile>> read_trusted(const std::string& folder, uid_t trusted,
+                                              std::vector<std::string>& refused,
+                                              bool (*wanted)(std::string_view name)) {
+  const Fd fd = TRY(open_file(folder, O_RDONLY | O_DIRECTORY));
+  TRY(check_owner(fd.get(), S_IFDIR, folder, trusted));
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator it(fmt::format("/proc/self/fd/{}", fd.get()), error), end;
+       !error && it != end; it.increment(error)) {
+    std::string name = it->path().filename().string();
+    if (wanted(name)) names.push_back(std::move(name));
+    if (names.size() > kMostFiles) return fail(folder + ": too many files");
+  }
+  if (error) return fail(error.value(), folder);
+  std::ranges::sort(names);
+  std::vector<TrustedFile> files;
+  for (std::string& name : names) {
+    const std::string path = folder + "/" + name;
+    // O_NONBLOCK: a pipe in its place must not make us wait.
+    const auto file = open_at(fd.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
+    if (!file && file.error().errno_value == ENOENT) continue;  // the job has just ended
+    const auto good = file ? check_owner(file->get(), S_IFREG, path, trusted) : Result<>(std::unexpected(file.error()));
+    auto text = good ? read_file(AT_FDCWD, fmt::format("/proc/self/fd/{}", file->get()), kMostBytes)
+                     : Result<std::string>(std::unexpected(good.error()));
+    if (text)
+      files.push_back({std::move(name), *std::move(text)});
+    else
+      refused.push_back(printable(text.error().message()));
+  }
+  return files;
+}
+
+bool is_number(std::string_view name) { return to_unsigned(name).has_value() && !name.starts_with('0'); }
+bool is_gpu_name(std::string_view name) { return to_unsigned(name).has_value(); }
+
+}  // namespace
+
+Result<std::vector<unsigned>> parse_gpu_numbers(std::string_view text) {
+  std::vector<unsigned> numbers;
+  if (trim(text).empty()) return numbers;
+  for (const std::string_view part : split(text, ',')) {
+    const std::string_view range = trim(part);
+    const std::size_t dash = range.find('-');
+    const auto low = to_unsigned(range.substr(0, dash));
+    const auto high = dash == std::string_view::npos ? low : to_unsigned(range.substr(dash + 1));
+    if (!low || !high || *high < *low || *high >= kMostGpus)
+      return fail(fmt::format("'{}' are no numbers of GPUs, such as 0,1", printable(text.substr(0, 200))));
+    for (std::uint64_t n = *low; n <= *high; ++n) numbers.push_back(static_cast<unsigned>(n));
+  }
+  std::ranges::sort(numbers);
+  numbers.erase(std::ranges::unique(numbers).begin(), numbers.end());
+  return numbers;
+}
+
+std::string to_text(const Allocation& one) {
+  std::string text = fmt::format("# by lull slurm prolog\njob = {}\n", one.job);
+  for (const auto& [name, field] : kTexts)
+    if (!(one.*field).empty()) text += fmt::format("{} = {}\n", name, toml_text(one.*field));
+  if (one.uid) text += fmt::format("uid = {}\n", *one.uid);
+  text += fmt::format("gpus = [{}]\n", fmt::join(one.gpus, ", "));
+  if (one.restarts) text += fmt::format("restarts = {}\n", *one.restarts);
+  if (one.het_job != 0) text += fmt::format("het_job = {}\n", one.het_job);
+  return text + fmt::format("start = \"{}\"\n", format_rfc3339(one.start));
+}
+
+Result<Allocation> parse_allocation(std::string_view text, std::string_view name) {
+  const toml::Node root = TRY(toml::parse(text, name));
+  const toml::Reader reader(name);
+  Allocation one;
+  const auto whole = [&](std::string_view key, double most) -> Result<std::optional<std::uint64_t>> {
+    const toml::Node* node = root.find(key);
+    if (node == nullptr) return std::nullopt;
+    const double number = TRY(reader.number(*node, key, 0, most));
+    if (!node->whole) return reader.refuse(*node, fmt::format("{}: a whole number would be right", key));
+    return static_cast<std::uint64_t>(number);
+  };
+  const auto job = TRY(whole("job", 4294967295.0));
+  if (!job || *job == 0) return fail(fmt::format("{}: the job's number is missing", name));
+  one.job = *job;
+  if (const auto uid = TRY(whole("uid", 4294967294.0))) one.uid = static_cast<uid_t>(*uid);
+  if (const auto restarts = TRY(whole("restarts", 1e9))) one.restarts = static_cast<unsigned>(*restarts);
+  one.het_job = TRY(whole("het_job", 4294967295.0)).value_or(0);
+  for (const auto& [key, field] : kTexts)
+    if (const toml::Node* node = root.find(key)) one.*field = TRY(reader.text(*node, key));
+  if (const toml::Node* node = root.find("gpus")) {
+    TRY(reader.expect(*node, toml::Node::Kind::list, "gpus", "[0, 1]"));
+    for (const toml::Node& gpu : node->list) {
+      const double number = TRY(reader.number(gpu, "gpus", 0, static_cast<double>(kMostGpus - 1)));
+      if (!gpu.whole) return reader.refuse(gpu, "gpus: a whole number would be right");
+      one.gpus.push_back(static_cast<unsigned>(number));
+    }
+  }
+  std::ranges::sort(one.gpus);
+  one.gpus.erase(std::ranges::unique(one.gpus).begin(), one.gpus.end());
+  if (const toml::Node* node = root.find("start")) {
+    const auto start = parse_rfc3339(TRY(reader.text(*node, "start")));
+    if (!start) return reader.refuse(*node, "start: a time such as 2026-03-15T11:04:29Z would be right");
+    one.start = *start;
+  }
+  return one;
+}
+
+std::string node_name() {
+  if (const char* name = std::getenv("SLURMD_NODENAME"); name != nullptr && *name != '\0') return name;
+  const std::string host = host_name();
+  return host.substr(0, host.find('.'));
+}
+
+std::string allocation_folder(std::string_view chosen) {
+  const char* variable = std::getenv("LULL_SLURM_DIR");
+  std::string folder(!chosen.empty() ? chosen : variable != nullptr && *variable != '\0' ? variable : kFolder);
+  for (std::size_t at = folder.find("%n"); at != std::string::npos; at = folder.find("%n", at)) {
+    const std::string node = node_name();
+    folder.replace(at, 2, node);
+    at += node.size();
+  }
+  return folder;
+}
+
+Result<> write_allocation(const std::string& folder, const Allocation& allocation) {
+  std::error_code error;
+  const bool made = std::filesystem::create_directories(folder, error);
+  if (error) return fail(error.value(), folder);
+  if (made) (void)::chmod(folder.c_str(), 0755);  // whatever slurmd's umask is
+  const Fd dir = TRY(open_file(folder, O_RDONLY | O_DIRECTORY));
+  const std::string name = std::to_string(allocation.job);
+  const std::string draft = "." + name + ".new";
+  (void)::unlinkat(dir.get(), draft.c_str(), 0);  // of one that was killed
+  const auto write = [&]() -> Result<> {
+    const Fd file = TRY(open_at(dir.get(), draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644));
+    TRY(write_all(file.get(), to_text(allocation)));
+    if (::fchmod(file.get(), 0644) != 0) return fail(errno, draft);  // whatever our umask is
+    if (::renameat(dir.get(), draft.c_str(), dir.get(), name.c_str()) != 0) return fail(errno, name);
+    return {};
+  };
+  auto written = write();
+  if (written) return {};
+  (void)::unlinkat(dir.get(), draft.c_str(), 0);
+  return std::unexpected(std::move(written).error().during(folder));
+}
+
+Result<> remove_allocation(const std::string& folder, std::uint64_t job) {
+  const std::string path = fmt::format("{}/{}", folder, job);
+  if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail(errno, path);
+  return {};
+}
+
+Result<Allocations> read_allocations(const std::string& folder, uid_t trusted) {
+  Allocations found;
+  for (const TrustedFile& file : TRY(read_trusted(folder, trusted, found.refused, is_number))) {
+    const std::string path = folder + "/" + file.name;
+    auto one = parse_allocation(file.text, path);
+    if (one && std::to_string(one->job) != file.name) one = fail(fmt::format("{} is about job {}", path, one->job));
+    if (one)
+      found.all.push_back(*std::move(one));
+    else
+      found.refused.push_back(printable(one.error().message()));
+  }
+  std::ranges::sort(found.all, {}, &Allocation::job);
+  return found;
+}
+
+// A folder with a file for each GPU. `read` gets its text, and notes the jobs in it: nothing is no job, and refused.
+template <class Read>
+static Allocations read_by_gpu(const std::string& folder, const std::string& node, uid_t trusted,
+                               std::string_view right, const Read& read) {
+  Allocations found;
+  std::map<std::uint64_t, Allocation> jobs;
+  const auto files = read_trusted(folder, trusted, found.refused, is_gpu_name);
+  if (!files) {
+    if (files.error().errno_value != ENOENT) found.refused.push_back(printable(files.error().message()));
+    return found;
+  }
+  for (const TrustedFile& file : *files) {
+    const auto gpu = parse_gpu_numbers(file.name);
+    read(file.text, [&](std::optional<std::uint64_t> job) -> Allocation* {
+      if (!gpu || !job || *job == 0) {
+        found.refused.push_back(fmt::format("{}/{}: {} would be right", folder, file.name, right));
+        return nullptr;
+      }
+      Allocation& one = jobs.try_emplace(*job, Allocation{.job = *job, .node = node}).first->second;
+      if (std::ranges::find(one.gpus, gpu->front()) == one.gpus.end()) one.gpus.push_back(gpu->front());
+      return &one;
+    });
+  }
+  for (auto& [job, one] : jobs) {
+    std::ranges::sort(one.gpus);
+    found.all.push_back(std::move(one));
+  }
+  return found;
+}
+
+Allocations read_gpustat(const std::string& folder, const std::string& node, uid_t trusted) {
+  return read_by_gpu(folder, node, trusted, "a job's number and a uid", [](std::string_view text, const auto& note) {
+    const auto words = split(trim(text), ' ');
+    if (words[0].empty()) return;  // nobody has it
+    const std::uint64_t uid = words.size() == 2 ? to_unsigned(words[1]).value_or(UINT64_MAX) : UINT64_MAX;
+    if (Allocation* one = note(uid < 4294967295U ? to_unsigned(words[0]) : std::nullopt))
+      one->uid = static_cast<uid_t>(uid);
+  });
+}
+
+Allocations read_dcgm_mapping(const std::string& folder, const std::string& node, uid_t trusted) {
+  return read_by_gpu(folder, node, trusted, "a job's number in each line", [](std::string_view text, const auto& note) {
+    for (const std::string_view line : split(text, '\n'))
+      if (!trim(line).empty()) note(to_unsigned(trim(line)));
+  });
+}
+
+}  // namespace lull::slurm

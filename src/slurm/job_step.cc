@@ -1,0 +1,213 @@
+#include "slurm/job_step.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/calendar.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "slurm/answer.h"
+#include "slurm/keep_comment.h"
+#include "slurm/node_list.h"
+
+namespace lull::slurm {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kLookAgain = 10s;         // at a job that does not run at the moment
+constexpr Duration kLeftToAnother = 10min;   // then it is looked at again
+constexpr std::size_t kMostComponents = 16;  // each is asked by an srun of its own, all at once
+
+}  // namespace
+
+std::string reason_of(const FiringFacts& facts, const Allocation& job) {
+  return fmt::format("lull: {} held for {} on {} GPU {} since {}; `lull keep {} 4h` keeps it", facts.why.rule,
+                     format_duration(std::chrono::floor<std::chrono::seconds>(facts.why.held)), job.node,
+                     fmt::join(facts.why.gpus, ","), format_rfc3339(facts.why.since, 0), job.name());
+}
+
+void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
+  done_ = std::move(done);
+  tell_ = std::move(tell);
+  reason_ = reason_of(facts, options_.job);
+  const auto nodes = parse_node_list(options_.job.nodes);
+  // To ask: which run it is does not matter then.
+  const bool nobody_else = !options_.verb && nodes && nodes->size() == 1 && options_.job.het_job == 0;
+  if ((!options_.job.restarts && !nobody_else) || options_.job.nodes.empty())
+    return give_up("its allocation file does not say its nodes and restarts: `lull slurm prolog` writes one that does");
+  if (!nodes) return give_up(nodes.error().message());
+  if (std::ranges::find(*nodes, options_.job.node) == nodes->end())
+    return give_up(fmt::format("{} is not among the job's nodes {}", options_.job.node, options_.job.nodes));
+  look_at_comment([this, nodes = *nodes] {
+    if (options_.job.het_job != 0) return look_at_components();
+    if (nodes.size() > 1) return ask({{.job = options_.job.job, .restarts = *options_.job.restarts, .nodes = nodes}});
+    act();
+  });
+}
+
+// The file of the Prolog has the comment of the start: since then the owner may have asked for time, for any component
+// of a het job. Where the comment cannot be read they may have, too.
+void JobStep::look_at_comment(std::function<void()> then) {
+  if (!on_keep) return then();
+  const std::uint64_t job = options_.job.het_job != 0 ? options_.job.het_job : options_.job.job;
+  run_(comment_query(job), kCommandLimit, [this, here = here_, then = std::move(then)](const HelperResult& result) {
+    if (!*here || !done_) return;
+    if (result.timed_out || is_silence(result.output)) return not_now("Slurm's controller does not answer");
+    if (is_unknown_job(result.output)) return then();  // what is done next says so
+    if (!result.ok()) return not_now("its Comment cannot be read: " + result.trouble);
+    // A comment of several lines is no way to be left alone: what it asks for counts, and is capped as any other.
+    const auto comments = read_comments(result.output);
+    std::optional<WallTime> until;
+    if (!comments || options_.job.het_job != 0)
+      until = kept_until(result.output);
+    else if (const auto comment = comments->find(options_.job.job); comment != comments->end())
+      until = kept_until(comment->second);
+    if (until && on_keep(*until)) return finish({.called_off = true});
+    then();
+  });
+}
+
+void JobStep::look_at_components() {
+  run_(components_command(options_.job.het_job), kCommandLimit, [this, here = here_](const HelperResult& result) {
+    if (*here && done_) ask_components(result);
+  });
+}
+
+void JobStep::ask_components(const HelperResult& result) {
+  if (!result.ok()) return not_now(fmt::format("squeue: {}", result.trouble));
+  const auto components = read_components(result.output, options_.job.het_job);
+  if (!components) return not_now(components.error().message(), kLookAgain);
+  if (components->size() > kMostComponents)
+    return give_up(
+        fmt::format("it is of a het job with {} components, more than {}", components->size(), kMostComponents));
+  std::vector<Group> groups;
+  bool ours = false;
+  for (const Component& one : *components) {
+    const auto nodes = parse_node_list(one.nodes);
+    if (one.state != "RUNNING" || !nodes || nodes->empty())
+      return not_now(
+          fmt::format("component {} of het job {} is {} now", one.job, options_.job.het_job, printable(one.state)),
+          kLookAgain);
+    ours = ours || (one.job == options_.job.job && one.restarts == *options_.job.restarts);
+    groups.push_back({.job = one.job, .restarts = one.restarts, .nodes = *nodes, .number = one.group});
+  }
+  if (!ours) return not_now("squeue shows another run of it", kLookAgain);
+  ask(std::move(groups));
+}
+
+void JobStep::ask(std::vector<Group> groups) {
+  if (options_.job.user.empty()) return give_up("its user has no name on this node: srun cannot be run as them");
+  groups_ = std::move(groups);
+  asked_ = loop_.now();
+  for (std::size_t i = 0; i < groups_.size(); ++i) ask_one(i);
+}
+
+void JobStep::ask_one(std::size_t at) {
+  const Group& group = groups_[at];
+  const Command question = {options_.program, "slurm",  "ask",        std::to_string(group.job),
+                            "--plain",        "--rule", options_.rule};
+  run_(ask_command(group.number ? options_.job.het_job : group.job, options_.job.user, group.nodes.size(), question,
+                   group.number),
+       kCommandLimit, [this, here = here_, at](const HelperResult& result) {
+         if (*here && done_) heard(at, result);
+       });
+}
+
+void JobStep::heard(std::size_t at, const HelperResult& result) {
+  Group& group = groups_[at];
+  group.heard = agree(group.job, group.restarts, group.nodes, result.output);
+  // A node that says no ends srun with its status: what it says is what counts.
+  if (!result.ok() && (group.heard->agreed || group.heard->answers != group.nodes.size())) {
+    const std::string said = printable(trim(std::string_view(result.output).substr(0, 300)));
+    group.heard->agreed = false;
+    group.heard->why = fmt::format("asking its nodes: {}{}{}", result.trouble, said.empty() ? "" : ": ", said);
+    group.heard->again_in.reset();
+  }
+  if (std::ranges::all_of(groups_, [](const Group& one) { return one.heard.has_value(); })) all_heard();
+}
+
+void JobStep::all_heard() {
+  std::string why;
+  std::optional<Duration> again_in;
+  for (const Group& group : groups_) {
+    if (group.heard->agreed) continue;
+    if (why.empty()) why = group.heard->why;
+    if (group.heard->again_in) again_in = std::max(again_in.value_or(Duration::zero()), *group.heard->again_in);
+  }
+  if (!why.empty()) return not_now(std::move(why), again_in);
+  if (loop_.now() - asked_ > kCommandLimit) return not_now("asking its nodes took too long");
+  for (const Group& group : groups_) {
+    if (group.job == options_.job.job) break;
+    if (!group.heard->first_gpus) return not_now(group.nodes.front() + " does not say how many GPUs the job has there");
+    // Put off and not called off: our own streak must go on, which is what the other waits for.
+    if (*group.heard->first_gpus > 0)
+      return not_now(fmt::format("{} acts on het job {}", group.nodes.front(), options_.job.het_job), kLeftToAnother);
+  }
+  act();
+}
+
+void JobStep::act() {
+  if (!options_.verb) return finish({});
+  acting_ = std::make_unique<ActOnJob>(
+      run_,
+      ActOnJob::Request{.job = options_.job.job,
+                        .restarts = *options_.job.restarts,
+                        .verb = *options_.verb,
+                        .policy = options_.policy,
+                        .reason = reason_,
+                        .het_job = options_.job.het_job},
+      [this](std::function<void()> go) { check(std::move(go)); }, [this](const ActResult& result) { acted(result); });
+  acting_->start();
+}
+
+// Our own fresh yes: by a sample of this moment, or by another one.
+void JobStep::check(std::function<void()> go) {
+  if (!leave_.holds) return;
+  if (leave_.holds()) return go();
+  leave_.again([this, here = here_, go = std::move(go)] {
+    if (*here && done_) check(go);
+  });
+}
+
+void JobStep::acted(const ActResult& result) {
+  switch (result.kind) {
+    case ActResult::Kind::done:
+      if (result.verb.kind == VerbKind::requeue && on_requeued) on_requeued(result);
+      return finish({});
+    case ActResult::Kind::no_longer: return not_now(result.text, kLookAgain);
+    case ActResult::Kind::not_now: return not_now(result.text);
+    case ActResult::Kind::refused: return give_up(result.text);
+    case ActResult::Kind::failed: return finish({.ok = false, .trouble = result.text});
+  }
+}
+
+bool JobStep::undo() {
+  if (acting_ && acting_->too_late()) return false;
+  *here_ = false;
+  here_ = std::make_shared<bool>(true);
+  done_ = nullptr;
+  acting_.reset();
+  return true;
+}
+
+void JobStep::not_now(std::string why, std::optional<Duration> again_in) {
+  finish({.ok = false, .trouble = std::move(why), .not_now = true, .again_in = again_in});
+}
+
+void JobStep::give_up(std::string why) {
+  given_up_ = true;
+  if (options_.verb) return finish({.ok = false, .trouble = std::move(why)});
+  // What was to follow an agreement does not.
+  if (tell_) tell_(Failed{options_.text, why});
+  finish({.ok = false, .trouble = std::move(why), .called_off = true});
+}
+
+void JobStep::finish(const Outcome& outcome) {
+  const Done done = std::exchange(done_, nullptr);
+  if (done) done(outcome);
+}
+
+}  // namespace lull::slurm

@@ -1,0 +1,88 @@
+#pragma once
+// The action slurm=VERB of `lull watch --slurm`, and what comes before notify and exec for a job on several nodes: all
+// nodes of the job are asked first, and nothing is done unless each has said yes (answer.h). What cannot be done now is
+// tried again when it could be.
+//
+// Slurm acts on a het job as a whole. The nodes of all its components are asked; the first component that has GPUs on
+// its first node acts, the others leave it to that one.
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "act/action.h"
+#include "base/clock.h"
+#include "loop/loop.h"
+#include "slurm/act_on_job.h"
+#include "slurm/allocation.h"
+#include "slurm/answer.h"
+#include "slurm/verb.h"
+
+namespace lull::slurm {
+
+class JobStep final : public Action {
+ public:
+  struct Options {
+    std::string text;  // "slurm=requeue"
+    Allocation job;
+    std::optional<Verb> verb = {};  // nothing: the nodes are asked, and that is all
+    ActPolicy policy = {};
+    std::string program = "lull";  // that each node runs: lull slurm ask …
+    std::string rule = {};
+  };
+  JobStep(Loop& loop, Run run, Options options) : loop_(loop), run_(std::move(run)), options_(std::move(options)) {}
+  ~JobStep() override { *here_ = false; }
+
+  const std::string& text() const override { return options_.text; }
+  void start(const FiringFacts& facts, Done done, Tell tell) override;
+  void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
+  bool undo() override;
+  bool may_be_repeated() const override { return !given_up_; }
+  // Told the time that the job's Comment asks for; true: it is given, and nothing is done. Not set: it is not read.
+  std::function<bool(WallTime until)> on_keep;
+  // A requeue that was done, for who keeps on looking after we are gone.
+  std::function<void(const ActResult&)> on_requeued;
+
+ private:
+  // Who is asked by one srun: the nodes of a job, or of one component of a het job.
+  struct Group {
+    std::uint64_t job = 0;
+    unsigned restarts = 0;
+    std::vector<std::string> nodes = {};
+    std::optional<unsigned> number = {};  // of the component
+    std::optional<Agreement> heard = {};
+  };
+  void look_at_components();
+  void ask_components(const HelperResult& result);
+  void ask(std::vector<Group> groups);
+  void ask_one(std::size_t at);
+  void heard(std::size_t at, const HelperResult& result);
+  void all_heard();
+  void look_at_comment(std::function<void()> then);
+  void act();
+  void check(std::function<void()> go);
+  void acted(const ActResult& result);
+  void not_now(std::string why, std::optional<Duration> again_in = {});
+  void give_up(std::string why);
+  void finish(const Outcome& outcome);
+
+  Loop& loop_;
+  Run run_;
+  Options options_;
+  Leave leave_;
+  Done done_;
+  Tell tell_;
+  std::string reason_;
+  std::vector<Group> groups_;
+  Instant asked_{};
+  std::unique_ptr<ActOnJob> acting_;
+  bool given_up_ = false;
+  std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
+};
+
+// "lull: util < 1 for 2h held for 2h3m on GPUs 0, 1 since 2026-…; lull keep slurm:22 4h keeps it"
+std::string reason_of(const FiringFacts& facts, const Allocation& job);
+
+}  // namespace lull::slurm

@@ -1,0 +1,228 @@
+#include "slurm/verb.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+#include <set>
+
+#include "base/process.h"
+#include "base/text.h"
+#include "base/units.h"
+#include "slurm/node_list.h"
+
+namespace lull::slurm {
+namespace {
+
+struct Field {
+  std::string_view name;
+  std::size_t width;
+};
+// Numbers and words of Slurm's own alone. Node lists are cut off at their width; they are not used to decide.
+constexpr std::array kFields = {
+    Field{"JobID", 24},  Field{"State", 24},      Field{"RestartCnt", 16},  Field{"BatchFlag", 8},
+    Field{"Requeue", 8}, Field{"ArrayJobID", 24}, Field{"ArrayTaskID", 64}, Field{"HetJobID", 24},
+};
+
+// Of each component of a het job. A list of nodes as wide as its field may have been cut off.
+constexpr std::array kComponentFields = {
+    Field{"JobID", 24},        Field{"State", 24},        Field{"RestartCnt", 16}, Field{"HetJobID", 24},
+    Field{"HetJobOffset", 16}, Field{"HetJobIDSet", 512}, Field{"NodeList", 8192},
+};
+
+template <std::size_t N>
+Command squeue(std::uint64_t job, const std::array<Field, N>& fields) {
+  std::string format;
+  for (const Field& field : fields)
+    format += fmt::format("{}{}:{}", format.empty() ? "" : ",", field.name, field.width);
+  return {"squeue", "--noheader", "--jobs=" + std::to_string(job), "--states=all", "--Format=" + format};
+}
+
+template <std::size_t N>
+std::array<std::string_view, N> cells_of(std::string_view line, const std::array<Field, N>& fields) {
+  std::array<std::string_view, N> cells;
+  std::size_t at = 0;
+  for (std::size_t i = 0; i < N && at < line.size(); at += fields[i].width, ++i)
+    cells[i] = trim(line.substr(at, fields[i].width));
+  return cells;
+}
+
+std::string signal_word(std::string_view text) {
+  std::string word(text);
+  if (word.starts_with("SIG")) word.erase(0, 3);
+  return word;
+}
+
+// 0, N/A and nothing say that there is none.
+std::string number_or_none(std::string_view text) {
+  const auto number = to_unsigned(text);
+  return number && *number != 0 ? std::string(text) : "";
+}
+
+}  // namespace
+
+Result<Verb> parse_verb(std::string_view text) {
+  if (text == "comment") return Verb{VerbKind::comment};
+  if (text == "requeue") return Verb{VerbKind::requeue};
+  if (text == "requeuehold") return Verb{VerbKind::requeuehold};
+  if (text == "cancel") return Verb{VerbKind::cancel};
+  if (text.starts_with("signal:")) {
+    const std::string word = signal_word(text.substr(7));
+    if (const auto number = parse_signal(word); number && *number != 0) return Verb{VerbKind::signal, word};
+    return fail(fmt::format("'{}' is no signal, such as signal:TERM", printable(text)));
+  }
+  return fail(
+      fmt::format("'{}': comment, signal:TERM, requeue, requeuehold or cancel would be right", printable(text)));
+}
+
+std::string to_text(const Verb& verb) {
+  switch (verb.kind) {
+    case VerbKind::comment: return "comment";
+    case VerbKind::signal: return "signal:" + verb.signal;
+    case VerbKind::requeue: return "requeue";
+    case VerbKind::requeuehold: return "requeuehold";
+    case VerbKind::cancel: return "cancel";
+  }
+  return {};
+}
+
+std::string JobState::id() const {
+  if (!het_job.empty()) return het_job;
+  return array_job.empty() || array_task.empty() ? std::to_string(job) : array_job + "_" + array_task;
+}
+
+Command squeue_command(std::uint64_t job) { return squeue(job, kFields); }
+
+Command components_command(std::uint64_t het_job) { return squeue(het_job, kComponentFields); }
+
+Result<std::vector<Component>> read_components(std::string_view output, std::uint64_t het_job) {
+  std::vector<Component> found;
+  std::set<std::string> expected;
+  for (const std::string_view line : split(output, '\n')) {
+    const auto cells = cells_of(line, kComponentFields);
+    if (to_unsigned(cells[3]) != het_job) continue;  // a warning
+    const auto job = to_unsigned(cells[0]);
+    const auto restarts = to_unsigned(cells[2]);
+    const auto group = to_unsigned(cells[4]);
+    const auto numbers = parse_node_list(fmt::format("[{}]", cells[5]));
+    if (!job || !restarts || *restarts > 1'000'000'000 || !group || *group > 1000 || !numbers || cells[1].empty() ||
+        cells[5].size() == kComponentFields[5].width || cells[6].size() == kComponentFields[6].width)
+      return fail(fmt::format("squeue does not say what the components of het job {} are", het_job));
+    expected.insert(numbers->begin(), numbers->end());
+    found.push_back({.job = *job,
+                     .group = static_cast<unsigned>(*group),
+                     .state = std::string(cells[1]),
+                     .restarts = static_cast<unsigned>(*restarts),
+                     .nodes = std::string(cells[6])});
+  }
+  std::ranges::sort(found, {}, &Component::group);
+  for (unsigned i = 0; i < found.size(); ++i)
+    if (found[i].group != i || expected.erase(std::to_string(found[i].job)) != 1)
+      return fail(fmt::format("squeue does not show each component of het job {} once", het_job));
+  if (found.empty() || !expected.empty())
+    return fail(fmt::format("squeue does not show all components of het job {}", het_job));
+  return found;
+}
+
+Result<std::optional<JobState>> read_squeue(std::string_view output, std::uint64_t job) {
+  std::optional<JobState> found;
+  for (const std::string_view line : split(output, '\n')) {
+    if (trim(line).empty()) continue;
+    const auto cells = cells_of(line, kFields);
+    const auto number = to_unsigned(cells[0]);
+    const auto restarts = to_unsigned(cells[2]);
+    if (!number || *number != job) continue;  // another task of the array, another component; a warning
+    if (!restarts || cells[1].empty() || *restarts > 1'000'000'000)
+      return fail("squeue says something else than was asked for");
+    if (found) return fail(fmt::format("squeue has two jobs {}", job));
+    JobState state;
+    state.job = job;
+    state.state = cells[1];
+    state.restarts = static_cast<unsigned>(*restarts);
+    state.batch = cells[3] == "1";
+    state.requeue = cells[4] == "1";
+    state.array_task = to_unsigned(cells[6]) ? std::string(cells[6]) : "";
+    state.array_job = state.array_task.empty() ? "" : number_or_none(cells[5]);
+    state.het_job = number_or_none(cells[7]);
+    found = std::move(state);
+  }
+  return found;
+}
+
+Command comment_command(const std::string& id, const std::string& text) {
+  return {"scontrol", "update", "jobid=" + id, "AdminComment=" + printable(text)};
+}
+
+Command start_now_command(const std::string& id) { return {"scontrol", "update", "jobid=" + id, "StartTime=now"}; }
+
+Doing plan(const std::optional<JobState>& state, std::uint64_t job, unsigned restarts, const Verb& verb,
+           const ActPolicy& policy, const std::string& reason) {
+  Doing doing{.verb = verb};
+  const auto other = [&](Doing::Kind kind, std::string why) {
+    doing.kind = kind;
+    doing.why = std::move(why);
+    return doing;
+  };
+  if (!state) return other(Doing::Kind::no_longer, fmt::format("there is no job {} any more", job));
+  if (state->state != "RUNNING")
+    return other(Doing::Kind::no_longer, fmt::format("job {} is {} now", job, printable(state->state)));
+  if (state->restarts != restarts)
+    return other(Doing::Kind::no_longer,
+                 fmt::format("job {} has been restarted {} times, not {}", job, state->restarts, restarts));
+  if (requeues(verb) && !state->batch) {
+    if (!policy.cancels_interactive)
+      return other(Doing::Kind::refused,
+                   fmt::format("job {} is interactive (salloc, srun): it can be cancelled, not requeued", job));
+    doing.verb = {VerbKind::cancel};
+  }
+  const std::string id = state->id();
+  if (doing.verb.kind == VerbKind::requeue && restarts >= policy.restarts_at_most) doing.verb = {VerbKind::requeuehold};
+  if (requeues(doing.verb) && !state->requeue)
+    doing.before.push_back({"scontrol", "update", "jobid=" + id, "Requeue=1"});
+  switch (doing.verb.kind) {
+    case VerbKind::comment: doing.command = comment_command(id, reason); return doing;
+    case VerbKind::signal: doing.command = {"scancel", "--full", "--signal=" + doing.verb.signal, id}; break;
+    case VerbKind::requeue: doing.command = {"scontrol", "requeue", id}; break;
+    case VerbKind::requeuehold: doing.command = {"scontrol", "requeuehold", id}; break;
+    case VerbKind::cancel: doing.command = {"scancel", id}; break;
+  }
+  return doing;
+}
+
+// `env -i`: what root's environment has is none of the user's.
+Command ask_command(std::uint64_t job, const std::string& user, std::size_t nodes, const Command& question,
+                    std::optional<unsigned> group) {
+  const char* configuration = std::getenv("SLURM_CONF");
+  const char* path = std::getenv("PATH");
+  Command command = {"runuser",
+                     "-u",
+                     user,
+                     "--",
+                     "env",
+                     "-i",
+                     fmt::format("PATH={}", path != nullptr && *path != '\0' ? path : "/usr/bin:/bin")};
+  if (configuration != nullptr && *configuration != '\0')
+    command.push_back(fmt::format("SLURM_CONF={}", configuration));
+  for (std::string word :
+       {std::string("srun"), fmt::format("--jobid={}", job), std::string("--immediate=5"), std::string("--input=none"),
+        std::string("--overlap"), std::string("--mem=0"), std::string("--gres=none"), std::string("--export=PATH"),
+        std::string("--chdir=/"), std::string("--ntasks-per-node=1"), fmt::format("--nodes={}", nodes),
+        fmt::format("--ntasks={}", nodes)})
+    command.push_back(std::move(word));
+  if (group) command.push_back(fmt::format("--het-group={}", *group));
+  command.insert(command.end(), question.begin(), question.end());
+  return command;
+}
+
+bool is_silence(std::string_view output) {
+  constexpr std::array<std::string_view, 6> kWords = {
+      "Unable to contact slurm controller", "Socket timed out", "Connection refused", "Zero Bytes were transmitted",
+      "Communication connection failure",   "in standby mode"};
+  return std::ranges::any_of(kWords,
+                             [&](std::string_view words) { return output.find(words) != std::string_view::npos; });
+}
+
+bool is_unknown_job(std::string_view output) { return output.find("Invalid job id") != std::string_view::npos; }
+
+}  // namespace lull::slurm

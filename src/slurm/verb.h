@@ -1,0 +1,98 @@
+#pragma once
+// What can be done to a job through Slurm, and with which commands. Whether it may be done is decided by what squeue
+// says of the job now: it runs, and has been restarted as often as when it was judged. squeue is asked for fields that
+// nobody can choose: `scontrol show job` prints the job's name and comment as they are, which may look like any other
+// field.
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+
+namespace lull::slurm {
+
+using Command = std::vector<std::string>;
+
+// Every Slurm command ends within this, or is ended.
+inline constexpr Duration kCommandLimit = std::chrono::seconds(5);
+
+enum class VerbKind : std::uint8_t { comment, signal, requeue, requeuehold, cancel };
+struct Verb {
+  VerbKind kind = VerbKind::comment;
+  std::string signal = {};  // "TERM"
+};
+// comment, signal:TERM, requeue, requeuehold, cancel
+Result<Verb> parse_verb(std::string_view text);
+std::string to_text(const Verb& verb);
+inline bool requeues(const Verb& verb) { return verb.kind == VerbKind::requeue || verb.kind == VerbKind::requeuehold; }
+
+// A job as squeue shows it.
+struct JobState {
+  std::uint64_t job = 0;
+  std::string state;  // "RUNNING"
+  unsigned restarts = 0;
+  bool batch = false;     // else somebody sits before it (salloc, srun): it cannot be requeued
+  bool requeue = false;   // else its owner said --no-requeue
+  std::string array_job;  // empty: of no array
+  std::string array_task;
+  std::string het_job;  // the number of its first component; empty: it has no components
+  std::string nodes;
+  // As scontrol and scancel take it. The last task of an array has the number of the array itself.
+  std::string id() const;
+};
+Command squeue_command(std::uint64_t job);
+// Nothing: the job is not among the lines. An error: these are no lines of squeue's.
+Result<std::optional<JobState>> read_squeue(std::string_view output, std::uint64_t job);
+
+// A component of a het job. Slurm requeues and cancels all of them together, by the number of the first one.
+struct Component {
+  std::uint64_t job = 0;
+  unsigned group = 0;  // as srun's --het-group counts
+  std::string state = {};
+  unsigned restarts = 0;
+  std::string nodes = {};
+  bool operator==(const Component&) const = default;
+};
+Command components_command(std::uint64_t het_job);
+// In the order of their groups. An error: not each of them is among the lines, as a whole.
+Result<std::vector<Component>> read_components(std::string_view output, std::uint64_t het_job);
+
+struct ActPolicy {
+  unsigned restarts_at_most = 3;     // then requeue is requeuehold
+  bool cancels_interactive = false;  // where a job cannot be requeued
+};
+
+// What to do about the job now.
+struct Doing {
+  enum class Kind : std::uint8_t {
+    act,
+    no_longer,  // it does not run, or is another run of it
+    refused,    // it cannot be done to such a job
+  };
+  Kind kind = Kind::act;
+  std::string why = {};
+  Verb verb = {};  // that is done: requeue may have become requeuehold or cancel
+  std::vector<Command> before = {};
+  Command command = {};
+};
+Doing plan(const std::optional<JobState>& state, std::uint64_t job, unsigned restarts, const Verb& verb,
+           const ActPolicy& policy, const std::string& reason);
+
+Command comment_command(const std::string& id, const std::string& text);  // AdminComment
+Command start_now_command(const std::string& id);
+
+// All nodes of the job are asked, as its user, by a step that takes nothing from it. `group`: those of one component of
+// the het job `job`.
+Command ask_command(std::uint64_t job, const std::string& user, std::size_t nodes, const Command& question,
+                    std::optional<unsigned> group = {});
+
+// The controller is not there, or does not answer: later, perhaps.
+bool is_silence(std::string_view output);
+// There is no such job any more.
+bool is_unknown_job(std::string_view output);
+
+}  // namespace lull::slurm

@@ -1,0 +1,40 @@
+#pragma once
+// A folder with a trace for each day, as `lull record --history` writes it: 2026-11-17.csv.zst. A day whose file could
+// not be continued goes on in 2026-11-17_2.csv.zst.
+
+#include <chrono>
+#include <cstddef>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/clock.h"
+#include "base/result.h"
+#include "base/time_range.h"
+
+namespace lull::trace {
+
+using Day = std::chrono::sys_days;  // of the local calendar
+
+struct DayFile {
+  Day day;
+  unsigned part = 1;
+  std::string name;  // in its folder
+};
+
+Day local_day(WallTime at);
+std::string day_file_name(Day day, unsigned part);
+std::optional<DayFile> parse_day_file(std::string_view name);
+
+bool is_folder(const std::string& path);
+// All of a folder, oldest first. Other files are left alone.
+Result<std::vector<DayFile>> list_days(const std::string& folder);
+// The paths of those that may have rows of the range. None: said with what the folder has.
+Result<std::vector<std::string>> days_within(const std::string& folder, const TimeRange& range);
+
+// Removes the oldest days until `keep` are left; how many files that were. It counts days that were recorded, so that a
+// clock that was set wrong removes nothing.
+Result<std::size_t> remove_old_days(const std::string& folder, std::size_t keep);
+
+}  // namespace lull::trace

@@ -1,0 +1,128 @@
+"""Names that others choose: cgroups that look like somebody's container, subordinate uids, shells behind su."""
+import fcntl
+import os
+import pathlib
+import pty
+import pwd
+import shutil
+import termios
+
+import pytest
+from conftest import LIMIT, wait_until
+from test_watch_each import ADA, BOB, QUICK, ROOT_ONLY, load_as, shared, stop  # noqa: F401 (a fixture)
+
+CONTAINER = "c0ffee" + os.urandom(29).hex()
+
+
+def unified_hierarchy():
+    for line in pathlib.Path("/proc/self/mountinfo").read_text().splitlines():
+        fields, kind = line.split(" - ")
+        if kind.startswith("cgroup2 ") and fields.split()[3] == "/":
+            return pathlib.Path(fields.split()[4])
+    return None
+
+
+@pytest.fixture
+def cgroups():
+    """Makes cgroups, each with its owner; removed at the end, when nobody is in them any more."""
+    top, made = unified_hierarchy(), []
+
+    def make(path, owner):
+        folder = top
+        for part in path.split("/"):
+            folder = folder / part
+            if not folder.exists():
+                folder.mkdir()
+                os.chown(folder, owner, owner)
+                made.append(folder)
+        return folder
+
+    if top is None:
+        pytest.skip("there is no unified hierarchy of cgroups here")
+    try:
+        make(f"lull-test-{os.getpid()}", 0)
+    except OSError as error:
+        pytest.skip(f"no cgroup can be made here: {error}")
+    yield make
+    for folder in reversed(made):
+        for pid in (folder / "cgroup.procs").read_text().split():
+            (top / "cgroup.procs").write_text(pid)
+        folder.rmdir()
+
+
+@ROOT_ONLY
+def test_a_copied_container_name_does_not_end_the_others_work(shared, cgroups):  # noqa: F811
+    gpus = shared(2)
+    top = f"lull-test-{os.getpid()}"
+    container = cgroups(f"{top}/docker-{CONTAINER}.scope", 0)
+    cgroups(f"{top}/theirs", ADA)
+    copy = cgroups(f"{top}/theirs/docker-{CONTAINER}.scope", ADA)
+    busy, idle = load_as(gpus, 0, 90, BOB), load_as(gpus, 1, 0, ADA)
+    (container / "cgroup.procs").write_text(str(busy.pid))
+    (copy / "cgroup.procs").write_text(str(idle.pid))
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "mean(util) < 60 for 700ms", "--per", "job", "--do", "end")
+    assert idle.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert f"container {ADA}/{CONTAINER[:12]} of {ADA} on GPU 1" in said, said
+    assert busy.poll() is None and f"SIGTERM to lull {busy.pid}" not in said
+
+
+@ROOT_ONLY
+def test_users_in_a_container_that_root_made_are_one_job(shared, cgroups):  # noqa: F811
+    gpus = shared(3)
+    container = cgroups(f"lull-test-{os.getpid()}/docker-{CONTAINER}.scope", 0)
+    busy, idle, other = load_as(gpus, 0, 90, BOB), load_as(gpus, 1, 0, 0), load_as(gpus, 2, 0, ADA)
+    for one in (busy, idle):
+        (container / "cgroup.procs").write_text(str(one.pid))
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job", "--do", "end")
+    assert other.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert busy.poll() is None and idle.poll() is None and said.count("SIGTERM to") == 1, said
+
+
+@ROOT_ONLY
+@pytest.mark.skipif(not pathlib.Path("/etc/subuid").exists() or not shutil.which("unshare"),
+                    reason="needs /etc/subuid to cover, and unshare")
+def test_except_user_spares_their_subordinate_uids(shared, tmp_path):  # noqa: F811
+    gpus = shared(2)
+    (tmp_path / "subuid").write_text(f"{ADA}:100000:65536\n")
+    spared, ended = load_as(gpus, 0, 0, 100_999), load_as(gpus, 1, 0, BOB)
+    watch = gpus.start("unshare", "-m", "sh", "-c", f'mount --bind "{tmp_path}/subuid" /etc/subuid && exec "$@"', "sh",
+                       gpus.binary, "watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job", "--do", "end",
+                       "--except-user", str(ADA))
+    assert ended.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert spared.poll() is None and said.count("SIGTERM to") == 1, said
+
+
+@ROOT_ONLY
+@pytest.mark.skipif(not shutil.which("su") or not shutil.which("bash"), reason="needs su and bash")
+def test_jobs_behind_su_in_one_shell_are_judged_by_themselves(shared):  # noqa: F811
+    gpus = shared(2)
+    user = pwd.getpwuid(65534).pw_name
+    ours, theirs = pty.openpty()
+    shell = gpus.start("bash", "--norc", "-i", stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+                       preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+    os.close(theirs)
+    os.set_blocking(ours, False)
+
+    def drain():
+        try:
+            return os.read(ours, 65536)
+        except OSError:
+            return b""
+
+    def holders():
+        drain()
+        return [gpu["processes"] for gpu in gpus.show()["gpus"]]
+
+    os.write(ours, f"su -s /bin/bash {user}\n".encode())
+    for gpu, util in ((0, 0), (1, 90)):
+        os.write(ours, f"{gpus.binary} sim load --gpu {gpu} --util {util} &\n".encode())
+    wait_until(lambda: all(holders()), what="both jobs")
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "util < 1 for 700ms", "--per", "job", "--do", "end")
+    wait_until(lambda: not holders()[0], what="the idle job's end")
+    said = stop(watch)
+    assert holders()[1] and said.count("SIGTERM to") == 1, said
+    os.close(ours)
+    shell.wait(timeout=LIMIT)

@@ -1,0 +1,191 @@
+"""The page of `lull serve`, as a browser shows it, on simulated GPUs. `./test page` runs this."""
+import importlib.util
+import json
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from browser import Browser
+from waiting import LIMIT, read_until, wait_until
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+LULL = ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev") / "lull"
+specification = importlib.util.spec_from_file_location("e2e_conftest", ROOT / "tests/e2e/conftest.py")
+e2e = importlib.util.module_from_spec(specification)
+specification.loader.exec_module(e2e)
+HOSTILE = "<img src=x onerror=errors.push('markup')><script>errors.push('script')</script>\"'&amp;\u202e"
+
+
+@pytest.fixture(scope="module")
+def browser():
+    program = shutil.which("chromium")
+    assert program, "chromium is not installed"
+    browser = Browser(program)
+    yield browser
+    browser.close()
+
+
+class Page:
+    """A simulation with a server in it, shown in the browser."""
+
+    def __init__(self, browser, gpus):
+        self.browser = browser
+        self.sim = e2e.Sim(str(LULL), gpus)
+        self.listen = "127.0.0.1:0"
+        self.start()
+
+    def start(self):
+        self.server = self.sim.start_lull("serve", "--listen", self.listen, "--every", "200ms")
+        line = read_until(self.server.stderr, "\n")
+        self.address = line.split("serving on ")[1].strip()
+        self.listen = self.address.removeprefix("http://")
+
+    def show(self, width, dark=False):
+        self.browser.show(self.address + "/", width, dark=dark)
+        self.wait("document.querySelector('#state').textContent === 'live'", "the first sample")
+
+    def ask(self, expression):
+        return self.browser.ask(expression)
+
+    def wait(self, expression, what):
+        return wait_until(lambda: self.ask(expression), limit=LIMIT, what=what)
+
+    def close(self):
+        self.sim.close()
+
+
+@pytest.fixture(scope="module")
+def few(browser):
+    page = Page(browser, 1)
+    yield page
+    page.close()
+
+
+@pytest.fixture(scope="module")
+def many(browser):
+    """128 GPUs; some work, with long and hostile names, one is leased, one is lost."""
+    page = Page(browser, 128)
+    page.sim.set(1, util=90)
+    page.sim.started.append(subprocess.Popen([HOSTILE + " --config a_long_name_without_any_blank_" + "x" * 300, "sim", "load", "--gpu", "0,2", "--util",
+                                              "80", "--mem", "20GiB"], executable=LULL, env=page.sim.env, stdout=subprocess.DEVNULL))
+    page.sim.start_lull("pick", "--gpus", "5", "--", "sleep", "1000")
+    page.sim.fault(7, "lost")
+    yield page
+    page.close()
+
+
+CUT_OFF = """[...document.querySelectorAll('main *')].filter(e => {
+    const box = e.getBoundingClientRect(); return box.width && box.right > innerWidth + 1; }).map(e => e.outerHTML.slice(0, 120))"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", (390, 1300))
+@pytest.mark.parametrize("count", (1, 128))
+def test_page_shows_each_gpu_and_cuts_nothing_off(few, many, count, width, dark):
+    page = few if count == 1 else many
+    page.show(width, dark)
+    page.wait(f"document.querySelectorAll('#gpus tbody tr').length === {count}", "the rows")
+    if count == 128:
+        page.wait("document.querySelectorAll('#gpus tbody tr')[0].textContent.includes('onerror')", "the process")
+        page.wait("document.querySelectorAll('#gpus tbody tr')[5].cells[9].textContent !== ''", "the lease")
+        page.wait("document.querySelectorAll('#gpus tbody tr')[7].textContent.includes('lost')", "the loss")
+        assert page.ask("document.querySelectorAll('#gpus tbody tr')[7].textContent").count("unknown") >= 1
+    assert page.ask("errors") == []
+    assert page.ask("document.documentElement.scrollWidth") <= width
+    assert page.ask(CUT_OFF) == []
+    assert page.ask("document.querySelector('#summary').textContent").startswith(f"{count} GPU")
+    ground = page.ask("getComputedStyle(document.body).backgroundColor")
+    assert (sum(map(int, ground.strip("rgb()").split(","))) < 384) == dark
+    if picture := os.environ.get("LULL_PICTURES"):
+        page.browser.picture(f"{picture}/serve-{count}-{width}-{'dark' if dark else 'light'}.png")
+
+
+def test_page_fits_wide_screens(many):
+    for width in (700, 1000, 2560):
+        many.show(width)
+        assert many.ask("document.documentElement.scrollWidth") <= width
+        assert many.ask(CUT_OFF) == []
+        if picture := os.environ.get("LULL_PICTURES"):
+            many.browser.picture(f"{picture}/serve-128-{width}-light.png")
+
+
+def test_page_sets_all_names_as_text(few):
+    """Whatever a user, a command, a GPU or a lease is called."""
+    few.show(1000)
+    few.ask("""(() => {
+        const event = JSON.parse(JSON.stringify(shown)), name = %s;
+        const gpu = event.status.gpus[0];
+        gpu.name = gpu.error = gpu.uuid = event.host = event.summary = name;
+        event.uses = [name];
+        gpu.leases = [{user: name, since: name, command: name, pid: 1}];
+        gpu.processes = [{pid: 7, user: name, command: name, name, started: name, proof: name, filler: true}];
+        event.jobs = [{job: name, title: name, pids: [7], users: [name], gpus: ['0']}];
+        show(event);
+        show({up: false, host: name, every_seconds: 1, error: name});
+        show(event);
+    })()""" % json.dumps(HOSTILE))
+    assert few.ask("document.querySelectorAll('main img, main script, #gpus [onerror]').length") == 0
+    assert few.ask("errors") == []
+
+
+def test_page_changes_only_what_changed(few):
+    """No flicker: rows and cells stay, and what reads the page aloud is not told with every sample."""
+    few.show(1000)
+    few.ask("""window.changes = []; window.first = document.querySelector('#gpus tbody tr');
+        new MutationObserver(all => changes.push(...all.map(m => (m.target.closest ? m.target : m.target.parentNode).closest('[data-label],[id]')))).observe(
+            document.body, {subtree: true, childList: true, characterData: true, attributes: true})""")
+    few.ask("window.heard = lastHeard")
+    few.wait("lastHeard > heard + 1500", "some samples")
+    assert few.ask("document.querySelector('#gpus tbody tr') === first")
+    touched = set(few.ask("changes.map(e => e ? e.dataset.label || e.id : '')"))
+    assert touched <= {"host", "utilisation, last hour", "power", "idle for", "memory"}, touched
+
+
+def test_page_follows_the_gpus(few):
+    few.show(1000)
+    few.sim.set(0, util=100)
+    few.wait("document.querySelector('#gpus tbody tr .use').textContent === 'busy'", "work")
+    few.sim.set(0, util=0)
+    few.wait("document.querySelector('#gpus tbody tr .use').textContent !== 'busy'", "rest")
+    few.wait("/\\d/.test(document.querySelector('#gpus tbody tr').cells[8].textContent)", "for how long")
+
+
+def test_page_says_when_gpus_cannot_be_read(few):
+    few.show(1000)
+    few.sim.fault("all", "no-driver")
+    few.wait("document.querySelector('#state').textContent === 'no sample'", "that there is none")
+    assert few.ask("document.querySelector('#gpus').hidden"), "what was is not shown as what is"
+    assert few.ask("document.querySelector('#note').textContent")
+    few.sim.clear()
+    few.wait("document.querySelector('#state').textContent === 'live' && !document.querySelector('#gpus').hidden", "the return")
+
+
+def test_page_says_when_the_server_is_gone_and_when_it_is_back(few):
+    few.show(1000)
+    few.server.kill()
+    few.server.wait()
+    few.wait("document.querySelector('#state').textContent.startsWith('the server does not answer')", "that it is gone")
+    assert few.ask("document.body.classList.contains('gone')")
+    few.start()
+    few.wait("document.querySelector('#state').textContent === 'live' && !document.body.classList.contains('gone')", "the return")
+
+
+def test_page_filters_by_the_keyboard_and_is_named_for_who_hears_it(many):
+    many.show(1000)
+    many.wait("document.querySelectorAll('#gpus tbody tr')[0].textContent.includes('onerror')", "the process")
+    for _ in range(3):
+        many.browser.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
+        if many.ask("document.activeElement.id") == "filter":
+            break
+    assert many.ask("document.activeElement.id") == "filter"
+    many.browser.call("Input.insertText", text="onerror")
+    many.wait("[...document.querySelectorAll('#gpus tbody tr')].filter(e => !e.hidden).length === 2", "the filter")
+    assert "126 of 128" in many.ask("document.querySelector('#note').textContent")
+    nodes = many.browser.call("Accessibility.getFullAXTree")["nodes"]
+    named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
+    assert ("searchbox", "filter") in named
+    assert sum(role == "columnheader" for role, _ in named) in (0, 11)  # not there where rows are cards
+    assert any(role == "image" and name.startswith("last hour: ") for role, name in named), {r for r, _ in named}
+    assert any(role == "status" for role, _ in named)
