@@ -19,6 +19,16 @@ std::string unanswered_text(Duration time) {
   return "driver has not answered for " + format_duration(whole.count() > 0 ? Duration(whole) : Duration(part));
 }
 
+std::string_view to_string(Vendor vendor) {
+  switch (vendor) {
+    case Vendor::nvidia: return "nvidia";
+    case Vendor::amd: return "amd";
+    case Vendor::intel: return "intel";
+    case Vendor::tegra: return "tegra";
+  }
+  return "unknown";
+}
+
 std::string_view to_string(Absence absence) {
   switch (absence) {
     case Absence::none: return "known";

@@ -57,6 +57,10 @@ enum class Basis : std::uint8_t { unknown, mean, instant, moments };
 
 enum class DeviceKind : std::uint8_t { gpu, mig };
 
+// Whose driver a GPU is read from. A Jetson is NVIDIA's as well, but is read from files (tegra).
+enum class Vendor : std::uint8_t { nvidia, amd, intel, tegra };
+std::string_view to_string(Vendor vendor);  // "amd"
+
 // What makes two devices the same one, wherever that is asked: the UUID, or, where none could be read or several cards
 // have the same one (a faulty card, a cloned vBIOS), the place in the machine. Never empty, so that two cards of which
 // nothing could be read are not taken for one: Device::id() makes it.
@@ -70,15 +74,21 @@ struct DeviceId {
 
 struct Device {
   DeviceKind kind = DeviceKind::gpu;
-  unsigned index = 0;      // NVML's: by PCI bus
-  unsigned mig_index = 0;  // of a MIG device: which of its parent's
-  std::string uuid;        // "GPU-…" or "MIG-…"; empty: could not be read
+  Vendor vendor = Vendor::nvidia;
+  unsigned vendor_index = 0;  // N of "amd:N": the place among the GPUs of its vendor
+  unsigned index = 0;         // among all GPUs; NVIDIA's come first, in NVML's order (by PCI bus)
+  unsigned mig_index = 0;     // of a MIG device: which of its parent's
+  std::string uuid;           // "GPU-…" or "MIG-…"; empty: could not be read
   std::string name;
   std::string pci;                           // "00000000:3B:00.0"
   std::optional<unsigned> minor;             // N of /dev/nvidiaN
   std::optional<unsigned> gpu_instance;      // MIG only
   std::optional<unsigned> compute_instance;  // MIG only
   std::optional<double> speed;               // cores x MHz: CUDA counts the fastest GPU first
+  std::optional<unsigned> render_minor;      // N of /dev/dri/renderDN (AMD, Intel)
+  std::optional<unsigned> kfd_rank;          // AMD: the place in the order that ROCR_VISIBLE_DEVICES counts in
+  bool partition = false;                    // AMD: a part of a card that shares its unique_id with others (CPX)
+  bool rdna = false;                         // AMD: its own idle may look like a hang
   Absence absence = Absence::none;           // lost before anything could be read of it
   bool shares_uuid = false;                  // another device of this machine has the same UUID
   bool operator==(const Device&) const = default;

@@ -168,10 +168,12 @@ bool code(Codec& codec, typename Codec::template Ref<std::string> word) {
 
 template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<Device> device) {
-  return codec.one_of(device.kind, DeviceKind::mig) && codec.value(device.index) && codec.value(device.mig_index) &&
+  return codec.one_of(device.kind, DeviceKind::mig) && codec.one_of(device.vendor, Vendor::tegra) &&
+         codec.value(device.vendor_index) && codec.value(device.index) && codec.value(device.mig_index) &&
          codec.value(device.uuid) && codec.value(device.name) && codec.value(device.pci) && codec.value(device.minor) &&
          codec.value(device.gpu_instance) && codec.value(device.compute_instance) && codec.value(device.speed) &&
-         codec.one_of(device.absence, kLastAbsence);
+         codec.value(device.render_minor) && codec.value(device.kfd_rank) &&
+         codec.flags(device.partition, device.rdna) && codec.one_of(device.absence, kLastAbsence);
 }
 
 template <class Codec>
