@@ -70,7 +70,7 @@ TEST(Judging, WhoAllowsProcessesAllowsTheirContexts) {
 
 // ---- what cannot be read -----------------------------------------------------
 
-// The law: replacing any value that is looked at by unknown never makes a GPU fit.
+// Replacing any value that is looked at by unknown never makes a GPU fit.
 TEST(Judging, UnknownNeverFits) {
   EXPECT_TRUE(rc::check([] {
     Reading reading = idle();

@@ -6,7 +6,7 @@
 // of its own, which is small, and shares the program and the scratch memory, so
 // copies are for one thread.
 //
-// The law (property-tested): replacing any reading by unknown can only turn answers
+// Main invariant (property-tested): replacing any reading by unknown can only turn answers
 // into unknown, never a no into a yes nor a yes into a no. docs/rules.md has the
 // truth tables. With WhenMissing::ignore the user has waived this between GPUs.
 

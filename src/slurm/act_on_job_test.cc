@@ -369,7 +369,7 @@ TEST_F(HetJobTest, NothingIsDoneUnlessEachComponentRunsAndSaysYes) {
   }
 }
 
-// The law, with everything that can go wrong at random: a verb only after n yes of n nodes for the run that Slurm
+// With everything that can go wrong at random: a verb only after n yes of n nodes for the run that Slurm
 // shows, and while our own GPUs are idle.
 TEST_F(SlurmTest, NothingIsDoneWithoutAYesOfEachNode) {
   std::mt19937 random(11);

@@ -1,5 +1,5 @@
 #pragma once
-// What one node says about a job when it is asked, and whether all nodes of the job agree. The law: nothing is done to
+// What one node says about a job when it is asked, and whether all nodes of the job agree. Nothing is done to
 // a job unless each of its nodes has said yes, for the same run of it, by a sample of now. One no, one silence, one old
 // sample, one node that is missing or answers twice: nothing is done.
 

@@ -1,4 +1,4 @@
-// The law: nothing is agreed unless each node has said yes, for the same run of the job, by a sample of now.
+// Nothing is agreed unless each node has said yes, for the same run of the job, by a sample of now.
 
 #include "slurm/answer.h"
 

@@ -262,6 +262,6 @@ def test_no_line_is_wider_than_the_terminal(sim, tmp_path, columns):
 # -- options ----------------------------------------------------------------------------------------
 @pytest.mark.parametrize("command, option", [(["record"], "--for"), (["run"], "--idle"), (["pick"], "--gpus")])
 def test_an_option_that_is_given_twice_is_said_to_be(run_lull, command, option):
-    """FAULTS D: `--for` given twice said "needs a value"."""
+    """`--for` given twice said "needs a value"."""
     done = run_lull(*command, option, "1s", option, "2s", "--", "true")
     assert done.returncode == 2 and f"{option} is given 2 times: once would be right" in done.stderr, done.stderr

@@ -188,7 +188,7 @@ def bash(sim, tmp_path):
 @pytest.mark.parametrize("typed, becomes", [("lull ru", "lull run"), ("lull repo", "lull report"), ("lull run --evidence ru", "lull run --evidence run/"),
                                             ("lull pick --best=co", "lull pick --best=cool")])
 def test_a_command_is_no_folder_of_its_name(bash, typed, becomes):
-    """FAULTS D: beside a folder run/, `lull ru<Tab>` became `lull run/`."""
+    """Beside a folder run/, `lull ru<Tab>` became `lull run/`."""
     bash.tmux("send-keys", "-l", typed)
     wait_until(lambda: bash.screen().endswith(typed), what="what was typed")
     bash.tmux("send-keys", "Tab")
@@ -201,7 +201,7 @@ def test_a_command_is_no_folder_of_its_name(bash, typed, becomes):
 
 
 def test_descriptions_are_whole(sim, lull):
-    """FAULTS D: zsh and fish showed what stands on the first line of --help."""
+    """Zsh and fish showed what stands on the first line of --help."""
     with sim(1) as gpus:
         offered = dict(line.split("\t", 1) for line in gpus.lull("__complete", "options", "run").stdout.splitlines())
     assert offered["--on-idle"].endswith("(default: nothing)") and len(offered["--on-idle"]) > 80

@@ -1,4 +1,4 @@
-"""Who may call off what a watcher is about to do (FAULTS A11), and how long asking takes."""
+"""Who may call off what a watcher is about to do, and how long asking takes."""
 import os
 import shutil
 import socket

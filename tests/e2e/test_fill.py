@@ -397,7 +397,7 @@ def test_status_gives_the_reason_of_a_failure_with_its_path(sim, tmp_path):
 
 
 def test_status_and_pick_know_fillers(sim, tmp_path):
-    """FAULTS D: they looked like strangers, and `pick` said "no GPU fits" though a filler yields in a second."""
+    """They looked like strangers, and `pick` said "no GPU fits" though a filler yields in a second."""
     with sim(1) as gpus:
         fill = Fill(gpus, tmp_path, "--user-idle", "0", command=[gpus.binary, "sim", "load", "--gpu", "0", "--util", "90", "--mem", "2GiB"])
         wait_until(lambda: gpus.show()["gpus"][0]["util_percent"] > 50, what="a filler that works")

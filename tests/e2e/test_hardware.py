@@ -1,7 +1,7 @@
 """How real drivers behave, end to end: attach times, hangs, bursts, sleep. test_hardware_more.py has the rest.
 
-Elsewhere: row 4 in `status`, row 5 and row 19 in `pick` (test_hardware_pick.py), row 2 with a hang that ends
-(test_status.py, test_run.py), row 2 of the simulator itself (test_sim_quirks.py).
+Elsewhere: unified memory and WSL in `pick` (test_hardware_pick.py), hangs that end (test_status.py, test_run.py),
+hangs of the simulator itself (test_sim_quirks.py).
 """
 import contextlib
 import json

@@ -1,7 +1,7 @@
-"""Rows 7 to 22 of the list of how real drivers behave (HARDWARE.md), end to end; test_hardware.py has the first six.
+"""How real drivers behave, end to end, continued: what test_hardware.py does not have.
 
-Elsewhere: rows 9, 11, 15 and 19 in `pick` (test_hardware_pick.py), row 21 in `watch` (test_scope.py).
-Rows 10, 16 and 20 come later.
+Elsewhere: displays, scrubbing, MPS and WSL in `pick` (test_hardware_pick.py), GPUs without permission in `watch`
+(test_scope.py).
 """
 import datetime
 import itertools

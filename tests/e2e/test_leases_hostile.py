@@ -1,4 +1,4 @@
-"""What a hostile, a stopped or a killed neighbour can do through the lease folder (FAULTS B1, B6, D1, D2, D3)."""
+"""What a hostile, a stopped or a killed neighbour can do through the lease folder."""
 import contextlib
 import json
 import os

@@ -1,4 +1,4 @@
-"""Numbers from outside (FAULTS A4 and all like it): every number of every option, file and record is checked where it
+"""Numbers from outside: every number of every option, file and record is checked where it
 enters. What is nonsense is refused in one line that names the option and says what would be right, with status 2.
 
 The options come from --help: one that is new and takes a number is tried here without anybody's doing.
@@ -75,7 +75,7 @@ def test_every_number_of_every_option(run_lull, tmp_path, trace, command):
 
 @pytest.mark.parametrize("action", ["exit=", "kill=", "kill=PGID:"])
 def test_numbers_of_actions(run_lull, tmp_path, action):
-    """FAULTS A4: kill=4294967296+PID killed PID."""
+    """`kill=4294967296+PID` killed PID."""
     env = clean_environment(LULL_NVML=tmp_path / "none.so")
     for value in NONSENSE + [str((1 << 32) + os.getpid())]:
         done = run_lull("watch", "--require-gpu", "--do", action + value, env=env)

@@ -41,7 +41,7 @@ def two_loads(gpus, first=0, second=90):
     return ["sh", "-c", f"{load} --gpu 0 --util {first} & {load} --gpu 1 --util {second} & wait"]
 
 
-# ---- A1: a scope never shrinks by what was not seen ------------------------------------------------
+# ---- a scope never shrinks by what was not seen ----------------------------------------------------
 
 KINDS = {
     "lost": ("lost", None),
@@ -55,7 +55,7 @@ KINDS = {
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_gpu_of_the_job_that_cannot_be_looked_at_stays_in_scope(sim, kind):
-    """FAULTS A1: GPU 0 idle, GPU 1 at 90 %, then GPU 1 (or only its list of processes) cannot be read."""
+    """GPU 0 idle, GPU 1 at 90 %, then GPU 1 (or only its list of processes) cannot be read."""
     with sim(2) as gpus:
         job = gpus.start_lull("run", "-v", *QUICK, "--", *two_loads(gpus))
         lines_until(job, "GPU 1 util 90 %")
@@ -72,7 +72,7 @@ def test_gpu_of_the_job_that_cannot_be_looked_at_stays_in_scope(sim, kind):
 
 
 def test_driver_that_is_reloaded_does_not_make_us_forget(sim):
-    """FAULTS A1: the driver goes and comes back, and GPU 1's processes cannot be read afterwards."""
+    """The driver goes and comes back, and GPU 1's processes cannot be read afterwards."""
     with sim(2) as gpus:
         job = gpus.start_lull("run", "-v", *QUICK, "--", *two_loads(gpus))
         lines_until(job, "GPU 1 util 90 %")
@@ -86,7 +86,7 @@ def test_driver_that_is_reloaded_does_not_make_us_forget(sim):
         stop(job)
 
 
-# ---- law 7: a job is judged by its own GPUs only ----------------------------------------------------
+# ---- a job is judged by its own GPUs only -----------------------------------------------------------
 
 def test_job_without_a_context_is_not_judged_and_that_is_said_once(sim):
     with sim(2) as gpus:
@@ -152,10 +152,10 @@ def test_gpus_of_a_lease_and_of_slurm(sim, tmp_path):
         assert done.returncode == 124 and "on GPU 1," in done.stderr
 
 
-# ---- A5: what is seen wins ----------------------------------------------------------------------------
+# ---- what is seen wins --------------------------------------------------------------------------------
 
 def test_context_elsewhere_than_cuda_visible_devices_says(sim):
-    """FAULTS A5: CUDA_VISIBLE_DEVICES=0, but the job works on GPU 1."""
+    """CUDA_VISIBLE_DEVICES=0, but the job works on GPU 1."""
     with sim(2) as gpus:
         job = gpus.start_lull("run", "-v", *QUICK, "--", gpus.binary, "sim", "load", "--gpu", "1", "--util", "90",
                               env={"CUDA_VISIBLE_DEVICES": "0"})
@@ -166,7 +166,7 @@ def test_context_elsewhere_than_cuda_visible_devices_says(sim):
 
 @pytest.mark.parametrize("busy", [0, 1])
 def test_uncertain_order_takes_all_candidates(sim, busy):
-    """FAULTS A5: T4 + H100, CUDA_VISIBLE_DEVICES=0: which one that is cannot be known from here."""
+    """T4 + H100, CUDA_VISIBLE_DEVICES=0: which one that is cannot be known from here."""
     with sim("1xT4,1xH100") as gpus:
         gpus.set(busy, util=90)
         job = gpus.start_lull("run", "-v", *QUICK, "--", "sleep", "1000", env={"CUDA_VISIBLE_DEVICES": "0"})
@@ -177,7 +177,7 @@ def test_uncertain_order_takes_all_candidates(sim, busy):
 
 
 def test_contexts_settle_an_uncertain_order(sim):
-    """FAULTS A5: one GPU was given, and the job's context says which one it is."""
+    """One GPU was given, and the job's context says which one it is."""
     with sim("1xT4,1xH100") as gpus:
         gpus.set(1, util=90)  # a neighbour's
         done = gpus.lull("run", *QUICK, "--", gpus.binary, "sim", "load", "--gpu", "0", "--util", "0",
@@ -250,10 +250,10 @@ def test_why_cuda_visible_devices_shows_no_gpu(sim, value, words):
         stop(job)
 
 
-# ---- A6: a stopped process with a context ---------------------------------------------------------------
+# ---- a stopped process with a context -------------------------------------------------------------------
 
 def test_stopped_worker_is_not_judged(sim):
-    """FAULTS A6: a worker is stopped (SIGSTOP, a debugger), its leader is not."""
+    """A worker is stopped (SIGSTOP, a debugger), its leader is not."""
     rule = ["--delay", "0", "--every", "50ms", "--idle", "util < 1 for 2s", "--grace", "300ms"]
     with sim(1) as gpus:
         job = gpus.start_lull("run", "-v", *rule, "--", "sh", "-c",
@@ -294,10 +294,10 @@ def test_frozen_worker_is_not_judged(sim, cgroup, command):
         assert job.wait(timeout=LIMIT) == 124
 
 
-# ---- A7: work outside the tree ----------------------------------------------------------------------------
+# ---- work outside the tree --------------------------------------------------------------------------------
 
 def test_work_outside_the_tree_counts_when_named_and_is_never_ended(sim):
-    """FAULTS A7: the job's own GPU idles, its work is done by a daemon's child (Ray, docker, MPS)."""
+    """The job's own GPU idles, its work is done by a daemon's child (Ray, docker, MPS)."""
     with sim(2) as gpus:
         worker = gpus.load(1, util=90)
         job = gpus.start_lull("run", "-v", *QUICK, "--also", worker.pid, "--", gpus.binary, "sim", "load", "--gpu", "0",
@@ -377,7 +377,7 @@ def test_also_that_is_not_there_yet_is_said(run_lull):
     assert done.returncode == 0 and "nobody is there yet" in done.stderr
 
 
-# ---- A9: what /proc/PID/io does not know -------------------------------------------------------------------
+# ---- what /proc/PID/io does not know -----------------------------------------------------------------------
 
 TALKER = """
 import os, socket, sys, time
@@ -391,7 +391,7 @@ with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as line:
 
 
 def test_bytes_over_sockets_are_io(sim, tmp_path):
-    """FAULTS A9: a job that sends 64 KiB every 10 ms reads and writes nothing by /proc/PID/io."""
+    """A job that sends 64 KiB every 10 ms reads and writes nothing by /proc/PID/io."""
     with sim(1) as gpus, socket.create_server(("127.0.0.1", 0)) as server:
         def sink():
             line, _ = server.accept()
@@ -411,7 +411,7 @@ def test_bytes_over_sockets_are_io(sim, tmp_path):
 
 
 def test_socket_that_nobody_counts_makes_io_unknown(sim):
-    """FAULTS A9: bytes over a unix socket are counted by nobody: unknown, and only `io`."""
+    """Bytes over a unix socket are counted by nobody: unknown, and only `io`."""
     script = ("import os, socket, time\n"
               "a, b = socket.socketpair()\n"
               "if os.fork() == 0:\n"
@@ -435,7 +435,7 @@ def test_socket_that_nobody_counts_makes_io_unknown(sim):
 
 
 def test_cpu_of_orphans_without_a_cgroup(sim):
-    """FAULTS A9: what short-lived orphans burn is in no account but ours, who reap them."""
+    """What short-lived orphans burn is in no account but ours, who reap them."""
     # Forks a child that forks a grandchild and ends; the grandchild burns 50 ms and ends before it is looked at.
     script = ("import os, time\n"
               "end = time.monotonic() + 4\n"

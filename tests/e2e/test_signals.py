@@ -1,4 +1,4 @@
-"""Ctrl-C at a terminal ends the script as well (FAULTS E2): whoever a signal ends, or whose job it ended, dies of that
+"""Ctrl-C at a terminal ends the script as well: whoever a signal ends, or whose job it ended, dies of that
 signal, as timeout(1) does. A shell goes on behind a program that exits with 130."""
 import fcntl
 import os

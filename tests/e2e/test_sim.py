@@ -657,7 +657,7 @@ def test_ends_when_its_terminal_goes(lull, runtime):
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 def test_others_see_a_simulation_of_root(lull, tmp_path):
-    """FAULTS D: it was "driver not loaded" for them."""
+    """It was "driver not loaded" for them."""
     let_others_in(tmp_path)
     nobody = {"user": 65534, "group": 65534, "extra_groups": []}
     with Sim(lull, 2, env=clean_environment(XDG_RUNTIME_DIR=tmp_path)) as gpus:

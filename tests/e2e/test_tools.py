@@ -5,7 +5,7 @@ from conftest import LIMIT, ROOT, clean_environment
 
 
 def test_another_apt_is_waited_for(tmp_path):
-    """FAULTS D: packaging/deb failed on a held lock; apt waits for one of its three locks only."""
+    """`packaging/deb` failed on a held lock; apt waits for one of its three locks only."""
     log = tmp_path / "calls"
     programs = {"dpkg-query": "exit 1", "id": "echo 0", "sleep": f"echo sleep $1 >> {log}",
                 "apt-get": f'echo apt-get "$@" >> {log}; [ "$(grep -c ^apt-get {log})" -ge 3 ] && exit 0\n'

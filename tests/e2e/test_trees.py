@@ -73,7 +73,7 @@ def python(text, *arguments):
             "    while True: time.sleep(1000)\n" + text, *map(str, arguments)]
 
 
-# ---- C1: kill= of watch ---------------------------------------------------------------------------
+# ---- kill= of watch -------------------------------------------------------------------------------
 
 def test_child_that_ignores_term_goes_with_its_root(sim, pids):
     with sim(1) as gpus:
@@ -160,7 +160,7 @@ def test_watch_in_the_session_that_it_ends_lives(sim, pids):
         assert pids.left() == []
 
 
-# ---- C2: out of the cgroup --------------------------------------------------------------------------
+# ---- out of the cgroup ------------------------------------------------------------------------------
 
 @root_only
 @pytest.mark.parametrize("orphan", [False, True], ids=["child", "orphan"])
@@ -180,7 +180,7 @@ def test_process_that_left_the_cgroup_is_ended(sim, pids, cgroup, orphan):
         assert done.returncode == 124 and "all its processes are gone" in done.stderr
 
 
-# ---- C5: without /proc ------------------------------------------------------------------------------
+# ---- without /proc ----------------------------------------------------------------------------------
 
 @root_only
 def test_without_proc_the_job_is_ended_and_nothing_is_claimed(sim, pids):
@@ -211,7 +211,7 @@ def test_watch_without_proc_does_not_say_done(sim, pids):
         assert done.returncode == 125 and "cannot be read" in done.stderr
 
 
-# ---- B3: the grace is time in which the job can run ---------------------------------------------------
+# ---- the grace is time in which the job can run -------------------------------------------------------
 
 CHECKPOINT = """
 def save(*_):
@@ -283,7 +283,7 @@ def test_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_path):
         assert saved.read_text() == "saved"
 
 
-# ---- C3, C4: what somebody sends to lull, side by side with timeout(1) --------------------------------
+# ---- what somebody sends to lull, side by side with timeout(1) ----------------------------------------
 
 WRAPPERS = ["lull", "timeout"]
 
@@ -346,7 +346,7 @@ def test_terminal_of_the_session_leader_goes(sim, pids, wrapper):
                 os.waitpid(pid, 0)
 
 
-# ---- C9: what was ignored stays ignored -----------------------------------------------------------------
+# ---- what was ignored stays ignored ---------------------------------------------------------------------
 
 @pytest.mark.parametrize("command", ["run", "watch", "record", "status"])
 @pytest.mark.parametrize("name", ["HUP", "INT", "QUIT"])
@@ -398,7 +398,7 @@ def test_facts_are_those_of_the_firing(sim, tmp_path):
         assert first == second and first["readings"]
 
 
-# ---- C6: cgroups --------------------------------------------------------------------------------------------
+# ---- cgroups ------------------------------------------------------------------------------------------------
 
 def cgroups_left(pid):
     mount = cgroup_mount()
@@ -434,7 +434,7 @@ def test_inner_run_that_outlives_the_outer_leaves_no_cgroup(sim, pids, tmp_path,
         assert cgroups_left(inner) == [] and cgroups_left(outer.pid) == []
 
 
-# ---- C7: what a hook leaves behind ------------------------------------------------------------------------------
+# ---- what a hook leaves behind ----------------------------------------------------------------------------------
 
 DAEMONS = ("import os, sys, time\n"
            "for _ in range(2):\n"
@@ -481,7 +481,7 @@ def test_what_a_hook_leaves_behind_on_purpose_stays(sim, pids, tmp_path, command
         assert len(pids.left()) == 2
 
 
-# ---- C8: a hold that nobody was told of -----------------------------------------------------------------------
+# ---- a hold that nobody was told of ---------------------------------------------------------------------------
 
 def test_hold_that_could_not_be_said_is_given_back(sim, tmp_path):
     with sim(1) as gpus:

@@ -40,7 +40,7 @@ def test_a_gpu_that_is_only_maybe_the_jobs_never_ends_it(sim, rule):
     ("nvmlDeviceGet*", "util < 5 or power < 30% or mem_used < 5%"),
 ])
 def test_garbage_from_the_driver_ends_nobody(sim, function, rule):
-    """FAULTS A8: 368 W are no share of a limit of all ones, and a ring of garbage tells nothing of a card at 90 %."""
+    """368 W are no share of a limit of all ones, and a ring of garbage tells nothing of a card at 90 %."""
     with sim("1xH100") as gpus:
         gpus.set(0, util=90, power=368, mem_used="40GiB")
         gpus.fault(0, "garbage", function)

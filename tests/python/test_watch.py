@@ -473,7 +473,7 @@ print("ends", flush=True)
 
 
 def test_a_watch_that_is_there_before_pick_goes_by_the_picked_gpus(lull_gpus, caplog):
-    """FAULTS D: it never fired, and spoke of --gpus."""
+    """It never fired, and spoke of --gpus."""
     with caplog.at_level(logging.INFO, "lull"), lull.watch(idle=IDLE, every=0.05) as watch:
         assert not watch.wait(0.5)
         with lull.pick(gpus=1):

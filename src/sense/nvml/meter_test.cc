@@ -125,7 +125,7 @@ TEST(PowerMeter, TheMomentIsTheNewestAndElseTheCounterOfAShortTime) {
   EXPECT_EQ(meter.take(kBegin + 21s).newest.high, 70);
 }
 
-// The law: making anything unknown makes the coverage smaller, never the answer "idle".
+// Making anything unknown makes the coverage smaller, never the answer "idle".
 TEST(UtilMeter, WhatWasNotSeenNeverCountsAsIdle) {
   EXPECT_TRUE(rc::check("a busy card is never under 100 where it is known", [] {
     UtilMeter meter;

@@ -1,4 +1,4 @@
-"""FAULTS A2 to A4: a verdict acts only while it is fresh, and only on whom was meant."""
+"""A verdict acts only while it is fresh, and only on whom was meant."""
 import os
 import platform
 import re

@@ -1,7 +1,7 @@
 // The laws of judging, for random rules on random series with unknowns and gaps:
 //   - the evaluator says what the slow oracle says;
 //   - any way of cutting a series into blocks gives the same answers;
-//   - replacing readings by unknown only turns answers into unknown (the one law);
+//   - replacing readings by unknown only turns answers into unknown (the main invariant);
 //   - a firing under unknowns is a firing on a rule that truly holds.
 
 #include <gtest/gtest.h>
@@ -190,7 +190,7 @@ void unknown_some(Series& series, int percent) {
         if (between(0, 99) < percent) value = kUnknownSample;
 }
 
-TEST(Laws, TheEvaluatorSaysWhatTheOracleSays) {
+TEST(EvaluatorProperties, TheEvaluatorSaysWhatTheOracleSays) {
   EXPECT_TRUE(check([] {
     const Rule rule = random_rule();
     const auto gpus = static_cast<std::size_t>(between(1, 4));
@@ -210,7 +210,7 @@ TEST(Laws, TheEvaluatorSaysWhatTheOracleSays) {
   }));
 }
 
-TEST(Laws, AnyCuttingGivesTheSameAnswers) {
+TEST(EvaluatorProperties, AnyCuttingGivesTheSameAnswers) {
   EXPECT_TRUE(check([] {
     const auto gpus = static_cast<std::size_t>(between(1, 3));
     Policy policy{.idle = random_rule()};
@@ -234,9 +234,9 @@ TEST(Laws, AnyCuttingGivesTheSameAnswers) {
   }));
 }
 
-// The one law. Answers may become unknown; none may turn into its opposite, and none
+// Answers may become unknown; none may turn into its opposite, and none
 // that was unknown may become known.
-TEST(Laws, UnknownReadingsOnlyMakeAnswersUnknown) {
+TEST(EvaluatorProperties, UnknownReadingsOnlyMakeAnswersUnknown) {
   EXPECT_TRUE(check([] {
     const Rule rule = random_rule();
     const auto gpus = static_cast<std::size_t>(between(1, 4));
@@ -255,7 +255,7 @@ TEST(Laws, UnknownReadingsOnlyMakeAnswersUnknown) {
 }
 
 // Whatever fires with readings missing, would have been right with all of them known.
-TEST(Laws, AFiringWithReadingsMissingIsRightWithThemKnown) {
+TEST(EvaluatorProperties, AFiringWithReadingsMissingIsRightWithThemKnown) {
   EXPECT_TRUE(check([] {
     const auto gpus = static_cast<std::size_t>(between(1, 3));
     Policy policy{.idle = random_rule()};
@@ -276,7 +276,7 @@ TEST(Laws, AFiringWithReadingsMissingIsRightWithThemKnown) {
 
 // With an arming rule: nothing fires before it has held, and what fires has held for
 // its whole span behind the arming sample.
-TEST(Laws, APolicyFiresOnceAStretchBehindItsArming) {
+TEST(EvaluatorProperties, APolicyFiresOnceAStretchBehindItsArming) {
   EXPECT_TRUE(check([] {
     const auto gpus = static_cast<std::size_t>(between(1, 2));
     Policy policy{.idle = random_rule(), .arm = random_rule()};
@@ -314,7 +314,7 @@ TEST(Laws, APolicyFiresOnceAStretchBehindItsArming) {
   }));
 }
 
-TEST(Laws, ARuleParsesBackFromItsText) {
+TEST(EvaluatorProperties, ARuleParsesBackFromItsText) {
   EXPECT_TRUE(check([] {
     const Rule rule = random_rule();
     const auto again = parse_rule(rule.text);
