@@ -3,6 +3,7 @@ signal, as timeout(1) does. A shell goes on behind a program that exits with 130
 import fcntl
 import os
 import pty
+import re
 import signal
 import subprocess
 import termios
@@ -103,10 +104,11 @@ def test_a_script_in_the_background_sees_143(machine, name):
     script = machine.start("bash", "-c", '"$@" & echo pid $!; wait $!; echo status=$?', "bash", *words,
                            stderr=subprocess.STDOUT)
     try:
-        pid = int(script.stdout.readline().split()[1])
-        while said.decode() not in (line := script.stdout.readline()):
+        lines = ""  # the shell and the command write in any order
+        while not (pid := re.search(r"^pid (\d+)$", lines, re.MULTILINE)) or said.decode() not in lines:
+            lines += (line := script.stdout.readline())
             assert line, "it has ended"
-        os.kill(pid, signal.SIGTERM)
+        os.kill(int(pid[1]), signal.SIGTERM)
         assert script.communicate(timeout=LIMIT)[0].endswith("status=143\n")
     finally:
         end(script)

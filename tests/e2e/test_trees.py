@@ -216,12 +216,25 @@ def test_watch_without_proc_does_not_say_done(sim, pids):
 CHECKPOINT = """
 def save(*_):
     open(sys.argv[2] + '.begun', 'w').close()
+    while not os.path.exists(sys.argv[2] + '.stopped'): time.sleep(0.01)
     for _ in range(40): time.sleep(0.05)
     with open(sys.argv[2], 'w') as file: file.write('saved')
     os._exit(0)
 signal.signal(15, save)
 stay()
 """
+
+
+def stop(job):
+    """Stops it until it stays stopped: lull sends SIGCONT right behind SIGTERM, which may come later than ours."""
+    stopped_since = 0
+    limit = time.monotonic() + LIMIT
+    while not stopped_since or time.monotonic() < stopped_since + 1:
+        assert time.monotonic() < limit, "it does not stay stopped"
+        if pathlib.Path(f"/proc/{job}/stat").read_text().rpartition(")")[2].split()[0] != "T":
+            os.kill(job, signal.SIGSTOP)
+            stopped_since = time.monotonic()
+        time.sleep(0.01)
 
 
 @root_only
@@ -243,10 +256,11 @@ def test_job_that_cannot_run_keeps_its_grace(sim, pids, cgroup, tmp_path, way):
             assert run.poll() is None, lines
         wait_until(saved.with_name("saved.begun").exists)
         if way == "stopped":
-            os.kill(job, signal.SIGSTOP)
+            stop(job)
         else:
             (frozen / "cgroup.freeze").write_text("1")
             wait_until(lambda: "frozen 1" in (frozen / "cgroup.events").read_text())
+        saved.with_name("saved.stopped").touch()
         began = time.monotonic()
         while time.monotonic() < began + 7.5:  # it must not happen in all this time
             assert alive(job), "ended while it could not run"
@@ -276,6 +290,7 @@ def test_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_path):
         both = (run.pid, job)
         for pid in both:
             os.kill(pid, signal.SIGSTOP)
+        saved.with_name("saved.stopped").touch()
         time.sleep(7)  # how long they stand still, not how long somebody else takes
         for pid in both:
             os.kill(pid, signal.SIGCONT)

@@ -371,6 +371,12 @@ def run_mon(folder, seed):
             while time.monotonic() < limit and len({side.started() for side in sides}) > 1 and not schedule.ends:
                 time.sleep(0.1)
 
+        def see_ends():
+            """Where programs end by themselves: until both sides have started one again, for a while."""
+            limit = time.monotonic() + 15
+            while time.monotonic() < limit and any(side.started() < 2 for side in sides) and schedule.ends:
+                time.sleep(0.1)
+
         time.sleep(mon_schedules.COME)
         settle()
         for side in sides:
@@ -384,6 +390,7 @@ def run_mon(folder, seed):
             side.type(False)
         time.sleep(mon_schedules.END - mon_schedules.GO)
         settle()
+        see_ends()
         for side in sides:
             side.side.send(schedule.told)
         twin, ours = (side.seen(schedule) for side in sides)
