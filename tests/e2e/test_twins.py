@@ -316,6 +316,9 @@ class MonSide:
         file = self.folder / "started"
         return len(file.read_text().splitlines()) if file.exists() else 0
 
+    def saw_an_end(self):
+        return " is terminated" in self.side.texts["err"].read_text()
+
     def visit(self, number, name):
         script = self.folder.parent / f"{self.folder.name}.visitors" / name
         script.parent.mkdir(exist_ok=True)
@@ -372,9 +375,9 @@ def run_mon(folder, seed):
                 time.sleep(0.1)
 
         def see_ends():
-            """Where programs end by themselves: until both sides have started one again, for a while."""
+            """Where programs end by themselves: until both sides have seen that, for a while."""
             limit = time.monotonic() + 15
-            while time.monotonic() < limit and any(side.started() < 2 for side in sides) and schedule.ends:
+            while time.monotonic() < limit and len({side.saw_an_end() for side in sides}) > 1 and schedule.ends:
                 time.sleep(0.1)
 
         time.sleep(mon_schedules.COME)
