@@ -244,7 +244,7 @@ class SensorWorkers {
     const Identity& identity = source_->identity(i);
     if (identity.version != slot.identity && fill(shared_.identities[i], identity, identity.version))
       slot.identity = identity.version;
-    if (!fill(shared_.answers[i], answer, round)) {  // more processes than there is room for
+    if (!fill(shared_.answers[i], answer, round)) {  // more processes than fit
       const auto cut = [](Reading& reading) {
         reading.processes.reset();
         reading.miss(Metric::procs, Absence::failed);

@@ -189,7 +189,7 @@ class Lists {
       process.memory_bytes = std::max(process.memory_bytes.value_or(0), std::uint64_t{used});
   }
 
-  // A list whose size is not known before: the room grows until it fits.
+  // A list whose size is not known before: the buffer grows until it fits.
   template <class Entry, class Function>
   Return list(Function* function, std::vector<Entry>& buffers, unsigned& count) {
     Return code = Return::function_not_found;
@@ -664,7 +664,7 @@ constexpr Duration kLookAgain = std::chrono::seconds(5);   // a GPU that fails m
 constexpr Duration kLookAtMig = std::chrono::seconds(10);  // MIG devices come and go while we run
 constexpr Duration kSeldom = std::chrono::seconds(5);      // a display, the MIG mode
 
-// As new, but the room that its list had is kept.
+// As new, but the capacity of its list is kept.
 void clear(Reading& reading) {
   static const Reading kBlank;
   std::vector<GpuProcess> buffers;

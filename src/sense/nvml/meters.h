@@ -184,7 +184,7 @@ class EnergyMeter {
 };
 
 // What a GPU drew between two samples of its owner. The card's energy counter gives the exact mean over any time.
-// Without one (or while it stands still) it is the mean of momentary values, looked at about twice a second; less than
+// Without one (or while it does not move) it is the mean of momentary values, looked at about twice a second; less than
 // nine tenths covered is not covered.
 //
 // On Grace Hopper the counter is that of the whole module, processor included: 250 W for a GPU that draws 90 W. So
