@@ -278,16 +278,42 @@ TEST(Confirmation, EachGpuThatBeginsToWorkMeanwhileIsLeftAlone) {
   EXPECT_EQ(notes(sink, "not-confirmed"), "GPU 0: not confirmed: GPU 0 at 90 % now\n");
 }
 
-// It says yes, but it was read a while ago: nobody knows what the job does by now.
-TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothing) {
-  Script script;
+// From the firing at 60 s on, what a sample says is a while old when it is handed over: nobody knows what the job does
+// by now.
+void hand_over_late(Script& script) {
   script.latency = [](Instant at) { return at > Instant(60s + 50ms) ? Duration(8s) : Duration(2ms); };
   script.age = [](Instant at) { return at > Instant(60s + 50ms) ? Duration(8s) : Duration::zero(); };
+}
+
+TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothing) {
+  Script script;
+  hand_over_late(script);
   FakeWorld world(std::move(script));
   world.job_runs = 2min;
+  RunSettings settings = run_settings("util < 1 for 60s", 1s);
+  settings.on_idle = "hook";
   Listening sink;
-  EXPECT_EQ(RunSession(run_settings("util < 1 for 60s", 1s), world, sink).run().status, 0);
+  EXPECT_EQ(RunSession(std::move(settings), world, sink).run().status, 0);
   EXPECT_EQ(world.count("end"), 0U);
+  EXPECT_EQ(world.count("hook"), 0U);
+  EXPECT_TRUE(sink.firings.empty()) << "nothing is announced on old data";
+}
+
+TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothingForEach) {
+  Script script = held_and_idle();
+  hand_over_late(script);
+  FakeWorld world(std::move(script));
+  EachSettings settings = end_holders();
+  settings.every = 1s;
+  settings.steps[0].actions.insert(settings.steps[0].actions.begin(), *parse_action("exec=true"));
+  Listening sink;
+  EachSession session(std::move(settings), world, sink);
+  world.loop().at(Instant(2min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_EQ(world.count("exec=true"), 0U);
+  EXPECT_EQ(world.count("end 10"), 0U);
+  EXPECT_TRUE(sink.firings.empty()) << "nothing is announced on old data";
+  EXPECT_TRUE(sink.noted("not-confirmed"));
 }
 
 // We are stopped (SIGSTOP, swapped out) after everything was checked, right before the signal.

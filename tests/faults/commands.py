@@ -345,13 +345,17 @@ class Replay(Command):
 
 
 PROGRAM = """
-import os, sys, lull
+import os, signal, sys, lull
 os.access("/faults-on", 0)
 seen = []
-watch = lull.watch(idle="util < 5 for 300ms", every=0.05, do=seen.append)
-watch.wait(float(sys.argv[1]))
-watch.close()
-os.access("/faults-off", 0)
+try:
+    watch = lull.watch(idle="util < 5 for 300ms", every=0.05, do=seen.append)
+    watch.wait(float(sys.argv[1]))
+    watch.close()
+finally:
+    os.access("/faults-off", 0)
+    if signal.pthread_sigmask(signal.SIG_BLOCK, []):
+        print("deaf to signals")
 print("fired" if seen else "quiet")
 """
 
@@ -377,6 +381,8 @@ class PythonWatch(Command):
             case.complain(f"the program ended with {case.status}: {case.err!r}")
         if case.status == 0 and case.out.strip() != normal.out.strip() and not case.reported(normal):
             case.complain(f"{case.out.strip()!r} instead of {normal.out.strip()!r}, and not a word")
+        if "deaf" in case.out:
+            case.complain("the program hears no signals any more")
         if self.util > 5 and "fired" in case.out:
             case.complain("it fired on a GPU that works")
 

@@ -2,6 +2,7 @@
 import logging
 import multiprocessing
 import os
+import resource
 import signal
 import subprocess
 import threading
@@ -317,12 +318,30 @@ with lull.watch(idle={rule!r}, every=0.2) as watch:
     assert (status, out) == (0, "True\n"), err
 
 
-def test_what_goes_wrong_on_our_thread_ends_the_watch_and_not_the_program(picked, caplog):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("known, words", [(True, "a fault for a test"), (False, "something went wrong")])
+def test_what_goes_wrong_on_our_threads_ends_the_watch_and_not_the_program(picked, caplog, known, words):
     with caplog.at_level(logging.INFO, "lull"), lull.watch(idle="util < 5 for 1h", every=0.05) as watch:
-        watch._core._fail_inside()
+        watch._core._fail_inside(known)
         assert not watch.wait(LIMIT) and not watch.active
-        wait_until(lambda: "the watch has ended: a fault for a test" in caplog.text, what="that this is said")
+        wait_until(lambda: f"the watch has ended: {words}" in caplog.text, what="that this is said")
     assert watch.firing is None
+
+
+def test_a_watch_that_gets_no_thread_raises_and_leaves_signals_to_the_program(picked):
+    with open("/proc/self/statm") as sizes:
+        taken = int(sizes.read().split()[0]) * resource.getpagesize()
+    before = resource.getrlimit(resource.RLIMIT_AS)
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    resource.setrlimit(resource.RLIMIT_AS, (taken + (4 << 20), before[1]))  # a thread's stack takes 8 MiB
+    try:
+        with pytest.raises(Exception, match="Resource temporarily unavailable"):
+            lull.watch(idle="util < 5 for 1h", every=0.05)
+    finally:
+        resource.setrlimit(resource.RLIMIT_AS, before)
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == mask
+    with lull.watch(idle="util < 5 for 1h", every=0.05) as watch:
+        assert watch.active
 
 
 def test_ctrl_c_still_works_under_do_exit(lull_gpus, script):
