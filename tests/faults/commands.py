@@ -103,6 +103,39 @@ class PickBusy(Pick):
         case.wait_until(lambda: case.holders() == 1)
 
 
+class PickWait(Pick):
+    """Waits in line for the only GPU, and gets it when who has it is gone, not before."""
+    gpus = 1
+
+    def before(self, case):
+        case.holder = case.start(case.tools.lull, "pick", "--gpus", "0", "--", "sleep", "60")
+        case.wait_until(lambda: case.leased() == 1)
+
+    def words(self, case):
+        return [case.tools.lull, "pick", "--wait=10s", "--", *case.job(0.4)]
+
+    def during(self, case):
+        case.second = None
+        leases = pathlib.Path(case.env["LULL_LEASES"])
+        case.wait(lambda: case.noted() or any(path.name.startswith("ticket.") for path in leases.iterdir()))
+        case.early = bool(case.noted())
+        case.holder.kill()
+        case.holder.wait()
+
+    def judge(self, case, normal):
+        if case.early and not case.reported(normal):
+            case.complain("the GPU was given to a second one")
+        begun = [note.split()[2] for note in case.noted_lines("begin")]
+        if begun and begun[0] != "0":
+            case.complain(f"the job got GPU {begun[0]}, which is not there")
+        if case.noted_lines("signal"):
+            case.complain(f"the job got a signal: {case.notes_text}")
+        if begun and "done" not in case.notes_text:
+            case.complain("the job did not finish")
+        if not begun and not case.killed and (case.status == 0 or not case.err):
+            case.complain(f"no job, status {case.status}, stderr {case.err!r}")
+
+
 class RunWorking(Command):
     """The job gets no signal, whatever happens to lull."""
     lives_on = True
@@ -145,6 +178,25 @@ class RunHung(Command):
             case.complain(f"not ended, status {case.status}: {case.err!r}")
         elif case.status == 124 and not case.noted_lines("signal"):
             case.complain(f"124, but the job got no signal: {case.notes_text}")
+
+
+class RunHook(RunHung):
+    """The same with a hook, which has run before the job is ended, or lull says that it has not."""
+
+    def env(self, case):
+        return {}
+
+    def words(self, case):
+        seconds = 2 if case.killed else 8
+        return [case.tools.lull, "run", *QUICK, "--delay", "0s", "--on-idle", f"echo $LULL_EVENT >{case.folder}/hook", "--", *case.job(seconds, util=0)]
+
+    def after(self, case):
+        case.hooked = (case.folder / "hook").exists()
+
+    def judge(self, case, normal):
+        super().judge(case, normal)
+        if case.status == 124 and not case.hooked and not case.reported(normal):
+            case.complain("ended, and the hook has not run")
 
 
 class Watch(Command):
@@ -392,7 +444,7 @@ class PythonWatchWorking(PythonWatch):
 
 
 COMMANDS = {
-    "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(),
+    "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(), "run-hook": RunHook(), "pick-wait": PickWait(),
     "watch": Watch(), "fill": Fill(), "fill-no-cgroup": FillWithoutCgroup(), "fill-busy": FillBusy(),
     "fill-leased": FillLeased(), "record": Record(), "serve": Serve(), "replay": Replay(),
     "python-watch": PythonWatch(), "python-watch-working": PythonWatchWorking(),
