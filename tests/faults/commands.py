@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 
+from case import SLOWER
+
 RULE = "util < 5 for 300ms"
 QUICK = ["--idle", RULE, "--every", "50ms", "--grace", "300ms"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -167,7 +169,7 @@ class RunHung(Command):
         return {"PATH": str(case.folder)}  # no debugger, which takes seconds to start
 
     def words(self, case):
-        seconds = 2 if case.killed else 8
+        seconds = 2 if case.killed else 8 * SLOWER
         return [case.tools.lull, "run", *QUICK, "--delay", "0s", "--evidence", case.folder, "--", *case.job(seconds, util=0)]
 
     def judge(self, case, normal):
@@ -187,7 +189,7 @@ class RunHook(RunHung):
         return {}
 
     def words(self, case):
-        seconds = 2 if case.killed else 8
+        seconds = 2 if case.killed else 8 * SLOWER
         return [case.tools.lull, "run", *QUICK, "--delay", "0s", "--on-idle", f"echo $LULL_EVENT >{case.folder}/hook", "--", *case.job(seconds, util=0)]
 
     def after(self, case):

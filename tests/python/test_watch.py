@@ -1,4 +1,5 @@
 """lull.watch() on simulated GPUs: firing, keeping, pausing, beating, forking, ending."""
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -8,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import BUILD, LIMIT, wait_until
+from conftest import BUILD, LIMIT, sensors_of, wait_until
 
 import lull
 
@@ -360,6 +361,28 @@ with lull.watch(idle="util < 5 for 1h") as watch:
     print(watch.active)
 """)
     assert child.finish()[:2] == (0, "Resource temporarily unavailable\nset()\nTrue\n")
+
+
+def test_no_dead_child_is_left_to_the_program_while_a_callback_takes_its_time(picked):
+    begun, go = threading.Event(), threading.Event()
+
+    def dead_children():
+        dead = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+                dead += [entry] * (fields[0] == "Z" and int(fields[1]) == os.getpid())
+        return dead
+
+    with lull.watch(idle=IDLE, every=0.05, do=lambda firing: begun.set() or go.wait(LIMIT)):
+        assert begun.wait(LIMIT)
+        for _ in range(3):
+            killed = wait_until(sensors_of, what="a sensor")
+            os.kill(killed[0], signal.SIGKILL)
+            wait_until(lambda: killed[0] not in sensors_of(), what="its end")
+        assert dead_children() == []
+        go.set()
+    assert dead_children() == []
 
 
 def test_ctrl_c_still_works_under_do_exit(lull_gpus, script):
