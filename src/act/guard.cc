@@ -119,13 +119,10 @@ class GuardProcess {
         .path = options_.log, .size = options_.log_size, .keep = options_.log_keep, .become = [this] {
           return account_ ? account_->become() : 0;
         }};
-    log_writer_ = ::fork();
-    if (log_writer_ == 0) be_log_writer(log, from_command_.get(), to_us.get());
-    if (log_writer_ < 0) {
-      log_writer_ = 0;
-      return errno;
-    }
-    note_own_process(log_writer_);
+    // It outlives us, until its input ends: what the command says last is kept.
+    const auto writer = start_child([&] { be_log_writer(log, from_command_.get(), to_us.get()); }, true);
+    if (!writer) return writer.error().errno_value;
+    log_writer_ = writer->pid();
     to_us.reset();
     const Instant by = kClock.now() + kLogOpens;
     LogReport report;
