@@ -78,14 +78,12 @@ std::string complaint_within(Duration limit, const std::function<Result<>()>& bo
   Fd write_end(ends[1]);
   const SystemClock clock;
   const Instant until = clock.now() + limit;
-  const pid_t child = ::fork();
-  if (child < 0) return "cannot start a process";
-  if (child == 0) {
+  const auto child = start_child([&] {
     be_apart();
     const auto done = body();
     if (!done) (void)write_all(write_end.get(), done.error().message());
-    ::_exit(0);
-  }
+  });
+  if (!child) return "cannot start a process";
   write_end.reset();
   std::string complaint;
   for (;;) {
@@ -94,8 +92,8 @@ std::string complaint_within(Duration limit, const std::function<Result<>()>& bo
     const int got = left <= 0 ? 0 : ::poll(&ready, 1, static_cast<int>(left));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      ::kill(child, SIGKILL);
-      (void)::waitpid(child, nullptr, WNOHANG);
+      (void)child->signal(SIGKILL);
+      (void)::waitpid(child->pid(), nullptr, WNOHANG);
       return fmt::format("not done within {}", format_duration(limit));
     }
     std::array<char, 4096> buffer{};
@@ -106,7 +104,7 @@ std::string complaint_within(Duration limit, const std::function<Result<>()>& bo
     if (complaint.size() > 65536) break;
   }
   int status = 0;
-  (void)wait_for_child(child, std::max(Duration::zero(), until - clock.now()), &status);
+  (void)wait_for_child(child->pid(), std::max(Duration::zero(), until - clock.now()), &status);
   if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
   return complaint;
 }
