@@ -76,8 +76,8 @@ struct ReportResult {
   bool judges_hangs = false;     // the trace has what that rule looks at
   std::string not_judged_since;  // "no power limit": what it would take where hangs were not judged
   bool has_power = false;
-  bool means = false;   // as means; else as readings of a moment
-  Duration interval{};  // of the median GPU, between two samples
+  bool means = false;  // as means; else as readings of a moment
+  SamplingIntervals intervals;
   Use total;
   double gap_seconds = 0;
   std::vector<UseOf> uses;  // by user, command and host; most wasted first

@@ -190,7 +190,7 @@ std::string report_basis(const ReportResult& result) {
     text += fmt::format("; {} GPU-hours not judged for hangs: {}", hours_text(result.total.not_judged),
                         result.not_judged_since);
   if (const auto energy = kilowatt_hours(result.total)) text += fmt::format("; {:.1f} kWh", *energy);
-  return text + "." + readings_text(result.means, result.interval);
+  return text + "." + readings_text(result.means, result.intervals);
 }
 
 std::string report_json(const ReportResult& result, std::optional<double> price) {
@@ -198,7 +198,9 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
   json.begin_object().member("answer", report_answer(result, price)).member("basis", report_basis(result));
   json.member("idle_rule", printable(result.idle_rule)).member("hung_rule", printable(result.hung_rule));
   json.member("judges_hangs", result.judges_hangs).member_or_null("not_judged_reason", result.not_judged_since);
-  json.member("readings", result.means ? "mean" : "moment").member("interval_seconds", to_seconds(result.interval));
+  json.member("readings", result.means ? "mean" : "moment")
+      .member("interval_seconds", to_seconds(result.intervals.usual));
+  json.member("long_interval_seconds", to_seconds(result.intervals.longer));
   json.member("gpus", result.trace.gpus.size());
   json.member("samples", result.trace.samples).member("from", moment_of(result, result.first));
   json.member("to", moment_of(result, result.last)).member("gap_hours", hours(result.gap_seconds));
