@@ -50,6 +50,7 @@ struct JudgingOptions {
   std::vector<std::vector<std::size_t>> hosts;  // Per::host: the GPUs of each
   std::vector<std::string> host_names;
   std::vector<std::string> host_of;  // Per::job: of each GPU
+  SampledTime sampled;               // together: of all GPUs
 };
 
 class Judging final : public trace::TraceSink {
@@ -69,6 +70,8 @@ class Judging final : public trace::TraceSink {
   // After a reading. The gaps that were guessed are those that the true medians give. Else: survey, tell, read again.
   bool guessed_gaps();
   void know_gaps(std::vector<trace::Paced> gaps) { known_gaps_ = std::move(gaps); }
+  // Likewise the memory that each GPU has in use when empty. Else it is known now: read again.
+  bool guessed_levels() { return levels_.settle(); }
   // The start was the right one. Else it is now: read again.
   bool guessed_start();
 
@@ -172,6 +175,8 @@ class Judging final : public trace::TraceSink {
   std::vector<Block> paced_;   // the part of it that has one sampling interval
   std::vector<Instant> chosen_at_;
   std::vector<float> chosen_columns_;
+  SampledTime sampled_;
+  EmptyLevels levels_;
   std::optional<Instant> first_;
   Instant last_{};
 };

@@ -5,6 +5,7 @@
 #include <rapidcheck.h>
 
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "replay/obvious_test.h"
@@ -32,6 +33,10 @@ void expect_equal_spans(const Totals& got, const Counted& want) {
   RC_ASSERT(std::abs(got.lost_seconds - want.lost) < 1e-5);
   RC_ASSERT(std::abs(got.freed_seconds() - static_cast<double>(want.freed) / 1e9) < 1e-5);
   RC_ASSERT(got.not_seen_again() == want.followed.size());
+  double followed = 0;
+  for (const float seconds : got.followed) followed += static_cast<double>(seconds);
+  RC_ASSERT(std::abs(followed - static_cast<double>(std::accumulate(want.followed.begin(), want.followed.end(), 0LL)) /
+                                    1e9) < 1e-3 * (1 + static_cast<double>(want.followed.size())));
   for (const int minutes : {1, 5, 60}) {
     const auto chance = got.back.estimate(std::chrono::minutes(minutes));
     const auto obvious = chance_obviously(want.leaves, minutes * 60);

@@ -38,6 +38,7 @@ class Adding final : public trace::TraceSink {
 
   void restart() override {
     gpus_.clear();
+    levels_.restart();
     by_holder_.clear();
     for (auto& [metric, missed] : hung_signals_) missed = 0;
     gap_seconds_ = 0;
@@ -51,6 +52,7 @@ class Adding final : public trace::TraceSink {
   // After a reading: the gaps that were guessed are those that the true medians give. Else: know_gaps, and read again.
   bool guessed_gaps();
   void know_gaps(std::vector<trace::Paced> gaps) { gaps_ = std::move(gaps); }
+  bool guessed_levels() { return levels_.settle(); }
   ReportResult finish(trace::TraceReport report);
 
  private:
@@ -93,6 +95,7 @@ class Adding final : public trace::TraceSink {
   std::vector<std::pair<Metric, double>> hung_signals_;  // with the seconds not judged for want of it
   trace::KnownHolders holders_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
+  EmptyLevels levels_;
   std::map<Key, Use> by_holder_;
   std::vector<Piece> pieces_;
   double gap_seconds_ = 0;
@@ -109,7 +112,16 @@ Adding::Gpu Adding::make(std::size_t gpu, const Block& first) const {
     how.max_gap = gap;
     return Stretches(PolicyEvaluator::compile({.idle = rule}, how));
   };
-  return {{}, judge(options_.idle), judge(options_.hung), Intervals(gap.count()), {}, State::none, false, {}, 0, {}};
+  return {LifeFinder({levels_.limit(gpu)}),
+          judge(options_.idle),
+          judge(options_.hung),
+          Intervals(gap.count()),
+          {},
+          State::none,
+          false,
+          {},
+          0,
+          {}};
 }
 
 // What waited for its stretch to be long enough is settled: it was, or it was only a pause of something busy.
@@ -157,6 +169,7 @@ void Adding::sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, doubl
 void Adding::block(std::size_t index, const Block& block) {
   if (index >= gpus_.size()) gpus_.resize(index + 1);
   if (!gpus_[index]) gpus_[index] = std::make_unique<Gpu>(make(index, block));
+  levels_.see(index, block);
   for (std::size_t from = 0; from < block.size();) {
     const bool changes = !options_.gap && index < gaps_.size() && !gaps_[index].changes.empty();
     const std::size_t count = changes ? gaps_[index].same_for(block.at, from) : block.size();
@@ -266,11 +279,12 @@ ReportResult Adding::finish(trace::TraceReport report) {
   result.gap_seconds = gap_seconds_;
   result.first = first_.value_or(Instant{});
   result.last = last_;
-  std::vector<std::int64_t> medians;
-  for (const auto& gpu : gpus_)
-    if (const auto median = gpu ? gpu->intervals.median().median() : std::nullopt)
-      medians.push_back(median->low_twice / 2);
-  result.interval = Duration(median_twice(std::move(medians)).value_or(0) / 2);
+  SampledTime sampled;
+  for (std::size_t i = 0; i < gpus_.size(); ++i)
+    if (gpus_[i])
+      sampled.add(gpus_[i]->intervals.sampled(),
+                  !options_.gap && i < gaps_.size() ? gaps_[i].longest() : gpus_[i]->intervals.gap());
+  result.intervals = intervals_of(std::move(sampled));
   result.trace = std::move(report);
   return result;
 }
@@ -330,12 +344,13 @@ Result<ReportResult> report(ReportOptions options) {
   const bool hangs = has_all(reader.available(), options.hung);
   Adding adding(options);
   trace::TraceReport read = TRY(reader.read(adding));
-  if (!adding.guessed_gaps()) {
+  const bool gaps_hold = adding.guessed_gaps();
+  if (!gaps_hold) {
     std::vector<trace::Paced> gaps;
     for (Sampling& gpu : TRY(survey(reader))) gaps.push_back(gaps_of(std::move(gpu.interval)));
     adding.know_gaps(std::move(gaps));
-    read = TRY(reader.read(adding));
   }
+  if (!adding.guessed_levels() || !gaps_hold) read = TRY(reader.read(adding));
   ReportResult result = adding.finish(std::move(read));
   result.name = name_of(options);
   result.idle_rule = options.idle.text;

@@ -40,6 +40,7 @@ void put_use(JsonWriter& json, const ReportResult& result, const Use& use, std::
   if (!price) return;
   json.member("cost", hours(use.seconds()) * *price);
   json.member("wasted_cost", hours(use.idle + use.hung) * *price);
+  json.member("recoverable_cost", hours(use.recoverable()) * *price);
 }
 
 void put_name(JsonWriter& json, const UseOf& of, ReportBy by) {
@@ -114,9 +115,10 @@ std::vector<PageColumn> page_columns(const ReportResult& result, std::optional<d
                        const auto energy = kilowatt_hours(use);
                        return energy ? fmt::format("{:.1f}", *energy) : std::string("–");
                      }});
-  if (price)
-    columns.push_back(
-        {"wasted", [price](const Use& use) { return fmt::format("{:.2f}", hours(use.idle + use.hung) * *price); }});
+  if (!price) return columns;
+  const auto cost = [price](double seconds) { return fmt::format("{:.2f}", hours(seconds) * *price); };
+  columns.push_back({"cost of idle and hung", [cost](const Use& use) { return cost(use.idle + use.hung); }});
+  columns.push_back({"of it past 1h", [cost](const Use& use) { return cost(use.recoverable()); }});
   return columns;
 }
 
@@ -163,17 +165,15 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
                                  share(use.busy), share(use.idle), hung, share(use.free));
   if (use.unknown > 0) text += fmt::format("; of {} nothing is known", share(use.unknown));
   if (price)
-    text += fmt::format(". {}, {:.2f} of {:.2f} were wasted", result.judges_hangs ? "Held idle or hung" : "Held idle",
+    text += fmt::format(". The hours {} cost {:.2f} of {:.2f}", result.judges_hangs ? "held idle or hung" : "held idle",
                         hours(use.idle + use.hung) * *price, hours(all) * *price);
   text += ".";
   if (use.idle <= 0) return text;
   // Nobody shall take all of it for recoverable.
-  constexpr std::size_t kHour = 2;
-  static_assert(kStretches[kHour].name == "1h");
-  return text + fmt::format(
-                    " Of the {} held idle, {} were in stretches longer than 1h; ending jobs after 1h would have "
-                    "freed at most {}.",
-                    hours_text(use.idle), hours_text(use.idle_over[kHour]), hours_text(use.idle_after[kHour]));
+  text += fmt::format(
+      " Of the {} held idle, {} were in stretches longer than 1h; ending jobs after 1h would have freed at most {}",
+      hours_text(use.idle), hours_text(use.idle_over[kRecoverable]), hours_text(use.recoverable()));
+  return text + (price ? fmt::format(", worth {:.2f}.", hours(use.recoverable()) * *price) : ".");
 }
 
 std::string report_basis(const ReportResult& result) {
@@ -190,7 +190,7 @@ std::string report_basis(const ReportResult& result) {
     text += fmt::format("; {} GPU-hours not judged for hangs: {}", hours_text(result.total.not_judged),
                         result.not_judged_since);
   if (const auto energy = kilowatt_hours(result.total)) text += fmt::format("; {:.1f} kWh", *energy);
-  return text + "." + readings_text(result.means, result.interval);
+  return text + "." + readings_text(result.means, result.intervals);
 }
 
 std::string report_json(const ReportResult& result, std::optional<double> price) {
@@ -198,7 +198,9 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
   json.begin_object().member("answer", report_answer(result, price)).member("basis", report_basis(result));
   json.member("idle_rule", printable(result.idle_rule)).member("hung_rule", printable(result.hung_rule));
   json.member("judges_hangs", result.judges_hangs).member_or_null("not_judged_reason", result.not_judged_since);
-  json.member("readings", result.means ? "mean" : "moment").member("interval_seconds", to_seconds(result.interval));
+  json.member("readings", result.means ? "mean" : "moment")
+      .member("interval_seconds", to_seconds(result.intervals.usual));
+  json.member("long_interval_seconds", to_seconds(result.intervals.longer));
   json.member("gpus", result.trace.gpus.size());
   json.member("samples", result.trace.samples).member("from", moment_of(result, result.first));
   json.member("to", moment_of(result, result.last)).member("gap_hours", hours(result.gap_seconds));
@@ -227,7 +229,7 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
   for (const StretchLimit& limit : kStretches)
     out += fmt::format(",idle_over_{0}_hours,idle_after_{0}_hours", limit.name);
   out += ",hung_hours,not_judged_hours,free_hours,unknown_hours,energy_kwh";
-  out += price ? ",cost,wasted_cost\n" : "\n";
+  out += price ? ",cost,wasted_cost,recoverable_cost\n" : "\n";
   for (const UseOf& of : add_up(result, by)) {
     if (all)
       out += fmt::format("{},{},{}", csv_word(of.nobody ? "nobody" : of.user), csv_word(of.command), csv_word(of.host));
@@ -241,7 +243,8 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
     out += fmt::format(",{},{},{},{},{}", hung ? fmt::format("{}", *hung) : "", hours(of.use.not_judged),
                        hours(of.use.free), hours(of.use.unknown), energy ? fmt::format("{}", *energy) : "");
     if (price)
-      out += fmt::format(",{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price);
+      out += fmt::format(",{},{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price,
+                         hours(of.use.recoverable()) * *price);
     out += '\n';
   }
   return out;

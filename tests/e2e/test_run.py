@@ -148,6 +148,30 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         assert "State:" in (folder / f"proc-{pid}.txt").read_text()
 
 
+PY_SPY = """case $4 in *[!0-9]*) exit 2;; esac
+echo "Process $4: python3 train.py"
+echo 'Thread 0x7F1 (idle): "MainThread"'
+echo '    step (train.py:16)'"""
+
+
+def test_evidence_of_a_python_job_names_its_lines(sim, tmp_path, programs):
+    """Where py-spy is installed; what it says when it may not look is kept as well."""
+    programs.add("gdb", "echo '#0  0x7f in ?? ()'")
+    with sim(1) as gpus:
+        for number, (script, told) in enumerate([(PY_SPY, "    step (train.py:16)\n"),
+                                                 ("echo 'Error: Permission Denied' >&2; exit 1", "Error: Permission Denied")]):
+            programs.add("py-spy", script)
+            folder = tmp_path / f"evidence{number}"
+            done = gpus.lull("run", *QUICK, "--evidence", folder, "--", "python3", "-c", "import time; time.sleep(1000)",
+                             env={"PATH": programs.path})
+            assert done.returncode == 124, done.stderr
+            stack, = max(folder.iterdir()).glob("stack-*.txt")
+            pid = stack.name.removeprefix("stack-").removesuffix(".txt")
+            assert told in stack.read_text(), stack.read_text()
+            assert f"py-spy dump --nonblocking --pid {pid}" in programs.calls()
+    assert not any(call.startswith("gdb") for call in programs.calls())
+
+
 def test_hook_that_hangs_is_ended_and_does_not_save_the_job(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "hook"
