@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -97,10 +98,12 @@ struct Helpers::Running {
 
 namespace {
 
-constexpr std::size_t kMostOutput = 64 << 10;
+constexpr std::size_t kMostOutput = 16 << 20;  // thousands of nodes of a Slurm job answer at once
 
 std::string text_of(const Fd& file) {
-  std::string text(kMostOutput, '\0');
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) return {};
+  std::string text(std::min(kMostOutput, static_cast<std::size_t>(status.st_size)), '\0');
   const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
   text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
   return text;

@@ -74,7 +74,7 @@ struct HelperResult {
   bool timed_out = false;
   bool not_allowed = false;  // may_start said no: nothing was started
   std::string trouble;       // in words; empty: it ended with 0
-  std::string output;        // where wanted, cut at 64 KiB
+  std::string output;        // where wanted, cut at 16 MiB
   bool ok() const { return status && status->shell_status() == 0; }
 };
 

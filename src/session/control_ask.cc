@@ -18,7 +18,6 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kAnswerLimit = 2s;
 constexpr Duration kTryAgain = 20ms;    // where a queue is full
 constexpr std::size_t kMostAsked = 64;  // in one folder: its owner must not use up all our descriptors
 
@@ -75,7 +74,7 @@ std::string answer_line(std::string_view received) {
   return printable(received.substr(0, std::min(kLongestAnswer, received.find('\0'))));
 }
 
-std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
+std::vector<Reply> ask_all(ControlOf what, const std::string& question, Duration limit) {
   const std::vector<OwnedFolder> folders = folders_to_ask(what);
   std::vector<Call> calls;
   for (const OwnedFolder& folder : folders) {
@@ -85,7 +84,7 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
         calls.push_back({&folder, name, {}, false, {}, false});
   }
   const SystemClock clock;
-  const Instant end = clock.now() + kAnswerLimit;
+  const Instant end = clock.now() + limit;
   while (clock.now() < end) {
     std::vector<pollfd> waiting;
     bool again = false;
@@ -97,7 +96,7 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
       if (!call.line && call.connected) waiting.push_back({call.socket.get(), POLLIN, 0});
     }
     if (waiting.empty() && !again) break;
-    const Duration pause = std::min(again ? kTryAgain : kAnswerLimit, end - clock.now());
+    const Duration pause = std::min(again ? kTryAgain : limit, end - clock.now());
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(pause).count();
     (void)::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(milliseconds, 0)));
   }

@@ -338,7 +338,7 @@ std::string EachSession::on_keep(uid_t user, const std::string& who, const std::
     bool too_late = false;
     for (Executor* one : acting) too_late = (!one->cancel(who) && one->ends_work()) || too_late;
     if (too_late) {
-      refused += fmt::format("{}it is too late for {}: SIGKILL was sent", refused.empty() ? "" : "; ", tracked.title);
+      refused += fmt::format("{}it is too late for {}: its end has begun", refused.empty() ? "" : "; ", tracked.title);
       continue;
     }
     given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", tracked.title,

@@ -168,10 +168,12 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
       const std::vector<std::string> all = known.list(setting);
       return std::set<std::string>(all.begin(), all.end());
     };
-    settings.slurm->except_partitions = names(Setting::slurm_except_partition);
-    settings.slurm->except_qos = names(Setting::slurm_except_qos);
-    settings.slurm->except_accounts = names(Setting::slurm_except_account);
-    settings.slurm->policy.cancels_interactive = known.text(Setting::slurm_interactive) == "cancel";
+    settings.slurm->policy.except_partitions = names(Setting::slurm_except_partition);
+    settings.slurm->policy.except_qos = names(Setting::slurm_except_qos);
+    settings.slurm->policy.except_accounts = names(Setting::slurm_except_account);
+    settings.slurm->policy.interactive = known.text(Setting::slurm_interactive) == "cancel"
+                                             ? slurm::ActPolicy::Interactive::cancel
+                                             : slurm::ActPolicy::Interactive::leave;
     settings.slurm->policy.restarts_at_most =
         static_cast<unsigned>(to_unsigned(known.text(Setting::slurm_restarts_at_most)).value_or(3));
     settings.slurm->user_rule_at_most = TRY(parse_duration(known.text(Setting::slurm_user_rule_at_most)));

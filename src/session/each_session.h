@@ -36,7 +36,6 @@ namespace lull {
 struct EachStep {
   Rule when;
   std::vector<ActionOption> actions;
-  bool else_cancel = false;  // slurm=requeue: a job that cannot be requeued is cancelled, whatever the settings say
 };
 
 struct EachSettings {
@@ -74,6 +73,8 @@ class EachSession {
   std::string on_keep(uid_t user, const std::string& who, const std::string& target, Duration time);
   // `lull slurm ask`: whether the job's GPUs here are idle.
   slurm::Answer on_slurm_question(uid_t user, const slurm::Question& question) const;
+  // The same, where a yes is one by a sample that was taken for the question.
+  void answer_slurm(uid_t user, const slurm::Question& question, std::function<void(const slurm::Answer&)> answered);
   // `lull jobs`: all that are judged. Everybody may ask: what a GPU does is no secret on its machine.
   std::vector<WatchedJob> on_jobs_question() const;
 
@@ -104,7 +105,7 @@ class EachSession {
   void handle(const Event& event);
   void fired(const Event& event, const Fired& fire);
   void act_on(const Key& key, const Fired& fire);
-  void look_at_slurm();
+  void look_at_slurm(const std::vector<AllocatedJob>& jobs);
   void choose_steps();
   void answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const;
   bool leads(const Key& key) const;

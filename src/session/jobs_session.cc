@@ -50,7 +50,9 @@ JobsSession::JobsSession(JobsSettings settings, Say say)
       say_(std::move(say)),
       slurm_(slurm_settings("")),
       users_(Root{.dev = Root::machine().dev}, [] { return read_leases(); }),
-      live_(settings_.input, settings_.output) {}
+      live_(settings_.input, settings_.output) {
+  slurm_.numbers().use_last();
+}
 
 SamplerOptions JobsSession::sampling() const {
   SamplerOptions options;
@@ -94,11 +96,12 @@ void JobsSession::add_slurm_jobs(const std::vector<GpuUse>& uses) {
     add_name(found.row.users, allocation->user.empty() && job.owner ? user_name(*job.owner) : allocation->user);
     if (job.owner) found.owners.insert(*job.owner);
     if (!allocation->nodes.empty()) found.row.nodes = allocation->nodes;
-    for (const unsigned number : job.gpus) {
+    if (!job.not_known.empty()) say_once(fmt::format("{}: {}", job.title, job.not_known));
+    for (std::size_t i = 0; i < job.gpus.size(); ++i) {
       const auto use = std::ranges::find_if(
-          uses, [&](const GpuUse& one) { return one.device.kind == DeviceKind::gpu && one.device.minor == number; });
+          uses, [&](const GpuUse& one) { return i < job.files.size() && job.files[i].is(one.device); });
       if (use == uses.end())
-        found.row.gpus.push_back({.label = std::to_string(number)});
+        found.row.gpus.push_back({.label = std::to_string(job.gpus[i])});
       else
         add_gpu(found, *use);
     }

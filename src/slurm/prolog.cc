@@ -54,6 +54,10 @@ Result<Allocation> allocation_from(const Environment& environment, const std::st
   auto gpus = parse_gpu_numbers(first_of(environment, {"SLURM_JOB_GPUS"}));
   if (!gpus) return std::unexpected(std::move(gpus).error().during(fmt::format("job {}: SLURM_JOB_GPUS", one.job)));
   one.gpus = *std::move(gpus);
+  // Of shards and the like slurmd may say only what a program of the vendor's is to see.
+  const std::string seen =
+      first_of(environment, {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"});
+  one.shares_gpus = one.gpus.empty() && !seen.empty() && seen != "NoDevFiles";
   one.nodes = first_of(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (const auto restarts = to_unsigned(first_of(environment, {"SLURM_JOB_RESTART_COUNT", "SLURM_RESTART_COUNT"})))
     one.restarts = static_cast<unsigned>(std::min<std::uint64_t>(*restarts, 1'000'000'000));
@@ -67,6 +71,7 @@ Result<Allocation> allocation_from(const Environment& environment, const std::st
   one.qos = first_of(environment, {"SLURM_JOB_QOS"});
   one.comment = first_of(environment, {"SLURM_JOB_COMMENT"});
   one.rule = first_of(environment, {"SPANK_LULL_GPU_IDLE", "SLURM_SPANK_LULL_GPU_IDLE"});
+  one.sluid = first_of(environment, {"SLURM_JOB_SLUID"});
   one.start = now;
   return one;
 }

@@ -5,7 +5,7 @@ import shutil
 import subprocess
 
 import pytest
-from conftest import LIMIT, read_until, wait_until
+from conftest import LIMIT, read_until, slurm_gpus, wait_until
 from terminals import on_terminal, read_all
 from terminals import read_until as read_screen
 
@@ -15,7 +15,7 @@ LONG = "util < 1 for 1h"
 
 
 @pytest.fixture
-def machine(sim, tmp_path_factory):
+def machine(sim, tmp_path_factory, programs, tmp_path):
     """GPUs that other users get to as well, with folders of their own for allocation files and sockets."""
     def start(count):
         gpus = sim(count)
@@ -28,6 +28,11 @@ def machine(sim, tmp_path_factory):
         control.chmod(0o1777)
         gpus.slurm = control.parent / f"slurm-{control.name}"
         gpus.env.update(LULL_CONTROL=str(control), LULL_SLURM_DIR=str(gpus.slurm), SLURMD_NODENAME="gpu1", COLUMNS="80")
+        if os.geteuid() == 0:  # a watcher has found out which GPUs Slurm means
+            gpus.env.update(slurm_gpus(programs, tmp_path / "slurm", count))
+            gpus.slurm.mkdir(mode=0o755)
+            (gpus.slurm / "gpus").write_text('since = "1970-01-01T00:00:01Z"\ngpus = [%s]\n'
+                                             % ", ".join(f'"nvidia {number}"' for number in range(count)))
         return gpus
     return start
 
