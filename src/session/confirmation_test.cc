@@ -329,6 +329,32 @@ TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothingForEach) {
   EXPECT_TRUE(sink.noted("not-confirmed"));
 }
 
+// Each new sample says yes, but what the driver tells is of the time before the firing.
+TEST(Confirmation, ADriverThatTellsNothingNewConfirmsNothing) {
+  Script script;
+  script.newest_span = [](Instant) { return Duration(10s); };
+  FakeWorld world(std::move(script));
+  world.job_runs = 2min;
+  Listening sink;
+  EXPECT_EQ(RunSession(run_settings("util < 1 for 60s", 1s), world, sink).run().status, 0);
+  EXPECT_EQ(world.count("end"), 0U);
+  EXPECT_TRUE(sink.firings.empty());
+  EXPECT_EQ(notes(sink, "not-confirmed"), "not confirmed: the driver has given no new sample within 4s\n");
+}
+
+TEST(Confirmation, ADriverThatTellsNothingNewConfirmsNothingForEach) {
+  Script script = held_and_idle();
+  script.newest_span = [](Instant) { return Duration(10s); };
+  FakeWorld world(std::move(script));
+  Listening sink;
+  EachSession session(end_holders(), world, sink);
+  world.loop().at(Instant(2min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_EQ(world.count("end 10"), 0U);
+  EXPECT_TRUE(sink.firings.empty());
+  EXPECT_EQ(notes(sink, "not-confirmed"), "GPU 0: not confirmed: the driver has given no new sample within 4s\n");
+}
+
 // We are stopped (SIGSTOP, swapped out) after everything was checked, right before the signal.
 TEST(Confirmation, WhoWorksWhileWeAreStoppedRightBeforeTheSignalIsNotSignalled) {
   for (const Duration stop : {Duration(300ms), Duration(2s), Duration(1h)}) {

@@ -220,11 +220,13 @@ std::optional<std::string> held_by(const std::vector<ProcessEntry>& left, const 
     const auto& listed = snapshot.readings[i].processes;
     known = known && listed;
     for (const ProcessEntry& one : left) {
-      const auto process =
-          listed ? std::ranges::find_if(*listed, [&](const GpuProcess& any) { return any.here && any.pid == one.pid; })
-                 : decltype(listed->end())();
+      const auto is_it = [&](const GpuProcess& any) {
+        return any.here && any.pid == one.pid && (any.start_ticks == 0 || any.start_ticks == one.start_ticks);
+      };
+      const auto process = listed ? std::ranges::find_if(*listed, is_it) : decltype(listed->end())();
       if (!listed || process == listed->end()) continue;
-      text += fmt::format("{}{} ({}) holds {} of GPU {}", text.empty() ? "" : ", ", one.pid, printable(one.name),
+      text += fmt::format("{}{} ({}) {} {} of GPU {}", text.empty() ? "" : ", ", one.pid, printable(one.name),
+                          process->proven() ? "holds" : "may hold",
                           process->memory_bytes ? format_size(static_cast<double>(*process->memory_bytes)) : "memory",
                           snapshot.inventory->devices[i].label());
     }
