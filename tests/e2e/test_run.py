@@ -138,6 +138,7 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         assert told["rule"] == "util < 1 for 500ms" and told["gpus"] == ["0", "1"]
         assert told["readings"][0]["util_percent"] == 0 and told["held_seconds"] >= 0.5
         assert told["job"]["command"] == ["sleep", "1000"]
+        assert told["more_time"].startswith("work on the GPUs calls off what has not begun; for longer pauses ")
         event, rule, scope, pid = order.read_text().strip().split("|")
         assert (event, rule, scope, int(pid)) == ("idle", "util < 1 for 500ms", "0,1", told["job"]["pid"])
         folder = max((tmp_path / "ev").iterdir())  # the last: what was not seen for a second is no longer fresh, and fires anew
