@@ -96,8 +96,9 @@ std::string follow_up_text(double seconds) {
 
 std::string lost_text(const Totals& totals) {
   std::string text = share_text(totals.lost_ratio());
-  // Where no job lost any, no draw of the jobs does: an interval of 0.0 to 0.0 would say nothing of other jobs.
-  if (totals.lost_seconds > 0 && totals.lost_low && totals.lost_high)
+  // Where no job lost any, or all lost all, every draw of them is the same: an interval of 0.0 to 0.0 would say nothing
+  // of other jobs.
+  if (totals.lost_low && totals.lost_high && *totals.lost_low < *totals.lost_high)
     text += fmt::format(" ({:.1f}–{:.1f} %)", std::floor(1000 * *totals.lost_low) / 10,
                         std::max(0.0, std::ceil(1000 * *totals.lost_high - 1e-9)) / 10);
   return text;

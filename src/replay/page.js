@@ -233,7 +233,7 @@ function fill(table, heads, rows) {
 const share = n => n === null || n === undefined ? '–' : n > 0 && n < .001 ? '< 0.1 %' : (100 * n).toFixed(n < .1 ? 1 : 0) + ' %';
 const money = h => (h * r.price_per_hour).toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2});
 const priced = r.price_per_hour !== undefined, axes = r.sweep ? data.axes : [];
-const lost = q => share(q.work_lost_ratio).replace(' ', '\u00a0') + (q.work_lost_low === null || !q.work_lost_hours ? '' : ' (' + (Math.floor(1000 * q.work_lost_low) / 10).toFixed(1) + '\u2060–\u2060' + (Math.max(0, Math.ceil(1000 * q.work_lost_high - 1e-9)) / 10).toFixed(1) + '\u00a0%)');
+const lost = q => share(q.work_lost_ratio).replace(' ', '\u00a0') + (q.work_lost_low === null || q.work_lost_low === q.work_lost_high ? '' : ' (' + (Math.floor(1000 * q.work_lost_low) / 10).toFixed(1) + '\u2060–\u2060' + (Math.max(0, Math.ceil(1000 * q.work_lost_high - 1e-9)) / 10).toFixed(1) + '\u00a0%)');
 const back = (q, h) => q[`return_${h}h_ratio`] === null ? '–' : Math.round(100 * q[`return_${h}h_ratio`]) + '\u00a0% (' + Math.floor(100 * q[`return_${h}h_low`]) + '\u2060–\u2060' + Math.ceil(100 * q[`return_${h}h_high`]) + '\u00a0%)';
 const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours freed', ''],
   ...(priced ? [['worth', '']] : []), ['not seen again', ''], ['followed (median)', ''], ['back within 1h', ''], ['back within 4h', ''], ['back within 24h', ''], ['', 'l']];

@@ -22,6 +22,7 @@ constexpr std::size_t kShownHurt = 10;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kAllColumnsWidth = 100;  // what a sweep takes with all of its columns
 
+constexpr std::size_t kEnoughName = 24;
 constexpr std::size_t kLeastName = 8;
 constexpr std::size_t kFullWordsWidth = 80;  // what becomes of a job is said in full
 
@@ -335,7 +336,10 @@ std::vector<std::string> report_block(const replay::ReportResult& result, Report
   for (const auto& [of, title] :
        {std::pair(ReportBy::user, "USER"), std::pair(ReportBy::command, "COMMAND"), std::pair(ReportBy::host, "HOST")})
     if (all || by == of) columns.push_back(column(title, Align::left));
-  for (Column& name : columns) name.shrink_to = kLeastName;
+  for (Column& name : columns) {
+    name.enough = kEnoughName;
+    name.shrink_to = kLeastName;
+  }
   const std::size_t names = columns.size();
   for (const ReportColumn& one : shown) columns.push_back(column(one.title, Align::right, one.give_up));
   const auto row = [&](const std::vector<std::string>& whose, const Use& use, Tone tone) {

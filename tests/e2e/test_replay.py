@@ -374,6 +374,11 @@ def test_worked_means_one_thing(tmp_path):
     light.write_text("time,gpu,util\n" + "".join(f"{60 * i},0,{90 if i < 5 else 40}\n" for i in range(100)))
     got = totals(light, "--idle", "util < 50 for 10m")
     assert got["worked_again"] == 1 and got["work_lost_ratio"] > .8 and got["freed_hours"] == 0
+    # Jobs that are alike have no interval: every draw of them is the same.
+    light.write_text("time,gpu,util\n" + "".join(f"{60 * i},{gpu},{90 if i == 0 else 40 if i > 50 else 0}\n"
+                                                  for i in range(100) for gpu in range(3)))
+    got = totals(light, "--idle", "util < 1 for 10m")
+    assert got["work_lost_low"] == got["work_lost_high"] == 1 and "; 100 % of the work lost; " in got["answer"], got["answer"]
     hung = tmp_path / "hung.csv"
     hung.write_text("time,gpu,util,power,power_limit\n" + "".join(f"{60 * i},0,{100 if i > 20 else 90},{100 if i > 20 else 600},700\n"
                                                                for i in range(100)))

@@ -184,6 +184,8 @@ def test_every_stretch_and_what_was_not_judged_are_shown_at_any_width(tmp_path, 
     assert len(titles) == (1 if width == 200 else 2)
     for name in ("GPU-HOURS", "HELD IDLE", ">10m", ">30m", ">1h", ">2h", ">8h", "HUNG", "NOT JUDGED"):
         assert any(name in line for line in titles), name
+    names = sum(line.startswith("alice-of-the-lab ") for line in lines)
+    assert width == 60 or names == len(titles), "kWh goes before a name is cut"
     total = [line.split() for line in lines if line.startswith("total")]
     assert total[-1].count("12") >= 6, "held idle, in each of the five kinds of stretches"
 

@@ -138,6 +138,7 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         assert told["rule"] == "util < 1 for 500ms" and told["gpus"] == ["0", "1"]
         assert told["readings"][0]["util_percent"] == 0 and told["held_seconds"] >= 0.5
         assert told["job"]["command"] == ["sleep", "1000"]
+        assert told["more_time"].startswith("work on the GPUs calls off what has not begun; for longer pauses ")
         event, rule, scope, pid = order.read_text().strip().split("|")
         assert (event, rule, scope, int(pid)) == ("idle", "util < 1 for 500ms", "0,1", told["job"]["pid"])
         folder = max((tmp_path / "ev").iterdir())  # the last: what was not seen for a second is no longer fresh, and fires anew
@@ -162,14 +163,14 @@ def test_evidence_of_a_python_job_names_its_lines(sim, tmp_path, programs):
                                                  ("echo 'Error: Permission Denied' >&2; exit 1", "Error: Permission Denied")]):
             programs.add("py-spy", script)
             folder = tmp_path / f"evidence{number}"
-            done = gpus.lull("run", *QUICK, "--evidence", folder, "--", "python3", "-c", "import time; time.sleep(1000)",
-                             env={"PATH": programs.path})
+            script = f"import os, time; print(os.getpid(), file=open('{tmp_path}/pid', 'w'), flush=True); time.sleep(1000)"
+            done = gpus.lull("run", *QUICK, "--evidence", folder, "--", "python3", "-c", script, env={"PATH": programs.path})
             assert done.returncode == 124, done.stderr
-            stack, = max(folder.iterdir()).glob("stack-*.txt")
-            pid = stack.name.removeprefix("stack-").removesuffix(".txt")
-            assert told in stack.read_text(), stack.read_text()
+            pid = (tmp_path / "pid").read_text().strip()
+            stack = (max(folder.iterdir()) / f"stack-{pid}.txt").read_text()
+            assert told in stack, stack
             assert f"py-spy dump --nonblocking --pid {pid}" in programs.calls()
-    assert not any(call.startswith("gdb") for call in programs.calls())
+            assert not any(call.startswith("gdb ") and f" -p {pid} " in call for call in programs.calls())
 
 
 def test_hook_that_hangs_is_ended_and_does_not_save_the_job(sim, tmp_path):
