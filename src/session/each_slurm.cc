@@ -170,6 +170,10 @@ slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& 
 void EachSession::answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const {
   using slurm::Says;
   const auto tracked = std::ranges::find(tracker_.subjects(), "job:" + job.name(), &TrackedSubject::key);
+  if (tracked == tracker_.subjects().end() && !slurm_->numbers().known()) {
+    answer.why = slurm_->numbers().why();
+    return;
+  }
   if (tracked == tracker_.subjects().end()) {
     answer.says = Says::no;
     answer.why = "it is left alone here";

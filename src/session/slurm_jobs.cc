@@ -89,7 +89,7 @@ std::vector<AllocatedJob> SlurmJobs::look(Instant now, WallTime wall) {
   note_begins(now, wall);
   std::vector<AllocatedJob> jobs;
   for (const slurm::Allocation& one : all_) {
-    if (left_alone(one)) continue;
+    if (left_alone(one) || (!one.gpus.empty() && !numbers_.asked())) continue;
     const std::string user = !one.user.empty() ? one.user : one.uid ? user_name(*one.uid) : "?";
     AllocatedJob& job =
         jobs.emplace_back(AllocatedJob{.job = one.name(),

@@ -59,6 +59,7 @@ class GpuNumbers {
   // What a watcher found last is shown by `lull jobs`, which runs no slurmd.
   void use_last() { order_ = last_; }
   bool known() const { return order_.has_value(); }
+  bool asked() const { return order_ || seen_; }  // slurmd has been, and said it or not
   std::size_t size() const { return order_ ? order_->size() : 0; }
   const std::string& why() const { return why_; }  // not known
 

@@ -174,7 +174,8 @@ def test_slurm_jobs_have_what_slurm_gave_them_with_processes_or_without(machine)
     read_until(watching.stderr, "watching each job")
     row = wait_until(lambda: (one := jobs(gpus)["slurm:22"])["idle_seconds"] and one, what="an idle allocation")
     assert row["next_action"] == "slurm=requeue" and 3500 < row["next_in_seconds"] < 3600
-    assert jobs(gpus)["slurm:23"]["idle_seconds"] == 0 and jobs(gpus)[f"tree:{other.pid}"]["watched"] is False
+    wait_until(lambda: jobs(gpus)["slurm:23"]["idle_seconds"] == 0, what="a busy one")
+    assert jobs(gpus)[f"tree:{other.pid}"]["watched"] is False
     assert all(len(line) <= 80 for line in gpus.lull("jobs").stdout.splitlines())
     gpus.lull("slurm", "epilog", env={"SLURM_JOB_ID": "22"})
     assert "slurm:22" not in jobs(gpus)
