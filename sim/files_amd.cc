@@ -204,7 +204,10 @@ void add_xcp_cards(FileList& list) {
   for (unsigned part = 1; part < 8; ++part) {
     const unsigned card = list.card().card + part;
     const std::string device = fmt::format("devices/platform/amdgpu_xcp_{}", card - 1 - list.card().card / 8);
-    list.text(device + "/uevent", fmt::format("MODALIAS=platform:{}", device.substr(device.rfind('/') + 1)));
+    const std::string name = device.substr(device.rfind('/') + 1);
+    list.text(device + "/uevent", fmt::format("MODALIAS=platform:{}", name));
+    list.link(device + "/subsystem", "bus/platform");
+    list.link("bus/platform/devices/" + name, device);
     list.drm(device, card);
   }
 }

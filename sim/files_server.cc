@@ -208,18 +208,18 @@ class FileSystem {
   void look_up(std::size_t mount, const fuse_in_header& header, const char* name) {
     const std::string path = path_of(mount, header.nodeid) + "/" + name;
     const Found found = find(path);
-    if (found.kind == Kind::none || missing(path, found)) return answer_fuse(fuse_[mount], header.unique, ENOENT);
+    if (found.kind == Kind::none) return answer_fuse(fuse_[mount], header.unique, ENOENT);
     fuse_entry_out out{};
     out.nodeid = node_of(path);
     out.attr = attributes(out.nodeid, found);
-    // A file of values may be taken away by a fault.
-    const bool lasts = found.fixed && (found.entry == nullptr || found.entry->render == nullptr);
-    out.entry_valid = lasts ? kUnchanging : 0;
+    out.entry_valid = found.fixed ? kUnchanging : 0;
     out.attr_valid = found.fixed ? kUnchanging : 0;
     answer_fuse_with(fuse_[mount], header.unique, out);
   }
 
+  // Taken away by a fault: it is still in its folder, and cannot be opened.
   bool missing(const std::string& path, const Found& found) {
+    if (found.kind == Kind::none) return true;
     if (found.entry == nullptr || found.entry->render == nullptr) return false;
     return with_scene([&](const Scene& scene) { return file_trouble(scene, found.entry->gpu, path).error == ENOENT; });
   }
@@ -244,7 +244,7 @@ class FileSystem {
     std::memcpy(&in, body, sizeof in);
     const std::string path = path_of(mount, header.nodeid);
     if ((in.flags & O_ACCMODE) != O_RDONLY) return answer_fuse(fuse_[mount], header.unique, EACCES);
-    if (find(path).kind == Kind::none) return answer_fuse(fuse_[mount], header.unique, ENOENT);
+    if (missing(path, find(path))) return answer_fuse(fuse_[mount], header.unique, ENOENT);
     fuse_open_out out{};
     out.fh = ++last_handle_;
     out.open_flags = header.opcode == FUSE_OPEN ? FOPEN_DIRECT_IO : 0;  // every read comes to us

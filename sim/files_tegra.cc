@@ -43,6 +43,8 @@ void add_tegra(FileList& list) {
   list.text(device + "/uevent",
             "DRIVER=gk20a\nOF_NAME=gpu\nOF_FULLNAME=/bus@0/gpu@17000000\n"
             "OF_COMPATIBLE_0=nvidia,ga10b");
+  list.link(device + "/subsystem", "bus/platform");
+  list.link("bus/platform/devices/" + name, device);
   list.live(device + "/power/runtime_status", render_railgate);
   list.bytes(device + "/of_node/name", std::string("gpu\0", 4));
   list.bytes(device + "/of_node/compatible", std::string("nvidia,ga10b\0", 13));

@@ -123,11 +123,12 @@ void answer_fuse(int fuse, std::uint64_t unique, int error, const void* data, st
 
 void answer_fuse_init(int fuse, std::uint64_t unique, const char* body) {
   fuse_init_in in{};
-  std::memcpy(&in, body, offsetof(fuse_init_in, flags));
+  std::memcpy(&in, body, offsetof(fuse_init_in, flags) + sizeof in.flags);
   fuse_init_out out{};
   out.major = FUSE_KERNEL_VERSION;
   out.minor = std::min<std::uint32_t>(in.minor, FUSE_KERNEL_MINOR_VERSION);
   out.max_write = 4096;
+  out.flags = in.flags & FUSE_CACHE_SYMLINKS;
   answer_fuse_with(fuse, unique, out);
 }
 

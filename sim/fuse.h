@@ -37,7 +37,7 @@ template <class T>
 void answer_fuse_with(int fuse, std::uint64_t unique, const T& data) {
   answer_fuse(fuse, unique, 0, &data, sizeof data);
 }
-// To FUSE_INIT, whose content `body` is.
+// To FUSE_INIT, whose content `body` is. The kernel keeps links as long as their attributes.
 void answer_fuse_init(int fuse, std::uint64_t unique, const char* body);
 
 }  // namespace lull::sim

@@ -187,7 +187,7 @@ int sim_models(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   for (const std::string_view name : sim::model_names()) {
     const auto gpu = sim::model(name);
-    fmt::print("{:<11} {:<28} {:>10}  {:>3.0f} W idle, {:>3.0f} W with a context, {:>4.0f} W at most{}{}\n", name,
+    fmt::print("{:<11} {:<30} {:>10}  {:>3.0f} W idle, {:>3.0f} W with a context, {:>4.0f} W at most{}{}\n", name,
                gpu->name, format_size(static_cast<double>(gpu->memory_total)), gpu->power_idle, gpu->power_context,
                gpu->power_limit, gpu->fans == 0 ? ", no fan" : "", gpu->mig_capable != 0 ? ", MIG" : "");
   }
