@@ -73,6 +73,8 @@ struct Trouble {
   std::int64_t hang_ns = 0;  // block for so long first
   bool dstate = false;       // sleep where no signal reaches first, until the fault is over
   bool garbage = false;      // answer nonsense
+  bool file = false;         // of a file: fails with this errno, or is empty
+  std::int32_t file_error = 0;
 };
 // Whether a fault's pattern (a name, "nvmlDeviceGet*", or nothing for all) means this function.
 bool names(const char* pattern, const char* function);

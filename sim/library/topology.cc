@@ -50,7 +50,7 @@ template <class Matches>
 Return give_gpus(const State& state, unsigned room, unsigned* count, Device* devices, Matches&& matches) {
   if (count == nullptr) return Return::invalid_argument;
   unsigned found = 0;
-  for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) {
+  for (unsigned gpu = 0; gpu < state.nvml_count; ++gpu) {
     if (!matches(gpu)) continue;
     if (found < room) devices[found] = handle_of(gpu);
     ++found;
@@ -124,7 +124,7 @@ Return remote_pci(const Look& look, unsigned link, std::uint8_t to, nvml::PciInf
   if (to == 0) return Return::not_supported;
   nvml::PciInfo far{};
   const bool is_switch = to == kLinkSwitch;
-  if (!is_switch && to - 1U >= look.scene.state.gpu_count) return Return::unknown;
+  if (!is_switch && to - 1U >= look.scene.state.nvml_count) return Return::unknown;
   const Gpu* gpu = is_switch ? nullptr : &look.scene.state.gpus[to - 1U];
   far.domain = is_switch ? 0 : gpu->pci_domain;
   far.bus = is_switch ? 0xF0 + link % 6 : gpu->pci_bus;  // six switches, as in an eight-card server
