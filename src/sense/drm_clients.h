@@ -45,16 +45,15 @@ struct DrmInfo {
 std::optional<DrmInfo> parse_drm_info(std::string_view text);
 
 struct DrmClient {
-  pid_t pid = 0;  // of the first process that holds it
   DrmInfo info;
+  std::vector<pid_t> holders;  // ascending; more than one where the descriptor was inherited or passed on
 };
 
 struct DrmUse {
-  Absence absence = Absence::none;  // other than none: there may be more clients (no_permission: files of others)
-  std::vector<DrmClient> clients;   // each once
-  // One for each process with memory or work on the GPU, unproven. Programs that only draw or look (kIgnoredOpeners)
-  // are `graphics`, all others count as `compute`.
-  std::vector<GpuProcess> processes;
+  // Other than none: there may be more clients. no_permission: files of others cannot be looked at; hidden: processes
+  // are not shown at all; not_supported: the driver writes nothing of its clients.
+  Absence absence = Absence::none;
+  std::vector<DrmClient> clients;  // each once
 };
 
 // All may be called by several threads at once.
@@ -65,12 +64,12 @@ class DrmClients {
   DrmClients& operator=(const DrmClients&) = delete;
   ~DrmClients();
 
-  // Of the device with this render node. Which process holds which device may be as old as `max_age`.
-  DrmUse of(unsigned render_minor, std::string_view pci, Duration max_age);
+  // Of the device with this render node. All of it is newer than `not_before`.
+  DrmUse of(unsigned render_minor, std::string_view pci, Instant not_before);
 
  private:
   struct Holders;
-  std::shared_ptr<const Holders> holders(Duration max_age);
+  std::shared_ptr<const Holders> holders(Instant not_before);
 
   Root root_;
   const Clock& clock_;

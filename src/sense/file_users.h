@@ -2,9 +2,11 @@
 // Who uses a GPU that is read from files: its KFD processes (AMD) and its DRM clients, in one list, each proven or not
 // (proof.h). For the sources of AMD and Intel; one for each GPU, used by one thread at a time.
 
+#include <chrono>
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "base/fd.h"
@@ -29,7 +31,9 @@ class FileUsers {
               Reading& reading);
 
  private:
-  void list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool fresh);
+  // Which process holds which device is one answer for all GPUs of a sample.
+  static constexpr Duration kHoldersServe = std::chrono::milliseconds(500);
+  void list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool fresh, Instant now);
 
   Root root_;
   std::shared_ptr<DrmClients> clients_;

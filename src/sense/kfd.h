@@ -52,5 +52,8 @@ struct KfdUsers {
   std::vector<GpuProcess> processes;  // one for each pid, unproven
 };
 KfdUsers read_kfd_users(const Root& root, std::uint32_t gpu_id);
+// Whether KFD knows a process of this number. It tells then on which GPUs that one is; its open files do not, since
+// ROCm opens the render nodes of all GPUs.
+bool is_kfd_process(const Root& root, pid_t pid);
 
 }  // namespace lull

@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "sense/openers.h"
+#include "sense/processes.h"
 
 namespace lull {
 namespace {
@@ -130,21 +131,6 @@ Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
 
 // ---- who is on a GPU
 
-std::optional<bool> first_pid_namespace(const Root& root) {
-  constexpr std::string_view kFirst = "pid:[4026531836]";  // PROC_PID_INIT_INO of the kernel
-  constexpr std::string_view kBelowProc = "/driver/nvidia";
-  std::string_view simulated = root.driver;
-  if (simulated.ends_with(kBelowProc)) simulated.remove_suffix(kBelowProc.size());
-  // A simulation may say so; else the machine does, whose processes are always real. Who cannot tell sees no further.
-  for (const std::string& proc : {std::string(simulated), root.proc}) {
-    std::array<char, 64> name{};
-    const ssize_t size = ::readlink((proc + "/self/ns/pid").c_str(), name.data(), name.size());
-    if (size >= 0) return std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirst;
-    if (errno != ENOENT) return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 constexpr unsigned kMostInAList = 1U << 16;
@@ -258,10 +244,9 @@ Return list_processes(const NvmlCalls& calls, nvml::Device handle, const Device&
                       NvmlBuffers& buffers, GpuProcessList& list) {
   if (!buffers.first_namespace) buffers.first_namespace = first_pid_namespace(buffers.root);
   list.all = all;
-  std::optional<DeviceFile> file;
-  if (device.minor) file.emplace(buffers.root, *device.minor);
+  const std::vector<DeviceFile> files = proof_files(device, buffers.root);
   const ProcessProofs::How how{
-      .file = file ? &*file : nullptr, .numbers_are_ours = buffers.first_namespace.value_or(false), .all = prove_all};
+      .files = files, .numbers_are_ours = buffers.first_namespace.value_or(false), .all = prove_all};
   const Return code = list_once(calls, handle, all, how, buffers, list);
   // Whoever ended while we looked is not in a second list; a number that stays there is stale.
   return code == Return::success && list.proofs.found_stale() ? list_once(calls, handle, all, how, buffers, list)
