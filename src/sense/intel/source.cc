@@ -23,7 +23,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr std::uint64_t kIntelVendor = 0x8086;
-constexpr Duration kFirstLook = 250ms;  // between the two readings of a program that looks only once
+constexpr Duration kFirstLook = 150ms;  // between the two readings of a program that looks only once
 
 // perfmon_capable() of the kernel. Without it i915 says that all memory is free.
 bool may_see_memory(const Root& root) {
