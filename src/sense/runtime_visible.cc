@@ -39,11 +39,11 @@ Visible visible_to_cuda(const RuntimeVariables& variables, const Inventory& inve
 
 // Which of the list a name means; nothing: none, several, or it is no name.
 std::optional<std::size_t> rocr_place(std::string_view name, const std::vector<std::string>& uuids) {
-  constexpr std::size_t kShortest = 5;
-  constexpr std::size_t kLongest = 20;
+  constexpr std::size_t kShortestName = 5;
+  constexpr std::size_t kLongestName = 20;
   if (name.empty()) return std::nullopt;
   if (name[0] == 'g') {
-    if (name.size() < kShortest || name.size() > kLongest) return std::nullopt;
+    if (name.size() < kShortestName || name.size() > kLongestName) return std::nullopt;
     std::optional<std::size_t> found;
     for (std::size_t i = 0; i < uuids.size(); ++i) {
       if (!uuids[i].starts_with(name)) continue;
