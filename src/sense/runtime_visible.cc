@@ -152,7 +152,8 @@ std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, c
   if (variables.cuda_visible_devices && !nvidia.empty()) {
     Visible visible = visible_to_cuda(variables, inventory, nvidia);
     std::string none = why_none_is_visible(visible, variables.cuda_visible_devices);
-    all.push_back({Vendor::nvidia, "CUDA_VISIBLE_DEVICES", std::move(visible), std::move(none)});
+    const std::size_t count = visible.devices.size();
+    all.push_back({Vendor::nvidia, "CUDA_VISIBLE_DEVICES", std::move(visible), std::move(none), count});
   }
   const auto add = [&](Vendor vendor, const char* variable, const std::string& value, Visible visible) {
     std::string none;
@@ -160,7 +161,8 @@ std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, c
       none = std::string(variable) + (trim(value).empty() || trim(value).starts_with('-')
                                           ? " hides every GPU"
                                           : " names no GPU of this machine: " + printable(value));
-    all.push_back({vendor, variable, std::move(visible), std::move(none)});
+    const std::size_t count = visible.certain ? visible.devices.size() : split(value, ',').size();
+    all.push_back({vendor, variable, std::move(visible), std::move(none), count});
   };
   if (!amd.empty()) {
     const auto& rocr = variables.rocr_visible_devices;
