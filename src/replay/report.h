@@ -20,16 +20,23 @@
 #include <vector>
 
 #include "base/result.h"
+#include "replay/hours.h"
 #include "replay/survey.h"
 #include "rule/rule.h"
 #include "trace/reader.h"
 
 namespace lull::replay {
 
+// By which `lull report` tells idle and hung, unless told otherwise. The latter is that of `lull run`, of one GPU alone.
+inline constexpr const char* kReportIdle = "util < 1 for 5m";
+inline constexpr const char* kReportHung = "util >= 95 and power < 35% for 5m";
+
 struct ReportOptions : TracesToRead {
   Rule idle;
   Rule hung;
   std::size_t memory = std::size_t{256} << 20;
+  std::size_t most_stretches = 50;  // of those held idle, the longest
+  bool by_hour = false;
 };
 
 // What is held idle for less can hardly be recovered: so the hours in longer stretches are told too.
@@ -80,7 +87,9 @@ struct ReportResult {
   SamplingIntervals intervals;
   Use total;
   double gap_seconds = 0;
-  std::vector<UseOf> uses;  // by user, command and host; most wasted first
+  std::vector<UseOf> uses;           // by user, command and host; most wasted first
+  std::vector<IdleStretch> longest;  // the longest first
+  UseByHour hours;                   // where wanted
   Instant first{};
   Instant last{};
   trace::TraceReport trace;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -88,6 +89,50 @@ std::string bar(const Use& use) {
   for (const auto& [name, seconds] : parts)
     if (seconds > 0) out += fmt::format("<i class=\"{}\" style=\"flex:{:.4f}\"></i>", name, seconds / use.seconds());
   return out + "</div>";
+}
+
+void put_stretches(JsonWriter& json, const ReportResult& result) {
+  json.key("longest_idle").begin_array();
+  for (const IdleStretch& one : result.longest) {
+    const trace::TraceGpu& gpu = result.trace.gpus[one.gpu];
+    json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
+    const trace::Holder nobody_told;
+    const trace::Holder& who = one.holder > trace::kNobody ? result.trace.holders[one.holder] : nobody_told;
+    json.member_or_null("host", printable(gpu.host)).member_or_null("user", printable(who.user_text()));
+    json.member_or_null("command", printable(who.command)).member_or_null("job", printable(who.job));
+    json.member("from", moment_of(result, one.from)).member("to", moment_of(result, one.to));
+    json.member("seconds", to_seconds(one.length())).member("until_the_end", one.open).end_object();
+  }
+  json.end_array();
+}
+
+// Whole percent of each hour; null where nothing was seen of it.
+void put_hours(JsonWriter& json, const ReportResult& result) {
+  const UseByHour& all = result.hours;
+  const auto percent_of = [](float seconds) { return std::lround(seconds / 36); };
+  json.key("by_hour").begin_object();
+  json.member("first", moment_of(result, Instant(std::chrono::hours(all.first)))).member("hours", all.count);
+  json.key("people").begin_array();
+  for (const std::string& name : all.people) json.value(printable(name));
+  json.end_array().key("gpus").begin_array();
+  for (std::size_t i = 0; i < all.gpus.size() && i < result.trace.gpus.size(); ++i) {
+    const trace::TraceGpu& gpu = result.trace.gpus[i];
+    json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
+    json.member_or_null("host", printable(gpu.host));
+    const std::array<std::pair<std::string_view, float HourOfUse::*>, 4> parts = {{{"busy", &HourOfUse::busy},
+                                                                                   {"idle", &HourOfUse::idle},
+                                                                                   {"hung", &HourOfUse::hung},
+                                                                                   {"free", &HourOfUse::free}}};
+    for (const auto& [name, part] : parts) {
+      json.key(fmt::format("{}_percent", name)).begin_array();
+      for (const HourOfUse& hour : all.gpus[i]) hour.seen() > 0 ? json.value(percent_of(hour.*part)) : json.null();
+      json.end_array();
+    }
+    json.key("person").begin_array();
+    for (const HourOfUse& hour : all.gpus[i]) hour.person >= 0 ? json.value(hour.person) : json.null();
+    json.end_array().end_object();
+  }
+  json.end_array().end_object();
 }
 
 struct PageColumn {
@@ -219,6 +264,8 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
     }
     json.end_array();
   }
+  put_stretches(json, result);
+  if (!result.hours.gpus.empty()) put_hours(json, result);
   return json.end_object().take() + '\n';
 }
 

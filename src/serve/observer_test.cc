@@ -175,6 +175,17 @@ TEST_F(ObserverTest, ALongCommandIsCut) {
   EXPECT_TRUE(kept.starts_with("python3 xxx"));
 }
 
+TEST_F(ObserverTest, ASampleIsAsLateAsItIsHoweverManyIntervals) {
+  see(0s, 0);
+  see(kEvery + 3ms, 0);
+  EXPECT_EQ(observer_.delays().count, 1U);
+  EXPECT_NEAR(observer_.delays().sum, 0.003, 1e-9);
+  see(8 * kEvery, 0);  // each of the eight points was late
+  EXPECT_EQ(observer_.delays().count, 9U);
+  const double every = in_seconds(kEvery);
+  EXPECT_NEAR(observer_.delays().sum, 9 * 0.003 + (1 + 2 + 3 + 4 + 5 + 6 + 7) * every, 1e-9);
+}
+
 TEST(LabelTest, IsOneLineWhateverTheNameIs) {
   EXPECT_EQ(label_value("ada"), "ada");
   EXPECT_EQ(label_value(R"(a"b\c)"), R"(a\"b\\c)");
