@@ -5,6 +5,7 @@ Times are scaled down; every wait is for an event and has a limit.
 import csv
 import json
 import os
+import re
 import pty
 import shutil
 import signal
@@ -149,28 +150,26 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         assert "State:" in (folder / f"proc-{pid}.txt").read_text()
 
 
-PY_SPY = """case $4 in *[!0-9]*) exit 2;; esac
-echo "Process $4: python3 train.py"
-echo 'Thread 0x7F1 (idle): "MainThread"'
-echo '    step (train.py:16)'"""
+TRAIN = """import time
+
+def train_step():
+    time.sleep(1000)
+
+train_step()
+"""
 
 
 def test_evidence_of_a_python_job_names_its_lines(sim, tmp_path, programs):
-    """Where py-spy is installed; what it says when it may not look is kept as well."""
     programs.add("gdb", "echo '#0  0x7f in ?? ()'")
+    (tmp_path / "train.py").write_text(TRAIN)
     with sim(1) as gpus:
-        for number, (script, told) in enumerate([(PY_SPY, "    step (train.py:16)\n"),
-                                                 ("echo 'Error: Permission Denied' >&2; exit 1", "Error: Permission Denied")]):
-            programs.add("py-spy", script)
-            folder = tmp_path / f"evidence{number}"
-            script = f"import os, time; print(os.getpid(), file=open('{tmp_path}/pid', 'w'), flush=True); time.sleep(1000)"
-            done = gpus.lull("run", *QUICK, "--evidence", folder, "--", "python3", "-c", script, env={"PATH": programs.path})
-            assert done.returncode == 124, done.stderr
-            pid = (tmp_path / "pid").read_text().strip()
-            stack = (max(folder.iterdir()) / f"stack-{pid}.txt").read_text()
-            assert told in stack, stack
-            assert f"py-spy dump --nonblocking --pid {pid}" in programs.calls()
-            assert not any(call.startswith("gdb ") and f" -p {pid} " in call for call in programs.calls())
+        done = gpus.lull("run", *QUICK, "--evidence", tmp_path / "ev", "--", "/usr/bin/python3", tmp_path / "train.py",
+                         env={"PATH": programs.path, "RANK": "3"})
+        assert done.returncode == 124, done.stderr
+        assert re.search(r"evidence is in \S+; the job is at train.py:4 in train_step \(rank 3, waiting in \w+\)", done.stderr)
+        stacks = (max((tmp_path / "ev").iterdir()) / "python.txt").read_text()
+        assert f"    {tmp_path}/train.py:4 in train_step\n    {tmp_path}/train.py:6 in <module>\n" in stacks
+        assert not any(call.startswith("gdb ") for call in programs.calls()), "gdb stops the process"
 
 
 def test_hook_that_hangs_is_ended_and_does_not_save_the_job(sim, tmp_path):
