@@ -5,8 +5,8 @@ Times are scaled down; every wait is for an event and has a limit.
 import csv
 import json
 import os
-import re
 import pty
+import re
 import shutil
 import signal
 import subprocess
