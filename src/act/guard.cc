@@ -166,6 +166,7 @@ class GuardProcess {
     if (!nothing) return errno;  // else it would have our terminal
     SpawnOptions options{.arguments = options_.command,
                          .environment = options_.environment,
+                         .unset = options_.unset,
                          .cgroup = cgroup_ ? cgroup_.fd() : -1,
                          .standard_input = nothing.get(),
                          .standard_output = output.get(),

@@ -31,8 +31,9 @@ struct GuardMessage;
 struct GuardOptions {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> environment = {};
-  std::string directory = {};  // empty: ours
-  std::string user = {};       // empty: as we are
+  std::vector<std::string> unset = {};  // of our environment
+  std::string directory = {};           // empty: ours
+  std::string user = {};                // empty: as we are
   int nice = 0;
   int io_priority = 0;         // as ioprio_set takes it; 0: unchanged
   std::string log = {};        // its output is appended to it; empty: goes where ours goes

@@ -262,8 +262,12 @@ double drawn_with(const Reading& reading) {
 
 class Weighing {
  public:
-  Weighing(const Reading& reading, const Constraints& constraints, bool mine)
-      : reading_(reading), constraints_(constraints), mine_(mine), desktop_(reading.display_active == true) {}
+  Weighing(const Device& device, const Reading& reading, const Constraints& constraints, bool mine)
+      : reading_(reading),
+        constraints_(constraints),
+        mine_(mine),
+        desktop_(reading.display_active == true),
+        empty_(empty_card(device)) {}
 
   Judgement verdict() {
     for (const Metric metric : {Metric::util, Metric::procs, Metric::mem_used})
@@ -343,8 +347,8 @@ class Weighing {
                   [](double value) { return format_size(value) + " in use"; });
     const bool processes_allowed = constraints_.procs.kind == Limit::none ||
                                    (constraints_.procs.kind == Limit::given && constraints_.procs.value > 0);
-    const double bound = std::max({desktop_ ? kEmptyDesktop : kEmptyCard, processes_allowed ? kRestingProcesses : 0,
-                                   constraints_.tolerate.value_or(0)});
+    const double bound = std::max({desktop_ ? std::max(kEmptyDesktop, empty_) : empty_,
+                                   processes_allowed ? kRestingProcesses : 0, constraints_.tolerate.value_or(0)});
     if (drawn_with(reading_) > 0)
       return most(Metric::mem_used, limit, memory(), bound,
                   [](double bytes) { return format_size(bytes) + " in use beside the desktop"; });
@@ -435,6 +439,7 @@ class Weighing {
   const Constraints& constraints_;
   bool mine_;
   bool desktop_;
+  double empty_;  // bytes that a GPU of this kind has in use when nothing runs
   std::vector<Metric> judged_by_;
   std::vector<Objection> objections_;
   std::size_t busy_ = 0;  // how many of them are about work being done
@@ -479,7 +484,7 @@ Judgement judge(const Device& device, const Reading& reading, const Constraints&
     return never(fmt::format("has {} in all; wanted at least {} free", format_size(total),
                              format_size(constraints.mem_free.value)));
   const bool mine = constraints.mine && only_mine(reading, *constraints.mine);
-  return Weighing(reading, constraints, mine).verdict();
+  return Weighing(device, reading, constraints, mine).verdict();
 }
 
 bool busy_from_waking(const Judgement& judgement, const Reading& reading) {

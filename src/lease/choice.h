@@ -62,6 +62,11 @@ struct Constraints {
   Where where;
 };
 
+// What a GPU of this kind on which nothing runs may have in use (kEmptyCard). AMD's driver counts what it reserves: an
+// idle MI300X shows 283 to 297 MB. Who computes there KFD tells, so that it need not be concluded from memory.
+inline double empty_card(const Device& device) {
+  return device.vendor == Vendor::amd ? 512.0 * (1U << 20) : kEmptyCard;
+}
 // Beside a desktop there are also the screen's own buffers, which belong to no process.
 inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
 // Who allows processes allows their contexts, but not that they fill the card.

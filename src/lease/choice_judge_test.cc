@@ -50,6 +50,17 @@ TEST(Judging, MemoryInUseCountsByItselfWhateverTheSizeOfTheCard) {
   EXPECT_TRUE(judged(full, any).fits);
 }
 
+TEST(Judging, WhatAmdsDriverKeepsForItselfIsNobodys) {  // an idle MI300X
+  Device amd = gpu();
+  amd.vendor = Vendor::amd;
+  Reading reading = idle();
+  reading.set(Metric::mem_used, 283 * kMiB);
+  EXPECT_TRUE(judge(amd, reading, {}).fits) << judge(amd, reading, {}).why;
+  EXPECT_FALSE(judge(gpu(), reading, {}).fits);
+  reading.set(Metric::mem_used, 600 * kMiB);
+  EXPECT_FALSE(judge(amd, reading, {}).fits);
+}
+
 TEST(Judging, WhoAllowsProcessesAllowsTheirContexts) {
   Reading busy = idle();
   busy.set(Metric::procs, 1);

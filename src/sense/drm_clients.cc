@@ -144,6 +144,7 @@ struct DrmClients::Holders {
     std::string entry;
   };
   Instant at{};
+  Duration took{};
   Absence absence = Absence::none;
   std::vector<One> all;
 };
@@ -192,9 +193,11 @@ std::optional<std::size_t> each_drm_file(const std::string& path, const DrmNodes
 DrmClients::DrmClients(Root root, const Clock& clock) : root_(std::move(root)), clock_(clock) {}
 DrmClients::~DrmClients() = default;
 
-std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_before) {
+std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_before, bool exactly) {
   const std::scoped_lock lock(mutex_);
+  constexpr int kShareOfTime = 20;
   if (holders_ && holders_->at >= not_before) return holders_;
+  if (holders_ && !exactly && clock_.now() - holders_->at < kShareOfTime * holders_->took) return holders_;
   auto found = std::make_shared<Holders>();
   found->at = clock_.now();
   const DrmNodes nodes(root_);
@@ -221,12 +224,13 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
       if (theirs.value_or(0) > 0) break;  // nearly always all of them have the same
     }
   }
+  found->took = clock_.now() - found->at;
   holders_ = std::move(found);
   return holders_;
 }
 
-DrmUse DrmClients::of(unsigned render_minor, std::string_view pci, Instant not_before) {
-  const std::shared_ptr<const Holders> known = holders(not_before);
+DrmUse DrmClients::of(unsigned render_minor, std::string_view pci, Instant not_before, bool exactly) {
+  const std::shared_ptr<const Holders> known = holders(not_before, exactly);
   const std::optional<unsigned> card = drm_card_of(render_minor, root_);
   const std::string address = drm_address(pci);
   const std::string simulated = simulated_proc(root_);

@@ -64,12 +64,13 @@ class DrmClients {
   DrmClients& operator=(const DrmClients&) = delete;
   ~DrmClients();
 
-  // Of the device with this render node. All of it is newer than `not_before`.
-  DrmUse of(unsigned render_minor, std::string_view pci, Instant not_before);
+  // Of the device with this render node. All of it is newer than `not_before`, unless a look at everybody's files took
+  // so long that another one would cost more than a twentieth of the time; `exactly`: then as well.
+  DrmUse of(unsigned render_minor, std::string_view pci, Instant not_before, bool exactly);
 
  private:
   struct Holders;
-  std::shared_ptr<const Holders> holders(Instant not_before);
+  std::shared_ptr<const Holders> holders(Instant not_before, bool exactly);
 
   Root root_;
   const Clock& clock_;

@@ -40,7 +40,7 @@ void add_client(const DrmClient& client, bool amd, const Root& root, std::vector
 
 }  // namespace
 
-void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool fresh, Instant now) {
+void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool draws, bool fresh, Instant now) {
   const std::optional<bool> first = first_pid_namespace(root_);
   hidden_ = first != true;
   processes_.clear();
@@ -55,8 +55,10 @@ void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu,
   proofs_.begin_list();
   proofs_.look(processes_, how, root_);
   const std::size_t kfd_processes = processes_.size();
-  if (device.render_minor && !device.pci.empty()) {
-    const DrmUse use = clients_->of(*device.render_minor, device.pci, fresh ? now : now - kHoldersServe);
+  if (kfd_gpu && !draws) {
+    missing_ = Absence::not_asked;
+  } else if (device.render_minor && !device.pci.empty()) {
+    const DrmUse use = clients_->of(*device.render_minor, device.pci, fresh ? now : now - kHoldersServe, fresh);
     missing_ = use.absence;
     for (const DrmClient& client : use.clients) add_client(client, kfd_gpu.has_value(), root_, processes_);
   } else {
@@ -73,9 +75,10 @@ void FileUsers::sample(const Device& device, std::optional<std::uint32_t> kfd_gp
   const Duration early = needs.lists_every / 10;
   if (!at_ || now < *at_ || now - *at_ >= needs.lists_every - early) {
     const bool fresh = needs.lists_every == Duration::zero();
-    list(device, kfd_gpu, fresh, now);
+    const bool draws = needs.all_lists || reading.display_active == true;  // who draws is wanted, too
+    list(device, kfd_gpu, draws, fresh, now);
     // Whoever ended while we looked is not in a second list; a number that stays there is stale.
-    if (proofs_.found_stale()) list(device, kfd_gpu, fresh, now);
+    if (proofs_.found_stale()) list(device, kfd_gpu, draws, fresh, now);
     at_ = now;
   }
   if (absence_ != Absence::none) {

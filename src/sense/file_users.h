@@ -23,7 +23,7 @@ class FileUsers {
   FileUsers(Root root, std::shared_ptr<DrmClients> clients) : root_(std::move(root)), clients_(std::move(clients)) {}
 
   // Sets `processes`, `processes_hidden` and `procs`. `kfd_gpu`: KFD's gpu_id; nothing: KFD does not know it. An answer
-  // serves for needs.lists_every.
+  // serves for needs.lists_every. To be called after `display_active` is set.
   //
   // KFD lists the compute processes of all users. DRM clients are known only where every process can be looked at: an
   // AMD GPU without that still has its compute processes, an Intel GPU has then no list that is complete.
@@ -33,7 +33,7 @@ class FileUsers {
  private:
   // Which process holds which device is one answer for all GPUs of a sample.
   static constexpr Duration kHoldersServe = std::chrono::milliseconds(500);
-  void list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool fresh, Instant now);
+  void list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool draws, bool fresh, Instant now);
 
   Root root_;
   std::shared_ptr<DrmClients> clients_;

@@ -202,6 +202,19 @@ TEST_F(FileUsersTest, AHolderOfWhomTheDriverSaysNothingMayBeAtWork) {
   EXPECT_EQ(sample_intel().why_missing(Metric::procs), Absence::not_supported);
 }
 
+TEST_F(FileUsersTest, WhoDrawsIsLookedForOnlyWhereThatIsWanted) {
+  tree_.write("sys/class/kfd/kfd/proc/1/vram_11", "0\n");
+  make(10, {"dri/renderD128"});
+  info(10, 3, client(1, "drm-engine-gfx:\t5 ns\n"));
+  needs_.all_lists = false;
+  EXPECT_TRUE(sample().processes->empty());
+  Reading reading;
+  reading.display_active = true;
+  users_->sample(device_, 11, needs_, clock_.now(), reading);
+  EXPECT_EQ(reading.processes->size(), 1U);
+  EXPECT_EQ(sample_intel()[Metric::procs], 1) << "there is no other list";
+}
+
 TEST_F(FileUsersTest, KfdThatCannotBeReadLeavesNoList) {
   kfd(10, "vram_11", "");
   const Reading reading = sample();

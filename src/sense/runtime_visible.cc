@@ -39,11 +39,11 @@ Visible visible_to_cuda(const RuntimeVariables& variables, const Inventory& inve
 
 // Which of the list a name means; nothing: none, several, or it is no name.
 std::optional<std::size_t> rocr_place(std::string_view name, const std::vector<std::string>& uuids) {
-  constexpr std::size_t kShortest = 5;
-  constexpr std::size_t kLongest = 20;
+  constexpr std::size_t kShortestName = 5;
+  constexpr std::size_t kLongestName = 20;
   if (name.empty()) return std::nullopt;
   if (name[0] == 'g') {
-    if (name.size() < kShortest || name.size() > kLongest) return std::nullopt;
+    if (name.size() < kShortestName || name.size() > kLongestName) return std::nullopt;
     std::optional<std::size_t> found;
     for (std::size_t i = 0; i < uuids.size(); ++i) {
       if (!uuids[i].starts_with(name)) continue;
@@ -152,7 +152,8 @@ std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, c
   if (variables.cuda_visible_devices && !nvidia.empty()) {
     Visible visible = visible_to_cuda(variables, inventory, nvidia);
     std::string none = why_none_is_visible(visible, variables.cuda_visible_devices);
-    all.push_back({Vendor::nvidia, "CUDA_VISIBLE_DEVICES", std::move(visible), std::move(none)});
+    const std::size_t count = visible.devices.size();
+    all.push_back({Vendor::nvidia, "CUDA_VISIBLE_DEVICES", std::move(visible), std::move(none), count});
   }
   const auto add = [&](Vendor vendor, const char* variable, const std::string& value, Visible visible) {
     std::string none;
@@ -160,7 +161,8 @@ std::vector<VisibleOf> visible_by_variables(const RuntimeVariables& variables, c
       none = std::string(variable) + (trim(value).empty() || trim(value).starts_with('-')
                                           ? " hides every GPU"
                                           : " names no GPU of this machine: " + printable(value));
-    all.push_back({vendor, variable, std::move(visible), std::move(none)});
+    const std::size_t count = visible.certain ? visible.devices.size() : split(value, ',').size();
+    all.push_back({vendor, variable, std::move(visible), std::move(none), count});
   };
   if (!amd.empty()) {
     const auto& rocr = variables.rocr_visible_devices;

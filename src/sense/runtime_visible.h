@@ -3,6 +3,7 @@
 // is read as its runtime does, which ends a list at the first name that it does not understand, without a word. Where
 // its answer cannot be known from here, the result says so: then all that may be meant are in it.
 
+#include <cstddef>
 #include <optional>
 #include <string>
 #include <vector>
@@ -27,9 +28,10 @@ struct RuntimeVariables {
 // By the vendor whose GPUs are meant.
 struct VisibleOf {
   Vendor vendor = Vendor::nvidia;
-  std::string variable;  // that says so: "ROCR_VISIBLE_DEVICES"
-  Visible visible;       // positions in the inventory
-  std::string none;      // for a person: why that is no GPU; empty: it is one
+  std::string variable;   // that says so: "ROCR_VISIBLE_DEVICES"
+  Visible visible;        // positions in the inventory
+  std::string none;       // for a person: why that is no GPU; empty: it is one
+  std::size_t count = 0;  // how many are meant, at most
 };
 
 // One for each vendor that has a GPU here and of whose GPUs a variable speaks. HIP reads CUDA_VISIBLE_DEVICES as well:
