@@ -34,8 +34,8 @@ Result<std::string> make_dump(const std::string& name) {
   utsname kernel{};
   (void)::uname(&kernel);
   const Fd file = TRY(open_file(path + "/lull.txt", O_WRONLY | O_CREAT | O_EXCL, 0644));
-  TRY(write_all(file.get(), fmt::format("lull {}\n{} {} {}\n", version(), kernel.sysname, kernel.release,
-                                        kernel.machine)));
+  TRY(write_all(file.get(),
+                fmt::format("lull {}\n{} {} {}\n", version(), kernel.sysname, kernel.release, kernel.machine)));
   return path;
 }
 
@@ -54,8 +54,9 @@ int status_command(int argc, char** argv) {
   line.flag("--procs", settings.processes, "list every process on them, with its memory");
   line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
   const CommandLine::Option dump_option =
-      line.option("--dump", settings.dump, "copy the files that are read of GPUs of AMD, Intel and Jetsons to DIR, a new "
-                                           "folder, for a report; no process and no user is in it")
+      line.option("--dump", settings.dump,
+                  "copy the files that are read of GPUs of AMD, Intel and Jetsons to DIR, a new "
+                  "folder, for a report; no process and no user is in it")
           .value("DIR")
           .excludes("--watch");
   line.footer(

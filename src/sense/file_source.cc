@@ -17,10 +17,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-bool is_suspended(const std::string& folder) {
-  const auto status = read_text(folder + "/power/runtime_status");
-  return status && *status == "suspended";
-}
+FileValue<std::string> power_state(const std::string& folder) { return read_text(folder + "/power/runtime_status"); }
 
 }  // namespace
 
@@ -84,14 +81,15 @@ void FileSource::sample(unsigned gpu, const Needs& needs, Instant now, Answer& a
   };
   if (card.identity.device.absence != Absence::none) (void)attach(gpu, now);
   const std::string& folder = card.gpu->folder();
-  if (folder.empty() || !file_exists(folder)) {
+  const auto power = power_state(folder);
+  if (folder.empty() || (!power && !file_exists(folder))) {
     card.gpu->restart();
     return all([&](Reading& reading) {
       reading = Reading();
       reading.miss_all(folder.empty() ? Absence::no_driver : Absence::lost);
     });
   }
-  if (is_suspended(folder)) {
+  if (power == "suspended") {
     card.gpu->restart();
     return all([&](Reading& reading) { say_asleep(needs, reading); });
   }
@@ -100,7 +98,7 @@ void FileSource::sample(unsigned gpu, const Needs& needs, Instant now, Answer& a
 }
 
 void FileSource::look(unsigned gpu, Instant now) {
-  if (!is_suspended(cards_[gpu].gpu->folder())) cards_[gpu].gpu->look(now);
+  if (power_state(cards_[gpu].gpu->folder()) != "suspended") cards_[gpu].gpu->look(now);
 }
 
 Duration FileSource::look_within(unsigned gpu) const { return cards_[gpu].gpu->look_within(); }

@@ -37,9 +37,9 @@ std::vector<std::string> numbered(const std::string& folder, std::string_view pr
 // A number into a reading, or why there is none.
 void put(Reading& reading, Metric metric, const FileValue<double>& value);
 
-// For `lull status --dump`: every file of `sys` that is read from here on is copied to FOLDER/sys, so that lull can read
-// that instead; one that cannot be read leaves its error in NAME.error. To be called before there are threads. Links
-// that lead to them are made by keep_link().
+// For `lull status --dump`: every file of `sys` that is read from here on is copied to FOLDER/sys, so that lull can
+// read that instead; one that cannot be read leaves its error in NAME.error. To be called before there are threads.
+// Links that lead to them are made by keep_link().
 void keep_files_in(std::string folder, const std::string& sys);
 bool keeps_files();
 void keep_link(const std::string& path);

@@ -305,14 +305,14 @@ bool code(MessageReader& in, Topology& topology) {
 
 template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<SamplerOptions> options) {
-  for (auto* flag :
-       {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists, &options.pcie,
-        &options.once, &options.idle_before, &options.process_info, &options.openers, &options.topology,
-        &options.nvidia_only})
+  for (auto* flag : {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists,
+                     &options.pcie, &options.once, &options.idle_before, &options.process_info, &options.openers,
+                     &options.topology, &options.nvidia_only})
     if (!codec.value(*flag)) return false;
   for (auto* time : {&options.lists_every, &options.deadline, &options.lets_go_after})
     if (!codec.value(*time)) return false;
-  for (auto* text : {&options.root.proc, &options.root.sys, &options.root.dev, &options.root.driver, &options.library, &options.dump})
+  for (auto* text : {&options.root.proc, &options.root.sys, &options.root.dev, &options.root.driver, &options.library,
+                     &options.dump})
     if (!codec.value(*text)) return false;
   return codec.list(options.ignore_openers, kMostInList);
 }

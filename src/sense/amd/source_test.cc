@@ -241,8 +241,7 @@ TEST(AmdGpuMetrics, AnEnergyCounterThatStandsStillOrRunsBackwardsIsNotAskedFor) 
   navi.gpus.sample();
   navi.run(100, 100);
   EXPECT_NEAR(navi.run(0, 250, false)[Metric::power], 250, 1) << "the moments' mean";
-  EXPECT_NEAR(navi.run(50, 250)[Metric::power], 250, 1)
-      << "a counter that stood still in between, unseen";
+  EXPECT_NEAR(navi.run(50, 250)[Metric::power], 250, 1) << "a counter that stood still in between, unseen";
   navi.blob.energy -= 5'000'000;
   navi.write();
   EXPECT_NEAR(navi.run(0, 240, false)[Metric::power], 240, 1);
