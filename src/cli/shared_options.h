@@ -22,7 +22,7 @@ inline constexpr SharedOption kMissing{
     "what a GPU without a value makes of the rule: it is unknown, or that GPU is ignored"};
 inline constexpr SharedOption kPer{"--per", "gpu|job", "what is judged, and acted on, by itself: each GPU, each job{}"};
 inline constexpr SharedOption kGpus{
-    "--gpus", "LIST", "{}: 0,2 or 0-3, a UUID or the beginning of one, 3:1 for a MIG device, or all", "0,2"};
+    "--gpus", "LIST", "{}: 0,2 or 0-3, amd:0, a UUID or the beginning of one, 3:1 for a MIG device, or all", "0,2"};
 inline constexpr const char* kOnlyThese = "only these GPUs";  // of --gpus
 inline constexpr SharedOption kExceptUser{"--except-user", "USER,…", "users whose {}"};
 

@@ -101,6 +101,7 @@ struct BuiltInRule {
   std::string_view meaning;
 };
 std::span<const BuiltInRule> built_in_rules();
+inline constexpr std::string_view kHangRule = "hung";  // of these, or what somebody calls so
 
 // What notifications can be made for.
 inline constexpr std::array<std::string_view, 5> kServices = {"slack", "discord", "teams", "ntfy", "webhook"};

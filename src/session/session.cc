@@ -39,18 +39,17 @@ Session::~Session() {
 }
 
 void Session::make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, bool job_is_new) {
-  feed_.emplace(world_,
-                FeedOptions{.policy = common_.policy,
-                            .every = common_.every,
-                            .gpus = common_.gpus,
-                            .gpus_option = common_.gpus_option,
-                            .absent_left_out = common_.absent_left_out,
-                            .of_job = of_job,
-                            .everything = everything,
-                            .more_signals = common_.warn_by ? common_.warn_by->signals() : std::vector<Metric>(),
-                            .is_ours = std::move(is_ours),
-                            .job_is_new = job_is_new,
-                            .all_without_context = common_.all_without_context});
+  feed_.emplace(world_, FeedOptions{.policy = common_.policy,
+                                    .every = common_.every,
+                                    .gpus = common_.gpus,
+                                    .gpus_option = common_.gpus_option,
+                                    .absent_left_out = common_.absent_left_out,
+                                    .of_job = of_job,
+                                    .everything = everything,
+                                    .warn_by = common_.warn_by,
+                                    .is_ours = std::move(is_ours),
+                                    .job_is_new = job_is_new,
+                                    .all_without_context = common_.all_without_context});
   feed_->on_tick = [this](std::uint64_t tick) {
     if (wants_samples()) sink_.ticked(tick);
   };

@@ -357,13 +357,6 @@ class Reader {
       reading_.miss(metric, absence_of(code));
   }
 
-  // A momentary value, and why it is not there.
-  struct Moment {
-    std::optional<double> value;
-    Absence why = Absence::none;
-    bool other = false;  // another source (ring, counter) answered
-  };
-
   // ---- utilisation
 
   RingLook look_ring() {
@@ -404,22 +397,6 @@ class Reader {
     return moment;
   }
 
-  // What cannot be measured says why; what was measured for a part of the time only says that.
-  void publish(Metric metric, const MeterTake& take, const Moment& moment, Basis& basis, double& coverage,
-               Band& newest) {
-    coverage = take.coverage;
-    newest = take.newest;
-    // The card has just refused to answer: what it said before that is not how it is now.
-    const bool refused = !moment.value && !moment.other && moment.why != Absence::none;
-    if (take.absence == Absence::none && !refused) {
-      reading_.set(metric, take.mean);
-      basis = take.basis;
-    } else {
-      const bool fails = moment.why != Absence::none && (take.coverage == 0 || !moment.other);
-      reading_.miss(metric, fails ? moment.why : take.absence);
-    }
-  }
-
   bool util() {
     nvml::Utilization rates{};
     const Moment moment = look_util((!needs_.once || needs_.idle_before) && memory_.util.ring_due(now_, true), rates);
@@ -428,14 +405,7 @@ class Reader {
       reading_.set(Metric::mem_util, rates.memory);
     else
       reading_.miss(Metric::mem_util, moment.why);
-    const MeterTake take = memory_.util.take(now_);
-    publish(Metric::util, take, moment, reading_.util_basis, reading_.util_coverage, reading_.util_newest);
-    reading_.newest_span = take.span;
-    reading_.newest_period = take.period;
-    // Of a dry ring the moment's value is all there is. It is of the last whole period, which may have begun two
-    // periods ago. A zero needs no more than that this period has ended since: work in any part of it would show.
-    const bool still = moment.value == 0 && rates.memory == 0;
-    if (still && take.period == Duration::zero()) reading_.newest_span = take.span / 2;
+    publish_util(reading_, memory_.util.take(now_), moment);
     return true;
   }
 
@@ -495,8 +465,7 @@ class Reader {
     constexpr std::uint64_t kMostMillijoules = 1'000'000'000'000'000;  // ten years at 3 kW
     if (millijoules && *millijoules <= kMostMillijoules && !memory_.power.counts_the_module())
       reading_.energy_joules = static_cast<double>(*millijoules) / 1000;
-    publish(Metric::power, memory_.power.take(now_), moment, reading_.power_basis, reading_.power_coverage,
-            reading_.power_newest);
+    publish(reading_, Metric::power, memory_.power.take(now_), moment);
     if (!std::isnan(reading_.power_newest.high))
       reading_.newest_span = std::max(reading_.newest_span, PowerMeter::kMomentIsOf);
     number(Metric::power_limit, 0.001, calls_.DeviceGetEnforcedPowerLimit);
