@@ -320,12 +320,11 @@ std::string replay_table(const ReplayResult& result, const replay::OutputOptions
 namespace {
 
 using replay::ReportBy;
-using replay::Use;
 
 // A column of the report: its title, what it shows, and when it goes for want of room.
 struct ReportColumn {
   std::string title;
-  std::function<Cell(const Use&)> cell;
+  std::function<Cell(const replay::Use&)> cell;
   int give_up = 0;
 };
 
@@ -342,7 +341,7 @@ std::vector<std::string> report_block(const replay::ReportResult& result, Report
   }
   const std::size_t names = columns.size();
   for (const ReportColumn& one : shown) columns.push_back(column(one.title, Align::right, one.give_up));
-  const auto row = [&](const std::vector<std::string>& whose, const Use& use, Tone tone) {
+  const auto row = [&](const std::vector<std::string>& whose, const replay::Use& use, Tone tone) {
     for (std::size_t i = 0; i < names; ++i) columns[i].cells.push_back({printable(whose[i]), tone});
     for (std::size_t i = 0; i < shown.size(); ++i) {
       Cell cell = shown[i].cell(use);
@@ -366,29 +365,29 @@ std::vector<std::string> report_block(const replay::ReportResult& result, Report
 
 std::string report_table(const replay::ReportResult& result, ReportBy by, std::optional<double> price,
                          const Screen& screen) {
-  const auto part = [](double Use::* seconds, Tone tone = Tone::plain) {
+  const auto part = [](double replay::Use::* seconds, Tone tone = Tone::plain) {
     return
-        [=](const Use& use) { return Cell{replay::hours_text(use.*seconds), use.*seconds > 0 ? tone : Tone::plain}; };
+        [=](const replay::Use& use) { return Cell{replay::hours_text(use.*seconds), use.*seconds > 0 ? tone : Tone::plain}; };
   };
   const auto cost = [&](double seconds) { return Cell{fmt::format("{:.2f}", replay::hours(seconds) * *price)}; };
   std::vector<ReportColumn> columns = {
-      {"GPU-HOURS", [](const Use& use) { return Cell{replay::hours_text(use.seconds())}; }},
-      {"BUSY", part(&Use::busy)},
-      {"HELD IDLE", part(&Use::idle, Tone::warn)}};
+      {"GPU-HOURS", [](const replay::Use& use) { return Cell{replay::hours_text(use.seconds())}; }},
+      {"BUSY", part(&replay::Use::busy)},
+      {"HELD IDLE", part(&replay::Use::idle, Tone::warn)}};
   std::vector<ReportColumn> stretches;
   for (std::size_t i = 0; i < replay::kStretches.size(); ++i)
     stretches.push_back({fmt::format(">{}", replay::kStretches[i].name),
-                         [i](const Use& use) { return Cell{replay::hours_text(use.idle_over[i])}; }});
+                         [i](const replay::Use& use) { return Cell{replay::hours_text(use.idle_over[i])}; }});
   std::vector<ReportColumn> rest = {
-      {"HUNG", [&](const Use& use) { return result.judges_hangs ? part(&Use::hung, Tone::bad)(use) : Cell{"-"}; }},
-      {"NOT JUDGED", part(&Use::not_judged)},
-      {"FREE", part(&Use::free), 2},
-      {"NOT KNOWN", part(&Use::unknown), 3},
-      {"kWh", [](const Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
+      {"HUNG", [&](const replay::Use& use) { return result.judges_hangs ? part(&replay::Use::hung, Tone::bad)(use) : Cell{"-"}; }},
+      {"NOT JUDGED", part(&replay::Use::not_judged)},
+      {"FREE", part(&replay::Use::free), 2},
+      {"NOT KNOWN", part(&replay::Use::unknown), 3},
+      {"kWh", [](const replay::Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
        1}};
   if (price) {
-    rest.push_back({"IDLE COST", [&](const Use& use) { return cost(use.idle + use.hung); }});
-    rest.push_back({"PAST 1h", [&](const Use& use) { return cost(use.recoverable()); }});
+    rest.push_back({"IDLE COST", [&](const replay::Use& use) { return cost(use.idle + use.hung); }});
+    rest.push_back({"PAST 1h", [&](const replay::Use& use) { return cost(use.recoverable()); }});
   }
   std::string out =
       wrapped(report_answer(result, price), screen.width) + "\n" + wrapped(report_basis(result), screen.width) + "\n\n";
@@ -409,7 +408,7 @@ std::string report_table(const replay::ReportResult& result, ReportBy by, std::o
   // The stretches are what keeps people from taking all that was held idle for recoverable: they move, they do not go.
   columns.insert(columns.end(), rest.begin(), rest.end());
   append(out, report_block(result, by, columns, screen));
-  stretches.insert(stretches.begin(), {"HELD IDLE", part(&Use::idle, Tone::warn)});
+  stretches.insert(stretches.begin(), {"HELD IDLE", part(&replay::Use::idle, Tone::warn)});
   out += "\n" + wrapped("held idle, in stretches longer than:", screen.width) + "\n";
   append(out, report_block(result, by, stretches, screen));
   return out;

@@ -108,8 +108,8 @@ class AmdGpu final : public FileGpu {
     if (needs.power) read_power(metrics, now, reading);
     if (needs.details) read_details(reading);
     if (needs.pcie) reading.miss(Metric::pcie, Absence::not_supported);  // its file takes a second to read
-    if (needs.processes) users_.sample(device_, kfd_gpu_, needs, now, reading);
     reading.display_active = display_active_;
+    if (needs.processes) users_.sample(device_, kfd_gpu_, needs, now, reading);
     for (std::size_t i = 0; i < answer.parts.size(); ++i) read_part(needs, now, i, answer.parts[i]);
   }
 
