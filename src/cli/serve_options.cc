@@ -89,6 +89,10 @@ std::optional<int> parse_serve(int argc, char** argv, ServeSettings& settings) {
       .value("FILE");
   line.option("--tls-key", settings.tls_key, "the key of the certificate (PEM) (default: none)").value("FILE");
   line.option(shared::kTokenFile, settings.token_file, "tokens, of which who asks must send one");
+  line.option("--history", settings.history,
+              "also show the history that `lull record --history DIR` writes (default: none)")
+      .value("DIR")
+      .not_empty("/var/lib/lull/history");
   line.flag("--dcgm-names", settings.dcgm_names, "also give the metrics by the names of dcgm-exporter");
   line.footer(kServeMore);
   if (const auto status = line.parse(argc, argv)) return status;

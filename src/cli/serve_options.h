@@ -28,6 +28,7 @@ struct ServeSettings {
   std::string tls_certificate;  // files
   std::string tls_key;
   std::string token_file;
+  std::string history;  // folder of `lull record --history`; empty: none
   Duration every{};
   bool dcgm_names = false;
 

@@ -33,12 +33,17 @@ DocumentPtr page_file(std::string_view path) {
     std::string_view type;
     std::string_view text;
   };
-  const std::array<File, 5> files = {{
+  const std::array<File, 10> files = {{
       {"/", "text/html; charset=utf-8", packed_now_html},
       {"/style.css", "text/css; charset=utf-8", replay::packed_page_css},
       {"/now.css", "text/css; charset=utf-8", packed_now_css},
       {"/base.js", "text/javascript; charset=utf-8", replay::packed_base_js},
+      {"/chart.js", "text/javascript; charset=utf-8", replay::packed_chart_js},
       {"/now.js", "text/javascript; charset=utf-8", packed_now_js},
+      {"/views.css", "text/css; charset=utf-8", packed_views_css},
+      {"/views.js", "text/javascript; charset=utf-8", packed_views_js},
+      {"/history.js", "text/javascript; charset=utf-8", packed_history_js},
+      {"/policy.js", "text/javascript; charset=utf-8", packed_policy_js},
   }};
   const auto* const found = std::ranges::find(files, path, &File::path);
   if (found == files.end()) return nullptr;
@@ -56,7 +61,11 @@ SamplerOptions sampling_for(const ServeSettings& settings) {
 }  // namespace
 
 ServeSession::ServeSession(ServeSettings settings, World& world, Say say)
-    : settings_(std::move(settings)), world_(world), say_(std::move(say)), observer_(settings_.every, *world.users()) {}
+    : settings_(std::move(settings)),
+      world_(world),
+      say_(std::move(say)),
+      observer_(settings_.every, *world.users()),
+      history_(settings_.history, world.loop(), say_) {}
 
 Result<HttpOptions> ServeSession::http_options() const {
   HttpOptions options;
@@ -114,6 +123,7 @@ void ServeSession::tell() {
 }
 
 DocumentPtr ServeSession::find(std::string_view path) {
+  if (DocumentPtr recorded = history_.find(path)) return recorded;
   const bool up = observer_.is_up(world_.clock().now());
   if (std::exchange(was_up_, up) != up) made_.clear();
   if (const auto found = made_.find(path); found != made_.end()) return found->second;

@@ -10,6 +10,7 @@
 
 #include "base/exit_status.h"
 #include "cli/serve_options.h"
+#include "serve/history.h"
 #include "serve/http.h"
 #include "serve/observer.h"
 #include "session/world.h"
@@ -37,6 +38,7 @@ class ServeSession {
   World& world_;
   Say say_;
   Observer observer_;
+  HistoryApi history_;
   std::unique_ptr<HttpServer> http_;
   std::map<std::string, DocumentPtr, std::less<>> made_;  // of the newest sample
   bool was_up_ = false;                                   // when they were made

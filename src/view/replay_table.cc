@@ -366,8 +366,9 @@ std::vector<std::string> report_block(const replay::ReportResult& result, Report
 std::string report_table(const replay::ReportResult& result, ReportBy by, std::optional<double> price,
                          const Screen& screen) {
   const auto part = [](double replay::Use::* seconds, Tone tone = Tone::plain) {
-    return
-        [=](const replay::Use& use) { return Cell{replay::hours_text(use.*seconds), use.*seconds > 0 ? tone : Tone::plain}; };
+    return [=](const replay::Use& use) {
+      return Cell{replay::hours_text(use.*seconds), use.*seconds > 0 ? tone : Tone::plain};
+    };
   };
   const auto cost = [&](double seconds) { return Cell{fmt::format("{:.2f}", replay::hours(seconds) * *price)}; };
   std::vector<ReportColumn> columns = {
@@ -379,11 +380,15 @@ std::string report_table(const replay::ReportResult& result, ReportBy by, std::o
     stretches.push_back({fmt::format(">{}", replay::kStretches[i].name),
                          [i](const replay::Use& use) { return Cell{replay::hours_text(use.idle_over[i])}; }});
   std::vector<ReportColumn> rest = {
-      {"HUNG", [&](const replay::Use& use) { return result.judges_hangs ? part(&replay::Use::hung, Tone::bad)(use) : Cell{"-"}; }},
+      {"HUNG",
+       [&](const replay::Use& use) {
+         return result.judges_hangs ? part(&replay::Use::hung, Tone::bad)(use) : Cell{"-"};
+       }},
       {"NOT JUDGED", part(&replay::Use::not_judged)},
       {"FREE", part(&replay::Use::free), 2},
       {"NOT KNOWN", part(&replay::Use::unknown), 3},
-      {"kWh", [](const replay::Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
+      {"kWh",
+       [](const replay::Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
        1}};
   if (price) {
     rest.push_back({"IDLE COST", [&](const replay::Use& use) { return cost(use.idle + use.hung); }});
