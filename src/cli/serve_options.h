@@ -30,6 +30,7 @@ struct ServeSettings {
   std::string token_file;
   Duration every{};
   bool dcgm_names = false;
+  bool allow_keep = false;
 
   bool tls() const { return !tls_certificate.empty(); }
 };

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "session/control_place.h"
 #include "slurm/answer.h"
 #include "view/action_event.h"
@@ -107,6 +108,13 @@ void EachSession::listen() {
   auto keep = Control::listen_to_all(loop_, [this](uid_t user, const std::string& who, const std::string& question) {
     if (const auto about = slurm::read_question(question)) return slurm::to_line(on_slurm_question(user, *about));
     if (question == kJobsQuestion) return to_lines(on_jobs_question(), kLongestStatus);
+    if (const auto other = read_question_for(question)) {
+      if (user != 0) return std::string("refused: only root may ask in another's name");
+      const auto wish = read_keep_question(other->second);
+      if (!wish) return std::string("refused: that is no question of lull's");
+      return on_keep(other->first, fmt::format("{} (uid {}), by {},", user_name(other->first), other->first, who),
+                     wish->first, wish->second);
+    }
     const auto asked = read_keep_question(question);
     return asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's";
   });
