@@ -21,10 +21,11 @@ using namespace std::chrono_literals;
 
 constexpr const char* kServeAbout =
     "Serves what the GPUs do over HTTP: a page for people, /metrics for Prometheus, /api/ as JSON.\n"
-    "It only reads.\n";
+    "It only reads, unless --allow-keep is given.\n";
 constexpr const char* kServeMore =
     "ADDRESS is unix:PATH, 127.0.0.1:PORT or [::1]:PORT. Any other address needs --tls-cert, --tls-key\n"
-    "and --token-file. A token file has one token per line, of at least 16 characters.\n\n"
+    "and --token-file. A token file has one token per line, of at least 16 characters; before it, where it is\n"
+    "one user's, that user and a blank. Over a unix socket who asks is known without.\n\n"
     "Exit status: 0 ended by a signal; 2 the command line was wrong; 125 it cannot listen there.\n\n"
     "Examples:\n"
     "  lull serve --listen 127.0.0.1:9836\n"
@@ -94,6 +95,8 @@ std::optional<int> parse_serve(int argc, char** argv, ServeSettings& settings) {
       .value("DIR")
       .not_empty("/var/lib/lull/history");
   line.flag("--dcgm-names", settings.dcgm_names, "also give the metrics by the names of dcgm-exporter");
+  line.flag("--allow-keep", settings.allow_keep,
+            "let who asks keep their own jobs and GPUs for a while, as `lull keep` does");
   line.footer(kServeMore);
   if (const auto status = line.parse(argc, argv)) return status;
   const auto refuse = [](const std::string& why) { return complain("serve: " + why, kExitUsage); };

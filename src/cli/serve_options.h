@@ -31,6 +31,7 @@ struct ServeSettings {
   std::string history;  // folder of `lull record --history`; empty: none
   Duration every{};
   bool dcgm_names = false;
+  bool allow_keep = false;
 
   bool tls() const { return !tls_certificate.empty(); }
 };

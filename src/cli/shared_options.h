@@ -2,6 +2,7 @@
 // The options that several commands have: name, value, help text and (where all commands agree) default exist here
 // alone. A command adds what is special to it in place of the {} of the help.
 
+#include <optional>
 #include <string>
 
 #include "cli/options.h"
@@ -57,9 +58,9 @@ inline constexpr SharedOption kThreads{"--threads", "N", "how many cores to use,
 
 }  // namespace shared
 
-// The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given.
+// The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given; `every` the same.
 CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
-                                      const std::string& its_gpus);
+                                      const std::string& its_gpus, std::optional<CommandLine::Option>* every = nullptr);
 // How much is said.
 void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
                      const std::string& verbose_says);

@@ -63,6 +63,20 @@ struct Reply {
 };
 std::vector<Reply> ask_all(ControlOf what, const std::string& question = {}, Duration limit = std::chrono::seconds(2));
 
+// The same on a loop that has other things to do. `done` is called once, from the loop, unless this goes before.
+class Asking {
+ public:
+  using Done = std::function<void(const std::vector<Reply>&)>;
+  Asking(Loop& loop, ControlOf what, std::string question, Done done);
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  ~Asking();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
 // What a watcher answered, made fit for a screen: one line of limited length.
 std::string answer_line(std::string_view received);
 // The pid in the name of a watcher's socket; empty: no name that a watcher gives.

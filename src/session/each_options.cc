@@ -1,7 +1,6 @@
 #include "session/each_options.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/user_called.h"
 #include "base/users.h"
 #include "slurm/verb.h"
 #include "view/action_event.h"
@@ -17,20 +17,13 @@
 namespace lull {
 namespace {
 
-// A name or a number, as the user database knows it.
-Result<uid_t> user_called(std::string_view option, const std::string& name) {
-  std::vector<char> space(16384);
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwnam_r(name.c_str(), &entry, space.data(), space.size(), &found) == 0 && found != nullptr)
-    return found->pw_uid;
-  if (const auto number = to_unsigned(name); number && *number < 0xFFFFFFFFU) return static_cast<uid_t>(*number);
-  return fail(fmt::format("{}: there is no user '{}'", option, printable(name)));
-}
-
 Result<std::set<uid_t>> users_called(std::string_view option, const std::vector<std::string>& words) {
   std::set<uid_t> users;
-  for (const std::string& name : comma_list(words)) users.insert(TRY(user_called(option, name)));
+  for (const std::string& name : comma_list(words)) {
+    const auto user = user_called(name);
+    if (!user) return fail(fmt::format("{}: there is no user '{}'", option, printable(name)));
+    users.insert(*user);
+  }
   return users;
 }
 

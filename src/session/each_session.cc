@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "session/control_place.h"
 #include "slurm/answer.h"
 #include "view/action_event.h"
@@ -109,6 +110,14 @@ void EachSession::listen() {
     if (const auto about = slurm::read_question(question))
       return answer_slurm(user, *about, [answered](const slurm::Answer& one) { answered(slurm::to_line(one)); });
     if (question == kJobsQuestion) return answered(to_lines(on_jobs_question(), kLongestStatus));
+    if (const auto other = read_question_for(question)) {
+      if (user != 0) return answered("refused: only root may ask in another's name");
+      const auto wish = read_keep_question(other->second);
+      if (!wish) return answered("refused: that is no question of lull's");
+      return answered(on_keep(other->first,
+                              fmt::format("{} (uid {}), by {},", user_name(other->first), other->first, who),
+                              wish->first, wish->second));
+    }
     const auto asked = read_keep_question(question);
     answered(asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's");
   });

@@ -59,6 +59,10 @@ struct EachSettings {
 // How `lull keep` asks: what for (empty: all that is mine), and how much time.
 std::string keep_question(const std::string& target, Duration time);
 std::optional<std::pair<std::string, Duration>> read_keep_question(const std::string& question);
+// The same in somebody's name, which only root may: lull-serve, for who asked it.
+std::string keep_question_for(uid_t user, const std::string& target, Duration time);
+// For whom, and the question; nothing: it is in nobody else's name.
+std::optional<std::pair<uid_t, std::string>> read_question_for(const std::string& question);
 
 class EachSession {
  public:

@@ -32,6 +32,7 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
   reason_ = reason_of(facts, options_.job);
+  if (!options_.asks_nodes) return look_at_comment([this] { act(); });
   const auto nodes = parse_node_list(options_.job.nodes);
   // To ask: which run it is does not matter then.
   const bool nobody_else = !options_.verb && nodes && nodes->size() == 1 && options_.job.het_job == 0;

@@ -31,6 +31,7 @@ class JobStep final : public Action {
     ActPolicy policy = {};
     std::string program = "lull";  // that each node runs: lull slurm ask …
     std::string rule = {};
+    bool asks_nodes = true;  // else whoever judged has seen all GPUs of the job
   };
   JobStep(Loop& loop, Run run, Options options) : loop_(loop), run_(std::move(run)), options_(std::move(options)) {}
   ~JobStep() override { *here_ = false; }

@@ -43,6 +43,7 @@ struct ColumnChoice {
   std::string role;
   std::string column;
   std::string unit;
+  std::string_view option = "--columns";  // that says so
 };
 
 enum class Format : std::uint8_t { csv, ndjson };
