@@ -124,7 +124,7 @@ class Storm:
         return max(0, self.available[0] - min(self.available))
 
     def left_behind(self, patience=10):
-        """Files in the lease folder, and whatever a pick has started. A keeper tidies up in a moment."""
+        """Files in the lease folder, and whatever a pick has started. A lease holder tidies up in a moment."""
         end = time.monotonic() + patience
         while True:
             left = os.listdir(self.env["LULL_LEASES"]) + processes_of(f"{MARK}={self.folder}")

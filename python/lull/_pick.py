@@ -1,7 +1,7 @@
 """lull.pick(): idle GPUs, held for this process.
 
 The program `lull` does it (`lull pick --hold-pid`), so that what is idle, who is next and how a lease is held are the
-same as on the command line; a small keeper process holds the locks until this process has ended.
+same as on the command line; a small lease holder process holds the locks until this process has ended.
 """
 import json
 import logging
@@ -38,14 +38,14 @@ class Pick:
     def __init__(self, answer, before):
         self._owner = os.getpid()
         self._before = before
-        self._keeper = None
+        self._holder = None
         self.gpus = answer["gpus"]
         self.environment = answer["environment"]
         self.lease = answer["lease"]
-        keeper = answer.get("keeper")
-        if keeper is not None:
+        holder = answer.get("lease_holder")
+        if holder is not None:
             try:
-                self._keeper = os.pidfd_open(keeper)
+                self._holder = os.pidfd_open(holder)
             except OSError:
                 pass  # it has been ended by somebody; the lease is gone with it
 
@@ -78,17 +78,17 @@ class Pick:
                 os.environ[name] = value
         self._before = {}
         _core._look_at_environment()
-        keeper, self._keeper = self._keeper, None
+        holder, self._holder = self._holder, None
         try:
             if lease is not None:
                 checked("release", "--force", lease)
         finally:
-            if keeper is not None:
+            if holder is not None:
                 try:
-                    signal.pidfd_send_signal(keeper, signal.SIGTERM)
+                    signal.pidfd_send_signal(holder, signal.SIGTERM)
                 except OSError:
                     pass
-                os.close(keeper)
+                os.close(holder)
 
     def __enter__(self):
         return self

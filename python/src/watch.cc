@@ -16,12 +16,12 @@
 #include "callback.h"
 #include "errors.h"
 #include "evidence.h"
-#include "eyes.h"
 #include "module.h"
 #include "process_session.h"
 #include "rule/policy.h"
 #include "rule/quantity.h"
 #include "session/end_program.h"
+#include "shared_sampler.h"
 
 namespace py = pybind11;
 

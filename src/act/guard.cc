@@ -61,7 +61,7 @@ using namespace std::chrono_literals;
 
 constexpr int kMostPasses = 64;           // of stopping a tree at a time
 constexpr Duration kStopAgain = 2ms;      // for those that forked away meanwhile, or are in the kernel; then ever later
-constexpr Duration kStoppedRecheck = 1s;  // at those that stand still: somebody may have let one go on
+constexpr Duration kStoppedRecheck = 1s;  // of stopped processes: another process may have continued one
 constexpr Duration kStuckPause = 1s;
 constexpr Duration kLogOpens = 10s;    // for opening the log; a server may have to wake up
 constexpr int kOfDirectory = 1 << 16;  // beside an errno: it is about the directory

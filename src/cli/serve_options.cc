@@ -89,7 +89,7 @@ std::optional<int> parse_serve(int argc, char** argv, ServeSettings& settings) {
   line.option("--tls-cert", settings.tls_certificate, "serve TLS with this certificate (PEM) (default: plain HTTP)")
       .value("FILE");
   line.option("--tls-key", settings.tls_key, "the key of the certificate (PEM) (default: none)").value("FILE");
-  line.option(shared::kTokenFile, settings.token_file, "tokens, of which who asks must send one");
+  line.option(shared::kTokenFile, settings.token_file, "file of tokens; each request must send one");
   line.option("--history", settings.history,
               "also show the history that `lull record --history DIR` writes (default: none)")
       .value("DIR")

@@ -211,7 +211,7 @@ int act_command(int argc, char** argv) {
   line.arguments("JOB", words, "the job's number, and what to do").required();
   line.option("--restarts", restarts, "how often it had been restarted when it was judged (required)").value("N");
   line.option("--reason", request.reason, "what its AdminComment says (default: that stays as it is)").value("TEXT");
-  line.option("--restarts-at-most", at_most, "requeue one that was restarted so often, and hold it").value("N");
+  line.option("--restarts-at-most", at_most, "after so many restarts, requeue the job and hold it").value("N");
   line.flag("--no-wait", no_wait, "do not wait until it can be started again after a requeue (Slurm waits 2 minutes)");
   line.flag(shared::kDryRun, request.dry_run);
   line.footer(kActMore);

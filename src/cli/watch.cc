@@ -123,7 +123,7 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
   add_each_options(line, command, known);
   line.flag("--repeat", command.settings.repeat, "go on watching after it was done; without --per, lull ends then");
   line.option("--warn", command.warn,
-              "tell everybody logged in this long before a shutdown or reboot (default: nobody is told)")
+              "warn logged-in users this long before a shutdown or reboot (default: no warning)")
       .value("TIME");
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");

@@ -194,7 +194,7 @@ struct Facts {
     absence.fill(Absence::not_asked);
   }
   double operator[](Metric metric) const { return value[index_of(metric)]; }
-  // The one door for values from outside: what the metric cannot be is unknown.
+  // All values from outside pass through here: what the metric cannot be is unknown.
   void set(Metric metric, double known) {
     if (!plausible(metric, known)) return miss(metric, Absence::implausible);
     value[index_of(metric)] = known;

@@ -60,7 +60,7 @@ struct Picked {
   std::vector<Judgement> judgements;       // of each: by what it was found idle
   std::vector<LockedFile> locks;           // empty: not held
   std::string lease;                       // its id
-  std::optional<pid_t> lease_holder = {};  // the process that holds them beside us, or from hand_to_keeper() on alone
+  std::optional<pid_t> lease_holder = {};  // the process that holds them beside us, or from hand_over() on alone
 };
 
 // Why nothing was picked.

@@ -41,7 +41,7 @@ bool EmptyLevels::settle() {
   return same;
 }
 
-LifeFinder::Having LifeFinder::having(const Block& block, std::size_t i, float limit) {
+SpanFinder::Having SpanFinder::having(const Block& block, std::size_t i, float limit) {
   const float holder = value_at(block.holder, i);
   if (holder >= trace::kNobody) return holder == trace::kNobody ? Having::nobody : Having::somebody;
   const float processes = value_at(block[Metric::procs], i);
@@ -52,7 +52,7 @@ LifeFinder::Having LifeFinder::having(const Block& block, std::size_t i, float l
   return value_at(block[Metric::util], i) >= kWorking ? Having::somebody : Having::unknown;
 }
 
-void LifeFinder::see(Having having, float holder, trace::KnownHolders& holders, std::size_t i,
+void SpanFinder::see(Having having, float holder, trace::KnownHolders& holders, std::size_t i,
                      std::vector<Piece>& out) {
   bool begins = false;
   const bool named = holder > trace::kNobody;
@@ -81,7 +81,7 @@ void LifeFinder::see(Having having, float holder, trace::KnownHolders& holders, 
   out.back().told = told_;
 }
 
-void LifeFinder::feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out) {
+void SpanFinder::feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out) {
   out.clear();
   const std::size_t count = scope[0].size();
   // Mostly nothing happens: then one look at each column is enough.

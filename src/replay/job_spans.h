@@ -1,15 +1,15 @@
 #pragma once
-// Lives tell what ending would really do. A life is the time in which one job has a
+// Job spans tell what ending would really do. A job span is the time in which one job has a
 // GPU: it begins when somebody has it and ends when the trace shows another job on it,
 // nobody, or no more memory in use than the card has when empty (EmptyLevels): then it was released. A
-// GPU of which nothing of that is recorded has one life, from its first sample to its
-// last. Each sample belongs to one life, or to none while nobody has the GPU.
+// GPU of which nothing of that is recorded has one span, from its first sample to its
+// last. Each sample belongs to one span, or to none while nobody has the GPU.
 //
 // A job is told by its owner, its processes, or by memory above what an empty card has. Utilisation tells of one only
-// where none of that is recorded: a desktop flickers. A life that memory alone tells of is a job if it lasts as long as
-// the shortest rule asks.
+// where none of that is recorded: a desktop flickers. A job span that memory alone tells of is a job if it lasts as
+// long as the shortest rule asks.
 //
-// The first firing in a life ends it. What the job did later in that life is work lost. The GPU is free until the job
+// The first firing in a span ends it. What the job did later in that span is work lost. The GPU is free until the job
 // would have worked again, was released, or the recording ended.
 //
 // A job worked at a sample if one of its GPUs was used 1 % or more (kWorking), whatever the rule says; of a rule that
@@ -55,9 +55,9 @@ struct Piece {
   std::size_t from = 0;
   std::size_t to = 0;             // behind the last
   bool held = true;               // false: nobody has the GPU
-  bool begins = false;            // of a life: its first samples
+  bool begins = false;            // of a span: its first samples
   float holder = kUnknownSample;  // who had it in the end, where that was told (KnownHolders)
-  bool told = true;               // false: by nothing but memory in use, since the life began
+  bool told = true;               // false: by nothing but memory in use, since the span began
   Work work = {};
 };
 
@@ -79,11 +79,11 @@ class EmptyLevels {
   std::vector<float> limits_;
 };
 
-// Cuts the samples of one GPU, or of several that are judged together, into job spans. Together, a life lasts while
+// Cuts the samples of one GPU, or of several that are judged together, into job spans. Together, a span lasts while
 // anybody has any of them.
-class LifeFinder {
+class SpanFinder {
  public:
-  explicit LifeFinder(std::vector<float> limits) : limits_(std::move(limits)) {}
+  explicit SpanFinder(std::vector<float> limits) : limits_(std::move(limits)) {}
   void feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out);
 
   bool alive() const { return alive_; }
@@ -96,9 +96,9 @@ class LifeFinder {
   std::vector<float> limits_;  // EmptyLevels, of each GPU
   bool any_ = false;           // a sample has been seen
   bool alive_ = false;
-  bool told_ = false;              // of this life: by more than memory in use
+  bool told_ = false;              // of this span: by more than memory in use
   float row_ = kUnknownSample;     // who has it by the last row that said so
-  float holder_ = kUnknownSample;  // with what earlier rows of this life said
+  float holder_ = kUnknownSample;  // with what earlier rows of this span said
 };
 
 // Adds up what the samples of a scope stand for.
@@ -127,7 +127,7 @@ enum class WorkedBy : std::uint8_t {
 };
 WorkedBy worked_by(const Rule& rule, bool has_utilisation);
 
-// The samples of a life as one policy sees them. A sample is counted as in the policy's answers; `offset` more is its
+// The samples of a span as one policy sees them. A sample is counted as in the policy's answers; `offset` more is its
 // place in the blocks.
 struct Followed {
   std::span<const Block> scope;
@@ -145,10 +145,10 @@ struct Followed {
   }
 };
 
-// What became of the life that a policy watches.
+// What became of the span that a policy watches.
 struct Fate {
   bool left_out = false;  // for its user
-  Instant began{};        // the life
+  Instant began{};        // the span
   double work_seconds = 0;
   bool ended = false;
   Instant at{};                       // when it was ended

@@ -47,7 +47,7 @@ std::size_t Judging::take_policies(std::size_t from) {
   evaluating.missing = options_.missing;
   for (std::size_t i = from; i < options_.policies.size(); ++i) {
     const Decider decider(options_.policies[i], evaluating);
-    // Twice where job spans are told apart: as ever, and for the life under way.
+    // Twice where job spans are told apart: as ever, and for the span under way.
     const std::size_t bytes =
         decider.bytes() * (shows_job_spans() ? 2 : 1) + sizeof(Trial) - sizeof(Decider) + kOverhead;
     if (taken_ > 0 && subjects * (bytes_each_ + bytes) > options_.memory) break;
@@ -113,7 +113,7 @@ Judging::Gpu Judging::make_gpu(std::int64_t gap, std::vector<std::size_t> member
   const Duration judged = options_.every && !options_.gap ? longest_gap(*options_.every) : Duration(gap);
   std::vector<float> limits;
   for (const std::size_t member : members) limits.push_back(levels_.limit(member));
-  Gpu gpu{Intervals(gap), LifeFinder(std::move(limits)), Accounts(judged.count()), {}, {}, {}, std::move(members),
+  Gpu gpu{Intervals(gap), SpanFinder(std::move(limits)), Accounts(judged.count()), {}, {}, {}, std::move(members),
           judged};
   gpu.trials.reserve(taken_);
   for (const Decider& decider : fresh_for(scope)) gpu.trials.push_back({decider.for_gap(judged)});

@@ -82,14 +82,14 @@ class Judging final : public trace::TraceSink {
   struct Trial {
     Decider decider;
     StretchFinder stretches = {};
-    Fate fate = {};  // of the life that is under way
-    // Judges this life alone. None: the life began with the trace, and the one above is its own.
+    Fate fate = {};  // of the span that is under way
+    // Judges this span alone. None: the span began with the trace, and the one above is its own.
     std::unique_ptr<Decider> of_life = {};
   };
   // What is judged by itself: a GPU, or several together.
   struct Gpu {
     Intervals intervals;
-    LifeFinder spans;
+    SpanFinder spans;
     Accounts accounts;
     std::vector<Trial> trials;
     std::unique_ptr<Resampler> resampler;
@@ -99,7 +99,7 @@ class Judging final : public trace::TraceSink {
     const trace::Paced* gaps = nullptr;  // what is a gap, where that changes
     float holder = kUnknownSample;       // Per::job
     bool met = false;                    // a sample has been seen
-    bool living = false;                 // a life is under way
+    bool living = false;                 // a span is under way
   };
   // What stays of a GPU when its trials are over.
   struct Outcome {
@@ -162,7 +162,7 @@ class Judging final : public trace::TraceSink {
   trace::KnownHolders holders_;
   Duration shortest_{};  // that any policy asks for
   std::vector<Piece> pieces_;
-  std::vector<Block> part_;  // of a life
+  std::vector<Block> part_;  // of a span
   PolicyAnswers part_answers_{};
   std::vector<std::vector<End>> ends_;  // of each policy
   std::size_t other_ends_ = 0;          // of all but the rule as given

@@ -7,7 +7,7 @@
 
 namespace lull::replay {
 
-// Whether a life may end before the trace does.
+// Whether a span may end before the trace does.
 bool Judging::shows_job_spans() const {
   const auto has = [&](Metric metric) {
     return std::find(options_.metrics.begin(), options_.metrics.end(), metric) != options_.metrics.end();

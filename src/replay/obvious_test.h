@@ -135,7 +135,7 @@ inline double empty_of(const Series& series) {
   return std::max(64.0 * 1024 * 1024, least <= 512.0 * 1024 * 1024 ? 1.5 * least : 0);
 }
 
-// Who has the GPU at each sample: a number for each life, from 1; 0 while nobody does.
+// Who has the GPU at each sample: a number for each span, from 1; 0 while nobody does.
 inline std::vector<int> spans_of(const Series& series) {
   const double limit = empty_of(series);
   std::vector<int> spans;
@@ -162,7 +162,7 @@ inline std::vector<int> spans_of(const Series& series) {
   return spans;
 }
 
-// The samples of one life, by the rule from the beginning; then what came after the first firing.
+// The samples of one span, by the rule from the beginning; then what came after the first firing.
 void end_obviously(const Series& series, const std::vector<bool>& gap, std::size_t begin, std::size_t end, bool cut_off,
                    const Asked& asked, Counted& counted) {
   bool told = false;  // by more than memory

@@ -69,7 +69,7 @@ struct Firing {
   bool regretted = false;
 };
 
-// A life that a rule would have ended.
+// A job span that a rule would have ended.
 struct End {
   std::size_t gpu = kAllGpus;
   float holder = kUnknownSample;  // in ReplayResult::trace.holders; NaN: not told

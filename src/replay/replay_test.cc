@@ -159,7 +159,7 @@ void expect_same_spans(const Totals& a, const Totals& b) {
   RC_ASSERT(a.follow_up_median() == b.follow_up_median());
 }
 
-// Jobs of one GPU each, told apart by their processes: judging each job is judging each GPU life by life.
+// Jobs of one GPU each, told apart by their processes: judging each job is judging each GPU span by span.
 TEST(Replay, JobsOfOneGpuAreItsLives) {
   const bool held = rc::check([] {
     std::mt19937_64 dice(*rc::gen::arbitrary<std::uint64_t>());

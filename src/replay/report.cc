@@ -67,7 +67,7 @@ class Adding final : public trace::TraceSink {
     }
   };
   struct Gpu {
-    LifeFinder spans;
+    SpanFinder spans;
     Stretches idle;
     Stretches hung;
     Intervals intervals;
@@ -126,7 +126,7 @@ Adding::Gpu Adding::make(std::size_t gpu, const Block& first) const {
     how.max_gap = gap;
     return Stretches(PolicyEvaluator::compile({.idle = rule}, how));
   };
-  return {.spans = LifeFinder({levels_.limit(gpu)}),
+  return {.spans = SpanFinder({levels_.limit(gpu)}),
           .idle = judge(options_.idle),
           .hung = judge(options_.hung),
           .intervals = Intervals(gap.count()),

@@ -13,7 +13,7 @@
 #include "view/action_event.h"
 
 namespace lull {
-// ---- a fresh yes
+// ---- confirmation
 
 // By a sample of now, and by the newest data of it. (A dry run ends nothing, and says what a replay of its recording
 // says: what fired.)

@@ -1,7 +1,7 @@
 #pragma once
 // Watching many at once: each GPU, or each job that has one, is judged by itself and acted on by itself, for as long as
 // we run. What one does or does not do never touches another: each has its own streaks, its own ladder of steps, its
-// own actions under way and its own fresh yes before each of them.
+// own actions under way and its own confirmation before each of them.
 //
 // `kill=holders` ends processes that held the GPUs when the rule fired and hold them now by a list of now. A process
 // that holds other GPUs as well is ended only if the rule holds there, too.

@@ -190,8 +190,8 @@ void FleetSession::listed(const HelperResult& result) {
 bool FleetSession::left_alone(const slurm::RunningJob& job) const {
   const SlurmSettings& slurm = *settings_.each.slurm;
   for (const auto& [names, name] :
-       {std::pair(&slurm.except_partitions, &job.partition), std::pair(&slurm.except_qos, &job.qos),
-        std::pair(&slurm.except_accounts, &job.account)})
+       {std::pair(&slurm.policy.except_partitions, &job.partition), std::pair(&slurm.policy.except_qos, &job.qos),
+        std::pair(&slurm.policy.except_accounts, &job.account)})
     if (!names->empty() && (name->empty() || names->contains(*name))) return true;
   return slurm.except_users.contains(job.uid) || (!slurm.only_users.empty() && !slurm.only_users.contains(job.uid));
 }
@@ -478,9 +478,9 @@ std::unique_ptr<Action> FleetSession::through_slurm(const Key& key, const Action
                  .user = one.job.user,
                  .restarts = one.job.restarts,
                  .het_job = one.job.het_job};
+  for (const auto& [node, number] : one.gpus) options.job.gpus.push_back(number);
   if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
   options.policy = settings_.each.slurm->policy;
-  options.policy.cancels_interactive = options.policy.cancels_interactive || one.steps[key.second].else_cancel;
   options.rule = to_text(one.steps[key.second].when);
   auto step = std::make_unique<slurm::JobStep>(loop_, runner(), std::move(options));
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, key.second, until); };

@@ -163,7 +163,7 @@ void RunSession::list_members(Instant at) {
   std::vector<ProcessEntry> members = job_->members();
   const Instant now = world_.clock().now();
   const double apart = std::chrono::duration<double>(now - members_at_).count();
-  // A fresh yes comes right after another sample: in so short a time nobody has used a tick of CPU.
+  // A confirmation comes right after another sample: in so short a time nobody has used a tick of CPU.
   constexpr double kShortest = 0.02;
   if (apart < kShortest && !members_before_.empty()) {
     members_apart_ += apart;

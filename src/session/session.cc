@@ -118,7 +118,8 @@ void Session::add_usage(const JobUsage& usage) {
   add_to(subject_.job, usage);
   // Once: who it is changes with every process that comes and goes.
   if (!usage.uncounted.empty() && !std::exchange(uncounted_said_, true))
-    sink_.note(Level::warning, "io", "`io` is not known: " + usage.uncounted + ", and nobody counts the bytes of that");
+    sink_.note(Level::warning, "io",
+               "`io` is not known: " + usage.uncounted + ", whose bytes the kernel does not count");
 }
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {

@@ -32,7 +32,9 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
   reason_ = reason_of(facts, options_.job);
-  if (!options_.asks_nodes) return look_at_comment([this] { act(); });
+  groups_.clear();
+  asked_.reset();
+  if (!options_.asks_nodes) return act();
   const auto nodes = parse_node_list(options_.job.nodes);
   // To ask: which run it is does not matter then.
   const bool nobody_else = !options_.verb && nodes && nodes->size() == 1 && options_.job.het_job == 0;
@@ -41,8 +43,6 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
   if (!nodes) return give_up(nodes.error().message());
   if (std::ranges::find(*nodes, options_.job.node) == nodes->end())
     return give_up(fmt::format("{} is not among the job's nodes {}", options_.job.node, options_.job.nodes));
-  groups_.clear();
-  asked_.reset();
   if (options_.job.het_job != 0) return look_at_components();
   if (nodes->size() > 1) return ask({{.job = options_.job.job, .restarts = *options_.job.restarts, .nodes = *nodes}});
   act();
@@ -140,6 +140,8 @@ void JobStep::look(std::optional<Verb> verb) {
                 .gpus = options_.job.gpus.size()};
   for (const Group& group : groups_)
     if (group.job == options_.job.job) judged.gpus = group.heard->gpus;
+  // Squeue tells the GPUs of one component, and those of all were seen.
+  if (!options_.asks_nodes && options_.job.het_job != 0) judged.gpus.reset();
   acting_ = std::make_unique<ActOnJob>(
       run_,
       ActOnJob::Request{.judged = std::move(judged),
@@ -156,7 +158,7 @@ void JobStep::look(std::optional<Verb> verb) {
   acting_->start();
 }
 
-// Our own fresh yes: by a sample of this moment, or by another one. What the other nodes said has to be as fresh.
+// Our own confirmation: by a sample of this moment, or by another one. What the other nodes said has to be as fresh.
 void JobStep::check(std::function<void()> go) {
   if (!leave_.holds) return;
   if (asked_ && loop_.now() - *asked_ > kCommandLimit) {

@@ -59,7 +59,7 @@ std::optional<WallTime> read_seconds(std::string_view text) {
 std::string name_of(std::string_view cell) { return cell == "(null)" || cell == "N/A" ? "" : std::string(cell); }
 
 // "gpu:a100:2(IDX:0,3)", several with commas between; of other kinds nothing. Nothing: it is not understood.
-std::optional<std::vector<unsigned>> read_gres(std::string_view text) {
+std::optional<std::vector<unsigned>> read_given_gpus(std::string_view text) {
   std::vector<unsigned> gpus;
   while (!text.empty()) {
     const std::size_t end = std::min(text.find(')'), text.size());
@@ -167,7 +167,7 @@ Result<GivenGpus> read_job_details(std::string_view output, std::uint64_t job, c
     const auto names = parse_node_list(words.substr(6, words.find(' ') - 6));
     if (gres == std::string_view::npos || !names) return unclear();
     const std::string_view text = words.substr(gres + 6);
-    const auto gpus = text == "(null)" ? std::optional(std::vector<unsigned>()) : read_gres(text);
+    const auto gpus = text == "(null)" ? std::optional(std::vector<unsigned>()) : read_given_gpus(text);
     if (!gpus) return unclear();
     for (const std::string& name : *names)
       if (!found.emplace(name, *gpus).second) return unclear();

@@ -36,7 +36,7 @@ Result<std::string> json_of(const Picked& picked, bool uuid) {
   for (const std::string& name : visible.removed) json.value(name);
   json.end_array().member("held", !picked.locks.empty());
   json.member("lease", picked.locks.empty() ? std::nullopt : std::optional(printable_lines(picked.lease)));
-  json.member("keeper", picked.locks.empty() ? std::nullopt : picked.lease_holder);
+  json.member("lease_holder", picked.locks.empty() ? std::nullopt : picked.lease_holder);
   return json.end_object().take() + "\n";
 }
 
