@@ -58,7 +58,8 @@ void JobsSession::ask_watchers() {
 }
 
 void JobsSession::see(const Snapshot& snapshot) {
-  look_.see(snapshot, users_.look(snapshot, UserDetail::jobs), users_.leases());
+  const std::vector<GpuUse> uses = users_.look(snapshot, UserDetail::jobs);  // before the leases, which it reads
+  look_.see(snapshot, uses, users_.leases());
   for (const std::string& text : look_.take_notes()) say_once(text);
   say_once(users_.trouble());
   if (look_.any()) ask_watchers();
