@@ -54,7 +54,7 @@ int report_command(int argc, char** argv) {
   line.option(shared::kEvery, arguments.trace.every, ", of files without times (default: none)");
   line.option(shared::kColumns, arguments.trace.columns);
   line.flag(shared::kJson, arguments.trace.json, ": totals, and by user, command and host, as one object");
-  line.flag("--hours", arguments.hours, "with --json: also each hour of each GPU");
+  line.flag("--by-hour", arguments.hours, "with --json: also each hour of each GPU");
   line.flag(shared::kCsv, arguments.trace.csv, ": a row per user (or as --by says)");
   line.option(shared::kHtml, arguments.trace.html);
   describe_threads(line, arguments.trace);

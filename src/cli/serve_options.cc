@@ -89,11 +89,8 @@ std::optional<int> parse_serve(int argc, char** argv, ServeSettings& settings) {
   line.option("--tls-cert", settings.tls_certificate, "serve TLS with this certificate (PEM) (default: plain HTTP)")
       .value("FILE");
   line.option("--tls-key", settings.tls_key, "the key of the certificate (PEM) (default: none)").value("FILE");
-  line.option(shared::kTokenFile, settings.token_file, "file of tokens; each request must send one");
-  line.option("--history", settings.history,
-              "also show the history that `lull record --history DIR` writes (default: none)")
-      .value("DIR")
-      .not_empty("/var/lib/lull/history");
+  line.option(shared::kTokenFile, settings.token_file, "tokens; each request must send one");
+  line.option(shared::kHistory, settings.history, "also show the history that `lull record --history DIR` writes");
   line.flag("--dcgm-names", settings.dcgm_names, "also give the metrics by the names of dcgm-exporter");
   line.flag("--allow-keep", settings.allow_keep,
             "let who asks keep their own jobs and GPUs for a while, as `lull keep` does");

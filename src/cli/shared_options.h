@@ -53,6 +53,9 @@ inline constexpr SharedOption kColumns{"--columns", "ROLE=COLUMN,…",
 inline constexpr SharedOption kHtml{"--html", "FILE", "also write a page{} (default: none)"};
 inline constexpr SharedOption kPrice{"--price", "MONEY", "what an hour of a GPU costs"};
 inline constexpr SharedOption kLabels{"--labels", "ROLE=LABEL,…", "which label of Prometheus is what{}"};
+inline constexpr SharedOption kMatch{"--match", "MATCHERS",
+                                     "of Prometheus: only series with these labels, such as {} (default: all)"};
+inline constexpr SharedOption kHistory{"--history", "DIR", "{} (default: none)", "/var/lib/lull/history"};
 inline constexpr SharedOption kTokenFile{"--token-file", "FILE", "a file with {} (default: none)"};
 inline constexpr SharedOption kThreads{"--threads", "N", "how many cores to use, 8 at most; 0: all"};
 

@@ -56,7 +56,7 @@ int status_command(int argc, char** argv) {
   const CommandLine::Option dump_option =
       line.option("--dump", settings.dump,
                   "copy the files that are read of GPUs of AMD, Intel and Jetsons to DIR, a new "
-                  "folder, for a report; no process and no user is in it")
+                  "folder, for a report; no process and no user is in it (default: nothing)")
           .value("DIR")
           .excludes("--watch");
   line.footer(

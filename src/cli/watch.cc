@@ -103,9 +103,7 @@ void add_each_options(CommandLine& line, WatchCommand& command, const Settings& 
               "every 30s, without a daemon on the nodes (default: the GPUs here)")
       .value("prometheus:URL")
       .not_empty("prometheus:http://localhost:9090");
-  line.option("--match", command.match,
-              "of --from: only series with these labels, such as cluster=\"a\" (default: all)")
-      .value("MATCHERS");
+  line.option(shared::kMatch, command.match, "cluster=\"a\"");
   line.option(shared::kLabels, command.labels, ", of --from, such as host=node (default: by its name)");
   line.option(shared::kTokenFile, command.token_file, "the bearer token of --from");
   line.option("--hours", options.hours,

@@ -58,7 +58,7 @@ replay::TraceCommandOptions traces_of(const std::string& folder) {
   return words;
 }
 
-// The object of `lull report --last 30d --hours --json`, and when it was made.
+// The object of `lull report --last 30d --by-hour --json`, and when it was made.
 Result<std::string> make_history(const std::string& folder) {
   const Settings settings = TRY(Settings::load());
   replay::ReportOptions options;

@@ -38,16 +38,16 @@ class Cluster:
         nodes = f"{22:<24}{restarts:<16}{'n[1-2]':8192}"
         shown = f"JobId=22 JobName={name}\n   SuspendTime={suspended} SecsPreSuspend=0\n{details}\n   MinCPUsNode=1"
         self.programs.add("squeue", f"""case "$*" in
-*UserName*) cat <<'END'
+*tres-alloc*) cat <<'END'
+{row(state, restarts, count=2, nodes="n[1-2]", tres="cpu=2,node=2,billing=2,gres/gpu=2")}
+END
+;; *UserName*) cat <<'END'
 {listed if state == "RUNNING" else ""}
 END
 ;; *NodeList*) cat <<'END'
 {nodes}
 END
 ;; *%k*) echo '22 {comment}'
-;; *) cat <<'END'
-{row(state, restarts)}
-END
 ;; esac""")
         self.programs.add("scontrol", f"""case "$*" in show*) cat <<'END'
 {shown}

@@ -31,7 +31,7 @@ def test_the_history_is_that_of_lull_report(sim, serve, tmp_path):  # noqa: F811
         server = serve(gpus, "--history", folder, env=UTC)
         status, body = made(server, "/api/history")
         assert status == 200
-        report = json.loads(gpus.lull("report", str(folder), "--last", "30d", "--hours", "--json", env={**gpus.env, **UTC}).stdout)
+        report = json.loads(gpus.lull("report", str(folder), "--last", "30d", "--by-hour", "--json", env={**gpus.env, **UTC}).stdout)
         assert body["report"] == report
         hours = report["by_hour"]
         assert len(hours["gpus"]) == 3 and all(len(gpu["busy_percent"]) == hours["hours"] for gpu in hours["gpus"])
