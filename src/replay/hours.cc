@@ -1,6 +1,8 @@
 #include "replay/hours.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace lull::replay {
 namespace {
@@ -50,8 +52,8 @@ void LongestStretches::add(const IdleStretch& one) {
 }
 
 void LongestStretches::prune(std::size_t to) {
-  std::stable_sort(all_.begin(), all_.end(),
-                   [](const IdleStretch& a, const IdleStretch& b) { return a.length() > b.length(); });
+  // The same whatever order the GPUs are read in.
+  std::ranges::sort(all_, {}, [](const IdleStretch& one) { return std::tuple(-one.length(), one.from, one.gpu); });
   if (all_.size() > to) all_.resize(to);
 }
 
