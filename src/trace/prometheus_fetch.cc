@@ -24,7 +24,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::int64_t kDay = 86'400'000;  // ms
+constexpr std::int64_t kDayMs = 86'400'000;
 constexpr std::int64_t kHour = 3'600'000;
 constexpr std::array<Duration, 3> kPauses = {0s, 500ms, 2s};  // before each attempt
 constexpr Duration kLongestAnswer = 5min;                     // one answer
@@ -75,8 +75,8 @@ class Fetching {
   int file_;
   bool any_series_ = false;
   bool for_good_ = false;
-  std::string partial_;       // said already
-  std::int64_t most_ = kDay;  // what the server answers at once
+  std::string partial_;         // said already
+  std::int64_t most_ = kDayMs;  // what the server answers at once
 };
 
 std::string Fetching::text_at(off_t at, std::size_t most) const {
@@ -221,8 +221,8 @@ Result<PrometheusAnswers> fetch_prometheus(const PrometheusQuery& query, const s
   const std::string where = host_of_url(query.url);
   std::optional<Error> last;
   std::size_t had = 0;
-  for (std::int64_t from = query.from; from < query.to; from += kDay) {
-    const std::int64_t to = std::min(from + kDay, query.to);
+  for (std::int64_t from = query.from; from < query.to; from += kDayMs) {
+    const std::int64_t to = std::min(from + kDayMs, query.to);
     if (progress) progress(static_cast<double>(from - query.from) / static_cast<double>(query.to - query.from));
     if (auto done = fetching.piece(from, to); done) {
       ++had;

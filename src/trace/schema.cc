@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/text.h"
 #include "trace/cells.h"
@@ -102,6 +103,9 @@ void guess_by_name(Schema& schema, std::vector<std::string>& units) {
     if (row->role == Role::metric && !units[i].empty())
       column.scale = unit_factor(info(row->metric).unit, units[i]).value_or(row->scale);
   }
+  // xpu-smi's tiles and amd-smi's partitions have rows of their own.
+  for (Column& column : schema.columns)
+    if (column.name == "TileId" || column.name == "xcp") column.role = Role::gpu;
 }
 
 // "date" beside "time": together they are the time.
@@ -257,6 +261,26 @@ bool are_our_rows(const Schema& schema, const std::vector<std::string>& raw,
   return !rows.empty() && !rows[0].empty() && std::ranges::equal(rows[0][0], kOurTime, {}, kind);
 }
 
+// A command in a loop (rocm-smi --csv, amd-smi --csv) writes its header each time: three times, with each GPU at most
+// once between them.
+bool has_header_each_tick(const Schema& schema, const std::vector<std::string>& raw,
+                          const std::vector<std::vector<std::string>>& rows) {
+  std::size_t headers = 1;
+  std::set<std::string> met;
+  for (const auto& row : rows) {
+    if (row == raw) {
+      ++headers;
+      met.clear();
+      continue;
+    }
+    std::string gpu;
+    for (std::size_t i = 0; i < std::min(row.size(), schema.columns.size()); ++i)
+      if (is_identity(schema.columns[i].role)) gpu += row[i] + '\n';
+    if (!met.insert(gpu).second) return false;
+  }
+  return headers > 2;
+}
+
 // A column called gpu that holds shares is what the GPU did, not which one it is.
 void mind_the_percent(Schema& schema, const std::vector<std::vector<std::string>>& rows) {
   for (std::size_t i = 0; i < schema.columns.size(); ++i) {
@@ -372,6 +396,7 @@ Result<Schema> detect_schema(std::string_view head, const std::vector<ColumnChoi
                             kOrSayEvery, column_list(schema.columns)));
   }
   schema.timed = time != nullptr;
+  schema.header_each_tick = schema.header && has_header_each_tick(schema, raw, rows);
   if (schema.timed && choices.empty()) join_date_and_time(schema, rows);
   std::string_view unit;  // of the time
   if (time != nullptr) unit = units[static_cast<std::size_t>(time - schema.columns.data())];
