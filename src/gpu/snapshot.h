@@ -94,6 +94,7 @@ struct Device {
   bool partition = false;                    // AMD: a part of a card that shares its unique_id with others (CPX)
   bool rdna = false;                         // AMD: its own idle may look like a hang
   Absence absence = Absence::none;           // lost before anything could be read of it
+  bool without_uuid = false;                 // it has none, and its PCI address names it (Intel, some of AMD)
   bool shares_uuid = false;                  // another device of this machine has the same UUID
   bool operator==(const Device&) const = default;
 

@@ -73,6 +73,9 @@ inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
 inline constexpr double kRestingProcesses = 700.0 * (1U << 20);
 // From here on a card rests: who computes makes the driver raise it to 0 or 2.
 inline constexpr double kRestingState = 8;
+// %: what an idle GPU of this kind may show as util. Intel's is what its idle time leaves, which counts in
+// milliseconds.
+inline double empty_util(const Device& device) { return device.vendor == Vendor::intel ? 2 : 0; }
 inline constexpr double kDrawing = 10;  // %: what drawing a desktop may show as util and mem_util
 
 struct Judgement {

@@ -238,6 +238,35 @@ TEST(Judging, ASleepingGpuIsIdle) {
   EXPECT_EQ(judged(asleep, {}, unknown).why, "is asleep, and its UUID cannot be read without waking it");
 }
 
+TEST(Judging, GpusWithoutAUuidGoByTheirAddress) {
+  Device device = gpu();
+  device.vendor = Vendor::intel;
+  device.uuid.clear();
+  Reading reading = without({Metric::mem_util, Metric::mem_used, Metric::mem_free, Metric::mem_total});
+  reading.set(Metric::util, 0.7);  // a millisecond of 150
+  EXPECT_EQ(judged(reading, {}, device).why, "its UUID cannot be read");
+  device.without_uuid = true;
+  EXPECT_EQ(judged(reading, {}, device).why, "its PCI address cannot be read");
+  device.pci = "00000000:03:00.0";
+  EXPECT_TRUE(judged(reading, {}, device).fits) << judged(reading, {}, device).why;
+  reading.set(Metric::util, 3);
+  EXPECT_FALSE(judged(reading, {}, device).fits);
+}
+
+TEST(Judging, AJetsonThatSleepsMayBeHeld) {
+  Device device = gpu();
+  device.vendor = Vendor::tegra;
+  device.uuid.clear();
+  device.without_uuid = true;
+  device.pci = "17000000.gpu";
+  Reading reading = without({Metric::mem_util, Metric::procs, Metric::mem_used}, Absence::asleep);
+  reading.asleep = true;
+  reading.processes.reset();
+  reading.set(Metric::util, 0);
+  EXPECT_EQ(judged(reading, {}, device).why,
+            "cannot be judged without procs (asleep), mem_used (asleep): util alone does not tell");
+}
+
 TEST(Judging, MigDevicesGoByProcessesAndMemory) {
   Reading reading = without({Metric::util, Metric::mem_util});
   EXPECT_TRUE(judged(reading, {}, mig()).fits);

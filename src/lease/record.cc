@@ -229,9 +229,7 @@ std::string by_address(const Device& device) {
 }  // namespace
 
 std::string lease_name(const Device& device) {
-  // An NVIDIA GPU without a UUID has not said yet who it is. Those of others may have none.
-  const bool has_none = device.uuid.empty() && device.vendor != Vendor::nvidia;
-  return device.shares_uuid || has_none ? by_address(device) : device.uuid;
+  return device.shares_uuid || device.without_uuid ? by_address(device) : device.uuid;
 }
 
 std::vector<std::string> lease_names(const Device& device) {

@@ -121,8 +121,13 @@ def test_graphics_of_amd_are_not_in_kfd(tree):
     machine = tree("1xRX7900XTX")
     load = machine.gpus.load("amd:0", 20, "1GiB", None, "--graphics")
     assert list((machine.sys / "class/kfd/kfd/proc").iterdir()) == []
-    texts = [path.read_text() for path in (machine.gpus.folder / f"proc/{load.pid}/fdinfo").iterdir()]
-    assert all(f"drm-memory-vram:\t{1 << 20} KiB" in text for text in texts) and texts
+    clients = machine.gpus.folder / f"proc/{load.pid}/fdinfo"
+
+    def described():  # plain files are written a moment later
+        texts = [path.read_text() for path in clients.iterdir()] if clients.exists() else []
+        return texts and all(f"drm-memory-vram:\t{1 << 20} KiB" in text for text in texts)
+    wait_until(described, what="its memory")
+    assert list((machine.sys / "class/kfd/kfd/proc").iterdir()) == []
 
 
 def test_a_load_takes_what_rocm_would(tree):

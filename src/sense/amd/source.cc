@@ -91,8 +91,10 @@ class AmdGpu final : public FileGpu {
       device.name = *name;
     else
       device.name = name_of(card_, root_, "AMD");
-    if (const auto id = read_hex(card_.device + "/unique_id"); id && *id != 0)
-      device.uuid = fmt::format("GPU-{:016x}", *id);
+    const auto id = read_hex(card_.device + "/unique_id");
+    if (id && *id != 0) device.uuid = fmt::format("GPU-{:016x}", *id);
+    // Others may have read one that we cannot read now, and hold the GPU by it.
+    device.without_uuid = id ? *id == 0 : !file_exists(card_.device + "/unique_id") && file_exists(card_.device);
     hwmon_ = card_.hwmon("amdgpu");
     identify_compute(identity);
     device_ = device;
@@ -163,6 +165,7 @@ class AmdGpu final : public FileGpu {
       part.kind = DeviceKind::mig;
       part.mig_index = static_cast<unsigned>(i);
       part.uuid.clear();  // all have that of the card
+      part.without_uuid = true;
       part.name = fmt::format("{} partition {}", device.name, i);
       part.render_minor = mine[i].render_minor;
       part.kfd_rank = mine[i].rank;

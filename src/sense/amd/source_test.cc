@@ -106,6 +106,43 @@ TEST(AmdGpus, ASuspendedCardIsAsleepAndNothingElseIsReadOfIt) {
   }
 }
 
+TEST(AmdGpus, ACardThatWasAwakeSinceTheSampleBeforeIsNotIdleForSure) {
+  CardTree cards;
+  const std::string device = cards.add_navi();
+  const auto be = [&](const char* state) { cards.tree.write(device + "/power/runtime_status", state); };
+  SampledCards gpus(cards, make_amd_source);
+  gpus.sample();
+  be("suspended\n");
+  EXPECT_EQ(gpus.sample(1s).why_missing(Metric::util), Absence::not_covered) << "it was awake at the sample before";
+  EXPECT_TRUE(gpus.answer.gpu.asleep);
+  EXPECT_EQ(gpus.sample(1s)[Metric::util], 0);
+  be("active\n");
+  gpus.look(100ms);
+  be("suspended\n");
+  EXPECT_EQ(gpus.sample(1s).why_missing(Metric::util), Absence::not_covered) << "a look saw it";
+  EXPECT_EQ(gpus.sample(1s)[Metric::util], 0);
+  cards.tree.write(device + "/power/runtime_active_time", "1000\n");
+  EXPECT_EQ(gpus.sample(1s)[Metric::util], 0);
+  cards.tree.write(device + "/power/runtime_active_time", "1500\n");
+  EXPECT_EQ(gpus.sample(1s).why_missing(Metric::util), Absence::not_covered) << "the kernel counted it";
+  EXPECT_EQ(gpus.sample(1s)[Metric::util], 0);
+}
+
+TEST(AmdGpus, OneWithoutAnIdIsToldFromOneWhoseIdCannotBeRead) {
+  CardTree cards;
+  const std::string device = cards.add_navi();
+  const auto without_uuid = [&] {
+    SampledCards gpus(cards, make_amd_source);
+    gpus.sample();
+    return gpus.device().without_uuid;
+  };
+  EXPECT_FALSE(without_uuid());
+  cards.tree.write(device + "/unique_id", "");
+  EXPECT_FALSE(without_uuid()) << "it may be read later";
+  cards.remove(device + "/unique_id");
+  EXPECT_TRUE(without_uuid());
+}
+
 TEST(AmdGpus, ACardThatVanishesIsLost) {
   CardTree cards;
   const std::string device = cards.add_navi();

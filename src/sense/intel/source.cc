@@ -55,6 +55,7 @@ class IntelGpu final : public FileGpu {
   void identify(Identity& identity) override {
     Device& device = identity.device;
     device.pci = card_.pci();
+    device.without_uuid = true;
     device.render_minor = card_.render_minor;
     device.name = name_of(card_, root_, "Intel");
     device_ = device;

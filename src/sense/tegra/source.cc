@@ -91,6 +91,7 @@ class TegraGpu final : public FileGpu {
     Device& device = identity.device;
     device.name = read_text(root_.sys + "/firmware/devicetree/base/model").value_or("NVIDIA Jetson");
     device.pci = last_part(folder_);  // its place on the machine's bus
+    device.without_uuid = true;
     if (folder_.empty()) device.absence = Absence::no_driver;
     rail_ = find_gpu_rail(root_);
     heat_ = find_gpu_heat(root_);
