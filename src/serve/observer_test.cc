@@ -128,7 +128,7 @@ TEST_F(ObserverTest, OldSamplesAreNotToldAsWhatIs) {
   now_ += 1ns;
   EXPECT_EQ(metrics(), (std::map<std::string, double>{{"lull_up", 0}}));
   EXPECT_EQ(observer_.trouble(now_), "no sample for 3s");
-  EXPECT_EQ(now_event(observer_, now_, kEvery).find("status"), std::string::npos);
+  EXPECT_EQ(now_event(observer_, now_, kEvery, JobsView(), false).find("status"), std::string::npos);
   see(0s, 40);
   EXPECT_EQ(metrics().at("lull_up"), 1);
   see(1s, kUnknown, kUnknown, Absence::no_driver);
