@@ -29,7 +29,14 @@ std::set<std::string> interpreters() {
   const auto add = [&](const fs::path& path) {
     std::error_code why;
     const fs::path real = fs::canonical(path, why);
-    if (!why && ::access(real.c_str(), X_OK) == 0) found.insert(real.string());
+    std::string head(4, '\0');
+    std::ifstream(real).read(head.data(), 4);  // pyenv has scripts of these names
+    if (!why &&
+        head ==
+            "\x7f"
+            "ELF" &&
+        ::access(real.c_str(), X_OK) == 0)
+      found.insert(real.string());
   };
   const char* const path = std::getenv("PATH");
   for (const std::string_view folder : split(path != nullptr ? path : "", ':'))
