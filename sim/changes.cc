@@ -9,6 +9,26 @@
 #include "sim/values.h"
 
 namespace lull::sim {
+namespace {
+
+// Whether a card that is read from files shows it.
+bool has_value(Metric metric) {
+  using enum Metric;
+  switch (metric) {
+    case util:
+    case mem_util:
+    case mem_used:
+    case power:
+    case power_limit:
+    case temp:
+    case fan:
+    case clock:
+    case mem_clock: return true;
+    default: return false;
+  }
+}
+
+}  // namespace
 
 Result<std::vector<Change>> parse_change(std::string_view word, const std::vector<std::size_t>& gpus,
                                          const State& state) {
@@ -24,6 +44,8 @@ Result<std::vector<Change>> parse_change(std::string_view word, const std::vecto
     const Gpu& gpu = state.gpus[index];
     if (info->metric == Metric::fan && gpu.fans == 0 && std::isfinite(number))
       return fail(fmt::format("GPU {} ({}) has no fan", index, gpu.name));
+    if (!in_nvml(gpu.vendor) && !has_value(info->metric))
+      return fail(fmt::format("GPU {} ({}) does not show {}", index, gpu.name, info->name));
     if (info->metric == Metric::mig_mode && gpu.mig_capable == 0)
       return fail(fmt::format("GPU {} ({}) has no MIG", index, gpu.name));
     if (info->metric == Metric::mem_used && std::isfinite(number) && number > static_cast<double>(gpu.memory_total))

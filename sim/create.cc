@@ -38,6 +38,8 @@ Result<> check_plan(const Plan& plan) {
   for (const Load& load : plan.processes)
     if (load.gpu >= plan.gpus.size())
       return fail(fmt::format("process {} is on GPU {}, which is not there", load.pid, load.gpu));
+  if (!std::ranges::is_partitioned(plan.gpus, [](const GpuPlan& gpu) { return in_nvml(gpu.gpu.vendor); }))
+    return fail("GPUs that NVML knows come before the others");
   for (std::size_t g = 0; g < plan.gpus.size(); ++g)
     for (unsigned m = 0; m < kMetrics; ++m) {
       const auto& frames = plan.gpus[g].keyframes[m];
@@ -138,6 +140,8 @@ Result<> create_state(const std::string& folder, const Plan& plan) {
   state.magic = kMagic;
   state.layout = kLayout;
   state.gpu_count = static_cast<std::uint32_t>(plan.gpus.size());
+  state.nvml_count = static_cast<std::uint32_t>(
+      std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return in_nvml(gpu.gpu.vendor); }));
   state.file_size = size;
   state.speed = plan.speed;
   state.sample_period_ns = plan.sample_period_ns;

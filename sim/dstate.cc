@@ -6,8 +6,6 @@
 #include <linux/futex.h>
 #include <poll.h>
 #include <sys/file.h>
-#include <sys/mount.h>
-#include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -26,6 +24,7 @@
 
 #include "base/fd.h"
 #include "sim/evaluate.h"
+#include "sim/fuse.h"
 #include "sim/mapping.h"
 
 namespace lull::sim {
@@ -87,16 +86,10 @@ class Server {
     });
   }
 
-  void answer(std::uint64_t unique, int error, const void* data = nullptr, std::size_t size = 0) const {
-    fuse_out_header header{static_cast<std::uint32_t>(sizeof header + size), -error, unique};
-    std::array<char, 256> bytes{};
-    std::memcpy(bytes.data(), &header, sizeof header);
-    if (size > 0) std::memcpy(bytes.data() + sizeof header, data, size);
-    (void)!::write(fuse_, bytes.data(), header.len);
-  }
+  void answer(std::uint64_t unique, int error) const { answer_fuse(fuse_, unique, error); }
   template <class T>
   void answer_with(std::uint64_t unique, const T& data) const {
-    answer(unique, 0, &data, sizeof data);
+    answer_fuse_with(fuse_, unique, data);
   }
 
   // The size of a file is the number of those who sleep on it.
@@ -157,13 +150,7 @@ class Server {
   }
 
   bool begin(std::uint64_t unique, const char* body) {
-    fuse_init_in in{};
-    std::memcpy(&in, body, offsetof(fuse_init_in, flags));
-    fuse_init_out out{};
-    out.major = FUSE_KERNEL_VERSION;
-    out.minor = std::min<std::uint32_t>(in.minor, FUSE_KERNEL_MINOR_VERSION);
-    out.max_write = 4096;
-    answer_with(unique, out);
+    answer_fuse_init(fuse_, unique, body);
     start_signalled();
     return true;
   }
@@ -223,76 +210,13 @@ class Server {
 
 // ---- starting it -------------------------------------------------------------------------------
 
-Result<Fd> mount_at(const std::string& point) {
-  const auto cannot = [](int why, std::string_view what) {
-    return fail(fmt::format("a hang in D state needs FUSE: {}: {}", what, std::strerror(why)));
-  };
-  Fd fuse(::open("/dev/fuse", O_RDWR | O_NONBLOCK | O_CLOEXEC));  // a request may go before it is read
-  if (!fuse) return cannot(errno, "/dev/fuse");
-  if (::mkdir(point.c_str(), 0755) != 0 && errno != EEXIST) return cannot(errno, point);
-  const std::string options =
-      fmt::format("fd={},rootmode=40000,user_id={},group_id={},allow_other", fuse.get(), ::geteuid(), ::getegid());
-  if (::mount("lull-sim", point.c_str(), "fuse", MS_NOSUID | MS_NODEV | MS_NOEXEC, options.c_str()) != 0) {
-    const int why = errno;
-    ::rmdir(point.c_str());
-    return cannot(why, "mount");
-  }
-  return fuse;
-}
-
-// In the child: nothing of the parent's is kept but the three descriptors, which get the numbers 3 to 5.
-[[noreturn]] void be_server(int fuse, int owner, int ready, const std::string& folder) {
-  ::setsid();
-  ::prctl(PR_SET_NAME, "lull-sim-dstate");
-  sigset_t none;
-  sigemptyset(&none);
-  ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
-  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for the one that is signalled
-  const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
-  std::array fds = {null, null, null, fuse, owner, ready};
-  for (int& fd : fds) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 16);  // out of the way first
-  for (int i = 0; i < static_cast<int>(fds.size()); ++i) ::dup3(fds[static_cast<std::size_t>(i)], i, O_CLOEXEC);
-  ::syscall(SYS_close_range, 6U, ~0U, 0U);
-  (void)!::chdir("/");
-  Server(3, 4, 5, folder).serve();
-  ::umount2(mount_point(folder).c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
-  ::_exit(0);  // with our descriptor the connection ends: who still sleeps is let go
-}
-
-struct Started {
-  pid_t pid;
-};
-
-// `twice`: the server is nobody's child.
-Result<Started> start_server(const std::string& folder, pid_t owner_pid, bool twice) {
-  const std::string point = mount_point(folder);
-  const Fd owner(static_cast<int>(::syscall(SYS_pidfd_open, owner_pid, 0)));
-  if (!owner) return fail(errno, fmt::format("watching process {}", owner_pid));
-  Fd fuse = TRY(mount_at(point));
-  std::array<int, 2> ends{};
-  if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(errno, "pipe");
-  const Fd ready(ends[0]);
-  Fd theirs(ends[1]);
-  const pid_t child = ::fork();
-  if (child == 0) {
-    if (twice && ::fork() != 0) ::_exit(0);
-    be_server(fuse.get(), owner.get(), theirs.get(), folder);
-  }
-  const int why = errno;
-  fuse.reset();
-  theirs.reset();
-  if (child > 0 && twice) ::waitpid(child, nullptr, 0);
-  constexpr int kAtMost = 5000;  // milliseconds; it takes one or two
-  pollfd wait{ready.get(), POLLIN, 0};
-  char byte = 0;
-  if (child > 0 && ::poll(&wait, 1, kAtMost) == 1 && ::read(ready.get(), &byte, 1) == 1) return Started{child};
-  if (child > 0 && !twice) {
-    ::kill(child, SIGKILL);
-    ::waitpid(child, nullptr, 0);
-  }
-  unmount_dstate(folder);
-  return child < 0 ? fail(why, "fork") : fail("a hang in D state needs FUSE, and its server does not start");
+Result<pid_t> start_server(const std::string& folder, pid_t owner, bool orphan) {
+  return start_fuse({.name = "lull-sim-dstate",
+                     .purpose = "a hang in D state",
+                     .points = {mount_point(folder)},
+                     .serve = [&](std::span<const int> fuse, int ended,
+                                  int ready) { Server(fuse[0], ended, ready, folder).serve(); }},
+                    owner, orphan);
 }
 
 bool served(const std::string& folder) { return ::access((mount_point(folder) + "/driver").c_str(), F_OK) == 0; }
@@ -300,8 +224,7 @@ bool served(const std::string& folder) { return ::access((mount_point(folder) + 
 }  // namespace
 
 Result<DStateServer> DStateServer::start(const std::string& folder) {
-  const Started started = TRY(start_server(folder, ::getpid(), false));
-  return DStateServer(folder, started.pid);
+  return DStateServer(folder, TRY(start_server(folder, ::getpid(), false)));
 }
 
 DStateServer::DStateServer(std::string folder, pid_t pid) : folder_(std::move(folder)), pid_(pid), owner_(::getpid()) {}
@@ -334,11 +257,8 @@ unsigned sleepers(const std::string& folder, std::int32_t gpu) {
 }
 
 void unmount_dstate(const std::string& folder) {
-  const std::string point = mount_point(folder);
-  struct stat status{};
-  if (::lstat(point.c_str(), &status) != 0 && errno == ENOENT) return;
-  ::umount2(point.c_str(), MNT_DETACH | UMOUNT_NOFOLLOW);
-  ::rmdir(point.c_str());
+  unmount_fuse(mount_point(folder));
+  ::rmdir(mount_point(folder).c_str());
 }
 
 }  // namespace lull::sim

@@ -355,7 +355,7 @@ std::int64_t sample_end(const State& state, unsigned gpu, std::int64_t k) {
 }  // namespace
 
 unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_boot_ns,
-                          BufferedSample* out, unsigned room) {
+                          BufferedSample* out, unsigned capacity) {
   const State& state = scene.state;
   const std::int64_t now_boot = boot_time(state, scene.now_ns) - state.sample_lag_ns;
   const std::int64_t newest = (now_boot - state.start_boot_ns - sample_end(state, gpu, 0)) / state.sample_period_ns;
@@ -374,7 +374,7 @@ unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::
   const std::int64_t end = scenario(newest);
   if (!(integral(scene, gpu, Metric::util, from, end) > 0) && !held_during(scene, gpu, from, end)) return 0;
   double sum = sum_at(scene, gpu, metric, from);
-  for (; k <= newest && count < room; ++k) {
+  for (; k <= newest && count < capacity; ++k) {
     const std::int64_t to = scenario(k);
     const double more = integral(scene, gpu, metric, from, to);
     const double work = metric == Metric::util ? more : integral(scene, gpu, Metric::util, from, to);

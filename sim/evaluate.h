@@ -46,10 +46,10 @@ struct BufferedSample {
   std::int64_t end_boot_ns = 0;  // CLOCK_BOOTTIME
   std::uint32_t value = 0;       // percent; power: mW
 };
-// Those that ended after `after_boot_ns`, oldest first, at most `room`. A period in which the card neither
+// Those that ended after `after_boot_ns`, oldest first, at most `capacity`. A period in which the card neither
 // worked nor was held is not recorded.
 unsigned buffered_samples(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_boot_ns,
-                          BufferedSample* out, unsigned room);
+                          BufferedSample* out, unsigned capacity);
 
 // Is this load there at the moment? Its end is looked up (and a death found) as of scene.now_ns.
 bool present(const Scene& scene, const Load& load, std::int64_t at_ns);
@@ -73,6 +73,8 @@ struct Trouble {
   std::int64_t hang_ns = 0;  // block for so long first
   bool dstate = false;       // sleep where no signal reaches first, until the fault is over
   bool garbage = false;      // answer nonsense
+  bool file = false;         // of a file: fails with this errno, or is empty
+  std::int32_t file_error = 0;
 };
 // Whether a fault's pattern (a name, "nvmlDeviceGet*", or nothing for all) means this function.
 bool names(const char* pattern, const char* function);

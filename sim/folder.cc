@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "sim/dstate.h"
+#include "sim/files_server.h"
 
 namespace lull::sim {
 namespace {
@@ -60,7 +61,8 @@ Result<Fd> furnish(const std::string& path, std::size_t gpus) {
   TRY(write_all(lock.get(), fmt::format("{}\n", ::getpid())));  // loads end with us
   for (const char* name : {"/dev", "/leases"})
     if (::mkdir((path + name).c_str(), 0700) != 0) return fail(errno, "make " + path + name);
-  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"}) TRY(make_file(path + name));
+  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"})
+    if (gpus > 0) TRY(make_file(path + name));
   for (std::size_t gpu = 0; gpu < gpus; ++gpu) TRY(make_file(device_file(path, gpu)));
   // People are real: whoever types at a terminal of this machine is seen inside as well.
   if (::symlink("/dev/pts", (path + "/dev/pts").c_str()) != 0) return fail(errno, "make " + path + "/dev/pts");
@@ -70,6 +72,7 @@ Result<Fd> furnish(const std::string& path, std::size_t gpus) {
 
 void remove(const std::string& path) {
   unmount_dstate(path);
+  unmount_files(path);
   std::error_code ignored;
   fs::remove_all(path, ignored);
 }

@@ -14,7 +14,7 @@ namespace lull::sim {
 
 class Folder {
  public:
-  // A fresh private folder under `base`, with device files for `gpus` GPUs.
+  // A fresh private folder under `base`, with device files for `gpus` GPUs of NVIDIA.
   static Result<Folder> create(const std::string& base, std::size_t gpus);
 
   Folder(Folder&& other) noexcept;

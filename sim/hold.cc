@@ -14,6 +14,7 @@
 
 #include "sim/chains.h"
 #include "sim/evaluate.h"
+#include "sim/files.h"
 #include "sim/writer.h"
 
 namespace lull::sim {
@@ -136,6 +137,8 @@ void Hold::release() {
 
 namespace {
 
+constexpr int kRefreshMs = 100;  // of plain files, which follow the time only so
+
 int milliseconds_until(const Mapping& mapping, std::int64_t at_ns) {
   if (at_ns == kForever) return -1;
   const std::int64_t left = boot_time(mapping.state(), at_ns) - boot_now_ns(mapping.state());
@@ -172,7 +175,11 @@ Result<> Writer::watch_deaths(int stop_fd) {
       return true;
     });
     show_driver_as_it_is();
-    if (::poll(waits.data(), waits.size(), milliseconds_until(mapping_, next)) < 0 && errno != EINTR)
+    refresh();
+    const bool by_hand = has_file_gpus(state()) && state().files_live.load(std::memory_order_acquire) == 0;
+    const int milliseconds = milliseconds_until(mapping_, next);
+    if (::poll(waits.data(), waits.size(), by_hand && milliseconds != 0 ? kRefreshMs : milliseconds) < 0 &&
+        errno != EINTR)
       return fail(errno, "waiting for processes to end");
     if (stop_fd >= 0 && waits[1].revents != 0) return {};
     if (waits[0].revents != 0) {

@@ -9,6 +9,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "sim/evaluate.h"
+#include "sim/files.h"
 #include "sim/folder.h"
 
 namespace lull::sim {
@@ -44,9 +45,15 @@ bool has_open(const fs::path& process, const fs::path& file) {
   return false;
 }
 
-void add_openers(const std::string& folder, unsigned gpu, std::set<std::uint32_t>& pids) {
+// KFD is of all cards of AMD: who has it open need not hold this one.
+std::string own_device_file(const std::string& folder, const State& state, unsigned gpu) {
+  const Gpu& card = state.gpus[gpu];
+  return has_render_node(card.vendor) ? device_files(folder, card).back() : device_file(folder, gpu);
+}
+
+void add_openers(const std::string& folder, const State& state, unsigned gpu, std::set<std::uint32_t>& pids) {
   std::error_code error;
-  const fs::path file = fs::canonical(device_file(folder, gpu), error);
+  const fs::path file = fs::canonical(own_device_file(folder, state, gpu), error);
   if (error) return;
   for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
     const auto pid = to_unsigned(it->path().filename().string());
@@ -60,7 +67,7 @@ std::vector<Holder> holders_of(Mapping& mapping, const std::string& folder, unsi
   std::set<std::uint32_t> pids;
   add_clients(mapping.state(), gpu, pids);
   add_loads(mapping, gpu, pids);
-  add_openers(folder, gpu, pids);
+  add_openers(folder, mapping.state(), gpu, pids);
   std::vector<Holder> holders;
   for (const std::uint32_t pid : pids) {
     const std::string name = read_file(fmt::format("/proc/{}/comm", pid)).value_or("");

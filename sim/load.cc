@@ -7,11 +7,13 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cctype>
 
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "sim/files.h"
 #include "sim/folder.h"
 #include "sim/opened.h"
 #include "sim/plan.h"
@@ -49,6 +51,21 @@ void wait_for_end(const State& state, std::int64_t end_ns, const Fd& owner) {
   }
 }
 
+// What the driver's library would open. Graphics do not go by KFD.
+Result<> open_devices(const std::string& folder, const Gpu& card, std::uint32_t kind, std::vector<Fd>& files,
+                      Load& load) {
+  if (!has_render_node(card.vendor)) {
+    files.push_back(TRY(open_file(device_file(folder, card.minor), O_RDWR)));
+    return {};
+  }
+  for (const std::string& name : device_files(folder, card))
+    if (!name.ends_with("/kfd") || kind != kGraphics) files.push_back(TRY(open_file(name, O_RDWR)));
+  load.drm_fds[0] = files.back().get();
+  files.emplace_back(::fcntl(load.drm_fds[0], F_DUPFD_CLOEXEC, 0));
+  load.drm_fds[1] = files.back().get();
+  return {};
+}
+
 }  // namespace
 
 Result<std::vector<LoadTarget>> find_load_targets(std::string_view text, const State& state) {
@@ -58,7 +75,9 @@ Result<std::vector<LoadTarget>> find_load_targets(std::string_view text, const S
       targets.push_back(TRY(find_mig(part, state)));
       continue;
     }
-    const auto colon = part.find(':');
+    // "amd:0" is no MIG device.
+    const bool of_vendor = !part.empty() && std::isalpha(static_cast<unsigned char>(part.front())) != 0;
+    const auto colon = of_vendor ? std::string_view::npos : part.find(':');
     for (const std::size_t gpu : TRY(resolve_gpus(part.substr(0, colon), state))) {
       LoadTarget target{gpu, kNone};
       if (colon != std::string_view::npos) {
@@ -72,6 +91,49 @@ Result<std::vector<LoadTarget>> find_load_targets(std::string_view text, const S
     }
   }
   return targets;
+}
+
+namespace {
+
+// As ROCm's runtime: the places in KFD's order, or UUIDs. What it does not know, or has had, ends the list.
+std::vector<std::size_t> rocm_visible(std::string_view list, const std::vector<std::size_t>& among,
+                                      const State& state) {
+  std::vector<std::size_t> visible;
+  for (const std::string_view word : split(list, ',')) {
+    const auto place = to_unsigned(trim(word));
+    auto found = among.end();
+    if (place && *place < among.size()) found = among.begin() + static_cast<std::ptrdiff_t>(*place);
+    if (!place)
+      found = std::ranges::find_if(among, [&](std::size_t gpu) { return trim(word) == state.gpus[gpu].uuid; });
+    if (found == among.end() || std::ranges::find(visible, *found) != visible.end()) break;
+    visible.push_back(*found);
+  }
+  return visible;
+}
+
+std::vector<std::size_t> in_kfd_order(const State& state) {
+  std::vector<std::size_t> gpus;
+  for (std::size_t gpu = 0; gpu < state.gpu_count; ++gpu)
+    if (state.gpus[gpu].kfd_node != 0) gpus.push_back(gpu);
+  std::ranges::sort(gpus, {}, [&](std::size_t gpu) { return state.gpus[gpu].kfd_node; });
+  return gpus;
+}
+
+}  // namespace
+
+std::string visible_gpus(const State& state) {
+  const auto said = [](const char* name) { return environment_variable(name).value_or(""); };
+  if (const std::string cuda = said("CUDA_VISIBLE_DEVICES"); !cuda.empty()) return cuda;
+  if (const std::string rocr = said("ROCR_VISIBLE_DEVICES"); !rocr.empty()) {
+    auto gpus = rocm_visible(rocr, in_kfd_order(state), state);
+    if (const std::string hip = said("HIP_VISIBLE_DEVICES"); !hip.empty()) gpus = rocm_visible(hip, gpus, state);
+    return fmt::format("{}", fmt::join(gpus, ","));
+  }
+  std::string intel;
+  if (const std::string mask = said("ZE_AFFINITY_MASK"); !mask.empty())
+    for (const std::string_view word : split(mask, ','))
+      intel += fmt::format("{}intel:{}", intel.empty() ? "" : ",", trim(word));
+  return intel.empty() ? "0" : intel;
 }
 
 Result<> check_load_memory(const LoadSpec& spec, const std::vector<LoadTarget>& targets, const State& state) {
@@ -88,13 +150,16 @@ Result<> hold_and_wait(const LoadSpec& spec, Writer& writer, const std::vector<L
                        const std::string& folder) {
   const Fd owner = watch_owner(folder);
   std::vector<Fd> files;
-  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"}) files.push_back(TRY(open_file(folder + name, O_RDWR)));
+  const bool nvidia = std::ranges::any_of(
+      targets, [&](const LoadTarget& target) { return in_nvml(writer.state().gpus[target.gpu].vendor); });
+  for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"})
+    if (nvidia) files.push_back(TRY(open_file(folder + name, O_RDWR)));
   std::vector<Hold> holds;
   const LoadSteps made = make_steps(spec.phases, kContextMemory);
   std::int64_t end_ns = kForever;
   for (const LoadTarget& target : targets) {
-    files.push_back(TRY(open_file(device_file(folder, target.gpu), O_RDWR)));
     Load load;
+    TRY(open_devices(folder, writer.state().gpus[target.gpu], spec.kind, files, load));
     load.gpu = static_cast<std::uint32_t>(target.gpu);
     load.mig = target.mig;
     load.kind = spec.kind;

@@ -25,8 +25,11 @@ struct LoadTarget {
   std::size_t gpu = 0;
   std::uint32_t mig = kNone;
 };
-// "0", "0,2", "all", a UUID, or "0:1" for MIG device 1 of GPU 0.
+// "0", "0,2", "amd:0", "all", a UUID, or "0:1" for MIG device 1 of GPU 0.
 Result<std::vector<LoadTarget>> find_load_targets(std::string_view text, const State& state);
+// Those that the environment leaves to a program: as CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES (with
+// HIP_VISIBLE_DEVICES) or ZE_AFFINITY_MASK say, else the first. In the words of find_load_targets().
+std::string visible_gpus(const State& state);
 Result<> check_load_memory(const LoadSpec& spec, const std::vector<LoadTarget>& targets, const State& state);
 
 // Until its phases end, or the simulation does.

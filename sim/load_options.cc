@@ -71,11 +71,11 @@ void show_as(const std::string& title, int argc, char** argv) {
   ::prctl(PR_SET_NAME, std::string(first.substr(first.find_last_of('/') + 1)).c_str());
   char* begin = program_invocation_name;                     // the first word of all: argv[0] here is the command's
   char* end = argv[argc - 1] + std::strlen(argv[argc - 1]);  // its last byte is not zero: the kernel shows one text
-  const auto room = static_cast<std::size_t>(end - begin);
-  const std::string text = title.substr(0, room);
-  std::memset(begin, 0, room);
+  const auto size = static_cast<std::size_t>(end - begin);
+  const std::string text = title.substr(0, size);
+  std::memset(begin, 0, size);
   std::ranges::copy(text, begin);
-  *end = text.size() < room ? '.' : '\0';
+  *end = text.size() < size ? '.' : '\0';
 }
 
 }  // namespace lull::sim

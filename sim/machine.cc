@@ -3,10 +3,12 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "base/fd.h"
 #include "nvml/abi.h"
+#include "sim/files.h"
 
 namespace lull::sim {
 namespace {
@@ -75,12 +77,17 @@ std::string pci_address(const Gpu& gpu) {
 Result<> furnish_machine(const std::string& folder, const Plan& plan) {
   TRY(make_folder(folder + "/sys/bus/pci/devices"));
   if (plan.wsl) return {};  // the driver is in another kernel, and the cards are on no bus of ours
+  if (std::ranges::none_of(plan.gpus, [](const GpuPlan& gpu) { return in_nvml(gpu.gpu.vendor); })) {
+    TRY(make_folder(folder + "/proc"));
+    return furnish_files(folder);
+  }
   TRY(make_folder(driver_folder(folder)));
   const std::string driver = plan.driver_version.empty() ? std::string(kDriverVersion) : plan.driver_version;
   TRY(write_file(driver_folder(folder) + "/version", version_text(driver)));
   for (const GpuPlan& gpu : plan.gpus)
-    if ((gpu.gpu.quirks & kIdentityOnly) == 0) TRY(furnish_gpu(folder, gpu.gpu));  // else part of the processor
-  return {};
+    if (gpu.gpu.vendor == Vendor::nvidia && (gpu.gpu.quirks & kIdentityOnly) == 0)
+      TRY(furnish_gpu(folder, gpu.gpu));  // else part of the processor
+  return furnish_files(folder);
 }
 
 void show_driver(const std::string& folder, State& state, bool loaded) {
@@ -94,6 +101,10 @@ void show_driver(const std::string& folder, State& state, bool loaded) {
 
 Result<> set_runtime_status(const std::string& folder, State& state, unsigned gpu, bool asleep) {
   const std::string file = status_file(folder, state.gpus[gpu]);
+  if (has_render_node(state.gpus[gpu].vendor)) {  // its file says so by itself, once it is made anew
+    state.touched[gpu].asleep.store(asleep ? 1 : 0, std::memory_order_release);
+    return {};
+  }
   if (::access(file.c_str(), F_OK) != 0) return fail(fmt::format("GPU {} has no power/runtime_status here", gpu));
   if (!asleep) state.touched[gpu].asleep.store(0, std::memory_order_release);
   TRY(write_file(file, asleep ? "suspended\n" : "active\n"));

@@ -162,7 +162,7 @@ std::int64_t end_of(State& state, bool writable, const Load& load, std::int64_t 
 
 std::uint64_t process_start_ticks(std::uint32_t pid) { return start_ticks(pid); }
 
-unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned room) {
+unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned capacity) {
   char path[40] = "/proc/self/status";
   if (pid != 0) std::snprintf(path, sizeof path, "/proc/%u/status", pid);
   const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
@@ -175,7 +175,7 @@ unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned room) {
   const char* at = std::strstr(text, "\nNSpid:");
   if (at == nullptr) return 0;
   unsigned count = 0;
-  for (at += 7; count < room && *at == '\t'; ++count) {
+  for (at += 7; count < capacity && *at == '\t'; ++count) {
     char* end = nullptr;
     out[count] = static_cast<std::uint32_t>(std::strtoul(at + 1, &end, 10));
     at = end;

@@ -74,7 +74,7 @@ std::uint64_t process_start_ticks(std::uint32_t pid);
 std::uint64_t pid_namespace_of(std::uint32_t pid);
 
 // The numbers of a process (0: our own) in the namespaces it is in, from that of /proc inwards (NSpid). How many.
-unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned room);
+unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned capacity);
 
 // The number in the namespace `ours` of a load's process; 0: it is not in that one or below, or our /proc is of
 // another.

@@ -76,20 +76,12 @@ constexpr std::array<Sheet, 16> kSheets{{
 }};
 // clang-format on
 
-// "rtx 4090", "RTX-4090", "4090" are one card.
-std::string simplified(std::string_view name) {
-  std::string key;
-  for (const char c : name)
-    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
-      key += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
-  return key;
-}
-
 const Sheet* sheet(std::string_view name) {
-  const std::string key = simplified(name);
+  const std::string key = simplified_model(name);
   if (key.empty()) return nullptr;
   for (const Sheet& each : kSheets)
-    if (const std::string own = simplified(each.key); key == own || "RTX" + key == own || key == simplified(each.name))
+    if (const std::string own = simplified_model(each.key);
+        key == own || "RTX" + key == own || key == simplified_model(each.name))
       return &each;
   return nullptr;
 }
@@ -120,9 +112,17 @@ void put_uuid(char (&field)[N], const char* prefix, std::uint64_t seed) {
 
 }  // namespace
 
+std::string simplified_model(std::string_view name) {
+  std::string key;
+  for (const char c : name)
+    if (std::isalnum(static_cast<unsigned char>(c)) != 0)
+      key += static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  return key;
+}
+
 std::optional<Gpu> model(std::string_view name) {
   const Sheet* found = sheet(name);
-  if (found == nullptr) return std::nullopt;
+  if (found == nullptr) return file_model(simplified_model(name));
   const Sheet& from = *found;
   Gpu gpu;
   copy_text(gpu.name, from.name);
@@ -164,18 +164,26 @@ std::optional<Gpu> model(std::string_view name) {
   gpu.link_version = from.link_version;
   gpu.quirks = from.quirks;
   gpu.module_power = from.module_power;
+  if (from.key == "Orin") gpu.vendor = Vendor::tegra;
   return gpu;
 }
 
 std::vector<std::string_view> model_names() {
   std::vector<std::string_view> names;
   for (const Sheet& each : kSheets) names.push_back(each.key);
+  add_file_model_names(names);
   return names;
 }
 
 void place(Gpu& gpu, unsigned index, unsigned of, std::string_view host) {
   const std::uint64_t seed = seed_of(host);
-  put_uuid(gpu.uuid, "GPU", 0x6c756c6c0000ULL + index + seed);
+  if (gpu.vendor == Vendor::amd) {  // by its unique_id, as ROCm names it
+    gpu.unique_id = mix(0x616d640000ULL + index + seed) | 1ULL << 60;
+    std::snprintf(gpu.uuid, sizeof gpu.uuid, "GPU-%016llx", static_cast<unsigned long long>(gpu.unique_id));
+    gpu.kfd_id = 4099 + 89 * index;
+  } else if (gpu.vendor != Vendor::intel) {  // which has none
+    put_uuid(gpu.uuid, "GPU", 0x6c756c6c0000ULL + index + seed);
+  }
   std::snprintf(gpu.serial, sizeof gpu.serial, "16%011llu",
                 static_cast<unsigned long long>(mix(index + seed) % 100000000000ULL));
   // Buses grow with the index, as NVML orders by bus; a domain holds 28 cards.

@@ -1,5 +1,5 @@
 #pragma once
-// The cards that can be simulated: what each is, as its data sheet and nvidia-smi
+// The cards that can be simulated: what each is, as its data sheet and its driver
 // say. A scenario starts from one of these and changes what it likes.
 
 #include <algorithm>
@@ -19,9 +19,12 @@ void copy_text(char (&to)[Size], std::string_view from) {
   std::fill(to + used, to + Size, '\0');
 }
 
-// "H100", "A100", "RTX 4090" (also "4090", "RTX4090"), "RTX 3090", "T4", "GB10"; case does not matter.
+// "H100", "RTX 4090" (also "4090", "RTX4090"), "MI300X", "RX 7900 XTX", "A770"; case does not matter.
 std::optional<Gpu> model(std::string_view name);
 std::vector<std::string_view> model_names();
+std::string simplified_model(std::string_view name);  // "rtx 4090", "RTX-4090" are one: letters and digits, in capitals
+std::optional<Gpu> file_model(std::string_view key);  // AMD's and Intel's, by a simplified name
+void add_file_model_names(std::vector<std::string_view>& names);
 
 // Gives the card its place in the machine: UUID (always the same for the same host and index), PCI address, minor
 // number, serial, NUMA node. Eight cards a NUMA pair, as in common servers.
@@ -33,5 +36,8 @@ bool cut(Gpu& gpu, unsigned index, const std::vector<std::string>& profiles, std
 // NVLinks between the cards of one machine as their model has them: A100 and H100 all through switches,
 // RTX 3090 in pairs, none on the others.
 void wire(std::vector<Gpu*> gpus);
+
+// Gives the cards that have files their numbers: cardN, and the node of AMD's KFD, whose order is not that of the bus.
+void number_cards(const std::vector<Gpu*>& gpus);
 
 }  // namespace lull::sim

@@ -11,6 +11,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "sim/dstate.h"
+#include "sim/files.h"
 #include "sim/scenario.h"
 
 namespace lull::sim {
@@ -50,18 +51,50 @@ Result<Writer> open_simulation() {
   }
 }
 
-Result<> serve_dstate_faults() {
+Result<> check_file_fault(const FaultSpec& fault, bool of_file, const State& state) {
+  if (!of_file && !of_files(fault.name)) return {};
+  const auto entries = file_entries(state);
+  for (const std::size_t gpu : fault.gpus) {
+    const Gpu& card = state.gpus[gpu];
+    if (card.vendor == Vendor::nvidia)
+      return fail(fmt::format("GPU {} ({}) is not read from files: only calls about it fail", gpu, card.name));
+    const bool found = std::ranges::any_of(entries, [&](const FileEntry& entry) {
+      return entry.gpu == gpu && entry.render != nullptr &&
+             names(fault.function.c_str(), entry.path.c_str() + entry.path.rfind('/') + 1);
+    });
+    if (!found && !fault.function.starts_with("vram_"))
+      return fail(fmt::format("GPU {} ({}) has no file '{}' that says how it is", gpu, card.name, fault.function));
+  }
+  return {};
+}
+
+namespace {
+
+Result<> serve_dstate_here() {
   const std::string folder = TRY(simulation_folder());
   const auto owner = to_pid(trim(TRY(read_file(folder + "/owner"))));
   if (!owner) return fail(fmt::format("{}/owner does not say who runs the simulation", printable(folder)));
   return serve_dstate(folder, *owner);
 }
 
+}  // namespace
+
+Result<> serve_hangs(const FaultSpec& fault, const State& state) {
+  if (fault.name != FaultName::dstate && fault.hang == Duration::zero()) return {};
+  const auto in_files = [&](std::size_t gpu) { return state.gpus[gpu].vendor != Vendor::nvidia; };
+  if (std::ranges::any_of(fault.gpus, in_files) && state.files_live.load(std::memory_order_acquire) == 0)
+    return fail("a file that hangs needs FUSE: /dev/fuse and the right to mount");
+  if (fault.name != FaultName::dstate || std::ranges::all_of(fault.gpus, in_files)) return {};
+  return serve_dstate_here();
+}
+
 Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const State& state) {
   std::vector<std::size_t> gpus;
+  std::vector<Vendor> vendors;
+  for (std::size_t i = 0; i < state.gpu_count; ++i) vendors.push_back(state.gpus[i].vendor);
   for (const std::string_view part : split(text, ',')) {
     const auto some = part.starts_with("GPU-") ? std::vector<std::size_t>{TRY(by_uuid(trim(part), state))}
-                                               : TRY(parse_gpu_list(part, state.gpu_count));
+                                               : TRY(parse_gpu_list(part, vendors));
     gpus.insert(gpus.end(), some.begin(), some.end());
   }
   std::sort(gpus.begin(), gpus.end());

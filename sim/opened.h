@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "sim/scenario.h"
 #include "sim/writer.h"
 
 namespace lull::sim {
@@ -16,10 +17,12 @@ namespace lull::sim {
 Result<std::string> simulation_folder();
 Result<Writer> open_simulation();
 
-// Sees to it that calls can hang in D state in this simulation (sim/dstate.h).
-Result<> serve_dstate_faults();
+// Whether these GPUs can fail so: `of_file` says that one file was named.
+Result<> check_file_fault(const FaultSpec& fault, bool of_file, const State& state);
+// Sees to it that they can hang: in D state, and at the read of a file.
+Result<> serve_hangs(const FaultSpec& fault, const State& state);
 
-// "0", "0,2", "1-3", "all", "GPU-5c6a" (a unique beginning of a UUID).
+// "0", "0,2", "1-3", "amd:0", "all", "GPU-5c6a" (a unique beginning of a UUID).
 Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const State& state);
 
 }  // namespace lull::sim

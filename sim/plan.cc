@@ -54,6 +54,7 @@ std::uint32_t hex_value(std::string_view text) {
 
 void apply_place(const GpuSpec& spec, Gpu& gpu) {
   if (!spec.uuid.empty()) copy_text(gpu.uuid, spec.uuid);
+  if (!spec.uuid.empty() && gpu.vendor == Vendor::amd) gpu.unique_id = std::stoull(spec.uuid.substr(4), nullptr, 16);
   if (spec.numa) gpu.numa_node = static_cast<std::int32_t>(*spec.numa);
   if (spec.pci.empty()) return;
   const auto parts = split(std::string_view(spec.pci).substr(0, spec.pci.find('.')), ':');
@@ -211,6 +212,9 @@ Result<Plan> make_plan(const Scenario& scenario) {
   const auto count = static_cast<unsigned>(scenario.gpus.size());
   for (unsigned i = 0; i < count; ++i) plan.gpus.push_back(make_gpu(scenario.gpus[i], i, count, scenario.host));
   wire_as_said(scenario, plan.gpus);
+  std::vector<Gpu*> all;
+  for (GpuPlan& gpu : plan.gpus) all.push_back(&gpu.gpu);
+  number_cards(all);
   plan.topology = levels(scenario, plan.gpus);
   for (const FaultSpec& fault : scenario.faults) {
     const auto faults = state_faults(fault, fault.at.count(), end_of_window(fault.at, fault.lasting));

@@ -20,8 +20,8 @@ namespace {
 
 using Kind = Node::Kind;
 
-Result<FaultSpec> read_fault(const Reader& reader, const Node& table, std::size_t gpus) {
-  TRY(reader.known(table, "[[fault]]", {"gpu", "kind", "function", "at", "for"}));
+Result<FaultSpec> read_fault(const Reader& reader, const Node& table, const std::vector<Vendor>& gpus) {
+  TRY(reader.known(table, "[[fault]]", {"gpu", "kind", "function", "file", "at", "for"}));
   FaultSpec fault;
   const Node* kind = table.find("kind");
   if (kind == nullptr) return reader.refuse(table, "a fault needs a kind, such as kind = \"lost\" or \"hang=8s\"");
@@ -36,6 +36,12 @@ Result<FaultSpec> read_fault(const Reader& reader, const Node& table, std::size_
     fault.gpus = TRY(reader.gpus(*node, gpus));
   }
   if (const Node* node = table.find("function")) fault.function = TRY(reader.function(*node));
+  if (const Node* node = table.find("file")) {
+    const auto name = parse_file_name(TRY(reader.text(*node, "file")));
+    if (!name) return reader.refuse(*node, name.error().what);
+    if (!fault.function.empty()) return reader.refuse(*node, "a fault is of a function or of a file, not of both");
+    fault.function = *name;
+  }
   if (const Node* node = table.find("at")) fault.at = TRY(reader.duration(*node, "at"));
   if (const Node* node = table.find("for")) fault.lasting = TRY(reader.duration(*node, "for"));
   return fault;
@@ -49,7 +55,7 @@ Result<PhaseSpec> read_phase(const Reader& reader, const Node& table) {
   return phase;
 }
 
-Result<ProcessSpec> read_process(const Reader& reader, const Node& table, std::size_t gpus) {
+Result<ProcessSpec> read_process(const Reader& reader, const Node& table, const std::vector<Vendor>& gpus) {
   TRY(reader.known(table, "[[process]]", {"gpu", "mig", "pid", "name", "type", "at", "for", "util", "mem", "then"}));
   ProcessSpec process;
   const Node* gpu = table.find("gpu");
@@ -168,15 +174,16 @@ Result<Scenario> parse_scenario(std::string_view text, std::string_view name, co
   if (scenario.wsl) every.gpu.quirks |= kNoUtil | kNoProcessLists;
   if (const Node* node = root.find("process_view")) every.gpu.process_view = TRY(read_process_view(reader, *node));
   for (const Node& table : TRY(reader.tables(root, "gpu"))) TRY(read_gpu(reader, table, every, scenario));
+  order_by_vendor(scenario.gpus);
   if (scenario.gpus.empty()) return fail(fmt::format("{}: no GPU: a scenario needs a [[gpu]] table", printable(name)));
   TRY(check_unique(reader, root, scenario));
-  const std::size_t count = scenario.gpus.size();
+  const std::vector<Vendor> vendors = vendors_of(scenario.gpus);
   for (const Node& table : TRY(reader.tables(root, "fault")))
-    scenario.faults.push_back(TRY(read_fault(reader, table, count)));
+    scenario.faults.push_back(TRY(read_fault(reader, table, vendors)));
   for (const Node& table : TRY(reader.tables(root, "process")))
-    scenario.processes.push_back(TRY(read_process(reader, table, count)));
+    scenario.processes.push_back(TRY(read_process(reader, table, vendors)));
   if (const Node* node = root.find("topology")) TRY(read_topology(reader, *node, scenario));
-  for (std::size_t gpu = 0; gpu < count; ++gpu)
+  for (std::size_t gpu = 0; gpu < scenario.gpus.size(); ++gpu)
     if ((scenario.gpus[gpu].gpu.quirks & kDisplayActive) != 0) scenario.processes.push_back(screen_on(gpu));
   return scenario;
 }

@@ -52,12 +52,17 @@ enum class FaultName : std::uint8_t {
   mismatch,
   dstate,
   garbage,
+  ebusy,
+  eperm,
+  einval,
+  enoent,
+  empty,
 };
 
 struct FaultSpec {
   FaultName name{};
   std::vector<std::size_t> gpus;  // empty: all of them
-  std::string function;           // empty: each that concerns it
+  std::string function;           // or file; empty: each that concerns it
   Duration hang{};                // how long one call takes
   Duration at{};
   std::optional<Duration> lasting;  // nothing: to the end
@@ -118,12 +123,17 @@ using FileReader = std::function<Result<std::string>(const std::string& path)>;
 Result<Scenario> parse_scenario(std::string_view text, std::string_view name, const FileReader& read);
 Result<Scenario> load_scenario(const std::string& path);
 
-// "4", "H100", "2xH100,1xT4"; a bare number is that many of the default model.
+// "4", "H100", "2xMI300X,1xH100"; a bare number is that many of the default model. In the order that lull numbers them.
 Result<std::vector<GpuSpec>> parse_gpus(std::string_view text);
+// NVIDIA's first, then AMD's, then Intel's; else as they were.
+void order_by_vendor(std::vector<GpuSpec>& gpus);
 std::string unknown_model(std::string_view text);
 
 // "0", "0,2", "1-3", "all": which of `count` GPUs; in order, none twice.
 Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, std::size_t count);
+// Also "amd:0", "intel:0-1", "amd:all": by their place among those of a vendor.
+Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, const std::vector<Vendor>& vendors);
+std::vector<Vendor> vendors_of(const std::vector<GpuSpec>& gpus);
 
 // "lost", "hang=8s", …
 struct NamedFault {
@@ -133,12 +143,16 @@ struct NamedFault {
 Result<NamedFault> parse_fault(std::string_view text);
 std::string_view fault_name(FaultName name);
 bool of_whole_driver(FaultName name);
+bool of_files(FaultName name);
 
 // "lists=4.5ms,fan=137us": what kinds of calls cost.
 Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs);
 
 // An NVML function's name, "nvml" may be left out, '*' at its end stands for anything.
 Result<std::string> parse_function(std::string_view text);
+
+// The name of a file, '*' at its end stands for anything.
+Result<std::string> parse_file_name(std::string_view text);
 
 // The faults of the state that this one means, from `from_ns` to `to_ns` of scenario time.
 std::vector<Fault> state_faults(const FaultSpec& fault, std::int64_t from_ns, std::int64_t to_ns);

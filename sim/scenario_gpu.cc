@@ -102,6 +102,50 @@ Result<> read_quirks(const Reader& reader, const Node& table, GpuSpec& spec) {
   return {};
 }
 
+// ",power1_cap,gpu_metrics," as Gpu::hidden has it.
+Result<std::string> read_hidden(const Reader& reader, const Node& node) {
+  TRY(reader.expect(node, Kind::list, "hidden", "a list of files such as [\"power1_cap\", \"gpu_metrics\"]"));
+  std::string hidden = ",";
+  for (const Node& entry : node.list) hidden += TRY(reader.text(entry, "a file")) + ",";
+  if (hidden.size() >= sizeof Gpu::hidden) return reader.refuse(node, "that is more than there is room for");
+  return hidden;
+}
+
+// What is odd about cards that are read from files. Each is of one vendor.
+Result<> read_file_quirks(const Reader& reader, const Node& table, Gpu& gpu) {
+  const auto of = [&](std::string_view key, Vendor vendor) -> Result<const Node*> {
+    const Node* node = table.find(key);
+    if (node != nullptr && gpu.vendor != vendor)
+      return reader.refuse(*node, fmt::format("{} is of {} GPUs; {} is none", key,
+                                              kVendorNames[static_cast<std::size_t>(vendor)], gpu.name));
+    return node;
+  };
+  const auto quirk = [&](std::string_view key, Vendor vendor, std::uint32_t bit) -> Result<> {
+    const Node* node = TRY(of(key, vendor));
+    if (node != nullptr) gpu.quirks = TRY(reader.truth(*node, key)) ? gpu.quirks | bit : gpu.quirks & ~bit;
+    return {};
+  };
+  TRY(quirk("phantom_busy", Vendor::amd, kPhantomBusy));
+  TRY(quirk("xcp_cards", Vendor::amd, kXcpCards));
+  TRY(quirk("residency_stands", Vendor::intel, kResidencyStands));
+  TRY(quirk("nvml_zeros", Vendor::tegra, kNvmlZeros));
+  if (const Node* node = TRY(of("idle_util", Vendor::amd)))
+    gpu.idle_util = static_cast<std::uint32_t>(TRY(reader.number(*node, "idle_util", 0, 100)));
+  if (const Node* node = TRY(of("kernel_driver", Vendor::intel))) {
+    const std::string name = TRY(reader.text(*node, "kernel_driver"));
+    if (name != "i915" && name != "xe") return reader.refuse(*node, "kernel_driver is \"i915\" or \"xe\"");
+    gpu.quirks = name == "xe" ? gpu.quirks | kXe : gpu.quirks & ~kXe;
+  }
+  const Node* wrap = table.find("wrap_in");
+  const Node* hidden = table.find("hidden");
+  for (const Node* node : {wrap, hidden})
+    if (node != nullptr && gpu.vendor == Vendor::nvidia)
+      return reader.refuse(*node, fmt::format("{} is not read from files", gpu.name));
+  if (wrap != nullptr) gpu.wrap_in_ns = TRY(reader.duration(*wrap, "wrap_in")).count();
+  if (hidden != nullptr) copy_text(gpu.hidden, TRY(read_hidden(reader, *hidden)));
+  return {};
+}
+
 Result<> read_overrides(const Reader& reader, const Node& table, GpuSpec& spec) {
   Gpu& gpu = spec.gpu;
   const auto number = [&](std::string_view key, auto& field, double low, double high) -> Result<> {
@@ -128,9 +172,10 @@ Result<> read_overrides(const Reader& reader, const Node& table, GpuSpec& spec) 
   if (const Node* node = table.find("energy_counter")) gpu.energy_counter = TRY(reader.truth(*node, "energy_counter"));
   if (const Node* node = table.find("sample_buffer")) gpu.sample_buffer = TRY(reader.truth(*node, "sample_buffer"));
   TRY(read_quirks(reader, table, spec));
+  TRY(read_file_quirks(reader, table, gpu));
   if (const Node* node = table.find("numa"))
     spec.numa = static_cast<std::uint32_t>(TRY(reader.number(*node, "numa", 0, 63)));
-  if (const Node* node = table.find("uuid")) spec.uuid = TRY(reader.uuid(*node));
+  if (const Node* node = table.find("uuid")) spec.uuid = TRY(reader.uuid(*node, gpu.vendor));
   if (const Node* node = table.find("pci")) spec.pci = TRY(reader.pci(*node));
   return {};
 }
@@ -160,7 +205,11 @@ Result<> read_gpu(const Reader& reader, const Node& table, const GpuSpec& every,
                                        "asleep",        "unified_memory",
                                        "display",       "attach",
                                        "scrub",         "module_power",
-                                       "reserved",      "process_view"});
+                                       "reserved",      "process_view",
+                                       "phantom_busy",  "xcp_cards",
+                                       "idle_util",     "kernel_driver",
+                                       "wrap_in",       "hidden",
+                                       "nvml_zeros",    "residency_stands"});
   TRY(reader.known(table, "[[gpu]]", names));
   const Node* model = table.find("model");
   if (model == nullptr) return reader.refuse(table, "a GPU needs a model, such as model = \"H100\"");

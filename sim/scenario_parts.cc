@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <iterator>
 #include <numeric>
 
@@ -32,6 +33,7 @@ struct FaultRow {
   std::string_view word;
   nvml::Return code;
   FaultKind kind = FaultKind::result;
+  int error = 0;  // of files
 };
 constexpr std::array kFaults = {
     FaultRow{FaultName::lost, "lost", nvml::Return::gpu_is_lost},
@@ -45,6 +47,11 @@ constexpr std::array kFaults = {
     FaultRow{FaultName::mismatch, "mismatch", nvml::Return::lib_rm_version_mismatch},
     FaultRow{FaultName::dstate, "dstate", nvml::Return::success, FaultKind::dstate},
     FaultRow{FaultName::garbage, "garbage", nvml::Return::success, FaultKind::garbage},
+    FaultRow{FaultName::ebusy, "ebusy", nvml::Return::success, FaultKind::file, EBUSY},
+    FaultRow{FaultName::eperm, "eperm", nvml::Return::success, FaultKind::file, EPERM},
+    FaultRow{FaultName::einval, "einval", nvml::Return::success, FaultKind::file, EINVAL},
+    FaultRow{FaultName::enoent, "enoent", nvml::Return::success, FaultKind::file, ENOENT},
+    FaultRow{FaultName::empty, "empty", nvml::Return::success, FaultKind::file, 0},
 };
 
 const FaultRow& row_of(FaultName name) { return kFaults[static_cast<std::size_t>(name)]; }
@@ -96,7 +103,19 @@ Result<std::vector<GpuSpec>> parse_gpus(std::string_view text) {
     gpu.gpu = *card;
     gpus.insert(gpus.end(), count, gpu);
   }
+  order_by_vendor(gpus);
   return gpus;
+}
+
+void order_by_vendor(std::vector<GpuSpec>& gpus) {
+  std::ranges::stable_sort(
+      gpus, {}, [](const GpuSpec& spec) { return in_nvml(spec.gpu.vendor) ? Vendor::nvidia : spec.gpu.vendor; });
+}
+
+std::vector<Vendor> vendors_of(const std::vector<GpuSpec>& gpus) {
+  std::vector<Vendor> vendors;
+  for (const GpuSpec& spec : gpus) vendors.push_back(spec.gpu.vendor);
+  return vendors;
 }
 
 Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, std::size_t count) {
@@ -117,6 +136,32 @@ Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, std::size
       if (std::find(list.begin(), list.end(), i) == list.end()) list.push_back(i);
   }
   std::sort(list.begin(), list.end());
+  return list;
+}
+
+Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, const std::vector<Vendor>& vendors) {
+  std::vector<std::size_t> list;
+  for (std::string_view part : split(text, ',')) {
+    part = trim(part);
+    const std::string_view word = part.substr(0, part.find(':'));
+    const auto* const vendor = std::ranges::find(kVendorNames, word);
+    std::vector<std::size_t> all;  // what it counts in
+    for (std::size_t i = 0; i < vendors.size(); ++i)
+      if (vendor == std::end(kVendorNames) || kVendorNames[static_cast<std::size_t>(vendors[i])] == word)
+        all.push_back(i);
+    if (vendor == std::end(kVendorNames)) {
+      const auto some = TRY(parse_gpu_list(part, vendors.size()));
+      list.insert(list.end(), some.begin(), some.end());
+      continue;
+    }
+    if (all.empty()) return fail(fmt::format("there is no GPU of {} here", word));
+    const std::string_view rest = part.size() > word.size() ? part.substr(word.size() + 1) : "all";
+    auto some = parse_gpu_list(rest, all.size());
+    if (!some) return std::unexpected(std::move(some).error().during(std::string(word)));
+    for (const std::size_t i : *some) list.push_back(all[i]);
+  }
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
   return list;
 }
 
@@ -146,10 +191,13 @@ Result<NamedFault> parse_fault(std::string_view text) {
 std::string_view fault_name(FaultName name) { return row_of(name).word; }
 bool of_whole_driver(FaultName name) { return name == FaultName::no_driver || name == FaultName::mismatch; }
 
+bool of_files(FaultName name) { return row_of(name).kind == FaultKind::file; }
+
 std::vector<Fault> state_faults(const FaultSpec& spec, std::int64_t from_ns, std::int64_t to_ns) {
   Fault fault;
   fault.kind = row_of(spec.name).kind;
   fault.code = static_cast<std::int32_t>(row_of(spec.name).code);
+  if (fault.kind == FaultKind::file) fault.code = row_of(spec.name).error;
   fault.hang_ns = spec.hang.count();
   fault.from_ns = from_ns;
   fault.to_ns = to_ns;
@@ -196,6 +244,15 @@ Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs)
     costs[static_cast<std::size_t>(found - std::begin(kCostNames))] = cost;
   }
   return {};
+}
+
+Result<std::string> parse_file_name(std::string_view text) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  const std::string_view name = text.substr(0, text.size() - (text.ends_with('*') ? 1 : 0));
+  if (name.empty() || name.find_first_not_of(kLetters) != std::string_view::npos ||
+      text.size() >= sizeof Fault::function)
+    return fail(fmt::format("'{}' is no file of a GPU: one such as gpu_busy_percent is", printable(text)));
+  return std::string(text);
 }
 
 Result<std::string> parse_function(std::string_view text) {

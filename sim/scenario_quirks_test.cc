@@ -124,13 +124,82 @@ TEST(ScenarioQuirks, KindsOfFaults) {
   EXPECT_EQ(kind_of(FaultName::lost), FaultKind::result);
 }
 
-TEST(ScenarioQuirks, EveryDiscreteCardReservesMemory) {
+TEST(ScenarioQuirks, EveryDiscreteCardOfNvidiaReservesMemory) {
   for (const std::string_view name : model_names()) {
     const Gpu card = *model(name);
-    if ((card.quirks & kUnifiedMemory) != 0) continue;
+    if ((card.quirks & kUnifiedMemory) != 0 || card.vendor != Vendor::nvidia) continue;
     EXPECT_GE(card.memory_reserved, 200ULL << 20) << name;
     EXPECT_LE(card.memory_reserved, 1200ULL << 20) << name;
   }
+}
+
+Scenario quirky(std::string_view text) {
+  auto scenario =
+      parse_scenario(text, "test.toml", [](const std::string&) -> Result<std::string> { return std::string(); });
+  EXPECT_TRUE(scenario) << scenario.error().message();
+  return scenario ? *std::move(scenario) : Scenario();
+}
+
+TEST(ScenarioQuirks, GpusOfAllVendorsAreNumberedAsLullNumbersThem) {
+  const Scenario scenario = quirky(R"(
+    [[gpu]]
+    model = "A770"
+    [[gpu]]
+    model = "MI300X"
+    count = 2
+    [[gpu]]
+    model = "H100"
+    [[process]]
+    gpu = "amd:1"
+    [[fault]]
+    gpu = "intel:0"
+    kind = "ebusy"
+    file = "rc6_*"
+  )");
+  ASSERT_EQ(scenario.gpus.size(), 4U);
+  EXPECT_EQ(vendors_of(scenario.gpus), (std::vector{Vendor::nvidia, Vendor::amd, Vendor::amd, Vendor::intel}));
+  EXPECT_EQ(scenario.processes.at(0).gpus, std::vector<std::size_t>{2});
+  EXPECT_EQ(scenario.faults.at(0).gpus, std::vector<std::size_t>{3});
+  EXPECT_EQ(scenario.faults.at(0).function, "rc6_*");
+  EXPECT_EQ(parse_gpu_list("amd:all,0", vendors_of(scenario.gpus)), (std::vector<std::size_t>{0, 1, 2}));
+  EXPECT_FALSE(parse_gpu_list("amd:2", vendors_of(scenario.gpus)));
+  EXPECT_FALSE(parse_gpu_list("tegra:0", vendors_of(scenario.gpus)));
+}
+
+TEST(ScenarioQuirks, OfCardsThatAreReadFromFiles) {
+  const Scenario scenario = quirky(R"(
+    [[gpu]]
+    model = "7900 XTX"
+    phantom_busy = true
+    idle_util = 4
+    hidden = ["power1_cap", "gpu_metrics"]
+    uuid = "GPU-5d1f000000000065"
+    [[gpu]]
+    model = "MI300X"
+    xcp_cards = false
+    wrap_in = "10s"
+    [[gpu]]
+    model = "A770"
+    kernel_driver = "xe"
+    residency_stands = true
+  )");
+  const auto gpu = [&](std::size_t i) -> const Gpu& { return scenario.gpus.at(i).gpu; };
+  EXPECT_NE(gpu(0).quirks & kPhantomBusy, 0U);
+  EXPECT_EQ(gpu(0).idle_util, 4U);
+  EXPECT_STREQ(gpu(0).hidden, ",power1_cap,gpu_metrics,");
+  EXPECT_EQ(gpu(1).quirks & kXcpCards, 0U);
+  EXPECT_EQ(gpu(1).wrap_in_ns, 10'000'000'000);
+  EXPECT_EQ(gpu(2).quirks & (kXe | kResidencyStands), kXe | kResidencyStands);
+  const auto plan = make_plan(scenario);
+  ASSERT_TRUE(plan);
+  EXPECT_EQ(plan->gpus[0].gpu.unique_id, 0x5d1f000000000065U);
+}
+
+TEST(ScenarioQuirks, AreOfTheirVendorsAlone) {
+  for (const std::string text : {"model = \"H100\"\nphantom_busy = true", "model = \"MI210\"\nkernel_driver = \"xe\"",
+                                 "model = \"A770\"\nkernel_driver = \"amdgpu\"", "model = \"T4\"\nhidden = [\"x\"]",
+                                 "model = \"MI210\"\nuuid = \"GPU-5\""})
+    EXPECT_FALSE(parse_scenario("[[gpu]]\n" + text, "quirks.toml", {})) << text;
 }
 
 }  // namespace

@@ -37,7 +37,7 @@ Result<double> Reader::value(const Node& node, const ValueInfo& info) const {
   return node.number;
 }
 
-Result<std::vector<std::size_t>> Reader::gpus(const Node& node, std::size_t count) const {
+Result<std::vector<std::size_t>> Reader::gpus(const Node& node, const std::vector<Vendor>& vendors) const {
   std::string text;
   const auto add = [&](const Node& one) -> Result<> {
     if (one.kind != Node::Kind::number || !one.whole || one.number < 0 || one.number >= 1e6)
@@ -52,13 +52,18 @@ Result<std::vector<std::size_t>> Reader::gpus(const Node& node, std::size_t coun
   } else {
     TRY(add(node));
   }
-  auto list = parse_gpu_list(text, count);
+  auto list = parse_gpu_list(text, vendors);
   if (!list) return refuse(node, list.error().what);
   return *std::move(list);
 }
 
-Result<std::string> Reader::uuid(const Node& node) const {
+Result<std::string> Reader::uuid(const Node& node, Vendor vendor) const {
   std::string uuid = TRY(text(node, "uuid"));
+  if (vendor == Vendor::intel) return refuse(node, "Intel's GPUs have no uuid");
+  if (vendor == Vendor::amd) {
+    if (uuid.starts_with("GPU-") && lengths(std::string_view(uuid).substr(4), '-', {16})) return uuid;
+    return refuse(node, "a uuid of AMD looks like \"GPU-5d1f000000000065\"");
+  }
   if (!uuid.starts_with("GPU-") || !lengths(std::string_view(uuid).substr(4), '-', {8, 4, 4, 4, 12}))
     return refuse(node, "a uuid looks like \"GPU-5c6a4ad0-9d8a-4d17-8f0e-1d0b6a3f2b11\"");
   return uuid;

@@ -23,8 +23,9 @@ class Reader : public toml::Reader {
   Reader(std::string_view name, const FileReader& read) : toml::Reader(name), read_(read) {}
 
   Result<double> value(const Node& node, const ValueInfo& info) const;
-  Result<std::vector<std::size_t>> gpus(const Node& node, std::size_t count) const;  // 0, [0, 2], "1-3", "all"
-  Result<std::string> uuid(const Node& node) const;
+  Result<std::vector<std::size_t>> gpus(const Node& node,
+                                        const std::vector<Vendor>& vendors) const;  // 0, [0, 2], "1-3", "amd:0", "all"
+  Result<std::string> uuid(const Node& node, Vendor vendor) const;
   Result<std::string> pci(const Node& node) const;
   Result<std::string> function(const Node& node) const;
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cerrno>
 #include <cmath>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct ShownGpu {
 
 std::string fault_text(const Fault& fault) {
   std::string text = fault.kind == FaultKind::no_util ? "no-util" : "";
-  switch (static_cast<nvml::Return>(fault.code)) {
+  switch (fault.kind == FaultKind::file ? nvml::Return::success : static_cast<nvml::Return>(fault.code)) {
     case nvml::Return::gpu_is_lost: text = "lost"; break;
     case nvml::Return::reset_required: text = "reset"; break;
     case nvml::Return::unknown: text = "unknown"; break;
@@ -50,8 +51,15 @@ std::string fault_text(const Fault& fault) {
   }
   if (fault.kind == FaultKind::dstate) text = "hang=dstate";
   if (fault.kind == FaultKind::garbage) text = "garbage";
+  if (fault.kind == FaultKind::file)
+    text = fault.code == EBUSY    ? "ebusy"
+           : fault.code == EPERM  ? "eperm"
+           : fault.code == EINVAL ? "einval"
+           : fault.code == ENOENT ? "enoent"
+                                  : "empty";
   if (fault.hang_ns > 0) text = fmt::format("hang={}", format_duration(Duration(fault.hang_ns)));
-  if (fault.function[0] != '\0') text += fmt::format(" --function {}", fault.function);
+  if (fault.function[0] != '\0')
+    text += fmt::format(" --{} {}", names("nvml*", fault.function) ? "function" : "file", fault.function);
   return text;
 }
 
@@ -105,6 +113,7 @@ void put_process(JsonWriter& json, const ShownProcess& process) {
 
 void put_gpu(JsonWriter& json, const ShownGpu& shown, const Gpu& gpu, unsigned index) {
   json.begin_object().member("index", index).member("uuid", std::string_view(gpu.uuid));
+  json.member("vendor", kVendorNames[static_cast<std::size_t>(gpu.vendor)]);
   json.member("name", printable(gpu.name)).member("mem_total_bytes", gpu.memory_total).member("asleep", shown.asleep);
   const auto info_of = [](unsigned m) -> const ValueInfo& { return value_info(static_cast<Metric>(m)); };
   for (unsigned m = 0; m < kMetrics; ++m) json.member(field_of(info_of(m)), shown.values[m]);

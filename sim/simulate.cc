@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "sim/dstate.h"
+#include "sim/files_server.h"
 #include "sim/folder.h"
 #include "sim/machine.h"
 #include "sim/plan.h"
@@ -122,6 +123,19 @@ Session make_session(const std::vector<std::string>& command, const Scenario& sc
   return session;
 }
 
+// Plain files are faster to read, and show neither an errno nor a hang.
+bool plain_files() { return environment_variable("LULL_SIM_FILES") == "plain"; }
+
+Result<> serve_files_of(const std::string& folder, const Plan& plan) {
+  const bool any = std::ranges::any_of(plan.gpus, [](const auto& gpu) { return gpu.gpu.vendor != Vendor::nvidia; });
+  return any ? serve_files(folder, ::getpid()) : Result<>();
+}
+
+std::size_t nvml_gpus(const Plan& plan) {
+  return static_cast<std::size_t>(
+      std::ranges::count_if(plan.gpus, [](const GpuPlan& gpu) { return in_nvml(gpu.gpu.vendor); }));
+}
+
 }  // namespace
 
 Result<SessionEnd> simulate(const Scenario& scenario, const std::vector<std::string>& command,
@@ -129,9 +143,10 @@ Result<SessionEnd> simulate(const Scenario& scenario, const std::vector<std::str
   const std::string library = TRY(library_folder());
   const Plan plan = TRY(make_plan(scenario));
   const SessionSignals signals;  // from here on there is something to tidy up
-  const Folder folder = TRY(Folder::create(folder_base(), plan.gpus.size()));
+  const Folder folder = TRY(Folder::create(folder_base(), nvml_gpus(plan)));
   TRY(create_state(folder.path(), plan));
   TRY(furnish_machine(folder.path(), plan));
+  if (!plain_files()) (void)serve_files_of(folder.path(), plan);  // without FUSE they are plain
   if (std::ranges::any_of(plan.faults, [](const auto& fault) { return fault.kind == FaultKind::dstate; }))
     TRY(serve_dstate(folder.path(), ::getpid()));
   Writer writer = TRY(Writer::open(folder.path()));

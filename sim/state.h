@@ -34,7 +34,7 @@
 namespace lull::sim {
 
 inline constexpr std::uint64_t kMagic = 0x316d69736c6c756cULL;  // "lullsim1"
-inline constexpr std::uint32_t kLayout = 4;                     // add one when anything here moves
+inline constexpr std::uint32_t kLayout = 5;                     // add one when anything here moves
 
 inline constexpr unsigned kMaxGpus = 640;  // more than lull reads (sense/board.h), so that this can be shown
 inline constexpr unsigned kMaxMig = 8;
@@ -121,20 +121,34 @@ struct MigDevice {
 
 // What is odd about a card, or about its driver: bits of Gpu::quirks.
 enum : std::uint32_t {
-  kUnifiedMemory = 1,     // shares the machine's memory: memory info is not supported
-  kMemoryTotalZero = 2,   // memory info answers 0 of 0
-  kNoPowerLimit = 4,      // power limits are not supported
-  kNoUtil = 8,            // utilisation is not supported
-  kNoProcessLists = 16,   // process lists are not supported
-  kIdentityOnly = 32,     // nothing but name and identity is
-  kDisplayActive = 64,    // a screen is attached and drawn on
-  kSampleBufferDry = 128  // the sample buffer has nothing new although the card works
+  kUnifiedMemory = 1,       // shares the machine's memory: memory info is not supported
+  kMemoryTotalZero = 2,     // memory info answers 0 of 0
+  kNoPowerLimit = 4,        // power limits are not supported
+  kNoUtil = 8,              // utilisation is not supported
+  kNoProcessLists = 16,     // process lists are not supported
+  kIdentityOnly = 32,       // nothing but name and identity is
+  kDisplayActive = 64,      // a screen is attached and drawn on
+  kSampleBufferDry = 128,   // the sample buffer has nothing new although the card works
+  kNvmlZeros = 256,         // Jetson: NVML answers success with zeros and with processes that are none
+  kRdna = 512,              // AMD: a graphics chip; its idle may read busy
+  kPhantomBusy = 1024,      // AMD: reads 100 % while a process holds it, whatever that does
+  kManyDies = 2048,         // AMD: MI300, which hides some sensors
+  kXcpCards = 4096,         // AMD: platform cards of partitions beside the real one
+  kXe = 8192,               // Intel: driver xe, not i915
+  kResidencyStands = 16384  // Intel: the idle counters do not move
 };
+
+// Whose a card is. NVML knows NVIDIA's and Tegra's; the others, and Tegra's, are read from files (sim/files.h).
+enum class Vendor : std::uint32_t { nvidia, amd, intel, tegra };
+inline constexpr std::string_view kVendorNames[] = {"nvidia", "amd", "intel", "tegra"};
+constexpr bool in_nvml(Vendor vendor) { return vendor == Vendor::nvidia || vendor == Vendor::tegra; }
+constexpr bool has_render_node(Vendor vendor) { return vendor == Vendor::amd || vendor == Vendor::intel; }
 
 // Which processes the lists show, and by which number.
 enum : std::uint32_t { kViewAll = 0, kViewOwnNamespace = 1, kViewHost = 2 };
 
 struct Gpu {
+  Vendor vendor = Vendor::nvidia;
   char name[96] = {};
   char uuid[96] = {};  // "GPU-…"
   char serial[32] = {};
@@ -188,6 +202,18 @@ struct Gpu {
   double module_power = 0;          // watts: what else the energy counter counts
   std::uint32_t begins_asleep = 0;  // suspended until somebody touches it
 
+  // Of a card that is read from files.
+  std::uint32_t card = kNone;         // N of /dev/dri/cardN; its render node is 128 + N
+  std::uint32_t kfd_node = 0;         // AMD: its place in KFD's topology, above 0; 0: KFD does not know it
+  std::uint32_t kfd_id = 0;           // AMD: gpu_id there
+  std::uint64_t unique_id = 0;        // AMD
+  std::uint32_t metrics_version = 0;  // AMD: 3 or 6, of gpu_metrics 1.N; 0: it has none
+  std::uint32_t gfx_target = 0;       // AMD
+  std::uint32_t simds = 0;            // AMD
+  std::uint32_t idle_util = 0;        // AMD: percent that it reads while a process holds it and does nothing
+  std::int64_t wrap_in_ns = 0;        // above 0: counters that wrap do so after so much of what they count
+  char hidden[256] = {};              // names of files that it does not have: ",power1_cap,gpu_metrics,"
+
   std::uint32_t mig_capable = 0;
   std::uint32_t mig_enabled = 0;
   std::uint32_t mig_count = 0;
@@ -233,9 +259,9 @@ struct Load {
   std::int64_t end_ns = kForever;
   std::uint32_t memory_unknown = 0;  // its memory shows as "not available"
   std::uint32_t step_count = 0;
-  std::uint32_t host_pid = 0;  // the pid as the simulation's own namespace has it; `pid` is the process's own
-  std::uint32_t unused = 0;
-  std::uint64_t pid_namespace = 0;  // inode of its /proc/self/ns/pid; 0: unknown, or not a real process
+  std::uint32_t host_pid = 0;          // the pid as the simulation's own namespace has it; `pid` is the process's own
+  std::int32_t drm_fds[2] = {-1, -1};  // its descriptors of the card's render node: one client by two numbers
+  std::uint64_t pid_namespace = 0;     // inode of its /proc/self/ns/pid; 0: unknown, or not a real process
   Step steps[kMaxSteps] = {};
   char name[64] = {};  // for a pid that is not really there
 };
@@ -245,6 +271,7 @@ enum class FaultKind : std::uint32_t {
   no_util,  // utilisation is not supported
   dstate,   // the call sleeps where no signal reaches it (sim/dstate.h)
   garbage,  // the call succeeds and answers nonsense
+  file,     // a file of the card fails with the errno `code`; 0: it is empty
 };
 inline constexpr std::int32_t kEveryGpu = -1;     // calls about any GPU
 inline constexpr std::int32_t kWholeDriver = -2;  // init and every call
@@ -256,7 +283,7 @@ struct Fault {
   std::int64_t hang_ns = 0;  // real time for which each call blocks first
   std::int64_t from_ns = 0;  // scenario time window
   std::int64_t to_ns = kForever;
-  char function[72] = {};  // "nvmlDeviceGetPowerUsage", "nvmlDeviceGet*"; empty: any
+  char function[72] = {};  // "nvmlDeviceGetPowerUsage", "nvmlDeviceGet*", "power1_*" of files; empty: any
 };
 
 // Sums up to a moment, so that nobody has to add up all that ever was.
@@ -324,6 +351,8 @@ struct State {
   std::uint64_t magic = kMagic;
   std::uint32_t layout = kLayout;
   std::uint32_t gpu_count = 0;
+  std::uint32_t nvml_count = 0;              // the first so many are NVML's
+  std::atomic<std::uint32_t> files_live{0};  // 1: files of cards are made as they are read (sim/files_server.h)
   std::uint64_t file_size = 0;
   std::int64_t start_boot_ns = 0;               // CLOCK_BOOTTIME
   std::atomic<std::int64_t> manual_boot_ns{0};  // not 0: this is what CLOCK_BOOTTIME is, until somebody sets it anew

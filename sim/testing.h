@@ -25,6 +25,7 @@ inline Plan plan_of(const std::vector<std::string>& models) {
     gpus.push_back(&plan.gpus[i].gpu);
   }
   wire(gpus);
+  number_cards(gpus);
   return plan;
 }
 

@@ -45,7 +45,6 @@ Result<> read_preset(const Reader& reader, const Node& node, Scenario& scenario)
 }
 
 Result<> read_pair(const Reader& reader, const Node& entry, Scenario& scenario) {
-  const std::size_t count = scenario.gpus.size();
   const Node* pair = &entry;
   std::uint32_t links = 0;
   if (entry.kind == Node::Kind::table) {
@@ -55,7 +54,7 @@ Result<> read_pair(const Reader& reader, const Node& entry, Scenario& scenario) 
     if (const Node* node = entry.find("links"))
       links = static_cast<std::uint32_t>(TRY(reader.number(*node, "links", 1, 18)));
   }
-  const auto gpus = TRY(reader.gpus(*pair, count));
+  const auto gpus = TRY(reader.gpus(*pair, vendors_of(scenario.gpus)));
   if (gpus.size() != 2) return reader.refuse(*pair, "an nvlink joins two different GPUs, such as [0, 1]");
   for (const std::size_t gpu : gpus)
     if (links_of(scenario, gpu) == 0)
@@ -80,12 +79,12 @@ Result<> check_links(const Reader& reader, const Node& table, const Scenario& sc
 
 // A list of lists of GPUs, none of them in two lists.
 Result<std::vector<std::vector<std::size_t>>> read_groups(const Reader& reader, const Node& node, std::string_view key,
-                                                          std::size_t count) {
+                                                          const Scenario& scenario) {
   TRY(reader.expect(node, Node::Kind::list, key, "a list of lists of GPUs such as [[0, 1], [2, 3]]"));
   std::vector<std::vector<std::size_t>> groups;
-  std::vector<bool> seen(count);
+  std::vector<bool> seen(scenario.gpus.size());
   for (const Node& entry : node.list) {
-    groups.push_back(TRY(reader.gpus(entry, count)));
+    groups.push_back(TRY(reader.gpus(entry, vendors_of(scenario.gpus))));
     for (const std::size_t gpu : groups.back()) {
       if (seen[gpu]) return reader.refuse(entry, fmt::format("GPU {} is in two lists of {}", gpu, key));
       seen[gpu] = true;
@@ -98,7 +97,6 @@ Result<std::vector<std::vector<std::size_t>>> read_groups(const Reader& reader, 
 
 Result<> read_topology(const Reader& reader, const Node& table, Scenario& scenario) {
   TRY(reader.known(table, "[topology]", {"preset", "nvlink", "nvswitch", "switch", "numa"}));
-  const std::size_t count = scenario.gpus.size();
   scenario.topology.said = true;
   if (const Node* node = table.find("preset")) TRY(read_preset(reader, *node, scenario));
   if (const Node* node = table.find("nvswitch")) scenario.topology.nvswitch = TRY(reader.truth(*node, "nvswitch"));
@@ -109,9 +107,9 @@ Result<> read_topology(const Reader& reader, const Node& table, Scenario& scenar
   }
   TRY(check_links(reader, table, scenario));
   if (const Node* node = table.find("switch"))
-    scenario.topology.switches = TRY(read_groups(reader, *node, "switch", count));
+    scenario.topology.switches = TRY(read_groups(reader, *node, "switch", scenario));
   if (const Node* node = table.find("numa")) {
-    const auto nodes = TRY(read_groups(reader, *node, "numa", count));
+    const auto nodes = TRY(read_groups(reader, *node, "numa", scenario));
     for (std::uint32_t number = 0; number < nodes.size(); ++number)
       for (const std::size_t gpu : nodes[number]) scenario.gpus[gpu].numa = number;
   }

@@ -39,6 +39,11 @@ Trouble trouble(const Live& live, std::int32_t gpu, const char* function, bool a
   for (unsigned i = 0; i < std::min(live.fault_count, kMaxFaults); ++i) {
     const Fault& fault = live.faults[i];
     if (!in_force(fault, at_ns) || !concerns(fault, gpu) || !names(fault.function, function)) continue;
+    if (fault.kind == FaultKind::file) {
+      found.file = true;
+      found.file_error = fault.code;
+      continue;
+    }
     if (fault.kind == FaultKind::no_util) {
       if (about_util && found.code == 0) found.code = static_cast<std::int32_t>(nvml::Return::not_supported);
       continue;

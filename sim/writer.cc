@@ -17,6 +17,7 @@
 #include "nvml/abi.h"
 #include "sim/chains.h"
 #include "sim/evaluate.h"
+#include "sim/files.h"
 #include "sim/machine.h"
 
 namespace lull::sim {
@@ -141,6 +142,7 @@ Result<> Writer::commit(const std::function<Result<>(Live&, std::int64_t)>& edit
   TRY(edit(next, now));
   state.version.store(version + 1, std::memory_order_release);
   show_driver(folder_, state, driver_loaded(next, now));
+  refresh_files(folder_, {state, true, next, now});
   futex_wake_all(state.version);             // calls that hang look again
   (void)!::pwrite(lock_.get(), "\n", 1, 0);  // watch_deaths() looks again
   return {};
@@ -151,6 +153,14 @@ void Writer::show_driver_as_it_is() {
   State& state = mapping_.writable_state();
   const Live& live = state.slots[state.version.load(std::memory_order_acquire) % kSlots];
   if (!locked.failed()) show_driver(folder_, state, driver_loaded(live, mapping_.now_ns()));
+}
+
+void Writer::refresh() {
+  const Locked locked(lock_.get());
+  State& state = mapping_.writable_state();
+  if (locked.failed() || !has_file_gpus(state)) return;
+  refresh_files(folder_,
+                {state, true, state.slots[state.version.load(std::memory_order_acquire) % kSlots], mapping_.now_ns()});
 }
 
 Result<> Writer::set(const std::vector<Change>& changes) {
@@ -228,7 +238,9 @@ Result<> Writer::end_reset_required(unsigned gpu) {
 
 Result<> Writer::put_to_sleep(unsigned gpu, bool asleep) {
   TRY(check_gpu(state(), gpu));
-  return set_runtime_status(folder_, mapping_.writable_state(), gpu, asleep);
+  TRY(set_runtime_status(folder_, mapping_.writable_state(), gpu, asleep));
+  refresh();
+  return {};
 }
 
 Result<> Writer::clear() {

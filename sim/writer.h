@@ -93,6 +93,9 @@ class Writer {
   // Suspended, until an NVML call touches it; in a furnished folder (sim/machine.h).
   Result<> put_to_sleep(unsigned gpu, bool asleep);
 
+  // Brings the plain files of cards up to date (sim/files.h); every change does that by itself.
+  void refresh();
+
   // Puts the calling process on a GPU. Its end is known the moment the calling *thread* ends (so hold
   // from the main thread), also by SIGKILL. load.start_ns, pid and cell are filled in.
   Result<Hold> hold(Load load);

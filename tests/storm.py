@@ -32,7 +32,7 @@ class Storm:
         self.lull, self.env, self.folder = lull, env, str(folder)
         self.random = random.Random(seed)
         self.end = time.monotonic() + limit
-        self.watchers, self.recorders, self.picks = [], [], []
+        self.watchers, self.judges, self.recorders, self.picks = [], [], [], []
         self.place_of = {}  # by pid
         self.began = []  # by number: seconds since the machine was started, as the jobs say when they are served
         self.available = []  # memory, in GiB, while we wait
@@ -48,11 +48,16 @@ class Storm:
                                 stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
 
     def watch(self, count):
-        """Half of them wait for a GPU that gets hot, half write down what they see every second."""
-        for number in range(count // 2):
-            self.watchers.append(self.start(self.lull, "watch", "--every", "1s", "--idle", "any(temp) > 85 for 2 samples",
-                                            "--do", "exit=7"))
-            self.recorders.append(self.start(self.lull, "record", "--every", "1s", "-o", self.trace(number)))
+        """A quarter each waits for a GPU that gets hot, judges each GPU, judges each job, and writes down what it sees."""
+        for number in range(count):
+            if number % 4 == 0:
+                self.watchers.append(self.start(self.lull, "watch", "--every", "1s", "--idle", "any(temp) > 85 for 2 samples",
+                                                "--do", "exit=7"))
+            elif number % 4 == 1:
+                self.recorders.append(self.start(self.lull, "record", "--every", "1s", "-o", self.trace(len(self.recorders))))
+            else:
+                self.judges.append(self.start(self.lull, "watch", "--per", ("gpu", "job")[number % 2], "--every", "1s", "--idle",
+                                              "util < 5 for 1h", "--do", "end"))
 
     def trace(self, number):
         return f"{self.folder}/trace{number}.csv"
@@ -119,7 +124,7 @@ class Storm:
         return max(0, self.available[0] - min(self.available))
 
     def left_behind(self, patience=10):
-        """Files in the lease folder, and whatever a pick has started. A keeper tidies up in a moment."""
+        """Files in the lease folder, and whatever a pick has started. A lease holder tidies up in a moment."""
         end = time.monotonic() + patience
         while True:
             left = os.listdir(self.env["LULL_LEASES"]) + processes_of(f"{MARK}={self.folder}")
@@ -144,13 +149,16 @@ class Storm:
         return longest
 
     def fired(self):
-        """Each watcher's status, after the GPUs got hot; the recorders are ended."""
-        for process in self.recorders:
+        """Each watcher's status, after the GPUs got hot; the others are ended."""
+        for process in self.judges + self.recorders:
             process.terminate()
-        return [process.wait(timeout=self.left()) for process in self.watchers + self.recorders]
+        return [process.wait(timeout=self.left()) for process in self.watching()]
+
+    def watching(self):
+        return self.watchers + self.judges + self.recorders
 
     def close(self):
-        for process in self.picks + self.watchers + self.recorders:
+        for process in self.picks + self.watching():
             if process.poll() is None:
                 process.kill()
             process.communicate()

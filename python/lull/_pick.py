@@ -1,7 +1,7 @@
 """lull.pick(): idle GPUs, held for this process.
 
 The program `lull` does it (`lull pick --hold-pid`), so that what is idle, who is next and how a lease is held are the
-same as on the command line; a small keeper process holds the locks until this process has ended.
+same as on the command line; a small lease holder process holds the locks until this process has ended.
 """
 import json
 import logging
@@ -38,14 +38,14 @@ class Pick:
     def __init__(self, answer, before):
         self._owner = os.getpid()
         self._before = before
-        self._keeper = None
+        self._holder = None
         self.gpus = answer["gpus"]
         self.environment = answer["environment"]
         self.lease = answer["lease"]
-        keeper = answer.get("keeper")
-        if keeper is not None:
+        holder = answer.get("lease_holder")
+        if holder is not None:
             try:
-                self._keeper = os.pidfd_open(keeper)
+                self._holder = os.pidfd_open(holder)
             except OSError:
                 pass  # it has been ended by somebody; the lease is gone with it
 
@@ -78,17 +78,17 @@ class Pick:
                 os.environ[name] = value
         self._before = {}
         _core._look_at_environment()
-        keeper, self._keeper = self._keeper, None
+        holder, self._holder = self._holder, None
         try:
             if lease is not None:
                 checked("release", "--force", lease)
         finally:
-            if keeper is not None:
+            if holder is not None:
                 try:
-                    signal.pidfd_send_signal(keeper, signal.SIGTERM)
+                    signal.pidfd_send_signal(holder, signal.SIGTERM)
                 except OSError:
                     pass
-                os.close(keeper)
+                os.close(holder)
 
     def __enter__(self):
         return self
@@ -128,10 +128,11 @@ def _options(given):
     return options
 
 
-def pick(count=1, *, gpus=None, name=None, util=None, mem_util=None, mem_free=None, mem_used=None, procs=None,
+def pick(count=1, *, gpus=None, vendor=None, name=None, util=None, mem_util=None, mem_free=None, mem_used=None, procs=None,
          temp=None, where=None, tolerate=None, share=None, mine_ok=False, best=None, uuid=False, wait=False,
          priority=None, lease=True):
-    """Chooses idle GPUs, holds them until this process ends, and sets CUDA_VISIBLE_DEVICES to them.
+    """Chooses idle GPUs, holds them until this process ends, and sets CUDA_VISIBLE_DEVICES to them (of AMD GPUs
+    ROCR_VISIBLE_DEVICES and HIP_VISIBLE_DEVICES, of Intel GPUs ZE_AFFINITY_MASK).
 
     The arguments are the options of `lull pick`, which lull-pick(1) explains: `count` may be "all", a size is a number of
     bytes or "20GiB", `wait` is True, a time such as "10m" or a number of seconds. Call it before anything uses CUDA.
@@ -148,7 +149,7 @@ def pick(count=1, *, gpus=None, name=None, util=None, mem_util=None, mem_free=No
         raise CudaInitializedError("CUDA is already initialised in this process, so that CUDA_VISIBLE_DEVICES would do "
                                    "nothing; call lull.pick() before anything uses CUDA")
     mem_free, mem_used, tolerate = (_size_text(size) for size in (mem_free, mem_used, tolerate))
-    given = {"count": count, "gpus": None if gpus is None else _gpus_text(gpus), "name": name, "util": util,
+    given = {"count": count, "gpus": None if gpus is None else _gpus_text(gpus), "vendor": vendor, "name": name, "util": util,
              "mem_util": mem_util, "mem_free": mem_free, "mem_used": mem_used, "procs": procs, "temp": temp,
              "where": where, "tolerate": tolerate, "share": share, "mine_ok": bool(mine_ok), "best": best,
              "uuid": bool(uuid), "priority": priority}
@@ -161,8 +162,10 @@ def pick(count=1, *, gpus=None, name=None, util=None, mem_util=None, mem_free=No
     if answer["lease"] is not None:
         environment["LULL_LEASE"] = answer["lease"]
         answer["environment"] = environment
-    before = {name: os.environ.get(name) for name in environment}
+    before = {name: os.environ.get(name) for name in (*environment, *answer["unset"])}
     os.environ.update(environment)
+    for name in answer["unset"]:
+        os.environ.pop(name, None)
     _core._look_at_environment()  # a watch that was there before goes by them from now on
     return Pick(answer, before)
 

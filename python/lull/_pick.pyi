@@ -34,6 +34,7 @@ def pick(
     count: Union[int, str] = 1,
     *,
     gpus: Union[None, int, str, Sequence[Union[int, str]]] = None,
+    vendor: Optional[str] = None,
     name: Optional[str] = None,
     util: Optional[Number] = None,
     mem_util: Optional[Number] = None,

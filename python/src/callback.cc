@@ -14,16 +14,27 @@ namespace {
 
 constexpr std::chrono::milliseconds kHearSignals(20);
 
+// A thread inherits the mask of who starts it. Where none can be started, the mask is put back all the same.
+class NoSignals {
+ public:
+  NoSignals() {
+    sigset_t all;
+    sigfillset(&all);
+    ::pthread_sigmask(SIG_SETMASK, &all, &before_);
+  }
+  NoSignals(const NoSignals&) = delete;
+  NoSignals& operator=(const NoSignals&) = delete;
+  ~NoSignals() { ::pthread_sigmask(SIG_SETMASK, &before_, nullptr); }
+
+ private:
+  sigset_t before_;
+};
+
 }  // namespace
 
 std::thread start_thread(std::function<void()> body) {
-  sigset_t all;
-  sigset_t before;
-  sigfillset(&all);
-  ::pthread_sigmask(SIG_SETMASK, &all, &before);
-  std::thread thread(std::move(body));
-  ::pthread_sigmask(SIG_SETMASK, &before, nullptr);
-  return thread;
+  const NoSignals blocked;
+  return std::thread(std::move(body));
 }
 
 Callback::Callback() {
@@ -48,18 +59,23 @@ void Callback::run(const std::shared_ptr<Shared>& shared) {
     std::function<void()> task = std::move(shared->tasks.front());
     shared->tasks.pop_front();
     lock.unlock();
-    {
+    const auto call = [&] {
       const py::gil_scoped_acquire acquire;
-      try {
-        task();
-      } catch (py::error_already_set& error) {
-        error.discard_as_unraisable("lull");
-      } catch (const std::exception& error) {  // not `...`: an interpreter that ends unwinds this thread
-        PyErr_SetString(PyExc_RuntimeError, error.what());
-        PyErr_WriteUnraisable(nullptr);
-      }
+      contain(
+          [&] {
+            try {
+              task();
+            } catch (py::error_already_set& error) {
+              error.discard_as_unraisable("lull");
+            }
+          },
+          [](const char* why) {
+            PyErr_SetString(PyExc_RuntimeError, why);
+            PyErr_WriteUnraisable(nullptr);
+          });
       task = nullptr;  // what it holds of Python goes while we have the GIL
-    }
+    };
+    contain(call, [](const char*) {});  // without memory for a thread state nobody can be called
     lock.lock();
   }
   shared->ended = true;

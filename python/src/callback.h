@@ -2,8 +2,11 @@
 // A thread that calls Python for those who must not wait for the GIL: a program that hangs may hold it for ever, and
 // who watches it must go on watching. It sleeps while there is nothing to say.
 
+#include <cxxabi.h>
+
 #include <condition_variable>
 #include <deque>
+#include <exception>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -38,7 +41,27 @@ class Callback {
   std::thread thread_;
 };
 
-// A thread that hears no signal: those are the main thread's.
+// A thread that hears no signal: those are the main thread's. Throws std::system_error.
 std::thread start_thread(std::function<void()> body);
+
+// Runs `work` on a thread of ours in somebody else's program: nothing that it throws may end that program. `failed`
+// gets what went wrong. Only the unwinding of a thread that ends (an interpreter does that to it) goes on.
+template <typename Work, typename Failed>
+void contain(Work&& work, Failed&& failed) {
+  try {
+    try {
+      work();
+    } catch (const abi::__forced_unwind&) {
+      throw;
+    } catch (const std::exception& error) {
+      failed(error.what());
+    } catch (...) {
+      failed("something went wrong");
+    }
+  } catch (const abi::__forced_unwind&) {
+    throw;
+  } catch (...) {  // there is not even memory to say so
+  }
+}
 
 }  // namespace lull::python

@@ -136,7 +136,8 @@ std::vector<Column> Column::of(const std::string& name, const py::object& values
   return columns;
 }
 
-std::span<const float> Column::floats(std::size_t from, std::size_t count, Metric metric, std::span<float> room) const {
+std::span<const float> Column::floats(std::size_t from, std::size_t count, Metric metric,
+                                      std::span<float> buffer) const {
   // Compared as floats, as traces are.
   const auto lowest = static_cast<float>(info(metric).range.lowest);
   const auto highest = static_cast<float>(info(metric).range.highest);
@@ -150,25 +151,25 @@ std::span<const float> Column::floats(std::size_t from, std::size_t count, Metri
     const double* values = reinterpret_cast<const double*>(data_) + from;
     for (std::size_t i = 0; i < count; ++i) {
       const auto value = static_cast<float>(values[i]);
-      room[i] = good(value) ? value : kUnknownSample;
+      buffer[i] = good(value) ? value : kUnknownSample;
     }
-    return room.first(count);
+    return buffer.first(count);
   }
   for (std::size_t i = 0; i < count; ++i) {
     const auto value = static_cast<float>(at(from + i));
-    room[i] = good(value) ? value : kUnknownSample;
+    buffer[i] = good(value) ? value : kUnknownSample;
   }
-  return room.first(count);
+  return buffer.first(count);
 }
 
-std::span<const Instant> Column::instants(std::size_t from, std::size_t count, std::span<Instant> room) const {
+std::span<const Instant> Column::instants(std::size_t from, std::size_t count, std::span<Instant> buffer) const {
   static_assert(sizeof(Instant) == sizeof(std::int64_t));
   if (kind_ == Kind::moments && stride_ == sizeof(Instant)) {
     return {reinterpret_cast<const Instant*>(data_) + from, count};
   }
   for (std::size_t i = 0; i < count; ++i) {
     if (kind_ == Kind::moments) {
-      room[i] = Instant(Duration(read<std::int64_t>(from + i)));
+      buffer[i] = Instant(Duration(read<std::int64_t>(from + i)));
       continue;
     }
     const double seconds = kind_ == Kind::float64 && stride_ == sizeof(double)
@@ -177,9 +178,9 @@ std::span<const Instant> Column::instants(std::size_t from, std::size_t count, s
     if (!(std::fabs(seconds) < kLongest))
       throw Complaint(python::Kind::usage,
                       "times: sample " + std::to_string(from + i) + " has none: seconds would be right");
-    room[i] = Instant(Duration(static_cast<std::int64_t>(seconds * 1e9)));
+    buffer[i] = Instant(Duration(static_cast<std::int64_t>(seconds * 1e9)));
   }
-  return room.first(count);
+  return buffer.first(count);
 }
 
 }  // namespace lull::python

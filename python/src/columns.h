@@ -1,7 +1,7 @@
 #pragma once
 // Columns of numbers as Python has them (NumPy arrays, anything with the buffer protocol, lists), a block at a time.
 // What lies in memory as the evaluator wants it (float32, datetime64[ns]) is not copied; anything else is converted
-// a block at a time, into room that is used again.
+// a block at a time, into buffer that is used again.
 
 #include <array>
 #include <cstddef>
@@ -29,10 +29,10 @@ class Column {
   std::size_t size() const { return size_; }  // kConstant's: of any size
   bool constant() const { return kind_ == Kind::constant; }
   double at(std::size_t i) const;
-  // Samples from `from` on; in `room` where they had to be converted. What the metric cannot be is unknown.
-  std::span<const float> floats(std::size_t from, std::size_t count, Metric metric, std::span<float> room) const;
+  // Samples from `from` on; in `buffer` where they had to be converted. What the metric cannot be is unknown.
+  std::span<const float> floats(std::size_t from, std::size_t count, Metric metric, std::span<float> buffer) const;
   // The same as times: moments (datetime64[ns]) as they are, numbers as seconds.
-  std::span<const Instant> instants(std::size_t from, std::size_t count, std::span<Instant> room) const;
+  std::span<const Instant> instants(std::size_t from, std::size_t count, std::span<Instant> buffer) const;
   bool moments() const { return kind_ == Kind::moments; }
 
  private:

@@ -10,11 +10,11 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "errors.h"
-#include "eyes.h"
 #include "gpu/snapshot.h"
 #include "module.h"
 #include "sense/select.h"
 #include "session/status_extras.h"
+#include "shared_sampler.h"
 #include "view/status.h"
 
 namespace py = pybind11;
@@ -132,16 +132,16 @@ class Kept {
   std::shared_ptr<const Shot> look(const std::string& gpus, bool visible) {
     const std::string driver = driver_by_environment();
     const std::unique_lock lock = locked();
-    if (!eyes_ || driver != driver_) {
-      eyes_.reset();
+    if (!sampler_ || driver != driver_) {
+      sampler_.reset();
       SamplerOptions options = status_options();
       options.lets_go_after = kLetsGo;
-      eyes_ = std::make_unique<Eyes>(std::move(options));
+      sampler_ = std::make_unique<SharedSampler>(std::move(options));
       idle_ = IdleTimes(kLetsGo);
       driver_ = driver;
     }
     auto shot = std::make_shared<Shot>();
-    eyes_->sample(shot->snapshot);
+    sampler_->sample(shot->snapshot);
     if (const std::string trouble = trouble_of(shot->snapshot.driver); !trouble.empty())
       throw Complaint(Kind::driver, trouble);
     idle_.see(shot->snapshot);
@@ -151,7 +151,7 @@ class Kept {
   }
   void close() {
     const std::unique_lock lock = locked();
-    eyes_.reset();
+    sampler_.reset();
   }
   bool ours() const { return owner_ == ::getpid(); }
 
@@ -167,7 +167,7 @@ class Kept {
 
   const pid_t owner_;
   std::mutex mutex_;
-  std::unique_ptr<Eyes> eyes_;
+  std::unique_ptr<SharedSampler> sampler_;
   std::string driver_;
   IdleTimes idle_{kLetsGo};
 };
@@ -189,12 +189,12 @@ class PythonSampler {
         idle_(every_) {
     if (!(every >= 0.01 && every <= 1e6))
       throw Complaint(Kind::usage, "every: a number of seconds from 0.01 to 1000000 would be right");
-    eyes_ = std::make_unique<Eyes>(status_options());
+    sampler_ = std::make_unique<SharedSampler>(status_options());
   }
 
   py::object next() {
-    if (!eyes_) throw py::stop_iteration();
-    if (!eyes_->ours())
+    if (!sampler_) throw py::stop_iteration();
+    if (!sampler_->ours())
       throw Complaint(Kind::error, "this Sampler belongs to the process that this one was forked from");
     if (busy_) throw Complaint(Kind::error, "this Sampler is in use by another thread");
     busy_ = true;
@@ -204,7 +204,7 @@ class PythonSampler {
     } free{busy_};
     wait_for_grid();
     auto shot = std::make_shared<Shot>();
-    eyes_->sample(shot->snapshot);
+    sampler_->sample(shot->snapshot);
     error_ = trouble_of(shot->snapshot.driver);
     if (!error_.empty() && shot->snapshot.readings.empty()) return py::list();
     idle_.see(shot->snapshot);
@@ -214,7 +214,7 @@ class PythonSampler {
   }
   void close() {
     if (busy_) throw Complaint(Kind::error, "this Sampler is in use by another thread");
-    eyes_.reset();
+    sampler_.reset();
   }
   std::optional<std::string> error() const { return known(error_); }
   double every() const { return to_seconds(every_); }
@@ -243,7 +243,7 @@ class PythonSampler {
   Duration every_;
   std::string gpus_;
   bool visible_;
-  std::unique_ptr<Eyes> eyes_;
+  std::unique_ptr<SharedSampler> sampler_;
   IdleTimes idle_;
   std::optional<Instant> start_;
   std::string error_;

@@ -143,7 +143,7 @@ class PythonRule {
     }
     const std::array at = {Instant(Duration(static_cast<std::int64_t>(time * 1e9)))};
     std::vector<Block> blocks(gpus);
-    std::vector<float> room(gpus * kMetrics, kUnknownSample);
+    std::vector<float> buffer(gpus * kMetrics, kUnknownSample);
     for (std::size_t gpu = 0; gpu < gpus; ++gpu) {
       blocks[gpu].at = at;
       for (const auto& [metric, all] : given) {
@@ -151,7 +151,7 @@ class PythonRule {
           throw Complaint(Kind::usage,
                           std::string(info(metric).name) + ": one value, or one for each GPU, would be right");
         const double value = all.empty() ? kUnknown : all[all.size() > 1 ? gpu : 0];
-        float& place = room[gpu * kMetrics + index_of(metric)];
+        float& place = buffer[gpu * kMetrics + index_of(metric)];
         if (plausible(metric, value)) place = static_cast<float>(value);
         blocks[gpu].value[index_of(metric)] = {&place, 1};
       }
@@ -169,10 +169,10 @@ class PythonRule {
     const Column at = times_of(times);
     const Table table(values, at.size());
     py::object out = make_answers(at.size());
-    Py_buffer room;
-    if (PyObject_GetBuffer(out.ptr(), &room, PyBUF_WRITABLE) != 0) throw py::error_already_set();
-    const std::shared_ptr<Py_buffer> held(&room, PyBuffer_Release);
-    auto* bytes = static_cast<std::int8_t*>(room.buf);
+    Py_buffer buffer;
+    if (PyObject_GetBuffer(out.ptr(), &buffer, PyBUF_WRITABLE) != 0) throw py::error_already_set();
+    const std::shared_ptr<Py_buffer> held(&buffer, PyBuffer_Release);
+    auto* bytes = static_cast<std::int8_t*>(buffer.buf);
     run(at, table, [bytes](std::size_t from, std::span<const Instant> block, const PolicyAnswers& answers) {
       for (std::size_t i = 0; i < block.size(); i += kWordSamples) {
         const Word yes = answers.rule.yes[i / kWordSamples];
@@ -259,8 +259,8 @@ class PythonRule {
   Duration interval_of(const Column& at) const {
     if (every_) return *every_;
     const std::size_t count = std::min(at.size(), kIntervalsLookedAt + 1);
-    std::vector<Instant> room(count);
-    const auto first = at.instants(0, count, room);
+    std::vector<Instant> buffer(count);
+    const auto first = at.instants(0, count, buffer);
     std::vector<Duration> steps;
     for (std::size_t i = 1; i < first.size(); ++i) steps.push_back(first[i] - first[i - 1]);
     if (steps.empty()) return 1s;
@@ -274,7 +274,7 @@ class PythonRule {
     PolicyEvaluator evaluator = compile(interval_of(at), table.gpus);
     std::vector<Block> blocks(table.gpus);
     std::vector<Instant> time_space(kBlockSamples);
-    std::vector<std::vector<float>> room(table.gpus * table.columns.size(), std::vector<float>(kBlockSamples));
+    std::vector<std::vector<float>> buffer(table.gpus * table.columns.size(), std::vector<float>(kBlockSamples));
     PolicyAnswers answers{};
     std::size_t from = 0;
     while (from < at.size()) {
@@ -288,7 +288,7 @@ class PythonRule {
             blocks[gpu].at = times;
             for (const auto& [metric, all] : table.columns)
               blocks[gpu].value[index_of(metric)] =
-                  all[all.size() > 1 ? gpu : 0].floats(from, count, metric, room[next++]);
+                  all[all.size() > 1 ? gpu : 0].floats(from, count, metric, buffer[next++]);
           }
           must(evaluator.feed(blocks, answers));
           use(from, times, answers);

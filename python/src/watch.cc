@@ -16,12 +16,12 @@
 #include "callback.h"
 #include "errors.h"
 #include "evidence.h"
-#include "eyes.h"
 #include "module.h"
 #include "process_session.h"
 #include "rule/policy.h"
 #include "rule/quantity.h"
 #include "session/end_program.h"
+#include "shared_sampler.h"
 
 namespace py = pybind11;
 
@@ -59,29 +59,37 @@ class Watch : public std::enable_shared_from_this<Watch> {
   }
 
   void start() {
-    thread_ = start_thread([self = shared_from_this()] {
-      const SessionEnd end = self->run();
-      (void)self->call_off();
-      if (!end.complaint.empty()) self->tell(Level::warning, "the watch has ended: " + end.complaint);
-      const std::scoped_lock lock(self->mutex_);
-      self->finished_ = true;
-      self->changed_.notify_all();
-    });
+    thread_ = start_thread([self = shared_from_this()] { self->watch_to_the_end(); });
   }
 
-  // Whatever goes wrong here is no reason to end the program that we are in.
-  SessionEnd run() {
-    try {
-      return watch_->run();
-    } catch (const std::exception& error) {
-      return {kExitFailure, error.what()};
-    } catch (...) {
-      return {kExitFailure, "something went wrong"};
-    }
+  // Whatever goes wrong here is no reason to end the program that we are in, and nobody waits for ever for our end.
+  void watch_to_the_end() {
+    SessionEnd end;
+    contain([&] { end = watch_->run(); }, [&](const char* why) { end = {kExitFailure, why}; });
+    const auto quiet = [](const char*) {};
+    contain([&] { (void)call_off(); }, quiet);
+    contain(
+        [&] {
+          if (!end.complaint.empty()) tell(Level::warning, "the watch has ended: " + end.complaint);
+        },
+        quiet);
+    contain(
+        [&] {
+          const std::scoped_lock lock(mutex_);
+          finished_ = true;
+        },
+        quiet);
+    changed_.notify_all();
   }
-  // For tests: something goes wrong on the thread that watches.
-  void fail_inside() {
-    watch_->post([] { throw std::runtime_error("a fault for a test"); });
+  // For tests: something goes wrong on the thread that calls Python and on the one that watches. What is thrown is
+  // no exception of the standard library, unless `known`.
+  void fail_inside(bool known) {
+    const auto fault = [known] {
+      if (known) throw std::runtime_error("a fault for a test");
+      throw 1;
+    };
+    callback_.post(fault);
+    watch_->post(fault);
   }
 
   // A forked child has the object, but neither its threads nor anything to end.
@@ -471,7 +479,7 @@ void add_watch(py::module_& module) {
       .def("keep", [](const WatchHandle& it, const std::string& time) { it.watch->keep(time_of("keep", time)); })
       .def("pause", [](const WatchHandle& it, bool paused) { it.watch->pause(paused); })
       .def("wait", [](const WatchHandle& it, std::optional<double> timeout) { return it.watch->wait(timeout); })
-      .def("_fail_inside", [](const WatchHandle& it) { it.watch->fail_inside(); })
+      .def("_fail_inside", [](const WatchHandle& it, bool known) { it.watch->fail_inside(known); })
       .def("close",
            [](const WatchHandle& it) {
              it.watch->close();

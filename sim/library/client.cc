@@ -90,6 +90,7 @@ char handles[kMaxGpus * (kMaxMig + 1)];
 Return meet_init(Mapping& mapping, const char* function, Trouble& trouble, std::uint32_t& epoch) {
   trouble = {};
   if (mapping.state().closed.load(std::memory_order_acquire) != 0) return Return::driver_not_loaded;
+  if (mapping.state().nvml_count == 0) return Return::driver_not_loaded;  // a machine without cards of NVIDIA
   if (mapping.state().any_cost != 0) pay(mapping.writable_state(), mapping.writable(), function);
   return mapping.read([&](const Live& live) {
     const std::int64_t now = mapping.now_ns();
@@ -285,13 +286,22 @@ void sleep_uninterruptibly(Session& session, const Call& call) {
   });
 }
 
+bool begins_with_one(const char* function, std::initializer_list<const char*> names) {
+  return std::any_of(names.begin(), names.end(),
+                     [&](const char* name) { return std::strncmp(function, name, std::strlen(name)) == 0; });
+}
+
 // Calls that a card still answers of which nothing can be read.
 bool tells_identity(const char* function) {
-  constexpr const char* kNames[] = {"nvmlDeviceGetHandleBy", "nvmlDeviceGetName",
-                                    "nvmlDeviceGetUUID",     "nvmlDeviceGetIndex",
-                                    "nvmlDeviceGetMinor",    "nvmlDeviceGetCudaComputeCapability"};
-  return std::any_of(std::begin(kNames), std::end(kNames),
-                     [&](const char* name) { return std::strncmp(function, name, std::strlen(name)) == 0; });
+  return begins_with_one(function, {"nvmlDeviceGetHandleBy", "nvmlDeviceGetName", "nvmlDeviceGetUUID",
+                                    "nvmlDeviceGetIndex", "nvmlDeviceGetMinor", "nvmlDeviceGetCudaComputeCapability"});
+}
+
+// Calls that some Jetsons answer with zeros, and with processes that are none.
+bool tells_zeros(const char* function) {
+  return begins_with_one(function,
+                         {"nvmlDeviceGetUtilizationRates", "nvmlDeviceGetPowerUsage", "nvmlDeviceGetTemperature",
+                          "nvmlDeviceGetComputeRunning", "nvmlDeviceGetGraphicsRunning"});
 }
 
 Return answered(Session& session, const Call& call, const Answer& answer) {
@@ -315,7 +325,8 @@ Return answered(Session& session, const Call& call, const Answer& answer) {
         attaching = session.touch.attach(state, mapping.writable(), gpu, look.value(Metric::persistence) > 0);
         if (attaching > 0) return Return::success;
       }
-      if (look.has(kIdentityOnly) && call.target.gpu >= 0 && !tells_identity(call.function))
+      if (look.has(kIdentityOnly) && call.target.gpu >= 0 && !tells_identity(call.function) &&
+          !(look.has(kNvmlZeros) && tells_zeros(call.function)))
         return Return::not_supported;
       return answer(look);
     });
@@ -395,7 +406,7 @@ Return on_device(const char* function, Device device, Answer answer, bool about_
   Target target;
   if (!target_of(device, target)) return on_driver(function, [](const Look&) { return Return::invalid_argument; });
   return on_target(function, target, about_util, [&](const Look& look) {
-    if (look.gpu >= look.scene.state.gpu_count) return Return::invalid_argument;
+    if (look.gpu >= look.scene.state.nvml_count) return Return::invalid_argument;
     if (target.is_mig() && (target.mig >= look.card.mig_count || !look.mig())) return Return::invalid_argument;
     return answer(look);
   });

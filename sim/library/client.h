@@ -47,7 +47,7 @@ struct Look {
   bool garbage;  // a fault asks for nonsense
   bool has(std::uint32_t quirk) const { return (card.quirks & quirk) != 0; }
   bool mig() const { return value(Metric::mig_mode) > 0; }
-  double value(Metric metric) const { return sim::value(scene, gpu, metric, now); }
+  double value(Metric metric) const { return has(kNvmlZeros) ? 0 : sim::value(scene, gpu, metric, now); }
 };
 
 // What a call has to say of it: any function of a Look, borrowed for the length of the call. It may run more than

@@ -11,8 +11,13 @@ namespace nvml = lull::nvml;
 
 namespace lull::sim {
 
-unsigned list_tenants(const Look& look, std::uint32_t kind, Tenant* out, unsigned room) {
+unsigned list_processes(const Look& look, std::uint32_t kind, GpuProcess* out, unsigned capacity) {
   unsigned count = 0;
+  if (look.has(kNvmlZeros)) {  // numbers of no process
+    for (const std::uint32_t pid : {2989113344U, 43690U})
+      if (count < capacity) out[count++] = {pid, nvml::kNoInstance, nvml::kNoInstance, 0, 0};
+    return count;
+  }
   each_load(look.scene, look.gpu, look.now, [&](const Load& load) {
     if (kind != 0 && (load.kind & kind) == 0) return;
     if (look.target.is_mig() && load.mig != look.target.mig) return;
@@ -20,20 +25,20 @@ unsigned list_tenants(const Look& look, std::uint32_t kind, Tenant* out, unsigne
     if (pid == 0) return;
     const Step& step = step_at(load, look.now);
     const bool mig = load.mig < kMaxMig && look.mig();
-    Tenant tenant{pid, mig ? look.card.mig[load.mig].gpu_instance : nvml::kNoInstance,
-                  mig ? look.card.mig[load.mig].compute_instance : nvml::kNoInstance,
-                  load.memory_unknown != 0 ? nvml::kValueNotAvailable : step.memory, step.util};
-    Tenant* const end = out + std::min(count, room);
-    Tenant* const same = std::find_if(out, end, [&](const Tenant& other) {
-      return other.pid == tenant.pid && other.gpu_instance == tenant.gpu_instance;
+    GpuProcess process{pid, mig ? look.card.mig[load.mig].gpu_instance : nvml::kNoInstance,
+                       mig ? look.card.mig[load.mig].compute_instance : nvml::kNoInstance,
+                       load.memory_unknown != 0 ? nvml::kValueNotAvailable : step.memory, step.util};
+    GpuProcess* const end = out + std::min(count, capacity);
+    GpuProcess* const same = std::find_if(out, end, [&](const GpuProcess& other) {
+      return other.pid == process.pid && other.gpu_instance == process.gpu_instance;
     });
     if (same != end) {
-      same->util += tenant.util;
-      const bool known = same->memory != nvml::kValueNotAvailable && tenant.memory != nvml::kValueNotAvailable;
-      same->memory = known ? same->memory + tenant.memory : nvml::kValueNotAvailable;
+      same->util += process.util;
+      const bool known = same->memory != nvml::kValueNotAvailable && process.memory != nvml::kValueNotAvailable;
+      same->memory = known ? same->memory + process.memory : nvml::kValueNotAvailable;
       return;
     }
-    if (count < room) out[count] = tenant;
+    if (count < capacity) out[count] = process;
     ++count;
   });
   return count;
@@ -61,30 +66,30 @@ namespace {
 
 constexpr unsigned kCapacity = kMaxLoads;
 
-// The protocol of every list: too little room says how much is needed.
+// The protocol of every list: too little capacity says how much is needed.
 template <class Entry, class Fill>
 Return list(const char* function, Device device, std::uint32_t kind, unsigned* count, Entry* entries, Fill&& fill) {
   if (count == nullptr) return on_device(function, device, [](const Look&) { return Return::invalid_argument; });
-  const unsigned room = entries == nullptr ? 0 : *count;
+  const unsigned capacity = entries == nullptr ? 0 : *count;
   return on_device(function, device, [&](const Look& look) {
     if (look.has(kNoProcessLists)) return Return::not_supported;
-    Tenant tenants[kCapacity];
-    const unsigned found = std::min(list_tenants(look, kind, tenants, kCapacity), kCapacity);
+    GpuProcess listed[kCapacity];
+    const unsigned found = std::min(list_processes(look, kind, listed, kCapacity), kCapacity);
     *count = found;
-    if (found > room) return Return::insufficient_size;
-    for (unsigned i = 0; i < found; ++i) fill(entries[i], tenants[i]);
+    if (found > capacity) return Return::insufficient_size;
+    for (unsigned i = 0; i < found; ++i) fill(entries[i], listed[i]);
     return Return::success;
   });
 }
 
 Return list_v1(const char* function, Device device, std::uint32_t kind, unsigned* count, nvml::ProcessV1* out) {
   return list(function, device, kind, count, out,
-              [](nvml::ProcessV1& entry, const Tenant& tenant) { entry = {tenant.pid, tenant.memory}; });
+              [](nvml::ProcessV1& entry, const GpuProcess& process) { entry = {process.pid, process.memory}; });
 }
 
 Return list_v2(const char* function, Device device, std::uint32_t kind, unsigned* count, nvml::Process* out) {
-  return list(function, device, kind, count, out, [](nvml::Process& entry, const Tenant& tenant) {
-    entry = {tenant.pid, tenant.memory, tenant.gpu_instance, tenant.compute_instance};
+  return list(function, device, kind, count, out, [](nvml::Process& entry, const GpuProcess& process) {
+    entry = {process.pid, process.memory, process.gpu_instance, process.compute_instance};
   });
 }
 
@@ -109,7 +114,7 @@ LULL_LISTS(MPSCompute, kMps)
 LULL_EXPORT Return nvmlDeviceGetProcessUtilization(Device device, nvml::ProcessUtilization* out, unsigned* count,
                                                    unsigned long long last_seen) {
   if (count == nullptr) return on_gpu(__func__, device, [](const Look&) { return Return::invalid_argument; });
-  const unsigned room = out == nullptr ? 0 : *count;
+  const unsigned capacity = out == nullptr ? 0 : *count;
   return on_gpu(
       __func__, device,
       [&](const Look& look) {
@@ -121,14 +126,14 @@ LULL_EXPORT Return nvmlDeviceGetProcessUtilization(Device device, nvml::ProcessU
         if (buffered_samples(look.scene, look.gpu, Metric::util, recent, newest, 1) == 0) return Return::not_found;
         const auto stamp = static_cast<unsigned long long>(sample_stamp_us(state, newest[0].end_boot_ns));
         if (stamp <= last_seen) return Return::not_found;
-        Tenant tenants[kCapacity];
-        const unsigned found = std::min(list_tenants(look, 0, tenants, kCapacity), kCapacity);
+        GpuProcess listed[kCapacity];
+        const unsigned found = std::min(list_processes(look, 0, listed, kCapacity), kCapacity);
         if (found == 0) return Return::not_found;
         *count = found;
-        if (found > room) return Return::insufficient_size;
+        if (found > capacity) return Return::insufficient_size;
         for (unsigned i = 0; i < found; ++i) {
-          const auto util = static_cast<unsigned>(std::clamp(tenants[i].util, 0.0, 100.0));
-          out[i] = {tenants[i].pid, stamp, util, util * 2 / 5, 0, 0};
+          const auto util = static_cast<unsigned>(std::clamp(listed[i].util, 0.0, 100.0));
+          out[i] = {listed[i].pid, stamp, util, util * 2 / 5, 0, 0};
         }
         return Return::success;
       },

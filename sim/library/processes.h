@@ -9,7 +9,7 @@
 namespace lull::sim {
 
 // One process on one GPU or MIG device; several loads of one process count as one.
-struct Tenant {
+struct GpuProcess {
   std::uint32_t pid;
   std::uint32_t gpu_instance;  // nvml::kNoInstance: no MIG
   std::uint32_t compute_instance;
@@ -18,7 +18,7 @@ struct Tenant {
 };
 
 // Those of a kind (kCompute, kGraphics, kMps; 0: any) in `out`; how many there are, which may be more.
-unsigned list_tenants(const Look& look, std::uint32_t kind, Tenant* out, unsigned room);
+unsigned list_processes(const Look& look, std::uint32_t kind, GpuProcess* out, unsigned capacity);
 
 // The number by which the caller sees the process of a load; 0: not at all.
 std::uint32_t pid_for_caller(const Look& look, const Load& load);

@@ -332,4 +332,45 @@ TEST_F(OnSim, ProcessUtilisationIsPlausible) {
   EXPECT_EQ(again, kNotFound) << "nothing newer";
 }
 
+// ---- other vendors ---------------------------------------------------------------------------------
+
+class MixedMachine : public OnSim {
+ protected:
+  static Plan plan() {
+    Plan plan = plan_of({"Orin", "MI210", "A770"});
+    plan.gpus[0].gpu.quirks |= kNvmlZeros;
+    return plan;
+  }
+  MixedMachine() : OnSim(plan()) {}
+};
+
+TEST_F(MixedMachine, HasInNvmlWhatIsNvidiasAlone) {
+  unsigned count = 0;
+  EXPECT_EQ(library_.call("nvmlDeviceGetCount_v2", &count), kSuccess);
+  EXPECT_EQ(count, 1U);
+  Device none = nullptr;
+  EXPECT_EQ(library_.call("nvmlDeviceGetHandleByIndex_v2", 1U, &none), kInvalidArgument);
+}
+
+TEST_F(MixedMachine, AJetsonMayAnswerZerosAndProcessesThatAreNone) {
+  ASSERT_TRUE(sim_.writer().set({{0, Metric::util, 80}, {0, Metric::power, 30}}));
+  Utilization util{1, 1};
+  EXPECT_EQ(library_.call("nvmlDeviceGetUtilizationRates", device(0), &util), kSuccess);
+  EXPECT_EQ(util.gpu, 0U);
+  EXPECT_EQ(number("nvmlDeviceGetPowerUsage", 0), 0U);
+  unsigned count = 8;
+  std::array<Process2, 8> processes{};
+  EXPECT_EQ(library_.call("nvmlDeviceGetComputeRunningProcesses_v3", device(0), &count, processes.data()), kSuccess);
+  EXPECT_EQ(count, 2U);
+  std::uint64_t energy = 0;
+  EXPECT_NE(library_.call("nvmlDeviceGetTotalEnergyConsumption", device(0), &energy), kSuccess);
+}
+
+TEST(MachineWithoutNvidia, HasNoDriver) {
+  const TestSim sim({"MI210"});
+  ::setenv("LULL_SIM", sim.folder().c_str(), 1);
+  const Library library(kLibrary);
+  EXPECT_EQ(library.call("nvmlInit_v2"), kDriverNotLoaded);
+}
+
 }  // namespace

@@ -57,6 +57,10 @@ LULL_EXPORT Return nvmlDeviceGetUtilizationRates(Device device, nvml::Utilizatio
           *utilization = {kNonsense[0], kNonsense[1]};
           return Return::success;
         }
+        if (look.has(kNvmlZeros)) {
+          *utilization = {0, 0};
+          return Return::success;
+        }
         const double gpu = recent_mean(look.scene, look.gpu, Metric::util, look.now);
         if (!std::isfinite(gpu)) return Return::not_supported;
         const double memory = recent_mean(look.scene, look.gpu, Metric::mem_util, look.now);

@@ -82,7 +82,7 @@ LULL_EXPORT Return nvmlSystemGetProcessName(unsigned pid, char* name, unsigned l
 namespace {
 
 Return count_gpus(const char* function, unsigned* count) {
-  return on_driver(function, [&](const Look& look) { return give(count, look.scene.state.gpu_count); });
+  return on_driver(function, [&](const Look& look) { return give(count, look.scene.state.nvml_count); });
 }
 
 // Finding a lost GPU fails as any other call about it.
@@ -92,7 +92,7 @@ Return find(const char* function, Device* device, Matches&& matches) {
   const Return looked = on_driver(function, [&](const Look& look) {
     found = Target{};
     const State& state = look.scene.state;
-    for (unsigned gpu = 0; gpu < state.gpu_count && found.gpu < 0; ++gpu) {
+    for (unsigned gpu = 0; gpu < state.nvml_count && found.gpu < 0; ++gpu) {
       if (matches(state.gpus[gpu].uuid, state.gpus[gpu])) found = {static_cast<std::int32_t>(gpu), kNone};
       for (unsigned mig = 0; mig < state.gpus[gpu].mig_count && found.gpu < 0; ++mig)
         if (matches(state.gpus[gpu].mig[mig].uuid, state.gpus[gpu])) found = {static_cast<std::int32_t>(gpu), mig};
@@ -124,7 +124,7 @@ LULL_EXPORT Return nvmlDeviceGetCount_v2(unsigned* count) { return count_gpus(__
 LULL_EXPORT Return nvmlDeviceGetHandleByIndex_v2(unsigned index, Device* device) {
   if (index >= kMaxGpus) return on_driver(__func__, [](const Look&) { return Return::invalid_argument; });
   return on_lookup(__func__, {static_cast<std::int32_t>(index), kNone}, [&](const Look& look) {
-    return index >= look.scene.state.gpu_count ? Return::invalid_argument : give(device, handle_of(index));
+    return index >= look.scene.state.nvml_count ? Return::invalid_argument : give(device, handle_of(index));
   });
 }
 LULL_EXPORT Return nvmlDeviceGetHandleByIndex(unsigned index, Device* device) {

@@ -38,19 +38,19 @@ static_assert(sizeof(Entry) == 4128 && offsetof(Entry, memory) == 8 && offsetof(
 
 Return entries(const char* function, Device device, std::uint32_t kind, unsigned* count, Entry* out) {
   if (count == nullptr) return Return::invalid_argument;
-  const unsigned room = out == nullptr ? 0 : *count;
+  const unsigned capacity = out == nullptr ? 0 : *count;
   return on_device(function, device, [&](const Look& look) {
     if (look.has(kNoProcessLists)) return Return::not_supported;
-    Tenant tenants[kMaxLoads];
-    const unsigned found = std::min(list_tenants(look, kind, tenants, kMaxLoads), kMaxLoads);
+    GpuProcess listed[kMaxLoads];
+    const unsigned found = std::min(list_processes(look, kind, listed, kMaxLoads), kMaxLoads);
     *count = found;
-    if (found > room) return Return::insufficient_size;
+    if (found > capacity) return Return::insufficient_size;
     for (unsigned i = 0; i < found; ++i) {
-      out[i].pid = tenants[i].pid;
-      out[i].memory = tenants[i].memory;
-      out[i].gpu_instance = tenants[i].gpu_instance;
-      out[i].compute_instance = tenants[i].compute_instance;
-      if (!process_name(look.scene, tenants[i].pid, out[i].name, sizeof out[i].name))
+      out[i].pid = listed[i].pid;
+      out[i].memory = listed[i].memory;
+      out[i].gpu_instance = listed[i].gpu_instance;
+      out[i].compute_instance = listed[i].compute_instance;
+      if (!process_name(look.scene, listed[i].pid, out[i].name, sizeof out[i].name))
         std::strcpy(out[i].name, "[Not Found]");
     }
     return Return::success;

@@ -47,16 +47,16 @@ Return copy_set(unsigned words, unsigned long* out, const std::uint64_t* set, un
 
 // Those of the cards that match; without a place to put them, how many there are.
 template <class Matches>
-Return give_gpus(const State& state, unsigned room, unsigned* count, Device* devices, Matches&& matches) {
+Return give_gpus(const State& state, unsigned capacity, unsigned* count, Device* devices, Matches&& matches) {
   if (count == nullptr) return Return::invalid_argument;
   unsigned found = 0;
-  for (unsigned gpu = 0; gpu < state.gpu_count; ++gpu) {
+  for (unsigned gpu = 0; gpu < state.nvml_count; ++gpu) {
     if (!matches(gpu)) continue;
-    if (found < room) devices[found] = handle_of(gpu);
+    if (found < capacity) devices[found] = handle_of(gpu);
     ++found;
   }
   *count = found;
-  return devices != nullptr && found > room ? Return::insufficient_size : Return::success;
+  return devices != nullptr && found > capacity ? Return::insufficient_size : Return::success;
 }
 
 }  // namespace
@@ -68,20 +68,20 @@ LULL_EXPORT Return nvmlDeviceGetTopologyCommonAncestor(Device one, Device other,
 }
 
 LULL_EXPORT Return nvmlDeviceGetTopologyNearestGpus(Device device, unsigned level, unsigned* count, Device* devices) {
-  const unsigned room = count == nullptr || devices == nullptr ? 0 : *count;
+  const unsigned capacity = count == nullptr || devices == nullptr ? 0 : *count;
   return on_gpu(__func__, device, [&](const Look& look) {
     const State& state = look.scene.state;
-    return give_gpus(state, room, count, devices,
+    return give_gpus(state, capacity, count, devices,
                      [&](unsigned gpu) { return gpu != look.gpu && state.topology[look.gpu][gpu] == level; });
   });
 }
 
 // The cards that are near a CPU.
 LULL_EXPORT Return nvmlSystemGetTopologyGpuSet(unsigned cpu, unsigned* count, Device* devices) {
-  const unsigned room = count == nullptr || devices == nullptr ? 0 : *count;
+  const unsigned capacity = count == nullptr || devices == nullptr ? 0 : *count;
   return on_driver(__func__, [&](const Look& look) {
     const State& state = look.scene.state;
-    return give_gpus(state, room, count, devices, [&](unsigned gpu) {
+    return give_gpus(state, capacity, count, devices, [&](unsigned gpu) {
       return cpu < kCpuWords * 64 && (state.gpus[gpu].cpu_set[cpu / 64] >> (cpu % 64) & 1) != 0;
     });
   });
@@ -124,7 +124,7 @@ Return remote_pci(const Look& look, unsigned link, std::uint8_t to, nvml::PciInf
   if (to == 0) return Return::not_supported;
   nvml::PciInfo far{};
   const bool is_switch = to == kLinkSwitch;
-  if (!is_switch && to - 1U >= look.scene.state.gpu_count) return Return::unknown;
+  if (!is_switch && to - 1U >= look.scene.state.nvml_count) return Return::unknown;
   const Gpu* gpu = is_switch ? nullptr : &look.scene.state.gpus[to - 1U];
   far.domain = is_switch ? 0 : gpu->pci_domain;
   far.bus = is_switch ? 0xF0 + link % 6 : gpu->pci_bus;  // six switches, as in an eight-card server

@@ -81,7 +81,7 @@ void Touch::begin(const char* folder) {
 
 std::int64_t Touch::attach(State& state, bool writable, unsigned gpu, bool persistent) {
   std::int64_t ready = ready_[gpu].load(std::memory_order_acquire);
-  if (ready == kReady || gpu >= state.gpu_count) return 0;
+  if (ready == kReady || gpu >= state.nvml_count) return 0;
   const Gpu& card = state.gpus[gpu];
   const std::int64_t now = boot_now_ns(state);
   if (ready == 0) {
@@ -123,7 +123,7 @@ void Touch::after_fork() {
 }
 
 void wake(State& state, bool writable, const char* folder, unsigned gpu) {
-  if (gpu >= state.gpu_count) return;
+  if (gpu >= state.nvml_count) return;
   if (writable && state.touched[gpu].asleep.exchange(0, std::memory_order_acq_rel) == 0) return;
   const Gpu& card = state.gpus[gpu];
   char place[4200];

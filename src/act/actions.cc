@@ -503,12 +503,11 @@ void RunCommand::start(const FiringFacts& facts, Done done, Tell tell) {
 Result<> CollectEvidence::prepare() { return Evidence::prepare(folder_); }
 
 void CollectEvidence::start(const FiringFacts& facts, Done done, Tell tell) {
-  Evidence::collect(
-      folder_, facts, recorder_, tools_.helpers, tools_.signals, on_start_,
-      [done = std::move(done), tell = std::move(tell)](const std::string& where, const std::string& trouble) {
-        tell(EvidenceWritten{where, trouble});
-        done({});
-      });
+  Evidence::collect(folder_, facts, recorder_, tools_.helpers, tools_.signals, on_start_,
+                    [done = std::move(done), tell = std::move(tell)](const EvidenceWritten& written) {
+                      tell(written);
+                      done({});
+                    });
 }
 
 // ---- EndHolders

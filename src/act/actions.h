@@ -144,7 +144,7 @@ class RunCommand : public Action {
     std::function<Result<std::vector<std::string>>()> find;  // the command, once it is known that it may be run
     Duration limit = std::chrono::seconds(30);
     bool facts_on_stdin = false;
-    bool undoable = false;  // harmless: needs no fresh yes, and what follows does not depend on it
+    bool undoable = false;  // harmless: needs no confirmation, and what follows does not depend on it
     bool repeat = true;
     std::function<void(const Process&)> on_start = nullptr;
   };

@@ -59,7 +59,7 @@ class Cgroup {
   bool populated() const;  // also where nobody tells
   bool frozen() const;     // by itself or by one above it
   Result<> kill() const;   // every member, at once (Linux 5.14)
-  // Asks the kernel to let every member stand still, or go on; frozen() says when all do.
+  // Asks the kernel to freeze every member, or thaw it; frozen() says when all do.
   Result<> set_frozen(bool frozen) const;
   Result<> move_here(pid_t pid) const;
   // Moves what is left of it to the cgroup above and removes it, with the empty ones that its job left below it and

@@ -4,6 +4,7 @@
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -91,18 +92,23 @@ struct Helpers::Running {
   Fd input;
   Fd output;
   bool capture = false;
+  std::size_t most_output = 0;
   std::optional<Loop::TimerId> limit;
   Done done;
 };
 
 namespace {
 
-constexpr std::size_t kMostOutput = 64 << 10;
-
-std::string text_of(const Fd& file) {
-  std::string text(kMostOutput, '\0');
-  const ssize_t got = ::pread(file.get(), text.data(), text.size(), 0);
-  text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+std::string text_of(const Fd& file, std::size_t most) {
+  const off_t size = ::lseek(file.get(), 0, SEEK_END);
+  std::string text(std::min(most, static_cast<std::size_t>(std::max<off_t>(size, 0))), '\0');
+  std::size_t got = 0;
+  while (got < text.size()) {
+    const ssize_t more = ::pread(file.get(), text.data() + got, text.size() - got, static_cast<off_t>(got));
+    if (more <= 0) break;
+    got += static_cast<std::size_t>(more);
+  }
+  text.resize(got);
   return text;
 }
 
@@ -138,6 +144,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   auto one = std::make_shared<Running>();
   one->done = std::move(done);
   one->capture = options.capture;
+  one->most_output = options.most_output;
   const auto fail_soon = [&](std::string trouble, bool not_allowed = false) {
     running_.push_back(one);
     one->limit = loop_.in(Duration::zero(), [this, one, not_allowed, trouble = std::move(trouble)] {
@@ -201,7 +208,7 @@ void Helpers::finish(const std::shared_ptr<Running>& one, HelperResult result) {
   if (one->limit) loop_.cancel(*one->limit);
   std::erase(running_, one);
   one->cgroup.remove();  // what it left behind on purpose lives on in ours
-  if (one->capture) result.output = text_of(one->output);
+  if (one->capture) result.output = text_of(one->output, one->most_output);
   const Done done = std::move(one->done);
   done(result);
 }

@@ -62,9 +62,10 @@ struct HelperOptions {
   std::vector<std::pair<std::string, std::string>> environment = {};
   std::string input = {};  // its stdin
   Duration limit = std::chrono::seconds(30);
-  std::string output_file = {};  // its stdout; empty: ours is stderr for it
-  bool capture = false;          // its stdout comes back as text
-  bool quiet = false;            // its stderr goes where its stdout goes
+  std::string output_file = {};                     // its stdout; empty: ours is stderr for it
+  bool capture = false;                             // its stdout comes back as text
+  std::size_t most_output = std::size_t{64} << 10;  // of that
+  bool quiet = false;                               // its stderr goes where its stdout goes
   const InheritedSignals* signals = nullptr;
   std::function<bool()> may_start = nullptr;  // asked right before it is started
 };
@@ -74,7 +75,7 @@ struct HelperResult {
   bool timed_out = false;
   bool not_allowed = false;  // may_start said no: nothing was started
   std::string trouble;       // in words; empty: it ended with 0
-  std::string output;        // where wanted, cut at 64 KiB
+  std::string output;        // where wanted, cut at most_output
   bool ok() const { return status && status->shell_status() == 0; }
 };
 

@@ -9,9 +9,11 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
+#include <set>
 #include <utility>
 
 #include "act/picture.h"
+#include "act/python_stack.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 #include "base/host.h"
@@ -31,6 +33,9 @@ constexpr std::size_t kMostKernelLines = 200;
 constexpr Duration kKernelLimit = 1s;
 constexpr Duration kProcLimit = 500ms;
 constexpr Duration kProcsLimit = 2s;
+constexpr std::size_t kMostPython = 256;
+constexpr Duration kPythonLimit = 1s;
+constexpr Duration kPythonsLimit = 5s;
 constexpr std::string_view kNotRead = "not read in time\n";
 
 // A new file in a folder of ours: nothing that is there already is opened, whoever put it there.
@@ -74,29 +79,62 @@ std::string proc_text(pid_t pid) {
   return text;
 }
 
-bool is_python(const MemberView& member) {
-  std::error_code ignored;
-  const auto program = std::filesystem::read_symlink(fmt::format("/proc/{}/exe", member.entry.pid), ignored);
-  return program.filename().string().starts_with("python");
-}
-
 std::vector<std::string> stack_command(const MemberView& member) {
-  static const bool has_py_spy = is_executable("py-spy");
   static const bool has_gdb = is_executable("gdb");
-  const std::string pid = std::to_string(member.entry.pid);
-  if (has_py_spy && is_python(member)) return {"py-spy", "dump", "--nonblocking", "--pid", pid};
-  if (has_gdb) return {"gdb", "-nx", "-batch", "-p", pid, "-ex", "thread apply all bt"};
-  return {};
+  if (!has_gdb) return {};
+  return {"gdb", "-nx", "-batch", "-p", std::to_string(member.entry.pid), "-ex", "thread apply all bt"};
 }
 
 // A stack without names helps nobody: those frames are left out, and what is missing is said first.
-void tidy_stack(int folder, const std::string& name, bool python) {
+void tidy_stack(int folder, const std::string& name) {
   const auto file = open_at(folder, name, O_RDWR | O_NOFOLLOW);
   const auto text = file ? read_file(folder, name, kMostStackBytes) : Result<std::string>(fail("not written"));
   if (!text) return;
-  const std::string tidy = tidied_stack(*text, python);
+  const std::string tidy = tidied_stack(*text);
   if (tidy == *text || ::ftruncate(file->get(), 0) != 0) return;
   (void)write_all(file->get(), tidy);
+}
+
+// Where the threads of the job's Python processes are.
+struct PythonEvidence {
+  std::vector<PythonProcess> processes;
+  std::string trouble;  // a line each
+};
+
+bool is_in_kernel(pid_t pid) {
+  std::error_code ignored;
+  for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ignored)) {
+    const auto stat = read_file(task.path().string() + "/stat");
+    const std::size_t end = stat ? stat->rfind(')') : std::string::npos;
+    if (end == std::string::npos || stat->substr(end, 4).contains(" D")) return true;
+  }
+  return false;
+}
+
+PythonEvidence read_python(const std::vector<MemberView>& members) {
+  PythonEvidence found;
+  const std::size_t count = std::min(members.size(), kMostPython);
+  // The kernel lets ancestors read that it forbids others to (kernel.yama.ptrace_scope = 1), and who asks aside is
+  // none. Then we ask ourselves, unless a thread is where it could hold us up.
+  const auto answer_of = [](pid_t pid) -> std::string {
+    const auto read = read_python_stacks(pid);
+    if (read) return encode(*read);
+    return read.error().errno_value == ENOEXEC ? "" : read.error().what;
+  };
+  const auto answers = run_each_with_timeout(
+      count, [&](std::size_t i) { return answer_of(members[i].entry.pid); }, kPythonLimit, kPythonsLimit);
+  for (std::size_t i = 0; i < count; ++i) {
+    const pid_t pid = members[i].entry.pid;
+    std::string answer = answers[i].value_or(fmt::format("process {} was not read in time", pid));
+    if (answer.starts_with("kernel.yama.ptrace_scope is 1") && !is_in_kernel(pid)) answer = answer_of(pid);
+    if (auto process = decode_python_process(answer))
+      found.processes.push_back(*std::move(process));
+    else if (!answer.empty())
+      found.trouble += answer + "\n";
+  }
+  if (members.size() > count)
+    found.trouble += fmt::format("the other {} processes were not read\n", members.size() - count);
+  return found;
 }
 
 // One stack after the other; a job with hundreds of processes shows its first few.
@@ -104,6 +142,7 @@ struct Stacks {
   Fd folder;
   std::vector<MemberView> members;
   std::size_t next = 0;
+  std::set<pid_t> known;  // whose stack is told already
   Helpers& helpers;
   const InheritedSignals& signals;
   std::function<void(const Process&)> on_start;
@@ -113,15 +152,14 @@ struct Stacks {
   static void go_on(const std::shared_ptr<Stacks>& self) {
     while (self->next < std::min(self->members.size(), kMostStacks)) {
       const MemberView& member = self->members[self->next++];
+      if (self->known.contains(member.entry.pid)) continue;
       std::vector<std::string> command = stack_command(member);
       if (command.empty()) {
         if (const auto file = new_file(self->folder.get(), "stacks-missing.txt"))
-          (void)write_all(file->get(), "neither py-spy (for Python) nor gdb is installed\n");
+          (void)write_all(file->get(), "gdb is not installed: only Python processes have stacks here (python.txt)\n");
         break;
       }
       const std::string name = fmt::format("stack-{}.txt", member.entry.pid);
-      const bool by_gdb = command[0] == "gdb";
-      const bool python = is_python(member);
       const auto file = new_file(self->folder.get(), name);
       if (!file && self->trouble.empty()) self->trouble = file.error().message();
       if (!file) continue;
@@ -131,8 +169,8 @@ struct Stacks {
            .output_file = fmt::format("/proc/self/fd/{}", file->get()),  // this very file, whatever its name is by now
            .quiet = true,
            .signals = &self->signals},
-          [self, name, by_gdb, python](const HelperResult&) {
-            if (by_gdb) tidy_stack(self->folder.get(), name, python);
+          [self, name](const HelperResult&) {
+            tidy_stack(self->folder.get(), name);
             go_on(self);
           },
           self->on_start);
@@ -148,7 +186,7 @@ std::string folder_name(const FiringFacts& facts) {
 
 }  // namespace
 
-std::string tidied_stack(std::string_view stack, bool python) {
+std::string tidied_stack(std::string_view stack) {
   std::size_t frames = 0;
   std::size_t unnamed = 0;
   std::string kept;
@@ -161,12 +199,8 @@ std::string tidied_stack(std::string_view stack, bool python) {
     unnamed += nameless ? 1 : 0;
     if (!nameless) kept += line;
   }
-  std::string missing;
-  if (python && frames > 0)
-    missing += "py-spy is not installed: these are frames of the interpreter, not lines of the Python program\n";
-  if (unnamed > 0)
-    missing += fmt::format("{} of {} frames are left out, since gdb finds no symbols for them\n", unnamed, frames);
-  return missing.empty() ? std::string(stack) : missing + "\n" + kept;
+  if (unnamed == 0) return std::string(stack);
+  return fmt::format("{} of {} frames are left out, since gdb finds no symbols for them\n\n{}", unnamed, frames, kept);
 }
 
 void Recorder::add(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
@@ -211,7 +245,7 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
                        const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
                        Done done) {
   auto made = new_folder(folder, folder_name(facts));
-  if (!made) return done("", made.error().message());
+  if (!made) return done({"", made.error().message(), ""});
   const std::string where = made->path;
   std::string trouble;
   const auto write = [&](const std::string& name, std::string_view content) {
@@ -232,9 +266,15 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
       kProcsLimit);
   for (std::size_t i = 0; i < texts.size(); ++i)
     write(fmt::format("proc-{}.txt", facts.members[i].entry.pid), texts[i].value_or(std::string(kNotRead)));
+  const PythonEvidence python = read_python(facts.members);
+  if (!python.processes.empty() || !python.trouble.empty())
+    write("python.txt", python.trouble + (python.trouble.empty() ? "" : "\n") + python_report(python.processes));
+  std::set<pid_t> known;
+  for (const PythonProcess& one : python.processes) known.insert(one.pid);
+  const std::string at = where_text(python.processes);
   auto stacks = std::make_shared<Stacks>(
-      Stacks{std::move(made->fd), facts.members, 0, helpers, signals, on_start, std::move(trouble),
-             [where, done = std::move(done)](const std::string& why) { done(where, why); }});
+      Stacks{std::move(made->fd), facts.members, 0, std::move(known), helpers, signals, on_start, std::move(trouble),
+             [where, at, done = std::move(done)](const std::string& why) { done({where, why, at}); }});
   Stacks::go_on(stacks);
 }
 

@@ -1,12 +1,14 @@
 #pragma once
-// A folder that says why a job was ended: the last readings, the process tree, /proc of each process, stacks where
-// py-spy or gdb is there, and what the kernel said about the GPU (Xid). A tool that hangs on a hung job is left out.
+// A folder that says why a job was ended: the last readings, the process tree, /proc of each process, where its Python
+// threads are (python_stack.h), stacks of others where gdb is there, and what the kernel said about the GPU (Xid). A
+// tool that hangs on a hung job is left out.
 
 #include <functional>
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "act/action.h"
 #include "act/children.h"
 #include "act/facts.h"
 #include "base/result.h"
@@ -36,8 +38,7 @@ class Evidence {
   // Makes the folder (and those above) if need be and sees that it can be written to.
   static Result<> prepare(const std::string& folder);
 
-  // `where` is empty if there is no folder; `trouble` is what could not be written into it, or why there is none.
-  using Done = std::function<void(const std::string& where, const std::string& trouble)>;
+  using Done = std::function<void(const EvidenceWritten&)>;
   // Into a new folder of our own below `folder`, or not at all: never into or through what somebody else put there.
   // `on_start` learns of each tool that is started. Calls `done` once, later.
   static void collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
@@ -48,6 +49,6 @@ class Evidence {
 std::string kernel_messages_about_gpus();
 
 // gdb's stack of a process without the frames that it cannot name; what is missing stands first.
-std::string tidied_stack(std::string_view stack, bool python);
+std::string tidied_stack(std::string_view stack);
 
 }  // namespace lull

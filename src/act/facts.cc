@@ -138,11 +138,19 @@ std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std:
   return lines;
 }
 
+std::string more_time_of(const FiringFacts& facts) {
+  if (!facts.keep.empty()) return "`" + facts.keep + "`";
+  const std::string work = "work on the GPUs calls off what has not begun; ";
+  if (facts.job) return work + "for longer pauses start it with a longer idle time";
+  return work + fmt::format("`kill {}` ends this watcher", ::getpid());
+}
+
 std::string facts_json(const FiringFacts& facts, int indent) {
   JsonWriter json(indent);
   json.begin_object().member("event", facts.event).member("time", format_rfc3339(facts.at));
   json.member("host", host_name()).member("action", facts.action).member_or_null("next", next_of(facts));
-  json.member_or_null("keep", facts.keep).member("headline", headline(facts.why)).member("rule", facts.why.rule);
+  json.member_or_null("keep", facts.keep).member_or_null("more_time", more_time_of(facts));
+  json.member("headline", headline(facts.why)).member("rule", facts.why.rule);
   json.member_or_null("arm", facts.why.arm).member("gpus", facts.why.gpus);
   json.member("since", format_rfc3339(facts.why.since)).member("held_seconds", to_seconds(facts.why.held));
   json.member("samples", facts.why.samples).key("evidence").begin_array();
@@ -190,6 +198,7 @@ std::vector<std::pair<std::string, std::string>> facts_environment(const FiringF
       {"LULL_HOST", host_name()},
       {"LULL_NEXT", next_of(facts)},
       {"LULL_KEEP", facts.keep},
+      {"LULL_MORE_TIME", more_time_of(facts)},
   };
   if (facts.job) environment.emplace_back("LULL_JOB_PID", std::to_string(*facts.job));
   if (facts.subject.empty()) return environment;

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 
@@ -62,6 +63,15 @@ TEST(FiringFacts, SayWhereItIsWhatComesNextAndHowToAskForTime) {
   EXPECT_TRUE(has("LULL_HOST", host_name()));
   EXPECT_TRUE(has("LULL_NEXT", "end in 2h at the earliest"));
   EXPECT_TRUE(has("LULL_KEEP", "lull keep 4711 4h"));
+  EXPECT_TRUE(has("LULL_MORE_TIME", "`lull keep 4711 4h`"));
+}
+
+TEST(FiringFacts, SayWhatHelpsWhereNobodyCanBeAskedForTime) {
+  FiringFacts facts;
+  EXPECT_NE(facts_json(facts).find(R"("keep":null,"more_time":"work on the GPUs calls off)"), std::string::npos);
+  EXPECT_TRUE(more_time_of(facts).ends_with("`kill " + std::to_string(::getpid()) + "` ends this watcher"));
+  facts.job = 4711;
+  EXPECT_TRUE(more_time_of(facts).ends_with("start it with a longer idle time"));
 }
 
 }  // namespace

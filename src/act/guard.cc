@@ -61,7 +61,7 @@ using namespace std::chrono_literals;
 
 constexpr int kMostPasses = 64;           // of stopping a tree at a time
 constexpr Duration kStopAgain = 2ms;      // for those that forked away meanwhile, or are in the kernel; then ever later
-constexpr Duration kStoppedRecheck = 1s;  // at those that stand still: somebody may have let one go on
+constexpr Duration kStoppedRecheck = 1s;  // of stopped processes: another process may have continued one
 constexpr Duration kStuckPause = 1s;
 constexpr Duration kLogOpens = 10s;    // for opening the log; a server may have to wake up
 constexpr int kOfDirectory = 1 << 16;  // beside an errno: it is about the directory
@@ -119,13 +119,10 @@ class GuardProcess {
         .path = options_.log, .size = options_.log_size, .keep = options_.log_keep, .become = [this] {
           return account_ ? account_->become() : 0;
         }};
-    log_writer_ = ::fork();
-    if (log_writer_ == 0) be_log_writer(log, from_command_.get(), to_us.get());
-    if (log_writer_ < 0) {
-      log_writer_ = 0;
-      return errno;
-    }
-    note_own_process(log_writer_);
+    // It outlives us, until its input ends: what the command says last is kept.
+    const auto writer = start_child([&] { be_log_writer(log, from_command_.get(), to_us.get()); }, true);
+    if (!writer) return writer.error().errno_value;
+    log_writer_ = writer->pid();
     to_us.reset();
     const Instant by = kClock.now() + kLogOpens;
     LogReport report;
@@ -166,6 +163,7 @@ class GuardProcess {
     if (!nothing) return errno;  // else it would have our terminal
     SpawnOptions options{.arguments = options_.command,
                          .environment = options_.environment,
+                         .unset = options_.unset,
                          .cgroup = cgroup_ ? cgroup_.fd() : -1,
                          .standard_input = nothing.get(),
                          .standard_output = output.get(),

@@ -31,8 +31,9 @@ struct GuardMessage;
 struct GuardOptions {
   std::vector<std::string> command;
   std::vector<std::pair<std::string, std::string>> environment = {};
-  std::string directory = {};  // empty: ours
-  std::string user = {};       // empty: as we are
+  std::vector<std::string> unset = {};  // of our environment
+  std::string directory = {};           // empty: ours
+  std::string user = {};                // empty: as we are
   int nice = 0;
   int io_priority = 0;         // as ioprio_set takes it; 0: unchanged
   std::string log = {};        // its output is appended to it; empty: goes where ours goes
@@ -64,7 +65,7 @@ class Guard {
     std::function<void(pid_t)> started;
     std::function<void(const GuardEnd&)> gone;  // once, when nothing of it is left
     std::function<void()> stuck;                // processes are left that SIGKILL does not end; it is tried again
-    std::function<void()> still;                // all of it has been seen to stand still, since halt()
+    std::function<void()> still;                // all of it has been seen to be stopped, since halt()
     std::function<void(const std::string&)> log_trouble;  // what is wrong with its log, in words
   };
   static Result<std::unique_ptr<Guard>> start(Loop& loop, Children& children, const GuardOptions& options, Calls calls);
@@ -107,7 +108,7 @@ class Guard {
   Fd freezer_;
   pid_t root_ = 0;
   GuardEnd end_;
-  std::int32_t halts_ = 0;  // how often it was told to stand still
+  std::int32_t halts_ = 0;  // how often it was told to stop
   bool still_ = false;
   bool told_ = false;  // the guard has said how it went
   bool over_ = false;

@@ -19,7 +19,7 @@ class LogFile {
  public:
   static Result<LogFile> open(std::string path, std::uint64_t size, unsigned keep);
 
-  // What cannot be written (no room) is lost: a filler does not stand still for its log.
+  // What cannot be written (disk full) is lost: a filler does not block on its log.
   void append(std::string_view bytes);
 
   // errno of the first time that it could not be rotated or written; 0: always could.

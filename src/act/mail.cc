@@ -118,7 +118,7 @@ std::string mail_text(const FiringFacts& facts, std::string_view host) {
                                      format_duration(std::chrono::floor<std::chrono::seconds>(facts.why.held))));
   text += line("Processes:", holders_text(facts));
   text += line("Next:", next_of(facts));
-  text += line("More time:", facts.keep);
+  text += line("More time:", facts.keep.empty() ? more_time_of(facts) : facts.keep);
   return text;
 }
 

@@ -64,8 +64,7 @@ std::string text_of(const FiringFacts& facts) {
   if (facts.holders.size() > kMostHolders) holders += fmt::format(" and {} more", facts.holders.size() - kMostHolders);
   if (!holders.empty()) text += "\nheld by " + holders;
   if (const std::string next = next_of(facts); !next.empty()) text += "\nnext: " + next;
-  if (!facts.keep.empty()) text += "\nmore time: `" + facts.keep + "`";
-  return text;
+  return text + "\nmore time: " + more_time_of(facts);
 }
 
 // In Slack's text these three begin a command or a link.

@@ -35,12 +35,13 @@ std::vector<char*> pointers(const std::vector<std::string>& strings) {
   return out;
 }
 
-std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added) {
+std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added,
+                                            const std::vector<std::string>& removed) {
   std::vector<std::string> all;
   for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
     const std::string_view text = *entry;
     const std::string_view name = text.substr(0, text.find('='));
-    bool replaced = false;
+    bool replaced = std::ranges::find(removed, name) != removed.end();
     for (const auto& [key, value] : added) replaced |= key == name;
     if (!replaced) all.emplace_back(text);
   }
@@ -70,7 +71,9 @@ struct Plan {
 };
 
 Plan plan_of(const SpawnOptions& options, int error_pipe) {
-  Plan plan{options, merged_environment(options.environment), places_of(options.arguments[0]), {}, {}, {}, error_pipe};
+  Plan plan{
+      options,   merged_environment(options.environment, options.unset), places_of(options.arguments[0]), {}, {}, {},
+      error_pipe};
   plan.argv = pointers(options.arguments);
   plan.envp = pointers(plan.environment);
   plan.shell = plan.argv;

@@ -33,6 +33,7 @@ struct InheritedSignals {
 struct SpawnOptions {
   std::vector<std::string> arguments = {};                            // [0] is looked up in PATH
   std::vector<std::pair<std::string, std::string>> environment = {};  // set in addition to ours
+  std::vector<std::string> unset = {};                                // of ours, unless set here
   int cgroup = -1;                                                    // folder of the cgroup to start in
   int standard_input = -1;                                            // -1: ours
   int standard_output = -1;

@@ -61,6 +61,14 @@ TEST(Spawn, ArgumentsAndEnvironmentArriveAsGiven) {
             "kept|after||a b|*|\xff|");
 }
 
+TEST(Spawn, WhatIsToBeUnsetIsNotInherited) {
+  ::setenv("LULL_TEST_UNSET", "before", 1);
+  EXPECT_EQ(
+      output_of({.arguments = {"sh", "-c", "printf '%s' \"${LULL_TEST_UNSET-none}\""}, .unset = {"LULL_TEST_UNSET"}}),
+      "none");
+  ::unsetenv("LULL_TEST_UNSET");
+}
+
 TEST(Spawn, NoDescriptorOfOursLeaks) {
   const Fd ours = *open_file("/dev/null", O_RDONLY);
   const std::string number = std::to_string(ours.get());

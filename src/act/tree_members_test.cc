@@ -14,6 +14,7 @@
 #include <functional>
 #include <thread>
 
+#include "act/child_test.h"
 #include "act/spawn.h"
 #include "sense/file_tree_test.h"
 
@@ -21,6 +22,21 @@ namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
+
+// Whoever was listed may have ended before it is killed, and its number be somebody else's.
+TEST(TreeKill, AProcessThatGotTheNumberOfOneThatWasListedIsNotKilled) {
+  const Child root;
+  Child other;
+  const Tree tree = Tree::of_process(*Process::open(root.pid));
+  auto listed = *read_process_entry(other.pid);
+  ++listed.start_ticks;
+  tree.kill_pass({listed});
+  ::kill(other.pid, SIGTERM);  // which comes second: who was killed has died of SIGKILL
+  const SystemClock clock;
+  const Instant end = clock.now() + 20s;
+  while (other.ended_by() == 0 && clock.now() < end) std::this_thread::yield();
+  EXPECT_EQ(other.ended_by(), SIGTERM);
+}
 
 // Everybody whom reading the whole machine finds, in whatever way it came to be.
 TEST_P(TreeTest, ALookFindsWhomReadingTheWholeMachineFinds) {

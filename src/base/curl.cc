@@ -36,7 +36,7 @@ std::string curl_quoted(std::string_view text) {
   return out + "\"";
 }
 
-Result<> run_curl(const std::string& configuration, int output, Duration limit) {
+Result<int> run_curl(const std::string& configuration, int output, Duration limit) {
   const Fd input(::memfd_create("lull-curl", MFD_CLOEXEC));
   const Fd said(::memfd_create("lull-curl", MFD_CLOEXEC));
   if (!input || !said) return fail(errno, "memory for curl");
@@ -48,7 +48,8 @@ Result<> run_curl(const std::string& configuration, int output, Duration limit) 
     ::dup2(output, STDOUT_FILENO);
     ::dup2(said.get(), STDERR_FILENO);
     ::execlp("curl", "curl", "-q", "--config", "-", "--silent", "--show-error", "--proto", "=http,https",
-             "--connect-timeout", "10", "--max-time", seconds.c_str(), static_cast<char*>(nullptr));
+             "--connect-timeout", "10", "--max-time", seconds.c_str(), "--write-out", "%{stderr}\n%{http_code}\n",
+             static_cast<char*>(nullptr));
     ::_exit(kNotFound);
   }));
   int status = 0;
@@ -57,11 +58,13 @@ Result<> run_curl(const std::string& configuration, int output, Duration limit) 
     wait_for_child(curl.pid(), std::chrono::seconds(10));
     return fail("curl did not end in time");
   }
-  if (WIFEXITED(status) && WEXITSTATUS(status) == 0) return {};
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) return fail("this needs curl, which is not in PATH");
   std::array<char, 300> text{};
   const ssize_t size = ::pread(said.get(), text.data(), text.size(), 0);
   std::string_view words = trim(std::string_view(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0));
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
+    return static_cast<int>(to_unsigned(words.substr(words.rfind('\n') + 1)).value_or(0));
+  if (words.starts_with("000")) words = trim(words.substr(3));  // there was no answer
   words = words.substr(0, words.find('\n'));
   return fail(words.empty() ? "curl failed" : printable(words));
 }

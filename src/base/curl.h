@@ -16,6 +16,7 @@ std::string curl_quoted(std::string_view text);
 
 // Runs curl with this configuration; what the server sends goes to `output`, from its place on. No .curlrc is read,
 // no redirect is followed. The error is what curl said.
-Result<> run_curl(const std::string& configuration, int output, Duration limit);
+// The status of the answer.
+Result<int> run_curl(const std::string& configuration, int output, Duration limit);
 
 }  // namespace lull

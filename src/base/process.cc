@@ -321,9 +321,9 @@ void show_as(const char* name) {
   const auto end = to_unsigned(fields[kArgumentsBegin + 1]);
   if (!begin || !end || *begin == 0 || *end <= *begin) return;
   auto* arguments = reinterpret_cast<char*>(static_cast<std::uintptr_t>(*begin));  // NOLINT(performance-no-int-to-ptr)
-  const std::size_t room = *end - *begin;
-  std::memset(arguments, 0, room);
-  std::string_view(name).copy(arguments, room - 1);
+  const std::size_t size = *end - *begin;
+  std::memset(arguments, 0, size);
+  std::string_view(name).copy(arguments, size - 1);
 }
 
 char run_state(const ProcessEntry& one, const Root& root) {

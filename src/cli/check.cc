@@ -19,6 +19,7 @@
 #include "engine/judge.h"
 #include "jobs/scope.h"
 #include "rule/promql.h"
+#include "rule/reason.h"
 #include "rule/rule.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
@@ -36,7 +37,13 @@ constexpr Duration kPatience = 1500ms;
 Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
   const std::vector<Metric> signals = rule.signals();
   SamplerOptions sampling;
-  sampling.want_only(signals);
+  std::vector<Metric> wanted = signals;  // and what could be asked for instead
+  for (const Metric metric : signals)
+    for (const Metric other : instead_of(metric)) {
+      wanted.push_back(other);
+      if (const auto whole = info(other).whole) wanted.push_back(*whole);
+    }
+  sampling.want_only(wanted);
   sampling.deadline = kPatience;
   sampling.once = true;
   sampling.gpus = gpus;

@@ -1,4 +1,4 @@
-// `lull fill`: low-priority work on GPUs that nobody uses, out of the way the instant somebody comes.
+// `lull fill`: low-priority work on GPUs that nobody uses, paused at once when another process opens the GPU.
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -82,15 +82,14 @@ void describe_options(CommandLine& line, FillCommand& command) {
       .value("FILE");
   line.option("--nice", command.nice, "its nice value, -20 to 19").value("N");
   line.option("--user-idle", command.user_idle,
-              "who typed at a terminal within this time is there, and nothing is filled; 0: nobody counts")
+              "start nothing if a user typed at a terminal within this time; 0: ignore terminals")
       .value("TIME");
-  line.each(shared::kExceptUser, command.except_user,
-            "typing does not count, as that of whoever started lull never does (default: none)");
+  line.each(shared::kExceptUser, command.except_user, "typing is ignored, as your own always is (default: none)");
   line.each("--ignore", command.ignore,
-            "a program that may have GPUs open; its exact name (default: those that only look)")
+            "exact name of a program that may have GPUs open (default: monitoring programs)")
       .value("PROGRAM");
   line.flag("--ignore-hidden", command.ignore_hidden,
-            "processes whose files we may not look at do not count; for users who are not root");
+            "ignore processes whose open files cannot be read; for users other than root");
   line.option("--detect", command.detect, "how to detect that a device file is opened: the best way to try")
       .value("bpf|fanotify|inotify|scan");
   line.flag(shared::kNoCgroup, command.no_cgroup, "pause by SIGSTOP");

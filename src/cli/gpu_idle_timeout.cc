@@ -10,6 +10,7 @@
 #include "base/fd.h"
 #include "cli/command.h"
 #include "compat/gpu_idle_timeout.h"
+#include "sense/sampler.h"
 #include "session/machine.h"
 
 namespace lull {
@@ -54,6 +55,7 @@ int watch_task(const IdleTimeoutOptions& options, const Policy& policy, const Cl
 }  // namespace
 
 int gpu_idle_timeout_command(int argc, char** argv) {
+  see_nvidia_only();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_idle_timeout(words);
   if (!options || options->help) ignore_sigpipe();

@@ -12,6 +12,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "compat/gpu_mon.h"
+#include "sense/sampler.h"
 #include "session/machine.h"
 
 namespace lull {
@@ -23,6 +24,7 @@ constexpr std::size_t kLongestFile = std::size_t{1} << 20;
 }  // namespace
 
 int gpu_mon_command(int argc, char** argv) {
+  see_nvidia_only();
   ignore_sigpipe();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_mon(words);

@@ -10,11 +10,13 @@
 #include "base/fd.h"
 #include "cli/command.h"
 #include "compat/gpu_sentinel.h"
+#include "sense/sampler.h"
 #include "session/machine.h"
 
 namespace lull {
 
 int gpu_sentinel_command(int argc, char** argv) {
+  see_nvidia_only();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_sentinel(words);
   if (!options || options->help) ignore_sigpipe();

@@ -14,6 +14,7 @@
 #include "base/random.h"
 #include "cli/command.h"
 #include "lease/visibility.h"
+#include "sense/sampler.h"
 #include "session/machine.h"
 #include "session/pick_session.h"
 
@@ -31,6 +32,7 @@ int say(std::string_view what, int status) {
 }  // namespace
 
 int gpuselect_command(int argc, char** argv) {
+  see_nvidia_only();
   const std::vector<std::string> words(argv + 1, argv + argc);
   const auto options = parse_gpuselect(words);
   if (!options) {

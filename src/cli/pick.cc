@@ -46,6 +46,8 @@ std::vector<Described> describe_options(CommandLine& line, PickOptions& words) {
   add("-n,--count", "N", words.count, "how many GPUs, or all of --gpus");
   described.push_back({shared::kGpus.names, shared::kGpus.value, &words.gpus,
                        line.option(shared::kGpus, words.gpus, std::string(shared::kOnlyThese) + " (default: all)")});
+  add("--vendor", "amd|intel|nvidia", words.vendor,
+      "only GPUs of this vendor (default: that of the first GPU, or as --gpus names them)");
   add("--name", "TEXT", words.name, "only those with this in their name, case-insensitive (default: any)");
   add("--util", "N", words.util, "utilisation at most, in %, or any (default 0)");
   add("--mem-util", "N", words.mem_util, "memory controller activity at most, in %, or any (default 0)");
@@ -61,7 +63,7 @@ std::vector<Described> describe_options(CommandLine& line, PickOptions& words) {
   line.flag("--mine-ok", words.mine_ok, "a GPU that only I use counts as idle");
   add("--best", "memory|cool|random|topology", words.best,
       "which of them; topology: joined most closely (default: topology if several, else random)");
-  line.flag("--uuid", words.uuid, "name GPUs by UUID in CUDA_VISIBLE_DEVICES");
+  line.flag("--uuid", words.uuid, "name NVIDIA GPUs by UUID in CUDA_VISIBLE_DEVICES");
   add("--format", "ids|uuids|docker|env|json", words.format, "of a printed choice (default ids)");
   add("--hold", "TIME", words.hold, "hold the printed choice for this long, such as 10m (default: not held)");
   add("--hold-pid", "PID", words.hold_pid, "hold it until this process ends (default: not held)");
@@ -109,7 +111,9 @@ void say_not_held(const Picked& picked, const PickSettings& settings) {
 
 int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
   // We hold it ourselves until the lease holder does: what nobody was told of is given back when we end.
-  if (const auto written = write_all(STDOUT_FILENO, picked_text(picked, output.format, output.uuid)); !written)
+  const auto text = picked_text(picked, output.format, output.uuid);
+  if (!text) return complain(text.error().message());
+  if (const auto written = write_all(STDOUT_FILENO, *text); !written)
     return complain("stdout: " + written.error().message());
   if (picker.settings().holds())
     if (const auto kept = picker.hand_to_lease_holder(picked); !kept) return complain(kept.error().message());

@@ -48,10 +48,8 @@ int record_command(int argc, char** argv) {
   line.option("-o,--output", settings.output,
               "the file to write, or to append to; .gz and .zst are compressed (default: standard output)")
       .value("FILE");
-  line.option("--history", settings.history,
-              "the folder of a history, with a file for each day: 2026-11-17.csv.zst (default: none)")
-      .value("DIR")
-      .not_empty("/var/lib/lull/history");
+  line.option(shared::kHistory, settings.history,
+              "the folder of a history, with a file for each day: 2026-11-17.csv.zst");
   const auto keep_option = line.option("--keep", keep, "of a history: how many recorded days stay").value("TIME");
   line.option("--format", format, "what is written (default: by the file's name, else csv)").value("csv|ndjson");
   line.option(shared::kGpus, settings.gpus, std::string(shared::kOnlyThese) + " (default: all)");

@@ -24,7 +24,7 @@ int release_command(int argc, char** argv) {
   line.arguments("GPU", words,
                  "an index, a list (0,2) or a range (0-3) of them, a UUID or lease as `lull leases` shows them, or all")
       .required();
-  line.flag("--force", force, "also if its holder still lives; that is not ended");
+  line.flag("--force", force, "also if its holder still runs; the holder is not ended");
   if (const auto status = line.parse(argc, argv)) return *status;
   const auto meant = release_options(words);
   if (!meant) return complain(fmt::format("release: {}", meant.error().message()), kExitUsage);

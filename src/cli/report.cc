@@ -19,14 +19,12 @@
 namespace lull {
 namespace {
 
-// As the rule for hangs of a job, of one GPU by itself.
-constexpr const char* kHung = "util >= 95 and power < 35% for 5m";
-
 struct ReportArguments {
   TraceArguments trace;
-  std::string idle = "util < 1 for 5m";
-  std::string hung = kHung;
+  std::string idle = replay::kReportIdle;
+  std::string hung = replay::kReportHung;
   std::string by = "user";
+  bool hours = false;
 };
 
 Result<replay::ReportOptions> read_options(const ReportArguments& arguments) {
@@ -34,6 +32,7 @@ Result<replay::ReportOptions> read_options(const ReportArguments& arguments) {
   const Settings settings = TRY(Settings::load());
   options.idle = TRY(settings.idle_option("--idle", arguments.idle));
   options.hung = TRY(settings.rule_option("--hung", arguments.hung));
+  options.by_hour = arguments.hours;
   TRY(replay::settle(arguments.trace, options));
   return options;
 }
@@ -55,6 +54,7 @@ int report_command(int argc, char** argv) {
   line.option(shared::kEvery, arguments.trace.every, ", of files without times (default: none)");
   line.option(shared::kColumns, arguments.trace.columns);
   line.flag(shared::kJson, arguments.trace.json, ": totals, and by user, command and host, as one object");
+  line.flag("--by-hour", arguments.hours, "with --json: also each hour of each GPU");
   line.flag(shared::kCsv, arguments.trace.csv, ": a row per user (or as --by says)");
   line.option(shared::kHtml, arguments.trace.html);
   describe_threads(line, arguments.trace);
@@ -62,6 +62,7 @@ int report_command(int argc, char** argv) {
   line.footer("Example:\n  lull report day.csv.zst --by command --price 2.49 --html day.html");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.trace.json && arguments.trace.csv) return complain("report: --json or --csv, not both", kExitUsage);
+  if (arguments.hours && !arguments.trace.json) return complain("report: --hours goes with --json", kExitUsage);
   const auto by = replay::read_by(arguments.by);
   if (!by) return complain("report: " + by.error().message(), kExitUsage);
   return answer_from_traces<replay::ReportOptions, replay::ReportResult>(

@@ -21,10 +21,11 @@ using namespace std::chrono_literals;
 
 constexpr const char* kServeAbout =
     "Serves what the GPUs do over HTTP: a page for people, /metrics for Prometheus, /api/ as JSON.\n"
-    "It only reads.\n";
+    "It only reads, unless --allow-keep is given.\n";
 constexpr const char* kServeMore =
     "ADDRESS is unix:PATH, 127.0.0.1:PORT or [::1]:PORT. Any other address needs --tls-cert, --tls-key\n"
-    "and --token-file. A token file has one token per line, of at least 16 characters.\n\n"
+    "and --token-file. A token file has one token per line, of at least 16 characters; before it, where it is\n"
+    "one user's, that user and a blank. Over a unix socket who asks is known without.\n\n"
     "Exit status: 0 ended by a signal; 2 the command line was wrong; 125 it cannot listen there.\n\n"
     "Examples:\n"
     "  lull serve --listen 127.0.0.1:9836\n"
@@ -88,8 +89,11 @@ std::optional<int> parse_serve(int argc, char** argv, ServeSettings& settings) {
   line.option("--tls-cert", settings.tls_certificate, "serve TLS with this certificate (PEM) (default: plain HTTP)")
       .value("FILE");
   line.option("--tls-key", settings.tls_key, "the key of the certificate (PEM) (default: none)").value("FILE");
-  line.option(shared::kTokenFile, settings.token_file, "tokens, of which who asks must send one");
+  line.option(shared::kTokenFile, settings.token_file, "tokens; each request must send one");
+  line.option(shared::kHistory, settings.history, "also show the history that `lull record --history DIR` writes");
   line.flag("--dcgm-names", settings.dcgm_names, "also give the metrics by the names of dcgm-exporter");
+  line.flag("--allow-keep", settings.allow_keep,
+            "let who asks keep their own jobs and GPUs for a while, as `lull keep` does");
   line.footer(kServeMore);
   if (const auto status = line.parse(argc, argv)) return status;
   const auto refuse = [](const std::string& why) { return complain("serve: " + why, kExitUsage); };

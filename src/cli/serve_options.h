@@ -28,8 +28,10 @@ struct ServeSettings {
   std::string tls_certificate;  // files
   std::string tls_key;
   std::string token_file;
+  std::string history;  // folder of `lull record --history`; empty: none
   Duration every{};
   bool dcgm_names = false;
+  bool allow_keep = false;
 
   bool tls() const { return !tls_certificate.empty(); }
 };

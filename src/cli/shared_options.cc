@@ -5,14 +5,15 @@
 namespace lull {
 
 CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
-                                      const std::string& its_gpus) {
+                                      const std::string& its_gpus, std::optional<CommandLine::Option>* every) {
   const Settings::NamedRule* named = known.find_rule(words.idle);
   const CommandLine::Option idle =
       line.option(shared::kIdle, words.idle, std::string("that must hold") + shared::kIdleForms,
                   named == nullptr ? "" : fmt::format("{}: {}", named->name, named->value.text));
   line.option(shared::kArm, words.arm);
   line.option(shared::kDelay, words.delay, "the start");
-  line.option(shared::kEvery, words.every);
+  const CommandLine::Option how_often = line.option(shared::kEvery, words.every);
+  if (every != nullptr) *every = how_often;
   line.option(shared::kGpus, words.gpus, fmt::format("which GPUs count (default: {})", its_gpus));
   line.each("--also", words.also,
             "work outside the job's processes that counts as the job's own and is never ended (default: none)")

@@ -2,6 +2,7 @@
 // The options that several commands have: name, value, help text and (where all commands agree) default exist here
 // alone. A command adds what is special to it in place of the {} of the help.
 
+#include <optional>
 #include <string>
 
 #include "cli/options.h"
@@ -22,7 +23,7 @@ inline constexpr SharedOption kMissing{
     "what a GPU without a value makes of the rule: it is unknown, or that GPU is ignored"};
 inline constexpr SharedOption kPer{"--per", "gpu|job", "what is judged, and acted on, by itself: each GPU, each job{}"};
 inline constexpr SharedOption kGpus{
-    "--gpus", "LIST", "{}: 0,2 or 0-3, a UUID or the beginning of one, 3:1 for a MIG device, or all", "0,2"};
+    "--gpus", "LIST", "{}: 0,2 or 0-3, amd:0, a UUID or the beginning of one, 3:1 for a MIG device, or all", "0,2"};
 inline constexpr const char* kOnlyThese = "only these GPUs";  // of --gpus
 inline constexpr SharedOption kExceptUser{"--except-user", "USER,…", "users whose {}"};
 
@@ -52,14 +53,17 @@ inline constexpr SharedOption kColumns{"--columns", "ROLE=COLUMN,…",
 inline constexpr SharedOption kHtml{"--html", "FILE", "also write a page{} (default: none)"};
 inline constexpr SharedOption kPrice{"--price", "MONEY", "what an hour of a GPU costs"};
 inline constexpr SharedOption kLabels{"--labels", "ROLE=LABEL,…", "which label of Prometheus is what{}"};
+inline constexpr SharedOption kMatch{"--match", "MATCHERS",
+                                     "of Prometheus: only series with these labels, such as {} (default: all)"};
+inline constexpr SharedOption kHistory{"--history", "DIR", "{} (default: none)", "/var/lib/lull/history"};
 inline constexpr SharedOption kTokenFile{"--token-file", "FILE", "a file with {} (default: none)"};
 inline constexpr SharedOption kThreads{"--threads", "N", "how many cores to use, 8 at most; 0: all"};
 
 }  // namespace shared
 
-// The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given.
+// The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given; `every` the same.
 CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
-                                      const std::string& its_gpus);
+                                      const std::string& its_gpus, std::optional<CommandLine::Option>* every = nullptr);
 // How much is said.
 void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
                      const std::string& verbose_says);

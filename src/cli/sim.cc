@@ -31,7 +31,8 @@ constexpr std::array kSubcommands = {
 
 constexpr const char* kSimAbout =
     "Runs COMMAND (your shell if there is none) and all that it starts among simulated GPUs: every\n"
-    "program that speaks NVML sees them. The exit status is the command's own.\n";
+    "program that speaks NVML sees NVIDIA's; AMD's, Intel's and Jetson's have their files under LULL_SIM.\n"
+    "The exit status is the command's own.\n";
 
 constexpr const char* kSimInside = "Inside, or wherever LULL_SIM is set to the folder of a running simulation:\n\n";
 
@@ -52,7 +53,7 @@ struct Options {
 
 void describe(CommandLine& line, Options& options) {
   line.usage("[--gpus LIST | --scenario FILE.toml] [--speed N] [--host NAME] [-- COMMAND…]");
-  line.option("--gpus", options.gpus, "4, H100, or 2xH100,1xT4; `lull sim models` lists the models", "1")
+  line.option("--gpus", options.gpus, "4, H100, or 2xMI300X,1xH100; `lull sim models` lists the models", "1")
       .value("LIST")
       .not_empty("2xH100,1xT4");
   line.option("--scenario", options.scenario,
@@ -186,7 +187,7 @@ int sim_models(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   for (const std::string_view name : sim::model_names()) {
     const auto gpu = sim::model(name);
-    fmt::print("{:<11} {:<28} {:>10}  {:>3.0f} W idle, {:>3.0f} W with a context, {:>4.0f} W at most{}{}\n", name,
+    fmt::print("{:<11} {:<30} {:>10}  {:>3.0f} W idle, {:>3.0f} W with a context, {:>4.0f} W at most{}{}\n", name,
                gpu->name, format_size(static_cast<double>(gpu->memory_total)), gpu->power_idle, gpu->power_context,
                gpu->power_limit, gpu->fans == 0 ? ", no fan" : "", gpu->mig_capable != 0 ? ", MIG" : "");
   }

@@ -15,7 +15,7 @@ int sim_reset(int argc, char** argv);
 int sim_show(int argc, char** argv);
 int sim_models(int argc, char** argv);
 
-inline constexpr const char* kGpuWords = "a number, a list (0,2 or 1-3), a UUID, or all";
+inline constexpr const char* kGpuWords = "a number, a list (0,2 or 1-3), amd:0, a UUID, or all";
 Error one_too_many(std::string_view word);
 
 // What every command of ours does with an error: one line, and the status for it.

@@ -1,9 +1,8 @@
-// `lull sim load`: a process that holds simulated GPUs as a CUDA program would.
+// `lull sim load`: a process that holds simulated GPUs as a CUDA program would, or ROCm's.
 
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <span>
 #include <string>
 #include <vector>
@@ -20,7 +19,7 @@ namespace {
 constexpr std::string_view kName = "sim load";
 
 constexpr const char* kSimLoadAbout =
-    "Holds simulated GPUs as a CUDA program would, until its phases end or it is killed.\n";
+    "Holds simulated GPUs as a CUDA, ROCm or SYCL program would, until its phases end or it is killed.\n";
 constexpr const char* kSimLoadMore =
     "Phases:\n"
     "  --then NAME=VALUE… --for TIME  another phase when the one before it is over: util=0, mem=2GiB or both\n\n"
@@ -41,8 +40,8 @@ std::optional<int> read_phase(std::span<char* const> arguments, LoadOptions& loa
   CommandLine line(kSimLoadAbout, "lull sim load");
   line.usage("[--gpu LIST] [--util PERCENT] [--mem SIZE] [--for TIME] [--then NAME=VALUE… --for TIME]…");
   line.option("--gpu,--gpus", load.gpus,
-              "0, 0,2, 1-3, all, a UUID, or 0:1 for MIG device 1 of GPU 0 "
-              "(default: those of CUDA_VISIBLE_DEVICES, else 0)")
+              "0, 0,2, 1-3, amd:0, all, a UUID, or 0:1 for MIG device 1 of GPU 0 (default: those that "
+              "CUDA_VISIBLE_DEVICES, ROCR_VISIBLE_DEVICES or ZE_AFFINITY_MASK leaves, else 0)")
       .value("LIST");
   line.option("--util", phase.util, "how busy it keeps each GPU", "90").value("PERCENT").not_empty("90");
   line.option("--mem", phase.memory, "memory it uses on each", "512MiB").value("SIZE").not_empty("8GiB");
@@ -69,12 +68,6 @@ sim::LoadSpec as_kind(const LoadOptions& words, sim::LoadSpec load) {
   return load;
 }
 
-// As a CUDA program: what CUDA_VISIBLE_DEVICES says, else the first GPU.
-std::string default_gpus() {
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  return visible != nullptr && *visible != '\0' ? visible : "0";
-}
-
 }  // namespace
 
 int sim_load(int argc, char** argv) {
@@ -96,7 +89,8 @@ int sim_load(int argc, char** argv) {
   if (words.mps_server) words.title = sim::kMpsServerName;
   auto writer = sim::open_simulation();
   if (!writer) return cannot(kName, writer.error());
-  const auto targets = sim::find_load_targets(words.gpus.empty() ? default_gpus() : words.gpus, writer->state());
+  const auto targets =
+      sim::find_load_targets(words.gpus.empty() ? sim::visible_gpus(writer->state()) : words.gpus, writer->state());
   if (!targets) return refuse(kName, targets.error());
   if (const auto fits = sim::check_load_memory(load, *targets, writer->state()); !fits)
     return refuse(kName, fits.error());

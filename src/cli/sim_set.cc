@@ -25,7 +25,7 @@ constexpr const char* kSetAbout =
     "none makes it unreadable.\n";
 
 constexpr const char* kFaultAbout =
-    "Makes NVML calls about a GPU fail from now on, until `lull sim clear` or for a time.\n";
+    "Makes NVML calls about a GPU, or reads of its files, fail from now on, until `lull sim clear` or for a time.\n";
 constexpr const char* kFaultMore =
     "KIND is\n"
     "  lost           the GPU has fallen off the bus\n"
@@ -34,14 +34,17 @@ constexpr const char* kFaultMore =
     "  unsupported    the call is not supported\n"
     "  no-util        no utilisation (as with MIG)\n"
     "  no-permission  the caller may not\n"
-    "  hang=8s        the call takes 8 s of real time\n"
+    "  hang=8s        the call, or the read of a file, takes 8 s of real time\n"
     "  hang=dstate    it sleeps in the kernel, and no signal ends it\n"
     "  garbage        the call answers nonsense\n"
+    "  ebusy          files of an AMD, Intel or Jetson GPU cannot be read; also eperm, einval, enoent\n"
+    "  empty          they have nothing in them\n"
     "and for all GPUs at once\n"
     "  no-driver      the driver is not loaded\n"
     "  mismatch       driver and library differ\n\n"
     "Examples:\n  lull sim fault 0 lost\n"
     "  lull sim fault 1 hang=8s --function nvmlDeviceGetUtilizationRates --for 30s\n"
+    "  lull sim fault amd:0 ebusy --file gpu_busy_percent\n"
     "  lull sim fault all no-driver\n";
 
 constexpr const char* kClearAbout =
@@ -55,7 +58,7 @@ std::string values_and_example() {
   for (const auto& value : sim::value_table()) add(fmt::format("{}={}", value.name, value.example), value.meaning);
   add("pcie=4GiB", "both directions, half each");
   add("mig=off", "the same as mig_mode=0");
-  add("asleep=on", "suspended, until an NVML call touches it");
+  add("asleep=on", "suspended, until a call or the read of a value touches it");
   return text + "\nExample:\n  lull sim set 0 util=35 power=180 mem_used=8GiB temp=60\n";
 }
 
@@ -101,20 +104,31 @@ int sim_fault(int argc, char** argv) {
   constexpr std::string_view kName = "sim fault";
   std::vector<std::string> words;
   std::string function;
+  std::string file;
   std::string lasting;
   CommandLine line(kFaultAbout, "lull sim fault");
-  line.usage("GPU KIND [--function NAME] [--for TIME]");
+  line.usage("GPU KIND [--function NAME | --file NAME] [--for TIME]");
   line.arguments("GPU", words, kGpuWords);
   auto only = line.option("--function", function,
                           "only this call, such as nvmlDeviceGetPowerUsage, or nvmlDeviceGet* for all that begin so "
                           "(default: all calls)")
                   .value("NAME");
+  auto only_file = line.option("--file", file,
+                               "only this file of an AMD, Intel or Jetson GPU, such as gpu_busy_percent, or power1_* "
+                               "(default: all files)")
+                       .value("NAME")
+                       .excludes("--function");
   line.option(shared::kFor, lasting, "it lasts on the simulation's clock (default: until lull sim clear)");
   line.footer(kFaultMore);
   if (const auto status = line.parse(argc, argv)) return *status;
   sim::FaultSpec fault;
   if (only.given()) {
     const auto name = sim::parse_function(function);
+    if (!name) return refuse(kName, name.error());
+    fault.function = *name;
+  }
+  if (only_file.given()) {
+    const auto name = sim::parse_file_name(file);
     if (!name) return refuse(kName, name.error());
     fault.function = *name;
   }
@@ -140,8 +154,9 @@ int sim_fault(int argc, char** argv) {
     if (!gpus) return refuse(kName, gpus.error());
     fault.gpus = *gpus;
   }
-  if (fault.name == sim::FaultName::dstate)
-    if (const auto served = sim::serve_dstate_faults(); !served) return cannot(kName, served.error());
+  if (const auto right = sim::check_file_fault(fault, only_file.given(), writer->state()); !right)
+    return refuse(kName, right.error());
+  if (const auto served = sim::serve_hangs(fault, writer->state()); !served) return cannot(kName, served.error());
   const std::int64_t now = writer->mapping().now_ns();
   const auto faults = sim::state_faults(fault, -1, fault.lasting ? now + fault.lasting->count() : sim::kForever);
   if (const auto done = writer->add_faults(faults); !done) return cannot(kName, done.error());

@@ -102,12 +102,12 @@ std::string in_words(const Answer& one) {
 }
 
 // Root's watcher sees all GPUs. One of the asker's own counts where there is no other, and never beside it: nobody gets
-// out of being judged by watching too.
+// out of being judged by watching too. To root no other user's counts.
 Answer heard(const std::vector<Reply>& replies, std::uint64_t job) {
   Answer answer{.job = job, .node = node_name(), .why = "nobody watches it here"};
-  for (const bool of_root : {true, false}) {
+  for (const uid_t owner : {uid_t{0}, ::geteuid()}) {
     for (const Reply& reply : replies) {
-      const auto one = (reply.owner == 0) == of_root ? read_answer(reply.line) : std::nullopt;
+      const auto one = reply.owner == owner ? read_answer(reply.line) : std::nullopt;
       if (!one || one->job != job || one->node != answer.node || one->says == Says::nobody) continue;
       if (answer.says != Says::nobody)
         return {.job = job, .node = answer.node, .says = Says::unknown, .why = "two watch it here"};
@@ -134,7 +134,8 @@ int ask_command(int argc, char** argv) {
   if (words.size() != 1) return complain("slurm ask: one job, such as 22", kExitUsage);
   const auto job = job_number(words[0]);
   if (!job) return complain_of_job("ask", words[0], kExitUsage);
-  const Answer answer = heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule})), *job);
+  const Answer answer =
+      heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule}), kLongestAnswerTime), *job);
   fmt::print("{}\n", json ? to_json(answer) : plain ? to_line(answer) : in_words(answer));
   switch (answer.says) {
     case Says::yes: return 0;
@@ -162,6 +163,7 @@ int status_of(ActResult::Kind kind) {
     case ActResult::Kind::done: return 0;
     case ActResult::Kind::no_longer: return 1;
     case ActResult::Kind::not_now: return kExitNotNow;
+    case ActResult::Kind::kept:
     case ActResult::Kind::refused:
     case ActResult::Kind::failed: return kExitFailure;
   }
@@ -191,7 +193,7 @@ SessionEnd act(Machine& machine, const ActOnJob::Request& request, bool start_ag
         end = {status, status == 0 ? "" : "slurm act: " + result.text};
         if (status == 0) (void)write_all(STDOUT_FILENO, result.text + "\n");
         if (status != 0 || request.dry_run || !start_again || result.verb.kind != VerbKind::requeue) return loop.stop();
-        again = std::make_unique<StartAgain>(loop, run, request.job, result.id, [&](bool) { loop.stop(); });
+        again = std::make_unique<StartAgain>(loop, run, request.judged.job, result.id, [&](bool) { loop.stop(); });
       });
   acting.start();
   const auto ran = loop.run();
@@ -209,7 +211,7 @@ int act_command(int argc, char** argv) {
   line.arguments("JOB", words, "the job's number, and what to do").required();
   line.option("--restarts", restarts, "how often it had been restarted when it was judged (required)").value("N");
   line.option("--reason", request.reason, "what its AdminComment says (default: that stays as it is)").value("TEXT");
-  line.option("--restarts-at-most", at_most, "requeue one that was restarted so often, and hold it").value("N");
+  line.option("--restarts-at-most", at_most, "after so many restarts, requeue the job and hold it").value("N");
   line.flag("--no-wait", no_wait, "do not wait until it can be started again after a requeue (Slurm waits 2 minutes)");
   line.flag(shared::kDryRun, request.dry_run);
   line.footer(kActMore);
@@ -227,8 +229,8 @@ int act_command(int argc, char** argv) {
                     kExitUsage);
   if (verb->kind == VerbKind::comment && request.reason.empty())
     return complain("slurm act: comment needs --reason", kExitUsage);
-  request.job = *job;
-  request.restarts = static_cast<unsigned>(*count);
+  request.judged.job = *job;
+  request.judged.restarts = static_cast<unsigned>(*count);
   request.verb = *std::move(verb);
   request.policy.restarts_at_most = at_most;
   const SystemClock clock;

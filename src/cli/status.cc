@@ -1,14 +1,45 @@
 // `lull status`: the GPUs now, once or live.
 
+#include <fmt/format.h>
+#include <sys/stat.h>
+#include <sys/utsname.h>
+
+#include <array>
+#include <cerrno>
+#include <climits>
 #include <string>
 
+#include "base/fd.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
+#include "cli/version.h"
 #include "session/machine.h"
 #include "session/status_session.h"
 
 namespace lull {
+namespace {
+
+// A new folder for a report, with what it is of: the sensor fills it.
+Result<std::string> make_dump(const std::string& name) {
+  if (::mkdir(name.c_str(), 0755) != 0) return fail(errno, "--dump " + printable(name));
+  std::string path;
+  if (!name.starts_with('/')) {
+    std::array<char, PATH_MAX> here{};
+    if (::getcwd(here.data(), here.size()) == nullptr) return fail(errno, "--dump " + printable(name));
+    path = std::string(here.data()) + "/";
+  }
+  path += name;
+  utsname kernel{};
+  (void)::uname(&kernel);
+  const Fd file = TRY(open_file(path + "/lull.txt", O_WRONLY | O_CREAT | O_EXCL, 0644));
+  TRY(write_all(file.get(),
+                fmt::format("lull {}\n{} {} {}\n", version(), kernel.sysname, kernel.release, kernel.machine)));
+  return path;
+}
+
+}  // namespace
 
 int status_command(int argc, char** argv) {
   StatusSettings settings;
@@ -22,6 +53,12 @@ int status_command(int argc, char** argv) {
   line.option(shared::kGpus, settings.gpus, std::string(shared::kOnlyThese) + " (default: all)");
   line.flag("--procs", settings.processes, "list every process on them, with its memory");
   line.flag("--visible", settings.visible, "only those of CUDA_VISIBLE_DEVICES").excludes("--gpus");
+  const CommandLine::Option dump_option =
+      line.option("--dump", settings.dump,
+                  "copy the files that are read of GPUs of AMD, Intel and Jetsons to DIR, a new "
+                  "folder, for a report; no process and no user is in it (default: nothing)")
+          .value("DIR")
+          .excludes("--watch");
   line.footer(
       "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n"
       "p shows processes, e what is known of the marked GPU and why not more, h all keys.\n"
@@ -33,6 +70,12 @@ int status_command(int argc, char** argv) {
     const auto interval = live_interval(every);
     if (!interval) return complain(interval.error().message(), kExitUsage);
     settings.every = *interval;
+  }
+
+  if (dump_option.given()) {
+    auto folder = make_dump(settings.dump);
+    if (!folder) return complain("status: " + folder.error().message(), kExitUsage);
+    settings.dump = *std::move(folder);
   }
 
   ignore_sigpipe();

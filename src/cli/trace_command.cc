@@ -23,9 +23,7 @@ void describe_traces(CommandLine& line, TraceArguments& arguments) {
 }
 
 void describe_prometheus(CommandLine& line, TraceArguments& arguments) {
-  line.option("--match", arguments.match,
-              "of prometheus:URL: only series with these labels, such as Hostname=~\"gpu.*\" (default: all)")
-      .value("MATCHERS");
+  line.option(shared::kMatch, arguments.match, "Hostname=~\"gpu.*\"");
   line.option(shared::kLabels, arguments.labels, ", such as job=hpc_job,user=user (default: by its name)");
   line.option(shared::kTokenFile, arguments.token_file, "the bearer token of prometheus:URL");
   line.option("--save", arguments.save, "of prometheus:URL: keep what it answers, to be read again (default: none)")

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <array>
 #include <cstdio>
 #include <optional>
 #include <string>
@@ -18,6 +19,7 @@
 #include "session/console.h"
 #include "session/control.h"
 #include "session/each_options.h"
+#include "session/fleet_session.h"
 #include "session/machine.h"
 #include "session/watch_session.h"
 #include "view/screen.h"
@@ -68,6 +70,11 @@ struct WatchCommand {
   std::string retry_after = "10s";
   std::string limit = "30s";
   std::string slurm;
+  std::string from;
+  std::string match;
+  std::string labels;
+  std::string token_file;
+  std::optional<CommandLine::Option> every = {};
   std::optional<CommandLine::Option> slurm_option = {};
   bool cancel = false;
 };
@@ -91,6 +98,14 @@ void add_each_options(CommandLine& line, WatchCommand& command, const Settings& 
               "prolog` writes (default: LULL_SLURM_DIR, or /run/lull/slurm), or gpustat:DIR, dcgm:DIR")
           .optional_value()
           .value("[=DIR]");
+  line.option("--from", command.from,
+              "with --per job --slurm: judge the jobs of the whole cluster by what this Prometheus has of their GPUs, "
+              "every 30s, without a daemon on the nodes (default: the GPUs here)")
+      .value("prometheus:URL")
+      .not_empty("prometheus:http://localhost:9090");
+  line.option(shared::kMatch, command.match, "cluster=\"a\"");
+  line.option(shared::kLabels, command.labels, ", of --from, such as host=node (default: by its name)");
+  line.option(shared::kTokenFile, command.token_file, "the bearer token of --from");
   line.option("--hours", options.hours,
               "with --per: act only in these hours of the day, such as 20-08 (default: always)")
       .value("SPAN,…");
@@ -102,11 +117,11 @@ void add_each_options(CommandLine& line, WatchCommand& command, const Settings& 
 CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, const Settings& known) {
   line.each("--do", command.actions, "what to do when the rule fires, see below; may be given several times (required)")
       .value("ACTION");
-  const CommandLine::Option idle = add_watch_options(line, command.watch, known, "all");
+  const CommandLine::Option idle = add_watch_options(line, command.watch, known, "all", &command.every);
   add_each_options(line, command, known);
   line.flag("--repeat", command.settings.repeat, "go on watching after it was done; without --per, lull ends then");
   line.option("--warn", command.warn,
-              "tell everybody logged in this long before a shutdown or reboot (default: nobody is told)")
+              "warn logged-in users this long before a shutdown or reboot (default: no warning)")
       .value("TIME");
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
@@ -191,25 +206,51 @@ int watch_all(WatchCommand& command, const Settings& known, Logger& logger, cons
       clock, [&](Machine& machine) { return WatchSession(std::move(command.settings), machine, *console).run(); });
 }
 
-// The first of Slurm's programs that is not there.
-std::string missing_for_slurm(const EachSettings& settings) {
-  if (!settings.slurm || settings.dry_run) return {};
-  for (const char* program : {"squeue", "scontrol", "scancel", "srun", "runuser"})
+// The first of the programs that is not there.
+std::string missing_for_slurm(const EachSettings& settings, bool fleet) {
+  if (!settings.slurm || (settings.dry_run && !fleet)) return {};
+  std::vector<std::string> programs = {"squeue", "scontrol", "scancel"};
+  for (const char* more : fleet ? std::array{"curl", "env"} : std::array{"srun", "runuser"})
+    programs.emplace_back(more);
+  for (const std::string& program : programs)
     if (!is_executable(program)) return program;
   return {};
+}
+
+Result<FleetSettings> settle_fleet(const WatchCommand& command, EachSettings each) {
+  FleetSettings settings{.each = std::move(each), .query = {}, .labels = {}};
+  settings.query.url = TRY(trace::url_of_prometheus(command.from));
+  settings.query.match = command.match;
+  settings.query.token_file = command.token_file;
+  auto labels = trace::parse_columns(command.labels);
+  if (!labels) return std::unexpected(std::move(labels).error().during("--labels"));
+  for (trace::ColumnChoice& label : *labels) label.option = "--labels";
+  settings.labels = *std::move(labels);
+  TRY(check_fleet(settings));
+  return settings;
 }
 
 int watch_each(WatchCommand& command, const Settings& known, Logger& logger, const SystemClock& clock,
                bool given_idle) {
   auto settings = settle_each(command.each, command.settings, given_idle, known);
   if (!settings) return complain("watch: " + settings.error().message(), kExitUsage);
-  if (const std::string program = missing_for_slurm(*settings); !program.empty())
+  std::optional<FleetSettings> fleet;
+  if (!command.from.empty()) {
+    auto settled = settle_fleet(command, *settings);
+    if (!settled) return complain("watch: " + settled.error().message(), kExitUsage);
+    fleet = *std::move(settled);
+  }
+  if (const std::string program = missing_for_slurm(*settings, fleet.has_value()); !program.empty())
     return complain(fmt::format("watch: --slurm needs {}, which is not in PATH", program), kExitFailure);
   for (const EachStep& step : settings->steps) {
     say_remarks(logger, step.when);
     say_what_is_shown(logger, step.actions);
   }
-  const auto console = watch_console(logger, clock, is_live(logger), start_line(*settings));
+  const auto console =
+      watch_console(logger, clock, is_live(logger) && !fleet, fleet ? start_line(*fleet) : start_line(*settings));
+  if (fleet)
+    return on_machine(clock,
+                      [&](Machine& machine) { return FleetSession(*std::move(fleet), machine, *console).run(); });
   return on_machine(clock,
                     [&](Machine& machine) { return EachSession(*std::move(settings), machine, *console).run(); });
 }
@@ -231,6 +272,11 @@ int watch_command(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   if (command.cancel) return cancel();
   if (command.slurm_option->given()) command.each.slurm = command.slurm;
+  if (command.from.empty() && !(command.match + command.labels + command.token_file).empty())
+    return complain("watch: --match, --labels and --token-file are about --from prometheus:URL", kExitUsage);
+  if (!command.from.empty() && !command.each.slurm)
+    return complain("watch: --from prometheus:URL needs --per job --slurm: Slurm says who has which GPU", kExitUsage);
+  if (!command.from.empty() && !command.every->given()) command.watch.every = "30s";
   if (!loaded) return complain(loaded.error().message(), kExitUsage);
   if (const auto settled = settle(command, known, idle.given()); !settled)
     return complain("watch: " + settled.error().message(), kExitUsage);

@@ -200,6 +200,7 @@ PickSettings gpuselect_settings(const GpuselectOptions& options) {
   settings.count = options.count;
   for (const long device : options.devices)
     settings.gpus += fmt::format("{}{}", settings.gpus.empty() ? "" : ",", device);
+  settings.vendor = Vendor::nvidia;  // the predecessor knows no other
   settings.keep_to_visible = false;  // the predecessor looks at every GPU
   settings.constraints.name = options.name.value_or("");
   settings.constraints.exact_name = true;

@@ -324,7 +324,11 @@ const Settings::NamedRule* Settings::find_rule(std::string_view name) const {
 Result<Rule> Settings::rule(std::string_view text) const {
   const std::string_view name = trim(text);
   if (!is_rule_name(name)) return parse_rule(text);
-  if (const NamedRule* found = find_rule(name)) return parse_rule(found->value.text);
+  if (const NamedRule* found = find_rule(name)) {
+    Result<Rule> rule = parse_rule(found->value.text);
+    if (rule) rule->for_hangs = name == kHangRule;
+    return rule;
+  }
   if (std::ranges::find(kMetricTable, name, &MetricInfo::name) != kMetricTable.end()) return parse_rule(text);
   std::vector<std::string_view> names;
   for (const NamedRule& one : rules_) names.push_back(one.name);

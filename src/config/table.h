@@ -81,7 +81,7 @@ inline constexpr std::array<SettingInfo, kSettingCount> kSettingTable = {{
     {Setting::slurm_except_account, "slurm.except_account", "LULL_SLURM_EXCEPT_ACCOUNT", SettingKind::names, "",
      "the same by account"},
     {Setting::slurm_interactive, "slurm.interactive", "LULL_SLURM_INTERACTIVE", SettingKind::interactive, "leave",
-     "what a requeue does to an interactive job: leave or cancel"},
+     "what is done to an interactive job: leave it, or cancel also where a requeue is due"},
     {Setting::slurm_restarts_at_most, "slurm.restarts_at_most", "LULL_SLURM_RESTARTS_AT_MOST", SettingKind::count, "3",
      "a job that was restarted so often is requeued and held"},
     {Setting::slurm_steps, "slurm.steps", "LULL_SLURM_STEPS", SettingKind::steps, "",
@@ -101,6 +101,7 @@ struct BuiltInRule {
   std::string_view meaning;
 };
 std::span<const BuiltInRule> built_in_rules();
+inline constexpr std::string_view kHangRule = "hung";  // of these, or what somebody calls so
 
 // What notifications can be made for.
 inline constexpr std::array<std::string_view, 5> kServices = {"slack", "discord", "teams", "ntfy", "webhook"};

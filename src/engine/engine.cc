@@ -6,9 +6,9 @@
 namespace lull {
 
 void Engine::begin(const SubjectId& subject, Instant start, const std::vector<Plan>& plans) {
-  std::vector<SubjectState>& cases = cases_[subject];
-  cases.clear();
-  for (std::uint32_t i = 0; i < plans.size(); ++i) cases.emplace_back(plans[i], i, subject, start);
+  std::vector<SubjectState>& states = states_[subject];
+  states.clear();
+  for (std::uint32_t i = 0; i < plans.size(); ++i) states.emplace_back(plans[i], i, subject, start);
 }
 
 // Said once for everybody, then every so often, until there is one.
@@ -32,13 +32,13 @@ void Engine::look_at_driver(const Snapshot& snapshot, std::span<const Subject> s
 }
 
 void Engine::forget_others(std::span<const Subject> subjects, Instant now) {
-  for (auto place = cases_.begin(); place != cases_.end();) {
+  for (auto place = states_.begin(); place != states_.end();) {
     if (std::ranges::find(subjects, place->first, &Subject::id) != subjects.end()) {
       ++place;
       continue;
     }
     for (SubjectState& one : place->second) one.call_off(now, events_);
-    place = cases_.erase(place);
+    place = states_.erase(place);
   }
 }
 
@@ -48,8 +48,8 @@ std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const
   forget_others(subjects, snapshot.at);
   look_at_driver(snapshot, subjects);
   for (const Subject& subject : subjects) {
-    if (!cases_.contains(subject.id)) begin(subject.id, snapshot.at);
-    for (SubjectState& one : cases_[subject.id])
+    if (!states_.contains(subject.id)) begin(subject.id, snapshot.at);
+    for (SubjectState& one : states_[subject.id])
       one.observe(snapshot, subject, machine, no_gpu_said_.has_value(), counts, events_);
   }
   // That GPUs are back names them: nobody wants to read it twice.
@@ -60,36 +60,36 @@ std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const
 
 std::span<const Event> Engine::time_is(Instant now) {
   events_.clear();
-  for (auto& [id, cases] : cases_)
-    for (SubjectState& one : cases) one.time_is(now, events_);
+  for (auto& [id, states] : states_)
+    for (SubjectState& one : states) one.time_is(now, events_);
   return events_;
 }
 
 std::optional<Instant> Engine::next_time() const {
   std::optional<Instant> next;
-  for (const auto& [id, cases] : cases_)
-    for (const SubjectState& one : cases)
+  for (const auto& [id, states] : states_)
+    for (const SubjectState& one : states)
       if (const auto time = one.next_time(); time && (!next || *time < *next)) next = time;
   return next;
 }
 
 const SubjectState* Engine::find(const SubjectId& subject, std::uint32_t plan) const {
-  const auto found = cases_.find(subject);
-  return found == cases_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
+  const auto found = states_.find(subject);
+  return found == states_.end() || plan >= found->second.size() ? nullptr : &found->second[plan];
 }
 
 void Engine::stopped(const SubjectId& subject, bool stopped) {
-  if (const auto found = cases_.find(subject); found != cases_.end())
+  if (const auto found = states_.find(subject); found != states_.end())
     for (SubjectState& one : found->second) one.stopped(stopped);
 }
 
 void Engine::keep(const SubjectId& subject, Instant until) {
-  if (const auto found = cases_.find(subject); found != cases_.end())
+  if (const auto found = states_.find(subject); found != states_.end())
     for (SubjectState& one : found->second) one.keep(until);
 }
 
 void Engine::outcome(const SubjectId& subject, std::uint32_t plan, std::uint32_t step, FiresAgain again) {
-  if (const auto found = cases_.find(subject); found != cases_.end() && plan < found->second.size())
+  if (const auto found = states_.find(subject); found != states_.end() && plan < found->second.size())
     found->second[plan].outcome(step, again);
 }
 

@@ -54,7 +54,7 @@ class Engine {
   void forget_others(std::span<const Subject> subjects, Instant now);
 
   std::vector<Plan> plans_;
-  std::map<SubjectId, std::vector<SubjectState>> cases_;  // one for each plan
+  std::map<SubjectId, std::vector<SubjectState>> states_;  // one for each plan
   std::vector<Event> events_;
   std::optional<Instant> no_gpu_said_;
 };

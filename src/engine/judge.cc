@@ -121,9 +121,15 @@ void Judge::fill(const Snapshot& snapshot, const Facts& job, const Facts& machin
     const std::size_t place = of_gpus_ ? places_[lane] : kNowhere;
     const Reading* reading = place < snapshot.readings.size() ? &snapshot.readings[place] : nullptr;
     present_[lane] = 0;
+    const bool spins = policy_.idle.for_hangs && reading != nullptr && inventory_->devices[place].rdna;
     for (std::size_t s = 0; s < signals_.size(); ++s) {
       switch (info(signals_[s]).of) {
-        case Of::gpu: fill_one(lane, s, reading, gone, reading); break;
+        case Of::gpu:
+          if (spins)
+            fill_one(lane, s, nullptr, Absence::looks_hung, nullptr);
+          else
+            fill_one(lane, s, reading, gone, reading);
+          break;
         case Of::job: fill_one(lane, s, &job, gone, nullptr); break;
         case Of::machine: fill_one(lane, s, &machine, gone, nullptr); break;
       }
@@ -245,7 +251,7 @@ std::vector<MissingSignal> Judge::missing() const {
     for (std::size_t s = 0; s < signals_.size(); ++s) {
       const std::size_t at = lane * signals_.size() + s;
       const bool of_gpu = info(signals_[s]).of == Of::gpu;
-      if (std::isfinite(values_[at]) || (!of_gpu && lane > 0)) continue;
+      if (std::isfinite(values_[at]) || (!of_gpu && lane > 0) || absences_[at] == Absence::looks_hung) continue;
       MissingSignal lacking{
           .gpu = of_gpu ? scope_[lane].label() : "", .metric = signals_[s], .why = absences_[at], .instead = {}};
       if (lacking.why == Absence::not_covered) lacking.coverage = static_cast<double>(coverages_[at]);

@@ -419,7 +419,7 @@ void Filling::look_at_still(std::size_t number, const Now& now, std::vector<Fill
     bool looked = true;
     std::vector<GpuProcess> there = uncleared(number, now, looked);
     if (unit.waits_for_free || !looked || there.empty()) return;
-    // It stood still for something else, and somebody came meanwhile: now it is about them.
+    // It was paused for something else, and another process came meanwhile: now it is about them.
     halt(number, {.kind = Reason::opened, .who = to_string(there.front()), .pid = there.front().pid}, now.now, orders);
     unit.suspects = std::move(there);
     return;

@@ -8,8 +8,10 @@
 
 #include "base/text.h"
 #include "gpu/snapshot.h"
+#include "lease/choice.h"
 #include "lease/record.h"
 #include "rule/reason.h"
+#include "sense/kfd.h"
 #include "sense/processes.h"
 #include "sense/select.h"
 
@@ -34,6 +36,15 @@ bool has_parts(const Inventory& inventory, std::size_t place) {
 std::size_t card_of(const Inventory& inventory, std::size_t place) {
   while (place > 0 && inventory.devices[place].kind == DeviceKind::mig) --place;
   return place;
+}
+
+// ROCm opens the render nodes of all GPUs; KFD tells on which of them a process is.
+bool is_elsewhere(const Snapshot& snapshot, std::size_t place, pid_t pid) {
+  const Reading& reading = snapshot.readings[place];
+  if (snapshot.inventory->devices[place].vendor != Vendor::amd || !reading.processes || reading.processes_hidden)
+    return false;
+  return std::ranges::find(*reading.processes, pid, &GpuProcess::pid) == reading.processes->end() &&
+         is_kfd_process(Root::machine(), pid);
 }
 
 // Programs that we leave out by ourselves look at GPUs, or draw: one of them that computes is somebody's work under
@@ -97,7 +108,8 @@ GpuObservation Observations::look_at(const Seen& seen, std::size_t place) {
   observation.mem_total = reading[Metric::mem_total];
   add_claims(seen, device, reading, observation);
   add_openers(seen, card_of(*seen.snapshot.inventory, place), observation);
-  if (reading.processes && reading.processes->empty() && !reading.processes_hidden && observation.mem_used > kEmptyCard)
+  if (reading.processes && reading.processes->empty() && !reading.processes_hidden &&
+      observation.mem_used > empty_card(device))
     observation.mem_unexplained = observation.mem_used;
   const auto known = known_.find(observation.gpu);
   if (known == known_.end()) {
@@ -147,6 +159,7 @@ void Observations::add_openers(const Seen& seen, std::size_t place, GpuObservati
     const auto entry = read_process_entry(pid);
     if (!entry) continue;  // gone
     if (is_ignored_on(settings_, seen.snapshot.inventory->devices[place], pid)) continue;
+    if (is_elsewhere(seen.snapshot, place, pid)) continue;
     observation.openers->push_back({.pid = pid, .start_ticks = entry->start_ticks, .program = program_of(pid)});
   }
 }

@@ -4,11 +4,14 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdlib>
+#include <filesystem>
 
 #include "fill/plan_file.h"
 #include "fill/sink.h"
 #include "fill/status.h"
 #include "gpu/inventory_test.h"
+#include "sense/file_tree_test.h"
 
 namespace lull {
 namespace {
@@ -179,6 +182,10 @@ TEST_F(ObservationsTest, MemoryThatNobodyOwnsUpToIsUnexplained) {
   snapshot_.readings[0].processes.emplace();
   snapshot_.readings[0].set(Metric::mem_used, 10 * kMiB);
   EXPECT_EQ(look().mem_unexplained, 0) << "an empty card has that";
+  snapshot_.readings[0].set(Metric::mem_used, 283 * kMiB);
+  EXPECT_EQ(look().mem_unexplained, 283 * kMiB);
+  inventory_->devices[0].vendor = Vendor::amd;
+  EXPECT_EQ(look().mem_unexplained, 0) << "an empty MI300X has that";
 }
 
 TEST_F(ObservationsTest, WhoComputesClaimsTheGpu) {
@@ -267,6 +274,26 @@ TEST_F(ObservationsTest, OpenersAreToldWhereSomebodyHasLooked) {
   openers_->absence.resize(1);
   openers_->holders.resize(1);
   EXPECT_FALSE(look(1).openers) << "a look at fewer GPUs";
+}
+
+// ROCm opens the render nodes of all GPUs, also of those that it does not use.
+TEST_F(ObservationsTest, AKfdProcessOnAnotherGpuIsNoOpener) {
+  const TestTree tree;
+  tree.write("sys/class/kfd/kfd/proc/" + std::to_string(::getpid()) + "/vram_7", "4096\n");
+  ::setenv("LULL_SIM", tree.path().c_str(), 1);
+  inventory_->devices[0].vendor = Vendor::amd;
+  looked().holders[0] = {::getpid()};
+  const auto openers = [&] { return look().openers->size(); };
+  EXPECT_EQ(openers(), 0U);
+  process({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});
+  EXPECT_EQ(openers(), 1U) << "it is listed here";
+  snapshot_.readings[0].processes.emplace();
+  snapshot_.readings[0].processes_hidden = true;
+  EXPECT_EQ(openers(), 1U) << "the list may leave it out";
+  snapshot_.readings[0].processes_hidden = false;
+  std::filesystem::remove_all(tree.at("sys/class/kfd/kfd/proc"));
+  EXPECT_EQ(openers(), 1U) << "KFD does not know it";
+  ::unsetenv("LULL_SIM");
 }
 
 TEST_F(ObservationsTest, MigDevicesShareTheFileOfTheirCard) {

@@ -34,7 +34,7 @@ std::string without_gpu(const Reason& reason) {
       return std::isnan(reason.number) ? "its free memory is unknown"
                                        : fmt::format("only {} of memory are free", format_size(reason.number));
     case Reason::memory_left:
-      return fmt::format("{} of its memory are in use by nobody who can be seen", format_size(reason.number));
+      return fmt::format("{} of its memory is in use by processes that lull cannot see", format_size(reason.number));
     case Reason::out_of_hours: return "not at this time of day";
     case Reason::unreadable: return "cannot be judged: " + who;
     case Reason::hidden:

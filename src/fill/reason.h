@@ -19,7 +19,7 @@ struct Reason {
     waited_for,         // who
     used,               // who: a process that computes on it
     opened,             // who: a process that has it open
-    memory_grew,        // number: bytes, while our filler stood still
+    memory_grew,        // number: bytes, while our filler was paused
     user,               // who; time: since the last key
     rule,               // who: what speaks against it, in words of the rule
     starts_soon,        // time: until the rule has held for long enough

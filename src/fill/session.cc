@@ -15,6 +15,7 @@
 #include "base/inotify.h"
 #include "base/text.h"
 #include "fill/status.h"
+#include "lease/visibility.h"
 #include "sense/openers.h"
 
 namespace lull {
@@ -312,24 +313,21 @@ void FillSession::start(std::size_t unit) {
                        .log_keep = told.log_keep,
                        .use_cgroup = options_.use_cgroup,
                        .signals = &machine_.signals};
-  std::vector<std::string> visible;
-  for (const DeviceId& gpu : filling_->units()[unit].gpus) {
-    const auto place = inventory_->place_of(gpu);
-    if (!place) continue;
-    const Device& device = inventory_->devices[*place];
-    visible.push_back(device.kind == DeviceKind::mig ? device.uuid : device.label());  // CUDA knows MIG by UUID only
-  }
-  const std::string list = fmt::format("{}", fmt::join(visible, ","));
-  const auto set = [&](const char* name, const std::string& value) {
+  std::vector<std::size_t> places;
+  for (const DeviceId& gpu : filling_->units()[unit].gpus)
+    if (const auto place = inventory_->place_of(gpu)) places.push_back(*place);
+  const auto set = [&](const std::string& name, const std::string& value) {
     if (std::ranges::none_of(told.environment, [&](const auto& one) { return one.first == name; }))
       options.environment.emplace_back(name, value);
   };
   if (told.set_visible_devices) {
-    set("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    set("CUDA_VISIBLE_DEVICES", list);
+    const auto visible = visibility(*inventory_, places, false, Root::machine());
+    if (!visible) return gone(unit, {.not_started = visible.error().message()});
+    for (const auto& [name, value] : visible->set) set(name, value);
+    options.unset = visible->removed;
   }
   set("LULL_FILLER", told.name);
-  set("LULL_GPUS", list);
+  set("LULL_GPUS", visible_value(*inventory_, places, false));
 
   auto guard = Guard::start(loop_, machine_.children, options,
                             {.started =
@@ -602,29 +600,28 @@ void FillSession::schedule_decision() {
 
 // ---- who has the device files open ----------------------------------------------
 
-// The files of GPUs; MIG devices share that of their card.
+// The files of GPUs; MIG devices share those of their card.
 void FillSession::watch_opens(const Inventory& inventory) {
   std::vector<std::string> files;
   std::string marks;
-  watched_.clear();
   behind_.clear();
   const Root root = Root::machine();
-  bool with_parts = false;  // the MIG devices that follow are of a file that is watched
-  for (const Device& device : inventory.devices) {
-    if (device.kind == DeviceKind::mig) {
-      if (with_parts) behind_.back().push_back(device.id());
-      continue;
+  std::size_t card = 0;
+  for (std::size_t place = 0; place < inventory.devices.size(); ++place) {
+    const Device& device = inventory.devices[place];
+    if (device.kind == DeviceKind::gpu) card = place;
+    std::vector<GpuFile> own = gpu_files(device, root);
+    for (const GpuFile& file : own.empty() ? gpu_files(inventory.devices[card], root) : std::move(own)) {
+      auto number = static_cast<std::size_t>(std::ranges::find(files, file.path) - files.begin());
+      if (number == files.size()) {
+        const auto mark = mark_of(file.path);
+        marks += mark.value_or(file.path + " is not there\n");
+        if (!mark) continue;
+        files.push_back(file.path);
+        behind_.emplace_back();
+      }
+      behind_[number].push_back({device.id(), inventory.devices[card].id()});
     }
-    with_parts = false;
-    if (!device.minor) continue;
-    const std::string file = root.dev + "/nvidia" + std::to_string(*device.minor);
-    const auto mark = mark_of(file);
-    marks += mark.value_or(file + " is not there\n");
-    if (!mark) continue;
-    with_parts = true;
-    files.push_back(file);
-    watched_.push_back(device.id());
-    behind_.push_back({device.id()});
   }
   // A fresh sensor brings a new inventory of the same files: what was opened just now must not be forgotten for that.
   if (opens_ && marks == opens_of_ && !watch_anew_) return;
@@ -661,10 +658,10 @@ const GpuProcess* FillSession::stranger(pid_t pid) {
 void FillSession::on_opens() {
   std::vector<FillOrder> orders;
   const auto opened = [&](std::size_t file, const GpuProcess& opener) {
-    const auto place = inventory_->place_of(watched_[file]);
-    if (place && is_ignored_on(settings_, inventory_->devices[*place], opener.pid)) return;
-    last_came_ = loop_.now();
-    for (const DeviceId& gpu : behind_[file]) {
+    for (const auto& [gpu, card] : behind_[file]) {
+      const auto place = inventory_->place_of(card);
+      if (place && is_ignored_on(settings_, inventory_->devices[*place], opener.pid)) continue;
+      last_came_ = loop_.now();
       for (FillOrder& order : filling_->opened(loop_.now(), gpu, opener)) {
         halt_at_once(order);
         orders.push_back(std::move(order));

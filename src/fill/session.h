@@ -117,10 +117,14 @@ class FillSession {
   std::unique_ptr<People> people_;
   std::unique_ptr<OpenerScan> scan_;
   std::unique_ptr<OpenWatch> opens_;
-  std::string opens_of_;                       // the files that it watches
-  bool watch_anew_ = false;                    // it told that events were lost
-  std::vector<DeviceId> watched_;              // by the number of the file
-  std::vector<std::vector<DeviceId>> behind_;  // each of its MIG devices, or itself
+  std::string opens_of_;     // the files that it watches
+  bool watch_anew_ = false;  // it told that events were lost
+  // Whom an open of each file may concern: a GPU and its MIG devices, all AMD GPUs (/dev/kfd).
+  struct Behind {
+    DeviceId gpu;
+    DeviceId card;  // itself, or what a MIG device is a part of
+  };
+  std::vector<std::vector<Behind>> behind_;
   // Who came just now and is nobody of ours: a program that starts opens every GPU.
   std::map<pid_t, GpuProcess> strangers_;
   Instant strangers_since_{};

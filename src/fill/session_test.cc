@@ -505,6 +505,60 @@ TEST_F(FillSessionTest, TheEnvironmentNamesItsGpus) {
   EXPECT_EQ(*read_file(tree_.at("env")), "0,1 PCI_BUS_ID work 0,1\n");
 }
 
+// Two AMD GPUs: each has a render node, and both have /dev/kfd.
+TEST_F(FillSessionTest, AnOpenOfARenderNodePausesItsGpuAndOneOfKfdPausesAllAmdGpus) {
+  settings_.fillers[0].per_gpu = true;
+  begin(2);
+  const auto open_file_of = [&](const std::string& name) {
+    (void)Fd(::open(tree_.at("dev/" + name).c_str(), O_RDONLY | O_CLOEXEC));
+  };
+  for (unsigned i = 0; i < 2; ++i) {
+    Device& device = world_->inventory->devices[i];
+    device.vendor = Vendor::amd;
+    device.minor.reset();
+    device.render_minor = 128 + i;
+    device.kfd_rank = i;
+    tree_.write("dev/dri/renderD" + std::to_string(128 + i), "");
+  }
+  tree_.write("dev/kfd", "");
+  run({saw("started work", 2, [&] { open_file_of("dri/renderD129"); }),
+       saw("halted work GPU GPU-1: an unknown process has opened it"),
+       saw("went-on work", 1,
+           [&] {
+             EXPECT_EQ(told_.count("halted"), 1U);
+             open_file_of("kfd");
+           }),
+       saw("halted work", 3), saw("went-on work", 3)});
+}
+
+TEST_F(FillSessionTest, TheEnvironmentOfAnAmdGpuIsRocms) {
+  ::setenv("CUDA_VISIBLE_DEVICES", "7", 1);
+  settings_.fillers[0].command = {"sh", "-c",
+                                  "echo ${CUDA_VISIBLE_DEVICES-none} $ROCR_VISIBLE_DEVICES $HIP_VISIBLE_DEVICES > " +
+                                      tree_.at("env.new") + "; mv " + tree_.at("env.new") + " " + tree_.at("env") +
+                                      "; exec sleep 1000"};
+  begin(2);
+  for (unsigned i = 0; i < 2; ++i) {
+    Device& device = world_->inventory->devices[i];
+    device.vendor = Vendor::amd;
+    device.render_minor = 128 + i;
+    device.kfd_rank = 1 - i;
+    tree_.write("dev/dri/renderD" + std::to_string(128 + i), "");
+  }
+  run({{"environment", [&] { return fs::exists(tree_.at("env")); }}});
+  ::unsetenv("CUDA_VISIBLE_DEVICES");
+  EXPECT_EQ(*read_file(tree_.at("env")), "none 1,0 0,1\n") << "their UUIDs are none of ROCm's";
+}
+
+TEST_F(FillSessionTest, AGpuWhoseOrderIsNotKnownIsNotFilled) {
+  begin(1);
+  world_->inventory->devices[0].vendor = Vendor::amd;
+  world_->inventory->devices[0].render_minor = 128;
+  tree_.write("dev/dri/renderD128", "");
+  run({saw("not-started work")});
+  EXPECT_NE(told_.all().find("ROCR_VISIBLE_DEVICES cannot name it"), std::string::npos) << told_.all();
+}
+
 TEST_F(FillSessionTest, WithoutEventsALookFindsWhoHasItOpen) {
   options_.best_way = OpenWay::none;
   begin();

@@ -16,11 +16,12 @@
 
 namespace lull {
 
-// What happens when somebody comes. In all of them a lease, or somebody waiting for one, ends the filler.
+// What happens when another process opens the GPU. In all of them a lease, or somebody waiting for one, ends the
+// filler.
 enum class YieldWay : std::uint8_t {
-  confirm,  // stand still, and end only if the other one really uses the GPU
+  confirm,  // pause, and end only if the other one really uses the GPU
   stop,     // end at once, whoever opened it
-  pause,    // stand still for as long as the other one leaves memory free
+  pause,    // pause for as long as the other one leaves memory free
 };
 
 enum class IoClass : std::uint8_t { unchanged, best_effort, idle };

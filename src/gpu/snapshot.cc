@@ -51,6 +51,10 @@ std::string_view to_string(Absence absence) {
     case Absence::waking: return "still waking up";
     case Absence::no_beat: return "the program has not called beat()";
     case Absence::too_many: return "more GPUs than lull can read";
+    case Absence::busy: return "the driver was busy";
+    case Absence::still: return "its counter does not move";
+    case Absence::looks_hung: return "its own idle looks like a hang";
+    case Absence::partition: return "no values of a single partition";
   }
   return "unknown error";
 }
@@ -119,6 +123,10 @@ std::vector<std::string> Inventory::warnings() const {
   return lines;
 }
 
+bool Inventory::several_vendors() const {
+  return std::ranges::any_of(devices, [&](const Device& device) { return device.vendor != devices.front().vendor; });
+}
+
 std::optional<std::size_t> Inventory::place_of(const DeviceId& id) const {
   for (std::size_t i = 0; i < devices.size(); ++i)
     if (devices[i].is(id)) return i;
@@ -133,6 +141,8 @@ const Reading* Snapshot::find(const DeviceId& id) const {
 std::string Device::label() const {
   return kind == DeviceKind::mig ? fmt::format("{}:{}", index, mig_index) : fmt::format("{}", index);
 }
+
+std::string Device::vendor_label() const { return fmt::format("{}:{}", to_string(vendor), vendor_index); }
 
 std::string labels(const std::vector<Device>& devices) {
   std::string text;

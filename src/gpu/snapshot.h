@@ -46,6 +46,10 @@ enum class Absence : std::uint8_t {
   waking,       // the driver still wakes the card, for our first look at it
   no_beat,      // the program has not called beat() yet, or is none that could (Python's lull.watch)
   too_many,     // the machine has more GPUs than can be read
+  busy,         // the driver was busy with something else (EBUSY): a card that resets
+  still,        // a counter that has never moved: the card may be busy all the time, or not count at all
+  looks_hung,   // a rule for hangs is not asked of a card whose own idle looks like one
+  partition,    // a part of a card of which the driver gives no values of its own
 };
 std::string_view to_string(Absence absence);  // "GPU is lost"
 std::string unanswered_text(Duration time);   // "driver has not answered for 12s"
@@ -90,6 +94,7 @@ struct Device {
   bool partition = false;                    // AMD: a part of a card that shares its unique_id with others (CPX)
   bool rdna = false;                         // AMD: its own idle may look like a hang
   Absence absence = Absence::none;           // lost before anything could be read of it
+  bool without_uuid = false;                 // it has none, and its PCI address names it (Intel, some of AMD)
   bool shares_uuid = false;                  // another device of this machine has the same UUID
   bool operator==(const Device&) const = default;
 
@@ -97,13 +102,15 @@ struct Device {
   // Whether this is the one: by its UUID, or by the place that names it while no UUID can be read or several have it.
   bool is(const DeviceId& other) const;
   bool has_own_uuid() const { return !uuid.empty() && !shares_uuid; }
-  std::string label() const;  // "3", or "3:1" for the second MIG device of GPU 3
+  std::string label() const;         // "3", or "3:1" for the second MIG device of GPU 3
+  std::string vendor_label() const;  // "amd:0"
 };
 std::string labels(const std::vector<Device>& devices);  // "GPU 3", "GPUs 0, 3:1"
 
 struct Inventory {
   std::vector<Device> devices;  // a GPU is followed by its MIG devices
   std::optional<std::size_t> place_of(const DeviceId& id) const;
+  bool several_vendors() const;
   std::string driver_version;
   std::string library;  // the path that was loaded
 
@@ -188,7 +195,7 @@ struct Facts {
     absence.fill(Absence::not_asked);
   }
   double operator[](Metric metric) const { return value[index_of(metric)]; }
-  // The one door for values from outside: what the metric cannot be is unknown.
+  // All values from outside pass through here: what the metric cannot be is unknown.
   void set(Metric metric, double known) {
     if (!plausible(metric, known)) return miss(metric, Absence::implausible);
     value[index_of(metric)] = known;

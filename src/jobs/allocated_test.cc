@@ -16,8 +16,10 @@ std::vector<GpuUse> uses_of(unsigned count) {
   return uses;
 }
 AllocatedJob given(std::vector<unsigned> gpus, std::string run = "0/1") {
-  return {
+  AllocatedJob job{
       .job = "slurm:22", .run = std::move(run), .title = "Slurm job 22 of ada", .owner = 1000, .gpus = std::move(gpus)};
+  for (const unsigned number : job.gpus) job.files.push_back({.minor = number});
+  return job;
 }
 
 TEST(Allocated, AJobHasAllGpusThatItWasGiven) {
@@ -43,6 +45,43 @@ TEST(Allocated, WhatCannotBeSeenIsNotJudged) {
   split.back().device.kind = DeviceKind::mig;
   EXPECT_FALSE(allocated_subjects({given({0})}, split)[0].subject.scope.not_judged.empty());
   EXPECT_TRUE(allocated_subjects({given({1})}, split)[0].subject.scope.not_judged.empty());
+}
+
+TEST(Allocated, TheFilesSayWhichGpusItIs) {
+  AllocatedJob job = given({0, 1});
+  job.files = {{.minor = 3}, {.minor = 1}};
+  const auto other = allocated_subjects({job}, uses_of(4));
+  ASSERT_EQ(other[0].subject.scope.devices.size(), 2U);
+  EXPECT_EQ(other[0].subject.scope.devices[1].index, 3U);
+  EXPECT_EQ(other[0].title, "Slurm job 22 of ada on GPUs 1, 3");
+  job.by_index = true;
+  EXPECT_FALSE(allocated_subjects({job}, uses_of(4))[0].subject.scope.not_judged.empty());
+  job.files.clear();
+  EXPECT_FALSE(allocated_subjects({job}, uses_of(4))[0].subject.scope.not_judged.empty());
+  job.not_known = "slurmd is not there";
+  EXPECT_EQ(allocated_subjects({job}, uses_of(4))[0].subject.scope.not_judged,
+            "Slurm job 22 of ada is not judged: slurmd is not there");
+  auto render = uses_of(2);
+  render[1].device.render_minor = 129;
+  job = given({0});
+  job.files = {{.minor = 129, .render = true}};
+  EXPECT_EQ(allocated_subjects({job}, render)[0].subject.scope.devices.at(0).index, 1U);
+}
+
+// The numbers may mean other GPUs than those: what is seen says so.
+TEST(Allocated, AProcessInTheWrongPlaceKeepsAJobFromBeingJudged) {
+  auto uses = uses_of(3);
+  const GpuProcess own{.pid = 10, .compute = true, .identified = true, .job = "slurm:22"};
+  const GpuProcess other{.pid = 11, .compute = true, .identified = true, .job = "slurm:23"};
+  const GpuProcess nobody{.pid = 12, .compute = true, .identified = true, .job = "tree:12"};
+  uses[0].processes = {own, nobody};
+  uses[2].processes = {other, nobody};
+  EXPECT_EQ(allocated_subjects({given({0, 1})}, uses)[0].subject.scope.not_judged, "");
+  uses[1].processes = {other};
+  EXPECT_NE(allocated_subjects({given({0, 1})}, uses)[0].subject.scope.not_judged, "");
+  EXPECT_EQ(allocated_subjects({given({0})}, uses)[0].subject.scope.not_judged, "");
+  uses[2].processes = {own};
+  EXPECT_NE(allocated_subjects({given({0})}, uses)[0].subject.scope.not_judged, "");
 }
 
 TEST(Allocated, AnotherRunIsAnotherSubjectAndAnotherProcessIsNot) {

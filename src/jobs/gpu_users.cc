@@ -282,8 +282,13 @@ JobFinder::Job JobFinder::job_in(const Container& container, const ProcessEntry&
   const auto known = names_.find(what);
   if (known != names_.end()) return {known->second, title_of(container.kind, known->second)};
   NamedCgroup shown = container;
-  if (container.is_slurm() && !numbered)  // a SLUID
-    if (auto number = job_of_slurmstepd(root_, entry)) shown.name = *std::move(number);
+  if (container.is_slurm() && !numbered) {  // a SLUID
+    const auto told = sluids_.find(container.name);
+    if (told != sluids_.end())
+      shown.name = std::to_string(told->second);
+    else if (auto number = job_of_slurmstepd(root_, entry))
+      shown.name = *std::move(number);
+  }
   if (container.maker && !container.by_root())
     shown.name = fmt::format("{}/{}", user_name(*container.maker), shown.name);
   const std::string& id =

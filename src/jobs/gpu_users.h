@@ -83,6 +83,8 @@ class JobFinder {
   explicit JobFinder(Root root = {}, Leases leases = nullptr);
 
   void begin_look() { read_leases_.reset(); }
+  // The numbers of Slurm jobs by their SLUIDs, as whoever allocates says.
+  void set_sluids(std::map<std::string, std::uint64_t> sluids) { sluids_ = std::move(sluids); }
   const Result<std::vector<LeaseInfo>>& leases();  // read once in a look, where they are needed
   // The job as it was remembered, or as it is found now. An error: the leases cannot be read, and it may be of one.
   Result<Job> find(const ProcessEntry& entry, uid_t user);
@@ -110,6 +112,7 @@ class JobFinder {
   Root root_;
   Leases leases_;
   std::optional<Result<std::vector<LeaseInfo>>> read_leases_;
+  std::map<std::string, std::uint64_t> sluids_;
   std::vector<std::string> own_containers_;   // the paths of their cgroups
   std::map<std::string, std::string> names_;  // of jobs in containers and with leases, as they are shown
   std::map<Name, Known> known_;               // who was remembered
@@ -170,6 +173,7 @@ class GpuUsers {
   // was fresh.
   const FileHolders& file_holders(const std::vector<std::size_t>& gpus);
 
+  void set_sluids(std::map<std::string, std::uint64_t> sluids) { jobs_.set_sluids(std::move(sluids)); }
   void forget_reached() { reached_.clear(); }  // which GPUs were reachable: another job begins
   // As they were during the previous look; none where they could not be read, and trouble() says why.
   const std::vector<LeaseInfo>& leases();

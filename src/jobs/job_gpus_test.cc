@@ -190,7 +190,8 @@ TEST_F(Contexts, ByAllGpusUntilTheJobHasItsOwnWhereThatIsAskedFor) {
   ScopeFinder any({.is_ours = is_ours, .all_without_context = true, .stricter_with_more = false});
   EXPECT_NE(any.find(unread).not_judged, "") << "one GPU that idles may be another than the job's";
   EXPECT_EQ(names(any.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "01");
-  ScopeFinder given({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours, .all_without_context = true});
+  ScopeFinder given(
+      {.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours, .all_without_context = true});
   EXPECT_EQ(names(given.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "0");
 }
 
@@ -202,10 +203,10 @@ TEST_F(Contexts, ARuleOnTheJobAloneNeedsNoGpu) {
 }
 
 TEST_F(Contexts, WhatIsSeenWins) {
-  ScopeFinder finder({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours});
+  ScopeFinder finder({.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours});
   EXPECT_EQ(names(finder.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "0");
   EXPECT_EQ(names(finder.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).devices), "01");
-  ScopeFinder none({.environment = {.cuda_visible_devices = "-1"}, .is_ours = is_ours});
+  ScopeFinder none({.environment = {.variables = {.cuda_visible_devices = "-1"}}, .is_ours = is_ours});
   EXPECT_NE(none.find(snapshot(two_, {reading({{}}), reading({{}})})).not_judged, "");
   EXPECT_EQ(names(none.find(snapshot(two_, {reading({{}}), reading({{ours()}})})).devices), "1");
   // A person's own word for this run is kept, and what it leaves out is said.
@@ -214,9 +215,32 @@ TEST_F(Contexts, WhatIsSeenWins) {
   EXPECT_EQ(named.take_notes().size(), 1U);
 }
 
+TEST_F(Contexts, AmdAndIntelGpusAreGivenByTheirOwnVariables) {
+  std::vector<Device> devices = {gpu(0), gpu(1), gpu(2), gpu(3), gpu(4)};
+  for (const std::size_t i : {1U, 2U}) {
+    devices[i].vendor = Vendor::amd;
+    devices[i].kfd_rank = 2 - i;
+  }
+  for (const std::size_t i : {3U, 4U}) devices[i].vendor = Vendor::intel;
+  const auto all = machine(devices);
+  const auto idle = snapshot(all, std::vector<Reading>(5, reading({{}})));
+  const auto given = [&](RuntimeVariables variables) {
+    ScopeFinder finder({.environment = {.variables = std::move(variables)}, .is_ours = is_ours});
+    return names(finder.find(idle).devices);
+  };
+  EXPECT_EQ(given({.rocr_visible_devices = "0"}), "2") << "KFD counts it first";
+  EXPECT_EQ(given({.cuda_visible_devices = "0"}), "0");
+  EXPECT_EQ(given({.ze_affinity_mask = "1"}), "34") << "the order is not certain";
+  EXPECT_EQ(
+      given({.ze_affinity_mask = "1", .ze_flat_device_hierarchy = "COMPOSITE", .ze_enable_pci_id_device_order = "1"}),
+      "4");
+  EXPECT_EQ(given({.cuda_visible_devices = "0", .rocr_visible_devices = "1"}), "01");
+  EXPECT_EQ(given({.cuda_visible_devices = "-1", .rocr_visible_devices = "1"}), "1");
+}
+
 TEST_F(Contexts, AnUncertainOrderTakesAllUntilContextsSettleIt) {
   const auto mixed = machine({gpu(0, "T4"), gpu(1, "H100"), gpu(2, "H100")});
-  ScopeFinder finder({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours});
+  ScopeFinder finder({.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours});
   EXPECT_EQ(finder.find(snapshot(mixed, {reading({{}}), reading({{}}), reading({{}})})).devices.size(), 3U);
   EXPECT_EQ(finder.take_notes().size(), 1U);
   EXPECT_EQ(names(finder.find(snapshot(mixed, {reading({{}}), reading({{ours()}}), reading({{}})})).devices), "1");
@@ -393,7 +417,7 @@ TEST_F(Contexts, ASplitGpuCountsAsItsParts) {
     return names(finder.find(snapshot(split, {std::move(whole), std::move(first), std::move(second)})).devices);
   };
   EXPECT_EQ(find(finder_, reading({{ours()}}), reading({{}}), reading({{ours()}})), "0:1");
-  ScopeFinder given({.environment = {.cuda_visible_devices = "MIG-1"}, .is_ours = is_ours});
+  ScopeFinder given({.environment = {.variables = {.cuda_visible_devices = "MIG-1"}}, .is_ours = is_ours});
   EXPECT_EQ(find(given, reading({{ours()}}), reading({{}}), reading({{ours()}})), "0:1");
   ScopeFinder silent({.is_ours = is_ours});  // the parts' own lists cannot be read
   EXPECT_EQ(find(silent, reading({{ours()}}), reading(std::nullopt), reading(std::nullopt)), "0:00:1");
@@ -512,7 +536,7 @@ TEST_F(Contexts, TheLeaseOfAnotherUserGivesTheJobNothing) {
 
 TEST_F(Contexts, AnUncertainOrderStaysOpenWhereProcessesCannotBeSeen) {
   const auto mixed = machine({gpu(0, "T4"), gpu(1, "H100"), gpu(2, "H100")});
-  ScopeFinder finder({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours});
+  ScopeFinder finder({.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours});
   EXPECT_EQ(
       names(finder.find(snapshot(mixed, {reading({{}}), reading({{ours()}}), reading(std::nullopt)})).devices).size(),
       3U)
@@ -522,9 +546,10 @@ TEST_F(Contexts, AnUncertainOrderStaysOpenWhereProcessesCannotBeSeen) {
 
 TEST_F(Contexts, AGpuThatWasGivenBringsThoseThatCannotBeSeen) {
   const Snapshot now = snapshot(two_, {reading({{ours()}}), reading(std::nullopt)});
-  ScopeFinder given({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours});
+  ScopeFinder given({.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours});
   EXPECT_EQ(names(given.find(now).devices), "01") << "the job may work there, too";
-  ScopeFinder looser({.environment = {.cuda_visible_devices = "0"}, .is_ours = is_ours, .stricter_with_more = false});
+  ScopeFinder looser(
+      {.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours, .stricter_with_more = false});
   const Scope& scope = looser.find(now);
   EXPECT_EQ(names(scope.devices), "0") << "more GPUs would make the rule hold sooner";
   EXPECT_NE(scope.not_judged, "");

@@ -240,8 +240,7 @@ bool JobGpus::frozen(std::vector<pid_t> others) const {
 
 JobEnvironment JobEnvironment::of_this_process() {
   return {
-      .cuda_visible_devices = environment_variable("CUDA_VISIBLE_DEVICES"),
-      .cuda_device_order = environment_variable("CUDA_DEVICE_ORDER"),
+      .variables = RuntimeVariables::of_this_process(),
       .lease = environment_variable("LULL_LEASE").value_or(""),
       .slurm = environment_variable("SLURM_STEP_GPUS").value_or(environment_variable("SLURM_JOB_GPUS").value_or(""))};
 }
@@ -263,14 +262,23 @@ void ScopeFinder::set_environment(JobEnvironment environment) {
 
 // ---- what was given
 
+// What the variables of all vendors give together: a job may use several.
 ScopeFinder::Given ScopeFinder::by_variable() {
-  const JobEnvironment& job = options_.environment;
-  const Visible visible = visible_devices(job.cuda_visible_devices, job.cuda_device_order, *inventory_);
-  Given given{devices_at(*inventory_, visible.devices), "CUDA_VISIBLE_DEVICES", false, visible.devices.size()};
-  given.uncertain = !visible.certain && !visible.order_certain;
-  given.none = why_none_is_visible(visible, job.cuda_visible_devices);
-  if (!visible.devices.empty() && !visible.note.empty())
-    note(visible.note + (given.uncertain ? "; all that may be meant are watched" : ""));
+  Given given;
+  for (const VisibleOf& one : visible_by_variables(options_.environment.variables, *inventory_)) {
+    const Visible& visible = one.visible;
+    const bool uncertain = !visible.certain && !visible.order_certain;
+    add_missing(given.devices, devices_at(*inventory_, visible.devices));
+    given.by += (given.by.empty() ? "" : " and ") + one.variable;
+    given.uncertain = given.uncertain || uncertain;
+    // Of AMD and Intel those that may be meant are in it already.
+    given.may_be_any = given.may_be_any || (uncertain && one.vendor == Vendor::nvidia);
+    given.count += one.count;
+    if (!one.none.empty()) given.none += (given.none.empty() ? "" : ", ") + one.none;
+    if (!visible.devices.empty() && !visible.note.empty())
+      note(visible.note + (uncertain ? "; all that may be meant are watched" : ""));
+  }
+  if (!given.devices.empty()) given.none.clear();
   return given;
 }
 
@@ -280,7 +288,13 @@ ScopeFinder::Given ScopeFinder::by_lease() {
   const auto leases = read_leases();
   if (!leases) {
     note("leases cannot be read: " + leases.error().message() + "; all GPUs that may be meant are watched");
-    return {.devices = {}, .by = "its lease", .uncertain = true, .count = 0, .none = {}, .unread = true};
+    return {.devices = {},
+            .by = "its lease",
+            .uncertain = true,
+            .may_be_any = true,
+            .count = 0,
+            .none = {},
+            .unread = true};
   }
   for (const LeaseInfo& lease : *leases) {
     if (lease.record.id != options_.environment.lease || lease.owner != ::geteuid() ||
@@ -304,8 +318,8 @@ ScopeFinder::Given ScopeFinder::by_slurm() const {
   for (const Device& device : devices)
     if (std::ranges::count(*numbers, device.minor.value_or(device.index)) > 0) given.devices.push_back(device);
   given.count = numbers->size();
-  given.uncertain = given.devices.size() < numbers->size() ||
-                    std::ranges::any_of(devices, [](const Device& one) { return !one.minor; });
+  given.uncertain = given.may_be_any = given.devices.size() < numbers->size() ||
+                                       std::ranges::any_of(devices, [](const Device& one) { return !one.minor; });
   given.by = "its Slurm allocation";
   return given;
 }
@@ -313,7 +327,7 @@ ScopeFinder::Given ScopeFinder::by_slurm() const {
 // The variable comes first: it is what the job's own runtime goes by, `lull pick` and Slurm set it themselves, and who
 // narrows it further gives one of several jobs its share of what all of them have.
 ScopeFinder::Given ScopeFinder::given_now() {
-  if (options_.environment.cuda_visible_devices) return by_variable();
+  if (Given given = by_variable(); !given.by.empty()) return given;
   if (!options_.environment.lease.empty())
     if (Given given = by_lease(); !given.by.empty()) return given;
   if (!options_.environment.slurm.empty())
@@ -364,7 +378,7 @@ void ScopeFinder::resolve_named() {
   }
   std::vector<Device> devices = devices_at(*inventory_, *chosen);
   keep_vanished(devices, given_.devices);
-  given_ = {std::move(devices), options_.option, false, 0};
+  given_ = {.devices = std::move(devices), .by = options_.option};
 }
 
 void ScopeFinder::resolve() {
@@ -437,11 +451,11 @@ void ScopeFinder::compose_given(const std::vector<Device>& contexts) {
     return;
   }
   if (given_.uncertain) {
-    if (options_.stricter_with_more)
-      add_missing(scope_.devices, everything());
-    else
+    if (!options_.stricter_with_more)
       not_seen("which GPUs " + given_.by +
                " means cannot be told for sure: not judged until the job has a context on them");
+    else if (given_.may_be_any)
+      add_missing(scope_.devices, everything());
   }
   const std::size_t before = scope_.devices.size();
   add_missing(scope_.devices, contexts);

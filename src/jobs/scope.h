@@ -1,8 +1,8 @@
 #pragma once
 // Which GPUs a watching command looks at. Of a job, its own and no others: those that it was
-// told (--gpus), else those that the job was given (CUDA_VISIBLE_DEVICES, its lease, its Slurm
-// allocation), else those on which its processes have a context; while it has none it is not
-// judged, or (all_without_context) judged by all GPUs. What is seen wins over what a variable says: a GPU with a
+// told (--gpus), else those that the job was given (CUDA_VISIBLE_DEVICES and what other vendors
+// have for it, its lease, its Slurm allocation), else those on which its processes have a context; while it has none it
+// is not judged, or (all_without_context) judged by all GPUs. What is seen wins over what a variable says: a GPU with a
 // context of the job's is always in scope, unless --gpus leaves it out. Without a job: all GPUs that are ours to read.
 
 #include <sys/types.h>
@@ -21,6 +21,7 @@
 #include "engine/event.h"
 #include "gpu/snapshot.h"
 #include "jobs/gpu_users.h"
+#include "sense/runtime_visible.h"
 
 namespace lull {
 
@@ -90,8 +91,7 @@ class JobGpus {
 
 // What its environment says about the GPUs of a job.
 struct JobEnvironment {
-  std::optional<std::string> cuda_visible_devices = {};
-  std::optional<std::string> cuda_device_order = {};
+  RuntimeVariables variables = {};
   std::string lease = {};  // the id that `lull pick` gave
   std::string slurm = {};  // numbers of device files: "0,2"
 
@@ -130,11 +130,12 @@ class ScopeFinder {
   // What the job was given, however.
   struct Given {
     std::vector<Device> devices;
-    std::string by;          // "CUDA_VISIBLE_DEVICES"; empty: nothing was given
-    bool uncertain = false;  // which GPUs are meant cannot be known: all may be
-    std::size_t count = 0;   // how many were meant
-    std::string none = {};   // for a person: why that is no GPU
-    bool unread = false;     // it could not be read: to be tried again
+    std::string by;           // "CUDA_VISIBLE_DEVICES"; empty: nothing was given
+    bool uncertain = false;   // which GPUs are meant cannot be known,
+    bool may_be_any = false;  // and others than these may be
+    std::size_t count = 0;    // how many were meant
+    std::string none = {};    // for a person: why that is no GPU
+    bool unread = false;      // it could not be read: to be tried again
   };
   void resolve();
   void resolve_named();

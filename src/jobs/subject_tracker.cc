@@ -61,8 +61,8 @@ bool SubjectTracker::left_alone(const GpuProcess& one) const {
   return !options_.only.empty() && !options_.only.contains(owner_of(*one.info->uid, options_.user_files));
 }
 
-void SubjectTracker::add(TrackedSubject tracked, const Life& life) {
-  tracked.subject.id.value = fmt::format("{}#{}", tracked.key, life.number);
+void SubjectTracker::add(TrackedSubject tracked, const Span& span) {
+  tracked.subject.id.value = fmt::format("{}#{}", tracked.key, span.number);
   tracked.subject.stopped = tracked.subject.stopped || std::ranges::any_of(tracked.holders, &GpuProcess::stopped);
   subjects_.push_back(std::move(tracked));
 }
@@ -70,29 +70,29 @@ void SubjectTracker::add(TrackedSubject tracked, const Life& life) {
 // ---- each GPU
 
 void SubjectTracker::look_at_gpus(const std::vector<Device>& scope, const std::vector<GpuUse>& uses) {
-  std::map<std::string, Life> spans;
+  std::map<std::string, Span> spans;
   for (const Device& device : scope) {
     std::string key = "gpu:" + device.id().value;
     TrackedSubject tracked{.key = key, .title = "GPU " + device.label(), .job = {}, .subject = {}, .holders = {}};
     tracked.subject.scope = {{device}, tracked.title, {}};
     const auto before = spans_.find(tracked.key);
-    Life life = before != spans_.end() ? std::move(before->second) : Life{};
+    Span span = before != spans_.end() ? std::move(before->second) : Span{};
     const GpuUse* use = use_of(uses, device);
     if (use != nullptr && use->listed) {
       Names now = names_of(*use);
       for (const GpuProcess& one : use->processes)
         if (holds(one) && !left_alone(one)) tracked.holders.push_back(one);
-      if (!std::ranges::includes(life.seen, now)) life.number = 0;  // somebody new: another subject
-      life.seen = std::move(now);
+      if (!std::ranges::includes(span.seen, now)) span.number = 0;  // somebody new: another subject
+      span.seen = std::move(now);
     } else {
       tracked.subject.scope.not_judged = "the processes on " + tracked.title + " cannot be seen: not judged meanwhile";
       tracked.subject.scope.unseen = true;
     }
-    if (life.number == 0) life.number = ++next_number_;
+    if (span.number == 0) span.number = ++next_number_;
     const bool unseen = !tracked.subject.scope.not_judged.empty();
     const bool free = options_.free_too && options_.only.empty() && use != nullptr && names_of(*use).empty();
-    if ((unseen && use != nullptr && use->reachable) || !tracked.holders.empty() || free) add(std::move(tracked), life);
-    spans.emplace(std::move(key), std::move(life));
+    if ((unseen && use != nullptr && use->reachable) || !tracked.holders.empty() || free) add(std::move(tracked), span);
+    spans.emplace(std::move(key), std::move(span));
   }
   spans_ = std::move(spans);
 }
@@ -122,23 +122,23 @@ void SubjectTracker::note_where_jobs_are(const Place& place) {
   const GpuUse& use = *place.use;
   const DeviceId id = use.device.id();
   for (const auto& [job, holders] : place.holders) {
-    Life& life = spans_[std::string(job)];
-    life.title = holders.back()->job_title;
-    life.devices.insert_or_assign(id, use.device);
+    Span& span = spans_[std::string(job)];
+    span.title = holders.back()->job_title;
+    span.devices.insert_or_assign(id, use.device);
   }
-  for (auto& [job, life] : spans_) {
+  for (auto& [job, span] : spans_) {
     const bool draws = place.drawers.contains(job);
-    if (draws) life.drawn.insert_or_assign(id, use.device);
+    if (draws) span.drawn.insert_or_assign(id, use.device);
     // Only a look that shows everybody takes a GPU away from a job.
-    if (use.complete && !place.holders.contains(job)) life.devices.erase(id);
-    if (use.complete && !draws) life.drawn.erase(id);
+    if (use.complete && !place.holders.contains(job)) span.devices.erase(id);
+    if (use.complete && !draws) span.drawn.erase(id);
   }
 }
 
 // Whoever comes to a GPU of the job is somebody new there, of this job or of another; of those who draw, its own.
-bool SubjectTracker::is_anew(const std::string& job, Life& life, const std::vector<Place>& places) const {
+bool SubjectTracker::is_anew(const std::string& job, Span& span, const std::vector<Place>& places) const {
   const auto was_there = [&](const Name& name) {
-    return std::ranges::binary_search(life.seen, name) || std::ranges::any_of(life.where, [&](const DeviceId& id) {
+    return std::ranges::binary_search(span.seen, name) || std::ranges::any_of(span.where, [&](const DeviceId& id) {
              const auto before = before_.find(id);
              return before != before_.end() && std::ranges::binary_search(before->second, name);
            });
@@ -148,8 +148,8 @@ bool SubjectTracker::is_anew(const std::string& job, Life& life, const std::vect
   std::vector<DeviceId> where;
   for (const Place& place : places) {
     const DeviceId id = place.use->device.id();
-    if (!life.devices.contains(id) && !life.drawn.contains(id)) continue;
-    const bool is_known = std::ranges::find(life.where, id) != life.where.end();
+    if (!span.devices.contains(id) && !span.drawn.contains(id)) continue;
+    const bool is_known = std::ranges::find(span.where, id) != span.where.end();
     anew = anew || !std::ranges::all_of(is_known ? place.arrivals : place.names, was_there);
     where.push_back(id);
     if (const auto own = place.drawers.find(job); own != place.drawers.end())
@@ -157,8 +157,8 @@ bool SubjectTracker::is_anew(const std::string& job, Life& life, const std::vect
   }
   std::ranges::sort(drawers);
   anew = anew || !std::ranges::all_of(drawers, was_there);
-  life.seen = std::move(drawers);
-  life.where = std::move(where);
+  span.seen = std::move(drawers);
+  span.where = std::move(where);
   return anew;
 }
 
@@ -170,27 +170,27 @@ void SubjectTracker::look_at_jobs(const std::vector<Device>& scope, const std::v
     for (const Place& place : places)
       if (!is_split(uses, place.use->device) || is_among(scope, place.use->device.id())) note_where_jobs_are(place);
   std::erase_if(spans_, [](const auto& one) { return one.second.devices.empty(); });
-  for (auto& [job, life] : spans_) {
-    if (is_anew(job, life, places)) life.number = 0;
-    if (life.number == 0) life.number = ++next_number_;
+  for (auto& [job, span] : spans_) {
+    if (is_anew(job, span, places)) span.number = 0;
+    if (span.number == 0) span.number = ++next_number_;
     if (!scope.empty())  // else the driver is away, and it is what it was
-      life.watched =
-          std::ranges::any_of(scope, [&](const Device& device) { return life.devices.contains(device.id()); });
-    if (life.watched) add_job(job, life, scope, places, uses);
+      span.watched =
+          std::ranges::any_of(scope, [&](const Device& device) { return span.devices.contains(device.id()); });
+    if (span.watched) add_job(job, span, scope, places, uses);
   }
   before_.clear();
   for (const Place& place : places) before_.insert_or_assign(place.use->device.id(), place.names);
 }
 
-void SubjectTracker::add_job(const std::string& job, Life& life, const std::vector<Device>& scope,
+void SubjectTracker::add_job(const std::string& job, Span& span, const std::vector<Device>& scope,
                              const std::vector<Place>& places, const std::vector<GpuUse>& uses) {
   TrackedSubject tracked{.key = "job:" + job, .title = {}, .job = shown_job(job), .subject = {}, .holders = {}};
   std::vector<Device> unseen;
   std::vector<Device> maybe;
   bool spared = false;
   std::unordered_set<pid_t> added;
-  std::map<DeviceId, Device> all = life.devices;
-  all.insert(life.drawn.begin(), life.drawn.end());
+  std::map<DeviceId, Device> all = span.devices;
+  all.insert(span.drawn.begin(), span.drawn.end());
   for (const auto& [id, device] : all) {
     tracked.subject.scope.devices.push_back(device);
     const auto place = std::ranges::find_if(places, [&](const Place& one) { return one.use->device.is(device.id()); });
@@ -216,20 +216,20 @@ void SubjectTracker::add_job(const std::string& job, Life& life, const std::vect
     if ((use.reachable && !use.unproven ? !use.complete : use.may_have_job(job)) && !is_split(uses, use.device) &&
         !all.contains(use.device.id()))
       maybe.push_back(use.device);
-  tracked.title = life.title + (tracked.holders.empty() ? "" : " of " + users_of(tracked.holders)) + " on " +
+  tracked.title = span.title + (tracked.holders.empty() ? "" : " of " + users_of(tracked.holders)) + " on " +
                   labels(tracked.subject.scope.devices);
   tracked.subject.scope.why = "the job has a context there";
   if (!unseen.empty()) {
     tracked.subject.scope.not_judged =
-        fmt::format("the processes on {} cannot be seen: {} is not judged meanwhile", labels(unseen), life.title);
+        fmt::format("the processes on {} cannot be seen: {} is not judged meanwhile", labels(unseen), span.title);
   } else if (!maybe.empty() && options_.stricter_with_more) {
     for (const Device& device : maybe) tracked.subject.scope.devices.push_back(device);
   } else if (!maybe.empty()) {
     tracked.subject.scope.not_judged =
-        fmt::format("whether {} works on {} cannot be seen: not judged meanwhile", life.title, labels(maybe));
+        fmt::format("whether {} works on {} cannot be seen: not judged meanwhile", span.title, labels(maybe));
   }
   tracked.subject.scope.unseen = !tracked.subject.scope.not_judged.empty();
-  add(std::move(tracked), life);
+  add(std::move(tracked), span);
 }
 
 const std::vector<TrackedSubject>& SubjectTracker::look(const std::vector<Device>& scope,

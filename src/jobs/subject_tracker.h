@@ -59,7 +59,7 @@ class SubjectTracker {
  private:
   using Name = std::pair<pid_t, std::uint64_t>;
   using Names = std::vector<Name>;  // sorted
-  struct Life {
+  struct Span {
     Names seen;  // of a GPU: who held it when it was last looked at; of a job: who drew for it
     std::uint64_t number = 0;
     std::string title;
@@ -81,14 +81,14 @@ class SubjectTracker {
   void look_at_jobs(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
   std::vector<Place> places_of(const std::vector<GpuUse>& uses) const;
   void note_where_jobs_are(const Place& place);
-  bool is_anew(const std::string& job, Life& life, const std::vector<Place>& places) const;
-  void add_job(const std::string& job, Life& life, const std::vector<Device>& scope, const std::vector<Place>& places,
+  bool is_anew(const std::string& job, Span& span, const std::vector<Place>& places) const;
+  void add_job(const std::string& job, Span& span, const std::vector<Device>& scope, const std::vector<Place>& places,
                const std::vector<GpuUse>& uses);
   bool left_alone(const GpuProcess& one) const;
-  void add(TrackedSubject tracked, const Life& life);
+  void add(TrackedSubject tracked, const Span& span);
 
   SubjectOptions options_;
-  std::map<std::string, Life> spans_;  // by key
+  std::map<std::string, Span> spans_;  // by key
   std::map<DeviceId, Names> before_;   // who held each GPU at the previous look
   std::uint64_t next_number_ = 0;
   std::vector<TrackedSubject> subjects_;

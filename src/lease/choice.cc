@@ -262,14 +262,20 @@ double drawn_with(const Reading& reading) {
 
 class Weighing {
  public:
-  Weighing(const Reading& reading, const Constraints& constraints, bool mine)
-      : reading_(reading), constraints_(constraints), mine_(mine), desktop_(reading.display_active == true) {}
+  Weighing(const Device& device, const Reading& reading, const Constraints& constraints, bool mine)
+      : reading_(reading),
+        constraints_(constraints),
+        mine_(mine),
+        desktop_(reading.display_active == true),
+        empty_(empty_card(device)),
+        empty_util_(empty_util(device)),
+        unseen_processes_(device.vendor == Vendor::tegra) {}
 
   Judgement verdict() {
     for (const Metric metric : {Metric::util, Metric::procs, Metric::mem_used})
       if (can_tell(metric)) judged_by_.push_back(metric);
     weigh_processes();
-    most(Metric::util, unless_mine(constraints_.util), reading_[Metric::util], desktop_ ? kDrawing : 0,
+    most(Metric::util, unless_mine(constraints_.util), reading_[Metric::util], desktop_ ? kDrawing : empty_util_,
          [](double value) { return share(value, "util"); });
     most(Metric::mem_util, unless_mine(constraints_.mem_util), reading_[Metric::mem_util], desktop_ ? kDrawing : 0,
          [](double value) { return share(value, "mem_util"); });
@@ -343,8 +349,8 @@ class Weighing {
                   [](double value) { return format_size(value) + " in use"; });
     const bool processes_allowed = constraints_.procs.kind == Limit::none ||
                                    (constraints_.procs.kind == Limit::given && constraints_.procs.value > 0);
-    const double bound = std::max({desktop_ ? kEmptyDesktop : kEmptyCard, processes_allowed ? kRestingProcesses : 0,
-                                   constraints_.tolerate.value_or(0)});
+    const double bound = std::max({desktop_ ? std::max(kEmptyDesktop, empty_) : empty_,
+                                   processes_allowed ? kRestingProcesses : 0, constraints_.tolerate.value_or(0)});
     if (drawn_with(reading_) > 0)
       return most(Metric::mem_used, limit, memory(), bound,
                   [](double bytes) { return format_size(bytes) + " in use beside the desktop"; });
@@ -353,7 +359,7 @@ class Weighing {
 
   // Nothing speaks against it; does enough speak for it? Who says `any` wants to know less.
   void weigh_evidence() {
-    if (mine_ || reading_.asleep) return;
+    if (mine_ || (reading_.asleep && !unseen_processes_)) return;
     if (processes_waived() && may_have_processes() && !can_tell(Metric::util) && constraints_.util.kind != Limit::none)
       return object(fmt::format("util cannot be read ({}), and only that would tell whether its processes work",
                                 to_string(reading_.why_missing(Metric::util))),
@@ -435,6 +441,9 @@ class Weighing {
   const Constraints& constraints_;
   bool mine_;
   bool desktop_;
+  double empty_;           // bytes that a GPU of this kind has in use when nothing runs
+  double empty_util_;      // and its util
+  bool unseen_processes_;  // a Jetson sleeps whenever it has no work, whoever holds it
   std::vector<Metric> judged_by_;
   std::vector<Objection> objections_;
   std::size_t busy_ = 0;  // how many of them are about work being done
@@ -463,7 +472,8 @@ Judgement judge(const Device& device, const Reading& reading, const Constraints&
     // Others' GPUs: waiting does not make them ours.
     return refuse(absence == Absence::no_permission, fmt::format("cannot be read ({})", to_string(absence)));
   }
-  if (device.uuid.empty())
+  if (device.without_uuid && device.pci.empty()) return not_now("its PCI address cannot be read");
+  if (device.uuid.empty() && !device.without_uuid)
     return not_now(reading.asleep ? "is asleep, and its UUID cannot be read without waking it"
                                   : "its UUID cannot be read");
   if (device.shares_uuid && device.kind == DeviceKind::mig)
@@ -479,7 +489,7 @@ Judgement judge(const Device& device, const Reading& reading, const Constraints&
     return never(fmt::format("has {} in all; wanted at least {} free", format_size(total),
                              format_size(constraints.mem_free.value)));
   const bool mine = constraints.mine && only_mine(reading, *constraints.mine);
-  return Weighing(reading, constraints, mine).verdict();
+  return Weighing(device, reading, constraints, mine).verdict();
 }
 
 bool busy_from_waking(const Judgement& judgement, const Reading& reading) {

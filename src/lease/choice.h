@@ -62,12 +62,20 @@ struct Constraints {
   Where where;
 };
 
+// What a GPU of this kind on which nothing runs may have in use (kEmptyCard). AMD's driver counts what it reserves: an
+// idle MI300X shows 283 to 297 MB. Who computes there KFD tells, so that it need not be concluded from memory.
+inline double empty_card(const Device& device) {
+  return device.vendor == Vendor::amd ? 512.0 * (1U << 20) : kEmptyCard;
+}
 // Beside a desktop there are also the screen's own buffers, which belong to no process.
 inline constexpr double kEmptyDesktop = 256.0 * (1U << 20);
 // Who allows processes allows their contexts, but not that they fill the card.
 inline constexpr double kRestingProcesses = 700.0 * (1U << 20);
 // From here on a card rests: who computes makes the driver raise it to 0 or 2.
 inline constexpr double kRestingState = 8;
+// %: what an idle GPU of this kind may show as util. Intel's is what its idle time leaves, which counts in
+// milliseconds.
+inline double empty_util(const Device& device) { return device.vendor == Vendor::intel ? 2 : 0; }
 inline constexpr double kDrawing = 10;  // %: what drawing a desktop may show as util and mem_util
 
 struct Judgement {

@@ -50,6 +50,17 @@ TEST(Judging, MemoryInUseCountsByItselfWhateverTheSizeOfTheCard) {
   EXPECT_TRUE(judged(full, any).fits);
 }
 
+TEST(Judging, WhatAmdsDriverKeepsForItselfIsNobodys) {  // an idle MI300X
+  Device amd = gpu();
+  amd.vendor = Vendor::amd;
+  Reading reading = idle();
+  reading.set(Metric::mem_used, 283 * kMiB);
+  EXPECT_TRUE(judge(amd, reading, {}).fits) << judge(amd, reading, {}).why;
+  EXPECT_FALSE(judge(gpu(), reading, {}).fits);
+  reading.set(Metric::mem_used, 600 * kMiB);
+  EXPECT_FALSE(judge(amd, reading, {}).fits);
+}
+
 TEST(Judging, WhoAllowsProcessesAllowsTheirContexts) {
   Reading busy = idle();
   busy.set(Metric::procs, 1);
@@ -225,6 +236,35 @@ TEST(Judging, ASleepingGpuIsIdle) {
   unknown.uuid.clear();
   asleep.asleep = true;
   EXPECT_EQ(judged(asleep, {}, unknown).why, "is asleep, and its UUID cannot be read without waking it");
+}
+
+TEST(Judging, GpusWithoutAUuidGoByTheirAddress) {
+  Device device = gpu();
+  device.vendor = Vendor::intel;
+  device.uuid.clear();
+  Reading reading = without({Metric::mem_util, Metric::mem_used, Metric::mem_free, Metric::mem_total});
+  reading.set(Metric::util, 0.7);  // a millisecond of 150
+  EXPECT_EQ(judged(reading, {}, device).why, "its UUID cannot be read");
+  device.without_uuid = true;
+  EXPECT_EQ(judged(reading, {}, device).why, "its PCI address cannot be read");
+  device.pci = "00000000:03:00.0";
+  EXPECT_TRUE(judged(reading, {}, device).fits) << judged(reading, {}, device).why;
+  reading.set(Metric::util, 3);
+  EXPECT_FALSE(judged(reading, {}, device).fits);
+}
+
+TEST(Judging, AJetsonThatSleepsMayBeHeld) {
+  Device device = gpu();
+  device.vendor = Vendor::tegra;
+  device.uuid.clear();
+  device.without_uuid = true;
+  device.pci = "17000000.gpu";
+  Reading reading = without({Metric::mem_util, Metric::procs, Metric::mem_used}, Absence::asleep);
+  reading.asleep = true;
+  reading.processes.reset();
+  reading.set(Metric::util, 0);
+  EXPECT_EQ(judged(reading, {}, device).why,
+            "cannot be judged without procs (asleep), mem_used (asleep): util alone does not tell");
 }
 
 TEST(Judging, MigDevicesGoByProcessesAndMemory) {

@@ -66,7 +66,7 @@ TEST_F(Lease, TheKeeperClosesWhatIsSlowToClose) {
   lease_holder.reset();
   EXPECT_EQ(::poll(&closed, 1, 20000), 1);
   pollfd ended{keeping.fd(), POLLIN, 0};
-  EXPECT_EQ(::poll(&ended, 1, 0), 0) << "the job still runs, and its keeper with it";
+  EXPECT_EQ(::poll(&ended, 1, 0), 0) << "the job still runs, and its lease holder with it";
   must(keeping.signal(SIGTERM));
 }
 

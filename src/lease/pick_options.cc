@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <utility>
 
@@ -39,6 +40,14 @@ Result<Limit> limit(std::string_view option, const std::string& text, Metric met
     return fail(fmt::format("{} {}: a {}number from 0 to {} would be right, or any", option, printable(text),
                             whole ? "whole " : "", most));
   return Limit::of(*value);
+}
+
+Result<Vendor> vendor_option(const std::string& text) {
+  constexpr std::array<std::string_view, 3> kNames = {"amd", "intel", "nvidia"};
+  constexpr std::array kVendors = {Vendor::amd, Vendor::intel, Vendor::nvidia};
+  const auto which = one_of(text, kNames);
+  if (!which) return std::unexpected(about("--vendor", which.error()));
+  return kVendors[*which];
 }
 
 Result<> read_constraints(const PickOptions& words, PickSettings& settings) {
@@ -127,6 +136,7 @@ Result<PickSettings> settle(const PickOptions& words, std::vector<std::string> c
   else
     settings.count = static_cast<unsigned>(*count);
   settings.gpus = words.gpus;
+  if (!words.vendor.empty()) settings.vendor = TRY(vendor_option(words.vendor));
   settings.best_asked_for = !words.best.empty();
   const bool several = settings.all || settings.count > 1;
   auto best = parse_best(settings.best_asked_for ? words.best : several ? "topology" : "random");

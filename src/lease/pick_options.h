@@ -11,7 +11,7 @@ namespace lull {
 
 // Everything as text first, so that every mistake is told in the same words.
 struct PickOptions {
-  std::string count = "1", gpus, name, util, mem_util, mem_free, mem_used, procs, temp, where, best, format;
+  std::string count = "1", gpus, vendor, name, util, mem_util, mem_free, mem_used, procs, temp, where, best, format;
   std::string hold, hold_pid, wait, tolerate, priority = "0", share = "1", joinable;
   bool waits = false, mine_ok = false, uuid = false, no_lease = false, quiet = false;
 };

@@ -43,6 +43,14 @@ TEST(PickOptions, SeveralAreChosenByHowTheyAreJoined) {
   EXPECT_TRUE(refusal([](auto& words) { words.best = "fast"; }).starts_with("--best"));
 }
 
+TEST(PickOptions, AVendorIsOneOfThree) {
+  EXPECT_FALSE(settled()->vendor);
+  EXPECT_EQ(settled([](auto& words) { words.vendor = "amd"; })->vendor, Vendor::amd);
+  EXPECT_EQ(settled([](auto& words) { words.vendor = "intel"; })->vendor, Vendor::intel);
+  EXPECT_EQ(settled([](auto& words) { words.vendor = "nvidia"; })->vendor, Vendor::nvidia);
+  EXPECT_TRUE(refusal([](auto& words) { words.vendor = "AMD!"; }).starts_with("--vendor"));
+}
+
 TEST(PickOptions, APriorityIsAWholeNumber) {
   for (const int right : {-1000, 0, 1000})
     EXPECT_EQ(settled([&](auto& words) { words.priority = std::to_string(right); })->priority, right);

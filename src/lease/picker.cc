@@ -390,7 +390,7 @@ bool Picker::only_fillers_on(const Choice& choice) const {
   if (!position || choice.judgement.lasting || !snapshot_.readings[*position].processes) return false;
   const auto& processes = *snapshot_.readings[*position].processes;
   return !processes.empty() &&
-         std::ranges::all_of(processes, [&](const GpuProcess& one) { return world_.is_filler(one.pid); });
+         std::ranges::all_of(processes, [&](const GpuProcess& one) { return one.here && world_.is_filler(one.pid); });
 }
 
 // They yield to whoever waits: that is done for a moment, unasked.

@@ -28,9 +28,10 @@ namespace lull {
 
 struct PickSettings {
   unsigned count = 1;
-  bool all = false;             // every one that is named, however many
-  std::string gpus;             // as in --gpus; empty: all
-  bool keep_to_visible = true;  // in a batch job: the GPUs that it was given
+  bool all = false;              // every one that is named, however many
+  std::string gpus;              // as in --gpus; empty: all of one vendor
+  std::optional<Vendor> vendor;  // nothing: that of the first GPU, unless --gpus names others
+  bool keep_to_visible = true;   // in a batch job: the GPUs that it was given
   Constraints constraints;
   bool where_details = false;  // the rule looks at more than utilisation, memory and processes,
   bool where_openers = false;  // at who holds the device file,
@@ -59,7 +60,7 @@ struct Picked {
   std::vector<Judgement> judgements;       // of each: by what it was found idle
   std::vector<LockedFile> locks;           // empty: not held
   std::string lease;                       // its id
-  std::optional<pid_t> lease_holder = {};  // the process that holds them beside us, or from hand_to_keeper() on alone
+  std::optional<pid_t> lease_holder = {};  // the process that holds them beside us, or from hand_over() on alone
 };
 
 // Why nothing was picked.
@@ -110,7 +111,8 @@ class PickWorld {
   // Lets go of the driver: nothing of it is left beside us. open() may follow.
   virtual void close() = 0;
 
-  // Positions of the GPUs that are meant: those of the list, else those that a batch job was given, else all.
+  // Positions of the GPUs that are meant: those of the list, else those that a batch job was given, else all of one
+  // vendor.
   virtual Result<std::vector<std::size_t>> scope(const Inventory& inventory, const PickSettings& settings) = 0;
   virtual std::string user_name(uid_t user) = 0;
   virtual std::string command_of(pid_t pid) = 0;   // printable; empty: cannot be seen

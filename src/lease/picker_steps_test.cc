@@ -273,6 +273,14 @@ TEST_F(AmongFillers, OthersAreNotWaitedFor) {
   EXPECT_TRUE(refused(Picker(cards_, settings_).begin()));
 }
 
+// The driver lists a process that has ended, whose number a filler has by now.
+TEST_F(AmongFillers, ANumberThatIsListedWithoutItsProcessIsNoFiller) {
+  cards_.readings = {filled(7), filled(8)};
+  cards_.readings[1].processes->back().here = false;
+  cards_.fillers = {8};
+  EXPECT_TRUE(refused(Picker(cards_, settings_).begin()));
+}
+
 TEST_F(AmongFillers, APrintedChoiceAsksNobody) {
   cards_.readings = {filled(7), filled(8)};
   cards_.fillers = {7, 8};

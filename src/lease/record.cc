@@ -216,17 +216,21 @@ std::string join_command(std::span<const std::string> arguments) {
 
 namespace {
 
-// A part of a file's name: "PCI-00000000-3B-00-0". A MIG device has no address of its own.
+// A part of a file's name: "PCI-00000000-3B-00-0". A MIG device has no address of its own; a partition of an AMD card,
+// which has no UUID either, is named by its place there.
 std::string by_address(const Device& device) {
-  if (device.pci.empty() || device.kind == DeviceKind::mig) return "";
-  std::string name = "PCI-" + device.pci;
+  const bool part = device.kind == DeviceKind::mig;
+  if (device.pci.empty() || (part && device.vendor == Vendor::nvidia)) return "";
+  std::string name = "PCI-" + device.pci + (part ? "-" + std::to_string(device.mig_index) : "");
   std::ranges::replace_if(name, [](char c) { return c == ':' || c == '.'; }, '-');
   return name;
 }
 
 }  // namespace
 
-std::string lease_name(const Device& device) { return device.shares_uuid ? by_address(device) : device.uuid; }
+std::string lease_name(const Device& device) {
+  return device.shares_uuid || device.without_uuid ? by_address(device) : device.uuid;
+}
 
 std::vector<std::string> lease_names(const Device& device) {
   std::vector<std::string> names = {lease_name(device)};

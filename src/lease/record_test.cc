@@ -66,5 +66,25 @@ TEST(LeaseRecordText, AWordOfANameHasLettersDigitsAndDashes) {
   EXPECT_FALSE(plain_word(""));
 }
 
+TEST(LeaseNames, OfGpusWithoutAUuid) {
+  Device device;
+  device.pci = "00000000:03:00.0";
+  EXPECT_EQ(lease_name(device), "") << "a GPU that has not said who it is";
+  device.vendor = Vendor::intel;
+  device.without_uuid = true;
+  EXPECT_EQ(lease_name(device), "PCI-00000000-03-00-0");
+  EXPECT_TRUE(is_leased_as(device, "PCI-00000000-03-00-0"));
+  device.vendor = Vendor::amd;
+  device.without_uuid = false;
+  EXPECT_EQ(lease_name(device), "") << "one that could not be read";
+  device.uuid = "GPU-5d1f000000000065";
+  EXPECT_EQ(lease_name(device), "GPU-5d1f000000000065");
+  device.uuid.clear();
+  device.without_uuid = true;
+  device.kind = DeviceKind::mig;
+  device.mig_index = 3;
+  EXPECT_EQ(lease_name(device), "PCI-00000000-03-00-0-3") << "a partition";
+}
+
 }  // namespace
 }  // namespace lull

@@ -51,11 +51,11 @@ std::string objection(const LeaseInfo& lease, bool force) {
     return fmt::format("{} is leased to {}; only that user and root may release it", named(lease),
                        printable(user_name(lease.owner)));
   if (force || lease.record.kind == LeaseKind::hold || !lease.readable) return "";
-  const auto spans = alive(lease.record.holder);
-  if (spans == false) return "";
+  const auto lives = alive(lease.record.holder);
+  if (lives == false) return "";
   return fmt::format("{} is in use by process {} ({}), which {}; --force takes the lease away and leaves it running",
                      named(lease), lease.record.holder.pid, printable(lease.record.command),
-                     spans ? "lives" : "cannot be seen from here");
+                     lives ? "lives" : "cannot be seen from here");
 }
 
 // All four of a process's user ids are this one: not a program that runs with more rights than its user has.

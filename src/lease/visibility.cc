@@ -1,71 +1,149 @@
 #include "lease/visibility.h"
 
+#include <fmt/format.h>
+#include <unistd.h>
+
 #include <algorithm>
-#include <cctype>
-#include <cstdint>
-#include <functional>
-#include <set>
+#include <string_view>
 
 #include "base/text.h"
 
 namespace lull {
 namespace {
 
-// Who made the card, from its place on the bus; NVML's own GPUs where that cannot be seen.
-enum class Maker : std::uint8_t { nvidia, amd, intel };
+using Devices = std::vector<Device>;
 
-Maker maker_of(const Device& device, const Root& root) {
-  if (device.pci.size() < 12) return Maker::nvidia;
-  // NVML writes the domain with 8 digits, sysfs with 4, and in small letters.
-  std::string address = device.pci.substr(device.pci.size() - 12);
-  std::transform(address.begin(), address.end(), address.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  const auto vendor = read_file(root.sys + "/bus/pci/devices/" + address + "/vendor");
-  if (!vendor) return Maker::nvidia;
-  if (trim(*vendor) == "0x1002") return Maker::amd;
-  if (trim(*vendor) == "0x8086") return Maker::intel;
-  return Maker::nvidia;
+std::string comma_joined(const std::vector<std::string>& texts) { return fmt::format("{}", fmt::join(texts, ",")); }
+
+// ---- NVIDIA
+
+std::string names_of(const Devices& devices, bool uuid) {
+  // CUDA knows MIG devices by their UUIDs only; a UUID that several GPUs have names none, and both ways do not mix.
+  const bool mig = std::ranges::any_of(
+      devices, [](const Device& device) { return device.kind == DeviceKind::mig && device.vendor == Vendor::nvidia; });
+  const bool all_have_one = std::ranges::all_of(devices, &Device::has_own_uuid);
+  std::vector<std::string> names;
+  for (const Device& device : devices) names.push_back((uuid && all_have_one) || mig ? device.uuid : device.label());
+  return comma_joined(names);
 }
 
-std::string joined(const Picked& picked, const std::function<std::string(const Device&)>& text) {
-  std::string result;
-  for (const std::size_t position : picked.devices)
-    result += (result.empty() ? "" : ",") + text(picked.snapshot.inventory->devices[position]);
-  return result;
+// ---- AMD
+
+// As ROCm writes it: "GPU-" and 16 digits. It takes a beginning as well, so that a shorter one could mean several.
+bool is_rocm_uuid(std::string_view text) {
+  constexpr std::string_view kPrefix = "GPU-";
+  constexpr std::size_t kDigits = 16;
+  return text.starts_with(kPrefix) && text.size() == kPrefix.size() + kDigits &&
+         text.find_first_not_of("0123456789abcdefABCDEF", kPrefix.size()) == std::string_view::npos;
+}
+
+// A name that means no GPU, or several, ends ROCm's list without a word: whatever is not certain is refused.
+Result<> add_amd(const Devices& devices, Visibility& all) {
+  std::vector<std::string> names;
+  std::vector<std::string> ordinals;
+  for (const Device& device : devices) {
+    if (!device.kfd_rank)
+      return fail(
+          fmt::format("GPU {}: ROCm does not count it, or its place in ROCm's order (KFD) cannot be read: "
+                      "ROCR_VISIBLE_DEVICES cannot name it",
+                      device.label()));
+    const bool by_uuid = !device.partition && device.has_own_uuid() && is_rocm_uuid(device.uuid);
+    names.push_back(by_uuid ? device.uuid : std::to_string(*device.kfd_rank));
+    ordinals.push_back(std::to_string(ordinals.size()));
+  }
+  all.set.emplace_back("ROCR_VISIBLE_DEVICES", comma_joined(names));
+  all.set.emplace_back("HIP_VISIBLE_DEVICES", comma_joined(ordinals));
+  all.removed.emplace_back("GPU_DEVICE_ORDINAL");
+  return {};
+}
+
+// ---- Intel
+
+constexpr const char* kHierarchy = "ZE_FLAT_DEVICE_HIERARCHY";
+constexpr const char* kPciOrder = "ZE_ENABLE_PCI_ID_DEVICE_ORDER";
+constexpr const char* kMask = "ZE_AFFINITY_MASK";
+
+// Level Zero leaves out a GPU that it may not open.
+bool level_zero_sees(const Device& device, const Root& root) {
+  const std::string file = fmt::format("{}/dri/renderD{}", root.dev, *device.render_minor);
+  return ::access(file.c_str(), R_OK | W_OK) == 0;
+}
+
+Result<> check_intel_environment(const EnvironmentOf& environment) {
+  const auto hierarchy = environment(kHierarchy);
+  if (hierarchy && !hierarchy->empty() && lowered(*hierarchy) != "composite")
+    return fail(fmt::format("{}={} changes what the numbers of {} mean, and lull needs COMPOSITE: unset it", kHierarchy,
+                            printable(*hierarchy), kMask));
+  const auto order = environment(kPciOrder);
+  if (order && !order->empty() && *order != "1")
+    return fail(fmt::format("{}={} changes the order that {} counts in, and lull needs 1: unset it", kPciOrder,
+                            printable(*order), kMask));
+  // "level_zero:1" counts in what the mask leaves, and "opencl:…" does not go by the mask.
+  constexpr const char* kSelector = "ONEAPI_DEVICE_SELECTOR";
+  const auto selector = environment(kSelector);
+  if (selector &&
+      (selector->find_first_of("0123456789!") != std::string::npos || lowered(*selector).contains("opencl")))
+    return fail(
+        fmt::format("{}={} chooses GPUs by itself, beside {}: unset it", kSelector, printable(*selector), kMask));
+  return {};
+}
+
+Result<> add_intel(const Devices& devices, const Inventory& inventory, const Root& root,
+                   const EnvironmentOf& environment, Visibility& all) {
+  TRY(check_intel_environment(environment));
+  Devices seen;
+  for (const Device& device : inventory.devices) {
+    if (device.vendor != Vendor::intel || device.kind != DeviceKind::gpu) continue;
+    if (device.pci.empty() || !device.render_minor)
+      return fail(
+          fmt::format("GPU {}: its PCI address or render node cannot be read, so that nobody knows the order "
+                      "that {} counts in",
+                      device.label(), kMask));
+    if (level_zero_sees(device, root)) seen.push_back(device);
+  }
+  std::ranges::sort(seen, {}, &Device::pci);  // digits of the same length
+  std::vector<std::string> numbers;
+  for (const Device& device : devices) {
+    const auto place = std::ranges::find(seen, device.pci, &Device::pci);
+    if (place == seen.end())
+      return fail(fmt::format("GPU {}: /dev/dri/renderD{} may not be opened, so that no program of yours would see it",
+                              device.label(), device.render_minor.value_or(0)));
+    numbers.push_back(std::to_string(place - seen.begin()));
+  }
+  all.set.emplace_back(kHierarchy, "COMPOSITE");
+  all.set.emplace_back(kPciOrder, "1");
+  all.set.emplace_back(kMask, comma_joined(numbers));
+  return {};
 }
 
 }  // namespace
 
-std::string visible_value(const Picked& picked, bool uuid) {
-  const auto any = [&](const auto& condition) {
-    return std::ranges::any_of(
-        picked.devices, [&](std::size_t position) { return condition(picked.snapshot.inventory->devices[position]); });
-  };
-  // CUDA knows MIG devices by their UUIDs only; a UUID that several GPUs have names none, and both ways do not mix.
-  const bool mig = any([](const Device& device) { return device.kind == DeviceKind::mig; });
-  const bool shared = any([](const Device& device) { return device.shares_uuid; });
-  return joined(picked, [&](const Device& device) { return (uuid && !shared) || mig ? device.uuid : device.label(); });
+std::string visible_value(const Inventory& inventory, std::span<const std::size_t> devices, bool uuid) {
+  Devices all;
+  for (const std::size_t position : devices) all.push_back(inventory.devices[position]);
+  return names_of(all, uuid);
 }
 
-std::vector<std::pair<std::string, std::string>> visibility(const Picked& picked, bool uuid, const Root& root) {
-  std::set<Maker> makers;
-  for (const std::size_t position : picked.devices)
-    makers.insert(maker_of(picked.snapshot.inventory->devices[position], root));
-  const std::string value = visible_value(picked, uuid);
-  std::vector<std::pair<std::string, std::string>> variables;
-  if (makers.contains(Maker::nvidia)) {
-    variables.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
-    variables.emplace_back("CUDA_VISIBLE_DEVICES", value);
+Result<Visibility> visibility(const Inventory& inventory, std::span<const std::size_t> devices, bool uuid,
+                              const Root& root, const EnvironmentOf& environment) {
+  Devices nvidia;
+  Devices amd;
+  Devices intel;
+  for (const std::size_t position : devices) {
+    const Device& device = inventory.devices[position];
+    (device.vendor == Vendor::amd ? amd : device.vendor == Vendor::intel ? intel : nvidia).push_back(device);
   }
-  if (makers.contains(Maker::amd)) {
-    // ROCr hides first and HIP counts what is left, so only one of the two may say it.
-    variables.emplace_back(uuid ? "ROCR_VISIBLE_DEVICES" : "HIP_VISIBLE_DEVICES", value);
+  Visibility all;
+  if (!nvidia.empty()) {
+    all.set.emplace_back("CUDA_DEVICE_ORDER", "PCI_BUS_ID");
+    all.set.emplace_back("CUDA_VISIBLE_DEVICES", names_of(nvidia, uuid));
   }
-  if (makers.contains(Maker::intel)) {
-    variables.emplace_back("ZE_FLAT_DEVICE_HIERARCHY", "COMPOSITE");
-    variables.emplace_back("ZE_AFFINITY_MASK", joined(picked, [](const Device& device) { return device.label(); }));
+  if (!amd.empty()) {
+    TRY(add_amd(amd, all));
+    if (nvidia.empty()) all.removed.emplace_back("CUDA_VISIBLE_DEVICES");
   }
-  return variables;
+  if (!intel.empty()) TRY(add_intel(intel, inventory, root, environment, all));
+  return all;
 }
 
 }  // namespace lull

@@ -83,7 +83,7 @@ class WakePipe {
   std::string file_;
 };
 
-inline constexpr const char* kWakePipePrefix = "bell.";
+inline constexpr const char* kWakePipePrefix = "wake.";
 
 // Readable (hung up) from when that ticket's wake pipe was closed. Nothing: there is none to listen to, or it has.
 Fd listen_to_wake_pipe(int folder, const std::string& ticket, uid_t owner);

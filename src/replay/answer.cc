@@ -8,6 +8,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "gpu/snapshot.h"
 #include "replay/output.h"
 
 namespace lull::replay {
@@ -41,6 +42,19 @@ std::string jobs_told_apart(const ReplayResult& result) {
   return fmt::format(
       " Jobs cannot be told apart in this recording (it does not say who had the GPUs): {} counts as one job{}.", one,
       released ? " until its memory is released" : ", from the first sample to the last");
+}
+
+// A desktop's GPU is not empty when nobody has it.
+std::string empty_cards(const ReplayResult& result) {
+  std::uint64_t desktops = 0;
+  double most = 0;
+  for (const GpuResult& gpu : result.gpus) {
+    desktops += static_cast<double>(gpu.empty_bytes) > kEmptyCard ? 1 : 0;
+    most = std::max(most, static_cast<double>(gpu.empty_bytes));
+  }
+  if (desktops == 0) return {};
+  return fmt::format(" On {} something always draws: up to {:.0f} MiB in use is no job.", count_of(desktops, "GPU"),
+                     most / (1 << 20));
 }
 
 }  // namespace
@@ -82,7 +96,9 @@ std::string follow_up_text(double seconds) {
 
 std::string lost_text(const Totals& totals) {
   std::string text = share_text(totals.lost_ratio());
-  if (totals.lost_low && totals.lost_high)
+  // Where no job lost any, or all lost all, every draw of them is the same: an interval of 0.0 to 0.0 would say nothing
+  // of other jobs.
+  if (totals.lost_low && totals.lost_high && *totals.lost_low < *totals.lost_high)
     text += fmt::format(" ({:.1f}–{:.1f} %)", std::floor(1000 * *totals.lost_low) / 10,
                         std::max(0.0, std::ceil(1000 * *totals.lost_high - 1e-9)) / 10);
   return text;
@@ -102,9 +118,12 @@ std::string consequences(const ReplayResult& result, const Totals& totals) {
   else
     text += totals.worked_again == 0 ? "none of them was seen to work again; "
                                      : fmt::format("{} of them worked again; ", totals.worked_again);
-  text += totals.lost_ratio() ? lost_text(totals) + " of the work lost; "
-          : result.tells_work ? "no work was recorded that could be lost; "
-                              : "how much work that loses is not known (no utilisation was recorded); ";
+  text += totals.lost_ratio() && totals.lost_seconds <= 0 && !one
+              ? fmt::format("no work lost among {} jobs (of others up to {:.0f} % may lose some); ", totals.jobs,
+                            std::ceil(100 * unseen_share(static_cast<double>(totals.jobs))))
+          : totals.lost_ratio() ? lost_text(totals) + " of the work lost; "
+          : result.tells_work   ? "no work was recorded that could be lost; "
+                                : "how much work that loses is not known (no utilisation was recorded); ";
   text += fmt::format("{} GPU-hours freed.", hours_text(totals.freed_seconds()));
   if (const auto followed = totals.follow_up_median())
     text += fmt::format(" {} not seen again {} followed for {}{}.", totals.not_seen_again() == 1 ? "The job" : "Jobs",
@@ -130,10 +149,19 @@ std::string answer(const ReplayResult& result) {
                      consequences(result, result.totals));
 }
 
-std::string readings_text(bool means, Duration interval) {
-  if (means || interval <= std::chrono::seconds(1)) return {};
+std::string interval_text(const SamplingIntervals& intervals) {
+  const auto text = [](Duration interval) {
+    return format_duration(interval < std::chrono::seconds(1) ? interval
+                                                              : std::chrono::round<std::chrono::seconds>(interval));
+  };
+  if (intervals.longer <= 2 * intervals.usual) return text(intervals.usual);
+  return fmt::format("{} to {}", text(intervals.usual), text(intervals.longer));
+}
+
+std::string readings_text(bool means, const SamplingIntervals& intervals) {
+  if (means || intervals.longer <= std::chrono::seconds(1)) return {};
   return fmt::format(" Readings of the moment, every {}: short work between them is not seen.",
-                     format_duration(std::chrono::round<std::chrono::seconds>(interval)));
+                     interval_text(intervals));
 }
 
 std::string basis(const ReplayResult& result) {
@@ -146,8 +174,8 @@ std::string basis(const ReplayResult& result) {
   if (!result.except_users.empty())
     text += fmt::format(" Left out: {} of {} or of a user not told.", count_of(result.left_out, "job"),
                         fmt::join(result.except_users, ", "));
-  if (result.tells_work) text += readings_text(result.means, result.interval);
-  return text + jobs_told_apart(result);
+  if (result.tells_work) text += readings_text(result.means, result.intervals);
+  return text + empty_cards(result) + jobs_told_apart(result);
 }
 
 }  // namespace lull::replay

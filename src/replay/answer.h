@@ -23,9 +23,11 @@ std::string_view per_text(Per per);  // "gpu"
 std::string share_text(std::optional<double> ratio);
 // The work lost with its interval: "0.1 % (0.0–0.3 %)".
 std::string lost_text(const Totals& totals);
-std::string readings_text(bool means, Duration interval);  // a sentence where readings are of a moment; else nothing
-std::string hours_text(double seconds);                    // of GPUs: "66", "1.4", "0.25", "0.017"
-std::string length_text(Duration recorded);                // "6 h", "1 day", "30 days"
-std::string follow_up_text(double seconds);                // "1.4 h", "12 min"
+std::string interval_text(const SamplingIntervals& intervals);  // "10s", "1s to 1m"
+// A sentence where readings are of a moment; else nothing.
+std::string readings_text(bool means, const SamplingIntervals& intervals);
+std::string hours_text(double seconds);      // of GPUs: "66", "1.4", "0.25", "0.017"
+std::string length_text(Duration recorded);  // "6 h", "1 day", "30 days"
+std::string follow_up_text(double seconds);  // "1.4 h", "12 min"
 
 }  // namespace lull::replay

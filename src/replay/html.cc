@@ -100,7 +100,7 @@ void put_marks(JsonWriter& json, const ReplayResult& result) {
     const End& end = result.ends[i];
     json.begin_array().value(end.gpu == kAllGpus ? std::int64_t{-1} : static_cast<std::int64_t>(end.gpu));
     json.value(seconds(end.at.time_since_epoch().count()));
-    json.value(seconds((end.back ? *end.back - end.at : end.followed).count()));
+    json.value(seconds((end.back.value_or(end.last) - end.at).count()));
     json.value(static_cast<int>(end.how)).end_array();
   }
   json.end_array();
@@ -124,7 +124,7 @@ std::string to_html(const ReplayResult& result, std::optional<double> price) {
   }
   json.end_array();
   put_marks(json, result);
-  put_strips(json, result.picture, result.interval.count());
+  put_strips(json, result.picture, result.intervals.usual.count());
   json.key("axes").begin_array();
   for (const Axis& axis : result.axes) {
     json.begin_object().member("name", axis.name).key("values").begin_array();

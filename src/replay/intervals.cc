@@ -85,6 +85,39 @@ MedianFinder MedianFinder::closer() {
   return next;
 }
 
+void SampledTime::commit() {
+  if (run_ > 0) put({rising_bucket(last_), last_ * run_, run_});
+  run_ = 0;
+  last_ = -1;
+}
+
+void SampledTime::put(const Bucket& more) {
+  auto found = std::ranges::lower_bound(buckets_, more.place, {}, &Bucket::place);
+  if (found == buckets_.end() || found->place != more.place) found = buckets_.insert(found, {more.place, 0, 0});
+  found->time += more.time;
+  found->count += more.count;
+}
+
+void SampledTime::add(SampledTime more, std::int64_t longest) {
+  more.commit();
+  for (const Bucket& bucket : more.buckets_)
+    if (bucket.mean() <= longest) put(bucket);
+}
+
+Duration SampledTime::up_to(double share) {
+  commit();
+  double all = 0;
+  for (const Bucket& bucket : buckets_) all += static_cast<double>(bucket.time);
+  double passed = 0;
+  for (const Bucket& bucket : buckets_) {
+    passed += static_cast<double>(bucket.time);
+    if (passed >= share * all) return Duration(bucket.mean());
+  }
+  return {};
+}
+
+SamplingIntervals intervals_of(SampledTime time) { return {time.up_to(0.5), time.up_to(0.9)}; }
+
 std::int64_t gap_of(std::int64_t twice_median) { return longest_gap(Duration(twice_median / 2)).count(); }
 
 std::optional<std::int64_t> median_twice(std::vector<std::int64_t> intervals) {
@@ -109,6 +142,7 @@ void Intervals::feed(std::span<const Instant> at) {
     if (last_) {
       const std::int64_t interval = now - *last_;
       median_.add(interval);
+      sampled_.add(interval);
       follow(*last_, interval);
       if (interval <= gap_) {
         seen_ += interval;

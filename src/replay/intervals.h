@@ -88,6 +88,46 @@ std::int64_t guess_gap(std::span<const Instant> at);
 // What is a gap where samples come in these intervals.
 trace::Paced gaps_of(trace::Paced intervals);
 
+// How much time lies in intervals of which length: an hour of samples a minute apart counts 60 times as much as a
+// minute of samples a second apart, of which there are as many. In buckets of rising width.
+class SampledTime {
+ public:
+  void add(std::int64_t interval) {
+    if (interval == last_) [[likely]] {
+      ++run_;
+      return;
+    }
+    commit();
+    last_ = interval;
+    run_ = 1;
+  }
+  // Of another GPU; longer intervals than this are gaps.
+  void add(SampledTime more, std::int64_t longest);
+  // This share of the time lies in intervals of this length or less; 0 where there is no interval.
+  Duration up_to(double share);
+
+ private:
+  struct Bucket {
+    std::size_t place;
+    std::int64_t time;
+    std::int64_t count;
+    std::int64_t mean() const { return time / count; }
+  };
+  void commit();
+  void put(const Bucket& more);
+
+  std::int64_t last_ = -1;
+  std::int64_t run_ = 0;
+  std::vector<Bucket> buckets_;  // those in use, in their order
+};
+
+// How far apart the samples of a recording are.
+struct SamplingIntervals {
+  Duration usual{};   // half of the time lies in intervals of this length or less
+  Duration longer{};  // and nine tenths
+};
+SamplingIntervals intervals_of(SampledTime time);
+
 // One GPU's intervals as they come: which are gaps, and how much was seen.
 class Intervals {
  public:
@@ -104,6 +144,7 @@ class Intervals {
   Duration seen() const { return Duration(seen_); }
   Duration missed() const { return Duration(missed_); }  // in gaps
   MedianFinder& median() { return median_; }
+  const SampledTime& sampled() const { return sampled_; }  // with gaps
   void look_closer(MedianFinder finder) { median_ = std::move(finder); }
   // Whether the true median, as far as it is known, would have found the same gaps as ours did.
   bool same_gaps(const Bracket& median) const {
@@ -119,6 +160,7 @@ class Intervals {
   std::int64_t longest_ = 0;  // that is no gap
   std::int64_t shortest_gap_ = std::numeric_limits<std::int64_t>::max();
   MedianFinder median_;
+  SampledTime sampled_;
 
   // Intervals that are much the same so many times in a row are a pace.
   static constexpr int kSustained = 8;

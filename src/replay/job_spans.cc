@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 #include <cmath>
+#include <limits>
 
 #include "gpu/snapshot.h"
 
@@ -20,18 +21,38 @@ bool may_be_empty(std::span<const float> column, float most) {
 
 }  // namespace
 
-LifeFinder::Having LifeFinder::having(const Block& block, std::size_t i) {
+void EmptyLevels::see(std::size_t gpu, const Block& block) {
+  if (gpu >= least_.size()) least_.resize(gpu + 1, std::numeric_limits<float>::infinity());
+  for (const float value : block[Metric::mem_used])
+    if (value < least_[gpu] && (value == 0 || value >= kLeastBytes)) least_[gpu] = value;
+}
+
+float EmptyLevels::limit(std::size_t gpu) const {
+  return gpu < limits_.size() ? limits_[gpu] : static_cast<float>(kEmptyCard);
+}
+
+bool EmptyLevels::settle() {
+  std::vector<float> found;
+  for (const float least : least_)
+    found.push_back(std::max(static_cast<float>(kEmptyCard), least <= kMostDrawn ? least * 1.5F : 0.0F));
+  bool same = true;
+  for (std::size_t gpu = 0; gpu < found.size(); ++gpu) same = same && limit(gpu) == found[gpu];
+  limits_ = std::move(found);
+  return same;
+}
+
+SpanFinder::Having SpanFinder::having(const Block& block, std::size_t i, float limit) {
   const float holder = value_at(block.holder, i);
   if (holder >= trace::kNobody) return holder == trace::kNobody ? Having::nobody : Having::somebody;
   const float processes = value_at(block[Metric::procs], i);
   if (processes > 0) return Having::somebody;
   const float memory = value_at(block[Metric::mem_used], i);
-  if (memory > kEmptyCard) return Having::memory;
+  if (memory > limit) return Having::memory;
   if (memory == 0 || memory >= kLeastBytes || processes == 0) return Having::nobody;
   return value_at(block[Metric::util], i) >= kWorking ? Having::somebody : Having::unknown;
 }
 
-void LifeFinder::see(Having having, float holder, trace::KnownHolders& holders, std::size_t i,
+void SpanFinder::see(Having having, float holder, trace::KnownHolders& holders, std::size_t i,
                      std::vector<Piece>& out) {
   bool begins = false;
   const bool named = holder > trace::kNobody;
@@ -60,17 +81,17 @@ void LifeFinder::see(Having having, float holder, trace::KnownHolders& holders, 
   out.back().told = told_;
 }
 
-void LifeFinder::feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out) {
+void SpanFinder::feed(std::span<const Block> scope, trace::KnownHolders& holders, std::vector<Piece>& out) {
   out.clear();
   const std::size_t count = scope[0].size();
   // Mostly nothing happens: then one look at each column is enough.
   const bool one = scope.size() == 1;
+  const float most_empty = *std::max_element(limits_.begin(), limits_.end());
   const bool quiet =
       alive_ && told_ && std::all_of(scope.begin(), scope.end(), [&](const Block& block) {
         return std::all_of(block.holder.begin(), block.holder.end(),
                            [&](float h) { return h == row_ || std::isnan(h) || (!one && h > trace::kNobody); }) &&
-               !may_be_empty(block[Metric::mem_used], static_cast<float>(kEmptyCard)) &&
-               !may_be_empty(block[Metric::procs], 0);
+               !may_be_empty(block[Metric::mem_used], most_empty) && !may_be_empty(block[Metric::procs], 0);
       });
   if (quiet) {
     out.push_back({0, count, true, false, holder_});
@@ -78,7 +99,7 @@ void LifeFinder::feed(std::span<const Block> scope, trace::KnownHolders& holders
   }
   for (std::size_t i = 0; i < count; ++i) {
     Having all = Having::nobody;  // the most that any of them says
-    for (const Block& block : scope) all = std::max(all, having(block, i));
+    for (std::size_t gpu = 0; gpu < scope.size(); ++gpu) all = std::max(all, having(scope[gpu], i, limits_[gpu]));
     see(all, one ? value_at(scope[0].holder, i) : kUnknownSample, holders, i, out);
   }
 }
@@ -87,17 +108,30 @@ Work Accounts::sum(std::span<const Block> scope, std::size_t from, std::size_t t
   const std::span<const Instant> at = scope[0].at;
   double seen = 0;
   double util = 0;
+  Duration missed{};
   for (std::size_t i = from; i < to; ++i) {
     if (i == 0 && !last_) continue;
     const std::int64_t since = (at[i] - (i == 0 ? *last_ : at[i - 1])).count();
-    if (since > longest_) continue;
+    if (since > longest_) {
+      missed += Duration(since);
+      continue;
+    }
     seen += static_cast<double>(since);
     for (const Block& block : scope) {
       const float value = value_at(block[Metric::util], i);
       if (value >= kWorking) util += static_cast<double>(value) * static_cast<double>(since);
     }
   }
-  return {util / 1e11, seen / 1e9 * static_cast<double>(scope.size())};
+  return {util / 1e11, seen / 1e9 * static_cast<double>(scope.size()), missed};
+}
+
+std::optional<Instant> Accounts::long_gap(std::span<const Instant> at, std::size_t from, std::size_t to) const {
+  for (std::size_t i = from; i < to; ++i) {
+    if (i == 0 && !last_) continue;
+    const Instant before = i == 0 ? *last_ : at[i - 1];
+    if (at[i] - before > std::max(Duration(longest_), kShortGap)) return before;
+  }
+  return std::nullopt;
 }
 
 // Where the rule asks for a high utilisation, it looks for hangs.
@@ -168,8 +202,10 @@ void Fate::see(const PolicyAnswers& answers, std::span<const Instant> at_of, std
   if (next == to) return;
   const Work after = followed.work(next, to);
   lost_seconds += after.util_seconds;
+  missed += after.missed;
   if (back) return;
   const std::size_t worked = followed.first_worked(next, to);
+  if (after.missed > kShortGap && !lost_sight) lost_sight = followed.long_gap(next, std::min(to, worked + 1));
   freed_seconds += worked == to ? after.seen_seconds : followed.work(next, worked).seen_seconds;
   if (worked != to) back = at_of[worked];
 }

@@ -47,7 +47,7 @@ std::size_t Judging::take_policies(std::size_t from) {
   evaluating.missing = options_.missing;
   for (std::size_t i = from; i < options_.policies.size(); ++i) {
     const Decider decider(options_.policies[i], evaluating);
-    // Twice where job spans are told apart: as ever, and for the life under way.
+    // Twice where job spans are told apart: as ever, and for the span under way.
     const std::size_t bytes =
         decider.bytes() * (shows_job_spans() ? 2 : 1) + sizeof(Trial) - sizeof(Decider) + kOverhead;
     if (taken_ > 0 && subjects * (bytes_each_ + bytes) > options_.memory) break;
@@ -80,10 +80,12 @@ void Judging::restart() {
     ends_[i].clear();
   }
   right_gaps_ = true;
+  levels_.restart();
   first_.reset();
   last_ = {};
   if (first_policy_ != 0) return;
   intervals_.clear();
+  sampled_ = options_.sampled;
   outcomes_.clear();
   strips_.clear();
   firings_.clear();
@@ -109,7 +111,10 @@ std::int64_t Judging::guess_gap(std::size_t index, const Block& first) const {
 Judging::Gpu Judging::make_gpu(std::int64_t gap, std::vector<std::size_t> members) {
   const std::size_t scope = members.size();
   const Duration judged = options_.every && !options_.gap ? longest_gap(*options_.every) : Duration(gap);
-  Gpu gpu{Intervals(gap), {}, Accounts(judged.count()), {}, {}, {}, std::move(members), judged};
+  std::vector<float> limits;
+  for (const std::size_t member : members) limits.push_back(levels_.limit(member));
+  Gpu gpu{Intervals(gap), SpanFinder(std::move(limits)), Accounts(judged.count()), {}, {}, {}, std::move(members),
+          judged};
   gpu.trials.reserve(taken_);
   for (const Decider& decider : fresh_for(scope)) gpu.trials.push_back({decider.for_gap(judged)});
   if (options_.every)
@@ -163,6 +168,7 @@ void Judging::use_gap(Gpu& gpu, std::int64_t gap) const {
 void Judging::take_part(Gpu& gpu, std::size_t index, std::span<const Block> scope) {
   note_time(scope[0].at);
   if (options_.per == Per::gpu) gpu.intervals.feed(scope[0].at);
+  for (std::size_t i = 0; i < scope.size() && options_.per != Per::job; ++i) levels_.see(gpu.members[i], scope[i]);
   if (gpu.resampler)
     gpu.resampler->feed(scope, [&](std::span<const Block> taken) { judge(gpu, index, taken); });
   else
@@ -252,6 +258,8 @@ void Judging::conclude() {
     Gpu& gpu = *gpus_[i];
     finish_trials(gpu, index_of_subject(i), StretchEnd::end, Leaving::cut_off);
     if (first_policy_ == 0) {
+      if (!together)
+        sampled_.add(gpu.intervals.sampled(), gpu.gaps != nullptr ? gpu.gaps->longest() : gpu.intervals.gap());
       totals_[0] += gpu.totals;
       outcomes_[i] = {gpu.intervals.seen(), gpu.intervals.missed(), Duration(gpu.intervals.gap()), gpu.totals};
     }
@@ -306,6 +314,7 @@ ReplayResult Judging::finish(trace::TraceReport report) {
       gpu.gap = outcomes_[i].gap;
       gpu.totals = outcomes_[i].totals;
     }
+    gpu.empty_bytes = levels_.limit(i);
     result.seen_seconds += to_seconds(gpu.seen);
     result.gap_seconds += to_seconds(gpu.missed);
     result.gpus.push_back(std::move(gpu));
@@ -320,6 +329,7 @@ ReplayResult Judging::finish(trace::TraceReport report) {
   }
   result.subjects = std::move(subjects_);
   result.samples = report.samples;
+  result.intervals = intervals_of(std::move(sampled_));
   result.first = first_.value_or(Instant{});
   result.last = last_;
   result.picture.metrics = options_.pictured;

@@ -50,6 +50,7 @@ struct JudgingOptions {
   std::vector<std::vector<std::size_t>> hosts;  // Per::host: the GPUs of each
   std::vector<std::string> host_names;
   std::vector<std::string> host_of;  // Per::job: of each GPU
+  SampledTime sampled;               // together: of all GPUs
 };
 
 class Judging final : public trace::TraceSink {
@@ -69,6 +70,8 @@ class Judging final : public trace::TraceSink {
   // After a reading. The gaps that were guessed are those that the true medians give. Else: survey, tell, read again.
   bool guessed_gaps();
   void know_gaps(std::vector<trace::Paced> gaps) { known_gaps_ = std::move(gaps); }
+  // Likewise the memory that each GPU has in use when empty. Else it is known now: read again.
+  bool guessed_levels() { return levels_.settle(); }
   // The start was the right one. Else it is now: read again.
   bool guessed_start();
 
@@ -79,14 +82,14 @@ class Judging final : public trace::TraceSink {
   struct Trial {
     Decider decider;
     StretchFinder stretches = {};
-    Fate fate = {};  // of the life that is under way
-    // Judges this life alone. None: the life began with the trace, and the one above is its own.
+    Fate fate = {};  // of the span that is under way
+    // Judges this span alone. None: the span began with the trace, and the one above is its own.
     std::unique_ptr<Decider> of_life = {};
   };
   // What is judged by itself: a GPU, or several together.
   struct Gpu {
     Intervals intervals;
-    LifeFinder spans;
+    SpanFinder spans;
     Accounts accounts;
     std::vector<Trial> trials;
     std::unique_ptr<Resampler> resampler;
@@ -96,7 +99,7 @@ class Judging final : public trace::TraceSink {
     const trace::Paced* gaps = nullptr;  // what is a gap, where that changes
     float holder = kUnknownSample;       // Per::job
     bool met = false;                    // a sample has been seen
-    bool living = false;                 // a life is under way
+    bool living = false;                 // a span is under way
   };
   // What stays of a GPU when its trials are over.
   struct Outcome {
@@ -159,7 +162,7 @@ class Judging final : public trace::TraceSink {
   trace::KnownHolders holders_;
   Duration shortest_{};  // that any policy asks for
   std::vector<Piece> pieces_;
-  std::vector<Block> part_;  // of a life
+  std::vector<Block> part_;  // of a span
   PolicyAnswers part_answers_{};
   std::vector<std::vector<End>> ends_;  // of each policy
   std::size_t other_ends_ = 0;          // of all but the rule as given
@@ -172,6 +175,8 @@ class Judging final : public trace::TraceSink {
   std::vector<Block> paced_;   // the part of it that has one sampling interval
   std::vector<Instant> chosen_at_;
   std::vector<float> chosen_columns_;
+  SampledTime sampled_;
+  EmptyLevels levels_;
   std::optional<Instant> first_;
   Instant last_{};
 };

@@ -7,7 +7,7 @@
 
 namespace lull::replay {
 
-// Whether a life may end before the trace does.
+// Whether a span may end before the trace does.
 bool Judging::shows_job_spans() const {
   const auto has = [&](Metric metric) {
     return std::find(options_.metrics.begin(), options_.metrics.end(), metric) != options_.metrics.end();
@@ -98,7 +98,7 @@ void Judging::end_life(Totals& totals, Trial& trial, std::size_t policy, std::si
   if ((policy == 0 ? ends_[0].size() : other_ends_) >= options_.most_firings) return;
   if (policy != 0) ++other_ends_;
   ends_[policy].push_back(
-      {index, fate.holder, fate.at, fate.back, how, fate.lost_seconds, fate.freed_seconds, fate.last - fate.at});
+      {index, fate.holder, fate.at, fate.back, how, fate.lost_seconds, fate.freed_seconds, fate.last, fate.followed()});
 }
 
 }  // namespace lull::replay

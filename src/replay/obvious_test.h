@@ -127,8 +127,17 @@ inline void count_obviously(const Series& series, const Asked& asked, Counted& c
   }
 }
 
-// Who has the GPU at each sample: a number for each life, from 1; 0 while nobody does.
+// In bytes what a card has in use when nobody has it: 64 MiB, or on a desktop half more than the least that was seen.
+inline double empty_of(const Series& series) {
+  double least = 1e18;
+  for (const Sample& sample : series)
+    if (sample.memory < least) least = sample.memory;
+  return std::max(64.0 * 1024 * 1024, least <= 512.0 * 1024 * 1024 ? 1.5 * least : 0);
+}
+
+// Who has the GPU at each sample: a number for each span, from 1; 0 while nobody does.
 inline std::vector<int> spans_of(const Series& series) {
+  const double limit = empty_of(series);
   std::vector<int> spans;
   int newest = 0;
   int now = 0;
@@ -136,8 +145,8 @@ inline std::vector<int> spans_of(const Series& series) {
   for (std::size_t i = 0; i < series.size(); ++i) {
     const Sample& sample = series[i];
     const bool untold = sample.pid == kUntold;
-    const bool empty = sample.memory <= 64.0 * 1024 * 1024;
-    const bool full = sample.memory > 64.0 * 1024 * 1024;
+    const bool empty = sample.memory <= limit;
+    const bool full = sample.memory > limit;
     const bool works = sample.util >= 1 && std::isnan(sample.memory);  // it tells only where nothing else does
     const bool nobody = sample.pid == kNone || (untold && empty);
     const bool somebody = sample.pid > 0 || (untold && (full || works));
@@ -153,7 +162,7 @@ inline std::vector<int> spans_of(const Series& series) {
   return spans;
 }
 
-// The samples of one life, by the rule from the beginning; then what came after the first firing.
+// The samples of one span, by the rule from the beginning; then what came after the first firing.
 void end_obviously(const Series& series, const std::vector<bool>& gap, std::size_t begin, std::size_t end, bool cut_off,
                    const Asked& asked, Counted& counted) {
   bool told = false;  // by more than memory
@@ -176,18 +185,24 @@ void end_obviously(const Series& series, const std::vector<bool>& gap, std::size
   if (!fired) return;
   ++counted.ended;
   std::optional<std::size_t> back;
+  std::optional<std::int64_t> lost_sight;  // a gap of more than a minute before it worked again
+  std::int64_t recorded = 0;               // since the end
   for (std::size_t i = *fired + 1; i < end; ++i) {
+    if (!gap[i]) recorded += series[i].at - series[i - 1].at;
+    if (gap[i] && !back && !lost_sight && series[i].at - series[i - 1].at > 60'000'000'000)
+      lost_sight = series[i - 1].at;
     if (!gap[i] && series[i].util >= 1)
       counted.lost += series[i].util / 100 * static_cast<double>(series[i].at - series[i - 1].at) / 1e9;
     if (!back && series[i].util >= 1) back = i;
     if (!gap[i] && !back) counted.freed += series[i].at - series[i - 1].at;
   }
   counted.worked_again += back ? 1 : 0;
-  if (!back) counted.followed.push_back(series[end - 1].at - series[*fired].at);
-  const std::int64_t left = series[back ? *back : end - 1].at - series[*fired].at;
-  counted.leaves.push_back({(left + 999'999'999) / 1'000'000'000, back      ? Leaving::came_back
-                                                                  : cut_off ? Leaving::cut_off
-                                                                            : Leaving::released});
+  if (!back) counted.followed.push_back(recorded);
+  const std::int64_t left = lost_sight.value_or(series[back ? *back : end - 1].at) - series[*fired].at;
+  counted.leaves.push_back({(left + 999'999'999) / 1'000'000'000, lost_sight ? Leaving::cut_off
+                                                                  : back     ? Leaving::came_back
+                                                                  : cut_off  ? Leaving::cut_off
+                                                                             : Leaving::released});
 }
 
 inline void count_spans_obviously(const Series& series, const Asked& asked, Counted& counted) {
@@ -236,6 +251,7 @@ inline Series random_series(std::mt19937_64& dice) {
   std::int64_t at = below(1000) * 1'000'000'000;
   bool idle = false;
   const bool memory = below(2) == 0;
+  const double unused = below(3) == 0 ? 3.2e8 : 4e6;  // a desktop's
   const bool pids = below(3) == 0;
   int pid = static_cast<int>(below(3));
   for (std::int64_t i = 0; i < length; ++i) {
@@ -245,13 +261,14 @@ inline Series random_series(std::mt19937_64& dice) {
     Sample sample{at, unknown ? std::nan("") : static_cast<double>(idle ? below(7) : below(101))};
     if (idle && below(2) == 0) sample.util = 0;
     if (pids && below(20) != 0) sample.pid = pid;
-    if (memory && below(20) != 0) sample.memory = pid == 0 && idle ? 4e6 : 3e10;
+    if (memory && below(20) != 0) sample.memory = pid == 0 && idle ? unused : 3e10;
     series.push_back(sample);
     std::int64_t step = 1'000'000'000;
     if (pace == 1) step += below(20'000'000) - 10'000'000;
     if (pace == 2) step = i < length * 2 / 5 ? 1'000'000'000 : 4'000'000'000;
     if (pace == 3) step = 100'000'000;
     if (below(40) == 0) step *= below(pace == 3 ? 15 : 5) + 1;
+    if (below(300) == 0) step += below(120) * 1'000'000'000;  // nobody recorded
     at += step;
   }
   return series;

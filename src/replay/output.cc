@@ -198,7 +198,8 @@ void put_result(JsonWriter& json, const ReplayResult& result, const OutputOption
   json.end_object();
   json.member("from", moment_text(result, result.first)).member("to", moment_text(result, result.last));
   json.member("gpus", result.gpus.size()).member("samples", result.samples);
-  json.member("seen_hours", hours(result.seen_seconds)).member("interval_seconds", to_seconds(result.interval));
+  json.member("seen_hours", hours(result.seen_seconds)).member("interval_seconds", to_seconds(result.intervals.usual));
+  json.member("long_interval_seconds", to_seconds(result.intervals.longer));
   json.member("readings", result.means ? "mean" : "moment");
   if (how.price) json.member("price_per_hour", *how.price);
   if (how.verbose) json.member("regret_seconds", to_seconds(result.regret));
@@ -264,7 +265,8 @@ std::string to_csv(const ReplayResult& result, const OutputOptions& how) {
   out +=
       "jobs,ended,worked_again,not_seen_again,follow_up_median_seconds,work_lost_ratio,work_lost_low,work_lost_high,";
   out += "freed_hours,freed_until_return_hours,freed_until_release_hours,freed_until_recording_end_hours,";
-  for (const int within : {1, 4, 24}) out += fmt::format("return_{0}h_ratio,return_{0}h_at_risk,", within);
+  for (const int within : {1, 4, 24})
+    out += fmt::format("return_{0}h_ratio,return_{0}h_low,return_{0}h_high,return_{0}h_at_risk,", within);
   if (how.verbose) out += "firings,came_back,regretted,idle_hours,reclaimed_hours,";
   if (how.price) out += "freed_cost,";
   out += "recommended,rule\n";
@@ -279,7 +281,8 @@ std::string to_csv(const ReplayResult& result, const OutputOptions& how) {
     for (const int within : {1, 4, 24}) {
       const auto chance = totals.back.chance_within(std::chrono::hours(within));
       const auto all = totals.back.estimate(std::chrono::hours(within));
-      out += fmt::format("{},{},", chance ? fmt::format("{}", chance->ratio) : "", all ? all->at_risk : 0);
+      out += chance ? fmt::format("{},{},{},", chance->ratio, chance->low, chance->high) : ",,,";
+      out += fmt::format("{},", all ? all->at_risk : 0);
     }
     if (how.verbose)
       out += fmt::format("{},{},{},{},{},", totals.firings, totals.came_back, totals.regretted,

@@ -6,7 +6,7 @@
 namespace lull::replay {
 
 std::string make_page(std::string_view data) {
-  const std::string script = std::string(packed_base_js).append(packed_page_js);
+  const std::string script = std::string(packed_base_js).append(packed_chart_js).append(packed_page_js);
   const std::array<std::pair<std::string_view, std::string_view>, 3> parts = {
       {{"@STYLE@", packed_page_css}, {"@DATA@", data}, {"@SCRIPT@", script}}};
   std::string page;

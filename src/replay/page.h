@@ -11,7 +11,8 @@ namespace lull::replay {
 extern const std::string_view packed_page_html;
 extern const std::string_view packed_page_css;
 extern const std::string_view packed_page_js;
-extern const std::string_view packed_base_js;  // stands before it, and before the scripts of other pages
+extern const std::string_view packed_chart_js;  // likewise: charts and tables of policies
+extern const std::string_view packed_base_js;   // stands before it, and before the scripts of other pages
 
 // `data`: JSON, safe inside a script.
 std::string make_page(std::string_view data);

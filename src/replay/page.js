@@ -70,19 +70,10 @@ function draw() {
   ctx.font = (many ? 10 : 12) + 'px system-ui, sans-serif';
   left = Math.min(W / 3, 180, 46 + Math.max(...visible().map(g => ctx.measureText(g.label).width), 20));
   const m = +$('metric').value || 0, paint = Object.fromEntries(['busy', 'busy-soft', 'idle', 'none', 'hatch', 'dim', 'line', 'ink', ...colors].map(n => [n, css(n)]));
-  hatch = stripes(paint.none, paint.hatch);
+  hatch = stripes(ctx, paint.none, paint.hatch);
   visible().forEach((g, k) => drawRow(g, top_ + k * (row + gapY), m, paint));
   drawAxis(H, paint);
   if (drag && drag.to !== null) { ctx.fillStyle = paint.ink; ctx.globalAlpha = .12; ctx.fillRect(Math.min(drag.from, drag.to), 0, Math.abs(drag.to - drag.from), H - axis); ctx.globalAlpha = 1; }
-}
-// What was not seen is neither idle nor busy: it must not look like either, in light or in dark.
-function stripes(ground, line) {
-  const tile = document.createElement('canvas'); tile.width = tile.height = 8;
-  const t = tile.getContext('2d'); t.fillStyle = ground; t.fillRect(0, 0, 8, 8);
-  t.strokeStyle = line; t.lineWidth = 1.5; t.beginPath();
-  for (const d of [-8, 0, 8]) { t.moveTo(d, 8); t.lineTo(d + 8, 0); }
-  t.stroke();
-  return ctx.createPattern(tile, 'repeat');
 }
 const topText = metric => !metric ? '' : metric.top >= 1e6 ? (metric.top / 2 ** 30).toFixed(0) + 'Gi' : String(metric.top >= 10 ? Math.round(metric.top) : +metric.top.toPrecision(2));
 function drawRow(g, y, m, paint) {
@@ -126,15 +117,7 @@ function drawRow(g, y, m, paint) {
   ctx.font = '10px system-ui, sans-serif';
   ctx.fillText(topText(data.metrics[m]), left - 4, y + 5); ctx.fillText('0', left - 4, y + row - 4);
   ctx.font = '12px system-ui, sans-serif';
-  ctx.fillText(fit(g.label, left - 40), left - 34, y + row / 2 + .5);
-}
-// Cut in the middle: names differ at their ends.
-function fit(text, width) {
-  if (ctx.measureText(text).width <= width) return text;
-  let keep = text.length - 1;
-  const cut = () => text.slice(0, Math.ceil(keep / 2)) + '…' + text.slice(text.length - Math.floor(keep / 2));
-  while (keep > 1 && ctx.measureText(cut()).width > width) keep--;
-  return cut();
+  ctx.fillText(fitText(ctx, g.label, left - 40), left - 34, y + row / 2 + .5);
 }
 const steps = [.1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 1209600, 2592000];
 function drawAxis(H, paint) {
@@ -186,71 +169,20 @@ function hover(e) {
   tip.style.left = Math.min(e.clientX + 14, window.innerWidth - tip.offsetWidth - 8) + 'px'; tip.style.top = (e.clientY + 16) + 'px';
 }
 
-// ---- the policies: what each frees and loses over `for` (or the first axis), a line for each of the rest
-const svg = (tag, attrs, text) => { const e = document.createElementNS('http://www.w3.org/2000/svg', tag); for (const k in attrs) e.setAttribute(k, attrs[k]); if (text !== undefined) e.textContent = text; return e; };
-const shades = ['--busy', '--kept', '--back', '--knee', '--regret', '--dim'];
-// A round step of which at most five reach the top.
-function roundStep(top) { const p = 10 ** Math.floor(Math.log10(top / 5)); return [1, 2, 5, 10].map(k => k * p).find(v => v * 5 >= top * .999); }
-function chart(title, rows, axis, value, format, least, range) {
-  const narrow = window.innerWidth < 640, box = el('div', 'chart'), W = narrow ? 340 : 640, H = narrow ? 220 : 280, l = narrow ? 40 : 58, b = 48, t = 12, right = 16;
-  const main = data.axes[axis], rest = data.axes.filter((_, i) => i !== axis), lines = new Map();
-  rows.forEach(q => { const key = rest.map(a => a.name + ' ' + q[a.name]).join(', '); if (!lines.has(key)) lines.set(key, []); lines.get(key).push(q); });
-  const most = Math.max(...rows.map(value), ...(range ? rows.map(q => (range(q) || [0, 0])[1]) : []), least || 1e-9), step = roundStep(most), top = step * Math.ceil(most / step * .999), n = main.values.length;
-  const px = i => n === 1 ? (l + W - right) / 2 : l + 18 + i * (W - l - right - 36) / (n - 1), py = v => H - b - v / top * (H - b - t);
-  const s = svg('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': title});
-  for (let k = 0; k * step <= top * 1.001; k++) {
-    const y = py(k * step);
-    s.append(svg('line', {x1: l, x2: W - right, y1: y, y2: y, style: 'stroke:var(--line)'}), svg('text', {x: l - 8, y: y + 4, 'text-anchor': 'end'}, format(k * step, top)));
-  }
-  main.values.forEach((v, i) => s.append(svg('text', {x: px(i), y: H - b + 19, 'text-anchor': ''}, v)));
-  s.append(svg('text', {x: (l + W - right) / 2, y: H - 6, 'text-anchor': ''}, main.name === 'for' ? 'ended after' : main.name));
-  let c = 0;
-  for (const [, points] of lines) {
-    const color = 'var(' + shades[c++ % shades.length] + ')', at = q => px(main.values.indexOf(q[main.name]));
-    s.append(svg('polyline', {points: points.map(q => at(q) + ',' + py(value(q))).join(' '), style: `fill:none;stroke:${color};stroke-width:2`}));
-    for (const q of points) {
-      const dot = svg('circle', {cx: at(q), cy: py(value(q)), r: 4, style: `fill:${color}`});
-      if (range && range(q)) s.append(svg('line', {x1: at(q), x2: at(q), y1: py(range(q)[0]), y2: py(range(q)[1]), style: 'stroke:var(--dim);stroke-width:1.5'}));
-      dot.append(svg('title', {}, q.rule + ': ' + format(value(q), 0))); s.append(dot);
-      if (q.recommended) s.append(svg('circle', {cx: at(q), cy: py(value(q)), r: 9, style: 'fill:none;stroke:var(--knee);stroke-width:2.5'}));
-    }
-  }
-  box.append(el('h3', '', title), s);
-  if (rest.length) {
-    const legend = el('div', 'legend'); c = 0;
-    for (const [key] of lines) { const e = el('span'), i = el('i'); i.style.background = 'var(' + shades[c++ % shades.length] + ')'; e.append(i, key); legend.append(e); }
-    box.append(legend);
-  }
-  return box;
-}
-function fill(table, heads, rows) {
-  const tr = el('tr'); heads.forEach(([text, cls]) => tr.append(el('th', cls, text))); const head = el('thead'); head.append(tr);
-  const body = el('tbody');
-  for (const {cells, cls} of rows) { const line = el('tr', cls); cells.forEach((c, i) => { const [text, k] = Array.isArray(c) ? c : [c, '']; const cell = el('td', [heads[i][1], k].filter(Boolean).join(' '), text); cell.dataset.label = heads[i][0]; line.append(cell); }); body.append(line); }
-  if (heads.length > 8 || table.id === 'ends') table.className = 'many';  // which stands beside another
-  table.append(head, body);
-}
-const share = n => n === null || n === undefined ? '–' : n > 0 && n < .001 ? '< 0.1 %' : (100 * n).toFixed(n < .1 ? 1 : 0) + ' %';
+// ---- the policies: what each frees and loses over `for` (or the first axis)
 const money = h => (h * r.price_per_hour).toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2});
 const priced = r.price_per_hour !== undefined, axes = r.sweep ? data.axes : [];
-const lost = q => share(q.work_lost_ratio).replace(' ', '\u00a0') + (q.work_lost_low === null ? '' : ' (' + (Math.floor(1000 * q.work_lost_low) / 10).toFixed(1) + '\u2060–\u2060' + (Math.max(0, Math.ceil(1000 * q.work_lost_high - 1e-9)) / 10).toFixed(1) + '\u00a0%)');
-const back = (q, h) => q[`return_${h}h_ratio`] === null ? '–' : Math.round(100 * q[`return_${h}h_ratio`]) + '\u00a0% (' + Math.floor(100 * q[`return_${h}h_low`]) + '\u2060–\u2060' + Math.ceil(100 * q[`return_${h}h_high`]) + '\u00a0%)';
 const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours freed', ''],
   ...(priced ? [['worth', '']] : []), ['not seen again', ''], ['followed (median)', ''], ['back within 1h', ''], ['back within 4h', ''], ['back within 24h', ''], ['', 'l']];
 const policyCells = q => [...(axes.length ? axes.map(a => q[a.name]) : [[r.rule, 'wrap']]), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
-  [lost(q), q.work_lost_high > r.lose_ratio ? 'regret words' : 'words'], [num(q.freed_hours), 'kept'], ...(priced ? [money(q.freed_hours)] : []), count(q.not_seen_again),
-  q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds), back(q, 1), back(q, 4), back(q, 24), q.recommended ? '◄ recommended' : ''];
-fill($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.recommended ? 'knee' : '', cells: policyCells(q)})));
-if (r.sweep) {
-  const axis = Math.max(0, data.axes.findIndex(a => a.name === 'for'));
-  const freedTop = Math.max(...r.sweep.map(q => q.freed_hours));
-  const digits = top => top >= 40 ? 0 : top >= 4 ? 1 : top >= .4 ? 2 : 4;
-  $('charts').append(chart('GPU-hours freed', r.sweep, axis, q => q.freed_hours, v => count(+v.toFixed(digits(freedTop))), 0),
-    chart('work lost, % (the line ends at the upper end of the interval)', r.sweep, axis, q => 100 * (q.work_lost_ratio || 0), v => count(+v.toFixed(2)), 0, q => q.work_lost_high === null ? null : [100 * q.work_lost_low, 100 * q.work_lost_high]));
-}
+  [lostText(q), q.work_lost_high > r.lose_ratio ? 'regret words' : 'words'], [num(q.freed_hours), 'kept'], ...(priced ? [money(q.freed_hours)] : []), count(q.not_seen_again),
+  q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds), backText(q, 1), backText(q, 4), backText(q, 24), q.recommended ? '◄ recommended' : ''];
+$('rows').className = 'many';
+fillTable($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.recommended ? 'knee' : '', cells: policyCells(q)})));
+if (r.sweep) $('charts').append(...sweepCharts(r.sweep, data.axes));
 if (r.hurt.some(h => h.worked_again)) {
   $('whom').hidden = false;
-  fill($('hurt'), [['user', 'l'], ['command', 'l'], ['host', 'l'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
+  fillTable($('hurt'), [['user', 'l'], ['command', 'l'], ['host', 'l'], ['ended', ''], ['worked again', ''], ['work lost h', '']],
     r.hurt.filter(h => h.worked_again).slice(0, 50).map(h => ({cells: [longOrNot(h.user || '?'), [h.command || '?', 'wrap'], short(h.host || '?'), count(h.ended), [count(h.worked_again), 'regret'], num(h.work_lost_hours)]})));
 }
 function tellScale() {
@@ -262,10 +194,11 @@ function tellScale() {
 $('more-gpus').onclick = () => { shownGpus = Math.min(gpus.length, shownGpus + 100); draw(); tellScale(); };
 $('metric').onchange = () => { draw(); tellScale(); };
 const each = r.per === 'gpu';
-fill($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['ended', ''], ['worked again', ''], ['freed h', '']] : [['samples', '']])],
+fillTable($('gpus'), [['GPU', 'l'], ['seen h', ''], ...(each ? [['ended', ''], ['worked again', ''], ['freed h', '']] : [['samples', '']])],
   gpus.map(g => r.per_gpu[g.index]).filter(Boolean).slice(0, 2000).map(g => ({cells: [longOrNot(short(g.gpu)), num(g.seen_hours), ...(each ? [count(g.ended), [count(g.worked_again), g.worked_again ? 'regret' : ''], num(g.freed_hours)] : [count(g.samples)])]})));
 const then = e => e.worked_again ? [became[0] + ' after ' + span(e.back_after_seconds), 'regret words'] : [(e.then === 'released' ? became[1] + ' after ' : became[2] + ', followed for ') + span(e.followed_seconds), (e.then === 'released' ? 'kept' : 'back') + ' words'];
-fill($('ends'), [['GPU', 'l'], ['user', 'l'], ['ended at', 'l'], ['then', 'l'], ['work lost h', ''], ['freed h', '']],
+$('ends').className = 'many';  // which stands beside another
+fillTable($('ends'), [['GPU', 'l'], ['user', 'l'], ['ended at', 'l'], ['then', 'l'], ['work lost h', ''], ['freed h', '']],
   r.ends.map(e => ({cells: [longOrNot(short(e.gpu)), longOrNot(e.user || '?'), longOrNot(brief(e.at_seconds)), then(e), num(e.work_lost_hours), num(e.freed_hours)]})));
 const all = (r.sweep || []).find(q => q.recommended) || r.totals;
 $('ends-rule').textContent = r.ends_rule;

@@ -12,17 +12,17 @@
 namespace lull::replay {
 namespace {
 
-// The first sample stands for an interval, too: a week of samples a minute apart is a week.
-bool covers(const ReplayResult& result, Duration length) { return recorded(result) + result.interval >= length; }
+std::string covers_text(const ReplayResult& result) {
+  return fmt::format("the recording covers {}", length_text(recorded(result)));
+}
 
 // Why the recording supports no recommendation, whatever was tried; nothing where it may.
 std::string unsuited(const ReplayResult& result) {
   if (!result.tells_work) return "no utilisation is recorded, so the work lost is not known";
-  if (!covers(result, kLeastRecorded))
-    return fmt::format("the recording covers {}, a recommendation needs 24 h", length_text(recorded(result)));
-  if (!result.means && result.interval > kLongestMomentary)
+  if (recorded(result) < kLeastRecorded) return covers_text(result) + ", a recommendation needs 24 h";
+  if (!result.means && std::chrono::round<std::chrono::seconds>(result.intervals.longer) > kLongestMomentary)
     return fmt::format("the readings are of the moment and {} apart: short work between them is not seen",
-                       format_duration(std::chrono::round<std::chrono::seconds>(result.interval)));
+                       interval_text(result.intervals));
   return {};
 }
 
@@ -47,7 +47,7 @@ auto rank(const Candidate& one) {
 }
 
 std::string weak_since(const ReplayResult& result, const Totals& totals) {
-  if (!covers(result, kFirmRecorded)) return fmt::format("the recording covers {}", length_text(recorded(result)));
+  if (recorded(result) < kFirmRecorded) return covers_text(result);
   const auto follow_up = totals.follow_up_median();
   if (follow_up && *follow_up < std::chrono::duration<double>(kFirmFollowUp).count())
     return fmt::format("jobs not seen again were followed for a median of {} only", follow_up_text(*follow_up));
@@ -59,7 +59,7 @@ std::string weak_since(const ReplayResult& result, const Totals& totals) {
 Duration recorded(const ReplayResult& result) {
   Duration longest{};
   for (const GpuResult& gpu : result.gpus) longest = std::max(longest, gpu.seen);
-  return longest;
+  return longest == Duration::zero() ? longest : longest + result.intervals.usual;
 }
 
 void recommend(ReplayResult& result) {
@@ -94,8 +94,7 @@ void recommend(ReplayResult& result) {
   if (!missing.empty()) return;
   const Candidate& best = *std::ranges::max_element(all, {}, rank);
   const std::string weak = weak_since(result, *best.totals);
-  result.recommendation = {to_text(best.span), best.rule, weak.empty(),
-                           weak.empty() ? fmt::format("the recording covers {}", length_text(recorded(result))) : weak};
+  result.recommendation = {to_text(best.span), best.rule, weak.empty(), weak.empty() ? covers_text(result) : weak};
   if (best.row != nullptr) best.row->recommended = true;
 }
 

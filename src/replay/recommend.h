@@ -15,7 +15,8 @@ inline constexpr Duration kLongestMomentary = std::chrono::seconds(10);  // betw
 // Fills recommendation or recommendation_missing, and marks the row of the sweep.
 void recommend(ReplayResult& result);
 
-// For how long one GPU at least was seen.
+// For how long one GPU at least was seen. The first sample stands for an interval, too: a week of samples a minute
+// apart is a week, in the decision and in words.
 Duration recorded(const ReplayResult& result);
 
 }  // namespace lull::replay

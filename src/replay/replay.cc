@@ -79,7 +79,10 @@ Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, 
   const auto gaps_for = [&](const trace::Paced& interval) {
     return options.gap ? trace::Paced{options.gap->count()} : gaps_of(interval);
   };
-  for (const Sampling& gpu : gpus) how.gaps.push_back(gaps_for(gpu.interval));
+  for (const Sampling& gpu : gpus) {
+    how.gaps.push_back(gaps_for(gpu.interval));
+    judging.sampled.add(gpu.time, how.gaps.back().longest());
+  }
   judging.gaps = how.gaps;
   judging.gaps.push_back(gaps_for(how.tick));
   judging.gpus = gpus.size();
@@ -94,17 +97,6 @@ Result<> put_together(const ReplayOptions& options, trace::TraceReader& reader, 
   }
   for (const trace::TraceGpu& gpu : report.gpus) judging.host_of.push_back(gpu.host);
   return {};
-}
-
-// How far apart the samples of the median GPU are.
-Duration sampling_interval(const std::vector<GpuResult>& gpus) {
-  std::vector<std::int64_t> intervals;
-  for (const GpuResult& gpu : gpus)
-    if (gpu.samples > 1) intervals.push_back(gpu.seen.count() / static_cast<std::int64_t>(gpu.samples - 1));
-  if (intervals.empty()) return {};
-  const auto middle = intervals.begin() + static_cast<std::ptrdiff_t>(intervals.size() / 2);
-  std::nth_element(intervals.begin(), middle, intervals.end());
-  return Duration(*middle);
 }
 
 }  // namespace
@@ -140,9 +132,12 @@ void Totals::add_end(const Fate& fate, Leaving how) {
   (how == Leaving::came_back  ? freed_until_return
    : how == Leaving::released ? freed_until_release
                               : freed_until_recording_end) += fate.freed_seconds;
-  const Duration until = (fate.back ? *fate.back : fate.last) - fate.at;
-  back.add(until, how);
-  if (how != Leaving::came_back) followed.push_back(static_cast<float>(std::chrono::duration<double>(until).count()));
+  if (fate.lost_sight)
+    back.add(*fate.lost_sight - fate.at, Leaving::cut_off);
+  else
+    back.add((fate.back ? *fate.back : fate.last) - fate.at, how);
+  if (how != Leaving::came_back)
+    followed.push_back(static_cast<float>(std::chrono::duration<double>(fate.followed()).count()));
 }
 
 // The draws may all lie on one side of what was seen: that is inside in any case.
@@ -205,6 +200,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
       sink.know_gaps(std::move(gaps));
       continue;
     }
+    if (!sink.guessed_levels()) continue;
     if (sink.guessed_start()) done = next;
   }
   ReplayResult result = sink.finish(std::move(report));
@@ -214,7 +210,6 @@ Result<ReplayResult> replay(ReplayOptions options) {
   result.per = options.per;
   result.tells_work = std::ranges::count(reader.available(), Metric::util) > 0;
   result.means = reader.holds_means();
-  result.interval = sampling_interval(result.gpus);
   result.regret = options.regret;
   result.lose = options.lose;
   result.span = options.policy.idle.span();

@@ -27,6 +27,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "replay/intervals.h"
 #include "replay/job_spans.h"
 #include "replay/picture.h"
 #include "replay/survey.h"
@@ -68,7 +69,7 @@ struct Firing {
   bool regretted = false;
 };
 
-// A life that a rule would have ended.
+// A job span that a rule would have ended.
 struct End {
   std::size_t gpu = kAllGpus;
   float holder = kUnknownSample;  // in ReplayResult::trace.holders; NaN: not told
@@ -77,7 +78,8 @@ struct End {
   Leaving how = Leaving::cut_off;
   double lost_seconds = 0;   // of work, at 100 %
   double freed_seconds = 0;  // of GPUs, until it worked again, was released, or the recording ended
-  Duration followed{};       // from the end to the job's last sample
+  Instant last{};            // the job's newest sample
+  Duration followed{};       // recorded from the end to the job's last sample, without gaps
 };
 
 struct Totals {
@@ -92,7 +94,7 @@ struct Totals {
   double freed_until_release = 0;        // likewise
   double freed_until_recording_end = 0;  // likewise
   Survival back;                         // how long after the end it worked again
-  std::vector<float> followed;           // seconds from the end on, of each job that was not seen to work again
+  std::vector<float> followed;           // seconds recorded after the end, of each job not seen to work again
   std::uint64_t firings = 0;
   std::uint64_t came_back = 0;
   std::uint64_t regretted = 0;
@@ -114,9 +116,10 @@ struct GpuResult {
   std::string uuid;
   std::uint64_t samples = 0;
   Duration seen{};
-  Duration missed{};  // in gaps
-  Duration gap{};     // what is longer is one
-  Totals totals;      // of the rule as given; Per::gpu only
+  Duration missed{};      // in gaps
+  Duration gap{};         // what is longer is one
+  float empty_bytes = 0;  // with no more memory in use nobody has it
+  Totals totals;          // of the rule as given; Per::gpu only
 };
 
 struct SweepRow {
@@ -153,7 +156,7 @@ struct ReplayResult {
   bool means = false;        // as means; else as readings of a moment
   std::vector<std::string> except_users;
   std::uint64_t left_out = 0;  // jobs of these users, and of users not told
-  Duration interval{};         // of the median GPU, between two samples
+  SamplingIntervals intervals;
   Totals totals;
   std::vector<Firing> firings;     // by time
   std::vector<GpuResult> gpus;     // in the order of the trace

@@ -5,6 +5,7 @@
 #include <rapidcheck.h>
 
 #include <cmath>
+#include <numeric>
 #include <random>
 
 #include "replay/obvious_test.h"
@@ -32,6 +33,10 @@ void expect_equal_spans(const Totals& got, const Counted& want) {
   RC_ASSERT(std::abs(got.lost_seconds - want.lost) < 1e-5);
   RC_ASSERT(std::abs(got.freed_seconds() - static_cast<double>(want.freed) / 1e9) < 1e-5);
   RC_ASSERT(got.not_seen_again() == want.followed.size());
+  double followed = 0;
+  for (const float seconds : got.followed) followed += static_cast<double>(seconds);
+  RC_ASSERT(std::abs(followed - static_cast<double>(std::accumulate(want.followed.begin(), want.followed.end(), 0LL)) /
+                                    1e9) < 1e-3 * (1 + static_cast<double>(want.followed.size())));
   for (const int minutes : {1, 5, 60}) {
     const auto chance = got.back.estimate(std::chrono::minutes(minutes));
     const auto obvious = chance_obviously(want.leaves, minutes * 60);
@@ -154,7 +159,7 @@ void expect_same_spans(const Totals& a, const Totals& b) {
   RC_ASSERT(a.follow_up_median() == b.follow_up_median());
 }
 
-// Jobs of one GPU each, told apart by their processes: judging each job is judging each GPU life by life.
+// Jobs of one GPU each, told apart by their processes: judging each job is judging each GPU span by span.
 TEST(Replay, JobsOfOneGpuAreItsLives) {
   const bool held = rc::check([] {
     std::mt19937_64 dice(*rc::gen::arbitrary<std::uint64_t>());

@@ -32,13 +32,15 @@ class Stretches {
 
 class Adding final : public trace::TraceSink {
  public:
-  explicit Adding(const ReportOptions& options) : options_(options) {
+  explicit Adding(const ReportOptions& options) : options_(options), longest_(options.most_stretches) {
     for (const Metric metric : options.hung.signals()) hung_signals_.emplace_back(metric, 0.0);
   }
 
   void restart() override {
     gpus_.clear();
+    levels_.restart();
     by_holder_.clear();
+    longest_.clear();
     for (auto& [metric, missed] : hung_signals_) missed = 0;
     gap_seconds_ = 0;
     first_.reset();
@@ -51,6 +53,7 @@ class Adding final : public trace::TraceSink {
   // After a reading: the gaps that were guessed are those that the true medians give. Else: know_gaps, and read again.
   bool guessed_gaps();
   void know_gaps(std::vector<trace::Paced> gaps) { gaps_ = std::move(gaps); }
+  bool guessed_levels() { return levels_.settle(); }
   ReportResult finish(trace::TraceReport report);
 
  private:
@@ -64,16 +67,19 @@ class Adding final : public trace::TraceSink {
     }
   };
   struct Gpu {
-    LifeFinder spans;
+    SpanFinder spans;
     Stretches idle;
     Stretches hung;
     Intervals intervals;
-    std::optional<Instant> last;
+    std::size_t place = 0;  // among the GPUs of the trace
+    std::optional<Instant> last = {};
     State now = State::none;  // of the stretch under way
     bool counts = false;      // it has lasted as long as its rule asks
     Instant since{};          // its first sample
     double waiting = 0;       // seconds of it
+    Instant until{};          // its last sample
     Key whose{-1, 0, false};
+    HoursOfGpu hours = {};
   };
 
   Gpu make(std::size_t gpu, const Block& first) const;
@@ -82,10 +88,19 @@ class Adding final : public trace::TraceSink {
   void sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, double seconds);
   void miss_signals(const Block& block, std::size_t i, double seconds);
   void settle(Gpu& gpu);
+  void keep_stretch(Gpu& gpu);
+  UseByHour by_hour(const trace::TraceReport& report);
+  std::vector<IdleStretch> longest();
   static void add_stretch(const Gpu& gpu, Use& use);
   void settle_all() {
-    for (auto& gpu : gpus_)
-      if (gpu) settle(*gpu);
+    for (auto& gpu : gpus_) {
+      if (!gpu) continue;
+      settle(*gpu);
+      gpu->hours.finish();
+    }
+  }
+  static std::optional<float> holder_of(const Key& whose) {
+    return whose.holder > trace::kNobody ? std::optional(whose.holder) : std::nullopt;
   }
 
   const ReportOptions& options_;
@@ -93,8 +108,10 @@ class Adding final : public trace::TraceSink {
   std::vector<std::pair<Metric, double>> hung_signals_;  // with the seconds not judged for want of it
   trace::KnownHolders holders_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
+  EmptyLevels levels_;
   std::map<Key, Use> by_holder_;
   std::vector<Piece> pieces_;
+  LongestStretches longest_;
   double gap_seconds_ = 0;
   std::optional<Instant> first_;
   Instant last_{};
@@ -109,15 +126,35 @@ Adding::Gpu Adding::make(std::size_t gpu, const Block& first) const {
     how.max_gap = gap;
     return Stretches(PolicyEvaluator::compile({.idle = rule}, how));
   };
-  return {{}, judge(options_.idle), judge(options_.hung), Intervals(gap.count()), {}, State::none, false, {}, 0, {}};
+  return {.spans = SpanFinder({levels_.limit(gpu)}),
+          .idle = judge(options_.idle),
+          .hung = judge(options_.hung),
+          .intervals = Intervals(gap.count()),
+          .place = gpu};
 }
 
 // What waited for its stretch to be long enough is settled: it was, or it was only a pause of something busy.
 void Adding::settle(Gpu& gpu) {
-  if (gpu.waiting > 0) add_stretch(gpu, by_holder_[gpu.whose]);
+  if (gpu.waiting > 0) {
+    add_stretch(gpu, by_holder_[gpu.whose]);
+    keep_stretch(gpu);
+  }
   gpu.waiting = 0;
   gpu.counts = false;
   gpu.now = State::none;
+}
+
+// From the sample before its first one on: a gap would have ended it.
+void Adding::keep_stretch(Gpu& gpu) {
+  const Instant from = gpu.until - std::chrono::round<Duration>(std::chrono::duration<double>(gpu.waiting));
+  const bool idle = gpu.counts && gpu.now == State::idle;
+  if (options_.by_hour)
+    gpu.hours.add(from, gpu.until,
+                  idle                                   ? &HourOfUse::idle
+                  : gpu.counts && gpu.now == State::hung ? &HourOfUse::hung
+                                                         : &HourOfUse::busy,
+                  holder_of(gpu.whose));
+  if (idle) longest_.add({gpu.place, gpu.whose.holder, from, gpu.until, false});
 }
 
 void Adding::add_stretch(const Gpu& gpu, Use& use) {
@@ -139,15 +176,23 @@ void Adding::sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, doubl
   gpu.whose = whose;
   if (whose.nobody || state == State::none) {
     Use& use = by_holder_[whose];
+    const bool unknown = gpu.idle.condition(i) == Truth::unknown;
     (whose.nobody                              ? use.free
-     : gpu.idle.condition(i) == Truth::unknown ? use.unknown
+     : unknown                                 ? use.unknown
      : gpu.hung.condition(i) == Truth::unknown ? use.not_judged
                                                : use.busy) += seconds;
+    if (options_.by_hour)
+      gpu.hours.add(at - std::chrono::round<Duration>(std::chrono::duration<double>(seconds)), at,
+                    whose.nobody ? &HourOfUse::free
+                    : unknown    ? &HourOfUse::unknown
+                                 : &HourOfUse::busy,
+                    holder_of(whose));
     return;
   }
   if (gpu.now == State::none) gpu.since = at;
   gpu.now = state;
   gpu.waiting += seconds;
+  gpu.until = at;
   // The rule's own streak may have begun with somebody else: what counts is that it was long enough with this one.
   const std::optional<Span> span = (hung ? options_.hung : options_.idle).span();
   const bool holds = hung ? gpu.hung.holds(i) : gpu.idle.holds(i);
@@ -157,6 +202,7 @@ void Adding::sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, doubl
 void Adding::block(std::size_t index, const Block& block) {
   if (index >= gpus_.size()) gpus_.resize(index + 1);
   if (!gpus_[index]) gpus_[index] = std::make_unique<Gpu>(make(index, block));
+  levels_.see(index, block);
   for (std::size_t from = 0; from < block.size();) {
     const bool changes = !options_.gap && index < gaps_.size() && !gaps_[index].changes.empty();
     const std::size_t count = changes ? gaps_[index].same_for(block.at, from) : block.size();
@@ -236,10 +282,61 @@ bool Adding::guessed_gaps() {
   });
 }
 
+std::vector<IdleStretch> Adding::longest() {
+  std::vector<IdleStretch> all = longest_.take();
+  for (IdleStretch& one : all) {
+    one.open = one.to == gpus_[one.gpu]->last;
+    if (one.holder > trace::kNobody) one.holder = holders_.number_in(one.holder);
+  }
+  return all;
+}
+
+// All GPUs from the same hour on, with the name of who had each longest.
+UseByHour Adding::by_hour(const trace::TraceReport& report) {
+  UseByHour result;
+  std::int64_t end = 0;
+  bool any = false;
+  for (const auto& gpu : gpus_) {
+    if (!gpu || gpu->hours.hours().empty()) continue;
+    const std::int64_t first = gpu->hours.first();
+    const std::int64_t behind = first + static_cast<std::int64_t>(gpu->hours.hours().size());
+    result.first = any ? std::min(result.first, first) : first;
+    end = any ? std::max(end, behind) : behind;
+    any = true;
+  }
+  result.count = std::min(static_cast<std::size_t>(end - result.first), HoursOfGpu::kMost);
+  std::map<std::string, int> people;
+  for (const auto& gpu : gpus_) {
+    std::vector<HourOfUse>& hours = result.gpus.emplace_back(result.count);
+    if (!gpu || gpu->hours.hours().empty()) continue;
+    const auto shift = static_cast<std::size_t>(gpu->hours.first() - result.first);
+    for (std::size_t i = 0; i < gpu->hours.hours().size() && shift + i < result.count; ++i)
+      hours[shift + i] = gpu->hours.hours()[i];
+    std::map<std::pair<std::size_t, int>, float> times;  // of a person, who may have several jobs
+    for (const auto& [key, seconds] : gpu->hours.holders()) {
+      const trace::Holder& holder = report.holders[holders_.number_in(key.second)];
+      const std::string name = holder.user_text().empty() ? holder.job : holder.user_text();
+      if (name.empty() || shift + key.first >= result.count) continue;
+      const auto [found, made] = people.try_emplace(name, static_cast<int>(result.people.size()));
+      if (made) result.people.push_back(name);
+      times[{shift + key.first, found->second}] += seconds;
+    }
+    std::vector<float> most(result.count);
+    for (const auto& [key, seconds] : times) {
+      if (seconds <= most[key.first]) continue;
+      most[key.first] = seconds;
+      hours[key.first].person = key.second;
+    }
+  }
+  return result;
+}
+
 ReportResult Adding::finish(trace::TraceReport report) {
   settle_all();
   holders_.append_to(report.holders);
   ReportResult result;
+  result.longest = longest();
+  if (options_.by_hour) result.hours = by_hour(report);
   std::map<std::tuple<bool, std::string, std::string, std::string>, Use> uses;
   for (const auto& [key, use] : by_holder_) {
     std::string user;
@@ -266,11 +363,12 @@ ReportResult Adding::finish(trace::TraceReport report) {
   result.gap_seconds = gap_seconds_;
   result.first = first_.value_or(Instant{});
   result.last = last_;
-  std::vector<std::int64_t> medians;
-  for (const auto& gpu : gpus_)
-    if (const auto median = gpu ? gpu->intervals.median().median() : std::nullopt)
-      medians.push_back(median->low_twice / 2);
-  result.interval = Duration(median_twice(std::move(medians)).value_or(0) / 2);
+  SampledTime sampled;
+  for (std::size_t i = 0; i < gpus_.size(); ++i)
+    if (gpus_[i])
+      sampled.add(gpus_[i]->intervals.sampled(),
+                  !options_.gap && i < gaps_.size() ? gaps_[i].longest() : gpus_[i]->intervals.gap());
+  result.intervals = intervals_of(std::move(sampled));
   result.trace = std::move(report);
   return result;
 }
@@ -330,12 +428,13 @@ Result<ReportResult> report(ReportOptions options) {
   const bool hangs = has_all(reader.available(), options.hung);
   Adding adding(options);
   trace::TraceReport read = TRY(reader.read(adding));
-  if (!adding.guessed_gaps()) {
+  const bool gaps_hold = adding.guessed_gaps();
+  if (!gaps_hold) {
     std::vector<trace::Paced> gaps;
     for (Sampling& gpu : TRY(survey(reader))) gaps.push_back(gaps_of(std::move(gpu.interval)));
     adding.know_gaps(std::move(gaps));
-    read = TRY(reader.read(adding));
   }
+  if (!adding.guessed_levels() || !gaps_hold) read = TRY(reader.read(adding));
   ReportResult result = adding.finish(std::move(read));
   result.name = name_of(options);
   result.idle_rule = options.idle.text;

@@ -20,16 +20,24 @@
 #include <vector>
 
 #include "base/result.h"
+#include "replay/hours.h"
 #include "replay/survey.h"
 #include "rule/rule.h"
 #include "trace/reader.h"
 
 namespace lull::replay {
 
+// By which `lull report` tells idle and hung, unless told otherwise. The latter is that of `lull run`, of one GPU
+// alone.
+inline constexpr const char* kReportIdle = "util < 1 for 5m";
+inline constexpr const char* kReportHung = "util >= 95 and power < 35% for 5m";
+
 struct ReportOptions : TracesToRead {
   Rule idle;
   Rule hung;
   std::size_t memory = std::size_t{256} << 20;
+  std::size_t most_stretches = 50;  // of those held idle, the longest
+  bool by_hour = false;
 };
 
 // What is held idle for less can hardly be recovered: so the hours in longer stretches are told too.
@@ -39,6 +47,9 @@ struct StretchLimit {
 };
 inline constexpr std::array kStretches = {StretchLimit{"10m", 600}, StretchLimit{"30m", 1800}, StretchLimit{"1h", 3600},
                                           StretchLimit{"2h", 7200}, StretchLimit{"8h", 28800}};
+// What of the time held idle sentences and prices call recoverable: what lies behind the first hour.
+inline constexpr std::size_t kRecoverable = 2;
+static_assert(kStretches[kRecoverable].name == "1h");
 
 // Seconds of GPUs.
 struct Use {
@@ -53,6 +64,7 @@ struct Use {
   double joules = 0;
   double powered = 0;  // seconds of which the power is known
 
+  double recoverable() const { return idle_after[kRecoverable]; }
   double seconds() const { return busy + idle + hung + not_judged + free + unknown; }
   Use& operator+=(const Use& more);
 };
@@ -72,11 +84,13 @@ struct ReportResult {
   bool judges_hangs = false;     // the trace has what that rule looks at
   std::string not_judged_since;  // "no power limit": what it would take where hangs were not judged
   bool has_power = false;
-  bool means = false;   // as means; else as readings of a moment
-  Duration interval{};  // of the median GPU, between two samples
+  bool means = false;  // as means; else as readings of a moment
+  SamplingIntervals intervals;
   Use total;
   double gap_seconds = 0;
-  std::vector<UseOf> uses;  // by user, command and host; most wasted first
+  std::vector<UseOf> uses;           // by user, command and host; most wasted first
+  std::vector<IdleStretch> longest;  // the longest first
+  UseByHour hours;                   // where wanted
   Instant first{};
   Instant last{};
   trace::TraceReport trace;

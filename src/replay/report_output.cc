@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <array>
+#include <cmath>
 #include <functional>
 #include <vector>
 
@@ -40,6 +41,7 @@ void put_use(JsonWriter& json, const ReportResult& result, const Use& use, std::
   if (!price) return;
   json.member("cost", hours(use.seconds()) * *price);
   json.member("wasted_cost", hours(use.idle + use.hung) * *price);
+  json.member("recoverable_cost", hours(use.recoverable()) * *price);
 }
 
 void put_name(JsonWriter& json, const UseOf& of, ReportBy by) {
@@ -89,6 +91,50 @@ std::string bar(const Use& use) {
   return out + "</div>";
 }
 
+void put_stretches(JsonWriter& json, const ReportResult& result) {
+  json.key("longest_idle").begin_array();
+  for (const IdleStretch& one : result.longest) {
+    const trace::TraceGpu& gpu = result.trace.gpus[one.gpu];
+    json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
+    const trace::Holder nobody_told;
+    const trace::Holder& who = one.holder > trace::kNobody ? result.trace.holders[one.holder] : nobody_told;
+    json.member_or_null("host", printable(gpu.host)).member_or_null("user", printable(who.user_text()));
+    json.member_or_null("command", printable(who.command)).member_or_null("job", printable(who.job));
+    json.member("from", moment_of(result, one.from)).member("to", moment_of(result, one.to));
+    json.member("seconds", to_seconds(one.length())).member("until_the_end", one.open).end_object();
+  }
+  json.end_array();
+}
+
+// Whole percent of each hour; null where nothing was seen of it.
+void put_hours(JsonWriter& json, const ReportResult& result) {
+  const UseByHour& all = result.hours;
+  const auto percent_of = [](float seconds) { return std::lround(seconds / 36); };
+  json.key("by_hour").begin_object();
+  json.member("first", moment_of(result, Instant(std::chrono::hours(all.first)))).member("hours", all.count);
+  json.key("people").begin_array();
+  for (const std::string& name : all.people) json.value(printable(name));
+  json.end_array().key("gpus").begin_array();
+  for (std::size_t i = 0; i < all.gpus.size() && i < result.trace.gpus.size(); ++i) {
+    const trace::TraceGpu& gpu = result.trace.gpus[i];
+    json.begin_object().member("gpu", printable(gpu.label)).member_or_null("uuid", printable(gpu.uuid));
+    json.member_or_null("host", printable(gpu.host));
+    const std::array<std::pair<std::string_view, float HourOfUse::*>, 4> parts = {{{"busy", &HourOfUse::busy},
+                                                                                   {"idle", &HourOfUse::idle},
+                                                                                   {"hung", &HourOfUse::hung},
+                                                                                   {"free", &HourOfUse::free}}};
+    for (const auto& [name, part] : parts) {
+      json.key(fmt::format("{}_percent", name)).begin_array();
+      for (const HourOfUse& hour : all.gpus[i]) hour.seen() > 0 ? json.value(percent_of(hour.*part)) : json.null();
+      json.end_array();
+    }
+    json.key("person").begin_array();
+    for (const HourOfUse& hour : all.gpus[i]) hour.person >= 0 ? json.value(hour.person) : json.null();
+    json.end_array().end_object();
+  }
+  json.end_array().end_object();
+}
+
 struct PageColumn {
   std::string title;
   std::function<std::string(const Use&)> cell;
@@ -114,9 +160,10 @@ std::vector<PageColumn> page_columns(const ReportResult& result, std::optional<d
                        const auto energy = kilowatt_hours(use);
                        return energy ? fmt::format("{:.1f}", *energy) : std::string("–");
                      }});
-  if (price)
-    columns.push_back(
-        {"wasted", [price](const Use& use) { return fmt::format("{:.2f}", hours(use.idle + use.hung) * *price); }});
+  if (!price) return columns;
+  const auto cost = [price](double seconds) { return fmt::format("{:.2f}", hours(seconds) * *price); };
+  columns.push_back({"cost of idle and hung", [cost](const Use& use) { return cost(use.idle + use.hung); }});
+  columns.push_back({"of it past 1h", [cost](const Use& use) { return cost(use.recoverable()); }});
   return columns;
 }
 
@@ -163,17 +210,15 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
                                  share(use.busy), share(use.idle), hung, share(use.free));
   if (use.unknown > 0) text += fmt::format("; of {} nothing is known", share(use.unknown));
   if (price)
-    text += fmt::format(". {}, {:.2f} of {:.2f} were wasted", result.judges_hangs ? "Held idle or hung" : "Held idle",
+    text += fmt::format(". The hours {} cost {:.2f} of {:.2f}", result.judges_hangs ? "held idle or hung" : "held idle",
                         hours(use.idle + use.hung) * *price, hours(all) * *price);
   text += ".";
   if (use.idle <= 0) return text;
   // Nobody shall take all of it for recoverable.
-  constexpr std::size_t kHour = 2;
-  static_assert(kStretches[kHour].name == "1h");
-  return text + fmt::format(
-                    " Of the {} held idle, {} were in stretches longer than 1h; ending jobs after 1h would have "
-                    "freed at most {}.",
-                    hours_text(use.idle), hours_text(use.idle_over[kHour]), hours_text(use.idle_after[kHour]));
+  text += fmt::format(
+      " Of the {} held idle, {} were in stretches longer than 1h; ending jobs after 1h would have freed at most {}",
+      hours_text(use.idle), hours_text(use.idle_over[kRecoverable]), hours_text(use.recoverable()));
+  return text + (price ? fmt::format(", worth {:.2f}.", hours(use.recoverable()) * *price) : ".");
 }
 
 std::string report_basis(const ReportResult& result) {
@@ -190,7 +235,7 @@ std::string report_basis(const ReportResult& result) {
     text += fmt::format("; {} GPU-hours not judged for hangs: {}", hours_text(result.total.not_judged),
                         result.not_judged_since);
   if (const auto energy = kilowatt_hours(result.total)) text += fmt::format("; {:.1f} kWh", *energy);
-  return text + "." + readings_text(result.means, result.interval);
+  return text + "." + readings_text(result.means, result.intervals);
 }
 
 std::string report_json(const ReportResult& result, std::optional<double> price) {
@@ -198,7 +243,9 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
   json.begin_object().member("answer", report_answer(result, price)).member("basis", report_basis(result));
   json.member("idle_rule", printable(result.idle_rule)).member("hung_rule", printable(result.hung_rule));
   json.member("judges_hangs", result.judges_hangs).member_or_null("not_judged_reason", result.not_judged_since);
-  json.member("readings", result.means ? "mean" : "moment").member("interval_seconds", to_seconds(result.interval));
+  json.member("readings", result.means ? "mean" : "moment")
+      .member("interval_seconds", to_seconds(result.intervals.usual));
+  json.member("long_interval_seconds", to_seconds(result.intervals.longer));
   json.member("gpus", result.trace.gpus.size());
   json.member("samples", result.trace.samples).member("from", moment_of(result, result.first));
   json.member("to", moment_of(result, result.last)).member("gap_hours", hours(result.gap_seconds));
@@ -217,6 +264,8 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
     }
     json.end_array();
   }
+  put_stretches(json, result);
+  if (!result.hours.gpus.empty()) put_hours(json, result);
   return json.end_object().take() + '\n';
 }
 
@@ -227,7 +276,7 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
   for (const StretchLimit& limit : kStretches)
     out += fmt::format(",idle_over_{0}_hours,idle_after_{0}_hours", limit.name);
   out += ",hung_hours,not_judged_hours,free_hours,unknown_hours,energy_kwh";
-  out += price ? ",cost,wasted_cost\n" : "\n";
+  out += price ? ",cost,wasted_cost,recoverable_cost\n" : "\n";
   for (const UseOf& of : add_up(result, by)) {
     if (all)
       out += fmt::format("{},{},{}", csv_word(of.nobody ? "nobody" : of.user), csv_word(of.command), csv_word(of.host));
@@ -241,7 +290,8 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
     out += fmt::format(",{},{},{},{},{}", hung ? fmt::format("{}", *hung) : "", hours(of.use.not_judged),
                        hours(of.use.free), hours(of.use.unknown), energy ? fmt::format("{}", *energy) : "");
     if (price)
-      out += fmt::format(",{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price);
+      out += fmt::format(",{},{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price,
+                         hours(of.use.recoverable()) * *price);
     out += '\n';
   }
   return out;

@@ -33,7 +33,7 @@ class Survey final : public trace::TraceSink {
     for (Intervals& gpu : gpus_) {
       const auto bracket = gpu.median().median();
       const std::int64_t twice = bracket ? bracket->low_twice : 0;
-      found.push_back({twice, gpu.paces(twice)});
+      found.push_back({twice, gpu.paces(twice), gpu.sampled()});
       all = all && (!bracket || bracket->exact());
       closer_.push_back(bracket && bracket->exact() ? MedianFinder() : gpu.median().closer());
     }

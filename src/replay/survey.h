@@ -36,6 +36,7 @@ Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<M
 struct Sampling {
   std::int64_t twice_median = 0;  // 0: there is no interval
   trace::Paced interval;
+  SampledTime time = {};  // with gaps
 };
 // Of each GPU. Reads the trace as often as that takes.
 Result<std::vector<Sampling>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr);

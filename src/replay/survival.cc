@@ -16,9 +16,8 @@ std::uint32_t whole_seconds(Duration duration) {
 // no end: then what 2.5 % of the samples of so many jobs would still show.
 void interval_of(Chance& chance, double deviation, double jobs) {
   constexpr double kNormal = 1.959964;
-  constexpr double kTail = 0.025;
   const double p = std::clamp(chance.ratio, 0.0, 1.0);
-  const double unseen = 1 - std::pow(kTail, 1 / std::max(jobs, 1.0));
+  const double unseen = unseen_share(jobs);
   if (p <= 0 || p >= 1) {
     chance.low = p <= 0 ? 0 : 1 - unseen;
     chance.high = p <= 0 ? unseen : 1;
@@ -30,6 +29,11 @@ void interval_of(Chance& chance, double deviation, double jobs) {
 }
 
 }  // namespace
+
+double unseen_share(double jobs) {
+  constexpr double kTail = 0.025;
+  return 1 - std::pow(kTail, 1 / std::max(jobs, 1.0));
+}
 
 void Survival::add(Duration after, Leaving how) {
   ++count_;

@@ -19,10 +19,7 @@ constexpr std::size_t kLeastMemory = 64 << 20;
 
 Result<> read_prometheus(const TraceCommandOptions& words, TracesToRead& traces) {
   trace::PrometheusQuery query;
-  query.url = words.traces[0].substr(trace::kPrometheusPrefix.size());
-  while (query.url.ends_with('/')) query.url.pop_back();
-  if (!query.url.starts_with("http://") && !query.url.starts_with("https://"))
-    return fail(fmt::format("{}: prometheus:http://HOST:9090 would be right", printable(words.traces[0])));
+  query.url = TRY(trace::url_of_prometheus(words.traces[0]));
   if (words.traces.size() > 1) return fail("prometheus:URL is read by itself, without other traces");
   if (!traces.range.from)
     return fail("of a Prometheus a time must be said: --last 30d, or --from 2026-11-01 with or without --to");
@@ -59,6 +56,7 @@ Result<> settle(const TraceCommandOptions& words, TracesToRead& traces) {
   traces.columns = TRY(trace::parse_columns(words.columns));
   auto labels = trace::parse_columns(words.labels);
   if (!labels) return std::unexpected(std::move(labels).error().during("--labels"));
+  for (trace::ColumnChoice& label : *labels) label.option = "--labels";
   traces.columns.insert(traces.columns.end(), labels->begin(), labels->end());
   traces.threads = words.threads;
   return {};

@@ -78,7 +78,8 @@ inline constexpr std::size_t kMaxRuleWindows = 16;
 
 struct Rule {
   std::vector<Node> nodes;
-  std::string text = {};  // as it was written
+  std::string text = {};   // as it was written
+  bool for_hangs = false;  // the named rule for hangs: not asked of cards whose own idle looks like one (Device::rdna)
 
   NodeId root() const { return static_cast<NodeId>(nodes.size() - 1); }
   const Node& operator[](NodeId id) const { return nodes[id]; }

@@ -17,6 +17,63 @@ namespace {
 
 constexpr std::string_view kDeleted = " (deleted)";  // the kernel says so behind the path
 
+// Where the nodes of a vendor's GPUs are, and by which number of a device.
+struct NodeKind {
+  std::string_view folder;  // below /dev
+  std::string_view prefix;
+  unsigned major;  // in the kernel's own table
+  std::optional<unsigned> Device::* number;
+};
+constexpr NodeKind kNvidiaNodes = {"", "nvidia", 195, &Device::minor};
+constexpr NodeKind kRenderNodes = {"/dri", "renderD", 226, &Device::render_minor};
+
+const NodeKind& nodes_of(Vendor vendor) {
+  return vendor == Vendor::amd || vendor == Vendor::intel ? kRenderNodes : kNvidiaNodes;
+}
+
+std::string node_path(const Root& root, const NodeKind& kind, std::uint64_t number) {
+  return root.dev + std::string(kind.folder) + "/" + std::string(kind.prefix) + std::to_string(number);
+}
+
+// A MIG device has none; a partition of an AMD card has a render node.
+bool has_own_file(const Device& device) { return device.kind == DeviceKind::gpu || device.vendor == Vendor::amd; }
+
+// Nothing: it has no file of its own, or its number is not known.
+std::optional<std::string> own_file(const Device& device, const Root& root) {
+  const NodeKind& kind = nodes_of(device.vendor);
+  const std::optional<unsigned>& number = device.*kind.number;
+  if (!has_own_file(device) || !number) return std::nullopt;
+  return node_path(root, kind, *number);
+}
+
+// Of all GPUs of the vendor that have a node, whether the driver speaks of them or not.
+template <class Visit>
+bool each_node(const Root& root, const NodeKind& kind, const Visit& visit) {
+  Directory folder(root.dev + std::string(kind.folder));
+  if (!folder) return errno == ENOENT;
+  while (const char* entry = folder.next()) {
+    const std::string_view name = entry;
+    const auto number = name.starts_with(kind.prefix) ? to_unsigned(name.substr(kind.prefix.size())) : std::nullopt;
+    if (number) visit(static_cast<unsigned>(*number));
+  }
+  return true;
+}
+
+// "511:0"
+std::optional<FileId> parse_device_number(std::string_view text) {
+  const auto parts = split(trim(text), ':');
+  if (parts.size() != 2) return std::nullopt;
+  const auto major = to_unsigned(parts[0]);
+  const auto minor = to_unsigned(parts[1]);
+  if (!major || !minor) return std::nullopt;
+  return FileId{true, static_cast<unsigned>(*major), static_cast<unsigned>(*minor), 0};
+}
+
+std::string real_folder(const std::string& path) {
+  const std::unique_ptr<char, decltype(&std::free)> folder(::realpath(path.c_str(), nullptr), std::free);
+  return folder ? folder.get() : "";
+}
+
 bool may_open(const std::string& path, int mode) {
   return ::access(path.c_str(), mode) == 0 || (errno != EACCES && errno != EPERM && errno != ENOENT);
 }
@@ -50,22 +107,65 @@ std::optional<FileId> file_id(int dir, const char* path) {
   return std::nullopt;
 }
 
-DeviceFile DeviceFile::any_removed(const Root& root) {
+DeviceFile DeviceFile::any_removed(const Root& root, Vendor vendor) {
+  const NodeKind& kind = nodes_of(vendor);
   DeviceFile file;
-  const std::unique_ptr<char, decltype(&std::free)> folder(::realpath(root.dev.c_str(), nullptr), std::free);
-  if (folder) file.deleted_ = std::string(folder.get()) + "/nvidia";
+  if (const std::string folder = real_folder(root.dev + std::string(kind.folder)); !folder.empty())
+    file.deleted_ = folder + "/" + std::string(kind.prefix);
   file.any_ = true;
   return file;
 }
 
-DeviceFile::DeviceFile(const Root& root, unsigned number) {
-  constexpr unsigned kMajor = 195;  // of the driver, in the kernel's own table
-  const std::string name = "nvidia" + std::to_string(number);
-  id_ = file_id(AT_FDCWD, (root.dev + "/" + name).c_str());
+DeviceFile::DeviceFile(const Root& root, const std::string& folder, const std::string& name,
+                       std::optional<FileId> number) {
+  id_ = file_id(AT_FDCWD, (folder + "/" + name).c_str());
   if (id_) return;
-  if (root.dev == Root{}.dev) id_ = FileId{true, kMajor, number, 0};
-  deleted_ = any_removed(root).deleted_;
-  if (!deleted_.empty()) deleted_ += std::to_string(number) + std::string(kDeleted);
+  if (root.dev == Root{}.dev) id_ = number;
+  if (const std::string real = real_folder(folder); !real.empty()) deleted_ = real + "/" + name + std::string(kDeleted);
+}
+
+DeviceFile::DeviceFile(const Root& root, unsigned number, Vendor vendor)
+    : DeviceFile(root, root.dev + std::string(nodes_of(vendor).folder),
+                 std::string(nodes_of(vendor).prefix) + std::to_string(number),
+                 FileId{true, nodes_of(vendor).major, number, 0}) {}
+
+DeviceFile DeviceFile::kfd(const Root& root) {
+  const auto number = read_file(AT_FDCWD, root.sys + "/class/kfd/kfd/dev", 64);
+  return {root, root.dev, "kfd", number ? parse_device_number(*number) : std::nullopt};
+}
+
+DeviceFile DeviceFile::drm_card(const Root& root, unsigned number) {
+  return {root, root.dev + "/dri", "card" + std::to_string(number), FileId{true, kRenderNodes.major, number, 0}};
+}
+
+std::vector<GpuFile> gpu_files(const Device& device, const Root& root) {
+  std::vector<GpuFile> files;
+  if (auto own = own_file(device, root)) files.push_back({*std::move(own)});
+  if (device.vendor == Vendor::amd) files.push_back({root.dev + "/kfd", true});
+  return files;
+}
+
+std::optional<unsigned> drm_card_of(unsigned render_minor, const Root& root) {
+  constexpr std::string_view kPrefix = "card";
+  Directory folder(root.sys + "/class/drm/renderD" + std::to_string(render_minor) + "/device/drm");
+  while (const char* entry = folder.next()) {
+    const std::string_view name = entry;
+    if (const auto number = name.starts_with(kPrefix) ? to_unsigned(name.substr(kPrefix.size())) : std::nullopt)
+      return static_cast<unsigned>(*number);
+  }
+  return std::nullopt;
+}
+
+std::vector<DeviceFile> proof_files(const Device& device, const Root& root) {
+  std::vector<DeviceFile> files;
+  const NodeKind& kind = nodes_of(device.vendor);
+  const std::optional<unsigned>& number = device.*kind.number;
+  if (!number) return files;
+  files.emplace_back(root, *number, device.vendor);
+  if (&kind != &kRenderNodes) return files;
+  if (const auto card = drm_card_of(*number, root)) files.push_back(DeviceFile::drm_card(root, *card));
+  if (device.vendor == Vendor::amd) files.push_back(DeviceFile::kfd(root));
+  return files;
 }
 
 bool DeviceFile::is(int folder, const char* entry, const std::optional<FileId>& id) const {
@@ -83,24 +183,17 @@ bool DeviceFile::is(int folder, const char* entry, const std::optional<FileId>& 
 }
 
 bool open_to_us(const Inventory& inventory, std::size_t device, const Root& root) {
-  constexpr std::string_view kPrefix = "nvidia";
   const Device& it = inventory.devices[device];
-  if (it.kind == DeviceKind::mig) return part_open_to_us(it, root);
-  const auto file = [&](std::uint64_t number) {
-    return root.dev + "/" + std::string(kPrefix) + std::to_string(number);
-  };
-  if (it.minor) return may_open(file(*it.minor), R_OK | W_OK);
-  Directory folder(root.dev);
-  if (!folder) return errno != ENOENT;
-  while (const char* entry = folder.next()) {
-    const std::string_view name = entry;
-    const auto number = name.starts_with(kPrefix) ? to_unsigned(name.substr(kPrefix.size())) : std::nullopt;
-    const bool anothers = number && std::ranges::any_of(inventory.devices, [&](const Device& other) {
-                            return other.minor && *other.minor == *number;
-                          });
-    if (number && !anothers && may_open(file(*number), R_OK | W_OK)) return true;
-  }
-  return false;
+  if (!has_own_file(it)) return part_open_to_us(it, root);
+  if (const auto own = own_file(it, root)) return may_open(*own, R_OK | W_OK);
+  const NodeKind& kind = nodes_of(it.vendor);
+  bool open = false;
+  const bool looked = each_node(root, kind, [&](unsigned number) {
+    const bool anothers =
+        std::ranges::any_of(inventory.devices, [&](const Device& other) { return other.*kind.number == number; });
+    open = open || (!anothers && may_open(node_path(root, kind, number), R_OK | W_OK));
+  });
+  return open || !looked;
 }
 
 namespace {
@@ -202,27 +295,13 @@ std::optional<std::string> sleeping_since(const std::string& folder) {
 std::vector<std::optional<FileId>> files_of(const Root& root, const Inventory& inventory) {
   std::vector<std::optional<FileId>> files(inventory.devices.size());
   for (std::size_t i = 0; i < files.size(); ++i)
-    if (const Device& device = inventory.devices[i]; device.kind != DeviceKind::mig && device.minor)
-      files[i] = file_id(AT_FDCWD, (root.dev + "/nvidia" + std::to_string(*device.minor)).c_str());
+    if (const auto own = own_file(inventory.devices[i], root)) files[i] = file_id(AT_FDCWD, own->c_str());
   return files;
-}
-
-// Of all GPUs that have a node, whether the driver speaks of them or not.
-std::vector<unsigned> device_numbers(const Root& root) {
-  constexpr std::string_view kPrefix = "nvidia";
-  std::vector<unsigned> numbers;
-  Directory folder(root.dev);
-  while (const char* entry = folder.next()) {
-    const std::string_view name = entry;
-    const auto number = name.starts_with(kPrefix) ? to_unsigned(name.substr(kPrefix.size())) : std::nullopt;
-    if (number && file_id(folder.fd(), entry)) numbers.push_back(static_cast<unsigned>(*number));
-  }
-  return numbers;
 }
 
 // Why there can be no count, whoever holds it.
 Absence reason(const Device& device, const std::optional<FileId>& file) {
-  if (device.kind == DeviceKind::mig) return Absence::not_supported;
+  if (!has_own_file(device)) return Absence::not_supported;
   if (file) return Absence::none;
   return device.absence != Absence::none ? device.absence : Absence::failed;
 }
@@ -364,13 +443,14 @@ FileHolders file_holders(const Inventory& inventory, std::span<const std::size_t
   FileHolders found;
   found.holders.resize(devices.size());
   for (std::size_t i = 0; i < devices.size(); ++i)
-    if (const Device& device = inventory.devices[devices[i]]; device.kind != DeviceKind::mig && device.minor) {
-      wanted.emplace_back(DeviceFile(root, *device.minor), i);
+    if (const Device& device = inventory.devices[devices[i]]; own_file(device, root)) {
+      wanted.emplace_back(DeviceFile(root, *(device.*nodes_of(device.vendor).number), device.vendor), i);
     } else {
-      wanted.emplace_back(DeviceFile::any_removed(root), i);
-      for (const unsigned number : device_numbers(root))
-        if (DeviceFile one(root, number); std::ranges::find(known, one.id()) == known.end())
+      wanted.emplace_back(DeviceFile::any_removed(root, device.vendor), i);
+      each_node(root, nodes_of(device.vendor), [&](unsigned number) {
+        if (DeviceFile one(root, number, device.vendor); one.id() && std::ranges::find(known, one.id()) == known.end())
           wanted.emplace_back(std::move(one), i);
+      });
     }
   for (const pid_t pid : wanted.empty() ? std::vector<pid_t>() : process_ids(root)) {
     const std::string folder = root.proc + "/" + std::to_string(pid);

@@ -39,14 +39,27 @@ struct FileId {
 // Never waits for a network file system: what is cached will do, a device node is local.
 std::optional<FileId> file_id(int dir, const char* path);
 
+// The files that a program opens to use a GPU: /dev/nvidiaN; /dev/dri/renderDN (AMD, Intel) and, for AMD's compute,
+// /dev/kfd, which is one for all AMD GPUs: who opens it may use any of them, or none.
+struct GpuFile {
+  std::string path;  // below Root::dev
+  bool shared = false;
+  bool operator==(const GpuFile&) const = default;
+};
+// Without its own where the number of that is not known, and of a MIG device, which has none.
+std::vector<GpuFile> gpu_files(const Device& device, const Root& root);
+
 // The file of one GPU, also where its node was removed while processes hold it: then the driver's own device number
 // stands for it, and in a simulation the path that /proc still tells.
 class DeviceFile {
  public:
-  // Of /dev/nvidiaN.
-  DeviceFile(const Root& root, unsigned number);
-  // Of any GPU whose node is gone.
-  static DeviceFile any_removed(const Root& root);
+  // Of the GPUs of a vendor: /dev/nvidiaN, /dev/dri/renderDN.
+  DeviceFile(const Root& root, unsigned number, Vendor vendor = Vendor::nvidia);
+  // Of any GPU of that vendor whose node is gone.
+  static DeviceFile any_removed(const Root& root, Vendor vendor = Vendor::nvidia);
+  // /dev/kfd, /dev/dri/cardN.
+  static DeviceFile kfd(const Root& root);
+  static DeviceFile drm_card(const Root& root, unsigned number);
 
   // Whether an entry of /proc/PID/fd (by the handle of that folder) is this file.
   bool is(int folder, const char* entry) const { return is(folder, entry, file_id(folder, entry)); }
@@ -58,10 +71,16 @@ class DeviceFile {
 
  private:
   DeviceFile() = default;
+  DeviceFile(const Root& root, const std::string& folder, const std::string& name, std::optional<FileId> number);
   std::optional<FileId> id_;
   std::string deleted_;  // where the node is gone: what the link of one who holds it reads
   bool any_ = false;     // that is how it begins
 };
+
+// The files of which one must be held by whoever uses the device: its own, the DRM card that belongs to it, /dev/kfd.
+std::vector<DeviceFile> proof_files(const Device& device, const Root& root);
+// M of the /dev/dri/cardM that is the same device as /dev/dri/renderDN.
+std::optional<unsigned> drm_card_of(unsigned render_minor, const Root& root);
 
 // Whether programs of ours may open this device (a place in the inventory), and so could be at work there: what
 // access(2) says of its file, which asks file modes, the control group's list of devices and security modules, and
@@ -77,9 +96,44 @@ struct Openers {
 };
 
 // Exact names of programs that look at GPUs, keep them ready or draw on them.
-inline constexpr std::array<std::string_view, 11> kIgnoredOpeners = {
-    "nvidia-persistenced", "nv-hostengine", "dcgm-exporter", "nvidia-smi", "nvtop", "Xorg", "Xwayland",
-    "gnome-shell",         "lull",          "lull-sensor",   "lull-serve"};
+inline constexpr auto kIgnoredOpeners = std::to_array<std::string_view>({
+    "nvidia-persistenced",
+    "nv-hostengine",
+    "dcgm-exporter",
+    "nvidia-smi",
+    "nvtop",
+    "rocm-smi",
+    "amd-smi",
+    "amd_smi_exporter",
+    "gpuagent",  // of AMD's device metrics exporter
+    "amdgpu_top",
+    "radeontop",
+    "umr",
+    "intel_gpu_top",
+    "xpu-smi",
+    "xpumd",
+    "xpumcli",
+    "lsgpu",
+    "Xorg",
+    "Xwayland",
+    "gnome-shell",
+    "kwin_x11",
+    "kwin_wayland",
+    "mutter",
+    "weston",
+    "sway",
+    "Hyprland",
+    "cosmic-comp",
+    "labwc",
+    "wayfire",
+    "niri",
+    "systemd-logind",  // keeps the display's file for the compositor
+    "seatd",
+    "plymouthd",
+    "lull",
+    "lull-sensor",
+    "lull-serve",
+});
 
 // Whether this process is none that counts, by the executable that it runs. `ignore`: more exact names.
 bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Root& root = {});

@@ -71,6 +71,71 @@ TEST_F(OpenersOf, ACardWithoutANumberIsWhateverFileIsNobodyElses) {
   EXPECT_EQ(found.holders[1], Pids{11});
 }
 
+// An AMD GPU and an Intel GPU: render nodes, and the one file of all AMD GPUs.
+class RenderNodes : public OpenersOf {
+ protected:
+  void SetUp() override {
+    inventory_.devices.resize(2);
+    inventory_.devices[0].vendor = Vendor::amd;
+    inventory_.devices[0].render_minor = 128;
+    inventory_.devices[1].vendor = Vendor::intel;
+    inventory_.devices[1].render_minor = 129;
+    for (const char* file : {"dri/renderD128", "dri/renderD129", "dri/card0", "kfd", "nvidia0"})
+      tree_.write(std::string("dev/") + file, "");
+  }
+};
+
+TEST_F(RenderNodes, AreTheFilesOfAmdAndIntel) {
+  process(10, "python3", {"dri/renderD128", "kfd"});
+  process(11, "python3", {"kfd", "nvidia0"});
+  process(12, "python3", {"dri/renderD129"});
+  const Openers openers = find();
+  EXPECT_EQ(openers.holders[0], Pids{10}) << "/dev/kfd tells nothing of a single GPU";
+  EXPECT_EQ(openers.holders[1], Pids{12});
+  const FileHolders found = file_holders(inventory_, std::vector<std::size_t>{0, 1}, tree_.root());
+  EXPECT_EQ(found.holders[0], Pids{10});
+  EXPECT_EQ(found.holders[1], Pids{12});
+}
+
+TEST_F(RenderNodes, AndKfdIsAFileOfEveryAmdGpu) {
+  const std::string dev = tree_.at("dev");
+  EXPECT_EQ(gpu_files(inventory_.devices[0], tree_.root()),
+            (std::vector<GpuFile>{{dev + "/dri/renderD128"}, {dev + "/kfd", true}}));
+  EXPECT_EQ(gpu_files(inventory_.devices[1], tree_.root()), (std::vector<GpuFile>{{dev + "/dri/renderD129"}}));
+}
+
+TEST_F(RenderNodes, OfAGpuWithoutANumberAreThoseOfNobodyElse) {
+  inventory_.devices[1].render_minor.reset();
+  process(10, "python3", {"dri/renderD128"});
+  process(11, "python3", {"dri/renderD129"});
+  EXPECT_EQ(file_holders(inventory_, std::vector<std::size_t>{1}, tree_.root()).holders[0], Pids{11});
+  EXPECT_TRUE(open_to_us(inventory_, 1, tree_.root()));
+  std::filesystem::remove(tree_.at("dev/dri/renderD129"));
+  EXPECT_FALSE(open_to_us(inventory_, 1, tree_.root()));
+  EXPECT_TRUE(open_to_us(inventory_, 0, tree_.root()));
+}
+
+TEST_F(RenderNodes, MonitorsAndCompositorsDoNotCount) {
+  pid_t pid = 10;
+  for (const char* program : {"amd-smi", "amdgpu_top", "intel_gpu_top", "xpu-smi", "xpumd", "nvtop", "kwin_wayland",
+                              "sway", "systemd-logind"}) {
+    process(pid, "x", {"dri/renderD128", "dri/renderD129"});
+    tree_.link("proc/" + std::to_string(pid++) + "/exe", std::string("/usr/bin/") + program);
+  }
+  EXPECT_TRUE(find().holders[0].empty());
+  EXPECT_TRUE(find().holders[1].empty());
+}
+
+TEST_F(RenderNodes, ProveAUserByOneOfThem) {
+  tree_.write("sys/class/drm/renderD128/device/drm/card0/dev", "226:0\n");
+  EXPECT_EQ(drm_card_of(128, tree_.root()), 0U);
+  EXPECT_EQ(drm_card_of(129, tree_.root()), std::nullopt);
+  EXPECT_EQ(proof_files(inventory_.devices[0], tree_.root()).size(), 3U) << "its node, its card, /dev/kfd";
+  EXPECT_EQ(proof_files(inventory_.devices[1], tree_.root()).size(), 1U);
+  inventory_.devices[1].render_minor.reset();
+  EXPECT_TRUE(proof_files(inventory_.devices[1], tree_.root()).empty());
+}
+
 TEST_F(OpenersOf, IgnoredByExactNameOnly) {
   process(10, "nvidia-smi", {"nvidia0"});
   process(11, "nvidia-smi2", {"nvidia0"});

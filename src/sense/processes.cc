@@ -1,7 +1,10 @@
 #include "sense/processes.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <functional>
 #include <limits>
 #include <memory>
@@ -218,6 +221,26 @@ std::vector<pid_t> process_ids(const Root& root) {
     if (const auto pid = to_pid(name)) pids.push_back(*pid);
   std::ranges::sort(pids);
   return pids;
+}
+
+std::string simulated_proc(const Root& root) {
+  constexpr std::string_view kBelowProc = "/driver/nvidia";
+  std::string_view proc = root.driver;
+  if (proc.ends_with(kBelowProc)) proc.remove_suffix(kBelowProc.size());
+  return proc != Root{}.proc ? std::string(proc) : "";
+}
+
+std::optional<bool> first_pid_namespace(const Root& root) {
+  constexpr std::string_view kFirst = "pid:[4026531836]";  // PROC_PID_INIT_INO of the kernel
+  // A simulation may say so; else the machine does, whose processes are always real. Who cannot tell sees no further.
+  for (const std::string& proc : {simulated_proc(root), root.proc}) {
+    if (proc.empty()) continue;
+    std::array<char, 64> name{};
+    const ssize_t size = ::readlink((proc + "/self/ns/pid").c_str(), name.data(), name.size());
+    if (size >= 0) return std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirst;
+    if (errno != ENOENT) return std::nullopt;
+  }
+  return std::nullopt;
 }
 
 WallTime started_at(std::uint64_t start_ticks) {

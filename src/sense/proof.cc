@@ -35,20 +35,24 @@ Folder open_folder(int dir, const std::string& path) {
 
 bool is_gone(int error) { return error == ENOENT || error == ESRCH; }
 
-// Whether a table of files has this one; nothing: it may not be looked at.
-std::optional<bool> has(int process, const std::string& path, const DeviceFile& wanted) {
+// Whether a table of files has one of these; nothing: it may not be looked at.
+std::optional<bool> has(int process, const std::string& path, std::span<const DeviceFile> wanted) {
   const Folder files = open_folder(process, path);
   if (!files) return is_gone(errno) ? std::optional(false) : std::nullopt;
   errno = 0;
   while (const dirent* entry = ::readdir(files.get())) {
-    if (entry->d_name[0] != '.' && wanted.is(::dirfd(files.get()), entry->d_name)) return true;
+    const int folder = ::dirfd(files.get());
+    const auto id = entry->d_name[0] != '.' ? file_id(folder, entry->d_name) : std::nullopt;
+    if (entry->d_name[0] != '.' &&
+        std::ranges::any_of(wanted, [&](const DeviceFile& file) { return file.is(folder, entry->d_name, id); }))
+      return true;
     errno = 0;
   }
   return errno == 0 || is_gone(errno) ? std::optional(false) : std::nullopt;
 }
 
 // Threads may have files of their own, and a first thread that has ended has none.
-std::optional<bool> holds(int process, const ProcessEntry& entry, const DeviceFile& wanted) {
+std::optional<bool> holds(int process, const ProcessEntry& entry, std::span<const DeviceFile> wanted) {
   std::optional<bool> answer = has(process, "fd", wanted);
   if (answer != false || entry.threads <= 1) return answer;
   const Folder threads = open_folder(process, "task");
@@ -99,8 +103,8 @@ ProcessProofs::Known ProcessProofs::check(const GpuProcess& process, const How& 
   const auto entry = parse_process_entry(*text);
   if (!entry) return known;
   if (entry->ended()) return gone(ESRCH);
-  const std::optional<bool> held =
-      how.file != nullptr && !how.file->unknown() ? holds(folder->get(), *entry, *how.file) : std::nullopt;
+  const bool can_tell = !how.files.empty() && std::ranges::none_of(how.files, &DeviceFile::unknown);
+  const std::optional<bool> held = can_tell ? holds(folder->get(), *entry, how.files) : std::nullopt;
   if (held == false && !(how.has_mps_server && how.numbers_are_ours)) return gone(ESRCH);
   known.start_ticks = entry->start_ticks;
   known.proof = held == true ? Proof::proven : Proof::unproven;

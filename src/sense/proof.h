@@ -33,10 +33,10 @@ class ProcessProofs {
   static constexpr Duration kLongest = std::chrono::milliseconds(500);  // the rest is unproven until the next list
 
   struct How {
-    const DeviceFile* file = nullptr;  // null: the device's number is not known
-    bool numbers_are_ours = true;      // the driver's numbers are those of our own pid namespace
-    bool has_mps_server = false;       // then who has no file of its own may work through the server
-    bool all = false;                  // look at everybody now
+    std::span<const DeviceFile> files = {};  // one of which its users hold; empty: the device's number is not known
+    bool numbers_are_ours = true;            // the driver's numbers are those of our own pid namespace
+    bool has_mps_server = false;             // then who has no file of its own may work through the server
+    bool all = false;                        // look at everybody now
   };
   void begin_list() { ++list_; }  // also the same list again, with something learned of it
   // Fills in here, proof, start_ticks and mps_server. To be called for each part of a list.

@@ -43,8 +43,8 @@ class ProofTest : public testing::Test {
   std::vector<GpuProcess> list(const std::vector<pid_t>& pids, ProcessProofs::How how = {}) {
     std::vector<GpuProcess> processes;
     for (const pid_t pid : pids) processes.push_back(listed(pid));
-    const DeviceFile file(tree_.root(), 3);
-    if (!no_number_) how.file = &file;
+    const std::vector<DeviceFile> files = {DeviceFile(tree_.root(), 3)};
+    if (!no_number_) how.files = files;
     proofs_.begin_list();
     proofs_.look(processes, how, tree_.root());
     proofs_.end_list();

@@ -146,24 +146,12 @@ struct Sampler::Core {
     call_worker(*shared);
   }
 
-  // A library that is asked for while there is no driver runs modprobe each time and fills the kernel's log. There are
-  // machines whose driver has no such file: WSL2, Jetson; and who names a library wants that one.
-  bool driver_is_loaded() const {
-    if (!options.library.empty() || options.root.driver.empty()) return true;
-    if (!environment_variable("LULL_NVML").value_or("").empty()) return true;
-    const std::string& dev = options.root.dev;
-    for (const std::string& path :
-         {options.root.driver + "/version", dev + "/dxg", dev + "/nvhost-ctrl", dev + "/nvmap"})
-      if (::access(path.c_str(), F_OK) == 0 || errno == EACCES) return true;  // whom it is closed to, the library tells
-    return false;
-  }
-
   bool start() {
     const Instant at = now();
     if (at < not_before) return false;
-    if (!driver_is_loaded()) {  // looked for at each sample, which costs nothing
-      driver = {
-          Absence::no_driver, "the NVIDIA driver is not loaded (there is no " + options.root.driver + "/version)", {}};
+    // Looked for at each sample, which costs nothing.
+    if (!(options.nvidia_only ? nvml_may_be_there : any_gpu_may_be_there)(options.library, options.root)) {
+      driver = {Absence::no_driver, no_gpu_text(options.root, options.nvidia_only), {}};
       return false;
     }
     const bool by_program = !options.program.path.empty();
@@ -733,6 +721,12 @@ struct Sampler::Core {
   bool rearrange = false;
   Snapshot published;  // the newest; once it is taken, the buffer of the next but one
 };
+
+namespace {
+bool nvidia_alone = false;
+}
+void see_nvidia_only() { nvidia_alone = true; }
+bool sees_nvidia_only() { return nvidia_alone; }
 
 void forget_moments(Reading& reading) {
   if (reading.asleep) return;

@@ -29,6 +29,10 @@ struct SensorProgram {
   std::vector<std::string> environment;  // "NAME=value": as it was when it was safe to look
 };
 
+// From here on samplers of this program see NVIDIA's GPUs alone: for drop-ins whose originals know no others.
+void see_nvidia_only();
+bool sees_nvidia_only();
+
 // What to read, and how. `util` and `mem_util` are always read.
 struct SamplerOptions : Needs {
   SamplerOptions() { all_lists = false; }
@@ -42,6 +46,8 @@ struct SamplerOptions : Needs {
   std::vector<std::string> ignore_openers;
   Root root = Root::machine();
   std::string library;  // empty: $LULL_NVML, else libnvidia-ml.so.1
+  bool nvidia_only = sees_nvidia_only();
+  std::string dump;  // not empty: a folder for a copy of every file of a GPU that is read
 
   // For all GPUs together; one that takes more than a quarter of it is left behind.
   Duration deadline = std::chrono::seconds(2);

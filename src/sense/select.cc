@@ -90,6 +90,36 @@ Result<Positions> range(std::uint64_t first, std::uint64_t last, std::string_vie
   return positions;
 }
 
+// "amd:0", "intel:0-1".
+std::optional<std::pair<Vendor, std::string_view>> vendor_of(std::string_view entry) {
+  for (const Vendor vendor : {Vendor::nvidia, Vendor::amd, Vendor::intel, Vendor::tegra})
+    if (const std::string_view name = to_string(vendor);
+        entry.size() > name.size() && entry.starts_with(name) && entry[name.size()] == ':')
+      return std::pair(vendor, entry.substr(name.size() + 1));
+  return std::nullopt;
+}
+
+Result<Positions> of_vendor(Vendor vendor, std::string_view numbers, const Inventory& inventory) {
+  const std::size_t dash = numbers.find('-');
+  const auto first = to_unsigned(numbers.substr(0, dash));
+  const auto last = dash == std::string_view::npos ? first : to_unsigned(numbers.substr(dash + 1));
+  const std::string_view name = to_string(vendor);
+  if (!first || !last || *first > *last)
+    return fail(fmt::format("'{}:{}' names no GPU: {}:0 or {}:0-3 would", name, printable(numbers), name, name));
+  Positions positions;
+  std::uint64_t count = 0;
+  for (std::size_t i = 0; i < inventory.devices.size(); ++i) {
+    const Device& device = inventory.devices[i];
+    if (device.kind != DeviceKind::gpu || device.vendor != vendor) continue;
+    ++count;
+    if (device.vendor_index >= *first && device.vendor_index <= *last) positions.push_back(i);
+  }
+  if (positions.size() == *last - *first + 1) return positions;
+  if (count == 0) return fail(fmt::format("no GPU {}:{}: there is none of this vendor", name, printable(numbers)));
+  return fail(fmt::format("no GPU {}:{}: there {} {} of this vendor, counted from 0", name, printable(numbers),
+                          count == 1 ? "is" : "are", count));
+}
+
 Result<Positions> select_one(std::string_view entry, const Inventory& inventory) {
   if (entry == "all") {
     Positions positions;
@@ -100,6 +130,7 @@ Result<Positions> select_one(std::string_view entry, const Inventory& inventory)
   if (const auto index = to_unsigned(entry)) return Positions{TRY(by_index(*index, inventory))};
   if (entry.starts_with("GPU-") || entry.starts_with("MIG-")) return Positions{TRY(by_uuid(entry, inventory))};
   if (const auto pci = by_pci(entry, inventory)) return Positions{*pci};
+  if (const auto named = vendor_of(entry)) return of_vendor(named->first, named->second, inventory);
   if (const std::size_t colon = entry.find(':'); colon != std::string_view::npos) {
     const auto index = to_unsigned(entry.substr(0, colon));
     const auto part = to_unsigned(entry.substr(colon + 1));
@@ -111,8 +142,8 @@ Result<Positions> select_one(std::string_view entry, const Inventory& inventory)
     if (first && last) return range(*first, *last, entry, inventory);
   }
   return fail(
-      fmt::format("'{}' names no GPU: an index (0), a range (0-3), a UUID or its beginning (GPU-8932f937) "
-                  "or a MIG device (3:1) would",
+      fmt::format("'{}' names no GPU: an index (0), a range (0-3), one of a vendor's (amd:0), a UUID or its beginning "
+                  "(GPU-8932f937), a PCI address or a MIG device (3:1) would",
                   printable(entry)));
 }
 

@@ -52,6 +52,28 @@ TEST(Select, ByIndexRangeUuidMigAndPci) {
   EXPECT_EQ(chosen("all"), (Positions{0, 1, 4}));
 }
 
+TEST(Select, ByTheCountOfAVendor) {
+  Inventory inventory = machine();
+  inventory.devices[4].vendor = Vendor::amd;  // GPU 2
+  for (unsigned i = 0; i < 2; ++i) {
+    Device& device = inventory.devices.emplace_back();
+    device.vendor = i == 0 ? Vendor::amd : Vendor::intel;
+    device.vendor_index = i == 0 ? 1 : 0;
+    device.index = 3 + i;
+    device.pci = i == 0 ? "00000000:83:00.0" : "00000000:00:02.0";
+  }
+  inventory.devices[1].vendor_index = 1;
+  const auto positions = [&](std::string_view spec) { return select_devices(spec, inventory).value_or(Positions{}); };
+  EXPECT_EQ(positions("amd:0"), (Positions{4}));
+  EXPECT_EQ(positions("intel:0,nvidia:1,amd:0-1"), (Positions{6, 1, 4, 5}));
+  EXPECT_EQ(positions("00:02.0"), (Positions{6}));
+  EXPECT_EQ(refusal("amd:2", inventory), "no GPU amd:2: there are 2 of this vendor, counted from 0");
+  EXPECT_EQ(refusal("tegra:0", inventory), "no GPU tegra:0: there is none of this vendor");
+  EXPECT_EQ(refusal("amd:x", inventory), "'amd:x' names no GPU: amd:0 or amd:0-3 would");
+  EXPECT_EQ(refusal("amd:1-0", inventory), "'amd:1-0' names no GPU: amd:0 or amd:0-3 would");
+  EXPECT_FALSE(named_by_number("amd:0", 64)) << "which number that is nobody knows before they are found";
+}
+
 TEST(Select, TwiceIsOnce) { EXPECT_EQ(chosen("0,0,GPU-aaaa,0-1"), (Positions{0, 1})); }
 
 TEST(Select, SaysWhatIsWrongAndWhatWouldBeRight) {

@@ -23,6 +23,7 @@
 
 #include "base/exit_status.h"
 #include "base/process_start.h"
+#include "sense/files.h"
 #include "sense/openers.h"
 #include "sense/processes.h"
 #include "sense/sockets.h"
@@ -56,11 +57,13 @@ class SensorWorkers {
       : shared_(shared),
         wakeup_(wakeup),
         options_(options),
-        source_(make_nvml_source(options.library, options.root, clock_)) {
+        source_(options.nvidia_only ? make_nvml_source(options.library, options.root, clock_)
+                                    : make_all_sources(options.library, options.root, clock_)) {
     fresh_.lists_every = Duration::zero();
   }
 
   [[noreturn]] void run() {
+    if (!options_.dump.empty()) keep_files_in(options_.dump, real_path(options_.root.sys));
     DriverReport report;
     report.state = source_->open();
     if (::chdir("/") != 0) ::_exit(1);  // keep no file system busy; the library was named relative to where we were

@@ -175,8 +175,6 @@ TEST(Sensor, ThatCrashesCostsNoMoreThanASample) {
   }
 }
 
-// Who watches only the moments of sensors that come and go has not watched: a busy card would read 0 % between two of
-// them.
 // The memory that the sensor writes to, as a stray pointer of a driver would find it.
 SensorMemory* own_shared_memory() {
   const std::string maps = read_file("/proc/self/maps").value_or("");
@@ -209,6 +207,8 @@ TEST(Sensor, AnAnswerThatFailsItsCheckIsNotRead) {
   EXPECT_TRUE(eventually([&] { return all_known(sampler->sample()); }));
 }
 
+// Who watches only the moments of sensors that come and go has not watched: a busy card would read 0 % between two of
+// them.
 TEST(Sensor, ThatIsNewKnowsNothingOfTheTimeBeforeIt) {
   SimMachine machine({"H100"});
   machine.begin();
@@ -226,7 +226,7 @@ TEST(Sensor, ThatIsNewKnowsNothingOfTheTimeBeforeIt) {
   EXPECT_EQ(sampler->sample().readings.at(0)[Metric::util], 0) << "from now on it is watched";
 }
 
-// FAULTS A10: what cannot be had once is tried again; nobody stays blind who says "still looking".
+// What cannot be had once is tried again; nobody stays blind who says "still looking".
 TEST(Sensor, ComesBackWhenItCouldNotBeStartedOnce) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "a sanitizer needs all the address space there is";

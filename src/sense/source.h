@@ -83,8 +83,27 @@ class Source {
   virtual Topology topology() = 0;
 };
 
+// Suspended: it does nothing for sure, and to ask for more would wake it.
+void say_asleep(const Needs& needs, Reading& reading);
+
 // NVIDIA's, through its management library; empty: $LULL_NVML, else libnvidia-ml.so.1. `clock`: the one that `now` of
 // the calls is of.
 std::unique_ptr<Source> make_nvml_source(std::string library, Root root, const Clock& clock);
+// Whether its driver may be there. A library that is asked for while there is none runs modprobe each time and fills
+// the kernel's log. There are machines whose driver has no such file: WSL2, Jetson; and who names a library wants that
+// one.
+bool nvml_may_be_there(const std::string& library, const Root& root);
+
+// AMD's and Intel's, and the GPU of a Jetson up to Orin: from files of the kernel alone (sense/file_source.h).
+std::unique_ptr<Source> make_amd_source(const Root& root, const Clock& clock);
+std::unique_ptr<Source> make_intel_source(const Root& root, const Clock& clock);
+std::unique_ptr<Source> make_tegra_source(const Root& root, const Clock& clock);
+
+// All of them as one inventory (sense/all_sources.cc): NVIDIA's first. A driver that cannot be opened costs its own
+// GPUs.
+std::unique_ptr<Source> make_all_sources(std::string library, const Root& root, const Clock& clock);
+// Whether there is any GPU to ask for, without asking; else what was looked for, and where.
+bool any_gpu_may_be_there(const std::string& library, const Root& root);
+std::string no_gpu_text(const Root& root, bool nvidia_only = false);
 
 }  // namespace lull

@@ -12,7 +12,7 @@ constexpr std::size_t kMostText = 64 << 10;
 constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostInList = 1 << 16;
 constexpr std::size_t kMostWords = 1 << 14;
-constexpr Absence kLastAbsence = Absence::too_many;
+constexpr Absence kLastAbsence = Absence::partition;
 constexpr Basis kLastBasis = Basis::moments;
 constexpr std::int64_t kLongestTime = std::int64_t{1} << 62;
 
@@ -173,7 +173,7 @@ bool code(Codec& codec, typename Codec::template Ref<Device> device) {
          codec.value(device.uuid) && codec.value(device.name) && codec.value(device.pci) && codec.value(device.minor) &&
          codec.value(device.gpu_instance) && codec.value(device.compute_instance) && codec.value(device.speed) &&
          codec.value(device.render_minor) && codec.value(device.kfd_rank) &&
-         codec.flags(device.partition, device.rdna) && codec.one_of(device.absence, kLastAbsence);
+         codec.flags(device.partition, device.rdna, device.without_uuid) && codec.one_of(device.absence, kLastAbsence);
 }
 
 template <class Codec>
@@ -305,13 +305,14 @@ bool code(MessageReader& in, Topology& topology) {
 
 template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<SamplerOptions> options) {
-  for (auto* flag :
-       {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists, &options.pcie,
-        &options.once, &options.idle_before, &options.process_info, &options.openers, &options.topology})
+  for (auto* flag : {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists,
+                     &options.pcie, &options.once, &options.idle_before, &options.process_info, &options.openers,
+                     &options.topology, &options.nvidia_only})
     if (!codec.value(*flag)) return false;
   for (auto* time : {&options.lists_every, &options.deadline, &options.lets_go_after})
     if (!codec.value(*time)) return false;
-  for (auto* text : {&options.root.proc, &options.root.sys, &options.root.dev, &options.root.driver, &options.library})
+  for (auto* text : {&options.root.proc, &options.root.sys, &options.root.dev, &options.root.driver, &options.library,
+                     &options.dump})
     if (!codec.value(*text)) return false;
   return codec.list(options.ignore_openers, kMostInList);
 }

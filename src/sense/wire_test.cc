@@ -71,12 +71,12 @@ MachineReport some_report() {
 
 template <class Message>
 std::vector<std::byte> bytes_of(const Message& message) {
-  std::vector<std::byte> room(1 << 16);
-  Encoder out(room);
+  std::vector<std::byte> buffer(1 << 16);
+  Encoder out(buffer);
   encode(out, message);
   EXPECT_FALSE(out.full());
-  room.resize(out.size());
-  return room;
+  buffer.resize(out.size());
+  return buffer;
 }
 
 void expect_same(const Reading& a, const Reading& b) {

@@ -12,6 +12,7 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/user_called.h"
 
 namespace lull {
 namespace {
@@ -68,13 +69,21 @@ Result<Tokens> Tokens::parse(std::string_view text) {
   std::size_t number = 0;
   for (const std::string_view row : split(text, '\n')) {
     ++number;
-    const std::string_view token = trim(row);
+    std::string_view token = trim(row);
     if (token.empty() || token.starts_with('#')) continue;
+    Token one;
+    if (const std::size_t blank = token.find_first_of(" \t"); blank != std::string_view::npos) {
+      const std::string name(token.substr(0, blank));
+      one.user = user_called(name);
+      if (!one.user) return fail(fmt::format("line {}: there is no user '{}'", number, printable(name)));
+      token = trim(token.substr(blank));
+    }
     if (token.size() < kShortest)
       return fail(fmt::format("line {}: a token has at least {} characters", number, kShortest));
     if (!std::ranges::all_of(token, [](char c) { return c > ' ' && c < 0x7f; }))
       return fail(fmt::format("line {}: a token is one word of ASCII characters", number));
-    tokens.all_.emplace_back(token);
+    one.text = token;
+    tokens.all_.push_back(std::move(one));
   }
   if (tokens.all_.empty()) return fail("there is no token in it; one per line would be right");
   return tokens;
@@ -98,7 +107,7 @@ Result<Tokens> Tokens::read(const std::string& path) {
   return tokens;
 }
 
-bool Tokens::allow(std::string_view authorization) const {
+const Tokens::Token* Tokens::find(std::string_view authorization) const {
   std::string given;
   if (const auto bearer = after_scheme(authorization, "bearer")) {
     given = *bearer;
@@ -107,9 +116,28 @@ bool Tokens::allow(std::string_view authorization) const {
     const std::size_t colon = pair ? pair->find(':') : std::string::npos;
     if (colon != std::string::npos) given = pair->substr(colon + 1);
   }
-  bool found = false;
-  for (const std::string& token : all_) found |= same(given, token);
+  const Token* found = nullptr;
+  for (const Token& token : all_)
+    if (same(given, token.text)) found = &token;
   return found;
+}
+
+bool Tokens::allow(std::string_view authorization) const { return find(authorization) != nullptr; }
+
+std::optional<uid_t> Tokens::user_of(std::string_view authorization) const {
+  const Token* const found = find(authorization);
+  return found == nullptr ? std::nullopt : found->user;
+}
+
+bool comes_from_here(const Provenance& headers) {
+  if (lowered(trim(headers.content_type.substr(0, headers.content_type.find(';')))) != "application/json") return false;
+  if (!headers.fetch_site.empty() && headers.fetch_site != "same-origin" && headers.fetch_site != "none") return false;
+  if (headers.origin.empty()) return true;  // no browser
+  std::string_view site = headers.origin;
+  for (const std::string_view scheme : {"http://", "https://"})
+    if (site.starts_with(scheme))
+      return !headers.host.empty() && lowered(site.substr(scheme.size())) == lowered(headers.host);
+  return false;
 }
 
 bool names_no_other_site(std::string_view host) {

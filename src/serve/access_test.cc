@@ -5,6 +5,7 @@
 #include <string>
 
 #include "cli/serve_options.h"
+#include "serve/keep.h"
 
 namespace lull {
 namespace {
@@ -29,6 +30,59 @@ TEST(TokensTest, WhatProtectsNothingIsRefused) {
                             "bcdef"})
     EXPECT_FALSE(Tokens::parse(wrong)) << wrong;
   EXPECT_TRUE(Tokens::parse(kToken));
+}
+
+TEST(TokensTest, ATokenBelongsToTheUserBeforeIt) {
+  const Tokens tokens =
+      Tokens::parse("root 0123456789abcdef\n12345\tsecond-token-is-longer\nthird-token-is-nobodys").value();
+  EXPECT_EQ(tokens.user_of("Bearer 0123456789abcdef"), 0U);
+  EXPECT_EQ(tokens.user_of("Bearer second-token-is-longer"), 12345U);
+  EXPECT_EQ(tokens.user_of("Bearer third-token-is-nobodys"), std::nullopt);
+  EXPECT_TRUE(tokens.allow("Bearer third-token-is-nobodys"));
+  EXPECT_EQ(tokens.user_of("Bearer root"), std::nullopt);
+  EXPECT_EQ(tokens.user_of(""), std::nullopt);
+  EXPECT_FALSE(Tokens::parse("no-such-user-of-this-machine 0123456789abcdef"));
+  EXPECT_FALSE(Tokens::parse("root 0123456789abcdef more"));
+  EXPECT_FALSE(Tokens::parse("root short"));
+}
+
+TEST(ProvenanceTest, OnlyOurOwnPageAndProgramsChangeSomething) {
+  const Provenance program{.host = "localhost", .content_type = "application/json"};
+  EXPECT_TRUE(comes_from_here(program));
+  Provenance page = program;
+  page.content_type = "Application/JSON; charset=utf-8";
+  page.host = "gpu1:9836";
+  page.origin = "https://GPU1:9836";
+  page.fetch_site = "same-origin";
+  EXPECT_TRUE(comes_from_here(page));
+  for (const char* origin : {"null", "http://evil", "https://gpu1", "https://gpu1:98360", "gpu1:9836",
+                             "file://gpu1:9836", "https://gpu1:9836/"}) {
+    page.origin = origin;
+    EXPECT_FALSE(comes_from_here(page)) << origin;
+  }
+  for (const char* site : {"cross-site", "same-site", "x"}) {
+    Provenance other = program;
+    other.fetch_site = site;
+    EXPECT_FALSE(comes_from_here(other)) << site;
+  }
+  for (const char* type : {"", "text/plain", "application/x-www-form-urlencoded", "application/jsonx"}) {
+    Provenance other = program;
+    other.content_type = type;
+    EXPECT_FALSE(comes_from_here(other)) << type;
+  }
+  EXPECT_FALSE(comes_from_here({.origin = "http://", .content_type = "application/json"}));
+}
+
+TEST(KeepWishTest, IsReadOrRefused) {
+  const auto wish = parse_keep_wish(R"( {"seconds": 60, "target": "a\"b"} )");
+  ASSERT_TRUE(wish);
+  EXPECT_EQ(wish->target, "a\"b");
+  EXPECT_EQ(wish->time, std::chrono::minutes(1));
+  EXPECT_EQ(parse_keep_wish(R"({"seconds":1})")->target, "");
+  for (const char* wrong : {"", "{", "{}", "[]", R"({"seconds":0})", R"({"seconds":-1})", R"({"seconds":"1"})",
+                            R"({"seconds":1.5})", R"({"seconds":1,})", R"({"seconds":1}x)", R"({"target":"x"})",
+                            R"({"seconds":99999999999})", R"({"seconds":1,"uid":0})", R"({"seconds":1,"target":"\n"})"})
+    EXPECT_FALSE(parse_keep_wish(wrong)) << wrong;
 }
 
 TEST(Base64Test, IsDecodedOrRefused) {

@@ -15,26 +15,6 @@
 namespace lull {
 namespace {
 
-void put_jobs(JsonWriter& json, const Observer& observer) {
-  const std::vector<Device>& devices = observer.snapshot().inventory->devices;
-  json.begin_array();
-  for (const JobUse& job : observer.jobs()) {
-    json.begin_object().member("job", job.id).member("title", job.title);
-    json.key("users").begin_array();
-    for (const std::string& user : job.users) json.value(user);
-    json.end_array().key("gpus").begin_array();
-    for (const std::size_t gpu : job.gpus) json.value(devices[gpu].label());
-    json.end_array().key("uuids").begin_array();
-    for (const std::size_t gpu : job.gpus) json.value_or_null(devices[gpu].uuid);
-    json.end_array().key("pids").begin_array();
-    for (const pid_t pid : job.processes) json.value(pid);
-    json.end_array();
-    json.member("idle_seconds", job.idle_for ? std::optional(in_seconds(*job.idle_for)) : std::nullopt);
-    json.member("idle_at_least", job.idle_for ? std::optional(job.idle_for_longer) : std::nullopt).end_object();
-  }
-  json.end_array();
-}
-
 std::string_view name_of(Use use) {
   switch (use) {
     case Use::busy: return "busy";
@@ -55,17 +35,6 @@ std::string error_json(const std::string& what) {
   return JsonWriter().begin_object().member("error", what).end_object().take() + "\n";
 }
 
-std::string jobs_json(const Observer& observer) {
-  JsonWriter json;
-  json.begin_object().member("time", format_rfc3339(observer.snapshot().wall)).key("jobs");
-  put_jobs(json, observer);
-  // Where somebody may be who is not identified.
-  json.key("gpus_with_unknown_users").begin_array();
-  for (const GpuUse& use : observer.uses())
-    if (!use.complete) json.value(use.device.label());
-  return json.end_array().end_object().take() + "\n";
-}
-
 Result<std::string> api_leases_json(const Observer& observer) {
   return leases_json(TRY(observer.leases()), LeasePlace::of_environment().path) + "\n";
 }
@@ -84,7 +53,7 @@ std::string recent_json(const Observer& observer, Instant now) {
   return json.end_array().end_object().take() + "\n";
 }
 
-std::string now_event(const Observer& observer, Instant now, Duration every) {
+std::string now_event(const Observer& observer, Instant now, Duration every, const JobsView& jobs, bool keep) {
   JsonWriter json;
   const bool up = observer.is_up(now);
   json.begin_object().member("up", up).member("host", host_name()).member("every_seconds", in_seconds(every));
@@ -94,7 +63,15 @@ std::string now_event(const Observer& observer, Instant now, Duration every) {
   for (std::size_t row = 0; row < view.devices.size(); ++row)
     json.value(name_of(use_of(view.snapshot.inventory->devices[row], view.snapshot.readings[row], view.extras[row])));
   json.end_array().key("status").raw(status_json(view, -1)).key("jobs");
-  put_jobs(json, observer);
+  put_jobs(json, jobs);
+  json.member("keep", keep);
+  // Who waits for a GPU. Nothing: that cannot be read now.
+  if (const auto leases = observer.leases()) {
+    json.key("queue");
+    put_queue(json, leases->state);
+  } else {
+    json.key("queue").null();
+  }
   return event(json.end_object().take());
 }
 

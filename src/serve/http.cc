@@ -10,6 +10,8 @@
 #include <new>
 #include <utility>
 
+#include "base/text.h"
+
 namespace lull {
 namespace {
 
@@ -23,6 +25,7 @@ constexpr unsigned kSilenceSeconds = 10;             // until a connection is cl
 constexpr Duration kLongestTurn = 30s;               // for sending a request, or for taking an answer
 constexpr Duration kSweepEvery = 2s;
 constexpr std::size_t kStreamBlock = 8 << 10;
+constexpr std::size_t kLongestPost = 1024;  // the body
 
 constexpr std::array<std::pair<const char*, const char*>, 6> kHeaders = {{
     {"Content-Security-Policy",
@@ -90,21 +93,45 @@ struct HttpServer::Stream {
   }
 };
 
+// A POST on its way. It is shared with who answers it, who may be later than the connection.
+struct HttpServer::Posting {
+  HttpServer& server;
+  MHD_Connection* connection;
+  std::string body = {};
+  DocumentPtr answer = nullptr;
+  bool asked = false;
+  bool suspended = false;
+  bool gone = false;
+  std::weak_ptr<Posting> self = {};
+};
+
 // What the library calls, and with what.
 struct HttpCalls {
+  using PostingPtr = std::shared_ptr<HttpServer::Posting>;
+  static inline char began = 0;  // the state of a request without a body
+
   static MHD_Result request(void* self, MHD_Connection* connection, const char* path, const char* method,
-                            const char* /*version*/, const char* /*data*/, std::size_t* size, void** state) {
+                            const char* /*version*/, const char* data, std::size_t* size, void** state) {
     auto& server = *static_cast<HttpServer*>(self);
     // The first call comes before the body: what we do not take is refused without reading that.
-    static char began = 0;
     const std::string_view verb = method;
+    if (verb == MHD_HTTP_METHOD_POST && !server.options_.post.empty() && path == server.options_.post)
+      return static_cast<MHD_Result>(*state == nullptr
+                                         ? server.begin_post(connection, path, state)
+                                         : server.post(connection, **static_cast<PostingPtr*>(*state), data, size));
     if (verb != MHD_HTTP_METHOD_GET && verb != MHD_HTTP_METHOD_HEAD)
       return MHD_queue_response(connection, server.wrong_method_->status(), server.wrong_method_->response());
     if (std::exchange(*state, &began) == nullptr) return MHD_YES;
     if (*size > 0) return MHD_NO;  // nothing that we answer has a body
     return static_cast<MHD_Result>(server.answer(connection, path, verb));
   }
-  static void completed(void* self, MHD_Connection* connection, void** /*state*/, MHD_RequestTerminationCode /*how*/) {
+  static void completed(void* self, MHD_Connection* connection, void** state, MHD_RequestTerminationCode /*how*/) {
+    if (void* const kept = std::exchange(*state, nullptr); kept != nullptr && kept != &began) {
+      auto* const posting = static_cast<PostingPtr*>(kept);
+      (*posting)->gone = true;
+      static_cast<HttpServer*>(self)->postings_.remove(posting->get());
+      delete posting;
+    }
     if (auto* client = client_of(connection)) client->since = static_cast<HttpServer*>(self)->loop_.now();
   }
   static void connection(void* self, MHD_Connection* connection, void** context, MHD_ConnectionNotificationCode what) {
@@ -140,7 +167,9 @@ HttpServer::HttpServer(Loop& loop, HttpOptions options, Find find)
       wrong_method_(refusal(MHD_HTTP_METHOD_NOT_ALLOWED, "GET would be right")),
       wrong_host_(refusal(MHD_HTTP_MISDIRECTED_REQUEST, "this site goes by its address or as localhost")),
       no_token_(refusal(MHD_HTTP_UNAUTHORIZED, "a token is needed: Authorization: Bearer TOKEN, or as the password")),
-      too_many_(refusal(MHD_HTTP_SERVICE_UNAVAILABLE, "too many listen to events already")) {
+      too_many_(refusal(MHD_HTTP_SERVICE_UNAVAILABLE, "too many listen to events already")),
+      other_site_(refusal(MHD_HTTP_FORBIDDEN, "this comes from another site, or is no application/json")),
+      too_long_(refusal(MHD_HTTP_CONTENT_TOO_LARGE, "that is too long")) {
   MHD_add_response_header(wrong_method_->response(), MHD_HTTP_HEADER_ALLOW, "GET, HEAD");
   MHD_add_response_header(no_token_->response(), MHD_HTTP_HEADER_WWW_AUTHENTICATE, "Basic realm=\"lull\"");
 }
@@ -193,6 +222,11 @@ HttpServer::~HttpServer() {
   if (epoll_ >= 0) loop_.forget(epoll_);
   stopping_ = true;
   for (Stream* stream : streams_) stream->resume();
+  for (Posting* posting : postings_)
+    if (std::exchange(posting->suspended, false)) {
+      posting->answer = too_many_;
+      MHD_resume_connection(posting->connection);
+    }
   (void)MHD_quiesce_daemon(daemon_);  // the socket is not the library's to close
   MHD_run(daemon_);
   MHD_stop_daemon(daemon_);
@@ -251,6 +285,76 @@ int HttpServer::answer(MHD_Connection* connection, std::string_view path, std::s
     }
   }
   return MHD_queue_response(connection, document->status(), document->response());
+}
+
+// By their token where there are tokens, else by the kernel's word of a socket on this machine. One who speaks for
+// others (a proxy) is none of them.
+std::optional<uid_t> HttpServer::who_asks(MHD_Connection* connection) const {
+  const auto header = [&](const char* name) { return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name); };
+  const char* const authorization = header(MHD_HTTP_HEADER_AUTHORIZATION);
+  if (!options_.tokens.empty()) return options_.tokens.user_of(authorization == nullptr ? "" : authorization);
+  for (const char* const name : {"Forwarded", "X-Forwarded-For", "X-Real-IP", "Via"})
+    if (header(name) != nullptr) return std::nullopt;
+  const auto* const info = MHD_get_connection_info(connection, MHD_CONNECTION_INFO_CONNECTION_FD);
+  int domain = 0;
+  socklen_t size = sizeof domain;
+  if (info == nullptr || ::getsockopt(info->connect_fd, SOL_SOCKET, SO_DOMAIN, &domain, &size) != 0 ||
+      domain != AF_UNIX)
+    return std::nullopt;
+  ucred peer{};
+  size = sizeof peer;
+  if (::getsockopt(info->connect_fd, SOL_SOCKET, SO_PEERCRED, &peer, &size) != 0) return std::nullopt;
+  return peer.uid;
+}
+
+int HttpServer::begin_post(MHD_Connection* connection, std::string_view /*path*/, void** state) {
+  const auto header = [&](const char* name) {
+    const char* const value = MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name);
+    return std::string_view(value == nullptr ? "" : value);
+  };
+  const auto refuse = [&](const DocumentPtr& why) {
+    return MHD_queue_response(connection, why->status(), why->response());
+  };
+  DocumentPtr why;
+  if (!allowed(connection, why)) return refuse(why);
+  if (!comes_from_here({.host = header(MHD_HTTP_HEADER_HOST),
+                        .origin = header(MHD_HTTP_HEADER_ORIGIN),
+                        .fetch_site = header("Sec-Fetch-Site"),
+                        .content_type = header(MHD_HTTP_HEADER_CONTENT_TYPE)}))
+    return refuse(other_site_);
+  const auto length = to_unsigned(header(MHD_HTTP_HEADER_CONTENT_LENGTH));
+  if (!length || *length > kLongestPost) return refuse(too_long_);
+  auto posting = std::make_shared<Posting>(Posting{.server = *this, .connection = connection});
+  posting->self = posting;
+  postings_.push_back(posting.get());
+  *state = new HttpCalls::PostingPtr(std::move(posting));
+  return MHD_YES;
+}
+
+int HttpServer::post(MHD_Connection* connection, Posting& posting, const char* data, std::size_t* size) {
+  if (*size > 0) {
+    if (posting.body.size() + *size > kLongestPost) return MHD_NO;
+    posting.body.append(data, std::exchange(*size, 0));
+    return MHD_YES;
+  }
+  if (!std::exchange(posting.asked, true)) {
+    // Kept alive by who answers.
+    const auto shared = posting.self.lock();
+    options_.on_post({.user = who_asks(connection), .body = posting.body}, [shared](DocumentPtr answer) {
+      if (shared->gone) return;
+      shared->answer = std::move(answer);
+      if (!std::exchange(shared->suspended, false)) return;
+      MHD_resume_connection(shared->connection);
+      shared->server.loop_.in(Duration::zero(), [shared] {
+        if (!shared->gone) shared->server.pump();
+      });
+    });
+  }
+  if (posting.answer != nullptr)
+    return MHD_queue_response(connection, posting.answer->status(), posting.answer->response());
+  posting.suspended = true;
+  MHD_suspend_connection(connection);
+  return MHD_YES;
 }
 
 int HttpServer::begin_stream(MHD_Connection* connection) {

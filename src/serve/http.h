@@ -1,6 +1,9 @@
 #pragma once
-// HTTP on a loop, by libmicrohttpd without threads of its own. It only answers GET and HEAD, from documents that are
-// ready; each connection is limited in time and size, so that nobody can keep it from the others, nor from sampling.
+// HTTP on a loop, by libmicrohttpd without threads of its own. It answers GET and HEAD, from documents that are ready,
+// and POST of one path where somebody takes that; each connection is limited in time and size, so that nobody can keep
+// it from the others, nor from sampling.
+
+#include <sys/types.h>
 
 #include <cstdint>
 #include <functional>
@@ -38,12 +41,21 @@ class Document {
 };
 using DocumentPtr = std::shared_ptr<const Document>;
 
+// A request that is to change something: who asks, by the kernel's word or by their token, and what.
+struct PostRequest {
+  std::optional<uid_t> user = {};  // nothing: that cannot be told
+  std::string body = {};
+};
+
 struct HttpOptions {
   std::string certificate = {};  // PEM; empty: no TLS
   std::string key = {};
   Tokens tokens = {};            // empty: everybody may ask
   bool from_everywhere = false;  // other machines can connect
   std::string events = {};       // the path of the stream of events
+  std::string post = {};         // the path that takes POST; empty: none
+  // Answers now or later, once.
+  std::function<void(PostRequest, std::function<void(DocumentPtr)>)> on_post = nullptr;
 };
 
 class HttpServer {
@@ -63,6 +75,7 @@ class HttpServer {
  private:
   friend struct HttpCalls;  // what the library calls
   struct Stream;
+  struct Posting;
   // A connection is closed when it has neither asked nor taken anything for too long.
   struct Client {
     int fd = -1;
@@ -76,6 +89,9 @@ class HttpServer {
   void sweep();
   int answer(MHD_Connection* connection, std::string_view path, std::string_view method);
   int begin_stream(MHD_Connection* connection);
+  int begin_post(MHD_Connection* connection, std::string_view path, void** state);
+  int post(MHD_Connection* connection, Posting& posting, const char* data, std::size_t* size);
+  std::optional<uid_t> who_asks(MHD_Connection* connection) const;
   bool allowed(MHD_Connection* connection, DocumentPtr& refusal) const;
 
   Loop& loop_;
@@ -89,9 +105,10 @@ class HttpServer {
   bool stopping_ = false;
   std::list<Client> clients_;
   std::list<Stream*> streams_;
+  std::list<Posting*> postings_;
   std::shared_ptr<const std::string> event_;
   std::uint64_t events_ = 0;
-  DocumentPtr not_found_, wrong_method_, wrong_host_, no_token_, too_many_;
+  DocumentPtr not_found_, wrong_method_, wrong_host_, no_token_, too_many_, other_site_, too_long_;
 };
 
 }  // namespace lull

@@ -13,6 +13,7 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/random.h"
 #include "base/text.h"
 #include "base/users.h"
 
@@ -28,6 +29,11 @@ sockaddr_un address_of(const std::string& path) {
   address.sun_family = AF_UNIX;
   std::memcpy(address.sun_path, path.c_str(), path.size() + 1);
   return address;
+}
+
+// What stands in root's place in a folder where everybody may make files was put there to answer for it.
+bool is_squatted(const struct stat& status, const struct stat& folder) {
+  return ::geteuid() == 0 && status.st_uid != 0 && (folder.st_mode & S_IWOTH) != 0;
 }
 
 // Nothing: the file may go. An error: why it may not.
@@ -65,21 +71,31 @@ Result<> Listening::open_path() {
   const std::string folder = slash == 0 ? "/" : path.substr(0, slash);
   auto opened = open_file(folder, O_RDONLY | O_DIRECTORY);
   if (!opened) return fail(opened.error().errno_value, "--listen unix:" + printable(path));
-  // Two that begin at once must not both find the file stale.
-  if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
+  struct stat place{};
+  if (::fstat(opened->get(), &place) != 0) return fail(errno, printable(folder));
+  // Two that begin at once must not both find the file stale. Where everybody may hold the lock it keeps root from
+  // nothing.
+  if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
+      (::geteuid() != 0 || (place.st_mode & S_IWOTH) == 0))
     return fail(fmt::format("{}: another lull serve begins there", printable(folder)));
   fd_ = Fd(::socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd_) return fail(errno, "socket");
   struct stat status{};
-  if (::lstat(path.c_str(), &status) == 0) {
-    TRY(may_replace(path, status));
-    if (::unlink(path.c_str()) != 0) return fail(errno, printable(path));
-  }
-  const sockaddr_un address = address_of(path);
+  const bool there = ::lstat(path.c_str(), &status) == 0;
+  if (there && !is_squatted(status, place)) TRY(may_replace(path, status));
+  // Under a name that nobody can guess first: nobody gets between the old one's end and the new one's beginning.
+  const std::string draft = fmt::format("/proc/self/fd/{}/.{:016x}", opened->get(), random_bits());
+  const std::string aside = fmt::format("{}/.{:016x}", folder, random_bits());
+  const sockaddr_un address = address_of(draft);
   if (::bind(fd_.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0)
     return fail(errno, "--listen unix:" + printable(path));
-  if (::chmod(path.c_str(), kForEverybody) != 0 || ::lstat(path.c_str(), &status) != 0)
-    return fail(errno, printable(path));
+  if (there && S_ISDIR(status.st_mode)) (void)::rename(path.c_str(), aside.c_str());  // a socket replaces none
+  if (::chmod(draft.c_str(), kForEverybody) != 0 || ::lstat(draft.c_str(), &status) != 0 ||
+      ::rename(draft.c_str(), path.c_str()) != 0) {
+    const int why = errno;
+    ::unlink(draft.c_str());
+    return fail(why, "--listen unix:" + printable(path));
+  }
   folder_ = *std::move(opened);
   name_ = path.substr(slash + 1);
   inode_ = status.st_ino;

@@ -114,9 +114,11 @@ std::string labels_of(const Device& device) {
 }
 
 std::string dcgm_labels_of(const Device& device, const MetricsOptions& options) {
-  return fmt::format(R"(gpu="{}",UUID="{}",pci_bus_id="{}",device="nvidia{}",modelName="{}",Hostname="{}")",
-                     device.label(), label_value(device.uuid), label_value(device.pci),
-                     device.minor.value_or(device.index), label_value(device.name), label_value(options.host));
+  const std::string node = device.render_minor ? fmt::format("renderD{}", *device.render_minor)
+                                               : fmt::format("nvidia{}", device.minor.value_or(device.index));
+  return fmt::format(R"(gpu="{}",UUID="{}",pci_bus_id="{}",device="{}",modelName="{}",Hostname="{}")", device.label(),
+                     label_value(device.uuid), label_value(device.pci), node, label_value(device.name),
+                     label_value(options.host));
 }
 
 void put_jobs(Exposition& out, const Observer& observer) {
@@ -181,8 +183,8 @@ std::string metrics_text(const Observer& observer, Instant now, const MetricsOpt
   std::vector<std::string> labels;
   for (const ObservedGpu& gpu : gpus) {
     labels.push_back(labels_of(gpu.device));
-    out.sample(fmt::format(R"({},name="{}",pci="{}",kind="{}",driver_version="{}")", labels.back(),
-                           label_value(gpu.device.name), label_value(gpu.device.pci),
+    out.sample(fmt::format(R"({},name="{}",vendor="{}",pci="{}",kind="{}",driver_version="{}")", labels.back(),
+                           label_value(gpu.device.name), to_string(gpu.device.vendor), label_value(gpu.device.pci),
                            gpu.device.kind == DeviceKind::mig ? "mig" : "gpu",
                            label_value(observer.snapshot().inventory->driver_version)),
                1);

@@ -2,7 +2,7 @@
 // set as text. Cells change only where their text does.
 'use strict';
 const HEADS = [['GPU', 'l first'], ['utilisation, last hour', 'chart'], ['memory', ''], ['power', ''], ['user', 'l'], ['command', 'l wrap'],
-  ['job', 'l'], ['since', ''], ['idle for', ''], ['lease', 'l'], ['filler', 'l']];
+  ['job', 'l'], ['since', ''], ['idle for', ''], ['next', 'l next'], ['lease', 'l'], ['filler', 'l']];
 const SVG = 'http://www.w3.org/2000/svg';
 const shape = (tag, attributes) => { const e = document.createElementNS(SVG, tag); for (const k in attributes) e.setAttribute(k, attributes[k]); return e; };
 const rows = new Map();
@@ -83,7 +83,81 @@ function users(gpu, jobs) {
   return [...found.values()];
 }
 
-function fillRow(row, gpu, use, jobs, now) {
+// What lull does next to the jobs on a GPU, when, and until when they are kept. In whole minutes: a countdown that is
+// spoken or that moves each second tells no more.
+const within = seconds => seconds < 60 ? 'in less than a minute' : 'in ' + span(60 * Math.ceil(seconds / 60));
+function nextText(job, now) {
+  if (!job.watched) return '';
+  const kept = job.kept_until && new Date(job.kept_until) > now ? 'kept until ' + clock(new Date(job.kept_until)).slice(0, 5) +
+    (new Date(job.kept_until) - now > 20 * 3600e3 ? ' on ' + new Date(job.kept_until).toLocaleDateString() : '') : '';
+  const next = job.next_action ? (job.dry_run ? 'would ' : '') + job.next_action +
+    (job.next_in_seconds === null ? '' : job.next_in_seconds === 0 ? ' now' : ' ' + within(job.next_in_seconds)) : '';
+  return [kept, next].filter(Boolean).join('; ') || 'watched';
+}
+
+// One button for each job; it stays where it is while what it says changes.
+function fillNext(cell, jobs, now, keep) {
+  while (cell.children.length > jobs.length) cell.lastChild.remove();
+  jobs.forEach((job, i) => {
+    const line = cell.children[i] || cell.appendChild(el('div'));
+    if (!line.firstChild) line.append(el('span'), ' ');
+    setText(line.firstChild, nextText(job, now));
+    let button = line.querySelector('button');
+    const wanted = keep && job.watched && job.job;
+    if (!wanted && button) button.remove();
+    if (wanted && !button) {
+      button = line.appendChild(el('button', 'keep', 'keep'));
+      button.type = 'button';
+      button.addEventListener('click', () => askKeep(button));
+    }
+    if (!wanted) return;
+    if (button.dataset.job !== job.job) {
+      button.dataset.job = job.job;
+      button.setAttribute('aria-label', 'keep ' + job.job + ' for a while');
+    }
+  });
+}
+
+function askKeep(button) {
+  setText($('keep-job'), button.dataset.job);
+  setText($('keep-answer'), '');
+  $('keep').dataset.job = button.dataset.job;
+  $('keep').showModal();
+}
+
+async function sendKeep(event) {
+  event.preventDefault();
+  setText($('keep-answer'), 'asking …');
+  try {
+    const answer = await fetch('/api/keep', {method: 'POST', headers: {'Content-Type': 'application/json'},
+      body: JSON.stringify({target: $('keep').dataset.job, seconds: Number($('keep-time').value)})});
+    const type = answer.headers.get('Content-Type') || '', said = type.includes('json') ? await answer.json() : {error: await answer.text()};
+    setText($('keep-answer'), said.error || said.answers.join('; '));
+    setClass($('keep-answer'), said.kept ? 'good' : 'bad');
+  } catch {
+    setText($('keep-answer'), 'the server does not answer');
+    setClass($('keep-answer'), 'bad');
+  }
+}
+
+function fillQueue(queue, now) {
+  const none = !queue || !queue.length;
+  if ($('queue').hidden !== none) $('queue').hidden = none;
+  if (none) return;
+  const body = $('waiting').tBodies[0];
+  while (body.children.length > queue.length) body.lastChild.remove();
+  queue.forEach((one, i) => {
+    const tr = body.children[i] || body.appendChild(el('tr'));
+    while (tr.children.length < 5) {
+      const td = el('td', tr.children.length < 2 || tr.children.length === 4 ? 'l' : '');
+      td.dataset.label = ['place', 'user', 'GPUs', 'since', 'command'][tr.children.length];
+      tr.append(td);
+    }
+    [String(i + 1), one.user, one.count + (one.share > 1 ? ' shared' : ''), since(one.since, now), one.command || ''].forEach((text, k) => setText(tr.children[k], text));
+  });
+}
+
+function fillRow(row, gpu, use, jobs, now, keep) {
   const label = gpu.kind === 'mig' ? gpu.index + ':' + gpu.mig_index : String(gpu.index);
   setText(row.label.firstChild, label);
   setText(row.use, use);
@@ -102,8 +176,10 @@ function fillRow(row, gpu, use, jobs, now) {
   lines(row.cells[6], some.map(u => u.job.startsWith('tree:') ? '' : u.job));  // which has no name but a pid
   lines(row.cells[7], some.map(u => since(u.started, now)));
   lines(row.cells[8], gpu.idle_seconds === null ? [] : [(gpu.idle_at_least ? '≥ ' : '') + span(Math.floor(gpu.idle_seconds))]);
-  lines(row.cells[9], gpu.leases.map(l => l.user + (l.since ? ', ' + since(l.since, now) : '')));
-  lines(row.cells[10], some.map(u => u.filler ? 'filler' : ''));
+  const here = [...new Set((gpu.processes || []).map(p => jobs.get(p.pid)).concat(jobs.get('gpu ' + label) || []))].filter(j => j && j.watched);
+  fillNext(row.cells[9], here.slice(0, 4), now, keep);
+  lines(row.cells[10], gpu.leases.map(l => l.user + (l.since ? ', ' + since(l.since, now) : '')));
+  lines(row.cells[11], some.map(u => u.filler ? 'filler' : ''));
   row.words = [label, gpu.uuid, gpu.name, use, ...all.flatMap(u => [u.user, u.command, u.job]), ...gpu.leases.map(l => l.user)].join(' ').toLowerCase();
   drawHour(row, hours.get(label) || []);
 }
@@ -120,7 +196,11 @@ function show(event) {
     return;
   }
   const now = new Date(event.status.time), jobs = new Map(), body = $('gpus').tBodies[0], there = new Set();
-  for (const job of event.jobs) for (const pid of job.pids) jobs.set(pid, job);
+  for (const job of event.jobs) {
+    for (const pid of job.pids) jobs.set(pid, job);
+    // A job may have a GPU and no process on it.
+    for (const gpu of job.gpus) jobs.set('gpu ' + gpu.gpu, (jobs.get('gpu ' + gpu.gpu) || []).concat(job));
+  }
   $('gpus').hidden = false;
   setText($('summary'), event.summary);
   document.title = event.summary + (event.host ? ' · ' + event.host : '');
@@ -129,10 +209,11 @@ function show(event) {
     there.add(key);
     if (!rows.has(key)) rows.set(key, makeRow());
     const row = rows.get(key);
-    fillRow(row, gpu, event.uses[i], jobs, now);
+    fillRow(row, gpu, event.uses[i], jobs, now, event.keep);
     if (body.children[i] !== row.tr) body.insertBefore(row.tr, body.children[i] || null);
   });
   for (const [key, row] of rows) if (!there.has(key)) { row.tr.remove(); rows.delete(key); }
+  fillQueue(event.queue, now);
   filter();
   setText($('host'), event.host + ' · ' + clock(now));
   state('live', 'good');  // is spoken when it changes
@@ -184,6 +265,8 @@ head.setAttribute('role', 'row');
 for (const [text, cls] of HEADS) { const th = el('th', cls.includes('l') ? 'l' : '', text); th.scope = 'col'; th.setAttribute('role', 'columnheader'); head.append(th); }
 $('gpus').tHead.append(head);
 $('filter').addEventListener('input', filter);
+$('keep').querySelector('form').addEventListener('submit', sendKeep);
+$('keep-close').addEventListener('click', () => $('keep').close());
 setInterval(() => { if (Date.now() - lastHeard > Math.max(5, 6 * every) * 1000) gone(); }, 1000);
 setInterval(readHours, 20000);
 readHours();

@@ -16,6 +16,7 @@ namespace {
 
 constexpr double kCovered = 0.9;
 constexpr int kIntervalsOfNow = 3;
+constexpr int kMostMissed = 100'000;  // points of the grid, after a long sleep
 
 // Of a command line no more is kept: everybody who listens gets all of them with every sample.
 constexpr std::size_t kMostOfCommand = 1000;
@@ -92,12 +93,19 @@ void Observer::see(const Snapshot& snapshot) {
   uses_ = users_.look(snapshot, UserDetail::jobs);
   find_jobs();
   count_time();
-  // Samples follow a grid that begins with the first one (session/ticker.h).
-  if (first_asked_)
-    delays_.add(in_seconds((snapshot.asked - *first_asked_) % every_));
-  else
-    first_asked_ = snapshot.at;
+  count_delays();
   last_ = snapshot.at;
+}
+
+// Samples follow a grid that begins with the first one (session/ticker.h). A point of it at which no sample was asked
+// for counts as late until the next one was.
+void Observer::count_delays() {
+  if (!due_) {
+    due_ = snapshot_.at + every_;
+    return;
+  }
+  for (int counted = 0; *due_ <= snapshot_.asked; *due_ += every_)
+    if (counted++ < kMostMissed) delays_.add(in_seconds(snapshot_.asked - *due_));
 }
 
 void Observer::count_time() {

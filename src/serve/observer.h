@@ -101,6 +101,7 @@ class Observer {
 
  private:
   void count_time();
+  void count_delays();
   void find_jobs();
 
   Duration every_;
@@ -109,7 +110,7 @@ class Observer {
   IdleTimes idle_;
   Snapshot snapshot_;
   std::optional<Instant> last_;
-  std::optional<Instant> first_asked_;
+  std::optional<Instant> due_;  // the next sample
   std::vector<std::size_t> rows_;
   std::vector<StatusExtra> extras_;
   std::string lease_trouble_;

@@ -128,7 +128,7 @@ TEST_F(ObserverTest, OldSamplesAreNotToldAsWhatIs) {
   now_ += 1ns;
   EXPECT_EQ(metrics(), (std::map<std::string, double>{{"lull_up", 0}}));
   EXPECT_EQ(observer_.trouble(now_), "no sample for 3s");
-  EXPECT_EQ(now_event(observer_, now_, kEvery).find("status"), std::string::npos);
+  EXPECT_EQ(now_event(observer_, now_, kEvery, JobsView(), false).find("status"), std::string::npos);
   see(0s, 40);
   EXPECT_EQ(metrics().at("lull_up"), 1);
   see(1s, kUnknown, kUnknown, Absence::no_driver);
@@ -173,6 +173,17 @@ TEST_F(ObserverTest, ALongCommandIsCut) {
   const std::string kept = observer_.snapshot().readings[0].processes->front().info->command_line();
   EXPECT_LT(kept.size(), 1100U);
   EXPECT_TRUE(kept.starts_with("python3 xxx"));
+}
+
+TEST_F(ObserverTest, ASampleIsAsLateAsItIsHoweverManyIntervals) {
+  see(0s, 0);
+  see(kEvery + 3ms, 0);
+  EXPECT_EQ(observer_.delays().count, 1U);
+  EXPECT_NEAR(observer_.delays().sum, 0.003, 1e-9);
+  see(8 * kEvery, 0);  // each of the eight points was late
+  EXPECT_EQ(observer_.delays().count, 9U);
+  const double every = in_seconds(kEvery);
+  EXPECT_NEAR(observer_.delays().sum, 9 * 0.003 + (1 + 2 + 3 + 4 + 5 + 6 + 7) * every, 1e-9);
 }
 
 TEST(LabelTest, IsOneLineWhateverTheNameIs) {

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <csignal>
+#include <optional>
 #include <random>
 #include <string>
 #include <vector>
@@ -35,20 +36,30 @@ struct CardOptions {
   bool has_moment = true;
 };
 
-sim::Plan card(const std::vector<Load>& loads, const CardOptions& options = {}) {
+// Power that goes with utilisation.
+double watts(double util) { return 60 + 2.4 * util; }
+
+sim::Plan cards(const std::vector<std::vector<Load>>& loads_of_each, const CardOptions& options) {
   sim::Plan plan;
-  sim::GpuPlan& gpu = plan.gpus.emplace_back();
-  gpu.gpu = sim::model("A100").value();
-  sim::place(gpu.gpu, 0, 1);
-  gpu.gpu.sample_buffer = options.ring ? 1 : 0;
   plan.sample_period_ns = options.period.count();
   plan.sample_lag_ns = options.lag.count();
-  auto& keyframes = gpu.keyframes[static_cast<unsigned>(sim::Metric::util)];
-  keyframes.push_back({.at_ns = 0, .value = 0});
-  for (const Load& one : loads) keyframes.push_back({.at_ns = one.at.count(), .value = one.util});
-  if (!options.dry_when_idle) {
+  for (unsigned i = 0; i < loads_of_each.size(); ++i) {
+    sim::GpuPlan& gpu = plan.gpus.emplace_back();
+    gpu.gpu = sim::model("A100").value();
+    sim::place(gpu.gpu, i, static_cast<unsigned>(loads_of_each.size()));
+    gpu.gpu.sample_buffer = options.ring ? 1 : 0;
+    auto& util = gpu.keyframes[static_cast<unsigned>(sim::Metric::util)];
+    auto& power = gpu.keyframes[static_cast<unsigned>(sim::Metric::power)];
+    util.push_back({.at_ns = 0, .value = 0});
+    power.push_back({.at_ns = 0, .value = watts(0)});
+    for (const Load& one : loads_of_each[i]) {
+      util.push_back({.at_ns = one.at.count(), .value = one.util});
+      power.push_back({.at_ns = one.at.count(), .value = watts(one.util)});
+    }
+    if (options.dry_when_idle) continue;
     sim::Load holder;  // while somebody holds it, the driver records
-    holder.pid = 100'001;
+    holder.gpu = i;
+    holder.pid = 100'001 + i;
     holder.end_ns = Duration(24h).count();
     holder.step_count = 1;
     holder.steps[0].memory = 1U << 30;
@@ -64,6 +75,8 @@ sim::Plan card(const std::vector<Load>& loads, const CardOptions& options = {}) 
   }
   return plan;
 }
+
+sim::Plan card(const std::vector<Load>& loads, const CardOptions& options = {}) { return cards({loads}, options); }
 
 double util_at(const std::vector<Load>& loads, Duration at) {
   double util = 0;
@@ -278,16 +291,68 @@ TEST(Confirmation, EachGpuThatBeginsToWorkMeanwhileIsLeftAlone) {
   EXPECT_EQ(notes(sink, "not-confirmed"), "GPU 0: not confirmed: GPU 0 at 90 % now\n");
 }
 
-// It says yes, but it was read a while ago: nobody knows what the job does by now.
-TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothing) {
-  Script script;
+// From the firing at 60 s on, what a sample says is a while old when it is handed over: nobody knows what the job does
+// by now.
+void hand_over_late(Script& script) {
   script.latency = [](Instant at) { return at > Instant(60s + 50ms) ? Duration(8s) : Duration(2ms); };
   script.age = [](Instant at) { return at > Instant(60s + 50ms) ? Duration(8s) : Duration::zero(); };
+}
+
+TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothing) {
+  Script script;
+  hand_over_late(script);
+  FakeWorld world(std::move(script));
+  world.job_runs = 2min;
+  RunSettings settings = run_settings("util < 1 for 60s", 1s);
+  settings.on_idle = "hook";
+  Listening sink;
+  EXPECT_EQ(RunSession(std::move(settings), world, sink).run().status, 0);
+  EXPECT_EQ(world.count("end"), 0U);
+  EXPECT_EQ(world.count("hook"), 0U);
+  EXPECT_TRUE(sink.firings.empty()) << "nothing is announced on old data";
+}
+
+TEST(Confirmation, ASampleThatWasHandedOverLateConfirmsNothingForEach) {
+  Script script = held_and_idle();
+  hand_over_late(script);
+  FakeWorld world(std::move(script));
+  EachSettings settings = end_holders();
+  settings.every = 1s;
+  settings.steps[0].actions.insert(settings.steps[0].actions.begin(), *parse_action("exec=true"));
+  Listening sink;
+  EachSession session(std::move(settings), world, sink);
+  world.loop().at(Instant(2min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_EQ(world.count("exec=true"), 0U);
+  EXPECT_EQ(world.count("end 10"), 0U);
+  EXPECT_TRUE(sink.firings.empty()) << "nothing is announced on old data";
+  EXPECT_TRUE(sink.noted("not-confirmed"));
+}
+
+// Each new sample says yes, but what the driver tells is of the time before the firing.
+TEST(Confirmation, ADriverThatTellsNothingNewConfirmsNothing) {
+  Script script;
+  script.newest_span = [](Instant) { return Duration(10s); };
   FakeWorld world(std::move(script));
   world.job_runs = 2min;
   Listening sink;
   EXPECT_EQ(RunSession(run_settings("util < 1 for 60s", 1s), world, sink).run().status, 0);
   EXPECT_EQ(world.count("end"), 0U);
+  EXPECT_TRUE(sink.firings.empty());
+  EXPECT_EQ(notes(sink, "not-confirmed"), "not confirmed: the driver has given no new sample within 4s\n");
+}
+
+TEST(Confirmation, ADriverThatTellsNothingNewConfirmsNothingForEach) {
+  Script script = held_and_idle();
+  script.newest_span = [](Instant) { return Duration(10s); };
+  FakeWorld world(std::move(script));
+  Listening sink;
+  EachSession session(end_holders(), world, sink);
+  world.loop().at(Instant(2min), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  EXPECT_EQ(world.count("end 10"), 0U);
+  EXPECT_TRUE(sink.firings.empty());
+  EXPECT_EQ(notes(sink, "not-confirmed"), "GPU 0: not confirmed: the driver has given no new sample within 4s\n");
 }
 
 // We are stopped (SIGSTOP, swapped out) after everything was checked, right before the signal.
@@ -348,14 +413,31 @@ TEST(Confirmation, ManyMayAskAtOnce) {
 // ---- the property of the issue
 
 enum class Kind : std::uint8_t { run, watch, each };
+// What a rule asks of its GPUs, with the threshold. A mean over time takes twice the interval to be known.
+enum class Shape : std::uint8_t { util, any, mean_of_gpus, mean_of_time, power };
 
 struct Case {
   Kind kind = Kind::run;
+  Shape shape = Shape::util;
   CardOptions card;
   Duration every{};
   double threshold = 50;
-  std::vector<Load> loads;
+  std::vector<std::vector<Load>> loads;  // of each GPU
 };
+
+std::string rule_of(const Case& one) {
+  const auto condition = [&]() -> std::string {
+    switch (one.shape) {
+      case Shape::util: return fmt::format("util < {}", one.threshold);
+      case Shape::any: return fmt::format("any(util) < {}", one.threshold);
+      case Shape::mean_of_gpus: return fmt::format("mean(util) < {}", one.threshold);
+      case Shape::mean_of_time: return fmt::format("mean(util, {}ms) < {}", 2 * one.every / 1ms, one.threshold);
+      case Shape::power: return fmt::format("power < {}W", watts(one.threshold));
+    }
+    return {};
+  };
+  return condition() + " for 5 samples";
+}
 
 Case random_case(std::mt19937_64& dice) {
   const auto below = [&](std::int64_t bound) {
@@ -364,6 +446,7 @@ Case random_case(std::mt19937_64& dice) {
   const auto ms = [&](std::int64_t most) { return std::chrono::milliseconds(below(most)); };
   Case one;
   one.kind = static_cast<Kind>(below(3));
+  one.shape = static_cast<Shape>(below(5));
   one.card.period = std::array<Duration, 6>{100ms, kPeriod, 167ms, 250ms, 500ms, 1s}[below(6)];
   one.card.ring = below(3) != 0;
   if (below(3) == 0) one.card.lag = ms(600);
@@ -371,28 +454,41 @@ Case random_case(std::mt19937_64& dice) {
   one.card.has_moment = !one.card.ring || one.card.dry_when_idle || below(4) != 0;
   one.every = std::array<Duration, 5>{500ms, 1s, 2s, 3s, 5s}[below(5)];
   one.threshold = std::array<double, 4>{1, 5, 50, 90}[below(4)];
-  // Around the firing, which is at four intervals: a step that stays, or bursts.
-  Duration at = 4 * one.every - 2500ms + ms(6000);
-  for (std::int64_t steps = 1 + below(5); steps > 0 && at > 0s; --steps) {
-    one.loads.push_back({at, below(3) == 0 ? static_cast<double>(below(100)) : 100});
-    if (below(2) == 0) break;
-    at += 50ms + ms(2000);
-    one.loads.push_back({at, 0});
-    at += 50ms + ms(2000);
+  // Around the firing, which is at four intervals: a step that stays, or bursts. GPUs work at once, or each for itself.
+  const Duration around = 4 * one.every + (one.shape == Shape::mean_of_time ? 2 * one.every : 0s);
+  const bool at_once = below(2) == 0;
+  for (std::int64_t gpus = 1 + below(3); gpus > 0; --gpus) {
+    std::vector<Load>& loads = one.loads.emplace_back();
+    if (at_once && one.loads.size() > 1) loads = one.loads.front();
+    if (!loads.empty()) continue;
+    Duration at = around - 2500ms + ms(6000);
+    for (std::int64_t steps = 1 + below(5); steps > 0 && at > 0s; --steps) {
+      loads.push_back({at, below(3) == 0 ? static_cast<double>(below(100)) : 100});
+      if (below(2) == 0) break;
+      at += 50ms + ms(2000);
+      loads.push_back({at, 0});
+      at += 50ms + ms(2000);
+    }
   }
   return one;
 }
 
+struct Signalled {
+  Duration at{};
+  std::optional<std::size_t> gpu;  // of `--per gpu`: that of whom was signalled
+};
 struct Ran {
-  std::vector<Duration> signalled;
+  std::vector<Signalled> signalled;
   std::size_t not_confirmed = 0;
 };
 
+constexpr pid_t kHolder = 4711;  // of the first GPU; the others' follow
+
 Ran run_case(const Case& one) {
-  SimulatedMachine machine(card(one.loads, one.card));
+  SimulatedMachine machine(cards(one.loads, one.card));
   machine.world.job_runs = 60s;
   machine.world.send_from(kTestBegins + 60s, SIGINT);
-  const std::string rule = fmt::format("util < {} for 5 samples", one.threshold);
+  const std::string rule = rule_of(one);
   Listening sink;
   if (one.kind == Kind::run) {
     (void)RunSession(run_settings(rule, one.every), machine.world, sink).run();
@@ -401,7 +497,9 @@ Ran run_case(const Case& one) {
     settings.common.every = one.every;
     (void)WatchSession(std::move(settings), machine.world, sink).run();
   } else {
-    machine.world.script.holders = [](Instant, unsigned) { return std::vector<GpuProcess>{holder_for_test(4711)}; };
+    machine.world.script.holders = [](Instant, unsigned gpu) {
+      return std::vector<GpuProcess>{holder_for_test(kHolder + static_cast<pid_t>(gpu))};
+    };
     EachSettings settings;
     settings.who.per = Per::gpu;
     settings.steps = {{.when = *parse_rule(rule), .actions = {*parse_action("kill=holders")}}};
@@ -410,22 +508,31 @@ Ran run_case(const Case& one) {
     (void)EachSession(std::move(settings), machine.world, sink).run();
   }
   Ran ran;
-  for (const Happened& what : machine.world.happened)
-    if (what.what == "end" || what.what == "exec=true" || what.what == "end 4711")
-      ran.signalled.push_back(what.at - kTestBegins);
+  for (const Happened& what : machine.world.happened) {
+    const Duration at = what.at - kTestBegins;
+    if (what.what == "end" || what.what == "exec=true") ran.signalled.push_back({at, {}});
+    for (std::size_t gpu = 0; gpu < one.loads.size(); ++gpu)
+      if (what.what == fmt::format("end {}", kHolder + gpu)) ran.signalled.push_back({at, gpu});
+  }
   ran.not_confirmed = static_cast<std::size_t>(std::ranges::count(notes(sink, "not-confirmed"), '\n'));
   return ran;
 }
 
-// All of the last sample period that the driver can tell of was work.
-bool worked_all_of_the_last_period(const Case& one, Duration now) {
+// All of the last sample period that the driver can tell of was work, on so many GPUs that the rule cannot hold.
+bool worked_all_of_the_last_period(const Case& one, const Signalled& signalled) {
+  const Duration now = signalled.at;
   // Without the moment's value the newest sample of the ring may have ended almost a period ago; with a margin for when
   // we ask.
   const Duration from = now - one.card.lag - one.card.period - (one.card.has_moment ? 0ms : 30ms);
-  const auto works = [&](Duration at) { return util_at(one.loads, at) >= one.threshold + 1; };
-  return works(from) && std::ranges::none_of(one.loads, [&](const Load& step) {
-           return step.at > from && step.at <= now && !works(step.at);
-         });
+  const auto worked = [&](const std::vector<Load>& loads) {
+    const auto works = [&](Duration at) { return util_at(loads, at) >= one.threshold + 1; };
+    return works(from) && std::ranges::none_of(loads, [&](const Load& step) {
+             return step.at > from && step.at <= now && !works(step.at);
+           });
+  };
+  if (signalled.gpu) return worked(one.loads[*signalled.gpu]);
+  if (one.shape == Shape::any || one.shape == Shape::mean_of_gpus) return std::ranges::all_of(one.loads, worked);
+  return std::ranges::any_of(one.loads, worked);
 }
 
 TEST(Confirmation, NobodyIsSignalledWhoseGpuWorkedForTheLastPeriodOfItsDriver) {
@@ -436,13 +543,14 @@ TEST(Confirmation, NobodyIsSignalledWhoseGpuWorkedForTheLastPeriodOfItsDriver) {
   for (unsigned seed = 0; seed < many && !testing::Test::HasFailure(); ++seed) {
     std::mt19937_64 dice(seed);
     const Case one = random_case(dice);
-    SCOPED_TRACE(fmt::format("case {}: kind {}, every {} ms, period {} ms, lag {} ms, ring {}, dry {}, moment {}, < {}",
-                             seed, static_cast<int>(one.kind), one.every / 1ms, one.card.period / 1ms,
-                             one.card.lag / 1ms, one.card.ring, one.card.dry_when_idle, one.card.has_moment,
-                             one.threshold));
+    SCOPED_TRACE(fmt::format(
+        "case {}: kind {}, `{}` on {} GPUs, every {} ms, period {} ms, lag {} ms, ring {}, dry {}, moment {}", seed,
+        static_cast<int>(one.kind), rule_of(one), one.loads.size(), one.every / 1ms, one.card.period / 1ms,
+        one.card.lag / 1ms, one.card.ring, one.card.dry_when_idle, one.card.has_moment));
     const Ran ran = run_case(one);
-    for (const Duration at : ran.signalled)
-      EXPECT_FALSE(worked_all_of_the_last_period(one, at)) << "signalled at " << at / 1ms << " ms";
+    for (const Signalled& signalled_one : ran.signalled)
+      EXPECT_FALSE(worked_all_of_the_last_period(one, signalled_one))
+          << "signalled at " << signalled_one.at / 1ms << " ms";
     signalled += ran.signalled.size();
     refused += ran.not_confirmed;
   }

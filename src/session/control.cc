@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <list>
 #include <optional>
@@ -23,8 +24,8 @@ using namespace std::chrono_literals;
 
 constexpr Duration kClientLimit = 2s;  // with one who connects and says nothing
 constexpr Duration kCheckEvery = 5s;   // that our socket can still be found
-constexpr std::size_t kLongestQuestion = 512;
-constexpr std::size_t kMostAskers = 16;  // at once, who have not said yet what they want
+constexpr std::size_t kLongestQuestion = 64 * 1024;
+constexpr std::size_t kMostAskers = 64;  // at once
 
 }  // namespace
 
@@ -37,6 +38,7 @@ struct Control::Listening {
       : loop(its_loop), what(ControlOf::keep), on_question(std::move(handler)) {}
   ~Listening() {
     if (timer) loop.cancel(*timer);
+    *here = false;
     while (!askers.empty()) drop(askers.begin());
     close();
   }
@@ -56,30 +58,46 @@ struct Control::Listening {
   struct Asker {
     Fd socket;
     Loop::TimerId limit;
+    std::uint64_t number = 0;
+    bool asked = false;  // waits for our answer
   };
   void drop(std::list<Asker>::iterator one) {
-    loop.forget(one->socket.get());
+    if (!one->asked) loop.forget(one->socket.get());
     loop.cancel(one->limit);
     askers.erase(one);
   }
   // Who connects and says nothing goes after a while, or when others come.
   void hear_question(Fd client) {
-    if (askers.size() >= kMostAskers) drop(askers.begin());
-    const auto one = askers.insert(askers.end(), Asker{std::move(client), {}});
+    if (askers.size() >= kMostAskers) {
+      const auto silent = std::ranges::find(askers, false, &Asker::asked);
+      drop(silent != askers.end() ? silent : askers.begin());
+    }
+    const auto one = askers.insert(askers.end(), Asker{std::move(client), {}, ++count});
     one->limit = loop.in(kClientLimit, [this, one] { drop(one); });
     (void)loop.on_ready(one->socket.get(), [this, one] {
       std::string question(kLongestQuestion, '\0');
-      const ssize_t got = ::recv(one->socket.get(), question.data(), question.size(), 0);
+      const ssize_t got = ::recv(one->socket.get(), question.data(), question.size(), MSG_TRUNC);
       if (got < 0 && (errno == EAGAIN || errno == EINTR)) return;
       const auto user = peer_of(one->socket.get());
-      if (got > 0 && user) {
-        question.resize(static_cast<std::size_t>(got));
-        const std::string answer = on_question(*user, fmt::format("{} (uid {})", user_name(*user), *user), question);
-        make_space(one->socket.get());
-        (void)!::send(one->socket.get(), answer.data(), answer.size(), MSG_NOSIGNAL);
-      }
-      drop(one);
+      // What was cut off is another question.
+      if (got <= 0 || !user || static_cast<std::size_t>(got) > kLongestQuestion) return drop(one);
+      question.resize(static_cast<std::size_t>(got));
+      loop.forget(one->socket.get());
+      loop.cancel(one->limit);
+      one->asked = true;
+      one->limit = loop.in(kLongestAnswerTime, [this, one] { drop(one); });
+      on_question(*user, fmt::format("{} (uid {})", user_name(*user), *user), question,
+                  [this, alive = here, number = one->number](const std::string& said) {
+                    if (*alive) answer(number, said);
+                  });
     });
+  }
+  void answer(std::uint64_t number, const std::string& said) {
+    const auto one = std::ranges::find(askers, number, &Asker::number);
+    if (one == askers.end()) return;  // gone, or answered
+    make_space(one->socket.get());
+    (void)!::send(one->socket.get(), said.data(), said.size(), MSG_NOSIGNAL);
+    drop(one);
   }
 
   // For an answer in one packet, however long.
@@ -123,6 +141,8 @@ struct Control::Listening {
   std::function<std::string(const std::string& who)> on_asked;
   OnQuestion on_question;
   std::list<Asker> askers;
+  std::uint64_t count = 0;
+  std::shared_ptr<bool> here = std::make_shared<bool>(true);  // false once we are gone
   Socket socket;
   std::optional<Loop::TimerId> timer;
 };

@@ -15,6 +15,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 #include "loop/loop.h"
 
@@ -32,8 +33,11 @@ class Control {
   // `on_asked` gets who asks ("ada (uid 1000)") and answers.
   static Result<Control> listen(Loop& loop, ControlOf what,
                                 std::function<std::string(const std::string& who)> on_asked);
-  // Everybody may ask; `on_asked` gets who it is by the kernel's word, and the question.
-  using OnQuestion = std::function<std::string(uid_t user, const std::string& who, const std::string& question)>;
+  // Everybody may ask; `on_asked` gets who it is by the kernel's word, and the question. It answers now or later,
+  // within kLongestAnswerTime.
+  using Answered = std::function<void(const std::string& answer)>;
+  using OnQuestion =
+      std::function<void(uid_t user, const std::string& who, const std::string& question, Answered answered)>;
   static Result<Control> listen_to_all(Loop& loop, OnQuestion on_asked);
   Control(Control&&) noexcept;
   Control& operator=(Control&&) noexcept;
@@ -45,6 +49,9 @@ class Control {
   std::unique_ptr<Listening> listening_;
 };
 
+// How long an answer may take: one by a new sample waits for the driver, and srun ends within five seconds.
+inline constexpr Duration kLongestAnswerTime = std::chrono::milliseconds(4500);
+
 // Asks everyone of ours, as root everyone on this machine; their answers. All at once,
 // and for two seconds at most: whoever is silent must not keep us from the others.
 struct Reply {
@@ -54,7 +61,21 @@ struct Reply {
   std::string lines = {};  // of `keep`: all that was answered, fit for a screen
   uid_t owner = 0;         // whose it is: root's, or the asker's own
 };
-std::vector<Reply> ask_all(ControlOf what, const std::string& question = {});
+std::vector<Reply> ask_all(ControlOf what, const std::string& question = {}, Duration limit = std::chrono::seconds(2));
+
+// The same on a loop that has other things to do. `done` is called once, from the loop, unless this goes before.
+class Asking {
+ public:
+  using Done = std::function<void(const std::vector<Reply>&)>;
+  Asking(Loop& loop, ControlOf what, std::string question, Done done);
+  Asking(const Asking&) = delete;
+  Asking& operator=(const Asking&) = delete;
+  ~Asking();
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
 
 // What a watcher answered, made fit for a screen: one line of limited length.
 std::string answer_line(std::string_view received);

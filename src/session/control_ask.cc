@@ -14,14 +14,10 @@
 #include "session/control_place.h"
 
 namespace lull {
-namespace {
 
-using namespace std::chrono_literals;
+namespace asking {
 
-constexpr Duration kAnswerLimit = 2s;
-constexpr Duration kTryAgain = 20ms;    // where a queue is full
-constexpr std::size_t kMostAsked = 64;  // in one folder: its owner must not use up all our descriptors
-
+// One question on its way.
 struct Call {
   const OwnedFolder* folder = nullptr;
   std::string name;
@@ -30,6 +26,17 @@ struct Call {
   std::optional<std::string> line;  // over
   bool nobody = false;              // left behind by one that was killed
 };
+
+}  // namespace asking
+
+namespace {
+
+using namespace std::chrono_literals;
+using asking::Call;
+
+constexpr Duration kAnswerLimit = 2s;
+constexpr Duration kTryAgain = 20ms;    // where a queue is full
+constexpr std::size_t kMostAsked = 64;  // in one folder: its owner must not use up all our descriptors
 
 void try_to_connect(Call& call, const std::string& question) {
   if (!call.socket) call.socket = new_socket();
@@ -69,14 +76,7 @@ Reply answer_of(std::string_view name, std::string_view received, ControlOf what
   return answer;
 }
 
-}  // namespace
-
-std::string answer_line(std::string_view received) {
-  return printable(received.substr(0, std::min(kLongestAnswer, received.find('\0'))));
-}
-
-std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
-  const std::vector<OwnedFolder> folders = folders_to_ask(what);
+std::vector<Call> calls_to(const std::vector<OwnedFolder>& folders, ControlOf what) {
   std::vector<Call> calls;
   for (const OwnedFolder& folder : folders) {
     std::size_t asked = 0;
@@ -84,8 +84,30 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
       if (!watcher_in(name, what).empty() && asked++ < kMostAsked)
         calls.push_back({&folder, name, {}, false, {}, false});
   }
+  return calls;
+}
+
+std::vector<Reply> replies_to(const std::vector<Call>& calls, ControlOf what) {
+  std::vector<Reply> answers;
+  for (const Call& call : calls)
+    if (!call.nobody) {
+      answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
+      answers.back().owner = call.folder->owner;
+    }
+  return answers;
+}
+
+}  // namespace
+
+std::string answer_line(std::string_view received) {
+  return printable(received.substr(0, std::min(kLongestAnswer, received.find('\0'))));
+}
+
+std::vector<Reply> ask_all(ControlOf what, const std::string& question, Duration limit) {
+  const std::vector<OwnedFolder> folders = folders_to_ask(what);
+  std::vector<Call> calls = calls_to(folders, what);
   const SystemClock clock;
-  const Instant end = clock.now() + kAnswerLimit;
+  const Instant end = clock.now() + limit;
   while (clock.now() < end) {
     std::vector<pollfd> waiting;
     bool again = false;
@@ -97,17 +119,74 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question) {
       if (!call.line && call.connected) waiting.push_back({call.socket.get(), POLLIN, 0});
     }
     if (waiting.empty() && !again) break;
-    const Duration pause = std::min(again ? kTryAgain : kAnswerLimit, end - clock.now());
+    const Duration pause = std::min(again ? kTryAgain : limit, end - clock.now());
     const auto milliseconds = std::chrono::ceil<std::chrono::milliseconds>(pause).count();
     (void)::poll(waiting.data(), waiting.size(), static_cast<int>(std::max<std::int64_t>(milliseconds, 0)));
   }
-  std::vector<Reply> answers;
-  for (const Call& call : calls)
-    if (!call.nobody) {
-      answers.push_back(answer_of(call.name, call.line.value_or("no answer"), what));
-      answers.back().owner = call.folder->owner;
-    }
-  return answers;
+  return replies_to(calls, what);
 }
+
+struct Asking::State {
+  State(Loop& its_loop, ControlOf its_kind, std::string its_question, Done its_done)
+      : loop(its_loop),
+        what(its_kind),
+        question(std::move(its_question)),
+        done(std::move(its_done)),
+        folders(folders_to_ask(what)),
+        calls(calls_to(folders, what)),
+        end(loop.now() + kAnswerLimit) {
+    timer = loop.in(Duration::zero(), [this] { step(); });
+  }
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
+  ~State() {
+    loop.cancel(timer);
+    for (Call& call : calls) drop(call);
+  }
+
+  void drop(Call& call) {
+    if (call.socket && call.connected) loop.forget(call.socket.get());
+    call.socket.reset();
+  }
+  // A call that is over has a line.
+  void step() {
+    bool again = false;
+    bool waits = false;
+    for (Call& call : calls) {
+      if (call.line) continue;
+      if (!call.connected) {
+        try_to_connect(call, question);
+        if (call.connected && !call.line && !loop.on_ready(call.socket.get(), [this, &call] {
+              hear(call, what);
+              if (call.line) look_again(Duration::zero());
+            }))
+          call.line = "no answer";
+      }
+      if (call.line) drop(call);
+      again = again || (!call.line && !call.connected);
+      waits = waits || !call.line;
+    }
+    const Instant now = loop.now();
+    if (waits && now < end) return look_again(again ? kTryAgain : end - now);
+    done(replies_to(calls, what));  // we may be gone behind this
+  }
+  void look_again(Duration in) {
+    loop.cancel(timer);
+    timer = loop.in(in, [this] { step(); });
+  }
+
+  Loop& loop;
+  ControlOf what;
+  std::string question;
+  Done done;
+  std::vector<OwnedFolder> folders;
+  std::vector<Call> calls;
+  Instant end;
+  Loop::TimerId timer;
+};
+
+Asking::Asking(Loop& loop, ControlOf what, std::string question, Done done)
+    : state_(std::make_unique<State>(loop, what, std::move(question), std::move(done))) {}
+Asking::~Asking() = default;
 
 }  // namespace lull

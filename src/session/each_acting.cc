@@ -13,7 +13,7 @@
 #include "view/action_event.h"
 
 namespace lull {
-// ---- a fresh yes
+// ---- confirmation
 
 // By a sample of now, and by the newest data of it. (A dry run ends nothing, and says what a replay of its recording
 // says: what fired.)
@@ -278,6 +278,21 @@ std::optional<std::pair<std::string, Duration>> read_keep_question(const std::st
   return std::pair(question.substr(blank + 1), std::chrono::seconds(*seconds));
 }
 
+constexpr std::string_view kInNameOf = "for ";
+
+std::string keep_question_for(uid_t user, const std::string& target, Duration time) {
+  return fmt::format("{}{} {}", kInNameOf, user, keep_question(target, time));
+}
+
+std::optional<std::pair<uid_t, std::string>> read_question_for(const std::string& question) {
+  if (!question.starts_with(kInNameOf)) return std::nullopt;
+  const std::string_view rest = std::string_view(question).substr(kInNameOf.size());
+  const std::size_t blank = rest.find(' ');
+  const auto user = to_unsigned(rest.substr(0, blank));
+  if (blank == std::string_view::npos || !user || *user > 0xFFFFFFFEU) return std::nullopt;
+  return std::pair(static_cast<uid_t>(*user), std::string(rest.substr(blank + 1)));
+}
+
 bool EachSession::may_keep(uid_t user, const TrackedSubject& tracked) const {
   if (user == 0) return true;
   if (tracked.owner) return *tracked.owner == user;
@@ -290,7 +305,9 @@ bool EachSession::may_keep(uid_t user, const TrackedSubject& tracked) const {
 }
 
 bool EachSession::is_named(const TrackedSubject& tracked, const std::string& target) {
-  if (target.empty() || tracked.job == target || tracked.job == "tree:" + target ||
+  // "tree:4711@…": the start time of a tree's top is for us.
+  const std::string tree = tracked.job.starts_with("tree:") ? tracked.job.substr(0, tracked.job.find('@')) : "";
+  if (target.empty() || tracked.job == target || (!tree.empty() && (tree == target || tree == "tree:" + target)) ||
       tracked.job == "container:" + target || tracked.job == "pod:" + target || tracked.job == "lease:" + target)
     return true;
   if (const auto slash = tracked.job.find('/');  // "container:ada/0123456789ab"
@@ -338,7 +355,7 @@ std::string EachSession::on_keep(uid_t user, const std::string& who, const std::
     bool too_late = false;
     for (Executor* one : acting) too_late = (!one->cancel(who) && one->ends_work()) || too_late;
     if (too_late) {
-      refused += fmt::format("{}it is too late for {}: SIGKILL was sent", refused.empty() ? "" : "; ", tracked.title);
+      refused += fmt::format("{}it is too late for {}: its end has begun", refused.empty() ? "" : "; ", tracked.title);
       continue;
     }
     given += fmt::format("{}{} for {}{}", given.empty() ? "" : "; ", tracked.title,

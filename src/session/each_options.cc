@@ -1,7 +1,6 @@
 #include "session/each_options.h"
 
 #include <fmt/format.h>
-#include <pwd.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -10,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/user_called.h"
 #include "base/users.h"
 #include "slurm/verb.h"
 #include "view/action_event.h"
@@ -17,20 +17,13 @@
 namespace lull {
 namespace {
 
-// A name or a number, as the user database knows it.
-Result<uid_t> user_called(std::string_view option, const std::string& name) {
-  std::vector<char> space(16384);
-  passwd entry{};
-  passwd* found = nullptr;
-  if (::getpwnam_r(name.c_str(), &entry, space.data(), space.size(), &found) == 0 && found != nullptr)
-    return found->pw_uid;
-  if (const auto number = to_unsigned(name); number && *number < 0xFFFFFFFFU) return static_cast<uid_t>(*number);
-  return fail(fmt::format("{}: there is no user '{}'", option, printable(name)));
-}
-
 Result<std::set<uid_t>> users_called(std::string_view option, const std::vector<std::string>& words) {
   std::set<uid_t> users;
-  for (const std::string& name : comma_list(words)) users.insert(TRY(user_called(option, name)));
+  for (const std::string& name : comma_list(words)) {
+    const auto user = user_called(name);
+    if (!user) return fail(fmt::format("{}: there is no user '{}'", option, printable(name)));
+    users.insert(*user);
+  }
   return users;
 }
 
@@ -168,10 +161,12 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
       const std::vector<std::string> all = known.list(setting);
       return std::set<std::string>(all.begin(), all.end());
     };
-    settings.slurm->except_partitions = names(Setting::slurm_except_partition);
-    settings.slurm->except_qos = names(Setting::slurm_except_qos);
-    settings.slurm->except_accounts = names(Setting::slurm_except_account);
-    settings.slurm->policy.cancels_interactive = known.text(Setting::slurm_interactive) == "cancel";
+    settings.slurm->policy.except_partitions = names(Setting::slurm_except_partition);
+    settings.slurm->policy.except_qos = names(Setting::slurm_except_qos);
+    settings.slurm->policy.except_accounts = names(Setting::slurm_except_account);
+    settings.slurm->policy.interactive = known.text(Setting::slurm_interactive) == "cancel"
+                                             ? slurm::ActPolicy::Interactive::cancel
+                                             : slurm::ActPolicy::Interactive::leave;
     settings.slurm->policy.restarts_at_most =
         static_cast<unsigned>(to_unsigned(known.text(Setting::slurm_restarts_at_most)).value_or(3));
     settings.slurm->user_rule_at_most = TRY(parse_duration(known.text(Setting::slurm_user_rule_at_most)));

@@ -9,6 +9,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "session/control_place.h"
 #include "slurm/answer.h"
 #include "view/action_event.h"
@@ -104,11 +105,21 @@ void EachSession::listen() {
     control_ = *std::move(control);
   else
     sink_.note(Level::warning, "control", control.error().message());
-  auto keep = Control::listen_to_all(loop_, [this](uid_t user, const std::string& who, const std::string& question) {
-    if (const auto about = slurm::read_question(question)) return slurm::to_line(on_slurm_question(user, *about));
-    if (question == kJobsQuestion) return to_lines(on_jobs_question(), kLongestStatus);
+  auto keep = Control::listen_to_all(loop_, [this](uid_t user, const std::string& who, const std::string& question,
+                                                   const Control::Answered& answered) {
+    if (const auto about = slurm::read_question(question))
+      return answer_slurm(user, *about, [answered](const slurm::Answer& one) { answered(slurm::to_line(one)); });
+    if (question == kJobsQuestion) return answered(to_lines(on_jobs_question(), kLongestStatus));
+    if (const auto other = read_question_for(question)) {
+      if (user != 0) return answered("refused: only root may ask in another's name");
+      const auto wish = read_keep_question(other->second);
+      if (!wish) return answered("refused: that is no question of lull's");
+      return answered(on_keep(other->first,
+                              fmt::format("{} (uid {}), by {},", user_name(other->first), other->first, who),
+                              wish->first, wish->second));
+    }
     const auto asked = read_keep_question(question);
-    return asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's";
+    answered(asked ? on_keep(user, who, asked->first, asked->second) : "refused: that is no question of lull's");
   });
   if (keep)
     keep_control_ = *std::move(keep);
@@ -201,10 +212,15 @@ void EachSession::forget_kept(Instant at) {
 
 void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
   say_about_scope();
+  std::vector<AllocatedJob> allocated;
+  if (slurm_) {
+    allocated = slurm_->look(world_.clock().now(), world_.clock().wall());
+    world_.users()->set_sluids(slurm_->sluids());
+  }
   uses_ = world_.users()->look(snapshot, UserDetail::jobs, feed_->confirming());
   say_trouble(world_.users()->trouble());
   if (slurm_)
-    look_at_slurm();
+    look_at_slurm(allocated);
   else
     tracker_.look(scope.devices, uses_);
   forget_kept(snapshot.at);

@@ -1,7 +1,7 @@
 #pragma once
 // Watching many at once: each GPU, or each job that has one, is judged by itself and acted on by itself, for as long as
 // we run. What one does or does not do never touches another: each has its own streaks, its own ladder of steps, its
-// own actions under way and its own fresh yes before each of them.
+// own actions under way and its own confirmation before each of them.
 //
 // `kill=holders` ends processes that held the GPUs when the rule fired and hold them now by a list of now. A process
 // that holds other GPUs as well is ended only if the rule holds there, too.
@@ -36,7 +36,6 @@ namespace lull {
 struct EachStep {
   Rule when;
   std::vector<ActionOption> actions;
-  bool else_cancel = false;  // slurm=requeue: a job that cannot be requeued is cancelled, whatever the settings say
 };
 
 struct EachSettings {
@@ -60,6 +59,10 @@ struct EachSettings {
 // How `lull keep` asks: what for (empty: all that is mine), and how much time.
 std::string keep_question(const std::string& target, Duration time);
 std::optional<std::pair<std::string, Duration>> read_keep_question(const std::string& question);
+// The same in somebody's name, which only root may: lull-serve, for who asked it.
+std::string keep_question_for(uid_t user, const std::string& target, Duration time);
+// For whom, and the question; nothing: it is in nobody else's name.
+std::optional<std::pair<uid_t, std::string>> read_question_for(const std::string& question);
 
 class EachSession {
  public:
@@ -74,6 +77,8 @@ class EachSession {
   std::string on_keep(uid_t user, const std::string& who, const std::string& target, Duration time);
   // `lull slurm ask`: whether the job's GPUs here are idle.
   slurm::Answer on_slurm_question(uid_t user, const slurm::Question& question) const;
+  // The same, where a yes is one by a sample that was taken for the question.
+  void answer_slurm(uid_t user, const slurm::Question& question, std::function<void(const slurm::Answer&)> answered);
   // `lull jobs`: all that are judged. Everybody may ask: what a GPU does is no secret on its machine.
   std::vector<WatchedJob> on_jobs_question() const;
 
@@ -104,7 +109,7 @@ class EachSession {
   void handle(const Event& event);
   void fired(const Event& event, const Fired& fire);
   void act_on(const Key& key, const Fired& fire);
-  void look_at_slurm();
+  void look_at_slurm(const std::vector<AllocatedJob>& jobs);
   void choose_steps();
   void answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const;
   bool leads(const Key& key) const;

@@ -18,9 +18,11 @@ namespace {
 
 // Each node has lull where we have it.
 std::string own_program() {
+  constexpr std::string_view kDeleted = " (deleted)";  // by an upgrade: the new one has its name
   std::error_code error;
-  const auto path = std::filesystem::read_symlink("/proc/self/exe", error);
-  return error ? "lull" : path.string();
+  std::string path = std::filesystem::read_symlink("/proc/self/exe", error).string();
+  if (path.ends_with(kDeleted) && !std::filesystem::exists(path, error)) path.resize(path.size() - kDeleted.size());
+  return path.empty() ? "lull" : path;
 }
 
 Duration needed(const Verdict& verdict, Duration every) {
@@ -36,8 +38,11 @@ Duration left(const Verdict& verdict, Duration every) {
 
 }  // namespace
 
-void EachSession::look_at_slurm() {
-  tracker_.take(allocated_subjects(slurm_->look(world_.clock().now(), world_.clock().wall()), uses_));
+void EachSession::look_at_slurm(const std::vector<AllocatedJob>& jobs) {
+  if (slurm_->numbers().wants_look(world_.clock().now()))
+    world_.run_helper(slurm::gres_command(slurm_->settings().node), slurm::kCommandLimit,
+                      [this](const HelperResult& result) { slurm_->numbers().looked(result, world_.clock().now()); });
+  tracker_.take(allocated_subjects(jobs, uses_));
   for (const std::string& text : slurm_->take_notes()) sink_.note(Level::warning, "slurm", text);
   choose_steps();
 }
@@ -76,7 +81,6 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
   options.policy = slurm_->settings().policy;
   const EachStep& fired = steps_of(key.first)[key.second];
-  options.policy.cancels_interactive = options.policy.cancels_interactive || fired.else_cancel;
   options.program = own_program();
   options.rule = to_text(fired.when);
   const slurm::Run run = [this](const slurm::Command& command, Duration limit, Helpers::Done done) {
@@ -85,6 +89,7 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   auto step = std::make_unique<slurm::JobStep>(loop_, run, std::move(options));
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, until); };
   step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };
+  step->on_gone = [this, name = tracked.job] { slurm_->drop(name); };
   made.push_back(std::move(step));
 }
 
@@ -119,12 +124,28 @@ bool EachSession::keep_until(const SubjectId& id, WallTime until) {
 
 // ---- what it answers
 
+void EachSession::answer_slurm(uid_t user, const slurm::Question& question,
+                               std::function<void(const slurm::Answer&)> answered) {
+  const slurm::Answer quick = on_slurm_question(user, question);
+  if (quick.says != slurm::Says::yes || quick.gpus == 0U) return answered(quick);
+  feed_->confirm([this, user, question, answered = std::move(answered)] {
+    slurm::Answer answer = on_slurm_question(user, question);
+    if (answer.says == slurm::Says::yes && !feed_->covers()) {
+      answer.says = slurm::Says::unknown;
+      answer.why = "the driver has no data of now";
+    }
+    answered(answer);
+  });
+}
+
 slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& question) const {
   using slurm::Says;
   slurm::Answer answer{.job = question.job, .node = question.node};
-  if (!slurm_ || slurm_->settings().node != question.node) return answer;
-  answer.every = settings_.every;  // says to `lull slurm check` that this node is watched
+  if (!slurm_) return answer;
   const slurm::Allocation* job = slurm_->find(fmt::format("slurm:{}", question.job));
+  // The Prolog has the node's name from slurmd; without a job, by what we are told or the machine is called.
+  if ((job != nullptr ? job->node : slurm_->settings().node) != question.node) return answer;
+  answer.every = settings_.every;  // says to `lull slurm check` that this node is watched
   if (job == nullptr) return answer;
   answer.says = Says::unknown;
   if (user != 0 && user != job->uid) {
@@ -137,6 +158,8 @@ slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& 
   if (!slurm::is_fresh(answer))
     answer.why = fmt::format("the newest sample is {} old",
                              format_duration(std::chrono::ceil<std::chrono::milliseconds>(answer.age)));
+  else if (job->gpus.empty() && (job->shares_gpus || !slurm_->numbers().known()))
+    answer.why = job->shares_gpus ? "which GPUs it shares here is not known" : slurm_->numbers().why();
   else if (job->gpus.empty())
     answer.says = Says::yes, answer.why = "it has no GPU here";
   else
@@ -147,6 +170,10 @@ slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& 
 void EachSession::answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const {
   using slurm::Says;
   const auto tracked = std::ranges::find(tracker_.subjects(), "job:" + job.name(), &TrackedSubject::key);
+  if (tracked == tracker_.subjects().end() && !slurm_->numbers().known()) {
+    answer.why = slurm_->numbers().why();
+    return;
+  }
   if (tracked == tracker_.subjects().end()) {
     answer.says = Says::no;
     answer.why = "it is left alone here";

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <utility>
 
 #include "session/each_session_test.h"
@@ -38,6 +39,8 @@ class EachSlurmTest : public ::testing::Test {
     EachSettings made = each(Per::job, {{"util < 1 for 60s", action}});
     made.slurm = slurm_settings(folder);
     made.slurm->node = "n1";
+    made.slurm->gpus.emplace();  // in the order of their files
+    for (unsigned number = 0; number < 8; ++number) made.slurm->gpus->push_back(slurm::GpuFile{number});
     return made;
   }
   static HelperResult done(std::string output = "", int code = 0) {
@@ -46,13 +49,17 @@ class EachSlurmTest : public ::testing::Test {
     result.output = std::move(output);
     return result;
   }
+  // What squeue says of job 22.
+  static std::string row(const std::string& nodes = "n1", unsigned count = 1, const std::string& batch = "1",
+                         const std::string& qos = "normal") {
+    return fmt::format("{:24}{:24}{:16}{:8}{:8}{:24}{:64}{:24}{:16}{:<12}{:64}{:64}{:64}{:256}{}\n", "22", "RUNNING",
+                       "0", batch, "1", "22", "N/A", "N/A", "1000", count, "main", qos, "physics", "cpu=1", nodes);
+  }
   // A Slurm in which job 22 runs.
   static std::function<HelperResult(const std::vector<std::string>&)> running(std::vector<std::string>& verbs,
                                                                               std::string answers = "") {
     return [&verbs, answers](const std::vector<std::string>& command) {
-      if (command[0] == "squeue")
-        return done(fmt::format("{:24}{:24}{:16}{:8}{:8}{:24}{:64}{:24}\n", "22", "RUNNING", "0", "1", "1", "22", "N/A",
-                                "N/A"));
+      if (command[0] == "squeue") return done(row());
       if (command[0] == "runuser") return done(answers);
       if (command[1] != "update") verbs.push_back(command[0] + " " + command[1]);
       return done();
@@ -117,7 +124,10 @@ TEST_F(EachSlurmTest, AHookForAJobOnTwoNodesWaitsForBoth) {
   for (const bool agree : {false, true}) {
     second.says = agree ? slurm::Says::yes : slurm::Says::no;
     FakeWorld world(with_util(idle));
-    world.answer_command = running(verbs, to_line(first) + "\n" + to_line(second) + "\n");
+    world.answer_command = [&, slurm = running(verbs, to_line(first) + "\n" + to_line(second) + "\n")](
+                               const std::vector<std::string>& command) {
+      return command[0] == "squeue" ? done(row("n[1-2]", 2)) : slurm(command);
+    };
     Listening sink;
     run_for(settings("exec=true"), world, sink, 3min);
     EXPECT_EQ(world.count("exec=true") > 0, agree);
@@ -168,6 +178,83 @@ TEST_F(EachSlurmTest, AnswersForTheOwnerAndSaysWhenANoCouldBecomeAYes) {
   EXPECT_EQ(heard[7].says, Says::yes) << "nothing of it is here";
   EXPECT_EQ(heard[8].says, Says::no);
   EXPECT_GT(heard[8].yes_in, Duration(50min));
+}
+
+TEST_F(EachSlurmTest, AYesToAnotherNodeIsOneByASampleOfNow) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});
+  // It works again between the last sample in turn and the question.
+  FakeWorld world(with_util([](Instant at, unsigned) { return at < Instant(121s) ? 0.0 : 90.0; }));
+  Listening sink;
+  EachSettings made = settings();
+  made.every = 30s;
+  EachSession session(std::move(made), world, sink);
+  std::optional<slurm::Answer> quick;
+  std::optional<slurm::Answer> sure;
+  std::optional<slurm::Answer> before;
+  world.loop().at(Instant(119s),
+                  [&] { session.answer_slurm(0, {22, "n1", ""}, [&](const slurm::Answer& one) { before = one; }); });
+  world.loop().at(Instant(130s), [&] {
+    quick = session.on_slurm_question(0, {22, "n1", ""});
+    session.answer_slurm(0, {22, "n1", ""}, [&](const slurm::Answer& one) { sure = one; });
+  });
+  world.loop().at(Instant(140s), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  ASSERT_TRUE(quick && sure && before);
+  EXPECT_EQ(before->says, slurm::Says::yes);
+  EXPECT_LT(before->age, 1s);
+  EXPECT_EQ(quick->says, slurm::Says::yes) << "by the last sample it was idle";
+  EXPECT_EQ(sure->says, slurm::Says::no);
+}
+
+TEST_F(EachSlurmTest, AJobWhoseGpusAreNotKnownIsNotJudged) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  std::size_t asked = 0;
+  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+    if (command[0] != "slurmd") return slurm(command);
+    ++asked;
+    return done("", 1);
+  };
+  Listening sink;
+  EachSettings made = settings();
+  made.slurm->gpus.reset();
+  run_for(std::move(made), world, sink, 10min);
+  EXPECT_TRUE(verbs.empty());
+  EXPECT_GE(asked, 9U) << "each minute";
+  EXPECT_LE(asked, 11U);
+  const auto about_it = [](const std::pair<std::string, std::string>& note) {
+    return note.second.find("which GPUs Slurm means cannot be told") != std::string::npos;
+  };
+  EXPECT_EQ(std::ranges::count_if(sink.notes, about_it), 1);
+}
+
+TEST_F(EachSlurmTest, AJobOfAnotherToolsPrologIsJudgedWhereItHasNoFileOfOurs) {
+  fs::create_directory(folder + "/gpustat");
+  std::ofstream(folder + "/gpustat/1") << "23 1000\n";
+  std::ofstream(folder + "/gpustat/2") << "22 1000\n";
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  SlurmSettings made = *settings().slurm;
+  made.others = {{SlurmSettings::Source::gpustat, folder + "/gpustat"}};
+  SlurmJobs jobs(made);
+  const auto found = jobs.look(Instant(0s), WallTime(10s));
+  ASSERT_EQ(found.size(), 2U);
+  EXPECT_EQ(found[0].gpus, std::vector<unsigned>{0});
+  EXPECT_EQ(found[1].job, "slurm:23");
+  EXPECT_EQ(found[1].gpus, std::vector<unsigned>{1});
+  EXPECT_TRUE(slurm_settings(folder).others.empty()) << "who names a folder means that one";
+}
+
+TEST_F(EachSlurmTest, AFileWhoseJobSlurmDoesNotKnowIsRemoved) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+    if (command[0] == "squeue") return done("slurm_load_jobs error: Invalid job id specified", 1);
+    return slurm(command);
+  };
+  Listening sink;
+  run_for(settings(), world, sink, 2min);
+  EXPECT_TRUE(verbs.empty());
+  EXPECT_FALSE(fs::exists(folder + "/22"));
 }
 
 TEST_F(EachSlurmTest, ARestartBeginsAnew) {
@@ -261,8 +348,8 @@ TEST_F(EachSlurmTest, UsersAndPartitionsThatAreLeftOutAreLeftAlone) {
   for (const int what : {0, 1, 2}) {
     EachSettings made = settings();
     if (what == 0) made.slurm->except_users = {1000};
-    if (what == 1) made.slurm->except_partitions = {"main"};
-    if (what == 2) made.slurm->except_qos = {"high"};  // which it has is not known
+    if (what == 1) made.slurm->policy.except_partitions = {"main"};
+    if (what == 2) made.slurm->policy.except_qos = {"normal"};  // the Prolog is not told
     FakeWorld world(with_util(idle));
     world.answer_command = running(verbs);
     Listening sink;
@@ -270,7 +357,9 @@ TEST_F(EachSlurmTest, UsersAndPartitionsThatAreLeftOutAreLeftAlone) {
     EXPECT_TRUE(verbs.empty()) << what;
   }
   EachSettings other = settings();
-  other.slurm->except_partitions = {"debug"};
+  other.slurm->policy.except_partitions = {"debug"};
+  other.slurm->policy.except_qos = {"high"};
+  other.slurm->policy.except_accounts = {"chemistry"};
   FakeWorld world(with_util(idle));
   world.answer_command = running(verbs);
   Listening sink;
@@ -337,17 +426,20 @@ TEST_F(EachSlurmTest, NonsenseInACommentIsSaidOnce) {
   EXPECT_EQ(std::ranges::count_if(sink.notes, about_it), 1);
 }
 
-TEST_F(EachSlurmTest, AnInteractiveJobIsCancelledWhereTheSiteCancelsWhateverItsUserAskedFor) {
+TEST_F(EachSlurmTest, AnInteractiveJobIsLeftOrCancelledAsTheSiteSaysWhateverItsUserAskedFor) {
   give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .comment = "lull=60s,requeue"});
-  FakeWorld world(with_util(idle));
-  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
-    if (command[0] == "squeue")
-      return done(
-          fmt::format("{:24}{:24}{:16}{:8}{:8}{:24}{:64}{:24}\n", "22", "RUNNING", "0", "0", "1", "22", "N/A", "N/A"));
-    return slurm(command);
-  };
-  Listening sink;
-  run_for(settings("slurm=cancel"), world, sink, 2min);
+  using Interactive = slurm::ActPolicy::Interactive;
+  for (const Interactive interactive : {Interactive::leave, Interactive::cancel}) {
+    FakeWorld world(with_util(idle));
+    world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+      return command[0] == "squeue" ? done(row("n1", 1, "0")) : slurm(command);
+    };
+    EachSettings made = settings("slurm=cancel");
+    made.slurm->policy.interactive = interactive;
+    Listening sink;
+    run_for(std::move(made), world, sink, 2min);
+    EXPECT_EQ(verbs.empty(), interactive == Interactive::leave);
+  }
   ASSERT_FALSE(verbs.empty());
   EXPECT_EQ(verbs[0], "scancel 22");
 }

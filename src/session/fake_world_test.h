@@ -184,6 +184,7 @@ class FakeWorld final : public World {
         else
           reading.set(Metric::util, util);
         if (world_.script.not_covered(world_.seen.size())) reading.miss(Metric::util, Absence::not_covered);
+        reading.newest_span = world_.script.newest_span(snapshot.at);
         reading.processes.emplace();
         if (contexts_[i])
           reading.processes->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});

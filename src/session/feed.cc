@@ -9,6 +9,7 @@
 #include "base/units.h"
 #include "engine/subject_state.h"
 #include "lease/choice.h"
+#include "rule/fitting.h"
 #include "sense/presence.h"
 
 namespace lull {
@@ -88,6 +89,8 @@ void Feed::start_sampler() {
   if (!options_.everything) {
     std::vector<Metric> signals = signals_of(options_.policy);
     signals.insert(signals.end(), options_.more_signals.begin(), options_.more_signals.end());
+    if (options_.warn_by)
+      for (const Metric metric : options_.warn_by->signals()) signals.push_back(metric);
     options.want_only(signals);
     options.memory = true;
   }
@@ -234,10 +237,19 @@ void Feed::take(const Snapshot& snapshot) {
     desktop_said_ = true;
     if (on_note) on_note("desktop", text);
   }
+  say_of_cards(scope);
   if (wants_people_) add_presence(machine_, world_.user_idle());
   if (on_sample) on_sample(snapshot, scope);
   handled_ = world_.clock().now() - begun;
   call_back();
+}
+
+void Feed::say_of_cards(const Scope& scope) {
+  for (const Rule* rule : {&options_.policy.idle, options_.warn_by ? &*options_.warn_by : nullptr}) {
+    if (rule == nullptr) continue;
+    for (const std::string& text : rdna_notes(*rule, scope.devices))
+      if (card_notes_.insert(text).second && on_note) on_note("rdna", text);
+  }
 }
 
 void Feed::call_back() {

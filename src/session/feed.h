@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -51,6 +52,7 @@ struct FeedOptions {
   bool everything = false;                // read all signals, for evidence
   bool holders = false;                   // lists of processes are wanted, whoever's they are
   std::vector<Metric> more_signals = {};  // to read beside those of the policy
+  std::optional<Rule> warn_by = {};       // judged beside the policy
   JobGpus::IsOurs is_ours = nullptr;
   bool job_is_new = false;           // as in ScopeOptions
   bool all_without_context = false;  // as there
@@ -121,6 +123,7 @@ class Feed {
   bool has_covered(const Waiting& one) const;
   Instant due(const Waiting& one) const;
   void ask_to_confirm();
+  void say_of_cards(const Scope& scope);
   void call_back();
 
   World& world_;
@@ -145,6 +148,7 @@ class Feed {
   SamplingCosts costs_;
   Duration handled_{};  // how long the newest sample took us
   bool desktop_said_ = false;
+  std::set<std::string> card_notes_;  // that were said
 };
 
 // Before anything is watched: that a GPU was asked for and none can be read, or what --gpus got wrong.

@@ -198,8 +198,13 @@ std::unique_ptr<Action> Machine::end_holders(const std::string& text, Ending::Op
 }
 
 void Machine::run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) {
-  helpers().run({.arguments = command, .limit = limit, .capture = true, .quiet = true, .signals = &signals_},
-                std::move(done));
+  run_tool({.arguments = command, .limit = limit, .capture = true, .quiet = true}, std::move(done));
+}
+
+void Machine::run_tool(const HelperOptions& options, Helpers::Done done) {
+  HelperOptions ours = options;
+  ours.signals = &signals_;
+  helpers().run(ours, std::move(done));
 }
 
 void Machine::stop_ourselves() { lull::stop_ourselves(); }

@@ -33,6 +33,7 @@ class Machine final : public World {
   std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) override;
   void stop_ourselves() override;
   void run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) override;
+  void run_tool(const HelperOptions& options, Helpers::Done done) override;
 
   // For sessions that start more than one job (fill/).
   Children& children() { return children_; }

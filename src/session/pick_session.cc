@@ -19,6 +19,7 @@
 #include "base/users.h"
 #include "lease/visibility.h"
 #include "sense/processes.h"
+#include "sense/runtime_visible.h"
 #include "sense/select.h"
 #include "view/screen.h"
 
@@ -61,14 +62,31 @@ void SensedPickWorld::sample(Snapshot& into) {
   into = sampler_->newest();
 }
 
+// A lease is of one vendor's GPUs, unless others are named: hardly any program uses two, and one that is made for the
+// first finds nothing on another's.
 Result<std::vector<std::size_t>> SensedPickWorld::scope(const Inventory& inventory, const PickSettings& settings) {
-  if (!settings.gpus.empty()) return select_devices(settings.gpus, inventory);
+  const auto vendor_of = [](const Device& device) {
+    return device.vendor == Vendor::tegra ? Vendor::nvidia : device.vendor;
+  };
+  std::optional<Vendor> vendor = settings.vendor;
+  std::vector<std::size_t> places;
+  if (!settings.gpus.empty()) {
+    places = TRY(select_devices(settings.gpus, inventory));
+  } else {
+    if (!vendor && !inventory.devices.empty()) vendor = vendor_of(inventory.devices.front());
+    for (std::size_t i = 0; i < inventory.devices.size(); ++i) places.push_back(i);
+  }
+  const bool named = !places.empty();
+  if (vendor) std::erase_if(places, [&](std::size_t place) { return vendor_of(inventory.devices[place]) != *vendor; });
+  if (named && places.empty() && settings.vendor && settings.keep_to_visible)
+    return fail(fmt::format("--vendor {}: there is no such GPU {}", to_string(*vendor),
+                            settings.gpus.empty() ? "in this machine" : "among those of --gpus"));
   const char* job = std::getenv("SLURM_JOB_ID");
-  if (settings.keep_to_visible && job != nullptr && *job != '\0' && std::getenv("CUDA_VISIBLE_DEVICES") != nullptr)
-    return visible_devices(inventory).devices;
-  std::vector<std::size_t> all(inventory.devices.size());
-  for (std::size_t i = 0; i < all.size(); ++i) all[i] = i;
-  return all;
+  if (!settings.gpus.empty() || !settings.keep_to_visible || job == nullptr || *job == '\0') return places;
+  // In a batch job: those that it was given.
+  for (const VisibleOf& one : visible_by_variables(RuntimeVariables::of_this_process(), inventory))
+    if (vendor == one.vendor) return one.visible.devices;
+  return places;
 }
 
 std::string SensedPickWorld::user_name(uid_t user) { return lull::user_name(user); }
@@ -169,8 +187,10 @@ std::optional<SessionEnd> cannot_run(const std::string& name) {
 
 SessionEnd run_picked(Picker& picker, const Picked& picked, const PickOutput& output, const TellPicker& tell) {
   const PickSettings& settings = picker.settings();
-  for (const auto& [name, value] : visibility(picked, output.uuid, Root::machine()))
-    ::setenv(name.c_str(), value.c_str(), 1);
+  const auto visible = visibility(picked, output.uuid, Root::machine());
+  if (!visible) return {kExitFailure, visible.error().message()};
+  for (const auto& [name, value] : visible->set) ::setenv(name.c_str(), value.c_str(), 1);
+  for (const std::string& name : visible->removed) ::unsetenv(name.c_str());
   if (!picked.locks.empty()) {
     ::setenv("LULL_LEASE", picked.lease.c_str(), 1);
     // Inside the job that lease is looked for where it is, also when there is a /run/lull one day.

@@ -16,7 +16,7 @@
 
 namespace lull {
 
-// The picker's eyes on this machine: readings from a sensor, names from /proc. Whoever derives from it says what the
+// What the picker sees of this machine: readings from a sensor, names from /proc. Whoever derives from it says what the
 // picker has to say.
 class SensedPickWorld : public PickWorld {
  public:

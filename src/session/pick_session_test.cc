@@ -166,6 +166,38 @@ TEST_F(Picking, TakesAGpuThatIsFree) {
   EXPECT_TRUE(eyes_.closed);
 }
 
+TEST_F(Picking, OneVendorUnlessOthersAreNamed) {
+  Inventory inventory;
+  for (const Vendor vendor : {Vendor::nvidia, Vendor::nvidia, Vendor::amd, Vendor::intel}) {
+    Device& device = inventory.devices.emplace_back();
+    device.vendor = vendor;
+    device.index = static_cast<unsigned>(inventory.devices.size()) - 1;
+    device.uuid = "GPU-" + std::to_string(device.index);
+  }
+  using Places = std::vector<std::size_t>;
+  PickSettings settings;
+  EXPECT_EQ(*eyes_.scope(inventory, settings), (Places{0, 1}));
+  settings.gpus = "1,2";
+  EXPECT_EQ(*eyes_.scope(inventory, settings), (Places{1, 2}));
+  settings.vendor = Vendor::amd;
+  EXPECT_EQ(*eyes_.scope(inventory, settings), Places{2});
+  settings.gpus = "0";
+  EXPECT_EQ(eyes_.scope(inventory, settings).error().message(),
+            "--vendor amd: there is no such GPU among those of --gpus");
+  settings.gpus.clear();
+  EXPECT_EQ(*eyes_.scope(inventory, settings), Places{2});
+  settings.vendor = Vendor::intel;
+  EXPECT_EQ(*eyes_.scope(inventory, settings), Places{3});
+  inventory.devices.pop_back();
+  EXPECT_EQ(eyes_.scope(inventory, settings).error().message(), "--vendor intel: there is no such GPU in this machine");
+  inventory.devices.clear();
+  EXPECT_TRUE(eyes_.scope(inventory, settings)->empty()) << "the driver says why";
+  inventory.devices.resize(1);
+  inventory.devices[0].vendor = Vendor::tegra;
+  settings.vendor = Vendor::nvidia;
+  EXPECT_EQ(*eyes_.scope(inventory, settings), Places{0}) << "a Jetson is NVIDIA's";
+}
+
 // A machine so busy that the sensor did not come to look: what is unknown is the time since, not the GPU of now.
 TEST_F(Picking, TakesAGpuThatWasNotLookedAtBetweenTwoSamples) {
   for (const std::size_t sample : {0U, 1U, 2U}) {

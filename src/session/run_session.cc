@@ -163,7 +163,7 @@ void RunSession::list_members(Instant at) {
   std::vector<ProcessEntry> members = job_->members();
   const Instant now = world_.clock().now();
   const double apart = std::chrono::duration<double>(now - members_at_).count();
-  // A fresh yes comes right after another sample: in so short a time nobody has used a tick of CPU.
+  // A confirmation comes right after another sample: in so short a time nobody has used a tick of CPU.
   constexpr double kShortest = 0.02;
   if (apart < kShortest && !members_before_.empty()) {
     members_apart_ += apart;
@@ -220,11 +220,13 @@ std::optional<std::string> held_by(const std::vector<ProcessEntry>& left, const 
     const auto& listed = snapshot.readings[i].processes;
     known = known && listed;
     for (const ProcessEntry& one : left) {
-      const auto process =
-          listed ? std::ranges::find_if(*listed, [&](const GpuProcess& any) { return any.here && any.pid == one.pid; })
-                 : decltype(listed->end())();
+      const auto is_it = [&](const GpuProcess& any) {
+        return any.here && any.pid == one.pid && (any.start_ticks == 0 || any.start_ticks == one.start_ticks);
+      };
+      const auto process = listed ? std::ranges::find_if(*listed, is_it) : decltype(listed->end())();
       if (!listed || process == listed->end()) continue;
-      text += fmt::format("{}{} ({}) holds {} of GPU {}", text.empty() ? "" : ", ", one.pid, printable(one.name),
+      text += fmt::format("{}{} ({}) {} {} of GPU {}", text.empty() ? "" : ", ", one.pid, printable(one.name),
+                          process->proven() ? "holds" : "may hold",
                           process->memory_bytes ? format_size(static_cast<double>(*process->memory_bytes)) : "memory",
                           snapshot.inventory->devices[i].label());
     }

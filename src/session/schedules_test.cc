@@ -1,5 +1,5 @@
 // Thousands of random schedules of whole sessions on injected time, and days of them, against what is obviously right:
-// what cannot be undone follows a fresh yes only.
+// what cannot be undone follows a confirmation only.
 
 #include <gtest/gtest.h>
 #include <rapidcheck.h>

@@ -39,18 +39,17 @@ Session::~Session() {
 }
 
 void Session::make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, bool job_is_new) {
-  feed_.emplace(world_,
-                FeedOptions{.policy = common_.policy,
-                            .every = common_.every,
-                            .gpus = common_.gpus,
-                            .gpus_option = common_.gpus_option,
-                            .absent_left_out = common_.absent_left_out,
-                            .of_job = of_job,
-                            .everything = everything,
-                            .more_signals = common_.warn_by ? common_.warn_by->signals() : std::vector<Metric>(),
-                            .is_ours = std::move(is_ours),
-                            .job_is_new = job_is_new,
-                            .all_without_context = common_.all_without_context});
+  feed_.emplace(world_, FeedOptions{.policy = common_.policy,
+                                    .every = common_.every,
+                                    .gpus = common_.gpus,
+                                    .gpus_option = common_.gpus_option,
+                                    .absent_left_out = common_.absent_left_out,
+                                    .of_job = of_job,
+                                    .everything = everything,
+                                    .warn_by = common_.warn_by,
+                                    .is_ours = std::move(is_ours),
+                                    .job_is_new = job_is_new,
+                                    .all_without_context = common_.all_without_context});
   feed_->on_tick = [this](std::uint64_t tick) {
     if (wants_samples()) sink_.ticked(tick);
   };
@@ -119,7 +118,8 @@ void Session::add_usage(const JobUsage& usage) {
   add_to(subject_.job, usage);
   // Once: who it is changes with every process that comes and goes.
   if (!usage.uncounted.empty() && !std::exchange(uncounted_said_, true))
-    sink_.note(Level::warning, "io", "`io` is not known: " + usage.uncounted + ", and nobody counts the bytes of that");
+    sink_.note(Level::warning, "io",
+               "`io` is not known: " + usage.uncounted + ", whose bytes the kernel does not count");
 }
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {

@@ -6,6 +6,7 @@
 #include <cerrno>
 #include <utility>
 
+#include "base/fd.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "slurm/node_list.h"
@@ -20,17 +21,32 @@ SlurmSettings slurm_settings(std::string_view text) {
       settings.source = source;
       text.remove_prefix(word.size());
     }
+  // What the prologs of others write is read where nobody says what to read.
+  if (text.empty() && settings.source == SlurmSettings::Source::lull && !environment_variable("LULL_SLURM_DIR")) {
+    settings.others.emplace_back(SlurmSettings::Source::gpustat, "/run/gpustat");
+    if (const auto folder = environment_variable("DCGM_HPC_JOB_MAPPING_DIR"); folder && !folder->empty())
+      settings.others.emplace_back(SlurmSettings::Source::dcgm, *folder);
+  }
   settings.folder = slurm::allocation_folder(text);
   settings.node = slurm::node_name();
   return settings;
 }
 
-// What Slurm does not say of a job may be any name.
+SlurmJobs::SlurmJobs(SlurmSettings settings)
+    : settings_(std::move(settings)),
+      numbers_(settings_.gpus
+                   ? slurm::GpuNumbers(*settings_.gpus)
+                   : slurm::GpuNumbers(settings_.source == SlurmSettings::Source::lull ? settings_.folder
+                                                                                       : slurm::allocation_folder())) {}
+
+// What the Prolog is not told (the QOS, say) squeue says before anything is done (slurm/verb.h). Of a job that Slurm is
+// not asked about it may be any name.
 bool SlurmJobs::left_alone(const slurm::Allocation& job) const {
+  const slurm::ActPolicy& policy = settings_.policy;
   for (const auto& [names, name] :
-       {std::pair(&settings_.except_partitions, &job.partition), std::pair(&settings_.except_qos, &job.qos),
-        std::pair(&settings_.except_accounts, &job.account)})
-    if (!names->empty() && (name->empty() || names->contains(*name))) return true;
+       {std::pair(&policy.except_partitions, &job.partition), std::pair(&policy.except_qos, &job.qos),
+        std::pair(&policy.except_accounts, &job.account)})
+    if (name->empty() ? !names->empty() && job.nodes.empty() : names->contains(*name)) return true;
   const uid_t user = job.uid.value_or(0);
   if (!job.uid) return !settings_.except_users.empty() || !settings_.only_users.empty();  // it may be any of them
   return settings_.except_users.contains(user) ||
@@ -50,9 +66,10 @@ std::vector<AllocatedJob> SlurmJobs::look(Instant now, WallTime wall) {
   slurm::Allocations found;
   if (settings_.source == SlurmSettings::Source::lull) {
     auto read = slurm::read_allocations(settings_.folder);
-    if (read)
-      found = *std::move(read);
-    else
+    if (read) found = *std::move(read);
+    by_driver_.clear();
+    add_others(found);
+    if (!read && (found.all.empty() || read.error().errno_value != ENOENT))
       found.refused.push_back(read.error().errno_value == ENOENT
                                   ? settings_.folder + " is not there yet: `lull slurm prolog` makes it"
                                   : printable(read.error().message()));
@@ -72,15 +89,52 @@ std::vector<AllocatedJob> SlurmJobs::look(Instant now, WallTime wall) {
   note_begins(now, wall);
   std::vector<AllocatedJob> jobs;
   for (const slurm::Allocation& one : all_) {
-    if (left_alone(one)) continue;
+    if (left_alone(one) || (!one.gpus.empty() && !numbers_.asked())) continue;
     const std::string user = !one.user.empty() ? one.user : one.uid ? user_name(*one.uid) : "?";
-    jobs.push_back({.job = one.name(),
-                    .run = run_of(one),
-                    .title = fmt::format("Slurm job {} of {}", one.job, printable(user)),
-                    .owner = one.uid,
-                    .gpus = one.gpus});
+    AllocatedJob& job =
+        jobs.emplace_back(AllocatedJob{.job = one.name(),
+                                       .run = run_of(one),
+                                       .title = fmt::format("Slurm job {} of {}", one.job, printable(user)),
+                                       .owner = one.uid,
+                                       .gpus = one.gpus});
+    // DCGM counts by itself: one GPU has to have the same number in both.
+    job.by_index = settings_.source == SlurmSettings::Source::dcgm || by_driver_.contains(one.job);
+    const auto files = numbers_.files_of(one.gpus, one.start);
+    if (!files) job.not_known = files.error().message();
+    for (const slurm::GpuFile& file : files.value_or(std::vector<slurm::GpuFile>()))
+      job.files.push_back({.minor = file.minor, .render = file.render});
   }
   return jobs;
+}
+
+// Ours know more, and come first.
+void SlurmJobs::add_others(slurm::Allocations& found) {
+  for (const auto& [source, folder] : settings_.others) {
+    const bool dcgm = source == SlurmSettings::Source::dcgm;
+    slurm::Allocations more =
+        dcgm ? slurm::read_dcgm_mapping(folder, settings_.node) : slurm::read_gpustat(folder, settings_.node);
+    for (slurm::Allocation& one : more.all) {
+      if (std::ranges::find(found.all, one.job, &slurm::Allocation::job) != found.all.end()) continue;
+      if (dcgm) by_driver_.insert(one.job);
+      found.all.push_back(std::move(one));
+    }
+    found.refused.insert(found.refused.end(), more.refused.begin(), more.refused.end());
+  }
+}
+
+std::map<std::string, std::uint64_t> SlurmJobs::sluids() const {
+  std::map<std::string, std::uint64_t> all;
+  for (const slurm::Allocation& one : all_)
+    if (!one.sluid.empty()) all.emplace(one.sluid, one.job);
+  return all;
+}
+
+void SlurmJobs::drop(const std::string& name) {
+  const slurm::Allocation* job = find(name);
+  if (job == nullptr || settings_.source != SlurmSettings::Source::lull || job->nodes.empty()) return;
+  notes_.push_back(fmt::format("Slurm knows no job {}: its file is removed; its Epilog has not done it", job->job));
+  if (const auto removed = slurm::remove_allocation(settings_.folder, job->job); !removed)
+    notes_.push_back(printable(removed.error().message()));
 }
 
 const slurm::Allocation* SlurmJobs::find(std::string_view name) const {

@@ -51,8 +51,6 @@ void choose(EachStep& step, UserRule::Then then) {
     const auto verb = verb_of(action);
     if (verb != slurm::VerbKind::requeue && verb != slurm::VerbKind::requeuehold && verb != slurm::VerbKind::cancel)
       continue;
-    // An interactive job cannot be requeued: asking for that does not keep it from being cancelled.
-    step.else_cancel = step.else_cancel || verb == slurm::VerbKind::cancel;
     action = slurm_action(then == UserRule::Then::requeue ? "requeue" : "cancel");
   }
 }

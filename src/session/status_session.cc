@@ -73,6 +73,7 @@ SamplerOptions StatusSession::sampling() const {
   sampling.attach_deadline = kLongestWaking;
   sampling.idle_before = true;
   sampling.gpus = settings_.gpus;
+  sampling.dump = settings_.dump;
   return sampling;
 }
 

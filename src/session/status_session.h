@@ -19,6 +19,7 @@ struct StatusSettings {
   std::string gpus;
   bool visible = false;    // those of CUDA_VISIBLE_DEVICES
   bool processes = false;  // list each of them
+  std::string dump;        // a folder for copies of the files that are read
   int input = 0;           // where keys come from
   int output = 1;
 };

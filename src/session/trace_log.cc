@@ -17,7 +17,7 @@ constexpr std::size_t kFrameBytes = 256 << 10;
 
 std::string host_cell() { return one_word(host_name()); }
 
-Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout) {
+Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout, bool each_sample) {
   trace::WriterOptions options;
   options.path = path;
   options.format = layout.format;
@@ -25,7 +25,7 @@ Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout
   options.header = trace::header_line(layout);
   if (layout.format == trace::Format::ndjson) options.like = trace::empty_row(layout);
   const bool packed = options.packing != trace::Packing::none;
-  return TraceLog(TRY(trace::TraceWriter::open(std::move(options))), std::move(layout), packed);
+  return TraceLog(TRY(trace::TraceWriter::open(std::move(options))), std::move(layout), packed && !each_sample);
 }
 
 void TraceLog::begin(const Snapshot& first) { anchor_ = first.wall.time_since_epoch() - first.at.time_since_epoch(); }
@@ -41,7 +41,7 @@ Result<> TraceLog::add(const Snapshot& snapshot, std::span<const std::size_t> de
                       {at, snapshot.inventory->devices[devices[i]], snapshot.readings[devices[i]], job, machine,
                        i < who.size() ? who[i] : nobody_told});
   writer_.add(rows_);
-  if (packed_ && writer_.pending() < kFrameBytes && snapshot.at - flushed_ < kFrame) return {};
+  if (waits_ && writer_.pending() < kFrameBytes && snapshot.at - flushed_ < kFrame) return {};
   flushed_ = snapshot.at;
   return writer_.flush();
 }

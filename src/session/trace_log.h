@@ -20,8 +20,9 @@ std::string host_cell();  // of a row: this machine
 
 class TraceLog {
  public:
-  // `path` is empty: standard output. What is there already is appended to.
-  static Result<TraceLog> open(const std::string& path, trace::RowLayout layout);
+  // `path` is empty: standard output. What is there already is appended to. Packed rows wait for some seconds, so that
+  // their frames are not small; with `each_sample` they do not.
+  static Result<TraceLog> open(const std::string& path, trace::RowLayout layout, bool each_sample = false);
 
   const std::string& note() const { return writer_.note(); }  // what was found and done on opening
   // Wall time is counted from here on.
@@ -34,12 +35,12 @@ class TraceLog {
   Result<> close() { return writer_.close(); }
 
  private:
-  TraceLog(trace::TraceWriter writer, trace::RowLayout layout, bool packed)
-      : writer_(std::move(writer)), layout_(std::move(layout)), packed_(packed) {}
+  TraceLog(trace::TraceWriter writer, trace::RowLayout layout, bool waits)
+      : writer_(std::move(writer)), layout_(std::move(layout)), waits_(waits) {}
 
   trace::TraceWriter writer_;
   trace::RowLayout layout_;
-  bool packed_;
+  bool waits_;
   Duration anchor_{};
   Instant flushed_{};
   std::string rows_;

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <set>
+#include <utility>
 
 #include "base/calendar.h"
 #include "base/text.h"
@@ -17,6 +18,7 @@
 #include "jobs/gpu_users.h"
 #include "rule/timeline.h"
 #include "sense/select.h"
+#include "trace/repack.h"
 
 namespace lull {
 namespace {
@@ -25,7 +27,8 @@ using std::chrono_literals::operator""s;
 
 constexpr Duration kClockSlack = 2s;  // the wall clock may wander so far before we mention it
 constexpr int kGapsSaid = 3;
-constexpr unsigned kMostParts = 9;  // files of one day
+constexpr unsigned kMostParts = 9;                             // files of one day
+constexpr Duration kLongestRepack = std::chrono::minutes(30);  // of all days that are not yet
 
 SamplingSettings sampling_of(const TraceSettings& settings) {
   SamplingSettings sampling;
@@ -107,13 +110,19 @@ TraceSession::TraceSession(TraceSettings settings, World& world, Say say)
     : settings_(std::move(settings)),
       world_(world),
       say_(std::move(say)),
-      sampling_(sampling_of(settings_), world, [this](const Snapshot& snapshot) { return take(snapshot); }) {}
+      sampling_(sampling_of(settings_), world, [this](const Snapshot& snapshot) { return take(snapshot); }),
+      repacking_(world.loop()) {}
 
 SessionEnd TraceSession::run() {
   SessionEnd end = sampling_.run();
   quiet_ = quiet_ || sampling_.reader_left();
-  if (!log_ || !end.complaint.empty() || (end.status != 0 && end.signal == 0)) return end;
+  if (!log_ || !end.complaint.empty() || (end.status != 0 && end.signal == 0)) {
+    if (!end.complaint.empty()) tell_state(trace::RecorderState::Kind::failed, end.complaint);
+    return end;
+  }
   SessionEnd finished = finish();
+  tell_state(finished.status == 0 ? trace::RecorderState::Kind::stopped : trace::RecorderState::Kind::failed,
+             finished.complaint);
   return finished.status == 0 ? end : finished;
 }
 
@@ -151,10 +160,14 @@ Result<> TraceSession::open_history() {
   const std::string& folder = settings_.history;
   // Not for everybody: it says who used which GPU.
   if (::mkdir(folder.c_str(), 0750) != 0 && errno != EEXIST) return fail(errno, "make " + folder);
-  history_lock_ = TRY(open_file(folder + "/.lock", O_RDWR | O_CREAT, 0640));
-  if (::flock(history_lock_.get(), LOCK_EX | LOCK_NB) == 0) return {};
-  if (errno == EWOULDBLOCK) return fail(printable(folder) + ": another `lull record` writes there");
-  return fail(errno, "lock " + folder + "/.lock");
+  const std::string path = trace::lock_path(folder);
+  Fd lock = TRY(open_file(path, O_RDWR | O_CREAT, 0640));
+  if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) {
+    if (errno == EWOULDBLOCK) return fail(printable(folder) + ": another `lull record` writes there");
+    return fail(errno, "lock " + path);
+  }
+  history_lock_ = std::move(lock);
+  return {};
 }
 
 // A file that cannot be continued (another version's columns, damaged) stays as it is; the day goes on in another.
@@ -162,7 +175,7 @@ Result<> TraceSession::open_day(trace::Day day) {
   day_ = day;
   for (unsigned part = 1;; ++part) {
     const std::string path = settings_.history + "/" + trace::day_file_name(day, part);
-    auto log = TraceLog::open(path, settings_.layout);
+    auto log = TraceLog::open(path, settings_.layout, true);
     if (!log && (log.error().errno_value != 0 || part >= kMostParts)) return std::unexpected(std::move(log).error());
     if (!log) {
       say_(log.error().message() + "; the day goes on in another file");
@@ -173,7 +186,28 @@ Result<> TraceSession::open_day(trace::Day day) {
   }
   const auto removed = trace::remove_old_days(settings_.history, settings_.days_kept);
   if (!removed) say_(removed.error().message());  // the recording goes on
+  repack_days();
   return {};
+}
+
+// In another process: the samples do not wait for it.
+void TraceSession::repack_days() {
+  repacking_.start(
+      [folder = settings_.history, today = day_]() -> Result<std::string> {
+        TRY(trace::repack_days(folder, today));
+        return std::string();
+      },
+      {.time = kLongestRepack},
+      [this](const Result<std::string>& done) {
+        if (!done) say_("a day is not packed anew: " + done.error().message());
+      });
+}
+
+// For whoever looks at the folder. That it cannot be said is no reason to stop.
+void TraceSession::tell_state(trace::RecorderState::Kind kind, const std::string& why) {
+  if (!history_lock_) return;
+  const WallTime now = world_.clock().wall();
+  (void)trace::write_state(history_lock_.get(), {.kind = kind, .since = now, .every = settings_.every, .why = why});
 }
 
 // At local midnight, or where the clock was set: the next file, and wall time counted anew.
@@ -247,6 +281,7 @@ std::optional<SessionEnd> TraceSession::add(const Snapshot& snapshot) {
   }
   count_ += devices_.size();
   if (const auto put = log_->add(snapshot, devices_, {}, {}, cells_); !put) return failed(put.error());
+  if (!std::exchange(recording_, true)) tell_state(trace::RecorderState::Kind::recording);
   return std::nullopt;
 }
 

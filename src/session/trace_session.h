@@ -15,6 +15,7 @@
 
 #include "base/exit_status.h"
 #include "jobs/gpu_users.h"
+#include "session/background.h"
 #include "session/feed.h"
 #include "session/sampling_session.h"
 #include "session/trace_log.h"
@@ -61,6 +62,8 @@ class TraceSession {
   Result<> open_history();
   Result<> open_day(trace::Day day);
   Result<> turn_day(const Snapshot& snapshot);
+  void repack_days();
+  void tell_state(trace::RecorderState::Kind kind, const std::string& why = "");
   void choose(const Snapshot& snapshot);
   void mention_oddities(const Snapshot& snapshot);
   SessionEnd failed(const Error& error);
@@ -75,6 +78,8 @@ class TraceSession {
   std::optional<TraceLog> log_;  // from the first snapshot on
   Fd history_lock_;              // one recorder a folder
   trace::Day day_;               // of the file that is written
+  Background repacking_;         // of the days before
+  bool recording_ = false;       // rows were written, and .lock says so
   const std::string host_ = host_cell();
   std::string trouble_;  // that was said of who uses the GPUs
   std::vector<trace::UserCells> cells_;

@@ -92,6 +92,12 @@ class World : public Senses {
     result.trouble = command.front() + " cannot be run here";
     done(result);
   }
+  // The same, with all that a helper can be given.
+  virtual void run_tool(const HelperOptions& options, Helpers::Done done) {
+    HelperResult result;
+    result.trouble = options.arguments.front() + " cannot be run here";
+    done(result);
+  }
 
  protected:
   virtual std::shared_ptr<GpuUsers> make_users() {

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/text.h"
+#include "slurm/keep_comment.h"
 
 namespace lull::slurm {
 namespace {
@@ -20,7 +21,9 @@ std::string trouble_of(const HelperResult& result) {
   return result.trouble + (said.empty() ? "" : ": " + said);
 }
 
-bool is_silent(const HelperResult& result) { return result.timed_out || is_silence(result.output); }
+// By what a command that failed says: in what another prints there may be anything, a user's words among it.
+bool is_silent(const HelperResult& result) { return result.timed_out || (!result.ok() && is_silence(result.output)); }
+bool knows_no_job(const HelperResult& result) { return !result.ok() && is_unknown_job(result.output); }
 
 std::string done_text(const Doing& doing, const std::string& id) {
   switch (doing.verb.kind) {
@@ -41,29 +44,70 @@ void ActOnJob::run(const Command& command, const std::function<void(const Helper
   });
 }
 
-void ActOnJob::finish(ActResult::Kind kind, std::string text) {
+void ActOnJob::finish(ActResult::Kind kind, std::string text, bool gone) {
   const Done done = std::exchange(done_, nullptr);
-  if (done) done({kind, std::move(text), doing_.verb, id_});
+  if (done) done({kind, std::move(text), doing_.verb, id_, gone});
 }
 
+void ActOnJob::leave_off() {
+  if (!*here_) return;
+  *here_ = false;
+  if (!sent_) not_sent();
+}
+
+void ActOnJob::not_sent() {
+  if (!std::exchange(changed_, false)) return;
+  for (const Command& command : doing_.undo) run_(command, kCommandLimit, [](const HelperResult&) {});
+}
+
+// Both at once: what the Comment asks for is as new as what is said of the job. The file of the Prolog has the one of
+// the start; since then the owner may have asked for time, for any component of a het job.
 void ActOnJob::start() {
-  run(squeue_command(request_.job), [this](const HelperResult& result) { looked(result); });
+  run(squeue_command(request_.judged.job), [this](const HelperResult& result) {
+    state_ = result;
+    if (comment_ || !request_.keep) looked();
+  });
+  if (!request_.keep) return;
+  const std::uint64_t het_job = request_.het_job.value_or(0);
+  run(comment_query(het_job != 0 ? het_job : request_.judged.job), [this](const HelperResult& result) {
+    comment_ = result;
+    if (state_) looked();
+  });
 }
 
-void ActOnJob::looked(const HelperResult& result) {
-  if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
-  if (!result.ok() && !is_unknown_job(result.output))
-    return finish(ActResult::Kind::failed, "squeue: " + trouble_of(result));
-  const auto state = result.ok() ? read_squeue(result.output, request_.job) : std::optional<JobState>();
+// True: it is, and said so. Where the Comment cannot be read it may ask for time.
+bool ActOnJob::keeps() {
+  if (!comment_ || knows_no_job(*comment_)) return false;
+  if (is_silent(*comment_)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer"), true;
+  if (!comment_->ok())
+    return finish(ActResult::Kind::not_now, "its Comment cannot be read: " + trouble_of(*comment_)), true;
+  // A comment of several lines is no way to be left alone: what it asks for counts, and is capped as any other.
+  const auto comments = read_comments(comment_->output);
+  std::optional<WallTime> until;
+  if (!comments || request_.het_job.value_or(0) != 0)
+    until = kept_until(comment_->output);
+  else if (const auto comment = comments->find(request_.judged.job); comment != comments->end())
+    until = kept_until(comment->second);
+  if (!until || !request_.keep(*until)) return false;
+  return finish(ActResult::Kind::kept, "its Comment keeps it"), true;
+}
+
+void ActOnJob::looked() {
+  if (is_silent(*state_)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+  if (!state_->ok() && !knows_no_job(*state_)) return finish(ActResult::Kind::failed, "squeue: " + trouble_of(*state_));
+  const auto state = state_->ok() ? read_squeue(state_->output, request_.judged.job) : std::optional<JobState>();
   if (!state) return finish(ActResult::Kind::failed, state.error().message());
-  doing_ = plan(*state, request_.job, request_.restarts, request_.verb, request_.policy, request_.reason);
-  if (doing_.kind == Doing::Kind::no_longer) return finish(ActResult::Kind::no_longer, doing_.why);
+  doing_ = plan(*state, request_.judged, request_.verb.value_or(Verb{}), request_.policy, request_.reason);
+  if (doing_.kind == Doing::Kind::no_longer) return finish(ActResult::Kind::no_longer, doing_.why, !*state);
+  if (doing_.kind == Doing::Kind::not_now) return finish(ActResult::Kind::not_now, doing_.why);
   if (doing_.kind == Doing::Kind::refused) return finish(ActResult::Kind::refused, doing_.why);
   id_ = (*state)->id();
   if (request_.het_job && (*state)->het_job != (*request_.het_job == 0 ? "" : std::to_string(*request_.het_job)))
     return finish(ActResult::Kind::refused,
-                  fmt::format("job {} is a component of het job {}, of which nobody has asked the others", request_.job,
-                              (*state)->het_job));
+                  fmt::format("job {} is a component of het job {}, of which nobody has asked the others",
+                              request_.judged.job, (*state)->het_job));
+  if (keeps()) return;
+  if (!request_.verb) return finish(ActResult::Kind::done, "");
   if (request_.dry_run)
     return finish(ActResult::Kind::done,
                   fmt::format("would run: {}", printable(fmt::format("{}", fmt::join(doing_.command, " ")))));
@@ -86,10 +130,12 @@ void ActOnJob::prepare(std::size_t at) {
     return check_([this, here = here_] {
       if (*here) send();
     });
+  changed_ = true;  // also where it does not answer
   run(doing_.before[at], [this, at](const HelperResult& result) {
+    if (result.ok()) return prepare(at + 1);
+    not_sent();
     if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
-    if (!result.ok()) return finish(ActResult::Kind::failed, doing_.before[at][0] + ": " + trouble_of(result));
-    prepare(at + 1);
+    finish(ActResult::Kind::failed, doing_.before[at][0] + ": " + trouble_of(result));
   });
 }
 
@@ -98,6 +144,7 @@ void ActOnJob::send() {
   run(doing_.command, [this](const HelperResult& result) {
     if (result.ok()) return finish(ActResult::Kind::done, done_text(doing_, id_));
     sent_ = false;
+    not_sent();
     if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
     finish(ActResult::Kind::failed, doing_.command[0] + ": " + trouble_of(result));
   });

@@ -1,6 +1,7 @@
 #pragma once
 // Does one thing to one job through Slurm: looks at it with squeue, then AdminComment, then the verb; each command ends
 // within kCommandLimit. `lull slurm act` and the step of `lull watch --slurm` do it so. Nothing here blocks.
+// What was changed for a verb that is not sent after all is changed back.
 
 #include <cstdint>
 #include <functional>
@@ -21,8 +22,9 @@ using Run = std::function<void(const Command& command, Duration limit, Helpers::
 struct ActResult {
   enum class Kind : std::uint8_t {
     done,
-    no_longer,  // the job does not run any more, or is another run of it
-    not_now,    // the controller is silent
+    no_longer,  // the job does not run any more, or is another run of it, or another job
+    not_now,    // the controller is silent, or not all of the job was judged
+    kept,       // its Comment asks for time, and gets it
     refused,    // it cannot be done to such a job
     failed,
   };
@@ -30,19 +32,21 @@ struct ActResult {
   std::string text = {};  // what was done, or why not
   Verb verb = {};         // that was done
   std::string id = {};    // of the job, as scontrol takes it
+  bool gone = false;      // Slurm knows no such job
 };
 
 class ActOnJob {
  public:
   struct Request {
-    std::uint64_t job = 0;
-    unsigned restarts = 0;
-    Verb verb = {};
+    Judged judged = {};
+    std::optional<Verb> verb = {};  // nothing: it is looked at, and that is all
     ActPolicy policy = {};
     std::string reason = {};  // for AdminComment; empty: it stays as it is
     bool dry_run = false;
     // The het job whose components have all agreed, 0: of none. Nothing: act on all components, whatever it is part of.
     std::optional<std::uint64_t> het_job = {};
+    // Told the time that the job's Comment asks for; true: it is given. Not set: the Comment is not read.
+    std::function<bool(WallTime until)> keep = {};
   };
   // Right before what cannot be undone: calls back if it may still be done, else never.
   using Check = std::function<void(std::function<void()> go)>;
@@ -51,23 +55,29 @@ class ActOnJob {
       : run_(std::move(run)), request_(std::move(request)), check_(std::move(check)), done_(std::move(done)) {}
   ActOnJob(const ActOnJob&) = delete;
   ActOnJob& operator=(const ActOnJob&) = delete;
-  ~ActOnJob() { *here_ = false; }
+  ~ActOnJob() { leave_off(); }
 
   void start();
-  bool too_late() const { return sent_; }  // the verb is on its way
+  void leave_off();                        // nothing more is done
+  bool too_late() const { return sent_; }  // the verb is on its way, or was done
 
  private:
-  void looked(const HelperResult& result);
+  void looked();
+  bool keeps();
+  void not_sent();
   void comment();
   void prepare(std::size_t at);
   void send();
-  void finish(ActResult::Kind kind, std::string text);
+  void finish(ActResult::Kind kind, std::string text, bool gone = false);
   void run(const Command& command, const std::function<void(const HelperResult&)>& then);
 
   Run run_;
   Request request_;
   Check check_;
   Done done_;
+  std::optional<HelperResult> state_;
+  std::optional<HelperResult> comment_;
+  bool changed_ = false;  // by what comes before the verb
   Doing doing_;
   std::string id_;
   bool sent_ = false;

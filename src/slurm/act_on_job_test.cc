@@ -33,12 +33,31 @@ HelperResult silent() {
   return ended(1, "slurm_load_jobs error: Unable to contact slurm controller (connect failure)");
 }
 
-std::string squeue_row(const std::string& state, unsigned restarts, const std::string& het = "N/A", bool batch = true) {
-  return fmt::format("{:24}{:24}{:<16}{:8}{:8}{:24}{:64}{:24}\n", "22", state, restarts, batch ? "1" : "0", "1", "22",
-                     "N/A", het);
+// What squeue says of job 22.
+struct Shown {
+  std::string state = "RUNNING";
+  unsigned restarts = 0;
+  std::string het = "N/A";
+  bool batch = true;
+  bool requeue = true;
+  std::string user = "1000";
+  std::string nodes = "gpu1";
+  unsigned count = 1;
+  std::string qos = "(null)";
+  std::string tres = "cpu=1,node=1,billing=1";
+};
+std::string squeue_row(const Shown& row) {
+  return fmt::format("{:24}{:24}{:<16}{:8}{:8}{:24}{:64}{:24}{:16}{:<12}{:64}{:64}{:64}{:256}{:1024}\n", "22",
+                     row.state, row.restarts, row.batch ? "1" : "0", row.requeue ? "1" : "0", "22", "N/A", row.het,
+                     row.user, row.count, "main", row.qos, "physics", row.tres, row.nodes);
 }
+std::string squeue_row(const std::string& state, unsigned restarts, const std::string& het = "N/A", bool batch = true) {
+  return squeue_row(Shown{.state = state, .restarts = restarts, .het = het, .batch = batch});
+}
+const Shown kOnTwo{.nodes = "gpu[1-2]", .count = 2};
 Answer says_yes(std::string node, unsigned restarts = 0) {
-  return {.job = 22, .node = std::move(node), .says = Says::yes, .restarts = restarts, .age = 1s, .every = 5s};
+  return {
+      .job = 22, .node = std::move(node), .says = Says::yes, .restarts = restarts, .gpus = 1, .age = 1s, .every = 5s};
 }
 
 class SlurmTest : public ::testing::Test {
@@ -57,7 +76,8 @@ class SlurmTest : public ::testing::Test {
         key = fmt::format("runuser {}", text[group + 12]);
       const auto found = answers.find(key);
       const HelperResult result = found == answers.end() ? ended(0) : found->second;
-      loop->in(1ms, [done = std::move(done), result] { done(result); });
+      const auto slow = takes.find(key);
+      loop->in(slow == takes.end() ? 1ms : slow->second, [done = std::move(done), result] { done(result); });
     };
   }
   std::size_t count(std::string_view beginning) const {
@@ -73,7 +93,8 @@ class SlurmTest : public ::testing::Test {
 
   ActResult act(ActOnJob::Request request) {
     ActResult got;
-    request.job = 22;
+    request.judged.job = 22;
+    if (!request.judged.restarts) request.judged.restarts = 0;
     ActOnJob acting(
         run(), request,
         [this](const std::function<void()>& go) {
@@ -93,6 +114,7 @@ class SlurmTest : public ::testing::Test {
     StepResult got;
     JobStep one(*loop, run(), {.text = "slurm=requeue", .job = job, .verb = std::move(verb)});
     one.on_keep = on_keep;
+    one.on_gone = [this] { ++gone; };
     one.ask_before_acting({.holds = [this] { return wanted; },
                            .may_kill = nullptr,
                            .until = nullptr,
@@ -109,14 +131,16 @@ class SlurmTest : public ::testing::Test {
   ManualClock clock;
   std::unique_ptr<Loop> loop = *Loop::create_warped(clock);
   std::map<std::string, HelperResult> answers = {{"squeue", ended(0, squeue_row("RUNNING", 0))}};
+  std::map<std::string, std::chrono::milliseconds> takes;
   std::vector<std::string> ran;
   bool wanted = true;
   int checks = 0;
+  int gone = 0;
   std::function<bool(WallTime)> on_keep;
 };
 
 TEST_F(SlurmTest, LooksCommentsAndActs) {
-  const ActResult result = act({.verb = {VerbKind::requeue}, .reason = "idle"});
+  const ActResult result = act({.verb = Verb{VerbKind::requeue}, .reason = "idle"});
   EXPECT_EQ(result.kind, ActResult::Kind::done) << result.text;
   ASSERT_EQ(ran.size(), 3U);
   EXPECT_TRUE(ran[0].starts_with("squeue "));
@@ -127,7 +151,7 @@ TEST_F(SlurmTest, LooksCommentsAndActs) {
 
 TEST_F(SlurmTest, DoesNothingWithoutTheLastYes) {
   wanted = false;
-  act({.verb = {VerbKind::cancel}, .reason = "idle"});
+  act({.verb = Verb{VerbKind::cancel}, .reason = "idle"});
   EXPECT_EQ(ran.size(), 1U);
 }
 
@@ -156,14 +180,115 @@ TEST_F(SlurmTest, EachCommandThatHangsOrFailsIsSaid) {
     answers = {{"squeue", ended(0, squeue_row("RUNNING", 0))}};
     answers[one.key] = one.result;
     ran.clear();
-    const ActResult result = act({.verb = {VerbKind::requeue}, .reason = "idle"});
+    const ActResult result = act({.verb = Verb{VerbKind::requeue}, .reason = "idle"});
     EXPECT_EQ(result.kind, one.kind) << one.key << ": " << result.text;
     EXPECT_EQ(any_verb(), one.acts) << one.key;
   }
 }
 
+// The same number, and as many restarts, need not be the same job.
+TEST_F(SlurmTest, AnotherJobUnderItsNumberIsNotTheOneThatWasJudged) {
+  const auto kind_of = [&](const Shown& row, const Judged& judged) {
+    answers["squeue"] = ended(0, squeue_row(row));
+    ran.clear();
+    const ActResult::Kind kind = act({.judged = judged, .verb = Verb{VerbKind::cancel}}).kind;
+    EXPECT_EQ(any_verb(), kind == ActResult::Kind::done);
+    return kind;
+  };
+  const Judged judged{.user = 1000, .nodes = "gpu[1-2]"};
+  EXPECT_EQ(kind_of(kOnTwo, judged), ActResult::Kind::done);
+  EXPECT_EQ(kind_of({.nodes = "gpu2,gpu1", .count = 2}, judged), ActResult::Kind::done);
+  EXPECT_EQ(kind_of({.user = "1001", .nodes = "gpu[1-2]", .count = 2}, judged), ActResult::Kind::no_longer);
+  EXPECT_EQ(kind_of({.user = "", .nodes = "gpu[1-2]", .count = 2}, judged), ActResult::Kind::no_longer);
+  EXPECT_EQ(kind_of({.nodes = "gpu[1-3]", .count = 3}, judged), ActResult::Kind::no_longer) << "it grew";
+  EXPECT_EQ(kind_of({.nodes = "gpu[2-3]", .count = 2}, judged), ActResult::Kind::no_longer);
+  EXPECT_EQ(kind_of({.nodes = std::string(1024, 'x'), .count = 2}, judged), ActResult::Kind::done) << "was cut off";
+  EXPECT_EQ(kind_of({.nodes = std::string(1024, 'x'), .count = 3}, judged), ActResult::Kind::no_longer);
+}
+
+TEST_F(SlurmTest, AGpuThatNoNodeAnswersForKeepsAJob) {
+  for (const auto& [tres, kind] : {std::pair("cpu=1,gres/gpu=2,gres/gpu:a=2", ActResult::Kind::done),
+                                   std::pair("cpu=1,gres/gpu=3", ActResult::Kind::not_now),
+                                   std::pair("cpu=1,gres/gpu=1", ActResult::Kind::not_now),
+                                   std::pair("cpu=1,billing=2", ActResult::Kind::done)}) {  // nothing is accounted for
+    answers["squeue"] = ended(0, squeue_row(Shown{.tres = tres}));
+    EXPECT_EQ(act({.judged = {.gpus = 2}, .verb = Verb{VerbKind::cancel}}).kind, kind) << tres;
+  }
+}
+
+TEST_F(SlurmTest, WhatASiteLeavesAloneIsLeftAloneByWhatSqueueSays) {
+  answers["squeue"] = ended(0, squeue_row(Shown{.qos = "high"}));
+  for (const ActPolicy& policy : {ActPolicy{.except_qos = {"high"}}, ActPolicy{.except_accounts = {"physics"}},
+                                  ActPolicy{.except_partitions = {"main"}}})
+    for (const VerbKind verb : {VerbKind::comment, VerbKind::signal, VerbKind::cancel}) {
+      ran.clear();
+      EXPECT_EQ(act({.verb = Verb{verb}, .policy = policy, .reason = "x"}).kind, ActResult::Kind::refused);
+      EXPECT_EQ(ran.size(), 1U);
+    }
+  EXPECT_EQ(act({.verb = Verb{VerbKind::cancel}, .policy = {.except_qos = {"low"}}}).kind, ActResult::Kind::done);
+}
+
+TEST_F(SlurmTest, AnInteractiveJobIsLeftWhereTheSiteLeavesIt) {
+  answers["squeue"] = ended(0, squeue_row("RUNNING", 0, "N/A", false));
+  using Interactive = ActPolicy::Interactive;
+  for (const auto& [verb, interactive, kind] :
+       {std::tuple(VerbKind::cancel, Interactive::leave, ActResult::Kind::refused),
+        std::tuple(VerbKind::signal, Interactive::leave, ActResult::Kind::refused),
+        std::tuple(VerbKind::requeue, Interactive::leave, ActResult::Kind::refused),
+        std::tuple(VerbKind::comment, Interactive::leave, ActResult::Kind::done),
+        std::tuple(VerbKind::cancel, Interactive::cancel, ActResult::Kind::done),
+        std::tuple(VerbKind::requeue, Interactive::cancel, ActResult::Kind::done),
+        std::tuple(VerbKind::signal, Interactive::cancel, ActResult::Kind::done),
+        std::tuple(VerbKind::cancel, Interactive::cancel_alone, ActResult::Kind::done),
+        std::tuple(VerbKind::requeue, Interactive::cancel_alone, ActResult::Kind::refused)}) {
+    ran.clear();
+    EXPECT_EQ(act({.verb = Verb{verb, "TERM"}, .policy = {.interactive = interactive}, .reason = "x"}).kind, kind);
+    EXPECT_EQ(count("scontrol requeue"), 0U);
+    EXPECT_TRUE(kind == ActResult::Kind::done || ran.size() == 1);
+  }
+}
+
+// What a user writes is not what a command says of itself.
+TEST_F(SlurmTest, NobodyIsLeftAloneForAComment) {
+  for (const char* comment :
+       {"Connection refused", "Invalid job id specified", "Socket timed out", "Unable to contact slurm controller"}) {
+    answers["Comment"] = ended(0, fmt::format("22 {}\n", comment));
+    on_keep = [](WallTime) { return false; };
+    ran.clear();
+    EXPECT_TRUE(step(job_on("gpu1"), Verb{VerbKind::cancel}).outcome->ok) << comment;
+    EXPECT_EQ(count("scancel"), 1U) << comment;
+  }
+}
+
+TEST_F(SlurmTest, WhatMadeARequeuePossibleIsTakenBackWhereThereIsNone) {
+  answers["squeue"] = ended(0, squeue_row(Shown{.requeue = false}));
+  const std::string back = "scontrol update jobid=22 Requeue=0";
+  EXPECT_EQ(act({.verb = Verb{VerbKind::requeue}}).kind, ActResult::Kind::done);
+  EXPECT_EQ(ran.back(), "scontrol requeue 22");
+  answers["requeue"] = ended(1, "disabled");
+  EXPECT_EQ(act({.verb = Verb{VerbKind::requeue}}).kind, ActResult::Kind::failed);
+  EXPECT_EQ(ran.back(), back);
+  // It works again after all, between the change and the verb.
+  ran.clear();
+  int asked = 0;
+  {
+    ActOnJob acting(
+        run(), {.judged = {.job = 22}, .verb = Verb{VerbKind::requeue}},
+        [&](const std::function<void()>& go) {
+          if (++asked == 1) go();
+        },
+        [](const ActResult&) {});
+    acting.start();
+    go_on();
+    EXPECT_EQ(asked, 2);
+    EXPECT_EQ(count(back), 0U);
+  }
+  EXPECT_EQ(ran.back(), back);
+  EXPECT_EQ(count("scontrol requeue"), 0U);
+}
+
 TEST_F(SlurmTest, ADryRunOnlyLooks) {
-  const ActResult result = act({.verb = {VerbKind::cancel}, .reason = "idle", .dry_run = true});
+  const ActResult result = act({.verb = Verb{VerbKind::cancel}, .reason = "idle", .dry_run = true});
   EXPECT_EQ(result.kind, ActResult::Kind::done);
   EXPECT_EQ(result.text, "would run: scancel 22");
   EXPECT_EQ(ran.size(), 1U);
@@ -171,10 +296,10 @@ TEST_F(SlurmTest, ADryRunOnlyLooks) {
 
 TEST_F(SlurmTest, APartOfAHetJobIsLeftAloneUnlessAllPartsAreMeant) {
   answers["squeue"] = ended(0, squeue_row("RUNNING", 0, "21"));
-  EXPECT_EQ(act({.verb = {VerbKind::cancel}, .het_job = 0}).kind, ActResult::Kind::refused);
-  EXPECT_EQ(act({.verb = {VerbKind::cancel}, .het_job = 20}).kind, ActResult::Kind::refused);
+  EXPECT_EQ(act({.verb = Verb{VerbKind::cancel}, .het_job = 0}).kind, ActResult::Kind::refused);
+  EXPECT_EQ(act({.verb = Verb{VerbKind::cancel}, .het_job = 20}).kind, ActResult::Kind::refused);
   EXPECT_FALSE(any_verb());
-  EXPECT_EQ(act({.verb = {VerbKind::cancel}}).kind, ActResult::Kind::done);
+  EXPECT_EQ(act({.verb = Verb{VerbKind::cancel}}).kind, ActResult::Kind::done);
   EXPECT_EQ(ran.back(), "scancel 21");
 }
 
@@ -216,9 +341,51 @@ TEST_F(SlurmTest, AJobOnOneNodeIsActedOnWithoutAsking) {
 }
 
 TEST_F(SlurmTest, AJobOnTwoNodesIsActedOnIfBothSayYes) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
   answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
   EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}).outcome->ok);
   EXPECT_EQ(count("scontrol requeue"), 1U);
+}
+
+// Each command may take its time; what the nodes said does not become older than that.
+TEST_F(SlurmTest, WhatTheNodesSaidIsGoodForAWhileOnly) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  for (const std::string slow : {"squeue", "comment"}) {
+    takes = {{"runuser", 2000ms}, {slow, 4000ms}};
+    const auto got = step(job_on("gpu[1-2]"), Verb{VerbKind::requeue});
+    ASSERT_TRUE(got.outcome) << slow;
+    EXPECT_TRUE(got.outcome->not_now) << slow;
+    EXPECT_FALSE(any_verb()) << slow;
+  }
+  takes = {{"runuser", 2000ms}, {"comment", 1000ms}};
+  EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}).outcome->ok);
+}
+
+TEST_F(SlurmTest, AKeepThatComesWhileTheNodesAreAskedCounts) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  answers["Comment"] = ended(0, "22 (null)\n");
+  takes = {{"runuser", 2000ms}};
+  on_keep = [](WallTime) { return true; };
+  loop->in(1s, [this] { answers["Comment"] = ended(0, "22 lull-keep=2026-11-18T12:00:00Z\n"); });
+  EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}).outcome->called_off);
+  EXPECT_FALSE(any_verb());
+}
+
+TEST_F(SlurmTest, AFileOfAJobThatSlurmDoesNotKnowIsSaid) {
+  answers["squeue"] = ended(1, "slurm_load_jobs error: Invalid job id specified");
+  answers["runuser"] = ended(1, "srun: error: Unable to confirm allocation for job 22: Invalid job id specified");
+  for (const char* nodes : {"gpu1", "gpu[1-2]"}) {
+    gone = 0;
+    EXPECT_TRUE(step(job_on(nodes), Verb{VerbKind::cancel}).outcome->not_now);
+    EXPECT_EQ(gone, 1) << nodes;
+  }
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::cancel}).outcome->not_now)
+      << "by srun's word alone it is not gone";
+  EXPECT_EQ(gone, 1);
+  EXPECT_FALSE(any_verb());
 }
 
 TEST_F(SlurmTest, ANodeThatIsBusyPutsItOffUntilItCouldSayYes) {
@@ -286,14 +453,14 @@ class HetJobTest : public SlurmTest {
     return step(job, Verb{VerbKind::requeue});
   }
   StepResult second() {
-    answers["squeue"] = ended(0, squeue_of("22"));
+    answers["squeue"] = ended(0, squeue_of("22", "gpu[2-3]", 2));
     Allocation job = job_on("gpu[2-3]");
     job.node = "gpu2";
     job.het_job = 21;
     return step(job, Verb{VerbKind::requeue});
   }
-  static std::string squeue_of(const std::string& job) {
-    return job + squeue_row("RUNNING", 0, "21").substr(job.size());
+  static std::string squeue_of(const std::string& job, const std::string& nodes = "gpu1", unsigned count = 1) {
+    return job + squeue_row(Shown{.het = "21", .nodes = nodes, .count = count}).substr(job.size());
   }
 };
 
@@ -394,16 +561,19 @@ TEST_F(SlurmTest, NothingIsDoneWithoutAYesOfEachNode) {
     const unsigned how = pick(10);
     const bool asked = how > 1;
     answers["runuser"] = how == 0 ? timed_out() : ended(how == 1 ? 1 : 0, output);
-    const unsigned state = pick(8);
-    answers["squeue"] = state == 0   ? timed_out()
-                        : state == 1 ? ended(0, squeue_row("COMPLETING", 0))
-                        : state == 2 ? ended(0, squeue_row("RUNNING", 1))
-                        : state == 3 ? silent()
-                                     : ended(0, squeue_row("RUNNING", 0));
+    const unsigned state = pick(12);
+    const std::string list = nodes == 1 ? "gpu1" : fmt::format("gpu[1-{}]", nodes);
+    Shown shown{.nodes = list, .count = nodes, .tres = fmt::format("gres/gpu={}", nodes)};
+    if (state == 1) shown.state = "COMPLETING";
+    if (state == 2) shown.restarts = 1;
+    if (state == 4) shown.user = "1001";
+    if (state == 5) shown.nodes = fmt::format("gpu[1-{}]", ++shown.count);
+    if (state == 6) shown.tres = fmt::format("gres/gpu={}", nodes + 1);
+    answers["squeue"] = state == 0 ? timed_out() : state == 3 ? silent() : ended(0, squeue_row(shown));
     wanted = pick(4) > 0;
     ran.clear();
-    (void)step(job_on(nodes == 1 ? "gpu1" : fmt::format("gpu[1-{}]", nodes)), Verb{VerbKind::requeue});
-    const bool may = (nodes == 1 || (all && asked)) && state > 3 && wanted;
+    (void)step(job_on(list), Verb{VerbKind::requeue});
+    const bool may = (nodes == 1 || (all && asked)) && state > 6 && wanted;
     EXPECT_EQ(any_verb(), may) << output;
     acted += may ? 1 : 0;
   }

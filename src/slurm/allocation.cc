@@ -33,6 +33,7 @@ constexpr std::array kTexts = {
     TextField{"nodes", &Allocation::nodes},     TextField{"partition", &Allocation::partition},
     TextField{"account", &Allocation::account}, TextField{"qos", &Allocation::qos},
     TextField{"comment", &Allocation::comment}, TextField{"rule", &Allocation::rule},
+    TextField{"sluid", &Allocation::sluid},
 };
 
 // A text of JSON is one of TOML.
@@ -55,7 +56,18 @@ Result<> check_owner(int fd, mode_t kind, const std::string& what, uid_t trusted
 struct TrustedFile {
   std::string name;
   std::string text;
+  WallTime written{};
 };
+
+// O_NONBLOCK: a pipe in its place must not make us wait.
+Result<TrustedFile> read_trusted_at(int folder, const std::string& name, const std::string& path, uid_t trusted) {
+  const Fd file = TRY(open_at(folder, name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+  TRY(check_owner(file.get(), S_IFREG, path, trusted));
+  struct stat status{};
+  if (::fstat(file.get(), &status) != 0) return fail(errno, path);
+  return TrustedFile{name, TRY(read_file(AT_FDCWD, fmt::format("/proc/self/fd/{}", file.get()), kMostBytes)),
+                     WallTime(std::chrono::seconds(status.st_mtim.tv_sec))};
+}
 
 // Of all plain names in it.
 Result<std::vector<TrustedFile>> read_trusted(const std::string& folder, uid_t trusted,
@@ -74,18 +86,12 @@ Result<std::vector<TrustedFile>> read_trusted(const std::string& folder, uid_t t
   if (error) return fail(error.value(), folder);
   std::ranges::sort(names);
   std::vector<TrustedFile> files;
-  for (std::string& name : names) {
-    const std::string path = folder + "/" + name;
-    // O_NONBLOCK: a pipe in its place must not make us wait.
-    const auto file = open_at(fd.get(), name, O_RDONLY | O_NOFOLLOW | O_NONBLOCK);
-    if (!file && file.error().errno_value == ENOENT) continue;  // the job has just ended
-    const auto good = file ? check_owner(file->get(), S_IFREG, path, trusted) : Result<>(std::unexpected(file.error()));
-    auto text = good ? read_file(AT_FDCWD, fmt::format("/proc/self/fd/{}", file->get()), kMostBytes)
-                     : Result<std::string>(std::unexpected(good.error()));
-    if (text)
-      files.push_back({std::move(name), *std::move(text)});
-    else
-      refused.push_back(printable(text.error().message()));
+  for (const std::string& name : names) {
+    auto file = read_trusted_at(fd.get(), name, folder + "/" + name, trusted);
+    if (file)
+      files.push_back(*std::move(file));
+    else if (file.error().errno_value != ENOENT)  // the job has just ended
+      refused.push_back(printable(file.error().message()));
   }
   return files;
 }
@@ -118,6 +124,7 @@ std::string to_text(const Allocation& one) {
     if (!(one.*field).empty()) text += fmt::format("{} = {}\n", name, toml_text(one.*field));
   if (one.uid) text += fmt::format("uid = {}\n", *one.uid);
   text += fmt::format("gpus = [{}]\n", fmt::join(one.gpus, ", "));
+  if (one.shares_gpus) text += "shares_gpus = true\n";
   if (one.restarts) text += fmt::format("restarts = {}\n", *one.restarts);
   if (one.het_job != 0) text += fmt::format("het_job = {}\n", one.het_job);
   return text + fmt::format("start = \"{}\"\n", format_rfc3339(one.start));
@@ -152,6 +159,7 @@ Result<Allocation> parse_allocation(std::string_view text, std::string_view name
   }
   std::ranges::sort(one.gpus);
   one.gpus.erase(std::ranges::unique(one.gpus).begin(), one.gpus.end());
+  one.shares_gpus = root.find("shares_gpus") != nullptr;
   if (const toml::Node* node = root.find("start")) {
     const auto start = parse_rfc3339(TRY(reader.text(*node, "start")));
     if (!start) return reader.refuse(*node, "start: a time such as 2026-03-15T11:04:29Z would be right");
@@ -177,18 +185,27 @@ std::string allocation_folder(std::string_view chosen) {
   return folder;
 }
 
+Result<std::string> read_trusted_file(const std::string& folder, const std::string& name, uid_t trusted) {
+  const Fd fd = TRY(open_file(folder, O_RDONLY | O_DIRECTORY));
+  TRY(check_owner(fd.get(), S_IFDIR, folder, trusted));
+  return TRY(read_trusted_at(fd.get(), name, folder + "/" + name, trusted)).text;
+}
+
 Result<> write_allocation(const std::string& folder, const Allocation& allocation) {
+  return write_trusted_file(folder, std::to_string(allocation.job), to_text(allocation));
+}
+
+Result<> write_trusted_file(const std::string& folder, const std::string& name, std::string_view text) {
   std::error_code error;
   const bool made = std::filesystem::create_directories(folder, error);
   if (error) return fail(error.value(), folder);
   if (made) (void)::chmod(folder.c_str(), 0755);  // whatever slurmd's umask is
   const Fd dir = TRY(open_file(folder, O_RDONLY | O_DIRECTORY));
-  const std::string name = std::to_string(allocation.job);
   const std::string draft = "." + name + ".new";
   (void)::unlinkat(dir.get(), draft.c_str(), 0);  // of one that was killed
   const auto write = [&]() -> Result<> {
     const Fd file = TRY(open_at(dir.get(), draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0644));
-    TRY(write_all(file.get(), to_text(allocation)));
+    TRY(write_all(file.get(), text));
     if (::fchmod(file.get(), 0644) != 0) return fail(errno, draft);  // whatever our umask is
     if (::renameat(dir.get(), draft.c_str(), dir.get(), name.c_str()) != 0) return fail(errno, name);
     return {};
@@ -239,6 +256,8 @@ static Allocations read_by_gpu(const std::string& folder, const std::string& nod
         return nullptr;
       }
       Allocation& one = jobs.try_emplace(*job, Allocation{.job = *job, .node = node}).first->second;
+      // It may have been written again since: the job is at least as old.
+      if (one.start == WallTime{} || file.written < one.start) one.start = file.written;
       if (std::ranges::find(one.gpus, gpu->front()) == one.gpus.end()) one.gpus.push_back(gpu->front());
       return &one;
     });

@@ -25,7 +25,8 @@ struct Allocation {
   std::string node = {};          // this node, as Slurm calls it
   std::optional<uid_t> uid = {};  // whose job it is
   std::string user = {};
-  std::vector<unsigned> gpus = {};        // physical: the numbers of their device files
+  std::vector<unsigned> gpus = {};        // as Slurm counts them (slurm/gres.h)
+  bool shares_gpus = false;               // it has parts of GPUs, and slurmd does not say of which
   std::string nodes = {};                 // all nodes of the job, as Slurm writes them; empty: not known
   std::optional<unsigned> restarts = {};  // how often it was requeued
   std::uint64_t het_job = 0;              // the first component of the het job that it is a component of; 0: of none
@@ -34,6 +35,7 @@ struct Allocation {
   std::string qos = {};
   std::string comment = {};  // the user's
   std::string rule = {};     // what the user asked for with --gpu-idle
+  std::string sluid = {};    // what its cgroups are called by, where Slurm does so
   WallTime start{};
 
   std::string name() const { return "slurm:" + std::to_string(job); }
@@ -52,7 +54,10 @@ std::string allocation_folder(std::string_view chosen = {});
 // SLURMD_NODENAME where that is set, else the host name up to its first dot.
 std::string node_name();
 
+// A file of the folder that nobody but root (and `trusted`) can have written.
+Result<std::string> read_trusted_file(const std::string& folder, const std::string& name, uid_t trusted = 0);
 // Atomically, for everybody to read. Makes the folder.
+Result<> write_trusted_file(const std::string& folder, const std::string& name, std::string_view text);
 Result<> write_allocation(const std::string& folder, const Allocation& allocation);
 Result<> remove_allocation(const std::string& folder, std::uint64_t job);  // one that is not there is removed
 

@@ -2,16 +2,21 @@
 
 #include "slurm/allocation.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <map>
 
+#include "base/process_start.h"
 #include "slurm/prolog.h"
 
 namespace lull::slurm {
@@ -217,6 +222,27 @@ TEST(Prolog, IsOverInTimeWhateverItsBodyDoes) {
   });
   EXPECT_NE(said.find("not done within"), std::string::npos);
   EXPECT_LT(clock.now() - before, 5s);
+}
+
+TEST(Prolog, ItsProcessEndsWithItWhenItIsKilled) {
+  std::array<int, 2> ends{};
+  ASSERT_EQ(::pipe2(ends.data(), O_CLOEXEC), 0);
+  const Fd heard(ends[0]);
+  Fd held(ends[1]);  // by the body, for as long as it is there
+  const auto prolog = start_child([&] {
+    (void)complaint_within(1h, [&]() -> Result<> {
+      (void)write_all(held.get(), "x");
+      for (;;) ::pause();
+    });
+  });
+  ASSERT_TRUE(prolog);
+  held.reset();
+  char byte = 0;
+  ASSERT_EQ(::read(heard.get(), &byte, 1), 1);
+  EXPECT_TRUE(prolog->signal(SIGKILL));
+  pollfd ready{heard.get(), POLLIN, 0};
+  EXPECT_EQ(::poll(&ready, 1, 10'000), 1) << "nobody is left";
+  EXPECT_TRUE(wait_for_child(prolog->pid(), 10s));
 }
 
 }  // namespace

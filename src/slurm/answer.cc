@@ -44,7 +44,8 @@ std::string to_line(const Answer& one) {
   if (one.gpus) line += fmt::format(" gpus={}", *one.gpus);
   line += fmt::format(" age={} every={} held={}", words(one.age), words(one.every), words(one.held));
   if (one.yes_in) line += " yes_in=" + words(*one.yes_in);
-  return line + " why=" + printable(one.why);
+  // A plain yes of many nodes is to stay short; the word has to be there, since it says that the line is whole.
+  return line + " why=" + (one.says == Says::yes ? "" : printable(one.why));
 }
 
 std::optional<Answer> read_answer(std::string_view line) {
@@ -140,6 +141,9 @@ Agreement agree(std::uint64_t job, unsigned restarts, const std::vector<std::str
   }
   agreement.answers = answers.size();
   if (!nodes.empty() && answers.contains(nodes.front())) agreement.first_gpus = answers.at(nodes.front()).gpus;
+  if (answers.size() == nodes.size()) agreement.gpus = 0;
+  for (const auto& [node, one] : answers)
+    agreement.gpus = agreement.gpus && one.gpus ? std::optional(*agreement.gpus + *one.gpus) : std::nullopt;
   agreement.agreed = agreement.why.empty();
   return agreement;
 }

@@ -51,6 +51,7 @@ struct Agreement {
   std::optional<Duration> again_in = {};    // then it could be: the largest of what those who said no said
   std::size_t answers = 0;                  // of how many nodes
   std::optional<unsigned> first_gpus = {};  // how many GPUs the job has on the first of its nodes
+  std::optional<std::uint64_t> gpus = {};   // on all of them
 };
 // `output`: what all nodes printed. `nodes`: each of them has to say yes, for this run of the job.
 Agreement agree(std::uint64_t job, unsigned restarts, const std::vector<std::string>& nodes, std::string_view output);

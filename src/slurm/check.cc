@@ -10,6 +10,7 @@
 #include <ctime>
 #include <map>
 #include <optional>
+#include <set>
 #include <utility>
 
 #include "base/exit_status.h"
@@ -206,9 +207,64 @@ void NodeCheck::start() {
   });
   Allocations found;
   folder_item_ = check_folder(folder_, found);
+  check_stale(found.all);
+  check_gpus(found.all);
   check_users(found.all);
   check_srun(found.all);
   finish_one();
+}
+
+// A file whose job is over: its Epilog did not remove it.
+void NodeCheck::check_stale(const std::vector<Allocation>& jobs) {
+  stale_.state = State::ok;
+  stale_.text = "no file of a job that is over";
+  if (jobs.empty()) return;
+  std::vector<std::uint64_t> numbers;
+  for (const Allocation& job : jobs) numbers.push_back(job.job);
+  const std::string list = fmt::format("--jobs={}", fmt::join(numbers, ","));
+  run({"squeue", "--noheader", list, "--states=all", "--format=%A %T"}, [this, numbers](const HelperResult& result) {
+    if (!result.ok() && !is_unknown_job(result.output)) {
+      stale_.state = State::unknown;
+      stale_.text = "squeue: " + said(result);
+      return;
+    }
+    std::set<std::uint64_t> there;
+    const std::string_view lines = result.ok() ? std::string_view(result.output) : std::string_view();
+    for (const std::string_view line : split(lines, '\n')) {
+      const std::size_t blank = std::min(line.find(' '), line.size());
+      const std::string_view state = trim(line.substr(blank));
+      const bool over = state == "COMPLETED" || state == "CANCELLED" || state == "FAILED" || state == "TIMEOUT" ||
+                        state == "NODE_FAIL" || state == "PENDING" || state == "OUT_OF_MEMORY" || state == "PREEMPTED";
+      if (const auto number = to_unsigned(line.substr(0, blank)); number && !over) there.insert(*number);
+    }
+    for (const std::uint64_t number : numbers) {
+      if (there.contains(number)) continue;
+      stale_.state = State::missing;
+      stale_.text = fmt::format("job {} does not run, and its file is there: its Epilog has not removed it", number);
+      stale_.fix = fmt::format("see to the Epilog; rm {}/{}", printable(folder_), number);
+    }
+  });
+}
+
+// Which GPUs Slurm means by its numbers, of each job that is here.
+void NodeCheck::check_gpus(const std::vector<Allocation>& jobs) {
+  run(gres_command(node_name()), [this, jobs](const HelperResult& result) {
+    GpuNumbers numbers(folder_, facts_);
+    numbers.looked(result, clock_.now());
+    gpus_.state = numbers.known() ? State::ok : !result.status ? State::unknown : State::missing;
+    gpus_.text = numbers.known() ? fmt::format("slurmd -G names the files of {} GPU{}", numbers.size(),
+                                               numbers.size() == 1 ? "" : "s")
+                                 : printable(numbers.why());
+    gpus_.fix =
+        numbers.known() ? "" : "no job is judged until it is known: see gres.conf (File=), SLURM_CONF and slurmd";
+    for (const Allocation& job : jobs) {
+      const auto files = numbers.files_of(job.gpus, job.start);
+      if (!numbers.known() || files) continue;
+      gpus_.state = State::missing;
+      gpus_.text = fmt::format("job {} is not judged: {}", job.job, files.error().message());
+      gpus_.fix = "give whole GPUs by File= of gres.conf; of a job from before a change nothing is known";
+    }
+  });
 }
 
 // The question of the nodes is asked as the job's user.
@@ -272,7 +328,7 @@ void NodeCheck::check_srun(const std::vector<Allocation>& jobs) {
 void NodeCheck::finish_one() {
   if (--open_ > 0) return;
   std::vector<CheckItem> items = std::move(configuration_);
-  for (CheckItem* item : {&folder_item_, &users_, &srun_}) items.push_back(std::move(*item));
+  for (CheckItem* item : {&folder_item_, &stale_, &gpus_, &users_, &srun_}) items.push_back(std::move(*item));
   done_(std::move(items));
 }
 

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "slurm/act_on_job.h"
 #include "slurm/allocation.h"
+#include "slurm/gres.h"
 
 namespace lull::slurm {
 
@@ -37,14 +38,21 @@ class NodeCheck {
  public:
   using Done = std::function<void(std::vector<CheckItem>)>;
   // `root`: we are; another user cannot run srun as the user of a job.
-  NodeCheck(Run run, const Clock& clock, std::string folder, bool root, Done done)
-      : run_(std::move(run)), clock_(clock), folder_(std::move(folder)), root_(root), done_(std::move(done)) {}
+  NodeCheck(Run run, const Clock& clock, std::string folder, bool root, Done done, GpuNumbers::Facts facts = gres_facts)
+      : run_(std::move(run)),
+        clock_(clock),
+        folder_(std::move(folder)),
+        root_(root),
+        done_(std::move(done)),
+        facts_(std::move(facts)) {}
   NodeCheck(const NodeCheck&) = delete;
   NodeCheck& operator=(const NodeCheck&) = delete;
 
   void start();
 
  private:
+  void check_stale(const std::vector<Allocation>& jobs);
+  void check_gpus(const std::vector<Allocation>& jobs);
   void check_users(const std::vector<Allocation>& jobs);
   void check_srun(const std::vector<Allocation>& jobs);
   void run(const Command& command, std::function<void(const HelperResult&)> then);
@@ -55,9 +63,12 @@ class NodeCheck {
   std::string folder_;
   bool root_;
   Done done_;
+  GpuNumbers::Facts facts_;
   std::size_t open_ = 1;  // commands under way, and start() itself
   std::vector<CheckItem> configuration_;
   CheckItem folder_item_{.name = "folder"};
+  CheckItem gpus_{.name = "gpus"};
+  CheckItem stale_{.name = "stale"};
   CheckItem users_{.name = "users"};
   CheckItem srun_{.name = "srun"};
 };

@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <ctime>
 #include <filesystem>
@@ -72,15 +73,20 @@ class CheckTest : public ::testing::Test {
         [&](const Command& command, Duration limit, const Helpers::Done& then) {
           EXPECT_LE(limit, 5s);
           commands.push_back(command);
-          then(command[0] == "scontrol" ? scontrol : command[0] == "getent" ? getent : srun);
+          then(command[0] == "scontrol" ? scontrol
+               : command[0] == "getent" ? getent
+               : command[0] == "slurmd" ? slurmd
+               : command[0] == "squeue" ? squeue
+                                        : srun);
         },
         clock, folder + "/run", root,
         [&](const std::vector<CheckItem>& items) {
           all = items;
           for (const CheckItem& item : items) found[item.name] = item;
-        });
+        },
+        [this] { return facts; });
     checking.start();
-    EXPECT_EQ(found.size(), 7U);
+    EXPECT_EQ(found.size(), 9U);
     for (const auto& [name, item] : found) {
       EXPECT_FALSE(item.text.empty()) << name;
       EXPECT_TRUE(item.state != State::missing || !item.fix.empty()) << name;
@@ -94,6 +100,9 @@ class CheckTest : public ::testing::Test {
   HelperResult scontrol;
   HelperResult getent = done("ada:x:1000:1000::/home/ada:/bin/sh\n");
   HelperResult srun = done();
+  HelperResult slurmd = done("slurmd: Gres Name=gpu Type=(null) Count=1 Index=0 ID=7 File=/dev/null (null)\n");
+  HelperResult squeue = done("22 RUNNING\n23 RUNNING\n");
+  GresFacts facts{.changed = WallTime(1s), .slurmd = WallTime(2s)};
   std::vector<Command> commands;
   std::vector<CheckItem> all;
 };
@@ -104,8 +113,8 @@ TEST_F(CheckTest, ANodeThatHasAllIsFine) {
   for (const auto& [name, item] : check()) EXPECT_EQ(item.state, State::ok) << name << ": " << item.text;
   EXPECT_EQ(status_of(all), 0);
   // One user is looked up once, and the job that asks most of srun is tried.
-  EXPECT_EQ(commands.size(), 3U);
-  EXPECT_EQ(commands[2], ask_command(22, "ada", 2, {"true"}));
+  EXPECT_EQ(commands.size(), 5U);
+  EXPECT_EQ(commands[4], ask_command(22, "ada", 2, {"true"}));
 }
 
 TEST_F(CheckTest, WithoutAJobThereIsNothingToTry) {
@@ -182,6 +191,39 @@ TEST_F(CheckTest, AFolderThatIsNotRootsAlone) {
   auto found = check();
   EXPECT_EQ(found["folder"].state, State::missing);
   EXPECT_NE(found["folder"].fix.find("install -d"), std::string::npos);
+}
+
+TEST_F(CheckTest, WhichGpusSlurmMeansHasToBeKnown) {
+  give({.job = 22, .user = "ada", .gpus = {0}, .nodes = "n1", .restarts = 0, .start = WallTime(3s)});
+  auto found = check();
+  EXPECT_EQ(found["gpus"].state, State::missing) << "of /dev/null nothing is known";
+  EXPECT_NE(found["gpus"].text.find("job 22 is not judged"), std::string::npos) << found["gpus"].text;
+  facts.changed = WallTime(3s);
+  fs::remove(folder + "/run/gpus");
+  EXPECT_NE(check()["gpus"].text.find("restart slurmd"), std::string::npos);
+  slurmd = done("slurmd: Gres Name=gpu Type=(null) Count=1 Index=0 ID=7 File=(null)\n");
+  EXPECT_NE(check()["gpus"].text.find("names no File"), std::string::npos);
+  EXPECT_EQ(status_of(all), 1);
+  slurmd = {};
+  slurmd.trouble = "slurmd: not found";
+  EXPECT_EQ(check()["gpus"].state, State::unknown);
+}
+
+TEST_F(CheckTest, AFileThatAnEpilogLeftBehind) {
+  give({.job = 22, .user = "ada", .nodes = "n1", .restarts = 0});
+  give({.job = 23, .user = "ada", .nodes = "n1", .restarts = 0});
+  squeue = done("22 RUNNING\n");
+  auto found = check();
+  EXPECT_EQ(found["stale"].state, State::missing);
+  EXPECT_NE(found["stale"].text.find("job 23"), std::string::npos);
+  squeue = done("22 RUNNING\n23 COMPLETED\n");
+  EXPECT_EQ(check()["stale"].state, State::missing);
+  squeue = done("22 COMPLETING\n23 SUSPENDED\n");
+  EXPECT_EQ(check()["stale"].state, State::ok);
+  squeue = done("slurm_load_jobs error: Unable to contact slurm controller", 1);
+  EXPECT_EQ(check()["stale"].state, State::unknown);
+  squeue = done("slurm_load_jobs error: Invalid job id specified", 1);
+  EXPECT_EQ(check()["stale"].state, State::missing);
 }
 
 TEST_F(CheckTest, AUserWhoIsNotKnownHere) {

@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "slurm/answer.h"
-#include "slurm/keep_comment.h"
 #include "slurm/node_list.h"
 
 namespace lull::slurm {
@@ -33,6 +32,9 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
   reason_ = reason_of(facts, options_.job);
+  groups_.clear();
+  asked_.reset();
+  if (!options_.asks_nodes) return act();
   const auto nodes = parse_node_list(options_.job.nodes);
   // To ask: which run it is does not matter then.
   const bool nobody_else = !options_.verb && nodes && nodes->size() == 1 && options_.job.het_job == 0;
@@ -41,33 +43,9 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
   if (!nodes) return give_up(nodes.error().message());
   if (std::ranges::find(*nodes, options_.job.node) == nodes->end())
     return give_up(fmt::format("{} is not among the job's nodes {}", options_.job.node, options_.job.nodes));
-  look_at_comment([this, nodes = *nodes] {
-    if (options_.job.het_job != 0) return look_at_components();
-    if (nodes.size() > 1) return ask({{.job = options_.job.job, .restarts = *options_.job.restarts, .nodes = nodes}});
-    act();
-  });
-}
-
-// The file of the Prolog has the comment of the start: since then the owner may have asked for time, for any component
-// of a het job. Where the comment cannot be read they may have, too.
-void JobStep::look_at_comment(std::function<void()> then) {
-  if (!on_keep) return then();
-  const std::uint64_t job = options_.job.het_job != 0 ? options_.job.het_job : options_.job.job;
-  run_(comment_query(job), kCommandLimit, [this, here = here_, then = std::move(then)](const HelperResult& result) {
-    if (!*here || !done_) return;
-    if (result.timed_out || is_silence(result.output)) return not_now("Slurm's controller does not answer");
-    if (is_unknown_job(result.output)) return then();  // what is done next says so
-    if (!result.ok()) return not_now("its Comment cannot be read: " + result.trouble);
-    // A comment of several lines is no way to be left alone: what it asks for counts, and is capped as any other.
-    const auto comments = read_comments(result.output);
-    std::optional<WallTime> until;
-    if (!comments || options_.job.het_job != 0)
-      until = kept_until(result.output);
-    else if (const auto comment = comments->find(options_.job.job); comment != comments->end())
-      until = kept_until(comment->second);
-    if (until && on_keep(*until)) return finish({.called_off = true});
-    then();
-  });
+  if (options_.job.het_job != 0) return look_at_components();
+  if (nodes->size() > 1) return ask({{.job = options_.job.job, .restarts = *options_.job.restarts, .nodes = *nodes}});
+  act();
 }
 
 void JobStep::look_at_components() {
@@ -125,6 +103,7 @@ void JobStep::heard(std::size_t at, const HelperResult& result) {
     group.heard->agreed = false;
     group.heard->why = fmt::format("asking its nodes: {}{}{}", result.trouble, said.empty() ? "" : ": ", said);
     group.heard->again_in.reset();
+    group.unknown = group.heard->answers == 0 && is_unknown_job(result.output);
   }
   if (std::ranges::all_of(groups_, [](const Group& one) { return one.heard.has_value(); })) all_heard();
 }
@@ -137,8 +116,9 @@ void JobStep::all_heard() {
     if (why.empty()) why = group.heard->why;
     if (group.heard->again_in) again_in = std::max(again_in.value_or(Duration::zero()), *group.heard->again_in);
   }
+  if (std::ranges::any_of(groups_, &Group::unknown)) return look({});  // squeue is to say so as well
   if (!why.empty()) return not_now(std::move(why), again_in);
-  if (loop_.now() - asked_ > kCommandLimit) return not_now("asking its nodes took too long");
+  if (loop_.now() - *asked_ > kCommandLimit) return not_now("asking its nodes took too long");
   for (const Group& group : groups_) {
     if (group.job == options_.job.job) break;
     if (!group.heard->first_gpus) return not_now(group.nodes.front() + " does not say how many GPUs the job has there");
@@ -149,23 +129,42 @@ void JobStep::all_heard() {
   act();
 }
 
-void JobStep::act() {
-  if (!options_.verb) return finish({});
+void JobStep::act() { look(options_.verb); }
+
+void JobStep::look(std::optional<Verb> verb) {
+  const bool agreed = std::ranges::none_of(groups_, &Group::unknown);
+  Judged judged{.job = options_.job.job,
+                .restarts = options_.job.restarts,
+                .user = options_.job.uid,
+                .nodes = options_.job.nodes,
+                .gpus = options_.job.gpus.size()};
+  for (const Group& group : groups_)
+    if (group.job == options_.job.job) judged.gpus = group.heard->gpus;
+  // Squeue tells the GPUs of one component, and those of all were seen.
+  if (!options_.asks_nodes && options_.job.het_job != 0) judged.gpus.reset();
   acting_ = std::make_unique<ActOnJob>(
       run_,
-      ActOnJob::Request{.job = options_.job.job,
-                        .restarts = *options_.job.restarts,
-                        .verb = *options_.verb,
+      ActOnJob::Request{.judged = std::move(judged),
+                        .verb = std::move(verb),
                         .policy = options_.policy,
                         .reason = reason_,
-                        .het_job = options_.job.het_job},
-      [this](std::function<void()> go) { check(std::move(go)); }, [this](const ActResult& result) { acted(result); });
+                        .het_job = options_.job.het_job,
+                        .keep = on_keep},
+      [this](std::function<void()> go) { check(std::move(go)); },
+      [this, agreed](const ActResult& result) {
+        if (agreed || result.kind == ActResult::Kind::no_longer) return acted(result);
+        not_now("srun knows no such job");
+      });
   acting_->start();
 }
 
-// Our own fresh yes: by a sample of this moment, or by another one.
+// Our own confirmation: by a sample of this moment, or by another one. What the other nodes said has to be as fresh.
 void JobStep::check(std::function<void()> go) {
   if (!leave_.holds) return;
+  if (asked_ && loop_.now() - *asked_ > kCommandLimit) {
+    acting_->leave_off();
+    return not_now("what its nodes said is too old by now");
+  }
   if (leave_.holds()) return go();
   leave_.again([this, here = here_, go = std::move(go)] {
     if (*here && done_) check(go);
@@ -177,8 +176,11 @@ void JobStep::acted(const ActResult& result) {
     case ActResult::Kind::done:
       if (result.verb.kind == VerbKind::requeue && on_requeued) on_requeued(result);
       return finish({});
-    case ActResult::Kind::no_longer: return not_now(result.text, kLookAgain);
+    case ActResult::Kind::no_longer:
+      if (result.gone && on_gone) on_gone();
+      return not_now(result.text, kLookAgain);
     case ActResult::Kind::not_now: return not_now(result.text);
+    case ActResult::Kind::kept: return finish({.called_off = true});
     case ActResult::Kind::refused: return give_up(result.text);
     case ActResult::Kind::failed: return finish({.ok = false, .trouble = result.text});
   }

@@ -31,6 +31,7 @@ class JobStep final : public Action {
     ActPolicy policy = {};
     std::string program = "lull";  // that each node runs: lull slurm ask …
     std::string rule = {};
+    bool asks_nodes = true;  // else whoever judged has seen all GPUs of the job
   };
   JobStep(Loop& loop, Run run, Options options) : loop_(loop), run_(std::move(run)), options_(std::move(options)) {}
   ~JobStep() override { *here_ = false; }
@@ -40,8 +41,14 @@ class JobStep final : public Action {
   void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
   bool undo() override;
   bool may_be_repeated() const override { return !given_up_; }
+  // It is too late: what ends the job, or a part of its work, is on its way.
+  bool ends_work() const override {
+    return options_.verb && options_.verb->kind != VerbKind::comment && acting_ && acting_->too_late();
+  }
   // Told the time that the job's Comment asks for; true: it is given, and nothing is done. Not set: it is not read.
-  std::function<bool(WallTime until)> on_keep;
+  std::function<bool(WallTime until)> on_keep = {};
+  // Slurm knows no such job.
+  std::function<void()> on_gone = {};
   // A requeue that was done, for who keeps on looking after we are gone.
   std::function<void(const ActResult&)> on_requeued;
 
@@ -53,6 +60,7 @@ class JobStep final : public Action {
     std::vector<std::string> nodes = {};
     std::optional<unsigned> number = {};  // of the component
     std::optional<Agreement> heard = {};
+    bool unknown = false;  // srun says that there is no such job
   };
   void look_at_components();
   void ask_components(const HelperResult& result);
@@ -60,8 +68,8 @@ class JobStep final : public Action {
   void ask_one(std::size_t at);
   void heard(std::size_t at, const HelperResult& result);
   void all_heard();
-  void look_at_comment(std::function<void()> then);
   void act();
+  void look(std::optional<Verb> verb);
   void check(std::function<void()> go);
   void acted(const ActResult& result);
   void not_now(std::string why, std::optional<Duration> again_in = {});
@@ -76,7 +84,7 @@ class JobStep final : public Action {
   Tell tell_;
   std::string reason_;
   std::vector<Group> groups_;
-  Instant asked_{};
+  std::optional<Instant> asked_;  // other nodes than this one; what they said is good for a while only
   std::unique_ptr<ActOnJob> acting_;
   bool given_up_ = false;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);

@@ -54,6 +54,10 @@ Result<Allocation> allocation_from(const Environment& environment, const std::st
   auto gpus = parse_gpu_numbers(first_of(environment, {"SLURM_JOB_GPUS"}));
   if (!gpus) return std::unexpected(std::move(gpus).error().during(fmt::format("job {}: SLURM_JOB_GPUS", one.job)));
   one.gpus = *std::move(gpus);
+  // Of shards and the like slurmd may say only what a program of the vendor's is to see.
+  const std::string seen =
+      first_of(environment, {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"});
+  one.shares_gpus = one.gpus.empty() && !seen.empty() && seen != "NoDevFiles";
   one.nodes = first_of(environment, {"SLURM_JOB_NODELIST", "SLURM_NODELIST"});
   if (const auto restarts = to_unsigned(first_of(environment, {"SLURM_JOB_RESTART_COUNT", "SLURM_RESTART_COUNT"})))
     one.restarts = static_cast<unsigned>(std::min<std::uint64_t>(*restarts, 1'000'000'000));
@@ -67,6 +71,7 @@ Result<Allocation> allocation_from(const Environment& environment, const std::st
   one.qos = first_of(environment, {"SLURM_JOB_QOS"});
   one.comment = first_of(environment, {"SLURM_JOB_COMMENT"});
   one.rule = first_of(environment, {"SPANK_LULL_GPU_IDLE", "SLURM_SPANK_LULL_GPU_IDLE"});
+  one.sluid = first_of(environment, {"SLURM_JOB_SLUID"});
   one.start = now;
   return one;
 }
@@ -78,14 +83,12 @@ std::string complaint_within(Duration limit, const std::function<Result<>()>& bo
   Fd write_end(ends[1]);
   const SystemClock clock;
   const Instant until = clock.now() + limit;
-  const pid_t child = ::fork();
-  if (child < 0) return "cannot start a process";
-  if (child == 0) {
+  const auto child = start_child([&] {
     be_apart();
     const auto done = body();
     if (!done) (void)write_all(write_end.get(), done.error().message());
-    ::_exit(0);
-  }
+  });
+  if (!child) return "cannot start a process";
   write_end.reset();
   std::string complaint;
   for (;;) {
@@ -94,8 +97,8 @@ std::string complaint_within(Duration limit, const std::function<Result<>()>& bo
     const int got = left <= 0 ? 0 : ::poll(&ready, 1, static_cast<int>(left));
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      ::kill(child, SIGKILL);
-      (void)::waitpid(child, nullptr, WNOHANG);
+      (void)child->signal(SIGKILL);
+      (void)::waitpid(child->pid(), nullptr, WNOHANG);
       return fmt::format("not done within {}", format_duration(limit));
     }
     std::array<char, 4096> buffer{};
@@ -106,7 +109,7 @@ std::string complaint_within(Duration limit, const std::function<Result<>()>& bo
     if (complaint.size() > 65536) break;
   }
   int status = 0;
-  (void)wait_for_child(child, std::max(Duration::zero(), until - clock.now()), &status);
+  (void)wait_for_child(child->pid(), std::max(Duration::zero(), until - clock.now()), &status);
   if (WIFSIGNALED(status)) return fmt::format("killed by signal {}", WTERMSIG(status));
   return complaint;
 }

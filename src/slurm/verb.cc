@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdlib>
 #include <set>
+#include <tuple>
 
 #include "base/process.h"
 #include "base/text.h"
@@ -19,10 +20,12 @@ struct Field {
   std::string_view name;
   std::size_t width;
 };
-// Numbers and words of Slurm's own alone. Node lists are cut off at their width; they are not used to decide.
+// Numbers, and words of Slurm's and its administrator's. What is as wide as its field may have been cut off.
 constexpr std::array kFields = {
-    Field{"JobID", 24},  Field{"State", 24},      Field{"RestartCnt", 16},  Field{"BatchFlag", 8},
-    Field{"Requeue", 8}, Field{"ArrayJobID", 24}, Field{"ArrayTaskID", 64}, Field{"HetJobID", 24},
+    Field{"JobID", 24},   Field{"State", 24},       Field{"RestartCnt", 16},  Field{"BatchFlag", 8},
+    Field{"Requeue", 8},  Field{"ArrayJobID", 24},  Field{"ArrayTaskID", 64}, Field{"HetJobID", 24},
+    Field{"UserID", 16},  Field{"NumNodes", 12},    Field{"Partition", 64},   Field{"QOS", 64},
+    Field{"Account", 64}, Field{"tres-alloc", 256}, Field{"NodeList", 1024},
 };
 
 // Of each component of a het job. A list of nodes as wide as its field may have been cut off.
@@ -58,6 +61,28 @@ std::string signal_word(std::string_view text) {
 std::string number_or_none(std::string_view text) {
   const auto number = to_unsigned(text);
   return number && *number != 0 ? std::string(text) : "";
+}
+
+std::string name_or_none(std::string_view text) { return text == "(null)" || text == "N/A" ? "" : std::string(text); }
+
+// "cpu=4,mem=8G,node=2,billing=4,gres/gpu=3,gres/gpu:a100=3"
+std::optional<std::uint64_t> gpus_in(std::string_view tres, std::size_t width) {
+  constexpr std::string_view kGpus = "gres/gpu=";
+  for (const std::string_view part : split(tres, ','))
+    if (part.starts_with(kGpus) && (tres.size() < width || !tres.ends_with(part)))
+      return to_unsigned(part.substr(kGpus.size()));
+  return std::nullopt;
+}
+
+bool same_nodes(const JobState& state, std::string_view judged) {
+  auto nodes = parse_node_list(judged);
+  if (!nodes || state.node_count != nodes->size()) return false;
+  if (state.nodes.empty()) return true;  // too long to be shown: as many, then
+  auto now = parse_node_list(state.nodes);
+  if (!now) return false;
+  std::ranges::sort(*nodes);
+  std::ranges::sort(*now);
+  return *now == *nodes;
 }
 
 }  // namespace
@@ -145,6 +170,13 @@ Result<std::optional<JobState>> read_squeue(std::string_view output, std::uint64
     state.array_task = to_unsigned(cells[6]) ? std::string(cells[6]) : "";
     state.array_job = state.array_task.empty() ? "" : number_or_none(cells[5]);
     state.het_job = number_or_none(cells[7]);
+    if (const auto user = to_unsigned(cells[8]); user && *user < 0xFFFFFFFFULL) state.user = static_cast<uid_t>(*user);
+    if (const auto nodes = to_unsigned(cells[9])) state.node_count = *nodes;
+    state.partition = name_or_none(cells[10]);
+    state.qos = name_or_none(cells[11]);
+    state.account = name_or_none(cells[12]);
+    state.gpus = gpus_in(cells[13], kFields[13].width);
+    state.nodes = cells[14].size() == kFields[14].width ? "" : std::string(cells[14]);
     found = std::move(state);
   }
   return found;
@@ -156,9 +188,10 @@ Command comment_command(const std::string& id, const std::string& text) {
 
 Command start_now_command(const std::string& id) { return {"scontrol", "update", "jobid=" + id, "StartTime=now"}; }
 
-Doing plan(const std::optional<JobState>& state, std::uint64_t job, unsigned restarts, const Verb& verb,
-           const ActPolicy& policy, const std::string& reason) {
+Doing plan(const std::optional<JobState>& state, const Judged& judged, const Verb& verb, const ActPolicy& policy,
+           const std::string& reason) {
   Doing doing{.verb = verb};
+  const std::uint64_t job = judged.job;
   const auto other = [&](Doing::Kind kind, std::string why) {
     doing.kind = kind;
     doing.why = std::move(why);
@@ -167,19 +200,40 @@ Doing plan(const std::optional<JobState>& state, std::uint64_t job, unsigned res
   if (!state) return other(Doing::Kind::no_longer, fmt::format("there is no job {} any more", job));
   if (state->state != "RUNNING")
     return other(Doing::Kind::no_longer, fmt::format("job {} is {} now", job, printable(state->state)));
-  if (state->restarts != restarts)
+  if (judged.restarts && state->restarts != *judged.restarts)
     return other(Doing::Kind::no_longer,
-                 fmt::format("job {} has been restarted {} times, not {}", job, state->restarts, restarts));
-  if (requeues(verb) && !state->batch) {
-    if (!policy.cancels_interactive)
+                 fmt::format("job {} has been restarted {} times, not {}", job, state->restarts, *judged.restarts));
+  if (judged.user && state->user != judged.user)
+    return other(Doing::Kind::no_longer, fmt::format("job {} is of another user than the one that was judged", job));
+  if (!judged.nodes.empty() && !same_nodes(*state, judged.nodes))
+    return other(Doing::Kind::no_longer,
+                 fmt::format("job {} has other nodes than {} now", job, printable(judged.nodes)));
+  if (judged.gpus && state->gpus && *state->gpus != *judged.gpus)
+    return other(Doing::Kind::not_now,
+                 fmt::format("job {} has {} GPUs, and its nodes know of {}", job, *state->gpus, *judged.gpus));
+  for (const auto& [names, name, what] : {std::tuple(&policy.except_partitions, &state->partition, "partition"),
+                                          std::tuple(&policy.except_qos, &state->qos, "QOS"),
+                                          std::tuple(&policy.except_accounts, &state->account, "account")})
+    if (names->contains(*name))
+      return other(Doing::Kind::refused,
+                   fmt::format("job {} is left alone: its {} is {}", job, what, printable(*name)));
+  using Interactive = ActPolicy::Interactive;
+  if (!state->batch && verb.kind != VerbKind::comment) {
+    if (policy.interactive == Interactive::leave)
+      return other(Doing::Kind::refused,
+                   fmt::format("job {} is interactive (salloc, srun): it is left alone (slurm.interactive)", job));
+    if (requeues(verb) && policy.interactive != Interactive::cancel)
       return other(Doing::Kind::refused,
                    fmt::format("job {} is interactive (salloc, srun): it can be cancelled, not requeued", job));
-    doing.verb = {VerbKind::cancel};
+    if (requeues(verb)) doing.verb = {VerbKind::cancel};
   }
   const std::string id = state->id();
-  if (doing.verb.kind == VerbKind::requeue && restarts >= policy.restarts_at_most) doing.verb = {VerbKind::requeuehold};
-  if (requeues(doing.verb) && !state->requeue)
+  if (doing.verb.kind == VerbKind::requeue && state->restarts >= policy.restarts_at_most)
+    doing.verb = {VerbKind::requeuehold};
+  if (requeues(doing.verb) && !state->requeue) {
     doing.before.push_back({"scontrol", "update", "jobid=" + id, "Requeue=1"});
+    doing.undo.push_back({"scontrol", "update", "jobid=" + id, "Requeue=0"});
+  }
   switch (doing.verb.kind) {
     case VerbKind::comment: doing.command = comment_command(id, reason); return doing;
     case VerbKind::signal: doing.command = {"scancel", "--full", "--signal=" + doing.verb.signal, id}; break;
@@ -207,8 +261,8 @@ Command ask_command(std::uint64_t job, const std::string& user, std::size_t node
   for (std::string word :
        {std::string("srun"), fmt::format("--jobid={}", job), std::string("--immediate=5"), std::string("--input=none"),
         std::string("--overlap"), std::string("--mem=0"), std::string("--gres=none"), std::string("--export=PATH"),
-        std::string("--chdir=/"), std::string("--ntasks-per-node=1"), fmt::format("--nodes={}", nodes),
-        fmt::format("--ntasks={}", nodes)})
+        std::string("--chdir=/"), std::string("--kill-on-bad-exit=0"), std::string("--ntasks-per-node=1"),
+        fmt::format("--nodes={}", nodes), fmt::format("--ntasks={}", nodes)})
     command.push_back(std::move(word));
   if (group) command.push_back(fmt::format("--het-group={}", *group));
   command.insert(command.end(), question.begin(), question.end());

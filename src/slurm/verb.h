@@ -1,11 +1,15 @@
 #pragma once
 // What can be done to a job through Slurm, and with which commands. Whether it may be done is decided by what squeue
-// says of the job now: it runs, and has been restarted as often as when it was judged. squeue is asked for fields that
+// says of the job now: it runs, is the same user's, on the same nodes, and has been restarted as often as when it was
+// judged. squeue is asked for fields that
 // nobody can choose: `scontrol show job` prints the job's name and comment as they are, which may look like any other
 // field.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -40,7 +44,13 @@ struct JobState {
   std::string array_job;  // empty: of no array
   std::string array_task;
   std::string het_job;  // the number of its first component; empty: it has no components
-  std::string nodes;
+  std::optional<uid_t> user = {};
+  std::optional<std::size_t> node_count = {};
+  std::string nodes;                       // empty: not shown as a whole
+  std::optional<std::uint64_t> gpus = {};  // on all nodes; nothing: Slurm does not account for them
+  std::string partition;
+  std::string qos;
+  std::string account;
   // As scontrol and scancel take it. The last task of an array has the number of the array itself.
   std::string id() const;
 };
@@ -62,25 +72,46 @@ Command components_command(std::uint64_t het_job);
 Result<std::vector<Component>> read_components(std::string_view output, std::uint64_t het_job);
 
 struct ActPolicy {
-  unsigned restarts_at_most = 3;     // then requeue is requeuehold
-  bool cancels_interactive = false;  // where a job cannot be requeued
+  unsigned restarts_at_most = 3;  // then requeue is requeuehold
+  // A job that somebody sits before (salloc, srun) cannot be requeued.
+  enum class Interactive : std::uint8_t {
+    cancel_alone,  // it can be cancelled
+    leave,         // nothing is done to it but to say something
+    cancel,        // a requeue cancels it
+  };
+  Interactive interactive = Interactive::cancel_alone;
+  // Nothing is done to jobs of these.
+  std::set<std::string> except_partitions = {};
+  std::set<std::string> except_qos = {};
+  std::set<std::string> except_accounts = {};
+};
+
+// The job that was judged. What is not set is not compared.
+struct Judged {
+  std::uint64_t job = 0;
+  std::optional<unsigned> restarts = {};
+  std::optional<uid_t> user = {};
+  std::string nodes = {};
+  std::optional<std::uint64_t> gpus = {};  // that its nodes have answered for
 };
 
 // What to do about the job now.
 struct Doing {
   enum class Kind : std::uint8_t {
     act,
-    no_longer,  // it does not run, or is another run of it
+    no_longer,  // it does not run, or is another run of it, or another job
+    not_now,    // not all of it was judged
     refused,    // it cannot be done to such a job
   };
   Kind kind = Kind::act;
   std::string why = {};
   Verb verb = {};  // that is done: requeue may have become requeuehold or cancel
   std::vector<Command> before = {};
+  std::vector<Command> undo = {};  // of what was done before
   Command command = {};
 };
-Doing plan(const std::optional<JobState>& state, std::uint64_t job, unsigned restarts, const Verb& verb,
-           const ActPolicy& policy, const std::string& reason);
+Doing plan(const std::optional<JobState>& state, const Judged& judged, const Verb& verb, const ActPolicy& policy,
+           const std::string& reason);
 
 Command comment_command(const std::string& id, const std::string& text);  // AdminComment
 Command start_now_command(const std::string& id);

@@ -20,7 +20,7 @@ std::string row_line(const Row& row) {
 std::optional<JobState> read_row(const Row& row) { return *read_squeue(row_line(row), 22); }
 std::string in_one(const Command& command) { return fmt::format("{}", fmt::join(command, " ")); }
 Doing plan_for(const Row& row, std::string_view verb, const ActPolicy& policy = {}, unsigned restarts = 0) {
-  return plan(read_row(row), 22, restarts, *parse_verb(verb), policy, "idle");
+  return plan(read_row(row), {.job = 22, .restarts = restarts}, *parse_verb(verb), policy, "idle");
 }
 
 TEST(Squeue, ShowsAJob) {
@@ -60,7 +60,7 @@ TEST(Verb, IsReadAsItIsWritten) {
 }
 
 TEST(Plan, IsAboutTheRunThatWasJudged) {
-  EXPECT_EQ(plan(std::nullopt, 22, 0, {VerbKind::cancel}, {}, "").kind, Doing::Kind::no_longer);
+  EXPECT_EQ(plan(std::nullopt, {.job = 22}, {VerbKind::cancel}, {}, "").kind, Doing::Kind::no_longer);
   for (const char* state : {"PENDING", "COMPLETING", "COMPLETED", "SUSPENDED", "CANCELLED"})
     EXPECT_EQ(plan_for({.state = state}, "requeue").kind, Doing::Kind::no_longer) << state;
   EXPECT_EQ(plan_for({.restarts = "1"}, "requeue").kind, Doing::Kind::no_longer);
@@ -82,6 +82,8 @@ TEST(Plan, AJobThatMayNotBeRequeuedIsAllowedToFirst) {
   const Doing doing = plan_for({.requeue = "0"}, "requeue");
   ASSERT_EQ(doing.before.size(), 1U);
   EXPECT_EQ(in_one(doing.before[0]), "scontrol update jobid=22 Requeue=1");
+  ASSERT_EQ(doing.undo.size(), 1U);
+  EXPECT_EQ(in_one(doing.undo[0]), "scontrol update jobid=22 Requeue=0");
   EXPECT_TRUE(plan_for({.requeue = "0"}, "cancel").before.empty());
 }
 
@@ -89,7 +91,8 @@ TEST(Plan, AnInteractiveJobIsOnlyCancelled) {
   EXPECT_EQ(plan_for({.batch = "0"}, "requeue").kind, Doing::Kind::refused);
   EXPECT_EQ(plan_for({.batch = "0"}, "requeuehold").kind, Doing::Kind::refused);
   EXPECT_EQ(in_one(plan_for({.batch = "0"}, "cancel").command), "scancel 22");
-  EXPECT_EQ(in_one(plan_for({.batch = "0"}, "requeue", {.cancels_interactive = true}).command), "scancel 22");
+  EXPECT_EQ(in_one(plan_for({.batch = "0"}, "requeue", {.interactive = ActPolicy::Interactive::cancel}).command),
+            "scancel 22");
 }
 
 TEST(Plan, AJobThatWasRestartedTooOftenIsHeld) {
@@ -116,6 +119,7 @@ TEST(AskCommand, RunsAsTheUserOnEachNodeOnce) {
   EXPECT_TRUE(text.starts_with("runuser -u ada -- env -i PATH="));
   EXPECT_NE(text.find("--jobid=22 "), std::string::npos);
   EXPECT_NE(text.find("--overlap"), std::string::npos);
+  EXPECT_NE(text.find("--kill-on-bad-exit=0"), std::string::npos) << "a no must not silence the others";
   EXPECT_NE(text.find("--nodes=4 --ntasks=4 /usr/bin/lull slurm ask 22"), std::string::npos);
 }
 

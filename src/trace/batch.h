@@ -115,10 +115,10 @@ struct Batch {
   static std::string name_odd(Metric metric, float value);
   bool full() const { return rows == at.size(); }
   void make_space() {
-    const std::size_t room = std::max<std::size_t>(64, rows * 2);
-    at.resize(room);
-    gpu.resize(room);
-    for (auto& column : value) column.resize(room);
+    const std::size_t capacity = std::max<std::size_t>(64, rows * 2);
+    at.resize(capacity);
+    gpu.resize(capacity);
+    for (auto& column : value) column.resize(capacity);
   }
   // A row of which nothing is known yet, however many there are already; returns its place.
   std::size_t add_row(std::int64_t when, std::uint32_t of) {

@@ -33,10 +33,10 @@ Result<ByteSource> ByteSource::from(Fd fd, std::string name) {
   return source;
 }
 
-Result<std::size_t> ByteSource::read_raw(char* to, std::size_t room) {
+Result<std::size_t> ByteSource::read_raw(char* to, std::size_t capacity) {
   std::size_t total = 0;
-  while (total < room) {
-    const ssize_t got = ::read(fd_.get(), to + total, room - total);
+  while (total < capacity) {
+    const ssize_t got = ::read(fd_.get(), to + total, capacity - total);
     if (got < 0 && errno == EINTR) continue;
     if (got < 0) return fail(errno, "read " + name_);
     if (got == 0) break;
@@ -46,18 +46,18 @@ Result<std::size_t> ByteSource::read_raw(char* to, std::size_t room) {
   return total;
 }
 
-Result<std::size_t> ByteSource::read(char* to, std::size_t room) {
+Result<std::size_t> ByteSource::read(char* to, std::size_t capacity) {
   std::size_t made = 0;
-  while (made < room && !ended_) {
+  while (made < capacity && !ended_) {
     const std::size_t left = packed_to_ - packed_from_;
     if (unpacker_ == nullptr) {
-      const std::size_t part = std::min(left, room - made);
+      const std::size_t part = std::min(left, capacity - made);
       std::memcpy(to + made, packed_.data() + packed_from_, part);
       packed_from_ += part;
       made += part;
-      if (made == room) break;
-      const std::size_t got = TRY(read_raw(to + made, room - made));
-      if (got < room - made) ended_ = true;
+      if (made == capacity) break;
+      const std::size_t got = TRY(read_raw(to + made, capacity - made));
+      if (got < capacity - made) ended_ = true;
       made += got;
       break;
     }
@@ -70,7 +70,8 @@ Result<std::size_t> ByteSource::read(char* to, std::size_t room) {
       ended_ = true;
       break;
     }
-    auto step = unpacker_->unpack({packed_.data() + packed_from_, packed_to_ - packed_from_}, to + made, room - made);
+    auto step =
+        unpacker_->unpack({packed_.data() + packed_from_, packed_to_ - packed_from_}, to + made, capacity - made);
     if (!step) {
       damage_ = std::move(step).error().what;
       ended_ = true;
@@ -110,9 +111,9 @@ Result<bool> Chunker::next(Chunk& chunk) {
   const char* last = nullptr;
   while (last == nullptr && !ended_) {
     if (used + kPadding >= chunk.bytes.size()) chunk.bytes.resize(chunk.bytes.size() * 2);
-    const std::size_t room = chunk.bytes.size() - kPadding - used;
-    const std::size_t got = TRY(source_.read(chunk.bytes.data() + used, room));
-    ended_ = got < room;
+    const std::size_t capacity = chunk.bytes.size() - kPadding - used;
+    const std::size_t got = TRY(source_.read(chunk.bytes.data() + used, capacity));
+    ended_ = got < capacity;
     const char* const fresh = chunk.bytes.data() + used;
     last = static_cast<const char*>(::memrchr(fresh, '\n', got));
     used += got;

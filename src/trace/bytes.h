@@ -22,8 +22,8 @@ class ByteSource {
   // Takes over a descriptor that can be read from its present position on.
   static Result<ByteSource> from(Fd fd, std::string name);
 
-  // Fills `to`; fewer bytes than `room` only at the end.
-  Result<std::size_t> read(char* to, std::size_t room);
+  // Fills `to`; fewer bytes than `capacity` only at the end.
+  Result<std::size_t> read(char* to, std::size_t capacity);
 
   std::uint64_t taken() const { return taken_; }  // bytes of the file so far
   std::uint64_t size() const { return size_; }    // of the file; 0: not known
@@ -31,7 +31,7 @@ class ByteSource {
   const std::string& damage() const { return damage_; }
 
  private:
-  Result<std::size_t> read_raw(char* to, std::size_t room);
+  Result<std::size_t> read_raw(char* to, std::size_t capacity);
 
   Fd fd_;
   std::string name_;

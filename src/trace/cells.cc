@@ -47,6 +47,7 @@ std::optional<double> unit_factor(Unit of_metric, std::string_view unit) {
 bool means_unknown(std::string_view cell) {
   cell = trim(cell);
   if (cell.empty() || (cell.front() == '[' && cell.back() == ']')) return true;
+  if (cell.starts_with("N/A (")) return true;  // (Secondary die)
   constexpr std::array<std::string_view, 12> kWords = {"N/A", "n/a",  "NA",   "nan",  "NaN",           "NAN",
                                                        "-",   "null", "None", "ERR!", "Not Supported", "Unknown Error"};
   return std::find(kWords.begin(), kWords.end(), cell) != kWords.end();
@@ -148,7 +149,7 @@ std::vector<std::string_view> lines_of(std::string_view head) {
 }
 
 bool is_remark(std::string_view line) {
-  return line.starts_with('#') || (line.starts_with("sep=") && line.size() <= 6);
+  return line.starts_with('#') || line.starts_with("WARNING: ") || (line.starts_with("sep=") && line.size() <= 6);
 }
 
 std::vector<std::string_view> data_lines_of(std::string_view head) {

@@ -16,7 +16,8 @@ std::optional<double> unit_factor(Unit of_metric, std::string_view unit);
 
 // The lines of a head that are not empty, a thousand at most; the separator that the first one shows.
 std::vector<std::string_view> lines_of(std::string_view head);
-std::vector<std::string_view> data_lines_of(std::string_view head);  // without remarks (#…) and a spreadsheet's "sep=,"
+std::vector<std::string_view> data_lines_of(
+    std::string_view head);  // without remarks (#…, WARNING: …) and a spreadsheet's "sep=,"
 bool is_remark(std::string_view line);
 char likely_separator(std::string_view line);
 

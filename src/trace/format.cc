@@ -48,7 +48,8 @@ const TraceFormat kTable{"CSV or NDJSON", is_table, open_table, table_parser, tr
 
 // The first that recognises a file reads it; anything with columns is a table.
 const std::array kFormats = {
-    &kSmiTable, &kDmon, &kPmon, &kDcgmi, &kTegrastats, &kNpuSmi, &kPrometheus, &kSnapshots, &kLong, &kWide, &kTable,
+    &kSmiTable,  &kDmon,    &kPmon,        &kDcgmi, &kTegrastats, &kNpuSmi, &kPrometheus,
+    &kSnapshots, &kAmdJson, &kIntelGpuTop, &kLong,  &kWide,       &kTable,
 };
 
 // What we cannot read, and what would help.

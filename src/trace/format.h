@@ -39,7 +39,8 @@ std::unique_ptr<RowParser> make_row_parser(const Schema& schema) {
 }
 
 // Each is defined in the file of its name.
-extern const TraceFormat kSmiTable, kDmon, kPmon, kDcgmi, kTegrastats, kNpuSmi, kPrometheus, kSnapshots, kWide;
+extern const TraceFormat kSmiTable, kDmon, kPmon, kDcgmi, kTegrastats, kNpuSmi, kPrometheus, kSnapshots, kAmdJson,
+    kIntelGpuTop, kWide;
 std::span<const TraceFormat* const> formats();
 
 // The schema of a file that begins with `head`, or one line that says what the file looks like and what to do.

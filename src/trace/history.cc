@@ -4,22 +4,31 @@
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <sys/stat.h>
+#include <sys/statvfs.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <ctime>
+#include <limits>
 #include <memory>
 #include <set>
 
+#include "base/calendar.h"
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/units.h"
 
 namespace lull::trace {
 namespace {
 
 constexpr std::string_view kEnding = ".csv.zst";
 constexpr unsigned kMostParts = 99;
+constexpr std::size_t kStateSize = 1024;
+constexpr std::array<std::string_view, 4> kStateNames = {"none", "recording", "stopped", "failed"};
+constexpr Duration kShortestSilence = std::chrono::seconds(60);  // before it is said that nothing comes
+constexpr int kSilentIntervals = 4;
 
 std::string date_of(Day day) {
   const std::chrono::year_month_day date(day);
@@ -113,6 +122,87 @@ Result<std::size_t> remove_old_days(const std::string& folder, std::size_t keep)
     ++removed;
   }
   return removed;
+}
+
+std::string lock_path(const std::string& folder) { return folder + "/.lock"; }
+
+std::string RecorderState::to_text() const {
+  return fmt::format("{}\n{}\n{}\n{}\n", kStateNames[static_cast<std::size_t>(kind)], since.time_since_epoch().count(),
+                     every.count(), printable(why));
+}
+
+RecorderState RecorderState::parse(std::string_view text) {
+  std::array<std::string_view, 4> lines;
+  for (std::string_view& line : lines) {
+    const std::size_t end = text.find('\n');
+    if (end == std::string_view::npos) return {};
+    line = text.substr(0, end);
+    text.remove_prefix(end + 1);
+  }
+  const auto* const name = std::ranges::find(kStateNames, lines[0]);
+  const auto since = to_unsigned(lines[1]);
+  const auto every = to_unsigned(lines[2]);
+  constexpr std::uint64_t kMost = std::numeric_limits<std::int64_t>::max();
+  if (name == kStateNames.end() || !since || !every || *since > kMost || *every > kMost) return {};
+  return {static_cast<Kind>(name - kStateNames.begin()), WallTime(Duration(static_cast<std::int64_t>(*since))),
+          Duration(static_cast<std::int64_t>(*every)), std::string(lines[3])};
+}
+
+Result<> write_state(int lock, const RecorderState& state) {
+  std::string text = state.to_text();
+  if (text.size() > kStateSize) text.replace(kStateSize - 1, std::string::npos, "\n");
+  text.resize(kStateSize, '\n');
+  if (::pwrite(lock, text.data(), text.size(), 0) != static_cast<ssize_t>(text.size()))
+    return fail(errno, "write the state of the recording");
+  return {};
+}
+
+namespace {
+
+std::string trouble_of(const std::string& folder, const Recording& seen, WallTime now) {
+  const RecorderState& state = seen.state;
+  if (state.kind == RecorderState::Kind::failed)
+    return fmt::format("recording failed {}: {}", format_rfc3339(std::chrono::floor<std::chrono::seconds>(state.since)),
+                       state.why);
+  if (seen.read_only)
+    return fmt::format("{} is on a read-only file system: nothing can be recorded", printable(folder));
+  const Duration silence = std::max(kShortestSilence, kSilentIntervals * state.every);
+  if (!seen.last_row) return fmt::format("{} has no day yet: `lull record --history` writes it", printable(folder));
+  if (now - *seen.last_row > silence)
+    return fmt::format("nothing has been recorded since {}{}",
+                       format_rfc3339(std::chrono::floor<std::chrono::seconds>(*seen.last_row)),
+                       seen.free_bytes == 0 ? ": the disk is full" : "");
+  return {};
+}
+
+}  // namespace
+
+Recording look_at_recording(const std::string& folder, WallTime now) {
+  Recording seen;
+  const auto days = list_days(folder);
+  if (!days) {
+    seen.trouble = days.error().message();
+    return seen;
+  }
+  std::set<Day> all;
+  for (const DayFile& file : *days) {
+    struct stat status{};
+    if (::stat((folder + "/" + file.name).c_str(), &status) != 0) continue;
+    all.insert(file.day);
+    seen.bytes += static_cast<std::uint64_t>(status.st_size);
+    const WallTime written(std::chrono::seconds(status.st_mtim.tv_sec) +
+                           std::chrono::nanoseconds(status.st_mtim.tv_nsec));
+    seen.last_row = std::max(seen.last_row.value_or(written), written);
+  }
+  seen.days = all.size();
+  struct statvfs disk{};
+  if (::statvfs(folder.c_str(), &disk) == 0) {
+    seen.free_bytes = static_cast<std::uint64_t>(disk.f_bavail) * disk.f_frsize;
+    seen.read_only = (disk.f_flag & ST_RDONLY) != 0;
+  }
+  if (const auto text = read_file(AT_FDCWD, lock_path(folder), kStateSize)) seen.state = RecorderState::parse(*text);
+  seen.trouble = trouble_of(folder, seen, now);
+  return seen;
 }
 
 }  // namespace lull::trace

@@ -4,6 +4,7 @@
 
 #include <chrono>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -36,5 +37,31 @@ Result<std::vector<std::string>> days_within(const std::string& folder, const Ti
 // Removes the oldest days until `keep` are left; how many files that were. It counts days that were recorded, so that a
 // clock that was set wrong removes nothing.
 Result<std::size_t> remove_old_days(const std::string& folder, std::size_t keep);
+
+// What the recorder of a folder says of itself, in the file by which there is only one: .lock. Its room is taken when
+// recording begins, so that a full disk can be said there.
+struct RecorderState {
+  enum class Kind : std::uint8_t { none, recording, stopped, failed };
+  Kind kind = Kind::none;  // none: nobody has recorded, or an older version
+  WallTime since{};
+  Duration every{};
+  std::string why = {};  // it failed
+  std::string to_text() const;
+  static RecorderState parse(std::string_view text);
+};
+std::string lock_path(const std::string& folder);
+Result<> write_state(int lock, const RecorderState& state);
+
+// Whether a folder is being recorded into, for a person.
+struct Recording {
+  RecorderState state;
+  std::optional<WallTime> last_row;  // when the newest file was written to
+  std::size_t days = 0;
+  std::uint64_t bytes = 0;                  // of all days
+  std::optional<std::uint64_t> free_bytes;  // on its disk, for whoever is not root
+  bool read_only = false;
+  std::string trouble;  // empty: all is well
+};
+Recording look_at_recording(const std::string& folder, WallTime now);
 
 }  // namespace lull::trace

@@ -20,6 +20,7 @@ struct Paced {
 
   // What holds for the interval that ends at a sample.
   std::int64_t before(Instant sample) const { return changes.empty() ? first : find(sample); }
+  std::int64_t longest() const;
   // How many of these samples, from one on, have the same.
   std::size_t same_for(std::span<const Instant> at, std::size_t from) const;
 

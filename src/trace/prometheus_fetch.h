@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -39,9 +40,20 @@ struct PrometheusAnswers {
 // "http://user:secret@host:9090/x" -> "host:9090": what may be shown.
 std::string host_of_url(std::string_view url);
 
+// "prometheus:http://HOST:9090/" -> "http://HOST:9090"
+Result<std::string> url_of_prometheus(const std::string& word);
+
 // The selector of all series that tell one of these signals, or who has the GPU. `columns` may name more.
 std::string prometheus_selector(const std::vector<Metric>& wanted, const std::vector<ColumnChoice>& columns,
                                 const std::string& match);
+
+// What curl is told to ask for the last `range` of these series, up to a time (ms since 1970) or to the server's now.
+std::string prometheus_request(const std::string& url, const std::string& token, const std::string& selector,
+                               Duration range, std::optional<std::int64_t> to = {});
+Result<std::string> read_token(const PrometheusQuery& query);  // empty: it needs none
+bool is_success(std::string_view answer);
+// What a server says that could not ask all who have the data (Thanos, VictoriaMetrics); empty: it has said all.
+std::string partial_answer(std::string_view answer);
 
 // A day that fails is asked for again, and then a gap. The error: no day could be had.
 Result<PrometheusAnswers> fetch_prometheus(const PrometheusQuery& query, const std::vector<Metric>& wanted,

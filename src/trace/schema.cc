@@ -6,6 +6,7 @@
 #include <cctype>
 #include <cmath>
 #include <limits>
+#include <set>
 
 #include "base/text.h"
 #include "trace/cells.h"
@@ -102,6 +103,9 @@ void guess_by_name(Schema& schema, std::vector<std::string>& units) {
     if (row->role == Role::metric && !units[i].empty())
       column.scale = unit_factor(info(row->metric).unit, units[i]).value_or(row->scale);
   }
+  // xpu-smi's tiles and amd-smi's partitions have rows of their own.
+  for (Column& column : schema.columns)
+    if (column.name == "TileId" || column.name == "xcp") column.role = Role::gpu;
 }
 
 // "date" beside "time": together they are the time.
@@ -243,6 +247,40 @@ Result<> learn_from_rows(Schema& schema, const std::vector<std::vector<std::stri
   return {};
 }
 
+// As `lull record` writes them: its names for what it records as means, and its times (2024-03-15T11:04:29.052Z).
+// Anybody may call columns time, gpu and uuid.
+bool are_our_rows(const Schema& schema, const std::vector<std::string>& raw,
+                  const std::vector<std::vector<std::string>>& rows) {
+  for (std::size_t i = 0; i < raw.size(); ++i)
+    if (const Column& column = schema.columns[i]; column.role == Role::metric &&
+                                                  (column.metric == Metric::util || column.metric == Metric::power) &&
+                                                  raw[i] != info(column.metric).field)
+      return false;
+  constexpr std::string_view kOurTime = "0000-00-00T00:00:00.000Z";
+  const auto kind = [](char c) { return c >= '0' && c <= '9' ? '0' : c; };
+  return !rows.empty() && !rows[0].empty() && std::ranges::equal(rows[0][0], kOurTime, {}, kind);
+}
+
+// A command in a loop (rocm-smi --csv, amd-smi --csv) writes its header each time: three times, with each GPU at most
+// once between them.
+bool has_header_each_tick(const Schema& schema, const std::vector<std::string>& raw,
+                          const std::vector<std::vector<std::string>>& rows) {
+  std::size_t headers = 1;
+  std::set<std::string> met;
+  for (const auto& row : rows) {
+    if (row == raw) {
+      ++headers;
+      met.clear();
+      continue;
+    }
+    std::string gpu;
+    for (std::size_t i = 0; i < std::min(row.size(), schema.columns.size()); ++i)
+      if (is_identity(schema.columns[i].role)) gpu += row[i] + '\n';
+    if (!met.insert(gpu).second) return false;
+  }
+  return headers > 2;
+}
+
 // A column called gpu that holds shares is what the GPU did, not which one it is.
 void mind_the_percent(Schema& schema, const std::vector<std::vector<std::string>>& rows) {
   for (std::size_t i = 0; i < schema.columns.size(); ++i) {
@@ -358,12 +396,14 @@ Result<Schema> detect_schema(std::string_view head, const std::vector<ColumnChoi
                             kOrSayEvery, column_list(schema.columns)));
   }
   schema.timed = time != nullptr;
+  schema.header_each_tick = schema.header && has_header_each_tick(schema, raw, rows);
   if (schema.timed && choices.empty()) join_date_and_time(schema, rows);
   std::string_view unit;  // of the time
   if (time != nullptr) unit = units[static_cast<std::size_t>(time - schema.columns.data())];
   TRY(learn_from_rows(schema, rows, time_given, unit.empty() && time != nullptr ? unit_in_name(time->name) : unit));
-  schema.means = raw.size() > 2 && raw[0] == "time" && raw[1] == "gpu" && raw[2] == "uuid";
-  schema.ours = schema.means && schema.format == Format::csv;
+  const bool our_keys = raw.size() > 2 && raw[0] == "time" && raw[1] == "gpu" && raw[2] == "uuid";
+  schema.ours = our_keys && schema.format == Format::csv;
+  schema.means = our_keys && are_our_rows(schema, raw, rows);
   settle(schema, wanted);
   return schema;
 }

@@ -43,6 +43,7 @@ struct ColumnChoice {
   std::string role;
   std::string column;
   std::string unit;
+  std::string_view option = "--columns";  // that says so
 };
 
 enum class Format : std::uint8_t { csv, ndjson };
@@ -79,7 +80,8 @@ struct Schema {
   bool one_gpu = false;      // somebody said so
 
   // What only the order of rows tells (sequence.h).
-  bool timed = true;  // false: rows have no time, --every says how far apart they are
+  bool timed = true;              // false: rows have no time, --every says how far apart they are
+  bool header_each_tick = false;  // a command in a loop wrote it: a header is no new recording
   enum class Wraps : std::uint8_t { no, each_day, each_year };
   Wraps wraps = Wraps::no;         // the times lack a date, or its year
   std::size_t gpus_in_a_tick = 0;  // not 0: the place in its tick tells the GPU

@@ -203,7 +203,9 @@ void Sequence::count_time(const Identities& parsed, Batch& batch) {
     if (any_ && (in_tick_[gpu] != 0 || index < last_index_ || start)) {
       now_ += every_.count();
       // Nobody knows how long it was between two recordings: long enough to be a gap.
-      if (start) now_ += 10 * every_.count() + 10 * kSecond;
+      const bool gap = start && !(schema_.header_each_tick && one_tick_);
+      if (gap) now_ += 10 * every_.count() + 10 * kSecond;
+      one_tick_ = start;
       std::fill(in_tick_.begin(), in_tick_.end(), std::uint8_t{0});
     }
     any_ = true;

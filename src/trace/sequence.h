@@ -75,6 +75,7 @@ class Sequence {
   // count_time
   std::int64_t now_ = 0;
   bool any_ = false;
+  bool one_tick_ = true;  // since the last header
   double last_index_ = 0;
   std::map<const Identities*, std::vector<Place>> places_of_;  // by parser: each numbers the GPUs as it meets them
   std::map<std::string, std::size_t> gpus_;                    // by their names

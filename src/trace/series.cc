@@ -8,9 +8,9 @@
 namespace lull::trace {
 
 void Series::grow(std::size_t most) {
-  const std::size_t room = std::min(most, std::max<std::size_t>(64, at_.size() * 2));
-  at_.resize(room);
-  for (auto& column : value_) column.resize(room);
+  const std::size_t capacity = std::min(most, std::max<std::size_t>(64, at_.size() * 2));
+  at_.resize(capacity);
+  for (auto& column : value_) column.resize(capacity);
 }
 
 void Series::make_space(std::size_t gpu, std::size_t held, TraceSink& sink) {

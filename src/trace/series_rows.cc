@@ -37,7 +37,7 @@ std::string* target_of(std::string_view role, SeriesPlace& place) {
 
 }  // namespace
 
-// What --columns says of labels goes before what their names suggest.
+// What --columns says of labels goes before what their names suggest. No label at all: nothing says it.
 void SeriesRows::obey(const SeriesName& series, SeriesPlace& place) {
   for (const auto& [name, value] : series.labels) remember(label_names_, name);
   for (const ColumnChoice& choice : schema_.choices) {
@@ -57,9 +57,9 @@ void SeriesRows::obey(const SeriesName& series, SeriesPlace& place) {
 Result<> SeriesRows::check_choices() const {
   for (const ColumnChoice& choice : schema_.choices) {
     SeriesPlace place;
-    if (target_of(choice.role, place) == nullptr || obeyed_.contains(choice.role)) continue;
+    if (target_of(choice.role, place) == nullptr || obeyed_.contains(choice.role) || choice.column.empty()) continue;
     const std::vector<std::string_view> names(label_names_.begin(), label_names_.end());
-    return fail(fmt::format("--columns {}={}: no series has that label{}; there are {}", choice.role,
+    return fail(fmt::format("{} {}={}: no series has that label{}; there are {}", choice.option, choice.role,
                             printable(choice.column), did_you_mean(choice.column, names),
                             printable(fmt::format("{}", fmt::join(label_names_, ", ")))));
   }

@@ -19,12 +19,12 @@ class Gunzip final : public Unpacker {
     if (ready_) inflateEnd(&stream_);
   }
 
-  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
+  Result<Step> unpack(std::string_view from, char* to, std::size_t capacity) override {
     if (!ready_) return fail("gzip: no memory");
     stream_.next_in = reinterpret_cast<Bytef*>(const_cast<char*>(from.data()));
     stream_.avail_in = static_cast<uInt>(from.size());
     stream_.next_out = reinterpret_cast<Bytef*>(to);
-    stream_.avail_out = static_cast<uInt>(std::min<std::size_t>(room, 1U << 30));
+    stream_.avail_out = static_cast<uInt>(std::min<std::size_t>(capacity, 1U << 30));
     const uInt offered = stream_.avail_out;
     const int state = inflate(&stream_, Z_NO_FLUSH);
     const bool damaged = state != Z_OK && state != Z_STREAM_END && state != Z_BUF_ERROR;
@@ -47,10 +47,10 @@ class Unzstd final : public Unpacker {
   Unzstd& operator=(const Unzstd&) = delete;
   ~Unzstd() override { ZSTD_freeDStream(stream_); }
 
-  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
+  Result<Step> unpack(std::string_view from, char* to, std::size_t capacity) override {
     if (stream_ == nullptr) return fail("zstd: no memory");
     ZSTD_inBuffer in{from.data(), from.size(), 0};
-    ZSTD_outBuffer out{to, room, 0};
+    ZSTD_outBuffer out{to, capacity, 0};
     const std::size_t state = ZSTD_decompressStream(stream_, &out, &in);
     if (ZSTD_isError(state) != 0) return fail("the zstd data is damaged");
     return Step{in.pos, out.pos, state == 0};
@@ -67,7 +67,7 @@ class Unxz final : public Unpacker {
   Unxz& operator=(const Unxz&) = delete;
   ~Unxz() override { lzma_end(&stream_); }
 
-  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
+  Result<Step> unpack(std::string_view from, char* to, std::size_t capacity) override {
     Step step;
     if (!open_) {  // between streams there may be zeros, to fill up to four bytes
       while (step.taken < from.size() && from[step.taken] == '\0') ++step.taken;
@@ -79,11 +79,11 @@ class Unxz final : public Unpacker {
     stream_.next_in = reinterpret_cast<const std::uint8_t*>(from.data()) + step.taken;
     stream_.avail_in = from.size() - step.taken;
     stream_.next_out = reinterpret_cast<std::uint8_t*>(to);
-    stream_.avail_out = room;
+    stream_.avail_out = capacity;
     const lzma_ret state = lzma_code(&stream_, LZMA_RUN);
     if (state == LZMA_MEMLIMIT_ERROR) return fail("the xz data needs more than 256 MiB of memory to be unpacked");
     const bool damaged = state != LZMA_OK && state != LZMA_STREAM_END && state != LZMA_BUF_ERROR;
-    step.made = room - stream_.avail_out;
+    step.made = capacity - stream_.avail_out;
     if (damaged && step.made == 0) return fail("the xz data is damaged");
     step.taken = from.size() - stream_.avail_in;
     step.between = state == LZMA_STREAM_END;
@@ -104,7 +104,7 @@ class Bunzip2 final : public Unpacker {
   Bunzip2& operator=(const Bunzip2&) = delete;
   ~Bunzip2() override { close(); }
 
-  Result<Step> unpack(std::string_view from, char* to, std::size_t room) override {
+  Result<Step> unpack(std::string_view from, char* to, std::size_t capacity) override {
     if (!open_) {
       if (from.empty()) return Step{0, 0, true};
       stream_ = {};
@@ -114,7 +114,7 @@ class Bunzip2 final : public Unpacker {
     stream_.next_in = const_cast<char*>(from.data());
     stream_.avail_in = static_cast<unsigned>(from.size());
     stream_.next_out = to;
-    stream_.avail_out = static_cast<unsigned>(std::min<std::size_t>(room, 1U << 30));
+    stream_.avail_out = static_cast<unsigned>(std::min<std::size_t>(capacity, 1U << 30));
     const unsigned offered = stream_.avail_out;
     const int state = BZ2_bzDecompress(&stream_);
     const Step step{from.size() - stream_.avail_in, offered - stream_.avail_out, state == BZ_STREAM_END};

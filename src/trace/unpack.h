@@ -27,7 +27,7 @@ class Unpacker {
     std::size_t made = 0;   // of the output
     bool between = false;   // all frames so far are complete
   };
-  virtual Result<Step> unpack(std::string_view from, char* to, std::size_t room) = 0;
+  virtual Result<Step> unpack(std::string_view from, char* to, std::size_t capacity) = 0;
 
   static std::unique_ptr<Unpacker> create(Packing packing);  // null: nothing to unpack
 };

@@ -64,8 +64,9 @@ struct ActionEventText {
   std::string operator()(const TreeUnproven& unproven) const { return unproven.trouble; }
   std::string operator()(const EvidenceWritten& evidence) const {
     if (evidence.folder.empty()) return "no evidence could be written: " + printable(evidence.trouble);
-    if (evidence.trouble.empty()) return "evidence is in " + printable(evidence.folder);
-    return "the evidence is not complete: " + printable(evidence.trouble);
+    const std::string where = evidence.where.empty() ? "" : "; the job is " + evidence.where;
+    if (evidence.trouble.empty()) return "evidence is in " + printable(evidence.folder) + where;
+    return "the evidence is not complete: " + printable(evidence.trouble) + where;
   }
 };
 

@@ -65,9 +65,9 @@ std::size_t total(const std::vector<Slot>& slots) {
   return sum == 0 ? 0 : sum - kBetween;
 }
 
-std::size_t too_wide(const std::vector<Slot>& slots, std::size_t room) {
+std::size_t too_wide(const std::vector<Slot>& slots, std::size_t space) {
   const std::size_t all = total(slots);
-  return all > room ? all - room : 0;
+  return all > space ? all - space : 0;
 }
 
 // Takes from a column what the line is too wide by, down to `least`.
@@ -78,7 +78,7 @@ void narrow(Slot& slot, std::size_t least, std::size_t over) {
 // Columns that have more than enough give from that, the last one first. Where that does not do, the least wanted one
 // is cut down to its least, then left out, and what it leaves is there for the others; and so on. Those that are never
 // left out are cut down last of all.
-std::vector<Slot> choose_columns(const std::vector<Column>& columns, std::size_t room) {
+std::vector<Slot> choose_columns(const std::vector<Column>& columns, std::size_t space) {
   std::vector<std::size_t> least;  // of each column
   for (const Column& column : columns) least.push_back(column.enough > 0 ? column.enough : column.shrink_to);
   std::vector<bool> left_out(columns.size());
@@ -86,8 +86,8 @@ std::vector<Slot> choose_columns(const std::vector<Column>& columns, std::size_t
     std::vector<Slot> slots;
     for (std::size_t i = 0; i < columns.size(); ++i)
       if (!left_out[i]) slots.push_back({i, needed(columns[i])});
-    for (std::size_t i = slots.size(); i-- > 0;) narrow(slots[i], least[slots[i].column], too_wide(slots, room));
-    if (too_wide(slots, room) == 0) return slots;
+    for (std::size_t i = slots.size(); i-- > 0;) narrow(slots[i], least[slots[i].column], too_wide(slots, space));
+    if (too_wide(slots, space) == 0) return slots;
     const auto victim = std::ranges::max_element(slots, {}, [&](const Slot& slot) {
       const Column& column = columns[slot.column];
       return column.give_up > 0 ? column.give_up : least[slot.column] > column.shrink_to ? 0 : -1;
@@ -202,8 +202,8 @@ std::vector<std::string> layout(const std::vector<Column>& columns, const std::v
     for (const Slot& slot : slots) {
       if (span != spans.end() && slot.column >= span->from_column) break;
       const Cell& cell = columns[slot.column].cells[row];
-      const std::size_t room = screen.width - std::min(screen.width, used + blanks);
-      const std::size_t width = std::min(slot.width, room);
+      const std::size_t space = screen.width - std::min(screen.width, used + blanks);
+      const std::size_t width = std::min(slot.width, space);
       std::string text = pad(cell.text, width, columns[slot.column].align, screen.utf8);
       drop_trailing_blanks(text);
       if (text.empty()) {
@@ -215,8 +215,8 @@ std::vector<std::string> layout(const std::vector<Column>& columns, const std::v
       blanks += width - drawn;
     }
     if (span != spans.end()) {
-      const std::size_t room = screen.width - std::min(screen.width, used + blanks);
-      if (room > 0) put(fit(span->cell.text, room, screen.utf8), room, span->cell);
+      const std::size_t space = screen.width - std::min(screen.width, used + blanks);
+      if (space > 0) put(fit(span->cell.text, space, screen.utf8), space, span->cell);
     }
     lines.push_back(std::move(line));
   }

@@ -9,7 +9,6 @@
 #include <numeric>
 
 #include "base/calendar.h"
-#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "view/progress.h"
@@ -149,16 +148,14 @@ std::vector<std::string> JobRows::why(std::size_t row) const {
   return lines;
 }
 
-std::string jobs_json(const JobsView& view, const std::string& host) {
-  JsonWriter json;
+void put_jobs(JsonWriter& json, const JobsView& view) {
   const auto text = [&](std::string_view name, const std::string& what) {
     json.key(name).value_or_null(printable(what));
   };
   const auto seconds = [&](std::string_view name, const std::optional<Duration>& time) {
     json.member(name, time ? std::optional(to_seconds(*time)) : std::nullopt);
   };
-  json.begin_object().member("time", format_rfc3339(view.now)).member("host", printable(host));
-  json.key("jobs").begin_array();
+  json.begin_array();
   for (const JobRow& row : view.rows) {
     json.begin_object();
     text("job", row.job);
@@ -173,6 +170,9 @@ std::string jobs_json(const JobsView& view, const std::string& host) {
       json.member("util_percent", gpu.util).end_object();
     }
     json.end_array().member("util_percent", util_of(row)).member("processes", row.processes);
+    json.key("pids").begin_array();
+    for (const pid_t pid : row.pids) json.value(pid);
+    json.end_array();
     text("command", row.command);
     json.member("watched", row.watched);
     seconds("idle_seconds", row.idle_for);
@@ -182,7 +182,14 @@ std::string jobs_json(const JobsView& view, const std::string& host) {
     json.member("kept_until", row.kept_until ? std::optional(format_rfc3339(*row.kept_until)) : std::nullopt);
     json.end_object();
   }
-  return json.end_array().end_object().take();
+  json.end_array();
+}
+
+std::string jobs_json(const JobsView& view, const std::string& host) {
+  JsonWriter json;
+  json.begin_object().member("time", format_rfc3339(view.now)).member("host", printable(host)).key("jobs");
+  put_jobs(json, view);
+  return json.end_object().take();
 }
 
 }  // namespace lull

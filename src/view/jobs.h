@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/json_writer.h"
 #include "gpu/metric.h"
 #include "view/columns.h"
 #include "view/live.h"
@@ -30,6 +31,7 @@ struct JobRow {
   std::vector<JobGpu> gpus = {};
   std::string command = {};  // of one of its processes
   std::size_t processes = 0;
+  std::vector<pid_t> pids = {};  // of these
   // By a watcher; nothing: nobody watches it, or that cannot be told.
   bool watched = false;
   std::optional<Duration> idle_for = {};
@@ -50,6 +52,7 @@ double util_of(const JobRow& row);
 std::vector<std::string> jobs_table(const JobsView& view, const Screen& screen);
 std::string jobs_summary(const JobsView& view);  // "3 jobs have GPUs: 2 idle"
 std::string jobs_json(const JobsView& view, const std::string& host);
+void put_jobs(JsonWriter& json, const JobsView& view);  // its list of jobs
 
 // The same as rows of a live screen.
 class JobRows : public LiveRows {

@@ -12,7 +12,6 @@
 #include <tuple>
 
 #include "base/calendar.h"
-#include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
@@ -212,6 +211,23 @@ std::vector<std::string> LeaseRows::why(std::size_t row) const {
   return lines;
 }
 
+void put_queue(JsonWriter& json, const FolderState& state) {
+  json.begin_array();
+  for (const TicketInfo& ticket : state.tickets) {
+    const TicketRecord& record = ticket.record;
+    json.begin_object().member("number", record.number).member("priority", record.priority);
+    json.member("count", record.count).member("missing", record.missing).member("share", record.share);
+    json.key("wants").begin_array();
+    for (const std::string& uuid : record.wants) json.value(printable_lines(uuid));
+    json.end_array().member("user", printable_lines(user_name(ticket.owner))).member("uid", ticket.owner);
+    json.member("pid", record.waiter.pid);
+    put_text(json, "command", record.command);
+    put_time(json, "since", record.since);
+    json.end_object();
+  }
+  json.end_array();
+}
+
 std::string leases_json(const LeasesView& view, const std::string& path) {
   const FolderState& state = view.state;
   JsonWriter json;
@@ -235,20 +251,9 @@ std::string leases_json(const LeasesView& view, const std::string& path) {
                 seen.idle_for ? std::optional(std::chrono::duration<double>(*seen.idle_for).count()) : std::nullopt);
     json.member("share", record.share).end_object();
   }
-  json.end_array().key("queue").begin_array();
-  for (const TicketInfo& ticket : state.tickets) {
-    const TicketRecord& record = ticket.record;
-    json.begin_object().member("number", record.number).member("priority", record.priority);
-    json.member("count", record.count).member("missing", record.missing).member("share", record.share);
-    json.key("wants").begin_array();
-    for (const std::string& uuid : record.wants) json.value(printable_lines(uuid));
-    json.end_array().member("user", printable_lines(user_name(ticket.owner))).member("uid", ticket.owner);
-    json.member("pid", record.waiter.pid);
-    put_text(json, "command", record.command);
-    put_time(json, "since", record.since);
-    json.end_object();
-  }
-  return json.end_array().end_object().take();
+  json.end_array().key("queue");
+  put_queue(json, state);
+  return json.end_object().take();
 }
 
 }  // namespace lull

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/json_writer.h"
 #include "gpu/metric.h"
 #include "lease/folder.h"
 #include "view/columns.h"
@@ -39,6 +40,7 @@ struct LeasesView {
 std::vector<std::string> leases_table(const LeasesView& view, const Screen& screen);
 std::string leases_summary(const LeasesView& view);  // "3 leases of 2 GPUs, 1 waits"
 std::string leases_json(const LeasesView& view, const std::string& path);
+void put_queue(JsonWriter& json, const FolderState& state);  // its list of those who wait
 
 // The same as rows of a live screen.
 class LeaseRows : public LiveRows {

@@ -145,10 +145,10 @@ std::vector<std::string> LiveScreen::draw(const LiveRows& rows, const std::strin
   const std::vector<std::string> more = below(rows, shown, screen);
 
   const std::size_t fixed = 3;  // heading, titles, foot
-  const std::size_t room = screen.height > fixed ? screen.height - fixed : 0;
+  const std::size_t space = screen.height > fixed ? screen.height - fixed : 0;
   // What was asked for below the table gets at most half of the screen, or what the table leaves.
-  const std::size_t extra = std::min(more.size(), std::max(room / 2, room - std::min(room, rows_)));
-  page_ = std::max<std::size_t>(1, room - extra);
+  const std::size_t extra = std::min(more.size(), std::max(space / 2, space - std::min(space, rows_)));
+  page_ = std::max<std::size_t>(1, space - extra);
   if (marked_ < top_) top_ = marked_;
   if (marked_ >= top_ + page_) top_ = marked_ - page_ + 1;
   top_ = std::min(top_, rows_ > page_ ? rows_ - page_ : 0);

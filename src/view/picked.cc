@@ -13,7 +13,8 @@
 namespace lull {
 namespace {
 
-std::string json_of(const Picked& picked, bool uuid) {
+Result<std::string> json_of(const Picked& picked, bool uuid) {
+  const Visibility visible = TRY(visibility(picked, uuid, Root::machine()));
   JsonWriter json;
   json.begin_object().key("gpus").begin_array();
   for (std::size_t i = 0; i < picked.devices.size(); ++i) {
@@ -22,6 +23,7 @@ std::string json_of(const Picked& picked, bool uuid) {
     const Reading& reading = picked.snapshot.readings[position];
     const Judgement& judgement = picked.judgements[i];
     json.begin_object().member("index", device.index).member("label", printable_lines(device.label()));
+    json.member("vendor", to_string(device.vendor));
     json.member("uuid", printable_lines(device.uuid)).member("name", printable_lines(device.name));
     json.member("pci", printable_lines(device.pci)).member("mem_free_bytes", reading[Metric::mem_free]);
     json.member("mem_total_bytes", reading[Metric::mem_total]).key("judged_by").begin_array();
@@ -29,11 +31,12 @@ std::string json_of(const Picked& picked, bool uuid) {
     json.end_array().member_or_null("note", printable_lines(judgement.note)).end_object();
   }
   json.end_array().key("environment").begin_object();
-  for (const auto& [name, text] : visibility(picked, uuid, Root::machine()))
-    json.member(printable_lines(name), printable_lines(text));
-  json.end_object().member("held", !picked.locks.empty());
+  for (const auto& [name, text] : visible.set) json.member(printable_lines(name), printable_lines(text));
+  json.end_object().key("unset").begin_array();
+  for (const std::string& name : visible.removed) json.value(name);
+  json.end_array().member("held", !picked.locks.empty());
   json.member("lease", picked.locks.empty() ? std::nullopt : std::optional(printable_lines(picked.lease)));
-  json.member("keeper", picked.locks.empty() ? std::nullopt : picked.lease_holder);
+  json.member("lease_holder", picked.locks.empty() ? std::nullopt : picked.lease_holder);
   return json.end_object().take() + "\n";
 }
 
@@ -52,16 +55,25 @@ std::string beginning(const Waiting& waiting) {
 
 }  // namespace
 
-std::string picked_text(const Picked& picked, PickFormat format, bool uuid) {
+Result<std::string> picked_text(const Picked& picked, PickFormat format, bool uuid) {
   switch (format) {
     case PickFormat::ids: return visible_value(picked, uuid) + "\n";
     case PickFormat::uuids: return visible_value(picked, true) + "\n";
-    // Docker wants the quotes inside the value, or it takes the comma for the end of it.
-    case PickFormat::docker: return fmt::format("\"device={}\"\n", visible_value(picked, uuid));
+    case PickFormat::docker:
+      for (const std::size_t position : picked.devices)
+        if (const Device& device = picked.snapshot.inventory->devices[position];
+            device.vendor == Vendor::amd || device.vendor == Vendor::intel)
+          return fail(
+              fmt::format("GPU {}: docker's --gpus knows NVIDIA GPUs only; give it the device files, such as "
+                          "--device /dev/dri/renderD{}{}",
+                          device.label(), device.render_minor.value_or(128),
+                          device.vendor == Vendor::amd ? " --device /dev/kfd" : ""));
+      // Docker wants the quotes inside the value, or it takes the comma for the end of it.
+      return fmt::format("\"device={}\"\n", visible_value(picked, uuid));
     case PickFormat::env: {
+      const Visibility visible = TRY(visibility(picked, uuid, Root::machine()));
       std::string text;
-      for (const auto& [name, value] : visibility(picked, uuid, Root::machine()))
-        text += fmt::format("{}={}\n", name, value);
+      for (const auto& [name, value] : visible.set) text += fmt::format("{}={}\n", name, value);
       return text;
     }
     case PickFormat::json: return json_of(picked, uuid);

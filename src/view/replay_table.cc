@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <iterator>
 #include <limits>
 #include <utility>
@@ -21,6 +22,8 @@ constexpr std::size_t kShownHurt = 10;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
 constexpr std::size_t kAllColumnsWidth = 100;  // what a sweep takes with all of its columns
 
+constexpr std::size_t kEnoughName = 24;
+constexpr std::size_t kLeastName = 8;
 constexpr std::size_t kFullWordsWidth = 80;  // what becomes of a job is said in full
 
 using replay::Firing;
@@ -62,10 +65,11 @@ void append(std::string& out, const std::vector<std::string>& lines) {
   for (const std::string& line : lines) out += line + "\n";
 }
 
-Column column(std::string title, Align align) {
+Column column(std::string title, Align align, int give_up = 0) {
   Column made;
   made.title = std::move(title);
   made.align = align;
+  made.give_up = give_up;
   return made;
 }
 
@@ -315,54 +319,35 @@ std::string replay_table(const ReplayResult& result, const replay::OutputOptions
 
 namespace {
 
-Column column(std::string title, Align align, int give_up = 0) {
-  Column made;
-  made.title = std::move(title);
-  made.align = align;
-  made.give_up = give_up;
-  return made;
-}
+using replay::ReportBy;
 
-}  // namespace
+// A column of the report: its title, what it shows, and when it goes for want of room.
+struct ReportColumn {
+  std::string title;
+  std::function<Cell(const replay::Use&)> cell;
+  int give_up = 0;
+};
 
-std::string report_table(const replay::ReportResult& result, replay::ReportBy by, std::optional<double> price,
-                         const Screen& screen) {
-  using replay::ReportBy;
+std::vector<std::string> report_block(const replay::ReportResult& result, ReportBy by,
+                                      const std::vector<ReportColumn>& shown, const Screen& screen) {
   const bool all = by == ReportBy::all;
   std::vector<Column> columns;
-  const auto add = [&](std::string title, Align align, int give_up = 0) {
-    columns.push_back(column(std::move(title), align, give_up));
-    return columns.size() - 1;
-  };
-  if (all || by == ReportBy::user) add("USER", Align::left);
-  if (all || by == ReportBy::command) add("COMMAND", Align::left);
-  if (all || by == ReportBy::host) add("HOST", Align::left);
-  add("GPU-HOURS", Align::right);
-  add("BUSY", Align::right);
-  add("HELD IDLE", Align::right);
-  for (std::size_t i = 0; i < replay::kStretches.size(); ++i)
-    add(fmt::format(">{}", replay::kStretches[i].name), Align::right, i == 2 ? 0 : 4);
-  add("HUNG", Align::right);
-  add("NOT JUDGED", Align::right, 1);
-  add("FREE", Align::right, 2);
-  add("NOT KNOWN", Align::right, 3);
-  add("kWh", Align::right, 1);
-  if (price) add("WASTED", Align::right);
-  const auto row = [&](const std::vector<std::string>& names, const replay::Use& use, Tone tone) {
-    std::vector<Cell> cells;
-    for (const std::string& name : names) cells.push_back({printable(name), tone});
-    const auto hours = [](double seconds) { return replay::hours_text(seconds); };
-    cells.push_back({hours(use.seconds()), tone});
-    cells.push_back({hours(use.busy), tone});
-    cells.push_back({hours(use.idle), use.idle > 0 ? Tone::warn : tone});
-    for (const double over : use.idle_over) cells.push_back({hours(over), tone});
-    cells.push_back({result.judges_hangs ? hours(use.hung) : "-", use.hung > 0 ? Tone::bad : tone});
-    cells.push_back({hours(use.not_judged), tone});
-    cells.push_back({hours(use.free), tone});
-    cells.push_back({hours(use.unknown), tone});
-    cells.push_back({use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-", tone});
-    if (price) cells.push_back({fmt::format("{:.2f}", replay::hours(use.idle + use.hung) * *price), tone});
-    for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back(std::move(cells[i]));
+  for (const auto& [of, title] :
+       {std::pair(ReportBy::user, "USER"), std::pair(ReportBy::command, "COMMAND"), std::pair(ReportBy::host, "HOST")})
+    if (all || by == of) columns.push_back(column(title, Align::left));
+  for (Column& name : columns) {
+    name.enough = kEnoughName;
+    name.shrink_to = kLeastName;
+  }
+  const std::size_t names = columns.size();
+  for (const ReportColumn& one : shown) columns.push_back(column(one.title, Align::right, one.give_up));
+  const auto row = [&](const std::vector<std::string>& whose, const replay::Use& use, Tone tone) {
+    for (std::size_t i = 0; i < names; ++i) columns[i].cells.push_back({printable(whose[i]), tone});
+    for (std::size_t i = 0; i < shown.size(); ++i) {
+      Cell cell = shown[i].cell(use);
+      if (cell.tone == Tone::plain) cell.tone = tone;
+      columns[names + i].cells.push_back(std::move(cell));
+    }
   };
   for (const replay::UseOf& of : add_up(result, by)) {
     if (all)
@@ -372,12 +357,65 @@ std::string report_table(const replay::ReportResult& result, replay::ReportBy by
     else
       row({whose_text(of, by)}, of.use, Tone::plain);
   }
-  std::vector<std::string> total(all ? 3 : 1);
-  total[0] = "total";
-  row(total, result.total, Tone::strong);
+  row({"total", "", ""}, result.total, Tone::strong);
+  return layout(columns, {}, screen);
+}
+
+}  // namespace
+
+std::string report_table(const replay::ReportResult& result, ReportBy by, std::optional<double> price,
+                         const Screen& screen) {
+  const auto part = [](double replay::Use::* seconds, Tone tone = Tone::plain) {
+    return [=](const replay::Use& use) {
+      return Cell{replay::hours_text(use.*seconds), use.*seconds > 0 ? tone : Tone::plain};
+    };
+  };
+  const auto cost = [&](double seconds) { return Cell{fmt::format("{:.2f}", replay::hours(seconds) * *price)}; };
+  std::vector<ReportColumn> columns = {
+      {"GPU-HOURS", [](const replay::Use& use) { return Cell{replay::hours_text(use.seconds())}; }},
+      {"BUSY", part(&replay::Use::busy)},
+      {"HELD IDLE", part(&replay::Use::idle, Tone::warn)}};
+  std::vector<ReportColumn> stretches;
+  for (std::size_t i = 0; i < replay::kStretches.size(); ++i)
+    stretches.push_back({fmt::format(">{}", replay::kStretches[i].name),
+                         [i](const replay::Use& use) { return Cell{replay::hours_text(use.idle_over[i])}; }});
+  std::vector<ReportColumn> rest = {
+      {"HUNG",
+       [&](const replay::Use& use) {
+         return result.judges_hangs ? part(&replay::Use::hung, Tone::bad)(use) : Cell{"-"};
+       }},
+      {"NOT JUDGED", part(&replay::Use::not_judged)},
+      {"FREE", part(&replay::Use::free), 2},
+      {"NOT KNOWN", part(&replay::Use::unknown), 3},
+      {"kWh",
+       [](const replay::Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
+       1}};
+  if (price) {
+    rest.push_back({"IDLE COST", [&](const replay::Use& use) { return cost(use.idle + use.hung); }});
+    rest.push_back({"PAST 1h", [&](const replay::Use& use) { return cost(use.recoverable()); }});
+  }
   std::string out =
       wrapped(report_answer(result, price), screen.width) + "\n" + wrapped(report_basis(result), screen.width) + "\n\n";
-  for (const std::string& line : layout(columns, {}, screen)) out += line + "\n";
+  std::vector<ReportColumn> together = columns;
+  together.insert(together.end(), stretches.begin(), stretches.end());
+  together.insert(together.end(), rest.begin(), rest.end());
+  Screen wide = screen;
+  wide.width = kNoLimit;
+  wide.colour = false;
+  const std::vector<std::string> whole = report_block(result, by, together, wide);
+  const bool fits = screen.width == 0 || std::ranges::all_of(whole, [&](const std::string& line) {
+                      return display_width(line) <= screen.width;
+                    });
+  if (fits) {
+    append(out, report_block(result, by, together, screen));
+    return out;
+  }
+  // The stretches are what keeps people from taking all that was held idle for recoverable: they move, they do not go.
+  columns.insert(columns.end(), rest.begin(), rest.end());
+  append(out, report_block(result, by, columns, screen));
+  stretches.insert(stretches.begin(), {"HELD IDLE", part(&replay::Use::idle, Tone::warn)});
+  out += "\n" + wrapped("held idle, in stretches longer than:", screen.width) + "\n";
+  append(out, report_block(result, by, stretches, screen));
   return out;
 }
 

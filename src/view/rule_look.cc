@@ -6,12 +6,14 @@
 #include <array>
 #include <chrono>
 #include <cmath>
+#include <iterator>
 #include <optional>
 #include <string_view>
 #include <utility>
 
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "rule/fitting.h"
 #include "rule/quantity.h"
 #include "rule/reason.h"
 
@@ -86,6 +88,29 @@ void put_signal(JsonWriter& json, const RuleLook& looked, Metric metric) {
   json.end_array().end_object();
 }
 
+// What would do on the GPUs that do not give all that the rule asks for, and what to know of some cards.
+std::vector<std::string> notes_of(const Rule& rule, const RuleLook& looked) {
+  std::vector<std::string> notes = remarks(rule);
+  if (!looked.driver()) return notes;
+  std::vector<std::pair<std::string, std::vector<Device>>> offers;  // a rule, and where it would do
+  std::vector<Device> scope;
+  for (const std::size_t i : looked.devices) {
+    const Device& device = looked.snapshot.inventory->devices[i];
+    const Reading& reading = looked.snapshot.readings[i];
+    scope.push_back(device);
+    if (reading.device_absence != Absence::none || reading.asleep) continue;
+    const auto other = rule_instead(rule, [&](Metric metric) { return readable(reading, metric); });
+    if (!other) continue;
+    const std::string text = to_text(*other);
+    const auto known = std::ranges::find(offers, text, &decltype(offers)::value_type::first);
+    (known != offers.end() ? *known : offers.emplace_back(text, std::vector<Device>())).second.push_back(device);
+  }
+  for (const auto& [text, devices] : offers)
+    notes.push_back(fmt::format("on {} `{}` would do instead", labels(devices), text));
+  std::ranges::copy(rdna_notes(rule, scope), std::back_inserter(notes));
+  return notes;
+}
+
 }  // namespace
 
 std::string rule_text(const Rule& rule, const RuleLook& looked, const Screen& screen) {
@@ -108,7 +133,7 @@ std::string rule_text(const Rule& rule, const RuleLook& looked, const Screen& sc
         kTitle + kName);
   }
   if (looked.driver()) row("now", now_text(looked.now));
-  for (const std::string& remark : remarks(rule)) row("note", remark);
+  for (const std::string& note : notes_of(rule, looked)) row("note", note);
   return out;
 }
 
@@ -127,7 +152,7 @@ std::string rule_json(const Rule& rule, const RuleLook& looked) {
   json.member("now", looked.now == Truth::unknown ? std::nullopt : std::optional(looked.now == Truth::yes));
   json.key("driver").begin_object().member("available", looked.driver());
   json.member("detail", looked.driver() ? std::nullopt : std::optional(printable(driver_text(looked.snapshot))));
-  json.end_object().member("remarks", remarks(rule)).end_object();
+  json.end_object().member("remarks", notes_of(rule, looked)).end_object();
   return json.take() + "\n";
 }
 

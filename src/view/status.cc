@@ -257,6 +257,7 @@ namespace {
 
 enum StatusColumn : std::size_t {
   gpu,
+  vendor,
   name,
   util_bar,
   history,
@@ -272,8 +273,9 @@ enum StatusColumn : std::size_t {
 
 // Who wastes what is what people look for: for how long, who and with what stay longest.
 std::vector<Column> status_columns() {
-  std::vector<Column> columns(12);
+  std::vector<Column> columns(13);
   columns[gpu] = {"GPU", Align::right, 0, 0, {}};
+  columns[vendor] = {"VENDOR", Align::left, 10, 0, {}};
   columns[name] = {"NAME", Align::left, 5, 10, {}, 14};
   columns[util_bar] = {"", Align::left, 9, 0, {}};
   columns[history] = {"", Align::left, 4, 0, {}};
@@ -310,6 +312,7 @@ std::vector<std::string> table_of(const StatusView& view, bool lease_column, con
       columns[column].cells.push_back({for_screen(text, screen), how});
     };
     put(gpu, (view.marked == row ? ">" : "") + device.label(), Tone::strong);
+    put(vendor, device.vendor_label());
     put(name, name_text(device));
     // Bars are drawn for this screen already; the letters must not be replaced again.
     const bool drawn = !std::isnan(percent) && !reading.asleep;
@@ -333,6 +336,10 @@ std::vector<std::string> table_of(const StatusView& view, bool lease_column, con
   if (!lease_column) columns.erase(columns.begin() + lease);
   if (!any_idle) columns.erase(columns.begin() + idle);
   if (!any_history) columns.erase(columns.begin() + history);
+  if (!view.snapshot.inventory->several_vendors()) {
+    columns.erase(columns.begin() + vendor);
+    for (RowText& span : spans) --span.from_column;
+  }
   return layout(columns, spans, screen);
 }
 
@@ -500,6 +507,7 @@ void put_gpu(JsonWriter& json, const StatusView& view, std::size_t row) {
   const bool mig = device.kind == DeviceKind::mig;
   json.begin_object().member("index", device.index).member("kind", mig ? "mig" : "gpu");
   json.member("mig_index", mig ? std::optional(device.mig_index) : std::nullopt);
+  json.member("vendor", to_string(device.vendor)).member("vendor_index", device.vendor_index);
   json.member_or_null("uuid", device.uuid).member_or_null("name", device.name).member_or_null("pci", device.pci);
   json.member_or_null("error", device_trouble(device, reading));
   const StatusExtra extra = row < view.extras.size() ? view.extras[row] : StatusExtra{};

@@ -323,3 +323,22 @@ def programs(tmp_path):
             return calls.read_text().splitlines() if calls.exists() else []
 
     return Programs
+
+
+def squeue_row(state="RUNNING", restarts=0, batch=1, requeue=1, array="22", task="N/A", het="N/A", job="22", uid=1000, count=1,
+               partition="main", qos="(null)", account="(null)", tres="cpu=1,node=1,billing=1", nodes="gpu1"):
+    """A job as squeue 22.05 prints it."""
+    return (f"{job:24}{state:24}{restarts:<16}{batch:<8}{requeue:<8}{array:24}{task:64}{het:24}{uid:<16}{count:<12}{partition:64}"
+            f"{qos:64}{account:64}{tres:256}{nodes:1024}")
+
+
+def slurm_gpus(programs, folder, count):
+    """A stand-in for slurmd whose gres.conf names so many GPUs; the environment for whoever asks it. Needs root."""
+    folder.mkdir()
+    for number in range(count):
+        os.mknod(folder / f"nvidia{number}", 0o020600, os.makedev(195, number))
+    (folder / "gres.conf").write_text(f"Name=gpu File={folder}/nvidia[0-{count - 1}]\n")
+    os.utime(folder / "gres.conf", (1, 1))
+    programs.add("slurmd", f"echo 'slurmd: Gres Name=gpu Type=(null) Count={count} Index=0 ID=7696487 "
+                           f"File={folder}/nvidia[0-{count - 1}] (null)' >&2")
+    return {"SLURM_CONF": str(folder / "slurm.conf"), "PATH": programs.path}

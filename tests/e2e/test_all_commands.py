@@ -19,8 +19,10 @@ COMMANDS = ["status", "run", "watch", "jobs", "keep", "pick", "fill", "leases", 
 
 
 CLI = pathlib.Path(__file__).parents[2] / "src" / "cli"
-# The same name for something else: which GPUs to simulate, a limit and a load, what a choice and what a trace is written as.
-OTHER_MEANING = {"--gpus": ["sim.cc", "sim_load.cc"], "--util": ["sim_load.cc"], "--procs": ["pick.cc"], "--format": ["record.cc"]}
+# The same name for something else: which GPUs to simulate, a limit and a load, what a choice and what a trace is written as,
+# whence samples come.
+OTHER_MEANING = {"--gpus": ["sim.cc", "sim_load.cc"], "--util": ["sim_load.cc"], "--procs": ["pick.cc"], "--format": ["record.cc"],
+                 "--from": ["watch.cc"]}
 
 
 def defined_options():

@@ -124,6 +124,7 @@ def test_shells_offer_what_is_there(shell):
             ("lull run -- cat we", "week.csv"),  # another command, with its own
             ("lull pick --best c", "cool"),  # values of options
             ("lull pick --format d", "docker"),
+            ("lull pick --vendor a", "amd"),
             ("lull watch --per j", "job"),
             ("lull run --signal HU", "HUP"),
             ("lull watch --except-user roo", "root"),

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from conftest import ROOT, alive, end, read_until, wait_until
+from conftest import LIMIT, ROOT, alive, build_dir, end, read_until, wait_until
 
 QUICK = ("--idle", "util < 5 for 300ms", "--every", "100ms", "--delay", "0")
 
@@ -183,3 +183,27 @@ def test_work_that_begins_while_lull_is_stopped_right_before_the_signal_is_seen(
             wait_until(lambda: "\nend 124" in report.read_text(), what="the end of the job")
     finally:
         end(traced)
+
+
+# Work begins 0.46 s before the sample that completes the streak: the mean of the last interval is still below the
+# threshold, and what was read since then is not.
+@pytest.mark.parametrize("works", [True, False])
+def test_gpu_idle_timeout_spares_work_that_began_just_before_its_last_sample(sim, works):
+    gpus = sim(1)
+    then = ("--then", "util=100", "--for", "4s") if works else ()
+    done = gpus.run(build_dir() / "gpu_idle_timeout", "-t", "50", "-s", "2", "-n", "5", "-d", "0", "--gpus", "0",
+                    gpus.binary, "sim", "load", "--gpu", "0", "--util", "0", "--for", "9.54s" if works else "60s", *then)
+    assert done.returncode == (0 if works else 1), done.stderr
+    assert ("Killing process" in done.stderr) != works
+
+
+def test_gpu_sentinel_spares_work_that_began_just_before_its_last_tick(sim):
+    gpus = sim(1)
+    busy = gpus.load(0, 95)
+    sentinel = gpus.start(build_dir() / "gpu_sentinel", "--arm_duration", "1", "--kill_duration", "4")
+    read_until(sentinel.stdout, "GPU Sentinel is armed")
+    end(busy)
+    works = gpus.load(0, 0, None, "3.5s", "--then", "util=100", "--for", "3s", wait=False)
+    assert works.wait(LIMIT) == 0
+    assert sentinel.poll() is None
+    assert sentinel.wait(LIMIT) == 0, "idle for long enough after that"

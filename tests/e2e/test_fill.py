@@ -175,10 +175,10 @@ def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
         fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "2s")
         fill.wait_running("0")
         fill.wait_running("1")
-        # Somebody opens it and does nothing: it stands still, and goes on with its work.
+        # Somebody opens it and does nothing: it is paused, and goes on with its work.
         with holding(gpus.folder / "dev/nvidia0"):
             fill.wait_for("went-on")
-            fill.wait(lambda: fill.stood("0") and max(fill.stood("0")) > 1.5, "it to have stood still")
+            fill.wait(lambda: fill.stood("0") and max(fill.stood("0")) > 1.5, "it to have been paused")
             fill.wait_running("0")
             fill.wait_running("1")
             assert fill.status()["0"]["reason"] == "nothing-came"
@@ -207,7 +207,7 @@ def test_one_in_another_cgroup_stands_still_as_well(sim, tmp_path, cgroup):
         assert cgroup.joinpath("cgroup.procs").read_text().split() == [str(pid) for pid in fill.pids()]
         with holding(gpus.folder / "dev/nvidia0"):
             fill.wait_for("went-on")
-            fill.wait(lambda: fill.stood() and max(fill.stood()) > 1.5, "it to have stood still")
+            fill.wait(lambda: fill.stood() and max(fill.stood()) > 1.5, "it to have been paused")
             fill.wait_running()
         fill.process.send_signal(signal.SIGTERM)
         assert fill.process.wait(timeout=LIMIT) == -signal.SIGTERM
@@ -258,7 +258,7 @@ def test_starts_and_goes_on_however_long_a_look_at_everybodys_files_takes(sim, t
         with sim(1) as gpus:
             fill = Fill(gpus, tmp_path, "--confirm", "1s")
             fill.wait_running()
-            # What is suspected does not stand still for ever, either.
+            # What is suspected is not paused for ever, either.
             with holding(gpus.folder / "dev/nvidia0"):
                 fill.wait_for("halted")
                 fill.wait_for("went-on")
@@ -534,7 +534,7 @@ def test_goes_on_when_two_device_nodes_vanish_and_come_back(sim, tmp_path):
             shutil.copy(node, other)
             node.unlink()
             time.sleep(0.1)  # one after the other: within a sample
-        fill.wait(lambda: all(fill.still(gpu) for gpu in "01"), "both to stand still")
+        fill.wait(lambda: all(fill.still(gpu) for gpu in "01"), "both to be paused")
         for node, other in zip(nodes, aside):
             other.rename(node)
         fill.wait_running("0")

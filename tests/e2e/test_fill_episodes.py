@@ -255,7 +255,7 @@ class Episodes:
         if self.random.random() < 0.3:
             os.kill(self.random.choice(self.alive_on(self.random.randrange(GPUS))), signal.SIGUSR1)
         if holder:
-            self.fill.wait(lambda: self.fill.events("halted"), "it to stand still")
+            self.fill.wait(lambda: self.fill.events("halted"), "it to be paused")
         self.fill.process.kill()
         self.fill.process.wait()
         self.gpus.started.remove(self.fill.process)

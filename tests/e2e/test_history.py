@@ -4,6 +4,7 @@ import datetime
 import io
 import json
 import os
+import random
 import resource
 import signal
 import subprocess
@@ -11,7 +12,7 @@ import time
 
 import pytest
 
-from conftest import LIMIT, wait_until
+from conftest import LIMIT, calls, processes_of, wait_until
 
 DAY = datetime.timedelta(days=1)
 
@@ -35,6 +36,10 @@ def days_in(folder):
 def rows_of(path):
     text = subprocess.run(["zstd", "-dcq", str(path)], capture_output=True, text=True, timeout=LIMIT).stdout
     return list(csv.DictReader(io.StringIO(text)))
+
+
+def rows_in(folder):
+    return [row for name in days_in(folder) for row in rows_of(folder / name)]
 
 
 def zone_in_which_midnight_is_in(seconds):
@@ -77,6 +82,78 @@ def test_goes_on_in_the_day_s_file_after_a_kill(sim, tmp_path):
         wait_until(lambda: len(rows_of(folder / names[0])) > count, what="more rows in the same file")
         finish(recorder)
         assert days_in(folder)[0] == names[0] and not any("_2" in name for name in days_in(folder))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_kill_at_any_time_loses_no_more_than_the_last_interval(sim, tmp_path, seed):
+    """By the driver's own count of how often it was asked: of all samples, one may be missing."""
+    dice = random.Random(seed)
+    with sim(2) as gpus:
+        folder = tmp_path / "history"
+        for turn in range(4):
+            log = tmp_path / f"calls{turn}"
+            before = len(rows_in(folder))
+            recorder = start(gpus, "--history", folder, "--every", "100ms", "--signals", "util",
+                             env={"LULL_SIM_LOG": str(log)})
+            wait_until(lambda: len(rows_in(folder)) > before, what="a row")
+            time.sleep(dice.uniform(0, 1))
+            recorder.kill()
+            recorder.wait(LIMIT)
+            recorder.stderr.close()
+            wait_until(lambda: not processes_of(gpus.folder, "lull-sensor"), what="the end of its sensor")
+            rows = len(rows_in(folder)) - before
+            samples = calls(log, "nvmlDeviceGetUtilizationRates", "0")
+            assert rows % 2 == 0, "a sample is written as a whole"
+            assert samples - 1 <= rows / 2 <= samples
+        result = json.loads(gpus.lull("replay", str(folder), "--idle", "util < 5", "--json").stdout)
+        assert result["samples"] == len(rows_in(folder)) and result["bad_rows"] == 0
+
+
+def test_each_sample_of_a_history_is_written_at_once(sim, tmp_path):
+    """However many samples there were, all but the newest are in the file: a write per sample, by the kernel's count."""
+    with sim(1) as gpus:
+        folder = tmp_path / "history"
+        recorder = start(gpus, "--history", folder, "--every", "100ms", "--signals", "util")
+        wait_until(lambda: days_in(folder) and len(rows_of(folder / days_in(folder)[-1])) >= 20, what="20 rows")
+        finish(recorder)
+        names = days_in(folder)
+        rows = sum(len(rows_of(folder / name)) for name in names)
+        frames = sum((folder / name).read_bytes().count(b"\x28\xb5\x2f\xfd") for name in names)
+        assert frames >= rows + len(names), "a frame of each sample, and one of each header"
+
+
+def test_days_that_are_over_are_packed_anew_with_the_same_rows(sim, tmp_path):
+    with sim(2) as gpus:
+        folder = tmp_path / "history"
+        recorder = start(gpus, "--history", folder, "--every", "20ms")
+        wait_until(lambda: days_in(folder) and len(rows_of(folder / days_in(folder)[-1])) >= 200, what="rows")
+        finish(recorder)
+        name = days_in(folder)[-1]
+        rows, size = rows_of(folder / name), (folder / name).stat().st_size
+        (folder / name).rename(folder / "2026-03-01.csv.zst")
+        recorder = start(gpus, "--history", folder, "--every", "100ms")
+        wait_until(lambda: (folder / "2026-03-01.csv.zst").stat().st_size * 3 < size, what="the smaller file")
+        finish(recorder)
+        assert rows_of(folder / "2026-03-01.csv.zst") == rows
+        assert not list(folder.glob(".*.new"))
+
+
+def test_the_folder_says_how_its_recorder_is(sim, tmp_path):
+    with sim(1) as gpus:
+        folder = tmp_path / "history"
+
+        def state():
+            return (folder / ".lock").read_text().partition("\n")[0] if (folder / ".lock").exists() else ""
+
+        recorder = start(gpus, "--history", folder, "--every", "50ms")
+        wait_until(lambda: state() == "recording", what="that it records")
+        finish(recorder)
+        assert state() == "stopped"
+        recorder = start(gpus, "--history", folder, "--every", "20ms",
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000)))
+        assert recorder.wait(LIMIT) == 125
+        recorder.stderr.close()
+        assert state() == "failed" and "File too large" in (folder / ".lock").read_text()
 
 
 def test_a_file_with_other_columns_stays_and_the_day_goes_on_in_another(sim, tmp_path):

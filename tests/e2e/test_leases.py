@@ -153,8 +153,8 @@ def test_a_child_that_outlives_the_job_keeps_it(sim):
     child = int(job.stdout.readline())
     try:
         assert job.wait(timeout=LIMIT) == 0
-        # The keeper has gone with the job: what holds the lease now is the child.
-        wait_until(lambda: not keepers_of(gpus), what="the keeper to go")
+        # The lease holder has gone with the job: what holds the lease now is the child.
+        wait_until(lambda: not lease_holders_of(gpus), what="the lease holder to go")
         [lease] = leases(gpus)["leases"]
         assert lease["alive"] is False
         assert "left behind" in gpus.lull("leases").stdout
@@ -163,8 +163,8 @@ def test_a_child_that_outlives_the_job_keeps_it(sim):
     wait_free(gpus)
 
 
-def keepers_of(gpus):
-    """Keepers whose folder is this simulation's."""
+def lease_holders_of(gpus):
+    """Lease holders whose folder is this simulation's."""
     found = []
     for entry in pathlib.Path("/proc").iterdir():
         try:
@@ -176,33 +176,33 @@ def keepers_of(gpus):
     return found
 
 
-def test_the_keeper_is_not_in_the_way(sim):
+def test_the_lease_holder_is_not_in_the_way(sim):
     gpus = sim(1)
     job = Job(gpus)
     job.gpu()
-    [keeper] = wait_until(lambda: keepers_of(gpus))
-    links = descriptors(keeper)
+    [holder] = wait_until(lambda: lease_holders_of(gpus))
+    links = descriptors(holder)
     assert {links[n] for n in (0, 1, 2)} == {"/dev/null"}
     assert not any("pipe" in link for link in links.values())
-    assert os.getsid(keeper) == keeper != os.getsid(job.process.pid)
-    assert os.readlink(f"/proc/{keeper}/cwd") == "/"
-    # Nobody who looks for the job by its words finds the keeper.
-    assert b"CUDA_VISIBLE_DEVICES" not in pathlib.Path(f"/proc/{keeper}/cmdline").read_bytes()
-    private = [line for line in pathlib.Path(f"/proc/{keeper}/smaps_rollup").read_text().splitlines()
+    assert os.getsid(holder) == holder != os.getsid(job.process.pid)
+    assert os.readlink(f"/proc/{holder}/cwd") == "/"
+    # Nobody who looks for the job by its words finds the lease holder.
+    assert b"CUDA_VISIBLE_DEVICES" not in pathlib.Path(f"/proc/{holder}/cmdline").read_bytes()
+    private = [line for line in pathlib.Path(f"/proc/{holder}/smaps_rollup").read_text().splitlines()
                if line.startswith("Private_Dirty")]
     plain = not any(word in gpus.binary for word in ("asan", "tsan", "coverage"))
     assert int(private[0].split()[1]) < (1024 if plain else 1 << 20)
     job.end()
-    wait_until(lambda: not keepers_of(gpus), what="the keeper to go")
+    wait_until(lambda: not lease_holders_of(gpus), what="the lease holder to go")
 
 
-def test_a_killed_keeper_does_not_lose_the_lease(sim):
+def test_a_killed_lease_holder_does_not_lose_the_lease(sim):
     gpus = sim(1)
     job = Job(gpus)
     job.gpu()
-    [keeper] = wait_until(lambda: keepers_of(gpus))
-    os.kill(keeper, signal.SIGKILL)
-    wait_until(lambda: not keepers_of(gpus))
+    [holder] = wait_until(lambda: lease_holders_of(gpus))
+    os.kill(holder, signal.SIGKILL)
+    wait_until(lambda: not lease_holders_of(gpus))
     assert held(gpus) == ["0"]
     job.end()
     wait_free(gpus)
@@ -223,11 +223,11 @@ def test_the_job_has_no_child_that_it_did_not_make(sim):
 def test_pipes_close_when_the_job_ends(sim):
     gpus = sim(1)
     start = time.monotonic()
-    done = gpus.lull("pick", "--hold", "10m")  # the keeper lives on; our end of the pipe must not
+    done = gpus.lull("pick", "--hold", "10m")  # the lease holder lives on; our end of the pipe must not
     assert done.stdout == "0\n" and time.monotonic() - start < 30
     assert held(gpus) == ["0"]
     assert gpus.lull("release", "0").returncode == 0
-    wait_until(lambda: not keepers_of(gpus), what="the keeper to go")
+    wait_until(lambda: not lease_holders_of(gpus), what="the lease holder to go")
 
 
 def test_a_hold_ends_by_itself(sim):
@@ -268,7 +268,7 @@ def test_release(sim):
     again = Job(gpus, "--gpus", "2")  # may be taken anew, and the old job's end does not take it away
     assert again.gpu() == "2"
     job.end()
-    wait_until(lambda: len(keepers_of(gpus)) == 1)
+    wait_until(lambda: len(lease_holders_of(gpus)) == 1)
     assert held(gpus) == ["2"]
     again.end()
 
@@ -279,7 +279,7 @@ def test_release_of_what_a_job_left_behind_needs_no_force(sim):
     child = int(job.stdout.readline())
     try:
         job.wait(timeout=LIMIT)
-        wait_until(lambda: not keepers_of(gpus))
+        wait_until(lambda: not lease_holders_of(gpus))
         assert gpus.lull("release", "0").returncode == 0
         assert held(gpus) == []
     finally:

@@ -53,7 +53,7 @@ def locked(path, text, **who):
 
 @ROOT_ONLY
 @pytest.mark.parametrize("victims_user", [0, 12345])
-def test_release_ends_nobody_but_the_keeper(users, victims_user):
+def test_release_ends_nobody_but_the_lease_holder(users, victims_user):
     gpus, folder = users(1)
     uuid = uuid_of(gpus, 0)
     victim = gpus.start("sleep", "1000", **(as_user(victims_user) if victims_user else {}))
@@ -68,13 +68,13 @@ def test_release_ends_nobody_but_the_keeper(users, victims_user):
 
 
 @ROOT_ONLY
-def test_release_by_root_still_ends_the_keeper(users):
+def test_release_by_root_still_ends_the_lease_holder(users):
     gpus, folder = users(1)
     assert gpus.lull("pick", "--hold", "1h", **as_user(12345)).stdout == "0\n"
     [lease] = leases(gpus)["leases"]
     assert alive(lease["pid"])
     assert gpus.lull("release", "0").returncode == 0
-    wait_until(lambda: not alive(lease["pid"]), what="the keeper to end")
+    wait_until(lambda: not alive(lease["pid"]), what="the lease holder to end")
 
 
 @ROOT_ONLY

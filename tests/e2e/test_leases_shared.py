@@ -1,4 +1,5 @@
 """GPUs that several hold by agreement: `lull pick --share N`."""
+import json
 import random
 import subprocess
 
@@ -128,6 +129,19 @@ def test_released_is_ones_own_part(users):
     assert [one["uid"] for one in leases(gpus)["leases"]] == [12346]
     assert gpus.lull("release", "0").returncode == 0  # root: whoever is there
     assert held(gpus) == []
+
+
+@ROOT_ONLY
+def test_status_names_all_who_share_a_gpu(users):
+    gpus, folder = users(2)
+    for uid in (12345, 12346):
+        assert gpus.lull("pick", "--share", "2", "--gpus", "0", "--hold", "10m", **as_user(uid)).stdout == "0\n"
+    shared, other = json.loads(gpus.lull("status", "--json").stdout)["gpus"]
+    names = {one["user"] for one in shared["leases"]}
+    assert len(names) == len(shared["leases"]) == 2 and other["leases"] == [] and other["lease"] is None
+    for width in ("200", "80"):
+        row = gpus.lull("status", env={"COLUMNS": width}).stdout
+        assert all(row.count(name) >= 1 for name in names), (width, row)
 
 
 # A lock a seat: whoever finds none of as many free as it lives with is one too many.

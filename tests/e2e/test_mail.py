@@ -7,7 +7,7 @@ import re
 import xml.etree.ElementTree as xml
 
 import pytest
-from conftest import lines_in, read_until, wait_until
+from conftest import lines_in, read_until, slurm_gpus, squeue_row, wait_until
 
 QUICK = ["--every", "50ms"]
 RULE = "util < 1 for 500ms"
@@ -59,8 +59,8 @@ def test_the_owner_of_a_slurm_job_is_told_how_to_keep_it_from_anywhere(sim, mail
     programs = mailer()
     for name in ("scontrol", "scancel", "srun", "runuser"):
         programs.add(name)
-    programs.add("squeue", "echo '22 (null)'")
-    env = {"LULL_SLURM_DIR": str(tmp_path / "slurm"), "SLURMD_NODENAME": "gpu1"}
+    programs.add("squeue", f'''case "$*" in *--format*) echo '22 (null)';; *) echo '{squeue_row(uid=12345)}';; esac''')
+    env = {"LULL_SLURM_DIR": str(tmp_path / "run"), "SLURMD_NODENAME": "gpu1", **slurm_gpus(programs, tmp_path / "slurm", 1)}
     done = gpus.lull("slurm", "prolog", env={**env, "SLURM_JOB_ID": "22", "SLURM_JOB_UID": "12345", "SLURM_JOB_USER": "ada",
                                              "SLURM_JOB_GPUS": "0", "SLURM_NODELIST": "gpu1", "SLURM_JOB_RESTART_COUNT": "0"})
     assert done.stderr == ""

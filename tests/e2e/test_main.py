@@ -3,7 +3,17 @@ import os
 import re
 import subprocess
 
+import pytest
+
 from conftest import ROOT, clean_environment
+
+
+def test_lull_needs_libc_and_libm_and_nothing_else(lull):
+    found = subprocess.run(["readelf", "--dynamic", lull], capture_output=True, text=True, check=True).stdout
+    needed = set(re.findall(r"\(NEEDED\).*\[(.*)\]", found))
+    if any(name.startswith(("libasan", "libtsan", "libubsan")) for name in needed):
+        pytest.skip("a build that looks for mistakes needs more")
+    assert {name for name in needed if not name.startswith("ld-linux")} == {"libc.so.6", "libm.so.6"}
 
 
 def test_every_command_that_is_written_is_listed(run_lull):

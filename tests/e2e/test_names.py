@@ -1,14 +1,17 @@
-"""Names that others choose: cgroups that look like somebody's container, subordinate uids, shells behind su."""
+"""Names that others choose: cgroups that look like somebody's container, subordinate uids, root of a user namespace,
+shells behind su."""
 import fcntl
 import os
 import pathlib
 import pty
 import pwd
 import shutil
+import subprocess
 import termios
 
 import pytest
-from conftest import LIMIT, wait_until
+from conftest import LIMIT, read_until, wait_until
+from test_leases import Job, held, users  # noqa: F401 (a fixture)
 from test_watch_each import ADA, BOB, QUICK, ROOT_ONLY, load_as, shared, stop  # noqa: F401 (a fixture)
 
 CONTAINER = "c0ffee" + os.urandom(29).hex()
@@ -93,6 +96,59 @@ def test_except_user_spares_their_subordinate_uids(shared, tmp_path):  # noqa: F
     assert ended.wait(timeout=LIMIT) in (-15, 143)
     said = stop(watch)
     assert spared.poll() is None and said.count("SIGTERM to") == 1, said
+
+
+def as_user(uid):
+    return {"user": uid, "group": uid, "extra_groups": []}
+
+
+# Everybody may make a user namespace and be uid 0 in it. With no map at all everybody is uid 65534 there, who asks too.
+ROOT_IN_A_NAMESPACE, NOBODY_IN_A_NAMESPACE = ("unshare", "-U", "-r"), ("unshare", "-U")
+NAMESPACES = pytest.mark.skipif(
+    os.geteuid() != 0 or not shutil.which("unshare")
+    or subprocess.run([*ROOT_IN_A_NAMESPACE, "true"], capture_output=True, **as_user(ADA)).returncode != 0,
+    reason="needs a second user who may make user namespaces")
+
+
+@NAMESPACES
+@pytest.mark.parametrize("enter", [ROOT_IN_A_NAMESPACE, NOBODY_IN_A_NAMESPACE])
+def test_root_of_a_user_namespace_keeps_nothing_of_others(shared, enter):  # noqa: F811
+    gpus = shared(2)
+    load_as(gpus, 0, 0, ADA), load_as(gpus, 1, 0, BOB)
+    watch = gpus.start_lull("watch", *QUICK, "--idle", "util < 1 for 10m", "--per", "gpu", "--do", "end")
+    read_until(watch.stderr, "watching each GPU")
+
+    def keep(gpu):
+        return gpus.run(*enter, gpus.binary, "keep", gpu, "4h", **as_user(ADA))
+
+    wait_until(lambda: "nobody watches" not in keep("gpu1").stderr)
+    refused = keep("gpu1")
+    assert refused.returncode == 1 and "only its owner and root" in refused.stdout, refused
+    assert "keeps GPU 1" not in stop(watch)
+
+
+@NAMESPACES
+@pytest.mark.parametrize("enter", [ROOT_IN_A_NAMESPACE, NOBODY_IN_A_NAMESPACE])
+def test_root_of_a_user_namespace_releases_no_lease_of_others(users, enter):  # noqa: F811
+    gpus, _ = users(1)
+    theirs = Job(gpus, **as_user(BOB))
+    assert theirs.gpu() == "0"
+    for words in (("0",), ("--force", "0")):
+        done = gpus.run(*enter, gpus.binary, "release", *words, **as_user(ADA))
+        assert done.returncode == 125 and "released" not in done.stdout, done
+    assert held(gpus) == ["0"] and theirs.process.poll() is None
+    done = gpus.run(*enter, gpus.binary, "pick", "--", "true", **as_user(ADA))
+    assert done.returncode == 125, "it is leased, whoever looks"
+
+
+@NAMESPACES
+@pytest.mark.parametrize("enter", [ROOT_IN_A_NAMESPACE, NOBODY_IN_A_NAMESPACE])
+def test_processes_of_users_without_a_number_here_are_not_mine(shared, enter):  # noqa: F811
+    gpus = shared(1)
+    load_as(gpus, 0, 90, BOB)
+    done = gpus.run(*enter, gpus.binary, "pick", "--mine-ok", "--util", "any", "--mem-util", "any", "--mem-used", "any",
+                    "--", "true", **as_user(ADA))
+    assert done.returncode == 125 and "1 process; wanted 0 processes" in done.stderr, done
 
 
 @ROOT_ONLY

@@ -344,7 +344,7 @@ def test_the_sensor_is_no_child_of_the_command(sim, options):
     assert (done.stdout, done.stderr) == ("no child\n[]\n", "")
 
 
-def test_the_keeper_is_no_child_of_the_command_either(sim):
+def test_the_lease_holder_is_no_child_of_the_command_either(sim):
     gpus = sim(1)
     for options in ([], ["--wait"], ["--best", "topology"]):
         done = gpus.lull("pick", *options, "--", PYTHON, "-c", CHILDREN)

@@ -44,36 +44,109 @@ COMMANDS = {
     ("gpuselect", "gpuselect --util 5 --mem_util 10 -- python foo.py"): "test_gpuselect_runs_commands",
     ("gpuselect", 'docker run --gpus \\"device=$(gpuselect --count 2 --name 3090)\\" …'): "test_gpuselect_in_a_docker_line",
 }
-# (document, sentence): the test.
+# (document, sentence): the test, or the row of docs/drop-ins.md that says what is different. In the order of the documents:
+# every sentence that says what the tool does, needs or returns.
 PROMISES = {
+    ("gpu_idle_timeout, launching", "drops below a threshhold for specified time window, the process will be killed"): "test_grep_foo",
+    ("gpu_idle_timeout, launching", "requires 'nvidia-smi' binary to be accessible in PATH"): "| nvidia-smi | must be in PATH | not needed |",
+    ("gpu_idle_timeout, launching", "Must be greater than 0"): "tests/e2e/test_gpu_idle_timeout.py::test_swapped_in_bad_values",
+    ("gpu_idle_timeout, launching", "(default: 1), (default: 5), (default: 60), (default: 12), (default: False)"): "test_defaults_of_gpu_idle_timeout",
+    ("gpu_idle_timeout, launching", "We launch the exec_command_and_args in a subprocess"): "test_grep_foo",
     ("gpu_idle_timeout, launching", "wait SAMPLE_FREQ * DELAY_SAMPLES seconds before starting to monitor"): "test_grep_foo",
     ("gpu_idle_timeout, launching", "record the GPU usage for all GPUs on the system"): "test_grep_foo",
     ("gpu_idle_timeout, launching", "do not do any evaluation until NUM_SAMPLES samples have been collected"): "test_grep_foo",
     ("gpu_idle_timeout, launching", "below THRESHHOLD_PERCENTAGE on *all* samples"): "test_one_sample_at_the_threshold_is_enough",
+    ("gpu_idle_timeout, launching", "If so, we exit"): "test_grep_foo",
+    ("gpu_idle_timeout, launching", "grep foo, which will just hang indefinitely"): "test_grep_foo",
+    ("gpu_idle_timeout, launching", "process still alive, maybe hung, killing."): "| the document's last line, `process still alive, maybe hung, killing.` |",
+    ("gpu_idle_timeout, launching", "Copy your gpu_idle_timeout.py into your context directory"): "test_entrypoint_of_determined",
     ("gpu_idle_timeout, launching", "container failed with non-zero exit code: 1"): "test_entrypoint_of_determined",
-    ("gpu_idle_timeout, in a task", "automatically launched by any determined task"): "test_startup_hook",
-    ("gpu_idle_timeout, in a task", "below THRESHHOLD_PERCENTAGE on *any* or *all* GPUs"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "drops below a threshhold for specified time window, the task will be killed"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "Must be either all or any (default: all)"): "tests/e2e/test_gpu_idle_timeout.py::test_swapped_in_bad_values",
+    ("gpu_idle_timeout, in a task", "We launch the watcher process to start monitoring GPU usage"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "wait SAMPLE_FREQ * DELAY_SAMPLES seconds before starting to monitor"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "until NUM_SAMPLES samples have been collected"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "below THRESHHOLD_PERCENTAGE on *any* or *all* GPUs. If so, the task is terminated"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "on *all* GPUs"): "tests/e2e/test_gpu_idle_timeout.py::test_task_with_all_waits_for_all",
+    ("gpu_idle_timeout, in a task", "automatically launched by any determined task (notebook/shell)"): "test_startup_hook",
+    ("gpu_idle_timeout, in a task", "save this script in a path that's accessible by the master and agent instances"): "test_startup_hook",
+    ("gpu_mon", "Every N seconds it checks /dev/nvidiaX device file (using fuser tool)"): "| another process opens a GPU | noticed at the next interval with `fuser`",
+    ("gpu_mon", "If GPU becomes idle, gpu_mon starts external program"): "test_gpu_mon_one_program_for_all_gpus",
     ("gpu_mon", "stopped when device file will be accessed by other process"): "test_gpu_mon_one_program_for_all_gpus",
     ("gpu_mon", "stop it's processes to avoid influence with somebody's work"): "test_gpu_mon_one_program_for_all_gpus",
+    ("gpu_mon", "Monitoring and reporting of gpu usage"): "tests/e2e/test_gpu_mon.py::test_what_is_told_at_every_interval",
+    ("gpu_mon", "Don't have external libraries requirements"): "test_gpu_mon_one_program_for_all_gpus",
+    ("gpu_mon", "script need either run as root or fuser tool need to have suid bit"): "| not root | ",
+    ("gpu_mon", "configuration file in ~/.config/gpu_mon.conf"): "test_gpu_mon_one_program_for_all_gpus",
+    ("gpu_mon", "from provided template in conf dir"): "| the template in its `conf` folder |",
+    ("gpu_mon", "interval_seconds: how frequently perform GPU and tty checks"): "tests/e2e/test_gpu_mon.py::test_what_is_told_at_every_interval",
+    ("gpu_mon", "It could be several such sections with 'gpu-' prefix"): "test_gpu_mon_several_gpu_sections",
+    ("gpu_mon", "list of comma-separated gpu indices or ALL"): "test_gpu_mon_several_gpu_sections",
+    ("gpu_mon", "list of programs which can access gpu and should be ignored"): "test_gpu_mon_several_gpu_sections",
     ("gpu_mon", "nvidia-smi command is ignored"): "test_gpu_mon_one_program_for_all_gpus",
-    ("gpu_mon", "log … if specified to file, data will be appended"): "test_gpu_mon_a_program_for_each_gpu",
+    ("gpu_mon", "log: If not specified, show on console"): "test_gpu_mon_without_a_log_shows_on_the_console",
+    ("gpu_mon", "log: if specified to file, data will be appended"): "test_gpu_mon_a_program_for_each_gpu",
+    ("gpu_mon", "if enabled and user is active and not in whitelist, all processes will be stopped"): "test_gpu_mon_whose_terminals_count",
+    ("gpu_mon", "how long user should be inactive in tty to be ignored by checker"): "test_gpu_mon_whose_terminals_count",
+    ("gpu_mon", "miner-run, which should occupy all GPUs"): "test_gpu_mon_one_program_for_all_gpus",
+    ("gpu_mon", "open any of GPUs, miner will be terminated"): "test_gpu_mon_one_program_for_all_gpus",
+    ("gpu_mon", "allows you to preempt miners or individual GPUs"): "test_gpu_mon_a_program_for_each_gpu",
     ("gpu_mon", "proper CUDA_VISIBLE_DEVICE variable set"): "test_gpu_mon_a_program_for_each_gpu",
-    ("gpu_sentinel", "wait for the GPU to be above a certain utilization"): "test_options_of_gpu_sentinel",
+    ("gpu_sentinel", "trigger when GPU utilization drops below a certain amount for a period of time"): "test_options_of_gpu_sentinel",
+    ("gpu_sentinel", "automatically shutdown or reboot the instance"): "tests/e2e/test_gpu_sentinel.py::test_shutdown_once",
     ("gpu_sentinel", "end its own process so you can do an action yourself"): "test_options_of_gpu_sentinel",
-    ("gpu_sentinel", "requires sudo permissions or sudo-less shutdown"): "tests/e2e/test_gpu_sentinel.py",
+    ("gpu_sentinel", "two states, IDLE and ARMED"): "| the state before `ARMED` |",
+    ("gpu_sentinel", "wait for the GPU to be above a certain utilization for a set amount of time"): "test_options_of_gpu_sentinel",
+    ("gpu_sentinel", "it will only trigger once the GPU has been running for a while"): "tests/python/test_gpu_sentinel_states.py::test_idleness_before_it_was_armed_means_nothing",
+    ("gpu_sentinel", "Once this condition is met, the kill_action will occur immediately"): "test_options_of_gpu_sentinel",
+    ("gpu_sentinel", "Which GPU devices to average (empty for all)"): "tests/e2e/test_gpu_sentinel.py::test_mean_over_the_devices_named",
+    ("gpu_sentinel", "the averaged GPU usage of the devices"): "tests/python/test_gpu_sentinel_package.py::test_mean_load_from_0_to_1",
+    ("gpu_sentinel", "The sentinel operates on ticks, not seconds"): "tests/python/test_gpu_sentinel_states.py::test_arms_after_so_many_ticks_in_a_row_and_no_fewer",
+    ("gpu_sentinel", "requires sudo permissions or sudo-less shutdown"): "tests/e2e/test_gpu_sentinel.py::test_right_to_power_off_is_checked_at_the_start",
+    ("gpu_sentinel", "Currently only working on Linux"): "the same",
+    ("gpuselect", "pick idle GPU(s) each time you run a script, updating the value of CUDA_VISIBLE_DEVICES"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
+    ("gpuselect", "enumerate all GPUs in the system through the NVML API"): "test_gpuselect_prints_the_value",
+    ("gpuselect", "exclude any GPU with nonzero device or memory utilization"): "tests/python/test_predecessor_documents.py::test_what_gpuselect_excludes_by_default",
+    ("gpuselect", "exclude any GPU with a nonzero process count"): "tests/python/test_predecessor_documents.py::test_what_gpuselect_excludes_by_default",
     ("gpuselect", "pick a single GPU at random from the remaining list"): "test_gpuselect_prints_the_value",
+    ("gpuselect", "set CUDA_VISIBLE_DEVICES=n where n is the selected GPU's device ID"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
+    ("gpuselect", "then runs the command as a subprocess (i.e. in the same environment)"): "| the command | output passed on line by line",
+    ("gpuselect", "This will install: a Python module, a CLI tool"): "tests/python/test_wheel.py",
+    ("gpuselect", "The method also returns its new value"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
+    ("gpuselect", "updating it afterwards has no effect"): "| CUDA is already initialised |",
+    ("gpuselect", "name: match partial or complete device names, others will be excluded"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
+    ("gpuselect", "3 utilization threshold filters that are all set to zero by default"): "tests/python/test_predecessor_documents.py::test_what_gpuselect_excludes_by_default",
+    ("gpuselect", "If you want to relax any of these thresholds, you can pass a new value"): "tests/python/test_gpuselect_package.py::test_thresholds",
+    ("gpuselect", "select devices 0,1 if possible (this still applies the usual utilization filters)"): "tests/python/test_predecessor_documents.py::test_what_gpuselect_excludes_by_default",
+    ("gpuselect", "selector: return True to include the GPU or False to exclude it"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
+    ("gpuselect", "a GpuInfo object has fields: device, name, util, mem_util, processes"): "tests/python/test_gpuselect_filters.py::test_made_from_five_names_as_in_the_readme",
+    ("gpuselect", "effectively overrides all other filtering parameters except for count"): "tests/python/test_gpuselect_filters.py::test_a_selector_replaces_every_filter_but_the_count",
+    ("gpuselect", "throw an exception if the requested number of GPUs can't be found; silent=True"): "tests/python/test_predecessor_documents.py::test_handling_errors_of_gpuselect",
+    ("gpuselect", "Debug logging"): "tests/python/test_predecessor_documents.py::test_debug_logging_of_gpuselect",
+    ("gpuselect", "The function returns a list of dicts, one for each GPU, with these keys"): "tests/python/test_predecessor_documents.py::test_state_of_gpuselect",
+    ("gpuselect", "only report on the GPUs visible according to CUDA_VISIBLE_DEVICES"): "tests/python/test_predecessor_documents.py::test_state_of_gpuselect",
+    ("gpuselect", "Update CUDA_VISIBLE_DEVICES in your current shell"): '| "Update CUDA_VISIBLE_DEVICES in your current shell" |',
+    ("gpuselect", "update CUDA_VISIBLE_DEVICES before the new process starts"): "test_gpuselect_runs_commands",
+    ("gpuselect", "running shell commands where you need a list of CUDA device IDs"): "test_gpuselect_in_a_docker_line",
 }
 
 
 def test_every_command_and_promise_names_a_test():
+    """A test here, FILE::TEST, or the row of docs/drop-ins.md with the difference."""
     own = pathlib.Path(__file__).read_text()
+    listed = (ROOT / "docs/drop-ins.md").read_text()
     for (document, what), where in {**COMMANDS, **PROMISES}.items():
+        file, _, test = where.partition("::")
         if where.startswith("test_"):
             assert f"def {where}(" in own, (document, what)
         elif where.startswith("tests/"):
-            assert (ROOT / where).exists(), (document, what)
-    listed = (ROOT / "docs/drop-ins.md").read_text()
+            assert f"def {test}(" in (ROOT / file).read_text() if test else (ROOT / file).exists(), (document, what)
+        elif where.startswith("| "):
+            assert where in listed, (document, what)
+        else:
+            assert where in ("other programs", "the same") or "docs/" in where, (document, what)
     assert "test_predecessor_documents.py" in listed
+    assert {document for document, _ in COMMANDS} == {document for document, _ in PROMISES}
 
 
 def file_of(name):
@@ -110,6 +183,13 @@ def test_help_of_the_task_form(sim, det):  # noqa: F811
         for text in (*OPTIONS, "-a ALL_OR_ANY, --all_or_any ALL_OR_ANY", "Must be either all or any (default: all)",
                      "which triggers a task termination"):
             assert text in done.stdout, text
+
+
+def test_defaults_of_gpu_idle_timeout(sim):
+    with sim(1) as gpus:
+        job = gpus.start(PYTHON, file_of("gpu_idle_timeout"), "sleep", "1000")
+        read_until(job.stderr, "threshhold_percentage=1%, sample_freq=5, num_samples=60, delay_samples=12, window_size=300")
+        assert job.poll() is None
 
 
 @pytest.mark.parametrize("survives", [False, True])
@@ -231,17 +311,17 @@ time.sleep(1000)
 class Miner:
     """gpu_mon.py with ~/.config/gpu_mon.conf, in a folder where ./gpu_mon.py is it, on two GPUs; and a miner-run in PATH."""
 
-    def __init__(self, gpus, folder, *processes):
+    def __init__(self, gpus, folder, *processes, change=lambda text: text, **options):
         self.folder, self.log = folder, folder / "log"
         (folder / ".config").mkdir()
         (folder / ".config/gpu_mon.conf").write_text(
-            HEAD + "".join(PROCESS.format(name, which, folder / "out") for name, which in processes) + TTY)
+            change(HEAD + "".join(PROCESS.format(name, which, folder / "out") for name, which in processes) + TTY))
         (folder / "miner-run").write_text(MINER.format(folder=folder))
         (folder / "miner-run").chmod(0o755)
         shutil.copy(file_of("gpu_mon"), folder)
         self.terminals = gpus.folder / "dev/pts"
-        self.terminals.mkdir()
-        self.process = gpus.start("./gpu_mon.py", stderr=self.log.open("ab"), cwd=folder, env={
+        self.terminals.mkdir(exist_ok=True)
+        self.process = gpus.start("./gpu_mon.py", stderr=self.log.open("ab"), cwd=folder, **options, env={
             "HOME": str(folder), "LULL_CONTROL": str(folder), "PATH": f"{folder}:{build_dir()}:/usr/bin:/bin"})
 
     def lines(self):
@@ -299,6 +379,54 @@ def test_gpu_mon_a_program_for_each_gpu(sim, tmp_path):
         mon.wait_for("Starting: miner-run on GPUs 0", 2)
         assert alive(first) or alive(second)
         assert sum("Starting: miner-run on GPUs 1" in line for line in mon.lines()) == 1
+
+
+def test_gpu_mon_without_a_log_shows_on_the_console(sim, tmp_path):
+    with sim(2) as gpus:
+        Miner(gpus, tmp_path, (0, 0), (1, 1), change=lambda text: re.sub("\nlog=.*", "", text), stdout=(tmp_path / "console").open("wb"))
+        wait_until(lambda: sorted(lines_in(tmp_path / "console")) == ["/tmp 0", "/tmp 1"], what="the output of both on the console")
+        assert not (tmp_path / "out").exists()
+
+
+def test_gpu_mon_several_gpu_sections(sim, tmp_path):
+    """What may use GPU 0 may not use GPU 1."""
+    sections = "[gpu-first]\ngpus=0\nignore_programs=nvidia-smi,looker\n[gpu-others]\ngpus=1\nignore_programs=nvidia-smi\n"
+    looker = tmp_path / "looker"
+    looker.write_text("#!/usr/bin/python3 -S\nimport sys, time\nheld = open(sys.argv[1])\ntime.sleep(1000)\n")
+    looker.chmod(0o755)
+    with sim(2) as gpus:
+        mon = Miner(gpus, tmp_path, (0, 0), (1, 1), change=lambda text: re.sub(r"\[gpu-all\][^\[]*", sections, text))
+        mon.wait_for("Starting: miner-run on GPUs ", 2)
+        wait_until(lambda: len(mon.pids()) == 2, what="both miners")
+        allowed = gpus.start(looker, gpus.folder / "dev/nvidia0")
+        mon.wait_for(f"Whitelisted proc: ProcInfo(file_name='/dev/nvidia0', gpu_id=0, pid={allowed.pid}, name='looker')")
+        other = gpus.start(looker, gpus.folder / "dev/nvidia1")
+        mon.wait_for("Stop 1 processes preempted by proc ProcInfo(file_name='/dev/nvidia1', gpu_id=1, "
+                     f"pid={other.pid}, name='looker')")
+        assert sum("preempted by" in line for line in mon.lines()) == 1
+
+
+@pytest.mark.parametrize("stops", ["somebody", "whitelist", "idle_seconds"])
+def test_gpu_mon_whose_terminals_count(sim, tmp_path, stops):
+    """Those of users who are not in the whitelist, and were active within idle_seconds."""
+    name = __import__("pwd").getpwuid(os.getuid()).pw_name
+    change = (lambda text: text.replace("user1,user2", f"user1,{name}")) if stops == "whitelist" else lambda text: text
+    with sim(2) as gpus:
+        terminal = gpus.folder / "dev/pts/0"
+        terminal.parent.mkdir()
+        terminal.touch()
+        if stops == "idle_seconds":
+            then = terminal.stat().st_mtime - 400
+            os.utime(terminal, (then, then))
+        mon = Miner(gpus, tmp_path, ("all", "ALL"), change=change)
+        if stops != "somebody":
+            mon.wait_for("Starting: miner-run on all GPUs")
+            return
+        mon.wait_for("GPUs detected")
+        terminal.unlink()
+        mon.wait_for("Starting: miner-run on all GPUs")
+        terminal.touch()
+        mon.wait_for(f"Users ['{name}'] become active, stop 1 processes")
 
 
 # ---- gpu_sentinel --------------------------------------------------------------------------------

@@ -102,6 +102,35 @@ def test_dead_children_are_reaped_after_the_firing(sim, tmp_path, how, session):
                 os.kill(pid, signal.SIGKILL)
 
 
+# 300 orphans, each of which ends at once; then it waits for a file.
+ORPHANS = """
+import os, sys, time
+for _ in range(300):
+    pid = os.fork()
+    if pid == 0:
+        os.fork()
+        os._exit(0)
+    os.waitpid(pid, 0)
+open(sys.argv[1] + "/left", "w").close()
+while not os.path.exists(sys.argv[1] + "/go"): time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("per", [[], ["--per", "gpu"], ["--per", "job"]])
+def test_watch_reaps_what_a_slow_hook_leaves_behind(sim, tmp_path, per):
+    gpus = sim(1)
+    gpus.load(0, 0)
+    script = tmp_path / "orphans.py"
+    script.write_text(ORPHANS)
+    watch = gpus.start_lull("watch", *QUICK[4:], *per, "--do", f"exec={sys.executable} {script} {tmp_path}")
+    wait_until((tmp_path / "left").exists, what="the hook")
+    wait_until(lambda: zombies_of(watch.pid) == 0, what="the dead to be reaped while the hook runs")
+    assert watch.poll() is None
+    (tmp_path / "go").touch()
+    if not per:
+        assert watch.wait(LIMIT) == 0
+
+
 CRASH = """
 import os, sys, time
 if os.fork() == 0:

@@ -1,5 +1,6 @@
 """`lull replay` from outside: against the Python twin, every output, every mistake."""
 import csv
+import datetime
 import gzip
 import io
 import json
@@ -126,18 +127,28 @@ def test_sweep_is_the_same_as_one_by_one(tmp_path):
             assert row[name] == pytest.approx(alone[name]), (row["rule"], name)
     rows = list(csv.DictReader(io.StringIO(replay(trace, "--idle", "util < 5", "--sweep", "for=1m,5m", "--csv").stdout)))
     assert [row["for"] for row in rows] == ["1m", "5m"]
+    for row, same in zip(rows, totals(trace, "--idle", "util < 5", "--sweep", "for=1m,5m")["sweep"]):
+        for name in ("ratio", "low", "high", "at_risk"):
+            told = row[f"return_1h_{name}"]
+            assert (float(told) if told else None) == same[f"return_1h_{name}"], name
 
 
-def days_of_pauses(path, days, header="time,gpu,uuid,util_percent"):
+def our_time(seconds):
+    """As `lull record` writes it: what tells a recording of means from others."""
+    return datetime.datetime.fromtimestamp(1_700_000_000 + seconds, datetime.timezone.utc).strftime("%FT%T.000Z")
+
+
+def days_of_pauses(path, days):
     """Many jobs, each a GPU: 40 pause for four minutes now and then; 20 idle from the first noon on, of which a few work again
     for a minute at the end of the last day. Means, a minute apart."""
     with open(path, "w") as out:
-        out.write(header + "\n")
+        out.write("time,gpu,uuid,util_percent\n")
         for minute in range(days * 1440):
+            at = our_time(minute * 60)
             for gpu in range(60):
                 late = minute >= days * 1440 - 1
                 util = (90 if minute % 14 < 10 else 0) if gpu < 40 else 90 if minute < 720 or late and gpu > 57 else 0
-                out.write(f"{1700000000 + minute * 60},{gpu},GPU-{gpu},{util}\n")
+                out.write(f"{at},{gpu},GPU-{gpu},{util}\n")
 
 
 @pytest.fixture(scope="module")
@@ -155,11 +166,11 @@ def test_recommends_the_value_that_frees_most_within_the_loss(two_days):
     assert [row["recommended"] for row in got["sweep"]] == [False, True, False, False]
     best = got["sweep"][1]
     assert got["recommendation"] == {"value": "5m", "rule": "util < 5 for 5m", "strength": "weak",
-                                     "reason": "the recording covers 1 day"}
+                                     "reason": "the recording covers 2 days"}
     assert got["recommendation_missing"] is None
     assert best["work_lost_low"] <= best["work_lost_ratio"] <= best["work_lost_high"] <= got["lose_ratio"]
     out = replay(*arguments).stdout
-    assert out.startswith("Recommended: 5m (weak: the recording covers 1 day). Ends 20 of 60 jobs; 2 of them worked again; "
+    assert out.startswith("Recommended: 5m (weak: the recording covers 2 days). Ends 20 of 60 jobs; 2 of them worked again; "
                           "less than 0.1 % (0.0–0.1 %) of the work lost; ")
     assert " GPU-hours freed. Jobs not seen again were followed for a median of 35.9 h." in out.splitlines()[0]
     assert len(got["ends"]) == 20 and got["ends_rule"] == "util < 5 for 5m", "the jobs listed are those of the recommended value"
@@ -194,7 +205,7 @@ def test_a_cut_recording_says_nothing_that_the_rest_contradicts(two_days, tmp_pa
     lines = two_days.read_text().splitlines(keepends=True)
     whole = totals(two_days, "--idle", "util < 5 for 30m")
     ends = {(end["gpu"], end["at_seconds"]): end for end in whole["ends"]}
-    for minutes in (300, 760, 1500, 2400):
+    for minutes in sorted(random.Random(7).sample(range(60, 2880), 6)):
         part = tmp_path / f"{minutes}.csv"
         part.write_text("".join(lines[:1 + 60 * minutes]))
         got = totals(part, "--idle", "util < 5 for 30m")
@@ -205,6 +216,48 @@ def test_a_cut_recording_says_nothing_that_the_rest_contradicts(two_days, tmp_pa
             assert end["work_lost_hours"] <= later["work_lost_hours"] + 1e-9
         words = replay(part, "--idle", "util < 5 for 30m").stdout
         assert "for good" not in words and "never" not in words
+
+
+def documented_fields(section):
+    """The names in backticks in this section of docs/traces.md."""
+    text = (ROOT / "docs" / "traces.md").read_text()
+    text = text[text.index(f"## Output of `{section}`"):]
+    end = text.find("\n## ", 4)
+    return set(map(one_of, re.findall(r"`([a-z0-9_]+)`", text if end < 0 else text[:end])))
+
+
+def one_of(name):
+    """Of the fields that there are for several times the first."""
+    return re.sub(r"^return_(4|24)h", "return_1h", re.sub(r"^idle_(over|after)_(30m|1h|2h|8h)", r"idle_\1_10m", name))
+
+
+def fields_of(value):
+    """Of a JSON document, at any depth."""
+    if isinstance(value, list):
+        return set().union(*map(fields_of, value)) if value else set()
+    if not isinstance(value, dict):
+        return set()
+    names = set(map(one_of, value))
+    return names.union(*map(fields_of, value.values())) if value else names
+
+
+def test_every_field_is_documented_and_every_documented_field_is_there(two_days, tmp_path):
+    trace = tmp_path / "jobs.csv"
+    trace.write_text("time,gpu,util,mem_used_bytes,power_watts,users,pids,command,job,lease,host\n" + "".join(
+        f"{60 * i},0,{90 if i % 90 < 20 else 0},{8 << 30},90,ada,7,train.py,j1,l1,n1\n" for i in range(300)))
+    some = ["--idle", "30m", "--price", "2", "--sweep", "for=20m,30m", "--sweep", "util=1,5", "--verbose"]
+    got = fields_of(totals(trace, *some))
+    got |= fields_of(totals(two_days, "--idle", "util < 5 for 5m"))  # a recommendation
+    for more in (some, some[:-1], ["--idle", "30m"], ["--idle", "30m", "--verbose"]):
+        got |= set(map(one_of, replay(trace, *more, "--csv").stdout.splitlines()[0].split(",")))
+    listed = documented_fields("lull replay --json")
+    assert got - listed == {"util"}, "a signal that was swept"  # the values of --sweep are named after it
+    assert not listed - got, listed - got
+
+    done = subprocess.run([LULL, "report", str(trace), "--json", "--price", "2"], capture_output=True, text=True, timeout=LIMIT,
+                          env=clean_environment())
+    got, listed = fields_of(json.loads(done.stdout)), documented_fields("lull report --json")
+    assert got == listed - {"by_hour"}, (got - listed, listed - got)  # docs/serve.md has its fields
 
 
 def test_without_a_rule_the_default_one_is_tried(tmp_path):
@@ -231,6 +284,33 @@ def test_each_flicker_of_a_desktop_is_no_job(tmp_path):
     assert totals(trace, "--idle", "util < 1 for 10m")["jobs"] == 0
 
 
+def test_the_empty_level_is_that_of_the_card(tmp_path):
+    """A desktop at 310 MiB is no job, a job beside it is; a card that also shows 0 has a job at 310 MiB."""
+    trace = tmp_path / "desktop.csv"
+
+    def write(memory):
+        trace.write_text("time,gpu,util,mem_used_bytes,power_watts\n" + "".join(
+            f"{60 * i},0,{40 if 120 <= i < 150 else 0},{memory(i) << 20},60\n" for i in range(300)))
+
+    def use():
+        done = subprocess.run([LULL, "report", str(trace), "--json"], capture_output=True, text=True, timeout=LIMIT,
+                              env=clean_environment())
+        return json.loads(done.stdout)["totals"]
+
+    write(lambda i: 310 + i % 9)
+    assert totals(trace, "--idle", "30m")["jobs"] == 0 and use()["free_hours"] == pytest.approx(299 / 60)
+    write(lambda i: 2400 if 120 <= i < 240 else 310 + i % 9)
+    for per in ("gpu", "all"):
+        got = totals(trace, "--idle", "30m", "--per", per)
+        assert got["jobs"] == 1 and got["ended"] == 1 and got["freed_hours"] == pytest.approx(59 / 60), per
+        assert "On 1 GPU something always draws: up to 465 MiB in use is no job." in got["basis"]
+    assert use()["free_hours"] == pytest.approx(179 / 60)
+    write(lambda i: 310 if 120 <= i < 240 else 0)
+    assert totals(trace, "--idle", "30m")["jobs"] == 1
+    write(lambda i: 20_000)
+    assert totals(trace, "--idle", "30m")["jobs"] == 1 and use()["free_hours"] == 0
+
+
 def test_what_was_known_of_a_job_stays_known(tmp_path):
     trace = tmp_path / "cell.csv"
     rows = [f"{60 * i},0,{90 if i < 10 else 0},{8 << 30},17,{'' if i == 59 else 'alice'},{'' if i == 59 else 'train.py'}"
@@ -239,6 +319,22 @@ def test_what_was_known_of_a_job_stays_known(tmp_path):
     for per in ("gpu", "job"):
         end, = totals(trace, "--idle", "30m", "--per", per)["ends"]
         assert (end["user"], end["command"], end["pids"]) == ("alice", "train.py", ["17"])
+
+
+@pytest.mark.parametrize("per", ["gpu", "job"])
+def test_a_restart_that_works_is_no_harm(tmp_path, per):
+    """`lull run --restart --record`: the first attempt hangs idle and is started again, and the second one works."""
+    trace = tmp_path / "restart.csv"
+
+    def attempt(minute):
+        return "90,986,run-986" if minute < 20 else "0,986,run-986" if minute < 60 else "90,990,run-986.2"
+
+    trace.write_text("time,gpu,uuid,util_percent,users,pids,job\n" + "".join(
+        "{},0,GPU-1,{},ada,{},{}\n".format(our_time(60 * i), *attempt(i).split(",")) for i in range(120)))
+    got = totals(trace, "--idle", "30m", "--per", per)
+    assert (got["jobs"], got["ended"], got["worked_again"], got["work_lost_ratio"]) == (2, 1, 0, 0)
+    end, = got["ends"]
+    assert end["job"] == "run-986" and end["then"] == "released"
 
 
 def test_each_part_of_a_file_has_its_own_interval(tmp_path):
@@ -278,6 +374,11 @@ def test_worked_means_one_thing(tmp_path):
     light.write_text("time,gpu,util\n" + "".join(f"{60 * i},0,{90 if i < 5 else 40}\n" for i in range(100)))
     got = totals(light, "--idle", "util < 50 for 10m")
     assert got["worked_again"] == 1 and got["work_lost_ratio"] > .8 and got["freed_hours"] == 0
+    # Jobs that are alike have no interval: every draw of them is the same.
+    light.write_text("time,gpu,util\n" + "".join(f"{60 * i},{gpu},{90 if i == 0 else 40 if i > 50 else 0}\n"
+                                                  for i in range(100) for gpu in range(3)))
+    got = totals(light, "--idle", "util < 1 for 10m")
+    assert got["work_lost_low"] == got["work_lost_high"] == 1 and "; 100 % of the work lost; " in got["answer"], got["answer"]
     hung = tmp_path / "hung.csv"
     hung.write_text("time,gpu,util,power,power_limit\n" + "".join(f"{60 * i},0,{100 if i > 20 else 90},{100 if i > 20 else 600},700\n"
                                                                for i in range(100)))
@@ -299,7 +400,7 @@ def test_the_answer_comes_first(tmp_path):
     trace.write_text("".join(lines))
     out = replay(trace, "--idle", "util < 1 for 30m").stdout
     assert out.splitlines()[0] == (
-        "No recommendation: the recording covers 3.9 h, a recommendation needs 24 h. After 30m the rule ends 2 of 3 jobs; 1 of them "
+        "No recommendation: the recording covers 4.0 h, a recommendation needs 24 h. After 30m the rule ends 2 of 3 jobs; 1 of them "
         "worked again; 27 % (0.0–62.9 %) of the work lost; 0.63 GPU-hours freed. The job not seen again was followed for 29 min.")
     assert "Judged each GPU by itself: 2 GPUs, 8.0 GPU-hours seen, no gaps, no rows left out." in out
     hurt = out[out.index("whom it would have hurt"):].splitlines()
@@ -376,6 +477,94 @@ def test_a_week_of_samples_is_a_week(tmp_path):
         trace.write_text("".join(lines))
         got = totals(trace, "--sweep", "for=30m,1h")
         assert got["recommendation"] and got["recommendation"]["strength"] == strength, got["answer"]
+        assert got["recommendation"]["reason"] == f"the recording covers {days} days", "the words agree with the decision"
+        # No draw of jobs that lost nothing loses anything: that is said of so many jobs, not of all.
+        assert "; no work lost among 12 jobs (of others up to 27 % may lose some); " in got["answer"], got["answer"]
+        assert "0.0–0.0" not in replay(trace, "--sweep", "for=30m,1h").stdout
+
+
+def two_days_idle(path, gpus, util=lambda gpu, minute: 90 if minute < 600 + gpu else 0):
+    """Means, a minute apart."""
+    with open(path, "w") as out:
+        out.write("time,gpu,uuid,util_percent\n")
+        for minute in range(2880):
+            at = our_time(minute * 60)
+            out.writelines(f"{at},{gpu},GPU-{gpu},{util(gpu, minute)}\n" for gpu in range(gpus))
+
+
+def test_fewer_than_ten_jobs_support_no_recommendation(tmp_path):
+    trace = tmp_path / "few.csv"
+    for jobs in (9, 10):
+        two_days_idle(trace, jobs)
+        got = totals(trace, "--idle", "1h")
+        if jobs == 10:
+            assert got["recommendation"]["value"] == "1h"
+        else:
+            assert got["recommendation"] is None
+            assert got["recommendation_missing"] == "9 jobs are too few to say how sure the work lost is"
+
+
+def test_a_gap_is_no_follow_up(tmp_path):
+    """Twelve jobs end after an hour, are recorded for 12 minutes more; two days later for another minute, at which two work."""
+    trace = tmp_path / "gap.csv"
+    minutes = [*range(1440), *range(1440 + 2880, 1440 + 2882)]
+    trace.write_text("time,gpu,uuid,util_percent\n" + "".join(
+        f"{our_time(minute * 60)},{gpu},GPU-{gpu},{90 if minute < 1440 - 72 or minute == 1440 + 2881 and gpu < 2 else 0}\n"
+        for minute in minutes for gpu in range(12)))
+    got = totals(trace, "--idle", "1h")
+    assert got["ended"] == 12 and got["worked_again"] == 2 and got["gap_hours"] == pytest.approx(12 * 2881 / 60)
+    followed = got["follow_up_median_seconds"]
+    assert 11 * 60 <= followed <= 13 * 60 and {end["followed_seconds"] for end in got["ends"]} == {followed}
+    assert "followed for a median of 12 min." in got["answer"] or "followed for a median of 11 min." in got["answer"]
+    # Nobody looked: no job was at risk then, and that two returned within so long is not known.
+    for within in ("1h", "4h", "24h"):
+        assert got[f"return_{within}_at_risk"] == 0 and got[f"return_{within}_ratio"] is None
+    assert sum(end["worked_again"] for end in got["ends"]) == 2
+
+
+def test_a_gap_makes_no_recommendation_firm(tmp_path):
+    """A week of jobs that idle at its end, and two days later two samples more: followed for half an hour, not for two days."""
+    trace = tmp_path / "gap.csv"
+    samples = [*range(1008), *range(1008 + 288, 1008 + 290)]
+    trace.write_text("time,gpu,uuid,util_percent\n" + "".join(
+        f"{our_time(sample * 600)},{gpu},GPU-{gpu},{90 if sample < 1000 - gpu % 2 else 0}\n" for sample in samples for gpu in range(12)))
+    chosen = totals(trace, "--idle", "1h")["recommendation"]
+    assert chosen["strength"] == "weak", chosen
+    assert re.fullmatch(r"jobs not seen again were followed for a median of \d\d min only", chosen["reason"]), chosen
+
+
+def test_readings_of_the_moment_count_by_the_time_they_stand_for(tmp_path):
+    """Six hours of a reading a second are most of the readings, and little of the 30 hours: the rest is a minute apart."""
+    trace = tmp_path / "paces.csv"
+    times = [*range(0, 21600), *range(21600, 21600 + 86400 + 60, 60)]
+    with open(trace, "w") as out:
+        out.write("time,gpu,util\n")
+        for at in times:
+            out.writelines(f"{at},{gpu},{90 if at < 40000 else 0}\n" for gpu in range(10))
+    why = "the readings are of the moment and 1m apart: short work between them is not seen"
+    for per in ("gpu", "all"):
+        got = totals(trace, "--idle", "1h", "--per", per)
+        assert got["recommendation"] is None and got["recommendation_missing"] == why, (per, got["recommendation_missing"])
+        assert got["interval_seconds"] == got["long_interval_seconds"] == 60
+        assert "Readings of the moment, every 1m: short work between them is not seen." in got["basis"]
+    report = json.loads(subprocess.run([LULL, "report", str(trace), "--json"], capture_output=True, text=True, timeout=LIMIT,
+                                       env=clean_environment()).stdout)
+    assert "Readings of the moment, every 1m: short work" in report["basis"] and report["interval_seconds"] == 60
+    # A sixth of the time is enough to spoil it.
+    lines = trace.read_text().splitlines(keepends=True)
+    trace.write_text(lines[0] + "".join(f"{at},0,50\n" for at in [*range(21600), *range(21600, 26000, 60)]))
+    assert "Readings of the moment, every 1s to 1m: short" in totals(trace, "--idle", "1h")["basis"]
+
+
+def test_means_are_known_by_more_than_three_names(tmp_path):
+    """Anybody may call columns time, gpu and uuid; `lull record` also writes its own names and times."""
+    trace = tmp_path / "who.csv"
+    for header, when, readings in (("time,gpu,uuid,util_percent", our_time, "mean"), ("time,gpu,uuid,util", our_time, "moment"),
+                                   ("time,gpu,uuid,util_percent", lambda at: str(1_700_000_000 + at), "moment"),
+                                   ("time,gpu,uuid,util_percent", lambda at: our_time(at)[:-5] + "Z", "moment")):
+        trace.write_text(header + "\n" + "".join(f"{when(60 * i)},0,GPU-1,{90 if i < 10 else 0}\n" for i in range(60)))
+        got = totals(trace, "--idle", "20m")
+        assert got["readings"] == readings and ("of the moment" in got["basis"]) == (readings == "moment"), (header, when(0))
 
 
 def on_terminal(width, *arguments):

@@ -13,9 +13,9 @@ LULL = str(build_dir() / "lull")
 HEADER = ["time", "host", "gpu", "util_percent", "mem_used_bytes", "power_watts", "power_limit_watts", "users", "pids", "command"]
 
 
-def report(*arguments):
+def report(*arguments, columns=None):
     return subprocess.run([LULL, "report", *map(str, arguments)], capture_output=True, text=True, timeout=LIMIT,
-                          env=clean_environment())
+                          env=clean_environment() | ({"COLUMNS": str(columns)} if columns else {}))
 
 
 def random_rows(seed):
@@ -171,6 +171,42 @@ def test_hours_in_long_idle_stretches(tmp_path):
     table = report(trace).stdout
     for name in ("10m", "30m", "1h", "2h", "8h"):
         assert ">" + name in table and f"<th>over {name}</th>" in page.read_text()
+
+
+@pytest.mark.parametrize("width", [200, 80, 60])
+def test_every_stretch_and_what_was_not_judged_are_shown_at_any_width(tmp_path, width):
+    trace = tmp_path / "idle.csv"
+    trace.write_text("time,host,gpu,util,mem_used_bytes,power_watts,user\n" + "".join(
+        f"{60 * i},n1,0,{0 if i < 700 else 100},{8 << 30},90,alice-of-the-lab\n" for i in range(760)))
+    lines = report(trace, columns=width).stdout.splitlines()
+    assert all(len(line) <= width for line in lines), lines
+    titles = [line for line in lines if line.startswith("USER")]
+    assert len(titles) == (1 if width == 200 else 2)
+    for name in ("GPU-HOURS", "HELD IDLE", ">10m", ">30m", ">1h", ">2h", ">8h", "HUNG", "NOT JUDGED"):
+        assert any(name in line for line in titles), name
+    names = sum(line.startswith("alice-of-the-lab ") for line in lines)
+    assert width == 60 or names == len(titles), "kWh goes before a name is cut"
+    total = [line.split() for line in lines if line.startswith("total")]
+    assert total[-1].count("12") >= 6, "held idle, in each of the five kinds of stretches"
+
+
+def test_what_idle_hours_cost_comes_with_what_could_be_recovered(tmp_path):
+    """At 2 an hour: three hours held idle in pauses of 15 minutes cost 6, of which nobody recovers anything; the hour past the
+    first one of a stretch of two costs 2."""
+    trace, page = tmp_path / "price.csv", tmp_path / "price.html"
+    minutes = ([0] * 15 + [90] * 15) * 12 + [0] * 120 + [90] * 30
+    trace.write_text("time,gpu,util,mem_used_bytes,user\n" + "".join(
+        f"{60 * i},0,{util},{8 << 30},alice\n" for i, util in enumerate([90] + minutes)))
+    done = report(trace, "--price", "2", "--json", "--html", page)
+    got = json.loads(done.stdout)
+    assert got["totals"]["wasted_cost"] == pytest.approx(10) and got["totals"]["recoverable_cost"] == pytest.approx(2)
+    assert "The hours held idle cost 10.00 of 17.00." in got["answer"] and "wasted" not in got["answer"]
+    assert got["answer"].endswith("ending jobs after 1h would have freed at most 1.0, worth 2.00.")
+    table = report(trace, "--price", "2").stdout
+    assert "IDLE COST" in table and "PAST 1h" in table and table.splitlines()[-1].split()[-2:] == ["10.00", "2.00"]
+    row, = csv.DictReader(io.StringIO(report(trace, "--price", "2", "--csv").stdout))
+    assert float(row["recoverable_cost"]) == pytest.approx(2)
+    assert "of it past 1h" in page.read_text()
 
 
 def test_a_hang_that_cannot_be_judged_is_not_called_busy(tmp_path):

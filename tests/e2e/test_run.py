@@ -6,6 +6,7 @@ import csv
 import json
 import os
 import pty
+import re
 import shutil
 import signal
 import subprocess
@@ -138,6 +139,7 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         assert told["rule"] == "util < 1 for 500ms" and told["gpus"] == ["0", "1"]
         assert told["readings"][0]["util_percent"] == 0 and told["held_seconds"] >= 0.5
         assert told["job"]["command"] == ["sleep", "1000"]
+        assert told["more_time"].startswith("work on the GPUs calls off what has not begun; for longer pauses ")
         event, rule, scope, pid = order.read_text().strip().split("|")
         assert (event, rule, scope, int(pid)) == ("idle", "util < 1 for 500ms", "0,1", told["job"]["pid"])
         folder = max((tmp_path / "ev").iterdir())  # the last: what was not seen for a second is no longer fresh, and fires anew
@@ -146,6 +148,28 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         rows = (folder / "readings.csv").read_text().splitlines()
         assert rows[0].startswith("time,gpu,uuid,util_percent") and len(rows) > 4  # of both GPUs, two samples at least
         assert "State:" in (folder / f"proc-{pid}.txt").read_text()
+
+
+TRAIN = """import time
+
+def train_step():
+    time.sleep(1000)
+
+train_step()
+"""
+
+
+def test_evidence_of_a_python_job_names_its_lines(sim, tmp_path, programs):
+    programs.add("gdb", "echo '#0  0x7f in ?? ()'")
+    (tmp_path / "train.py").write_text(TRAIN)
+    with sim(1) as gpus:
+        done = gpus.lull("run", *QUICK, "--evidence", tmp_path / "ev", "--", "/usr/bin/python3", tmp_path / "train.py",
+                         env={"PATH": programs.path, "RANK": "3"})
+        assert done.returncode == 124, done.stderr
+        assert re.search(r"evidence is in \S+; the job is at train.py:4 in train_step \(rank 3, waiting in \w+\)", done.stderr)
+        stacks = (max((tmp_path / "ev").iterdir()) / "python.txt").read_text()
+        assert f"    {tmp_path}/train.py:4 in train_step\n    {tmp_path}/train.py:6 in <module>\n" in stacks
+        assert not any(call.startswith("gdb ") for call in programs.calls()), "gdb stops the process"
 
 
 def test_hook_that_hangs_is_ended_and_does_not_save_the_job(sim, tmp_path):

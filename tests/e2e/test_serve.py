@@ -1,6 +1,8 @@
 """`lull serve`: addresses, access, limits, metrics and JSON over HTTP, on simulated GPUs."""
 import base64
 import contextlib
+import datetime
+import fcntl
 import getpass
 import json
 import os
@@ -11,11 +13,13 @@ import signal
 import socket
 import ssl
 import subprocess
+import sys
+import tempfile
 import time
 
 import pytest
 
-from conftest import LIMIT, clean_environment, processes_of, read_until, wait_until
+from conftest import LIMIT, clean_environment, descriptors, processes_of, read_until, wait_until
 
 TOKEN = "a-token-of-more-than-16-characters"
 
@@ -174,6 +178,39 @@ def test_what_is_no_socket_or_somebody_elses_is_left_alone(sim, tmp_path):
         assert ended(process) == 125 and "No such file or directory" in process.stderr.read()
 
 
+@pytest.mark.parametrize("kind", ["socket", "listening", "file", "folder", "link", "lock"])
+def test_who_sits_on_roots_place_is_replaced(sim, serve, tmp_path, kind):
+    """/run/lull is for everybody, as /tmp is."""
+    if os.geteuid() != 0:
+        pytest.skip("only root has such a place")
+    tmp_path.chmod(0o1777)
+    path = tmp_path / "serve.sock"
+    squatter = socket.socket(socket.AF_UNIX)
+    lock = None
+    if kind in ("socket", "listening"):
+        squatter.bind(str(path))
+        if kind == "listening":
+            squatter.listen()
+    elif kind == "file":
+        path.write_text("mine")
+    elif kind == "folder":
+        (path / "full").mkdir(parents=True)
+    elif kind == "link":
+        path.symlink_to("/etc/passwd")
+    else:
+        lock = os.open(tmp_path, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
+    if lock is None:
+        os.chown(path, 12345, 12345, follow_symlinks=False)
+    with sim(1) as gpus, squatter:
+        served = serve(gpus, listen=f"unix:{path}").up()
+        assert served.metrics()["lull_up"] == 1 and path.stat().st_uid == 0 and path.stat().st_mode & 0o777 == 0o666
+        served.process.terminate()
+        assert ended(served.process) == 0 and not path.exists()
+    if lock is not None:
+        os.close(lock)
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_with_status_0_and_nothing_is_left(sim, serve, number):
     with sim(1) as gpus:
@@ -258,7 +295,7 @@ def test_tls_and_a_token_for_an_address_that_others_reach(sim, serve, certificat
 
 
 @pytest.mark.parametrize("text, mode, said", [("short\n", 0o600, "at least 16 characters"), ("", 0o600, "no token"),
-                                              (TOKEN, 0o644, "chmod 600"), (f"two words{TOKEN}", 0o600, "one word"), (None, 0, "No such file")])
+                                              (TOKEN, 0o644, "chmod 600"), (f"two words{TOKEN}", 0o600, "there is no user 'two'"), (f"root {TOKEN} {TOKEN}", 0o600, "one word"), (None, 0, "No such file")])
 def test_a_token_file_that_protects_nothing_is_refused(sim, tmp_path, text, mode, said):
     path = tmp_path / "tokens"
     if text is not None:
@@ -317,6 +354,72 @@ def test_who_is_slow_keeps_nobody_from_an_answer(sim, serve):
 
 
 # -- metrics ----------------------------------------------------------------------------------------
+def test_64_listen_to_events_and_no_more(sim, serve):
+    with sim(1) as gpus, contextlib.ExitStack() as open_ones:
+        served = serve(gpus).up()
+
+        def listen():
+            one = open_ones.enter_context(served.connect())
+            one.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            return one, one.recv(12)
+
+        streams = [listen() for _ in range(64)]
+        assert all(answer == b"HTTP/1.1 200" for _, answer in streams)
+        assert listen()[1] == b"HTTP/1.1 503"
+        streams[0][0].close()
+        wait_until(lambda: listen()[1] == b"HTTP/1.1 200", what="a place", every=0.2)
+        assert served.up()
+
+
+def test_256_connections_are_open_and_no_more(sim, serve):
+    with sim(1) as gpus, contextlib.ExitStack() as open_ones:
+        served = serve(gpus, listen="127.0.0.1:0").up()
+        crowd = [open_ones.enter_context(served.connect()) for _ in range(256)]
+        wait_until(lambda: len(descriptors(served.process.pid)) >= 256, what="256 connections")
+        late = open_ones.enter_context(served.connect())
+        late.sendall(b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        late.settimeout(2)
+        with pytest.raises(TimeoutError):
+            late.recv(1)
+        assert len(descriptors(served.process.pid)) < 256 + 40
+        for one in crowd[:8]:
+            one.close()
+        late.settimeout(LIMIT)
+        assert late.recv(12) == b"HTTP/1.1 200", "its turn comes"
+
+
+def test_32_connections_come_from_one_other_address(sim, serve, certificate, tokens):
+    with sim(1) as gpus, contextlib.ExitStack() as open_ones:
+        served = serve(gpus, "--token-file", tokens, "--tls-cert", certificate / "cert.pem", "--tls-key", certificate / "key.pem",
+                       listen="0.0.0.0:0")
+        crowd = [open_ones.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=LIMIT)) for _ in range(32)]
+        wait_until(lambda: len(descriptors(served.process.pid)) >= 32, what="32 connections")
+        late = open_ones.enter_context(socket.create_connection(("127.0.0.1", served.port), timeout=LIMIT))
+        assert late.recv(1) == b"", "closed at once"
+        crowd[0].close()
+
+        def answered():
+            with contextlib.suppress(OSError):
+                return served.get("/metrics", Authorization=f"Bearer {TOKEN}")[0] == 200
+        wait_until(answered, what="a place", every=0.2)
+
+
+def test_a_request_that_takes_longer_than_30_seconds_is_cut_off(sim, serve):
+    """A byte each second is no silence, and no request either."""
+    with sim(1) as gpus:
+        served = serve(gpus).up()
+        began = time.monotonic()
+        with served.connect() as slow, pytest.raises((BrokenPipeError, ConnectionResetError, EOFError)):
+            slow.sendall(b"GET /metrics HTTP/1.1\r\nX: ")
+            while time.monotonic() - began < LIMIT + 30:
+                slow.sendall(b"x")
+                slow.settimeout(1)
+                with contextlib.suppress(TimeoutError):
+                    if slow.recv(1 << 12) == b"":
+                        raise EOFError
+        assert 25 < time.monotonic() - began < LIMIT
+
+
 def gpu_labels(text, gpu):
     return re.search(rf'^lull_gpu_info{{(gpu="{gpu}",uuid="[^"]*")', text, re.M)[1]
 
@@ -468,12 +571,224 @@ def test_json_has_the_fields_of_the_commands(sim, serve):
         leases = served.json("/api/leases")
         assert shape(leases) == shape(json.loads(gpus.lull("leases", "--json").stdout))
         assert leases["leases"][0]["pid"] == holder.pid
-        (one,) = served.json("/api/jobs")["jobs"]
-        assert one["pids"] == [job.pid] and one["gpus"] == ["0"] and one["uuids"] == [status["gpus"][0]["uuid"]]
-        assert one["job"].startswith("tree:") and one["idle_seconds"] is None
+        jobs, commands = served.json("/api/jobs"), json.loads(gpus.lull("jobs", "--json").stdout)
+        assert shape(jobs) == shape(commands)
+        assert [[one["job"], one["users"], one["pids"], one["nodes"], one["command"], one["processes"], one["watched"]]
+                for one in jobs["jobs"]] == \
+            [[one["job"], one["users"], one["pids"], one["nodes"], one["command"], one["processes"], one["watched"]]
+             for one in commands["jobs"]]
+        assert jobs["jobs"][0]["pids"] == [job.pid] and re.fullmatch(r"tree:\d+", jobs["jobs"][0]["job"])
         recent = served.json("/api/recent")
         assert recent["slice_seconds"] == 20 and recent["slices"] == 180 and len(recent["gpus"]) == 2
         holder.terminate()
+
+
+@pytest.fixture
+def alone(sim):
+    """A simulation whose watchers nobody else asks."""
+    with tempfile.TemporaryDirectory(prefix="lull-c-") as place:
+        os.chmod(place, 0o755)
+
+        def start(count):
+            gpus = sim(count)
+            gpus.env["LULL_CONTROL"] = place
+            return gpus
+        yield start
+
+
+def watch_job(gpus, *options, rule="util < 1 for 1h"):
+    watcher = gpus.start_lull("watch", "--per", "job", "--step", f"{rule}: end", "--every", "200ms", *options)
+    read_until(watcher.stderr, "watching each job")
+    return watcher
+
+
+def test_jobs_say_what_is_done_next_and_until_when_they_are_kept(alone, serve):
+    with alone(1) as gpus:
+        job = gpus.load(0, 0, "1GiB")
+        served = serve(gpus).up()
+        (one,) = served.json("/api/jobs")["jobs"]
+        assert one["watched"] is False and one["next_action"] is None and one["dry_run"] is None
+        watch_job(gpus)
+
+        def row(event):
+            return event["jobs"][0] if event["up"] and event["jobs"] and event["jobs"][0]["watched"] else None
+
+        one = wait_until(lambda: (rows := served.json("/api/jobs")["jobs"]) and rows[0]["next_in_seconds"] and rows[0],
+                         what="what the watcher says")
+        assert one["next_action"] == "end" and 0 < one["next_in_seconds"] <= 3600 and one["kept_until"] is None
+        assert gpus.lull("keep", str(job.pid), "2h").returncode == 0
+        one = wait_until(lambda: (rows := served.json("/api/jobs")["jobs"]) and rows[0]["kept_until"] and rows[0],
+                         what="the time it is kept")
+        command = json.loads(gpus.lull("jobs", "--json").stdout)["jobs"][0]
+        assert abs(calendar_seconds(one["kept_until"]) - calendar_seconds(command["kept_until"])) < 5
+        wait_until(lambda: (found := row(first_event(served))) and found["kept_until"], what="an event that says so")
+
+
+def calendar_seconds(text):
+    return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp()
+
+
+def first_event(served):
+    with served.connect() as one:
+        one.sendall(b"GET /api/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        stream = one.makefile("rb")
+        while not (line := stream.readline()).startswith(b"data: "):
+            assert line, "the stream has ended"
+        return json.loads(line[6:])
+
+
+def test_a_silent_watcher_delays_no_sample_and_no_answer(alone, serve):
+    with alone(1) as gpus:
+        gpus.load(0, 0, "1GiB")
+        watcher = watch_job(gpus)
+        served = serve(gpus, every="500ms").up()
+
+        def is_watched():
+            status, _, body = served.get("/api/jobs")
+            return json.loads(body)["jobs"][0]["watched"] if status == 200 else None
+
+        wait_until(lambda: is_watched() is True, what="the watcher's word")
+        watcher.send_signal(signal.SIGSTOP)
+        wait_until(lambda: is_watched() is False, what="no word of the watcher")
+        began, before = time.monotonic(), served.metrics()["lull_samples_total"]
+        wait_until(lambda: served.metrics().get("lull_samples_total", 0) >= before + 6, what="samples")
+        assert time.monotonic() - began < 30, "samples come while the watcher is waited for"
+
+
+def test_events_say_who_waits_for_a_gpu(sim, serve):
+    with sim(1) as gpus:
+        holder = gpus.start_lull("pick", "--", "sleep", "1000")
+        wait_until(lambda: json.loads(gpus.lull("leases", "--json").stdout)["leases"], what="the lease")
+        waiter = gpus.start_lull("pick", "--wait", "--", "sleep", "1000")
+        wait_until(lambda: json.loads(gpus.lull("leases", "--json").stdout)["queue"], what="the queue")
+        served = serve(gpus).up()
+        (ticket,) = first_event(served)["queue"]
+        assert ticket["pid"] == waiter.pid and ticket["count"] == 1 and ticket["since"]
+        assert served.json("/api/leases")["queue"] == [ticket]
+        for one in (waiter, holder):
+            one.terminate()
+
+
+# -- keep -------------------------------------------------------------------------------------------
+JSON = {"Content-Type": "application/json"}
+
+
+def keep(served, target="", seconds=7200, body=None, **headers):
+    body = json.dumps({"target": target, "seconds": seconds}) if body is None else body
+    lines = ["POST /api/keep HTTP/1.1", "Connection: close", f"Content-Length: {len(body)}"]
+    lines += [f"{name}: {value}" for name, value in {"Host": "localhost", **JSON, **headers}.items()]
+    head, _, text = served.raw(("\r\n".join(lines) + "\r\n\r\n" + body).encode()).partition(b"\r\n\r\n")
+    return int(head.split()[1]), text.decode()
+
+
+def test_keep_is_refused_unless_it_is_allowed(alone, serve):
+    with alone(1) as gpus:
+        gpus.load(0, 0, "1GiB")
+        watch_job(gpus)
+        served = serve(gpus).up()
+        assert keep(served)[0] == 405 and first_event(served)["keep"] is False
+        assert json.loads(gpus.lull("jobs", "--json").stdout)["jobs"][0]["kept_until"] is None
+
+
+def test_who_asks_over_the_socket_keeps_their_own(alone, serve):
+    with alone(1) as gpus:
+        job = gpus.load(0, 0, "1GiB")
+        watch_job(gpus)
+        served = serve(gpus, "--allow-keep").up()
+        assert first_event(served)["keep"] is True
+        name = json.loads(gpus.lull("jobs", "--json").stdout)["jobs"][0]["job"]
+        status, text = keep(served, name)
+        assert status == 200 and json.loads(text)["kept"] is True, text
+        assert keep(served, str(job.pid))[0] == 200
+        assert json.loads(gpus.lull("jobs", "--json").stdout)["jobs"][0]["kept_until"]
+        status, text = keep(served, "tree:1")
+        assert status == 404 and json.loads(text)["kept"] is False
+
+
+@pytest.mark.parametrize("headers", [
+    {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Origin": "http://localhost.evil.example"},
+    {"Origin": "https://localhost:81"}, {"Sec-Fetch-Site": "cross-site"}, {"Sec-Fetch-Site": "same-site"},
+    {"Content-Type": "text/plain"}, {"Content-Type": "application/x-www-form-urlencoded"}, {"Content-Type": ""},
+])
+def test_a_page_of_another_site_keeps_nothing(alone, serve, headers):
+    with alone(1) as gpus:
+        gpus.load(0, 0, "1GiB")
+        watch_job(gpus)
+        served = serve(gpus, "--allow-keep").up()
+        assert keep(served, **headers)[0] == 403
+        assert json.loads(gpus.lull("jobs", "--json").stdout)["jobs"][0]["kept_until"] is None
+        assert keep(served, Origin="http://localhost", **{"Sec-Fetch-Site": "same-origin"})[0] == 200
+
+
+def test_who_cannot_be_told_keeps_nothing(alone, serve):
+    with alone(1) as gpus:
+        gpus.load(0, 0, "1GiB")
+        watch_job(gpus)
+        for listen, headers in (("127.0.0.1:0", {}), (None, {"X-Forwarded-For": "10.0.0.1"})):
+            served = serve(gpus, "--allow-keep", listen=listen).up()
+            status, text = keep(served, **headers)
+            assert status == 403 and "who you are cannot be told" in text
+            served.process.terminate()
+            ended(served.process)
+
+
+@pytest.mark.parametrize("body, status", [
+    ("", 400), ("{}", 400), ("[]", 400), ('{"seconds": -1}', 400), ('{"seconds": 0}', 400), ('{"seconds": 1e99}', 400),
+    ('{"target": "x"}', 400), ('{"seconds": 60, "user": "root"}', 400), ('{"seconds": 60} x', 400),
+    ('{"target": "\u0000", "seconds": 60}', 400), ('{"target": "' + "x" * 300 + '", "seconds": 60}', 400),
+    ("x" * 4096, 413),
+])
+def test_what_is_no_wish_is_refused(alone, serve, body, status):
+    with alone(1) as gpus:
+        served = serve(gpus, "--allow-keep").up()
+        assert keep(served, body=body)[0] == status
+        assert served.up()
+
+
+def test_a_token_of_a_user_asks_in_that_users_name(alone, serve, tmp_path):
+    """Root's server asks for whoever the token is; the watcher decides by that."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can ask for others")
+    file = tmp_path / "users"
+    file.write_text(f"nobody {TOKEN}1\nroot {TOKEN}2\n{TOKEN}3\n")
+    file.chmod(0o600)
+    with alone(1) as gpus:
+        job = gpus.load(0, 0, "1GiB")  # root's
+        watch_job(gpus)
+        served = serve(gpus, "--allow-keep", "--token-file", file, listen="127.0.0.1:0")
+        wait_until(lambda: served.get("/metrics", Authorization=f"Bearer {TOKEN}1")[0] == 200, what="an answer")
+        def ask(number):
+            return keep(served, str(job.pid), Authorization=f"Bearer {TOKEN}{number}")
+        assert keep(served, str(job.pid))[0] == 401
+        status, text = ask(1)
+        assert status == 403 and "only its owner and root may keep" in text
+        status, text = ask(3)
+        assert status == 403 and "who you are cannot be told" in text
+        assert json.loads(gpus.lull("jobs", "--json").stdout)["jobs"][0]["kept_until"] is None
+        assert ask(2)[0] == 200
+
+
+def test_only_root_asks_in_anothers_name(alone):
+    """What lull-serve says to a watcher is believed from root alone."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be somebody else")
+    with alone(1) as gpus:
+        job = gpus.load(0, 0, "1GiB")
+        watch_job(gpus)
+        (place,) = [path for path in pathlib.Path(gpus.env["LULL_CONTROL"]).glob("lull-keep-*/keep.*")]
+
+        def ask(user):
+            answer = subprocess.run(
+                [sys.executable, "-c", "import os, socket, sys\n"
+                 "os.setuid(int(sys.argv[1]))\n"
+                 "with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as one:\n"
+                 "    one.connect(sys.argv[2]); one.send(sys.argv[3].encode()); print(one.recv(4096).decode())",
+                 str(user), place, f"for 0 7200 {job.pid}"], capture_output=True, text=True, timeout=LIMIT)
+            assert answer.returncode == 0, answer.stderr
+            return answer.stdout
+
+        assert ask(65534).startswith("refused: only root may ask in another's name")
+        assert ask(0).startswith("kept")
 
 
 def test_events_bring_each_sample_and_say_when_none_comes(sim, serve):

@@ -11,16 +11,12 @@ import time
 
 import pytest
 
-from conftest import LIMIT, clean_environment, read_until
+from conftest import LIMIT, clean_environment, read_until, slurm_gpus
+from conftest import squeue_row as row
 
 JOB = {"SLURM_JOB_ID": "22", "SLURM_JOB_UID": "1000", "SLURM_JOB_USER": "ada", "SLURM_JOB_GPUS": "2,3",
        "SLURM_NODELIST": "gpu[1-2]", "SLURM_JOB_RESTART_COUNT": "1", "SLURM_JOB_PARTITION": "main",
        "SLURM_JOB_COMMENT": 'lull=2h "x"\n', "SLURMD_NODENAME": "gpu1"}
-
-
-def row(state="RUNNING", restarts=0, batch=1, requeue=1, array="22", task="N/A", het="N/A", job="22"):
-    """As squeue 22.05 prints it."""
-    return f"{job:24}{state:24}{restarts:<16}{batch:<8}{requeue:<8}{array:24}{task:64}{het:24}"
 
 
 # -- Prolog and Epilog ------------------------------------------------------------------------------
@@ -281,8 +277,8 @@ def test_the_steps_of_the_settings_are_used_where_the_command_line_has_none(sim,
 
 
 # -- check ----------------------------------------------------------------------------------------------
-CHECKS = ["settings", "watcher", "prolog", "epilog", "prolog-flags", "clock", "folder", "users", "srun"]
-MISSING = {"settings", "watcher", "prolog", "epilog", "prolog-flags", "folder", "users", "srun"}
+CHECKS = ["settings", "watcher", "prolog", "epilog", "prolog-flags", "clock", "folder", "stale", "gpus", "users", "srun"]
+MISSING = {"settings", "watcher", "prolog", "epilog", "prolog-flags", "folder", "stale", "gpus", "users", "srun"}
 
 
 @pytest.fixture
@@ -300,6 +296,7 @@ echo 'Epilog                  = {scripts}/epilog'
 echo 'Prolog                  = {scripts}/prolog'
 echo 'PrologFlags             = Alloc'""")
     programs.add("runuser")
+    programs.add("squeue", "echo '22 RUNNING'")
     programs.add("getent", "echo ada:x:1000:1000::/:/bin/sh")
     settings = tmp_path / "lull.toml"
     settings.write_text("[slurm]\nsteps = ['util < 1 for 2h: slurm=requeue']\n")
@@ -308,7 +305,7 @@ echo 'PrologFlags             = Alloc'""")
     class Node:
         folder = tmp_path / "run"
         conf = settings
-        env = {**gpus.env, **JOB, "PATH": programs.path, "LULL_CONTROL": str(tmp_path), "LULL_CONFIG": str(settings),
+        env = {**gpus.env, **JOB, **slurm_gpus(programs, tmp_path / "slurm", 4), "LULL_CONTROL": str(tmp_path), "LULL_CONFIG": str(settings),
                "LULL_SLURM_DIR": str(tmp_path / "run")}
 
         @staticmethod
@@ -346,6 +343,8 @@ def test_check_says_each_thing_that_is_missing_and_how_to_fix_it(node, programs)
     node.folder.chmod(0o755)
     (node.folder / "7").write_text("nonsense")
     programs.add("scontrol", "date '+Configuration data as of %Y-%m-%dT%H:%M:%S'; echo 'PrologFlags = NoHold'")
+    programs.add("squeue", "echo 'slurm_load_jobs error: Invalid job id specified' >&2; exit 1")
+    programs.add("slurmd", "echo 'slurmd: Gres Name=gpu Type=(null) Count=4 Index=0 ID=7696487 File=(null) (null)' >&2")
     programs.add("runuser", "echo 'srun: error: Unable to create step' >&2; exit 1")
     programs.add("getent", "exit 2")
     done = node.check("--json")

@@ -2,6 +2,7 @@
 given its number to somebody else. That one is not on the GPU: it is not ended, and the GPU is not its owner's."""
 import json
 import os
+import re
 import signal
 import subprocess
 
@@ -159,3 +160,42 @@ def test_numbers_of_the_host_are_no_proof_in_a_container(sim):
     if done.returncode == 77 or "unshare:" in done.stderr:
         pytest.skip("no pid namespace with chosen numbers here")
     assert "alive" in done.stdout, done.stderr
+
+
+LEAVES_ONE = """
+echo 499 > /proc/sys/kernel/ns_last_pid || exit 77
+sleep 60 3<>$LULL_DEV/nvidia0 >/dev/null 2>&1 &
+[ $! = 500 ] || exit 77
+exit 3
+"""
+
+
+@ROOT_ONLY
+def test_leftover_whose_number_the_driver_lists_without_proof_is_said_to_hold_nothing_for_sure(sim):
+    """In a container, with a driver that reports the host's numbers."""
+    gpus = sim(text=FOREIGN)
+    done = gpus.run("unshare", "-pf", "--mount-proc", "sh", "-c", '"$0" run --no-cgroup --gpus 0 -- sh -c "$1"; exit $?',
+                    gpus.binary, LEAVES_ONE)
+    if done.returncode == 77 or "unshare:" in done.stderr:
+        pytest.skip("no process of a chosen number can be made here")
+    assert done.returncode == 3 and re.search(r"500 \((sleep|sh)\) may hold", done.stderr), done.stderr  # before exec, or after
+
+
+# $0: the program above, $1: the number, $2: a file that says when it is there
+LEAVES_NUMBER = """
+/usr/bin/python3 -c "$0" $1 "" >$2 2>/dev/null &
+for i in $(seq 300); do [ -s $2 ] && break; sleep 0.1; done
+exit 3
+"""
+
+
+@ROOT_ONLY
+def test_leftover_that_has_the_number_of_an_ended_process_is_not_said_to_hold_its_memory(sim, tmp_path):
+    free = subprocess.Popen(["true"])
+    free.wait(timeout=LIMIT)
+    gpus = sim(text=STALE.format(free.pid))
+    done = gpus.lull("run", "--no-cgroup", "--gpus", "0", "--", "sh", "-c", LEAVES_NUMBER, CLONE_WITH_NUMBER, free.pid, tmp_path / "there",
+                     stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, capture_output=False)
+    if not (tmp_path / "there").read_text():
+        pytest.skip("a process of a chosen number cannot be made here")
+    assert done.returncode == 3 and alive(free.pid) and "GiB of GPU 0" not in done.stderr, done.stderr

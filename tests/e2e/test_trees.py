@@ -274,7 +274,7 @@ def test_job_that_cannot_run_keeps_its_grace(sim, pids, cgroup, tmp_path, way):
 
 
 def test_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_path):
-    # As when the whole machine slept: both stand still, and go on together.
+    # As when the whole machine slept: both stop, and go on together.
     saved = tmp_path / "saved"
     with sim(1) as gpus:
         gpus.set(0, util=90)
@@ -291,7 +291,7 @@ def test_lull_that_stood_still_gives_the_whole_grace(sim, pids, tmp_path):
         for pid in both:
             os.kill(pid, signal.SIGSTOP)
         saved.with_name("saved.stopped").touch()
-        time.sleep(7)  # how long they stand still, not how long somebody else takes
+        time.sleep(7)  # how long they are stopped, not how long somebody else takes
         for pid in both:
             os.kill(pid, signal.SIGCONT)
         assert run.wait(timeout=LIMIT) == 124

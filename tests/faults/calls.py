@@ -67,6 +67,8 @@ close_range              ENOSYS ENOMEM
 rt_sigtimedwait          EINTR EAGAIN
 process_vm_readv         EPERM ESRCH
 getcwd                   ENOENT
+capset                   EPERM
+sendfile splice          EIO EAGAIN EINVAL
 """
 
 ERRORS = {}

@@ -11,7 +11,9 @@ import time
 
 from calls import options_of
 
-LIMIT = 15  # seconds for what takes one: longer is a hang
+SANITIZED = "LULL_TEST_SANITIZED" in os.environ  # a build that is several times as slow, and takes its memory itself
+SLOWER = 4 if SANITIZED else 1
+LIMIT = 15 * SLOWER  # seconds for what takes one: longer is a hang
 OUTER = ("LULL_SIM", "LULL_DEV", "LULL_LEASES", "LULL_CONTROL", "LULL_NVML", "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER")
 
 
@@ -93,7 +95,7 @@ class Case:
 
     def wait(self, condition, limit=6) -> bool:
         """Until it is so, or the command has ended."""
-        return wait_for(lambda: condition() or self.ended(), limit) and not self.ended()
+        return wait_for(lambda: condition() or self.ended(), limit * SLOWER) and not self.ended()
 
     def wait_until(self, condition):
         """Before the command is started."""
@@ -143,7 +145,7 @@ class Case:
         namespace.symlink_to("pid:[4026531836]")
 
     def _inject(self):
-        words = [self.tools.inject, "--report", self.folder / "report", "--image", self.tools.folder / self.command.program, "--limit", LIMIT, "--settle", self.command.settle,
+        words = [self.tools.inject, "--report", self.folder / "report", "--image", self.tools.folder / self.command.program, "--limit", LIMIT, "--settle", self.command.settle * SLOWER,
                  "--alias", f"{self.env['LULL_SIM']}=SIM", "--alias", f"{self.folder}=~", "--alias", f"{os.getcwd()}=."]
         if self.command.marks:
             words.append("--marks")

@@ -8,6 +8,8 @@ import socket
 import subprocess
 import sys
 
+from case import SLOWER
+
 RULE = "util < 5 for 300ms"
 QUICK = ["--idle", RULE, "--every", "50ms", "--grace", "300ms"]
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -103,6 +105,39 @@ class PickBusy(Pick):
         case.wait_until(lambda: case.holders() == 1)
 
 
+class PickWait(Pick):
+    """Waits in line for the only GPU, and gets it when who has it is gone, not before."""
+    gpus = 1
+
+    def before(self, case):
+        case.holder = case.start(case.tools.lull, "pick", "--gpus", "0", "--", "sleep", "60")
+        case.wait_until(lambda: case.leased() == 1)
+
+    def words(self, case):
+        return [case.tools.lull, "pick", "--wait=10s", "--", *case.job(0.4)]
+
+    def during(self, case):
+        case.second = None
+        leases = pathlib.Path(case.env["LULL_LEASES"])
+        case.wait(lambda: case.noted() or any(path.name.startswith("ticket.") for path in leases.iterdir()))
+        case.early = bool(case.noted())
+        case.holder.kill()
+        case.holder.wait()
+
+    def judge(self, case, normal):
+        if case.early and not case.reported(normal):
+            case.complain("the GPU was given to a second one")
+        begun = [note.split()[2] for note in case.noted_lines("begin")]
+        if begun and begun[0] != "0":
+            case.complain(f"the job got GPU {begun[0]}, which is not there")
+        if case.noted_lines("signal"):
+            case.complain(f"the job got a signal: {case.notes_text}")
+        if begun and "done" not in case.notes_text:
+            case.complain("the job did not finish")
+        if not begun and not case.killed and (case.status == 0 or not case.err):
+            case.complain(f"no job, status {case.status}, stderr {case.err!r}")
+
+
 class RunWorking(Command):
     """The job gets no signal, whatever happens to lull."""
     lives_on = True
@@ -134,7 +169,7 @@ class RunHung(Command):
         return {"PATH": str(case.folder)}  # no debugger, which takes seconds to start
 
     def words(self, case):
-        seconds = 2 if case.killed else 8
+        seconds = 2 if case.killed else 8 * SLOWER
         return [case.tools.lull, "run", *QUICK, "--delay", "0s", "--evidence", case.folder, "--", *case.job(seconds, util=0)]
 
     def judge(self, case, normal):
@@ -145,6 +180,25 @@ class RunHung(Command):
             case.complain(f"not ended, status {case.status}: {case.err!r}")
         elif case.status == 124 and not case.noted_lines("signal"):
             case.complain(f"124, but the job got no signal: {case.notes_text}")
+
+
+class RunHook(RunHung):
+    """The same with a hook, which has run before the job is ended, or lull says that it has not."""
+
+    def env(self, case):
+        return {}
+
+    def words(self, case):
+        seconds = 2 if case.killed else 8 * SLOWER
+        return [case.tools.lull, "run", *QUICK, "--delay", "0s", "--on-idle", f"echo $LULL_EVENT >{case.folder}/hook", "--", *case.job(seconds, util=0)]
+
+    def after(self, case):
+        case.hooked = (case.folder / "hook").exists()
+
+    def judge(self, case, normal):
+        super().judge(case, normal)
+        if case.status == 124 and not case.hooked and not case.reported(normal):
+            case.complain("ended, and the hook has not run")
 
 
 class Watch(Command):
@@ -345,13 +399,17 @@ class Replay(Command):
 
 
 PROGRAM = """
-import os, sys, lull
+import os, signal, sys, lull
 os.access("/faults-on", 0)
 seen = []
-watch = lull.watch(idle="util < 5 for 300ms", every=0.05, do=seen.append)
-watch.wait(float(sys.argv[1]))
-watch.close()
-os.access("/faults-off", 0)
+try:
+    watch = lull.watch(idle="util < 5 for 300ms", every=0.05, do=seen.append)
+    watch.wait(float(sys.argv[1]))
+    watch.close()
+finally:
+    os.access("/faults-off", 0)
+    if signal.pthread_sigmask(signal.SIG_BLOCK, []):
+        print("deaf to signals")
 print("fired" if seen else "quiet")
 """
 
@@ -377,6 +435,8 @@ class PythonWatch(Command):
             case.complain(f"the program ended with {case.status}: {case.err!r}")
         if case.status == 0 and case.out.strip() != normal.out.strip() and not case.reported(normal):
             case.complain(f"{case.out.strip()!r} instead of {normal.out.strip()!r}, and not a word")
+        if "deaf" in case.out:
+            case.complain("the program hears no signals any more")
         if self.util > 5 and "fired" in case.out:
             case.complain("it fired on a GPU that works")
 
@@ -386,7 +446,7 @@ class PythonWatchWorking(PythonWatch):
 
 
 COMMANDS = {
-    "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(),
+    "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(), "run-hook": RunHook(), "pick-wait": PickWait(),
     "watch": Watch(), "fill": Fill(), "fill-no-cgroup": FillWithoutCgroup(), "fill-busy": FillBusy(),
     "fill-leased": FillLeased(), "record": Record(), "serve": Serve(), "replay": Replay(),
     "python-watch": PythonWatch(), "python-watch-working": PythonWatchWorking(),

@@ -7,7 +7,8 @@
     run.py profile                     which calls are made, by whom and how often
 
 --commands a,b and --only TEXT (in "COMMAND ROLE CALL OBJECT NTH FAULT") narrow it down; --jobs N runs N at a time.
-The last line counts: "N passed, M failed". $LULL_BUILD_DIR says which build is tested.
+The last line counts: "N passed, M failed". $LULL_BUILD_DIR says which build is tested; with $LULL_TEST_SANITIZED it is one
+under AddressSanitizer, whose own calls for memory are left alone. Python's commands run where the build has its module.
 """
 import argparse
 import concurrent.futures
@@ -24,7 +25,7 @@ import time
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 from calls import faults_of  # noqa: E402
-from case import Case, Tools  # noqa: E402
+from case import SANITIZED, Case, Tools  # noqa: E402
 from commands import COMMANDS  # noqa: E402
 
 
@@ -46,8 +47,13 @@ def profile(tools, name) -> Case:
     return case
 
 
+MEMORY = ("mmap", "mremap", "mprotect", "brk", "munmap", "madvise")
+
+
 def cases_of(name, normal, first):
     for count, *target in normal.said("call"):
+        if SANITIZED and target[1] in MEMORY:
+            continue
         for fault in faults_of(target[1]):
             if fault == "kill" and target[0].startswith("python"):
                 continue  # a user's program
@@ -138,7 +144,8 @@ def main():
     if probe.returncode == 125 or platform.machine() != "x86_64":
         print("skipped: this needs ptrace, on x86-64\n0 passed, 0 failed")
         return 0
-    names = [name for name in given.commands.split(",") if os.geteuid() == 0 or not COMMANDS[name].needs_root]
+    names = [name for name in given.commands.split(",") if (os.geteuid() == 0 or not COMMANDS[name].needs_root)
+             and (os.path.exists(ours.python_path) or not COMMANDS[name].marks)]
     if len(given.what) == 4:
         name, target, nth, fault = given.what
         runner = Runner(ours, {name: profile(ours, name)}, [])

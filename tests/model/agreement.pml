@@ -1,83 +1,104 @@
 /*
  * Agreement about a Slurm job (src/slurm/answer.h, src/slurm/job_step.cc) as a model for spin.
  *
- * N nodes. Each is idle or works, and may change at any time; each knows a run of the job by its allocation file, and
- * learns of another one late. The leader asks; an answer may be lost or come twice. Slurm restarts the job at any time.
- * The leader acts only on N yes of N distinct nodes for one run, which is the one that squeue shows, and after its own
- * fresh yes.
+ * N nodes. Each idles or works, and may change at any time; each knows a run of the job by its allocation file, and
+ * learns of another one late. A watcher may be killed, and with -DRESTART started again. The leader asks, and asks again: each question
+ * has a pipe of its own. An answer may be lost, come twice, or come when nobody waits for it any more. The leader may be
+ * killed; then it begins anew. Slurm restarts the job at any time. The leader acts only on N yes of N distinct nodes to
+ * one question for one run, which is the one that squeue shows, if no more than five seconds have passed, and after its
+ * own fresh yes.
  *
- * Checked in all interleavings: for each act, each node has answered, was idle when it did, and meant the run that is
- * acted on. With -DBROKEN_COUNT, -DBROKEN_RUN, -DBROKEN_TWICE or -DBROKEN_SQUEUE one check of the leader is left out;
- * then spin finds an error. For tests/model/run:
+ * Checked in all interleavings: for each act, each node has answered this question, idled when it did, and meant the
+ * run that is acted on; squeue showed that run; the leader's own GPUs idle at that moment; the answers are not old.
+ * Slurm has no verb for one run alone: a restart between squeue and the verb is not excluded, only what squeue showed.
+ * With one of the faults below one check is left out; then spin finds an error. For tests/model/run:
  * PAN -E
  * CHECK
+ * LONG -DRESTART
  * FAULT -DBROKEN_COUNT
  * FAULT -DBROKEN_RUN
  * FAULT -DBROKEN_TWICE
  * FAULT -DBROKEN_SQUEUE
+ * FAULT -DBROKEN_SAMPLE
+ * FAULT -DBROKEN_LATE
+ * FAULT -DBROKEN_AGE
+ * FAULT -DBROKEN_OWN
  */
 #define N 2
+#define ASKS 2
+#define AT(question, node) ((question) * N + (node))
 
-bit idle[N];       /* by the newest sample of the node */
+bit idle[N];       /* what is so */
+bit sample[N];     /* the newest sample in turn says idle */
+bit up = 1;        /* the watcher of the last node runs */
 byte seen_run[N];  /* by the allocation file on the node */
 byte job_run = 0;  /* as Slurm knows it */
-bit was_idle[N];   /* ghost: the node was idle when it answered */
-byte for_run[N];   /* ghost: and answered for this run */
+/* Ghosts, of each question and node. */
+bit said_idle[ASKS * N];
+byte said_run[ASKS * N];
 
-chan answers = [2 * N] of { byte, byte, bit };  /* node, run, yes */
+chan pipe[ASKS] = [2 * N] of { byte, byte, bit };  /* node, run, yes */
 
-active proctype slurm() {
-  if
-  :: atomic { job_run = 1 }
-  :: skip
-  fi
-}
-
-/* The Prolog of a new run comes some time after Slurm has begun it; a new run works at first. */
-proctype node(byte me) {
+/* All that happens to the nodes, in any order. The Prolog of a new run comes some time after Slurm has begun it; a new
+ * run works at first. */
+active proctype world() {
   byte changes = 0;
+  bit killed = 0;
+  atomic { idle[0] = 1; idle[1] = 1; sample[0] = 1; sample[1] = 1 }
+end:
   do
-  :: atomic { changes < 2 -> changes++; idle[me] = 1 - idle[me] }
-  :: atomic { seen_run[me] < job_run -> seen_run[me] = job_run; idle[me] = 0 }
-  :: break
+  :: atomic { changes < 2 -> changes++; idle[0] = 1 - idle[0] }
+  :: atomic { changes < 2 -> changes++; idle[1] = 1 - idle[1] }
+  :: atomic { job_run == 0 -> job_run = 1 }
+  :: atomic { seen_run[0] < job_run -> seen_run[0] = job_run; idle[0] = 0; sample[0] = 0 }
+  :: atomic { seen_run[1] < job_run -> seen_run[1] = job_run; idle[1] = 0; sample[1] = 0 }
+  :: atomic { up && !killed -> killed = 1; up = 0 }
+#ifdef RESTART
+  :: atomic { !up -> up = 1; sample[1] = 0 }
+#endif
   od
 }
 
-/* Says what is so at that moment: never, once or twice. */
-proctype respond(byte me) {
+/* Says what is so at that moment, by a new sample: never, once or twice. */
+proctype respond(byte me, question) {
+  bit yes;
   atomic {
-    was_idle[me] = idle[me];
-    for_run[me] = seen_run[me];
+#ifdef BROKEN_SAMPLE
+    yes = sample[me];
+#else
+    yes = idle[me];
+#endif
+    said_idle[AT(question, me)] = idle[me];
+    said_run[AT(question, me)] = seen_run[me];
     if
-    :: answers!me, seen_run[me], idle[me]
-    :: answers!me, seen_run[me], idle[me]; answers!me, seen_run[me], idle[me]
+    :: me == 0 || up -> pipe[question]!me, seen_run[me], yes
+    :: question == 0 && (me == 0 || up) -> pipe[question]!me, seen_run[me], yes; pipe[question]!me, seen_run[me], yes
     :: skip
     fi
   }
 }
 
 active proctype leader() {
-  byte n, r, got, expected, i;
-  bit yes, good, heard[N];
-  atomic {
-    i = 0;
-    do
-    :: i < N -> run node(i); i++
-    :: else -> break
-    od
-  }
+  byte n, r, got, expected, i, question;
+  bit yes, good, old, heard[N];
+ask:
   atomic {  /* its rule has fired */
     idle[0] -> expected = seen_run[0];
     good = 1;
-    i = 0;
-    do
-    :: i < N -> run respond(i); i++
-    :: else -> break
-    od
+    got = 0;
+    old = 0;
+    heard[0] = 0;
+    heard[1] = 0;
+    run respond(0, question);
+    run respond(1, question)
   }
   do
   :: atomic {
-      answers?n, r, yes;
+#ifdef BROKEN_LATE
+      pipe[0]?n, r, yes;
+#else
+      pipe[question]?n, r, yes;
+#endif
 #ifndef BROKEN_TWICE
       if
       :: heard[n] -> good = 0
@@ -97,31 +118,68 @@ active proctype leader() {
       :: else -> skip
       fi
     }
-  :: break  /* five seconds are over */
+  :: break       /* srun has ended, or its time is over */
+  :: goto again  /* the leader was killed */
   od;
 #ifndef BROKEN_COUNT
   if
-  :: got != N -> good = 0
+  :: got != N -> goto again
   :: else -> skip
   fi;
 #endif
   if
-  :: !good -> skip
-  :: else ->
-    atomic {
-      if
+  :: !good -> goto again
+  :: else -> skip
+  fi;
+  atomic {  /* squeue, which may take its time, as AdminComment may */
+    if
+    :: old = 1
+    :: skip
+    fi;
 #ifdef BROKEN_SQUEUE
-      :: idle[0] ->
+    n = job_run
 #else
-      :: job_run == expected && idle[0] && seen_run[0] == expected ->
+    if
+    :: job_run != expected -> goto again
+    :: else -> n = job_run
+    fi
 #endif
-        i = 0;
-        do
-        :: i < N -> assert(heard[i] && was_idle[i] && for_run[i] == job_run); i++
-        :: else -> break
-        od
-      :: else -> skip
-      fi
-    }
-  fi
+  }
+  atomic {  /* its own sample of now, then the verb */
+#ifndef BROKEN_AGE
+    if
+    :: old -> goto again
+    :: else -> skip
+    fi;
+#endif
+#ifndef BROKEN_OWN
+    if
+    :: !idle[0] || seen_run[0] != expected -> goto again
+    :: else -> skip
+    fi;
+#endif
+    assert(!old && idle[0] && n == expected);
+    i = 0;
+    do
+    :: i < N -> assert(heard[i] && said_idle[AT(question, i)] && said_run[AT(question, i)] == expected); i++
+    :: else -> break
+    od;
+    goto done
+  }
+again:
+  atomic {
+    n = 0;
+    r = 0;
+    yes = 0;
+    got = 0;
+    good = 0;
+    old = 0;
+    expected = 0;
+    if
+    :: question + 1 < ASKS -> question++; goto ask
+    :: else -> skip
+    fi
+  };
+done:
+  skip
 }

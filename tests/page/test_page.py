@@ -43,6 +43,14 @@ def pages(tmp_path_factory):
                           ("report", ["--by", "all", "--price", "2.5"])):
         subprocess.run([LULL, name, trace, *command, "--html", folder / f"{name}.html"], check=True, timeout=120,
                        stdout=subprocess.DEVNULL)
+    week = folder / "week.csv"  # as lull record writes it: jobs that stop working
+    with week.open("w") as out:
+        out.write("time,gpu,uuid,util_percent,host,users,pids,command,lease,job\n")
+        for i in range(7 * 144):
+            time = (start + datetime.timedelta(minutes=10 * i)).strftime("%Y-%m-%dT%H:%M:%S.000Z")
+            out.writelines(f"{time},{g},GPU-{g},{90 if i < 100 + 3 * g else 0},n,ada,{100 + g},x,,\n" for g in range(12))
+    subprocess.run([LULL, "replay", week, "--idle", "util < 1", "--sweep", "for=30m,1h,2h", "--html", folder / "week.html"], check=True,
+                   timeout=120, stdout=subprocess.DEVNULL)
     return folder
 
 
@@ -103,11 +111,22 @@ def test_a_short_recording_shows_enough_digits(browser, tmp_path):
 
 
 @pytest.mark.parametrize("width", SIZES)
+def test_a_recommendation_is_the_headline(browser, pages, width):
+    browser.show(pages / "week.html", width)
+    assert browser.ask("errors") == []
+    headline = browser.ask("document.querySelector('h1').textContent")
+    assert headline.startswith("Recommended: 30m (firm: the recording covers 7 days). Ends 12 of 12 jobs; none of them was seen "
+                               "to work again; no work lost among 12 jobs (of others up to 27 % may lose some); "), headline
+    rows = browser.ask("[...document.querySelectorAll('#rows tbody tr')].map(row => row.textContent)")
+    assert len(rows) == 3 and not any("0.0\u2060–\u20600.0" in row for row in rows), rows
+
+
+@pytest.mark.parametrize("width", SIZES)
 def test_the_sentence_comes_first_then_the_policies_then_timelines(browser, pages, width):
     browser.show(pages / "replay.html", width)
     tops = browser.ask("['#answer', '#rows', '#charts', '#lines'].map(s => document.querySelector(s).getBoundingClientRect().top)")
     assert tops == sorted(tops)
-    assert browser.ask("document.querySelector('#answer').textContent").startswith("No recommendation: the recording covers 2.9 h, a recommendation needs 24 h. After 10m the rule ends ")
+    assert browser.ask("document.querySelector('#answer').textContent").startswith("No recommendation: the recording covers 3.0 h, a recommendation needs 24 h. After 10m the rule ends ")
     assert browser.ask("document.querySelectorAll('#rows tbody tr').length") == 4
     # Numbers on axes are round.
     ticks = browser.ask("[...document.querySelectorAll('#charts svg')].map(s => [...s.querySelectorAll('text[text-anchor=end]')].map(t => +t.textContent))")

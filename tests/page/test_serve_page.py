@@ -5,6 +5,7 @@ import os
 import pathlib
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 from browser import Browser
@@ -36,8 +37,8 @@ class Page:
         self.listen = "127.0.0.1:0"
         self.start()
 
-    def start(self):
-        self.server = self.sim.start_lull("serve", "--listen", self.listen, "--every", "200ms")
+    def start(self, *options):
+        self.server = self.sim.start_lull("serve", "--listen", self.listen, "--every", "200ms", *options)
         line = read_until(self.server.stderr, "\n")
         self.address = line.split("serving on ")[1].strip()
         self.listen = self.address.removeprefix("http://")
@@ -89,7 +90,7 @@ def test_page_shows_each_gpu_and_cuts_nothing_off(few, many, count, width, dark)
     page.wait(f"document.querySelectorAll('#gpus tbody tr').length === {count}", "the rows")
     if count == 128:
         page.wait("document.querySelectorAll('#gpus tbody tr')[0].textContent.includes('onerror')", "the process")
-        page.wait("document.querySelectorAll('#gpus tbody tr')[5].cells[9].textContent !== ''", "the lease")
+        page.wait("document.querySelectorAll('#gpus tbody tr')[5].cells[10].textContent !== ''", "the lease")
         page.wait("document.querySelectorAll('#gpus tbody tr')[7].textContent.includes('lost')", "the loss")
         assert page.ask("document.querySelectorAll('#gpus tbody tr')[7].textContent").count("unknown") >= 1
     assert page.ask("errors") == []
@@ -121,11 +122,16 @@ def test_page_sets_all_names_as_text(few):
         event.uses = [name];
         gpu.leases = [{user: name, since: name, command: name, pid: 1}];
         gpu.processes = [{pid: 7, user: name, command: name, name, started: name, proof: name, filler: true}];
-        event.jobs = [{job: name, title: name, pids: [7], users: [name], gpus: ['0']}];
+        event.jobs = [{job: name, pids: [7], users: [name], gpus: [{gpu: '0', uuid: name}], watched: true, next_action: name,
+                       next_in_seconds: 90, kept_until: '2999-01-01T00:00:00Z', dry_run: true, nodes: name, command: name}];
+        event.keep = true;
+        event.queue = [{user: name, count: 1, since: name, command: name, share: 0}];
         show(event);
         show({up: false, host: name, every_seconds: 1, error: name});
         show(event);
+        document.querySelector('#gpus button.keep').click();
     })()""" % json.dumps(HOSTILE))
+    assert "onerror" in few.ask("document.querySelector('#keep-job').textContent + document.querySelector('#waiting').textContent")
     assert few.ask("document.querySelectorAll('main img, main script, #gpus [onerror]').length") == 0
     assert few.ask("errors") == []
 
@@ -175,7 +181,7 @@ def test_page_says_when_the_server_is_gone_and_when_it_is_back(few):
 def test_page_filters_by_the_keyboard_and_is_named_for_who_hears_it(many):
     many.show(1000)
     many.wait("document.querySelectorAll('#gpus tbody tr')[0].textContent.includes('onerror')", "the process")
-    for _ in range(3):
+    for _ in range(8):
         many.browser.call("Input.dispatchKeyEvent", type="keyDown", key="Tab", code="Tab", windowsVirtualKeyCode=9)
         if many.ask("document.activeElement.id") == "filter":
             break
@@ -186,6 +192,82 @@ def test_page_filters_by_the_keyboard_and_is_named_for_who_hears_it(many):
     nodes = many.browser.call("Accessibility.getFullAXTree")["nodes"]
     named = [(node["role"]["value"], node.get("name", {}).get("value", "")) for node in nodes if not node["ignored"]]
     assert ("searchbox", "filter") in named
-    assert sum(role == "columnheader" for role, _ in named) in (0, 11)  # not there where rows are cards
+    assert sum(role == "columnheader" for role, _ in named) in (0, 12)  # not there where rows are cards
     assert any(role == "image" and name.startswith("last hour: ") for role, name in named), {r for r, _ in named}
     assert any(role == "status" for role, _ in named)
+
+
+TOKEN = "a-token-of-more-than-16-characters"
+
+
+@pytest.fixture(scope="module")
+def watched(browser, tmp_path_factory):
+    """An idle job with a watcher, somebody who waits, and a server that lets root keep the job."""
+    folder = tmp_path_factory.mktemp("watched")
+    (folder / "tokens").write_text(f"root {TOKEN}\n{TOKEN}-of-nobody\n")
+    (folder / "tokens").chmod(0o600)
+    page = Page.__new__(Page)
+    page.browser, page.sim = browser, e2e.Sim(str(LULL), 2)
+    with tempfile.TemporaryDirectory(prefix="lull-c-") as place:
+        page.sim.env["LULL_CONTROL"] = place
+        page.job = page.sim.load(0, 0, "20GiB")
+        watcher = page.sim.start_lull("watch", "--per", "job", "--step", "util < 1 for 1h: exec=true", "--step", "util < 1 for 2h: end",
+                                      "--every", "200ms")
+        read_until(watcher.stderr, "watching each job")
+        page.sim.start_lull("pick", "--gpus", "1", "--", "sleep", "1000")
+        wait_until(lambda: json.loads(page.sim.lull("leases", "--json").stdout)["leases"], what="the lease")
+        page.sim.start_lull("pick", "--wait", "--count", "2", "--", "python3", "train.py", "--epochs", "100")
+        page.listen = "127.0.0.1:0"
+        page.start("--allow-keep", "--token-file", str(folder / "tokens"))
+        browser.call("Network.enable")
+        browser.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Bearer {TOKEN}"})
+        yield page
+        browser.call("Network.setExtraHTTPHeaders", headers={})
+        page.close()
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", (390, 1300))
+def test_page_says_what_is_done_next_and_who_waits(watched, width, dark):
+    watched.show(width, dark)
+    watched.wait("/exec in (59m|1h)/.test(document.querySelector('#gpus tbody tr').cells[9].textContent)", "what is next")
+    watched.wait("!document.querySelector('#queue').hidden && document.querySelector('#waiting').textContent.includes('train.py')", "the queue")
+    assert watched.ask("errors") == []
+    assert watched.ask("document.documentElement.scrollWidth") <= width
+    assert watched.ask(CUT_OFF) == []
+    if picture := os.environ.get("LULL_PICTURES"):
+        watched.browser.picture(f"{picture}/serve-next-{width}-{'dark' if dark else 'light'}.png")
+        watched.ask("document.querySelector('#gpus button.keep').click()")
+        watched.browser.picture(f"{picture}/serve-keep-{width}-{'dark' if dark else 'light'}.png")
+
+
+def test_page_keeps_a_job_by_the_keyboard(watched):
+    def key(name, code):
+        for kind in ("keyDown", "keyUp"):
+            watched.browser.call("Input.dispatchKeyEvent", type=kind, key=name, code=name, windowsVirtualKeyCode=code,
+                                 **({"text": "\r"} if name == "Enter" and kind == "keyDown" else {}))
+
+    watched.show(1300)
+    watched.wait("!!document.querySelector('#gpus button.keep')", "the button")
+    watched.ask("document.querySelector('#gpus button.keep').focus()")
+    key("Enter", 13)
+    watched.wait("document.querySelector('#keep').open", "the question")
+    assert watched.ask("document.querySelector('#keep-job').textContent").startswith("tree:")
+    watched.ask("document.querySelector('#keep button[type=submit]').focus()")
+    key("Enter", 13)
+    watched.wait("document.querySelector('#keep-answer').textContent.startsWith('kept:')", "the answer")
+    key("Escape", 27)
+    watched.wait("!document.querySelector('#keep').open", "the end of the question")
+    watched.wait("document.querySelector('#gpus tbody tr').cells[9].textContent.includes('kept until')", "until when")
+    assert watched.ask("errors") == []
+
+
+def test_page_says_why_a_job_is_not_kept(watched):
+    watched.browser.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Bearer {TOKEN}-of-nobody"})
+    try:
+        watched.show(1300)
+        watched.wait("!!document.querySelector('#gpus button.keep')", "the button")
+        watched.ask("document.querySelector('#gpus button.keep').click(); document.querySelector('#keep button[type=submit]').click()")
+        watched.wait("document.querySelector('#keep-answer').textContent.includes('who you are cannot be told')", "the reason")
+    finally:
+        watched.browser.call("Network.setExtraHTTPHeaders", headers={"Authorization": f"Bearer {TOKEN}"})

@@ -32,16 +32,17 @@ def openmetrics(path, metrics):
 
 
 class Prometheus:
-    def __init__(self, metrics, options=()):
+    def __init__(self, metrics, options=(), config="global: {scrape_interval: 1h}\n"):
         self.folder = pathlib.Path(tempfile.mkdtemp(prefix="lull-prometheus-"))
         self.process = None
         try:
-            text = self.folder / "metrics.om"
-            openmetrics(text, metrics)
-            subprocess.run(["promtool", "tsdb", "create-blocks-from", "--max-block-duration=168h", "openmetrics", text,
-                            self.folder / "data"], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT * 5)
-            text.unlink()
-            (self.folder / "prometheus.yml").write_text("global: {scrape_interval: 1h}\n")
+            if metrics:
+                text = self.folder / "metrics.om"
+                openmetrics(text, metrics)
+                subprocess.run(["promtool", "tsdb", "create-blocks-from", "--max-block-duration=168h", "openmetrics", text,
+                                self.folder / "data"], check=True, stdout=subprocess.DEVNULL, timeout=LIMIT * 5)
+                text.unlink()
+            (self.folder / "prometheus.yml").write_text(config)
             self._start(options)
         except BaseException:
             self.close()

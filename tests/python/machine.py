@@ -60,11 +60,11 @@ class Machine(lull.Simulation):
 
 @pytest.fixture
 def machine():
-    """Makes them: machine(4), machine("2x3090,1xT4"). They are gone after the test."""
+    """Makes them: machine(4), machine("2x3090,1xT4"), machine(scenario=FILE). They are gone after the test."""
     running = []
 
-    def make(gpus):
-        running.append(Machine(gpus).__enter__())
+    def make(gpus=None, **options):
+        running.append(Machine(gpus, **options).__enter__())
         return running[-1]
 
     yield make

@@ -31,11 +31,11 @@ def test_it_sets_the_variables_and_holds_until_released(lull_gpus):
         del os.environ["CUDA_VISIBLE_DEVICES"]
 
 
-def test_many_picks_leave_no_keeper_behind(lull_gpus):
+def test_many_picks_leave_no_lease_holder_behind(lull_gpus):
     handles = []
     for _ in range(5):
         picked = lull.pick()
-        handles.append(os.dup(picked._keeper))
+        handles.append(os.dup(picked._holder))
         picked.release()
     import select
     for handle in handles:  # readable once its process has ended

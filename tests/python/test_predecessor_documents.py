@@ -4,12 +4,16 @@ import json
 import pytest
 from machine import machine  # noqa: F401
 
-END = "\nimport os\nprint(os.environ.get('CUDA_VISIBLE_DEVICES'))"
-# What the document shows, the GPUs, what they do, and what CUDA_VISIBLE_DEVICES is afterwards.
+# A T4, and RTX A6000s behind it.
+def with_a6000(count):
+    return '[[gpu]]\nmodel = "T4"\n' + count * '[[gpu]]\nmodel = "RTX3090"\nname = "NVIDIA RTX A6000"\n'
+
+
+# What the document shows, the GPUs, what they do, and what CUDA_VISIBLE_DEVICES is afterwards; the call returns the same.
 SELECT = [
     ("from gpuselect import gpuselect\ngpuselect()", "2xT4", {0: 50}, {"1"}),
-    ('from gpuselect import gpuselect\ngpuselect(name="3090")', "1xT4,1x3090", {}, {"1"}),
-    ('from gpuselect import gpuselect\ngpuselect(count=2, name="3090")', "1xT4,2x3090", {}, {"1,2", "2,1"}),
+    ('from gpuselect import gpuselect\ngpuselect(name="A6000")', with_a6000(1), {}, {"1"}),
+    ('from gpuselect import gpuselect\ngpuselect(count=2, name="A6000")', with_a6000(2), {}, {"1,2", "2,1"}),
     ("from gpuselect import gpuselect\ngpuselect(util=10, processes=1)", "1xT4", {0: 0}, {"0"}),  # any more, and its memory is active too
     ("from gpuselect import gpuselect\ngpuselect(devices=0)", "2xT4", {}, {"0"}),
     ("from gpuselect import gpuselect\ngpuselect(devices=[0, 1])", "3xT4", {}, {"0,1", "1,0"}),
@@ -23,12 +27,26 @@ gpuselect(selector=custom_select)""", "1xT4,2x3090", {1: 50}, {"2"}),
 
 
 @pytest.mark.parametrize("code, gpus, busy, wanted", SELECT)
-def test_examples_of_gpuselect(machine, code, gpus, busy, wanted):
-    made = machine(gpus)
+def test_examples_of_gpuselect(machine, tmp_path, code, gpus, busy, wanted):
+    (tmp_path / "scenario.toml").write_text(gpus)
+    made = machine(scenario=tmp_path / "scenario.toml") if "[[gpu]]" in gpus else machine(gpus)
     for index, util in busy.items():
         made.load(index, util=util)
-    done = made.python(code + END)
-    assert done.stdout.strip() in wanted, done.stderr
+    head, call = code.rsplit("\n", 1)
+    done = made.python(f"{head}\nreturned = {call}\nimport os\nprint(returned, os.environ.get('CUDA_VISIBLE_DEVICES'), sep=';')")
+    returned, variable = done.stdout.strip().split(";")
+    assert variable in wanted and returned == variable, done.stderr
+
+
+@pytest.mark.parametrize("state", [{"util": 1}, {"mem_util": 1}, {"process": True}], ids=lambda one: next(iter(one)))
+def test_what_gpuselect_excludes_by_default(machine, state):
+    """Device or memory utilisation, processes; also where devices are named."""
+    made = machine("2xT4")
+    made.load(0, util=0, mem="200MiB") if "process" in state else made.set(0, **state)
+    for call in ("gpuselect()", "gpuselect(devices=[0, 1])"):
+        done = made.python(f"from gpuselect import gpuselect\ntry:\n    print({call})\nexcept Exception as e:\n    print(e)")
+        wanted = "1" if call == "gpuselect()" else "Requested 2 GPUs, but 1 matched filters"
+        assert done.stdout.strip() == wanted, (call, done.stdout, done.stderr)
 
 
 def test_handling_errors_of_gpuselect(machine):

@@ -52,6 +52,24 @@ def test_processes_on_a_gpu_are_records(lull_gpus):
     assert process.command == "python train.py" and process.user
 
 
+@pytest.mark.lull_gpus(2)
+def test_all_who_share_a_gpu_and_the_fillers_on_it(lull_gpus, tmp_path):
+    for _ in range(2):
+        subprocess.run([BUILD / "lull", "pick", "--share", "2", "--gpus", "1", "--hold", "10m"], check=True, timeout=LIMIT)
+    shared = lull.status()[1]
+    assert len(shared.leases) == 2 and shared.lease.pid == shared.leases[0].pid and shared.fillers == []
+    assert lull.status()[0].leases == [] and lull.status()[0].lease is None
+    fill = subprocess.Popen([BUILD / "lull", "fill", "--gpus", "0", "--idle", "util < 5 for 100ms", "--every", "100ms", "--",
+                             BUILD / "lull", "sim", "load", "--gpu", "0", "--util", "50"],
+                            env={**os.environ, "LULL_CONTROL": str(tmp_path)})
+    try:
+        gpu = wait_until(lambda: (one := lull.status()[0]).fillers and one, what="a filler on GPU 0")
+        assert gpu.fillers == [process.pid for process in gpu.processes]
+    finally:
+        fill.terminate()
+        fill.wait(timeout=LIMIT)
+
+
 @pytest.mark.lull_gpus(4)
 def test_only_the_gpus_that_are_named(lull_gpus):
     assert [gpu.index for gpu in lull.status([2, 0])] == [2, 0]

@@ -1,4 +1,5 @@
 """lull.watch() on simulated GPUs: firing, keeping, pausing, beating, forking, ending."""
+import contextlib
 import logging
 import multiprocessing
 import os
@@ -8,7 +9,7 @@ import threading
 import time
 
 import pytest
-from conftest import LIMIT, wait_until
+from conftest import BUILD, LIMIT, sensors_of, wait_until
 
 import lull
 
@@ -149,6 +150,21 @@ finally:
     print("finally")
 """)
     assert child.finish()[:2] == (7, "finally\natexit\n")
+
+
+@pytest.mark.parametrize("works", [True, False])
+def test_do_exit_spares_work_that_began_just_before_the_last_sample_of_the_streak(lull_gpus, script, works):
+    """The mean of its interval is still below the threshold."""
+    child = script(f"""
+import lull, subprocess
+lull.pick(gpus=0)
+lull.watch(idle="util < 50 for 5 samples", every=1, do="exit=7")
+load = {[str(BUILD / "lull"), "sim", "load", "--gpu", "0", "--util", "0", "--for", "3.6s" if works else "60s"]!r}
+subprocess.run(load + {["--then", "util=100", "--for", "3s"] if works else []!r}, check=True)
+print("lives")
+""")
+    status, out, err = child.finish()
+    assert (status, out) == ((0, "lives\n") if works else (7, "")), err
 
 
 def test_do_exit_ends_a_process_that_hangs_in_c(lull_gpus, script):
@@ -317,12 +333,56 @@ with lull.watch(idle={rule!r}, every=0.2) as watch:
     assert (status, out) == (0, "True\n"), err
 
 
-def test_what_goes_wrong_on_our_thread_ends_the_watch_and_not_the_program(picked, caplog):
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.parametrize("known, words", [(True, "a fault for a test"), (False, "something went wrong")])
+def test_what_goes_wrong_on_our_threads_ends_the_watch_and_not_the_program(picked, caplog, known, words):
     with caplog.at_level(logging.INFO, "lull"), lull.watch(idle="util < 5 for 1h", every=0.05) as watch:
-        watch._core._fail_inside()
+        watch._core._fail_inside(known)
         assert not watch.wait(LIMIT) and not watch.active
-        wait_until(lambda: "the watch has ended: a fault for a test" in caplog.text, what="that this is said")
+        wait_until(lambda: f"the watch has ended: {words}" in caplog.text, what="that this is said")
     assert watch.firing is None
+
+
+def test_a_watch_that_gets_no_thread_raises_and_leaves_signals_to_the_program(lull_gpus, script):
+    child = script("""
+import resource, signal
+import lull
+lull.pick(gpus=0)
+taken = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+before = resource.getrlimit(resource.RLIMIT_AS)
+resource.setrlimit(resource.RLIMIT_AS, (taken + (4 << 20), before[1]))  # a thread's stack takes 8 MiB
+try:
+    lull.watch(idle="util < 5 for 1h")
+except Exception as error:
+    print(error)
+resource.setrlimit(resource.RLIMIT_AS, before)
+print(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+with lull.watch(idle="util < 5 for 1h") as watch:
+    print(watch.active)
+""")
+    assert child.finish()[:2] == (0, "Resource temporarily unavailable\nset()\nTrue\n")
+
+
+def test_no_dead_child_is_left_to_the_program_while_a_callback_takes_its_time(picked):
+    begun, go = threading.Event(), threading.Event()
+
+    def dead_children():
+        dead = []
+        for entry in filter(str.isdigit, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{entry}/stat") as stat:
+                fields = stat.read().rpartition(")")[2].split()
+                dead += [entry] * (fields[0] == "Z" and int(fields[1]) == os.getpid())
+        return dead
+
+    with lull.watch(idle=IDLE, every=0.05, do=lambda firing: begun.set() or go.wait(LIMIT)):
+        assert begun.wait(LIMIT)
+        for _ in range(3):
+            killed = wait_until(sensors_of, what="a sensor")
+            os.kill(killed[0], signal.SIGKILL)
+            wait_until(lambda: killed[0] not in sensors_of(), what="its end")
+        assert dead_children() == []
+        go.set()
+    assert dead_children() == []
 
 
 def test_ctrl_c_still_works_under_do_exit(lull_gpus, script):

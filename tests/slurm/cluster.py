@@ -101,12 +101,14 @@ def guard(folder):
 class Cluster:
     """`nodes` nodes t<PID>n1, t<PID>n2, … with `gpus` GPUs each; lull's own Prolog and Epilog."""
 
-    def __init__(self, lull: str, nodes: int, gpus: int = 2):
+    def __init__(self, lull: str, nodes: int, gpus: int = 2, order=None):
+        """`order`: the numbers of the device files, as gres.conf names them."""
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="lull-slurm-"))
         self.guard = subprocess.Popen([sys.executable, __file__, self.base], stdin=subprocess.PIPE, start_new_session=True,
                                       env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
         folder = self.base / "slurm"
         self.folder, self.lull, self.gpus = folder, lull, gpus
+        self.order = order or range(gpus)
         self.prefix = f"t{os.getpid()}n"
         self.nodes = [f"{self.prefix}{i + 1}" for i in range(nodes)]
         self.runs = folder / "run"  # the allocation files of node n are in run/n
@@ -182,8 +184,12 @@ NodeName={self.prefix}[1-{count}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{
 PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF State=UP
 PartitionName=filler Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE State=UP
 """)
-        (here / "etc/gres.conf").write_text(f"AutoDetect=off\nNodeName={self.prefix}[1-{count}] Name=gpu "
-                                            f"File={here}/dev/nvidia[0-{self.gpus - 1}]\n")
+        self.write_gres(self.order)
+
+    def write_gres(self, order):
+        files = ",".join(f"{self.folder}/dev/nvidia{number}" for number in order)
+        (self.folder / "etc/gres.conf").write_text(
+            f"AutoDetect=off\nNodeName={self.prefix}[1-{len(self.nodes)}] Name=gpu File={files}\n")
 
     # -- running things -------------------------------------------------------------------------------
     def run(self, *command, check=True, env=None, **kwargs):

@@ -1,5 +1,6 @@
 """Jobs of a real Slurm are acted on by their first node, once all their nodes say yes, and never else."""
 import json
+import shutil
 import subprocess
 
 from lull_e2e import wait_until
@@ -88,7 +89,7 @@ def test_the_owner_and_root_may_ask_and_nobody_else(cluster, nodes):
     job = cluster.submit("--uid=nobody", "--gid=nogroup")
     (node,) = started(cluster, job)
     nodes.watch("util < 1 for 1h: slurm=cancel")
-    wait_until(lambda: ask(cluster, nodes, node, job)["says"] == "no", what="an answer")
+    wait_until(lambda: ask(cluster, nodes, node, job)["yes_in_seconds"] is not None, what="an answer")
     answer = ask(cluster, nodes, node, job, "runuser", "-u", "nobody", "--")
     assert answer["says"] == "no" and answer["yes_in_seconds"] == 3600 and answer["restarts"] == 0
     answer = ask(cluster, nodes, node, job, "runuser", "-u", "daemon", "--")
@@ -100,7 +101,7 @@ def test_keep_by_the_owner_puts_it_off_and_a_stranger_is_refused(cluster, nodes)
     job = cluster.submit("--uid=nobody", "--gid=nogroup")
     (node,) = started(cluster, job)
     nodes.watch("util < 1 for 1h: slurm=cancel")
-    wait_until(lambda: ask(cluster, nodes, node, job)["says"] == "no", what="an answer")
+    wait_until(lambda: ask(cluster, nodes, node, job)["yes_in_seconds"] is not None, what="an answer")
     keep = [cluster.lull, "keep", f"slurm:{job}", "4h"]
     done = nodes.gpus[node].run("runuser", "-u", "daemon", "--", *keep)
     assert done.returncode == 1 and "only its owner" in done.stdout
@@ -110,17 +111,18 @@ def test_keep_by_the_owner_puts_it_off_and_a_stranger_is_refused(cluster, nodes)
     assert answer["says"] == "no" and 14000 < answer["yes_in_seconds"] <= 14400
 
 
-def test_an_allocation_without_a_process_is_judged_and_can_only_be_cancelled(cluster, nodes):
+def test_an_allocation_without_a_process_is_judged_and_left_or_cancelled_as_the_site_says(cluster, nodes):
     """salloc --no-shell: nobody has a context."""
     done = cluster.run("salloc", "--no-shell", "--gres=gpu:1", "-N1")
     job = int(done.stderr.split("Granted job allocation ")[1].split()[0])
     (node,) = started(cluster, job)
-    nodes.watch(f"{RULE}: slurm=requeue")
+    nodes.watch(f"{RULE}: slurm=cancel")
     nodes.idle()
-    assert "it can be cancelled, not requeued" in nodes.said(node, "given up")
+    assert "it is left alone" in nodes.said(node, "given up")
     assert cluster.state(job) == "RUNNING"
     nodes.watchers[node].kill()
-    nodes.watch(f"{RULE}: slurm=cancel", nodes=[node])
+    nodes.gpus[node].env["LULL_SLURM_INTERACTIVE"] = "cancel"
+    nodes.watch(f"{RULE}: slurm=requeue", nodes=[node])
     wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the allocation")
 
 
@@ -256,7 +258,7 @@ def test_a_prolog_that_cannot_write_drains_no_node_and_its_job_is_not_judged(clu
     for node in cluster.nodes:
         folder = cluster.runs / node
         if folder.exists():
-            folder.rmdir()
+            shutil.rmtree(folder)
         folder.write_text("a file is in its place")
     try:
         job = cluster.submit()
@@ -299,3 +301,42 @@ def test_keep_from_a_login_node_puts_it_off_by_the_comment_and_a_stranger_cannot
     nodes.watchers[node].kill()  # what was given stays given: another watcher knows only the Comment
     nodes.watch(f"{RULE}: slurm=cancel", nodes=[node])
     wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
+
+
+def test_a_job_of_a_qos_or_account_or_partition_that_is_left_out_is_left_alone(cluster, nodes):
+    job = cluster.submit()
+    (node,) = started(cluster, job)
+    nodes.gpus[node].env["LULL_SLURM_EXCEPT_PARTITION"] = "main"
+    nodes.watch("util < 1 for 1s: slurm=cancel", nodes=[node])
+    nodes.idle()
+    wait_until(lambda: ask(cluster, nodes, node, job)["reason"] == "it is left alone here", what="an answer")
+    nodes.watchers[node].kill()
+    nodes.gpus[node].env["LULL_SLURM_EXCEPT_PARTITION"] = ""
+    nodes.gpus[node].env["LULL_SLURM_EXCEPT_QOS"] = "high"  # of which the Prolog is told nothing
+    nodes.watch("util < 1 for 1s: slurm=cancel", nodes=[node])
+    wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
+
+
+def test_the_file_of_a_job_that_slurm_does_not_know_is_removed_and_nothing_is_done(cluster, nodes):
+    job = cluster.submit(nodes=2)
+    first, _ = started(cluster, job, 2)
+    stale = cluster.runs / first / "99999"
+    stale.write_text((cluster.runs / first / str(job)).read_text().replace(f"job = {job}", "job = 99999"))
+    nodes.watch("util < 1 for 1s: slurm=cancel", nodes=[first])
+    nodes.idle(first)
+    wait_until(lambda: not stale.exists(), what="the end of the file")
+    assert cluster.state(job) == "RUNNING"
+
+
+def test_a_stale_file_with_the_number_of_another_job_is_no_reason_to_act(cluster, nodes):
+    """As after Slurm lost its state, and counts anew."""
+    job = cluster.submit("--uid=nobody", "--gid=nogroup", nodes=2)
+    first, second = started(cluster, job, 2)
+    for node in (first, second):  # what another user's job on one node left behind
+        file = cluster.runs / node / str(job)
+        file.write_text(file.read_text().replace('user = "nobody"', 'user = "daemon"').replace("uid = 65534", "uid = 1")
+                        .replace(f'nodes = "{cluster.prefix}[1-2]"', f'nodes = "{node}"'))
+    nodes.watch("util < 1 for 1s: slurm=cancel", nodes=[first])
+    nodes.idle(first)
+    assert "another user" in nodes.said(first, "not now")
+    assert cluster.state(job) == "RUNNING"

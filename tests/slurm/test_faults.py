@@ -11,7 +11,7 @@ from test_agreement import RULE, restarted, started
 
 pytestmark = pytest.mark.long
 STEP = f"{RULE}: slurm=requeue"
-LASTS = 4  # seconds; the rule takes one, and a question five at most
+LASTS = 10  # seconds; the rule takes one, and a question five at most
 
 
 class Fault:

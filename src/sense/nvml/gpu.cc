@@ -14,6 +14,7 @@
 
 #include "base/text.h"
 #include "sense/openers.h"
+#include "sense/processes.h"
 
 namespace lull {
 namespace {
@@ -130,21 +131,6 @@ Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
 
 // ---- who is on a GPU
 
-std::optional<bool> first_pid_namespace(const Root& root) {
-  constexpr std::string_view kFirst = "pid:[4026531836]";  // PROC_PID_INIT_INO of the kernel
-  constexpr std::string_view kBelowProc = "/driver/nvidia";
-  std::string_view simulated = root.driver;
-  if (simulated.ends_with(kBelowProc)) simulated.remove_suffix(kBelowProc.size());
-  // A simulation may say so; else the machine does, whose processes are always real. Who cannot tell sees no further.
-  for (const std::string& proc : {std::string(simulated), root.proc}) {
-    std::array<char, 64> name{};
-    const ssize_t size = ::readlink((proc + "/self/ns/pid").c_str(), name.data(), name.size());
-    if (size >= 0) return std::string_view(name.data(), static_cast<std::size_t>(size)) == kFirst;
-    if (errno != ENOENT) return std::nullopt;
-  }
-  return std::nullopt;
-}
-
 namespace {
 
 constexpr unsigned kMostInAList = 1U << 16;
@@ -258,10 +244,9 @@ Return list_processes(const NvmlCalls& calls, nvml::Device handle, const Device&
                       NvmlBuffers& buffers, GpuProcessList& list) {
   if (!buffers.first_namespace) buffers.first_namespace = first_pid_namespace(buffers.root);
   list.all = all;
-  std::optional<DeviceFile> file;
-  if (device.minor) file.emplace(buffers.root, *device.minor);
+  const std::vector<DeviceFile> files = proof_files(device, buffers.root);
   const ProcessProofs::How how{
-      .file = file ? &*file : nullptr, .numbers_are_ours = buffers.first_namespace.value_or(false), .all = prove_all};
+      .files = files, .numbers_are_ours = buffers.first_namespace.value_or(false), .all = prove_all};
   const Return code = list_once(calls, handle, all, how, buffers, list);
   // Whoever ended while we looked is not in a second list; a number that stays there is stale.
   return code == Return::success && list.proofs.found_stale() ? list_once(calls, handle, all, how, buffers, list)
@@ -372,13 +357,6 @@ class Reader {
       reading_.miss(metric, absence_of(code));
   }
 
-  // A momentary value, and why it is not there.
-  struct Moment {
-    std::optional<double> value;
-    Absence why = Absence::none;
-    bool other = false;  // another source (ring, counter) answered
-  };
-
   // ---- utilisation
 
   RingLook look_ring() {
@@ -419,22 +397,6 @@ class Reader {
     return moment;
   }
 
-  // What cannot be measured says why; what was measured for a part of the time only says that.
-  void publish(Metric metric, const MeterTake& take, const Moment& moment, Basis& basis, double& coverage,
-               Band& newest) {
-    coverage = take.coverage;
-    newest = take.newest;
-    // The card has just refused to answer: what it said before that is not how it is now.
-    const bool refused = !moment.value && !moment.other && moment.why != Absence::none;
-    if (take.absence == Absence::none && !refused) {
-      reading_.set(metric, take.mean);
-      basis = take.basis;
-    } else {
-      const bool fails = moment.why != Absence::none && (take.coverage == 0 || !moment.other);
-      reading_.miss(metric, fails ? moment.why : take.absence);
-    }
-  }
-
   bool util() {
     nvml::Utilization rates{};
     const Moment moment = look_util((!needs_.once || needs_.idle_before) && memory_.util.ring_due(now_, true), rates);
@@ -443,14 +405,7 @@ class Reader {
       reading_.set(Metric::mem_util, rates.memory);
     else
       reading_.miss(Metric::mem_util, moment.why);
-    const MeterTake take = memory_.util.take(now_);
-    publish(Metric::util, take, moment, reading_.util_basis, reading_.util_coverage, reading_.util_newest);
-    reading_.newest_span = take.span;
-    reading_.newest_period = take.period;
-    // Of a dry ring the moment's value is all there is. It is of the last whole period, which may have begun two
-    // periods ago. A zero needs no more than that this period has ended since: work in any part of it would show.
-    const bool still = moment.value == 0 && rates.memory == 0;
-    if (still && take.period == Duration::zero()) reading_.newest_span = take.span / 2;
+    publish_util(reading_, memory_.util.take(now_), moment);
     return true;
   }
 
@@ -510,8 +465,7 @@ class Reader {
     constexpr std::uint64_t kMostMillijoules = 1'000'000'000'000'000;  // ten years at 3 kW
     if (millijoules && *millijoules <= kMostMillijoules && !memory_.power.counts_the_module())
       reading_.energy_joules = static_cast<double>(*millijoules) / 1000;
-    publish(Metric::power, memory_.power.take(now_), moment, reading_.power_basis, reading_.power_coverage,
-            reading_.power_newest);
+    publish(reading_, Metric::power, memory_.power.take(now_), moment);
     if (!std::isnan(reading_.power_newest.high))
       reading_.newest_span = std::max(reading_.newest_span, PowerMeter::kMomentIsOf);
     number(Metric::power_limit, 0.001, calls_.DeviceGetEnforcedPowerLimit);

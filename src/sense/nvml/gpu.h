@@ -83,12 +83,6 @@ void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instan
 // nothing on a GPU that was not sampled yet. What fails is the next sample's to tell.
 void look_gpu(const NvmlCalls& calls, NvmlGpu& gpu, Instant now, NvmlBuffers& buffers);
 
-// True in the machine's first pid namespace, where the driver shows everybody. Elsewhere (a container) a driver leaves
-// out the processes of others without a word, or gives the numbers of the host, which may be those of quite different
-// processes here: a list is what we know at least. Nothing: it cannot be told now. A simulated driver knows the
-// processes as we see them, unless its folder says otherwise: Root::driver's /proc has a self/ns/pid then.
-std::optional<bool> first_pid_namespace(const Root& root);
-
 // How soon after the last sample or look the next must come (a sample is a look as well).
 Duration look_within(const NvmlGpu& gpu);
 

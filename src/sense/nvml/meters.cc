@@ -172,6 +172,31 @@ std::optional<Duration> idle_tail(std::span<const RingSpan> spans, Instant now) 
   return spans.back().to - *since;
 }
 
+void publish(Reading& reading, Metric metric, const MeterTake& take, const Moment& moment) {
+  const bool is_util = metric == Metric::util;
+  (is_util ? reading.util_coverage : reading.power_coverage) = take.coverage;
+  (is_util ? reading.util_newest : reading.power_newest) = take.newest;
+  // The card has just refused to answer: what it said before that is not how it is now.
+  const bool refused = !moment.value && !moment.other && moment.why != Absence::none;
+  if (take.absence == Absence::none && !refused) {
+    reading.set(metric, take.mean);
+    (is_util ? reading.util_basis : reading.power_basis) = take.basis;
+  } else {
+    const bool fails = moment.why != Absence::none && (take.coverage == 0 || !moment.other);
+    reading.miss(metric, fails ? moment.why : take.absence);
+  }
+}
+
+void publish_util(Reading& reading, const MeterTake& take, const Moment& moment) {
+  publish(reading, Metric::util, take, moment);
+  reading.newest_span = take.span;
+  reading.newest_period = take.period;
+  // Of a dry ring the moment's value is all there is. It is of the last whole period, which may have begun two
+  // periods ago. A zero needs no more than that this period has ended since: work in any part of it would show.
+  const bool still = moment.value == 0 && reading[Metric::mem_util] == 0;
+  if (still && take.period == Duration::zero()) reading.newest_span = take.span / 2;
+}
+
 // Good enough to fall out of step with anything: the bits of the clock, mixed (splitmix64).
 Duration uneven(Duration most, Instant last) {
   auto x = static_cast<std::uint64_t>(last.time_since_epoch().count()) + 0x9E3779B97F4A7C15ULL;
@@ -225,11 +250,11 @@ void UtilMeter::look(Instant now, std::optional<double> moment, const RingLook& 
 }
 
 // Whoever samples a thousand times a second gets no thousand of them: short ones are put together.
-void UtilMeter::remember(const Moment& moment) {
+void UtilMeter::remember(const Stretch& moment) {
   if (moment.from >= moment.to) return;
   if (!pending_.empty() && pending_.back().to == moment.from && pending_.back().from >= settled_ &&
       moment.to - pending_.back().from <= kFinest) {
-    Moment& last = pending_.back();
+    Stretch& last = pending_.back();
     Sum sum;
     sum.add(last.from, last.to, last.percent);
     sum.add(moment.from, moment.to, moment.percent);
@@ -296,7 +321,7 @@ void UtilMeter::add_ring(Instant now, const RingLook& ring) {
 
 void UtilMeter::settle(Instant until) {
   std::size_t done = 0;
-  for (const Moment& moment : pending_) {
+  for (const Stretch& moment : pending_) {
     const Instant from = std::max(moment.from, settled_);
     const Instant to = std::min(moment.to, until);
     if (from < to) moments_.add(from, to, moment.percent);
@@ -312,7 +337,7 @@ MeterTake UtilMeter::take(Instant now) {
   // The end of the time, which the ring will account for by the next take: as the moments have it until then.
   Sum sum{ring_.value + moments_.value, ring_.seconds + moments_.seconds};
   const double before_tail = sum.seconds;
-  for (const Moment& moment : pending_) {
+  for (const Stretch& moment : pending_) {
     const Instant from = std::max(moment.from, settled_);
     if (from < moment.to) sum.add(from, moment.to, moment.percent);
   }

@@ -96,6 +96,19 @@ struct MeterTake {
   Duration period{};                       // as Reading::newest_period
 };
 
+// A momentary value, and why it is not there.
+struct Moment {
+  std::optional<double> value;
+  Absence why = Absence::none;
+  bool other = false;  // another source (ring, counter) answered
+};
+
+// What was measured into a reading. What cannot be measured says why; what was measured for a part of the time only
+// says that.
+void publish(Reading& reading, Metric metric, const MeterTake& take, const Moment& moment);
+// The same for utilisation, with what the newest data are of.
+void publish_util(Reading& reading, const MeterTake& take, const Moment& moment);
+
 // How busy a GPU was between two samples of its owner, however far apart they are. The owner looks as often as
 // look_within() asks, and takes the mean when a sample is wanted. Two sources are put together:
 //   - the driver's ring, which accounts for all time that it holds samples of (about 10 s);
@@ -111,6 +124,8 @@ class UtilMeter {
   // The mean since the previous take; of the first one, which has no time to be a mean of, the moment's
   // value. To be called right after a look at the same time.
   MeterTake take(Instant now);
+  // After a look whose moment could not be read: the next one does not stand for the time before this.
+  void missed(Instant now) { moment_at_ = now; }
   // The device was gone: what lies before is no part of the next mean, which is that of a first sample.
   void restart() { begun_ = false; }
 
@@ -126,13 +141,13 @@ class UtilMeter {
     double seconds = 0;  // covered
     void add(Instant from, Instant to, double percent);
   };
-  struct Moment {
+  struct Stretch {
     Instant from;
     Instant to;
     double percent;
   };
   void begin(Instant now);
-  void remember(const Moment& moment);
+  void remember(const Stretch& moment);
   void add_ring(Instant now, const RingLook& ring);
   void settle(Instant until);  // with what the moments say
   void judge_ring(Instant now, const RingLook& ring);
@@ -158,8 +173,8 @@ class UtilMeter {
   Instant ring_settled_{};  // by the ring
   Sum ring_;                // since taken_from_
   Sum moments_;
-  unsigned looks_ = 0;           // that had a moment's value, since the last take
-  std::vector<Moment> pending_;  // since settled_: what the ring may still account for
+  unsigned looks_ = 0;            // that had a moment's value, since the last take
+  std::vector<Stretch> pending_;  // since settled_: what the ring may still account for
 };
 
 // ---- power
@@ -200,6 +215,7 @@ class PowerMeter {
   void look(Instant now, std::optional<std::uint64_t> millijoules, Instant exact, std::optional<double> watts);
   // The mean since the previous take; of the first one, the moment's value. Right after a look.
   MeterTake take(Instant now);
+  void missed(Instant now) { moment_at_ = now; }  // as UtilMeter's
   // The device was gone: as for a first sample. What is known of the counter stays known.
   void restart() { begun_ = false; }
 

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "sense/nvml/driver_test.h"
+#include "sense/processes.h"
 
 namespace lull {
 namespace {

@@ -118,7 +118,7 @@ class NvmlSource final : public Source {
 
   void sample(unsigned gpu, const Needs& needs, Instant now, Answer& answer) override {
     Card& card = gpus_[gpu];
-    if (asleep(gpu)) return say_asleep(card, needs, answer);
+    if (asleep(gpu)) return all_asleep(card, needs, answer);
     if (nvml_ == nullptr) {  // it woke up while nothing was loaded: a fresh start reads it
       answer.gpu.miss_all(Absence::no_baseline);
       answer.parts.clear();
@@ -223,28 +223,11 @@ class NvmlSource final : public Source {
     return place >= 0 && sleepers_.asleep(static_cast<std::size_t>(place));
   }
 
-  // Suspended: it does nothing for sure, and to ask for more would wake it.
-  static void say_asleep(Card& card, const Needs& needs, Answer& answer) {
+  static void all_asleep(const Card& card, const Needs& needs, Answer& answer) {
     answer.driver_gone = false;
-    const auto idle = [&](Reading& reading) {
-      reading = Reading();
-      reading.asleep = true;
-      const auto miss = [&](bool asked, std::span<const Metric> metrics) {
-        for (const Metric metric : metrics)
-          if (asked) reading.miss(metric, Absence::asleep);
-      };
-      miss(needs.memory, kMemoryMetrics);
-      miss(needs.power, kPowerMetrics);
-      miss(needs.details, kDetailMetrics);
-      miss(needs.processes, std::array{Metric::procs});
-      for (const Metric metric : {Metric::util, Metric::mem_util}) reading.set(metric, 0);
-      if (needs.pcie) reading.set(Metric::pcie, 0);
-      reading.util_basis = Basis::mean;
-      reading.util_coverage = 1;
-    };
-    idle(answer.gpu);
+    say_asleep(needs, answer.gpu);
     answer.parts.resize(card.gpu.parts.size());
-    for (Reading& part : answer.parts) idle(part);
+    for (Reading& part : answer.parts) say_asleep(needs, part);
   }
 
   // One for all GPUs that a thread samples, so that it stays near; of the source that the thread serves now.

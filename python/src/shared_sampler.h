@@ -19,12 +19,12 @@ SensorProgram sensor_program_of_now();
 // What decides which driver is asked: it is another one inside lull.simulate().
 std::string driver_by_environment();
 
-class Eyes {
+class SharedSampler {
  public:
-  explicit Eyes(SamplerOptions options);
-  Eyes(const Eyes&) = delete;
-  Eyes& operator=(const Eyes&) = delete;
-  ~Eyes();
+  explicit SharedSampler(SamplerOptions options);
+  SharedSampler(const SharedSampler&) = delete;
+  SharedSampler& operator=(const SharedSampler&) = delete;
+  ~SharedSampler();
 
   // One sample; called with the GIL, waits without it. Throws what a signal handler raised.
   void sample(Snapshot& into);

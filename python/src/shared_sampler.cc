@@ -1,4 +1,4 @@
-#include "eyes.h"
+#include "shared_sampler.h"
 
 #include <poll.h>
 #include <pybind11/pybind11.h>
@@ -35,24 +35,24 @@ std::string driver_by_environment() {
   return all;
 }
 
-Eyes::Eyes(SamplerOptions options) : owner_(::getpid()) {
+SharedSampler::SharedSampler(SamplerOptions options) : owner_(::getpid()) {
   if (options.program.path.empty()) options.program = sensor_program_of_now();
   sampler_ = Sampler::start(std::move(options));
 }
 
-Eyes::~Eyes() { close(); }
+SharedSampler::~SharedSampler() { close(); }
 
-bool Eyes::ours() const { return owner_ == ::getpid(); }
+bool SharedSampler::ours() const { return owner_ == ::getpid(); }
 
 // In a forked child the sampler is left as it is: ending it would end the parent's sensor.
-void Eyes::close() {
+void SharedSampler::close() {
   if (ours())
     sampler_.reset();
   else
     (void)sampler_.release();
 }
 
-void Eyes::sample(Snapshot& into) {
+void SharedSampler::sample(Snapshot& into) {
   bool taken = false;
   {
     const py::gil_scoped_release release;
@@ -65,8 +65,8 @@ void Eyes::sample(Snapshot& into) {
       if (!taken) {
         const Duration left = std::clamp<Duration>(sampler_->look_by() - SystemClock().now(), 0ns, kLongestPoll);
         const timespec pause{.tv_sec = 0, .tv_nsec = left.count()};
-        pollfd bell{sampler_->event_fd(), POLLIN, 0};
-        (void)::ppoll(&bell, 1, &pause, nullptr);  // a signal ends it, which is what we want
+        pollfd wakeup{sampler_->event_fd(), POLLIN, 0};
+        (void)::ppoll(&wakeup, 1, &pause, nullptr);  // a signal ends it, which is what we want
       }
     }
     if (taken) return;

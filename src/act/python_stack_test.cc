@@ -1,0 +1,327 @@
+// On every interpreter that this machine has: in PATH, by pyenv, and in $LULL_TEST_PYTHONS (separated by colons).
+#include "act/python_stack.h"
+
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <pwd.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <set>
+
+#include "act/elf_symbols.h"
+#include "base/fd.h"
+#include "base/text.h"
+
+namespace lull {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::set<std::string> interpreters() {
+  std::set<std::string> found;
+  const auto add = [&](const fs::path& path) {
+    std::error_code why;
+    const fs::path real = fs::canonical(path, why);
+    std::string head(4, '\0');
+    std::ifstream(real).read(head.data(), 4);  // pyenv has scripts of these names
+    if (!why &&
+        head ==
+            "\x7f"
+            "ELF" &&
+        ::access(real.c_str(), X_OK) == 0)
+      found.insert(real.string());
+  };
+  const char* const path = std::getenv("PATH");
+  for (const std::string_view folder : split(path != nullptr ? path : "", ':'))
+    for (int minor = 9; minor <= 14; ++minor) add(fs::path(folder) / ("python3." + std::to_string(minor)));
+  add("/usr/bin/python3");
+  const passwd* const us = ::getpwuid(::geteuid());
+  std::error_code why;
+  if (us != nullptr)
+    for (const auto& version : fs::directory_iterator(fs::path(us->pw_dir) / ".pyenv/versions", why))
+      for (int minor = 9; minor <= 14; ++minor) add(version.path() / ("bin/python3." + std::to_string(minor)));
+  if (const char* const more = std::getenv("LULL_TEST_PYTHONS"))
+    for (const std::string_view one : split(more, ':')) add(one);
+  return found;
+}
+
+// A program that writes a byte when it is where it is to be read.
+class Program {
+ public:
+  Program(const std::string& interpreter, const std::string& file, const char* rank = nullptr) {
+    int ready[2] = {-1, -1};
+    EXPECT_EQ(::pipe2(ready, O_CLOEXEC), 0);
+    pid_ = ::fork();
+    if (pid_ == 0) {
+      ::dup2(ready[1], STDOUT_FILENO);
+      if (rank != nullptr) ::setenv("RANK", rank, 1);
+      ::execl(interpreter.c_str(), interpreter.c_str(), "-S", "-E", file.c_str(), nullptr);
+      ::_exit(127);
+    }
+    ::close(ready[1]);
+    char byte = 0;
+    EXPECT_EQ(::read(ready[0], &byte, 1), 1) << interpreter;
+    ::close(ready[0]);
+    // It goes on for a moment after that byte.
+    if (pid_ > 0) ::usleep(200'000);
+  }
+  ~Program() {
+    ::kill(pid_, SIGKILL);
+    ::waitpid(pid_, nullptr, 0);
+  }
+  Program(const Program&) = delete;
+  Program& operator=(const Program&) = delete;
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_ = -1;
+};
+
+class PythonStacks : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "lull-python-XXXXXX";
+    ASSERT_NE(::mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    all_ = interpreters();
+    if (all_.empty()) GTEST_SKIP() << "there is no Python";
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string write(const std::string& name, std::string_view text) const {
+    const std::string path = folder_ + "/" + name;
+    std::ofstream(path) << text;
+    return path;
+  }
+
+  std::string folder_;
+  std::set<std::string> all_;
+};
+
+std::vector<std::string> lines_of(const PythonThread& thread, const std::string& file) {
+  std::vector<std::string> found;
+  for (const PythonFrame& frame : thread.frames)
+    if (frame.file == file) found.push_back(std::to_string(frame.line) + " " + frame.function);
+  return found;
+}
+
+// The function by the version: newer ones know the class.
+std::string named(const PythonProcess& process, const std::string& qualified) {
+  const bool old = process.version == "3.9" || process.version == "3.10";
+  return old ? qualified.substr(qualified.rfind('.') + 1) : qualified;
+}
+
+TEST_F(PythonStacks, FramesOfAllThreadsHaveFileLineAndFunction) {
+  const std::string file = write("wörk.py", R"(import os, threading, time
+
+class Model:
+    def forward(self, x):
+        assert x, \
+            'a statement of several lines'
+        return [
+            threading.Event().wait(
+                1000),
+        ]
+
+def train_step(value):
+    if value > 3:
+
+
+        return Model().forward(value)
+    return train_step(value + 1)
+
+def produce():
+    yield train_step(3)
+
+def schritt_äöü():
+    for _ in produce():
+        pass
+
+def load():
+    while True:
+        time.sleep(1000)
+
+threading.Thread(target=load, daemon=True).start()
+os.write(1, b'x')
+schritt_äöü()
+)");
+  for (const std::string& interpreter : all_) {
+    SCOPED_TRACE(interpreter);
+    const Program program(interpreter, file, "3");
+    const auto process = read_python_stacks(program.pid());
+    ASSERT_TRUE(process) << process.error().message();
+    ASSERT_EQ(process->threads.size(), 2U);
+    EXPECT_EQ(process->rank, "3");
+    const PythonThread& main = process->threads[0];
+    EXPECT_EQ(main.id, program.pid());
+    EXPECT_FALSE(main.changing);
+    EXPECT_EQ(lines_of(main, file),
+              (std::vector<std::string>{"8 " + named(*process, "Model.forward"), "16 train_step", "17 train_step",
+                                        "20 produce", "23 schritt_äöü", "32 <module>"}));
+    EXPECT_NE(main.waits_in, "");
+    EXPECT_EQ(lines_of(process->threads[1], file), std::vector<std::string>{"28 load"});
+    EXPECT_NE(process->threads[1].waits_in.find("("), std::string::npos);
+    const std::string where = where_text(*process);
+    EXPECT_TRUE(where.starts_with("wörk.py:8 in " + named(*process, "Model.forward") + " (rank 3, waiting in "))
+        << where;
+    const auto again = decode_python_process(encode(*process));
+    ASSERT_TRUE(again);
+    EXPECT_EQ(encode(*again), encode(*process));
+    EXPECT_EQ(python_report({*again}), python_report({*process}));
+  }
+}
+
+TEST_F(PythonStacks, AProgramThatRunsIsReadAsWell) {
+  const std::string file = write("spin.py", R"(import os
+def inner(n):
+    return n + 1
+def spin():
+    n = 0
+    os.write(1, b'x')
+    while True:
+        n = inner(n)
+spin()
+)");
+  for (const std::string& interpreter : all_) {
+    SCOPED_TRACE(interpreter);
+    const Program program(interpreter, file);
+    for (int i = 0; i < 20; ++i) {
+      const auto process = read_python_stacks(program.pid());
+      if (!process) continue;  // it changed three times while it was read
+      ASSERT_EQ(process->threads.size(), 1U);
+      for (const std::string& line : lines_of(process->threads[0], file))
+        EXPECT_TRUE(
+            (std::set<std::string>{"2 inner", "3 inner", "6 spin", "7 spin", "8 spin", "9 <module>"}).contains(line))
+            << line;
+    }
+  }
+}
+
+TEST_F(PythonStacks, DeepOnesAreCut) {
+  const std::string file = write("deep.py", R"(import os, time
+def down(n):
+    if n == 0:
+        os.write(1, b'x')
+        time.sleep(1000)
+    return down(n - 1)
+down(400)
+)");
+  const Program program(*all_.begin(), file);
+  const auto process = read_python_stacks(program.pid());
+  ASSERT_TRUE(process) << process.error().message();
+  EXPECT_TRUE(process->threads[0].cut);
+  EXPECT_EQ(process->threads[0].frames.size(), 256U);
+  EXPECT_EQ(process->threads[0].frames[0].line, 5U);
+}
+
+TEST_F(PythonStacks, AnotherProgramIsNone) {
+  const auto shell = read_python_stacks(::getpid());
+  ASSERT_FALSE(shell);
+  EXPECT_EQ(shell.error().errno_value, ENOEXEC);
+  EXPECT_FALSE(read_python_stacks(0x3FFFFFFF));
+}
+
+TEST_F(PythonStacks, WhoMayNotIsToldWhichSettingForbidsIt) {
+  if (::geteuid() != 0) GTEST_SKIP() << "needs root";
+  const std::string file = write("wait.py", "import os, time\nos.write(1, b'x')\ntime.sleep(1000)\n");
+  const Program program("/usr/bin/python3", file);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::setresgid(65534, 65534, 65534) != 0 || ::setresuid(65534, 65534, 65534) != 0) ::_exit(2);
+    const auto read = read_python_stacks(program.pid());
+    ::_exit(!read && read.error().errno_value == EPERM && read.error().what.contains("read its stack") ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
+PythonProcess at(pid_t pid, unsigned line, std::string rank = "") {
+  return {.pid = pid,
+          .version = "3.11",
+          .rank = std::move(rank),
+          .threads = {{.id = pid,
+                       .name = "python",
+                       .frames = {{"/home/ada/train.py", line, "step"}},
+                       .waits_in = "read (libc.so.6)"}}};
+}
+
+TEST(PythonReport, ThoseWhoDifferFromTheRestAreFirst) {
+  std::vector<PythonProcess> job;
+  for (int i = 0; i < 8; ++i) job.push_back(at(100 + i, i == 3 ? 9U : 16U, std::to_string(i)));
+  EXPECT_EQ(where_text(job),
+            "rank 3 (process 103) is at train.py:9 in step (rank 3, waiting in read), 7 others at train.py:16 in step "
+            "(rank 0, waiting in read)");
+  const std::string report = python_report(job);
+  EXPECT_TRUE(report.starts_with("==> 1 of 8 Python processes: rank 3 (process 103) <==\n")) << report;
+  EXPECT_NE(report.find("==> 7 of 8 Python processes: rank 0 (process 100), rank 1"), std::string::npos) << report;
+}
+
+TEST(PythonReport, WhereNobodyStandsOutTheFirstIsNamed) {
+  EXPECT_EQ(where_text(std::vector{at(1, 5), at(2, 5)}), "at train.py:5 in step (waiting in read)");
+  EXPECT_EQ(where_text(std::vector{at(1, 5), at(2, 6)}), "at train.py:6 in step (waiting in read)");
+  EXPECT_EQ(where_text(std::vector<PythonProcess>{}), "");
+}
+
+TEST(PythonReport, NamesOfAProgramCannotForgeLines) {
+  PythonProcess evil = at(7, 1);
+  evil.threads[0].frames[0].function = "f\nF\t1\tx\ty\nP\t1\t3.11\t";
+  evil.threads[0].name = "a\tb";
+  const auto read = decode_python_process(encode(evil));
+  ASSERT_TRUE(read);
+  EXPECT_EQ(read->pid, 7);
+  ASSERT_EQ(read->threads.size(), 1U);
+  EXPECT_EQ(read->threads[0].frames.size(), 1U);
+  EXPECT_FALSE(decode_python_process("no permission"));
+  EXPECT_FALSE(decode_python_process(""));
+}
+
+// The examples of CPython's documents (Objects/lnotab_notes.txt, Objects/locations.md), and tables that end too early.
+TEST(LineTables, FindTheLineOfAnInstruction) {
+  const std::string_view lnotab("\x06\x01\x2c\x05", 4);
+  EXPECT_EQ(line_by_lnotab(lnotab, 1, 0), 1U);
+  EXPECT_EQ(line_by_lnotab(lnotab, 1, 6), 2U);
+  EXPECT_EQ(line_by_lnotab(lnotab, 1, 49), 2U);
+  EXPECT_EQ(line_by_lnotab(lnotab, 1, 50), 7U);
+  const std::string_view ranges("\x04\x00\x06\x80\x32\x03", 6);
+  EXPECT_EQ(line_by_ranges(ranges, 10, 0), 10U);
+  EXPECT_EQ(line_by_ranges(ranges, 10, 6), 0U);
+  EXPECT_EQ(line_by_ranges(ranges, 10, 12), 13U);
+  EXPECT_EQ(line_by_ranges(ranges, 10, 1000), 0U);
+  const std::string_view locations("\xd8\x00\x00\xea\x05\xf8\x02\xf1\x03\x00\x01\x01", 12);
+  EXPECT_EQ(line_by_locations(locations, 7, 0), 8U);  // one line further
+  EXPECT_EQ(line_by_locations(locations, 7, 1), 6U);  // two lines back, without columns, three units
+  EXPECT_EQ(line_by_locations(locations, 7, 3), 6U);
+  EXPECT_EQ(line_by_locations(locations, 7, 4), 0U);  // of no line
+  for (std::size_t cut = 0; cut < locations.size(); ++cut) (void)line_by_locations(locations.substr(0, cut), 7, 100);
+}
+
+TEST(ElfSymbols, HostileFilesAreRefusedOrEmpty) {
+  const auto self = read_file("/proc/self/exe");
+  ASSERT_TRUE(self);
+  const auto parse = [](std::string_view file) {
+    return ElfSymbols::parse([file](std::uint64_t offset, std::uint64_t size) {
+      return std::string(offset < file.size() ? file.substr(offset, std::min<std::uint64_t>(size, 1U << 24)) : "");
+    });
+  };
+  EXPECT_FALSE(parse(""));
+  EXPECT_FALSE(
+      parse("\x7f"
+            "ELF"));
+  EXPECT_FALSE(parse(std::string(4096, '\xff')));
+  std::string header = self->substr(0, 4096);
+  for (std::size_t i = 16; i < 64; ++i) {
+    std::string broken = header;
+    broken[i] = '\xff';
+    (void)parse(broken);
+  }
+}
+
+}  // namespace
+}  // namespace lull

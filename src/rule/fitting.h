@@ -1,0 +1,23 @@
+#pragma once
+// Which rule fits a card: what a vendor's card does not have, or shows otherwise, and what would do there instead.
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "gpu/snapshot.h"
+#include "rule/rule.h"
+
+namespace lull {
+
+// The rule with every comparison of a signal that is not `readable` put in terms of one that is. Nothing: all of it can
+// be read, or nothing would do for some of it. A guess at what was meant, to be offered and never used by itself.
+std::optional<Rule> rule_instead(const Rule& rule, const std::function<bool(Metric)>& readable);
+
+// What a person should know of the rule on RDNA cards, where a program that does nothing may read as busy: one line
+// each. Nothing where none of these is one.
+std::vector<std::string> rdna_notes(const Rule& rule, std::span<const Device> gpus);
+
+}  // namespace lull

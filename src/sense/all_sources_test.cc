@@ -1,0 +1,116 @@
+// All vendors' GPUs in one inventory. No NVML can be loaded here but a file that is none.
+#include <gtest/gtest.h>
+
+#include "sense/card_tree_test.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+class MixedMachine : public testing::Test {
+ protected:
+  // As where the kernel driver is loaded, and its library is not the one for it.
+  void add_nvidia_without_library() {
+    cards.tree.write("proc/driver/nvidia/version", "NVRM version: 535\n");
+    cards.tree.write("proc/driver/nvidia/gpus/0000:3b:00.0/information", "Model: H100\n");
+    cards.tree.write("proc/driver/nvidia/gpus/0000:5e:00.0/information", "Model: H100\n");
+    cards.tree.write("no-library.so", "not one");
+    library = cards.tree.at("no-library.so");
+  }
+  void open() {
+    clock.advance(1h);
+    source = make_all_sources(library, cards.root(), clock);
+    state = source->open();
+  }
+  const Reading& sample(unsigned gpu) {
+    (void)source->attach(gpu, clock.now());
+    source->sample(gpu, needs, clock.now(), answer);
+    return answer.gpu;
+  }
+  const Device& device(unsigned gpu) { return source->identity(gpu).device; }
+
+  CardTree cards;
+  ManualClock clock;
+  std::string library;
+  std::unique_ptr<Source> source;
+  DriverState state;
+  Needs needs{.processes = false};
+  Answer answer;
+};
+
+TEST_F(MixedMachine, GpusOfSeveralVendorsAreCountedEachOnTheirOwn) {
+  cards.add_navi(1, "0000:83:00.0");
+  cards.add_navi(0, "0000:03:00.0");
+  cards.add_card(2, 130, "0000:00:02.0", "0x8086", "i915");
+  cards.add_card(3, 131, "0000:3b:00.0", "0x10de", "nvidia");
+  open();
+  ASSERT_EQ(state.absence, Absence::none);
+  ASSERT_EQ(source->count(), 3U);
+  for (unsigned i = 0; i < 3; ++i) sample(i);
+  EXPECT_EQ(device(0).vendor, Vendor::amd);
+  EXPECT_EQ(device(0).pci, "00000000:03:00.0") << "by PCI address";
+  EXPECT_EQ(device(1).vendor_index, 1U);
+  EXPECT_EQ(device(2).vendor, Vendor::intel);
+  EXPECT_EQ(device(2).vendor_index, 0U);
+  EXPECT_EQ(source->topology().devices(), 3U);
+}
+
+TEST_F(MixedMachine, ADriverThatCannotBeOpenedCostsItsOwnGpusAndTheyAreThereUnknown) {
+  cards.add_navi();
+  add_nvidia_without_library();
+  open();
+  ASSERT_EQ(state.absence, Absence::none);
+  ASSERT_EQ(source->count(), 3U) << "NVIDIA's kernel driver has two";
+  EXPECT_NE(sample(0).device_absence, Absence::none);
+  EXPECT_EQ(device(0).vendor, Vendor::nvidia);
+  EXPECT_NE(sample(1).why_missing(Metric::util), Absence::none);
+  EXPECT_EQ(sample(2)[Metric::util], 0);
+  EXPECT_EQ(device(2).vendor, Vendor::amd);
+}
+
+TEST_F(MixedMachine, WithNoOtherGpuADriverThatCannotBeOpenedIsTheMachinesTrouble) {
+  add_nvidia_without_library();
+  open();
+  EXPECT_NE(state.absence, Absence::none);
+  EXPECT_FALSE(state.detail.empty());
+}
+
+TEST_F(MixedMachine, NoNvidiaDriverIsNoTroubleOfTheOthers) {
+  cards.add_navi();
+  EXPECT_TRUE(any_gpu_may_be_there("", cards.root()));
+  open();
+  EXPECT_EQ(state.absence, Absence::none);
+  EXPECT_EQ(source->count(), 1U);
+}
+
+TEST_F(MixedMachine, WhereThereIsNoneTheMessageNamesAll) {
+  EXPECT_FALSE(any_gpu_may_be_there("", cards.root()));
+  const std::string text = no_gpu_text(cards.root());
+  for (const char* vendor : {"NVIDIA", "AMD", "Intel", "Jetson"}) EXPECT_NE(text.find(vendor), std::string::npos);
+}
+
+TEST_F(MixedMachine, AJetsonsGpuIsShownOnceAndItsNvmlIsNotAsked) {
+  add_nvidia_without_library();
+  const std::string gpu = "sys/devices/platform/17000000.ga10b";
+  cards.write(gpu, "load", 700);
+  cards.tree.link(gpu + "/devfreq/17000000.ga10b/device", "../../../17000000.ga10b");
+  cards.tree.link("sys/class/devfreq/17000000.ga10b", "../../devices/platform/17000000.ga10b/devfreq/17000000.ga10b");
+  open();
+  ASSERT_EQ(source->count(), 1U);
+  EXPECT_EQ(sample(0)[Metric::util], 70);
+}
+
+TEST_F(MixedMachine, AGpuThatComesLaterAsksForAFreshStart) {
+  cards.add_navi();
+  open();
+  sample(0);
+  EXPECT_FALSE(answer.driver_gone);
+  cards.add_navi(1, "0000:83:00.0");
+  clock.advance(11s);
+  sample(0);
+  EXPECT_TRUE(answer.driver_gone);
+}
+
+}  // namespace
+}  // namespace lull

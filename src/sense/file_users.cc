@@ -1,0 +1,98 @@
+#include "sense/file_users.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "sense/kfd.h"
+#include "sense/openers.h"
+#include "sense/processes.h"
+
+namespace lull {
+namespace {
+
+GpuProcess& entry_of(std::vector<GpuProcess>& processes, pid_t pid) {
+  const auto found = std::ranges::find(processes, pid, &GpuProcess::pid);
+  if (found != processes.end()) return *found;
+  processes.push_back({.pid = pid, .here = false, .proof = Proof::unproven});
+  return processes.back();
+}
+
+// A client with memory or work. One that a display server made and passed on, or that a login manager keeps, is of
+// those who hold it beside them.
+void add_client(const DrmClient& client, bool amd, const Root& root, std::vector<GpuProcess>& processes) {
+  const bool worked = client.info.worked();
+  if (!worked && client.info.memory_bytes.value_or(0) == 0) return;
+  std::vector<pid_t> holders;
+  for (const pid_t pid : client.holders)
+    if (worked || !amd || !is_kfd_process(root, pid)) holders.push_back(pid);
+  const auto only_draws = [&](pid_t pid) { return is_ignored_opener(pid, {}, root); };
+  const bool drawn = std::ranges::all_of(holders, only_draws);
+  bool counted = false;  // its memory
+  for (const pid_t pid : holders) {
+    if (!drawn && only_draws(pid)) continue;
+    GpuProcess& process = entry_of(processes, pid);
+    (drawn ? process.graphics : process.compute) = true;
+    if (!std::exchange(counted, true) && client.info.memory_bytes)
+      process.memory_bytes = process.memory_bytes.value_or(0) + *client.info.memory_bytes;
+  }
+}
+
+}  // namespace
+
+void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool draws, bool fresh, Instant now) {
+  const std::optional<bool> first = first_pid_namespace(root_);
+  hidden_ = first != true;
+  processes_.clear();
+  absence_ = missing_ = Absence::none;
+  if (kfd_gpu) {
+    KfdUsers users = read_kfd_users(root_, *kfd_gpu);
+    absence_ = users.absence;
+    processes_ = std::move(users.processes);
+  }
+  const std::vector<DeviceFile> files = proof_files(device, root_);
+  const ProcessProofs::How how{.files = files, .numbers_are_ours = !hidden_, .all = fresh};
+  proofs_.begin_list();
+  proofs_.look(processes_, how, root_);
+  const std::size_t kfd_processes = processes_.size();
+  if (kfd_gpu && !draws) {
+    missing_ = Absence::not_asked;
+  } else if (device.render_minor && !device.pci.empty()) {
+    const DrmUse use = clients_->of(*device.render_minor, device.pci, fresh ? now : now - kHoldersServe, fresh);
+    missing_ = use.absence;
+    for (const DrmClient& client : use.clients) add_client(client, kfd_gpu.has_value(), root_, processes_);
+  } else {
+    missing_ = Absence::not_supported;
+  }
+  // These were found in our own /proc.
+  const ProcessProofs::How ours{.files = files, .numbers_are_ours = true, .all = fresh};
+  proofs_.look(std::span(processes_).subspan(kfd_processes), ours, root_);
+  proofs_.end_list();
+}
+
+void FileUsers::sample(const Device& device, std::optional<std::uint32_t> kfd_gpu, const Needs& needs, Instant now,
+                       Reading& reading) {
+  const Duration early = needs.lists_every / 10;
+  if (!at_ || now < *at_ || now - *at_ >= needs.lists_every - early) {
+    const bool fresh = needs.lists_every == Duration::zero();
+    const bool draws = needs.all_lists || reading.display_active == true;  // who draws is wanted, too
+    list(device, kfd_gpu, draws, fresh, now);
+    // Whoever ended while we looked is not in a second list; a number that stays there is stale.
+    if (proofs_.found_stale()) list(device, kfd_gpu, draws, fresh, now);
+    at_ = now;
+  }
+  if (absence_ != Absence::none) {
+    reading.miss(Metric::procs, absence_);
+    reading.processes.reset();
+    return;
+  }
+  reading.processes = processes_;
+  const bool complete = kfd_gpu ? !hidden_ : !hidden_ && missing_ == Absence::none;
+  reading.processes_hidden = !complete;
+  if (complete)
+    reading.set(Metric::procs, static_cast<double>(std::ranges::count_if(processes_, &GpuProcess::compute)));
+  else
+    reading.miss(Metric::procs, hidden_ ? Absence::hidden : missing_);
+}
+
+}  // namespace lull

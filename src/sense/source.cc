@@ -1,0 +1,36 @@
+#include "sense/source.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <span>
+
+namespace lull {
+
+void say_asleep(const Needs& needs, Reading& reading) {
+  reading = Reading();
+  reading.asleep = true;
+  const auto miss = [&](bool asked, std::span<const Metric> metrics) {
+    for (const Metric metric : metrics)
+      if (asked) reading.miss(metric, Absence::asleep);
+  };
+  miss(needs.memory, kMemoryMetrics);
+  miss(needs.power, kPowerMetrics);
+  miss(needs.details, kDetailMetrics);
+  miss(needs.processes, std::array{Metric::procs});
+  for (const Metric metric : {Metric::util, Metric::mem_util}) reading.set(metric, 0);
+  if (needs.pcie) reading.set(Metric::pcie, 0);
+  reading.util_basis = Basis::mean;
+  reading.util_coverage = 1;
+}
+
+bool nvml_may_be_there(const std::string& library, const Root& root) {
+  if (!library.empty() || root.driver.empty()) return true;
+  if (!environment_variable("LULL_NVML").value_or("").empty()) return true;
+  for (const std::string& path :
+       {root.driver + "/version", root.dev + "/dxg", root.dev + "/nvhost-ctrl", root.dev + "/nvmap"})
+    if (::access(path.c_str(), F_OK) == 0 || errno == EACCES) return true;  // whom it is closed to, the library tells
+  return false;
+}
+
+}  // namespace lull

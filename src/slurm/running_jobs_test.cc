@@ -1,0 +1,95 @@
+#include "slurm/running_jobs.h"
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+namespace lull::slurm {
+namespace {
+
+using namespace std::chrono_literals;
+
+std::string listed(std::string_view job, std::string_view restarts = "0", std::string_view het = "N/A",
+                   std::string_view all = "N/A", std::string_view start = "1795000998") {
+  return fmt::format("{:24}{:16}{:16}{:64}{:24}{:24}{:64}{:64}{:64}{:512}\n", job, restarts, 1000, "ada", start, het,
+                     "main", "(null)", "(null)", all);
+}
+
+TEST(RunningJobs, AreThoseThatSqueueLists) {
+  const auto jobs = read_running_jobs("squeue: warning: x\n" + listed("22") + listed("23", "2", "23", "23-24"));
+  ASSERT_TRUE(jobs) << jobs.error().message();
+  ASSERT_EQ(jobs->size(), 2U);
+  EXPECT_EQ((*jobs)[0],
+            (RunningJob{.job = 22, .uid = 1000, .user = "ada", .start = WallTime(1795000998s), .partition = "main"}));
+  EXPECT_EQ((*jobs)[1].restarts, 2U);
+  EXPECT_EQ((*jobs)[1].het_components, (std::vector<std::uint64_t>{23, 24}));
+}
+
+TEST(RunningJobs, WhatIsNoSuchListIsRefused) {
+  for (const std::string& text :
+       {std::string("slurm_load_jobs error: x"), listed("22").substr(0, 60), listed("x"), listed("22", "x"),
+        listed("22") + listed("22"), listed("0"), listed("22", "0", "N/A", "N/A", "2026-11-18T11:00:00"),
+        listed("22", "0", "N/A", "N/A", "N/A")})
+    EXPECT_FALSE(read_running_jobs(text)) << text;
+  EXPECT_TRUE(read_running_jobs("")->empty());
+}
+
+const RunningJob kJob{.job = 22, .restarts = 1};
+
+TEST(RunningJobs, NodesAreThoseOfThisRun) {
+  const auto line = [](int job, int restarts, std::string_view nodes) {
+    return fmt::format("{:<24}{:<16}{:8192}\n", job, restarts, nodes);
+  };
+  EXPECT_EQ(*read_job_nodes(line(21, 0, "x") + line(22, 1, "n[1-2]"), kJob), (std::vector<std::string>{"n1", "n2"}));
+  for (const std::string& text : {line(22, 0, "n1"), std::string(), line(22, 1, "n1") + line(22, 1, "n1"),
+                                  line(22, 1, std::string(8192, 'n')), line(22, 1, "")})
+    EXPECT_FALSE(read_job_nodes(text, kJob)) << text.substr(0, 60);
+}
+
+std::string shown(std::string_view name, std::string_view nodes, std::string_view suspended = "None") {
+  return fmt::format(
+      "JobId=22 JobName={}\n   UserId=ada(1000)\n   SuspendTime={} SecsPreSuspend=0\n   JOB_GRES=gpu:3\n{}"
+      "   MinCPUsNode=1\n\n",
+      name, suspended, nodes);
+}
+const std::string kOneLine = "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n";
+const std::vector<std::string> kNodes = {"n1", "n2"};
+
+TEST(RunningJobs, GpusAreThoseOfEachNode) {
+  const auto same = read_job_details(shown("x", kOneLine), 22, kNodes);
+  ASSERT_TRUE(same) << same.error().message();
+  EXPECT_EQ(same->gpus, (std::vector<std::pair<std::string, unsigned>>{{"n1", 0}, {"n1", 1}, {"n2", 0}, {"n2", 1}}));
+  EXPECT_FALSE(same->resumed);
+  const auto other =
+      read_job_details("JobId=21 JobName=y\n     Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)\n\n" +
+                           shown("x",
+                                 "     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:a100:2(IDX:0,3),gpu:t4:1(IDX:5)\n"
+                                 "     Nodes=n2 CPU_IDs=0 Mem=0 GRES=\n",
+                                 "1795001002"),
+                       22, kNodes);
+  ASSERT_TRUE(other) << other.error().message();
+  EXPECT_EQ(other->gpus, (std::vector<std::pair<std::string, unsigned>>{{"n1", 0}, {"n1", 3}, {"n1", 5}}));
+  EXPECT_EQ(other->resumed, WallTime(1795001002s));
+}
+
+// The name of a job may hold anything, lines included.
+TEST(RunningJobs, ANameThatLooksLikeALineLeavesTheJobAlone) {
+  for (const std::string& text : {
+           shown("x\n     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)", kOneLine),
+           shown("x\n     Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)", kOneLine),
+           shown("x\nJobId=22 JobName=y", kOneLine),
+           shown("x\nJobId=23 JobName=y", kOneLine),
+           shown("x\n   SuspendTime=1 x", kOneLine),
+           shown("x", ""),
+           shown("x", kOneLine + kOneLine),
+           shown("x", "     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n"),
+           shown("x", "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:3(IDX:0-1)\n"),
+           shown("x", "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=shard:2(0/2,1/2)\n"),
+           shown("x", "     Nodes=n[1-2] CPU_IDs=0 Mem=0\n"),
+           shown("x", kOneLine, "soon"),
+           std::string("scontrol: error"),
+       })
+    EXPECT_FALSE(read_job_details(text, 22, kNodes)) << text;
+}
+
+}  // namespace
+}  // namespace lull::slurm
