@@ -66,7 +66,7 @@ std::optional<Gpu> file_model(std::string_view key) {
   gpu.power_idle = from.idle;
   gpu.power_context = from.context;
   gpu.power_limit = gpu.power_limit_max = from.limit;
-  gpu.energy_base_mj = 1'000'000;
+  gpu.energy_base_mj = 1'000'000'000;
   gpu.temp_idle = from.temp_idle;
   gpu.temp_busy = from.temp_busy;
   gpu.temp_slowdown = gpu.temp_shutdown = from.temp_critical;

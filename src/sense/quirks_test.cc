@@ -7,7 +7,9 @@ namespace {
 
 // bench/figure_vendors.py runs 10 000 of them.
 TEST(VendorQuirks, NoReadingCallsACardIdleThatWorks) {
-  const QuirkCounts counts = QuirkCases(std::random_device()()).run(300);
+  const unsigned seed = std::random_device()();
+  SCOPED_TRACE(testing::Message() << "QuirkCases(" << seed << ")");
+  const QuirkCounts counts = QuirkCases(seed).run(300);
   EXPECT_EQ(counts.false_idle, 0U);
   EXPECT_GT(counts.known_idle, counts.cases / 8) << "it is not that nothing is known";
   EXPECT_GT(counts.known_busy, counts.cases / 8);

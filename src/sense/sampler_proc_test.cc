@@ -47,6 +47,7 @@ class SamplerProc : public testing::Test {
     load.steps[0].memory = 1 << 30;
     hold_ = SimMachine::must(machine_.writer().hold(load));
     for (unsigned i = 0; i < 2; ++i) tree_.write(device(i), "");
+    tree_.link("proc/self/ns/pid", "pid:[4026531836]");  // who lists processes sees all of them
     process(::getpid(), "trainer", {0});
     process(kBoth, "worker", {0, 1});
     process(kService, "persistenced", {0, 1});

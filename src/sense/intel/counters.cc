@@ -70,7 +70,7 @@ FileValue<double> BusyByIdle::operator()(const CounterPoint& from, const Counter
   return std::clamp(busiest * 100, 0.0, 100.0);
 }
 
-FileValue<double> watts_between(const CounterPoint& from, const CounterPoint& to) {
+FileValue<double> watts_between(const CounterPoint& from, const CounterPoint& to, double most_watts) {
   const FileValue<double>& end = to.values.front();
   const FileValue<double>& begin = from.values.front();
   if (!end) return std::unexpected(end.error());
@@ -79,6 +79,7 @@ FileValue<double> watts_between(const CounterPoint& from, const CounterPoint& to
   if (seconds <= 0) return std::unexpected(Absence::no_baseline);
   const double joules = (*end - *begin) / 1e6;
   if (joules == 0) return std::unexpected(Absence::still);
+  if (*end / 1e6 <= most_watts * to_seconds(to.after - from.before)) return std::unexpected(Absence::no_baseline);
   const double watts = joules / seconds;
   if (!plausible(Metric::power, watts)) return std::unexpected(Absence::implausible);
   return watts;

@@ -53,7 +53,8 @@ class BusyByIdle {
   std::vector<bool> moved_;
 };
 
-// Watts, by microjoules. A counter that stands still, runs backwards or leaps tells nothing.
-FileValue<double> watts_between(const CounterPoint& from, const CounterPoint& to);
+// Watts, by microjoules. A counter that stands still, runs backwards or leaps tells nothing; nor does one that is so
+// small that it may have begun at 0 again in between, on a card that draws `most_watts` at most.
+FileValue<double> watts_between(const CounterPoint& from, const CounterPoint& to, double most_watts);
 
 }  // namespace lull

@@ -127,12 +127,14 @@ class IntelGpu final : public FileGpu {
   }
 
   void read_power(Reading& reading) {
+    const FileValue<double> limit = power_limit();
+    if (limit) most_watts_ = std::max(most_watts_, 2 * *limit);  // what it may draw for a moment
     const MeterTake take = power_.take();
     publish(reading, Metric::power, take, {.value = {}, .why = Absence::none, .other = true});
     if (!std::isnan(take.newest.high)) reading.newest_span = std::max(reading.newest_span, take.span);
     if (const auto joules = read_number(hwmon_ + "/energy" + energy_ + "_input", 1e-6); joules && *joules > 0)
       reading.energy_joules = *joules;
-    put(reading, Metric::power_limit, power_limit());
+    put(reading, Metric::power_limit, limit);
   }
 
   // 0 is no limit.
@@ -192,7 +194,9 @@ class IntelGpu final : public FileGpu {
   std::string hwmon_;
   std::string energy_ = "1";  // 1 is the card, 2 the package
   CounterMeter util_{BusyByIdle()};
-  CounterMeter power_{watts_between};
+  double most_watts_ = 600;
+  CounterMeter power_{
+      [this](const CounterPoint& from, const CounterPoint& to) { return watts_between(from, to, most_watts_); }};
 };
 
 }  // namespace

@@ -120,6 +120,17 @@ TEST(IntelGpus, PowerIsTheCountersAndOneThatStandsStillLeapsOrRunsBackIsUnknown)
   EXPECT_EQ(xe.run(5s, 0, 0, -30).why_missing(Metric::power), Absence::implausible);
 }
 
+TEST(IntelGpus, ACounterThatMayHaveBegunAgainInBetweenIsUnknown) {
+  XeCard xe;
+  xe.energy = 300'000'000;
+  xe.cards.write(xe.hwmon, "energy1_input", xe.energy);
+  xe.gpus.sample();
+  xe.energy = 0;  // then 180 W for 5 s, which would look like 120 W
+  EXPECT_EQ(xe.run(5s, 90, 90, 180).why_missing(Metric::power), Absence::no_baseline);
+  for (int i = 0; i < 4; ++i) xe.run(5s, 90, 90, 180);
+  EXPECT_NEAR(xe.run(5s, 90, 90, 180)[Metric::power], 180, 1) << "more than it can draw in the time";
+}
+
 TEST(IntelGpus, MemoryIsUnknownWithoutTheCapability) {
   CardTree cards;
   const std::string device = cards.add_card(0, 128, "0000:03:00.0", "0x8086", "i915");
