@@ -5,6 +5,7 @@
 
 #include "base/fd.h"
 #include "sense/card_tree_test.h"
+#include "sense/sampler.h"
 
 namespace lull {
 namespace {
@@ -88,10 +89,10 @@ TEST_F(MixedMachine, NoNvidiaDriverIsNoTroubleOfTheOthers) {
 }
 
 TEST_F(MixedMachine, WhereThereIsNoneTheMessageNamesAll) {
-  const std::string library = environment_variable("LULL_NVML").value_or("");
+  const std::string before = environment_variable("LULL_NVML").value_or("");
   ::unsetenv("LULL_NVML");  // which tests have for not seeing the machine's own
   EXPECT_FALSE(any_gpu_may_be_there("", cards.root()));
-  ::setenv("LULL_NVML", library.c_str(), 1);
+  ::setenv("LULL_NVML", before.c_str(), 1);
   const std::string text = no_gpu_text(cards.root());
   for (const char* vendor : {"NVIDIA", "AMD", "Intel", "Jetson"}) EXPECT_NE(text.find(vendor), std::string::npos);
 }
@@ -116,6 +117,25 @@ TEST_F(MixedMachine, AGpuThatComesLaterAsksForAFreshStart) {
   clock.advance(11s);
   sample(0);
   EXPECT_TRUE(answer.driver_gone);
+}
+
+// It hangs from the first look at it, before it has told anything.
+TEST(SamplerOfCards, AGpuWhoseFirstReadHangsIsShownWithItsVendor) {
+  const CardTree cards;
+  cards.add_navi();
+  const std::string hung = cards.add_navi(1, "0000:83:00.0");
+  const HangingFile hangs(cards.tree.at(hung + "/gpu_busy_percent"));
+  SamplerOptions options;
+  options.root = cards.root();
+  options.deadline = 300ms;
+  const auto sampler = Sampler::start(options);
+  const Snapshot snapshot = sampler->sample();
+  ASSERT_EQ(snapshot.readings.size(), 2U);
+  EXPECT_EQ(snapshot.readings[0].device_absence, Absence::none);
+  EXPECT_EQ(snapshot.readings[1].device_absence, Absence::no_answer);
+  const Device& device = snapshot.inventory->devices[1];
+  EXPECT_EQ(device.vendor, Vendor::amd);
+  EXPECT_EQ(device.pci, "00000000:83:00.0");
 }
 
 }  // namespace

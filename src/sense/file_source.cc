@@ -40,6 +40,7 @@ DriverState FileSource::open() {
   for (std::unique_ptr<FileGpu>& gpu : find_()) {
     Card& card = cards_.emplace_back();
     card.gpu = std::move(gpu);
+    card.identity.version = 1;
     card.identity.device.vendor = vendor_;
     card.identity.device.vendor_index = static_cast<unsigned>(cards_.size() - 1);
     card.identity.device.absence = Absence::no_answer;  // until it says who it is
@@ -65,7 +66,7 @@ bool FileSource::attach(unsigned gpu, Instant) {
     part.vendor = vendor_;
     part.vendor_index = now.device.vendor_index;
   }
-  if (now.device != card.identity.device || now.parts != card.identity.parts || card.identity.version == 0) {
+  if (now.device != card.identity.device || now.parts != card.identity.parts) {
     card.identity = std::move(now);
     ++card.identity.version;
   }

@@ -2,6 +2,9 @@
 // For tests: a folder of its own, gone at the end, filled from a text fixture
 // (see tests/fixtures/proc) or by hand.
 
+#include <fcntl.h>
+#include <sys/stat.h>
+
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -12,6 +15,26 @@
 #include "tests/places.h"
 
 namespace lull {
+
+// Readers of this file hang until it is destroyed; then they read the end of an empty file.
+class HangingFile {
+ public:
+  explicit HangingFile(std::string path) : path_(std::move(path)) {
+    std::filesystem::remove(path_);
+    if (::mkfifo(path_.c_str(), 0600) != 0) std::abort();
+    pipe_ = Fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));  // somebody could still write, so there is no end yet
+  }
+  HangingFile(const HangingFile&) = delete;
+  HangingFile& operator=(const HangingFile&) = delete;
+  ~HangingFile() {
+    std::filesystem::remove(path_);  // before those who wait come back: nobody finds it again
+    pipe_.reset();
+  }
+
+ private:
+  std::string path_;
+  Fd pipe_;
+};
 
 class TestTree {
  public:

@@ -498,14 +498,19 @@ struct Sampler::Core {
 
   // ---- from the shared memory to a Snapshot
 
-  // Who those are that have answered. False: a message makes no sense.
+  // Who those are that have answered, or have not answered yet. False: a message makes no sense.
   bool learn_identities() {
     for (unsigned i = 0; i < seen.size(); ++i) {
       Seen& one = seen[i];
       const Slot& slot = shared->slots[i];
       const std::uint32_t version = slot.identity;
-      if (slot.round != requested || version == one.identity.version) continue;
-      if (!copy_message(shared->identities[i], version, copied) || !decode(copied, one.identity)) return false;
+      const bool answered = slot.round == requested;
+      if ((!answered && slot.round != 0) || version == one.identity.version) continue;
+      if (!copy_message(shared->identities[i], version, copied)) {
+        if (answered) return false;
+        continue;  // it is being written
+      }
+      if (!decode(copied, one.identity)) return false;
       one.identity.version = version;
       one.identity.device.index = i;
       rearrange = true;

@@ -2,7 +2,6 @@
 // file of /proc does not answer, as those of a process do whose memory is locked.
 // The GPUs are simulated, /proc is a folder, a file that hangs is a pipe.
 #include <gtest/gtest.h>
-#include <sys/stat.h>
 
 #include <chrono>
 #include <filesystem>
@@ -16,26 +15,6 @@ namespace {
 
 using std::chrono::milliseconds;
 using std::chrono::seconds;
-
-// Readers of this file hang until it is destroyed; then they read the end of an empty file.
-class HangingFile {
- public:
-  explicit HangingFile(std::string path) : path_(std::move(path)) {
-    std::filesystem::remove(path_);
-    if (::mkfifo(path_.c_str(), 0600) != 0) std::abort();
-    pipe_ = Fd(::open(path_.c_str(), O_RDWR | O_CLOEXEC));  // somebody could still write, so there is no end yet
-  }
-  HangingFile(const HangingFile&) = delete;
-  HangingFile& operator=(const HangingFile&) = delete;
-  ~HangingFile() {
-    std::filesystem::remove(path_);  // before those who wait come back: nobody finds it again
-    pipe_.reset();
-  }
-
- private:
-  std::string path_;
-  Fd pipe_;
-};
 
 // Two GPUs; this process works on the first one, and two others hold device files.
 class SamplerProc : public testing::Test {

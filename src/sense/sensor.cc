@@ -232,6 +232,7 @@ class SensorWorkers {
 
   void attach(unsigned i, Instant began) {
     Slot& slot = shared_.slots[i];
+    publish_identity(i);  // what is known before: of which vendor it is
     slot.worker = ::gettid();
     slot.attaching = 1;
     gpus_[i].attached = source_->attach(i, began);
@@ -239,14 +240,20 @@ class SensorWorkers {
     slot.attach_took = std::max<std::int64_t>((now - began).count(), 1);
     slot.busy_since = now.time_since_epoch().count();  // what follows has a limit of its own
     slot.attaching = 0;
+    publish_identity(i);  // also of a GPU whose first sample hangs
+  }
+
+  void publish_identity(unsigned i) {
+    Slot& slot = shared_.slots[i];
+    const Identity& identity = source_->identity(i);
+    if (identity.version != slot.identity && fill(shared_.identities[i], identity, identity.version))
+      slot.identity = identity.version;
   }
 
   void publish(unsigned i, std::uint64_t round) {
     Slot& slot = shared_.slots[i];
     Answer& answer = gpus_[i].answer;
-    const Identity& identity = source_->identity(i);
-    if (identity.version != slot.identity && fill(shared_.identities[i], identity, identity.version))
-      slot.identity = identity.version;
+    publish_identity(i);
     if (!fill(shared_.answers[i], answer, round)) {  // more processes than fit
       const auto cut = [](Reading& reading) {
         reading.processes.reset();
@@ -256,7 +263,7 @@ class SensorWorkers {
       std::ranges::for_each(answer.parts, cut);
       if (!fill(shared_.answers[i], answer, round)) ::_exit(1);
     }
-    if (has_machine()) show(i, round, identity);
+    if (has_machine()) show(i, round, source_->identity(i));
     slot.done_at = now_ns();
     slot.round = round;
   }
