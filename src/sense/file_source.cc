@@ -175,11 +175,25 @@ bool is_pci_address(std::string_view text) {
          hex(first + 7, 1);
 }
 
-std::string link_name(const std::string& path) {
-  std::array<char, PATH_MAX> target{};
+// Empty: it is no link.
+std::string link_target(const std::string& path) {
+  std::array<char, PATH_MAX> target;
   const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());
-  if (size <= 0) return {};
-  return std::string(last_part({target.data(), static_cast<std::size_t>(size)}));
+  return {target.data(), static_cast<std::size_t>(std::max<ssize_t>(size, 0))};
+}
+
+// The folders of a card and its PCI device, by one link: "../../devices/pci0000:00/0000:03:00.0/drm/card0".
+void find_folders(const Root& root, const std::string& link, DrmCard& card) {
+  constexpr std::string_view kUp = "../../devices/";
+  const std::string target = link_target(link);
+  const std::size_t drm = target.rfind("/drm/");
+  if (target.starts_with(kUp) && drm != std::string::npos && drm >= kUp.size()) {
+    card.device = root.sys + "/" + target.substr(6, drm - 6);
+    card.card = card.device + target.substr(drm);
+  } else {
+    card.card = real_path(link);
+    card.device = real_path(card.card + "/device");
+  }
 }
 
 }  // namespace
@@ -189,15 +203,14 @@ std::vector<DrmCard> find_drm_cards(const Root& root, std::uint64_t vendor) {
   const std::string folder = root.sys + "/class/drm";
   for (const std::string& name : numbered(folder, "card")) {
     DrmCard card;
-    card.card = real_path(folder + "/" + name);
-    card.device = real_path(card.card + "/device");
+    find_folders(root, folder + "/" + name, card);
     if (card.device.empty()) continue;
     card.address = last_part(card.device);
     if (!is_pci_address(card.address)) continue;
     const auto found = read_hex(card.device + "/vendor");
     if (!found || *found != vendor) continue;
     card.vendor = *found;
-    card.driver = link_name(card.device + "/driver");
+    card.driver = last_part(link_target(card.device + "/driver"));
     for (const std::string& node : numbered(card.device + "/drm", "renderD"))
       card.render_minor = static_cast<unsigned>(*to_unsigned(std::string_view(node).substr(7)));
     if (card.render_minor && keeps_files())  // so that the copy has its folder

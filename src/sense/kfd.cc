@@ -201,6 +201,17 @@ KfdTopology read_kfd_topology(const Root& root) {
   return topology;
 }
 
+KfdTopology SharedKfdTopology::read() {
+  const std::scoped_lock lock(mutex_);
+  const Instant now = clock_.now();
+  if (!topology_ || topology_->absence != Absence::none || !topology_->order_known || now < at_ ||
+      now - at_ > kStands) {
+    topology_ = read_kfd_topology(root_);
+    at_ = now;
+  }
+  return *topology_;
+}
+
 KfdUsers read_kfd_users(const Root& root, std::uint32_t gpu_id) {
   KfdUsers users;
   const std::string folder = root.sys + kKfd + std::string("/proc");

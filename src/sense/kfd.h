@@ -5,12 +5,16 @@
 
 #include <sys/types.h>
 
+#include <chrono>
 #include <cstdint>
+#include <mutex>
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "gpu/snapshot.h"
 
@@ -44,6 +48,21 @@ struct KfdTopology {
   const KfdNode* with_render_minor(unsigned minor) const;
 };
 KfdTopology read_kfd_topology(const Root& root);
+
+// The topology for all GPUs of a source, which are identified at about the same time, each by a thread of its own.
+class SharedKfdTopology {
+ public:
+  SharedKfdTopology(Root root, const Clock& clock) : root_(std::move(root)), clock_(clock) {}
+  KfdTopology read();
+
+ private:
+  static constexpr Duration kStands = std::chrono::seconds(1);
+  Root root_;
+  const Clock& clock_;
+  std::mutex mutex_;
+  std::optional<KfdTopology> topology_;
+  Instant at_{};
+};
 
 // Who has memory or a queue on a GPU. The pids are those of the first pid namespace; who that is here, and whether it
 // is proven, ProcessProofs (proof.h) says.

@@ -78,8 +78,9 @@ std::optional<std::uint64_t> property(const std::string& text, std::string_view 
 
 class AmdGpu final : public FileGpu {
  public:
-  AmdGpu(DrmCard card, const Root& root, const std::shared_ptr<DrmClients>& clients)
-      : card_(std::move(card)), root_(root), clients_(clients), users_(root, clients) {}
+  AmdGpu(DrmCard card, const Root& root, const std::shared_ptr<DrmClients>& clients,
+         std::shared_ptr<SharedKfdTopology> kfd)
+      : card_(std::move(card)), root_(root), clients_(clients), kfd_(std::move(kfd)), users_(root, clients) {}
 
   const std::string& folder() const override { return card_.device; }
 
@@ -141,7 +142,7 @@ class AmdGpu final : public FileGpu {
     identity.parts.clear();
     parts_.clear();
     kfd_gpu_.reset();
-    const KfdTopology kfd = read_kfd_topology(root_);
+    const KfdTopology kfd = kfd_->read();
     if (keeps_files()) keep_topology();
     std::vector<KfdNode> mine;
     std::ranges::copy_if(kfd.gpus, std::back_inserter(mine), [&](const KfdNode& node) {
@@ -334,6 +335,7 @@ class AmdGpu final : public FileGpu {
   DrmCard card_;
   Root root_;
   std::shared_ptr<DrmClients> clients_;
+  std::shared_ptr<SharedKfdTopology> kfd_;
   FileUsers users_;
   Device device_;
   std::string hwmon_;  // empty: none, and nothing is found in it
@@ -354,10 +356,11 @@ class AmdGpu final : public FileGpu {
 }  // namespace
 
 std::unique_ptr<Source> make_amd_source(const Root& root, const Clock& clock) {
-  auto find = [root, clients = std::make_shared<DrmClients>(root, clock)] {
+  auto find = [root, clients = std::make_shared<DrmClients>(root, clock),
+               kfd = std::make_shared<SharedKfdTopology>(root, clock)] {
     FileGpus gpus;
     for (DrmCard& card : find_drm_cards(root, kAmdVendor))
-      gpus.push_back(std::make_unique<AmdGpu>(std::move(card), root, clients));
+      gpus.push_back(std::make_unique<AmdGpu>(std::move(card), root, clients, kfd));
     return gpus;
   };
   return std::make_unique<FileSource>(Vendor::amd, std::move(find), root.sys + "/module/amdgpu");
