@@ -239,8 +239,9 @@ struct Reading : Facts {
   std::optional<bool> display_active;    // a screen is attached and drawn on
   std::optional<Duration> attached_for;  // since the driver woke the card for us
   bool asleep = false;                   // suspended: idle for sure, and left alone
-  bool memory_estimated = false;         // unified memory: what the processes hold, what the machine has left
-  bool processes_hidden = false;         // the driver may leave out processes (another pid namespace)
+  std::int64_t awake_ms = -1;     // of one that is: how long it was awake in all, as the kernel counts; -1: not told
+  bool memory_estimated = false;  // unified memory: what the processes hold, what the machine has left
+  bool processes_hidden = false;  // the driver may leave out processes (another pid namespace)
   std::optional<std::vector<GpuProcess>> processes;  // nullopt: could not look
 
   void miss_all(Absence why);  // every GPU metric, the processes too

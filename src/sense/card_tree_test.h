@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "sense/file_tree_test.h"
+#include "sense/sleep_cover.h"
 #include "sense/source.h"
 
 namespace lull {
@@ -112,6 +113,7 @@ class SampledCards {
       attached = gpu + 1;
     }
     source->sample(gpu, needs, clock.now(), answer);
+    sleep.apply(answer);
     return answer.gpu;
   }
   // As the sensor does between two samples.
@@ -125,6 +127,7 @@ class SampledCards {
   std::unique_ptr<Source> source;
   Needs needs{.processes = false};
   Answer answer;
+  SleepCover sleep;  // as the sampler has one for each GPU
   unsigned attached = 0;
 };
 

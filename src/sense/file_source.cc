@@ -11,6 +11,7 @@
 
 #include "base/text.h"
 #include "sense/files.h"
+#include "sense/sleep_cover.h"
 
 namespace lull {
 namespace {
@@ -26,9 +27,8 @@ FileValue<std::string> power_state(const std::string& folder) { return read_text
 struct FileSource::Card {
   std::unique_ptr<FileGpu> gpu;
   Identity identity;
-  std::optional<bool> slept;                   // at the sample before
-  bool woke = false;                           // since then, as a look saw
-  std::optional<std::uint64_t> awake_time_ms;  // in all, as the kernel counts, at the sample before
+  bool slept = false;  // at the sample before
+  bool woke = false;   // since then, as a look saw
 };
 
 FileSource::FileSource(Vendor vendor, Find find, std::string module)
@@ -94,24 +94,15 @@ void FileSource::sample(unsigned gpu, const Needs& needs, Instant now, Answer& a
     });
   }
   const bool sleeps = power == "suspended";
-  const bool slept_before = card.slept.value_or(true) && !std::exchange(card.woke, false);
   card.slept = sleeps;
+  const bool woke = std::exchange(card.woke, false);
   if (sleeps) {
     card.gpu->restart();
-    const auto awake_time = read_count(folder + "/power/runtime_active_time");
-    const auto before = std::exchange(card.awake_time_ms, awake_time ? std::optional(*awake_time) : std::nullopt);
-    const bool slept_through = slept_before && (!before || before == card.awake_time_ms);
-    return all([&](Reading& reading) {
-      say_asleep(needs, reading);
-      if (slept_through) return;
-      // It may have worked before it fell asleep.
-      reading.util_basis = Basis::unknown;
-      reading.util_coverage = 0;
-      for (const Metric metric : {Metric::util, Metric::mem_util}) reading.miss(metric, Absence::not_covered);
-      if (needs.pcie) reading.miss(Metric::pcie, Absence::not_covered);
-    });
+    all([&](Reading& reading) { say_asleep(needs, reading); });
+    answer.gpu.awake_ms = awake_time(folder + "/power");
+    if (woke) not_covered(answer);
+    return;
   }
-  card.awake_time_ms.reset();
   all([](Reading& reading) { reading = Reading(); });
   card.gpu->read(needs, now, answer);
 }
@@ -119,7 +110,7 @@ void FileSource::sample(unsigned gpu, const Needs& needs, Instant now, Answer& a
 void FileSource::look(unsigned gpu, Instant now) {
   Card& card = cards_[gpu];
   if (power_state(card.gpu->folder()) == "suspended") return;
-  card.woke = card.woke || card.slept == true;
+  card.woke = card.woke || card.slept;
   card.gpu->look(now);
 }
 
@@ -127,7 +118,7 @@ Duration FileSource::look_within(unsigned gpu) const {
   // A Jetson falls asleep again half a second after its work.
   constexpr Duration kSleepLook = 400ms;
   const Card& card = cards_[gpu];
-  return card.slept == true ? kSleepLook : card.gpu->look_within();
+  return card.slept ? kSleepLook : card.gpu->look_within();
 }
 
 Topology FileSource::topology() { return Topology(cards_.size()); }

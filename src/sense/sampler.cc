@@ -23,6 +23,7 @@
 #include "sense/proof.h"
 #include "sense/select.h"
 #include "sense/sensor.h"
+#include "sense/sleep_cover.h"
 #include "sense/wire.h"
 
 namespace lull {
@@ -70,8 +71,9 @@ struct Sampler::Core {
     Answer answer;
     std::uint64_t round = 0;  // of the answer
     Instant read{};           // when that was; none yet: the clock's beginning
-    bool fresh = true;        // its meters are: this sensor has not answered for it before
-    bool given_up = false;    // it was not waited for any longer in an earlier round, and has not answered since
+    SleepCover sleep;
+    bool fresh = true;      // its meters are: this sensor has not answered for it before
+    bool given_up = false;  // it was not waited for any longer in an earlier round, and has not answered since
     // Left alone until then, and why.
     Instant avoid_until{};
     Absence why_avoided = Absence::no_answer;
@@ -526,6 +528,7 @@ struct Sampler::Core {
       const Slot& slot = shared->slots[i];
       if (slot.round != requested) continue;
       if (!copy_message(shared->answers[i], requested, copied) || !decode(copied, one.answer)) return false;
+      one.sleep.apply(one.answer);
       const Instant read = std::clamp(Instant(Duration(slot.done_at)), round_began, last_look);
       if (std::exchange(one.fresh, false) && one.read != Instant{} && read - one.read > kMomentStands) {
         forget_moments(one.answer.gpu);

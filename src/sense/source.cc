@@ -1,9 +1,13 @@
 #include "sense/source.h"
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <span>
+
+#include "base/fd.h"
+#include "base/text.h"
 
 namespace lull {
 
@@ -22,6 +26,12 @@ void say_asleep(const Needs& needs, Reading& reading) {
   if (needs.pcie) reading.set(Metric::pcie, 0);
   reading.util_basis = Basis::mean;
   reading.util_coverage = 1;
+}
+
+std::int64_t awake_time(const std::string& power_folder) {
+  const auto text = read_file(AT_FDCWD, power_folder + "/runtime_active_time", 64);
+  const auto milliseconds = text ? to_unsigned(trim(*text)) : std::nullopt;
+  return milliseconds ? static_cast<std::int64_t>(*milliseconds & 0x7FFF'FFFF'FFFF'FFFF) : -1;
 }
 
 bool nvml_may_be_there(const std::string& library, const Root& root) {

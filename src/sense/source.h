@@ -85,6 +85,8 @@ class Source {
 
 // Suspended: it does nothing for sure, and to ask for more would wake it.
 void say_asleep(const Needs& needs, Reading& reading);
+// How long a device was awake in all, by its folder power/ in /sys; -1: not told.
+std::int64_t awake_time(const std::string& power_folder);
 
 // NVIDIA's, through its management library; empty: $LULL_NVML, else libnvidia-ml.so.1. `clock`: the one that `now` of
 // the calls is of.

@@ -201,6 +201,7 @@ struct Fixed {
   Band power_newest;
   Duration newest_span;
   Duration newest_period;
+  std::int64_t awake_ms;
 };
 
 // From a Reading to a Fixed, or back.
@@ -220,6 +221,7 @@ void copy_fixed(const From& from, To& to) {
   to.power_newest = from.power_newest;
   to.newest_span = from.newest_span;
   to.newest_period = from.newest_period;
+  to.awake_ms = from.awake_ms;
 }
 
 bool sound(Metric metric, const Band& band) {

@@ -8,6 +8,7 @@
 #include <array>
 
 #include "base/text.h"
+#include "sense/source.h"
 
 namespace lull {
 namespace {
@@ -53,6 +54,10 @@ bool Sleepers::asleep(std::size_t card) const {
   if (got <= 0 || ::fstat(one.open.get(), &file) != 0 || file.st_nlink == 0)
     return first_line(one.status) == "suspended";
   return trim(std::string_view(text.data(), static_cast<std::size_t>(got))) == "suspended";
+}
+
+std::int64_t Sleepers::awake_ms(std::size_t card) const {
+  return awake_time(root_.sys + "/bus/pci/devices/" + cards_[card].address + "/power");
 }
 
 bool Sleepers::all_asleep() const {

@@ -4,6 +4,7 @@
 // does not manage (servers) are never asleep and cost nothing here.
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,7 @@ class Sleepers {
 
   std::size_t count() const { return cards_.size(); }  // NVIDIA's GPUs, by PCI address
   bool asleep(std::size_t card) const;
+  std::int64_t awake_ms(std::size_t card) const;  // in all, as the kernel counts; -1: not told
   const std::string& address(std::size_t card) const { return cards_[card].address; }  // 0000:3b:00.0
   bool all_asleep() const;
   std::optional<std::size_t> find(std::string_view pci) const;  // as NVML writes it: 00000000:3B:00.0

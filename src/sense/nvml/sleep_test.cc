@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sense/file_tree_test.h"
+#include "sense/sleep_cover.h"
 
 namespace lull {
 namespace {
@@ -47,6 +48,37 @@ TEST(Sleepers, AreAskedAnewEachTimeAlsoWhereTheFileWasReplaced) {
 TEST(Sleepers, WhosePowerIsNeverTakenAwayDoNotSleep) {
   const OneCard card("on\n", "suspended\n");
   EXPECT_FALSE(Sleepers(card.root()).asleep(0));
+}
+
+Answer asleep_with(std::int64_t awake_ms) {
+  Answer answer;
+  say_asleep(Needs(), answer.gpu);
+  answer.gpu.awake_ms = awake_ms;
+  return answer;
+}
+
+TEST(SleepCover, OnlyWhatSleptSinceTheSampleBeforeIsIdleForSure) {
+  SleepCover cover;
+  const auto util = [&](Answer answer) {
+    cover.apply(answer);
+    return answer.gpu.why_missing(Metric::util);
+  };
+  EXPECT_EQ(util(asleep_with(1000)), Absence::none);
+  EXPECT_EQ(util(asleep_with(1000)), Absence::none);
+  EXPECT_EQ(util(asleep_with(1700)), Absence::not_covered) << "it worked in between";
+  EXPECT_EQ(util(asleep_with(1700)), Absence::none);
+  Answer awake;
+  awake.gpu.set(Metric::util, 50);
+  EXPECT_EQ(util(awake), Absence::none);
+  EXPECT_EQ(util(asleep_with(-1)), Absence::not_covered) << "it fell asleep in between";
+  EXPECT_EQ(util(asleep_with(-1)), Absence::none) << "a kernel that does not count";
+}
+
+TEST(Sleepers, TellHowLongACardWasAwake) {
+  const OneCard card("auto\n", "suspended\n");
+  EXPECT_EQ(Sleepers(card.root()).awake_ms(0), -1);
+  card.tree.write(card.power + "runtime_active_time", "1234\n");
+  EXPECT_EQ(Sleepers(card.root()).awake_ms(0), 1234);
 }
 
 }  // namespace

@@ -223,9 +223,10 @@ class NvmlSource final : public Source {
     return place >= 0 && sleepers_.asleep(static_cast<std::size_t>(place));
   }
 
-  static void all_asleep(const Card& card, const Needs& needs, Answer& answer) {
+  void all_asleep(const Card& card, const Needs& needs, Answer& answer) const {
     answer.driver_gone = false;
     say_asleep(needs, answer.gpu);
+    answer.gpu.awake_ms = sleepers_.awake_ms(static_cast<std::size_t>(card.sleeper.load()));
     answer.parts.resize(card.gpu.parts.size());
     for (Reading& part : answer.parts) say_asleep(needs, part);
   }

@@ -1,0 +1,27 @@
+#include "sense/sleep_cover.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace lull {
+
+void not_covered(Answer& answer) {
+  const auto forget = [](Reading& reading) {
+    reading.util_basis = Basis::unknown;
+    reading.util_coverage = 0;
+    for (const Metric metric : {Metric::util, Metric::mem_util, Metric::pcie})
+      if (reading.why_missing(metric) == Absence::none) reading.miss(metric, Absence::not_covered);
+  };
+  forget(answer.gpu);
+  std::ranges::for_each(answer.parts, forget);
+}
+
+void SleepCover::apply(Answer& answer) {
+  const bool sleeps = answer.gpu.asleep;
+  const std::int64_t awake = answer.gpu.awake_ms;
+  const std::int64_t before = std::exchange(awake_ms_, awake);
+  const bool slept_before = std::exchange(slept_, sleeps).value_or(true);
+  if (sleeps && (!slept_before || (before >= 0 && awake >= 0 && before != awake))) not_covered(answer);
+}
+
+}  // namespace lull
