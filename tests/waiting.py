@@ -1,7 +1,9 @@
 """Waiting for what a test expects, with a limit: what all tests in Python share."""
+import faulthandler
 import os
 import pathlib
 import signal
+import threading
 import time
 
 import pytest
@@ -47,6 +49,11 @@ def never_for_ever():
     """A test that reads from a job which says nothing fails, instead of waiting without end."""
     def late(*_):
         raise AssertionError("the test takes too long")
+    if threading.current_thread() is not threading.main_thread():  # as execnet does with a worker that was slow to start
+        faulthandler.dump_traceback_later(LIMIT * 5, exit=True)
+        yield
+        faulthandler.cancel_dump_traceback_later()
+        return
     signal.signal(signal.SIGALRM, late)
     signal.alarm(int(LIMIT * 5))
     yield
