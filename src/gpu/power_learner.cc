@@ -130,8 +130,8 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
       reading.miss(Metric::learned, Absence::looks_hung);
     } else {
       put(Metric::learned, learner.seconds(), Absence::not_learned);
-      const bool works = util >= PowerLearner::kLeastUtil;
-      put(Metric::effort, learner.effort(util, watts), works ? Absence::not_learned : Absence::little_work);
+      const bool learned = !std::isnan(learner.watts_per_percent());
+      put(Metric::effort, learner.effort(util, watts), learned ? Absence::little_work : Absence::not_learned);
       const Band utils = reading.newest(Metric::util);
       const Band powers = reading.newest(Metric::power);
       const double least = learner.effort(utils.high, powers.low);

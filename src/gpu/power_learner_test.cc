@@ -246,8 +246,9 @@ TEST(LearnTest, SaysWhyASignalIsMissing) {
   EXPECT_EQ(reading.why_missing(Metric::effort), Absence::not_learned);
   EXPECT_EQ(reading.why_missing(Metric::idle_power), Absence::not_learned);
   EXPECT_EQ(reading[Metric::learned], 0);
+  PowerLearner experienced = learned_card().learner;
   reading.set(Metric::util, 1);
-  learn(learner, device, Instant{2s}, reading);
+  learn(experienced, device, Instant{2h}, reading);
   EXPECT_EQ(reading.why_missing(Metric::effort), Absence::little_work);
   reading.miss(Metric::power, Absence::no_permission);
   learn(learner, device, Instant{3s}, reading);
