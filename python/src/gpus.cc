@@ -189,7 +189,9 @@ class PythonSampler {
         idle_(every_) {
     if (!(every >= 0.01 && every <= 1e6))
       throw Complaint(Kind::usage, "every: a number of seconds from 0.01 to 1000000 would be right");
-    sampler_ = std::make_unique<SharedSampler>(status_options());
+    SamplerOptions options = status_options();
+    options.learned = true;
+    sampler_ = std::make_unique<SharedSampler>(std::move(options));
   }
 
   py::object next() {

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -11,6 +12,7 @@
 #include "base/units.h"
 #include "columns.h"
 #include "errors.h"
+#include "gpu/power_learner.h"
 #include "module.h"
 #include "rule/policy.h"
 #include "rule/stretch.h"
@@ -140,6 +142,7 @@ class PythonRule {
     if (!live_ || live_gpus_ != gpus) {
       live_.emplace(compile(every_.value_or(1s), gpus));
       live_gpus_ = gpus;
+      live_learners_.clear();
     }
     const std::array at = {Instant(Duration(static_cast<std::int64_t>(time * 1e9)))};
     std::vector<Block> blocks(gpus);
@@ -156,12 +159,21 @@ class PythonRule {
         blocks[gpu].value[index_of(metric)] = {&place, 1};
       }
     }
+    if (learns(given)) {
+      live_learners_.resize(gpus);
+      live_columns_.resize(gpus);
+      for (std::size_t gpu = 0; gpu < gpus; ++gpu)
+        blocks[gpu] = live_columns_[gpu].add(live_learners_[gpu], blocks[gpu]);
+    }
     PolicyAnswers answers{};
     must(live_->feed(blocks, answers));
     return {answers.rule[0], answers.condition[0], bit(answers.armed, 0), bit(answers.fires, 0),
             live_->progress().held};
   }
-  void reset() { live_.reset(); }
+  void reset() {
+    live_.reset();
+    live_learners_.clear();
+  }
 
   // ---- whole series
 
@@ -222,13 +234,23 @@ class PythonRule {
   void must_have_signals(const py::dict& values) const {
     std::set<Metric> given;
     for (const auto& [key, value] : values) given.insert(signal_of(key.cast<std::string>()));
+    const bool learned = learns(given);
     const auto check = [&](const Rule& rule) {
-      for (const Metric metric : rule.signals())
-        if (!given.contains(metric))
+      for (const Metric metric : learned ? made_of(rule.signals()) : rule.signals())
+        if (!given.contains(metric) && !(learned && metric == Metric::power_limit))
           throw Complaint(Kind::usage, "values: the rule needs '" + std::string(info(metric).name) + "'");
     };
     check(policy_.idle);
     if (policy_.arm) check(*policy_.arm);
+  }
+
+  // The rule looks at signals that are learned, and none of them is given: they are learned from these.
+  template <class Given>
+  bool learns(const Given& given) const {
+    std::vector<Metric> signals = policy_.idle.signals();
+    if (policy_.arm) std::ranges::copy(policy_.arm->signals(), std::back_inserter(signals));
+    return any_learned(signals) && !given.contains(Metric::effort) && !given.contains(Metric::learned) &&
+           !given.contains(Metric::idle_power);
   }
 
   PolicyEvaluator compile(Duration interval, std::size_t gpus) const {
@@ -275,6 +297,9 @@ class PythonRule {
     std::vector<Block> blocks(table.gpus);
     std::vector<Instant> time_space(kBlockSamples);
     std::vector<std::vector<float>> buffer(table.gpus * table.columns.size(), std::vector<float>(kBlockSamples));
+    const bool learned = learns(table.columns);
+    std::vector<PowerLearner> learners(learned ? table.gpus : 0);
+    std::vector<LearnedColumns> columns(learners.size());
     PolicyAnswers answers{};
     std::size_t from = 0;
     while (from < at.size()) {
@@ -290,6 +315,8 @@ class PythonRule {
               blocks[gpu].value[index_of(metric)] =
                   all[all.size() > 1 ? gpu : 0].floats(from, count, metric, buffer[next++]);
           }
+          for (std::size_t gpu = 0; gpu < learners.size(); ++gpu)
+            blocks[gpu] = columns[gpu].add(learners[gpu], blocks[gpu]);
           must(evaluator.feed(blocks, answers));
           use(from, times, answers);
           from += count;
@@ -304,6 +331,8 @@ class PythonRule {
   std::optional<Duration> every_;
   std::optional<PolicyEvaluator> live_;
   std::size_t live_gpus_ = 0;
+  std::vector<PowerLearner> live_learners_;
+  std::vector<LearnedColumns> live_columns_;
 };
 
 }  // namespace

@@ -11,7 +11,10 @@ namespace {
 constexpr std::array<BuiltInRule, 4> kRules = {{
     {"idle", "util < 1 for 30m", "does nothing"},
     {"held", "util < 1 and mem_used > 1GiB for 30m", "holds memory and does nothing"},
-    {"hung", "any(util) >= 95 and all(util >= 95 or util < 5) and power < 35% for 5m",
+    {"hung",
+     "any(util) >= 95 and all(util < 5 or util >= 95 and (learned >= 1m and effort < 45 or learned < 1m and power < "
+     "35%)) "
+     "for 5m",
      "spins at 100 % without working, as a hung collective does"},
     {"free", "util < 1 and mem_used < 64MiB for 1m", "is used by nobody"},
 }};

@@ -32,8 +32,11 @@ enum class Metric : std::uint8_t {
   quiet,
   beat,
   user_idle,
+  effort,
+  learned,
+  idle_power,
 };
-inline constexpr std::size_t kMetrics = 19;
+inline constexpr std::size_t kMetrics = 22;
 
 enum class Unit : std::uint8_t { percent, bytes, watts, celsius, megahertz, bytes_per_second, count, seconds, none };
 enum class Of : std::uint8_t { gpu, job, machine };
@@ -102,7 +105,19 @@ inline constexpr std::array<MetricInfo, kMetrics> kMetricTable = {
                "time since the program last called beat(), in Python"),
     metric_row(Metric::user_idle, "user_idle", "user_idle_seconds", Unit::seconds, Of::machine, kSecondsRange,
                "time since the last key on a terminal of a user who counts"),
+    metric_row(Metric::effort, "effort", "effort_percent", Unit::percent, Of::gpu, {0, 1000},
+               "power for this utilisation, compared with what this card usually draws for it"),
+    metric_row(Metric::learned, "learned", "learned_seconds", Unit::seconds, Of::gpu, kSecondsRange,
+               "how much work of this card `effort` was learned from"),
+    metric_row(Metric::idle_power, "idle_power", "idle_power_watts", Unit::watts, Of::gpu, {0, kMostWatts},
+               "lowest mean power of this card seen at util < 1"),
 };
+
+// What no driver tells and no trace holds: lull learns it from util, power and power_limit (gpu/power_learner.h).
+constexpr bool is_learned(Metric metric) {
+  return metric == Metric::effort || metric == Metric::learned || metric == Metric::idle_power;
+}
+inline constexpr std::array kLearnedFrom = {Metric::util, Metric::power, Metric::power_limit};
 
 constexpr std::size_t index_of(Metric metric) { return static_cast<std::size_t>(metric); }
 constexpr const MetricInfo& info(Metric metric) { return kMetricTable[index_of(metric)]; }

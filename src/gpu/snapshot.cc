@@ -55,6 +55,8 @@ std::string_view to_string(Absence absence) {
     case Absence::still: return "its counter does not move";
     case Absence::looks_hung: return "its own idle looks like a hang";
     case Absence::partition: return "no values of a single partition";
+    case Absence::not_learned: return "not learned yet";
+    case Absence::little_work: return "util is below 5 %";
   }
   return "unknown error";
 }
@@ -120,6 +122,7 @@ std::vector<std::string> Inventory::warnings() const {
   if (unread > 0)
     lines.push_back(fmt::format("this machine has {} GPUs, and lull reads the first {}; nothing is known of the others",
                                 gpus, gpus - unread));
+  lines.insert(lines.end(), notes.begin(), notes.end());
   return lines;
 }
 
@@ -173,6 +176,7 @@ Band Reading::newest(Metric metric) const {
   const double known = (*this)[metric];
   const bool is_util = metric == Metric::util;
   // A GPU that is asleep does nothing, and has no newer data.
+  if (metric == Metric::effort && !std::isnan(known)) return effort_newest;
   if (asleep || std::isnan(known) || (!is_util && metric != Metric::power)) return {known, known};
   const Band& band = is_util ? util_newest : power_newest;
   const Basis basis = is_util ? util_basis : power_basis;
@@ -182,7 +186,7 @@ Band Reading::newest(Metric metric) const {
 
 void Reading::miss_all(Absence why) {
   for (const MetricInfo& row : kMetricTable)
-    if (row.of == Of::gpu) miss(row.metric, why);
+    if (row.of == Of::gpu && !is_learned(row.metric)) miss(row.metric, why);
   device_absence = why;
   util_newest = power_newest = {};
   unanswered = {};

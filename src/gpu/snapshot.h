@@ -50,6 +50,8 @@ enum class Absence : std::uint8_t {
   still,        // a counter that has never moved: the card may be busy all the time, or not count at all
   looks_hung,   // a rule for hangs is not asked of a card whose own idle looks like one
   partition,    // a part of a card of which the driver gives no values of its own
+  not_learned,  // too little of the card's work, or no idle of it, was seen yet (gpu/power_learner.h)
+  little_work,  // the card does too little to compare its power with
 };
 std::string_view to_string(Absence absence);  // "GPU is lost"
 std::string unanswered_text(Duration time);   // "driver has not answered for 12s"
@@ -112,7 +114,8 @@ struct Inventory {
   std::optional<std::size_t> place_of(const DeviceId& id) const;
   bool several_vendors() const;
   std::string driver_version;
-  std::string library;  // the path that was loaded
+  std::string library;                  // the path that was loaded
+  std::vector<std::string> notes = {};  // files of lull's own that were ignored, for a person
 
   // What a person should know of it: UUIDs that several GPUs share, GPUs that are not read. One line each.
   std::vector<std::string> warnings() const;
@@ -228,6 +231,8 @@ struct Reading : Facts {
   // The newest data alone, where a value is a mean of more: the driver's samples of its last period, and the moment.
   Band util_newest;
   Band power_newest;
+  Band effort_newest;
+  double watts_per_percent = kUnknown;  // what this card usually draws for each % of util, where that is learned
   Duration newest_span = std::chrono::milliseconds(200);  // so long before this reading the newest data begin
   Duration newest_period{};                // of the driver's samples, one of which they are; zero: they are not
   Absence device_absence = Absence::none;  // the GPU as a whole

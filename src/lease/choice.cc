@@ -513,6 +513,8 @@ Result<> answerable(const Rule& rule) {
   for (const Metric metric : rule.signals())
     if (info(metric).of != Of::gpu)
       return fail(fmt::format("{} is no signal of a GPU: a GPU cannot be chosen by it", info(metric).name));
+    else if (is_learned(metric))
+      return fail(fmt::format("{} is learned over time: a GPU cannot be chosen by it", info(metric).name));
   return {};
 }
 

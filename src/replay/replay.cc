@@ -8,6 +8,7 @@
 #include "base/text.h"
 #include "replay/intervals.h"
 #include "replay/judging.h"
+#include "replay/learning.h"
 #include "replay/recommend.h"
 #include "replay/survey.h"
 
@@ -53,6 +54,9 @@ JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceR
   judging.start = reader.first();
   judging.memory = options.memory / 2;
   judging.metrics = reader.available();
+  if (any_learned(rule_signals(options)))
+    for (const MetricInfo& row : kMetricTable)
+      if (is_learned(row.metric)) judging.metrics.push_back(row.metric);
   judging.who = reader.tells_who();
   judging.per = options.per;
   judging.except_users = options.except_users;
@@ -190,10 +194,12 @@ Result<ReplayResult> replay(ReplayOptions options) {
   for (const Combination& one : combinations) judging.policies.push_back(one.policy);
   if (options.per != Per::gpu) TRY(put_together(options, reader, judging));
   Judging sink(std::move(judging));
+  Learning learning(sink);
+  trace::TraceSink& first = any_learned(rule_signals(options)) ? static_cast<trace::TraceSink&>(learning) : sink;
   trace::TraceReport report;
   for (std::size_t done = 0; done <= combinations.size();) {
     const std::size_t next = sink.take_policies(done);
-    report = TRY(reader.read(sink));
+    report = TRY(reader.read(first));
     if (!sink.guessed_gaps()) {
       std::vector<trace::Paced> gaps;
       for (Sampling& gpu : TRY(survey(reader))) gaps.push_back(gaps_of(std::move(gpu.interval)));

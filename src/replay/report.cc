@@ -10,6 +10,7 @@
 
 #include "replay/intervals.h"
 #include "replay/job_spans.h"
+#include "replay/learning.h"
 #include "replay/survey.h"
 #include "rule/policy.h"
 
@@ -33,7 +34,8 @@ class Stretches {
 class Adding final : public trace::TraceSink {
  public:
   explicit Adding(const ReportOptions& options) : options_(options), longest_(options.most_stretches) {
-    for (const Metric metric : options.hung.signals()) hung_signals_.emplace_back(metric, 0.0);
+    for (const Metric metric : options.hung.signals())
+      if (!is_learned(metric)) hung_signals_.emplace_back(metric, 0.0);
   }
 
   void restart() override {
@@ -374,7 +376,7 @@ ReportResult Adding::finish(trace::TraceReport report) {
 }
 
 bool has_all(const std::vector<Metric>& there, const Rule& rule) {
-  const std::vector<Metric> needed = rule.signals();
+  const std::vector<Metric> needed = must_have(rule.signals());
   return std::all_of(needed.begin(), needed.end(),
                      [&](Metric metric) { return std::find(there.begin(), there.end(), metric) != there.end(); });
 }
@@ -427,14 +429,17 @@ Result<ReportResult> report(ReportOptions options) {
   auto reader = TRY(open_traces(options, std::move(wanted), options.idle.signals(), options.memory));
   const bool hangs = has_all(reader.available(), options.hung);
   Adding adding(options);
-  trace::TraceReport read = TRY(reader.read(adding));
+  Learning learning(adding);
+  const bool learns = any_learned(options.idle.signals()) || any_learned(options.hung.signals());
+  trace::TraceSink& sink = learns ? static_cast<trace::TraceSink&>(learning) : adding;
+  trace::TraceReport read = TRY(reader.read(sink));
   const bool gaps_hold = adding.guessed_gaps();
   if (!gaps_hold) {
     std::vector<trace::Paced> gaps;
     for (Sampling& gpu : TRY(survey(reader))) gaps.push_back(gaps_of(std::move(gpu.interval)));
     adding.know_gaps(std::move(gaps));
   }
-  if (!adding.guessed_levels() || !gaps_hold) read = TRY(reader.read(adding));
+  if (!adding.guessed_levels() || !gaps_hold) read = TRY(reader.read(sink));
   ReportResult result = adding.finish(std::move(read));
   result.name = name_of(options);
   result.idle_rule = options.idle.text;

@@ -30,7 +30,8 @@ namespace lull::replay {
 // By which `lull report` tells idle and hung, unless told otherwise. The latter is that of `lull run`, of one GPU
 // alone.
 inline constexpr const char* kReportIdle = "util < 1 for 5m";
-inline constexpr const char* kReportHung = "util >= 95 and power < 35% for 5m";
+inline constexpr const char* kReportHung =
+    "util >= 95 and (learned >= 1m and effort < 45 or learned < 1m and power < 35%) for 5m";
 
 struct ReportOptions : TracesToRead {
   Rule idle;

@@ -11,7 +11,7 @@ constexpr double kCoveredEnough = 0.9;
 constexpr int kStandsInGap =
     10;  // a value stands for a tick in a gap behind it if no more than this part of a tick ago
 
-bool is_mean(Metric metric) { return metric == Metric::util || metric == Metric::power; }
+bool is_mean(Metric metric) { return metric == Metric::util || metric == Metric::power || metric == Metric::effort; }
 std::int64_t nanoseconds(Instant at) { return at.time_since_epoch().count(); }
 
 }  // namespace

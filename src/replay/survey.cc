@@ -6,6 +6,7 @@
 
 #include "base/text.h"
 #include "replay/intervals.h"
+#include "replay/learning.h"
 #include "trace/history.h"
 #include "trace/rows.h"
 
@@ -82,6 +83,7 @@ Result<std::vector<Sampling>> survey(trace::TraceReader& reader, trace::TraceRep
 
 Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
                                        const std::vector<Metric>& needed, std::size_t memory) {
+  wanted = made_of(wanted);
   trace::TraceOptions options;
   for (const std::string& path : traces.paths) {
     if (!trace::is_folder(path)) {
@@ -105,7 +107,7 @@ Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<M
   options.memory = memory;
   options.progress = traces.progress;
   auto reader = TRY(trace::TraceReader::open(std::move(options)));
-  TRY(check_signals(needed, reader));
+  TRY(check_signals(must_have(needed), reader));
   reader.options().who = reader.tells_who();
   reader.options().metrics = reader.available();
   return reader;

@@ -28,7 +28,7 @@ struct TracesToRead {
   std::optional<trace::PrometheusQuery> prometheus;  // then there are no paths
 };
 // Of the `wanted` signals those are read that it has; one of the `needed` that it lacks is said with the recording that
-// would have it.
+// would have it. Signals that are learned count as what they are learned from.
 Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
                                        const std::vector<Metric>& needed, std::size_t memory);
 

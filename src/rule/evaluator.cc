@@ -89,6 +89,14 @@ std::span<const float> Evaluator::column(const Instruction& instruction, std::sp
       }
       values = {scratch, values.size()};
     }
+  } else if (instruction.over_idle) {
+    const std::span<const float> idle = block[Metric::idle_power];
+    if (values.empty() || idle.empty()) {
+      values = {};
+    } else {
+      for (std::size_t i = 0; i < values.size(); ++i) scratch[i] = values[i] - idle[i];
+      values = {scratch, values.size()};
+    }
   }
   if (instruction.state < 0) return values;
   WindowMean& window = windows_[static_cast<std::size_t>(instruction.state) + (gpu - instruction.first_gpu)];
@@ -373,6 +381,7 @@ class Compiler {
                             .compare = compare,
                             .any = any,
                             .share = it.share,
+                            .over_idle = it.over_idle,
                             .metric = it.metric,
                             .whole = info(it.metric).whole.value_or(it.metric),
                             .limit = static_cast<float>(it.limit),

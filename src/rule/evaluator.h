@@ -114,8 +114,9 @@ class Evaluator {
   struct Instruction {
     Op op = Op::compare;
     Compare compare = Compare::below;
-    bool any = false;    // of the GPUs; else all
-    bool share = false;  // of `whole`
+    bool any = false;        // of the GPUs; else all
+    bool share = false;      // of `whole`
+    bool over_idle = false;  // less the card's idle power
     Metric metric = Metric::util;
     Metric whole = Metric::util;
     float limit = 0;

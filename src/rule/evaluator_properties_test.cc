@@ -53,6 +53,9 @@ Comparison random_comparison(bool windows) {
   if (c.metric == Metric::power && between(0, 1) == 1) {
     c.share = true;
     c.limit = between(0, 4) * 25;
+  } else if (c.metric == Metric::power && between(0, 1) == 1) {
+    c.over_idle = true;
+    c.limit = between(-3, 3);
   }
   if (windows && between(0, 3) == 0) c.window = milliseconds(between(1, 60) * 100);
   return c;
@@ -107,7 +110,8 @@ Series random_series(std::size_t samples, std::size_t gpus, int unknown_percent)
   }
   series.value.resize(gpus);
   for (auto& gpu : series.value) {
-    for (const Metric metric : {Metric::util, Metric::power, Metric::power_limit, Metric::mem_used}) {
+    for (const Metric metric :
+         {Metric::util, Metric::power, Metric::power_limit, Metric::mem_used, Metric::idle_power}) {
       if (between(0, 29) == 0) continue;  // never known
       auto& column = gpu[index_of(metric)];
       auto value = static_cast<float>(between(0, 6));

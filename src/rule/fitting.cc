@@ -21,6 +21,7 @@ std::optional<Comparison> in_terms_of(const Comparison& it, Metric metric) {
   Comparison other = it;
   other.metric = metric;
   other.share = metric == Metric::power;
+  other.over_idle = false;
   if (!wants_little(it) && !wants_much(it)) return std::nullopt;
   const bool little = wants_little(it);
   other.compare = little ? Compare::below : Compare::at_least;

@@ -83,6 +83,10 @@ class Oracle {
       return column[sample];
     };
     const auto value = read(c.metric);
+    if (value && c.over_idle) {
+      const auto idle = read(Metric::idle_power);
+      return idle ? std::optional(*value - *idle) : std::nullopt;
+    }
     if (!value || !c.share) return value;
     const auto whole = read(*info(c.metric).whole);
     if (!whole || *whole <= 0) return std::nullopt;

@@ -2,7 +2,8 @@
 //
 //   chain      = condition { ("and" | "or") condition | "for" SPAN }
 //   condition  = "not" condition | "(" chain ")" | ("all" | "any") "(" chain ")" | comparison
-//   comparison = value ("<" | "<=" | ">" | ">=" | "==" | "!=") QUANTITY
+//   comparison = value ("<" | "<=" | ">" | ">=" | "==" | "!=") limit
+//   limit      = QUANTITY | "idle" [("+" | "-") QUANTITY]
 //   value      = over "(" series ")" | series
 //   series     = SIGNAL | "mean" "(" SIGNAL "," SPAN ")"
 //   over       = "all" | "any" | "mean" | "max" | "min"
@@ -174,6 +175,7 @@ class Parser {
   Result<NodeId> chain(std::size_t depth);
   Result<NodeId> condition(std::size_t depth);
   Result<NodeId> comparison(Comparison value);
+  Result<> limit(Comparison& value);
   Result<NodeId> function(Over over, std::size_t depth);
   Result<Comparison> series(Over over);
   Result<> window(Comparison& value);
@@ -362,15 +364,45 @@ Result<NodeId> Parser::comparison(Comparison value) {
     return lexer_.wrong(operation, fmt::format("expected <, <=, >, >=, == or != after '{}', not {}{}", name,
                                                shown(operation), hint_for_symbol(operation)));
   value.compare = *found;
-  const Token token = lexer_.take();
+  TRY(limit(value));
+  return add(value);
+}
+
+// A quantity; or idle+3W, of the power alone.
+Result<> Parser::limit(Comparison& value) {
+  Token token = lexer_.take();
+  if (token.is("idle")) {
+    if (value.metric != Metric::power)
+      return lexer_.wrong(token, fmt::format("only power is compared with the card's own idle, not {}: power < idle+3W",
+                                             info(value.metric).name));
+    value.over_idle = true;
+    const bool plus = lexer_.peek().is("+");
+    const bool minus = lexer_.peek().is("-");  // with a blank behind it
+    if (plus || minus) lexer_.take();
+    const Token& next = lexer_.peek();
+    const bool signed_number = next.kind == Token::Kind::quantity && next.number.starts_with('-');
+    if (!plus && !minus && !signed_number) {
+      if (next.kind == Token::Kind::quantity)
+        return lexer_.wrong(next, "expected '+' or '-' between 'idle' and the number: power < idle+3W");
+      return {};
+    }
+    token = lexer_.take();
+    if (token.kind != Token::Kind::quantity || ((plus || minus) && signed_number))
+      return lexer_.wrong(token, fmt::format("expected a number of watts, as in idle+3W, not {}", shown(token)));
+    const auto watts = read_limit(value.metric, token.number, token.unit);
+    if (!watts) return lexer_.wrong(token, watts.error().what);
+    if (watts->share) return lexer_.wrong(token, "a share of the limit does not add to watts: power < idle+3W");
+    value.limit = minus ? -watts->value : watts->value;
+    return {};
+  }
   if (token.kind != Token::Kind::quantity)
-    return lexer_.wrong(token, fmt::format("expected a number to compare {} with, not {}{}", name, shown(token),
-                                           hint_for_symbol(token)));
+    return lexer_.wrong(token, fmt::format("expected a number to compare {} with, not {}{}", info(value.metric).name,
+                                           shown(token), hint_for_symbol(token)));
   const auto limit = read_limit(value.metric, token.number, token.unit);
   if (!limit) return lexer_.wrong(token, limit.error().what);
   value.limit = limit->value;
   value.share = limit->share;
-  return add(value);
+  return {};
 }
 
 }  // namespace
@@ -390,6 +422,7 @@ Result<Rule> with_limit(const Rule& rule, Metric metric, std::string_view limit)
     if (comparison == nullptr || comparison->metric != metric) continue;
     comparison->limit = read.value;
     comparison->share = read.share;
+    comparison->over_idle = false;
     any = true;
   }
   if (!any) return fail(fmt::format("the rule '{}' does not look at {}", printable(rule.text), info(metric).name));

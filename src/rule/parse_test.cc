@@ -195,6 +195,25 @@ TEST(ParseRule, ALimitOfAnyMagnitudeParsesBackToTheSame) {
   }));
 }
 
+TEST(ParseRule, PowerMayBeComparedWithTheCardsOwnIdle) {
+  for (const char* text : {"power < idle+3W", "power < idle + 3W", "power<IDLE+3", "power < idle+0.003kW"})
+    EXPECT_EQ(spelled(text), "power < idle+3W") << text;
+  EXPECT_EQ(spelled("power < idle-2W"), "power < idle-2W");
+  EXPECT_EQ(spelled("power < idle - 2W"), "power < idle-2W");
+  EXPECT_EQ(spelled("power <= idle for 5m"), "power <= idle+0W for 5m");
+  EXPECT_EQ(spelled("max(mean(power, 1m)) < idle+3W or util < 1"), "max(mean(power, 1m)) < idle+3W or util < 1");
+  const Rule rule = *parse_rule("power < idle+3W for 5m");
+  EXPECT_EQ(rule.signals(), (std::vector{Metric::power, Metric::idle_power}));
+  EXPECT_NE(describe(rule).find("below 3 W above its own idle power"), std::string::npos) << describe(rule);
+  EXPECT_TRUE(remarks(*parse_rule("power < idle-2W for 5m")).empty());
+  EXPECT_NE(complaint("util < idle+3").find("only power is compared with the card's own idle"), std::string::npos);
+  EXPECT_NE(complaint("power < idle+3%").find("does not add to watts"), std::string::npos);
+  EXPECT_NE(complaint("power < idle+3GiB").find("power is in watts"), std::string::npos);
+  EXPECT_NE(complaint("power < idle 3W").find("expected '+' or '-'"), std::string::npos);
+  for (const char* text : {"power < idle+", "power < idle+-3W", "power < idle - -3W", "power < idle+idle"})
+    EXPECT_NE(complaint(text).find("expected a number of watts"), std::string::npos) << text;
+}
+
 TEST(ParseRule, TimesAndBytesNeedAUnit) {
   EXPECT_NE(complaint("quiet > 600").find("'600' needs a unit: quiet is a time: write 90s"), std::string::npos);
   EXPECT_NE(complaint("mem_free > 20").find("'20' needs a unit: mem_free is in bytes: write 1GiB"), std::string::npos);

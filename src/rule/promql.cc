@@ -138,7 +138,8 @@ Result<> Translation::check_signals() const {
   for (const Metric metric : rule_.signals())
     if (find(metric, options_.names) == nullptr)
       return fail(fmt::format("'{}' cannot be translated: {}", info(metric).name,
-                              info(metric).of == Of::gpu
+                              is_learned(metric) ? "lull learns it of each card, and no exporter has it"
+                              : info(metric).of == Of::gpu
                                   ? (options_.names == PromNames::dcgm ? "dcgm-exporter has no such metric"
                                                                        : "lull serve has no such metric")
                                   : "it is read on the machine that runs the job, and no exporter has it"));

@@ -87,7 +87,10 @@ std::span<const Metric> instead_of(Metric metric) {
     case Metric::io:
     case Metric::quiet:
     case Metric::beat: return kJob;
-    case Metric::user_idle: return {};
+    case Metric::user_idle:
+    case Metric::effort:
+    case Metric::learned:
+    case Metric::idle_power: return {};
   }
   return {};
 }
@@ -246,7 +249,7 @@ Rule at_one_moment(Rule rule) {
       one->window.reset();
       if (little == here) continue;
       constexpr double kLessThanAny = -1e9;
-      one->share = false;
+      one->share = one->over_idle = false;
       one->limit = kLessThanAny;
       one->compare = here ? Compare::at_least : Compare::below;
     }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 #include <string>
 #include <utility>
@@ -101,6 +102,7 @@ std::vector<Metric> Rule::signals() const {
     if (comparison == nullptr) continue;
     add(comparison->metric);
     if (const auto whole = info(comparison->metric).whole; whole && comparison->share) add(*whole);
+    if (comparison->over_idle) add(Metric::idle_power);
   }
   return found;
 }
@@ -159,6 +161,8 @@ class Writer {
 
 std::string quantity(const Comparison& it) {
   const MetricInfo& row = info(it.metric);
+  if (it.over_idle)
+    return fmt::format("{} W {} its own idle power", std::abs(it.limit), it.limit < 0 ? "below" : "above");
   if (it.share) return fmt::format("{} % of {}", it.limit, info(row.whole.value_or(it.metric)).name);
   switch (row.unit) {
     case Unit::bytes: return format_size(it.limit);
@@ -246,7 +250,8 @@ Reach reach(const Comparison& it, double low, double high) {
 }  // namespace
 
 std::string limit_text(const Comparison& comparison) {
-  return exact_limit(info(comparison.metric), comparison.limit, comparison.share);
+  const std::string limit = exact_limit(info(comparison.metric), comparison.limit, comparison.share);
+  return comparison.over_idle ? fmt::format("idle{}{}", limit.starts_with('-') ? "" : "+", limit) : limit;
 }
 
 std::string to_text(const Span& span) {
@@ -280,6 +285,7 @@ std::vector<std::string> remarks(const Rule& rule) {
     const bool capped =
         it->metric == Metric::util || it->metric == Metric::mem_util || (it->share && row.whole == Metric::mem_total);
     const double low = row.unit == Unit::celsius ? -273.15 : 0;
+    if (it->over_idle) continue;  // below its idle a card is seldom, but it can be
     const Reach found = reach(*it, low, capped ? 100 : std::numeric_limits<double>::infinity());
     if (found.never) out.push_back(fmt::format("'{}' can never hold", to_text(*it)));
     if (found.always) out.push_back(fmt::format("'{}' always holds where {} is known", to_text(*it), row.name));

@@ -37,8 +37,9 @@ struct Comparison {
   Metric metric = Metric::util;
   std::optional<Duration> window = {};  // the mean over this much time, of each GPU
   Compare compare = Compare::below;
-  double limit = 0;    // in the metric's unit, or in % if `share`
-  bool share = false;  // of the metric's whole: power < 30%
+  double limit = 0;        // in the metric's unit, or in % if `share`
+  bool share = false;      // of the metric's whole: power < 30%
+  bool over_idle = false;  // above the card's own idle power: power < idle+3W
   bool operator==(const Comparison&) const = default;
 };
 struct And {

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "sense/arrange.h"
+#include "sense/card_learners.h"
 #include "sense/processes.h"
 #include "sense/proof.h"
 #include "sense/select.h"
@@ -111,6 +112,7 @@ struct Sampler::Core {
         only_numbers(options.gpus.empty() ? std::nullopt : named_by_number(options.gpus, kMostGpus)),
         wakeup(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {
     driver = {Absence::no_answer, "no sample was taken yet", {}};
+    if (options.learned) learners.emplace(LearnedStore(learned_folder(::geteuid()), ::geteuid()), !options.once);
   }
 
   Core(const Core&) = delete;
@@ -607,12 +609,30 @@ struct Sampler::Core {
       longest = std::max(longest, snapshot.readings[i].unanswered);
     }
     first_reports.doubt_foreign_numbers(snapshot.readings);
+    if (learners) learn(snapshot);
     add_machine(snapshot);
     if (driver.absence == Absence::none && all_hang && longest > Duration::zero()) {
       snapshot.driver = {Absence::no_answer, "the " + unanswered_text(longest), longest};
     }
     if (let_go) leave(-1);
     done = requested;
+  }
+
+  void learn(Snapshot& snapshot) {
+    if (met != inventory) {
+      std::vector<std::string> notes = learners->meet(*inventory);
+      if (!notes.empty()) say(std::move(notes));
+    }
+    if (std::string why = learners->keep_now_and_then(snapshot.at); !why.empty()) say({std::move(why)});
+    met = snapshot.inventory = inventory;
+    learners->learn(snapshot);
+  }
+
+  // An inventory is const once it is published.
+  void say(std::vector<std::string> notes) {
+    auto with = std::make_shared<Inventory>(*inventory);
+    with->notes.insert(with->notes.end(), notes.begin(), notes.end());
+    inventory = std::move(with);
   }
 
   void arrange_rows() {
@@ -635,7 +655,8 @@ struct Sampler::Core {
     if (arrangement.devices == inventory->devices && driver_version == inventory->driver_version &&
         library == inventory->library)
       return;
-    inventory = std::make_shared<Inventory>(Inventory{std::move(arrangement.devices), driver_version, library});
+    inventory = std::make_shared<Inventory>(
+        Inventory{std::move(arrangement.devices), driver_version, library, inventory->notes});
   }
 
   void fill(Reading& reading, const Row& row, Instant at) {
@@ -720,7 +741,9 @@ struct Sampler::Core {
   std::string library;
   std::vector<Seen> seen;
   FirstReports first_reports;  // outlives the sensor
-  std::uint32_t unread = 0;    // GPUs beyond those, which nobody reads
+  std::optional<CardLearners> learners;
+  std::shared_ptr<const Inventory> met;  // that they were told of
+  std::uint32_t unread = 0;              // GPUs beyond those, which nobody reads
   MachineReport machine;
   bool machine_known = false;
   std::vector<std::byte> copied;  // a message is copied out before it is judged
@@ -756,6 +779,8 @@ void SamplerOptions::want_only(std::span<const Metric> metrics) {
   processes = any(std::array{Metric::procs});
   pcie = any(std::array{Metric::pcie});
   openers = any(std::array{Metric::openers});
+  learned = std::ranges::any_of(metrics, is_learned);
+  power = power || learned;
 }
 
 Needs SamplerOptions::needs() const {

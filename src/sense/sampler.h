@@ -40,6 +40,7 @@ struct SamplerOptions : Needs {
   bool openers = false;       // who holds the device files: a scan of /proc
   bool process_info = false;  // join the processes with /proc into Snapshot::processes
   bool topology = false;      // how the GPUs are joined, into Snapshot::topology
+  bool learned = false;       // `effort` and what it rests on: learns from each sample, and keeps it
   // As in --gpus: the others are not waited for, and where these are named by numbers not even asked (`not_asked`).
   // Empty: all.
   std::string gpus;

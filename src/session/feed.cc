@@ -93,6 +93,8 @@ void Feed::start_sampler() {
       for (const Metric metric : options_.warn_by->signals()) signals.push_back(metric);
     options.want_only(signals);
     options.memory = true;
+  } else {
+    options.learned = true;
   }
   options.processes = options.processes || scope_.needs_processes() || options_.holders;
   options.all_lists = scope_.needs_processes() || options_.holders;  // who draws works there, too

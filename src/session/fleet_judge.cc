@@ -5,10 +5,12 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <map>
 
 #include "base/calendar.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "gpu/power_learner.h"
 #include "rule/timeline.h"
 #include "trace/reader.h"
 
@@ -22,8 +24,13 @@ constexpr std::size_t kLeastSamples = 4;  // within the time that a rule asks fo
 class FleetSink final : public trace::TraceSink {
  public:
   explicit FleetSink(const std::vector<Metric>& metrics) : metrics_(metrics) {}
-  void restart() override { gpus_.clear(); }
-  void block(std::size_t gpu, const Block& block) override {
+  void restart() override {
+    gpus_.clear();
+    learners_.clear();
+  }
+  void block(std::size_t gpu, const Block& read) override {
+    // So much is learned as the rule looks back: mostly nothing, and then `learned` says so.
+    const Block block = columns_.add(learners_[gpu], read);
     if (gpus_.size() <= gpu) gpus_.resize(gpu + 1);
     FleetGpu& one = gpus_[gpu];
     one.at.insert(one.at.end(), block.at.begin(), block.at.end());
@@ -40,6 +47,8 @@ class FleetSink final : public trace::TraceSink {
  private:
   const std::vector<Metric>& metrics_;
   std::vector<FleetGpu> gpus_;
+  std::map<std::size_t, PowerLearner> learners_;
+  LearnedColumns columns_;
 };
 
 // One GPU of the job: where its samples are that count.
@@ -169,7 +178,7 @@ Result<std::vector<FleetGpu>> read_fleet(const std::string& path, const std::vec
                                          const std::vector<trace::ColumnChoice>& labels) {
   trace::TraceOptions options;
   options.paths = {path};
-  options.metrics = metrics;
+  options.metrics = made_of(metrics);
   options.columns = labels;
   // By host and number alone, as Slurm knows them: two machines whose GPUs have one UUID would be one GPU else.
   options.columns.push_back({.role = "uuid", .column = "", .unit = ""});

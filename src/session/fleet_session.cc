@@ -14,6 +14,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
+#include "gpu/power_learner.h"
 #include "session/slurm_steps.h"
 #include "slurm/job_step.h"
 #include "slurm/keep_comment.h"
@@ -100,7 +101,7 @@ FleetSession::FleetSession(FleetSettings settings, World& world, Sink& sink)
   for (const EachStep& step : settings_.each.steps)
     for (const Metric metric : step.when.signals())
       if (std::ranges::find(metrics_, metric) == metrics_.end()) metrics_.push_back(metric);
-  selector_ = trace::prometheus_selector(metrics_, settings_.labels, settings_.query.match);
+  selector_ = trace::prometheus_selector(made_of(metrics_), settings_.labels, settings_.query.match);
 }
 
 // What the rules of the jobs look at: a user may have asked for another time than the site's steps have.

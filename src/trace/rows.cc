@@ -116,7 +116,7 @@ Result<> choose_signals(std::string_view text, RowLayout& layout) {
   }
   std::vector<std::string_view> names = {"who"};
   for (const MetricInfo& row : kMetricTable)
-    if (row.of == Of::gpu) names.push_back(row.name);
+    if (row.of == Of::gpu && !is_learned(row.metric)) names.push_back(row.name);
   for (const std::string_view part : split(text, ',')) {
     const std::string_view name = trim(part);
     if (name == "who") {
@@ -124,6 +124,8 @@ Result<> choose_signals(std::string_view text, RowLayout& layout) {
       continue;
     }
     const auto metric = metric_by_name(name);
+    if (metric && is_learned(*metric))
+      return fail(fmt::format("--signals: '{}' is learned from util and power, in a replay too: record these", name));
     if (!metric || info(*metric).of != Of::gpu)
       return fail(fmt::format("--signals: '{}' is no signal of a GPU{}", printable(name), did_you_mean(name, names)));
     if (std::find(metrics.begin(), metrics.end(), *metric) == metrics.end()) metrics.push_back(*metric);

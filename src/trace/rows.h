@@ -37,7 +37,9 @@ struct RowLayout {
 };
 
 // Cheap to read; else a recording has it only where it is named.
-inline bool is_recorded_unasked(Metric metric) { return metric != Metric::pcie && metric != Metric::openers; }
+inline bool is_recorded_unasked(Metric metric) {
+  return metric != Metric::pcie && metric != Metric::openers && !is_learned(metric);
+}
 // Puts those signals into it that a person names: "util,power,who"; empty: all that are cheap to read, and who.
 Result<> choose_signals(std::string_view text, RowLayout& layout);
 

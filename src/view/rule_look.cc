@@ -13,6 +13,7 @@
 
 #include "base/json_writer.h"
 #include "base/text.h"
+#include "gpu/power_learner.h"
 #include "rule/fitting.h"
 #include "rule/quantity.h"
 #include "rule/reason.h"
@@ -108,6 +109,16 @@ std::vector<std::string> notes_of(const Rule& rule, const RuleLook& looked) {
   for (const auto& [text, devices] : offers)
     notes.push_back(fmt::format("on {} `{}` would do instead", labels(devices), text));
   std::ranges::copy(rdna_notes(rule, scope), std::back_inserter(notes));
+  std::ranges::copy(looked.snapshot.inventory->notes, std::back_inserter(notes));
+  if (!any_learned(rule.signals())) return notes;
+  for (const std::size_t i : looked.devices) {
+    const Reading& reading = looked.snapshot.readings[i];
+    if (!std::isfinite(reading.watts_per_percent)) continue;
+    notes.push_back(fmt::format("GPU {}: learned from {} of work: {:.0f} W idle, {:.2g} W for each % of util",
+                                looked.snapshot.inventory->devices[i].label(),
+                                value_text(Metric::learned, reading[Metric::learned]), reading[Metric::idle_power],
+                                reading.watts_per_percent));
+  }
   return notes;
 }
 

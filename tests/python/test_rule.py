@@ -152,3 +152,23 @@ answers = lull.Rule("util < 5 for 2s").evaluate(array.array("d", [0, 1, 2, 3]), 
 print(type(answers).__name__, list(answers))
 """)
     assert child.finish()[:2] == (0, "array [-1, -1, 1, 1]\n")
+
+
+def test_a_rule_learns_what_the_card_draws():
+    """A T4 that hangs at 58 % of its limit: found by what it drew before, never by what comes later."""
+    util = np.repeat([0, 97, 100], [30, 90, 60]).astype(np.float32)
+    power = np.repeat([27, 68, 41], [30, 90, 60]).astype(np.float32)
+    times = np.arange(len(util), dtype=np.float64) * 10
+    rule = "util >= 95 and (learned >= 1m and effort < 45 or learned < 1m and power < 35%) for 5m"
+    values = {"util": util, "power": power, "power_limit": np.full(len(util), 70, np.float32)}
+    assert [one.index for one in lull.Rule(rule).fires(times, values)] == [150]
+    assert lull.Rule(rule, every=10).evaluate(times, values).tolist() == one_by_one(lull.Rule(rule, every=10), times, values)
+    values = {"util": util, "power": power}  # without a limit
+    assert [one.index for one in lull.Rule(rule).fires(times, values)] == [150]
+    late = {"util": np.roll(util, 60), "power": np.roll(power, 60)}
+    assert lull.Rule(rule).fires(times, late) == []
+    assert lull.Rule("effort < 45 for 50s").fires(times, {"effort": power}) != []
+    with pytest.raises(lull.UsageError, match="the rule needs 'power'"):
+        lull.Rule(rule).fires(times, {"util": util})
+    idle = lull.Rule("power < idle+3W for 1m").fires(times, values)
+    assert len(idle) == 1 and 7 <= idle[0].index < 15

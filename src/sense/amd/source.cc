@@ -321,7 +321,7 @@ class AmdGpu final : public FileGpu {
   void read_part(const Needs& needs, Instant now, std::size_t i, Reading& reading) {
     if (i >= parts_.size()) return reading.miss_all(Absence::lost);
     for (const MetricInfo& row : kMetricTable)
-      if (row.of == Of::gpu) reading.miss(row.metric, Absence::partition);
+      if (row.of == Of::gpu && !is_learned(row.metric)) reading.miss(row.metric, Absence::partition);
     if (needs.processes) parts_[i].users->sample(parts_[i].device, parts_[i].kfd_gpu, needs, now, reading);
   }
 
