@@ -55,6 +55,10 @@ std::string_view to_string(Absence absence) {
     case Absence::still: return "its counter does not move";
     case Absence::looks_hung: return "its own idle looks like a hang";
     case Absence::partition: return "no values of a single partition";
+    case Absence::no_source: return "nothing says where it comes from: [signals] of lull.toml, or --signal-from";
+    case Absence::unread: return "its source has not answered yet";
+    case Absence::unreadable: return "its source cannot be read";
+    case Absence::stale: return "its source repeats an old value";
   }
   return "unknown error";
 }

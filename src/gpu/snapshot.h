@@ -50,6 +50,10 @@ enum class Absence : std::uint8_t {
   still,        // a counter that has never moved: the card may be busy all the time, or not count at all
   looks_hung,   // a rule for hangs is not asked of a card whose own idle looks like one
   partition,    // a part of a card of which the driver gives no values of its own
+  no_source,    // of a signal of the user's own: nobody says where it comes from
+  unread,       // likewise: its source has not answered yet
+  unreadable,   // likewise: its source cannot be read; what is wrong is said beside (session/own_signals.h)
+  stale,        // likewise: its source repeats something old
 };
 std::string_view to_string(Absence absence);  // "GPU is lost"
 std::string unanswered_text(Duration time);   // "driver has not answered for 12s"

@@ -39,7 +39,8 @@ struct RowLayout {
 // Cheap to read; else a recording has it only where it is named.
 inline bool is_recorded_unasked(Metric metric) { return metric != Metric::pcie && metric != Metric::openers; }
 // Puts those signals into it that a person names: "util,power,who"; empty: all that are cheap to read, and who.
-Result<> choose_signals(std::string_view text, RowLayout& layout);
+// `own`: signals of the user's own that have a source.
+Result<> choose_signals(std::string_view text, RowLayout& layout, std::span<const Metric> own = {});
 
 // What a row is of.
 struct RowFacts {
