@@ -31,6 +31,7 @@ class ProcessWatch::World final : public lull::World {
   std::vector<std::unique_ptr<Action>> actions_of(const ActionOption&, const ActionOptions&) override { return {}; }
   std::unique_ptr<Action> end_holders(const std::string&, Ending::Options, EndHolders::Who) override { return nullptr; }
   void stop_ourselves() override {}
+  bool has_threads() const override { return true; }
 
  private:
   std::unique_ptr<Loop> loop_;

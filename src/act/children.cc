@@ -159,8 +159,11 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   if (!input) return fail_soon(input.error().message());
   one->input = *std::move(input);
   if (options.capture) {
-    one->output = Fd(::memfd_create("lull", MFD_CLOEXEC));
-    if (!one->output) return fail_soon(std::string("its output cannot be kept: ") + std::strerror(errno));
+    one->output = Fd(::memfd_create("lull", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+    const bool kept = one->output && (!options.no_more_output ||
+                                      (::ftruncate(one->output.get(), static_cast<off_t>(options.most_output)) == 0 &&
+                                       ::fcntl(one->output.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0));
+    if (!kept) return fail_soon(std::string("its output cannot be kept: ") + std::strerror(errno));
   } else if (!options.output_file.empty()) {
     auto file = open_file(options.output_file, O_WRONLY | O_CREAT | O_APPEND, 0600);
     if (!file) return fail_soon(file.error().message());
@@ -209,6 +212,7 @@ void Helpers::finish(const std::shared_ptr<Running>& one, HelperResult result) {
   std::erase(running_, one);
   one->cgroup.remove();  // what it left behind on purpose lives on in ours
   if (one->capture) result.output = text_of(one->output, one->most_output);
+  while (!result.output.empty() && result.output.back() == '\0') result.output.pop_back();  // no_more_output
   const Done done = std::move(one->done);
   done(result);
 }

@@ -65,6 +65,7 @@ struct HelperOptions {
   std::string output_file = {};                     // its stdout; empty: ours is stderr for it
   bool capture = false;                             // its stdout comes back as text
   std::size_t most_output = std::size_t{64} << 10;  // of that
+  bool no_more_output = false;                      // and it cannot write more: for what somebody runs again and again
   bool quiet = false;                               // its stderr goes where its stdout goes
   const InheritedSignals* signals = nullptr;
   std::function<bool()> may_start = nullptr;  // asked right before it is started

@@ -20,6 +20,7 @@
 #include "base/process_start.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "gpu/own_signal.h"
 
 namespace lull {
 namespace {
@@ -210,20 +211,25 @@ void Recorder::add(const Snapshot& snapshot, const Facts& job, const Facts& mach
   sample.inventory = snapshot.inventory;
   sample.values.clear();
   for (const Reading& reading : snapshot.readings)
-    for (const MetricInfo& row : kMetricTable)
-      sample.values.push_back(facts_with(row.metric, reading, job, machine)[row.metric]);
+    for (std::size_t m = 0; m < kMetrics; ++m) {
+      const auto metric = static_cast<Metric>(m);
+      const bool named = !is_own(metric) || !info(metric).name.empty();
+      sample.values.push_back(named ? facts_with(metric, reading, job, machine)[metric] : kUnknown);
+    }
 }
 
 std::string Recorder::csv() const {
   std::string text = "time,gpu,uuid";
   for (const MetricInfo& row : kMetricTable) text += fmt::format(",{}", row.field);
+  const std::size_t own = own_signals().size();
+  for (const MetricInfo& row : own_signals()) text += fmt::format(",{}", row.field);
   text += '\n';
   for (std::size_t i = next_ > kSamples ? next_ - kSamples : 0; i < next_; ++i) {
     const Sample& sample = ring_[i % kSamples];
     const auto& devices = sample.inventory->devices;
     for (std::size_t d = 0; d < devices.size() && (d + 1) * kMetrics <= sample.values.size(); ++d) {
       text += fmt::format("{},{},{}", format_rfc3339(sample.wall), devices[d].label(), devices[d].uuid);
-      for (std::size_t m = 0; m < kMetrics; ++m) {
+      for (std::size_t m = 0; m < kBuiltInMetrics + own; ++m) {
         const double value = sample.values[d * kMetrics + m];
         text += std::isnan(value) ? std::string(",") : fmt::format(",{:.15g}", value);
       }

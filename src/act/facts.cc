@@ -12,6 +12,7 @@
 #include "base/process_start.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "gpu/own_signal.h"
 
 namespace lull {
 namespace {
@@ -79,6 +80,8 @@ void put_gpu(JsonWriter& json, const Device& device, const Reading& reading, con
     if (const Facts& from = facts_with(row.metric, reading, facts.job_facts, facts.machine);
         from.why_missing(row.metric) != Absence::not_asked)
       json.member(row.field, from[row.metric]);
+  for (const MetricInfo& row : own_signals())
+    if (facts.machine.why_missing(row.metric) != Absence::not_asked) json.member(row.field, facts.machine[row.metric]);
   json.end_object();
 }
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <csignal>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,6 +24,8 @@
 #include "rule/rule.h"
 #include "sense/sampler.h"
 #include "sense/select.h"
+#include "session/machine.h"
+#include "session/own_signals.h"
 #include "trace/schema.h"
 #include "view/rule_look.h"
 #include "view/screen.h"
@@ -34,7 +37,45 @@ using namespace std::chrono_literals;
 
 constexpr Duration kPatience = 1500ms;
 
-Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
+// Asks the sources of the user's own signals as `lull watch` does; for a rate twice.
+void look_at_own(const Rule& rule, const std::vector<SignalSource>& signals, RuleLook& looked) {
+  const std::vector<Metric> used = rule.signals();
+  for (const Metric metric : used)
+    if (is_own(metric)) looked.machine.miss(metric, Absence::no_source);
+  const std::vector<SignalSource> sources = sources_of(signals, used);
+  if (sources.empty()) return;
+  for (const SignalSource& source : sources) looked.sources[source.metric] = source.to_string();
+  const SystemClock clock;
+  const auto machine = Machine::open(clock);
+  if (!machine) {
+    for (const SignalSource& source : sources) looked.troubles[source.metric] = machine.error().message();
+    return;
+  }
+  Loop& loop = (*machine)->loop();
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGCHLD);  // of commands
+  (void)(*machine)->listen(set, [](const signalfd_siginfo&) {});
+  OwnSignals own(**machine, sources, 1s);
+  Instant from = clock.now();
+  const bool rate = std::ranges::find(sources, SignalSource::As::rate, &SignalSource::as) != sources.end();
+  bool again = rate;
+  own.on_read = [&] {
+    if (!own.read_since(from)) return;
+    if (!std::exchange(again, false)) return loop.stop();
+    loop.in(1s, [&] {
+      from = clock.now();
+      own.ask_since(from);
+    });
+  };
+  loop.in(2 * own.longest_timeout() + 5s, [&] { loop.stop(); });
+  own.ask_since(from);
+  (void)loop.run();
+  own.add_to(looked.machine);
+  looked.troubles = own.troubles();
+}
+
+Result<RuleLook> look(const Rule& rule, const std::string& gpus, const std::vector<SignalSource>& sources) {
   const std::vector<Metric> signals = rule.signals();
   SamplerOptions sampling;
   std::vector<Metric> wanted = signals;  // and what could be asked for instead
@@ -59,11 +100,12 @@ Result<RuleLook> look(const Rule& rule, const std::string& gpus) {
     for (std::size_t i = 0; i < inventory.devices.size(); ++i)
       if (std::ranges::find(closed, inventory.devices[i]) == closed.end()) looked.devices.push_back(i);
   }
+  look_at_own(rule, sources, looked);
   std::vector<Device> scope;
   scope.reserve(looked.devices.size());
   for (const std::size_t i : looked.devices) scope.push_back(inventory.devices[i]);
   Judge judge(Policy{.idle = rule}, std::move(scope), {});
-  looked.now = TRY(judge.observe(looked.snapshot)).condition;
+  looked.now = TRY(judge.observe(looked.snapshot, Facts(), looked.machine)).condition;
   return looked;
 }
 
@@ -118,6 +160,7 @@ int print_promql(const Rule& rule, const PromArguments& arguments) {
 int check_command(int argc, char** argv) {
   std::vector<std::string> words;
   std::string gpus;
+  std::vector<std::string> signal_from;
   bool json = false;
   CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
   line.arguments("RULE", words,
@@ -125,6 +168,7 @@ int check_command(int argc, char** argv) {
                  "lists them)")
       .required();
   line.option(shared::kGpus, gpus, std::string(shared::kOnlyThese) + " (default: all)");
+  line.each(shared::kSignalFrom, signal_from);
   line.flag(shared::kJson, json, shared::kOneObject);
   PromArguments prom;
   line.flag("--promql", prom.wanted, "print the rule as a query of Prometheus that never answers before lull does")
@@ -151,12 +195,14 @@ int check_command(int argc, char** argv) {
   for (const std::string& word : words) text += (text.empty() ? "" : " ") + word;
   const auto settings = Settings::load();
   if (!settings) return complain(settings.error().message(), kExitUsage);
+  const auto signals = signals_with(settings->signals(), signal_from);
+  if (!signals) return complain("check: " + signals.error().message(), kExitUsage);
   const Result<Rule> rule = settings->rule(text);
   if (!rule) return complain(rule.error().message(), kExitUsage);
   if (prom.wanted) return print_promql(*rule, prom);
   if (std::ranges::any_of(about_prom, &CommandLine::Option::given))
     return complain("check: --per, --metrics, --interval, --labels and --alert go with --promql", kExitUsage);
-  const Result<RuleLook> looked = look(*rule, gpus);
+  const Result<RuleLook> looked = look(*rule, gpus, *signals);
   if (!looked) return complain(looked.error().message(), kExitUsage);
   fmt::print("{}", json ? rule_json(*rule, *looked) : rule_text(*rule, *looked, screen_of(STDOUT_FILENO)));
   return 0;

@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
+#include "config/settings.h"
 #include "fill/plan_file.h"
 #include "fill/session.h"
 #include "fill/sink.h"
@@ -44,6 +45,7 @@ constexpr const char* kFillMore =
 
 struct FillCommand : FillCommandOptions {
   std::vector<std::string> file;
+  std::vector<std::string> signal_from;
   std::string detect = "bpf";
   bool no_cgroup = false;
   bool check = false;
@@ -59,6 +61,7 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
   line.option(shared::kIdle, command.idle,
               "that must hold before a GPU is filled, or a time: the default rule for so long");
+  line.each(shared::kSignalFrom, command.signal_from);
   line.option(shared::kEvery, command.every);
   line.option("--confirm", command.confirm, "how long a filler is paused to see whether the other process uses the GPU")
       .value("TIME");
@@ -150,6 +153,10 @@ int fill_command(int argc, char** argv) {
   if (command.status) return status(command.json);
   if (command.file.size() > 1)
     return refuse(fmt::format("'{}': one FILE, or -- before a command", printable(command.file[1])));
+  const auto known = Settings::load();
+  if (!known) return complain(known.error().message(), kExitUsage);
+  auto signals = signals_with(known->signals(), command.signal_from);  // before a rule that names one
+  if (!signals) return refuse(signals.error().message());
   if (command.check) return command.file.empty() ? refuse("--check needs a FILE") : check(command.file[0]);
   if (const auto well = check(command.console); !well) return refuse(well.error().message());
   if (command.file.empty() == arguments.empty())
@@ -174,6 +181,7 @@ int fill_command(int argc, char** argv) {
                  fmt::format("another lull fill runs here (pid {}): each takes the other's fillers for strangers",
                              other.watcher));
   FillOptions options{.best_way = *way, .use_cgroup = !command.no_cgroup};
+  options.signals = *std::move(signals);
   if (!command.file.empty()) {
     options.file = command.file[0];
     options.reload = [file = command.file[0]] { return load_plan(file); };

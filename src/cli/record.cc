@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
+#include "config/settings.h"
 #include "session/machine.h"
 #include "session/trace_session.h"
 
@@ -41,6 +42,7 @@ int record_command(int argc, char** argv) {
   std::string length;
   std::string format;
   std::string signals;
+  std::vector<std::string> signal_from;
   bool no_who = false;
   TraceSettings settings;
   const auto every_option = line.option(shared::kEvery, every, "", "1s; with --history 5s");
@@ -55,6 +57,7 @@ int record_command(int argc, char** argv) {
   line.option(shared::kGpus, settings.gpus, std::string(shared::kOnlyThese) + " (default: all)");
   line.option("--signals", signals, "only these, such as util,power,who (default: all that are cheap to read, and who)")
       .value("LIST");
+  line.each(shared::kSignalFrom, signal_from);
   line.flag("--no-who", no_who, "leave out who has the GPUs: host, users, pids, command, lease, job");
   line.footer(
       "Examples:\n  lull record --every 1s --for 2h -o night.csv.zst\n"
@@ -99,7 +102,14 @@ int record_command(int argc, char** argv) {
   settings.layout.format = format.empty()       ? trace::format_by_name(settings.output)
                            : format == "ndjson" ? trace::Format::ndjson
                                                 : trace::Format::csv;
-  if (const auto read = trace::choose_signals(signals, settings.layout); !read) return wrong(read.error());
+  const auto known = Settings::load();
+  if (!known) return complain(known.error().message(), kExitUsage);
+  const auto sources = signals_with(known->signals(), signal_from);
+  if (!sources) return wrong(sources.error());
+  std::vector<Metric> own;
+  for (const SignalSource& source : *sources) own.push_back(source.metric);
+  if (const auto read = trace::choose_signals(signals, settings.layout, own); !read) return wrong(read.error());
+  settings.signals = sources_of(*sources, settings.layout.metrics);
   if (no_who) settings.layout.who = false;
   return record(std::move(settings));
 }

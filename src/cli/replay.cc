@@ -42,7 +42,7 @@ struct ReplayArguments {
 };
 
 Result<Policy> read_policy(const ReplayArguments& arguments) {
-  const Settings settings = TRY(Settings::load());
+  const Settings settings = TRY(settings_with(arguments.trace));
   Policy policy{.idle = TRY(settings.idle_option("--idle", arguments.idle))};
   if (!arguments.arm.empty()) policy.arm = TRY(settings.rule_option("--arm", arguments.arm));
   return policy;
@@ -103,6 +103,7 @@ int replay_command(int argc, char** argv) {
   line.option(shared::kDelay, arguments.delay, "the first sample");
   line.option(shared::kGap, arguments.trace.gap, "breaks a stretch");
   line.option(shared::kMissing, arguments.missing);
+  describe_signals(line, arguments.trace);
   describe_price(line, arguments.trace);
   line.each("--sweep", arguments.sweeps, "try these values too, such as for=5m,30m,2h or util=1,5,10 (default: none)")
       .value("NAME=VALUE,…");

@@ -29,7 +29,7 @@ struct ReportArguments {
 
 Result<replay::ReportOptions> read_options(const ReportArguments& arguments) {
   replay::ReportOptions options;
-  const Settings settings = TRY(Settings::load());
+  const Settings settings = TRY(settings_with(arguments.trace));
   options.idle = TRY(settings.idle_option("--idle", arguments.idle));
   options.hung = TRY(settings.rule_option("--hung", arguments.hung));
   options.by_hour = arguments.hours;
@@ -49,6 +49,7 @@ int report_command(int argc, char** argv) {
   line.option("--by", arguments.by, "add up by user, command or host, or by all three").value("user|command|host|all");
   line.option(shared::kIdle, arguments.idle, std::string("by which a GPU in use counts as idle") + shared::kIdleForms);
   line.option("--hung", arguments.hung, "the rule by which it counts as hung, or the name of one").value("RULE");
+  describe_signals(line, arguments.trace);
   describe_price(line, arguments.trace);
   line.option(shared::kGap, arguments.trace.gap, "was not seen");
   line.option(shared::kEvery, arguments.trace.every, ", of files without times (default: none)");

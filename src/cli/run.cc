@@ -163,7 +163,7 @@ int run_command(int argc, char** argv) {
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
   if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, *console).run());
-  auto log = TraceLog::open(options.record, RecordingSink::layout(options.record));
+  auto log = TraceLog::open(options.record, RecordingSink::layout(options.record, options.settings.common.signals));
   if (!log) return complain("run: --record: " + log.error().message());
   if (!log->note().empty()) logger.say(Level::note, "record", log->note());
   RecordingSink recording(*console, *std::move(log), who_runs(options.settings.command));

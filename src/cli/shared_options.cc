@@ -19,6 +19,7 @@ CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, co
             "work outside the job's processes that counts as the job's own and is never ended (default: none)")
       .value("PID|CGROUP|CONTAINER");
   line.option(shared::kMissing, words.missing);
+  line.each(shared::kSignalFrom, words.signal_from);
   add_log_options(line, words.console, "only what is done", "each reading too");
   return idle;
 }

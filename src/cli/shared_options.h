@@ -21,6 +21,10 @@ inline constexpr SharedOption kEvery{"--every", "TIME", "time between two sample
 inline constexpr SharedOption kMissing{
     "--missing", "unknown|ignore",
     "what a GPU without a value makes of the rule: it is unknown, or that GPU is ignored"};
+inline constexpr SharedOption kSignalFrom{"--signal-from", "NAME=SOURCE",
+                                          "a signal of your own, for rules: SOURCE is file:PATH, command:CMD, or a "
+                                          "table of TOML as in [signals] of lull.toml; "
+                                          "several times (default: those of lull.toml)"};
 inline constexpr SharedOption kPer{"--per", "gpu|job", "what is judged, and acted on, by itself: each GPU, each job{}"};
 inline constexpr SharedOption kGpus{
     "--gpus", "LIST", "{}: 0,2 or 0-3, amd:0, a UUID or the beginning of one, 3:1 for a MIG device, or all", "0,2"};

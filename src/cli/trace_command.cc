@@ -8,6 +8,7 @@
 #include "base/fd.h"
 #include "cli/shared_options.h"
 #include "config/settings.h"
+#include "gpu/own_signal.h"
 
 namespace lull {
 
@@ -36,6 +37,25 @@ void describe_idle(CommandLine& line, std::string& idle) {
   const Settings::NamedRule* named = known ? known->find_rule(idle) : nullptr;
   line.option(shared::kIdle, idle, std::string("that must hold") + shared::kIdleForms,
               named == nullptr ? "" : named->name + ": " + named->value.text);
+}
+
+void describe_signals(CommandLine& line, TraceArguments& arguments) {
+  line.each("--signal-from", arguments.signal_from,
+            "a signal of your own that a rule may name, which the recording has as signal_NAME, or --columns says "
+            "where; its source is not asked (default: those of lull.toml)")
+      .value("NAME[=SOURCE]");
+}
+
+Result<Settings> settings_with(const TraceArguments& arguments) {
+  for (const std::string& text : arguments.signal_from) {
+    const std::size_t equals = text.find('=');
+    if (equals != std::string::npos) {
+      TRY(parse_signal_from(text));
+    } else if (const auto named = name_signal(text); !named) {
+      return std::unexpected(Error(named.error()).during("--signal-from"));
+    }
+  }
+  return Settings::load();
 }
 
 void describe_price(CommandLine& line, TraceArguments& arguments) {

@@ -7,11 +7,13 @@
 #include <string>
 #include <string_view>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/result.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "config/settings.h"
 #include "replay/outputs.h"
 #include "replay/trace_options.h"
 #include "trace/reader.h"
@@ -20,6 +22,7 @@
 namespace lull {
 
 struct TraceArguments : replay::TraceCommandOptions {
+  std::vector<std::string> signal_from;
   std::string price;
   std::string html;
   bool json = false;
@@ -29,8 +32,11 @@ struct TraceArguments : replay::TraceCommandOptions {
 void describe_traces(CommandLine& line, TraceArguments& arguments);      // TRACE, --last, --from, --to
 void describe_prometheus(CommandLine& line, TraceArguments& arguments);  // what is asked of prometheus:URL
 void describe_idle(CommandLine& line, std::string& idle);                // --idle, by default the rule of `lull run`
-void describe_price(CommandLine& line, TraceArguments& arguments);       // --price
-void describe_threads(CommandLine& line, TraceArguments& arguments);     // --threads
+void describe_signals(CommandLine& line, TraceArguments& arguments);     // --signal-from
+// The settings, with these signals' names known to rules; the recording has their values.
+Result<Settings> settings_with(const TraceArguments& arguments);
+void describe_price(CommandLine& line, TraceArguments& arguments);    // --price
+void describe_threads(CommandLine& line, TraceArguments& arguments);  // --threads
 
 // A bar on the terminal while a trace is read.
 class ReadingProgress {

@@ -50,6 +50,8 @@ std::string settings_text(const Settings& settings) {
     rows.push_back({"notify.address", address_state(settings), "LULL_NOTIFY_ADDRESS"});
   for (const Settings::NamedRule& rule : settings.rules())
     rows.push_back({"rules." + rule.name, or_dash(printable(rule.value.text)), rule.value.from});
+  for (const SignalSource& signal : settings.signals())
+    rows.push_back({"signals." + signal.name, signal.to_string(), signal.from});
   std::string text = aligned(rows) + "\n";
   for (const Settings::File& file : settings.files()) text += fmt::format("{}: {}\n", printable(file.path), file.state);
   return text;
@@ -69,6 +71,13 @@ std::string settings_json(const Settings& settings) {
         .member("name", rule.name)
         .member("rule", printable(rule.value.text))
         .member("from", rule.value.from)
+        .end_object();
+  json.end_array().key("signals").begin_array();
+  for (const SignalSource& signal : settings.signals())
+    json.begin_object()
+        .member("name", signal.name)
+        .member("source", signal.to_string())
+        .member("from", signal.from)
         .end_object();
   json.end_array().key("files").begin_array();
   for (const Settings::File& file : settings.files())

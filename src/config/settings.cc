@@ -197,7 +197,7 @@ Result<> Settings::take_file(const std::string& path, FileOf whose, uid_t user) 
     const auto row = std::ranges::find(kSettingTable, name, &SettingInfo::name);
     if (row == kSettingTable.end()) {
       std::vector<std::string_view> names = names_of(prefix);
-      if (prefix.empty()) names.insert(names.end(), {"rules", "notify", "slurm"});
+      if (prefix.empty()) names.insert(names.end(), {"rules", "notify", "slurm", "signals"});
       return wrong(member.line, member.column,
                    fmt::format("there is no setting '{}'{}", printable(name), did_you_mean(member.name, names)));
     }
@@ -205,14 +205,31 @@ Result<> Settings::take_file(const std::string& path, FileOf whose, uid_t user) 
     if (!text) return wrong(member.value.line, member.value.column, text.error().message());
     return set(row->setting, *text, place(path, member.value.line, member.value.column));
   };
+  const auto is_table = [&](const toml::Member& member) -> Result<> {
+    if (member.value.kind == toml::Node::Kind::table) return {};
+    return wrong(member.value.line, member.value.column,
+                 fmt::format("{0} is {1}: a table, [{0}], would be right", member.name, member.value.kind_name()));
+  };
+  // Before the rules, which use them.
   for (const toml::Member& member : root.members) {
+    if (member.name != "signals") continue;
+    TRY(is_table(member));
+    for (const toml::Member& signal : member.value.members) {
+      SignalSource source = TRY(read_signal(signal.name, signal.value, path));
+      const auto same = std::ranges::find(signals_, source.name, &SignalSource::name);
+      if (same != signals_.end())
+        *same = std::move(source);
+      else
+        signals_.push_back(std::move(source));
+    }
+  }
+  for (const toml::Member& member : root.members) {
+    if (member.name == "signals") continue;
     if (member.name != "rules" && member.name != "notify" && member.name != "slurm") {
       TRY(take(member, ""));
       continue;
     }
-    if (member.value.kind != toml::Node::Kind::table)
-      return wrong(member.value.line, member.value.column,
-                   fmt::format("{0} is {1}: a table, [{0}], would be right", member.name, member.value.kind_name()));
+    TRY(is_table(member));
     for (const toml::Member& inner : member.value.members) {
       if (member.name != "rules") {
         TRY(take(inner, member.name + "."));
@@ -329,7 +346,7 @@ Result<Rule> Settings::rule(std::string_view text) const {
     if (rule) rule->for_hangs = name == kHangRule;
     return rule;
   }
-  if (std::ranges::find(kMetricTable, name, &MetricInfo::name) != kMetricTable.end()) return parse_rule(text);
+  if (metric_by_name(name)) return parse_rule(text);
   std::vector<std::string_view> names;
   for (const NamedRule& one : rules_) names.push_back(one.name);
   const std::string hint = did_you_mean(name, names);

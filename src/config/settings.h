@@ -15,6 +15,7 @@
 
 #include "base/result.h"
 #include "config/file.h"
+#include "config/signal_source.h"
 #include "config/table.h"
 #include "rule/rule.h"
 
@@ -69,6 +70,9 @@ class Settings {
   Result<Rule> idle_rule(std::string_view text) const;
   Result<Rule> idle_option(std::string_view option, std::string_view text) const;
 
+  // Signals of the user's own, by [signals].
+  const std::vector<SignalSource>& signals() const { return signals_; }
+
   const std::vector<File>& files() const { return files_; }
   // What a person should know: files that were passed over, variables that are none of ours but look like it.
   const std::vector<std::string>& notes() const { return notes_; }
@@ -83,6 +87,7 @@ class Settings {
 
   std::array<Value, kSettingCount> values_;
   std::vector<NamedRule> rules_;
+  std::vector<SignalSource> signals_;
   std::vector<File> files_;
   std::vector<std::string> notes_;
   std::string notify_address_;

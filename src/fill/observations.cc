@@ -59,7 +59,7 @@ bool only_looks(const FillSettings& settings, const GpuProcess& process) {
 
 Observations::Observations(const FillSettings& settings, Owns owns) : settings_(settings), owns_(std::move(owns)) {}
 
-void Observations::observe(const Snapshot& snapshot) {
+void Observations::observe(const Snapshot& snapshot, const Facts& machine) {
   if (snapshot.inventory != inventory_) {
     inventory_ = snapshot.inventory;
     for (const Device& device : inventory_->devices)
@@ -67,7 +67,7 @@ void Observations::observe(const Snapshot& snapshot) {
         known_.emplace(device.id(),
                        Known{device, Judge({.idle = settings_.idle}, {device}, {.interval = settings_.every})});
   }
-  for (auto& [id, known] : known_) (void)known.judge.observe(snapshot);
+  for (auto& [id, known] : known_) (void)known.judge.observe(snapshot, Facts(), machine);
 }
 
 void Observations::change(const FillSettings& settings) {

@@ -37,7 +37,7 @@ class Observations {
     std::string no_people = {};  // likewise
   };
   // Lets the rules see the sample. Once for each.
-  void observe(const Snapshot& snapshot);
+  void observe(const Snapshot& snapshot, const Facts& machine = Facts());
   std::vector<GpuObservation> look(const Seen& seen);
   std::vector<Waiter> waiters(const FolderState& leases, const Snapshot& snapshot) const;
 

@@ -99,7 +99,8 @@ SessionEnd FillSession::run() {
   }
   watch_leases();
   watch_file();
-  ticker_ = std::make_unique<Ticker>(loop_, settings_.every, [this](std::uint64_t) { sampler_->request(false); });
+  make_own_signals();
+  ticker_ = std::make_unique<Ticker>(loop_, settings_.every, [this](std::uint64_t) { tick(); });
   ticker_->begin();
   const auto ran = loop_.run();
   running_.clear();
@@ -194,11 +195,12 @@ void FillSession::reload(bool asked) {
   if (metrics_of(before) != metrics_of(settings_) || before.ignore != settings_.ignore) make_sampler();
   observations_->change(settings_);
   if (before.every != settings_.every) {
-    ticker_ = std::make_unique<Ticker>(loop_, settings_.every, [this](std::uint64_t) { sampler_->request(false); });
+    ticker_ = std::make_unique<Ticker>(loop_, settings_.every, [this](std::uint64_t) { tick(); });
     ticker_->begin();
   } else {
     sampler_->request(false);
   }
+  if (before.idle != settings_.idle) make_own_signals();
   if (!(before.people == settings_.people)) make_people();
   sink_.note(Level::note, "reloaded", "the settings were read again");
   if (!filling_) return;
@@ -488,6 +490,24 @@ void FillSession::make_sampler() {
   sampler_ = machine_.world.sampler(options, [this](const Snapshot& snapshot) { on_sample(snapshot); });
 }
 
+void FillSession::make_own_signals() {
+  own_.reset();
+  machine_facts_ = {};
+  const std::vector<Metric> used = settings_.idle.signals();
+  for (const Metric metric : used)
+    if (is_own(metric)) machine_facts_.miss(metric, Absence::no_source);
+  const std::vector<SignalSource> sources = sources_of(options_.signals, used);
+  if (sources.empty()) return;
+  own_ = std::make_unique<OwnSignals>(machine_.world, sources, settings_.every);
+  own_->on_note = [this](const std::string& text) { sink_.note(Level::note, "signal", text); };
+  own_->ask();
+}
+
+void FillSession::tick() {
+  if (own_) own_->ask();
+  sampler_->request(false);
+}
+
 // From the beginning: what was found before is kept by places in an inventory.
 void FillSession::make_scan() {
   scan_ = std::make_unique<OpenerScan>(Root::machine(), settings_.ignore, loop_.clock());
@@ -517,7 +537,8 @@ std::vector<std::string> FillSession::labels_of(std::size_t unit) const {
 void FillSession::on_sample(const Snapshot& snapshot) {
   if (ending_) return;
   look_at_inventory(snapshot);
-  observations_->observe(snapshot);
+  if (own_) own_->add_to(machine_facts_);
+  observations_->observe(snapshot, machine_facts_);
   look_at_leases();
   decide(snapshot);
   if (!filling_) return;

@@ -22,6 +22,7 @@
 #include "sense/opens.h"
 #include "session/control.h"
 #include "session/machine.h"
+#include "session/own_signals.h"
 #include "session/sample_source.h"
 #include "session/ticker.h"
 
@@ -33,6 +34,7 @@ struct FillOptions {
   bool controlled = true;  // answers `lull fill --status`
   std::string file = {};   // the settings come from it: read again when it changes and on SIGHUP; empty: from nowhere
   std::function<Result<FillSettings>()> reload = nullptr;
+  std::vector<SignalSource> signals = {};  // of the user's own
 };
 
 // What a session of filling needs of the machine; a test has samples of its own.
@@ -61,6 +63,8 @@ class FillSession {
 
   // ---- seeing ----
   void make_sampler();
+  void make_own_signals();
+  void tick();
   void make_scan();
   void make_people();
   void on_sample(const Snapshot& snapshot);
@@ -114,6 +118,8 @@ class FillSession {
   std::unique_ptr<SampleSource> sampler_;
   std::unique_ptr<Ticker> ticker_;
   std::unique_ptr<Observations> observations_;
+  std::unique_ptr<OwnSignals> own_;  // where the rule looks at one
+  Facts machine_facts_;
   std::unique_ptr<People> people_;
   std::unique_ptr<OpenerScan> scan_;
   std::unique_ptr<OpenWatch> opens_;

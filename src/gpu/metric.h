@@ -1,7 +1,8 @@
 #pragma once
 // The signals that lull knows, in one table: what a rule may name, what a trace
 // has columns for, what JSON calls them. To add a signal, add it to the enum and
-// to the table; every reader and writer goes by the table.
+// to the table; every reader and writer goes by the table. Signals of the user's own
+// ([signals] of lull.toml, --signal-from) follow behind it: gpu/own_signal.h names them.
 
 #include <array>
 #include <cstddef>
@@ -36,7 +37,10 @@ enum class Metric : std::uint8_t {
   learned,
   idle_power,
 };
-inline constexpr std::size_t kMetrics = 22;
+inline constexpr std::size_t kBuiltInMetrics = 22;
+inline constexpr std::size_t kOwnSignals = 8;  // of the user's own, at most
+inline constexpr std::size_t kMetrics = kBuiltInMetrics + kOwnSignals;
+static_assert(kMetrics <= 32, "sets of metrics are kept as bits of 32 (engine/judge.cc)");
 
 enum class Unit : std::uint8_t { percent, bytes, watts, celsius, megahertz, bytes_per_second, count, seconds, none };
 enum class Of : std::uint8_t { gpu, job, machine };
@@ -70,7 +74,7 @@ constexpr MetricInfo metric_row(Metric metric, std::string_view name, std::strin
   return {metric, name, field, unit, of, whole, meaning, range};
 }
 
-inline constexpr std::array<MetricInfo, kMetrics> kMetricTable = {
+inline constexpr std::array<MetricInfo, kBuiltInMetrics> kMetricTable = {
     metric_row(Metric::util, "util", "util_percent", Unit::percent, Of::gpu, kPercentRange,
                "share of time a kernel ran since the previous sample"),
     metric_row(Metric::mem_util, "mem_util", "mem_util_percent", Unit::percent, Of::gpu, kPercentRange,
@@ -120,7 +124,12 @@ constexpr bool is_learned(Metric metric) {
 inline constexpr std::array kLearnedFrom = {Metric::util, Metric::power, Metric::power_limit};
 
 constexpr std::size_t index_of(Metric metric) { return static_cast<std::size_t>(metric); }
-constexpr const MetricInfo& info(Metric metric) { return kMetricTable[index_of(metric)]; }
+constexpr bool is_own(Metric metric) { return index_of(metric) >= kBuiltInMetrics; }
+const MetricInfo& own_signal(std::size_t place);                      // own_signal.cc
+std::optional<Metric> own_signal_by(std::string_view name_or_field);  // likewise
+constexpr const MetricInfo& info(Metric metric) {
+  return is_own(metric) ? own_signal(index_of(metric) - kBuiltInMetrics) : kMetricTable[index_of(metric)];
+}
 // A number that the metric can be. Everything else is unknown, as NaN is.
 constexpr bool plausible(Metric metric, double value) {
   return value >= info(metric).range.lowest && value <= info(metric).range.highest;
@@ -128,17 +137,17 @@ constexpr bool plausible(Metric metric, double value) {
 constexpr std::optional<Metric> metric_by_name(std::string_view name) {
   for (const MetricInfo& row : kMetricTable)
     if (row.name == name) return row.metric;
-  return std::nullopt;
+  return own_signal_by(name);
 }
 constexpr std::optional<Metric> metric_by_field(std::string_view field) {
   for (const MetricInfo& row : kMetricTable)
     if (row.field == field) return row.metric;
-  return std::nullopt;
+  return own_signal_by(field);
 }
 
 // The table is indexed by the enum: a row in the wrong place does not compile.
 static_assert([] {
-  for (std::size_t i = 0; i < kMetrics; ++i)
+  for (std::size_t i = 0; i < kBuiltInMetrics; ++i)
     if (index_of(kMetricTable[i].metric) != i) return false;
   return true;
 }());

@@ -57,6 +57,10 @@ std::string_view to_string(Absence absence) {
     case Absence::partition: return "no values of a single partition";
     case Absence::not_learned: return "not learned yet";
     case Absence::little_work: return "util is below 5 %";
+    case Absence::no_source: return "nothing says where it comes from: [signals] of lull.toml, or --signal-from";
+    case Absence::unread: return "its source has not answered yet";
+    case Absence::unreadable: return "its source cannot be read";
+    case Absence::stale: return "its source repeats an old value";
   }
   return "unknown error";
 }

@@ -52,6 +52,10 @@ enum class Absence : std::uint8_t {
   partition,    // a part of a card of which the driver gives no values of its own
   not_learned,  // too little of the card's work, or no idle of it, was seen yet (gpu/power_learner.h)
   little_work,  // the card does too little to compare its power with
+  no_source,    // of a signal of the user's own: nobody says where it comes from
+  unread,       // likewise: its source has not answered yet
+  unreadable,   // likewise: its source cannot be read; what is wrong is said beside (session/own_signals.h)
+  stale,        // likewise: its source repeats something old
 };
 std::string_view to_string(Absence absence);  // "GPU is lost"
 std::string unanswered_text(Duration time);   // "driver has not answered for 12s"

@@ -209,6 +209,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
     if (!sink.guessed_levels()) continue;
     if (sink.guessed_start()) done = next;
   }
+  note_missing_own(rule_signals(options), reader, report);
   ReplayResult result = sink.finish(std::move(report));
   result.name = name_of(options);
   result.rule = options.policy.idle.text;

@@ -440,6 +440,7 @@ Result<ReportResult> report(ReportOptions options) {
     adding.know_gaps(std::move(gaps));
   }
   if (!adding.guessed_levels() || !gaps_hold) read = TRY(reader.read(sink));
+  note_missing_own(options.idle.signals(), reader, read);
   ReportResult result = adding.finish(std::move(read));
   result.name = name_of(options);
   result.idle_rule = options.idle.text;

@@ -56,7 +56,7 @@ std::string_view who_records(Metric metric) {
 Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceReader& reader) {
   const std::vector<Metric> there = reader.available();
   for (const Metric metric : needed) {
-    if (std::find(there.begin(), there.end(), metric) != there.end()) continue;
+    if (is_own(metric) || std::find(there.begin(), there.end(), metric) != there.end()) continue;
     std::string columns;
     for (const std::string& name : reader.columns()) {
       if (columns.size() > 200) break;
@@ -79,6 +79,15 @@ Result<std::vector<Sampling>> survey(trace::TraceReader& reader, trace::TraceRep
     if (report != nullptr) *report = std::move(read);
     if (survey.settle(gpus)) return gpus;
   }
+}
+
+void note_missing_own(const std::vector<Metric>& needed, const trace::TraceReader& reader, trace::TraceReport& report) {
+  const std::vector<Metric> there = reader.available();
+  for (const Metric metric : needed)
+    if (is_own(metric) && std::find(there.begin(), there.end(), metric) == there.end())
+      report.notes.push_back(
+          fmt::format("the trace has no {}: {} is unknown in it; --columns {}=NAME says which column is",
+                      info(metric).field, info(metric).name, info(metric).name));
 }
 
 Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,

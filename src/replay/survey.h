@@ -32,6 +32,9 @@ struct TracesToRead {
 Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<Metric> wanted,
                                        const std::vector<Metric>& needed, std::size_t memory);
 
+// A signal of the user's own that the trace lacks is unknown in it; that is said once, in the report's notes.
+void note_missing_own(const std::vector<Metric>& needed, const trace::TraceReader& reader, trace::TraceReport& report);
+
 // How far apart the samples of a GPU are.
 struct Sampling {
   std::int64_t twice_median = 0;  // 0: there is no interval

@@ -24,6 +24,7 @@
 #include <vector>
 
 #include "base/text.h"
+#include "gpu/own_signal.h"
 #include "rule/lexer.h"
 #include "rule/quantity.h"
 #include "rule/rule.h"
@@ -104,6 +105,8 @@ std::optional<Over> over_by_name(const Token& token) {
 
 std::optional<Metric> signal_by_name(const Token& token) {
   for (const MetricInfo& row : kMetricTable)
+    if (token.is(row.name)) return row.metric;
+  for (const MetricInfo& row : own_signals())
     if (token.is(row.name)) return row.metric;
   return std::nullopt;
 }
@@ -206,10 +209,13 @@ std::unexpected<Error> Parser::no_condition(const Token& token) const {
         token, fmt::format("expected a condition such as 'util < 5', not {}{}", shown(token), hint_for_symbol(token)));
   std::vector<std::string_view> known = {"not"};
   for (const MetricInfo& row : kMetricTable) known.push_back(row.name);
+  for (const MetricInfo& row : own_signals()) known.push_back(row.name);
   for (const Over over : kOvers) known.push_back(to_string(over));
   const std::string hint = hint_for_word(token.text, known);
   std::string all;
   for (const MetricInfo& row : kMetricTable) all += (all.empty() ? "" : ", ") + std::string(row.name);
+  for (const MetricInfo& row : own_signals()) all += ", " + std::string(row.name);
+  all += "; one of your own needs [signals] in lull.toml, or --signal-from";
   return lexer_.wrong(token,
                       fmt::format("there is no signal {}{}", shown(token), hint.empty() ? "; there are " + all : hint));
 }

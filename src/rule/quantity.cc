@@ -55,13 +55,21 @@ std::string what_fits(const MetricInfo& row) {
     case Unit::megahertz: return fmt::format("{} is in MHz: write 500MHz or 1.2GHz", row.name);
     case Unit::seconds: return fmt::format("{} is a time: write 90s, 10m or 1h30m", row.name);
     case Unit::count:
-    case Unit::none: return fmt::format("{} is a plain number: write 2", row.name);
+    case Unit::none:
+      if (is_own(row.metric))
+        return fmt::format("{} is a signal of your own: write 2, 10m (in seconds) or 1GiB (in bytes)", row.name);
+      return fmt::format("{} is a plain number: write 2", row.name);
   }
   return {};
 }
 
 std::optional<double> scaled(const MetricInfo& row, double number, std::string_view text, std::string_view unit) {
   const bool many_units = row.unit == Unit::seconds || row.unit == Unit::bytes || row.unit == Unit::bytes_per_second;
+  // What a signal of the user's own is measured in, lull does not know: a number, a time in seconds, a size in bytes.
+  if (is_own(row.metric) && !unit.empty()) {
+    if (const auto time = parse_duration(lowered(text))) return std::chrono::duration<double>(*time).count();
+    return size_unit(lowered(unit)) != 0 ? std::optional(number * size_unit(lowered(unit))) : std::nullopt;
+  }
   if (unit.empty()) return many_units && number != 0 ? std::nullopt : std::optional(number);
   if (row.unit == Unit::seconds) {
     if (unit == "s") return number;  // also what is longer than parse_duration() takes

@@ -43,8 +43,10 @@ std::string at_time(WallTime time) { return format_local(time, "%H:%M:%S"); }
 
 std::string story_line(const Story& story, bool utf8) {
   const auto value = [&](double v) { return value_text(story.metric, v, story.share); };
-  const std::string whose =
-      story.gpu.empty() ? std::string(info(story.metric).of == Of::job ? "job" : "machine") : "GPU " + story.gpu;
+  const std::string whose = !story.gpu.empty()                 ? "GPU " + story.gpu
+                            : is_own(story.metric)             ? "signal"
+                            : info(story.metric).of == Of::job ? "job"
+                                                               : "machine";
   const std::string signal = story.window == Duration::zero()
                                  ? std::string(info(story.metric).name)
                                  : fmt::format("mean({}, {})", info(story.metric).name, format_duration(story.window));
@@ -97,6 +99,7 @@ std::span<const Metric> instead_of(Metric metric) {
 
 std::string value_text(Metric metric, double value, bool share) {
   if (!std::isfinite(value)) return "?";
+  if (is_own(metric)) return fmt::format("{:.4g}", value);
   const Unit unit = info(metric).unit;
   if (share) return fmt::format("{:.0f} %", value);
   switch (unit) {

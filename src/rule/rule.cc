@@ -197,6 +197,7 @@ class Teller {
     const MetricInfo& row = info(it.metric);
     std::string what =
         it.window ? fmt::format("the mean {} over {}", row.name, exact_duration(*it.window)) : std::string(row.name);
+    if (is_own(it.metric)) return what;
     if (row.of != Of::gpu) return fmt::format("{} of the {}", what, row.of == Of::job ? "job" : "machine");
     switch (it.over) {
       case Over::all: return of_one_ ? "its " + std::string(it.window ? what.substr(4) : what) : what + " of every GPU";
@@ -284,7 +285,9 @@ std::vector<std::string> remarks(const Rule& rule) {
     // A share of the power limit can go beyond it for a moment, a CPU share beyond one core.
     const bool capped =
         it->metric == Metric::util || it->metric == Metric::mem_util || (it->share && row.whole == Metric::mem_total);
-    const double low = row.unit == Unit::celsius ? -273.15 : 0;
+    const double low = is_own(it->metric)          ? -std::numeric_limits<double>::infinity()
+                       : row.unit == Unit::celsius ? -273.15
+                                                   : 0;
     if (it->over_idle) continue;  // below its idle a card is seldom, but it can be
     const Reach found = reach(*it, low, capped ? 100 : std::numeric_limits<double>::infinity());
     if (found.never) out.push_back(fmt::format("'{}' can never hold", to_text(*it)));

@@ -12,7 +12,7 @@ constexpr std::size_t kMostText = 64 << 10;
 constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostInList = 1 << 16;
 constexpr std::size_t kMostWords = 1 << 14;
-constexpr Absence kLastAbsence = Absence::little_work;
+constexpr Absence kLastAbsence = Absence::stale;
 constexpr Basis kLastBasis = Basis::moments;
 constexpr std::int64_t kLongestTime = std::int64_t{1} << 62;
 

@@ -32,9 +32,11 @@ void step_back(const BackgroundLimits& limits) {
   constexpr int kWhoProcess = 1;
   constexpr int kIdleClass = 3 << 13;
   const sched_param none{};
-  (void)::setpriority(PRIO_PROCESS, 0, 19);
-  (void)::sched_setscheduler(0, SCHED_IDLE, &none);
-  (void)::syscall(SYS_ioprio_set, kWhoProcess, 0, kIdleClass);
+  if (limits.steps_back) {
+    (void)::setpriority(PRIO_PROCESS, 0, 19);
+    (void)::sched_setscheduler(0, SCHED_IDLE, &none);
+    (void)::syscall(SYS_ioprio_set, kWhoProcess, 0, kIdleClass);
+  }
   set_limit(RLIMIT_CORE, 0);
   if (limits.memory > 0) set_limit(RLIMIT_AS, limits.memory);
   if (limits.cpu)

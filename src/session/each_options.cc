@@ -143,6 +143,7 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   settings.delay = watch.common.delay;
   settings.every = watch.common.every;
   settings.missing = watch.common.missing;
+  settings.signals = watch.common.signals;
   if (!options.hours.empty()) {
     auto hours = Hours::parse(options.hours);
     if (!hours) return std::unexpected(std::move(hours).error().during("--hours"));

@@ -92,7 +92,8 @@ Result<> EachSession::prepare() {
                                     .every = settings_.every,
                                     .gpus = settings_.gpus,
                                     .holders = true,
-                                    .more_signals = std::move(more)});
+                                    .more_signals = std::move(more),
+                                    .signals = settings_.signals});
   feed_->on_sample = [this](const Snapshot& snapshot, const Scope& scope) { on_sample(snapshot, scope); };
   feed_->on_note = [this](std::string_view event, const std::string& text) { sink_.note(Level::note, event, text); };
   return {};

@@ -50,6 +50,7 @@ struct EachSettings {
   Duration keep_at_most = std::chrono::hours(24);
   ActionOptions how;
   Executor::Retries retries;
+  std::vector<SignalSource> signals = {};  // of the user's own
   bool require_gpu = false;
   bool dry_run = false;
   std::optional<SlurmSettings> slurm = {};  // Slurm's jobs alone, by what they were given

@@ -69,12 +69,34 @@ Feed::Feed(World& world, FeedOptions options)
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
         in_turn_ = true;
+        if (own_) own_->ask();
         ask(fresh_lists_next_ || confirming());
         if (on_tick) on_tick(tick);
-      }) {}
+      }) {
+  make_own_signals();
+}
 
 Feed::~Feed() {
   if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
+}
+
+// A rule's signal without a source is unknown for that reason.
+void Feed::make_own_signals() {
+  std::vector<Metric> used = signals_of(options_.policy);
+  used.insert(used.end(), options_.more_signals.begin(), options_.more_signals.end());
+  if (options_.warn_by)
+    for (const Metric metric : options_.warn_by->signals()) used.push_back(metric);
+  for (const Metric metric : used)
+    if (is_own(metric)) machine_.miss(metric, Absence::no_source);
+  std::vector<SignalSource> sources = options_.all_signals ? options_.signals : sources_of(options_.signals, used);
+  if (sources.empty()) return;
+  own_.emplace(world_, sources, options_.every);
+  own_->on_note = [this](const std::string& text) {
+    if (on_note) on_note("signal", text);
+  };
+  own_->on_read = [this] {
+    if (confirming()) ask_to_confirm();
+  };
 }
 
 // A sample is asked for once, by whoever comes first.
@@ -241,6 +263,7 @@ void Feed::take(const Snapshot& snapshot) {
   }
   say_of_cards(scope);
   if (wants_people_) add_presence(machine_, world_.user_idle());
+  if (own_) own_->add_to(machine_);
   if (on_sample) on_sample(snapshot, scope);
   handled_ = world_.clock().now() - begun;
   call_back();
@@ -260,7 +283,7 @@ void Feed::call_back() {
   for (Waiting& one : std::exchange(waiting_, {})) {
     one.covered = has_covered(one);
     one.asked = now;
-    const bool over = one.covered || (one.covering && now >= one.from + kLongestConfirmation);
+    const bool over = one.covered || (one.covering && now >= one.from + longest_confirmation());
     (over ? confirmed_ : waiting_).push_back(std::move(one));
   }
   ask_to_confirm();
@@ -278,7 +301,13 @@ void Feed::confirm(std::function<void()> then, bool covering) {
   const Instant now = world_.clock().now();
   waiting_.push_back({.then = std::move(then), .from = now, .asked = now, .covering = covering});
   covers_ = false;
+  if (own_) own_->ask_since(now);
   ask_to_confirm();
+}
+
+// A source of the user's own has its timeout.
+Duration Feed::longest_confirmation() const {
+  return kLongestConfirmation + (own_ ? own_->longest_timeout() : Duration::zero());
 }
 
 template <class Do>
@@ -293,7 +322,7 @@ void Feed::each_reading(Do act) const {
 // What could not be read at all is unknown to the rule: there is nothing to wait for.
 bool Feed::has_covered(const Waiting& one) const {
   const Instant asked = newest().asked;
-  if (asked < one.from || !newest_lists_) return false;
+  if (asked < one.from || !newest_lists_ || (own_ && !own_->read_since(one.from))) return false;
   if (!one.covering) return true;
   bool all = asked - kShortestConfirmation >= one.from;
   each_reading([&](const Reading& reading) { all = all && asked - reading.newest_span >= one.from; });
@@ -320,6 +349,8 @@ Instant Feed::due(const Waiting& one) const {
       retry = std::max(retry, period / 2);
     });
   }
+  // When the sources have answered, that is asked again (on_read).
+  if (own_ && !own_->read_since(one.from)) at = std::max(at, one.from + longest_confirmation());
   return one.asked > one.from ? std::max(at, one.asked + retry) : at;
 }
 

@@ -17,6 +17,7 @@
 #include "jobs/scope.h"
 #include "loop/loop.h"
 #include "rule/policy.h"
+#include "session/own_signals.h"
 #include "session/sink.h"
 #include "session/ticker.h"
 #include "session/world.h"
@@ -46,13 +47,15 @@ struct FeedOptions {
   Policy policy;  // says which signals to read
   Duration every{};
   std::string gpus;
-  std::string gpus_option = "--gpus";     // what that is called
-  bool absent_left_out = false;           // of these
-  bool of_job = false;                    // our environment is the job's: what it says about GPUs counts
-  bool everything = false;                // read all signals, for evidence
-  bool holders = false;                   // lists of processes are wanted, whoever's they are
-  std::vector<Metric> more_signals = {};  // to read beside those of the policy
-  std::optional<Rule> warn_by = {};       // judged beside the policy
+  std::string gpus_option = "--gpus";      // what that is called
+  bool absent_left_out = false;            // of these
+  bool of_job = false;                     // our environment is the job's: what it says about GPUs counts
+  bool everything = false;                 // read all signals, for evidence
+  bool holders = false;                    // lists of processes are wanted, whoever's they are
+  std::vector<Metric> more_signals = {};   // to read beside those of the policy
+  std::optional<Rule> warn_by = {};        // judged beside the policy
+  std::vector<SignalSource> signals = {};  // of the user's own: those that a rule looks at are asked, with
+  bool all_signals = false;                // this all
   JobGpus::IsOurs is_ours = nullptr;
   bool job_is_new = false;           // as in ScopeOptions
   bool all_without_context = false;  // as there
@@ -122,6 +125,8 @@ class Feed {
   };
   bool has_covered(const Waiting& one) const;
   Instant due(const Waiting& one) const;
+  Duration longest_confirmation() const;
+  void make_own_signals();
   void ask_to_confirm();
   void say_of_cards(const Scope& scope);
   void call_back();
@@ -133,6 +138,7 @@ class Feed {
   std::unique_ptr<SampleSource> sampler_;
   Ticker ticker_;
   Facts machine_;
+  std::optional<OwnSignals> own_;
   std::vector<Waiting> waiting_;
   std::vector<Waiting> confirmed_;  // to be called back
   bool covers_ = false;

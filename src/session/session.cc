@@ -47,6 +47,8 @@ void Session::make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, b
                                     .of_job = of_job,
                                     .everything = everything,
                                     .warn_by = common_.warn_by,
+                                    .signals = common_.signals,
+                                    .all_signals = everything || common_.watch_work,
                                     .is_ours = std::move(is_ours),
                                     .job_is_new = job_is_new,
                                     .all_without_context = common_.all_without_context});

@@ -34,6 +34,7 @@ struct SessionSettings {
   Duration every = std::chrono::seconds(5);
   std::optional<Duration> max_time = {};
   WhenMissing missing = WhenMissing::unknown;
+  std::vector<SignalSource> signals = {};  // of the user's own
   bool require_gpu = false;
   bool dry_run = false;
   bool watch_work = false;  // cpu, io and quiet of the job, and every signal of its GPUs, whatever the rule asks for

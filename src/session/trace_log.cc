@@ -46,10 +46,11 @@ Result<> TraceLog::add(const Snapshot& snapshot, std::span<const std::size_t> de
   return writer_.flush();
 }
 
-trace::RowLayout RecordingSink::layout(const std::string& path) {
+trace::RowLayout RecordingSink::layout(const std::string& path, const std::vector<SignalSource>& signals) {
   trace::RowLayout layout{trace::format_by_name(path), {}, true};
   for (const MetricInfo& row : kMetricTable)
     if (trace::is_recorded_unasked(row.metric)) layout.metrics.push_back(row.metric);
+  for (const SignalSource& source : signals) layout.metrics.push_back(source.metric);
   return layout;
 }
 

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/result.h"
+#include "config/signal_source.h"
 #include "gpu/snapshot.h"
 #include "session/sink.h"
 #include "trace/rows.h"
@@ -57,7 +58,7 @@ class RecordingSink final : public Sink {
       : next_(next), log_(std::move(log)), who_(std::move(who)), job_(who_.job) {}
 
   // What a recording of a job holds.
-  static trace::RowLayout layout(const std::string& path);
+  static trace::RowLayout layout(const std::string& path, const std::vector<SignalSource>& signals = {});
 
   void started() override;
   void ticked(std::uint64_t tick) override { next_.ticked(tick); }

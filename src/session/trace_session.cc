@@ -111,7 +111,12 @@ TraceSession::TraceSession(TraceSettings settings, World& world, Say say)
       world_(world),
       say_(std::move(say)),
       sampling_(sampling_of(settings_), world, [this](const Snapshot& snapshot) { return take(snapshot); }),
-      repacking_(world.loop()) {}
+      repacking_(world.loop()) {
+  if (settings_.signals.empty()) return;
+  own_.emplace(world, settings_.signals, settings_.every);
+  own_->on_note = [this](const std::string& text) { say_(text); };
+  own_->ask();
+}
 
 SessionEnd TraceSession::run() {
   SessionEnd end = sampling_.run();
@@ -128,6 +133,7 @@ SessionEnd TraceSession::run() {
 
 std::optional<SessionEnd> TraceSession::take(const Snapshot& snapshot) {
   for (const SamplingCosts::Note& note : costs_.see(snapshot, settings_.every)) say_(note.text);
+  if (own_) own_->ask();
   if (!log_)
     if (auto end = begin(snapshot)) return end;
   return add(snapshot);
@@ -280,7 +286,9 @@ std::optional<SessionEnd> TraceSession::add(const Snapshot& snapshot) {
     names_ = std::move(names);
   }
   count_ += devices_.size();
-  if (const auto put = log_->add(snapshot, devices_, {}, {}, cells_); !put) return failed(put.error());
+  Facts machine;
+  if (own_) own_->add_to(machine);
+  if (const auto put = log_->add(snapshot, devices_, {}, machine, cells_); !put) return failed(put.error());
   if (!std::exchange(recording_, true)) tell_state(trace::RecorderState::Kind::recording);
   return std::nullopt;
 }

@@ -17,6 +17,7 @@
 #include "jobs/gpu_users.h"
 #include "session/background.h"
 #include "session/feed.h"
+#include "session/own_signals.h"
 #include "session/sampling_session.h"
 #include "session/trace_log.h"
 #include "trace/history.h"
@@ -32,6 +33,7 @@ struct TraceSettings {
   bool to_stdout() const { return output.empty() && history.empty(); }
   std::string gpus;
   trace::RowLayout layout;
+  std::vector<SignalSource> signals = {};  // of the user's own, that the layout has
 };
 
 // What was read of a process: it stays known while the process is listed, also once it is too late to read it.
@@ -75,6 +77,7 @@ class TraceSession {
   bool quiet_ = false;  // whoever read has gone away
   SamplingSession sampling_;
   SamplingCosts costs_;
+  std::optional<OwnSignals> own_;
   std::optional<TraceLog> log_;  // from the first snapshot on
   Fd history_lock_;              // one recorder a folder
   trace::Day day_;               // of the file that is written

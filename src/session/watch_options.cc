@@ -15,6 +15,7 @@ constexpr Duration kSlowest = 24h;
 }  // namespace
 
 Result<> settle_watch(const WatchOptions& words, const Settings& known, SessionSettings& settings) {
+  settings.signals = TRY(signals_with(known.signals(), words.signal_from));  // rules name them
   settings.policy.idle = TRY(known.idle_option("--idle", words.idle));
   if (!words.arm.empty()) settings.policy.arm = TRY(known.rule_option("--arm", words.arm));
   settings.every = TRY(duration_option("--every", words.every));

@@ -20,6 +20,7 @@ struct WatchOptions {
   std::string gpus = {};
   std::vector<std::string> also = {};
   std::string missing = "unknown";
+  std::vector<std::string> signal_from = {};
   LogOptions console = {};
 };
 

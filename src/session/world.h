@@ -86,6 +86,8 @@ class World : public Senses {
   virtual std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options,
                                               EndHolders::Who who) = 0;
   virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
+  // A program among whose threads we are one: no process of ours may be forked here.
+  virtual bool has_threads() const { return false; }
   // Runs a helper beside what is watched; all that it prints comes back as text.
   virtual void run_helper(const std::vector<std::string>& command, Duration /*limit*/, Helpers::Done done) {
     HelperResult result;

@@ -106,17 +106,19 @@ std::string empty_row(const RowLayout& layout) {
   return row;
 }
 
-Result<> choose_signals(std::string_view text, RowLayout& layout) {
+Result<> choose_signals(std::string_view text, RowLayout& layout, std::span<const Metric> own) {
   std::vector<Metric>& metrics = layout.metrics;
   if (text.empty()) {
     for (const MetricInfo& row : kMetricTable)
       if (row.of == Of::gpu && is_recorded_unasked(row.metric)) metrics.push_back(row.metric);
+    metrics.insert(metrics.end(), own.begin(), own.end());
     layout.who = true;
     return {};
   }
   std::vector<std::string_view> names = {"who"};
   for (const MetricInfo& row : kMetricTable)
     if (row.of == Of::gpu && !is_learned(row.metric)) names.push_back(row.name);
+  for (const Metric metric : own) names.push_back(info(metric).name);
   for (const std::string_view part : split(text, ',')) {
     const std::string_view name = trim(part);
     if (name == "who") {
@@ -126,7 +128,7 @@ Result<> choose_signals(std::string_view text, RowLayout& layout) {
     const auto metric = metric_by_name(name);
     if (metric && is_learned(*metric))
       return fail(fmt::format("--signals: '{}' is learned from util and power, in a replay too: record these", name));
-    if (!metric || info(*metric).of != Of::gpu)
+    if (!metric || (info(*metric).of != Of::gpu && std::ranges::find(own, *metric) == own.end()))
       return fail(fmt::format("--signals: '{}' is no signal of a GPU{}", printable(name), did_you_mean(name, names)));
     if (std::find(metrics.begin(), metrics.end(), *metric) == metrics.end()) metrics.push_back(*metric);
   }

@@ -41,7 +41,8 @@ inline bool is_recorded_unasked(Metric metric) {
   return metric != Metric::pcie && metric != Metric::openers && !is_learned(metric);
 }
 // Puts those signals into it that a person names: "util,power,who"; empty: all that are cheap to read, and who.
-Result<> choose_signals(std::string_view text, RowLayout& layout);
+// `own`: signals of the user's own that have a source.
+Result<> choose_signals(std::string_view text, RowLayout& layout, std::span<const Metric> own = {});
 
 // What a row is of.
 struct RowFacts {

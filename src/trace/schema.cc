@@ -9,6 +9,7 @@
 #include <set>
 
 #include "base/text.h"
+#include "gpu/own_signal.h"
 #include "trace/cells.h"
 #include "trace/names.h"
 #include "trace/ndjson.h"
@@ -323,6 +324,7 @@ Result<std::vector<ColumnChoice>> parse_columns(std::string_view text) {
     if (!role_by_name(choice.role)) {
       std::vector<std::string_view> roles = {"time", "gpu", "uuid", "host", "job", "pids", "user", "command", "lease"};
       for (const MetricInfo& row : kMetricTable) roles.push_back(row.name);
+      for (const MetricInfo& row : own_signals()) roles.push_back(row.name);
       return fail(fmt::format(
           "--columns: '{}' is neither time, gpu, uuid, host, job, pids, user, command, lease nor a signal{}",
           printable(choice.role), did_you_mean(choice.role, roles)));

@@ -33,13 +33,32 @@ std::string driver_text(const Snapshot& snapshot) {
   return snapshot.driver.detail.empty() ? std::string(to_string(snapshot.driver.absence)) : snapshot.driver.detail;
 }
 
+// Why a signal of the user's own is unknown.
+std::string own_trouble(const RuleLook& looked, Metric metric) {
+  const auto said = looked.troubles.find(metric);
+  if (said != looked.troubles.end() && !said->second.empty()) return said->second;
+  return std::string(to_string(looked.machine.why_missing(metric)));
+}
+
+std::string own_here(const RuleLook& looked, Metric metric) {
+  if (std::isfinite(looked.machine[metric])) return "now " + value_text(metric, looked.machine[metric]);
+  return "unknown: " + own_trouble(looked, metric);
+}
+
+std::string meaning_of(const RuleLook& looked, Metric metric) {
+  const auto source = looked.sources.find(metric);
+  return source == looked.sources.end() ? std::string(info(metric).meaning) : source->second;
+}
+
 // Which GPUs give a signal, in a phrase: "GPUs 0-7: 3 %", "not on GPU 2 (not supported)".
 std::string here(const RuleLook& looked, Metric metric) {
   switch (info(metric).of) {
     case Of::job:
       return metric == Metric::beat ? "of a Python program that calls beat() of its lull.watch()"
                                     : "of the job: known under `lull run`";
-    case Of::machine: return "of the machine: known under `lull run` and `lull watch`";
+    case Of::machine:
+      if (is_own(metric)) return own_here(looked, metric);
+      return "of the machine: known under `lull run` and `lull watch`";
     case Of::gpu: break;
   }
   if (!looked.driver()) return "?";
@@ -73,7 +92,15 @@ void put_signal(JsonWriter& json, const RuleLook& looked, Metric metric) {
   constexpr std::array<std::string_view, 3> kOf = {"gpu", "job", "machine"};
   const MetricInfo& row = info(metric);
   json.begin_object().member("name", row.name).member("field", row.field);
-  json.member("of", kOf[static_cast<std::size_t>(row.of)]).member("meaning", row.meaning).key("readable");
+  json.member("of", kOf[static_cast<std::size_t>(row.of)])
+      .member("meaning", meaning_of(looked, metric))
+      .key("readable");
+  if (is_own(metric)) {
+    const bool known = std::isfinite(looked.machine[metric]);
+    json.value(known).member("value", looked.machine[metric]);
+    json.member_or_null("unknown", known ? "" : own_trouble(looked, metric)).end_object();
+    return;
+  }
   if (row.of != Of::gpu || !looked.driver()) {
     json.null().end_object();
     return;
@@ -133,7 +160,7 @@ std::string rule_text(const Rule& rule, const RuleLook& looked, const Screen& sc
   row("means", describe(rule));
   std::string_view title = "needs";
   for (const Metric metric : rule.signals()) {
-    row(title, fmt::format("{:<{}}{}", info(metric).name, kName, info(metric).meaning), kTitle + kName);
+    row(title, fmt::format("{:<{}}{}", info(metric).name, kName, meaning_of(looked, metric)), kTitle + kName);
     title = "";
   }
   title = "here";

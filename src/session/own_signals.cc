@@ -1,0 +1,163 @@
+#include "session/own_signals.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "base/text.h"
+#include "base/units.h"
+#include "rule/timeline.h"
+
+namespace lull {
+namespace {
+
+using namespace std::chrono_literals;
+
+constexpr Duration kBeyondTimeout = 2s;  // beyond the timeout, for the start of a process on a busy machine
+constexpr std::size_t kReadingMemory = std::size_t{256} << 20;
+
+Duration shortest_pause(const SignalSource& source) {
+  return source.kind == SignalSource::Kind::command ? Duration(5s) : Duration(1s);
+}
+
+Result<SignalReading> printed_number(const SignalSource& source, const HelperResult& result) {
+  const std::string who = "command " + printable(source.command);
+  if (result.timed_out) return fail(who + ": no answer within " + format_duration(source.timeout));
+  if (!result.ok()) return fail(fmt::format("{}: {}", who, printable(result.trouble)));
+  if (result.output.size() >= kLongestNumber) return fail(who + " prints more than a number");
+  auto reading = read_number(result.output);
+  if (!reading) return fail(who + ": what it prints " + reading.error().message());
+  return reading;
+}
+
+}  // namespace
+
+struct OwnSignals::One {
+  One(const SignalSource& from, Loop& loop) : state(from), reading(loop) {}
+
+  OwnSignalState state;
+  Background reading;
+  bool under_way = false;
+  std::optional<Instant> asked = {};   // the newest question
+  std::optional<Instant> read = {};    // the newest one that has an answer
+  std::optional<Instant> wanted = {};  // one is wanted that was asked from then on
+  std::string said;                    // why it is unknown
+};
+
+OwnSignals::OwnSignals(World& world, const std::vector<SignalSource>& sources, Duration every)
+    : world_(world), every_(every) {
+  for (const SignalSource& source : sources) all_.push_back(std::make_unique<One>(source, world.loop()));
+}
+
+OwnSignals::~OwnSignals() { *alive_ = false; }
+
+void OwnSignals::ask() {
+  const Instant now = world_.clock().now();
+  for (const auto& one : all_)
+    if (!one->under_way && (!one->asked || now - *one->asked >= shortest_pause(one->state.source()))) start(*one);
+}
+
+void OwnSignals::ask_since(Instant from) {
+  for (const auto& one : all_) {
+    if (one->asked && *one->asked >= from) continue;
+    if (one->under_way)
+      one->wanted = from;
+    else
+      start(*one);
+  }
+}
+
+bool OwnSignals::read_since(Instant from) const {
+  return std::ranges::all_of(all_, [&](const auto& one) { return one->read && *one->read >= from; });
+}
+
+bool OwnSignals::all_known() const {
+  return std::ranges::all_of(all_, [](const auto& one) { return one->state.value().known(); });
+}
+
+Duration OwnSignals::longest_timeout() const {
+  Duration longest{};
+  for (const auto& one : all_) longest = std::max(longest, one->state.source().timeout);
+  return longest + kBeyondTimeout;
+}
+
+void OwnSignals::start(One& one) {
+  const SignalSource& source = one.state.source();
+  one.under_way = true;
+  one.asked = world_.clock().now();
+  one.wanted.reset();
+  const auto alive = alive_;
+  if (source.kind == SignalSource::Kind::command) {
+    // What it has to complain of would come again and again.
+    world_.run_tool({.arguments = {"/bin/sh", "-c", "exec 2>/dev/null\n" + source.command},
+                     .limit = source.timeout,
+                     .capture = true,
+                     .most_output = kLongestNumber,
+                     .no_more_output = true},
+                    [this, alive, &one](const HelperResult& result) {
+                      if (*alive) done(one, printed_number(one.state.source(), result));
+                    });
+    return;
+  }
+  if (world_.has_threads()) return done(one, fail("it cannot be read inside of a program with threads"));
+  one.reading.start([source]() -> Result<std::string> { return to_text(TRY(read_source(source))); },
+                    {.time = source.timeout + kBeyondTimeout,
+                     .memory = kReadingMemory,
+                     .answer = kLongestReading,
+                     .steps_back = false},
+                    [this, &one](const Result<std::string>& text) {
+                      done(one, text ? parse_reading(*text) : Result<SignalReading>(std::unexpected(text.error())));
+                    });
+}
+
+void OwnSignals::done(One& one, const Result<SignalReading>& reading) {
+  one.under_way = false;
+  one.read = one.asked;
+  one.state.take(reading, *one.asked, world_.clock().wall());
+  const SignalValue& value = one.state.value();
+  // A first reading of a rate is nothing to speak of.
+  const std::string trouble =
+      value.known() || (value.why == Absence::no_baseline && one.said.empty()) ? "" : value.trouble;
+  if (trouble != one.said && on_note)
+    on_note(trouble.empty() ? fmt::format("signal {} is known again", one.state.source().name)
+                            : fmt::format("signal {} is unknown: {}", one.state.source().name, trouble));
+  one.said = trouble;
+  if (one.wanted && *one.wanted > *one.asked) start(one);
+  if (on_read) on_read();
+}
+
+// A value that no newer one has replaced in time is none any more: its source hangs, or we slept.
+Absence OwnSignals::why_unknown(const One& one) const {
+  const SignalSource& source = one.state.source();
+  const Duration longest = std::max(longest_gap(every_), 2 * shortest_pause(source)) + source.timeout + kBeyondTimeout;
+  if (!one.read) return Absence::unread;
+  if (world_.loop().now() - *one.read > longest) return Absence::stale;
+  return one.state.value().why;
+}
+
+void OwnSignals::add_to(Facts& machine) const {
+  for (const auto& one : all_) {
+    const Metric metric = one->state.source().metric;
+    if (const Absence why = why_unknown(*one); why != Absence::none)
+      machine.miss(metric, why);
+    else
+      machine.set(metric, one->state.value().value);
+  }
+}
+
+std::map<Metric, std::string> OwnSignals::troubles() const {
+  std::map<Metric, std::string> all;
+  for (const auto& one : all_)
+    if (!one->state.value().known()) all[one->state.source().metric] = one->state.value().trouble;
+  return all;
+}
+
+std::vector<SignalSource> sources_of(const std::vector<SignalSource>& sources, const std::vector<Metric>& used) {
+  std::vector<SignalSource> found;
+  for (const SignalSource& source : sources)
+    if (std::ranges::find(used, source.metric) != used.end()) found.push_back(source);
+  return found;
+}
+
+}  // namespace lull
