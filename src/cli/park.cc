@@ -35,7 +35,8 @@ constexpr const char* kParkAbout =
     "against a stand-in for cuda-checkpoint alone.\n";
 constexpr const char* kParkMore =
     "A PID is that process and all that it started; PID@START that process alone, of this start time (field 22 of\n"
-    "/proc/PID/stat); a JOB is as `lull jobs` names it. Without one, what is parked is listed.\n\n"
+    "/proc/PID/stat), PID@START+ with all that it started; a JOB is as `lull jobs` names it. Without one, what is "
+    "parked is listed.\n\n"
     "Exit status: 0 parked; 1 not parked, the job is as it was; 2 the command line was wrong; 125 some of the job is\n"
     "lost, or what became of it cannot be told.\n\n"
     "Examples:\n"
@@ -56,6 +57,8 @@ constexpr const char* kUnparkMore =
     "  lull unpark\n"
     "  lull unpark --wait 2h 4711\n";
 constexpr Duration kLookAgain = 2s;
+constexpr Duration kLongestWait = 2s;         // for another lull that works on it
+constexpr Duration kLongestRepairWait = 60s;  // for the calls of one who died
 
 struct ToolOptions {
   std::string path;
@@ -194,8 +197,20 @@ int worse(int one, int other) {
   return place(one) >= place(other) ? one : other;
 }
 
+// A call of one who was killed may still be under way.
+Result<Parking> take_parked(const ParkFolder& folder, const std::string& id, const Unparking& how, Looks& looks) {
+  const SystemClock clock;
+  const Instant until = clock.now() + (how.repair ? kLongestRepairWait : kLongestWait);
+  for (;;) {
+    auto parking = Parking::take(folder, id, how.limits, how.tool, world_of(looks));
+    if (parking || parking.error().errno_value != EAGAIN || clock.now() >= until) return parking;
+    const timespec pause{0, 50'000'000};
+    ::nanosleep(&pause, nullptr);
+  }
+}
+
 int unpark_one(const ParkFolder& folder, const std::string& id, const Unparking& how, Looks& looks, bool says_waits) {
-  auto parking = Parking::take(folder, id, how.limits, how.tool, world_of(looks));
+  auto parking = take_parked(folder, id, how, looks);
   if (!parking) {
     if (parking.error().errno_value == ENOENT) return 0;
     return complain(fmt::format("unpark: {}: {}", id, parking.error().message()),
@@ -243,7 +258,7 @@ int unpark(const std::vector<std::string>& words, const Unparking& how, std::opt
     bool any = false;
     for (const ParkRecord& one : *all) {
       if (!is_asked_for(one, words)) continue;
-      if (how.repair && (one.step == ParkStep::parked || (*folder)->is_worked_on(one.id))) continue;
+      if (how.repair && one.step == ParkStep::parked) continue;
       any = true;
       status = worse(status, unpark_one(**folder, one.id, how, looks, last));
     }

@@ -177,6 +177,7 @@ Result<Parking> Parking::begin(const ParkFolder& folder, ParkPlan plan, Checkpoi
   plan.record.since = SystemClock().wall();
   Parking parking(folder, std::move(plan.record), std::move(tool), std::move(world));
   parking.lock_ = TRY(folder.lock(parking.record_.id));
+  parking.tool_.holds(parking.lock_.fd.get());
   parking.given_up_ = std::move(plan.given_up);
   for (std::size_t i = 0; i < plan.processes.size(); ++i)
     parking.members_.push_back({std::move(plan.processes[i]), &parking.record_.processes[i]});
@@ -203,6 +204,7 @@ Result<Parking> Parking::take(const ParkFolder& folder, const std::string& id, C
   const std::string path = tool ? *tool : TRY(CheckpointTool::find(record->tool));
   Parking parking(folder, *std::move(record), CheckpointTool(path, limits), std::move(world));
   parking.lock_ = std::move(lock);
+  parking.tool_.holds(parking.lock_.fd.get());
   parking.open_members();
   return parking;
 }

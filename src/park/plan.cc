@@ -52,9 +52,9 @@ Result<Members> members_of(const ParkTarget& target, const Root& root) {
     if (one.start_ticks && entry.start_ticks != *one.start_ticks)
       return fail(fmt::format("process {} is not the one that was meant: it began at another time", one.pid));
     if (!found.top) found.top = entry;
-    found.exact = found.exact || one.start_ticks.has_value();
+    found.exact = found.exact || one.alone;
     found.names.emplace(entry.pid, entry.start_ticks);
-    if (one.start_ticks) continue;
+    if (one.alone) continue;
     for (const ProcessEntry& below : descendants(all, one.pid)) found.names.emplace(below.pid, below.start_ticks);
   }
   return found;
@@ -105,7 +105,10 @@ Result<ParkTarget> ParkTarget::parse(const std::vector<std::string>& words) {
     if (const auto pid = to_pid(std::string_view(word).substr(0, at))) {
       One one{.pid = *pid};
       if (at != std::string::npos) {
-        one.start_ticks = to_unsigned(std::string_view(word).substr(at + 1));
+        std::string_view ticks = std::string_view(word).substr(at + 1);
+        one.alone = !ticks.ends_with('+');
+        if (!one.alone) ticks.remove_suffix(1);
+        one.start_ticks = to_unsigned(ticks);
         if (!one.start_ticks) return fail(fmt::format("'{}': PID@START has a start time in ticks", printable(word)));
       }
       target.processes.push_back(one);

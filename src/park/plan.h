@@ -21,11 +21,12 @@ namespace lull {
 inline constexpr std::uint64_t kParkMargin = std::uint64_t{256} << 20;  // bytes that must be free beyond what is needed
 
 // Who is meant. A PID: that process and all that it started. PID@START: that process alone, of this start time (field
-// 22 of /proc/PID/stat). Else a job as `lull jobs` names it.
+// 22 of /proc/PID/stat); PID@START+ with all that it started. Else a job as `lull jobs` names it.
 struct ParkTarget {
   struct One {
     pid_t pid = 0;
     std::optional<std::uint64_t> start_ticks = {};
+    bool alone = false;  // without what it started
   };
   std::vector<One> processes = {};
   std::string job = {};

@@ -146,15 +146,12 @@ std::string boot_id() {
 }
 
 std::string memory_text(const ParkRecord& record) {
-  std::map<std::string, std::pair<std::string, std::uint64_t>> gpus;
+  std::map<std::pair<std::string, std::string>, std::uint64_t> gpus;  // by label and UUID
   for (const ParkedProcess& one : record.processes)
-    for (const ParkedMemory& part : one.memory) {
-      gpus[part.gpu].first = part.label;
-      gpus[part.gpu].second += part.bytes;
-    }
+    for (const ParkedMemory& part : one.memory) gpus[{part.label, part.gpu}] += part.bytes;
   std::string text;
-  for (const auto& [uuid, gpu] : gpus)
-    text += fmt::format("{}{} of GPU {}", text.empty() ? "" : ", ", format_size(static_cast<double>(gpu.second)),
+  for (const auto& [gpu, bytes] : gpus)
+    text += fmt::format("{}{} of GPU {}", text.empty() ? "" : ", ", format_size(static_cast<double>(bytes)),
                         printable(gpu.first));
   return text;
 }
@@ -252,6 +249,7 @@ Result<> ParkFolder::write(const ParkRecord& record) const {
 
 void ParkFolder::remove(const std::string& id) const {
   (void)::unlinkat(fd_.get(), id.c_str(), 0);
+  (void)::unlinkat(fd_.get(), ("." + id).c_str(), 0);  // of one who died while it wrote
   (void)::unlinkat(fd_.get(), (id + ".lock").c_str(), 0);
   (void)sync_folder(fd_.get());
 }

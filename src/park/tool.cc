@@ -78,13 +78,14 @@ void drain(Running& one) {
 }
 
 // In the child, until it is the tool.
-void become(const std::string& path, const std::vector<std::string>& arguments, int output) {
+void become(const std::string& path, const std::vector<std::string>& arguments, int output, int held) {
   (void)::setpgid(0, 0);  // so that what it starts is killed with it
   const Fd null(::open("/dev/null", O_RDONLY));
   (void)::dup2(null.get(), STDIN_FILENO);
   (void)::dup2(output, STDOUT_FILENO);
   (void)::dup2(output, STDERR_FILENO);
-  close_all_but({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO});
+  close_all_but({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, held});
+  if (held >= 0) (void)::fcntl(held, F_SETFD, 0);
   std::vector<char*> argv;
   for (const std::string& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
   argv.push_back(nullptr);
@@ -95,13 +96,13 @@ void become(const std::string& path, const std::vector<std::string>& arguments, 
   ::_exit(127);
 }
 
-Result<Running> begin(const std::string& path, const std::vector<std::string>& arguments) {
+Result<Running> begin(const std::string& path, const std::vector<std::string>& arguments, int held) {
   std::array<int, 2> ends{-1, -1};
   if (::pipe2(ends.data(), O_CLOEXEC) != 0) return fail(errno, "pipe");
   Fd ours(ends[0]);
   const Fd theirs(ends[1]);
   (void)::fcntl(ours.get(), F_SETFL, O_NONBLOCK);
-  Process tool = TRY(start_child([&] { become(path, arguments, theirs.get()); }));
+  Process tool = TRY(start_child([&] { become(path, arguments, theirs.get(), held); }));
   return Running{std::move(tool), std::move(ours), {}, false};
 }
 
@@ -177,7 +178,7 @@ std::vector<CheckpointTool::Answer> CheckpointTool::run(const std::vector<Call>&
       answers[i].trouble = "the process has ended";
       continue;
     }
-    if (auto begun = begin(path_, calls[i].arguments))
+    if (auto begun = begin(path_, calls[i].arguments, held_))
       all[i] = *std::move(begun);
     else
       answers[i].trouble = begun.error().message();

@@ -40,6 +40,9 @@ class CheckpointTool {
   static Result<std::string> find(const std::string& given);
 
   const std::string& path() const { return path_; }
+  // Each call keeps this descriptor open while anything of it is left: the lock of the entry. Whoever comes after our
+  // death waits for it, since what the call began may still take effect.
+  void holds(int descriptor) { held_ = descriptor; }
 
   // Asks all of them, side by side.
   std::vector<CudaState> states(const std::vector<const Process*>& of) const;
@@ -66,6 +69,7 @@ class CheckpointTool {
 
   std::string path_;
   Limits limits_;
+  int held_ = -1;
 };
 
 }  // namespace lull
