@@ -41,6 +41,8 @@ _lull() {
       release) _lull_offer "$(_lull_words leases) all" ;;
       check) _lull_offer "$(_lull_words rules; _lull_words signals)" ;;
       keep) _lull_offer "$(_lull_words jobs; _lull_words gpus)" ;;
+      park) _lull_offer "$(_lull_words jobs)" ;;
+      unpark) _lull_offer "$("$lull" park 2>/dev/null | cut -d " " -f1)" ;;
       help) _lull_offer "$(_lull_words commands)" ;;
       sim | slurm) [[ ${#command[@]} == 1 ]] && _lull_offer "$("$lull" "${command[0]}" --help 2>/dev/null | sed -nE "s/^  lull ${command[0]} ([a-z]+) .*/\1/p")" ;;
       *) _lull_files ;;

@@ -38,6 +38,10 @@ function __lull_complete
             case keep
                 $lull __complete jobs
                 $lull __complete gpus
+            case park
+                $lull __complete jobs
+            case unpark
+                $lull park 2>/dev/null | string replace -r ' .*' ''
             case release
                 $lull __complete leases
                 echo all

@@ -12,6 +12,7 @@
 
 #include "act/determined.h"
 #include "act/mail.h"
+#include "act/park.h"
 #include "act/picture.h"
 #include "base/exit_status.h"
 #include "base/host.h"
@@ -31,6 +32,7 @@ constexpr auto kOffers = std::to_array<ActionOffer>({
     {"kill=container", "end the container that lull runs in"},
     {"kill=holders", "end who holds the GPU"},
     {"end", "as kill=holders"},
+    {"park", "move the job out of its GPU, by cuda-checkpoint"},
     {"exec=", "run a command"},
     {"shutdown", "power this machine off"},
     {"reboot", "reboot this machine"},
@@ -321,6 +323,12 @@ Result<ActionOption> parse_action(std::string_view text) {
     return action;
   }
   if (name == "end") return action.kind = ActionOption::Kind::holders, needs(false, "--do end");
+  if (name == "park") {
+    action.kind = ActionOption::Kind::park;
+    if (has_argument && !to_pid(action.argument))
+      return fail("park=PID needs the number of a process, not '" + printable(action.argument) + "'");
+    return action;
+  }
   if (name == "slurm") return action.kind = ActionOption::Kind::slurm, needs(true, "slurm=requeue");
   if (name == "determined") return action.kind = ActionOption::Kind::determined, needs(false, "--do determined");
   if (name == "shutdown" || name == "reboot") {
@@ -357,6 +365,13 @@ std::vector<std::unique_ptr<Action>> actions_of(const ActionOption& word, const 
     case ActionOption::Kind::kill:
       actions.push_back(std::make_unique<KillNamed>(tools.loop, word, options.ending));
       return actions;
+    case ActionOption::Kind::park: {
+      if (word.argument.empty()) return actions;
+      actions.push_back(std::make_unique<ParkJob>(
+          tools, word.text, options.park, park_named(to_pid(word.argument).value_or(0)),
+          options.park.else_end ? std::make_unique<KillNamed>(tools.loop, word, options.ending) : nullptr));
+      return actions;
+    }
     case ActionOption::Kind::exec:
       command.find = [line = word.argument] { return shell(line); };
       command.facts_on_stdin = true;

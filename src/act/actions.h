@@ -63,7 +63,7 @@ class EndsWork : public Action {
 
 // An action as it is written.
 struct ActionOption {
-  enum class Kind : std::uint8_t { exit, kill, holders, exec, power, determined, notify, mail, slurm };
+  enum class Kind : std::uint8_t { exit, kill, holders, exec, power, determined, notify, mail, slurm, park };
   Kind kind = Kind::exit;
   std::string text;      // as it was written; of a notification without what is secret
   std::string argument;  // behind the '='
@@ -73,8 +73,8 @@ struct ActionOption {
 
   bool only_tells() const { return kind == Kind::notify || kind == Kind::mail; }  // and does nothing else
 };
-// exit[=STATUS], kill=PID|PGID:N|parent|container|holders, end (as kill=holders), exec=CMD, shutdown, reboot,
-// determined, notify[=…] (notify.h), mail[=…] (mail.h)
+// exit[=STATUS], kill=PID|PGID:N|parent|container|holders, end (as kill=holders), park[=PID], exec=CMD, shutdown,
+// reboot, determined, notify[=…] (notify.h), mail[=…] (mail.h)
 Result<ActionOption> parse_action(std::string_view text);
 
 // What may be written, for completions: "kill=parent".
@@ -96,12 +96,19 @@ struct Tools {
   const InheritedSignals& signals;
 };
 
+// How `park` parks (docs/park.md).
+struct ParkOptions {
+  std::string tool = {};  // cuda-checkpoint; empty: `lull park` finds it
+  bool else_end = false;  // what cannot be parked is ended
+};
+
 struct ActionOptions {
   Duration limit = std::chrono::seconds(30);  // for a command; for a notification with all its retries
   unsigned retries = 3;                       // of a notification
   Duration retry_after = std::chrono::seconds(10);
   Ending::Options ending;
   std::optional<Duration> warn = {};  // before shutdown and reboot
+  ParkOptions park = {};
   Root root = Root::machine();
 };
 // What the word stands for, not yet prepared; a shutdown with a warning is two. Of `exit` there is nothing to do, and

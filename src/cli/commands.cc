@@ -26,6 +26,8 @@ int check_command(int argc, char** argv);
 int jobs_command(int argc, char** argv);
 int keep_command(int argc, char** argv);
 int config_command(int argc, char** argv);
+int park_command(int argc, char** argv);
+int unpark_command(int argc, char** argv);
 int sim_command(int argc, char** argv);
 int slurm_command(int argc, char** argv);
 int serve_command(int argc, char** argv);
@@ -45,6 +47,8 @@ constexpr std::array kCommands = {
     Command{"keep", "ask a `lull watch --per` for more time for a job", keep_command},
     Command{"pick", "choose idle GPUs, hold them, run a command on them", pick_command},
     Command{"fill", "run low-priority work on idle GPUs, yield to anyone", fill_command},
+    Command{"park", "move a job out of its GPUs (cuda-checkpoint)", park_command},
+    Command{"unpark", "bring a parked job back", unpark_command},
     Command{"leases", "who holds which GPU, and who waits", leases_command},
     Command{"release", "give a leased GPU back", release_command},
     Command{"record", "write what the GPUs show as a trace", record_command},

@@ -19,6 +19,7 @@
 #include "base/text.h"
 #include "cli/command.h"
 #include "cli/version.h"
+#include "park/parking.h"
 
 namespace {
 
@@ -81,6 +82,7 @@ int run(int argc, char** argv) {
     return 0;
   }
   if (word == "__complete") return lull::complete_command(argc - 1, argv + 1);
+  if (word != "unpark") lull::repair_in_background();
   if (const Command* command = find(lull::commands(), word)) return command->run(argc - 1, argv + 1);
   if (word.empty() || word.front() == '-') return find(lull::commands(), "status")->run(argc, argv);
   return unknown(word);

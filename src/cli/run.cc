@@ -53,6 +53,8 @@ struct RunOptions {
   std::string hook_limit = "30s";
   std::string record;
   std::string leftovers = "keep";
+  std::string act = "end";
+  ParkCommandOptions park;
   bool no_cgroup = false;
 };
 
@@ -75,6 +77,9 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
   line.option("--on-idle-limit", options.hook_limit, "how long the command of --on-idle may take").value("TIME");
   line.option(shared::kSignal, options.signal, "all processes of the job get");
   line.option(shared::kGrace, options.grace);
+  line.option("--do", options.act, "what is done with an idle job: end it, or park it (lull-park(1))")
+      .value("end|park");
+  add_park_options(line, options.park);
   line.option("--restart", settings.restarts, "start CMD again after it was ended for idleness, at most N times")
       .value("N");
   line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
@@ -108,6 +113,9 @@ Result<> settle(RunOptions& options, const Settings& known) {
   if (options.warn_by != "none") settings.common.warn_by = TRY(known.rule_option("--warn-by", options.warn_by));
   settings.ending.signal = TRY(signal_option("--signal", options.signal));
   settings.ending.grace = TRY(duration_option("--grace", options.grace));
+  constexpr std::array<std::string_view, 2> kDo = {"end", "park"};
+  if (TRY(choice_option("--do", options.act, kDo)) == 1) settings.park = TRY(settle_park(options.park, known, true));
+  if (settings.park && settings.restarts > 0) return fail("--restart is of jobs that are ended, not of --do park");
   settings.backoff = TRY(duration_option("--backoff", options.backoff));
   constexpr std::array<std::string_view, 2> kLeftovers = {"end", "keep"};
   settings.leftovers =

@@ -2,6 +2,12 @@
 
 #include <fmt/format.h>
 
+#include <array>
+#include <string_view>
+
+#include "base/units.h"
+#include "park/tool.h"
+
 namespace lull {
 
 CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
@@ -29,6 +35,24 @@ void add_log_options(CommandLine& line, LogOptions& words, const std::string& qu
   line.flag(shared::kQuiet, words.quiet, quiet_says);
   line.flag(shared::kVerbose, words.verbose, verbose_says);
   line.option(shared::kLogFormat, words.log_format);
+}
+
+void add_park_options(CommandLine& line, ParkCommandOptions& options) {
+  line.option("--park-else", options.otherwise,
+              "what is done with a job that cannot be parked: keep it running, or end it")
+      .value("end|keep");
+  line.option("--cuda-checkpoint", options.tool, "the tool that parks (default: as `lull config` says, else from PATH)")
+      .value("PATH");
+}
+
+Result<ParkOptions> settle_park(const ParkCommandOptions& options, const Settings& known, bool wanted) {
+  ParkOptions park;
+  constexpr std::array<std::string_view, 2> kElse = {"end", "keep"};
+  park.else_end = TRY(choice_option("--park-else", options.otherwise, kElse)) == 0;
+  park.tool = options.tool.empty() ? known.text(Setting::cuda_checkpoint) : options.tool;
+  if (!wanted) return park;
+  park.tool = TRY(CheckpointTool::find(park.tool));
+  return park;
 }
 
 }  // namespace lull

@@ -5,6 +5,8 @@
 #include <optional>
 #include <string>
 
+#include "act/actions.h"
+#include "base/result.h"
 #include "cli/options.h"
 #include "session/watch_options.h"
 
@@ -68,6 +70,14 @@ inline constexpr SharedOption kThreads{"--threads", "N", "how many cores to use,
 // The options of `lull run` and `lull watch`. The result is --idle, to ask whether it was given; `every` the same.
 CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, const Settings& known,
                                       const std::string& its_gpus, std::optional<CommandLine::Option>* every = nullptr);
+// Of `--do park`.
+struct ParkCommandOptions {
+  std::string otherwise = "keep";
+  std::string tool;
+};
+void add_park_options(CommandLine& line, ParkCommandOptions& options);
+// `wanted`: something is to be parked, so the tool must be there.
+Result<ParkOptions> settle_park(const ParkCommandOptions& options, const Settings& known, bool wanted);
 // How much is said.
 void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
                      const std::string& verbose_says);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cstdio>
 #include <optional>
@@ -41,6 +42,8 @@ constexpr const char* kWatchMore =
     "  kill=parent        end the process that started lull\n"
     "  kill=container     end every process of the container that lull is in\n"
     "  kill=holders, end  with --per: end the processes that hold the GPU\n"
+    "  park               with --per: move the job out of its GPUs by cuda-checkpoint; park=PID: a process and its "
+    "children (lull-park(1))\n"
     "  slurm=VERB         with --slurm, once all nodes of the job agree: comment, signal:TERM, requeue, requeuehold, "
     "cancel\n"
     "  exec=CMD           run CMD with sh -c, the facts in LULL_* variables and as JSON on its stdin\n"
@@ -64,6 +67,7 @@ struct WatchCommand {
   WatchOptions watch;
   std::vector<std::string> actions;
   EachOptions each;
+  ParkCommandOptions park;
   std::string warn;
   std::string signal;
   std::string grace;
@@ -126,6 +130,7 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
   line.flag("--cancel", command.cancel, "call off what a running `lull watch` is about to do");
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
   line.option("--retry-after", command.retry_after, "wait before another try").value("TIME");
+  add_park_options(line, command.park);
   line.option("--limit", command.limit, "how long the command of an action may take").value("TIME");
   line.option(shared::kSignal, command.signal, "kill= sends");
   line.option(shared::kGrace, command.grace);
@@ -161,6 +166,9 @@ Result<> settle(WatchCommand& command, const Settings& known, bool idle_given) {
   settings.how.ending.grace = TRY(duration_option("--grace", command.grace));
   settings.retries.after = TRY(duration_option("--retry-after", command.retry_after));
   settings.how.limit = TRY(limit_option("--limit", command.limit));
+  const bool parks = std::ranges::any_of(settings.actions,
+                                         [](const ActionOption& one) { return one.kind == ActionOption::Kind::park; });
+  settings.how.park = TRY(settle_park(command.park, known, parks));
   settings.how.retries = settings.retries.most;
   settings.how.retry_after = settings.retries.after;
   if (!command.warn.empty()) settings.how.warn = TRY(duration_option("--warn", command.warn));

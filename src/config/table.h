@@ -19,6 +19,7 @@ enum class Setting : std::uint8_t {
   price,
   except_users,
   keep_at_most,
+  cuda_checkpoint,
   notify_to,
   notify_address_file,
   slurm_except_partition,
@@ -30,7 +31,7 @@ enum class Setting : std::uint8_t {
   slurm_user_rule_at_most,
   slurm_delay,
 };
-inline constexpr std::size_t kSettingCount = 18;
+inline constexpr std::size_t kSettingCount = 19;
 
 enum class SettingKind : std::uint8_t {
   rule,
@@ -71,6 +72,8 @@ inline constexpr std::array<SettingInfo, kSettingCount> kSettingTable = {{
      "whose processes `lull watch --per` leaves alone"},
     {Setting::keep_at_most, "keep_at_most", "LULL_KEEP_AT_MOST", SettingKind::duration, "24h",
      "how much more time `lull keep` gives at most"},
+    {Setting::cuda_checkpoint, "cuda_checkpoint", "LULL_CUDA_CHECKPOINT", SettingKind::file, "",
+     "NVIDIA's cuda-checkpoint, where it is not in PATH, for `lull park`"},
     {Setting::notify_to, "notify.to", "LULL_NOTIFY_TO", SettingKind::service, "",
      "what takes notifications: slack, discord, teams, ntfy, webhook (by the address)"},
     {Setting::notify_address_file, "notify.address_file", "LULL_NOTIFY_ADDRESS_FILE", SettingKind::file, "",

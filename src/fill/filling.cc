@@ -166,7 +166,12 @@ std::vector<FillOrder> Filling::parked(std::size_t number, bool well, Instant no
   if (unit.state != State::parking) return orders;
   if (well)
     set(unit, State::parked, unit.why, now);
-  else
+  else if (settings(number).yield == YieldWay::park && settings(number).park_keeps && unit.why.kind != Reason::leased &&
+           unit.why.kind != Reason::waited_for) {
+    halt(number, unit.why, now, orders);
+    unit.suspects.clear();
+    unit.waits_for_free = true;
+  } else
     end(number, unit.why, now, orders);
   return orders;
 }
@@ -176,6 +181,11 @@ std::vector<FillOrder> Filling::unparked(std::size_t number, bool well, Instant 
   if (!well && (of_[number].state == State::running || of_[number].state == State::still))
     end(number, {.kind = Reason::not_resumed}, now, orders);
   return orders;
+}
+
+void Filling::stays_parked(std::size_t number, Instant now) {
+  Unit& unit = of_[number];
+  if (unit.state == State::running || unit.state == State::still) set(unit, State::parked, unit.why, now);
 }
 
 std::vector<FillOrder> Filling::replace(const std::vector<FillerSettings>& fillers, std::vector<FillUnit> units,

@@ -92,6 +92,7 @@ class Filling {
              const std::string& failure = {});  // by itself or by us; -1: could not be started
   std::vector<FillOrder> parked(std::size_t unit, bool well, Instant now);
   std::vector<FillOrder> unparked(std::size_t unit, bool well, Instant now);
+  void stays_parked(std::size_t unit, Instant now);  // it could not be taken back yet
   // We end: every filler ends.
   std::vector<FillOrder> end_all(const Reason& why);
 

@@ -102,10 +102,40 @@ Result<> take(const Node& table, std::string_view key, T& into, Read read) {
   return {};
 }
 
-constexpr std::array<std::string_view, 23> kFillerKeys = {
+// Opens the GPU of a filler that is parked or taken back: nobody has come.
+constexpr const char* kParkTool = "cuda-checkpoint";
+
+// `lull park` has limits of its own for each step.
+constexpr Duration kLongestParking = std::chrono::minutes(30);
+
+constexpr std::array<std::string_view, 24> kFillerKeys = {
     "name",   "command",  "gpus",          "per_gpu",        "priority",    "once",     "directory", "environment",
     "log",    "log_size", "log_keep",      "user",           "nice",        "io_class", "hours",     "max_temp",
-    "memory", "yield",    "yield_command", "resume_command", "yield_limit", "signal",   "grace"};
+    "memory", "yield",    "yield_command", "resume_command", "yield_limit", "signal",   "grace",     "park_else"};
+
+Result<bool> parse_park_else(std::string_view text) {
+  constexpr std::array<std::string_view, 2> kElse = {"end", "keep"};
+  return TRY(one_of(text, kElse)) == 1;
+}
+
+std::string quoted(std::string_view text) {
+  std::string out = "'";
+  for (const char one : text) out += one == '\'' ? std::string("'\\''") : std::string(1, one);
+  return out + "'";
+}
+
+// The commands of one that yields by `lull park`: this very program, whatever was installed since.
+Result<> arrange_parking(FillerSettings& filler, const std::string& tool) {
+  if (filler.yield != YieldWay::park) return {};
+  if (!filler.yield_command.empty() || !filler.resume_command.empty())
+    return fail("yielding by park has its own commands: leave out the yield command and the resume command");
+  const std::string lull = fmt::format("exec /proc/{}/exe", ::getpid());
+  const std::string with = tool.empty() ? "" : " --cuda-checkpoint " + quoted(tool);
+  filler.yield_command = fmt::format("{} park{} \"$LULL_FILLER_PID@$LULL_FILLER_START+\"", lull, with);
+  filler.resume_command = fmt::format("{} unpark{} \"$LULL_FILLER_PID\"", lull, with);
+  filler.yield_limit = std::max<Duration>(filler.yield_limit, kLongestParking);
+  return {};
+}
 
 Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   TRY(reader.known(table, "[[filler]]", kFillerKeys));
@@ -150,7 +180,10 @@ Result<FillerSettings> read_filler(const Reader& reader, const Node& table) {
   TRY(take(table, "yield_limit", filler.yield_limit, time));
   TRY(take(table, "signal", filler.signal, parsed([](const std::string& one) { return parse_signal(one); })));
   TRY(take(table, "grace", filler.grace, time));
+  TRY(take(table, "park_else", filler.park_keeps, parsed([](const std::string& one) { return parse_park_else(one); })));
   if (filler.command.empty()) return reader.refuse(table, "a filler needs a command");
+  if (const auto arranged = arrange_parking(filler, ""); !arranged)
+    return reader.refuse(table, arranged.error().message());
   return filler;
 }
 
@@ -204,7 +237,7 @@ Result<FillSettings> read_plan(const Reader& reader, const Node& root, std::stri
 }  // namespace
 
 Result<YieldWay> parse_yield(std::string_view text) {
-  constexpr std::array<std::string_view, 3> kWays = {"confirm", "stop", "pause"};
+  constexpr std::array<std::string_view, 4> kWays = {"confirm", "stop", "pause", "park"};
   return static_cast<YieldWay>(TRY(one_of(text, kWays)));
 }
 
@@ -213,13 +246,17 @@ std::string_view to_string(YieldWay way) {
     case YieldWay::confirm: return "confirm";
     case YieldWay::stop: return "stop";
     case YieldWay::pause: return "pause";
+    case YieldWay::park: return "park";
   }
   return "";
 }
 
 Result<FillSettings> parse_plan(std::string_view text, std::string_view name) {
   const auto root = TRY(toml::parse(text, name));
-  return read_plan(Reader(name), root, name);
+  auto settings = TRY(read_plan(Reader(name), root, name));
+  if (std::ranges::any_of(settings.fillers, [](const auto& one) { return one.yield == YieldWay::park; }))
+    settings.ignore.emplace_back(kParkTool);
+  return settings;
 }
 
 Result<FillSettings> load_plan(const std::string& path) {
@@ -275,12 +312,18 @@ Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::st
   filler.yield_command = words.yield_command;
   filler.resume_command = words.resume_command;
   filler.yield_limit = TRY(limit_option("--yield-limit", words.yield_limit));
+  auto keeps = parse_park_else(words.park_else);
+  if (!keeps) return std::unexpected(std::move(keeps).error().during("--park-else"));
+  filler.park_keeps = *keeps;
+  if (auto arranged = arrange_parking(filler, words.cuda_checkpoint); !arranged)
+    return std::unexpected(std::move(arranged).error().during("--yield park"));
   filler.signal = TRY(signal_option("--signal", words.signal));
   filler.grace = TRY(duration_option("--grace", words.grace));
   const auto nice = to_double(words.nice);
   if (!nice || *nice < -20 || *nice > 19)
     return fail(fmt::format("--nice: -20 to 19, not '{}'", printable(words.nice)));
   filler.nice = static_cast<int>(*nice);
+  if (filler.yield == YieldWay::park) settings.ignore.emplace_back(kParkTool);
   settings.fillers.push_back(std::move(filler));
   return settings;
 }

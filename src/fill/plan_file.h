@@ -30,6 +30,8 @@ struct FillCommandOptions {
   std::string every = "1s";
   std::string confirm = "3s";
   std::string yield = "confirm";
+  std::string park_else = "keep";
+  std::string cuda_checkpoint;
   std::string yield_command;
   std::string resume_command;
   std::string yield_limit = "10s";

@@ -25,6 +25,7 @@ struct FillSession::Running {
   std::unique_ptr<Guard> guard;
   Instant since{};
   bool parked = false;
+  std::uint64_t start_ticks = 0;
   bool said_still = true;  // no: it is to be paused, and has not been seen to
 };
 
@@ -334,6 +335,9 @@ void FillSession::start(std::size_t unit) {
   auto guard = Guard::start(loop_, machine_.children, options,
                             {.started =
                                  [this, unit](pid_t pid) {
+                                   const auto one = running_.find(unit);
+                                   const auto entry = read_process_entry(pid);
+                                   if (one != running_.end() && entry) one->second->start_ticks = entry->start_ticks;
                                    FillEvent event = event_of(FillEvent::started, unit, {});
                                    event.pid = pid;
                                    sink_.happened(event);
@@ -402,7 +406,9 @@ void FillSession::run_command_of(std::size_t unit, const std::string& command,
   const FillerSettings& told = filling_->filler(unit);
   Guard* const guard = running_.at(unit)->guard.get();
   machine_.helpers.run({.arguments = {"/bin/sh", "-c", command},
-                        .environment = {{"LULL_FILLER", told.name}, {"LULL_FILLER_PID", std::to_string(guard->pid())}},
+                        .environment = {{"LULL_FILLER", told.name},
+                                        {"LULL_FILLER_PID", std::to_string(guard->pid())},
+                                        {"LULL_FILLER_START", std::to_string(running_.at(unit)->start_ticks)}},
                         .limit = told.yield_limit,
                         .signals = &machine_.signals},
                        [this, unit, guard, done = std::move(done)](const HelperResult& result) {
@@ -433,7 +439,14 @@ void FillSession::unpark(std::size_t unit) {
   one->second->guard->go_on();
   const std::string& command = filling_->filler(unit).resume_command;
   if (!std::exchange(one->second->parked, false) || command.empty()) return;
-  run_command_of(unit, command, [this, unit](Running&, const HelperResult& result) {
+  run_command_of(unit, command, [this, unit](Running& filler, const HelperResult& result) {
+    if (filling_->filler(unit).yield == YieldWay::park && result.status &&
+        result.status->shell_status() == kExitNotNow) {  // its memory is not free, or somebody has the lease
+      filling_->stays_parked(unit, loop_.now());
+      filler.parked = true;
+      filler.guard->halt();
+      return;
+    }
     carry_out(filling_->unparked(unit, result.ok(), loop_.now()));
   });
 }

@@ -22,6 +22,7 @@ enum class YieldWay : std::uint8_t {
   confirm,  // pause, and end only if the other one really uses the GPU
   stop,     // end at once, whoever opened it
   pause,    // pause for as long as the other one leaves memory free
+  park,     // move it out of the GPU by `lull park`, and back when the GPU is free again
 };
 
 enum class IoClass : std::uint8_t { unchanged, best_effort, idle };
@@ -48,6 +49,7 @@ struct FillerSettings {
   std::optional<double> max_temp;  // C: paused above
   std::optional<double> memory;    // bytes that must be free
   YieldWay yield = YieldWay::confirm;
+  bool park_keeps = true;      // of YieldWay::park: what cannot be parked is paused; else it is ended
   std::string yield_command;   // parks it instead of ending it
   std::string resume_command;  // and takes it back
   Duration yield_limit = std::chrono::seconds(10);

@@ -199,6 +199,7 @@ void Reading::miss_all(Absence why) {
   mem_clock_mhz.reset();
   throttle_reasons.reset();
   mig_mode.reset();
+  persistence.reset();
   display_active.reset();
   attached_for.reset();
   asleep = memory_estimated = processes_hidden = false;

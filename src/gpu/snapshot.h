@@ -245,6 +245,7 @@ struct Reading : Facts {
   std::optional<double> mem_clock_mhz;
   std::optional<std::uint64_t> throttle_reasons;  // 0: does not throttle
   std::optional<bool> mig_mode;
+  std::optional<bool> persistence;       // NVIDIA: the driver keeps the card ready without clients
   std::optional<bool> display_active;    // a screen is attached and drawn on
   std::optional<Duration> attached_for;  // since the driver woke the card for us
   bool asleep = false;                   // suspended: idle for sure, and left alone

@@ -142,6 +142,8 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
     if (slurm_) add_slurm_actions(key, tracked, word, made);
     if (word.kind == ActionOption::Kind::holders)
       made.push_back(ending(key, tracked, word));
+    else if (word.kind == ActionOption::Kind::park)
+      made.push_back(parking(key, tracked, word));
     else
       std::ranges::move(world_.actions_of(word, settings_.how), std::back_inserter(made));
     for (auto& action : made) {
@@ -198,6 +200,21 @@ std::unique_ptr<Action> EachSession::ending(const Key& key, const TrackedSubject
   return world_.end_holders(word.text, settings_.how.ending, [this, key, seen] { return to_end(key, seen); });
 }
 
+// The same who would be ended.
+std::unique_ptr<Action> EachSession::parking(const Key& key, const TrackedSubject& tracked, const ActionOption& word) {
+  std::set<std::pair<pid_t, std::uint64_t>> seen;
+  for (const GpuProcess& one : tracked.holders) seen.insert(one.id());
+  return world_.parking(
+      word.text, settings_.how.park,
+      [this, key, seen]() -> Result<std::vector<std::string>> {
+        std::vector<std::string> who;
+        for (const GpuProcess& one : to_end(key, seen, "parked"))
+          who.push_back(park_argument(one.pid, one.start_ticks, false));
+        return who;
+      },
+      settings_.how.park.else_end ? ending(key, tracked, word) : nullptr);
+}
+
 // Where else this process is, if the rule does not hold there: it works, then, or that cannot be seen.
 std::string EachSession::works_elsewhere(const TrackedSubject& tracked, std::uint32_t step,
                                          const GpuProcess& one) const {
@@ -224,7 +241,8 @@ std::string EachSession::works_elsewhere(const TrackedSubject& tracked, std::uin
   return "";
 }
 
-std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen) {
+std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen,
+                                            std::string_view what) {
   std::vector<GpuProcess> all;
   const TrackedSubject* tracked = tracker_.find(key.first);
   if (tracked == nullptr) return all;
@@ -235,14 +253,21 @@ std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<std::
       all.push_back(one);
     else
       sink_.note_of(whom(*tracked), Level::warning, "spared",
-                    fmt::format("{}: {} {} of {} may work on GPU {}: it is not ended", tracked->title,
-                                printable(one.name()), one.pid, printable(one.user()), elsewhere));
+                    fmt::format("{}: {} {} of {} may work on GPU {}: it is not {}", tracked->title,
+                                printable(one.name()), one.pid, printable(one.user()), elsewhere, what));
   }
+  // Of a job that is parked all processes are, or none.
+  if (what == "parked" && all.size() != seen.size()) all.clear();
   for (const GpuProcess& one : all)
-    sink_.note_of(whom(*tracked), Level::note, "end",
-                  fmt::format("{}: {} to {} {} of {}", tracked->title,
-                              settings_.how.ending.signal == 0 ? "SIGKILL" : signal_name(settings_.how.ending.signal),
-                              printable(one.name()), one.pid, printable(one.user())));
+    if (what == "parked")
+      sink_.note_of(whom(*tracked), Level::note, "park",
+                    fmt::format("{}: parking {} {} of {}", tracked->title, printable(one.name()), one.pid,
+                                printable(one.user())));
+    else
+      sink_.note_of(whom(*tracked), Level::note, "end",
+                    fmt::format("{}: {} to {} {} of {}", tracked->title,
+                                settings_.how.ending.signal == 0 ? "SIGKILL" : signal_name(settings_.how.ending.signal),
+                                printable(one.name()), one.pid, printable(one.user())));
   return all;
 }
 

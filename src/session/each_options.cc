@@ -30,6 +30,7 @@ Result<std::set<uid_t>> users_called(std::string_view option, const std::vector<
 bool about_one(const ActionOption& action) {
   using Kind = ActionOption::Kind;
   if (action.kind == Kind::slurm) return true;
+  if (action.kind == Kind::park) return action.argument.empty();
   return action.kind == Kind::holders || action.kind == Kind::exec || action.only_tells();
 }
 
@@ -65,9 +66,9 @@ Result<> check_slurm(const EachStep& step, bool slurm) {
 Result<> check_step(const EachStep& step) {
   for (const ActionOption& action : step.actions)
     if (!about_one(action))
-      return fail(
-          fmt::format("{} is not about one GPU or job: with --per there are kill=holders, end, exec=, notify and mail",
-                      printable(action.text)));
+      return fail(fmt::format(
+          "{} is not about one GPU or job: with --per there are kill=holders, end, park, exec=, notify and mail",
+          printable(action.text)));
   for (const Metric metric : step.when.signals())
     if (info(metric).of == Of::job)
       return fail(
@@ -103,7 +104,8 @@ Result<> refuse_without_per(const EachOptions& options, const std::vector<Action
   if (!options.hours.empty()) return needs("--hours");
   if (options.slurm) return fail("--slurm needs --per job");
   for (const ActionOption& action : actions)
-    if (action.kind == ActionOption::Kind::holders || action.kind == ActionOption::Kind::slurm)
+    if (action.kind == ActionOption::Kind::holders || action.kind == ActionOption::Kind::slurm ||
+        (action.kind == ActionOption::Kind::park && action.argument.empty()))
       return needs("--do " + action.text);
   for (const ActionOption& action : actions)
     if (action.kind == ActionOption::Kind::mail && action.argument.empty())
@@ -134,7 +136,8 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   settings.who.only = TRY(users_called("--only-user", options.only_users));
   bool ends = false;
   for (const EachStep& step : settings.steps)
-    for (const ActionOption& action : step.actions) ends = ends || action.kind == ActionOption::Kind::holders;
+    for (const ActionOption& action : step.actions)
+      ends = ends || action.kind == ActionOption::Kind::holders || action.kind == ActionOption::Kind::park;
   settings.who.free_too = !ends;
   // Who is not root can end its own processes alone: others' are none of its business.
   if (ends && ::geteuid() != 0 && settings.who.only.empty()) settings.who.only = {::geteuid()};

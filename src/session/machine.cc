@@ -102,6 +102,16 @@ class OwnJob final : public Job {
     return std::make_unique<EndTree>(around_.loop, "end the job", options, tree_, process_,
                                      [this] { around_.children.sweep(); });
   }
+  std::unique_ptr<Action> parking(const ParkOptions& options, Ending::Options end) override {
+    return std::make_unique<ParkJob>(
+        around_.tools, "park the job", options,
+        [this]() -> Result<std::vector<std::string>> {
+          // A lease that we hold is the job's: nobody else works under it.
+          return std::vector<std::string>{"--holder", std::to_string(::getpid()),
+                                          park_argument(process_.pid(), process_.start_ticks(), true)};
+        },
+        options.else_end ? ending(end) : nullptr, [this](const Process& tool) { tree_.exclude(tool); });
+  }
 
  private:
   // The job's own process group, as far as it is the job, as timeout(1) does: our group may be a script's too.
@@ -195,6 +205,12 @@ std::vector<std::unique_ptr<Action>> Machine::actions_of(const ActionOption& wor
 
 std::unique_ptr<Action> Machine::end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) {
   return std::make_unique<EndHolders>(*loop_, text, options, std::move(who));
+}
+
+std::unique_ptr<Action> Machine::parking(const std::string& text, const ParkOptions& options, ParkJob::Who who,
+                                         std::unique_ptr<Action> otherwise) {
+  return std::make_unique<ParkJob>(Tools{*loop_, helpers(), signals_}, text, options, std::move(who),
+                                   std::move(otherwise));
 }
 
 void Machine::run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) {

@@ -31,6 +31,8 @@ class Machine final : public World {
   Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) override;
   std::vector<std::unique_ptr<Action>> actions_of(const ActionOption& word, const ActionOptions& options) override;
   std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) override;
+  std::unique_ptr<Action> parking(const std::string& text, const ParkOptions& options, ParkJob::Who who,
+                                  std::unique_ptr<Action> otherwise) override;
   void stop_ourselves() override;
   void run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) override;
   void run_tool(const HelperOptions& options, Helpers::Done done) override;

@@ -10,6 +10,7 @@
 #include "act/spawn.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "park/record.h"
 #include "view/action_event.h"
 
 namespace lull {
@@ -62,6 +63,7 @@ SessionEnd RunSession::run() {
   const auto ran = loop_.run();
   leftover_lists_.reset();
   acting_.reset();
+  parking_.reset();
   ending_.reset();
   hook_.reset();
   evidence_.reset();
@@ -70,6 +72,7 @@ SessionEnd RunSession::run() {
 }
 
 std::optional<SessionEnd> RunSession::start_job() {
+  parking_.reset();
   ending_.reset();
   hook_.reset();
   evidence_.reset();
@@ -92,7 +95,9 @@ std::optional<SessionEnd> RunSession::start_job() {
   if (!settings_.evidence.empty()) evidence_ = job_->evidence(settings_.evidence, recorder_);
   if (!settings_.on_idle.empty()) hook_ = job_->hook(settings_.on_idle, settings_.on_idle_limit);
   ending_ = job_->ending(settings_.ending);
-  for (Action* action : {hook_.get(), ending_.get()})  // the folder of evidence was made ready before anything began
+  if (settings_.park) parking_ = job_->parking(*settings_.park, settings_.ending);
+  for (Action* action :
+       {hook_.get(), ending_.get(), parking_.get()})  // the folder of evidence was made ready before anything began
     if (action != nullptr)
       if (const auto ready = action->prepare(); !ready) return SessionEnd{kExitFailure, ready.error().message()};
   sink_.started();
@@ -144,7 +149,7 @@ void RunSession::on_job_stopped(int signal) {
 
 void RunSession::on_job_ended(const ExitStatus& status) {
   if (phase_ == Phase::ending && acting_) return acting_->look();
-  if (phase_ == Phase::watching || phase_ == Phase::firing)
+  if (phase_ == Phase::watching || phase_ == Phase::firing || phase_ == Phase::parked)
     leave(status.signal != 0 ? ended_by(status.signal) : SessionEnd{status.code});
 }
 
@@ -202,6 +207,7 @@ using namespace std::chrono_literals;
 
 constexpr int kMemoryTries = 12;  // a driver frees the memory of a killed process a little later
 constexpr Duration kMemoryPause = 250ms;
+constexpr Duration kParkedPause = 500ms;
 constexpr Duration kListsLimit = 2s;  // for the driver's lists of processes, when the job has ended
 constexpr double kMemoryThatMatters = 256.0 * 1024 * 1024;
 
@@ -251,6 +257,8 @@ double value_of(const std::map<DeviceId, double>& list, const DeviceId& id) {
 }  // namespace
 
 std::string RunSession::next_text(bool for_time) const {
+  if (parking_ && !for_time)
+    return settings_.park->else_end ? "park it, or else " + to_text(settings_.ending) : "park it";
   std::string text = to_text(settings_.ending);
   if (!for_time && restarts_done_ < settings_.restarts)
     text += fmt::format(", then start it again ({} of {}) after {}", restarts_done_ + 1, settings_.restarts,
@@ -261,7 +269,7 @@ std::string RunSession::next_text(bool for_time) const {
 void RunSession::fired(const Fired& fire) {
   if (phase_ != Phase::watching) return;
   FiringFacts all = facts("idle", fire.why, next_text());
-  all.would = "send " + all.action;
+  all.would = (parking_ ? "" : "send ") + all.action;
   all.job = job_->pid();
   all.command = settings_.command;
   all.members = view_members(members_.empty() ? job_->members() : members_, members_before_, members_apart_);
@@ -270,14 +278,14 @@ void RunSession::fired(const Fired& fire) {
   memory_at_fire_ = memory_of(feed_->newest(), judged().scope());
   phase_ = Phase::firing;
   std::vector<Action*> actions;
-  for (Action* action : {evidence_.get(), hook_.get(), ending_.get()})
+  for (Action* action : {evidence_.get(), hook_.get(), parking_ ? parking_.get() : ending_.get()})
     if (action != nullptr) actions.push_back(action);
   act(std::move(actions), {.most = 0}, std::move(all));
 }
 
 void RunSession::time_is_up(const TimeUp& up) {
   if (phase_ == Phase::ending) time_up_ = up;  // it counts if that is called off
-  if (!wants_samples()) return;
+  if (!wants_samples() && phase_ != Phase::parked) return;
   sink_.note(Level::important, "max-time",
              fmt::format("the job has run for {} (--max-time): {}{}", format_duration(up.after),
                          common_.dry_run ? "dry run: would send " : "", next_text(true)));
@@ -302,11 +310,35 @@ void RunSession::tell(const ActionEvent& action_event) {
   sink_.did(action_event);
 }
 
-void RunSession::acted(bool /*all*/, bool called_off) {
+void RunSession::acted(bool all, bool called_off) {
   if (phase_ != Phase::ending && phase_ != Phase::firing) return;
+  if (!called_off && phase_ == Phase::firing && parking_) {
+    phase_ = all ? Phase::parked : Phase::watching;
+    sink_.note(Level::important, all ? "parked" : "not-parked",
+               all ? fmt::format("the job is parked: `lull unpark {}` brings it back", job_->pid())
+                   : "the job could not be parked, and runs on");
+    begin_subject();
+    if (all) look_at_parked();
+    return;
+  }
   if (!called_off) return tree_is_gone();
   phase_ = Phase::watching;
   if (const auto up = std::exchange(time_up_, std::nullopt)) time_is_up(*up);
+}
+
+// Until somebody brings it back.
+void RunSession::look_at_parked() {
+  loop_.in(kParkedPause, [this] {
+    if (phase_ != Phase::parked) return;
+    const auto folder = ParkFolder::look();
+    const auto all = folder && *folder ? (*folder)->all() : std::vector<ParkRecord>();
+    const bool there =
+        !folder || !all || std::ranges::any_of(*all, [&](const ParkRecord& one) { return one.root == job_->pid(); });
+    if (there) return look_at_parked();
+    phase_ = Phase::watching;
+    begin_subject();
+    sink_.note(Level::note, "unparked", "the job is back: it is watched again");
+  });
 }
 
 void RunSession::tree_is_gone() {

@@ -28,6 +28,7 @@ struct RunSettings {
   std::string on_idle;
   Duration on_idle_limit = std::chrono::seconds(30);
   Ending::Options ending;
+  std::optional<ParkOptions> park = {};  // it is parked, not ended
   unsigned restarts = 0;
   Duration backoff = std::chrono::seconds(30);
   bool use_cgroup = true;
@@ -43,7 +44,7 @@ class RunSession final : public Session {
   SessionEnd run();
 
  private:
-  enum class Phase : std::uint8_t { watching, firing, ending, checking, backoff, leaving, done };
+  enum class Phase : std::uint8_t { watching, firing, parked, ending, checking, backoff, leaving, done };
 
   Result<> prepare();
   std::optional<SessionEnd> start_job();
@@ -63,6 +64,7 @@ class RunSession final : public Session {
   void acted(bool all, bool called_off) override;
 
   std::string next_text(bool for_time = false) const;
+  void look_at_parked();
   void tree_is_gone();
   void check_memory();
   void after_ending();
@@ -74,6 +76,7 @@ class RunSession final : public Session {
   std::unique_ptr<Action> evidence_;
   std::unique_ptr<Action> hook_;
   std::unique_ptr<Action> ending_;
+  std::unique_ptr<Action> parking_;
   bool job_stopped_ = false;
   bool worker_stopped_ = false;  // another process of the job, with a context; or its cgroup is frozen
 

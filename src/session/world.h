@@ -15,6 +15,7 @@
 #include "act/actions.h"
 #include "act/children.h"
 #include "act/evidence.h"
+#include "act/park.h"
 #include "base/process.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
@@ -53,6 +54,10 @@ class Job {
   virtual std::unique_ptr<Action> evidence(const std::string& folder, const Recorder& recorder) = 0;
   virtual std::unique_ptr<Action> hook(const std::string& line, Duration limit) = 0;
   virtual std::unique_ptr<Action> ending(Ending::Options options) = 0;
+  // Null: cannot be had here.
+  virtual std::unique_ptr<Action> parking(const ParkOptions& /*options*/, Ending::Options /*ending*/) {
+    return nullptr;
+  }
 };
 
 struct JobOptions {
@@ -85,6 +90,11 @@ class World : public Senses {
   // `who` is asked when it begins.
   virtual std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options,
                                               EndHolders::Who who) = 0;
+  // Null: cannot be had here.
+  virtual std::unique_ptr<Action> parking(const std::string& /*text*/, const ParkOptions& /*options*/,
+                                          ParkJob::Who /*who*/, std::unique_ptr<Action> /*otherwise*/) {
+    return nullptr;
+  }
   virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
   // A program among whose threads we are one: no process of ours may be forked here.
   virtual bool has_threads() const { return false; }

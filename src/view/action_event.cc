@@ -95,11 +95,12 @@ std::string to_string(const ActionEvent& action_event) { return std::visit(Actio
 Level level_of(const ActionEvent& action_event) { return std::visit(Weight{}, action_event); }
 
 std::string would_text(const std::vector<ActionOption>& actions) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kVerbs = {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kVerbs = {
       {{"shutdown", "shut down"},
        {"exit=", "exit with "},
        {"kill=holders", "end its holders"},
        {"kill=", "kill "},
+       {"park=", "park "},
        {"exec=", "run "},
        {"notify=", "notify "},
        {"slurm=", ""},

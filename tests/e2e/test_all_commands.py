@@ -14,7 +14,7 @@ import pytest
 
 from conftest import LIMIT, alive, clean_environment, processes_of, read_until, wait_until
 
-COMMANDS = ["status", "run", "watch", "jobs", "keep", "pick", "fill", "leases", "release", "record", "replay", "report", "check", "config",
+COMMANDS = ["status", "run", "watch", "jobs", "keep", "pick", "fill", "park", "unpark", "leases", "release", "record", "replay", "report", "check", "config",
             "serve", "slurm ask", "slurm act", "slurm check", "sim", "sim load", "sim set", "sim fault"]
 
 

@@ -650,7 +650,7 @@ void close(Reading& reading, const Reader& reader, const Needs& needs) {
   reading.processes.reset();
 }
 
-// What seldom changes: whether a screen is drawn on, and whether somebody cut the GPU into MIG devices or put
+// What seldom changes: whether a screen is drawn on, persistence mode, and whether somebody cut the GPU into MIG devices or put
 // it together again, which is a reason to look anew who it is.
 void look_seldom(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
   if (gpu.seldom_at && now >= *gpu.seldom_at && now - *gpu.seldom_at < kSeldom) return;
@@ -658,6 +658,9 @@ void look_seldom(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
   unsigned active = 0;
   const Return display = ask(calls.DeviceGetDisplayActive, gpu.handle, &active);
   gpu.display_active = display == Return::success ? std::optional(active == nvml::kFeatureEnabled) : std::nullopt;
+  unsigned keeps = 0;
+  const Return persistence = ask(calls.DeviceGetPersistenceMode, gpu.handle, &keeps);
+  gpu.persistence = persistence == Return::success ? std::optional(keeps == nvml::kFeatureEnabled) : std::nullopt;
   if (!gpu.mig_mode) return;  // it cannot be cut
   unsigned current = 0;
   unsigned pending = 0;
@@ -714,6 +717,7 @@ void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instan
   }
   if (reader.fatal() == Return::success) {
     answer.gpu.display_active = gpu.display_active;
+    answer.gpu.persistence = gpu.persistence;
     if (gpu.attached_at) answer.gpu.attached_for = now - *gpu.attached_at;
   }
   // A GPU that does not answer may do so under a new handle, after it was reset.

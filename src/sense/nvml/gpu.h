@@ -68,6 +68,7 @@ struct NvmlGpu {
   std::optional<Instant> attached_at;  // when it first answered
   std::optional<Instant> seldom_at;    // when what seldom changes was last asked:
   std::optional<bool> display_active;
+  std::optional<bool> persistence;
   unsigned changes = 0;  // counts up whenever device or parts changed
   NvmlMemory memory;
 };
