@@ -166,6 +166,7 @@ LEAVES_ONE = """
 echo 499 > /proc/sys/kernel/ns_last_pid || exit 77
 sleep 60 3<>$LULL_DEV/nvidia0 >/dev/null 2>&1 &
 [ $! = 500 ] || exit 77
+until [ -e /proc/500/fd/3 ]; do sleep 0.01; done
 exit 3
 """
 
