@@ -5,8 +5,8 @@ namespace {
 
 // On recordings of 8 H100s no working job stays under 1 % for two 5-second means, and the lightest real inference reads
 // 4.8 %; on a day of 143 serving GPUs 30 minutes would still have lost half of their later work: servers need 2 h.
-// `hung` holds on all five hangs whose readings are public (nccl#1550, pytorch#22671, GLM-130B#32, yolov5#2491,
-// NeMo#9291) and on none of eight healthy recordings, whose lowest mean power at 95 % and more was 39 % of the limit.
+// `hung`: docs/hangs.md has what it says of all public hangs and healthy recordings. Until a card is learned it goes by
+// its limit: the lowest mean power of healthy recordings at 95 % and more was 39 % of it.
 // An empty card shows less than 64 MiB in use (gpu/empty_card.h), and a context takes more.
 constexpr std::array<BuiltInRule, 4> kRules = {{
     {"idle", "util < 1 for 30m", "does nothing"},

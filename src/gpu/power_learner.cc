@@ -89,7 +89,6 @@ void PowerLearner::close_window(double limit) {
 void PowerLearner::keep(Window window) {
   if (!learned_.windows.empty() && ++passed_over_ < learned_.stride) return;
   passed_over_ = 0;
-  stale_ = true;
   std::vector<Window>& windows = learned_.windows;
   if (windows.size() >= kMostWindows) {
     for (std::size_t i = 0; 2 * i < windows.size(); ++i) windows[i] = windows[2 * i];
@@ -97,6 +96,9 @@ void PowerLearner::keep(Window window) {
     learned_.stride *= 2;
   }
   windows.push_back(window);
+  if (++unused_ * 16 < windows.size()) return;  // the median of so many hardly moves by a few more
+  unused_ = 0;
+  stale_ = true;
 }
 
 bool any_learned(const std::vector<Metric>& signals) { return std::ranges::any_of(signals, is_learned); }

@@ -42,7 +42,7 @@ class PowerLearner {
   static constexpr double kHungEffort = 45;  // %
   static constexpr double kMostEffort = 1000;
   static constexpr double kOtherLimit = 0.1;  // a limit that differs by more than this share is another one
-  static constexpr std::size_t kMostWindows = 256;
+  static constexpr std::size_t kMostWindows = 128;
 
   struct Window {
     float util = 0;
@@ -84,6 +84,7 @@ class PowerLearner {
 
   Learned learned_;
   std::uint32_t passed_over_ = 0;  // windows since the last that was kept
+  std::size_t unused_ = 0;         // windows that were kept since `slope_` was found
   mutable double slope_ = kUnknown;
   mutable bool stale_ = false;  // `slope_` is to be found anew
 

@@ -329,6 +329,8 @@ Result<std::vector<ColumnChoice>> parse_columns(std::string_view text) {
           "--columns: '{}' is neither time, gpu, uuid, host, job, pids, user, command, lease nor a signal{}",
           printable(choice.role), did_you_mean(choice.role, roles)));
     }
+    if (const auto metric = metric_by_name(choice.role); metric && is_learned(*metric))
+      return fail(fmt::format("--columns: {} is learned from util and power: name the columns of these", choice.role));
     if (const std::size_t colon = choice.column.rfind(':'); colon != std::string::npos && colon > 0) {
       const std::string unit(trim(std::string_view(choice.column).substr(colon + 1)));
       const auto metric = metric_by_name(choice.role);

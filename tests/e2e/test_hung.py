@@ -149,3 +149,7 @@ def test_check_refuses_what_has_no_idle_of_its_own(run_lull):
     assert done.returncode == 2 and "lull learns it of each card" in done.stderr
     done = run_lull("record", "--signals", "effort", "--for", "1s")
     assert done.returncode == 2 and "learned from util and power" in done.stderr
+    done = run_lull("replay", "--columns", "effort=x", "--idle", "hung", "trace.csv")
+    assert done.returncode == 2 and "effort is learned from util and power" in done.stderr
+    done = run_lull("pick", "--where", "effort < 45")
+    assert done.returncode == 2 and "is learned over time" in done.stderr
