@@ -116,13 +116,15 @@ void OwnSignals::done(One& one, const Result<SignalReading>& reading) {
   one.read = one.asked;
   one.state.take(reading, *one.asked, world_.clock().wall());
   const SignalValue& value = one.state.value();
-  // A first reading of a rate is nothing to speak of.
-  const std::string trouble =
-      value.known() || (value.why == Absence::no_baseline && one.said.empty()) ? "" : value.trouble;
-  if (trouble != one.said && on_note)
-    on_note(trouble.empty() ? fmt::format("signal {} is known again", one.state.source().name)
-                            : fmt::format("signal {} is unknown: {}", one.state.source().name, trouble));
-  one.said = trouble;
+  std::string text;
+  if (value.known() && !one.said.empty()) {
+    one.said.clear();
+    text = fmt::format("signal {} is known again", one.state.source().name);
+  } else if (!value.known() && !value.trouble.empty() && value.trouble != one.said) {
+    one.said = value.trouble;
+    text = fmt::format("signal {} is unknown: {}", one.state.source().name, value.trouble);
+  }
+  if (!text.empty() && on_note) on_note(text);
   if (one.wanted && *one.wanted > *one.asked) start(one);
   if (on_read) on_read();
 }

@@ -72,7 +72,7 @@ SignalValue OwnSignalState::rate(const SignalReading& reading, Instant asked) {
   }
   if (!before_) {
     before_ = std::move(now);
-    return unknown(Absence::no_baseline, "a rate needs two readings");
+    return unknown(Absence::no_baseline, "");  // nothing to complain of
   }
   const bool timed = now.time && before_->time;
   // Nothing new yet: what was known stays, until it is too old.

@@ -21,7 +21,7 @@ namespace lull {
 struct SignalValue {
   double value = kUnknown;
   Absence why = Absence::unread;
-  std::string trouble;  // for a person, where it is unknown: "http://…: connect: Connection refused"
+  std::string trouble;  // for a person, where it is unknown and that is no matter of course
 
   bool known() const { return why == Absence::none; }
 };
