@@ -478,11 +478,11 @@ def test_run_killed_while_the_job_is_parked_leaves_it_to_unpark(place):
     assert place.state(worker) == "running"
 
 
-def test_watch_parks_the_idle_job_alone(place):
+def test_watch_parks_who_is_idle_alone(place):
     shell, workers = place.job(1)
     busy = place.gpus.start_lull("sim", "load", "--gpu", "1", "--util", "90", "--mem", ONE_MEMORY, start_new_session=True)
     wait_until(lambda: place.gpus.holds(busy.pid), what="the other job")
-    watch = place.gpus.start_lull("watch", "--per", "job", *RULE, "--do", "park")
+    watch = place.gpus.start_lull("watch", "--per", "gpu", *RULE, "--do", "park")
     wait_until(lambda: watch.poll() is not None or place.step() == "parked", what="the job to be parked")
     assert watch.poll() is None, watch.stderr.read()
     assert place.state(workers[0]) == "checkpointed" and place.state(busy) == "running"
