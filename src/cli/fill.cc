@@ -70,11 +70,9 @@ void describe_options(CommandLine& line, FillCommand& command) {
           "what to do when another process opens the GPU: confirm: pause, end if it uses the GPU; stop: end at once; "
           "pause: pause while it leaves memory free; park: move it out of the GPU (lull-park(1))")
       .value("confirm|stop|pause|park");
-  line.option("--park-else", command.park_else, "with --yield park, what cannot be parked: keep it paused, or end it")
-      .value("end|keep");
-  line.option("--cuda-checkpoint", command.cuda_checkpoint,
-              "the tool that parks (default: as `lull config` says, else from PATH)")
-      .value("PATH");
+  line.option(shared::kParkElse, command.park_else,
+              "a filler that cannot be parked, with --yield park: keep it paused, or end it");
+  line.option(shared::kCudaCheckpoint, command.cuda_checkpoint, shared::kConfiguredTool);
   line.option("--yield-cmd", command.yield_command,
               "park it with this command (sh -c) instead of ending it; LULL_FILLER_PID says which (default: none)")
       .value("CMD");

@@ -16,6 +16,7 @@
 #include "base/units.h"
 #include "cli/command.h"
 #include "cli/options.h"
+#include "cli/shared_options.h"
 #include "config/settings.h"
 #include "jobs/gpu_users.h"
 #include "park/parking.h"
@@ -67,15 +68,13 @@ struct ToolOptions {
 };
 
 void add_tool_options(CommandLine& line, ToolOptions& options, bool locks) {
-  line.option("--cuda-checkpoint", options.path,
-              locks ? "the tool (default: as `lull config` says, else from PATH)"
-                    : "the tool (default: the one that parked it)")
-      .value("PATH");
+  line.option(shared::kCudaCheckpoint, options.path, locks ? shared::kConfiguredTool : "the one that parked it");
   if (locks)
     line.option("--lock-limit", options.lock_limit, "how long it may take until all processes of the job are locked")
         .value("TIME");
-  line.option("--limit", options.limit, "how long each other call of the tool may take before it is killed")
-      .value("TIME");
+  line.option(
+      shared::kLimit, options.limit,
+      locks ? "each other call of the tool, before it is killed," : "each call of the tool, before it is killed,");
 }
 
 Result<CheckpointTool::Limits> limits_of(const ToolOptions& options) {

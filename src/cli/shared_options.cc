@@ -38,11 +38,8 @@ void add_log_options(CommandLine& line, LogOptions& words, const std::string& qu
 }
 
 void add_park_options(CommandLine& line, ParkCommandOptions& options) {
-  line.option("--park-else", options.otherwise,
-              "what is done with a job that cannot be parked: keep it running, or end it")
-      .value("end|keep");
-  line.option("--cuda-checkpoint", options.tool, "the tool that parks (default: as `lull config` says, else from PATH)")
-      .value("PATH");
+  line.option(shared::kParkElse, options.otherwise, "a job that cannot be parked: keep it running, or end it");
+  line.option(shared::kCudaCheckpoint, options.tool, shared::kConfiguredTool);
 }
 
 Result<ParkOptions> settle_park(const ParkCommandOptions& options, const Settings& known, bool wanted) {

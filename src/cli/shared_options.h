@@ -39,6 +39,10 @@ inline constexpr SharedOption kGrace{"--grace", "TIME", "how long its processes 
 inline constexpr SharedOption kDryRun{"--dry-run", "", "only say what would be done{}"};
 inline constexpr SharedOption kRequireGpu{"--require-gpu", "", "{} if no GPU can be read (125)"};
 inline constexpr SharedOption kNoCgroup{"--no-cgroup", "", "{}, without a cgroup"};
+inline constexpr SharedOption kLimit{"--limit", "TIME", "how long {} may take"};
+inline constexpr SharedOption kParkElse{"--park-else", "end|keep", "what is done with {}"};
+inline constexpr SharedOption kCudaCheckpoint{"--cuda-checkpoint", "PATH", "the tool that parks (default: {})"};
+inline constexpr const char* kConfiguredTool = "as `lull config` says, else from PATH";
 
 // ---- what is said
 inline constexpr SharedOption kJson{"--json", "", "as JSON{}"};

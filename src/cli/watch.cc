@@ -131,7 +131,7 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
   line.option("--retry", command.settings.retries.most, "how often a failed action is tried again").value("N");
   line.option("--retry-after", command.retry_after, "wait before another try").value("TIME");
   add_park_options(line, command.park);
-  line.option("--limit", command.limit, "how long the command of an action may take").value("TIME");
+  line.option(shared::kLimit, command.limit, "the command of an action");
   line.option(shared::kSignal, command.signal, "kill= sends");
   line.option(shared::kGrace, command.grace);
   line.flag(shared::kDryRun, command.settings.common.dry_run, ", each time, and watch on until Ctrl-C");

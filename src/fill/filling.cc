@@ -371,7 +371,9 @@ void Filling::yield(std::size_t number, const Reason& why, const Now& now, std::
   const FillerSettings& told = settings(number);
   // Who takes a lease wants the whole card.
   const bool wants_all = why.kind == Reason::leased || why.kind == Reason::waited_for;
-  if (!told.yield_command.empty()) {
+  // What is paused since it could not be parked is not tried again.
+  const bool parks = told.yield != YieldWay::park || !of_[number].waits_for_free;
+  if (!told.yield_command.empty() && parks) {
     set(of_[number], State::parking, why, now.now);
     orders.push_back({FillOrder::park, number, why});
   } else if (told.yield == YieldWay::pause && !wants_all && !is_short_of_memory(number, now)) {

@@ -100,7 +100,7 @@ TEST(PlanFile, MistakesNameTheirPlaceAndWhatWouldBeRight) {
       {"[[filler]]\ncommand = \"x\"\nhours = \"25:00-1:00\"\n",
        "fill.toml:3:9: hours: '25:00-1:00' is no span of hours"},
       {"[[filler]]\ncommand = \"x\"\nyield = \"no\"\n",
-       "fill.toml:3:9: yield: 'no': confirm, stop or pause would be right"},
+       "fill.toml:3:9: yield: 'no': confirm, stop, pause or park would be right"},
       {"[[filler]]\ncommand = \"x\"\nnice = 40\n", "fill.toml:3:8: nice is 40: -20 to 19 would be right"},
       {"[[filler]]\ncommand = \"x\"\nio_class = \"fast\"\n", "fill.toml:3:12: io_class is 'fast'"},
       {"[[filler]]\ncommand = \"x\"\ngpus = []\n", "fill.toml:3:8: gpus is an empty list"},

@@ -173,6 +173,8 @@ Result<Parking> Parking::begin(const ParkFolder& folder, ParkPlan plan, Checkpoi
   plan.record.id = random_id();
   plan.record.boot = boot_id();
   if (plan.record.boot.empty()) return fail("the boot id cannot be read");
+  plan.record.owner = Process::self().pid();
+  plan.record.owner_start = Process::self().start_ticks();
   plan.record.tool = tool.path();
   plan.record.since = SystemClock().wall();
   Parking parking(folder, std::move(plan.record), std::move(tool), std::move(world));
@@ -262,6 +264,9 @@ std::string Parking::not_in(CudaState state) const {
 // False: it could not be written down, so the step must not be taken.
 bool Parking::reach(ParkStep step) {
   record_.step = step;
+  const Process self = Process::self();
+  record_.owner = self.pid();
+  record_.owner_start = self.start_ticks();
   const auto written = folder_->write(record_);
   if (!written) note("the state file cannot be written: " + written.error().message());
   return written.has_value();

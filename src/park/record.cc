@@ -63,6 +63,10 @@ bool take_line(ParkRecord& record, std::string_view key, std::string_view value)
     record.since = WallTime(std::chrono::seconds(seconds));
     return true;
   }
+  if (key == "owner") {
+    const auto parts = words(value, 2);
+    return parts && number((*parts)[0], record.owner) && number((*parts)[1], record.owner_start);
+  }
   if (key == "root") {
     const auto parts = words(value, 2);
     return parts && number((*parts)[0], record.root) && number((*parts)[1], record.root_start);
@@ -113,6 +117,7 @@ std::string write_record(const ParkRecord& record) {
   std::string text = fmt::format("{}\nid: {}\nboot: {}\nstep: {}\ntool: {}\nname: {}\nroot: {} {}\nshare: {}\n",
                                  kFirstLine, record.id, record.boot, to_string(record.step), record.tool,
                                  printable(record.name), record.root, record.root_start, record.share);
+  text += fmt::format("owner: {} {}\n", record.owner, record.owner_start);
   for (const std::string& id : record.kept_leases) text += fmt::format("kept-lease: {}\n", id);
   if (record.since)
     text += fmt::format("since: {}\n",
@@ -209,11 +214,6 @@ Result<ParkFolder::Lock> ParkFolder::lock(const std::string& id) const {
   }
 }
 
-bool ParkFolder::is_worked_on(const std::string& id) const {
-  const auto fd = open_at(fd_.get(), id + ".lock", O_RDWR | O_NOFOLLOW);
-  return fd && ::flock(fd->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK;
-}
-
 std::optional<ParkRecord> ParkFolder::read(const std::string& id) const {
   const auto text = read_file(fd_.get(), id, kLargestEntry);
   auto record = text ? read_park_record(*text) : std::nullopt;
@@ -258,8 +258,11 @@ bool any_interrupted() {
   const auto folder = ParkFolder::look();
   if (!folder || !*folder) return false;
   const auto all = (*folder)->all();
-  return all && std::ranges::any_of(*all, [&](const ParkRecord& one) {
-           return one.step != ParkStep::parked && !(*folder)->is_worked_on(one.id);
+  return all && std::ranges::any_of(*all, [](const ParkRecord& one) {
+           ProcessEntry owner;
+           owner.pid = one.owner;
+           owner.start_ticks = one.owner_start;
+           return one.step != ParkStep::parked && !Process::open(owner);
          });
 }
 

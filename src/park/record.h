@@ -46,6 +46,8 @@ struct ParkRecord {
   std::string id;
   std::string boot;  // the boot of the machine in which the pids count
   ParkStep step = ParkStep::locking;
+  pid_t owner = 0;  // who works on it, or did when it was written
+  std::uint64_t owner_start = 0;
   std::string tool;  // path of cuda-checkpoint
   std::string name;  // for people: what was parked
   pid_t root = 0;    // the process that stands for the job: the lease is held while it lives
@@ -81,7 +83,6 @@ class ParkFolder {
   };
   // EAGAIN: another lull works on it.
   Result<Lock> lock(const std::string& id) const;
-  bool is_worked_on(const std::string& id) const;
 
   // Those of this boot. One that cannot be read is left alone, and counted.
   Result<std::vector<ParkRecord>> all(std::size_t* unreadable = nullptr) const;

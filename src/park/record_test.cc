@@ -68,11 +68,13 @@ class ParkFolderTest : public testing::Test {
   std::string path_;
 };
 
-TEST_F(ParkFolderTest, AnEntryIsInterruptedWhereNobodyWorksOnIt) {
+TEST_F(ParkFolderTest, AnEntryIsInterruptedWhereItsOwnerHasEnded) {
   EXPECT_FALSE(any_interrupted());
   const auto folder = ParkFolder::open();
   ASSERT_TRUE(folder);
   ParkRecord record = some_record();
+  record.owner = Process::self().pid();
+  record.owner_start = Process::self().start_ticks();
   {
     const auto lock = folder->lock(record.id);
     ASSERT_TRUE(lock);
@@ -82,6 +84,8 @@ TEST_F(ParkFolderTest, AnEntryIsInterruptedWhereNobodyWorksOnIt) {
     ASSERT_FALSE(second);
     EXPECT_EQ(second.error().errno_value, EAGAIN);
   }
+  record.owner_start += 1;  // the number is another's by now
+  ASSERT_TRUE(folder->write(record));
   EXPECT_TRUE(any_interrupted());
   record.step = ParkStep::parked;
   ASSERT_TRUE(folder->write(record));

@@ -111,8 +111,8 @@ void wait_for_all(std::vector<std::optional<Running>>& all, const Clock& clock, 
     std::vector<pollfd> wait;
     for (auto& one : all) {
       if (!one || one->over) continue;
+      one->over = one->tool.ended();  // before its output is read: all of it is there then
       drain(*one);
-      one->over = one->tool.ended();
       if (!one->over) wait.push_back({one->tool.fd(), POLLIN, 0});
       if (!one->over && one->text.size() < kMostToolOutput) wait.push_back({one->output.get(), POLLIN, 0});
     }

@@ -150,7 +150,7 @@ def holding(path, program=sys.executable):
 def test_mistakes_are_said_in_one_line(sim, tmp_path):
     rows = [([], "what to run stands behind --"),
             (["--idle", "utl < 5", "--", "true"], "did you mean 'util'"),
-            (["--yield", "maybe", "--", "true"], "confirm, stop or pause"),
+            (["--yield", "maybe", "--", "true"], "confirm, stop, pause or park"),
             (["--signal", "NIX", "--", "true"], "--signal"),
             (["--every", "1ms", "--", "true"], "at least 100ms"),
             (["--detect", "magic", "--", "true"], "bpf, fanotify, inotify or scan"),
