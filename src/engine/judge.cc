@@ -13,10 +13,10 @@ EvaluatorOptions evaluator_options(const JudgeOptions& options, std::size_t gpus
   return {.gpus = gpus, .interval = options.interval, .max_gap = options.max_gap, .missing = options.missing};
 }
 
-std::uint32_t known_metrics(const Reading& reading) {
-  std::uint32_t known = 0;
+std::uint64_t known_metrics(const Reading& reading) {
+  std::uint64_t known = 0;
   for (std::size_t m = 0; m < kMetrics; ++m)
-    if (std::isfinite(reading.value[m])) known |= std::uint32_t{1} << m;
+    if (std::isfinite(reading.value[m])) known |= std::uint64_t{1} << m;
   return known;
 }
 

@@ -119,7 +119,7 @@ class Judge {
   std::vector<float> highest_;          // likewise
   std::vector<Absence> absences_;       // likewise
   std::vector<float> coverages_;        // likewise, where not covered: when that began, so that what is said stays
-  std::vector<std::uint32_t> present_;  // of each GPU that lacks something: what it does give
+  std::vector<std::uint64_t> present_;  // of each GPU that lacks something: what it does give
   std::vector<Block> blocks_;
   PolicyAnswers answers_{};
   WallTime wall_{};

@@ -40,7 +40,7 @@ enum class Metric : std::uint8_t {
 inline constexpr std::size_t kBuiltInMetrics = 22;
 inline constexpr std::size_t kOwnSignals = 8;  // of the user's own, at most
 inline constexpr std::size_t kMetrics = kBuiltInMetrics + kOwnSignals;
-static_assert(kMetrics <= 32, "sets of metrics are kept as bits of 32 (engine/judge.cc)");
+static_assert(kMetrics <= 64, "sets of metrics are kept as bits of 64 (engine/judge.cc)");
 
 enum class Unit : std::uint8_t { percent, bytes, watts, celsius, megahertz, bytes_per_second, count, seconds, none };
 enum class Of : std::uint8_t { gpu, job, machine };
