@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "act/picture.h"
+#include "act/python_report.h"
 #include "act/python_stack.h"
 #include "base/calendar.h"
 #include "base/fd.h"

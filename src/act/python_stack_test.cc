@@ -16,6 +16,7 @@
 #include <set>
 
 #include "act/elf_symbols.h"
+#include "act/python_report.h"
 #include "base/fd.h"
 #include "base/text.h"
 
@@ -263,6 +264,25 @@ TEST(PythonReport, ThoseWhoDifferFromTheRestAreFirst) {
   EXPECT_NE(report.find("==> 7 of 8 Python processes: rank 0 (process 100), rank 1"), std::string::npos) << report;
 }
 
+TEST(PythonReport, LaunchersAndHelpersAreNotTakenForTheOneThatDiffers) {
+  std::vector<PythonProcess> job = {at(90, 500)};  // the launcher
+  for (int i = 0; i < 8; ++i) {
+    job.push_back(at(100 + i, i == 3 ? 9U : 16U, std::to_string(i)));
+    PythonProcess loader = at(200 + i, 33, std::to_string(i));
+    loader.parent = 100 + i;
+    job.push_back(loader);
+  }
+  EXPECT_TRUE(where_text(job).starts_with("rank 3 (process 103) is at train.py:9 in step")) << where_text(job);
+  const std::vector<PythonGroup> groups = python_groups(job);
+  ASSERT_EQ(groups.size(), 4U);
+  EXPECT_EQ(groups[0].who, "rank 3 (process 103)");
+  EXPECT_TRUE(groups[0].differs);
+  EXPECT_EQ(groups[1].processes, 7U);
+  for (std::size_t i = 1; i < groups.size(); ++i) EXPECT_FALSE(groups[i].differs) << groups[i].who;
+  job[7] = at(103, 16, "3");
+  EXPECT_EQ(where_text(job), "at train.py:16 in step (rank 0, waiting in read)");
+}
+
 TEST(PythonReport, WhereNobodyStandsOutTheFirstIsNamed) {
   EXPECT_EQ(where_text(std::vector{at(1, 5), at(2, 5)}), "at train.py:5 in step (waiting in read)");
   EXPECT_EQ(where_text(std::vector{at(1, 5), at(2, 6)}), "at train.py:6 in step (waiting in read)");
@@ -271,7 +291,7 @@ TEST(PythonReport, WhereNobodyStandsOutTheFirstIsNamed) {
 
 TEST(PythonReport, NamesOfAProgramCannotForgeLines) {
   PythonProcess evil = at(7, 1);
-  evil.threads[0].frames[0].function = "f\nF\t1\tx\ty\nP\t1\t3.11\t";
+  evil.threads[0].frames[0].function = "f\nF\t1\tx\ty\nP\t1\t1\t3.11\t";
   evil.threads[0].name = "a\tb";
   const auto read = decode_python_process(encode(evil));
   ASSERT_TRUE(read);
