@@ -25,7 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::set<std::string> interpreters() {
+const std::vector<std::string> kKnown = {"3.9", "3.10", "3.11", "3.12", "3.13", "3.14"};
+
+std::set<std::string> interpreters(const std::vector<std::string>& versions = kKnown) {
   std::set<std::string> found;
   const auto add = [&](const fs::path& path) {
     std::error_code why;
@@ -41,14 +43,14 @@ std::set<std::string> interpreters() {
   };
   const char* const path = std::getenv("PATH");
   for (const std::string_view folder : split(path != nullptr ? path : "", ':'))
-    for (int minor = 9; minor <= 14; ++minor) add(fs::path(folder) / ("python3." + std::to_string(minor)));
-  add("/usr/bin/python3");
+    for (const std::string& version : versions) add(fs::path(folder) / ("python" + version));
+  if (versions == kKnown) add("/usr/bin/python3");
   const passwd* const us = ::getpwuid(::geteuid());
   std::error_code why;
   if (us != nullptr)
     for (const auto& version : fs::directory_iterator(fs::path(us->pw_dir) / ".pyenv/versions", why))
-      for (int minor = 9; minor <= 14; ++minor) add(version.path() / ("bin/python3." + std::to_string(minor)));
-  if (const char* const more = std::getenv("LULL_TEST_PYTHONS"))
+      for (const std::string& one : versions) add(version.path() / ("bin/python" + one));
+  if (const char* const more = std::getenv("LULL_TEST_PYTHONS"); more != nullptr && versions == kKnown)
     for (const std::string_view one : split(more, ':')) add(one);
   return found;
 }
@@ -241,6 +243,21 @@ TEST_F(PythonStacks, WhoMayNotIsToldWhichSettingForbidsIt) {
   int status = 0;
   ASSERT_EQ(::waitpid(child, &status, 0), child);
   EXPECT_EQ(status, 0);
+}
+
+TEST_F(PythonStacks, AnInterpreterThatIsNotKnownIsSaidAndNotGuessed) {
+  const std::string file = write("wait.py", "import os, time\nos.write(1, b'x')\ntime.sleep(1000)\n");
+  const auto old = interpreters({"2.7", "3.6", "3.7", "3.8"});
+  for (const std::string& interpreter : old) {
+    SCOPED_TRACE(interpreter);
+    const Program program(interpreter, file);
+    const auto read = read_python_stacks(program.pid());
+    ASSERT_FALSE(read);
+    EXPECT_NE(read.error().errno_value, ENOEXEC) << "it is a Python program";
+    EXPECT_NE(read.error().what.find("is not known"), std::string::npos) << read.error().what;
+    EXPECT_TRUE(read.error().what.starts_with("process " + std::to_string(program.pid()) + ": "));
+  }
+  if (old.empty()) GTEST_SKIP() << "there is no old Python";
 }
 
 PythonProcess at(pid_t pid, unsigned line, std::string rank = "") {
