@@ -61,6 +61,7 @@ struct EvidenceWritten {
   std::string folder;   // empty: none could be made
   std::string trouble;  // not empty: not all of it
   std::string where;    // where the job's Python processes are, in a line; empty: none is, or not known
+  std::string page;     // that shows it; empty: it could not be written
 };
 using ActionEvent = std::variant<Attempted, Failed, Announced, Cancelled, NoLongerWanted, PutOff, Killing, WorksAgain,
                                  KillWaits, TreeGone, TreeStuck, TreeUnproven, EvidenceWritten>;

@@ -12,7 +12,9 @@
 #include <set>
 #include <utility>
 
+#include "act/evidence_page.h"
 #include "act/picture.h"
+#include "act/python_report.h"
 #include "act/python_stack.h"
 #include "base/calendar.h"
 #include "base/fd.h"
@@ -20,6 +22,7 @@
 #include "base/process_start.h"
 #include "base/random.h"
 #include "base/text.h"
+#include "base/try.h"
 #include "gpu/own_signal.h"
 
 namespace lull {
@@ -38,10 +41,16 @@ constexpr std::size_t kMostPython = 256;
 constexpr Duration kPythonLimit = 1s;
 constexpr Duration kPythonsLimit = 5s;
 constexpr std::string_view kNotRead = "not read in time\n";
+constexpr const char* kPage = "index.html";
 
 // A new file in a folder of ours: nothing that is there already is opened, whoever put it there.
 Result<Fd> new_file(int folder, const std::string& name) {
   return open_at(folder, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+}
+
+Result<> write_new(int folder, const std::string& name, std::string_view content) {
+  const Fd file = TRY(new_file(folder, name));
+  return write_all(file.get(), content);
 }
 
 struct NewFolder {
@@ -51,8 +60,11 @@ struct NewFolder {
 
 // The folder around it may be everybody's to write to: a name that is taken is left to whoever took it, and the next
 // one cannot be guessed.
-Result<NewFolder> new_folder(const std::string& around, const std::string& name) {
+Result<NewFolder> new_folder(const std::string& given, const std::string& name) {
   constexpr int kAttempts = 10;
+  std::error_code why;
+  const std::filesystem::path whole = std::filesystem::absolute(given, why);  // who is told of it may be elsewhere
+  const std::string around = why ? given : (whole / "").lexically_normal().parent_path().string();
   const Fd parent = TRY(open_file(around, O_RDONLY | O_DIRECTORY));
   std::string attempt = name;
   for (int i = 0; i < kAttempts; ++i, attempt = fmt::format("{}-{:016x}", name, random_bits())) {
@@ -120,7 +132,8 @@ PythonEvidence read_python(const std::vector<MemberView>& members) {
   const auto answer_of = [](pid_t pid) -> std::string {
     const auto read = read_python_stacks(pid);
     if (read) return encode(*read);
-    return read.error().errno_value == ENOEXEC ? "" : read.error().what;
+    const Error& why = read.error();
+    return why.errno_value == ENOEXEC ? "" : why.errno_value == EPERM ? why.what : why.message();
   };
   const auto answers = run_each_with_timeout(
       count, [&](std::size_t i) { return answer_of(members[i].entry.pid); }, kPythonLimit, kPythonsLimit);
@@ -148,7 +161,8 @@ struct Stacks {
   const InheritedSignals& signals;
   std::function<void(const Process&)> on_start;
   std::string trouble;  // the first there was
-  std::function<void(const std::string& trouble)> done;
+  std::vector<EvidenceFile> files = {};
+  std::function<void(Stacks&)> done = nullptr;
 
   static void go_on(const std::shared_ptr<Stacks>& self) {
     while (self->next < std::min(self->members.size(), kMostStacks)) {
@@ -172,12 +186,13 @@ struct Stacks {
            .signals = &self->signals},
           [self, name](const HelperResult&) {
             tidy_stack(self->folder.get(), name);
+            self->files.push_back({name, read_file(self->folder.get(), name, kMostFileShown + 1).value_or("")});
             go_on(self);
           },
           self->on_start);
       return;
     }
-    self->done(self->trouble);
+    self->done(*self);
   }
 };
 
@@ -206,6 +221,7 @@ std::string tidied_stack(std::string_view stack) {
 
 void Recorder::add(const Snapshot& snapshot, const Facts& job, const Facts& machine) {
   if (ring_.size() < kSamples) ring_.resize(kSamples);
+  past_.add(snapshot);
   Sample& sample = ring_[next_++ % kSamples];
   sample.wall = snapshot.wall;
   sample.inventory = snapshot.inventory;
@@ -251,36 +267,48 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
                        const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
                        Done done) {
   auto made = new_folder(folder, folder_name(facts));
-  if (!made) return done({"", made.error().message(), ""});
+  if (!made) return done({.folder = "", .trouble = made.error().message(), .where = "", .page = ""});
   const std::string where = made->path;
   std::string trouble;
+  auto page = std::make_shared<EvidencePage>();
   const auto write = [&](const std::string& name, std::string_view content) {
-    const auto file = new_file(made->fd.get(), name);
-    const auto written = file ? write_all(file->get(), content) : Result<>(std::unexpected(file.error()));
-    if (!written && trouble.empty()) trouble = where + "/" + name + ": " + written.error().message();
+    if (const auto written = write_new(made->fd.get(), name, content); !written && trouble.empty())
+      trouble = where + "/" + name + ": " + written.error().message();
+    page->files.push_back({name, std::string(content.substr(0, kMostFileShown + 1))});
   };
-  write("facts.json", facts_json(facts, 2) + "\n");
-  write("readings.csv", recorder.csv());
-  if (const std::string picture = picture_of(facts, host_name()); !picture.empty()) write("utilisation.svg", picture);
+  if (const std::string picture = picture_of(facts, host_name(), recorder.past()); !picture.empty())
+    if (const auto written = write_new(made->fd.get(), "utilisation.svg", picture); !written)
+      trouble = where + "/utilisation.svg: " + written.error().message();
   std::string tree;
   for (const std::string& line : tree_lines(facts.members, 10'000)) tree += line + "\n";
   write("tree.txt", tree);
   // What may hang is asked aside: a job that is stuck in the driver is what this is for.
   write("kernel.txt", run_with_timeout(kernel_messages_about_gpus, kKernelLimit).value_or(std::string(kNotRead)));
+  const PythonEvidence python = read_python(facts.members);
+  if (!python.processes.empty() || !python.trouble.empty())
+    write("python.txt", python.trouble + (python.trouble.empty() ? "" : "\n") + python_report(python.processes));
+  write("facts.json", facts_json(facts, 2) + "\n");
+  write("readings.csv", recorder.csv());
   const auto texts = run_each_with_timeout(
       facts.members.size(), [&](std::size_t i) { return proc_text(facts.members[i].entry.pid); }, kProcLimit,
       kProcsLimit);
   for (std::size_t i = 0; i < texts.size(); ++i)
     write(fmt::format("proc-{}.txt", facts.members[i].entry.pid), texts[i].value_or(std::string(kNotRead)));
-  const PythonEvidence python = read_python(facts.members);
-  if (!python.processes.empty() || !python.trouble.empty())
-    write("python.txt", python.trouble + (python.trouble.empty() ? "" : "\n") + python_report(python.processes));
   std::set<pid_t> known;
   for (const PythonProcess& one : python.processes) known.insert(one.pid);
-  const std::string at = where_text(python.processes);
+  page->where = where_text(python.processes);
+  page->python = python_groups(python.processes);
+  page->python_trouble = python.trouble;
   auto stacks = std::make_shared<Stacks>(
-      Stacks{std::move(made->fd), facts.members, 0, std::move(known), helpers, signals, on_start, std::move(trouble),
-             [where, at, done = std::move(done)](const std::string& why) { done({where, why, at}); }});
+      Stacks{std::move(made->fd), facts.members, 0, std::move(known), helpers, signals, on_start, std::move(trouble)});
+  stacks->done = [where, page, facts, past = recorder.past(), done = std::move(done)](Stacks& all) {
+    page->trouble = all.trouble;
+    page->stacks = std::move(all.files);
+    const auto written = write_new(all.folder.get(), kPage, evidence_page(*page, facts, host_name(), past));
+    if (!written) (void)::unlinkat(all.folder.get(), kPage, 0);  // half a page
+    if (!written && all.trouble.empty()) all.trouble = where + "/" + kPage + ": " + written.error().message();
+    done({.folder = where, .trouble = all.trouble, .where = page->where, .page = written ? where + "/" + kPage : ""});
+  };
   Stacks::go_on(stacks);
 }
 

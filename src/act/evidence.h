@@ -1,7 +1,7 @@
 #pragma once
-// A folder that says why a job was ended: the last readings, the process tree, /proc of each process, where its Python
-// threads are (python_stack.h), stacks of others where gdb is there, and what the kernel said about the GPU (Xid). A
-// tool that hangs on a hung job is left out.
+// A folder that says why a job was ended: the last readings and a picture of them, the process tree, /proc of each
+// process, where its Python threads are (python_stack.h), stacks of others where gdb is there, what the kernel said
+// about the GPU (Xid), and a page that shows all of it (evidence_page.h). A tool that hangs on a hung job is left out.
 
 #include <functional>
 #include <memory>
@@ -11,6 +11,7 @@
 #include "act/action.h"
 #include "act/children.h"
 #include "act/facts.h"
+#include "act/past.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
 
@@ -21,6 +22,7 @@ class Recorder {
  public:
   void add(const Snapshot& snapshot, const Facts& job, const Facts& machine);
   std::string csv() const;
+  const Past& past() const { return past_; }
 
  private:
   static constexpr std::size_t kSamples = 240;
@@ -29,6 +31,7 @@ class Recorder {
     std::shared_ptr<const Inventory> inventory;
     std::vector<double> values;  // device by device, metric by metric
   };
+  Past past_;
   std::vector<Sample> ring_;
   std::size_t next_ = 0;
 };

@@ -1,12 +1,15 @@
 #include "act/evidence.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 
+#include "act/evidence_page.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 
@@ -35,13 +38,17 @@ class EvidenceFolder : public ::testing::Test {
     Helpers helpers(**loop, children);
     const InheritedSignals signals;
     std::pair<std::string, std::string> result;
-    Evidence::collect(root_, facts_, Recorder(), helpers, signals, nullptr,
-                      [&](const EvidenceWritten& written) { result = {written.folder, written.trouble}; });
+    page_.clear();
+    Evidence::collect(root_, facts_, Recorder(), helpers, signals, nullptr, [&](const EvidenceWritten& written) {
+      result = {written.folder, written.trouble};
+      page_ = written.page;
+    });
     return result;
   }
 
   std::string root_;
   std::string expected_;
+  std::string page_;
   FiringFacts facts_;
 };
 
@@ -81,6 +88,71 @@ TEST_F(EvidenceFolder, OneThatCannotBeMadeIsSaid) {
   const auto [where, trouble] = collect();
   EXPECT_NE(trouble, "");
   root_ = folder;
+}
+
+TEST_F(EvidenceFolder, HasAPageThatShowsAllOfIt) {
+  const std::string hostile = "<script>alert(1)</script>\"'><img src=http://evil.example/x>\xff\x1b[2J";
+  facts_.command = {"train", hostile};
+  facts_.why.rule = "util < 1 for 20m";
+  MemberView gone;
+  gone.entry.pid = 0x3FFFFFFF;  // has ended meanwhile
+  gone.command = hostile;
+  facts_.members = {gone};
+  const auto [where, trouble] = collect();
+  EXPECT_EQ(trouble, "");
+  EXPECT_EQ(page_, where + "/index.html");
+  const std::string page = read_file(page_).value_or("");
+  for (const char* part : {"util &lt; 1 for 20m", "4711", "tree.txt", "kernel.txt", "readings.csv", "facts.json",
+                           "proc-1073741823.txt", "&lt;script&gt;"})
+    EXPECT_NE(page.find(part), std::string::npos) << part;
+  EXPECT_EQ(page.find("<script"), std::string::npos);
+  EXPECT_EQ(page.find("<img"), std::string::npos);
+  for (const char bad : {'\xff', '\x1b'}) EXPECT_EQ(page.find(bad), std::string::npos);
+  EXPECT_EQ(fs::status(page_).permissions(), fs::perms::owner_read | fs::perms::owner_write);
+}
+
+// As where the disk is full: a file takes so many bytes and no more.
+TEST_F(EvidenceFolder, WithoutRoomItSaysWhatIsMissingAndLeavesNoHalfPage) {
+  rlimit before{};
+  ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
+  for (const rlim_t room : {0, 1000}) {
+    std::signal(SIGXFSZ, SIG_IGN);
+    const rlimit little{room, before.rlim_max};
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &little), 0);
+    facts_.command.assign(100, "word");
+    const auto [where, trouble] = collect();
+    ASSERT_EQ(::setrlimit(RLIMIT_FSIZE, &before), 0);
+    std::signal(SIGXFSZ, SIG_DFL);
+    EXPECT_TRUE(where.starts_with(expected_)) << where;
+    EXPECT_NE(trouble.find("File too large"), std::string::npos) << trouble;
+    EXPECT_EQ(page_, "");
+    EXPECT_FALSE(fs::exists(where + "/index.html"));
+  }
+}
+
+TEST(EvidencePage, IsOfLimitedSize) {
+  EvidencePage page;
+  for (int i = 0; i < 200; ++i)
+    page.files.push_back({"proc-" + std::to_string(i) + ".txt", std::string(kMostFileShown + 1, 'x')});
+  page.python = {{.processes = 512, .who = std::string(100'000, 'w'), .stacks = std::string(1U << 20, 's')}};
+  const std::string html = evidence_page(page, FiringFacts(), "box", Past());
+  EXPECT_LT(html.size(), std::size_t{5} << 20);
+  EXPECT_NE(html.find("proc-199.txt"), std::string::npos);
+  EXPECT_NE(html.find("The rest of it is in"), std::string::npos);
+}
+
+TEST(EvidencePage, ShowsThoseWhoDifferFirstAndWhoWasNotRead) {
+  EvidencePage page;
+  page.where = "at <b>train.py</b>:16";
+  page.python_trouble = "process 7: CPython 3.8 is not known\nprocess 8 was not read in time\n";
+  page.python = {{.processes = 1, .differs = true, .who = "rank 3 (process 103)", .stacks = "load.py:9 in <lambda>"},
+                 {.processes = 7, .differs = false, .who = "rank 0", .stacks = "train.py:16"}};
+  const std::string html = evidence_page(page, FiringFacts(), "<host>", Past());
+  for (const char* part :
+       {"The job is at &lt;b&gt;train.py&lt;/b&gt;:16.", "process 7: CPython 3.8 is not known\n", "in &lt;lambda&gt;",
+        "1 of 8 Python processes, which differs from the rest: rank 3 (process 103)", "&lt;host&gt;"})
+    EXPECT_NE(html.find(part), std::string::npos) << part;
+  EXPECT_LT(html.find("rank 3"), html.find("rank 0"));
 }
 
 TEST(EvidenceRecorder, BytesAreNotRounded) {

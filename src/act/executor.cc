@@ -134,7 +134,12 @@ void Executor::begin() {
       [this, here = here_](const Outcome& how) {
         if (*here && !over_) outcome(how);
       },
-      calls_.tell);
+      [this, here = here_, tell = calls_.tell](const ActionEvent& event) {
+        // What comes after it can say where it is.
+        if (const auto* evidence = std::get_if<EvidenceWritten>(&event); evidence != nullptr && *here)
+          facts_.evidence = evidence->page.empty() ? evidence->folder : evidence->page;
+        tell(event);
+      });
 }
 
 void Executor::outcome(const Outcome& how) {

@@ -20,8 +20,9 @@ class Step final : public Action {
  public:
   Step(std::string text, bool final) : text_(std::move(text)), final_(final) {}
   const std::string& text() const override { return text_; }
-  void start(const FiringFacts&, Done done, Tell) override {
+  void start(const FiringFacts& facts, Done done, Tell) override {
     ++begun;
+    evidence = facts.evidence;
     done_ = std::move(done);
   }
   void ask_before_kill(PreKillCheck look) override { pre_kill_check = std::move(look); }
@@ -31,6 +32,7 @@ class Step final : public Action {
   void finish(const Outcome& how = {}) { std::exchange(done_, nullptr)(how); }
 
   int begun = 0;
+  std::string evidence;
   bool ends = false;
   PreKillCheck pre_kill_check;
   Leave leave;
@@ -90,6 +92,38 @@ TEST_F(ExecutorTest, WhatCannotBeUndoneWaitsForAConfirmation) {
   EXPECT_EQ(done_, 1);
   EXPECT_TRUE(all_);
   EXPECT_FALSE(called_off_);
+}
+
+// Tells where it wrote.
+class Writes final : public Action {
+ public:
+  explicit Writes(EvidenceWritten written) : written_(std::move(written)) {}
+  const std::string& text() const override { return text_; }
+  void start(const FiringFacts&, Done done, Tell tell) override {
+    tell(written_);
+    done({});
+  }
+  bool requires_confirmation() const override { return false; }
+
+ private:
+  std::string text_ = "evidence";
+  EvidenceWritten written_;
+};
+
+TEST_F(ExecutorTest, WhatComesAfterTheEvidenceIsToldWhereItIs) {
+  const std::string folder = "/hangs/1";
+  for (const auto& [written, where] : std::vector<std::pair<EvidenceWritten, std::string>>{
+           {{.folder = folder, .trouble = "", .where = "", .page = folder + "/index.html"}, folder + "/index.html"},
+           {{.folder = folder, .trouble = "No space left", .where = "", .page = ""}, folder},
+           {{.folder = "", .trouble = "No space left", .where = "", .page = ""}, ""}}) {
+    Writes evidence(written);
+    Step hook("hook", false);
+    const auto run = make({&evidence, &hook}, true);
+    run->start();
+    ASSERT_EQ(hook.begun, 1);
+    EXPECT_EQ(hook.evidence, where);
+    EXPECT_TRUE(told<EvidenceWritten>());
+  }
 }
 
 // To tell of it took long, as it does on a stopped terminal.

@@ -153,6 +153,7 @@ std::string facts_json(const FiringFacts& facts, int indent) {
   json.begin_object().member("event", facts.event).member("time", format_rfc3339(facts.at));
   json.member("host", host_name()).member("action", facts.action).member_or_null("next", next_of(facts));
   json.member_or_null("keep", facts.keep).member_or_null("more_time", more_time_of(facts));
+  json.member_or_null("evidence_page", text(facts.evidence));
   json.member("headline", headline(facts.why)).member("rule", facts.why.rule);
   json.member_or_null("arm", facts.why.arm).member("gpus", facts.why.gpus);
   json.member("since", format_rfc3339(facts.why.since)).member("held_seconds", to_seconds(facts.why.held));
@@ -202,6 +203,7 @@ std::vector<std::pair<std::string, std::string>> facts_environment(const FiringF
       {"LULL_NEXT", next_of(facts)},
       {"LULL_KEEP", facts.keep},
       {"LULL_MORE_TIME", more_time_of(facts)},
+      {"LULL_EVIDENCE", facts.evidence},
   };
   if (facts.job) environment.emplace_back("LULL_JOB_PID", std::to_string(*facts.job));
   if (facts.subject.empty()) return environment;

@@ -51,6 +51,7 @@ struct FiringFacts {
   std::string job_name = {};  // "tree:4711"; empty: it is about a GPU
   std::vector<GpuProcess> holders = {};
   std::vector<std::string> users = {};  // whose it is, with processes or without
+  std::string evidence = {};            // the page that shows it, or its folder; empty: there is none
 };
 
 // What comes next, for those whom it is about.

@@ -53,6 +53,7 @@ TEST(FiringFacts, SayWhereItIsWhatComesNextAndHowToAskForTime) {
   facts.action = "notify=slack";
   facts.announced = "end in 2h at the earliest";
   facts.keep = "lull keep 4711 4h";
+  facts.evidence = "/hangs/1/index.html";
   const std::string json = facts_json(facts);
   EXPECT_NE(json.find(R"("host":")" + host_name() + R"(")"), std::string::npos) << json;
   EXPECT_NE(json.find(R"("next":"end in 2h at the earliest","keep":"lull keep 4711 4h")"), std::string::npos) << json;
@@ -64,6 +65,8 @@ TEST(FiringFacts, SayWhereItIsWhatComesNextAndHowToAskForTime) {
   EXPECT_TRUE(has("LULL_NEXT", "end in 2h at the earliest"));
   EXPECT_TRUE(has("LULL_KEEP", "lull keep 4711 4h"));
   EXPECT_TRUE(has("LULL_MORE_TIME", "`lull keep 4711 4h`"));
+  EXPECT_NE(json.find(R"("evidence_page":"/hangs/1/index.html")"), std::string::npos) << json;
+  EXPECT_TRUE(has("LULL_EVIDENCE", "/hangs/1/index.html"));
 }
 
 TEST(FiringFacts, SayWhatHelpsWhereNobodyCanBeAskedForTime) {

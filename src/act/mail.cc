@@ -117,6 +117,7 @@ std::string mail_text(const FiringFacts& facts, std::string_view host) {
   text += line("Since:", fmt::format("{}, for {}", format_local(facts.why.since, "%F %H:%M:%S %z"),
                                      format_duration(std::chrono::floor<std::chrono::seconds>(facts.why.held))));
   text += line("Processes:", holders_text(facts));
+  text += line("Evidence:", facts.evidence);
   text += line("Next:", next_of(facts));
   text += line("More time:", facts.keep.empty() ? more_time_of(facts) : facts.keep);
   return text;

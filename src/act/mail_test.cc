@@ -39,6 +39,14 @@ TEST(Mail, SaysAllThatItsReaderHasToKnow) {
   EXPECT_EQ(mail_subject(an_idle_job(), "gpu1"), "lull: slurm:22 on gpu1 is idle");
 }
 
+TEST(Mail, NamesThePageWithTheEvidence) {
+  FiringFacts facts = an_idle_job();
+  EXPECT_EQ(mail_text(facts, "gpu1").find("Evidence:"), std::string::npos);
+  facts.evidence = "/hangs/1/index.html\nBcc: root";
+  EXPECT_NE(mail_text(facts, "gpu1").find("\nEvidence:   /hangs/1/index.html Bcc: root\n"), std::string::npos)
+      << mail_text(facts, "gpu1");
+}
+
 TEST(Mail, GoesToTheUsersOfTheJobOrWhereItIsTold) {
   EXPECT_EQ(*recipients_of({}, an_idle_job()), std::vector<std::string>{"ada"});
   EXPECT_EQ(*recipients_of({"admin@example.org"}, an_idle_job()), std::vector<std::string>{"admin@example.org"});

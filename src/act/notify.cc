@@ -63,6 +63,7 @@ std::string text_of(const FiringFacts& facts) {
                            facts.holders[i].pid, printable(facts.holders[i].user()));
   if (facts.holders.size() > kMostHolders) holders += fmt::format(" and {} more", facts.holders.size() - kMostHolders);
   if (!holders.empty()) text += "\nheld by " + holders;
+  if (!facts.evidence.empty()) text += "\nevidence: " + printable(facts.evidence);
   if (const std::string next = next_of(facts); !next.empty()) text += "\nnext: " + next;
   return text + "\nmore time: " + more_time_of(facts);
 }

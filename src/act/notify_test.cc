@@ -97,6 +97,15 @@ TEST(NotifyService, IsKnownByItsAddress) {
   EXPECT_EQ(of("https://evil.example/hooks.slack.com"), Service::webhook);
 }
 
+TEST(NotifyMessage, NamesThePageWithTheEvidence) {
+  FiringFacts facts = facts_of_a_firing();
+  for (const std::string page : {"", "/hangs/1/index.html"}) {
+    facts.evidence = page;
+    for (const Service service : {Service::slack, Service::discord, Service::teams, Service::ntfy, Service::webhook})
+      EXPECT_EQ(message_for(service, facts, "box").body.contains("/hangs/1/index.html"), !page.empty());
+  }
+}
+
 TEST(NotifyMessage, SlackCannotBeMadeToCallEverybody) {
   const json body = json::parse(message_for(Service::slack, facts_of_a_firing(), "box").body);
   const std::string text = body.at("text");

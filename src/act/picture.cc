@@ -4,8 +4,10 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <vector>
 
+#include "act/markup.h"
 #include "base/calendar.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -13,40 +15,53 @@
 namespace lull {
 namespace {
 
-constexpr std::size_t kMostRows = 16;
-constexpr std::size_t kMostLetters = 96;
-constexpr int kWidth = 640;
+constexpr std::size_t kMostRows = 16;  // of GPUs
+constexpr int kLetter = 7;             // the width of one, about
 constexpr int kLeft = 64;
-constexpr int kRight = 592;  // then the newest value
+constexpr int kAside = 48;  // for the newest value, to the right of the curve
 constexpr int kTop = 48;
 constexpr int kRow = 44;
 constexpr int kHeight = 32;  // of the curve in a row
 
-// For the text of an SVG file.
-std::string for_svg(std::string_view text) {
-  std::string out;
-  for (const char c : printable(text)) switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += c;
-    }
-  return out;
+// Who looks at it may prefer dark.
+constexpr std::string_view kPictureStyle =
+    "<style>.lp-ground{fill:#fff}.lp-row{fill:#f4f4f4}.lp-area{fill:#cfe3f7}.lp-line{fill:none;stroke:#1f6fb4;"
+    "stroke-width:1.5}.lp text{fill:#1a1f2b}.lp .lp-dim{fill:#555}@media(prefers-color-scheme:dark){.lp-ground{fill:"
+    "#1a1f29}.lp-row{fill:#262d39}.lp-area{fill:#35507f}.lp-line{stroke:#6f9cf5}.lp text{fill:#e6e9ef}.lp .lp-dim{fill:"
+    "#94a0b4}}</style>\n";
+
+struct Cell {
+  double from = 0;  // in the window: 0 to 1
+  double to = 0;
+  double value = kUnknown;
+};
+
+struct Row {
+  std::string gpu;
+  Metric metric = Metric::util;
+  bool share = false;
+  bool highest = true;  // in each part of the time; else the lowest
+  std::vector<Cell> cells;
+  double whole = kUnknown;  // what the value is a part of, where that is known
+
+  double newest() const { return cells.empty() ? kUnknown : cells.back().value; }
+  std::string_view signal() const { return info(metric).name; }
+};
+
+Row row_of(const Story& story) {
+  Row row{.gpu = story.gpu, .metric = story.metric, .share = story.share, .highest = story.high_is_worse, .cells = {}};
+  const auto count = static_cast<double>(story.trace.size());
+  for (std::size_t i = 0; i < story.trace.size(); ++i)
+    row.cells.push_back(
+        {static_cast<double>(i) / count, static_cast<double>(i + 1) / count, static_cast<double>(story.trace[i])});
+  return row;
 }
 
-// Cut where it would leave the picture.
-std::string text_at(int x, int y, std::string_view text, std::string_view more = "") {
-  std::string shown(text.substr(0, kMostLetters));
-  if (shown.size() < text.size()) shown += " …";
-  return fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", x, y, more, for_svg(shown));
-}
-
-std::vector<const Story*> rows_of(const Explanation& why) {
-  std::vector<const Story*> rows;
+std::vector<Row> rows_of(const Explanation& why) {
+  std::vector<Row> rows;
   const auto add = [&](Metric metric) {
     for (const Story& story : why.stories)
-      if (story.metric == metric && !story.gpu.empty() && !story.trace.empty()) rows.push_back(&story);
+      if (story.metric == metric && !story.gpu.empty() && !story.trace.empty()) rows.push_back(row_of(story));
   };
   add(Metric::util);
   for (const Story& story : why.stories)
@@ -54,74 +69,173 @@ std::vector<const Story*> rows_of(const Explanation& why) {
   return rows;
 }
 
-// What the top of a row stands for.
-double top_of(const std::vector<const Story*>& rows) {
-  if (rows.front()->metric == Metric::util || rows.front()->share) return 100;
-  double most = 0;
-  for (const Story* row : rows)
-    for (const float value : row->trace) most = std::fmax(most, static_cast<double>(value));
-  return most > 0 ? most : 1;
+const Story* story_of(const Explanation& why, const std::string& gpu, Metric metric) {
+  for (const Story& story : why.stories)
+    if (story.gpu == gpu && story.metric == metric && !story.trace.empty()) return &story;
+  return nullptr;
 }
 
-// The curve in steps, with an area below it; a cell that is unknown parts it.
-std::string curve(const Story& story, int top, double most) {
-  std::string line;
-  std::string area;
-  const auto cells = static_cast<double>(story.trace.size());
-  const int floor = top + kHeight;
-  for (std::size_t i = 0; i < story.trace.size(); ++i) {
-    const auto value = static_cast<double>(story.trace[i]);
-    if (std::isnan(value)) continue;
-    const double from = kLeft + (kRight - kLeft) * static_cast<double>(i) / cells;
-    const double to = kLeft + (kRight - kLeft) * static_cast<double>(i + 1) / cells;
-    const double height = floor - kHeight * std::clamp(value / most, 0.0, 1.0);
-    const bool joined = i > 0 && !std::isnan(story.trace[i - 1]);
-    line += fmt::format("{}{:.1f} {:.1f}H{:.1f}", joined ? "L" : "M", from, height, to);
-    area += fmt::format("M{:.1f} {}V{:.1f}H{:.1f}V{}Z", from, floor, height, to, floor);
+std::vector<Row> recorded_rows(const FiringFacts& facts, const Device& device, const Past& past) {
+  std::vector<Row> rows;
+  const std::string gpu = device.label();
+  const Instant end = facts.snapshot.at;
+  const Instant begin = end - facts.why.window;
+  const Reading* const reading = facts.snapshot.inventory ? facts.snapshot.find(device.id()) : nullptr;
+  const auto known = [](const Cell& cell) { return !std::isnan(cell.value); };
+  for (const Metric metric : Past::metrics()) {
+    const Story* const story = story_of(facts.why, gpu, metric);
+    Row row{.gpu = gpu, .metric = metric, .highest = story == nullptr || story->high_is_worse, .cells = {}};
+    for (const Past::Cell& cell : past.cells(device.id(), metric, begin, end)) {
+      const auto place = [&](Instant at) { return to_seconds(at - begin) / to_seconds(facts.why.window); };
+      row.cells.push_back({place(cell.from), place(cell.to), static_cast<double>(row.highest ? cell.high : cell.low)});
+    }
+    if (info(metric).whole && reading != nullptr) row.whole = (*reading)[*info(metric).whole];
+    if (std::ranges::none_of(row.cells, known) && story != nullptr) row = row_of(*story);
+    if (std::ranges::any_of(row.cells, known)) rows.push_back(std::move(row));
   }
-  return fmt::format(
-      "<path d=\"{}\" fill=\"#cfe3f7\"/>\n<path d=\"{}\" fill=\"none\" stroke=\"#1f6fb4\" stroke-width=\"1.5\"/>\n",
-      area, line);
+  for (const Story& story : facts.why.stories)
+    if (story.gpu == gpu && !story.trace.empty() && std::ranges::find(rows, story.metric, &Row::metric) == rows.end())
+      rows.push_back(row_of(story));
+  return rows;
+}
+
+// What the top of a row stands for: the same for all rows of a signal.
+std::map<std::pair<Metric, bool>, double> tops_of(const std::vector<Row>& rows) {
+  std::map<std::pair<Metric, bool>, double> tops;
+  for (const Row& row : rows) {
+    double& top = tops[{row.metric, row.share}];
+    if (info(row.metric).unit == Unit::percent || row.share) top = 100;
+    if (!row.share) top = std::fmax(top, row.whole);
+    if (std::isnan(row.whole) && info(row.metric).unit != Unit::percent && !row.share)
+      for (const Cell& cell : row.cells) top = std::fmax(top, cell.value);
+  }
+  for (auto& [signal, top] : tops)
+    if (!(top > 0)) top = 1;
+  return tops;
+}
+
+class Drawing {
+ public:
+  explicit Drawing(int width) : width_(width), right_(width - kAside) {}
+
+  // Cut where it would leave the picture.
+  std::string text_at(int x, int y, std::string_view text, std::string_view more = "") const {
+    std::string shown(text.substr(0, static_cast<std::size_t>((width_ - 12) / kLetter)));
+    if (shown.size() < text.size()) shown += " …";
+    return fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", x, y, more, for_markup(shown));
+  }
+
+  // The curve in steps, with an area below it; a cell that is unknown parts it.
+  std::string curve(const Row& row, int top, double most) const {
+    std::string line;
+    std::string area;
+    const int floor = top + kHeight;
+    bool joined = false;
+    for (const Cell& cell : row.cells) {
+      if (std::isnan(cell.value)) {
+        joined = false;
+        continue;
+      }
+      const double from = x_of(cell.from);
+      const double to = x_of(cell.to);
+      const double height = floor - kHeight * std::clamp(cell.value / most, 0.0, 1.0);
+      line += fmt::format("{}{:.1f} {:.1f}H{:.1f}", joined ? "L" : "M", from, height, to);
+      area += fmt::format("M{:.1f} {}V{:.1f}H{:.1f}V{}Z", from, floor, height, to, floor);
+      joined = true;
+    }
+    return fmt::format("<path d=\"{}\" class=\"lp-area\"/>\n<path d=\"{}\" class=\"lp-line\"/>\n", area, line);
+  }
+
+  std::string row(const Row& row, int top, double most, bool named) const {
+    const int middle = top + kHeight / 2 + 4;
+    std::string svg = fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" class=\"lp-row\"/>\n", kLeft, top,
+                                  right_ - kLeft, kHeight);
+    svg += curve(row, top, most);
+    svg += text_at(12, named ? middle - 8 : middle, "GPU " + row.gpu);
+    if (named) svg += text_at(12, middle + 8, row.signal(), " class=\"lp-dim\"");
+    return svg + text_at(right_ + 6, middle, value_text(row.metric, row.newest(), row.share));
+  }
+
+  int right() const { return right_; }
+
+ private:
+  double x_of(double share) const { return kLeft + (right_ - kLeft) * std::clamp(share, 0.0, 1.0); }
+
+  int width_;
+  int right_;
+};
+
+// "util: the highest, effort: the lowest value in each part of the time"
+std::string meaning_of(const std::vector<Row>& rows, std::string_view between) {
+  std::string names;
+  std::string parts;
+  bool alike = true;
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const auto same = [&](const Row& one) { return one.metric == rows[i].metric; };
+    if (std::ranges::any_of(rows.begin(), rows.begin() + static_cast<std::ptrdiff_t>(i), same)) continue;
+    const std::string_view which = rows[i].highest ? "highest" : "lowest";
+    alike = alike && rows[i].highest == rows[0].highest;
+    names += fmt::format("{}{}", names.empty() ? "" : ", ", rows[i].signal());
+    parts += fmt::format("{}{}: the {}", parts.empty() ? "" : ", ", rows[i].signal(), which);
+  }
+  if (!alike) return parts + " value in each part of the time";
+  return fmt::format("{}{}: the {} value in each part of the time", names, between,
+                     rows[0].highest ? "highest" : "lowest");
+}
+
+std::string drawn(const FiringFacts& facts, std::string_view host, const std::vector<Row>& rows, std::size_t more_gpus,
+                  int width) {
+  if (rows.empty()) return "";
+  const Drawing drawing(width);
+  const auto tops = tops_of(rows);
+  const bool several = std::ranges::any_of(rows, [&](const Row& row) { return row.metric != rows.front().metric; });
+  const int bottom = kTop + static_cast<int>(rows.size()) * kRow;
+  const std::string what = facts.subject.empty() ? labels(facts.scope) : facts.subject;
+  const std::string title = fmt::format("{} on {}", what, host);
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lp\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
+      "font-family=\"sans-serif\" font-size=\"12\">\n<title>{2}</title>\n{3}<rect width=\"{0}\" height=\"{1}\" "
+      "class=\"lp-ground\"/>\n",
+      width, bottom + 40, for_markup(printable(title)), kPictureStyle);
+  svg += drawing.text_at(12, 20, title, " font-weight=\"bold\"");
+  svg += drawing.text_at(12, 37, meaning_of(rows, fmt::format(" ({})", facts.why.rule)), " class=\"lp-dim\"");
+  for (std::size_t i = 0; i < rows.size(); ++i)
+    svg +=
+        drawing.row(rows[i], kTop + static_cast<int>(i) * kRow + 6, tops.at({rows[i].metric, rows[i].share}), several);
+  const WallTime begin = facts.at - std::chrono::duration_cast<WallTime::duration>(facts.why.window);
+  const bool one_day = format_local(begin, "%F") == format_local(facts.at, "%F");
+  svg += drawing.text_at(kLeft, bottom + 16, format_local(begin, "%F %H:%M:%S"));
+  svg += drawing.text_at(drawing.right(), bottom + 16, format_local(facts.at, one_day ? "%H:%M:%S" : "%F %H:%M:%S"),
+                         " text-anchor=\"end\"");
+  std::string foot;
+  for (const auto& [signal, top] : tops)
+    foot += fmt::format("{}{}{}", foot.empty() ? "" : ", ", several ? fmt::format("{} ", info(signal.first).name) : "",
+                        value_text(signal.first, top, signal.second));
+  foot = "top of a row: " + foot + "; a gap: unknown";
+  if (more_gpus > 0) foot += fmt::format("; and {} more GPUs", more_gpus);
+  svg += drawing.text_at(width < kPictureWidth ? 12 : kLeft, bottom + 32, foot, " class=\"lp-dim\"");
+  return svg + "</svg>\n";
 }
 
 }  // namespace
 
 std::string picture_of(const FiringFacts& facts, std::string_view host) {
-  const std::vector<const Story*> rows = rows_of(facts.why);
-  if (rows.empty()) return "";
-  const std::size_t shown = std::min(rows.size(), kMostRows);
-  const double most = top_of(rows);
-  const int bottom = kTop + static_cast<int>(shown) * kRow;
-  const std::string what = facts.subject.empty() ? labels(facts.scope) : facts.subject;
-  const std::string title = fmt::format("{} on {}", what, host);
-  std::string svg = fmt::format(
-      "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
-      "font-family=\"sans-serif\" font-size=\"12\">\n<title>{2}</title>\n<rect width=\"{0}\" height=\"{1}\" "
-      "fill=\"#fff\"/>\n",
-      kWidth, bottom + 40, for_svg(title));
-  svg += text_at(12, 20, title, " font-weight=\"bold\"");
-  svg += text_at(12, 37,
-                 fmt::format("{} ({}): the {} value in each part of the time", info(rows[0]->metric).name,
-                             facts.why.rule, rows[0]->high_is_worse ? "highest" : "lowest"),
-                 " fill=\"#555\"");
-  for (std::size_t i = 0; i < shown; ++i) {
-    const int top = kTop + static_cast<int>(i) * kRow + 6;
-    svg += fmt::format("<rect x=\"{}\" y=\"{}\" width=\"{}\" height=\"{}\" fill=\"#f4f4f4\"/>\n", kLeft, top,
-                       kRight - kLeft, kHeight);
-    svg += curve(*rows[i], top, most);
-    svg += text_at(12, top + kHeight / 2 + 4, "GPU " + rows[i]->gpu);
-    svg += text_at(kRight + 6, top + kHeight / 2 + 4,
-                   value_text(rows[i]->metric, static_cast<double>(rows[i]->trace.back()), rows[i]->share));
+  std::vector<Row> rows = rows_of(facts.why);
+  const std::size_t more = rows.size() - std::min(rows.size(), kMostRows);
+  rows.resize(rows.size() - more);
+  return drawn(facts, host, rows, more, kPictureWidth);
+}
+
+std::string picture_of(const FiringFacts& facts, std::string_view host, const Past& past, int width) {
+  std::vector<Row> rows;
+  std::size_t gpus = 0;
+  for (const Device& device : facts.scope) {
+    if (!facts.why.ids.empty() && std::ranges::find(facts.why.ids, device.id()) == facts.why.ids.end()) continue;
+    if (++gpus > kMostRows) continue;
+    for (Row& row : recorded_rows(facts, device, past)) rows.push_back(std::move(row));
   }
-  const WallTime begin = facts.at - std::chrono::duration_cast<WallTime::duration>(facts.why.window);
-  const bool one_day = format_local(begin, "%F") == format_local(facts.at, "%F");
-  svg += text_at(kLeft, bottom + 16, format_local(begin, "%F %H:%M:%S"));
-  svg += text_at(kRight, bottom + 16, format_local(facts.at, one_day ? "%H:%M:%S" : "%F %H:%M:%S"),
-                 " text-anchor=\"end\"");
-  std::string foot = fmt::format("top of a row: {}; a gap: unknown", value_text(rows[0]->metric, most, rows[0]->share));
-  if (shown < rows.size()) foot += fmt::format("; and {} more GPUs", rows.size() - shown);
-  svg += text_at(kLeft, bottom + 32, foot, " fill=\"#555\"");
-  return svg + "</svg>\n";
+  if (rows.empty()) return picture_of(facts, host);
+  return drawn(facts, host, rows, gpus > kMostRows ? gpus - kMostRows : 0, width);
 }
 
 }  // namespace lull

@@ -20,7 +20,9 @@
 #include <utility>
 
 #include "act/elf_symbols.h"
+#include "act/reading_rights.h"
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/text.h"
 #include "base/try.h"
 
@@ -294,18 +296,6 @@ class Images {
   std::map<std::string, std::unique_ptr<ElfSymbols>> symbols_;
 };
 
-// Why a process's memory may not be read, and what would allow it.
-std::string forbidden_text(pid_t pid) {
-  const auto scope = read_file("/proc/sys/kernel/yama/ptrace_scope");
-  const std::string value = scope ? std::string(trim(*scope)) : "";
-  if (value == "1")
-    return fmt::format("kernel.yama.ptrace_scope is 1: only root and the ancestors of process {} may read its stack",
-                       pid);
-  if (value == "2" || value == "3")
-    return fmt::format("kernel.yama.ptrace_scope is {}: only root may read the stack of process {}", value, pid);
-  return fmt::format("only root and the user of process {} may read its stack (ptrace permission)", pid);
-}
-
 // What is known of an interpreter once it was found.
 struct Interpreter {
   Layout layout;
@@ -358,11 +348,20 @@ Result<Layout> published_layout(const Memory& memory, Address runtime, unsigned 
   return layout;
 }
 
+// "python3.11", "libpython3.11.so.1.0", but not "pythonmagick.so".
+bool names_interpreter(std::string_view name) {
+  return name.starts_with("libpython") || (name.starts_with("python") && !name.contains(".so"));
+}
+
+constexpr std::string_view kKnown = "is not known (CPython 3.9 to 3.14 is): its stack is not read";
+
 Result<Interpreter> find_interpreter(const Memory& memory, Images& images) {
   std::set<std::string> looked;
+  std::string unknown;
   for (const Mapping& one : images.mappings()) {
     const std::string name = base_name(one.file);
-    if (!one.file.starts_with('/') || !(name.starts_with("python") || name.starts_with("libpython"))) continue;
+    if (!one.file.starts_with('/') || !names_interpreter(name)) continue;
+    if (one.executable && unknown.empty()) unknown = one.file;
     if (!looked.insert(one.file).second) continue;
     const ElfSymbols* const elf = images.symbols(one.file);
     const auto symbol = elf != nullptr ? elf->find("_PyRuntime") : std::nullopt;
@@ -374,7 +373,7 @@ Result<Interpreter> find_interpreter(const Memory& memory, Images& images) {
     if (cookie == "xdebugpy") {
       const Address version = TRY(memory.pointer(runtime + 8));
       minor = static_cast<unsigned>(version >> 16 & 0xFF);
-      if (version >> 24 != 3) return fail(fmt::format("CPython {:#x} is not known", version));
+      if (version >> 24 != 3) return fail(fmt::format("CPython {:#x} {}", version, kKnown));
       if (minor == 13 || minor == 14) return Interpreter{TRY(published_layout(memory, runtime, *minor)), runtime};
     } else if (const auto version = elf->find("Py_Version")) {
       minor = static_cast<unsigned>(TRY(memory.pointer(*version + bias)) >> 16 & 0xFF);
@@ -383,11 +382,12 @@ Result<Interpreter> find_interpreter(const Memory& memory, Images& images) {
     }
     const auto layout = std::ranges::find_if(kLayouts, [&](const Layout& known) { return known.minor == minor; });
     if (layout == kLayouts.end())
-      return fail(minor ? fmt::format("CPython 3.{} is not known", *minor)
+      return fail(minor ? fmt::format("CPython 3.{} {}", *minor, kKnown)
                         : fmt::format("the version of {} is not told", one.file));
     return Interpreter{*layout, runtime};
   }
-  return fail(ENOEXEC, "no Python program");
+  if (unknown.empty()) return fail(ENOEXEC, "no Python program");
+  return fail(fmt::format("the interpreter {} {}", unknown, kKnown));
 }
 
 class Reader {
@@ -480,7 +480,8 @@ class Reader {
     } else {
       const Address instruction = TRY(memory_.pointer(frame + layout_.frame_instruction));
       const auto at = static_cast<std::int64_t>(instruction - code - layout_.code_begin);
-      found.line = line_by_locations(known->lines, known->first_line, at / 2);
+      // It is one unit before the code at the least; a copy of the code elsewhere (without the GIL) tells no line.
+      if (at >= -2) found.line = line_by_locations(known->lines, known->first_line, at / 2);
     }
     return found;
   }
@@ -621,45 +622,6 @@ std::string rank_of(pid_t pid) {
   return "";
 }
 
-// What two processes must have in common to be alike: the frames of all their threads, not who they are.
-std::vector<std::vector<PythonFrame>> shape_of(const PythonProcess& process) {
-  std::vector<std::vector<PythonFrame>> shape;
-  for (const PythonThread& one : process.threads) shape.push_back(one.frames);
-  if (!shape.empty())
-    std::ranges::sort(shape.begin() + 1, shape.end(), {},
-                      [](const auto& frames) { return frames.empty() ? std::string() : frames.front().text(); });
-  return shape;
-}
-
-// Alike ones together: the smallest group first, which is who to look at.
-std::vector<std::vector<std::size_t>> groups_of(const std::vector<PythonProcess>& processes) {
-  std::vector<std::pair<std::vector<std::vector<PythonFrame>>, std::vector<std::size_t>>> groups;
-  for (std::size_t i = 0; i < processes.size(); ++i) {
-    auto shape = shape_of(processes[i]);
-    const auto found = std::ranges::find_if(groups, [&](const auto& group) { return group.first == shape; });
-    if (found != groups.end()) {
-      found->second.push_back(i);
-    } else {
-      groups.emplace_back(std::move(shape), std::vector<std::size_t>{i});
-    }
-  }
-  std::ranges::stable_sort(groups, {}, [](const auto& group) { return group.second.size(); });
-  std::vector<std::vector<std::size_t>> sorted;
-  for (auto& group : groups) sorted.push_back(std::move(group.second));
-  return sorted;
-}
-
-// Of Python itself, or installed with it.
-bool is_library(std::string_view file) {
-  return file.contains("/lib/python3") || file.contains("/site-packages/") || file.contains("/dist-packages/") ||
-         file.starts_with('<');
-}
-
-std::string called(const PythonProcess& process) {
-  return process.rank.empty() ? fmt::format("process {}", process.pid)
-                              : fmt::format("rank {} (process {})", process.rank, process.pid);
-}
-
 }  // namespace
 
 std::string PythonFrame::text() const {
@@ -738,19 +700,22 @@ unsigned line_by_locations(std::string_view table, unsigned first_line, std::int
 Result<PythonProcess> read_python_stacks(pid_t pid) {
   const auto maps = read_file(fmt::format("/proc/{}/maps", pid));
   if (!maps && (maps.error().errno_value == EACCES || maps.error().errno_value == EPERM))
-    return fail(EPERM, forbidden_text(pid));
+    return fail(EPERM, forbidden_text(reading_rights(pid)));
   if (!maps) return std::unexpected(maps.error());
   Images images(pid, mappings_of(*maps));
   const Memory memory(pid);
   const auto denied = [&](Error error) -> Error {
     if (error.errno_value == EPERM || error.errno_value == EACCES)
-      return {.what = forbidden_text(pid), .errno_value = EPERM};
+      return {.what = forbidden_text(reading_rights(pid)), .errno_value = EPERM};
     return error;
   };
   const auto interpreter = find_interpreter(memory, images);
+  if (!interpreter && interpreter.error().errno_value == 0)
+    return fail(fmt::format("process {}: {}", pid, printable(interpreter.error().what)));
   if (!interpreter) return std::unexpected(denied(interpreter.error()));
   PythonProcess found;
   found.pid = pid;
+  if (const auto entry = read_process_entry(pid)) found.parent = entry->parent;
   found.version = fmt::format("3.{}", interpreter->layout.minor);
   found.rank = rank_of(pid);
   auto threads = Reader(pid, memory, images, *interpreter).threads();
@@ -759,61 +724,11 @@ Result<PythonProcess> read_python_stacks(pid_t pid) {
   return found;
 }
 
-std::string where_text(const PythonProcess& process) {
-  if (process.threads.empty() || process.threads.front().frames.empty()) return "";
-  const PythonThread& main = process.threads.front();
-  // A line of the program itself says more than one of a library that it calls.
-  const auto own =
-      std::ranges::find_if_not(main.frames, [](const PythonFrame& frame) { return is_library(frame.file); });
-  const PythonFrame& frame = own != main.frames.end() ? *own : main.frames.front();
-  std::string more = process.rank.empty() ? "" : "rank " + process.rank;
-  if (!main.waits_in.empty())
-    more += (more.empty() ? "" : ", ") + ("waiting in " + printable(main.waits_in.substr(0, main.waits_in.find(" ("))));
-  return frame.text() + (more.empty() ? "" : " (" + more + ")");
-}
-
-std::string where_text(const std::vector<PythonProcess>& processes) {
-  const auto groups = groups_of(processes);
-  if (groups.empty()) return "";
-  const std::vector<std::size_t>& most = groups.back();
-  const PythonProcess& usual = processes[most.front()];
-  if (groups.size() == 1 || groups.front().size() * 2 > most.size()) {
-    const std::string where = where_text(usual);
-    return where.empty() ? "" : "at " + where;
-  }
-  // Few differ from the rest: they are who the others wait for.
-  const PythonProcess& first = processes[groups.front().front()];
-  const std::string where = where_text(first);
-  if (where.empty()) return "";
-  return fmt::format("{} is at {}, {} others at {}", called(first), where, most.size(), where_text(usual));
-}
-
-std::string python_report(const std::vector<PythonProcess>& processes) {
-  std::string report;
-  const auto groups = groups_of(processes);
-  for (const auto& group : groups) {
-    const PythonProcess& first = processes[group.front()];
-    std::string who;
-    for (const std::size_t i : group) who += (who.empty() ? "" : ", ") + called(processes[i]);
-    report += fmt::format("==> {} of {} Python processes: {} <==\n", group.size(), processes.size(), who);
-    for (const PythonThread& thread : first.threads) {
-      report += fmt::format("thread {} {}{}{}\n", thread.id, printable(thread.name),
-                            thread.waits_in.empty() ? "" : ", waiting in " + printable(thread.waits_in),
-                            thread.changing ? " (it ran while it was read)" : "");
-      for (const PythonFrame& frame : thread.frames)
-        report += fmt::format("    {}{} in {}\n", printable(frame.file),
-                              frame.line > 0 ? fmt::format(":{}", frame.line) : "", printable(frame.function));
-      if (thread.cut) report += "    …\n";
-    }
-    report += '\n';
-  }
-  return report;
-}
-
 // A line each: the process, its threads, their frames. Names cannot contain a tab or an end of line: printable() makes
 // them visible.
 std::string encode(const PythonProcess& process) {
-  std::string text = fmt::format("P\t{}\t{}\t{}\n", process.pid, process.version, printable(process.rank));
+  std::string text =
+      fmt::format("P\t{}\t{}\t{}\t{}\n", process.pid, process.parent, process.version, printable(process.rank));
   for (const PythonThread& one : process.threads) {
     text += fmt::format("T\t{}\t{}\t{}\t{}\t{}\n", one.id, one.cut ? 1 : 0, one.changing ? 1 : 0, printable(one.name),
                         printable(one.waits_in));
@@ -829,10 +744,11 @@ std::optional<PythonProcess> decode_python_process(std::string_view text) {
     const std::vector<std::string_view> cells = split(line, '\t');
     const auto number = [&](std::size_t i) { return i < cells.size() ? to_unsigned(cells[i]) : std::nullopt; };
     if (line.empty()) continue;
-    if (cells[0] == "P" && cells.size() == 4 && number(1) && process.pid == 0) {
+    if (cells[0] == "P" && cells.size() == 5 && number(1) && number(2) && process.pid == 0) {
       process.pid = static_cast<pid_t>(*number(1));
-      process.version = cells[2];
-      process.rank = cells[3];
+      process.parent = static_cast<pid_t>(*number(2));
+      process.version = cells[3];
+      process.rank = cells[4];
     } else if (cells[0] == "T" && cells.size() == 6 && number(1) && process.pid != 0) {
       process.threads.push_back({.id = static_cast<pid_t>(*number(1)),
                                  .name = std::string(cells[4]),

@@ -35,6 +35,7 @@ struct PythonThread {
 
 struct PythonProcess {
   pid_t pid = 0;
+  pid_t parent = 0;                   // 0: not known
   std::string version;                // "3.11"
   std::string rank;                   // of a job with several processes: RANK and the like; empty: not told
   std::vector<PythonThread> threads;  // the main thread first
@@ -43,15 +44,6 @@ struct PythonProcess {
 // ENOEXEC: not a Python program. EPERM: the message names the setting that forbids it. Reading may hang on a process in
 // trouble: ask it aside (run_with_timeout).
 Result<PythonProcess> read_python_stacks(pid_t pid);
-
-// Where the main thread is in one line, by the innermost frame that is not of a library: "train.py:16 in train_step
-// (rank 3, waiting in ncclAllReduce)". Empty: it has no frame.
-std::string where_text(const PythonProcess& process);
-
-// Several processes of a job: those whose stack differs from most others first, alike ones together.
-std::string python_report(const std::vector<PythonProcess>& processes);
-// The same in one line: "rank 3 is at load.py:9 in next (waiting in read), 7 others at train.py:16 in train_step".
-std::string where_text(const std::vector<PythonProcess>& processes);
 
 // What was read of a process as text, for who reads it in another process; nothing: that is no such text.
 std::string encode(const PythonProcess& process);

@@ -16,6 +16,7 @@
 #include <set>
 
 #include "act/elf_symbols.h"
+#include "act/python_report.h"
 #include "base/fd.h"
 #include "base/text.h"
 
@@ -24,7 +25,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::set<std::string> interpreters() {
+const std::vector<std::string> kKnown = {"3.9", "3.10", "3.11", "3.12", "3.13", "3.14"};
+
+std::set<std::string> interpreters(const std::vector<std::string>& versions = kKnown) {
   std::set<std::string> found;
   const auto add = [&](const fs::path& path) {
     std::error_code why;
@@ -40,14 +43,14 @@ std::set<std::string> interpreters() {
   };
   const char* const path = std::getenv("PATH");
   for (const std::string_view folder : split(path != nullptr ? path : "", ':'))
-    for (int minor = 9; minor <= 14; ++minor) add(fs::path(folder) / ("python3." + std::to_string(minor)));
-  add("/usr/bin/python3");
+    for (const std::string& version : versions) add(fs::path(folder) / ("python" + version));
+  if (versions == kKnown) add("/usr/bin/python3");
   const passwd* const us = ::getpwuid(::geteuid());
   std::error_code why;
   if (us != nullptr)
     for (const auto& version : fs::directory_iterator(fs::path(us->pw_dir) / ".pyenv/versions", why))
-      for (int minor = 9; minor <= 14; ++minor) add(version.path() / ("bin/python3." + std::to_string(minor)));
-  if (const char* const more = std::getenv("LULL_TEST_PYTHONS"))
+      for (const std::string& one : versions) add(version.path() / ("bin/python" + one));
+  if (const char* const more = std::getenv("LULL_TEST_PYTHONS"); more != nullptr && versions == kKnown)
     for (const std::string_view one : split(more, ':')) add(one);
   return found;
 }
@@ -242,6 +245,21 @@ TEST_F(PythonStacks, WhoMayNotIsToldWhichSettingForbidsIt) {
   EXPECT_EQ(status, 0);
 }
 
+TEST_F(PythonStacks, AnInterpreterThatIsNotKnownIsSaidAndNotGuessed) {
+  const std::string file = write("wait.py", "import os, time\nos.write(1, b'x')\ntime.sleep(1000)\n");
+  const auto old = interpreters({"2.7", "3.6", "3.7", "3.8"});
+  for (const std::string& interpreter : old) {
+    SCOPED_TRACE(interpreter);
+    const Program program(interpreter, file);
+    const auto read = read_python_stacks(program.pid());
+    ASSERT_FALSE(read);
+    EXPECT_NE(read.error().errno_value, ENOEXEC) << "it is a Python program";
+    EXPECT_NE(read.error().what.find("is not known"), std::string::npos) << read.error().what;
+    EXPECT_TRUE(read.error().what.starts_with("process " + std::to_string(program.pid()) + ": "));
+  }
+  if (old.empty()) GTEST_SKIP() << "there is no old Python";
+}
+
 PythonProcess at(pid_t pid, unsigned line, std::string rank = "") {
   return {.pid = pid,
           .version = "3.11",
@@ -263,6 +281,25 @@ TEST(PythonReport, ThoseWhoDifferFromTheRestAreFirst) {
   EXPECT_NE(report.find("==> 7 of 8 Python processes: rank 0 (process 100), rank 1"), std::string::npos) << report;
 }
 
+TEST(PythonReport, LaunchersAndHelpersAreNotTakenForTheOneThatDiffers) {
+  std::vector<PythonProcess> job = {at(90, 500)};  // the launcher
+  for (int i = 0; i < 8; ++i) {
+    job.push_back(at(100 + i, i == 3 ? 9U : 16U, std::to_string(i)));
+    PythonProcess loader = at(200 + i, 33, std::to_string(i));
+    loader.parent = 100 + i;
+    job.push_back(loader);
+  }
+  EXPECT_TRUE(where_text(job).starts_with("rank 3 (process 103) is at train.py:9 in step")) << where_text(job);
+  const std::vector<PythonGroup> groups = python_groups(job);
+  ASSERT_EQ(groups.size(), 4U);
+  EXPECT_EQ(groups[0].who, "rank 3 (process 103)");
+  EXPECT_TRUE(groups[0].differs);
+  EXPECT_EQ(groups[1].processes, 7U);
+  for (std::size_t i = 1; i < groups.size(); ++i) EXPECT_FALSE(groups[i].differs) << groups[i].who;
+  job[7] = at(103, 16, "3");
+  EXPECT_EQ(where_text(job), "at train.py:16 in step (rank 0, waiting in read)");
+}
+
 TEST(PythonReport, WhereNobodyStandsOutTheFirstIsNamed) {
   EXPECT_EQ(where_text(std::vector{at(1, 5), at(2, 5)}), "at train.py:5 in step (waiting in read)");
   EXPECT_EQ(where_text(std::vector{at(1, 5), at(2, 6)}), "at train.py:6 in step (waiting in read)");
@@ -271,7 +308,7 @@ TEST(PythonReport, WhereNobodyStandsOutTheFirstIsNamed) {
 
 TEST(PythonReport, NamesOfAProgramCannotForgeLines) {
   PythonProcess evil = at(7, 1);
-  evil.threads[0].frames[0].function = "f\nF\t1\tx\ty\nP\t1\t3.11\t";
+  evil.threads[0].frames[0].function = "f\nF\t1\tx\ty\nP\t1\t1\t3.11\t";
   evil.threads[0].name = "a\tb";
   const auto read = decode_python_process(encode(evil));
   ASSERT_TRUE(read);

@@ -22,13 +22,13 @@ constexpr std::string_view kAddressVariable = "LULL_NOTIFY_ADDRESS";
 constexpr std::size_t kLongestName = 64;
 constexpr char kStepEnd = '\n';  // a step may have any other character in it
 // What lull has variables for that are no settings: what it tells hooks and helpers, and where things are in a test.
-constexpr std::array<std::string_view, 33> kOtherVariables = {
+constexpr std::array<std::string_view, 34> kOtherVariables = {
     "LULL_ACTION",  "LULL_CONFIG",    "LULL_CONTROL",      "LULL_DEV",           "LULL_EVENT",     "LULL_GPU",
     "LULL_GPUS",    "LULL_GPU_UUIDS", "LULL_HELD_SECONDS", "LULL_HELPER_NUMBER", "LULL_HELPER_OF", "LULL_JOB",
     "LULL_JOB_PID", "LULL_LEASE",     "LULL_LEASES",       "LULL_NVML",          "LULL_PIDS",      "LULL_REASON",
     "LULL_LEARNED", "LULL_RULE",      "LULL_SIM",          "LULL_SINCE",         "LULL_TIME",      "LULL_USERS",
     "LULL_SIM_LOG", "LULL_SCHEDULES", "LULL_JOB_ID",       "LULL_HOST",          "LULL_SLURM_DIR", "LULL_KEEP",
-    "LULL_NEXT",    "LULL_SLURM",     "LULL_PARK"};
+    "LULL_NEXT",    "LULL_SLURM",     "LULL_PARK",         "LULL_EVIDENCE"};
 
 std::vector<std::string_view> names_of(std::string_view prefix) {
   std::vector<std::string_view> names;

@@ -65,8 +65,9 @@ struct ActionEventText {
   std::string operator()(const EvidenceWritten& evidence) const {
     if (evidence.folder.empty()) return "no evidence could be written: " + printable(evidence.trouble);
     const std::string where = evidence.where.empty() ? "" : "; the job is " + evidence.where;
-    if (evidence.trouble.empty()) return "evidence is in " + printable(evidence.folder) + where;
-    return "the evidence is not complete: " + printable(evidence.trouble) + where;
+    const std::string place = printable(evidence.page.empty() ? evidence.folder : evidence.page);
+    if (evidence.trouble.empty()) return "evidence is in " + place + where;
+    return "the evidence in " + place + " is not complete: " + printable(evidence.trouble) + where;
   }
 };
 

@@ -123,4 +123,5 @@ def test_evidence_has_the_picture(sim, tmp_path):
     text = (folder / "utilisation.svg").read_text()
     words = [node.text for node in xml.fromstring(text).iter("{http://www.w3.org/2000/svg}text")]
     assert "GPU 0" in words and "GPU 1" in words and any(RULE in word for word in words)
+    assert "util" in words and "power" in words
     assert text.count("http") == 1  # the name of its format: it needs nothing from anywhere

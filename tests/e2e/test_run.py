@@ -131,7 +131,7 @@ model = "H100"
 def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
     with sim(2) as gpus:
         facts, order = tmp_path / "facts.json", tmp_path / "order"
-        hook = f'cat > {facts}; echo "$LULL_EVENT|$LULL_RULE|$LULL_GPUS|$LULL_JOB_PID" > {order}; kill -0 $LULL_JOB_PID'
+        hook = f'cat > {facts}; echo "$LULL_EVENT|$LULL_RULE|$LULL_GPUS|$LULL_JOB_PID|$LULL_EVIDENCE" > {order}; kill -0 $LULL_JOB_PID'
         done = gpus.lull("run", *QUICK, "--evidence", tmp_path / "ev", "--on-idle", hook, "--", "sleep", "1000")
         assert done.returncode == 124
         assert "--on-idle" not in done.stderr, "the hook failed: the job was not there any more"
@@ -140,11 +140,13 @@ def test_hook_evidence_and_facts_come_before_the_kill(sim, tmp_path):
         assert told["readings"][0]["util_percent"] == 0 and told["held_seconds"] >= 0.5
         assert told["job"]["command"] == ["sleep", "1000"]
         assert told["more_time"].startswith("work on the GPUs calls off what has not begun; for longer pauses ")
-        event, rule, scope, pid = order.read_text().strip().split("|")
+        event, rule, scope, pid, page = order.read_text().strip().split("|")
         assert (event, rule, scope, int(pid)) == ("idle", "util < 1 for 500ms", "0,1", told["job"]["pid"])
         folder = max((tmp_path / "ev").iterdir())  # the last: what was not seen for a second is no longer fresh, and fires anew
         names = {f.name for f in folder.iterdir()}
-        assert {"facts.json", "readings.csv", "tree.txt", "kernel.txt", f"proc-{pid}.txt"} <= names
+        assert {"facts.json", "readings.csv", "tree.txt", "kernel.txt", f"proc-{pid}.txt", "index.html"} <= names
+        assert page == str(folder / "index.html") == told["evidence_page"] and f"evidence is in {page}" in done.stderr
+        assert "util &lt; 1 for 500ms" in (folder / "index.html").read_text()
         rows = (folder / "readings.csv").read_text().splitlines()
         assert rows[0].startswith("time,gpu,uuid,util_percent") and len(rows) > 4  # of both GPUs, two samples at least
         assert "State:" in (folder / f"proc-{pid}.txt").read_text()
@@ -170,6 +172,19 @@ def test_evidence_of_a_python_job_names_its_lines(sim, tmp_path, programs):
         stacks = (max((tmp_path / "ev").iterdir()) / "python.txt").read_text()
         assert f"    {tmp_path}/train.py:4 in train_step\n    {tmp_path}/train.py:6 in <module>\n" in stacks
         assert not any(call.startswith("gdb ") for call in programs.calls()), "gdb stops the process"
+
+
+def test_evidence_that_has_no_room_does_not_save_the_job(sim, tmp_path):
+    """Files of at most 1024 bytes, as on a disk that is full: the job is ended all the same, and what is missing is said."""
+    with sim(1) as gpus:
+        told = tmp_path / "told"
+        command = [str(word) for word in (gpus.binary, "run", *QUICK, "--evidence", tmp_path / "ev", "--on-idle",
+                                          f'printf "%s" "$LULL_EVIDENCE" > {told}', "--", "sleep", "1000")]
+        done = gpus.run("bash", "-c", 'trap "" XFSZ; ulimit -f 1; exec "$@"', "bash", *command)
+        assert done.returncode == 124, done.stderr
+        assert re.search(r"the evidence in \S+ is not complete: \S+: .*File too large", done.stderr), done.stderr
+        folder = max((tmp_path / "ev").iterdir())
+        assert told.read_text() == str(folder) and not (folder / "index.html").exists()
 
 
 def test_hook_that_hangs_is_ended_and_does_not_save_the_job(sim, tmp_path):
