@@ -1,4 +1,5 @@
 #include "config/settings.h"
+#include "config/signal_reader.h"
 
 #include <fmt/format.h>
 #include <unistd.h>

@@ -7,6 +7,7 @@
 
 #include "base/text.h"
 #include "base/units.h"
+#include "config/signal_reader.h"
 #include "gpu/own_signal.h"
 
 namespace lull {

@@ -12,7 +12,6 @@
 #include "base/clock.h"
 #include "base/http_get.h"
 #include "base/result.h"
-#include "base/toml.h"
 #include "gpu/metric.h"
 
 namespace lull {
@@ -41,8 +40,6 @@ struct SignalSource {
   std::string to_string() const;  // "http://127.0.0.1:8000/metrics vllm:request_success_total as rate"
 };
 
-// Of a file: `value` is what stands behind the name in [signals]. `file` names it in complaints.
-Result<SignalSource> read_signal(std::string_view name, const toml::Node& value, std::string_view file);
 // NAME=SOURCE of --signal-from. SOURCE is file:PATH, command:CMD, or as in a file: { url = "…", metric = "…" }.
 Result<SignalSource> parse_signal_from(std::string_view text);
 // Those of the settings, with those of the command line in place of any of the same name.
