@@ -1,5 +1,4 @@
 #include "config/settings.h"
-#include "config/signal_reader.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -12,6 +11,7 @@
 #include "base/text.h"
 #include "base/toml.h"
 #include "base/units.h"
+#include "config/signal_reader.h"
 #include "rule/quantity.h"
 
 namespace lull {
