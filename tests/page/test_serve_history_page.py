@@ -7,7 +7,7 @@ import pytest
 from browser import Browser
 from recorded_days import PEOPLE, write_days
 from test_serve_page import CUT_OFF, HOSTILE, Page
-from waiting import read_until
+from waiting import LIMIT, read_until
 
 PICTURES = os.environ.get("LULL_PICTURES")
 
@@ -36,7 +36,7 @@ class Recorded(Page):
 
     def look(self, view, width, dark=False):
         self.browser.show(f"{self.address}/?{os.urandom(4).hex()}#{view}", width, dark=dark)
-        self.wait(f"!document.querySelector('#{view}-shown').hidden", f"the {view}")
+        self.wait(f"!document.querySelector('#{view}-shown').hidden", f"the {view}", limit=4 * LIMIT)  # read at the lowest priority
 
     def key(self, name, code, control=False):
         for kind in ("keyDown", "keyUp"):

@@ -50,8 +50,8 @@ class Page:
     def ask(self, expression):
         return self.browser.ask(expression)
 
-    def wait(self, expression, what):
-        return wait_until(lambda: self.ask(expression), limit=LIMIT, what=what)
+    def wait(self, expression, what, limit=LIMIT):
+        return wait_until(lambda: self.ask(expression), limit=limit, what=what)
 
     def close(self):
         self.sim.close()
