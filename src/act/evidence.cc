@@ -170,8 +170,9 @@ struct Stacks {
       if (self->known.contains(member.entry.pid)) continue;
       std::vector<std::string> command = stack_command(member);
       if (command.empty()) {
-        if (const auto file = new_file(self->folder.get(), "stacks-missing.txt"))
-          (void)write_all(file->get(), "gdb is not installed: only Python processes have stacks here (python.txt)\n");
+        const std::string why = "gdb is not installed: only Python processes have stacks here (python.txt)\n";
+        (void)write_new(self->folder.get(), "stacks-missing.txt", why);
+        self->files.push_back({"stacks-missing.txt", why});
         break;
       }
       const std::string name = fmt::format("stack-{}.txt", member.entry.pid);

@@ -148,7 +148,7 @@ std::string evidence_page(const EvidencePage& page, const FiringFacts& facts, st
   const std::string title = for_markup(printable(headline(facts.why)));
   std::string html = std::string(kPageHead) + "<title>lull: " + title + "</title>\n" + std::string(kPageStyle);
   html += "</head>\n<body>\n<main>\n<h1>" + title + "</h1>\n";
-  if (!page.where.empty()) html += "<p class=\"where\">The job is " + for_markup(printable(page.where)) + ".</p>\n";
+  if (!page.where.empty()) html += "<p class=\"where\">" + for_markup(printable(job_is(page.where))) + ".</p>\n";
   if (!page.trouble.empty())
     html += "<p class=\"trouble\">Not complete: " + for_markup(printable_lines(page.trouble)) + "</p>\n";
   html += facts_table(facts, host);
@@ -157,7 +157,7 @@ std::string evidence_page(const EvidencePage& page, const FiringFacts& facts, st
             "</div>\n<div class=\"narrow\">\n" + picture_of(facts, host, past, kNarrowPicture) + "</div>\n</section>\n";
   FileViews files;
   html += stacks_section(page, files);
-  html += "<section class=\"card\">\n<h2>FileViews</h2>\n";
+  html += "<section class=\"card\">\n<h2>Files</h2>\n";
   for (const EvidenceFile& file : page.files)
     html += files.show(file, file.name == "tree.txt" || file.name == "kernel.txt");
   return html + "</section>\n</main>\n</body>\n</html>\n";

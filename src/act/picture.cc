@@ -16,7 +16,7 @@ namespace lull {
 namespace {
 
 constexpr std::size_t kMostRows = 16;  // of GPUs
-constexpr int kLetter = 7;             // the width of one, about
+constexpr double kLetter = 6.2;        // the width of one, about
 constexpr int kLeft = 64;
 constexpr int kAside = 48;  // for the newest value, to the right of the curve
 constexpr int kTop = 48;
@@ -120,7 +120,7 @@ class Drawing {
 
   // Cut where it would leave the picture.
   std::string text_at(int x, int y, std::string_view text, std::string_view more = "") const {
-    std::string shown(text.substr(0, static_cast<std::size_t>((width_ - 12) / kLetter)));
+    std::string shown(text.substr(0, static_cast<std::size_t>(static_cast<double>(width_ - 12) / kLetter)));
     if (shown.size() < text.size()) shown += " …";
     return fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", x, y, more, for_markup(shown));
   }
@@ -211,7 +211,7 @@ std::string drawn(const FiringFacts& facts, std::string_view host, const std::ve
   for (const auto& [signal, top] : tops)
     foot += fmt::format("{}{}{}", foot.empty() ? "" : ", ", several ? fmt::format("{} ", info(signal.first).name) : "",
                         value_text(signal.first, top, signal.second));
-  foot = "top of a row: " + foot + "; a gap: unknown";
+  foot = "a gap is unknown; top of a row: " + foot;
   if (more_gpus > 0) foot += fmt::format("; and {} more GPUs", more_gpus);
   svg += drawing.text_at(width < kPictureWidth ? 12 : kLeft, bottom + 32, foot, " class=\"lp-dim\"");
   return svg + "</svg>\n";

@@ -120,6 +120,8 @@ std::string where_text(const std::vector<PythonProcess>& processes) {
   return fmt::format("{} is at {}, {} others at {}", called(first), where, most.size(), where_text(usual));
 }
 
+std::string job_is(const std::string& where) { return where.starts_with("at ") ? "the job is " + where : where; }
+
 std::vector<PythonGroup> python_groups(const std::vector<PythonProcess>& processes) {
   std::vector<PythonGroup> found;
   const auto groups = groups_of(processes);

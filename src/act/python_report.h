@@ -16,6 +16,9 @@ std::string where_text(const PythonProcess& process);
 // The same of several: "rank 3 is at load.py:9 in next (waiting in read), 7 others at train.py:16 in train_step".
 std::string where_text(const std::vector<PythonProcess>& processes);
 
+// A sentence of it: "the job is at train.py:16 in train_step", "rank 3 is at load.py:9 in next, 7 others at …".
+std::string job_is(const std::string& where);
+
 // Processes whose threads are at the same lines.
 struct PythonGroup {
   std::size_t processes = 0;

@@ -5,6 +5,7 @@
 
 #include <fmt/format.h>
 
+#include "act/python_report.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -64,7 +65,7 @@ struct ActionEventText {
   std::string operator()(const TreeUnproven& unproven) const { return unproven.trouble; }
   std::string operator()(const EvidenceWritten& evidence) const {
     if (evidence.folder.empty()) return "no evidence could be written: " + printable(evidence.trouble);
-    const std::string where = evidence.where.empty() ? "" : "; the job is " + evidence.where;
+    const std::string where = evidence.where.empty() ? "" : "; " + job_is(evidence.where);
     const std::string place = printable(evidence.page.empty() ? evidence.folder : evidence.page);
     if (evidence.trouble.empty()) return "evidence is in " + place + where;
     return "the evidence in " + place + " is not complete: " + printable(evidence.trouble) + where;
