@@ -262,8 +262,8 @@ template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<Reading> reading) {
   return code_fixed(codec, reading) && codec.value(reading.idle_before) && codec.value(reading.attached_for) &&
          codec.value(reading.energy_joules) && codec.value(reading.mem_clock_mhz) &&
-         codec.value(reading.throttle_reasons) && codec.value(reading.mig_mode) &&
-         codec.value(reading.persistence) && codec.value(reading.display_active) && codec.list(reading.processes, kMostInList);
+         codec.value(reading.throttle_reasons) && codec.value(reading.mig_mode) && codec.value(reading.persistence) &&
+         codec.value(reading.display_active) && codec.list(reading.processes, kMostInList);
 }
 
 template <class Codec>

@@ -650,8 +650,8 @@ void close(Reading& reading, const Reader& reader, const Needs& needs) {
   reading.processes.reset();
 }
 
-// What seldom changes: whether a screen is drawn on, persistence mode, and whether somebody cut the GPU into MIG devices or put
-// it together again, which is a reason to look anew who it is.
+// What seldom changes: whether a screen is drawn on, persistence mode, and whether somebody cut the GPU into MIG
+// devices or put it together again, which is a reason to look anew who it is.
 void look_seldom(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
   if (gpu.seldom_at && now >= *gpu.seldom_at && now - *gpu.seldom_at < kSeldom) return;
   gpu.seldom_at = now;
