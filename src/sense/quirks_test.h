@@ -96,10 +96,10 @@ class QuirkCases {
   }
 
   void judge(const Reading& reading, double limit_watts, double idle_watts, double busy_watts) {
-    const double truth = sum_ / steps_;
     // Firmware tells the mean of a second: no reading of a shorter time can tell more of it.
-    const double watts =
-        idle_watts + (busy_watts - idle_watts) * (steps_ < kStepsOfASecond ? std::min(truth, told()) : truth) / 100;
+    const double whole = sum_ / steps_;
+    const double truth = steps_ < kStepsOfASecond ? std::min(whole, told()) : whole;
+    const double watts = idle_watts + (busy_watts - idle_watts) * truth / 100;
     const double util = reading[Metric::util];
     const double share = 100 * reading[Metric::power] / reading[Metric::power_limit];
     if (std::isnan(util))

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "sense/nvml/meters.h"
+
 namespace lull {
 
 void not_covered(Answer& answer) {
@@ -20,8 +22,11 @@ void SleepCover::apply(Answer& answer) {
   const bool sleeps = answer.gpu.asleep;
   const std::int64_t awake = answer.gpu.awake_ms;
   const std::int64_t before = std::exchange(awake_ms_, awake);
-  const bool slept_before = std::exchange(slept_, sleeps).value_or(true);
-  if (sleeps && (!slept_before || (before >= 0 && awake >= 0 && before != awake))) not_covered(answer);
+  const std::optional<bool> slept_before = std::exchange(slept_, sleeps);
+  const bool may_have_worked =
+      sleeps ? slept_before == false || (before >= 0 && awake >= 0 && before != awake)
+             : slept_before == true && answer.gpu.util_coverage < kCoveredEnough;  // a moment stands for no time before
+  if (may_have_worked) not_covered(answer);
 }
 
 }  // namespace lull

@@ -69,9 +69,12 @@ TEST(SleepCover, OnlyWhatSleptSinceTheSampleBeforeIsIdleForSure) {
   EXPECT_EQ(util(asleep_with(1700)), Absence::none);
   Answer awake;
   awake.gpu.set(Metric::util, 50);
+  EXPECT_EQ(util(awake), Absence::not_covered) << "it woke in between, and a moment is all that is known";
   EXPECT_EQ(util(awake), Absence::none);
   EXPECT_EQ(util(asleep_with(-1)), Absence::not_covered) << "it fell asleep in between";
   EXPECT_EQ(util(asleep_with(-1)), Absence::none) << "a kernel that does not count";
+  awake.gpu.util_coverage = 1;
+  EXPECT_EQ(util(awake), Absence::none) << "the driver has a mean of the whole time";
 }
 
 TEST(Sleepers, TellHowLongACardWasAwake) {
