@@ -11,7 +11,7 @@
 namespace lull {
 namespace {
 
-SignalSource endpoint(std::string_view more = "") {
+SignalSource endpoint_of_a(std::string_view more = "") {
   return *parse_signal_from("requests={ url = \"http://127.0.0.1:8000/metrics\", metric = \"a\"" + std::string(more) +
                             " }");
 }
@@ -24,15 +24,16 @@ TEST(SignalReading, SurvivesTheWayBetweenTwoProcesses) {
 
 TEST(SignalReading, LabelsSelectSeries) {
   const std::string body = "a{m=\"x\",n=\"1\"} 2\na{m=\"y\",n=\"1\"} 3\nprocess_start_time_seconds 99\n";
-  EXPECT_EQ(read_endpoint(endpoint(), body, false)->series.size(), 2U);
-  const auto one = read_endpoint(endpoint(", labels = { m = \"y\" }"), body, false);
+  EXPECT_EQ(read_endpoint(endpoint_of_a(), body, false)->series.size(), 2U);
+  const auto one = read_endpoint(endpoint_of_a(", labels = { m = \"y\" }"), body, false);
   ASSERT_EQ(one->series.size(), 1U);
   EXPECT_EQ(one->series[0].value, 3);
   EXPECT_EQ(one->started, 99);
-  EXPECT_NE(read_endpoint(endpoint(", labels = { m = \"z\" }"), body, false).error().message().find("these labels"),
-            std::string::npos);
-  EXPECT_EQ(read_endpoint(endpoint(), "b 1\n", false).error().message(), "it has no a now");
-  EXPECT_FALSE(read_endpoint(endpoint(), "a NaN\n", false));
+  EXPECT_NE(
+      read_endpoint(endpoint_of_a(", labels = { m = \"z\" }"), body, false).error().message().find("these labels"),
+      std::string::npos);
+  EXPECT_EQ(read_endpoint(endpoint_of_a(), "b 1\n", false).error().message(), "it has no a now");
+  EXPECT_FALSE(read_endpoint(endpoint_of_a(), "a NaN\n", false));
 }
 
 TEST(SignalReading, AFileIsOneNumberAndNothingElse) {
