@@ -46,7 +46,9 @@ class EvidenceFolder : public ::testing::Test {
       done = true;
       (*loop)->stop();
     });
-    if (!done) EXPECT_TRUE((*loop)->run());  // while gdb runs
+    if (!done) {
+      EXPECT_TRUE((*loop)->run());  // while gdb runs
+    }
     return result;
   }
 

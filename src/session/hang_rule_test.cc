@@ -163,18 +163,20 @@ TEST(HangRuleTest, OneOddSampleBeginsAnew) {
   EXPECT_EQ(fires(hung(), series), -1);
 }
 
+double below(std::mt19937& random, unsigned end) { return static_cast<double>(random() % end); }
+
 // Readings of a card that is idle, works and hangs by turns.
 Series some_series(std::mt19937& random, double idle, double full, double limit) {
   Series series;
   const auto draws = [&](double util, double effort) { return idle + (full - idle) * util / 100 * effort; };
   for (int part = 0; part < 8; ++part) {
     const int samples = 5 + static_cast<int>(random() % 60);
-    const double util = 10 + random() % 80;
+    const double util = 10 + below(random, 80);
     switch (random() % 4) {
-      case 0: add(series, samples, 0, idle + random() % 5, limit); break;
-      case 1: add(series, samples, util, draws(util, 0.9 + 0.01 * (random() % 20)), limit); break;
-      case 2: add(series, samples, 100, draws(100, 0.8 + 0.01 * (random() % 20)), limit); break;
-      default: add(series, samples, 100, draws(100, 0.01 * (random() % 30)), limit); break;
+      case 0: add(series, samples, 0, idle + below(random, 5), limit); break;
+      case 1: add(series, samples, util, draws(util, 0.9 + 0.01 * below(random, 20)), limit); break;
+      case 2: add(series, samples, 100, draws(100, 0.8 + 0.01 * below(random, 20)), limit); break;
+      default: add(series, samples, 100, draws(100, 0.01 * below(random, 30)), limit); break;
     }
   }
   return series;
@@ -186,10 +188,10 @@ TEST(HangRuleTest, UnknownReadingsNeverMakeItFire) {
   std::mt19937 random(11);
   int fired = 0;
   for (int round = 0; round < 3000; ++round) {
-    const double idle = 20 + random() % 60;
-    const double full = idle + 50 + random() % 500;
-    Series holes = some_series(random, idle, full, random() % 3 == 0 ? kUnknown : full * (1 + random() % 3));
-    const unsigned often = 2 + random() % 200;
+    const double idle = 20 + below(random, 60);
+    const double full = idle + 50 + below(random, 500);
+    Series holes = some_series(random, idle, full, random() % 3 == 0 ? kUnknown : full * (1 + below(random, 3)));
+    const auto often = static_cast<unsigned>(2 + random() % 200);
     for (Sample& one : holes) {
       if (random() % often == 0) one.util = kUnknown;
       if (random() % often == 0) one.watts = kUnknown;
@@ -203,7 +205,9 @@ TEST(HangRuleTest, UnknownReadingsNeverMakeItFire) {
       const Sample& one = holes[static_cast<std::size_t>(i)];
       const bool learned = learner.seconds() >= 60;
       const bool spins = learned ? learner.effort(one.util, one.watts) < 45 : one.watts < 0.35 * one.limit;
-      if (i >= at - 30) ASSERT_TRUE(one.util >= 95 && spins) << round << ": " << i;
+      if (i >= at - 30) {
+        ASSERT_TRUE(one.util >= 95 && spins) << round << ": " << i;
+      }
       learner.see(Instant((i + 1) * 10s), one.util, one.watts, one.limit);
     }
   }
