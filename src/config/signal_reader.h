@@ -1,5 +1,6 @@
 #pragma once
-// Reads a signal of the user's own from a TOML file. Apart from config/signal_source.h, which is installed (tools/headers.cmake).
+// Reads a signal of the user's own from a TOML file. Apart from config/signal_source.h, which is installed
+// (tools/headers.cmake).
 
 #include <string_view>
 
