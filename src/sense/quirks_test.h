@@ -70,6 +70,7 @@ class QuirkCases {
     last_second_.push_back(busy_);
     if (last_second_.size() > kStepsOfASecond) last_second_.pop_front();
     sum_ += busy_;
+    told_sum_ += told();
     ++steps_;
   }
   // As firmware tells it: the mean of the last second.
@@ -81,7 +82,7 @@ class QuirkCases {
   void begin() {
     left_ = 0;
     last_second_.clear();
-    sum_ = steps_ = 0;
+    sum_ = told_sum_ = steps_ = 0;
   }
 
   // A number, or what a driver may give instead.
@@ -96,9 +97,9 @@ class QuirkCases {
   }
 
   void judge(const Reading& reading, double limit_watts, double idle_watts, double busy_watts) {
-    // Firmware tells the mean of a second: no reading of a shorter time can tell more of it.
+    // Firmware tells the mean of a second: nobody can know more than the mean of what it told.
     const double whole = sum_ / steps_;
-    const double truth = steps_ < kStepsOfASecond ? std::min(whole, told()) : whole;
+    const double truth = std::min(whole, told_sum_ / steps_);
     const double watts = idle_watts + (busy_watts - idle_watts) * truth / 100;
     const double util = reading[Metric::util];
     const double share = 100 * reading[Metric::power] / reading[Metric::power_limit];
@@ -113,7 +114,7 @@ class QuirkCases {
     if (share < kIdlePower && watts >= kWorksPower / 100 * limit_watts) ++counts_.false_idle;
     const Band newest = reading.newest(Metric::util);
     if (newest.high < kIdle && !reading.asleep && told() >= kWorks) ++counts_.false_idle;
-    sum_ = steps_ = 0;
+    sum_ = told_sum_ = steps_ = 0;
   }
 
   // Samples some intervals, with a look at each step where the source wants to look.
@@ -125,7 +126,7 @@ class QuirkCases {
     step();
     SampledCards gpus(cards, make);
     (void)gpus.sample();
-    sum_ = steps_ = 0;
+    sum_ = told_sum_ = steps_ = 0;
     for (unsigned intervals = 2 + below(3); intervals > 0; --intervals) {
       const unsigned steps = 1 + below(12);
       for (unsigned i = 0; i < steps; ++i) {
@@ -210,6 +211,7 @@ class QuirkCases {
   double busy_ = 0;
   std::deque<double> last_second_;
   double sum_ = 0;
+  double told_sum_ = 0;
   double steps_ = 0;
 };
 
