@@ -26,6 +26,10 @@ class Tools:
         self.folder.chmod(0o755)
         self.lull, self.inject, self.python_path = str(self.folder / "lull"), str(self.folder / "inject"), str(self.folder / "python")
         self.serve = str(self.folder / "lull-serve")
+        # Root runs no tool from a folder that others can write to, such as those below /tmp.
+        self.private = pathlib.Path(tempfile.mkdtemp(prefix="lull-faults-", dir="/run" if os.geteuid() == 0 else None))
+        atexit.register(shutil.rmtree, self.private, ignore_errors=True)
+        shutil.copy2(source.parents[1] / "park/cuda-checkpoint", self.private)
         for program in (self.lull, self.serve):
             shutil.copy2(build / pathlib.Path(program).name, program)
         shutil.copytree(build / "sim", self.folder / "sim", symlinks=True)
@@ -128,8 +132,12 @@ class Case:
     def _begin_simulation(self):
         env = {k: v for k, v in os.environ.items() if k not in OUTER}
         env.update(NO_COLOR="1", LULL_CONFIG="", TMPDIR=str(self.folder), LULL_CONTROL=str(self.folder), PYTHONPATH=self.tools.python_path)
+        gpus = ["--gpus", str(self.command.gpus)]
+        if self.command.scenario:
+            (self.folder / "scenario.toml").write_text(self.command.scenario)
+            gpus = ["--scenario", str(self.folder / "scenario.toml")]
         self.simulation = subprocess.Popen(
-            [self.tools.lull, "sim", "--gpus", str(self.command.gpus), "--", "sh", "-c", r'env -0; printf "READY=1\0"; exec cat >/dev/null'],
+            [self.tools.lull, "sim", *gpus, "--", "sh", "-c", r'env -0; printf "READY=1\0"; exec cat >/dev/null'],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
         text = b""
         while not text.endswith(b"READY=1\0"):
@@ -146,7 +154,7 @@ class Case:
 
     def _inject(self):
         words = [self.tools.inject, "--report", self.folder / "report", "--image", self.tools.folder / self.command.program, "--limit", LIMIT, "--settle", self.command.settle * SLOWER,
-                 "--alias", f"{self.env['LULL_SIM']}=SIM", "--alias", f"{self.folder}=~", "--alias", f"{os.getcwd()}=."]
+                 "--alias", f"{self.env['LULL_SIM']}=SIM", "--alias", f"{self.folder}=~", "--alias", f"{self.tools.private}=TOOLS", "--alias", f"{os.getcwd()}=."]
         if self.command.marks:
             words.append("--marks")
         if self.fault:

@@ -2,8 +2,10 @@
 import csv
 import io
 import json
+import os
 import pathlib
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -17,6 +19,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 class Command:
     gpus = 2
+    scenario = ""  # of the simulation, in place of so many GPUs
     settle = 4
     lives_on = False  # what it runs is no filler: when lull is gone, it may still be there
     needs_root = False
@@ -230,6 +233,133 @@ class Watch(Command):
             case.complain(f"the job was said to have ended: {case.err!r}")
         elif not case.ended_idle and not case.killed and not case.reported(normal):
             case.complain(f"the idle job was not ended, status {case.status}: {case.err!r}")
+
+
+class Park(Command):
+    """Parks the whole job, or leaves it running. Whoever fails or is killed: nobody stays locked once lull is run again."""
+    scenario = 'driver = "570.86.15"\n[[gpu]]\nmodel = "H100"\ncount = 2\n'
+    settle = 20  # a guard that brings the job back
+    lives_on = True
+    back = False
+
+    def before(self, case):
+        case.state, case.parked = case.folder / "states", case.folder / "parked"
+        case.state.mkdir()
+        case.env |= {"STAND_IN_DIR": str(case.state), "LULL_PARK": str(case.parked), "PATH": f"{case.tools.private}:{case.env['PATH']}"}
+        loads = " ".join(f"{case.tools.lull} sim load --gpu {gpu} --util 0 --mem 64MiB &" for gpu in range(self.gpus))
+        case.parker = case.start("sh", "-c", f"{loads} wait")
+        case.wait_until(lambda: case.holders() == self.gpus)
+        if self.back:
+            done = case.lull("park", case.parker.pid)
+            if done.returncode != 0:
+                raise RuntimeError(f"it cannot be parked: {done.stderr}")
+
+    def words(self, case):
+        return [case.tools.lull, "unpark" if self.back else "park", "--limit", "5s", *([] if self.back else ["--lock-limit", "5s"]), case.parker.pid]
+
+    def states(self, case):
+        children = pathlib.Path(f"/proc/{case.parker.pid}/task/{case.parker.pid}/children").read_text().split()
+        files = [case.state / f"state.{pid}" for pid in children]
+        return [file.read_text().strip() if file.exists() else "running" for file in files]
+
+    def after(self, case):
+        try:
+            case.states = self.states(case)
+            case.again = ""
+            for _ in range(3):
+                if self.states(case) == ["running"] * self.gpus:
+                    break
+                case.again += case.lull("unpark", "--wait", "5s").stderr
+            case.in_the_end = self.states(case)
+        finally:
+            os.killpg(case.parker.pid, signal.SIGKILL)
+
+    def judge(self, case, normal):
+        if case.in_the_end != ["running"] * self.gpus:
+            case.complain(f"the job is not back: {case.in_the_end}: {case.again!r}")
+        if case.killed == "lull":
+            return
+        whole = case.states in (["running"] * self.gpus, ["checkpointed"] * self.gpus)
+        if not whole and case.status != 125 and not case.killed:
+            case.complain(f"half of the job is parked: {case.states}, status {case.status}")
+        if case.status == 0 and case.states != normal.states:
+            case.complain(f"{case.states}, and status 0")
+        if case.status != 0 and not case.err and not case.killed:
+            case.complain(f"status {case.status} without a word")
+
+
+class Unpark(Park):
+    back = True
+
+
+SLURM_ROWS = {"22": 12345, "23": 12346}
+
+
+class SlurmWatch(Command):
+    """The idle Slurm job is requeued, or lull says why not; the one that works is left alone."""
+    needs_root = True  # only root's allocation files count
+
+    def env(self, case):
+        return case.slurm
+
+    def stand_in(self, case, name, script):
+        path = case.bin / name
+        path.write_text(f"#!/bin/sh\n{script}\n")
+        path.chmod(0o755)
+
+    def before(self, case):
+        case.bin, devices, case.calls = case.folder / "bin", case.folder / "nodes", case.folder / "calls"
+        case.bin.mkdir()
+        devices.mkdir()
+        for number in range(self.gpus):
+            os.mknod(devices / f"nvidia{number}", 0o020600, os.makedev(195, number))
+        (devices / "gres.conf").write_text(f"Name=gpu File={devices}/nvidia[0-{self.gpus - 1}]\n")
+        os.utime(devices / "gres.conf", (1, 1))
+        self.stand_in(case, "slurmd", f"echo 'slurmd: Gres Name=gpu Type=(null) Count={self.gpus} Index=0 ID=7696487 "
+                                      f"File={devices}/nvidia[0-{self.gpus - 1}] (null)' >&2")
+        for job, user in SLURM_ROWS.items():
+            (case.folder / f"row.{job}").write_text(squeue_row(job, user) + "\n")
+        self.stand_in(case, "squeue", f"""case "$*" in *--jobs=23*) job=23;; *) job=22;; esac
+case "$*" in *--format*) echo "$job (null)";; *) cat {case.folder}/row.$job;; esac""")
+        for job, gpu in (("22", "1"), ("23", "0")):
+            (case.folder / f"given.{job}").write_text(f"JobId={job} JobName=x\n   SuspendTime=None\n     Nodes=gpu1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:{gpu})\n")
+        self.stand_in(case, "scontrol", f"""for job in "$@"; do :; done
+case "$1" in show) cat {case.folder}/given.$job;; *) echo "$*" >>{case.calls};; esac""")
+        for name in ("scancel", "srun"):
+            self.stand_in(case, name, f'echo "{name} $*" >>{case.calls}')
+        case.slurm = {"LULL_SLURM_DIR": str(case.folder / "jobs"), "SLURMD_NODENAME": "gpu1", "SLURM_CONF": str(devices / "slurm.conf"),
+                      "PATH": f"{case.bin}:{case.env['PATH']}"}
+        case.start(*case.job(60, util=95))
+        case.wait_until(lambda: case.holders() == 1)
+        for job, gpu in (("22", "1"), ("23", "0")):
+            prolog = {**case.env, **case.slurm, "SLURM_JOB_ID": job, "SLURM_JOB_UID": str(SLURM_ROWS[job]), "SLURM_JOB_USER": f"user{job}",
+                      "SLURM_JOB_GPUS": gpu, "SLURM_NODELIST": "gpu1", "SLURM_JOB_RESTART_COUNT": "0"}
+            subprocess.run([case.tools.lull, "slurm", "prolog"], env=prolog, check=True, stdin=subprocess.DEVNULL)
+
+    def words(self, case):
+        return [case.tools.lull, "watch", "--per", "job", "--slurm", "--every", "50ms", "--step", f"{RULE}: slurm=requeue"]
+
+    def called(self, case):
+        return case.calls.read_text().splitlines() if case.calls.exists() else []
+
+    def during(self, case):
+        case.wait(lambda: any("requeue" in call for call in self.called(case)))
+        case.terminate()
+
+    def after(self, case):
+        case.verbs = [call for call in self.called(case) if "requeue" in call or "cancel" in call]
+
+    def judge(self, case, normal):
+        if any(call.split()[-1] != "22" for call in case.verbs):
+            case.complain(f"the working job was disturbed: {case.verbs}")
+        if not case.verbs and not case.killed and not case.reported(normal):
+            case.complain(f"the idle job was not requeued, status {case.status}: {case.err!r}")
+
+
+def squeue_row(job, user):
+    """A job as squeue 22.05 prints it."""
+    return (f"{job:24}{'RUNNING':24}{0:<16}{1:<8}{1:<8}{job:24}{'N/A':64}{'N/A':24}{user:<16}{1:<12}{'main':64}{'(null)':64}{'(null)':64}"
+            f"{'cpu=1,node=1,billing=1':256}{'gpu1':1024}")
 
 
 class Fill(Command):
@@ -447,7 +577,7 @@ class PythonWatchWorking(PythonWatch):
 
 COMMANDS = {
     "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(), "run-hook": RunHook(), "pick-wait": PickWait(),
-    "watch": Watch(), "fill": Fill(), "fill-no-cgroup": FillWithoutCgroup(), "fill-busy": FillBusy(),
+    "watch": Watch(), "slurm-watch": SlurmWatch(), "park": Park(), "unpark": Unpark(), "fill": Fill(), "fill-no-cgroup": FillWithoutCgroup(), "fill-busy": FillBusy(),
     "fill-leased": FillLeased(), "record": Record(), "serve": Serve(), "replay": Replay(),
     "python-watch": PythonWatch(), "python-watch-working": PythonWatchWorking(),
 }

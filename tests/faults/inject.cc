@@ -163,7 +163,17 @@ std::string stable(std::string path) {
       break;
     }
   std::string out;
-  for (const char c : path) {
+  for (std::size_t at = 0; at < path.size(); ++at) {
+    // A name that is drawn by lot, and not part of a UUID.
+    constexpr std::size_t kLot = 8;
+    const std::size_t end = std::min(path.find_first_not_of("0123456789abcdef", at), path.size());
+    const bool is_part = (at > 0 && path[at - 1] == '-') || (end < path.size() && path[end] == '-');
+    if (end - at >= kLot && !is_part) {
+      if (out.empty() || out.back() != '#') out += '#';
+      at = end - 1;
+      continue;
+    }
+    const char c = path[at];
     const char d = (c >= '0' && c <= '9') ? '#' : (c == ' ' || c == '\n' ? '_' : c);
     if (d != '#' || out.empty() || out.back() != '#') out += d;
   }

@@ -8,6 +8,7 @@ import contextlib
 import ctypes
 import json
 import os
+import time
 
 MENDED = frozenset(os.environ.pop("TWIN_MENDED", "").split(","))
 NOTES = os.environ.pop("TWIN_NOTES", "")
@@ -18,6 +19,19 @@ def mended(name):
         with open(NOTES, "a") as notes:
             notes.write(name + "\n")
     return name in MENDED
+
+
+LATE = 0.3  # seconds: what a look at the GPUs, or a sleep, may come late by
+looked = []
+
+
+def look(interval):
+    """Begins a look at the GPUs. Notes one that comes late: the machine was too busy for this schedule."""
+    now = time.monotonic()
+    if NOTES and looked and now - looked[-1] > interval + LATE:
+        with open(NOTES, "a") as notes:
+            notes.write(f"late by {now - looked[-1] - interval:.1f} s\n")
+    looked[:] = [now]
 
 
 def begin():

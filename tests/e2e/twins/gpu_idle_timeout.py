@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from common import ArgumentParser, DriverError, Gpu, begin, driver, mended
+from common import ArgumentParser, DriverError, Gpu, begin, driver, look, mended
 
 
 def log(level, text):
@@ -39,7 +39,15 @@ def options():
     parser.add_argument("--signal-name", default="SIGQUIT")
     parser.add_argument("--signal-children", action="store_true")
     parser.add_argument("command", nargs=argparse.REMAINDER)
-    args = parser.parse_args()
+    try:
+        args = parser.parse_args()
+    except SystemExit as end:
+        try:
+            sys.stderr.flush()
+        except OSError:
+            if mended("unread output"):
+                os._exit(end.code)
+        raise
     wrong = [f"{name} must be greater than 0." for name in ("threshhold_percentage", "sample_freq", "num_samples")
              if getattr(args, name) <= 0]
     wrong = [text.replace(text.split()[0], text.split()[0].upper()) for text in wrong]
@@ -101,6 +109,7 @@ class Watcher:
 
     def is_idle(self):
         """Once every sample."""
+        look(self.args.sample_freq)
         self.tick += 1
         if self.tick < self.args.delay_samples:
             log("INFO", "waiting for delay samples. "

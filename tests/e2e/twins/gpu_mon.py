@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 
-from common import begin, mended
+from common import begin, look, mended
 
 GPU = "/dev/nvidia"
 
@@ -169,8 +169,11 @@ class Tracker:
                 self.stop(number)
             return
         idle = set(gpus())
+        stopped = set()  # the processes of programs that were stopped in this look
         for opener in found:
             number, pid, name = opener
+            if pid in stopped and self.ignores(number, name) and mended("named once more"):
+                continue
             if self.is_ours(number, pid):
                 track("Our own pid in proc: " + shown(opener))
                 idle.discard(number)
@@ -181,6 +184,7 @@ class Tracker:
                 key = None if None in self.running else number
                 if key in self.running:
                     track("Stop 1 processes preempted by proc " + shown(opener))
+                    stopped |= {other for _, other, _ in found if descends(other, self.running[key].pid)}
                     self.stop(key)
         for key in self.running:  # one that has not opened its GPU yet
             if (idle if key is None else {key} & idle) and mended("started again before it opens its GPU"):
@@ -219,6 +223,7 @@ def main():
     signal.signal(signal.SIGINT, lambda *_: leave(0))
     signal.signal(signal.SIGTERM, lambda *_: leave(143))
     while True:
+        look(interval)
         found = openers()
         for opener in found:
             log("INFO", "gpu_mon", shown(opener))

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 
-from common import ArgumentParser, DriverError, Gpu, begin, driver, mended
+from common import ArgumentParser, DriverError, Gpu, begin, driver, look, mended
 
 TICK_TIME_S = 1
 
@@ -164,6 +164,7 @@ def main():
     say("Monitoring for low GPU usage! Press ctrl+C to exit")
     said = set()
     while True:
+        look(TICK_TIME_S)
         before = sentinel.state
         sentinel.tick(usage_or_nan(args, said))
         if sentinel.state != before:

@@ -1,6 +1,10 @@
 """Runs lull's drop-in and the twin of its original on the same simulated GPUs at the same time, many such pairs at once.
 
 What can be seen of a program is an `Effects`; two of them are equal, or `differences` says where they are not.
+
+On a busy machine a program sleeps for longer than it asked for, and misses what a schedule has for it. Two things measure
+that: the twin's own looks (common.look), and a `Witness` that does nothing but sleep. A difference counts only if neither
+was late; otherwise the schedule runs again, by itself, up to TRIES times. How often that was is part of the result.
 """
 import concurrent.futures
 import contextlib
@@ -13,13 +17,16 @@ import pprint
 import pty
 import signal
 import subprocess
+import threading
 import time
 
 from conftest import LIMIT, Sim, alive, build_dir, clean_environment, wait_until
+from twins.common import LATE
 
 PYTHON = "/usr/bin/python3"
 HERE = pathlib.Path(__file__).parent
 AT_ONCE = int(os.environ.get("LULL_TWINS_AT_ONCE", "10"))
+TRIES = 4
 NOBODY = 65534
 # What the caller's shell or the simulation adds, and differs from process to process.
 NOT_THE_CHILDS = ("_=", "PWD=", "OLDPWD=", "SHLVL=")
@@ -84,7 +91,11 @@ class Side:
             self.process.send_signal(signal.Signals["SIG" + what])
 
     def effects(self, limit=LIMIT) -> Effects:
-        status = self.process.wait(timeout=limit)
+        try:
+            status = self.process.wait(timeout=limit)
+        except subprocess.TimeoutExpired:
+            told = self.texts["err"].read_text(errors="replace")[-2000:] if self.texts["err"].exists() else ""
+            raise AssertionError(f"{self.folder.name} did not end within {limit:g} s; it said last:\n{told}") from None
         pids = {path.name: int(path.read_text()) for path in self.folder.glob("up*") if path.suffix != ".new"}
         deadline = time.monotonic() + 1  # the killed need a moment to be gone
         while any(alive(pid) for pid in pids.values()) and time.monotonic() < deadline:
@@ -152,19 +163,79 @@ class Pair:
     def __exit__(self, *_):
         self.stack.close()
 
-    def came_by(self):
-        """Which faults of the original the schedule met."""
-        return set(self.notes.read_text().split("\n")) - {""}
 
 
-def many(one, seeds):
-    """one(seed) for all of them, several at once; what they return, and what went wrong."""
-    results, wrong = {}, []
-    with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
-        running = {pool.submit(one, seed): seed for seed in seeds}
-        for done in concurrent.futures.as_completed(running):
+class Witness:
+    """Sleeps in a process of its own, and says when a sleep took too long."""
+
+    PROGRAM = """
+import sys, time
+while True:
+    before = time.monotonic()
+    time.sleep(0.02)
+    if (late := time.monotonic() - before - 0.02) > float(sys.argv[1]):
+        print(before, late, flush=True)
+"""
+
+    def __init__(self):
+        self.process = subprocess.Popen([PYTHON, "-S", "-c", self.PROGRAM, str(LATE)], stdout=subprocess.PIPE, text=True)
+        self.late = []
+        self.reader = threading.Thread(target=lambda: self.late.extend(tuple(map(float, line.split())) for line in self.process.stdout))
+        self.reader.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.kill()
+        self.process.wait()
+        self.reader.join()
+        self.process.stdout.close()
+
+    def since(self, begin):
+        """The longest delay since then, in seconds."""
+        return max((late for at, late in list(self.late) if at + late >= begin), default=0)
+
+
+def faults_met(notes):
+    """Which faults of the original a schedule met."""
+    return {line for line in notes.read_text().splitlines() if line and not line.startswith("late by ")}
+
+
+def was_late(folder):
+    """The twin, by its own notes."""
+    return max((line for notes in folder.glob("notes") for line in notes.read_text().splitlines() if line.startswith("late by ")), default="")
+
+
+@dataclasses.dataclass
+class Results:
+    alike: dict = dataclasses.field(default_factory=dict)  # seed: the faults that its schedule met
+    wrong: list = dataclasses.field(default_factory=list)  # what differs
+    again: list = dataclasses.field(default_factory=list)  # (seed, why): ran once more, because somebody was late
+
+
+def many(one, folder, seeds):
+    """one(folder, seed) for all of them: several at once, then by itself what was late."""
+    results = Results()
+    with Witness() as witness:
+        def attempt(number, seed):
+            place = folder / f"{number}.{seed}"
+            place.mkdir()
+            place.chmod(0o755)
+            begin = time.monotonic()
             try:
-                results[running[done]] = done.result()
+                results.alike[seed] = one(place, seed)
             except Exception as error:  # told with all the others
-                wrong.append(f"seed {running[done]}: {type(error).__name__}: {error}")
-    return results, wrong
+                late = was_late(place / str(seed)) or (f"late by {delay:.1f} s" if (delay := witness.since(begin)) else "")
+                if late and number < TRIES:
+                    results.again.append((seed, late))
+                    return seed
+                why = f" (no result: {late} in each of {TRIES} tries)" if late else ""
+                results.wrong.append(f"seed {seed}{why}: {type(error).__name__}: {error}")
+            return None
+
+        with concurrent.futures.ThreadPoolExecutor(AT_ONCE) as pool:
+            left = list(pool.map(lambda seed: attempt(1, seed), seeds))
+        for number in range(2, TRIES + 1):
+            left = [attempt(number, seed) for seed in left if seed is not None]
+    return results
