@@ -69,10 +69,21 @@ double scrub_util(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   return scrub.from_ns <= at_ns && at_ns < scrub.to_ns ? kScrubUtil : 0;
 }
 
+// Which of the counters it is; kCounters: none.
+unsigned counter_of(Metric metric) {
+  return static_cast<unsigned>(std::find(kCounterMetrics, kCounterMetrics + kCounters, metric) - kCounterMetrics);
+}
+
+double counter_at(const Step& step, unsigned counter) {
+  const double said = step.counters[counter];
+  return std::isnan(said) ? step.util * kCounterShares[counter] : said;
+}
+
 // What the loads on a GPU add up to at a moment.
 struct Presence {
   double util = 0;
   double mem_util = 0;
+  double counters[kCounters] = {};
   double memory = 0;
   bool any = false;
 };
@@ -84,9 +95,19 @@ Presence presence(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
     sum.util += step.util;
     sum.mem_util += std::isnan(step.mem_util) ? step.util * kMemShare : step.mem_util;
     sum.memory += static_cast<double>(step.memory);
+    for (unsigned i = 0; i < kCounters; ++i) sum.counters[i] += counter_at(step, i);
     sum.any = true;
   });
   return sum;
+}
+
+// What follows from util, and adds up.
+bool follows_util(Metric metric) { return metric == Metric::mem_util || counter_of(metric) < kCounters; }
+double share_of_util(Metric metric) {
+  return metric == Metric::mem_util ? kMemShare : kCounterShares[counter_of(metric)];
+}
+double sum_of(const Presence& there, Metric metric) {
+  return metric == Metric::mem_util ? there.mem_util : there.counters[counter_of(metric)];
 }
 
 double own_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns);
@@ -97,7 +118,7 @@ double limit_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
   return std::isinf(limit) ? scene.state.gpus[gpu].power_limit : limit;
 }
 
-// The next moment after which util, mem_util or power may be made up in another way.
+// The next moment after which what has an integral may be made up in another way.
 std::int64_t next_event(const Scene& scene, unsigned gpu, Metric metric, std::int64_t after_ns) {
   std::int64_t next = next_set(scene.live, gpu, Metric::util, after_ns);
   const Scrub scrub = scrub_of(scene, gpu);
@@ -123,7 +144,7 @@ std::int64_t next_event(const Scene& scene, unsigned gpu, Metric metric, std::in
   return next;
 }
 
-// The three integrals over a stretch without an event in it.
+// The integrals over a stretch without an event in it.
 double util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
   const double set = set_value(scene, gpu, Metric::util, from);
   if (!std::isnan(set)) return std::isinf(set) ? 0 : set * to_seconds(to - from);
@@ -131,17 +152,18 @@ double util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int6
                      {.scale = 1, .add = presence(scene, gpu, from).util + scrub_util(scene, gpu, from), .cap = 100});
 }
 
-double mem_util_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
-  const double set = set_value(scene, gpu, Metric::mem_util, from);
+double piece_by_util(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from, std::int64_t to) {
+  const double set = set_value(scene, gpu, metric, from);
   if (!std::isnan(set)) return std::isinf(set) ? 0 : set * to_seconds(to - from);
-  const double add = presence(scene, gpu, from).mem_util;
-  const Timeline& own = timeline(scene, gpu, Metric::mem_util);
-  if (own.count != 0 && !std::isnan(timeline_value(scene, gpu, Metric::mem_util, from)))
+  const double add = sum_of(presence(scene, gpu, from), metric);
+  const double share = share_of_util(metric);
+  const Timeline& own = timeline(scene, gpu, metric);
+  if (own.count != 0 && !std::isnan(timeline_value(scene, gpu, metric, from)))
     return integral_of(scene.state.keyframes(), own, from, to, {.scale = 1, .add = add, .cap = 100});
   const double util = set_value(scene, gpu, Metric::util, from);
-  if (!std::isnan(util)) return std::isinf(util) ? 0 : util * kMemShare * to_seconds(to - from);
+  if (!std::isnan(util)) return std::isinf(util) ? 0 : util * share * to_seconds(to - from);
   return integral_of(scene.state.keyframes(), timeline(scene, gpu, Metric::util), from, to,
-                     {.scale = kMemShare, .add = add, .cap = 100});
+                     {.scale = share, .add = add, .cap = 100});
 }
 
 double power_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int64_t to) {
@@ -170,15 +192,16 @@ double power_piece(const Scene& scene, unsigned gpu, std::int64_t from, std::int
 
 double piece(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from, std::int64_t to) {
   if (metric == Metric::util) return util_piece(scene, gpu, from, to);
-  if (metric == Metric::mem_util) return mem_util_piece(scene, gpu, from, to);
+  if (follows_util(metric)) return piece_by_util(scene, gpu, metric, from, to);
   return power_piece(scene, gpu, from, to);
 }
 
 double sum_at(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns) {
   const Ledger& ledger = scene.live.ledger[gpu];
-  const double sum = metric == Metric::util       ? ledger.util
-                     : metric == Metric::mem_util ? ledger.mem_util
-                                                  : ledger.energy;
+  const double sum = metric == Metric::util           ? ledger.util
+                     : metric == Metric::mem_util     ? ledger.mem_util
+                     : counter_of(metric) < kCounters ? ledger.counters[counter_of(metric)]
+                                                      : ledger.energy;
   return at_ns >= ledger.at_ns ? sum + integral(scene, gpu, metric, ledger.at_ns, at_ns)
                                : sum - integral(scene, gpu, metric, at_ns, ledger.at_ns);
 }
@@ -218,12 +241,16 @@ double derived(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_
   const auto between = [](double low, double high, double share) { return low + (high - low) * share; };
   switch (metric) {
     case Metric::util: return std::min(100.0, presence(scene, gpu, at_ns).util);
-    case Metric::mem_util: {
+    case Metric::mem_util:
+    case Metric::sm:
+    case Metric::tensor:
+    case Metric::dram: {
+      const double share = share_of_util(metric);
       const double set = set_value(scene, gpu, Metric::util, at_ns);
-      if (!std::isnan(set)) return std::isinf(set) ? set : set * kMemShare;
+      if (!std::isnan(set)) return std::isinf(set) ? set : set * share;
       const double base = timeline_value(scene, gpu, Metric::util, at_ns);
       if (std::isinf(base)) return base;
-      return std::min(100.0, (std::isnan(base) ? 0 : base * kMemShare) + presence(scene, gpu, at_ns).mem_util);
+      return std::min(100.0, (std::isnan(base) ? 0 : base * share) + sum_of(presence(scene, gpu, at_ns), metric));
     }
     case Metric::mem_used:
       return std::min(static_cast<double>(card.memory_total - card.memory_reserved),
@@ -272,7 +299,10 @@ double own_value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t a
   if (std::isinf(base)) return base;
   switch (metric) {
     case Metric::util: return std::min(100.0, base + presence(scene, gpu, at_ns).util);
-    case Metric::mem_util: return std::min(100.0, base + presence(scene, gpu, at_ns).mem_util);
+    case Metric::mem_util:
+    case Metric::sm:
+    case Metric::tensor:
+    case Metric::dram: return std::min(100.0, base + sum_of(presence(scene, gpu, at_ns), metric));
     case Metric::mem_used: {
       const Gpu& card = scene.state.gpus[gpu];
       return std::min(static_cast<double>(card.memory_total - card.memory_reserved),
@@ -302,8 +332,36 @@ double integral(const Scene& scene, unsigned gpu, Metric metric, std::int64_t fr
 }
 
 Ledger ledger_at(const Scene& scene, unsigned gpu, std::int64_t at_ns) {
-  return {at_ns, sum_at(scene, gpu, Metric::util, at_ns), sum_at(scene, gpu, Metric::mem_util, at_ns),
-          sum_at(scene, gpu, Metric::power, at_ns)};
+  Ledger sums{at_ns,
+              sum_at(scene, gpu, Metric::util, at_ns),
+              sum_at(scene, gpu, Metric::mem_util, at_ns),
+              sum_at(scene, gpu, Metric::power, at_ns),
+              {}};
+  for (unsigned i = 0; i < kCounters; ++i) sums.counters[i] = sum_at(scene, gpu, kCounterMetrics[i], at_ns);
+  return sums;
+}
+
+double instance_integral(const Scene& scene, unsigned gpu, std::uint32_t gpu_instance, Metric metric,
+                         std::int64_t from_ns, std::int64_t to_ns) {
+  const Gpu& card = scene.state.gpus[gpu];
+  const unsigned counter = counter_of(metric);
+  double sum = 0;
+  unsigned guard = 0;
+  for (std::uint32_t i = scene.live.first_load[gpu]; i < kMaxLoads && guard < kMaxLoads; ++guard) {
+    const Load& load = scene.live.loads[i];
+    i = load.next;
+    if (load.mig >= card.mig_count || card.mig[load.mig].gpu_instance != gpu_instance) continue;
+    const std::int64_t end = std::min(to_ns, end_of(scene.state, scene.writable, load, scene.now_ns));
+    const unsigned steps = std::min(load.step_count, kMaxSteps);
+    for (unsigned k = 0; k < steps; ++k) {
+      const std::int64_t begins = std::max(from_ns, load.start_ns + (k == 0 ? 0 : load.steps[k].at_ns));
+      const std::int64_t ends = k + 1 < steps ? std::min(end, load.start_ns + load.steps[k + 1].at_ns) : end;
+      if (begins >= ends) continue;
+      const Step& step = load.steps[k];
+      sum += (counter < kCounters ? counter_at(step, counter) : step.util) * to_seconds(ends - begins);
+    }
+  }
+  return std::min(sum, 100 * to_seconds(to_ns - from_ns));
 }
 
 std::uint64_t energy_mj(const Scene& scene, unsigned gpu, std::int64_t at_ns) {

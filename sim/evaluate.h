@@ -2,7 +2,7 @@
 // What the simulated GPUs show, as pure functions of the state and the time.
 //
 //   value(…, metric, t)          the value at the moment t
-//   integral(…, metric, t0, t1)  its integral (util, mem_util, power), exact:
+//   integral(…, metric, t0, t1)  its integral (util, mem_util, power, sm, tensor, dram), exact:
 //                                a burst between two looks is in it
 //
 // A value that was set wins. Else util is the timeline's plus what the loads on
@@ -31,6 +31,12 @@ struct Scene {
 
 double value(const Scene& scene, unsigned gpu, Metric metric, std::int64_t at_ns);
 double integral(const Scene& scene, unsigned gpu, Metric metric, std::int64_t from_ns, std::int64_t to_ns);
+
+// Of a GPU instance (MIG): what the loads on its devices add up to, percent x seconds. Exact as long as the loads are
+// remembered: some seconds after their end, on MIG devices until there are many. A set or timeline of the card is none
+// of it. Metric::util, or one of kCounterMetrics.
+double instance_integral(const Scene& scene, unsigned gpu, std::uint32_t gpu_instance, Metric metric,
+                         std::int64_t from_ns, std::int64_t to_ns);
 
 // Sums since the start of the simulation.
 Ledger ledger_at(const Scene& scene, unsigned gpu, std::int64_t at_ns);

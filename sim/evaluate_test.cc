@@ -169,7 +169,8 @@ void any_history(History& history) {
     history.load(load);
   }
   for (int i = *rc::gen::inRange(0, 6); i > 0; --i) {
-    const Metric metric = *rc::gen::element(Metric::util, Metric::power, Metric::mem_util, Metric::power_limit);
+    const Metric metric =
+        *rc::gen::element(Metric::util, Metric::power, Metric::mem_util, Metric::sm, Metric::power_limit);
     const double top = metric == Metric::power || metric == Metric::power_limit ? 300 : 100;
     const double value = *rc::gen::inRange(0, 4) == 0 ? kDerive : 30 + *rc::gen::inRange(0, 70) * top / 100;
     history.set(0, metric, *rc::gen::inRange(0, 1500) * 2 * kMs, value);
@@ -192,7 +193,7 @@ TEST(EvaluateProperty, IntegralsAreWhatTheValuesAddUpTo) {
     const std::int64_t from = *rc::gen::inRange(0, 500) * 2 * kMs;
     const std::int64_t to = from + *rc::gen::inRange(1, 1200) * 2 * kMs;
     const Scene scene = history.at(to);
-    const Metric metric = *rc::gen::element(Metric::util, Metric::mem_util, Metric::power);
+    const Metric metric = *rc::gen::element(Metric::util, Metric::mem_util, Metric::power, Metric::sm, Metric::dram);
     double slow = 0;
     for (std::int64_t at = from; at < to; at += 2 * kMs) slow += value(scene, 0, metric, at + kMs) * 2e-3;
     const double fast = integral(scene, 0, metric, from, to);

@@ -3,8 +3,6 @@
 
 #include <fmt/format.h>
 
-#include <cmath>
-
 #include "sim/files.h"
 
 namespace lull::sim {

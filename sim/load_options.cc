@@ -4,7 +4,6 @@
 #include <sys/prctl.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstring>
 
 #include "base/text.h"
@@ -21,6 +20,14 @@ Result<> parse_util(std::string_view text, PhaseSpec& phase) {
   return {};
 }
 
+Result<> parse_counter(unsigned counter, std::string_view text, PhaseSpec& phase) {
+  const double percent = TRY(parse_value(value_info(kCounterMetrics[counter]), text));
+  if (!(percent >= 0 && percent <= 100))
+    return fail(fmt::format("{0} is a percentage, such as {0}=30", counter_name(counter)));
+  phase.counters[counter] = percent;
+  return {};
+}
+
 Result<> parse_then(std::string_view word, PhaseSpec& phase) {
   const auto equals = word.find('=');
   const std::string_view name = word.substr(0, equals);
@@ -30,7 +37,9 @@ Result<> parse_then(std::string_view word, PhaseSpec& phase) {
     phase.memory = TRY(parse_size(value));
     return {};
   }
-  constexpr std::string_view kKnown[] = {"util", "mem"};
+  for (unsigned i = 0; i < kCounters; ++i)
+    if (name == counter_name(i)) return parse_counter(i, value, phase);
+  constexpr std::string_view kKnown[] = {"util", "mem", "sm", "tensor", "dram"};
   const std::string hint = did_you_mean(name, kKnown);
   return fail(fmt::format("a phase has no '{}'{}", printable(name), hint.empty() ? ": util=0 and mem=2GiB are" : hint));
 }
@@ -47,6 +56,8 @@ Result<> add_phase(const PhaseOptions& words, LoadSpec& load) {
   PhaseSpec phase;
   for (const std::string& change : words.changes) TRY(parse_then(change, phase));
   if (!words.util.empty()) TRY(parse_util(words.util, phase));
+  for (unsigned i = 0; i < kCounters; ++i)
+    if (!words.counters[i].empty()) TRY(parse_counter(i, words.counters[i], phase));
   if (!words.memory.empty()) {
     auto size = parse_size(words.memory);
     if (!size) return std::unexpected(std::move(size).error().during("--mem"));

@@ -2,6 +2,7 @@
 // The phases of `lull sim load`, each as it was written, and what a load plays of them; and the command line that it
 // shows.
 
+#include <array>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ namespace lull::sim {
 struct PhaseOptions {
   std::string util;
   std::string memory;
+  std::array<std::string, kCounters> counters;
   std::string lasting;
   std::vector<std::string> changes;  // util=0, mem=2GiB: after --then
 };

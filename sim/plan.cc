@@ -184,6 +184,7 @@ LoadSteps make_steps(const std::vector<PhaseSpec>& phases, std::uint64_t default
   std::int64_t at = 0;
   double util = 0;
   std::uint64_t memory = default_memory;
+  double counters[kCounters] = {kDerive, kDerive, kDerive};
   for (std::size_t i = 0; i < phases.size(); ++i) {
     const PhaseSpec& phase = phases[i];
     util = phase.util.value_or(i == 0 ? kBusy : util);
@@ -192,6 +193,7 @@ LoadSteps make_steps(const std::vector<PhaseSpec>& phases, std::uint64_t default
     step.at_ns = at;
     step.util = util;
     step.memory = memory;
+    for (unsigned k = 0; k < kCounters; ++k) step.counters[k] = counters[k] = phase.counters[k].value_or(counters[k]);
     made.steps.push_back(step);
     if (!phase.lasting) return made;
     at += phase.lasting->count();

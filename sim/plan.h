@@ -2,7 +2,6 @@
 // From a scenario to the state that clients map: places the GPUs in the machine,
 // wires them, and turns steps and ramps into keyframes.
 
-#include <string>
 #include <vector>
 
 #include "base/result.h"

@@ -2,10 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <numeric>
 
 #include "base/fd.h"
 #include "base/text.h"
@@ -50,6 +47,9 @@ Result<FaultSpec> read_fault(const Reader& reader, const Node& table, const std:
 Result<PhaseSpec> read_phase(const Reader& reader, const Node& table) {
   PhaseSpec phase;
   if (const Node* node = table.find("util")) phase.util = TRY(reader.number(*node, "util", 0, 100));
+  for (unsigned i = 0; i < kCounters; ++i)
+    if (const char* name = counter_name(i); const Node* node = table.find(name))
+      phase.counters[i] = TRY(reader.number(*node, name, 0, 100));
   if (const Node* node = table.find("mem")) phase.memory = TRY(reader.size(*node, "mem"));
   if (const Node* node = table.find("for")) phase.lasting = TRY(reader.duration(*node, "for"));
   return phase;

@@ -71,7 +71,8 @@ struct FaultSpec {
 struct PhaseSpec {
   std::optional<double> util;
   std::optional<std::uint64_t> memory;
-  std::optional<Duration> lasting;  // nothing: for ever (the last one only)
+  std::optional<Duration> lasting;                             // nothing: for ever (the last one only)
+  std::array<std::optional<double>, kCounters> counters = {};  // nothing: they follow util
 };
 
 struct ProcessSpec {

@@ -2,14 +2,10 @@
 // Takes typed values out of a scenario's TOML and refuses wrong ones with file,
 // line and column, what was there and what would be right.
 
-#include <algorithm>
-#include <optional>
-#include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
-#include "base/clock.h"
 #include "base/result.h"
 #include "base/toml.h"
 #include "sim/scenario.h"

@@ -7,7 +7,6 @@
 
 #include <cmath>
 #include <filesystem>
-#include <fstream>
 
 #include "base/fd.h"
 #include "sim/plan.h"

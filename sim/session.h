@@ -7,7 +7,6 @@
 #include <sys/types.h>
 
 #include <csignal>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -74,6 +74,9 @@ std::vector<std::string> load_command(const ProcessSpec& process) {
     if (i > 0) command.emplace_back("--then");
     if (i > 0 && phase.util) command.push_back(fmt::format("util={}", util));
     if (i > 0 && phase.memory) command.push_back(fmt::format("mem={}B", *phase.memory));
+    for (unsigned k = 0; k < kCounters; ++k)
+      if (phase.counters[k])
+        command.push_back(fmt::format("{}{}={}", i == 0 ? "--" : "", counter_name(k), *phase.counters[k]));
     if (phase.lasting) command.push_back(fmt::format("--for={}ns", phase.lasting->count()));
   }
   return command;

@@ -34,9 +34,9 @@
 namespace lull::sim {
 
 inline constexpr std::uint64_t kMagic = 0x316d69736c6c756cULL;  // "lullsim1"
-inline constexpr std::uint32_t kLayout = 5;                     // add one when anything here moves
+inline constexpr std::uint32_t kLayout = 6;                     // add one when anything here moves
 
-inline constexpr unsigned kMaxGpus = 640;  // more than lull reads (sense/board.h), so that this can be shown
+inline constexpr unsigned kMaxGpus = 640;  // more than lull reads (sense/wire.h), so that this can be shown
 inline constexpr unsigned kMaxMig = 8;
 inline constexpr unsigned kMaxLinks = 18;
 inline constexpr unsigned kCpuWords = 16;  // 64 processors each
@@ -73,11 +73,22 @@ enum class Metric : std::uint8_t {
   compute_mode,  // 0 default, 2 prohibited, 3 exclusive process
   mig_mode,      // 0 off, 1 on: the card is cut as Gpu::mig says
   persistence,   // 0 off, 1 on: the driver stays attached, so that attaching takes no time
+  sm,            // percent; the chip's own counters, on cards that have them
+  tensor,        // percent
+  dram,          // percent
 };
-inline constexpr unsigned kMetrics = 18;
+inline constexpr unsigned kMetrics = 21;
 inline constexpr std::string_view kMetricNames[kMetrics] = {
-    "util",    "mem_util", "mem_used", "power",   "temp",    "fan",         "clock",        "mem_clock", "pstate",
-    "pcie_tx", "pcie_rx",  "throttle", "encoder", "decoder", "power_limit", "compute_mode", "mig_mode",  "persistence"};
+    "util",        "mem_util",     "mem_used", "power",       "temp",     "fan",     "clock",
+    "mem_clock",   "pstate",       "pcie_tx",  "pcie_rx",     "throttle", "encoder", "decoder",
+    "power_limit", "compute_mode", "mig_mode", "persistence", "sm",       "tensor",  "dram"};
+inline constexpr unsigned kCounters = 3;
+inline constexpr Metric kCounterMetrics[kCounters] = {Metric::sm, Metric::tensor, Metric::dram};
+constexpr const char* counter_name(unsigned counter) {
+  return kMetricNames[static_cast<unsigned>(kCounterMetrics[counter])].data();
+}
+// Those of util, as long as nobody says otherwise.
+inline constexpr double kCounterShares[kCounters] = {0.8, 0.5, 0.4};
 
 // A value may also be: not given, so derive it; or not supported by this card.
 inline constexpr double kDerive = std::numeric_limits<double>::quiet_NaN();
@@ -241,10 +252,11 @@ struct Set {
 enum : std::uint32_t { kCompute = 1, kGraphics = 2, kMps = 4 };  // of which list(s) a process is
 
 struct Step {
-  std::int64_t at_ns = 0;     // since the load's start, scenario time
-  double util = 0;            // percent
-  double mem_util = kDerive;  // percent
-  std::uint64_t memory = 0;   // bytes
+  std::int64_t at_ns = 0;                                    // since the load's start, scenario time
+  double util = 0;                                           // percent
+  double mem_util = kDerive;                                 // percent
+  std::uint64_t memory = 0;                                  // bytes
+  double counters[kCounters] = {kDerive, kDerive, kDerive};  // percent
 };
 
 // A process on a GPU: one that lives (cell != kNone) or one that is only said to be there.
@@ -289,9 +301,10 @@ struct Fault {
 // Sums up to a moment, so that nobody has to add up all that ever was.
 struct Ledger {
   std::int64_t at_ns = 0;
-  double util = 0;      // percent x seconds of scenario time
-  double mem_util = 0;  // percent x seconds
-  double energy = 0;    // watts x seconds of scenario time
+  double util = 0;                  // percent x seconds of scenario time
+  double mem_util = 0;              // percent x seconds
+  double energy = 0;                // watts x seconds of scenario time
+  double counters[kCounters] = {};  // percent x seconds
 };
 
 struct Live {

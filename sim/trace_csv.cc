@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <array>
 #include <limits>
 
@@ -28,6 +27,9 @@ constexpr std::array kFields = {
     Field{"clock_mhz", Metric::clock},
     Field{"pstate", Metric::pstate},
     Field{"fan_percent", Metric::fan},
+    Field{"sm_active_percent", Metric::sm},
+    Field{"tensor_active_percent", Metric::tensor},
+    Field{"dram_active_percent", Metric::dram},
     Field{"pcie_bytes_per_second", Metric::pcie_rx, 0.5},
     Field{"pcie_bytes_per_second", Metric::pcie_tx, 0.5},
 };

@@ -33,6 +33,9 @@ constexpr std::array<ValueInfo, kMetrics> kTable = {{
     {Metric::compute_mode, "compute_mode", none, 0, 3, "3", "0 default, 2 prohibited, 3 exclusive process"},
     {Metric::mig_mode, "mig_mode", none, 0, 1, "1", "1: cut in MIG devices as the scenario says"},
     {Metric::persistence, "persistence", none, 0, 1, "1", "1: attaching takes no time"},
+    {Metric::sm, "sm", percent, 0, 100, "60", "multiprocessors that work, by the chip's counters"},
+    {Metric::tensor, "tensor", percent, 0, 100, "30", "tensor cores that work, likewise"},
+    {Metric::dram, "dram", percent, 0, 100, "40", "bandwidth of the memory in use, likewise"},
 }};
 
 static_assert([] {

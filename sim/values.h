@@ -3,7 +3,6 @@
 // (the signals' own names where lull has such a signal), units and ranges.
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 #include <string_view>
 

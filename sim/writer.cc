@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstddef>
 #include <cstring>
-#include <utility>
 
 #include "nvml/abi.h"
 #include "sim/chains.h"
@@ -45,7 +44,10 @@ void forget_loads(State& state, Live& live, std::int64_t now_ns) {
   const std::int64_t old = horizon(state, now_ns);
   std::uint32_t kept = 0;
   for (std::uint32_t i = 0; i < live.load_count; ++i)
-    if (end_of(state, true, live.loads[i], now_ns) > old) live.loads[kept++] = live.loads[i];
+    // Those on MIG devices are in no ledger.
+    if (end_of(state, true, live.loads[i], now_ns) > old ||
+        (live.loads[i].mig != kNone && live.load_count < kMaxLoads / 2))
+      live.loads[kept++] = live.loads[i];
   if (kept == live.load_count) return;
   live.load_count = kept;
   chain_loads(live);

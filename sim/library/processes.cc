@@ -93,6 +93,30 @@ Return list_v2(const char* function, Device device, std::uint32_t kind, unsigned
   });
 }
 
+// The mean of what a process asked for from `from` to now, or since it began.
+double mean_util(const Look& look, const GpuProcess& process, std::int64_t from) {
+  double sum = 0;
+  each_load(look.scene, look.gpu, look.now, [&](const Load& load) {
+    if (pid_for_caller(look, load) != process.pid) return;
+    constexpr std::int64_t kParts = 64;
+    const std::int64_t begin = std::max(from, load.start_ns);
+    for (std::int64_t i = 0; i < kParts; ++i)
+      sum += step_at(load, begin + (look.now - begin) / kParts * i).util / static_cast<double>(kParts);
+  });
+  return sum;
+}
+
+// Percentages that are none, a sample of an hour ago, and one of a process that is not there.
+Return process_nonsense(const GpuProcess* listed, unsigned found, unsigned long long stamp,
+                        nvml::ProcessUtilization* out, unsigned* count, unsigned capacity) {
+  *count = found + 2;
+  if (found + 2 > capacity) return Return::insufficient_size;
+  for (unsigned i = 0; i < found; ++i) out[i] = {listed[i].pid, stamp, 37100, 4294967295, 0, 0};
+  out[found] = {found > 0 ? listed[0].pid : 1, stamp - 3'600'000'000, 50, 20, 0, 0};
+  out[found + 1] = {4194303, stamp, 50, 20, 0, 0};
+  return Return::success;
+}
+
 }  // namespace
 }  // namespace lull::sim
 
@@ -127,12 +151,24 @@ LULL_EXPORT Return nvmlDeviceGetProcessUtilization(Device device, nvml::ProcessU
         const auto stamp = static_cast<unsigned long long>(sample_stamp_us(state, newest[0].end_boot_ns));
         if (stamp <= last_seen) return Return::not_found;
         GpuProcess listed[kCapacity];
-        const unsigned found = std::min(list_processes(look, 0, listed, kCapacity), kCapacity);
+        unsigned found = std::min(list_processes(look, 0, listed, kCapacity), kCapacity);
+        // Of the time since the stamp that the caller has seen, as far as the samples reach back. Who did nothing is
+        // not listed.
+        const std::int64_t kept = std::int64_t{state.sample_capacity} * state.sample_period_ns;
+        const auto seen = static_cast<std::int64_t>(std::min<unsigned long long>(last_seen, stamp));
+        const auto asked = (static_cast<std::int64_t>(stamp) - seen) * 1000;
+        const std::int64_t span = std::max(state.sample_period_ns, std::min(asked, kept));
+        const std::int64_t from = look.now - static_cast<std::int64_t>(static_cast<double>(span) * state.speed);
+        for (unsigned i = 0; i < found; ++i) listed[i].util = mean_util(look, listed[i], from);
+        const GpuProcess* const end =
+            std::remove_if(listed, listed + found, [](const GpuProcess& one) { return !(one.util > 0); });
+        found = static_cast<unsigned>(end - listed);
+        if (look.garbage) return process_nonsense(listed, found, stamp, out, count, capacity);
         if (found == 0) return Return::not_found;
         *count = found;
         if (found > capacity) return Return::insufficient_size;
         for (unsigned i = 0; i < found; ++i) {
-          const auto util = static_cast<unsigned>(std::clamp(listed[i].util, 0.0, 100.0));
+          const auto util = static_cast<unsigned>(std::clamp(listed[i].util + 0.5, 0.0, 100.0));
           out[i] = {listed[i].pid, stamp, util, util * 2 / 5, 0, 0};
         }
         return Return::success;

@@ -15,6 +15,7 @@ enum {
   kUninitialized = 1,
   kInvalidArgument = 2,
   kNotSupported = 3,
+  kNoPermission = 4,
   kNotFound = 6,
   kInsufficientSize = 7,
   kDriverNotLoaded = 9,
@@ -67,6 +68,21 @@ struct FieldValue {
     unsigned int ui;
     unsigned long long ull;
   } value;
+};
+
+struct GpmSupport {
+  unsigned int version, supported;
+};
+struct GpmMetric {
+  unsigned int id;
+  int result;
+  double value;
+  char *short_name, *long_name, *unit;
+};
+struct GpmMetricsGet {  // of CUDA 12
+  unsigned int version, count;
+  void *first, *second;
+  GpmMetric metrics[98];
 };
 
 // The library, loaded as any program loads it.

@@ -332,6 +332,35 @@ TEST_F(OnSim, ProcessUtilisationIsPlausible) {
   EXPECT_EQ(again, kNotFound) << "nothing newer";
 }
 
+TEST_F(OnSim, ProcessUtilisationListsOnlyWhoWorked) {
+  auto writer = sim_.writer();
+  const auto held = writer.hold(load_on(0, 0, 1 << 30));
+  ASSERT_TRUE(held);
+  const auto ask = [&](unsigned* count) {
+    std::array<std::array<unsigned long long, 4>, 8> out{};
+    return library_.call("nvmlDeviceGetProcessUtilization", device(0), out.data(), count, 0ULL);
+  };
+  const auto until = Clock::now() + 500ms;  // three samples of the driver's
+  while (Clock::now() < until) {
+    unsigned count = 8;
+    ASSERT_EQ(ask(&count), kNotFound);
+    EXPECT_EQ(count, 0U);
+    std::this_thread::sleep_for(20ms);
+  }
+  const auto worked = writer.hold(load_on(0, 40, 1 << 30));
+  ASSERT_TRUE(worked);
+  int result = kNotFound;
+  for (const auto limit = Clock::now() + 10s; result == kNotFound && Clock::now() < limit;) {
+    unsigned count = 0;  // how many there are comes first
+    result = ask(&count);
+    if (result != kNotFound) {
+      EXPECT_EQ(count, 1U);
+    }
+    std::this_thread::sleep_for(2ms);
+  }
+  EXPECT_EQ(result, kInsufficientSize);
+}
+
 // ---- other vendors ---------------------------------------------------------------------------------
 
 class MixedMachine : public OnSim {

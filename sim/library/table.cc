@@ -5,7 +5,6 @@
 #include <pthread.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "sim/library/client.h"
 #include "sim/library/processes.h"

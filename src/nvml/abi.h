@@ -144,6 +144,11 @@ enum : unsigned {
   kValueSlonglong = 4,
 };
 
+// nvmlGpmMetricsGet.
+inline constexpr unsigned kGpmVersion = 1;
+inline constexpr unsigned kGpmMetrics = 512;  // more than there are: 98 in CUDA 12, 333 in 13
+enum : unsigned { kGpmGraphicsUtil = 1, kGpmSmUtil = 2, kGpmTensorUtil = 5, kGpmDramUtil = 10 };
+
 // nvmlDeviceGetCurrentClocksThrottleReasons; 0: runs as fast as it can.
 inline constexpr std::uint64_t kReasonGpuIdle = 0x001;
 inline constexpr std::uint64_t kReasonApplicationsClocks = 0x002;
@@ -261,6 +266,29 @@ struct FieldValue {
   unsigned value_type;
   Return result;
   Value value;
+};
+
+// GPM, the chip's own counters: a value is of the time between two samples, whose buffers are the library's.
+using GpmSample = struct GpmSampleBuffer*;
+struct GpmSupport {
+  unsigned version;  // in: kGpmVersion
+  unsigned supported;
+};
+struct GpmMetric {
+  unsigned id;    // in: one of kGpm…
+  Return result;  // of this one alone: `value` counts with success only
+  double value;   // percent
+  const char* short_name;
+  const char* long_name;
+  const char* unit;
+};
+// The list grows from driver to driver under the same version: as long as any of them could have it.
+struct GpmMetricsGet {
+  unsigned version;  // in: kGpmVersion
+  unsigned count;    // in: of `metrics`
+  GpmSample first;
+  GpmSample second;
+  GpmMetric metrics[kGpmMetrics];
 };
 
 struct EventData {

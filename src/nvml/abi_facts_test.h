@@ -2,7 +2,6 @@
 // A fact about a binary interface: a size, an offset, a constant, or the shape of a
 // call, under NVML's own name for it. For the test that compares ours with theirs.
 
-#include <cstddef>
 #include <string>
 #include <type_traits>
 #include <vector>

@@ -4,6 +4,10 @@
 #include <nvml.h>
 #endif
 
+#include <cstddef>
+#include <string>
+#include <vector>
+
 #include "nvml/abi_facts_test.h"
 
 namespace lull::nvml {

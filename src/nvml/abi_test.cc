@@ -41,5 +41,12 @@ TEST(Abi, StridesOfTheProcessListsDiffer) {
   EXPECT_GT(our_facts().size(), 200U);
 }
 
+// As CUDA 13 has it; a library may think of the whole list as ours to lend.
+TEST(Abi, TheChipsCountersHaveTheLongestListThereIs) {
+  EXPECT_EQ(sizeof(GpmMetric), 40U);
+  EXPECT_EQ(offsetof(GpmMetricsGet, metrics), 24U);
+  EXPECT_GE(sizeof(GpmMetricsGet), 13344U);
+}
+
 }  // namespace
 }  // namespace lull::nvml

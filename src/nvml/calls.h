@@ -85,6 +85,12 @@ namespace lull::nvml {
   X(DeviceGetCpuAffinity, (Device device, unsigned words, unsigned long* set))                            \
   X(DeviceGetCpuAffinityWithinScope, (Device device, unsigned words, unsigned long* set, unsigned scope)) \
   X(DeviceGetMemoryAffinity, (Device device, unsigned words, unsigned long* set, unsigned scope))         \
+  X(GpmQueryDeviceSupport, (Device device, GpmSupport * support))                                         \
+  X(GpmSampleAlloc, (GpmSample * sample))                                                                 \
+  X(GpmSampleFree, (GpmSample sample))                                                                    \
+  X(GpmSampleGet, (Device device, GpmSample sample))                                                      \
+  X(GpmMigSampleGet, (Device device, unsigned gpu_instance, GpmSample sample))                            \
+  X(GpmMetricsGet, (GpmMetricsGet * metrics))                                                             \
   X(EventSetCreate, (EventSet * set))                                                                     \
   X(EventSetFree, (EventSet set))                                                                         \
   X(EventSetWait_v2, (EventSet set, EventData * data, unsigned timeout_ms))                               \

@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -52,6 +54,19 @@ struct Driver {
   unsigned mig_current = nvml::kMigEnabled;
   unsigned mig_count = 0;
   Return mig_memory = Return::success;
+  unsigned gpm_supported = 1;
+  Return gpm_query = Return::success;
+  Return gpm_alloc = Return::success;
+  Return gpm_sample = Return::success;
+  Return gpm_mig_sample = Return::success;
+  Return gpm_get = Return::success;
+  std::map<unsigned, double> gpm_values = {{1, 50}, {2, 40}, {5, 30}, {10, 20}};
+  std::map<unsigned, Return> gpm_results;
+  std::set<nvml::GpmSample> gpm_samples;  // allocated and not freed
+  unsigned gpm_allocated = 0;
+  std::vector<std::string> gpm_asked;          // "mig 7", "whole", "get"
+  std::function<void()> gpm_passes = [] {};    // while a sample is taken
+  std::function<std::int64_t()> gpm_now = {};  // ms; then samples less than 100 ms apart give zeros
   unsigned calls = 0;
 };
 inline Driver driver;
@@ -188,6 +203,63 @@ inline NvmlCalls table() {
   };
   calls.DeviceGetGpuInstanceId = [](nvml::Device device, unsigned* out) { return number(out, mig_number(device) + 7); };
   return calls;
+}
+
+// The calls for the chip's own counters, of a driver that has them. A sample is a small buffer, so that one who uses it
+// after it was given back, or never gives it back, is found out by the sanitizers.
+inline void add_counters(NvmlCalls& calls) {
+  calls.GpmQueryDeviceSupport = [](nvml::Device device, nvml::GpmSupport* out) {
+    EXPECT_FALSE(is_mig(device)) << "that spoils later calls on some drivers";
+    EXPECT_EQ(out->version, nvml::kGpmVersion);
+    driver.gpm_asked.emplace_back("support");
+    if (driver.everything != Return::success) return driver.everything;
+    out->supported = driver.gpm_supported;
+    return driver.gpm_query;
+  };
+  calls.GpmSampleAlloc = [](nvml::GpmSample* out) {
+    if (driver.gpm_alloc != Return::success) return driver.gpm_alloc;
+    *out = reinterpret_cast<nvml::GpmSample>(new std::int64_t(0));
+    driver.gpm_samples.insert(*out);
+    ++driver.gpm_allocated;
+    return Return::success;
+  };
+  calls.GpmSampleFree = [](nvml::GpmSample sample) {
+    EXPECT_EQ(driver.gpm_samples.erase(sample), 1U) << "not one of ours, or freed before";
+    delete reinterpret_cast<std::int64_t*>(sample);
+    return Return::success;
+  };
+  calls.GpmSampleGet = [](nvml::Device device, nvml::GpmSample sample) {
+    EXPECT_FALSE(is_mig(device));
+    EXPECT_TRUE(driver.gpm_samples.contains(sample));
+    driver.gpm_asked.emplace_back("whole");
+    driver.gpm_passes();
+    if (driver.gpm_now) *reinterpret_cast<std::int64_t*>(sample) = driver.gpm_now();
+    return driver.everything != Return::success ? driver.everything : driver.gpm_sample;
+  };
+  calls.GpmMigSampleGet = [](nvml::Device device, unsigned instance, nvml::GpmSample sample) {
+    EXPECT_FALSE(is_mig(device)) << "asked of the card";
+    EXPECT_TRUE(driver.gpm_samples.contains(sample));
+    driver.gpm_asked.push_back("mig " + std::to_string(instance));
+    driver.gpm_passes();
+    if (driver.gpm_now) *reinterpret_cast<std::int64_t*>(sample) = driver.gpm_now();
+    return driver.everything != Return::success ? driver.everything : driver.gpm_mig_sample;
+  };
+  calls.GpmMetricsGet = [](nvml::GpmMetricsGet* get) {
+    EXPECT_EQ(get->version, nvml::kGpmVersion);
+    EXPECT_TRUE(driver.gpm_samples.contains(get->first) && driver.gpm_samples.contains(get->second));
+    EXPECT_NE(get->first, get->second);
+    driver.gpm_asked.emplace_back("get");
+    if (driver.gpm_get != Return::success) return driver.gpm_get;
+    const auto ms = [](nvml::GpmSample sample) { return *reinterpret_cast<std::int64_t*>(sample); };
+    const bool valid = !driver.gpm_now || ms(get->second) - ms(get->first) >= 100;
+    for (unsigned i = 0; i < get->count; ++i) {
+      nvml::GpmMetric& metric = get->metrics[i];
+      if (!driver.gpm_values.contains(metric.id)) continue;  // left as it was
+      metric.value = valid ? driver.gpm_values[metric.id] : 0;
+      metric.result = driver.gpm_results.contains(metric.id) ? driver.gpm_results[metric.id] : Return::success;
+    }
+    return Return::success;
+  };
 }
 
 // The time of the test: it moves when a sample is taken.

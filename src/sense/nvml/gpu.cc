@@ -3,12 +3,12 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <cstring>
 #include <span>
 #include <string>
 #include <string_view>
+#include <thread>
 #include <unordered_map>
 #include <utility>
 
@@ -300,23 +300,56 @@ class Reader {
     if (needs_.processes || (needs_.memory && unified_)) list(needs_.all_lists || display_active);
     if (needs_.processes) processes();
     if (needs_.memory && unified_) estimate_memory();
+    if (needs_.shares && fatal_ == Return::success) shares();
     if (needs_.pcie) pcie();
   }
 
-  // A MIG device has memory and processes; all else belongs to the whole card.
+  // A MIG device has memory and processes, and counters; all else belongs to the whole card.
   void part() {
     for (const Metric metric : kPowerMetrics) reading_.miss(metric, Absence::not_supported);
     for (const Metric metric : kDetailMetrics) reading_.miss(metric, Absence::not_supported);
     reading_.miss(Metric::pcie, Absence::not_supported);
+    if (needs_.shares) reading_.shares_absence = Absence::not_supported;  // the driver has them of whole GPUs
     if (!util() || !device_memory(needs_.processes && !shows_everybody()) || !needs_.processes) return;
     list(needs_.all_lists);
     processes();
+  }
+
+  // ---- the chip's own counters: after all else of the GPU and its MIG devices. On some drivers they spoil what is
+  // asked of those right after.
+
+  // A first sample was taken just now: the next one is to be a little later.
+  bool begin_counters(nvml::Device card) {
+    return wants_counters() && memory_.gpm.begin(calls_, {card, device_.gpu_instance}, clock());
+  }
+
+  void counters(nvml::Device card) {
+    if (!wants_counters()) return no_counters();
+    const GpmTake take = memory_.gpm.take(calls_, {card, device_.gpu_instance}, clock());
+    if (device_gone(take.code)) fatal_ = take.code;
+    reading_.counters_span = take.span;
+    if (device_.kind == DeviceKind::mig) util_by_counters(take);
+    if (!needs_.counters) return;
+    for (const auto& [metric, value] :
+         {std::pair{Metric::sm, take.sm}, {Metric::tensor, take.tensor}, {Metric::dram, take.dram}}) {
+      if (value.absence == Absence::none)
+        reading_.set(metric, value.percent);
+      else
+        reading_.miss(metric, value.absence);
+    }
+  }
+
+  // A card that is cut has none of its own: its MIG devices do.
+  void no_counters() {
+    for (const Metric metric : kCounterMetrics)
+      if (needs_.counters) reading_.miss(metric, Absence::not_supported);
   }
 
   // What the means need, and nothing into the reading.
   void look() {
     nvml::Utilization rates{};
     look_util(memory_.util.ring_due(now_, false), rates);
+    if (memory_.shares_wanted && memory_.shares.due(now_)) look_shares();
     if (!memory_.power_wanted || !memory_.power.due(now_)) return;
     std::optional<std::uint64_t> millijoules;
     look_power(millijoules);
@@ -327,6 +360,28 @@ class Reader {
   bool from_memory() const { return from_memory_; }  // the processes are those of an earlier sample
 
  private:
+  bool wants_counters() const {
+    if (fatal_ != Return::success) return false;
+    return device_.kind == DeviceKind::mig ? device_.gpu_instance.has_value() : needs_.counters;
+  }
+
+  // A MIG device's utilisation. The counters are of its whole GPU instance: where that is divided further, a
+  // neighbour's work is in it too. Multiprocessors that work are never less than that.
+  void util_by_counters(const GpmTake& take) {
+    const bool known = take.graphics.absence == Absence::none;
+    const bool has_none =
+        take.graphics.absence == Absence::not_supported || take.graphics.absence == Absence::no_symbol;
+    if (known) {
+      const double percent = take.sm.percent > take.graphics.percent ? take.sm.percent : take.graphics.percent;
+      reading_.set(Metric::util, percent);
+      reading_.util_newest = {percent, percent};
+      reading_.util_basis = take.first ? Basis::instant : Basis::mean;
+      reading_.util_coverage = take.first ? 0 : 1;
+    } else if (!has_none && reading_.why_missing(Metric::util) != Absence::none) {
+      reading_.miss(Metric::util, take.graphics.absence);
+    }
+  }
+
   const Clock& clock() const {
     static const SystemClock kSystem;
     return buffers_.clock != nullptr ? *buffers_.clock : kSystem;
@@ -547,7 +602,8 @@ class Reader {
     // not make the next one early as well.
     const Duration early = needs_.lists_every / 10;
     const Instant due = list.at ? *list.at + needs_.lists_every : now_;
-    from_memory_ = list.at && now_ >= *list.at - early && now_ < due - early && (list.all || !all);
+    // Whose the shares are goes by this list.
+    from_memory_ = !needs_.shares && list.at && now_ >= *list.at - early && now_ < due - early && (list.all || !all);
     if (from_memory_) return;
     note(list_processes(calls_, handle_, device_, all, needs_.lists_every == Duration::zero(), buffers_, list));
     list.at = now_ < due && due - now_ <= early ? due : now_;
@@ -569,6 +625,37 @@ class Reader {
       reading_.set(Metric::procs, 0);  // nobody can be there without memory
     else
       reading_.miss(Metric::procs, Absence::hidden);
+  }
+
+  // ---- what each process did
+
+  void look_shares() {
+    constexpr unsigned kMostShares = 1U << 14;
+    const unsigned long long since = memory_.shares.last_seen();
+    std::vector<nvml::ProcessUtilization>& out = buffers_.shares;
+    unsigned count = 0;
+    // As documented: how many there are comes first. There may be more by the second call.
+    Return code = ask(calls_.DeviceGetProcessUtilization, handle_, static_cast<nvml::ProcessUtilization*>(nullptr),
+                      &count, since);
+    for (int tries = 0; tries < 3 && code == Return::insufficient_size; ++tries) {
+      if (count > kMostShares) {  // nonsense
+        code = Return::unknown;
+        break;
+      }
+      out.resize(std::max<std::size_t>(out.size(), count + std::size_t{16}));
+      count = static_cast<unsigned>(out.size());
+      code = ask(calls_.DeviceGetProcessUtilization, handle_, out.data(), &count, since);
+      if (code == Return::success && count > out.size()) code = Return::unknown;
+    }
+    if (device_gone(code)) fatal_ = code;
+    if (code == Return::success) count = std::min(count, static_cast<unsigned>(out.size()));
+    memory_.shares.look(now_, code, std::span(out.data(), code == Return::success ? count : 0),
+                        RingClocks::at(clock(), now_));
+  }
+
+  void shares() {
+    look_shares();
+    if (fatal_ == Return::success) memory_.shares.take(now_, reading_);
   }
 
   // ---- the rest
@@ -635,7 +722,8 @@ Absence nothing_read(const Reading& reading, bool processes_from_memory) {
     const Absence absence = reading.why_missing(row.metric);
     if (row.of != Of::gpu || absence == Absence::not_asked) continue;
     if (row.metric == Metric::procs && processes_from_memory) continue;
-    if (absence == Absence::none || absence == Absence::not_covered) return Absence::none;
+    if (absence == Absence::none || absence == Absence::not_covered || absence == Absence::no_baseline)
+      return Absence::none;
     if (why == Absence::none || why == Absence::not_supported) why = absence;
   }
   return why;
@@ -672,7 +760,32 @@ void look_seldom(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
 void lost_observation(NvmlMemory& memory) {
   memory.util.restart();
   memory.power.restart();
+  memory.shares.restart();
+  memory.gpm.restart();
   memory.list.at.reset();
+}
+
+void lost_observation(NvmlGpu& gpu) {
+  lost_observation(gpu.memory);
+  for (NvmlPart& part : gpu.parts) part.memory.gpm.restart();
+}
+
+// Of the whole card where that is one, else of its MIG devices. The first sample of all has to wait a little for a
+// second one of the driver's.
+void read_counters(const NvmlGpu& gpu, Reader& whole, std::vector<Reader>& parts, const NvmlBuffers& buffers) {
+  const bool cut = gpu.mig_mode.value_or(false);
+  bool begun = !cut && whole.begin_counters(gpu.handle);
+  for (Reader& part : parts) begun = part.begin_counters(gpu.handle) || begun;
+  constexpr Duration kPause = GpmMeter::kShortest + std::chrono::milliseconds(2);
+  if (begun && buffers.pause != nullptr)
+    buffers.pause(kPause);
+  else if (begun)
+    std::this_thread::sleep_for(kPause);
+  if (cut)
+    whole.no_counters();
+  else
+    whole.counters(gpu.handle);
+  for (Reader& part : parts) part.counters(gpu.handle);
 }
 
 bool must_identify(const NvmlGpu& gpu, Instant now) {
@@ -693,26 +806,34 @@ void sample_gpu(const NvmlCalls& calls, NvmlGpu& gpu, const Needs& needs, Instan
   answer.parts.resize(gpu.parts.size());
   if (code != Return::success) {
     answer.driver_gone = driver_gone(code);
-    lost_observation(gpu.memory);
+    lost_observation(gpu);
     answer.gpu.miss_all(absence_of(code));
     for (Reading& part : answer.parts) part.miss_all(absence_of(code));
     return;
   }
   clear(answer.gpu);
   gpu.memory.power_wanted = needs.power;
+  gpu.memory.shares_wanted = needs.shares;
   Reader reader(calls, gpu.handle, gpu.device, gpu.memory, needs, now, buffers, answer.gpu);
   reader.gpu(gpu.display_active.value_or(false));
-  close(answer.gpu, reader, needs);
-  if (answer.gpu.device_absence != Absence::none) lost_observation(gpu.memory);
-  answer.gpu.mig_mode = gpu.mig_mode;
-  answer.driver_gone = driver_gone(reader.fatal());
+  std::vector<Reader> parts;
+  parts.reserve(gpu.parts.size());
   for (std::size_t i = 0; i < gpu.parts.size(); ++i) {
     NvmlPart& mig = gpu.parts[i];
     clear(answer.parts[i]);
-    Reader part(calls, mig.handle, mig.device, mig.memory, needs, now, buffers, answer.parts[i]);
-    part.part();
-    close(answer.parts[i], part, needs);
-    if (part.invalid()) gpu.identified = false;  // the MIG devices are not what they were: look again
+    parts.emplace_back(calls, mig.handle, mig.device, mig.memory, needs, now, buffers, answer.parts[i]).part();
+  }
+  read_counters(gpu, reader, parts, buffers);
+  close(answer.gpu, reader, needs);
+  if (reader.fatal() != Return::success)
+    lost_observation(gpu);
+  else if (answer.gpu.device_absence != Absence::none)  // of one that is cut nothing may be read but its MIG devices
+    lost_observation(gpu.memory);
+  answer.gpu.mig_mode = gpu.mig_mode;
+  answer.driver_gone = driver_gone(reader.fatal());
+  for (std::size_t i = 0; i < gpu.parts.size(); ++i) {
+    close(answer.parts[i], parts[i], needs);
+    if (parts[i].invalid()) gpu.identified = false;  // the MIG devices are not what they were: look again
     if (gpu.attached_at) answer.parts[i].attached_for = now - *gpu.attached_at;
   }
   if (reader.fatal() == Return::success) {
@@ -734,7 +855,8 @@ void look_gpu(const NvmlCalls& calls, NvmlGpu& gpu, Instant now, NvmlBuffers& bu
 Duration look_within(const NvmlGpu& gpu) {
   if (!gpu.identified) return kNoLook;
   const Duration power = gpu.memory.power_wanted ? gpu.memory.power.look_within() : kNoLook;
-  return std::min(gpu.memory.util.look_within(), power);
+  const Duration shares = gpu.memory.shares_wanted ? ShareMeter::kLookWithin : kNoLook;
+  return std::min({gpu.memory.util.look_within(), power, shares});
 }
 
 }  // namespace lull

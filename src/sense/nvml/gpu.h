@@ -3,15 +3,17 @@
 // sample to the next. Who it is gets read once (and again after it was lost); the values every time. Whatever fails
 // costs only itself and leaves its reason in the reading. A NvmlGpu is used by one thread at a time.
 
-#include <chrono>
+#include <functional>
 #include <optional>
 #include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
 #include "gpu/snapshot.h"
+#include "sense/nvml/gpm_meter.h"
 #include "sense/nvml/library.h"
 #include "sense/nvml/meters.h"
+#include "sense/nvml/share_meter.h"
 #include "sense/proof.h"
 #include "sense/source.h"
 
@@ -34,10 +36,13 @@ struct NvmlMemory {
   UtilMeter util;
   Ring ring;
   PowerMeter power;
+  ShareMeter shares;
+  GpmMeter gpm;
   GpuProcessList list;
   MemoryCall memory_call = MemoryCall::untried;
   bool module_asked = false;
   bool power_wanted = false;  // by the last sample, so looks need it
+  bool shares_wanted = false;
 };
 
 // Room for the driver's answers, and what else one thread needs to sample its GPUs.
@@ -45,9 +50,11 @@ struct NvmlBuffers {
   std::vector<nvml::Sample> samples;
   std::vector<nvml::Process> processes;
   std::vector<nvml::ProcessV1> old_processes;
+  std::vector<nvml::ProcessUtilization> shares;
   Root root = Root::machine();
   const Clock* clock = nullptr;         // null: the system's
   std::optional<bool> first_namespace;  // of pids, where the driver shows everybody; found out once
+  std::function<void(Duration)> pause;  // null: sleeps
 };
 
 struct NvmlPart {

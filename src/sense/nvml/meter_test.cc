@@ -234,6 +234,27 @@ TEST(PowerMeter, WhatWasHardlyLookedAtIsNotCoveredAndSaysHowLittleWasSeen) {
   EXPECT_NEAR(take.coverage, 0.1, 0.001);
 }
 
+// A moment stands for 1.5 s.
+TEST(PowerMeter, NineTenthsOfTheTimeAreEnoughAndLessIsNot) {
+  for (const auto& [apart, known] : {std::pair{1660ms, true}, std::pair{1680ms, false}, std::pair{1850ms, false}}) {
+    PowerMeter meter;
+    meter.look(kBegin, std::nullopt, kBegin, 100);
+    (void)meter.take(kBegin);
+    meter.look(kBegin + apart, std::nullopt, kBegin, 100);
+    EXPECT_EQ(meter.take(kBegin + apart).absence == Absence::none, known) << apart / 1ms;
+  }
+}
+
+TEST(PowerMeter, ACounterIsNotComparedWithMomentsThatCoverLess) {
+  for (const auto& [apart, compared] : {std::pair{1660ms, true}, std::pair{1760ms, false}}) {
+    PowerMeter meter;
+    Instant now = kBegin;
+    for (int i = 0; i < 10; ++i, now += apart)
+      meter.look(now, static_cast<std::uint64_t>(250 * i * (apart / 1ms)) + 5000, now, 100);
+    EXPECT_EQ(meter.counts_the_module(), compared) << apart / 1ms;
+  }
+}
+
 TEST(PowerMeter, ALoadThatSwingsDoesNotCostTheCounter) { EXPECT_EQ(drawn(300, 300, 6, 150).back().basis, Basis::mean); }
 
 }  // namespace

@@ -134,7 +134,7 @@ class NvmlSource final : public Source {
   }
   Duration look_within(unsigned gpu) const override { return lull::look_within(gpus_[gpu].gpu); }
 
-  bool wants_to_let_go() const override { return nvml_ != nullptr && sleepers_.all_asleep(); }
+  bool wants_release() const override { return nvml_ != nullptr && sleepers_.all_asleep(); }
 
   Topology topology() override {
     // Of those that have said who they are: a card that sleeps is not woken for this.
