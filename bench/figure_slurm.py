@@ -59,6 +59,7 @@ def by_hand(cluster, job, count):
                     f"--ntasks={count}", "/bin/true")
     for fields in ("JobID,State,RestartCnt", "JobID,Comment"):
         cluster.run("squeue", "--noheader", f"--jobs={job}", f"--Format={fields}")
+    cluster.run("scontrol", "show", "job", "--details", str(job))
     for _ in range(2):  # AdminComment; scancel takes as long
         cluster.run("scontrol", "update", f"jobid={job}", "AdminComment=x")
     return time.monotonic() - begin
@@ -110,7 +111,7 @@ def decision_to_done(cluster, nodes, count, turns, wanted, every):
            f"load {os.getloadavg()[0]:.0f})")
     one = min(spent, key=lambda one: sum(count for count, _ in one.values()))
     number, micros = (sum(many[i] for many in one.values()) for i in (0, 1))
-    wanted_calls = 8 if count == 1 else 14  # many nodes report the end of a step together
+    wanted_calls = 10 if count == 1 else 16  # many nodes report the end of a step together
     report("    and calls to slurmctld for that", f"{number}, {micros / 1e3:.1f} ms of its time", f"at most {wanted_calls}",
            number <= wanted_calls, f"({', '.join(f'{count} {name}' for name, (count, _) in sorted(one.items()))})")
 

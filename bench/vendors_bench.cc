@@ -2,8 +2,8 @@
 // works. Prints one line a figure, name and number, for figure_vendors.py:
 //
 //   vendors_bench sample          a sample of 8 MI300X, and the same files in a bare loop, in turns
-//   vendors_bench quirks CASES    random cases with the drivers' faults (sense/quirks_test.h)
-//   vendors_bench tree DIR        writes the files of 8 MI300X to DIR/sys
+//   vendors_bench quirks CASES [SEED]   random cases with the drivers' faults (sense/quirks_test.h)
+//   vendors_bench tree DIR        writes the files of 8 MI300X that nobody has open to DIR/sys
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -24,6 +24,7 @@ constexpr unsigned kCards = 8;
 // As amdgpu shows an MI300X in SPX, with the platform cards beside it, and KFD's nodes in an order of their own.
 std::vector<std::string> make_machine(const CardTree& cards) {
   std::vector<std::string> devices;
+  cards.tree.write("sys/module/amdgpu/refcnt", "0\n");
   cards.tree.write("sys/class/kfd/kfd/topology/nodes/0/gpu_id", "0\n");
   cards.tree.write("sys/class/kfd/kfd/topology/nodes/0/properties", "cpu_cores_count 96\nsimd_count 0\n");
   std::filesystem::create_directories(cards.tree.at("sys/class/kfd/kfd/proc"));
@@ -124,9 +125,10 @@ int main(int argc, char** argv) {
   if (what == "sample") {
     compare();
   } else if (what == "quirks" && argc > 2) {
-    const QuirkCounts counts = QuirkCases(std::random_device()()).run(static_cast<unsigned>(std::atoi(argv[2])));
-    std::printf("cases %u\nidle %u\nbusy %u\nunknown %u\nfalse_idle %u\n", counts.cases, counts.known_idle,
-                counts.known_busy, counts.unknown, counts.false_idle);
+    const unsigned seed = argc > 3 ? static_cast<unsigned>(std::strtoul(argv[3], nullptr, 10)) : std::random_device()();
+    const QuirkCounts counts = QuirkCases(seed).run(static_cast<unsigned>(std::atoi(argv[2])));
+    std::printf("seed %u\ncases %u\nidle %u\nbusy %u\nunknown %u\nfalse_idle %u\n", seed, counts.cases,
+                counts.known_idle, counts.known_busy, counts.unknown, counts.false_idle);
   } else if (what == "tree" && argc > 2) {
     CardTree cards;
     make_machine(cards);

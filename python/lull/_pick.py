@@ -19,6 +19,8 @@ _log = logging.getLogger("lull")
 class PickError(Error):
     """No GPUs could be had. `reasons` has one line for each GPU that does not suit."""
 
+    __module__ = "lull"  # as it is imported
+
     def __init__(self, text, reasons=()):
         super().__init__(text)
         self.reasons = list(reasons)
@@ -27,9 +29,13 @@ class PickError(Error):
 class PickTimeout(PickError, TimeoutError):
     """They were waited for as long as was asked for."""
 
+    __module__ = "lull"  # as it is imported
+
 
 class CudaInitializedError(Error):
     """CUDA has already looked at CUDA_VISIBLE_DEVICES in this process: setting it would do nothing."""
+
+    __module__ = "lull"  # as it is imported
 
 
 class Pick:

@@ -115,7 +115,7 @@ class Replay:
         return f"<lull.Replay {self.answer}>"
 
     def _repr_html_(self):
-        shown = ("for", "util", "jobs", "ended", "worked_again", "work_lost_ratio", "work_lost_low", "work_lost_high",
+        shown = ("for", "util", "jobs", "ended", "worked_again", "work_lost_ratio", "work_lost_limit",
                  "freed_hours", "recommended")
         rows = self._answer.get("sweep") or [self._answer["totals"]]
         return (f"<p><b>{html.escape(self.answer)}</b><br>{html.escape(self.basis)}</p>" +
@@ -167,14 +167,14 @@ def _columns_text(columns):
     return ",".join(f"{role}={name}" for role, name in columns.items())
 
 
-def replay(trace, rule=None, *, arm=None, per="gpu", regret=None, every=None, delay=None, gap=None, missing=None, price=None,
+def replay(trace, idle=None, *, arm=None, per="gpu", regret=None, every=None, delay=None, gap=None, missing=None, price=None,
            sweep=None, columns=None, threads=None, lose=None, except_user=None, verbose=False):
     """Tries a rule on a recording: what it would have ended, what that would have freed, whom it would have hurt.
 
     `trace` is a path, several of them, or a pandas DataFrame (its columns named as `lull record` names them, or through
-    `columns`, such as {"time": "ts", "util": "load"}). `rule` is a rule, the name of one, or a time: "2h" is the default rule
+    `columns`, such as {"time": "ts", "util": "load"}). `idle` is a rule, the name of one, or a time: "2h" is the default rule
     for two hours; without it the default rule is tried. `sweep` tries other values too: {"for": ["5m", "30m"], "util": [1, 5]}.
-    `except_user` is a name or a list of names. The rest are the options of `lull replay`, see lull-replay(1).
+    `lose` is a share ("1%", or 0.01). `except_user` is a name or a list of names. The rest are the options of `lull replay`, see lull-replay(1).
 
     >>> import lull, tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
@@ -186,11 +186,15 @@ def replay(trace, rule=None, *, arm=None, per="gpu", regret=None, every=None, de
     (1, 'end of trace', 60, None)
     """
     options = ["--per", per]
-    if rule is not None:
-        options += ["--idle", rule.text if isinstance(rule, Rule) else str(rule)]
+    if idle is not None:
+        options += ["--idle", idle.text if isinstance(idle, Rule) else str(idle)]
     for name, value in (("regret", regret), ("delay", delay)):
         if value is not None:
             options += [f"--{name}", seconds_text(value)]
+    if isinstance(lose, (int, float)):
+        if not 0 <= lose < 1:
+            raise ValueError(f"lose={lose}: a share from 0 to 1, such as 0.01, or '1%'")
+        lose = f"{100 * lose:.10g}%"
     for name, value in (("arm", arm), ("missing", missing), ("lose", lose)):
         if value is not None:
             options += [f"--{name}", str(value)]

@@ -47,7 +47,7 @@ class Report:
 
 def replay(
     trace: Union[Path, Sequence[Path], Any],
-    rule: Union[None, str, Rule] = None,
+    idle: Union[None, str, Rule] = None,
     *,
     arm: Union[None, str, Rule] = None,
     per: str = "gpu",

@@ -1,8 +1,10 @@
 """lull.watch(): acts when the GPUs of this process have been idle for too long."""
 import atexit
+import json
 import logging
 import signal
 import threading
+from collections.abc import Mapping
 
 from . import _core
 from ._core import UsageError
@@ -18,6 +20,8 @@ class IdleExit(SystemExit):
 
     `firing` is the evidence. The status is 0, or that of do="exit=STATUS"; `lull run` says 124 of a job that it ended.
     """
+
+    __module__ = "lull"  # as it is imported
 
     def __init__(self, status=0, firing=None):
         super().__init__(status)
@@ -180,14 +184,16 @@ def _action(do):
 
 
 def watch(idle="util < 1 for 30m", *, arm=None, do=None, every=5.0, delay=0, gpus=None, missing="unknown",
-          repeat=False, grace=None, dry_run=False):
+          repeat=False, grace=None, dry_run=False, signals=None):
     """Watches the GPUs of this process, in a thread of its own, and acts once the rule `idle` has held.
 
     `do` is a function, which is called with the evidence (a Firing); "exit" (status 0; or "exit=124"), which raises IdleExit
     in the main thread, and ends the process from outside if it is still there after `grace` (60s); or "kill", which ends the
     process and its children with SIGTERM and after `grace` (10s) with SIGKILL. `arm` is a rule that must hold once before.
     Its GPUs are those that pick() gave it, or CUDA_VISIBLE_DEVICES, or those it has a context on; while it has none it is not
-    judged. What cannot be read is never idle.
+    judged. What cannot be read is never idle. `signals` names signals of your own: {"queue": "file:/run/server/queue",
+    "users": "command:who | wc -l", "requests": {"url": "http://127.0.0.1:8000/metrics", "metric": "requests_total", "as":
+    "rate"}}.
 
     >>> import lull
     >>> with lull.simulate(gpus=1), lull.pick():
@@ -200,7 +206,7 @@ def watch(idle="util < 1 for 30m", *, arm=None, do=None, every=5.0, delay=0, gpu
     act, at_close, words, ends = _action(do)
     given = {"idle": str(idle), "arm": "" if arm is None else str(arm), "every": seconds_text(every),
              "delay": seconds_text(delay), "gpus": _gpus_text(gpus), "missing": missing, "repeat": bool(repeat),
-             "dry_run": bool(dry_run), "action": words,
+             "dry_run": bool(dry_run), "action": words, "signals": _signal_texts(signals),
              "ends_after": "" if not ends else "0s" if do == "kill" else seconds_text("60s" if grace is None else grace),
              "grace": "10s" if do != "kill" or grace is None else seconds_text(grace)}
     try:
@@ -209,6 +215,29 @@ def watch(idle="util < 1 for 30m", *, arm=None, do=None, every=5.0, delay=0, gpu
         if at_close is not None:
             at_close()
         raise
+
+
+def _signal_texts(signals):
+    """Each as `--signal-from` has it: NAME=SOURCE."""
+    if signals is None:
+        return []
+    if not isinstance(signals, Mapping) or not all(isinstance(name, str) for name in signals):
+        raise UsageError("signals=: a dict of names and sources would be right, such as {'queue': 'file:/run/server/queue'}")
+    for name, source in signals.items():
+        if not isinstance(source, (str, Mapping)):
+            raise UsageError(f"signals=: {name}: {source!r} is neither a text nor a dict")
+    return [f"{name}={source if isinstance(source, str) else _toml(source, name)}" for name, source in signals.items()]
+
+
+def _toml(value, where):
+    if isinstance(value, Mapping):
+        inside = (f"{json.dumps(str(key), ensure_ascii=False)} = {_toml(one, f'{where}: {key}')}" for key, one in value.items())
+        return "{ " + ", ".join(inside) + " }"
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        value = seconds_text(value)
+    if isinstance(value, str):
+        return json.dumps(value, ensure_ascii=False)
+    raise UsageError(f"signals=: {where}: {value!r} is neither a text nor a dict")
 
 
 def _gpus_text(gpus):

@@ -1,6 +1,6 @@
 from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Callable, Optional, Sequence, Type, Union
+from typing import Any, Callable, Mapping, Optional, Sequence, Type, Union
 
 from . import Firing, Rule
 
@@ -43,4 +43,5 @@ def watch(
     repeat: bool = False,
     grace: Union[None, str, int, float] = None,
     dry_run: bool = False,
+    signals: Optional[Mapping[str, Union[str, Mapping[str, Any]]]] = None,
 ) -> Watch: ...

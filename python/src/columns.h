@@ -3,7 +3,6 @@
 // What lies in memory as the evaluator wants it (float32, datetime64[ns]) is not copied; anything else is converted
 // a block at a time, into buffer that is used again.
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <memory>

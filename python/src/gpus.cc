@@ -5,7 +5,6 @@
 
 #include <cmath>
 #include <mutex>
-#include <thread>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -135,7 +134,7 @@ class Kept {
     if (!sampler_ || driver != driver_) {
       sampler_.reset();
       SamplerOptions options = status_options();
-      options.lets_go_after = kLetsGo;
+      options.release_after = kLetsGo;
       sampler_ = std::make_unique<SharedSampler>(std::move(options));
       idle_ = IdleTimes(kLetsGo);
       driver_ = driver;

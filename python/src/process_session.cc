@@ -11,6 +11,7 @@
 #include "sense/presence.h"
 #include "session/end_program.h"
 #include "session/machine.h"
+#include "session/signal_program.h"
 #include "view/action_event.h"
 #include "view/events.h"
 
@@ -18,10 +19,11 @@ namespace lull::python {
 // A loop on a thread among others: no signals, no job, no children.
 class ProcessWatch::World final : public lull::World {
  public:
-  World(std::unique_ptr<Loop> loop, SensorProgram program) : loop_(std::move(loop)), program_(std::move(program)) {}
+  World(std::unique_ptr<Loop> loop, SensorProgram program)
+      : loop_(std::move(loop)), program_(std::move(program)), signals_(*loop_, program_) {}
 
   Loop& loop() override { return *loop_; }
-  Result<> listen(const sigset_t&, OnSignal) override { return {}; }
+  Result<> listen(const std::vector<int>&, OnSignal) override { return {}; }
   std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override {
     options.program = program_;
     return std::make_unique<LoopSampler>(*loop_, std::move(options), std::move(on_sample));
@@ -32,11 +34,15 @@ class ProcessWatch::World final : public lull::World {
   std::unique_ptr<Action> end_holders(const std::string&, Ending::Options, EndHolders::Who) override { return nullptr; }
   void stop_ourselves() override {}
   bool has_threads() const override { return true; }
+  void read_signal(const SignalSource& source, SignalPrograms::Done done) override {
+    signals_.read(source, std::move(done));
+  }
 
  private:
   std::unique_ptr<Loop> loop_;
   SensorProgram program_;
   Presence presence_;
+  SignalPrograms signals_;
 };
 
 class ProcessWatch::OutputStyle final : public Sink {
@@ -166,7 +172,7 @@ class ProcessWatch::Watcher final : public Session {
   ProcessWatchState state_;
 };
 
-ProcessWatch::ProcessWatch() : bell_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
+ProcessWatch::ProcessWatch() : wakeup_(::eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) {}
 ProcessWatch::~ProcessWatch() = default;
 
 Result<std::unique_ptr<ProcessWatch>> ProcessWatch::make(ProcessWatchSettings settings, ProcessWatchCalls calls) {
@@ -179,9 +185,9 @@ Result<std::unique_ptr<ProcessWatch>> ProcessWatch::make(ProcessWatchSettings se
   made->calls_ = std::move(shared);
   made->watcher_ = std::make_unique<Watcher>(std::move(settings), *made->world_, *made->console_, kept);
   ProcessWatch* self = made.get();
-  TRY(made->world_->loop().on_ready(made->bell_.get(), [self] {
+  TRY(made->world_->loop().on_ready(made->wakeup_.get(), [self] {
     eventfd_t rings = 0;
-    (void)::eventfd_read(self->bell_.get(), &rings);
+    (void)::eventfd_read(self->wakeup_.get(), &rings);
     std::vector<std::function<void()>> tasks;
     {
       const std::scoped_lock lock(self->mutex_);
@@ -199,7 +205,7 @@ void ProcessWatch::post(std::function<void()> task) {
     const std::scoped_lock lock(mutex_);
     tasks_.push_back(std::move(task));
   }
-  (void)::eventfd_write(bell_.get(), 1);
+  (void)::eventfd_write(wakeup_.get(), 1);
 }
 
 void ProcessWatch::stop() {

@@ -3,14 +3,13 @@
 // the GPUs that this process was given or has a context on, as `lull run` judges a job. Everything that it does goes
 // through `Calls`; it takes no lock of Python's.
 
-#include <atomic>
 #include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
 
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 #include "session/session.h"
 
 namespace lull::python {
@@ -73,7 +72,7 @@ class ProcessWatch {
   std::unique_ptr<World> world_;
   std::unique_ptr<OutputStyle> console_;
   std::unique_ptr<Watcher> watcher_;
-  Fd bell_;
+  Fd wakeup_;
   std::mutex mutex_;
   std::vector<std::function<void()>> tasks_;
 };

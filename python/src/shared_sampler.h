@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <string>
-#include <vector>
 
 #include "gpu/snapshot.h"
 #include "sense/sampler.h"

@@ -14,6 +14,7 @@
 #include "base/process_start.h"
 #include "base/units.h"
 #include "callback.h"
+#include "config/signal_source.h"
 #include "errors.h"
 #include "evidence.h"
 #include "module.h"
@@ -38,12 +39,19 @@ struct Settings {
   Duration grace{};
 };
 
+std::vector<std::string> given_texts(const std::vector<SignalSource>& sources) {
+  std::vector<std::string> all;
+  for (const SignalSource& source : sources) all.push_back(source.given);
+  return all;
+}
+
 class Watch : public std::enable_shared_from_this<Watch> {
  public:
   Watch(Settings settings, py::object act, py::object say)
       : program_(settings.watch.program),
         judged_{to_text(settings.watch.common.policy.idle), settings.watch.common.gpus,
-                settings.watch.common.missing == WhenMissing::ignore ? "ignore" : "unknown"},
+                settings.watch.common.missing == WhenMissing::ignore ? "ignore" : "unknown",
+                given_texts(settings.watch.common.signals)},
         ends_after_(settings.ends_after),
         grace_(settings.grace),
         kills_(settings.ends_after && act.is_none()),
@@ -371,7 +379,8 @@ class Watch : public std::enable_shared_from_this<Watch> {
     std::vector<std::string> arguments = {
         "lull-end",     std::to_string(::getpid()), millis(*ends_after_), millis(grace_), judged_.rule, judged_.gpus,
         judged_.missing};
-    if (kills_) arguments.emplace_back("ask");
+    arguments.emplace_back(kills_ ? "ask" : "-");
+    arguments.insert(arguments.end(), judged_.signals.begin(), judged_.signals.end());
     auto started = start_program({program_.path, std::move(arguments), program_.environment}, given);
     if (!started) return std::unexpected(std::move(started).error());
     helper_ = *std::move(started);
@@ -387,6 +396,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
     std::string rule;
     std::string gpus;
     std::string missing;
+    std::vector<std::string> signals;
   };
   const Judged judged_;  // by which who ends us looks whether we work
   const std::optional<Duration> ends_after_;
@@ -443,6 +453,12 @@ Settings settings_of(const py::dict& given) {
   const auto text = [&](const char* name) { return given[name].cast<std::string>(); };
   Settings settings;
   SessionSettings& common = settings.watch.common;
+  auto sources = signals_with({}, given["signals"].cast<std::vector<std::string>>(), "signals=");  // rules name them
+  if (!sources) throw Complaint(Kind::usage, sources.error().message());
+  common.signals = *std::move(sources);
+  for (const SignalSource& source : common.signals)
+    if (source.given.find('\0') != std::string::npos)
+      throw Complaint(Kind::usage, "signals=: " + source.name + " has a zero byte in it");
   auto idle = rule_or_span(text("idle"), "util < 1 for 30m");
   if (!idle) throw Complaint(Kind::rule, "idle: " + idle.error().message());
   common.policy.idle = *std::move(idle);

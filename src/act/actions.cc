@@ -123,7 +123,7 @@ class AnnouncePower final : public Action {
     const std::string message =
         fmt::format("lull: this machine goes {} in {}: {}. `lull watch --cancel` keeps it up.",
                     power_ == Power::off ? "off" : "down for a reboot", format_duration(warn_), headline(facts.why));
-    tell(Announced{text_, warn_, tell_terminals(message, root_)});
+    tell(Announced{text_, warn_, write_to_terminals(message, root_)});
     until_ = loop_.now() + warn_;
     timer_ = loop_.at(*until_, [this, done = std::move(done)] {
       timer_.reset();
@@ -518,7 +518,7 @@ void RunCommand::start(const FiringFacts& facts, Done done, Tell tell) {
 Result<> CollectEvidence::prepare() { return Evidence::prepare(folder_); }
 
 void CollectEvidence::start(const FiringFacts& facts, Done done, Tell tell) {
-  Evidence::collect(folder_, facts, recorder_, tools_.helpers, tools_.signals, on_start_,
+  Evidence::collect(folder_, facts, recorder_, tools_.helpers, tools_.signals, on_start_, debugger_,
                     [done = std::move(done), tell = std::move(tell)](const EvidenceWritten& written) {
                       tell(written);
                       done({});

@@ -173,9 +173,13 @@ class RunCommand : public Action {
 // Writes down what was seen, before it is gone.
 class CollectEvidence : public Action {
  public:
-  CollectEvidence(const Tools& tools, std::string folder, const Recorder& recorder,
-                  std::function<void(const Process&)> on_start)
-      : tools_(tools), folder_(std::move(folder)), recorder_(recorder), on_start_(std::move(on_start)) {}
+  CollectEvidence(const Tools& tools, std::string folder, const Recorder& recorder, Evidence::Debugger debugger,
+                  std::function<void(const Process&)> on_start = nullptr)
+      : tools_(tools),
+        folder_(std::move(folder)),
+        recorder_(recorder),
+        debugger_(debugger),
+        on_start_(std::move(on_start)) {}
   const std::string& text() const override { return folder_; }
   Result<> prepare() override;
   void start(const FiringFacts& facts, Done done, Tell tell) override;
@@ -186,6 +190,7 @@ class CollectEvidence : public Action {
   Tools tools_;
   std::string folder_;
   const Recorder& recorder_;
+  Evidence::Debugger debugger_;
   std::function<void(const Process&)> on_start_;
 };
 

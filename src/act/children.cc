@@ -130,6 +130,13 @@ void Helpers::end(Running& one) {
   (void)one.process.signal(SIGKILL);  // where no listing shows it
 }
 
+// What an ended process left is ours by now. Looking for it costs more than looking whether there is anything.
+bool Helpers::may_have_left() const {
+  return std::ranges::any_of(own_children(), [this](const auto& one) {
+    return !children_.expects(one.first) && !is_own_process(one.first, one.second);
+  });
+}
+
 Helpers::~Helpers() {
   for (const auto& one : running_) {
     if (one->limit) loop_.cancel(*one->limit);
@@ -190,7 +197,8 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   one->process = std::move(spawned->process);
   if (on_start) on_start(one->process);
   running_.push_back(one);
-  children_.expect(one->process, [this, one](const ExitStatus& status) {
+  children_.expect(one->process, [this, one, ends = options.leaves_nothing](const ExitStatus& status) {
+    if (ends && may_have_left()) end(*one);
     HelperResult result;
     result.status = status;
     result.trouble = to_text(status);

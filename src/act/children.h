@@ -66,6 +66,7 @@ struct HelperOptions {
   bool capture = false;                             // its stdout comes back as text
   std::size_t most_output = std::size_t{64} << 10;  // of that
   bool no_more_output = false;                      // and it cannot write more: for what somebody runs again and again
+  bool leaves_nothing = false;                      // what is left of it when it ends is ended as well
   bool quiet = false;                               // its stderr goes where its stdout goes
   const InheritedSignals* signals = nullptr;
   std::function<bool()> may_start = nullptr;  // asked right before it is started
@@ -97,6 +98,7 @@ class Helpers {
  private:
   struct Running;
   static void end(Running& one);
+  bool may_have_left() const;
   void finish(const std::shared_ptr<Running>& one, HelperResult result);
 
   Loop& loop_;

@@ -30,7 +30,7 @@ bool copy_at(std::string_view bytes, std::uint64_t offset, T& into) {
 }  // namespace
 
 Result<ElfSymbols> ElfSymbols::read(const std::string& path) {
-  const Fd file = TRY(open_file(path, O_RDONLY));
+  const Fd file = TRY(open_file(path, O_RDONLY | O_NONBLOCK | O_NOCTTY));  // it may be a FIFO by now
   struct stat status{};
   if (::fstat(file.get(), &status) != 0) return fail(errno, path);
   if (!S_ISREG(status.st_mode)) return fail(path + ": no ELF file");

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -9,6 +10,7 @@
 #include <cmath>
 #include <deque>
 #include <filesystem>
+#include <new>
 #include <set>
 #include <utility>
 
@@ -38,6 +40,7 @@ constexpr Duration kKernelLimit = 1s;
 constexpr Duration kProcLimit = 500ms;
 constexpr Duration kProcsLimit = 2s;
 constexpr std::size_t kMostPython = 256;
+constexpr std::size_t kPythonMemory = std::size_t{1} << 30;
 constexpr Duration kPythonLimit = 1s;
 constexpr Duration kPythonsLimit = 5s;
 constexpr std::string_view kNotRead = "not read in time\n";
@@ -92,9 +95,15 @@ std::string proc_text(pid_t pid) {
   return text;
 }
 
-std::vector<std::string> stack_command(const MemberView& member) {
+// Why there are no stacks of programs that are not Python; empty: there are.
+std::string_view stacks_missing(Evidence::Debugger debugger) {
   static const bool has_gdb = is_executable("gdb");
-  if (!has_gdb) return {};
+  if (debugger == Evidence::Debugger::none)
+    return "only Python processes have stacks here (python.txt): a debugger would stop the others\n";
+  return has_gdb ? "" : "gdb is not installed: only Python processes have stacks here (python.txt)\n";
+}
+
+std::vector<std::string> stack_command(const MemberView& member) {
   return {"gdb", "-nx", "-batch", "-p", std::to_string(member.entry.pid), "-ex", "thread apply all bt"};
 }
 
@@ -135,8 +144,17 @@ PythonEvidence read_python(const std::vector<MemberView>& members) {
     const Error& why = read.error();
     return why.errno_value == ENOEXEC ? "" : why.errno_value == EPERM ? why.what : why.message();
   };
-  const auto answers = run_each_with_timeout(
-      count, [&](std::size_t i) { return answer_of(members[i].entry.pid); }, kPythonLimit, kPythonsLimit);
+  // Aside, whatever tables the job's files have cannot take the machine's memory.
+  const auto aside = [&](std::size_t i) -> std::string {
+    const rlimit most{kPythonMemory, kPythonMemory};
+    (void)::setrlimit(RLIMIT_AS, &most);
+    try {
+      return answer_of(members[i].entry.pid);
+    } catch (const std::bad_alloc&) {
+      return fmt::format("process {} has more symbols than there is room for", members[i].entry.pid);
+    }
+  };
+  const auto answers = run_each_with_timeout(count, aside, kPythonLimit, kPythonsLimit);
   for (std::size_t i = 0; i < count; ++i) {
     const pid_t pid = members[i].entry.pid;
     std::string answer = answers[i].value_or(fmt::format("process {} was not read in time", pid));
@@ -160,6 +178,7 @@ struct Stacks {
   Helpers& helpers;
   const InheritedSignals& signals;
   std::function<void(const Process&)> on_start;
+  Evidence::Debugger debugger;
   std::string trouble;  // the first there was
   std::vector<EvidenceFile> files = {};
   std::function<void(Stacks&)> done = nullptr;
@@ -168,11 +187,9 @@ struct Stacks {
     while (self->next < std::min(self->members.size(), kMostStacks)) {
       const MemberView& member = self->members[self->next++];
       if (self->known.contains(member.entry.pid)) continue;
-      std::vector<std::string> command = stack_command(member);
-      if (command.empty()) {
-        const std::string why = "gdb is not installed: only Python processes have stacks here (python.txt)\n";
+      if (const std::string_view why = stacks_missing(self->debugger); !why.empty()) {
         (void)write_new(self->folder.get(), "stacks-missing.txt", why);
-        self->files.push_back({"stacks-missing.txt", why});
+        self->files.push_back({"stacks-missing.txt", std::string(why)});
         break;
       }
       const std::string name = fmt::format("stack-{}.txt", member.entry.pid);
@@ -180,7 +197,7 @@ struct Stacks {
       if (!file && self->trouble.empty()) self->trouble = file.error().message();
       if (!file) continue;
       self->helpers.run(
-          {.arguments = std::move(command),
+          {.arguments = stack_command(member),
            .limit = kStackLimit,
            .output_file = fmt::format("/proc/self/fd/{}", file->get()),  // this very file, whatever its name is by now
            .quiet = true,
@@ -266,7 +283,7 @@ Result<> Evidence::prepare(const std::string& folder) {
 
 void Evidence::collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
                        const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
-                       Done done) {
+                       Debugger debugger, Done done) {
   auto made = new_folder(folder, folder_name(facts));
   if (!made) return done({.folder = "", .trouble = made.error().message(), .where = "", .page = ""});
   const std::string where = made->path;
@@ -300,8 +317,8 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
   page->where = where_text(python.processes);
   page->python = python_groups(python.processes);
   page->python_trouble = python.trouble;
-  auto stacks = std::make_shared<Stacks>(
-      Stacks{std::move(made->fd), facts.members, 0, std::move(known), helpers, signals, on_start, std::move(trouble)});
+  auto stacks = std::make_shared<Stacks>(Stacks{std::move(made->fd), facts.members, 0, std::move(known), helpers,
+                                                signals, on_start, debugger, std::move(trouble)});
   stacks->done = [where, page, facts, past = recorder.past(), done = std::move(done)](Stacks& all) {
     page->trouble = all.trouble;
     page->stacks = std::move(all.files);

@@ -3,6 +3,7 @@
 // process, where its Python threads are (python_stack.h), stacks of others where gdb is there, what the kernel said
 // about the GPU (Xid), and a page that shows all of it (evidence_page.h). A tool that hangs on a hung job is left out.
 
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -42,10 +43,13 @@ class Evidence {
   static Result<> prepare(const std::string& folder);
 
   using Done = std::function<void(const EvidenceWritten&)>;
+  // gdb shows the stacks of programs that are not Python, and stops them for that: allowed for a job of our own.
+  enum class Debugger : std::uint8_t { none, gdb };
   // Into a new folder of our own below `folder`, or not at all: never into or through what somebody else put there.
   // `on_start` learns of each tool that is started. Calls `done` once, later.
   static void collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
-                      const InheritedSignals& signals, const std::function<void(const Process&)>& on_start, Done done);
+                      const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
+                      Debugger debugger, Done done);
 };
 
 // What the kernel logged about GPUs (lines with NVRM, Xid or nvidia), newest last.

@@ -40,12 +40,13 @@ class EvidenceFolder : public ::testing::Test {
     std::pair<std::string, std::string> result;
     page_.clear();
     bool done = false;
-    Evidence::collect(root_, facts_, Recorder(), helpers, signals, nullptr, [&](const EvidenceWritten& written) {
-      result = {written.folder, written.trouble};
-      page_ = written.page;
-      done = true;
-      (*loop)->stop();
-    });
+    Evidence::collect(root_, facts_, Recorder(), helpers, signals, nullptr, Evidence::Debugger::gdb,
+                      [&](const EvidenceWritten& written) {
+                        result = {written.folder, written.trouble};
+                        page_ = written.page;
+                        done = true;
+                        (*loop)->stop();
+                      });
     if (!done) {
       EXPECT_TRUE((*loop)->run());  // while gdb runs
     }

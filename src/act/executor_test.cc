@@ -310,6 +310,23 @@ TEST_F(ExecutorTest, WhatWasCancelledWhileAnotherActionRanIsNotBegun) {
   EXPECT_TRUE(told<Cancelled>());
 }
 
+TEST_F(ExecutorTest, WhatNeedsNoConfirmationIsNotBegunEitherAfterACancel) {
+  for (const bool cancel : {true, false}) {
+    Step first("first", true);
+    Step mail("mail", false);
+    const auto run = make({&first, &mail}, true);
+    run->start();
+    if (cancel)
+      EXPECT_TRUE(run->cancel("ada"));
+    else
+      run->call_off();
+    first.finish();
+    EXPECT_EQ(mail.begun, 0);
+    EXPECT_TRUE(cancel ? told<Cancelled>() : told<NoLongerWanted>());
+    EXPECT_TRUE(called_off_);
+  }
+}
+
 TEST_F(ExecutorTest, WhatWasCancelledWhileItWaitsForAnotherConfirmationDoesNotGoOn) {
   Step first("first", true);
   Step second("second", true);

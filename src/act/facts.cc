@@ -122,6 +122,16 @@ std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, c
   return views;
 }
 
+std::vector<MemberView> view_processes(const std::vector<GpuProcess>& processes, const Root& root) {
+  std::vector<ProcessEntry> entries;
+  for (const GpuProcess& one : processes) {
+    if (!one.identified || std::ranges::find(entries, one.pid, &ProcessEntry::pid) != entries.end()) continue;
+    auto entry = read_process_entry(one.pid, root);
+    if (entry && entry->start_ticks == one.start_ticks) entries.push_back(*std::move(entry));
+  }
+  return view_members(entries, {}, 0, root);
+}
+
 std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std::size_t most) {
   std::vector<std::string> lines;
   for (std::size_t i = 0; i < members.size(); ++i) {

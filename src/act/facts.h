@@ -27,6 +27,8 @@ struct MemberView {
 // left out where it does not come in time.
 std::vector<MemberView> view_members(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& before,
                                      double seconds, const Root& root = {});
+// The same of processes that use a GPU, each once: those that are identified, and are the same still.
+std::vector<MemberView> view_processes(const std::vector<GpuProcess>& processes, const Root& root = {});
 // Lines for a person, at most `most` of them.
 std::vector<std::string> tree_lines(const std::vector<MemberView>& members, std::size_t most);
 

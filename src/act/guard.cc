@@ -69,7 +69,7 @@ constexpr Duration kLogEnds = 2s;      // for the last lines, when everybody who
 
 const SystemClock kClock;
 
-Fd hear_of_children() {
+Fd open_child_signals() {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGCHLD);
@@ -79,7 +79,7 @@ Fd hear_of_children() {
 class GuardProcess {
  public:
   GuardProcess(const GuardOptions& options, Cgroup& cgroup, int socket)
-      : options_(options), cgroup_(cgroup), socket_(socket), children_(hear_of_children()) {}
+      : options_(options), cgroup_(cgroup), socket_(socket), children_(open_child_signals()) {}
 
   [[noreturn]] void run() {
     if (const int why = start(); why != 0) {
@@ -212,7 +212,7 @@ class GuardProcess {
       wait = static_cast<int>(std::chrono::ceil<std::chrono::milliseconds>(left).count());
     }
     if (::poll(ready.data(), third ? 3 : 2, wait) < 0) return;
-    if (ready[2].revents != 0) hear_log();
+    if (ready[2].revents != 0) read_log();
     if (ready[1].revents != 0) reap();
     if (ready[0].revents != 0) hear();
     if (next_ && kClock.now() >= *next_) due();
@@ -361,7 +361,7 @@ class GuardProcess {
   }
 
   // ---- the log ----
-  void hear_log() {
+  void read_log() {
     LogReport report;
     std::array<char, 65536> lost;
     if (log_writer_ <= 0) {
@@ -506,10 +506,10 @@ void Guard::halt() {
   if (!freezer_ || ::write(freezer_.get(), "1", 1) != 1)
     tell({.kind = GuardMessage::halt, .a = 0, .b = halts_});
   else if (!telling_)
-    telling_ = loop_.in(kTellsLater, [this] { tell_of_freezing(); });
+    telling_ = loop_.in(kTellsLater, [this] { report_freezing(); });
 }
 
-void Guard::tell_of_freezing() {
+void Guard::report_freezing() {
   if (!telling_) return;
   loop_.cancel(*telling_);
   telling_.reset();
@@ -524,7 +524,7 @@ void Guard::go_on() {
 }
 
 void Guard::end(const Ending::Options& how) {
-  tell_of_freezing();
+  report_freezing();
   tell({.kind = GuardMessage::end, .a = how.signal, .time = how.grace.count()});
 }
 

@@ -89,7 +89,7 @@ class Guard {
   std::string named(std::int32_t refuser) const;
   void tell(const GuardMessage& word);
   void send_words();
-  void tell_of_freezing();
+  void report_freezing();
   void hear();
   void guard_ended();
   void kill_what_is_left();

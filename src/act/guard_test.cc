@@ -2,6 +2,7 @@
 #include "act/guard.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <linux/capability.h>
 #include <linux/fuse.h>
@@ -235,6 +236,62 @@ class GuardTest : public ::testing::Test {
   std::string heard_;
   std::vector<Process> left_;
 };
+
+TEST_F(GuardTest, SleepsWhileItWaitsForTheGrace) {
+  options_.log.clear();
+  options_.command = {"sh", "-c",
+                      "trap '' TERM; touch " + (folder_ / "done").string() + "; while :; do sleep 1000; done"};
+  begin();
+  started();
+  wait_for("done");
+  order('e');
+  // Who polls without end never gives the processor up of its own accord; how much of it that takes the machine says.
+  const Process& guard = left_[1];
+  constexpr std::string_view kWord = "\nvoluntary_ctxt_switches:\t";
+  std::optional<std::uint64_t> first;
+  std::uint64_t last = 0;
+  while (!guard.ended()) {
+    const std::string status = read_file(fmt::format("/proc/{}/status", guard.pid())).value_or("");
+    if (const std::size_t at = status.find(kWord); at != std::string::npos) {
+      const std::string_view rest = std::string_view(status).substr(at + kWord.size());
+      last = to_unsigned(rest.substr(0, rest.find('\n'))).value_or(last);
+      first = first.value_or(last);
+    }
+    ::usleep(10'000);
+  }
+  ASSERT_TRUE(first);
+  EXPECT_GE(last - *first, 5U) << "it has slept";
+  expect_gone();
+}
+
+TEST_F(GuardTest, WhatAKilledGuardLeavesIsKilled) {
+  options_.log.clear();
+  options_.command = {"sh", "-c",
+                      "setsid sleep 1000 & echo $! >" + (folder_ / "pid").string() + "; touch " +
+                          (folder_ / "done").string() + "; wait"};
+  begin();
+  started();
+  wait_for("done");
+  const auto pid = to_pid(trim(read_file(folder_ / "pid").value_or("")));
+  ASSERT_TRUE(pid);
+  auto left = Process::open(*pid);
+  ASSERT_TRUE(left);
+  left_.push_back(*std::move(left));
+  ASSERT_TRUE(left_[1].signal(SIGKILL));
+  EXPECT_EQ(line("gone"), "gone ");
+  expect_gone();
+}
+
+TEST(WhatPreventsStart, IsSaidOfTheLogOnlyWhereItCannotBeWritten) {
+  GuardOptions options;
+  options.command = {"/bin/true"};
+  options.log = (fs::temp_directory_path() / "lull-log-of-nobody").string();
+  EXPECT_EQ(what_prevents_start(options), std::vector<std::string>());
+  options.log = fs::temp_directory_path().string();
+  const std::vector<std::string> said = what_prevents_start(options);
+  ASSERT_EQ(said.size(), 1U);
+  EXPECT_NE(said[0].find("Is a directory"), std::string::npos) << said[0];
+}
 
 TEST_F(GuardTest, WritesTheLogToItsEnd) {
   options_.command = {"sh", "-c", "echo one; echo two >&2"};

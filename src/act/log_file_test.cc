@@ -56,6 +56,18 @@ TEST_F(LogFiles, LinesStayWhole) {
   EXPECT_EQ(text("log"), "x\n");
 }
 
+TEST_F(LogFiles, ALineThatIsOneByteTooLongBeginsAnotherFile) {
+  auto log = LogFile::open(folder_ / "log", 10, 2);
+  log->append("a\n");
+  log->append("1234567\n");
+  EXPECT_EQ(text("log"), "a\n1234567\n") << "as many as there is room for";
+  log = LogFile::open(folder_ / "other", 10, 2);
+  log->append("a\n");
+  log->append("12345678\n");
+  EXPECT_EQ(text("other"), "12345678\n");
+  EXPECT_EQ(text("other.1"), "a\n");
+}
+
 TEST_F(LogFiles, WithoutALimitItGrowsAndWithoutOldOnesItIsEmptied) {
   auto endless = LogFile::open(folder_ / "endless", 0, 3);
   for (int i = 0; i < 100; ++i) endless->append("12345");

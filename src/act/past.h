@@ -4,7 +4,6 @@
 // unknown.
 
 #include <deque>
-#include <string_view>
 #include <vector>
 
 #include "base/clock.h"

@@ -16,7 +16,9 @@ namespace lull {
 namespace {
 
 constexpr std::size_t kMostRows = 16;  // of GPUs
-constexpr double kLetter = 6.2;        // the width of one, about
+constexpr double kLetter = 6.2;        // the width of one, about; of most fonts
+constexpr double kWideLetter = 7.2;    // of wide fonts
+constexpr const char* kGap = "a gap is unknown";
 constexpr int kLeft = 64;
 constexpr int kAside = 48;  // for the newest value, to the right of the curve
 constexpr int kTop = 48;
@@ -118,11 +120,17 @@ class Drawing {
  public:
   explicit Drawing(int width) : width_(width), right_(width - kAside) {}
 
-  // Cut where it would leave the picture.
-  std::string text_at(int x, int y, std::string_view text, std::string_view more = "") const {
-    std::string shown(text.substr(0, static_cast<std::size_t>(static_cast<double>(width_ - 12) / kLetter)));
-    if (shown.size() < text.size()) shown += " …";
-    return fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", x, y, more, for_markup(shown));
+  static std::string text_at(int x, int y, std::string_view text, std::string_view more = "") {
+    return fmt::format("<text x=\"{}\" y=\"{}\"{}>{}</text>\n", x, y, more, for_markup(text));
+  }
+
+  // A line of text, cut where it would leave the picture. What only a wide font would not fit in is drawn narrower.
+  std::string line_at(int x, int y, std::string_view text, std::string_view more) const {
+    const int space = width_ - 12 - x;
+    const auto most = static_cast<std::size_t>(space / kLetter);
+    const std::string shown = text.size() <= most ? std::string(text) : std::string(text.substr(0, most - 2)) + " …";
+    if (static_cast<double>(std::min(text.size(), most)) * kWideLetter <= space) return text_at(x, y, shown, more);
+    return text_at(x, y, shown, fmt::format("{} textLength=\"{}\" lengthAdjust=\"spacingAndGlyphs\"", more, space));
   }
 
   // The curve in steps, with an area below it; a cell that is unknown parts it.
@@ -189,6 +197,7 @@ std::string drawn(const FiringFacts& facts, std::string_view host, const std::ve
   const Drawing drawing(width);
   const auto tops = tops_of(rows);
   const bool several = std::ranges::any_of(rows, [&](const Row& row) { return row.metric != rows.front().metric; });
+  const bool narrow = width < kPictureWidth;
   const int bottom = kTop + static_cast<int>(rows.size()) * kRow;
   const std::string what = facts.subject.empty() ? labels(facts.scope) : facts.subject;
   const std::string title = fmt::format("{} on {}", what, host);
@@ -196,24 +205,26 @@ std::string drawn(const FiringFacts& facts, std::string_view host, const std::ve
       "<svg xmlns=\"http://www.w3.org/2000/svg\" class=\"lp\" width=\"{0}\" height=\"{1}\" viewBox=\"0 0 {0} {1}\" "
       "font-family=\"sans-serif\" font-size=\"12\">\n<title>{2}</title>\n{3}<rect width=\"{0}\" height=\"{1}\" "
       "class=\"lp-ground\"/>\n",
-      width, bottom + 40, for_markup(printable(title)), kPictureStyle);
-  svg += drawing.text_at(12, 20, title, " font-weight=\"bold\"");
-  svg += drawing.text_at(12, 37, meaning_of(rows, fmt::format(" ({})", facts.why.rule)), " class=\"lp-dim\"");
+      width, bottom + (narrow ? 56 : 40), for_markup(printable(title)), kPictureStyle);
+  svg += drawing.line_at(12, 20, title, " font-weight=\"bold\"");
+  svg += drawing.line_at(12, 37, meaning_of(rows, fmt::format(" ({})", facts.why.rule)), " class=\"lp-dim\"");
   for (std::size_t i = 0; i < rows.size(); ++i)
     svg +=
         drawing.row(rows[i], kTop + static_cast<int>(i) * kRow + 6, tops.at({rows[i].metric, rows[i].share}), several);
   const WallTime begin = facts.at - std::chrono::duration_cast<WallTime::duration>(facts.why.window);
   const bool one_day = format_local(begin, "%F") == format_local(facts.at, "%F");
-  svg += drawing.text_at(kLeft, bottom + 16, format_local(begin, "%F %H:%M:%S"));
-  svg += drawing.text_at(drawing.right(), bottom + 16, format_local(facts.at, one_day ? "%H:%M:%S" : "%F %H:%M:%S"),
-                         " text-anchor=\"end\"");
+  svg += Drawing::text_at(kLeft, bottom + 16, format_local(begin, "%F %H:%M:%S"));
+  svg += Drawing::text_at(drawing.right(), bottom + 16, format_local(facts.at, one_day ? "%H:%M:%S" : "%F %H:%M:%S"),
+                          " text-anchor=\"end\"");
   std::string foot;
   for (const auto& [signal, top] : tops)
     foot += fmt::format("{}{}{}", foot.empty() ? "" : ", ", several ? fmt::format("{} ", info(signal.first).name) : "",
                         value_text(signal.first, top, signal.second));
-  foot = "a gap is unknown; top of a row: " + foot;
+  foot = "top of a row: " + foot;
   if (more_gpus > 0) foot += fmt::format("; and {} more GPUs", more_gpus);
-  svg += drawing.text_at(width < kPictureWidth ? 12 : kLeft, bottom + 32, foot, " class=\"lp-dim\"");
+  const int aside = narrow ? 12 : kLeft;
+  svg += drawing.line_at(aside, bottom + 32, narrow ? foot : kGap + ("; " + foot), " class=\"lp-dim\"");
+  if (narrow) svg += drawing.line_at(aside, bottom + 48, kGap, " class=\"lp-dim\"");
   return svg + "</svg>\n";
 }
 

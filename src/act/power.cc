@@ -103,7 +103,7 @@ Result<std::vector<std::string>> find_power_command(Power power, const Inherited
   return fail(why + (off ? ": run as root, or allow `sudo -n shutdown`" : ": run as root, or allow `sudo -n reboot`"));
 }
 
-std::size_t tell_terminals(const std::string& message, const Root& root) {
+std::size_t write_to_terminals(const std::string& message, const Root& root) {
   std::size_t told = 0;
   for (const std::string& line : terminals(root)) {
     // A terminal that is stopped (Ctrl-S) must not stop us.

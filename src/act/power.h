@@ -17,6 +17,6 @@ enum class Power : bool { off, reboot };
 Result<std::vector<std::string>> find_power_command(Power power, const InheritedSignals* signals);
 
 // A line on the terminal of everybody who is logged in. How many were told.
-std::size_t tell_terminals(const std::string& message, const Root& root);
+std::size_t write_to_terminals(const std::string& message, const Root& root);
 
 }  // namespace lull

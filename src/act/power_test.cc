@@ -28,10 +28,10 @@ TEST(TellTerminals, ReachesThoseThatCanBeWrittenToAndWaitsForNobody) {
     ASSERT_TRUE(terminal);
     ASSERT_EQ(::tcflow(terminal->get(), TCOOFF), 0);  // as by Ctrl-S
     tree.link("dev/pts/9", name);
-    EXPECT_EQ(tell_terminals("going down", tree.root()), 2U);
+    EXPECT_EQ(write_to_terminals("going down", tree.root()), 2U);
   }
   std::filesystem::remove(tree.at("dev/pts/9"));
-  EXPECT_EQ(tell_terminals("going down", tree.root()), 2U);
+  EXPECT_EQ(write_to_terminals("going down", tree.root()), 2U);
   EXPECT_NE(read_file(tree.at("dev/pts/7"))->find("going down\r\n"), std::string::npos);
   EXPECT_EQ(*read_file(tree.at("dev/pts/ptmx")), "not a terminal\n");
 }

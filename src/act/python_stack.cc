@@ -12,7 +12,6 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
 #include <map>
 #include <memory>
 #include <optional>
@@ -38,6 +37,10 @@ constexpr std::size_t kMostText = 4096;
 constexpr std::size_t kMostLineTable = 1U << 20;
 constexpr std::size_t kStackBytes = 32U << 10;  // of a native stack that is looked through
 constexpr unsigned kTries = 3;
+// Of one process, however its memory is arranged: its frames may be a circle, and its tables may share their bytes.
+constexpr unsigned kMostSteps = 4096;              // from frame to frame of a thread
+constexpr std::size_t kMostFrameBytes = 1U << 20;  // of all names
+constexpr std::size_t kMostCodeBytes = 32U << 20;  // of all line tables
 
 // Where a version of CPython keeps what we follow. All are offsets in bytes.
 struct Layout {
@@ -441,8 +444,8 @@ class Reader {
   }
 
   Result<> read_frames(Address frame, PythonThread& into) {
-    for (; frame != 0; frame = TRY(memory_.pointer(frame + layout_.frame_previous))) {
-      if (into.frames.size() == kMostFrames) {
+    for (unsigned steps = 0; frame != 0; frame = TRY(memory_.pointer(frame + layout_.frame_previous)), ++steps) {
+      if (into.frames.size() == kMostFrames || steps == kMostSteps || frame_bytes_ > kMostFrameBytes) {
         into.cut = true;
         break;
       }
@@ -455,6 +458,7 @@ class Reader {
         return fail(fmt::format("the frames of process {} are not those of CPython 3.{}", pid_, layout_.minor));
       }
       into.frames.push_back(TRY(read_frame(frame, code)));
+      frame_bytes_ += sizeof(PythonFrame) + into.frames.back().file.size() + into.frames.back().function.size();
     }
     return {};
   }
@@ -486,14 +490,17 @@ class Reader {
     return found;
   }
 
-  Result<Code> read_code(Address code) const {
+  Result<Code> read_code(Address code) {
     Code found;
     found.file = TRY(text(code + layout_.code_file));
     found.name = TRY(text(code + layout_.code_name));
     found.first_line = TRY(memory_.value<std::uint32_t>(code + layout_.code_first_line));
     const Address lines = TRY(memory_.pointer(code + layout_.code_lines));
     const Address size = TRY(memory_.pointer(lines + layout_.bytes_size));
-    if (size <= kMostLineTable) found.lines = TRY(memory_.bytes(lines + layout_.bytes_data, size));
+    code_bytes_ += sizeof found + found.file.size() + found.name.size();
+    if (size > kMostLineTable || code_bytes_ + size > kMostCodeBytes) return found;  // it tells no lines
+    code_bytes_ += size;
+    found.lines = TRY(memory_.bytes(lines + layout_.bytes_data, size));
     return found;
   }
 
@@ -610,6 +617,8 @@ class Reader {
   Address runtime_;
   Address code_type_ = 0;
   std::map<Address, std::unique_ptr<Code>> codes_;
+  std::size_t code_bytes_ = 0;
+  std::size_t frame_bytes_ = 0;
 };
 
 std::string rank_of(pid_t pid) {

@@ -14,12 +14,12 @@
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <set>
 
 #include "act/elf_symbols.h"
 #include "act/python_report.h"
 #include "base/fd.h"
+#include "base/process_start.h"
 #include "base/text.h"
 
 namespace lull {
@@ -131,6 +131,48 @@ std::vector<std::string> lines_of(const PythonThread& thread, const std::string&
 std::string named(const PythonProcess& process, const std::string& qualified) {
   const bool old = process.version == "3.9" || process.version == "3.10";
   return old ? qualified.substr(qualified.rfind('.') + 1) : qualified;
+}
+
+// A job may arrange its memory as it likes: here a frame of the C stack is its own caller.
+TEST_F(PythonStacks, FramesThatAreACircleHaveAnEnd) {
+  const std::string file = write("circle.py", R"(import ctypes, os, sys, threading, time
+
+def pointer(at):
+    return ctypes.c_uint64.from_address(at).value
+
+main = threading.get_ident()
+
+def bend():
+    time.sleep(0.05)  # until the other waits
+    newer = sys.version_info >= (3, 12)
+    runtime = ctypes.addressof(ctypes.c_char.in_dll(ctypes.pythonapi, "_PyRuntime"))
+    thread = pointer(pointer(runtime + 40) + (72 if newer else 16))
+    while pointer(thread + (136 if newer else 152)) != main:
+        thread = pointer(thread + 8)
+    frame = pointer(pointer(thread + 56) + (0 if newer else 8))
+    ctypes.c_uint8.from_address(frame + (70 if newer else 69)).value = 3
+    ctypes.c_uint64.from_address(frame + (8 if newer else 48)).value = frame
+    os.write(1, b"x")
+
+threading.Thread(target=bend, daemon=True).start()
+time.sleep(1000)
+)");
+  unsigned tried = 0;
+  for (const std::string& path : interpreters({"3.11", "3.12"})) {
+    ++tried;
+    const Program program(path, file);
+    const auto found = run_with_timeout(
+        [&] {
+          const auto read = read_python_stacks(program.pid());
+          return read ? encode(*read) : read.error().message();
+        },
+        std::chrono::seconds(20));
+    ASSERT_TRUE(found) << path << ": it has no end";
+    const auto read = decode_python_process(*found);
+    ASSERT_TRUE(read) << path << ": " << *found;
+    EXPECT_TRUE(std::ranges::any_of(read->threads, &PythonThread::cut)) << path;
+  }
+  if (tried == 0) GTEST_SKIP() << "there is no CPython 3.11 or 3.12";
 }
 
 TEST_F(PythonStacks, FramesOfAllThreadsHaveFileLineAndFunction) {

@@ -5,22 +5,13 @@
 #include <unistd.h>
 
 #include <array>
-#include <cstdint>
-#include <cstdlib>
-#include <string_view>
 
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/text.h"
 
 namespace lull {
 namespace {
-
-// The words behind a name in /proc/PID/status.
-std::vector<std::string_view> status_words(std::string_view status, std::string_view name) {
-  for (const std::string_view line : split(status, '\n'))
-    if (line.starts_with(name)) return split(trim(line.substr(name.size())), '\t');
-  return {};
-}
 
 std::string namespace_of(const std::string& process) {
   std::array<char, 64> name{};
@@ -33,12 +24,11 @@ std::string namespace_of(const std::string& process) {
 ReadingRights reading_rights(pid_t pid) {
   ReadingRights rights{.pid = pid, .ours = ::geteuid()};
   if (const auto status = read_file(fmt::format("/proc/{}/status", pid)))
-    if (const auto words = status_words(*status, "Uid:"); !words.empty())
-      if (const auto owner = to_unsigned(words[0])) rights.owner = static_cast<uid_t>(*owner);
+    if (const auto ids = status_field(*status, "Uid"))
+      if (const auto owner = to_unsigned(ids->substr(0, ids->find('\t')))) rights.owner = static_cast<uid_t>(*owner);
   if (const auto status = read_file("/proc/self/status")) {
-    if (const auto words = status_words(*status, "CapEff:"); !words.empty())
-      rights.may_trace = (std::strtoull(std::string(words[0]).c_str(), nullptr, 16) >> CAP_SYS_PTRACE & 1) != 0;
-    if (const auto words = status_words(*status, "Seccomp:"); !words.empty()) rights.filtered = words[0] == "2";
+    rights.may_trace = (status_mask(*status, "CapEff").value_or(0) >> CAP_SYS_PTRACE & 1) != 0;
+    rights.filtered = status_field(*status, "Seccomp") == "2";
   }
   if (const auto scope = read_file("/proc/sys/kernel/yama/ptrace_scope"))
     if (const auto number = to_unsigned(trim(*scope))) rights.yama = static_cast<unsigned>(*number);

@@ -9,10 +9,12 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <array>
 #include <csignal>
 #include <filesystem>
 #include <functional>
 #include <thread>
+#include <vector>
 
 #include "act/child_test.h"
 #include "act/spawn.h"
@@ -354,6 +356,39 @@ TEST(Tree, IsHaltedWhereTheMainThreadHasEndedAndTheOthersAreStopped) {
   EXPECT_TRUE(soon([&] { return tree.is_halted(); }));
   ::kill(pid, SIGKILL);
   ::waitpid(pid, nullptr, 0);
+}
+
+TEST(TreeOfGroup, AGroupHasOnlyThoseWhoAreInIt) {
+  std::array<pid_t, 2> pids{};
+  for (const bool own : {true, false}) {
+    pid_t& pid = pids.at(own ? 0 : 1);
+    pid = ::fork();
+    if (pid == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      for (;;) ::pause();
+    }
+    ASSERT_GT(pid, 0);
+    if (own) {
+      ASSERT_EQ(::setpgid(pid, pid), 0);
+    }
+  }
+  const auto tree = Tree::of_group(pids[0]);
+  ASSERT_TRUE(tree);
+  std::vector<pid_t> found;
+  // Who looks and its children are never among them: so somebody else looks.
+  int ends[2];
+  ASSERT_EQ(::pipe2(ends, O_CLOEXEC), 0);
+  const pid_t looks = ::fork();
+  if (looks == 0) {
+    for (const ProcessEntry& one : tree->members()) (void)!::write(ends[1], &one.pid, sizeof one.pid);
+    ::_exit(0);
+  }
+  ::close(ends[1]);
+  for (pid_t pid = 0; ::read(ends[0], &pid, sizeof pid) == sizeof pid;) found.push_back(pid);
+  ::close(ends[0]);
+  for (const pid_t pid : pids) ::kill(pid, SIGKILL);
+  for (const pid_t pid : {pids[0], pids[1], looks}) ::waitpid(pid, nullptr, 0);
+  EXPECT_EQ(found, std::vector<pid_t>{pids[0]});
 }
 
 }  // namespace

@@ -8,11 +8,7 @@
 #include <unistd.h>
 
 #include <csignal>
-#include <filesystem>
-#include <functional>
-#include <thread>
 
-#include "act/spawn.h"
 #include "sense/file_tree_test.h"
 
 namespace lull {

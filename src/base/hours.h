@@ -2,7 +2,6 @@
 // Hours of the day in which something may be done: `20-08`, `12:30-13:30,20-08`. By the local clock; a span may go over
 // midnight.
 
-#include <string>
 #include <string_view>
 #include <vector>
 

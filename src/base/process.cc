@@ -121,7 +121,8 @@ std::optional<ProcessEntry> parse_process_entry(std::string_view line) {
   stat.parent = fields.number<pid_t>();
   stat.group = fields.number<pid_t>();
   stat.session = fields.number<pid_t>();
-  fields.skip(2);  // tty_nr tpgid
+  stat.has_terminal = fields.number<int>() != 0;
+  fields.skip(1);  // tpgid
   stat.kernel_thread = (fields.number<unsigned>() & kKernelThread) != 0;
   fields.skip(4);  // minflt cminflt majflt cmajflt
   stat.cpu_ticks = fields.number<std::uint64_t>();
@@ -173,6 +174,24 @@ std::vector<CgroupLine> cgroup_lines(std::string_view text) {
 
 Result<std::string> read_cgroups(pid_t pid, const Root& root) {
   return read_file(AT_FDCWD, root.proc + "/" + (pid == 0 ? "self" : std::to_string(pid)) + "/cgroup", 64U << 10);
+}
+
+std::optional<std::string_view> status_field(std::string_view text, std::string_view name) {
+  while (!text.empty()) {
+    const std::size_t end = std::min(text.find('\n'), text.size());
+    if (text.starts_with(name) && text.substr(name.size()).starts_with(':'))
+      return trim(text.substr(name.size() + 1, std::max(end, name.size() + 1) - name.size() - 1));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return std::nullopt;
+}
+
+std::optional<std::uint64_t> status_mask(std::string_view text, std::string_view name) {
+  const std::string_view digits = status_field(text, name).value_or("");
+  std::uint64_t mask = 0;
+  const char* end = digits.data() + digits.size();
+  const auto [rest, error] = std::from_chars(digits.data(), end, mask, 16);
+  return error == std::errc() && rest == end ? std::optional(mask) : std::nullopt;
 }
 
 std::vector<ProcessEntry> read_all_processes(const Root& root) {

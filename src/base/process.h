@@ -36,6 +36,7 @@ struct ProcessEntry {
   std::uint64_t start_ticks = 0;         // since boot
   unsigned threads = 1;
   bool kernel_thread = false;
+  bool has_terminal = false;
 
   // A zombie whose other threads still run has not ended.
   bool ended() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
@@ -59,6 +60,11 @@ struct CgroupLine {
 };
 std::vector<CgroupLine> cgroup_lines(std::string_view text);
 Result<std::string> read_cgroups(pid_t pid, const Root& root = {});  // that file; 0: our own
+
+// What follows "NAME:" in a file as /proc/PID/status is, without the blanks around it; nothing where that is not there.
+std::optional<std::string_view> status_field(std::string_view text, std::string_view name);
+// The same of a mask in hexadecimal digits, such as CapEff.
+std::optional<std::uint64_t> status_mask(std::string_view text, std::string_view name);
 
 // Every process that /proc shows, in order of pid. One that ends meanwhile is left out.
 std::vector<ProcessEntry> read_all_processes(const Root& root = {});

@@ -14,7 +14,6 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
-#include <memory>
 #include <new>
 
 namespace lull {

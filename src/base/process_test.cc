@@ -65,6 +65,31 @@ TEST(ProcessEntry, AnyBytesAreRefusedOrRead) {
       parse_process_entry("42 (x) S parent 7 8 34816 7 4194304 100 200 1 2 30 12 5 6 20 0 1 0 987 1000 200\n"));
 }
 
+TEST(ProcessEntry, TellsWhetherItHasATerminal) {
+  const std::string with = stat_line(42, "bash", 'S', 7);
+  EXPECT_TRUE(parse_process_entry(with)->has_terminal);
+  std::string without = with;
+  without.replace(without.find(" 34816 "), 7, " 0 ");
+  EXPECT_FALSE(parse_process_entry(without)->has_terminal);
+}
+
+TEST(StatusField, IsFoundByItsWholeName) {
+  const std::string text = "Name:\tx Uid: 7\nPid:\t 12 \nNSpid:\t3\nCapEff:\t000001ffffffffff\nEmpty:\nlast: 4";
+  EXPECT_EQ(status_field(text, "Pid"), "12");
+  EXPECT_EQ(status_field(text, "Name"), "x Uid: 7");
+  EXPECT_EQ(status_field(text, "Empty"), "");
+  EXPECT_EQ(status_field(text, "last"), "4");
+  EXPECT_FALSE(status_field(text, "Uid"));
+  EXPECT_FALSE(status_field(text, "pid"));
+  EXPECT_FALSE(status_field(text, "CapEf"));
+  EXPECT_FALSE(status_field("", "Pid"));
+  EXPECT_EQ(status_mask(text, "CapEff"), 0x1ffffffffffU);
+  EXPECT_EQ(status_mask("SigIgn:\t0000000000010000\n", "SigIgn"), 1U << 16U);
+  EXPECT_FALSE(status_mask(text, "Empty"));
+  EXPECT_FALSE(status_mask("CapEff:\t12 34\n", "CapEff"));
+  EXPECT_FALSE(status_mask("CapEff:\tffffffffffffffffff\n", "CapEff"));
+}
+
 TEST(ProcessEntry, TellsAThreadOfTheKernel) {
   EXPECT_FALSE(parse_process_entry(stat_line(42, "python3", 'S', 7))->kernel_thread);
   const auto thread = parse_process_entry("2 (kthreadd) S 0 0 0 0 -1 2129984 0 0 0 0 0 1 0 0 20 0 1 0 3 0 0\n");

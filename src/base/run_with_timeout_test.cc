@@ -10,7 +10,6 @@
 #include <cerrno>
 #include <csignal>
 #include <filesystem>
-#include <vector>
 
 #include "base/fd.h"
 #include "base/never_delivered_test.h"

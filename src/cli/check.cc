@@ -52,10 +52,7 @@ void look_at_own(const Rule& rule, const std::vector<SignalSource>& signals, Rul
     return;
   }
   Loop& loop = (*machine)->loop();
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGCHLD);  // of commands
-  (void)(*machine)->listen(set, [](const signalfd_siginfo&) {});
+  (void)(*machine)->listen({SIGCHLD}, [](const signalfd_siginfo&) {});  // of commands
   OwnSignals own(**machine, sources, 1s);
   Instant from = clock.now();
   const bool rate = std::ranges::find(sources, SignalSource::As::rate, &SignalSource::as) != sources.end();

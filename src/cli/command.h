@@ -28,7 +28,7 @@ std::span<const Command> inside();    // started by lull's own library (Python),
 int complete_command(int argc, char** argv);
 
 // Under which name complaints are made: a drop-in speaks under its own.
-void speak_as(std::string_view name);
+void set_program_name(std::string_view name);
 // One line to stderr, "lull: …"; returns `status`, so a command can return it.
 int complain(std::string_view what, int status = kExitFailure);
 // Its status; why it could not be done is said.
@@ -39,5 +39,12 @@ int ending_signal();
 int on_machine(const Clock& clock, const std::function<SessionEnd(Machine&)>& session, int failed = kExitFailure);
 // As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
 void ignore_sigpipe();
+// Shows a list once, which needs no loop and is most of what people wait for; or live, until it is left.
+template <class Session>
+int show_list(Session& session, bool live) {
+  ignore_sigpipe();
+  if (!live) return ended(session.once());
+  return on_machine(SystemClock(), [&](Machine& machine) { return session.watch(machine); });
+}
 
 }  // namespace lull

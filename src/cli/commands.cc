@@ -9,6 +9,7 @@
 #include "sense/sensor.h"
 #include "session/end_program.h"
 #include "session/machine.h"
+#include "session/signal_program.h"
 
 namespace lull {
 
@@ -71,9 +72,15 @@ int end_command(int argc, char** argv) {
   return ended(end_program(argc, argv, [](const std::string& text) { (void)complain(text); }));
 }
 
+int signal_command(int argc, char** argv) {
+  const auto read = signal_program(argc, argv);
+  return read ? 0 : complain(read.error().message(), kExitUsage);
+}
+
 constexpr std::array kInsideCommands = {
     Command{kSensorName, "asks the driver", sensor_program},
     Command{kEndName, "ends who started it", end_command},
+    Command{kSignalName, "reads a signal of the user's own", signal_command},
 };
 
 std::string_view speaker = "lull";
@@ -85,7 +92,7 @@ std::span<const Command> commands() { return kCommands; }
 std::span<const Command> drop_ins() { return kDropIns; }
 std::span<const Command> inside() { return kInsideCommands; }
 
-void speak_as(std::string_view name) { speaker = name; }
+void set_program_name(std::string_view name) { speaker = name; }
 
 void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "cli/command.h"
 #include "compat/gpu_idle_timeout.h"
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 #include "session/machine.h"
 
 namespace lull {

@@ -5,14 +5,13 @@
 
 #include <csignal>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "base/fd.h"
 #include "base/text.h"
 #include "cli/command.h"
 #include "compat/gpu_mon.h"
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 #include "session/machine.h"
 
 namespace lull {

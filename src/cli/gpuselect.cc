@@ -14,7 +14,7 @@
 #include "base/random.h"
 #include "cli/command.h"
 #include "lease/visibility.h"
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 #include "session/machine.h"
 #include "session/pick_session.h"
 

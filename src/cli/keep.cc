@@ -2,10 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <csignal>
 #include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "act/spawn.h"
@@ -39,33 +37,21 @@ constexpr const char* kKeepMore =
 
 // From a login node: Slurm says whether the caller may.
 SessionEnd keep_by_comment(Machine& machine, std::uint64_t job, Duration time) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
   Loop& loop = machine.loop();
   SessionEnd end{1};
-  const auto listening = machine.listen(set, [&](const signalfd_siginfo& info) {
-    if (info.ssi_signo == SIGCHLD) return;
-    end = ended_by(static_cast<int>(info.ssi_signo));
-    loop.stop();
-  });
-  if (!listening) return {kExitFailure, listening.error().message()};
-  slurm::KeepByComment keeping([&](const slurm::Command& command, Duration limit,
-                                   Helpers::Done done) { machine.run_helper(command, limit, std::move(done)); },
-                               job, machine.clock().wall() + time,
-                               [&](const slurm::KeepByComment::Outcome& outcome) {
-                                 end = outcome.kept ? SessionEnd{} : SessionEnd{1, "keep: " + outcome.text};
-                                 if (outcome.kept)
-                                   (void)write_all(
-                                       STDOUT_FILENO,
-                                       fmt::format("Slurm: kept: {} by its Comment; its watcher gives no more than its "
-                                                   "--keep-at-most\n",
-                                                   outcome.text));
-                                 loop.stop();
-                               });
+  if (const auto ready = machine.stop_on_signals(end); !ready) return {kExitFailure, ready.error().message()};
+  slurm::KeepByComment keeping(
+      machine.runner(), job, machine.clock().wall() + time, [&](const slurm::KeepByComment::Outcome& outcome) {
+        end = outcome.kept ? SessionEnd{} : SessionEnd{1, "keep: " + outcome.text};
+        if (outcome.kept)
+          (void)write_all(STDOUT_FILENO,
+                          fmt::format("Slurm: kept: {} by its Comment; its watcher gives no more than its "
+                                      "--keep-at-most\n",
+                                      outcome.text));
+        loop.stop();
+      });
   keeping.start();
-  const auto ran = loop.run();
-  return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+  return machine.run(end);
 }
 
 // The number in "slurm:22".

@@ -16,22 +16,15 @@ int leases_command(int argc, char** argv) {
   line.flag(shared::kJson, settings.json, shared::kObjectPerLine);
   std::string every;
   const CommandLine::Option watch = line.option(shared::kWatch, every).optional_value();
-  line.footer(
-      "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n"
-      "e shows all that is known of the marked lease, h all keys.\n\n"
-      "Example:\n  lull leases --watch");
+  line.footer(std::string(shared::kScreenKeys) +
+              "e shows all that is known of the marked lease, h all keys.\n\n"
+              "Example:\n  lull leases --watch");
   if (const auto status = line.parse(argc, argv)) return *status;
-  if (watch.given()) {
-    const auto interval = live_interval(every);
-    if (!interval) return complain(interval.error().message(), kExitUsage);
-    settings.every = *interval;
-  }
+  if (const auto status = settle_interval(watch, every, settings.every)) return *status;
 
-  ignore_sigpipe();
   const bool live = settings.every.has_value();
   LeasesSession session(std::move(settings));
-  if (!live) return ended(session.once());
-  return on_machine(SystemClock(), [&](Machine& machine) { return session.watch(machine); });
+  return show_list(session, live);
 }
 
 }  // namespace lull

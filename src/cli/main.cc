@@ -70,7 +70,7 @@ int run(int argc, char** argv) {
   if (self.ends_with(".py")) self.remove_suffix(3);  // the predecessors' files are called so
   if (const Command* inside = find(lull::inside(), self)) return inside->run(argc, argv);
   if (const Command* drop_in = find(lull::drop_ins(), self)) {
-    lull::speak_as(drop_in->name);
+    lull::set_program_name(drop_in->name);
     return drop_in->run(argc, argv);
   }
 

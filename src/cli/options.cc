@@ -4,11 +4,8 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
-#include <cstdio>
 #include <set>
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/fd.h"
 #include "base/text.h"

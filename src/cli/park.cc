@@ -196,25 +196,32 @@ int worse(int one, int other) {
   return place(one) >= place(other) ? one : other;
 }
 
+// Another lull works on it, or the machine is short of something for a moment.
+bool may_pass(const Error& error) {
+  constexpr std::array kPass = {EAGAIN, EMFILE, ENFILE, ENOMEM, EINTR, EIO};
+  return std::ranges::find(kPass, error.errno_value) != kPass.end();
+}
+
 // A call of one who was killed may still be under way.
-Result<Parking> take_parked(const ParkFolder& folder, const std::string& id, const Unparking& how, Looks& looks) {
+Result<std::optional<Parking>> take_parked(const ParkFolder& folder, const std::string& id, const Unparking& how,
+                                           Looks& looks) {
   const SystemClock clock;
   const Instant until = clock.now() + (how.repair ? kLongestRepairWait : kLongestWait);
   for (;;) {
     auto parking = Parking::take(folder, id, how.limits, how.tool, world_of(looks));
-    if (parking || parking.error().errno_value != EAGAIN || clock.now() >= until) return parking;
+    if (parking || !may_pass(parking.error()) || clock.now() >= until) return parking;
     const timespec pause{0, 50'000'000};
     ::nanosleep(&pause, nullptr);
   }
 }
 
 int unpark_one(const ParkFolder& folder, const std::string& id, const Unparking& how, Looks& looks, bool says_waits) {
-  auto parking = take_parked(folder, id, how, looks);
-  if (!parking) {
-    if (parking.error().errno_value == ENOENT) return 0;
-    return complain(fmt::format("unpark: {}: {}", id, parking.error().message()),
-                    parking.error().errno_value == EAGAIN ? kExitNotNow : 1);
-  }
+  auto taken = take_parked(folder, id, how, looks);
+  if (!taken)
+    return complain(fmt::format("unpark: {}: {}", id, taken.error().message()),
+                    taken.error().errno_value == EAGAIN ? kExitNotNow : 1);
+  std::optional<Parking>& parking = *taken;
+  if (!parking) return 0;  // it is not parked any more
   if (how.repair && parking->record().step == ParkStep::parked) return 0;
   const auto guard = ParkGuard::start(id);
   if (!guard && !how.repair) return complain("unpark: " + guard.error().message());

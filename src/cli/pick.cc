@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 
 #include "base/fd.h"
 #include "base/text.h"
@@ -93,14 +92,14 @@ Result<PickOutput> read_output(const PickOptions& words) {
   return output;
 }
 
-int say_refusal(const Refusal& refusal) {
+int print_refusal(const Refusal& refusal) {
   (void)write_all(STDERR_FILENO, "lull: " + refusal_text(refusal));
   if (refusal.waiting_helps) (void)write_all(STDERR_FILENO, "--wait queues for them until they are free\n");
   return refusal.kind == Refusal::usage ? kExitUsage : refusal.kind == Refusal::late ? kExitIdle : kExitFailure;
 }
 
 // GPU=$(lull pick) looks like a reservation, and is none.
-void say_not_held(const Picked& picked, const PickSettings& settings) {
+void warn_not_held(const Picked& picked, const PickSettings& settings) {
   if (!settings.lease || ::isatty(STDOUT_FILENO) == 1) return;
   const bool one = picked.devices.size() == 1;
   complain(
@@ -117,7 +116,7 @@ int print_picked(Picker& picker, const Picked& picked, const PickOutput& output)
     return complain("stdout: " + written.error().message());
   if (picker.settings().holds())
     if (const auto kept = picker.hand_to_lease_holder(picked); !kept) return complain(kept.error().message());
-  if (picked.locks.empty() && !output.quiet) say_not_held(picked, picker.settings());
+  if (picked.locks.empty() && !output.quiet) warn_not_held(picked, picker.settings());
   return 0;
 }
 
@@ -158,7 +157,7 @@ int pick_command(int argc, char** argv) {
   const auto world = pick_world(**senses, output->quiet, tell);
   PickSession session((*senses)->loop(), *world, *std::move(settings));
   const auto picked = session.run();
-  if (!picked) return say_refusal(picked.error());
+  if (!picked) return print_refusal(picked.error());
   if (session.picker().settings().command.empty()) return print_picked(session.picker(), *picked, *output);
   return ended(run_picked(session.picker(), *picked, *output, tell));
 }

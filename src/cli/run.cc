@@ -4,8 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <cmath>
-#include <cstdio>
 #include <string>
 
 #include "base/text.h"
@@ -62,9 +60,7 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
   add_watch_options(line, options.watch, known, "the job's own");
   RunSettings& settings = options.settings;
   line.option("--warn-by", options.warn_by, "warn when this rule fires, and end nothing; none: never").value("RULE");
-  line.option("--evidence", settings.evidence,
-              "before the job is ended, write what was seen into a new folder below DIR (default: nowhere)")
-      .value("DIR");
+  line.option(shared::kEvidence, settings.evidence, "the job is ended");
   line.option("--record", options.record,
               "also write a trace of the job and its GPUs for `lull replay`; an existing one is appended to (default: "
               "none)")
@@ -128,7 +124,7 @@ Result<> settle(RunOptions& options, const Settings& known) {
 }
 
 // Of every row of a recording: whose job it is.
-trace::UserCells who_runs(const std::vector<std::string>& command) {
+trace::UserCells job_user_cells(const std::vector<std::string>& command) {
   trace::UserCells who;
   who.host = host_cell();
   who.users = user_name(::getuid());
@@ -167,14 +163,15 @@ int run_command(int argc, char** argv) {
   const Logger logger = make_logger(options.watch.console, clock);
   for (const std::string& note : known.notes()) logger.say(Level::warning, "settings", note);
   const auto console = run_console(logger, start_line(options, known));
-  say_remarks(logger, options.settings.common.policy.idle);
+  log_remarks(logger, options.settings.common.policy.idle);
   auto machine = Machine::open(clock);
   if (!machine) return complain(machine.error().message());
   if (options.record.empty()) return ended(RunSession(std::move(options.settings), **machine, *console).run());
-  auto log = TraceLog::open(options.record, RecordingSink::layout(options.record, options.settings.common.signals));
+  auto log = TraceLog::open(options.record, RecordingSink::layout(options.record, options.settings.common.policy,
+                                                                  options.settings.common.signals));
   if (!log) return complain("run: --record: " + log.error().message());
   if (!log->note().empty()) logger.say(Level::note, "record", log->note());
-  RecordingSink recording(*console, *std::move(log), who_runs(options.settings.command));
+  RecordingSink recording(*console, *std::move(log), job_user_cells(options.settings.command));
   const SessionEnd end = RunSession(std::move(options.settings), **machine, recording).run();
   recording.finish();
   return ended(end);

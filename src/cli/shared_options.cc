@@ -6,7 +6,9 @@
 #include <string_view>
 
 #include "base/units.h"
+#include "cli/command.h"
 #include "park/tool.h"
+#include "session/live_view.h"
 
 namespace lull {
 
@@ -28,6 +30,15 @@ CommandLine::Option add_watch_options(CommandLine& line, WatchOptions& words, co
   line.each(shared::kSignalFrom, words.signal_from);
   add_log_options(line, words.console, "only what is done", "each reading too");
   return idle;
+}
+
+std::optional<int> settle_interval(const CommandLine::Option& watch, const std::string& text,
+                                   std::optional<Duration>& every) {
+  if (!watch.given()) return std::nullopt;
+  const auto interval = live_interval(text);
+  if (!interval) return complain(interval.error().message(), kExitUsage);
+  every = *interval;
+  return std::nullopt;
 }
 
 void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,

@@ -36,6 +36,8 @@ inline constexpr SharedOption kExceptUser{"--except-user", "USER,…", "users wh
 // ---- what is done
 inline constexpr SharedOption kSignal{"--signal", "NAME", "the signal that {} first"};
 inline constexpr SharedOption kGrace{"--grace", "TIME", "how long its processes then have before SIGKILL"};
+inline constexpr SharedOption kEvidence{
+    "--evidence", "DIR", "before {}, write what was seen into a new folder below DIR (default: nowhere)"};
 inline constexpr SharedOption kDryRun{"--dry-run", "", "only say what would be done{}"};
 inline constexpr SharedOption kRequireGpu{"--require-gpu", "", "{} if no GPU can be read (125)"};
 inline constexpr SharedOption kNoCgroup{"--no-cgroup", "", "{}, without a cgroup"};
@@ -50,6 +52,8 @@ inline constexpr const char* kOneObject = ": one object";  // of --json
 inline constexpr const char* kObjectPerLine = ": one object; with --watch one object per line";
 inline constexpr SharedOption kCsv{"--csv", "", "as CSV with a header{}"};
 inline constexpr SharedOption kWatch{"--watch", "[TIME]", "show it again at this interval (default 1s)"};
+inline constexpr const char* kScreenKeys =  // of a list with --watch
+    "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n";
 inline constexpr SharedOption kQuiet{"-q,--quiet", "", "say less: {}"};
 inline constexpr SharedOption kVerbose{"-v,--verbose", "", "say more: {}"};
 inline constexpr SharedOption kLogFormat{"--log-format", "text|json", "text, or json: one object per line"};
@@ -82,6 +86,9 @@ struct ParkCommandOptions {
 void add_park_options(CommandLine& line, ParkCommandOptions& options);
 // `wanted`: something is to be parked, so the tool must be there.
 Result<ParkOptions> settle_park(const ParkCommandOptions& options, const Settings& known, bool wanted);
+// What --watch asks for, once the command line is parsed. A number: the exit status, all has been said.
+std::optional<int> settle_interval(const CommandLine::Option& watch, const std::string& text,
+                                   std::optional<Duration>& every);
 // How much is said.
 void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
                      const std::string& verbose_says);

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <span>
 #include <string>
 #include <vector>
@@ -22,7 +23,7 @@ constexpr const char* kSimLoadAbout =
     "Holds simulated GPUs as a CUDA, ROCm or SYCL program would, until its phases end or it is killed.\n";
 constexpr const char* kSimLoadMore =
     "Phases:\n"
-    "  --then NAME=VALUE… --for TIME  another phase when the one before it is over: util=0, mem=2GiB or both\n\n"
+    "  --then NAME=VALUE… --for TIME  another phase when the one before it is over: util=0, mem=2GiB, sm=5 …\n\n"
     "Example:\n  lull sim load --gpu 0 --util 90 --mem 8GiB --for 30s --then util=0 --for 1m\n";
 
 struct LoadOptions {
@@ -45,6 +46,13 @@ std::optional<int> read_phase(std::span<char* const> arguments, LoadOptions& loa
       .value("LIST");
   line.option("--util", phase.util, "how busy it keeps each GPU", "90").value("PERCENT").not_empty("90");
   line.option("--mem", phase.memory, "memory it uses on each", "512MiB").value("SIZE").not_empty("8GiB");
+  constexpr std::array kMeanings = {
+      "multiprocessors that it keeps busy, by the chip's counters (default: 0.8 of --util)",
+      "tensor cores, likewise (default: 0.5 of --util)", "bandwidth of the memory, likewise (default: 0.4 of --util)"};
+  for (unsigned i = 0; i < sim::kCounters; ++i)
+    line.option(fmt::format("--{}", sim::counter_name(i)), phase.counters[i], kMeanings[i])
+        .value("PERCENT")
+        .not_empty("30");
   line.option(shared::kFor, phase.lasting, "this phase lasts on the simulation's clock (default: for ever)");
   line.flag("--graphics", load.graphics, "it draws: listed as G instead of C");
   line.flag("--both", load.both, "it computes and draws: C+G").excludes("--graphics");

@@ -4,7 +4,6 @@
 #include <unistd.h>
 
 #include <array>
-#include <csignal>
 #include <cstdlib>
 #include <memory>
 #include <optional>
@@ -171,20 +170,10 @@ int status_of(ActResult::Kind kind) {
 }
 
 SessionEnd act(Machine& machine, const ActOnJob::Request& request, bool start_again) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
   Loop& loop = machine.loop();
   SessionEnd end{kExitFailure, "slurm act: nothing was done"};
-  const auto listening = machine.listen(set, [&](const signalfd_siginfo& info) {
-    if (info.ssi_signo == SIGCHLD) return;
-    end = {128 + static_cast<int>(info.ssi_signo)};
-    loop.stop();
-  });
-  if (!listening) return {kExitFailure, listening.error().message()};
-  const Run run = [&](const Command& command, Duration limit, Helpers::Done done) {
-    machine.run_helper(command, limit, std::move(done));
-  };
+  if (const auto ready = machine.stop_on_signals(end); !ready) return {kExitFailure, ready.error().message()};
+  const Run run = machine.runner();
   std::unique_ptr<StartAgain> again;
   ActOnJob acting(
       run, request, [](const std::function<void()>& go) { go(); },
@@ -196,8 +185,7 @@ SessionEnd act(Machine& machine, const ActOnJob::Request& request, bool start_ag
         again = std::make_unique<StartAgain>(loop, run, request.judged.job, result.id, [&](bool) { loop.stop(); });
       });
   acting.start();
-  const auto ran = loop.run();
-  return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+  return machine.run(end);
 }
 
 int act_command(int argc, char** argv) {
@@ -274,20 +262,10 @@ CheckItem check_watcher(bool has_steps) {
 }
 
 SessionEnd check(Machine& machine, const std::string& folder, bool json) {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGINT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
   Loop& loop = machine.loop();
   SessionEnd end{kExitFailure};
-  const auto listening = machine.listen(set, [&](const signalfd_siginfo& info) {
-    if (info.ssi_signo == SIGCHLD) return;
-    end = {128 + static_cast<int>(info.ssi_signo)};
-    loop.stop();
-  });
-  if (!listening) return {kExitFailure, listening.error().message()};
-  const Run run = [&](const Command& command, Duration limit, Helpers::Done done) {
-    machine.run_helper(command, limit, std::move(done));
-  };
+  if (const auto ready = machine.stop_on_signals(end); !ready) return {kExitFailure, ready.error().message()};
+  const Run run = machine.runner();
   bool has_steps = false;
   std::vector<CheckItem> all = {check_settings(has_steps)};
   all.push_back(check_watcher(has_steps));
@@ -299,8 +277,7 @@ SessionEnd check(Machine& machine, const std::string& folder, bool json) {
   });
   // From inside the loop: it may be over at once.
   loop.in(Duration::zero(), [&] { checking.start(); });
-  const auto ran = loop.run();
-  return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+  return machine.run(end);
 }
 
 int check_command(int argc, char** argv) {

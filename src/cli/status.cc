@@ -59,18 +59,13 @@ int status_command(int argc, char** argv) {
                   "folder, for a report; no process and no user is in it (default: nothing)")
           .value("DIR")
           .excludes("--watch");
-  line.footer(
-      "On a terminal --watch is a screen of its own: q leaves, arrows move, s sorts, / filters,\n"
-      "p shows processes, e what is known of the marked GPU and why not more, h all keys.\n"
-      "IDLE FOR shows >=19s where the GPU was idle already when lull first looked.\n\n"
-      "Example:\n  lull status --watch 2s --gpus 0,1");
+  line.footer(std::string(shared::kScreenKeys) +
+              "p shows processes, e what is known of the marked GPU and why not more, h all keys.\n"
+              "IDLE FOR shows >=19s where the GPU was idle already when lull first looked.\n\n"
+              "Example:\n  lull status --watch 2s --gpus 0,1");
   if (const auto done = line.parse(argc, argv)) return *done;
   settings.format = json ? StatusFormat::json : csv ? StatusFormat::csv : StatusFormat::table;
-  if (watch_option.given()) {
-    const auto interval = live_interval(every);
-    if (!interval) return complain(interval.error().message(), kExitUsage);
-    settings.every = *interval;
-  }
+  if (const auto status = settle_interval(watch_option, every, settings.every)) return *status;
 
   if (dump_option.given()) {
     auto folder = make_dump(settings.dump);
@@ -78,12 +73,9 @@ int status_command(int argc, char** argv) {
     settings.dump = *std::move(folder);
   }
 
-  ignore_sigpipe();
   const bool live = settings.every.has_value();
   StatusSession session(std::move(settings), [](const std::string& text) { complain(text); });
-  // One look needs no loop: that is most of what people wait for.
-  if (!live) return ended(session.once());
-  return on_machine(SystemClock(), [&](Machine& machine) { return session.watch(machine); });
+  return show_list(session, live);
 }
 
 }  // namespace lull

@@ -3,11 +3,9 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <utility>
 
 #include "base/fd.h"
 #include "cli/shared_options.h"
-#include "config/settings.h"
 #include "gpu/own_signal.h"
 
 namespace lull {
@@ -74,7 +72,7 @@ std::function<void(double part)> ReadingProgress::shown() {
 
 void ReadingProgress::clear() { (void)write_all(STDERR_FILENO, bar_.clear()); }
 
-void say_oddities(const trace::TraceReport& report) {
+void warn_of_oddities(const trace::TraceReport& report) {
   for (const std::string& line : trace::oddities(report)) complain(line);
 }
 

@@ -52,7 +52,7 @@ class ReadingProgress {
 
 // The page where one was asked for, and the text: the exit status.
 int give_answer(const TraceArguments& arguments, const std::function<std::string()>& page, const std::string& text);
-void say_oddities(const trace::TraceReport& report);
+void warn_of_oddities(const trace::TraceReport& report);
 
 // From the words to the answer: `read` makes a result of the traces, `show` gives it. The exit status.
 template <typename Options, typename Answer>
@@ -76,7 +76,7 @@ int answer_from_traces(std::string_view command, const TraceArguments& arguments
   const auto result = read(*std::move(options));
   progress.clear();
   if (!result) return complain(result.error().message());
-  say_oddities(result->trace);
+  warn_of_oddities(result->trace);
   return show(*result, *price);
 }
 

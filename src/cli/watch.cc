@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <optional>
 #include <string>
 #include <utility>
@@ -33,7 +32,7 @@ using namespace std::chrono_literals;
 constexpr const char* kWatchAbout =
     "Watches the GPUs and acts, once, when the rule fires; with --per, on each GPU or job by itself, again\n"
     "and again. A value that cannot be read is never taken for idle. With --also it judges that work: the\n"
-    "GPUs on which it has a context, its cpu, io and quiet.\n";
+    "GPUs on which it has a context, its cpu, io, quiet and job_util.\n";
 constexpr const char* kWatchMore =
     "Actions, done in the order given:\n"
     "  exit[=STATUS]      end watching, with this status (must be the last; default 0)\n"
@@ -123,6 +122,7 @@ CommandLine::Option describe_options(CommandLine& line, WatchCommand& command, c
       .value("ACTION");
   const CommandLine::Option idle = add_watch_options(line, command.watch, known, "all", &command.every);
   add_each_options(line, command, known);
+  line.option(shared::kEvidence, command.settings.evidence, "the actions");
   line.flag("--repeat", command.settings.repeat, "go on watching after it was done; without --per, lull ends then");
   line.option("--warn", command.warn,
               "warn logged-in users this long before a shutdown or reboot (default: no warning)")
@@ -173,6 +173,8 @@ Result<> settle(WatchCommand& command, const Settings& known, bool idle_given) {
   settings.how.retry_after = settings.retries.after;
   if (!command.warn.empty()) settings.how.warn = TRY(duration_option("--warn", command.warn));
   if (!command.each.asked()) TRY(refuse_without_per(command.each, settings.actions));
+  if (!command.each.asked() && settings.common.also.empty() && policy_uses(settings.common.policy, {Metric::job_util}))
+    return fail("job_util is a signal of a job: give --per job, or --also PID; `lull run` knows it of its own job");
   return {};
 }
 
@@ -187,7 +189,7 @@ int cancel() {
 }
 
 // Everybody sees the command line of everybody.
-void say_what_is_shown(const Logger& logger, const std::vector<ActionOption>& actions) {
+void warn_of_shown_addresses(const Logger& logger, const std::vector<ActionOption>& actions) {
   for (const ActionOption& action : actions)
     if (action.notify.from == NotifyTo::From::written)
       logger.say(Level::warning, "notify",
@@ -203,7 +205,7 @@ bool is_live(const Logger& logger) {
 }
 
 int watch_all(WatchCommand& command, const Settings& known, Logger& logger, const SystemClock& clock) {
-  say_remarks(logger, command.settings.common.policy.idle);
+  log_remarks(logger, command.settings.common.policy.idle);
   if (!command.warn.empty() && !warns_of_any(command.settings.actions))
     logger.say(
         Level::warning, "warn",
@@ -251,8 +253,8 @@ int watch_each(WatchCommand& command, const Settings& known, Logger& logger, con
   if (const std::string program = missing_for_slurm(*settings, fleet.has_value()); !program.empty())
     return complain(fmt::format("watch: --slurm needs {}, which is not in PATH", program), kExitFailure);
   for (const EachStep& step : settings->steps) {
-    say_remarks(logger, step.when);
-    say_what_is_shown(logger, step.actions);
+    log_remarks(logger, step.when);
+    warn_of_shown_addresses(logger, step.actions);
   }
   const auto console =
       watch_console(logger, clock, is_live(logger) && !fleet, fleet ? start_line(*fleet) : start_line(*settings));
@@ -284,6 +286,8 @@ int watch_command(int argc, char** argv) {
     return complain("watch: --match, --labels and --token-file are about --from prometheus:URL", kExitUsage);
   if (!command.from.empty() && !command.each.slurm)
     return complain("watch: --from prometheus:URL needs --per job --slurm: Slurm says who has which GPU", kExitUsage);
+  if (!command.from.empty() && !command.settings.evidence.empty())
+    return complain("watch: --evidence is about processes of this machine: leave it out with --from", kExitUsage);
   if (!command.from.empty() && !command.every->given()) command.watch.every = "30s";
   if (!loaded) return complain(loaded.error().message(), kExitUsage);
   if (const auto settled = settle(command, known, idle.given()); !settled)
@@ -292,7 +296,7 @@ int watch_command(int argc, char** argv) {
   const SystemClock clock;
   Logger logger = make_logger(command.watch.console, clock);
   for (const std::string& note : known.notes()) logger.say(Level::warning, "settings", note);
-  say_what_is_shown(logger, command.settings.actions);
+  warn_of_shown_addresses(logger, command.settings.actions);
   return command.each.asked() ? watch_each(command, known, logger, clock, idle.given() || !command.actions.empty())
                               : watch_all(command, known, logger, clock);
 }

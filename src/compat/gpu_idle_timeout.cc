@@ -6,10 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
-#include <csignal>
 #include <cstdlib>
-#include <string>
-#include <vector>
 
 #include "act/spawn.h"
 #include "base/calendar.h"

@@ -8,7 +8,6 @@
 #include <cmath>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include "base/exit_status.h"
 #include "base/fd.h"

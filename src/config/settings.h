@@ -6,8 +6,6 @@
 #include <sys/types.h>
 
 #include <array>
-#include <functional>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>

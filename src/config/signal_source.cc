@@ -17,7 +17,6 @@ using namespace std::chrono_literals;
 
 constexpr std::array<std::string_view, 3> kAs = {"value", "rate", "age"};
 constexpr Duration kLongestTimeout = 30s;
-constexpr std::string_view kOption = "--signal-from";
 
 // One line: "lull.toml:3:9: signal requests: …".
 class SignalReader : public toml::Reader {
@@ -148,10 +147,10 @@ Result<SignalSource> read_signal(std::string_view name, const toml::Node& value,
   return source;
 }
 
-Result<SignalSource> parse_signal_from(std::string_view text) {
+Result<SignalSource> parse_signal_from(std::string_view text, std::string_view option) {
   const std::size_t equals = text.find('=');
   const auto wrong = [&](std::string_view what) {
-    return fail(fmt::format("{} '{}': {}", kOption, printable(text), what));
+    return fail(fmt::format("{} '{}': {}", option, printable(text), what));
   };
   if (equals == std::string_view::npos || equals == 0)
     return wrong("NAME=SOURCE would be right, such as queue=file:/run/server/queue");
@@ -159,7 +158,7 @@ Result<SignalSource> parse_signal_from(std::string_view text) {
   const std::string_view said = trim(text.substr(equals + 1));
   toml::Node table;
   if (said.starts_with('{')) {
-    const auto read = toml::parse("source = " + std::string(said), kOption);
+    const auto read = toml::parse("source = " + std::string(said), option);
     const toml::Node* found = read ? read->find("source") : nullptr;
     if (found == nullptr || found->kind != toml::Node::Kind::table || read->members.size() != 1)
       return wrong("that is no table of TOML such as { url = \"http://127.0.0.1:8000/metrics\", metric = \"…\" }");
@@ -177,18 +176,20 @@ Result<SignalSource> parse_signal_from(std::string_view text) {
     if (table.members.empty())
       return wrong("SOURCE is file:PATH, command:CMD or { url = \"http://…\", metric = \"…\" }");
   }
-  auto source = read_table(name, table, kOption);
+  auto source = read_table(name, table, option);
   if (!source) return source;
-  source->from = kOption;
+  source->from = option;
+  source->given = text;
   return source;
 }
 
-Result<std::vector<SignalSource>> signals_with(std::vector<SignalSource> known, const std::vector<std::string>& more) {
+Result<std::vector<SignalSource>> signals_with(std::vector<SignalSource> known, const std::vector<std::string>& more,
+                                               std::string_view option) {
   std::vector<SignalSource> given;
   for (const std::string& text : more) {
-    SignalSource source = TRY(parse_signal_from(text));
+    SignalSource source = TRY(parse_signal_from(text, option));
     if (std::ranges::find(given, source.name, &SignalSource::name) != given.end())
-      return fail(fmt::format("{} names {} twice", kOption, source.name));
+      return fail(fmt::format("{} names {} twice", option, source.name));
     given.push_back(std::move(source));
   }
   for (SignalSource& source : given) {

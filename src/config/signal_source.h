@@ -3,7 +3,6 @@
 // format. Written in [signals] of lull.toml, or behind --signal-from. Reading it is signals/reading.h.
 
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -35,14 +34,17 @@ struct SignalSource {
   Duration timeout = std::chrono::seconds(3);
   Duration max_age = std::chrono::minutes(1);  // older is stale: when the file was written, what the endpoint says
   std::string from;                            // "/etc/lull/lull.toml:3:9", "--signal-from"
+  std::string given = {};                      // NAME=SOURCE, where it was written so
   bool operator==(const SignalSource&) const = default;
 
   std::string to_string() const;  // "http://127.0.0.1:8000/metrics vllm:request_success_total as rate"
 };
 
 // NAME=SOURCE of --signal-from. SOURCE is file:PATH, command:CMD, or as in a file: { url = "…", metric = "…" }.
-Result<SignalSource> parse_signal_from(std::string_view text);
+// `option`: what that is called where it is given.
+Result<SignalSource> parse_signal_from(std::string_view text, std::string_view option = "--signal-from");
 // Those of the settings, with those of the command line in place of any of the same name.
-Result<std::vector<SignalSource>> signals_with(std::vector<SignalSource> known, const std::vector<std::string>& more);
+Result<std::vector<SignalSource>> signals_with(std::vector<SignalSource> known, const std::vector<std::string>& more,
+                                               std::string_view option = "--signal-from");
 
 }  // namespace lull

@@ -7,7 +7,7 @@ namespace {
 // 4.8 %; on a day of 143 serving GPUs 30 minutes would still have lost half of their later work: servers need 2 h.
 // `hung`: docs/hangs.md has what it says of all public hangs and healthy recordings. Until a card is learned it goes by
 // its limit: the lowest mean power of healthy recordings at 95 % and more was 39 % of it.
-// An empty card shows less than 64 MiB in use (gpu/empty_card.h), and a context takes more.
+// An empty card shows less than 64 MiB in use (gpu/snapshot.h), and a context takes more.
 constexpr std::array<BuiltInRule, 4> kRules = {{
     {"idle", "util < 1 for 30m", "does nothing"},
     {"held", "util < 1 and mem_used > 1GiB for 30m", "holds memory and does nothing"},

@@ -12,7 +12,6 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
-#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -72,8 +71,7 @@ class Judge {
   // What the newest data alone say of the condition, without any `for` and any mean over time (Reading::newest): yes
   // only if it holds for the lowest and the highest of them, no if it fails for some.
   Truth newest() const;
-  // Why the newest verdict is what it is, with the GPUs for which the rule really holds; to_words(…) in rule/reason.h
-  // says it.
+  // Why the newest verdict is what it is, with the GPUs for which the rule really holds.
   Explanation explain() const;
 
  private:

@@ -1,7 +1,6 @@
 #include "fill/filling.h"
 
 #include <algorithm>
-#include <map>
 #include <numeric>
 #include <ranges>
 

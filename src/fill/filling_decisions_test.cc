@@ -348,6 +348,20 @@ TEST(FillingDecisions, ParkingAndComingBackMayFail) {
   EXPECT_EQ(kinds(world.filling->unparked(0, false, world.now)), Kinds{FillOrder::end}) << "also while it is paused";
 }
 
+TEST(FillingDecisions, OneThatCouldNotBeParkedIsNotParkedAgainForWhoWantsTheWholeCard) {
+  FillerSettings settings = FillingWorld::filler();
+  settings.yield = YieldWay::park;
+  settings.yield_command = "park";
+  FillingWorld world({settings});
+  world.sample();
+  world.observations[0].claims = {{.kind = Reason::used, .who = "train.py"}};
+  EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::park});
+  EXPECT_EQ(kinds(world.filling->parked(0, false, world.now)), Kinds{FillOrder::halt});
+  EXPECT_TRUE(world.sample().empty());
+  world.observations[0].claims = {{.kind = Reason::leased, .who = "ada"}};
+  EXPECT_EQ(kinds(world.sample()), Kinds{FillOrder::end});
+}
+
 TEST(FillingDecisions, EndingAtOnceIsAFailureWhateverTheStatus) {
   FillingWorld world({FillingWorld::filler()});
   world.sample();

@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <cstdlib>
 #include <ctime>
-#include <memory>
 
 #include "base/process_start.h"
 #include "base/text.h"

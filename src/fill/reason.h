@@ -1,5 +1,5 @@
 #pragma once
-// Why a GPU is filled, or not, as data: what the log, --status and its JSON say. to_words() is the one place for the
+// Why a GPU is filled, or not, as data: what the log, --status and its JSON say. to_string() is the one place for the
 // words.
 
 #include <sys/types.h>

@@ -6,12 +6,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <csignal>
 #include <cstring>
 
-#include "act/guard.h"
-#include "base/exit_status.h"
 #include "base/inotify.h"
 #include "base/text.h"
 #include "fill/status.h"
@@ -33,21 +30,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kFirstLook = 20s;      // for the first sample: cards may be slow to wake
-constexpr Duration kFileSettles = 200ms;  // an editor writes in several steps
-constexpr Duration kAfterGrace = 15s;     // then we end, whatever is stuck in the kernel
-
-// Whether the events of a folder are about the file of this name; others may write there all day. `over`: the folder is
-// gone.
-bool tells_of(int events, std::string_view name, bool& over) {
-  bool told = false;
-  each_inotify_event(events, [&](const inotify_event& event, std::string_view file) {
-    told = told || (event.mask & IN_Q_OVERFLOW) != 0 || file == name;
-    over = over || (event.mask & IN_IGNORED) != 0;
-    return true;
-  });
-  return told;
-}
+constexpr Duration kFirstLook = 20s;   // for the first sample: cards may be slow to wake
+constexpr Duration kAfterGrace = 15s;  // then we end, whatever is stuck in the kernel
 
 }  // namespace
 
@@ -61,20 +45,15 @@ FillSession::FillSession(FillSettings settings, FillOptions options, FillMachine
 FillSession::~FillSession() {
   if (opens_ && opens_->descriptor() >= 0) loop_.forget(opens_->descriptor());
   if (lease_events_) loop_.forget(lease_events_.get());
-  if (file_events_) loop_.forget(file_events_.get());
-  for (const auto* timer : {&reload_timer_, &decide_timer_, &last_timer_, &scan_timer_})
+  for (const auto* timer : {&decide_timer_, &last_timer_, &scan_timer_})
     if (*timer) loop_.cancel(**timer);
 }
 
-Result<> FillSession::listen() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
-  return machine_.world.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); });
-}
-
 SessionEnd FillSession::run() {
-  if (const auto listening = listen(); !listening) return {kExitFailure, listening.error().message()};
+  if (const auto listening = machine_.world.listen({SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD},
+                                                   [this](const signalfd_siginfo& info) { on_signal(info); });
+      !listening)
+    return {kExitFailure, listening.error().message()};
   make_scan();
   observations_ = std::make_unique<Observations>(settings_, [this](pid_t pid) { return owns(pid); });
   make_people();
@@ -103,15 +82,15 @@ SessionEnd FillSession::run() {
   make_own_signals();
   ticker_ = std::make_unique<Ticker>(loop_, settings_.every, [this](std::uint64_t) { tick(); });
   ticker_->begin();
-  const auto ran = loop_.run();
+  SessionEnd end = machine_.world.run(end_);
   running_.clear();
-  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+  return end;
 }
 
 void FillSession::on_signal(const signalfd_siginfo& info) {
   const int number = static_cast<int>(info.ssi_signo);
   if (number == SIGCHLD) return;
-  if (number == SIGUSR1) return sampler_->let_go();
+  if (number == SIGUSR1) return sampler_->release_driver();
   // A terminal that goes away says the same as a person who wants other settings; the kernel sends the one.
   if (number == SIGHUP && options_.reload && info.ssi_code != SI_KERNEL) return reload(true);
   begin_to_end(number);
@@ -150,34 +129,15 @@ void FillSession::make_people() {
 
 // ---- other settings -------------------------------------------------------------
 
-// The folder is watched, since editors put a new file in the old one's place.
 void FillSession::watch_file() {
   if (options_.file.empty()) return;
   file_seen_ = read_file(options_.file).value_or(std::string());
-  file_events_ = Fd(::inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
-  const auto slash = options_.file.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : slash == 0 ? "/" : options_.file.substr(0, slash);
-  const auto give_up = [this] {
-    file_events_.reset();
-    sink_.note(Level::warning, "reload", "that the file changes cannot be seen here: SIGHUP makes lull read it again");
-  };
-  if (!file_events_ ||
-      ::inotify_add_watch(file_events_.get(), folder.c_str(), IN_CLOSE_WRITE | IN_MOVED_TO | IN_ONLYDIR) < 0)
-    return give_up();
-  const auto heard = loop_.on_ready(file_events_.get(), [this, give_up, name = options_.file.substr(slash + 1)] {
-    bool over = false;
-    const bool told = tells_of(file_events_.get(), name, over);
-    if (over) {
-      loop_.forget(file_events_.get());
-      give_up();
-    }
-    if (!told || reload_timer_) return;
-    reload_timer_ = loop_.in(kFileSettles, [this] {
-      reload_timer_.reset();
-      reload(false);
-    });
-  });
-  if (!heard) give_up();
+  file_watch_ = std::make_unique<FileWatch>(
+      loop_, options_.file, [this] { reload(false); },
+      [this] {
+        sink_.note(Level::warning, "reload",
+                   "cannot watch the settings file for changes: SIGHUP makes lull read it again");
+      });
 }
 
 void FillSession::reload(bool asked) {
@@ -344,7 +304,7 @@ void FillSession::start(std::size_t unit) {
                                  },
                              .gone = [this, unit](const GuardEnd& how) { gone(unit, how); },
                              .stuck = [this, unit] { say(FillEvent::stuck, unit); },
-                             .still = [this, unit] { stands_still(unit); },
+                             .still = [this, unit] { on_paused(unit); },
                              .log_trouble =
                                  [this, unit](const std::string& what) {
                                    sink_.note(Level::warning, "log",
@@ -363,7 +323,7 @@ void FillSession::start(std::size_t unit) {
   filling_->started(unit, loop_.now());
 }
 
-void FillSession::stands_still(std::size_t unit) {
+void FillSession::on_paused(std::size_t unit) {
   const auto one = running_.find(unit);
   if (one == running_.end() || std::exchange(one->second->said_still, true)) return;
   if (filling_->state(unit) == Filling::State::still) say(FillEvent::halted, unit, filling_->why(unit));

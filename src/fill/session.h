@@ -21,6 +21,7 @@
 #include "lease/folder.h"
 #include "sense/opens.h"
 #include "session/control.h"
+#include "session/file_watch.h"
 #include "session/machine.h"
 #include "session/own_signals.h"
 #include "session/sample_source.h"
@@ -90,7 +91,7 @@ class FillSession {
   void halt_at_once(const FillOrder& order);
   void carry_out_the_rest(const std::vector<FillOrder>& orders);
   void start(std::size_t unit);
-  void stands_still(std::size_t unit);
+  void on_paused(std::size_t unit);
   void gone(std::size_t unit, const GuardEnd& how);
   void park(std::size_t unit);
   void unpark(std::size_t unit);
@@ -102,7 +103,6 @@ class FillSession {
   FillEvent event_of(FillEvent::Kind kind, std::size_t unit, const Reason& why) const;
 
   // ---- its own life (session.cc) ----
-  Result<> listen();
   void on_signal(const signalfd_siginfo& info);
   void begin_to_end(int signal);
   void end_if_nothing_is_left();
@@ -155,9 +155,8 @@ class FillSession {
   FolderState leases_;
   std::string no_leases_;
   Fd lease_events_;
-  Fd file_events_;
+  std::unique_ptr<FileWatch> file_watch_;
   std::string file_seen_;
-  std::optional<Loop::TimerId> reload_timer_;
   std::optional<Loop::TimerId> decide_timer_;
   std::optional<Loop::TimerId> last_timer_;
   std::optional<Loop::TimerId> scan_timer_;

@@ -30,7 +30,7 @@ class ScriptedWorld final : public World {
     for (unsigned i = 0; i < gpus; ++i) inventory->devices[i].minor = i;
   }
   Loop& loop() override { return *loop_; }
-  Result<> listen(const sigset_t&, OnSignal on_signal) override {
+  Result<> listen(const std::vector<int>&, OnSignal on_signal) override {
     on_signal_ = std::move(on_signal);
     return {};
   }
@@ -71,7 +71,7 @@ class ScriptedWorld final : public World {
       read(world_.loop_->now());
       return true;
     }
-    void let_go() override { ++world_.let_go; }
+    void release_driver() override { ++world_.release_driver; }
     const Snapshot& newest() const override { return newest_; }
 
    private:
@@ -108,7 +108,7 @@ class ScriptedWorld final : public World {
   Duration latency = 5ms;
   std::map<Metric, double> values = {{Metric::util, 0},        {Metric::temp, 40},        {Metric::mem_used, 0},
                                      {Metric::mem_free, 16e9}, {Metric::mem_total, 16e9}, {Metric::procs, 0}};
-  int let_go = 0;
+  int release_driver = 0;
   bool used = false;  // by a process that is none of ours
 };
 
@@ -412,12 +412,13 @@ TEST_F(FillSessionTest, AFolderOfSettingsThatIsRemovedIsSaid) {
   options_.reload = [&] { return settings_; };
   begin();
   run({saw("started work", 1, [&] { fs::remove_all(tree_.at("etc")); }),
-       saw("reload: that the file changes cannot be seen")});
+       saw("reload: cannot watch the settings file")});
 }
 
 TEST_F(FillSessionTest, AHangupOfTheTerminalEndsAndUsr1LetsGoOfTheDriver) {
   begin();
-  run({saw("started work", 1, [&] { world_->send(SIGUSR1); }), {"let go", [&] { return world_->let_go == 1; }}});
+  run({saw("started work", 1, [&] { world_->send(SIGUSR1); }),
+       {"let go", [&] { return world_->release_driver == 1; }}});
 }
 
 TEST_F(FillSessionTest, AHangupFromTheKernelEndsItAlsoWhereThereIsAFileOfSettings) {

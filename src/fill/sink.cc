@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <set>
-#include <vector>
 
 #include "base/json_writer.h"
 #include "base/text.h"
@@ -126,7 +125,7 @@ void FillConsole::began(const FillSettings& settings, OpenWay way, const Invento
   for (const std::size_t device : theirs) labels.push_back(inventory.devices[device].label());
   logger_.say(
       Level::note, "start",
-      fmt::format("{} filler{} for {}; free means {}; opens are heard by {}", settings.fillers.size(),
+      fmt::format("{} filler{} for {}; free means {}; opens are detected by {}", settings.fillers.size(),
                   settings.fillers.size() == 1 ? "" : "s", gpus_text(labels), to_text(settings.idle), to_string(way)));
 }
 

@@ -45,8 +45,8 @@ GpuStatus status_of(const Filling& filling, const GpuObservation& observation, I
 }
 
 std::string to_text(const FillStatus& status) {
-  std::string text = fmt::format("lull fill (pid {}): free means {}; opens are heard by {}\n", status.pid, status.rule,
-                                 to_string(status.way));
+  std::string text = fmt::format("lull fill (pid {}): free means {}; opens are detected by {}\n", status.pid,
+                                 status.rule, to_string(status.way));
   if (!status.trouble.empty()) text += status.trouble + "\n";
   std::size_t widest = 1;
   for (const GpuStatus& gpu : status.gpus) widest = std::max(widest, gpu.label.size());

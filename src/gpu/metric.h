@@ -28,16 +28,20 @@ enum class Metric : std::uint8_t {
   pcie,
   procs,
   openers,
+  sm,
+  tensor,
+  dram,
   cpu,
   io,
   quiet,
   beat,
+  job_util,
   user_idle,
   effort,
   learned,
   idle_power,
 };
-inline constexpr std::size_t kBuiltInMetrics = 22;
+inline constexpr std::size_t kBuiltInMetrics = 26;
 inline constexpr std::size_t kOwnSignals = 8;  // of the user's own, at most
 inline constexpr std::size_t kMetrics = kBuiltInMetrics + kOwnSignals;
 static_assert(kMetrics <= 64, "sets of metrics are kept as bits of 64 (engine/judge.cc)");
@@ -100,6 +104,12 @@ inline constexpr std::array<MetricInfo, kBuiltInMetrics> kMetricTable = {
                "processes with a compute context"),
     metric_row(Metric::openers, "openers", "openers", Unit::count, Of::gpu, kProcessRange,
                "processes that hold the device file open"),
+    metric_row(Metric::sm, "sm", "sm_active_percent", Unit::percent, Of::gpu, kPercentRange,
+               "share of the multiprocessors that worked since the previous sample, by the chip's counters"),
+    metric_row(Metric::tensor, "tensor", "tensor_active_percent", Unit::percent, Of::gpu, kPercentRange,
+               "the same of the tensor cores"),
+    metric_row(Metric::dram, "dram", "dram_active_percent", Unit::percent, Of::gpu, kPercentRange,
+               "the same of the memory's bandwidth"),
     metric_row(Metric::cpu, "cpu", "cpu_percent", Unit::percent, Of::job, {0, 1e7}, "CPU of the job's process tree"),
     metric_row(Metric::io, "io", "io_bytes_per_second", Unit::bytes_per_second, Of::job, {0, 1e15},
                "bytes the job's tree reads and writes"),
@@ -107,6 +117,8 @@ inline constexpr std::array<MetricInfo, kBuiltInMetrics> kMetricTable = {
                "time since the job last wrote anything"),
     metric_row(Metric::beat, "beat", "beat_seconds", Unit::seconds, Of::job, kSecondsRange,
                "time since the program last called beat(), in Python"),
+    metric_row(Metric::job_util, "job_util", "job_util_percent", Unit::percent, Of::job, kPercentRange,
+               "the job's own share of its busiest GPU, by the driver's samples per process"),
     metric_row(Metric::user_idle, "user_idle", "user_idle_seconds", Unit::seconds, Of::machine, kSecondsRange,
                "time since the last key on a terminal of a user who counts"),
     metric_row(Metric::effort, "effort", "effort_percent", Unit::percent, Of::gpu, {0, 1000},
@@ -120,6 +132,10 @@ inline constexpr std::array<MetricInfo, kBuiltInMetrics> kMetricTable = {
 // What no driver tells and no trace holds: lull learns it from util, power and power_limit (gpu/power_learner.h).
 constexpr bool is_learned(Metric metric) {
   return metric == Metric::effort || metric == Metric::learned || metric == Metric::idle_power;
+}
+// By the chip's own counters, of the time since the previous sample. Dear to read.
+constexpr bool is_counter(Metric metric) {
+  return metric == Metric::sm || metric == Metric::tensor || metric == Metric::dram;
 }
 inline constexpr std::array kLearnedFrom = {Metric::util, Metric::power, Metric::power_limit};
 

@@ -6,29 +6,37 @@
 
 namespace lull {
 
-double PowerLearner::seconds() const {
-  return std::isnan(learned_.idle_watts) || other_limit_ || !(slope() > 0) ? 0 : learned_.seconds;
+double PowerLearner::seconds(double util) const {
+  if (std::isnan(learned_.idle_watts) || other_limit_) return 0;
+  const Slope& slope = slope_of(util);
+  return slope.value > 0 ? learned_.seconds * slope.part : 0;
 }
 
-double PowerLearner::slope() const {
-  if (!stale_) return slope_;
-  stale_ = false;
-  slope_ = kUnknown;
-  if (learned_.windows.empty() || std::isnan(learned_.idle_watts)) return slope_;
+void PowerLearner::changed() { of_all_.stale = of_heavy_.stale = true; }
+
+const PowerLearner::Slope& PowerLearner::slope_of(double util) const {
+  const bool heavy = util >= kHeavyUtil;
+  Slope& slope = heavy ? of_heavy_ : of_all_;
+  if (!slope.stale) return slope;
+  slope = {};
+  if (std::isnan(learned_.idle_watts)) return slope;
   std::array<double, kMostWindows> slopes;
   std::size_t count = 0;
   for (const Window& one : learned_.windows)
-    slopes[count++] = (static_cast<double>(one.watts) - learned_.idle_watts) / static_cast<double>(one.util);
+    if (!heavy || static_cast<double>(one.util) >= kHeavyUtil)
+      slopes[count++] = (static_cast<double>(one.watts) - learned_.idle_watts) / static_cast<double>(one.util);
+  if (count == 0) return slope;
   const auto middle = slopes.begin() + static_cast<std::ptrdiff_t>(count / 2);
   std::nth_element(slopes.begin(), middle, slopes.begin() + static_cast<std::ptrdiff_t>(count));
-  slope_ = *middle;
-  if (count % 2 == 0) slope_ = (slope_ + *std::max_element(slopes.begin(), middle)) / 2;
-  return slope_;
+  slope.value = *middle;
+  if (count % 2 == 0) slope.value = (slope.value + *std::max_element(slopes.begin(), middle)) / 2;
+  slope.part = static_cast<double>(count) / static_cast<double>(learned_.windows.size());
+  return slope;
 }
 
 double PowerLearner::effort(double util, double watts) const {
   if (!(util >= kLeastUtil) || std::isnan(watts)) return kUnknown;
-  const double usual = watts_per_percent() * util;
+  const double usual = watts_per_percent(util) * util;
   return std::isnan(usual) ? kUnknown : std::clamp(100 * (watts - learned_.idle_watts) / usual, 0.0, kMostEffort);
 }
 
@@ -47,7 +55,7 @@ bool PowerLearner::limit_holds(Instant at, double limit) {
   if (at - other_since_ < kEnough) return false;
   learned_ = {.idle_watts = learned_.idle_watts, .limit_watts = limit};
   passed_over_ = 0;
-  stale_ = true;
+  changed();
   other_limit_ = false;
   return true;
 }
@@ -74,13 +82,13 @@ void PowerLearner::close_window(double limit) {
   if (util < kIdleUtil) {
     if (watts >= learned_.idle_watts) return;
     learned_.idle_watts = watts;
-    stale_ = true;
+    changed();
     return;
   }
   if (util < kLeastUtil) return;
   if (util >= kFullUtil) {
     if (watts * 100 < kHungShare * limit) return;
-    if (this->seconds() >= to_double(kFirm) && effort(util, watts) < kHungEffort) return;
+    if (this->seconds(util) >= to_double(kFirm) && effort(util, watts) < kHungEffort) return;
   }
   learned_.seconds += std::min(seconds, to_double(kMostCounted));
   keep({static_cast<float>(util), static_cast<float>(watts)});
@@ -98,7 +106,7 @@ void PowerLearner::keep(Window window) {
   windows.push_back(window);
   if (++unused_ * 16 < windows.size()) return;  // the median of so many hardly moves by a few more
   unused_ = 0;
-  stale_ = true;
+  changed();
 }
 
 bool any_learned(const std::vector<Metric>& signals) { return std::ranges::any_of(signals, is_learned); }
@@ -117,7 +125,7 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
   const double util = reading[Metric::util];
   const double watts = reading[Metric::power];
   reading.effort_newest = {};
-  reading.watts_per_percent = device.rdna ? kUnknown : learner.watts_per_percent();
+  reading.watts_per_percent = device.rdna ? kUnknown : learner.watts_per_percent(util);
   const Metric missing = std::isnan(watts) ? Metric::power : Metric::util;
   if (std::isnan(util) || std::isnan(watts)) {
     for (const Metric metric : {Metric::effort, Metric::learned, Metric::idle_power})
@@ -131,8 +139,8 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
       reading.miss(Metric::effort, Absence::looks_hung);
       reading.miss(Metric::learned, Absence::looks_hung);
     } else {
-      put(Metric::learned, learner.seconds(), Absence::not_learned);
-      const bool learned = !std::isnan(learner.watts_per_percent());
+      put(Metric::learned, learner.seconds(util), Absence::not_learned);
+      const bool learned = !std::isnan(learner.watts_per_percent(util));
       put(Metric::effort, learner.effort(util, watts), learned ? Absence::little_work : Absence::not_learned);
       const Band utils = reading.newest(Metric::util);
       const Band powers = reading.newest(Metric::power);
@@ -158,7 +166,7 @@ Block LearnedColumns::add(PowerLearner& learner, const Block& block) {
     const double watts = value(power, i);
     const bool known = plausible(Metric::util, percent) && plausible(Metric::power, watts);
     columns_[0][i] = known ? static_cast<float>(learner.effort(percent, watts)) : kUnknownSample;
-    columns_[1][i] = known ? static_cast<float>(learner.seconds()) : kUnknownSample;
+    columns_[1][i] = known ? static_cast<float>(learner.seconds(percent)) : kUnknownSample;
     columns_[2][i] = known ? static_cast<float>(learner.idle_watts()) : kUnknownSample;
     learner.see(block.at[i], percent, watts, value(limit, i));
   }

@@ -4,6 +4,9 @@
 // both, `effort` = 100 (P - F)/(k util): the power for this utilisation, compared with what the card usually draws for
 // it. A card that spins without working reads far below 100.
 //
+// Power does not grow evenly with utilisation: a card that has only done light work says nothing of full work. So a
+// sample at util >= 50 is compared with windows at util >= 50 alone, of which there must be a minute as well.
+//
 // It is pure, and causal: what is asked is answered by what was seen before. Live sampling (sense/sampler.cc), replay,
 // report (replay/learning.h) and Python share it. Memory is bounded: of many windows every second, fourth, … is kept.
 //
@@ -19,7 +22,6 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <span>
 #include <vector>
 
 #include "base/clock.h"
@@ -37,6 +39,7 @@ class PowerLearner {
   static constexpr Duration kLongestInterval = std::chrono::minutes(10);  // more between two samples is a gap
   static constexpr double kIdleUtil = 1;
   static constexpr double kLeastUtil = 5;
+  static constexpr double kHeavyUtil = 50;
   static constexpr double kFullUtil = 95;
   static constexpr double kHungShare = 35;   // % of the limit
   static constexpr double kHungEffort = 45;  // %
@@ -59,13 +62,15 @@ class PowerLearner {
   };
 
   PowerLearner() = default;
-  explicit PowerLearner(Learned learned) : learned_(std::move(learned)), stale_(true) {}
+  explicit PowerLearner(Learned learned) : learned_(std::move(learned)) { changed(); }
 
-  // NaN where it is not learned yet.
+  // NaN where it is not learned yet. `util`: for samples with this much work.
   double idle_watts() const { return learned_.idle_watts; }
-  double watts_per_percent() const { return seconds() >= to_double(kEnough) ? slope() : kUnknown; }
+  double watts_per_percent(double util = 0) const {
+    return seconds(util) >= to_double(kEnough) ? slope_of(util).value : kUnknown;
+  }
   // What `effort` was learned from; 0 where there is no idle to start from.
-  double seconds() const;
+  double seconds(double util = 0) const;
   // NaN: not learned, or the card does too little.
   double effort(double util, double watts) const;
 
@@ -76,7 +81,14 @@ class PowerLearner {
 
  private:
   static constexpr double to_double(Duration time) { return std::chrono::duration<double>(time).count(); }
-  double slope() const;  // k
+  // k, and the part of the windows that it is the median of.
+  struct Slope {
+    double value = kUnknown;
+    double part = 0;
+    bool stale = false;  // it is to be found anew
+  };
+  const Slope& slope_of(double util) const;
+  void changed();
   void drop_window() { span_ = Duration::zero(); }
   bool limit_holds(Instant at, double limit);
   void close_window(double limit);
@@ -84,9 +96,9 @@ class PowerLearner {
 
   Learned learned_;
   std::uint32_t passed_over_ = 0;  // windows since the last that was kept
-  std::size_t unused_ = 0;         // windows that were kept since `slope_` was found
-  mutable double slope_ = kUnknown;
-  mutable bool stale_ = false;  // `slope_` is to be found anew
+  std::size_t unused_ = 0;         // windows that were kept since the slopes were found
+  mutable Slope of_all_;
+  mutable Slope of_heavy_;
 
   Instant last_{};  // sample
   bool begun_ = false;

@@ -4,7 +4,6 @@
 
 #include <chrono>
 #include <cmath>
-#include <cstdint>
 #include <random>
 #include <vector>
 
@@ -140,9 +139,26 @@ TEST(PowerLearnerTest, AFewOddWindowsAreOutvoted) {
   Card card;
   card.run(1min, 0, 70);
   card.run(2min, 6, 150);  // starting up: 13 W for each %
-  EXPECT_LT(card.learner.effort(100, 500), PowerLearner::kHungEffort);
+  EXPECT_TRUE(std::isnan(card.learner.effort(100, 500)));
+  EXPECT_GT(card.learner.effort(6, 150), 90);
   card.run(4min, 100, 500);
   EXPECT_GT(card.learner.effort(100, 500), 90);
+}
+
+// What a card draws for light work says nothing of full work: a day of it must not make a hang of the first training.
+TEST(PowerLearnerTest, LightWorkSaysNothingOfFullWork) {
+  Card card;
+  card.run(1min, 0, 70);
+  card.run(24h, 8, 150);  // 10 W for each %
+  for (int i = 0; i < 600; ++i) {
+    EXPECT_FALSE(card.learner.effort(100, 400) < PowerLearner::kHungEffort) << i;  // 4.1 W for each %
+    EXPECT_EQ(std::isnan(card.learner.effort(100, 400)), card.learner.seconds(100) < 60) << i;
+    card.run(1s, 100, 400);
+  }
+  EXPECT_GT(card.learner.effort(8, 150), 90);
+  card.run(24h, 100, 400);
+  EXPECT_NEAR(card.learner.effort(100, 400), 100, 1);
+  EXPECT_NEAR(card.learner.effort(100, 130), 18, 1);
 }
 
 TEST(PowerLearnerTest, ForgetsWhenThePowerLimitChanges) {

@@ -61,6 +61,7 @@ std::string_view to_string(Absence absence) {
     case Absence::unread: return "its source has not answered yet";
     case Absence::unreadable: return "its source cannot be read";
     case Absence::stale: return "its source repeats an old value";
+    case Absence::untold: return "whose work it is cannot be told";
   }
   return "unknown error";
 }
@@ -193,8 +194,11 @@ void Reading::miss_all(Absence why) {
     if (row.of == Of::gpu && !is_learned(row.metric)) miss(row.metric, why);
   device_absence = why;
   util_newest = power_newest = {};
+  counters_span = {};
   unanswered = {};
   processes.reset();
+  shares_absence = why;
+  shares.clear();
   energy_joules.reset();
   mem_clock_mhz.reset();
   throttle_reasons.reset();

@@ -56,6 +56,7 @@ enum class Absence : std::uint8_t {
   unread,       // likewise: its source has not answered yet
   unreadable,   // likewise: its source cannot be read; what is wrong is said beside (session/own_signals.h)
   stale,        // likewise: its source repeats something old
+  untold,       // whose work it is cannot be told
 };
 std::string_view to_string(Absence absence);  // "GPU is lost"
 std::string unanswered_text(Duration time);   // "driver has not answered for 12s"
@@ -186,6 +187,15 @@ struct GpuProcess {
   }
 };
 
+// What one process did on a GPU since the previous sample, by the driver's samples per process. A number alone: whose
+// it is says the list of processes. NaN: the driver said what is no percentage.
+struct ProcessShare {
+  pid_t pid = 0;
+  double percent = 0;  // the largest of kernels, memory, encoder and decoder
+  double kernels = 0;  // what adds up to the GPU's `util`
+  bool operator==(const ProcessShare&) const = default;
+};
+
 // What a GPU on which nothing runs may have in use, in bytes. An empty one shows 0 to 8 MiB once the driver's own
 // reserve is left out (A100: 7.8 MB of 912, nvml-wrapper#57; P100: 0 of 103 MiB, gpustat#130), an idle MPS server about
 // 30; a CUDA context takes more than this before it has allocated anything.
@@ -239,6 +249,8 @@ struct Reading : Facts {
   double watts_per_percent = kUnknown;  // what this card usually draws for each % of util, where that is learned
   Duration newest_span = std::chrono::milliseconds(200);  // so long before this reading the newest data begin
   Duration newest_period{};                // of the driver's samples, one of which they are; zero: they are not
+  Duration counters_span{};                // so long before this reading the time begins that the chip's counters
+                                           // (sm, tensor, dram, util of a MIG device) are of; zero: not theirs
   Absence device_absence = Absence::none;  // the GPU as a whole
   Duration unanswered{};                   // with no_answer and waking: for how long
   std::optional<double> energy_joules;
@@ -253,12 +265,25 @@ struct Reading : Facts {
   bool memory_estimated = false;  // unified memory: what the processes hold, what the machine has left
   bool processes_hidden = false;  // the driver may leave out processes (another pid namespace)
   std::optional<std::vector<GpuProcess>> processes;  // nullopt: could not look
+  Absence shares_absence = Absence::not_asked;       // none: `shares` are all who worked since the previous sample
+  std::vector<ProcessShare> shares;
+  Duration shares_span{};           // so long before this reading the time begins that they are of
+  double unlisted_util = kUnknown;  // of that time: `util` without what they account for
 
   void miss_all(Absence why);  // every GPU metric, the processes too
   // What the newest data say of a signal: the value itself where that is of the moment. Unknown where only the mean of
   // some time is known.
   Band newest(Metric metric) const;
 };
+
+// That the device cannot tell this, whatever it does: the others have to. A MIG device has its utilisation from the
+// chip's counters alone, which a driver may refuse.
+inline bool has_no(const Device& device, const Reading& reading, Metric metric) {
+  const Absence why = reading.why_missing(metric);
+  if (why == Absence::not_supported) return true;
+  return device.kind == DeviceKind::mig && metric == Metric::util &&
+         (why == Absence::no_permission || why == Absence::no_baseline);
+}
 
 // Which of the three a signal is found in.
 inline const Facts& facts_with(Metric metric, const Reading& gpu, const Facts& job, const Facts& machine) {

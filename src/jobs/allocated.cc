@@ -41,8 +41,12 @@ std::vector<TrackedSubject> allocated_subjects(const std::vector<AllocatedJob>& 
   std::vector<TrackedSubject> subjects;
   for (const AllocatedJob& job : jobs) {
     if (job.gpus.empty()) continue;
-    TrackedSubject tracked{
-        .key = "job:" + job.job, .title = {}, .job = job.job, .subject = {}, .holders = {}, .owner = job.owner};
+    TrackedSubject tracked{.key = std::string(kJobKey) + job.job,
+                           .title = {},
+                           .job = job.job,
+                           .subject = {},
+                           .holders = {},
+                           .owner = job.owner};
     tracked.subject.id.value = fmt::format("{}@{}", tracked.key, job.run);
     Scope& scope = tracked.subject.scope;
     scope.why = "Slurm gave them to the job";

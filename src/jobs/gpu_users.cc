@@ -42,15 +42,6 @@ constexpr std::array<std::string_view, 19> kShells = {"bash", "sh",   "zsh", "fi
 constexpr std::array<std::string_view, 6> kTakeAWord = {"-o", "+o", "-O", "+O", "--rcfile", "--init-file"};
 constexpr Duration kLongestAnswer = std::chrono::seconds(1);
 
-bool has_terminal(const Root& root, pid_t pid) {
-  const auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/stat", 4096);
-  if (!text) return false;
-  const std::size_t after = text->rfind(") ");
-  if (after == std::string::npos) return false;
-  const std::vector<std::string_view> fields = split(std::string_view(*text).substr(after + 2), ' ');
-  return fields.size() > 4 && fields[4] != "0";  // tty_nr
-}
-
 // Behind these a shell leads a group in a session that another shell began. They run as root, which a program that
 // only has such a name does not.
 bool is_behind_switch(const ProcessEntry& shell, const Root& root) {
@@ -82,7 +73,7 @@ bool asks_for_commands(std::span<const std::string_view> arguments) {
 bool is_typed_into(const ProcessEntry& shell, const ProcessEntry& child, const Root& root) {
   if (shell.group != shell.pid || child.session != shell.session || child.group == shell.group) return false;
   if (shell.session != shell.pid && !is_behind_switch(shell, root)) return false;
-  if (std::ranges::find(kShells, shell.name) == kShells.end() || !has_terminal(root, shell.pid)) return false;
+  if (std::ranges::find(kShells, shell.name) == kShells.end() || !shell.has_terminal) return false;
   // A script may ask for job control as well (set -m): what the shell was started with tells them apart.
   const auto line = run_with_timeout(
       [&] { return read_file(AT_FDCWD, root.proc + "/" + std::to_string(shell.pid) + "/cmdline", 4096).value_or(""); },

@@ -544,6 +544,15 @@ TEST_F(Contexts, AnUncertainOrderStaysOpenWhereProcessesCannotBeSeen) {
   EXPECT_EQ(names(finder.find(snapshot(mixed, {reading({{}}), reading({{ours()}}), reading({{}})})).devices), "1");
 }
 
+TEST_F(Contexts, AnUncertainOrderIsNotJudgedByARuleThatMoreGpusMakeLooser) {
+  const auto mixed = machine({gpu(0, "T4"), gpu(1, "H100"), gpu(2, "H100")});
+  ScopeFinder finder(
+      {.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours, .stricter_with_more = false});
+  EXPECT_NE(finder.find(snapshot(mixed, {reading({{}}), reading({{}}), reading({{}})})).not_judged, "")
+      << "one that idles and is not the job's would do";
+  EXPECT_EQ(finder.find(snapshot(mixed, {reading({{}}), reading({{ours()}}), reading({{}})})).not_judged, "");
+}
+
 TEST_F(Contexts, AGpuThatWasGivenBringsThoseThatCannotBeSeen) {
   const Snapshot now = snapshot(two_, {reading({{ours()}}), reading(std::nullopt)});
   ScopeFinder given({.environment = {.variables = {.cuda_visible_devices = "0"}}, .is_ours = is_ours});

@@ -15,6 +15,9 @@
 namespace lull {
 namespace {
 
+constexpr std::string_view kOurJob = "ours";
+constexpr std::string_view kOtherJob = "another";
+
 std::vector<Device> devices_at(const Inventory& inventory, const std::vector<std::size_t>& places) {
   std::vector<Device> devices;
   devices.reserve(places.size());
@@ -192,6 +195,17 @@ void JobGpus::look(const Snapshot& snapshot, const IsOurs& is_ours, bool fresh) 
   const std::vector<GpuUse> uses = users_->look(snapshot, is_ours ? UserDetail::identity : UserDetail::none, fresh);
   for (std::size_t i = 0; i < uses.size(); ++i) look_at(places_[i], uses[i], is_ours);
   look_at_files(is_ours);
+  if (!is_ours) return;
+  shares_.look(snapshot, uses, [&](const GpuProcess& one) -> std::optional<std::string> {
+    const bool ours = is_ours(one.pid);
+    // Who has the number now and is not of the job is somebody else, proven or not: only the living work.
+    if (!one.identified && (ours || !one.here || one.proven())) return std::nullopt;
+    return std::string(ours ? kOurJob : kOtherJob);
+  });
+}
+
+void JobGpus::add_share(Facts& job, const std::vector<Device>& scope) const {
+  shares_.add_to(job, std::string(kOurJob), scope);
 }
 
 void JobGpus::forget() {

@@ -21,6 +21,7 @@
 #include "engine/event.h"
 #include "gpu/snapshot.h"
 #include "jobs/gpu_users.h"
+#include "jobs/shares.h"
 #include "sense/runtime_visible.h"
 
 namespace lull {
@@ -53,6 +54,9 @@ class JobGpus {
   bool ever() const { return ever_; }  // the job has had a context
   // Not one list of processes could be read so far: that none is known to be the job's means nothing.
   bool blind() const;
+
+  // `job_util`, where the shares of processes were asked for.
+  void add_share(Facts& job, const std::vector<Device>& scope) const;
 
   // One of the job's processes with a context is stopped (SIGSTOP; with `traced` also by a debugger).
   std::optional<ProcessEntry> stopped(bool traced) const;
@@ -87,6 +91,7 @@ class JobGpus {
   std::shared_ptr<const Inventory> inventory_;
   std::vector<Place> places_;  // one for each device of the inventory, then those that vanished
   bool ever_ = false;
+  JobShares shares_;
 };
 
 // What its environment says about the GPUs of a job.

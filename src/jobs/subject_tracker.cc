@@ -184,7 +184,8 @@ void SubjectTracker::look_at_jobs(const std::vector<Device>& scope, const std::v
 
 void SubjectTracker::add_job(const std::string& job, Span& span, const std::vector<Device>& scope,
                              const std::vector<Place>& places, const std::vector<GpuUse>& uses) {
-  TrackedSubject tracked{.key = "job:" + job, .title = {}, .job = shown_job(job), .subject = {}, .holders = {}};
+  TrackedSubject tracked{
+      .key = std::string(kJobKey) + job, .title = {}, .job = shown_job(job), .subject = {}, .holders = {}};
   std::vector<Device> unseen;
   std::vector<Device> maybe;
   bool spared = false;

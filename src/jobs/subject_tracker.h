@@ -26,6 +26,7 @@
 namespace lull {
 
 enum class Per : std::uint8_t { gpu, job };
+inline constexpr std::string_view kJobKey = "job:";  // the key of a job begins so
 
 struct SubjectOptions {
   Per per = Per::gpu;

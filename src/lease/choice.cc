@@ -263,7 +263,8 @@ double drawn_with(const Reading& reading) {
 class Weighing {
  public:
   Weighing(const Device& device, const Reading& reading, const Constraints& constraints, bool mine)
-      : reading_(reading),
+      : device_(device),
+        reading_(reading),
         constraints_(constraints),
         mine_(mine),
         desktop_(reading.display_active == true),
@@ -419,8 +420,8 @@ class Weighing {
   // What the card does not have, or what nobody can ask while it sleeps, the other signals have to
   // tell. Who asked for it by name gets the truth: it cannot be read.
   bool may_be_missing(Metric metric, const Limit& limit) const {
-    const Absence why = reading_.why_missing(metric);
-    return limit.kind == Limit::usual && (why == Absence::not_supported || (reading_.asleep && why == Absence::asleep));
+    const bool asleep = reading_.asleep && reading_.why_missing(metric) == Absence::asleep;
+    return limit.kind == Limit::usual && (asleep || has_no(device_, reading_, metric));
   }
 
   void check(Metric metric, const Limit& limit, double value, double bound, bool at_least, Text text) {
@@ -437,6 +438,7 @@ class Weighing {
     object(text(value), bound == 0 ? text(0) : fmt::format("at {} {}", at_least ? "least" : "most", text(bound)));
   }
 
+  const Device& device_;
   const Reading& reading_;
   const Constraints& constraints_;
   bool mine_;

@@ -27,7 +27,7 @@ constexpr int kHandOver = 20;                             // ms: by then whoever
 // as long as the job runs: a user has few of these.
 constexpr int kNotShort = 1000;  // ms
 
-enum class Order : std::uint8_t { stand_by, hold, close_for_us, until_process, until_time };
+enum class Order : std::uint8_t { stand_by, hold, release, close_for_us, until_process, until_time };
 struct Message {
   Order order = Order::stand_by;
   std::int64_t nanoseconds = 0;
@@ -73,7 +73,7 @@ class Body {
   void run() {
     // Not before there is something to keep: at first our parent has better use for the processor.
     wait_until_readable(socket_.get());
-    let_go_of_everything();
+    close_everything();
     while (receive()) {
     }
     if (order_ == Order::until_process && process_) wait_for_process();
@@ -82,7 +82,7 @@ class Body {
   }
 
  private:
-  void let_go_of_everything() {
+  void close_everything() {
     ::setsid();
     (void)!::chdir("/");
     show_as("lull-leases");
@@ -106,6 +106,9 @@ class Body {
     if (got != sizeof message) return false;
     if (message.order == Order::hold) {
       locks_.push_back({std::move(come), message.name.data()});
+    } else if (message.order == Order::release) {
+      locks_.clear();
+      order_ = Order::stand_by;
     } else if (message.order == Order::close_for_us) {
       slow_to_close_ = std::move(come);
     } else if (message.order != Order::stand_by) {
@@ -172,6 +175,12 @@ Result<LeaseHolder> LeaseHolder::start(const LeaseFolder& folder) {
 }
 
 Result<> LeaseHolder::stand_by() { return send_message(socket_.get(), {}); }
+
+Result<> LeaseHolder::release() {
+  Message message;
+  message.order = Order::release;
+  return send_message(socket_.get(), message);
+}
 
 void LeaseHolder::close_for_us(Fd descriptor) {
   if (!descriptor) return;

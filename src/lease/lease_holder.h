@@ -31,6 +31,9 @@ class LeaseHolder {
   Result<> keep_while(int pidfd, std::span<const LockedFile> locks);
   Result<> keep_for(Duration duration, std::span<const LockedFile> locks);
 
+  // The locks that it was handed go, and what it was told to wait for counts no more.
+  Result<> release();
+
   // Something that takes long to close, an inotify instance for one (the kernel waits for milliseconds until nobody can
   // be looking at it any more): the lease holder does it at its leisure, so that our exec need not.
   void close_for_us(Fd descriptor);

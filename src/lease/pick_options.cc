@@ -71,6 +71,7 @@ Result<> read_constraints(const PickOptions& words, PickSettings& settings) {
     for (const Metric metric : rule->signals()) {
       settings.where_openers = settings.where_openers || metric == Metric::openers;
       settings.where_pcie = settings.where_pcie || metric == Metric::pcie;
+      settings.where_counters = settings.where_counters || is_counter(metric);
     }
   }
   return {};

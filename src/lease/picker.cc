@@ -67,6 +67,7 @@ void Picker::open_world() {
                   settings_.constraints.temp.kind == Limit::given;
   needs.openers = settings_.where_openers;
   needs.pcie = settings_.where_pcie;
+  needs.counters = settings_.where_counters;
   needs.once = !settings_.wait;  // only who waits has looks far enough apart for means
   needs.process_info = settings_.constraints.mine.has_value();
   needs.topology = settings_.best == Best::topology;

@@ -33,9 +33,10 @@ struct PickSettings {
   std::optional<Vendor> vendor;  // nothing: that of the first GPU, unless --gpus names others
   bool keep_to_visible = true;   // in a batch job: the GPUs that it was given
   Constraints constraints;
-  bool where_details = false;  // the rule looks at more than utilisation, memory and processes,
-  bool where_openers = false;  // at who holds the device file,
-  bool where_pcie = false;     // at the traffic: the last two are dear to read
+  bool where_details = false;   // the rule looks at more than utilisation, memory and processes,
+  bool where_openers = false;   // at who holds the device file,
+  bool where_pcie = false;      // at the traffic,
+  bool where_counters = false;  // at the chip's own counters: the last three are dear to read
   Best best = Best::random;
   bool best_asked_for = true;  // else it is no matter where the driver does not tell
   bool lease = true;
@@ -93,6 +94,7 @@ struct PickNeeds {
   bool details = false;  // temperature, performance state, clocks
   bool openers = false;
   bool pcie = false;
+  bool counters = false;      // the chip's own
   bool process_info = false;  // whose they are
   bool topology = false;
   bool once = false;  // the moment decides, nobody will look a second time after a while

@@ -7,7 +7,6 @@
 
 #include <cstdlib>
 #include <filesystem>
-#include <functional>
 #include <numeric>
 
 #include "gpu/inventory_test.h"

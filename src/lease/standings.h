@@ -26,7 +26,7 @@ struct Candidate {
   std::string label;  // for the record
   Fit fit = Fit::unknown;
   Fit company = Fit::unknown;           // the same, for one who would share it with those who hold it
-  std::vector<std::string> names = {};  // others may know it by (lease/gpu_name.h)
+  std::vector<std::string> names = {};  // others may know it by
 
   bool is(const std::string& name) const { return name == uuid || std::ranges::find(names, name) != names.end(); }
 };

@@ -54,14 +54,14 @@ void Loop::forget(int fd) {
   if (sources_.erase(fd) != 0) ::epoll_ctl(epoll_.get(), EPOLL_CTL_DEL, fd, nullptr);
 }
 
-Result<> Loop::on_signals(const sigset_t& wanted, SignalHandler handler) {
+Result<> Loop::on_signals(const std::vector<int>& numbers, SignalHandler handler) {
+  sigset_t set;
+  sigemptyset(&set);
   // A signal that is blocked is kept for us even where it is ignored.
-  sigset_t set = wanted;
-  for (int number = 1; number <= SIGRTMAX; ++number) {
+  for (const int number : numbers) {
     struct sigaction now{};
-    if (number != SIGCHLD && sigismember(&set, number) == 1 && ::sigaction(number, nullptr, &now) == 0 &&
-        now.sa_handler == SIG_IGN)
-      sigdelset(&set, number);
+    const bool ignored = ::sigaction(number, nullptr, &now) == 0 && now.sa_handler == SIG_IGN;
+    if (number == SIGCHLD || !ignored) sigaddset(&set, number);
   }
   if (::pthread_sigmask(SIG_BLOCK, &set, nullptr) != 0) return fail(errno, "blocking signals");
   const int fd = ::signalfd(signals_.get(), &set, SFD_CLOEXEC | SFD_NONBLOCK);

@@ -14,6 +14,7 @@
 #include <memory>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "base/clock.h"
 #include "base/fd.h"
@@ -51,7 +52,7 @@ class Loop {
   // Blocks the signals in this thread (threads started later inherit that) and
   // hands them over as data. Again with another set: replaces the first one. Those that whoever
   // started us has made us ignore (nohup, a shell's &) stay ignored, but for SIGCHLD.
-  Result<> on_signals(const sigset_t& set, SignalHandler handler);
+  Result<> on_signals(const std::vector<int>& numbers, SignalHandler handler);
 
   // A timer fires once, never early. A timer in the past fires at the next turn.
   TimerId at(Instant when, Handler handler);

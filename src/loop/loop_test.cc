@@ -101,11 +101,8 @@ TEST_F(LoopTest, ReusedDescriptorNumberGetsNoStaleEvent) {
 }
 
 TEST_F(LoopTest, SignalsComeAsDataWithTheirSender) {
-  sigset_t set;
-  sigemptyset(&set);
-  sigaddset(&set, SIGUSR2);
   pid_t sender = 0;
-  ASSERT_TRUE(loop_->on_signals(set, [&](const signalfd_siginfo& info) {
+  ASSERT_TRUE(loop_->on_signals({SIGUSR2}, [&](const signalfd_siginfo& info) {
     sender = static_cast<pid_t>(info.ssi_pid);
     EXPECT_EQ(info.ssi_code, SI_USER);
     loop_->stop();

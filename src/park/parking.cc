@@ -12,7 +12,6 @@
 #include <cmath>
 #include <csignal>
 #include <map>
-#include <set>
 
 #include "base/process_start.h"
 #include "base/text.h"
@@ -43,11 +42,18 @@ struct Parking::Lease {
   SystemClock clock;
   std::optional<LeaseQueue> queue;
   std::vector<LockedFile> files;
+  std::string id;
+  Process job;  // while it lives the lease holder has them
 
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
+  // The lease holder has them while the job lives; what nobody holds for it goes with us.
+  void keep() {
+    if (holder) files.clear();
+  }
   ~Lease() {
     if (files.empty()) return;
+    if (holder) (void)holder->release();
     if (const auto lock = folder.enter())
       for (LockedFile& file : files) folder.give_back(*lock, std::move(file));
   }
@@ -63,7 +69,9 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
   std::vector<Candidate> candidates;
   for (const auto& [uuid, label] : gpus) {
     const auto covers = [&, gpu = uuid](const LeaseInfo& one) {
-      return one.gpu == gpu && std::ranges::count(record_.kept_leases, one.record.id) > 0 &&
+      if (one.gpu != gpu) return false;
+      if (is_own_lease(one)) return true;  // not given up yet, or of one who died on the way back
+      return std::ranges::count(record_.kept_leases, one.record.id) > 0 &&
              (one.owner == ::geteuid() || ::geteuid() == 0);
     };
     if (std::ranges::any_of(state.leases, covers)) continue;
@@ -72,28 +80,15 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
     candidates.push_back(std::move(candidate));
   }
   if (candidates.empty()) return lease;
-  const auto root = std::ranges::find_if(members_, [&](const Member& one) {
-    return one.process && one.process.pid() == record_.root && one.process.start_ticks() == record_.root_start;
-  });
-  ProcessEntry seen;
-  seen.pid = record_.root;
-  seen.start_ticks = record_.root_start;
-  Process top;
-  if (root == members_.end())
-    if (auto opened = Process::open(seen)) top = *std::move(opened);
-  const Process* whom = root != members_.end() ? &root->process : top ? &top : nullptr;
-  if (whom == nullptr)
-    for (const Member& one : members_)
-      if (whom == nullptr && one.process && !one.process.ended()) whom = &one.process;
-  if (whom == nullptr) return fail("all of it has ended");
+  lease->job = TRY(lease_process());
   if (record_.share > 0) lease->holder.emplace(TRY(LeaseHolder::start(lease->folder)));
   Demand demand;
   demand.count = static_cast<unsigned>(candidates.size());
   demand.share = std::max(record_.share, 1U);
-  demand.pattern.id = random_id();
+  demand.pattern.id = lease->id = random_id();
   demand.pattern.kind = LeaseKind::process;
   demand.pattern.user = user_name(::geteuid());
-  demand.pattern.holder = ProcessMark::of(*whom);
+  demand.pattern.holder = ProcessMark::of(lease->job);
   demand.pattern.command = "lull unpark " + record_.id;
   demand.pattern.share = demand.share;
   lease->queue.emplace(lease->folder, std::move(demand), candidates, lease->clock);
@@ -106,8 +101,58 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
   auto files = TRY(lease->queue->finish());
   if (!files) return fail("the lease of its GPUs could not be had");
   lease->files = *std::move(files);
-  if (lease->holder) TRY(lease->holder->keep_while(whom->fd(), lease->files));
   return lease;
+}
+
+// The process whose end is the end of the lease.
+Result<Process> Parking::lease_process() const {
+  const auto opened = [](pid_t pid, std::uint64_t start) {
+    ProcessEntry seen;
+    seen.pid = pid;
+    seen.start_ticks = start;
+    return Process::open(seen);
+  };
+  if (auto top = opened(record_.root, record_.root_start); top && !top->ended()) return top;
+  for (const Member& one : members_)
+    if (one.process && !one.process.ended())
+      if (auto process = opened(one.of->pid, one.of->start_ticks)) return process;
+  return fail("all of it has ended");
+}
+
+bool Parking::is_own_lease(const LeaseInfo& one) const {
+  if (!record_.lease.empty() && one.record.id == record_.lease && one.owner == ::geteuid()) return true;
+  return std::ranges::count(record_.given_leases, GivenLease{one.record.id, one.owner}) > 0;
+}
+
+// A job that had a lease has one again, from before it is restored until it ends, also if we die meanwhile. Its id is
+// on disk first: whoever comes after us knows it for the job's.
+bool Parking::start_restoring(Lease& lease) {
+  const bool holds = lease.holder && record_.lease != lease.id;
+  if (holds) record_.lease = lease.id;
+  if (!reach(ParkStep::restoring)) return false;
+  if (!holds) return true;
+  const auto kept = lease.holder->keep_while(lease.job.fd(), lease.files);
+  if (!kept) note(kept.error().message());
+  return kept.has_value();
+}
+
+// It stays parked: others may have the GPUs, also those that one who died has leased for it.
+void Parking::give_up_leases() {
+  if (record_.lease.empty() && record_.given_leases.empty()) return;
+  const auto folder = LeaseFolder::open(world_.leases);
+  const auto lock = folder ? folder->enter() : std::unexpected(folder.error());
+  const auto state = lock ? folder->scan() : std::unexpected(lock.error());
+  if (!state) return world_.say("its lease could not be given up: " + state.error().message());
+  bool all = true;
+  for (const LeaseInfo& one : state->leases) {
+    if (!is_own_lease(one)) continue;
+    const auto gone = folder->revoke(*lock, one.file);
+    if (!gone) world_.say("its lease could not be given up: " + gone.error().message());
+    all = all && gone;
+  }
+  if (!all) return;  // it covers the job as before
+  record_.lease.clear();
+  record_.given_leases.clear();
 }
 
 // The memory of each GPU that the processes come back to is seen to be free, by a sample of now.
@@ -142,16 +187,6 @@ Result<> Parking::check_free() {
   return {};
 }
 
-void Parking::give_up_leases() {
-  if (given_up_.empty()) return;
-  const auto folder = LeaseFolder::open(world_.leases);
-  const auto lock = folder ? folder->enter() : std::unexpected(folder.error());
-  if (!lock) return world_.say("its lease could not be given up: " + lock.error().message());
-  for (const std::string& file : given_up_)
-    if (const auto gone = folder->revoke(*lock, file); !gone)
-      world_.say("its lease could not be given up: " + gone.error().message());
-}
-
 // ---- members and steps
 
 Result<Parking> Parking::begin(const ParkFolder& folder, ParkPlan plan, CheckpointTool tool, ParkWorld world) {
@@ -180,7 +215,6 @@ Result<Parking> Parking::begin(const ParkFolder& folder, ParkPlan plan, Checkpoi
   Parking parking(folder, std::move(plan.record), std::move(tool), std::move(world));
   parking.lock_ = TRY(folder.lock(parking.record_.id));
   parking.tool_.holds(parking.lock_.fd.get());
-  parking.given_up_ = std::move(plan.given_up);
   for (std::size_t i = 0; i < plan.processes.size(); ++i)
     parking.members_.push_back({std::move(plan.processes[i]), &parking.record_.processes[i]});
   parking.ask();
@@ -195,23 +229,26 @@ Result<Parking> Parking::begin(const ParkFolder& folder, ParkPlan plan, Checkpoi
   return parking;
 }
 
-Result<Parking> Parking::take(const ParkFolder& folder, const std::string& id, CheckpointTool::Limits limits,
-                              const std::optional<std::string>& tool, ParkWorld world) {
+Result<std::optional<Parking>> Parking::take(const ParkFolder& folder, const std::string& id,
+                                             CheckpointTool::Limits limits, const std::optional<std::string>& tool,
+                                             ParkWorld world) {
   auto lock = TRY(folder.lock(id));
   auto record = folder.read(id);
-  if (!record) {
+  if (!record && record.error().errno_value == ENOENT) {
     folder.remove(id);
-    return fail(ENOENT, "it is not parked any more");
+    return std::optional<Parking>();
   }
+  if (!record) return std::unexpected(std::move(record).error());
   const std::string path = tool ? *tool : TRY(CheckpointTool::find(record->tool));
   Parking parking(folder, *std::move(record), CheckpointTool(path, limits), std::move(world));
   parking.lock_ = std::move(lock);
   parking.tool_.holds(parking.lock_.fd.get());
-  parking.open_members();
-  return parking;
+  TRY(parking.open_members());
+  return std::optional(std::move(parking));
 }
 
-void Parking::open_members() {
+// Only who is known to have ended is left out: the entry is all that remembers who is parked.
+Result<> Parking::open_members() {
   members_.clear();
   for (const ParkedProcess& one : record_.processes) {
     ProcessEntry seen;
@@ -222,9 +259,10 @@ void Parking::open_members() {
     if (auto process = Process::open(seen))
       member.process = *std::move(process);
     else if (process.error().errno_value != ESRCH)
-      note(fmt::format("process {}: {}", one.pid, process.error().message()));
+      return std::unexpected(std::move(process).error());
     members_.push_back(std::move(member));
   }
+  return {};
 }
 
 void Parking::ask() {
@@ -312,11 +350,12 @@ ParkEnd Parking::park() {
     why_ = why;
     return end;
   }
+  // First: who dies in between leaves it half done, and whoever comes after brings it back.
+  give_up_leases();
   if (!reach(ParkStep::parked)) {  // it is parked all the same, and the file says of whom
     world_.say(why_);
     why_.clear();
   }
-  give_up_leases();
   return ParkEnd::parked;
 }
 
@@ -341,7 +380,10 @@ ParkEnd Parking::stay_parked(ParkEnd how) {
   }
   if (const auto lost = in({CudaState::failed}); !lost.empty())
     note(fmt::format("{}; process {} cannot be brought back: the job is lost", why_, pids_text(lost)));
-  if (how != ParkEnd::uncertain) (void)reach(ParkStep::parked);
+  if (how != ParkEnd::uncertain) {
+    give_up_leases();
+    (void)reach(ParkStep::parked);
+  }
   return how;
 }
 
@@ -371,6 +413,13 @@ ParkEnd Parking::unlock_all() {
 
 ParkEnd Parking::bring_back() {
   std::unique_ptr<Lease> lease;
+  const ParkEnd end = try_to_bring_back(lease);
+  // Some of it may be on its GPUs.
+  if (lease && (end == ParkEnd::running || end == ParkEnd::lost || end == ParkEnd::uncertain)) lease->keep();
+  return end;
+}
+
+ParkEnd Parking::try_to_bring_back(std::unique_ptr<Lease>& lease) {
   for (int round = 0; round < kRounds; ++round) {
     ask();
     if (all_are(CudaState::ended)) {
@@ -390,11 +439,10 @@ ParkEnd Parking::bring_back() {
         note(free.error().message());
         return stay_parked(ParkEnd::waits);
       }
-      if (!reach(ParkStep::restoring)) return stay_parked(ParkEnd::failed);
+      if (!start_restoring(*lease)) return stay_parked(ParkEnd::failed);
       if (!restore_all()) return stay_parked(ParkEnd::failed);
     }
     if (unlock_all() != ParkEnd::running) continue;
-    if (lease && record_.share > 0) lease->files.clear();  // the lease holder has them while the job lives
     folder_->remove(record_.id);
     const auto lost = in({CudaState::failed});
     if (!lost.empty()) {

@@ -41,9 +41,10 @@ class Parking {
  public:
   // A new one. Refused: nothing was done.
   static Result<Parking> begin(const ParkFolder& folder, ParkPlan plan, CheckpointTool tool, ParkWorld world);
-  // One that is there. EAGAIN: another lull works on it; ENOENT: it is gone.
-  static Result<Parking> take(const ParkFolder& folder, const std::string& id, CheckpointTool::Limits limits,
-                              const std::optional<std::string>& tool, ParkWorld world);
+  // One that is there; nothing: it is gone. EAGAIN: another lull works on it.
+  static Result<std::optional<Parking>> take(const ParkFolder& folder, const std::string& id,
+                                             CheckpointTool::Limits limits, const std::optional<std::string>& tool,
+                                             ParkWorld world);
 
   const ParkRecord& record() const { return record_; }
 
@@ -63,7 +64,7 @@ class Parking {
   Parking(const ParkFolder& folder, ParkRecord record, CheckpointTool tool, ParkWorld world)
       : folder_(&folder), record_(std::move(record)), tool_(std::move(tool)), world_(std::move(world)) {}
 
-  void open_members();
+  Result<> open_members();
   void ask();
   std::vector<const Process*> in(std::initializer_list<CudaState> states) const;
   std::size_t count(CudaState state) const { return in({state}).size(); }
@@ -75,7 +76,11 @@ class Parking {
   bool restore_all();
   ParkEnd stay_parked(ParkEnd how);
   ParkEnd unlock_all();
+  ParkEnd try_to_bring_back(std::unique_ptr<Lease>& lease);
   void give_up_leases();
+  Result<Process> lease_process() const;
+  bool is_own_lease(const LeaseInfo& one) const;
+  bool start_restoring(Lease& lease);
   Result<std::unique_ptr<Lease>> take_lease();
   Result<> check_free();
 
@@ -85,7 +90,6 @@ class Parking {
   CheckpointTool tool_;
   ParkWorld world_;
   std::vector<Member> members_;
-  std::vector<std::string> given_up_;
   std::string why_;
 };
 

@@ -28,10 +28,7 @@ Result<ProcessEntry> entry_of(pid_t pid, const Root& root) {
   if (!entry) return fail(fmt::format("there is no process {}", pid));
   const auto status = read_file(fmt::format("{}/{}/status", root.proc, pid));
   if (!status) return fail(fmt::format("there is no process {}", pid));
-  const std::size_t at = status->find("\nTgid:\t");
-  const auto group = at == std::string::npos
-                         ? std::nullopt
-                         : to_unsigned(std::string_view(*status).substr(at + 7, status->find('\n', at + 1) - at - 7));
+  const auto group = to_unsigned(status_field(*status, "Tgid").value_or(""));
   if (!group) return fail(fmt::format("what process {} is cannot be read", pid));
   if (*group != static_cast<std::uint64_t>(pid))
     return fail(fmt::format("{} is a thread of process {}: name the process", pid, *group));
@@ -188,7 +185,7 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
                      found.contains(holder) || job == "lease:" + lease.record.id ||
                      (sight.holder && *sight.holder == holder.first);
     if (own) {
-      plan.given_up.push_back(lease.file);
+      plan.record.given_leases.push_back({lease.record.id, lease.owner});
       plan.record.share = std::max(plan.record.share, lease.record.share);
     } else if (above.contains(holder)) {
       plan.record.kept_leases.push_back(lease.record.id);
@@ -270,18 +267,14 @@ Result<> check_host_memory(const ParkRecord& record, const Root& root) {
     }
   }
   const auto text = read_file(root.proc + "/meminfo");
-  std::optional<std::uint64_t> available;
-  if (text)
-    for (const std::string_view line : split(*text, '\n'))
-      if (line.starts_with("MemAvailable:")) {
-        std::string_view number = trim(line.substr(13));
-        if (number.ends_with(" kB")) number.remove_suffix(3);
-        if (const auto kib = to_unsigned(trim(number))) available = *kib * 1024;
-      }
-  if (!available) return fail("how much memory the machine has left cannot be read (MemAvailable)");
-  if (*available < all + kParkMargin)
+  std::string_view number = text ? status_field(*text, "MemAvailable").value_or("") : "";
+  if (number.ends_with(" kB")) number.remove_suffix(3);
+  const auto kib = to_unsigned(number);
+  if (!kib) return fail("how much memory the machine has left cannot be read (MemAvailable)");
+  const std::uint64_t available = *kib * 1024;
+  if (available < all + kParkMargin)
     return fail(fmt::format("the machine has {} of memory left, and {} are needed",
-                            format_size(static_cast<double>(*available)),
+                            format_size(static_cast<double>(available)),
                             format_size(static_cast<double>(all + kParkMargin))));
   for (const auto& [cgroup, bytes] : by_cgroup) TRY(check_cgroup(cgroup.first, cgroup.second ? kV2 : kV1, bytes));
   return {};

@@ -39,7 +39,6 @@ struct ParkPlan {
   ParkRecord record;  // without id, tool and step
   std::vector<Process> processes;
   Process root;
-  std::vector<std::string> given_up;  // lease files that go when it is parked
 };
 
 struct ParkSight {

@@ -52,6 +52,15 @@ bool take_line(ParkRecord& record, std::string_view key, std::string_view value)
   if (key == "tool") return record.tool = value, value.starts_with('/');
   if (key == "name") return record.name = value, true;
   if (key == "share") return number(value, record.share);
+  if (key == "lease") return record.lease = value, !value.empty();
+  if (key == "given-lease") {
+    GivenLease one;
+    const auto parts = words(value, 2);
+    if (!parts || (*parts)[0].empty() || !number((*parts)[1], one.owner)) return false;
+    one.id = (*parts)[0];
+    record.given_leases.push_back(one);
+    return true;
+  }
   if (key == "kept-lease") return record.kept_leases.emplace_back(value), !value.empty();
   if (key == "step") {
     const auto found = std::ranges::find_if(kSteps, [&](ParkStep one) { return to_string(one) == value; });
@@ -119,6 +128,8 @@ std::string write_record(const ParkRecord& record) {
                                  printable(record.name), record.root, record.root_start, record.share);
   text += fmt::format("owner: {} {}\n", record.owner, record.owner_start);
   for (const std::string& id : record.kept_leases) text += fmt::format("kept-lease: {}\n", id);
+  for (const GivenLease& one : record.given_leases) text += fmt::format("given-lease: {} {}\n", one.id, one.owner);
+  if (!record.lease.empty()) text += fmt::format("lease: {}\n", record.lease);
   if (record.since)
     text += fmt::format("since: {}\n",
                         std::chrono::duration_cast<std::chrono::seconds>(record.since->time_since_epoch()).count());
@@ -147,7 +158,10 @@ std::optional<ParkRecord> read_park_record(std::string_view text) {
 
 std::string boot_id() {
   const auto text = read_file("/proc/sys/kernel/random/boot_id");
-  return text ? std::string(trim(*text)) : "";
+  // A container may have our home folder, and other processes behind our numbers.
+  struct stat pids{};
+  if (!text || ::stat("/proc/self/ns/pid", &pids) != 0) return "";
+  return fmt::format("{}:{}", trim(*text), pids.st_ino);
 }
 
 std::string memory_text(const ParkRecord& record) {
@@ -214,23 +228,27 @@ Result<ParkFolder::Lock> ParkFolder::lock(const std::string& id) const {
   }
 }
 
-std::optional<ParkRecord> ParkFolder::read(const std::string& id) const {
-  const auto text = read_file(fd_.get(), id, kLargestEntry);
-  auto record = text ? read_park_record(*text) : std::nullopt;
-  return record && record->id == id ? record : std::nullopt;
+Result<ParkRecord> ParkFolder::read(const std::string& id) const {
+  const std::string text = TRY(read_file(fd_.get(), id, kLargestEntry));
+  auto record = read_park_record(text);
+  if (!record || record->id != id) return fail(EBADMSG, printable(path_ + "/" + id));
+  return *std::move(record);
 }
 
 Result<std::vector<ParkRecord>> ParkFolder::all(std::size_t* unreadable) const {
   Directory folder(path_);
   if (!folder) return fail(errno, printable(path_));
   const std::string boot = boot_id();
+  if (boot.empty()) return fail("the boot id cannot be read");  // so nobody knows what is of this boot
   std::vector<ParkRecord> found;
-  while (const char* name = folder.next()) {
+  errno = 0;
+  for (const char* name = folder.next(); name != nullptr; errno = 0, name = folder.next()) {
     if (!is_id(name)) continue;
     auto record = read(name);
     if (!record && unreadable != nullptr && ::faccessat(fd_.get(), name, F_OK, 0) == 0) ++*unreadable;
     if (record && record->boot == boot) found.push_back(*std::move(record));
   }
+  if (errno != 0) return fail(errno, printable(path_));
   std::ranges::sort(found, {}, [](const ParkRecord& one) { return one.since; });
   return found;
 }

@@ -42,9 +42,15 @@ struct ParkedProcess {
   bool operator==(const ParkedProcess&) const = default;
 };
 
+struct GivenLease {
+  std::string id;
+  uid_t owner = 0;
+  bool operator==(const GivenLease&) const = default;
+};
+
 struct ParkRecord {
   std::string id;
-  std::string boot;  // the boot of the machine in which the pids count
+  std::string boot;  // the boot of the machine, and its pid namespace, in which the pids count
   ParkStep step = ParkStep::locking;
   pid_t owner = 0;  // who works on it, or did when it was written
   std::uint64_t owner_start = 0;
@@ -54,6 +60,8 @@ struct ParkRecord {
   std::uint64_t root_start = 0;
   unsigned share = 0;                         // of the lease that was given up, and is taken again; 0: there was none
   std::vector<std::string> kept_leases = {};  // ids of leases that cover the job and were not given up
+  std::vector<GivenLease> given_leases = {};  // those that go when it is parked; until then they cover it
+  std::string lease = {};                     // id of the one that was taken again, on the way back; empty: none
   std::optional<WallTime> since = {};
   std::vector<ParkedProcess> processes = {};
   bool operator==(const ParkRecord&) const = default;
@@ -63,7 +71,7 @@ struct ParkRecord {
 
 std::string write_record(const ParkRecord& record);
 std::optional<ParkRecord> read_park_record(std::string_view text);  // nothing: incomplete, or not ours
-std::string boot_id();  // of this boot of the machine; empty: cannot be read
+std::string boot_id();  // of this boot of the machine, in this pid namespace; empty: cannot be read
 
 // "40 GiB of GPU 3, 2 GiB of GPU 4"
 std::string memory_text(const ParkRecord& record);
@@ -84,9 +92,9 @@ class ParkFolder {
   // EAGAIN: another lull works on it.
   Result<Lock> lock(const std::string& id) const;
 
-  // Those of this boot. One that cannot be read is left alone, and counted.
+  // Those of this boot and pid namespace. One that cannot be read is left alone, and counted.
   Result<std::vector<ParkRecord>> all(std::size_t* unreadable = nullptr) const;
-  std::optional<ParkRecord> read(const std::string& id) const;
+  Result<ParkRecord> read(const std::string& id) const;
   // On disk when it returns.
   Result<> write(const ParkRecord& record) const;
   void remove(const std::string& id) const;  // with its lock

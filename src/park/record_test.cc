@@ -5,7 +5,6 @@
 #include <sys/stat.h>
 
 #include <filesystem>
-#include <fstream>
 
 namespace lull {
 namespace {
@@ -21,6 +20,8 @@ ParkRecord some_record() {
   record.root_start = 99;
   record.share = 2;
   record.kept_leases = {"abc"};
+  record.given_leases = {{"def", 1000}};
+  record.lease = "def";
   record.since = WallTime(std::chrono::seconds(1'700'000'000));
   record.processes = {{4712, 100, {{"GPU-a", "0", 5ULL << 30}, {"GPU-b", "1", 7}}}, {4713, 101, {{"GPU-a", "0", 1}}}};
   return record;

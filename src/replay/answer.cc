@@ -5,10 +5,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "gpu/snapshot.h"
+#include "replay/hurt.h"
 #include "replay/output.h"
 
 namespace lull::replay {
@@ -42,6 +44,18 @@ std::string jobs_told_apart(const ReplayResult& result) {
   return fmt::format(
       " Jobs cannot be told apart in this recording (it does not say who had the GPUs): {} counts as one job{}.", one,
       released ? " until its memory is released" : ", from the first sample to the last");
+}
+
+// Of --except-user: most likely misspelt.
+std::vector<std::string> users_without_a_job(const ReplayResult& result) {
+  std::vector<std::string> absent;
+  for (const std::string& user : result.except_users) {
+    bool there = false;
+    for (std::size_t i = 0; i < result.trace.holders.size() && !there; ++i)
+      there = std::ranges::count(result.trace.holders[static_cast<float>(i)].users, user) > 0;
+    if (!there) absent.push_back(printable(user));
+  }
+  return absent;
 }
 
 // A desktop's GPU is not empty when nobody has it.
@@ -83,8 +97,9 @@ std::string hours_text(double seconds) {
 std::string length_text(Duration recorded) {
   const double days = std::chrono::duration<double>(recorded).count() / 86400;
   if (days < 0.9995) return follow_up_text(days * 86400);
-  const double whole = std::floor(days + 0.0005);
-  return fmt::format("{:.0f} {}", whole, whole == 1 ? "day" : "days");
+  // Rounded down: a recording of 6.97 days is none of 7, and not one of 6 either.
+  const double shown = std::floor(10 * days + 0.005) / 10;
+  return fmt::format("{:g} {}", shown, shown == 1 ? "day" : "days");
 }
 
 // Rounded down: a recording of 23.96 h is none of 24 h.
@@ -104,6 +119,10 @@ std::string lost_text(const Totals& totals) {
   return text;
 }
 
+std::string limit_text(std::optional<double> limit) {
+  return limit ? fmt::format("{:.1f} %", std::ceil(1000 * *limit - 1e-9) / 10) : "-";
+}
+
 namespace {
 
 // "ends 43 of 143 jobs; 37 of them worked again; …"
@@ -119,8 +138,8 @@ std::string consequences(const ReplayResult& result, const Totals& totals) {
     text += totals.worked_again == 0 ? "none of them was seen to work again; "
                                      : fmt::format("{} of them worked again; ", totals.worked_again);
   text += totals.lost_ratio() && totals.lost_seconds <= 0 && !one
-              ? fmt::format("no work lost among {} jobs (of others up to {:.0f} % may lose some); ", totals.jobs,
-                            std::ceil(100 * unseen_share(static_cast<double>(totals.jobs))))
+              ? fmt::format("no work lost among {} jobs (up to {:.0f} % of other jobs may lose some); ", totals.jobs,
+                            std::ceil(100 * share_up_to(0, totals.jobs)))
           : totals.lost_ratio() ? lost_text(totals) + " of the work lost; "
           : result.tells_work   ? "no work was recorded that could be lost; "
                                 : "how much work that loses is not known (no utilisation was recorded); ";
@@ -132,21 +151,40 @@ std::string consequences(const ReplayResult& result, const Totals& totals) {
   return text;
 }
 
+// Where most of what is lost is the work of one user, as that of servers is, which wait for requests.
+std::string most_is_lost_by(const ReplayResult& result, double lost_seconds) {
+  if (result.per != Per::gpu && result.per != Per::job) return {};  // --except-user does not work there
+  std::map<std::string, double> lost;
+  for (const Hurt& hurt : hurt_owners(result))
+    if (!hurt.user.empty()) lost[hurt.user] += hurt.lost_seconds;
+  const auto most = std::ranges::max_element(lost, {}, [](const auto& one) { return one.second; });
+  if (most == lost.end() || most->second < lost_seconds / 2 || most->first.find(' ') != std::string::npos) return {};
+  const std::string user = printable(most->first);
+  return fmt::format(" {} of the lost work is {}'s; --except-user {} leaves those jobs out if they must not be ended.",
+                     share_text(most->second / lost_seconds), user, user);
+}
+
 }  // namespace
 
 std::string answer(const ReplayResult& result) {
   if (result.totals.jobs == 0 && result.left_out > 0) return "All jobs of this recording are left out (--except-user).";
   if (result.totals.jobs == 0) return "Nobody had a GPU in this recording: there was no job to end.";
   if (const auto& chosen = result.recommendation) {
-    const SweepRow* row = result.recommended_row();
+    const SweepRow* row = result.main_row();
     const std::string what = row != nullptr && row->values.size() > 1 ? "`" + chosen->rule + "`" : chosen->value;
     std::string text = consequences(result, result.main_totals());
     text[0] = 'E';
     return fmt::format("Recommended: {} ({}: {}). {}", what, chosen->firm ? "firm" : "weak", chosen->reason, text);
   }
-  const std::string subject = result.span ? fmt::format("After {} the rule", to_text(*result.span)) : "This rule";
-  return fmt::format("No recommendation: {}. {} {}", result.recommendation_missing, subject,
-                     consequences(result, result.totals));
+  const SweepRow* row = result.main_row();
+  const std::optional<Span> span = row != nullptr ? row->span : result.span;
+  std::string subject = span ? fmt::format("After {} the rule", to_text(*span)) : "This rule";
+  if (row != nullptr && row->values.size() > 1) subject = "`" + row->rule + "`";
+  const Totals& totals = result.main_totals();
+  std::string text =
+      fmt::format("No recommendation: {}. {} {}", result.recommendation_missing, subject, consequences(result, totals));
+  if (result.loses_too_much && totals.lost_seconds > 0) text += most_is_lost_by(result, totals.lost_seconds);
+  return text;
 }
 
 std::string interval_text(const SamplingIntervals& intervals) {
@@ -172,8 +210,10 @@ std::string basis(const ReplayResult& result) {
   text += left_out > 0 ? fmt::format(", {} left out", count_of(left_out, "row")) : ", no rows left out";
   text += ".";
   if (!result.except_users.empty())
-    text += fmt::format(" Left out: {} of {} or of a user not told.", count_of(result.left_out, "job"),
+    text += fmt::format(" Left out: {} of {} or of unknown users.", count_of(result.left_out, "job"),
                         fmt::join(result.except_users, ", "));
+  if (const std::vector<std::string> absent = users_without_a_job(result); !absent.empty())
+    text += fmt::format(" Nobody is called {} in this recording.", fmt::join(absent, " or "));
   if (result.tells_work) text += readings_text(result.means, result.intervals);
   return text + empty_cards(result) + jobs_told_apart(result);
 }

@@ -6,7 +6,7 @@
 
 namespace lull::replay {
 
-std::vector<Hurt> whom_it_hurt(const ReplayResult& result) {
+std::vector<Hurt> hurt_owners(const ReplayResult& result) {
   std::map<std::tuple<std::string, std::string, std::string>, Hurt> by_name;
   for (const End& end : result.ends) {
     if (!(end.holder > trace::kNobody)) continue;

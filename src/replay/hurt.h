@@ -19,6 +19,6 @@ struct Hurt {
   double lost_seconds = 0;
   double freed_seconds = 0;
 };
-std::vector<Hurt> whom_it_hurt(const ReplayResult& result);
+std::vector<Hurt> hurt_owners(const ReplayResult& result);
 
 }  // namespace lull::replay

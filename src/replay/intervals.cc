@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <utility>
 
 #include "rule/timeline.h"
 
@@ -39,9 +38,30 @@ void MedianFinder::commit() {
     bucket.count += run_;
     bucket.least = std::min(bucket.least, last_);
     bucket.most = std::max(bucket.most, last_);
+    keep_value(bucket);
   }
   run_ = 0;
   last_ = -1;
+}
+
+void MedianFinder::keep_value(Bucket& bucket) {
+  if (values_ > kMostValues) return;
+  auto found = std::ranges::lower_bound(bucket.values, last_, {}, &std::pair<std::int64_t, std::uint64_t>::first);
+  if (found == bucket.values.end() || found->first != last_) {
+    if (++values_ > kMostValues) {
+      for (auto& [place, one] : buckets_) one.values = {};
+      return;
+    }
+    found = bucket.values.insert(found, {last_, 0});
+  }
+  found->second += run_;
+}
+
+std::int64_t MedianFinder::Bucket::at_rank(std::uint64_t rank) const {
+  std::uint64_t before = 0;
+  for (const auto& [value, times] : values)
+    if (rank < (before += times)) return value;
+  return most;
 }
 
 MedianFinder::Place MedianFinder::place_of_rank(std::uint64_t rank) const {
@@ -64,6 +84,10 @@ std::optional<Bracket> MedianFinder::median() {
   // Neighbours in different buckets: the last of one and the first of the other.
   if (a.bucket != b.bucket) {
     const std::int64_t twice = a.bucket->most + b.bucket->least;
+    return Bracket{twice, twice};
+  }
+  if (!a.bucket->values.empty()) {
+    const std::int64_t twice = a.bucket->at_rank(lower - a.before) + a.bucket->at_rank(upper - a.before);
     return Bracket{twice, twice};
   }
   std::int64_t low = a.bucket->least;
@@ -160,10 +184,17 @@ void Intervals::follow(std::int64_t before, std::int64_t interval) {
   constexpr std::size_t kMostPaces = 4096;  // what changes more often has none
   if (run_length_ == 0 || interval > 2 * run_.interval || 2 * interval < run_.interval) {
     run_ = {before, interval};
+    run_intervals_[0] = interval;
     run_length_ = 1;
     return;
   }
-  if (run_length_ < kSustained && ++run_length_ == kSustained) {
+  if (run_length_ == kSustained) return;
+  run_intervals_[run_length_] = interval;
+  if (++run_length_ == kSustained) {
+    // The first one leads from the old pace to the new, and may be anything between the two.
+    const auto middle = run_intervals_.begin() + kSustained / 2;
+    std::nth_element(run_intervals_.begin(), middle, run_intervals_.end());
+    run_.interval = *middle;
     const bool other =
         paces_.empty() || run_.interval > 3 * paces_.back().interval || 3 * run_.interval < paces_.back().interval;
     if (other && paces_.size() < kMostPaces) paces_.push_back(run_);

@@ -1,15 +1,17 @@
 #pragma once
 // The median of the intervals between a GPU's samples, in bounded memory, exactly.
 // The first reading sorts intervals into buckets of rising width, each with its
-// smallest and largest. That often settles the median (regular sampling puts one
-// value in a bucket), and always brackets it; another reading looks more closely
-// at the bucket in question, until the median is known to the nanosecond.
+// smallest and largest, and with its values while they are few. That settles the
+// median of regular sampling (its times are a few milliseconds apart), and always
+// brackets it; another reading looks more closely at the bucket in question, until
+// the median is known to the nanosecond.
 //
 // A gap is an interval longer than longest_gap() of the median, as live of the interval
 // that was asked for. Where the interval changes for long within a file (1 s, then 60 s), each part has a gap of its
 // own (trace::Paced). Replay guesses the median from the first block and judges on; at the end `same_gaps` tells
 // whether the true median would have found the same gaps, which makes the guess as good as the truth.
 
+#include <array>
 #include <cstdint>
 #include <limits>
 #include <optional>
@@ -58,6 +60,8 @@ class MedianFinder {
     std::uint64_t count = 0;
     std::int64_t least = std::numeric_limits<std::int64_t>::max();
     std::int64_t most = 0;
+    std::vector<std::pair<std::int64_t, std::uint64_t>> values = {};  // each with how often, in their order
+    std::int64_t at_rank(std::uint64_t rank) const;                   // of its values
   };
   struct Place {
     const Bucket* bucket;
@@ -65,14 +69,17 @@ class MedianFinder {
   };
 
   void commit();
+  void keep_value(Bucket& bucket);
   std::size_t bucket_of(std::int64_t interval) const;
   Place place_of_rank(std::uint64_t rank) const;
 
   std::int64_t last_ = -1;
   std::uint64_t run_ = 0;
   std::uint64_t count_ = 0;
-  std::uint64_t below_ = 0;                              // intervals before the first bucket, in a closer look
-  std::int64_t from_ = 0;                                // the first value of interest
+  std::uint64_t below_ = 0;                        // intervals before the first bucket, in a closer look
+  std::int64_t from_ = 0;                          // the first value of interest
+  static constexpr std::size_t kMostValues = 256;  // in all buckets; with more, none has any
+  std::size_t values_ = 0;
   std::int64_t width_ = 0;                               // of a bucket, in a closer look; 0: buckets of rising width
   std::vector<std::pair<std::size_t, Bucket>> buckets_;  // those in use, in their order
 };
@@ -163,14 +170,15 @@ class Intervals {
   SampledTime sampled_;
 
   // Intervals that are much the same so many times in a row are a pace.
-  static constexpr int kSustained = 8;
+  static constexpr std::size_t kSustained = 8;
   struct Pace {
     std::int64_t from;  // the sample before its first interval
     std::int64_t interval;
   };
   void follow(std::int64_t before, std::int64_t interval);
   Pace run_{};  // the intervals that were much the same so far, and how many
-  int run_length_ = 0;
+  std::size_t run_length_ = 0;
+  std::array<std::int64_t, kSustained> run_intervals_{};
   std::vector<Pace> paces_;
 };
 

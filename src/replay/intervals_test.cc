@@ -16,9 +16,11 @@ std::int64_t obvious_twice(std::vector<std::int64_t> values) {
 TEST(Median, ExactAfterAFewReadings) {
   const bool held = rc::check([] {
     const auto scale = *rc::gen::element<std::int64_t>(3, 1000, 1'000'000'000, 3'600'000'000'000);
-    const auto values = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::int64_t>>(
+    auto values = *rc::gen::nonEmpty(rc::gen::container<std::vector<std::int64_t>>(
         rc::gen::oneOf(rc::gen::inRange<std::int64_t>(0, scale), rc::gen::just(scale),
                        rc::gen::inRange<std::int64_t>(scale, scale + scale / 50 + 2))));
+    if (*rc::gen::arbitrary<bool>())  // more values than are kept
+      for (std::int64_t i = 0; i < 300; ++i) values.push_back(scale + i * (scale / 10'000 + 1));
     const std::int64_t truth = obvious_twice(values);
     RC_ASSERT(median_twice(values) == truth);
     MedianFinder finder;
@@ -42,6 +44,18 @@ TEST(Median, RegularSamplingIsExactAtOnce) {
   EXPECT_TRUE(finder.median()->exact());
   EXPECT_EQ(finder.median()->low_twice, 2'000'000'000);
   EXPECT_FALSE(MedianFinder().median());
+}
+
+// As `lull record` writes them: a day's file is not read twice for it.
+TEST(Median, OfTimesToTheMillisecondIsExactAtOnce) {
+  MedianFinder finder;
+  std::vector<std::int64_t> values;
+  for (int i = 0; i < 100'000; ++i) values.push_back(5'000'000'000 + (i * 7919 % 100) * 1'000'000);
+  for (const std::int64_t value : values) finder.add(value);
+  ASSERT_TRUE(finder.median()->exact());
+  EXPECT_EQ(finder.median()->low_twice, obvious_twice(values));
+  for (int i = 0; i < 1000; ++i) finder.add(5'000'000'000 + i);  // many more values: as before
+  EXPECT_FALSE(finder.median()->exact());
 }
 
 TEST(Intervals, LongerThanThreeMediansIsAGap) {

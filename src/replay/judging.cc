@@ -1,7 +1,6 @@
 #include "replay/judging.h"
 
 #include <algorithm>
-#include <limits>
 #include <tuple>
 
 namespace lull::replay {

@@ -33,6 +33,17 @@ TEST(LossInterval, IsAboutThatOfABinomialShare) {
   EXPECT_NEAR(got->high, 0.5 * (0.10 + 0.0294), 0.003);
 }
 
+// As R's binom.test has them.
+TEST(ShareUpTo, IsTheUpperEndOfClopperAndPearson) {
+  EXPECT_NEAR(share_up_to(0, 12), 0.26465, 1e-5);
+  EXPECT_NEAR(share_up_to(2, 60), 0.11528, 1e-5);
+  EXPECT_NEAR(share_up_to(9, 10), 0.99747, 1e-5);
+  EXPECT_NEAR(share_up_to(0, 1'000'000), 3.6889e-6, 1e-9);
+  EXPECT_EQ(share_up_to(3, 3), 1);
+  EXPECT_EQ(share_up_to(0, 0), 1);
+  for (std::uint64_t seen = 0; seen < 9; ++seen) EXPECT_LT(share_up_to(seen, 50), share_up_to(seen + 1, 50));
+}
+
 TEST(LossInterval, DoesNotDependOnTheOrderOfReading) {
   for (const std::size_t jobs : {50U, 25'000U}) {
     const auto one = interval(jobs, 3);

@@ -60,7 +60,8 @@ struct Counted {
 };
 
 // The interval that counts before each sample: the median of all; where eight or more in a row are within a factor of
-// two of the first of them, and such runs differ by more than three, that of the last run to have begun.
+// two of the first of them, and such runs differ by more than three, that of the last run to have begun: the median of
+// its first eight, by which it goes on.
 inline std::vector<std::int64_t> intervals_of(const Series& series) {
   std::vector<std::int64_t> all;
   for (std::size_t i = 1; i < series.size(); ++i) all.push_back(series[i].at - series[i - 1].at);
@@ -68,20 +69,30 @@ inline std::vector<std::int64_t> intervals_of(const Series& series) {
   std::sort(sorted.begin(), sorted.end());
   const std::int64_t median = all.empty() ? 0 : (sorted[(all.size() - 1) / 2] + sorted[all.size() / 2]) / 2;
   std::vector<std::int64_t> of(series.size(), median);
-  std::vector<std::size_t> begins;
+  struct Run {
+    std::size_t from;
+    std::int64_t interval;
+  };
+  std::vector<Run> runs;
   for (std::size_t from = 0; from < all.size();) {
+    std::int64_t interval = all[from];
     std::size_t to = from + 1;
-    while (to < all.size() && all[to] <= 2 * all[from] && 2 * all[to] >= all[from]) ++to;
-    const bool other = begins.empty() || all[from] > 3 * all[begins.back()] || 3 * all[from] < all[begins.back()];
-    if (to - from >= 8 && other) begins.push_back(from);
+    for (; to < all.size() && all[to] <= 2 * interval && 2 * all[to] >= interval; ++to) {
+      if (to - from + 1 != 8) continue;
+      std::vector<std::int64_t> first(all.begin() + static_cast<std::ptrdiff_t>(from),
+                                      all.begin() + static_cast<std::ptrdiff_t>(to) + 1);
+      std::sort(first.begin(), first.end());
+      interval = first[4];
+    }
+    const bool other = runs.empty() || interval > 3 * runs.back().interval || 3 * interval < runs.back().interval;
+    if (to - from >= 8 && other) runs.push_back({from, interval});
     from = to;
   }
-  if (begins.size() < 2) return of;
+  if (runs.size() < 2) return of;
   for (std::size_t i = 1; i < series.size(); ++i) {
-    std::size_t run = begins[0];
-    for (const std::size_t begin : begins)
-      if (begin < i) run = begin;
-    of[i] = all[run];
+    of[i] = runs[0].interval;
+    for (const Run& run : runs)
+      if (run.from < i) of[i] = run.interval;
   }
   return of;
 }

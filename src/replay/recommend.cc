@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <tuple>
 
 #include "base/units.h"
@@ -33,6 +34,27 @@ struct Candidate {
   SweepRow* row = nullptr;  // nothing: the rule as given
 };
 
+// A longer `for` ends a subset of the jobs, each later: what it may lose is no more.
+void limit_by_shorter(ReplayResult& result) {
+  const auto axis = static_cast<std::size_t>(std::ranges::find(result.axes, "for", &Axis::name) - result.axes.begin());
+  if (axis == result.axes.size()) return;
+  std::vector<SweepRow*> rows;
+  for (SweepRow& row : result.sweep)
+    if (row.span && row.span->samples == 0) rows.push_back(&row);
+  std::ranges::stable_sort(rows, {}, [](const SweepRow* row) { return row->span->time; });
+  const auto others = [axis](const SweepRow& row) {
+    std::vector<std::string> values = row.values;
+    values.erase(values.begin() + static_cast<std::ptrdiff_t>(axis));
+    return values;
+  };
+  std::map<std::vector<std::string>, double> least;
+  for (SweepRow* row : rows) {
+    const auto before = least.find(others(*row));
+    if (before != least.end()) row->totals.shorter_limit = before->second;
+    if (const auto limit = row->totals.lost_limit()) least[others(*row)] = *limit;
+  }
+}
+
 std::vector<Candidate> candidates(ReplayResult& result) {
   std::vector<Candidate> all;
   for (SweepRow& row : result.sweep)
@@ -43,7 +65,42 @@ std::vector<Candidate> candidates(ReplayResult& result) {
 
 // Most freed first; of those that free the same the one that loses least, then the longest.
 auto rank(const Candidate& one) {
-  return std::tuple(one.totals->freed_seconds(), -one.totals->lost_high.value_or(1), one.span.time, one.span.samples);
+  return std::tuple(one.totals->freed_seconds(), -one.totals->lost_limit().value_or(1), one.span.time,
+                    one.span.samples);
+}
+
+// Of those that free something the one that may lose least.
+const Candidate& closest_of(const std::vector<Candidate>& all) {
+  return *std::ranges::min_element(all, {}, [](const Candidate& one) {
+    return one.totals->freed_seconds() > 0 ? one.totals->lost_limit().value_or(2) : 3;
+  });
+}
+
+// Why none of them is good enough: how far the closest is from that, and what to do about it.
+std::string loses_too_much(const std::vector<Candidate>& all, double lose) {
+  const Candidate& least = closest_of(all);
+  const Totals& best = *least.totals;
+  if (!best.lost_limit()) return "how sure the work lost is cannot be said";
+  const double limit = *best.lost_limit();
+  const std::string value =
+      least.row != nullptr && least.row->values.size() > 1 ? "`" + least.rule + "`" : to_text(least.span);
+  std::string text =
+      all.size() > 1
+          ? fmt::format("each value may lose more than {:g} % of the work (--lose); the closest is {}, up to {}",
+                        100 * lose, value, limit_text(limit))
+          : fmt::format("{} may lose up to {} of the work, more than {:g} % (--lose)", value, limit_text(limit),
+                        100 * lose);
+  const std::string accept = fmt::format("--lose {:.0f}%", std::ceil(100 * limit - 1e-9));
+  if (limit > *best.lost_high)
+    text += fmt::format(
+        ": {} worked again, but {} jobs are too few to rule that out. Record for longer, or accept it with {}",
+        best.worked_again == 0 ? "none" : fmt::format("only {}", best.worked_again), best.jobs, accept);
+  else if (all.size() > 1)
+    text += fmt::format(" ({} accepts it)", accept);
+  else if (least.span.time > Duration::zero())
+    text += fmt::format("; --sweep for={},{},{} tries longer ones", to_text(Span{2 * least.span.time}),
+                        to_text(Span{4 * least.span.time}), to_text(Span{8 * least.span.time}));
+  return text;
 }
 
 std::string weak_since(const ReplayResult& result, const Totals& totals) {
@@ -64,19 +121,14 @@ Duration recorded(const ReplayResult& result) {
 
 void recommend(ReplayResult& result) {
   result.recommendation.reset();
+  limit_by_shorter(result);
   std::vector<Candidate> all = candidates(result);
   const bool any = !all.empty();
-  // Where none is good enough: how far the best of them is from that.
-  std::string closest;
-  if (const auto least =
-          std::ranges::min_element(all, {}, [](const Candidate& one) { return one.totals->lost_high.value_or(2); });
-      least != all.end() && all.size() > 1 && least->totals->lost_high)
-    closest = fmt::format("; the closest is {}, up to {:.1f} %",
-                          least->row->values.size() > 1 ? "`" + least->rule + "`" : to_text(least->span),
-                          std::ceil(1000 * *least->totals->lost_high - 1e-9) / 10);
   const bool frees = std::ranges::any_of(all, [](const Candidate& one) { return one.totals->freed_seconds() > 0; });
+  const std::string too_much = frees ? loses_too_much(all, result.lose) : "";
+  SweepRow* const closest = frees && closest_of(all).totals->lost_limit() ? closest_of(all).row : nullptr;
   std::erase_if(all, [&](const Candidate& one) {
-    return !one.totals->lost_high || *one.totals->lost_high > result.lose || one.totals->freed_seconds() <= 0;
+    return one.totals->lost_limit().value_or(2) > result.lose || one.totals->freed_seconds() <= 0;
   });
   std::string& missing = result.recommendation_missing;
   missing = unsuited(result);
@@ -87,10 +139,12 @@ void recommend(ReplayResult& result) {
     missing = fmt::format("{} {} too few to say how sure the work lost is", result.totals.jobs,
                           result.totals.jobs == 1 ? "job is" : "jobs are");
   else if (!frees)
-    missing = "no value frees anything";
-  else if (all.empty())
-    missing = fmt::format("no value keeps the work lost within {:g} % (--lose) at the upper end of its interval{}",
-                          100 * result.lose, closest);
+    missing = result.sweep.empty() ? "the rule frees nothing" : "no value frees anything";
+  else if (all.empty()) {
+    missing = too_much;
+    result.loses_too_much = true;
+    if (closest != nullptr) closest->closest = true;
+  }
   if (!missing.empty()) return;
   const Candidate& best = *std::ranges::max_element(all, {}, rank);
   const std::string weak = weak_since(result, *best.totals);

@@ -6,11 +6,9 @@
 #include <map>
 
 #include "base/text.h"
-#include "replay/intervals.h"
 #include "replay/judging.h"
 #include "replay/learning.h"
 #include "replay/recommend.h"
-#include "replay/survey.h"
 
 namespace lull::replay {
 namespace {
@@ -57,7 +55,7 @@ JudgingOptions judging_options(const ReplayOptions& options, const trace::TraceR
   if (any_learned(rule_signals(options)))
     for (const MetricInfo& row : kMetricTable)
       if (is_learned(row.metric)) judging.metrics.push_back(row.metric);
-  judging.who = reader.tells_who();
+  judging.who = reader.has_owners();
   judging.per = options.per;
   judging.except_users = options.except_users;
   judging.picture_columns = options.picture_columns;
@@ -152,6 +150,13 @@ void Totals::set_interval(const std::optional<Interval>& interval) {
   lost_high = std::max(interval->high, *seen);
 }
 
+std::optional<double> Totals::lost_limit() const {
+  if (!lost_high) return std::nullopt;
+  const double limit =
+      worked_again >= Survival::kFewest ? *lost_high : std::max(*lost_high, share_up_to(worked_again, jobs));
+  return std::min(limit, shorter_limit.value_or(limit));
+}
+
 std::optional<double> Totals::follow_up_median() const {
   if (followed.empty()) return std::nullopt;
   std::vector<float> sorted = followed;
@@ -161,13 +166,13 @@ std::optional<double> Totals::follow_up_median() const {
                                 : (static_cast<double>(sorted[half - 1]) + static_cast<double>(sorted[half])) / 2;
 }
 
-const SweepRow* ReplayResult::recommended_row() const {
-  const auto found = std::ranges::find_if(sweep, &SweepRow::recommended);
+const SweepRow* ReplayResult::main_row() const {
+  const auto found = std::ranges::find_if(sweep, [](const SweepRow& row) { return row.recommended || row.closest; });
   return found == sweep.end() ? nullptr : &*found;
 }
 
 const Totals& ReplayResult::main_totals() const {
-  const SweepRow* row = recommended_row();
+  const SweepRow* row = main_row();
   return row != nullptr ? row->totals : totals;
 }
 
@@ -175,14 +180,14 @@ Result<ReplayResult> replay(ReplayOptions options) {
   TRY(start_from_first(options.policy, options.axes));
   std::vector<Combination> combinations = TRY(combine(options.policy, options.axes));
   auto reader = TRY(open_traces(options, wanted_signals(options), rule_signals(options), options.memory / 4));
-  if (options.per == Per::job && !reader.tells_who())
+  if (options.per == Per::job && !reader.has_owners())
     return fail(
         "--per job: the trace does not say which job has a GPU; `lull record` writes who does, and --columns "
         "job=COLUMN "
         "or pids=COLUMN says which column tells");
   if (!options.except_users.empty() && options.per != Per::gpu && options.per != Per::job)
     return fail("--except-user needs --per gpu or --per job: the GPUs of several users are judged together else");
-  if (!options.except_users.empty() && !reader.tells_who())
+  if (!options.except_users.empty() && !reader.has_owners())
     return fail(
         "--except-user: the trace does not say whose jobs they are; `lull record` writes it, and --columns user=COLUMN "
         "says which column tells");
@@ -231,7 +236,7 @@ Result<ReplayResult> replay(ReplayOptions options) {
   result.ends_rule = result.rule;
   recommend(result);
   for (SweepRow& row : result.sweep) {
-    if (row.recommended) {
+    if (row.recommended || row.closest) {
       result.ends = std::move(row.ends);
       result.ends_rule = row.rule;
     }

@@ -90,6 +90,7 @@ struct Totals {
   double lost_seconds = 0;         // of that, after an end
   std::optional<double> lost_low;  // 95 % interval of lost_ratio()
   std::optional<double> lost_high;
+  std::optional<double> shorter_limit;   // lost_limit() of the same rule with a shorter `for`, the least of all
   double freed_until_return = 0;         // seconds of GPUs
   double freed_until_release = 0;        // likewise
   double freed_until_recording_end = 0;  // likewise
@@ -106,6 +107,11 @@ struct Totals {
   void add_end(const Fate& fate, Leaving how);
   void set_interval(const std::optional<Interval>& interval);
   std::optional<double> lost_ratio() const;  // nothing where no work was seen
+  // Up to which share of the work a recommendation says may be lost. lost_high is made of the losses that were seen; if
+  // hardly any was, it says little of other jobs. With fewer than Survival::kFewest jobs that worked again it is not
+  // less than the share of jobs that may do so, as if each lost what a job does in the mean. Nor is it more than that
+  // of a shorter `for`, which ends each job no later.
+  std::optional<double> lost_limit() const;
   double freed_seconds() const { return freed_until_return + freed_until_release + freed_until_recording_end; }
   std::uint64_t not_seen_again() const { return ended - worked_again; }
   std::optional<double> follow_up_median() const;  // seconds; nothing where every job worked again
@@ -128,7 +134,8 @@ struct SweepRow {
   Totals totals;
   std::optional<Span> span = {};
   bool recommended = false;
-  std::vector<End> ends = {};  // until one of all rows has been recommended
+  bool closest = false;        // where each may lose too much: this one least
+  std::vector<End> ends = {};  // until one of all rows is the main one
 };
 
 struct Recommendation {
@@ -161,7 +168,7 @@ struct ReplayResult {
   std::vector<Firing> firings;     // by time
   std::vector<GpuResult> gpus;     // in the order of the trace
   std::vector<End> ends;           // by time; of ends_rule
-  std::string ends_rule;           // the recommended one, else the rule as given
+  std::string ends_rule;           // of the main row, else the rule as given
   std::vector<Together> subjects;  // Per::job and Per::host: what `gpu` of a firing counts
   double seen_seconds = 0;
   double gap_seconds = 0;
@@ -172,11 +179,12 @@ struct ReplayResult {
   std::vector<SweepRow> sweep;
   std::optional<Recommendation> recommendation;
   std::string recommendation_missing;  // why there is none
+  bool loses_too_much = false;         // that is why
   trace::TraceReport trace;
   Picture picture;
 
-  const SweepRow* recommended_row() const;
-  // Of the recommended row, else of the rule as given.
+  // The recommended row, else the closest one: what is said first and in full. Nothing: the rule as given is.
+  const SweepRow* main_row() const;
   const Totals& main_totals() const;
 };
 

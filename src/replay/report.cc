@@ -11,7 +11,6 @@
 #include "replay/intervals.h"
 #include "replay/job_spans.h"
 #include "replay/learning.h"
-#include "replay/survey.h"
 #include "rule/policy.h"
 
 namespace lull::replay {

@@ -179,7 +179,7 @@ void append_table(std::string& out, const ReportResult& result, ReportBy by, std
   for (const UseOf& of : add_up(result, by)) {
     out += fmt::format(
         "<tr><td class=\"l wrap\" data-label=\"{}\">{}</td><td class=\"l\" data-label=\"how it was used\">{}</td>",
-        by_text(by), escaped(whose_text(of, by)), bar(of.use));
+        by_text(by), escaped(owner_text(of, by)), bar(of.use));
     for (const PageColumn& column : columns)
       out += fmt::format("<td data-label=\"{}\">{}</td>", column.title, column.cell(of.use));
     out += "</tr>";
@@ -191,7 +191,7 @@ void append_table(std::string& out, const ReportResult& result, ReportBy by, std
 
 std::string_view by_text(ReportBy by) { return kReportByNames[static_cast<std::size_t>(by)]; }
 
-std::string whose_text(const UseOf& of, ReportBy by) {
+std::string owner_text(const UseOf& of, ReportBy by) {
   if (of.nobody) return "nobody";
   const std::string& name = by == ReportBy::command ? of.command : by == ReportBy::host ? of.host : of.user;
   return name.empty() ? "not told" : name;
@@ -281,7 +281,7 @@ std::string report_csv(const ReportResult& result, ReportBy by, std::optional<do
     if (all)
       out += fmt::format("{},{},{}", csv_word(of.nobody ? "nobody" : of.user), csv_word(of.command), csv_word(of.host));
     else
-      out += csv_word(whose_text(of, by));
+      out += csv_word(owner_text(of, by));
     const auto energy = kilowatt_hours(of.use);
     out += fmt::format(",{},{},{}", hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle));
     for (std::size_t i = 0; i < kStretches.size(); ++i)

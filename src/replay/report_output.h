@@ -12,7 +12,7 @@ namespace lull::replay {
 
 std::string_view by_text(ReportBy by);  // "user"
 // Whose time it is, by what was added up: "alice", "nobody", "not told".
-std::string whose_text(const UseOf& of, ReportBy by);
+std::string owner_text(const UseOf& of, ReportBy by);
 // "Of 120 GPU-hours seen, 60 % were busy, 25 % held idle, …"
 std::string report_answer(const ReportResult& result, std::optional<double> price);
 std::string report_basis(const ReportResult& result);

@@ -11,7 +11,9 @@ constexpr double kCoveredEnough = 0.9;
 constexpr int kStandsInGap =
     10;  // a value stands for a tick in a gap behind it if no more than this part of a tick ago
 
-bool is_mean(Metric metric) { return metric == Metric::util || metric == Metric::power || metric == Metric::effort; }
+bool is_mean(Metric metric) {
+  return metric == Metric::util || metric == Metric::power || metric == Metric::effort || is_counter(metric);
+}
 std::int64_t nanoseconds(Instant at) { return at.time_since_epoch().count(); }
 
 }  // namespace

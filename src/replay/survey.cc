@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "replay/intervals.h"
 #include "replay/learning.h"
 #include "trace/history.h"
 #include "trace/rows.h"
@@ -47,7 +46,7 @@ class Survey final : public trace::TraceSink {
 };
 
 // Which recording would have it.
-std::string_view who_records(Metric metric) {
+std::string_view recorders_of(Metric metric) {
   if (!trace::is_recorded_unasked(metric)) return "`lull record --signals` writes it where it is named";
   if (info(metric).of == Of::gpu) return "`lull record` writes it";
   return "`lull run --record FILE` writes the signals of a job and of the machine";
@@ -64,7 +63,7 @@ Result<> check_signals(const std::vector<Metric>& needed, const trace::TraceRead
     }
     return fail(fmt::format(
         "the trace has no {}, which the rule looks at: {}; or --columns {}=NAME says which column is; it has {}",
-        info(metric).name, who_records(metric), info(metric).name, columns));
+        info(metric).name, recorders_of(metric), info(metric).name, columns));
   }
   return {};
 }
@@ -117,7 +116,7 @@ Result<trace::TraceReader> open_traces(const TracesToRead& traces, std::vector<M
   options.progress = traces.progress;
   auto reader = TRY(trace::TraceReader::open(std::move(options)));
   TRY(check_signals(must_have(needed), reader));
-  reader.options().who = reader.tells_who();
+  reader.options().who = reader.has_owners();
   reader.options().metrics = reader.available();
   return reader;
 }

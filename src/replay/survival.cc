@@ -17,7 +17,7 @@ std::uint32_t whole_seconds(Duration duration) {
 void interval_of(Chance& chance, double deviation, double jobs) {
   constexpr double kNormal = 1.959964;
   const double p = std::clamp(chance.ratio, 0.0, 1.0);
-  const double unseen = unseen_share(jobs);
+  const double unseen = share_up_to(0, static_cast<std::uint64_t>(jobs));
   if (p <= 0 || p >= 1) {
     chance.low = p <= 0 ? 0 : 1 - unseen;
     chance.high = p <= 0 ? unseen : 1;
@@ -30,9 +30,28 @@ void interval_of(Chance& chance, double deviation, double jobs) {
 
 }  // namespace
 
-double unseen_share(double jobs) {
+double share_up_to(std::uint64_t seen, std::uint64_t jobs) {
   constexpr double kTail = 0.025;
-  return 1 - std::pow(kTail, 1 / std::max(jobs, 1.0));
+  if (seen >= jobs) return 1;
+  // The share at which no more than `seen` of the jobs would do it is as unlikely as that.
+  const auto chance_of_so_few = [&](double share) {
+    double sum = 0;
+    double ways = 0;  // the logarithm of how many sets of so many jobs there are
+    for (std::uint64_t i = 0; i <= seen; ++i) {
+      const auto done = static_cast<double>(i);
+      const auto others = static_cast<double>(jobs - i);
+      sum += std::exp(ways + done * std::log(share) + others * std::log1p(-share));
+      ways += std::log(others / (done + 1));
+    }
+    return sum;
+  };
+  double low = static_cast<double>(seen) / static_cast<double>(jobs);
+  double high = 1;
+  for (int i = 0; i < 50; ++i) {
+    const double middle = (low + high) / 2;
+    (chance_of_so_few(middle) > kTail ? low : high) = middle;
+  }
+  return high;
 }
 
 void Survival::add(Duration after, Leaving how) {

@@ -15,8 +15,9 @@ namespace lull::replay {
 
 enum class Leaving : std::uint8_t { came_back, released, cut_off };
 
-// What none of so many jobs did up to this share of all jobs may do: the upper end of a 95 % interval.
-double unseen_share(double jobs);
+// What `seen` of so many jobs did up to this share of all jobs may do: the upper end of Clopper and Pearson's 95 %
+// interval.
+double share_up_to(std::uint64_t seen, std::uint64_t jobs);
 
 // An estimate with its 95 % interval.
 struct Chance {

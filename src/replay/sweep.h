@@ -3,7 +3,6 @@
 // durations and limits that --sweep names. They are all judged in one reading.
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>

@@ -69,8 +69,10 @@ Result<ReportBy> read_by(const std::string& text) {
 }
 
 Result<double> read_share(std::string_view option, std::string_view text) {
-  const std::string_view number = trim(text.ends_with('%') ? text.substr(0, text.size() - 1) : text);
-  const auto share = to_double(number);
+  const auto share = to_double(trim(text.substr(0, text.find('%'))));
+  if (share && !text.ends_with('%'))
+    return fail(fmt::format("{}: '{}' needs a %: {:g}% would be right", option, printable(text),
+                            *share < 1 ? 100 * *share : *share));
   if (!share || !(*share >= 0 && *share <= 100))
     return fail(fmt::format("{}: '{}' is not a share: 0% to 100% would be right, such as 1%", option, printable(text)));
   return *share / 100;

@@ -2,7 +2,6 @@
 // What `lull replay` and `lull report` are told about the traces, each value as it was written, and what that means.
 
 #include <cstddef>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -33,7 +32,7 @@ Result<> settle(const TraceCommandOptions& words, TracesToRead& traces);
 
 Result<Per> read_per(const std::string& text);                              // gpu, job, host, all
 Result<ReportBy> read_by(const std::string& text);                          // user, command, host, all
-Result<double> read_share(std::string_view option, std::string_view text);  // "1%", or plainly 1: a share of 100
+Result<double> read_share(std::string_view option, std::string_view text);  // "1%"
 // "ada,bob", also several times; as the trace has them, which may be another machine's.
 Result<std::vector<std::string>> read_users(std::string_view option, const std::vector<std::string>& texts);
 Result<std::size_t> read_memory(std::string_view option, std::string_view text);  // enough to replay with

@@ -6,7 +6,6 @@
 #include <array>
 #include <bit>
 #include <cmath>
-#include <limits>
 
 #include "base/units.h"
 #include "rule/compare.h"

@@ -25,6 +25,23 @@ TEST(Fitting, WhatACardDoesNotGiveIsPutInTermsOfWhatItGives) {
   EXPECT_EQ(instead("cpu < 5 for 1m", {}), "") << "not of the card";
 }
 
+TEST(Fitting, ASignalThatTheRuleComparesAlreadyIsNotComparedTwice) {
+  using enum Metric;
+  const std::vector watts = {power, power_limit};
+  EXPECT_EQ(instead("util < 5 and power < 30% for 10m", watts), "power < 30% for 10m");
+  EXPECT_EQ(instead("power < 30% and util < 5 and procs < 1 for 10m", {power, power_limit, procs}),
+            "power < 30% and procs < 1 for 10m");
+  EXPECT_EQ(instead("util < 5 and power < 30% for 10m", {power, power_limit, mem_util}),
+            "mem_util < 1 and power < 30% for 10m");
+  EXPECT_EQ(instead("util < 5 and mem_util < 5 for 10m", watts), "power < 25% for 10m");
+  EXPECT_EQ(instead("util < 5 for 10m and power < 30% for 5m", watts), "") << "each has a time of its own";
+  EXPECT_EQ(instead("util < 5 or power < 30%", watts), "") << "either of them would have done";
+  EXPECT_EQ(instead("any(util) < 5 and power < 30%", watts), "") << "not of the same GPUs";
+  EXPECT_EQ(instead("util >= 95 and power < 35% for 5m", watts), "") << "much power is no little power";
+  EXPECT_EQ(instead("util >= 95 and power < 35% for 5m", {power, power_limit, mem_util, procs}), "")
+      << "how a hang looks cannot be told without it";
+}
+
 TEST(Fitting, OnRdnaANarrowRuleOnUtilMayNeverHoldAndTheRuleForHangsIsNotUsed) {
   Device card;
   card.rdna = true;
@@ -35,6 +52,9 @@ TEST(Fitting, OnRdnaANarrowRuleOnUtilMayNeverHoldAndTheRuleForHangsIsNotUsed) {
   ASSERT_EQ(notes.size(), 1U);
   EXPECT_NE(notes[0].find("GPU 0 is an RDNA card"), std::string::npos) << notes[0];
   EXPECT_NE(notes[0].find("`power < 25% for 30m` would do"), std::string::npos) << notes[0];
+  const auto both = rdna_notes(*parse_rule("util < 1 and power < 20% for 30m"), gpus);
+  ASSERT_EQ(both.size(), 1U);
+  EXPECT_NE(both[0].find("`power < 20% for 30m` would do"), std::string::npos) << both[0];
   EXPECT_TRUE(rdna_notes(*parse_rule("util < 10 for 30m"), gpus).empty());
   EXPECT_TRUE(rdna_notes(*parse_rule("util < 1 for 30m"), std::vector{other}).empty());
   Rule hung = *parse_rule("util >= 95 and power < 35% for 5m");

@@ -151,6 +151,22 @@ TEST(Evaluator, TimesAtTheEndsOfTheRangeAreJustTimes) {
   for (std::size_t i = 0; i < 4; ++i) EXPECT_EQ(answers[i], Truth::unknown);
 }
 
+TEST(Evaluator, ABlockWithoutSamplesLeavesNoAnswersOfBefore) {
+  Evaluator evaluator = Evaluator::compile(*parse_rule("util < 5"), {.gpus = 1});
+  const std::vector<Instant> times = {at(0)};
+  const std::vector<float> util = {0.0F};
+  Block block{.at = times, .value = {}};
+  block.value[index_of(Metric::util)] = util;
+  Answers answers;
+  Answers condition;
+  ASSERT_TRUE(evaluator.feed({&block, 1}, answers, &condition));
+  ASSERT_EQ(answers[0], Truth::yes);
+  const Block empty{.at = {}, .value = {}};
+  ASSERT_TRUE(evaluator.feed({&empty, 1}, answers, &condition));
+  EXPECT_EQ(answers[0], Truth::unknown);
+  EXPECT_EQ(condition[0], Truth::unknown);
+}
+
 // Stretches, against a plain walk over the samples.
 TEST(Stretches, AreTheMaximalRunsOfYesWithoutAGap) {
   EXPECT_TRUE(rc::check([] {

@@ -6,8 +6,6 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
-#include <cmath>
-#include <optional>
 #include <string_view>
 #include <utility>
 
@@ -40,6 +38,9 @@ constexpr std::array kDcgm = {
     PromMetric{Metric::clock, "DCGM_FI_DEV_SM_CLOCK", 1},
     PromMetric{Metric::pstate, "DCGM_FI_DEV_PSTATE", 1},
     PromMetric{Metric::fan, "DCGM_FI_DEV_FAN_SPEED", 1},
+    PromMetric{Metric::sm, "DCGM_FI_PROF_SM_ACTIVE", 100},
+    PromMetric{Metric::tensor, "DCGM_FI_PROF_PIPE_TENSOR_ACTIVE", 100},
+    PromMetric{Metric::dram, "DCGM_FI_PROF_DRAM_ACTIVE", 100},
 };
 constexpr std::array kLull = {
     PromMetric{Metric::util, "lull_gpu_utilization_ratio", 100},
@@ -51,6 +52,9 @@ constexpr std::array kLull = {
     PromMetric{Metric::temp, "lull_gpu_temperature_celsius", 1},
     PromMetric{Metric::clock, "lull_gpu_clock_hertz", 1e-6},
     PromMetric{Metric::procs, "lull_gpu_processes", 1},
+    PromMetric{Metric::effort, "lull_gpu_effort_ratio", 100},
+    PromMetric{Metric::learned, "lull_gpu_learned_seconds", 1},
+    PromMetric{Metric::idle_power, "lull_gpu_idle_power_watts", 1},
 };
 constexpr std::string_view kJobInfo = "lull_gpu_job_info";
 
@@ -95,6 +99,12 @@ class Translation {
 
  private:
   Result<> check_signals() const;
+  // A signal that is absent in some samples of a GPU that works, such as effort at 0 %. It counts at the times of the
+  // first signal alone, and a comparison without it is no yes: not for its GPU, and not for all GPUs.
+  bool is_optional(Metric metric) const;
+  bool is_optional(const Comparison& comparison) const;
+  // The others, and first one that every sample of a GPU has.
+  std::vector<Metric> always_there() const;
   void choose_labels();
   std::string selector(Metric metric) const;
   // Those values of a signal, one a GPU, that are younger than `age` and can be true.
@@ -134,11 +144,30 @@ void Translation::choose_labels() {
   group_ = options_.per == PromPer::gpu ? one_ : options_.per == PromPer::job ? job_ : std::vector{gpu_[0]};
 }
 
+bool Translation::is_optional(Metric metric) const {
+  const std::vector<Metric> all = rule_.signals();
+  return is_learned(metric) || (metric == Metric::power_limit && std::ranges::any_of(all, is_learned));
+}
+
+bool Translation::is_optional(const Comparison& comparison) const {
+  return is_optional(comparison.metric) || comparison.over_idle ||
+         (comparison.share && is_optional(*info(comparison.metric).whole));
+}
+
+std::vector<Metric> Translation::always_there() const {
+  std::vector<Metric> found;
+  for (const Metric metric : rule_.signals())
+    if (!is_optional(metric)) found.push_back(metric);
+  if (found.empty()) found.push_back(Metric::util);  // what is learned is known only where that is
+  return found;
+}
+
 Result<> Translation::check_signals() const {
   for (const Metric metric : rule_.signals())
     if (find(metric, options_.names) == nullptr)
       return fail(fmt::format("'{}' cannot be translated: {}", info(metric).name,
-                              is_learned(metric) ? "lull learns it of each card, and no exporter has it"
+                              is_learned(metric) ? "lull learns it of each card, and dcgm-exporter does not have it; "
+                                                   "--metrics lull has it, of lull serve"
                               : info(metric).of == Of::gpu
                                   ? (options_.names == PromNames::dcgm ? "dcgm-exporter has no such metric"
                                                                        : "lull serve has no such metric")
@@ -161,6 +190,12 @@ Result<> Translation::check() const {
           fmt::format("'{}' cannot be translated: avg_over_time counts samples, and lull weighs them by time; "
                       "compare the signal itself",
                       to_text(*comparison)));
+    const bool together = comparison != nullptr && comparison->over != Over::all && comparison->over != Over::any;
+    if (together && is_optional(*comparison))
+      return fail(
+          fmt::format("'{}' cannot be translated: it may be unknown of one of the GPUs, and a query would leave "
+                      "that one out; write all(…) or any(…)",
+                      to_text(*comparison)));
   }
   return check_signals();
 }
@@ -176,19 +211,26 @@ std::string Translation::selector(Metric metric) const {
 std::string Translation::known(Metric metric, Duration age, std::string_view pick) const {
   const MetricRange range = info(metric).range;
   const double scale = find(metric, options_.names)->scale;
-  const std::string of_gpu = fmt::format("{} {} (last_over_time({}[{}]) >= {} <= {})", pick, by(joined_ ? gpu_ : one_),
-                                         selector(metric), span_text(age), range.lowest / scale, range.highest / scale);
+  const auto& labels = joined_ ? gpu_ : one_;
+  std::string of_gpu = fmt::format("{} {} (last_over_time({}[{}]) >= {} <= {})", pick, by(labels), selector(metric),
+                                   span_text(age), range.lowest / scale, range.highest / scale);
+  if (is_optional(metric))
+    of_gpu = fmt::format("({0} and on ({1}) (max {2} (timestamp({3})) == max {2} (timestamp({4}))))", of_gpu,
+                         fmt::join(labels, ", "), by(labels), selector(metric), selector(always_there()[0]));
   if (!joined_) return of_gpu;
   return fmt::format("(max {} (last_over_time({}{{job_id!=\"\"}}[{}])) * on ({}) group_left () {})", by(one_), kJobInfo,
                      span_text(age), fmt::join(gpu_, ", "), of_gpu);
 }
 
 std::string Translation::values(const Comparison& comparison, Duration age, std::string_view pick) const {
+  const std::string_view other = pick == "max" ? "min" : "max";
+  if (comparison.over_idle)
+    return fmt::format("({} - on ({}) {})", known(comparison.metric, age, pick), fmt::join(one_, ", "),
+                       known(Metric::idle_power, age, other));
   if (!comparison.share) return known(comparison.metric, age, pick);
   const Metric whole = *info(comparison.metric).whole;
   const double scale = find(comparison.metric, options_.names)->scale / find(whole, options_.names)->scale;
-  return fmt::format("({} * {} / {})", 100 * scale, known(comparison.metric, age, pick),
-                     known(whole, age, pick == "max" ? "min" : "max"));
+  return fmt::format("({} * {} / {})", 100 * scale, known(comparison.metric, age, pick), known(whole, age, other));
 }
 
 std::string Translation::leaf(const Comparison& comparison, const std::vector<std::string>& labels, Duration age,
@@ -200,11 +242,15 @@ std::string Translation::leaf(const Comparison& comparison, const std::vector<st
   const std::string against = fmt::format("{} {}", symbol(compare), limit);
   const bool up = compare == Compare::above || compare == Compare::at_least;
   const bool alike = compare == Compare::equal || compare == Compare::unequal;
+  const bool optional = is_optional(comparison);
   // Of several series of one GPU the one counts that is hardest on the rule.
   const std::string value = values(comparison, age, up ? "min" : "max");
-  if (alike && over == Over::all)
-    return fmt::format("(count {0} ({1} {2}) == count {0} ({1}))", by(labels), value, against);
-  if (alike && over == Over::any) return fmt::format("(count {} ({} {}) > 0)", by(labels), value, against);
+  if (optional && labels == one_) return fmt::format("({} {})", value, against);
+  if ((alike || optional) && over == Over::all)
+    return fmt::format("(count {0} ({1} {2}) == count {0} ({3}))", by(labels), value, against,
+                       optional ? known(always_there()[0], age, "max") : value);
+  if ((alike || optional) && over == Over::any)
+    return fmt::format("(count {} ({} {}) > 0)", by(labels), value, against);
   std::string_view pick = "avg";
   if (over == Over::max || (over == Over::all && !up) || (over == Over::any && up)) pick = "max";
   if (over == Over::min || (over == Over::all && up) || (over == Over::any && !up)) pick = "min";
@@ -227,7 +273,7 @@ std::string Translation::condition(NodeId id, const std::vector<std::string>& la
   const std::string of_one = condition(each.operand, one_, age, no);
   if (labels == one_) return of_one;
   if (each.all == no) return fmt::format("(count {} ({}) > 0)", by(labels), of_one);
-  return fmt::format("(count {0} ({1}) == count {0} ({2}))", by(labels), of_one, known(rule_.signals()[0], age, "max"));
+  return fmt::format("(count {0} ({1}) == count {0} ({2}))", by(labels), of_one, known(always_there()[0], age, "max"));
 }
 
 std::string Translation::jobs_now() const {
@@ -237,7 +283,7 @@ std::string Translation::jobs_now() const {
 // Each of them has a sample at each time that the first signal has one.
 std::string Translation::one_time(Metric metric) const {
   const auto& labels = joined_ ? gpu_ : one_;
-  const std::string first = fmt::format("max {} (timestamp({}))", by(labels), selector(rule_.signals()[0]));
+  const std::string first = fmt::format("max {} (timestamp({}))", by(labels), selector(always_there()[0]));
   const std::string same = fmt::format("({} == max {} (timestamp({})))", first, by(labels), selector(metric));
   if (labels == group_) return same;
   if (!joined_) return fmt::format("(count {0} {1} == count {0} ({2}))", by(group_), same, first);
@@ -250,9 +296,9 @@ std::string Translation::one_time(Metric metric) const {
 std::string Translation::one_scrape() const {
   std::vector<std::string> host = {gpu_[0]};
   if (options_.per == PromPer::job && !joined_) host.insert(host.end(), job_.begin(), job_.end());
-  const std::string newest = fmt::format("max {} (timestamp({}))", by(host), selector(rule_.signals()[0]));
+  const std::string newest = fmt::format("max {} (timestamp({}))", by(host), selector(always_there()[0]));
   const std::string same =
-      fmt::format("({0} == min {1} (timestamp({2})))", newest, by(host), selector(rule_.signals()[0]));
+      fmt::format("({0} == min {1} (timestamp({2})))", newest, by(host), selector(always_there()[0]));
   if (host == group_) return same;
   if (!joined_) return fmt::format("(count {0} {1} == count {0} ({2}))", by(group_), same, newest);
   return fmt::format("(count {0} ({1} and on ({2}) {3}) == count {0} ({1}))", by(group_), jobs_now(), gpu_[0], same);
@@ -261,11 +307,11 @@ std::string Translation::one_scrape() const {
 // Every GPU of the group, at every step and now.
 std::string Translation::all_there(Duration window) const {
   std::string text;
-  for (const Metric metric : rule_.signals())
+  for (const Metric metric : always_there())
     text += fmt::format("{}min_over_time((count {} ({}))[{}:{}])\n    == count {} ({})",
                         text.empty() ? "" : "\n    == ", by(group_), known(metric, hole_, "max"), span_text(window),
                         span_text(step_), by(group_), known(metric, fresh_, "max"));
-  const std::string had = joined_ ? fmt::format("{}{{job_id!=\"\"}}", kJobInfo) : selector(rule_.signals()[0]);
+  const std::string had = joined_ ? fmt::format("{}{{job_id!=\"\"}}", kJobInfo) : selector(always_there()[0]);
   return text + fmt::format("\n    == count {} (group {} (last_over_time({}[{}])))", by(group_), by(one_), had,
                             span_text(std::max(kMemory, window)));
 }
@@ -276,7 +322,7 @@ Result<std::string> Translation::query() {
   const Duration window = rule_.span()->time + step_ + fresh_;
   const NodeId root = rule_.condition();
   const std::string over = fmt::format("[{}:{}]", span_text(window), span_text(step_));
-  const std::vector<Metric> signals = rule_.signals();
+  const std::vector<Metric> signals = always_there();
   std::string each = condition(root, group_, hole_, false);
   if (group_ != one_) each += "\n      and " + one_scrape();
   for (std::size_t i = 1; i < signals.size(); ++i) each += "\n      and " + one_time(signals[i]);

@@ -10,6 +10,8 @@
 //   - now, the condition holds for values younger than one and a half intervals;
 //   - the window is longer than the rule's time by that and a step, so that the streak is as long as the rule asks
 //     between its own samples;
+//   - what lull learns of a card may be absent in a sample: it counts only where it is of the same time, and a GPU
+//     without it is neither a yes nor left out of all(…);
 //   - of a job or a host, every GPU that it had within a day is there all the time.
 
 #include <chrono>

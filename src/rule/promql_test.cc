@@ -29,6 +29,62 @@ TEST(Promql, AsksForMoreThanTheRule) {
       "(count_over_time(DCGM_FI_DEV_GPU_UTIL[10s]) > 1))[1855s:10s])\n");
 }
 
+constexpr PromOptions kOfLull = {.per = PromPer::gpu, .names = PromNames::lull};
+
+TEST(Promql, WhatIsLearnedCountsAtTheTimeOfItsSampleAlone) {
+  const std::string text = query("util >= 95 and effort < 45 for 5m", kOfLull);
+  EXPECT_TRUE(has(text,
+                  "((max by (instance, gpu, uuid) (last_over_time(lull_gpu_effort_ratio[80s]) >= 0 <= 10) and on "
+                  "(instance, gpu, uuid) (max by (instance, gpu, uuid) (timestamp(lull_gpu_effort_ratio)) == max by "
+                  "(instance, gpu, uuid) (timestamp(lull_gpu_utilization_ratio)))) < 0.45)"))
+      << text;
+  // It is absent where a GPU does nothing, and that alone breaks no streak.
+  EXPECT_FALSE(
+      has(text,
+          "(timestamp(lull_gpu_utilization_ratio)) == max by (instance, gpu, uuid) (timestamp(lull_gpu_effort_ratio))"))
+      << text;
+}
+
+TEST(Promql, AGpuOfWhichNothingIsLearnedIsNotLeftOutOfAll) {
+  PromOptions job = kOfLull;
+  job.per = PromPer::host;
+  const std::string all = query("util >= 95 and effort < 45 for 5m", job);
+  EXPECT_TRUE(has(all,
+                  "< 0.45) == count by (instance) (max by (instance, gpu, uuid) "
+                  "(last_over_time(lull_gpu_utilization_ratio[80s]) >= 0 <= 1)))"))
+      << all;
+  const std::string any = query("util >= 95 and any(effort) < 45 for 5m", job);
+  EXPECT_TRUE(has(any, "< 0.45) > 0)")) << any;
+  EXPECT_EQ(
+      query("mean(effort) < 45 for 5m", job),
+      "refused: 'mean(effort) < 45' cannot be translated: it may be unknown of one of the GPUs, and a query would "
+      "leave that one out; write all(…) or any(…)");
+  // Every GPU has this one, so it says which there are.
+  EXPECT_TRUE(has(query("effort < 45 for 5m", job),
+                  "count by (instance) (group by (instance, gpu, uuid) "
+                  "(last_over_time(lull_gpu_utilization_ratio[86400s])))"));
+}
+
+TEST(Promql, PowerAboveIdleIsADifference) {
+  const std::string text = query("power < idle+3W for 5m", kOfLull);
+  EXPECT_TRUE(has(text,
+                  "(max by (instance, gpu, uuid) (last_over_time(lull_gpu_power_watts[80s]) >= 0 <= 10000) - on "
+                  "(instance, gpu, uuid) (min by (instance, gpu, uuid) (last_over_time(lull_gpu_idle_power_watts"))
+      << text;
+  EXPECT_TRUE(has(text, ") < 3)")) << text;
+  EXPECT_EQ(query("power < idle+3W for 5m"),
+            "refused: 'idle_power' cannot be translated: lull learns it of each card, and dcgm-exporter does not have "
+            "it; --metrics lull has it, of lull serve");
+}
+
+TEST(Promql, HungCanBeTranslatedForAGpuAJobAndAHost) {
+  const std::string hung =
+      "any(util) >= 95 and all(util < 5 or util >= 95 and (learned >= 1m and effort < 45 or learned < 1m and power < "
+      "35%)) for 5m";  // the named rule
+  for (const PromPer per : {PromPer::gpu, PromPer::job, PromPer::host})
+    EXPECT_TRUE(has(query(hung, {.per = per, .names = PromNames::lull}), "lull_gpu_learned_seconds")) << hung;
+}
+
 TEST(Promql, FollowsTheInterval) {
   const std::string text = query("util < 1 for 5m", {.interval = 10s});
   EXPECT_TRUE(has(text, "[26666ms]")) << text;  // three intervals less a step, which is rounded up

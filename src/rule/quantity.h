@@ -2,7 +2,6 @@
 // Numbers with units, as rules compare signals with: 5%, 120W, 1GiB, 80C, 10m. Which
 // units fit depends on the signal; what does not fit is refused with what would.
 
-#include <cstddef>
 #include <string>
 #include <string_view>
 

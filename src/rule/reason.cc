@@ -84,11 +84,15 @@ std::span<const Metric> instead_of(Metric metric) {
     case Metric::pstate:
     case Metric::fan:
     case Metric::temp:
-    case Metric::pcie: return kActivity;
+    case Metric::pcie:
+    case Metric::sm:
+    case Metric::tensor:
+    case Metric::dram: return kActivity;
     case Metric::cpu:
     case Metric::io:
     case Metric::quiet:
-    case Metric::beat: return kJob;
+    case Metric::beat:
+    case Metric::job_util: return kJob;
     case Metric::user_idle:
     case Metric::effort:
     case Metric::learned:

@@ -3,7 +3,6 @@
 // ends at the first sample that is not yes, or at its own last sample where a gap or the
 // end of the series cut it. Replay counts stretches; live, one is under way or not.
 
-#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <span>

@@ -5,7 +5,6 @@
 // samples together. A sample with neither bit set is unknown; both are never set.
 
 #include <array>
-#include <bit>
 #include <cstddef>
 #include <cstdint>
 #include <string_view>

@@ -125,8 +125,8 @@ class AllSources final : public Source {
     const auto& [source, number] = places_[gpu];
     return source->look_within(number);
   }
-  bool wants_to_let_go() const override {
-    return std::ranges::any_of(sources_, [](const auto& one) { return one->wants_to_let_go(); });
+  bool wants_release() const override {
+    return std::ranges::any_of(sources_, [](const auto& one) { return one->wants_release(); });
   }
 
   Topology topology() override {
@@ -238,10 +238,6 @@ class AllSources final : public Source {
   std::optional<Instant> looked_;
 };
 
-bool has_card_files(const Root& root) {
-  return !numbered(root.sys + "/class/drm", "card").empty() || file_exists(root.sys + "/class/devfreq");
-}
-
 }  // namespace
 
 std::unique_ptr<Source> make_all_sources(std::string library, const Root& root, const Clock& clock) {
@@ -249,15 +245,11 @@ std::unique_ptr<Source> make_all_sources(std::string library, const Root& root, 
 }
 
 bool any_gpu_may_be_there(const std::string& library, const Root& root) {
-  if (nvml_may_be_there(library, root)) return true;
-  if (!has_card_files(root)) return false;
+  if (nvml_may_be_there(library, root) || is_any_drm_card(root, {kAmdVendor, kIntelVendor})) return true;
   const SystemClock clock;
-  for (const auto make : {make_amd_source, make_intel_source, make_tegra_source}) {
-    const auto source = make(root, clock);
-    (void)source->open();
-    if (source->count() > 0) return true;
-  }
-  return false;
+  const auto tegra = make_tegra_source(root, clock);
+  (void)tegra->open();
+  return tegra->count() > 0;
 }
 
 std::string no_gpu_text(const Root& root, bool nvidia_only) {

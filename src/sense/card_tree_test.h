@@ -7,7 +7,6 @@
 #include <filesystem>
 #include <memory>
 #include <string>
-#include <string_view>
 
 #include "base/clock.h"
 #include "sense/file_tree_test.h"

@@ -1,5 +1,7 @@
 #include "sense/drm_clients.h"
 
+#include <sys/stat.h>
+
 #include <algorithm>
 #include <array>
 #include <cerrno>
@@ -7,6 +9,7 @@
 
 #include "base/process.h"
 #include "base/text.h"
+#include "sense/files.h"
 #include "sense/openers.h"
 #include "sense/processes.h"
 
@@ -102,6 +105,35 @@ bool may_have_files(pid_t pid, const Root& root) {
   if (!entry) return !drm_vanished(entry.error().errno_value);
   return !entry->kernel_thread && !entry->ended();
 }
+
+// Processes of which the kernel tells at once that they hold no file, as all threads of its own. Since Linux 6.2 the
+// size of /proc/PID/fd is the number of open files; before it is 0. Another process's may be seen by everybody.
+class Fileless {
+ public:
+  explicit Fileless(const Root& root) : proc_(open_file(root.proc, O_PATH | O_DIRECTORY).value_or(Fd())) {
+    told_ = status("self/fd", STATX_SIZE).stx_size > 0;  // we have some ourselves
+  }
+  // A first thread that has ended holds none: others of its process may.
+  bool contain(pid_t pid) const {
+    if (!told_) return false;
+    constexpr unsigned kLinksOfOne = 3;  // of a folder with one thread
+    const std::string name = std::to_string(pid);
+    const struct statx files = status(name + "/fd", STATX_SIZE);
+    if ((files.stx_mask & STATX_SIZE) == 0 || files.stx_size > 0) return false;
+    const struct statx threads = status(name + "/task", STATX_NLINK);
+    return (threads.stx_mask & STATX_NLINK) != 0 && threads.stx_nlink <= kLinksOfOne;
+  }
+
+ private:
+  // Its mask is empty where there is nothing to be had.
+  struct statx status(const std::string& name, unsigned what) const {
+    struct statx info{};
+    if (::statx(proc_.get(), name.c_str(), AT_STATX_DONT_SYNC, what, &info) != 0) info.stx_mask = 0, info.stx_size = 0;
+    return info;
+  }
+  Fd proc_;
+  bool told_ = false;
+};
 
 }  // namespace
 
@@ -204,7 +236,9 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
   const std::vector<pid_t> pids = process_ids(root_);
   // A /proc that is mounted with hidepid does not show the processes of others, and so not the first one.
   if (root_.proc == Root{}.proc && (pids.empty() || pids.front() != 1)) found->absence = Absence::hidden;
+  const Fileless fileless(root_);
   for (const pid_t pid : pids) {
+    if (fileless.contain(pid)) continue;
     const std::string folder = root_.proc + "/" + std::to_string(pid);
     const auto look = [&](const std::string& table) {
       return each_drm_file(folder + "/" + table, nodes, [&](unsigned minor, const char* entry) {
@@ -212,7 +246,8 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
       });
     };
     const auto count = look("fd");
-    if (!count && may_have_files(pid, root_)) found->absence = Absence::no_permission;
+    if (!count && found->absence != Absence::no_permission && may_have_files(pid, root_))
+      found->absence = Absence::no_permission;
     if (count != 0U) continue;
     // A first thread that has ended has no files; the others may.
     const auto entry = read_process_entry(pid, root_);
@@ -229,8 +264,11 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
   return holders_;
 }
 
-DrmUse DrmClients::of(unsigned render_minor, std::string_view pci, Instant not_before, bool exactly) {
+DrmUse DrmClients::of(unsigned render_minor, std::string_view pci, const std::string& module, Instant not_before,
+                      bool exactly) {
+  if (!module.empty() && read_text(root_.sys + "/module/" + module + "/refcnt") == "0") return {};
   const std::shared_ptr<const Holders> known = holders(not_before, exactly);
+  if (known->all.empty()) return {.absence = known->absence, .clients = {}};
   const std::optional<unsigned> card = drm_card_of(render_minor, root_);
   const std::string address = drm_address(pci);
   const std::string simulated = simulated_proc(root_);

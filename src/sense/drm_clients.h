@@ -5,6 +5,10 @@
 // A process whose files we may not look at could be a client of any GPU: then who uses it is not known, and no sum is.
 // Which process holds which device is looked up once for all GPUs; fdinfo, which the GPU's driver answers, is read for
 // the one GPU that is asked for, so that a driver that hangs costs that GPU alone.
+//
+// Each open file of a DRM device, and each buffer that was exported from one, holds a reference to the driver's module
+// (drm_stub_open() and drm_gem_prime_export() of the kernel): a module without references has no client, and then no
+// process is looked at. More than 0 says nothing, since others hold references, too.
 
 #include <sys/types.h>
 
@@ -64,9 +68,10 @@ class DrmClients {
   DrmClients& operator=(const DrmClients&) = delete;
   ~DrmClients();
 
-  // Of the device with this render node. All of it is newer than `not_before`, unless a look at everybody's files took
-  // so long that another one would cost more than a twentieth of the time; `exactly`: then as well.
-  DrmUse of(unsigned render_minor, std::string_view pci, Instant not_before, bool exactly);
+  // Of the device with this render node, of a driver that is this module; empty: not known. All of it is newer than
+  // `not_before`, unless a look at everybody's files took so long that another one would cost more than a twentieth of
+  // the time; `exactly`: then as well.
+  DrmUse of(unsigned render_minor, std::string_view pci, const std::string& module, Instant not_before, bool exactly);
 
  private:
   struct Holders;

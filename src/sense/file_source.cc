@@ -78,12 +78,12 @@ const Identity& FileSource::identity(unsigned gpu) { return cards_[gpu].identity
 void FileSource::sample(unsigned gpu, const Needs& needs, Instant now, Answer& answer) {
   Card& card = cards_[gpu];
   answer.driver_gone = false;
+  if (card.identity.device.absence != Absence::none || card.gpu->is_other(now)) (void)attach(gpu, now);
   answer.parts.resize(card.identity.parts.size());
   const auto all = [&](const auto& act) {
     act(answer.gpu);
     std::ranges::for_each(answer.parts, act);
   };
-  if (card.identity.device.absence != Absence::none) (void)attach(gpu, now);
   const std::string& folder = card.gpu->folder();
   const auto power = power_state(folder);
   if (folder.empty() || (!power && !file_exists(folder))) {
@@ -187,29 +187,44 @@ void find_folders(const Root& root, const std::string& link, DrmCard& card) {
   }
 }
 
+std::string drm_folder(const Root& root) { return root.sys + "/class/drm"; }
+
+// Its folders, address and vendor; nothing: it is no PCI device.
+std::optional<DrmCard> read_drm_card(const Root& root, const std::string& name) {
+  DrmCard card;
+  find_folders(root, drm_folder(root) + "/" + name, card);
+  card.address = last_part(card.device);
+  if (!is_pci_address(card.address)) return std::nullopt;
+  const auto vendor = read_hex(card.device + "/vendor");
+  if (!vendor) return std::nullopt;
+  card.vendor = *vendor;
+  return card;
+}
+
 }  // namespace
+
+bool is_any_drm_card(const Root& root, std::initializer_list<std::uint64_t> vendors) {
+  return std::ranges::any_of(numbered(drm_folder(root), "card"), [&](const std::string& name) {
+    const auto card = read_drm_card(root, name);
+    return card && std::ranges::count(vendors, card->vendor) > 0;
+  });
+}
 
 std::vector<DrmCard> find_drm_cards(const Root& root, std::uint64_t vendor) {
   std::vector<DrmCard> cards;
-  const std::string folder = root.sys + "/class/drm";
-  for (const std::string& name : numbered(folder, "card")) {
-    DrmCard card;
-    find_folders(root, folder + "/" + name, card);
-    if (card.device.empty()) continue;
-    card.address = last_part(card.device);
-    if (!is_pci_address(card.address)) continue;
-    const auto found = read_hex(card.device + "/vendor");
-    if (!found || *found != vendor) continue;
-    card.vendor = *found;
+  for (const std::string& name : numbered(drm_folder(root), "card")) {
+    auto found = read_drm_card(root, name);
+    if (!found || found->vendor != vendor) continue;
+    DrmCard& card = *found;
     card.driver = last_part(link_target(card.device + "/driver"));
     for (const std::string& node : numbered(card.device + "/drm", "renderD"))
       card.render_minor = static_cast<unsigned>(*to_unsigned(std::string_view(node).substr(7)));
     if (card.render_minor && keeps_files())  // so that the copy has its folder
       (void)read_bytes(fmt::format("{}/drm/renderD{}/dev", card.device, *card.render_minor));
-    keep_link(folder + "/" + name);
+    keep_link(drm_folder(root) + "/" + name);
     keep_link(card.card + "/device");
     keep_link(card.device + "/driver");
-    cards.push_back(std::move(card));
+    cards.push_back(*std::move(found));
   }
   std::ranges::sort(cards, {}, &DrmCard::address);
   return cards;

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -31,6 +32,8 @@ class FileGpu {
   virtual const std::string& folder() const = 0;
   // Who it is; wakes nothing.
   virtual void identify(Identity& identity) = 0;
+  // It is to be identified again, since it was split, or is known better by now. Asked before each sample.
+  virtual bool is_other(Instant) { return false; }
   // Into readings that are as new. The card is awake.
   virtual void read(const Needs& needs, Instant now, Answer& answer) = 0;
   // Between samples, as Source::look.
@@ -85,8 +88,13 @@ struct DrmCard {
   // A screen is attached and drawn on; nothing: it has no outputs.
   std::optional<bool> display_active() const;
 };
-// By PCI address. `vendor`: of PCI, 0x1002.
+// Of PCI.
+inline constexpr std::uint64_t kAmdVendor = 0x1002;
+inline constexpr std::uint64_t kIntelVendor = 0x8086;
+// By PCI address.
 std::vector<DrmCard> find_drm_cards(const Root& root, std::uint64_t vendor);
+// Whether there is one of any of them: as soon as one is found.
+bool is_any_drm_card(const Root& root, std::initializer_list<std::uint64_t> vendors);
 
 // "MemTotal:" and "MemAvailable:" of /proc/meminfo, for a GPU that shares the machine's memory.
 void estimate_shared_memory(const Root& root, Reading& reading);

@@ -1,6 +1,7 @@
 #include "sense/file_users.h"
 
 #include <algorithm>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -50,23 +51,26 @@ void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu,
     absence_ = users.absence;
     processes_ = std::move(users.processes);
   }
-  const std::vector<DeviceFile> files = proof_files(device, root_);
-  const ProcessProofs::How how{.files = files, .numbers_are_ours = !hidden_, .all = fresh};
   proofs_.begin_list();
-  proofs_.look(processes_, how, root_);
+  std::vector<DeviceFile> files;
+  const auto prove = [&](std::span<GpuProcess> processes, bool numbers_are_ours) {
+    if (processes.empty()) return;
+    if (files.empty()) files = proof_files(device, root_);
+    proofs_.look(processes, {.files = files, .numbers_are_ours = numbers_are_ours, .all = fresh}, root_);
+  };
+  prove(processes_, !hidden_);
   const std::size_t kfd_processes = processes_.size();
   if (kfd_gpu && !draws) {
     missing_ = Absence::not_asked;
   } else if (device.render_minor && !device.pci.empty()) {
-    const DrmUse use = clients_->of(*device.render_minor, device.pci, fresh ? now : now - kHoldersServe, fresh);
+    const DrmUse use =
+        clients_->of(*device.render_minor, device.pci, module_, fresh ? now : now - kHoldersServe, fresh);
     missing_ = use.absence;
     for (const DrmClient& client : use.clients) add_client(client, kfd_gpu.has_value(), root_, processes_);
   } else {
     missing_ = Absence::not_supported;
   }
-  // These were found in our own /proc.
-  const ProcessProofs::How ours{.files = files, .numbers_are_ours = true, .all = fresh};
-  proofs_.look(std::span(processes_).subspan(kfd_processes), ours, root_);
+  prove(std::span(processes_).subspan(kfd_processes), true);  // found in our own /proc
   proofs_.end_list();
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -19,8 +20,9 @@ namespace lull {
 
 class FileUsers {
  public:
-  // `clients` is one for all GPUs.
-  FileUsers(Root root, std::shared_ptr<DrmClients> clients) : root_(std::move(root)), clients_(std::move(clients)) {}
+  // `clients` is one for all GPUs. `module`: the kernel module that is the GPU's driver; empty: not known.
+  FileUsers(Root root, std::shared_ptr<DrmClients> clients, std::string module)
+      : root_(std::move(root)), clients_(std::move(clients)), module_(std::move(module)) {}
 
   // Sets `processes`, `processes_hidden` and `procs`. `kfd_gpu`: KFD's gpu_id; nothing: KFD does not know it. An answer
   // serves for needs.lists_every. To be called after `display_active` is set.
@@ -37,6 +39,7 @@ class FileUsers {
 
   Root root_;
   std::shared_ptr<DrmClients> clients_;
+  std::string module_;
   ProcessProofs proofs_;
   std::optional<Instant> at_;
   std::vector<GpuProcess> processes_;

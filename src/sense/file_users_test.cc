@@ -1,10 +1,18 @@
 // Who uses a GPU by DRM's fdinfo and by KFD, on a made-up machine.
 #include "sense/file_users.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
+#include <pthread.h>
+#include <sys/syscall.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
+#include <algorithm>
+#include <csignal>
 #include <filesystem>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "sense/file_tree_test.h"
@@ -112,7 +120,8 @@ class FileUsersTest : public testing::Test {
   Device device_;
   Needs needs_;
   SystemClock clock_;
-  std::unique_ptr<FileUsers> users_ = std::make_unique<FileUsers>(root_, std::make_shared<DrmClients>(root_, clock_));
+  std::unique_ptr<FileUsers> users_ =
+      std::make_unique<FileUsers>(root_, std::make_shared<DrmClients>(root_, clock_), "amdgpu");
 };
 
 TEST_F(FileUsersTest, AKfdProcessIsProvenByItsDeviceFile) {
@@ -194,6 +203,66 @@ TEST_F(FileUsersTest, OneUnreadableProcessMakesTheListOfAnIntelGpuIncomplete) {
   EXPECT_EQ(reading.why_missing(Metric::procs), Absence::no_permission);
   EXPECT_TRUE(reading.processes_hidden);
   EXPECT_EQ(reading.processes->size(), 1U) << "who is seen is there";
+}
+
+TEST_F(FileUsersTest, ADriverWithoutReferencesHasNoClientAndNobodyIsLookedAt) {
+  make(10, {"dri/renderD128"});
+  info(10, 3, client(1, "drm-total-local0:\t8 MiB\ndrm-engine-render:\t5 ns\n"));
+  make(11, {});
+  std::filesystem::remove_all(tree_.at("proc/11/fd"));
+  tree_.write("proc/11/fd", "");  // cannot be looked at
+  for (const char* references : {"1\n", "-1\n", "", "\n", "none\n", "00\n"}) {
+    tree_.write("sys/module/amdgpu/refcnt", references);
+    EXPECT_EQ(sample_intel().processes->size(), 1U) << references;
+  }
+  tree_.write("sys/module/amdgpu/refcnt", "0\n");
+  const Reading reading = sample_intel();
+  EXPECT_TRUE(reading.processes->empty());
+  EXPECT_FALSE(reading.processes_hidden);
+  EXPECT_EQ(reading[Metric::procs], 0) << "also where somebody's files cannot be looked at";
+  tree_.write("sys/module/i915/refcnt", "0\n");
+  tree_.write("sys/module/amdgpu/refcnt", "1\n");
+  EXPECT_EQ(sample_intel().processes->size(), 1U) << "another driver's are no matter";
+}
+
+// The machine's own processes: one that holds the node, and one whose first thread has ended while another holds it.
+TEST_F(FileUsersTest, WhoHoldsTheNodeIsFoundAmongTheMachinesProcesses) {
+  root_.proc = Root{}.proc;
+  const auto start = [&](bool first_thread_ends) {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    ::alarm(60);
+    ::dup2(::open(tree_.at("dev/dri/renderD128").c_str(), O_RDWR), 77);
+    static const auto wait = [](void*) -> void* {
+      for (;;) ::pause();
+    };
+    pthread_t worker{};
+    if (!first_thread_ends) wait(nullptr);
+    ::pthread_create(&worker, nullptr, wait, nullptr);
+    ::syscall(SYS_exit, 0);
+    ::_exit(1);
+  };
+  const std::vector<pid_t> children = {start(false), start(true)};
+  const std::string working = client(1, "drm-engine-render:\t5 ns\n");
+  tree_.link("sim/proc/self/ns/pid", "pid:[4026531836]");
+  users_ = std::make_unique<FileUsers>(root_, std::make_shared<DrmClients>(root_, clock_), "amdgpu");
+  const auto found = [&](pid_t pid) {
+    const std::string process = "/proc/" + std::to_string(pid);
+    tree_.write("sim" + process + "/fdinfo/77", working);
+    Directory threads(process + "/task");
+    while (const char* thread = threads.next())
+      tree_.write("sim" + process + "/task/" + thread + "/fdinfo/77", working);
+    const Reading reading = sample_intel();
+    return reading.processes && std::ranges::count(*reading.processes, pid, &GpuProcess::pid) == 1;
+  };
+  for (const pid_t child : children) {
+    bool is_found = false;
+    for (int tries = 0; tries < 200 && !is_found; ++tries, std::this_thread::sleep_for(10ms)) is_found = found(child);
+    EXPECT_TRUE(is_found) << child;
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+    EXPECT_FALSE(found(child));
+  }
 }
 
 TEST_F(FileUsersTest, AHolderOfWhomTheDriverSaysNothingMayBeAtWork) {

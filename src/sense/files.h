@@ -2,7 +2,6 @@
 // Small files of the kernel's that hold one value. What cannot be read, is empty or is no number is unknown with its
 // reason, and never 0: drivers answer EBUSY while a card resets, EPERM to whom it is closed, and nothing at all.
 
-#include <cstddef>
 #include <cstdint>
 #include <expected>
 #include <string>

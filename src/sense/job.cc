@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cmath>
 #include <csignal>
-#include <cstdlib>
 #include <unordered_set>
 #include <vector>
 
@@ -17,9 +16,7 @@ namespace {
 constexpr double kShortestRateSpan = 0.02;  // seconds that a rate is of, at least
 
 std::optional<std::uint64_t> field(std::string_view text, std::string_view name) {
-  for (const std::string_view line : split(text, '\n'))
-    if (line.starts_with(name)) return to_unsigned(trim(line.substr(name.size())));
-  return std::nullopt;
+  return to_unsigned(status_field(text, name).value_or(""));
 }
 
 double ticks_per_second() {
@@ -33,12 +30,7 @@ double growth(std::uint64_t now, std::uint64_t before) { return now > before ? s
 // Whoever ignores SIGCHLD has children that leave without a trace in any account.
 bool ignores_children(const Root& root, pid_t pid) {
   const auto text = read_file(AT_FDCWD, root.proc + "/" + std::to_string(pid) + "/status", 16384);
-  if (!text) return false;
-  constexpr std::string_view kField = "\nSigIgn:";
-  const std::size_t at = text->find(kField);
-  if (at == std::string::npos) return false;
-  const std::string mask(trim(std::string_view(*text).substr(at + kField.size(), 24)));
-  return (std::strtoull(mask.c_str(), nullptr, 16) >> (SIGCHLD - 1) & 1) != 0;
+  return text && (status_mask(*text, "SigIgn").value_or(0) >> (SIGCHLD - 1) & 1) != 0;
 }
 
 }  // namespace
@@ -53,10 +45,10 @@ JobSensor::Account JobSensor::account_of(const ProcessEntry& entry, bool outside
   const auto text = read_file(AT_FDCWD, root_.proc + "/" + std::to_string(entry.pid) + "/io", 4096);
   if (!text) return account;
   // What comes of a mapped file or goes there is in no system call, what comes of the page cache on no disk.
-  const auto read = field(*text, "rchar:");
-  const auto written = field(*text, "wchar:");
-  const auto from_disk = field(*text, "read_bytes:");
-  const auto to_disk = field(*text, "write_bytes:");
+  const auto read = field(*text, "rchar");
+  const auto written = field(*text, "wchar");
+  const auto from_disk = field(*text, "read_bytes");
+  const auto to_disk = field(*text, "write_bytes");
   account.io_known = read && written && from_disk && to_disk;
   account.read_bytes = read.value_or(0) + from_disk.value_or(0);
   account.written_bytes = written.value_or(0) + to_disk.value_or(0);

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <map>
-#include <utility>
 
 #include "base/text.h"
 
@@ -83,6 +82,8 @@ KfdSeen read_kfd_node(const std::string& folder, KfdNode& node) {
   node.unique_id = value("unique_id").value_or(0);
   node.location_id = static_cast<std::uint32_t>(value("location_id").value_or(0));
   node.domain = static_cast<std::uint32_t>(value("domain").value_or(0));
+  node.gfx_target_version = value("gfx_target_version").value_or(0);
+  node.has_cpu = value("cpu_cores_count").value_or(0) > 0;
   if (const auto minor = value("drm_render_minor"); minor && *minor != 0)
     node.render_minor = static_cast<unsigned>(*minor);
   return KfdSeen::gpu;
@@ -105,6 +106,8 @@ KfdTopology read_kfd_once(const Root& root) {
     // ROCm counts the folders and reads from 0 on: with a gap nobody knows what it makes of them.
     if (seen == KfdSeen::unreadable || node.node != i) topology.order_known = false;
     if (seen == KfdSeen::gpu) topology.gpus.push_back(node);
+    if (seen == KfdSeen::unreadable) topology.unseen = Absence::failed;
+    if (seen == KfdSeen::not_ours && topology.unseen == Absence::none) topology.unseen = Absence::no_permission;
   }
   unsigned rank = 0;
   for (KfdNode& node : topology.gpus) {
@@ -124,8 +127,10 @@ class KfdReader {
   explicit KfdReader(std::uint32_t gpu_id) : gpu_id_(gpu_id) {}
 
   void look(const std::string& folder) {
-    memory(folder);
-    if (bytes_ == 0) queues(folder + "/queues");
+    const bool has_memory = memory(folder);
+    const bool has_queues = bytes_ > 0 || queues(folder + "/queues");
+    // Before Linux 5.7 a process has neither, and may do anything.
+    if (!has_memory && !has_queues && ::access(folder.c_str(), F_OK) == 0) absence_ = Absence::not_supported;
   }
   bool uses() const { return bytes_ > 0 || has_queue_; }
   // Nothing: some of it could not be read.
@@ -135,25 +140,30 @@ class KfdReader {
   Absence absence() const { return absence_; }
 
  private:
-  void memory(const std::string& folder) {
+  // False: there is no such file.
+  bool memory(const std::string& folder) {
     const auto bytes = kfd_number(fmt::format("{}/vram_{}", folder, gpu_id_));
-    if (!bytes) return note(bytes.error().errno_value);
-    if (!plausible(Metric::mem_used, static_cast<double>(*bytes))) return note(0);
+    if (!bytes) return !note(bytes.error().errno_value);
+    if (!plausible(Metric::mem_used, static_cast<double>(*bytes))) return !note(0);
     bytes_ += *bytes;
+    return true;
   }
 
-  void queues(const std::string& folder) {
+  bool queues(const std::string& folder) {
     const auto numbers = kfd_numbers(folder);
-    if (!numbers) return note(numbers.error().errno_value);
+    if (!numbers) return !note(numbers.error().errno_value);
     for (const std::uint64_t queue : *numbers) {
       const auto gpu = kfd_number(fmt::format("{}/{}/gpuid", folder, queue));
-      if (!gpu) note(gpu.error().errno_value);
+      if (!gpu) (void)note(gpu.error().errno_value);
       if (gpu && *gpu == gpu_id_) has_queue_ = true;
     }
+    return true;
   }
 
-  void note(int error) {
+  // True: it is not there.
+  bool note(int error) {
     if (!kfd_vanished(error)) absence_ = kfd_absence(error);
+    return kfd_vanished(error);
   }
 
   std::uint32_t gpu_id_;

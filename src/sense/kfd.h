@@ -10,7 +10,6 @@
 #include <mutex>
 #include <optional>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -28,6 +27,8 @@ struct KfdNode {
   std::uint32_t simd_count = 0;          // 0: ROCm does not count it
   std::uint32_t location_id = 0;         // bus, device, function; partitions differ in the function
   std::uint32_t domain = 0;              // of PCI
+  std::uint64_t gfx_target_version = 0;  // of the architecture, 90402; 0: not told
+  bool has_cpu = false;                  // an APU
   std::optional<unsigned> render_minor;  // N of /dev/dri/renderDN
   // The place in the order that ROCR_VISIBLE_DEVICES counts in. Nothing: ROCm does not see it, or the order is not
   // known (KfdTopology::order_known).
@@ -43,6 +44,8 @@ struct KfdTopology {
   Absence absence = Absence::none;  // no_driver: there is no KFD here; failed: it cannot be read
   std::vector<KfdNode> gpus;        // in the order of the nodes; those outside our device cgroup (EPERM) are left out
   bool order_known = true;          // a node that could not be read may be any of them: then no node has a rank
+  // Other than none: nodes were left out or could not be read, and may be of any card that has none here.
+  Absence unseen = Absence::none;
 
   // Null: KFD does not know it.
   const KfdNode* with_render_minor(unsigned minor) const;

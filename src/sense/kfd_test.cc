@@ -150,6 +150,22 @@ TEST_F(KfdTest, WhatCannotBeReadMayBeAUser) {
   EXPECT_EQ(read_kfd_users(tree_.root(), 11).absence, Absence::not_supported);
 }
 
+TEST_F(KfdTest, AnOldKernelThatOnlyNamesItsProcessesTellsNothing) {
+  tree_.write(process(10) + "/pasid", "32769\n");  // before Linux 5.7
+  EXPECT_EQ(read_kfd_users(tree_.root(), 11).absence, Absence::not_supported);
+  std::filesystem::create_directories(tree_.at(process(10) + "/queues"));
+  EXPECT_EQ(read_kfd_users(tree_.root(), 11).absence, Absence::none) << "it may not open that GPU";
+}
+
+TEST_F(KfdTest, ANodeThatCannotBeReadMayBeAnyCard) {
+  cpu(0);
+  gpu(1, 11, 0x300, 128, 7);
+  EXPECT_EQ(read().unseen, Absence::none);
+  tree_.write(node(2) + "/gpu_id", "");
+  EXPECT_EQ(read().unseen, Absence::failed);
+  EXPECT_EQ(read().absence, Absence::none);
+}
+
 // Its file is a pipe that nobody writes: reading it would never end.
 TEST_F(KfdTest, NeverReadsWhatAKernelWorkerAnswers) {
   tree_.write(process(10) + "/vram_11", "4096\n");

@@ -12,7 +12,6 @@
 #include <cmath>
 #include <cstdlib>
 #include <utility>
-#include <vector>
 
 #include "base/fd.h"
 #include "base/text.h"

@@ -78,13 +78,14 @@ void add_names(std::string_view path, std::vector<NamedCgroup>& found) {
   std::string_view before;
   bool in_slurm = false;
   bool in_kubepods = false;
+  bool users_own = false;  // below user@1000.service a user names cgroups as they like
   for (const std::string_view part : split(path, '/')) {
     const auto make = [&](CgroupKind kind, std::string name) {
       const auto end = static_cast<std::size_t>(part.data() - path.data()) + part.size();
       return NamedCgroup{kind, std::move(name), std::string(path.substr(0, end))};
     };
     const bool numbered = in_slurm && part.starts_with("job_") && digits(part.substr(4));
-    if (!job && (numbered || (before.ends_with("slurmstepd.scope") && is_sluid(part))))
+    if (!job && !users_own && (numbered || (before.ends_with("slurmstepd.scope") && is_sluid(part))))
       job = make(CgroupKind::slurm, std::string(numbered ? part.substr(4) : part));
     if (const std::string uid = pod_uid(part, in_kubepods); !pod && !uid.empty()) pod = make(CgroupKind::pod, uid);
     if (const std::string_view name = container_id(part); !name.empty())
@@ -93,6 +94,7 @@ void add_names(std::string_view path, std::vector<NamedCgroup>& found) {
       named = make(CgroupKind::container, std::string(name));
     in_slurm = in_slurm || part.find("slurm") != std::string_view::npos;
     in_kubepods = in_kubepods || part.starts_with("kubepods");
+    users_own = users_own || part.starts_with("user@");
     before = part;
   }
   for (auto* one : {&job, &pod, id ? &id : &named})
@@ -109,10 +111,7 @@ Result<Fd> open_process(const Root& root, pid_t pid) {
 
 // "Uid:\t1000\t1000\t1000\t1000": the effective one, second in the row.
 std::optional<uid_t> effective_uid(std::string_view status) {
-  std::size_t at = status.starts_with("Uid:") ? 0 : status.find("\nUid:");
-  if (at == std::string_view::npos) return std::nullopt;
-  at = status.find(':', at) + 1;
-  const std::string_view line = trim(status.substr(at, status.find('\n', at) - at));
+  const std::string_view line = status_field(status, "Uid").value_or("");
   const std::size_t first = line.find_first_of(" \t");
   if (first == std::string_view::npos) return std::nullopt;
   const std::string_view rest = trim(line.substr(first));

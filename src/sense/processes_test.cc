@@ -5,8 +5,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
-
 #include "base/process.h"
 #include "sense/file_tree_test.h"
 
@@ -132,6 +130,7 @@ TEST(Cgroup, TheContainerOfEachRuntime) {
       // What a job names below its own cgroup is no other job.
       {"0::/system.slice/slurmstepd.scope/job_815/step_0/user/slurm/job_4\n", "slurm:815"},
       {"0::/slurm/job_x/step_0\n", ""},
+      {"0::/user.slice/user-1000.slice/user@1000.service/app.slice/slurmstepd.scope/job_815/step_0\n", ""},
       {"0::/system.slice/ssh.service\n", ""},
       {"0::/system.slice/job_815\n", ""},
       {"", ""},

@@ -6,7 +6,6 @@
 #include <cmath>
 #include <cstdint>
 #include <deque>
-#include <memory>
 #include <random>
 #include <string>
 
@@ -97,9 +96,9 @@ class QuirkCases {
   }
 
   void judge(const Reading& reading, double limit_watts, double idle_watts, double busy_watts) {
-    // Firmware tells the mean of a second: nobody can know more than the mean of what it told.
+    // Firmware tells the mean of a second: nobody can know more than the mean of what it told. A counter tells all.
     const double whole = sum_ / steps_;
-    const double truth = std::min(whole, told_sum_ / steps_);
+    const double truth = counted_ ? whole : std::min(whole, told_sum_ / steps_);
     const double watts = idle_watts + (busy_watts - idle_watts) * truth / 100;
     const double util = reading[Metric::util];
     const double share = 100 * reading[Metric::power] / reading[Metric::power_limit];
@@ -176,7 +175,8 @@ class QuirkCases {
     double energy = static_cast<double>(random_() % 1'000'000'000'000);
     const unsigned works = below(2);
     const bool dead = once_in(6);  // a card that does not count
-    bool reset = false;            // its energy
+    counted_ = true;
+    bool reset = false;  // its energy
     sample(intel_, make_intel_source, xe_ + "/power/runtime_status", 190, 10, 190, [&] {
       for (unsigned gt = 0; gt < 2; ++gt) {
         if (!dead) idle[gt] = std::fmod(idle[gt] + 200 * (1 - (gt == works ? busy_ / 100 : 0)), kWrap);
@@ -189,6 +189,7 @@ class QuirkCases {
       if (!reset && once_in(20)) energy = static_cast<double>(random_() % 1'000'000), reset = true;
       write(intel_, xe_ + "/hwmon/hwmon1/energy1_input", energy, 12);
     });
+    counted_ = false;
   }
 
   void tegra() {
@@ -210,6 +211,7 @@ class QuirkCases {
   unsigned left_ = 0;
   double busy_ = 0;
   std::deque<double> last_second_;
+  bool counted_ = false;  // what it does, by counters that miss nothing
   double sum_ = 0;
   double told_sum_ = 0;
   double steps_ = 0;

@@ -9,16 +9,15 @@
 #include <array>
 #include <csignal>
 #include <cstdint>
-#include <cstdlib>
 #include <limits>
 #include <new>
 #include <optional>
 #include <utility>
 
 #include "base/process_start.h"
-#include "base/text.h"
 #include "base/units.h"
 #include "sense/arrange.h"
+#include "sense/blocked_thread.h"
 #include "sense/card_learners.h"
 #include "sense/processes.h"
 #include "sense/proof.h"
@@ -42,7 +41,7 @@ constexpr Duration kToGo = 100ms;          // a healthy sensor is gone by then, 
 constexpr unsigned kMostRestarts = 3;      // within a round
 constexpr Duration kAttachGrace = 1000ms;  // a GPU that still attaches when all others have answered has this long
 constexpr int kAttachTimes = 3;            // or this many times as long as the slowest of them
-constexpr Duration kStandsStill = 900ms;   // in one place of the kernel: that is no waking up
+constexpr Duration kLongestBlock = 900ms;  // in one place of the kernel: that is no waking up
 constexpr Duration kStartOver = 10s;       // where every GPU fails, a new start may help
 
 Instant now() { return SystemClock().now(); }
@@ -81,10 +80,7 @@ struct Sampler::Core {
     Instant avoided_since{};
     Duration pause{};        // how long that was the last time; each time in a row it is longer
     Duration attach_took{};  // when it was last attached, by this sensor or one before
-    // The thread that attaches it: how often it was put to sleep and woken, and since when that has stayed the same
-    // while the kernel lets no signal through to it.
-    std::uint64_t switches = 0;
-    std::optional<Instant> still_since;
+    BlockedThread attacher;  // the thread that attaches it
   };
   // A sensor that we no longer ask, and the GPU whose call it was in.
   struct Left {
@@ -144,7 +140,7 @@ struct Sampler::Core {
   }
 
   void ask() {
-    tell_whom_to_avoid(round_began);
+    mark_avoided(round_began);
     shared->lists = with_lists;
     shared->wanted = requested;
     call_worker(*shared);
@@ -170,7 +166,7 @@ struct Sampler::Core {
     shared = new (memory) SensorMemory;
     shared->lists = with_lists;
     shared->wanted = requested;
-    tell_whom_to_avoid(at);
+    mark_avoided(at);
     auto child = by_program ? start_sensor_program(*shared, shared_file, wakeup.get(), options)
                             : start_sensor(*shared, wakeup.get(), options);
     if (!child) {
@@ -227,7 +223,7 @@ struct Sampler::Core {
   }
 
   // At most one sensor is stuck a GPU: it is let alone until that sensor's call has returned.
-  void tell_whom_to_avoid(Instant at) {
+  void mark_avoided(Instant at) {
     std::erase_if(left, [](const Left& one) { return gone(one.process); });
     for (const Left& one : left)
       if (one.gpu >= 0 && static_cast<unsigned>(one.gpu) < seen.size())
@@ -243,7 +239,7 @@ struct Sampler::Core {
     while (under_way()) {
       if (shared == nullptr && (restarts > kMostRestarts || !start())) return publish(now());
       const Stage stage = shared->stage;  // once: it may change at any moment
-      if (stage == Stage::open && !opened && !heard_open()) {
+      if (stage == Stage::open && !opened && !read_opening()) {
         ++restarts;
         leave(-1);
         continue;
@@ -291,7 +287,7 @@ struct Sampler::Core {
 
   bool driver_report(DriverReport& report) { return copy_message(shared->driver, 0, copied) && decode(copied, report); }
 
-  bool heard_open() {
+  bool read_opening() {
     const std::uint32_t count = shared->count;
     const std::uint32_t more = shared->unread;
     DriverReport report;
@@ -314,7 +310,7 @@ struct Sampler::Core {
       one.round = 0;
       one.fresh = true;
       one.given_up = false;
-      one.still_since.reset();
+      one.attacher = {};
     }
     machine_known = false;
     rearrange = true;
@@ -334,11 +330,11 @@ struct Sampler::Core {
   // By itself: the driver's library crashed or called exit, somebody killed it, or asked it to let go.
   void died(const Look& found, Instant at) {
     const int signal = reap(sensor).value_or(ExitStatus()).signal;
-    const bool asked_to_let_go = signal == SIGUSR1 || shared->let_go == 1;
+    const bool asked_to_release = signal == SIGUSR1 || shared->release_driver == 1;
     ::munmap(std::exchange(shared, nullptr), sizeof(SensorMemory));
     sensor = Process();
     lifeline.reset();
-    if (asked_to_let_go) return let_go();
+    if (asked_to_release) return release_driver();
     if (!opened && shared_file && is_other_layout(shared_file)) {
       driver = {Absence::failed, options.program.path + " is of another version of lull than this library", {}};
       restarts = kMostRestarts + 1;
@@ -357,7 +353,7 @@ struct Sampler::Core {
     back_off(at);
   }
 
-  void let_go() {
+  void release_driver() {
     leave(-1);
     driver = {Absence::no_driver, "let go of the driver for " + format_duration(kLetGo) + ", as asked (SIGUSR1)", {}};
     not_before = now() + kLetGo;
@@ -416,31 +412,12 @@ struct Sampler::Core {
     return found;
   }
 
-  // "State:\tD (disk sleep)", and the sum of both kinds of "…voluntary_ctxt_switches:\tN".
-  void watch_attaching(unsigned gpu, Instant at) {
-    Seen& one = seen[gpu];
-    const std::string worker = std::to_string(shared->slots[gpu].worker);
-    const auto status = read_file("/proc/" + std::to_string(sensor.pid()) + "/task/" + worker + "/status");
-    bool asleep = false;
-    std::uint64_t switches = 0;
-    for (const std::string_view line : split(status ? std::string_view(*status) : std::string_view(), '\n')) {
-      const std::string_view value = trim(line.substr(std::min(line.find(':') + 1, line.size())));
-      if (line.starts_with("State:")) asleep = value.starts_with('D');
-      if (line.find("voluntary_ctxt_switches:") != std::string_view::npos) switches += to_unsigned(value).value_or(0);
-    }
-    if (!asleep || std::exchange(one.switches, switches) != switches)
-      one.still_since.reset();
-    else if (!one.still_since)
-      one.still_since = at;
-  }
-
   // Its first contact takes its time, and does not stand still: the driver works on it.
   bool wakes(unsigned gpu, Instant at) const {
     if (shared == nullptr || shared->slots[gpu].attaching != 1) return false;
     const std::int64_t busy = shared->slots[gpu].busy_since;
     const Seen& one = seen[gpu];
-    return busy > 0 && since(busy, at) < attach_limit(one) &&
-           (!one.still_since || at - *one.still_since < kStandsStill);
+    return busy > 0 && since(busy, at) < attach_limit(one) && !one.attacher.blocked_for(kLongestBlock, at);
   }
 
   // Where all others have answered, a GPU that still attaches is one that hangs, or the only one that sleeps deeply. It
@@ -452,7 +429,7 @@ struct Sampler::Core {
     for (unsigned i = 0; i < seen.size(); ++i) {
       if (shared->slots[i].round == requested || seen[i].avoid_until > at || seen[i].given_up) continue;
       if (shared->slots[i].attaching != 1) continue;  // done with that meanwhile
-      watch_attaching(i, at);
+      seen[i].attacher.look(sensor.pid(), shared->slots[i].worker, at);
       if (!enough && (at < until || (options.wait_for_waking && wakes(i, at)))) continue;
       seen[i].given_up = true;
       --found.attaching;
@@ -583,7 +560,7 @@ struct Sampler::Core {
 
   void publish(Instant at) {
     if (rearrange) arrange_rows();
-    const bool let_go =
+    const bool release_driver =
         leave_alone_for_reset(at) || (shared != nullptr && opened && nothing_works() && at - opened_at > kStartOver);
     Snapshot& snapshot = published;
     const Instant read = read_by(at);
@@ -614,7 +591,7 @@ struct Sampler::Core {
     if (driver.absence == Absence::none && all_hang && longest > Duration::zero()) {
       snapshot.driver = {Absence::no_answer, "the " + unanswered_text(longest), longest};
     }
-    if (let_go) leave(-1);
+    if (release_driver) leave(-1);
     done = requested;
   }
 
@@ -753,43 +730,6 @@ struct Sampler::Core {
   Snapshot published;  // the newest; once it is taken, the buffer of the next but one
 };
 
-namespace {
-bool nvidia_alone = false;
-}
-void see_nvidia_only() { nvidia_alone = true; }
-bool sees_nvidia_only() { return nvidia_alone; }
-
-void forget_moments(Reading& reading) {
-  if (reading.asleep) return;
-  for (const auto& [metric, basis] :
-       {std::pair{Metric::util, &reading.util_basis}, std::pair{Metric::power, &reading.power_basis}}) {
-    if (reading.why_missing(metric) != Absence::none) continue;
-    reading.miss(metric, Absence::not_covered);
-    *basis = Basis::unknown;
-  }
-}
-
-void SamplerOptions::want_only(std::span<const Metric> metrics) {
-  const auto any = [&](std::span<const Metric> of) {
-    return std::ranges::any_of(of, [&](Metric one) { return std::ranges::find(metrics, one) != metrics.end(); });
-  };
-  memory = any(kMemoryMetrics);
-  power = any(kPowerMetrics);
-  details = any(kDetailMetrics);
-  processes = any(std::array{Metric::procs});
-  pcie = any(std::array{Metric::pcie});
-  openers = any(std::array{Metric::openers});
-  learned = std::ranges::any_of(metrics, is_learned);
-  power = power || learned;
-}
-
-Needs SamplerOptions::needs() const {
-  Needs needs = *static_cast<const Needs*>(this);
-  needs.processes = processes || process_info;
-  needs.all_lists = all_lists || process_info;
-  return needs;
-}
-
 std::unique_ptr<Sampler> Sampler::start(SamplerOptions options) {
   return std::unique_ptr<Sampler>(new Sampler(std::make_unique<Core>(std::move(options))));
 }
@@ -846,6 +786,6 @@ Snapshot Sampler::sample() {
   return snapshot;
 }
 
-void Sampler::let_go() { core_->let_go(); }
+void Sampler::release_driver() { core_->release_driver(); }
 
 }  // namespace lull

@@ -5,7 +5,6 @@
 
 #include <chrono>
 #include <filesystem>
-#include <thread>
 
 #include "sense/sampler.h"
 #include "sense/sim_machine_test.h"

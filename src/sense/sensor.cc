@@ -134,8 +134,8 @@ class SensorWorkers {
 
   // Where nobody has asked for long enough, the driver is let go of: looks between samples are for nobody.
   Instant end_of_use() const {
-    if (options_.lets_go_after <= Duration::zero()) return Instant::max();
-    return instant(shared_.round_began) + options_.lets_go_after;
+    if (options_.release_after <= Duration::zero()) return Instant::max();
+    return instant(shared_.round_began) + options_.release_after;
   }
 
   void wait() {
@@ -200,7 +200,7 @@ class SensorWorkers {
       again |= serve_machine();
       tell |= again;
     }
-    if (gone || source_->wants_to_let_go()) {
+    if (gone || source_->wants_release()) {
       shared_.stage = Stage::over;
       ring();
       ::_exit(0);
@@ -402,8 +402,8 @@ void watch_lifelines(bool has_parent) {
 
 // Of one that is no child of the parent, which cannot see what ended us: we say it.
 SensorMemory* asked_on = nullptr;
-void let_go(int) {
-  asked_on->let_go = 1;
+void release_driver(int) {
+  asked_on->release_driver = 1;
   ::_exit(0);
 }
 
@@ -421,7 +421,7 @@ void let_go(int) {
   }
   if (lifelines.pipe >= 0) {
     asked_on = &shared;
-    std::signal(SIGUSR1, let_go);
+    std::signal(SIGUSR1, release_driver);
   }
   ::sigprocmask(SIG_SETMASK, &blocked, nullptr);
   std::atexit([] { ::_exit(1); });  // the parent's exit handlers are not ours, should the driver call exit

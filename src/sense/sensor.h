@@ -13,7 +13,7 @@
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/result.h"
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 #include "sense/wire.h"
 
 namespace lull {

@@ -11,7 +11,9 @@
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
+#include <span>
 
 #include "base/text.h"
 #include "sense/sampler.h"
@@ -203,6 +205,28 @@ TEST(Sensor, AnAnswerThatFailsItsCheckIsNotRead) {
   shared->answers[0].bytes[1] ^= std::byte{1};
   Snapshot snapshot;
   sampler->wait(snapshot);
+  EXPECT_FALSE(snapshot.readings.at(0)[Metric::util] != 66 && all_known(snapshot));
+  EXPECT_TRUE(eventually([&] { return all_known(sampler->sample()); }));
+}
+
+TEST(Sensor, AnAnswerThatIsWholeAndMakesNoSenseIsNotUsedEither) {
+  SimMachine machine({"H100"});
+  machine.begin();
+  machine.set(0, sim::Metric::util, 66);
+  const auto sampler = Sampler::start(machine.options());
+  ASSERT_TRUE(all_known(sampler->sample()));
+  sampler->request();
+  pollfd wakeup{sampler->event_fd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&wakeup, 1, 20'000), 1);
+  SensorMemory* shared = own_shared_memory();
+  ASSERT_NE(shared, nullptr);
+  auto& answer = shared->answers[0];
+  const double nonsense = 4711;  // per cent
+  std::memcpy(answer.bytes.data() + 1, &nonsense, sizeof nonsense);
+  answer.checksum = checksum_of(std::span(answer.bytes).first(answer.size), shared->slots[0].round);
+  Snapshot snapshot;
+  sampler->wait(snapshot);
+  // A new sensor may have answered by now.
   EXPECT_FALSE(snapshot.readings.at(0)[Metric::util] != 66 && all_known(snapshot));
   EXPECT_TRUE(eventually([&] { return all_known(sampler->sample()); }));
 }

@@ -11,11 +11,24 @@ void not_covered(Answer& answer) {
   const auto forget = [](Reading& reading) {
     reading.util_basis = Basis::unknown;
     reading.util_coverage = 0;
-    for (const Metric metric : {Metric::util, Metric::mem_util, Metric::pcie})
+    for (const Metric metric : {Metric::util, Metric::mem_util, Metric::pcie, Metric::sm, Metric::tensor, Metric::dram})
       if (reading.why_missing(metric) == Absence::none) reading.miss(metric, Absence::not_covered);
+    if (reading.shares_absence == Absence::none) reading.shares_absence = Absence::not_covered;
   };
   forget(answer.gpu);
   std::ranges::for_each(answer.parts, forget);
+}
+
+void forget_moments(Reading& reading) {
+  if (reading.asleep) return;
+  for (const auto& [metric, basis] :
+       {std::pair{Metric::util, &reading.util_basis}, std::pair{Metric::power, &reading.power_basis}}) {
+    if (reading.why_missing(metric) != Absence::none) continue;
+    reading.miss(metric, Absence::not_covered);
+    *basis = Basis::unknown;
+  }
+  for (const Metric metric : kCounterMetrics)
+    if (reading.why_missing(metric) == Absence::none) reading.miss(metric, Absence::not_covered);
 }
 
 void SleepCover::apply(Answer& answer) {

@@ -12,6 +12,10 @@ namespace lull {
 // It may have worked since the sample before.
 void not_covered(Answer& answer);
 
+// A sensor that has just begun knows the moment only. Where there was a sample before, the time since then was watched
+// by nobody: what would be a mean over it is unknown.
+void forget_moments(Reading& reading);
+
 class SleepCover {
  public:
   // Of each sample of one GPU, in order: makes the utilisation of one that may have worked unknown.

@@ -24,8 +24,21 @@ void say_asleep(const Needs& needs, Reading& reading) {
   miss(needs.processes, std::array{Metric::procs});
   for (const Metric metric : {Metric::util, Metric::mem_util}) reading.set(metric, 0);
   if (needs.pcie) reading.set(Metric::pcie, 0);
+  for (const Metric metric : kCounterMetrics)
+    if (needs.counters) reading.set(metric, 0);
+  if (needs.shares) {
+    reading.shares_absence = Absence::none;
+    reading.unlisted_util = 0;
+  }
   reading.util_basis = Basis::mean;
   reading.util_coverage = 1;
+}
+
+void say_unsupported(const Needs& needs, Reading& reading) {
+  if (needs.pcie) reading.miss(Metric::pcie, Absence::not_supported);
+  for (const Metric metric : kCounterMetrics)
+    if (needs.counters) reading.miss(metric, Absence::not_supported);
+  if (needs.shares) reading.shares_absence = Absence::not_supported;
 }
 
 std::int64_t awake_time(const std::string& power_folder) {

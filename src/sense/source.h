@@ -24,6 +24,8 @@ struct Needs {
   bool processes = true;     // who is on the GPU, and `procs`
   bool all_lists = true;     // with processes: who draws, too; else only where a display is active
   bool pcie = false;         // a real driver takes 20 ms for each direction
+  bool counters = false;     // the chip's own; a MIG device has its utilisation from them in any case
+  bool shares = false;       // what each process did; with processes, and lists of now
   bool once = false;         // there will be no second sample: do not prepare for one
   bool idle_before = false;  // with the first sample: how long it has been idle already
   // Process lists cost milliseconds under the driver's one lock: the last answer serves for this long.
@@ -33,6 +35,7 @@ struct Needs {
 // What is read together, for one of these.
 inline constexpr std::array kMemoryMetrics = {Metric::mem_used, Metric::mem_free, Metric::mem_total};
 inline constexpr std::array kPowerMetrics = {Metric::power, Metric::power_limit};
+inline constexpr std::array kCounterMetrics = {Metric::sm, Metric::tensor, Metric::dram};
 inline constexpr std::array kDetailMetrics = {Metric::temp, Metric::clock, Metric::pstate, Metric::fan};
 
 // Of one GPU and each of its parts (MIG devices); kept between samples for its memory.
@@ -77,7 +80,7 @@ class Source {
   virtual Duration look_within(unsigned gpu) const = 0;
 
   // Nothing is held any more that could be let go: every GPU sleeps, and a fresh start would touch none of them.
-  virtual bool wants_to_let_go() const { return false; }
+  virtual bool wants_release() const { return false; }
 
   // How the GPUs are joined, by their numbers here. What the driver does not tell is unknown.
   virtual Topology topology() = 0;
@@ -85,6 +88,8 @@ class Source {
 
 // Suspended: it does nothing for sure, and to ask for more would wake it.
 void say_asleep(const Needs& needs, Reading& reading);
+// What only NVIDIA's driver tells us: PCIe traffic, the chip's own counters, and what each process did.
+void say_unsupported(const Needs& needs, Reading& reading);
 // How long a device was awake in all, by its folder power/ in /sys; -1: not told.
 std::int64_t awake_time(const std::string& power_folder);
 

@@ -3,7 +3,7 @@
 #include <cmath>
 #include <type_traits>
 
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 
 namespace lull {
 namespace {
@@ -12,7 +12,7 @@ constexpr std::size_t kMostText = 64 << 10;
 constexpr std::size_t kMostParts = 64;
 constexpr std::size_t kMostInList = 1 << 16;
 constexpr std::size_t kMostWords = 1 << 14;
-constexpr Absence kLastAbsence = Absence::stale;
+constexpr Absence kLastAbsence = Absence::untold;
 constexpr Basis kLastBasis = Basis::moments;
 constexpr std::int64_t kLongestTime = std::int64_t{1} << 62;
 
@@ -185,6 +185,13 @@ bool code(Codec& codec, typename Codec::template Ref<GpuProcess> process) {
          codec.value(process.memory_bytes) && codec.value(process.gpu_instance);
 }
 
+template <class Codec>
+bool code(Codec& codec, typename Codec::template Ref<ProcessShare> share) {
+  const auto sound = [](double percent) { return std::isnan(percent) || plausible(Metric::job_util, percent); };
+  return codec.value(share.pid) && codec.value(share.percent) && codec.value(share.kernels) && sound(share.percent) &&
+         sound(share.kernels);
+}
+
 // The fixed part of a reading in one piece: it is what every sample of every GPU has.
 struct Fixed {
   std::array<double, kMetrics> value;
@@ -201,6 +208,7 @@ struct Fixed {
   Band power_newest;
   Duration newest_span;
   Duration newest_period;
+  Duration counters_span;
   std::int64_t awake_ms;
 };
 
@@ -221,6 +229,7 @@ void copy_fixed(const From& from, To& to) {
   to.power_newest = from.power_newest;
   to.newest_span = from.newest_span;
   to.newest_period = from.newest_period;
+  to.counters_span = from.counters_span;
   to.awake_ms = from.awake_ms;
 }
 
@@ -240,7 +249,7 @@ bool sound(const Fixed& fixed) {
          fixed.asleep <= 1 && fixed.memory_estimated <= 1 && fixed.processes_hidden <= 1 && fixed.util_coverage >= 0 &&
          fixed.util_coverage <= 1 && fixed.power_coverage >= 0 && fixed.power_coverage <= 1 &&
          sound(Metric::util, fixed.util_newest) && sound(Metric::power, fixed.power_newest) &&
-         sound(fixed.newest_span) && sound(fixed.newest_period);
+         sound(fixed.newest_span) && sound(fixed.newest_period) && sound(fixed.counters_span);
 }
 
 bool code_fixed(MessageWriter& out, const Reading& reading) {
@@ -263,7 +272,9 @@ bool code(Codec& codec, typename Codec::template Ref<Reading> reading) {
   return code_fixed(codec, reading) && codec.value(reading.idle_before) && codec.value(reading.attached_for) &&
          codec.value(reading.energy_joules) && codec.value(reading.mem_clock_mhz) &&
          codec.value(reading.throttle_reasons) && codec.value(reading.mig_mode) && codec.value(reading.persistence) &&
-         codec.value(reading.display_active) && codec.list(reading.processes, kMostInList);
+         codec.value(reading.display_active) && codec.list(reading.processes, kMostInList) &&
+         codec.one_of(reading.shares_absence, kLastAbsence) && codec.list(reading.shares, kMostInList) &&
+         codec.value(reading.shares_span) && codec.value(reading.unlisted_util);
 }
 
 template <class Codec>
@@ -308,10 +319,10 @@ bool code(MessageReader& in, Topology& topology) {
 template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<SamplerOptions> options) {
   for (auto* flag : {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists,
-                     &options.pcie, &options.once, &options.idle_before, &options.process_info, &options.openers,
-                     &options.topology, &options.nvidia_only})
+                     &options.pcie, &options.counters, &options.shares, &options.once, &options.idle_before,
+                     &options.process_info, &options.openers, &options.topology, &options.nvidia_only})
     if (!codec.value(*flag)) return false;
-  for (auto* time : {&options.lists_every, &options.deadline, &options.lets_go_after})
+  for (auto* time : {&options.lists_every, &options.deadline, &options.release_after})
     if (!codec.value(*time)) return false;
   for (auto* text : {&options.root.proc, &options.root.sys, &options.root.dev, &options.root.driver, &options.library,
                      &options.dump})

@@ -134,7 +134,7 @@ struct SensorMemory {
   SharedMessage<(64 << 10) - 16> options;  // of a sensor that is a program: what it is told at its birth
 
   // Written by the sensor.
-  std::atomic<std::uint32_t> let_go{0};  // 1: it ends because somebody sent it SIGUSR1
+  std::atomic<std::uint32_t> release_driver{0};  // 1: it ends because somebody sent it SIGUSR1
   std::atomic<Stage> stage{Stage::opening};
   std::atomic<std::uint32_t> count{0};
   std::atomic<std::uint32_t> unread{0};         // GPUs beyond these, of which nothing is read

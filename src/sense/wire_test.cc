@@ -7,7 +7,7 @@
 #include <cmath>
 #include <random>
 
-#include "sense/sampler.h"
+#include "sense/sampler_options.h"
 
 namespace lull {
 namespace {
@@ -43,6 +43,14 @@ Reading some_reading(std::mt19937& random) {
       if (random() % 2 == 0) process.memory_bytes = random();
       if (random() % 2 == 0) process.gpu_instance = 3;
     }
+  }
+  if (random() % 2 == 0) {
+    reading.shares_absence = Absence::none;
+    for (unsigned i = 0; i < random() % 4; ++i)
+      reading.shares.push_back({static_cast<pid_t>(random() % 99999), static_cast<double>(random() % 101),
+                                static_cast<double>(random() % 101)});
+    reading.unlisted_util = static_cast<double>(random() % 101);
+    reading.shares_span = std::chrono::milliseconds(random() % 2000);
   }
   return reading;
 }
@@ -88,6 +96,10 @@ void expect_same(const Reading& a, const Reading& b) {
     EXPECT_EQ(std::isnan(a.value[i]), std::isnan(b.value[i]));
   }
   EXPECT_EQ(a.processes, b.processes);
+  EXPECT_EQ(a.shares_absence, b.shares_absence);
+  EXPECT_EQ(a.shares_span, b.shares_span);
+  EXPECT_EQ(a.shares, b.shares);
+  EXPECT_TRUE(a.unlisted_util == b.unlisted_util || (std::isnan(a.unlisted_util) && std::isnan(b.unlisted_util)));
   EXPECT_EQ(a.idle_before, b.idle_before);
   EXPECT_EQ(a.attached_for, b.attached_for);
   EXPECT_EQ(a.throttle_reasons, b.throttle_reasons);
@@ -101,6 +113,18 @@ void expect_same(const Reading& a, const Reading& b) {
     if (std::isnan(one.low)) continue;
     EXPECT_EQ(one.low, other.low);
     EXPECT_EQ(one.high, other.high);
+  }
+}
+
+TEST(Wire, AShareOfAProcessIsAPercentageOrUnknown) {
+  Answer received;
+  for (const auto& [percent, sound] :
+       {std::pair{50.0, true}, std::pair{kUnknown, true}, std::pair{37100.0, false}, std::pair{-1.0, false}}) {
+    for (const ProcessShare& share : {ProcessShare{10, percent, 0}, ProcessShare{10, 0, percent}}) {
+      Answer sent;
+      sent.gpu.shares.push_back(share);
+      EXPECT_EQ(decode(bytes_of(sent), received), sound) << percent;
+    }
   }
 }
 

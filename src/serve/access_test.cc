@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include <string>
-
 #include "cli/serve_options.h"
 #include "serve/keep.h"
 

@@ -5,7 +5,6 @@
 #include <cmath>
 #include <string_view>
 
-#include "base/calendar.h"
 #include "base/host.h"
 #include "base/json_writer.h"
 #include "lease/folder.h"

@@ -34,7 +34,7 @@
     setText($('history-answer'), all > 0 ? 'The last 30 days: ' + words.slice(0, -1).join(', ') + (words.length > 1 ? ' and ' : '') + words[words.length - 1]
       : 'Nothing was seen for long enough to tell how the GPUs were used');
     setText($('history-basis'), report.gpus + (report.gpus === 1 ? ' GPU' : ' GPUs') + ', ' + hoursText(all) + ' GPU-hours seen from ' + dateTime(new Date(report.from)) + ' to ' +
-      dateTime(new Date(report.to)) + (report.gap_hours > .05 ? '; ' + hoursText(report.gap_hours) + ' in gaps' : '') + '. Idle is ' + report.idle_rule + '. Read ' + dateTime(new Date(body.time)) + '.');
+      dateTime(new Date(report.to)) + (report.gap_hours > .05 ? '; ' + hoursText(report.gap_hours) + ' not seen' : '') + '. Idle is ' + report.idle_rule + '. Read ' + dateTime(new Date(body.time)) + '.');
     $('use-bar').replaceChildren();
     bar($('use-bar'), totals);
     $('use-parts').replaceChildren(...parts(totals).map(([cls, text, hours]) => {
@@ -61,7 +61,7 @@
     const most = Math.max(...report.by_user.map(u => u.gpu_hours), 1e-9);
     fillTable($('people'), [['user', 'l'], ['', 'l grow'], ['busy h', ''], ['held idle h', ''], ['in stretches over 1h', ''], ['free h', '']],
       report.by_user.slice(0, 200).map(u => ({cls: u.nobody ? 'nobody' : '', cells: [
-        [u.nobody ? 'nobody' : u.user || 'not told', 'wrap'], bar(el('div', 'use'), u, most), u.nobody ? '' : hoursText(u.busy_hours + u.not_judged_hours),
+        [u.nobody ? 'nobody' : u.user || 'not told', 'wrap'], bar(el('div', 'shares'), u, most), u.nobody ? '' : hoursText(u.busy_hours + u.not_judged_hours),
         [u.nobody ? '' : hoursText(u.idle_hours), u.idle_hours > 0 ? 'back' : ''], u.nobody ? '' : hoursText(u.idle_over_1h_hours), u.nobody ? hoursText(u.free_hours) : '']})));
   }
 
@@ -91,7 +91,7 @@
   function legend(by) {
     const items = mode === 'use' ? [['busy', 'busy'], ['idle', 'held idle'], ...(by.gpus.some(g => g.hung_percent.some(v => v > 0)) ? [['hung', 'hung']] : []), ['free', 'free'], ['unseen', 'not seen']]
       : [...by.people.map((name, p) => ['s' + colourOf[p], name, colourOf[p]]).filter(([, , shade]) => shade >= 0).sort((a, b) => a[2] - b[2]),
-        ...(colourOf.includes(-1) ? [['s5', 'others']] : []), ['free', 'nobody'], ['unseen', 'not seen']];
+        ...(colourOf.includes(-1) ? [['s5', 'others']] : []), ['pale', 'pale: held idle'], ['free', 'nobody'], ['unseen', 'not seen']];
     $('heat-legend').replaceChildren(...items.map(([cls, text]) => { const e = el('span'), name = el('bdi', '', text.length > 24 ? text.slice(0, 23) + '…' : text); e.append(el('i', cls), name); return e; }));
   }
 

@@ -289,7 +289,7 @@ int HttpServer::answer(MHD_Connection* connection, std::string_view path, std::s
 
 // By their token where there are tokens, else by the kernel's word of a socket on this machine. One who speaks for
 // others (a proxy) is none of them.
-std::optional<uid_t> HttpServer::who_asks(MHD_Connection* connection) const {
+std::optional<uid_t> HttpServer::requester(MHD_Connection* connection) const {
   const auto header = [&](const char* name) { return MHD_lookup_connection_value(connection, MHD_HEADER_KIND, name); };
   const char* const authorization = header(MHD_HTTP_HEADER_AUTHORIZATION);
   if (!options_.tokens.empty()) return options_.tokens.user_of(authorization == nullptr ? "" : authorization);
@@ -340,7 +340,7 @@ int HttpServer::post(MHD_Connection* connection, Posting& posting, const char* d
   if (!std::exchange(posting.asked, true)) {
     // Kept alive by who answers.
     const auto shared = posting.self.lock();
-    options_.on_post({.user = who_asks(connection), .body = posting.body}, [shared](DocumentPtr answer) {
+    options_.on_post({.user = requester(connection), .body = posting.body}, [shared](DocumentPtr answer) {
       if (shared->gone) return;
       shared->answer = std::move(answer);
       if (!std::exchange(shared->suspended, false)) return;

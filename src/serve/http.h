@@ -91,7 +91,7 @@ class HttpServer {
   int begin_stream(MHD_Connection* connection);
   int begin_post(MHD_Connection* connection, std::string_view path, void** state);
   int post(MHD_Connection* connection, Posting& posting, const char* data, std::size_t* size);
-  std::optional<uid_t> who_asks(MHD_Connection* connection) const;
+  std::optional<uid_t> requester(MHD_Connection* connection) const;
   bool allowed(MHD_Connection* connection, DocumentPtr& refusal) const;
 
   Loop& loop_;

@@ -4,10 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
-#include <functional>
-#include <optional>
 #include <set>
-#include <tuple>
 #include <vector>
 
 #include "base/text.h"
@@ -81,6 +78,12 @@ constexpr Family kFamilies[] = {
      [](const ObservedGpu& gpu) { return scaled(gpu.reading[Metric::clock], 1e6); }},
     {"lull_gpu_processes", "gauge", "Processes with a compute context.",
      [](const ObservedGpu& gpu) { return gpu.reading[Metric::procs]; }},
+    {"lull_gpu_effort_ratio", "gauge", "Power for this utilization, relative to what this card usually draws for it.",
+     [](const ObservedGpu& gpu) { return scaled(gpu.reading[Metric::effort], 0.01); }},
+    {"lull_gpu_learned_seconds", "gauge", "Time at work from which lull_gpu_effort_ratio was learned.",
+     [](const ObservedGpu& gpu) { return gpu.reading[Metric::learned]; }},
+    {"lull_gpu_idle_power_watts", "gauge", "Lowest mean power seen of this card while idle.",
+     [](const ObservedGpu& gpu) { return gpu.reading[Metric::idle_power]; }},
     {"lull_gpu_idle_seconds", "gauge", "How long the GPU has been seen idle without a break; 0 where it works.",
      idle_seconds},
     {"lull_gpu_leases", "gauge", "Leases of the GPU.",

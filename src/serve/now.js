@@ -2,13 +2,14 @@
 // set as text. Cells change only where their text does.
 'use strict';
 const HEADS = [['GPU', 'l first'], ['utilisation, last hour', 'chart'], ['memory', ''], ['power', ''], ['user', 'l'], ['command', 'l wrap'],
-  ['job', 'l'], ['since', ''], ['idle for', ''], ['next', 'l next'], ['lease', 'l'], ['filler', 'l']];
+  ['job', 'l job'], ['since', ''], ['idle for', ''], ['next', 'l next'], ['lease', 'l'], ['filler', 'l']];
 const SVG = 'http://www.w3.org/2000/svg';
 const shape = (tag, attributes) => { const e = document.createElementNS(SVG, tag); for (const k in attributes) e.setAttribute(k, attributes[k]); return e; };
 const rows = new Map();
 let hours = new Map(), lastHeard = Date.now(), every = 2, lost = false, shown = null;
 
 const clock = date => pad(date.getHours()) + ':' + pad(date.getMinutes()) + ':' + pad(date.getSeconds());
+const dayText = date => date.toLocaleDateString('en-GB', {day: 'numeric', month: 'short'});
 const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
 const setClass = (e, name) => { if (e.className !== name) e.className = name; };
 const gib = n => n === null || n === undefined ? null : n / 2 ** 30;
@@ -16,7 +17,7 @@ const known = (n, digits) => n === null || n === undefined ? '–' : n.toFixed(d
 function since(text, now) {
   if (!text) return '';
   const date = new Date(text), minutes = Math.max(0, Math.floor((now - date) / 60000));
-  return (now - date < 20 * 3600e3 ? clock(date).slice(0, 5) : date.toLocaleDateString()) + ' (' + (minutes ? span(60 * minutes) : '< 1m') + ')';
+  return (now - date < 20 * 3600e3 ? clock(date).slice(0, 5) : dayText(date)) + ' (' + (minutes ? span(60 * minutes) : '< 1m') + ')';
 }
 // The same lines in all cells of a row that tell of its processes.
 function lines(cell, texts) {
@@ -48,7 +49,7 @@ function makeRow() {
   return row;
 }
 
-// The newest at the right edge; what was not seen is no line.
+// The newest at the right edge; what was not seen stays hatched.
 function drawHour(row, values) {
   const text = JSON.stringify(values);
   if (row.drawn === text) return;
@@ -59,11 +60,9 @@ function drawHour(row, values) {
   for (let i = 0; i < all.length;) {
     let end = i;
     while (end < all.length && (all[end] === null) === (all[i] === null)) end++;
-    if (all[i] === null) {
-      row.hour.append(shape('rect', {class: 'unseen', x: i, y: 0, width: end - i, height: 30}));
-    } else {
+    if (all[i] !== null) {
       const points = all.slice(i, end).map((v, k) => { seen++; sum += v; return (i + k) + ' ' + y(v) + 'L' + (i + k + 1) + ' ' + y(v); }).join('L');
-      row.hour.append(shape('path', {class: 'area', d: 'M' + i + ' 30L' + points + 'L' + end + ' 30Z'}), shape('path', {class: 'line', d: 'M' + points}));
+      row.hour.append(shape('rect', {class: 'seen', x: i, y: 0, width: end - i, height: 30}), shape('path', {class: 'area', d: 'M' + i + ' 30L' + points + 'L' + end + ' 30Z'}), shape('path', {class: 'line', d: 'M' + points}));
     }
     i = end;
   }
@@ -89,7 +88,7 @@ const within = seconds => seconds < 60 ? 'in less than a minute' : 'in ' + span(
 function nextText(job, now) {
   if (!job.watched) return '';
   const kept = job.kept_until && new Date(job.kept_until) > now ? 'kept until ' + clock(new Date(job.kept_until)).slice(0, 5) +
-    (new Date(job.kept_until) - now > 20 * 3600e3 ? ' on ' + new Date(job.kept_until).toLocaleDateString() : '') : '';
+    (new Date(job.kept_until) - now > 20 * 3600e3 ? ' on ' + dayText(new Date(job.kept_until)) : '') : '';
   const next = job.next_action ? (job.dry_run ? 'would ' : '') + job.next_action +
     (job.next_in_seconds === null ? '' : job.next_in_seconds === 0 ? ' now' : ' ' + within(job.next_in_seconds)) : '';
   return [kept, next].filter(Boolean).join('; ') || 'watched';
@@ -157,6 +156,25 @@ function fillQueue(queue, now) {
   });
 }
 
+// In whole seconds. "At least 0 s" tells nothing.
+function idleText(gpu) {
+  const seconds = Math.floor(gpu.idle_seconds);
+  if (gpu.idle_seconds === null || (gpu.idle_at_least && seconds < 1)) return [];
+  return [(gpu.idle_at_least ? '≥ ' : '') + (seconds < 1 ? '0s' : span(seconds))];
+}
+
+// What tells all GPUs alike is said once, and a column of which no row has anything is not there.
+function fillShared(gpus) {
+  const alike = gpus.length > 1 && gpus[0].name && gpus.every(g => g.name === gpus[0].name);
+  setText($('model'), alike ? 'all ' + gpus[0].name : '');
+  for (const row of rows.values()) if (row.name.hidden !== Boolean(alike)) row.name.hidden = Boolean(alike);
+  for (const column of [6, 9, 10, 11]) {
+    const empty = [...rows.values()].every(row => !row.cells[column].textContent.trim());
+    for (const cell of [$('gpus').tHead.rows[0].cells[column], ...[...rows.values()].map(row => row.cells[column])])
+      if (cell.hidden !== empty) cell.hidden = empty;
+  }
+}
+
 function fillRow(row, gpu, use, jobs, now, keep) {
   const label = gpu.kind === 'mig' ? gpu.index + ':' + gpu.mig_index : String(gpu.index);
   setText(row.label.firstChild, label);
@@ -175,7 +193,7 @@ function fillRow(row, gpu, use, jobs, now, keep) {
   lines(row.cells[5], some.map(u => u.command + (u.proof === 'proven' ? '' : ' (' + u.proof + ')')));
   lines(row.cells[6], some.map(u => u.job.startsWith('tree:') ? '' : u.job));  // which has no name but a pid
   lines(row.cells[7], some.map(u => since(u.started, now)));
-  lines(row.cells[8], gpu.idle_seconds === null ? [] : [(gpu.idle_at_least ? '≥ ' : '') + span(Math.floor(gpu.idle_seconds))]);
+  lines(row.cells[8], idleText(gpu));
   const here = [...new Set((gpu.processes || []).map(p => jobs.get(p.pid)).concat(jobs.get('gpu ' + label) || []))].filter(j => j && j.watched);
   fillNext(row.cells[9], here.slice(0, 4), now, keep);
   lines(row.cells[10], gpu.leases.map(l => l.user + (l.since ? ', ' + since(l.since, now) : '')));
@@ -213,6 +231,7 @@ function show(event) {
     if (body.children[i] !== row.tr) body.insertBefore(row.tr, body.children[i] || null);
   });
   for (const [key, row] of rows) if (!there.has(key)) { row.tr.remove(); rows.delete(key); }
+  fillShared(event.status.gpus);
   fillQueue(event.queue, now);
   filter();
   setText($('host'), event.host + ' · ' + clock(now));

@@ -79,12 +79,16 @@ void Delays::add(double seconds) {
 
 Observer::Observer(Duration every, GpuUsers& users)
     : every_(every), longest_gap_(longest_gap(every)), users_(users), idle_(every) {
-  snapshot_.inventory = std::make_shared<const Inventory>();
+  snapshot_.inventory = as_commands_.inventory = std::make_shared<const Inventory>();
 }
 
 void Observer::see(const Snapshot& snapshot) {
   snapshot_ = snapshot;
   for (Reading& reading : snapshot_.readings) shorten(reading);
+  as_commands_ = snapshot_;
+  for (Reading& reading : as_commands_.readings)
+    for (const Metric metric : {Metric::effort, Metric::learned, Metric::idle_power})
+      reading.miss(metric, Absence::not_asked);
   ++samples_;
   rows_.resize(snapshot.readings.size());
   for (std::size_t i = 0; i < rows_.size(); ++i) rows_[i] = i;
@@ -170,7 +174,7 @@ std::string Observer::trouble(Instant now) const {
   return fmt::format("no sample for {}", format_duration(std::chrono::floor<std::chrono::seconds>(now - snapshot_.at)));
 }
 
-StatusView Observer::status() const { return {.snapshot = snapshot_, .devices = rows_, .extras = extras_}; }
+StatusView Observer::status() const { return {.snapshot = as_commands_, .devices = rows_, .extras = extras_}; }
 
 Result<LeasesView> Observer::leases() const {
   return LeasesView{.state = TRY(read_folder(LeasePlace::of_environment())),

@@ -109,6 +109,7 @@ class Observer {
   GpuUsers& users_;
   IdleTimes idle_;
   Snapshot snapshot_;
+  Snapshot as_commands_;  // the same without what only who looks for long can learn
   std::optional<Instant> last_;
   std::optional<Instant> due_;  // the next sample
   std::vector<std::size_t> rows_;

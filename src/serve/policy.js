@@ -10,10 +10,10 @@
     $('policy-basis').classList.toggle('regret', Boolean(bad));
   }
 
-  const heads = [['ended after', ''], ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours freed', ''], ['not seen again', ''],
+  const heads = [['ended after', ''], ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['may lose up to', ''], ['GPU-hours freed', ''], ['not seen again', ''],
     ['followed (median)', ''], ['back within 1h', ''], ['back within 4h', ''], ['back within 24h', '']];
-  const cells = q => [q.for + (q.recommended ? ' ◄ recommended' : ''), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
-    [lostText(q), 'words'], [num(q.freed_hours), 'kept'], count(q.not_seen_again), q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds),
+  const cells = q => [q.for + (q.recommended ? ' ◄ recommended' : q.closest ? ' ◄ closest' : ''), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
+    [lostText(q), 'words'], [limitText(q), q.work_lost_limit > shown.replay.lose_ratio ? 'regret' : ''], [num(q.freed_hours), 'kept'], count(q.not_seen_again), q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds),
     backText(q, 1), backText(q, 4), backText(q, 24)];
 
   function showAll(body) {
@@ -25,9 +25,9 @@
     setText($('policy-basis'), r.answer + ' ' + r.basis + ' Read ' + dateTime(new Date(body.time)) + '.');
     const legend = $('policy-legend');
     legend.replaceChildren();
-    for (const [cls, text] of [['recommended', 'recommended'], ['bar', '95 % interval']]) { const e = el('span'); e.append(el('i', cls), text); legend.append(e); }
+    for (const [cls, text] of [...(r.recommendation ? [['recommended', 'recommended']] : []), ['bar', '95 % interval']]) { const e = el('span'); e.append(el('i', cls), text); legend.append(e); }
     const same = chosen && r.sweep.find(q => q.for === chosen.for);
-    chosen = same || r.sweep.find(q => q.recommended) || r.sweep[Math.floor(r.sweep.length / 2)];
+    chosen = same || r.sweep.find(q => q.recommended) || r.sweep.find(q => q.rule === r.ends_rule) || r.sweep[0];
     $('policy-values').replaceChildren(...r.sweep.map(q => {
       const label = el('label', q.recommended ? 'recommended' : ''), input = el('input');
       input.type = 'radio'; input.name = 'policy'; input.value = q.for; input.checked = q === chosen;
@@ -62,7 +62,7 @@
     const q = chosen, box = $('policy-chosen'), price = shown.replay.price_per_hour;
     const figures = [[num(q.freed_hours), 'GPU-hours freed' + (price === undefined ? '' : ', worth ' + count(Math.round(q.freed_hours * price))), 'kept'],
       [count(q.ended) + ' of ' + count(q.jobs), 'jobs ended', ''], [count(q.worked_again), 'of them worked again later', q.worked_again ? 'regret' : ''],
-      [lostText(q), 'of all work lost', q.work_lost_high > shown.replay.lose_ratio ? 'regret' : '']];
+      [lostText(q), 'of all work lost', q.work_lost_limit > shown.replay.lose_ratio ? 'regret' : '']];
     const list = el('dl', 'parts');
     for (const [value, text, cls] of figures) { const one = el('div'); one.append(el('dt', '', text), el('dd', cls, value)); list.append(one); }
     const command = el('p', 'command');

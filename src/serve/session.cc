@@ -57,6 +57,7 @@ SamplerOptions sampling_for(const ServeSettings& settings) {
   sampling.process_info = true;
   sampling.deadline = std::min(kServeDriverLimit, 2 * settings.every);
   sampling.idle_before = true;
+  sampling.learned = true;
   return sampling;
 }
 

@@ -54,7 +54,7 @@ void Background::start(const Work& work, const BackgroundLimits& limits, Done do
   done_ = std::move(done);
   most_ = limits.answer;
   answer_ = Fd(::memfd_create("lull", MFD_CLOEXEC));
-  if (!answer_) return tell_soon(Error{"memfd_create", errno});
+  if (!answer_) return report_soon(Error{"memfd_create", errno});
   auto started = start_apart([&](Fd socket) {
     close_all_but({answer_.get(), socket.get(), STDERR_FILENO});
     end_with(socket.get());
@@ -68,12 +68,12 @@ void Background::start(const Work& work, const BackgroundLimits& limits, Done do
     if (text.size() > limits.answer) text = written(fail("the answer is too large"));
     (void)write_all(answer_.get(), text);
   });
-  if (!started) return tell_soon(started.error());
+  if (!started) return report_soon(started.error());
   process_ = std::move(started->process);
   socket_ = std::move(started->socket);
   if (const auto listening = loop_.on_ready(socket_.get(), [this] { ended(); }); !listening) {
     stop();
-    return tell_soon(listening.error());
+    return report_soon(listening.error());
   }
   limit_ = loop_.in(limits.time, [this, time = limits.time] {
     limit_.reset();
@@ -115,7 +115,7 @@ void Background::tell(Result<std::string> answer) {
   if (done) done(std::move(answer));
 }
 
-void Background::tell_soon(Error error) {
+void Background::report_soon(Error error) {
   failing_ = loop_.in(Duration::zero(), [this, error = std::move(error)] {
     failing_.reset();
     tell(std::unexpected(error));

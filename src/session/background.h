@@ -42,7 +42,7 @@ class Background {
  private:
   void ended();
   void tell(Result<std::string> answer);
-  void tell_soon(Error error);
+  void report_soon(Error error);
 
   Loop& loop_;
   Process process_;

@@ -24,7 +24,7 @@ Snapshot look() {
   SamplerOptions options;
   options.memory = options.power = options.details = false;
   options.process_info = true;
-  options.deadline = 500ms;
+  options.deadline = 800ms;
   options.attach_deadline = 500ms;
   options.once = true;
   return Sampler::start(std::move(options))->sample();

@@ -133,6 +133,80 @@ TEST(Confirmation, ACardWhoseRingIsDryWhileItIdlesIsConfirmedByTheMoment) {
   EXPECT_LE(elapsed_until(machine.world, "end"), 17s);
 }
 
+// ---- job_util: the driver's samples of processes come as late as it likes
+
+// One every second, told so long after its end. The job works from then on.
+Script shares_of_a_job(Instant works_from, Duration lag) {
+  struct Told {
+    Instant until{};
+    Instant begin{};
+    double percent = 0;
+  };
+  Script script;
+  script.gpus = 1;
+  script.util = [](Instant, unsigned) { return 90.0; };  // a neighbour
+  script.shares = [works_from, lag, told = Told()](Instant at, Reading& reading) mutable {
+    const Instant end = std::chrono::floor<std::chrono::seconds>(at - lag);
+    reading.shares_absence = Absence::none;
+    reading.unlisted_util = 0;
+    if (end > told.until) told = {end, told.until, end - 1s >= works_from ? 100.0 : 0.0};
+    if (told.percent > 0) reading.shares.push_back({::getpid(), told.percent, told.percent});
+    reading.shares_span = at - told.begin;
+  };
+  return script;
+}
+
+TEST(Confirmation, WorkOfTheJobsOwnIsWaitedForWhereTheDriverTellsItLate) {
+  for (const Duration lag : {0ms, 300ms, 1200ms}) {
+    const Instant begins = ManualClock().now();
+    FakeWorld works(shares_of_a_job(begins + 10900ms, lag));
+    works.job_runs = 60s;
+    Listening sink;
+    EXPECT_EQ(RunSession(run_settings("job_util < 1 for 10s", 1s), works, sink).run().status, 0) << lag / 1ms;
+    EXPECT_EQ(works.count("end"), 0U);
+    FakeWorld idles(shares_of_a_job(begins + 1h, lag));
+    idles.job_runs = 60s;
+    EXPECT_EQ(RunSession(run_settings("job_util < 1 for 10s", 1s), idles, sink).run().status, kExitIdle) << lag / 1ms;
+  }
+}
+
+// ---- the chip's own counters: a value is of the time since the sample before, and ends now
+
+// The GPU works from then on, for a moment or for good.
+Script counters_of_a_gpu(Instant from, Instant to) {
+  Script script;
+  script.gpus = 1;
+  script.util = [](Instant, unsigned) { return 100.0; };
+  script.shares = [from, to, before = Instant()](Instant at, Reading& reading) mutable {
+    const Instant begin = std::exchange(before, at);
+    if (begin == Instant() || at <= begin) return reading.miss(Metric::sm, Absence::no_baseline);
+    const Duration work = std::max(Duration(0), std::min(to, at) - std::max(from, begin));
+    reading.counters_span = at - begin;
+    reading.set(Metric::sm, 100.0 * static_cast<double>(work.count()) / static_cast<double>((at - begin).count()));
+  };
+  return script;
+}
+
+TEST(Confirmation, CountersOfTimeBeforeTheFiringConfirmNothing) {
+  const auto settings = [] { return run_settings("sm < 1 for 10m", 30s); };
+  const Instant begins = ManualClock().now();
+  Listening sink;
+  FakeWorld idles(counters_of_a_gpu(begins + 1h, begins + 2h));
+  idles.job_runs = 30min;
+  EXPECT_EQ(RunSession(settings(), idles, sink).run().status, kExitIdle);
+  const Duration end = elapsed_until(idles, "end");
+  EXPECT_LE(end, 10min + 31s) << "it does not wait for --every";
+  const Duration fires = std::chrono::floor<std::chrono::seconds>(end);
+  // It goes on with its work between the sample that fires and the one that would confirm, of which that is a
+  // hundredth.
+  for (const Duration after : {10ms, 100ms, 190ms, 250ms}) {
+    FakeWorld works(counters_of_a_gpu(begins + fires + after, begins + 1h));
+    works.job_runs = 30min;
+    EXPECT_EQ(RunSession(settings(), works, sink).run().status, 0) << after / 1ms;
+    EXPECT_EQ(works.count("end"), 0U) << after / 1ms;
+  }
+}
+
 // A confirming sample counts as any other: work in it ends the stretch, and the next one is tried again.
 TEST(Confirmation, WhatWasNotConfirmedIsTriedAgainWhileTheRuleHolds) {
   std::vector<Load> loads;

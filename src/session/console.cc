@@ -33,7 +33,7 @@ class LullConsole : public Sink {
   LullConsole(const Logger& logger, std::string start) : logger_(logger), start_(std::move(start)) {}
 
   // The reasons, then what the console output adds, then what will be done.
-  void say_firing(const FiringFacts& facts, bool dry_run, std::string_view word, std::string text,
+  void log_firing(const FiringFacts& facts, bool dry_run, std::string_view word, std::string text,
                   std::string_view next, const Whom* whom = nullptr) {
     text += fmt::format("\n{} {}", dry_run ? "dry run: would" : next, dry_run ? facts.would : facts.action);
     logger_.say(Level::important, word, text, logger_.format() == LogFormat::json ? facts_json(facts) : "", whom);
@@ -66,7 +66,7 @@ class RunConsole final : public LullConsole {
   void firing(const FiringFacts& facts, bool dry_run) override {
     std::string text = reasons(facts, utf8_) + "\nthe job's processes:";
     for (const std::string& line : tree_lines(facts.members, kMostTreeLines)) text += "\n  " + line;
-    say_firing(facts, dry_run, dry_run ? "would-end" : "end", std::move(text), "now:");
+    log_firing(facts, dry_run, dry_run ? "would-end" : "end", std::move(text), "now:");
   }
 
  private:
@@ -95,7 +95,7 @@ class WatchConsole final : public LullConsole {
 
   void sampled(const Sampled& sampled, std::optional<Instant> powers_at) override {
     if (logger_.wants(Level::debug)) logger_.say(Level::debug, "sample", sample_text(sampled));
-    say_change(sampled);
+    log_change(sampled);
     if (live_) draw(sampled, powers_at);
   }
   void happened(const Event& event) override {
@@ -107,7 +107,7 @@ class WatchConsole final : public LullConsole {
     for (const GpuProcess& one : facts.holders)
       text += fmt::format("\nheld by {} {} of {}", printable(one.name()), one.pid, printable(one.user()));
     const Whom whom{facts.subject, facts.job_name, facts.why.gpus};
-    say_firing(facts, dry_run, dry_run ? "would-act" : "fire", std::move(text),
+    log_firing(facts, dry_run, dry_run ? "would-act" : "fire", std::move(text),
                "next:", facts.subject.empty() ? nullptr : &whom);
   }
   void note_of(const Whom& whom, Level level, std::string_view event, const std::string& text) override {
@@ -122,7 +122,7 @@ class WatchConsole final : public LullConsole {
     (void)write_all(STDERR_FILENO, "\r\x1b[K" + fit(line, screen_.width > 1 ? screen_.width - 1 : 1, screen_.utf8));
   }
   // In a log one line per change, not per sample.
-  void say_change(const Sampled& sampled) {
+  void log_change(const Sampled& sampled) {
     const SubjectState& judged = sampled.judged;
     if (judged.delayed(sampled.snapshot.at) || !judged.judging()) return;
     const Truth now = judged.verdict().condition;

@@ -67,7 +67,7 @@ struct Control::Listening {
     askers.erase(one);
   }
   // Who connects and says nothing goes after a while, or when others come.
-  void hear_question(Fd client) {
+  void receive_question(Fd client) {
     if (askers.size() >= kMostAskers) {
       const auto silent = std::ranges::find(askers, false, &Asker::asked);
       drop(silent != askers.end() ? silent : askers.begin());
@@ -110,7 +110,7 @@ struct Control::Listening {
   void serve() {
     Fd client(::accept4(socket.fd.get(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (!client) return;
-    if (what == ControlOf::keep) return hear_question(std::move(client));
+    if (what == ControlOf::keep) return receive_question(std::move(client));
     const auto user = peer_of(client.get());
     std::string answer = "refused: only its own user and root may ask";
     if (user && (*user == 0 || *user == ::geteuid()))

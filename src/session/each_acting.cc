@@ -9,6 +9,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
+#include "sense/processes.h"
 #include "session/each_session.h"
 #include "view/action_event.h"
 
@@ -59,7 +60,9 @@ Truth EachSession::works_again(const TrackedSubject& told, std::uint32_t step) c
 void EachSession::fired(const Event& event, const Fired& fire) {
   const Key key{event.subject, event.step};
   if (acting_.contains(key)) return;
-  if (!leads(key)) return engine_.outcome(key.first, 0, key.second);  // its first node does what is to be done
+  // Another node of the job does what is to be done; where that is not known yet, it is asked again.
+  if (const auto leader = leads(key); leader != true)
+    return engine_.outcome(key.first, 0, key.second, leader ? FiresAgain::in_another_stretch : FiresAgain::at_once);
   // The mean of the time before says nothing of its last moments, and the lists of processes may be a while old:
   // nothing is said or done before there are new data.
   if (!unsaid_.emplace(key, false).second) return;
@@ -137,6 +140,13 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
   if (settings_.dry_run) return engine_.outcome(key.first, 0, key.second);
   Acting acting{.actions = {}, .executor = nullptr, .whom = whom(tracked)};
   std::vector<Action*> actions;
+  if (!settings_.evidence.empty()) {
+    all.members = view_processes(tracked.holders, world_.root());
+    if (auto action = world_.evidence(settings_.evidence, recorder_)) {
+      actions.push_back(action.get());
+      acting.actions.push_back(std::move(action));
+    }
+  }
   for (const ActionOption& word : steps_of(key.first)[key.second].actions) {
     std::vector<std::unique_ptr<Action>> made;
     if (slurm_) add_slurm_actions(key, tracked, word, made);
@@ -189,6 +199,8 @@ void EachSession::done(const Key& key, bool all, bool called_off) {
 }
 
 void EachSession::tell(const Whom& whom, const ActionEvent& action_event) {
+  const auto* attempt = std::get_if<Attempted>(&action_event);
+  if (attempt != nullptr && attempt->action == settings_.evidence) return;  // where it is, is said
   sink_.note_of(whom, level_of(action_event), event_name(action_event), whom.subject + ": " + to_string(action_event));
 }
 
@@ -248,6 +260,15 @@ std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<std::
   if (tracked == nullptr) return all;
   for (const GpuProcess& one : tracked->holders) {
     if (!seen.contains(one.id())) continue;
+    // Its script would go on, and the GPUs stay allocated. From inside a job its own user may mean just that.
+    if (what == "ended" && one.job.starts_with("slurm:") && !inside_slurm()) {
+      sink_.note_of(whom(*tracked), Level::warning, "spared",
+                    fmt::format("{}: {} {} of {} is of Slurm job {}, which would keep its GPUs: it is not ended; "
+                                "`--per job --slurm` with slurm=cancel or slurm=requeue is meant",
+                                tracked->title, printable(one.name()), one.pid, printable(one.user()),
+                                printable(one.job.substr(6))));
+      continue;
+    }
     const std::string elsewhere = works_elsewhere(*tracked, key.second, one);
     if (elsewhere.empty())
       all.push_back(one);
@@ -354,6 +375,7 @@ Instant EachSession::give_time(const TrackedSubject& tracked, Duration time) {
   if (!kept.since) kept.since = now;
   kept.until = std::max(kept.until, std::min(now + time, *kept.since + settings_.keep_at_most));
   if (now < kept.until) engine_.keep(tracked.subject.id, kept.until);
+  if (slurm_) write_kept();
   return kept.until;
 }
 

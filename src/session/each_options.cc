@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <array>
-#include <vector>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -63,18 +61,21 @@ Result<> check_slurm(const EachStep& step, bool slurm) {
   return {};
 }
 
-Result<> check_step(const EachStep& step) {
+Result<> check_step(const EachStep& step, Per per) {
   for (const ActionOption& action : step.actions)
     if (!about_one(action))
       return fail(fmt::format(
           "{} is not about one GPU or job: with --per there are kill=holders, end, park, exec=, notify and mail",
           printable(action.text)));
-  for (const Metric metric : step.when.signals())
+  for (const Metric metric : step.when.signals()) {
+    if (metric == Metric::job_util && per == Per::job) continue;  // its processes on the GPUs are all that it needs
+    if (metric == Metric::job_util) return fail("job_util is a signal of a job, not of a GPU: give --per job");
     if (info(metric).of == Of::job)
       return fail(
           fmt::format("{} cannot be judged with --per: which processes beside those on a GPU belong to a job is not "
                       "known for sure; `lull run`, or `lull watch --also PID` without --per, know it of one job",
                       info(metric).name));
+  }
   return {};
 }
 
@@ -124,7 +125,7 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   if (options.steps.empty()) settings.steps.push_back({watch.common.policy.idle, watch.actions});
   for (const EachStep& step : settings.steps) {
     auto good = check_slurm(step, options.slurm.has_value());
-    if (good) good = check_step(step);
+    if (good) good = check_step(step, settings.who.per);
     if (!good && !options.steps_place.empty())
       return std::unexpected(std::move(good).error().during(options.steps_place));
     if (!good) return std::unexpected(std::move(good).error());
@@ -154,6 +155,7 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   }
   settings.keep_at_most = TRY(duration_option("--keep-at-most", options.keep_at_most));
   settings.how = watch.how;
+  settings.evidence = watch.evidence;
   settings.retries = watch.retries;
   settings.require_gpu = watch.common.require_gpu;
   settings.dry_run = watch.common.dry_run;

@@ -5,13 +5,11 @@
 #include <algorithm>
 #include <csignal>
 #include <iterator>
-#include <utility>
 
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
 #include "session/control_place.h"
-#include "slurm/answer.h"
 #include "view/action_event.h"
 #include "view/events.h"
 #include "view/progress.h"
@@ -63,7 +61,10 @@ EachSession::EachSession(EachSettings settings, World& world, Sink& sink)
         return who;
       }()),
       engine_({plan_of(settings_, settings_.steps)}) {
-  if (settings_.slurm) slurm_.emplace(*settings_.slurm);
+  if (!settings_.slurm) return;
+  slurm_.emplace(*settings_.slurm);
+  read_kept();
+  leaders_.emplace(world_.runner());
 }
 
 // The feed reads the signals of all steps, and lists processes as often as the shortest of them asks for.
@@ -77,20 +78,22 @@ Policy EachSession::policy_to_read() const {
 }
 
 Result<> EachSession::prepare() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
-  TRY(world_.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  TRY(world_.listen({SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD},
+                    [this](const signalfd_siginfo& info) { on_signal(info); }));
   // What cannot work is said before anything is watched, though each firing makes its own.
   for (const EachStep& step : settings_.steps)
     for (const ActionOption& word : step.actions)
       for (const auto& action : world_.actions_of(word, settings_.how)) TRY(action->prepare());
+  if (!settings_.evidence.empty())
+    if (auto ready = Evidence::prepare(settings_.evidence); !ready)
+      return std::unexpected(std::move(ready.error()).during("--evidence"));
   std::vector<Metric> more;
   for (const EachStep& step : settings_.steps)
     for (const Metric metric : step.when.signals()) more.push_back(metric);
   feed_.emplace(world_, FeedOptions{.policy = policy_to_read(),
                                     .every = settings_.every,
                                     .gpus = settings_.gpus,
+                                    .everything = !settings_.evidence.empty(),
                                     .holders = true,
                                     .more_signals = std::move(more),
                                     .signals = settings_.signals});
@@ -138,10 +141,10 @@ SessionEnd EachSession::run() {
   }
   sink_.started();
   feed_->begin();
-  const auto ran = loop_.run();
+  SessionEnd end = world_.run(end_);
   acting_.clear();
   starting_.clear();
-  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+  return end;
 }
 
 void EachSession::on_signal(const signalfd_siginfo& info) {
@@ -151,25 +154,17 @@ void EachSession::on_signal(const signalfd_siginfo& info) {
     for (Executor* one : all) one->look();
     return;
   }
-  if (info.ssi_signo == SIGUSR1) return feed_->let_go();
+  if (info.ssi_signo == SIGUSR1) return feed_->release_driver();
   end_ = ended_by(static_cast<int>(info.ssi_signo));
   loop_.stop();
 }
 
 // ---- one sample
 
-void EachSession::say_trouble(const std::string& text) {
+void EachSession::log_users_trouble(const std::string& text) {
   if (text != users_trouble_ && !text.empty())
     sink_.note(Level::warning, "users", text + "; jobs that may have a lease are not judged");
   users_trouble_ = text;
-}
-
-void EachSession::say_about_scope() {
-  if (feed_->trouble() != scope_trouble_) {
-    scope_trouble_ = feed_->trouble();
-    if (!scope_trouble_.empty()) sink_.note(Level::warning, "scope", scope_trouble_);
-  }
-  for (const std::string& text : feed_->take_notes()) sink_.note(Level::warning, "scope", text);
 }
 
 const std::vector<EachStep>& EachSession::steps_of(const SubjectId& subject) const {
@@ -186,7 +181,10 @@ void EachSession::put_off(Instant at) {
   const bool may_act = settings_.hours.contain(world_.clock().wall());
   for (const TrackedSubject& tracked : tracker_.subjects()) {
     const SubjectId& id = tracked.subject.id;
-    if (engine_.find(id) == nullptr) begin(id, at);
+    if (engine_.find(id) == nullptr) {
+      begin(id, at);
+      keep_as_before(tracked);
+    }
     if (!may_act) engine_.keep(id, at + Duration(1));
     if (const auto kept = kept_.find(tracked.key); kept != kept_.end()) engine_.keep(id, kept->second.until);
     if (slurm_) engine_.keep(id, slurm_->not_before(tracked.job));
@@ -212,22 +210,32 @@ void EachSession::forget_kept(Instant at) {
 }
 
 void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
-  say_about_scope();
+  feed_->log_scope_trouble(sink_);
+  if (!settings_.evidence.empty()) recorder_.add(snapshot, {}, feed_->machine());
   std::vector<AllocatedJob> allocated;
   if (slurm_) {
     allocated = slurm_->look(world_.clock().now(), world_.clock().wall());
     world_.users()->set_sluids(slurm_->sluids());
   }
   uses_ = world_.users()->look(snapshot, UserDetail::jobs, feed_->confirming());
-  say_trouble(world_.users()->trouble());
+  log_users_trouble(world_.users()->trouble());
   if (slurm_)
     look_at_slurm(allocated);
   else
     tracker_.look(scope.devices, uses_);
   forget_kept(snapshot.at);
   put_off(snapshot.at);
+  // Beside processes of Slurm's jobs there may be some of them that cannot be told for one.
+  shares_.look(snapshot, uses_, [this](const GpuProcess& one) -> std::optional<std::string> {
+    const bool known = one.identified && !one.job.empty() && (!slurm_ || one.job.starts_with("slurm:"));
+    return known ? std::optional(one.job) : std::nullopt;
+  });
   std::vector<Subject> subjects;
-  for (const TrackedSubject& tracked : tracker_.subjects()) subjects.push_back(tracked.subject);
+  for (const TrackedSubject& tracked : tracker_.subjects()) {
+    Subject& subject = subjects.emplace_back(tracked.subject);
+    // By the key: `job` is what is shown, without the start time of a tree.
+    if (!tracked.job.empty()) shares_.add_to(subject.job, tracked.key.substr(kJobKey.size()), subject.scope.devices);
+  }
   // What only confirms for one of them is no sample of the others.
   const std::span<const Event> seen = engine_.observe(snapshot, subjects, feed_->machine(), feed_->in_turn());
   const std::vector<Event> events(seen.begin(), seen.end());  // a handler may ask the engine anew

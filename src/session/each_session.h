@@ -21,6 +21,7 @@
 #include "base/exit_status.h"
 #include "base/hours.h"
 #include "engine/engine.h"
+#include "jobs/shares.h"
 #include "jobs/subject_tracker.h"
 #include "session/control.h"
 #include "session/feed.h"
@@ -30,6 +31,7 @@
 #include "session/world.h"
 #include "slurm/answer.h"
 #include "slurm/job_step.h"
+#include "slurm/leaders.h"
 
 namespace lull {
 
@@ -49,6 +51,7 @@ struct EachSettings {
   Hours hours;  // in which something may be done
   Duration keep_at_most = std::chrono::hours(24);
   ActionOptions how;
+  std::string evidence = {};  // a folder; empty: none is written
   Executor::Retries retries;
   std::vector<SignalSource> signals = {};  // of the user's own
   bool require_gpu = false;
@@ -101,8 +104,7 @@ class EachSession {
   void listen();
   void on_signal(const signalfd_siginfo& info);
   void on_sample(const Snapshot& snapshot, const Scope& scope);
-  void say_about_scope();
-  void say_trouble(const std::string& text);  // that was not there with the last sample
+  void log_users_trouble(const std::string& text);  // that was not there with the last sample
   void put_off(Instant at);
   void begin(const SubjectId& subject, Instant at);
   const std::vector<EachStep>& steps_of(const SubjectId& subject) const;
@@ -112,8 +114,11 @@ class EachSession {
   void act_on(const Key& key, const Fired& fire);
   void look_at_slurm(const std::vector<AllocatedJob>& jobs);
   void choose_steps();
+  void read_kept();
+  void write_kept();
+  void keep_as_before(const TrackedSubject& tracked);
   void answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const;
-  bool leads(const Key& key) const;
+  std::optional<bool> leads(const Key& key);
   void add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
                          std::vector<std::unique_ptr<Action>>& made);
   void start_again(std::uint64_t job, const std::string& id);
@@ -152,16 +157,19 @@ class EachSession {
   std::optional<Control> control_;
   std::optional<Control> keep_control_;
   std::vector<GpuUse> uses_;
+  Recorder recorder_;
+  JobShares shares_;
   std::optional<SlurmJobs> slurm_;
+  std::optional<slurm::Leaders> leaders_;
   std::map<SubjectId, std::vector<EachStep>> own_steps_;                  // of jobs whose users asked for some
   std::map<std::uint64_t, std::unique_ptr<slurm::StartAgain>> starting_;  // jobs that were requeued
   std::map<Key, Acting> acting_;
-  std::map<std::string, Kept> kept_;  // by the subject's key
-  std::set<Key> cancelled_;           // of those that nothing was said of yet
-  std::map<Key, bool> unsaid_;        // fired, and nothing was said of that yet; true: it was called off
-  std::set<Key> not_confirmed_;       // said, of stretches that go on
+  std::map<std::string, Kept> kept_;             // by the subject's key
+  std::map<std::string, WallTime> kept_before_;  // by its id: until when a watcher before us gave it time
+  std::set<Key> cancelled_;                      // of those that nothing was said of yet
+  std::map<Key, bool> unsaid_;                   // fired, and nothing was said of that yet; true: it was called off
+  std::set<Key> not_confirmed_;                  // said, of stretches that go on
   std::set<std::string> said_;
-  std::string scope_trouble_;
   std::string users_trouble_;
   SessionEnd end_;
 };

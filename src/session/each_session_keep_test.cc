@@ -62,14 +62,14 @@ TEST(EachSessionTest, MoreTimeIsNotInheritedByAnotherUser) {
 // Whatever comes in between: the driver is gone for a while, the lists cannot be read, the job works for a moment and
 // goes on with another process.
 TEST(EachSessionTest, MoreTimeThatWasGivenIsNotTakenBack) {
-  Script gone = held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}}, idle);
+  Script gone = held_by({{0, {holder_for_test(10, 1000, "pod:7")}}}, idle);
   gone.has_driver = [](Instant at) { return at < Instant(2min) || at > Instant(3min); };
   Script other =
       held_by({}, [](Instant at, unsigned) { return at > Instant(4min) && at < Instant(5min) ? 50.0 : 0.0; });
   other.holders = [](Instant at, unsigned gpu) -> std::optional<std::vector<GpuProcess>> {
     if (gpu != 0) return std::vector<GpuProcess>();
     if (at > Instant(2min) && at < Instant(3min)) return std::nullopt;
-    return std::vector<GpuProcess>{holder_for_test(at < Instant(6min) ? 10 : 11, 1000, "slurm:7")};
+    return std::vector<GpuProcess>{holder_for_test(at < Instant(6min) ? 10 : 11, 1000, "pod:7")};
   };
   for (const Script& script : {gone, other})
     for (const Per per : {Per::gpu, Per::job}) {

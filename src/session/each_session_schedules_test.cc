@@ -33,7 +33,7 @@ class Story {
       if (phase.holders >= 0 && !phase.same) {
         there.clear();
         // Some of one job across GPUs.
-        for (int i = 0; i < phase.holders; ++i) there.push_back(holder_for_test(++next, 1000, i == 1 ? "slurm:1" : ""));
+        for (int i = 0; i < phase.holders; ++i) there.push_back(holder_for_test(++next, 1000, i == 1 ? "pod:1" : ""));
       }
       parts_.push_back({at, phase.util, phase.holders < 0 ? std::nullopt : std::optional(there)});
       at += phase.lasts;

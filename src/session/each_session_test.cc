@@ -4,6 +4,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
+
 #include <algorithm>
 #include <map>
 
@@ -50,13 +52,13 @@ TEST(EachSessionTest, TheLineOnATerminalCountsDownForTheNearestToAnAction) {
 
 TEST(EachSessionTest, NotesSayWhomTheyAreAbout) {
   FakeWorld world(
-      held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}, {3, {holder_for_test(11, 1000, "slurm:7")}}}, idle));
+      held_by({{0, {holder_for_test(10, 1000, "pod:7")}}, {3, {holder_for_test(11, 1000, "pod:7")}}}, idle));
   Listening sink;
   run_for(each(Per::job), world, sink, 2min);
   ASSERT_TRUE(sink.about.contains("end"));
-  EXPECT_EQ(sink.about["end"].job, "slurm:7");
+  EXPECT_EQ(sink.about["end"].job, "pod:7");
   EXPECT_EQ(sink.about["end"].gpus, (std::vector<std::string>{"0", "3"}));
-  EXPECT_EQ(sink.about["done"].job, "slurm:7");
+  EXPECT_EQ(sink.about["done"].job, "pod:7");
 }
 
 TEST(EachSessionTest, WhatTheEnvironmentOfAHookSaysIsOfTheOneThatFired) {
@@ -75,7 +77,7 @@ TEST(EachSessionTest, WhatTheEnvironmentOfAHookSaysIsOfTheOneThatFired) {
 }
 
 TEST(EachSessionTest, AJobIsIdleOnlyWhereAllItsGpusAre) {
-  const auto job = [](pid_t pid) { return holder_for_test(pid, 1000, "slurm:7"); };
+  const auto job = [](pid_t pid) { return holder_for_test(pid, 1000, "pod:7"); };
   FakeWorld world(held_by({{0, {job(10)}}, {1, {job(11)}}, {2, {holder_for_test(12)}}},
                           [](Instant at, unsigned gpu) { return gpu == 1 && at < Instant(5min) ? 50.0 : 0.0; }));
   Listening sink;
@@ -83,7 +85,7 @@ TEST(EachSessionTest, AJobIsIdleOnlyWhereAllItsGpusAre) {
   EXPECT_LE(time_of(world, "end 12"), Instant(75s)) << "another job does not wait for it";
   EXPECT_GE(time_of(world, "end 10"), Instant(6min));
   EXPECT_LE(time_of(world, "end 11"), Instant(6min + 15s));
-  EXPECT_EQ(sink.firings.back().job_name, "slurm:7");
+  EXPECT_EQ(sink.firings.back().job_name, "pod:7");
 }
 
 // GPU 0 fires with the sample at 4 s, and a sample out of turn confirms that at 4.2 s: it is none of the five of GPU 1,
@@ -106,7 +108,7 @@ TEST(EachSessionTest, WhatConfirmsForOneIsNoSampleOfTheOthers) {
 }
 
 TEST(EachSessionTest, AJobThatWorksOnAGpuThatIsNotWatchedIsNotIdle) {
-  const auto job = [](pid_t pid) { return holder_for_test(pid, 1000, "slurm:7"); };
+  const auto job = [](pid_t pid) { return holder_for_test(pid, 1000, "pod:7"); };
   FakeWorld world(held_by({{0, {job(10)}}, {1, {job(11)}}, {2, {holder_for_test(12)}}, {3, {holder_for_test(13)}}},
                           [](Instant at, unsigned gpu) { return gpu == 1 && at < Instant(5min) ? 50.0 : 0.0; }));
   Listening sink;
@@ -118,6 +120,25 @@ TEST(EachSessionTest, AJobThatWorksOnAGpuThatIsNotWatchedIsNotIdle) {
   EXPECT_LT(time_of(world, "end 10"), Instant::max());
   EXPECT_EQ(world.count("end 11"), 0U) << "where it is, nobody watches";
   EXPECT_EQ(world.count("end 13"), 0U) << "it has nothing that is watched";
+}
+
+// Its script would go on, and its GPUs stay allocated.
+TEST(EachSessionTest, AProcessOfASlurmJobIsNotEnded) {
+  ::unsetenv("SLURM_JOB_ID");
+  for (const Per per : {Per::gpu, Per::job}) {
+    FakeWorld world(held_by({{0, {holder_for_test(10, 1000, "slurm:7"), holder_for_test(11)}}}, idle));
+    Listening sink;
+    run_for(each(per), world, sink, 10min);
+    EXPECT_EQ(world.count("end 10"), 0U);
+    EXPECT_GE(world.count("end 11"), 1U) << "another one is";
+    EXPECT_TRUE(sink.noted("spared"));
+  }
+  ::setenv("SLURM_JOB_ID", "7", 1);  // its own user watches from inside
+  FakeWorld world(held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}}, idle));
+  Listening sink;
+  run_for(each(Per::gpu), world, sink, 10min);
+  ::unsetenv("SLURM_JOB_ID");
+  EXPECT_GE(world.count("end 10"), 1U);
 }
 
 TEST(EachSessionTest, AProcessThatWorksOnAnotherGpuIsNotEndedForAnIdleOne) {

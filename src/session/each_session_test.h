@@ -4,10 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <limits>
 #include <map>
 #include <string>
-#include <string_view>
 #include <utility>
 #include <vector>
 

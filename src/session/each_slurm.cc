@@ -42,6 +42,7 @@ void EachSession::look_at_slurm(const std::vector<AllocatedJob>& jobs) {
   if (slurm_->numbers().wants_look(world_.clock().now()))
     world_.run_helper(slurm::gres_command(slurm_->settings().node), slurm::kCommandLimit,
                       [this](const HelperResult& result) { slurm_->numbers().looked(result, world_.clock().now()); });
+  leaders_->keep(slurm_->all());
   tracker_.take(allocated_subjects(jobs, uses_));
   for (const std::string& text : slurm_->take_notes()) sink_.note(Level::warning, "slurm", text);
   choose_steps();
@@ -61,10 +62,11 @@ void EachSession::choose_steps() {
   own_steps_ = std::move(chosen);
 }
 
-bool EachSession::leads(const Key& key) const {
+// All that is done to a job is done from one node.
+std::optional<bool> EachSession::leads(const Key& key) {
   const TrackedSubject* tracked = slurm_ ? tracker_.find(key.first) : nullptr;
   const slurm::Allocation* job = tracked == nullptr ? nullptr : slurm_->find(tracked->job);
-  return job == nullptr || SlurmJobs::leads(*job);
+  return job == nullptr ? true : leaders_->leads(*job, world_.clock().now());
 }
 
 // ---- what is done
@@ -83,10 +85,7 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   const EachStep& fired = steps_of(key.first)[key.second];
   options.program = own_program();
   options.rule = to_text(fired.when);
-  const slurm::Run run = [this](const slurm::Command& command, Duration limit, Helpers::Done done) {
-    world_.run_helper(command, limit, std::move(done));
-  };
-  auto step = std::make_unique<slurm::JobStep>(loop_, run, std::move(options));
+  auto step = std::make_unique<slurm::JobStep>(loop_, world_.runner(), std::move(options));
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, until); };
   step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };
   step->on_gone = [this, name = tracked.job] { slurm_->drop(name); };
@@ -94,18 +93,12 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
 }
 
 void EachSession::start_again(std::uint64_t job, const std::string& id) {
-  starting_[job] = std::make_unique<slurm::StartAgain>(
-      loop_,
-      [this](const slurm::Command& command, Duration limit, Helpers::Done done) {
-        world_.run_helper(command, limit, std::move(done));
-      },
-      job, id,
-      [this, job](bool) {
-        // Called from inside of it: it goes when the stack is empty.
-        const auto over = starting_.extract(job);
-        if (!over.empty())
-          loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
-      });
+  starting_[job] = std::make_unique<slurm::StartAgain>(loop_, world_.runner(), job, id, [this, job](bool) {
+    // Called from inside of it: it goes when the stack is empty.
+    const auto over = starting_.extract(job);
+    if (!over.empty())
+      loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
+  });
 }
 
 // As on_keep(), by the Comment of the job: Slurm has said who may.
@@ -120,6 +113,47 @@ bool EachSession::keep_until(const SubjectId& id, WallTime until) {
       fmt::format("{}: its Comment keeps it for {}", tracked->title,
                   format_duration(std::chrono::ceil<std::chrono::seconds>(kept_.at(tracked->key).until - now))));
   return true;
+}
+
+// ---- time that was given outlives the watcher that gave it
+
+namespace {
+
+constexpr const char* kKeptFile = "kept";  // beside the allocation files: until when (ns since 1970), and which run
+
+}  // namespace
+
+void EachSession::read_kept() {
+  if (slurm_->settings().source != SlurmSettings::Source::lull) return;
+  const auto text = slurm::read_trusted_file(slurm_->settings().folder, kKeptFile);
+  for (const std::string_view line : split(text ? std::string_view(*text) : std::string_view(), '\n')) {
+    const std::size_t blank = line.find(' ');
+    const auto until = to_unsigned(line.substr(0, blank));
+    if (blank == std::string_view::npos || !until || *until > static_cast<std::uint64_t>(Duration::max().count()))
+      continue;
+    kept_before_[std::string(line.substr(blank + 1))] = WallTime(Duration(static_cast<std::int64_t>(*until)));
+  }
+}
+
+void EachSession::write_kept() {
+  if (slurm_->settings().source != SlurmSettings::Source::lull) return;
+  const Duration ahead = world_.clock().wall().time_since_epoch() - world_.clock().now().time_since_epoch();
+  std::string text;
+  for (const TrackedSubject& tracked : tracker_.subjects())
+    if (const auto kept = kept_.find(tracked.key); kept != kept_.end())
+      text += fmt::format("{} {}\n", (kept->second.until.time_since_epoch() + ahead).count(), tracked.subject.id.value);
+  if (const auto written = slurm::write_trusted_file(slurm_->settings().folder, kKeptFile, text); !written)
+    sink_.note(Level::warning, "keep", written.error().message() + ": a watcher after this one will not know of it");
+}
+
+// The same run of the job, and no more than a watcher gives.
+void EachSession::keep_as_before(const TrackedSubject& tracked) {
+  const auto before = kept_before_.extract(tracked.subject.id.value);
+  if (before.empty()) return;
+  const Instant now = world_.clock().now();
+  const Duration left = std::min<Duration>(before.mapped() - world_.clock().wall(), settings_.keep_at_most);
+  if (left <= Duration::zero() || kept_.contains(tracked.key)) return;
+  kept_.emplace(tracked.key, Kept{now, now + left, users_of(tracked)});
 }
 
 // ---- what it answers
@@ -154,6 +188,7 @@ slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& 
   }
   answer.restarts = job->restarts;
   answer.gpus = static_cast<unsigned>(job->gpus.size());
+  answer.numbers = job->gpus;
   answer.age = std::max(Duration::zero(), feed_->age());
   if (!slurm::is_fresh(answer))
     answer.why = fmt::format("the newest sample is {} old",

@@ -29,7 +29,11 @@ class EachSlurmTest : public ::testing::Test {
   void SetUp() override {
     if (::geteuid() != 0) GTEST_SKIP() << "only root's files are believed";
   }
-  void give(slurm::Allocation job) const {
+  void give(slurm::Allocation job) {
+    details_[std::to_string(job.job)] = fmt::format(
+        "JobId={} JobName=x\n   JobState=RUNNING\n   SuspendTime=None SecsPreSuspend=0\n"
+        "     Nodes={} CPU_IDs=0 Mem=0 GRES=gpu:{}(IDX:{})\n",
+        job.job, job.nodes, job.gpus.size(), fmt::join(job.gpus, ","));
     job.uid = 1000;
     job.user = "ada";
     job.node = "n1";
@@ -55,32 +59,34 @@ class EachSlurmTest : public ::testing::Test {
     return fmt::format("{:24}{:24}{:16}{:8}{:8}{:24}{:64}{:24}{:16}{:<12}{:64}{:64}{:64}{:256}{}\n", "22", "RUNNING",
                        "0", batch, "1", "22", "N/A", "N/A", "1000", count, "main", qos, "physics", "cpu=1", nodes);
   }
-  // A Slurm in which job 22 runs.
-  static std::function<HelperResult(const std::vector<std::string>&)> running(std::vector<std::string>& verbs,
-                                                                              std::string answers = "") {
-    return [&verbs, answers](const std::vector<std::string>& command) {
+  // A Slurm in which job 22 runs, and gave each job what its file says.
+  std::function<HelperResult(const std::vector<std::string>&)> running(const std::string& answers = "") {
+    return [this, answers](const std::vector<std::string>& command) {
+      if (const auto known = details_.find(command.back()); command[0] == "env" && known != details_.end())
+        return done(known->second);
       if (command[0] == "squeue") return done(row());
       if (command[0] == "runuser") return done(answers);
-      if (command[1] != "update") verbs.push_back(command[0] + " " + command[1]);
+      if (command[0] != "env" && command[1] != "update") verbs.push_back(command[0] + " " + command[1]);
       return done();
     };
   }
   // The same, where the job's Comment is so by then.
   std::function<HelperResult(const std::vector<std::string>&)> commented(std::function<HelperResult()> comment) {
-    return [slurm = running(verbs), comment = std::move(comment)](const std::vector<std::string>& command) {
+    return [slurm = running(), comment = std::move(comment)](const std::vector<std::string>& command) {
       return command.back() == "--format=%A %k" ? comment() : slurm(command);
     };
   }
   static Script with_util(std::function<double(Instant, unsigned)> util) { return held_by({}, std::move(util)); }
 
   std::string folder;
+  std::map<std::string, std::string> details_;  // by job: what `scontrol show job -d` says
   std::vector<std::string> verbs;
 };
 
 TEST_F(EachSlurmTest, AnAllocationThatNobodyUsesIsRequeued) {
   give({.job = 22, .gpus = {0, 1}, .nodes = "n1", .restarts = 0});
   FakeWorld world(with_util(idle));
-  world.answer_command = running(verbs);
+  world.answer_command = running();
   Listening sink;
   run_for(settings(), world, sink, 3min);
   ASSERT_FALSE(verbs.empty());
@@ -90,7 +96,7 @@ TEST_F(EachSlurmTest, AnAllocationThatNobodyUsesIsRequeued) {
 TEST_F(EachSlurmTest, OneBusyGpuOfAJobIsEnoughToKeepIt) {
   give({.job = 22, .gpus = {0, 1}, .nodes = "n1", .restarts = 0});
   FakeWorld world(with_util([](Instant, unsigned gpu) { return gpu == 1 ? 50.0 : 0.0; }));
-  world.answer_command = running(verbs);
+  world.answer_command = running();
   Listening sink;
   run_for(settings(), world, sink, 10min);
   EXPECT_TRUE(verbs.empty());
@@ -100,7 +106,7 @@ TEST_F(EachSlurmTest, AGpuThatCannotBeReadIsNotIdle) {
   give({.job = 22, .gpus = {0, 1}, .nodes = "n1", .restarts = 0});
   FakeWorld world(
       with_util([](Instant, unsigned gpu) { return gpu == 1 ? std::numeric_limits<double>::quiet_NaN() : 0.0; }));
-  world.answer_command = running(verbs);
+  world.answer_command = running();
   Listening sink;
   run_for(settings(), world, sink, 10min);
   EXPECT_TRUE(verbs.empty());
@@ -109,25 +115,117 @@ TEST_F(EachSlurmTest, AGpuThatCannotBeReadIsNotIdle) {
 TEST_F(EachSlurmTest, OnlyTheFirstNodeActs) {
   give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});
   FakeWorld world(with_util(idle));
-  world.answer_command = running(verbs);
+  world.answer_command = running();
   Listening sink;
   run_for(settings(), world, sink, 10min);
   EXPECT_TRUE(verbs.empty());
   EXPECT_EQ(world.count("run runuser"), 0U);
 }
 
+// Slurm gives job 22 so many GPUs on n0; this is n1.
+class LeaderTest : public EachSlurmTest {
+ protected:
+  void run(Duration time = 3min) {
+    give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});
+    FakeWorld world(with_util(idle));
+    world.answer_command = [&](const std::vector<std::string>& command) {
+      if (command[0] == "squeue") return done(row("n[0-1]", 2));
+      if (command[0] == "runuser") {
+        ++asked;
+        return done(to_line(first) + "\n" + to_line(second) + "\n");
+      }
+      if (command[0] != "env") return slurm(command);
+      if (asked == 0) ++looked;
+      return HelperResult(details);
+    };
+    slurm = running();
+    Listening sink;
+    run_for(settings(), world, sink, time);
+  }
+  static HelperResult given(const std::string& on_first, const std::string& name = "x") {
+    return done(
+        fmt::format("JobId=22 JobName={}\n   JobState=RUNNING\n   SuspendTime=None SecsPreSuspend=0\n"
+                    "     Nodes=n0 CPU_IDs=0 Mem=0 GRES={}\n     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)\n",
+                    name, on_first));
+  }
+  HelperResult details = given("(null)");
+  slurm::Answer first{
+      .job = 22, .node = "n0", .says = slurm::Says::yes, .restarts = 0, .gpus = 0, .age = 1s, .every = 5s};
+  slurm::Answer second{.job = 22,
+                       .node = "n1",
+                       .says = slurm::Says::yes,
+                       .restarts = 0,
+                       .gpus = 1,
+                       .numbers = {0},
+                       .age = 1s,
+                       .every = 5s};
+  std::function<HelperResult(const std::vector<std::string>&)> slurm;
+  unsigned asked = 0;
+  unsigned looked = 0;
+};
+
+TEST_F(LeaderTest, ActsWhereTheNodesBeforeItHaveNoGpuOfTheJob) {
+  run();
+  ASSERT_FALSE(verbs.empty());
+  EXPECT_EQ(verbs[0], "scontrol requeue");
+  EXPECT_EQ(looked, 1U) << "once for each run";
+}
+
+TEST_F(LeaderTest, DoesNothingWhereOneBeforeItHasGpus) {
+  details = given("gpu:1(IDX:0)");
+  run(10min);
+  EXPECT_TRUE(verbs.empty());
+  EXPECT_EQ(looked, 1U);
+  EXPECT_EQ(asked, 0U);
+}
+
+TEST_F(LeaderTest, DoesNothingWhereAnAnswerSaysOtherwise) {
+  first.gpus = 1;
+  first.numbers = {0};
+  run(10min);
+  EXPECT_GE(asked, 1U);
+  EXPECT_TRUE(verbs.empty());
+}
+
+TEST_F(LeaderTest, DoesNothingWhereANodeWithoutGpusIsNotWatched) {
+  first.says = slurm::Says::nobody;
+  run(10min);
+  EXPECT_GE(asked, 1U);
+  EXPECT_TRUE(verbs.empty());
+}
+
+TEST_F(LeaderTest, DoesNothingWhereSlurmDoesNotSayItForSure) {
+  for (const HelperResult& unclear : {done("", 1), done("JobId=22 JobName=x\n"), given("shard:1"),
+                                      given("(null)", "x\n     Nodes=n0 CPU_IDs=0 Mem=0 GRES=(null)")}) {
+    details = unclear;
+    looked = 0;
+    run(10min);
+    EXPECT_TRUE(verbs.empty());
+    EXPECT_EQ(asked, 0U);
+    EXPECT_GE(looked, 5U) << "it is tried again";
+    EXPECT_LE(looked, 10U) << "and not with each sample";
+  }
+}
+
 TEST_F(EachSlurmTest, AHookForAJobOnTwoNodesWaitsForBoth) {
   give({.job = 22, .gpus = {0}, .nodes = "n[1-2]", .restarts = 0});
-  slurm::Answer first{.job = 22, .node = "n1", .says = slurm::Says::yes, .restarts = 0, .age = 1s, .every = 5s};
+  slurm::Answer first{.job = 22,
+                      .node = "n1",
+                      .says = slurm::Says::yes,
+                      .restarts = 0,
+                      .gpus = 1,
+                      .numbers = {0},
+                      .age = 1s,
+                      .every = 5s};
   slurm::Answer second = first;
   second.node = "n2";
   for (const bool agree : {false, true}) {
     second.says = agree ? slurm::Says::yes : slurm::Says::no;
     FakeWorld world(with_util(idle));
-    world.answer_command = [&, slurm = running(verbs, to_line(first) + "\n" + to_line(second) + "\n")](
-                               const std::vector<std::string>& command) {
-      return command[0] == "squeue" ? done(row("n[1-2]", 2)) : slurm(command);
-    };
+    world.answer_command =
+        [&, slurm = running(to_line(first) + "\n" + to_line(second) + "\n")](const std::vector<std::string>& command) {
+          return command[0] == "squeue" ? done(row("n[1-2]", 2)) : slurm(command);
+        };
     Listening sink;
     run_for(settings("exec=true"), world, sink, 3min);
     EXPECT_EQ(world.count("exec=true") > 0, agree);
@@ -210,7 +308,7 @@ TEST_F(EachSlurmTest, AJobWhoseGpusAreNotKnownIsNotJudged) {
   give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
   FakeWorld world(with_util(idle));
   std::size_t asked = 0;
-  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+  world.answer_command = [&, slurm = running()](const std::vector<std::string>& command) {
     if (command[0] != "slurmd") return slurm(command);
     ++asked;
     return done("", 1);
@@ -247,7 +345,7 @@ TEST_F(EachSlurmTest, AJobOfAnotherToolsPrologIsJudgedWhereItHasNoFileOfOurs) {
 TEST_F(EachSlurmTest, AFileWhoseJobSlurmDoesNotKnowIsRemoved) {
   give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
   FakeWorld world(with_util(idle));
-  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+  world.answer_command = [&, slurm = running()](const std::vector<std::string>& command) {
     if (command[0] == "squeue") return done("slurm_load_jobs error: Invalid job id specified", 1);
     return slurm(command);
   };
@@ -257,10 +355,57 @@ TEST_F(EachSlurmTest, AFileWhoseJobSlurmDoesNotKnowIsRemoved) {
   EXPECT_FALSE(fs::exists(folder + "/22"));
 }
 
+// The Prolog of the job that runs could not write; the file is of an older one with its number.
+TEST_F(EachSlurmTest, AJobThatHasOtherGpusThanItsFileSaysIsLeftAlone) {
+  give({.job = 22, .gpus = {1}, .nodes = "n1", .restarts = 0});
+  const std::string now = details_["22"];
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  details_["22"] = now;
+  for (const char* action : {"slurm=cancel", "exec=true"}) {
+    FakeWorld world(with_util([](Instant, unsigned gpu) { return gpu == 1 ? 90.0 : 0.0; }));
+    world.answer_command = running();
+    Listening sink;
+    run_for(settings(action), world, sink, 10min);
+    EXPECT_TRUE(verbs.empty());
+    EXPECT_EQ(world.count("exec=true"), 0U);
+    EXPECT_GE(world.count("run env"), 2U) << "it is looked at again";
+  }
+}
+
+// As with an upgrade of lull.
+TEST_F(EachSlurmTest, TimeThatWasGivenOutlivesTheWatcher) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  {
+    FakeWorld world(with_util(idle));
+    world.answer_command = running();
+    Listening sink;
+    EachSession session(settings(), world, sink);
+    world.loop().at(Instant(30s), [&] { (void)session.on_keep(1000, "ada", "slurm:22", 20min); });
+    world.loop().at(Instant(40s), [&] { world.send(SIGTERM); });
+    (void)session.run();
+  }
+  const auto acts_within = [&](Duration time, std::optional<Duration> at_most = {}) {
+    verbs.clear();
+    FakeWorld world(with_util(idle));
+    world.answer_command = running();
+    Listening sink;
+    EachSettings made = settings();
+    if (at_most) made.keep_at_most = *at_most;
+    run_for(std::move(made), world, sink, time);
+    return !verbs.empty();
+  };
+  EXPECT_FALSE(acts_within(19min));
+  EXPECT_TRUE(acts_within(25min)) << "and no longer";
+  EXPECT_TRUE(acts_within(5min, 2min)) << "nor than this watcher gives";
+  std::ofstream(folder + "/kept") << "x\n12\n99999999999999999999999 job:slurm:22\n\n";
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  EXPECT_TRUE(acts_within(5min)) << "what is none is no time";
+}
+
 TEST_F(EachSlurmTest, ARestartBeginsAnew) {
   give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
   FakeWorld world(with_util(idle));
-  world.answer_command = running(verbs);
+  world.answer_command = running();
   world.loop().at(Instant(50s), [&] { give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 1}); });
   Listening sink;
   run_for(settings("slurm=cancel"), world, sink, 100s);
@@ -286,6 +431,7 @@ TEST_F(EachSlurmTest, ACommentKeepsAJobNoLongerThanTheLimit) {
        {"lull-keep=2199-01-01T00:00:00Z", "lull-keep=9999-99-99T00:00:00Z lull-keep=2199-01-01T00:00:00Z",
         "of several lines\nlull-keep=2199-01-01T00:00:00Z\n\n22"}) {
     verbs.clear();
+    fs::remove(folder + "/kept");  // each comment by itself
     FakeWorld world(with_util(idle));
     world.answer_command = commented([&] { return done(fmt::format("22 {}\n", comment)); });
     Listening sink;
@@ -351,7 +497,7 @@ TEST_F(EachSlurmTest, UsersAndPartitionsThatAreLeftOutAreLeftAlone) {
     if (what == 1) made.slurm->policy.except_partitions = {"main"};
     if (what == 2) made.slurm->policy.except_qos = {"normal"};  // the Prolog is not told
     FakeWorld world(with_util(idle));
-    world.answer_command = running(verbs);
+    world.answer_command = running();
     Listening sink;
     run_for(std::move(made), world, sink, 3min);
     EXPECT_TRUE(verbs.empty()) << what;
@@ -361,7 +507,7 @@ TEST_F(EachSlurmTest, UsersAndPartitionsThatAreLeftOutAreLeftAlone) {
   other.slurm->policy.except_qos = {"high"};
   other.slurm->policy.except_accounts = {"chemistry"};
   FakeWorld world(with_util(idle));
-  world.answer_command = running(verbs);
+  world.answer_command = running();
   Listening sink;
   run_for(std::move(other), world, sink, 3min);
   EXPECT_FALSE(verbs.empty());
@@ -391,7 +537,7 @@ TEST_F(EachSlurmTest, AJobIsJudgedForTheTimeThatItsUserAskedFor) {
     verbs.clear();
     give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .comment = one.comment, .rule = one.rule});
     FakeWorld world(with_util(idle));
-    world.answer_command = running(verbs);
+    world.answer_command = running();
     EachSettings made = settings();
     made.slurm->user_rule_at_most = 10min;
     Listening sink;
@@ -404,7 +550,7 @@ TEST_F(EachSlurmTest, WhoAsksForAWarningGetsAComment) {
   give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .rule = "2m,warn"});
   std::vector<std::string> comments;
   FakeWorld world(with_util(idle));
-  world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+  world.answer_command = [&, slurm = running()](const std::vector<std::string>& command) {
     if (command[0] == "scontrol" && command[1] == "update") comments.push_back(command.back());
     return slurm(command);
   };
@@ -431,7 +577,7 @@ TEST_F(EachSlurmTest, AnInteractiveJobIsLeftOrCancelledAsTheSiteSaysWhateverItsU
   using Interactive = slurm::ActPolicy::Interactive;
   for (const Interactive interactive : {Interactive::leave, Interactive::cancel}) {
     FakeWorld world(with_util(idle));
-    world.answer_command = [&, slurm = running(verbs)](const std::vector<std::string>& command) {
+    world.answer_command = [&, slurm = running()](const std::vector<std::string>& command) {
       return command[0] == "squeue" ? done(row("n1", 1, "0")) : slurm(command);
     };
     EachSettings made = settings("slurm=cancel");
@@ -469,7 +615,7 @@ TEST_F(EachSlurmTest, NothingIsDoneToAJobBeforeItHasRunForTheDelay) {
                                      std::pair(Duration(400s), 320s), std::pair(Duration(120s), 90s)}) {
     verbs.clear();
     FakeWorld world(with_util(idle));
-    world.answer_command = running(verbs);
+    world.answer_command = running();
     EachSettings made = settings();
     made.slurm->delay = delay;
     Listening sink;

@@ -11,10 +11,7 @@
 #include <csignal>
 #include <memory>
 #include <optional>
-#include <utility>
 
-#include "base/fd.h"
-#include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "rule/reason.h"
@@ -44,7 +41,7 @@ struct Task {
 };
 
 Result<Task> read_task(int argc, char** argv) {
-  const auto pid = argc == 4 || argc == 7 || argc == 8 ? to_pid(argv[1]) : std::nullopt;
+  const auto pid = argc == 4 || argc >= 8 ? to_pid(argv[1]) : std::nullopt;
   if (!pid) return fail("is started by Python's lull.watch(), not by hand");
   Task task;
   task.wait = TRY(parse_duration(argv[2]));
@@ -55,7 +52,8 @@ Result<Task> read_task(int argc, char** argv) {
   if (handle.find(fmt::format("\nPid:\t{}\n", *pid)) == std::string::npos)
     return fail(fmt::format("process {} is not the one that started us", *pid));
   task.looks = argc > 4;
-  task.asks = argc == 8;
+  task.asks = task.looks && std::string_view(argv[7]) == "ask";
+  for (int i = 8; i < argc; ++i) task.judged.signals.push_back(TRY(parse_signal_from(argv[i])));
   // We ask what it shows; by itself it never fires.
   task.judged.policy.idle =
       with_span(at_one_moment(TRY(parse_rule(task.looks ? argv[4] : "util < 1"))), {.time = kNever});

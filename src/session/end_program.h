@@ -1,10 +1,11 @@
 #pragma once
-// `lull-end PID WAIT GRACE [RULE GPUS MISSING [ask]]`: ends the process that started us, with its children, if it has
-// not ended by itself after WAIT. With RULE, what its GPUs show by then, and again before SIGKILL, may spare it: it may
-// have become another program (exec) that works. Python's lull.watch(do="exit") and do="kill" start it
+// `lull-end PID WAIT GRACE [RULE GPUS MISSING ask|- SIGNAL…]`: ends the process that started us, with its children, if
+// it has not ended by itself after WAIT. With RULE, what its GPUs show by then, and again before SIGKILL, may spare it:
+// it may have become another program (exec) that works. Python's lull.watch(do="exit") and do="kill" start it
 // (process_start.h): who hangs in a driver or holds the interpreter's lock can no longer end itself. Descriptor 3 is a
 // handle of that process. With `ask` that process confirms before the first signal, over descriptor 4, and may withdraw
-// that until the signal (SharedOffer, descriptor 5): it knows all that its rule asks for.
+// that until the signal (SharedOffer, descriptor 5): it knows all that its rule asks for. A SIGNAL is a source of a
+// signal of the user's own, as NAME=SOURCE.
 
 #include <sys/types.h>
 

@@ -29,7 +29,7 @@ class FakeWorld final : public World {
   explicit FakeWorld(Script script_to_play) : script(std::move(script_to_play)), loop_(*Loop::create_warped(clock)) {}
 
   Loop& loop() override { return *loop_; }
-  Result<> listen(const sigset_t&, OnSignal on_signal) override {
+  Result<> listen(const std::vector<int>&, OnSignal on_signal) override {
     on_signal_ = std::move(on_signal);
     return {};
   }
@@ -162,7 +162,7 @@ class FakeWorld final : public World {
       read();
       return true;
     }
-    void let_go() override {}
+    void release_driver() override {}
     const Snapshot& newest() const override { return newest_; }
 
    private:
@@ -185,6 +185,7 @@ class FakeWorld final : public World {
           reading.set(Metric::util, util);
         if (world_.script.not_covered(world_.seen.size())) reading.miss(Metric::util, Absence::not_covered);
         reading.newest_span = world_.script.newest_span(snapshot.at);
+        world_.script.shares(snapshot.at, reading);
         reading.processes.emplace();
         if (contexts_[i])
           reading.processes->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <utility>
-#include <vector>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -64,9 +63,11 @@ Feed::Feed(World& world, FeedOptions options)
               .job_is_new = options_.job_is_new,
               .all_without_context = options_.all_without_context,
               .stricter_with_more = options_.policy.idle.stricter_with_more_gpus(),
-              .needs_gpu = policy_uses(options_.policy, Of::gpu),
+              .needs_gpu = policy_uses(options_.policy, Of::gpu) || policy_uses(options_.policy, {Metric::job_util}),
               .users = world.users()}),
       wants_people_(policy_uses(options_.policy, {Metric::user_idle})),
+      confirms_shares_(policy_uses(options_.policy, {Metric::job_util}) ||
+                       std::ranges::count(options_.more_signals, Metric::job_util) > 0),
       ticker_(world.loop(), options_.every, [this](std::uint64_t tick) {
         in_turn_ = true;
         if (own_) own_->ask();
@@ -108,16 +109,15 @@ void Feed::ask(bool fresh_lists) {
 void Feed::start_sampler() {
   if (sampler_) return;
   SamplerOptions options;
-  if (!options_.everything) {
-    std::vector<Metric> signals = signals_of(options_.policy);
-    signals.insert(signals.end(), options_.more_signals.begin(), options_.more_signals.end());
-    if (options_.warn_by)
-      for (const Metric metric : options_.warn_by->signals()) signals.push_back(metric);
-    options.want_only(signals);
-    options.memory = true;
-  } else {
-    options.learned = true;
-  }
+  std::vector<Metric> signals = signals_of(options_.policy);
+  signals.insert(signals.end(), options_.more_signals.begin(), options_.more_signals.end());
+  if (options_.warn_by)
+    for (const Metric metric : options_.warn_by->signals()) signals.push_back(metric);
+  options.want_only(signals);
+  options.memory = true;
+  // But what is dear to read: that is read for a rule alone.
+  if (options_.everything) options.power = options.details = options.processes = options.learned = true;
+  wants_shares_ = options.shares = options.shares || (options_.everything && scope_.needs_processes());
   options.processes = options.processes || scope_.needs_processes() || options_.holders;
   options.all_lists = scope_.needs_processes() || options_.holders;  // who draws works there, too
   options.lists_every = std::max(kShortestLists, lists_wanted_every(options_));
@@ -261,7 +261,7 @@ void Feed::take(const Snapshot& snapshot) {
     desktop_said_ = true;
     if (on_note) on_note("desktop", text);
   }
-  say_of_cards(scope);
+  log_card_notes(scope);
   if (wants_people_) add_presence(machine_, world_.user_idle());
   if (own_) own_->add_to(machine_);
   if (on_sample) on_sample(snapshot, scope);
@@ -269,7 +269,13 @@ void Feed::take(const Snapshot& snapshot) {
   call_back();
 }
 
-void Feed::say_of_cards(const Scope& scope) {
+void Feed::log_scope_trouble(Sink& sink) {
+  if (trouble() != std::exchange(logged_trouble_, trouble()) && !trouble().empty())
+    sink.note(Level::warning, "scope", trouble());
+  for (const std::string& text : scope_.take_notes()) sink.note(Level::warning, "scope", text);
+}
+
+void Feed::log_card_notes(const Scope& scope) {
   for (const Rule* rule : {&options_.policy.idle, options_.warn_by ? &*options_.warn_by : nullptr}) {
     if (rule == nullptr) continue;
     for (const std::string& text : rdna_notes(*rule, scope.devices))
@@ -325,7 +331,12 @@ bool Feed::has_covered(const Waiting& one) const {
   if (asked < one.from || !newest_lists_ || (own_ && !own_->read_since(one.from))) return false;
   if (!one.covering) return true;
   bool all = asked - kShortestConfirmation >= one.from;
-  each_reading([&](const Reading& reading) { all = all && asked - reading.newest_span >= one.from; });
+  each_reading([&](const Reading& reading) {
+    all = all && asked - std::max(reading.newest_span, reading.counters_span) >= one.from;
+    if (!wants_shares_ || !confirms_shares_) return;
+    // The driver's samples of processes may come later than those of the GPU.
+    all = all && (reading.shares_absence != Absence::none || asked - reading.shares_span >= one.from);
+  });
   return all;
 }
 

@@ -77,12 +77,16 @@ class Feed {
   // Nothing also where no answer came within the limit; then what is wrong shows at the first sample.
   std::optional<std::string> look(Duration limit = Duration::max());
   const std::string& trouble() const { return scope_.trouble(); }
-  // About the scope, for a person; each once.
-  std::vector<std::string> take_notes() { return scope_.take_notes(); }
+  // What is wrong with the scope, and what else a person should know of it; each once.
+  void log_scope_trouble(Sink& sink);
   // Of the job's processes with a context: one that is stopped.
   std::optional<ProcessEntry> stopped(bool traced) const { return scope_.contexts().stopped(traced); }
   // One of those, or of these, is in a cgroup that is frozen.
   bool frozen(std::vector<pid_t> others = {}) const { return scope_.contexts().frozen(std::move(others)); }
+  // The job's `job_util` at the newest sample, where a rule asks for it.
+  void add_share(Facts& job) const {
+    if (wants_shares_ && scope_now_ != nullptr) scope_.contexts().add_share(job, scope_now_->devices);
+  }
   void forget_job() { scope_.forget_job(); }
   void set_environment(JobEnvironment environment) { scope_.set_environment(std::move(environment)); }
 
@@ -104,7 +108,7 @@ class Feed {
   bool lists_may_be_old() const { return scope_.needs_processes() && !newest_lists_; }
   // The rule may fire with the next sample: that one is to bring lists of now, where that is not too often.
   void may_fire_next(bool may);
-  void let_go() { sampler_->let_go(); }  // of the driver, for a minute
+  void release_driver() { sampler_->release_driver(); }  // of the driver, for a minute
   const Snapshot& newest() const { return sampler_->newest(); }
   const Facts& machine() const { return machine_; }  // at the newest sample
 
@@ -128,13 +132,15 @@ class Feed {
   Duration longest_confirmation() const;
   void make_own_signals();
   void ask_to_confirm();
-  void say_of_cards(const Scope& scope);
+  void log_card_notes(const Scope& scope);
   void call_back();
 
   World& world_;
   FeedOptions options_;
   ScopeFinder scope_;
   bool wants_people_ = false;
+  bool wants_shares_ = false;     // of processes: asked of the driver
+  bool confirms_shares_ = false;  // and by a rule
   std::unique_ptr<SampleSource> sampler_;
   Ticker ticker_;
   Facts machine_;
@@ -154,6 +160,7 @@ class Feed {
   SamplingCosts costs_;
   Duration handled_{};  // how long the newest sample took us
   bool desktop_said_ = false;
+  std::string logged_trouble_;
   std::set<std::string> card_notes_;  // that were said
 };
 

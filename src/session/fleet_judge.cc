@@ -3,8 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
-#include <limits>
 #include <map>
 
 #include "base/calendar.h"
@@ -66,6 +64,20 @@ Duration median_interval(std::span<const Instant> at) {
   const auto middle = all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2);
   std::ranges::nth_element(all, middle);
   return *middle;
+}
+
+// "gpu1.cluster:9400" -> "gpu1.cluster"
+std::string_view without_port(std::string_view host) {
+  const std::size_t colon = host.rfind(':');
+  return colon != std::string_view::npos && to_unsigned(host.substr(colon + 1)) ? host.substr(0, colon) : host;
+}
+
+// "gpu1.cluster:9400" -> "cluster"; empty: it has none, or is an address.
+std::string_view domain_of(std::string_view host) {
+  host = without_port(host);
+  const std::size_t dot = host.find('.');
+  if (dot == std::string_view::npos || host.find_first_not_of("0123456789.") == std::string_view::npos) return {};
+  return host.substr(dot + 1);
 }
 
 std::string rounded_text(Duration time) {
@@ -141,6 +153,14 @@ std::optional<Lane> lane_of(const std::pair<std::string, unsigned>& which, const
     why = fmt::format("no series tells of {}", name);
     return std::nullopt;
   }
+  // Two clusters may each have a gpu1, and the exporter of ours may be down.
+  if (without_port(found->host) != which.first)
+    for (const FleetGpu& gpu : fleet)
+      if (const std::string_view domain = domain_of(gpu.host); !domain.empty() && domain != domain_of(found->host)) {
+        why = fmt::format("{} may be of another cluster: there are hosts of {} and of {}; --match chooses", name,
+                          printable(domain_of(found->host)), printable(domain));
+        return std::nullopt;
+      }
   // What was before the job had it tells of others, and the first sample after that, too.
   const auto begin = std::ranges::upper_bound(found->at, question.from);
   Lane lane{.gpu = found};
@@ -169,8 +189,7 @@ std::optional<Lane> lane_of(const std::pair<std::string, unsigned>& which, const
 }  // namespace
 
 bool is_host_of(std::string_view host, std::string_view node) {
-  if (const std::size_t colon = host.rfind(':'); colon != std::string_view::npos && to_unsigned(host.substr(colon + 1)))
-    host = host.substr(0, colon);
+  host = without_port(host);
   return host == node || host.substr(0, host.find('.')) == node;
 }
 

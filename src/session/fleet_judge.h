@@ -4,9 +4,7 @@
 // answer unknown: an exporter that is down never looks like an idle GPU.
 
 #include <array>
-#include <cstdint>
 #include <optional>
-#include <span>
 #include <string>
 #include <utility>
 #include <vector>

@@ -102,6 +102,17 @@ TEST(FleetJudge, WhatIsScrapedTooSeldomOrMayBeAnotherGpuIsUnknown) {
   EXPECT_EQ(two.why, "GPU 0 of n1 may be any of several series");
 }
 
+// The exporter of our n1 is down, and another cluster has an n1, too.
+TEST(FleetJudge, AFirstNameTellsNoHostWhereThereAreHostsOfSeveralDomains) {
+  const FleetGpu theirs = gpu_of("n1.b:9400", 0, idle);
+  const FleetVerdict verdict = judged({theirs, gpu_of("n2.a:9400", 0, busy)}, {{"n1", 0}});
+  EXPECT_EQ(verdict.truth, Truth::unknown);
+  EXPECT_TRUE(verdict.why.starts_with("GPU 0 of n1 may be of another cluster")) << verdict.why;
+  EXPECT_EQ(judged({theirs, gpu_of("n2.a:9400", 0, busy)}, {{"n1.b", 0}}).truth, Truth::yes) << "its whole name";
+  for (const char* other : {"n2.b", "n2.b:9400", "n2", "n2:9400", "10.0.0.2:9400"})
+    EXPECT_EQ(judged({theirs, gpu_of(other, 0, busy)}, {{"n1", 0}}).truth, Truth::yes) << other;
+}
+
 TEST(FleetJudge, HostsAreKnownByTheirFirstNameAndWithoutAPort) {
   for (const char* host : {"n1", "n1:9400", "n1.cluster.example", "n1.cluster.example:9400"})
     EXPECT_TRUE(is_host_of(host, "n1")) << host;

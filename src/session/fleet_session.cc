@@ -7,7 +7,6 @@
 #include <algorithm>
 #include <csignal>
 #include <ctime>
-#include <utility>
 
 #include "base/calendar.h"
 #include "base/fd.h"
@@ -30,6 +29,7 @@ constexpr Duration kSlack = 5min;  // beside what the rules reach back: holes, l
 constexpr std::size_t kMostList = std::size_t{64} << 20;
 constexpr std::size_t kMostAnswer = std::size_t{1} << 30;
 constexpr Duration kShortestWait = 250ms;
+constexpr Duration kClocksApart = 1min;  // more, and it may be an answer of long ago
 
 std::string run_name(const slurm::RunningJob& job) {
   return fmt::format("{}/{}/{}", job.job, job.restarts, job.start.time_since_epoch().count());
@@ -112,17 +112,9 @@ Duration FleetSession::reach() const {
   return longest + kSlack;
 }
 
-slurm::Run FleetSession::runner() {
-  return [this](const slurm::Command& command, Duration limit, Helpers::Done done) {
-    world_.run_helper(command, limit, std::move(done));
-  };
-}
-
 Result<> FleetSession::prepare() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCHLD}) sigaddset(&set, number);
-  TRY(world_.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  TRY(world_.listen({SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGCHLD},
+                    [this](const signalfd_siginfo& info) { on_signal(info); }));
   for (const EachStep& step : settings_.each.steps)
     for (const ActionOption& word : step.actions)
       for (const auto& action : world_.actions_of(word, settings_.each.how)) TRY(action->prepare());
@@ -139,10 +131,10 @@ SessionEnd FleetSession::run() {
     sink_.note(Level::warning, "control", control.error().message());
   sink_.started();
   look_in(Duration::zero());
-  const auto ran = loop_.run();
+  SessionEnd end = world_.run(end_);
   acting_.clear();
   starting_.clear();
-  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+  return end;
 }
 
 void FleetSession::on_signal(const signalfd_siginfo& info) {
@@ -332,6 +324,12 @@ void FleetSession::pulled(const HelperResult& result) {
   if (const std::string part = trace::partial_answer(answer->body); !part.empty())
     return trouble("it does not have all of it: " + part);
   if (!answer->date) return trouble("it does not say what time it is");
+  // An answer that was kept, or a clock that was set back, would show as idle now what was idle then.
+  if (const Duration apart = to_wall(*answer->date) - world_.clock().wall(); std::chrono::abs(apart) > kClocksApart)
+    return trouble(fmt::format("its answer is of {} by its clock, {} {} ours: too far apart",
+                               format_rfc3339(to_wall(*answer->date), 0),
+                               format_duration(std::chrono::floor<std::chrono::seconds>(std::chrono::abs(apart))),
+                               apart > Duration::zero() ? "ahead of" : "behind"));
   const Fd file(::memfd_create("lull-fleet", MFD_CLOEXEC));
   if (!file || !write_all(file.get(), answer->body)) return trouble("no memory for its answer");
   std::vector<FleetGpu> fleet;
@@ -483,15 +481,16 @@ std::unique_ptr<Action> FleetSession::through_slurm(const Key& key, const Action
   if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
   options.policy = settings_.each.slurm->policy;
   options.rule = to_text(one.steps[key.second].when);
-  auto step = std::make_unique<slurm::JobStep>(loop_, runner(), std::move(options));
+  auto step = std::make_unique<slurm::JobStep>(loop_, world_.runner(), std::move(options));
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, key.second, until); };
   step->on_requeued = [this, number = one.job.job](const slurm::ActResult& result) {
-    starting_[number] = std::make_unique<slurm::StartAgain>(loop_, runner(), number, result.id, [this, number](bool) {
-      // Called from inside of it: it goes when the stack is empty.
-      const auto over = starting_.extract(number);
-      if (!over.empty())
-        loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
-    });
+    starting_[number] =
+        std::make_unique<slurm::StartAgain>(loop_, world_.runner(), number, result.id, [this, number](bool) {
+          // Called from inside of it: it goes when the stack is empty.
+          const auto over = starting_.extract(number);
+          if (!over.empty())
+            loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
+        });
   };
   return step;
 }

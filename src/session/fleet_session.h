@@ -99,7 +99,6 @@ class FleetSession {
   std::unique_ptr<Action> through_slurm(const Key& key, const ActionOption& word);
   std::string on_cancel(const std::string& who);
   static Whom whom(const Followed& one);
-  slurm::Run runner();
 
   FleetSettings settings_;
   World& world_;

@@ -2,12 +2,10 @@
 
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <memory>
 #include <random>
-#include <string>
 #include <vector>
 
 #include "config/settings.h"
@@ -203,7 +201,7 @@ TEST(HangRuleTest, UnknownReadingsNeverMakeItFire) {
     PowerLearner learner;
     for (int i = 0; i <= at; ++i) {
       const Sample& one = holes[static_cast<std::size_t>(i)];
-      const bool learned = learner.seconds() >= 60;
+      const bool learned = learner.seconds(one.util) >= 60;
       const bool spins = learned ? learner.effort(one.util, one.watts) < 45 : one.watts < 0.35 * one.limit;
       if (i >= at - 30) {
         ASSERT_TRUE(one.util >= 95 && spins) << round << ": " << i;

@@ -44,7 +44,7 @@ SamplerOptions JobsSession::sampling() const {
   return options;
 }
 
-void JobsSession::say_once(const std::string& text) {
+void JobsSession::warn_once(const std::string& text) {
   if (!text.empty() && said_.insert(text).second && !live_.on_screen()) say_(text);
 }
 
@@ -60,8 +60,8 @@ void JobsSession::ask_watchers() {
 void JobsSession::see(const Snapshot& snapshot) {
   const std::vector<GpuUse> uses = users_.look(snapshot, UserDetail::jobs);  // before the leases, which it reads
   look_.see(snapshot, uses, users_.leases());
-  for (const std::string& text : look_.take_notes()) say_once(text);
-  say_once(users_.trouble());
+  for (const std::string& text : look_.take_notes()) warn_once(text);
+  warn_once(users_.trouble());
   if (look_.any()) ask_watchers();
   view_ = look_.view();
 }
@@ -86,7 +86,7 @@ std::optional<SessionEnd> JobsSession::show(const Snapshot& snapshot) {
   const DriverState& driver = snapshot.driver;
   trouble_ = driver.absence == Absence::none ? "" : driver.detail.empty() ? to_string(driver.absence) : driver.detail;
   if (!trouble_.empty() && view_.rows.empty() && !settings_.every) return SessionEnd{kExitFailure, trouble_};
-  say_once(trouble_);
+  warn_once(trouble_);
   if (view_.rows.empty() && !settings_.json && !settings_.every) {  // for people; a program that reads lines gets none
     fmt::print(stderr, "{}\n", jobs_summary(view_));
     return SessionEnd{};

@@ -3,11 +3,9 @@
 // them is asked of it.
 
 #include <functional>
-#include <memory>
 #include <optional>
 #include <set>
 #include <string>
-#include <vector>
 
 #include "base/exit_status.h"
 #include "jobs/gpu_users.h"
@@ -36,7 +34,7 @@ class JobsSession {
   SamplerOptions sampling() const;
   void see(const Snapshot& snapshot);
   void ask_watchers();
-  void say_once(const std::string& text);
+  void warn_once(const std::string& text);
   std::optional<SessionEnd> show(const Snapshot& snapshot);
   std::optional<SessionEnd> draw();
 

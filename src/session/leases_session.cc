@@ -9,7 +9,6 @@
 
 #include "base/calendar.h"
 #include "base/units.h"
-#include "lease/folder.h"
 #include "lease/record.h"
 #include "sense/sampler.h"
 #include "view/screen.h"

@@ -2,10 +2,7 @@
 
 #include <unistd.h>
 
-#include <utility>
-
 #include "base/text.h"
-#include "sense/presence.h"
 
 namespace lull {
 namespace {
@@ -83,7 +80,7 @@ class OwnJob final : public Job {
   }
 
   std::unique_ptr<Action> evidence(const std::string& folder, const Recorder& recorder) override {
-    return std::make_unique<CollectEvidence>(around_.tools, folder, recorder,
+    return std::make_unique<CollectEvidence>(around_.tools, folder, recorder, Evidence::Debugger::gdb,
                                              [this](const Process& tool) { tree_.exclude(tool); });
   }
   std::unique_ptr<Action> hook(const std::string& line, Duration limit) override {
@@ -159,7 +156,7 @@ Result<std::unique_ptr<Machine>> Machine::open(const Clock& clock) {
   return machine;
 }
 
-Result<> Machine::listen(const sigset_t& signals, OnSignal on_signal) {
+Result<> Machine::listen(const std::vector<int>& signals, OnSignal on_signal) {
   sigset_t quiet;
   sigemptyset(&quiet);
   sigaddset(&quiet, SIGTTOU);  // a line of ours while the job has the terminal must not stop us
@@ -211,6 +208,11 @@ std::unique_ptr<Action> Machine::parking(const std::string& text, const ParkOpti
                                          std::unique_ptr<Action> otherwise) {
   return std::make_unique<ParkJob>(Tools{*loop_, helpers(), signals_}, text, options, std::move(who),
                                    std::move(otherwise));
+}
+
+std::unique_ptr<Action> Machine::evidence(const std::string& folder, const Recorder& recorder) {
+  return std::make_unique<CollectEvidence>(Tools{*loop_, helpers(), signals_}, folder, recorder,
+                                           Evidence::Debugger::none);
 }
 
 void Machine::run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) {

@@ -25,7 +25,7 @@ class Machine final : public World {
   ~Machine() override;
 
   Loop& loop() override { return *loop_; }
-  Result<> listen(const sigset_t& signals, OnSignal on_signal) override;
+  Result<> listen(const std::vector<int>& signals, OnSignal on_signal) override;
   std::unique_ptr<SampleSource> sampler(SamplerOptions options, SampleSource::OnSample on_sample) override;
   double user_idle() override;
   Result<std::unique_ptr<Job>> start(const JobOptions& options, JobCalls calls) override;
@@ -33,6 +33,7 @@ class Machine final : public World {
   std::unique_ptr<Action> end_holders(const std::string& text, Ending::Options options, EndHolders::Who who) override;
   std::unique_ptr<Action> parking(const std::string& text, const ParkOptions& options, ParkJob::Who who,
                                   std::unique_ptr<Action> otherwise) override;
+  std::unique_ptr<Action> evidence(const std::string& folder, const Recorder& recorder) override;
   void stop_ourselves() override;
   void run_helper(const std::vector<std::string>& command, Duration limit, Helpers::Done done) override;
   void run_tool(const HelperOptions& options, Helpers::Done done) override;
@@ -65,7 +66,7 @@ class LoopSampler final : public SampleSource {
 
   void request(bool fresh_lists) override;
   bool sample_here(Duration limit) override;
-  void let_go() override { sampler_->let_go(); }
+  void release_driver() override { sampler_->release_driver(); }
   const Snapshot& newest() const override { return snapshot_; }
 
  private:

@@ -3,7 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <utility>
 
 #include "base/text.h"
 #include "base/units.h"
@@ -14,12 +13,11 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kBeyondTimeout = 2s;  // beyond the timeout, for the start of a process on a busy machine
-constexpr std::size_t kReadingMemory = std::size_t{256} << 20;
-
 Duration shortest_pause(const SignalSource& source) {
   return source.kind == SignalSource::Kind::command ? Duration(5s) : Duration(1s);
 }
+
+}  // namespace
 
 Result<SignalReading> printed_number(const SignalSource& source, const HelperResult& result) {
   const std::string who = "command " + printable(source.command);
@@ -31,7 +29,15 @@ Result<SignalReading> printed_number(const SignalSource& source, const HelperRes
   return reading;
 }
 
-}  // namespace
+HelperOptions command_of(const SignalSource& source) {
+  // What it has to complain of would come again and again.
+  return {.arguments = {"/bin/sh", "-c", "exec 2>/dev/null\n" + source.command},
+          .limit = source.timeout,
+          .capture = true,
+          .most_output = kLongestNumber,
+          .no_more_output = true,
+          .leaves_nothing = true};
+}
 
 struct OwnSignals::One {
   One(const SignalSource& from, Loop& loop) : state(from), reading(loop) {}
@@ -88,19 +94,14 @@ void OwnSignals::start(One& one) {
   one.asked = world_.clock().now();
   one.wanted.reset();
   const auto alive = alive_;
-  if (source.kind == SignalSource::Kind::command) {
-    // What it has to complain of would come again and again.
-    world_.run_tool({.arguments = {"/bin/sh", "-c", "exec 2>/dev/null\n" + source.command},
-                     .limit = source.timeout,
-                     .capture = true,
-                     .most_output = kLongestNumber,
-                     .no_more_output = true},
-                    [this, alive, &one](const HelperResult& result) {
-                      if (*alive) done(one, printed_number(one.state.source(), result));
-                    });
-    return;
-  }
-  if (world_.has_threads()) return done(one, fail("it cannot be read inside of a program with threads"));
+  if (world_.has_threads())
+    return world_.read_signal(source, [this, alive, &one](const Result<SignalReading>& reading) {
+      if (*alive) done(one, reading);
+    });
+  if (source.kind == SignalSource::Kind::command)
+    return world_.run_tool(command_of(source), [this, alive, &one](const HelperResult& result) {
+      if (*alive) done(one, printed_number(one.state.source(), result));
+    });
   one.reading.start([source]() -> Result<std::string> { return to_text(TRY(read_source(source))); },
                     {.time = source.timeout + kBeyondTimeout,
                      .memory = kReadingMemory,

@@ -11,14 +11,12 @@
 #include <cstdlib>
 #include <cstring>
 #include <utility>
-#include <vector>
 
 #include "act/spawn.h"
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/users.h"
 #include "lease/visibility.h"
-#include "sense/processes.h"
 #include "sense/runtime_visible.h"
 #include "sense/select.h"
 #include "view/screen.h"
@@ -43,6 +41,7 @@ void SensedPickWorld::open(const PickNeeds& needs) {
   options.details = needs.details;
   options.openers = needs.openers;
   options.pcie = needs.pcie;
+  options.counters = needs.counters;
   options.once = needs.once;
   options.process_info = needs.process_info;
   options.topology = needs.topology;

@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "park/record.h"
-#include "view/action_event.h"
 
 namespace lull {
 namespace {
@@ -21,14 +20,11 @@ using namespace std::chrono_literals;
 constexpr Duration kAtOnce = 300ms;
 
 // What somebody may send to us and means the job. Faults of our own (SEGV…) stay ours.
-sigset_t watched_signals() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPWR, SIGIO,
-                           SIGTSTP, SIGCONT, SIGCHLD})
-    sigaddset(&set, number);
-  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) sigaddset(&set, number);
-  return set;
+std::vector<int> watched_signals() {
+  std::vector<int> all = {SIGHUP,    SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
+                          SIGVTALRM, SIGPWR, SIGIO,   SIGTSTP, SIGCONT, SIGCHLD};
+  for (int number = SIGRTMIN; number <= SIGRTMAX; ++number) all.push_back(number);
+  return all;
 }
 
 }  // namespace
@@ -60,7 +56,7 @@ SessionEnd RunSession::run() {
     return *refused;
   if (const auto failed = start_job()) return *failed;
   feed_->begin();
-  const auto ran = loop_.run();
+  SessionEnd end = world_.run(end_);
   leftover_lists_.reset();
   acting_.reset();
   parking_.reset();
@@ -68,7 +64,7 @@ SessionEnd RunSession::run() {
   hook_.reset();
   evidence_.reset();
   job_.reset();
-  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+  return end;
 }
 
 std::optional<SessionEnd> RunSession::start_job() {
@@ -101,7 +97,7 @@ std::optional<SessionEnd> RunSession::start_job() {
     if (action != nullptr)
       if (const auto ready = action->prepare(); !ready) return SessionEnd{kExitFailure, ready.error().message()};
   sink_.started();
-  say_nobody_there();
+  warn_of_missing_also();
   return std::nullopt;
 }
 
@@ -184,13 +180,13 @@ void RunSession::list_members(Instant at) {
 
 // While we collect evidence, a debugger that has stopped one is our own.
 void RunSession::look_at_stopped() {
-  worker_stopped_ = stands_still(phase_ != Phase::firing, {job_->pid()}, "the job", " of the job");
+  worker_stopped_ = is_paused(phase_ != Phase::firing, {job_->pid()}, "the job", " of the job");
   set_stopped(job_stopped_ || worker_stopped_);
 }
 
 void RunSession::sense(const Snapshot& snapshot) {
   if (phase_ == Phase::checking && memory_wanted_) return check_memory();
-  if (!wants_samples() && !looks_once_more()) return;
+  if (!wants_samples() && !needs_more_samples()) return;
   look_at_stopped();
   list_members(snapshot.at);
   if (!settings_.evidence.empty()) recorder_.add(snapshot, subject_.job, feed_->machine());
@@ -407,15 +403,15 @@ void RunSession::leave(SessionEnd how) {
   lists.power = lists.details = false;
   lists.once = true;
   leftover_lists_ = world_.sampler(std::move(lists), [this](const Snapshot& snapshot) {
-    if (phase_ == Phase::leaving) tell_of_leftovers(&snapshot);
+    if (phase_ == Phase::leaving) log_leftovers(&snapshot);
   });
   leftover_lists_->request(true);
   loop_.in(kListsLimit, [this] {
-    if (phase_ == Phase::leaving) tell_of_leftovers(nullptr);
+    if (phase_ == Phase::leaving) log_leftovers(nullptr);
   });
 }
 
-void RunSession::tell_of_leftovers(const Snapshot* snapshot) {
+void RunSession::log_leftovers(const Snapshot* snapshot) {
   const std::vector<ProcessEntry> left = job_->members();
   if (left.empty()) return finish(*own_end_);
   const auto held = snapshot != nullptr ? held_by(left, *snapshot) : std::nullopt;

@@ -69,7 +69,7 @@ class RunSession final : public Session {
   void check_memory();
   void after_ending();
   void leave(SessionEnd how);
-  void tell_of_leftovers(const Snapshot* snapshot);
+  void log_leftovers(const Snapshot* snapshot);
 
   RunSettings settings_;
   std::unique_ptr<Job> job_;

@@ -26,7 +26,7 @@ class SampleSource {
   // Waits for one, for no longer than this; the handler does not get it. False: it did not come in time, and the
   // handler will get it.
   virtual bool sample_here(Duration limit) = 0;
-  virtual void let_go() = 0;  // of the driver, for a minute
+  virtual void release_driver() = 0;  // of the driver, for a minute
   virtual const Snapshot& newest() const = 0;
 };
 

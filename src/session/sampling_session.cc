@@ -27,10 +27,8 @@ SessionEnd SamplingSession::run() {
 }
 
 Result<> SamplingSession::listen() {
-  sigset_t signals;
-  sigemptyset(&signals);
-  for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGUSR1}) sigaddset(&signals, signal);
-  for (const int signal : settings_.more_signals) sigaddset(&signals, signal);
+  std::vector<int> signals = {SIGINT, SIGTERM, SIGHUP, SIGUSR1};
+  signals.insert(signals.end(), settings_.more_signals.begin(), settings_.more_signals.end());
   TRY(world_.listen(signals, [this](const signalfd_siginfo& info) { on_signal(info); }));
   if (settings_.reader < 0) return {};
   // Noticed at once, not when there is something to write.
@@ -43,7 +41,7 @@ Result<> SamplingSession::listen() {
 void SamplingSession::on_signal(const signalfd_siginfo& info) {
   const int signal = static_cast<int>(info.ssi_signo);
   if (std::ranges::count(settings_.more_signals, signal) > 0) return settings_.on_signal(signal);
-  if (signal == SIGUSR1) return sampler_ ? sampler_->let_go() : void();  // as every lull that watches
+  if (signal == SIGUSR1) return sampler_ ? sampler_->release_driver() : void();  // as every lull that watches
   end(ended_by(signal));
 }
 

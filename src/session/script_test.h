@@ -24,6 +24,8 @@ struct Script {
   std::function<Duration(Instant)> age = [](Instant) { return Duration::zero(); };
   // How far back the newest data of the driver reach.
   std::function<Duration(Instant)> newest_span = [](Instant) { return Reading().newest_span; };
+  // What the driver says of processes.
+  std::function<void(Instant, Reading&)> shares = [](Instant, Reading&) {};
   // Whether the job has a context there. Lists of it are as old as the session allows.
   std::function<bool(Instant, unsigned gpu)> has_context = [](Instant, unsigned) { return true; };
   unsigned gpus = 2;

@@ -31,7 +31,7 @@ std::string to_text(const Ending::Options& how) {
 Session::Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink)
     : common_(std::move(settings)), world_(world), loop_(world.loop()), sink_(sink) {
   subject_.id = std::move(subject);
-  rule_wants_work_ = common_.watch_work || policy_uses(common_.policy, Of::job);
+  rule_wants_work_ = common_.watch_work || policy_uses(common_.policy, {Metric::cpu, Metric::io, Metric::quiet});
 }
 
 Session::~Session() {
@@ -70,7 +70,7 @@ void Session::begin_subject() {
   set_time_limit();
 }
 
-void Session::say_nobody_there() {
+void Session::warn_of_missing_also() {
   for (const std::string& text : common_.also.nobody_in())
     sink_.note(Level::warning, "also", "--also " + printable(text) + ": nobody is there yet");
 }
@@ -85,12 +85,8 @@ void Session::set_time_limit() {
     });
 }
 
-void Session::say_about_scope() {
-  if (feed_->trouble() != scope_trouble_) {
-    scope_trouble_ = feed_->trouble();
-    if (!scope_trouble_.empty()) sink_.note(Level::warning, "scope", scope_trouble_);
-  }
-  for (const std::string& text : feed_->take_notes()) sink_.note(Level::warning, "scope", text);
+void Session::log_scope_trouble() {
+  feed_->log_scope_trouble(sink_);
   for (const std::string& text : common_.also.take_ended())
     sink_.note(Level::note, "also", "--also " + printable(text) + ": it has ended, with all that it started");
 }
@@ -102,7 +98,7 @@ void Session::set_stopped(bool stopped) {
   if (engine_) engine_->stopped(subject_.id, stopped);
 }
 
-bool Session::stands_still(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of) {
+bool Session::is_paused(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of) {
   const auto stopped = feed_->stopped(traced);
   const bool frozen = !stopped && feed_->frozen(std::move(others));
   const bool stop_known = std::exchange(stop_said_, stopped.has_value());
@@ -125,8 +121,9 @@ void Session::add_usage(const JobUsage& usage) {
 }
 
 void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
-  if (!wants_samples() && !looks_once_more()) return sense(snapshot);
-  if (wants_samples() || feed_->confirming()) say_about_scope();
+  feed_->add_share(subject_.job);
+  if (!wants_samples() && !needs_more_samples()) return sense(snapshot);
+  if (wants_samples() || feed_->confirming()) log_scope_trouble();
   subject_.job.miss(Metric::beat, Absence::no_beat);  // unless somebody knows better
   sense(snapshot);
   subject_.scope = scope;

@@ -3,7 +3,6 @@
 // executor; all of it on one loop. `lull run` (run_session.h) adds a job of its own, `lull watch` (watch_session.h)
 // what somebody asked for; the drop-ins are settings and sinks of these two.
 
-#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -56,14 +55,14 @@ class Session {
   void make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, bool job_is_new = false);
   // The subject begins now, with an engine that remembers nothing.
   void begin_subject();
-  void say_nobody_there();
+  void warn_of_missing_also();
   // Does what a firing asks for; acted() is told how that went.
   // `in_any_case`: whatever the GPUs show, the first action needs no sample.
   void act(std::vector<Action*> actions, Executor::Retries retries, FiringFacts facts, bool in_any_case = false);
   void set_stopped(bool stopped);
   // One of the work's processes with a GPU context is stopped (with `traced`: also by a debugger), or it or one of
   // `others` is frozen: it is not idle, it waits. Said once each time; `whose`: "the job", "the work".
-  bool stands_still(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of);
+  bool is_paused(bool traced, std::vector<pid_t> others, std::string_view whose, std::string_view of);
   // What is known of the work's cpu, io and quiet.
   void add_usage(const JobUsage& usage);
   const SubjectState& judged() const { return *engine_->find(subject_.id); }
@@ -74,7 +73,7 @@ class Session {
   // By a sample of now the rule does not hold, for sure. Unknown: what it does now cannot be seen.
   Truth works_again() const;
   // The next sample is for somebody who asks before what cannot be undone.
-  bool looks_once_more() const { return acting_ && (feed_->confirming() || acting_->spares_who_works()); }
+  bool needs_more_samples() const { return acting_ && (feed_->confirming() || acting_->spares_who_works()); }
 
   // ---- what differs between commands
   virtual bool wants_samples() const { return true; }
@@ -97,7 +96,7 @@ class Session {
   SessionEnd end_;
 
   // A firing that is being confirmed is not acted on. False: there is none.
-  bool cancel_unsaid() { return confirming_first_ && (first_called_off_ = true); }
+  bool cancel_unconfirmed() { return confirming_first_ && (first_called_off_ = true); }
 
  private:
   void on_sample(const Snapshot& snapshot, const Scope& scope);
@@ -111,10 +110,9 @@ class Session {
     return common_.dry_run ? engine_->holds(subject_.id) : feed_->covers() && engine_->holds_now(subject_.id);
   }
   void warn(const Event& event);
-  void say_about_scope();
+  void log_scope_trouble();
   void set_time_limit();
 
-  std::string scope_trouble_;
   Instant went_on_{};  // after its last stop
   bool stop_said_ = false;
   bool freeze_said_ = false;

@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <functional>
-#include <limits>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -15,6 +14,7 @@
 #include "sense/arrange.h"
 #include "sense/sampler.h"
 #include "sense/sim_machine_test.h"
+#include "sense/sleep_cover.h"
 #include "sense/wire.h"
 #include "session/fake_world_test.h"
 
@@ -100,7 +100,7 @@ class SimulatedMachine {
       read();
       return true;
     }
-    void let_go() override {}
+    void release_driver() override {}
     const Snapshot& newest() const override { return newest_; }
 
    private:

@@ -9,7 +9,6 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/users.h"
-#include "slurm/node_list.h"
 
 namespace lull {
 
@@ -53,15 +52,6 @@ bool SlurmJobs::left_alone(const slurm::Allocation& job) const {
          (!settings_.only_users.empty() && !settings_.only_users.contains(user));
 }
 
-namespace {
-
-// Which run of a job it is.
-std::string run_of(const slurm::Allocation& one) {
-  return fmt::format("{}/{}", one.restarts ? std::to_string(*one.restarts) : "?", one.start.time_since_epoch().count());
-}
-
-}  // namespace
-
 std::vector<AllocatedJob> SlurmJobs::look(Instant now, WallTime wall) {
   slurm::Allocations found;
   if (settings_.source == SlurmSettings::Source::lull) {
@@ -93,7 +83,7 @@ std::vector<AllocatedJob> SlurmJobs::look(Instant now, WallTime wall) {
     const std::string user = !one.user.empty() ? one.user : one.uid ? user_name(*one.uid) : "?";
     AllocatedJob& job =
         jobs.emplace_back(AllocatedJob{.job = one.name(),
-                                       .run = run_of(one),
+                                       .run = one.run(),
                                        .title = fmt::format("Slurm job {} of {}", one.job, printable(user)),
                                        .owner = one.uid,
                                        .gpus = one.gpus});
@@ -151,7 +141,7 @@ std::optional<slurm::UserRule> SlurmJobs::asked_for(std::string_view name) const
 void SlurmJobs::note_begins(Instant now, WallTime wall) {
   std::map<std::string, Instant> began;
   for (const slurm::Allocation& one : all_) {
-    const std::string name = one.name() + "@" + run_of(one);
+    const std::string name = one.name() + "@" + one.run();
     const auto known = began_.find(name);
     const bool told = one.start != WallTime{} && one.start < wall;
     const Duration ago = told ? std::chrono::duration_cast<Duration>(wall - one.start) : Duration::zero();
@@ -162,15 +152,8 @@ void SlurmJobs::note_begins(Instant now, WallTime wall) {
 
 Instant SlurmJobs::not_before(std::string_view name) const {
   const slurm::Allocation* job = find(name);
-  const auto began = job == nullptr ? began_.end() : began_.find(job->name() + "@" + run_of(*job));
+  const auto began = job == nullptr ? began_.end() : began_.find(job->name() + "@" + job->run());
   return began == began_.end() ? Instant::max() : began->second + settings_.delay;
-}
-
-// Where its nodes are not known it is judged here alone, and nothing is done to it through Slurm (slurm/job_step.h).
-bool SlurmJobs::leads(const slurm::Allocation& job) {
-  if (job.nodes.empty()) return true;
-  const auto nodes = slurm::parse_node_list(job.nodes);
-  return nodes && nodes->front() == job.node;
 }
 
 }  // namespace lull

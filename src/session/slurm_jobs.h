@@ -11,7 +11,6 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/result.h"
 #include "jobs/allocated.h"
 #include "slurm/allocation.h"
 #include "slurm/gres.h"
@@ -53,8 +52,7 @@ class SlurmJobs {
   const slurm::Allocation* find(std::string_view name) const;             // "slurm:22"
   std::optional<slurm::UserRule> asked_for(std::string_view name) const;  // by the job's user
   Instant not_before(std::string_view name) const;  // by the delay; nothing is done to a job that is not known
-  // All that is done to a job is done from its first node.
-  static bool leads(const slurm::Allocation& job);
+  const std::vector<slurm::Allocation>& all() const { return all_; }
   const SlurmSettings& settings() const { return settings_; }
 
  private:

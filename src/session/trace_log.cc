@@ -5,7 +5,7 @@
 #include <utility>
 
 #include "base/host.h"
-#include "gpu/snapshot.h"
+#include "session/feed.h"
 
 namespace lull {
 namespace {
@@ -46,10 +46,12 @@ Result<> TraceLog::add(const Snapshot& snapshot, std::span<const std::size_t> de
   return writer_.flush();
 }
 
-trace::RowLayout RecordingSink::layout(const std::string& path, const std::vector<SignalSource>& signals) {
+trace::RowLayout RecordingSink::layout(const std::string& path, const Policy& policy,
+                                       const std::vector<SignalSource>& signals) {
   trace::RowLayout layout{trace::format_by_name(path), {}, true};
   for (const MetricInfo& row : kMetricTable)
-    if (trace::is_recorded_unasked(row.metric)) layout.metrics.push_back(row.metric);
+    if (trace::is_recorded_unasked(row.metric) || (!is_learned(row.metric) && policy_uses(policy, {row.metric})))
+      layout.metrics.push_back(row.metric);
   for (const SignalSource& source : signals) layout.metrics.push_back(source.metric);
   return layout;
 }

@@ -11,6 +11,7 @@
 #include "base/result.h"
 #include "config/signal_source.h"
 #include "gpu/snapshot.h"
+#include "rule/policy.h"
 #include "session/sink.h"
 #include "trace/rows.h"
 #include "trace/writer.h"
@@ -57,8 +58,9 @@ class RecordingSink final : public Sink {
   RecordingSink(Sink& next, TraceLog log, trace::UserCells who)
       : next_(next), log_(std::move(log)), who_(std::move(who)), job_(who_.job) {}
 
-  // What a recording of a job holds.
-  static trace::RowLayout layout(const std::string& path, const std::vector<SignalSource>& signals = {});
+  // What a recording of a job holds: what is cheap to read, what the rules look at, and the user's own signals.
+  static trace::RowLayout layout(const std::string& path, const Policy& policy = {},
+                                 const std::vector<SignalSource>& signals = {});
 
   void started() override;
   void ticked(std::uint64_t tick) override { next_.ticked(tick); }

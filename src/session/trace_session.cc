@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <set>
 #include <utility>
 
 #include "base/calendar.h"
@@ -15,7 +14,6 @@
 #include "base/units.h"
 #include "base/users.h"
 #include "gpu/snapshot.h"
-#include "jobs/gpu_users.h"
 #include "rule/timeline.h"
 #include "sense/select.h"
 #include "trace/repack.h"
@@ -122,12 +120,12 @@ SessionEnd TraceSession::run() {
   SessionEnd end = sampling_.run();
   quiet_ = quiet_ || sampling_.reader_left();
   if (!log_ || !end.complaint.empty() || (end.status != 0 && end.signal == 0)) {
-    if (!end.complaint.empty()) tell_state(trace::RecorderState::Kind::failed, end.complaint);
+    if (!end.complaint.empty()) report_state(trace::RecorderState::Kind::failed, end.complaint);
     return end;
   }
   SessionEnd finished = finish();
-  tell_state(finished.status == 0 ? trace::RecorderState::Kind::stopped : trace::RecorderState::Kind::failed,
-             finished.complaint);
+  report_state(finished.status == 0 ? trace::RecorderState::Kind::stopped : trace::RecorderState::Kind::failed,
+               finished.complaint);
   return finished.status == 0 ? end : finished;
 }
 
@@ -210,7 +208,7 @@ void TraceSession::repack_days() {
 }
 
 // For whoever looks at the folder. That it cannot be said is no reason to stop.
-void TraceSession::tell_state(trace::RecorderState::Kind kind, const std::string& why) {
+void TraceSession::report_state(trace::RecorderState::Kind kind, const std::string& why) {
   if (!history_lock_) return;
   const WallTime now = world_.clock().wall();
   (void)trace::write_state(history_lock_.get(), {.kind = kind, .since = now, .every = settings_.every, .why = why});
@@ -289,7 +287,7 @@ std::optional<SessionEnd> TraceSession::add(const Snapshot& snapshot) {
   Facts machine;
   if (own_) own_->add_to(machine);
   if (const auto put = log_->add(snapshot, devices_, {}, machine, cells_); !put) return failed(put.error());
-  if (!std::exchange(recording_, true)) tell_state(trace::RecorderState::Kind::recording);
+  if (!std::exchange(recording_, true)) report_state(trace::RecorderState::Kind::recording);
   return std::nullopt;
 }
 

@@ -65,7 +65,7 @@ class TraceSession {
   Result<> open_day(trace::Day day);
   Result<> turn_day(const Snapshot& snapshot);
   void repack_days();
-  void tell_state(trace::RecorderState::Kind kind, const std::string& why = "");
+  void report_state(trace::RecorderState::Kind kind, const std::string& why = "");
   void choose(const Snapshot& snapshot);
   void mention_oddities(const Snapshot& snapshot);
   SessionEnd failed(const Error& error);

@@ -36,7 +36,7 @@ std::string rule_text(const Settings& known, const std::string& given, const Rul
   return fmt::format("{} ({}{})", to_text(rule), named->name, built_in ? "" : ", " + named->value.from);
 }
 
-void say_remarks(const Logger& logger, const Rule& idle) {
+void log_remarks(const Logger& logger, const Rule& idle) {
   for (const std::string& remark : remarks(idle)) logger.say(Level::warning, "rule", "--idle: " + remark);
 }
 

@@ -28,6 +28,6 @@ Result<> settle_watch(const WatchOptions& words, const Settings& known, SessionS
 // "util < 1 for 30m (idle)", or the rule alone where it was given as one.
 std::string rule_text(const Settings& known, const std::string& given, const Rule& rule);
 // What is valid but surely not meant, as a rule without `for`: a line each.
-void say_remarks(const Logger& logger, const Rule& idle);
+void log_remarks(const Logger& logger, const Rule& idle);
 
 }  // namespace lull

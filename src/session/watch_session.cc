@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <csignal>
 #include <utility>
 
@@ -24,10 +25,13 @@ WatchSession::WatchSession(WatchSettings settings, World& world, Sink& sink)
 }
 
 Result<> WatchSession::prepare() {
-  sigset_t set;
-  sigemptyset(&set);
-  for (const int number : {SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD}) sigaddset(&set, number);
-  TRY(world_.listen(set, [this](const signalfd_siginfo& info) { on_signal(info); }));
+  TRY(world_.listen({SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD},
+                    [this](const signalfd_siginfo& info) { on_signal(info); }));
+  if (!settings_.evidence.empty()) {
+    if (auto ready = Evidence::prepare(settings_.evidence); !ready)
+      return std::unexpected(std::move(ready.error()).during("--evidence"));
+    if (auto action = world_.evidence(settings_.evidence, recorder_)) actions_.push_back(std::move(action));
+  }
   for (const ActionOption& word : settings_.actions) {
     if (word.kind == ActionOption::Kind::exit) exit_status_ = word.status;
     for (auto& action : world_.actions_of(word, settings_.how)) {
@@ -36,7 +40,7 @@ Result<> WatchSession::prepare() {
     }
   }
   make_feed(
-      settings_.of_job, false,
+      settings_.of_job, !settings_.evidence.empty(),
       common_.also.empty() ? JobGpus::IsOurs() : [this](pid_t pid) { return common_.also.contains(pid); });
   return {};
 }
@@ -56,12 +60,12 @@ SessionEnd WatchSession::run() {
   }
   begin_subject();
   sink_.started();
-  say_nobody_there();
+  warn_of_missing_also();
   feed_->begin();
-  const auto ran = loop_.run();
+  SessionEnd end = world_.run(end_);
   acting_.reset();
   actions_.clear();
-  return ran ? end_ : SessionEnd{kExitFailure, ran.error().message()};
+  return end;
 }
 
 void WatchSession::on_signal(const signalfd_siginfo& info) {
@@ -69,7 +73,7 @@ void WatchSession::on_signal(const signalfd_siginfo& info) {
     if (acting_) acting_->look();
     return;
   }
-  if (info.ssi_signo == SIGUSR1) return feed_->let_go();
+  if (info.ssi_signo == SIGUSR1) return feed_->release_driver();
   end(ended_by(static_cast<int>(info.ssi_signo)));
 }
 
@@ -78,8 +82,9 @@ void WatchSession::sense(const Snapshot& snapshot) {
   // Who loses its parent before the rule fires is known from here on.
   for (const auto& action : actions_)
     if (!acting_) action->look();
+  if (!settings_.evidence.empty()) recorder_.add(snapshot, subject_.job, feed_->machine());
   if (common_.also.empty()) return;
-  set_stopped(stands_still(true, {}, "the work", ""));
+  set_stopped(is_paused(true, {}, "the work", ""));
   // What there is to do by a rule that fires on this very sample is done first.
   loop_.in(Duration::zero(), [this] { end_with_the_work(); });
   if (!rule_wants_work_) return;
@@ -93,12 +98,23 @@ void WatchSession::end_with_the_work() {
   end({kNothingLeft});
 }
 
+// Those that evidence tells of: the work, or all who use these GPUs.
+std::vector<MemberView> WatchSession::members() {
+  if (!common_.also.empty()) return view_members(common_.also.members(), {}, 0, world_.root());
+  std::vector<GpuProcess> all;
+  for (const GpuUse& use : world_.users()->look(feed_->newest(), UserDetail::identity, true))
+    if (std::ranges::any_of(judged().scope(), [&](const Device& gpu) { return use.device.is(gpu.id()); }))
+      all.insert(all.end(), use.processes.begin(), use.processes.end());
+  return view_processes(all, world_.root());
+}
+
 void WatchSession::fired(const Fired& fire) {
   FiringFacts all = facts("idle", fire.why, to_text(settings_.actions));
   all.announced = notice_text(settings_.actions);
   all.would = would_text(settings_.actions);
   sink_.firing(all, common_.dry_run);
   if (common_.dry_run) return engine_->outcome(subject_.id);
+  if (!settings_.evidence.empty()) all.members = members();
   std::vector<Action*> actions;
   for (const auto& action : actions_) actions.push_back(action.get());
   act(std::move(actions), settings_.retries, std::move(all));
@@ -110,6 +126,7 @@ void WatchSession::tell(const ActionEvent& action_event) {
   // A shutdown with a warning is two actions: the second one says that it is done now.
   const auto* attempt = std::get_if<Attempted>(&action_event);
   if (attempt != nullptr && acting_ && acting_->waits_until()) return;
+  if (attempt != nullptr && attempt->action == settings_.evidence) return;
   sink_.did(action_event);
   for (const ActionOption& word : settings_.actions)
     if (attempt != nullptr && word.kind == ActionOption::Kind::kill && word.text == attempt->action)
@@ -131,7 +148,7 @@ bool WatchSession::restart_count(const std::string& who) {
   if (judged == nullptr || !judged->judging()) return false;
   const Verdict& verdict = judged->verdict();
   if (!verdict.armed || verdict.condition != Truth::yes) return false;
-  if (verdict.truth == Truth::yes && !cancel_unsaid()) return false;
+  if (verdict.truth == Truth::yes && !cancel_unconfirmed()) return false;
   engine_->stopped(subject_.id, subject_.stopped);  // as after a stop that is over: every streak begins anew
   sink_.note(Level::important, "cancelled", "cancelled by " + who + "; the count starts again");
   return true;

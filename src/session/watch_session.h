@@ -16,6 +16,7 @@ struct WatchSettings {
   SessionSettings common;
   bool of_job = false;  // our own CUDA_VISIBLE_DEVICES says which GPUs count
   bool repeat = false;
+  std::string evidence;               // a folder; empty: none is written
   std::vector<ActionOption> actions;  // an exit, if any, is the last
   ActionOptions how;
   Executor::Retries retries;
@@ -39,10 +40,12 @@ class WatchSession final : public Session {
   void tell(const ActionEvent& action_event) override;
   void acted(bool all, bool called_off) override;
   bool restart_count(const std::string& who);
+  std::vector<MemberView> members();
 
   WatchSettings settings_;
   std::optional<Control> control_;
   std::vector<std::unique_ptr<Action>> actions_;
+  Recorder recorder_;
   std::optional<int> exit_status_;
   JobSensor work_sensor_;
 };

@@ -7,8 +7,8 @@
 #include <csignal>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "act/action.h"
@@ -16,6 +16,7 @@
 #include "act/children.h"
 #include "act/evidence.h"
 #include "act/park.h"
+#include "base/exit_status.h"
 #include "base/process.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
@@ -25,6 +26,7 @@
 #include "sense/job.h"
 #include "sense/sampler.h"
 #include "session/sample_source.h"
+#include "signals/reading.h"
 
 namespace lull {
 
@@ -75,7 +77,20 @@ class World : public Senses {
   using OnSignal = std::function<void(const signalfd_siginfo&)>;
 
   // SIGCHLD among them is told after our children have been looked at.
-  virtual Result<> listen(const sigset_t& signals, OnSignal on_signal) = 0;
+  virtual Result<> listen(const std::vector<int>& signals, OnSignal on_signal) = 0;
+  // SIGINT and SIGTERM stop the loop; `end` then says so.
+  Result<> stop_on_signals(SessionEnd& end) {
+    return listen({SIGINT, SIGTERM, SIGCHLD}, [this, &end](const signalfd_siginfo& info) {
+      if (info.ssi_signo == SIGCHLD) return;
+      end = ended_by(static_cast<int>(info.ssi_signo));
+      loop().stop();
+    });
+  }
+  // Runs the loop until it is stopped, and returns what `end` is then.
+  SessionEnd run(const SessionEnd& end) {
+    const auto ran = loop().run();
+    return ran ? end : SessionEnd{kExitFailure, ran.error().message()};
+  }
   // Where a session looks at processes that it does not know by its job, and at the device files they hold.
   virtual Root root() { return {.dev = Root::machine().dev}; }
   virtual double user_idle() = 0;  // seconds; unknown where the terminals cannot be looked at
@@ -95,14 +110,28 @@ class World : public Senses {
                                           ParkJob::Who /*who*/, std::unique_ptr<Action> /*otherwise*/) {
     return nullptr;
   }
+  // Of processes that are not ours: none of them is stopped for it. Null: cannot be had here.
+  virtual std::unique_ptr<Action> evidence(const std::string& /*folder*/, const Recorder& /*recorder*/) {
+    return nullptr;
+  }
   virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
   // A program among whose threads we are one: no process of ours may be forked here.
   virtual bool has_threads() const { return false; }
+  // Where it has: one reading of a source of the user's own, in a program of its own.
+  virtual void read_signal(const SignalSource& /*source*/, std::function<void(const Result<SignalReading>&)> done) {
+    done(fail("it cannot be read inside of a program with threads"));
+  }
   // Runs a helper beside what is watched; all that it prints comes back as text.
   virtual void run_helper(const std::vector<std::string>& command, Duration /*limit*/, Helpers::Done done) {
     HelperResult result;
     result.trouble = command.front() + " cannot be run here";
     done(result);
+  }
+  // The same for the classes of slurm/.
+  auto runner() {
+    return [this](const std::vector<std::string>& command, Duration limit, Helpers::Done done) {
+      run_helper(command, limit, std::move(done));
+    };
   }
   // The same, with all that a helper can be given.
   virtual void run_tool(const HelperOptions& options, Helpers::Done done) {

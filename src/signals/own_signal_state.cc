@@ -10,6 +10,8 @@
 namespace lull {
 namespace {
 
+constexpr double kLargestCounter = 9007199254740992;  // 2^53: beyond it, adding one changes nothing
+
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
 
 SignalValue unknown(Absence why, std::string trouble) { return {kUnknown, why, std::move(trouble)}; }
@@ -67,6 +69,10 @@ SignalValue OwnSignalState::read(const SignalReading& reading, Instant asked, do
 SignalValue OwnSignalState::rate(const SignalReading& reading, Instant asked) {
   Baseline now{.counters = {}, .asked = asked, .time = {}, .started = reading.started};
   for (const SignalReading::Series& one : reading.series) {
+    if (one.value < 0 || one.value > kLargestCounter) {
+      before_.reset();
+      return unknown(Absence::implausible, fmt::format("{} is {}, which is no count", source_.to_string(), one.value));
+    }
     now.counters[one.labels] += one.value;
     if (one.time) now.time = std::max(now.time.value_or(*one.time), *one.time);
   }

@@ -3,8 +3,9 @@
 // Pure: it reads no clock and no file.
 //
 // What was not seen is unknown. A counter that fell, that lost a series, or whose server started anew says nothing of
-// the time before it began again: for that one reading the rate is unknown, and the next one has a baseline again. A
-// source that repeats an old time is unknown once that time is older than max_age.
+// the time before it began again: for that one reading the rate is unknown, and the next one has a baseline again.
+// What is negative, or so large that a growth by one is not seen, is no counter. A source that repeats an old time is
+// unknown once that time is older than max_age.
 
 #include <map>
 #include <optional>

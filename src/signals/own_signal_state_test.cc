@@ -81,6 +81,16 @@ TEST(OwnSignalState, ACounterThatBeganAnewIsUnknownOnceAndNeverIdle) {
   EXPECT_EQ(lost.take({{{"a", 1, {}}}, {}}).why, Absence::no_baseline);
 }
 
+TEST(OwnSignalState, WhatIsNoCountHasNoRate) {
+  for (const double count : {-5.0, 1e16}) {
+    Readings readings(endpoint(", as = \"rate\""));
+    readings.take(counter(count));
+    EXPECT_EQ(readings.take(counter(count)).why, Absence::implausible) << count;
+    EXPECT_EQ(readings.take(counter(1)).why, Absence::no_baseline) << count;
+    EXPECT_EQ(readings.take(counter(1)).value, 0) << count;
+  }
+}
+
 TEST(OwnSignalState, ARateSpansReadingsThatFailed) {
   Readings readings(endpoint(", as = \"rate\""));
   readings.take(counter(0));

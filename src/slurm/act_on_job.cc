@@ -2,10 +2,13 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <utility>
 
+#include "base/calendar.h"
 #include "base/text.h"
 #include "slurm/keep_comment.h"
+#include "slurm/running_jobs.h"
 
 namespace lull::slurm {
 namespace {
@@ -44,9 +47,9 @@ void ActOnJob::run(const Command& command, const std::function<void(const Helper
   });
 }
 
-void ActOnJob::finish(ActResult::Kind kind, std::string text, bool gone) {
+void ActOnJob::finish(ActResult::Kind kind, std::string text, bool gone, std::optional<Duration> again_in) {
   const Done done = std::exchange(done_, nullptr);
-  if (done) done({kind, std::move(text), doing_.verb, id_, gone});
+  if (done) done({kind, std::move(text), doing_.verb, id_, gone, again_in});
 }
 
 void ActOnJob::leave_off() {
@@ -60,19 +63,45 @@ void ActOnJob::not_sent() {
   for (const Command& command : doing_.undo) run_(command, kCommandLimit, [](const HelperResult&) {});
 }
 
-// Both at once: what the Comment asks for is as new as what is said of the job. The file of the Prolog has the one of
+void ActOnJob::look(const Command& command, std::optional<HelperResult>& answer) {
+  ++looking_;
+  run(command, [this, &answer](const HelperResult& result) {
+    answer = result;
+    if (--looking_ == 0) looked();
+  });
+}
+
+// All at once: what the Comment asks for is as new as what is said of the job. The file of the Prolog has the one of
 // the start; since then the owner may have asked for time, for any component of a het job.
 void ActOnJob::start() {
-  run(squeue_command(request_.judged.job), [this](const HelperResult& result) {
-    state_ = result;
-    if (comment_ || !request_.keep) looked();
-  });
-  if (!request_.keep) return;
+  look(squeue_command(request_.judged.job), state_);
   const std::uint64_t het_job = request_.het_job.value_or(0);
-  run(comment_query(het_job != 0 ? het_job : request_.judged.job), [this](const HelperResult& result) {
-    comment_ = result;
-    if (state_) looked();
-  });
+  if (request_.keep) look(comment_query(het_job != 0 ? het_job : request_.judged.job), comment_);
+  given_.resize(request_.parts.size());
+  for (std::size_t i = 0; i < given_.size(); ++i) look(job_details_command(request_.parts[i].job), given_[i]);
+}
+
+// False: it is not, and said so. An allocation file may be of an older job that had the same number.
+bool ActOnJob::is_as_judged() {
+  const auto not_now = [&](std::string why, std::optional<Duration> again_in = {}) {
+    finish(ActResult::Kind::not_now, std::move(why), false, again_in);
+    return false;
+  };
+  for (std::size_t i = 0; i < given_.size(); ++i) {
+    const JudgedPart& part = request_.parts[i];
+    if (is_silent(*given_[i])) return not_now("Slurm's controller does not answer");
+    if (!given_[i]->ok()) return not_now("scontrol show job: " + trouble_of(*given_[i]));
+    auto given = read_job_details(given_[i]->output, part.job, part.nodes);
+    if (!given) return not_now(given.error().message());
+    std::vector<NodeGpu> judged = part.gpus;
+    std::ranges::sort(judged);
+    std::ranges::sort(given->gpus);
+    if (given->gpus != judged) return not_now(fmt::format("Slurm gave job {} other GPUs than were judged", part.job));
+    if (given->resumed && *given->resumed > request_.runs_since)
+      return not_now(fmt::format("job {} was suspended until {}", part.job, format_rfc3339(*given->resumed, 0)),
+                     std::chrono::duration_cast<Duration>(*given->resumed - request_.runs_since));
+  }
+  return true;
 }
 
 // True: it is, and said so. Where the Comment cannot be read it may ask for time.
@@ -106,7 +135,7 @@ void ActOnJob::looked() {
     return finish(ActResult::Kind::refused,
                   fmt::format("job {} is a component of het job {}, of which nobody has asked the others",
                               request_.judged.job, (*state)->het_job));
-  if (keeps()) return;
+  if (!is_as_judged() || keeps()) return;
   if (!request_.verb) return finish(ActResult::Kind::done, "");
   if (request_.dry_run)
     return finish(ActResult::Kind::done,

@@ -29,16 +29,28 @@ struct ActResult {
     failed,
   };
   Kind kind = Kind::failed;
-  std::string text = {};  // what was done, or why not
-  Verb verb = {};         // that was done
-  std::string id = {};    // of the job, as scontrol takes it
-  bool gone = false;      // Slurm knows no such job
+  std::string text = {};                  // what was done, or why not
+  Verb verb = {};                         // that was done
+  std::string id = {};                    // of the job, as scontrol takes it
+  bool gone = false;                      // Slurm knows no such job
+  std::optional<Duration> again_in = {};  // then it could be
+};
+
+// What was judged of a job, or of one component of a het job.
+struct JudgedPart {
+  std::uint64_t job = 0;
+  std::vector<std::string> nodes = {};
+  std::vector<NodeGpu> gpus = {};
 };
 
 class ActOnJob {
  public:
   struct Request {
     Judged judged = {};
+    // Nothing is done unless these are the GPUs that Slurm says it has given (`scontrol show job -d`), and the job has
+    // not been suspended since `runs_since`. Empty: that was compared by whoever asks.
+    std::vector<JudgedPart> parts = {};
+    WallTime runs_since{};
     std::optional<Verb> verb = {};  // nothing: it is looked at, and that is all
     ActPolicy policy = {};
     std::string reason = {};  // for AdminComment; empty: it stays as it is
@@ -62,13 +74,15 @@ class ActOnJob {
   bool too_late() const { return sent_; }  // the verb is on its way, or was done
 
  private:
+  void look(const Command& command, std::optional<HelperResult>& answer);
   void looked();
+  bool is_as_judged();
   bool keeps();
   void not_sent();
   void comment();
   void prepare(std::size_t at);
   void send();
-  void finish(ActResult::Kind kind, std::string text, bool gone = false);
+  void finish(ActResult::Kind kind, std::string text, bool gone = false, std::optional<Duration> again_in = {});
   void run(const Command& command, const std::function<void(const HelperResult&)>& then);
 
   Run run_;
@@ -77,7 +91,9 @@ class ActOnJob {
   Done done_;
   std::optional<HelperResult> state_;
   std::optional<HelperResult> comment_;
-  bool changed_ = false;  // by what comes before the verb
+  std::vector<std::optional<HelperResult>> given_;  // of each part
+  std::size_t looking_ = 0;                         // answers that are missing
+  bool changed_ = false;                            // by what comes before the verb
   Doing doing_;
   std::string id_;
   bool sent_ = false;

@@ -56,8 +56,22 @@ std::string squeue_row(const std::string& state, unsigned restarts, const std::s
 }
 const Shown kOnTwo{.nodes = "gpu[1-2]", .count = 2};
 Answer says_yes(std::string node, unsigned restarts = 0) {
-  return {
-      .job = 22, .node = std::move(node), .says = Says::yes, .restarts = restarts, .gpus = 1, .age = 1s, .every = 5s};
+  return {.job = 22,
+          .node = std::move(node),
+          .says = Says::yes,
+          .restarts = restarts,
+          .gpus = 1,
+          .numbers = {0},
+          .age = 1s,
+          .every = 5s};
+}
+// What `scontrol show job -d` says: the same GPUs on each of its nodes.
+std::string details(std::uint64_t job, std::string_view nodes, std::string_view gres = "gpu:1(IDX:0)",
+                    std::string_view suspended = "None") {
+  return fmt::format(
+      "JobId={} JobName=x\n   JobState=RUNNING\n   SuspendTime={} SecsPreSuspend=0\n     Nodes={} CPU_IDs=0 Mem=0 "
+      "GRES={}\n",
+      job, suspended, nodes, gres);
 }
 
 class SlurmTest : public ::testing::Test {
@@ -72,10 +86,14 @@ class SlurmTest : public ::testing::Test {
       if (key == "scontrol") key = text.find("AdminComment") != std::string::npos ? "comment" : command[1];
       if (text.find("HetJobIDSet") != std::string::npos) key = "components";
       if (text.find("%k") != std::string::npos) key = "Comment";
+      if (command[0] == "env") key = "given " + command.back();
       if (const auto group = text.find("--het-group="); group != std::string::npos)
         key = fmt::format("runuser {}", text[group + 12]);
       const auto found = answers.find(key);
-      const HelperResult result = found == answers.end() ? ended(0) : found->second;
+      const auto runs = slurm_gave.find(command.back());
+      const HelperResult result = found != answers.end()                                 ? found->second
+                                  : runs != slurm_gave.end() && key.starts_with("given") ? ended(0, runs->second)
+                                                                                         : ended(0);
       const auto slow = takes.find(key);
       loop->in(slow == takes.end() ? 1ms : slow->second, [done = std::move(done), result] { done(result); });
     };
@@ -110,8 +128,9 @@ class SlurmTest : public ::testing::Test {
   struct StepResult {
     std::optional<Outcome> outcome;
   };
-  StepResult step(const Allocation& job, std::optional<Verb> verb) {
+  StepResult step(const Allocation& job, std::optional<Verb> verb, const FiringFacts& facts = {}) {
     StepResult got;
+    slurm_gave.try_emplace(std::to_string(job.job), details(job.job, job.nodes));
     JobStep one(*loop, run(), {.text = "slurm=requeue", .job = job, .verb = std::move(verb)});
     one.on_keep = on_keep;
     one.on_gone = [this] { ++gone; };
@@ -119,7 +138,7 @@ class SlurmTest : public ::testing::Test {
                            .may_kill = nullptr,
                            .until = nullptr,
                            .again = [this](const std::function<void()>&) { ++checks; }});
-    one.start({}, [&](const Outcome& outcome) { got.outcome = outcome; }, [](const ActionEvent&) {});
+    one.start(facts, [&](const Outcome& outcome) { got.outcome = outcome; }, [](const ActionEvent&) {});
     go_on();
     return got;
   }
@@ -131,6 +150,7 @@ class SlurmTest : public ::testing::Test {
   ManualClock clock;
   std::unique_ptr<Loop> loop = *Loop::create_warped(clock);
   std::map<std::string, HelperResult> answers = {{"squeue", ended(0, squeue_row("RUNNING", 0))}};
+  std::map<std::string, std::string> slurm_gave;  // by job: what Slurm gave it, where nothing else is said
   std::map<std::string, std::chrono::milliseconds> takes;
   std::vector<std::string> ran;
   bool wanted = true;
@@ -376,6 +396,7 @@ TEST_F(SlurmTest, AKeepThatComesWhileTheNodesAreAskedCounts) {
 TEST_F(SlurmTest, AFileOfAJobThatSlurmDoesNotKnowIsSaid) {
   answers["squeue"] = ended(1, "slurm_load_jobs error: Invalid job id specified");
   answers["runuser"] = ended(1, "srun: error: Unable to confirm allocation for job 22: Invalid job id specified");
+  answers["given 22"] = ended(1, "slurm_load_jobs error: Invalid job id specified");
   for (const char* nodes : {"gpu1", "gpu[1-2]"}) {
     gone = 0;
     EXPECT_TRUE(step(job_on(nodes), Verb{VerbKind::cancel}).outcome->not_now);
@@ -433,6 +454,7 @@ std::string answers_of(std::uint64_t job, const std::vector<std::string>& nodes,
     Answer one = says_yes(node);
     one.job = job;
     one.gpus = gpus;
+    one.numbers.resize(gpus);
     one.says = says;
     lines += to_line(one) + "\n";
   }
@@ -445,6 +467,7 @@ class HetJobTest : public SlurmTest {
     answers["components"] = ended(0, component_row(22, 1, "gpu[2-3]") + component_row(21, 0, "gpu1"));
     answers["runuser 0"] = ended(0, answers_of(21, {"gpu1"}));
     answers["runuser 1"] = ended(0, answers_of(22, {"gpu2", "gpu3"}));
+    slurm_gave = {{"21", details(21, "gpu1")}, {"22", details(22, "gpu[2-3]")}};
   }
   StepResult first() {
     answers["squeue"] = ended(0, squeue_of("21"));
@@ -501,6 +524,8 @@ TEST_F(HetJobTest, AnotherComponentLeavesItToTheFirstThatHasGpus) {
   EXPECT_TRUE(got.outcome->not_now) << "called off, its streak would begin again, and the first would wait for it";
   EXPECT_FALSE(any_verb());
   answers["runuser 0"] = ended(0, answers_of(21, {"gpu1"}, 0));
+  EXPECT_TRUE(second().outcome->not_now) << "Slurm gave the first one a GPU";
+  slurm_gave["21"] = details(21, "gpu1", "(null)");
   EXPECT_TRUE(second().outcome->ok);
   EXPECT_EQ(ran.back(), "scontrol requeue 21");
 }
@@ -542,7 +567,7 @@ TEST_F(SlurmTest, NothingIsDoneWithoutAYesOfEachNode) {
   std::mt19937 random(11);
   const auto pick = [&](unsigned below) { return static_cast<unsigned>(random() % below); };
   unsigned acted = 0;
-  for (int i = 0; i < 5000; ++i) {
+  for (int i = 0; i < 7000; ++i) {
     const unsigned nodes = 1 + pick(4);
     bool all = true;
     std::string output;
@@ -572,12 +597,81 @@ TEST_F(SlurmTest, NothingIsDoneWithoutAYesOfEachNode) {
     answers["squeue"] = state == 0 ? timed_out() : state == 3 ? silent() : ended(0, squeue_row(shown));
     wanted = pick(4) > 0;
     ran.clear();
+    const unsigned gave = pick(12);
+    slurm_gave["22"] = gave == 0   ? details(22, list, "gpu:1(IDX:1)")
+                       : gave == 1 ? details(22, list, "gpu:2(IDX:0-1)")
+                       : gave == 2 ? details(22, list, "gpu:1(IDX:0)", "4102444800")  // it goes on in the future
+                                   : details(22, list);
     (void)step(job_on(list), Verb{VerbKind::requeue});
-    const bool may = (nodes == 1 || (all && asked)) && state > 6 && wanted;
+    const bool may = (nodes == 1 || (all && asked)) && state > 6 && gave > 2 && wanted;
     EXPECT_EQ(any_verb(), may) << output;
     acted += may ? 1 : 0;
   }
   EXPECT_GT(acted, 500U);
+}
+
+// The file of an older job that had the same number, user, nodes and restarts: as after slurmctld lost its state.
+TEST_F(SlurmTest, AJobIsLeftAloneUnlessSlurmGaveItTheGpusThatWereJudged) {
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  const std::string other = "     Nodes=gpu2 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:3)\n";
+  const std::vector<std::pair<std::string, HelperResult>> cases = {
+      {"gpu1", ended(0, details(22, "gpu1", "gpu:1(IDX:1)"))},
+      {"gpu1", ended(0, details(22, "gpu1", "gpu:2(IDX:0-1)"))},
+      {"gpu1", ended(0, details(22, "gpu1", "(null)"))},
+      {"gpu1", ended(0, details(22, "gpu1", "shard:1(0/4)"))},
+      {"gpu1", ended(0, details(22, "gpu2"))},
+      {"gpu1", ended(0, details(23, "gpu1"))},
+      {"gpu1", ended(0, "")},
+      {"gpu1", timed_out()},
+      {"gpu1", silent()},
+      {"gpu1", ended(1, "slurm_load_jobs error: Invalid job id specified")},
+      {"gpu[1-2]", ended(0, details(22, "gpu1") + other)},
+      {"gpu[1-2]", ended(0, details(22, "gpu1"))},
+  };
+  for (const auto& [nodes, said] : cases) {
+    answers["squeue"] = ended(0, squeue_row(nodes == "gpu1" ? Shown{} : kOnTwo));
+    answers["given 22"] = said;
+    ran.clear();
+    const auto got = step(job_on(nodes), Verb{VerbKind::cancel});
+    ASSERT_TRUE(got.outcome) << said.output;
+    EXPECT_TRUE(got.outcome->not_now) << said.output;
+    EXPECT_FALSE(any_verb()) << said.output;
+    EXPECT_EQ(count("scontrol update"), 0U) << "not even a word to its user";
+  }
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  for (const char* more : {",nic:1", ",nic:1(IDX:0)", ",tmpfs(CNT:5)"}) {
+    answers["given 22"] = ended(0, details(22, "gpu[1-2]", std::string("gpu:1(IDX:0)") + more));
+    EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::cancel}).outcome->ok) << "what else it has does not matter";
+  }
+}
+
+TEST_F(SlurmTest, ANodeThatDoesNotSayWhichGpusItJudgedKeepsAJob) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  Answer second = says_yes("gpu2");
+  second.numbers.clear();
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(second) + "\n");
+  EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::cancel}).outcome->not_now);
+  EXPECT_FALSE(any_verb());
+}
+
+// While it was suspended it could not use its GPUs.
+TEST_F(SlurmTest, TimeBeforeAJobWasResumedDoesNotCount) {
+  clock.advance(std::chrono::hours(24 * 20000));
+  const auto now = std::chrono::duration_cast<std::chrono::seconds>(loop->clock().wall().time_since_epoch()).count();
+  FiringFacts facts;
+  facts.why.needed = {.time = 2h};
+  for (const auto& [ago, acts] : {std::pair(2h - 10s, false), std::pair(2h + 10s, true)}) {
+    ran.clear();
+    slurm_gave["22"] = details(22, "gpu1", "gpu:1(IDX:0)", std::to_string(now - ago.count()));
+    const auto got = step(job_on("gpu1"), Verb{VerbKind::cancel}, facts);
+    ASSERT_TRUE(got.outcome);
+    EXPECT_EQ(any_verb(), acts);
+    EXPECT_EQ(got.outcome->not_now, !acts);
+    if (acts) continue;
+    ASSERT_TRUE(got.outcome->again_in);
+    EXPECT_GE(*got.outcome->again_in, 9s);
+    EXPECT_LE(*got.outcome->again_in, 11s);
+  }
 }
 
 TEST_F(SlurmTest, WhatIsCalledOffWhileNodesAreAskedIsNotDone) {

@@ -118,6 +118,10 @@ Result<std::vector<unsigned>> parse_gpu_numbers(std::string_view text) {
   return numbers;
 }
 
+std::string Allocation::run() const {
+  return fmt::format("{}/{}", restarts ? std::to_string(*restarts) : "?", start.time_since_epoch().count());
+}
+
 std::string to_text(const Allocation& one) {
   std::string text = fmt::format("# by lull slurm prolog\njob = {}\n", one.job);
   for (const auto& [name, field] : kTexts)

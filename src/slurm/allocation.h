@@ -39,6 +39,7 @@ struct Allocation {
   WallTime start{};
 
   std::string name() const { return "slurm:" + std::to_string(job); }
+  std::string run() const;  // which run of the job it is
   bool operator==(const Allocation&) const = default;
 };
 

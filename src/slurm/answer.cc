@@ -9,6 +9,7 @@
 #include "base/json_writer.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "slurm/allocation.h"
 
 namespace lull::slurm {
 namespace {
@@ -42,6 +43,7 @@ std::string to_line(const Answer& one) {
   std::string line = fmt::format("{}job={} node={} says={}", kAnswer, one.job, printable(one.node), to_text(one.says));
   if (one.restarts) line += fmt::format(" restarts={}", *one.restarts);
   if (one.gpus) line += fmt::format(" gpus={}", *one.gpus);
+  if (!one.numbers.empty()) line += fmt::format(" numbers={}", fmt::join(one.numbers, ","));
   line += fmt::format(" age={} every={} held={}", words(one.age), words(one.every), words(one.held));
   if (one.yes_in) line += " yes_in=" + words(*one.yes_in);
   // A plain yes of many nodes is to stay short; the word has to be there, since it says that the line is whole.
@@ -84,6 +86,11 @@ std::optional<Answer> read_answer(std::string_view line) {
     const auto gpus = to_unsigned(values["gpus"]);
     if (!gpus || *gpus > 1'000'000) return std::nullopt;
     one.gpus = static_cast<unsigned>(*gpus);
+  }
+  if (values.contains("numbers")) {
+    auto numbers = parse_gpu_numbers(values["numbers"]);
+    if (!numbers) return std::nullopt;
+    one.numbers = *std::move(numbers);
   }
   if (values.contains("yes_in")) {
     one.yes_in = seconds(values["yes_in"]);
@@ -140,10 +147,15 @@ Agreement agree(std::uint64_t job, unsigned restarts, const std::vector<std::str
       refuse(fmt::format("{} has seen {} restarts, not {}", node, *one.restarts, restarts));
   }
   agreement.answers = answers.size();
-  if (!nodes.empty() && answers.contains(nodes.front())) agreement.first_gpus = answers.at(nodes.front()).gpus;
-  if (answers.size() == nodes.size()) agreement.gpus = 0;
-  for (const auto& [node, one] : answers)
-    agreement.gpus = agreement.gpus && one.gpus ? std::optional(*agreement.gpus + *one.gpus) : std::nullopt;
+  agreement.complete = answers.size() == nodes.size();
+  for (const std::string& node : nodes) {
+    const auto found = answers.find(node);
+    if (found == answers.end()) continue;
+    const Answer& one = found->second;
+    if (agreement.leader.empty() && one.gpus.value_or(0) > 0) agreement.leader = node;
+    agreement.complete = agreement.complete && one.gpus == one.numbers.size();
+    for (const unsigned number : one.numbers) agreement.judged.emplace_back(node, number);
+  }
   agreement.agreed = agreement.why.empty();
   return agreement;
 }

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "base/result.h"
+#include "slurm/verb.h"
 
 namespace lull::slurm {
 
@@ -28,6 +28,7 @@ struct Answer {
   Says says = Says::nobody;
   std::optional<unsigned> restarts = {};  // of the run of the job that was judged
   std::optional<unsigned> gpus = {};      // how many the job has there
+  std::vector<unsigned> numbers = {};     // which, as Slurm counts them
   Duration age{};                         // of the newest sample
   Duration every{};                       // between two samples
   Duration held{};                        // for how long the rule has held
@@ -47,11 +48,12 @@ bool is_fresh(const Answer& answer);
 
 struct Agreement {
   bool agreed = false;
-  std::string why = {};                     // not agreed: in words
-  std::optional<Duration> again_in = {};    // then it could be: the largest of what those who said no said
-  std::size_t answers = 0;                  // of how many nodes
-  std::optional<unsigned> first_gpus = {};  // how many GPUs the job has on the first of its nodes
-  std::optional<std::uint64_t> gpus = {};   // on all of them
+  std::string why = {};                   // not agreed: in words
+  std::optional<Duration> again_in = {};  // then it could be: the largest of what those who said no said
+  std::size_t answers = 0;                // of how many nodes
+  std::vector<NodeGpu> judged = {};       // in the order of the nodes
+  bool complete = false;                  // each node has said which GPUs it judged
+  std::string leader = {};                // the first of the nodes that says it has some
 };
 // `output`: what all nodes printed. `nodes`: each of them has to say yes, for this run of the job.
 Agreement agree(std::uint64_t job, unsigned restarts, const std::vector<std::string>& nodes, std::string_view output);

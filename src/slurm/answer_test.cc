@@ -30,6 +30,10 @@ TEST(Answer, IsReadAsItWasWritten) {
   one.why = "GPU 1 util=90 % is busy";
   EXPECT_EQ(read_answer(to_line(one)), one);
   EXPECT_EQ(read_answer(to_line(yes("gpu2"))), yes("gpu2"));
+  one.gpus = 2;
+  one.numbers = {0, 3};
+  EXPECT_EQ(read_answer(to_line(one)), one);
+  one.gpus.reset();
   EXPECT_EQ(to_json(one),
             "{\"job\":22,\"node\":\"gpu1\",\"says\":\"no\",\"restarts\":3,\"gpus\":null,\"sample_age_seconds\":1,"
             "\"interval_seconds\":5,\"held_seconds\":7200,\"yes_in_seconds\":90,\"reason\":\"GPU 1 util=90 % is "
@@ -43,6 +47,7 @@ TEST(Answer, WhatIsNoneIsNotRead) {
                            "lull-answer job=22 node=gpu1 says=yes says=yes restarts=0 age=1 every=5 held=1 why=",
                            "lull-answer job=22 node=gpu1 says=maybe restarts=0 age=1 every=5 held=1 why=",
                            "lull-answer job=22 node=gpu1 says=yes restarts=-1 age=1 every=5 held=1 why=",
+                           "lull-answer job=22 node=gpu1 says=yes restarts=0 numbers=x age=1 every=5 held=1 why=",
                            "lull-answer job=22 node=gpu1 says=yes restarts=0 age=nan every=5 held=1 why="})
     EXPECT_FALSE(read_answer(text)) << text;
 }

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <sys/stat.h>
 #include <sys/sysmacros.h>
+#include <sys/utsname.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -14,7 +15,6 @@
 
 #include "base/calendar.h"
 #include "base/fd.h"
-#include "base/host.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/toml.h"
@@ -106,9 +106,10 @@ Result<std::pair<GpuOrder, WallTime>> parse_order(std::string_view text) {
 
 }  // namespace
 
-// -N: where the node has another name than the machine.
+// -N: where the node has another name than the machine, as slurmd sees it, whatever LULL_HOST says.
 Command gres_command(const std::string& node) {
-  const std::string host = host_name();
+  utsname names{};
+  const std::string_view host = ::uname(&names) == 0 ? static_cast<const char*>(names.nodename) : "";
   if (node == host.substr(0, host.find('.'))) return {"slurmd", "-G"};
   return {"slurmd", "-G", "-N", node};
 }
@@ -156,7 +157,8 @@ GresFacts gres_facts() {
   std::vector<std::pair<std::string, WallTime>> daemons;
   for (const ProcessEntry& one : read_all_processes()) {
     struct stat status{};
-    if (one.name != "slurmd" || ::stat(fmt::format("/proc/{}", one.pid).c_str(), &status) != 0 || status.st_uid != 0)
+    if (one.name != "slurmd" || one.ended() || ::stat(fmt::format("/proc/{}", one.pid).c_str(), &status) != 0 ||
+        status.st_uid != 0)
       continue;
     daemons.emplace_back(variable_of(one.pid, "SLURM_CONF"), began_at(one));
   }

@@ -8,7 +8,6 @@
 #include "base/calendar.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "slurm/answer.h"
 #include "slurm/node_list.h"
 
 namespace lull::slurm {
@@ -32,6 +31,7 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
   reason_ = reason_of(facts, options_.job);
+  idle_for_ = facts.why.needed.time > Duration::zero() ? facts.why.needed.time : facts.why.held;
   groups_.clear();
   asked_.reset();
   if (!options_.asks_nodes) return act();
@@ -45,6 +45,9 @@ void JobStep::start(const FiringFacts& facts, Done done, Tell tell) {
     return give_up(fmt::format("{} is not among the job's nodes {}", options_.job.node, options_.job.nodes));
   if (options_.job.het_job != 0) return look_at_components();
   if (nodes->size() > 1) return ask({{.job = options_.job.job, .restarts = *options_.job.restarts, .nodes = *nodes}});
+  Group alone{.job = options_.job.job, .nodes = *nodes, .heard = Agreement{}};
+  for (const unsigned number : options_.job.gpus) alone.heard->judged.emplace_back(options_.job.node, number);
+  groups_.push_back(std::move(alone));
   act();
 }
 
@@ -119,12 +122,14 @@ void JobStep::all_heard() {
   if (std::ranges::any_of(groups_, &Group::unknown)) return look({});  // squeue is to say so as well
   if (!why.empty()) return not_now(std::move(why), again_in);
   if (loop_.now() - *asked_ > kCommandLimit) return not_now("asking its nodes took too long");
+  if (!std::ranges::all_of(groups_, [](const Group& one) { return one.heard->complete; }))
+    return not_now("its nodes do not say which GPUs it has there");
   for (const Group& group : groups_) {
-    if (group.job == options_.job.job) break;
-    if (!group.heard->first_gpus) return not_now(group.nodes.front() + " does not say how many GPUs the job has there");
+    const bool ours = group.job == options_.job.job;
     // Put off and not called off: our own streak must go on, which is what the other waits for.
-    if (*group.heard->first_gpus > 0)
-      return not_now(fmt::format("{} acts on het job {}", group.nodes.front(), options_.job.het_job), kLeftToAnother);
+    if (!group.heard->judged.empty() && !(ours && group.heard->leader == options_.job.node))
+      return not_now(group.heard->leader + " acts on it", kLeftToAnother);
+    if (ours) break;
   }
   act();
 }
@@ -138,13 +143,18 @@ void JobStep::look(std::optional<Verb> verb) {
                 .user = options_.job.uid,
                 .nodes = options_.job.nodes,
                 .gpus = options_.job.gpus.size()};
-  for (const Group& group : groups_)
-    if (group.job == options_.job.job) judged.gpus = group.heard->gpus;
+  std::vector<JudgedPart> parts;
+  for (const Group& group : groups_) {
+    if (group.job == options_.job.job) judged.gpus = group.heard->judged.size();
+    if (agreed) parts.push_back({.job = group.job, .nodes = group.nodes, .gpus = group.heard->judged});
+  }
   // Squeue tells the GPUs of one component, and those of all were seen.
   if (!options_.asks_nodes && options_.job.het_job != 0) judged.gpus.reset();
   acting_ = std::make_unique<ActOnJob>(
       run_,
       ActOnJob::Request{.judged = std::move(judged),
+                        .parts = std::move(parts),
+                        .runs_since = loop_.clock().wall() - idle_for_,
                         .verb = std::move(verb),
                         .policy = options_.policy,
                         .reason = reason_,
@@ -179,7 +189,7 @@ void JobStep::acted(const ActResult& result) {
     case ActResult::Kind::no_longer:
       if (result.gone && on_gone) on_gone();
       return not_now(result.text, kLookAgain);
-    case ActResult::Kind::not_now: return not_now(result.text);
+    case ActResult::Kind::not_now: return not_now(result.text, result.again_in);
     case ActResult::Kind::kept: return finish({.called_off = true});
     case ActResult::Kind::refused: return give_up(result.text);
     case ActResult::Kind::failed: return finish({.ok = false, .trouble = result.text});

@@ -3,8 +3,8 @@
 // nodes of the job are asked first, and nothing is done unless each has said yes (answer.h). What cannot be done now is
 // tried again when it could be.
 //
-// Slurm acts on a het job as a whole. The nodes of all its components are asked; the first component that has GPUs on
-// its first node acts, the others leave it to that one.
+// The first node that has GPUs of the job acts. Slurm acts on a het job as a whole: the nodes of all its components are
+// asked, and the first node with GPUs of the first component that has some acts; the others leave it to that one.
 
 #include <functional>
 #include <memory>
@@ -83,6 +83,7 @@ class JobStep final : public Action {
   Done done_;
   Tell tell_;
   std::string reason_;
+  Duration idle_for_{};  // that the rule asks for
   std::vector<Group> groups_;
   std::optional<Instant> asked_;  // other nodes than this one; what they said is good for a while only
   std::unique_ptr<ActOnJob> acting_;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <map>
 #include <set>
 
@@ -11,43 +12,26 @@
 #include "base/units.h"
 #include "slurm/allocation.h"
 #include "slurm/node_list.h"
+#include "slurm/squeue.h"
 
 namespace lull::slurm {
 namespace {
 
-struct ListField {
-  std::string_view name;
-  std::size_t width;
+// No field that a user can choose.
+constexpr std::array kJobFields = {
+    Field{"JobID", 24},     Field{"RestartCnt", 16},   Field{"UserID", 16},    Field{"UserName", 64},
+    Field{"StartTime", 24}, Field{"HetJobID", 24},     Field{"Partition", 64}, Field{"QOS", 64},
+    Field{"Account", 64},   Field{"HetJobIDSet", 512},
 };
-// No field that a user can choose. A cell as wide as its field may have been cut off.
-constexpr std::array kListFields = {
-    ListField{"JobID", 24},     ListField{"RestartCnt", 16},   ListField{"UserID", 16},    ListField{"UserName", 64},
-    ListField{"StartTime", 24}, ListField{"HetJobID", 24},     ListField{"Partition", 64}, ListField{"QOS", 64},
-    ListField{"Account", 64},   ListField{"HetJobIDSet", 512},
-};
-constexpr std::array kNodesFields = {ListField{"JobID", 24}, ListField{"RestartCnt", 16}, ListField{"NodeList", 8192}};
+constexpr std::array kNodesFields = {Field{"JobID", 24}, Field{"RestartCnt", 16}, Field{"NodeList", 8192}};
 constexpr std::uint64_t kMostRestarts = 1'000'000'000;
 constexpr std::int64_t kLatest = 1LL << 33;  // seconds since 1970 that Slurm can mean
 
 // Times as seconds since 1970, whatever the zone and the settings of whoever runs us.
-template <std::size_t N>
-Command list_command(const std::array<ListField, N>& fields, std::vector<std::string> words) {
+Command list_command(std::vector<std::string> options) {
   Command command = {"env", "SLURM_TIME_FORMAT=%s", "squeue", "--noheader", "--states=RUNNING"};
-  command.insert(command.end(), words.begin(), words.end());
-  std::string format;
-  for (const ListField& field : fields)
-    format += fmt::format("{}{}:{}", format.empty() ? "" : ",", field.name, field.width);
-  command.push_back("--Format=" + format);
+  std::ranges::move(options, std::back_inserter(command));
   return command;
-}
-
-template <std::size_t N>
-std::array<std::string_view, N> list_cells(std::string_view line, const std::array<ListField, N>& fields) {
-  std::array<std::string_view, N> cells;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < N && at < line.size(); at += fields[i].width, ++i)
-    cells[i] = trim(line.substr(at, fields[i].width));
-  return cells;
 }
 
 std::optional<WallTime> read_seconds(std::string_view text) {
@@ -55,8 +39,6 @@ std::optional<WallTime> read_seconds(std::string_view text) {
   if (!seconds || *seconds == 0 || *seconds > static_cast<std::uint64_t>(kLatest)) return std::nullopt;
   return WallTime(std::chrono::seconds(*seconds));
 }
-
-std::string name_of(std::string_view cell) { return cell == "(null)" || cell == "N/A" ? "" : std::string(cell); }
 
 // "gpu:a100:2(IDX:0,3)", several with commas between; of other kinds nothing. Nothing: it is not understood.
 std::optional<std::vector<unsigned>> read_given_gpus(std::string_view text) {
@@ -66,7 +48,11 @@ std::optional<std::vector<unsigned>> read_given_gpus(std::string_view text) {
     const std::string_view one = text.substr(0, end);
     text.remove_prefix(std::min(end + 1, text.size()));
     if (text.starts_with(',')) text.remove_prefix(1);
-    if (!one.starts_with("gpu:")) return std::nullopt;  // shards, MPS: which part of a GPU it has cannot be told
+    const std::string_view kind = one.substr(0, one.find_first_of(":("));
+    // Shards, MPS: which part of a GPU it has cannot be told.
+    if (kind == "shard" || kind == "mps" || (kind != "gpu" && one.find(',') != std::string_view::npos))
+      return std::nullopt;
+    if (kind != "gpu") continue;
     const std::size_t indices = one.find("(IDX:");
     if (indices == std::string_view::npos) return std::nullopt;
     const std::string_view before = one.substr(0, indices);
@@ -82,14 +68,14 @@ std::optional<std::vector<unsigned>> read_given_gpus(std::string_view text) {
 
 }  // namespace
 
-Command running_jobs_command() { return list_command(kListFields, {}); }
+Command running_jobs_command() { return list_command({format_option(kJobFields)}); }
 
 Result<std::vector<RunningJob>> read_running_jobs(std::string_view output) {
   std::vector<RunningJob> jobs;
   std::set<std::uint64_t> met;
   for (const std::string_view line : split(output, '\n')) {
     if (trim(line).empty() || line.starts_with("squeue:")) continue;  // a warning
-    const auto cells = list_cells(line, kListFields);
+    const auto cells = cells_of(line, kJobFields);
     const auto strange = [&] {
       return fail(fmt::format("squeue: '{}' is no line of a job", printable(trim(line).substr(0, 80))));
     };
@@ -100,17 +86,17 @@ Result<std::vector<RunningJob>> read_running_jobs(std::string_view output) {
     if (!number || *number == 0 || !restarts || *restarts > kMostRestarts || !uid || *uid > 0xFFFFFFFEU || !start)
       return strange();
     for (std::size_t i = 0; i < cells.size(); ++i)
-      if (cells[i].size() >= kListFields[i].width) return strange();
+      if (cells[i].size() >= kJobFields[i].width) return strange();
     if (!met.insert(*number).second) return fail(fmt::format("squeue has two jobs {}", *number));
     RunningJob job{.job = *number,
                    .restarts = static_cast<unsigned>(*restarts),
                    .uid = static_cast<uid_t>(*uid),
-                   .user = name_of(cells[3]),
+                   .user = name_or_none(cells[3]),
                    .start = *start,
                    .het_job = to_unsigned(cells[5]).value_or(0),
-                   .partition = name_of(cells[6]),
-                   .qos = name_of(cells[7]),
-                   .account = name_of(cells[8])};
+                   .partition = name_or_none(cells[6]),
+                   .qos = name_or_none(cells[7]),
+                   .account = name_or_none(cells[8])};
     if (job.het_job != 0) {
       const auto all = parse_node_list(fmt::format("[{}]", cells[9]));
       if (!all) return strange();
@@ -121,12 +107,14 @@ Result<std::vector<RunningJob>> read_running_jobs(std::string_view output) {
   return jobs;
 }
 
-Command job_nodes_command(std::uint64_t job) { return list_command(kNodesFields, {"--jobs=" + std::to_string(job)}); }
+Command job_nodes_command(std::uint64_t job) {
+  return list_command({"--jobs=" + std::to_string(job), format_option(kNodesFields)});
+}
 
 Result<std::vector<std::string>> read_job_nodes(std::string_view output, const RunningJob& job) {
   std::optional<std::vector<std::string>> nodes;
   for (const std::string_view line : split(output, '\n')) {
-    const auto cells = list_cells(line, kNodesFields);
+    const auto cells = cells_of(line, kNodesFields);
     if (to_unsigned(cells[0]) != job.job) continue;  // another task of its array, another component
     if (nodes || to_unsigned(cells[1]) != job.restarts || cells[2].size() >= kNodesFields[2].width)
       return fail(fmt::format("squeue shows another run of job {}, or not all of its nodes", job.job));

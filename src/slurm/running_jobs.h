@@ -43,8 +43,8 @@ Command job_nodes_command(std::uint64_t job);
 Result<std::vector<std::string>> read_job_nodes(std::string_view output, const RunningJob& job);
 
 struct GivenGpus {
-  std::vector<std::pair<std::string, unsigned>> gpus = {};  // node and physical number
-  std::optional<WallTime> resumed = {};                     // it was suspended, and goes on since then
+  std::vector<NodeGpu> gpus = {};
+  std::optional<WallTime> resumed = {};  // it was suspended, and goes on since then
 };
 Command job_details_command(std::uint64_t job);
 // `nodes`: those of read_job_nodes().

@@ -5,22 +5,19 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <set>
 #include <tuple>
+#include <utility>
 
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "slurm/node_list.h"
+#include "slurm/squeue.h"
 
 namespace lull::slurm {
 namespace {
 
-struct Field {
-  std::string_view name;
-  std::size_t width;
-};
-// Numbers, and words of Slurm's and its administrator's. What is as wide as its field may have been cut off.
+// Numbers, and words of Slurm's and its administrator's.
 constexpr std::array kFields = {
     Field{"JobID", 24},   Field{"State", 24},       Field{"RestartCnt", 16},  Field{"BatchFlag", 8},
     Field{"Requeue", 8},  Field{"ArrayJobID", 24},  Field{"ArrayTaskID", 64}, Field{"HetJobID", 24},
@@ -28,27 +25,14 @@ constexpr std::array kFields = {
     Field{"Account", 64}, Field{"tres-alloc", 256}, Field{"NodeList", 1024},
 };
 
-// Of each component of a het job. A list of nodes as wide as its field may have been cut off.
+// Of each component of a het job.
 constexpr std::array kComponentFields = {
     Field{"JobID", 24},        Field{"State", 24},        Field{"RestartCnt", 16}, Field{"HetJobID", 24},
     Field{"HetJobOffset", 16}, Field{"HetJobIDSet", 512}, Field{"NodeList", 8192},
 };
 
-template <std::size_t N>
-Command squeue(std::uint64_t job, const std::array<Field, N>& fields) {
-  std::string format;
-  for (const Field& field : fields)
-    format += fmt::format("{}{}:{}", format.empty() ? "" : ",", field.name, field.width);
-  return {"squeue", "--noheader", "--jobs=" + std::to_string(job), "--states=all", "--Format=" + format};
-}
-
-template <std::size_t N>
-std::array<std::string_view, N> cells_of(std::string_view line, const std::array<Field, N>& fields) {
-  std::array<std::string_view, N> cells;
-  std::size_t at = 0;
-  for (std::size_t i = 0; i < N && at < line.size(); at += fields[i].width, ++i)
-    cells[i] = trim(line.substr(at, fields[i].width));
-  return cells;
+Command squeue(std::uint64_t job, std::string format) {
+  return {"squeue", "--noheader", "--jobs=" + std::to_string(job), "--states=all", std::move(format)};
 }
 
 std::string signal_word(std::string_view text) {
@@ -62,8 +46,6 @@ std::string number_or_none(std::string_view text) {
   const auto number = to_unsigned(text);
   return number && *number != 0 ? std::string(text) : "";
 }
-
-std::string name_or_none(std::string_view text) { return text == "(null)" || text == "N/A" ? "" : std::string(text); }
 
 // "cpu=4,mem=8G,node=2,billing=4,gres/gpu=3,gres/gpu:a100=3"
 std::optional<std::uint64_t> gpus_in(std::string_view tres, std::size_t width) {
@@ -117,9 +99,9 @@ std::string JobState::id() const {
   return array_job.empty() || array_task.empty() ? std::to_string(job) : array_job + "_" + array_task;
 }
 
-Command squeue_command(std::uint64_t job) { return squeue(job, kFields); }
+Command squeue_command(std::uint64_t job) { return squeue(job, format_option(kFields)); }
 
-Command components_command(std::uint64_t het_job) { return squeue(het_job, kComponentFields); }
+Command components_command(std::uint64_t het_job) { return squeue(het_job, format_option(kComponentFields)); }
 
 Result<std::vector<Component>> read_components(std::string_view output, std::uint64_t het_job) {
   std::vector<Component> found;

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -85,6 +86,8 @@ struct ActPolicy {
   std::set<std::string> except_qos = {};
   std::set<std::string> except_accounts = {};
 };
+
+using NodeGpu = std::pair<std::string, unsigned>;  // a GPU of that node, as Slurm counts them
 
 // The job that was judged. What is not set is not compared.
 struct Judged {

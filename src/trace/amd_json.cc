@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "trace/cells.h"
 #include "trace/format.h"
+#include "trace/json_rows.h"
 #include "trace/names.h"
-#include "trace/ndjson.h"
 #include "trace/time.h"
 
 namespace lull::trace {
@@ -141,26 +141,14 @@ class AmdProbe final : public AmdGpus {
 constexpr std::array<std::string_view, 7> kAmdKeys = {"gfx_activity", "umc_activity", "socket_power",       "used_vram",
                                                       "gfx",          "gfx_clk",      "hotspot_temperature"};
 
-class AmdJsonParser final : public RowParser, private AmdGpus {
+class AmdJsonParser final : public JsonRowParser<AmdGpus> {
  public:
-  explicit AmdJsonParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
-
-  void parse(const Chunk& chunk, Batch& batch) override;
-  void finish(Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
+  using JsonRowParser::JsonRowParser;
 
  private:
-  void begin(Batch& batch);
   void gpu(const AmdGpu& gpu) override;
   void document_end() override {}
   void broken() override;
-  std::uint64_t here() const { return stream_.line() - lines_before_; }
-
-  const Schema& schema_;
-  Identities identities_;
-  JsonStream stream_;
-  Batch* batch_ = nullptr;
-  std::uint64_t lines_before_ = 0;
 };
 
 }  // namespace
@@ -202,25 +190,6 @@ static Result<Schema> open_amd_json(std::string_view head, const ReadHow& how) {
   schema.time = number ? kind_by_magnitude(*number) : TimeKind::words;
   if (number) schema.zoned = schema.from_epoch = true;
   return schema;
-}
-
-void AmdJsonParser::begin(Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  batch_ = &batch;
-  lines_before_ = stream_.line() - 1;
-}
-
-void AmdJsonParser::parse(const Chunk& chunk, Batch& batch) {
-  begin(batch);
-  std::string_view text = chunk.text();
-  if (chunk.first && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  stream_.feed(text, *this);
-  batch.lines = stream_.line() - 1 - lines_before_;
-}
-
-void AmdJsonParser::finish(Batch& batch) {
-  begin(batch);
-  stream_.finish(*this);
 }
 
 void AmdJsonParser::gpu(const AmdGpu& gpu) {

@@ -1,6 +1,5 @@
 #include "trace/batch.h"
 
-#include <algorithm>
 #include <utility>
 
 #include "trace/cells.h"
@@ -9,9 +8,9 @@ namespace lull::trace {
 namespace {
 
 bool names_a_gpu(const Identities::Cells& cells, const std::vector<Role>& roles) {
-  if (std::all_of(roles.begin(), roles.end(), tells_who)) return true;  // nothing tells GPUs apart
+  if (std::all_of(roles.begin(), roles.end(), is_owner)) return true;  // nothing tells GPUs apart
   for (std::size_t i = 0; i < roles.size(); ++i)
-    if (roles[i] != Role::host && !tells_who(roles[i]) && !means_unknown(cells[i])) return true;
+    if (roles[i] != Role::host && !is_owner(roles[i]) && !means_unknown(cells[i])) return true;
   return false;
 }
 

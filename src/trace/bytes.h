@@ -27,6 +27,7 @@ class ByteSource {
 
   std::uint64_t taken() const { return taken_; }  // bytes of the file so far
   std::uint64_t size() const { return size_; }    // of the file; 0: not known
+  bool packed() const { return unpacker_ != nullptr; }
   // Non-empty: the packed stream broke off or is damaged; what came before was used.
   const std::string& damage() const { return damage_; }
 

@@ -9,8 +9,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cmath>
-#include <map>
 #include <optional>
 #include <set>
 #include <string>

@@ -9,7 +9,6 @@
 #include "trace/cells.h"
 #include "trace/csv.h"
 #include "trace/long.h"
-#include "trace/names.h"
 #include "trace/ndjson.h"
 
 namespace lull::trace {

@@ -4,7 +4,6 @@
 // that blocks can carry it beside the signals; 0 is nobody, NaN is not told.
 
 #include <cstddef>
-#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>

@@ -98,7 +98,7 @@ Result<TraceReader> who_is_in(const TempFile& file) {
 
 Result<TraceReport> read_whole(const TempFile& file, Seen& seen) {
   auto reader = who_is_in(file);
-  EXPECT_TRUE(reader && reader->tells_who());
+  EXPECT_TRUE(reader && reader->has_owners());
   if (!reader) return std::unexpected(reader.error());
   auto report = reader->read(seen);
   EXPECT_TRUE(report && report->bad_rows == 0U);
@@ -109,7 +109,7 @@ TEST(Holders, EachRowKeepsItsOwn) {
   const TempFile file("time,gpu,util,pid,user\n3,0,1,,\n1,0,1,a,x\n2,0,1,none,none\n1,1,1,b,y\n2,1,1,b,y\n4,0,1,c,z\n");
   auto reader = who_is_in(file);
   ASSERT_TRUE(reader);
-  EXPECT_TRUE(reader->tells_who());
+  EXPECT_TRUE(reader->has_owners());
   Seen seen;
   const auto report = reader->read(seen);
   ASSERT_TRUE(report);

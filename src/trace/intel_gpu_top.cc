@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "trace/format.h"
-#include "trace/ndjson.h"
+#include "trace/json_rows.h"
 
 namespace lull::trace {
 namespace {
@@ -86,27 +86,11 @@ class IntelProbe final : public IntelPeriods {
   void period(const IntelPeriod& period) override { any = any || !std::isnan(period.busy); }
 };
 
-class IntelGpuTopParser final : public RowParser, private IntelPeriods {
+class IntelGpuTopParser final : public JsonRowParser<IntelPeriods> {
  public:
-  explicit IntelGpuTopParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
-
-  void parse(const Chunk& chunk, Batch& batch) override {
-    begin(batch);
-    stream_.feed(chunk.text(), *this);
-    batch.lines = stream_.line() - 1 - lines_before_;
-  }
-  void finish(Batch& batch) override {
-    begin(batch);
-    stream_.finish(*this);
-  }
-  const Identities& identities() const override { return identities_; }
+  using JsonRowParser::JsonRowParser;
 
  private:
-  void begin(Batch& batch) {
-    batch.reset(schema_.metrics.size());
-    batch_ = &batch;
-    lines_before_ = stream_.line() - 1;
-  }
   void period(const IntelPeriod& period) override;
   // Nobody knows how long it was between two recordings: long enough to be a gap.
   void restart() override {
@@ -115,15 +99,10 @@ class IntelGpuTopParser final : public RowParser, private IntelPeriods {
   }
   void broken() override {
     // The list stays open where the program was killed between two periods, which is usual.
-    if (within()) batch_->add_bad(stream_.line() - lines_before_, "the JSON breaks off here");
+    if (within()) batch_->add_bad(here(), "the JSON breaks off here");
     IntelPeriods::broken();
   }
 
-  const Schema& schema_;
-  Identities identities_;
-  JsonStream stream_;
-  Batch* batch_ = nullptr;
-  std::uint64_t lines_before_ = 0;
   double ms_ = 0;  // since the first period began
   double longest_ = 0;
   bool any_ = false;  // in this recording
@@ -155,7 +134,7 @@ static Result<Schema> open_intel_gpu_top(std::string_view, const ReadHow& how) {
 void IntelGpuTopParser::period(const IntelPeriod& period) {
   constexpr double kShortest = 1;           // ms; what it writes first is of microseconds, and says nothing
   constexpr double kLongest = 24 * 3600e3;  // ms; no number of a broken file makes time run away
-  if (period.ms > kLongest) return batch_->add_bad(stream_.line() - lines_before_, "no period is that long");
+  if (period.ms > kLongest) return batch_->add_bad(here(), "no period is that long");
   ms_ += period.ms;
   if (period.ms < kShortest) return;
   any_ = true;

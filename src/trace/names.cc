@@ -232,7 +232,9 @@ std::optional<Meaning> meaning_of(std::string_view name) {
   for (const KnownName& row : kExactNames)
     if (row.name == name) return meaning_from(row);
   if (const auto metric = metric_by_field(name)) return Meaning{Role::metric, *metric, 0, 1, false};
-  if (const auto metric = metric_by_name(name)) return Meaning{Role::metric, *metric, 1, 1, false, true};
+  // What nvidia-smi calls `sm` is utilisation.
+  if (const auto metric = metric_by_name(name); metric && metric != Metric::sm)
+    return Meaning{Role::metric, *metric, 1, 1, false, true};
   return meaning_of_words(name_words(name));
 }
 
@@ -263,7 +265,7 @@ std::string best_label(const std::array<Label, N>& names, const Labels& labels) 
   return best;
 }
 
-WhoName who_of(const Labels& labels) {
+WhoName owner_in(const Labels& labels) {
   WhoName who{best_label(kJobLabels, labels), "", best_label(kUserLabels, labels), ""};
   // Where the exporter's own pod is told, that of the job has another label.
   if (const std::string pod = best_label(kPodLabels, labels); !pod.empty() && pod.find("exporter") == pod.npos) {
@@ -278,7 +280,7 @@ WhoName who_of(const Labels& labels) {
 SeriesName series_of(const Labels& labels) {
   SeriesName series;
   series.labels = labels;
-  series.who = who_of(labels);
+  series.who = owner_in(labels);
   series.gpu.gpu = best_label(kGpuLabels, labels);
   series.gpu.host = best_label(kHostLabels, labels);
   std::string slice;  // of a card that is cut up (MIG): the series of its parts look alike else

@@ -2,7 +2,6 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <condition_variable>
@@ -17,6 +16,7 @@ namespace {
 
 constexpr std::size_t kMostGpus = 1U << 16;
 constexpr std::size_t kShownBad = 5;
+constexpr std::size_t kLeastPacking = 8;  // how much smaller a trace is at least when it is packed
 
 }  // namespace
 
@@ -46,7 +46,8 @@ Result<> Pass::read_file() {
   Chunker chunker(TRY(open_source(file)), options_.chunk_bytes, file.schema.lines);
   unsigned threads = options_.threads != 0 ? options_.threads : std::thread::hardware_concurrency();
   threads = std::clamp(threads, 1U, 8U);
-  const bool small = file.size != 0 && file.size < 2 * options_.chunk_bytes;
+  const std::size_t text = file.size * (chunker.source().packed() ? kLeastPacking : 1);
+  const bool small = file.size != 0 && text < 2 * options_.chunk_bytes;
   const bool alone = threads == 1 || small || file.schema.in_turn;
   auto read = alone ? read_alone(chunker) : read_with(chunker, threads);
   if (!read) return read;

@@ -9,12 +9,13 @@
 #include <optional>
 #include <string>
 #include <string_view>
-#include <utility>
 #include <vector>
 
 #include "base/text.h"
+#include "trace/answer_rows.h"
 #include "trace/format.h"
 #include "trace/ndjson.h"
+#include "trace/rows.h"
 #include "trace/series_rows.h"
 #include "trace/time.h"
 
@@ -39,15 +40,19 @@ class PrometheusParser final : public RowParser, private JsonHandler {
   void close() override;
   void key(std::string_view name) override { key_ = name; }
   void value(std::string_view text, bool quoted) override;
-  void document_end() override {}
+  void document_end() override { release(); }
   void broken() override;
   std::string_view take_points(std::string_view text);
   void add_point(std::string_view time, std::string_view value);
+  void add_job(std::int64_t at, double number);
+  void release() { answer_.release(rows_.identities(), *batch_); }
   std::uint64_t here() const { return stream_.line() - lines_before_; }
 
   const Schema& schema_;
   JsonStream stream_;
   SeriesRows rows_;
+  AnswerRows answer_;
+  std::optional<double> job_;  // that of the value before
   Batch* batch_ = nullptr;
   std::uint64_t lines_before_ = 0;
   std::string key_;
@@ -95,7 +100,6 @@ static Result<Schema> open_prometheus(std::string_view head, const ReadHow& how)
 
 void PrometheusParser::parse(const Chunk& chunk, Batch& batch) {
   batch.reset(schema_.metrics.size());
-  rows_.next_batch();
   batch_ = &batch;
   lines_before_ = stream_.line() - 1;
   for (std::string_view text = chunk.text(); !text.empty();) {
@@ -110,10 +114,10 @@ void PrometheusParser::parse(const Chunk& chunk, Batch& batch) {
 
 void PrometheusParser::finish(Batch& batch) {
   batch.reset(schema_.metrics.size());
-  rows_.next_batch();
   batch_ = &batch;
   lines_before_ = stream_.line() - 1;
   stream_.finish(*this);
+  release();
 }
 
 void PrometheusParser::open(bool object) {
@@ -125,7 +129,7 @@ void PrometheusParser::open(bool object) {
     // An instant query has one point and no list around it.
     values_at_ = key_ == "values" ? depth_ : depth_ - 1;
     point_.clear();
-    if (!labelled_) place_ = {};
+    if (!labelled_) place_ = {};  // none of ours
   }
   if (values_at_ != 0 && depth_ == values_at_ + 1) point_.clear();
   key_.clear();
@@ -139,6 +143,8 @@ void PrometheusParser::close() {
     place_ = rows_.place(series);
     value_text_.clear();  // another series may have another unit
     if (place_.gpu.gpu.empty() && place_.gpu.uuid.empty()) place_.gpu.gpu.assign(1, '0');
+    job_.reset();
+    answer_.series(place_.cells(), place_.is_job ? kNoSlot : place_.slot);
   }
   if (values_at_ != 0 && depth_ == values_at_ + 1) {
     if (point_.size() == 2)
@@ -193,13 +199,27 @@ void PrometheusParser::add_point(std::string_view time, std::string_view value) 
     ns = *at;
   }
   if (value == "+Inf" || value == "-Inf") value = "NaN";
-  if (place_.is_job) return rows_.add_job(place_, ns, to_double(value).value_or(std::nan("")), *batch_);
+  if (place_.is_job) return add_job(ns, to_double(value).value_or(std::nan("")));
   if (value != value_text_ || value_text_.empty()) {
     value_ = series_cell(value, place_.meaning, false);
     value_text_ = value;
   }
   if (!value_) return batch_->add_bad(here(), fmt::format("'{}' is not a number", printable(value)));
-  rows_.add(place_, ns, *value_, *batch_);
+  if (answer_.full()) release();
+  answer_.add(ns, *value_);
+}
+
+// Of a series of jobs' numbers, which a float would round, or of one whose labels are all that it says.
+void PrometheusParser::add_job(std::int64_t at, double number) {
+  if (std::isnan(number) || (place_.is_info && number <= 0)) return;
+  if (!place_.is_info && job_ != number) {
+    place_.who = {};
+    place_.who.job = number > 0 ? fmt::format("{:.0f}", number) : std::string(kNobodyText);
+    answer_.series(place_.cells(), kNoSlot);
+    job_ = number;
+  }
+  if (answer_.full()) release();
+  answer_.add(at, 0);
 }
 
 void PrometheusParser::broken() {

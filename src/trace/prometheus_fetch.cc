@@ -10,7 +10,6 @@
 #include <array>
 #include <chrono>
 #include <cstdlib>
-#include <optional>
 #include <thread>
 #include <utility>
 
@@ -29,7 +28,7 @@ constexpr std::int64_t kHour = 3'600'000;
 constexpr std::array<Duration, 3> kPauses = {0s, 500ms, 2s};  // before each attempt
 constexpr Duration kLongestAnswer = 5min;                     // one answer
 constexpr std::size_t kBeginning = 400;                       // of an answer: says whether it is one
-constexpr std::size_t kEnd = 4096;                            // of an answer: says whether it is whole
+constexpr std::size_t kEnd = 256 << 10;                       // of an answer: says whether it is whole
 
 bool is_exported(std::string_view name) {
   return name.starts_with("dcgm_") || name.starts_with("nvidia_") || name.starts_with("lull_");
@@ -165,18 +164,23 @@ bool is_success(std::string_view answer) {
   return answer.substr(0, kBeginning).find("\"status\":\"success\"") != std::string_view::npos;
 }
 
-// In the text of a label no quote stands by itself.
+// In the text of a label no quote stands by itself: where these words stand as they are, they name a field, or a label,
+// whose value is a text.
 std::string partial_answer(std::string_view answer) {
-  constexpr std::string_view kWarnings = "\"warnings\":[";
-  for (const std::string_view part :
-       {answer.substr(0, kBeginning), answer.substr(answer.size() - std::min(answer.size(), kEnd))}) {
-    if (part.find("\"isPartial\":true") != std::string_view::npos) return "isPartial";
-    const std::size_t at = part.find(kWarnings);
-    if (at == std::string_view::npos || part.substr(at + kWarnings.size()).starts_with(']')) continue;
-    const std::string_view rest = part.substr(at + kWarnings.size());
-    return printable(rest.substr(0, std::min<std::size_t>(rest.find(']'), 200)));
-  }
-  return "";
+  const auto value_with = [&](std::string_view name, std::string_view beginning) -> std::string_view {
+    for (std::size_t at = answer.find(name); at != std::string_view::npos; at = answer.find(name, at + 1)) {
+      const std::string_view rest = trim(answer.substr(at + name.size(), 1000));
+      const std::string_view value = rest.starts_with(':') ? trim(rest.substr(1)) : std::string_view();
+      if (value.starts_with(beginning)) return value;
+    }
+    return {};
+  };
+  if (!value_with("\"isPartial\"", "true").empty()) return "isPartial";
+  const std::string_view warnings = value_with("\"warnings\"", "[");
+  const std::string_view first = warnings.empty() ? "" : trim(warnings.substr(1));
+  return first.empty() || first.starts_with(']')
+             ? ""
+             : printable(first.substr(0, std::min<std::size_t>(first.find(']'), 200)));
 }
 
 std::string host_of_url(std::string_view url) {

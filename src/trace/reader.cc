@@ -71,7 +71,7 @@ Result<> survey(File& file) {
   look();
   TRY(parser->check_choices());
   file.schema.labelled = parser->labelled();
-  if (file.schema.labelled.empty()) std::erase_if(file.schema.identity, tells_who);
+  if (file.schema.labelled.empty()) std::erase_if(file.schema.identity, is_owner);
   std::vector<int> ranks = parser->best_ranks();
   ranks.resize(met.size(), 1000);
   std::vector<std::string> doubtful = parser->doubtful();
@@ -212,9 +212,9 @@ std::vector<Metric> TraceReader::available() const {
   return found;
 }
 
-bool TraceReader::tells_who() const {
+bool TraceReader::has_owners() const {
   return std::any_of(state_->files.begin(), state_->files.end(), [](const File& file) {
-    return std::any_of(file.schema.identity.begin(), file.schema.identity.end(), trace::tells_who);
+    return std::any_of(file.schema.identity.begin(), file.schema.identity.end(), trace::is_owner);
   });
 }
 

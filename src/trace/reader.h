@@ -119,7 +119,7 @@ class TraceReader {
   // Which of `metrics` the files have.
   std::vector<Metric> available() const;
   std::vector<std::string> columns() const;  // every name in the headers, for a message
-  bool tells_who() const;                    // a file has a column of who has the GPU
+  bool has_owners() const;                   // a file has a column of who has the GPU
   bool holds_means() const;                  // of the time since the sample before; else readings may be of a moment
   // The files have no times: they were counted, by TraceOptions::every.
   bool counted() const;

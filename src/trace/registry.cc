@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "base/text.h"
 #include "trace/cells.h"
 
 namespace lull::trace {
@@ -33,7 +32,7 @@ Registry::Found Registry::resolve(const std::vector<Role>& roles, const std::vec
     index += cells[i];
   }
   if (index.empty()) index = pci;
-  if (index.empty() && std::all_of(roles.begin(), roles.end(), tells_who)) index.assign(1, '0');
+  if (index.empty() && std::all_of(roles.begin(), roles.end(), is_owner)) index.assign(1, '0');
   std::string name = index;
   if (!name.empty() && !host.empty()) name = fmt::format("{}/{}", host, name);
   if (!name.empty() && !scope.empty()) name = fmt::format("{}:{}", scope, name);

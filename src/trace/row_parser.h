@@ -3,7 +3,6 @@
 // from chunk to chunk says so in its Schema (in_turn) and gets them in order, on one
 // thread.
 
-#include <memory>
 #include <string>
 #include <vector>
 

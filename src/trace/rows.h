@@ -38,7 +38,7 @@ struct RowLayout {
 
 // Cheap to read; else a recording has it only where it is named.
 inline bool is_recorded_unasked(Metric metric) {
-  return metric != Metric::pcie && metric != Metric::openers && !is_learned(metric);
+  return metric != Metric::pcie && metric != Metric::openers && !is_counter(metric) && !is_learned(metric);
 }
 // Puts those signals into it that a person names: "util,power,who"; empty: all that are cheap to read, and who.
 // `own`: signals of the user's own that have a source.

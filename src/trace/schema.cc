@@ -3,9 +3,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cctype>
-#include <cmath>
-#include <limits>
 #include <set>
 
 #include "base/text.h"
@@ -14,7 +11,6 @@
 #include "trace/names.h"
 #include "trace/ndjson.h"
 #include "trace/number.h"
-#include "trace/time.h"
 
 namespace lull::trace {
 namespace {
@@ -134,7 +130,7 @@ void settle(Schema& schema, const std::vector<Metric>& wanted) {
       column.slot = schema.metrics.size();
       if (column.wanted) schema.metrics.push_back(column.metric);
       if (column.wanted) schema.doubtful.push_back(column.bare && column.unit.empty() ? column.name : "");
-    } else if (is_identity(column.role) || tells_who(column.role)) {
+    } else if (is_identity(column.role) || is_owner(column.role)) {
       column.wanted = schema.identity.size() < kMaxIdentity;
       column.slot = schema.identity.size();
       if (column.wanted) schema.identity.push_back(column.role);
@@ -301,7 +297,7 @@ bool is_identity(Role role) {
   return role == Role::gpu || role == Role::uuid || role == Role::pci || role == Role::host;
 }
 
-bool Schema::names_gpus() const { return !std::all_of(identity.begin(), identity.end(), tells_who); }
+bool Schema::names_gpus() const { return !std::all_of(identity.begin(), identity.end(), is_owner); }
 
 std::string column_list(const std::vector<Column>& columns) {
   std::string list;

@@ -4,9 +4,7 @@
 // (our own names, nvidia-smi's, or plain signal names) and from --columns, which
 // goes first. The same roles serve NDJSON, where a column is a key.
 
-#include <array>
 #include <cstdint>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -20,7 +18,7 @@ namespace lull::trace {
 enum class Role : std::uint8_t { none, time, date, gpu, uuid, pci, host, metric, job, pids, user, command, lease };
 inline constexpr std::size_t kRoles = 13;
 // Says who has the GPU, not which one it is.
-constexpr bool tells_who(Role role) { return role >= Role::job; }
+constexpr bool is_owner(Role role) { return role >= Role::job; }
 // What a row says about which GPU it is of, and who has it; the order is that of Schema::identity.
 inline constexpr std::size_t kMaxIdentity = 9;
 

@@ -3,8 +3,6 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
-#include <map>
-#include <string>
 
 #include "base/text.h"
 #include "trace/time.h"
@@ -178,7 +176,7 @@ Sequence::Place Sequence::place_of(const std::vector<std::string>& cells) {
   Place place{0, std::numeric_limits<double>::quiet_NaN()};
   std::string name;
   for (std::size_t i = 0; i < cells.size(); ++i) {
-    if (tells_who(schema_.identity[i])) continue;
+    if (is_owner(schema_.identity[i])) continue;
     name += cells[i] + '\n';
     if (const auto number = to_double(cells[i])) place.index = *number;
   }

@@ -116,26 +116,17 @@ SeriesPlace SeriesRows::place(const SeriesName& series) {
   return place;
 }
 
+Identities::Cells SeriesPlace::cells() const {
+  return {gpu.gpu, gpu.uuid, gpu.host, who.job, who.pids, who.user, who.command};
+}
+
 void SeriesRows::add(const SeriesPlace& place, std::int64_t at, float value, Batch& batch) {
   if (place.slot == kNoSlot) return;
-  const std::uint32_t gpu = identities_.find(Identities::Cells{
-      place.gpu.gpu, place.gpu.uuid, place.gpu.host, place.who.job, place.who.pids, place.who.user, place.who.command});
+  const std::uint32_t gpu = identities_.find(place.cells());
   const bool same = last_ < batch.rows && batch.at[last_] == at && batch.gpu[last_] == gpu &&
                     std::isnan(batch.value[place.slot][last_]);
   if (!same) last_ = batch.add_row(at, gpu);
   batch.value[place.slot][last_] = value;
-}
-
-void SeriesRows::add_job(const SeriesPlace& place, std::int64_t at, double number, Batch& batch) {
-  if (std::isnan(number)) return;
-  if (place.is_info) {
-    if (number > 0)
-      batch.add_row(at, identities_.find(Identities::Cells{place.gpu.gpu, place.gpu.uuid, place.gpu.host, place.who.job,
-                                                           place.who.pids, place.who.user, place.who.command}));
-    return;
-  }
-  const std::string job = number > 0 ? fmt::format("{:.0f}", number) : std::string(kNobodyText);
-  batch.add_row(at, identities_.find(Identities::Cells{place.gpu.gpu, place.gpu.uuid, place.gpu.host, job}));
 }
 
 }  // namespace lull::trace

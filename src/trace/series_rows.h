@@ -1,11 +1,10 @@
 #pragma once
 // Rows out of values that come one at a time, each of one signal of one GPU at one moment
 // (Prometheus, long tables). Values of the same GPU and moment that follow each other
-// share a row; the others find each other when the trace is put in order (Schema::partial).
+// share a row; the others find each other when the trace is put in order (Schema::partial, AnswerRows).
 
 #include <set>
 #include <string>
-#include <string_view>
 #include <vector>
 
 #include "trace/batch.h"
@@ -22,6 +21,8 @@ struct SeriesPlace {
   WhoName who;
   bool is_job = false;   // its values are the numbers of jobs, not a signal
   bool is_info = false;  // its labels say who has the GPU, at the times that it has values
+
+  Identities::Cells cells() const;
 };
 
 class SeriesRows {
@@ -34,11 +35,10 @@ class SeriesRows {
   // Notes what was met, for a message and for the ranks of the schema.
   SeriesPlace place(const SeriesName& series);
   void add(const SeriesPlace& place, std::int64_t at, float value, Batch& batch);
-  // Of a series of jobs' numbers, which a float would round, or of one whose labels are all that it says.
-  void add_job(const SeriesPlace& place, std::int64_t at, double number, Batch& batch);
   void next_batch() { last_ = kNoSlot; }
 
   const Identities& identities() const { return identities_; }
+  Identities& identities() { return identities_; }
   std::vector<std::string> strangers() const { return strangers_; }
   // By slot: the best source met; 1000: none.
   std::vector<int> best_ranks() const { return best_; }

@@ -4,7 +4,6 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -13,21 +12,17 @@
 #include "gpu/snapshot.h"
 #include "trace/cells.h"
 #include "trace/format.h"
+#include "trace/json_rows.h"
 #include "trace/names.h"
-#include "trace/ndjson.h"
 #include "trace/rows.h"
 #include "trace/time.h"
 
 namespace lull::trace {
 namespace {
 
-class SnapshotParser final : public RowParser, private JsonHandler {
+class SnapshotParser final : public JsonRowParser<JsonHandler> {
  public:
-  explicit SnapshotParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
-
-  void parse(const Chunk& chunk, Batch& batch) override;
-  void finish(Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
+  using JsonRowParser::JsonRowParser;
 
  private:
   struct Gpu {
@@ -58,13 +53,7 @@ class SnapshotParser final : public RowParser, private JsonHandler {
   void of_gpu(std::string_view text, bool quoted);
   void of_process(std::string_view text, bool quoted);
   void end_process();
-  std::uint64_t here() const { return stream_.line() - lines_before_; }
 
-  const Schema& schema_;
-  Identities identities_;
-  JsonStream stream_;
-  Batch* batch_ = nullptr;
-  std::uint64_t lines_before_ = 0;
   std::string key_;
   std::size_t depth_ = 0;
   bool in_gpus_ = false;
@@ -168,23 +157,6 @@ static Result<Schema> open_snapshots(std::string_view head, const ReadHow& how) 
   schema.zoned = time->zone_minutes.has_value();
   schema.zone_minutes = time->zone_minutes.value_or(0);
   return schema;
-}
-
-void SnapshotParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  batch_ = &batch;
-  lines_before_ = stream_.line() - 1;
-  std::string_view text = chunk.text();
-  if (chunk.first && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
-  stream_.feed(text, *this);
-  batch.lines = stream_.line() - 1 - lines_before_;
-}
-
-void SnapshotParser::finish(Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  batch_ = &batch;
-  lines_before_ = stream_.line() - 1;
-  stream_.finish(*this);
 }
 
 void SnapshotParser::open(bool object) {

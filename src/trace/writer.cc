@@ -130,9 +130,9 @@ Result<TraceWriter> TraceWriter::open(WriterOptions options) {
   if (writer.size_ == 0)
     writer.pending_ = writer.options_.header;
   else if (writer.options_.packing == Packing::none)
-    TRY(writer.go_on_with_text());
+    TRY(writer.continue_text());
   else
-    TRY(writer.go_on_with_frames());
+    TRY(writer.continue_frames());
   return writer;
 }
 
@@ -157,7 +157,7 @@ Result<> TraceWriter::cut_to(std::uint64_t size) {
   return {};
 }
 
-Result<> TraceWriter::go_on_with_text() {
+Result<> TraceWriter::continue_text() {
   std::string head(std::min<std::uint64_t>(size_, 64U << 10), '\0');
   const ssize_t got = ::pread(fd_.get(), head.data(), head.size(), 0);
   if (got < 0) return fail(errno, "read " + options_.path);
@@ -210,7 +210,7 @@ Result<bool> TraceWriter::begins_with_first_frame() const {
 
 // Only what a crash cut off is taken away, and only from a file that is surely ours: a file that is damaged, or
 // that somebody else wrote, stays as it is.
-Result<> TraceWriter::go_on_with_frames() {
+Result<> TraceWriter::continue_frames() {
   const std::string path = printable(options_.path);
   const Fd in = TRY(open_file(options_.path, O_RDONLY));
   std::string bytes(256U << 10, '\0');

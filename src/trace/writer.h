@@ -9,7 +9,6 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "base/fd.h"
 #include "base/result.h"
@@ -41,8 +40,8 @@ class TraceWriter {
   int fd() const { return fd_.get(); }
 
  private:
-  Result<> go_on_with_text();
-  Result<> go_on_with_frames();
+  Result<> continue_text();
+  Result<> continue_frames();
   Result<std::string> first_frame() const;
   Result<bool> begins_with_first_frame() const;
   Result<std::string> frames_of_pending() const;

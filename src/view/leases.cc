@@ -7,7 +7,6 @@
 #include <chrono>
 #include <cmath>
 #include <numeric>
-#include <optional>
 #include <set>
 #include <tuple>
 
@@ -49,7 +48,7 @@ std::string state_text(const LeaseInfo& lease) {
   return spans == false ? "left behind" : "running";
 }
 
-LeasedGpu seen_of(const LeaseInfo& lease, const LeasedGpus& gpus) {
+LeasedGpu leased_gpu(const LeaseInfo& lease, const LeasedGpus& gpus) {
   const auto found = gpus.find(lease.gpu);
   return found == gpus.end() ? LeasedGpu{} : found->second;
 }
@@ -74,7 +73,7 @@ enum LeaseOrder : std::size_t { lease_by_gpu, lease_by_util, lease_by_idle, leas
 constexpr std::array<std::string_view, 4> kLeaseOrders = {"GPU", "util", "idle for", "how long it is held"};
 
 std::vector<std::string> lease_cells(const LeaseInfo& lease, const LeasesView& view, const Screen& screen) {
-  const LeasedGpu seen = seen_of(lease, view.gpus);
+  const LeasedGpu seen = leased_gpu(lease, view.gpus);
   return {label(lease),
           printable(user_name(lease.owner)),
           lease.record.holder.pid > 0 ? fmt::format("{}", lease.record.holder.pid) : "?",
@@ -151,7 +150,7 @@ double LeaseRows::weight(std::size_t row, std::size_t order) const {
     return since ? std::max(0.0, seconds(view_.now - *since)) : kUnknown;
   }
   if (waits) return kUnknown;
-  const LeasedGpu seen = seen_of(view_.state.leases[row], view_.gpus);
+  const LeasedGpu seen = leased_gpu(view_.state.leases[row], view_.gpus);
   if (order == lease_by_util) return seen.util;
   return seen.idle_for ? seconds(*seen.idle_for) : kUnknown;
 }
@@ -172,7 +171,7 @@ std::vector<std::string> LeaseRows::table(std::span<const std::size_t> rows, std
   const FolderState& state = view_.state;
   std::vector<Column> columns = lease_columns();
   const auto any_idle = [&](std::size_t row) {
-    return row < state.leases.size() && seen_of(state.leases[row], view_.gpus).idle_for.has_value();
+    return row < state.leases.size() && leased_gpu(state.leases[row], view_.gpus).idle_for.has_value();
   };
   if (std::ranges::none_of(rows, any_idle)) columns[kIdleColumn].give_up = kGoesEarly;
   for (std::size_t place = 0; place < rows.size(); ++place) {
@@ -204,7 +203,7 @@ std::vector<std::string> LeaseRows::why(std::size_t row) const {
       fmt::format("  {} (uid {}) has it since {}", printable(user_name(lease.owner)), lease.owner,
                   time(lease.record.since))};
   if (!lease.record.within.empty()) lines.push_back("  within lease " + printable(lease.record.within));
-  const LeasedGpu seen = seen_of(lease, view_.gpus);
+  const LeasedGpu seen = leased_gpu(lease, view_.gpus);
   if (std::isnan(seen.util))
     lines.push_back("  util is unknown: " + (seen.trouble.empty() ? "no such GPU was seen" : seen.trouble));
   lines.push_back("  " + printable(lease.record.command));
@@ -245,7 +244,7 @@ std::string leases_json(const LeasesView& view, const std::string& path) {
     put_time(json, "since", record.since);
     put_time(json, "until", record.until);
     put_text(json, "within", record.within);
-    const LeasedGpu seen = seen_of(lease, view.gpus);
+    const LeasedGpu seen = leased_gpu(lease, view.gpus);
     json.member("util_percent", seen.util);
     json.member("idle_seconds",
                 seen.idle_for ? std::optional(std::chrono::duration<double>(*seen.idle_for).count()) : std::nullopt);

@@ -9,12 +9,9 @@
 #include <cmath>
 #include <functional>
 #include <numeric>
-#include <optional>
-#include <utility>
 
 #include "base/text.h"
 #include "gpu/metric.h"
-#include "view/status.h"
 
 namespace lull {
 

@@ -1,6 +1,7 @@
 #include "view/replay_table.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -13,14 +14,13 @@
 #include "base/units.h"
 #include "replay/answer.h"
 #include "replay/hurt.h"
-#include "replay/output.h"
 
 namespace lull {
 namespace {
 
 constexpr std::size_t kShownHurt = 10;
 constexpr std::size_t kNoLimit = std::numeric_limits<std::size_t>::max();
-constexpr std::size_t kAllColumnsWidth = 100;  // what a sweep takes with all of its columns
+constexpr std::size_t kAllColumnsWidth = 112;  // what a sweep takes with all of its columns
 
 constexpr std::size_t kEnoughName = 24;
 constexpr std::size_t kLeastName = 8;
@@ -226,7 +226,11 @@ std::vector<std::string> hurt_lines(const ReplayResult& result, std::size_t most
   Column ended = column("ENDED", Align::right);
   Column again = column("WORKED AGAIN", Align::right);
   Column lost = column("WORK LOST h", Align::right);
-  std::vector<replay::Hurt> hurt = replay::whom_it_hurt(result);
+  command.enough = kEnoughName;
+  command.shrink_to = kLeastName;
+  host.give_up = 2;
+  lost.give_up = 1;
+  std::vector<replay::Hurt> hurt = replay::hurt_owners(result);
   std::erase_if(hurt, [](const replay::Hurt& one) { return one.worked_again == 0; });
   if (hurt.empty()) return {};
   const bool hosts = std::any_of(hurt.begin(), hurt.end(), [](const auto& one) { return !one.host.empty(); });
@@ -258,8 +262,8 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
     columns.push_back(column(std::move(title), Align::right));
   }
   const bool wide = screen.width == 0 || screen.width >= kAllColumnsWidth;
-  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "FREED h"})
-    columns.push_back(column(title, Align::right));
+  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "MAY LOSE", "FREED h"})
+    columns.push_back(column(title, Align::right, title == std::string_view("MAY LOSE") ? 1 : 0));
   if (how.price) columns.push_back(column("WORTH", Align::right));
   if (wide)
     for (const char* title : {"FOLLOWED", "BACK IN 4h"}) columns.push_back(column(title, Align::right));
@@ -268,11 +272,12 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
   columns.push_back(column("", Align::left));
   for (const SweepRow& row : result.sweep) {
     const Totals& totals = row.totals;
-    const Tone tone = row.recommended ? Tone::strong : Tone::plain;
+    const Tone tone = row.recommended || row.closest ? Tone::strong : Tone::plain;
     std::vector<std::string> cells = row.values;
     cells.push_back(fmt::format("{}", totals.ended));
     cells.push_back(fmt::format("{}", totals.worked_again));
     cells.push_back(replay::lost_text(totals));
+    cells.push_back(replay::limit_text(totals.lost_limit()));
     cells.push_back(fmt::format("{:.2f}", replay::hours(totals.freed_seconds())));
     if (how.price) cells.push_back(money(totals.freed_seconds(), how.price));
     const auto followed = totals.follow_up_median();
@@ -280,10 +285,26 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
     if (wide) cells.push_back(chance_text(totals, 4));
     if (how.verbose) cells.push_back(fmt::format("{}", totals.firings));
     if (how.verbose) cells.push_back(fmt::format("{:.2f}", replay::hours(totals.reclaimed_seconds)));
-    cells.emplace_back(row.recommended ? (screen.utf8 ? "◄ recommended" : "< recommended") : "");
+    const char* mark = row.recommended ? "recommended" : row.closest ? "closest" : "";
+    cells.push_back(*mark == '\0' ? "" : fmt::format("{} {}", screen.utf8 ? "◄" : "<", mark));
     for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back({std::move(cells[i]), tone});
   }
   return layout(columns, {}, screen);
+}
+
+// What such a value may lose is told by how few jobs worked again, not by what they lost.
+bool limited_by_few(const SweepRow& row) {
+  return row.totals.worked_again < replay::Survival::kFewest &&
+         row.totals.lost_limit().value_or(0) > row.totals.lost_high.value_or(1);
+}
+
+// The values of a sweep: the rule as given is one of many then.
+std::string tried_text(const ReplayResult& result) {
+  std::string text;
+  for (const replay::Axis& axis : result.axes)
+    text += fmt::format("{}{}={}", text.empty() ? ", and with " : " ", printable(axis.name),
+                        printable(fmt::format("{}", fmt::join(axis.values, ","))));
+  return text;
 }
 
 }  // namespace
@@ -291,17 +312,26 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
 std::string replay_table(const ReplayResult& result, const replay::OutputOptions& how, bool all, const Screen& screen) {
   std::string out = wrapped(for_screen(replay::answer(result), screen), screen.width) + "\n" +
                     wrapped(replay::basis(result), screen.width) + "\n";
-  out += wrapped(fmt::format("{}{}; {} samples, {} to {}", printable(result.rule),
+  out += wrapped(fmt::format("{}{}{}; {} samples, {} to {}", printable(result.rule), tried_text(result),
                              result.arm.empty() ? "" : ", armed by " + printable(result.arm), result.samples,
                              short_moment(result, result.first), short_moment(result, result.last)),
                  screen.width) +
          "\n\n";
   if (!result.axes.empty()) {
     append(out, sweep_lines(result, how, screen));
+    if (std::ranges::any_of(result.sweep, limited_by_few))
+      out += wrapped(
+                 "MAY LOSE is the upper end of the interval. Where fewer than 10 jobs worked again it is the share of "
+                 "jobs "
+                 "that may, but no more than for a shorter time.",
+                 screen.width) +
+             "\n";
     out += '\n';
   }
-  if (const replay::SweepRow* row = result.recommended_row())
-    out += wrapped(printable(row->rule) + ":", screen.width) + "\n";
+  if (!result.axes.empty()) {
+    const replay::SweepRow* row = result.main_row();
+    out += wrapped(printable(row != nullptr ? row->rule : result.rule) + ":", screen.width) + "\n";
+  }
   append(out, totals_lines(result, result.main_totals(), how, screen));
   if (const auto lines = hurt_lines(result, all ? kNoLimit : kShownHurt, screen); !lines.empty()) {
     out += '\n';
@@ -351,11 +381,11 @@ std::vector<std::string> report_block(const replay::ReportResult& result, Report
   };
   for (const replay::UseOf& of : add_up(result, by)) {
     if (all)
-      row({whose_text(of, ReportBy::user), of.nobody ? "" : whose_text(of, ReportBy::command),
+      row({owner_text(of, ReportBy::user), of.nobody ? "" : owner_text(of, ReportBy::command),
            of.host.empty() ? "not told" : of.host},
           of.use, Tone::plain);
     else
-      row({whose_text(of, by)}, of.use, Tone::plain);
+      row({owner_text(of, by)}, of.use, Tone::plain);
   }
   row({"total", "", ""}, result.total, Tone::strong);
   return layout(columns, {}, screen);
@@ -385,11 +415,15 @@ std::string report_table(const replay::ReportResult& result, ReportBy by, std::o
          return result.judges_hangs ? part(&replay::Use::hung, Tone::bad)(use) : Cell{"-"};
        }},
       {"NOT JUDGED", part(&replay::Use::not_judged)},
-      {"FREE", part(&replay::Use::free), 2},
+      {"FREE", part(&replay::Use::free), 1},
       {"NOT KNOWN", part(&replay::Use::unknown), 3},
       {"kWh",
        [](const replay::Use& use) { return Cell{use.powered > 0 ? fmt::format("{:.1f}", use.joules / 3.6e6) : "-"}; },
-       1}};
+       2}};
+  std::erase_if(rest, [&](const ReportColumn& column) {  // what there was nothing of
+    return (column.title == "NOT JUDGED" && result.total.not_judged <= 0) ||
+           (column.title == "NOT KNOWN" && result.total.unknown <= 0);
+  });
   if (price) {
     rest.push_back({"IDLE COST", [&](const replay::Use& use) { return cost(use.idle + use.hung); }});
     rest.push_back({"PAST 1h", [&](const replay::Use& use) { return cost(use.recoverable()); }});

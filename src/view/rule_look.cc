@@ -54,6 +54,7 @@ std::string meaning_of(const RuleLook& looked, Metric metric) {
 std::string here(const RuleLook& looked, Metric metric) {
   switch (info(metric).of) {
     case Of::job:
+      if (metric == Metric::job_util) return "of the job: known under `lull run`, `lull watch --per job` and `--also`";
       return metric == Metric::beat ? "of a Python program that calls beat() of its lull.watch()"
                                     : "of the job: known under `lull run`";
     case Of::machine:

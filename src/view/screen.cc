@@ -8,11 +8,9 @@
 #include <cctype>
 #include <cmath>
 #include <cstdlib>
-#include <string>
 
 #include "base/text.h"
 #include "base/units.h"
-#include "view/columns.h"
 
 namespace lull {
 namespace {

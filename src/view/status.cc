@@ -11,9 +11,7 @@
 
 #include "base/calendar.h"
 #include "base/json_writer.h"
-#include "base/text.h"
 #include "base/units.h"
-#include "gpu/snapshot.h"
 #include "rule/reason.h"
 
 namespace lull {
@@ -194,10 +192,10 @@ Use use_of(const Device& device, const Reading& reading, const StatusExtra& extr
   if (filled && extra.leases.empty() && !extra.lease_unknown) return Use::filled;
   if (util >= kIdlePercent) return Use::busy;
   const bool nobody = reading.processes && !held && !may_be_hidden(reading);
-  // What no driver measures (a MIG device's utilisation) is still 0 where nobody is and nothing is in use: so says
-  // `lull pick` too.
+  // What no driver measures (a MIG device's utilisation, on many cards) is still 0 where nobody is and nothing is in
+  // use: so says `lull pick` too.
   const bool empty = nobody && !reading.memory_estimated && reading[Metric::mem_used] <= kEmptyCard;
-  if (std::isnan(util) && !(empty && reading.why_missing(Metric::util) == Absence::not_supported)) return Use::unknown;
+  if (std::isnan(util) && !(empty && has_no(device, reading, Metric::util))) return Use::unknown;
   if (!extra.leases.empty() || held) return Use::held_idle;
   return nobody ? unheld : Use::unknown;
 }

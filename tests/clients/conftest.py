@@ -2,7 +2,6 @@
 
 `sim` is that of the end-to-end tests (tests/e2e/conftest.py).
 """
-import importlib.util
 import os
 import pathlib
 import subprocess
@@ -12,12 +11,11 @@ import time
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-_spec = importlib.util.spec_from_file_location("lull_e2e", HERE.parent / "e2e" / "conftest.py")
-_e2e = importlib.util.module_from_spec(_spec)
-sys.modules["lull_e2e"] = _e2e
-_spec.loader.exec_module(_e2e)
-sim = _e2e.sim
-lull = _e2e.lull
+sys.path.insert(0, str(HERE.parent))
+from simulated import e2e  # noqa: E402
+
+sim = e2e.sim
+lull = e2e.lull
 
 ROOT = pathlib.Path(os.environ.get("LULL_CLIENTS", HERE.parents[1] / "build" / "clients" / "root"))
 SMI = ROOT / "usr/lib/nvidia/current/nvidia-smi"

@@ -12,7 +12,7 @@ def busy(clients):
     return here
 
 
-def test_table(clients):
+def test_the_table_shows_values_and_processes(clients):
     here = busy(clients)
     load = here.gpus.load(1, 90, "4GiB")
     table = here.smi()
@@ -24,7 +24,7 @@ def test_table(clients):
     assert re.search(rf"\|\s+1\s+N/A\s+N/A\s+{load.pid}\s+C\s+\S+.*4096MiB \|", table)
 
 
-def test_list(clients):
+def test_the_list_names_model_and_uuid(clients):
     lines = busy(clients).smi("-L").splitlines()
     assert len(lines) == 3
     assert re.fullmatch(r"GPU 0: NVIDIA H100 80GB HBM3 \(UUID: GPU-[0-9a-f-]{36}\)", lines[0])
@@ -43,7 +43,7 @@ def test_one_gpu_by_uuid(clients):
     assert here.query("index,uuid", "-i", uuid) == [["1", uuid]]
 
 
-def test_xml(clients):
+def test_the_xml_has_what_was_set(clients):
     here = busy(clients)
     load = here.gpus.load(1, 90, "4GiB")
     log = ElementTree.fromstring(here.smi("-q", "-x").split("<nvidia_smi_log>")[1].join(["<nvidia_smi_log>", ""]))
@@ -79,7 +79,7 @@ def test_types_of_processes(clients):
     assert shown == {str(pid): kind for pid, kind in pids.items()}
 
 
-def test_dmon(clients):
+def test_dmon_shows_power_temperature_and_use(clients):
     lines = [l.split() for l in busy(clients).smi("dmon", "-c", "1").splitlines() if not l.startswith("#")]
     # gpu pwr gtemp mtemp sm mem …
     assert lines[0][:6] == ["0", "180", "60", "-", "35", "14"]
@@ -93,7 +93,7 @@ def matrix(here):
     return [[word.strip() for word in row[1:]] for row in rows]
 
 
-def test_topology(clients):
+def test_the_matrix_shows_how_gpus_are_joined(clients):
     dgx = matrix(clients("8xH100"))
     assert [row[:8] for row in dgx] == [["X" if i == j else "NV18" for j in range(8)] for i in range(8)]
     assert [row[9] for row in dgx] == ["0"] * 4 + ["1"] * 4
@@ -101,7 +101,7 @@ def test_topology(clients):
     assert [row[:4] for row in matrix(clients("4xT4"))][0] == ["X", "PIX", "NODE", "NODE"]
 
 
-def test_links(clients):
+def test_nvlinks_have_their_speed(clients):
     here = clients("2xRTX3090")
     assert re.findall(r"Link (\d): ([\d.]+ GB/s)", here.smi("nvlink", "-s", "-i", "1")) == [
         (str(link), "14.062 GB/s") for link in range(4)]
@@ -111,13 +111,13 @@ def test_links(clients):
     assert "to device(s): 2, 3" in dgx.smi("topo", "-n", "4", "-i", "0")
 
 
-def test_pmon(clients):
+def test_pmon_shows_a_process(clients):
     here = busy(clients)
     load = here.gpus.load(1, 80, "1GiB")
     assert re.search(rf"^\s+1\s+{load.pid}\s+C\s", here.smi("pmon", "-c", "1"), re.M)
 
 
-def test_mig(clients):
+def test_mig_devices_are_listed_with_their_processes(clients):
     here = clients(text='[[gpu]]\nmodel = "A100"\nmig = ["3g.40gb", "2g.20gb", "1g.10gb"]\n')
     load = here.gpus.load("0:1", 50, "3GiB")
     listing = here.smi("-L")
@@ -193,7 +193,7 @@ def test_no_utilisation(clients):
     assert here.query("utilization.gpu,power.draw")[0] == ["[N/A]", "180.00 W"]
 
 
-def test_hang(clients):
+def test_a_call_that_hangs_takes_its_time(clients):
     here = busy(clients)
     here.gpus.fault(0, "hang=1s", function="nvmlDeviceGetPowerUsage")
     start = time.monotonic()

@@ -75,6 +75,30 @@ print(json.dumps([[s.sampleValue.uiVal for s in samples], len(samples) - len(new
     assert means[1] in (1, 2)  # a new one may have come between the two looks
 
 
+def test_pynvml_reads_the_chips_counters(clients):
+    here = clients("1xH100,1xA100")
+    here.gpus.load(0, 50, None, None, "--tensor", "7")
+    found = json.loads(here.python("""
+import json, time, pynvml as n
+n.nvmlInit()
+first, other = (n.nvmlDeviceGetHandleByIndex(i) for i in (0, 1))
+supported = [n.nvmlGpmQueryDeviceSupport(h).isSupportedDevice for h in (first, other)]
+samples = [n.nvmlGpmSampleAlloc() for _ in range(2)]
+for sample in samples:
+    n.nvmlGpmSampleGet(first, sample)
+    time.sleep(.15)
+get = n.c_nvmlGpmMetricsGet_t(version=n.NVML_GPM_METRICS_GET_VERSION, numMetrics=4, sample1=samples[0], sample2=samples[1])
+for place, metric in enumerate((1, 2, 5, 10)):
+    get.metrics[place].metricId = metric
+n.nvmlGpmMetricsGet(get)
+for sample in samples:
+    n.nvmlGpmSampleFree(sample)
+print(json.dumps([supported, [round(get.metrics[i].value, 2) for i in range(4)],
+                  [get.metrics[i].nvmlReturn for i in range(4)]]))
+"""))
+    assert found == [[1, 0], [50, 40, 7, 20], [0, 0, 0, 0]]
+
+
 def test_pynvml_errors_have_their_names(clients):
     here = clients("2xT4")
     here.gpus.fault(0, "lost")

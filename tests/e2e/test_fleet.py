@@ -24,6 +24,15 @@ def series(host, gpu, util=0, until=0.0, hole=None, name="DCGM_FI_DEV_GPU_UTIL")
             "values": [[round(at, 3), str(util)] for at in times]}
 
 
+def told(**more):
+    whole_answer = {"status": "success", "data": {"resultType": "matrix", "result": whole(0)}, **more}
+    return json.dumps(whole_answer, separators=(",", ":")).encode()
+
+
+def shifted(result, by):
+    return [{**one, "values": [[at + by, value] for at, value in one["values"]]} for one in result]
+
+
 class Cluster:
     """Job 22 of ada with GPU 0 of n1 and of n2, since five minutes."""
 
@@ -105,8 +114,9 @@ def test_a_job_whose_gpus_are_all_idle_is_acted_on_once(cluster, judge):
     (lambda _: [series("n1", 0), series("n2", 0, until=15)], "GPU 0 of n2 was seen last"),
     (lambda _: [series("n1", 0), series("n2", 0), series("n2.b", 0)], "GPU 0 of n2 may be any of several series"),
     (lambda _: [series("n1", 0), series("n3", 0)], "no series tells of GPU 0 of n2"),
+    (lambda _: [series("n1.a", 0), series("n2.b", 0)], "GPU 0 of n1 may be of another cluster"),
     (lambda _: [], "no series tells of GPU 0 of n1"),
-], ids=["missing", "another", "ended", "two", "host", "none"])
+], ids=["missing", "another", "ended", "two", "host", "domains", "none"])
 def test_a_gpu_that_is_not_seen_is_never_idle(cluster, judge, body, said):
     with StandIn(body=body) as server:
         one = judge(server)
@@ -131,10 +141,10 @@ def test_a_busy_gpu_or_a_hole_is_no_idle_time(cluster, judge, body):
     (lambda asked: (503, b"busy"), "it answers 503 busy"),
     (lambda asked: (200, b'{"status":"error"}'), "it answers 200"),
     (lambda asked: (200, b""), "it answers 200"),
-    (lambda asked: (200, json.dumps({"status": "success", "data": {"resultType": "matrix", "result": whole(0)},
-                                     "warnings": ["a store did not answer"]}, separators=(",", ":")).encode()),
-     "it does not have all of it"),
-], ids=["503", "error", "empty", "partial"])
+    (lambda asked: (200, told(warnings=["a store did not answer"])), "it does not have all of it: \"a store did not answer\""),
+    (lambda asked: (200, told(warnings=["a store did not answer"] * 20000)), "it does not have all of it: \"a store did not answer\""),
+    (lambda asked: (200, told(isPartial=True)), "it does not have all of it: isPartial"),
+], ids=["503", "error", "empty", "partial", "partial at length", "partial of VictoriaMetrics"])
 def test_a_server_that_does_not_answer_rightly_does_nothing(cluster, judge, refusal, said):
     with StandIn(fail=lambda _, asked: refusal(asked), body=whole) as server:
         one = judge(server)
@@ -143,6 +153,17 @@ def test_a_server_that_does_not_answer_rightly_does_nothing(cluster, judge, refu
         assert not cluster.acted()
         one.send_signal(signal.SIGTERM)
         assert "meanwhile" not in one.communicate(timeout=LIMIT)[1], "it is said once"
+
+
+@pytest.mark.parametrize("behind", [600, -600])
+def test_an_answer_of_another_time_does_nothing(cluster, judge, behind):
+    """Kept by a cache, or of a server whose clock was set back: what was idle then may work now."""
+    with StandIn(body=lambda _: shifted(whole(0), -behind), behind=behind) as server:
+        one = judge(server)
+        said = read_until(one.stderr, "nothing is judged meanwhile")
+        assert f"{'behind' if behind > 0 else 'ahead of'} ours: too far apart" in said
+        wait_until(lambda: len(server.asked) > 6, what="more looks")
+        assert not cluster.acted()
 
 
 def test_slurm_that_does_not_answer_does_nothing(cluster, judge, programs):

@@ -59,7 +59,7 @@ def test_docker_line_of_the_readme(sim, gpuselect, tmp_path):
     assert gpus.run("sh", "-c", line).stdout.splitlines()[2] in ('"device=0,1"', '"device=1,0"')
 
 
-def test_devices(sim, gpuselect):
+def test_only_the_given_devices_are_taken(sim, gpuselect):
     gpus = sim(3)
     done = gpus.run(gpuselect, "-d", "0,1")
     assert done.stdout in ("0,1\n", "1,0\n")
@@ -92,7 +92,7 @@ def test_quiet_and_debug(sim, gpuselect):
     assert out(gpus, gpuselect, "--help").startswith("usage: gpuselect")
 
 
-def test_processes(sim, gpuselect):
+def test_processes_are_allowed_with_p(sim, gpuselect):
     gpus = sim(1)
     gpus.load(0, util=0, mem="4GiB")
     assert gpus.run(gpuselect).returncode == 1
@@ -151,7 +151,7 @@ def test_none_free_is_an_error_at_once(sim, gpuselect):
     (["-u", "-1"], 1, "must be >= 0"),
     (["-c", "many"], 2, "invalid int value"),
     (["--frobnicate"], 2, "unrecognized arguments")])
-def test_mistakes(sim, gpuselect, words, status, said):
+def test_wrong_options_are_refused(sim, gpuselect, words, status, said):
     done = sim(1).run(gpuselect, *words)
     *usage, last = done.stderr.splitlines()
     assert done.returncode == status and said in last

@@ -278,7 +278,7 @@ def test_it_is_let_go_when_it_falls_asleep(sim):
 
 
 # -- 5: unified memory ------------------------------------------------------------------------------
-def test_gb10(sim):
+def test_a_gb10_is_judged_without_a_power_limit(sim):
     with sim("1xGB10") as gpus:
         done = gpus.lull("pick", "--mem-free", "16MiB", "--", "sh", "-c", 'echo "on $CUDA_VISIBLE_DEVICES"')
         assert (done.returncode, done.stdout) == (0, "on 0\n"), done.stderr

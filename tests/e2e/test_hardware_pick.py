@@ -36,7 +36,7 @@ def test_unified_memory(sim, quirk):
     assert "1 process" in refused(gpus)
 
 
-def test_wsl(sim):
+def test_a_gpu_under_wsl_needs_a_second_sign_of_rest(sim):
     """Neither utilisation nor process lists: memory alone does not tell, that the card rests is the second witness."""
     gpus = sim(text='wsl = true\n[[gpu]]\nmodel = "3090"\npstate = 8\n')
     assert judged(gpus) == (["mem_used", "pstate"], None)

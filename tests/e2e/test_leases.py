@@ -250,7 +250,7 @@ def test_hold_pid_until_the_process_ends(sim):
     assert gone.returncode == 125 and "no such process" in gone.stderr
 
 
-def test_release(sim):
+def test_release_gives_back_only_what_nobody_uses(sim):
     gpus = sim(3)
     assert gpus.lull("release", "0").returncode == 125
     gpus.lull("pick", "-n", "2", "--gpus", "0,1", "--hold", "10m")
@@ -643,14 +643,14 @@ def storm(gpus, rounds, users=(0,), prefix=(), picks=64, count=8):
         assert done.returncode == 0, done.stderr
 
 
-def test_storm(sim):
+def test_many_jobs_at_once_leave_no_lease_behind(sim):
     gpus = sim(8)
     storm(gpus, ROUNDS)
     wait_until(lambda: files(gpus) == [], what="the files to go")
 
 
 @ROOT_ONLY
-def test_storm_of_two_users(users):
+def test_many_jobs_of_two_users_at_once_leave_no_lease_behind(users):
     gpus, folder = users(8)
     storm(gpus, ROUNDS, users=(0, 12345))
 

@@ -22,7 +22,7 @@ def test_every_command_that_is_written_is_listed(run_lull):
     written -= {"prolog", "epilog", "ask", "act"}  # of lull slurm
     listed = set(re.findall(r"^  (\w+) ", run_lull("--help").stdout, re.M))
     drop_ins = {"gpu_mon", "gpu_idle_timeout", "gpu_sentinel", "gpuselect"}
-    for_others = {"complete", "end"}  # for shells, and for Python
+    for_others = {"complete", "end", "signal"}  # for shells, and for Python
     assert "status" in written and written - drop_ins - for_others == listed
 
 

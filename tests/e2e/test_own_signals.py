@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from conftest import ROOT, LIMIT, clean_environment, end, read_until, wait_for_samples, wait_until
+from conftest import ROOT, LIMIT, alive, clean_environment, end, read_until, wait_for_samples, wait_until
 
 NEVER = "util < 1 and queue < 1 for 9h"
 
@@ -363,6 +363,19 @@ def test_command_that_gives_no_number_is_unknown_and_leaves_nothing_behind(sim, 
         children = lambda: os.popen(f"pgrep -P {watch.pid} -x '{command.split()[0]}'").read().split()  # noqa: E731
         wait_until(lambda: not children(), what="the end of the command")
         assert watch.poll() is None
+
+
+def test_command_that_forks_leaves_nothing_behind(sim, tmp_path):
+    """It is run again and again: daemons of it would pile up."""
+    pids = tmp_path / "pids"
+    (tmp_path / "command").write_text(f"#!/bin/sh\nsleep 1000 &\necho $! >> {pids}\n"
+                                      f"setsid sh -c 'echo $$ >> {pids}; exec sleep 1000' >/dev/null &\n"
+                                      f"while [ $(wc -l < {pids}) -lt 2 ]; do sleep 0.01; done\necho 0\n")
+    with sim(1) as gpus:
+        done = gpus.lull("check", "--signal-from", f"q=command:sh {tmp_path / 'command'}", "q < 1 for 1s")
+        assert "the condition holds" in done.stdout, done
+        for pid in pids.read_text().split():
+            wait_until(lambda: not alive(int(pid)), what="the end of what the command left")
 
 
 def test_what_fired_is_confirmed_by_a_new_reading(sim, tmp_path):

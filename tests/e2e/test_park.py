@@ -8,7 +8,7 @@ import tempfile
 import threading
 
 import pytest
-from conftest import LIMIT, ROOT, alive, build_dir, wait_until
+from conftest import LIMIT, ROOT, alive, build_dir, processes_of, wait_until
 
 SCENARIO = 'driver = "570.86.15"\n[[gpu]]\nmodel = "H100"\ncount = 2\n'
 ONE_MEMORY = "64MiB"
@@ -366,6 +366,29 @@ def test_a_pid_that_is_another_process_by_now_is_not_touched(place):
     assert len(place.calls()) == before and place.entry_files() == []
 
 
+def test_of_many_unparks_at_once_one_brings_it_back(place):
+    shell, workers = place.job()
+    for _ in range(3):
+        assert place.park(shell).returncode == 0
+        before = len(place.effects())
+        racing = [place.gpus.start_lull("unpark", "--limit", place.limits()) for _ in range(8)]
+        assert all(one.wait(timeout=LIMIT) in (0, 75, 125) for one in racing), [one.stderr.read() for one in racing]
+        assert any(one.returncode == 0 for one in racing), [one.stderr.read() for one in racing]
+        assert place.all_in(workers, "running") and place.step() is None
+        effects = [(pid, new) for pid, _, new in place.effects()[before:]]
+        assert len(effects) == len(set(effects)) == 2 * len(workers), effects
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="makes a pid namespace")
+def test_a_lull_in_another_pid_namespace_leaves_what_is_parked_alone(place):
+    """As in a container that has the home folder of the host: its numbers are of other processes."""
+    shell, workers = place.job()
+    assert place.park(shell).returncode == 0
+    there = place.gpus.run("unshare", "--pid", "--fork", "--mount-proc", place.gpus.binary, "unpark")
+    assert place.step() == "parked" and place.all_in(workers, "checkpointed"), there
+    assert place.unpark().returncode == 0 and place.all_in(workers, "running")
+
+
 def test_a_state_file_that_cannot_be_read_is_left_alone_and_said(place):
     shell, workers = place.job(1)
     assert place.park(shell).returncode == 0
@@ -414,6 +437,109 @@ def test_nothing_stays_locked_when_lull_is_killed_at_any_call(place, when, whom)
         if place.step() == "parked":
             assert place.unpark("--wait", "30s").returncode == 0
         assert place.all_in(workers, "running") and place.step() is None, number
+
+
+def leased_job(place):
+    job = place.gpus.start_lull("pick", "--gpus", "0", "--", place.gpus.binary, "sim", "load", "--gpu", "0", "--util", "0",
+                                "--mem", ONE_MEMORY)
+    wait_until(lambda: job.poll() is not None or place.gpus.holds(job.pid), what="the job")
+    return job
+
+
+def leases_of(place):
+    return list((place.gpus.folder / "leases").glob("GPU-*"))
+
+
+def lease_holders(place):
+    return processes_of(place.gpus.folder, "lull-leases")
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("whom", ["lull", "both"])
+def test_a_job_with_a_lease_has_it_again_wherever_unpark_is_killed(place, when, whom):
+    job = leased_job(place)
+    parking, both = count_calls(place, job)
+    for number in range(parking + 1, both + 1):
+        reset(place)
+        assert place.park(job).returncode == 0
+        assert leases_of(place) == [], number
+        (place.dir / "kill").write_text(f"{number} {when} {whom}\n")
+        assert place.unpark().returncode == -signal.SIGKILL, number
+        if whom == "both" and place.step() is not None:
+            place.lull("status")  # any lull repairs it
+        wait_until(lambda: place.step() in (None, "parked"), what=f"the repair after call {number}")
+        if place.step() == "parked":
+            assert place.unpark("--wait", "30s").returncode == 0, number
+        assert place.state(job) == "running" and place.step() is None, number
+        assert len(leases_of(place)) == 1, number
+        other = place.lull("pick", "--gpus", "0", "--mine-ok", "--", "true")
+        assert other.returncode != 0 and "lease" in other.stderr, (number, other)
+    job.kill()
+    job.wait(timeout=LIMIT)
+    wait_until(lambda: leases_of(place) == [] and lease_holders(place) == [], what="the end of the leases")
+
+
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_leased_job_that_cannot_be_checkpointed_runs_on_under_its_lease(place, which):
+    loads = " ".join(f"{place.gpus.binary} sim load --gpu {i} --util 0 --mem {ONE_MEMORY} &" for i in range(2))
+    job = place.gpus.start_lull("pick", "-n", "2", "--", "sh", "-c", loads + " wait")
+    wait_until(lambda: job.poll() is not None or len(place.workers(job)) == 2, what="the job")
+    workers = place.workers(job)
+    before = sorted(one.read_text() for one in leases_of(place))
+    (place.dir / f"fault.checkpoint.{workers[which]}").write_text("refuse\n")
+    done = place.park(job)
+    assert done.returncode != 0 and "not all could be checkpointed" in done.stderr, done
+    assert place.all_in(workers, "running") and place.step() is None, (done, place.step())
+    assert sorted(one.read_text() for one in leases_of(place)) == before, (done, place.calls(), place.effects())
+    place.clear()
+    assert place.park(job).returncode == 0 and leases_of(place) == []
+    assert place.unpark().returncode == 0 and len(leases_of(place)) == 2
+
+
+def test_a_lease_that_was_not_given_up_yet_is_the_jobs_own(place):
+    """`lull park` was killed right before it gave it up."""
+    job = leased_job(place)
+    lease, = leases_of(place)
+    before = lease.read_text()
+    id_of = dict(line.split(": ", 1) for line in before.splitlines())["lease"]
+    place.fault("unlock", "refuse")  # of a park that fails: the entry stays, and the lease with it
+    place.fault("checkpoint", "refuse")
+    assert place.park(job).returncode == 125 and place.state(job) == "locked"
+    place.clear()
+    assert f"given-lease: {id_of} {os.getuid()}" in place.entry_files()[0].read_text()
+    (place.dir / f"state.{job.pid}").write_text("checkpointed\n")
+    done = place.unpark()
+    assert done.returncode == 0 and place.state(job) == "running", done
+    assert lease.read_text() == before
+
+
+def test_waiting_for_memory_leaves_no_lease_and_no_process_behind(place):
+    job = leased_job(place)
+    assert place.park(job).returncode == 0
+    before = len(lease_holders(place))
+    other = place.gpus.load(0, util=0, mem="79GiB")
+    for _ in range(3):
+        done = place.unpark()
+        assert done.returncode == 75 and "are needed" in done.stderr, done.stderr
+    wait_until(lambda: len(lease_holders(place)) <= before, what="the end of the lease holders")
+    assert leases_of(place) == []
+    other.kill()
+    other.wait(timeout=LIMIT)
+    done = place.unpark("--wait", "30s")
+    assert done.returncode == 0, done.stderr
+    assert len(leases_of(place)) == 1
+
+
+def test_a_job_that_may_be_on_its_gpus_keeps_its_lease(place):
+    job = leased_job(place)
+    assert place.park(job).returncode == 0
+    place.fault("unlock", "refuse")
+    done = place.unpark()
+    assert done.returncode == 125 and "may be locked" in done.stderr
+    assert place.state(job) == "locked" and len(leases_of(place)) == 1
+    place.clear()
+    assert place.unpark().returncode == 0
+    assert place.state(job) == "running" and len(leases_of(place)) == 1
 
 
 # ---- by a rule

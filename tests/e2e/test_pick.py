@@ -68,7 +68,7 @@ def test_small_leftovers_can_be_tolerated(sim):
     (["--util", "40"], False), (["--util", "50"], False), (["--util", "50", "--procs", "1"], False),
     (["--util", "50", "--procs", "1", "--mem-util", "60"], True),
     (["--util", "any", "--procs", "any", "--mem-util", "any"], True)])
-def test_limits(sim, options, fits):
+def test_a_gpu_in_use_fits_by_the_given_limits(sim, options, fits):
     gpus = sim(1)
     gpus.load(0, util=45, mem="512MiB")
     done = gpus.lull("pick", *options)
@@ -253,7 +253,7 @@ def test_mig_devices_are_picked_like_gpus(sim):
 
 # ---- what is printed -----------------------------------------------------------------------------
 
-def test_formats(sim):
+def test_gpus_are_named_in_the_given_format(sim):
     gpus = sim(2)
     both = ["-n", "2", "--format"]
     uuids = picked(gpus, *both, "uuids")

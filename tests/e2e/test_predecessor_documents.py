@@ -116,7 +116,7 @@ PROMISES = {
     ("gpuselect", "updating it afterwards has no effect"): "| CUDA is already initialised |",
     ("gpuselect", "name: match partial or complete device names, others will be excluded"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
     ("gpuselect", "3 utilization threshold filters that are all set to zero by default"): "tests/python/test_predecessor_documents.py::test_what_gpuselect_excludes_by_default",
-    ("gpuselect", "If you want to relax any of these thresholds, you can pass a new value"): "tests/python/test_gpuselect_package.py::test_thresholds",
+    ("gpuselect", "If you want to relax any of these thresholds, you can pass a new value"): "tests/python/test_gpuselect_package.py::test_a_threshold_is_the_most_that_is_taken",
     ("gpuselect", "select devices 0,1 if possible (this still applies the usual utilization filters)"): "tests/python/test_predecessor_documents.py::test_what_gpuselect_excludes_by_default",
     ("gpuselect", "selector: return True to include the GPU or False to exclude it"): "tests/python/test_predecessor_documents.py::test_examples_of_gpuselect",
     ("gpuselect", "a GpuInfo object has fields: device, name, util, mem_util, processes"): "tests/python/test_gpuselect_filters.py::test_made_from_five_names_as_in_the_readme",

@@ -34,8 +34,9 @@ class StandIn(http.server.ThreadingHTTPServer):
     """Answers as Prometheus does; `fail(number, parameters)` may say how a request is refused: (status, body)."""
     daemon_threads = True
 
-    def __init__(self, fail=lambda number, asked: None, body=day_of):
-        self.asked, self.fail, self.body, self.headers_seen = [], fail, body, []
+    def __init__(self, fail=lambda number, asked: None, body=day_of, behind=0):
+        """`behind`: so many seconds is its clock behind."""
+        self.asked, self.fail, self.body, self.headers_seen, self.behind = [], fail, body, [], behind
         super().__init__(("127.0.0.1", 0), Handler)
         self.url = f"prometheus:http://127.0.0.1:{self.server_address[1]}"
         self.thread = threading.Thread(target=self.serve_forever, kwargs={"poll_interval": 0.01})
@@ -62,6 +63,9 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def date_time_string(self, timestamp=None):
+        return super().date_time_string(timestamp or time.time() - self.server.behind)
 
     def log_message(self, *_):
         pass

@@ -139,7 +139,7 @@ def test_a_pipe_that_closes_ends_it_quietly(sim):
         process.stderr.close()
 
 
-def test_mistakes(sim, tmp_path):
+def test_wrong_options_are_refused(sim, tmp_path):
     with sim(1) as gpus:
         for arguments, word in ((["--every", "0"], "--every"), (["--for", "soon"], "is not a duration"),
                                 (["--format", "xml"], "csv or ndjson"), (["--signals", "utl"], "did you mean 'util'"),

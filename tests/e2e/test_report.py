@@ -235,6 +235,38 @@ def test_what_was_known_of_a_job_stays_known(tmp_path):
     assert [(row["user"], row["command"], round(row["gpu_hours"], 3)) for row in got["uses"]] == [("alice", "train.py", .5)]
 
 
+@pytest.mark.parametrize("style", ["csv", "ndjson"])
+def test_who_has_a_gpu_in_a_table_with_a_row_per_value(tmp_path, style):
+    """The columns job, user and command stand beside each value; another job on the GPU is another job."""
+    names = ["time", "host", "gpu", "job_id", "user", "command", "metric", "value"]
+    rows = []
+    for minute in range(180):
+        who = ["17", "ada", "train.py"] if minute < 90 else ["18", "bob", "eval.py"] if minute < 150 else ["none", "none", "none"]
+        for metric, value in (("util", 90 if minute % 90 < 30 else 0), ("mem_used", 8 << 30)):
+            rows.append([1_760_000_000 + 60 * minute, "n1", 0, *who, metric, value])
+    trace = tmp_path / f"long.{style}"
+    trace.write_text("".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows) if style == "ndjson" else
+                     "".join(",".join(map(str, row)) + "\n" for row in [names, *rows]))
+    got = json.loads(report(trace, "--json").stdout)
+    assert [(use["user"], use["command"], use["host"], round(use["gpu_hours"], 2)) for use in got["uses"]] == [
+        ("ada", "train.py", "n1", 1.48), ("bob", "eval.py", "n1", 1.0), (None, None, "n1", 0.5)]
+    done = subprocess.run([LULL, "replay", str(trace), "--per", "job", "--idle", "20m", "--json"], capture_output=True, text=True,
+                          timeout=LIMIT, env=clean_environment())
+    assert [(end["gpu"], end["user"], end["job"], end["command"], end["then"]) for end in json.loads(done.stdout)["ends"]] == [
+        ("ada/17", "ada", "17", "train.py", "released"), ("bob/18", "bob", "18", "eval.py", "released")]
+
+
+def test_columns_of_which_there_was_nothing_take_no_room(tmp_path):
+    """What was free is told before what there was none of, also where the screen is narrow."""
+    trace = tmp_path / "free.csv"
+    trace.write_text("time,gpu,util_percent,mem_used_bytes,power_watts,power_limit_watts,users\n" + "".join(
+        f"{60 * i},0,{90 if i < 60 else 0},{(8 << 30) if i < 60 else 0},300,700,{'ada' if i < 60 else 'none'}\n" for i in range(121)))
+    for columns in (60, 80, 200):
+        text = report(trace, columns=columns).stdout
+        head = next(line for line in text.splitlines() if line.startswith("USER")).split()
+        assert "FREE" in head and "JUDGED" not in head and "KNOWN" not in head, text
+
+
 def test_intervals_that_change_within_a_file(tmp_path):
     """A second apart, then a minute: neither part is a gap, and a pause in either is one."""
     trace = tmp_path / "pace.csv"

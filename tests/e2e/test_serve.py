@@ -424,6 +424,22 @@ def gpu_labels(text, gpu):
     return re.search(rf'^lull_gpu_info{{(gpu="{gpu}",uuid="[^"]*")', text, re.M)[1]
 
 
+def test_metrics_have_what_is_learned_of_a_card(sim, serve):
+    with sim(1) as gpus:
+        uuid = json.loads(gpus.lull("status", "--json").stdout)["gpus"][0]["uuid"]
+        (gpus.folder / "learned").mkdir(mode=0o700)
+        file = gpus.folder / "learned" / uuid
+        file.write_text(f"lull-learned 1\nuuid {uuid}\nidle_watts 5\nseconds 7200\nstride 1\nwindow 100 105\nend\n")
+        file.chmod(0o600)
+        gpus.load(0, 80)
+        served = serve(gpus).up()
+        label = gpu_labels(served.text("/metrics"), 0)
+        values = wait_until(lambda: (m := served.metrics()).get(f"lull_gpu_effort_ratio{{{label}}}") and m, what="effort")
+        watts, used = values[f"lull_gpu_power_watts{{{label}}}"], values[f"lull_gpu_utilization_ratio{{{label}}}"]
+        assert values[f"lull_gpu_effort_ratio{{{label}}}"] == pytest.approx((watts - 5) / (used * 100), rel=0.1)
+        assert values[f"lull_gpu_learned_seconds{{{label}}}"] == 7200 and values[f"lull_gpu_idle_power_watts{{{label}}}"] == 5
+
+
 def test_metrics_are_those_of_the_gpus_and_promtool_is_content(sim, serve):
     with sim(2) as gpus:
         gpus.set(1, util=0)
@@ -599,6 +615,7 @@ def alone(sim):
 def watch_job(gpus, *options, rule="util < 1 for 1h"):
     watcher = gpus.start_lull("watch", "--per", "job", "--step", f"{rule}: end", "--every", "200ms", *options)
     read_until(watcher.stderr, "watching each job")
+    wait_until(lambda: any(job["watched"] for job in json.loads(gpus.lull("jobs", "--json").stdout)["jobs"]), what="a job")
     return watcher
 
 

@@ -44,7 +44,7 @@ def test_status_of_the_command_is_passed_on(run_lull, runtime):
     assert list(folder.iterdir()) == []
 
 
-def test_environment(run_lull, runtime, lull):
+def test_the_environment_inside_a_simulation(run_lull, runtime, lull):
     folder, env = runtime
     env = {**env, "LD_LIBRARY_PATH": "/somewhere", "LULL_NVML": "/elsewhere/libnvidia-ml.so.1"}
     done = run_lull("sim", "--gpus", "2", "--", "env", "-0", env=env)
@@ -588,7 +588,7 @@ def test_help_has_an_example(run_lull, args):
     assert max(map(len, done.stdout.splitlines())) <= 120
 
 
-def test_models(run_lull):
+def test_models_are_listed(run_lull):
     done = run_lull("sim", "models")
     for name in ("H100", "A100", "RTX4090", "RTX3090", "T4", "GB10", "GH200", "B200", "Orin"):
         assert f"\n{name} " in "\n" + done.stdout

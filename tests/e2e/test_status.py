@@ -191,7 +191,7 @@ def test_wrong_input_is_one_line(sim, arguments, words):
         assert words in done.stderr
 
 
-def test_csv(sim):
+def test_csv_leaves_unknown_cells_empty(sim):
     with sim(2) as gpus:
         gpus.fault(1, "lost")
         rows = list(csv.DictReader(io.StringIO(gpus.lull("status", "--csv").stdout)))

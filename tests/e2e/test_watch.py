@@ -55,7 +55,7 @@ def test_repeat_needs_a_new_streak(sim, tmp_path):
         assert watch.wait(timeout=LIMIT) == -signal.SIGTERM
 
 
-def test_arming(sim):
+def test_nothing_fires_before_it_is_armed(sim):
     with sim(1) as gpus:
         watch = gpus.start_lull("watch", *QUICK, "--arm", "util > 80 for 300ms", "--do", "exit=3", "-v")
         seen = ""
@@ -316,7 +316,7 @@ def test_warning_reaches_terminals_and_a_job_that_comes_back_calls_it_off(sim, p
         watch.terminate()
 
 
-def test_cancel(sim, programs, tmp_path):
+def test_cancel_calls_off_a_shutdown(sim, programs, tmp_path):
     with sim(1) as gpus:
         programs.add("busctl", LOGIND.format("yes"))
         gpus.env["LULL_CONTROL"] = str(tmp_path)  # alone: a cancel reaches everybody
@@ -336,7 +336,7 @@ def test_cancel(sim, programs, tmp_path):
 
 # ---- Determined, notify ---------------------------------------------------------------------------
 
-def test_determined(sim, programs):
+def test_determined_ends_its_task(sim, programs):
     with sim(1) as gpus:
         programs.add("det")
         env = {"PATH": programs.path, "DET_TASK_TYPE": "NOTEBOOK", "DET_TASK_ID": "4711-abc"}

@@ -68,6 +68,17 @@ def test_only_the_idle_one_is_ended_and_the_user_who_is_left_out_stays(shared):
 
 
 @ROOT_ONLY
+def test_of_two_jobs_on_a_card_only_the_one_that_does_nothing_itself_is_ended(shared):
+    gpus = shared(1)
+    busy, idle = load_as(gpus, 0, 90, ADA), load_as(gpus, 0, 0, BOB)
+    watch = gpus.start_lull("watch", "--every", "500ms", "--idle", "job_util < 1 for 3s", "--per", "job", "--do", "end")
+    wait_until(lambda: idle.poll() is not None or watch.poll() is not None, what="the end of the idle job")
+    said = stop(watch)
+    assert idle.wait(timeout=LIMIT) in (-15, 143), said
+    assert busy.poll() is None and "job_util" in said
+
+
+@ROOT_ONLY
 def test_jobs_that_may_have_a_lease_are_not_judged_where_leases_cannot_be_read(shared):
     gpus = shared(1)
     leases = gpus.folder / "leases"
@@ -227,3 +238,46 @@ def test_wrong_command_line(run_lull, arguments, said):
 def test_wrong_keep(run_lull, tmp_path, arguments, said):
     done = run_lull("keep", *arguments, env={**os.environ, "LULL_CONTROL": str(tmp_path)})
     assert done.returncode == (1 if said == "nobody watches" else 2) and said in done.stderr
+
+
+def folders_of(evidence):
+    return sorted(one for one in evidence.iterdir()) if evidence.exists() else []
+
+
+def test_evidence_of_each_is_written_before_it_is_ended(shared, tmp_path):
+    gpus = shared(2)
+    evidence, told = tmp_path / "ev", tmp_path / "told"
+    idle, busy = load_as(gpus, 0, 0), load_as(gpus, 1, 90)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "gpu", "--evidence", evidence,
+                            "--do", f'exec=kill -0 {idle.pid} && echo "$LULL_EVIDENCE" >{told}', "--do", "end")
+    assert idle.wait(timeout=LIMIT) in (-15, 143)
+    said = stop(watch)
+    assert busy.poll() is None
+    folder, = folders_of(evidence)
+    names = {file.name for file in folder.iterdir()}
+    assert {"index.html", "utilisation.svg", "readings.csv", "facts.json", f"proc-{idle.pid}.txt"} <= names, names
+    assert f"proc-{busy.pid}.txt" not in names
+    assert told.read_text().strip() == str(folder / "index.html") and f"evidence is in {folder}/index.html" in said
+    assert json.loads((folder / "facts.json").read_text())["gpus"] == ["0"]
+    assert "a debugger would stop" in (folder / "stacks-missing.txt").read_text()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_evidence_that_cannot_be_written_saves_nobody_and_is_said(shared, tmp_path):
+    gpus = shared(1)
+    (tmp_path / "ev").mkdir()
+    idle = load_as(gpus, 0, 0)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "gpu", "--evidence", tmp_path / "ev", "--do", "end")
+    read_until(watch.stderr, "each GPU")
+    (tmp_path / "ev").rmdir()
+    assert idle.wait(timeout=LIMIT) in (-15, 143)
+    assert "no evidence could be written" in stop(watch)
+
+
+def test_a_dry_run_writes_no_evidence(shared, tmp_path):
+    gpus = shared(1)
+    load_as(gpus, 0, 0)
+    watch = gpus.start_lull("watch", *QUICK, *RULE, "--per", "job", "--evidence", tmp_path / "ev", "--do", "end", "--dry-run")
+    read_until(watch.stderr, "would")
+    stop(watch)
+    assert folders_of(tmp_path / "ev") == []

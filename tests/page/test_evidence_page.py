@@ -2,11 +2,9 @@
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 
 import pytest
-from browser import Browser
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LULL = ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev") / "lull"
@@ -39,15 +37,6 @@ if sys.argv[1] == 'rank':
     train_step(int(os.environ['RANK']))
 launch(sys.argv[2])
 """
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = shutil.which("chromium")
-    assert program, "chromium is not installed"
-    browser = Browser(program)
-    yield browser
-    browser.close()
 
 
 @pytest.fixture(scope="module")

@@ -1,31 +1,17 @@
 """The page of `lull serve`, as a browser shows it, on simulated GPUs. `./test page` runs this."""
-import importlib.util
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import tempfile
 
 import pytest
-from browser import Browser
+from simulated import e2e
 from waiting import LIMIT, read_until, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LULL = ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev") / "lull"
-specification = importlib.util.spec_from_file_location("e2e_conftest", ROOT / "tests/e2e/conftest.py")
-e2e = importlib.util.module_from_spec(specification)
-specification.loader.exec_module(e2e)
 HOSTILE = "<img src=x onerror=errors.push('markup')><script>errors.push('script')</script>\"'&amp;\u202e"
-
-
-@pytest.fixture(scope="module")
-def browser():
-    program = shutil.which("chromium")
-    assert program, "chromium is not installed"
-    browser = Browser(program)
-    yield browser
-    browser.close()
 
 
 class Page:
@@ -110,6 +96,63 @@ def test_page_fits_wide_screens(many):
         assert many.ask(CUT_OFF) == []
         if picture := os.environ.get("LULL_PICTURES"):
             many.browser.picture(f"{picture}/serve-128-{width}-light.png")
+
+
+EIGHT = """(() => {
+    const event = JSON.parse(JSON.stringify(shown)), one = event.status.gpus[0], now = new Date(event.status.time).getTime();
+    const ago = minutes => new Date(now - 60000 * minutes).toISOString();
+    const people = [['alice', 'python3 train.py --config large.yaml', 'slurm:4711'], ['alice', 'python3 train.py --config large.yaml', 'slurm:4711'],
+      ['bob', 'vllm serve meta-llama/Llama-3.1-70B --tensor-parallel-size 1', ''], ['carol', 'jupyter-lab', 'container:3f0c9a8b7d61'], null, ['dave', 'python3 sweep.py', ''], null, null];
+    event.status.gpus = people.map((who, i) => ({...one, index: i, uuid: 'GPU-' + i, pci: '0000:' + i, util_percent: i < 3 ? 97 - 9 * i : i === 7 ? null : 0,
+      mem_used_bytes: (who ? 60 - 7 * i : 0) * 2 ** 30, power_watts: i < 3 ? 380 - 40 * i : 61, idle_seconds: i < 3 || i === 7 ? null : 60 * (7 ** (i - 2)), idle_at_least: i === 4,
+      error: i === 7 ? 'GPU is lost' : null, leases: i === 4 ? [{user: 'erin', since: ago(8), command: 'lull pick', pid: 9}] : [],
+      processes: i === 7 ? null : who ? [{pid: 100 + i, user: who[0], command: who[1], started: ago(37 * (i + 1) ** 2), proof: 'proven', filler: i === 5}] : []}));
+    event.uses = ['busy', 'busy', 'busy', 'held idle', 'held idle', 'held idle', 'free', 'unknown'];
+    event.summary = '8 GPUs: 3 busy, 3 held idle, 1 free, 1 unknown';
+    event.jobs = people.flatMap((who, i) => who && who[2] ? [{job: who[2], pids: [100 + i], users: [who[0]], gpus: [{gpu: String(i), uuid: 'GPU-' + i}], watched: i === 3,
+      next_action: 'end', next_in_seconds: 780, kept_until: null, dry_run: false}] : []);
+    event.keep = true;
+    hours = new Map(event.status.gpus.map((g, i) => [String(i), Array.from({length: 180}, (_, k) => i === 7 && k > 90 || i === 6 && k < 40 ? null
+      : people[i] && k < (i < 3 ? 180 : 40 + 20 * i) ? 60 + 35 * Math.abs(Math.sin(k / (7 + i))) : 0)]));
+    show(event);
+})()"""
+
+
+@pytest.mark.parametrize("dark", [False, True], ids=["light", "dark"])
+@pytest.mark.parametrize("width", (390, 1300, 2560))
+def test_page_of_eight_gpus_at_work(few, width, dark):
+    few.show(width, dark)
+    few.ask("listen = () => {}; show = (real => event => { if (event.status && event.status.gpus.length > 1) real(event); })(show)")
+    few.ask(EIGHT)
+    assert few.ask("errors") == []
+    assert few.ask("document.documentElement.scrollWidth") <= width
+    assert few.ask(CUT_OFF) == []
+    cells = "[...document.querySelectorAll('#gpus tbody tr')].map(tr => [...tr.cells].map(td => td.innerText.trim()))"
+    rows = few.ask(cells)
+    assert [row[8].split("\n")[-1] for row in rows] == ["", "", "", "7m", "≥ 49m", "5h43m", "1d16h1m", ""]
+    assert rows[3][9].split("\n")[-1].startswith("end in 13m")
+    # A word on a ground of its own is inside of it.
+    assert few.ask("[...document.querySelectorAll('#gpus .use')].filter(e => e.scrollHeight > e.clientHeight || e.clientWidth > e.scrollWidth + 1 || e.clientWidth > 110).length") == 0
+    # What all have in common is said once, and a column that nobody needs is not there.
+    assert few.ask("document.querySelector('#model').textContent") == "all NVIDIA A100-SXM4-80GB"
+    assert few.ask("[...document.querySelectorAll('#gpus .name')].every(e => e.hidden)")
+    assert few.ask("document.querySelector('#gpus').tHead.rows[0].cells[10].hidden") is False
+    # What was not seen of the hour is left as the ground, which is hatched.
+    assert few.ask("[...document.querySelectorAll('#gpus tbody tr')[6].querySelectorAll('.seen')].map(e => [e.getAttribute('x'), e.getAttribute('width')])") == [["40", "140"]]
+    if picture := os.environ.get("LULL_PICTURES"):
+        few.browser.picture(f"{picture}/serve-8-{width}-{'dark' if dark else 'light'}.png")
+
+
+def test_page_leaves_out_columns_without_a_word(few):
+    few.show(1300)
+    hidden = "[...document.querySelectorAll('#gpus thead th')].filter(th => th.hidden).map(th => th.textContent)"
+    few.wait(f"{hidden}.length === 4", "what is not there")
+    assert few.ask(hidden) == ["job", "next", "lease", "filler"]
+    assert few.ask("document.querySelector('#gpus .name').textContent") == "NVIDIA A100-SXM4-80GB"
+    few.ask("(() => { const event = JSON.parse(JSON.stringify(shown)); event.status.gpus[0].leases = [{user: 'erin', since: null}]; show(event); return 0; })()")
+    assert few.ask(hidden) == ["job", "next", "filler"]
+    few.ask("(() => { const event = JSON.parse(JSON.stringify(shown)), gpu = event.status.gpus[0]; gpu.idle_seconds = 0.4; gpu.idle_at_least = true; show(event); })()")
+    assert few.ask("document.querySelector('#gpus tbody tr').cells[8].textContent") == ""
 
 
 def test_page_sets_all_names_as_text(few):

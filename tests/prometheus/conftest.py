@@ -1,5 +1,4 @@
 """What the tests on a real Prometheus share."""
-import importlib.util
 import pathlib
 import sys
 
@@ -7,15 +6,14 @@ import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
-_spec = importlib.util.spec_from_file_location("lull_e2e", HERE.parent / "e2e" / "conftest.py")
-_e2e = importlib.util.module_from_spec(_spec)
-sys.modules["lull_e2e"] = _e2e
-_spec.loader.exec_module(_e2e)
-lull = _e2e.lull
-run_lull = _e2e.run_lull
-never_for_ever = _e2e.never_for_ever
-pytest_configure = _e2e.pytest_configure
-pytest_unconfigure = _e2e.pytest_unconfigure
+sys.path.insert(0, str(HERE.parent))
+from simulated import e2e  # noqa: E402
+
+lull = e2e.lull
+run_lull = e2e.run_lull
+never_for_ever = e2e.never_for_ever
+pytest_configure = e2e.pytest_configure
+pytest_unconfigure = e2e.pytest_unconfigure
 
 from server import Prometheus, why_not  # noqa: E402
 

@@ -12,6 +12,7 @@ import time
 
 import pytest
 
+from learner import Learner
 from server import SETTLED
 from waiting import LIMIT
 
@@ -22,7 +23,9 @@ DCGM = {"util_percent": ("DCGM_FI_DEV_GPU_UTIL", 1), "power_watts": ("DCGM_FI_DE
         "power_limit_watts": ("DCGM_FI_DEV_ENFORCED_POWER_LIMIT", 1),
         "mem_used_bytes": ("DCGM_FI_DEV_FB_USED", 1 / 1048576)}
 LULL = {"util_percent": ("lull_gpu_utilization_ratio", 0.01), "power_watts": ("lull_gpu_power_watts", 1),
-        "power_limit_watts": ("lull_gpu_power_limit_watts", 1), "mem_used_bytes": ("lull_gpu_memory_used_bytes", 1)}
+        "power_limit_watts": ("lull_gpu_power_limit_watts", 1), "mem_used_bytes": ("lull_gpu_memory_used_bytes", 1),
+        "effort": ("lull_gpu_effort_ratio", 0.01), "learned": ("lull_gpu_learned_seconds", 1),
+        "idle_power": ("lull_gpu_idle_power_watts", 1)}
 
 
 class Fleet:
@@ -101,8 +104,11 @@ class Fleet:
         return path
 
     def metrics(self, names):
-        series = {}
+        series, learners = {}, {}
         for host, gpu, job, user, at, values in self.rows:
+            if names is LULL:  # what `lull serve` would say by what it has seen
+                seen = (float(values.get(field, "nan")) for field in ("util_percent", "power_watts", "power_limit_watts"))
+                values = {**values, **learners.setdefault((host, gpu), Learner()).sample(at, *seen)}
             dcgm = {"Hostname": host, "gpu": str(gpu), "UUID": f"GPU-{host}-{gpu}"}
             labels = {**dcgm, **({"hpc_job": job, "user": user} if job else {})}
             if names is LULL:
@@ -123,11 +129,17 @@ class Fleet:
 class Rules:
     """Random rules that can be translated."""
 
-    def __init__(self, seed, several):
+    def __init__(self, seed, several, learned):
         self.random = random.Random(seed)
-        self.several = several
+        self.several, self.learned = several, learned
 
     def comparison(self, over):
+        if self.learned and self.random.random() < 0.4:
+            signal, limit = self.random.choice([("effort", "45"), ("effort", "95"), ("learned", "10m"), ("idle_power", "58W"),
+                                                ("power", "idle+3W"), ("power", "idle+20W")])
+            choice = self.random.choice(["", "any", "all"]) if over else ""
+            compare = self.random.choice(["<", "<", "<=", ">", ">="])
+            return f"{choice}({signal}) {compare} {limit}" if choice else f"{signal} {compare} {limit}"
         signal, limit = self.random.choice([("util", "1"), ("util", "60"), ("power", "68W"), ("power", "20%"),
                                             ("power", "50%"), ("mem_used", "1GiB"), ("util", "0")])
         compare = self.random.choice(["<", "<", "<", "<=", ">", ">=", *(["==", "!="] if limit == "0" else [])])
@@ -184,7 +196,7 @@ def answers(server, lull, fleet, rule, per, names):
 
 def compare(server, lull, fleet, paths, per, names, count, seed):
     """How many firings there were, how many answers, and the latest; each claim is checked."""
-    rules, fired, met, late = Rules(seed, per != "gpu"), 0, 0, 0.0
+    rules, fired, met, late = Rules(seed, per != "gpu", names is LULL), 0, 0, 0.0
     for _ in range(count):
         rule = rules.one(fleet.interval)
         lulls = firings(lull, paths, rule, per)

@@ -34,7 +34,7 @@ def feed(one, *values):
     return one
 
 
-def test_names():
+def test_names_are_those_of_the_original():
     assert [(state.name, state.value) for state in SentinelState] == [("SAFE", 0), ("ARMED", 1)]
     assert issubclass(SentinelState, enum.Enum)
     names = ["arm_duration", "arm_threshold", "kill_duration", "kill_threshold", "kill_fn"]
@@ -149,7 +149,7 @@ def test_power_commands_by_sudo_where_we_are_not_root(tmp_path, monkeypatch, nam
     assert (tmp_path / "calls").read_text().splitlines() == [words if root else f"sudo {words.strip()}"]
 
 
-def test_options(monkeypatch):
+def test_defaults_are_those_of_the_original(monkeypatch):
     from gpu_sentinel.main import parse_args
     monkeypatch.setattr(sys, "argv", ["gpu_sentinel"])
     assert vars(parse_args()) == dict(arm_duration=30, arm_threshold=0.8, kill_duration=30, kill_threshold=0.7,

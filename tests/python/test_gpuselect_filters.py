@@ -104,7 +104,7 @@ def test_names_are_case_sensitive_parts():
     assert not matching(gpus(0), name="rtx") and not matching(gpus(0), name="A6000")
 
 
-def test_devices():
+def test_only_the_given_devices_are_taken():
     assert {info.device for info in matching(gpus(0, 0, 0, 0), count=2, devices=[1, 3])} == {1, 3}
     assert [info.device for info in matching(gpus(0, 9, 0), count=2, devices=[1, 2])] == [2]
 
@@ -136,7 +136,7 @@ def test_a_selectors_own_mistake_is_not_swallowed():
 
 # ---- the surface
 
-def test_signatures():
+def test_signatures_are_those_of_the_original():
     parameters = inspect.signature(gpuselect).parameters
     assert [(name, p.default) for name, p in parameters.items()] == [
         ("count", 1), ("devices", None), ("name", None), ("util", 0), ("mem_util", 0), ("processes", 0),

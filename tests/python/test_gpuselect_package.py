@@ -53,7 +53,7 @@ def test_by_name_and_count(machine):
     assert refused(gpus, "gpuselect(name='rtx')") == "Exception: Requested 1 GPUs, but 0 matched filters"
 
 
-def test_thresholds(machine):
+def test_a_threshold_is_the_most_that_is_taken(machine):
     gpus = machine(1)
     gpus.load(0, util=10, mem="4GiB")
     assert refused(gpus, "gpuselect()") == "Exception: Requested 1 GPUs, but 0 matched filters"

@@ -54,6 +54,7 @@ def test_two_processes_never_get_the_same_gpu_and_the_end_of_one_frees_it(lull_g
     with pytest.raises(lull.PickTimeout, match="^waited "):
         lull.pick(wait=0.1)
     assert issubclass(lull.PickTimeout, TimeoutError)
+    assert {str(one) for one in (lull.PickError, lull.PickTimeout)} == {"<class 'lull.PickError'>", "<class 'lull.PickTimeout'>"}
     first.process.kill()
     with lull.pick(wait=LIMIT) as picked:
         assert len(picked) == 1

@@ -19,7 +19,7 @@ def trace(tmp_path):
 
 
 def test_it_is_the_answer_of_the_command_line(trace):
-    result = lull.replay(trace, "util < 5 for 10m", sweep={"for": ["5m", "20m"]}, price=2)
+    result = lull.replay(trace, idle="util < 5 for 10m", sweep={"for": ["5m", "20m"]}, price=2)
     done = subprocess.run([BUILD / "lull", "replay", trace, "--idle", "util < 5 for 10m", "--sweep", "for=5m,20m", "--price", "2",
                            "--json"], capture_output=True, text=True)
     assert result.as_dict() == json.loads(done.stdout)

@@ -321,7 +321,8 @@ while True:
 
 
 @pytest.mark.parametrize("rule", ["cpu < 60 for 3 samples", "util < 5 and cpu < 60 for 3 samples",
-                                  "io < 1GiB for 3 samples", "quiet > 100ms for 3 samples"])
+                                  "io < 1GiB for 3 samples", "quiet > 100ms for 3 samples",
+                                  "job_util < 1 for 3 samples"])
 def test_rules_on_what_the_program_itself_does(lull_gpus, script, rule):
     child = script(f"""
 import lull
@@ -541,3 +542,88 @@ def test_a_watch_that_is_there_before_pick_goes_by_the_picked_gpus(lull_gpus, ca
             assert watch.firing.gpus == ["1"]
     assert "--gpus" not in caplog.text and "gpus=all" in caplog.text
     assert round(watch.firing.held, 3) == watch.firing.held
+
+
+# ---- signals of the user's own
+
+def test_a_signal_of_ones_own_is_read_and_what_cannot_be_read_never_fires(picked, tmp_path, caplog):
+    queue = tmp_path / "queue"
+    rule = "util < 5 and waiting < 1 for 3 samples"
+    with caplog.at_level(logging.INFO, "lull"), \
+            lull.watch(idle=rule, every=0.05, signals={"waiting": f"file:{queue}"}) as watch:
+        wait_until(lambda: any("signal waiting is unknown" in one.getMessage() for one in caplog.records), what="that it is unknown")
+        assert not watch.wait(0.5) and watch.idle is None
+        queue.write_text("5\n")
+        wait_until(lambda: watch.idle is False, what="a judgement")
+        queue.write_text("0\n")
+        assert watch.wait(LIMIT)
+    assert {story.name for story in watch.firing.signals} == {"util", "waiting"}
+
+
+def test_a_command_and_an_endpoint_are_read_in_programs_of_their_own(picked, tmp_path):
+    import http.server
+
+    class Metrics(http.server.BaseHTTPRequestHandler):
+        def do_GET(self):
+            body = b'served_total{model="a"} 7\nserved_total{model="b"} 9\n'
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_):
+            pass
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Metrics) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        signals = {"people": f"command:echo $$ >{tmp_path / 'pid'}; echo 0",
+                   "served": {"url": f"http://127.0.0.1:{server.server_address[1]}/metrics", "metric": "served_total",
+                              "labels": {"model": "a"}, "as": "rate", "timeout": 3}}
+        children, before = [], threading.active_count()
+        handler = signal.signal(signal.SIGCHLD, lambda *_: children.append(True))
+        with lull.watch(idle="util < 5 and people < 1 and served == 0 for 3 samples", every=0.05, signals=signals) as watch:
+            assert watch.wait(LIMIT)
+        server.shutdown()
+        signal.signal(signal.SIGCHLD, handler)
+    assert threading.active_count() <= before + 1
+    assert not children, "a program that has a child of its own sees ours"
+    pid = int((tmp_path / "pid").read_text())
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), what="the end of the command")
+
+
+def test_a_command_ends_with_its_watch(picked, tmp_path):
+    pid_file = tmp_path / "pid"
+    command = f"command:echo $$ >{pid_file}.new; mv {pid_file}.new {pid_file}; sleep 1000"
+    with lull.watch(idle="slow < 1 for 3 samples", every=0.05, signals={"slow": command}):
+        wait_until(pid_file.exists, what="the command")
+    pid = int(pid_file.read_text())
+    wait_until(lambda: not os.path.exists(f"/proc/{pid}"), what="the end of the command")
+
+
+@pytest.mark.parametrize("signals, said", [
+    ({"waiting": "queue"}, "SOURCE is file:PATH"), ({"util": "file:/x"}, "is a signal that lull has"), (["waiting"], "a dict"),
+    ({"waiting": {"url": "https://a/"}}, "https"), ({"waiting": {"file": "/x", "colour": "red"}}, "there is no 'colour'"),
+    ({"waiting": {"file": "/x", "timeout": 60}}, "at most 30s"), ({"waiting": 5}, "neither a text nor a dict"),
+    ({"waiting": {"file": "/x", "timeout": True}}, "neither a text nor a dict"), ({"waiting": "file:/a\0b"}, "zero byte"),
+    ({"waiting": {"file": '/x" }\nb = { "'}}, None)])
+def test_a_wrong_source_is_refused_with_the_words_of_the_command_line(picked, signals, said):
+    if said is None:  # quotes stay in the text: nothing of it is read as TOML
+        lull.watch(idle="waiting < 1 for 3 samples", signals=signals).close()
+        return
+    with pytest.raises(lull.UsageError, match=said):
+        lull.watch(signals=signals)
+
+
+def test_exit_by_a_signal_of_ones_own_ends_a_program_that_hangs(lull_gpus, script, tmp_path):
+    (tmp_path / "queue").write_text("0\n")
+    child = script("""
+import lull, sys, time
+lull.pick(gpus=0)
+lull.watch(idle="util < 5 and waiting < 1 for 3 samples", every=0.05, do="exit", grace="300ms", signals={"waiting": "file:" + sys.argv[1]})
+while True:
+    try:
+        time.sleep(1000)
+    except SystemExit:
+        pass
+""", tmp_path / "queue")
+    assert child.finish()[0] == -signal.SIGTERM

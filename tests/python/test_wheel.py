@@ -112,7 +112,7 @@ def test_simulates_gpus(installed):
     assert call(installed / "lull", "sim", "--gpus", "2", "--", installed / "lull", "status", "--csv", cwd="/").count("\n") == 3
 
 
-def test_commands(installed, on_gpus):
+def test_the_commands_of_the_wheel_run(installed, on_gpus):
     assert on_gpus(installed / "lull", "--version").stdout.startswith("lull ")
     assert on_gpus(installed / "gpuselect", "-d", "1").stdout == "1\n"
     done = on_gpus(installed / "gpuselect", "-d", "1", "--", "sh", "-c", "echo $CUDA_VISIBLE_DEVICES; exit 3")

@@ -101,13 +101,13 @@ def guard(folder):
 class Cluster:
     """`nodes` nodes t<PID>n1, t<PID>n2, … with `gpus` GPUs each; lull's own Prolog and Epilog."""
 
-    def __init__(self, lull: str, nodes: int, gpus: int = 2, order=None):
-        """`order`: the numbers of the device files, as gres.conf names them."""
+    def __init__(self, lull: str, nodes: int, gpus: int = 2, order=None, bare: int = 0):
+        """`order`: the numbers of the device files, as gres.conf names them. `bare`: so many nodes, the first ones, have none."""
         self.base = pathlib.Path(tempfile.mkdtemp(prefix="lull-slurm-"))
         self.guard = subprocess.Popen([sys.executable, __file__, self.base], stdin=subprocess.PIPE, start_new_session=True,
                                       env={**os.environ, "PATH": os.environ["PATH"] + ":/usr/sbin:/sbin"})
         folder = self.base / "slurm"
-        self.folder, self.lull, self.gpus = folder, lull, gpus
+        self.folder, self.lull, self.gpus, self.bare = folder, lull, gpus, bare
         self.order = order or range(gpus)
         self.prefix = f"t{os.getpid()}n"
         self.nodes = [f"{self.prefix}{i + 1}" for i in range(nodes)]
@@ -180,16 +180,24 @@ PreemptType=preempt/partition_prio
 PreemptMode=REQUEUE
 Prolog={here}/etc/prolog
 Epilog={here}/etc/epilog
-NodeName={self.prefix}[1-{count}] NodeHostname={host} NodeAddr=127.0.0.1 Port=[{port + 1}-{port + count}] CPUs=64 RealMemory=4000 Gres=gpu:{self.gpus} State=UNKNOWN
+{self.node_lines(port)}
 PartitionName=main Nodes=ALL Default=YES PriorityTier=10 PreemptMode=OFF State=UP
 PartitionName=filler Nodes=ALL PriorityTier=1 PreemptMode=REQUEUE State=UP
 """)
         self.write_gres(self.order)
 
+    def node_lines(self, port):
+        """Of those without GPUs, and of those with."""
+        host = socket.gethostname().partition(".")[0]
+        groups = [(1, self.bare, ""), (self.bare + 1, len(self.nodes), f"Gres=gpu:{self.gpus}")]
+        return "\n".join(f"NodeName={self.prefix}[{first}-{last}] NodeHostname={host} NodeAddr=127.0.0.1 "
+                         f"Port=[{port + first}-{port + last}] CPUs=64 RealMemory=4000 {gres} State=UNKNOWN"
+                         for first, last, gres in groups if first <= last)
+
     def write_gres(self, order):
         files = ",".join(f"{self.folder}/dev/nvidia{number}" for number in order)
         (self.folder / "etc/gres.conf").write_text(
-            f"AutoDetect=off\nNodeName={self.prefix}[1-{len(self.nodes)}] Name=gpu File={files}\n")
+            f"AutoDetect=off\nNodeName={self.prefix}[{self.bare + 1}-{len(self.nodes)}] Name=gpu File={files}\n")
 
     # -- running things -------------------------------------------------------------------------------
     def run(self, *command, check=True, env=None, **kwargs):

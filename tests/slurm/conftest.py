@@ -1,5 +1,4 @@
 """A real Slurm for each file of tests, and simulated GPUs with a watcher for each of its nodes."""
-import importlib.util
 import os
 import pathlib
 import sys
@@ -7,22 +6,21 @@ import sys
 import pytest
 
 HERE = pathlib.Path(__file__).resolve().parent
-_spec = importlib.util.spec_from_file_location("lull_e2e", HERE.parent / "e2e" / "conftest.py")
-_e2e = importlib.util.module_from_spec(_spec)
-sys.modules["lull_e2e"] = _e2e
-_spec.loader.exec_module(_e2e)
-lull = _e2e.lull
-never_for_ever = _e2e.never_for_ever
+sys.path.insert(0, str(HERE.parent))
+from simulated import e2e  # noqa: E402
+
+lull = e2e.lull
+never_for_ever = e2e.never_for_ever
 
 from cluster import Cluster, why_not  # noqa: E402
 
 
 def pytest_configure(config):
-    _e2e.pytest_configure(config)
+    e2e.pytest_configure(config)
     config.addinivalue_line("markers", "long: not in CI, only in ./test slurm")
 
 
-pytest_unconfigure = _e2e.pytest_unconfigure
+pytest_unconfigure = e2e.pytest_unconfigure
 
 
 def pytest_collection_modifyitems(items):
@@ -44,7 +42,7 @@ class Nodes:
 
     def __init__(self, cluster, lull):
         self.cluster = cluster
-        self.gpus = {node: _e2e.Sim(lull, cluster.gpus, env={**os.environ, "LULL_HOST": node}) for node in cluster.nodes}
+        self.gpus = {node: e2e.Sim(lull, cluster.gpus, env={**os.environ, "LULL_HOST": node}) for node in cluster.nodes}
         self.watchers = {}
         for gpus in self.gpus.values():
             gpus.set("all", util=90)
@@ -66,12 +64,12 @@ class Nodes:
                 more["stderr"].close()
         for node in nodes:
             if logs is None:
-                _e2e.read_until(self.watchers[node].stderr, "watching each job")
+                e2e.read_until(self.watchers[node].stderr, "watching each job")
             else:
-                _e2e.wait_until(lambda: "watching each job" in (logs / node).read_text(), what="the watcher")
+                e2e.wait_until(lambda: "watching each job" in (logs / node).read_text(), what="the watcher")
 
     def said(self, node, text):
-        return _e2e.read_until(self.watchers[node].stderr, text)
+        return e2e.read_until(self.watchers[node].stderr, text)
 
     def idle(self, *nodes):
         for node in nodes or self.cluster.nodes:

@@ -2,6 +2,9 @@
 import json
 import shutil
 import subprocess
+import time
+
+import pytest
 
 from lull_e2e import wait_until
 
@@ -198,16 +201,20 @@ def test_a_later_component_of_a_het_job_does_nothing_while_the_first_works(clust
     wait_until(lambda: not cluster.runs_on(job) and not cluster.runs_on(job + 1), what="the end of all components")
 
 
-def test_a_hook_for_a_component_of_a_het_job_waits_for_the_others(cluster, nodes, tmp_path):
-    job, first, second = submit_het(cluster)
-    log = tmp_path / "log"
-    nodes.watch(f"{RULE}: exec=echo $LULL_JOB_ID >> {log}")
+def hook_waits_for(second, first, nodes, log):
+    """A hook of the job on both nodes runs once, when both are idle; what it wrote."""
+    nodes.watch(f"{RULE}: exec=echo $LULL_JOB $LULL_JOB_ID >> {log}")
     nodes.idle(first)
     assert f"{second} says no" in nodes.said(first, "not now")
     assert not log.exists()
     nodes.idle(second)
     nodes.said(first, ": done")
-    assert log.read_text() == f"{job}\n"
+    return log.read_text()
+
+
+def test_a_hook_for_a_component_of_a_het_job_waits_for_the_others(cluster, nodes, tmp_path):
+    job, first, second = submit_het(cluster)
+    assert hook_waits_for(second, first, nodes, tmp_path / "log").split()[1:] == [str(job)]
 
 
 def test_a_job_that_may_not_be_requeued_is_requeued_all_the_same(cluster, nodes):
@@ -230,14 +237,7 @@ def test_a_signal_goes_to_all_that_is_in_the_job(cluster, nodes, tmp_path):
 def test_a_hook_for_a_job_on_two_nodes_runs_when_both_are_idle(cluster, nodes, tmp_path):
     job = cluster.submit(nodes=2)
     first, second = started(cluster, job, 2)
-    log = tmp_path / "log"
-    nodes.watch(f"{RULE}: exec=echo $LULL_JOB $LULL_JOB_ID >> {log}")
-    nodes.idle(first)
-    assert f"{second} says no" in nodes.said(first, "not now")
-    assert not log.exists()
-    nodes.idle(second)
-    nodes.said(first, ": done")
-    assert log.read_text() == f"slurm:{job} {job}\n"
+    assert hook_waits_for(second, first, nodes, tmp_path / "log") == f"slurm:{job} {job}\n"
 
 
 def test_a_controller_that_is_stopped_delays_and_does_nothing_wrong(cluster, nodes):
@@ -299,7 +299,10 @@ def test_keep_from_a_login_node_puts_it_off_by_the_comment_and_a_stranger_cannot
     nodes.said(node, "its Comment keeps it for")
     assert cluster.state(job) == "RUNNING"
     cluster.run("scontrol", "update", f"jobid={job}", "Comment=my run, x=1")
-    nodes.watchers[node].kill()  # what was given stays given: another watcher knows only the Comment
+    nodes.watchers[node].kill()  # what was given stays given, until the file of it is gone
+    (kept,) = cluster.runs.glob(f"{node}/kept")
+    assert len(kept.read_text().split()) == 2
+    kept.unlink()
     nodes.watch(f"{RULE}: slurm=cancel", nodes=[node])
     wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
 
@@ -341,3 +344,33 @@ def test_a_stale_file_with_the_number_of_another_job_is_no_reason_to_act(cluster
     nodes.idle(first)
     assert "another user" in nodes.said(first, "not now")
     assert cluster.state(job) == "RUNNING"
+
+
+def test_a_file_of_an_older_job_on_another_gpu_is_no_reason_to_act(cluster, nodes):
+    """With the same number, user, node and restarts. The Prolog of the job that runs could not write."""
+    job = cluster.submit()
+    (node,) = started(cluster, job)
+    file = cluster.runs / node / str(job)
+    assert "gpus = [0]" in file.read_text()
+    file.write_text(file.read_text().replace("gpus = [0]", "gpus = [1]"))
+    nodes.watch("util < 1 for 1s: slurm=cancel", nodes=[node])
+    nodes.idle(node)
+    assert f"Slurm gave job {job} other GPUs than were judged" in nodes.said(node, "not now")
+    assert cluster.state(job) == "RUNNING"
+    file.write_text(file.read_text().replace("gpus = [1]", "gpus = [0]"))
+    wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
+
+
+@pytest.mark.long
+def test_a_job_that_was_suspended_has_its_time_again(cluster, nodes):
+    """It holds no GPU, which is idle all the while."""
+    job = cluster.submit()
+    (node,) = started(cluster, job)
+    nodes.idle(node)
+    cluster.run("scontrol", "suspend", str(job))
+    nodes.watch("util < 1 for 15s: slurm=cancel", nodes=[node])
+    assert f"job {job} is SUSPENDED now" in nodes.said(node, "not now")
+    cluster.run("scontrol", "resume", str(job))
+    resumed = time.time()
+    wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
+    assert time.time() - resumed >= 14, "Slurm tells whole seconds"

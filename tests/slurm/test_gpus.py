@@ -1,5 +1,7 @@
 """Slurm counts GPUs in its own order: a job is judged by those that it has, or not at all."""
 import os
+import shutil
+import subprocess
 import time
 
 import pytest
@@ -59,7 +61,12 @@ def test_a_gres_conf_that_slurmd_has_not_read_keeps_jobs_from_being_judged(rever
         reversed_cluster.write_gres([1, 0])
 
 
-def test_a_slurmd_that_was_started_again_has_read_gres_conf(reversed_cluster, reversed_nodes):
+def test_a_slurmd_that_was_started_again_has_read_gres_conf(reversed_cluster, reversed_nodes, tmp_path):
+    """One that has ended, and that nobody has waited for yet, is none."""
+    (reversed_cluster.runs / reversed_cluster.nodes[0] / "gpus").unlink(missing_ok=True)
+    ended = subprocess.Popen([shutil.copy("/bin/true", tmp_path / "slurmd")])
+    os.waitid(os.P_PID, ended.pid, os.WEXITED | os.WNOWAIT)
+    reversed_cluster.write_gres([1, 0])
     pid = reversed_cluster.pid(f"slurmd-{reversed_cluster.nodes[0]}")
     job = reversed_cluster.submit()
     (node,) = started(reversed_cluster, job)
@@ -69,3 +76,4 @@ def test_a_slurmd_that_was_started_again_has_read_gres_conf(reversed_cluster, re
     reversed_nodes.watch("util < 1 for 1h: slurm=cancel", nodes=[node])
     wait_until(lambda: (reversed_cluster.runs / node / "gpus").exists(), what="the order")
     assert '"nvidia 1", "nvidia 0"' in (reversed_cluster.runs / node / "gpus").read_text()
+    ended.wait()

@@ -25,9 +25,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kAmdVendor = 0x1002;
 constexpr double kNearWattsOfAmd = 5;
-constexpr Duration kSeldomRead = 10s;  // whether a screen is drawn on
+constexpr Duration kSeldomRead = 10s;  // whether a screen is drawn on, and what KFD knows
 
 // A counter that stood still, or ran backwards: what it counted meanwhile nobody knows.
 class SoundEnergy {
@@ -67,20 +66,15 @@ class ActivityCounter {
   std::optional<GpuMetrics> last_;
 };
 
-// "gfx_target_version 90402" of a KFD node.
-std::optional<std::uint64_t> property(const std::string& text, std::string_view name) {
-  for (const std::string_view line : split(text, '\n')) {
-    const std::size_t blank = line.find(' ');
-    if (blank != std::string_view::npos && line.substr(0, blank) == name) return to_unsigned(trim(line.substr(blank)));
-  }
-  return std::nullopt;
-}
-
 class AmdGpu final : public FileGpu {
  public:
   AmdGpu(DrmCard card, const Root& root, const std::shared_ptr<DrmClients>& clients,
          std::shared_ptr<SharedKfdTopology> kfd)
-      : card_(std::move(card)), root_(root), clients_(clients), kfd_(std::move(kfd)), users_(root, clients) {}
+      : card_(std::move(card)),
+        root_(root),
+        clients_(clients),
+        kfd_(std::move(kfd)),
+        users_(root, clients, card_.driver) {}
 
   const std::string& folder() const override { return card_.device; }
 
@@ -101,6 +95,13 @@ class AmdGpu final : public FileGpu {
     device_ = device;
   }
 
+  bool is_other(Instant now) override {
+    if (!compute_at_) compute_at_ = now;
+    if (now >= *compute_at_ && now - *compute_at_ < kSeldomRead) return false;
+    compute_at_ = now;
+    return find_compute() != compute_;
+  }
+
   void read(const Needs& needs, Instant now, Answer& answer) override {
     Reading& reading = answer.gpu;
     look_seldom(now);
@@ -110,9 +111,15 @@ class AmdGpu final : public FileGpu {
     if (needs.memory) read_memory(reading);
     if (needs.power) read_power(metrics, now, reading);
     if (needs.details) read_details(reading);
-    if (needs.pcie) reading.miss(Metric::pcie, Absence::not_supported);  // its file takes a second to read
+    say_unsupported(needs, reading);  // the file of PCIe traffic takes a second to read
     reading.display_active = display_active_;
-    if (needs.processes) users_.sample(device_, kfd_gpu_, needs, now, reading);
+    if (needs.processes) {
+      users_.sample(device_, kfd_gpu_, needs, now, reading);
+      if (compute_.nodes.empty() && compute_.absence != Absence::none) {  // there may be compute processes beside
+        reading.processes_hidden = true;
+        reading.miss(Metric::procs, compute_.absence);
+      }
+    }
     for (std::size_t i = 0; i < answer.parts.size(); ++i) read_part(needs, now, i, answer.parts[i]);
   }
 
@@ -136,27 +143,39 @@ class AmdGpu final : public FileGpu {
  private:
   // ---- who it is
 
-  // As KFD knows it: its place in ROCm's order, and its partitions.
+  // What KFD has of it.
+  struct Compute {
+    std::vector<KfdNode> nodes;       // none: KFD does not know it
+    Absence absence = Absence::none;  // other than none: it may know more
+    bool split = false;
+    bool operator==(const Compute&) const = default;
+  };
+  Compute find_compute() const {
+    Compute found;
+    const KfdTopology kfd = kfd_->read();
+    std::ranges::copy_if(kfd.gpus, std::back_inserter(found.nodes), [&](const KfdNode& node) {
+      return node.pci() == card_.pci() || (card_.render_minor && node.render_minor == card_.render_minor);
+    });
+    found.absence = kfd.absence == Absence::no_driver ? Absence::none : kfd.absence;
+    if (found.absence == Absence::none) found.absence = kfd.unseen;
+    const auto mode = read_text(card_.device + "/current_compute_partition");
+    found.split = mode && *mode != "SPX";
+    return found;
+  }
+
+  // As KFD knows it: its place in ROCm's order, and its partitions, some of which may be closed to us.
   void identify_compute(Identity& identity) {
     Device& device = identity.device;
     identity.parts.clear();
     parts_.clear();
     kfd_gpu_.reset();
-    const KfdTopology kfd = kfd_->read();
+    device.kfd_rank.reset();
+    compute_ = find_compute();
+    const std::vector<KfdNode>& mine = compute_.nodes;
     if (keeps_files()) keep_topology();
-    std::vector<KfdNode> mine;
-    std::ranges::copy_if(kfd.gpus, std::back_inserter(mine), [&](const KfdNode& node) {
-      return node.pci() == device.pci || (card_.render_minor && node.render_minor == card_.render_minor);
-    });
-    std::optional<std::uint64_t> gfx;
-    if (!mine.empty()) {
-      const auto text =
-          read_bytes(fmt::format("{}/class/kfd/kfd/topology/nodes/{}/properties", root_.sys, mine[0].node));
-      if (text) gfx = property(*text, "gfx_target_version");
-      if (text && property(*text, "cpu_cores_count").value_or(0) > 0) shares_memory_ = true;
-    }
-    device.rdna = is_rdna(gfx);
-    device.partition = mine.size() > 1 || (!mine.empty() && mine[0].partition);
+    if (!mine.empty() && mine[0].has_cpu) shares_memory_ = true;
+    device.rdna = is_rdna(!mine.empty() ? mine[0].gfx_target_version : 0);
+    device.partition = mine.size() > 1 || (!mine.empty() && (mine[0].partition || compute_.split));
     if (!device.partition && !mine.empty()) {
       kfd_gpu_ = mine[0].gpu_id;
       device.kfd_rank = mine[0].rank;
@@ -170,7 +189,7 @@ class AmdGpu final : public FileGpu {
       part.name = fmt::format("{} partition {}", device.name, i);
       part.render_minor = mine[i].render_minor;
       part.kfd_rank = mine[i].rank;
-      parts_.push_back({part, mine[i].gpu_id, std::make_unique<FileUsers>(root_, clients_)});
+      parts_.push_back({part, mine[i].gpu_id, std::make_unique<FileUsers>(root_, clients_, card_.driver)});
     }
   }
 
@@ -183,10 +202,10 @@ class AmdGpu final : public FileGpu {
 
   // By the compute driver's number of the architecture (9.x is GCN and CDNA), else by the card's own list of its
   // blocks. A card that tells neither counts as RDNA unless it is made for computing alone.
-  bool is_rdna(std::optional<std::uint64_t> gfx) const {
+  bool is_rdna(std::uint64_t gfx) const {
     constexpr std::uint64_t kFirstRdna = 10;
     constexpr std::uint64_t kDisplay = 0x0300;  // class of PCI: a graphics card
-    if (gfx && *gfx > 0) return *gfx / 10'000 >= kFirstRdna;
+    if (gfx > 0) return gfx / 10'000 >= kFirstRdna;
     if (const auto major = read_count(card_.device + "/ip_discovery/die/0/GC/0/major")) return *major >= kFirstRdna;
     const auto kind = read_hex(card_.device + "/class");
     return !kind || *kind >> 8U == kDisplay;
@@ -339,6 +358,8 @@ class AmdGpu final : public FileGpu {
   FileUsers users_;
   Device device_;
   std::string hwmon_;  // empty: none, and nothing is found in it
+  Compute compute_;
+  std::optional<Instant> compute_at_;
   std::optional<std::uint32_t> kfd_gpu_;
   std::vector<Part> parts_;
   bool shares_memory_ = false;  // an APU

@@ -198,6 +198,78 @@ TEST(AmdGpus, AnApuCountsTheMachinesMemoryToo) {
   EXPECT_EQ(reading[Metric::mem_total], (512 << 20) + (1 << 30));
 }
 
+// A card in KFD's topology.
+class ComputeCard {
+ public:
+  ComputeCard() {
+    gpus.needs.processes = true;
+    cards.tree.link("proc/self/ns/pid", "pid:[4026531836]");
+    std::filesystem::create_directories(cards.tree.at(kKfd + "proc"));
+    cards.tree.write(node(0) + "gpu_id", "0\n");
+    cards.tree.write("dev/dri/renderD128", "");
+  }
+  static std::string node(unsigned number) { return kKfd + "topology/nodes/" + std::to_string(number) + "/"; }
+  void add_node(unsigned number, unsigned gpu, unsigned function = 0) const {
+    cards.tree.write(node(number) + "properties",
+                     "simd_count 304\ngfx_target_version 90402\ndomain 0\nunique_id 77\nlocation_id " +
+                         std::to_string(0x300 + function) + "\ndrm_render_minor " + std::to_string(128 + function) +
+                         "\n");
+    cards.tree.write(node(number) + "gpu_id", std::to_string(gpu) + "\n");
+  }
+  void compute(pid_t pid, unsigned gpu) const {
+    const std::string process = kKfd + "proc/" + std::to_string(pid);
+    std::filesystem::create_directories(cards.tree.at(process + "/queues"));
+    cards.tree.write(process + "/vram_" + std::to_string(gpu), "4096\n");
+    cards.tree.write("proc/" + std::to_string(pid) + "/stat",
+                     std::to_string(pid) +
+                         " (x) S 1 1 1 0 -1 0 0 0 0 0 1 1 0 0 "
+                         "20 0 1 0 100 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0\n");
+  }
+
+  inline static const std::string kKfd = "sys/class/kfd/kfd/";
+  CardTree cards;
+  std::string device = cards.add_navi();
+  SampledCards gpus{cards, make_amd_source};
+};
+
+TEST(AmdGpus, OneThatKfdMayKnowHasComputeProcessesThatNobodyTells) {
+  ComputeCard card;
+  card.compute(10, 11);
+  card.cards.tree.write(ComputeCard::node(1) + "gpu_id", "");
+  const Reading& reading = card.gpus.sample();
+  EXPECT_EQ(reading.why_missing(Metric::procs), Absence::failed) << "not 0";
+  EXPECT_TRUE(reading.processes_hidden);
+  card.add_node(1, 11);
+  card.gpus.sample(11s);
+  EXPECT_EQ(card.gpus.sample(1s)[Metric::procs], 1) << "as soon as it can be read";
+  EXPECT_EQ(card.gpus.device().kfd_rank, 0U);
+}
+
+TEST(AmdGpus, OneThatIsSplitWhileLullRunsIsNotReadAsItWas) {
+  ComputeCard card;
+  card.add_node(1, 11);
+  EXPECT_EQ(card.gpus.sample()[Metric::procs], 0);
+  EXPECT_FALSE(card.gpus.device().partition);
+  card.add_node(1, 21);
+  card.add_node(2, 22, 1);
+  card.compute(10, 22);
+  card.gpus.sample(11s);
+  EXPECT_TRUE(card.gpus.device().partition);
+  ASSERT_EQ(card.gpus.answer.parts.size(), 2U);
+  EXPECT_EQ(card.gpus.answer.parts[0][Metric::procs], 0);
+  EXPECT_EQ(card.gpus.answer.parts[1][Metric::procs], 1);
+  EXPECT_EQ(card.gpus.answer.parts[1].why_missing(Metric::util), Absence::partition);
+}
+
+TEST(AmdGpus, OfASplitCardOnePartitionAloneIsNotTheCard) {
+  ComputeCard card;
+  card.add_node(1, 11);
+  card.cards.tree.write(card.device + "/current_compute_partition", "CPX\n");
+  card.gpus.sample();
+  EXPECT_TRUE(card.gpus.device().partition) << "others are closed to us";
+  EXPECT_EQ(card.gpus.answer.parts.size(), 1U);
+}
+
 TEST(AmdGpus, RdnaIsToldByItsBlocksAndInDoubtByWhatItIsMadeFor) {
   CardTree cards;
   const std::string device = cards.add_navi();

@@ -10,7 +10,7 @@
 #include <thread>
 #include <utility>
 
-#include "base/text.h"
+#include "base/process.h"
 #include "sense/drm_clients.h"
 #include "sense/file_source.h"
 #include "sense/file_users.h"
@@ -22,7 +22,7 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr std::uint64_t kIntelVendor = 0x8086;
+constexpr Duration kFindAgain = 10s;    // files that may have come since
 constexpr Duration kFirstLook = 150ms;  // between the two readings of a program that looks only once
 
 // perfmon_capable() of the kernel. Without it i915 says that all memory is free.
@@ -31,24 +31,14 @@ bool may_see_memory(const Root& root) {
   constexpr unsigned kPerfmon = 38;
   const auto status = read_file(AT_FDCWD, root.proc + "/self/status", 65536);
   if (!status) return false;
-  for (const std::string_view line : split(*status, '\n')) {
-    constexpr std::string_view kEffective = "CapEff:";
-    if (!line.starts_with(kEffective)) continue;
-    std::uint64_t bits = 0;
-    for (const char c : trim(line.substr(kEffective.size()))) {
-      const std::size_t digit = std::string_view("0123456789abcdef").find(c);
-      if (digit == std::string_view::npos) return false;
-      bits = bits << 4U | digit;
-    }
-    return (bits >> kSysAdmin & 1) != 0 || (bits >> kPerfmon & 1) != 0;
-  }
-  return false;
+  const std::uint64_t mask = status_mask(*status, "CapEff").value_or(0);
+  return (mask >> kSysAdmin & 1) != 0 || (mask >> kPerfmon & 1) != 0;
 }
 
 class IntelGpu final : public FileGpu {
  public:
   IntelGpu(DrmCard card, const Root& root, const Clock& clock, const std::shared_ptr<DrmClients>& clients)
-      : card_(std::move(card)), root_(root), clock_(clock), users_(root, clients) {}
+      : card_(std::move(card)), root_(root), clock_(clock), users_(root, clients, card_.driver) {}
 
   const std::string& folder() const override { return card_.device; }
 
@@ -64,7 +54,11 @@ class IntelGpu final : public FileGpu {
 
   void read(const Needs& needs, Instant now, Answer& answer) override {
     Reading& reading = answer.gpu;
-    if (idle_files_.empty() || hwmon_.empty()) find_files();
+    if (!found_) found_ = now;
+    if (idle_files_.empty() || hwmon_.empty() || now < *found_ || now - *found_ >= kFindAgain) {
+      found_ = now;
+      find_files();
+    }
     const bool first = !util_.has_baseline();
     look_at_counters(needs.power);
     if (first && (needs.once || needs.idle_before)) {
@@ -76,7 +70,7 @@ class IntelGpu final : public FileGpu {
     if (needs.memory) read_memory(reading);
     if (needs.power) read_power(reading);
     if (needs.details) read_details(reading);
-    if (needs.pcie) reading.miss(Metric::pcie, Absence::not_supported);
+    say_unsupported(needs, reading);
     if (needs.processes) users_.sample(device_, std::nullopt, needs, now, reading);
     reading.display_active = card_.display_active();
   }
@@ -91,23 +85,25 @@ class IntelGpu final : public FileGpu {
   }
 
  private:
+  // A GT that was seen stays: where its folder is not listed any more, nobody knows what it does.
   void find_files() {
-    idle_files_.clear();
+    const auto add = [this](std::string file) {
+      if (std::ranges::find(idle_files_, file) == idle_files_.end()) idle_files_.push_back(std::move(file));
+    };
     clock_file_.clear();
     for (const std::string& gt : numbered(card_.card + "/gt", "gt")) {
-      idle_files_.push_back(card_.card + "/gt/" + gt + "/rc6_residency_ms");
+      add(card_.card + "/gt/" + gt + "/rc6_residency_ms");
       if (clock_file_.empty()) clock_file_ = card_.card + "/gt/" + gt + "/rps_act_freq_mhz";
     }
     for (const std::string& tile : numbered(card_.device, "tile"))
       for (const std::string& gt : numbered(card_.device + "/" + tile, "gt")) {
         const std::string folder = card_.device + "/" + tile + "/" + gt;
-        idle_files_.push_back(folder + "/gtidle/idle_residency_ms");
+        add(folder + "/gtidle/idle_residency_ms");
         if (clock_file_.empty()) clock_file_ = folder + "/freq0/act_freq";
       }
-    if (const std::string old = card_.card + "/power/rc6_residency_ms"; idle_files_.empty() && file_exists(old)) {
-      idle_files_.push_back(old);
-      clock_file_ = card_.card + "/gt_act_freq_mhz";
-    }
+    if (const std::string old = card_.card + "/power/rc6_residency_ms"; idle_files_.empty() && file_exists(old))
+      add(old);
+    if (clock_file_.empty()) clock_file_ = card_.card + "/gt_act_freq_mhz";
     hwmon_.clear();
     for (const char* name : {"i915", "xe"})
       if (hwmon_.empty()) hwmon_ = card_.hwmon(name);
@@ -189,6 +185,7 @@ class IntelGpu final : public FileGpu {
   const Clock& clock_;
   FileUsers users_;
   Device device_;
+  std::optional<Instant> found_;         // when its files were looked for
   std::vector<std::string> idle_files_;  // of each GT
   std::string clock_file_;
   std::string hwmon_;

@@ -1,7 +1,8 @@
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "sense/card_tree_test.h"
-#include "sense/intel/counters.h"
 
 namespace lull {
 namespace {
@@ -90,6 +91,22 @@ TEST(IntelGpus, OneGtThatCannotBeReadMakesTheBusiestUnknown) {
   EXPECT_EQ(xe.gpus.sample(5s).why_missing(Metric::util), Absence::implausible);
   EXPECT_EQ(xe.run(5s, 0, 0).why_missing(Metric::util), Absence::no_baseline);
   EXPECT_LT(xe.run(5s, 0, 0)[Metric::util], 0.1);
+}
+
+TEST(IntelGpus, AGtThatIsGoneIsUnknownAndOneThatCameCounts) {
+  XeCard xe;
+  xe.gpus.sample();
+  xe.run(11s, 0, 0);
+  xe.cards.remove(xe.device + "/tile0/gt1");
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(xe.gpus.sample(11s).why_missing(Metric::util), Absence::not_supported) << "it may be at work";
+  XeCard other;
+  other.gpus.sample();
+  other.run(5s, 0, 0);
+  other.cards.write(other.device + "/tile1/gt2/gtidle", "idle_residency_ms", 1000);
+  other.run(11s, 0, 0);
+  other.run(5s, 0, 0);
+  EXPECT_TRUE(std::isnan(other.run(5s, 0, 0)[Metric::util])) << "it was never idle";
 }
 
 TEST(IntelGpus, TheNewestDataAreOfTheLastSecondWhereSomebodyAskedThen) {

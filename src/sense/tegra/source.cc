@@ -118,7 +118,7 @@ class TegraGpu final : public FileGpu {
       reading.miss(Metric::fan, Absence::not_supported);
       reading.miss(Metric::pstate, Absence::not_supported);
     }
-    if (needs.pcie) reading.miss(Metric::pcie, Absence::not_supported);
+    say_unsupported(needs, reading);
     if (needs.processes) reading.miss(Metric::procs, Absence::not_supported);
   }
 

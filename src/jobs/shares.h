@@ -1,0 +1,52 @@
+#pragma once
+// `job_util`: how much of its GPUs a job uses by itself. The driver's shares (Reading::shares) have numbers of
+// processes only; whose these are goes by GpuUsers. Pure: no clock, no file.
+//
+// Nothing is taken for zero that could be the job's: a process that is not identified, a share of a number that stands
+// for nobody who was seen, work that nobody is listed for, a driver that hides processes and an MPS server (which works
+// for others) make the GPU's shares unknown.
+
+#include <cstdint>
+#include <functional>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "gpu/snapshot.h"
+#include "jobs/gpu_users.h"
+
+namespace lull {
+
+class JobShares {
+ public:
+  // The job of a process; nothing: that cannot be told.
+  using JobOf = std::function<std::optional<std::string>(const GpuProcess&)>;
+
+  // With each sample. `uses`: one for each device of the snapshot.
+  void look(const Snapshot& snapshot, const std::vector<GpuUse>& uses, const JobOf& job_of);
+  // The job's share of the busiest of these GPUs; unknown if it is unknown of one of them.
+  void add_to(Facts& facts, const std::string& job, const std::vector<Device>& scope) const;
+
+ private:
+  struct Owner {
+    std::uint64_t start_ticks = 0;
+    std::optional<std::string> job;  // nothing: it cannot be told
+  };
+  using Owners = std::map<pid_t, Owner>;
+  struct Account {
+    Device device;
+    Absence absence = Absence::not_asked;          // of all jobs
+    std::map<std::string, double> used = {};       // %, of who used any
+    std::map<std::string, Absence> doubtful = {};  // jobs of which it is unknown
+    std::optional<Owners> owners = {};             // all who were there; nothing: that is not known
+  };
+  static void look_at(Account& account, const std::optional<Owners>& before, const Reading& reading, const GpuUse& use,
+                      const JobOf& job_of);
+  static Owners owners_of(const GpuUse& use, const JobOf& job_of);
+  static void add_shares(Account& account, const Owners& before, const Reading& reading);
+
+  std::vector<Account> accounts_;  // one for each device of the newest sample
+};
+
+}  // namespace lull
