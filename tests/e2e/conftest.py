@@ -14,6 +14,7 @@ when the test ends, however that is: its holder reads a pipe from this process.
 """
 import atexit
 import contextlib
+import fcntl
 import functools
 import json
 import os
@@ -256,7 +257,13 @@ class Sim:
             wait_until(lambda: process.poll() is not None or self.holds(process.pid) == count, what="the load")
             if not self.holds(process.pid) and process.returncode:
                 raise AssertionError(f"lull {' '.join(map(str, args))}: {process.stderr.read()}")
+            self.settle()
         return process
+
+    def settle(self):
+        """Returns when the change in progress is written: plain files follow the state, under the same lock."""
+        with open(self.folder / "lock", "a") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
 
     def holds(self, pid: int) -> int:
         """How many GPUs."""

@@ -122,11 +122,8 @@ def test_graphics_of_amd_are_not_in_kfd(tree):
     load = machine.gpus.load("amd:0", 20, "1GiB", None, "--graphics")
     assert list((machine.sys / "class/kfd/kfd/proc").iterdir()) == []
     clients = machine.gpus.folder / f"proc/{load.pid}/fdinfo"
-
-    def described():  # plain files are written a moment later
-        texts = [path.read_text() for path in clients.iterdir()] if clients.exists() else []
-        return texts and all(f"drm-memory-vram:\t{1 << 20} KiB" in text for text in texts)
-    wait_until(described, what="its memory")
+    texts = [path.read_text() for path in clients.iterdir()]
+    assert texts and all(f"drm-memory-vram:\t{1 << 20} KiB" in text for text in texts)
     assert list((machine.sys / "class/kfd/kfd/proc").iterdir()) == []
 
 
@@ -139,6 +136,7 @@ def test_a_load_takes_what_rocm_would(tree):
                        ({"ROCR_VISIBLE_DEVICES": f"{uuids[0]},0", "HIP_VISIBLE_DEVICES": "1"}, 1)):
         load = machine.gpus.start(machine.gpus.binary, "sim", "load", "--util", "70", env=said)
         wait_until(lambda: (kfd / str(load.pid)).exists(), what="the load")
+        machine.gpus.settle()
         assert [machine.read(each, "gpu_busy_percent") for each in (0, 1)] == ["70" if each == card else "0" for each in (0, 1)]
         end(load)
         wait_until(lambda: not (kfd / str(load.pid)).exists(), what="its end")
