@@ -66,11 +66,15 @@ void EachSession::fired(const Event& event, const Fired& fire) {
   // The mean of the time before says nothing of its last moments, and the lists of processes may be a while old:
   // nothing is said or done before there are new data.
   if (!unsaid_.emplace(key, false).second) return;
+  ask_nodes_early(key);
   confirm([this, key, fire] {
     const auto unsaid = unsaid_.extract(key);
     if (acting_.contains(key)) return;
     const bool cancelled = cancelled_.erase(key) > 0;
-    if (!cancelled && !unsaid.mapped() && wanted(key)) return act_on(key, fire);
+    const bool acts = !cancelled && !unsaid.mapped() && wanted(key);
+    if (acts) act_on(key, fire);
+    asking_.erase(key);
+    if (acts) return;
     const bool again = !cancelled && !settings_.dry_run && may_act_on(key);
     if (again) not_confirmed(key);
     engine_.outcome(key.first, 0, key.second, again ? FiresAgain::at_once : FiresAgain::in_another_stretch);

@@ -119,6 +119,7 @@ class EachSession {
   void keep_as_before(const TrackedSubject& tracked);
   void answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const;
   std::optional<bool> leads(const Key& key);
+  void ask_nodes_early(const Key& key);
   void add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
                          std::vector<std::unique_ptr<Action>>& made);
   void start_again(std::uint64_t job, const std::string& id);
@@ -163,6 +164,7 @@ class EachSession {
   std::optional<slurm::Leaders> leaders_;
   std::map<SubjectId, std::vector<EachStep>> own_steps_;                  // of jobs whose users asked for some
   std::map<std::uint64_t, std::unique_ptr<slurm::StartAgain>> starting_;  // jobs that were requeued
+  std::map<Key, std::shared_ptr<slurm::AskNodes>> asking_;  // nodes of jobs whose step fired and is being confirmed
   std::map<Key, Acting> acting_;
   std::map<std::string, Kept> kept_;             // by the subject's key
   std::map<std::string, WallTime> kept_before_;  // by its id: until when a watcher before us gave it time

@@ -71,6 +71,20 @@ std::optional<bool> EachSession::leads(const Key& key) {
 
 // ---- what is done
 
+// The other nodes confirm while we do. Once in a stretch: where ours is not confirmed, they are asked when it is.
+void EachSession::ask_nodes_early(const Key& key) {
+  const TrackedSubject* tracked = tracker_.find(key.first);
+  const slurm::Allocation* job = slurm_ && tracked != nullptr ? slurm_->find(tracked->job) : nullptr;
+  if (job == nullptr || settings_.dry_run || !may_act_on(key) || not_confirmed_.contains(key)) return;
+  if (!job->restarts || job->nodes.empty() || (job->het_job == 0 && job->nodes == job->node)) return;
+  const auto asking = std::make_shared<slurm::AskNodes>(
+      loop_, world_.runner(),
+      slurm::AskNodes::Options{
+          .job = *job, .program = own_program(), .rule = to_text(steps_of(key.first)[key.second].when)});
+  asking_[key] = asking;
+  asking->start();
+}
+
 // The job's Comment is read and all its nodes are asked before anything: by the verb itself, else by a step of its own.
 // To tell somebody about a job whose nodes are not known is no harm; a command may do anything.
 void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
@@ -85,6 +99,7 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   const EachStep& fired = steps_of(key.first)[key.second];
   options.program = own_program();
   options.rule = to_text(fired.when);
+  if (auto early = asking_.extract(key); !early.empty()) options.early = std::move(early.mapped());
   auto step = std::make_unique<slurm::JobStep>(loop_, world_.runner(), std::move(options));
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, until); };
   step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };

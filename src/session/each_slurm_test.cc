@@ -127,14 +127,22 @@ class LeaderTest : public EachSlurmTest {
  protected:
   void run(Duration time = 3min) {
     give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});
-    FakeWorld world(with_util(idle));
+    Script script = with_util(idle);
+    script.newest_span = [this](Instant) { return newest_span; };
+    FakeWorld world(std::move(script));
     world.answer_command = [&](const std::vector<std::string>& command) {
       if (command[0] == "squeue") return done(row("n[0-1]", 2));
       if (command[0] == "runuser") {
         ++asked;
+        asked_at = world.clock.now();
         return done(to_line(first) + "\n" + to_line(second) + "\n");
       }
-      if (command[0] != "env") return slurm(command);
+      if (command[0] != "env") {
+        const std::size_t before = verbs.size();
+        HelperResult result = slurm(command);
+        if (verbs.size() > before) done_at = world.clock.now();
+        return result;
+      }
       if (asked == 0) ++looked;
       return HelperResult(details);
     };
@@ -160,7 +168,10 @@ class LeaderTest : public EachSlurmTest {
                        .age = 1s,
                        .every = 5s};
   std::function<HelperResult(const std::vector<std::string>&)> slurm;
+  Duration newest_span = Reading().newest_span;
   unsigned asked = 0;
+  Instant asked_at{};
+  Instant done_at{};
   unsigned looked = 0;
 };
 
@@ -169,6 +180,23 @@ TEST_F(LeaderTest, ActsWhereTheNodesBeforeItHaveNoGpuOfTheJob) {
   ASSERT_FALSE(verbs.empty());
   EXPECT_EQ(verbs[0], "scontrol requeue");
   EXPECT_EQ(looked, 1U) << "once for each run";
+}
+
+// By the time that its own idle GPUs are confirmed, so are those of the other nodes.
+TEST_F(LeaderTest, AsksTheOtherNodesOnceWhileItConfirms) {
+  newest_span = 2s;
+  run();
+  EXPECT_FALSE(verbs.empty());
+  EXPECT_EQ(asked, 1U);
+  EXPECT_GE(done_at - asked_at, 2s);
+  EXPECT_LE(done_at - asked_at, 3s);
+}
+
+TEST_F(LeaderTest, AsksOnceInAStretchThatIsNotConfirmed) {
+  newest_span = 10s;  // nothing covers that
+  run(5min);
+  EXPECT_TRUE(verbs.empty());
+  EXPECT_EQ(asked, 1U);
 }
 
 TEST_F(LeaderTest, DoesNothingWhereOneBeforeItHasGpus) {

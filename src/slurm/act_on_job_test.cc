@@ -128,10 +128,22 @@ class SlurmTest : public ::testing::Test {
   struct StepResult {
     std::optional<Outcome> outcome;
   };
-  StepResult step(const Allocation& job, std::optional<Verb> verb, const FiringFacts& facts = {}) {
+  // `asked_before`: its nodes, so long before.
+  StepResult step(const Allocation& job, std::optional<Verb> verb, const FiringFacts& facts = {},
+                  std::optional<Duration> asked_before = {}) {
     StepResult got;
     slurm_gave.try_emplace(std::to_string(job.job), details(job.job, job.nodes));
-    JobStep one(*loop, run(), {.text = "slurm=requeue", .job = job, .verb = std::move(verb)});
+    std::shared_ptr<AskNodes> early;
+    if (asked_before) {
+      early = std::make_shared<AskNodes>(*loop, run(), AskNodes::Options{.job = job});
+      early->start();
+      bool over = false;
+      loop->in(*asked_before, [&] { over = true; });
+      while (!over) (void)loop->turn();
+      if (after_asking_early) after_asking_early();
+    }
+    JobStep one(*loop, run(),
+                {.text = "slurm=requeue", .job = job, .verb = std::move(verb), .early = std::move(early)});
     one.on_keep = on_keep;
     one.on_gone = [this] { ++gone; };
     one.ask_before_acting({.holds = [this] { return wanted; },
@@ -157,6 +169,7 @@ class SlurmTest : public ::testing::Test {
   int checks = 0;
   int gone = 0;
   std::function<bool(WallTime)> on_keep;
+  std::function<void()> after_asking_early;
 };
 
 TEST_F(SlurmTest, LooksCommentsAndActs) {
@@ -365,6 +378,55 @@ TEST_F(SlurmTest, AJobOnTwoNodesIsActedOnIfBothSayYes) {
   answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
   EXPECT_TRUE(step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}).outcome->ok);
   EXPECT_EQ(count("scontrol requeue"), 1U);
+}
+
+TEST_F(SlurmTest, NodesThatWereAskedBeforeAreNotAskedAgainIfTheyAgree) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  for (const Duration took : {100ms, 1500ms}) {  // heard before it fires, and after
+    takes = {{"runuser", std::chrono::duration_cast<std::chrono::milliseconds>(took)}};
+    ran.clear();
+    const auto got = step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}, {}, 1s);
+    ASSERT_TRUE(got.outcome);
+    EXPECT_TRUE(got.outcome->ok) << got.outcome->trouble;
+    EXPECT_EQ(count("runuser"), 1U);
+    EXPECT_EQ(count("scontrol requeue"), 1U);
+  }
+}
+
+TEST_F(SlurmTest, NodesThatDidNotAgreeBeforeOrTooLongAgoAreAskedAgain) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  Answer busy = says_yes("gpu2");
+  busy.says = Says::no;
+  const HelperResult agreed = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  const HelperResult not_agreed = ended(1, to_line(says_yes("gpu1")) + "\n" + to_line(busy) + "\n");
+  struct Case {
+    HelperResult before, after;
+    Duration ago;
+    bool acts;
+  };
+  for (const Case& one : {Case{not_agreed, agreed, 1s, true}, Case{agreed, not_agreed, 4s, false},
+                          Case{timed_out(), not_agreed, 1s, false}, Case{timed_out(), agreed, 1s, true}}) {
+    answers["runuser"] = one.before;
+    after_asking_early = [&] { answers["runuser"] = one.after; };
+    ran.clear();
+    const auto got = step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}, {}, one.ago);
+    ASSERT_TRUE(got.outcome);
+    EXPECT_EQ(got.outcome->ok, one.acts);
+    EXPECT_EQ(any_verb(), one.acts);
+    EXPECT_EQ(count("runuser"), 2U);
+  }
+}
+
+// The verb comes within the limit of the first question.
+TEST_F(SlurmTest, WhatNodesSaidBeforeIsGoodForAWhileOnly) {
+  answers["squeue"] = ended(0, squeue_row(kOnTwo));
+  answers["runuser"] = ended(0, to_line(says_yes("gpu1")) + "\n" + to_line(says_yes("gpu2")) + "\n");
+  takes = {{"squeue", 3500ms}};
+  const auto got = step(job_on("gpu[1-2]"), Verb{VerbKind::requeue}, {}, 2s);
+  ASSERT_TRUE(got.outcome);
+  EXPECT_TRUE(got.outcome->not_now);
+  EXPECT_FALSE(any_verb());
 }
 
 // Each command may take its time; what the nodes said does not become older than that.

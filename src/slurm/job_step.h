@@ -17,7 +17,7 @@
 #include "loop/loop.h"
 #include "slurm/act_on_job.h"
 #include "slurm/allocation.h"
-#include "slurm/answer.h"
+#include "slurm/ask_nodes.h"
 #include "slurm/verb.h"
 
 namespace lull::slurm {
@@ -31,7 +31,8 @@ class JobStep final : public Action {
     ActPolicy policy = {};
     std::string program = "lull";  // that each node runs: lull slurm ask …
     std::string rule = {};
-    bool asks_nodes = true;  // else whoever judged has seen all GPUs of the job
+    bool asks_nodes = true;                // else whoever judged has seen all GPUs of the job
+    std::shared_ptr<AskNodes> early = {};  // asked already; what is no agreement is asked again
   };
   JobStep(Loop& loop, Run run, Options options) : loop_(loop), run_(std::move(run)), options_(std::move(options)) {}
   ~JobStep() override { *here_ = false; }
@@ -53,21 +54,8 @@ class JobStep final : public Action {
   std::function<void(const ActResult&)> on_requeued;
 
  private:
-  // Who is asked by one srun: the nodes of a job, or of one component of a het job.
-  struct Group {
-    std::uint64_t job = 0;
-    unsigned restarts = 0;
-    std::vector<std::string> nodes = {};
-    std::optional<unsigned> number = {};  // of the component
-    std::optional<Agreement> heard = {};
-    bool unknown = false;  // srun says that there is no such job
-  };
-  void look_at_components();
-  void ask_components(const HelperResult& result);
-  void ask(std::vector<Group> groups);
-  void ask_one(std::size_t at);
-  void heard(std::size_t at, const HelperResult& result);
-  void all_heard();
+  void ask();
+  void heard(const NodesSaid& said, bool early);
   void act();
   void look(std::optional<Verb> verb);
   void check(std::function<void()> go);
@@ -84,8 +72,9 @@ class JobStep final : public Action {
   Tell tell_;
   std::string reason_;
   Duration idle_for_{};  // that the rule asks for
-  std::vector<Group> groups_;
-  std::optional<Instant> asked_;  // other nodes than this one; what they said is good for a while only
+  std::vector<NodeGroup> groups_;
+  bool early_ = true;
+  std::shared_ptr<AskNodes> asking_;  // other nodes than this one
   std::unique_ptr<ActOnJob> acting_;
   bool given_up_ = false;
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);
