@@ -52,6 +52,8 @@ std::string written(const Result<std::string>& result) {
 void Background::start(const Work& work, const BackgroundLimits& limits, Done done) {
   stop();
   done_ = std::move(done);
+  if (late_ && !late_.ended()) return report_soon(Error{kHangs, 0});
+  late_ = {};
   most_ = limits.answer;
   answer_ = Fd(::memfd_create("lull", MFD_CLOEXEC));
   if (!answer_) return report_soon(Error{"memfd_create", errno});
@@ -77,6 +79,8 @@ void Background::start(const Work& work, const BackgroundLimits& limits, Done do
   }
   limit_ = loop_.in(limits.time, [this, time = limits.time] {
     limit_.reset();
+    late_ = std::exchange(process_, {});
+    (void)late_.signal(SIGKILL);
     tell(fail("not done after " + format_duration(time)));
   });
 }
@@ -86,7 +90,7 @@ void Background::stop() {
   if (failing_) loop_.cancel(*std::exchange(failing_, {}));
   if (socket_) {
     loop_.forget(socket_.get());
-    (void)process_.signal(SIGKILL);
+    if (process_) (void)process_.signal(SIGKILL);
   }
   socket_.reset();
   process_ = {};

@@ -23,6 +23,8 @@ struct BackgroundLimits {
   bool steps_back = true;  // at the lowest priority; else at ours: somebody waits for it
 };
 
+inline constexpr const char* kHangs = "the last reading has not ended: it hangs in the kernel";
+
 class Background {
  public:
   using Work = std::function<Result<std::string>()>;
@@ -34,7 +36,7 @@ class Background {
   ~Background() { stop(); }
 
   // One at a time. `done` gets what `work` returned in the other process, or why that is not known; not before this
-  // returns.
+  // returns. Fails while a process that ran out of time hangs in the kernel (a dead network file system).
   void start(const Work& work, const BackgroundLimits& limits, Done done);
   bool running() const { return static_cast<bool>(socket_) || failing_.has_value(); }
   void stop();  // nothing is told
@@ -46,8 +48,9 @@ class Background {
 
   Loop& loop_;
   Process process_;
-  Fd socket_;  // closes when the process has ended
-  Fd answer_;  // a file in memory
+  Process late_;  // ran out of time; SIGKILL may not reach it
+  Fd socket_;     // closes when the process has ended
+  Fd answer_;     // a file in memory
   std::size_t most_ = 0;
   std::optional<Loop::TimerId> limit_;
   std::optional<Loop::TimerId> failing_;

@@ -77,7 +77,10 @@ SignalPrograms::~SignalPrograms() {
   }
 }
 
-Result<> SignalPrograms::start(const SignalSource& source, One& one) const {
+Result<> SignalPrograms::start(const SignalSource& source, One& one) {
+  const auto late = late_.find(source.given);
+  if (late != late_.end() && !late->second.ended()) return fail(kHangs);
+  if (late != late_.end()) late_.erase(late);
   one.answer = Fd(::memfd_create("lull", MFD_CLOEXEC));
   if (!one.answer) return fail(errno, "memfd_create");
   std::array<int, 2> ends = {-1, -1};
@@ -86,13 +89,14 @@ Result<> SignalPrograms::start(const SignalSource& source, One& one) const {
   one.line = Fd(ends[0]);
   const Fd far(ends[1]);
   const std::array<int, 2> given = {one.answer.get(), far.get()};
-  TRY(start_program({program_.path, {kSignalName, source.given}, program_.environment}, given));
+  one.process = TRY(start_program({program_.path, {kSignalName, source.given}, program_.environment}, given));
   return {};
 }
 
 void SignalPrograms::read(const SignalSource& source, Done done) {
-  const Place one =
-      running_.insert(running_.end(), One{.line = {}, .answer = {}, .limit = {}, .done = std::move(done)});
+  const Place one = running_.insert(
+      running_.end(),
+      One{.source = source.given, .process = {}, .line = {}, .answer = {}, .limit = {}, .done = std::move(done)});
   Result<> started = start(source, *one);
   if (started) started = loop_.on_ready(one->line.get(), [this, one] { ended(one); });
   if (!started) {
@@ -105,6 +109,7 @@ void SignalPrograms::read(const SignalSource& source, Done done) {
   }
   one->limit = loop_.in(source.timeout + kBeyondTimeout, [this, one] {
     one->limit.reset();
+    late_[one->source] = std::move(one->process);
     tell(one, fail("it was not read in time"));
   });
 }

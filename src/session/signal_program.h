@@ -5,9 +5,12 @@
 
 #include <functional>
 #include <list>
+#include <map>
 #include <optional>
+#include <string>
 
 #include "base/fd.h"
+#include "base/process.h"
 #include "base/result.h"
 #include "loop/loop.h"
 #include "sense/sampler.h"
@@ -35,19 +38,22 @@ class SignalPrograms {
 
  private:
   struct One {
+    std::string source;
+    Process process;
     Fd line;  // closes when the program has ended
     Fd answer;
     std::optional<Loop::TimerId> limit;
     Done done;
   };
   using Place = std::list<One>::iterator;
-  Result<> start(const SignalSource& source, One& one) const;
+  Result<> start(const SignalSource& source, One& one);
   void ended(Place one);
   void tell(Place one, const Result<SignalReading>& reading);
 
   Loop& loop_;
   SensorProgram program_;
   std::list<One> running_;
+  std::map<std::string, Process> late_;  // ran out of time, by source; SIGKILL may not reach them
 };
 
 }  // namespace lull

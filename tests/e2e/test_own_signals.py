@@ -289,6 +289,23 @@ def test_server_that_is_broken_makes_the_signal_unknown_and_delays_no_sample(sim
         assert "signal queue is known again" in finishes(watch)
 
 
+def test_file_that_hangs_in_the_kernel_is_read_by_one_process_at_most(sim):
+    with sim(1) as gpus:
+        done = gpus.lull("sim", "fault", 0, "hang=dstate", "--function", "nvmlDeviceGetSerial")  # which nobody calls
+        if done.returncode:
+            pytest.skip(done.stderr.strip())
+        file = gpus.folder / "dstate/0"  # a read of it does not end, and its size is the number of readers
+        watch = gpus.start_lull("watch", "--every", "100ms", "--idle", "util < 1 and queue < 1 for 1h", "--do", "exit=7",
+                                "--signal-from", f'queue={{ file = "{file}", timeout = "100ms" }}')
+        try:
+            read_until(watch.stderr, "it hangs in the kernel")
+            assert file.stat().st_size == 1
+        finally:
+            gpus.clear()
+        # It has ended then, and is read again.
+        assert "hangs in the kernel" not in read_until(watch.stderr, "signal queue is unknown: ")
+
+
 def test_nobody_who_listens_is_unknown(sim):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
