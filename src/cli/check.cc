@@ -160,9 +160,10 @@ int check_command(int argc, char** argv) {
   std::vector<std::string> signal_from;
   bool json = false;
   CommandLine line("What a rule means, what it needs, and what this machine gives of it.", "lull check");
-  line.arguments("RULE", words,
-                 "such as 'util < 5 for 20m' (lull-rules(7) explains the language), or the name of one (`lull config` "
-                 "lists them)")
+  line.arguments(
+          "RULE", words,
+          "such as 'util < 5 for 20m' (lull-rules(7) explains the language), the name of one (`lull config` lists "
+          "them), or a time: the default rule for so long")
       .required();
   line.option(shared::kGpus, gpus, std::string(shared::kOnlyThese) + " (default: all)");
   line.each(shared::kSignalFrom, signal_from);
@@ -194,7 +195,7 @@ int check_command(int argc, char** argv) {
   if (!settings) return complain(settings.error().message(), kExitUsage);
   const auto signals = signals_with(settings->signals(), signal_from);
   if (!signals) return complain("check: " + signals.error().message(), kExitUsage);
-  const Result<Rule> rule = settings->rule(text);
+  const Result<Rule> rule = settings->idle_rule(text);
   if (!rule) return complain(rule.error().message(), kExitUsage);
   if (prom.wanted) return print_promql(*rule, prom);
   if (std::ranges::any_of(about_prom, &CommandLine::Option::given))

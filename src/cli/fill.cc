@@ -39,6 +39,7 @@ constexpr const char* kFillMore =
     "  lull fill --gpus 2,3 --idle 'util < 5 for 10m' --grace 1m -- python3 background.py\n"
     "  lull fill /etc/lull/fill.toml\n"
     "  lull fill --check /etc/lull/fill.toml\n"
+    "  lull fill --check --per-gpu -- ./low-priority.sh\n"
     "  lull fill --status\n";
 
 struct FillCommand : FillCommandOptions {
@@ -53,7 +54,7 @@ struct FillCommand : FillCommandOptions {
 };
 
 void describe_options(CommandLine& line, FillCommand& command) {
-  line.usage("[options] -- CMD [ARGUMENT…] | [options] FILE | --check FILE | --status [--json]");
+  line.usage("[options] -- CMD [ARGUMENT…] | [options] FILE | --status [--json]");
   line.arguments("FILE", command.file, "a TOML file with one or more fillers, in place of CMD");
   line.option(shared::kGpus, command.gpus, "which GPUs");
   line.flag("--per-gpu", command.per_gpu, "one CMD for each GPU; else one on all of them, when all are free");
@@ -97,25 +98,26 @@ void describe_options(CommandLine& line, FillCommand& command) {
   line.option("--detect", command.detect, "how to detect that a device file is opened: the best way to try")
       .value("bpf|fanotify|inotify|scan");
   line.flag(shared::kNoCgroup, command.no_cgroup, "pause by SIGSTOP");
-  line.flag("--check", command.check,
-            "say what is wrong with FILE, and whether each filler's user, folder, program and log are there");
+  line.flag(
+      "--check", command.check,
+      "start nothing: say what is wrong with FILE or the options, and whether each filler's user, folder, program and "
+      "log are there");
   line.flag("--status", command.status, "what a running `lull fill` does on each GPU, and why");
   line.flag(shared::kJson, command.json, ", with --status");
   add_log_options(line, command.console, "only what is important", "also why each GPU waits");
 }
 
-int check(const std::string& file) {
-  const auto settings = load_plan(file);
-  if (!settings) return complain(settings.error().message(), kExitUsage);
-  for (const std::string& doubt : doubts(*settings)) complain(fmt::format("{}: {}", printable(file), doubt));
-  const std::vector<std::string> missing = obstacles(*settings);
-  for (const std::string& one : missing) complain(fmt::format("{}: {}", printable(file), one));
+// `name`: of what is checked, the file or the command.
+int check(const FillSettings& settings, const std::string& name) {
+  for (const std::string& doubt : doubts(settings)) complain(fmt::format("{}: {}", printable(name), doubt));
+  const std::vector<std::string> missing = obstacles(settings);
+  for (const std::string& one : missing) complain(fmt::format("{}: {}", printable(name), one));
   std::string text;
-  for (const FillerSettings& filler : settings->fillers)
+  for (const FillerSettings& filler : settings.fillers)
     text += fmt::format("{}: {} on {} {}, yields by {}\n", printable(filler.name), printable(filler.command[0]),
                         filler.per_gpu ? "each of GPUs" : "GPUs", printable(filler.gpus), to_string(filler.yield));
-  fmt::print("{}: {} filler{}, free means {}\n{}", printable(file), settings->fillers.size(),
-             settings->fillers.size() == 1 ? "" : "s", to_text(settings->idle), text);
+  fmt::print("{}: {} filler{}, free means {}\n{}", printable(name), settings.fillers.size(),
+             settings.fillers.size() == 1 ? "" : "s", to_text(settings.idle), text);
   return missing.empty() ? 0 : kExitUsage;
 }
 
@@ -158,15 +160,20 @@ int fill_command(int argc, char** argv) {
   if (!known) return complain(known.error().message(), kExitUsage);
   auto signals = signals_with(known->signals(), command.signal_from);  // before a rule that names one
   if (!signals) return refuse(signals.error().message());
-  if (command.check) return command.file.empty() ? refuse("--check needs a FILE") : check(command.file[0]);
   if (const auto well = check(command.console); !well) return refuse(well.error().message());
   if (command.file.empty() == arguments.empty())
     return refuse(command.file.empty() ? "what to run stands behind --: lull fill -- CMD…; or name a FILE"
                                        : "a FILE or a command, not both");
+  const FillCommandOptions& of_command = command;
+  if (!command.file.empty() && of_command != FillCommandOptions())
+    return refuse(
+        "of FILE's fillers FILE says it all: with it go --check, --detect, --no-cgroup, --signal-from and how "
+        "lull logs");
   const auto way = parse_open_way(command.detect);
   if (!way) return refuse("--detect: " + way.error().message());
   auto settings = command.file.empty() ? settle(command, std::move(arguments)) : load_plan(command.file[0]);
   if (!settings) return refuse(settings.error().message());
+  if (command.check) return check(*settings, command.file.empty() ? "fill" : command.file[0]);
   // Fillers on a cluster are jobs of their own, which its scheduler takes away: we would fill what it gives to others.
   if (inside_slurm())
     return complain(

@@ -97,7 +97,10 @@ std::string start_line(const RunOptions& options, const Settings& known) {
   if (common.policy.arm) text += ", armed by " + to_text(*common.policy.arm);
   text +=
       fmt::format("; judged after {}, sampled every {}", format_duration(common.delay), format_duration(common.every));
-  if (common.warn_by) text += "; warns by " + printable(options.warn_by);
+  if (options.warn_by == "hung")
+    text += "; warns of hangs";
+  else if (common.warn_by)
+    text += fmt::format("; warns when `{}` holds", printable(options.warn_by));
   return text;
 }
 

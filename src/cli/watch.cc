@@ -145,7 +145,8 @@ Result<> settle(WatchCommand& command, const Settings& known, bool idle_given) {
   TRY(duration_option("--keep-at-most", command.each.keep_at_most));  // a mistake is one also without --per
   settings.common.policy.rearm = settings.repeat && settings.common.policy.arm.has_value();
   if (command.actions.empty() && command.each.steps.empty()) {
-    if (!command.each.slurm || idle_given) return fail("--do says what to do; for example --do shutdown");
+    if (!command.each.slurm || idle_given)
+      return fail("--do says what to do; for example --do notify, 'exec=CMD' or shutdown");
     command.each.steps = known.list(Setting::slurm_steps);
     command.each.steps_place = known[Setting::slurm_steps].from + ": slurm.steps";
     if (command.each.steps.empty())

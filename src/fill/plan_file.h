@@ -44,6 +44,8 @@ struct FillCommandOptions {
   std::vector<std::string> except_user;
   std::vector<std::string> ignore;
   bool ignore_hidden = false;
+
+  bool operator==(const FillCommandOptions&) const = default;
 };
 // `command`: what is run, its first word the program. The error names the option.
 Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::string> command);

@@ -44,6 +44,12 @@ std::string named(const LeaseInfo& lease) {
   return fmt::format("GPU {}", lease.record.label.empty() ? lease.gpu : printable(lease.record.label));
 }
 
+std::string none_meant(const std::string& word) {
+  if (range_of(word)) return fmt::format("none of GPUs {} is leased", printable(word));
+  if (to_unsigned(word)) return fmt::format("GPU {} is not leased", word);
+  return fmt::format("'{}' names no lease", printable(word));
+}
+
 // Why it may not be released as things are; empty: it may.
 std::string objection(const LeaseInfo& lease, bool force) {
   const uid_t me = ::geteuid();
@@ -135,9 +141,8 @@ Result<std::vector<Release>> release(const LeaseFolder& folder, const std::vecto
       done.push_back({.released = true, .text = named(lease) + " released"});
     }
     if (!found && word != "all")
-      done.push_back({.released = false,
-                      .text = (range_of(word) ? "none of " + printable(word) + " is" : printable(word) + " is not") +
-                              " leased; `lull leases` shows what is"});
+      done.push_back(
+          {.released = false, .text = none_meant(word) + "; name a lease by its GPU or UUID, as in `lull leases`"});
   }
   return done;
 }

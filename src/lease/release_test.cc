@@ -136,10 +136,11 @@ TEST_F(Releasing, AKeeperIsEndedWithTheLastThatItHolds) {
 TEST_F(Lease, WhatNobodyHasIsNotReleasedAndThatIsSaid) {
   const LeaseFolder leases = folder();
   const LockedFile file = must(leases.take(must(leases.enter()), record("GPU-1")));
-  const auto done = must(release(leases, {"GPU-2", "3-5", "all"}, false));
-  ASSERT_EQ(done.size(), 3U);
-  EXPECT_EQ(done[0].text, "GPU-2 is not leased; `lull leases` shows what is");
-  EXPECT_EQ(done[1].text, "none of 3-5 is leased; `lull leases` shows what is");
+  const auto done = must(release(leases, {"GPU-2", "3-5", "0", "all"}, false));
+  ASSERT_EQ(done.size(), 4U);
+  EXPECT_EQ(done[0].text, "'GPU-2' names no lease; name a lease by its GPU or UUID, as in `lull leases`");
+  EXPECT_EQ(done[1].text, "none of GPUs 3-5 is leased; name a lease by its GPU or UUID, as in `lull leases`");
+  EXPECT_EQ(done[2].text, "GPU 0 is not leased; name a lease by its GPU or UUID, as in `lull leases`");
   for (const Release& one : done) EXPECT_FALSE(one.released) << one.text;
   EXPECT_EQ(must(read_leases(place_)).size(), 1U);
 }

@@ -28,6 +28,10 @@ def test_a_bad_rule_is_pointed_at(lull):
                            "  ^~~~\n")
 
 
+def test_a_time_is_the_default_rule_for_so_long(lull):
+    assert check(lull, "2h").stdout.startswith("rule   util < 1 for 2h\n")
+
+
 def test_no_rule_is_a_usage_error(lull):
     done = check(lull)
     assert done.returncode == 2 and "RULE" in done.stderr and done.stdout == ""

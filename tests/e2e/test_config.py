@@ -83,7 +83,7 @@ def test_run_warns_by_hung_and_ends_nothing(sim):
         job = gpus.start_lull("run", "--gpus", "all", "--every", "50ms", "--delay", "0s", "--warn-by", rule, "--",
                               "sleep", "1000")
         said = read_until(job.stderr, "nothing is ended")
-        assert f"warns by {rule}" in said and f"`{rule}` has held" in said
+        assert f"; warns when `{rule}` holds\n" in said and f"`{rule}` has held" in said
         assert job.poll() is None
         job.send_signal(signal.SIGTERM)
         assert job.wait(timeout=LIMIT) == -signal.SIGTERM
@@ -93,7 +93,7 @@ def test_run_says_what_it_judges_by(sim):
     with sim(1) as gpus:
         done = gpus.lull("run", "--", "true")
         assert done.returncode == 0
-        assert "watching: util < 1 for 30m (idle); judged after 1m, sampled every 5s; warns by hung\n" in done.stderr
+        assert "watching: util < 1 for 30m (idle); judged after 1m, sampled every 5s; warns of hangs\n" in done.stderr
         assert gpus.lull("run", "-q", "--", "true").stderr == ""
 
 

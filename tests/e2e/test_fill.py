@@ -159,7 +159,10 @@ def test_mistakes_are_said_in_one_line(sim, tmp_path):
             (["--log-format", "xml", "--", "true"], "text or json would be right"),
             (["/nonexistent/fill.toml"], "No such file"),
             (["a.toml", "--", "true"], "not both"),
-            (["--check"], "needs a FILE")]
+            (["--idle", "util < 5 for 1s", "a.toml"], "of FILE's fillers FILE says it all"),
+            (["--check", "--grace", "1s", "a.toml"], "of FILE's fillers FILE says it all"),
+            (["--check"], "what to run stands behind --"),
+            (["--check", "--grace", "5", "--", "true"], "needs a unit")]
     with sim(1) as gpus:
         for options, text in rows:
             done = gpus.lull("fill", *options, env={"LULL_CONTROL": str(tmp_path)})
@@ -356,6 +359,18 @@ def test_check_says_what_is_wrong_with_a_file_and_what_is_doubtful(sim, tmp_path
         assert doubtful.returncode == 2 and "no user nobody-here" in doubtful.stderr
         bad = gpus.lull("fill", "--check", write_plan(tmp_path, 'comand = "x"'))
         assert bad.returncode == 2 and "did you mean 'command'" in bad.stderr and bad.stderr.count("\n") == 1
+
+
+def test_check_of_a_command_starts_nothing(sim, tmp_path):
+    ran = tmp_path / "ran"
+    with sim(1) as gpus:
+        good = gpus.lull("fill", "--check", "--per-gpu", "--idle", "10s", "--", "touch", ran)
+        assert (good.returncode, good.stderr) == (0, "") and "free means util < 5 for 10s\ntouch" in good.stdout
+        for options, why in ((["--", "/nowhere/train"], "/nowhere/train: No such file"),
+                             (["--log", "/nowhere/log", "--", "touch", ran], "/nowhere/log: No such file")):
+            bad = gpus.lull("fill", "--check", *options)
+            assert bad.returncode == 2 and why in bad.stderr and bad.stderr.count("\n") == 1, bad.stderr
+    assert not ran.exists()
 
 
 def test_check_tries_program_and_log_as_the_filler_s_user(sim, tmp_path):

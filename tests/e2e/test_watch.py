@@ -399,7 +399,7 @@ def test_notify_never_holds_up_what_comes_next(sim, tmp_path):
 # ---- mistakes -------------------------------------------------------------------------------------
 
 @pytest.mark.parametrize("arguments, said", [
-    ([], "--do"),
+    ([], "for example --do notify"),  # nothing harmful first
     (["--do", "shutdwn"], "shutdown"),
     (["--do", "exit=300"], "0 to 255"),
     (["--do", "kill"], "kill=1234"),
