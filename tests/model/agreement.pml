@@ -1,5 +1,5 @@
 /*
- * Agreement about a Slurm job (src/slurm/answer.h, src/slurm/job_step.cc) as a model for spin.
+ * Agreement about a Slurm job (src/slurm/answer.h, src/slurm/ask_nodes.cc, src/slurm/job_step.cc) as a model for spin.
  *
  * N nodes. Each idles or works, and may change at any time; each knows a run of the job by its allocation file, and
  * learns of another one late. A watcher may be killed, and with -DRESTART started again. The leader asks, and asks again: each question
