@@ -61,6 +61,15 @@ TEST(LossInterval, GetsNarrowerWithMoreJobs) {
   EXPECT_GT(width(interval(30'000, 3)), 0);
 }
 
+TEST(LossInterval, WhereEachJobLosesTheSameShareItIsThatShare) {
+  for (const std::size_t jobs : {50U, 25'000U}) {  // and where they are put together into groups
+    const auto got = interval(jobs, 1);
+    ASSERT_TRUE(got);
+    EXPECT_NEAR(got->low, 0.5, 1e-9);
+    EXPECT_NEAR(got->high, 0.5, 1e-9);
+  }
+}
+
 TEST(LossInterval, OneJobHasNone) {
   EXPECT_FALSE(interval(1, 1));
   EXPECT_FALSE(LossIntervals().of({{}}, 0)[0]);
@@ -85,6 +94,33 @@ TEST(SurvivalInterval, HoldsTheTruthAboutAsOftenAsItSays) {
   }
   EXPECT_GT(held, kRounds * 91 / 100);
   EXPECT_LT(held, kRounds * 99 / 100);
+}
+
+// Where nobody came back it is as sure as there are jobs of which that is known.
+TEST(SurvivalInterval, WhereNobodyCameBackItGoesByTheJobsThatWereFollowed) {
+  const auto high_of = [](Duration followed, int others, Leaving how) {
+    Survival survival;
+    for (int i = 0; i < 16; ++i) survival.add(followed, Leaving::cut_off);
+    for (int i = 0; i < others; ++i) survival.add(std::chrono::minutes(1), how);
+    const auto chance = survival.chance_within(std::chrono::hours(1));
+    EXPECT_TRUE(chance && chance->ratio == 0 && chance->low == 0 && chance->at_risk == 16);
+    return chance ? chance->high : -1;
+  };
+  for (const int hours : {1, 2, 30}) {
+    const Duration followed = std::chrono::hours(hours);
+    EXPECT_DOUBLE_EQ(high_of(followed, 0, Leaving::cut_off), share_up_to(0, 16));
+    EXPECT_DOUBLE_EQ(high_of(followed, 100, Leaving::cut_off), share_up_to(0, 16));  // might have come back later
+    EXPECT_DOUBLE_EQ(high_of(followed, 100, Leaving::released), share_up_to(0, 116));
+  }
+}
+
+TEST(SurvivalInterval, WhereAllCameBackItGoesByTheirNumber) {
+  Survival survival;
+  for (int i = 0; i < 12; ++i) survival.add(std::chrono::minutes(1), Leaving::came_back);
+  const auto chance = survival.estimate(std::chrono::hours(1));
+  ASSERT_TRUE(chance);
+  EXPECT_DOUBLE_EQ(chance->low, 1 - share_up_to(0, 12));
+  EXPECT_DOUBLE_EQ(chance->high, 1);
 }
 
 TEST(SurvivalInterval, FewAtRiskSayNothing) {

@@ -13,11 +13,11 @@ std::uint32_t whole_seconds(Duration duration) {
 }
 
 // On the scale of log(-log), so that it stays between 0 and 1. Where nobody returned, or everybody did, that scale has
-// no end: then what 2.5 % of the samples of so many jobs would still show.
-void interval_of(Chance& chance, double deviation, double jobs) {
+// no end: then what 2.5 % of the samples of so many jobs, of which that is known, would still show.
+void interval_of(Chance& chance, double deviation, std::uint64_t jobs) {
   constexpr double kNormal = 1.959964;
   const double p = std::clamp(chance.ratio, 0.0, 1.0);
-  const double unseen = share_up_to(0, static_cast<std::uint64_t>(jobs));
+  const double unseen = share_up_to(0, jobs);
   if (p <= 0 || p >= 1) {
     chance.low = p <= 0 ? 0 : 1 - unseen;
     chance.high = p <= 0 ? unseen : 1;
@@ -96,10 +96,14 @@ std::optional<Chance> Survival::estimate(Duration limit) const {
   };
   std::vector<Step> steps;
   Chance chance{.at_risk = count_};
+  std::uint64_t known = count_;  // jobs that were followed until then, or to their return or release
   auto at_risk = static_cast<double>(count_);
   double waiting = 1;  // the chance that its fate is open
   for (const Moment& moment : sorted.moments_) {
-    if (moment.second < whole_seconds(limit)) chance.at_risk -= moment.back + moment.released + moment.cut;
+    if (moment.second < whole_seconds(limit)) {
+      chance.at_risk -= moment.back + moment.released + moment.cut;
+      known -= moment.cut;
+    }
     if (moment.second > whole_seconds(limit)) break;
     const double left = moment.back + moment.released;
     chance.ratio += waiting * moment.back / at_risk;
@@ -116,7 +120,7 @@ std::optional<Chance> Survival::estimate(Duration limit) const {
     variance += step.waiting * step.waiting * (n - step.back) * step.back / (n * n * n);
     variance -= 2 * later * step.waiting * step.back / (n * n);
   }
-  interval_of(chance, std::sqrt(std::max(0.0, variance)), steps.empty() ? 1.0 : steps.front().at_risk);
+  interval_of(chance, std::sqrt(std::max(0.0, variance)), known);
   return chance;
 }
 
