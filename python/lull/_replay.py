@@ -173,8 +173,8 @@ def replay(trace, idle=None, *, arm=None, per="gpu", regret=None, every=None, de
 
     `trace` is a path, several of them, or a pandas DataFrame (its columns named as `lull record` names them, or through
     `columns`, such as {"time": "ts", "util": "load"}). `idle` is a rule, the name of one, or a time: "2h" is the default rule
-    for two hours; without it the default rule is tried. `sweep` tries other values too: {"for": ["5m", "30m"], "util": [1, 5]}.
-    `lose` is a share ("1%", or 0.01). `except_user` is a name or a list of names. The rest are the options of `lull replay`, see lull-replay(1).
+    for two hours; without it the default rule is tried. `sweep` tries other values too: {"for": ["5m", "30m"], "util": [1, 5]},
+    or "for=5m,30m". `lose` is a share ("1%", or 0.01). `except_user` is a name or a list of names. The rest are the options of `lull replay`, see lull-replay(1).
 
     >>> import lull, tempfile
     >>> with tempfile.NamedTemporaryFile("w", suffix=".csv") as file:
@@ -202,8 +202,10 @@ def replay(trace, idle=None, *, arm=None, per="gpu", regret=None, every=None, de
         options += ["--except-user", str(user)]
     if verbose:
         options.append("--verbose")
-    for name, values in (sweep or {}).items():
-        options += ["--sweep", f"{name}={','.join(str(one) for one in values)}"]
+    axes = [sweep] if isinstance(sweep, str) else [
+        f"{name}={values if isinstance(values, str) else ','.join(map(str, values))}" for name, values in (sweep or {}).items()]
+    for axis in axes:
+        options += ["--sweep", axis]
     return Replay(_answer("replay", trace, options, every, gap, price, columns, threads))
 
 

@@ -57,7 +57,7 @@ def replay(
     gap: Time = None,
     missing: Optional[str] = None,
     price: Optional[float] = None,
-    sweep: Optional[Mapping[str, Sequence[Union[str, int, float]]]] = None,
+    sweep: Union[None, str, Mapping[str, Union[str, Sequence[Union[str, int, float]]]]] = None,
     columns: Union[None, str, Mapping[str, str]] = None,
     threads: Optional[int] = None,
     lose: Union[None, str, float] = None,

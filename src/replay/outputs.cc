@@ -50,7 +50,8 @@ Result<> check_outputs(const std::vector<std::string>& traces, const std::string
 Result<> write_page(const std::string& path, const std::string& page) {
   const std::string draft = fmt::format("{}.{:016x}.part", path, random_bits());
   const auto write = [&]() -> Result<> {
-    const Fd fd = TRY(open_file(draft, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0666));
+    const Fd fd(::open(draft.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666));  // not its name
+    if (!fd) return fail(errno, "open");
     return write_all(fd.get(), page);
   };
   auto written = write();

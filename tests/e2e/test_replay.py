@@ -729,6 +729,8 @@ def test_mistakes_are_one_clear_line(trace, tmp_path):
     wrong(2, "--idle: '30' needs a unit", trace, "--idle", "30")
     wrong(125, "no temp", trace, "--idle", "temp < 50")
     wrong(125, "No such file", tmp_path / "absent.csv", "--idle", "util < 5")
+    page = tmp_path / "absent" / "page.html"
+    wrong(125, f"--html {page}: open: No such file or directory\n", trace, "--html", page)
     wrong(125, "`lull record --history`", tmp_path, "--idle", "util < 5")
     empty = tmp_path / "empty.csv"
     empty.write_text("")

@@ -50,6 +50,14 @@ def test_mistakes_are_told_in_its_words(trace, tmp_path):
         lull.replay(trace, "power < 50 for 10m")
 
 
+def test_a_sweep_may_be_written_as_on_the_command_line(trace):
+    as_mapping = lull.replay(trace, "util < 5 for 10m", sweep={"for": ["5m", "20m"]}).as_dict()
+    assert lull.replay(trace, "util < 5 for 10m", sweep="for=5m,20m").as_dict() == as_mapping
+    assert lull.replay(trace, "util < 5 for 10m", sweep={"for": "5m,20m"}).as_dict() == as_mapping
+    with pytest.raises(lull.UsageError, match="'10' needs a unit"):
+        lull.replay(trace, sweep="for=10")
+
+
 def test_users_can_be_left_out(tmp_path):
     path = tmp_path / "who.csv"
     path.write_text("timestamp,gpu,util_percent,users,pids\n" + "".join(
