@@ -18,6 +18,7 @@
 #include "sense/processes.h"
 #include "session/control.h"
 #include "session/logger.h"
+#include "view/screen.h"
 
 namespace lull {
 namespace {
@@ -130,8 +131,13 @@ int status(bool json) {
     fmt::print("[{}]\n", all);
     return answers.empty() ? 1 : 0;
   }
-  for (const Reply& answer : answers)
-    fmt::print("{}{}\n", answer.json.empty() ? fmt::format("lull fill {}: ", answer.watcher) : "", trim(answer.line));
+  constexpr std::size_t kIndent = 4;
+  const std::size_t width = screen_of(STDOUT_FILENO).width;
+  for (const Reply& answer : answers) {
+    const std::string text =
+        (answer.json.empty() ? fmt::format("lull fill {}: ", answer.watcher) : "") + std::string(trim(answer.line));
+    for (const std::string_view row : split(text, '\n')) fmt::print("{}\n", wrapped(row, width, kIndent));
+  }
   return answers.empty() ? complain("no lull fill of yours runs here", 1) : 0;
 }
 

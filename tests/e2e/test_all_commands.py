@@ -257,13 +257,18 @@ def test_no_line_is_wider_than_the_terminal(sim, tmp_path, columns):
         env = {**gpus.env, "TERM": "xterm", "LANG": "C.UTF-8"}
         for name in ("COLUMNS", "LC_ALL", "LC_CTYPE"):
             env.pop(name, None)
-        for command in (["status"], ["status", "--watch=50ms"], ["leases"], replay, ["check", "util < 5 and mem_used > 1GiB for 30m"]):
+        filling = gpus.start_lull("fill", "--gpus", "2", "--", "/nowhere/a/program")
+        wait_until(lambda: gpus.lull("fill", "--status").returncode == 0, what="lull fill")
+        for command in (["status"], ["status", "--watch=50ms"], ["leases"], ["jobs"], ["fill", "--status"], replay,
+                        ["check", "util < 5 and mem_used > 1GiB for 30m"]):
             lines = on_a_terminal([gpus.binary, *command], env, columns)
             assert len(lines) > 1, command
             assert [line for line in lines if len(line) > columns] == [], command
         # What says whether a GPU is free is there at any width.
         assert {"GPU", "UTIL", "OWNER"} <= set(on_a_terminal([gpus.binary, "status"], env, columns)[0].split())
         assert gpus.lull("release", "all").returncode == 0
+        filling.terminate()
+        filling.communicate(timeout=LIMIT)
 
 
 # -- options ----------------------------------------------------------------------------------------

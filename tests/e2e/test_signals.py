@@ -25,6 +25,7 @@ COMMANDS = {
     "record": (["lull", "record", "--every", "100ms"], b"util_percent"),
     "status --watch": (["lull", "status", "--watch"], b"q leave"),
     "leases --watch": (["lull", "leases", "--watch"], b"q leave"),
+    "jobs --watch": (["lull", "jobs", "--watch"], b"q leave"),
     "sim": (["lull", "sim", "--", "sh", "-c", "echo there; exec sleep 1000"], b"there"),
     "sim load": (["lull", "sim", "load", "--gpu", "1", "--util", "50"], None),
     "gpu_sentinel": (["gpu_sentinel", "--kill_duration", "600"], None),
