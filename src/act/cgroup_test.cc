@@ -24,6 +24,7 @@ TEST(Cgroup, IsFoundWhereverItIsMounted) {
   constexpr std::string_view kPart = "50 1 0:38 /docker/abc /my\\040cgroup rw - cgroup2 cgroup2 rw\n";
   EXPECT_EQ(find_own_cgroup(kPart, "0::/docker/abc/job\n"), "/my cgroup/job");
   EXPECT_EQ(find_own_cgroup(kPart, "0::/docker/abc\n"), "/my cgroup");
+  EXPECT_EQ(find_own_cgroup("50 1 0:38 / /a\\134b\\011c rw - cgroup2 cgroup2 rw\n", "0::/\n"), "/a\\b\tc");
   EXPECT_EQ(find_own_cgroup(kPart, "0::/docker/abcdef\n"), std::nullopt);
   EXPECT_EQ(find_own_cgroup(kPart, "0::/../outside\n"), std::nullopt);
   EXPECT_EQ(find_own_cgroup(kHybrid, "4:memory:/x\n"), std::nullopt);

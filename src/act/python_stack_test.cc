@@ -372,6 +372,13 @@ TEST(PythonReport, NamesOfAProgramCannotForgeLines) {
   EXPECT_EQ(read->threads[0].frames.size(), 1U);
   EXPECT_FALSE(decode_python_process("no permission"));
   EXPECT_FALSE(decode_python_process(""));
+  // One wrong line makes all of it wrong.
+  const std::string text = encode(at(7, 1));
+  ASSERT_TRUE(decode_python_process(text));
+  for (const char* line : {"X", "P\t8\t1\t3.11\t0", "T\t8\t0\t0\tname", "T\tx\t0\t0\tname\t", "F\t1\tfile",
+                           "F\tx\tfile\tname", "X\t8\t0\t0\tname\t", "X\t1\tfile\tname"})
+    EXPECT_FALSE(decode_python_process(text + line + "\n")) << line;
+  EXPECT_FALSE(decode_python_process(text.substr(text.find('T')))) << "threads of no process";
 }
 
 // The examples of CPython's documents (Objects/lnotab_notes.txt, Objects/locations.md), and tables that end too early.

@@ -4,12 +4,16 @@
 #include <gtest/gtest.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sched.h>
 #include <sys/mman.h>
+#include <sys/mount.h>
 #include <sys/prctl.h>
+#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstddef>
 #include <cstdlib>
@@ -172,6 +176,30 @@ TEST(Spawn, FindsTheProgramAsExecvpDoes) {
   // Root could execute what has no x bit no more than anybody else.
   EXPECT_EQ(forbidden.error().errno_value, EACCES);
   std::filesystem::remove_all(folder);
+}
+
+// In a namespace in which the users are others.
+TEST(AccountTest, AllGroupsOfAUserAreFound) {
+  constexpr int kNoNamespace = 77;
+  std::string groups = (std::filesystem::temp_directory_path() / "lull-groups-XXXXXX").string();
+  const Fd file(::mkstemp(groups.data()));
+  ASSERT_TRUE(write_all(file.get(), "root:x:0:\nvideo:x:44:root\nrender:x:105:root\n"));
+  ASSERT_EQ(::fchmod(file.get(), 0644), 0);
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWNS) != 0 || ::mount(nullptr, "/", nullptr, MS_REC | MS_PRIVATE, nullptr) != 0 ||
+        ::mount(groups.c_str(), "/etc/group", nullptr, MS_BIND, nullptr) != 0)
+      ::_exit(kNoNamespace);
+    auto account = Account::find("root");
+    if (!account) ::_exit(1);
+    std::ranges::sort(account->groups);
+    ::_exit(account->groups == std::vector<gid_t>{0, 44, 105} ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  ::unlink(groups.c_str());
+  if (WEXITSTATUS(status) == kNoNamespace) GTEST_SKIP() << "no namespaces here";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

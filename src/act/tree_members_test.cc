@@ -391,5 +391,21 @@ TEST(TreeOfGroup, AGroupHasOnlyThoseWhoAreInIt) {
   EXPECT_EQ(found, std::vector<pid_t>{pids[0]});
 }
 
+TEST(TreeOfContainer, APidNamespaceIsOne) {
+  constexpr int kNoNamespace = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(kNoNamespace);
+    const pid_t first = ::fork();
+    if (first == 0) ::_exit(Tree::of_container() ? 0 : 1);
+    int status = 0;
+    ::_exit(::waitpid(first, &status, 0) == first && status == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == kNoNamespace) GTEST_SKIP() << "no namespaces here";
+  EXPECT_EQ(status, 0);
+}
+
 }  // namespace
 }  // namespace lull
