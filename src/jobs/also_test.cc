@@ -86,18 +86,27 @@ TEST(Also, AProcessAndItsDescendants) {
   }
   pid_t grandchild = 0;
   ASSERT_EQ(::read(ends[0], &grandchild, sizeof grandchild), static_cast<ssize_t>(sizeof grandchild));
+  auto also = Also::parse({std::to_string(child)});
   {
-    const auto also = Also::parse({std::to_string(child)});
     ASSERT_TRUE(also);
     EXPECT_TRUE(also->contains(child));
     EXPECT_TRUE(also->contains(grandchild));
     EXPECT_FALSE(also->contains(::getpid()));
     EXPECT_EQ(also->members().size(), 2U);
     EXPECT_TRUE(also->nobody_in().empty());
+    EXPECT_TRUE(also->take_ended().empty());
   }
   ::kill(grandchild, SIGKILL);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
+  EXPECT_FALSE(also->over());
+  const SystemClock clock;
+  std::vector<std::string> ended;
+  for (const Instant limit = clock.now() + std::chrono::seconds(10); ended.empty() && clock.now() < limit;)
+    ended = also->take_ended();  // the grandchild is its new parent's to collect
+  EXPECT_EQ(ended, std::vector{std::to_string(child)});
+  EXPECT_TRUE(also->over());
+  EXPECT_TRUE(also->take_ended().empty()) << "each once";
   EXPECT_FALSE(Also::parse({std::to_string(child)})) << "there is no such process any more";
   ::close(ends[0]);
   ::close(ends[1]);

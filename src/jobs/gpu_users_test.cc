@@ -224,6 +224,9 @@ TEST_F(GpuUsersTest, AWorkerThatComesAfterItsLauncherHasEndedJoinsThoseWhoWereSe
   fs::remove_all(root.proc + "/20");
   for (const pid_t pid : {21, 22}) make({.pid = pid, .parent = 1, .session = 9, .group = 20});
   EXPECT_EQ(holders(users.look(snapshot({{process(21)}, {process(22)}}), UserDetail::jobs)[1])[0].job, "tree:20@100");
+  make({.pid = 23, .parent = 1, .session = 9, .group = 25});  // of another job that was typed into the same shell
+  EXPECT_EQ(holders(users.look(snapshot({{process(22)}, {process(23)}}), UserDetail::jobs)[1])[0].job,
+            "tree:25@session-9");
 }
 
 // A script of root's that starts workers as nobody: a job is left alone as a whole.
@@ -274,6 +277,10 @@ TEST_F(GpuUsersTest, SlurmJobsAndContainersAreJobsAndOursIsNone) {
   EXPECT_EQ(job_of(10), "slurm:4711");
   make({.pid = 11, .cgroup = "/system.slice/docker-" + id + ".scope"});
   EXPECT_EQ(job_of(11), "container:" + id.substr(0, 12));
+  GpuUsers users(root);
+  const auto uses = users.look(snapshot({{process(10)}, {process(11)}}), UserDetail::jobs);
+  EXPECT_EQ(holders(uses[0])[0].job_title, "Slurm job 4711");
+  EXPECT_EQ(holders(uses[1])[0].job_title, "container " + id.substr(0, 12));
   std::ofstream(root.proc + "/self/cgroup") << "0::/system.slice/docker-" << id << ".scope\n";
   EXPECT_EQ(job_of(11), "tree:11@100") << "all that we see is in the container that we are in";
 }

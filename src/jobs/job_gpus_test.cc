@@ -284,6 +284,13 @@ TEST_F(Contexts, Hardware_21_NoPermissionCountsWhereSomebodyMayWork) {
   }
 }
 
+TEST_F(Contexts, NoPermissionCountsWhereWeMayOpenItThoughNobodyHoldsIt) {
+  const TestTree tree;
+  for (const char* name : {"dev/nvidia0", "dev/nvidia1"}) tree.write(name, "");
+  ScopeFinder all({.users = std::make_shared<GpuUsers>(Root{.dev = tree.at("dev")})});
+  EXPECT_EQ(names(all.find(snapshot(two_, {reading({{}}), missing(Absence::no_permission)})).devices), "01");
+}
+
 // In a process of its own: to the superuser every file is open.
 std::string scope_of_nobody(const Snapshot& now, const Root& root) {
   int ends[2];
@@ -433,6 +440,12 @@ TEST_F(Contexts, NamedGpusAreTheOnesOfTheBeginning) {
   ScopeFinder wrong({.gpus = "7"});
   wrong.find(snapshot(two_, {reading({{}}), reading({{}})}));
   EXPECT_NE(wrong.trouble().find("--gpus"), std::string::npos);
+  ScopeFinder others({.gpus = "0,7", .absent_left_out = true});
+  EXPECT_EQ(names(others.find(snapshot(two_, {reading({{}}), reading({{}})})).devices), "0");
+  EXPECT_EQ(others.trouble(), "");
+  const auto notes = others.take_notes();
+  ASSERT_EQ(notes.size(), 1U);
+  EXPECT_NE(notes[0].find("GPU 7 is not on this system"), std::string::npos) << notes[0];
 }
 
 TEST_F(Contexts, SlurmNumbersAreThoseOfDeviceFiles) {
@@ -441,8 +454,14 @@ TEST_F(Contexts, SlurmNumbersAreThoseOfDeviceFiles) {
   const auto inside = machine({gpu(0), third});  // of a job that sees two of the machine's GPUs
   ScopeFinder finder({.environment = {.slurm = "3"}, .is_ours = is_ours});
   EXPECT_EQ(names(finder.find(snapshot(inside, {reading({{}}), reading({{}})})).devices), "1");
-  ScopeFinder odd({.environment = {.slurm = "gpu:2"}, .is_ours = is_ours});
-  EXPECT_NE(odd.find(snapshot(inside, {reading({{}}), reading({{}})})).not_judged, "");
+  for (const char* text : {"gpu:2", "3-0", "0-", "0-5000"}) {
+    ScopeFinder odd({.environment = {.slurm = text}, .is_ours = is_ours});
+    EXPECT_NE(odd.find(snapshot(inside, {reading({{}}), reading({{}})})).not_judged, "") << text;
+  }
+  ScopeFinder several({.environment = {.slurm = "0,2-3"}, .is_ours = is_ours});
+  const auto four = machine({gpu(0), gpu(1), gpu(2), gpu(3)});
+  EXPECT_EQ(names(several.find(snapshot(four, {reading({{}}), reading({{}}), reading({{}}), reading({{}})})).devices),
+            "023");
 }
 
 TEST_F(Contexts, AStoppedProcessWithAContextIsFound) {
