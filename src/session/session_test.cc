@@ -61,6 +61,13 @@ TEST(RunSessionTest, WorkThatBeginsWhileTheHookRunsCallsItOff) {
   EXPECT_GE(time_of(world, "end"), Instant(140s));
 }
 
+TEST(EndingText, TellsTheSignalAndTheGrace) {
+  EXPECT_EQ(to_text(Ending::Options{.signal = 0}), "SIGKILL to its process tree");
+  EXPECT_EQ(to_text(Ending::Options{.signal = SIGKILL}), "SIGKILL to its process tree");
+  EXPECT_EQ(to_text(Ending::Options{.signal = SIGHUP, .grace = 30s}),
+            "SIGHUP to its process tree, SIGKILL to what is left after 30s");
+}
+
 // The rule fires after a minute; the job works from 66 s to 80 s, and has until 90 s or so.
 TEST(RunSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
   for (const double last : {0.0, kNotRead}) {
