@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <set>
 
 namespace lull {
@@ -107,6 +108,32 @@ TEST(Choosing, ManyDevices) {
   const auto result = chosen(topology, all(64), 8);
   ASSERT_EQ(result.size(), 8U);
   EXPECT_EQ(*result.begin() / 8, *result.rbegin() / 8);
+}
+
+// Where all sets can be tried, the best one is found: that of which no swap of one leads to a better one may not be it.
+TEST(Choosing, OfFewDevicesTheBestSetIsFound) {
+  std::mt19937_64 random(7);
+  for (int machine = 0; machine < 200; ++machine) {
+    Topology topology(8);
+    for (std::size_t a = 0; a < 8; ++a)
+      for (std::size_t b = a + 1; b < 8; ++b)
+        topology.set(a, b, {static_cast<unsigned>(random() % 4), static_cast<Nearness>(random() % 6)});
+    const auto joined = [&](const std::set<std::size_t>& set) {
+      double sum = 0;
+      for (const std::size_t a : set)
+        for (const std::size_t b : set)
+          if (a < b) sum += closeness(topology.between(a, b));
+      return sum;
+    };
+    double best = 0;
+    for (unsigned bits = 0; bits < 256; ++bits) {
+      std::set<std::size_t> set;
+      for (std::size_t i = 0; i < 8; ++i)
+        if ((bits >> i & 1U) != 0) set.insert(i);
+      if (set.size() == 4) best = std::max(best, joined(set));
+    }
+    EXPECT_EQ(joined(chosen(topology, all(8), 4)), best) << machine;
+  }
 }
 
 TEST(Choosing, MemoryAndCool) {

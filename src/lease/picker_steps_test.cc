@@ -377,6 +377,28 @@ TEST_F(Waiter, GpusThatOthersUseAreLookedAtSoonAndThenOnceASecond) {
   EXPECT_EQ(pauses, (std::vector<Duration>{100ms, 200ms, 400ms, 800ms, 1s, 1s}));
 }
 
+TEST_F(Waiter, AndSoAlsoWhereTheLimitIsFarAway) {
+  cards_.readings = {busy(), busy()};
+  settings_.wait_limit = 1h;
+  Picker picker(cards_, settings_);
+  const PickStep step = settled(picker, picker.begin(), cards_.time.now());
+  ASSERT_TRUE(std::holds_alternative<Sleep>(step));
+  EXPECT_EQ(std::get<Sleep>(step).until, cards_.time.now() + 100ms);
+}
+
+TEST_F(Waiter, InsideALeaseItsOwnGpusAreFreeForUs) {
+  const LeaseQueue holder = holder_of(2);
+  settings_.wait = false;
+  EXPECT_TRUE(refused(Picker(cards_, settings_).begin()));
+  ::setenv("LULL_LEASE", must(read_leases(place_)).at(0).record.id.c_str(), 1);
+  const PickStep inside = Picker(cards_, settings_).begin();
+  ::setenv("LULL_LEASE", "another", 1);
+  const PickStep outside = Picker(cards_, settings_).begin();
+  ::unsetenv("LULL_LEASE");
+  EXPECT_TRUE(got(inside));
+  EXPECT_TRUE(refused(outside));
+}
+
 // A look that took 100 ms is as old as that.
 TEST_F(PickerSteps, ALookThatIsOldIsRepeatedBeforeTheHandOver) {
   ScriptedCards cards(1);

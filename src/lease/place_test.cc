@@ -1,6 +1,7 @@
 #include "lease/folder.h"
 
 #include <gtest/gtest.h>
+#include <sched.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -136,6 +137,23 @@ TEST(Container, AHostIsNone) {
   EXPECT_FALSE((ContainerSigns{kHostPids, true, kDisk}.has_own_leases())) << "a machine made of a container's image";
   EXPECT_FALSE((ContainerSigns{kHostPids, false, kOverlay}.has_own_leases())) << "a node without a disk";
   EXPECT_FALSE((ContainerSigns{0, false, "damaged\n\n- \n"}.has_own_leases())) << "what cannot be read is no sign";
+}
+
+// Its mounts tell whether it has the host's folder.
+TEST(Container, OfAnotherPidNamespaceTheMountsAreRead) {
+  constexpr int kNoNamespace = 77;
+  const pid_t child = ::fork();
+  if (child == 0) {
+    if (::unshare(CLONE_NEWPID) != 0) ::_exit(kNoNamespace);
+    const pid_t first = ::fork();
+    if (first == 0) ::_exit(ContainerSigns::of_this_process().mounts.empty() ? 1 : 0);
+    int status = 0;
+    ::_exit(::waitpid(first, &status, 0) == first && status == 0 ? 0 : 1);
+  }
+  int status = 0;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  if (WEXITSTATUS(status) == kNoNamespace) GTEST_SKIP() << "no namespaces here";
+  EXPECT_EQ(status, 0);
 }
 
 TEST(Container, IsToldHowToShareTheHostsFolder) {
