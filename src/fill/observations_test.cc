@@ -341,6 +341,22 @@ TEST_F(ObservationsTest, WhatIsReadIsWhatTheSettingsNeed) {
   EXPECT_TRUE(wants(Metric::temp));
 }
 
+TEST(FillUnits, AllAreThoseThatAreNotSplit) {
+  const auto inventory = gpus_for_test(2);
+  Device part = inventory->devices[0];
+  part.kind = DeviceKind::mig;
+  for (const char* uuid : {"MIG-1", "MIG-0"}) {
+    part.uuid = uuid;
+    inventory->devices.insert(inventory->devices.begin() + 1, part);
+  }
+  FillerSettings filler;
+  filler.gpus = "all";
+  const auto units = units_of({filler}, *inventory);
+  ASSERT_TRUE(units);
+  ASSERT_EQ(units->size(), 1U);
+  EXPECT_EQ((*units)[0].gpus, std::vector<DeviceId>{{"GPU-1"}});
+}
+
 TEST(FillUnits, GpusThatAreNotThereAreAMistakeUnlessTheyMayBeAbsent) {
   const auto inventory = gpus_for_test(2);
   FillerSettings filler;

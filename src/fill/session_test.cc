@@ -64,6 +64,7 @@ class ScriptedWorld final : public World {
       timer_ = world_.loop_->in(world_.latency, [this, asked] {
         timer_.reset();
         read(asked);
+        ++world_.answered;
         on_sample_(newest_);
       });
     }
@@ -109,6 +110,7 @@ class ScriptedWorld final : public World {
   std::map<Metric, double> values = {{Metric::util, 0},        {Metric::temp, 40},        {Metric::mem_used, 0},
                                      {Metric::mem_free, 16e9}, {Metric::mem_total, 16e9}, {Metric::procs, 0}};
   int release_driver = 0;
+  int answered = 0;   // samples that were requested
   bool used = false;  // by a process that is none of ours
 };
 
@@ -382,6 +384,22 @@ TEST_F(FillSessionTest, AReloadThatAddsALimitOnTheTemperatureReadsIt) {
        saw("halted work GPU 0: 70 C is too hot", 1, [&] { world_->values[Metric::temp] = 50; }),
        saw("went-on work cool enough", 1, [&] { world_->values.erase(Metric::temp); }),
        saw("halted work GPU 0: its temperature is unknown")});
+}
+
+TEST_F(FillSessionTest, AReloadDoesNotWaitForTheNextSample) {
+  options_.file = tree_.at("fill.toml");
+  tree_.write("fill.toml", "");
+  settings_.every = 1h;
+  options_.reload = [&] { return settings_; };
+  begin();
+  int before = 0;
+  const auto reload = [&] {
+    before = world_->answered;
+    world_->send(SIGHUP);
+  };
+  run({{"a sample", [&] { return world_->answered > 0; }, reload}, saw("reloaded"), {"another sample", [&] {
+                                                                                       return world_->answered > before;
+                                                                                     }}});
 }
 
 TEST_F(FillSessionTest, BadSettingsChangeNothing) {

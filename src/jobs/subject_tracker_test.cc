@@ -50,6 +50,10 @@ TEST(SubjectTrackerTest, AJobKeepsAGpuThatCannotBeListedAndMayBeOnOthers) {
   ASSERT_EQ(first.size(), 1U);
   EXPECT_EQ(first[0].subject.scope.devices.size(), 1U);
   EXPECT_TRUE(first[0].subject.scope.not_judged.empty());
+  const TrackedSubject* const found = tracker.find(first[0].subject.id);
+  ASSERT_NE(found, nullptr);
+  EXPECT_EQ(found->key, "job:a");
+  EXPECT_EQ(tracker.find({"another"}), nullptr);
 
   const auto maybe = tracker.look(scope, {card(0, {holder(1, "a")}), card(1, {}, true, false)});
   EXPECT_EQ(maybe[0].subject.scope.devices.size(), 2U) << "it may be there as well";
