@@ -53,7 +53,7 @@ std::string gpus_of(const JobRow& row) {
 
 std::string idle_of(const JobRow& row) {
   if (!row.idle_for) return kNothing;
-  if (*row.idle_for == Duration::zero()) return "busy";
+  if (*row.idle_for == Duration::zero() && row.next.empty()) return "busy";  // else it has just begun to be idle
   return format_duration(std::chrono::floor<std::chrono::seconds>(*row.idle_for));
 }
 

@@ -108,6 +108,17 @@ def test_jobs_of_two_users_also_for_one_who_is_not_root(machine):
 
 
 @ROOT_ONLY
+def test_a_job_that_has_just_begun_to_be_idle_is_not_called_busy(machine):
+    gpus = machine(1)
+    load(gpus, 0, 0, ADA)
+    gpus.start_lull("watch", "--every", "1h", "--per", "job", "--idle", "2h", "--do", "end")
+    row = wait_until(lambda: (one := only(gpus)) and one["next_action"] and one, what="the first sample")
+    assert row["idle_seconds"] == 0
+    table = gpus.lull("jobs").stdout
+    assert "end in 2h" in table and "busy" not in table, table
+
+
+@ROOT_ONLY
 def test_the_watcher_says_how_long_and_what_is_next(machine):
     gpus = machine(2)
     idle, busy = load(gpus, 0, 0, ADA), load(gpus, 1, 90, BOB)
