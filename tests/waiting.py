@@ -37,10 +37,13 @@ def descriptors(pid):
 def read_until(stream, text, times=1):
     """Lines up to the one with the text in it, for the so-manieth time."""
     seen = ""
-    while seen.count(text) < times:
-        line = stream.readline()
-        assert line, f"no {text!r} in {seen!r}"
-        seen += line
+    try:
+        while seen.count(text) < times:
+            line = stream.readline()
+            assert line, "the end"
+            seen += line
+    except AssertionError as error:  # the end of the stream, or never_for_ever()
+        raise AssertionError(f"no {text!r} in {seen!r}: {error}") from None
     return seen
 
 
