@@ -167,9 +167,12 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
   one->input = *std::move(input);
   if (options.capture) {
     one->output = Fd(::memfd_create("lull", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    const bool kept = one->output && (!options.no_more_output ||
-                                      (::ftruncate(one->output.get(), static_cast<off_t>(options.most_output)) == 0 &&
-                                       ::fcntl(one->output.get(), F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0));
+    // Without O_APPEND two writers at once overwrite each other. A file that cannot grow has no place to append.
+    const int file = one->output.get();
+    const bool kept =
+        file >= 0 && (options.no_more_output ? ::ftruncate(file, static_cast<off_t>(options.most_output)) == 0 &&
+                                                   ::fcntl(file, F_ADD_SEALS, F_SEAL_GROW | F_SEAL_SHRINK) == 0
+                                             : ::fcntl(file, F_SETFL, O_APPEND) == 0);
     if (!kept) return fail_soon(std::string("its output cannot be kept: ") + std::strerror(errno));
   } else if (!options.output_file.empty()) {
     auto file = open_file(options.output_file, O_WRONLY | O_CREAT | O_APPEND, 0600);

@@ -21,6 +21,7 @@ class HelpersTest : public ::testing::Test {
     helpers_->run(options, [this](const HelperResult& result) {
       ++done_;
       trouble_ = result.trouble;
+      output_ = result.output;
     });
   }
   SystemClock clock_;
@@ -29,6 +30,7 @@ class HelpersTest : public ::testing::Test {
   std::optional<Helpers> helpers_{std::in_place, *loop_, children_, false};
   int done_ = 0;
   std::string trouble_;
+  std::string output_;
 };
 
 TEST_F(HelpersTest, WhatIsUnderWayWhenTheyAreDestroyedIsNeverTold) {
@@ -53,6 +55,16 @@ TEST_F(HelpersTest, OneThatTakesTooLongIsEnded) {
   for (int i = 0; i < 200 && done_ == 0; ++i) pass(20ms);
   EXPECT_EQ(done_, 1);
   EXPECT_NE(trouble_.find("not done after"), std::string::npos) << trouble_;
+}
+
+// As srun does with what several nodes say, and its own complaints.
+TEST_F(HelpersTest, LinesOfSeveralWritersAtOnceDoNotOverwriteEachOther) {
+  constexpr std::string_view kWriters =
+      "for k in 1 2 3 4; do (i=0; while [ $i -lt 2500 ]; do echo line; i=$((i+1)); done) & done; wait";
+  run({.arguments = {"sh", "-c", std::string(kWriters)}, .capture = true, .most_output = 1U << 20U, .quiet = true});
+  for (int i = 0; i < 1000 && done_ == 0; ++i) pass(20ms);
+  EXPECT_EQ(done_, 1);
+  EXPECT_EQ(output_.size(), std::size_t{4} * 2500 * 5);
 }
 
 }  // namespace
