@@ -115,7 +115,7 @@ class Replay:
         return f"<lull.Replay {self.answer}>"
 
     def _repr_html_(self):
-        shown = ("for", "util", "jobs", "ended", "worked_again", "work_lost_ratio", "work_lost_limit",
+        shown = ("for", "util", "jobs", "ended", "worked_again", "work_lost_ratio", "work_lost_high",
                  "freed_hours", "recommended")
         rows = self._answer.get("sweep") or [self._answer["totals"]]
         return (f"<p><b>{html.escape(self.answer)}</b><br>{html.escape(self.basis)}</p>" +

@@ -119,9 +119,7 @@ std::string lost_text(const Totals& totals) {
   return text;
 }
 
-std::string limit_text(std::optional<double> limit) {
-  return limit ? fmt::format("{:.1f} %", std::ceil(1000 * *limit - 1e-9) / 10) : "-";
-}
+std::string limit_text(double limit) { return fmt::format("{:.1f} %", std::ceil(1000 * limit - 1e-9) / 10); }
 
 namespace {
 
@@ -137,12 +135,18 @@ std::string consequences(const ReplayResult& result, const Totals& totals) {
   else
     text += totals.worked_again == 0 ? "none of them was seen to work again; "
                                      : fmt::format("{} of them worked again; ", totals.worked_again);
-  text += totals.lost_ratio() && totals.lost_seconds <= 0 && !one
-              ? fmt::format("no work lost among {} jobs (up to {:.0f} % of other jobs may lose some); ", totals.jobs,
-                            std::ceil(100 * share_up_to(0, totals.jobs)))
-          : totals.lost_ratio() ? lost_text(totals) + " of the work lost; "
-          : result.tells_work   ? "no work was recorded that could be lost; "
-                                : "how much work that loses is not known (no utilisation was recorded); ";
+  if (totals.lost_ratio()) {
+    text += totals.lost_seconds <= 0 && !one ? fmt::format("no work lost among {} jobs", totals.jobs)
+                                             : lost_text(totals) + " of the work lost";
+    // The losses of so few jobs say little of those of others.
+    if (totals.worked_again < Survival::kFewest && !one)
+      text += fmt::format(" (up to {:.0f} % of other jobs may lose some)",
+                          std::ceil(100 * share_up_to(totals.worked_again, totals.jobs)));
+    text += "; ";
+  } else {
+    text += result.tells_work ? "no work was recorded that could be lost; "
+                              : "how much work that loses is not known (no utilisation was recorded); ";
+  }
   text += fmt::format("{} GPU-hours freed.", hours_text(totals.freed_seconds()));
   if (const auto followed = totals.follow_up_median())
     text += fmt::format(" {} not seen again {} followed for {}{}.", totals.not_seen_again() == 1 ? "The job" : "Jobs",

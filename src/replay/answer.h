@@ -22,8 +22,8 @@ std::string_view per_text(Per per);  // "gpu"
 std::string share_text(std::optional<double> ratio);
 // The work lost with its interval: "0.1 % (0.0–0.3 %)".
 std::string lost_text(const Totals& totals);
-// Of Totals::lost_limit(), rounded up: a limit that is shown holds. "1.8 %", "-".
-std::string limit_text(std::optional<double> limit);
+// Of the upper end of that interval, rounded up: a limit that is shown holds. "1.8 %".
+std::string limit_text(double limit);
 std::string interval_text(const SamplingIntervals& intervals);  // "10s", "1s to 1m"
 // A sentence where readings are of a moment; else nothing.
 std::string readings_text(bool means, const SamplingIntervals& intervals);

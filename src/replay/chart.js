@@ -81,7 +81,7 @@ function fitText(ctx, text, width) {
 }
 const shareText = n => n === null || n === undefined ? '–' : n > 0 && n < .001 ? '< 0.1 %' : (100 * n).toFixed(n < .1 ? 1 : 0) + ' %';
 const lostText = q => shareText(q.work_lost_ratio).replace(' ', '\u00a0') + (q.work_lost_low === null || q.work_lost_low === q.work_lost_high ? '' : ' (' + (Math.floor(1000 * q.work_lost_low) / 10).toFixed(1) + '\u2060–\u2060' + (Math.max(0, Math.ceil(1000 * q.work_lost_high - 1e-9)) / 10).toFixed(1) + '\u00a0%)');
-const limitText = q => q.work_lost_limit === null ? '–' : (Math.ceil(1000 * q.work_lost_limit - 1e-9) / 10).toFixed(1) + '\u00a0%';
+const lostClass = (q, r) => q.work_lost_high > r.lose_ratio ? 'words regret' : 'words';
 const backText = (q, h) => q[`return_${h}h_ratio`] === null ? '–' : Math.round(100 * q[`return_${h}h_ratio`]) + '\u00a0% (' + Math.floor(100 * q[`return_${h}h_low`]) + '\u2060–\u2060' + Math.ceil(100 * q[`return_${h}h_high`]) + '\u00a0%)';
 const lostRange = q => q.work_lost_high === null ? null : [100 * q.work_lost_low, 100 * q.work_lost_high];
 const LOST_TITLE = 'work lost, % (the line ends at the upper end of the interval)';

@@ -30,7 +30,7 @@ void put_ends(JsonWriter& json, const Totals& totals, double gap_seconds, std::o
   json.member("not_seen_again", totals.not_seen_again());
   json.member("follow_up_median_seconds", totals.follow_up_median());
   json.member("work_lost_ratio", totals.lost_ratio()).member("work_lost_low", totals.lost_low);
-  json.member("work_lost_high", totals.lost_high).member("work_lost_limit", totals.lost_limit());
+  json.member("work_lost_high", totals.lost_high);
   json.member("freed_hours", hours(totals.freed_seconds()));
   json.member("freed_until_return_hours", hours(totals.freed_until_return));
   json.member("freed_until_release_hours", hours(totals.freed_until_release));
@@ -262,8 +262,7 @@ std::string to_csv(const ReplayResult& result, const OutputOptions& how) {
   std::string out;
   for (const Axis& axis : result.axes) out += axis.name + ",";
   out +=
-      "jobs,ended,worked_again,not_seen_again,follow_up_median_seconds,work_lost_ratio,work_lost_low,work_lost_high,"
-      "work_lost_limit,";
+      "jobs,ended,worked_again,not_seen_again,follow_up_median_seconds,work_lost_ratio,work_lost_low,work_lost_high,";
   out += "freed_hours,freed_until_return_hours,freed_until_release_hours,freed_until_recording_end_hours,";
   for (const int within : {1, 4, 24})
     out += fmt::format("return_{0}h_ratio,return_{0}h_low,return_{0}h_high,return_{0}h_at_risk,", within);
@@ -273,9 +272,9 @@ std::string to_csv(const ReplayResult& result, const OutputOptions& how) {
   for (const SweepRow& row : result.sweep) {
     for (const std::string& value : row.values) out += csv_text(value) + ",";
     const Totals& totals = row.totals;
-    out += fmt::format("{},{},{},{},{},{},{},{},{},", totals.jobs, totals.ended, totals.worked_again,
+    out += fmt::format("{},{},{},{},{},{},{},{},", totals.jobs, totals.ended, totals.worked_again,
                        totals.not_seen_again(), maybe(totals.follow_up_median()), maybe(totals.lost_ratio()),
-                       maybe(totals.lost_low), maybe(totals.lost_high), maybe(totals.lost_limit()));
+                       maybe(totals.lost_low), maybe(totals.lost_high));
     out += fmt::format("{},{},{},{},", hours(totals.freed_seconds()), hours(totals.freed_until_return),
                        hours(totals.freed_until_release), hours(totals.freed_until_recording_end));
     for (const int within : {1, 4, 24}) {

@@ -172,10 +172,10 @@ function hover(e) {
 // ---- the policies: what each frees and loses over `for` (or the first axis)
 const money = h => (h * r.price_per_hour).toLocaleString('en-US', {minimumFractionDigits: 2, maximumFractionDigits: 2});
 const priced = r.price_per_hour !== undefined, axes = r.sweep ? data.axes : [];
-const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['may lose up to', ''], ['GPU-hours freed', ''],
+const policyHeads = [...(axes.length ? axes.map(a => [a.name, '']) : [['rule', 'l']]), ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours freed', ''],
   ...(priced ? [['worth', '']] : []), ['not seen again', ''], ['followed (median)', ''], ['back within 1h', ''], ['back within 4h', ''], ['back within 24h', ''], ['', 'l']];
 const policyCells = q => [...(axes.length ? axes.map(a => q[a.name]) : [[r.rule, 'wrap']]), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
-  [lostText(q), 'words'], [limitText(q), q.work_lost_limit > r.lose_ratio ? 'regret' : ''], [num(q.freed_hours), 'kept'], ...(priced ? [money(q.freed_hours)] : []), count(q.not_seen_again),
+  [lostText(q), lostClass(q, r)], [num(q.freed_hours), 'kept'], ...(priced ? [money(q.freed_hours)] : []), count(q.not_seen_again),
   q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds), backText(q, 1), backText(q, 4), backText(q, 24), q.recommended ? '◄ recommended' : q.closest ? '◄ closest' : ''];
 $('rows').className = 'many';
 fillTable($('rows'), policyHeads, (r.sweep || [r.totals]).map(q => ({cls: q.recommended || q.closest ? 'knee' : '', cells: policyCells(q)})));

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <map>
 #include <tuple>
 
 #include "base/units.h"
@@ -34,27 +33,6 @@ struct Candidate {
   SweepRow* row = nullptr;  // nothing: the rule as given
 };
 
-// A longer `for` ends a subset of the jobs, each later: what it may lose is no more.
-void limit_by_shorter(ReplayResult& result) {
-  const auto axis = static_cast<std::size_t>(std::ranges::find(result.axes, "for", &Axis::name) - result.axes.begin());
-  if (axis == result.axes.size()) return;
-  std::vector<SweepRow*> rows;
-  for (SweepRow& row : result.sweep)
-    if (row.span && row.span->samples == 0) rows.push_back(&row);
-  std::ranges::stable_sort(rows, {}, [](const SweepRow* row) { return row->span->time; });
-  const auto others = [axis](const SweepRow& row) {
-    std::vector<std::string> values = row.values;
-    values.erase(values.begin() + static_cast<std::ptrdiff_t>(axis));
-    return values;
-  };
-  std::map<std::vector<std::string>, double> least;
-  for (SweepRow* row : rows) {
-    const auto before = least.find(others(*row));
-    if (before != least.end()) row->totals.shorter_limit = before->second;
-    if (const auto limit = row->totals.lost_limit()) least[others(*row)] = *limit;
-  }
-}
-
 std::vector<Candidate> candidates(ReplayResult& result) {
   std::vector<Candidate> all;
   for (SweepRow& row : result.sweep)
@@ -65,14 +43,13 @@ std::vector<Candidate> candidates(ReplayResult& result) {
 
 // Most freed first; of those that free the same the one that loses least, then the longest.
 auto rank(const Candidate& one) {
-  return std::tuple(one.totals->freed_seconds(), -one.totals->lost_limit().value_or(1), one.span.time,
-                    one.span.samples);
+  return std::tuple(one.totals->freed_seconds(), -one.totals->lost_high.value_or(1), one.span.time, one.span.samples);
 }
 
 // Of those that free something the one that may lose least.
 const Candidate& closest_of(const std::vector<Candidate>& all) {
   return *std::ranges::min_element(all, {}, [](const Candidate& one) {
-    return one.totals->freed_seconds() > 0 ? one.totals->lost_limit().value_or(2) : 3;
+    return one.totals->freed_seconds() > 0 ? one.totals->lost_high.value_or(2) : 3;
   });
 }
 
@@ -80,24 +57,19 @@ const Candidate& closest_of(const std::vector<Candidate>& all) {
 std::string loses_too_much(const std::vector<Candidate>& all, double lose) {
   const Candidate& least = closest_of(all);
   const Totals& best = *least.totals;
-  if (!best.lost_limit()) return "how sure the work lost is cannot be said";
-  const double limit = *best.lost_limit();
+  if (best.jobs == 1) return "one job is too few to say how sure the work lost is";
+  if (!best.lost_high) return "no work was recorded, so the work lost is not known";
+  const double high = *best.lost_high;
   const std::string value =
       least.row != nullptr && least.row->values.size() > 1 ? "`" + least.rule + "`" : to_text(least.span);
+  const std::string accept = fmt::format("--lose {:.0f}%", std::ceil(100 * high - 1e-9));
+  if (all.size() > 1)
+    return fmt::format(
+        "each value may lose more than {:g} % of the work (--lose); the closest is {}, up to {} ({} accepts it)",
+        100 * lose, value, limit_text(high), accept);
   std::string text =
-      all.size() > 1
-          ? fmt::format("each value may lose more than {:g} % of the work (--lose); the closest is {}, up to {}",
-                        100 * lose, value, limit_text(limit))
-          : fmt::format("{} may lose up to {} of the work, more than {:g} % (--lose)", value, limit_text(limit),
-                        100 * lose);
-  const std::string accept = fmt::format("--lose {:.0f}%", std::ceil(100 * limit - 1e-9));
-  if (limit > *best.lost_high)
-    text += fmt::format(
-        ": {} worked again, but {} jobs are too few to rule that out. Record for longer, or accept it with {}",
-        best.worked_again == 0 ? "none" : fmt::format("only {}", best.worked_again), best.jobs, accept);
-  else if (all.size() > 1)
-    text += fmt::format(" ({} accepts it)", accept);
-  else if (least.span.time > Duration::zero())
+      fmt::format("{} may lose up to {} of the work, more than {:g} % (--lose)", value, limit_text(high), 100 * lose);
+  if (least.span.time > Duration::zero())
     text += fmt::format("; --sweep for={},{},{} tries longer ones", to_text(Span{2 * least.span.time}),
                         to_text(Span{4 * least.span.time}), to_text(Span{8 * least.span.time}));
   return text;
@@ -121,23 +93,19 @@ Duration recorded(const ReplayResult& result) {
 
 void recommend(ReplayResult& result) {
   result.recommendation.reset();
-  limit_by_shorter(result);
   std::vector<Candidate> all = candidates(result);
   const bool any = !all.empty();
   const bool frees = std::ranges::any_of(all, [](const Candidate& one) { return one.totals->freed_seconds() > 0; });
   const std::string too_much = frees ? loses_too_much(all, result.lose) : "";
-  SweepRow* const closest = frees && closest_of(all).totals->lost_limit() ? closest_of(all).row : nullptr;
+  SweepRow* const closest = frees && closest_of(all).totals->lost_high ? closest_of(all).row : nullptr;
   std::erase_if(all, [&](const Candidate& one) {
-    return one.totals->lost_limit().value_or(2) > result.lose || one.totals->freed_seconds() <= 0;
+    return one.totals->lost_high.value_or(2) > result.lose || one.totals->freed_seconds() <= 0;
   });
   std::string& missing = result.recommendation_missing;
   missing = unsuited(result);
   if (!missing.empty()) return;
   if (!any)
     missing = "the rule has no `for`";
-  else if (result.totals.jobs < Survival::kFewest)
-    missing = fmt::format("{} {} too few to say how sure the work lost is", result.totals.jobs,
-                          result.totals.jobs == 1 ? "job is" : "jobs are");
   else if (!frees)
     missing = result.sweep.empty() ? "the rule frees nothing" : "no value frees anything";
   else if (all.empty()) {

@@ -150,13 +150,6 @@ void Totals::set_interval(const std::optional<Interval>& interval) {
   lost_high = std::max(interval->high, *seen);
 }
 
-std::optional<double> Totals::lost_limit() const {
-  if (!lost_high) return std::nullopt;
-  const double limit =
-      worked_again >= Survival::kFewest ? *lost_high : std::max(*lost_high, share_up_to(worked_again, jobs));
-  return std::min(limit, shorter_limit.value_or(limit));
-}
-
 std::optional<double> Totals::follow_up_median() const {
   if (followed.empty()) return std::nullopt;
   std::vector<float> sorted = followed;

@@ -90,7 +90,6 @@ struct Totals {
   double lost_seconds = 0;         // of that, after an end
   std::optional<double> lost_low;  // 95 % interval of lost_ratio()
   std::optional<double> lost_high;
-  std::optional<double> shorter_limit;   // lost_limit() of the same rule with a shorter `for`, the least of all
   double freed_until_return = 0;         // seconds of GPUs
   double freed_until_release = 0;        // likewise
   double freed_until_recording_end = 0;  // likewise
@@ -107,11 +106,6 @@ struct Totals {
   void add_end(const Fate& fate, Leaving how);
   void set_interval(const std::optional<Interval>& interval);
   std::optional<double> lost_ratio() const;  // nothing where no work was seen
-  // Up to which share of the work a recommendation says may be lost. lost_high is made of the losses that were seen; if
-  // hardly any was, it says little of other jobs. With fewer than Survival::kFewest jobs that worked again it is not
-  // less than the share of jobs that may do so, as if each lost what a job does in the mean. Nor is it more than that
-  // of a shorter `for`, which ends each job no later.
-  std::optional<double> lost_limit() const;
   double freed_seconds() const { return freed_until_return + freed_until_release + freed_until_recording_end; }
   std::uint64_t not_seen_again() const { return ended - worked_again; }
   std::optional<double> follow_up_median() const;  // seconds; nothing where every job worked again

@@ -86,7 +86,7 @@ class Adding final : public trace::TraceSink {
   Gpu make(std::size_t gpu, const Block& first) const;
   static void use_gap(Gpu& gpu, std::int64_t gap);
   void add(Gpu& gpu, std::size_t index, const Block& block);
-  void sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, double seconds);
+  void sample(Gpu& gpu, const Key& whose, bool begins, std::size_t i, Instant at, double seconds);
   void miss_signals(const Block& block, std::size_t i, double seconds);
   void settle(Gpu& gpu);
   void keep_stretch(Gpu& gpu);
@@ -168,12 +168,12 @@ void Adding::add_stretch(const Gpu& gpu, Use& use) {
   }
 }
 
-void Adding::sample(Gpu& gpu, const Key& whose, std::size_t i, Instant at, double seconds) {
+// `begins`: another job than at the sample before. One of which a process came or went is the same.
+void Adding::sample(Gpu& gpu, const Key& whose, bool begins, std::size_t i, Instant at, double seconds) {
   const bool hung = gpu.hung.condition(i) == Truth::yes;
   const bool idle = gpu.idle.condition(i) == Truth::yes;
   const State state = hung ? State::hung : idle ? State::idle : State::none;
-  const bool other = whose < gpu.whose || gpu.whose < whose;
-  if (other || state != gpu.now) settle(gpu);
+  if (begins || whose.nobody != gpu.whose.nobody || state != gpu.now) settle(gpu);
   gpu.whose = whose;
   if (whose.nobody || state == State::none) {
     Use& use = by_holder_[whose];
@@ -242,7 +242,7 @@ void Adding::add(Gpu& gpu, std::size_t index, const Block& block) {
         since = 0;  // a stretch may begin with this sample
       }
       const double seconds = static_cast<double>(since) / 1e9;
-      sample(gpu, whose, i, at, seconds);
+      sample(gpu, whose, piece.begins && i == piece.from, i, at, seconds);
       if (piece.held && gpu.hung.condition(i) == Truth::unknown && gpu.idle.condition(i) == Truth::no)
         miss_signals(block, i, seconds);
       if (const auto power = block[Metric::power]; !power.empty() && power[i] >= 0) {

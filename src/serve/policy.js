@@ -10,10 +10,10 @@
     $('policy-basis').classList.toggle('regret', Boolean(bad));
   }
 
-  const heads = [['ended after', ''], ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['may lose up to', ''], ['GPU-hours freed', ''], ['not seen again', ''],
+  const heads = [['ended after', ''], ['jobs ended', ''], ['worked again', ''], ['work lost', ''], ['GPU-hours freed', ''], ['not seen again', ''],
     ['followed (median)', ''], ['back within 1h', ''], ['back within 4h', ''], ['back within 24h', '']];
   const cells = q => [q.for + (q.recommended ? ' ◄ recommended' : q.closest ? ' ◄ closest' : ''), count(q.ended) + ' of ' + count(q.jobs), [count(q.worked_again), q.worked_again ? 'regret' : ''],
-    [lostText(q), 'words'], [limitText(q), q.work_lost_limit > shown.replay.lose_ratio ? 'regret' : ''], [num(q.freed_hours), 'kept'], count(q.not_seen_again), q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds),
+    [lostText(q), lostClass(q, shown.replay)], [num(q.freed_hours), 'kept'], count(q.not_seen_again), q.follow_up_median_seconds === null ? '–' : span(q.follow_up_median_seconds),
     backText(q, 1), backText(q, 4), backText(q, 24)];
 
   function showAll(body) {
@@ -62,7 +62,7 @@
     const q = chosen, box = $('policy-chosen'), price = shown.replay.price_per_hour;
     const figures = [[num(q.freed_hours), 'GPU-hours freed' + (price === undefined ? '' : ', worth ' + count(Math.round(q.freed_hours * price))), 'kept'],
       [count(q.ended) + ' of ' + count(q.jobs), 'jobs ended', ''], [count(q.worked_again), 'of them worked again later', q.worked_again ? 'regret' : ''],
-      [lostText(q), 'of all work lost', q.work_lost_limit > shown.replay.lose_ratio ? 'regret' : '']];
+      [lostText(q), 'of all work lost', lostClass(q, shown.replay)]];
     const list = el('dl', 'parts');
     for (const [value, text, cls] of figures) { const one = el('div'); one.append(el('dt', '', text), el('dd', cls, value)); list.append(one); }
     const command = el('p', 'command');

@@ -262,8 +262,8 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
     columns.push_back(column(std::move(title), Align::right));
   }
   const bool wide = screen.width == 0 || screen.width >= kAllColumnsWidth;
-  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "MAY LOSE", "FREED h"})
-    columns.push_back(column(title, Align::right, title == std::string_view("MAY LOSE") ? 1 : 0));
+  for (const char* title : {"ENDED", "WORKED AGAIN", "WORK LOST", "FREED h"})
+    columns.push_back(column(title, Align::right));
   if (how.price) columns.push_back(column("WORTH", Align::right));
   if (wide)
     for (const char* title : {"FOLLOWED", "BACK IN 4h"}) columns.push_back(column(title, Align::right));
@@ -277,7 +277,6 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
     cells.push_back(fmt::format("{}", totals.ended));
     cells.push_back(fmt::format("{}", totals.worked_again));
     cells.push_back(replay::lost_text(totals));
-    cells.push_back(replay::limit_text(totals.lost_limit()));
     cells.push_back(fmt::format("{:.2f}", replay::hours(totals.freed_seconds())));
     if (how.price) cells.push_back(money(totals.freed_seconds(), how.price));
     const auto followed = totals.follow_up_median();
@@ -290,12 +289,6 @@ std::vector<std::string> sweep_lines(const ReplayResult& result, const replay::O
     for (std::size_t i = 0; i < cells.size(); ++i) columns[i].cells.push_back({std::move(cells[i]), tone});
   }
   return layout(columns, {}, screen);
-}
-
-// What such a value may lose is told by how few jobs worked again, not by what they lost.
-bool limited_by_few(const SweepRow& row) {
-  return row.totals.worked_again < replay::Survival::kFewest &&
-         row.totals.lost_limit().value_or(0) > row.totals.lost_high.value_or(1);
 }
 
 // The values of a sweep: the rule as given is one of many then.
@@ -319,13 +312,6 @@ std::string replay_table(const ReplayResult& result, const replay::OutputOptions
          "\n\n";
   if (!result.axes.empty()) {
     append(out, sweep_lines(result, how, screen));
-    if (std::ranges::any_of(result.sweep, limited_by_few))
-      out += wrapped(
-                 "MAY LOSE is the upper end of the interval. Where fewer than 10 jobs worked again it is the share of "
-                 "jobs "
-                 "that may, but no more than for a shorter time.",
-                 screen.width) +
-             "\n";
     out += '\n';
   }
   if (!result.axes.empty()) {
