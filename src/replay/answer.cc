@@ -135,24 +135,25 @@ std::string consequences(const ReplayResult& result, const Totals& totals) {
   else
     text += totals.worked_again == 0 ? "none of them was seen to work again; "
                                      : fmt::format("{} of them worked again; ", totals.worked_again);
-  if (totals.lost_ratio()) {
-    text += totals.lost_seconds <= 0 && !one ? fmt::format("no work lost among {} jobs", totals.jobs)
-                                             : lost_text(totals) + " of the work lost";
-    // The losses of so few jobs say little of those of others.
-    if (totals.worked_again < Survival::kFewest && !one)
-      text += fmt::format(" (up to {:.0f} % of other jobs may lose some)",
-                          std::ceil(100 * share_up_to(totals.worked_again, totals.jobs)));
-    text += "; ";
-  } else {
-    text += result.tells_work ? "no work was recorded that could be lost; "
-                              : "how much work that loses is not known (no utilisation was recorded); ";
-  }
+  text += totals.lost_ratio() && totals.lost_seconds <= 0 && !one
+              ? fmt::format("no work lost among {} jobs (up to {:.0f} % of other jobs may lose some); ", totals.jobs,
+                            std::ceil(100 * share_up_to(0, totals.jobs)))
+          : totals.lost_ratio() ? lost_text(totals) + " of the work lost; "
+          : result.tells_work   ? "no work was recorded that could be lost; "
+                                : "how much work that loses is not known (no utilisation was recorded); ";
   text += fmt::format("{} GPU-hours freed.", hours_text(totals.freed_seconds()));
   if (const auto followed = totals.follow_up_median())
     text += fmt::format(" {} not seen again {} followed for {}{}.", totals.not_seen_again() == 1 ? "The job" : "Jobs",
                         totals.not_seen_again() == 1 ? "was" : "were",
                         totals.not_seen_again() == 1 ? "" : "a median of ", follow_up_text(*followed));
   return text;
+}
+
+// The losses of so few jobs say little of those of others.
+std::string few_worked_again(const Totals& totals) {
+  const double others = share_up_to(totals.worked_again, totals.jobs);
+  if (totals.lost_seconds <= 0 || totals.worked_again >= Survival::kFewest || others <= *totals.lost_high) return {};
+  return fmt::format(" So few worked again that up to {:.0f} % of other jobs may.", std::ceil(100 * others));
 }
 
 // Where most of what is lost is the work of one user, as that of servers is, which wait for requests.
@@ -178,7 +179,8 @@ std::string answer(const ReplayResult& result) {
     const std::string what = row != nullptr && row->values.size() > 1 ? "`" + chosen->rule + "`" : chosen->value;
     std::string text = consequences(result, result.main_totals());
     text[0] = 'E';
-    return fmt::format("Recommended: {} ({}: {}). {}", what, chosen->firm ? "firm" : "weak", chosen->reason, text);
+    return fmt::format("Recommended: {} ({}: {}). {}{}", what, chosen->firm ? "firm" : "weak", chosen->reason, text,
+                       few_worked_again(result.main_totals()));
   }
   const SweepRow* row = result.main_row();
   const std::optional<Span> span = row != nullptr ? row->span : result.span;

@@ -236,18 +236,18 @@ def test_what_was_known_of_a_job_stays_known(tmp_path):
 
 
 def test_a_process_that_comes_or_goes_ends_no_idle_stretch(tmp_path):
-    """The job is the same one while one of its processes is: three hours idle are no two stretches of an hour and a half."""
+    """The job is the same one while one of its processes is: three hours idle are no two stretches, however long the trace is."""
     trace = tmp_path / "pids.csv"
     trace.write_text("time,gpu,util,mem_used_bytes,users,pids,command\n" + "".join(
-        f"{60 * i},0,{90 if i <= 10 else 0},{8 << 30},ada,{'5 6' if i < 100 else '5' if i < 150 else '5 7'},train.py\n"
-        for i in range(191)))
+        f"{5 * i},0,{90 if i <= 120 else 0},{8 << 30},ada,{'5 6' if i < 1200 else '5' if i < 1800 else '5 7'},train.py\n"
+        for i in range(2281)))
     got = json.loads(report(trace, "--json").stdout)
     assert got["totals"]["idle_hours"] == got["totals"]["idle_over_2h_hours"] == pytest.approx(3)
     assert [(one["user"], one["seconds"]) for one in got["longest_idle"]] == [("ada", 10800)]
     # Another job of the same user is another stretch.
     trace.write_text(trace.read_text().replace(",ada,5 7,", ",ada,7,"))
     got = json.loads(report(trace, "--json").stdout)
-    assert got["totals"]["idle_over_2h_hours"] == pytest.approx(139 / 60) and len(got["longest_idle"]) == 2
+    assert got["totals"]["idle_over_2h_hours"] == pytest.approx(1679 * 5 / 3600) and len(got["longest_idle"]) == 2
 
 
 @pytest.mark.parametrize("style", ["csv", "ndjson"])
