@@ -39,13 +39,15 @@ void JobFinder::step(std::span<const Block> gpus, std::size_t sample, trace::Kno
   for (std::size_t gpu = 0; gpu < gpus.size(); ++gpu) {
     const float holder = gpus[gpu].holder[sample];
     if (!told(holder) || holder == now_[gpu]) continue;
-    const float before = std::exchange(now_[gpu], holder);
+    now_[gpu] = holder;
+    const float before = std::exchange(known_[gpu], holder);
     if (holder == trace::kNobody) {
       leave(gpu);
       continue;
     }
     if (job_[gpu] != kNoJob && before > trace::kNobody && holders.same_job(before, holder)) {
-      Job& same = jobs_[job_[gpu]];  // the same job, of which a process came or went
+      Job& same = jobs_[job_[gpu]];  // the same job, of which a process came or went, or a row that lacks a cell
+      known_[gpu] = holders.joined(before, holder);
       same.holder = holders.joined(same.holder, holder);
       continue;
     }

@@ -18,7 +18,7 @@ class JobFinder {
   static constexpr std::size_t kNoJob = static_cast<std::size_t>(-1);
 
   JobFinder(std::size_t gpus, const std::vector<std::string>& host_of)
-      : host_of_(host_of), now_(gpus, kUnknownSample), job_(gpus, kNoJob) {}
+      : host_of_(host_of), now_(gpus, kUnknownSample), known_(gpus, kUnknownSample), job_(gpus, kNoJob) {}
 
   struct Job {
     float holder = kUnknownSample;
@@ -39,7 +39,8 @@ class JobFinder {
   void leave(std::size_t gpu);
 
   const std::vector<std::string>& host_of_;
-  std::vector<float> now_;  // of each GPU, as last told
+  std::vector<float> now_;    // of each GPU, as last told
+  std::vector<float> known_;  // the same, with what earlier rows of the same job said
   std::vector<std::size_t> job_;
   std::vector<Job> jobs_;
 };

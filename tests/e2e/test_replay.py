@@ -320,6 +320,12 @@ def test_what_was_known_of_a_job_stays_known(tmp_path):
     for per in ("gpu", "job"):
         end, = totals(trace, "--idle", "30m", "--per", per)["ends"]
         assert (end["user"], end["command"], end["pids"]) == ("alice", "train.py", ["17"])
+    # Nor does it make one job of two: pid 18 is none of 17, though the row between them names only their user.
+    rows = [f"{60 * i},0,{90 if i < 10 or i > 50 else 0},{8 << 30},{17 if i < 50 else '' if i == 50 else 18},alice,train.py" for i in range(60)]
+    trace.write_text("time,gpu,util,mem_used_bytes,pids,users,command\n" + "\n".join(rows) + "\n")
+    for per in ("gpu", "job"):
+        got = totals(trace, "--idle", "30m", "--per", per)
+        assert (got["jobs"], got["ended"], got["worked_again"], got["work_lost_hours"]) == (2, 1, 0, 0), per
 
 
 @pytest.mark.parametrize("per", ["gpu", "job"])
