@@ -326,6 +326,14 @@ def test_what_was_known_of_a_job_stays_known(tmp_path):
     for per in ("gpu", "job"):
         got = totals(trace, "--idle", "30m", "--per", per)
         assert (got["jobs"], got["ended"], got["worked_again"], got["work_lost_hours"]) == (2, 1, 0, 0), per
+    # Nor does a row that names only the user join a job to another one of that user, on another GPU.
+    first = 2
+    trace.write_text("time,gpu,util,mem_used_bytes,pids,users,command\n" + "".join(
+        f"{60 * i},{gpu},{90 if gpu == 0 or i < 10 else 0},{8 << 30},{'' if gpu == 1 and i == first else 17 + gpu},alice,train.py\n"
+        for i in range(60) for gpu in range(2) if gpu == 0 or i >= first))
+    for per in ("gpu", "job"):
+        got = totals(trace, "--idle", "30m", "--per", per)
+        assert (got["jobs"], got["ended"], got["worked_again"], got["work_lost_hours"]) == (2, 1, 0, 0), per
 
 
 @pytest.mark.parametrize("per", ["gpu", "job"])
