@@ -31,9 +31,10 @@ class EachSlurmTest : public ::testing::Test {
   }
   void give(slurm::Allocation job) {
     details_[std::to_string(job.job)] = fmt::format(
-        "JobId={} JobName=x\n   JobState=RUNNING\n   SuspendTime=None SecsPreSuspend=0\n"
+        "JobId={} JobName=x\n   JobState=RUNNING\n   StartTime={} EndTime=Unknown\n   SuspendTime=None "
+        "SecsPreSuspend=0\n"
         "     Nodes={} CPU_IDs=0 Mem=0 GRES=gpu:{}(IDX:{})\n",
-        job.job, job.nodes, job.gpus.size(), fmt::join(job.gpus, ","));
+        job.job, slurm_start_, job.nodes, job.gpus.size(), fmt::join(job.gpus, ","));
     job.uid = 1000;
     job.user = "ada";
     job.node = "n1";
@@ -80,6 +81,7 @@ class EachSlurmTest : public ::testing::Test {
 
   std::string folder;
   std::map<std::string, std::string> details_;  // by job: what `scontrol show job -d` says
+  unsigned slurm_start_ = 1;                    // when Slurm began it, in seconds
   std::vector<std::string> verbs;
 };
 
@@ -152,7 +154,7 @@ class LeaderTest : public EachSlurmTest {
   }
   static HelperResult given(const std::string& on_first, const std::string& name = "x") {
     return done(
-        fmt::format("JobId=22 JobName={}\n   JobState=RUNNING\n   SuspendTime=None SecsPreSuspend=0\n"
+        fmt::format("JobId=22 JobName={}\n   JobState=RUNNING\n   StartTime=1\n   SuspendTime=None SecsPreSuspend=0\n"
                     "     Nodes=n0 CPU_IDs=0 Mem=0 GRES={}\n     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)\n",
                     name, on_first));
   }
@@ -398,6 +400,19 @@ TEST_F(EachSlurmTest, AJobThatHasOtherGpusThanItsFileSaysIsLeftAlone) {
     EXPECT_EQ(world.count("exec=true"), 0U);
     EXPECT_GE(world.count("run env"), 2U) << "it is looked at again";
   }
+}
+
+// The same GPU idled before the job began, and the file of an older one with its number was there.
+TEST_F(EachSlurmTest, TimeBeforeSlurmBeganTheJobDoesNotCount) {
+  slurm_start_ = 300;
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = running();
+  Listening sink;
+  run_for(settings("slurm=cancel"), world, sink, 10min);
+  ASSERT_FALSE(verbs.empty());
+  EXPECT_GE(time_of(world, "run scancel"), Instant(360s));
+  EXPECT_LE(time_of(world, "run scancel"), Instant(420s));
 }
 
 // As with an upgrade of lull.

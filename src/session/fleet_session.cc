@@ -249,8 +249,7 @@ void FleetSession::learn(const std::string& run, std::size_t component) {
                             Followed& one = jobs_.at(run);
                             auto& all = one.learning;
                             all.gpus.insert(all.gpus.end(), given->gpus.begin(), given->gpus.end());
-                            all.resumed = std::max(
-                                {all.resumed.value_or(WallTime{}), job.start, given->resumed.value_or(WallTime{})});
+                            all.since = std::max({all.since, job.start, given->since});
                             if (component + 1 < one.components.size()) return learn(run, component + 1);
                             learned(run, "");
                           }));
@@ -262,7 +261,7 @@ void FleetSession::learned(const std::string& run, std::string why) {
   one.unclear = std::move(why);
   one.known = false;
   one.gpus = std::move(one.learning.gpus);
-  one.since = one.learning.resumed.value_or(WallTime{});
+  one.since = one.learning.since;
   if (!one.unclear.empty() || one.gpus.empty() || !one.steps.empty()) {
     one.known = one.unclear.empty();
     return learn_next();

@@ -97,9 +97,9 @@ bool ActOnJob::is_as_judged() {
     std::ranges::sort(judged);
     std::ranges::sort(given->gpus);
     if (given->gpus != judged) return not_now(fmt::format("Slurm gave job {} other GPUs than were judged", part.job));
-    if (given->resumed && *given->resumed > request_.runs_since)
-      return not_now(fmt::format("job {} was suspended until {}", part.job, format_rfc3339(*given->resumed, 0)),
-                     std::chrono::duration_cast<Duration>(*given->resumed - request_.runs_since));
+    if (given->since > request_.runs_since)
+      return not_now(fmt::format("job {} runs only since {}", part.job, format_rfc3339(given->since, 0)),
+                     std::chrono::duration_cast<Duration>(given->since - request_.runs_since));
   }
   return true;
 }

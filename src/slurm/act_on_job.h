@@ -48,7 +48,7 @@ class ActOnJob {
   struct Request {
     Judged judged = {};
     // Nothing is done unless these are the GPUs that Slurm says it has given (`scontrol show job -d`), and the job has
-    // not been suspended since `runs_since`. Empty: that was compared by whoever asks.
+    // run without a break since `runs_since`. Empty: that was compared by whoever asks.
     std::vector<JudgedPart> parts = {};
     WallTime runs_since{};
     std::optional<Verb> verb = {};  // nothing: it is looked at, and that is all

@@ -67,15 +67,16 @@ Answer says_yes(std::string node, unsigned restarts = 0) {
 }
 // What `scontrol show job -d` says: the same GPUs on each of its nodes.
 std::string details(std::uint64_t job, std::string_view nodes, std::string_view gres = "gpu:1(IDX:0)",
-                    std::string_view suspended = "None") {
+                    std::string_view suspended = "None", std::string_view start = "1") {
   return fmt::format(
-      "JobId={} JobName=x\n   JobState=RUNNING\n   SuspendTime={} SecsPreSuspend=0\n     Nodes={} CPU_IDs=0 Mem=0 "
-      "GRES={}\n",
-      job, suspended, nodes, gres);
+      "JobId={} JobName=x\n   JobState=RUNNING\n   StartTime={} EndTime=Unknown Deadline=N/A\n"
+      "   SuspendTime={} SecsPreSuspend=0\n     Nodes={} CPU_IDs=0 Mem=0 GRES={}\n",
+      job, start, suspended, nodes, gres);
 }
 
 class SlurmTest : public ::testing::Test {
  protected:
+  SlurmTest() { clock.advance(24h); }  // the jobs began before
   // What each program answers; every command is noted.
   slurm::Run run() {
     return [this](const Command& command, Duration limit, Helpers::Done done) {
@@ -716,15 +717,18 @@ TEST_F(SlurmTest, ANodeThatDoesNotSayWhichGpusItJudgedKeepsAJob) {
   EXPECT_FALSE(any_verb());
 }
 
-// While it was suspended it could not use its GPUs.
-TEST_F(SlurmTest, TimeBeforeAJobWasResumedDoesNotCount) {
+// While it was suspended it could not use its GPUs. Before it began, an older job with its number may have had them,
+// whose file was left behind.
+TEST_F(SlurmTest, TimeBeforeAJobBeganOrWasResumedDoesNotCount) {
   clock.advance(std::chrono::hours(24 * 20000));
   const auto now = std::chrono::duration_cast<std::chrono::seconds>(loop->clock().wall().time_since_epoch()).count();
   FiringFacts facts;
   facts.why.needed = {.time = 2h};
-  for (const auto& [ago, acts] : {std::pair(2h - 10s, false), std::pair(2h + 10s, true)}) {
+  for (const auto& [ago, resumed, acts] : {std::tuple(2h - 10s, true, false), std::tuple(2h + 10s, true, true),
+                                           std::tuple(2h - 10s, false, false), std::tuple(2h + 10s, false, true)}) {
     ran.clear();
-    slurm_gave["22"] = details(22, "gpu1", "gpu:1(IDX:0)", std::to_string(now - ago.count()));
+    const std::string since = std::to_string(now - ago.count());
+    slurm_gave["22"] = details(22, "gpu1", "gpu:1(IDX:0)", resumed ? since : "None", resumed ? "1" : since);
     const auto got = step(job_on("gpu1"), Verb{VerbKind::cancel}, facts);
     ASSERT_TRUE(got.outcome);
     EXPECT_EQ(any_verb(), acts);

@@ -136,6 +136,7 @@ Result<GivenGpus> read_job_details(std::string_view output, std::uint64_t job, c
   std::map<std::string, std::vector<unsigned>> found;
   bool ours = false;
   unsigned records = 0;
+  unsigned starts = 0;
   unsigned suspensions = 0;
   for (const std::string_view line : split(output, '\n')) {
     if (line.starts_with("JobId=")) {
@@ -144,11 +145,14 @@ Result<GivenGpus> read_job_details(std::string_view output, std::uint64_t job, c
     }
     const std::string_view words = trim(line);
     if (!ours) continue;
-    if (words.starts_with("SuspendTime=")) {
-      ++suspensions;
-      const std::string_view time = words.substr(12, words.find(' ') - 12);
-      given.resumed = read_seconds(time);
-      if (!given.resumed && time != "None") return unclear();
+    const bool begins = words.starts_with("StartTime=");
+    if (begins || words.starts_with("SuspendTime=")) {
+      ++(begins ? starts : suspensions);
+      const std::size_t at = words.find('=') + 1;
+      const std::string_view time = words.substr(at, words.find(' ') - at);
+      const auto since = read_seconds(time);
+      if (!since && (begins || time != "None")) return unclear();
+      given.since = std::max(given.since, since.value_or(WallTime{}));
     }
     if (!words.starts_with("Nodes=")) continue;
     const std::size_t gres = words.rfind(" GRES=");
@@ -160,7 +164,7 @@ Result<GivenGpus> read_job_details(std::string_view output, std::uint64_t job, c
     for (const std::string& name : *names)
       if (!found.emplace(name, *gpus).second) return unclear();
   }
-  if (records != 1 || suspensions != 1 || found.size() != nodes.size()) return unclear();
+  if (records != 1 || starts != 1 || suspensions != 1 || found.size() != nodes.size()) return unclear();
   for (const std::string& node : nodes) {
     const auto place = found.find(node);
     if (place == found.end()) return unclear();

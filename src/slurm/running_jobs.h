@@ -44,7 +44,7 @@ Result<std::vector<std::string>> read_job_nodes(std::string_view output, const R
 
 struct GivenGpus {
   std::vector<NodeGpu> gpus = {};
-  std::optional<WallTime> resumed = {};  // it was suspended, and goes on since then
+  WallTime since{};  // it has run without a break since then: its start, or when it was resumed last
 };
 Command job_details_command(std::uint64_t job);
 // `nodes`: those of read_job_nodes().

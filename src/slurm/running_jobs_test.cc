@@ -45,11 +45,12 @@ TEST(RunningJobs, NodesAreThoseOfThisRun) {
     EXPECT_FALSE(read_job_nodes(text, kJob)) << text.substr(0, 60);
 }
 
-std::string shown(std::string_view name, std::string_view nodes, std::string_view suspended = "None") {
+std::string shown(std::string_view name, std::string_view nodes, std::string_view suspended = "None",
+                  std::string_view start = "1795000998") {
   return fmt::format(
-      "JobId=22 JobName={}\n   UserId=ada(1000)\n   SuspendTime={} SecsPreSuspend=0\n   JOB_GRES=gpu:3\n{}"
-      "   MinCPUsNode=1\n\n",
-      name, suspended, nodes);
+      "JobId=22 JobName={}\n   UserId=ada(1000)\n   StartTime={} EndTime=1795004598 Deadline=N/A\n"
+      "   SuspendTime={} SecsPreSuspend=0\n   JOB_GRES=gpu:3\n{}   MinCPUsNode=1\n\n",
+      name, start, suspended, nodes);
 }
 const std::string kOneLine = "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n";
 const std::vector<std::string> kNodes = {"n1", "n2"};
@@ -58,7 +59,7 @@ TEST(RunningJobs, GpusAreThoseOfEachNode) {
   const auto same = read_job_details(shown("x", kOneLine), 22, kNodes);
   ASSERT_TRUE(same) << same.error().message();
   EXPECT_EQ(same->gpus, (std::vector<std::pair<std::string, unsigned>>{{"n1", 0}, {"n1", 1}, {"n2", 0}, {"n2", 1}}));
-  EXPECT_FALSE(same->resumed);
+  EXPECT_EQ(same->since, WallTime(1795000998s));
   const auto other =
       read_job_details("JobId=21 JobName=y\n     Nodes=n9 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)\n\n" +
                            shown("x",
@@ -68,7 +69,7 @@ TEST(RunningJobs, GpusAreThoseOfEachNode) {
                        22, kNodes);
   ASSERT_TRUE(other) << other.error().message();
   EXPECT_EQ(other->gpus, (std::vector<std::pair<std::string, unsigned>>{{"n1", 0}, {"n1", 3}, {"n1", 5}}));
-  EXPECT_EQ(other->resumed, WallTime(1795001002s));
+  EXPECT_EQ(other->since, WallTime(1795001002s));
 }
 
 // The name of a job may hold anything, lines included.
@@ -79,6 +80,7 @@ TEST(RunningJobs, ANameThatLooksLikeALineLeavesTheJobAlone) {
            shown("x\nJobId=22 JobName=y", kOneLine),
            shown("x\nJobId=23 JobName=y", kOneLine),
            shown("x\n   SuspendTime=1 x", kOneLine),
+           shown("x\n   StartTime=1 x", kOneLine),
            shown("x", ""),
            shown("x", kOneLine + kOneLine),
            shown("x", "     Nodes=n1 CPU_IDs=0 Mem=0 GRES=gpu:2(IDX:0-1)\n"),
@@ -86,6 +88,8 @@ TEST(RunningJobs, ANameThatLooksLikeALineLeavesTheJobAlone) {
            shown("x", "     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=shard:2(0/2,1/2)\n"),
            shown("x", "     Nodes=n[1-2] CPU_IDs=0 Mem=0\n"),
            shown("x", kOneLine, "soon"),
+           shown("x", kOneLine, "None", "None"),
+           shown("x", kOneLine, "None", "Unknown"),
            std::string("scontrol: error"),
        })
     EXPECT_FALSE(read_job_details(text, 22, kNodes)) << text;

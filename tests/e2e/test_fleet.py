@@ -45,7 +45,7 @@ class Cluster:
         start = int(time.time()) - started
         listed = f"{22:<24}{restarts:<16}{1000:<16}{'ada':64}{start:<24}{'N/A':24}{'main':64}{'(null)':64}{'(null)':64}{'N/A':512}"
         nodes = f"{22:<24}{restarts:<16}{'n[1-2]':8192}"
-        shown = f"JobId=22 JobName={name}\n   SuspendTime={suspended} SecsPreSuspend=0\n{details}\n   MinCPUsNode=1"
+        shown = f"JobId=22 JobName={name}\n   StartTime={start} EndTime=Unknown\n   SuspendTime={suspended} SecsPreSuspend=0\n{details}\n   MinCPUsNode=1"
         self.programs.add("squeue", f"""case "$*" in
 *tres-alloc*) cat <<'END'
 {row(state, restarts, count=2, nodes="n[1-2]", tres="cpu=2,node=2,billing=2,gres/gpu=2")}

@@ -59,7 +59,7 @@ def test_the_owner_of_a_slurm_job_is_told_how_to_keep_it_from_anywhere(sim, mail
     programs = mailer()
     for name in ("scancel", "srun", "runuser"):
         programs.add(name)
-    programs.add("scontrol", "printf 'JobId=22\\n   SuspendTime=None\\n     Nodes=gpu1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)\\n'")
+    programs.add("scontrol", "printf 'JobId=22\\n   StartTime=1\\n   SuspendTime=None\\n     Nodes=gpu1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)\\n'")
     programs.add("squeue", f'''case "$*" in *--format*) echo '22 (null)';; *) echo '{squeue_row(uid=12345)}';; esac''')
     env = {"LULL_SLURM_DIR": str(tmp_path / "run"), "SLURMD_NODENAME": "gpu1", **slurm_gpus(programs, tmp_path / "slurm", 1)}
     done = gpus.lull("slurm", "prolog", env={**env, "SLURM_JOB_ID": "22", "SLURM_JOB_UID": "12345", "SLURM_JOB_USER": "ada",

@@ -322,7 +322,7 @@ class SlurmWatch(Command):
         self.stand_in(case, "squeue", f"""case "$*" in *--jobs=23*) job=23;; *) job=22;; esac
 case "$*" in *--format*) echo "$job (null)";; *) cat {case.folder}/row.$job;; esac""")
         for job, gpu in (("22", "1"), ("23", "0")):
-            (case.folder / f"given.{job}").write_text(f"JobId={job} JobName=x\n   SuspendTime=None\n     Nodes=gpu1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:{gpu})\n")
+            (case.folder / f"given.{job}").write_text(f"JobId={job} JobName=x\n   StartTime=1\n   SuspendTime=None\n     Nodes=gpu1 CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:{gpu})\n")
         self.stand_in(case, "scontrol", f"""for job in "$@"; do :; done
 case "$1" in show) cat {case.folder}/given.$job;; *) echo "$*" >>{case.calls};; esac""")
         for name in ("scancel", "srun"):

@@ -374,3 +374,28 @@ def test_a_job_that_was_suspended_has_its_time_again(cluster, nodes):
     resumed = time.time()
     wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
     assert time.time() - resumed >= 14, "Slurm tells whole seconds"
+def test_a_file_of_an_older_job_gives_a_new_one_no_idle_time(cluster, nodes):
+    """With the same number, user, node, GPU and restarts. The Epilog of the older one failed, and the Prolog of the new one."""
+    older = cluster.submit()
+    (node,) = started(cluster, older)
+    text = (cluster.runs / node / str(older)).read_text()
+    cluster.cancel_all()
+    wait_until(lambda: not cluster.runs_on(older), what="the Epilog")
+    prolog = cluster.folder / "etc/prolog"
+    script = prolog.read_text()
+    prolog.write_text("#!/bin/sh\nexit 0\n")
+    try:
+        (cluster.runs / node / str(older + 1)).write_text(text.replace(f"job = {older}", f"job = {older + 1}"))
+        nodes.idle(node)
+        nodes.watch("util < 1 for 9s: slurm=cancel", nodes=[node])
+        wait_until(lambda: ask(cluster, nodes, node, older + 1)["held_seconds"] > 4, what="idle time before the job began")
+        job = cluster.submit("-w", node)
+        assert job == older + 1
+        wait_until(lambda: cluster.state(job) == "RUNNING", what="the job")
+        begun = time.time()
+        wait_until(lambda: cluster.state(job) == "CANCELLED", what="the end of the job")
+        assert time.time() - begun >= 7, "Slurm tells whole seconds"
+    finally:
+        prolog.write_text(script)
+
+
