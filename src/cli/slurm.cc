@@ -100,10 +100,17 @@ std::string in_words(const Answer& one) {
   return text;
 }
 
+// Which of the two is missing: the watcher, or what the Prolog writes for it.
+std::string nobody_text(const std::string& folder, std::uint64_t job) {
+  const auto file = read_trusted_file(folder, std::to_string(job));
+  return fmt::format("nobody watches it here{} {}", file ? "; its file is in" : ", and it has no file in",
+                     printable(folder));
+}
+
 // Root's watcher sees all GPUs. One of the asker's own counts where there is no other, and never beside it: nobody gets
 // out of being judged by watching too. To root no other user's counts.
 Answer heard(const std::vector<Reply>& replies, std::uint64_t job) {
-  Answer answer{.job = job, .node = node_name(), .why = "nobody watches it here"};
+  Answer answer{.job = job, .node = node_name()};
   for (const uid_t owner : {uid_t{0}, ::geteuid()}) {
     for (const Reply& reply : replies) {
       const auto one = reply.owner == owner ? read_answer(reply.line) : std::nullopt;
@@ -120,21 +127,23 @@ Answer heard(const std::vector<Reply>& replies, std::uint64_t job) {
 int ask_command(int argc, char** argv) {
   std::vector<std::string> words;
   std::string rule;
+  std::string dir;
   bool json = false;
   bool plain = false;
   CommandLine line(kAskAbout, "lull slurm ask");
-  line.usage("JOB [--json] [--rule RULE]");
+  line.usage("JOB [--json] [--rule RULE] [--dir DIR]");
   line.arguments("JOB", words, "the job's number").required();
   line.flag(shared::kJson, json, shared::kOneObject);
   line.option("--rule", rule, "the rule of one of the watcher's steps (default: that of the last one)").value("RULE");
+  add_dir_option(line, dir);
   line.flag("--plain", plain, "for other nodes").hidden();
   line.footer(kAskMore);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (words.size() != 1) return complain("slurm ask: one job, such as 22", kExitUsage);
   const auto job = job_number(words[0]);
   if (!job) return complain_of_job("ask", words[0], kExitUsage);
-  const Answer answer =
-      heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule}), kLongestAnswerTime), *job);
+  Answer answer = heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule}), kLongestAnswerTime), *job);
+  if (answer.says == Says::nobody) answer.why = nobody_text(allocation_folder(dir), *job);
   fmt::print("{}\n", json ? to_json(answer) : plain ? to_line(answer) : in_words(answer));
   switch (answer.says) {
     case Says::yes: return 0;
@@ -169,6 +178,15 @@ int status_of(ActResult::Kind kind) {
   return kExitFailure;
 }
 
+// What is known of this run of the job where it has a file here: another one may have its number by now.
+void add_what_was_given(Judged& judged, const std::string& folder) {
+  const auto text = read_trusted_file(folder, std::to_string(judged.job));
+  const auto given = text ? parse_allocation(*text, folder) : fail("");
+  if (!given || given->restarts != judged.restarts) return;
+  judged.user = given->uid;
+  judged.nodes = given->nodes;
+}
+
 SessionEnd act(Machine& machine, const ActOnJob::Request& request, bool start_again) {
   Loop& loop = machine.loop();
   SessionEnd end{kExitFailure, "slurm act: nothing was done"};
@@ -191,19 +209,27 @@ SessionEnd act(Machine& machine, const ActOnJob::Request& request, bool start_ag
 int act_command(int argc, char** argv) {
   std::vector<std::string> words;
   std::string restarts;
-  unsigned at_most = ActPolicy{}.restarts_at_most;
+  std::string dir;
+  const auto settings = Settings::load();
   ActOnJob::Request request;
+  unsigned& at_most = request.policy.restarts_at_most;
+  if (settings)
+    at_most = static_cast<unsigned>(to_unsigned(settings->text(Setting::slurm_restarts_at_most)).value_or(at_most));
   bool no_wait = false;
   CommandLine line(kActAbout, "lull slurm act");
-  line.usage("JOB requeue|requeuehold|cancel|comment|signal:NAME --restarts N [--reason TEXT] [--dry-run]");
+  line.usage("JOB requeue|requeuehold|cancel|comment|signal:NAME --restarts N [--reason TEXT] [--dry-run] [--dir DIR]");
   line.arguments("JOB", words, "the job's number, and what to do").required();
   line.option("--restarts", restarts, "how often it had been restarted when it was judged (required)").value("N");
   line.option("--reason", request.reason, "what its AdminComment says (default: that stays as it is)").value("TEXT");
-  line.option("--restarts-at-most", at_most, "after so many restarts, requeue the job and hold it").value("N");
+  line.option("--restarts-at-most", at_most,
+              "after so many restarts, requeue the job and hold it (default: restarts_at_most in [slurm] of lull.toml)")
+      .value("N");
   line.flag("--no-wait", no_wait, "do not wait until it can be started again after a requeue (Slurm waits 2 minutes)");
   line.flag(shared::kDryRun, request.dry_run);
+  add_dir_option(line, dir);
   line.footer(kActMore);
   if (const auto status = line.parse(argc, argv)) return *status;
+  if (!settings) return complain(settings.error().message(), kExitUsage);
   if (words.size() != 2) return complain("slurm act: a job and what to do, such as 22 requeue", kExitUsage);
   const auto job = job_number(words[0]);
   if (!job) return complain_of_job("act", words[0], kExitUsage);
@@ -219,8 +245,8 @@ int act_command(int argc, char** argv) {
     return complain("slurm act: comment needs --reason", kExitUsage);
   request.judged.job = *job;
   request.judged.restarts = static_cast<unsigned>(*count);
+  add_what_was_given(request.judged, allocation_folder(dir));
   request.verb = *std::move(verb);
-  request.policy.restarts_at_most = at_most;
   const SystemClock clock;
   return on_machine(clock, [&](Machine& machine) { return act(machine, request, !no_wait); });
 }

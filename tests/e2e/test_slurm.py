@@ -217,6 +217,23 @@ def test_act_does_nothing_by_what_it_does_not_understand(act, programs, squeue):
     assert [call.split()[0] for call in programs.calls()] == ["squeue"]
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are believed")
+def test_act_goes_by_the_file_of_that_run_of_the_job_where_there_is_one(run_lull, act, tmp_path):
+    assert run_lull("slurm", "prolog", "--dir", tmp_path / "run", env=clean_environment(**JOB)).stderr == ""
+    same = {"uid": 1000, "nodes": "gpu[1-2]", "count": 2}
+    for row_, status in (({"restarts": 1, **same}, 0), ({"restarts": 1, **same, "uid": 1001}, 1),
+                         ({"restarts": 1, **same, "nodes": "gpu[1,3]"}, 1), ({"restarts": 0, **same, "uid": 1001}, 0)):
+        done = act("22", "cancel", "--restarts", str(row_["restarts"]), "--dir", tmp_path / "run", squeue=row(**row_))
+        assert done.returncode == status, (row_, done.stderr)
+
+
+def test_act_holds_a_job_that_was_restarted_as_often_as_the_settings_say(act, programs, monkeypatch):
+    for at_most, args, verb in (("5", [], "requeue"), ("4", [], "requeuehold"), ("4", ["--restarts-at-most", "9"], "requeue")):
+        monkeypatch.setenv("LULL_SLURM_RESTARTS_AT_MOST", at_most)
+        assert act("22", "requeue", "--restarts", "4", "--no-wait", *args, squeue=row(restarts=4)).returncode == 0
+        assert programs.calls()[-1] == f"scontrol {verb} 22"
+
+
 def test_act_in_a_dry_run_only_looks(act, programs):
     done = act("22", "cancel", "--restarts", "0", "--reason", "x", "--dry-run")
     assert (done.returncode, done.stdout) == (0, "would run: scancel 22\n") and len(programs.calls()) == 1
@@ -236,9 +253,19 @@ def test_what_is_wrong_is_refused_in_one_line(run_lull, args):
 def test_ask_where_nobody_watches(run_lull, tmp_path):
     env = clean_environment(LULL_CONTROL=tmp_path, SLURMD_NODENAME="gpu1")
     done = run_lull("slurm", "ask", "22", env=env)
-    assert done.returncode == 3 and done.stdout == "gpu1: nobody: nobody watches it here\n"
+    assert done.returncode == 3 and done.stdout == "gpu1: nobody: nobody watches it here, and it has no file in /run/lull/slurm\n"
     done = run_lull("slurm", "ask", "22", "--json", env=env)
     assert done.returncode == 3 and json.loads(done.stdout)["says"] == "nobody"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root's files are believed")
+def test_ask_says_whether_the_watcher_or_the_prolog_is_missing(run_lull, tmp_path):
+    env = clean_environment(**JOB, LULL_CONTROL=tmp_path)
+    folder = tmp_path / "run/gpu1"
+    for command, said in (("epilog", "and it has no file in"), ("prolog", "its file is in")):
+        assert run_lull("slurm", command, "--dir", tmp_path / "run/%n", env=env).stderr == ""
+        done = run_lull("slurm", "ask", "22", "--dir", tmp_path / "run/%n", env=env)
+        assert done.returncode == 3 and done.stdout.endswith(f"{said} {folder}\n"), done.stdout
 
 
 # -- settings -----------------------------------------------------------------------------------------
