@@ -23,6 +23,16 @@ std::optional<unsigned> minute_of(std::string_view text) {
   return static_cast<unsigned>(*hours * 60 + *minutes);
 }
 
+std::optional<std::tm> local_time(WallTime when) {
+  const std::time_t seconds =
+      std::chrono::system_clock::to_time_t(std::chrono::time_point_cast<std::chrono::system_clock::duration>(when));
+  std::tm local{};
+  if (::localtime_r(&seconds, &local) == nullptr) return std::nullopt;
+  return local;
+}
+
+unsigned minute_of_day(const std::tm& local) { return static_cast<unsigned>(local.tm_hour * 60 + local.tm_min); }
+
 }  // namespace
 
 Result<Hours> Hours::parse(std::string_view text) {
@@ -49,11 +59,17 @@ bool Hours::contain_minute(unsigned minute) const {
 
 bool Hours::contain(WallTime when) const {
   if (spans_.empty()) return true;
-  const std::time_t seconds =
-      std::chrono::system_clock::to_time_t(std::chrono::time_point_cast<std::chrono::system_clock::duration>(when));
-  std::tm local{};
-  if (::localtime_r(&seconds, &local) == nullptr) return false;
-  return contain_minute(static_cast<unsigned>(local.tm_hour * 60 + local.tm_min));
+  const auto local = local_time(when);
+  return local && contain_minute(minute_of_day(*local));
+}
+
+Duration Hours::until(WallTime when) const {
+  const auto local = local_time(when);
+  if (!local) return Duration::zero();
+  const unsigned now = minute_of_day(*local);
+  unsigned minutes = 0;
+  while (minutes < kDay && !contain_minute((now + minutes) % kDay)) ++minutes;
+  return minutes % kDay == 0 ? Duration::zero() : std::chrono::minutes(minutes) - std::chrono::seconds(local->tm_sec);
 }
 
 }  // namespace lull

@@ -18,6 +18,7 @@ class Hours {
   bool always() const { return spans_.empty(); }
   bool contain(WallTime when) const;  // by the zone of this process
   bool contain_minute(unsigned minute_of_day) const;
+  Duration until(WallTime when) const;  // from then to the first moment that is in it; 0: it is, or there is none
   bool operator==(const Hours&) const = default;
 
  private:

@@ -390,6 +390,12 @@ TEST(HoursTest, SpansOfTheDay) {
   for (const char* wrong : {"", "20", "20-", "8-8", "25-3", "20:60-8", "a-b", "20-08,", "-5-8"})
     EXPECT_FALSE(Hours::parse(wrong)) << wrong;
   EXPECT_TRUE(Hours().contain_minute(5));
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  EXPECT_EQ(night.until(WallTime(12h + 30s)), 8h - 30s);
+  EXPECT_EQ(night.until(WallTime(23h)), 0s);
+  EXPECT_EQ(two.until(WallTime(13h + 15min)), 8h + 45min);
+  EXPECT_EQ(two.until(WallTime(0s)), 12h + 30min);
 }
 
 }  // namespace

@@ -16,6 +16,8 @@
 namespace lull {
 namespace {
 
+constexpr Duration kLeftAlone = std::chrono::minutes(10);  // until somebody may have said otherwise
+
 // Each node has lull where we have it.
 std::string own_program() {
   constexpr std::string_view kDeleted = " (deleted)";  // by an upgrade: the new one has its name
@@ -220,13 +222,14 @@ slurm::Answer EachSession::on_slurm_question(uid_t user, const slurm::Question& 
 void EachSession::answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const {
   using slurm::Says;
   const auto tracked = std::ranges::find(tracker_.subjects(), "job:" + job.name(), &TrackedSubject::key);
-  if (tracked == tracker_.subjects().end() && !slurm_->numbers().known()) {
-    answer.why = slurm_->numbers().why();
+  if (slurm_->leaves_alone(job)) {
+    answer.says = Says::no;
+    answer.yes_in = kLeftAlone;
+    answer.why = "it is left alone here";
     return;
   }
   if (tracked == tracker_.subjects().end()) {
-    answer.says = Says::no;
-    answer.why = "it is left alone here";
+    answer.why = slurm_->numbers().known() ? "it is not judged yet" : slurm_->numbers().why();
     return;
   }
   const std::vector<EachStep>& steps = steps_of(tracked->subject.id);
@@ -263,6 +266,7 @@ void EachSession::answer_for(const slurm::Allocation& job, const std::string& ru
   } else if (engine_.holds_now(tracked->subject.id, 0, step)) {
     answer.says = Says::yes;
     answer.yes_in = Duration::zero();
+    answer.yes_in = settings_.hours.until(world_.clock().wall());
   } else if (verdict.condition == Truth::unknown || tracked->subject.stopped) {
     answer.yes_in = needed(verdict, settings_.every);
   } else {

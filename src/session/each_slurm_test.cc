@@ -670,6 +670,50 @@ TEST_F(EachSlurmTest, NothingIsDoneToAJobBeforeItHasRunForTheDelay) {
   }
 }
 
+TEST_F(EachSlurmTest, ANodeSaysWhenItCouldSayYesOutsideTheHoursAndWhereAJobIsLeftAlone) {
+  ::setenv("TZ", "UTC", 1);
+  ::tzset();
+  for (const bool left_alone : {false, true}) {
+    give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0, .partition = "main"});
+    FakeWorld world(with_util(idle));  // its clock begins at midnight
+    EachSettings made = settings();
+    made.hours = *Hours::parse("20-22");
+    if (left_alone) made.slurm->policy.except_partitions = {"main"};
+    Listening sink;
+    EachSession session(std::move(made), world, sink);
+    std::optional<slurm::Answer> heard;
+    world.loop().at(Instant(2h), [&] { heard = session.on_slurm_question(0, {22, "n1", ""}); });
+    world.loop().at(Instant(2h + 1s), [&] { world.send(SIGTERM); });
+    (void)session.run();
+    ASSERT_TRUE(heard);
+    EXPECT_EQ(heard->says, slurm::Says::no);
+    EXPECT_EQ(heard->yes_in, left_alone ? Duration(10min) : Duration(18h));
+  }
+}
+
+// slurmd has just said which GPUs Slurm means, and no sample was taken since.
+TEST_F(EachSlurmTest, AJobThatIsNotJudgedYetIsUnknownAndNotLeftAlone) {
+  ::setenv("SLURM_CONF", (folder + "/slurm.conf").c_str(), 1);
+  std::ofstream(folder + "/gres.conf") << "Name=gpu File=/dev/null\n";
+  give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = [&](const std::vector<std::string>& command) {
+    return done(command[0] == "slurmd" ? "Gres Name=gpu Type=(null) Count=1 Index=0 ID=1 File=/dev/null (null)\n" : "");
+  };
+  EachSettings made = settings();
+  made.slurm->gpus.reset();
+  Listening sink;
+  EachSession session(std::move(made), world, sink);
+  std::optional<slurm::Answer> heard;
+  world.loop().at(Instant(3s), [&] { heard = session.on_slurm_question(0, {22, "n1", ""}); });
+  world.loop().at(Instant(4s), [&] { world.send(SIGTERM); });
+  (void)session.run();
+  ::unsetenv("SLURM_CONF");
+  ASSERT_TRUE(heard);
+  EXPECT_EQ(heard->says, slurm::Says::unknown);
+  EXPECT_EQ(heard->why, "it is not judged yet");
+}
+
 TEST_F(EachSlurmTest, ANodeSaysNoUntilTheDelayIsOver) {
   give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});  // begins when it is first seen
   FakeWorld world(with_util(idle));

@@ -40,7 +40,7 @@ SlurmJobs::SlurmJobs(SlurmSettings settings)
 
 // What the Prolog is not told (the QOS, say) squeue says before anything is done (slurm/verb.h). Of a job that Slurm is
 // not asked about it may be any name.
-bool SlurmJobs::left_alone(const slurm::Allocation& job) const {
+bool SlurmJobs::leaves_alone(const slurm::Allocation& job) const {
   const slurm::ActPolicy& policy = settings_.policy;
   for (const auto& [names, name] :
        {std::pair(&policy.except_partitions, &job.partition), std::pair(&policy.except_qos, &job.qos),
@@ -79,7 +79,7 @@ std::vector<AllocatedJob> SlurmJobs::look(Instant now, WallTime wall) {
   note_begins(now, wall);
   std::vector<AllocatedJob> jobs;
   for (const slurm::Allocation& one : all_) {
-    if (left_alone(one) || (!one.gpus.empty() && !numbers_.asked())) continue;
+    if (leaves_alone(one) || (!one.gpus.empty() && !numbers_.asked())) continue;
     const std::string user = !one.user.empty() ? one.user : one.uid ? user_name(*one.uid) : "?";
     AllocatedJob& job =
         jobs.emplace_back(AllocatedJob{.job = one.name(),

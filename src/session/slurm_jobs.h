@@ -52,12 +52,12 @@ class SlurmJobs {
   const slurm::Allocation* find(std::string_view name) const;             // "slurm:22"
   std::optional<slurm::UserRule> asked_for(std::string_view name) const;  // by the job's user
   Instant not_before(std::string_view name) const;  // by the delay; nothing is done to a job that is not known
+  bool leaves_alone(const slurm::Allocation& job) const;
   const std::vector<slurm::Allocation>& all() const { return all_; }
   const SlurmSettings& settings() const { return settings_; }
 
  private:
   void add_others(slurm::Allocations& found);
-  bool left_alone(const slurm::Allocation& job) const;
   void note_begins(Instant now, WallTime wall);
 
   SlurmSettings settings_;
