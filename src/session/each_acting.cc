@@ -17,10 +17,10 @@ namespace lull {
 // ---- confirmation
 
 // By a sample of now, and by the newest data of it. (A dry run ends nothing, and says what a replay of its recording
-// says: what fired.)
+// says: what fired. That of Slurm jobs does all but the verb.)
 bool EachSession::wanted(const Key& key) const {
   if (!may_act_on(key) || !feed_->is_fresh()) return false;
-  if (settings_.dry_run) return engine_.holds(key.first, 0, key.second);
+  if (!confirms()) return engine_.holds(key.first, 0, key.second);
   return feed_->covers() && engine_.holds_now(key.first, 0, key.second);
 }
 
@@ -75,11 +75,11 @@ void EachSession::fired(const Event& event, const Fired& fire) {
     if (acts) act_on(key, fire);
     asking_.erase(key);
     if (acts) return;
-    const bool again = !cancelled && !settings_.dry_run && may_act_on(key);
+    const bool again = !cancelled && confirms() && may_act_on(key);
     if (again) not_confirmed(key);
     engine_.outcome(key.first, 0, key.second, again ? FiresAgain::at_once : FiresAgain::in_another_stretch);
     // Kept, or out of hours: what held so far does not count when that is over.
-    if (!again && !settings_.dry_run && tracker_.find(key.first) != nullptr) begin(key.first, world_.clock().now());
+    if (!again && confirms() && tracker_.find(key.first) != nullptr) begin(key.first, world_.clock().now());
   });
 }
 
@@ -137,30 +137,38 @@ FiringFacts EachSession::facts(const TrackedSubject& tracked, const Fired& fire,
   return all;
 }
 
+std::vector<std::unique_ptr<Action>> EachSession::actions_of(const Key& key, const TrackedSubject& tracked,
+                                                             const ActionOption& word) {
+  std::vector<std::unique_ptr<Action>> made;
+  if (slurm_) add_slurm_actions(key, tracked, word, made);
+  if (settings_.dry_run) return made;  // the nodes are asked, and that is all
+  if (word.kind == ActionOption::Kind::holders)
+    made.push_back(ending(key, tracked, word));
+  else if (word.kind == ActionOption::Kind::park)
+    made.push_back(parking(key, tracked, word));
+  else
+    std::ranges::move(world_.actions_of(word, settings_.how), std::back_inserter(made));
+  return made;
+}
+
 void EachSession::act_on(const Key& key, const Fired& fire) {
   const TrackedSubject& tracked = *tracker_.find(key.first);
   FiringFacts all = facts(tracked, fire, key.second);
-  sink_.firing(all, settings_.dry_run);
-  if (settings_.dry_run) return engine_.outcome(key.first, 0, key.second);
+  const bool dry_run = settings_.dry_run;
+  if (!dry_run || !confirms()) sink_.firing(all, dry_run);
+  if (!confirms()) return engine_.outcome(key.first, 0, key.second);
   Acting acting{.actions = {}, .executor = nullptr, .whom = whom(tracked)};
+  if (dry_run) acting.would = all;
   std::vector<Action*> actions;
-  if (!settings_.evidence.empty()) {
+  if (!settings_.evidence.empty() && !dry_run) {
     all.members = view_processes(tracked.holders, world_.root());
     if (auto action = world_.evidence(settings_.evidence, recorder_)) {
       actions.push_back(action.get());
       acting.actions.push_back(std::move(action));
     }
   }
-  for (const ActionOption& word : steps_of(key.first)[key.second].actions) {
-    std::vector<std::unique_ptr<Action>> made;
-    if (slurm_) add_slurm_actions(key, tracked, word, made);
-    if (word.kind == ActionOption::Kind::holders)
-      made.push_back(ending(key, tracked, word));
-    else if (word.kind == ActionOption::Kind::park)
-      made.push_back(parking(key, tracked, word));
-    else
-      std::ranges::move(world_.actions_of(word, settings_.how), std::back_inserter(made));
-    for (auto& action : made) {
+  for (const ActionOption& word : steps_of(key.first)[key.second].actions)
+    for (auto& action : actions_of(key, tracked, word)) {
       if (const auto ready = action->prepare(); !ready)
         sink_.note_of(acting.whom, Level::warning, "failed",
                       fmt::format("{}: {}", tracked.title, ready.error().message()));
@@ -168,7 +176,6 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
         actions.push_back(action.get());
       acting.actions.push_back(std::move(action));
     }
-  }
   const Whom about = acting.whom;
   acting.executor = std::make_unique<Executor>(
       loop_, std::move(actions), settings_.retries, std::move(all), true,
@@ -198,7 +205,8 @@ void EachSession::done(const Key& key, bool all, bool called_off) {
   if (called_off && tracked != nullptr &&
       (kept_.contains(tracked->key) || !settings_.hours.contain(world_.clock().wall())))
     begin(key.first, world_.clock().now());
-  if (!called_off)
+  if (over->would && all && !called_off) sink_.firing(*over->would, true);
+  if (!called_off && !over->would)
     sink_.note_of(over->whom, Level::note, "done", over->whom.subject + (all ? ": done" : ": not all of it was done"));
 }
 

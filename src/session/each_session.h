@@ -92,6 +92,7 @@ class EachSession {
     std::vector<std::unique_ptr<Action>> actions;
     std::unique_ptr<Executor> executor;
     Whom whom;
+    std::optional<FiringFacts> would = {};  // dry run: said once the nodes of a Slurm job agree
   };
   struct Kept {
     std::optional<Instant> since;  // the first time it was asked for since it last worked
@@ -120,6 +121,8 @@ class EachSession {
   void answer_for(const slurm::Allocation& job, const std::string& rule, slurm::Answer& answer) const;
   std::optional<bool> leads(const Key& key);
   void ask_nodes_early(const Key& key);
+  std::vector<std::unique_ptr<Action>> actions_of(const Key& key, const TrackedSubject& tracked,
+                                                  const ActionOption& word);
   void add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
                          std::vector<std::unique_ptr<Action>>& made);
   void start_again(std::uint64_t job, const std::string& id);
@@ -136,7 +139,8 @@ class EachSession {
   bool may_act_on(const Key& key) const;
   void not_confirmed(const Key& key);
   Truth works_again(const TrackedSubject& told, std::uint32_t step) const;
-  void confirm(std::function<void()> then) { feed_->confirm(std::move(then), !settings_.dry_run); }
+  void confirm(std::function<void()> then) { feed_->confirm(std::move(then), confirms()); }
+  bool confirms() const { return !settings_.dry_run || slurm_; }
   void tell(const Whom& whom, const ActionEvent& action_event);
   void show_progress(Instant at);
   WatchedJob watched(const TrackedSubject& tracked, Instant now) const;

@@ -77,7 +77,7 @@ std::optional<bool> EachSession::leads(const Key& key) {
 void EachSession::ask_nodes_early(const Key& key) {
   const TrackedSubject* tracked = tracker_.find(key.first);
   const slurm::Allocation* job = slurm_ && tracked != nullptr ? slurm_->find(tracked->job) : nullptr;
-  if (job == nullptr || settings_.dry_run || !may_act_on(key) || not_confirmed_.contains(key)) return;
+  if (job == nullptr || !may_act_on(key) || not_confirmed_.contains(key)) return;
   if (!job->restarts || job->nodes.empty() || (job->het_job == 0 && job->nodes == job->node)) return;
   const auto asking = std::make_shared<slurm::AskNodes>(
       loop_, world_.runner(),
@@ -95,17 +95,21 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   if (job == nullptr) return;
   const bool is_verb = word.kind == ActionOption::Kind::slurm;
   if (job->nodes.empty() && word.only_tells()) return;
-  slurm::JobStep::Options options{.text = is_verb ? word.text : "ask the nodes of the job", .job = *job};
+  const bool does_verb = is_verb && !settings_.dry_run;
+  slurm::JobStep::Options options{.text = does_verb ? word.text : "ask the nodes of the job", .job = *job};
   if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
   options.policy = slurm_->settings().policy;
   const EachStep& fired = steps_of(key.first)[key.second];
   options.program = own_program();
   options.rule = to_text(fired.when);
+  options.dry_run = settings_.dry_run;
   if (auto early = asking_.extract(key); !early.empty()) options.early = std::move(early.mapped());
   auto step = std::make_unique<slurm::JobStep>(loop_, world_.runner(), std::move(options));
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, until); };
-  step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };
-  step->on_gone = [this, name = tracked.job] { slurm_->drop(name); };
+  if (!settings_.dry_run) {
+    step->on_requeued = [this, number = job->job](const slurm::ActResult& result) { start_again(number, result.id); };
+    step->on_gone = [this, name = tracked.job] { slurm_->drop(name); };
+  }
   made.push_back(std::move(step));
 }
 
@@ -262,11 +266,11 @@ void EachSession::answer_for(const slurm::Allocation& job, const std::string& ru
     answer.why = "it has not run long enough (slurm.delay)";
   } else if (!may_act_on({tracked->subject.id, step})) {
     answer.says = Says::no;
+    answer.yes_in = settings_.hours.until(world_.clock().wall());
     answer.why = "nothing is done at this hour";
   } else if (engine_.holds_now(tracked->subject.id, 0, step)) {
     answer.says = Says::yes;
     answer.yes_in = Duration::zero();
-    answer.yes_in = settings_.hours.until(world_.clock().wall());
   } else if (verdict.condition == Truth::unknown || tracked->subject.stopped) {
     answer.yes_in = needed(verdict, settings_.every);
   } else {

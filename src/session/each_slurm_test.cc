@@ -714,6 +714,59 @@ TEST_F(EachSlurmTest, AJobThatIsNotJudgedYetIsUnknownAndNotLeftAlone) {
   EXPECT_EQ(heard->why, "it is not judged yet");
 }
 
+// A dry run says what would be done, and nothing of a job of which another node says no.
+TEST_F(EachSlurmTest, ADryRunAsksTheNodesAndDoesNothingElse) {
+  give({.job = 22, .gpus = {0}, .nodes = "n[1-2]", .restarts = 0});
+  slurm::Answer first{.job = 22,
+                      .node = "n1",
+                      .says = slurm::Says::yes,
+                      .restarts = 0,
+                      .gpus = 1,
+                      .numbers = {0},
+                      .age = 1s,
+                      .every = 5s};
+  slurm::Answer second = first;
+  second.node = "n2";
+  for (const char* action : {"slurm=requeue", "exec=true"})
+    for (const bool agree : {false, true}) {
+      second.says = agree ? slurm::Says::yes : slurm::Says::no;
+      second.why = "busy";
+      FakeWorld world(with_util(idle));
+      std::size_t changed = 0;
+      world.answer_command = [&, slurm = running(to_line(first) + "\n" + to_line(second) + "\n")](
+                                 const std::vector<std::string>& command) {
+        if (command[0] == "scontrol" || command[0] == "scancel") ++changed;
+        return command[0] == "squeue" ? done(row("n[1-2]", 2)) : slurm(command);
+      };
+      Listening sink;
+      EachSettings made = settings(action);
+      made.dry_run = true;
+      run_for(std::move(made), world, sink, 3min);
+      EXPECT_GE(world.count("run runuser"), 1U);
+      EXPECT_EQ(sink.firings.size(), agree ? 1U : 0U) << action;
+      EXPECT_EQ(changed, 0U);
+      EXPECT_EQ(world.count("exec=true"), 0U);
+      const auto says_no = [](const std::pair<std::string, std::string>& note) {
+        return note.second.find("n2 says no: busy") != std::string::npos;
+      };
+      EXPECT_EQ(std::ranges::any_of(sink.notes, says_no), !agree);
+    }
+}
+
+TEST_F(EachSlurmTest, ADryRunKeepsAFileOfAJobThatSlurmDoesNotKnow) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  world.answer_command = [&, slurm = running()](const std::vector<std::string>& command) {
+    if (command[0] == "squeue") return done("slurm_load_jobs error: Invalid job id specified", 1);
+    return slurm(command);
+  };
+  Listening sink;
+  EachSettings made = settings();
+  made.dry_run = true;
+  run_for(std::move(made), world, sink, 2min);
+  EXPECT_TRUE(sink.firings.empty() && fs::exists(folder + "/22"));
+}
+
 TEST_F(EachSlurmTest, ANodeSaysNoUntilTheDelayIsOver) {
   give({.job = 22, .gpus = {0}, .nodes = "n[0-1]", .restarts = 0});  // begins when it is first seen
   FakeWorld world(with_util(idle));

@@ -95,6 +95,7 @@ void JobStep::look(std::optional<Verb> verb) {
                         .verb = std::move(verb),
                         .policy = options_.policy,
                         .reason = reason_,
+                        .dry_run = options_.dry_run,
                         .het_job = options_.job.het_job,
                         .keep = on_keep},
       [this](std::function<void()> go) { check(std::move(go)); },

@@ -31,6 +31,7 @@ class JobStep final : public Action {
     ActPolicy policy = {};
     std::string program = "lull";  // that each node runs: lull slurm ask …
     std::string rule = {};
+    bool dry_run = false;                  // all but the verb and what comes with it
     bool asks_nodes = true;                // else whoever judged has seen all GPUs of the job
     std::shared_ptr<AskNodes> early = {};  // asked already; what is no agreement is asked again
   };

@@ -63,6 +63,19 @@ def test_a_job_whose_second_node_is_busy_is_never_acted_on(cluster, nodes):
     assert cluster.state(job) == "RUNNING" and cluster.field(job, "Restarts") == "0"
 
 
+def test_a_dry_run_asks_the_other_node_and_does_nothing(cluster, nodes):
+    job = cluster.submit(nodes=2)
+    first, second = started(cluster, job, 2)
+    nodes.watch(f"{RULE}: slurm=cancel", options=["--dry-run", "-v"])
+    nodes.idle(first)
+    said = nodes.said(first, f"{second} says no")
+    assert "dry run: would" not in said, said
+    nodes.idle(second)
+    nodes.said(first, "dry run: would cancel")
+    shown = cluster.run("scontrol", "show", "job", job).stdout
+    assert cluster.state(job) == "RUNNING" and "AdminComment" not in shown, shown
+
+
 def test_a_job_whose_second_node_is_not_watched_is_not_acted_on(cluster, nodes):
     job = cluster.submit(nodes=2)
     first, second = started(cluster, job, 2)
@@ -361,19 +374,6 @@ def test_a_file_of_an_older_job_on_another_gpu_is_no_reason_to_act(cluster, node
     wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
 
 
-@pytest.mark.long
-def test_a_job_that_was_suspended_has_its_time_again(cluster, nodes):
-    """It holds no GPU, which is idle all the while."""
-    job = cluster.submit()
-    (node,) = started(cluster, job)
-    nodes.idle(node)
-    cluster.run("scontrol", "suspend", str(job))
-    nodes.watch("util < 1 for 15s: slurm=cancel", nodes=[node])
-    assert f"job {job} is SUSPENDED now" in nodes.said(node, "not now")
-    cluster.run("scontrol", "resume", str(job))
-    resumed = time.time()
-    wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
-    assert time.time() - resumed >= 14, "Slurm tells whole seconds"
 def test_a_file_of_an_older_job_gives_a_new_one_no_idle_time(cluster, nodes):
     """With the same number, user, node, GPU and restarts. The Epilog of the older one failed, and the Prolog of the new one."""
     older = cluster.submit()
@@ -399,3 +399,16 @@ def test_a_file_of_an_older_job_gives_a_new_one_no_idle_time(cluster, nodes):
         prolog.write_text(script)
 
 
+@pytest.mark.long
+def test_a_job_that_was_suspended_has_its_time_again(cluster, nodes):
+    """It holds no GPU, which is idle all the while."""
+    job = cluster.submit()
+    (node,) = started(cluster, job)
+    nodes.idle(node)
+    cluster.run("scontrol", "suspend", str(job))
+    nodes.watch("util < 1 for 15s: slurm=cancel", nodes=[node])
+    assert f"job {job} is SUSPENDED now" in nodes.said(node, "not now")
+    cluster.run("scontrol", "resume", str(job))
+    resumed = time.time()
+    wait_until(lambda: cluster.state(job) in ("CANCELLED", ""), what="the end of the job")
+    assert time.time() - resumed >= 14, "Slurm tells whole seconds"
