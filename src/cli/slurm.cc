@@ -222,7 +222,7 @@ int act_command(int argc, char** argv) {
   line.option("--restarts", restarts, "how often it had been restarted when it was judged (required)").value("N");
   line.option("--reason", request.reason, "what its AdminComment says (default: that stays as it is)").value("TEXT");
   line.option("--restarts-at-most", at_most,
-              "after so many restarts, requeue the job and hold it (default: restarts_at_most in [slurm] of lull.toml)")
+              "after so many restarts, requeue the job and hold it (slurm.restarts_at_most of lull.toml)")
       .value("N");
   line.flag("--no-wait", no_wait, "do not wait until it can be started again after a requeue (Slurm waits 2 minutes)");
   line.flag(shared::kDryRun, request.dry_run);

@@ -89,7 +89,7 @@ bool ActOnJob::is_as_judged() {
   };
   for (std::size_t i = 0; i < given_.size(); ++i) {
     const JudgedPart& part = request_.parts[i];
-    if (is_silent(*given_[i])) return not_now("Slurm's controller does not answer");
+    if (is_silent(*given_[i])) return not_now(silence_text(given_[i]->output));
     if (!given_[i]->ok()) return not_now("scontrol show job: " + trouble_of(*given_[i]));
     auto given = read_job_details(given_[i]->output, part.job, part.nodes);
     if (!given) return not_now(given.error().message());
@@ -107,7 +107,7 @@ bool ActOnJob::is_as_judged() {
 // True: it is, and said so. Where the Comment cannot be read it may ask for time.
 bool ActOnJob::keeps() {
   if (!comment_ || knows_no_job(*comment_)) return false;
-  if (is_silent(*comment_)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer"), true;
+  if (is_silent(*comment_)) return finish(ActResult::Kind::not_now, silence_text(comment_->output)), true;
   if (!comment_->ok())
     return finish(ActResult::Kind::not_now, "its Comment cannot be read: " + trouble_of(*comment_)), true;
   // A comment of several lines is no way to be left alone: what it asks for counts, and is capped as any other.
@@ -122,7 +122,7 @@ bool ActOnJob::keeps() {
 }
 
 void ActOnJob::looked() {
-  if (is_silent(*state_)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+  if (is_silent(*state_)) return finish(ActResult::Kind::not_now, silence_text(state_->output));
   if (!state_->ok() && !knows_no_job(*state_)) return finish(ActResult::Kind::failed, "squeue: " + trouble_of(*state_));
   const auto state = state_->ok() ? read_squeue(state_->output, request_.judged.job) : std::optional<JobState>();
   if (!state) return finish(ActResult::Kind::failed, state.error().message());
@@ -149,7 +149,7 @@ void ActOnJob::looked() {
 void ActOnJob::comment() {
   if (request_.reason.empty() || doing_.verb.kind == VerbKind::comment) return prepare(0);
   run(comment_command(id_, request_.reason), [this](const HelperResult& result) {
-    if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+    if (is_silent(result)) return finish(ActResult::Kind::not_now, silence_text(result.output));
     prepare(0);
   });
 }
@@ -163,7 +163,7 @@ void ActOnJob::prepare(std::size_t at) {
   run(doing_.before[at], [this, at](const HelperResult& result) {
     if (result.ok()) return prepare(at + 1);
     not_sent();
-    if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+    if (is_silent(result)) return finish(ActResult::Kind::not_now, silence_text(result.output));
     finish(ActResult::Kind::failed, doing_.before[at][0] + ": " + trouble_of(result));
   });
 }
@@ -174,7 +174,7 @@ void ActOnJob::send() {
     if (result.ok()) return finish(ActResult::Kind::done, done_text(doing_, id_));
     sent_ = false;
     not_sent();
-    if (is_silent(result)) return finish(ActResult::Kind::not_now, "Slurm's controller does not answer");
+    if (is_silent(result)) return finish(ActResult::Kind::not_now, silence_text(result.output));
     finish(ActResult::Kind::failed, doing_.command[0] + ": " + trouble_of(result));
   });
 }

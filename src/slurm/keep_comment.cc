@@ -66,8 +66,7 @@ Command set_comment_command(const std::string& id, const std::string& comment) {
 }
 
 void KeepByComment::refuse(std::string_view program, const HelperResult& result) {
-  if (result.timed_out || is_silence(result.output))
-    return done_({.kept = false, .text = "Slurm's controller does not answer"});
+  if (result.timed_out || is_silence(result.output)) return done_({.kept = false, .text = silence_text(result.output)});
   const std::string said = printable(trim(std::string_view(result.output).substr(0, 300)));
   done_({.kept = false, .text = fmt::format("{}: {}", program, said.empty() ? result.trouble : said)});
 }

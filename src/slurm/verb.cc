@@ -259,6 +259,12 @@ bool is_silence(std::string_view output) {
                              [&](std::string_view words) { return output.find(words) != std::string_view::npos; });
 }
 
+std::string silence_text(std::string_view output) {
+  const std::string_view all = trim(output);
+  const std::string_view said = all.substr(0, std::min<std::size_t>(all.find('\n'), 200));
+  return fmt::format("Slurm's controller does not answer{}{}", said.empty() ? "" : ": ", printable(said));
+}
+
 bool is_unknown_job(std::string_view output) { return output.find("Invalid job id") != std::string_view::npos; }
 
 }  // namespace lull::slurm

@@ -126,6 +126,7 @@ Command ask_command(std::uint64_t job, const std::string& user, std::size_t node
 
 // The controller is not there, or does not answer: later, perhaps.
 bool is_silence(std::string_view output);
+std::string silence_text(std::string_view output);  // with what the command said: it may be its configuration
 // There is no such job any more.
 bool is_unknown_job(std::string_view output);
 

@@ -135,7 +135,7 @@ def test_act_on_what_is_no_longer_so_does_nothing(act, programs):
 def test_act_says_not_now_where_the_controller_is_silent(act, programs):
     done = act("22", "cancel", "--restarts", "0", status=1,
                squeue="slurm_load_jobs error: Unable to contact slurm controller (connect failure)")
-    assert done.returncode == 75 and "does not answer" in done.stderr
+    assert done.returncode == 75 and "does not answer: slurm_load_jobs error: Unable to contact" in done.stderr
     done = act("22", "cancel", "--restarts", "0", scancel="echo 'scancel: error: Socket timed out' >&2; exit 1")
     assert done.returncode == 75
 
