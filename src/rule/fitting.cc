@@ -17,6 +17,8 @@ constexpr double kIdleShare = 25;  // % of the power limit: 24 of 203 W where RD
 
 bool wants_little(const Comparison& it) { return it.compare == Compare::below || it.compare == Compare::at_most; }
 bool wants_much(const Comparison& it) { return it.compare == Compare::above || it.compare == Compare::at_least; }
+// An idle program on RDNA may read more than this asks for.
+bool is_narrow(const Comparison& it) { return it.metric == Metric::util && it.limit <= kPhantom && wants_little(it); }
 
 // The same of another signal; nothing: no limit of it says so.
 std::optional<Comparison> in_terms_of(const Comparison& it, Metric metric) {
@@ -141,7 +143,7 @@ class Fitting {
 
 }  // namespace
 
-std::optional<Rule> rule_instead(const Rule& rule, const std::function<bool(Metric)>& readable) {
+std::optional<Rule> rule_instead(const Rule& rule, bool rdna, const std::function<bool(Metric)>& readable) {
   const auto can_compare = [&](Metric metric, bool share) {
     if (!readable(metric)) return false;
     return !share || !info(metric).whole || readable(*info(metric).whole);
@@ -150,18 +152,22 @@ std::optional<Rule> rule_instead(const Rule& rule, const std::function<bool(Metr
   bool changed = false;
   for (NodeId id = 0; id < rule.nodes.size(); ++id) {
     const auto* it = std::get_if<Comparison>(&rule[id]);
-    if (it == nullptr || info(it->metric).of != Of::gpu || can_compare(it->metric, it->share)) continue;
+    if (it == nullptr || info(it->metric).of != Of::gpu) continue;
+    const bool is_unread = !can_compare(it->metric, it->share);
+    if (!is_unread && !(rdna && is_narrow(*it))) continue;
     std::vector<Metric> others;
-    std::ranges::copy_if(instead_of(it->metric), std::back_inserter(others),
-                         [&](Metric metric) { return can_compare(metric, metric == Metric::power); });
+    std::ranges::copy_if(instead_of(it->metric), std::back_inserter(others), [&](Metric metric) {
+      if (rdna && metric == Metric::util && wants_little(*it)) return false;
+      return can_compare(metric, metric == Metric::power);
+    });
     if (!other.put(id, others)) return std::nullopt;
-    changed = true;
+    changed = changed || is_unread;
   }
   if (!changed) return std::nullopt;
   return other.result();
 }
 
-std::vector<std::string> rdna_notes(const Rule& rule, std::span<const Device> gpus) {
+std::vector<std::string> rdna_notes(const Rule& rule, std::span<const Device> gpus, bool offer) {
   std::vector<Device> rdna;
   std::ranges::copy_if(gpus, std::back_inserter(rdna), &Device::rdna);
   if (rdna.empty()) return {};
@@ -175,14 +181,14 @@ std::vector<std::string> rdna_notes(const Rule& rule, std::span<const Device> gp
   constexpr std::array kPower = {Metric::power};
   for (NodeId id = 0; id < rule.nodes.size(); ++id) {
     const auto* it = std::get_if<Comparison>(&rule[id]);
-    if (it == nullptr || it->metric != Metric::util || it->limit > kPhantom || !wants_little(*it)) continue;
+    if (it == nullptr || !is_narrow(*it)) continue;
     if (narrow.empty()) narrow = to_text(*it);
     fits = other.put(id, kPower) && fits;
   }
   if (narrow.empty()) return {};
   return {
       fmt::format("{}, where a program that does nothing may read 3 to 4 %, or even 100 %: `{}` may never hold there{}",
-                  which, narrow, fits ? fmt::format("; `{}` would do", other.result().text) : "")};
+                  which, narrow, fits && offer ? fmt::format("; `{}` would do", other.result().text) : "")};
 }
 
 }  // namespace lull

@@ -7,8 +7,8 @@
 namespace lull {
 namespace {
 
-std::string instead(const std::string& text, std::vector<Metric> readable) {
-  const auto rule = rule_instead(*parse_rule(text),
+std::string instead(const std::string& text, std::vector<Metric> readable, bool rdna = false) {
+  const auto rule = rule_instead(*parse_rule(text), rdna,
                                  [&](Metric metric) { return std::ranges::find(readable, metric) != readable.end(); });
   return rule ? to_text(*rule) : "";
 }
@@ -40,6 +40,26 @@ TEST(Fitting, ASignalThatTheRuleComparesAlreadyIsNotComparedTwice) {
   EXPECT_EQ(instead("util >= 95 and power < 35% for 5m", watts), "") << "much power is no little power";
   EXPECT_EQ(instead("util >= 95 and power < 35% for 5m", {power, power_limit, mem_util, procs}), "")
       << "how a hang looks cannot be told without it";
+}
+
+TEST(Fitting, OnRdnaLittleUtilIsNotOfferedForWhatCannotBeRead) {
+  using enum Metric;
+  const std::vector all = {util, power, power_limit};
+  EXPECT_EQ(instead("pcie < 1MiB/s for 30m", all), "util < 1 for 30m");
+  EXPECT_EQ(instead("pcie < 1MiB/s for 30m", all, true), "power < 25% for 30m");
+  EXPECT_EQ(instead("pcie < 1MiB/s and util < 1 for 30m", all, true), "power < 25% for 30m") << "of both";
+  EXPECT_EQ(instead("pcie < 1MiB/s and util < 1 and power < 20% for 30m", all, true), "power < 20% for 30m");
+  EXPECT_EQ(instead("pcie < 1MiB/s for 30m", {util}, true), "");
+  EXPECT_EQ(instead("pcie > 1MiB/s for 30m", all, true), "util >= 5 for 30m");
+  EXPECT_EQ(instead("util < 1 for 30m", all, true), "") << "that it may never hold is another note";
+  const Device card = [] {
+    Device device;
+    device.rdna = true;
+    return device;
+  }();
+  const auto note = rdna_notes(*parse_rule("pcie < 1MiB/s and util < 1 for 30m"), std::vector{card}, false);
+  ASSERT_EQ(note.size(), 1U);
+  EXPECT_EQ(note[0].find("would do"), std::string::npos) << note[0];
 }
 
 TEST(Fitting, OnRdnaANarrowRuleOnUtilMayNeverHoldAndTheRuleForHangsIsNotUsed) {

@@ -103,7 +103,9 @@ def test_check_offers_a_rule_that_fits_the_card(machine):
     remarks = json.loads(machine.lull("check", "--json", "util < 1 for 30m").stdout)["remarks"]
     assert any("RDNA" in one and "`power < 25% for 30m` would do" in one for one in remarks), remarks
     remarks = json.loads(machine.lull("check", "--json", "pcie < 1MiB/s for 30m").stdout)["remarks"]
-    assert any("on GPU 0 `util < 1 for 30m` would do instead" in one for one in remarks), remarks
+    assert any("on GPU 0 `power < 25% for 30m` would do instead" in one for one in remarks), remarks
+    remarks = json.loads(machine.lull("check", "--json", "pcie < 1MiB/s and util < 1 for 30m").stdout)["remarks"]
+    assert [one.count("would do") for one in remarks if "GPU 0" in one] == [1, 0], remarks
 
 
 def test_the_rule_for_hangs_is_not_used_on_rdna(machine):
