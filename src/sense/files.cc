@@ -139,6 +139,12 @@ FileValue<std::uint64_t> read_count(const std::string& path) {
   return parse<std::uint64_t>(*text, 10);
 }
 
+FileValue<double> read_unsigned(const std::string& path, double scale) {
+  const auto count = read_count(path);
+  if (!count) return std::unexpected(count.error());
+  return static_cast<double>(*count) * scale;
+}
+
 FileValue<std::uint64_t> read_hex(const std::string& path) {
   std::array<char, kPage> page;
   auto text = read_line(path, page);

@@ -23,6 +23,8 @@ FileValue<std::string> read_bytes(const std::string& path);
 FileValue<std::string> read_text(const std::string& path);
 FileValue<double> read_number(const std::string& path, double scale = 1);
 FileValue<std::uint64_t> read_count(const std::string& path);
+// The same of what is never negative: a count, or millivolts.
+FileValue<double> read_unsigned(const std::string& path, double scale = 1);
 // "0x1002"
 FileValue<std::uint64_t> read_hex(const std::string& path);
 

@@ -13,6 +13,10 @@ void not_covered(Answer& answer) {
     reading.util_coverage = 0;
     for (const Metric metric : {Metric::util, Metric::mem_util, Metric::pcie, Metric::sm, Metric::tensor, Metric::dram})
       if (reading.why_missing(metric) == Absence::none) reading.miss(metric, Absence::not_covered);
+    if (reading.power_basis == Basis::instant) {
+      reading.miss(Metric::power, Absence::not_covered);
+      reading.power_basis = Basis::unknown;
+    }
     if (reading.shares_absence == Absence::none) reading.shares_absence = Absence::not_covered;
   };
   forget(answer.gpu);

@@ -126,6 +126,11 @@ TEST(AmdGpus, ACardThatWasAwakeSinceTheSampleBeforeIsNotIdleForSure) {
   EXPECT_EQ(gpus.sample(1s)[Metric::util], 0);
   cards.tree.write(device + "/power/runtime_active_time", "1500\n");
   EXPECT_EQ(gpus.sample(1s).why_missing(Metric::util), Absence::not_covered) << "the kernel counted it";
+  be("active\n");
+  EXPECT_EQ(gpus.sample(1s).why_missing(Metric::power), Absence::not_covered) << "a moment is not of the time before";
+  EXPECT_DOUBLE_EQ(gpus.sample(1s)[Metric::power], 17);
+  be("suspended\n");
+  gpus.sample(1s);
   EXPECT_EQ(gpus.sample(1s)[Metric::util], 0);
 }
 

@@ -114,7 +114,7 @@ class IntelGpu final : public FileGpu {
     const auto point = [&](const std::vector<std::string>& files) {
       CounterPoint seen;
       seen.before = clock_.now();
-      for (const std::string& file : files) seen.values.push_back(read_number(file));
+      for (const std::string& file : files) seen.values.push_back(read_unsigned(file));
       seen.after = clock_.now();
       return seen;
     };

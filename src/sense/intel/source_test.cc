@@ -65,6 +65,17 @@ TEST(IntelGpus, ACounterThatWrapsIsNoLeap) {
   EXPECT_NEAR(xe.gpus.sample(5s)[Metric::util], 20, 0.2);
 }
 
+TEST(IntelGpus, ACounterBelowZeroIsNoneThatWrapped) {
+  XeCard xe;
+  xe.idle(0, 5'497'000);
+  xe.idle(1, 5'497'000);
+  xe.gpus.sample();
+  xe.run(100ms, 0, 0);
+  xe.idle(0, -1);  // it would be 457 ms from the wrap
+  xe.idle(1, -1);
+  EXPECT_EQ(xe.gpus.sample(460ms).why_missing(Metric::util), Absence::implausible);
+}
+
 TEST(IntelGpus, ACounterThatNeverMovesIsUnknownAndOneThatMovedBeforeIsABusyCard) {
   XeCard xe;
   xe.gpus.sample();

@@ -152,8 +152,8 @@ class TegraGpu final : public FileGpu {
   Moment look_power(Instant now) {
     Moment moment{.value = {}, .why = Absence::not_supported};
     if (rail_) {
-      const auto volts = read_number(rail_->millivolts, 1e-3);
-      const auto amperes = read_number(rail_->milliamperes, 1e-3);
+      const auto volts = read_unsigned(rail_->millivolts, 1e-3);
+      const auto amperes = read_unsigned(rail_->milliamperes, 1e-3);
       if (!volts || !amperes)
         moment.why = !volts ? volts.error() : amperes.error();
       else if (plausible(Metric::power, *volts * *amperes))

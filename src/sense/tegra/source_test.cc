@@ -54,6 +54,14 @@ TEST(Jetsons, LoadIsPerMilleAndPowerThatOfTheGpusRail) {
   EXPECT_LE(gpus.source->look_within(0), 200ms);
 }
 
+TEST(Jetsons, NegativeVoltsTimesNegativeAmperesAreNoPower) {
+  Orin orin;
+  orin.cards.write(orin.hwmon, "in2_input", -19300);
+  orin.cards.write(orin.hwmon, "curr2_input", -1);
+  SampledCards gpus(orin.cards, make_tegra_source);
+  EXPECT_EQ(gpus.sample().why_missing(Metric::power), Absence::implausible);
+}
+
 TEST(Jetsons, OlderKernelsNameTheRailElsewhere) {
   Orin orin;
   orin.cards.remove(orin.hwmon);
