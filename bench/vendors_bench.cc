@@ -53,6 +53,13 @@ std::vector<std::string> make_machine(const CardTree& cards) {
                      "cpu_cores_count 0\nsimd_count 1216\ngfx_target_version 90402\nlocation_id " +
                          std::to_string(bus << 8) + "\ndomain 0\ndrm_render_minor " + std::to_string(128 + i * 8) +
                          "\nunique_id " + std::to_string(0x5d1f000000000000ULL + bus) + "\n");
+    for (unsigned part = 1; part < 8; ++part) {
+      const std::string name = "amdgpu_xcp_" + std::to_string(i * 7 + part - 1);
+      const std::string card = "card" + std::to_string(i * 8 + part);
+      cards.tree.write("sys/devices/platform/" + name + "/drm/" + card + "/dev", "226:1\n");
+      cards.tree.link("sys/devices/platform/" + name + "/drm/" + card + "/device", "../../../" + name);
+      cards.tree.link("sys/class/drm/" + card, "../../devices/platform/" + name + "/drm/" + card);
+    }
     devices.push_back(device);
   }
   return devices;

@@ -1,5 +1,6 @@
 #include "sim/files_server.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
 #include <linux/fuse.h>

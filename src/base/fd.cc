@@ -1,5 +1,7 @@
 #include "base/fd.h"
 
+#include <dirent.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdlib>
@@ -32,6 +34,25 @@ Result<std::string> read_file(int dir, const std::string& path, std::size_t limi
   }
   bytes.resize(used);
   return bytes;
+}
+
+Directory::Directory(const std::string& path)
+    : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC)) {}
+
+const char* Directory::next() {
+  while (fd_) {
+    if (at_ >= filled_) {
+      if (!buffer_) buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBuffer);
+      const ssize_t got = ::getdents64(fd_.get(), buffer_.get(), kBuffer);
+      if (got <= 0) return nullptr;
+      filled_ = static_cast<std::size_t>(got);
+      at_ = 0;
+    }
+    const auto* entry = reinterpret_cast<const dirent64*>(buffer_.get() + at_);
+    at_ += entry->d_reclen;
+    if (entry->d_name[0] != '.') return entry->d_name;
+  }
+  return nullptr;
 }
 
 Result<> write_all(int fd, std::string_view bytes) {

@@ -1,7 +1,6 @@
 #pragma once
 // Fd owns one file descriptor. Every descriptor in this program has one owner.
 
-#include <dirent.h>
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -57,21 +56,18 @@ inline Result<std::string> read_file(const std::string& path) { return read_file
 class Directory {
  public:
   Directory() = default;
-  explicit Directory(const std::string& path) : dir_(::opendir(path.c_str())) {}
-  explicit operator bool() const { return dir_ != nullptr; }  // false: errno says why
-  int fd() const { return ::dirfd(dir_.get()); }
-  // Null at the end, and where the folder could not be opened.
-  const char* next() {
-    while (const dirent* entry = dir_ ? ::readdir(dir_.get()) : nullptr)
-      if (entry->d_name[0] != '.') return entry->d_name;
-    return nullptr;
-  }
+  explicit Directory(const std::string& path);
+  explicit operator bool() const { return static_cast<bool>(fd_); }  // false: errno says why
+  int fd() const { return fd_.get(); }
+  // Null at the end, where the folder could not be opened, and where it cannot be read on: only then it sets errno.
+  const char* next();
 
  private:
-  struct Close {
-    void operator()(DIR* dir) const { ::closedir(dir); }
-  };
-  std::unique_ptr<DIR, Close> dir_;
+  static constexpr std::size_t kBuffer = 16U << 10;
+  Fd fd_;
+  std::unique_ptr<std::byte[]> buffer_;  // of entries as getdents(2) gives them: opendir(3) would cost more calls
+  std::size_t filled_ = 0;
+  std::size_t at_ = 0;
 };
 
 // Writes everything or says why not; carries on after EINTR and short writes.

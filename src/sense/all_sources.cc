@@ -146,10 +146,11 @@ class AllSources final : public Source {
 
   static Sources file_sources(const Root& root, const Clock& clock) {
     Sources sources;
-    for (const auto make : {make_amd_source, make_intel_source, make_tegra_source}) {
-      sources.push_back(make(root, clock));
-      (void)sources.back()->open();
-    }
+    const DrmMachine drm = look_at_drm(root, clock);
+    sources.push_back(make_amd_source(root, clock, drm));
+    sources.push_back(make_intel_source(root, clock, drm));
+    sources.push_back(make_tegra_source(root, clock));
+    for (const auto& source : sources) (void)source->open();
     return sources;
   }
 
@@ -245,7 +246,7 @@ std::unique_ptr<Source> make_all_sources(std::string library, const Root& root, 
 }
 
 bool any_gpu_may_be_there(const std::string& library, const Root& root) {
-  if (nvml_may_be_there(library, root) || is_any_drm_card(root, {kAmdVendor, kIntelVendor})) return true;
+  if (nvml_may_be_there(library, root) || is_any_drm_card(root)) return true;
   const SystemClock clock;
   const auto tegra = make_tegra_source(root, clock);
   (void)tegra->open();

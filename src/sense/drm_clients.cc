@@ -264,9 +264,20 @@ std::shared_ptr<const DrmClients::Holders> DrmClients::holders(Instant not_befor
   return holders_;
 }
 
+bool DrmClients::is_unused(const std::string& module, Instant not_before) {
+  if (module.empty()) return false;
+  const std::scoped_lock lock(mutex_);
+  const auto [known, is_new] = references_.try_emplace(module);
+  if (is_new || known->second.at < not_before) {
+    known->second.at = clock_.now();
+    known->second.none = read_text(root_.sys + "/module/" + module + "/refcnt") == "0";
+  }
+  return known->second.none;
+}
+
 DrmUse DrmClients::of(unsigned render_minor, std::string_view pci, const std::string& module, Instant not_before,
                       bool exactly) {
-  if (!module.empty() && read_text(root_.sys + "/module/" + module + "/refcnt") == "0") return {};
+  if (is_unused(module, not_before)) return {};
   const std::shared_ptr<const Holders> known = holders(not_before, exactly);
   if (known->all.empty()) return {.absence = known->absence, .clients = {}};
   const std::optional<unsigned> card = drm_card_of(render_minor, root_);

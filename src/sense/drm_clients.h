@@ -75,12 +75,18 @@ class DrmClients {
 
  private:
   struct Holders;
+  struct References {
+    Instant at{};
+    bool none = false;
+  };
   std::shared_ptr<const Holders> holders(Instant not_before, bool exactly);
+  bool is_unused(const std::string& module, Instant not_before);
 
   Root root_;
   const Clock& clock_;
   std::mutex mutex_;
   std::shared_ptr<const Holders> holders_;
+  std::map<std::string, References> references_;  // to modules
 };
 
 }  // namespace lull

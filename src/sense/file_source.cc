@@ -7,9 +7,11 @@
 #include <array>
 #include <cctype>
 #include <climits>
+#include <set>
 #include <utility>
 
 #include "base/text.h"
+#include "sense/drm_clients.h"
 #include "sense/files.h"
 #include "sense/sleep_cover.h"
 
@@ -140,6 +142,7 @@ std::string DrmCard::hwmon(std::string_view name) const {
 }
 
 std::optional<bool> DrmCard::display_active() const {
+  if (!has_outputs) return std::nullopt;
   std::optional<bool> active;
   Directory names(card);
   const std::string outputs = std::string(last_part(card)) + "-";
@@ -189,6 +192,8 @@ void find_folders(const Root& root, const std::string& link, DrmCard& card) {
 
 std::string drm_folder(const Root& root) { return root.sys + "/class/drm"; }
 
+bool is_read_here(const DrmCard& card) { return card.vendor == kAmdVendor || card.vendor == kIntelVendor; }
+
 // Its folders, address and vendor; nothing: it is no PCI device.
 std::optional<DrmCard> read_drm_card(const Root& root, const std::string& name) {
   DrmCard card;
@@ -203,19 +208,31 @@ std::optional<DrmCard> read_drm_card(const Root& root, const std::string& name) 
 
 }  // namespace
 
-bool is_any_drm_card(const Root& root, std::initializer_list<std::uint64_t> vendors) {
+bool is_any_drm_card(const Root& root) {
   return std::ranges::any_of(numbered(drm_folder(root), "card"), [&](const std::string& name) {
     const auto card = read_drm_card(root, name);
-    return card && std::ranges::count(vendors, card->vendor) > 0;
+    return card && is_read_here(*card);
   });
 }
 
-std::vector<DrmCard> find_drm_cards(const Root& root, std::uint64_t vendor) {
-  std::vector<DrmCard> cards;
-  for (const std::string& name : numbered(drm_folder(root), "card")) {
+DrmMachine look_at_drm(const Root& root, const Clock& clock) {
+  DrmMachine machine{{}, std::make_shared<DrmClients>(root, clock)};
+  std::set<std::string> with_outputs;
+  std::vector<std::string> names;
+  Directory entries(drm_folder(root));
+  while (const char* entry = entries.next()) {
+    const std::string_view name = entry;  // "card0", and "card0-DP-1" for each of its outputs
+    if (!name.starts_with("card")) continue;
+    if (const std::size_t dash = name.find('-'); dash != std::string_view::npos)
+      with_outputs.emplace(name.substr(0, dash));
+    else if (to_unsigned(name.substr(4)))
+      names.emplace_back(name);
+  }
+  for (const std::string& name : names) {
     auto found = read_drm_card(root, name);
-    if (!found || found->vendor != vendor) continue;
+    if (!found || !is_read_here(*found)) continue;
     DrmCard& card = *found;
+    card.has_outputs = with_outputs.contains(name);
     card.driver = last_part(link_target(card.device + "/driver"));
     for (const std::string& node : numbered(card.device + "/drm", "renderD"))
       card.render_minor = static_cast<unsigned>(*to_unsigned(std::string_view(node).substr(7)));
@@ -224,10 +241,10 @@ std::vector<DrmCard> find_drm_cards(const Root& root, std::uint64_t vendor) {
     keep_link(drm_folder(root) + "/" + name);
     keep_link(card.card + "/device");
     keep_link(card.device + "/driver");
-    cards.push_back(*std::move(found));
+    machine.cards.push_back(*std::move(found));
   }
-  std::ranges::sort(cards, {}, &DrmCard::address);
-  return cards;
+  std::ranges::sort(machine.cards, {}, &DrmCard::address);
+  return machine;
 }
 
 void estimate_shared_memory(const Root& root, Reading& reading) {

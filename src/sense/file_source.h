@@ -7,7 +7,6 @@
 
 #include <cstdint>
 #include <functional>
-#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -20,6 +19,8 @@
 #include "sense/source.h"
 
 namespace lull {
+
+class DrmClients;
 
 class FileGpu {
  public:
@@ -81,6 +82,7 @@ struct DrmCard {
   std::uint64_t vendor = 0;
   std::string driver;  // "amdgpu", "i915", "xe"; empty: not known
   std::optional<unsigned> render_minor;
+  bool has_outputs = false;
 
   std::string pci() const;  // as NVML writes it: "00000000:03:00.0"
   // The folder of its sensors, of a chip of this name; empty: it has none.
@@ -91,10 +93,17 @@ struct DrmCard {
 // Of PCI.
 inline constexpr std::uint64_t kAmdVendor = 0x1002;
 inline constexpr std::uint64_t kIntelVendor = 0x8086;
-// By PCI address.
-std::vector<DrmCard> find_drm_cards(const Root& root, std::uint64_t vendor);
-// Whether there is one of any of them: as soon as one is found.
-bool is_any_drm_card(const Root& root, std::initializer_list<std::uint64_t> vendors);
+// Whether there is one of AMD or Intel: as soon as one is found.
+bool is_any_drm_card(const Root& root);
+
+// What the sources of AMD and Intel share where they are opened together.
+struct DrmMachine {
+  std::vector<DrmCard> cards;  // of both, by PCI address
+  std::shared_ptr<DrmClients> clients;
+};
+DrmMachine look_at_drm(const Root& root, const Clock& clock);
+std::unique_ptr<Source> make_amd_source(const Root& root, const Clock& clock, const DrmMachine& machine);
+std::unique_ptr<Source> make_intel_source(const Root& root, const Clock& clock, const DrmMachine& machine);
 
 // "MemTotal:" and "MemAvailable:" of /proc/meminfo, for a GPU that shares the machine's memory.
 void estimate_shared_memory(const Root& root, Reading& reading);

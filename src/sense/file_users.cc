@@ -41,7 +41,21 @@ void add_client(const DrmClient& client, bool amd, const Root& root, std::vector
 
 }  // namespace
 
-void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool draws, bool fresh, Instant now) {
+// All memory and work may be that of the processes listed so far. Rather no than yes.
+bool FileUsers::explain(const Reading& reading) const {
+  constexpr double kReserved = 512.0 * (1U << 20);  // by the driver, on a card that nobody uses
+  double theirs = 0;
+  for (const GpuProcess& process : processes_) {
+    if (!process.memory_bytes) return false;
+    theirs += static_cast<double>(*process.memory_bytes);
+  }
+  return absence_ == Absence::none && !hidden_ && reading[Metric::mem_used] - theirs <= kReserved &&
+         (!processes_.empty() || reading[Metric::util] == 0);
+}
+
+void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu, const Needs& needs, Instant now,
+                     const Reading& reading) {
+  const bool fresh = needs.lists_every == Duration::zero();
   const std::optional<bool> first = first_pid_namespace(root_);
   hidden_ = first != true;
   processes_.clear();
@@ -60,6 +74,7 @@ void FileUsers::list(const Device& device, std::optional<std::uint32_t> kfd_gpu,
   };
   prove(processes_, !hidden_);
   const std::size_t kfd_processes = processes_.size();
+  const bool draws = reading.display_active == true || (needs.all_lists && !(needs.if_unexplained && explain(reading)));
   if (kfd_gpu && !draws) {
     missing_ = Absence::not_asked;
   } else if (device.render_minor && !device.pci.empty()) {
@@ -78,11 +93,9 @@ void FileUsers::sample(const Device& device, std::optional<std::uint32_t> kfd_gp
                        Reading& reading) {
   const Duration early = needs.lists_every / 10;
   if (!at_ || now < *at_ || now - *at_ >= needs.lists_every - early) {
-    const bool fresh = needs.lists_every == Duration::zero();
-    const bool draws = needs.all_lists || reading.display_active == true;  // who draws is wanted, too
-    list(device, kfd_gpu, draws, fresh, now);
+    list(device, kfd_gpu, needs, now, reading);
     // Whoever ended while we looked is not in a second list; a number that stays there is stale.
-    if (proofs_.found_stale()) list(device, kfd_gpu, draws, fresh, now);
+    if (proofs_.found_stale()) list(device, kfd_gpu, needs, now, reading);
     at_ = now;
   }
   if (absence_ != Absence::none) {

@@ -25,7 +25,7 @@ class FileUsers {
       : root_(std::move(root)), clients_(std::move(clients)), module_(std::move(module)) {}
 
   // Sets `processes`, `processes_hidden` and `procs`. `kfd_gpu`: KFD's gpu_id; nothing: KFD does not know it. An answer
-  // serves for needs.lists_every. To be called after `display_active` is set.
+  // serves for needs.lists_every. To be called after all else is read.
   //
   // KFD lists the compute processes of all users. DRM clients are known only where every process can be looked at: an
   // AMD GPU without that still has its compute processes, an Intel GPU has then no list that is complete.
@@ -35,7 +35,9 @@ class FileUsers {
  private:
   // Which process holds which device is one answer for all GPUs of a sample.
   static constexpr Duration kHoldersServe = std::chrono::milliseconds(500);
-  void list(const Device& device, std::optional<std::uint32_t> kfd_gpu, bool draws, bool fresh, Instant now);
+  void list(const Device& device, std::optional<std::uint32_t> kfd_gpu, const Needs& needs, Instant now,
+            const Reading& reading);
+  bool explain(const Reading& reading) const;
 
   Root root_;
   std::shared_ptr<DrmClients> clients_;

@@ -284,6 +284,31 @@ TEST_F(FileUsersTest, WhoDrawsIsLookedForOnlyWhereThatIsWanted) {
   EXPECT_EQ(sample_intel()[Metric::procs], 1) << "there is no other list";
 }
 
+TEST_F(FileUsersTest, OnACardThatCannotDrawOthersAreLookedForWhereSomethingIsUnexplained) {
+  make(10, {"kfd"});
+  kfd(10, "vram_11", "4096\n");
+  make(11, {"dri/renderD128"});  // decodes a film
+  info(11, 3, client(1, "drm-memory-vram:\t600 MiB\ndrm-engine-dec:\t5 ns\n"));
+  needs_.if_unexplained = true;
+  const auto found = [&](double used, double util) {
+    Reading reading;
+    if (used >= 0) reading.set(Metric::mem_used, used);
+    if (util >= 0) reading.set(Metric::util, util);
+    users_->sample(device_, 11, needs_, clock_.now(), reading);
+    return reading.processes->size();
+  };
+  constexpr double kReserved = 300 << 20;
+  EXPECT_EQ(found(kReserved, 90), 1U) << "KFD's process works, and all memory is its own";
+  EXPECT_EQ(found(kReserved + (600 << 20), 0), 2U);
+  EXPECT_EQ(found(-1, 0), 2U) << "its memory cannot be read";
+  kfd(10, "vram_11", "0\n");
+  EXPECT_EQ(found(kReserved, 3), 1U) << "somebody works, and KFD knows nobody";
+  EXPECT_EQ(found(kReserved, -1), 1U);
+  EXPECT_EQ(found(kReserved, 0), 0U);
+  needs_.if_unexplained = false;
+  EXPECT_EQ(found(kReserved, 0), 1U) << "who asks for all gets all";
+}
+
 TEST_F(FileUsersTest, KfdThatCannotBeReadLeavesNoList) {
   kfd(10, "vram_11", "");
   const Reading reading = sample();

@@ -20,9 +20,12 @@ namespace lull {
 struct Needs {
   bool memory = true;
   bool power = true;
-  bool details = true;       // temperature, fan, clocks, pstate, throttle reasons
-  bool processes = true;     // who is on the GPU, and `procs`
-  bool all_lists = true;     // with processes: who draws, too; else only where a display is active
+  bool details = true;    // temperature, fan, clocks, pstate, throttle reasons
+  bool processes = true;  // who is on the GPU, and `procs`
+  bool all_lists = true;  // with processes: who draws, too; else only where a display is active
+  // With all_lists: on a card that cannot draw, only where it has more memory or work than its compute processes
+  // explain.
+  bool if_unexplained = false;
   bool pcie = false;         // a real driver takes 20 ms for each direction
   bool counters = false;     // the chip's own; a MIG device has its utilisation from them in any case
   bool shares = false;       // what each process did; with processes, and lists of now

@@ -318,9 +318,10 @@ bool code(MessageReader& in, Topology& topology) {
 
 template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<SamplerOptions> options) {
-  for (auto* flag : {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists,
-                     &options.pcie, &options.counters, &options.shares, &options.once, &options.idle_before,
-                     &options.process_info, &options.openers, &options.topology, &options.nvidia_only})
+  for (auto* flag :
+       {&options.memory, &options.power, &options.details, &options.processes, &options.all_lists, &options.pcie,
+        &options.counters, &options.shares, &options.once, &options.idle_before, &options.process_info,
+        &options.openers, &options.topology, &options.nvidia_only, &options.if_unexplained})
     if (!codec.value(*flag)) return false;
   for (auto* time : {&options.lists_every, &options.deadline, &options.release_after})
     if (!codec.value(*time)) return false;

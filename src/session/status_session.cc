@@ -66,7 +66,7 @@ StatusSession::StatusSession(StatusSettings settings, Say say)
 
 SamplerOptions StatusSession::sampling() const {
   SamplerOptions sampling;
-  sampling.process_info = true;
+  sampling.process_info = sampling.if_unexplained = true;
   sampling.deadline = kStatusDriverLimit;
   sampling.once = !settings_.every;
   sampling.wait_for_waking = sampling.once;

@@ -26,6 +26,8 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr double kNearWattsOfAmd = 5;
+constexpr std::uint64_t kFirstCdna = 90'008;  // of KFD's numbers: MI100 and later, which have no graphics at all
+constexpr std::uint64_t kFirstGfx10 = 100'000;
 constexpr Duration kSeldomRead = 10s;  // whether a screen is drawn on, and what KFD knows
 
 // A counter that stood still, or ran backwards: what it counted meanwhile nobody knows.
@@ -114,7 +116,9 @@ class AmdGpu final : public FileGpu {
     say_unsupported(needs, reading);  // the file of PCIe traffic takes a second to read
     reading.display_active = display_active_;
     if (needs.processes) {
-      users_.sample(device_, kfd_gpu_, needs, now, reading);
+      Needs of_users = needs;
+      of_users.if_unexplained = needs.if_unexplained && only_computes_;
+      users_.sample(device_, kfd_gpu_, of_users, now, reading);
       if (compute_.nodes.empty() && compute_.absence != Absence::none) {  // there may be compute processes beside
         reading.processes_hidden = true;
         reading.miss(Metric::procs, compute_.absence);
@@ -174,7 +178,9 @@ class AmdGpu final : public FileGpu {
     const std::vector<KfdNode>& mine = compute_.nodes;
     if (keeps_files()) keep_topology();
     if (!mine.empty() && mine[0].has_cpu) shares_memory_ = true;
-    device.rdna = is_rdna(!mine.empty() ? mine[0].gfx_target_version : 0);
+    const std::uint64_t gfx = !mine.empty() ? mine[0].gfx_target_version : 0;
+    device.rdna = is_rdna(gfx);
+    only_computes_ = gfx >= kFirstCdna && gfx < kFirstGfx10;
     device.partition = mine.size() > 1 || (!mine.empty() && (mine[0].partition || compute_.split));
     if (!device.partition && !mine.empty()) {
       kfd_gpu_ = mine[0].gpu_id;
@@ -203,7 +209,7 @@ class AmdGpu final : public FileGpu {
   // By the compute driver's number of the architecture (9.x is GCN and CDNA), else by the card's own list of its
   // blocks. A card that tells neither counts as RDNA unless it is made for computing alone.
   bool is_rdna(std::uint64_t gfx) const {
-    constexpr std::uint64_t kFirstRdna = 10;
+    constexpr std::uint64_t kFirstRdna = kFirstGfx10 / 10'000;
     constexpr std::uint64_t kDisplay = 0x0300;  // class of PCI: a graphics card
     if (gfx > 0) return gfx / 10'000 >= kFirstRdna;
     if (const auto major = read_count(card_.device + "/ip_discovery/die/0/GC/0/major")) return *major >= kFirstRdna;
@@ -362,6 +368,7 @@ class AmdGpu final : public FileGpu {
   std::optional<Instant> compute_at_;
   std::optional<std::uint32_t> kfd_gpu_;
   std::vector<Part> parts_;
+  bool only_computes_ = false;  // CDNA
   bool shares_memory_ = false;  // an APU
   MetricsFile metrics_ = MetricsFile::untried;
   UtilMeter util_;
@@ -377,11 +384,14 @@ class AmdGpu final : public FileGpu {
 }  // namespace
 
 std::unique_ptr<Source> make_amd_source(const Root& root, const Clock& clock) {
-  auto find = [root, clients = std::make_shared<DrmClients>(root, clock),
-               kfd = std::make_shared<SharedKfdTopology>(root, clock)] {
+  return make_amd_source(root, clock, look_at_drm(root, clock));
+}
+
+std::unique_ptr<Source> make_amd_source(const Root& root, const Clock& clock, const DrmMachine& machine) {
+  auto find = [root, machine, kfd = std::make_shared<SharedKfdTopology>(root, clock)] {
     FileGpus gpus;
-    for (DrmCard& card : find_drm_cards(root, kAmdVendor))
-      gpus.push_back(std::make_unique<AmdGpu>(std::move(card), root, clients, kfd));
+    for (const DrmCard& card : machine.cards)
+      if (card.vendor == kAmdVendor) gpus.push_back(std::make_unique<AmdGpu>(card, root, machine.clients, kfd));
     return gpus;
   };
   return std::make_unique<FileSource>(Vendor::amd, std::move(find), root.sys + "/module/amdgpu");

@@ -177,6 +177,24 @@ TEST(AmdGpus, OfAnMi300HiddenSensorsAreReplacedAndItsPlatformCardsAreNoGpus) {
   EXPECT_DOUBLE_EQ(gpus.sample(1s)[Metric::power], 141);
 }
 
+TEST(AmdGpus, AScreenThatIsDrawnOnIsToldByItsOutputs) {
+  CardTree cards;
+  const std::string card = cards.add_navi() + "/drm/card0";
+  const auto screen = [&](const char* status, const char* enabled) {
+    cards.tree.write(card + "/card0-DP-1/status", std::string(status) + "\n");
+    cards.tree.write(card + "/card0-DP-1/enabled", std::string(enabled) + "\n");
+  };
+  EXPECT_FALSE(SampledCards(cards, make_amd_source).sample().display_active) << "it has no outputs";
+  cards.tree.link("sys/class/drm/card0-DP-1", "../../devices/pci0000:00/0000:03:00.0/drm/card0/card0-DP-1");
+  screen("disconnected", "disabled");
+  SampledCards gpus(cards, make_amd_source);
+  EXPECT_EQ(gpus.sample().display_active, false);
+  screen("connected", "enabled");
+  EXPECT_EQ(gpus.sample(11s).display_active, true);
+  screen("connected", "disabled");
+  EXPECT_EQ(gpus.sample(11s).display_active, false);
+}
+
 TEST(AmdGpus, PowerOfZeroIsNotTold) {  // the second die of an MI250X
   CardTree cards;
   const std::string device = cards.add_navi();

@@ -199,10 +199,14 @@ class IntelGpu final : public FileGpu {
 }  // namespace
 
 std::unique_ptr<Source> make_intel_source(const Root& root, const Clock& clock) {
-  auto find = [root, &clock, clients = std::make_shared<DrmClients>(root, clock)] {
+  return make_intel_source(root, clock, look_at_drm(root, clock));
+}
+
+std::unique_ptr<Source> make_intel_source(const Root& root, const Clock& clock, const DrmMachine& machine) {
+  auto find = [root, &clock, machine] {
     FileGpus gpus;
-    for (DrmCard& card : find_drm_cards(root, kIntelVendor))
-      gpus.push_back(std::make_unique<IntelGpu>(std::move(card), root, clock, clients));
+    for (const DrmCard& card : machine.cards)
+      if (card.vendor == kIntelVendor) gpus.push_back(std::make_unique<IntelGpu>(card, root, clock, machine.clients));
     return gpus;
   };
   return std::make_unique<FileSource>(Vendor::intel, std::move(find), "");
