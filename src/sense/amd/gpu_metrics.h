@@ -21,9 +21,13 @@ struct GpuMetrics {
 inline constexpr double kMillijoulesPerEnergy = 0.015259;
 inline constexpr double kFirmwareTicksPerMillisecond = 100'000;
 
-// The format's first number: 1 of a card, 2 and 3 of an APU. Nothing: too short to be one.
+// The format's first number: 1 of a card, 2 and 3 of an APU. Nothing: it is none, since it begins with its own size.
 inline std::optional<unsigned> gpu_metrics_format(std::string_view bytes) {
-  return bytes.size() >= 4 ? std::optional(static_cast<unsigned>(static_cast<unsigned char>(bytes[2]))) : std::nullopt;
+  std::uint16_t size = 0;
+  if (bytes.size() < 4) return std::nullopt;
+  std::memcpy(&size, bytes.data(), sizeof size);
+  return size == bytes.size() ? std::optional(static_cast<unsigned>(static_cast<unsigned char>(bytes[2])))
+                              : std::nullopt;
 }
 
 // Nothing: another version, or not the size that this version has.

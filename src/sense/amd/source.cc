@@ -235,7 +235,7 @@ class AmdGpu final : public FileGpu {
       metrics_ = MetricsFile::usable;
     } else if (metrics_ == MetricsFile::untried && gpu_metrics_format(*bytes)) {
       metrics_ = MetricsFile::unknown_version;
-      if (*gpu_metrics_format(*bytes) > 1) shares_memory_ = true;
+      if (const unsigned format = *gpu_metrics_format(*bytes); format == 2 || format == 3) shares_memory_ = true;
     }
     return metrics;
   }

@@ -221,6 +221,18 @@ TEST(AmdGpus, AnApuCountsTheMachinesMemoryToo) {
   EXPECT_EQ(reading[Metric::mem_total], (512 << 20) + (1 << 30));
 }
 
+TEST(AmdGpus, NonsenseForItsMetricsMakesNoApuOfACardAndIsForgotten) {
+  CardTree cards;
+  const std::string device = cards.add_navi();
+  cards.write(device, "mem_info_gtt_used", 3 << 20);
+  cards.write(device, "mem_info_gtt_total", 1 << 30);
+  cards.tree.write(device + "/gpu_metrics", "18446744073709551615\n");
+  SampledCards gpus(cards, make_amd_source);
+  EXPECT_EQ(gpus.sample()[Metric::mem_total], 25753026560);
+  cards.tree.write(device + "/gpu_metrics", MetricsBlob().bytes());
+  EXPECT_TRUE(gpus.sample(1s).energy_joules) << "this time it is one";
+}
+
 // A card in KFD's topology.
 class ComputeCard {
  public:
