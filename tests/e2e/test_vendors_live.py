@@ -158,6 +158,18 @@ def test_a_phantom_load_is_not_taken_for_a_hang(sim):
     assert done.returncode == 0 and done.stderr.count("RDNA") == 1, done.stderr
 
 
+def test_a_model_that_waits_on_rdna_is_idle_by_its_power_alone(sim):
+    machine = sim(text='[[gpu]]\nmodel = "RX7900XTX"\nidle_util = 4\n')
+    machine.load("amd:0", 0, "1GiB")
+
+    def look(rule):
+        return json.loads(machine.lull("check", "--json", rule).stdout)
+    by_util = look("util < 1 for 30m")
+    assert by_util["now"] is False and gpus_of(machine)[0]["util_percent"] in (3, 4)
+    assert any("`power < 25% for 30m` would do" in one for one in by_util["remarks"]), by_util["remarks"]
+    assert look("power < 25% for 30m")["now"] is True
+
+
 # ---- pick
 
 
