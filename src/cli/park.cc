@@ -147,7 +147,8 @@ Result<Parking> begin_parking(const ParkFolder& folder, const ParkTarget& target
                                         .leases = leases,
                                         .machine = machine.machine,
                                         .root = {},
-                                        .holder = holder}));
+                                        .holder = holder,
+                                        .lease_folder = LeasePlace::of_environment().path}));
   return Parking::begin(folder, std::move(plan), std::move(tool), world_of(looks));
 }
 
@@ -217,9 +218,11 @@ Result<std::optional<Parking>> take_parked(const ParkFolder& folder, const std::
 
 int unpark_one(const ParkFolder& folder, const std::string& id, const Unparking& how, Looks& looks, bool says_waits) {
   auto taken = take_parked(folder, id, how, looks);
-  if (!taken)
-    return complain(fmt::format("unpark: {}: {}", id, taken.error().message()),
-                    taken.error().errno_value == EAGAIN ? kExitNotNow : 1);
+  if (!taken) {
+    const bool busy = taken.error().errno_value == EAGAIN;
+    if (busy && !says_waits) return kExitNotNow;
+    return complain(fmt::format("unpark: {}: {}", id, taken.error().message()), busy ? kExitNotNow : 1);
+  }
   std::optional<Parking>& parking = *taken;
   if (!parking) return 0;  // it is not parked any more
   if (how.repair && parking->record().step == ParkStep::parked) return 0;

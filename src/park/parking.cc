@@ -25,6 +25,27 @@ namespace {
 
 constexpr int kRounds = 3;  // what a killed tool began may still go on: its state is asked again
 
+// Who has its GPUs, or goes first.
+std::string in_the_way(const FolderState& state, const std::vector<Candidate>& candidates, const std::string& ours) {
+  std::string text;
+  for (const Candidate& gpu : candidates) {
+    const auto add = [&](std::string_view what, uid_t owner, const std::string& command, pid_t pid) {
+      text += fmt::format("{}GPU {} {} {}{}{}", text.empty() ? "" : "; ", gpu.label, what, user_name(owner),
+                          command.empty() ? "" : " (" + printable(command) + ")",
+                          pid > 0 ? fmt::format(", process {}", pid) : "");
+    };
+    const auto lease = std::ranges::find_if(
+        state.leases, [&](const LeaseInfo& one) { return gpu.is(one.gpu) && one.record.id != ours; });
+    const auto ticket =
+        std::ranges::find_if(state.tickets, [&](const TicketInfo& one) { return wants(one.record, gpu); });
+    if (lease != state.leases.end())
+      add("is leased by", lease->owner, lease->record.command, lease->record.holder.pid);
+    else if (ticket != state.tickets.end())
+      add("goes first to", ticket->owner, ticket->record.command, ticket->record.waiter.pid);
+  }
+  return text.empty() ? "its GPUs were leased a moment ago" : text;
+}
+
 std::string pids_text(const std::vector<const Process*>& all) {
   std::string text;
   for (const Process* one : all) text += (text.empty() ? "" : " ") + std::to_string(one->pid());
@@ -97,7 +118,7 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
         return std::vector<std::size_t>(open.begin(),
                                         open.begin() + static_cast<std::ptrdiff_t>(std::min(some, open.size())));
       }));
-  if (!taken) return fail(EBUSY, "somebody else has leased its GPUs, or waits for them");
+  if (!taken) return fail(EBUSY, in_the_way(TRY(lease->folder.scan()), candidates, lease->id));
   auto files = TRY(lease->queue->finish());
   if (!files) return fail("the lease of its GPUs could not be had");
   lease->files = *std::move(files);

@@ -1,8 +1,11 @@
 #include "park/plan.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <sys/stat.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <map>
 #include <set>
 
@@ -118,6 +121,23 @@ Result<ParkTarget> ParkTarget::parse(const std::vector<std::string>& words) {
   return target;
 }
 
+// By the kernel's word alone: what a lease says of its holder may be of one that has ended, or never started the job.
+bool holds_open(pid_t pid, const std::string& file, const Root& root) {
+  struct stat wanted{};
+  if (::stat(file.c_str(), &wanted) != 0) return false;
+  const std::string process = fmt::format("{}/{}", root.proc, pid);
+  Directory descriptors(process + "/fd");
+  while (const char* name = descriptors.next()) {
+    struct stat one{};
+    if (::fstatat(descriptors.fd(), name, &one, 0) != 0) continue;
+    if (one.st_ino != wanted.st_ino || one.st_dev != wanted.st_dev) continue;
+    const auto text = read_file(fmt::format("{}/fdinfo/{}", process, name));
+    const auto flags = text ? status_field(*text, "flags") : std::nullopt;
+    if (flags && (std::strtoul(std::string(*flags).c_str(), nullptr, 8) & O_ACCMODE) != O_RDONLY) return true;
+  }
+  return false;
+}
+
 Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) {
   const Members members = TRY(members_of(target, sight.root));
   const auto is_meant = [&](const GpuProcess& one) {
@@ -178,6 +198,19 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
   std::set<std::string> gpus;
   for (const ParkedProcess& one : plan.record.processes)
     for (const ParkedMemory& part : one.memory) gpus.insert(part.gpu);
+  // A job that was left behind has the lease that it inherited: others may have it as well. And who holds a GPU for
+  // later uses it by hand.
+  const auto runs_under = [&](const LeaseInfo& lease) {
+    return std::ranges::any_of(plan.record.processes, [&](const ParkedProcess& one) {
+      struct stat process{};
+      if (lease.record.kind == LeaseKind::hold)
+        return ::stat(fmt::format("{}/{}", sight.root.proc, one.pid).c_str(), &process) == 0 &&
+               process.st_uid == lease.owner;
+      return holds_open(one.pid, sight.lease_folder + "/" + lease.file, sight.root);
+    });
+  };
+  std::set<std::string> covered;
+  std::vector<const LeaseInfo*> others;
   for (const LeaseInfo& lease : sight.leases) {
     if (!gpus.contains(lease.gpu) || !lease.readable) continue;
     const Name holder{lease.record.holder.pid, lease.record.holder.start_ticks};
@@ -187,10 +220,15 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
     if (own) {
       plan.record.given_leases.push_back({lease.record.id, lease.owner});
       plan.record.share = std::max(plan.record.share, lease.record.share);
+      covered.insert(lease.gpu);
     } else if (above.contains(holder)) {
       plan.record.kept_leases.push_back(lease.record.id);
+    } else {
+      others.push_back(&lease);
     }
   }
+  for (const LeaseInfo* lease : others)
+    if (!covered.contains(lease->gpu) && runs_under(*lease)) plan.record.kept_leases.push_back(lease->record.id);
   TRY(check_host_memory(plan.record, sight.root));
   return plan;
 }

@@ -48,8 +48,12 @@ struct ParkSight {
   std::string machine;  // "x86_64"
   Root root = {};
   std::optional<pid_t> holder = {};  // whose leases are the job's as well
+  std::string lease_folder = {};     // the files of `leases`
 };
 Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight);
+
+// The process has this file open for writing. A lease belongs to its maker and to who inherited it.
+bool holds_open(pid_t pid, const std::string& file, const Root& root);
 
 // The machine's memory and the limits of the cgroups take what is moved out of the GPUs.
 Result<> check_host_memory(const ParkRecord& record, const Root& root);

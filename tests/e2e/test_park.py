@@ -1,6 +1,7 @@
 """`lull park` and `lull unpark`, against a stand-in for cuda-checkpoint (tests/park) that fails at every step."""
 import os
 import pathlib
+import re
 import shutil
 import signal
 import subprocess
@@ -317,7 +318,7 @@ def test_it_waits_for_the_lease(place):
     wait_until(lambda: holder.poll() is not None or list(leases.glob("GPU-*")), what="the lease")
     assert holder.poll() is None, holder.stderr.read()
     done = place.unpark()
-    assert done.returncode == 75 and "leased" in done.stderr
+    assert done.returncode == 75 and re.search(r"GPU 0 is leased by \w+ \(sleep 1000\), process \d+", done.stderr), done.stderr
     assert place.calls("restore") == []
     holder.kill()
     holder.wait(timeout=LIMIT)
@@ -338,6 +339,33 @@ def test_the_lease_of_a_parked_job_goes_to_others_and_is_taken_again(place):
     job.kill()
     job.wait(timeout=LIMIT)
     wait_until(lambda: list(leases.glob("GPU-*")) == [], what="the end of the lease")
+
+
+def test_a_job_that_was_left_behind_comes_back_under_the_lease_that_it_inherited(place):
+    """What its lease says of the holder is of a launcher that has ended."""
+    load = f"{place.gpus.binary} sim load --gpu 0 --util 0 --mem {ONE_MEMORY} >/dev/null 2>&1 & echo $!"
+    launcher = place.gpus.start_lull("pick", "--gpus", "0", "--", "sh", "-c", load, start_new_session=True)
+    pid = int(launcher.stdout.readline())
+    try:
+        assert launcher.wait(timeout=LIMIT) == 0
+        wait_until(lambda: place.gpus.holds(pid), what="the job")
+        assert place.lull("park", pid).returncode == 0 and place.state(pid) == "checkpointed"
+        assert len(leases_of(place)) == 1  # others may have inherited it as well
+        done = place.unpark()
+        assert done.returncode == 0 and place.state(pid) == "running", done
+        assert len(leases_of(place)) == 1
+    finally:
+        os.kill(pid, signal.SIGKILL)
+
+
+def test_a_job_on_a_gpu_that_its_user_holds_comes_back_there(place):
+    assert place.lull("pick", "--gpus", "0", "--hold", "10m").returncode == 0
+    shell, workers = place.job(1)
+    assert place.park(shell).returncode == 0
+    done = place.unpark()
+    assert done.returncode == 0 and place.all_in(workers, "running"), done
+    assert len(leases_of(place)) == 1
+    assert place.lull("release", "0").returncode == 0
 
 
 def test_a_parked_job_that_has_ended_is_forgotten(place):
