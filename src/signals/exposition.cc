@@ -113,6 +113,7 @@ Result<std::vector<ExposedSeries>> read_exposition(std::string_view text, const 
   // The format ends with a newline: without one the answer was cut.
   if (!text.empty() && text.back() != '\n') return fail("the answer ends in the middle of a line");
   std::size_t line_number = 0;
+  bool ended = !open_metrics;
   while (!text.empty()) {
     const std::size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
@@ -120,6 +121,7 @@ Result<std::vector<ExposedSeries>> read_exposition(std::string_view text, const 
     ++line_number;
     if (line.ends_with('\r')) line.remove_suffix(1);
     const std::string_view seen = trim(line);
+    ended = ended || seen == "# EOF";
     if (seen.empty() || seen.front() == '#') continue;
     auto series = LineReader(line).read(open_metrics);
     if (!series) return fail(fmt::format("line {} of the answer is not Prometheus' text format", line_number));
@@ -127,6 +129,7 @@ Result<std::vector<ExposedSeries>> read_exposition(std::string_view text, const 
     if (found.size() == kMostSeries) return fail(fmt::format("more than {} series", kMostSeries));
     found.push_back(*std::move(series));
   }
+  if (!ended) return fail("the answer is cut short: OpenMetrics ends with # EOF");
   return found;
 }
 

@@ -29,6 +29,11 @@ TEST(Exposition, OpenMetricsHasSecondsAndExemplars) {
   ASSERT_TRUE(read);
   EXPECT_EQ((*read)[0].time, 1395066363.5);
   EXPECT_EQ((*read)[1].value, 4);
+  // One that ends before its end may lack a series, whichever line it is cut behind.
+  const auto cut = read_exposition("a_total 3\n", {"a_total"}, true);
+  ASSERT_FALSE(cut);
+  EXPECT_NE(cut.error().message().find("cut short"), std::string::npos);
+  EXPECT_TRUE(read_exposition("a_total 3\n", {"a_total"}));
 }
 
 TEST(Exposition, ALineThatCannotBeReadMakesAllUnreadable) {

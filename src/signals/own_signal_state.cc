@@ -10,6 +10,7 @@
 namespace lull {
 namespace {
 
+constexpr double kEarliestTime = 1e9;                 // of the year 2001: a server that was never asked says 0
 constexpr double kLargestCounter = 9007199254740992;  // 2^53: beyond it, adding one changes nothing
 
 double seconds(Duration time) { return std::chrono::duration<double>(time).count(); }
@@ -59,6 +60,9 @@ SignalValue OwnSignalState::read(const SignalReading& reading, Instant asked, do
       value.value = std::max(0.0, now - latest);
       if (latest - now > seconds(source_.max_age))
         return unknown(Absence::implausible, fmt::format("{} is a time that lies ahead", source_.to_string()));
+      if (latest < kEarliestTime)
+        return unknown(Absence::implausible,
+                       fmt::format("{} is {}, which is no time (seconds since 1970)", source_.to_string(), latest));
       break;
   }
   if (value.known() && !plausible(source_.metric, value.value))

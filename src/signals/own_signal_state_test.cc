@@ -131,6 +131,11 @@ TEST(OwnSignalState, AnAgeIsThatOfTheLatest) {
   Readings readings(endpoint(", as = \"age\""));
   EXPECT_EQ(readings.take({{{"a", kNow - 600, {}}, {"b", kNow - 60, {}}}, {}}).value, 61);
   EXPECT_EQ(readings.take({{{"a", kNow + 600, {}}}, {}}).why, Absence::implausible);
+  // "Never yet", seconds since boot, and what is no time are not idle since 1970.
+  for (const double none : {0.0, -1.0, 5000.0}) {
+    EXPECT_EQ(readings.take({{{"a", none, {}}}, {}}).why, Absence::implausible) << none;
+    EXPECT_TRUE(readings.take({{{"a", none, {}}, {"b", kNow, {}}}, {}}).known()) << none;
+  }
 }
 
 // Whatever a reading says: the value is known and finite, or unknown with a reason.

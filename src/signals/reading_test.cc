@@ -57,6 +57,18 @@ TEST(SignalReading, AFileIsOneNumberAndNothingElse) {
   ASSERT_EQ(::mkfifo(path.c_str(), 0600), 0);
   EXPECT_NE(read().error().message().find("not a regular file"), std::string::npos);
   ::unlink(path.c_str());
+  // A link is followed, and is what it leads to.
+  const std::string file = folder + "/number";
+  std::ofstream(file) << "7";
+  for (const std::string& to : {std::string("/dev/zero"), std::string("/dev/tty"), folder, folder + "/nothing", path}) {
+    ASSERT_EQ(::symlink(to.c_str(), path.c_str()), 0);
+    EXPECT_FALSE(read()) << to;
+    ::unlink(path.c_str());
+  }
+  ASSERT_EQ(::symlink(file.c_str(), path.c_str()), 0);
+  EXPECT_EQ(read()->series[0].value, 7);
+  ::unlink(path.c_str());
+  ::unlink(file.c_str());
   ::rmdir(folder.c_str());
 }
 

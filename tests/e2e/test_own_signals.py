@@ -46,6 +46,22 @@ class Server:
                     self.wfile.write(b"\x00\xff\xfe nonsense " * 100)
                     self.close_connection = True
                     return
+                if mode == "redirect":
+                    self.send_response(302)
+                    self.send_header("Location", f"http://127.0.0.1:{outer.port}/elsewhere")
+                    self.send_header("Content-Length", "0")
+                    self.end_headers()
+                    return
+                if mode == "drip":  # a byte now and then, for ever
+                    self.send_response(200)
+                    self.end_headers()
+                    try:
+                        while not outer.over.wait(0.01):
+                            self.wfile.write(b"#")
+                    except OSError:
+                        pass
+                    self.close_connection = True
+                    return
                 body = outer.answer(self.path).encode()
                 if mode == "page":
                     body = b"<html><body>It works!</body></html>\n"
@@ -269,13 +285,14 @@ def test_recipe_for_jupyter_goes_by_the_last_activity_of_a_kernel(sim, serving, 
 @pytest.mark.parametrize("mode,reason", [
     ("hang", "no answer within 500ms"), ("garbage", "the answer is not HTTP"),
     ("page", "line 1 of the answer is not Prometheus' text format"), ("endless", "the answer has more than 4.0 MiB"),
-    ("cut", "the answer is cut short"), ("503", "it answers 503")])
+    ("cut", "the answer is cut short"), ("503", "it answers 503"), ("redirect", "it answers 302 Found"),
+    ("drip", "no answer within 500ms")])
 def test_server_that_is_broken_makes_the_signal_unknown_and_delays_no_sample(sim, serving, tmp_path, mode, reason):
     server = serving(lambda _: "queue 0\n")
     server.mode = mode
     log = tmp_path / "log"
     # A sample is 50 ms; what reads up to 4 MiB gets more time.
-    timeout = "500ms" if mode == "hang" else "20s"
+    timeout = "500ms" if mode in ("hang", "drip") else "20s"
     with sim(1) as gpus:
         watch = gpus.start_lull("watch", "--every", "50ms", "--idle", "util < 1 and queue < 1 for 1s", "--do", "exit=7",
                                 "--signal-from", "queue=" + server.table("queue", f', timeout = "{timeout}"'),
