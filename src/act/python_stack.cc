@@ -572,10 +572,11 @@ class Reader {
     if (before == std::string::npos) return "";
     const Address stack = std::strtoull(line.c_str() + before + 1, nullptr, 16);
     const Address place = std::strtoull(line.c_str() + blank + 1, nullptr, 16);
-    // The kernel is called from libc as a rule; who called libc says more.
+    // The kernel is called from libc as a rule; who called libc says more, and more than who called that one.
     auto found = images_.function(place);
     const std::string words = memory_.some(stack, stack_size(stack));
-    for (std::size_t at = 0; at + sizeof(Address) <= words.size(); at += sizeof(Address)) {
+    const auto is_said = [&] { return found && !is_of_libc(found->second); };
+    for (std::size_t at = 0; at + sizeof(Address) <= words.size() && !is_said(); at += sizeof(Address)) {
       Address word = 0;
       std::memcpy(&word, words.data() + at, sizeof word);
       const Mapping* const mapping = images_.at(word);

@@ -174,6 +174,27 @@ def test_evidence_of_a_python_job_names_its_lines(sim, tmp_path, programs):
         assert not any(call.startswith("gdb ") for call in programs.calls()), "gdb stops the process"
 
 
+COLLECTIVE = {"nccl": """#include <unistd.h>
+static void wait_for_peers(void) { for (;;) pause(); }
+int ncclAllReduce(void) { wait_for_peers(); return 1; }
+""", "torch": "int ncclAllReduce(void); int all_reduce(void) { return ncclAllReduce() + 1; }"}
+
+
+def test_evidence_names_the_function_that_a_collective_hangs_in(sim, tmp_path):
+    """As a trainer does: Python, the framework's library, NCCL without the names of its own functions, libc."""
+    for name, source in COLLECTIVE.items():
+        (tmp_path / f"{name}.c").write_text(source)
+        more = [f"-L{tmp_path}", "-lnccl", f"-Wl,-rpath,{tmp_path}"] if name == "torch" else []
+        subprocess.run(["cc", "-O0", "-s", "-shared", "-fPIC", "-o", tmp_path / f"lib{name}.so", tmp_path / f"{name}.c", *more], check=True)
+    (tmp_path / "train.py").write_text(f"import ctypes\n\ndef train_step(torch):\n    torch.all_reduce()\n\n"
+                                       f"train_step(ctypes.CDLL('{tmp_path}/libtorch.so'))\n")
+    with sim(1) as gpus:
+        done = gpus.lull("run", *QUICK, "--evidence", tmp_path / "ev", "--", "/usr/bin/python3", tmp_path / "train.py", env={"RANK": "3"})
+        assert done.returncode == 124, done.stderr
+        assert "the job is at train.py:4 in train_step (rank 3, waiting in ncclAllReduce)" in done.stderr, done.stderr
+        assert "waiting in ncclAllReduce (libnccl.so)" in (max((tmp_path / "ev").iterdir()) / "python.txt").read_text()
+
+
 def test_evidence_that_has_no_room_does_not_save_the_job(sim, tmp_path):
     """Files of at most 1024 bytes, as on a disk that is full: the job is ended all the same, and what is missing is said."""
     with sim(1) as gpus:
