@@ -117,12 +117,6 @@ void tidy_stack(int folder, const std::string& name) {
   (void)write_all(file->get(), tidy);
 }
 
-// Where the threads of the job's Python processes are.
-struct PythonEvidence {
-  std::vector<PythonProcess> processes;
-  std::string trouble;  // a line each
-};
-
 bool is_in_kernel(pid_t pid) {
   std::error_code ignored;
   for (const auto& task : std::filesystem::directory_iterator(fmt::format("/proc/{}/task", pid), ignored)) {
@@ -131,42 +125,6 @@ bool is_in_kernel(pid_t pid) {
     if (end == std::string::npos || stat->substr(end, 4).contains(" D")) return true;
   }
   return false;
-}
-
-PythonEvidence read_python(const std::vector<MemberView>& members) {
-  PythonEvidence found;
-  const std::size_t count = std::min(members.size(), kMostPython);
-  // The kernel lets ancestors read that it forbids others to (kernel.yama.ptrace_scope = 1), and who asks aside is
-  // none. Then we ask ourselves, unless a thread is where it could hold us up.
-  const auto answer_of = [](pid_t pid) -> std::string {
-    const auto read = read_python_stacks(pid);
-    if (read) return encode(*read);
-    const Error& why = read.error();
-    return why.errno_value == ENOEXEC ? "" : why.errno_value == EPERM ? why.what : why.message();
-  };
-  // Aside, whatever tables the job's files have cannot take the machine's memory.
-  const auto aside = [&](std::size_t i) -> std::string {
-    const rlimit most{kPythonMemory, kPythonMemory};
-    (void)::setrlimit(RLIMIT_AS, &most);
-    try {
-      return answer_of(members[i].entry.pid);
-    } catch (const std::bad_alloc&) {
-      return fmt::format("process {} has more symbols than there is room for", members[i].entry.pid);
-    }
-  };
-  const auto answers = run_each_with_timeout(count, aside, kPythonLimit, kPythonsLimit);
-  for (std::size_t i = 0; i < count; ++i) {
-    const pid_t pid = members[i].entry.pid;
-    std::string answer = answers[i].value_or(fmt::format("process {} was not read in time", pid));
-    if (answer.starts_with("kernel.yama.ptrace_scope is 1") && !is_in_kernel(pid)) answer = answer_of(pid);
-    if (auto process = decode_python_process(answer))
-      found.processes.push_back(*std::move(process));
-    else if (!answer.empty())
-      found.trouble += answer + "\n";
-  }
-  if (members.size() > count)
-    found.trouble += fmt::format("the other {} processes were not read\n", members.size() - count);
-  return found;
 }
 
 // One stack after the other; a job with hundreds of processes shows its first few.
@@ -219,6 +177,42 @@ std::string folder_name(const FiringFacts& facts) {
 }
 
 }  // namespace
+
+PythonEvidence read_python(const std::vector<pid_t>& members) {
+  PythonEvidence found;
+  const std::size_t count = std::min(members.size(), kMostPython);
+  // The kernel lets ancestors read that it forbids others to (kernel.yama.ptrace_scope = 1), and who asks aside is
+  // none. Then we ask ourselves, unless a thread is where it could hold us up.
+  const auto answer_of = [](pid_t pid) -> std::string {
+    const auto read = read_python_stacks(pid);
+    if (read) return encode(*read);
+    const Error& why = read.error();
+    return why.errno_value == ENOEXEC ? "" : why.errno_value == EPERM ? why.what : why.message();
+  };
+  // Aside, whatever tables the job's files have cannot take the machine's memory.
+  const auto aside = [&](std::size_t i) -> std::string {
+    const rlimit most{kPythonMemory, kPythonMemory};
+    (void)::setrlimit(RLIMIT_AS, &most);
+    try {
+      return answer_of(members[i]);
+    } catch (const std::bad_alloc&) {
+      return fmt::format("process {} has more symbols than there is room for", members[i]);
+    }
+  };
+  const auto answers = run_each_with_timeout(count, aside, kPythonLimit, kPythonsLimit);
+  for (std::size_t i = 0; i < count; ++i) {
+    const pid_t pid = members[i];
+    std::string answer = answers[i].value_or(fmt::format("process {} was not read in time", pid));
+    if (answer.starts_with("kernel.yama.ptrace_scope is 1") && !is_in_kernel(pid)) answer = answer_of(pid);
+    if (auto process = decode_python_process(answer))
+      found.processes.push_back(*std::move(process));
+    else if (!answer.empty())
+      found.trouble += answer + "\n";
+  }
+  if (members.size() > count)
+    found.trouble += fmt::format("the other {} processes were not read\n", members.size() - count);
+  return found;
+}
 
 std::string tidied_stack(std::string_view stack) {
   std::size_t frames = 0;
@@ -302,7 +296,9 @@ void Evidence::collect(const std::string& folder, const FiringFacts& facts, cons
   write("tree.txt", tree);
   // What may hang is asked aside: a job that is stuck in the driver is what this is for.
   write("kernel.txt", run_with_timeout(kernel_messages_about_gpus, kKernelLimit).value_or(std::string(kNotRead)));
-  const PythonEvidence python = read_python(facts.members);
+  std::vector<pid_t> pids;
+  for (const MemberView& one : facts.members) pids.push_back(one.entry.pid);
+  const PythonEvidence python = read_python(pids);
   if (!python.processes.empty() || !python.trouble.empty())
     write("python.txt", python.trouble + (python.trouble.empty() ? "" : "\n") + python_report(python.processes));
   write("facts.json", facts_json(facts, 2) + "\n");

@@ -13,6 +13,7 @@
 #include "act/children.h"
 #include "act/facts.h"
 #include "act/past.h"
+#include "act/python_stack.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"
 
@@ -51,6 +52,13 @@ class Evidence {
                       const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,
                       Debugger debugger, Done done);
 };
+
+// Where the threads of the job's Python processes are. Reads up to 5 s aside where a process is in trouble.
+struct PythonEvidence {
+  std::vector<PythonProcess> processes;
+  std::string trouble;  // a line each
+};
+PythonEvidence read_python(const std::vector<pid_t>& members);
 
 // What the kernel logged about GPUs (lines with NVRM, Xid or nvidia), newest last.
 std::string kernel_messages_about_gpus();

@@ -7,6 +7,7 @@
 #include <csignal>
 #include <utility>
 
+#include "act/python_report.h"
 #include "act/spawn.h"
 #include "base/text.h"
 #include "base/units.h"
@@ -260,6 +261,15 @@ std::string RunSession::next_text(bool for_time) const {
     text += fmt::format(", then start it again ({} of {}) after {}", restarts_done_ + 1, settings_.restarts,
                         format_duration(settings_.backoff));
   return text;
+}
+
+std::string RunSession::where_it_hangs() {
+  std::vector<pid_t> pids;
+  for (const ProcessEntry& one : members_.empty() ? job_->members() : members_) pids.push_back(one.pid);
+  const PythonEvidence python = read_python(pids);
+  const std::string where = where_text(python.processes);
+  if (!where.empty()) return job_is(where);
+  return std::string(trim(python.trouble.substr(0, python.trouble.find('\n'))));
 }
 
 void RunSession::fired(const Fired& fire) {

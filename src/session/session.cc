@@ -191,10 +191,11 @@ void Session::warn(const Event& event) {
   engine_->outcome(event.subject, event.plan, event.step);
   std::string gpus;
   for (const std::string& gpu : fire->why.gpus) gpus += (gpus.empty() ? "" : ", ") + gpu;
+  const std::string where = common_.warn_by && common_.warn_by->for_hangs ? where_it_hangs() : "";
   sink_.note(Level::warning, "warn",
-             fmt::format("`{}` has held for {} on GPU{} {}: this is a warning, nothing is ended for it", fire->why.rule,
-                         format_duration(std::chrono::floor<std::chrono::seconds>(fire->why.held)),
-                         fire->why.gpus.size() == 1 ? "" : "s", gpus));
+             fmt::format("`{}` has held for {} on GPU{} {}: this is a warning, nothing is ended for it{}{}",
+                         fire->why.rule, format_duration(std::chrono::floor<std::chrono::seconds>(fire->why.held)),
+                         fire->why.gpus.size() == 1 ? "" : "s", gpus, where.empty() ? "" : "; ", where));
 }
 
 FiringFacts Session::facts(std::string event, Explanation why, std::string action) const {

@@ -83,6 +83,8 @@ class Session {
   virtual void acted(bool all, bool called_off) = 0;
   virtual void tell(const ActionEvent& action_event) { sink_.did(action_event); }
   virtual Executor::Calls calls(bool in_any_case);  // by which the executor acts
+  // Where a job that hangs is: "the job is at train.py:16 in train_step". Empty: that is not known.
+  virtual std::string where_it_hangs() { return {}; }
 
   SessionSettings common_;
   World& world_;
