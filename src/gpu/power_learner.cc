@@ -154,7 +154,7 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
   learner.see(at, reading.asleep ? kUnknown : util, watts, reading[Metric::power_limit]);
 }
 
-Block LearnedColumns::add(PowerLearner& learner, const Block& block) {
+Block LearnedColumns::add(PowerLearner& learner, const Block& block, bool rdna) {
   const auto value = [](std::span<const float> column, std::size_t i) {
     return column.empty() ? kUnknown : static_cast<double>(column[i]);
   };
@@ -165,8 +165,8 @@ Block LearnedColumns::add(PowerLearner& learner, const Block& block) {
     const double percent = value(util, i);
     const double watts = value(power, i);
     const bool known = plausible(Metric::util, percent) && plausible(Metric::power, watts);
-    columns_[0][i] = known ? static_cast<float>(learner.effort(percent, watts)) : kUnknownSample;
-    columns_[1][i] = known ? static_cast<float>(learner.seconds(percent)) : kUnknownSample;
+    columns_[0][i] = known && !rdna ? static_cast<float>(learner.effort(percent, watts)) : kUnknownSample;
+    columns_[1][i] = known && !rdna ? static_cast<float>(learner.seconds(percent)) : kUnknownSample;
     columns_[2][i] = known ? static_cast<float>(learner.idle_watts()) : kUnknownSample;
     learner.see(block.at[i], percent, watts, value(limit, i));
   }

@@ -119,7 +119,8 @@ void learn(PowerLearner& learner, const Device& device, Instant at, Reading& rea
 // The same for blocks: the columns of the learned signals, which last until the next block.
 class LearnedColumns {
  public:
-  Block add(PowerLearner& learner, const Block& block);
+  // `rdna`: as Device::rdna.
+  Block add(PowerLearner& learner, const Block& block, bool rdna = false);
 
  private:
   std::array<std::array<float, kBlockSamples>, 3> columns_;

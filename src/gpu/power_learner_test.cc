@@ -285,6 +285,23 @@ TEST(LearnTest, EffortIsUnknownOnRdna) {
   EXPECT_TRUE(std::isnan(reading.watts_per_percent));
 }
 
+TEST(LearnTest, EffortIsUnknownInARecordingOfAnRdnaCard) {
+  for (const bool rdna : {false, true}) {
+    PowerLearner learner = learned_card().learner;
+    const std::vector<Instant> at = {Instant{2h}, Instant{2h + 1s}};
+    const std::vector<float> util(2, 100);
+    const std::vector<float> power(2, 152);
+    Block block;
+    block.at = at;
+    block.value[index_of(Metric::util)] = util;
+    block.value[index_of(Metric::power)] = power;
+    LearnedColumns columns;
+    const Block with = columns.add(learner, block, rdna);
+    for (const Metric metric : {Metric::effort, Metric::learned}) EXPECT_EQ(std::isnan(with[metric][1]), rdna);
+    EXPECT_EQ(with[Metric::idle_power][1], 70);
+  }
+}
+
 TEST(LearnTest, TheNewestDataHaveAnEffortOfTheirOwn) {
   PowerLearner learner = learned_card().learner;
   const Device device;

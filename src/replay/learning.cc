@@ -15,14 +15,11 @@ Learning::Gpu& Learning::at(std::size_t gpu) {
   return *gpus_[gpu];
 }
 
-void Learning::block(std::size_t gpu, const Block& block) {
-  Gpu& one = at(gpu);
-  next_.block(gpu, one.columns.add(one.learner, block));
-}
+void Learning::block(std::size_t gpu, const Block& block) { next_.block(gpu, at(gpu).add(block)); }
 
 void Learning::frames(std::span<const Block> gpus) {
   blocks_.clear();
-  for (std::size_t i = 0; i < gpus.size(); ++i) blocks_.push_back(at(i).columns.add(at(i).learner, gpus[i]));
+  for (std::size_t i = 0; i < gpus.size(); ++i) blocks_.push_back(at(i).add(gpus[i]));
   next_.frames(blocks_);
 }
 

@@ -29,6 +29,7 @@ class Learning final : public trace::TraceSink {
     next_.next_part();
   }
   void meet(const trace::Holders& holders) override { next_.meet(holders); }
+  void is_rdna(std::size_t gpu) override { at(gpu).rdna = true; }
   void block(std::size_t gpu, const Block& block) override;
   void frames(std::span<const Block> gpus) override;
 
@@ -36,6 +37,8 @@ class Learning final : public trace::TraceSink {
   struct Gpu {
     PowerLearner learner;
     LearnedColumns columns;
+    bool rdna = false;
+    Block add(const Block& block) { return columns.add(learner, block, rdna); }
   };
   Gpu& at(std::size_t gpu);
 

@@ -43,6 +43,7 @@ class Adding final : public trace::TraceSink {
     by_holder_.clear();
     longest_.clear();
     for (auto& [metric, missed] : hung_signals_) missed = 0;
+    looks_hung_ = 0;
     gap_seconds_ = 0;
     first_.reset();
     last_ = {};
@@ -107,6 +108,7 @@ class Adding final : public trace::TraceSink {
   const ReportOptions& options_;
   std::vector<trace::Paced> gaps_;
   std::vector<std::pair<Metric, double>> hung_signals_;  // with the seconds not judged for want of it
+  double looks_hung_ = 0;                                // seconds of RDNA cards
   trace::KnownHolders holders_;
   std::vector<std::unique_ptr<Gpu>> gpus_;
   EmptyLevels levels_;
@@ -255,8 +257,14 @@ void Adding::add(Gpu& gpu, std::size_t index, const Block& block) {
 }
 
 void Adding::miss_signals(const Block& block, std::size_t i, double seconds) {
+  const auto is_missing = [&](Metric metric) { return block[metric].empty() || std::isnan(block[metric][i]); };
+  bool all = true;
   for (auto& [metric, missed] : hung_signals_)
-    if (block[metric].empty() || std::isnan(block[metric][i])) missed += seconds;
+    if (is_missing(metric)) {
+      missed += seconds;
+      all = false;
+    }
+  if (all && !block[Metric::learned].empty() && is_missing(Metric::learned)) looks_hung_ += seconds;
 }
 
 // "power limit"
@@ -360,6 +368,8 @@ ReportResult Adding::finish(trace::TraceReport report) {
     if (missed > 0)
       result.not_judged_since +=
           fmt::format("{}no {}", result.not_judged_since.empty() ? "" : ", ", signal_text(metric));
+  if (looks_hung_ > 0)
+    result.not_judged_since += fmt::format("{}idle RDNA cards look hung", result.not_judged_since.empty() ? "" : ", ");
   result.has_power = result.total.powered > 0;
   result.gap_seconds = gap_seconds_;
   result.first = first_.value_or(Instant{});

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "base/host.h"
+#include "sense/file_source.h"
 #include "session/feed.h"
 
 namespace lull {
@@ -18,6 +19,7 @@ constexpr std::size_t kFrameBytes = 256 << 10;
 std::string host_cell() { return one_word(host_name()); }
 
 Result<TraceLog> TraceLog::open(const std::string& path, trace::RowLayout layout, bool each_sample) {
+  layout.architecture = is_any_drm_card(Root::machine(), {kAmdVendor});
   trace::WriterOptions options;
   options.path = path;
   options.format = layout.format;

@@ -57,7 +57,7 @@ float Holders::find(const std::vector<Role>& roles, const std::vector<std::strin
   bool nobody = false;
   for (std::size_t i = 0; i < roles.size(); ++i) {
     if (roles[i] == Role::host && !means_unknown(cells[i])) holder.host = cells[i];
-    if (!is_owner(roles[i])) continue;
+    if (!is_owner(roles[i]) || roles[i] == Role::architecture) continue;
     key += cells[i] + '\n';
     if (means_unknown(cells[i])) continue;
     const bool none = cells[i] == "none" || cells[i] == "[]";

@@ -47,6 +47,7 @@ inline constexpr std::array kExactNames = {
     KnownName{"command", Role::command},
     KnownName{"commands", Role::command, {}, 1},
     KnownName{"lease", Role::lease},
+    KnownName{"architecture", Role::architecture},
     KnownName{"utilization.gpu", Role::metric, Metric::util, 2},
     KnownName{"utilization.memory", Role::metric, Metric::mem_util, 2},
     KnownName{"memory.used", Role::metric, Metric::mem_used, 2, kMiB},

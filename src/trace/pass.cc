@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "base/text.h"
+#include "trace/rows.h"
 #include "trace/time.h"
 
 namespace lull::trace {
@@ -286,6 +287,9 @@ Result<> Pass::learn_gpus(Worker& worker) {
       met_in_.push_back(file_);
       serve(found.gpu);
     }
+    for (std::size_t part = 0; part < identities.roles().size(); ++part)
+      if (identities.roles()[part] == Role::architecture && identities.cells(i)[part] == kRdnaText)
+        sink_.is_rdna(found.gpu);
     if (first != rows.end() &&
         belongs_elsewhere(found, Instant(Duration(worker.batch.at[static_cast<std::size_t>(first - rows.begin())]))))
       outcome_ = Outcome::overlap;

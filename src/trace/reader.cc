@@ -214,7 +214,8 @@ std::vector<Metric> TraceReader::available() const {
 
 bool TraceReader::has_owners() const {
   return std::any_of(state_->files.begin(), state_->files.end(), [](const File& file) {
-    return std::any_of(file.schema.identity.begin(), file.schema.identity.end(), trace::is_owner);
+    return std::ranges::any_of(file.schema.identity,
+                               [](Role role) { return is_owner(role) && role != Role::architecture; });
   });
 }
 

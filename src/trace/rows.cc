@@ -59,12 +59,14 @@ std::string header_line(const RowLayout& layout) {
   for (const Metric metric : layout.metrics) (line += ',') += info(metric).field;
   if (layout.who)
     for (const auto& [name, text] : who_columns(UserCells{})) (line += ',') += name;
+  if (layout.architecture) line += ",architecture";
   return line + '\n';
 }
 
 void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts) {
   const std::string time = format_time(facts.at.time_since_epoch().count());
   const auto value = [&](Metric metric) { return facts_with(metric, facts.reading, facts.job, facts.machine)[metric]; };
+  const std::string architecture(facts.device.rdna ? kRdnaText : "");
   if (layout.format == Format::csv) {
     out += time;
     out += ',';
@@ -80,6 +82,7 @@ void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts
         out += ',';
         append_csv_text(out, text);
       }
+    if (layout.architecture) (out += ',') += architecture;
     out += '\n';
     return;
   }
@@ -96,6 +99,7 @@ void append_row(std::string& out, const RowLayout& layout, const RowFacts& facts
   }
   if (layout.who)
     for (const auto& [name, text] : who_columns(facts.who)) json.member_or_null(name, text);
+  if (layout.architecture) json.member_or_null("architecture", architecture);
   out += json.end_object().take();
   out += '\n';
 }

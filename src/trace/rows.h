@@ -18,6 +18,7 @@
 namespace lull::trace {
 
 inline constexpr std::string_view kNobodyText = "none";
+inline constexpr std::string_view kRdnaText = "rdna";  // as an architecture
 
 // Empty: not known.
 struct UserCells {
@@ -34,6 +35,7 @@ struct RowLayout {
   Format format = Format::csv;
   std::vector<Metric> metrics;
   bool who = false;
+  bool architecture = false;  // of AMD's cards: whether the rule for hangs may be asked of them
 };
 
 // Cheap to read; else a recording has it only where it is named.

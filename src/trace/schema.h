@@ -15,11 +15,26 @@
 
 namespace lull::trace {
 
-enum class Role : std::uint8_t { none, time, date, gpu, uuid, pci, host, metric, job, pids, user, command, lease };
-inline constexpr std::size_t kRoles = 13;
-// Says who has the GPU, not which one it is.
+enum class Role : std::uint8_t {
+  none,
+  time,
+  date,
+  gpu,
+  uuid,
+  pci,
+  host,
+  metric,
+  job,
+  pids,
+  user,
+  command,
+  lease,
+  architecture,
+};
+inline constexpr std::size_t kRoles = 14;
+// Says who has the GPU or what it is, not which one.
 constexpr bool is_owner(Role role) { return role >= Role::job; }
-// What a row says about which GPU it is of, and who has it; the order is that of Schema::identity.
+// What a row says about which GPU it is of, what that is, and who has it; the order is that of Schema::identity.
 inline constexpr std::size_t kMaxIdentity = 9;
 
 struct Column {

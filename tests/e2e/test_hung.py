@@ -1,8 +1,11 @@
 """What lull learns of each card: the signals effort, learned and idle_power, live and in recordings."""
+import csv
 import json
 import os
 
 import pytest
+
+from conftest import end, read_until
 
 HEADER = "time,gpu,util_percent,mem_used_bytes,power_watts,power_limit_watts,user\n"
 
@@ -88,6 +91,53 @@ def test_report_counts_hung_hours_by_what_is_learned(tmp_path, run_lull):
     limitless = trace(tmp_path / "gb10.csv", (360, 96, 13), (30, 0, 4), (90, 96, 45), (360, 96, 5), limit="")
     got = json.loads(run_lull("report", limitless, "--json").stdout)
     assert got["totals"]["not_judged_hours"] == pytest.approx(1, abs=.01) and got["not_judged_reason"] == "no power limit"
+
+
+def test_a_recording_of_an_rdna_card_is_not_judged(tmp_path, run_lull, fired):
+    """An idle program reads 100 % there, at the power of rest."""
+    for fifth in ("", "rdna"):
+        path = tmp_path / f"card{fifth}.csv"
+        rows = trace(path, (30, 0, 17), (90, 80, 180), (360, 100, 24), limit=203).read_text().splitlines()
+        path.write_text(f"{rows[0]},architecture\n" + "".join(f"{row},{fifth}\n" for row in rows[1:]))
+        assert fired(path) == (0 if fifth else 1)
+        assert fired(path, "util >= 95 and power < 35% for 5m") == 1, "who writes such a rule means it"
+        for more in (["--per", "all"], ["--every", "30s"]):
+            done = json.loads(run_lull("replay", path, "--idle", "hung", "--json", *more).stdout)
+            assert done["totals"]["ended"] == (0 if fifth else 1), more
+        got = json.loads(run_lull("report", path, "--json").stdout)
+        assert got["totals"]["hung_hours"] == pytest.approx(0 if fifth else 1, abs=.01)
+        assert got["totals"]["not_judged_hours"] == pytest.approx(1 if fifth else 0, abs=.01)
+        assert got["not_judged_reason"] == ("idle RDNA cards look hung" if fifth else None)
+
+
+def test_a_recording_says_which_cards_are_rdna(sim, tmp_path):
+    with sim(text='[[gpu]]\nmodel = "RX7900XTX"\n[[gpu]]\nmodel = "MI210"\n') as gpus:
+        for name in ("t.csv", "t.ndjson"):
+            for command in (["record", "--for", "500ms", "-o"], ["run", "--gpus", "all", "--record"]):
+                path = tmp_path / (command[0] + name)
+                rest = ["--", "sleep", "1"] if command[0] == "run" else []
+                assert gpus.lull(*command, path, "--every", "100ms", "--delay" if rest else "--signals",
+                                 "0s" if rest else "util,power", *rest).returncode == 0
+                lines = path.read_text().splitlines()
+                rows = list(csv.DictReader(lines)) if name == "t.csv" else [json.loads(line) for line in lines]
+                assert {(row["gpu"], row["architecture"] or "") for row in rows} == {("0", "rdna"), ("1", "")}
+    with sim("1xH100") as gpus:
+        assert "architecture" not in gpus.lull("record", "--for", "200ms", "--every", "100ms").stdout
+
+
+def test_a_warning_of_a_hang_says_where_the_job_is(sim, tmp_path):
+    (tmp_path / "train.py").write_text("import time\n\ndef train_step():\n    time.sleep(1000)\n\ntrain_step()\n")
+    settings = tmp_path / "lull.toml"
+    settings.write_text('[rules]\nhung = "util >= 95 and power < 35% for 500ms"\n')
+    settings.chmod(0o600)
+    with sim("1xH100") as gpus:
+        gpus.set(0, util=100, power=152)
+        run = gpus.start_lull("run", "--every", "100ms", "--delay", "0s", "--gpus", "all", "--idle", "util < 1 for 1h", "--",
+                              "/usr/bin/python3", tmp_path / "train.py", env={"LULL_CONFIG": str(settings), "RANK": "3"})
+        said = read_until(run.stderr, "this is a warning")
+        assert "nothing is ended for it; the job is at train.py:4 in train_step (rank 3, waiting in " in said, said
+        assert run.poll() is None
+        end(run)
 
 
 def test_check_shows_what_is_learned(sim):
