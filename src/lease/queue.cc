@@ -231,6 +231,11 @@ Result<bool> LeaseQueue::take_now(const Chooser& choose) {
   return true;
 }
 
+bool LeaseQueue::awaits_those_ahead() {
+  const auto standing = stand();
+  return std::ranges::all_of(standing, [](const Standing& one) { return one.open() || one.claimable(); });
+}
+
 Result<> LeaseQueue::join(const LeaseFolder::FolderLock& folder_lock) {
   const std::uint64_t last = TRY(folder_->last_number());
   ticket_record_ = {};

@@ -54,6 +54,9 @@ class LeaseQueue {
 
   // All or nothing, for those who do not queue: true if all were taken.
   Result<bool> take_now(const Chooser& choose);
+  // After a no: nobody has what is missing, and those ahead of us may come for it in a moment. Who does not is passed
+  // over after some looks.
+  bool awaits_those_ahead();
 
   // One turn of a waiter: joins the queue if it is not in it, gives up what those
   // ahead want, takes what is free, fit and not spoken for. True: all collected.

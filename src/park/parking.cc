@@ -23,6 +23,8 @@
 namespace lull {
 namespace {
 
+constexpr Duration kForThoseAhead = std::chrono::seconds(8);  // to come for what is free; who is stuck does not
+constexpr int kLookAgain = 100;                               // ms
 constexpr int kRounds = 3;  // what a killed tool began may still go on: its state is asked again
 
 // Who has its GPUs, or goes first.
@@ -113,11 +115,16 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
   demand.pattern.command = "lull unpark " + record_.id;
   demand.pattern.share = demand.share;
   lease->queue.emplace(lease->folder, std::move(demand), candidates, lease->clock);
-  const bool taken =
-      TRY(lease->queue->take_now([](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t some) {
-        return std::vector<std::size_t>(open.begin(),
-                                        open.begin() + static_cast<std::ptrdiff_t>(std::min(some, open.size())));
-      }));
+  const auto first_of = [](std::span<const std::size_t> open, std::span<const std::size_t>, std::size_t some) {
+    return std::vector<std::size_t>(open.begin(),
+                                    open.begin() + static_cast<std::ptrdiff_t>(std::min(some, open.size())));
+  };
+  bool taken = TRY(lease->queue->take_now(first_of));
+  const Instant until = lease->clock.now() + kForThoseAhead;
+  while (!taken && lease->queue->awaits_those_ahead() && lease->clock.now() < until) {
+    ::poll(nullptr, 0, kLookAgain);
+    taken = TRY(lease->queue->take_now(first_of));
+  }
   if (!taken) return fail(EBUSY, in_the_way(TRY(lease->folder.scan()), candidates, lease->id));
   auto files = TRY(lease->queue->finish());
   if (!files) return fail("the lease of its GPUs could not be had");

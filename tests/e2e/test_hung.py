@@ -2,6 +2,7 @@
 import csv
 import json
 import os
+import re
 
 import pytest
 
@@ -123,6 +124,19 @@ def test_a_recording_says_which_cards_are_rdna(sim, tmp_path):
                 assert {(row["gpu"], row["architecture"] or "") for row in rows} == {("0", "rdna"), ("1", "")}
     with sim("1xH100") as gpus:
         assert "architecture" not in gpus.lull("record", "--for", "200ms", "--every", "100ms").stdout
+
+
+def test_evidence_of_a_hang_draws_util_power_and_effort(sim, tmp_path):
+    with sim("1xH100") as gpus:
+        gpus.set(0, util=100, power=152)
+        learned_file(gpus)
+        done = gpus.lull("run", "--every", "100ms", "--delay", "0s", "--gpus", "all", "--idle", "effort < 45 for 1s", "--grace", "300ms",
+                         "--evidence", tmp_path / "ev", "--", "sleep", "1000")
+        assert done.returncode == 124, done.stderr
+        folder, = (tmp_path / "ev").iterdir()
+        for name in ("utilisation.svg", "index.html"):
+            drawn = re.findall(r"<text[^>]*>([^<]*)</text>", (folder / name).read_text())
+            assert {"util", "power", "effort", "152 W", "16 %"} <= set(drawn), drawn
 
 
 def test_a_warning_of_a_hang_says_where_the_job_is(sim, tmp_path):

@@ -10,6 +10,7 @@ import threading
 
 import pytest
 from conftest import LIMIT, ROOT, alive, build_dir, processes_of, wait_until
+from test_leases_hostile import locked, ticket
 
 SCENARIO = 'driver = "570.86.15"\n[[gpu]]\nmodel = "H100"\ncount = 2\n'
 ONE_MEMORY = "64MiB"
@@ -339,6 +340,18 @@ def test_the_lease_of_a_parked_job_goes_to_others_and_is_taken_again(place):
     job.kill()
     job.wait(timeout=LIMIT)
     wait_until(lambda: list(leases.glob("GPU-*")) == [], what="the end of the lease")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="becomes another user")
+def test_a_waiter_who_does_not_come_for_the_gpu_holds_nobody_up_for_ever(place):
+    shell, workers = place.job(1)
+    assert place.park(shell).returncode == 0
+    leases = place.gpus.folder / "leases"
+    assert place.lull("pick", "--gpus", "0", "--mine-ok", "--", "true").returncode == 0  # there is a folder
+    uuid = place.gpus.show()["gpus"][0]["uuid"]
+    with locked(leases / "ticket.12345.1", ticket(uuid, os.getpid()), user=12345, group=12345, extra_groups=[]):
+        done = place.unpark("--wait", "20s")
+        assert done.returncode == 0 and place.all_in(workers, "running"), done
 
 
 def test_a_job_that_was_left_behind_comes_back_under_the_lease_that_it_inherited(place):
