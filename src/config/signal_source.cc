@@ -27,8 +27,8 @@ class SignalReader : public toml::Reader {
     return refuse(node, fmt::format("signal {}: {}", printable(signal_), what));
   }
   Result<std::string> word(const toml::Node& node, std::string_view key) const {
-    if (node.kind != toml::Node::Kind::text || node.text.empty())
-      return wrong(node, fmt::format("{} is a text in quotes", key));
+    if (node.kind != toml::Node::Kind::text) return wrong(node, fmt::format("{} is a text in quotes", key));
+    if (node.text.empty()) return wrong(node, fmt::format("{} is empty", key));
     return node.text;
   }
   Result<Duration> time(const toml::Node& node, std::string_view key) const {

@@ -22,8 +22,8 @@ Duration shortest_pause(const SignalSource& source) {
 Result<SignalReading> printed_number(const SignalSource& source, const HelperResult& result) {
   const std::string who = "command " + printable(source.command);
   if (result.timed_out) return fail(who + ": no answer within " + format_duration(source.timeout));
+  if (result.output.size() >= kLongestNumber) return fail(who + " prints more than a number");  // and may fail by that
   if (!result.ok()) return fail(fmt::format("{}: {}", who, printable(result.trouble)));
-  if (result.output.size() >= kLongestNumber) return fail(who + " prints more than a number");
   auto reading = read_number(result.output);
   if (!reading) return fail(who + ": what it prints " + reading.error().message());
   return reading;

@@ -388,7 +388,7 @@ def test_file_that_nobody_writes_any_more_is_unknown(sim, tmp_path):
 
 @pytest.mark.parametrize("command,reason", [
     ("echo none", "is not one number"), ("true", "is empty"), ("echo 1; exit 3", "status 3"),
-    ("yes", "command yes"), ("sleep 100", "no answer within 500ms")])
+    ("yes", "command yes prints more than a number"), ("sleep 100", "no answer within 500ms")])
 def test_command_that_gives_no_number_is_unknown_and_leaves_nothing_behind(sim, command, reason):
     with sim(1) as gpus:
         table = f'queue={{ command = "{command}", timeout = "500ms" }}' if "sleep" in command else f"queue=command:{command}"
@@ -502,7 +502,7 @@ def test_rule_without_a_source_is_unknown_for_that_reason(sim):
 @pytest.mark.parametrize("source,said", [
     ("util=file:/tmp/x", "'util' is a signal that lull has"),
     ('q={ url = "https://a/metrics", metric = "m" }', "https is not spoken here"),
-    ("q=nonsense", "file:PATH, command:CMD"),
+    ("q=nonsense", "file:PATH, command:CMD"), ("q=command:", "command is empty"),
 ])
 def test_mistake_is_one_clear_line(run_lull, command, source, said):
     words = [command[0], "--signal-from", source, *command[1:]]
