@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "trace/rollup.h"
 
 namespace lull::trace {
 namespace {
@@ -108,6 +109,12 @@ Result<std::vector<std::string>> days_within(const std::string& folder, const Ti
   return paths;
 }
 
+Result<> share_as(const struct stat& day, int file, const std::string& path) {
+  if (::fchmod(file, day.st_mode & 07777) != 0) return fail(errno, "write " + path);
+  if (::fchown(file, day.st_uid, day.st_gid) != 0 && errno != EPERM) return fail(errno, "write " + path);
+  return {};
+}
+
 Result<std::size_t> remove_old_days(const std::string& folder, std::size_t keep) {
   const std::vector<DayFile> files = TRY(list_days(folder));
   std::set<Day> days;
@@ -119,6 +126,7 @@ Result<std::size_t> remove_old_days(const std::string& folder, std::size_t keep)
     if (file.day >= oldest_kept) break;
     const std::string path = folder + "/" + file.name;
     if (::unlink(path.c_str()) != 0 && errno != ENOENT) return fail(errno, "remove " + path);
+    ::unlink(rollup_path(path).c_str());
     ++removed;
   }
   return removed;
@@ -162,15 +170,15 @@ namespace {
 std::string trouble_of(const std::string& folder, const Recording& seen, WallTime now) {
   const RecorderState& state = seen.state;
   if (state.kind == RecorderState::Kind::failed)
-    return fmt::format("recording failed {}: {}", format_rfc3339(std::chrono::floor<std::chrono::seconds>(state.since)),
-                       state.why);
+    return fmt::format("recording failed {}: {}",
+                       format_rfc3339(std::chrono::floor<std::chrono::seconds>(state.since), 0), state.why);
   if (seen.read_only)
     return fmt::format("{} is on a read-only file system: nothing can be recorded", printable(folder));
   const Duration silence = std::max(kShortestSilence, kSilentIntervals * state.every);
   if (!seen.last_row) return fmt::format("{} has no day yet: `lull record --history` writes it", printable(folder));
   if (now - *seen.last_row > silence)
     return fmt::format("nothing has been recorded since {}{}",
-                       format_rfc3339(std::chrono::floor<std::chrono::seconds>(*seen.last_row)),
+                       format_rfc3339(std::chrono::floor<std::chrono::seconds>(*seen.last_row), 0),
                        seen.free_bytes == 0 ? ": the disk is full" : "");
   return {};
 }

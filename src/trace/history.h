@@ -14,6 +14,8 @@
 #include "base/result.h"
 #include "base/time_range.h"
 
+struct stat;
+
 namespace lull::trace {
 
 using Day = std::chrono::sys_days;  // of the local calendar
@@ -33,6 +35,10 @@ bool is_folder(const std::string& path);
 Result<std::vector<DayFile>> list_days(const std::string& folder);
 // The paths of those that may have rows of the range. None: said with what the folder has.
 Result<std::vector<std::string>> days_within(const std::string& folder, const TimeRange& range);
+
+inline constexpr std::string_view kUnfinishedEnding = ".new";  // of a hidden file that is being written
+// Who can read the day that a file is made of can read the file.
+Result<> share_as(const struct stat& day, int file, const std::string& path);
 
 // Removes the oldest days until `keep` are left; how many files that were. It counts days that were recorded, so that a
 // clock that was set wrong removes nothing.

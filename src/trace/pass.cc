@@ -44,14 +44,12 @@ Result<> Pass::read_file() {
                                                        : static_cast<std::size_t>(at - file.schema.metrics.begin()));
   }
   sequence_.emplace(file.schema, options_.every.value_or(Duration::zero()), clock_set_back_);
+  if (file.rollup) return read_rollup();
   Chunker chunker(TRY(open_source(file)), options_.chunk_bytes, file.schema.lines);
-  unsigned threads = options_.threads != 0 ? options_.threads : std::thread::hardware_concurrency();
-  threads = std::clamp(threads, 1U, 8U);
   const std::size_t text = file.size * (chunker.source().packed() ? kLeastPacking : 1);
   const bool small = file.size != 0 && text < 2 * options_.chunk_bytes;
-  const bool alone = threads == 1 || small || file.schema.in_turn;
-  auto read = alone ? read_alone(chunker) : read_with(chunker, threads);
-  if (!read) return read;
+  const Next next = [&](Chunk& chunk) { return chunker.next(chunk); };
+  if (auto read = small || file.schema.in_turn ? read_alone(next) : read_with(next); !read) return read;
   if (outcome_ == Outcome::done) TRY(check_units());
   if (outcome_ == Outcome::done) TRY(finish_file());
   if (outcome_ != Outcome::done) return {};
@@ -69,9 +67,31 @@ Result<> Pass::read_file() {
   return fail(shown(file.path) + ": " + why);
 }
 
-Result<> Pass::read_alone(Chunker& chunker) {
-  Worker worker(files_[file_].schema);
-  while (TRY(chunker.next(worker.chunk))) {
+// What was found damaged is read from the file itself, from the beginning.
+Result<> Pass::read_rollup() {
+  File& file = files_[file_];
+  auto rollup = file.rollup->open();
+  bool damaged = !rollup;
+  const Next next = [&](Chunk& chunk) -> Result<bool> {
+    auto more = rollup->next(chunk);
+    damaged = damaged || !more;
+    chunk.taken = file.size;
+    return more;
+  };
+  auto read = damaged ? Result<>{} : read_with(next);
+  if (damaged) {
+    file.rollup.reset();
+    outcome_ = Outcome::again;
+    return {};
+  }
+  report_.bytes += file.size;
+  before_ += file.size;
+  return read;
+}
+
+Result<> Pass::read_alone(const Next& next) {
+  Worker worker(files_[file_]);
+  while (TRY(next(worker.chunk))) {
     worker.parser->parse(worker.chunk, worker.batch);
     check_values(worker);
     TRY(consume(worker));
@@ -109,7 +129,7 @@ Result<> Pass::check_units() const {
 
 // What waited for more of its tick.
 Result<> Pass::finish_file() {
-  Worker worker(files_[file_].schema);
+  Worker worker(files_[file_]);
   clock_set_back_ = std::max(clock_set_back_, sequence_->clock_set_back());
   if (const auto at = sequence_->set_back_at())
     report_.notes.push_back(
@@ -132,7 +152,10 @@ Result<> Pass::finish_file() {
 }
 
 // Chunks are read in turn, parsed at the same time, and used in turn again.
-Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
+Result<> Pass::read_with(const Next& next) {
+  const unsigned wanted = options_.threads != 0 ? options_.threads : std::thread::hardware_concurrency();
+  const unsigned threads = std::clamp(wanted, 1U, 8U);
+  if (threads == 1) return read_alone(next);
   std::mutex reading;
   std::mutex use;
   std::condition_variable turned;
@@ -147,12 +170,12 @@ Result<> Pass::read_with(Chunker& chunker, unsigned threads) {
     turned.notify_all();
   };
   const auto work = [&] {
-    Worker worker(files_[file_].schema);
+    Worker worker(files_[file_]);
     for (;;) {
       std::uint64_t mine = 0;
       {
         const std::lock_guard lock(reading);
-        auto more = chunker.next(worker.chunk);
+        auto more = next(worker.chunk);
         if (!more) return give_up(std::move(more).error());
         if (!*more) return;
         mine = next_read++;

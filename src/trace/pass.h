@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -17,6 +18,7 @@
 #include "trace/format.h"
 #include "trace/reader.h"
 #include "trace/registry.h"
+#include "trace/rollup.h"
 #include "trace/sequence.h"
 #include "trace/series.h"
 #include "trace/ticks.h"
@@ -29,12 +31,14 @@ struct File {
   Schema schema;
   std::optional<std::int64_t> first;  // time of its first row
   std::uint64_t size = 0;
+  std::shared_ptr<const RollUp> rollup = nullptr;  // read in its place
 };
 
 Result<ByteSource> open_source(const File& file);
 std::string shown(const std::string& path);  // in a message
 
-enum class Outcome : std::uint8_t { done, too_late, overlap };
+// again: a roll-up was damaged, and is not used any more
+enum class Outcome : std::uint8_t { done, too_late, overlap, again };
 
 // One reading of all files from beginning to end, for the GPUs from one on.
 class Pass {
@@ -67,7 +71,7 @@ class Pass {
  private:
   // What one thread has of its own.
   struct Worker {
-    explicit Worker(const Schema& schema) : parser(make_parser(schema)) {}
+    explicit Worker(const File& file) : parser(file.rollup ? file.rollup->parser() : make_parser(file.schema)) {}
     std::unique_ptr<RowParser> parser;
     Chunk chunk;
     Batch batch;
@@ -79,11 +83,13 @@ class Pass {
   std::span<const Paced> gaps() const { return options_.gaps; }
 
   Result<> read_file();
-  Result<> read_alone(Chunker& chunker);
+  using Next = std::function<Result<bool>(Chunk& chunk)>;
+  Result<> read_alone(const Next& next);
+  Result<> read_rollup();
   Result<> finish_file();
   void check_values(Worker& worker) const;
   Result<> check_units() const;
-  Result<> read_with(Chunker& chunker, unsigned threads);
+  Result<> read_with(const Next& next);  // on as many threads as it takes
   Result<> consume(Worker& worker);
   Result<> consume_rows(Worker& worker);
   Result<> learn_gpus(Worker& worker);

@@ -140,6 +140,7 @@ Result<File> open_trace(const std::string& path, const TraceOptions& options) {
   file.schema = *std::move(schema);
   if (auto learned = file.schema.partial ? survey(file) : look_at_rows(file, options); !learned)
     return std::unexpected(std::move(learned).error().during(shown(path)));
+  if (!file.spool && options.columns.empty()) file.rollup = RollUp::find(path, file.schema);
   return file;
 }
 
@@ -238,6 +239,7 @@ Result<TraceReport> TraceReader::read(TraceSink& sink) {
     sink.restart();
     TraceReport report;
     switch (TRY(state_->read_parts(sink, report))) {
+      case Outcome::again: continue;
       case Outcome::too_late: state_->sorted = true; continue;
       case Outcome::overlap:
         state_->separate = true;

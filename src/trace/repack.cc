@@ -19,6 +19,7 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "trace/bytes.h"
+#include "trace/rollup.h"
 
 namespace lull::trace {
 namespace {
@@ -26,7 +27,6 @@ namespace {
 constexpr std::size_t kLargeFrame = 4U << 20;  // of rows
 constexpr std::size_t kSmallFrame = 1U << 20;
 constexpr int kLevel = 6;
-constexpr std::string_view kNew = ".new";  // .2026-11-17.csv.zst.new
 
 struct Sum {
   std::uint64_t bytes = 0;
@@ -116,7 +116,7 @@ struct Place {
   std::string folder;
   std::string name;
   std::string whole() const { return folder + "/" + name; }
-  std::string unfinished() const { return folder + "/." + name + std::string(kNew); }
+  std::string unfinished() const { return folder + "/." + name + std::string(kUnfinishedEnding); }
 };
 
 Place place_of(const std::string& path) {
@@ -128,9 +128,7 @@ Place place_of(const std::string& path) {
 Result<> write_anew(const Fd& from, const struct stat& status, const Place& place) {
   const std::string path = place.unfinished();
   const Fd to = TRY(open_file(path, O_RDWR | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600));
-  // Who could read it can read it.
-  if (::fchmod(to.get(), status.st_mode & 07777) != 0) return fail(errno, "write " + path);
-  if (::fchown(to.get(), status.st_uid, status.st_gid) != 0 && errno != EPERM) return fail(errno, "write " + path);
+  TRY(share_as(status, to.get(), path));
   LargeFrames frames(to.get());
   TRY(unpack_all(from.get(), place.whole(), [&](std::string_view text) { return frames.add(text); }));
   const Sum written = TRY(frames.finish());
@@ -184,21 +182,37 @@ Result<std::uint64_t> repack(const std::string& path) {
   return static_cast<std::uint64_t>(now.st_size);
 }
 
+namespace {
+
+Result<> pack(const std::string& path) {
+  if (TRY(has_small_frames(path))) TRY(repack(path));
+  return roll_up(path);
+}
+
+// A file that was not finished, or the roll-up of a day that is gone.
+bool is_left_over(const std::string& folder, std::string_view name) {
+  if (!name.starts_with('.')) return false;
+  name.remove_prefix(1);
+  const bool unfinished = name.ends_with(kUnfinishedEnding);
+  if (unfinished) name.remove_suffix(kUnfinishedEnding.size());
+  const bool rollup = name.ends_with(kRollUpEnding);
+  if (rollup) name.remove_suffix(kRollUpEnding.size());
+  if (!parse_day_file(name)) return false;
+  return unfinished || (rollup && ::access((folder + "/" + std::string(name)).c_str(), F_OK) != 0 && errno == ENOENT);
+}
+
+}  // namespace
+
 Result<> repack_days(const std::string& folder, Day today) {
   if (const std::unique_ptr<DIR, int (*)(DIR*)> open(::opendir(folder.c_str()), ::closedir); open != nullptr)
     while (const dirent* entry = ::readdir(open.get())) {
-      const std::string_view name = entry->d_name;
-      if (name.starts_with('.') && name.ends_with(kNew) &&
-          parse_day_file(name.substr(1, name.size() - 1 - kNew.size())))
-        ::unlink((folder + "/" + entry->d_name).c_str());
+      if (is_left_over(folder, entry->d_name)) ::unlink((folder + "/" + entry->d_name).c_str());
     }
   std::optional<Error> first;
   for (const DayFile& file : TRY(list_days(folder))) {
     if (file.day >= today) continue;
     const std::string path = folder + "/" + file.name;
-    const auto small = has_small_frames(path);
-    if (small && !*small) continue;
-    auto done = small ? repack(path) : Result<std::uint64_t>(std::unexpected(small.error()));
+    auto done = pack(path);
     if (!done && !first) first = std::move(done).error();
   }
   if (first) return std::unexpected(*std::move(first));

@@ -18,8 +18,8 @@ Result<bool> has_small_frames(const std::string& path);
 // now.
 Result<std::uint64_t> repack(const std::string& path);
 
-// All days before `today` that need it, and what a repack that was killed left behind goes. The first error, after all
-// of them were tried.
+// All days before `today` that need it, with their roll-ups (trace/rollup.h). What a repack that was killed left behind
+// goes. The first error, after all of them were tried.
 Result<> repack_days(const std::string& folder, Day today);
 
 }  // namespace lull::trace

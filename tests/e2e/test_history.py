@@ -133,9 +133,29 @@ def test_days_that_are_over_are_packed_anew_with_the_same_rows(sim, tmp_path):
         (folder / name).rename(folder / "2026-03-01.csv.zst")
         recorder = start(gpus, "--history", folder, "--every", "100ms")
         wait_until(lambda: (folder / "2026-03-01.csv.zst").stat().st_size * 3 < size, what="the smaller file")
+        wait_until(lambda: not list(folder.glob(".*.new")), what="no file that is not finished")
         finish(recorder)
         assert rows_of(folder / "2026-03-01.csv.zst") == rows
-        assert not list(folder.glob(".*.new"))
+
+
+def test_a_day_that_is_over_is_rolled_up_and_replay_says_the_same_of_it(sim, run_lull, tmp_path):
+    with sim(2) as gpus:
+        folder = tmp_path / "history"
+        recorder = start(gpus, "--history", folder, "--every", "20ms")
+        wait_until(lambda: days_in(folder) and len(rows_of(folder / days_in(folder)[-1])) >= 200, what="rows")
+        finish(recorder)
+        (folder / days_in(folder)[-1]).rename(folder / "2026-03-01.csv.zst")
+        rolled = folder / ".2026-03-01.csv.zst.rollup"
+        recorder = start(gpus, "--history", folder, "--every", "100ms")
+        wait_until(rolled.exists, what="the roll-up")
+        finish(recorder)
+
+    def answers():
+        return [run_lull(*words, folder, "--json").stdout for words in (["report", "--by-hour"], ["replay", "--idle", "util < 1 for 1s"])]
+
+    with_it = answers()
+    rolled.unlink()
+    assert json.loads(with_it[0]) and answers() == with_it
 
 
 def test_the_folder_says_how_its_recorder_is(sim, tmp_path):

@@ -93,7 +93,7 @@ def test_a_recorder_that_fails_is_said_in_the_log_and_over_http(sim, serve, tmp_
         assert made(server, "/api/recording")[1]["trouble"] is None
         (folder / ".lock").write_text("failed\n1790000000000000000\n5000000000\nwrite x: No space left on device\n")
         said = read_until(server.process.stderr, "No space left on device")
-        assert "recording failed 2026-09-21T" in said
+        assert "recording failed 2026-09-21T14:13:20Z: " in said
         seen = wait_until(lambda: server.json("/api/recording") if server.json("/api/recording")["trouble"] else None)
         assert "No space left on device" in seen["trouble"] and seen["state"] == "failed"
 
