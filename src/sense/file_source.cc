@@ -192,8 +192,6 @@ void find_folders(const Root& root, const std::string& link, DrmCard& card) {
 
 std::string drm_folder(const Root& root) { return root.sys + "/class/drm"; }
 
-bool is_read_here(const DrmCard& card) { return card.vendor == kAmdVendor || card.vendor == kIntelVendor; }
-
 // Its folders, address and vendor; nothing: it is no PCI device.
 std::optional<DrmCard> read_drm_card(const Root& root, const std::string& name) {
   DrmCard card;
@@ -208,10 +206,10 @@ std::optional<DrmCard> read_drm_card(const Root& root, const std::string& name) 
 
 }  // namespace
 
-bool is_any_drm_card(const Root& root) {
+bool is_any_drm_card(const Root& root, std::initializer_list<std::uint64_t> vendors) {
   return std::ranges::any_of(numbered(drm_folder(root), "card"), [&](const std::string& name) {
     const auto card = read_drm_card(root, name);
-    return card && is_read_here(*card);
+    return card && std::ranges::count(vendors, card->vendor) > 0;
   });
 }
 
@@ -230,7 +228,7 @@ DrmMachine look_at_drm(const Root& root, const Clock& clock) {
   }
   for (const std::string& name : names) {
     auto found = read_drm_card(root, name);
-    if (!found || !is_read_here(*found)) continue;
+    if (!found || (found->vendor != kAmdVendor && found->vendor != kIntelVendor)) continue;
     DrmCard& card = *found;
     card.has_outputs = with_outputs.contains(name);
     card.driver = last_part(link_target(card.device + "/driver"));

@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <initializer_list>
 #include <memory>
 #include <optional>
 #include <string>
@@ -93,8 +94,8 @@ struct DrmCard {
 // Of PCI.
 inline constexpr std::uint64_t kAmdVendor = 0x1002;
 inline constexpr std::uint64_t kIntelVendor = 0x8086;
-// Whether there is one of AMD or Intel: as soon as one is found.
-bool is_any_drm_card(const Root& root);
+// Whether there is one of them: as soon as one is found.
+bool is_any_drm_card(const Root& root, std::initializer_list<std::uint64_t> vendors = {kAmdVendor, kIntelVendor});
 
 // What the sources of AMD and Intel share where they are opened together.
 struct DrmMachine {
