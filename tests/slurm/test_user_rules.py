@@ -120,8 +120,8 @@ def test_the_rights_of_the_unit_are_enough(cluster, nodes):
     (line,) = [line for line in unit if line.startswith("CapabilityBoundingSet=")]
     rights = ",".join("+" + name.removeprefix("CAP_").lower() for name in line.partition("=")[2].split())
     job = cluster.submit("--uid=nobody", "--gid=nogroup", nodes=2)  # srun runs as this user
-    first = started(cluster, job)
     wait_until(lambda: len(cluster.runs_on(job)) == 2, what="both nodes")
+    first = cluster.runs_on(job)[0]
     under = ["setpriv", "--no-new-privs", f"--bounding-set=-all,{rights}"]
     for node in cluster.nodes:
         gpus = nodes.gpus[node]
