@@ -96,7 +96,7 @@ std::string to_text(const Verb& verb) {
 
 std::string JobState::id() const {
   if (!het_job.empty()) return het_job;
-  return array_job.empty() || array_task.empty() ? std::to_string(job) : array_job + "_" + array_task;
+  return array_task.empty() ? std::to_string(job) : array_job + "_" + array_task;
 }
 
 Command squeue_command(std::uint64_t job) { return squeue(job, format_option(kFields)); }
@@ -149,8 +149,12 @@ Result<std::optional<JobState>> read_squeue(std::string_view output, std::uint64
     state.restarts = static_cast<unsigned>(*restarts);
     state.batch = cells[3] == "1";
     state.requeue = cells[4] == "1";
-    state.array_task = to_unsigned(cells[6]) ? std::string(cells[6]) : "";
+    const std::string task = name_or_none(cells[6]);
+    state.array_task = to_unsigned(task) ? task : "";  // "3-9": they are all pending
     state.array_job = state.array_task.empty() ? "" : number_or_none(cells[5]);
+    // The number of the last task alone means the whole array.
+    if (!task.empty() && (state.array_task.empty() ? state.state != "PENDING" : state.array_job.empty()))
+      return fail(fmt::format("squeue does not say which task of an array job {} is", job));
     state.het_job = number_or_none(cells[7]);
     if (const auto user = to_unsigned(cells[8]); user && *user < 0xFFFFFFFFULL) state.user = static_cast<uid_t>(*user);
     if (const auto nodes = to_unsigned(cells[9])) state.node_count = *nodes;

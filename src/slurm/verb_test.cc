@@ -47,6 +47,8 @@ TEST(Squeue, ATaskOfAnArrayIsNamedByBothNumbers) {
   EXPECT_EQ((*read_squeue(both, 22))->id(), "22_2");
   EXPECT_EQ((*read_squeue(both, 24))->id(), "22_1");
   EXPECT_EQ(read_row({.state = "PENDING", .task = "3-9"})->id(), "22");
+  EXPECT_FALSE(read_squeue(row_line({.task = "3-9"}), 22)) << "it runs, and is one of them";
+  EXPECT_FALSE(read_squeue(row_line({.array = "0", .task = "2"}), 22)) << "of which array?";
 }
 
 TEST(Squeue, AHetJobIsNamedByItsFirstComponent) { EXPECT_EQ(read_row({.het = "21"})->id(), "21"); }
