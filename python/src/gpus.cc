@@ -10,6 +10,7 @@
 #include "base/units.h"
 #include "errors.h"
 #include "gpu/snapshot.h"
+#include "jobs/gpu_users.h"
 #include "module.h"
 #include "sense/select.h"
 #include "session/status_extras.h"
@@ -141,6 +142,7 @@ class Kept {
     }
     auto shot = std::make_shared<Shot>();
     sampler_->sample(shot->snapshot);
+    users_.identify_in(shot->snapshot);
     if (const std::string trouble = trouble_of(shot->snapshot.driver); !trouble.empty())
       throw Complaint(Kind::driver, trouble);
     idle_.see(shot->snapshot);
@@ -168,6 +170,7 @@ class Kept {
   std::mutex mutex_;
   std::unique_ptr<SharedSampler> sampler_;
   std::string driver_;
+  GpuUsers users_{Root{.dev = Root::machine().dev}};
   IdleTimes idle_{kLetsGo};
 };
 
@@ -206,6 +209,7 @@ class PythonSampler {
     wait_for_grid();
     auto shot = std::make_shared<Shot>();
     sampler_->sample(shot->snapshot);
+    users_.identify_in(shot->snapshot);
     error_ = trouble_of(shot->snapshot.driver);
     if (!error_.empty() && shot->snapshot.readings.empty()) return py::list();
     idle_.see(shot->snapshot);
@@ -245,6 +249,7 @@ class PythonSampler {
   std::string gpus_;
   bool visible_;
   std::unique_ptr<SharedSampler> sampler_;
+  GpuUsers users_{Root{.dev = Root::machine().dev}};
   IdleTimes idle_;
   std::optional<Instant> start_;
   std::string error_;

@@ -12,6 +12,7 @@
 #include "base/inotify.h"
 #include "base/text.h"
 #include "fill/status.h"
+#include "jobs/gpu_users.h"
 #include "lease/visibility.h"
 #include "sense/openers.h"
 
@@ -536,8 +537,9 @@ void FillSession::look_at_inventory(const Snapshot& snapshot) {
     carry_out(filling_->replace(settings_.fillers, *std::move(units), loop_.now()));
 }
 
-void FillSession::decide(const Snapshot& snapshot) {
+void FillSession::decide(Snapshot snapshot) {
   if (!filling_ || ending_ || snapshot.asked == Instant{}) return;  // a fresh sampler has none yet
+  machine_.world.users()->identify_in(snapshot);
   const std::time_t wall = std::chrono::system_clock::to_time_t(
       std::chrono::time_point_cast<std::chrono::system_clock::duration>(loop_.clock().wall()));
   std::tm local{};

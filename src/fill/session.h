@@ -69,7 +69,7 @@ class FillSession {
   void make_scan();
   void make_people();
   void on_sample(const Snapshot& snapshot);
-  void decide(const Snapshot& snapshot);
+  void decide(Snapshot snapshot);
   void look_at_inventory(const Snapshot& snapshot);
   void watch_opens(const Inventory& inventory);
   void on_opens();

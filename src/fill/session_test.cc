@@ -89,6 +89,7 @@ class ScriptedWorld final : public World {
         reading.processes.emplace();
         if (world_.used)
           reading.processes->push_back({.pid = 1, .compute = true, .memory_bytes = {}, .gpu_instance = {}});
+        if (world_.listed) reading.processes->push_back(*world_.listed);
         newest_.readings.push_back(std::move(reading));
       }
     }
@@ -112,6 +113,7 @@ class ScriptedWorld final : public World {
   int release_driver = 0;
   int answered = 0;   // samples that were requested
   bool used = false;  // by a process that is none of ours
+  std::optional<GpuProcess> listed;
 };
 
 // Keeps what it is told.
@@ -234,6 +236,14 @@ TEST_F(FillSessionTest, StartsPausesGoesOnAndEnds) {
   EXPECT_EQ(told_.way, OpenWay::inotify);
   EXPECT_EQ(told_.count("yielding work lull fill ends"), 1U);
   EXPECT_EQ(told_.count("ended work"), 1U);
+}
+
+TEST_F(FillSessionTest, WhoHasTheNumberOfItsFillerAndBeganAtAnotherTimeIsAStranger) {
+  begin();
+  run({saw("started work", 1,
+           [&] { world_->listed = {.pid = told_.pids[0], .compute = true, .memory_bytes = {}, .gpu_instance = {}}; }),
+       after(350ms, [&] { EXPECT_EQ(told_.count("halted") + told_.count("yielding"), 0U) << told_.all(); }),
+       after(0ms, [&] { world_->listed->start_ticks = 1; }), saw("yielding work")});
 }
 
 TEST_F(FillSessionTest, TwoDeviceNodesThatVanishOneAfterTheOtherAreFoundAgain) {

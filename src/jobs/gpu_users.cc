@@ -518,4 +518,22 @@ std::vector<GpuUse> GpuUsers::look(const Snapshot& snapshot, UserDetail detail, 
   return uses;
 }
 
+void GpuUsers::identify_in(Snapshot& snapshot) {
+  const std::vector<GpuUse> uses = look(snapshot, UserDetail::identity);
+  for (std::size_t i = 0; i < uses.size(); ++i) {
+    if (!uses[i].listed || !snapshot.readings[i].processes) continue;
+    auto next = uses[i].processes.begin();  // in the same order, without those that have ended
+    for (GpuProcess& one : *snapshot.readings[i].processes) {
+      if (next == uses[i].processes.end() || next->pid != one.pid) {
+        one.here = one.mps_server = false;
+        one.proof = Proof::stale;
+        continue;
+      }
+      const bool doubtful = next->proven() && !next->identified;
+      one = *next++;
+      if (doubtful) one.proof = Proof::unproven;
+    }
+  }
+}
+
 }  // namespace lull

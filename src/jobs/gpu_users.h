@@ -167,6 +167,9 @@ class GpuUsers {
   // look where there are few, else of some (Rotation), so that a look costs what has changed and not what is there.
   // `fresh`: all of it is read now.
   virtual std::vector<GpuUse> look(const Snapshot& snapshot, UserDetail detail, bool fresh = false);
+  // The same for who goes by readings (pick, fill, status): of the processes in them only those stay proven that are
+  // identified. One that has ended since it was listed is stale.
+  void identify_in(Snapshot& snapshot);
 
   // Who holds the device files of these places in the inventory of the previous look. It takes long to look at the
   // files of every process, so the last answer about the very same GPUs is good for a while, unless the previous look

@@ -446,6 +446,36 @@ TEST_F(GpuUsersTest, WhoHasTheNumberNowIsNotWhoWasListed) {
   EXPECT_FALSE(uses[0].complete);
 }
 
+TEST_F(GpuUsersTest, InASnapshotOnlyWhoIsIdentifiedStaysProven) {
+  make({.pid = 13, .start = 100});
+  make({.pid = 14, .start = 200});
+  make({.pid = 16, .state = 'Z'});
+  GpuProcess another = process(14);  // has its number by now
+  another.start_ticks = 100;
+  GpuProcess unproven = process(13);
+  unproven.proof = Proof::unproven;
+  GpuProcess served = process(17);
+  served.mps_server = true;
+  Snapshot seen = snapshot({{process(13), process(15), another, process(16)}, {served, unproven}, {}});
+  seen.readings[2].processes.reset();
+  GpuUsers(root).identify_in(seen);
+  const auto& first = *seen.readings[0].processes;
+  ASSERT_EQ(first.size(), 4U) << "their memory is in use, whoever they are";
+  EXPECT_TRUE(first[0].proven());
+  EXPECT_EQ(first[0].start_ticks, 100U);
+  for (const std::size_t ended : {1U, 3U}) {
+    EXPECT_EQ(first[ended].proof, Proof::stale);
+    EXPECT_FALSE(first[ended].here);
+  }
+  EXPECT_EQ(first[2].proof, Proof::unproven);
+  const auto& second = *seen.readings[1].processes;
+  EXPECT_EQ(second[0].proof, Proof::stale);
+  EXPECT_FALSE(second[0].mps_server) << "whoever is there counts";
+  EXPECT_EQ(second[1].pid, 13);
+  EXPECT_EQ(second[1].proof, Proof::unproven);
+  EXPECT_FALSE(seen.readings[2].processes);
+}
+
 // Whose files cannot be looked at may be a process that has the number of one of the job's that has ended.
 TEST_F(GpuUsersTest, AGpuOfUnprovenProcessesMayBeAJobsThatHoldsItsFile) {
   make({.pid = 13});

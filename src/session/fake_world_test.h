@@ -130,8 +130,9 @@ class FakeWorld final : public World {
   std::function<Duration()> action_takes = [] { return std::chrono::milliseconds(10); };
   std::function<bool()> action_works = [] { return true; };
   std::optional<Duration> job_runs;
-  std::optional<Duration> grace;        // who is told to end takes no notice
-  std::function<void()> before_signal;  // once: what happens to us right before it
+  std::optional<Duration> grace;                              // who is told to end takes no notice
+  std::function<void()> before_signal;                        // once: what happens to us right before it
+  GpuProcess context = {.pid = ::getpid(), .compute = true};  // who has those of the script
   bool job_ended = false;
   unsigned starts = 0;
   std::set<pid_t> ended_pids;
@@ -187,8 +188,7 @@ class FakeWorld final : public World {
         reading.newest_span = world_.script.newest_span(snapshot.at);
         world_.script.shares(snapshot.at, reading);
         reading.processes.emplace();
-        if (contexts_[i])
-          reading.processes->push_back({.pid = ::getpid(), .compute = true, .memory_bytes = {}, .gpu_instance = {}});
+        if (contexts_[i]) reading.processes->push_back(world_.context);
         if (world_.script.has_context(snapshot.at, i)) idle = idle && util < 1;
         snapshot.readings.push_back(std::move(reading));
       }

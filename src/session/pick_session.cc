@@ -59,6 +59,7 @@ void SensedPickWorld::sample(Snapshot& into) {
   for (unsigned more = kMoreLooks; more > 0 && lacks_time(sampler_->newest()); --more)
     sampler_->sample_here(Duration::max());
   into = sampler_->newest();
+  users_.identify_in(into);
 }
 
 // A lease is of one vendor's GPUs, unless others are named: hardly any program uses two, and one that is made for the

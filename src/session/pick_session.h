@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "base/exit_status.h"
+#include "jobs/gpu_users.h"
 #include "lease/picker.h"
 #include "sense/processes.h"
 #include "session/sample_source.h"
@@ -20,7 +21,7 @@ namespace lull {
 // picker has to say.
 class SensedPickWorld : public PickWorld {
  public:
-  explicit SensedPickWorld(Senses& senses) : senses_(senses) {}
+  explicit SensedPickWorld(Senses& senses) : senses_(senses), users_(Root{.dev = Root::machine().dev}) {}
 
   const Clock& clock() const override { return senses_.clock(); }
   void open(const PickNeeds& needs) override;
@@ -36,6 +37,7 @@ class SensedPickWorld : public PickWorld {
  private:
   Senses& senses_;
   std::unique_ptr<SampleSource> sampler_;
+  GpuUsers users_;
 };
 
 class PickSession {

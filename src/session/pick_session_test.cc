@@ -166,6 +166,17 @@ TEST_F(Picking, TakesAGpuThatIsFree) {
   EXPECT_TRUE(eyes_.closed);
 }
 
+TEST_F(Picking, WhoIsListedIsIdentifiedNow) {
+  eyes_.open({});
+  Snapshot seen;
+  for (const std::uint64_t start : {0U, 1U}) {
+    world_.context.start_ticks = start;
+    eyes_.sample(seen);
+    ASSERT_EQ(seen.readings[0].processes->size(), 1U);
+    EXPECT_EQ(seen.readings[0].processes->front().proven(), start == 0) << "our number is another's by now";
+  }
+}
+
 TEST_F(Picking, OneVendorUnlessOthersAreNamed) {
   Inventory inventory;
   for (const Vendor vendor : {Vendor::nvidia, Vendor::nvidia, Vendor::amd, Vendor::intel}) {

@@ -413,7 +413,10 @@ void RunSession::leave(SessionEnd how) {
   lists.power = lists.details = false;
   lists.once = true;
   leftover_lists_ = world_.sampler(std::move(lists), [this](const Snapshot& snapshot) {
-    if (phase_ == Phase::leaving) log_leftovers(&snapshot);
+    if (phase_ != Phase::leaving) return;
+    Snapshot identified = snapshot;
+    world_.users()->identify_in(identified);
+    log_leftovers(&identified);
   });
   leftover_lists_->request(true);
   loop_.in(kListsLimit, [this] {

@@ -61,6 +61,7 @@ StatusSession::StatusSession(StatusSettings settings, Say say)
     : settings_(std::move(settings)),
       say_(std::move(say)),
       pictures_(settings_.format, settings_.every, settings_.processes),
+      users_(Root{.dev = Root::machine().dev}),
       idle_(settings_.every.value_or(1s)),
       live_(settings_.input, settings_.output) {}
 
@@ -111,8 +112,9 @@ std::string StatusSession::still_waking(const Snapshot& snapshot) const {
   return devices.empty() ? "" : gpus_text(devices);
 }
 
-std::optional<SessionEnd> StatusSession::show_meanwhile(const Snapshot& snapshot, const std::string& waking,
+std::optional<SessionEnd> StatusSession::show_meanwhile(Snapshot snapshot, const std::string& waking,
                                                         std::string& erase) {
+  users_.identify_in(snapshot);
   std::string none;
   const auto rows = rows_of(settings_, snapshot, none);
   if (!rows) return SessionEnd{kExitUsage, rows.error().message()};
@@ -131,7 +133,8 @@ std::optional<SessionEnd> StatusSession::show_meanwhile(const Snapshot& snapshot
   return live_.append(text);
 }
 
-std::optional<SessionEnd> StatusSession::show(const Snapshot& snapshot) {
+std::optional<SessionEnd> StatusSession::show(Snapshot snapshot) {
+  users_.identify_in(snapshot);
   idle_.see(snapshot);
   if (live_.on_screen()) {  // what is to be said is on the screen
     histories_.see(snapshot);

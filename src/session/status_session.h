@@ -7,6 +7,7 @@
 #include <string>
 
 #include "base/exit_status.h"
+#include "jobs/gpu_users.h"
 #include "session/live_view.h"
 #include "session/status_extras.h"
 #include "view/status.h"
@@ -40,9 +41,9 @@ class StatusSession {
   // What to read, the driver given its time.
   SamplerOptions sampling() const;
   // One picture of it. An end: there is no going on.
-  std::optional<SessionEnd> show(const Snapshot& snapshot);
+  std::optional<SessionEnd> show(Snapshot snapshot);
   std::optional<SessionEnd> once_on_terminal();
-  std::optional<SessionEnd> show_meanwhile(const Snapshot& snapshot, const std::string& waking, std::string& erase);
+  std::optional<SessionEnd> show_meanwhile(Snapshot snapshot, const std::string& waking, std::string& erase);
   std::string still_waking(const Snapshot& snapshot) const;
   std::optional<SessionEnd> draw(const Snapshot& snapshot);
   std::optional<SessionEnd> draw_screen(const StatusView& view, const std::string& trouble);
@@ -50,6 +51,7 @@ class StatusSession {
   StatusSettings settings_;
   Say say_;
   StatusPictures pictures_;
+  GpuUsers users_;
   IdleTimes idle_;
   // Of a screen that is looked at live:
   LiveView live_;
