@@ -36,6 +36,8 @@ TEST(Allocated, AJobHasAllGpusThatItWasGiven) {
 
 TEST(Allocated, WhatCannotBeSeenIsNotJudged) {
   EXPECT_FALSE(allocated_subjects({given({1, 7})}, uses_of(4))[0].subject.scope.not_judged.empty());
+  EXPECT_EQ(allocated_subjects({given({1, 7})}, uses_of(4))[0].title, "Slurm job 22 of ada on Slurm's GPUs 1, 7");
+  EXPECT_EQ(allocated_subjects({given({7})}, uses_of(4))[0].title, "Slurm job 22 of ada on Slurm's GPU 7");
   auto unnumbered = uses_of(2);
   for (GpuUse& use : unnumbered) use.device.minor.reset();
   EXPECT_FALSE(allocated_subjects({given({0})}, unnumbered)[0].subject.scope.not_judged.empty())

@@ -70,6 +70,23 @@ TEST(Also, AContainerThatAnotherUserMadeIsNotFoundByItsDigits) {
   EXPECT_TRUE(by_path && by_path->contains(11)) << "by its whole path";
 }
 
+TEST(Also, EachOfSeveralProcessesIsFoundWithoutItsCgroup) {
+  std::vector<pid_t> children;
+  for (int i = 0; i < 2; ++i) {
+    children.push_back(::fork());
+    if (children.back() == 0)
+      for (::alarm(60);;) ::pause();
+  }
+  const TestTree nothing_to_read;
+  const auto also = Also::parse({std::to_string(children[0]), std::to_string(children[1])}, nothing_to_read.root());
+  ASSERT_TRUE(also);
+  for (const pid_t child : children) {
+    EXPECT_TRUE(also->contains(child));
+    ::kill(child, SIGKILL);
+    ::waitpid(child, nullptr, 0);
+  }
+}
+
 TEST(Also, AProcessAndItsDescendants) {
   int ends[2];
   ASSERT_EQ(::pipe(ends), 0);

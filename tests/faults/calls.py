@@ -5,14 +5,14 @@ import errno
 # call → errors. A call that is not here is never made to fail: it cannot (getpid, exit, munmap), or nothing can be done
 # about it by anybody (futex). "short" is a call that does half of what was asked, which the kernel may always do.
 _TABLE = """
-openat open              ENOENT EACCES EMFILE ENOMEM EIO EINTR
-read pread64 readv       EIO EINTR EAGAIN ESRCH short
-write pwrite64 writev    ENOSPC EIO EINTR EAGAIN EPERM short
+openat open              ENOENT EACCES EPERM ESRCH EMFILE ENOMEM ENOSPC EIO EINTR
+read pread64 readv       EIO EINTR EAGAIN ESRCH ENOMEM ENODEV short
+write pwrite64 writev    ENOSPC EIO EINTR EAGAIN EPERM ESRCH EBUSY ENOMEM short
 close                    EIO EINTR
 fstat                    EIO
-newfstatat stat lstat statx  ENOENT EACCES ENOMEM
+newfstatat stat lstat statx  ENOENT EACCES ENOMEM EIO
 access faccessat faccessat2  ENOENT EACCES
-readlink readlinkat      ENOENT EACCES ENOMEM
+readlink readlinkat      ENOENT EACCES ENOMEM ESRCH
 statfs fstatfs           EIO
 lseek                    EINVAL
 ioctl                    ENOTTY EIO
@@ -26,10 +26,10 @@ pidfd_send_signal        ESRCH EPERM
 kill tgkill              ESRCH EPERM
 ftruncate truncate fallocate  ENOSPC EIO
 fsync fdatasync          EIO ENOSPC
-flock                    EINTR ENOLCK EAGAIN
+flock                    EINTR ENOLCK EAGAIN EIO
 fchmod chmod fchown chown fchmodat fchownat  EPERM EIO
 utimensat                EPERM
-getdents64               EIO ENOENT
+getdents64               EIO ENOENT ENOMEM
 unlink unlinkat rmdir    ENOENT EACCES EIO
 mkdir mkdirat            EACCES ENOSPC EEXIST
 rename renameat renameat2 link linkat symlink symlinkat  EACCES ENOSPC ENOENT

@@ -575,9 +575,42 @@ class PythonWatchWorking(PythonWatch):
     util, seconds = 95, 0.6
 
 
+KILL_PROGRAM = """
+import os, sys, time, lull
+os.access("/faults-on", 0)
+try:
+    watch = lull.watch(idle="util < 5 for 300ms", every=0.05, do="kill", grace="300ms")
+    time.sleep(float(sys.argv[1]))
+    watch.close()
+finally:
+    os.access("/faults-off", 0)
+print("quiet")
+"""
+
+
+class PythonKill(PythonWatch):
+    """A helper ends the program on an idle GPU, or it is said why not."""
+
+    def words(self, case):
+        return ["/usr/bin/python3", "-S", "-c", KILL_PROGRAM, self.seconds]
+
+    def judge(self, case, normal):
+        if case.killed.startswith("python"):
+            return
+        if case.status != normal.status and not case.err:
+            case.complain(f"status {case.status} instead of {normal.status}, and not a word")
+        if self.util > 5 and case.status in (137, 143):
+            case.complain("the working job was ended")
+
+
+class PythonKillWorking(PythonKill):
+    util, seconds = 95, 0.6
+
+
 COMMANDS = {
     "status": Status(), "pick": Pick(), "pick-busy": PickBusy(), "run-working": RunWorking(), "run-working-no-cgroup": RunWorkingWithoutCgroup(), "run-hung": RunHung(), "run-hook": RunHook(), "pick-wait": PickWait(),
     "watch": Watch(), "slurm-watch": SlurmWatch(), "park": Park(), "unpark": Unpark(), "fill": Fill(), "fill-no-cgroup": FillWithoutCgroup(), "fill-busy": FillBusy(),
     "fill-leased": FillLeased(), "record": Record(), "serve": Serve(), "replay": Replay(),
     "python-watch": PythonWatch(), "python-watch-working": PythonWatchWorking(),
+    "python-kill": PythonKill(), "python-kill-working": PythonKillWorking(),
 }
