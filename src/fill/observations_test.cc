@@ -476,5 +476,28 @@ TEST(FillEvents, WordsSayHowItEnded) {
   EXPECT_EQ(to_string(yields), "work on GPU 1: yields: leased by ada");
 }
 
+TEST(FillConsoleTest, SaysWhatItIsTold) {
+  const SystemClock clock;
+  const Logger logger(LogFormat::json, Level::note, clock);
+  FillConsole console(logger);
+  FillSettings settings;
+  settings.idle = *parse_rule("util < 5 for 3s");
+  settings.fillers.resize(1);
+  settings.fillers[0].name = "work";
+  FillEvent event{.kind = FillEvent::started, .filler = settings.fillers[0], .gpus = {"0"}};
+  event.pid = 4711;
+  ::testing::internal::CaptureStderr();
+  console.began(settings, OpenWay::none, *gpus_for_test(1));
+  console.happened(event);
+  console.note(Level::warning, "log", "the log cannot be rotated");
+  console.note(Level::debug, "signal", "not asked for");
+  const std::string text = ::testing::internal::GetCapturedStderr();
+  EXPECT_NE(text.find("1 filler for GPU 0; free means util < 5 for 3s"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("event":"started")"), std::string::npos) << text;
+  EXPECT_NE(text.find("4711"), std::string::npos) << text;
+  EXPECT_NE(text.find(R"("event":"log","message":"the log cannot be rotated")"), std::string::npos) << text;
+  EXPECT_EQ(text.find("not asked for"), std::string::npos) << text;
+}
+
 }  // namespace
 }  // namespace lull

@@ -65,6 +65,12 @@ TEST(Standings, SayWhoHasAGpuAndWhoIsAheadOfUs) {
   EXPECT_FALSE(standing[4].spoken_for);
 }
 
+TEST(Standings, TheFirstOfThoseAheadSpeaksForAGpu) {
+  FolderState state;
+  state.tickets = {ticket(3, {"GPU-0"}), ticket(4, {"GPU-0"})};
+  EXPECT_EQ(standings(state, gpus(1), Place{0, 7, "", 0, 0}, "", {}, {})[0].spoken_for, &state.tickets[0]);
+}
+
 TEST(Standings, OnlyThoseAheadWhoStillLackSomethingCount) {
   FolderState state;
   state.tickets = {ticket(1, {"GPU-0"}, 0), ticket(9, {"GPU-0"}), ticket(5, {"GPU-0"}, 1, -1)};
