@@ -50,6 +50,13 @@ TEST_F(HelpersTest, OneThatCannotBeStartedIsToldOnceAndFromTheLoop) {
   EXPECT_NE(trouble_.find("cannot run"), std::string::npos) << trouble_;
 }
 
+TEST_F(HelpersTest, WhatItPrintsIsToldWhereThatIsAskedForAndNoMoreThanThat) {
+  run({.arguments = {"sh", "-c", "printf 123456789"}, .capture = true, .most_output = 4});
+  for (int i = 0; i < 500 && done_ == 0; ++i) pass(20ms);
+  EXPECT_EQ(done_, 1);
+  EXPECT_EQ(output_, "1234");
+}
+
 TEST_F(HelpersTest, OneThatTakesTooLongIsEnded) {
   run({.arguments = {"sleep", "1000"}, .limit = 50ms});
   for (int i = 0; i < 200 && done_ == 0; ++i) pass(20ms);

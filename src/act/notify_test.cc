@@ -132,6 +132,7 @@ TEST(NotifyMessage, TeamsGetsACardAndNtfyATitle) {
   const Message ntfy = message_for(Service::ntfy, facts_of_a_firing(), "box");
   EXPECT_EQ(ntfy.headers.at(0).second, "lull on box: GPU 3 idle");
   EXPECT_TRUE(ntfy.content_type.starts_with("text/plain"));
+  EXPECT_FALSE(ntfy.body.empty() || ntfy.body.starts_with('{')) << "text for a person: " << ntfy.body;
 }
 
 TEST(NotifyMessage, AnyOtherHookGetsTheFacts) {

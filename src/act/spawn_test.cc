@@ -133,6 +133,24 @@ TEST(Spawn, WhereClone3IsForbidden) {
   }
 }
 
+TEST(Spawn, ClosedStandardDescriptorsAreGuarded) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::close(STDIN_FILENO);
+    ::close(STDOUT_FILENO);
+    guard_standard_descriptors();
+    struct stat nothing{};
+    struct stat one{};
+    bool right = ::stat("/dev/null", &nothing) == 0;
+    for (const int fd : {STDIN_FILENO, STDOUT_FILENO})
+      right = right && ::fstat(fd, &one) == 0 && one.st_rdev == nothing.st_rdev && ::fcntl(fd, F_GETFD) == FD_CLOEXEC;
+    ::_exit(right ? 0 : 1);
+  }
+  int status = -1;
+  ASSERT_EQ(::waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
+}
+
 TEST(Spawn, FindsExecutables) {
   EXPECT_TRUE(is_executable("sh"));
   EXPECT_TRUE(is_executable("/bin/sh"));
