@@ -2,6 +2,7 @@
 import json
 import pathlib
 import shlex
+import shutil
 import subprocess
 import time
 
@@ -16,8 +17,11 @@ DASHBOARD = json.loads((FOLDER / "dashboard.json").read_text())
 QUERIES = [(panel["title"], target) for panel in DASHBOARD["panels"] for target in panel["targets"]]
 
 
-def test_promtool_accepts_configuration_and_rules():
-    done = subprocess.run(["promtool", "check", "config", "--lint=all", "--lint-fatal", FOLDER / "prometheus.yml"],
+def test_promtool_accepts_configuration_and_rules(tmp_path):
+    folder = shutil.copytree(FOLDER, tmp_path / "examples")
+    for secret in ("lull-ca.pem", "lull.token"):  # which a site has
+        (folder / secret).write_text("")
+    done = subprocess.run(["promtool", "check", "config", "--lint=all", "--lint-fatal", folder / "prometheus.yml"],
                           capture_output=True, text=True, timeout=LIMIT)
     assert done.returncode == 0, done.stdout + done.stderr
     files = sorted(path.name for path in FOLDER.glob("*.rules.yml"))

@@ -116,6 +116,33 @@ def test_the_examples_name_only_metrics_that_are_served(scraped):
     assert used and used <= served, used - served
 
 
+def test_the_example_scrapes_a_server_with_tls_and_a_token(lull, tmp_path):
+    """As `lull serve` must have them where another machine asks."""
+    certificate, key, token, tokens = (tmp_path / name for name in ("lull-ca.pem", "key.pem", "lull.token", "tokens"))
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "2", "-subj",
+                    "/CN=gpu01", "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", certificate], check=True, capture_output=True)
+    token.write_text("a-token-of-more-than-16-characters\n")
+    tokens.write_text(token.read_text())
+    tokens.chmod(0o600)
+    gpus, prometheus = Sim(lull, 1), None
+    try:
+        serve = gpus.start_lull("serve", "--listen", "127.0.0.1:0", "--every", "250ms", "--tls-cert", certificate, "--tls-key", key,
+                                "--token-file", tokens)
+        port = int(read_until(serve.stderr, "\n").strip().rpartition(":")[2])
+        config = (EXAMPLES / "prometheus.yml").read_text()
+        config = re.sub(r"  - job_name: dcgm.*?(?=  - job_name)|rule_files:.*?(?=\n\n)", "", config, flags=re.S)
+        for there, here in (("30s", "1s"), ("10s", "1s"), ('["gpu01:9836", "gpu02:9836"]', f"['127.0.0.1:{port}']"),
+                            (certificate.name, str(certificate)), (token.name, str(token))):
+            assert there in config, there
+            config = config.replace(there, here)
+        prometheus = Prometheus({}, config=config)
+        wait_until(lambda: prometheus.ask("query", query="lull_up == 1")["result"], what="a scrape")
+    finally:
+        if prometheus:
+            prometheus.close()
+        gpus.close()
+
+
 class Hook(http.server.ThreadingHTTPServer):
     """What Alertmanager sends."""
     daemon_threads = True
