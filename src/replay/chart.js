@@ -7,12 +7,15 @@ const SHADES = 6;  // .s0 to .s5
 function roundStep(top) { const p = 10 ** Math.floor(Math.log10(top / 5)); return [1, 2, 5, 10].map(k => k * p).find(v => v * 5 >= top * .999); }
 // What each policy of a sweep comes to over one axis, a line for each combination of the rest. `pick`: a policy that is clicked on.
 function chart(title, axes, rows, axis, value, format, {range, pick, chosen} = {}) {
-  const narrow = window.innerWidth < 640, box = el('div', 'chart'), W = narrow ? 340 : 640, H = narrow ? 220 : 280, l = narrow ? 46 : 58, b = 48, t = 12, right = 16;
+  const narrow = window.innerWidth < 640, box = el('div', 'chart'), W = narrow ? 340 : 640, H = narrow ? 220 : 280, b = 48, t = 12, right = 16;
   const main = axes[axis], rest = axes.filter((_, i) => i !== axis), lines = new Map();
   rows.forEach(q => { const key = rest.map(a => a.name + ' ' + q[a.name]).join(', '); if (!lines.has(key)) lines.set(key, []); lines.get(key).push(q); });
   const most = Math.max(...rows.map(value), ...(range ? rows.map(q => (range(q) || [0, 0])[1]) : [])) || 1, step = roundStep(most), top = step * Math.ceil(most / step * .999), n = main.values.length;
+  const l = Math.max(narrow ? 46 : 58, 14 + 7 * format(top, top).length);
   const px = i => n === 1 ? (l + W - right) / 2 : l + 18 + i * (W - l - right - 36) / (n - 1), py = v => H - b - v / top * (H - b - t);
   const s = svg('svg', {viewBox: `0 0 ${W} ${H}`, role: 'img', 'aria-label': title});
+  const at = q => px(main.values.indexOf(q[main.name]));
+  if (chosen) s.append(svg('rect', {class: 'chosen', x: at(chosen) - 15, y: t, width: 30, height: H - b - t}));
   for (let k = 0; k * step <= top * 1.001; k++) {
     const y = py(k * step);
     s.append(svg('line', {class: 'grid', x1: l, x2: W - right, y1: y, y2: y}), svg('text', {x: l - 8, y: y + 4, 'text-anchor': 'end'}, format(k * step, top)));
@@ -21,14 +24,13 @@ function chart(title, axes, rows, axis, value, format, {range, pick, chosen} = {
   s.append(svg('text', {x: (l + W - right) / 2, y: H - 6, 'text-anchor': 'middle'}, main.name === 'for' ? 'ended after' : main.name));
   let c = 0;
   for (const [, points] of lines) {
-    const shade = 's' + c++ % SHADES, at = q => px(main.values.indexOf(q[main.name]));
+    const shade = 's' + c++ % SHADES;
     s.append(svg('polyline', {class: shade, points: points.map(q => at(q) + ',' + py(value(q))).join(' ')}));
     for (const q of points) {
       const dot = svg('circle', {class: shade, cx: at(q), cy: py(value(q)), r: 4});
       if (range && range(q)) s.append(svg('line', {class: 'interval', x1: at(q), x2: at(q), y1: py(range(q)[0]), y2: py(range(q)[1])}));
       dot.append(svg('title', {}, q.rule + ': ' + format(value(q), 0))); s.append(dot);
       if (q.recommended) s.append(svg('circle', {class: 'recommended', cx: at(q), cy: py(value(q)), r: 9}));
-      if (chosen === q) s.append(svg('line', {class: 'chosen', x1: at(q), x2: at(q), y1: t, y2: H - b}));
     }
   }
   // A whole column is easier to hit than a dot.
@@ -54,7 +56,7 @@ function fillTable(table, heads, rows) {
     const line = el('tr', cls);
     cells.forEach((c, i) => {
       const [content, k] = Array.isArray(c) ? c : [c, ''], cell = el('td', [heads[i][1], k].filter(Boolean).join(' '));
-      cell.append(content instanceof Node ? content : String(content === undefined || content === null ? '' : content));
+      cell.append(content instanceof Node ? content : plain(content === undefined || content === null ? '' : content));
       cell.dataset.label = heads[i][0];
       line.append(cell);
     });
@@ -73,6 +75,7 @@ function stripes(ctx, ground, line) {
 }
 // Cut in the middle: names differ at their ends.
 function fitText(ctx, text, width) {
+  text = plain(text);
   if (ctx.measureText(text).width <= width) return text;
   let keep = text.length - 1;
   const cut = () => text.slice(0, Math.ceil(keep / 2)) + '…' + text.slice(text.length - Math.floor(keep / 2));

@@ -74,7 +74,7 @@
         length.append(el('span', '', longSpan(one.seconds) + (one.until_the_end ? ', still' : '')), line);
         const who = el('div'), what = [one.command, one.job].filter(Boolean).join(' · ');
         who.append(el('div', '', one.user || 'not told'));
-        if (what) { const line = el('div', 'what', what); line.title = what; who.append(line); }
+        if (what) { const line = el('div', 'what', what); line.title = plain(what); who.append(line); }
         return {cells: [[who, 'wrap'], one.gpu, length, dateTime(new Date(one.from))]};
       }));
     setText($('stretches-note'), all.length ? '' : 'Nobody held a GPU idle for long enough to count.');

@@ -10,14 +10,15 @@ let hours = new Map(), lastHeard = Date.now(), every = 2, lost = false, shown = 
 
 const clock = date => pad(date.getHours()) + ':' + pad(date.getMinutes()) + ':' + pad(date.getSeconds());
 const dayText = date => date.toLocaleDateString('en-GB', {day: 'numeric', month: 'short'});
-const setText = (e, text) => { if (e.textContent !== text) e.textContent = text; };
+const setText = (e, text) => { text = plain(text); if (e.textContent !== text) e.textContent = text; };
 const setClass = (e, name) => { if (e.className !== name) e.className = name; };
 const gib = n => n === null || n === undefined ? null : n / 2 ** 30;
-const known = (n, digits) => n === null || n === undefined ? '–' : n.toFixed(digits);
+const known = (n, digits) => n === null || n === undefined ? 'unknown' : n.toFixed(digits);
+const ofText = (n, digits, all, unit) => known(n, digits) + (all === null || all === undefined ? n === null || n === undefined ? '' : ' ' + unit : ' of ' + all.toFixed(0) + ' ' + unit);
 function since(text, now) {
   if (!text) return '';
   const date = new Date(text), minutes = Math.max(0, Math.floor((now - date) / 60000));
-  return (now - date < 20 * 3600e3 ? clock(date).slice(0, 5) : dayText(date)) + ' (' + (minutes ? span(60 * minutes) : '< 1m') + ')';
+  return (now - date < 20 * 3600e3 ? clock(date).slice(0, 5) : dayText(date)) + ' (' + (minutes ? span(60 * minutes) : '<\u00a01m') + ')';
 }
 // The same lines in all cells of a row that tell of its processes.
 function lines(cell, texts) {
@@ -26,7 +27,7 @@ function lines(cell, texts) {
   texts.forEach((text, i) => {
     const line = cell.children[i] || cell.appendChild(el('div'));
     setText(line, text);
-    if (line.title !== text) line.title = text;
+    if (line.title !== plain(text)) line.title = plain(text);
   });
 }
 
@@ -66,7 +67,10 @@ function drawHour(row, values) {
     }
     i = end;
   }
-  row.hour.setAttribute('aria-label', seen ? 'last hour: mean ' + Math.round(sum / seen) + ' %, seen for ' + span(seen * 20) : 'last hour: not seen');
+  const told = seen ? 'last hour: mean ' + Math.round(sum / seen) + ' %, seen for ' + span(seen * 20) : 'last hour: not seen';
+  row.hour.setAttribute('aria-label', told);
+  row.hour.append(shape('title', {}));
+  row.hour.lastChild.textContent = told;
 }
 
 function users(gpu, jobs) {
@@ -112,7 +116,7 @@ function fillNext(cell, jobs, now, keep) {
     if (!wanted) return;
     if (button.dataset.job !== job.job) {
       button.dataset.job = job.job;
-      button.setAttribute('aria-label', 'keep ' + job.job + ' for a while');
+      button.setAttribute('aria-label', plain('keep ' + job.job + ' for a while'));
     }
   });
 }
@@ -184,8 +188,8 @@ function fillRow(row, gpu, use, jobs, now, keep) {
   setText(row.trouble, gpu.error || '');
   setText(row.util, gpu.util_percent === null ? 'unknown' : Math.round(gpu.util_percent) + ' %');
   const used = gib(gpu.mem_used_bytes), total = gib(gpu.mem_total_bytes);
-  setText(row.memory, known(used, 1) + ' of ' + known(total, 0) + ' GiB');
-  setText(row.power, known(gpu.power_watts, 0) + ' of ' + known(gpu.power_limit_watts, 0) + ' W');
+  setText(row.memory, ofText(used, 1, total, 'GiB'));
+  setText(row.power, ofText(gpu.power_watts, 0, gpu.power_limit_watts, 'W'));
   row.memoryPart.style.width = (used !== null && total ? Math.min(100, 100 * used / total) : 0) + '%';
   row.powerPart.style.width = (gpu.power_watts !== null && gpu.power_limit_watts ? Math.min(100, 100 * gpu.power_watts / gpu.power_limit_watts) : 0) + '%';
   const all = users(gpu, jobs), some = all.slice(0, 4), more = all.length > 4 ? ['and ' + (all.length - 4) + ' more'] : [];
@@ -221,7 +225,7 @@ function show(event) {
   }
   $('gpus').hidden = false;
   setText($('summary'), event.summary);
-  document.title = event.summary + (event.host ? ' · ' + event.host : '');
+  document.title = plain(event.summary + (event.host ? ' · ' + event.host : ''));
   event.status.gpus.forEach((gpu, i) => {
     const key = gpu.pci + ' ' + gpu.index + ':' + gpu.mig_index + ' ' + gpu.uuid;
     there.add(key);

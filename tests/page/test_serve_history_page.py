@@ -4,7 +4,7 @@ import os
 
 import pytest
 from recorded_days import PEOPLE, write_days
-from test_serve_page import CUT_OFF, HOSTILE, Page
+from test_serve_page import CUT_OFF, HOSTILE, TOLD, Page
 from waiting import LIMIT, read_until
 
 PICTURES = os.environ.get("LULL_PICTURES")
@@ -64,6 +64,8 @@ def test_history_and_policy_fit_and_cut_nothing_off(month, crowd, count, view, w
     assert page.ask("document.documentElement.scrollWidth") <= width
     assert page.ask(CUT_OFF) == []
     assert page.ask("document.querySelectorAll('main > div:not([hidden])').length") == 2, "one view and the bar"
+    outside = page.ask("[...document.querySelectorAll('.chart text')].filter(e => e.getBoundingClientRect().left < e.closest('svg').getBoundingClientRect().left).map(e => e.textContent)")
+    assert outside == [], "a label that is cut off"
     ground = page.ask("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, ground.strip("rgb()").split(","))) < 384) == dark
 
@@ -119,6 +121,8 @@ def test_views_are_reached_by_the_keyboard_and_named_for_who_hears_them(month):
     for wanted in (("link", "Now"), ("link", "History"), ("link", "Policy"), ("navigation", "Views"), ("radio", "who had it")):
         assert wanted in named, wanted
     assert any(role == "application" and "arrow keys" in name for role, name in named)
+    tables = [name for role, name in named if role == "table"]
+    assert "GPU-hours by user" in tables and "Longest held idle" in tables, tables
     month.ask("document.querySelector('#views a[href=\"#policy\"]').focus()")
     month.key("Enter", 13)
     month.browser.call("Input.dispatchKeyEvent", type="char", text="\r")
@@ -162,6 +166,7 @@ def test_history_and_policy_set_all_names_as_text(month):
         views.history.showAll(body);
         document.querySelector('#heat').focus();
     })()""" % json.dumps(HOSTILE))
+    assert "\u202e" not in month.ask(TOLD)
     month.look("policy", 1000)
     month.ask("""(async () => {
         const name = %s, body = await (await fetch('/api/policy')).json(), r = body.replay;

@@ -11,6 +11,8 @@ from waiting import LIMIT, read_until, wait_until
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 LULL = ROOT / os.environ.get("LULL_BUILD_DIR", "build/dev") / "lull"
+# All that people see or hear.
+TOLD = """document.title + [...document.querySelectorAll('main, dialog, [title], [aria-label]')].map(e => e.textContent + e.title + e.getAttribute('aria-label')).join()"""
 HOSTILE = "<img src=x onerror=errors.push('markup')><script>errors.push('script')</script>\"'&amp;\u202e"
 
 
@@ -78,7 +80,8 @@ def test_page_shows_each_gpu_and_cuts_nothing_off(few, many, count, width, dark)
         page.wait("document.querySelectorAll('#gpus tbody tr')[0].textContent.includes('onerror')", "the process")
         page.wait("document.querySelectorAll('#gpus tbody tr')[5].cells[10].textContent !== ''", "the lease")
         page.wait("document.querySelectorAll('#gpus tbody tr')[7].textContent.includes('lost')", "the loss")
-        assert page.ask("document.querySelectorAll('#gpus tbody tr')[7].textContent").count("unknown") >= 1
+        lost = page.ask("[...document.querySelectorAll('#gpus tbody tr')[7].cells].map(td => td.innerText.split('\\n').pop())")
+        assert lost[2:4] == ["unknown", "unknown"], "memory and power of a GPU that is lost"
     assert page.ask("errors") == []
     assert page.ask("document.documentElement.scrollWidth") <= width
     assert page.ask(CUT_OFF) == []
@@ -176,6 +179,8 @@ def test_page_sets_all_names_as_text(few):
     })()""" % json.dumps(HOSTILE))
     assert "onerror" in few.ask("document.querySelector('#keep-job').textContent + document.querySelector('#waiting').textContent")
     assert few.ask("document.querySelectorAll('main img, main script, #gpus [onerror]').length") == 0
+    assert "\u202e" not in few.ask(TOLD), "it would turn what follows around"
+    assert few.ask(r"plain('a\tb\u202ec\u{e0041}d\u{1f600}')") == "a b?c?d\U0001f600"
     assert few.ask("errors") == []
 
 
