@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""How soon `lull report` and `lull replay` answer for a month of 8 GPUs, on a history folder as the recorder leaves it (see
-history_bench.cc), beside `zstd -d`, which only unpacks it. The processor time, of all cores together, shows what a busy
-machine adds."""
+"""How soon `lull report` and `lull replay` answer for a month of 8 GPUs, on a history folder as the recorder leaves it, with
+its roll-ups (see history_bench.cc), beside `zstd -d`, which only unpacks the days. The processor time, of all cores
+together, shows what a busy machine adds."""
 import os
 import subprocess
 import tempfile
@@ -15,7 +15,7 @@ def main():
     with tempfile.TemporaryDirectory() as folder:
         subprocess.run([os.path.join(figures.BUILD, "history_bench"), folder, str(DAYS), str(GPUS), str(EVERY)],
                        env={**os.environ, "TZ": "UTC"}, check=True)
-        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder))]
+        files = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.endswith(".csv.zst")]
         size = sum(os.path.getsize(file) for file in files) / 2**20
         unpack = min(figures.run_wall(["zstd", "-dcq", *files]) for _ in range(3))
         rule = ["--idle", "util < 1 for 30m"]
