@@ -36,10 +36,10 @@ class HttpUnderTest {
     options.events = "/api/events";
     options.post = "/api/keep";
     options.on_post = [this](const PostRequest& request, const std::function<void(DocumentPtr)>& answer) {
-      const auto wish = parse_keep_wish(request.body);
-      require(request.body.size() <= 1024 && (!wish || wish->time > Duration::zero()));
+      const auto wanted = parse_keep_request(request.body);
+      require(request.body.size() <= 1024 && (!wanted || wanted->time > Duration::zero()));
       // Now, or when the connection may be gone.
-      const auto document = std::make_shared<Document>(wish ? 200U : 400U, "text/plain", "kept");
+      const auto document = std::make_shared<Document>(wanted ? 200U : 400U, "text/plain", "kept");
       if (request.body.size() % 2 == 0) return answer(document);
       loop_->in(Duration::zero(), [answer, document] { answer(document); });
     };

@@ -71,16 +71,16 @@ TEST(ProvenanceTest, OnlyOurOwnPageAndProgramsChangeSomething) {
   EXPECT_FALSE(comes_from_here({.origin = "http://", .content_type = "application/json"}));
 }
 
-TEST(KeepWishTest, IsReadOrRefused) {
-  const auto wish = parse_keep_wish(R"( {"seconds": 60, "target": "a\"b"} )");
-  ASSERT_TRUE(wish);
-  EXPECT_EQ(wish->target, "a\"b");
-  EXPECT_EQ(wish->time, std::chrono::minutes(1));
-  EXPECT_EQ(parse_keep_wish(R"({"seconds":1})")->target, "");
+TEST(KeepRequestTest, IsReadOrRefused) {
+  const auto request = parse_keep_request(R"( {"seconds": 60, "target": "a\"b"} )");
+  ASSERT_TRUE(request);
+  EXPECT_EQ(request->target, "a\"b");
+  EXPECT_EQ(request->time, std::chrono::minutes(1));
+  EXPECT_EQ(parse_keep_request(R"({"seconds":1})")->target, "");
   for (const char* wrong : {"", "{", "{}", "[]", R"({"seconds":0})", R"({"seconds":-1})", R"({"seconds":"1"})",
                             R"({"seconds":1.5})", R"({"seconds":1,})", R"({"seconds":1}x)", R"({"target":"x"})",
                             R"({"seconds":99999999999})", R"({"seconds":1,"uid":0})", R"({"seconds":1,"target":"\n"})"})
-    EXPECT_FALSE(parse_keep_wish(wrong)) << wrong;
+    EXPECT_FALSE(parse_keep_request(wrong)) << wrong;
 }
 
 TEST(Base64Test, IsDecodedOrRefused) {

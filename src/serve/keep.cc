@@ -4,7 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <optional>
+#include <nlohmann/json.hpp>
 #include <utility>
 
 #include "base/json_writer.h"
@@ -20,97 +20,44 @@ constexpr std::size_t kMostKeeps = 16;       // at once
 constexpr std::size_t kLongestTarget = 256;  // as `lull keep` takes
 constexpr std::uint64_t kMostSeconds = 10'000ULL * 24 * 3600;
 
-// Words of JSON, of which such a wish has few kinds.
-class WishReader {
- public:
-  explicit WishReader(std::string_view text) : rest_(text) {}
-  bool take(char c) {
-    skip();
-    if (!rest_.starts_with(c)) return false;
-    rest_.remove_prefix(1);
-    return true;
-  }
-  std::optional<std::string> string() {
-    if (!take('"')) return std::nullopt;
-    std::string text;
-    while (!rest_.empty()) {
-      const char c = rest_.front();
-      rest_.remove_prefix(1);
-      if (c == '"') return text;
-      if (c == '\\') {
-        if (rest_.empty() || (rest_[0] != '"' && rest_[0] != '\\' && rest_[0] != '/')) return std::nullopt;
-        text += rest_[0];
-        rest_.remove_prefix(1);
-      } else if (static_cast<unsigned char>(c) < ' ') {
-        return std::nullopt;
-      } else {
-        text += c;
-      }
-    }
-    return std::nullopt;
-  }
-  std::optional<std::uint64_t> number() {
-    skip();
-    const std::size_t end = std::min(rest_.find_first_not_of("0123456789"), rest_.size());
-    const auto value = to_unsigned(rest_.substr(0, end));
-    rest_.remove_prefix(end);
-    return value;
-  }
-  bool over() {
-    skip();
-    return rest_.empty();
-  }
-
- private:
-  void skip() {
-    while (!rest_.empty() && std::string_view(" \t\r\n").contains(rest_.front())) rest_.remove_prefix(1);
-  }
-  std::string_view rest_;
-};
-
 }  // namespace
 
-Result<KeepWish> parse_keep_wish(std::string_view json) {
+Result<KeepRequest> parse_keep_request(std::string_view text) {
   const auto wrong = [] { return fail(R"({"target": "slurm:22", "seconds": 14400} would be right)"); };
-  WishReader reader(json);
-  KeepWish wish;
-  bool timed = false;
-  if (!reader.take('{')) return wrong();
-  do {
-    const auto name = reader.string();
-    if (!name || !reader.take(':')) return wrong();
-    if (*name == "target") {
-      auto target = reader.string();
-      if (!target || target->size() > kLongestTarget) return wrong();
-      wish.target = *std::move(target);
-    } else if (*name == "seconds") {
-      const auto seconds = reader.number();
-      if (!seconds || *seconds == 0 || *seconds > kMostSeconds) return wrong();
-      wish.time = std::chrono::seconds(*seconds);
-      timed = true;
+  const auto json = nlohmann::json::parse(text, nullptr, false);
+  if (!json.is_object() || !json.contains("seconds")) return wrong();
+  KeepRequest request;
+  for (const auto& [name, value] : json.items()) {
+    if (name == "target" && value.is_string()) {
+      request.target = value.get<std::string>();
+      const bool printed = std::ranges::none_of(request.target, [](unsigned char c) { return c < ' '; });
+      if (request.target.size() > kLongestTarget || !printed) return wrong();
+    } else if (name == "seconds" && value.is_number_unsigned()) {
+      const auto seconds = value.get<std::uint64_t>();
+      if (seconds == 0 || seconds > kMostSeconds) return wrong();
+      request.time = std::chrono::seconds(seconds);
     } else {
       return wrong();
     }
-  } while (reader.take(','));
-  if (!reader.take('}') || !reader.over() || !timed) return wrong();
-  return wish;
+  }
+  return request;
 }
 
 void KeepApi::take(const PostRequest& request, std::function<void(DocumentPtr)> answer) {
   const auto refuse = [&](unsigned status, const std::string& why) {
     answer(std::make_shared<Document>(status, "application/json", error_json(why)));
   };
-  const auto wish = parse_keep_wish(request.body);
-  if (!wish) return refuse(400, wish.error().message());
+  const auto wanted = parse_keep_request(request.body);
+  if (!wanted) return refuse(400, wanted.error().message());
   if (!request.user)
     return refuse(403, "who you are cannot be told: ask over the unix socket, or with a token that is a user's");
   const uid_t own = ::geteuid();
   if (own != 0 && *request.user != own)
     return refuse(403, fmt::format("this lull serve is {}'s, and asks for nobody else", user_name(own)));
   if (asking_.size() >= kMostKeeps) return refuse(503, "too many ask at once");
-  // Root's own wish is root's: what comes from there in another's name is that one's.
-  std::string question = *request.user == own ? keep_question(wish->target, wish->time)
-                                              : keep_question_for(*request.user, wish->target, wish->time);
+  // Root's own request is root's: what comes from there in another's name is that one's.
+  std::string question = *request.user == own ? keep_question(wanted->target, wanted->time)
+                                              : keep_question_for(*request.user, wanted->target, wanted->time);
   const auto place = asking_.insert(asking_.end(), nullptr);
   *place =
       std::make_unique<Asking>(loop_, ControlOf::keep, std::move(question),

@@ -16,12 +16,12 @@
 
 namespace lull {
 
-struct KeepWish {
+struct KeepRequest {
   std::string target = {};  // a job or a GPU, as `lull keep` takes it; empty: all that is the user's
   Duration time{};
 };
 // {"target": "slurm:22", "seconds": 14400}
-Result<KeepWish> parse_keep_wish(std::string_view json);
+Result<KeepRequest> parse_keep_request(std::string_view text);
 
 class KeepApi {
  public:
