@@ -223,20 +223,8 @@ bool served(const std::string& folder) { return ::access((mount_point(folder) + 
 
 }  // namespace
 
-Result<DStateServer> DStateServer::start(const std::string& folder) {
-  return DStateServer(folder, TRY(start_server(folder, ::getpid(), false)));
-}
-
-DStateServer::DStateServer(std::string folder, pid_t pid) : folder_(std::move(folder)), pid_(pid), owner_(::getpid()) {}
-
-DStateServer::DStateServer(DStateServer&& other) noexcept
-    : folder_(std::move(other.folder_)), pid_(std::exchange(other.pid_, -1)), owner_(other.owner_) {}
-
-DStateServer::~DStateServer() {
-  if (pid_ <= 0 || owner_ != ::getpid()) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
-  unmount_dstate(folder_);
+Result<FuseServer> start_dstate_server(const std::string& folder) {
+  return FuseServer(TRY(start_server(folder, ::getpid(), false)), [folder] { unmount_dstate(folder); });
 }
 
 Result<> serve_dstate(const std::string& folder, pid_t owner) {

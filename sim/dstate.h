@@ -11,7 +11,7 @@
 // In a test:
 //
 //   TestSim sim(plan);                                    // or any folder with a state in it
-//   auto server = DStateServer::start(sim.folder());      // after the folder, so that it goes first
+//   auto server = start_dstate_server(sim.folder());      // after the folder, so that it goes first
 //   if (!server) GTEST_SKIP() << server.error().message();
 //   writer.add_faults({{.gpu = 0, .kind = FaultKind::dstate, .from_ns = -1}});
 //   … a call about GPU 0 sleeps …
@@ -25,30 +25,13 @@
 #include <string>
 
 #include "base/result.h"
+#include "sim/fuse.h"
 
 namespace lull::sim {
 
-class DStateServer {
- public:
-  // Mounts, and serves from a child process until this is destroyed or its process ends. An error says
-  // what is missing: /dev/fuse, or the right to mount.
-  static Result<DStateServer> start(const std::string& folder);
-
-  DStateServer(const DStateServer&) = delete;
-  DStateServer& operator=(const DStateServer&) = delete;
-  DStateServer(DStateServer&& other) noexcept;
-  DStateServer& operator=(DStateServer&&) = delete;
-  ~DStateServer();  // whoever sleeps is let go
-
-  pid_t pid() const { return pid_; }
-
- private:
-  DStateServer(std::string folder, pid_t pid);
-
-  std::string folder_;
-  pid_t pid_;
-  pid_t owner_;
-};
+// Mounts, and serves from a child process until the result is destroyed or our process ends. An error says what is
+// missing: /dev/fuse, or the right to mount.
+Result<FuseServer> start_dstate_server(const std::string& folder);
 
 // The same for `lull sim`: sees to it that FOLDER/dstate is served, by a process of its own that ends with the
 // process `owner`.

@@ -48,7 +48,7 @@ bool mounted(const std::string& folder) {
 class DState : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto started = DStateServer::start(sim_.folder());
+    auto started = start_dstate_server(sim_.folder());
     if (!started) GTEST_SKIP() << started.error().message();
     server_.emplace(std::move(*started));
     ::setenv("LULL_SIM", sim_.folder().c_str(), 1);
@@ -91,7 +91,7 @@ class DState : public ::testing::Test {
   }
 
   TestSim sim_{std::vector<std::string>{"H100", "T4"}};
-  std::optional<DStateServer> server_;
+  std::optional<FuseServer> server_;
   pid_t client_ = -1;
 };
 

@@ -372,20 +372,8 @@ Result<pid_t> start_files(const std::string& folder, pid_t owner, bool orphan) {
 
 }  // namespace
 
-Result<FilesServer> FilesServer::start(const std::string& folder) {
-  return FilesServer(folder, TRY(start_files(folder, ::getpid(), false)));
-}
-
-FilesServer::FilesServer(std::string folder, pid_t pid) : folder_(std::move(folder)), pid_(pid), owner_(::getpid()) {}
-
-FilesServer::FilesServer(FilesServer&& other) noexcept
-    : folder_(std::move(other.folder_)), pid_(std::exchange(other.pid_, -1)), owner_(other.owner_) {}
-
-FilesServer::~FilesServer() {
-  if (pid_ <= 0 || owner_ != ::getpid()) return;
-  ::kill(pid_, SIGKILL);
-  ::waitpid(pid_, nullptr, 0);
-  unmount_files(folder_);
+Result<FuseServer> start_files_server(const std::string& folder) {
+  return FuseServer(TRY(start_files(folder, ::getpid(), false)), [folder] { unmount_files(folder); });
 }
 
 Result<> serve_files(const std::string& folder, pid_t owner) {

@@ -8,7 +8,7 @@
 //
 //   TestSim sim(plan);
 //   furnish_machine(sim.folder(), plan);
-//   auto server = FilesServer::start(sim.folder());
+//   auto server = start_files_server(sim.folder());
 //   if (!server) GTEST_SKIP() << server.error().message();
 
 #include <sys/types.h>
@@ -16,27 +16,12 @@
 #include <string>
 
 #include "base/result.h"
+#include "sim/fuse.h"
 
 namespace lull::sim {
 
-class FilesServer {
- public:
-  // Mounts, and serves from a child process until this is destroyed or its process ends.
-  static Result<FilesServer> start(const std::string& folder);
-
-  FilesServer(const FilesServer&) = delete;
-  FilesServer& operator=(const FilesServer&) = delete;
-  FilesServer(FilesServer&& other) noexcept;
-  FilesServer& operator=(FilesServer&&) = delete;
-  ~FilesServer();  // whoever hangs is let go
-
- private:
-  FilesServer(std::string folder, pid_t pid);
-
-  std::string folder_;
-  pid_t pid_;
-  pid_t owner_;
-};
+// Mounts, and serves from a child process until the result is destroyed or our process ends.
+Result<FuseServer> start_files_server(const std::string& folder);
 
 // The same for `lull sim`, by a process of its own that ends with the process `owner`.
 Result<> serve_files(const std::string& folder, pid_t owner);

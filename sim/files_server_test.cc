@@ -28,7 +28,7 @@ class ServedFiles : public testing::Test {
   void SetUp() override {
     sim_.emplace(plan_);
     ASSERT_TRUE(furnish_machine(sim_->folder(), plan_));
-    auto server = FilesServer::start(sim_->folder());
+    auto server = start_files_server(sim_->folder());
     if (!server) GTEST_SKIP() << server.error().message();
     server_.emplace(*std::move(server));
     writer_.emplace(sim_->writer());
@@ -48,7 +48,7 @@ class ServedFiles : public testing::Test {
 
   Plan plan_;
   std::optional<TestSim> sim_;
-  std::optional<FilesServer> server_;  // goes before the folder does
+  std::optional<FuseServer> server_;  // goes before the folder does
   std::optional<Writer> writer_;
 };
 

@@ -17,6 +17,7 @@
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+#include <utility>
 
 #include "base/fd.h"
 
@@ -107,6 +108,19 @@ Result<pid_t> start_fuse(const FuseService& service, pid_t owner_pid, bool orpha
   give_up();
   return child < 0 ? fail(why, "fork")
                    : fail(fmt::format("{} needs FUSE, and its server does not start", service.purpose));
+}
+
+FuseServer::FuseServer(pid_t pid, std::function<void()> unmount)
+    : pid_(pid), unmount_(std::move(unmount)), owner_(::getpid()) {}
+
+FuseServer::FuseServer(FuseServer&& other) noexcept
+    : pid_(std::exchange(other.pid_, -1)), unmount_(std::move(other.unmount_)), owner_(other.owner_) {}
+
+FuseServer::~FuseServer() {
+  if (pid_ <= 0 || owner_ != ::getpid()) return;
+  ::kill(pid_, SIGKILL);
+  ::waitpid(pid_, nullptr, 0);
+  unmount_();
 }
 
 void unmount_fuse(const std::string& point) {

@@ -31,6 +31,25 @@ Result<pid_t> start_fuse(const FuseService& service, pid_t owner, bool orphan);
 // Takes a mount away that is there or was left behind; nothing, if there is none.
 void unmount_fuse(const std::string& point);
 
+// The child process of start_fuse(), until this is destroyed; whoever waits for an answer is let go then. `unmount`
+// takes its mounts away.
+class FuseServer {
+ public:
+  FuseServer(pid_t pid, std::function<void()> unmount);
+  FuseServer(const FuseServer&) = delete;
+  FuseServer& operator=(const FuseServer&) = delete;
+  FuseServer(FuseServer&& other) noexcept;
+  FuseServer& operator=(FuseServer&&) = delete;
+  ~FuseServer();
+
+  pid_t pid() const { return pid_; }
+
+ private:
+  pid_t pid_;
+  std::function<void()> unmount_;
+  pid_t owner_;
+};
+
 // Answers a request: an errno, or data.
 void answer_fuse(int fuse, std::uint64_t unique, int error, const void* data = nullptr, std::size_t size = 0);
 template <class T>

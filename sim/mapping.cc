@@ -22,17 +22,24 @@ namespace {
 constexpr unsigned kDeepest = 32;            // namespaces in namespaces: the kernel allows no more
 constexpr unsigned kOwnerDied = 0x40000000;  // FUTEX_OWNER_DIED, set by the kernel
 
+// The beginning of a small file of /proc; false: there is none.
+template <std::size_t Size>
+bool read_proc(const char* path, char (&text)[Size]) {
+  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  const ssize_t got = ::read(fd, text, Size - 1);
+  ::close(fd);
+  if (got <= 0) return false;
+  text[got] = 0;
+  return true;
+}
+
 // Field 22 of /proc/PID/stat; 0: no such process. The name in it may hold anything, so from its last ')'.
 std::uint64_t start_ticks(std::uint32_t pid) {
   char path[32];
   std::snprintf(path, sizeof path, "/proc/%u/stat", pid);
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
   char text[1024];
-  const ssize_t got = ::read(fd, text, sizeof text - 1);
-  ::close(fd);
-  if (got <= 0) return 0;
-  text[got] = 0;
+  if (!read_proc(path, text)) return 0;
   const char* at = std::strrchr(text, ')');
   if (at == nullptr || at[1] == 0 || at[2] == 'Z' || at[2] == 'X') return 0;
   for (int field = 2; field < 22 && at != nullptr; ++field) at = std::strchr(at + 1, ' ');
@@ -165,13 +172,8 @@ std::uint64_t process_start_ticks(std::uint32_t pid) { return start_ticks(pid); 
 unsigned pids_of(std::uint32_t pid, std::uint32_t* out, unsigned capacity) {
   char path[40] = "/proc/self/status";
   if (pid != 0) std::snprintf(path, sizeof path, "/proc/%u/status", pid);
-  const int fd = ::open(path, O_RDONLY | O_CLOEXEC);
-  if (fd < 0) return 0;
   char text[4096];
-  const ssize_t got = ::read(fd, text, sizeof text - 1);
-  ::close(fd);
-  if (got <= 0) return 0;
-  text[got] = 0;
+  if (!read_proc(path, text)) return 0;
   const char* at = std::strstr(text, "\nNSpid:");
   if (at == nullptr) return 0;
   unsigned count = 0;

@@ -22,9 +22,6 @@ void copy_text(char (&to)[Size], std::string_view from) {
 // "H100", "RTX 4090" (also "4090", "RTX4090"), "MI300X", "RX 7900 XTX", "A770"; case does not matter.
 std::optional<Gpu> model(std::string_view name);
 std::vector<std::string_view> model_names();
-std::string simplified_model(std::string_view name);  // "rtx 4090", "RTX-4090" are one: letters and digits, in capitals
-std::optional<Gpu> file_model(std::string_view key);  // AMD's and Intel's, by a simplified name
-void add_file_model_names(std::vector<std::string_view>& names);
 
 // Gives the card its place in the machine: UUID (always the same for the same host and index), PCI address, minor
 // number, serial, NUMA node. Eight cards a NUMA pair, as in common servers.
