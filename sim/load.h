@@ -3,6 +3,7 @@
 // device files open, uses memory and keeps the GPU busy in phases; whatever ends it, it is gone
 // from the list at once.
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -35,5 +36,23 @@ Result<> check_load_memory(const LoadSpec& spec, const std::vector<LoadTarget>& 
 // Until its phases end, or the simulation does.
 Result<> hold_and_wait(const LoadSpec& spec, Writer& writer, const std::vector<LoadTarget>& targets,
                        const std::string& folder);
+
+// ---- the options of `lull sim load`
+
+// One phase as it was written; empty: not said.
+struct PhaseOptions {
+  std::string util;
+  std::string memory;
+  std::array<std::string, kCounters> counters;
+  std::string lasting;
+  std::vector<std::string> changes;  // util=0, mem=2GiB: after --then
+};
+// The first is of the command line itself, each other of a --then.
+Result<> add_phase(const PhaseOptions& words, LoadSpec& load);
+// A server of MPS, where nothing else was said.
+void be_mps_server(LoadSpec& load);
+
+// Shows `title` as our command line: ps and nvidia-smi read it from our own memory. `argv` is main's, or its end.
+void show_as(const std::string& title, int argc, char** argv);
 
 }  // namespace lull::sim

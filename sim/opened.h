@@ -1,6 +1,6 @@
 #pragma once
 // The simulation that $LULL_SIM names, for whoever changes or shows it while it runs,
-// and which of its GPUs a person means.
+// and which of its GPUs and values a person means.
 
 #include <cstddef>
 #include <string>
@@ -24,5 +24,13 @@ Result<> serve_hangs(const FaultSpec& fault, const State& state);
 
 // "0", "0,2", "1-3", "amd:0", "all", "GPU-5c6a" (a unique beginning of a UUID).
 Result<std::vector<std::size_t>> resolve_gpus(std::string_view text, const State& state);
+
+// One NAME=VALUE as changes of each GPU (pcie is two values).
+Result<std::vector<Change>> parse_change(std::string_view word, const std::vector<std::size_t>& gpus,
+                                         const State& state);
+// "asleep=on", "asleep=1", …
+Result<bool> parse_switch(std::string_view word);
+// Ends the faults of these GPUs and gives what was set back to the scenario.
+Result<> take_back(Writer& writer, const std::vector<std::size_t>& gpus);
 
 }  // namespace lull::sim

@@ -2,11 +2,18 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <array>
+#include <cerrno>
 #include <filesystem>
+#include <iterator>
+#include <numeric>
 
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "nvml/abi.h"
+#include "sim/evaluate.h"
 #include "sim/models.h"
 #include "sim/scenario_read.h"
 #include "sim/topology.h"
@@ -163,6 +170,54 @@ Result<> check_unique(const Reader& reader, const Node& root, const Scenario& sc
   return {};
 }
 
+constexpr std::string_view kDefaultModel = "A100";
+
+constexpr const char* kFunctions[] = {
+#define X(name) #name,
+#include "sim/library/names.inc"
+#undef X
+};
+
+struct FaultRow {
+  FaultName name;
+  std::string_view word;
+  nvml::Return code;
+  FaultKind kind = FaultKind::result;
+  int error = 0;  // of files
+};
+constexpr std::array kFaults = {
+    FaultRow{FaultName::lost, "lost", nvml::Return::gpu_is_lost},
+    FaultRow{FaultName::reset, "reset", nvml::Return::reset_required},
+    FaultRow{FaultName::unknown, "unknown", nvml::Return::unknown},
+    FaultRow{FaultName::no_util, "no-util", nvml::Return::not_supported, FaultKind::no_util},
+    FaultRow{FaultName::hang, "hang", nvml::Return::success},
+    FaultRow{FaultName::unsupported, "unsupported", nvml::Return::not_supported},
+    FaultRow{FaultName::no_permission, "no-permission", nvml::Return::no_permission},
+    FaultRow{FaultName::no_driver, "no-driver", nvml::Return::driver_not_loaded},
+    FaultRow{FaultName::mismatch, "mismatch", nvml::Return::lib_rm_version_mismatch},
+    FaultRow{FaultName::dstate, "dstate", nvml::Return::success, FaultKind::dstate},
+    FaultRow{FaultName::garbage, "garbage", nvml::Return::success, FaultKind::garbage},
+    FaultRow{FaultName::ebusy, "ebusy", nvml::Return::success, FaultKind::file, EBUSY},
+    FaultRow{FaultName::eperm, "eperm", nvml::Return::success, FaultKind::file, EPERM},
+    FaultRow{FaultName::einval, "einval", nvml::Return::success, FaultKind::file, EINVAL},
+    FaultRow{FaultName::enoent, "enoent", nvml::Return::success, FaultKind::file, ENOENT},
+    FaultRow{FaultName::empty, "empty", nvml::Return::success, FaultKind::file, 0},
+};
+
+const FaultRow& row_of(FaultName name) { return kFaults[static_cast<std::size_t>(name)]; }
+
+Result<std::size_t> parse_index(std::string_view text, std::size_t count) {
+  const auto index = to_unsigned(text);
+  if (!index)
+    return fail(
+        fmt::format("'{}' is no GPU: a number such as 0, a list such as 0,2 or 1-3, or all is", printable(text)));
+  if (*index >= count) {
+    const std::string there = count == 1 ? "0 is the only one" : fmt::format("0 to {} are", count - 1);
+    return fail(fmt::format("there is no GPU {}: {}", *index, there));
+  }
+  return static_cast<std::size_t>(*index);
+}
+
 }  // namespace
 
 Result<Scenario> parse_scenario(std::string_view text, std::string_view name, const FileReader& read) {
@@ -193,6 +248,214 @@ Result<Scenario> load_scenario(const std::string& path) {
   if (!text) return std::unexpected(Error(text.error()).during("the scenario cannot be read"));
   const auto folder = std::filesystem::path(path).parent_path();
   return parse_scenario(*text, path, [folder](const std::string& file) { return read_file((folder / file).string()); });
+}
+
+// ---- parts
+
+// The small languages inside a scenario and on the command line: "2xH100,1xT4",
+// "0,2-3", "hang=8s", "3g.40gb".
+std::string unknown_model(std::string_view text) {
+  const auto names = model_names();
+  const std::string hint = did_you_mean(text, names);
+  return fmt::format("there is no model '{}'{}", printable(text),
+                     hint.empty() ? fmt::format(": {} are", fmt::join(names, ", ")) : hint);
+}
+
+Result<std::vector<GpuSpec>> parse_gpus(std::string_view text) {
+  std::vector<GpuSpec> gpus;
+  for (std::string_view part : split(text, ',')) {
+    part = trim(part);
+    std::uint64_t count = 1;
+    std::string_view model = part;
+    if (const auto plain = to_unsigned(part); plain && !sim::model(part)) {
+      count = *plain;
+      model = kDefaultModel;
+    } else if (const auto times = part.find_first_of("x*"); times != std::string_view::npos && times > 0) {
+      if (const auto number = to_unsigned(trim(part.substr(0, times)))) {
+        count = *number;
+        model = trim(part.substr(times + 1));
+      }
+    }
+    GpuSpec gpu;
+    const auto card = sim::model(model);
+    if (!card) {
+      if (model.empty()) return fail(fmt::format("'{}' names no GPUs: 4 or 2xH100,1xT4 would", printable(text)));
+      return fail(unknown_model(model));
+    }
+    if (count == 0 || gpus.size() + count > kMaxGpus)
+      return fail(fmt::format("{} GPUs: 1 to {} can be simulated", gpus.size() + count, kMaxGpus));
+    gpu.gpu = *card;
+    gpus.insert(gpus.end(), count, gpu);
+  }
+  order_by_vendor(gpus);
+  return gpus;
+}
+
+void order_by_vendor(std::vector<GpuSpec>& gpus) {
+  std::ranges::stable_sort(
+      gpus, {}, [](const GpuSpec& spec) { return in_nvml(spec.gpu.vendor) ? Vendor::nvidia : spec.gpu.vendor; });
+}
+
+std::vector<Vendor> vendors_of(const std::vector<GpuSpec>& gpus) {
+  std::vector<Vendor> vendors;
+  for (const GpuSpec& spec : gpus) vendors.push_back(spec.gpu.vendor);
+  return vendors;
+}
+
+Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, std::size_t count) {
+  std::vector<std::size_t> list;
+  if (trim(text) == "all") {
+    list.resize(count);
+    std::iota(list.begin(), list.end(), std::size_t{0});
+    return list;
+  }
+  for (std::string_view part : split(text, ',')) {
+    part = trim(part);
+    const auto dash = part.find('-', 1);
+    const std::size_t first = TRY(parse_index(trim(part.substr(0, dash)), count));
+    const std::size_t last =
+        dash == std::string_view::npos ? first : TRY(parse_index(trim(part.substr(dash + 1)), count));
+    if (last < first) return fail(fmt::format("'{}' goes backwards: {}-{} would be right", part, last, first));
+    for (std::size_t i = first; i <= last; ++i)
+      if (std::find(list.begin(), list.end(), i) == list.end()) list.push_back(i);
+  }
+  std::sort(list.begin(), list.end());
+  return list;
+}
+
+Result<std::vector<std::size_t>> parse_gpu_list(std::string_view text, const std::vector<Vendor>& vendors) {
+  std::vector<std::size_t> list;
+  for (std::string_view part : split(text, ',')) {
+    part = trim(part);
+    const std::string_view word = part.substr(0, part.find(':'));
+    const auto* const vendor = std::ranges::find(kVendorNames, word);
+    std::vector<std::size_t> all;  // what it counts in
+    for (std::size_t i = 0; i < vendors.size(); ++i)
+      if (vendor == std::end(kVendorNames) || kVendorNames[static_cast<std::size_t>(vendors[i])] == word)
+        all.push_back(i);
+    if (vendor == std::end(kVendorNames)) {
+      const auto some = TRY(parse_gpu_list(part, vendors.size()));
+      list.insert(list.end(), some.begin(), some.end());
+      continue;
+    }
+    if (all.empty()) return fail(fmt::format("there is no GPU of {} here", word));
+    const std::string_view rest = part.size() > word.size() ? part.substr(word.size() + 1) : "all";
+    auto some = parse_gpu_list(rest, all.size());
+    if (!some) return std::unexpected(std::move(some).error().during(std::string(word)));
+    for (const std::size_t i : *some) list.push_back(all[i]);
+  }
+  std::sort(list.begin(), list.end());
+  list.erase(std::unique(list.begin(), list.end()), list.end());
+  return list;
+}
+
+Result<NamedFault> parse_fault(std::string_view text) {
+  const auto equals = text.find('=');
+  const std::string_view word = trim(text.substr(0, equals));
+  std::vector<std::string_view> words;
+  for (const FaultRow& row : kFaults) {
+    words.push_back(row.word);
+    if (row.word != word) continue;
+    NamedFault fault{row.name, {}};
+    if (row.name == FaultName::hang) {
+      if (equals == std::string_view::npos) return fail("hang needs how long a call takes: hang=8s would be right");
+      if (trim(text.substr(equals + 1)) == "dstate") return NamedFault{FaultName::dstate, {}};
+      fault.hang = TRY(parse_duration(text.substr(equals + 1)));
+      if (fault.hang == Duration::zero()) return fail("hang=0 is no hang: hang=8s would be right");
+    } else if (equals != std::string_view::npos) {
+      return fail(fmt::format("{} takes no value; only hang does: hang=8s", word));
+    }
+    return fault;
+  }
+  const std::string hint = did_you_mean(word, words);
+  return fail(fmt::format("there is no fault '{}'{}", printable(word),
+                          hint.empty() ? fmt::format(": {} are", fmt::join(words, ", ")) : hint));
+}
+
+std::string_view fault_name(FaultName name) { return row_of(name).word; }
+bool of_whole_driver(FaultName name) { return name == FaultName::no_driver || name == FaultName::mismatch; }
+
+bool of_files(FaultName name) { return row_of(name).kind == FaultKind::file; }
+
+std::vector<Fault> state_faults(const FaultSpec& spec, std::int64_t from_ns, std::int64_t to_ns) {
+  Fault fault;
+  fault.kind = row_of(spec.name).kind;
+  fault.code = static_cast<std::int32_t>(row_of(spec.name).code);
+  if (fault.kind == FaultKind::file) fault.code = row_of(spec.name).error;
+  fault.hang_ns = spec.hang.count();
+  fault.from_ns = from_ns;
+  fault.to_ns = to_ns;
+  copy_text(fault.function, spec.function);
+  if (of_whole_driver(spec.name)) {
+    fault.gpu = kWholeDriver;
+    return {fault};
+  }
+  if (spec.gpus.empty()) return {fault};  // kEveryGpu
+  std::vector<Fault> faults;
+  for (const std::size_t gpu : spec.gpus) {
+    fault.gpu = static_cast<std::int32_t>(gpu);
+    faults.push_back(fault);
+  }
+  return faults;
+}
+
+// "3g.40gb": 3 of 7 compute slices, and memory as that card cuts it in eighths.
+Result<> check_mig(std::string_view profile, const Gpu& gpu) {
+  constexpr std::array<std::uint32_t, 8> kEighths = {0, 1, 2, 4, 4, 0, 0, 8};  // of the memory, of Ng
+  const auto gigabytes = static_cast<std::uint32_t>((gpu.memory_total + (1U << 30) - 1) >> 30);
+  std::vector<std::string> names;
+  for (const std::uint32_t slices : {1U, 2U, 3U, 4U, 7U}) {
+    names.push_back(fmt::format("{}g.{}gb", slices, std::max(1U, (gigabytes * kEighths[slices] + 4) / 8)));
+    if (names.back() == profile) return {};
+  }
+  return fail(
+      fmt::format("'{}' is no MIG profile of {}: {} are", printable(profile), gpu.name, fmt::join(names, ", ")));
+}
+
+Result<> parse_costs(std::string_view text, std::array<Duration, kCosts>& costs) {
+  for (const std::string_view part : split(text, ',')) {
+    const auto equals = part.find('=');
+    const std::string_view name = trim(part.substr(0, equals));
+    const auto* const found = std::find(std::begin(kCostNames), std::end(kCostNames), name);
+    if (found == std::end(kCostNames) || equals == std::string_view::npos) {
+      const std::string hint = did_you_mean(name, kCostNames);
+      return fail(fmt::format(
+          "'{}' is no cost{}", printable(trim(part)),
+          hint.empty() ? fmt::format(": lists=4.5ms would be right; {} have one", fmt::join(kCostNames, ", ")) : hint));
+    }
+    const Duration cost = TRY(parse_duration(trim(part.substr(equals + 1))));
+    if (cost > std::chrono::seconds(10)) return fail(fmt::format("{} is too much for one call", part));
+    costs[static_cast<std::size_t>(found - std::begin(kCostNames))] = cost;
+  }
+  return {};
+}
+
+Result<std::string> parse_file_name(std::string_view text) {
+  constexpr std::string_view kLetters = "abcdefghijklmnopqrstuvwxyz0123456789_";
+  const std::string_view name = text.substr(0, text.size() - (text.ends_with('*') ? 1 : 0));
+  if (name.empty() || name.find_first_not_of(kLetters) != std::string_view::npos ||
+      text.size() >= sizeof Fault::function)
+    return fail(fmt::format("'{}' is no file of a GPU: one such as gpu_busy_percent is", printable(text)));
+  return std::string(text);
+}
+
+Result<std::string> parse_function(std::string_view text) {
+  constexpr std::string_view kPrefix = "nvml";
+  std::string name = text.starts_with(kPrefix) ? std::string(text) : std::string(kPrefix) + std::string(text);
+  const std::string_view letters = std::string_view(name).substr(0, name.size() - (name.ends_with('*') ? 1 : 0));
+  const bool word = std::all_of(letters.begin(), letters.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+  });
+  if (!word || letters.size() <= kPrefix.size() || name.size() >= sizeof Fault::function)
+    return fail(fmt::format("'{}' is no NVML function: one such as nvmlDeviceGetUtilizationRates is", printable(text)));
+  if (std::none_of(std::begin(kFunctions), std::end(kFunctions),
+                   [&](const char* one) { return names(name.c_str(), one); })) {
+    const std::vector<std::string_view> known(std::begin(kFunctions), std::end(kFunctions));
+    const std::string hint = did_you_mean(letters, known);
+    return fail(fmt::format("no NVML function is called '{}'{}", printable(name),
+                            hint.empty() ? ": one such as nvmlDeviceGetUtilizationRates is" : hint));
+  }
+  return name;
 }
 
 }  // namespace lull::sim

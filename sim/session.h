@@ -7,6 +7,7 @@
 #include <sys/types.h>
 
 #include <csignal>
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -15,6 +16,7 @@
 #include "base/exit_status.h"
 #include "base/fd.h"
 #include "base/result.h"
+#include "sim/scenario.h"
 
 namespace lull::sim {
 
@@ -52,5 +54,11 @@ struct Session {
 // The exit status as lull passes it on: the command's own, 128+N if signal N
 // ended it, 126 or 127 with a complaint if it could not be run or was not found.
 Result<SessionEnd> run_session(const Session& session, const SessionSignals& signals);
+
+// One simulation from its beginning to its end: makes the folder and the state of a
+// scenario, runs a command in it, and leaves nothing behind.
+// No command: the user's shell. `ready` is called when the GPUs are there, before the command starts.
+Result<SessionEnd> simulate(const Scenario& scenario, const std::vector<std::string>& command,
+                            const std::function<void()>& ready);
 
 }  // namespace lull::sim

@@ -24,7 +24,7 @@ class Callback {
   // To be called with the GIL, in the order of posting.
   void post(std::function<void()> task);
   // What was posted is done, then it ends. Called with the GIL, waits without it; a signal handler that raises ends the
-  // waiting. On the speaker's own thread it only says so.
+  // waiting. On the thread of the callbacks it only says so.
   void finish();
 
  private:

@@ -12,7 +12,6 @@
 #include "session/end_program.h"
 #include "session/machine.h"
 #include "session/signal_program.h"
-#include "view/action_event.h"
 #include "view/events.h"
 
 namespace lull::python {

@@ -5,6 +5,7 @@
 #include <sys/prctl.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <array>
@@ -474,6 +475,16 @@ std::optional<std::vector<ProcessEntry>> read_descendants(std::span<const pid_t>
     if (!walker.take_found_new()) return walker.take();
   }
   return std::nullopt;
+}
+
+Duration since_boot(std::uint64_t ticks) {
+  static const auto hertz = static_cast<std::uint64_t>(std::max(::sysconf(_SC_CLK_TCK), 1L));
+  return std::chrono::seconds(ticks / hertz) + std::chrono::nanoseconds(ticks % hertz * 1'000'000'000 / hertz);
+}
+
+WallTime started_at(std::uint64_t start_ticks) {
+  const SystemClock clock;
+  return clock.wall() - clock.now().time_since_epoch() + since_boot(start_ticks);
 }
 
 }  // namespace lull

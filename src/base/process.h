@@ -16,6 +16,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/result.h"
 
@@ -154,5 +155,10 @@ std::size_t count_processes(const Root& root = {});
 
 // The children of one thread, zombies included.
 Result<std::vector<pid_t>> read_children(pid_t pid, pid_t thread, const Root& root = {});
+
+// From boot to a moment of ProcessEntry::start_ticks.
+Duration since_boot(std::uint64_t ticks);
+// The same by the wall clock, which may have been set since.
+WallTime started_at(std::uint64_t start_ticks);
 
 }  // namespace lull

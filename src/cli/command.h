@@ -4,7 +4,9 @@
 // the session that they ask for, and returns the exit status.
 
 #include <functional>
+#include <optional>
 #include <span>
+#include <string>
 #include <string_view>
 
 #include "base/clock.h"
@@ -24,10 +26,19 @@ std::span<const Command> commands();  // `lull NAME …`
 std::span<const Command> drop_ins();  // called by a predecessor's name
 std::span<const Command> inside();    // started by lull's own library (Python), by nobody else
 
+// Of a command that has commands of its own, such as `lull sim set`. Nothing: its first word is none of them.
+std::optional<int> run_subcommand(std::span<const Command> table, int argc, char** argv);
+// "  lull sim set     change …", a line each.
+std::string help_of_subcommands(std::string_view name, std::span<const Command> table);
+// "; did you mean …", or nothing.
+std::string did_you_mean(std::string_view word, std::span<const Command> table);
+
 // For the completions of shells, in no list.
 int complete_command(int argc, char** argv);
 
-// Under which name complaints are made: a drop-in speaks under its own.
+std::string_view version();  // of this build, as `lull --version` says it
+
+// The name before each complaint; a drop-in has its own.
 void set_program_name(std::string_view name);
 // One line to stderr, "lull: …"; returns `status`, so a command can return it.
 int complain(std::string_view what, int status = kExitFailure);

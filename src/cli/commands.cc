@@ -3,8 +3,10 @@
 
 #include <array>
 #include <csignal>
+#include <vector>
 
 #include "base/fd.h"
+#include "base/text.h"
 #include "cli/command.h"
 #include "sense/sensor.h"
 #include "session/end_program.h"
@@ -83,7 +85,7 @@ constexpr std::array kInsideCommands = {
     Command{kSignalName, "reads a signal of the user's own", signal_command},
 };
 
-std::string_view speaker = "lull";
+std::string_view program_name = "lull";
 int died_of = 0;
 
 }  // namespace
@@ -92,13 +94,32 @@ std::span<const Command> commands() { return kCommands; }
 std::span<const Command> drop_ins() { return kDropIns; }
 std::span<const Command> inside() { return kInsideCommands; }
 
-void set_program_name(std::string_view name) { speaker = name; }
+std::optional<int> run_subcommand(std::span<const Command> table, int argc, char** argv) {
+  const std::string_view word = argc > 1 ? argv[1] : "";
+  for (const Command& command : table)
+    if (command.name == word) return command.run(argc - 1, argv + 1);
+  return std::nullopt;
+}
+
+std::string help_of_subcommands(std::string_view name, std::span<const Command> table) {
+  std::string text;
+  for (const Command& command : table) text += fmt::format("  lull {} {:<7} {}\n", name, command.name, command.summary);
+  return text;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const Command> table) {
+  std::vector<std::string_view> names;
+  for (const Command& command : table) names.push_back(command.name);
+  return did_you_mean(word, names);
+}
+
+void set_program_name(std::string_view name) { program_name = name; }
 
 void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 
 int complain(std::string_view what, int status) {
   // The status counts where nobody reads the rest: fmt::print would throw.
-  (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", speaker, what));
+  (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", program_name, what));
   return status;
 }
 

@@ -7,7 +7,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
-#include "config/listing.h"
+#include "config/settings.h"
 
 namespace lull {
 namespace {

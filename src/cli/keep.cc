@@ -21,10 +21,9 @@ namespace lull {
 namespace {
 
 constexpr const char* kKeepAbout =
-    "Asks every `lull watch --per` on this machine for more time: nothing is done about the GPU or job\n"
-    "before that is over. Its owner may ask, and root. No more than --keep-at-most of the watcher is\n"
-    "given, until it works again. A Slurm job that nobody watches here is kept by its Comment, which its\n"
-    "watcher reads before it acts.\n";
+    "Asks every `lull watch --per` on this machine to leave a GPU or job alone for a time. Its owner and root\n"
+    "may ask. A watcher gives at most its --keep-at-most, until the GPU or job works again. If nobody watches a\n"
+    "Slurm job here, its Comment is changed: its watcher reads that before it acts.\n";
 constexpr const char* kKeepMore =
     "A JOB is a PID of its processes, slurm:ID, a container's or a lease's id; a GPU is its number or UUID.\n"
     "Without one it is about every GPU and job that is yours.\n\n"
@@ -54,13 +53,6 @@ SessionEnd keep_by_comment(Machine& machine, std::uint64_t job, Duration time) {
   return machine.run(end);
 }
 
-// The number in "slurm:22".
-std::optional<std::uint64_t> slurm_job(std::string_view target) {
-  if (!target.starts_with("slurm:")) return std::nullopt;
-  const auto number = to_unsigned(target.substr(6));
-  return number && *number > 0 && *number <= 0xFFFFFFFFULL ? number : std::nullopt;
-}
-
 }  // namespace
 
 int keep_command(int argc, char** argv) {
@@ -85,7 +77,8 @@ int keep_command(int argc, char** argv) {
     kept |= answer.line.starts_with("kept");
     watched |= answer.line.starts_with("refused");
   }
-  if (const auto job = slurm_job(target); job && !kept && !watched) {
+  if (const auto job = target.starts_with("slurm:") ? slurm::parse_job_number(target) : std::nullopt;
+      job && !kept && !watched) {
     if (is_executable("squeue") && is_executable("scontrol"))
       return on_machine(SystemClock(), [&](Machine& machine) { return keep_by_comment(machine, *job, *time); });
     if (answers.empty())

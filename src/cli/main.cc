@@ -18,7 +18,6 @@
 
 #include "base/text.h"
 #include "cli/command.h"
-#include "cli/version.h"
 #include "park/parking.h"
 
 namespace {
@@ -41,9 +40,7 @@ int help() {
 }
 
 int unknown(std::string_view word) {
-  std::vector<std::string_view> names;
-  for (const Command& command : lull::commands()) names.push_back(command.name);
-  const std::string hint = lull::did_you_mean(word, names);
+  const std::string hint = lull::did_you_mean(word, lull::commands());
   return lull::complain(fmt::format("there is no command '{}'{}", lull::printable(word),
                                     hint.empty() ? "; `lull --help` lists them" : hint),
                         lull::kExitUsage);

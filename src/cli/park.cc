@@ -31,9 +31,9 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr const char* kParkAbout =
-    "Moves a job out of its GPUs into the machine's memory, by NVIDIA's cuda-checkpoint. The job stands still in its\n"
-    "next CUDA call until `lull unpark` brings it back, on the same GPUs. No real GPU has been tried: lull was tested\n"
-    "against a stand-in for cuda-checkpoint alone.\n";
+    "Moves a job out of its GPUs into the machine's memory, by NVIDIA's cuda-checkpoint. The job is paused in its\n"
+    "next CUDA call until `lull unpark` brings it back, on the same GPUs. This was tested with a stand-in for\n"
+    "cuda-checkpoint, and never on a real GPU.\n";
 constexpr const char* kParkMore =
     "A PID is that process and all that it started; PID@START that process alone, of this start time (field 22 of\n"
     "/proc/PID/stat), PID@START+ with all that it started; a JOB is as `lull jobs` names it. Without one, what is "
@@ -45,9 +45,8 @@ constexpr const char* kParkMore =
     "  lull park slurm:22\n"
     "  lull park\n";
 constexpr const char* kUnparkAbout =
-    "Brings back what `lull park` moved out of the GPUs: under a lease of the same GPUs, and once their memory is seen "
-    "to\n"
-    "be free. It also repairs what a lull that was killed has left half done.\n";
+    "Brings a parked job back to its GPUs, once it has a lease of them and their memory is free. Also finishes or\n"
+    "undoes what a `lull park` that was killed has left half done.\n";
 constexpr const char* kUnparkMore =
     "A JOB is the id that `lull park` prints, or a PID of one of its processes. Without one: everything that is "
     "parked.\n\n"

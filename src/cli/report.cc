@@ -62,7 +62,7 @@ int report_command(int argc, char** argv) {
   line.footer("Example:\n  lull report day.csv.zst --by command --price 2.49 --html day.html");
   if (const auto status = line.parse(argc, argv)) return *status;
   if (arguments.trace.json && arguments.trace.csv) return complain("report: --json or --csv, not both", kExitUsage);
-  if (arguments.hours && !arguments.trace.json) return complain("report: --hours goes with --json", kExitUsage);
+  if (arguments.hours && !arguments.trace.json) return complain("report: --by-hour goes with --json", kExitUsage);
   const auto by = replay::read_by(arguments.by);
   if (!by) return complain("report: " + by.error().message(), kExitUsage);
   return answer_from_traces<replay::ReportOptions, replay::ReportResult>(

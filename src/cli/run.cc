@@ -81,9 +81,10 @@ void describe_options(CommandLine& line, RunOptions& options, const Settings& kn
   line.option("--backoff", options.backoff, "wait before a restart").value("TIME");
   line.option("--max-time", options.max_time, "end the job after this long, idle or not (default: never)")
       .value("TIME");
-  line.option("--leftovers", options.leftovers,
-              "processes of the job that are still there when CMD has ended: keep (one line names those that hold GPU "
-              "memory) or end, as the job would be ended")
+  line.option(
+          "--leftovers", options.leftovers,
+          "processes of the job that outlive CMD: keep them (one line names those that hold GPU memory), or end them "
+          "as the job would be ended")
       .value("end|keep");
   line.flag(shared::kDryRun, settings.common.dry_run, "; the job runs on, and is watched on");
   line.flag(shared::kRequireGpu, settings.common.require_gpu, "do not start CMD");

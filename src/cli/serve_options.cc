@@ -24,8 +24,8 @@ constexpr const char* kServeAbout =
     "It only reads, unless --allow-keep is given.\n";
 constexpr const char* kServeMore =
     "ADDRESS is unix:PATH, 127.0.0.1:PORT or [::1]:PORT. Any other address needs --tls-cert, --tls-key\n"
-    "and --token-file. A token file has one token per line, of at least 16 characters; before it, where it is\n"
-    "one user's, that user and a blank. Over a unix socket who asks is known without.\n\n"
+    "and --token-file. A token file has one token per line, of at least 16 characters. A line that begins with\n"
+    "a user and a blank is that user's token. A unix socket needs none: the kernel says who asks.\n\n"
     "Exit status: 0 ended by a signal; 2 the command line was wrong; 125 it cannot listen there.\n\n"
     "Examples:\n"
     "  lull serve --listen 127.0.0.1:9836\n"

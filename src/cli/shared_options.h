@@ -4,9 +4,11 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "act/actions.h"
 #include "base/result.h"
+#include "cli/command.h"
 #include "cli/options.h"
 #include "session/watch_options.h"
 
@@ -18,11 +20,10 @@ inline constexpr SharedOption kIdle{"--idle", "RULE", "the rule {}"};
 inline constexpr const char* kIdleForms =  // of --idle where settings are read
     ", the name of one, or a time (30m: the default rule for so long); `lull check` explains it";
 inline constexpr SharedOption kArm{"--arm", "RULE", "nothing fires before this rule has held once (default: none)"};
-inline constexpr SharedOption kDelay{"--delay", "TIME", "judge nothing before this long after {}"};
+inline constexpr SharedOption kDelay{"--delay", "TIME", "judge nothing until this long after {}"};
 inline constexpr SharedOption kEvery{"--every", "TIME", "time between two samples{}"};
-inline constexpr SharedOption kMissing{
-    "--missing", "unknown|ignore",
-    "what a GPU without a value makes of the rule: it is unknown, or that GPU is ignored"};
+inline constexpr SharedOption kMissing{"--missing", "unknown|ignore",
+                                       "if a GPU has no value: the rule is unknown, or that GPU is ignored"};
 inline constexpr SharedOption kSignalFrom{"--signal-from", "NAME=SOURCE",
                                           "a signal of your own, for rules: SOURCE is file:PATH, command:CMD, or a "
                                           "table of TOML as in [signals] of lull.toml; "
@@ -89,6 +90,21 @@ Result<ParkOptions> settle_park(const ParkCommandOptions& options, const Setting
 // What --watch asks for, once the command line is parsed. A number: the exit status, all has been said.
 std::optional<int> settle_interval(const CommandLine::Option& watch, const std::string& text,
                                    std::optional<Duration>& every);
+// `lull jobs` and `lull leases`: a list of what `noun` names, once or live.
+template <class Session, class ListSettings, class... More>
+int list_command(CommandLine& line, const std::string& noun, int argc, char** argv, ListSettings settings,
+                 More&&... more) {
+  line.flag(shared::kJson, settings.json, shared::kObjectPerLine);
+  std::string every;
+  const CommandLine::Option watch = line.option(shared::kWatch, every).optional_value();
+  line.footer(shared::kScreenKeys + ("e shows all that is known of the marked " + noun) +
+              ", h all keys.\n\nExample:\n  lull " + noun + "s --watch");
+  if (const auto status = line.parse(argc, argv)) return *status;
+  if (const auto status = settle_interval(watch, every, settings.every)) return *status;
+  const bool live = settings.every.has_value();
+  Session session(std::move(settings), std::forward<More>(more)...);
+  return show_list(session, live);
+}
 // How much is said.
 void add_log_options(CommandLine& line, LogOptions& words, const std::string& quiet_says,
                      const std::string& verbose_says);

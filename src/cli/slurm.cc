@@ -20,7 +20,6 @@
 #include "slurm/allocation.h"
 #include "slurm/answer.h"
 #include "slurm/check.h"
-#include "slurm/prolog.h"
 
 namespace lull::slurm {
 namespace {
@@ -43,8 +42,8 @@ Result<> write_own(const std::string& dir) {
 }
 
 Result<> remove_own(const std::string& dir) {
-  const auto job = to_unsigned(environment("SLURM_JOB_ID").value_or(""));
-  if (!job || *job == 0) return fail("SLURM_JOB_ID is not set: this is for Slurm's Prolog and Epilog");
+  const auto job = parse_job_number(environment("SLURM_JOB_ID").value_or(""));
+  if (!job) return fail("SLURM_JOB_ID is not set: this is for Slurm's Prolog and Epilog");
   return remove_allocation(allocation_folder(dir), *job);
 }
 
@@ -82,14 +81,9 @@ constexpr const char* kAskMore =
     "Exit status: 0 yes; 1 no; 2 unknown, or the command line was wrong; 3 nobody watches the job here.\n\n"
     "Example:\n  srun --overlap --jobid=22 lull slurm ask 22\n";
 
-std::optional<std::uint64_t> job_number(std::string_view text) {
-  if (text.starts_with("slurm:")) text.remove_prefix(6);
-  const auto number = to_unsigned(text);
-  return number && *number > 0 && *number <= 0xFFFFFFFFULL ? number : std::nullopt;
-}
-
 int complain_of_job(std::string_view command, const std::string& text, int status) {
-  return complain(fmt::format("slurm {}: '{}' is no number of a job", command, printable(text)), status);
+  return complain(fmt::format("slurm {}: '{}' is not the number of a job, such as 22", command, printable(text)),
+                  status);
 }
 
 std::string in_words(const Answer& one) {
@@ -140,7 +134,7 @@ int ask_command(int argc, char** argv) {
   line.footer(kAskMore);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (words.size() != 1) return complain("slurm ask: one job, such as 22", kExitUsage);
-  const auto job = job_number(words[0]);
+  const auto job = parse_job_number(words[0]);
   if (!job) return complain_of_job("ask", words[0], kExitUsage);
   Answer answer = heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule}), kLongestAnswerTime), *job);
   if (answer.says == Says::nobody) answer.why = nobody_text(allocation_folder(dir), *job);
@@ -231,7 +225,7 @@ int act_command(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   if (!settings) return complain(settings.error().message(), kExitUsage);
   if (words.size() != 2) return complain("slurm act: a job and what to do, such as 22 requeue", kExitUsage);
-  const auto job = job_number(words[0]);
+  const auto job = parse_job_number(words[0]);
   if (!job) return complain_of_job("act", words[0], kExitUsage);
   auto verb = parse_verb(words[1]);
   if (!verb) return complain("slurm act: " + verb.error().message(), kExitUsage);
@@ -335,25 +329,20 @@ constexpr const char* kAbout = "Finds idle GPUs of Slurm jobs, together with `lu
 namespace lull {
 
 int slurm_command(int argc, char** argv) {
-  const std::string_view word = argc > 1 ? argv[1] : "";
-  for (const lull::Command& command : slurm::kSlurmCommands)
-    if (command.name == word) return command.run(argc - 1, argv + 1);
+  if (const auto status = run_subcommand(slurm::kSlurmCommands, argc, argv)) return *status;
   CommandLine line(slurm::kAbout, "lull slurm");
   line.usage("prolog|epilog|ask|act|check …");
-  std::string more;
-  for (const lull::Command& command : slurm::kSlurmCommands)
-    more += fmt::format("  lull slurm {:<7} {}\n", command.name, command.summary);
-  line.footer(more + "\nExample, in the Prolog of slurm.conf:\n  lull slurm prolog\n");
+  line.footer(help_of_subcommands("slurm", slurm::kSlurmCommands) +
+              "\nExample, in the Prolog of slurm.conf:\n  lull slurm prolog\n");
   std::vector<std::string> words;
   line.arguments("COMMAND", words, "see below");
   if (const auto status = line.parse(argc, argv)) return *status;
-  std::vector<std::string_view> names;
-  for (const lull::Command& command : slurm::kSlurmCommands) names.push_back(command.name);
-  if (words.empty()) return complain("slurm: what? There are prolog, epilog, ask, act and check", kExitUsage);
-  const std::string hint = did_you_mean(words[0], names);
-  return complain(fmt::format("slurm: there is no '{}'{}", printable(words[0]),
-                              hint.empty() ? ": there are prolog, epilog, ask, act and check" : hint),
-                  kExitUsage);
+  constexpr const char* kThere = "there are prolog, epilog, ask, act and check";
+  if (words.empty()) return complain(fmt::format("slurm: a command is missing: {}", kThere), kExitUsage);
+  const std::string hint = did_you_mean(words[0], slurm::kSlurmCommands);
+  return complain(
+      fmt::format("slurm: there is no '{}'{}", printable(words[0]), hint.empty() ? fmt::format(": {}", kThere) : hint),
+      kExitUsage);
 }
 
 }  // namespace lull

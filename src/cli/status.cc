@@ -14,7 +14,6 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
-#include "cli/version.h"
 #include "session/machine.h"
 #include "session/status_session.h"
 

@@ -14,7 +14,6 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "config/settings.h"
-#include "replay/outputs.h"
 #include "replay/trace_options.h"
 #include "trace/reader.h"
 #include "view/screen.h"

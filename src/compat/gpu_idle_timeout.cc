@@ -15,7 +15,6 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "compat/argparse.h"
-#include "view/action_event.h"
 #include "view/events.h"
 
 namespace lull {

@@ -14,7 +14,6 @@
 #include "base/text.h"
 #include "compat/argparse.h"
 #include "sense/sampler.h"
-#include "view/action_event.h"
 #include "view/events.h"
 
 namespace lull {

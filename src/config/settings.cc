@@ -5,7 +5,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
+#include "base/json_writer.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/toml.h"
@@ -15,6 +17,29 @@
 
 namespace lull {
 namespace {
+
+// On recordings of 8 H100s no working job stays under 1 % for two 5-second means, and the lightest real inference reads
+// 4.8 %; on a day of 143 serving GPUs 30 minutes would still have lost half of their later work: servers need 2 h.
+// `hung`: docs/hangs.md has what it says of all public hangs and healthy recordings. Until a card is learned it goes by
+// its limit: the lowest mean power of healthy recordings at 95 % and more was 39 % of it.
+// An empty card shows less than 64 MiB in use (gpu/snapshot.h), and a context takes more.
+constexpr std::array<BuiltInRule, 4> kRules = {{
+    {"idle", "util < 1 for 30m", "does nothing"},
+    {"held", "util < 1 and mem_used > 1GiB for 30m", "holds memory and does nothing"},
+    {"hung",
+     "any(util) >= 95 and all(util < 5 or util >= 95 and (learned >= 1m and effort < 45 or learned < 1m and power < "
+     "35%)) "
+     "for 5m",
+     "spins at 100 % without working, as a hung collective does"},
+    {"free", "util < 1 and mem_used < 64MiB for 1m", "is used by nobody"},
+}};
+
+constexpr bool in_order() {
+  for (std::size_t i = 0; i < kSettingTable.size(); ++i)
+    if (static_cast<std::size_t>(kSettingTable[i].setting) != i) return false;
+  return true;
+}
+static_assert(in_order());
 
 constexpr std::string_view kBuiltIn = "built in";
 constexpr std::string_view kRuleVariable = "LULL_RULE_";
@@ -135,7 +160,38 @@ Result<std::string> text_of(const SettingInfo& row, const toml::Node& value) {
   return value.text;
 }
 
+struct Row {
+  std::string name;
+  std::string value;
+  std::string from;
+};
+
+std::string or_dash(const std::string& text) { return text.empty() ? "-" : text; }
+
+std::string address_state(const Settings& settings) {
+  return settings.notify_address().empty() ? "" : "(set, not shown)";
+}
+
+std::string aligned(const std::vector<Row>& rows) {
+  std::string text;
+  std::size_t name = 0;
+  std::size_t value = 0;
+  for (const Row& row : rows) {
+    name = std::max(name, row.name.size());
+    value = std::max(value, row.value.size());
+  }
+  value = std::min<std::size_t>(value, 40);  // a long rule does not push where everything came from off the screen
+  for (const Row& row : rows) {
+    text += fmt::format("{:<{}}  {:<{}}", row.name, name, row.value, value);
+    if (row.value.size() > value) text += "\n" + std::string(name + 2 + value, ' ');
+    text += "  " + row.from + "\n";
+  }
+  return text;
+}
+
 }  // namespace
+
+std::span<const BuiltInRule> built_in_rules() { return kRules; }
 
 bool is_rule_name(std::string_view text) {
   if (text.empty() || text.size() > kLongestName || text.front() < 'a' || text.front() > 'z') return false;
@@ -378,6 +434,52 @@ Result<Rule> Settings::rule_option(std::string_view option, std::string_view tex
 
 Result<Rule> Settings::idle_option(std::string_view option, std::string_view text) const {
   return named(option, idle_rule(text));
+}
+
+// ---- as a table and as JSON
+
+std::string settings_text(const Settings& settings) {
+  std::vector<Row> rows;
+  for (const SettingInfo& row : kSettingTable)
+    rows.push_back({std::string(row.name), or_dash(settings.shown(row.setting)), settings[row.setting].from});
+  if (!settings.notify_address().empty())
+    rows.push_back({"notify.address", address_state(settings), "LULL_NOTIFY_ADDRESS"});
+  for (const Settings::NamedRule& rule : settings.rules())
+    rows.push_back({"rules." + rule.name, or_dash(printable(rule.value.text)), rule.value.from});
+  for (const SignalSource& signal : settings.signals())
+    rows.push_back({"signals." + signal.name, signal.to_string(), signal.from});
+  std::string text = aligned(rows) + "\n";
+  for (const Settings::File& file : settings.files()) text += fmt::format("{}: {}\n", printable(file.path), file.state);
+  return text;
+}
+
+std::string settings_json(const Settings& settings) {
+  JsonWriter json(2);
+  json.begin_object().key("settings").begin_array();
+  for (const SettingInfo& row : kSettingTable) {
+    json.begin_object().member("name", row.name).member_or_null("value", settings.shown(row.setting));
+    json.member("from", settings[row.setting].from).member("variable", row.variable);
+    json.member_or_null("default", row.otherwise).member("meaning", row.meaning).end_object();
+  }
+  json.end_array().key("rules").begin_array();
+  for (const Settings::NamedRule& rule : settings.rules())
+    json.begin_object()
+        .member("name", rule.name)
+        .member("rule", printable(rule.value.text))
+        .member("from", rule.value.from)
+        .end_object();
+  json.end_array().key("signals").begin_array();
+  for (const SignalSource& signal : settings.signals())
+    json.begin_object()
+        .member("name", signal.name)
+        .member("source", signal.to_string())
+        .member("from", signal.from)
+        .end_object();
+  json.end_array().key("files").begin_array();
+  for (const Settings::File& file : settings.files())
+    json.begin_object().member("path", printable(file.path)).member("state", file.state).end_object();
+  json.end_array().member("notify_address_set", !settings.notify_address().empty()).member("notes", settings.notes());
+  return json.end_object().take() + "\n";
 }
 
 }  // namespace lull

@@ -94,4 +94,8 @@ class Settings {
 // A word that can only be the name of a rule: every rule has a comparison in it.
 bool is_rule_name(std::string_view text);
 
+// All settings with where each came from: a table for people, an object for programs.
+std::string settings_text(const Settings& settings);
+std::string settings_json(const Settings& settings);
+
 }  // namespace lull

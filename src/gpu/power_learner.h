@@ -8,7 +8,7 @@
 // sample at util >= 50 is compared with windows at util >= 50 alone, of which there must be a minute as well.
 //
 // It is pure, and causal: what is asked is answered by what was seen before. Live sampling (sense/sampler.cc), replay,
-// report (replay/learning.h) and Python share it. Memory is bounded: of many windows every second, fourth, … is kept.
+// report (replay/survey.h) and Python share it. Memory is bounded: of many windows every second, fourth, … is kept.
 //
 // What never counts:
 // - A window with an unknown value or a gap in it.

@@ -22,7 +22,7 @@
 #include "gpu/snapshot.h"
 #include "jobs/gpu_users.h"
 #include "jobs/shares.h"
-#include "sense/runtime_visible.h"
+#include "sense/select.h"
 
 namespace lull {
 

@@ -10,15 +10,11 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "gpu/snapshot.h"
-#include "replay/hurt.h"
 #include "replay/output.h"
+#include "replay/recommend.h"
 
 namespace lull::replay {
 namespace {
-
-std::string count_of(std::uint64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
-}
 
 std::string_view judged_by(Per per) {
   switch (per) {
@@ -72,6 +68,10 @@ std::string empty_cards(const ReplayResult& result) {
 }
 
 }  // namespace
+
+std::string count_of(std::uint64_t count, std::string_view what) {
+  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
+}
 
 std::string_view per_text(Per per) { return kPerNames[static_cast<std::size_t>(per)]; }
 

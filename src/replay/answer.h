@@ -16,7 +16,8 @@ std::string answer(const ReplayResult& result);
 // "judged per GPU: 143 GPUs, …; 3.5 GPU-hours in gaps; 12 rows left out"
 std::string basis(const ReplayResult& result);
 
-std::string_view per_text(Per per);  // "gpu"
+std::string_view per_text(Per per);                                // "gpu"
+std::string count_of(std::uint64_t count, std::string_view what);  // "1 job", "2 jobs"
 
 // A share as people read it: "53 %", "0.4 %", "less than 0.1 %", "-".
 std::string share_text(std::optional<double> ratio);

@@ -1,4 +1,4 @@
-#include "replay/hours.h"
+#include "replay/report.h"
 
 #include <gtest/gtest.h>
 

@@ -1,5 +1,7 @@
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <utility>
 #include <vector>
 
 #include "base/json_writer.h"
@@ -124,19 +126,29 @@ std::string to_html(const ReplayResult& result, std::optional<double> price) {
   json.end_array();
   put_marks(json, result);
   put_strips(json, result.picture, result.intervals.usual.count());
-  json.key("axes").begin_array();
-  for (const Axis& axis : result.axes) {
-    json.begin_object().member("name", axis.name).key("values").begin_array();
-    for (const std::string& value : axis.values) json.value(printable(value));
-    json.end_array().end_object();
-  }
-  json.end_array().end_object();
+  put_axes(json, result.axes);
+  json.end_object();
   // Nothing in the data may end the script that holds it.
   const std::string data = json.take();
   std::string safe;
   safe.reserve(data.size());
   for (const char c : data) c == '<' ? safe += "\\u003c" : safe += c;
   return make_page(safe);
+}
+
+std::string make_page(std::string_view data) {
+  const std::string script = std::string(packed_base_js).append(packed_chart_js).append(packed_page_js);
+  const std::array<std::pair<std::string_view, std::string_view>, 3> parts = {
+      {{"@STYLE@", packed_page_css}, {"@DATA@", data}, {"@SCRIPT@", script}}};
+  std::string page;
+  page.reserve(packed_page_html.size() + packed_page_css.size() + data.size() + script.size());
+  std::string_view rest = packed_page_html;
+  for (const auto& [mark, text] : parts) {  // in the order of the page, so that nothing in a part is taken for a mark
+    const std::size_t at = rest.find(mark);
+    page.append(rest.substr(0, at)).append(text);
+    rest.remove_prefix(at + mark.size());
+  }
+  return page.append(rest);
 }
 
 }  // namespace lull::replay

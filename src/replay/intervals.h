@@ -20,7 +20,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "trace/paced.h"
+#include "trace/reader.h"
 
 namespace lull::replay {
 

@@ -19,7 +19,6 @@
 #include "engine/decider.h"
 #include "replay/intervals.h"
 #include "replay/job_spans.h"
-#include "replay/jobs.h"
 #include "replay/replay.h"
 #include "replay/resample.h"
 #include "replay/survival.h"

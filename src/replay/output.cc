@@ -7,35 +7,43 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "replay/answer.h"
-#include "replay/hurt.h"
+#include "replay/recommend.h"
 #include "trace/time.h"
 
 namespace lull::replay {
 namespace {
 
-void put_chance(JsonWriter& json, const Survival& back, int hours) {
-  const auto limit = std::chrono::hours(hours);
-  const auto chance = back.chance_within(limit);
-  const auto all = back.estimate(limit);
-  const std::string name = fmt::format("return_{}h_", hours);
-  json.member(name + "ratio", chance ? std::optional(chance->ratio) : std::nullopt);
-  json.member(name + "low", chance ? std::optional(chance->low) : std::nullopt);
-  json.member(name + "high", chance ? std::optional(chance->high) : std::nullopt);
-  json.member(name + "at_risk", all ? all->at_risk : 0);
+// What ending would really have done.
+Fields end_fields(const Totals& totals) {
+  Fields fields = {
+      {"jobs", totals.jobs},
+      {"ended", totals.ended},
+      {"worked_again", totals.worked_again},
+      {"not_seen_again", totals.not_seen_again()},
+      {"follow_up_median_seconds", totals.follow_up_median()},
+      {"work_lost_ratio", totals.lost_ratio()},
+      {"work_lost_low", totals.lost_low},
+      {"work_lost_high", totals.lost_high},
+      {"freed_hours", hours(totals.freed_seconds())},
+      {"freed_until_return_hours", hours(totals.freed_until_return)},
+      {"freed_until_release_hours", hours(totals.freed_until_release)},
+      {"freed_until_recording_end_hours", hours(totals.freed_until_recording_end)},
+  };
+  for (const int within : {1, 4, 24}) {
+    const auto limit = std::chrono::hours(within);
+    const auto chance = totals.back.chance_within(limit);
+    const auto all = totals.back.estimate(limit);
+    const std::string name = fmt::format("return_{}h_", within);
+    fields.emplace_back(name + "ratio", chance ? std::optional(chance->ratio) : std::nullopt);
+    fields.emplace_back(name + "low", chance ? std::optional(chance->low) : std::nullopt);
+    fields.emplace_back(name + "high", chance ? std::optional(chance->high) : std::nullopt);
+    fields.emplace_back(name + "at_risk", all ? all->at_risk : 0);
+  }
+  return fields;
 }
 
-// What ending would really have done.
 void put_ends(JsonWriter& json, const Totals& totals, double gap_seconds, std::optional<double> price) {
-  json.member("jobs", totals.jobs).member("ended", totals.ended).member("worked_again", totals.worked_again);
-  json.member("not_seen_again", totals.not_seen_again());
-  json.member("follow_up_median_seconds", totals.follow_up_median());
-  json.member("work_lost_ratio", totals.lost_ratio()).member("work_lost_low", totals.lost_low);
-  json.member("work_lost_high", totals.lost_high);
-  json.member("freed_hours", hours(totals.freed_seconds()));
-  json.member("freed_until_return_hours", hours(totals.freed_until_return));
-  json.member("freed_until_release_hours", hours(totals.freed_until_release));
-  json.member("freed_until_recording_end_hours", hours(totals.freed_until_recording_end));
-  for (const int within : {1, 4, 24}) put_chance(json, totals.back, within);
+  put_fields(json, end_fields(totals));
   json.member("gap_hours", hours(gap_seconds));
   json.member("work_hours", hours(totals.work_seconds)).member("work_lost_hours", hours(totals.lost_seconds));
   if (price) json.member("freed_cost", hours(totals.freed_seconds()) * *price);
@@ -54,7 +62,8 @@ void put_totals(JsonWriter& json, const Totals& totals, double seen_seconds, std
 
 void put_event(JsonWriter& json, const ReplayResult& result, const Firing& firing) {
   json.begin_object().member("gpu", printable(gpu_text(result, firing.gpu)));
-  json.member("at", moment_text(result, firing.at)).member("at_seconds", to_seconds(firing.at.time_since_epoch()));
+  json.member("at", moment_text(result.trace, firing.at))
+      .member("at_seconds", to_seconds(firing.at.time_since_epoch()));
   json.member("idle_seconds", to_seconds(firing.idle)).member("after_seconds", to_seconds(firing.after));
   json.member("came_back", firing.ending == StretchEnd::came_back).member("regretted", firing.regretted);
   json.member("ended", ending_text(firing.ending)).end_object();
@@ -62,7 +71,7 @@ void put_event(JsonWriter& json, const ReplayResult& result, const Firing& firin
 
 void put_end(JsonWriter& json, const ReplayResult& result, const End& end) {
   json.begin_object().member("gpu", printable(gpu_text(result, end.gpu)));
-  json.member("at", moment_text(result, end.at)).member("at_seconds", to_seconds(end.at.time_since_epoch()));
+  json.member("at", moment_text(result.trace, end.at)).member("at_seconds", to_seconds(end.at.time_since_epoch()));
   json.member("worked_again", end.back.has_value());
   json.key("back_after_seconds");
   end.back ? json.value(to_seconds(*end.back - end.at)) : json.null();
@@ -132,6 +141,26 @@ void put_recommendation(JsonWriter& json, const ReplayResult& result) {
   json.member_or_null("recommendation_missing", result.recommendation_missing);
 }
 
+}  // namespace
+
+double hours(double seconds) { return seconds / 3600; }
+
+void put_fields(JsonWriter& json, const Fields& fields) {
+  for (const auto& [name, value] : fields) json.member(name, value);
+}
+
+std::string csv_names(const Fields& fields) {
+  std::string out;
+  for (const auto& [name, value] : fields) out += name + ",";
+  return out;
+}
+
+std::string csv_values(const Fields& fields) {
+  std::string out;
+  for (const auto& [name, value] : fields) out += value ? fmt::format("{},", *value) : ",";
+  return out;
+}
+
 std::string csv_text(std::string_view text) {
   std::string safe = printable(text);
   if (safe.find_first_of(",\"") == std::string::npos) return safe;
@@ -143,17 +172,13 @@ std::string csv_text(std::string_view text) {
   return out + '"';
 }
 
-}  // namespace
-
-double hours(double seconds) { return seconds / 3600; }
-
 std::optional<double> percent(double part, double whole) {
   return whole > 0 ? std::optional(100 * part / whole) : std::nullopt;
 }
 
-std::string moment_text(const ReplayResult& result, Instant at) {
+std::string moment_text(const trace::TraceReport& trace, Instant at) {
   const std::int64_t ns = at.time_since_epoch().count();
-  if (result.trace.from_epoch) return trace::format_time(ns, result.trace.zoned, result.trace.zone_minutes);
+  if (trace.from_epoch) return trace::format_time(ns, trace.zoned, trace.zone_minutes);
   return fmt::format("{}s", to_seconds(at.time_since_epoch()));
 }
 
@@ -195,7 +220,7 @@ void put_result(JsonWriter& json, const ReplayResult& result, const OutputOption
   json.member("seen_hours", hours(result.seen_seconds));
   if (how.verbose) put_totals(json, result.totals, result.seen_seconds, how.price);
   json.end_object();
-  json.member("from", moment_text(result, result.first)).member("to", moment_text(result, result.last));
+  json.member("from", moment_text(result.trace, result.first)).member("to", moment_text(result.trace, result.last));
   json.member("gpus", result.gpus.size()).member("samples", result.samples);
   json.member("seen_hours", hours(result.seen_seconds)).member("interval_seconds", to_seconds(result.intervals.usual));
   json.member("long_interval_seconds", to_seconds(result.intervals.longer));
@@ -220,6 +245,16 @@ void put_result(JsonWriter& json, const ReplayResult& result, const OutputOption
   json.end_object();
 }
 
+void put_axes(JsonWriter& json, const std::vector<Axis>& axes) {
+  json.key("axes").begin_array();
+  for (const Axis& axis : axes) {
+    json.begin_object().member("name", axis.name).key("values").begin_array();
+    for (const std::string& value : axis.values) json.value(printable(value));
+    json.end_array().end_object();
+  }
+  json.end_array();
+}
+
 std::string to_json(const ReplayResult& result, const OutputOptions& how) {
   JsonWriter json;
   put_result(json, result, how);
@@ -228,13 +263,11 @@ std::string to_json(const ReplayResult& result, const OutputOptions& how) {
 
 namespace {
 
-std::string maybe(std::optional<double> number) { return number ? fmt::format("{}", *number) : ""; }
-
 std::string firings_csv(const ReplayResult& result) {
   std::string out = "gpu,time,idle_seconds,after_seconds,ended,came_back,regretted\n";
   for (const Firing& firing : result.firings)
     out += fmt::format("{},{},{},{},{},{:d},{:d}\n", csv_text(gpu_text(result, firing.gpu)),
-                       moment_text(result, firing.at), to_seconds(firing.idle), to_seconds(firing.after),
+                       moment_text(result.trace, firing.at), to_seconds(firing.idle), to_seconds(firing.after),
                        ending_text(firing.ending), firing.ending == StretchEnd::came_back, firing.regretted);
   return out;
 }
@@ -247,7 +280,7 @@ std::string ends_csv(const ReplayResult& result) {
     const trace::Holder nobody;
     const trace::Holder& holder = told ? result.trace.holders[end.holder] : nobody;
     out += fmt::format("{},{},{},{},{},{},{},{},{},{},{}\n", csv_text(gpu_text(result, end.gpu)),
-                       moment_text(result, end.at), leaving_text(end.how),
+                       moment_text(result.trace, end.at), leaving_text(end.how),
                        end.back ? fmt::format("{}", to_seconds(*end.back - end.at)) : "", to_seconds(end.followed),
                        hours(end.lost_seconds), hours(end.freed_seconds), csv_text(holder.user_text()),
                        csv_text(holder.job), csv_text(holder.command), csv_text(holder.host));
@@ -259,35 +292,25 @@ std::string ends_csv(const ReplayResult& result) {
 
 std::string to_csv(const ReplayResult& result, const OutputOptions& how) {
   if (result.axes.empty()) return how.verbose ? firings_csv(result) : ends_csv(result);
+  const auto fields_of = [&](const Totals& totals) {
+    Fields fields = end_fields(totals);
+    if (how.verbose) {
+      const Fields more = {{"firings", totals.firings},
+                           {"came_back", totals.came_back},
+                           {"regretted", totals.regretted},
+                           {"idle_hours", hours(totals.idle_seconds)},
+                           {"reclaimed_hours", hours(totals.reclaimed_seconds)}};
+      fields.insert(fields.end(), more.begin(), more.end());
+    }
+    if (how.price) fields.emplace_back("freed_cost", hours(totals.freed_seconds()) * *how.price);
+    return fields;
+  };
   std::string out;
   for (const Axis& axis : result.axes) out += axis.name + ",";
-  out +=
-      "jobs,ended,worked_again,not_seen_again,follow_up_median_seconds,work_lost_ratio,work_lost_low,work_lost_high,";
-  out += "freed_hours,freed_until_return_hours,freed_until_release_hours,freed_until_recording_end_hours,";
-  for (const int within : {1, 4, 24})
-    out += fmt::format("return_{0}h_ratio,return_{0}h_low,return_{0}h_high,return_{0}h_at_risk,", within);
-  if (how.verbose) out += "firings,came_back,regretted,idle_hours,reclaimed_hours,";
-  if (how.price) out += "freed_cost,";
-  out += "recommended,rule\n";
+  out += csv_names(fields_of(result.totals)) + "recommended,rule\n";
   for (const SweepRow& row : result.sweep) {
     for (const std::string& value : row.values) out += csv_text(value) + ",";
-    const Totals& totals = row.totals;
-    out += fmt::format("{},{},{},{},{},{},{},{},", totals.jobs, totals.ended, totals.worked_again,
-                       totals.not_seen_again(), maybe(totals.follow_up_median()), maybe(totals.lost_ratio()),
-                       maybe(totals.lost_low), maybe(totals.lost_high));
-    out += fmt::format("{},{},{},{},", hours(totals.freed_seconds()), hours(totals.freed_until_return),
-                       hours(totals.freed_until_release), hours(totals.freed_until_recording_end));
-    for (const int within : {1, 4, 24}) {
-      const auto chance = totals.back.chance_within(std::chrono::hours(within));
-      const auto all = totals.back.estimate(std::chrono::hours(within));
-      out += chance ? fmt::format("{},{},{},", chance->ratio, chance->low, chance->high) : ",,,";
-      out += fmt::format("{},", all ? all->at_risk : 0);
-    }
-    if (how.verbose)
-      out += fmt::format("{},{},{},{},{},", totals.firings, totals.came_back, totals.regretted,
-                         hours(totals.idle_seconds), hours(totals.reclaimed_seconds));
-    if (how.price) out += fmt::format("{},", hours(totals.freed_seconds()) * *how.price);
-    out += fmt::format("{:d},{}\n", row.recommended, csv_text(row.rule));
+    out += csv_values(fields_of(row.totals)) + fmt::format("{:d},{}\n", row.recommended, csv_text(row.rule));
   }
   return out;
 }

@@ -3,6 +3,10 @@
 // those of which the work lost stays within --lose at the upper end of its interval. How far that can be relied on goes
 // by how long the recording is, and how long the jobs that were not seen again were followed.
 
+#include <cstdint>
+#include <string>
+#include <vector>
+
 #include "replay/replay.h"
 
 namespace lull::replay {
@@ -18,5 +22,18 @@ void recommend(ReplayResult& result);
 // For how long one GPU at least was seen. The first sample stands for an interval, too: a week of samples a minute
 // apart is a week, in the decision and in words.
 Duration recorded(const ReplayResult& result);
+
+// Whom a rule would have hurt: the jobs that it would have ended, added up by who had
+// them, those first whose work would have been lost most. Empty where the trace does not say.
+struct Hurt {
+  std::string user;     // empty: not told
+  std::string command;  // likewise
+  std::string host;
+  std::uint64_t ended = 0;
+  std::uint64_t worked_again = 0;
+  double lost_seconds = 0;
+  double freed_seconds = 0;
+};
+std::vector<Hurt> hurt_owners(const ReplayResult& result);
 
 }  // namespace lull::replay

@@ -23,6 +23,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/clock.h"
@@ -32,13 +33,35 @@
 #include "replay/picture.h"
 #include "replay/survey.h"
 #include "replay/survival.h"
-#include "replay/sweep.h"
 #include "rule/evaluator.h"
 #include "rule/policy.h"
 #include "rule/stretch.h"
 #include "trace/reader.h"
 
 namespace lull::replay {
+
+// A sweep is the same rule with other numbers in it: every combination of the
+// durations and limits that --sweep names. They are all judged in one reading.
+
+// One --sweep: "for=5m,15m,1h" or "util=1,5,10".
+struct Axis {
+  std::string name;  // "for", or a signal
+  std::vector<std::string> values;
+};
+Result<Axis> parse_axis(std::string_view text);
+
+struct Combination {
+  std::vector<std::size_t> choice;  // for each axis, which of its values
+  Policy policy;
+};
+
+inline constexpr std::size_t kMostCombinations = 1000;
+
+// In the order of a table: the last axis changes fastest. `for` is sorted from short to long.
+Result<std::vector<Combination>> combine(const Policy& base, std::vector<Axis>& axes);
+
+// A rule without a `for` that is swept over one starts from the first value that was named.
+Result<> start_from_first(Policy& policy, const std::vector<Axis>& axes);
 
 // What is judged by itself, and would be ended by itself.
 enum class Per : std::uint8_t { gpu, job, host, all };

@@ -23,25 +23,24 @@ std::optional<double> kilowatt_hours(const Use& use) {
   return use.powered > 0 ? std::optional(use.joules / kJoulesPerKilowattHour) : std::nullopt;
 }
 
-// Nothing where no sample could have said so.
-std::optional<double> hung_hours(const ReportResult& result, const Use& use) {
-  return result.judges_hangs ? std::optional(hours(use.hung)) : std::nullopt;
-}
-
-void put_use(JsonWriter& json, const ReportResult& result, const Use& use, std::optional<double> price) {
-  json.member("gpu_hours", hours(use.seconds())).member("busy_hours", hours(use.busy));
-  json.member("idle_hours", hours(use.idle));
+Fields use_fields(const ReportResult& result, const Use& use, std::optional<double> price) {
+  Fields fields = {
+      {"gpu_hours", hours(use.seconds())}, {"busy_hours", hours(use.busy)}, {"idle_hours", hours(use.idle)}};
   for (std::size_t i = 0; i < kStretches.size(); ++i) {
-    json.member(fmt::format("idle_over_{}_hours", kStretches[i].name), hours(use.idle_over[i]));
-    json.member(fmt::format("idle_after_{}_hours", kStretches[i].name), hours(use.idle_after[i]));
+    fields.emplace_back(fmt::format("idle_over_{}_hours", kStretches[i].name), hours(use.idle_over[i]));
+    fields.emplace_back(fmt::format("idle_after_{}_hours", kStretches[i].name), hours(use.idle_after[i]));
   }
-  json.member("hung_hours", hung_hours(result, use)).member("not_judged_hours", hours(use.not_judged));
-  json.member("free_hours", hours(use.free)).member("unknown_hours", hours(use.unknown));
-  json.member("energy_kwh", kilowatt_hours(use));
-  if (!price) return;
-  json.member("cost", hours(use.seconds()) * *price);
-  json.member("wasted_cost", hours(use.idle + use.hung) * *price);
-  json.member("recoverable_cost", hours(use.recoverable()) * *price);
+  // Nothing where no sample could have said so.
+  fields.emplace_back("hung_hours", result.judges_hangs ? std::optional(hours(use.hung)) : std::nullopt);
+  fields.emplace_back("not_judged_hours", hours(use.not_judged));
+  fields.emplace_back("free_hours", hours(use.free));
+  fields.emplace_back("unknown_hours", hours(use.unknown));
+  fields.emplace_back("energy_kwh", kilowatt_hours(use));
+  if (!price) return fields;
+  fields.emplace_back("cost", hours(use.seconds()) * *price);
+  fields.emplace_back("wasted_cost", hours(use.idle + use.hung) * *price);
+  fields.emplace_back("recoverable_cost", hours(use.recoverable()) * *price);
+  return fields;
 }
 
 void put_name(JsonWriter& json, const UseOf& of, ReportBy by) {
@@ -49,12 +48,6 @@ void put_name(JsonWriter& json, const UseOf& of, ReportBy by) {
   if (by == ReportBy::command || by == ReportBy::all) json.member_or_null("command", printable(of.command));
   if (by == ReportBy::host || by == ReportBy::all) json.member_or_null("host", printable(of.host));
   json.member("nobody", of.nobody);
-}
-
-std::string moment_of(const ReportResult& result, Instant at) {
-  const std::int64_t ns = at.time_since_epoch().count();
-  if (!result.trace.from_epoch) return fmt::format("{}s", static_cast<double>(ns) / 1e9);
-  return trace::format_time(ns, result.trace.zoned, result.trace.zone_minutes);
 }
 
 std::string escaped(std::string_view text) {
@@ -68,14 +61,6 @@ std::string escaped(std::string_view text) {
       out += c;
   }
   return out;
-}
-
-std::string csv_word(std::string_view text) {
-  const std::string safe = printable(text);
-  if (safe.find_first_of(",\"") == std::string::npos) return safe;
-  std::string out = "\"";
-  for (const char c : safe) out += c == '"' ? std::string("\"\"") : std::string(1, c);
-  return out + '"';
 }
 
 std::string bar(const Use& use) {
@@ -100,7 +85,7 @@ void put_stretches(JsonWriter& json, const ReportResult& result) {
     const trace::Holder& who = one.holder > trace::kNobody ? result.trace.holders[one.holder] : nobody_told;
     json.member_or_null("host", printable(gpu.host)).member_or_null("user", printable(who.user_text()));
     json.member_or_null("command", printable(who.command)).member_or_null("job", printable(who.job));
-    json.member("from", moment_of(result, one.from)).member("to", moment_of(result, one.to));
+    json.member("from", moment_text(result.trace, one.from)).member("to", moment_text(result.trace, one.to));
     json.member("seconds", to_seconds(one.length())).member("until_the_end", one.open).end_object();
   }
   json.end_array();
@@ -111,7 +96,7 @@ void put_hours(JsonWriter& json, const ReportResult& result) {
   const UseByHour& all = result.hours;
   const auto percent_of = [](float seconds) { return std::lround(seconds / 36); };
   json.key("by_hour").begin_object();
-  json.member("first", moment_of(result, Instant(std::chrono::hours(all.first)))).member("hours", all.count);
+  json.member("first", moment_text(result.trace, Instant(std::chrono::hours(all.first)))).member("hours", all.count);
   json.key("people").begin_array();
   for (const std::string& name : all.people) json.value(printable(name));
   json.end_array().key("gpus").begin_array();
@@ -222,12 +207,11 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
 }
 
 std::string report_basis(const ReportResult& result) {
-  std::string text =
-      fmt::format("{} GPU{}, {} to {}", result.trace.gpus.size(), result.trace.gpus.size() == 1 ? "" : "s",
-                  moment_of(result, result.first), moment_of(result, result.last));
+  std::string text = fmt::format("{}, {} to {}", count_of(result.trace.gpus.size(), "GPU"),
+                                 moment_text(result.trace, result.first), moment_text(result.trace, result.last));
   text += result.gap_seconds > 0 ? fmt::format(", {:.1f} GPU-hours in gaps", hours(result.gap_seconds)) : ", no gaps";
   const std::uint64_t left_out = result.trace.bad_rows + result.trace.duplicates;
-  text += left_out > 0 ? fmt::format(", {} row{} left out", left_out, left_out == 1 ? "" : "s") : ", no rows left out";
+  text += left_out > 0 ? fmt::format(", {} left out", count_of(left_out, "row")) : ", no rows left out";
   text += "; idle is " + printable(result.idle_rule);
   text += result.judges_hangs ? ", hung is " + printable(result.hung_rule)
                               : ", hangs are not told apart (the trace lacks what that rule looks at)";
@@ -247,19 +231,19 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
       .member("interval_seconds", to_seconds(result.intervals.usual));
   json.member("long_interval_seconds", to_seconds(result.intervals.longer));
   json.member("gpus", result.trace.gpus.size());
-  json.member("samples", result.trace.samples).member("from", moment_of(result, result.first));
-  json.member("to", moment_of(result, result.last)).member("gap_hours", hours(result.gap_seconds));
+  json.member("samples", result.trace.samples).member("from", moment_text(result.trace, result.first));
+  json.member("to", moment_text(result.trace, result.last)).member("gap_hours", hours(result.gap_seconds));
   json.member("bad_rows", result.trace.bad_rows).member("duplicates", result.trace.duplicates);
   if (price) json.member("price_per_hour", *price);
   json.key("totals").begin_object();
-  put_use(json, result, result.total, price);
+  put_fields(json, use_fields(result, result.total, price));
   json.end_object();
   for (const ReportBy by : {ReportBy::user, ReportBy::command, ReportBy::host, ReportBy::all}) {
     json.key(by == ReportBy::all ? "uses" : fmt::format("by_{}", by_text(by))).begin_array();
     for (const UseOf& of : add_up(result, by)) {
       json.begin_object();
       put_name(json, of, by);
-      put_use(json, result, of.use, price);
+      put_fields(json, use_fields(result, of.use, price));
       json.end_object();
     }
     json.end_array();
@@ -271,28 +255,20 @@ std::string report_json(const ReportResult& result, std::optional<double> price)
 
 std::string report_csv(const ReportResult& result, ReportBy by, std::optional<double> price) {
   const bool all = by == ReportBy::all;
-  std::string out = all ? "user,command,host" : std::string(by_text(by));
-  out += ",gpu_hours,busy_hours,idle_hours";
-  for (const StretchLimit& limit : kStretches)
-    out += fmt::format(",idle_over_{0}_hours,idle_after_{0}_hours", limit.name);
-  out += ",hung_hours,not_judged_hours,free_hours,unknown_hours,energy_kwh";
-  out += price ? ",cost,wasted_cost,recoverable_cost\n" : "\n";
+  // Each field has a comma behind it, the last one a line end instead.
+  const auto ended = [](std::string line) {
+    line.back() = '\n';
+    return line;
+  };
+  std::string out = ended(fmt::format("{},{}", all ? "user,command,host" : by_text(by),
+                                      csv_names(use_fields(result, result.total, price))));
   for (const UseOf& of : add_up(result, by)) {
     if (all)
-      out += fmt::format("{},{},{}", csv_word(of.nobody ? "nobody" : of.user), csv_word(of.command), csv_word(of.host));
+      out +=
+          fmt::format("{},{},{},", csv_text(of.nobody ? "nobody" : of.user), csv_text(of.command), csv_text(of.host));
     else
-      out += csv_word(owner_text(of, by));
-    const auto energy = kilowatt_hours(of.use);
-    out += fmt::format(",{},{},{}", hours(of.use.seconds()), hours(of.use.busy), hours(of.use.idle));
-    for (std::size_t i = 0; i < kStretches.size(); ++i)
-      out += fmt::format(",{},{}", hours(of.use.idle_over[i]), hours(of.use.idle_after[i]));
-    const auto hung = hung_hours(result, of.use);
-    out += fmt::format(",{},{},{},{},{}", hung ? fmt::format("{}", *hung) : "", hours(of.use.not_judged),
-                       hours(of.use.free), hours(of.use.unknown), energy ? fmt::format("{}", *energy) : "");
-    if (price)
-      out += fmt::format(",{},{},{}", hours(of.use.seconds()) * *price, hours(of.use.idle + of.use.hung) * *price,
-                         hours(of.use.recoverable()) * *price);
-    out += '\n';
+      out += csv_text(owner_text(of, by)) + ",";
+    out += ended(csv_values(use_fields(result, of.use, price)));
   }
   return out;
 }

@@ -5,7 +5,6 @@
 #include <algorithm>
 
 #include "base/text.h"
-#include "replay/learning.h"
 #include "trace/history.h"
 #include "trace/rows.h"
 
@@ -126,6 +125,28 @@ std::string name_of(const TracesToRead& traces) {
   const std::vector<std::string>& paths = traces.paths;
   const std::string first = paths[0] == "-" ? "standard input" : paths[0].substr(paths[0].rfind('/') + 1);
   return printable(first) + (paths.size() > 1 ? fmt::format(" and {} more", paths.size() - 1) : "");
+}
+
+// ---- learning
+
+std::vector<Metric> must_have(const std::vector<Metric>& signals) {
+  std::vector<Metric> all = made_of(signals);
+  if (any_learned(signals)) std::erase(all, Metric::power_limit);
+  return all;
+}
+
+Learning::Gpu& Learning::at(std::size_t gpu) {
+  if (gpu >= gpus_.size()) gpus_.resize(gpu + 1);
+  if (!gpus_[gpu]) gpus_[gpu] = std::make_unique<Gpu>();
+  return *gpus_[gpu];
+}
+
+void Learning::block(std::size_t gpu, const Block& block) { next_.block(gpu, at(gpu).add(block)); }
+
+void Learning::frames(std::span<const Block> gpus) {
+  blocks_.clear();
+  for (std::size_t i = 0; i < gpus.size(); ++i) blocks_.push_back(at(i).add(gpus[i]));
+  next_.frames(blocks_);
 }
 
 }  // namespace lull::replay

@@ -5,12 +5,16 @@
 #include <cstddef>
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
 #include "base/result.h"
+#include "gpu/power_learner.h"
 #include "replay/intervals.h"
+#include "rule/rule.h"
 #include "trace/prometheus_fetch.h"
 #include "trace/reader.h"
 
@@ -45,5 +49,42 @@ struct Sampling {
 Result<std::vector<Sampling>> survey(trace::TraceReader& reader, trace::TraceReport* report = nullptr);
 // The names of the files, in short.
 std::string name_of(const TracesToRead& traces);
+
+// What a trace must have for these signals. Whoever learns does without the limit.
+std::vector<Metric> must_have(const std::vector<Metric>& signals);
+
+// Learns what each card of a trace draws while it is read, and hands the blocks on with the signals that come of it
+// (gpu/power_learner.h). What is said of a sample rests on those before it alone, as live.
+class Learning final : public trace::TraceSink {
+ public:
+  explicit Learning(trace::TraceSink& next) : next_(next) {}
+
+  void restart() override {
+    gpus_.clear();
+    next_.restart();
+  }
+  bool wants(std::size_t gpu) override { return next_.wants(gpu); }
+  void next_part() override {
+    gpus_.clear();
+    next_.next_part();
+  }
+  void meet(const trace::Holders& holders) override { next_.meet(holders); }
+  void is_rdna(std::size_t gpu) override { at(gpu).rdna = true; }
+  void block(std::size_t gpu, const Block& block) override;
+  void frames(std::span<const Block> gpus) override;
+
+ private:
+  struct Gpu {
+    PowerLearner learner;
+    LearnedColumns columns;
+    bool rdna = false;
+    Block add(const Block& block) { return columns.add(learner, block, rdna); }
+  };
+  Gpu& at(std::size_t gpu);
+
+  trace::TraceSink& next_;
+  std::vector<std::unique_ptr<Gpu>> gpus_;
+  std::vector<Block> blocks_;
+};
 
 }  // namespace lull::replay

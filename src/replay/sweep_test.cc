@@ -1,4 +1,4 @@
-#include "replay/sweep.h"
+#include "replay/replay.h"
 
 #include <gtest/gtest.h>
 

@@ -10,7 +10,6 @@
 
 #include "base/clock.h"
 #include "sense/file_tree_test.h"
-#include "sense/sleep_cover.h"
 #include "sense/source.h"
 
 namespace lull {

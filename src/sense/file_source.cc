@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "sense/drm_clients.h"
 #include "sense/files.h"
-#include "sense/sleep_cover.h"
+#include "sense/source.h"
 
 namespace lull {
 namespace {

@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/text.h"
+#include "base/try.h"
 
 namespace lull {
 namespace {
@@ -72,15 +73,6 @@ FileValue<std::string_view> read_into(const std::string& path, std::array<char, 
   return std::string_view(page.data(), size);
 }
 
-FileValue<std::string_view> read_line(const std::string& path, std::array<char, kPage>& page) {
-  auto text = read_into(path, page);
-  if (!text) return text;
-  *text = text->substr(0, text->find('\n'));
-  *text = trim(text->substr(0, text->find('\0')));  // the device tree ends its strings so
-  if (text->empty()) return std::unexpected(Absence::implausible);
-  return text;
-}
-
 template <class T>
 FileValue<T> parse(std::string_view text, int base) {
   T number{};
@@ -111,33 +103,24 @@ Absence absence_of_errno(int error) {
 
 FileValue<std::string> read_bytes(const std::string& path) {
   std::array<char, kPage> page;
-  const auto text = read_into(path, page);
-  if (!text) return std::unexpected(text.error());
-  return std::string(*text);
+  return std::string(TRY(read_into(path, page)));
 }
 
 FileValue<std::string> read_text(const std::string& path) {
   std::array<char, kPage> page;
-  const auto text = read_line(path, page);
-  if (!text) return std::unexpected(text.error());
-  return std::string(*text);
+  std::string_view text = TRY(read_into(path, page));
+  text = text.substr(0, text.find('\n'));
+  text = trim(text.substr(0, text.find('\0')));  // the device tree ends its strings so
+  if (text.empty()) return std::unexpected(Absence::implausible);
+  return std::string(text);
 }
 
 FileValue<double> read_number(const std::string& path, double scale) {
-  std::array<char, kPage> page;
-  const auto text = read_line(path, page);
-  if (!text) return std::unexpected(text.error());
-  const auto number = parse<std::int64_t>(*text, 10);
-  if (!number) return std::unexpected(number.error());
-  return static_cast<double>(*number) * scale;
+  const std::string text = TRY(read_text(path));
+  return static_cast<double>(TRY(parse<std::int64_t>(text, 10))) * scale;
 }
 
-FileValue<std::uint64_t> read_count(const std::string& path) {
-  std::array<char, kPage> page;
-  const auto text = read_line(path, page);
-  if (!text) return std::unexpected(text.error());
-  return parse<std::uint64_t>(*text, 10);
-}
+FileValue<std::uint64_t> read_count(const std::string& path) { return parse<std::uint64_t>(TRY(read_text(path)), 10); }
 
 FileValue<double> read_unsigned(const std::string& path, double scale) {
   const auto count = read_count(path);
@@ -146,11 +129,8 @@ FileValue<double> read_unsigned(const std::string& path, double scale) {
 }
 
 FileValue<std::uint64_t> read_hex(const std::string& path) {
-  std::array<char, kPage> page;
-  auto text = read_line(path, page);
-  if (!text) return std::unexpected(text.error());
-  if (text->starts_with("0x")) text->remove_prefix(2);
-  return parse<std::uint64_t>(*text, 16);
+  const std::string text = TRY(read_text(path));
+  return parse<std::uint64_t>(std::string_view(text).substr(text.starts_with("0x") ? 2 : 0), 16);
 }
 
 bool file_exists(const std::string& path) { return ::access(path.c_str(), F_OK) == 0; }

@@ -11,8 +11,6 @@
 #include <random>
 #include <string>
 
-#include "sense/card_learners.h"
-
 namespace lull {
 namespace {
 

@@ -10,6 +10,7 @@
 
 #include "base/process.h"
 #include "base/text.h"
+#include "sense/files.h"
 #include "sense/processes.h"
 
 namespace lull {
@@ -69,11 +70,6 @@ std::optional<FileId> parse_device_number(std::string_view text) {
   return FileId{true, static_cast<unsigned>(*major), static_cast<unsigned>(*minor), 0};
 }
 
-std::string real_folder(const std::string& path) {
-  const std::unique_ptr<char, decltype(&std::free)> folder(::realpath(path.c_str(), nullptr), std::free);
-  return folder ? folder.get() : "";
-}
-
 bool may_open(const std::string& path, int mode) {
   return ::access(path.c_str(), mode) == 0 || (errno != EACCES && errno != EPERM && errno != ENOENT);
 }
@@ -110,7 +106,7 @@ std::optional<FileId> file_id(int dir, const char* path) {
 DeviceFile DeviceFile::any_removed(const Root& root, Vendor vendor) {
   const NodeKind& kind = nodes_of(vendor);
   DeviceFile file;
-  if (const std::string folder = real_folder(root.dev + std::string(kind.folder)); !folder.empty())
+  if (const std::string folder = real_path(root.dev + std::string(kind.folder)); !folder.empty())
     file.deleted_ = folder + "/" + std::string(kind.prefix);
   file.any_ = true;
   return file;
@@ -121,7 +117,7 @@ DeviceFile::DeviceFile(const Root& root, const std::string& folder, const std::s
   id_ = file_id(AT_FDCWD, (folder + "/" + name).c_str());
   if (id_) return;
   if (root.dev == Root{}.dev) id_ = number;
-  if (const std::string real = real_folder(folder); !real.empty()) deleted_ = real + "/" + name + std::string(kDeleted);
+  if (const std::string real = real_path(folder); !real.empty()) deleted_ = real + "/" + name + std::string(kDeleted);
 }
 
 DeviceFile::DeviceFile(const Root& root, unsigned number, Vendor vendor)

@@ -242,16 +242,6 @@ std::optional<bool> first_pid_namespace(const Root& root) {
   return std::nullopt;
 }
 
-WallTime started_at(std::uint64_t start_ticks) {
-  static const long hertz = ::sysconf(_SC_CLK_TCK);
-  const SystemClock clock;
-  const auto per_second = static_cast<std::uint64_t>(hertz > 0 ? hertz : 100);
-  const Duration since_boot =
-      std::chrono::seconds(start_ticks / per_second) +
-      Duration(static_cast<std::int64_t>(start_ticks % per_second * 1'000'000'000 / per_second));
-  return clock.wall() - clock.now().time_since_epoch() + since_boot;
-}
-
 bool inside_slurm() {
   if (!environment_variable("SLURM_JOB_ID").value_or("").empty()) return true;
   const auto where = read_cgroups(0);

@@ -58,9 +58,6 @@ std::optional<bool> first_pid_namespace(const Root& root);
 // The /proc of a simulation, which shows what a driver would write there; empty: there is none.
 std::string simulated_proc(const Root& root);
 
-// When a process began by the wall clock, which may have been set since.
-WallTime started_at(std::uint64_t start_ticks);
-
 // Which processes are those of a `lull fill`, whoever runs it: they give their GPU to whoever comes. They are told by
 // an ancestor, their guard. Anybody may call a process of theirs so: it is for what people see and for whom `lull pick`
 // asks, and nothing is taken from anybody by it.

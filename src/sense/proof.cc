@@ -81,12 +81,6 @@ bool is_hidden(pid_t pid, const Root& root) {
   return root.proc == Root{}.proc && ::kill(pid, 0) != 0 && errno == EPERM;
 }
 
-Instant started(std::uint64_t start_ticks) {
-  static const auto hertz = static_cast<std::uint64_t>(std::max(::sysconf(_SC_CLK_TCK), 1L));
-  return Instant(std::chrono::seconds(start_ticks / hertz) +
-                 std::chrono::nanoseconds(start_ticks % hertz * 1'000'000'000 / hertz));
-}
-
 }  // namespace
 
 ProcessProofs::Known ProcessProofs::check(const GpuProcess& process, const How& how, const Root& root) {
@@ -168,7 +162,7 @@ void FirstReports::check(const DeviceId& device, std::vector<GpuProcess>& proces
     if (process.proof == Proof::stale) first.stale = true;
     if (is_first || process.start_ticks == first.start_ticks) {
       // it is who it was
-    } else if (first.start_ticks == 0 && started(process.start_ticks) <= first.at) {
+    } else if (first.start_ticks == 0 && Instant(since_boot(process.start_ticks)) <= first.at) {
       first.start_ticks = process.start_ticks;  // it could not be seen at first
     } else if (process.start_ticks != 0) {
       first.stale = true;

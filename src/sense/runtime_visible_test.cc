@@ -1,5 +1,5 @@
 // Which GPUs the variables of ROCm and Level Zero mean.
-#include "sense/runtime_visible.h"
+#include "sense/select.h"
 
 #include <gtest/gtest.h>
 

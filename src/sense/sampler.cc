@@ -17,13 +17,12 @@
 #include "base/process_start.h"
 #include "base/units.h"
 #include "sense/arrange.h"
-#include "sense/blocked_thread.h"
-#include "sense/card_learners.h"
+#include "sense/learned_store.h"
 #include "sense/processes.h"
 #include "sense/proof.h"
 #include "sense/select.h"
 #include "sense/sensor.h"
-#include "sense/sleep_cover.h"
+#include "sense/source.h"
 #include "sense/wire.h"
 
 namespace lull {

@@ -1,6 +1,7 @@
 #include "sense/sensor.h"
 
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <linux/futex.h>
 #include <poll.h>
 #include <pthread.h>
@@ -19,10 +20,14 @@
 #include <limits>
 #include <mutex>
 #include <set>
+#include <string_view>
 #include <utility>
 
 #include "base/exit_status.h"
+#include "base/fd.h"
+#include "base/process.h"
 #include "base/process_start.h"
+#include "base/text.h"
 #include "sense/files.h"
 #include "sense/openers.h"
 #include "sense/processes.h"
@@ -414,7 +419,8 @@ void release_driver(int) {
   show_as(kSensorName.data());
   sigset_t blocked;
   ::sigfillset(&blocked);
-  // SIGUSR1 means "let go of the driver": the parent sees what ended us. The others are faults, or somebody's wish.
+  // SIGUSR1 means "let go of the driver": the parent sees what ended us. The others are faults, or somebody asked for
+  // them.
   for (const int number : {SIGUSR1, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS}) {
     ::sigdelset(&blocked, number);
     if (number == SIGUSR1 || number == SIGTERM) std::signal(number, SIG_DFL);
@@ -533,6 +539,21 @@ int sensor_program(int argc, char** argv) {
   SamplerOptions options;
   if (!copy_message(shared.options, 0, copied) || !decode(copied, options)) return kExitUsage;
   become_sensor(shared, kGivenWakeup, {.pipe = kGivenPipe, .parent = kGivenParent}, options);
+}
+
+// ---- blocked threads
+
+void BlockedThread::look(pid_t process, pid_t thread, Instant at) {
+  const auto status = read_file(fmt::format("/proc/{}/task/{}/status", process, thread));
+  const std::string_view text = status ? std::string_view(*status) : std::string_view();
+  const bool asleep = status_field(text, "State").value_or("").starts_with('D');
+  std::uint64_t switches = 0;
+  for (const std::string_view name : {"voluntary_ctxt_switches", "nonvoluntary_ctxt_switches"})
+    switches += to_unsigned(status_field(text, name).value_or("")).value_or(0);
+  if (!asleep || std::exchange(switches_, switches) != switches)
+    since_.reset();
+  else if (!since_)
+    since_ = at;
 }
 
 }  // namespace lull

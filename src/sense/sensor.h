@@ -8,8 +8,13 @@
 // calls another, which takes over the rest: a stuck GPU costs only itself, and cards that take seconds to attach do so
 // side by side. Between two samples a worker looks at what the driver would otherwise forget (Source::look).
 
+#include <sys/types.h>
+
+#include <cstdint>
+#include <optional>
 #include <string_view>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/result.h"
@@ -39,5 +44,19 @@ void call_worker(SensorMemory& shared);
 // cannot be a sensor.
 inline constexpr std::string_view kSensorName = "lull-sensor";
 int sensor_program(int argc, char** argv);
+
+// Whether a thread is blocked in one place of the kernel, where no signal reaches it: it sleeps uninterruptibly, and
+// its counts of context switches stay the same. A driver that wakes a card lets its thread run now and then.
+class BlockedThread {
+ public:
+  // Reads its state, now and then.
+  void look(pid_t process, pid_t thread, Instant at);
+  // Of all that was read, nothing says that it ran in this time.
+  bool blocked_for(Duration time, Instant at) const { return since_ && at - *since_ >= time; }
+
+ private:
+  std::uint64_t switches_ = 0;
+  std::optional<Instant> since_;
+};
 
 }  // namespace lull

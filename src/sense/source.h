@@ -5,7 +5,9 @@
 // After open(), calls about different GPUs may come from several threads at once; calls about one GPU never do.
 
 #include <array>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -115,5 +117,26 @@ std::unique_ptr<Source> make_all_sources(std::string library, const Root& root, 
 // Whether there is any GPU to ask for, without asking; else what was looked for, and where.
 bool any_gpu_may_be_there(const std::string& library, const Root& root);
 std::string no_gpu_text(const Root& root, bool nvidia_only = false);
+
+// ---- what an answer covers
+
+// It may have worked since the sample before.
+void not_covered(Answer& answer);
+
+// A sensor that has just begun knows the moment only. Where there was a sample before, the time since then was watched
+// by nobody: what would be a mean over it is unknown.
+void forget_moments(Reading& reading);
+
+// A suspended GPU is idle now. Whether it slept since the sample before, too, is what the kernel's count of its time
+// awake tells: it may have worked in between, and fallen asleep again.
+class SleepCover {
+ public:
+  // Of each sample of one GPU, in order: makes the utilisation of one that may have worked unknown.
+  void apply(Answer& answer);
+
+ private:
+  std::optional<bool> slept_;  // at the sample before
+  std::int64_t awake_ms_ = -1;
+};
 
 }  // namespace lull

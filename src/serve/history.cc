@@ -11,7 +11,6 @@
 #include "base/text.h"
 #include "config/settings.h"
 #include "replay/output.h"
-#include "replay/outputs.h"
 #include "replay/report_output.h"
 #include "replay/trace_options.h"
 #include "serve/api.h"
@@ -86,13 +85,8 @@ Result<std::string> make_policy(const std::string& folder) {
   const replay::ReplayResult result = TRY(replay::replay(std::move(options)));
   JsonWriter json;
   json.begin_object().member("time", format_rfc3339(SystemClock().wall(), 0)).member("last", kShownTime);
-  json.key("axes").begin_array();
-  for (const replay::Axis& axis : result.axes) {
-    json.begin_object().member("name", axis.name).key("values").begin_array();
-    for (const std::string& value : axis.values) json.value(printable(value));
-    json.end_array().end_object();
-  }
-  json.end_array().key("replay");
+  replay::put_axes(json, result.axes);
+  json.key("replay");
   replay::put_result(json, result, {.price = price, .verbose = false, .most_ends = kMostEnds});
   return json.end_object().take() + "\n";
 }

@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "base/host.h"
 #include "base/text.h"
-#include "cli/version.h"
+#include "cli/command.h"
 #include "replay/page.h"
 #include "serve/api.h"
 #include "serve/listening.h"

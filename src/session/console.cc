@@ -9,7 +9,6 @@
 #include "base/fd.h"
 #include "base/text.h"
 #include "base/units.h"
-#include "view/action_event.h"
 #include "view/events.h"
 #include "view/screen.h"
 

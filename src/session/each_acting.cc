@@ -11,7 +11,7 @@
 #include "base/users.h"
 #include "sense/processes.h"
 #include "session/each_session.h"
-#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 // ---- confirmation

@@ -10,7 +10,7 @@
 #include "base/user_called.h"
 #include "base/users.h"
 #include "slurm/verb.h"
-#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 namespace {

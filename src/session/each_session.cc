@@ -10,7 +10,6 @@
 #include "base/units.h"
 #include "base/users.h"
 #include "session/control_place.h"
-#include "view/action_event.h"
 #include "view/events.h"
 #include "view/progress.h"
 

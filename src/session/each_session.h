@@ -30,8 +30,8 @@
 #include "session/watched_job.h"
 #include "session/world.h"
 #include "slurm/answer.h"
+#include "slurm/ask_nodes.h"
 #include "slurm/job_step.h"
-#include "slurm/leaders.h"
 
 namespace lull {
 

@@ -17,7 +17,7 @@
 #include "rule/reason.h"
 #include "session/machine.h"
 #include "session/session.h"
-#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 namespace {

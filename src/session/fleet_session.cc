@@ -17,7 +17,7 @@
 #include "session/slurm_steps.h"
 #include "slurm/job_step.h"
 #include "slurm/keep_comment.h"
-#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 namespace {

@@ -17,7 +17,6 @@
 #include "base/text.h"
 #include "base/users.h"
 #include "lease/visibility.h"
-#include "sense/runtime_visible.h"
 #include "sense/select.h"
 #include "view/screen.h"
 

@@ -14,7 +14,7 @@
 #include "sense/arrange.h"
 #include "sense/sampler.h"
 #include "sense/sim_machine_test.h"
-#include "sense/sleep_cover.h"
+#include "sense/source.h"
 #include "sense/wire.h"
 #include "session/fake_world_test.h"
 

@@ -8,7 +8,7 @@
 
 #include "base/exit_status.h"
 #include "base/text.h"
-#include "view/action_event.h"
+#include "view/events.h"
 
 namespace lull {
 namespace {

@@ -1,4 +1,4 @@
-#include "signals/exposition.h"
+#include "signals/reading.h"
 
 #include <gtest/gtest.h>
 #include <rapidcheck/gtest.h>

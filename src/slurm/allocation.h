@@ -10,6 +10,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -19,6 +20,9 @@
 #include "base/result.h"
 
 namespace lull::slurm {
+
+// "22", "slurm:22": 1 to 4294967295.
+std::optional<std::uint64_t> parse_job_number(std::string_view text);
 
 struct Allocation {
   std::uint64_t job = 0;
@@ -73,5 +77,19 @@ Result<Allocations> read_allocations(const std::string& folder, uid_t trusted = 
 // What others wrote. A folder that is not there has none.
 Allocations read_gpustat(const std::string& folder, const std::string& node, uid_t trusted = 0);
 Allocations read_dcgm_mapping(const std::string& folder, const std::string& node, uid_t trusted = 0);
+
+// ---- `lull slurm prolog` and `lull slurm epilog`
+//
+// Slurm drains a node whose Prolog fails: these always end with 0, within a second, whatever happens. What went wrong
+// is one line on stderr, which slurmd logs.
+
+using Environment = std::function<std::optional<std::string>(const char* name)>;
+
+// What slurmd tells its Prolog.
+Result<Allocation> allocation_from(const Environment& environment, const std::string& node, WallTime now);
+
+// Runs `body` in a process of its own and waits for it no longer than `limit`; what it complains of, or that it took
+// too long. The rest of it is killed, or left behind where it hangs in the kernel.
+std::string complaint_within(Duration limit, const std::function<Result<>()>& body);
 
 }  // namespace lull::slurm

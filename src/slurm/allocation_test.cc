@@ -17,7 +17,6 @@
 #include <map>
 
 #include "base/process_start.h"
-#include "slurm/prolog.h"
 
 namespace lull::slurm {
 namespace {

@@ -51,18 +51,6 @@ std::string variable_of(pid_t pid, std::string_view name) {
   return {};
 }
 
-WallTime began_at(const ProcessEntry& process) {
-  timespec boot{};
-  timespec wall{};
-  ::clock_gettime(CLOCK_BOOTTIME, &boot);
-  ::clock_gettime(CLOCK_REALTIME, &wall);
-  const auto time = [](const timespec& one) {
-    return std::chrono::seconds(one.tv_sec) + std::chrono::nanoseconds(one.tv_nsec);
-  };
-  const auto ticks = static_cast<std::uint64_t>(std::max(1L, ::sysconf(_SC_CLK_TCK)));
-  return WallTime(time(wall) - time(boot) + std::chrono::nanoseconds(process.start_ticks * (1'000'000'000ULL / ticks)));
-}
-
 std::string folder_of(const std::string& file) { return file.substr(0, file.rfind('/')); }
 
 // "Gres Name=gpu Type=a Count=2 Index=1 ID=7696487 File=/dev/nvidia[0-1] Links=(null)"
@@ -160,7 +148,7 @@ GresFacts gres_facts() {
     if (one.name != "slurmd" || one.ended() || ::stat(fmt::format("/proc/{}", one.pid).c_str(), &status) != 0 ||
         status.st_uid != 0)
       continue;
-    daemons.emplace_back(variable_of(one.pid, "SLURM_CONF"), began_at(one));
+    daemons.emplace_back(variable_of(one.pid, "SLURM_CONF"), started_at(one.start_ticks));
   }
   for (const auto& [file, began] : daemons) {
     if (!configuration.empty() && !file.empty() && file != configuration) continue;  // of another cluster

@@ -12,7 +12,7 @@
 #include "base/units.h"
 #include "slurm/allocation.h"
 #include "slurm/node_list.h"
-#include "slurm/squeue.h"
+#include "slurm/verb.h"
 
 namespace lull::slurm {
 namespace {

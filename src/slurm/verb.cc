@@ -12,10 +12,12 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "slurm/node_list.h"
-#include "slurm/squeue.h"
 
 namespace lull::slurm {
 namespace {
+
+// By VerbKind.
+constexpr std::array<std::string_view, 5> kVerbs = {"comment", "signal", "requeue", "requeuehold", "cancel"};
 
 // Numbers, and words of Slurm's and its administrator's.
 constexpr std::array kFields = {
@@ -70,28 +72,21 @@ bool same_nodes(const JobState& state, std::string_view judged) {
 }  // namespace
 
 Result<Verb> parse_verb(std::string_view text) {
-  if (text == "comment") return Verb{VerbKind::comment};
-  if (text == "requeue") return Verb{VerbKind::requeue};
-  if (text == "requeuehold") return Verb{VerbKind::requeuehold};
-  if (text == "cancel") return Verb{VerbKind::cancel};
   if (text.starts_with("signal:")) {
     const std::string word = signal_word(text.substr(7));
     if (const auto number = parse_signal(word); number && *number != 0) return Verb{VerbKind::signal, word};
     return fail(fmt::format("'{}' is no signal, such as signal:TERM", printable(text)));
   }
+  const auto* const found = std::ranges::find(kVerbs, text);
+  const auto kind = static_cast<VerbKind>(found - kVerbs.begin());
+  if (found != kVerbs.end() && kind != VerbKind::signal) return Verb{kind};
   return fail(
       fmt::format("'{}': comment, signal:TERM, requeue, requeuehold or cancel would be right", printable(text)));
 }
 
 std::string to_text(const Verb& verb) {
-  switch (verb.kind) {
-    case VerbKind::comment: return "comment";
-    case VerbKind::signal: return "signal:" + verb.signal;
-    case VerbKind::requeue: return "requeue";
-    case VerbKind::requeuehold: return "requeuehold";
-    case VerbKind::cancel: return "cancel";
-  }
-  return {};
+  return fmt::format("{}{}{}", kVerbs[static_cast<std::size_t>(verb.kind)], verb.signal.empty() ? "" : ":",
+                     verb.signal);
 }
 
 std::string JobState::id() const {

@@ -13,8 +13,8 @@
 #include "base/text.h"
 #include "trace/cells.h"
 #include "trace/format.h"
-#include "trace/json_rows.h"
 #include "trace/names.h"
+#include "trace/ndjson.h"
 #include "trace/time.h"
 
 namespace lull::trace {
@@ -154,10 +154,10 @@ class AmdJsonParser final : public JsonRowParser<AmdGpus> {
 }  // namespace
 
 static bool is_amd_json(std::string_view head, const ReadHow&) {
-  const auto lines = data_lines_of(head.substr(0, std::min<std::size_t>(head.size(), 65536)));
+  const auto lines = data_lines_of(head.substr(0, 65536));
   if (lines.empty() || (lines[0].front() != '{' && lines[0].front() != '[')) return false;
   AmdProbe probe;
-  JsonStream().feed(head.substr(0, std::min<std::size_t>(head.size(), 65536)), probe);
+  JsonStream().feed(head.substr(0, 65536), probe);
   if (lines[0].front() == '{') return probe.wrapped() && !probe.gpus.empty();
   return std::ranges::any_of(probe.gpus, [](const AmdGpu& gpu) {
     return std::ranges::any_of(
@@ -180,7 +180,7 @@ static Result<Schema> open_amd_json(std::string_view head, const ReadHow& how) {
         schema.columns.emplace_back().name = leaf.key;
       }
   }
-  std::erase_if(schema.metrics, [&](Metric metric) { return std::ranges::find(there, metric) == there.end(); });
+  keep_signals(schema, there);
   const auto number = to_double(time);
   const auto any = number ? std::nullopt : read_any_time(time);
   if (!time.empty() && !number && !any)
@@ -208,8 +208,7 @@ void AmdJsonParser::gpu(const AmdGpu& gpu) {
     values[slot] = *value;
     ranks[slot] = leaf.meaning.rank;
   }
-  const std::size_t row = batch_->add_row(*at, identities_.find(Identities::Cells{gpu.name}));
-  for (std::size_t slot = 0; slot < values.size(); ++slot) batch_->value[slot][row] = values[slot];
+  batch_->add_row(*at, identities_.find(Identities::Cells{gpu.name}), values);
 }
 
 void AmdJsonParser::broken() {

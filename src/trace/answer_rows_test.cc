@@ -1,4 +1,4 @@
-#include "trace/answer_rows.h"
+#include "trace/series_rows.h"
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>

@@ -128,6 +128,10 @@ struct Batch {
     gpu[rows] = of;
     return rows++;
   }
+  void add_row(std::int64_t when, std::uint32_t of, const std::vector<float>& values) {
+    const std::size_t row = add_row(when, of);
+    for (std::size_t slot = 0; slot < values.size(); ++slot) value[slot][row] = values[slot];
+  }
   void add_bad(std::uint64_t line, std::string why) {
     ++bad;
     if (first_bad.size() < kShown) first_bad.push_back({line, std::move(why)});

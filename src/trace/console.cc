@@ -35,13 +35,11 @@ struct ConsoleColumn {
   Meaning meaning;
 };
 
-class ConsoleParser final : public RowParser {
+class ConsoleParser final : public LineParser {
  public:
   explicit ConsoleParser(const Schema& schema);
 
-  void parse(const Chunk& chunk, Batch& batch) override;
   void finish(Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
 
  private:
   struct Row {
@@ -58,7 +56,7 @@ class ConsoleParser final : public RowParser {
     std::string command;  // of the first of them
   };
 
-  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) override;
   bool header(std::string_view text);
   bool take_time(std::string_view& text);
   // Nothing: said in the batch, or none of ours.
@@ -67,10 +65,8 @@ class ConsoleParser final : public RowParser {
   void add_process(const Row& row, Batch& batch);
   void close_tick(Batch& batch);
 
-  const Schema& schema_;
   Console console_;
   DayOrder order_;
-  Identities identities_;
   std::vector<ConsoleColumn> columns_;
   std::string last_time_text_;
   std::int64_t now_ = 0;
@@ -166,7 +162,7 @@ bool is_header_of(const std::vector<std::string_view>& words, Console console) {
 
 bool begins_with(std::string_view head, Console console) {
   std::size_t looked = 0;
-  for (const std::string_view line : lines_of(head.substr(0, std::min<std::size_t>(head.size(), 16384)))) {
+  for (const std::string_view line : lines_of(head.substr(0, 16384))) {
     if (is_header_of(header_words(line), console)) return true;
     if (++looked == 20) break;
   }
@@ -223,8 +219,7 @@ Result<Schema> open_console(std::string_view head, const ReadHow& how, Console c
     there.push_back(Metric::procs);
     schema.identity.insert(schema.identity.end(), {Role::pids, Role::command});
   }
-  std::erase_if(schema.metrics,
-                [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
+  keep_signals(schema, there);
   take_kind_of_time(schema, time);
   return schema;
 }
@@ -246,18 +241,11 @@ static Result<Schema> open_dcgmi(std::string_view head, const ReadHow& how) {
 }
 
 ConsoleParser::ConsoleParser(const Schema& schema)
-    : schema_(schema),
+    : LineParser(schema),
       console_(static_cast<Console>(schema.variant)),
       order_(schema.time == TimeKind::day_first     ? DayOrder::day_first
              : schema.time == TimeKind::month_first ? DayOrder::month_first
-                                                    : DayOrder::unknown),
-      identities_(schema.identity) {}
-
-void ConsoleParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  for_lines(chunk, batch,
-            [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
-}
+                                                    : DayOrder::unknown) {}
 
 void ConsoleParser::finish(Batch& batch) {
   batch.reset(schema_.metrics.size());
@@ -369,8 +357,7 @@ std::optional<ConsoleParser::Row> ConsoleParser::row_of(std::string_view text, s
 }
 
 void ConsoleParser::add(const Row& row, Batch& batch) {
-  const std::size_t at = batch.add_row(schema_.timed ? now_ : 0, identities_.find(Identities::Cells{row.gpu}));
-  for (std::size_t slot = 0; slot < row.values.size(); ++slot) batch.value[slot][at] = row.values[slot];
+  batch.add_row(schema_.timed ? now_ : 0, identities_.find(Identities::Cells{row.gpu}), row.values);
 }
 
 void ConsoleParser::add_process(const Row& row, Batch& batch) {

@@ -121,8 +121,7 @@ std::string_view without_blanks(const char* from, const char* to) {
 
 }  // namespace
 
-CsvParser::CsvParser(const Schema& schema)
-    : schema_(schema), identities_(schema.identity), time_(schema.time, schema.zoned) {
+CsvParser::CsvParser(const Schema& schema) : RowParser(schema), time_(schema.time, schema.zoned) {
   slow_ = !schema.timed;  // a header is told by its time
   for (const Column& column : schema.columns)
     fast_.push_back({column.role, column.wanted, column.metric == Metric::pstate, column.slot, nullptr, column.scale,

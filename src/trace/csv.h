@@ -27,7 +27,6 @@ class CsvParser final : public RowParser {
   explicit CsvParser(const Schema& schema);
 
   void parse(const Chunk& chunk, Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
 
   // Tests only: every row the slow way.
   void set_slow(bool slow) { slow_ = slow; }
@@ -42,8 +41,6 @@ class CsvParser final : public RowParser {
   bool slow_time(const std::vector<std::string>& cells, const std::string& cell, std::uint64_t number, Batch& batch);
   bool slow_value(const std::string& cell, const Column& column, std::uint64_t number, Batch& batch);
 
-  const Schema& schema_;
-  Identities identities_;
   TimeReader time_;
   std::vector<FastColumn> fast_;
   Identities::Cells names_;          // of the row that is read the fast way

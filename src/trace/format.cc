@@ -8,7 +8,6 @@
 #include "base/text.h"
 #include "trace/cells.h"
 #include "trace/csv.h"
-#include "trace/long.h"
 #include "trace/ndjson.h"
 
 namespace lull::trace {
@@ -42,7 +41,6 @@ std::unique_ptr<RowParser> table_parser(const Schema& schema) {
   return std::make_unique<CsvParser>(schema);
 }
 
-const TraceFormat kLong{"a table with a row for each value", is_long, open_long, make_row_parser<LongParser>, true};
 const TraceFormat kTable{"CSV or NDJSON", is_table, open_table, table_parser, true};
 
 // The first that recognises a file reads it; anything with columns is a table.
@@ -117,7 +115,7 @@ bool is_json_array(std::string_view head) {
 }
 
 std::optional<Error> stranger(std::string_view head) {
-  const std::string_view start = head.substr(0, std::min<std::size_t>(head.size(), 4096));
+  const std::string_view start = head.substr(0, 4096);
   const auto says = [](const Stranger& one) {
     return Error{fmt::format("it looks like {}, which lull cannot read{}{}", one.what, one.advice.empty() ? "" : "; ",
                              one.advice)};
@@ -277,6 +275,24 @@ void take_kind_of_time(Schema& schema, const std::optional<AnyTime>& time) {
   schema.zone_minutes = time ? time->zone_minutes.value_or(0) : 0;
   schema.from_epoch = time && time->dated && time->has_year;
   if (time && !time->has_year) schema.wraps = time->dated ? Schema::Wraps::each_year : Schema::Wraps::each_day;
+}
+
+void keep_signals(Schema& schema, std::span<const Metric> there) {
+  std::erase_if(schema.metrics, [&](Metric metric) { return std::ranges::find(there, metric) == there.end(); });
+}
+
+void take_signals(Schema& schema, std::span<const Metric> there) {
+  keep_signals(schema, there);
+  for (const Metric metric : there) schema.columns.emplace_back().name = info(metric).name;
+}
+
+void set_signal(const Schema& schema, Metric metric, std::string_view word, std::size_t row, Batch& batch,
+                double scale) {
+  Column column;
+  column.metric = metric;
+  column.scale = scale;
+  if (const std::size_t slot = slot_of(schema, metric); slot != kNoSlot)
+    batch.value[slot][row] = parse_cell(word, column).value_or(kUnknownSample);
 }
 
 std::size_t slot_of(const Schema& schema, Metric metric) {

@@ -40,7 +40,7 @@ std::unique_ptr<RowParser> make_row_parser(const Schema& schema) {
 
 // Each is defined in the file of its name.
 extern const TraceFormat kSmiTable, kDmon, kPmon, kDcgmi, kTegrastats, kNpuSmi, kPrometheus, kSnapshots, kAmdJson,
-    kIntelGpuTop, kWide;
+    kIntelGpuTop, kLong, kWide;
 std::span<const TraceFormat* const> formats();
 
 // The schema of a file that begins with `head`, or one line that says what the file looks like and what to do.
@@ -71,8 +71,15 @@ Result<> only_signals(const ReadHow& how, std::string_view format);
 Schema schema_of_samples(const std::vector<Metric>& wanted);
 // How the times of such a file are written, from the first of them; nothing: it has none.
 void take_kind_of_time(Schema& schema, const std::optional<AnyTime>& time);
+// Leaves those of its signals that such a file has.
+void keep_signals(Schema& schema, std::span<const Metric> there);
+// The same where every such file has the same ones, which are its columns.
+void take_signals(Schema& schema, std::span<const Metric> there);
 // A signal's slot in such a schema, or npos.
 std::size_t slot_of(const Schema& schema, Metric metric);
 inline constexpr std::size_t kNoSlot = static_cast<std::size_t>(-1);
+// Sets a signal of a row by a word of such a file; one that makes no sense is unknown.
+void set_signal(const Schema& schema, Metric metric, std::string_view word, std::size_t row, Batch& batch,
+                double scale = 1);
 
 }  // namespace lull::trace

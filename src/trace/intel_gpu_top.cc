@@ -11,7 +11,7 @@
 
 #include "base/text.h"
 #include "trace/format.h"
-#include "trace/json_rows.h"
+#include "trace/ndjson.h"
 
 namespace lull::trace {
 namespace {
@@ -115,15 +115,13 @@ constexpr std::array kIntelSignals = {Metric::util, Metric::power, Metric::clock
 static bool is_intel_gpu_top(std::string_view head, const ReadHow&) {
   if (head.find("\"engines\"") == std::string_view::npos) return false;
   IntelProbe probe;
-  JsonStream().feed(head.substr(0, std::min<std::size_t>(head.size(), 65536)), probe);
+  JsonStream().feed(head.substr(0, 65536), probe);
   return probe.any;
 }
 
 static Result<Schema> open_intel_gpu_top(std::string_view, const ReadHow& how) {
   Schema schema = schema_of_samples(how.wanted);
-  std::erase_if(schema.metrics,
-                [](Metric metric) { return std::ranges::find(kIntelSignals, metric) == kIntelSignals.end(); });
-  for (const Metric metric : kIntelSignals) schema.columns.emplace_back().name = info(metric).name;
+  take_signals(schema, kIntelSignals);
   schema.lines = false;
   schema.one_gpu = true;
   schema.from_epoch = false;

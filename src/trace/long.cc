@@ -1,11 +1,22 @@
-#include "trace/long.h"
+// Tables with a row for each value: time, GPU, the name of the signal, its value (and
+// perhaps its unit), as CSV or as an object on each line. Old Grafana's "Series;Time;Value",
+// InfluxDB's annotated CSV, what people melt with pandas.
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
+#include <cmath>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <vector>
 
 #include "base/text.h"
 #include "trace/cells.h"
+#include "trace/format.h"
+#include "trace/series_rows.h"
 
 namespace lull::trace {
 namespace {
@@ -35,15 +46,40 @@ std::size_t column_of(const std::vector<std::string>& names, Role role) {
   return best;
 }
 
+class LongParser final : public SeriesRows {
+ public:
+  explicit LongParser(const Schema& schema);
+
+  void parse(const Chunk& chunk, Batch& batch) override;
+
+ private:
+  void line(std::string_view text, std::uint64_t number, Batch& batch);
+  void add(const SeriesPlace& place, std::int64_t at, float value, Batch& batch);
+  void learn_columns(const std::vector<std::string>& names);
+  bool is_header(const std::vector<std::string>& cells) const;
+
+  // Where in a line, npos: nowhere.
+  std::size_t count_ = 0;
+  std::size_t time_ = kNoSlot;
+  std::size_t name_ = kNoSlot;
+  std::size_t value_ = kNoSlot;
+  std::string value_name_;  // as the header has it
+  std::size_t unit_ = kNoSlot;
+  std::array<std::size_t, 7> roles_{};                       // of kSeriesRoles
+  std::vector<std::pair<std::size_t, std::string>> labels_;  // every other column, for --columns
+  std::unordered_map<std::string, SeriesPlace> places_;      // by what names a series
+  std::size_t last_ = kNoSlot;                               // the row added last
+};
+
 }  // namespace
 
-bool is_long(std::string_view head, const ReadHow&) {
+static bool is_long(std::string_view head, const ReadHow&) {
   const std::vector<std::string> names = table_names(head);
   return column_in(names, kNameColumns) != kNoSlot && column_in(names, kValueColumns) != kNoSlot &&
          column_of(names, Role::time) != kNoSlot;
 }
 
-Result<Schema> open_long(std::string_view head, const ReadHow& how) {
+static Result<Schema> open_long(std::string_view head, const ReadHow& how) {
   for (const ColumnChoice& choice : how.columns)
     if (choice.role == "lease" || choice.column == "none")
       return fail(fmt::format("--columns {}={} cannot be obeyed: this is a table with a row for each value",
@@ -62,7 +98,7 @@ Result<Schema> open_long(std::string_view head, const ReadHow& how) {
 }
 
 // An empty cell is not recorded, as in every table: it does not say that nobody has the GPU.
-LongParser::LongParser(const Schema& schema) : schema_(schema), rows_(schema, SeriesRows::Unlabelled::untold) {
+LongParser::LongParser(const Schema& schema) : SeriesRows(schema, Unlabelled::untold) {
   std::vector<std::string> names;
   for (const Column& column : schema.columns) names.push_back(column.name);
   learn_columns(names);
@@ -98,7 +134,6 @@ bool LongParser::is_header(const std::vector<std::string>& cells) const {
 
 void LongParser::parse(const Chunk& chunk, Batch& batch) {
   batch.reset(schema_.metrics.size());
-  rows_.next_batch();
   for_lines(chunk, batch, [&](std::string_view text, std::uint64_t number, bool) { line(text, number, batch); });
 }
 
@@ -130,14 +165,25 @@ void LongParser::line(std::string_view text, std::uint64_t number, Batch& batch)
     for (const auto& [column, name] : labels_) series.labels.emplace_back(name, cell(column));
     if (series.gpu.gpu.empty() && series.gpu.uuid.empty()) series.gpu.gpu.assign(1, '0');
     if (places_.size() > 100'000) places_.clear();
-    place = places_.emplace(key, rows_.place(series)).first;
+    place = places_.emplace(key, SeriesRows::place(series)).first;
   }
   if (place->second.slot == kNoSlot) return;  // none of ours: no need to understand its value
   const auto at = parse_time(cell(time_), schema_.time);
   if (!at) return batch.add_bad(number, fmt::format("'{}' is not a time", printable(cell(time_).substr(0, 60))));
   const auto value = series_cell(cell(value_), place->second.meaning, schema_.decimal_comma);
   if (!value) return batch.add_bad(number, fmt::format("'{}' is not a number", printable(cell(value_).substr(0, 60))));
-  rows_.add(place->second, *at, *value, batch);
+  add(place->second, *at, *value, batch);
 }
+
+// Values of the same GPU and moment that follow each other share a row.
+void LongParser::add(const SeriesPlace& place, std::int64_t at, float value, Batch& batch) {
+  const std::uint32_t gpu = identities_.find(place.cells());
+  const bool same = last_ < batch.rows && batch.at[last_] == at && batch.gpu[last_] == gpu &&
+                    std::isnan(batch.value[place.slot][last_]);
+  if (!same) last_ = batch.add_row(at, gpu);
+  batch.value[place.slot][last_] = value;
+}
+
+const TraceFormat kLong{"a table with a row for each value", is_long, open_long, make_row_parser<LongParser>, true};
 
 }  // namespace lull::trace

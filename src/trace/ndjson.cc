@@ -14,6 +14,18 @@ namespace {
 
 bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 
+// What stands for what behind a backslash; \u is not among them.
+char unescaped(char c) {
+  constexpr std::string_view kFrom = "nrtbf";
+  constexpr std::string_view kTo = "\n\r\t\b\f";
+  const std::size_t at = kFrom.find(c);
+  return at == std::string_view::npos ? c : kTo[at];
+}
+
+unsigned hex_digit(char c) {
+  return (is_digit(c) ? static_cast<unsigned>(c - '0') : static_cast<unsigned>((c | 0x20) - 'a') + 10U) & 15U;
+}
+
 // One member after the other of the object on a line. Knows no more of JSON than
 // it takes to step over what is not ours.
 class Members {
@@ -119,22 +131,13 @@ std::string unescape(std::string_view text) {
       continue;
     }
     const char c = text[++i];
-    constexpr std::string_view kFrom = "nrtbf";
-    constexpr std::string_view kTo = "\n\r\t\b\f";
     if (c == 'u' && i + 4 < text.size()) {
       unsigned code = 0;
-      for (std::size_t k = 1; k <= 4; ++k) {
-        const char h = text[i + k];
-        const unsigned digit =
-            is_digit(h) ? static_cast<unsigned>(h - '0') : static_cast<unsigned>((h | 0x20) - 'a') + 10U;
-        code = code * 16 + (digit & 15U);
-      }
+      for (std::size_t k = 1; k <= 4; ++k) code = code * 16 + hex_digit(text[i + k]);
       append_utf8(out, code);
       i += 4;
-    } else if (const std::size_t k = kFrom.find(c); k != std::string_view::npos) {
-      out += kTo[k];
     } else {
-      out += c;
+      out += unescaped(c);
     }
   }
   return out;
@@ -168,8 +171,6 @@ std::vector<std::string> cells_of_object(std::string_view line, const std::vecto
   }
   return cells;
 }
-
-NdjsonParser::NdjsonParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
 
 const Column* NdjsonParser::column_of(std::string_view key) {
   const std::size_t count = schema_.columns.size();
@@ -249,7 +250,6 @@ namespace {
 constexpr std::size_t kDeepest = 64;
 constexpr std::size_t kLongest = 64U << 10;
 
-bool is_json_space(char c) { return c == ' ' || c == '\t' || c == '\r' || c == '\n'; }
 bool in_word(char c) {
   return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '+' || c == '-';
 }
@@ -304,28 +304,23 @@ void JsonStream::take(char c, JsonHandler& to) {
     }
     end_value(to);
   }
-  if (is_json_space(c)) return;
+  if (is_blank(c)) return;
   take_structure(c, to);
 }
 
 void JsonStream::take_text(char c, JsonHandler& to) {
   if (escape_left_ > 0) {  // the four digits of \u
-    const unsigned digit = is_digit(c) ? static_cast<unsigned>(c - '0') : static_cast<unsigned>((c | 0x20) - 'a') + 10U;
-    escape_code_ = escape_code_ * 16 + (digit & 15U);
+    escape_code_ = escape_code_ * 16 + hex_digit(c);
     if (--escape_left_ == 0) append_utf8(token_, escape_code_);
     return;
   }
   if (state_ == State::escape) {
     state_ = State::text;
-    constexpr std::string_view kFrom = "nrtbf";
-    constexpr std::string_view kTo = "\n\r\t\b\f";
     if (c == 'u') {
       escape_left_ = 4;
       escape_code_ = 0;
-    } else if (const std::size_t k = kFrom.find(c); k != std::string_view::npos) {
-      token_ += kTo[k];
     } else {
-      token_ += c;
+      token_ += unescaped(c);
     }
     return;
   }

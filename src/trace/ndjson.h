@@ -17,17 +17,13 @@ namespace lull::trace {
 
 class NdjsonParser final : public RowParser {
  public:
-  explicit NdjsonParser(const Schema& schema);
-
+  using RowParser::RowParser;
   void parse(const Chunk& chunk, Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
 
  private:
   void row(std::string_view line, std::uint64_t number, Batch& batch);
   const Column* column_of(std::string_view key);
 
-  const Schema& schema_;
-  Identities identities_;
   std::size_t next_ = 0;  // keys come in the same order again
 };
 
@@ -93,6 +89,38 @@ class JsonStream {
   std::uint64_t line_ = 1;
   unsigned escape_left_ = 0;
   unsigned escape_code_ = 0;
+};
+
+// What the parsers of JSON documents have in common: `Handler`, a JsonHandler, gets what is met in each chunk, and adds
+// rows to the batch of that chunk.
+template <class Handler, class Base = RowParser>
+class JsonRowParser : public Base, protected Handler {
+ public:
+  using Base::Base;
+
+  void parse(const Chunk& chunk, Batch& batch) override {
+    begin(batch);
+    std::string_view text = chunk.text();
+    if (chunk.first && text.starts_with("\xEF\xBB\xBF")) text.remove_prefix(3);
+    stream_.feed(text, *this);
+    batch.lines = stream_.line() - 1 - lines_before_;
+  }
+  void finish(Batch& batch) override {
+    begin(batch);
+    stream_.finish(*this);
+  }
+
+ protected:
+  std::uint64_t here() const { return stream_.line() - lines_before_; }  // the line in this chunk
+  void begin(Batch& batch) {
+    batch.reset(this->schema_.metrics.size());
+    batch_ = &batch;
+    lines_before_ = stream_.line() - 1;
+  }
+
+  Batch* batch_ = nullptr;
+  JsonStream stream_;
+  std::uint64_t lines_before_ = 0;
 };
 
 }  // namespace lull::trace

@@ -18,22 +18,16 @@
 namespace lull::trace {
 namespace {
 
-class NpuSmiParser final : public RowParser {
+class NpuSmiParser final : public LineParser {
  public:
-  explicit NpuSmiParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
-
-  void parse(const Chunk& chunk, Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
+  using LineParser::LineParser;
 
  private:
-  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) override;
   void table_line(std::string_view text, std::uint64_t number, Batch& batch);
   void watch_line(std::string_view text, std::uint64_t number, Batch& batch);
   std::size_t add_row(std::string_view card, std::string_view chip, Batch& batch);
-  void set(Metric metric, std::string_view word, std::size_t row, Batch& batch) const;
 
-  const Schema& schema_;
-  Identities identities_;
   std::vector<std::string> columns_;  // of `info watch`
   bool fresh_ = false;                // a time that no table has used yet
   bool timed_ = false;                // this table has one
@@ -59,15 +53,13 @@ std::vector<std::string> watch_columns(std::string_view line) {
 }  // namespace
 
 static bool is_npu_smi(std::string_view head, const ReadHow&) {
-  const auto lines = lines_of(head.substr(0, std::min<std::size_t>(head.size(), 65536)));
+  const auto lines = lines_of(head.substr(0, 65536));
   return std::ranges::any_of(lines, [](std::string_view line) { return is_npu_title(line) || heads_watch(line); });
 }
 
 static Result<Schema> open_npu_smi(std::string_view head, const ReadHow& how) {
   Schema schema = schema_of_samples(how.wanted);
-  std::erase_if(schema.metrics,
-                [](Metric metric) { return std::ranges::find(kNpuSignals, metric) == kNpuSignals.end(); });
-  for (const Metric metric : kNpuSignals) schema.columns.emplace_back().name = info(metric).name;
+  take_signals(schema, kNpuSignals);
   std::optional<AnyTime> time;
   bool watch = false;
   for (std::string_view line : lines_of(head)) {
@@ -79,12 +71,6 @@ static Result<Schema> open_npu_smi(std::string_view head, const ReadHow& how) {
     std::erase_if(schema.metrics,
                   [](Metric metric) { return metric == Metric::mem_used || metric == Metric::mem_total; });
   return schema;
-}
-
-void NpuSmiParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  for_lines(chunk, batch,
-            [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
 }
 
 void NpuSmiParser::line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) {
@@ -105,14 +91,6 @@ void NpuSmiParser::line(std::string_view text, std::uint64_t number, bool cut, B
 std::size_t NpuSmiParser::add_row(std::string_view card, std::string_view chip, Batch& batch) {
   const std::string name = chip == "0" ? std::string(card) : fmt::format("{}:{}", card, chip);
   return batch.add_row(schema_.timed ? now_ : 0, identities_.find(Identities::Cells{name}));
-}
-
-void NpuSmiParser::set(Metric metric, std::string_view word, std::size_t row, Batch& batch) const {
-  Column column;
-  column.metric = metric;
-  column.scale = info(metric).unit == Unit::bytes ? kMiB : 1;
-  if (const std::size_t slot = slot_of(schema_, metric); slot != kNoSlot)
-    batch.value[slot][row] = parse_cell(word, column).value_or(kUnknownSample);
 }
 
 // "| 0     910B3 | OK | 91.0  37  0 / 0 |", then "| 0 | 0000:C1:00.0 | 0  0 / 0  3389 / 65536 |".
@@ -141,13 +119,13 @@ void NpuSmiParser::table_line(std::string_view text, std::uint64_t number, Batch
   if (cells[1].find(':') == std::string_view::npos || words.empty()) return;  // of the processes
   const std::size_t row = add_row(card_, first[0], batch);
   card_.clear();
-  set(Metric::power, power_, row, batch);
-  set(Metric::temp, temp_, row, batch);
-  set(Metric::util, words[0], row, batch);
+  set_signal(schema_, Metric::power, power_, row, batch);
+  set_signal(schema_, Metric::temp, temp_, row, batch);
+  set_signal(schema_, Metric::util, words[0], row, batch);
   // The last pair is the card's own memory: HBM where it has any.
   if (words.size() < 4 || words[words.size() - 2] != "/") return;
-  set(Metric::mem_used, words[words.size() - 3], row, batch);
-  set(Metric::mem_total, words.back(), row, batch);
+  set_signal(schema_, Metric::mem_used, words[words.size() - 3], row, batch, kMiB);
+  set_signal(schema_, Metric::mem_total, words.back(), row, batch, kMiB);
 }
 
 void NpuSmiParser::watch_line(std::string_view text, std::uint64_t number, Batch& batch) {
@@ -158,9 +136,9 @@ void NpuSmiParser::watch_line(std::string_view text, std::uint64_t number, Batch
   fresh_ = false;
   const std::size_t row = add_row(words[0], words[1], batch);
   for (std::size_t i = 2; i < words.size(); ++i) {
-    if (columns_[i] == "AI Core(%") set(Metric::util, words[i], row, batch);
-    if (columns_[i] == "Pwr(W") set(Metric::power, words[i], row, batch);
-    if (columns_[i] == "Temp(C") set(Metric::temp, words[i], row, batch);
+    if (columns_[i] == "AI Core(%") set_signal(schema_, Metric::util, words[i], row, batch);
+    if (columns_[i] == "Pwr(W") set_signal(schema_, Metric::power, words[i], row, batch);
+    if (columns_[i] == "Temp(C") set_signal(schema_, Metric::temp, words[i], row, batch);
   }
 }
 

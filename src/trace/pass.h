@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "base/fd.h"
@@ -17,11 +19,10 @@
 #include "trace/bytes.h"
 #include "trace/format.h"
 #include "trace/reader.h"
-#include "trace/registry.h"
 #include "trace/rollup.h"
+#include "trace/schema.h"
 #include "trace/sequence.h"
 #include "trace/series.h"
-#include "trace/ticks.h"
 
 namespace lull::trace {
 
@@ -36,6 +37,33 @@ struct File {
 
 Result<ByteSource> open_source(const File& file);
 std::string shown(const std::string& path);  // in a message
+
+// Which GPU a row is of. A UUID names a GPU for good, in every file; an index (or
+// whatever --columns gpu= chose) names one within its host. Rows whose UUID reads
+// "[GPU is lost]" are told by their index.
+class Registry {
+ public:
+  // `scope` keeps the indexes of different files apart; empty: they are the same GPUs.
+  struct Found {
+    std::uint32_t gpu = 0;
+    bool by_uuid = false;
+    bool fresh = false;
+  };
+  Found resolve(const std::vector<Role>& roles, const std::vector<std::string>& cells, std::string_view scope);
+
+  std::size_t size() const { return gpus_.size(); }
+  std::vector<TraceGpu>& gpus() { return gpus_; }
+
+ private:
+  std::uint32_t create(std::string label, std::string uuid);
+
+  std::vector<TraceGpu> gpus_;
+  std::map<std::string, std::uint32_t, std::less<>> by_uuid_;
+  std::map<std::string, std::uint32_t, std::less<>> by_label_;  // scope, host and index
+};
+
+// Labels that several GPUs share get part of the UUID, so that people can tell them apart.
+void make_labels_unique(std::vector<TraceGpu>& gpus);
 
 // again: a roll-up was damaged, and is not used any more
 enum class Outcome : std::uint8_t { done, too_late, overlap, again };
@@ -71,7 +99,8 @@ class Pass {
  private:
   // What one thread has of its own.
   struct Worker {
-    explicit Worker(const File& file) : parser(file.rollup ? file.rollup->parser() : make_parser(file.schema)) {}
+    explicit Worker(const File& file)
+        : parser(file.rollup ? file.rollup->parser(file.schema) : make_parser(file.schema)) {}
     std::unique_ptr<RowParser> parser;
     Chunk chunk;
     Batch batch;

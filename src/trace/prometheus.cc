@@ -12,7 +12,6 @@
 #include <vector>
 
 #include "base/text.h"
-#include "trace/answer_rows.h"
 #include "trace/format.h"
 #include "trace/ndjson.h"
 #include "trace/rows.h"
@@ -22,18 +21,12 @@
 namespace lull::trace {
 namespace {
 
-class PrometheusParser final : public RowParser, private JsonHandler {
+class PrometheusParser final : public JsonRowParser<JsonHandler, SeriesRows> {
  public:
-  explicit PrometheusParser(const Schema& schema) : schema_(schema), rows_(schema) {}
+  explicit PrometheusParser(const Schema& schema) : JsonRowParser(schema) {}
 
   void parse(const Chunk& chunk, Batch& batch) override;
   void finish(Batch& batch) override;
-  const Identities& identities() const override { return rows_.identities(); }
-  std::vector<std::string> strangers() const override { return rows_.strangers(); }
-  std::vector<int> best_ranks() const override { return rows_.best_ranks(); }
-  std::vector<std::string> labelled() const override { return rows_.labelled(); }
-  std::vector<std::string> doubtful() const override { return rows_.doubtful(); }
-  Result<> check_choices() const override { return rows_.check_choices(); }
 
  private:
   void open(bool object) override;
@@ -45,16 +38,10 @@ class PrometheusParser final : public RowParser, private JsonHandler {
   std::string_view take_points(std::string_view text);
   void add_point(std::string_view time, std::string_view value);
   void add_job(std::int64_t at, double number);
-  void release() { answer_.release(rows_.identities(), *batch_); }
-  std::uint64_t here() const { return stream_.line() - lines_before_; }
+  void release() { answer_.release(identities_, *batch_); }
 
-  const Schema& schema_;
-  JsonStream stream_;
-  SeriesRows rows_;
   AnswerRows answer_;
   std::optional<double> job_;  // that of the value before
-  Batch* batch_ = nullptr;
-  std::uint64_t lines_before_ = 0;
   std::string key_;
   std::size_t depth_ = 0;
   std::size_t labels_at_ = 0;  // the depth of the labels' object; 0: not in it
@@ -71,7 +58,7 @@ class PrometheusParser final : public RowParser, private JsonHandler {
 }  // namespace
 
 static bool is_prometheus(std::string_view head, const ReadHow&) {
-  const std::string_view start = trim(head.substr(0, std::min<std::size_t>(head.size(), 4096)));
+  const std::string_view start = trim(head.substr(0, 4096));
   if (!start.starts_with('{') && !start.starts_with('[')) return false;
   const bool answer =
       start.find("\"resultType\"") != std::string_view::npos || start.find("\"errorType\"") != std::string_view::npos;
@@ -81,7 +68,7 @@ static bool is_prometheus(std::string_view head, const ReadHow&) {
 }
 
 static Result<Schema> open_prometheus(std::string_view head, const ReadHow& how) {
-  const std::string_view start = head.substr(0, std::min<std::size_t>(head.size(), 4096));
+  const std::string_view start = head.substr(0, 4096);
   if (start.find("\"errorType\"") != std::string_view::npos)
     return fail(fmt::format("it is an error of Prometheus, not readings: {}", printable(trim(start).substr(0, 200))));
   for (const ColumnChoice& choice : how.columns)
@@ -99,9 +86,7 @@ static Result<Schema> open_prometheus(std::string_view head, const ReadHow& how)
 }
 
 void PrometheusParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  batch_ = &batch;
-  lines_before_ = stream_.line() - 1;
+  begin(batch);
   for (std::string_view text = chunk.text(); !text.empty();) {
     if (values_at_ != 0 && depth_ == values_at_ && stream_.behind_value()) text = take_points(text);
     if (text.empty()) break;
@@ -113,10 +98,7 @@ void PrometheusParser::parse(const Chunk& chunk, Batch& batch) {
 }
 
 void PrometheusParser::finish(Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  batch_ = &batch;
-  lines_before_ = stream_.line() - 1;
-  stream_.finish(*this);
+  JsonRowParser::finish(batch);
   release();
 }
 
@@ -140,7 +122,7 @@ void PrometheusParser::close() {
     labels_at_ = 0;
     labelled_ = true;
     SeriesName series = series_of(labels_);
-    place_ = rows_.place(series);
+    place_ = place(series);
     value_text_.clear();  // another series may have another unit
     if (place_.gpu.gpu.empty() && place_.gpu.uuid.empty()) place_.gpu.gpu.assign(1, '0');
     job_.reset();

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cmath>
 #include <cstdlib>
+#include <iterator>
 #include <set>
 
 #include "base/text.h"
@@ -303,6 +304,26 @@ std::vector<std::string> oddities(const TraceReport& report) {
     say(rows(report.duplicates) + " of the same GPU and time as another; the first one counts");
   if (report.out_of_order > 0) say(rows(report.out_of_order) + " out of order; sorted");
   return lines;
+}
+
+// ---- paces
+
+std::int64_t Paced::find(Instant sample) const {
+  const auto next = std::ranges::lower_bound(changes, sample, {}, &Change::from);
+  return next == changes.begin() ? first : std::prev(next)->value;
+}
+
+std::int64_t Paced::longest() const {
+  std::int64_t most = first;
+  for (const Change& change : changes) most = std::max(most, change.value);
+  return most;
+}
+
+std::size_t Paced::same_for(std::span<const Instant> at, std::size_t from) const {
+  const auto next = std::ranges::lower_bound(changes, at[from], {}, &Change::from);
+  if (next == changes.end()) return at.size() - from;
+  const auto rest = at.subspan(from);
+  return static_cast<std::size_t>(std::ranges::upper_bound(rest, next->from) - rest.begin());
 }
 
 }  // namespace lull::trace

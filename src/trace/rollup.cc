@@ -244,9 +244,9 @@ std::shared_ptr<const RollUp> RollUp::find(const std::string& day_path, const Sc
   if (index.line() != kFirstLine || index.line() != stamp_of(day)) return nullptr;
   std::vector<std::string> names(index.count(kMostColumns).value_or(0));
   for (std::string& name : names) name = index.line().value_or("");
-  found->roles_.resize(index.count(kMaxIdentity).value_or(0));
-  for (Role& role : found->roles_) role = static_cast<Role>(to_unsigned(index.line().value_or("")).value_or(0));
-  if (found->roles_ != schema.identity) return nullptr;
+  std::vector<Role> roles(index.count(kMaxIdentity).value_or(0));
+  for (Role& role : roles) role = static_cast<Role>(to_unsigned(index.line().value_or("")).value_or(0));
+  if (roles != schema.identity) return nullptr;
   for (const std::string& wanted : columns_of(schema)) {
     const auto place = std::ranges::find(names, wanted);
     if (place == names.end() || wanted.empty()) return nullptr;
@@ -254,7 +254,7 @@ std::shared_ptr<const RollUp> RollUp::find(const std::string& day_path, const Sc
   }
   found->names_.resize(index.count().value_or(0));
   for (auto& cells : found->names_)
-    for (std::size_t i = 0; i < found->roles_.size(); ++i) cells.emplace_back(index.line().value_or(""));
+    for (std::size_t i = 0; i < roles.size(); ++i) cells.emplace_back(index.line().value_or(""));
   found->blocks_.resize(index.count().value_or(0));
   for (Rows& block : found->blocks_) {
     block.count = to_unsigned(index.line().value_or("")).value_or(0);
@@ -305,7 +305,7 @@ Result<bool> RollUp::Reader::next(Chunk& chunk) {
 // From such a chunk to rows.
 class RollUpParser final : public RowParser {
  public:
-  explicit RollUpParser(const RollUp& of) : of_(of), identities_(of.roles_), met_(of.names_.size(), kNotMet) {}
+  RollUpParser(const RollUp& of, const Schema& schema) : RowParser(schema), of_(of), met_(of.names_.size(), kNotMet) {}
 
   void parse(const Chunk& chunk, Batch& batch) override {
     const char* from = chunk.begin();
@@ -331,7 +331,6 @@ class RollUpParser final : public RowParser {
     }
     for (std::vector<float>& column : batch.value) take(column.data(), 4 * count);
   }
-  const Identities& identities() const override { return identities_; }
 
  private:
   std::uint32_t meet(std::uint32_t gpu) {
@@ -341,11 +340,12 @@ class RollUpParser final : public RowParser {
   }
 
   const RollUp& of_;
-  Identities identities_;
   std::vector<std::uint32_t> met_;  // their numbers here
 };
 
-std::unique_ptr<RowParser> RollUp::parser() const { return std::make_unique<RollUpParser>(*this); }
+std::unique_ptr<RowParser> RollUp::parser(const Schema& schema) const {
+  return std::make_unique<RollUpParser>(*this, schema);
+}
 
 Result<> roll_up(const std::string& day_path) {
   const Fd day = TRY(open_file(day_path, O_RDONLY | O_NOFOLLOW));

@@ -42,7 +42,7 @@ class RollUp {
     std::string packed_;
   };
   Result<Reader> open() const;
-  std::unique_ptr<RowParser> parser() const;
+  std::unique_ptr<RowParser> parser(const Schema& schema) const;  // that of the file
 
  private:
   friend class RollUpParser;
@@ -56,7 +56,6 @@ class RollUp {
   };
 
   std::string path_;
-  std::vector<Role> roles_;
   std::vector<std::vector<std::string>> names_;  // of GPUs and who has them, as the cells say
   std::vector<std::size_t> wanted_;              // by slot of the schema: its column
   std::vector<Rows> blocks_;

@@ -14,7 +14,7 @@ namespace lull::trace {
 
 class RowParser {
  public:
-  RowParser() = default;
+  explicit RowParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
   RowParser(const RowParser&) = delete;
   RowParser& operator=(const RowParser&) = delete;
   virtual ~RowParser() = default;
@@ -22,7 +22,7 @@ class RowParser {
   virtual void parse(const Chunk& chunk, Batch& batch) = 0;
   // The rows that were still being put together when the file ended; parse() did not give them yet.
   virtual void finish(Batch& batch) { batch.reset(0); }
-  virtual const Identities& identities() const = 0;
+  const Identities& identities() const { return identities_; }
   // What the file names that is none of ours, for a message.
   virtual std::vector<std::string> strangers() const { return {}; }
   // By slot of the schema: the rank of the best source that was met, for Schema::ranks.
@@ -33,10 +33,14 @@ class RowParser {
   virtual std::vector<std::string> doubtful() const { return {}; }
   // What --columns asked for and the file does not have.
   virtual Result<> check_choices() const { return {}; }
+
+ protected:
+  const Schema& schema_;
+  Identities identities_;
 };
 
-// For parsers that go line by line: each with its number, without its end, and whether the file ended in the middle of
-// it (the last number may lack digits then).
+// Each line with its number, without its end, and whether the file ended in the middle of it (the last number may lack
+// digits then).
 template <class EachLine>
 void for_lines(const Chunk& chunk, Batch& batch, const EachLine& each) {
   std::string_view text = chunk.text();
@@ -49,5 +53,18 @@ void for_lines(const Chunk& chunk, Batch& batch, const EachLine& each) {
     each(line, ++batch.lines, text.empty() && chunk.unterminated);
   }
 }
+
+class LineParser : public RowParser {
+ public:
+  using RowParser::RowParser;
+  void parse(const Chunk& chunk, Batch& batch) final {
+    batch.reset(schema_.metrics.size());
+    for_lines(chunk, batch,
+              [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
+  }
+
+ protected:
+  virtual void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) = 0;
+};
 
 }  // namespace lull::trace

@@ -17,19 +17,14 @@
 namespace lull::trace {
 namespace {
 
-class SmiTableParser final : public RowParser {
+class SmiTableParser final : public LineParser {
  public:
-  explicit SmiTableParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
-
-  void parse(const Chunk& chunk, Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
+  using LineParser::LineParser;
 
  private:
-  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) override;
   void readings(std::string_view text, std::uint64_t number, Batch& batch);
 
-  const Schema& schema_;
-  Identities identities_;
   bool in_gpus_ = false;  // in the part of the table that lists GPUs
   bool fresh_ = false;    // a time that no table has used yet
   bool timed_ = false;    // this table has one
@@ -42,13 +37,6 @@ std::vector<std::string_view> cells_of(std::string_view line) {
   line = trim(line);
   if (line.size() < 2 || line.front() != '|' || line.back() != '|') return {};
   return split(line.substr(1, line.size() - 2), '|');
-}
-
-// "54W", "4321MiB", "42C", "30%", "P8"; unknown where it says anything else.
-float reading_of(std::string_view word, Metric metric) {
-  Column column;
-  column.metric = metric;
-  return parse_cell(word, column).value_or(kUnknownSample);
 }
 
 // "54W / 300W": what is on either side of the lone slash; unknown where there is none.
@@ -72,7 +60,7 @@ std::optional<AnyTime> time_line(std::string_view line) {
 }  // namespace
 
 static bool is_smi_table(std::string_view head, const ReadHow&) {
-  const auto lines = lines_of(head.substr(0, std::min<std::size_t>(head.size(), 65536)));
+  const auto lines = lines_of(head.substr(0, 65536));
   return std::any_of(lines.begin(), lines.end(), is_title) && std::any_of(lines.begin(), lines.end(), heads_gpus);
 }
 
@@ -80,20 +68,12 @@ static Result<Schema> open_smi_table(std::string_view head, const ReadHow& how) 
   Schema schema = schema_of_samples(how.wanted);
   constexpr std::array kThere = {Metric::util,        Metric::mem_used, Metric::mem_total, Metric::power,
                                  Metric::power_limit, Metric::temp,     Metric::pstate,    Metric::fan};
-  std::erase_if(schema.metrics,
-                [&](Metric metric) { return std::find(kThere.begin(), kThere.end(), metric) == kThere.end(); });
-  for (const Metric metric : kThere) schema.columns.emplace_back().name = info(metric).name;
+  take_signals(schema, kThere);
   std::optional<AnyTime> time;
   for (const std::string_view line : lines_of(head))
     if (!time) time = time_line(line);
   take_kind_of_time(schema, time);
   return schema;
-}
-
-void SmiTableParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  for_lines(chunk, batch,
-            [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
 }
 
 void SmiTableParser::line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) {
@@ -139,10 +119,8 @@ void SmiTableParser::readings(std::string_view text, std::uint64_t number, Batch
   if (cells.size() != 3)
     return batch.add_bad(number, fmt::format("the readings of GPU {} are missing", printable(gpu_)));
   const std::size_t row = batch.add_row(schema_.timed ? now_ : 0, identities_.find(Identities::Cells{gpu_}));
-  const auto set = [&](Metric metric, std::string_view word) {
-    if (const std::size_t slot = slot_of(schema_, metric); slot != kNoSlot)
-      batch.value[slot][row] = reading_of(word, metric);
-  };
+  // "54W", "4321MiB", "42C", "30%", "P8"
+  const auto set = [&](Metric metric, std::string_view word) { set_signal(schema_, metric, word, row, batch); };
   const auto left = words_of(cells[0]);
   if (!left.empty()) set(Metric::fan, left[0]);
   for (const std::string_view word : left) {

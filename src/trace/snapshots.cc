@@ -12,8 +12,8 @@
 #include "gpu/snapshot.h"
 #include "trace/cells.h"
 #include "trace/format.h"
-#include "trace/json_rows.h"
 #include "trace/names.h"
+#include "trace/ndjson.h"
 #include "trace/rows.h"
 #include "trace/time.h"
 
@@ -125,7 +125,7 @@ class Probe final : public JsonHandler {
 static bool is_snapshots(std::string_view head, const ReadHow&) {
   if (!trim(head.substr(0, 64)).starts_with('{')) return false;
   Probe probe;
-  JsonStream().feed(head.substr(0, std::min<std::size_t>(head.size(), 65536)), probe);
+  JsonStream().feed(head.substr(0, 65536), probe);
   return probe.lists_gpus;
 }
 
@@ -142,8 +142,7 @@ static Result<Schema> open_snapshots(std::string_view head, const ReadHow& how) 
     if (const auto meaning = meaning_of(key); meaning && meaning->role == Role::metric)
       there.push_back(meaning->metric);
   }
-  std::erase_if(schema.metrics,
-                [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
+  keep_signals(schema, there);
   schema.timed = !probe.time.empty();
   if (!schema.timed) return schema;
   if (const auto number = to_double(probe.time)) {
@@ -255,8 +254,7 @@ void SnapshotParser::document_end() {
         continue;
       }
       const Identities::Cells cells{gpu.name.gpu, gpu.name.uuid, host_, gpu.pids, gpu.users, gpu.command};
-      const std::size_t row = batch_->add_row(*at, identities_.find(cells));
-      for (std::size_t slot = 0; slot < gpu.values.size(); ++slot) batch_->value[slot][row] = gpu.values[slot];
+      batch_->add_row(*at, identities_.find(cells), gpu.values);
     }
   }
   gpus_.clear();

@@ -14,18 +14,12 @@
 namespace lull::trace {
 namespace {
 
-class TegrastatsParser final : public RowParser {
+class TegrastatsParser final : public LineParser {
  public:
-  explicit TegrastatsParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {}
-
-  void parse(const Chunk& chunk, Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
+  using LineParser::LineParser;
 
  private:
-  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch);
-
-  const Schema& schema_;
-  Identities identities_;
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) override;
 };
 
 constexpr std::array kTegraSignals = {Metric::util, Metric::clock, Metric::temp, Metric::power};
@@ -45,27 +39,19 @@ std::string_view now_of(std::string_view word) {
 }  // namespace
 
 static bool is_tegrastats(std::string_view head, const ReadHow&) {
-  const auto lines = lines_of(head.substr(0, std::min<std::size_t>(head.size(), 16384)));
+  const auto lines = lines_of(head.substr(0, 16384));
   return std::any_of(lines.begin(), lines.begin() + std::min<std::ptrdiff_t>(std::ssize(lines), 20), is_tegra_line);
 }
 
 static Result<Schema> open_tegrastats(std::string_view head, const ReadHow& how) {
   Schema schema = schema_of_samples(how.wanted);
-  std::erase_if(schema.metrics,
-                [](Metric metric) { return std::ranges::find(kTegraSignals, metric) == kTegraSignals.end(); });
-  for (const Metric metric : kTegraSignals) schema.columns.emplace_back().name = info(metric).name;
+  take_signals(schema, kTegraSignals);
   schema.one_gpu = true;
   std::optional<AnyTime> time;
   for (std::string_view line : lines_of(head))
     if (!time && is_tegra_line(line)) time = take_any_time(line, DayOrder::month_first);
   take_kind_of_time(schema, time);
   return schema;
-}
-
-void TegrastatsParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  for_lines(chunk, batch,
-            [&](std::string_view text, std::uint64_t number, bool cut) { line(text, number, cut, batch); });
 }
 
 void TegrastatsParser::line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) {
@@ -77,11 +63,7 @@ void TegrastatsParser::line(std::string_view text, std::uint64_t number, bool cu
     return batch.add_bad(number, "it does not begin with a time as the others do");
   const std::size_t row = batch.add_row(time ? time->ns : 0, identities_.find(Identities::Cells{"0"}));
   const auto set = [&](Metric metric, std::string_view word, double scale) {
-    Column column;
-    column.metric = metric;
-    column.scale = scale;
-    if (const std::size_t slot = slot_of(schema_, metric); slot != kNoSlot)
-      batch.value[slot][row] = parse_cell(word, column).value_or(kUnknownSample);
+    set_signal(schema_, metric, word, row, batch, scale);
   };
   std::string_view before;
   for (const std::string_view word : split(text, ' ')) {

@@ -18,12 +18,9 @@
 namespace lull::trace {
 namespace {
 
-class WideParser final : public RowParser {
+class WideParser final : public LineParser {
  public:
   explicit WideParser(const Schema& schema);
-
-  void parse(const Chunk& chunk, Batch& batch) override;
-  const Identities& identities() const override { return identities_; }
 
  private:
   struct Source {
@@ -35,10 +32,9 @@ class WideParser final : public RowParser {
     GpuName name;
     std::vector<Source> sources;
   };
-  void line(std::string_view text, std::uint64_t number, Batch& batch);
+  // The last line may well lack its end: a page that offers a download often leaves it out.
+  void line(std::string_view text, std::uint64_t number, bool cut, Batch& batch) override;
 
-  const Schema& schema_;
-  Identities identities_;
   std::size_t time_ = 0;
   std::vector<Gpu> gpus_;
 };
@@ -125,8 +121,7 @@ static Result<Schema> open_wide(std::string_view head, const ReadHow& how) {
     return fail(
         fmt::format("its columns name GPUs ('{}') but not what was measured: say it, such as --columns 'util=*'",
                     printable(silent)));
-  std::erase_if(schema.metrics,
-                [&](Metric metric) { return std::find(there.begin(), there.end(), metric) == there.end(); });
+  keep_signals(schema, there);
   schema.doubtful.resize(schema.metrics.size());
   for (std::size_t i = 0; i < table.names.size(); ++i) {
     const SeriesName series = series_in(table.names[i], how.columns);
@@ -137,7 +132,7 @@ static Result<Schema> open_wide(std::string_view head, const ReadHow& how) {
   return schema;
 }
 
-WideParser::WideParser(const Schema& schema) : schema_(schema), identities_(schema.identity) {
+WideParser::WideParser(const Schema& schema) : LineParser(schema) {
   for (std::size_t i = 0; i < schema.columns.size(); ++i) {
     const Column& column = schema.columns[i];
     if (column.role == Role::time) time_ = i;
@@ -157,13 +152,7 @@ WideParser::WideParser(const Schema& schema) : schema_(schema), identities_(sche
   }
 }
 
-void WideParser::parse(const Chunk& chunk, Batch& batch) {
-  batch.reset(schema_.metrics.size());
-  // The last line may well lack its end: a page that offers a download often leaves it out.
-  for_lines(chunk, batch, [&](std::string_view text, std::uint64_t number, bool) { line(text, number, batch); });
-}
-
-void WideParser::line(std::string_view text, std::uint64_t number, Batch& batch) {
+void WideParser::line(std::string_view text, std::uint64_t number, bool, Batch& batch) {
   if (trim(text).empty() || is_remark(trim(text))) return;
   const auto cells = cells_in(text, schema_);
   if (!cells)

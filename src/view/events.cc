@@ -1,5 +1,11 @@
 #include "view/events.h"
 
+#include <fmt/format.h>
+
+#include <array>
+#include <utility>
+
+#include "act/python_report.h"
 #include "base/text.h"
 #include "base/units.h"
 
@@ -48,6 +54,84 @@ struct EventText {
   std::string operator()(const NotJudged& not_judged) const { return not_judged.why; }
 };
 
+// One overload for each kind of action event: the compiler finds the one that was forgotten.
+struct ActionEventName {
+  std::string_view operator()(const Attempted&) const { return "act"; }
+  std::string_view operator()(const Failed& failed) const { return failed.goes_on ? "hook" : "failed"; }
+  std::string_view operator()(const Announced&) const { return "warn"; }
+  std::string_view operator()(const Cancelled&) const { return "cancelled"; }
+  std::string_view operator()(const NoLongerWanted&) const { return "called-off"; }
+  std::string_view operator()(const PutOff&) const { return "put-off"; }
+  std::string_view operator()(const Killing&) const { return "kill"; }
+  std::string_view operator()(const WorksAgain&) const { return "called-off"; }
+  std::string_view operator()(const KillWaits&) const { return "kill-waits"; }
+  std::string_view operator()(const TreeGone&) const { return "ended"; }
+  std::string_view operator()(const TreeStuck&) const { return "stuck"; }
+  std::string_view operator()(const TreeUnproven&) const { return "unproven"; }
+  std::string_view operator()(const EvidenceWritten&) const { return "evidence"; }
+};
+
+struct ActionEventText {
+  std::string operator()(const Attempted& attempt) const {
+    return fmt::format("now: {}{}", printable(attempt.action),
+                       attempt.number > 1 ? fmt::format(" (try {})", attempt.number) : "");
+  }
+  std::string operator()(const Failed& failed) const {
+    const std::string then = failed.goes_on    ? ""
+                             : failed.again_in ? fmt::format("; again in {}", format_duration(*failed.again_in))
+                                               : "; given up";
+    return fmt::format("{}: {}{}", printable(failed.action), printable(failed.trouble), then);
+  }
+  std::string operator()(const Announced& one) const {
+    return fmt::format("{} in {}; {} terminal{} told; `lull watch --cancel` calls it off", one.action,
+                       format_duration(one.in), one.terminals, one.terminals == 1 ? "" : "s");
+  }
+  std::string operator()(const Cancelled& cancelled) const { return "cancelled by " + cancelled.who; }
+  std::string operator()(const NoLongerWanted&) const {
+    return "the GPUs are no longer idle (or cannot be read): called off";
+  }
+  std::string operator()(const PutOff& one) const {
+    return fmt::format("{}: not now{}{}; again in {}", printable(one.action), one.why.empty() ? "" : ": ",
+                       printable(one.why), format_duration(std::chrono::ceil<std::chrono::seconds>(one.again_in)));
+  }
+  std::string operator()(const Killing& killing) const {
+    return fmt::format("still there after {}: SIGKILL to {} process{}", format_duration(killing.grace),
+                       killing.processes, killing.processes == 1 ? "" : "es");
+  }
+  std::string operator()(const WorksAgain&) const { return "it works again: not killed, and watched on"; }
+  std::string operator()(const KillWaits&) const {
+    return "still there, but whether it works cannot be seen: SIGKILL waits until the driver tells";
+  }
+  std::string operator()(const TreeGone&) const { return "the job and all its processes are gone"; }
+  std::string operator()(const TreeStuck& stuck) const { return "cannot be ended: " + stuck.left; }
+  std::string operator()(const TreeUnproven& unproven) const { return unproven.trouble; }
+  std::string operator()(const EvidenceWritten& evidence) const {
+    if (evidence.folder.empty()) return "no evidence could be written: " + printable(evidence.trouble);
+    const std::string where = evidence.where.empty() ? "" : "; " + job_is(evidence.where);
+    const std::string place = printable(evidence.page.empty() ? evidence.folder : evidence.page);
+    if (evidence.trouble.empty()) return "evidence is in " + place + where;
+    return "the evidence in " + place + " is not complete: " + printable(evidence.trouble) + where;
+  }
+};
+
+struct Weight {
+  Level operator()(const Failed&) const { return Level::warning; }
+  Level operator()(const Announced&) const { return Level::important; }
+  Level operator()(const Cancelled&) const { return Level::important; }
+  Level operator()(const PutOff& one) const { return one.first ? Level::note : Level::debug; }
+  Level operator()(const WorksAgain&) const { return Level::important; }
+  Level operator()(const KillWaits&) const { return Level::warning; }
+  Level operator()(const TreeStuck&) const { return Level::warning; }
+  Level operator()(const TreeUnproven&) const { return Level::warning; }
+  Level operator()(const EvidenceWritten& evidence) const {
+    return evidence.trouble.empty() ? Level::note : Level::warning;
+  }
+  template <class Other>
+  Level operator()(const Other&) const {
+    return Level::note;
+  }
+};
+
 }  // namespace
 
 std::string_view event_name(const Event& event) { return std::visit(EventName{}, event.what); }
@@ -61,6 +145,38 @@ std::string gpus_text(const std::vector<Device>& devices) {
   std::string text;
   for (const Device& device : devices) text += (text.empty() ? "" : ", ") + device.label();
   return (devices.size() == 1 ? "GPU " : "GPUs ") + text;
+}
+
+// ---- actions
+
+std::string_view event_name(const ActionEvent& action_event) { return std::visit(ActionEventName{}, action_event); }
+std::string to_string(const ActionEvent& action_event) { return std::visit(ActionEventText{}, action_event); }
+Level level_of(const ActionEvent& action_event) { return std::visit(Weight{}, action_event); }
+
+std::string would_text(const std::vector<ActionOption>& actions) {
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kVerbs = {
+      {{"shutdown", "shut down"},
+       {"exit=", "exit with "},
+       {"kill=holders", "end its holders"},
+       {"kill=", "kill "},
+       {"park=", "park "},
+       {"exec=", "run "},
+       {"notify=", "notify "},
+       {"slurm=", ""},
+       {"determined", "end the Determined task"}}};
+  std::string text;
+  for (const ActionOption& action : actions) {
+    std::string_view rest = action.text;
+    text += text.empty() ? "" : ", then ";
+    for (const auto& [word, verb] : kVerbs)
+      if (rest.starts_with(word)) {
+        text += verb;
+        rest.remove_prefix(word.size());
+        break;
+      }
+    text += printable(rest);
+  }
+  return text;
 }
 
 }  // namespace lull

@@ -5,6 +5,9 @@
 #include <string_view>
 #include <vector>
 
+#include "act/action.h"
+#include "act/actions.h"
+#include "base/level.h"
 #include "engine/event.h"
 #include "gpu/snapshot.h"
 
@@ -18,5 +21,13 @@ std::string to_string(const Event& event);
 bool is_trouble(const Event& event);
 // "GPU 0", "GPUs 0, 2"
 std::string gpus_text(const std::vector<Device>& devices);
+
+// The same of what happens while lull acts, and how much it matters.
+std::string_view event_name(const ActionEvent& action_event);
+Level level_of(const ActionEvent& action_event);
+std::string to_string(const ActionEvent& action_event);
+
+// What follows "would" where nothing is done: "shutdown" and "exit=3" are "shut down, then exit with 3".
+std::string would_text(const std::vector<ActionOption>& actions);
 
 }  // namespace lull

@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 
 #include "base/calendar.h"
 #include "base/text.h"
@@ -81,9 +80,7 @@ double util_of(const JobRow& row) {
 }
 
 std::vector<std::string> jobs_table(const JobsView& view, const Screen& screen) {
-  std::vector<std::size_t> all(view.rows.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return JobRows(view).table(all, std::nullopt, screen);
+  return JobRows(view).whole_table(screen);
 }
 
 std::string jobs_summary(const JobsView& view) {

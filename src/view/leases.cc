@@ -6,7 +6,6 @@
 #include <array>
 #include <chrono>
 #include <cmath>
-#include <numeric>
 #include <set>
 #include <tuple>
 
@@ -123,10 +122,7 @@ void sort_by_gpu(std::vector<LeaseInfo>& leases) {
 }
 
 std::vector<std::string> leases_table(const LeasesView& view, const Screen& screen) {
-  const LeaseRows rows(view);
-  std::vector<std::size_t> all(rows.size());
-  std::iota(all.begin(), all.end(), std::size_t{0});
-  return rows.table(all, std::nullopt, screen);
+  return LeaseRows(view).whole_table(screen);
 }
 
 std::string leases_summary(const LeasesView& view) {

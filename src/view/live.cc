@@ -69,6 +69,12 @@ bool LiveScreen::press(const Key& key) {
   return true;
 }
 
+std::vector<std::string> LiveRows::whole_table(const Screen& screen) const {
+  std::vector<std::size_t> all(size());
+  std::iota(all.begin(), all.end(), std::size_t{0});
+  return table(all, std::nullopt, screen);
+}
+
 std::vector<std::size_t> LiveScreen::chosen(const LiveRows& rows) const {
   std::vector<std::size_t> shown(rows.size());
   std::iota(shown.begin(), shown.end(), std::size_t{0});

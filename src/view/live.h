@@ -66,6 +66,7 @@ class LiveRows {
   // Titles, then a line for each of `rows`; the place of the marked one among them.
   virtual std::vector<std::string> table(std::span<const std::size_t> rows, std::optional<std::size_t> marked,
                                          const Screen& screen) const = 0;
+  std::vector<std::string> whole_table(const Screen& screen) const;
   // All that is known of one, and why not more.
   virtual std::vector<std::string> why(std::size_t row) const = 0;
   virtual bool has_processes() const { return false; }

@@ -13,7 +13,7 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "replay/answer.h"
-#include "replay/hurt.h"
+#include "replay/recommend.h"
 
 namespace lull {
 namespace {
@@ -47,14 +47,10 @@ std::string span_text(Duration duration) {
 
 // A moment in a table or a sentence: without milliseconds.
 std::string short_moment(const ReplayResult& result, Instant at) {
-  std::string text = replay::moment_text(result, at);
+  std::string text = replay::moment_text(result.trace, at);
   const std::size_t point = text.find('.');
   if (result.trace.from_epoch && point != std::string::npos) text.erase(point, 4);
   return text;
-}
-
-std::string count_of(std::uint64_t count, std::string_view what) {
-  return fmt::format("{} {}{}", count, what, count == 1 ? "" : "s");
 }
 
 std::string money(double seconds, std::optional<double> price) {
@@ -117,7 +113,7 @@ std::vector<std::string> totals_lines(const ReplayResult& result, const Totals& 
   for (const int within : {1, 4, 24}) {
     const auto all = totals.back.estimate(std::chrono::hours(within));
     row(fmt::format("back within {}h", within), "", chance_text(totals, within),
-        fmt::format("chance; {} at risk", count_of(all ? all->at_risk : 0, "job")), Tone::plain);
+        fmt::format("chance; {} at risk", replay::count_of(all ? all->at_risk : 0, "job")), Tone::plain);
   }
   row("in gaps", hours_text(result.gap_seconds), "", "GPU-hours not seen", Tone::plain);
   row("GPU-hours seen", hours_text(result.seen_seconds), "", cost(result.seen_seconds), Tone::plain);

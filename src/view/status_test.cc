@@ -1,5 +1,5 @@
 #include "view/status.h"
-#include "view/action_event.h"
+#include "view/events.h"
 
 #include <gtest/gtest.h>
 

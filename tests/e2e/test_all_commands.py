@@ -21,7 +21,7 @@ COMMANDS = ["status", "run", "watch", "jobs", "keep", "pick", "fill", "park", "u
 CLI = pathlib.Path(__file__).parents[2] / "src" / "cli"
 # The same name for something else: which GPUs to simulate, a limit and a load, what a choice and what a trace is written as,
 # whence samples come, what is done with one job, and a wait that always has a limit.
-OTHER_MEANING = {"--gpus": ["sim.cc", "sim_load.cc"], "--util": ["sim_load.cc"], "--procs": ["pick.cc"], "--format": ["record.cc"],
+OTHER_MEANING = {"--gpus": ["sim.cc"], "--util": ["sim.cc"], "--procs": ["pick.cc"], "--format": ["record.cc"],
                  "--from": ["watch.cc"], "--do": ["run.cc"], "--wait": ["park.cc"],
                  "--signal-from": ["trace_command.cc"]}
 

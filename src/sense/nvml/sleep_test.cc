@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "sense/file_tree_test.h"
-#include "sense/sleep_cover.h"
+#include "sense/source.h"
 
 namespace lull {
 namespace {
