@@ -12,7 +12,6 @@
 #include "gpu/snapshot.h"
 #include "session/trace_log.h"
 #include "trace/history.h"
-#include "trace/repack.h"
 
 namespace {
 

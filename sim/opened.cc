@@ -7,13 +7,17 @@
 #include <cmath>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <set>
 
 #include "base/fd.h"
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "sim/dstate.h"
+#include "sim/evaluate.h"
 #include "sim/files.h"
+#include "sim/folder.h"
 #include "sim/scenario.h"
 #include "sim/values.h"
 
@@ -45,6 +49,52 @@ bool has_value(Metric metric) {
     case clock:
     case mem_clock: return true;
     default: return false;
+  }
+}
+
+namespace fs = std::filesystem;
+
+void add_clients(const State& state, unsigned gpu, std::set<std::uint32_t>& pids) {
+  for (const Client& client : state.clients) {
+    const std::uint32_t pid = client.pid.load(std::memory_order_acquire);
+    if (pid == 0 || (client.gpus[gpu / 64].load(std::memory_order_acquire) >> gpu % 64 & 1) == 0) continue;
+    if (process_start_ticks(pid) == client.start_ticks.load(std::memory_order_acquire)) pids.insert(pid);
+  }
+}
+
+void add_loads(Mapping& mapping, unsigned gpu, std::set<std::uint32_t>& pids) {
+  const std::int64_t now = mapping.now_ns();
+  const auto found = mapping.read([&](const Live& live) {
+    std::vector<std::uint32_t> some;
+    const Scene scene{mapping.writable_state(), mapping.writable(), live, now};
+    each_load(scene, gpu, now, [&](const Load& load) { some.push_back(host_pid_of(mapping.state(), load)); });
+    return some;
+  });
+  pids.insert(found.begin(), found.end());
+}
+
+bool has_open(const fs::path& process, const fs::path& file) {
+  std::error_code error;
+  for (fs::directory_iterator it(process / "fd", error), end; !error && it != end; it.increment(error)) {
+    std::error_code unreadable;
+    if (fs::read_symlink(it->path(), unreadable) == file && !unreadable) return true;
+  }
+  return false;
+}
+
+// KFD is of all cards of AMD: who has it open need not hold this one.
+std::string own_device_file(const std::string& folder, const State& state, unsigned gpu) {
+  const Gpu& card = state.gpus[gpu];
+  return has_render_node(card.vendor) ? device_files(folder, card).back() : device_file(folder, gpu);
+}
+
+void add_openers(const std::string& folder, const State& state, unsigned gpu, std::set<std::uint32_t>& pids) {
+  std::error_code error;
+  const fs::path file = fs::canonical(own_device_file(folder, state, gpu), error);
+  if (error) return;
+  for (fs::directory_iterator it("/proc", error), end; !error && it != end; it.increment(error)) {
+    const auto pid = to_unsigned(it->path().filename().string());
+    if (pid && has_open(it->path(), file)) pids.insert(static_cast<std::uint32_t>(*pid));
   }
 }
 
@@ -167,6 +217,21 @@ Result<> take_back(Writer& writer, const std::vector<std::size_t>& gpus) {
     (void)writer.put_to_sleep(static_cast<unsigned>(gpu), false);  // where it has such a file at all
   }
   return writer.set(changes);
+}
+
+// ---- who holds a GPU
+
+std::vector<Holder> holders_of(Mapping& mapping, const std::string& folder, unsigned gpu) {
+  std::set<std::uint32_t> pids;
+  add_clients(mapping.state(), gpu, pids);
+  add_loads(mapping, gpu, pids);
+  add_openers(folder, mapping.state(), gpu, pids);
+  std::vector<Holder> holders;
+  for (const std::uint32_t pid : pids) {
+    const std::string name = read_file(fmt::format("/proc/{}/comm", pid)).value_or("");
+    holders.push_back({pid, std::string(trim(name))});
+  }
+  return holders;
 }
 
 }  // namespace lull::sim

@@ -3,11 +3,13 @@
 // and which of its GPUs and values a person means.
 
 #include <cstddef>
+#include <cstdint>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "base/result.h"
+#include "sim/mapping.h"
 #include "sim/scenario.h"
 #include "sim/writer.h"
 
@@ -32,5 +34,15 @@ Result<std::vector<Change>> parse_change(std::string_view word, const std::vecto
 Result<bool> parse_switch(std::string_view word);
 // Ends the faults of these GPUs and gives what was set back to the scenario.
 Result<> take_back(Writer& writer, const std::vector<std::size_t>& gpus);
+
+// Who holds a simulated GPU: processes that have it open through the library, loads,
+// and whoever has its device file open. A card can be reset only when nobody does.
+struct Holder {
+  std::uint32_t pid = 0;
+  std::string name;  // /proc/PID/comm; empty: not to be seen from here
+};
+
+// In the order of their pids, each once.
+std::vector<Holder> holders_of(Mapping& mapping, const std::string& folder, unsigned gpu);
 
 }  // namespace lull::sim

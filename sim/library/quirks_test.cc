@@ -10,8 +10,8 @@
 #include <thread>
 #include <vector>
 
-#include "sim/holders.h"
 #include "sim/library/library_test.h"
+#include "sim/opened.h"
 
 namespace {
 

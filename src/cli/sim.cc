@@ -15,7 +15,6 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
-#include "sim/holders.h"
 #include "sim/load.h"
 #include "sim/models.h"
 #include "sim/opened.h"

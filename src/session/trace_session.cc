@@ -16,7 +16,7 @@
 #include "gpu/snapshot.h"
 #include "rule/timeline.h"
 #include "sense/select.h"
-#include "trace/repack.h"
+#include "trace/history.h"
 
 namespace lull {
 namespace {

@@ -1,4 +1,4 @@
-#include "trace/repack.h"
+#include "trace/history.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

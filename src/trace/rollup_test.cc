@@ -13,7 +13,6 @@
 
 #include "base/fd.h"
 #include "trace/history.h"
-#include "trace/repack.h"
 #include "trace/test_trace.h"
 #include "trace/writer.h"
 
