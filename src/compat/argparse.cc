@@ -4,11 +4,14 @@
 
 #include <algorithm>
 #include <charconv>
+#include <chrono>
 #include <cmath>
 #include <cstdlib>
 #include <limits>
 #include <utility>
 
+#include "base/calendar.h"
+#include "base/exit_status.h"
 #include "base/text.h"
 
 namespace lull {
@@ -190,7 +193,9 @@ std::string_view ArgparseResult::text(std::string_view key, std::string_view oth
 
 Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::span<const std::string> words,
                                 bool command) {
-  return Parser(options, words).parse(command);
+  auto parsed = Parser(options, words).parse(command);
+  if (!parsed) parsed.error().errno_value = kExitUsage;
+  return parsed;
 }
 
 std::optional<std::int64_t> python_int(std::string_view text) {
@@ -219,8 +224,13 @@ std::optional<double> python_float(std::string_view text) {
   return sign * value;
 }
 
+std::string python_log_time(WallTime at) {
+  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(at.time_since_epoch()).count() % 1000;
+  return fmt::format("{},{:03}", format_local(at, "%Y-%m-%d %H:%M:%S"), milliseconds);
+}
+
 std::unexpected<Error> argparse_complaint(const ArgparseOption& option, const std::string& what) {
-  return fail(fmt::format("argument {}: {}", fmt::join(option.names, "/"), what));
+  return std::unexpected(Error{fmt::format("argument {}: {}", fmt::join(option.names, "/"), what), kExitUsage});
 }
 
 }  // namespace lull

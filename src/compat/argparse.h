@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/result.h"
 
 namespace lull {
@@ -41,7 +42,8 @@ struct ArgparseResult {
   std::string_view text(std::string_view key, std::string_view otherwise) const;
 };
 
-// With `command`: options end at the first other word. Without: other words are refused.
+// With `command`: options end at the first other word. Without: other words are refused. The errno_value of an error,
+// here and in the drop-ins, is the exit status: kExitUsage.
 Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::span<const std::string> words,
                                 bool command);
 
@@ -50,6 +52,9 @@ Result<ArgparseResult> argparse(std::span<const ArgparseOption> options, std::sp
 std::optional<std::int64_t> python_int(std::string_view text);
 // As its float() does: also 1e3, .5, inf and nan.
 std::optional<double> python_float(std::string_view text);
+
+// "2024-03-15 11:04:29,052", as its logging writes times.
+std::string python_log_time(WallTime at);
 
 // "argument -t/--threshhold-percentage: invalid int value: 'x'"
 std::unexpected<Error> argparse_complaint(const ArgparseOption& option, const std::string& what);

@@ -9,7 +9,6 @@
 #include <cstdlib>
 
 #include "act/spawn.h"
-#include "base/calendar.h"
 #include "base/exit_status.h"
 #include "base/fd.h"
 #include "base/process.h"
@@ -39,10 +38,6 @@ const ArgparseOption& option(std::string_view key) {
   return *std::ranges::find_if(kGpuIdleTimeoutOptions, [&](const ArgparseOption& one) { return one.key == key; });
 }
 
-std::unexpected<Error> unreadable(Error error) {
-  error.errno_value = kExitUsage;
-  return std::unexpected(std::move(error));
-}
 // Python knows two of them by another name as well.
 Result<int> signal_called(std::string_view name) {
   if (name == "SIGCLD") return SIGCHLD;
@@ -59,7 +54,7 @@ Result<> read_number(const ArgparseResult& given, std::string_view key, std::str
   const double number = python_float(text).value_or(0);
   if (!called.empty() && number <= 0) return senseless(fmt::format("{} must be greater than 0.", called));
   if (std::fabs(number) > 1e9)
-    return unreadable(argparse_complaint(option(key), fmt::format("'{}' is too large", printable(text))).error());
+    return argparse_complaint(option(key), fmt::format("'{}' is too large", printable(text)));
   into = number;
   return {};
 }
@@ -76,9 +71,7 @@ std::string python_list(std::span<const std::string> words) {
 }  // namespace
 
 Result<IdleTimeoutOptions> parse_idle_timeout(std::span<const std::string> words) {
-  const auto parsed = argparse(kGpuIdleTimeoutOptions, words, true);
-  if (!parsed) return unreadable(parsed.error());
-  const ArgparseResult& given = *parsed;
+  const ArgparseResult given = TRY(argparse(kGpuIdleTimeoutOptions, words, true));
   IdleTimeoutOptions options;
   options.command = given.command;
   options.help = given.has("help");
@@ -119,9 +112,7 @@ Duration IdleTimeoutOptions::every() const { return Duration(static_cast<Duratio
 Duration IdleTimeoutOptions::delay() const { return every() * std::max<std::int64_t>(delay_samples, 1); }
 
 std::string idle_timeout_log(WallTime at, std::string_view level, std::string_view text) {
-  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(at.time_since_epoch()).count() % 1000;
-  return fmt::format("{},{:03}: {}: gpu_idle_timeout: {}\n", format_local(at, "%Y-%m-%d %H:%M:%S"), milliseconds, level,
-                     text);
+  return fmt::format("{}: {}: gpu_idle_timeout: {}\n", python_log_time(at), level, text);
 }
 
 std::string idle_timeout_started(const IdleTimeoutOptions& options) {

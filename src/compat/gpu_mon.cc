@@ -12,7 +12,6 @@
 #include <limits>
 #include <utility>
 
-#include "base/calendar.h"
 #include "base/exit_status.h"
 #include "base/fd.h"
 #include "base/text.h"
@@ -107,12 +106,8 @@ Result<MonProcess> process_in(const Section& section) {
 }  // namespace
 
 Result<MonOptions> parse_mon(std::span<const std::string> words) {
-  auto parsed = argparse(kGpuMonOptions, words, false);
-  if (!parsed) {
-    parsed.error().errno_value = kExitUsage;
-    return std::unexpected(std::move(parsed.error()));
-  }
-  return MonOptions{std::string(parsed->text("conf", kDefaultFile)), parsed->has("help")};
+  const ArgparseResult given = TRY(argparse(kGpuMonOptions, words, false));
+  return MonOptions{std::string(given.text("conf", kDefaultFile)), given.has("help")};
 }
 
 std::string_view mon_usage() { return "usage: gpu_mon.py [-h] [-c CONF]\n"; }
@@ -236,10 +231,7 @@ MonConsole::MonConsole(const MonSettings& settings, const Clock& clock)
     : settings_(settings), clock_(clock), scan_(Root::machine(), {}, clock) {}
 
 void MonConsole::say(std::string_view level, std::string_view logger, const std::string& text) const {
-  const WallTime now = clock_.wall();
-  const auto milliseconds = std::chrono::floor<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  const std::string time = fmt::format("{},{:03}", format_local(now, "%Y-%m-%d %H:%M:%S"), milliseconds);
-  (void)write_all(STDERR_FILENO, mon_line(time, level, logger, text));
+  (void)write_all(STDERR_FILENO, mon_line(python_log_time(clock_.wall()), level, logger, text));
 }
 
 void MonConsole::began(const FillSettings&, OpenWay, const Inventory& inventory) {

@@ -62,12 +62,7 @@ std::string whole_percent(double share) { return fmt::format("{:.0f}%", share * 
 }  // namespace
 
 Result<SentinelOptions> parse_sentinel(std::span<const std::string> words) {
-  auto parsed = argparse(kGpuSentinelOptions, words, false);
-  if (!parsed) {
-    parsed.error().errno_value = kExitUsage;
-    return std::unexpected(std::move(parsed.error()));
-  }
-  const ArgparseResult& given = *parsed;
+  const ArgparseResult given = TRY(argparse(kGpuSentinelOptions, words, false));
   SentinelOptions options;
   options.help = given.has("help");
   if (options.help) return options;

@@ -75,21 +75,20 @@ Result<> check(const Numbers& numbers, GpuselectOptions& options) {
 }  // namespace
 
 Result<GpuselectOptions> parse_gpuselect(std::span<const std::string> words) {
-  const auto given = argparse(kGpuselectOptions, words, true);
-  if (!given) return unreadable(given.error().what);
+  const ArgparseResult given = TRY(argparse(kGpuselectOptions, words, true));
   GpuselectOptions options;
-  options.command = given->command;
-  options.quiet = given->has("quiet");
-  options.debug = given->has("debug");
-  options.help = given->has("help");
+  options.command = given.command;
+  options.quiet = given.has("quiet");
+  options.debug = given.has("debug");
+  options.help = given.has("help");
   if (options.help) return options;
-  if (given->has("devices")) options.devices = TRY(device_list(given->text("devices", "")));
-  if (given->has("name")) options.name = std::string(given->text("name", ""));
+  if (given.has("devices")) options.devices = TRY(device_list(given.text("devices", "")));
+  if (given.has("name")) options.name = std::string(given.text("name", ""));
   Numbers numbers;
-  numbers.count = whole(*given, "count").value_or(numbers.count);
-  numbers.util = whole(*given, "util").value_or(numbers.util);
-  numbers.mem_util = whole(*given, "mem_util");
-  numbers.processes = whole(*given, "processes").value_or(numbers.processes);
+  numbers.count = whole(given, "count").value_or(numbers.count);
+  numbers.util = whole(given, "util").value_or(numbers.util);
+  numbers.mem_util = whole(given, "mem_util");
+  numbers.processes = whole(given, "processes").value_or(numbers.processes);
   TRY(check(numbers, options));
   return options;
 }
