@@ -99,6 +99,7 @@ TEST(ParseRule, PointsAtTheMistake) {
             "bad rule, line 2, column 13: '5GiB' does not fit: power is in watts: write 120W, or 30% (of power_limit)\n"
             "  and power < 5GiB\n"
             "              ^~~~");
+  EXPECT_EQ(complaint("power < 5GiB\nand util < 5").find("and util"), std::string::npos) << "its line alone is shown";
 }
 
 TEST(ParseRule, SaysWhatWasExpected) {
