@@ -11,7 +11,6 @@
 #include "sense/presence.h"
 #include "session/end_program.h"
 #include "session/machine.h"
-#include "session/signal_program.h"
 #include "view/events.h"
 
 namespace lull::python {
@@ -19,7 +18,7 @@ namespace lull::python {
 class ProcessWatch::World final : public lull::World {
  public:
   World(std::unique_ptr<Loop> loop, SensorProgram program)
-      : loop_(std::move(loop)), program_(std::move(program)), signals_(*loop_, program_) {}
+      : loop_(std::move(loop)), program_(std::move(program)) {}
 
   Loop& loop() override { return *loop_; }
   Result<> listen(const std::vector<int>&, OnSignal) override { return {}; }
@@ -32,16 +31,12 @@ class ProcessWatch::World final : public lull::World {
   std::vector<std::unique_ptr<Action>> actions_of(const ActionOption&, const ActionOptions&) override { return {}; }
   std::unique_ptr<Action> end_holders(const std::string&, Ending::Options, EndHolders::Who) override { return nullptr; }
   void stop_ourselves() override {}
-  bool has_threads() const override { return true; }
-  void read_signal(const SignalSource& source, SignalPrograms::Done done) override {
-    signals_.read(source, std::move(done));
-  }
+  const SensorProgram* program() const override { return &program_; }
 
  private:
   std::unique_ptr<Loop> loop_;
   SensorProgram program_;
   Presence presence_;
-  SignalPrograms signals_;
 };
 
 class ProcessWatch::OutputStyle final : public Sink {

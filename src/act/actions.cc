@@ -116,7 +116,6 @@ class AnnouncePower final : public Action {
  public:
   AnnouncePower(Loop& loop, const ActionOption& word, Duration warn, Root root)
       : loop_(loop), text_(word.text), power_(word.power), warn_(warn), root_(std::move(root)) {}
-  ~AnnouncePower() override { (void)AnnouncePower::undo(); }
 
   const std::string& text() const override { return text_; }
   void start(const FiringFacts& facts, Done done, Tell tell) override {
@@ -125,15 +124,13 @@ class AnnouncePower final : public Action {
                     power_ == Power::off ? "off" : "down for a reboot", format_duration(warn_), headline(facts.why));
     tell(Announced{text_, warn_, write_to_terminals(message, root_)});
     until_ = loop_.now() + warn_;
-    timer_ = loop_.at(*until_, [this, done = std::move(done)] {
-      timer_.reset();
+    timer_.at(*until_, [this, done = std::move(done)] {
       until_.reset();
       done({});
     });
   }
   bool undo() override {
-    if (timer_) loop_.cancel(*timer_);
-    timer_.reset();
+    timer_.cancel();
     until_.reset();
     return true;
   }
@@ -146,7 +143,7 @@ class AnnouncePower final : public Action {
   Power power_;
   Duration warn_;
   Root root_;
-  std::optional<Loop::TimerId> timer_;
+  Timer timer_{loop_};
   std::optional<Instant> until_;
 };
 
@@ -410,18 +407,6 @@ void EndsWork::run_pre_kill_check(std::function<bool()> still_waits, std::functi
   });
 }
 
-void EndsWork::wait_until(Instant at, std::function<void()> then) {
-  timer_ = loop_.at(at, [this, then = std::move(then)] {
-    timer_.reset();
-    then();
-  });
-}
-
-void EndsWork::stop_waiting() {
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
-}
-
 void EndTree::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
   done_ = std::move(done);
   tell_ = std::move(tell);
@@ -434,7 +419,7 @@ void EndTree::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
 
 bool EndTree::undo() {
   if (!ending_ || ending_->state() != Ending::State::signalled) return false;
-  stop_waiting();
+  timer_.cancel();
   ending_.reset();
   done_ = nullptr;
   return true;
@@ -454,7 +439,7 @@ void EndTree::look() {
 }
 
 void EndTree::step() {
-  stop_waiting();
+  timer_.cancel();
   const bool killed_before = ending_->killed() > 0;
   const auto next = ending_->step(loop_.now());
   if (!killed_before && ending_->killed() > 0 && options_.signal != 0)
@@ -469,7 +454,7 @@ void EndTree::step() {
       step();
     });
   if (asks_leave_) return;
-  wait_until(*next, [this] {
+  timer_.at(*next, [this] {
     if (before_look_) before_look_();
     if (ending_) step();  // that may have been the end of it
   });
@@ -588,7 +573,7 @@ void EndHolders::look() {
 }
 
 void EndHolders::step() {
-  stop_waiting();
+  timer_.cancel();
   std::erase_if(left_, [](const Process& one) { return one.ended(); });
   if (left_.empty()) return over();
   bool asks = false;
@@ -598,7 +583,7 @@ void EndHolders::step() {
     if (!asks_first()) kill(true);
   }
   const Instant again = loop_.now() + kHolderRecheck;
-  wait_until(next_ > loop_.now() ? std::min(next_, again) : again, [this] { step(); });
+  timer_.at(next_ > loop_.now() ? std::min(next_, again) : again, [this] { step(); });
   if (asks) ask();  // last: the answer may come at once
 }
 
@@ -621,7 +606,7 @@ void EndHolders::ask() {
 
 bool EndHolders::undo() {
   if (killed_) return false;
-  stop_waiting();
+  timer_.cancel();
   done_ = nullptr;
   return true;
 }

@@ -30,7 +30,6 @@ namespace lull {
 // whether what is to be ended works again.
 class EndsWork : public Action {
  public:
-  ~EndsWork() override { stop_waiting(); }
   const std::string& text() const override { return text_; }
   void ask_before_kill(PreKillCheck look) override { pre_kill_check_ = std::move(look); }
   void ask_before_acting(Leave leave) override { leave_ = std::move(leave); }
@@ -44,8 +43,6 @@ class EndsWork : public Action {
   // `still_waits`: nobody has ended or been killed meanwhile. Who does not work is `kill`ed; of who does it is undone.
   // Where that cannot be seen, nobody is killed: the next step asks again.
   void run_pre_kill_check(std::function<bool()> still_waits, std::function<void()> kill);
-  void wait_until(Instant at, std::function<void()> then);
-  void stop_waiting();
 
   Loop& loop_;
   const std::string text_;
@@ -53,12 +50,12 @@ class EndsWork : public Action {
   Done done_;
   Tell tell_;
   Leave leave_;
+  Timer timer_{loop_};
   bool looking_ = false;     // a pre-kill check is under way
   bool waits_said_ = false;  // that one could not tell
 
  private:
   PreKillCheck pre_kill_check_;
-  std::optional<Loop::TimerId> timer_;
 };
 
 // An action as it is written.

@@ -86,6 +86,7 @@ std::set<std::pair<pid_t, std::uint64_t>> own_children() {
 }
 
 struct Helpers::Running {
+  explicit Running(Loop& loop) : limit(loop) {}
   Process process;
   Cgroup cgroup;
   std::string mark;
@@ -93,7 +94,7 @@ struct Helpers::Running {
   Fd output;
   bool capture = false;
   std::size_t most_output = 0;
-  std::optional<Loop::TimerId> limit;
+  Timer limit;
   Done done;
 };
 
@@ -139,7 +140,7 @@ bool Helpers::may_have_left() const {
 
 Helpers::~Helpers() {
   for (const auto& one : running_) {
-    if (one->limit) loop_.cancel(*one->limit);
+    one->limit.cancel();
     if (!one->process) continue;  // it could not be started
     end(*one);
     children_.forget(one->process);
@@ -148,14 +149,13 @@ Helpers::~Helpers() {
 }
 
 void Helpers::run(const HelperOptions& options, Done done, const std::function<void(const Process&)>& on_start) {
-  auto one = std::make_shared<Running>();
+  auto one = std::make_shared<Running>(loop_);
   one->done = std::move(done);
   one->capture = options.capture;
   one->most_output = options.most_output;
   const auto fail_soon = [&](std::string trouble, bool not_allowed = false) {
     running_.push_back(one);
-    one->limit = loop_.in(Duration::zero(), [this, one, not_allowed, trouble = std::move(trouble)] {
-      one->limit.reset();
+    one->limit.in(Duration::zero(), [this, one, not_allowed, trouble = std::move(trouble)] {
       HelperResult result;
       result.trouble = trouble;
       result.not_allowed = not_allowed;
@@ -207,8 +207,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
     result.trouble = to_text(status);
     finish(one, std::move(result));
   });
-  one->limit = loop_.in(options.limit, [this, one, limit = options.limit] {
-    one->limit.reset();
+  one->limit.in(options.limit, [this, one, limit = options.limit] {
     children_.forget(one->process);  // its status goes to nobody
     end(*one);
     HelperResult result;
@@ -219,7 +218,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
 }
 
 void Helpers::finish(const std::shared_ptr<Running>& one, HelperResult result) {
-  if (one->limit) loop_.cancel(*one->limit);
+  one->limit.cancel();
   std::erase(running_, one);
   one->cgroup.remove();  // what it left behind on purpose lives on in ours
   if (one->capture) result.output = text_of(one->output, one->most_output);

@@ -34,15 +34,9 @@ Executor::Executor(Loop& loop, std::vector<Action*> actions, Retries retries, Fi
       confirmed_(confirmed),
       calls_(std::move(calls)) {}
 
-Executor::~Executor() {
-  *here_ = false;
-  if (timer_) loop_.cancel(*timer_);
-}
-
 void Executor::finish(bool called_off) {
   if (std::exchange(over_, true)) return;
-  if (timer_) loop_.cancel(*timer_);
-  timer_.reset();
+  timer_.cancel();
   calls_.done(all_worked_, called_off);
 }
 
@@ -151,13 +145,7 @@ void Executor::outcome(const Outcome& how) {
     const bool again = tries_ <= retries_.most && action.may_be_repeated();
     calls_.tell(Failed{action.text(), how.trouble, again ? std::optional(retries_.after) : std::nullopt,
                        !action.requires_confirmation()});
-    if (again) {
-      timer_ = loop_.in(retries_.after, [this] {
-        timer_.reset();
-        attempt();
-      });
-      return;
-    }
+    if (again) return timer_.in(retries_.after, [this] { attempt(); });
     all_worked_ = false;
   }
   ++at_;
@@ -171,10 +159,7 @@ void Executor::put_off(const Outcome& how) {
   const bool said_when = how.again_in && *how.again_in > longer;
   const Duration wait = said_when ? *how.again_in + jitter : std::min(kLongestPutOff, longer + jitter);
   calls_.tell(PutOff{actions_[at_]->text(), wait, how.trouble, put_off_++ == 0});
-  timer_ = loop_.in(wait, [this] {
-    timer_.reset();
-    attempt();
-  });
+  timer_.in(wait, [this] { attempt(); });
 }
 
 bool Executor::undo() { return !over_ && (!running_ || actions_[at_]->undo()); }

@@ -46,7 +46,7 @@ class Executor {
   Executor(Loop& loop, std::vector<Action*> actions, Retries retries, FiringFacts facts, bool confirmed, Calls calls);
   Executor(const Executor&) = delete;
   Executor& operator=(const Executor&) = delete;
-  ~Executor();
+  ~Executor() { *here_ = false; }
 
   void start() { next(); }
   // Cancels what has not been done yet; within its grace, SIGKILL. False: there is nothing left to cancel.
@@ -101,7 +101,7 @@ class Executor {
   bool worked_ = false;   // since the action under way began
   bool broken_ = false;   // the rule ceased to hold while one was that cannot be undone
   std::string cancelled_by_;
-  std::optional<Loop::TimerId> timer_;
+  Timer timer_{loop_};
   std::shared_ptr<bool> here_ = std::make_shared<bool>(true);  // false once we are gone
 };
 

@@ -483,16 +483,10 @@ void Guard::tell(const GuardMessage& word) {
 void Guard::send_words() {
   while (!unsent_.empty() && send_word(socket_.get(), unsent_.front())) unsent_.erase(unsent_.begin());
   if (unsent_.empty() || sending_) return;
-  sending_ = loop_.in(kGuardRetry, [this] {
-    sending_.reset();
-    send_words();
-  });
+  sending_.in(kGuardRetry, [this] { send_words(); });
 }
 
 Guard::~Guard() {
-  if (sending_) loop_.cancel(*sending_);
-  if (timer_) loop_.cancel(*timer_);
-  if (telling_) loop_.cancel(*telling_);
   if (process_) children_.forget(process_);
   if (socket_) loop_.forget(socket_.get());  // closing it tells the guard to kill
   if (!over_ && cgroup_) (void)cgroup_.kill();
@@ -506,25 +500,23 @@ void Guard::halt() {
   if (!freezer_ || ::write(freezer_.get(), "1", 1) != 1)
     tell({.kind = GuardMessage::halt, .a = 0, .b = halts_});
   else if (!telling_)
-    telling_ = loop_.in(kTellsLater, [this] { report_freezing(); });
+    telling_.in(kTellsLater, [this] { report_freezing(); });
 }
 
 void Guard::report_freezing() {
-  if (!telling_) return;
-  loop_.cancel(*telling_);
-  telling_.reset();
+  telling_.cancel();
   tell({.kind = GuardMessage::halt, .a = 1, .b = halts_});
 }
 
 void Guard::go_on() {
   still_ = false;
-  if (telling_) loop_.cancel(*std::exchange(telling_, std::nullopt));
+  telling_.cancel();
   const bool thaws = freezer_ && ::write(freezer_.get(), "0", 1) == 1;
   tell({.kind = GuardMessage::go_on, .a = thaws ? 1 : 0, .b = ++halts_});
 }
 
 void Guard::end(const Ending::Options& how) {
-  report_freezing();
+  if (telling_) report_freezing();
   tell({.kind = GuardMessage::end, .a = how.signal, .time = how.grace.count()});
 }
 
@@ -612,7 +604,6 @@ void Guard::guard_ended() {
 // What the guard watched over comes to us, its subreaper in the second place. Everything below us that is neither
 // machinery of ours nor expected by anybody is of that kind.
 void Guard::kill_what_is_left() {
-  timer_.reset();
   if (cgroup_) (void)cgroup_.kill();
   bool left = cgroup_ && cgroup_.populated();
   const auto ours = [&](const ProcessEntry& one) {
@@ -628,7 +619,7 @@ void Guard::kill_what_is_left() {
   children_.sweep();
   quiet_ = left ? 0 : quiet_ + 1;
   if (quiet_ >= kQuietLooks) return finish();
-  timer_ = loop_.in(kGuardRetry, [this] { kill_what_is_left(); });
+  timer_.in(kGuardRetry, [this] { kill_what_is_left(); });
 }
 
 void Guard::finish() {

@@ -113,10 +113,10 @@ class Guard {
   bool told_ = false;  // the guard has said how it went
   bool over_ = false;
   int quiet_ = 0;  // looks in a row that found nobody, after the guard was killed
-  std::optional<Loop::TimerId> timer_;
+  Timer timer_{loop_};
   std::vector<GuardMessage> unsent_;
-  std::optional<Loop::TimerId> sending_;
-  std::optional<Loop::TimerId> telling_;  // that its cgroup has been frozen
+  Timer sending_{loop_};
+  Timer telling_{loop_};  // that its cgroup has been frozen
 };
 
 // Whether a guarded command (guard.h) could be started: tried as its user, without starting or writing anything.

@@ -11,7 +11,7 @@
 #include "sense/sensor.h"
 #include "session/end_program.h"
 #include "session/machine.h"
-#include "session/signal_program.h"
+#include "session/own_signals.h"
 
 namespace lull {
 

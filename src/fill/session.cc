@@ -46,8 +46,6 @@ FillSession::FillSession(FillSettings settings, FillOptions options, FillMachine
 FillSession::~FillSession() {
   if (opens_ && opens_->descriptor() >= 0) loop_.forget(opens_->descriptor());
   if (lease_events_) loop_.forget(lease_events_.get());
-  for (const auto* timer : {&decide_timer_, &last_timer_, &scan_timer_})
-    if (*timer) loop_.cancel(**timer);
 }
 
 SessionEnd FillSession::run() {
@@ -106,12 +104,11 @@ void FillSession::begin_to_end(int signal) {
   ending_ = true;
   end_ = ended_by(signal);
   ticker_->stop();
-  if (decide_timer_) loop_.cancel(*decide_timer_);
-  decide_timer_.reset();
+  decide_timer_.cancel();
   Duration longest{};
   for (const FillerSettings& filler : settings_.fillers) longest = std::max(longest, filler.grace);
   if (filling_) carry_out(filling_->end_all({.kind = Reason::shutting_down}));
-  last_timer_ = loop_.in(longest + kAfterGrace, [this] {
+  last_timer_.in(longest + kAfterGrace, [this] {
     sink_.note(Level::important, "stuck", "some processes of the fillers do not even end by SIGKILL");
     loop_.stop();
   });
@@ -581,14 +578,12 @@ void FillSession::decide(Snapshot snapshot) {
 }
 
 void FillSession::schedule_decision() {
-  if (decide_timer_) loop_.cancel(*decide_timer_);
-  decide_timer_.reset();
+  decide_timer_.cancel();
   const auto at = filling_->decides_at();
   if (!at || ending_) return;
   // The time may have come before the sample that it waits for: never at once again, so that the sample can be taken.
   const Instant now = loop_.now();
-  decide_timer_ = loop_.at(std::clamp(*at, now + kLookNext, now + kLookAgain), [this] {
-    decide_timer_.reset();
+  decide_timer_.at(std::clamp(*at, now + kLookNext, now + kLookAgain), [this] {
     if (!is_looking()) sampler_->request(true);
     schedule_decision();
   });
@@ -710,12 +705,10 @@ void FillSession::scan_openers() {
   const bool done = openers_->began != before;
   next_scan_ = now + (done ? rest_after(look_took_) : now - began);
   if (done) last_scan_took_ = std::exchange(look_took_, Duration::zero());
-  if (scan_timer_) loop_.cancel(*scan_timer_);
-  scan_timer_.reset();
+  scan_timer_.cancel();
   // Where nothing tells us: a look of our own between the samples.
   if (!done || !opens_ || opens_->way() == OpenWay::none)
-    scan_timer_ = loop_.at(next_scan_, [this] {
-      scan_timer_.reset();
+    scan_timer_.at(next_scan_, [this] {
       if (!ending_ && filling_) scan_on_time();
     });
 }

@@ -25,7 +25,6 @@
 #include "session/machine.h"
 #include "session/own_signals.h"
 #include "session/sample_source.h"
-#include "session/ticker.h"
 
 namespace lull {
 
@@ -157,9 +156,9 @@ class FillSession {
   Fd lease_events_;
   std::unique_ptr<FileWatch> file_watch_;
   std::string file_seen_;
-  std::optional<Loop::TimerId> decide_timer_;
-  std::optional<Loop::TimerId> last_timer_;
-  std::optional<Loop::TimerId> scan_timer_;
+  Timer decide_timer_{loop_};
+  Timer last_timer_{loop_};
+  Timer scan_timer_{loop_};
   bool ending_ = false;
   bool began_ = false;
   SessionEnd end_;

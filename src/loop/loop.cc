@@ -153,4 +153,27 @@ Result<> Loop::run() {
   return {};
 }
 
+void Ticker::begin() {
+  start_ = loop_.now();
+  next_ = 0;
+  tick();
+}
+
+void Ticker::follow(Instant start) {
+  start_ = start;
+  next_ = static_cast<std::uint64_t>((loop_.now() - start_) / every_) + 1;
+  wait();
+}
+
+void Ticker::tick() {
+  const auto passed = static_cast<std::uint64_t>((loop_.now() - start_) / every_);
+  const std::uint64_t now = std::max(std::exchange(next_, std::max(next_, passed) + 1), passed);
+  wait();
+  on_tick_(now);
+}
+
+void Ticker::wait() {
+  timer_.at(start_ + static_cast<std::int64_t>(next_) * every_, [this] { tick(); });
+}
+
 }  // namespace lull

@@ -12,6 +12,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -89,6 +90,57 @@ class Loop {
   std::uint64_t next_timer_ = 0;
   std::uint32_t next_generation_ = 0;
   bool stopped_ = false;
+};
+
+// One call at a time: setting it again replaces the one before, and destroying it cancels it.
+class Timer {
+ public:
+  explicit Timer(Loop& loop) : loop_(loop) {}
+  Timer(const Timer&) = delete;
+  Timer& operator=(const Timer&) = delete;
+  ~Timer() { cancel(); }
+
+  void at(Instant when, Loop::Handler handler) {
+    cancel();
+    id_ = loop_.at(when, [this, handler = std::move(handler)] {
+      id_.reset();
+      handler();
+    });
+  }
+  void in(Duration delay, Loop::Handler handler) { at(loop_.now() + delay, std::move(handler)); }
+  void cancel() {
+    if (id_) loop_.cancel(*std::exchange(id_, {}));
+  }
+  explicit operator bool() const { return id_.has_value(); }
+
+ private:
+  Loop& loop_;
+  std::optional<Loop::TimerId> id_;
+};
+
+// Calls at the beginning and then on a grid of time from there: being late once does not shift the others, and what was
+// missed (we were stopped) is missed. The one tick loop of all commands that sample again and again.
+class Ticker {
+ public:
+  Ticker(Loop& loop, Duration every, std::function<void(std::uint64_t tick)> on_tick)
+      : loop_(loop), every_(every), on_tick_(std::move(on_tick)) {}
+
+  // Ticks now, and every interval from now. Again: a new grid.
+  void begin();
+  // The grid of a start that lies behind us, from its next point on.
+  void follow(Instant start);
+  void stop() { timer_.cancel(); }
+
+ private:
+  void tick();
+  void wait();
+
+  Loop& loop_;
+  Duration every_;
+  std::function<void(std::uint64_t)> on_tick_;
+  Instant start_{};
+  std::uint64_t next_ = 0;
+  Timer timer_{loop_};
 };
 
 }  // namespace lull

@@ -4,16 +4,16 @@
 #include <sched.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <array>
 #include <cerrno>
-#include <csignal>
 #include <new>
 #include <utility>
 
-#include "base/process_start.h"
 #include "base/units.h"
 
 namespace lull {
@@ -27,8 +27,10 @@ void set_limit(__rlimit_resource_t what, std::size_t most) {
   (void)::setrlimit(what, &limit);
 }
 
+}  // namespace
+
 // Whoever samples comes first, on the processor and on the disk.
-void step_back(const BackgroundLimits& limits) {
+void Background::apply(const BackgroundLimits& limits) {
   constexpr int kWhoProcess = 1;
   constexpr int kIdleClass = 3 << 13;
   const sched_param none{};
@@ -43,55 +45,74 @@ void step_back(const BackgroundLimits& limits) {
     set_limit(RLIMIT_CPU, static_cast<std::size_t>(std::chrono::ceil<std::chrono::seconds>(*limits.cpu).count()));
 }
 
-std::string written(const Result<std::string>& result) {
-  return result ? kAnswer + *result : kError + result.error().message();
+Result<> Background::write_answer(int file, const Work& work, std::size_t most) {
+  Result<std::string> answer;
+  try {
+    answer = work();
+  } catch (const std::bad_alloc&) {
+    answer = fail("there is not enough memory for it");
+  }
+  if (answer && answer->size() > most) answer = fail("the answer is too large");
+  return write_all(file, answer ? kAnswer + *answer : kError + answer.error().message());
 }
 
-}  // namespace
-
-void Background::start(const Work& work, const BackgroundLimits& limits, Done done) {
+// False: it fails for a reason that was reported.
+bool Background::prepare(const BackgroundLimits& limits, Done done) {
   stop();
   done_ = std::move(done);
-  if (late_ && !late_.ended()) return report_soon(Error{kHangs, 0});
+  if (late_ && !late_.ended()) {
+    report_soon(Error{"the last reading has not ended: it hangs in the kernel", 0});
+    return false;
+  }
   late_ = {};
   most_ = limits.answer;
   answer_ = Fd(::memfd_create("lull", MFD_CLOEXEC));
-  if (!answer_) return report_soon(Error{"memfd_create", errno});
+  if (!answer_) report_soon(Error{"memfd_create", errno});
+  return static_cast<bool>(answer_);
+}
+
+void Background::start(const Work& work, const BackgroundLimits& limits, Done done) {
+  if (!prepare(limits, std::move(done))) return;
   auto started = start_apart([&](Fd socket) {
     close_all_but({answer_.get(), socket.get(), STDERR_FILENO});
     end_with(socket.get());
-    step_back(limits);
-    std::string text;
-    try {
-      text = written(work());
-    } catch (const std::bad_alloc&) {
-      text = written(fail("there is not enough memory for it"));
-    }
-    if (text.size() > limits.answer) text = written(fail("the answer is too large"));
-    (void)write_all(answer_.get(), text);
+    apply(limits);
+    (void)write_answer(answer_.get(), work, limits.answer);
   });
   if (!started) return report_soon(started.error());
-  process_ = std::move(started->process);
-  socket_ = std::move(started->socket);
+  follow(std::move(started->process), std::move(started->socket), limits.time);
+}
+
+void Background::start(const ProgramStart& program, const BackgroundLimits& limits, Done done) {
+  if (!prepare(limits, std::move(done))) return;
+  std::array<int, 2> ends = {-1, -1};
+  if (::socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, ends.data()) != 0)
+    return report_soon(Error{"a pair of sockets", errno});
+  Fd ours(ends[0]);
+  const Fd theirs(ends[1]);
+  auto started = start_program(program, std::array{answer_.get(), theirs.get()});
+  if (!started) return report_soon(started.error());
+  follow(*std::move(started), std::move(ours), limits.time);
+}
+
+void Background::follow(Process process, Fd socket, Duration time) {
+  process_ = std::move(process);
+  socket_ = std::move(socket);
   if (const auto listening = loop_.on_ready(socket_.get(), [this] { ended(); }); !listening) {
-    stop();
+    socket_.reset();
+    process_ = {};
     return report_soon(listening.error());
   }
-  limit_ = loop_.in(limits.time, [this, time = limits.time] {
-    limit_.reset();
+  limit_.in(time, [this, time] {
     late_ = std::exchange(process_, {});
-    (void)late_.signal(SIGKILL);
     tell(fail("not done after " + format_duration(time)));
   });
 }
 
 void Background::stop() {
-  if (limit_) loop_.cancel(*std::exchange(limit_, {}));
-  if (failing_) loop_.cancel(*std::exchange(failing_, {}));
-  if (socket_) {
-    loop_.forget(socket_.get());
-    if (process_) (void)process_.signal(SIGKILL);
-  }
+  limit_.cancel();
+  failing_.cancel();
+  if (socket_) loop_.forget(socket_.get());
   socket_.reset();
   process_ = {};
   answer_.reset();
@@ -120,10 +141,7 @@ void Background::tell(Result<std::string> answer) {
 }
 
 void Background::report_soon(Error error) {
-  failing_ = loop_.in(Duration::zero(), [this, error = std::move(error)] {
-    failing_.reset();
-    tell(std::unexpected(error));
-  });
+  failing_.in(Duration::zero(), [this, error = std::move(error)] { tell(std::unexpected(error)); });
 }
 
 }  // namespace lull

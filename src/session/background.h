@@ -1,6 +1,7 @@
 #pragma once
 // Long work beside a session: in a process of its own, at the lowest priority, within limits. The loop goes on
-// meanwhile. It ends with us, and when its time is up. It is a fork: only for a program without other threads.
+// meanwhile. It ends with us, and when its time is up. A program with other threads must not fork: there a program does
+// the work.
 
 #include <cstddef>
 #include <functional>
@@ -10,6 +11,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/process.h"
+#include "base/process_start.h"
 #include "base/result.h"
 #include "loop/loop.h"
 
@@ -22,8 +24,6 @@ struct BackgroundLimits {
   std::optional<Duration> cpu = {};
   bool steps_back = true;  // at the lowest priority; else at ours: somebody waits for it
 };
-
-inline constexpr const char* kHangs = "the last reading has not ended: it hangs in the kernel";
 
 class Background {
  public:
@@ -38,10 +38,19 @@ class Background {
   // One at a time. `done` gets what `work` returned in the other process, or why that is not known; not before this
   // returns. Fails while a process that ran out of time hangs in the kernel (a dead network file system).
   void start(const Work& work, const BackgroundLimits& limits, Done done);
-  bool running() const { return static_cast<bool>(socket_) || failing_.has_value(); }
+  // The same of a program, which is to apply() the limits and to write_answer() to the first of these descriptors. It
+  // ends, with all that it has started, when the other end of the second closes.
+  void start(const ProgramStart& program, const BackgroundLimits& limits, Done done);
+  static constexpr int kAnswerOfProgram = 3;
+  static constexpr int kLineOfProgram = 4;
+  static void apply(const BackgroundLimits& limits);  // to this process
+  static Result<> write_answer(int file, const Work& work, std::size_t most);
+  bool running() const { return socket_ || failing_; }
   void stop();  // nothing is told
 
  private:
+  bool prepare(const BackgroundLimits& limits, Done done);
+  void follow(Process process, Fd socket, Duration time);
   void ended();
   void tell(Result<std::string> answer);
   void report_soon(Error error);
@@ -49,11 +58,11 @@ class Background {
   Loop& loop_;
   Process process_;
   Process late_;  // ran out of time; SIGKILL may not reach it
-  Fd socket_;     // closes when the process has ended
+  Fd socket_;     // closes when the process has ended; it ends when we close it
   Fd answer_;     // a file in memory
   std::size_t most_ = 0;
-  std::optional<Loop::TimerId> limit_;
-  std::optional<Loop::TimerId> failing_;
+  Timer limit_{loop_};
+  Timer failing_{loop_};
   Done done_;
 };
 

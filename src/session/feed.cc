@@ -77,10 +77,6 @@ Feed::Feed(World& world, FeedOptions options)
   make_own_signals();
 }
 
-Feed::~Feed() {
-  if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
-}
-
 // A rule's signal without a source is unknown for that reason.
 void Feed::make_own_signals() {
   std::vector<Metric> used = signals_of(options_.policy);
@@ -160,8 +156,7 @@ void Feed::stop() {
   ticker_.stop();
   waiting_.clear();
   confirmed_.clear();
-  if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
-  confirm_timer_.reset();
+  confirm_timer_.cancel();
 }
 
 // The first sample of all comes a little late, since GPUs have to be attached, and a rule of two intervals would then
@@ -366,16 +361,12 @@ Instant Feed::due(const Waiting& one) const {
 }
 
 void Feed::ask_to_confirm() {
-  if (confirm_timer_) world_.loop().cancel(*confirm_timer_);
-  confirm_timer_.reset();
+  confirm_timer_.cancel();
   if (waiting_.empty()) return;
   Instant at = Instant::max();
   for (const Waiting& one : waiting_) at = std::min(at, due(one));
   if (at <= world_.clock().now()) return ask(true);
-  confirm_timer_ = world_.loop().at(at, [this] {
-    confirm_timer_.reset();
-    ask(true);
-  });
+  confirm_timer_.at(at, [this] { ask(true); });
 }
 
 }  // namespace lull

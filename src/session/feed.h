@@ -19,7 +19,6 @@
 #include "rule/policy.h"
 #include "session/own_signals.h"
 #include "session/sink.h"
-#include "session/ticker.h"
 #include "session/world.h"
 
 namespace lull {
@@ -66,7 +65,6 @@ class Feed {
   Feed(World& world, FeedOptions options);
   Feed(const Feed&) = delete;
   Feed& operator=(const Feed&) = delete;
-  ~Feed();
 
   std::function<void(std::uint64_t tick)> on_tick;
   std::function<void(const Snapshot& snapshot, const Scope& scope)> on_sample;
@@ -148,7 +146,7 @@ class Feed {
   std::vector<Waiting> waiting_;
   std::vector<Waiting> confirmed_;  // to be called back
   bool covers_ = false;
-  std::optional<Loop::TimerId> confirm_timer_;
+  Timer confirm_timer_{world_.loop()};
   const Scope* scope_now_ = nullptr;  // of the newest sample
   bool in_turn_ = false;              // the grid has asked for a sample
   bool newest_in_turn_ = false;       // for the newest one

@@ -30,11 +30,6 @@ FileWatch::FileWatch(Loop& loop, const std::string& path, std::function<void()> 
   }
 }
 
-FileWatch::~FileWatch() {
-  stop();
-  if (timer_) loop_.cancel(*timer_);
-}
-
 void FileWatch::stop() {
   if (!events_) return;
   loop_.forget(events_.get());
@@ -54,10 +49,7 @@ void FileWatch::read_events() {
     lost_();
   }
   if (!changed || timer_) return;
-  timer_ = loop_.in(kSettles, [this] {
-    timer_.reset();
-    changed_();
-  });
+  timer_.in(kSettles, [this] { changed_(); });
 }
 
 }  // namespace lull

@@ -3,7 +3,6 @@
 // file. An editor writes in several steps: changes within a short time are reported once.
 
 #include <functional>
-#include <optional>
 #include <string>
 
 #include "base/fd.h"
@@ -17,7 +16,7 @@ class FileWatch {
   FileWatch(Loop& loop, const std::string& path, std::function<void()> changed, std::function<void()> lost);
   FileWatch(const FileWatch&) = delete;
   FileWatch& operator=(const FileWatch&) = delete;
-  ~FileWatch();
+  ~FileWatch() { stop(); }
 
  private:
   void read_events();
@@ -28,7 +27,7 @@ class FileWatch {
   std::function<void()> changed_;
   std::function<void()> lost_;
   Fd events_;
-  std::optional<Loop::TimerId> timer_;
+  Timer timer_{loop_};
 };
 
 }  // namespace lull

@@ -151,11 +151,7 @@ void FleetSession::on_signal(const signalfd_siginfo& info) {
 // ---- one look
 
 void FleetSession::look_in(Duration time) {
-  if (timer_) loop_.cancel(*timer_);
-  timer_ = loop_.in(time, [this] {
-    timer_.reset();
-    look();
-  });
+  timer_.in(time, [this] { look(); });
 }
 
 void FleetSession::look() {

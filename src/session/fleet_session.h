@@ -115,7 +115,7 @@ class FleetSession {
   std::map<std::uint64_t, std::unique_ptr<slurm::StartAgain>> starting_;
   std::map<std::string, std::string> said_of_;  // why a job is not judged, by its run
   std::optional<Control> control_;
-  std::optional<Loop::TimerId> timer_;
+  Timer timer_{loop_};
   bool looking_ = false;
   bool fresh_ = false;    // the newest look had an answer
   Instant looked_{};      // when that was

@@ -104,7 +104,7 @@ void LiveTerminal::take() {
 }
 
 void LiveTerminal::give_back() {
-  if (lone_escape_) loop_.cancel(*std::exchange(lone_escape_, std::nullopt));
+  lone_escape_.cancel();
   if (modes_) {
     loop_.forget(keys_);
     ::tcsetattr(keys_, TCSADRAIN, &*modes_);
@@ -126,11 +126,10 @@ void LiveTerminal::read_keys() {
     loop_.forget(keys_);
     return;
   }
-  if (lone_escape_) loop_.cancel(*std::exchange(lone_escape_, std::nullopt));
+  lone_escape_.cancel();
   for (const Key& key : reader_.feed({buffer.data(), static_cast<std::size_t>(got)})) on_key_(key);
   if (reader_.pending())
-    lone_escape_ = loop_.in(kSequenceTime, [this] {
-      lone_escape_.reset();
+    lone_escape_.in(kSequenceTime, [this] {
       for (const Key& key : reader_.flush()) on_key_(key);
     });
 }

@@ -44,7 +44,7 @@ class LiveTerminal {
   std::function<void(const Key&)> on_key_;
   std::optional<termios> modes_;
   KeyReader reader_;
-  std::optional<Loop::TimerId> lone_escape_;
+  Timer lone_escape_{loop_};
 };
 
 // What follows --watch; nothing: every second.

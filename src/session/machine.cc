@@ -239,10 +239,7 @@ LoopSampler::LoopSampler(Loop& loop, SamplerOptions options, std::function<void(
   deaf_ = !loop_.on_ready(sampler_->event_fd(), [this] { take(); });
 }
 
-LoopSampler::~LoopSampler() {
-  if (look_) loop_.cancel(*look_);
-  loop_.forget(sampler_->event_fd());
-}
+LoopSampler::~LoopSampler() { loop_.forget(sampler_->event_fd()); }
 
 void LoopSampler::request(bool fresh_lists) {
   sampler_->request(fresh_lists);
@@ -258,17 +255,13 @@ bool LoopSampler::sample_here(Duration limit) {
 }
 
 void LoopSampler::watch() {
-  if (look_) loop_.cancel(*look_);
-  look_.reset();
+  look_.cancel();
   const Instant by = sampler_->look_by();
   if (by != Instant::max()) look_at(by);
 }
 
 void LoopSampler::look_at(Instant by) {
-  look_ = loop_.at(by, [this] {
-    look_.reset();
-    take();
-  });
+  look_.at(by, [this] { take(); });
 }
 
 void LoopSampler::take() {

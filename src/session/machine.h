@@ -78,7 +78,7 @@ class LoopSampler final : public SampleSource {
   std::unique_ptr<Sampler> sampler_;
   std::function<void(const Snapshot&)> on_sample_;
   Snapshot snapshot_;
-  std::optional<Loop::TimerId> look_;
+  Timer look_{loop_};
   bool deaf_ = false;  // no descriptor was left for the wake-up: we look by ourselves, if only to say so
 };
 

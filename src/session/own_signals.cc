@@ -1,23 +1,29 @@
 #include "session/own_signals.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <csignal>
 
+#include "base/process_start.h"
 #include "base/text.h"
 #include "base/units.h"
 #include "rule/timeline.h"
+#include "session/machine.h"
 
 namespace lull {
 namespace {
 
 using namespace std::chrono_literals;
 
+constexpr Duration kBeyondTimeout = 2s;  // of a source, for the start of a process on a busy machine
+constexpr std::size_t kReadingMemory = std::size_t{256} << 20;
+
 Duration shortest_pause(const SignalSource& source) {
   return source.kind == SignalSource::Kind::command ? Duration(5s) : Duration(1s);
 }
-
-}  // namespace
 
 Result<SignalReading> printed_number(const SignalSource& source, const HelperResult& result) {
   const std::string who = "command " + printable(source.command);
@@ -38,6 +44,8 @@ HelperOptions command_of(const SignalSource& source) {
           .no_more_output = true,
           .leaves_nothing = true};
 }
+
+}  // namespace
 
 struct OwnSignals::One {
   One(const SignalSource& from, Loop& loop) : state(from), reading(loop) {}
@@ -93,23 +101,22 @@ void OwnSignals::start(One& one) {
   one.under_way = true;
   one.asked = world_.clock().now();
   one.wanted.reset();
-  const auto alive = alive_;
-  if (world_.has_threads())
-    return world_.read_signal(source, [this, alive, &one](const Result<SignalReading>& reading) {
-      if (*alive) done(one, reading);
-    });
-  if (source.kind == SignalSource::Kind::command)
-    return world_.run_tool(command_of(source), [this, alive, &one](const HelperResult& result) {
-      if (*alive) done(one, printed_number(one.state.source(), result));
-    });
-  one.reading.start([source]() -> Result<std::string> { return to_text(TRY(read_source(source))); },
-                    {.time = source.timeout + kBeyondTimeout,
-                     .memory = kReadingMemory,
-                     .answer = kLongestReading,
-                     .steps_back = false},
-                    [this, &one](const Result<std::string>& text) {
-                      done(one, text ? parse_reading(*text) : Result<SignalReading>(std::unexpected(text.error())));
-                    });
+  const BackgroundLimits limits{.time = source.timeout + kBeyondTimeout,
+                                .memory = kReadingMemory,
+                                .answer = kLongestReading,
+                                .steps_back = false};
+  const auto read = [this, &one](const Result<std::string>& text) {
+    done(one, text ? parse_reading(*text) : Result<SignalReading>(std::unexpected(text.error())));
+  };
+  if (const SensorProgram* program = world_.program())
+    return one.reading.start(ProgramStart{program->path, {kSignalName, source.given}, program->environment}, limits,
+                             read);
+  if (source.kind != SignalSource::Kind::command)
+    return one.reading.start([source]() -> Result<std::string> { return to_text(TRY(read_source(source))); }, limits,
+                             read);
+  world_.run_tool(command_of(source), [this, alive = alive_, &one](const HelperResult& result) {
+    if (*alive) done(one, printed_number(one.state.source(), result));
+  });
 }
 
 void OwnSignals::done(One& one, const Result<SignalReading>& reading) {
@@ -161,6 +168,43 @@ std::vector<SignalSource> sources_of(const std::vector<SignalSource>& sources, c
   for (const SignalSource& source : sources)
     if (std::ranges::find(used, source.metric) != used.end()) found.push_back(source);
   return found;
+}
+
+// ---- lull-signal
+
+namespace {
+
+Result<SignalReading> read_command(const SignalSource& source) {
+  const SystemClock clock;
+  const std::unique_ptr<Machine> machine = TRY(Machine::open(clock));
+  Loop& loop = machine->loop();
+  TRY(machine->listen({SIGCHLD}, [](const signalfd_siginfo&) {}));
+  TRY(loop.on_ready(Background::kLineOfProgram, [&] { loop.stop(); }));
+  Result<SignalReading> reading = fail("nobody waits for it any more");
+  machine->run_tool(command_of(source), [&](const HelperResult& result) {
+    reading = printed_number(source, result);
+    loop.stop();
+  });
+  TRY(loop.run());
+  loop.forget(Background::kLineOfProgram);
+  return reading;
+}
+
+}  // namespace
+
+Result<> signal_program(int argc, char** argv) {
+  ::setsid();  // Ctrl-C is for the program that started us
+  if (argc != 2 || ::fcntl(Background::kAnswerOfProgram, F_GETFD) < 0 ||
+      ::fcntl(Background::kLineOfProgram, F_GETFD) < 0)
+    return fail("is started by Python's lull.watch(), not by hand");
+  const SignalSource source = TRY(parse_signal_from(argv[1]));
+  const bool command = source.kind == SignalSource::Kind::command;
+  if (!command) end_with(Background::kLineOfProgram);
+  Background::apply({.memory = command ? 0 : kReadingMemory, .steps_back = false});
+  const auto read = [&]() -> Result<std::string> {
+    return to_text(TRY(command ? read_command(source) : read_source(source)));
+  };
+  return Background::write_answer(Background::kAnswerOfProgram, read, kLongestReading);
 }
 
 }  // namespace lull

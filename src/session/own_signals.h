@@ -1,7 +1,7 @@
 #pragma once
 // The user's own signals of a session: asks their sources beside the loop, and has the newest value of each. A file or
 // an endpoint is read by a process of its own (Background), a command runs as hooks do (World::run_tool). In a program
-// with threads all are read by programs (signal_program.h). No sample waits for them: one takes what is known by then,
+// with threads all are read by programs (lull-signal). No sample waits for them: one takes what is known by then,
 // and what is not is unknown.
 
 #include <functional>
@@ -55,14 +55,12 @@ class OwnSignals {
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for who calls back late
 };
 
-// Beyond the timeout of a source, for the start of a process on a busy machine.
-inline constexpr Duration kBeyondTimeout = std::chrono::seconds(2);
-inline constexpr std::size_t kReadingMemory = std::size_t{256} << 20;
-// The command of a source, and what it printed.
-HelperOptions command_of(const SignalSource& source);
-Result<SignalReading> printed_number(const SignalSource& source, const HelperResult& result);
-
 // Those of the sources that a rule looks at, or all.
 std::vector<SignalSource> sources_of(const std::vector<SignalSource>& sources, const std::vector<Metric>& used);
+
+// `lull-signal NAME=SOURCE`: reads one of them once, and ends. A program with threads (Python) must not fork, so it
+// starts this for each reading (Background::start).
+inline constexpr const char* kSignalName = "lull-signal";
+Result<> signal_program(int argc, char** argv);  // main() of it
 
 }  // namespace lull

@@ -121,14 +121,13 @@ void PickSession::take(PickStep step) {
 
 Result<> PickSession::sleep() {
   for (const int event : sleep_.events) TRY(loop_.on_ready(event, [this] { wake(); }));
-  if (sleep_.until) alarm_ = loop_.at(*sleep_.until, [this] { wake(); });
+  if (sleep_.until) alarm_.at(*sleep_.until, [this] { wake(); });
   return {};
 }
 
 void PickSession::wake() {
   for (const int event : sleep_.events) loop_.forget(event);
-  if (alarm_) loop_.cancel(*alarm_);
-  alarm_.reset();
+  alarm_.cancel();
   take(picker_.go_on());
 }
 

@@ -55,7 +55,7 @@ class PickSession {
   Loop& loop_;
   Picker picker_;
   Sleep sleep_;
-  std::optional<Loop::TimerId> alarm_;
+  Timer alarm_{loop_};
   std::optional<PickResult> result_;
 };
 

@@ -8,7 +8,6 @@
 #include <vector>
 
 #include "base/exit_status.h"
-#include "session/ticker.h"
 #include "session/world.h"
 
 namespace lull {

@@ -34,10 +34,6 @@ Session::Session(SessionSettings settings, SubjectId subject, World& world, Sink
   rule_wants_work_ = common_.watch_work || policy_uses(common_.policy, {Metric::cpu, Metric::io, Metric::quiet});
 }
 
-Session::~Session() {
-  if (time_limit_) loop_.cancel(*time_limit_);
-}
-
 void Session::make_feed(bool of_job, bool everything, JobGpus::IsOurs is_ours, bool job_is_new) {
   feed_.emplace(world_, FeedOptions{.policy = common_.policy,
                                     .every = common_.every,
@@ -76,13 +72,9 @@ void Session::warn_of_missing_also() {
 }
 
 void Session::set_time_limit() {
-  if (time_limit_) loop_.cancel(*time_limit_);
-  time_limit_.reset();
+  time_limit_.cancel();
   if (const auto next = engine_->next_time())
-    time_limit_ = loop_.at(*next, [this] {
-      time_limit_.reset();
-      handle(engine_->time_is(world_.clock().now()));
-    });
+    time_limit_.at(*next, [this] { handle(engine_->time_is(world_.clock().now())); });
 }
 
 void Session::log_scope_trouble() {

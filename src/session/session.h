@@ -46,7 +46,7 @@ class Session {
  public:
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
-  virtual ~Session();
+  virtual ~Session() = default;
 
  protected:
   Session(SessionSettings settings, SubjectId subject, World& world, Sink& sink);
@@ -122,7 +122,7 @@ class Session {
   bool confirming_first_ = false;    // a firing of which nothing was said yet
   bool first_called_off_ = false;    // and that is over
   bool not_confirmed_said_ = false;  // of the stretch that goes on
-  std::optional<Loop::TimerId> time_limit_;
+  Timer time_limit_{loop_};
 };
 
 }  // namespace lull

@@ -26,7 +26,6 @@
 #include "sense/job.h"
 #include "sense/sampler.h"
 #include "session/sample_source.h"
-#include "signals/reading.h"
 
 namespace lull {
 
@@ -115,12 +114,8 @@ class World : public Senses {
     return nullptr;
   }
   virtual void stop_ourselves() = 0;  // as Ctrl-Z would; returns when we go on
-  // A program among whose threads we are one: no process of ours may be forked here.
-  virtual bool has_threads() const { return false; }
-  // Where it has: one reading of a source of the user's own, in a program of its own.
-  virtual void read_signal(const SignalSource& /*source*/, std::function<void(const Result<SignalReading>&)> done) {
-    done(fail("it cannot be read inside of a program with threads"));
-  }
+  // What is started instead of a fork where we are one of several threads. Null: we may fork.
+  virtual const SensorProgram* program() const { return nullptr; }
   // Runs a helper beside what is watched; all that it prints comes back as text.
   virtual void run_helper(const std::vector<std::string>& command, Duration /*limit*/, Helpers::Done done) {
     HelperResult result;
