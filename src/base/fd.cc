@@ -39,6 +39,8 @@ Result<std::string> read_file(int dir, const std::string& path, std::size_t limi
 Directory::Directory(const std::string& path)
     : fd_(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_NONBLOCK | O_CLOEXEC)) {}
 
+Directory::Directory(int folder) : fd_(::openat(folder, ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC)) {}
+
 const char* Directory::next() {
   while (fd_) {
     if (at_ >= filled_) {

@@ -57,6 +57,7 @@ class Directory {
  public:
   Directory() = default;
   explicit Directory(const std::string& path);
+  explicit Directory(int folder);                                    // that is open already, from its beginning
   explicit operator bool() const { return static_cast<bool>(fd_); }  // false: errno says why
   int fd() const { return fd_.get(); }
   // Null at the end, where the folder could not be opened, and where it cannot be read on: only then it sets errno.

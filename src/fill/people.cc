@@ -1,6 +1,5 @@
 #include "fill/people.h"
 
-#include <dirent.h>
 #include <pwd.h>
 #include <unistd.h>
 
@@ -33,14 +32,11 @@ std::string ask_for_uid(const std::string& name) {
 // Numbers of sessions that logind has, those on a screen alone.
 std::vector<std::string> sessions_on_screens() {
   std::vector<std::string> found;
-  const std::unique_ptr<DIR, int (*)(DIR*)> folder(::opendir(kSessions), ::closedir);
-  while (const dirent* entry = folder ? ::readdir(folder.get()) : nullptr) {
-    const std::string name = entry->d_name;
-    if (name.empty() || name[0] == '.' || name.find('.') != std::string::npos) continue;
-    const auto text = read_file(std::string(kSessions) + "/" + name);
-    if (text &&
-        (text->find("\nTYPE=x11\n") != std::string::npos || text->find("\nTYPE=wayland\n") != std::string::npos))
-      found.push_back(name);
+  Directory folder(kSessions);
+  while (const char* name = folder.next()) {
+    if (std::string_view(name).contains('.')) continue;
+    const auto text = read_file(folder.fd(), name);
+    if (text && (text->contains("\nTYPE=x11\n") || text->contains("\nTYPE=wayland\n"))) found.emplace_back(name);
   }
   return found;
 }

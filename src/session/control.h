@@ -49,6 +49,7 @@ class Control {
   std::unique_ptr<Listening> listening_;
 };
 
+inline constexpr std::size_t kLongestStatus = 128 * 1024;  // an answer of `fill` or `keep`
 // How long an answer may take: one by a new sample waits for the driver, and srun ends within five seconds.
 inline constexpr Duration kLongestAnswerTime = std::chrono::milliseconds(4500);
 
@@ -67,7 +68,7 @@ std::vector<Reply> ask_all(ControlOf what, const std::string& question = {}, Dur
 class Asking {
  public:
   using Done = std::function<void(const std::vector<Reply>&)>;
-  Asking(Loop& loop, ControlOf what, std::string question, Done done);
+  Asking(Loop& loop, ControlOf what, std::string question, Done done, Duration limit = std::chrono::seconds(2));
   Asking(const Asking&) = delete;
   Asking& operator=(const Asking&) = delete;
   ~Asking();

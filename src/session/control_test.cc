@@ -2,19 +2,19 @@
 
 #include <fmt/format.h>
 #include <gtest/gtest.h>
-#include <poll.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 #include <thread>
 #include <vector>
-
-#include "session/control_place.h"
 
 namespace lull {
 namespace {
@@ -31,18 +31,29 @@ class ControlTest : public testing::Test {
     ::unsetenv("LULL_CONTROL");
     std::filesystem::remove_all(folder_);
   }
+  // The first there is.
+  std::filesystem::path socket_file() const {
+    for (const auto& one : std::filesystem::recursive_directory_iterator(folder_))
+      if (one.is_socket()) return one.path();
+    return {};
+  }
   std::string folder_ = testing::TempDir() + "/control-XXXXXX";
+  SystemClock clock_;
+  std::unique_ptr<Loop> loop_ = *Loop::create(clock_);
 };
 
 // A watcher that has as many callers as it takes is asked again until the limit.
 TEST_F(ControlTest, AFullQueueIsTriedAgain) {
-  const auto watcher = make_socket(ControlOf::watch);
+  const auto watcher = Control::listen(*loop_, ControlOf::watch, [](const std::string&) { return "yes"; });
   ASSERT_TRUE(watcher) << watcher.error().message();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  ASSERT_LT(socket_file().string().copy(address.sun_path, sizeof address.sun_path), sizeof address.sun_path);
   std::vector<Fd> others;
   int why = 0;
   while (why == 0 && others.size() < 1000) {
-    others.push_back(new_socket());
-    why = connect_to(others.back().get(), watcher->folder.get(), watcher->name);
+    others.emplace_back(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+    if (::connect(others.back().get(), reinterpret_cast<const sockaddr*>(&address), sizeof address) != 0) why = errno;
   }
   ASSERT_EQ(why, EAGAIN);
   const auto us = ::gettid();
@@ -50,14 +61,14 @@ TEST_F(ControlTest, AFullQueueIsTriedAgain) {
   std::jthread answers([&] {
     // We wait by now, since the queue is full.
     const std::string file = fmt::format("/proc/self/task/{}/syscall", us);
-    while (!over && !read_file(file).value_or("").starts_with(std::to_string(SYS_poll) + " "))
-      std::this_thread::yield();
-    std::vector<Fd> callers;
+    const auto waits = [&] {
+      const std::string call = read_file(file).value_or("");
+      return call.starts_with(fmt::format("{} ", SYS_epoll_wait)) || call.starts_with(fmt::format("{} ", SYS_epoll_pwait));
+    };
+    while (!over && !waits()) std::this_thread::yield();
     while (!over) {
-      pollfd one{.fd = watcher->fd.get(), .events = POLLIN, .revents = 0};
-      if (::poll(&one, 1, 5) != 1) continue;
-      callers.emplace_back(::accept4(watcher->fd.get(), nullptr, nullptr, SOCK_CLOEXEC));
-      (void)!::send(callers.back().get(), "yes", 3, MSG_NOSIGNAL);
+      loop_->in(5ms, [&] { loop_->stop(); });
+      (void)loop_->run();
     }
   });
   const std::vector<Reply> replies = ask_all(ControlOf::watch, {}, 10s);
@@ -69,8 +80,11 @@ TEST_F(ControlTest, AFullQueueIsTriedAgain) {
 
 TEST_F(ControlTest, NobodyIsAskedWhereAWatcherWasKilled) {
   {
-    const auto killed = make_socket(ControlOf::watch);
+    const auto killed = Control::listen(*loop_, ControlOf::watch, [](const std::string&) { return "yes"; });
+    ASSERT_TRUE(killed);
+    std::filesystem::create_hard_link(socket_file(), socket_file().string() + "left");  // it takes its own away
   }
+  ASSERT_FALSE(socket_file().empty());
   EXPECT_TRUE(ask_all(ControlOf::watch, {}, 10s).empty());
 }
 

@@ -9,7 +9,6 @@
 #include "base/text.h"
 #include "base/units.h"
 #include "base/users.h"
-#include "session/control_place.h"
 #include "view/events.h"
 #include "view/progress.h"
 
