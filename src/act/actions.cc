@@ -522,10 +522,7 @@ void EndHolders::start(const FiringFacts& /*facts*/, Done done, Tell tell) {
   reached_ = 0;
   for (const GpuProcess& one : who_()) {
     if (one.pid == ::getpid() || is_own_process(one.pid, one.start_ticks)) continue;
-    ProcessEntry seen;
-    seen.pid = one.pid;
-    seen.start_ticks = one.start_ticks;
-    if (auto process = Process::open(seen))
+    if (auto process = Process::open(one.id()))
       left_.push_back(*std::move(process));
     else if (process.error().errno_value != ESRCH)
       unreached_.push_back(process.error().message());
@@ -548,10 +545,10 @@ void EndHolders::begin() {
 
 // Who was not signalled yet may work elsewhere by now, or have left the GPU.
 void EndHolders::drop_who_left() {
-  std::set<std::pair<pid_t, std::uint64_t>> there;
+  std::set<ProcessId> there;
   for (const GpuProcess& one : who_()) there.insert(one.id());
   left_.erase(std::remove_if(left_.begin() + static_cast<std::ptrdiff_t>(reached_), left_.end(),
-                             [&](const Process& one) { return !there.contains({one.pid(), one.start_ticks()}); }),
+                             [&](const Process& one) { return !there.contains(one.id()); }),
               left_.end());
 }
 

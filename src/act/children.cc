@@ -72,16 +72,16 @@ void Children::sweep() {
   }
 }
 
-std::set<std::pair<pid_t, std::uint64_t>> own_children() {
-  std::set<std::pair<pid_t, std::uint64_t>> children;
+std::set<ProcessId> own_children() {
+  std::set<ProcessId> children;
   // One read where the kernel offers it: this stands before the start of every job.
   if (const auto list = read_children(::getpid(), ::gettid()); list && ::gettid() == ::getpid()) {
     for (const pid_t pid : *list)
-      if (const auto stat = read_process_entry(pid)) children.emplace(stat->pid, stat->start_ticks);
+      if (const auto stat = read_process_entry(pid)) children.insert(stat->id());
     return children;
   }
   for (const ProcessEntry& one : read_all_processes())
-    if (one.parent == ::getpid()) children.emplace(one.pid, one.start_ticks);
+    if (one.parent == ::getpid()) children.insert(one.id());
   return children;
 }
 

@@ -55,7 +55,7 @@ class Children {
 };
 
 // Our children right now, by pid and start time. To be asked before a second thread has children.
-std::set<std::pair<pid_t, std::uint64_t>> own_children();
+std::set<ProcessId> own_children();
 
 struct HelperOptions {
   std::vector<std::string> arguments;

@@ -64,7 +64,7 @@ bool is_marked(pid_t pid, const std::string& mark) {
 // A session is left by beginning another, and entered by birth alone; a helper begins one. So whoever is in ours, or in
 // one that a member of the job began, is no helper's. This costs nothing, however fast a job hands over by fork: to ask
 // for an environment takes a process, and half a millisecond.
-bool is_of_job_by_session(const ProcessEntry& one, const std::set<Tree::Name>& leaders) {
+bool is_of_job_by_session(const ProcessEntry& one, const std::set<ProcessId>& leaders) {
   if (one.session == ::getsid(0)) return true;
   const auto leader = leaders.lower_bound({one.session, 0});
   return leader != leaders.end() && leader->first == one.session && one.start_ticks >= leader->second;
@@ -77,7 +77,7 @@ constexpr Duration kLateness = 100ms;
 
 }  // namespace
 
-Tree Tree::of_job(const Process& root, const Cgroup* cgroup, std::set<Name> earlier) {
+Tree Tree::of_job(const Process& root, const Cgroup* cgroup, std::set<ProcessId> earlier) {
   Tree tree = of_process(root);
   tree.adopts_orphans_ = true;
   tree.cgroup_ = cgroup;
@@ -105,7 +105,7 @@ Result<Tree> Tree::of_group(pid_t group) {
   tree.root_pid_ = group;
   for (const ProcessEntry& one : read_all_processes()) {
     if (one.group != group || one.ended()) continue;
-    tree.known_.emplace(one.pid, one.start_ticks);
+    tree.known_.insert(one.id());
     tree.session_ = one.session;
     if (one.pid == group) tree.root_start_ = one.start_ticks;
   }
@@ -149,7 +149,7 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
                     : kind_ == Kind::pid_namespace ? true
                                                    : inside.contains(one.pid);
     if (!in) continue;
-    witnessed |= known_.contains({one.pid, one.start_ticks});
+    witnessed |= known_.contains(one.id());
     found.push_back(one);
   }
   if (kind_ != Kind::group) return found;
@@ -161,30 +161,30 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
     known_.clear();
     empty_looks_ = found.empty() ? empty_looks_ + 1 : 0;
   }
-  for (const ProcessEntry& one : found) known_.emplace(one.pid, one.start_ticks);
+  for (const ProcessEntry& one : found) known_.insert(one.id());
   return found;
 }
 
 void Tree::exclude(const Process& helper) {
-  foreign_.emplace(helper.pid(), helper.start_ticks());
+  foreign_.insert(helper.id());
   started_helpers = ::getpid();
 }
 
 bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
-  if (foreign_.contains({one.pid, one.start_ticks}) || is_own_process(one.pid, one.start_ticks)) return true;
+  if (foreign_.contains(one.id()) || is_own_process(one.pid, one.start_ticks)) return true;
   if (one.parent != us || one.pid == root_pid_) return false;
   // Came to us as an orphan. Older than the job: not of it.
   if (one.start_ticks < root_start_) return true;
-  if (known_.contains({one.pid, one.start_ticks})) return false;
+  if (known_.contains(one.id())) return false;
   // The init of a container gets everybody's orphans; those of the job are born in its cgroup.
   if (cgroup_ != nullptr && us == 1) return true;
   if (started_helpers != us || is_of_job_by_session(one, leaders_)) return false;
   // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
-  const auto known = marked_.find({one.pid, one.start_ticks});
+  const auto known = marked_.find(one.id());
   if (known != marked_.end()) return known->second;
   if (one.ended()) return false;  // its environment is gone: nobody can tell any more
   const bool marked = is_marked(one.pid, std::string(kHelperMark) + "=" + std::to_string(us));
-  marked_.emplace(Name(one.pid, one.start_ticks), marked);
+  marked_.emplace(one.id(), marked);
   return marked;
 }
 
@@ -215,12 +215,12 @@ void Tree::remember(const std::vector<ProcessEntry>& all, const std::vector<Proc
   known_.clear();
   std::unordered_set<pid_t> sessions;
   for (const ProcessEntry& one : found) {
-    known_.emplace(one.pid, one.start_ticks);
-    if (one.session == one.pid) leaders_.emplace(one.pid, one.start_ticks);
+    known_.insert(one.id());
+    if (one.session == one.pid) leaders_.insert(one.id());
     sessions.insert(one.session);
   }
   // One that nobody of the tree is in any more may soon be another.
-  std::erase_if(leaders_, [&](const Name& leader) {
+  std::erase_if(leaders_, [&](const ProcessId& leader) {
     if (!sessions.contains(leader.first)) return true;
     const auto now = std::ranges::lower_bound(all, leader.first, {}, &ProcessEntry::pid);
     return now != all.end() && now->pid == leader.first && now->start_ticks != leader.second;
@@ -275,7 +275,7 @@ std::optional<std::vector<ProcessEntry>> Tree::near(const Root& root) const {
   if (kind_ != Kind::descent || !adopts_orphans_) return std::nullopt;
   const pid_t us = ::getpid();
   std::vector<pid_t> from = {us};
-  for (const Name& one : known_) from.push_back(one.first);
+  for (const ProcessId& one : known_) from.push_back(one.first);
   if (cgroup_ != nullptr)
     for (const pid_t pid : cgroup_->members()) from.push_back(pid);
   const auto skip = [&](const ProcessEntry& one) { return one.pid != us && is_skipped(one, us); };
@@ -308,7 +308,7 @@ bool Tree::contains(pid_t pid, const Root& root) const {
   bool inside = false;
   const auto is_clear = [&](const ProcessEntry& one) {
     if (one.pid == root_pid_) return inside = one.start_ticks == root_start_, true;
-    if (known_.contains({one.pid, one.start_ticks})) return inside = true;
+    if (known_.contains(one.id())) return inside = true;
     if (!adopts_orphans_) return false;
     if (is_foreign(one, us)) return true;
     return inside = one.parent == us;
@@ -319,7 +319,7 @@ bool Tree::contains(pid_t pid, const Root& root) const {
 
 Tree::Sent Tree::signal(int number, SignalOrder order, const Root& root) const {
   Sent sent;
-  std::set<Name> done;
+  std::set<ProcessId> done;
   for (int pass = 0; pass < kSignalPasses; ++pass) {
     const std::vector<Process> now = aim(order, done, root);
     if (now.empty()) break;
@@ -328,12 +328,12 @@ Tree::Sent Tree::signal(int number, SignalOrder order, const Root& root) const {
   return sent;
 }
 
-std::vector<Process> Tree::aim(SignalOrder order, std::set<Name>& done, const Root& root) const {
+std::vector<Process> Tree::aim(SignalOrder order, std::set<ProcessId>& done, const Root& root) const {
   std::vector<Process> aimed;
   for (const ProcessEntry& one : members(root)) {
-    if (done.contains({one.pid, one.start_ticks})) continue;
+    if (done.contains(one.id())) continue;
     auto process = Process::open(one);
-    if (process || process.error().errno_value == ESRCH) done.emplace(one.pid, one.start_ticks);
+    if (process || process.error().errno_value == ESRCH) done.insert(one.id());
     if (process) aimed.push_back(*std::move(process));
   }
   if (order == SignalOrder::deepest_first) std::ranges::reverse(aimed);
@@ -366,8 +366,8 @@ bool Tree::strike_orphans(std::set<pid_t>& ended) const {
     if (!stat) continue;
     // Whoever has to be asked for could hand over meanwhile, in a session of its own each time: it waits.
     const bool ask = started_helpers == us && pid != root_pid_ && !stat->ended() && stat->state != 'T' &&
-                     !is_own_process(pid, stat->start_ticks) && !foreign_.contains({pid, stat->start_ticks}) &&
-                     !marked_.contains({pid, stat->start_ticks}) && !is_of_job_by_session(*stat, leaders_);
+                     !is_own_process(pid, stat->start_ticks) && !foreign_.contains(stat->id()) &&
+                     !marked_.contains(stat->id()) && !is_of_job_by_session(*stat, leaders_);
     const auto process = stat->ended() ? Result<Process>(Process()) : Process::open(*stat);
     if (ask && process) (void)process->signal(SIGSTOP);
     if (is_foreign(*stat, us)) {
@@ -520,7 +520,7 @@ std::optional<Instant> Ending::kill(Instant now) {
   }
   left_ = tree_.members();
   bool newcomers = false;  // forked faster than we looked: strike again at once
-  for (const ProcessEntry& one : left_) newcomers |= struck_.emplace(one.pid, one.start_ticks).second;
+  for (const ProcessEntry& one : left_) newcomers |= struck_.insert(one.id()).second;
   if (now - *first_kill_ >= options_.give_up) {
     state_ = State::stuck;
     return std::nullopt;

@@ -31,11 +31,9 @@ enum class SignalOrder : std::uint8_t {
 
 class Tree {
  public:
-  using Name = std::pair<pid_t, std::uint64_t>;  // pid and start time
-
   // A job that we started as its subreaper. `earlier` are the children that we had
   // before (own_children()): they are not part of it.
-  static Tree of_job(const Process& root, const Cgroup* cgroup, std::set<Name> earlier);
+  static Tree of_job(const Process& root, const Cgroup* cgroup, std::set<ProcessId> earlier);
   // Somebody else's process and its descendants, those included that were seen before they lost their
   // parent; never ourselves and what we started.
   static Tree of_process(const Process& root);
@@ -71,7 +69,7 @@ class Tree {
   Sent signal(int number, SignalOrder order = SignalOrder::parents_first, const Root& root = {}) const;
   static constexpr int kSignalPasses = 4;
   // One pass of it, in two steps: handles of all members but the `done`, to which they are added; the signal to one.
-  std::vector<Process> aim(SignalOrder order, std::set<Name>& done, const Root& root = {}) const;
+  std::vector<Process> aim(SignalOrder order, std::set<ProcessId>& done, const Root& root = {}) const;
   static void send(const Process& to, int number, Sent& sent);
   // KILL to everything there is now, and at those that are born and orphaned
   // meanwhile as fast as they come to us (bounded). Who slips through is next time's.
@@ -102,16 +100,16 @@ class Tree {
   pid_t root_pid_ = 0;
   std::uint64_t root_start_ = 0;
   mutable std::vector<ProcessEntry> unwaited_;
-  mutable std::set<Name> known_;          // seen as members, and there when we last looked
-  mutable std::set<Name> leaders_;        // members that began a session in which somebody still is
+  mutable std::set<ProcessId> known_;     // seen as members, and there when we last looked
+  mutable std::set<ProcessId> leaders_;   // members that began a session in which somebody still is
   pid_t session_ = 0;                     // of a group
   mutable int empty_looks_ = 0;           // of a group, one after the other
   std::shared_ptr<const Cgroup> around_;  // ours
   bool adopts_orphans_ = false;
   const Cgroup* cgroup_ = nullptr;
   std::string mark_;  // of a helper
-  std::set<Name> foreign_;
-  mutable std::map<Name, bool> marked_;  // orphans, and whether they are of a helper
+  std::set<ProcessId> foreign_;
+  mutable std::map<ProcessId, bool> marked_;  // orphans, and whether they are of a helper
 };
 
 // Environment variable that marks what we started ourselves beside the job.
@@ -179,7 +177,7 @@ class Ending {
   std::function<bool()> may_kill_now_;
   bool waits_to_signal_ = false;
   std::vector<Process> aimed_;  // get the signal next, the last one first
-  std::set<Tree::Name> reached_;
+  std::set<ProcessId> reached_;
   int passes_ = 0;
   bool may_kill_ = true;
   bool waits_to_kill_ = false;  // the grace is over
@@ -191,7 +189,7 @@ class Ending {
   Duration pause_ = std::chrono::milliseconds(1);
   std::size_t signalled_ = 0;
   std::size_t killed_ = 0;
-  std::set<Tree::Name> struck_;
+  std::set<ProcessId> struck_;
   std::vector<ProcessEntry> left_;
 };
 

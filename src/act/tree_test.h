@@ -89,7 +89,7 @@ class TreeTest : public testing::TestWithParam<bool> {
   Fd write_;
   Cgroup cgroup_;
   Process root_;
-  std::set<Tree::Name> earlier_;
+  std::set<ProcessId> earlier_;
   Children children_;
   std::optional<ExitStatus> status_;
 };

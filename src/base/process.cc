@@ -260,10 +260,11 @@ Result<Process> Process::open(pid_t pid) {
   return process;
 }
 
-Result<Process> Process::open(const ProcessEntry& seen) {
-  Process process = TRY(open(seen.pid));
-  if (process.start_ticks_ == 0 && !process.ended()) return fail(EIO, "process " + std::to_string(seen.pid));  // unread
-  if (process.start_ticks_ != seen.start_ticks) return fail(ESRCH, "process " + std::to_string(seen.pid));
+Result<Process> Process::open(const ProcessId& seen) {
+  Process process = TRY(open(seen.first));
+  if (process.start_ticks_ == 0 && !process.ended())
+    return fail(EIO, "process " + std::to_string(seen.first));  // unread
+  if (process.start_ticks_ != seen.second) return fail(ESRCH, "process " + std::to_string(seen.first));
   return process;
 }
 

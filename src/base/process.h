@@ -14,6 +14,7 @@
 #include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/clock.h"
@@ -23,6 +24,9 @@
 namespace lull {
 
 inline constexpr std::size_t kCommSize = 15;  // the kernel keeps no more of a name
+
+// A process for good: its pid, and when it started in ticks since boot.
+using ProcessId = std::pair<pid_t, std::uint64_t>;
 
 // One line of /proc/PID/stat. The name may contain anything, ") Z " included.
 struct ProcessEntry {
@@ -39,6 +43,7 @@ struct ProcessEntry {
   bool kernel_thread = false;
   bool has_terminal = false;
 
+  ProcessId id() const { return {pid, start_ticks}; }
   // A zombie whose other threads still run has not ended.
   bool ended() const { return (state == 'Z' || state == 'X' || state == 'x') && threads <= 1; }
 };
@@ -103,7 +108,8 @@ class Process {
   // Fails with ESRCH where there is no such process (a zombie still is one).
   static Result<Process> open(pid_t pid);
   // The process that was seen as `seen`, or ESRCH if its pid is somebody else's by now.
-  static Result<Process> open(const ProcessEntry& seen);
+  static Result<Process> open(const ProcessId& seen);
+  static Result<Process> open(const ProcessEntry& seen) { return open(seen.id()); }
   // A child just made, with the pidfd that the kernel gave for it.
   static Process adopt(pid_t pid, Fd pidfd);
   static Process self();
@@ -111,6 +117,7 @@ class Process {
   pid_t pid() const { return pid_; }
   int fd() const { return fd_.get(); }  // readable once the process has ended
   std::uint64_t start_ticks() const { return start_ticks_; }
+  ProcessId id() const { return {pid_, start_ticks_}; }
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
   bool ended() const;  // a zombie has ended

@@ -39,7 +39,7 @@ void Filling::set(Unit& unit, State state, const Reason& why, Instant now) {
 }
 
 bool Filling::cleared(const GpuProcess& opener) const {
-  return cleared_.contains({opener.pid, opener.start_ticks});  // nobody is in it without a start time
+  return cleared_.contains(opener.id());  // nobody is in it without a start time
 }
 
 // Who opened it and is done with it already may come back with more in mind; the second time it is known as one who
@@ -49,7 +49,7 @@ void Filling::clear(std::span<const GpuProcess> openers, bool for_good) {
   if (came_once_.size() > kMostCleared) came_once_.clear();
   for (const GpuProcess& opener : openers) {
     if (opener.start_ticks == 0) continue;  // unknown, as that of one without a pid
-    const OpenerId id{opener.pid, opener.start_ticks};
+    const ProcessId id = opener.id();
     if (for_good || came_once_.contains(id))
       cleared_.insert(id);
     else

@@ -168,9 +168,8 @@ class Filling {
   std::vector<FillUnit> units_;
   std::vector<Unit> of_;
   Duration confirm_;
-  using OpenerId = std::pair<pid_t, std::uint64_t>;
-  std::set<OpenerId> cleared_;    // opened it and did nothing
-  std::set<OpenerId> came_once_;  // opened it and closed it again at once
+  std::set<ProcessId> cleared_;    // opened it and did nothing
+  std::set<ProcessId> came_once_;  // opened it and closed it again at once
   // To somebody who waits, and since when nobody is on it: who does not take it does not need it.
   struct Offer {
     std::optional<Instant> empty_since;

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process.h"
 #include "gpu/metric.h"
 #include "gpu/topology.h"
 
@@ -178,7 +179,7 @@ struct GpuProcess {
   bool operator==(const GpuProcess&) const = default;
 
   bool proven() const { return here && proof == Proof::proven; }
-  std::pair<pid_t, std::uint64_t> id() const { return {pid, start_ticks}; }
+  ProcessId id() const { return {pid, start_ticks}; }
   std::string user() const { return info != nullptr ? info->user : ""; }
   std::string name() const { return info != nullptr ? info->name : ""; }  // comm
   // What /proc says of the process with this number. It is read a moment later than the list: another may have it.

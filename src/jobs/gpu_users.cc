@@ -160,17 +160,17 @@ JobFinder::JobFinder(Root root, Leases leases) : root_(std::move(root)), leases_
 }
 
 Result<JobFinder::Job> JobFinder::find(const ProcessEntry& entry, uid_t user) {
-  const auto before = known_.find({entry.pid, entry.start_ticks});
+  const auto before = known_.find(entry.id());
   return before != known_.end() ? before->second.job : search(entry, user);
 }
 
 Result<JobFinder::Job> JobFinder::remember(const ProcessEntry& entry, uid_t user) {
   Job job = TRY(find(entry, user));
-  known_.insert_or_assign({entry.pid, entry.start_ticks}, Known{job, entry.group, entry.session});
+  known_.insert_or_assign(entry.id(), Known{job, entry.group, entry.session});
   return job;
 }
 
-void JobFinder::forget_ended(std::uint64_t look, const std::function<bool(const Name&)>& is_listed) {
+void JobFinder::forget_ended(std::uint64_t look, const std::function<bool(const ProcessId&)>& is_listed) {
   bool any = false;
   for (auto* those : {&known_, &in_trees_}) {
     constexpr std::uint64_t kSeldom = 8;  // to go through them all takes its time as well
@@ -187,9 +187,9 @@ void JobFinder::forget_ended(std::uint64_t look, const std::function<bool(const 
   std::erase_if(names_, [&](const auto& name) { return !used.contains(name.second); });
 }
 
-std::optional<JobFinder::Job> JobFinder::known_as(const Name& name) const {
+std::optional<JobFinder::Job> JobFinder::known_as(const ProcessId& id) const {
   for (const auto* before : {&known_, &in_trees_})
-    if (const auto found = before->find(name); found != before->end()) return found->second.job;
+    if (const auto found = before->find(id); found != before->end()) return found->second.job;
   return std::nullopt;
 }
 
@@ -228,7 +228,7 @@ JobFinder::Job JobFinder::tree_of(const ProcessEntry& entry) {
   std::optional<Job> known;
   for (unsigned i = 0; i < kHighestClimb; ++i) {
     path.push_back(top);
-    known = known_as({top.pid, top.start_ticks});
+    known = known_as(top.id());
     const auto above = known ? std::nullopt : next_above(top);
     if (!above) break;
     top = *above;
@@ -241,14 +241,13 @@ JobFinder::Job JobFinder::tree_of(const ProcessEntry& entry) {
     known = {bereft ? fmt::format("tree:{}@session-{}", top.group, top.session)
                     : fmt::format("tree:{}@{}", top.pid, top.start_ticks),
              fmt::format("job {} ({})", bereft ? top.group : top.pid, printable(top.name))};
-  for (const ProcessEntry& one : path)
-    in_trees_.insert_or_assign({one.pid, one.start_ticks}, Known{*known, one.group, one.session});
+  for (const ProcessEntry& one : path) in_trees_.insert_or_assign(one.id(), Known{*known, one.group, one.session});
   return *known;
 }
 
-bool JobFinder::is_alive(const Name& name) const {
-  const auto entry = read_process_entry(name.first, root_);
-  return entry && entry->start_ticks == name.second;
+bool JobFinder::is_alive(const ProcessId& id) const {
+  const auto entry = read_process_entry(id.first, root_);
+  return entry && entry->id() == id;
 }
 
 // Different jobs that would be shown alike are numbered.
@@ -509,9 +508,9 @@ std::vector<GpuUse> GpuUsers::look(const Snapshot& snapshot, UserDetail detail, 
   if (detail == UserDetail::none) return uses;
   std::erase_if(known_, [this](const auto& one) { return one.second.look != looks_; });
   // Who is not listed because a list could not be read is still who it was, as long as it lives.
-  jobs_.forget_ended(looks_, [this](const JobFinder::Name& name) {
-    const auto found = known_.find(name.first);
-    return found != known_.end() && found->second.process.start_ticks == name.second;
+  jobs_.forget_ended(looks_, [this](const ProcessId& id) {
+    const auto found = known_.find(id.first);
+    return found != known_.end() && found->second.process.id() == id;
   });
   if (detail == UserDetail::jobs) add_file_holders(uses);
   frozen_.clear();

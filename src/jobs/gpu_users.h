@@ -74,7 +74,6 @@ struct Rotation {
 class JobFinder {
  public:
   using Leases = std::function<Result<std::vector<LeaseInfo>>()>;
-  using Name = std::pair<pid_t, std::uint64_t>;  // a process: its number and start time
   struct Job {
     std::string id;
     std::string title;
@@ -91,7 +90,7 @@ class JobFinder {
   // The same, and remembers it for as long as the process lives.
   Result<Job> remember(const ProcessEntry& entry, uid_t user);
   // Who has ended, in turn; `is_listed` are known to live.
-  void forget_ended(std::uint64_t look, const std::function<bool(const Name&)>& is_listed);
+  void forget_ended(std::uint64_t look, const std::function<bool(const ProcessId&)>& is_listed);
 
  private:
   struct Known {
@@ -103,11 +102,11 @@ class JobFinder {
   Job job_in(const Container& container, const ProcessEntry& entry, uid_t user);
   const std::string& name_for(const std::string& what, const std::string& shown);
   Job tree_of(const ProcessEntry& entry);
-  std::optional<Job> known_as(const Name& name) const;
+  std::optional<Job> known_as(const ProcessId& id) const;
   std::optional<Job> known_group(const ProcessEntry& one) const;
   std::optional<ProcessEntry> next_above(const ProcessEntry& one) const;
   std::optional<ProcessEntry> leader_of(const ProcessEntry& one) const;
-  bool is_alive(const Name& name) const;
+  bool is_alive(const ProcessId& id) const;
 
   Root root_;
   Leases leases_;
@@ -115,8 +114,8 @@ class JobFinder {
   std::map<std::string, std::uint64_t> sluids_;
   std::vector<std::string> own_containers_;   // the paths of their cgroups
   std::map<std::string, std::string> names_;  // of jobs in containers and with leases, as they are shown
-  std::map<Name, Known> known_;               // who was remembered
-  std::map<Name, Known> in_trees_;            // and everybody between them and the top of their tree
+  std::map<ProcessId, Known> known_;          // who was remembered
+  std::map<ProcessId, Known> in_trees_;       // and everybody between them and the top of their tree
 };
 
 // How much is asked of each process.

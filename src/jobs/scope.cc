@@ -112,7 +112,7 @@ void JobGpus::look_at(Place& place, const GpuUse& use, const IsOurs& is_ours) {
   if (!use.listed) return;
   place.looked = true;
   if (use.asleep || !is_ours) return;
-  std::vector<Name> ours;
+  std::vector<ProcessId> ours;
   // Whether a list without the job's processes proves that it has none there. Where the driver may leave processes out,
   // or names some by numbers that mean nothing here or whose processes have ended, only an empty card does.
   bool conclusive = use.empty || !use.hides;
@@ -133,7 +133,7 @@ void JobGpus::look_at(Place& place, const GpuUse& use, const IsOurs& is_ours) {
   settle(place, std::move(ours));
 }
 
-void JobGpus::settle(Place& place, std::vector<Name> ours) {
+void JobGpus::settle(Place& place, std::vector<ProcessId> ours) {
   if (!ours.empty()) {
     place.held = ever_ = true;
     place.ours = std::move(ours);

@@ -64,18 +64,17 @@ class JobGpus {
   bool frozen(std::vector<pid_t> others) const;
 
  private:
-  using Name = std::pair<pid_t, std::uint64_t>;  // pid and start time
   struct Place {
     Device device;
-    bool listed = false;     // in the newest inventory
-    bool held = false;       // the job has a context there
-    bool looked = false;     // its processes could be read at least once
-    bool settled = false;    // now: whether the job is there is known
-    bool doubtful = false;   // now: unless a process that is not proven to be there stands for one of the job's
-    bool reachable = false;  // it was neither lost nor closed to us all the time
-    bool opened = false;     // it was, and a process of the job holds its device file; without a job: see closed()
-    bool forbidden = false;  // now: no permission
-    std::vector<Name> ours;  // of the job's processes, when last seen
+    bool listed = false;          // in the newest inventory
+    bool held = false;            // the job has a context there
+    bool looked = false;          // its processes could be read at least once
+    bool settled = false;         // now: whether the job is there is known
+    bool doubtful = false;        // now: unless a process that is not proven to be there stands for one of the job's
+    bool reachable = false;       // it was neither lost nor closed to us all the time
+    bool opened = false;          // it was, and a process of the job holds its device file; without a job: see closed()
+    bool forbidden = false;       // now: no permission
+    std::vector<ProcessId> ours;  // of the job's processes, when last seen
     bool is_silent() const { return listed && forbidden && !reachable; }
   };
   template <class Is>
@@ -84,7 +83,7 @@ class JobGpus {
   void look_at(Place& place, const GpuUse& use, const IsOurs& is_ours);
   void look_at_files(const IsOurs& is_ours);
   void look_at_closed();
-  void settle(Place& place, std::vector<Name> ours);
+  void settle(Place& place, std::vector<ProcessId> ours);
 
   std::shared_ptr<GpuUsers> users_;
   bool job_is_new_ = false;

@@ -35,8 +35,8 @@ std::string users_of(const std::vector<GpuProcess>& holders) {
 }
 
 // Of all who hold a GPU. Of a strange desktop programs come and go: who only draws and is unknown is none of them.
-std::vector<std::pair<pid_t, std::uint64_t>> names_of(const GpuUse& use) {
-  std::vector<std::pair<pid_t, std::uint64_t>> names;
+std::vector<ProcessId> names_of(const GpuUse& use) {
+  std::vector<ProcessId> names;
   names.reserve(use.processes.size());
   for (const GpuProcess& one : use.processes)
     if (holds(one))
@@ -79,7 +79,7 @@ void SubjectTracker::look_at_gpus(const std::vector<Device>& scope, const std::v
     Span span = before != spans_.end() ? std::move(before->second) : Span{};
     const GpuUse* use = use_of(uses, device);
     if (use != nullptr && use->listed) {
-      Names now = names_of(*use);
+      ProcessIds now = names_of(*use);
       for (const GpuProcess& one : use->processes)
         if (holds(one) && !left_alone(one)) tracked.holders.push_back(one);
       if (!std::ranges::includes(span.seen, now)) span.number = 0;  // somebody new: another subject
@@ -137,14 +137,14 @@ void SubjectTracker::note_where_jobs_are(const Place& place) {
 
 // Whoever comes to a GPU of the job is somebody new there, of this job or of another; of those who draw, its own.
 bool SubjectTracker::is_anew(const std::string& job, Span& span, const std::vector<Place>& places) const {
-  const auto was_there = [&](const Name& name) {
+  const auto was_there = [&](const ProcessId& name) {
     return std::ranges::binary_search(span.seen, name) || std::ranges::any_of(span.where, [&](const DeviceId& id) {
              const auto before = before_.find(id);
              return before != before_.end() && std::ranges::binary_search(before->second, name);
            });
   };
   bool anew = false;
-  Names drawers;
+  ProcessIds drawers;
   std::vector<DeviceId> where;
   for (const Place& place : places) {
     const DeviceId id = place.use->device.id();

@@ -58,10 +58,9 @@ class SubjectTracker {
   const TrackedSubject* find(const SubjectId& id) const;
 
  private:
-  using Name = std::pair<pid_t, std::uint64_t>;
-  using Names = std::vector<Name>;  // sorted
+  using ProcessIds = std::vector<ProcessId>;  // sorted
   struct Span {
-    Names seen;  // of a GPU: who held it when it was last looked at; of a job: who drew for it
+    ProcessIds seen;  // of a GPU: who held it when it was last looked at; of a job: who drew for it
     std::uint64_t number = 0;
     std::string title;
     std::map<DeviceId, Device> devices;  // of a job
@@ -75,8 +74,8 @@ class SubjectTracker {
     using ByJob = std::unordered_map<std::string_view, std::vector<const GpuProcess*>>;
     ByJob holders;
     ByJob drawers;
-    Names names;     // of all who hold it
-    Names arrivals;  // of those that did not at the previous look
+    ProcessIds names;     // of all who hold it
+    ProcessIds arrivals;  // of those that did not at the previous look
   };
   void look_at_gpus(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
   void look_at_jobs(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
@@ -89,8 +88,8 @@ class SubjectTracker {
   void add(TrackedSubject tracked, const Span& span);
 
   SubjectOptions options_;
-  std::map<std::string, Span> spans_;  // by key
-  std::map<DeviceId, Names> before_;   // who held each GPU at the previous look
+  std::map<std::string, Span> spans_;      // by key
+  std::map<DeviceId, ProcessIds> before_;  // who held each GPU at the previous look
   std::uint64_t next_number_ = 0;
   std::vector<TrackedSubject> subjects_;
 };

@@ -134,16 +134,10 @@ Result<std::unique_ptr<Parking::Lease>> Parking::take_lease() {
 
 // The process whose end is the end of the lease.
 Result<Process> Parking::lease_process() const {
-  const auto opened = [](pid_t pid, std::uint64_t start) {
-    ProcessEntry seen;
-    seen.pid = pid;
-    seen.start_ticks = start;
-    return Process::open(seen);
-  };
-  if (auto top = opened(record_.root, record_.root_start); top && !top->ended()) return top;
+  if (auto top = Process::open(ProcessId{record_.root, record_.root_start}); top && !top->ended()) return top;
   for (const Member& one : members_)
     if (one.process && !one.process.ended())
-      if (auto process = opened(one.of->pid, one.of->start_ticks)) return process;
+      if (auto process = Process::open(one.of->id())) return process;
   return fail("all of it has ended");
 }
 
@@ -279,12 +273,9 @@ Result<std::optional<Parking>> Parking::take(const ParkFolder& folder, const std
 Result<> Parking::open_members() {
   members_.clear();
   for (const ParkedProcess& one : record_.processes) {
-    ProcessEntry seen;
-    seen.pid = one.pid;
-    seen.start_ticks = one.start_ticks;
     Member member;
     member.of = &one;
-    if (auto process = Process::open(seen))
+    if (auto process = Process::open(one.id()))
       member.process = *std::move(process);
     else if (process.error().errno_value != ESRCH)
       return std::unexpected(std::move(process).error());

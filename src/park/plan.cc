@@ -8,14 +8,13 @@
 #include <cstdlib>
 #include <map>
 #include <set>
+#include <tuple>
 
 #include "base/text.h"
 #include "base/units.h"
 
 namespace lull {
 namespace {
-
-using Name = std::pair<pid_t, std::uint64_t>;
 
 // ---- who
 
@@ -39,7 +38,7 @@ Result<ProcessEntry> entry_of(pid_t pid, const Root& root) {
 }
 
 struct Members {
-  std::set<Name> names;
+  std::set<ProcessId> names;
   std::optional<ProcessEntry> top;  // the first that was named
   bool exact = false;               // each of them must use a GPU
 };
@@ -53,9 +52,9 @@ Result<Members> members_of(const ParkTarget& target, const Root& root) {
       return fail(fmt::format("process {} is not the one that was meant: it began at another time", one.pid));
     if (!found.top) found.top = entry;
     found.exact = found.exact || one.alone;
-    found.names.emplace(entry.pid, entry.start_ticks);
+    found.names.insert(entry.id());
     if (one.alone) continue;
-    for (const ProcessEntry& below : descendants(all, one.pid)) found.names.emplace(below.pid, below.start_ticks);
+    for (const ProcessEntry& below : descendants(all, one.pid)) found.names.insert(below.id());
   }
   return found;
 }
@@ -144,7 +143,7 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
     return target.job.empty() ? members.names.contains(one.id()) : is_job(one.job, target.job);
   };
   TRY(check_driver(sight));
-  std::map<Name, ParkedProcess> found;
+  std::map<ProcessId, ParkedProcess> found;
   std::string job;
   for (std::size_t i = 0; i < sight.uses.size(); ++i) {
     const GpuUse& use = sight.uses[i];
@@ -177,24 +176,18 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
     return fail("not all of these processes use a GPU (any more)");
 
   ParkPlan plan;
-  for (auto& [name, process] : found) {
-    ProcessEntry seen;
-    seen.pid = name.first;
-    seen.start_ticks = name.second;
-    plan.processes.push_back(TRY(Process::open(seen)));
+  for (auto& [id, process] : found) {
+    plan.processes.push_back(TRY(Process::open(id)));
     plan.record.processes.push_back(std::move(process));
   }
-  ProcessEntry top;
-  top.pid = members.top ? members.top->pid : plan.processes[0].pid();
-  top.start_ticks = members.top ? members.top->start_ticks : plan.processes[0].start_ticks();
+  const ProcessId top = members.top ? members.top->id() : plan.processes[0].id();
   plan.root = TRY(Process::open(top));
-  plan.record.root = top.pid;
-  plan.record.root_start = top.start_ticks;
+  std::tie(plan.record.root, plan.record.root_start) = top;
   plan.record.name = target.text;
 
-  std::set<Name> above;
-  climb(top.pid, [&](const ProcessEntry& one) { return above.emplace(one.pid, one.start_ticks), false; }, sight.root);
-  above.erase({top.pid, top.start_ticks});
+  std::set<ProcessId> above;
+  climb(top.first, [&](const ProcessEntry& one) { return above.insert(one.id()), false; }, sight.root);
+  above.erase(top);
   std::set<std::string> gpus;
   for (const ParkedProcess& one : plan.record.processes)
     for (const ParkedMemory& part : one.memory) gpus.insert(part.gpu);
@@ -213,10 +206,9 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
   std::vector<const LeaseInfo*> others;
   for (const LeaseInfo& lease : sight.leases) {
     if (!gpus.contains(lease.gpu) || !lease.readable) continue;
-    const Name holder{lease.record.holder.pid, lease.record.holder.start_ticks};
-    const bool own = holder == Name{top.pid, top.start_ticks} || members.names.contains(holder) ||
-                     found.contains(holder) || job == "lease:" + lease.record.id ||
-                     (sight.holder && *sight.holder == holder.first);
+    const ProcessId holder{lease.record.holder.pid, lease.record.holder.start_ticks};
+    const bool own = holder == top || members.names.contains(holder) || found.contains(holder) ||
+                     job == "lease:" + lease.record.id || (sight.holder && *sight.holder == holder.first);
     if (own) {
       plan.record.given_leases.push_back({lease.record.id, lease.owner});
       plan.record.share = std::max(plan.record.share, lease.record.share);

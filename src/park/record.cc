@@ -277,10 +277,7 @@ bool any_interrupted() {
   if (!folder || !*folder) return false;
   const auto all = (*folder)->all();
   return all && std::ranges::any_of(*all, [](const ParkRecord& one) {
-           ProcessEntry owner;
-           owner.pid = one.owner;
-           owner.start_ticks = one.owner_start;
-           return one.step != ParkStep::parked && !Process::open(owner);
+           return one.step != ParkStep::parked && !Process::open(ProcessId{one.owner, one.owner_start});
          });
 }
 

@@ -39,6 +39,7 @@ struct ParkedProcess {
   pid_t pid = 0;
   std::uint64_t start_ticks = 0;
   std::vector<ParkedMemory> memory = {};
+  ProcessId id() const { return {pid, start_ticks}; }
   bool operator==(const ParkedProcess&) const = default;
 };
 

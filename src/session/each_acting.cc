@@ -219,14 +219,14 @@ void EachSession::tell(const Whom& whom, const ActionEvent& action_event) {
 // ---- who is ended
 
 std::unique_ptr<Action> EachSession::ending(const Key& key, const TrackedSubject& tracked, const ActionOption& word) {
-  std::set<std::pair<pid_t, std::uint64_t>> seen;
+  std::set<ProcessId> seen;
   for (const GpuProcess& one : tracked.holders) seen.insert(one.id());
   return world_.end_holders(word.text, settings_.how.ending, [this, key, seen] { return to_end(key, seen); });
 }
 
 // The same who would be ended.
 std::unique_ptr<Action> EachSession::parking(const Key& key, const TrackedSubject& tracked, const ActionOption& word) {
-  std::set<std::pair<pid_t, std::uint64_t>> seen;
+  std::set<ProcessId> seen;
   for (const GpuProcess& one : tracked.holders) seen.insert(one.id());
   return world_.parking(
       word.text, settings_.how.park,
@@ -265,8 +265,7 @@ std::string EachSession::works_elsewhere(const TrackedSubject& tracked, std::uin
   return "";
 }
 
-std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen,
-                                            std::string_view what) {
+std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<ProcessId>& seen, std::string_view what) {
   std::vector<GpuProcess> all;
   const TrackedSubject* tracked = tracker_.find(key.first);
   if (tracked == nullptr) return all;

@@ -131,8 +131,7 @@ class EachSession {
   std::unique_ptr<Action> ending(const Key& key, const TrackedSubject& tracked, const ActionOption& word);
   std::unique_ptr<Action> parking(const Key& key, const TrackedSubject& tracked, const ActionOption& word);
   // `what`: becomes of them, for a person.
-  std::vector<GpuProcess> to_end(const Key& key, const std::set<std::pair<pid_t, std::uint64_t>>& seen,
-                                 std::string_view what = "ended");
+  std::vector<GpuProcess> to_end(const Key& key, const std::set<ProcessId>& seen, std::string_view what = "ended");
   std::string works_elsewhere(const TrackedSubject& tracked, std::uint32_t step, const GpuProcess& one) const;
   void done(const Key& key, bool all, bool called_off);
   bool wanted(const Key& key) const;

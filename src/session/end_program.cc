@@ -269,10 +269,10 @@ constexpr std::size_t kMostDescendants = 4096;
 }  // namespace
 
 bool ProcessTree::contains(pid_t pid) {
-  std::vector<std::pair<pid_t, std::uint64_t>> chain;
+  std::vector<ProcessId> chain;
   const bool inside = pid == root_ || climb(pid, [&](const ProcessEntry& one) {
-                        if (known_.contains({one.pid, one.start_ticks})) return true;
-                        chain.emplace_back(one.pid, one.start_ticks);
+                        if (known_.contains(one.id())) return true;
+                        chain.push_back(one.id());
                         return one.parent == root_;
                       });
   if (inside) known_.insert(chain.begin(), chain.end());

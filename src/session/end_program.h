@@ -72,7 +72,7 @@ class ProcessTree {
 
  private:
   const pid_t root_;
-  std::set<std::pair<pid_t, std::uint64_t>> known_;
+  std::set<ProcessId> known_;
 };
 
 }  // namespace lull

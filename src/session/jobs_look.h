@@ -36,7 +36,7 @@ class JobsLook {
     JobRow row;
     std::string key;  // of the subject that a watcher makes of it
     std::set<uid_t> owners = {};
-    std::set<std::pair<pid_t, std::uint64_t>> processes = {};
+    std::set<ProcessId> processes = {};
     std::vector<DeviceId> devices = {};
     std::uint64_t memory = 0;  // of the process that names the row
   };

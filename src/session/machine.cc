@@ -16,7 +16,7 @@ class OwnJob final : public Job {
     const Terminal& terminal;
     Tools tools;
   };
-  OwnJob(Process process, Cgroup cgroup, std::set<Tree::Name> earlier, bool count_io, const Around& around)
+  OwnJob(Process process, Cgroup cgroup, std::set<ProcessId> earlier, bool count_io, const Around& around)
       : around_(around), process_(std::move(process)), cgroup_(std::move(cgroup)), sensor_({}, count_io) {
     tree_ = Tree::of_job(process_, cgroup_ ? &cgroup_ : nullptr, std::move(earlier));
     (void)around_.children.take_orphans();

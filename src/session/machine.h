@@ -50,7 +50,7 @@ class Machine final : public World {
   InheritedSignals signals_;
   Terminal terminal_;
   Children children_;
-  std::set<Tree::Name> earlier_;
+  std::set<ProcessId> earlier_;
   std::unique_ptr<Helpers> helpers_;
   Presence presence_;
 };

@@ -13,16 +13,17 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "base/process.h"
 
 namespace lull {
 
 struct WatchedJob {
-  std::string key;                               // of its subject: "job:slurm:12", "gpu:GPU-…"
-  std::pair<pid_t, std::uint64_t> process = {};  // one of its processes and when it started; 0: it has none
-  std::optional<Duration> idle_for = {};         // 0: it works
-  std::optional<Duration> next_in = {};          // from now on, at the earliest
-  std::optional<Duration> kept_for = {};         // from now on; nothing: nobody asked for time
-  std::string next = {};                         // the action; empty: none is under way
+  std::string key;                        // of its subject: "job:slurm:12", "gpu:GPU-…"
+  ProcessId process = {};                 // one of its processes and when it started; 0: it has none
+  std::optional<Duration> idle_for = {};  // 0: it works
+  std::optional<Duration> next_in = {};   // from now on, at the earliest
+  std::optional<Duration> kept_for = {};  // from now on; nothing: nobody asked for time
+  std::string next = {};                  // the action; empty: none is under way
   bool dry_run = false;
   bool operator==(const WatchedJob&) const = default;
 };
