@@ -1,6 +1,5 @@
 #include "act/determined.h"
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/fd.h"
@@ -23,12 +22,7 @@ nlohmann::json read_info(const std::string& path) {
 }
 
 // Goes into a command line: nothing but what Determined gives out.
-bool plain(std::string_view word) {
-  return !word.empty() && word.front() != '-' && std::ranges::all_of(word, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
-           c == '.';
-  });
-}
+bool plain(const std::string& word) { return !word.starts_with('-') && shell_line({word}) == word; }
 
 }  // namespace
 
@@ -57,21 +51,6 @@ Result<std::vector<std::string>> determined_kill(const DeterminedTask& task) {
   if (!plain(task.type) || !plain(id))
     return fail("this is no Determined task: '" + printable(task.type) + "' '" + printable(id) + "'");
   return std::vector<std::string>{"det", lowered(task.type), "kill", id};
-}
-
-std::string shell_line(const std::vector<std::string>& words) {
-  std::string line;
-  for (const std::string& word : words) {
-    if (!line.empty()) line += ' ';
-    if (plain(word)) {
-      line += word;
-      continue;
-    }
-    line += '\'';
-    for (const char c : word) line += c == '\'' ? std::string("'\\''") : std::string(1, c);
-    line += '\'';
-  }
-  return line;
 }
 
 }  // namespace lull

@@ -26,7 +26,4 @@ std::optional<DeterminedTask> determined_task(const Variable& variable,
 // `det shell kill ID`. A trial goes by its own number; what collects garbage cannot be killed.
 Result<std::vector<std::string>> determined_kill(const DeterminedTask& task);
 
-// The words as a shell reads them back.
-std::string shell_line(const std::vector<std::string>& words);
-
 }  // namespace lull

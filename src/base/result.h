@@ -27,6 +27,13 @@ struct Error {
 template <class T = void>
 using Result = std::expected<T, Error>;
 
+// The same of a result: what it failed at.
+template <class T>
+Result<T> during(std::string_view doing, Result<T> result) {
+  if (!result) (void)std::move(result.error()).during(doing);
+  return result;
+}
+
 inline std::unexpected<Error> fail(std::string what) { return std::unexpected(Error{std::move(what), 0}); }
 inline std::unexpected<Error> fail(int errno_value, std::string what) {
   return std::unexpected(Error{std::move(what), errno_value});

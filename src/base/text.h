@@ -49,5 +49,7 @@ std::string printable_lines(std::string_view text);
 // A command as one text, cut into words as a shell would: blanks part them, 'single' and "double" quotes and the
 // backslash keep them together. Nothing is expanded: a $ or * stays what it is.
 Result<std::vector<std::string>> shell_words(std::string_view text);
+// The words as a shell reads them back.
+std::string shell_line(const std::vector<std::string>& words);
 
 }  // namespace lull

@@ -143,9 +143,7 @@ std::string format_size(double bytes) {
 }
 
 Result<Duration> duration_option(std::string_view name, std::string_view text) {
-  auto parsed = parse_duration(text);
-  if (!parsed) return std::unexpected(std::move(parsed).error().during(name));
-  return *parsed;
+  return during(name, parse_duration(text));
 }
 
 Result<Duration> limit_option(std::string_view name, std::string_view text) {
@@ -156,15 +154,9 @@ Result<Duration> limit_option(std::string_view name, std::string_view text) {
 
 Result<std::size_t> choice_option(std::string_view name, std::string_view text,
                                   std::span<const std::string_view> words) {
-  auto choice = one_of(text, words);
-  if (!choice) return std::unexpected(std::move(choice).error().during(name));
-  return *choice;
+  return during(name, one_of(text, words));
 }
 
-Result<int> signal_option(std::string_view name, std::string_view text) {
-  auto signal = parse_signal(text);
-  if (!signal) return std::unexpected(std::move(signal).error().during(name));
-  return *signal;
-}
+Result<int> signal_option(std::string_view name, std::string_view text) { return during(name, parse_signal(text)); }
 
 }  // namespace lull

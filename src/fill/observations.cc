@@ -234,10 +234,9 @@ Result<std::vector<std::size_t>> gpus_of(const FillerSettings& filler, const Inv
 Result<std::vector<FillUnit>> units_of(const std::vector<FillerSettings>& fillers, const Inventory& inventory) {
   std::vector<FillUnit> units;
   for (std::size_t i = 0; i < fillers.size(); ++i) {
-    auto places = gpus_of(fillers[i], inventory);
-    if (!places) return std::unexpected(std::move(places).error().during(fmt::format("filler {}", fillers[i].name)));
+    const auto places = TRY(during(fmt::format("filler {}", fillers[i].name), gpus_of(fillers[i], inventory)));
     FillUnit all{.filler = i, .gpus = {}};
-    for (const std::size_t place : *places) {
+    for (const std::size_t place : places) {
       const DeviceId id = inventory.devices[place].id();
       if (fillers[i].per_gpu)
         units.push_back({.filler = i, .gpus = {id}});

@@ -118,19 +118,13 @@ Result<bool> parse_park_else(std::string_view text) {
   return TRY(one_of(text, kElse)) == 1;
 }
 
-std::string quoted(std::string_view text) {
-  std::string out = "'";
-  for (const char one : text) out += one == '\'' ? std::string("'\\''") : std::string(1, one);
-  return out + "'";
-}
-
 // The commands of one that yields by `lull park`: this very program, whatever was installed since.
 Result<> arrange_parking(FillerSettings& filler, const std::string& tool) {
   if (filler.yield != YieldWay::park) return {};
   if (!filler.yield_command.empty() || !filler.resume_command.empty())
     return fail("yielding by park has its own commands: leave out the yield command and the resume command");
   const std::string lull = fmt::format("exec /proc/{}/exe", ::getpid());
-  const std::string with = tool.empty() ? "" : " --cuda-checkpoint " + quoted(tool);
+  const std::string with = tool.empty() ? "" : " --cuda-checkpoint " + shell_line({tool});
   filler.yield_command = fmt::format("{} park{} \"$LULL_FILLER_PID@$LULL_FILLER_START+\"", lull, with);
   filler.resume_command = fmt::format("{} unpark{} \"$LULL_FILLER_PID\"", lull, with);
   filler.yield_limit = std::max<Duration>(filler.yield_limit, kLongestParking);
@@ -260,9 +254,7 @@ Result<FillSettings> parse_plan(std::string_view text, std::string_view name) {
 }
 
 Result<FillSettings> load_plan(const std::string& path) {
-  const auto text = read_file(path);
-  if (!text) return std::unexpected(Error(text.error()).during("the settings cannot be read"));
-  return parse_plan(*text, path);
+  return parse_plan(TRY(during("the settings cannot be read", read_file(path))), path);
 }
 
 std::vector<std::string> doubts(const FillSettings& settings) {
@@ -288,9 +280,7 @@ std::vector<std::string> obstacles(const FillSettings& settings) {
 
 Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::string> command) {
   FillSettings settings;
-  auto rule = rule_or_span(words.idle, kDefaultIdle);
-  if (!rule) return std::unexpected(std::move(rule).error().during("--idle"));
-  settings.idle = *std::move(rule);
+  settings.idle = TRY(during("--idle", rule_or_span(words.idle, kDefaultIdle)));
   settings.every = TRY(duration_option("--every", words.every));
   if (settings.every < kQuickestSample) return fail("--every: at least " + format_duration(kQuickestSample));
   settings.confirm = TRY(duration_option("--confirm", words.confirm));
@@ -306,17 +296,12 @@ Result<FillSettings> settle(const FillCommandOptions& words, std::vector<std::st
   filler.per_gpu = words.per_gpu;
   filler.once = words.once;
   filler.log = words.log;
-  auto yield = parse_yield(words.yield);
-  if (!yield) return std::unexpected(std::move(yield).error().during("--yield"));
-  filler.yield = *yield;
+  filler.yield = TRY(during("--yield", parse_yield(words.yield)));
   filler.yield_command = words.yield_command;
   filler.resume_command = words.resume_command;
   filler.yield_limit = TRY(limit_option("--yield-limit", words.yield_limit));
-  auto keeps = parse_park_else(words.park_else);
-  if (!keeps) return std::unexpected(std::move(keeps).error().during("--park-else"));
-  filler.park_keeps = *keeps;
-  if (auto arranged = arrange_parking(filler, words.cuda_checkpoint); !arranged)
-    return std::unexpected(std::move(arranged).error().during("--yield park"));
+  filler.park_keeps = TRY(during("--park-else", parse_park_else(words.park_else)));
+  TRY(during("--yield park", arrange_parking(filler, words.cuda_checkpoint)));
   filler.signal = TRY(signal_option("--signal", words.signal));
   filler.grace = TRY(duration_option("--grace", words.grace));
   const auto nice = to_double(words.nice);

@@ -300,9 +300,9 @@ Result<std::uint64_t> LeaseFolder::last_number() const {
 // A file that is locked, readable and complete, under a name that nobody looks at.
 Result<LockedFile> LeaseFolder::draft(std::string_view text) const {
   std::string file = fmt::format("{}{}-{:016x}", kDraftPrefix, ::geteuid(), random_bits());
-  auto fd = open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
-  if (!fd) return std::unexpected(std::move(fd).error().during("in " + path_));
-  LockedFile made{*std::move(fd), std::move(file)};
+  LockedFile made;
+  made.fd = TRY(during("in " + path_, open_at(folder_.get(), file, O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW, 0600)));
+  made.file = std::move(file);
   struct flock range = whole_file(F_WRLCK);
   // Others must be able to ask the kernel about the lock, whatever our umask is.
   if (::fcntl(made.fd.get(), F_OFD_SETLK, &range) != 0 || ::fchmod(made.fd.get(), 0644) != 0) {

@@ -169,9 +169,9 @@ class Body {
 // when that ends.
 Result<LeaseHolder> LeaseHolder::start(const LeaseFolder& folder) {
   const pid_t us = ::getpid();
-  auto apart = start_apart([&](Fd socket) { Body(std::move(socket), folder, us).run(); });
-  if (!apart) return std::unexpected(std::move(apart).error().during("start the lease holder"));
-  return LeaseHolder(std::move(apart->socket), apart->process.pid());
+  const auto body = [&](Fd socket) { Body(std::move(socket), folder, us).run(); };
+  ApartProcess apart = TRY(during("start the lease holder", start_apart(body)));
+  return LeaseHolder(std::move(apart.socket), apart.process.pid());
 }
 
 Result<> LeaseHolder::stand_by() { return send_message(socket_.get(), {}); }

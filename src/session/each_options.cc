@@ -39,9 +39,7 @@ Result<EachStep> step_of(const std::string& text, const std::string& from, const
     return fail(fmt::format("{} '{}': a rule and what to do, such as 'util < 1 for 1h: end'", from, printable(text)));
   EachStep step;
   step.when = TRY(known.idle_option(from, trim(std::string_view(text).substr(0, colon))));
-  auto word = settle_action(action, known);
-  if (!word) return std::unexpected(std::move(word).error().during(from));
-  step.actions.push_back(*std::move(word));
+  step.actions.push_back(TRY(during(from, settle_action(action, known))));
   return step;
 }
 
@@ -50,8 +48,7 @@ Result<> check_slurm(const EachStep& step, bool slurm) {
   for (const ActionOption& action : step.actions) {
     if (action.kind == ActionOption::Kind::slurm) {
       if (!slurm) return fail(fmt::format("{} needs --per job --slurm", printable(action.text)));
-      if (auto verb = slurm::parse_verb(action.argument); !verb)
-        return std::unexpected(std::move(verb).error().during("slurm="));
+      TRY(during("slurm=", slurm::parse_verb(action.argument)));
     }
     if (slurm && action.kind == ActionOption::Kind::holders)
       return fail(
@@ -126,9 +123,7 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   for (const EachStep& step : settings.steps) {
     auto good = check_slurm(step, options.slurm.has_value());
     if (good) good = check_step(step, settings.who.per);
-    if (!good && !options.steps_place.empty())
-      return std::unexpected(std::move(good).error().during(options.steps_place));
-    if (!good) return std::unexpected(std::move(good).error());
+    TRY(options.steps_place.empty() ? good : during(options.steps_place, good));
   }
   if (options.slurm && settings.who.per != Per::job) return fail("--slurm is about jobs: give --per job");
   if (!watch.common.also.empty()) return fail("--also is about one job: leave it out with --per");
@@ -148,11 +143,7 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   settings.every = watch.common.every;
   settings.missing = watch.common.missing;
   settings.signals = watch.common.signals;
-  if (!options.hours.empty()) {
-    auto hours = Hours::parse(options.hours);
-    if (!hours) return std::unexpected(std::move(hours).error().during("--hours"));
-    settings.hours = *std::move(hours);
-  }
+  if (!options.hours.empty()) settings.hours = TRY(during("--hours", Hours::parse(options.hours)));
   settings.keep_at_most = TRY(duration_option("--keep-at-most", options.keep_at_most));
   settings.how = watch.how;
   settings.evidence = watch.evidence;

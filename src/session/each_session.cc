@@ -82,9 +82,7 @@ Result<> EachSession::prepare() {
   for (const EachStep& step : settings_.steps)
     for (const ActionOption& word : step.actions)
       for (const auto& action : world_.actions_of(word, settings_.how)) TRY(action->prepare());
-  if (!settings_.evidence.empty())
-    if (auto ready = Evidence::prepare(settings_.evidence); !ready)
-      return std::unexpected(std::move(ready.error()).during("--evidence"));
+  if (!settings_.evidence.empty()) TRY(during("--evidence", Evidence::prepare(settings_.evidence)));
   std::vector<Metric> more;
   for (const EachStep& step : settings_.steps)
     for (const Metric metric : step.when.signals()) more.push_back(metric);

@@ -38,9 +38,7 @@ Result<> RunSession::prepare() {
   make_feed(
       true, common_.watch_work || !settings_.evidence.empty(),
       [this](pid_t pid) { return (job_ && job_->contains(pid)) || common_.also.contains(pid); }, common_.also.empty());
-  if (!settings_.evidence.empty())
-    if (auto ready = Evidence::prepare(settings_.evidence); !ready)
-      return std::unexpected(std::move(ready.error()).during("--evidence"));
+  if (!settings_.evidence.empty()) TRY(during("--evidence", Evidence::prepare(settings_.evidence)));
   return {};
 }
 

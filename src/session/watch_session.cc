@@ -28,8 +28,7 @@ Result<> WatchSession::prepare() {
   TRY(world_.listen({SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGCHLD},
                     [this](const signalfd_siginfo& info) { on_signal(info); }));
   if (!settings_.evidence.empty()) {
-    if (auto ready = Evidence::prepare(settings_.evidence); !ready)
-      return std::unexpected(std::move(ready.error()).during("--evidence"));
+    TRY(during("--evidence", Evidence::prepare(settings_.evidence)));
     if (auto action = world_.evidence(settings_.evidence, recorder_)) actions_.push_back(std::move(action));
   }
   for (const ActionOption& word : settings_.actions) {
