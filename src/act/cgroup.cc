@@ -64,8 +64,8 @@ struct CgroupMount {
   bool whole = false;
 };
 template <class IsIt>
-std::optional<std::string> folder_of(std::string_view mountinfo, std::string_view own, const IsIt& is_it,
-                                     CgroupMount* mount = nullptr) {
+std::optional<std::string> cgroup_folder_of(std::string_view mountinfo, std::string_view own, const IsIt& is_it,
+                                            CgroupMount* mount = nullptr) {
   if (own.empty() || own.starts_with("/..")) return std::nullopt;
   for (const std::string_view line : split(mountinfo, '\n')) {
     const auto dash = line.find(" - ");
@@ -97,7 +97,8 @@ bool is_mount_of(const CgroupLine& line, std::string_view mounted) {
 std::optional<std::string> find_freezer(std::string_view mountinfo, std::string_view cgroups) {
   for (const CgroupLine& line : cgroup_lines(cgroups))
     if (line.controllers == "freezer")
-      return folder_of(mountinfo, line.path, [&](std::string_view mounted) { return is_mount_of(line, mounted); });
+      return cgroup_folder_of(mountinfo, line.path,
+                              [&](std::string_view mounted) { return is_mount_of(line, mounted); });
   return std::nullopt;
 }
 
@@ -152,8 +153,8 @@ Result<OwnCgroup> own_path(const Root& root) {
 }  // namespace
 
 std::optional<std::string> find_own_cgroup(std::string_view mountinfo, std::string_view self_cgroup) {
-  return folder_of(mountinfo, unified_name(self_cgroup),
-                   [](std::string_view mounted) { return mounted.starts_with("cgroup2 "); });
+  return cgroup_folder_of(mountinfo, unified_name(self_cgroup),
+                          [](std::string_view mounted) { return mounted.starts_with("cgroup2 "); });
 }
 
 bool is_in_folder(std::string_view path, std::string_view folder) {
@@ -169,7 +170,7 @@ std::optional<uid_t> maker_of_cgroup(std::string_view cgroups, std::string_view 
     if (!is_in_folder(line.path, path)) continue;
     CgroupMount mount;
     auto folder =
-        folder_of(*mounts, path, [&](std::string_view mounted) { return is_mount_of(line, mounted); }, &mount);
+        cgroup_folder_of(*mounts, path, [&](std::string_view mounted) { return is_mount_of(line, mounted); }, &mount);
     if (!folder) continue;
     // The top of a hierarchy is root's. A mount that shows a part of it ends with a folder that somebody made, and who
     // made those above it cannot be seen: then nobody can say that all of them are root's.

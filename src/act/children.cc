@@ -100,19 +100,6 @@ struct Helpers::Running {
 
 namespace {
 
-std::string text_of(const Fd& file, std::size_t most) {
-  const off_t size = ::lseek(file.get(), 0, SEEK_END);
-  std::string text(std::min(most, static_cast<std::size_t>(std::max<off_t>(size, 0))), '\0');
-  std::size_t got = 0;
-  while (got < text.size()) {
-    const ssize_t more = ::pread(file.get(), text.data() + got, text.size() - got, static_cast<off_t>(got));
-    if (more <= 0) break;
-    got += static_cast<std::size_t>(more);
-  }
-  text.resize(got);
-  return text;
-}
-
 std::string to_text(const ExitStatus& status) {
   if (status.signal != 0) return "ended by " + signal_name(status.signal);
   return status.code == 0 ? "" : "exit status " + std::to_string(status.code);
@@ -221,7 +208,7 @@ void Helpers::finish(const std::shared_ptr<Running>& one, HelperResult result) {
   one->limit.cancel();
   std::erase(running_, one);
   one->cgroup.remove();  // what it left behind on purpose lives on in ours
-  if (one->capture) result.output = text_of(one->output, one->most_output);
+  if (one->capture) result.output = read_beginning(one->output.get(), one->most_output);
   while (!result.output.empty() && result.output.back() == '\0') result.output.pop_back();  // no_more_output
   const Done done = std::move(one->done);
   done(result);

@@ -158,6 +158,16 @@ std::string more_time_of(const FiringFacts& facts) {
   return work + fmt::format("`kill {}` ends this watcher", ::getpid());
 }
 
+std::string holders_text(const FiringFacts& facts) {
+  constexpr std::size_t kMost = 8;
+  std::string text;
+  for (std::size_t i = 0; i < std::min(facts.holders.size(), kMost); ++i)
+    text += fmt::format("{}{} {} of {}", i == 0 ? "" : ", ", printable(facts.holders[i].name()), facts.holders[i].pid,
+                        printable(facts.holders[i].user()));
+  if (facts.holders.size() > kMost) text += fmt::format(" and {} more", facts.holders.size() - kMost);
+  return text;
+}
+
 std::string facts_json(const FiringFacts& facts, int indent) {
   JsonWriter json(indent);
   json.begin_object().member("event", facts.event).member("time", format_rfc3339(facts.at));

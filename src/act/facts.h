@@ -60,6 +60,8 @@ struct FiringFacts {
 inline std::string next_of(const FiringFacts& facts) { return facts.announced.value_or(facts.action); }
 // How to get more time: the command that asks for it, or in words what helps where nobody can be asked.
 std::string more_time_of(const FiringFacts& facts);
+// "python3 4711 of ada, … and 3 more": who holds the GPUs, for a person.
+std::string holders_text(const FiringFacts& facts);
 std::string facts_json(const FiringFacts& facts, int indent = -1);
 std::vector<std::pair<std::string, std::string>> facts_environment(const FiringFacts& facts);
 

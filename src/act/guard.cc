@@ -635,11 +635,6 @@ using namespace std::chrono_literals;
 
 constexpr Duration kLimit = 10s;  // a file server may have to wake up
 
-std::string folder_of(const std::string& path) {
-  const std::size_t slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
 bool may(const std::string& path, int how) { return ::faccessat(AT_FDCWD, path.c_str(), how, AT_EACCESS) == 0; }
 
 // Why nothing can be appended to it; 0: it can.
@@ -680,38 +675,16 @@ std::vector<std::string> what_prevents_start(const GuardOptions& options) {
     if (::geteuid() != 0 && user->user != ::geteuid()) return {"only root may run it as another user"};
     if (::geteuid() == 0) account = *std::move(user);
   }
-  int ends[2];
-  if (::pipe2(ends, O_CLOEXEC) != 0) return {};
-  const Fd reader(ends[0]);
-  Fd writer(ends[1]);
-  const auto child = start_child([&] {
-    std::string text;
-    if (const int why = account ? account->become() : 0; why != 0)
-      text = fmt::format("its user {}: {}\n", printable(options.user), std::strerror(why));
-    else
-      for (const std::string& one : look(options)) text += one + "\n";
-    (void)write_all(writer.get(), text);
-  });
-  writer.reset();
-  if (!child) return {};
-  std::string text;
-  const SystemClock clock;
-  for (const Instant by = clock.now() + kLimit;;) {
-    const auto left = std::chrono::ceil<std::chrono::milliseconds>(by - clock.now()).count();
-    pollfd ready{reader.get(), POLLIN, 0};
-    if (left <= 0 || ::poll(&ready, 1, static_cast<int>(left)) < 0) {
-      text = "its files do not answer\n";
-      (void)child->signal(SIGKILL);
-      break;
-    }
-    char part[4096];
-    const ssize_t got = ready.revents != 0 ? ::read(reader.get(), part, sizeof part) : -1;
-    if (got == 0) break;
-    if (got > 0) text.append(part, static_cast<std::size_t>(got));
-  }
-  wait_for_child(child->pid(), 2s);
+  const auto text = run_with_timeout(
+      [&] {
+        if (const int why = account ? account->become() : 0; why != 0)
+          return fmt::format("its user {}: {}\n", printable(options.user), std::strerror(why));
+        return fmt::format("{}", fmt::join(look(options), "\n"));
+      },
+      kLimit);
+  if (!text) return {"its files do not answer"};
   std::vector<std::string> found;
-  for (const std::string_view line : split(text, '\n'))
+  for (const std::string_view line : split(*text, '\n'))
     if (!line.empty()) found.emplace_back(line);
   return found;
 }

@@ -17,7 +17,6 @@ namespace {
 constexpr std::size_t kMostRecipients = 16;
 constexpr std::size_t kLongestRecipient = 254;
 constexpr std::size_t kLongestLine = 900;  // of a mail: 998 bytes
-constexpr std::size_t kMostNamed = 8;      // processes
 
 // One address and nothing else: no option, no second address, no line break.
 bool is_recipient(std::string_view text) {
@@ -66,15 +65,6 @@ std::string line(std::string_view name, std::string_view value) {
   if (value.empty()) return "";
   const std::string text = printable(value);
   return fmt::format("{:<11} {}\n", name, std::string_view(text).substr(0, kLongestLine));
-}
-
-std::string holders_text(const FiringFacts& facts) {
-  std::string text;
-  for (std::size_t i = 0; i < facts.holders.size() && i < kMostNamed; ++i)
-    text += fmt::format("{}{} {} of {}", i == 0 ? "" : ", ", facts.holders[i].name(), facts.holders[i].pid,
-                        facts.holders[i].user());
-  if (facts.holders.size() > kMostNamed) text += fmt::format(" and {} more", facts.holders.size() - kMostNamed);
-  return text;
 }
 
 }  // namespace

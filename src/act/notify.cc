@@ -24,7 +24,6 @@ constexpr std::array<std::pair<std::string_view, Service>, 5> kServiceNames = {{
 constexpr std::size_t kLongestAddress = 4096;
 constexpr std::size_t kMostDiscord = 2000;  // characters of a message; more is refused
 constexpr std::size_t kMostNtfy = 4096;     // bytes; more becomes an attachment
-constexpr std::size_t kMostHolders = 8;     // named in a message
 
 bool is_address(std::string_view text) { return text.starts_with("http://") || text.starts_with("https://"); }
 
@@ -57,12 +56,7 @@ std::string title_of(const FiringFacts& facts, std::string_view host) {
 
 std::string text_of(const FiringFacts& facts) {
   std::string text = headline(facts.why);
-  std::string holders;
-  for (std::size_t i = 0; i < facts.holders.size() && i < kMostHolders; ++i)
-    holders += fmt::format("{}{} {} of {}", i == 0 ? "" : ", ", printable(facts.holders[i].name()),
-                           facts.holders[i].pid, printable(facts.holders[i].user()));
-  if (facts.holders.size() > kMostHolders) holders += fmt::format(" and {} more", facts.holders.size() - kMostHolders);
-  if (!holders.empty()) text += "\nheld by " + holders;
+  if (!facts.holders.empty()) text += "\nheld by " + holders_text(facts);
   if (!facts.evidence.empty()) text += "\nevidence: " + printable(facts.evidence);
   if (const std::string next = next_of(facts); !next.empty()) text += "\nnext: " + next;
   return text + "\nmore time: " + more_time_of(facts);

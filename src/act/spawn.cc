@@ -27,14 +27,6 @@ constexpr int kExecFailed = 127;
 constexpr Duration kLongestEnd = std::chrono::seconds(2);  // of a child that was killed, or that said it ends
 constexpr const char* kUsualPath = "/bin:/usr/bin";
 
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
-  std::vector<char*> out;
-  out.reserve(strings.size() + 1);
-  for (const std::string& one : strings) out.push_back(const_cast<char*>(one.c_str()));
-  out.push_back(nullptr);
-  return out;
-}
-
 std::vector<std::string> merged_environment(const std::vector<std::pair<std::string, std::string>>& added,
                                             const std::vector<std::string>& removed) {
   std::vector<std::string> all;
@@ -74,8 +66,8 @@ Plan plan_of(const SpawnOptions& options, int error_pipe) {
   Plan plan{
       options,   merged_environment(options.environment, options.unset), places_of(options.arguments[0]), {}, {}, {},
       error_pipe};
-  plan.argv = pointers(options.arguments);
-  plan.envp = pointers(plan.environment);
+  plan.argv = exec_pointers(options.arguments);
+  plan.envp = exec_pointers(plan.environment);
   plan.shell = plan.argv;
   plan.shell.insert(plan.shell.begin(), const_cast<char*>("/bin/sh"));
   return plan;
@@ -252,9 +244,7 @@ Result<Output> run_and_wait(SpawnOptions options, Duration limit) {
   if (ready != 1 || !ended) return fail(ETIMEDOUT, options.arguments[0]);
   Output result;
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  result.text.resize(64U << 10);
-  const ssize_t got = ::pread(output.get(), result.text.data(), result.text.size(), 0);
-  result.text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
+  result.text = read_beginning(output.get(), 64U << 10);
   return result;
 }
 

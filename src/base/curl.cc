@@ -59,9 +59,8 @@ Result<int> run_curl(const std::string& configuration, int output, Duration limi
     return fail("curl did not end in time");
   }
   if (WIFEXITED(status) && WEXITSTATUS(status) == kNotFound) return fail("this needs curl, which is not in PATH");
-  std::array<char, 300> text{};
-  const ssize_t size = ::pread(said.get(), text.data(), text.size(), 0);
-  std::string_view words = trim(std::string_view(text.data(), size > 0 ? static_cast<std::size_t>(size) : 0));
+  const std::string text = read_beginning(said.get(), 300);
+  std::string_view words = trim(text);
   if (WIFEXITED(status) && WEXITSTATUS(status) == 0)
     return static_cast<int>(to_unsigned(words.substr(words.rfind('\n') + 1)).value_or(0));
   if (words.starts_with("000")) words = trim(words.substr(3));  // there was no answer

@@ -1,6 +1,7 @@
 #include "base/fd.h"
 
 #include <dirent.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -34,6 +35,25 @@ Result<std::string> read_file(int dir, const std::string& path, std::size_t limi
   }
   bytes.resize(used);
   return bytes;
+}
+
+std::string read_beginning(int fd, std::size_t most) {
+  struct stat status{};
+  if (::fstat(fd, &status) != 0) return {};
+  std::string text(std::min(most, static_cast<std::size_t>(std::max<off_t>(status.st_size, 0))), '\0');
+  std::size_t got = 0;
+  while (got < text.size()) {
+    const ssize_t more = ::pread(fd, text.data() + got, text.size() - got, static_cast<off_t>(got));
+    if (more <= 0) break;
+    got += static_cast<std::size_t>(more);
+  }
+  text.resize(got);
+  return text;
+}
+
+std::string folder_of(const std::string& path) {
+  const auto slash = path.rfind('/');
+  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
 }
 
 Directory::Directory(const std::string& path)

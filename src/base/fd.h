@@ -52,6 +52,12 @@ inline Result<Fd> open_file(const std::string& path, int flags, mode_t mode = 0)
 Result<std::string> read_file(int dir, const std::string& path, std::size_t limit = 64U << 20);
 inline Result<std::string> read_file(const std::string& path) { return read_file(AT_FDCWD, path); }
 
+// The beginning of a file that is open, whatever its offset is; empty where it cannot be read.
+std::string read_beginning(int fd, std::size_t most);
+
+// The folder that a file is in, by its path.
+std::string folder_of(const std::string& path);
+
 // The names in a folder, without those that begin with a dot.
 class Directory {
  public:

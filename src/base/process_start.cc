@@ -198,14 +198,14 @@ SYSTEM_CALLS_ONLY int first_child(void* data) {
 
 #undef SYSTEM_CALLS_ONLY
 
-std::vector<char*> pointers(const std::vector<std::string>& strings) {
+}  // namespace
+
+std::vector<char*> exec_pointers(const std::vector<std::string>& strings) {
   std::vector<char*> out;
   for (const std::string& one : strings) out.push_back(const_cast<char*>(one.c_str()));
   out.push_back(nullptr);
   return out;
 }
-
-}  // namespace
 
 Result<Process> start_child(const std::function<void()>& body, bool outlives_us) {
   const pid_t us = ::getpid();
@@ -273,8 +273,8 @@ void end_with(int lifeline) {
 Result<Process> start_program(const ProgramStart& what, std::span<const int> descriptors) {
   auto birth = std::make_unique<Birth>();
   birth->what = what;
-  birth->argv = pointers(birth->what.arguments);
-  birth->envp = pointers(birth->what.environment);
+  birth->argv = exec_pointers(birth->what.arguments);
+  birth->envp = exec_pointers(birth->what.environment);
   std::vector<Fd> moved;
   for (const int fd : descriptors) {
     moved.emplace_back(::fcntl(fd, F_DUPFD_CLOEXEC, kAbove));

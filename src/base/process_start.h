@@ -50,6 +50,9 @@ struct ProgramStart {
 };
 Result<Process> start_program(const ProgramStart& what, std::span<const int> descriptors);
 
+// The strings as exec takes them: good as long as they are.
+std::vector<char*> exec_pointers(const std::vector<std::string>& strings);
+
 // The status of a child that was started here, once it has ended. Nothing also where that is not ours to know.
 std::optional<ExitStatus> reap(const Process& process);
 // For who collects whatever child ends (act/children.h). True: it was started here, and reap() will find the status.

@@ -31,12 +31,6 @@ bool has_parts(const Inventory& inventory, std::size_t place) {
          inventory.devices[place].kind == DeviceKind::gpu;
 }
 
-// Where its device file is listed: a MIG device shares that of its card.
-std::size_t card_of(const Inventory& inventory, std::size_t place) {
-  while (place > 0 && inventory.devices[place].kind == DeviceKind::mig) --place;
-  return place;
-}
-
 // ROCm opens the render nodes of all GPUs; KFD tells on which of them a process is.
 bool is_elsewhere(const Snapshot& snapshot, std::size_t place, pid_t pid) {
   const Reading& reading = snapshot.readings[place];
@@ -106,7 +100,7 @@ GpuObservation Observations::look_at(const Seen& seen, std::size_t place) {
   observation.mem_free = reading[Metric::mem_free];
   observation.mem_total = reading[Metric::mem_total];
   add_claims(seen, device, reading, observation);
-  add_openers(seen, card_of(*seen.snapshot.inventory, place), observation);
+  add_openers(seen, seen.snapshot.inventory->card_of(place), observation);
   if (reading.processes && reading.processes->empty() && !reading.processes_hidden &&
       observation.mem_used > empty_card(device))
     observation.mem_unexplained = observation.mem_used;

@@ -64,10 +64,8 @@ SessionEnd FillSession::run() {
       if (const auto units = units_of(settings_.fillers, *first.inventory); !units)
         return {kExitUsage, "fill: " + units.error().message()};
     if (first.inventory->devices.empty() && first.driver.absence != Absence::none)
-      sink_.note(
-          Level::warning, "no-gpu",
-          fmt::format("no GPU can be read: {}; still looking",
-                      first.driver.detail.empty() ? to_string(first.driver.absence) : printable(first.driver.detail)));
+      sink_.note(Level::warning, "no-gpu",
+                 fmt::format("no GPU can be read: {}; still looking", printable(first.driver.text())));
     on_sample(first);
   }
   if (options_.controlled) {

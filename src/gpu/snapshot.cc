@@ -66,6 +66,8 @@ std::string_view to_string(Absence absence) {
   return "unknown error";
 }
 
+std::string DriverState::text() const { return detail.empty() ? std::string(to_string(absence)) : detail; }
+
 namespace {
 
 std::string part_of(const Device& device) {
@@ -133,6 +135,11 @@ std::vector<std::string> Inventory::warnings() const {
 
 bool Inventory::several_vendors() const {
   return std::ranges::any_of(devices, [&](const Device& device) { return device.vendor != devices.front().vendor; });
+}
+
+std::size_t Inventory::card_of(std::size_t place) const {
+  while (place > 0 && devices[place].kind == DeviceKind::mig) --place;
+  return place;
 }
 
 std::optional<std::size_t> Inventory::place_of(const DeviceId& id) const {

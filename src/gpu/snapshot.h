@@ -118,6 +118,7 @@ std::string labels(const std::vector<Device>& devices);  // "GPU 3", "GPUs 0, 3:
 struct Inventory {
   std::vector<Device> devices;  // a GPU is followed by its MIG devices
   std::optional<std::size_t> place_of(const DeviceId& id) const;
+  std::size_t card_of(std::size_t place) const;  // a MIG device is a part of it, and shares its device file
   bool several_vendors() const;
   std::string driver_version;
   std::string library;                  // the path that was loaded
@@ -299,8 +300,9 @@ inline const Facts& facts_with(Metric metric, const Reading& gpu, const Facts& j
 // How the driver as a whole is doing.
 struct DriverState {
   Absence absence = Absence::none;
-  std::string detail;     // for a person: what was looked for, where, what it said
-  Duration unanswered{};  // with no_answer: for how long
+  std::string detail;        // for a person: what was looked for, where, what it said
+  Duration unanswered{};     // with no_answer: for how long
+  std::string text() const;  // the detail, else why it is absent
 };
 
 struct Snapshot {

@@ -12,11 +12,6 @@ const GpuUse* use_of(const std::vector<GpuUse>& uses, const AllocatedGpu& gpu) {
   return found == uses.end() ? nullptr : &*found;
 }
 
-bool has_parts(const std::vector<GpuUse>& uses, const Device& device) {
-  return std::ranges::any_of(
-      uses, [&](const GpuUse& use) { return use.device.kind == DeviceKind::mig && use.device.index == device.index; });
-}
-
 // Evidence that the job has other GPUs than those that its numbers seem to mean.
 std::string contradiction(const AllocatedJob& job, const std::vector<GpuUse>& uses,
                           const std::vector<Device>& devices) {
@@ -68,7 +63,7 @@ std::vector<TrackedSubject> allocated_subjects(const std::vector<AllocatedJob>& 
       if (job.by_index && use->device.index != job.gpus[i])
         not_judged(fmt::format("GPU {} is not the driver's GPU {}: {} is not judged", job.gpus[i], use->device.index,
                                job.title));
-      if (has_parts(uses, use->device)) {
+      if (is_split(uses, use->device)) {
         not_judged(fmt::format("GPU {} is split (MIG), and which part {} has cannot be told: not judged",
                                use->device.label(), job.title));
         continue;

@@ -336,6 +336,14 @@ bool GpuUse::may_have_job(const std::string& job) const {
          });
 }
 
+bool is_split(const std::vector<GpuUse>& uses, const Device& device) {
+  return device.kind == DeviceKind::gpu && std::ranges::any_of(uses, [&](const GpuUse& use) {
+           return use.device.kind == DeviceKind::mig && use.device.index == device.index;
+         });
+}
+
+std::string shown_job(const std::string& job) { return job.starts_with("tree:") ? job.substr(0, job.find('@')) : job; }
+
 GpuUsers::GpuUsers(Root root, Leases leases) : root_(std::move(root)), jobs_(root_, std::move(leases)) {}
 
 const FileHolders& GpuUsers::file_holders(const std::vector<std::size_t>& gpus) {

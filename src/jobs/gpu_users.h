@@ -147,6 +147,11 @@ struct GpuUse {
   bool may_have_job(const std::string& job) const;
 };
 
+// A GPU that is split shows the processes of its parts as well: the parts are what counts.
+bool is_split(const std::vector<GpuUse>& uses, const Device& device);
+// "tree:4711@123" is tree:4711 to people: its start time is for us.
+std::string shown_job(const std::string& job);
+
 // What an identified process does there for somebody. Display servers, monitors and the MPS server work for nobody;
 // who only draws holds nothing, but a job with such a process works there, or may.
 bool holds(const GpuProcess& one);

@@ -55,12 +55,6 @@ std::optional<std::vector<unsigned>> numbers_in(std::string_view text) {
   return numbers;
 }
 
-// The device file of a MIG device is that of its GPU.
-std::size_t with_file(const Inventory& inventory, std::size_t place) {
-  while (place > 0 && inventory.devices[place].kind == DeviceKind::mig) --place;
-  return place;
-}
-
 }  // namespace
 
 // ---- JobGpus
@@ -149,7 +143,7 @@ void JobGpus::look_at_files(const IsOurs& is_ours) {
   std::vector<std::size_t> untold;
   for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
     if (!places_[i].reachable && inventory_->devices[i].kind == DeviceKind::gpu) untold.push_back(i);
-    if (places_[i].doubtful) untold.push_back(with_file(*inventory_, i));
+    if (places_[i].doubtful) untold.push_back(inventory_->card_of(i));
   }
   if (untold.empty()) return;
   std::ranges::sort(untold);
@@ -164,7 +158,7 @@ void JobGpus::look_at_files(const IsOurs& is_ours) {
     Place& place = places_[i];
     if (!place.reachable && place.device.kind == DeviceKind::gpu) place.opened = has_job(i);
     // Nobody of the job has opened it: whoever is not proven to be there stands for none of the job's.
-    if (!place.doubtful || has_job(with_file(*inventory_, i))) continue;
+    if (!place.doubtful || has_job(inventory_->card_of(i))) continue;
     place.settled = true;
     settle(place, {});
   }

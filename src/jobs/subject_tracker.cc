@@ -20,13 +20,6 @@ bool is_among(const std::vector<Device>& devices, const DeviceId& id) {
   return std::ranges::any_of(devices, [&](const Device& one) { return one.is(id); });
 }
 
-// A GPU that is split shows the processes of its parts as well: the parts are what counts.
-bool is_split(const std::vector<GpuUse>& uses, const Device& device) {
-  return device.kind == DeviceKind::gpu && std::ranges::any_of(uses, [&](const GpuUse& use) {
-           return use.device.kind == DeviceKind::mig && use.device.index == device.index;
-         });
-}
-
 std::string users_of(const std::vector<GpuProcess>& holders) {
   std::vector<std::string> names;
   for (const GpuProcess& one : holders)
@@ -46,9 +39,6 @@ std::vector<ProcessId> names_of(const GpuUse& use) {
   std::ranges::sort(names);
   return names;
 }
-
-// "tree:4711@123" is 4711 to people: its start time is for us.
-std::string shown_job(const std::string& job) { return job.starts_with("tree:") ? job.substr(0, job.find('@')) : job; }
 
 }  // namespace
 

@@ -253,9 +253,7 @@ bool Picker::may_only_look_busy() const {
 
 PickStep Picker::choose_among_all() {
   const DriverState& driver = snapshot_.driver;
-  if (driver.absence != Absence::none)
-    return std::unexpected(
-        Refusal::of({driver.detail.empty() ? std::string(to_string(driver.absence)) : driver.detail, 0}));
+  if (driver.absence != Absence::none) return std::unexpected(Refusal::of({driver.text(), 0}));
   for (const std::string& text : snapshot_.inventory->warnings()) world_.warn(text);
   if (auto refused = find_candidates()) return std::unexpected(*std::move(refused));
   look_closer();

@@ -85,13 +85,10 @@ void become(const std::string& path, const std::vector<std::string>& arguments, 
   (void)::dup2(output, STDERR_FILENO);
   close_all_but({STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO, held});
   if (held >= 0) (void)::fcntl(held, F_SETFD, 0);
-  std::vector<char*> argv;
-  for (const std::string& one : arguments) argv.push_back(const_cast<char*>(one.c_str()));
-  argv.push_back(nullptr);
   sigset_t none;
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
-  ::execv(path.c_str(), argv.data());
+  ::execv(path.c_str(), exec_pointers(arguments).data());
   ::_exit(127);
 }
 

@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -120,14 +119,7 @@ void Background::stop() {
 }
 
 void Background::ended() {
-  struct stat status{};
-  std::string text;
-  if (::fstat(answer_.get(), &status) == 0 && status.st_size > 0 &&
-      static_cast<std::size_t>(status.st_size) <= most_ + 4096) {
-    text.resize(static_cast<std::size_t>(status.st_size));
-    const ssize_t got = ::pread(answer_.get(), text.data(), text.size(), 0);
-    text.resize(got > 0 ? static_cast<std::size_t>(got) : 0);
-  }
+  std::string text = read_beginning(answer_.get(), most_ + 4096);
   if (text.empty()) return tell(fail("it was ended before it was done"));
   const bool good = text.front() == kAnswer;
   text.erase(0, 1);

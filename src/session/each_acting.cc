@@ -362,9 +362,7 @@ bool EachSession::may_keep(uid_t user, const TrackedSubject& tracked) const {
 }
 
 bool EachSession::is_named(const TrackedSubject& tracked, const std::string& target) {
-  // "tree:4711@…": the start time of a tree's top is for us.
-  const std::string tree = tracked.job.starts_with("tree:") ? tracked.job.substr(0, tracked.job.find('@')) : "";
-  if (target.empty() || tracked.job == target || (!tree.empty() && (tree == target || tree == "tree:" + target)) ||
+  if (target.empty() || tracked.job == target || tracked.job == "tree:" + target ||
       tracked.job == "container:" + target || tracked.job == "pod:" + target || tracked.job == "lease:" + target)
     return true;
   if (const auto slash = tracked.job.find('/');  // "container:ada/0123456789ab"

@@ -128,8 +128,7 @@ std::optional<std::string> Feed::look(Duration limit) {
   scope_.find(snapshot);
   const DriverState& driver = snapshot.driver;
   if (driver.absence == Absence::none && !snapshot.inventory->devices.empty()) return std::nullopt;
-  if (!driver.detail.empty()) return printable(driver.detail);
-  return driver.absence != Absence::none ? std::string(to_string(driver.absence)) : "the driver shows none";
+  return driver.detail.empty() && driver.absence == Absence::none ? "the driver shows none" : printable(driver.text());
 }
 
 std::optional<SessionEnd> refuse_without_gpus(Feed& feed, Sink& sink, const WithoutGpus& asked) {

@@ -9,11 +9,6 @@ namespace {
 
 constexpr Duration kSettles = std::chrono::milliseconds(200);
 
-std::string folder_of(const std::string& path) {
-  const auto slash = path.rfind('/');
-  return slash == std::string::npos ? "." : slash == 0 ? "/" : path.substr(0, slash);
-}
-
 }  // namespace
 
 FileWatch::FileWatch(Loop& loop, const std::string& path, std::function<void()> changed, std::function<void()> lost)

@@ -14,17 +14,6 @@
 namespace lull {
 namespace {
 
-// The start time of a tree's top is for us.
-std::string job_for_people(const std::string& job) {
-  return job.starts_with("tree:") ? job.substr(0, job.find('@')) : job;
-}
-
-bool has_mig_devices(const std::vector<GpuUse>& uses, const Device& device) {
-  return device.kind == DeviceKind::gpu && std::ranges::any_of(uses, [&](const GpuUse& use) {
-           return use.device.kind == DeviceKind::mig && use.device.index == device.index;
-         });
-}
-
 void add_name(std::vector<std::string>& names, const std::string& name) {
   if (!name.empty() && std::ranges::find(names, name) == names.end()) names.push_back(name);
 }
@@ -37,7 +26,7 @@ JobsLook::Found& JobsLook::found_as(const std::string& job, const std::string& u
   const std::string key = job.empty() ? "unknown:" + unknown_on : "job:" + job;
   const auto found = std::ranges::find(found_, key, &Found::key);
   if (found != found_.end()) return *found;
-  return found_.emplace_back(Found{.row = {.job = job_for_people(job), .nodes = slurm_.settings().node}, .key = key});
+  return found_.emplace_back(Found{.row = {.job = shown_job(job), .nodes = slurm_.settings().node}, .key = key});
 }
 
 void JobsLook::add_gpu(Found& found, const GpuUse& use) const {
@@ -178,7 +167,7 @@ void JobsLook::see(const Snapshot& snapshot, const std::vector<GpuUse>& uses, co
   now_ = snapshot.wall;
   add_slurm_jobs(uses);
   for (const GpuUse& use : uses)
-    if (!has_mig_devices(uses, use.device)) add_users(use);  // the parts are what counts
+    if (!is_split(uses, use.device)) add_users(use);  // the parts are what counts
   add_leases(uses, leases);
   snapshot_ = nullptr;
 }

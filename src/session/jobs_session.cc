@@ -84,7 +84,7 @@ std::optional<SessionEnd> JobsSession::draw() {
 std::optional<SessionEnd> JobsSession::show(const Snapshot& snapshot) {
   see(snapshot);
   const DriverState& driver = snapshot.driver;
-  trouble_ = driver.absence == Absence::none ? "" : driver.detail.empty() ? to_string(driver.absence) : driver.detail;
+  trouble_ = driver.absence == Absence::none ? "" : driver.text();
   if (!trouble_.empty() && view_.rows.empty() && !settings_.every) return SessionEnd{kExitFailure, trouble_};
   warn_once(trouble_);
   if (view_.rows.empty() && !settings_.json && !settings_.every) {  // for people; a program that reads lines gets none

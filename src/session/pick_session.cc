@@ -201,9 +201,7 @@ SessionEnd run_picked(Picker& picker, const Picked& picked, const PickOutput& ou
       if (::fcntl(file.fd.get(), F_DUPFD, kFirstInherited) < 0 && ::fcntl(file.fd.get(), F_SETFD, 0) < 0)
         return {kExitFailure, fmt::format("pass the lease on to the command: {}", std::strerror(errno))};
   }
-  std::vector<char*> arguments;
-  for (const std::string& argument : settings.command) arguments.push_back(const_cast<char*>(argument.c_str()));
-  arguments.push_back(nullptr);
+  const std::vector<char*> arguments = exec_pointers(settings.command);
   std::fflush(nullptr);
   ::execvp(arguments[0], arguments.data());
   return run_failure(Error{printable(settings.command[0]), errno});

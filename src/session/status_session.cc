@@ -41,15 +41,9 @@ Result<std::vector<std::size_t>> rows_of(const StatusSettings& settings, const S
   return rows;
 }
 
-// What was looked for, and where.
-std::string driver_trouble(const Snapshot& snapshot) {
-  const DriverState& driver = snapshot.driver;
-  return driver.detail.empty() ? std::string(to_string(driver.absence)) : driver.detail;
-}
-
 // In one line, with how to go on without a driver.
 std::string no_driver(const Snapshot& snapshot) {
-  std::string line = driver_trouble(snapshot);
+  std::string line = snapshot.driver.text();
   if (snapshot.driver.absence == Absence::no_driver)
     line += "; to try lull on simulated GPUs: lull sim --gpus 4 -- lull status";
   return line;
@@ -174,7 +168,7 @@ std::optional<SessionEnd> StatusSession::draw_screen(const StatusView& view, con
   const bool driven = view.snapshot.driver.absence == Absence::none;
   const std::string heading =
       fmt::format("{}  every {}{}{}", format_local(view.snapshot.wall, "%H:%M:%S"), format_duration(*settings_.every),
-                  driven ? "" : "  " + driver_trouble(view.snapshot), trouble.empty() ? "" : "  " + printable(trouble));
+                  driven ? "" : "  " + view.snapshot.driver.text(), trouble.empty() ? "" : "  " + printable(trouble));
   return live_.draw(StatusRows(with_history), heading);
 }
 

@@ -40,10 +40,6 @@ SamplingSettings sampling_of(const TraceSettings& settings) {
   return sampling;
 }
 
-std::string driver_text(const DriverState& driver) {
-  return driver.detail.empty() ? std::string(to_string(driver.absence)) : printable(driver.detail);
-}
-
 // "slurm:123"; a tree or a lease names no job here, since replay tells those by themselves.
 std::string job_cell(const std::string& job) {
   for (const std::string_view kind : {"slurm:", "pod:", "container:"})
@@ -141,7 +137,7 @@ std::optional<SessionEnd> TraceSession::take(const Snapshot& snapshot) {
 std::optional<SessionEnd> TraceSession::begin(const Snapshot& first) {
   if (first.inventory->devices.empty()) {
     const bool driver = first.driver.absence == Absence::none;
-    return SessionEnd{kExitFailure, driver ? "there is no GPU to record" : driver_text(first.driver)};
+    return SessionEnd{kExitFailure, driver ? "there is no GPU to record" : printable(first.driver.text())};
   }
   if (auto chosen = select_devices(settings_.gpus.empty() ? "all" : settings_.gpus, *first.inventory); !chosen)
     return SessionEnd{kExitUsage, chosen.error().message()};
@@ -260,7 +256,7 @@ void TraceSession::mention_oddities(const Snapshot& snapshot) {
   }
   if (snapshot.driver.absence != driver_) {
     driver_ = snapshot.driver.absence;
-    if (driver_ != Absence::none) say_(driver_text(snapshot.driver) + "; rows are empty until it is back");
+    if (driver_ != Absence::none) say_(printable(snapshot.driver.text()) + "; rows are empty until it is back");
   }
 }
 
