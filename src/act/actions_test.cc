@@ -10,7 +10,6 @@
 #include <fstream>
 #include <optional>
 
-#include "act/park.h"
 #include "base/fd.h"
 
 namespace lull {

@@ -12,7 +12,7 @@
 #include "act/action.h"
 #include "act/children.h"
 #include "act/facts.h"
-#include "act/past.h"
+#include "act/picture.h"
 #include "act/python_stack.h"
 #include "base/result.h"
 #include "gpu/snapshot.h"

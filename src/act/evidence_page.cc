@@ -4,7 +4,6 @@
 
 #include <algorithm>
 
-#include "act/markup.h"
 #include "act/picture.h"
 #include "base/calendar.h"
 #include "base/text.h"

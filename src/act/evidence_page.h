@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "act/facts.h"
-#include "act/past.h"
+#include "act/picture.h"
 #include "act/python_report.h"
 
 namespace lull {

@@ -1,4 +1,4 @@
-#include "act/mail.h"
+#include "act/notify.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,3 @@
-#include "act/past.h"
 
 #include <gtest/gtest.h>
 

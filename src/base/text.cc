@@ -176,6 +176,19 @@ std::string printable_lines(std::string_view text) {
   return out;
 }
 
+std::string for_markup(std::string_view text) {
+  std::string out;
+  for (const char c : printable_lines(text)) switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      case '\'': out += "&#39;"; break;
+      default: out += c;
+    }
+  return out;
+}
+
 Result<std::vector<std::string>> shell_words(std::string_view text) {
   std::vector<std::string> words;
   std::string word;

@@ -46,6 +46,10 @@ std::string printable(std::string_view text);
 // The same for a text of several lines, which stay lines.
 std::string printable_lines(std::string_view text);
 
+// Text from outside for HTML and SVG: printable_lines() in which a reader of markup can take nothing for its own, in
+// text and in attributes with quotes.
+std::string for_markup(std::string_view text);
+
 // A command as one text, cut into words as a shell would: blanks part them, 'single' and "double" quotes and the
 // backslash keep them together. Nothing is expanded: a $ or * stays what it is.
 Result<std::vector<std::string>> shell_words(std::string_view text);

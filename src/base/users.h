@@ -4,6 +4,7 @@
 
 #include <sys/types.h>
 
+#include <optional>
 #include <string>
 
 namespace lull {
@@ -21,5 +22,8 @@ std::string user_name(uid_t uid, const UserFiles& files = {});
 uid_t owner_of(uid_t uid, const UserFiles& files = {});
 // Is this uid the user, or a subordinate uid of theirs (perhaps of others, too)?
 bool belongs_to(uid_t uid, uid_t user, const UserFiles& files = {});
+
+// Of this name, or of this number, as the user database knows it: also one of a network directory.
+std::optional<uid_t> user_called(const std::string& name);
 
 }  // namespace lull

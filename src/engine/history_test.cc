@@ -1,4 +1,4 @@
-#include "engine/history.h"
+#include "engine/judge.h"
 
 #include <gtest/gtest.h>
 

@@ -9,7 +9,6 @@
 
 #include "fill/plan_file.h"
 #include "fill/sink.h"
-#include "fill/status.h"
 #include "gpu/inventory_test.h"
 #include "sense/file_tree_test.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/inotify.h"
 #include "base/text.h"
-#include "fill/status.h"
+#include "fill/sink.h"
 #include "jobs/gpu_users.h"
 #include "lease/visibility.h"
 #include "sense/openers.h"

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -12,6 +13,7 @@
 
 #include "base/level.h"
 #include "base/process.h"
+#include "fill/filling.h"
 #include "fill/people.h"
 #include "fill/reason.h"
 #include "fill/settings.h"
@@ -88,5 +90,31 @@ class FillConsole final : public FillSink {
  private:
   const Logger& logger_;
 };
+
+// What `lull fill --status` shows: for every GPU why a filler runs on it or does not; as text and as JSON.
+
+struct GpuStatus {
+  std::string label;
+  std::string uuid;
+  std::string state;                     // "running", "being stopped", "paused", "waiting", …
+  std::optional<std::size_t> unit = {};  // which one has processes on it
+  std::string filler = {};               // its name, or of the one that is next
+  pid_t pid = 0;
+  Duration since{};  // for how long it has been in that state; of one that waits: zero
+  Reason why = {};
+  unsigned failures = 0;
+};
+
+struct FillStatus {
+  pid_t pid = 0;
+  OpenWay way = OpenWay::none;
+  std::string rule;
+  std::string trouble = {};
+  std::vector<GpuStatus> gpus = {};
+};
+
+GpuStatus status_of(const Filling& filling, const GpuObservation& observation, Instant now);
+std::string to_text(const FillStatus& status);  // several lines
+std::string to_json(const FillStatus& status);  // one object, on one line
 
 }  // namespace lull

@@ -1,6 +1,6 @@
 // Jobs are judged by what they were given, with processes there or not.
 
-#include "jobs/allocated.h"
+#include "jobs/subject_tracker.h"
 
 #include <gtest/gtest.h>
 

@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "base/text.h"
-#include "base/user_called.h"
+#include "base/users.h"
 
 namespace lull {
 namespace {

@@ -7,7 +7,6 @@
 
 #include "base/text.h"
 #include "base/units.h"
-#include "base/user_called.h"
 #include "base/users.h"
 #include "slurm/verb.h"
 #include "view/events.h"

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "base/clock.h"
-#include "jobs/allocated.h"
+#include "jobs/subject_tracker.h"
 #include "slurm/allocation.h"
 #include "slurm/gres.h"
 #include "slurm/user_rule.h"

@@ -15,7 +15,6 @@
 #include "act/actions.h"
 #include "act/children.h"
 #include "act/evidence.h"
-#include "act/park.h"
 #include "base/exit_status.h"
 #include "base/process.h"
 #include "base/result.h"
