@@ -230,20 +230,11 @@ Result<FillSettings> read_plan(const Reader& reader, const Node& root, std::stri
 
 }  // namespace
 
-Result<YieldWay> parse_yield(std::string_view text) {
-  constexpr std::array<std::string_view, 4> kWays = {"confirm", "stop", "pause", "park"};
-  return static_cast<YieldWay>(TRY(one_of(text, kWays)));
-}
+constexpr std::array<std::string_view, 4> kWays = {"confirm", "stop", "pause", "park"};
 
-std::string_view to_string(YieldWay way) {
-  switch (way) {
-    case YieldWay::confirm: return "confirm";
-    case YieldWay::stop: return "stop";
-    case YieldWay::pause: return "pause";
-    case YieldWay::park: return "park";
-  }
-  return "";
-}
+Result<YieldWay> parse_yield(std::string_view text) { return static_cast<YieldWay>(TRY(one_of(text, kWays))); }
+
+std::string_view to_string(YieldWay way) { return kWays[static_cast<std::size_t>(way)]; }
 
 Result<FillSettings> parse_plan(std::string_view text, std::string_view name) {
   const auto root = TRY(toml::parse(text, name));

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <array>
 #include <cmath>
 
 #include "base/text.h"
@@ -67,35 +68,14 @@ std::string to_string(const Reason& reason) {
 }
 
 std::string_view to_string(Reason::Kind kind) {
-  switch (kind) {
-    case Reason::none: return "none";
-    case Reason::leased: return "leased";
-    case Reason::waited_for: return "waited-for";
-    case Reason::used: return "used";
-    case Reason::opened: return "opened";
-    case Reason::memory_grew: return "memory-grew";
-    case Reason::user: return "user";
-    case Reason::rule: return "rule";
-    case Reason::starts_soon: return "starts-soon";
-    case Reason::hot: return "hot";
-    case Reason::cool_enough: return "cool-enough";
-    case Reason::too_little_memory: return "too-little-memory";
-    case Reason::memory_left: return "memory-left";
-    case Reason::out_of_hours: return "out-of-hours";
-    case Reason::unreadable: return "unreadable";
-    case Reason::hidden: return "hidden";
-    case Reason::backing_off: return "backing-off";
-    case Reason::filled: return "filled";
-    case Reason::elsewhere: return "elsewhere";
-    case Reason::done: return "done";
-    case Reason::no_filler: return "no-filler";
-    case Reason::nothing_came: return "nothing-came";
-    case Reason::free_again: return "free-again";
-    case Reason::not_resumed: return "not-resumed";
-    case Reason::config: return "config";
-    case Reason::shutting_down: return "shutting-down";
-  }
-  return "none";
+  constexpr auto kNames = std::to_array<std::string_view>(
+      {"none",        "leased",       "waited-for",  "used",         "opened",      "memory-grew",
+       "user",        "rule",         "starts-soon", "hot",          "cool-enough", "too-little-memory",
+       "memory-left", "out-of-hours", "unreadable",  "hidden",       "backing-off", "filled",
+       "elsewhere",   "done",         "no-filler",   "nothing-came", "free-again",  "not-resumed",
+       "config",      "shutting-down"});
+  static_assert(kNames.size() == Reason::shutting_down + 1);
+  return kNames[kind];
 }
 
 }  // namespace lull

@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <set>
 
@@ -15,20 +16,11 @@
 namespace lull {
 
 std::string_view to_string(FillEvent::Kind kind) {
-  switch (kind) {
-    case FillEvent::started: return "started";
-    case FillEvent::not_started: return "not-started";
-    case FillEvent::halted: return "halted";
-    case FillEvent::went_on: return "went-on";
-    case FillEvent::parking: return "parking";
-    case FillEvent::parked: return "parked";
-    case FillEvent::yielding: return "yielding";
-    case FillEvent::ended: return "ended";
-    case FillEvent::backing_off: return "backing-off";
-    case FillEvent::waiting: return "waiting";
-    case FillEvent::stuck: return "stuck";
-  }
-  return "";
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"started", "not-started", "halted", "went-on", "parking", "parked", "yielding",
+                                       "ended", "backing-off", "waiting", "stuck"});
+  static_assert(kNames.size() == FillEvent::stuck + 1);
+  return kNames[kind];
 }
 
 std::string gpus_text(const std::vector<std::string>& labels) {
@@ -142,15 +134,10 @@ void FillConsole::note(Level level, std::string_view event, const std::string& t
 namespace {
 
 std::string_view state_name(Filling::State state) {
-  switch (state) {
-    case Filling::State::waiting: return "waiting";
-    case Filling::State::running: return "running";
-    case Filling::State::still: return "paused";
-    case Filling::State::parking: return "parking";
-    case Filling::State::parked: return "parked";
-    case Filling::State::ending: return "ending";
-  }
-  return "";
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"waiting", "running", "paused", "parking", "parked", "ending"});
+  static_assert(kNames.size() == static_cast<std::size_t>(Filling::State::ending) + 1);
+  return kNames[static_cast<std::size_t>(state)];
 }
 
 std::string whole_seconds(Duration time) { return format_duration(std::chrono::floor<std::chrono::seconds>(time)); }

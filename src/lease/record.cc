@@ -20,7 +20,7 @@ namespace lull {
 namespace {
 
 constexpr std::size_t kLongestValue = 2000;
-constexpr std::array kKinds = {LeaseKind::job, LeaseKind::hold, LeaseKind::process, LeaseKind::collecting};
+constexpr std::array<std::string_view, 4> kKinds = {"job", "hold", "process", "collecting"};
 
 void put(std::string& out, std::string_view key, std::string_view value) {
   if (value.empty()) return;
@@ -92,15 +92,7 @@ std::uint64_t own_namespace() {
 
 }  // namespace
 
-std::string_view name_of(LeaseKind kind) {
-  switch (kind) {
-    case LeaseKind::job: return "job";
-    case LeaseKind::hold: return "hold";
-    case LeaseKind::process: return "process";
-    case LeaseKind::collecting: return "collecting";
-  }
-  return "job";
-}
+std::string_view name_of(LeaseKind kind) { return kKinds[static_cast<std::size_t>(kind)]; }
 
 ProcessMark ProcessMark::of(pid_t pid) {
   if (pid == 0) pid = ::getpid();
@@ -163,8 +155,7 @@ std::optional<LeaseRecord> read_lease(std::string_view text) {
   record.gpu = get(*lines, "gpu");
   record.label = get(*lines, "label");
   record.id = get(*lines, "lease");
-  for (const LeaseKind kind : kKinds)
-    if (get(*lines, "kind") == name_of(kind)) record.kind = kind;
+  if (const auto kind = one_of(get(*lines, "kind"), kKinds)) record.kind = static_cast<LeaseKind>(*kind);
   record.user = get(*lines, "user");
   record.command = get(*lines, "command");
   record.since = parse_rfc3339(get(*lines, "since"));

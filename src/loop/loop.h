@@ -59,6 +59,11 @@ class Loop {
   TimerId at(Instant when, Handler handler);
   TimerId in(Duration delay, Handler handler) { return at(now() + delay, std::move(handler)); }
   void cancel(TimerId timer) { timers_.erase(timer); }
+  // Of something that we may be called from inside of: it goes when the stack is empty.
+  template <class T>
+  void destroy_later(T gone) {
+    in(Duration::zero(), [kept = std::make_shared<T>(std::move(gone))] {});
+  }
 
   Result<> run();       // until stop()
   Result<bool> turn();  // one round; false: nothing is left that could ever happen, or stopped

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cstdio>
@@ -25,8 +26,7 @@ constexpr std::string_view kLastLine = "end: 1";
 constexpr const char* kCreating = "creating";  // the lock for a new entry
 constexpr std::size_t kLargestEntry = std::size_t{4} << 20;
 
-constexpr std::array<ParkStep, 5> kSteps = {ParkStep::locking, ParkStep::checkpointing, ParkStep::parked,
-                                            ParkStep::restoring, ParkStep::unlocking};
+constexpr std::array<std::string_view, 5> kSteps = {"locking", "checkpointing", "parked", "restoring", "unlocking"};
 
 bool is_id(std::string_view text) {
   return !text.empty() && text.size() <= 64 && text != kCreating &&
@@ -63,8 +63,8 @@ bool take_line(ParkRecord& record, std::string_view key, std::string_view value)
   }
   if (key == "kept-lease") return record.kept_leases.emplace_back(value), !value.empty();
   if (key == "step") {
-    const auto found = std::ranges::find_if(kSteps, [&](ParkStep one) { return to_string(one) == value; });
-    return found != kSteps.end() && (record.step = *found, true);
+    const auto found = one_of(value, kSteps);
+    return found && (record.step = static_cast<ParkStep>(*found), true);
   }
   if (key == "since") {
     std::int64_t seconds = 0;
@@ -106,16 +106,7 @@ Result<> sync_folder(int fd) {
 
 }  // namespace
 
-std::string_view to_string(ParkStep step) {
-  switch (step) {
-    case ParkStep::locking: return "locking";
-    case ParkStep::checkpointing: return "checkpointing";
-    case ParkStep::parked: return "parked";
-    case ParkStep::restoring: return "restoring";
-    case ParkStep::unlocking: return "unlocking";
-  }
-  return "";
-}
+std::string_view to_string(ParkStep step) { return kSteps[static_cast<std::size_t>(step)]; }
 
 bool ParkRecord::has(pid_t pid, std::uint64_t start_ticks) const {
   return std::ranges::any_of(

@@ -135,15 +135,10 @@ CudaState parse_state(std::string_view text) {
 }  // namespace
 
 std::string_view to_string(CudaState state) {
-  switch (state) {
-    case CudaState::running: return "running";
-    case CudaState::locked: return "locked";
-    case CudaState::checkpointed: return "checkpointed";
-    case CudaState::failed: return "failed";
-    case CudaState::ended: return "ended";
-    case CudaState::unknown: break;
-  }
-  return "unknown";
+  constexpr auto kNames =
+      std::to_array<std::string_view>({"unknown", "running", "locked", "checkpointed", "failed", "ended"});
+  static_assert(kNames.size() == static_cast<std::size_t>(CudaState::ended) + 1);
+  return kNames[static_cast<std::size_t>(state)];
 }
 
 Result<std::string> CheckpointTool::find(const std::string& given) {

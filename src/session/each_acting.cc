@@ -191,23 +191,22 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
 }
 
 void EachSession::done(const Key& key, bool all, bool called_off) {
-  const auto found = acting_.find(key);
-  if (found == acting_.end()) return;
-  const auto over = std::make_shared<Acting>(std::move(found->second));
-  acting_.erase(found);
-  // Called from inside the run that ends here: it goes when the stack is empty.
-  loop_.in(Duration::zero(), [over] {});
+  auto over = acting_.extract(key);
+  if (over.empty()) return;
+  const Acting& acting = over.mapped();
   // It was announced, and hooks have run: it is not announced again before the rule has held for its time again.
-  const bool counts = called_off && !over->executor->cancelled() && engine_.holds(key.first, 0, key.second);
+  const bool counts = called_off && !acting.executor->cancelled() && engine_.holds(key.first, 0, key.second);
   engine_.outcome(key.first, 0, key.second, counts ? FiresAgain::after_another_count : FiresAgain::in_another_stretch);
   // It was put off, and the rule may hold all the while: it counts from now.
   const TrackedSubject* tracked = tracker_.find(key.first);
   if (called_off && tracked != nullptr &&
       (kept_.contains(tracked->key) || !settings_.hours.contain(world_.clock().wall())))
     begin(key.first, world_.clock().now());
-  if (over->would && all && !called_off) sink_.firing(*over->would, true);
-  if (!called_off && !over->would)
-    sink_.note_of(over->whom, Level::note, "done", over->whom.subject + (all ? ": done" : ": not all of it was done"));
+  if (acting.would && all && !called_off) sink_.firing(*acting.would, true);
+  if (!called_off && !acting.would)
+    sink_.note_of(acting.whom, Level::note, "done",
+                  acting.whom.subject + (all ? ": done" : ": not all of it was done"));
+  loop_.destroy_later(std::move(over));
 }
 
 void EachSession::tell(const Whom& whom, const ActionEvent& action_event) {

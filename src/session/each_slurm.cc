@@ -114,12 +114,8 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
 }
 
 void EachSession::start_again(std::uint64_t job, const std::string& id) {
-  starting_[job] = std::make_unique<slurm::StartAgain>(loop_, world_.runner(), job, id, [this, job](bool) {
-    // Called from inside of it: it goes when the stack is empty.
-    const auto over = starting_.extract(job);
-    if (!over.empty())
-      loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
-  });
+  starting_[job] = std::make_unique<slurm::StartAgain>(
+      loop_, world_.runner(), job, id, [this, job](bool) { loop_.destroy_later(starting_.extract(job)); });
 }
 
 // As on_keep(), by the Comment of the job: Slurm has said who may.

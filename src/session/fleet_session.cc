@@ -480,12 +480,8 @@ std::unique_ptr<Action> FleetSession::through_slurm(const Key& key, const Action
   step->on_keep = [this, key](WallTime until) { return keep_until(key.first, key.second, until); };
   step->on_requeued = [this, number = one.job.job](const slurm::ActResult& result) {
     starting_[number] =
-        std::make_unique<slurm::StartAgain>(loop_, world_.runner(), number, result.id, [this, number](bool) {
-          // Called from inside of it: it goes when the stack is empty.
-          const auto over = starting_.extract(number);
-          if (!over.empty())
-            loop_.in(Duration::zero(), [gone = std::shared_ptr<slurm::StartAgain>(std::move(over.mapped()))] {});
-        });
+        std::make_unique<slurm::StartAgain>(loop_, world_.runner(), number, result.id,
+                                            [this, number](bool) { loop_.destroy_later(starting_.extract(number)); });
   };
   return step;
 }
@@ -532,16 +528,15 @@ void FleetSession::act_on(const Key& key) {
 }
 
 void FleetSession::done(const Key& key, bool all, bool called_off) {
-  const auto found = acting_.find(key);
-  if (found == acting_.end()) return;
-  const auto over = std::make_shared<Acting>(std::move(found->second));
-  acting_.erase(found);
-  // Called from inside the run that ends here: it goes when the stack is empty.
-  loop_.in(Duration::zero(), [over] {});
+  auto over = acting_.extract(key);
+  if (over.empty()) return;
+  const Acting& acting = over.mapped();
   // Cancelled: not again in this stretch. Kept, or no longer wanted: again when that is over.
-  if (!called_off || over->executor->cancelled()) done_.insert(key);
+  if (!called_off || acting.executor->cancelled()) done_.insert(key);
   if (!called_off)
-    sink_.note_of(over->whom, Level::note, "done", over->whom.subject + (all ? ": done" : ": not all of it was done"));
+    sink_.note_of(acting.whom, Level::note, "done",
+                  acting.whom.subject + (all ? ": done" : ": not all of it was done"));
+  loop_.destroy_later(std::move(over));
 }
 
 // No later than keep_at_most behind the moment at which the rule first held: who asks again gets no more.

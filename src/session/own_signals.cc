@@ -86,10 +86,6 @@ bool OwnSignals::read_since(Instant from) const {
   return std::ranges::all_of(all_, [&](const auto& one) { return one->read && *one->read >= from; });
 }
 
-bool OwnSignals::all_known() const {
-  return std::ranges::all_of(all_, [](const auto& one) { return one->state.value().known(); });
-}
-
 Duration OwnSignals::longest_timeout() const {
   Duration longest{};
   for (const auto& one : all_) longest = std::max(longest, one->state.source().timeout);

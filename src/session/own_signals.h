@@ -36,7 +36,6 @@ class OwnSignals {
   void ask_since(Instant from);
   // Each has been asked since then, and has answered or failed to.
   bool read_since(Instant from) const;
-  bool all_known() const;
   // What is known now. The rest is unknown, with the reason.
   void add_to(Facts& machine) const;
   // The same in words, where one is unknown.

@@ -221,8 +221,7 @@ Executor::Calls Session::calls(bool in_any_case) {
   calls.done = [this](bool all, bool called_off) {
     // It was announced, and hooks have run: it is not announced again before the rule has held for its time again.
     const bool counts = called_off && !acting_->cancelled() && engine_->holds(subject_.id);
-    // Called from inside the run that ends here: it goes when the stack is empty.
-    loop_.in(Duration::zero(), [over = std::shared_ptr<Executor>(std::move(acting_))] {});
+    loop_.destroy_later(std::move(acting_));
     engine_->outcome(subject_.id, 0, 0, counts ? FiresAgain::after_another_count : FiresAgain::in_another_stretch);
     acted(all, called_off);
   };
