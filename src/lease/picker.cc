@@ -42,21 +42,15 @@ bool forbidden(const Device& device, const Reading& reading) {
 
 }  // namespace
 
-std::optional<Refusal> Picker::open_folder() {
+Result<> Picker::open_folder() {
   const LeasePlace place = LeasePlace::of_environment();
-  if (settings_.holds() || settings_.queues()) {
-    auto folder = LeaseFolder::open(place);
-    if (!folder) return Refusal::of(folder.error());
-    folder_ = *std::move(folder);
-    if (const std::string caveat = place.caveat(); !caveat.empty()) world_.warn(caveat);
-    auto lease_holder = LeaseHolder::start(*folder_);
-    if (!lease_holder) return Refusal::of(lease_holder.error());
-    lease_holder_ = *std::move(lease_holder);
-  } else {
-    auto folder = LeaseFolder::look(place);
-    if (!folder) return Refusal::of(folder.error());
-    folder_ = *std::move(folder);
+  if (!settings_.holds() && !settings_.queues()) {
+    folder_ = TRY(LeaseFolder::look(place));
+    return {};
   }
+  folder_ = TRY(LeaseFolder::open(place));
+  if (const std::string caveat = place.caveat(); !caveat.empty()) world_.warn(caveat);
+  lease_holder_ = TRY(LeaseHolder::start(*folder_));
   return {};
 }
 
@@ -76,19 +70,18 @@ void Picker::open_world() {
 }
 
 // Inside a leased job we narrow what it has. A lease that is over says nothing any more, nor does another user's.
-std::optional<Refusal> Picker::prepare() {
+std::expected<void, Refusal> Picker::prepare() {
   if (settings_.hold_pid) {
     auto process = Process::open(*settings_.hold_pid);
     if (!process || process->ended())
-      return Refusal::of({fmt::format("--hold-pid {}: there is no such process", *settings_.hold_pid), 0});
+      return fail(fmt::format("--hold-pid {}: there is no such process", *settings_.hold_pid));
     held_process_ = *std::move(process);
   }
   open_world();  // reads the GPUs while we see to the leases
-  if (auto refused = open_folder()) return refused;
+  TRY(open_folder());
   if (const char* id = environment("LULL_LEASE"); id != nullptr && folder_) {
-    const auto state = folder_->scan();
-    if (!state) return Refusal::of(state.error());
-    for (const LeaseInfo& lease : state->leases)
+    const FolderState state = TRY(folder_->scan());
+    for (const LeaseInfo& lease : state.leases)
       if (lease.owner == ::geteuid() && lease.record.id == id && lease.record.kind != LeaseKind::collecting)
         inside_.push_back(lease.gpu);
     if (!inside_.empty()) within_ = id;
@@ -133,9 +126,9 @@ Result<std::vector<std::size_t>> Picker::scope() {
   return positions;
 }
 
-std::optional<Refusal> Picker::find_candidates() {
+std::expected<void, Refusal> Picker::find_candidates() {
   const auto positions = scope();
-  if (!positions) return Refusal::of(positions.error(), Refusal::usage);
+  if (!positions) return std::unexpected(Refusal(positions.error(), Refusal::usage));
   if (settings_.all) {
     // Of those that were named every one; else every one that is ours to use.
     const auto ours = std::count_if(positions->begin(), positions->end(), [&](std::size_t i) {
@@ -165,7 +158,7 @@ std::optional<Refusal> Picker::find_candidates() {
   }
   if (candidate_.size() < settings_.count) {
     const auto standing = queue_ ? queue_->look() : std::vector<Standing>();
-    return refusal(standing ? *standing : std::vector<Standing>());
+    return std::unexpected(refusal(standing ? *standing : std::vector<Standing>()));
   }
   return {};
 }
@@ -253,9 +246,9 @@ bool Picker::may_only_look_busy() const {
 
 PickStep Picker::choose_among_all() {
   const DriverState& driver = snapshot_.driver;
-  if (driver.absence != Absence::none) return std::unexpected(Refusal::of({driver.text(), 0}));
+  if (driver.absence != Absence::none) return fail(driver.text());
   for (const std::string& text : snapshot_.inventory->warnings()) world_.warn(text);
-  if (auto refused = find_candidates()) return std::unexpected(*std::move(refused));
+  TRY(find_candidates());
   look_closer();
   return settings_.queues() ? join_queue() : pick_at_once();
 }
@@ -278,7 +271,7 @@ PickStep Picker::next() {
     case Phase::settling: break;
     case Phase::looking_again: judge_again(); return pick_at_once();
   }
-  if (const auto woken = queue_->woken(); !woken) return std::unexpected(Refusal::of(woken.error()));
+  TRY(queue_->woken());
   return pick_now();
 }
 
@@ -294,7 +287,7 @@ PickStep Picker::ended(PickStep step) {
 }
 
 PickStep Picker::begin() {
-  if (auto refused = prepare()) return ended(std::unexpected(*std::move(refused)));
+  if (auto ready = prepare(); !ready) return ended(std::unexpected(std::move(ready).error()));
   if (settings_.wait_limit) deadline_ = world_.clock().now() + *settings_.wait_limit;
   return ended(ask());
 }
@@ -473,7 +466,7 @@ std::optional<PickResult> Picker::finished() {
     for (const std::size_t candidate : queue_->kept())
       if (const auto position = position_of(choices_[candidate_[candidate]])) picked.devices.push_back(*position);
     auto locks = queue_->finish([&] { return looks >= kRounds || world_.clock().now() - looked_ <= kStillFresh; });
-    if (!locks) return std::unexpected(Refusal::of(locks.error()));
+    if (!locks) return std::unexpected(Refusal(locks.error()));
     if (*locks) {
       picked.locks = **std::move(locks);
       picked.lease = queue_->demand().pattern.id;
@@ -483,7 +476,7 @@ std::optional<PickResult> Picker::finished() {
     judge_our_turn();
     const auto unfit = queue_->unfit_of_kept();
     if (unfit.empty()) continue;
-    if (const auto given = queue_->give_back(unfit); !given) return std::unexpected(Refusal::of(given.error()));
+    if (const auto given = queue_->give_back(unfit); !given) return std::unexpected(Refusal(given.error()));
     return std::nullopt;
   }
 }
@@ -499,20 +492,16 @@ void Picker::complete(Picked& picked) const {
 PickStep Picker::pick_now() {
   if (!settings_.holds()) return pick_unheld();
   for (; rounds_ < kRounds; ++rounds_) {
-    const auto taken = queue_->take_now(chooser());
-    if (!taken) return std::unexpected(Refusal::of(taken.error()));
-    if (*taken) {
+    if (TRY(queue_->take_now(chooser()))) {
       judge_again();  // once more: somebody who does not use lull may have come in between
       if (queue_->unfit_of_kept().empty())
         if (auto result = finished()) return *std::move(result);
-      const auto kept = queue_->kept();
-      if (const auto given = queue_->give_back(kept); !given) return std::unexpected(Refusal::of(given.error()));
+      TRY(queue_->give_back(queue_->kept()));
       continue;
     }
-    const auto standing = queue_->look();
-    if (!standing) return std::unexpected(Refusal::of(standing.error()));
-    if (fitting_now(*standing).size() >= settings_.count) continue;  // given back between our two looks
-    if (!settling(*standing)) return unless_fillers_yield(refusal(*standing));
+    const auto standing = TRY(queue_->look());
+    if (fitting_now(standing).size() >= settings_.count) continue;  // given back between our two looks
+    if (!settling(standing)) return unless_fillers_yield(refusal(standing));
     return sleep(Phase::settling, queue_->sleep(settled_));
   }
   const auto standing = queue_->look();
@@ -540,11 +529,7 @@ bool Picker::settling(const std::vector<Standing>& standing) const {
 // Only a choice: nothing is locked, but what others hold is respected.
 PickStep Picker::pick_unheld() {
   std::vector<Standing> standing(candidate_.size());
-  if (queue_) {
-    auto looked = queue_->look();
-    if (!looked) return std::unexpected(Refusal::of(looked.error()));
-    standing = *std::move(looked);
-  }
+  if (queue_) standing = TRY(queue_->look());
   const std::vector<std::size_t> open = fitting_now(standing);
   if (open.size() < settings_.count) {
     if (queue_ && settling(standing)) return sleep(Phase::settling, queue_->sleep(settled_));
@@ -589,7 +574,7 @@ Duration rounded(Duration time) {
 }  // namespace
 
 PickStep Picker::join_queue() {
-  if (const auto told = lease_holder_->stand_by(); !told) return std::unexpected(Refusal::of(told.error()));
+  TRY(lease_holder_->stand_by());
   pause_ = kFirstLook;
   sampled_ = true;  // just now
   return in_queue();
@@ -598,34 +583,31 @@ PickStep Picker::join_queue() {
 // One turn, and then sleep.
 PickStep Picker::in_queue() {
   // Whoever comes joins the line first: it need not look at all who are in it.
-  Result<std::vector<Standing>> standing = std::vector<Standing>();
-  if (queue_->queued() || !sampled_) standing = queue_->look();
-  if (!standing) return std::unexpected(Refusal::of(standing.error()));
+  std::vector<Standing> standing;
+  if (queue_->queued() || !sampled_) standing = TRY(queue_->look());
   bool act = sampled_;
   bool tempting = false;
-  for (const Standing& one : *standing) {
+  for (const Standing& one : standing) {
     tempting = tempting || one.open();
     act = act || (one.state == Standing::ours && one.spoken_for);
   }
-  if (tempting && !sampled_ && !presume_fit(*standing)) judge_again();
+  if (tempting && !sampled_ && !presume_fit(standing)) judge_again();
   if (act || tempting) {
     const std::size_t before = queue_->kept().size();
-    const auto done = queue_->turn(chooser());
-    if (!done) return std::unexpected(Refusal::of(done.error()));
-    if (*done || queue_->kept().size() > before) {
+    const bool done = TRY(queue_->turn(chooser()));
+    if (done || queue_->kept().size() > before) {
       judge_our_turn();  // somebody who does not use lull may be there
       const auto unfit = queue_->unfit_of_kept();
-      if (*done && unfit.empty())
+      if (done && unfit.empty())
         if (auto result = finished()) return *std::move(result);
-      if (const auto given = queue_->give_back(unfit); !given) return std::unexpected(Refusal::of(given.error()));
+      TRY(queue_->give_back(unfit));
     }
-    standing = queue_->look();
-    if (!standing) return std::unexpected(Refusal::of(standing.error()));
+    standing = TRY(queue_->look());
   }
-  tell(*standing);
+  tell(standing);
 
   covered_ = queue_->covered();
-  foreign_ = !covered_ && foreign_use(*standing);
+  foreign_ = !covered_ && foreign_use(standing);
   if (covered_ && open_) {
     world_.close();  // it may be long until there is something for us to look at
     open_ = false;
@@ -639,10 +621,9 @@ PickStep Picker::in_queue() {
 }
 
 PickStep Picker::woken_in_queue() {
-  if (const auto woken = queue_->woken(); !woken) return std::unexpected(Refusal::of(woken.error()));
+  TRY(queue_->woken());
   if (held_process_ && held_process_->ended())
-    return std::unexpected(
-        Refusal::of({fmt::format("process {}, which was to hold them, has ended", held_process_->pid()), 0}));
+    return fail(fmt::format("process {}, which was to hold them, has ended", held_process_->pid()));
   const Instant now = world_.clock().now();
   if (deadline_ && now >= *deadline_) return std::unexpected(late());
   const bool our_turn_comes = covered_ && !queue_->covered();

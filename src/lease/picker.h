@@ -66,7 +66,11 @@ struct Picked {
 
 // Why nothing was picked.
 struct Refusal {
-  enum Kind : std::uint8_t { failure, usage, late } kind = failure;  // late: waited for as long as was asked for
+  enum Kind : std::uint8_t { failure, usage, late };
+  Refusal() = default;
+  Refusal(const Error& error, Kind how = failure) : kind(how), what(error.message()) {}  // for TRY
+
+  Kind kind = failure;  // late: waited for as long as was asked for
   std::string what;
   std::vector<std::string> reasons = {};          // one a GPU: "GPU 2: 3 processes; wanted 0 processes"
   std::map<std::string, std::size_t> kinds = {};  // how many for which kind of reason: "leased", "in use"
@@ -74,8 +78,6 @@ struct Refusal {
   unsigned fitting = 0;
   unsigned filled = 0;         // in use by fillers alone
   bool waiting_helps = false;  // there are enough that may come to suit, and nobody has waited for them
-
-  static Refusal of(const Error& error, Kind kind = failure) { return {.kind = kind, .what = error.message()}; }
 };
 using PickResult = std::expected<Picked, Refusal>;
 
@@ -160,11 +162,11 @@ class Picker {
   PickStep sleep(Phase phase, Sleep on);
   PickStep ended(PickStep step);
   PickStep next();
-  std::optional<Refusal> prepare();
-  std::optional<Refusal> open_folder();
+  std::expected<void, Refusal> prepare();
+  Result<> open_folder();
   void open_world();
   Result<std::vector<std::size_t>> scope();
-  std::optional<Refusal> find_candidates();
+  std::expected<void, Refusal> find_candidates();
   void read_joins();
   void judge_again();
   void judge_our_turn();

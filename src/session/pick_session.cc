@@ -103,8 +103,8 @@ std::string SensedPickWorld::owner_of(pid_t pid) {
 PickResult PickSession::run() {
   take(picker_.begin());
   if (!result_)
-    if (const auto ran = loop_.run(); !ran) return std::unexpected(Refusal::of(ran.error()));
-  return result_ ? *std::move(result_) : std::unexpected(Refusal::of({"there is nothing to wait for", 0}));
+    if (const auto ran = loop_.run(); !ran) return std::unexpected(Refusal(ran.error()));
+  return result_ ? *std::move(result_) : PickResult(fail("there is nothing to wait for"));
 }
 
 void PickSession::take(PickStep step) {
@@ -114,7 +114,7 @@ void PickSession::take(PickStep step) {
   }
   sleep_ = std::get<Sleep>(std::move(step));
   if (const auto asleep = sleep(); !asleep) {
-    result_ = std::unexpected(Refusal::of(asleep.error()));
+    result_ = std::unexpected(Refusal(asleep.error()));
     loop_.stop();
   }
 }
