@@ -228,7 +228,6 @@ class EndHolders final : public EndsWork {
 
 // The action `park`: `lull park` in a process of its own, which goes on should we die, and does what follows where the
 // job cannot be parked. What is parked and how: docs/park.md.
-
 class ParkJob final : public Action {
  public:
   // Who is to be parked, as arguments of `lull park`; asked when it begins. None: there is nobody.

@@ -9,7 +9,6 @@
 #include <filesystem>
 #include <fstream>
 
-#include "act/evidence_page.h"
 #include "base/calendar.h"
 #include "base/fd.h"
 

@@ -6,7 +6,7 @@
 #include "cli/command.h"
 #include "cli/options.h"
 #include "cli/shared_options.h"
-#include "session/jobs_session.h"
+#include "session/jobs_look.h"
 #include "session/machine.h"
 
 namespace lull {

@@ -10,7 +10,7 @@
 #include "base/result.h"
 #include "cli/command.h"
 #include "cli/options.h"
-#include "session/watch_options.h"
+#include "session/watch_session.h"
 
 namespace lull {
 namespace shared {

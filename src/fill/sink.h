@@ -15,7 +15,6 @@
 #include "base/process.h"
 #include "fill/filling.h"
 #include "fill/people.h"
-#include "fill/reason.h"
 #include "fill/settings.h"
 #include "gpu/snapshot.h"
 #include "sense/opens.h"
@@ -92,7 +91,6 @@ class FillConsole final : public FillSink {
 };
 
 // What `lull fill --status` shows: for every GPU why a filler runs on it or does not; as text and as JSON.
-
 struct GpuStatus {
   std::string label;
   std::string uuid;

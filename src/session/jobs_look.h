@@ -4,13 +4,17 @@
 // here, and nobody is asked: who looks hears the watchers (control.h), and says what it heard.
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "base/exit_status.h"
 #include "jobs/gpu_users.h"
 #include "session/control.h"
+#include "session/live_view.h"
 #include "session/slurm_jobs.h"
 #include "session/watched_job.h"
 #include "view/jobs.h"
@@ -53,6 +57,41 @@ class JobsLook {
   std::vector<Found> found_;
   std::vector<std::pair<uid_t, WatchedJob>> watched_;  // whose watcher says so
   std::vector<std::string> notes_;                     // on jobs whose GPUs are not known
+};
+
+// The same once or live, with what a `lull watch --per` answers: `lull jobs`.
+struct JobsSettings {
+  bool json = false;
+  std::optional<Duration> every;  // again and again
+  int input = 0;                  // where keys come from
+  int output = 1;
+};
+
+class JobsSession {
+ public:
+  using Say = std::function<void(const std::string&)>;
+  JobsSession(JobsSettings settings, Say say);
+
+  SessionEnd once();
+  SessionEnd watch(World& world);
+
+ private:
+  SamplerOptions sampling() const;
+  void see(const Snapshot& snapshot);
+  void ask_watchers();
+  void warn_once(const std::string& text);
+  std::optional<SessionEnd> show(const Snapshot& snapshot);
+  std::optional<SessionEnd> draw();
+
+  JobsSettings settings_;
+  Say say_;
+  JobsLook look_;
+  GpuUsers users_;
+  Instant ask_again_ = Instant::min();
+  std::set<std::string> said_;
+  std::string trouble_;
+  JobsView view_;
+  LiveView live_;
 };
 
 }  // namespace lull
