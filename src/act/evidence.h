@@ -1,7 +1,7 @@
 #pragma once
 // A folder that says why a job was ended: the last readings and a picture of them, the process tree, /proc of each
 // process, where its Python threads are (python_stack.h), stacks of others where gdb is there, what the kernel said
-// about the GPU (Xid), and a page that shows all of it (evidence_page.h). A tool that hangs on a hung job is left out.
+// about the GPU (Xid), and a page that shows all of it (evidence_page()). A tool that hangs on a hung job is left out.
 
 #include <cstdint>
 #include <functional>

@@ -156,6 +156,39 @@ TEST(WarpedLoop, EndsWhenNothingCanHappen) {
   EXPECT_EQ(clock.now(), Instant(24h));
 }
 
+TEST(WarpedTimer, FiresOnceForTheLastTimeItWasSetTo) {
+  ManualClock clock;
+  auto loop = *Loop::create_warped(clock);
+  std::vector<std::pair<int, Instant>> fired;
+  Timer timer(*loop);
+  EXPECT_FALSE(timer);
+  timer.in(1h, [&] { fired.emplace_back(1, clock.now()); });
+  timer.in(2h, [&] {
+    EXPECT_FALSE(timer) << "it may be set again from here";
+    fired.emplace_back(2, clock.now());
+  });
+  EXPECT_TRUE(timer);
+  ASSERT_TRUE(loop->run());
+  EXPECT_EQ(fired, (std::vector<std::pair<int, Instant>>{{2, Instant(2h)}}));
+}
+
+TEST(WarpedTimer, NothingFiresOnceItIsGoneOrCancelled) {
+  ManualClock clock;
+  auto loop = *Loop::create_warped(clock);
+  Timer cancelled(*loop);
+  cancelled.in(1h, [] { FAIL(); });
+  cancelled.cancel();
+  {
+    Timer(*loop).in(1h, [] { FAIL(); });
+  }
+  // One that goes from inside of its own call.
+  auto last = std::make_unique<Timer>(*loop);
+  last->in(2h, [&] { last.reset(); });
+  ASSERT_TRUE(loop->run());
+  EXPECT_EQ(last, nullptr);
+  EXPECT_EQ(clock.now(), Instant(2h));
+}
+
 TEST(WarpedLoop, FiresLikeSortedTime) {
   EXPECT_TRUE(rc::check("timers fire in order of time, then of setting", [] {
     ManualClock clock;
