@@ -64,6 +64,24 @@ TEST_F(BackgroundTest, WhatTakesTooLongIsEnded) {
   EXPECT_NE(answer.error().message().find("not done after"), std::string::npos);
 }
 
+TEST_F(BackgroundTest, AProgramAnswersAsAForkDoes) {
+  const auto shell = [&](const std::string& script, const BackgroundLimits& limits = {}) {
+    Background background(*loop_);
+    std::optional<Result<std::string>> answer;
+    background.start(ProgramStart{"/bin/sh", {"sh", "-c", script}, {}}, limits,
+                     [&](Result<std::string> got) { answer = std::move(got); });
+    while (!answer)
+      if (!loop_->turn()) break;
+    return answer.value_or(fail("no answer"));
+  };
+  EXPECT_EQ(shell("printf +yes >&3"), Result<std::string>("yes"));
+  EXPECT_EQ(shell("printf -- '-there is no day' >&3").error().message(), "there is no day");
+  EXPECT_FALSE(shell("exit 0"));
+  const auto late = shell("read -r nothing <&4", {.time = 50ms});  // until its line closes
+  ASSERT_FALSE(late);
+  EXPECT_NE(late.error().message().find("not done after"), std::string::npos);
+}
+
 TEST_F(BackgroundTest, WhatIsStoppedTellsNothing) {
   bool told = false;
   {
