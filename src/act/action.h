@@ -1,7 +1,7 @@
 #pragma once
 // Everything that lull does to the machine is an Action: ending a tree, running a hook, powering off, sending a
-// notification, collecting evidence. The Executor (executor.h) does them in order; what happens on the way is News, as
-// data (view/events.h words it).
+// notification, collecting evidence. The Executor (executor.h) does them in order; what happens on the way is an
+// ActionEvent, as data (view/events.h words it).
 
 #include <cstddef>
 #include <functional>

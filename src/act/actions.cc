@@ -309,7 +309,7 @@ Result<ActionOption> parse_action(std::string_view text) {
   if (name == "notify") {
     action.kind = ActionOption::Kind::notify;
     action.notify = TRY(parse_notify(action.argument));
-    const std::string place = shown(action.notify);
+    const std::string place = to_string(action.notify);
     action.text = place.empty() ? "notify" : "notify=" + place;
     return action;
   }

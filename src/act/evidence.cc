@@ -349,7 +349,7 @@ PythonEvidence read_python(const std::vector<pid_t>& members) {
     try {
       return answer_of(members[i]);
     } catch (const std::bad_alloc&) {
-      return fmt::format("process {} has more symbols than there is room for", members[i]);
+      return fmt::format("process {} has more symbols than there is memory for", members[i]);
     }
   };
   const auto answers = run_each_with_timeout(count, aside, kPythonLimit, kPythonsLimit);

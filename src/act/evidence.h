@@ -39,7 +39,7 @@ struct EvidencePage {
 };
 std::string evidence_page(const EvidencePage& page, const FiringFacts& facts, std::string_view host, const Past& past);
 
-// The last readings of every GPU, in fixed room.
+// The last readings of every GPU, in fixed memory.
 class Recorder {
  public:
   void add(const Snapshot& snapshot, const Facts& job, const Facts& machine);

@@ -131,7 +131,7 @@ Result<NotifyTo> parse_notify(std::string_view argument) {
       "or https:// address");
 }
 
-std::string shown(const NotifyTo& to) {
+std::string to_string(const NotifyTo& to) {
   const std::string service = to.service ? std::string(name_of(*to.service)) : "";
   const std::string before = service.empty() ? "" : service + ":";
   switch (to.from) {

@@ -30,7 +30,7 @@ struct NotifyTo {
 // [SERVICE:]file:PATH, [SERVICE:]variable:NAME, [SERVICE:]ADDRESS, SERVICE, or nothing: as the settings say.
 Result<NotifyTo> parse_notify(std::string_view argument);
 // What may be shown of it: "file:/etc/lull/slack", "https://hooks.slack.com/…".
-std::string shown(const NotifyTo& to);
+std::string to_string(const NotifyTo& to);
 
 // The address itself, found now: a file may be changed while we watch.
 Result<std::string> address_of(const NotifyTo& to);

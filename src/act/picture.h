@@ -14,8 +14,8 @@
 namespace lull {
 
 // Utilisation, power and effort of every GPU since the job began, for the picture of a window of any length: the longer
-// ago, the coarser, so that a week takes no more room than an hour. A part of the time that a value was not known in is
-// unknown.
+// ago, the coarser, so that a week takes no more memory than an hour. A part of the time that a value was not known in
+// is unknown.
 class Past {
  public:
   struct Cell {

@@ -391,7 +391,7 @@ TEST_F(EngineTest, ALadderFiresItsRungsOneAfterTheOther) {
     if (t == 8) engine.outcome(subject.id, 0, 0);
   }
   EXPECT_EQ(fired, (std::vector<std::pair<int, std::uint32_t>>{{2, 0}, {5, 1}, {15, 0}}))
-      << "the second rung was never told how it went";
+      << "the second step was never told how it went";
 }
 
 TEST_F(EngineTest, NoTimeIsLeftOfARungThatIsNotArmed) {

@@ -322,7 +322,7 @@ std::string beginning_of(std::string command) {
 
 std::string kind_of(const Standing* standing, const Judgement& judgement) {
   if (standing == nullptr)
-    return judgement.lasting ? "not suitable" : judgement.in_use ? "in use" : "not as wished now";
+    return judgement.lasting ? "not suitable" : judgement.in_use ? "in use" : "not as asked for now";
   return standing->state == Standing::leased       ? "leased"
          : standing->state == Standing::collecting ? "kept by others who wait"
                                                    : "for others who wait";

@@ -125,14 +125,14 @@ std::set<std::string> IdleClaims::look(std::span<const Claim> claims,
   std::set<std::string> too_long;
   for (const Claim& claim : claims) {
     free.insert(claim.uuid);
-    Idle& idle = idle_.try_emplace(claim.uuid, Idle{.seen = now, .speaker = claim.speaker}).first->second;
+    Idle& idle = idle_.try_emplace(claim.uuid, Idle{.seen = now, .ticket = claim.ticket}).first->second;
     const Duration step = std::min<Duration>(now - idle.seen, kStep);
     idle.seen = now;
     idle.in_all += step;
-    idle.for_speaker += step;
-    if (idle.speaker != claim.speaker && !still_queues(idle.speaker)) idle.for_speaker = {};
-    idle.speaker = claim.speaker;
-    const Duration left = std::min(kGrace - idle.for_speaker, kLongestGrace - idle.in_all);
+    idle.for_ticket += step;
+    if (idle.ticket != claim.ticket && !still_queues(idle.ticket)) idle.for_ticket = {};
+    idle.ticket = claim.ticket;
+    const Duration left = std::min(kGrace - idle.for_ticket, kLongestGrace - idle.in_all);
     if (left <= Duration::zero())
       too_long.insert(claim.uuid);
     else

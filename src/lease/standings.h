@@ -76,8 +76,8 @@ bool goes_before(const TicketInfo& ticket, const Place& place, const std::string
 class IdleClaims {
  public:
   struct Claim {
-    std::string uuid;     // free
-    std::string speaker;  // the first ticket in line for it
+    std::string uuid;    // free
+    std::string ticket;  // the first ticket in line for it
   };
   // One look at all there are. Gives the UUIDs of those who lay idle for too long.
   std::set<std::string> look(std::span<const Claim> claims, const std::function<bool(const std::string&)>& still_queues,
@@ -91,8 +91,8 @@ class IdleClaims {
   struct Idle {
     Instant seen;
     Duration in_all{};
-    Duration for_speaker{};
-    std::string speaker;
+    Duration for_ticket{};
+    std::string ticket;
   };
   std::map<std::string, Idle> idle_;  // by UUID
   std::optional<Instant> due_;

@@ -66,15 +66,15 @@ std::optional<std::uint64_t> major_of(std::string_view version) {
   return to_unsigned(version.substr(0, version.find('.')));
 }
 
-Result<> check_driver(const ParkSight& sight) {
-  const std::string& version = sight.snapshot.inventory->driver_version;
+Result<> check_driver(const ParkObservations& seen) {
+  const std::string& version = seen.snapshot.inventory->driver_version;
   const auto major = major_of(version);
-  const unsigned least = sight.machine == "x86_64" ? 570 : sight.machine == "aarch64" ? 595 : 0;
-  if (least == 0) return fail(fmt::format("cuda-checkpoint is not known to work on {}", printable(sight.machine)));
+  const unsigned least = seen.machine == "x86_64" ? 570 : seen.machine == "aarch64" ? 595 : 0;
+  if (least == 0) return fail(fmt::format("cuda-checkpoint is not known to work on {}", printable(seen.machine)));
   if (!major) return fail("the version of the driver cannot be read");
   if (*major < least)
     return fail(
-        fmt::format("the driver is {}: on {} it must be {} or newer", printable(version), sight.machine, least));
+        fmt::format("the driver is {}: on {} it must be {} or newer", printable(version), seen.machine, least));
   return {};
 }
 
@@ -137,17 +137,17 @@ bool holds_open(pid_t pid, const std::string& file, const Root& root) {
   return false;
 }
 
-Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) {
-  const Members members = TRY(members_of(target, sight.root));
+Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkObservations& seen) {
+  const Members members = TRY(members_of(target, seen.root));
   const auto is_meant = [&](const GpuProcess& one) {
     return target.job.empty() ? members.names.contains(one.id()) : is_job(one.job, target.job);
   };
-  TRY(check_driver(sight));
+  TRY(check_driver(seen));
   std::map<ProcessId, ParkedProcess> found;
   std::string job;
-  for (std::size_t i = 0; i < sight.uses.size(); ++i) {
-    const GpuUse& use = sight.uses[i];
-    const Reading& reading = sight.snapshot.readings[i];
+  for (std::size_t i = 0; i < seen.uses.size(); ++i) {
+    const GpuUse& use = seen.uses[i];
+    const Reading& reading = seen.snapshot.readings[i];
     if (use.device.vendor != Vendor::nvidia || use.asleep || use.empty) continue;
     const std::string gpu = "GPU " + use.device.label();
     if (use.reachable && (!use.listed || use.hides))
@@ -186,7 +186,7 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
   plan.record.name = target.text;
 
   std::set<ProcessId> above;
-  climb(top.first, [&](const ProcessEntry& one) { return above.insert(one.id()), false; }, sight.root);
+  climb(top.first, [&](const ProcessEntry& one) { return above.insert(one.id()), false; }, seen.root);
   above.erase(top);
   std::set<std::string> gpus;
   for (const ParkedProcess& one : plan.record.processes)
@@ -197,18 +197,18 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
     return std::ranges::any_of(plan.record.processes, [&](const ParkedProcess& one) {
       struct stat process{};
       if (lease.record.kind == LeaseKind::hold)
-        return ::stat(fmt::format("{}/{}", sight.root.proc, one.pid).c_str(), &process) == 0 &&
+        return ::stat(fmt::format("{}/{}", seen.root.proc, one.pid).c_str(), &process) == 0 &&
                process.st_uid == lease.owner;
-      return holds_open(one.pid, sight.lease_folder + "/" + lease.file, sight.root);
+      return holds_open(one.pid, seen.lease_folder + "/" + lease.file, seen.root);
     });
   };
   std::set<std::string> covered;
   std::vector<const LeaseInfo*> others;
-  for (const LeaseInfo& lease : sight.leases) {
+  for (const LeaseInfo& lease : seen.leases) {
     if (!gpus.contains(lease.gpu) || !lease.readable) continue;
     const ProcessId holder{lease.record.holder.pid, lease.record.holder.start_ticks};
     const bool own = holder == top || members.names.contains(holder) || found.contains(holder) ||
-                     job == "lease:" + lease.record.id || (sight.holder && *sight.holder == holder.first);
+                     job == "lease:" + lease.record.id || (seen.holder && *seen.holder == holder.first);
     if (own) {
       plan.record.given_leases.push_back({lease.record.id, lease.owner});
       plan.record.share = std::max(plan.record.share, lease.record.share);
@@ -221,7 +221,7 @@ Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight) 
   }
   for (const LeaseInfo* lease : others)
     if (!covered.contains(lease->gpu) && runs_under(*lease)) plan.record.kept_leases.push_back(lease->record.id);
-  TRY(check_host_memory(plan.record, sight.root));
+  TRY(check_host_memory(plan.record, seen.root));
   return plan;
 }
 

@@ -41,7 +41,7 @@ struct ParkPlan {
   Process root;
 };
 
-struct ParkSight {
+struct ParkObservations {
   const Snapshot& snapshot;
   const std::vector<GpuUse>& uses;  // of that snapshot, with UserDetail::jobs
   const std::vector<LeaseInfo>& leases;
@@ -50,7 +50,7 @@ struct ParkSight {
   std::optional<pid_t> holder = {};  // whose leases are the job's as well
   std::string lease_folder = {};     // the files of `leases`
 };
-Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkSight& sight);
+Result<ParkPlan> plan_parking(const ParkTarget& target, const ParkObservations& seen);
 
 // The process has this file open for writing. A lease belongs to its maker and to who inherited it.
 bool holds_open(pid_t pid, const std::string& file, const Root& root);

@@ -90,7 +90,7 @@ std::string hint_for_symbol(const Token& token) {
   return {};
 }
 
-std::string shown(const Token& token) {
+std::string to_string(const Token& token) {
   return token.kind == Token::Kind::end ? "the end of the rule" : "'" + printable(token.text.substr(0, 40)) + "'";
 }
 
@@ -197,15 +197,15 @@ std::unexpected<Error> Parser::unexpected_after_condition() const {
   constexpr std::array<std::string_view, 3> kWords = {"and", "or", "for"};
   std::string hint = hint_for_symbol(token);
   if (hint.empty() && token.kind == Token::Kind::word) hint = did_you_mean(token.text, kWords);
-  return lexer_.wrong(token, fmt::format("expected 'and', 'or', 'for' or the end, not {}{}", shown(token), hint));
+  return lexer_.wrong(token, fmt::format("expected 'and', 'or', 'for' or the end, not {}{}", to_string(token), hint));
 }
 
 std::unexpected<Error> Parser::no_condition(const Token& token) const {
   if (token.kind == Token::Kind::quantity)
     return lexer_.wrong(token, "the signal comes first, then the number: util < 5");
   if (token.kind != Token::Kind::word)
-    return lexer_.wrong(
-        token, fmt::format("expected a condition such as 'util < 5', not {}{}", shown(token), hint_for_symbol(token)));
+    return lexer_.wrong(token, fmt::format("expected a condition such as 'util < 5', not {}{}", to_string(token),
+                                           hint_for_symbol(token)));
   std::vector<std::string_view> known = {"not"};
   for (const MetricInfo& row : kMetricTable) known.push_back(row.name);
   for (const MetricInfo& row : own_signals()) known.push_back(row.name);
@@ -215,14 +215,14 @@ std::unexpected<Error> Parser::no_condition(const Token& token) const {
   for (const MetricInfo& row : kMetricTable) all += (all.empty() ? "" : ", ") + std::string(row.name);
   for (const MetricInfo& row : own_signals()) all += ", " + std::string(row.name);
   all += "; one of your own needs [signals] in lull.toml, or --signal-from";
-  return lexer_.wrong(token,
-                      fmt::format("there is no signal {}{}", shown(token), hint.empty() ? "; there are " + all : hint));
+  return lexer_.wrong(
+      token, fmt::format("there is no signal {}{}", to_string(token), hint.empty() ? "; there are " + all : hint));
 }
 
 Result<> Parser::expect(std::string_view symbol, std::string_view after) {
   const Token& token = lexer_.peek();
   if (!token.is(symbol))
-    return lexer_.wrong(token, fmt::format("expected '{}' after {}, not {}", symbol, after, shown(token)));
+    return lexer_.wrong(token, fmt::format("expected '{}' after {}, not {}", symbol, after, to_string(token)));
   lexer_.take();
   return {};
 }
@@ -231,7 +231,7 @@ Result<Span> Parser::span() {
   const Token token = lexer_.take();
   if (token.kind != Token::Kind::quantity)
     return lexer_.wrong(token,
-                        fmt::format("expected a duration (20m, 90s, 1h30m) or '5 samples', not {}", shown(token)));
+                        fmt::format("expected a duration (20m, 90s, 1h30m) or '5 samples', not {}", to_string(token)));
   // "5 samplse": a word where a unit belongs is meant to be one.
   if (const Token next = lexer_.peek(); token.unit.empty() && next.kind == Token::Kind::word && !joins(next))
     if (auto read = read_span(token.number, next.text); !read) return lexer_.wrong(next, read.error().what);
@@ -317,7 +317,7 @@ Result<> Parser::window(Comparison& value) {
   const Token token = lexer_.take();
   if (value.window) return lexer_.wrong(comma, "a mean over time of a mean over time: one is enough");
   if (token.kind != Token::Kind::quantity)
-    return lexer_.wrong(token, fmt::format("expected a window such as 5m, not {}", shown(token)));
+    return lexer_.wrong(token, fmt::format("expected a window such as 5m, not {}", to_string(token)));
   auto read = read_window(token.number, token.unit);
   if (!read) return lexer_.wrong(token, read.error().what);
   if (++windows_ > kMaxRuleWindows)
@@ -367,7 +367,7 @@ Result<NodeId> Parser::comparison(Comparison value) {
       std::find_if(kCompares.begin(), kCompares.end(), [&](Compare c) { return operation.is(symbol(c)); });
   if (found == kCompares.end())
     return lexer_.wrong(operation, fmt::format("expected <, <=, >, >=, == or != after '{}', not {}{}", name,
-                                               shown(operation), hint_for_symbol(operation)));
+                                               to_string(operation), hint_for_symbol(operation)));
   value.compare = *found;
   TRY(limit(value));
   return add(value);
@@ -393,7 +393,7 @@ Result<> Parser::limit(Comparison& value) {
     }
     token = lexer_.take();
     if (token.kind != Token::Kind::quantity || ((plus || minus) && signed_number))
-      return lexer_.wrong(token, fmt::format("expected a number of watts, as in idle+3W, not {}", shown(token)));
+      return lexer_.wrong(token, fmt::format("expected a number of watts, as in idle+3W, not {}", to_string(token)));
     const auto watts = read_limit(value.metric, token.number, token.unit);
     if (!watts) return lexer_.wrong(token, watts.error().what);
     if (watts->share) return lexer_.wrong(token, "a share of the limit does not add to watts: power < idle+3W");
@@ -402,7 +402,7 @@ Result<> Parser::limit(Comparison& value) {
   }
   if (token.kind != Token::Kind::quantity)
     return lexer_.wrong(token, fmt::format("expected a number to compare {} with, not {}{}", info(value.metric).name,
-                                           shown(token), hint_for_symbol(token)));
+                                           to_string(token), hint_for_symbol(token)));
   const auto limit = read_limit(value.metric, token.number, token.unit);
   if (!limit) return lexer_.wrong(token, limit.error().what);
   value.limit = limit->value;

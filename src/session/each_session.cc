@@ -28,7 +28,7 @@ Plan plan_of(const EachSettings& settings, const std::vector<EachStep>& steps) {
 }
 
 // What a step does, in a word or two: where a notice goes and what a command says is for its owner.
-std::string word_of(const EachStep& step) {
+std::string brief_text(const EachStep& step) {
   std::string text;
   for (const ActionOption& action : step.actions) {
     const bool named = action.kind == ActionOption::Kind::exec || action.only_tells();
@@ -287,7 +287,7 @@ WatchedJob EachSession::watched(const TrackedSubject& tracked, Instant now) cons
     if (acting_.contains({tracked.subject.id, step})) left = Duration::zero();
     if (!left || (soonest && *soonest <= *left)) continue;
     soonest = left;
-    job.next = word_of(steps[step]);
+    job.next = brief_text(steps[step]);
   }
   if (works) job.idle_for = Duration::zero();
   if (settings_.hours.contain(world_.clock().wall())) job.next_in = soonest;
