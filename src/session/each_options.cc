@@ -136,19 +136,11 @@ Result<EachSettings> settle_each(const EachOptions& options, const WatchSettings
   settings.who.free_too = !ends;
   // Who is not root can end its own processes alone: others' are none of its business.
   if (ends && ::geteuid() != 0 && settings.who.only.empty()) settings.who.only = {::geteuid()};
+  static_cast<CommonSettings&>(settings) = static_cast<const CommonSettings&>(watch.common);
+  static_cast<ActingSettings&>(settings) = static_cast<const ActingSettings&>(watch);
   settings.arm = watch.common.policy.arm;
-  settings.gpus = watch.common.gpus;
-  settings.delay = watch.common.delay;
-  settings.every = watch.common.every;
-  settings.missing = watch.common.missing;
-  settings.signals = watch.common.signals;
   if (!options.hours.empty()) settings.hours = TRY(during("--hours", Hours::parse(options.hours)));
   settings.keep_at_most = TRY(duration_option("--keep-at-most", options.keep_at_most));
-  settings.how = watch.how;
-  settings.evidence = watch.evidence;
-  settings.retries = watch.retries;
-  settings.require_gpu = watch.common.require_gpu;
-  settings.dry_run = watch.common.dry_run;
   if (options.slurm) {
     settings.slurm = slurm_settings(*options.slurm);
     settings.slurm->except_users = settings.who.except;

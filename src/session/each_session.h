@@ -17,7 +17,6 @@
 #include <utility>
 #include <vector>
 
-#include "act/executor.h"
 #include "base/exit_status.h"
 #include "base/hours.h"
 #include "engine/engine.h"
@@ -40,24 +39,13 @@ struct EachStep {
   std::vector<ActionOption> actions;
 };
 
-struct EachSettings {
+struct EachSettings : CommonSettings, ActingSettings {
   SubjectOptions who;
   std::vector<EachStep> steps;  // the ladder
   std::optional<Rule> arm = {};
-  std::string gpus;
-  Duration delay{};
-  Duration every = std::chrono::seconds(5);
-  WhenMissing missing = WhenMissing::unknown;
   Hours hours;  // in which something may be done
   Duration keep_at_most = std::chrono::hours(24);
-  ActionOptions how;
-  std::string evidence = {};  // a folder; empty: none is written
-  Executor::Retries retries;
-  std::vector<SignalSource> signals = {};  // of the user's own
-  bool require_gpu = false;
-  bool dry_run = false;
   std::optional<SlurmSettings> slurm = {};  // Slurm's jobs alone, by what they were given
-  bool controlled = true;                   // listens to `lull watch --cancel` and `lull keep`
 };
 
 // How `lull keep` asks: what for (empty: all that is mine), and how much time.

@@ -35,15 +35,16 @@ struct Task {
   Process target;
   Duration wait{};
   Duration grace{};
-  SessionSettings judged = {.policy = {}, .gpus = {}, .also = {}, .every = 1s};  // by which it is seen to work
-  bool looks = false;  // at that; else it is ended whatever it does
-  bool asks = false;   // who started us, before the first signal
+  SessionSettings judged;  // by which it is seen to work
+  bool looks = false;      // at that; else it is ended whatever it does
+  bool asks = false;       // who started us, before the first signal
 };
 
 Result<Task> read_task(int argc, char** argv) {
   const auto pid = argc == 4 || argc >= 8 ? to_pid(argv[1]) : std::nullopt;
   if (!pid) return fail("is started by Python's lull.watch(), not by hand");
   Task task;
+  task.judged.every = 1s;
   task.wait = TRY(parse_duration(argv[2]));
   task.grace = TRY(parse_duration(argv[3]));
   task.target = TRY(Process::open(*pid));

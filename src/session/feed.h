@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "act/executor.h"
 #include "base/exit_status.h"
 #include "gpu/snapshot.h"
 #include "jobs/scope.h"
@@ -40,6 +41,25 @@ class SamplingCosts {
   unsigned slow_ = 0;  // samples in a row
   bool slow_said_ = false;
   bool attach_said_ = false;
+};
+
+// What every watching session is told.
+struct CommonSettings {
+  std::string gpus;
+  Duration delay{};
+  Duration every = std::chrono::seconds(5);
+  WhenMissing missing = WhenMissing::unknown;
+  std::vector<SignalSource> signals = {};  // of the user's own
+  bool require_gpu = false;
+  bool dry_run = false;
+};
+
+// What those are told that do what somebody asked for.
+struct ActingSettings {
+  ActionOptions how;
+  std::string evidence = {};  // a folder; empty: none is written
+  Executor::Retries retries;
+  bool controlled = true;  // listens to `lull watch --cancel`, and to `lull keep` where there are several subjects
 };
 
 struct FeedOptions {

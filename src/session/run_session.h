@@ -21,7 +21,8 @@ namespace lull {
 enum class Leftovers : std::uint8_t { unseen, keep, end };  // unseen: not even looked for
 
 struct RunSettings {
-  SessionSettings common = {.policy = {}, .gpus = {}, .also = {}, .delay = std::chrono::minutes(1)};
+  RunSettings() { common.delay = std::chrono::minutes(1); }
+  SessionSettings common;
   std::vector<std::string> command;
 
   std::string evidence;

@@ -10,7 +10,6 @@
 #include <string_view>
 #include <vector>
 
-#include "act/executor.h"
 #include "base/exit_status.h"
 #include "engine/engine.h"
 #include "jobs/also.h"
@@ -20,22 +19,15 @@
 
 namespace lull {
 
-struct SessionSettings {
+struct SessionSettings : CommonSettings {
   Policy policy;
-  std::optional<Rule> warn_by = {};  // when this fires, that is said, and nothing else is done
-  std::string gpus;
+  std::optional<Rule> warn_by = {};    // when this fires, that is said, and nothing else is done
   std::string gpus_option = "--gpus";  // what that is called where it is given
   bool absent_left_out = false;        // of these
   bool all_without_context = false;    // a job without a GPU of its own is judged by all of them
   Also also;                           // work that counts as the subject's, wherever its processes are
-  Duration delay{};
-  bool first_may_fire = false;  // the first sample after the delay, which has others before it
-  Duration every = std::chrono::seconds(5);
+  bool first_may_fire = false;         // the first sample after the delay, which has others before it
   std::optional<Duration> max_time = {};
-  WhenMissing missing = WhenMissing::unknown;
-  std::vector<SignalSource> signals = {};  // of the user's own
-  bool require_gpu = false;
-  bool dry_run = false;
   bool watch_work = false;  // cpu, io and quiet of the job, and every signal of its GPUs, whatever the rule asks for
 };
 

@@ -15,15 +15,11 @@
 
 namespace lull {
 
-struct WatchSettings {
+struct WatchSettings : ActingSettings {
   SessionSettings common;
   bool of_job = false;  // our own CUDA_VISIBLE_DEVICES says which GPUs count
   bool repeat = false;
-  std::string evidence;               // a folder; empty: none is written
   std::vector<ActionOption> actions;  // an exit, if any, is the last
-  ActionOptions how;
-  Executor::Retries retries;
-  bool controlled = true;  // listens to `lull watch --cancel`
 };
 
 class WatchSession final : public Session {
