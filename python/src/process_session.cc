@@ -17,8 +17,7 @@ namespace lull::python {
 // A loop on a thread among others: no signals, no job, no children.
 class ProcessWatch::World final : public lull::World {
  public:
-  World(std::unique_ptr<Loop> loop, SensorProgram program)
-      : loop_(std::move(loop)), program_(std::move(program)) {}
+  World(std::unique_ptr<Loop> loop, SensorProgram program) : loop_(std::move(loop)), program_(std::move(program)) {}
 
   Loop& loop() override { return *loop_; }
   Result<> listen(const std::vector<int>&, OnSignal) override { return {}; }

@@ -101,8 +101,8 @@ void Observer::see(const Snapshot& snapshot) {
   last_ = snapshot.at;
 }
 
-// Samples follow a grid that begins with the first one (Ticker, loop/loop.h). A point of it at which no sample was asked
-// for counts as late until the next one was.
+// Samples follow a grid that begins with the first one (Ticker, loop/loop.h). A point of it at which no sample was
+// asked for counts as late until the next one was.
 void Observer::count_delays() {
   if (!due_) {
     due_ = snapshot_.at + every_;
