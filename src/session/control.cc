@@ -460,7 +460,9 @@ struct Asking::State {
         try_to_connect(call, question);
         if (call.connected && !call.line && !loop.on_ready(call.socket.get(), [this, &call] {
               hear(call, what);
-              if (call.line) look_again(Duration::zero());
+              if (!call.line) return;
+              drop(call);  // who has answered hangs up, which is no second answer
+              look_again(Duration::zero());
             }))
           call.line = "no answer";
       }

@@ -63,7 +63,8 @@ TEST_F(ControlTest, AFullQueueIsTriedAgain) {
     const std::string file = fmt::format("/proc/self/task/{}/syscall", us);
     const auto waits = [&] {
       const std::string call = read_file(file).value_or("");
-      return call.starts_with(fmt::format("{} ", SYS_epoll_wait)) || call.starts_with(fmt::format("{} ", SYS_epoll_pwait));
+      return call.starts_with(fmt::format("{} ", SYS_epoll_wait)) ||
+             call.starts_with(fmt::format("{} ", SYS_epoll_pwait));
     };
     while (!over && !waits()) std::this_thread::yield();
     while (!over) {
@@ -76,6 +77,29 @@ TEST_F(ControlTest, AFullQueueIsTriedAgain) {
   ASSERT_EQ(replies.size(), 1U);
   EXPECT_EQ(replies[0].line, "yes");
   EXPECT_EQ(replies[0].watcher, std::to_string(::getpid()));
+}
+
+TEST_F(ControlTest, AnAnswerStaysWhileAnotherIsWaitedFor) {
+  const auto watcher = Control::listen(*loop_, ControlOf::watch, [](const std::string&) { return "yes"; });
+  ASSERT_TRUE(watcher) << watcher.error().message();
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  const std::string silent = socket_file().parent_path() / "watch.2.0";
+  ASSERT_LT(silent.copy(address.sun_path, sizeof address.sun_path), sizeof address.sun_path);
+  const Fd other(::socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  ASSERT_EQ(::bind(other.get(), reinterpret_cast<const sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(::listen(other.get(), 4), 0);
+  std::vector<Reply> replies;
+  const Asking asking(
+      *loop_, ControlOf::watch, "",
+      [&](const std::vector<Reply>& all) {
+        replies = all;
+        loop_->stop();
+      },
+      200ms);
+  ASSERT_TRUE(loop_->run());
+  ASSERT_EQ(replies.size(), 2U);
+  for (const Reply& reply : replies) EXPECT_EQ(reply.line, reply.watcher == "2" ? "no answer" : "yes");
 }
 
 TEST_F(ControlTest, NobodyIsAskedWhereAWatcherWasKilled) {
