@@ -73,8 +73,7 @@ Result<> check_driver(const ParkObservations& seen) {
   if (least == 0) return fail(fmt::format("cuda-checkpoint is not known to work on {}", printable(seen.machine)));
   if (!major) return fail("the version of the driver cannot be read");
   if (*major < least)
-    return fail(
-        fmt::format("the driver is {}: on {} it must be {} or newer", printable(version), seen.machine, least));
+    return fail(fmt::format("the driver is {}: on {} it must be {} or newer", printable(version), seen.machine, least));
   return {};
 }
 

@@ -10,8 +10,8 @@
 #include <thread>
 
 #include "base/text.h"
-#include "trace/rows.h"
 #include "trace/cells.h"
+#include "trace/rows.h"
 #include "trace/time.h"
 
 namespace lull::trace {
