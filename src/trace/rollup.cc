@@ -219,8 +219,19 @@ Result<Schema> schema_of_day(const std::string& path) {
   return recognise(head, {.columns = {}, .wanted = all});
 }
 
-bool is_current(const std::string& path, const std::string& stamp) {
-  const auto fd = open_file(path, O_RDONLY | O_NOFOLLOW);
+// Anybody may put a file of this name into a folder that all may write: it counts if it is of whoever wrote the day,
+// and nobody else could change it.
+Result<Fd> open_rollup(const std::string& path, uid_t owner, mode_t mode) {
+  Fd fd = TRY(open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
+  struct stat status{};
+  if (::fstat(fd.get(), &status) != 0) return fail(errno, "stat");
+  const bool trusted = status.st_uid == owner || status.st_uid == ::geteuid() || status.st_uid == 0;
+  if (!S_ISREG(status.st_mode) || !trusted || (status.st_mode & 022 & ~mode) != 0) return fail("it is not of its day");
+  return fd;
+}
+
+bool is_current(const std::string& path, const struct stat& day, const std::string& stamp) {
+  const auto fd = open_rollup(path, day.st_uid, day.st_mode);
   const auto index = fd ? read_index(fd->get()) : Result<std::string>(fail(""));
   return index && index->starts_with(fmt::format("{}\n{}\n", kFirstLine, stamp));
 }
@@ -237,7 +248,9 @@ std::shared_ptr<const RollUp> RollUp::find(const std::string& day_path, const Sc
   if (!has_rollup(schema) || ::stat(day_path.c_str(), &day) != 0) return nullptr;
   auto found = std::make_shared<RollUp>();
   found->path_ = rollup_path(day_path);
-  const auto fd = open_file(found->path_, O_RDONLY | O_NOFOLLOW);
+  found->owner_ = day.st_uid;
+  found->mode_ = day.st_mode;
+  const auto fd = open_rollup(found->path_, found->owner_, found->mode_);
   const auto text = fd ? read_index(fd->get()) : Result<std::string>(fail(""));
   if (!text) return nullptr;
   IndexReader index(*text);
@@ -271,7 +284,7 @@ std::shared_ptr<const RollUp> RollUp::find(const std::string& day_path, const Sc
   return index.over() && !found->blocks_.empty() ? found : nullptr;
 }
 
-Result<RollUp::Reader> RollUp::open() const { return Reader(*this, TRY(open_file(path_, O_RDONLY | O_NOFOLLOW))); }
+Result<RollUp::Reader> RollUp::open() const { return Reader(*this, TRY(open_rollup(path_, owner_, mode_))); }
 
 std::unexpected<Error> RollUp::Reader::damaged() const { return fail(printable(of_.path_) + " is damaged"); }
 
@@ -354,7 +367,7 @@ Result<> roll_up(const std::string& day_path) {
   if (::fstat(day.get(), &status) != 0) return fail(errno, "stat " + day_path);
   const std::string path = rollup_path(day_path);
   const std::string stamp = stamp_of(status);
-  if (is_current(path, stamp)) return {};
+  if (is_current(path, status, stamp)) return {};
   const auto schema = schema_of_day(day_path);
   if (!schema || !has_rollup(*schema)) return {};
   const std::string unfinished = path + std::string(kUnfinishedEnding);

@@ -3,6 +3,8 @@
 // there several times sooner than from its text, and gives the same rows. It counts only for the file that it was made
 // of: a day that was written to since is read from its text.
 
+#include <sys/types.h>
+
 #include <cstdint>
 #include <memory>
 #include <string>
@@ -56,6 +58,8 @@ class RollUp {
   };
 
   std::string path_;
+  uid_t owner_ = 0;  // of the day, and its mode
+  mode_t mode_ = 0;
   std::vector<std::vector<std::string>> names_;  // of GPUs and who has them, as the cells say
   std::vector<std::size_t> wanted_;              // by slot of the schema: its column
   std::vector<Rows> blocks_;

@@ -106,6 +106,30 @@ TEST_F(RollUpTest, IsReadInPlaceOfTheRows) {
   EXPECT_NE(read(), before);
 }
 
+// In a folder where all may make files anybody could put one there.
+TEST_F(RollUpTest, OneThatOthersMayWriteIsNotReadAndIsRemade) {
+  const std::string rollup = rollup_path(path());
+  write(day_of(3000, 40));
+  ASSERT_TRUE(roll_up(path()));
+  ASSERT_EQ(::chmod(rollup.c_str(), 0666), 0);
+  ASSERT_TRUE(roll_up(path()));
+  EXPECT_EQ(std::filesystem::status(rollup).permissions(), std::filesystem::status(path()).permissions());
+  const std::string right = read();
+  replace_unseen(day_of(1000, 80));
+  EXPECT_EQ(read(), right);
+  ASSERT_EQ(::chmod(rollup.c_str(), 0666), 0);
+  EXPECT_NE(read(), right);
+  ASSERT_EQ(::chmod(rollup.c_str(), 0600), 0);
+  EXPECT_EQ(read(), right);
+  if (::geteuid() == 0) {
+    ASSERT_EQ(::chown(rollup.c_str(), 65534, 65534), 0);
+    EXPECT_NE(read(), right);
+  }
+  std::filesystem::remove(rollup);
+  ASSERT_EQ(::mkfifo(rollup.c_str(), 0600), 0);
+  EXPECT_NE(read(), right) << "nobody waits for a writer";
+}
+
 TEST_F(RollUpTest, OfADayThatWasWrittenToSinceIsRemade) {
   write(day_of(3000, 40));
   ASSERT_TRUE(roll_up(path()));
