@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cerrno>
+#include <csignal>
 #include <new>
 #include <utility>
 
@@ -104,6 +105,7 @@ void Background::follow(Process process, Fd socket, Duration time) {
   }
   limit_.in(time, [this, time] {
     late_ = std::exchange(process_, {});
+    (void)late_.signal(SIGKILL);
     tell(fail("not done after " + format_duration(time)));
   });
 }

@@ -51,8 +51,6 @@ std::string variable_of(pid_t pid, std::string_view name) {
   return {};
 }
 
-std::string folder_of(const std::string& file) { return file.substr(0, file.rfind('/')); }
-
 // "Gres Name=gpu Type=a Count=2 Index=1 ID=7696487 File=/dev/nvidia[0-1] Links=(null)"
 std::map<std::string_view, std::string_view> fields_of(std::string_view line) {
   std::map<std::string_view, std::string_view> fields;

@@ -27,6 +27,7 @@ using namespace std::chrono_literals;
 
 constexpr double kNearWattsOfAmd = 5;
 constexpr std::uint64_t kFirstCdna = 90'008;  // of KFD's numbers: MI100 and later, which have no graphics at all
+constexpr std::uint64_t kRenoir = 90'012;     // but for this one: the graphics of a processor
 constexpr std::uint64_t kFirstGfx10 = 100'000;
 constexpr Duration kSeldomRead = 10s;  // whether a screen is drawn on, and what KFD knows
 
@@ -180,7 +181,7 @@ class AmdGpu final : public FileGpu {
     if (!mine.empty() && mine[0].has_cpu) shares_memory_ = true;
     const std::uint64_t gfx = !mine.empty() ? mine[0].gfx_target_version : 0;
     device.rdna = is_rdna(gfx);
-    only_computes_ = gfx >= kFirstCdna && gfx < kFirstGfx10;
+    only_computes_ = gfx >= kFirstCdna && gfx < kFirstGfx10 && gfx != kRenoir;
     device.partition = mine.size() > 1 || (!mine.empty() && (mine[0].partition || compute_.split));
     if (!device.partition && !mine.empty()) {
       kfd_gpu_ = mine[0].gpu_id;
