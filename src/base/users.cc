@@ -2,6 +2,7 @@
 
 #include <pwd.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -151,6 +152,17 @@ std::string user_name(uid_t uid, const UserFiles& files) {
   const uid_t owner = owner_of(uid, files);
   const std::string name = name_of(owner, files.passwd);
   return owner == uid ? name : name + " (subuid " + std::to_string(uid) + ")";
+}
+
+bool is_us(uid_t owner) {
+  if (owner != ::geteuid()) return false;
+  constexpr uid_t kOverflow = 65534;  // unless an administrator chose another
+  const auto shared = read_file("/proc/sys/kernel/overflowuid");
+  if (owner != (shared ? to_unsigned(trim(*shared)).value_or(kOverflow) : kOverflow)) return true;
+  auto map = read_file("/proc/self/uid_map");
+  if (!map) return map.error().errno_value == ENOENT;  // a kernel without such namespaces
+  std::erase_if(*map, [](char c) { return c == ' ' || c == '\n'; });
+  return *map == "004294967295";  // "0 0 4294967295": all users, by their own numbers
 }
 
 std::optional<uid_t> user_called(const std::string& name) {

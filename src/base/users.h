@@ -23,6 +23,10 @@ uid_t owner_of(uid_t uid, const UserFiles& files = {});
 // Is this uid the user, or a subordinate uid of theirs (perhaps of others, too)?
 bool belongs_to(uid_t uid, uid_t user, const UserFiles& files = {});
 
+// Is the owner of a file or a process the user that we are? In a user namespace all who have no number there share one,
+// which is not ours alone.
+bool is_us(uid_t owner);
+
 // Of this name, or of this number, as the user database knows it: also one of a network directory.
 std::optional<uid_t> user_called(const std::string& name);
 

@@ -7,6 +7,7 @@
 
 #include "act/cgroup.h"
 #include "base/text.h"
+#include "base/users.h"
 #include "lease/folder.h"
 #include "lease/record.h"
 #include "sense/openers.h"
@@ -305,7 +306,7 @@ ScopeFinder::Given ScopeFinder::by_lease() {
             .unread = true};
   }
   for (const LeaseInfo& lease : *leases) {
-    if (lease.record.id != options_.environment.lease || lease.owner != ::geteuid() ||
+    if (lease.record.id != options_.environment.lease || !is_us(lease.owner) ||
         lease.record.kind == LeaseKind::collecting)
       continue;
     for (const Device& device : inventory_->devices)

@@ -15,6 +15,7 @@
 #include "base/process.h"
 #include "base/text.h"
 #include "base/units.h"
+#include "base/users.h"
 #include "lease/picker.h"
 #include "lease/record.h"
 
@@ -82,7 +83,7 @@ std::expected<void, Refusal> Picker::prepare() {
   if (const char* id = environment("LULL_LEASE"); id != nullptr && folder_) {
     const FolderState state = TRY(folder_->scan());
     for (const LeaseInfo& lease : state.leases)
-      if (lease.owner == ::geteuid() && lease.record.id == id && lease.record.kind != LeaseKind::collecting)
+      if (is_us(lease.owner) && lease.record.id == id && lease.record.kind != LeaseKind::collecting)
         inside_.push_back(lease.gpu);
     if (!inside_.empty()) within_ = id;
   }

@@ -1,6 +1,7 @@
 """Names that others choose: cgroups that look like somebody's container, subordinate uids, root of a user namespace,
 shells behind su."""
 import fcntl
+import json
 import os
 import pathlib
 import pty
@@ -139,6 +140,19 @@ def test_root_of_a_user_namespace_releases_no_lease_of_others(users, enter):  # 
     assert held(gpus) == ["0"] and theirs.process.poll() is None
     done = gpus.run(*enter, gpus.binary, "pick", "--", "true", **as_user(ADA))
     assert done.returncode == 125, "it is leased, whoever looks"
+
+
+@NAMESPACES
+@pytest.mark.parametrize("enter", [ROOT_IN_A_NAMESPACE, NOBODY_IN_A_NAMESPACE])
+def test_a_user_namespace_shares_no_lease_of_others(users, enter):  # noqa: F811
+    """Everybody can read the id of a lease."""
+    gpus, _ = users(1)
+    theirs = Job(gpus, **as_user(BOB))
+    assert theirs.gpu() == "0"
+    (lease,) = json.loads(gpus.lull("leases", "--json").stdout)["leases"]
+    done = gpus.run(*enter, gpus.binary, "pick", "--gpus", "0", "--", "true", env={"LULL_LEASE": lease["lease"]}, **as_user(ADA))
+    assert done.returncode == 125 and "leased" in done.stderr, done
+    assert held(gpus) == ["0"] and theirs.process.poll() is None
 
 
 @NAMESPACES
