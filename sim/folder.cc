@@ -50,7 +50,7 @@ Result<> make_file(const std::string& path) {
 // root's simulation is one that others see: they may look at it and lease its GPUs, and root alone changes it.
 Result<> let_others_in(const std::string& path) {
   if (::geteuid() != 0) return {};
-  for (const auto& [name, mode] : {std::pair{"", 0755U}, {"/dev", 0755U}, {"/leases", 01777U}, {"/control", 01777U}})
+  for (const auto& [name, mode] : {std::pair{"", 0755U}, {"/dev", 0755U}, {"/leases", 01777U}})
     if (::chmod((path + name).c_str(), mode) != 0) return fail(errno, path + name);
   return {};
 }
@@ -59,7 +59,7 @@ Result<Fd> furnish(const std::string& path, std::size_t gpus) {
   Fd lock = TRY(open_file(path + "/owner", O_RDWR | O_CREAT | O_EXCL, 0600));
   if (::flock(lock.get(), LOCK_EX | LOCK_NB) != 0) return fail(errno, "lock " + path);
   TRY(write_all(lock.get(), fmt::format("{}\n", ::getpid())));  // loads end with us
-  for (const char* name : {"/dev", "/leases", "/control"})
+  for (const char* name : {"/dev", "/leases"})
     if (::mkdir((path + name).c_str(), 0700) != 0) return fail(errno, "make " + path + name);
   for (const char* name : {"/dev/nvidiactl", "/dev/nvidia-uvm"})
     if (gpus > 0) TRY(make_file(path + name));

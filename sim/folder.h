@@ -26,7 +26,6 @@ class Folder {
   const std::string& path() const { return path_; }
   std::string dev() const { return path_ + "/dev"; }
   std::string leases() const { return path_ + "/leases"; }
-  std::string control() const { return path_ + "/control"; }
 
  private:
   Folder(std::string path, Fd lock);

@@ -210,12 +210,13 @@ std::string prepended(const char* name, const std::string& first) {
   return rest == first || rest.starts_with(first + ":") ? std::string(rest) : first + ":" + std::string(rest);
 }
 
-// Leases and watchers are the simulation's own, unless somebody chose a folder (and not an outer simulation did).
-std::string own_folder(const char* variable, const std::string& ours) {
-  const char* chosen = std::getenv(variable);
+// Leases are the simulation's own, unless somebody chose a folder (and not an outer simulation did).
+std::string leases_folder(const Folder& folder) {
+  const char* chosen = std::getenv("LULL_LEASES");
   const char* outer = std::getenv("LULL_SIM");
-  if (chosen == nullptr || *chosen == '\0') return ours;
-  if (outer != nullptr && *outer != '\0' && std::string_view(chosen).starts_with(std::string(outer) + "/")) return ours;
+  if (chosen == nullptr || *chosen == '\0') return folder.leases();
+  if (outer != nullptr && *outer != '\0' && std::string_view(chosen).starts_with(std::string(outer) + "/"))
+    return folder.leases();
   return chosen;
 }
 
@@ -275,8 +276,7 @@ Session make_session(const std::vector<std::string>& command, const Scenario& sc
   session.command = command;
   session.environment = {
       {"LD_LIBRARY_PATH", prepended("LD_LIBRARY_PATH", library)},
-      {"LULL_LEASES", own_folder("LULL_LEASES", folder.leases())},
-      {"LULL_CONTROL", own_folder("LULL_CONTROL", folder.control())},
+      {"LULL_LEASES", leases_folder(folder)},
       {"LULL_SIM", folder.path()},
       {"LULL_DEV", folder.dev()},
       {"LULL_NVML", ""},  // would lead lull past the simulation

@@ -52,7 +52,6 @@ def test_the_environment_inside_a_simulation(run_lull, runtime, lull):
     assert pathlib.Path(inside["LULL_SIM"]).parent == folder
     assert inside["LULL_DEV"] == inside["LULL_SIM"] + "/dev"
     assert inside["LULL_LEASES"] == inside["LULL_SIM"] + "/leases"
-    assert inside["LULL_CONTROL"] == inside["LULL_SIM"] + "/control"
     library, rest = inside["LD_LIBRARY_PATH"].split(":", 1)
     assert rest == "/somewhere" and os.path.exists(library + "/libnvidia-ml.so.1")
     assert os.path.exists(library + "/libnvidia-ml.so")
@@ -60,18 +59,8 @@ def test_the_environment_inside_a_simulation(run_lull, runtime, lull):
     kept = run_lull("sim", "--gpus", 1, "--", "sh", "-c", "echo $LULL_LEASES", env={**env, "LULL_LEASES": "/mine"})
     assert kept.stdout == "/mine\n"
     nested = run_lull("sim", "--gpus", 1, "--", lull, "sim", "--gpus", 3, "--", "sh", "-c",
-                      'echo ${LULL_LEASES#$LULL_SIM} ${LULL_CONTROL#$LULL_SIM}; ls $LULL_DEV', env=env)
-    assert nested.stdout.split() == ["/leases", "/control", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidiactl", "pts"]
-
-
-def test_watchers_outside_of_a_simulation_are_not_asked_inside(run_lull, runtime, lull):
-    """`lull keep`, tried out in a simulation, must not keep a real job."""
-    _, env = runtime
-    script = (f"{lull} watch --per job --idle 'util < 1 for 1h' --do end & watcher=$!; "
-              f"until ls $LULL_CONTROL/lull-keep-*/keep.* >/dev/null 2>&1; do sleep 0.02; done; "
-              f"{lull} sim --gpus 1 -- {lull} keep 1h; status=$?; kill $watcher; wait; exit $status")
-    done = run_lull("sim", "--gpus", 1, "--", "sh", "-c", script, env=env)
-    assert done.returncode == 1 and "nobody watches" in done.stderr, done.stderr
+                      'echo ${LULL_LEASES#$LULL_SIM}; ls $LULL_DEV', env=env)
+    assert nested.stdout.split() == ["/leases", "nvidia-uvm", "nvidia0", "nvidia1", "nvidia2", "nvidiactl", "pts"]
 
 
 def test_terminals_of_the_machine_are_seen_inside(lull, runtime):
