@@ -298,15 +298,15 @@ std::string trouble_of(const std::string& folder, const Recording& seen, WallTim
   if (state.kind == RecorderState::Kind::failed)
     return fmt::format("recording failed {}: {}",
                        format_rfc3339(std::chrono::floor<std::chrono::seconds>(state.since), 0), state.why);
-  if (seen.read_only)
-    return fmt::format("{} is on a read-only file system: nothing can be recorded", printable(folder));
   const Duration silence = std::max(kShortestSilence, kSilentIntervals * state.every);
-  if (!seen.last_row) return fmt::format("{} has no day yet: `lull record --history` writes it", printable(folder));
-  if (now - *seen.last_row > silence)
-    return fmt::format("nothing has been recorded since {}{}",
-                       format_rfc3339(std::chrono::floor<std::chrono::seconds>(*seen.last_row), 0),
-                       seen.free_bytes == 0 ? ": the disk is full" : "");
-  return {};
+  if (seen.last_row && now - *seen.last_row <= silence) return {};
+  std::string text = seen.last_row ? "nothing has been recorded since " +
+                                         format_rfc3339(std::chrono::floor<std::chrono::seconds>(*seen.last_row), 0)
+                                   : printable(folder) + " has no day yet";
+  // Only a reason where nothing comes: a mount that is read-only here may not be for the recorder.
+  if (seen.read_only) return text + ": the folder is on a read-only file system";
+  if (seen.free_bytes == 0) return text + ": the disk is full";
+  return seen.last_row ? text : text + ": `lull record --history` writes it";
 }
 
 }  // namespace

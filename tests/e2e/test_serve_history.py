@@ -120,23 +120,46 @@ def test_a_full_disk_is_said_in_both_logs_and_over_http(sim, tmp_path):
         assert made(server, "/api/history")[0] == 200, "what was written can be read"
 
 
+def age(folder):
+    """The days there were written an hour ago."""
+    for path in folder.glob("*.zst"):
+        os.utime(path, (time.time() - 3600, time.time() - 3600))
+
+
+def read_only(folder):
+    return f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}"
+
+
 def test_a_read_only_folder_is_said_in_both_logs_and_over_http(sim, tmp_path):
     folder = write_days(tmp_path / "history", days=1, gpus=1, every=600)
+    age(folder)
     with sim(1) as gpus:
-        both = mounted(gpus, f"mount --bind {folder} {folder} && mount -o remount,bind,ro {folder}", f"{gpus.binary} record --history {folder}",
+        both = mounted(gpus, read_only(folder), f"{gpus.binary} record --history {folder}",
                        f"{gpus.binary} serve --listen unix:{tmp_path}/serve.sock --history {folder}")
         said = read_until(both.stderr, "ead-only file system", times=2)
-        assert "nothing can be recorded" in said
+        assert "nothing has been recorded since" in said
         seen = Served(both, f"unix:{tmp_path}/serve.sock").json("/api/recording")
-        assert seen["read_only"] and "read-only file system" in seen["trouble"]
+        assert seen["read_only"] and seen["trouble"].endswith(": the folder is on a read-only file system")
+
+
+def test_a_folder_that_only_the_server_may_not_write_to_is_no_trouble(sim, tmp_path):
+    """As in a unit with ProtectSystem=strict: the recorder works elsewhere."""
+    folder = tmp_path / "history"
+    with sim(1) as gpus:
+        recorder = gpus.start_lull("record", "--history", folder, "--every", "100ms")
+        wait_until(lambda: list(folder.glob("*.zst")), what="the first row")
+        other = mounted(gpus, read_only(folder), f"exec {gpus.binary} serve --listen unix:{tmp_path}/serve.sock --history {folder}")
+        read_until(other.stderr, "serving on")
+        seen = made(Served(other, f"unix:{tmp_path}/serve.sock"), "/api/recording")[1]
+        assert recorder.poll() is None
+        assert seen["read_only"] and seen["state"] == "recording" and seen["trouble"] is None
 
 
 def test_a_day_without_rows_is_said(sim, serve, tmp_path):  # noqa: F811
     folder = tmp_path / "history"
     with sim(1) as gpus:
         assert gpus.lull("record", "--history", str(folder), "--every", "50ms", "--for", "200ms").returncode == 0
-        newest = sorted(folder.glob("*.zst"))[-1]
-        os.utime(newest, (time.time() - 3600, time.time() - 3600))
+        age(folder)
         server = serve(gpus, "--history", folder)
         assert "nothing has been recorded since" in made(server, "/api/recording")[1]["trouble"]
 
