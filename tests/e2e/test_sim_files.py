@@ -86,8 +86,8 @@ def test_a_load_of_amd_is_in_kfd(tree):
     load = machine.gpus.load("amd:1", 80, "3GiB")
     assert machine.read(1, "gpu_busy_percent") == "80"
     kfd = machine.sys / "class/kfd/kfd/proc" / str(load.pid)
-    used = {path.name: int(path.read_text()) for path in kfd.glob("vram_*")}
-    assert sorted(used.values()) == [0, 3 << 30]  # a file for each card that it may open
+    # A file for each card that it may open.
+    wait_until(lambda: sorted(path.read_text() for path in kfd.glob("vram_*")) == ["0\n", f"{3 << 30}\n"], what="its memory")
     held = {os.path.basename(os.readlink(path)) for path in pathlib.Path(f"/proc/{load.pid}/fd").iterdir()}
     assert {"kfd", "renderD129"} <= held and "renderD128" not in held
     os.kill(load.pid, signal.SIGKILL)
