@@ -118,7 +118,7 @@ TEST_F(EvidenceFolder, HasAPageThatShowsAllOfIt) {
 }
 
 // As where the disk is full: a file takes so many bytes and no more.
-TEST_F(EvidenceFolder, WithoutRoomItSaysWhatIsMissingAndLeavesNoHalfPage) {
+TEST_F(EvidenceFolder, WithoutSpaceItSaysWhatIsMissingAndLeavesNoHalfPage) {
   rlimit before{};
   ASSERT_EQ(::getrlimit(RLIMIT_FSIZE, &before), 0);
   for (const rlim_t room : {0, 1000}) {

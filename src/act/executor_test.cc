@@ -353,7 +353,7 @@ TEST_F(ExecutorTest, NobodyIsAnsweredAfterTheEnd) {
   EXPECT_EQ(answers, 0);
 }
 
-TEST_F(ExecutorTest, WorkThatWasSeenOnceAfterTheSignalSparesWhateverTheLastLookShows) {
+TEST_F(ExecutorTest, WorkSeenOnceAfterTheSignalSparesWhateverThePreKillCheckShows) {
   for (const bool seen : {false, true}) {
     Step end("end", true);
     end.ends = true;
@@ -399,7 +399,7 @@ TEST_F(ExecutorTest, OnlyWhoIsKnownNotToWorkMayBeKilled) {
   EXPECT_EQ(answer, Truth::unknown);
 }
 
-TEST_F(ExecutorTest, TheLastLookAsksTheNewestSample) {
+TEST_F(ExecutorTest, ThePreKillCheckUsesTheNewestSample) {
   Step end("end", true);
   end.ends = true;
   const auto run = make({&end}, true);

@@ -30,7 +30,7 @@ struct Subreaper {
   ~Subreaper() { ::prctl(PR_SET_CHILD_SUBREAPER, 0); }
 };
 
-// Errands of ours that have not ended, as a subreaper sees them.
+// Tasks of ours that have not ended, as a subreaper sees them.
 std::size_t timed_tasks_under_way() {
   const auto is_one = [](const ProcessEntry& one) {
     return one.parent == ::getpid() && one.name == "lull-task" && !one.ended();

@@ -374,7 +374,7 @@ TEST_F(EngineTest, APersonAsksForMoreTime) {
   EXPECT_EQ(fired, (std::vector{6, 18})) << "what holds when the time is over fires then, what was busy begins anew";
 }
 
-TEST_F(EngineTest, ALadderFiresItsRungsOneAfterTheOther) {
+TEST_F(EngineTest, StepsFireOneAfterTheOther) {
   Plan plan = options("util < 1 for 2s", 1s);
   plan.steps.push_back({"end", *parse_rule("util < 1 for 5s")});
   Engine engine({plan});
@@ -394,7 +394,7 @@ TEST_F(EngineTest, ALadderFiresItsRungsOneAfterTheOther) {
       << "the second step was never told how it went";
 }
 
-TEST_F(EngineTest, NoTimeIsLeftOfARungThatIsNotArmed) {
+TEST_F(EngineTest, AStepThatIsNotArmedHasNoTimeLeft) {
   Engine engine({plan_of(*Policy::parse("util < 1 for 4s", "util > 50"), {.interval = 1s}, {})});
   const Subject subject{.id = {"job"}, .scope = {inventory_->devices, "all"}};
   for (int t = 0; t < 3; ++t) {
@@ -404,7 +404,7 @@ TEST_F(EngineTest, NoTimeIsLeftOfARungThatIsNotArmed) {
   }
 }
 
-TEST_F(EngineTest, NoTimeIsLeftOfARungThatFires) {
+TEST_F(EngineTest, AStepThatFiresHasNoTimeLeft) {
   Engine engine({options("util < 1 for 4s", 1s)});
   const Subject subject{.id = {"job"}, .scope = {inventory_->devices, "all"}};
   const auto left = [&](int t) {

@@ -81,7 +81,7 @@ TEST(Filling, AnOpenIsNoUse) {
       << "another process of that number";
 }
 
-TEST(Filling, WhoIsSuspectedIsKnownForAsLongAsTheFillerStandsStill) {
+TEST(Filling, ASuspectIsRememberedWhileTheFillerIsPaused) {
   FillingWorld world({FillingWorld::filler()});
   const DeviceId gpu = world.observations[0].gpu;
   world.sample();
@@ -136,7 +136,7 @@ TEST(Filling, UseEndsIt) {
   }
 }
 
-TEST(Filling, MemoryThatGrowsWhileItStandsStillIsSomebodyElses) {
+TEST(Filling, MemoryThatGrowsWhileTheFillerIsPausedBelongsToAnotherProcess) {
   FillingWorld world({FillingWorld::filler()});
   world.observations[0].mem_used = 4 * kGiB;
   world.sample();
@@ -148,7 +148,7 @@ TEST(Filling, MemoryThatGrowsWhileItStandsStillIsSomebodyElses) {
   EXPECT_EQ(orders[0].why.kind, Reason::memory_grew);
 }
 
-TEST(Filling, YieldStopEndsAtOnceAndPauseStandsStill) {
+TEST(Filling, YieldStopEndsAtOnceAndYieldPausePauses) {
   FillerSettings stop = FillingWorld::filler();
   stop.yield = YieldWay::stop;
   FillingWorld at_once({stop});
@@ -302,7 +302,7 @@ TEST(Filling, AWaiterThatCollectsCostsNoMoreThanItAskedFor) {
   EXPECT_EQ(world.state(3), State::running);
 }
 
-TEST(Filling, WhatCannotBeReadStandsStillAndIsNotEnded) {
+TEST(Filling, AFillerOnAnUnreadableGpuIsPausedAndNotEnded) {
   FillingWorld world({FillingWorld::filler()});
   world.sample();
   world.observations[0].unreadable = "GPU is lost";

@@ -172,7 +172,7 @@ TEST_F(Lease, AFileThatMayNotBeReadCountsAsTaken) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(Lease, TheDoorLetsOneIn) {
+TEST_F(Lease, OneProcessGetsTheFolderLock) {
   const LeaseFolder leases = folder();
   const auto folder_lock = must(leases.enter());
   const auto second = leases.enter(20ms);
@@ -180,7 +180,7 @@ TEST_F(Lease, TheDoorLetsOneIn) {
   EXPECT_NE(second.error().message().find("locked"), std::string::npos);
 }
 
-TEST_F(Lease, WhoWaitsAtTheDoorIsLetInOnceItsHolderIsGone) {
+TEST_F(Lease, AWaiterGetsTheFolderLockOnceItsHolderHasEnded) {
   const LeaseFolder leases = folder();
   int ends[2] = {-1, -1};
   ASSERT_EQ(::pipe(ends), 0);

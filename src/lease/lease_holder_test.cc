@@ -19,7 +19,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A lease holder for a real process that closes all it inherited.
-TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
+TEST_F(Lease, TheLeaseHolderKeepsTheLeaseWhileTheProcessLives) {
   const LeaseFolder leases = folder();
   std::optional<LeaseHolder> lease_holder = must(LeaseHolder::start(leases));
   std::array<int, 2> hold{};
@@ -48,7 +48,7 @@ TEST_F(Lease, TheKeeperHoldsWhileTheProcessLives) {
 }
 
 // What is slow to close is closed by the lease holder and not by us, and not only when the job has ended.
-TEST_F(Lease, TheKeeperClosesWhatIsSlowToClose) {
+TEST_F(Lease, TheLeaseHolderClosesWhatIsSlowToClose) {
   const LeaseFolder leases = folder();
   std::optional<LeaseHolder> lease_holder = must(LeaseHolder::start(leases));
   must(lease_holder->stand_by());
@@ -70,7 +70,7 @@ TEST_F(Lease, TheKeeperClosesWhatIsSlowToClose) {
   must(keeping.signal(SIGTERM));
 }
 
-TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
+TEST_F(Lease, TheLeaseHolderEndsWhenItsParentGivesUp) {
   const LeaseFolder leases = folder();
   std::optional<LeaseHolder> lease_holder = must(LeaseHolder::start(leases));
   {
@@ -84,7 +84,7 @@ TEST_F(Lease, TheKeeperEndsWhenItsParentGivesUp) {
 }
 
 // Who reads what a job writes until the job has ended must not wait for its lease holder.
-TEST_F(Lease, TheKeeperKeepsNoOutputOpen) {
+TEST_F(Lease, TheLeaseHolderKeepsNoOutputOpen) {
   const LeaseFolder leases = folder();
   std::array<int, 2> output{};
   ASSERT_EQ(::pipe2(output.data(), O_CLOEXEC), 0);

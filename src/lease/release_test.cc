@@ -110,7 +110,7 @@ TEST_F(Releasing, RootMayReleaseWhatIsAnothersAndNobodyElseMay) {
 }
 
 // One lease holder may hold several GPUs; what the same user holds by another is no matter.
-TEST_F(Releasing, AKeeperIsEndedWithTheLastThatItHolds) {
+TEST_F(Releasing, ALeaseHolderEndsWithTheLastLeaseThatItHolds) {
   const LeaseFolder leases = folder();
   std::vector<LockedFile> held;
   for (const char* gpu : {"GPU-11111111", "GPU-22222222", "GPU-33333333"}) {

@@ -160,7 +160,7 @@ void expect_same_spans(const Totals& a, const Totals& b) {
 }
 
 // Jobs of one GPU each, told apart by their processes: judging each job is judging each GPU span by span.
-TEST(Replay, JobsOfOneGpuAreItsLives) {
+TEST(Replay, JobsOfOneGpuAreItsJobSpans) {
   const bool held = rc::check([] {
     std::mt19937_64 dice(*rc::gen::arbitrary<std::uint64_t>());
     const auto below = [&](std::uint64_t bound) { return static_cast<int>(dice() % bound); };

@@ -139,7 +139,7 @@ TEST_F(SetClockTest, AKeyThatIsSeenTogetherWithALeapIsOneOfNow) {
   EXPECT_EQ(presence_.user_idle(clock_), 30 - 8);
 }
 
-TEST_F(SetClockTest, ATerminalThatComesLaterIsNoOlderThanTheLastLook) {
+TEST_F(SetClockTest, ATerminalThatAppearsLaterIsNotOlderThanThePreviousScan) {
   EXPECT_EQ(presence_.user_idle(clock_), 10'000 - 8) << "nobody since the machine came up";
   clock_.advance(10s);
   type("pts/7");

@@ -240,7 +240,7 @@ TEST(EachSessionTest, AStoppedHolderIsNotIdleItWaits) {
   EXPECT_LT(time_of(world, "end 10"), Instant::max());
 }
 
-TEST(EachSessionTest, ALadderWarnsThenEnds) {
+TEST(EachSessionTest, StepsWarnThenEnd) {
   FakeWorld world(held_by({{0, {holder_for_test(10)}}}, idle));
   Listening sink;
   run_for(each(Per::job, {{"util < 1 for 60s", "exec=warn"}, {"util < 1 for 5m", "end"}}), world, sink, 10min);
@@ -331,7 +331,7 @@ TEST(EachSessionTest, WithoutADriverNobodyIsKilled) {
 }
 
 // Seen at work after its signal: what the pre-kill check shows, or does not, takes nothing back.
-TEST(EachSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
+TEST(EachSessionTest, AJobThatWorkedWithinTheGraceIsNotKilledWhateverThePreKillCheckShows) {
   for (const double last : {0.0, kNotRead}) {
     const Fate fate = after_the_grace([&](Instant at) {
       return at <= Instant(66s) ? 0.0 : at < Instant(80s) ? 90.0 : last;

@@ -167,7 +167,7 @@ void expect_told(const std::vector<Instant>& told, const replay::ReplayResult& r
   EXPECT_EQ(seconds(told), seconds(said));
 }
 
-TEST(LiveIsReplay, EveryRungOfALadderFiresForEachGpuAsItsRuleReplayedForThatGpu) {
+TEST(LiveIsReplay, EachStepFiresForEachGpuAsItsRuleReplayedForThatGpu) {
   std::size_t firings = 0;
   for (unsigned seed = 0; seed < cases(20) && !HasFailure(); ++seed) {
     Dice dice(seed + 1000);

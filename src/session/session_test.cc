@@ -69,7 +69,7 @@ TEST(EndingText, TellsTheSignalAndTheGrace) {
 }
 
 // The rule fires after a minute; the job works from 66 s to 80 s, and has until 90 s or so.
-TEST(RunSessionTest, WhoWorkedWithinTheGraceIsNotKilledWhateverTheLastLookShows) {
+TEST(RunSessionTest, AJobThatWorkedWithinTheGraceIsNotKilledWhateverThePreKillCheckShows) {
   for (const double last : {0.0, kNotRead}) {
     Script script;
     script.util = [last](Instant at, unsigned) { return at <= Instant(66s) ? 0.0 : at < Instant(80s) ? 90.0 : last; };

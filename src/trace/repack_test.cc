@@ -64,7 +64,7 @@ class RepackTest : public testing::Test {
   std::string folder_;
 };
 
-TEST_F(RepackTest, TheRowsStayAndTakeLessRoom) {
+TEST_F(RepackTest, TheRowsStayAndTakeLessSpace) {
   const std::string text = record("2026-11-17.csv.zst", 3000);
   const std::string file = path("2026-11-17.csv.zst");
   const auto before = std::filesystem::file_size(file);

@@ -194,7 +194,7 @@ TEST(TraceWriter, WhatWeDidNotWriteIsRefusedAndStaysAsItIs) {
   }
 }
 
-TEST(TraceWriter, ABombInPlaceOfATraceIsRefusedInLittleRoom) {
+TEST(TraceWriter, ADecompressionBombIsRefusedWithLittleMemory) {
   const TempFile plain(std::string(64U << 20, 'x'), "");
   for (const char* command : {"gzip -c", "zstd -qc"}) {
     const bool zstd = command[0] == 'z';

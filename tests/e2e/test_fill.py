@@ -173,7 +173,7 @@ def test_mistakes_are_said_in_one_line(sim, tmp_path):
         assert nobody.returncode == 1
 
 
-def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
+def test_fills_pauses_resumes_yields_and_comes_back(sim, tmp_path):
     with sim(2) as gpus:
         fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "2s")
         fill.wait_running("0")
@@ -200,7 +200,7 @@ def test_fills_stands_still_goes_on_yields_and_comes_back(sim, tmp_path):
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs root")
-def test_one_in_another_cgroup_stands_still_as_well(sim, tmp_path, cgroup):
+def test_filler_in_another_cgroup_is_paused_as_well(sim, tmp_path, cgroup):
     """As systemd-run --scope and cgexec do: the freezer of the filler's cgroup does not reach it."""
     with sim(1) as gpus:
         move = f"sh -c 'echo $$ > {cgroup}/cgroup.procs; exec \"$@\"' x \"$@\" & wait"
@@ -518,7 +518,7 @@ def test_an_open_in_another_mount_namespace_by_a_node_of_its_own_is_heard(sim, t
 
 
 @pytest.mark.parametrize("way", ["fanotify", "inotify", "scan"])
-def test_every_way_to_hear_an_open_makes_it_stand_still_and_go_on(sim, tmp_path, way):
+def test_every_way_to_detect_an_open_pauses_and_resumes_the_filler(sim, tmp_path, way):
     with sim(2) as gpus:
         fill = Fill(gpus, tmp_path, "--per-gpu", "--confirm", "1s", "--detect", way)
         said = fill.wait_for("start")["message"]

@@ -127,7 +127,7 @@ def test_one_sample_is_one(sim):
 
 
 @pytest.mark.parametrize("hidden", ["", "-1", "7", "GPU-00000000-1111-2222-3333-444444444444"])
-def test_swapped_in_hidden_gpus_run_the_job_unwatched(sim, hidden):
+def test_job_with_hidden_gpus_runs_unwatched(sim, hidden):
     with sim(1) as gpus:
         done = gpus.run(TOOL, *OWN, "sleep", "2.5", env={"CUDA_VISIBLE_DEVICES": hidden})
         assert done.returncode == 0, done.stderr
@@ -201,7 +201,7 @@ def said_in(text):
     return [re.sub(STAMP, "", line).replace("gpu_idle_timeout: ", "") for line in text.splitlines()]
 
 
-def test_swapped_in_sigquit_then_3_seconds_then_sigkill(sim, tmp_path):
+def test_sigquit_then_3_seconds_then_sigkill(sim, tmp_path):
     with sim(1) as gpus:
         log = tmp_path / "log"
         polite = f"trap 'echo quit >> {log}; exit 4' QUIT; echo $$ > {log}; while :; do sleep 0.05; done"
@@ -219,7 +219,7 @@ def test_swapped_in_sigquit_then_3_seconds_then_sigkill(sim, tmp_path):
         assert 2.5 < stamp_of("still alive", said) - stamp_of("Sending signal 3", said) < 30  # the lines come a little before or after
 
 
-def test_swapped_in_signal_children_in_its_lines(sim, tmp_path):
+def test_signal_children_logs_the_originals_lines(sim, tmp_path):
     with sim(1) as gpus:  # TERM, since a shell starts what it puts in the background with QUIT ignored
         pids = tmp_path / "pids"
         job = f"sleep 1000 & echo $! > {pids}; echo $$ >> {pids}; wait"
@@ -253,7 +253,7 @@ util = {1}
 
 
 @pytest.mark.parametrize("where", ["launch", "task"])
-def test_swapped_in_any_means_one_gpu_for_all_samples(sim, det, where):
+def test_any_means_one_gpu_for_all_samples(sim, det, where):
     """Two GPUs that take turns: at every moment one of them is idle, none of them for long."""
     env, log = det
     with sim(text=TURNS.format(0, 90) + TURNS.format(90, 0)) as gpus:
@@ -290,13 +290,13 @@ def test_wrong_options():
     (["-s", "-1"], "SAMPLE_FREQ must be greater than 0."),
     (["-t", "0"], "THRESHHOLD_PERCENTAGE must be greater than 0."),
     (["--signal-name", "SIGNOPE"], "unknown SIGNAL 'SIGNOPE'.")])
-def test_swapped_in_bad_values(words, said):
+def test_bad_values_print_the_help_and_the_originals_error(words, said):
     done = plain(*words, "true")
     assert done.returncode == 1 and done.stderr == f"\nERROR: {said}\n"
     assert done.stdout == plain("--help").stdout
 
 
-def test_swapped_in_delay_of_less_than_nothing_is_taken(sim):
+def test_negative_delay_is_accepted(sim):
     with sim(1) as gpus:
         done = gpus.run(TOOL, "--gpus", "all", "-s", "0.2", "-n", "3", "-d", "-1", "sleep", "1000")
         assert done.returncode == 1 and "delay_samples=-1," in done.stderr and "waiting for" not in done.stderr
@@ -352,7 +352,7 @@ def test_task_keeps_watching_through_faults_and_tries_again(sim, det):
         assert "exit status 1; again in" in task.stderr.read()
 
 
-def test_swapped_in_a_kill_that_never_works_is_given_up(sim, det):
+def test_kill_that_never_works_is_given_up(sim, det):
     env, log = det
     with sim(1) as gpus:
         done = gpus.run(TOOL, *QUICK, env={**env, "DET_FAILURES": "1000"}, timeout=3 * LIMIT)
@@ -362,7 +362,7 @@ def test_swapped_in_a_kill_that_never_works_is_given_up(sim, det):
         assert done.stderr.count("exit status 1; given up") == 1
 
 
-def test_swapped_in_trial_is_killed_by_its_own_number(sim, det):
+def test_trial_is_killed_by_its_trial_id(sim, det):
     env, log = det
     with sim(1) as gpus:
         done = gpus.run(TOOL, *QUICK, env={**env, "DET_TASK_TYPE": "TRIAL", "DET_TRIAL_ID": "42"})
@@ -371,7 +371,7 @@ def test_swapped_in_trial_is_killed_by_its_own_number(sim, det):
         assert gc.returncode == 1 and "cannot be killed" in gc.stderr and gc.stderr.startswith("gpu_idle_timeout: ")
 
 
-def test_swapped_in_5_seconds_between_the_message_and_the_kill(sim, det):
+def test_5_seconds_between_the_message_and_the_kill(sim, det):
     env, log = det
     with sim(1) as gpus:
         done = gpus.run(TOOL, *QUICK, env=env)
@@ -379,7 +379,7 @@ def test_swapped_in_5_seconds_between_the_message_and_the_kill(sim, det):
         assert log.stat().st_mtime - stamp_of("Killing task.", done.stderr) > 4.5
 
 
-def test_swapped_in_task_that_comes_back_to_life_in_the_pause_is_spared(sim, det):
+def test_task_that_works_during_the_pause_is_spared(sim, det):
     env, log = det
     with sim(1) as gpus:
         task = gpus.start(TOOL, *QUICK, env=env)
@@ -389,7 +389,7 @@ def test_swapped_in_task_that_comes_back_to_life_in_the_pause_is_spared(sim, det
         assert task.poll() is None and not log.exists()
 
 
-def test_swapped_in_task_has_its_own_help(det):
+def test_task_form_has_its_own_help(det):
     env, _ = det
     task = plain("--help", **env).stdout
     assert "triggers a task termination" in task and "exec_command_and_args" not in task and "ALL_OR_ANY" in task

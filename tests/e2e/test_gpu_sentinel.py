@@ -89,7 +89,7 @@ def test_gpu_without_utilisation_is_said(sim):
         ignoring.terminate()
 
 
-def test_swapped_in_absent_devices_are_left_out_and_said(sim):
+def test_absent_devices_are_left_out_and_named(sim):
     with sim(2) as gpus:
         gpus.set(0, util=95)
         sentinel = gpus.start(TOOL, *QUICK, "--gpu_devices", "0", "7")
@@ -103,7 +103,7 @@ def test_swapped_in_absent_devices_are_left_out_and_said(sim):
             assert done.returncode == 1 and done.stdout == "" and done.stderr.startswith("gpu_sentinel: there is none")
 
 
-def test_swapped_in_absent_devices_are_left_out_though_the_driver_comes_late(sim):
+def test_absent_devices_are_left_out_when_the_driver_appears_later(sim):
     with sim(1) as gpus:
         gpus.fault("all", "no-driver")
         sentinel = gpus.start(TOOL, "--arm_duration", "0", "--kill_duration", "2", "--gpu_devices", "0", "7")
@@ -113,7 +113,7 @@ def test_swapped_in_absent_devices_are_left_out_though_the_driver_comes_late(sim
         assert "GPU 7 is not on this system: judging on the others" in sentinel.stderr.read()
 
 
-def test_swapped_in_its_lines_on_stdout(sim):
+def test_prints_the_originals_lines_on_stdout(sim):
     with sim(1) as gpus:
         gpus.set(0, util=95)
         sentinel = gpus.start(TOOL, *QUICK)
@@ -126,13 +126,13 @@ def test_swapped_in_its_lines_on_stdout(sim):
 
 @pytest.mark.parametrize("words", [["--arm_duration", "0", "--kill_duration", "2"],
                                    ["--arm_duration", "1", "--arm_threshold", "-1", "--kill_duration", "2"]])
-def test_swapped_in_arms_on_idle_gpus_where_told_to(sim, words):
+def test_arms_on_idle_gpus_on_request(sim, words):
     with sim(1) as gpus:
         sentinel = gpus.start(TOOL, *words)
         assert sentinel.wait(timeout=LIMIT) == 0 and ARMED in sentinel.stdout.read()
 
 
-def test_swapped_in_no_kill_duration_is_one_sample_and_never_a_busy_one(sim, tmp_path):
+def test_kill_duration_0_fires_after_one_idle_sample(sim, tmp_path):
     with sim(1) as gpus:
         gpus.set(0, util=95)
         log = tmp_path / "log"
@@ -144,7 +144,7 @@ def test_swapped_in_no_kill_duration_is_one_sample_and_never_a_busy_one(sim, tmp
         assert sentinel.wait(timeout=LIMIT) == 0
 
 
-def test_swapped_in_power_command_that_fails_is_tried_for_ever_and_said_once(sim, programs):
+def test_failing_power_command_is_retried_and_logged_once(sim, programs):
     for name, script in (("busctl", "exit 1"), ("sudo", SUDO), ("shutdown", "exit 1")):
         programs.add(name, script)
     with sim(1) as gpus:
@@ -183,7 +183,7 @@ def test_right_to_power_off_is_checked_at_the_start(sim, tmp_path):
         assert done.returncode == 1 and "gpu_sentinel: we may not reboot this machine" in done.stderr
 
 
-def test_swapped_in_not_root_by_sudo_without_sbin_in_path(sim, programs, tmp_path):
+def test_non_root_user_powers_off_by_sudo_without_sbin_in_path(sim, programs, tmp_path):
     programs.add("sudo")
     start = {"preexec_fn": as_nobody} if os.geteuid() == 0 else {}
     let_others_in(tmp_path)

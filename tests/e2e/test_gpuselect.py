@@ -99,7 +99,7 @@ def test_processes_are_allowed_with_p(sim, gpuselect):
     assert out(gpus, gpuselect, "-p", "1") == "0\n"
 
 
-def test_swapped_in_p_shares_with_so_many_others(sim, gpuselect):
+def test_p_shares_a_gpu_with_that_many_others(sim, gpuselect):
     gpus = sim(1)
     jobs = [gpus.start(gpuselect, "-p", "1", "-u", "10", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
             for _ in range(2)]
@@ -121,7 +121,7 @@ def test_swapped_in_p_shares_with_so_many_others(sim, gpuselect):
     assert jobs[1].wait(timeout=LIMIT) == 0
 
 
-def test_swapped_in_p_beside_a_job_that_did_not_say_so(sim, gpuselect):
+def test_p_joins_a_job_without_p_but_not_a_lease_of_lull_pick(sim, gpuselect):
     """There whoever comes decides. What `lull pick` holds is its own."""
     gpus = sim(2)
     plain = gpus.start(gpuselect, "-d", "0", "--", "sh", "-c", "echo on; read line; true", stdin=subprocess.PIPE)
@@ -218,13 +218,13 @@ def test_the_jobs_options_are_the_jobs(sim, gpuselect):
 
 # ---- in the place of the original ----------------------------------------------------------------
 
-def test_swapped_in_running_and_unbuffered_python(sim, gpuselect):
+def test_prints_running_and_sets_pythonunbuffered(sim, gpuselect):
     gpus = sim(1)
     text = out(gpus, gpuselect, "--", "sh", "-c", "echo $PYTHONUNBUFFERED it\\'s")
     assert text == """Running: ['sh', '-c', "echo $PYTHONUNBUFFERED it\\\\'s"]\n1 it's\n"""
 
 
-def test_swapped_in_thresholds_given_are_the_ones_that_count(sim, gpuselect):
+def test_given_thresholds_replace_the_defaults(sim, gpuselect):
     gpus = sim("1xT4")
     gpus.set(0, mem_used="900MiB", util=60, mem_util=30)
     assert gpus.run(gpuselect).returncode == 1
@@ -238,7 +238,7 @@ def test_swapped_in_thresholds_given_are_the_ones_that_count(sim, gpuselect):
     assert gpus.run(gpuselect, "-m", "100", "-u", "100").returncode == 1
 
 
-def test_swapped_in_names_are_case_sensitive(sim, gpuselect):
+def test_names_are_case_sensitive(sim, gpuselect):
     gpus = sim("1x3090")
     assert out(gpus, gpuselect, "-n", "RTX") == "0\n"
     done = gpus.run(gpuselect, "-n", "rtx")
@@ -246,7 +246,7 @@ def test_swapped_in_names_are_case_sensitive(sim, gpuselect):
 
 
 @pytest.mark.parametrize("devices, wrong", [("0,9", "9"), ("10,0", "10"), ("-1", "-1"), ("0,-1", "-1")])
-def test_swapped_in_the_right_device_is_named(sim, gpuselect, devices, wrong):
+def test_error_names_the_invalid_device(sim, gpuselect, devices, wrong):
     done = sim(1).run(gpuselect, "-d", devices)
     assert done.returncode == 1 and f"gpuselect: Invalid device ID {wrong}" in done.stderr
 
@@ -258,7 +258,7 @@ NOBODY = 100000 + os.getpid()  # and nobody else's, in a test that runs beside t
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root can be somebody else")
 @pytest.mark.parametrize("place", ["runtime", "tmp", "hostile"])
 @pytest.mark.parametrize("name", ["gpuselect", "lull"])
-def test_swapped_in_not_root_and_no_lease_folder(gpuselect, lull, tmp_path, name, place):
+def test_non_root_user_without_the_shared_lease_folder(gpuselect, lull, tmp_path, name, place):
     """It goes on to the GPUs (of which there are none here), and says what cannot be promised."""
     let_others_in(tmp_path)
     runtime = tmp_path / "runtime"

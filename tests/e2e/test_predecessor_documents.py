@@ -49,7 +49,7 @@ COMMANDS = {
 PROMISES = {
     ("gpu_idle_timeout, launching", "drops below a threshhold for specified time window, the process will be killed"): "test_grep_foo",
     ("gpu_idle_timeout, launching", "requires 'nvidia-smi' binary to be accessible in PATH"): "| nvidia-smi | must be in PATH | not needed |",
-    ("gpu_idle_timeout, launching", "Must be greater than 0"): "tests/e2e/test_gpu_idle_timeout.py::test_swapped_in_bad_values",
+    ("gpu_idle_timeout, launching", "Must be greater than 0"): "tests/e2e/test_gpu_idle_timeout.py::test_bad_values_print_the_help_and_the_originals_error",
     ("gpu_idle_timeout, launching", "(default: 1), (default: 5), (default: 60), (default: 12), (default: False)"): "test_defaults_of_gpu_idle_timeout",
     ("gpu_idle_timeout, launching", "We launch the exec_command_and_args in a subprocess"): "test_grep_foo",
     ("gpu_idle_timeout, launching", "wait SAMPLE_FREQ * DELAY_SAMPLES seconds before starting to monitor"): "test_grep_foo",
@@ -62,7 +62,7 @@ PROMISES = {
     ("gpu_idle_timeout, launching", "Copy your gpu_idle_timeout.py into your context directory"): "test_entrypoint_of_determined",
     ("gpu_idle_timeout, launching", "container failed with non-zero exit code: 1"): "test_entrypoint_of_determined",
     ("gpu_idle_timeout, in a task", "drops below a threshhold for specified time window, the task will be killed"): "test_startup_hook",
-    ("gpu_idle_timeout, in a task", "Must be either all or any (default: all)"): "tests/e2e/test_gpu_idle_timeout.py::test_swapped_in_bad_values",
+    ("gpu_idle_timeout, in a task", "Must be either all or any (default: all)"): "tests/e2e/test_gpu_idle_timeout.py::test_bad_values_print_the_help_and_the_originals_error",
     ("gpu_idle_timeout, in a task", "We launch the watcher process to start monitoring GPU usage"): "test_startup_hook",
     ("gpu_idle_timeout, in a task", "wait SAMPLE_FREQ * DELAY_SAMPLES seconds before starting to monitor"): "test_startup_hook",
     ("gpu_idle_timeout, in a task", "until NUM_SAMPLES samples have been collected"): "test_startup_hook",

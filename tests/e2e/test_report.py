@@ -271,7 +271,7 @@ def test_who_has_a_gpu_in_a_table_with_a_row_per_value(tmp_path, style):
         ("ada/17", "ada", "17", "train.py", "released"), ("bob/18", "bob", "18", "eval.py", "released")]
 
 
-def test_columns_of_which_there_was_nothing_take_no_room(tmp_path):
+def test_columns_without_values_take_no_space(tmp_path):
     """What was free is told before what there was none of, also where the screen is narrow."""
     trace = tmp_path / "free.csv"
     trace.write_text("time,gpu,util_percent,mem_used_bytes,power_watts,power_limit_watts,users\n" + "".join(

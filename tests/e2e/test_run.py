@@ -195,7 +195,7 @@ def test_evidence_names_the_function_that_a_collective_hangs_in(sim, tmp_path):
         assert "waiting in ncclAllReduce (libnccl.so)" in (max((tmp_path / "ev").iterdir()) / "python.txt").read_text()
 
 
-def test_evidence_that_has_no_room_does_not_save_the_job(sim, tmp_path):
+def test_evidence_without_space_does_not_save_the_job(sim, tmp_path):
     """Files of at most 1024 bytes, as on a disk that is full: the job is ended all the same, and what is missing is said."""
     with sim(1) as gpus:
         command = [str(word) for word in (gpus.binary, "run", *QUICK, "--evidence", tmp_path / "ev", "--", "sleep", "1000")]
@@ -402,7 +402,7 @@ def test_stopped_job_is_not_idle(sim, tmp_path):
         assert job.wait(timeout=LIMIT) == 124
 
 
-def test_no_gpu_is_no_reason_to_fail(run_lull, lull):
+def test_without_a_gpu_the_job_runs_unwatched(run_lull, lull):
     env = clean_environment(LULL_NVML="/nonexistent/libnvidia-ml.so.1")
     job = subprocess.Popen([lull, "run", "--", "sh", "-c", "read line; exit 3"], env=env, stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     said = read_until(job.stderr, "no GPU can be read")

@@ -94,7 +94,7 @@ def test_a_file_that_hangs_costs_its_gpu_only(served, kind):
     machine.clear()
 
 
-def test_a_residency_that_stands_still_is_not_idle(sim):
+def test_a_residency_that_does_not_move_is_not_idle(sim):
     machine = sim(text='[[gpu]]\nmodel = "A770"\nresidency_stands = true\n')
     gpu, = gpus_of(machine)
     assert gpu["util_percent"] is None and gpu["unknown"]["util_percent"] == "its counter does not move"

@@ -173,7 +173,7 @@ def test_hook_that_says_not_now_is_not_run_again_for_a_job_that_works(sim, tmp_p
         assert log.read_text() == "tried\n"
 
 
-def test_ladder_and_dry_run(sim, tmp_path):
+def test_steps_and_dry_run(sim, tmp_path):
     with sim(1) as gpus:
         job = gpus.load(0, util=0)
         log = tmp_path / "log"

@@ -381,7 +381,7 @@ TEST(AmdGpuMetrics, TheMeanPowerIsTheCountersOnceItAgreesWithTheMoments) {
   EXPECT_NEAR(reading.energy_joules.value_or(0), static_cast<double>(navi.blob.energy) * 15.259e-6, 1);
 }
 
-TEST(AmdGpuMetrics, AnEnergyCounterThatStandsStillOrRunsBackwardsIsNotAskedFor) {
+TEST(AmdGpuMetrics, AnEnergyCounterThatStopsOrRunsBackwardsIsNotUsed) {
   MeteredNavi navi;
   navi.gpus.sample();
   navi.run(100, 100);

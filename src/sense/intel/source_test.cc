@@ -133,7 +133,7 @@ TEST(IntelGpus, TheNewestDataAreOfTheLastSecondWhereSomebodyAskedThen) {
   EXPECT_NEAR(xe.run(300ms, 0, 0).util_newest.high, 23, 1) << "of a time that is long enough to be measured";
 }
 
-TEST(IntelGpus, PowerIsTheCountersAndOneThatStandsStillLeapsOrRunsBackIsUnknown) {
+TEST(IntelGpus, PowerIsTheCountersAndUnknownIfItStopsLeapsOrRunsBackwards) {
   XeCard xe;
   EXPECT_EQ(xe.gpus.sample().why_missing(Metric::power), Absence::no_baseline)
       << "there is no power but by two samples";

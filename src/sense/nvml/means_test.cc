@@ -22,7 +22,7 @@ TEST_F(Energy, IsTheMeanBetweenTwoReadings) {
   EXPECT_DOUBLE_EQ(*at(seconds(11), 6'300'000), 300);
 }
 
-TEST_F(Energy, TooShortATimeOrACounterThatStandsStillWaitsForMore) {
+TEST_F(Energy, TooShortATimeOrACounterThatDoesNotMoveWaitsForMore) {
   EXPECT_FALSE(at(seconds(0), 1'000'000));
   EXPECT_FALSE(at(milliseconds(20), 1'010'000));
   EXPECT_FALSE(at(milliseconds(150), 1'000'000)) << "went back below what was not taken as a basis";

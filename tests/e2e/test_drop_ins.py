@@ -1,4 +1,4 @@
-"""The drop-ins in the place of their originals: what all of them share. One row of the comparison, one test."""
+"""What all drop-ins do like their originals, and what a link or a copy with their name does."""
 import os
 import shutil
 import signal
@@ -33,7 +33,7 @@ def catches(pid, number):
     ["lull", "watch", "--do", "exit"],
     ["lull", "record", "-o", "/dev/null"],
     ["lull", "status", "--watch"]], ids=lambda command: " ".join(command[:2]))
-def test_swapped_in_a_signal_inherited_as_ignored_stays_ignored(sim, command):
+def test_inherited_ignored_signal_stays_ignored(sim, command):
     with sim(1) as gpus:
         job = gpus.start(build_dir() / command[0], *command[1:], preexec_fn=ignoring, stdout=subprocess.DEVNULL)
         wait_until(lambda: catches(job.pid, signal.SIGTERM), what="SIGTERM being waited for")
@@ -45,7 +45,7 @@ def test_swapped_in_a_signal_inherited_as_ignored_stays_ignored(sim, command):
         assert job.wait(timeout=LIMIT) in (143, -15, 0), job.stderr.read()
 
 
-def test_swapped_in_the_name_without_its_py_decides(sim, tmp_path):
+def test_name_with_py_suffix_selects_the_drop_in(sim, tmp_path):
     with sim(1) as gpus:
         for name, words in (("gpu_idle_timeout", ["sh", "-c", "exit 7"]), ("gpuselect", ["--", "sh", "-c", "exit 7"])):
             link = tmp_path / f"{name}.py"
@@ -60,7 +60,7 @@ def test_swapped_in_the_name_without_its_py_decides(sim, tmp_path):
     ("gpu_idle_timeout", [*QUICK, "sh", "-c", "exit 7"], 7),
     ("gpu_idle_timeout", [*QUICK, "sleep", "1000"], 1),
     ("gpu_sentinel", ["--help"], 0)])
-def test_swapped_in_python3_runs_the_file(sim, tmp_path, name, words, status):
+def test_python3_runs_the_py_file(sim, tmp_path, name, words, status):
     if not (build_dir() / f"{name}.py").exists():
         pytest.skip("the tested build is a copy without it")
     with sim(1) as gpus:
@@ -74,7 +74,7 @@ def test_swapped_in_python3_runs_the_file(sim, tmp_path, name, words, status):
             assert lost.returncode == 1 and lost.stderr == f"{name}: lull is neither beside this file nor in PATH\n"
 
 
-def test_swapped_in_the_job_of_the_file_has_its_sigpipe(sim):
+def test_job_started_by_the_py_file_has_the_default_sigpipe(sim):
     """Python itself ignores it; a job that inherits that writes on into a closed pipe."""
     if not (build_dir() / "gpu_idle_timeout.py").exists():
         pytest.skip("the tested build is a copy without it")
@@ -86,7 +86,7 @@ def test_swapped_in_the_job_of_the_file_has_its_sigpipe(sim):
 
 @pytest.mark.parametrize("command", [["gpu_idle_timeout", "/no/such/command"], ["gpuselect", "--", "/no/such/command"],
                                      ["gpu_sentinel", "--kill_action", "reboot"]], ids=lambda command: command[0])
-def test_swapped_in_failures_speak_under_their_own_name(sim, tmp_path, command):
+def test_errors_begin_with_the_drop_ins_name(sim, tmp_path, command):
     with sim(1) as gpus:
         env = {"PATH": str(tmp_path)}
         if command[0] == "gpu_sentinel" and os.geteuid() == 0:
@@ -104,7 +104,7 @@ def test_swapped_in_failures_speak_under_their_own_name(sim, tmp_path, command):
     (["gpu_sentinel", "--arm_duration", "3600"], 1),
     (["gpu_sentinel", "--gpu_devices", "7"], 1),
     (["gpu_sentinel", "--bogus"], 2)], ids=lambda value: " ".join(value) if isinstance(value, list) else None)
-def test_swapped_in_a_refusal_has_its_status_though_nobody_reads_it(sim, command, status):
+def test_refusal_keeps_its_exit_status_when_nothing_reads_its_output(sim, command, status):
     with sim(1) as gpus:
         reader, writer = os.pipe()
         os.close(reader)
