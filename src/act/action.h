@@ -86,7 +86,7 @@ class Action {
   // stopped in between. So an action that knows when that is looks once more right before it.
   struct Leave {
     std::function<bool()> holds;     // now: what cannot be undone has to follow at once
-    std::function<bool()> may_kill;  // the same before SIGKILL: by a sample of this moment nobody works
+    std::function<bool()> may_kill;  // the same before SIGKILL: a sample of this moment shows no work
     std::function<Instant()> until;  // for who does it elsewhere
     // Confirms again, and calls back if it is still wanted. Else the action is undone and left off.
     std::function<void(std::function<void()>)> again;

@@ -57,7 +57,7 @@ std::vector<std::string_view> names() {
   return found;
 }
 
-// What can be said of `kill=…` before anybody looks who that is.
+// What is known of `kill=…` before its processes are looked up.
 Result<> check_target(const std::string& what) {
   if (what == "container" || what == "parent" || what == "holders" || to_pid(what)) return {};
   if (!what.starts_with("PGID:"))
@@ -111,7 +111,7 @@ class KillNamed final : public EndTree {
   std::optional<Tree> tree_;
 };
 
-// Tells everybody who is logged in, and gives them time to call it off.
+// Warns all logged-in users, and gives them time to cancel it.
 class AnnouncePower final : public Action {
  public:
   AnnouncePower(Loop& loop, const ActionOption& word, Duration warn, Root root)

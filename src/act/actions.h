@@ -26,8 +26,8 @@
 
 namespace lull {
 
-// What the actions that end work have in common: until SIGKILL it can be undone, and before SIGKILL somebody is asked
-// whether what is to be ended works again.
+// What the actions that end work have in common: until SIGKILL they can be undone, and before SIGKILL a pre-kill check
+// asks whether the job works again.
 class EndsWork : public Action {
  public:
   const std::string& text() const override { return text_; }
@@ -40,8 +40,8 @@ class EndsWork : public Action {
       : loop_(loop), text_(std::move(text)), options_(options) {}
 
   bool asks_first() const { return pre_kill_check_ && options_.check_before_kill; }
-  // `still_waits`: nobody has ended or been killed meanwhile. Who does not work is `kill`ed; of who does it is undone.
-  // Where that cannot be seen, nobody is killed: the next step asks again.
+  // `still_waits`: no process has ended or been killed meanwhile. If the job does not work, `kill`; if it does, undo.
+  // If that is unknown, nothing is killed: the next step asks again.
   void run_pre_kill_check(std::function<bool()> still_waits, std::function<void()> kill);
 
   Loop& loop_;
@@ -83,7 +83,7 @@ std::span<const ActionOffer> action_offers();
 
 // "shutdown, then exec=…"
 std::string to_text(const std::vector<ActionOption>& actions);
-// The same without notices, for one: who reads it has it, and where it goes is nobody else's business.
+// The same without notices, for one recipient: the address is not shown.
 std::string notice_text(std::vector<ActionOption> actions);
 
 // What actions work with.
@@ -195,8 +195,8 @@ class CollectEvidence : public Action {
 std::string processes_left_text(const std::vector<ProcessEntry>& left);
 
 // Ends processes that were seen holding a GPU, `kill=holders`. Who is to end is asked when it begins, and each must
-// still be the process that was seen (pid and start time, held by a pidfd from then on). Nobody else is touched: no
-// children, no parents, no process group.
+// still be the process that was seen (pid and start time, held by a pidfd from then on). No other process is touched:
+// no children, no parents, no process group.
 class EndHolders final : public EndsWork {
  public:
   using Who = std::function<std::vector<GpuProcess>()>;
@@ -230,7 +230,7 @@ class EndHolders final : public EndsWork {
 // job cannot be parked. What is parked and how: docs/park.md.
 class ParkJob final : public Action {
  public:
-  // Who is to be parked, as arguments of `lull park`; asked when it begins. None: there is nobody.
+  // What is to be parked, as arguments of `lull park`; asked when it begins. Empty: nothing.
   using Who = std::function<Result<std::vector<std::string>>()>;
   // `otherwise`: what is done where it could not be parked. Null: nothing.
   ParkJob(const Tools& tools, std::string text, ParkOptions options, Who who, std::unique_ptr<Action> otherwise,

@@ -119,7 +119,7 @@ bool is_abandoned(std::string_view name, const Root& root) {
   return maker ? maker->start_ticks != *start : maker.error().errno_value == ENOENT;
 }
 
-// The folders below `path` ("" or "name/") that nobody is in, deepest first; the kernel keeps the others.
+// The folders below `path` ("" or "name/") without processes, deepest first; the kernel keeps the others.
 void remove_empty(int dir, const std::string& path, bool all) {
   std::vector<std::string> names;
   for_each_folder(dir, path, [&](const std::string& name) { names.push_back(name); });
@@ -172,8 +172,8 @@ std::optional<uid_t> maker_of_cgroup(std::string_view cgroups, std::string_view 
     auto folder =
         cgroup_folder_of(*mounts, path, [&](std::string_view mounted) { return is_mount_of(line, mounted); }, &mount);
     if (!folder) continue;
-    // The top of a hierarchy is root's. A mount that shows a part of it ends with a folder that somebody made, and who
-    // made those above it cannot be seen: then nobody can say that all of them are root's.
+    // The top of a hierarchy is root's. A mount that shows a part of it ends with a folder that a user may have made.
+    // The owners of those above it are not visible: then it is not certain that all of them are root's.
     for (;;) {
       if (folder->size() <= mount.path.size() && mount.whole) break;
       struct stat info{};

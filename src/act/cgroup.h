@@ -1,5 +1,5 @@
 #pragma once
-// A cgroup of our own holds a job and everything that comes of it: nobody leaves it by accident, and one write ends
+// A cgroup of our own holds a job and all its descendants: no process leaves it by accident, and one write ends
 // all. It needs the unified hierarchy and the right to make a folder in it; where either is missing, create() fails and
 // the caller walks the process tree instead.
 
@@ -56,7 +56,7 @@ class Cgroup {
   std::vector<pid_t> members() const;  // also of cgroups the job made below; zombies included
   // Microseconds of CPU that its processes have used, the ended ones included.
   std::optional<std::uint64_t> cpu_microseconds() const;
-  bool populated() const;  // also where nobody tells
+  bool populated() const;  // also if it is unknown
   bool frozen() const;     // by itself or by one above it
   Result<> kill() const;   // every member, at once (Linux 5.14)
   // Asks the kernel to freeze every member, or thaw it; frozen() says when all do.

@@ -26,7 +26,7 @@ void Children::expect(const Process& child, Ended ended, Stopped stopped) {
   waiting_[child.pid()] = {std::move(ended), std::move(stopped)};
 }
 
-// Where nobody takes them, they are put together.
+// Orphans that the caller does not take are added up.
 void Children::note_orphan(pid_t pid, const rusage& used) {
   constexpr std::size_t kMost = 4096;
   const auto seconds = [](const timeval& time) {
@@ -55,7 +55,7 @@ void Children::sweep() {
     status.core_dumped = info.si_code == CLD_DUMPED;
     if (found == waiting_.end()) {
       const bool ended = info.si_code != CLD_STOPPED && info.si_code != CLD_CONTINUED;
-      // What we started ourselves is nobody's orphan, and what it used is not the job's.
+      // What we started ourselves is not an orphan, and its CPU time is not the job's.
       if (ended && !keep_status(info.si_pid, status)) note_orphan(info.si_pid, used);
       continue;
     }
@@ -195,7 +195,7 @@ void Helpers::run(const HelperOptions& options, Done done, const std::function<v
     finish(one, std::move(result));
   });
   one->limit.in(options.limit, [this, one, limit = options.limit] {
-    children_.forget(one->process);  // its status goes to nobody
+    children_.forget(one->process);  // its status is dropped
     end(*one);
     HelperResult result;
     result.timed_out = true;

@@ -40,7 +40,7 @@ class Children {
   // of a child becomes readable.
   void sweep();
 
-  // The orphans since the last call, and the CPU that went into nobody's account when they ended.
+  // The orphans since the last call, and their CPU time, which no other account has when they end.
   std::vector<Reaped> take_orphans() { return std::exchange(orphans_, {}); }
 
  private:
@@ -65,7 +65,7 @@ struct HelperOptions {
   std::string output_file = {};                     // its stdout; empty: ours is stderr for it
   bool capture = false;                             // its stdout comes back as text
   std::size_t most_output = std::size_t{64} << 10;  // of that
-  bool no_more_output = false;                      // and it cannot write more: for what somebody runs again and again
+  bool no_more_output = false;                      // and it cannot write more: for commands that run again and again
   bool leaves_nothing = false;                      // what is left of it when it ends is ended as well
   bool quiet = false;                               // its stderr goes where its stdout goes
   const InheritedSignals* signals = nullptr;

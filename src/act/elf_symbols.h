@@ -17,7 +17,7 @@ class ElfSymbols {
  public:
   // Of a 64-bit file of this machine's byte order. What is not one is an error.
   static Result<ElfSymbols> read(const std::string& path);
-  // `bytes(offset, size)` gives a part of the file: less at its end. It is not mapped: somebody may truncate it.
+  // `bytes(offset, size)` gives a part of the file: less at its end. It is not mapped: another process may truncate it.
   using Bytes = std::function<std::string(std::uint64_t offset, std::uint64_t size)>;
   static Result<ElfSymbols> parse(const Bytes& bytes);
 

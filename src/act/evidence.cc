@@ -214,8 +214,8 @@ struct NewFolder {
   Fd fd;
 };
 
-// The folder around it may be everybody's to write to: a name that is taken is left to whoever took it, and the next
-// one cannot be guessed.
+// All users may be able to write to the folder around it: a name that exists is left alone, and the next one cannot be
+// guessed.
 Result<NewFolder> new_folder(const std::string& given, const std::string& name) {
   constexpr int kAttempts = 10;
   std::error_code why;
@@ -260,7 +260,7 @@ std::vector<std::string> stack_command(const MemberView& member) {
   return {"gdb", "-nx", "-batch", "-p", std::to_string(member.entry.pid), "-ex", "thread apply all bt"};
 }
 
-// A stack without names helps nobody: those frames are left out, and what is missing is said first.
+// Frames without names are useless: they are left out, and what is missing is said first.
 void tidy_stack(int folder, const std::string& name) {
   const auto file = open_at(folder, name, O_RDWR | O_NOFOLLOW);
   const auto text = file ? read_file(folder, name, kMostStackBytes) : Result<std::string>(fail("not written"));

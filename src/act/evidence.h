@@ -66,7 +66,7 @@ class Evidence {
   using Done = std::function<void(const EvidenceWritten&)>;
   // gdb shows the stacks of programs that are not Python, and stops them for that: allowed for a job of our own.
   enum class Debugger : std::uint8_t { none, gdb };
-  // Into a new folder of our own below `folder`, or not at all: never into or through what somebody else put there.
+  // Into a new folder of our own below `folder`, or not at all: never into or through what another user put there.
   // `on_start` learns of each tool that is started. Calls `done` once, later.
   static void collect(const std::string& folder, const FiringFacts& facts, const Recorder& recorder, Helpers& helpers,
                       const InheritedSignals& signals, const std::function<void(const Process&)>& on_start,

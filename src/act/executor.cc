@@ -11,7 +11,7 @@ namespace {
 using namespace std::chrono_literals;
 
 // A confirmation may be this old: no driver samples more often. Where a busy machine keeps us from being that quick,
-// each further one may be older, up to the sample period of the slowest driver: until then nobody could know better.
+// each further one may be older, up to the sample period of the slowest driver: until then there is no newer data.
 constexpr Duration kRecent = 100ms;
 constexpr Duration kLongestRecent = 1s;
 constexpr unsigned kMostDoublings = 4;

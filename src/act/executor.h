@@ -52,7 +52,7 @@ class Executor {
   // Cancels what has not been done yet; within its grace, SIGKILL. False: there is nothing left to cancel.
   bool cancel(const std::string& who);
   bool cancelled() const { return !cancelled_by_.empty(); }
-  // It is too late to cancel the end of somebody's work.
+  // It is too late to cancel the ending.
   bool ends_work() const { return !over_ && running_ && actions_[at_]->ends_work(); }
   // Within the grace of one whose work spares it.
   bool spares_who_works() const { return ends_work() && calls_.works_again != nullptr; }

@@ -233,7 +233,7 @@ std::vector<std::pair<std::string, std::string>> facts_environment(const FiringF
     pids.push_back(std::to_string(one.pid));
     if (std::ranges::find(users, one.user()) == users.end()) users.push_back(one.user());
   }
-  if (users.empty()) users = facts.users;  // an allocation that nobody uses
+  if (users.empty()) users = facts.users;  // an allocation without processes
   environment.emplace_back("LULL_GPU", facts.why.gpus.empty() ? "" : facts.why.gpus.front());
   environment.emplace_back("LULL_JOB", facts.job_name);
   environment.emplace_back("LULL_JOB_ID", facts.job_name.substr(facts.job_name.find(':') + 1));  // as scontrol takes it

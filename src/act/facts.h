@@ -56,9 +56,9 @@ struct FiringFacts {
   std::string evidence = {};            // the page that shows it, or its folder; empty: there is none
 };
 
-// What comes next, for those whom it is about.
+// What comes next, for the users of the job.
 inline std::string next_of(const FiringFacts& facts) { return facts.announced.value_or(facts.action); }
-// How to get more time: the command that asks for it, or in words what helps where nobody can be asked.
+// How to get more time: the command that asks for it, or what helps instead if there is none.
 std::string more_time_of(const FiringFacts& facts);
 // "python3 4711 of ada, … and 3 more": who holds the GPUs, for a person.
 std::string holders_text(const FiringFacts& facts);

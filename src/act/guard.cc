@@ -41,7 +41,7 @@ struct GuardMessage {
     refused,  // a: errno, b: Refuser
     log,      // a: errno, b: LogReport::Kind
     still,    // a: 1 where all are seen to be paused (0: not any more), b: since which message
-    stuck,    // SIGKILL does not end somebody; it is tried again and again
+    stuck,    // SIGKILL does not end a process; it is tried again and again
     gone,     // a: exit code, b: signal, c: killed
   };
   // What the errno is about.
@@ -65,7 +65,7 @@ constexpr Duration kStoppedRecheck = 1s;  // of stopped processes: another proce
 constexpr Duration kStuckPause = 1s;
 constexpr Duration kLogOpens = 10s;    // for opening the log; a server may have to wake up
 constexpr int kOfDirectory = 1 << 16;  // beside an errno: it is about the directory
-constexpr Duration kLogEnds = 2s;      // for the last lines, when everybody who could write is gone
+constexpr Duration kLogEnds = 2s;      // for the last lines, when all writers have ended
 
 const SystemClock kClock;
 
@@ -203,7 +203,7 @@ class GuardProcess {
 
   // ---- the loop ----
   void turn() {
-    // Where nobody writes the log any more, what comes is lost: else the command would stop for it.
+    // If the log writer has ended, output is lost: else the command would block on it.
     const Fd& third = log_writer_ > 0 ? from_log_ : from_command_;
     std::array<pollfd, 3> ready = {{{socket_, POLLIN, 0}, {children_.get(), POLLIN, 0}, {third.get(), POLLIN, 0}}};
     int wait = -1;
@@ -276,8 +276,8 @@ class GuardProcess {
            .c = static_cast<std::int32_t>(std::min<std::size_t>(killed, 1U << 30))});
   }
 
-  // ---- standing still ----
-  // Whoever the freezer does not reach. True: nobody was found who runs.
+  // ---- pausing ----
+  // Processes that the freezer does not reach. True: none was found running.
   bool stop_some() {
     const bool inside_stands = frozen_ && cgroup_.frozen();  // asked first: who is paused does not move away
     std::set<pid_t> inside;
@@ -293,7 +293,7 @@ class GuardProcess {
     return all;
   }
 
-  // Who is paused has no children meanwhile, so a look at all of them that found nobody running is proof.
+  // Paused processes start no children, so a scan of all of them that finds none running is proof.
   void stop_everybody() {
     bool all = false;
     for (int pass = 0; pass < kMostPasses && !all; ++pass) all = stop_some();
@@ -303,7 +303,7 @@ class GuardProcess {
     next_ = kClock.now() + (all ? kStoppedRecheck : pause_);
   }
 
-  // Whom we did not stop is paused for a reason of its own. What fails is tried again.
+  // A process that we did not stop is paused for another reason. What fails is tried again.
   void go_on(bool thawed) {
     halted_ = false;
     if (ending_) return;
@@ -390,7 +390,7 @@ class GuardProcess {
 
   const GuardOptions& options_;
   Cgroup& cgroup_;
-  int socket_;   // below 0: there is nobody at the other end
+  int socket_;   // below 0: the other end is gone
   Fd children_;  // SIGCHLD
   std::optional<Account> account_;
   Fd from_command_;       // what it writes; read by the log's writer
@@ -492,8 +492,8 @@ Guard::~Guard() {
   if (!over_ && cgroup_) (void)cgroup_.kill();
 }
 
-// The freezer is one write, and ours alone. The guard, which stops whoever is elsewhere, hears of it a little later:
-// somebody may have opened many GPUs at once, and guards that wake up meanwhile would keep us from the other fillers.
+// The freezer is one write, and only we do it. The guard, which stops processes in other cgroups, is told a little
+// later: a program may have opened many GPUs at once, and guards that wake up would delay pausing the other fillers.
 void Guard::halt() {
   still_ = false;
   ++halts_;
@@ -533,7 +533,7 @@ bool Guard::owns(const Lineage& process) const {
   return cgroup_.holds(process.cgroups);
 }
 
-// Whom an errno is about, as a beginning.
+// What an errno is about, as the beginning of a message.
 std::string Guard::named(std::int32_t refuser) const {
   switch (refuser) {
     case GuardMessage::the_command: return printable(command_) + ": ";
@@ -601,8 +601,8 @@ void Guard::guard_ended() {
   kill_what_is_left();
 }
 
-// What the guard watched over comes to us, its subreaper in the second place. Everything below us that is neither
-// machinery of ours nor expected by anybody is of that kind.
+// If the guard dies, its processes become our children: we are the next subreaper. Every descendant of ours that is
+// neither a helper of ours nor expected by a caller is one of them.
 void Guard::kill_what_is_left() {
   if (cgroup_) (void)cgroup_.kill();
   bool left = cgroup_ && cgroup_.populated();

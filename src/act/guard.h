@@ -1,10 +1,10 @@
 #pragma once
-// A filler under guard: a command of which nothing may outlive us, however we end. Its parent is a process of ours, the
-// guard: the subreaper of all that comes of the command. It kills them all as soon as we are gone, paused or not. If
-// the guard itself is killed, the command dies with it, and we kill what is left.
+// A filler under guard: a command of which no process may outlive us, however we end. Its parent is a process of ours,
+// the guard: the subreaper of all descendants of the command. It kills them all as soon as we are gone, paused or not.
+// If the guard itself is killed, the command dies with it, and we kill what is left.
 //
-// A tree is paused by its cgroup's freezer, and by SIGSTOP to everyone whom that does not reach. That it is paused is
-// known only when the guard has seen it.
+// A tree is paused by its cgroup's freezer, and by SIGSTOP to all processes that it does not reach. It counts as paused
+// only when the guard has seen it.
 
 #include <sys/types.h>
 
@@ -112,7 +112,7 @@ class Guard {
   bool still_ = false;
   bool told_ = false;  // the guard has said how it went
   bool over_ = false;
-  int quiet_ = 0;  // looks in a row that found nobody, after the guard was killed
+  int quiet_ = 0;  // scans in a row that found no process, after the guard was killed
   Timer timer_{loop_};
   std::vector<GuardMessage> unsent_;
   Timer sending_{loop_};

@@ -62,8 +62,8 @@ struct LogReport {
 };
 
 // Never returns. To be called in a fresh child of a program without threads: appends what comes from `input` until that
-// ends, and writes its reports to `reports`. A process of its own, since a guard that hangs would not end its filler: a
-// log that hangs stops whoever writes to it, and nobody else.
+// ends, and writes its reports to `reports`. A separate process, since a guard that hangs would not end its filler: a
+// log that hangs stops only this process.
 [[noreturn]] void be_log_writer(const LogFileOptions& options, int input, int reports);
 
 }  // namespace lull

@@ -1,8 +1,8 @@
 #pragma once
-// `notify`: tells somebody that a rule has fired, in the shape that Slack, Discord, Teams and ntfy take, or as the
-// facts in JSON for any other web hook. Whoever has the address can write there, so it comes from a file or a variable,
-// goes to curl on its stdin, and is never shown. curl is what every machine has that can speak https; it costs nothing
-// until it is needed.
+// `notify`: sends a message that a rule has fired, in the format that Slack, Discord, Teams and ntfy take, or as the
+// facts in JSON for any other web hook. Everyone who knows the address can write there, so it comes from a file or a
+// variable, goes to curl on its stdin, and is never shown. curl is what every machine has that can speak https; it
+// costs nothing until it is needed.
 
 #include <cstdint>
 #include <optional>
@@ -45,13 +45,13 @@ struct Message {
 Message message_for(Service service, const FiringFacts& facts, std::string_view host);
 std::string curl_config(std::string_view address, const Message& message);
 
-// `mail`: tells the users of a job, or whom `mail=ADDRESS` names, that a rule has fired: host, job, rule, GPUs, since
-// when, what comes next and how to ask for more time, with a picture of the readings. Sent by the machine's own
+// `mail`: tells the users of a job, or the recipients of `mail=ADDRESS`, that a rule has fired: host, job, rule, GPUs,
+// since when, what comes next and how to ask for more time, with a picture of the readings. Sent by the machine's own
 // sendmail, else by `mail`, which takes no picture.
 
 // What follows `mail=`: addresses with commas between them. Nothing: the users of the job.
 Result<std::vector<std::string>> parse_mail(std::string_view argument);
-// For whom it is. A name that could be anything else than one address is refused.
+// The recipients. A name that could be anything else than one address is refused.
 Result<std::vector<std::string>> recipients_of(const std::vector<std::string>& addresses, const FiringFacts& facts);
 
 std::string mail_subject(const FiringFacts& facts, std::string_view host);

@@ -28,7 +28,7 @@ std::vector<std::string> logind(std::string_view method) {
           std::string(method)};
 }
 
-// Lines of /dev that somebody is logged in on, by utmp; where there is none, every pseudo terminal.
+// Lines of /dev on which users are logged in, by utmp; where there is none, every pseudo terminal.
 std::set<std::string> terminals(const Root& root) {
   std::set<std::string> lines;
   if (root.dev == "/dev") {
@@ -88,7 +88,7 @@ Result<std::vector<std::string>> find_power_command(Power power, const Inherited
       logind_says = trim(answer->text);
       if (logind_says == "s \"yes\"") {
         auto command = logind(off ? "PowerOff" : "Reboot");
-        command.insert(command.end(), {"b", "false"});  // nobody is there to be asked
+        command.insert(command.end(), {"b", "false"});  // do not ask for a password
         return command;
       }
     }

@@ -16,7 +16,7 @@ enum class Power : bool { off, reboot };
 // The command that will do it, once it is known that it may; else why not.
 Result<std::vector<std::string>> find_power_command(Power power, const InheritedSignals* signals);
 
-// A line on the terminal of everybody who is logged in. How many were told.
+// A line on the terminal of each logged-in user. Returns the number of terminals.
 std::size_t write_to_terminals(const std::string& message, const Root& root);
 
 }  // namespace lull

@@ -149,7 +149,7 @@ Child make_child(int cgroup) {
     if (Child child = born_in(cgroup); child.pid >= 0) return child;
   Child child{::fork(), Fd(), false};
   if (child.pid <= 0) return child;
-  // Nobody but us reaps it, and we have not: the number is its own.
+  // Only we reap it, and we have not: the pid is still its own.
   child.pidfd = Fd(static_cast<int>(::syscall(SYS_pidfd_open, child.pid, 0)));
   if (child.pidfd) return child;
   const int why = errno;

@@ -99,7 +99,7 @@ class Terminal {
   // There is one, and Ctrl-Z on it stops us and the job together.
   bool has_job_control() const { return static_cast<bool>(tty_); }
   void restore() const;
-  // The process group that has it now; 0: nobody knows.
+  // The process group that has it now; 0: unknown.
   pid_t foreground() const;
   void give_to(pid_t group) const;
 
@@ -110,7 +110,7 @@ class Terminal {
 };
 
 // Stops this process as Ctrl-Z would, so that the shell that started us notices;
-// returns when it goes on. Where nobody could let us go on (PID 1, no job control) it does nothing.
+// returns when it continues. If no process could continue us (PID 1, no job control) it does nothing.
 void stop_ourselves();
 
 }  // namespace lull

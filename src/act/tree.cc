@@ -72,7 +72,7 @@ bool is_of_job_by_session(const ProcessEntry& one, const std::set<ProcessId>& le
 
 constexpr Duration kLongestPause = 50ms;
 constexpr Duration kKillPause = 2ms;
-// As late as a busy machine may let us look. What is beyond, we did not run, and perhaps nobody did.
+// As late as a busy machine may let us look. Beyond that we did not run, and perhaps no process did.
 constexpr Duration kLateness = 100ms;
 
 }  // namespace
@@ -153,7 +153,7 @@ std::vector<ProcessEntry> Tree::others(const std::vector<ProcessEntry>& all) con
     found.push_back(one);
   }
   if (kind_ != Kind::group) return found;
-  // After two looks that found nobody it is over: the number may mean another group some day.
+  // After two scans that found no process it is over: the number may mean another group some day.
   constexpr int kOver = 2;
   if (empty_looks_ >= kOver) return {};
   if (!witnessed) std::erase_if(found, [&](const ProcessEntry& one) { return taken || one.session != session_; });
@@ -176,26 +176,26 @@ bool Tree::is_foreign(const ProcessEntry& one, pid_t us) const {
   // Came to us as an orphan. Older than the job: not of it.
   if (one.start_ticks < root_start_) return true;
   if (known_.contains(one.id())) return false;
-  // The init of a container gets everybody's orphans; those of the job are born in its cgroup.
+  // The init of a container gets all orphans; those of the job are born in its cgroup.
   if (cgroup_ != nullptr && us == 1) return true;
   if (started_helpers != us || is_of_job_by_session(one, leaders_)) return false;
-  // Asked once: what a process has in its environment when it comes to us, it has from whom it came.
+  // Asked once: a process inherits its environment from its parent.
   const auto known = marked_.find(one.id());
   if (known != marked_.end()) return known->second;
-  if (one.ended()) return false;  // its environment is gone: nobody can tell any more
+  if (one.ended()) return false;  // its environment is gone
   const bool marked = is_marked(one.pid, std::string(kHelperMark) + "=" + std::to_string(us));
   marked_.emplace(one.id(), marked);
   return marked;
 }
 
 bool Tree::is_skipped(const ProcessEntry& one, pid_t us) const {
-  if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the number is somebody else's now
+  if (one.pid == root_pid_) return one.start_ticks != root_start_;  // the pid belongs to another process now
   if (!adopts_orphans_) return one.pid == us;
   return is_foreign(one, us);
 }
 
-// A session has in it only who descends from its leader, since one is in it by birth alone, and its number is not given
-// to anybody else while somebody is in it.
+// A session contains only descendants of its leader, since a process can only be born into it. Its number is not reused
+// while it has a process.
 std::vector<pid_t> Tree::of_known_sessions(const std::vector<ProcessEntry>& all, pid_t us) const {
   std::vector<pid_t> found;
   if (leaders_.empty()) return found;
@@ -211,7 +211,7 @@ std::vector<pid_t> Tree::of_known_sessions(const std::vector<ProcessEntry>& all,
 }
 
 void Tree::remember(const std::vector<ProcessEntry>& all, const std::vector<ProcessEntry>& found) const {
-  if (all.empty()) return;  // nobody told
+  if (all.empty()) return;  // unknown
   known_.clear();
   std::unordered_set<pid_t> sessions;
   for (const ProcessEntry& one : found) {
@@ -219,7 +219,7 @@ void Tree::remember(const std::vector<ProcessEntry>& all, const std::vector<Proc
     if (one.session == one.pid) leaders_.insert(one.id());
     sessions.insert(one.session);
   }
-  // One that nobody of the tree is in any more may soon be another.
+  // One without a process of the tree may soon be another.
   std::erase_if(leaders_, [&](const ProcessId& leader) {
     if (!sessions.contains(leader.first)) return true;
     const auto now = std::ranges::lower_bound(all, leader.first, {}, &ProcessEntry::pid);
@@ -270,7 +270,7 @@ std::vector<ProcessEntry> Tree::members(const Root& root) const {
   return members_among(read_all_processes(root), root);
 }
 
-// Those of a job of ours and nobody else; nothing where they cannot be told from the others with certainty.
+// Only those of a job of ours; nothing if they cannot be distinguished from others with certainty.
 std::optional<std::vector<ProcessEntry>> Tree::near(const Root& root) const {
   if (kind_ != Kind::descent || !adopts_orphans_) return std::nullopt;
   const pid_t us = ::getpid();
@@ -354,10 +354,10 @@ void Tree::send(const Process& to, int number, Sent& sent) {
 // Everyone alive in the job has an ancestor, or is one, that is our own child: a
 // parent that exits leaves its children to us. Our children cannot be replaced by
 // others of the same number, since only we reap them and do not do so in here.
-// True: nobody is left but the `ended`, who wait to be reaped.
+// True: only the `ended` are left, which wait to be reaped.
 bool Tree::strike_orphans(std::set<pid_t>& ended) const {
   const auto children = direct_children();
-  if (!children) return true;  // nobody whom we could name
+  if (!children) return true;  // none that we could name
   const pid_t us = ::getpid();
   bool quiet = true;
   for (const pid_t pid : *children) {
@@ -421,7 +421,7 @@ bool Tree::gone() const {
     for (const pid_t pid : *children) {
       if (ended.contains(pid)) continue;
       const auto stat = read_process_entry(pid);
-      if (!stat) return false;  // only we can have reaped it: it is there, and nobody tells of it
+      if (!stat) return false;  // only we can have reaped it: it exists, but is not listed
       if (is_foreign(*stat, us)) continue;
       if (!stat->ended()) return false;
       ended.insert(pid);

@@ -1,8 +1,8 @@
 #pragma once
 // The process tree of a job: the process that was started (or named) and all that came of it. Membership is by descent,
-// where orphans of the job become our children, and by cgroup where the job has one of its own. Orphans of somebody
-// else's process are re-parented away from us: they are known because they were seen before, or by the session that a
-// member began. A listing is old the moment it is made, so signals go out by pidfd, and in passes until nobody new
+// where orphans of the job become our children, and by cgroup where the job has one of its own. Orphans of another
+// parent's process do not become our children: they are known because they were seen before, or by the session that a
+// member began. A listing is old the moment it is made, so signals go out by pidfd, and in passes until no new process
 // turns up.
 
 #include <sys/types.h>
@@ -34,12 +34,12 @@ class Tree {
   // A job that we started as its subreaper. `earlier` are the children that we had
   // before (own_children()): they are not part of it.
   static Tree of_job(const Process& root, const Cgroup* cgroup, std::set<ProcessId> earlier);
-  // Somebody else's process and its descendants, those included that were seen before they lost their
+  // A process that is not ours and its descendants, including those that were seen before they lost their
   // parent; never ourselves and what we started.
   static Tree of_process(const Process& root);
-  // A process group, whoever is in it later. It is the same one as long as somebody is in it who was seen in it
-  // before, or (they may have handed over since the previous look) who is of its session while its number is nobody
-  // else's.
+  // A process group, whichever processes are in it later. It is the same one as long as it contains a process that was
+  // seen in it before, or (they may have changed since the previous scan) one of its session while no other session has
+  // its number.
   static Result<Tree> of_group(pid_t group);
   // Everything around us but ourselves: our pid namespace where it is not the machine's
   // own, else our cgroup where it is not the root of them all.
@@ -52,11 +52,11 @@ class Tree {
 
   // Ended ones left out, parents first. Reads all processes of the machine: for ending them.
   std::vector<ProcessEntry> members(const Root& root = {}) const;
-  // The same for every sample, at a cost that grows with the job: everyone of a job of ours is our descendant, since
-  // orphans come to us, or in its cgroup, or was seen before. Of other trees an orphan is found by looking at everybody
-  // alone, so that is done: a worker that was not seen would make a busy job look idle.
+  // The same for every sample, at a cost that grows with the job: each process of a job of ours is our descendant,
+  // since orphans come to us, or in its cgroup, or was seen before. In other trees orphans are found only by a scan of
+  // all processes, so that is done: a worker that was not seen would make a busy job look idle.
   std::vector<ProcessEntry> look(const Root& root = {}) const;
-  // Those that had ended by then, for whom nobody had waited: what they did is in no other account yet.
+  // Those that had ended by then and were not waited for: their CPU time is in no other account yet.
   const std::vector<ProcessEntry>& unwaited() const { return unwaited_; }
   // Whether this process is of the tree: goes up from it, which is far cheaper than listing all.
   bool contains(pid_t pid, const Root& root = {}) const;
@@ -75,12 +75,12 @@ class Tree {
   // meanwhile as fast as they come to us (bounded). Who slips through is next time's.
   void kill_pass() const { kill_pass(members()); }
   void kill_pass(const std::vector<ProcessEntry>& now) const;
-  // Nobody is left, and there is proof of it. Certain for a job of ours; for somebody else's process as
-  // sure as a listing can be.
+  // No process is left, with proof. Certain for a job of ours; for other trees as sure as a listing can
+  // be.
   bool gone() const;
-  // The processes can be listed. Where not, nobody here can be signalled, and little can be proven.
+  // The processes can be listed. If not, none can be signalled, and little can be proven.
   bool can_look() const;
-  // Somebody of it cannot run: stopped, or its cgroup frozen.
+  // A process of it cannot run: stopped, or its cgroup frozen.
   bool is_halted() const;
 
  private:
@@ -101,7 +101,7 @@ class Tree {
   std::uint64_t root_start_ = 0;
   mutable std::vector<ProcessEntry> unwaited_;
   mutable std::set<ProcessId> known_;     // seen as members, and there when we last looked
-  mutable std::set<ProcessId> leaders_;   // members that began a session in which somebody still is
+  mutable std::set<ProcessId> leaders_;   // members that began a session that still has a process
   pid_t session_ = 0;                     // of a group
   mutable int empty_looks_ = 0;           // of a group, one after the other
   std::shared_ptr<const Cgroup> around_;  // ours
@@ -117,8 +117,8 @@ inline constexpr const char* kHelperMark = "LULL_HELPER_OF";
 inline constexpr const char* kHelperNumber = "LULL_HELPER_NUMBER";  // which of them
 
 // Ending a tree, step by step: the signal, the grace, then KILL until nothing is left. The caller drives it: step()
-// now, and again when something ended or at the time it names. The grace is time in which the tree could run: neither
-// while somebody of it is stopped or frozen, nor while we, and perhaps the whole machine, did not run ourselves.
+// now, and again when something ended or at the time it names. The grace is time in which the tree could run: not
+// while a process of it is stopped or frozen, and not while we, and perhaps the whole machine, did not run.
 class Ending {
  public:
   struct Options {
@@ -143,7 +143,7 @@ class Ending {
   // The next time to look, or nothing when it is over.
   std::optional<Instant> step(Instant now);
 
-  // Asked right before each signal, once it is known to whom it goes, and right before the first KILL: whether it may
+  // Asked right before each signal, once its targets are known, and right before the first KILL: whether it may
   // be sent. If not, nothing is done but to wait, until step() after go_on().
   void check_before(std::function<bool()> signal, std::function<bool()> kill) {
     may_signal_now_ = std::move(signal);
@@ -152,7 +152,7 @@ class Ending {
   bool waits_to_signal() const { return waits_to_signal_; }
   void go_on() { waits_to_signal_ = false; }
 
-  // Somebody is asked before the first KILL: from then on nothing is done but to look, until may_kill() is true.
+  // There is a check before the first KILL: until may_kill() is true, the tree is only observed.
   void ask_first() { may_kill_ = options_.signal == 0 || options_.signal == 9; }
   void may_kill() { may_kill_ = true; }
   bool waits_to_kill() const { return waits_to_kill_ && !may_kill_; }

@@ -26,7 +26,7 @@ class Also {
   bool empty() const { return items_.empty(); }
   bool contains(pid_t pid) const;
   std::vector<ProcessEntry> members() const;  // a scan of /proc where there is more than processes
-  // Those in which there is nobody now, as they were written.
+  // Those without processes now, as they were written.
   std::vector<std::string> nobody_in() const;
   // Processes that have ended with all their descendants since the last time this was asked, as they were written: they
   // do not come back.

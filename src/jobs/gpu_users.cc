@@ -200,8 +200,8 @@ std::optional<JobFinder::Job> JobFinder::known_group(const ProcessEntry& one) co
   return std::nullopt;
 }
 
-// Who started it, as far as that is one job: another user's process only where both are in one process group, as those
-// are that a script of root's starts for somebody; a service that starts jobs for users gives them groups of their own.
+// Which process started it, as far as that is one job: another user's process only if both are in one process group, as
+// if a script of root starts it for a user; a service that starts jobs for users gives them separate groups.
 std::optional<ProcessEntry> JobFinder::next_above(const ProcessEntry& one) const {
   const auto parent = read_process_entry(one.parent, root_);
   if (!parent || is_frame(*parent) || parent->start_ticks > one.start_ticks || is_typed_into(*parent, one, root_))
@@ -211,8 +211,8 @@ std::optional<ProcessEntry> JobFinder::next_above(const ProcessEntry& one) const
   return *parent;
 }
 
-// Nobody above it is of its job, or that one has ended: then its process group and its session tell who it belongs to,
-// as long as these have their leaders. Whoever began a session by itself (setsid, a daemon) has none but itself.
+// If no ancestor is of its job, or that one has ended, its process group and its session tell what it belongs to, as
+// long as these have their leaders. A process that began a session by itself (setsid, a daemon) belongs to itself.
 std::optional<ProcessEntry> JobFinder::leader_of(const ProcessEntry& one) const {
   for (const pid_t pid : {one.group, one.session}) {
     const auto leader = pid == one.pid ? fail("") : read_process_entry(pid, root_);
@@ -233,7 +233,7 @@ JobFinder::Job JobFinder::tree_of(const ProcessEntry& entry) {
     if (!above) break;
     top = *above;
   }
-  // The number of a group is nobody else's while one of it is left: those whose leader is gone have that in common.
+  // The number of a group is not reused while it has a process: those without a leader have that number in common.
   const bool bereft = top.group != top.pid;
   if (!known && bereft) known = known_group(top);
   // Its start time is part of the name: a later tree under the same number is another job.
@@ -263,7 +263,7 @@ const std::string& JobFinder::name_for(const std::string& what, const std::strin
   return place->second;
 }
 
-// Where nobody can say who made the cgroup, it joins the processes of one user, as one that a user made does.
+// If it is unknown who made the cgroup, it joins the processes of one user, as a cgroup made by a user does.
 JobFinder::Job JobFinder::job_in(const Container& container, const ProcessEntry& entry, uid_t user) {
   const bool numbered = container.is_slurm() && to_unsigned(container.name);
   const std::string what = !container.by_root() ? fmt::format("{}:{}", owner_of(user), container.path)
@@ -301,12 +301,12 @@ Result<JobFinder::Job> JobFinder::search(const ProcessEntry& entry, uid_t user) 
   std::optional<Job> job;
   const auto is_leased = [&](const ProcessEntry& one) {
     for (const LeaseInfo& lease : leases) {
-      // Anybody can write into a lease that it is a stranger's: only its owner's processes are of it.
+      // A user can write any pid into a lease: only processes of the lease's owner belong to it.
       const ProcessMark& mark = lease.record.holder;
       if (!belongs_to(user, lease.owner) || mark.pid != one.pid || mark.start_ticks != one.start_ticks ||
           lease.record.kind != LeaseKind::job)
         continue;
-      // Everybody can read another's id and write it into a lease of their own.
+      // All users can read another lease's id and write it into a lease of their own.
       job = {name_for(fmt::format("lease of {}: {}", lease.owner, lease.record.id), "lease:" + lease.record.id),
              fmt::format("lease {} ({})", printable(lease.record.id), printable(one.name))};
       return true;

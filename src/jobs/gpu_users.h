@@ -1,15 +1,15 @@
 #pragma once
-// GpuUsers answers, for every command: which processes use this GPU, whose are they, and which job do they belong to?
+// GpuUsers answers for all commands: which processes use this GPU, which users own them, and which job has them?
 //
-// - Which processes: those that the driver lists. One counts as somebody's only if it is identified: it holds the GPU's
-//   device file, has had its number since the driver first listed it (sense/proof.h), and still runs. What is not
-//   identified is unknown, and never taken for nobody.
-// - Whose: by /proc; a subordinate uid is its user's (base/users.h).
-// - Which job: a Slurm job, a container, a lease, or a process tree (JobFinder). Where that cannot be told, since the
-//   leases cannot be read, the job is unknown, and trouble() says why.
+// - Which processes: those that the driver lists. A process counts only if it is identified: it holds the GPU's device
+//   file, has had its pid since the driver first listed it (sense/proof.h), and still runs. An unidentified process is
+//   unknown, and the GPU is not free.
+// - Which user: by /proc; a subordinate uid belongs to its user (base/users.h).
+// - Which job: a Slurm job, a container, a lease, or a process tree (JobFinder). If the leases cannot be
+//   read, the job is unknown, and trouble() says why.
 //
-// A GPU that was unreachable (lost, or closed to us) since before the first look tells nothing. Mostly nobody can be
-// there, but who holds its device file may have been at work there before, or still be.
+// A GPU that was unreachable (lost, or no permission) since before the first scan tells nothing. Usually no process can
+// use it, but a process that holds its device file may have worked there before, or still work there.
 
 #include <sys/types.h>
 
@@ -35,9 +35,9 @@
 
 namespace lull {
 
-// A container, pod or Slurm job that a process is in, by its cgroup, and who could have named it so. Whoever has a
-// delegated cgroup may make one in it that is called like somebody else's container: the whole path is the identity,
-// and a cgroup that a user made says something about that user's processes alone.
+// A container, pod or Slurm job that a process is in, by its cgroup, and who could have named it so. A user with a
+// delegated cgroup may make one in it with the name of another user's container: the whole path is the identity, and a
+// cgroup that a user made counts only for that user's processes.
 struct Container : NamedCgroup {
   std::optional<uid_t> maker = {};  // as maker_of_cgroup()
   bool is_slurm() const { return kind == CgroupKind::slurm; }
@@ -51,7 +51,7 @@ struct Container : NamedCgroup {
 Result<std::vector<Container>> find_containers(const Root& root, pid_t pid);
 
 // The number of the job that a process of slurmstepd's is in, by the title of slurmstepd, which runs as root: for paths
-// that name the job by its SLUID. Nothing: nobody above it is slurmstepd.
+// that name the job by its SLUID. Nothing: no ancestor is slurmstepd.
 std::optional<std::string> job_of_slurmstepd(const Root& root, const ProcessEntry& entry);
 
 // A part of what is known, so that a look costs what has changed and not what is there: each process is looked at once
@@ -66,7 +66,7 @@ struct Rotation {
 };
 
 // Which job a process is in. In this order: a Slurm job, a pod, a container (unless we are in it as well), the holder
-// of a lease with what it started, or a process tree: from the process up to below the shell that somebody types into,
+// of a lease with what it started, or a process tree: from the process up to below the interactive shell,
 // the terminal or the service that it was started from. Where the tree is broken, since a launcher has ended or another
 // user's process is above, those of one process group stay together, and with the leader of their session if that is
 // no such shell. The job of a process that uses a GPU is found when it is first seen, and stays so, also for those
@@ -115,7 +115,7 @@ class JobFinder {
   std::vector<std::string> own_containers_;   // the paths of their cgroups
   std::map<std::string, std::string> names_;  // of jobs in containers and with leases, as they are shown
   std::map<ProcessId, Known> known_;          // who was remembered
-  std::map<ProcessId, Known> in_trees_;       // and everybody between them and the top of their tree
+  std::map<ProcessId, Known> in_trees_;       // and all between them and the top of their tree
 };
 
 // How much is asked of each process.
@@ -133,9 +133,9 @@ struct GpuUse {
   // where the driver does not tell: it is not reachable, or unproven.
   std::vector<GpuProcess> file_holders = {};
   bool listed = false;     // its processes could be looked at
-  bool complete = false;   // and nobody is there who is not identified, or whose job is unknown
+  bool complete = false;   // and all processes there are identified, and their jobs known
   bool hides = false;      // the driver may leave processes out, or lists some that cannot be seen from here
-  bool empty = false;      // nobody has a context there: it sleeps, or next to none of its memory is in use
+  bool empty = false;      // no process has a context there: it sleeps, or almost none of its memory is in use
   bool asleep = false;     //
   bool forbidden = false;  // no permission
   bool reachable = false;  // it was not lost or closed to us all the time
@@ -152,8 +152,8 @@ bool is_split(const std::vector<GpuUse>& uses, const Device& device);
 // "tree:4711@123" is tree:4711 to people: its start time is for us.
 std::string shown_job(const std::string& job);
 
-// What an identified process does there for somebody. Display servers, monitors and the MPS server work for nobody;
-// who only draws holds nothing, but a job with such a process works there, or may.
+// What an identified process does there. Display servers, monitors and the MPS server have no job of their own; a
+// process that only draws holds nothing, but a job with such a process works there, or may.
 bool holds(const GpuProcess& one);
 bool draws(const GpuProcess& one);
 // It computes there, and is not identified.

@@ -158,15 +158,15 @@ void JobGpus::look_at_files(const IsOurs& is_ours) {
   for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
     Place& place = places_[i];
     if (!place.reachable && place.device.kind == DeviceKind::gpu) place.opened = has_job(i);
-    // Nobody of the job has opened it: whoever is not proven to be there stands for none of the job's.
+    // No process of the job has opened it: an unproven process there is not one of the job's.
     if (!place.doubtful || has_job(inventory_->card_of(i))) continue;
     place.settled = true;
     settle(place, {});
   }
 }
 
-// Without a job: whoever works on a card that tells us nothing, its work counts. Nobody of ours can where we may not
-// open it; somebody else does where they are seen to hold it.
+// Without a job: any work on an unreadable GPU counts. Our processes cannot work where we may not open it; other
+// processes may where they are seen to hold it.
 void JobGpus::look_at_closed() {
   std::vector<std::size_t> barred;
   for (std::size_t i = 0; i < inventory_->devices.size(); ++i) {
@@ -193,7 +193,7 @@ void JobGpus::look(const Snapshot& snapshot, const IsOurs& is_ours, bool fresh) 
   if (!is_ours) return;
   shares_.look(snapshot, uses, [&](const GpuProcess& one) -> std::optional<std::string> {
     const bool ours = is_ours(one.pid);
-    // Who has the number now and is not of the job is somebody else, proven or not: only the living work.
+    // If the pid now belongs to a process that is not of the job, it is another process, proven or not.
     if (!one.identified && (ours || !one.here || one.proven())) return std::nullopt;
     return std::string(ours ? kOurJob : kOtherJob);
   });
@@ -291,7 +291,7 @@ ScopeFinder::Given ScopeFinder::by_variable() {
   return given;
 }
 
-// Whoever else's it is: a variable that came from elsewhere gives nobody anything.
+// If it is not ours: a variable that was inherited from elsewhere gives no GPUs.
 ScopeFinder::Given ScopeFinder::by_lease() {
   Given given;
   const auto leases = read_leases();

@@ -46,8 +46,8 @@ class JobGpus {
   // Those of which it cannot be told now whether the job is there as well: their processes could not be looked at, or
   // some of them cannot be placed.
   std::vector<Device> unseen() const;
-  // Those that say "no permission" and have never said anything else. They are not for us where nobody of the job has
-  // opened them; without a job, where we may not open them either and nobody is seen to hold them.
+  // Those that have always answered "no permission". They are not for us if no process of the job has opened them;
+  // without a job, if we may not open them either and no process is seen to hold them.
   std::vector<Device> closed() const;
   // Those that say so and count all the same.
   std::vector<Device> silent() const;

@@ -21,7 +21,7 @@ void JobShares::look(const Snapshot& snapshot, const std::vector<GpuUse>& uses, 
 JobShares::Owners JobShares::owners_of(const GpuUse& use, const JobOf& job_of) {
   Owners owners;
   for (const GpuProcess& one : use.processes) {
-    if (one.proof == Proof::stale) continue;  // it has ended; a share of its number is nobody's
+    if (one.proof == Proof::stale) continue;  // it has ended; a share of its pid is unattributed
     auto job = one.mps_server ? std::nullopt : job_of(one);
     // On two parts of a GPU one process is listed twice.
     const auto [place, is_new] = owners.try_emplace(one.pid, Owner{one.start_ticks, job});
@@ -62,7 +62,7 @@ void JobShares::add_shares(Account& account, const Owners& before, const Reading
     const auto then = ended.find(share.pid);
     const bool is_here = now != account.owners->end();
     const bool was_here = then != ended.end();
-    // A number of nobody, or of two in this time.
+    // A pid of no process, or of two in this time.
     if (is_here == was_here && (!is_here || now->second.job != then->second.job)) account.absence = Absence::untold;
     if (account.absence != Absence::none) return;
     const std::string job = is_here ? *now->second.job : *then->second.job;

@@ -1,10 +1,10 @@
 #pragma once
-// `job_util`: how much of its GPUs a job uses by itself. The driver's shares (Reading::shares) have numbers of
-// processes only; whose these are goes by GpuUsers. Pure: no clock, no file.
+// `job_util`: how much of its GPUs a job uses by itself. The driver's shares (Reading::shares) have only pids; GpuUsers
+// tells their jobs. Pure: no clock, no file.
 //
-// Nothing is taken for zero that could be the job's: a process that is not identified, a share of a number that stands
-// for nobody who was seen, work that nobody is listed for, a driver that hides processes and an MPS server (which works
-// for others) make the GPU's shares unknown.
+// Nothing that could be the job's counts as zero. The GPU's shares are unknown with an unidentified process, a share of
+// a pid without a known process, work without a listed process, a driver that hides processes, or an MPS server (which
+// works for others).
 
 #include <cstdint>
 #include <functional>

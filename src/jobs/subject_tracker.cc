@@ -72,7 +72,7 @@ void SubjectTracker::look_at_gpus(const std::vector<Device>& scope, const std::v
       ProcessIds now = names_of(*use);
       for (const GpuProcess& one : use->processes)
         if (holds(one) && !left_alone(one)) tracked.holders.push_back(one);
-      if (!std::ranges::includes(span.seen, now)) span.number = 0;  // somebody new: another subject
+      if (!std::ranges::includes(span.seen, now)) span.number = 0;  // a new process: another subject
       span.seen = std::move(now);
     } else {
       tracked.subject.scope.not_judged = "the processes on " + tracked.title + " cannot be seen: not judged meanwhile";
@@ -119,13 +119,13 @@ void SubjectTracker::note_where_jobs_are(const Place& place) {
   for (auto& [job, span] : spans_) {
     const bool draws = place.drawers.contains(job);
     if (draws) span.drawn.insert_or_assign(id, use.device);
-    // Only a look that shows everybody takes a GPU away from a job.
+    // Only a complete list of processes takes a GPU away from a job.
     if (use.complete && !place.holders.contains(job)) span.devices.erase(id);
     if (use.complete && !draws) span.drawn.erase(id);
   }
 }
 
-// Whoever comes to a GPU of the job is somebody new there, of this job or of another; of those who draw, its own.
+// Each new process on a GPU of the job counts, of this job or of another; of drawing processes, only the job's own.
 bool SubjectTracker::is_anew(const std::string& job, Span& span, const std::vector<Place>& places) const {
   const auto was_there = [&](const ProcessId& name) {
     return std::ranges::binary_search(span.seen, name) || std::ranges::any_of(span.where, [&](const DeviceId& id) {

@@ -1,10 +1,10 @@
 #pragma once
-// Who is judged, where each GPU or each job is judged by itself: the answers of GpuUsers become subjects for the
+// What is judged, if each GPU or each job is judged by itself: the answers of GpuUsers become subjects for the
 // engine. Pure: no clock, no file.
 //
-// A subject stays itself only as long as nobody new holds its GPUs: with a process that was not there before it begins
-// anew, under a new id, and what had fired for the old one is called off. So nobody is ever ended for what another did.
-// What cannot be seen is not judged, and said.
+// A subject stays the same only as long as no new process holds its GPUs. With a new process it becomes a new subject
+// with a new id, and what had fired for the old one is called off. So no process is ended for the idle time of another.
+// If the processes are unknown, the subject is not judged, and lull says so.
 
 #include <sys/types.h>
 
@@ -31,9 +31,9 @@ inline constexpr std::string_view kJobKey = "job:";  // the key of a job begins 
 struct SubjectOptions {
   Per per = Per::gpu;
   std::set<uid_t> except = {};     // users whose processes are left alone
-  std::set<uid_t> only = {};       // not empty: nobody else's
+  std::set<uid_t> only = {};       // not empty: only of these users
   UserFiles user_files = {};       // whose subordinate uids are whose
-  bool free_too = false;           // a GPU that nobody holds is judged as well
+  bool free_too = false;           // a GPU without processes is judged as well
   bool stricter_with_more = true;  // as in ScopeOptions
 };
 
@@ -52,7 +52,7 @@ class SubjectTracker {
 
   // `scope`: the GPUs that count. The answer is good until the next look.
   const std::vector<TrackedSubject>& look(const std::vector<Device>& scope, const std::vector<GpuUse>& uses);
-  // Those that somebody else made (allocated_subjects()).
+  // Those from allocations (allocated_subjects()).
   const std::vector<TrackedSubject>& take(std::vector<TrackedSubject> made) { return subjects_ = std::move(made); }
   const std::vector<TrackedSubject>& subjects() const { return subjects_; }
   const TrackedSubject* find(const SubjectId& id) const;
@@ -94,9 +94,9 @@ class SubjectTracker {
   std::vector<TrackedSubject> subjects_;
 };
 
-// Subjects that somebody allocated GPUs to, as Slurm does: such a job is judged by all GPUs that it was given here,
-// with processes on them or not. Who works there does not matter: another run of the job is another subject, another
-// process of the same run is not, since it is the job that is acted on. Pure: no clock, no file.
+// Subjects with allocated GPUs, as by Slurm: such a job is judged by all GPUs that it was given here, with processes on
+// them or not. Which processes work there does not matter: another run of the job is another subject, another process
+// of the same run is not, since lull acts on the job. Pure: no clock, no file.
 
 // A GPU as its owner's book-keeping names it, by its device file.
 struct AllocatedGpu {

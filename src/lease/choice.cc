@@ -222,7 +222,7 @@ bool contains_word(std::string_view text, std::string_view part) {
   return std::search(text.begin(), text.end(), part.begin(), part.end(), same) != text.end();
 }
 
-// Memory of which nobody says whose it is, or nothing where that cannot be told.
+// Memory without a known process; nothing if that is unknown.
 std::optional<double> unclaimed_memory(const Reading& reading) {
   if (std::isnan(reading[Metric::mem_used]) || reading.memory_estimated) return {};
   double claimed = 0;
@@ -330,7 +330,7 @@ class Weighing {
     if (!empty && !reading_.asleep) object(std::string(kHidden), "");
   }
 
-  // Processes may be there: that there are some, or that nobody knows, speaks neither for it nor against it.
+  // Processes may be there: whether there are some, or it is unknown, does not matter.
   bool processes_waived() const {
     return constraints_.procs.kind == Limit::none ||
            (constraints_.procs.kind == Limit::given && constraints_.procs.value > 0) ||
@@ -417,8 +417,8 @@ class Weighing {
     check(metric, limit, reading_[metric], limit.value, true, text);
   }
 
-  // What the card does not have, or what nobody can ask while it sleeps, the other signals have to
-  // tell. Who asked for it by name gets the truth: it cannot be read.
+  // What the GPU does not have, or what cannot be read while it sleeps, the other signals have to
+  // tell. If it was asked for by name, it cannot be read.
   bool may_be_missing(Metric metric, const Limit& limit) const {
     const bool asleep = reading_.asleep && reading_.why_missing(metric) == Absence::asleep;
     return limit.kind == Limit::usual && (asleep || has_no(device_, reading_, metric));

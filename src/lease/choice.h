@@ -1,6 +1,6 @@
 #pragma once
-// Which GPUs suit somebody who asks for some, and which of those are the best. Pure: readings and constraints in, a
-// judgement with its reason out. What is not known does not suit. What a card does not have at all (the utilisation of
+// Which GPUs suit a request, and which of those are the best. Pure: readings and constraints in, a judgement with its
+// reason out. What is not known does not suit. What a GPU does not have at all (the utilisation of
 // a MIG device before Hopper, the memory of a GB10) is judged without, as long as two of utilisation, processes and
 // memory can be read and say the same; its performance state may stand in for one.
 

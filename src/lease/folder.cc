@@ -136,7 +136,7 @@ Result<LeaseFolder> LeaseFolder::open(const LeasePlace& place) {
 }
 
 Result<std::optional<LeaseFolder>> LeaseFolder::look(const LeasePlace& place) {
-  // Somebody else may sit on the name of our own folder: open() refuses it, so that there are no leases of ours.
+  // Another user may own the path of our folder: open() refuses it, so there are no leases of ours.
   struct stat status{};
   if (place.alone && ::lstat(place.path.c_str(), &status) == 0 && status.st_uid != ::geteuid()) return std::nullopt;
   auto fd = open_folder(place);
@@ -179,7 +179,7 @@ Result<LeaseFolder::FolderLock> LeaseFolder::enter(Duration patience) const {
     if (pause > kSoon && !interruptions) interruptions.emplace(end - clock.now());
   }
   folder_lock.lock_ = std::move(lock);
-  // A folder that was removed under us is one that nobody else looks into.
+  // No other process looks into a folder that was removed under us.
   struct stat ours{};
   struct stat named{};
   if (::fstat(folder_.get(), &ours) != 0 || ::stat(path_.c_str(), &named) != 0 || ours.st_ino != named.st_ino ||
@@ -240,7 +240,7 @@ Result<FolderState> LeaseFolder::scan(std::size_t most) const {
   if (tickets.size() > most)
     std::ranges::sort(tickets, [](const auto& a, const auto& b) { return turn_in(a).before(turn_in(b)); });
   for (const std::string& file : tickets) {
-    if (state.tickets.size() == most) break;  // of those that somebody lives behind: others are no limit to them
+    if (state.tickets.size() == most) break;  // of those with a live process: others do not limit them
     if (auto ticket = ticket_in(file)) state.tickets.push_back(*std::move(ticket));
   }
   in_order(state);
@@ -297,7 +297,7 @@ Result<std::uint64_t> LeaseFolder::last_number() const {
   return last;
 }
 
-// A file that is locked, readable and complete, under a name that nobody looks at.
+// A file that is locked, readable and complete, under a temporary name.
 Result<LockedFile> LeaseFolder::draft(std::string_view text) const {
   std::string file = fmt::format("{}{}-{:016x}", kDraftPrefix, ::geteuid(), random_bits());
   LockedFile made;
@@ -317,7 +317,7 @@ Result<LockedFile> LeaseFolder::draft(std::string_view text) const {
   return made;
 }
 
-// Gives the draft the first name that is free. If somebody else sits on our name, the next one does.
+// Gives the draft the first name that is free. If another user has our name, the next one.
 Result<std::string> LeaseFolder::name(const std::string& draft, const std::string& stem) const {
   for (int attempt = 0; attempt < 100; ++attempt) {
     const std::string file = attempt == 0 ? stem : fmt::format("{}.{}", stem, attempt);
@@ -564,7 +564,7 @@ std::string_view uuid_in(std::string_view file) {
 std::optional<Opened> open_to_look(int folder, const std::string& file) {
   Opened opened;
   auto fd = open_at(folder, file, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_NOCTTY);
-  const auto unseen = [&opened] {  // by us, for whatever reason: it may well be somebody's lease
+  const auto unseen = [&opened] {  // by us, for whatever reason: it may be a lease
     opened.denied = true;
     opened.status.st_mode = S_IFREG;
     return std::move(opened);

@@ -55,7 +55,7 @@ struct ContainerSigns {
   bool has_own_leases() const;
 };
 
-// A folder that belongs to us and that nobody else can write to.
+// A folder that belongs to us and that no other user can write to.
 Result<> check_own_folder(const std::string& path);
 
 // One lease file whose lock is held.
@@ -64,7 +64,7 @@ struct LeaseInfo {
   std::string file;  // name in the folder
   uid_t owner = 0;   // who holds it: the kernel's word, not the file's
   LeaseRecord record;
-  bool readable = true;  // no: somebody made a file that we may not look into; taken, to be safe
+  bool readable = true;  // no: a file that we may not read; taken, to be safe
 };
 
 struct TicketInfo {
@@ -84,7 +84,7 @@ struct FolderState {
 };
 
 // A file that we hold locked: a lease, or a place in the queue. Destroying it
-// closes our descriptor; a copy that somebody inherited still holds the lock.
+// closes our descriptor; an inherited copy still holds the lock.
 struct LockedFile {
   Fd fd;
   std::string file;
@@ -116,8 +116,8 @@ class LeaseFolder {
   const std::string& path() const { return path_; }
   int descriptor() const { return folder_.get(); }
 
-  // The folder lock: while it lives, nobody else changes the folder. Signals that could
-  // stop or end us from the terminal wait outside meanwhile.
+  // The folder lock: while it is held, no other process changes the folder. Signals that could
+  // stop or end us from the terminal are blocked until then.
   class FolderLock {
    public:
     FolderLock(FolderLock&& other) noexcept
@@ -137,9 +137,9 @@ class LeaseFolder {
   // What is alive. Exact while the folder lock is held, else as of about now: who is served at this moment may be seen
   // with its lease and still waiting, or neither. Of the tickets no more than `most`, the first by their names' word.
   Result<FolderState> scan(std::size_t most = SIZE_MAX) const;
-  // For those who look on and act on who waits: where somebody waits, or did `before`, it is exact. When the folder
-  // lock cannot be had within `patience`, nobody else got anything meanwhile either: it is as before, without those who
-  // are gone.
+  // For observers that act on the queue: if a request waits, or did `before`, it is exact. If the folder lock cannot be
+  // had within `patience`, no other process got anything in that time either: the result is as before, without those
+  // that have ended.
   Result<FolderState> look_on(const FolderState& before, Duration patience) const;
   // The same for one who has a ticket: all leases, and of the tickets those ahead of it by their names' word, the
   // nearest first, until they are `enough`. Tickets that are known are not looked at again as long as their names are
@@ -157,11 +157,11 @@ class LeaseFolder {
   Result<LockedFile> take(const FolderLock&, const LeaseRecord& record) const;
   Result<LockedFile> queue(const FolderLock&, const TicketRecord& record) const;
   Result<> rewrite(const FolderLock&, const LockedFile& file, std::string_view text) const;
-  // Gives it back: the name goes first, so nobody sees it free and still there.
+  // Gives it back: the name goes first, so it is never seen free and still there.
   void give_back(const FolderLock&, LockedFile file) const;
   // Takes a lease from whoever holds it: the name is freed, the old lock means nothing from then on.
   Result<> revoke(const FolderLock&, const std::string& file) const;
-  // Files of ours (for root: of anybody) that no holder lives for any more: what the killed left. Needs no folder lock.
+  // Files of ours (for root: of all users) without a live holder, left by killed processes. Needs no folder lock.
   // Looks at all leases, at what `waiter` left in the queue, and at some others there: of a long queue each looks at a
   // part.
   std::vector<std::string> dead(pid_t waiter) const;
@@ -188,7 +188,7 @@ const LeaseInfo* lease_of(const Device& device, const std::vector<LeaseInfo>& le
 // All who share it. A lease within which another one of it was taken stands behind that one, and is left out.
 std::vector<const LeaseInfo*> leases_of(const Device& device, const std::vector<LeaseInfo>& leases);
 
-// One file of the lease folder: what its name says, whether somebody lives behind it. For folder.cc.
+// One file of the lease folder: what its name says, and whether it has a live process. For folder.cc.
 inline constexpr std::string_view kDraftPrefix = ".draft-";
 // A ticket says its number in its name, and its priority where that is not 0, so that others need not open it.
 inline constexpr std::string_view kNumberWord = ".number";

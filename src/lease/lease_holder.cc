@@ -141,8 +141,8 @@ class Body {
     }
   }
 
-  // The locks go first: those who wait for them need not wait for the tidying, nor for the processor that it takes. Not
-  // at a low priority: whoever is not let run inside the folder lock holds up everybody.
+  // The locks go first: processes that wait for them need not wait for the cleanup and its CPU time. Not at a low
+  // priority: a process that does not get to run while it holds the folder lock delays all others.
   void tidy() {
     std::vector<std::string> names;
     for (const LockedFile& lock : locks_) names.push_back(lock.file);

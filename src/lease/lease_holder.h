@@ -34,8 +34,8 @@ class LeaseHolder {
   // The locks that it was handed go, and what it was told to wait for counts no more.
   Result<> release();
 
-  // Something that takes long to close, an inotify instance for one (the kernel waits for milliseconds until nobody can
-  // be looking at it any more): the lease holder does it at its leisure, so that our exec need not.
+  // Something that takes long to close, such as an inotify instance (the kernel waits for milliseconds until it is no
+  // longer in use): the lease holder closes it later, so that our exec need not.
   void close_for_us(Fd descriptor);
 
   pid_t pid() const { return pid_; }  // the lease holder's own, for the record of a hold

@@ -36,7 +36,7 @@ Judgement gone() {
   return judgement;
 }
 
-// The driver counts them, but they are somebody else's.
+// The driver counts them, but they belong to other jobs.
 bool forbidden(const Device& device, const Reading& reading) {
   return device.absence == Absence::no_permission || reading.device_absence == Absence::no_permission;
 }
@@ -356,8 +356,7 @@ std::string Picker::standing_text(const Standing& standing) const {
   return "";
 }
 
-// " (ada: python train.py; bob: ./infer)": whose processes are on a GPU that nobody has leased; "" where none can be
-// seen.
+// " (ada: python train.py; bob: ./infer)": the processes on a GPU without a lease; "" if none is visible.
 std::string Picker::users_text(const Choice& choice) const {
   constexpr std::size_t kMost = 3;
   const auto position = position_of(choice);
@@ -494,7 +493,7 @@ PickStep Picker::pick_now() {
   if (!settings_.holds()) return pick_unheld();
   for (; rounds_ < kRounds; ++rounds_) {
     if (TRY(queue_->take_now(chooser()))) {
-      judge_again();  // once more: somebody who does not use lull may have come in between
+      judge_again();  // once more: a job without a lease may have started in between
       if (queue_->unfit_of_kept().empty())
         if (auto result = finished()) return *std::move(result);
       TRY(queue_->give_back(queue_->kept()));
@@ -509,7 +508,7 @@ PickStep Picker::pick_now() {
   return unless_fillers_yield(refusal(standing ? *standing : std::vector<Standing>()));
 }
 
-// Candidates that nobody has, or that we may share, and that suit.
+// Candidates that are free, or that we may share, and that suit.
 std::vector<std::size_t> Picker::fitting_now(const std::vector<Standing>& standing) const {
   std::vector<std::size_t> fitting;
   for (std::size_t i = 0; i < standing.size(); ++i) {
@@ -597,7 +596,7 @@ PickStep Picker::in_queue() {
     const std::size_t before = queue_->kept().size();
     const bool done = TRY(queue_->turn(chooser()));
     if (done || queue_->kept().size() > before) {
-      judge_our_turn();  // somebody who does not use lull may be there
+      judge_our_turn();  // a job without a lease may be there
       const auto unfit = queue_->unfit_of_kept();
       if (done && unfit.empty())
         if (auto result = finished()) return *std::move(result);
@@ -672,7 +671,7 @@ bool Picker::presume_fit(const std::vector<Standing>& standing) {
   return all;
 }
 
-// Nobody tells when that ends: it has to be looked for.
+// There is no event when that ends: it has to be polled.
 bool Picker::foreign_use(const std::vector<Standing>& standing) {
   for (std::size_t i = 0; i < standing.size(); ++i) {
     const Candidate& candidate = queue_->candidates()[i];

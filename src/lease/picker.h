@@ -1,8 +1,8 @@
 #pragma once
 // Finding GPUs that suit, taking a lease on them or waiting for it: what `lull pick` and the
-// drop-in gpuselect share. What it sees of the machine, and whom it tells, is given to it
-// (PickWorld), and it never sleeps by itself: it says what is to be slept on, so that whoever
-// asks can do that on a loop (session/pick_session.h), in the time of a test as well.
+// drop-in gpuselect share. What it sees of the machine, and its output, are given to it
+// (PickWorld), and it never sleeps by itself: it says what to wait for, so that the caller
+// can do that on a loop (session/pick_session.h), also with a test's clock.
 
 #include <cstdint>
 #include <map>
@@ -77,7 +77,7 @@ struct Refusal {
   unsigned wanted = 0;
   unsigned fitting = 0;
   unsigned filled = 0;         // in use by fillers alone
-  bool waiting_helps = false;  // there are enough that may come to suit, and nobody has waited for them
+  bool waiting_helps = false;  // there are enough that may come to suit, and they were not waited for
 };
 using PickResult = std::expected<Picked, Refusal>;
 
@@ -99,7 +99,7 @@ struct PickNeeds {
   bool counters = false;      // the chip's own
   bool process_info = false;  // whose they are
   bool topology = false;
-  bool once = false;  // the moment decides, nobody will look a second time after a while
+  bool once = false;  // the moment decides, there is no second look after a while
 };
 
 class PickWorld {

@@ -66,8 +66,8 @@ std::vector<Standing> LeaseQueue::stand() {
   return result;
 }
 
-// Who is stopped (Ctrl-Z) comes for nothing until it goes on. No event tells of it, so it is looked up for those who
-// are in our way right now. True: somebody is.
+// A stopped waiter (Ctrl-Z) takes nothing until it continues. There is no event for it, so it is looked up for those
+// that are ahead of us right now. True: one is stopped.
 bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
   bool found = false;
   std::set<const TicketInfo*> asked;
@@ -80,7 +80,7 @@ bool LeaseQueue::note_stopped(const std::vector<Standing>& standing) {
   return found;
 }
 
-// True: somebody who does not come is passed over from now on.
+// True: a waiter that does not come is passed over from now on.
 bool LeaseQueue::note_idle_claims(const std::vector<Standing>& standing) {
   const auto there = [&](const std::string& file) { return watch_.ticket(file) != nullptr; };
   std::erase_if(passed_over_, [&](const auto& claim) { return !there(claim.first); });
@@ -107,20 +107,20 @@ Result<std::vector<Standing>> LeaseQueue::look() {
   return stand_among_all();
 }
 
-// What concerns us: for one in line, nobody behind it.
+// What concerns us: for a waiter, nothing behind it.
 Result<> LeaseQueue::read_anew() {
   looks_around_ = false;
   return ticket_ ? watch_.read_all_ahead(place()) : watch_.read_all();
 }
 
-// Only where a GPU is free and whoever it is for has not come may somebody be stuck. Who that is, all ahead of us tell.
+// A waiter may be stuck only if a GPU is free and the waiter that it is for has not come. Which one, all ahead tell.
 Result<> LeaseQueue::look_around() {
   looks_around_ = false;
   if (!std::ranges::any_of(stand(), &Standing::claimable)) return {};
   return read_anew();
 }
 
-// While two ahead of us want all that we could take, nobody else matters. Otherwise everybody ahead does.
+// While two ahead of us want all that we could take, only they matter. Otherwise all ahead do.
 Result<std::vector<Standing>> LeaseQueue::stand_among_all() {
   auto standing = stand();
   if (watch_.state().unread == 0 || cover() != nullptr) return standing;
@@ -168,7 +168,7 @@ const TicketInfo* LeaseQueue::cover(const FolderState& state) const {
   return ahead.size() < kNear ? nullptr : ahead[ahead.size() - kNear];
 }
 
-// What may be taken now: nobody ahead wants it, and it is fit for us, alone or in company.
+// What may be taken now: none ahead wants it, and it suits us, alone or shared.
 std::vector<std::size_t> LeaseQueue::open_ones(const std::vector<Standing>& standing) const {
   std::vector<std::size_t> open;
   for (std::size_t i = 0; i < standing.size(); ++i) {
@@ -212,7 +212,7 @@ void LeaseQueue::drop(const LeaseFolder::FolderLock& folder_lock, std::size_t in
   records_.erase(index);
 }
 
-// Somebody with the right to do so took it away: `lull release --force`.
+// A user with the right to do so took it away: `lull release --force`.
 void LeaseQueue::forget_revoked() {
   std::erase_if(kept_, [](const auto& entry) { return unlinked(entry.second); });
   std::erase_if(records_, [&](const auto& entry) { return !kept_.contains(entry.first); });
@@ -276,7 +276,7 @@ Result<> LeaseQueue::update_ticket(const LeaseFolder::FolderLock& folder_lock, b
 Result<bool> LeaseQueue::turn(const Chooser& choose) {
   const auto folder_lock = TRY(folder_->enter(kQueueing));
   forget_revoked();
-  // Who holds what is always read anew: on that it depends that nobody has a GPU twice.
+  // The leases are always read again: otherwise a GPU could be leased twice.
   if (watch_.watching() && !TRY(watch_.read_events(our_files()))) stale_ = Stale::wholly;
   const bool joins = !ticket_;
   if (joins) TRY(join(folder_lock));
@@ -372,7 +372,7 @@ Sleep LeaseQueue::sleep_behind(const TicketInfo& ahead, std::optional<Instant> u
   watch_.end();
   if (listened_to_ != ahead.file) pause_ = kFirstPause;
   listened_to_ = ahead.file;
-  // Names that nobody lives behind count here too, so there is a limit.
+  // Names without a live process count here too, so there is a limit.
   const Instant our_time =
       now + std::min<Duration>(kLookAroundEach * static_cast<std::int64_t>(this->ahead()), kLongestLookAround);
   look_around_ = std::max(now + kLookAround, our_time);

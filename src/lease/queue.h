@@ -54,8 +54,8 @@ class LeaseQueue {
 
   // All or nothing, for those who do not queue: true if all were taken.
   Result<bool> take_now(const Chooser& choose);
-  // After a no: nobody has what is missing, and those ahead of us may come for it in a moment. Who does not is passed
-  // over after some looks.
+  // After a no: what is missing is free, and those ahead of us may take it in a moment. A waiter that does not is
+  // passed over after some looks.
   bool awaits_those_ahead();
 
   // One turn of a waiter: joins the queue if it is not in it, gives up what those
@@ -84,7 +84,7 @@ class LeaseQueue {
   // locks over, in the order of the candidates. Nothing: what is known of the GPUs was no longer `fresh` once the
   // folder could be changed, and all is as before.
   Result<std::optional<std::vector<LockedFile>>> finish(const std::function<bool()>& fresh = [] { return true; });
-  // After that: what is left of the watch, for somebody who has the time to close it.
+  // After that: what is left of the watch, to be closed later.
   Fd end_watch() { return watch_.end_later(); }
   Demand& demand() { return demand_; }
   bool queued() const { return ticket_.has_value(); }

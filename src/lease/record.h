@@ -53,7 +53,7 @@ struct LeaseRecord {
   std::optional<WallTime> since;
   std::optional<WallTime> until;  // `hold` only
   std::string within;             // id of the lease that this one narrows; empty: none
-  unsigned share = 1;             // lives with so many holders at most, itself among them; 1: with nobody else
+  unsigned share = 1;             // at most this many holders, itself included; 1: exclusive
   bool operator==(const LeaseRecord&) const = default;
 };
 
@@ -102,8 +102,9 @@ bool plain_word(std::string_view text);
 std::string random_id();
 std::string join_command(std::span<const std::string> arguments);
 
-// By which name a GPU is leased: its UUID, or its PCI address where another GPU has the same UUID. Who sees only one of
-// two such cards (a container) leases it by the UUID: that lease holds both, since nobody else can tell which is meant.
+// By which name a GPU is leased: its UUID, or its PCI address where another GPU has the same UUID. A process that sees
+// only one of two such GPUs (in a container) leases it by the UUID: that lease holds both, since it is unknown which is
+// meant.
 //
 // Empty: nothing can be read that would name it.
 std::string lease_name(const Device& device);

@@ -83,7 +83,7 @@ bool has_open(pid_t pid, const struct stat& file) {
   return false;
 }
 
-// A hold is nothing but its lease holder. Anybody can write any number into a file of theirs, so it is ended only if it
+// A hold is nothing but its lease holder. A user can write any pid into a file of their own, so it is ended only if it
 // provably is the lease holder: the process that the record means, by handle and start time, of the user whose file it
 // is, with that very file open. `file` is what the name stood for before it was revoked.
 void end_lease_holder(const LeaseFolder& folder, const LeaseInfo& lease, const struct stat& file) {

@@ -5,8 +5,8 @@
 namespace lull {
 namespace {
 
-// What somebody has narrowed of a lease of its own is no other holder of the GPU: the lease around it is there for it.
-// For one who is inside that lease too, it is.
+// A lease inside a lease of the same job is not another holder of the GPU: the outer lease stands for it. For a process
+// inside that outer lease, it is.
 bool narrows_what_is_not_ours(const LeaseInfo& lease, const FolderState& state, const std::set<std::string>& ours,
                               uid_t user) {
   if (!lease.readable || lease.record.within.empty()) return false;
@@ -17,8 +17,8 @@ bool narrows_what_is_not_ours(const LeaseInfo& lease, const FolderState& state, 
   });
 }
 
-// For one inside a lease: those who share the GPU with that lease are beside it, and in nobody's way inside. Unless the
-// two do not agree that they share: then the lease was taken away and another has the GPU now.
+// For a process inside a lease: others that share the GPU with that lease do not block it. Unless the two do not agree
+// that they share: then the lease was taken away and another has the GPU now.
 class Beside {
  public:
   Beside(const FolderState& state, const Candidate& candidate, const std::string& within,
@@ -63,7 +63,7 @@ bool wants(const TicketRecord& ticket, const Candidate& candidate) {
 bool goes_before(const TicketInfo& ticket, const Place& place, const std::string& within) {
   if (ticket.file == place.ticket || ticket.stopped || !ticket.turn().before(place.turn())) return false;
   if (ticket.record.missing == 0 || ticket.record.within != within) return false;
-  return within.empty() || ticket.owner == place.user;  // nobody else can be inside
+  return within.empty() || ticket.owner == place.user;  // only that user can be inside
 }
 
 std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,

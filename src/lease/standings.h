@@ -34,11 +34,11 @@ struct Candidate {
 // How one GPU stands for one who asks.
 struct Standing {
   enum State : std::uint8_t {
-    free,        // nobody has it
+    free,        // without a lease
     shared,      // others have it, and we may be one of them
     ours,        // we keep it already
     collecting,  // a waiter keeps it until it has enough
-    leased,      // somebody works with it
+    leased,      // in use
   } state = free;
   unsigned holders = 0;              // other than us
   unsigned patience = kMostHolders;  // so many holders each of them lives with
@@ -58,8 +58,8 @@ struct Standing {
 // A claim that was not made use of for too long: (ticket file, UUID).
 using PassedOver = std::set<std::pair<std::string, std::string>>;
 
-// Leases that are not in the way of one who is inside lease `within`: that one and those around it. Only
-// leases of that user: everybody can read another's id, and write it into a file.
+// Leases that do not block a process inside lease `within`: that one and those around it. Only leases of that user: all
+// users can read another's id, and write it into a file.
 std::set<std::string> around(const std::string& within, const FolderState& state, uid_t user);
 
 std::vector<Standing> standings(const FolderState& state, std::span<const Candidate> candidates, const Place& place,
@@ -70,9 +70,9 @@ bool wants(const TicketRecord& ticket, const Candidate& candidate);
 // It is ahead of us in the same line, and may take GPUs before we do.
 bool goes_before(const TicketInfo& ticket, const Place& place, const std::string& within);
 
-// GPUs that are free, and spoken for by somebody who does not come to get them: one who is stopped, stuck, or in a hung
-// call. Those behind need not wait for that for ever. Only time in which we looked counts: after a pause of ours, or of
-// the whole machine, the one ahead has had no more of it than we had.
+// GPUs that are free, and claimed by a waiter that does not take them: it is stopped, stuck, or in a hung call. Those
+// behind need not wait for it without end. Only time in which we looked counts: after a pause of ours, or of the whole
+// machine, the one ahead has had no more of it than we had.
 class IdleClaims {
  public:
   struct Claim {
@@ -86,8 +86,8 @@ class IdleClaims {
   std::optional<Instant> due() const { return due_; }
 
  private:
-  // The time runs for the GPU: writing a ticket anew does not begin it anew. While one after the other is served the
-  // queue moves, and it does; but not for ever, as long as nobody takes the GPU.
+  // The time runs for the GPU: rewriting a ticket does not restart it. While one after the other is served the queue
+  // moves, and the time restarts; but not without end, as long as the GPU is not taken.
   struct Idle {
     Instant seen;
     Duration in_all{};

@@ -158,7 +158,7 @@ WakePipe WakePipe::hang(int folder, const std::string& ticket) {
   WakePipe wake_pipe;
   wake_pipe.file_ = wake_pipe_of(ticket);
   if (::mkfifoat(folder, wake_pipe.file_.c_str(), 0600) != 0) {
-    // One of ours that outlived its ticket, or somebody else's: then there is none.
+    // One of ours that outlived its ticket, or another user's: then there is none.
     if (errno != EEXIST || ::unlinkat(folder, wake_pipe.file_.c_str(), 0) != 0 ||
         ::mkfifoat(folder, wake_pipe.file_.c_str(), 0600) != 0)
       return {};

@@ -66,10 +66,10 @@ class FolderWatch {
   std::optional<Closing> begun_;
 };
 
-// How those in the queue hear that one ahead of them has gone, or wants something else by now: a
-// named pipe beside its ticket that nobody ever writes to. It rings when its last writer is gone,
-// however that went, and any number of others can wait for that without an inotify instance each
-// (a user has 128 by default). Who cannot have one, or cannot hear one, looks now and then.
+// How waiters learn that one ahead of them has ended, or wants something else now: a named pipe
+// next to its ticket that is never written to. It wakes readers when its last writer has ended,
+// in whatever way, and any number of processes can wait for that without an inotify instance each
+// (a user has 128 by default). A waiter without such a pipe looks now and then.
 class WakePipe {
  public:
   WakePipe() = default;
@@ -88,7 +88,7 @@ inline constexpr const char* kWakePipePrefix = "wake.";
 // Readable (hung up) from when that ticket's wake pipe was closed. Nothing: there is none to listen to, or it has.
 Fd listen_to_wake_pipe(int folder, const std::string& ticket, uid_t owner);
 
-// A wake pipe that nobody will ring any more.
+// A wake pipe without a writer.
 bool is_dead_wake_pipe(int folder, const std::string& file);
 
 }  // namespace lull
