@@ -90,7 +90,7 @@ Result<RuleLook> look(const Rule& rule, const std::string& gpus, const std::vect
   if (!gpus.empty() && looked.driver()) {
     looked.devices = TRY(select_devices(gpus, inventory));
   } else {
-    // As `lull watch` does: what says "no permission" and is closed to everybody here is not meant for us.
+    // As `lull watch` does: a GPU that answers "no permission" and that no user here can open is not meant for us.
     JobGpus gpus_of_all(std::make_shared<GpuUsers>(Root::machine()));
     gpus_of_all.look(looked.snapshot, nullptr);
     const std::vector<Device> closed = gpus_of_all.closed();

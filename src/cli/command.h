@@ -24,7 +24,7 @@ struct Command {
 
 std::span<const Command> commands();  // `lull NAME …`
 std::span<const Command> drop_ins();  // called by a predecessor's name
-std::span<const Command> inside();    // started by lull's own library (Python), by nobody else
+std::span<const Command> inside();    // started only by lull's own library (Python)
 
 // Of a command that has commands of its own, such as `lull sim set`. Nothing: its first word is none of them.
 std::optional<int> run_subcommand(std::span<const Command> table, int argc, char** argv);
@@ -48,7 +48,7 @@ int ended(const SessionEnd& session);
 int ending_signal();
 // Opens the machine and runs a session on it; `failed` where it cannot be opened.
 int on_machine(const Clock& clock, const std::function<SessionEnd(Machine&)>& session, int failed = kExitFailure);
-// As Python does: the status counts, whether somebody reads what we say or not. A session does so itself.
+// As Python does: a closed output does not change the exit status. A session does so itself.
 void ignore_sigpipe();
 // Shows a list once, which needs no loop and is most of what people wait for; or live, until it is left.
 template <class Session>

@@ -118,7 +118,7 @@ void set_program_name(std::string_view name) { program_name = name; }
 void ignore_sigpipe() { std::signal(SIGPIPE, SIG_IGN); }
 
 int complain(std::string_view what, int status) {
-  // The status counts where nobody reads the rest: fmt::print would throw.
+  // A closed output does not change the exit status: fmt::print would throw.
   (void)write_all(STDERR_FILENO, fmt::format("{}: {}\n", program_name, what));
   return status;
 }

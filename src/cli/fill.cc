@@ -1,4 +1,4 @@
-// `lull fill`: low-priority work on GPUs that nobody uses, paused at once when another process opens the GPU.
+// `lull fill`: low-priority work on unused GPUs, paused at once when another process opens the GPU.
 
 #include <fmt/format.h>
 #include <unistd.h>

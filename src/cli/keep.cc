@@ -1,4 +1,4 @@
-// `lull keep`: asks those who watch for more time for a GPU or a job, or Slurm where nobody watches here.
+// `lull keep`: asks the watchers for more time for a GPU or a job, or Slurm if there is no watcher here.
 
 #include <fmt/format.h>
 

@@ -158,7 +158,7 @@ int park(const ParkTarget& target, std::optional<pid_t> holder, CheckpointTool t
   auto parking = begin_parking(*folder, target, holder, std::move(tool), looks);
   if (!parking) return complain("park: " + parking.error().message(), 1);
   const std::string id = parking->record().id;
-  // Without it nobody would unlock the job if we died now.
+  // Without it the job would stay locked if we died now.
   auto guard = ParkGuard::start(id);
   if (!guard) {
     (void)parking->bring_back();

@@ -109,7 +109,7 @@ void warn_not_held(const Picked& picked, const PickSettings& settings) {
 }
 
 int print_picked(Picker& picker, const Picked& picked, const PickOutput& output) {
-  // We hold it ourselves until the lease holder does: what nobody was told of is given back when we end.
+  // We hold it ourselves until the lease holder does: what was not printed is given back when we end.
   const auto text = picked_text(picked, output.format, output.uuid);
   if (!text) return complain(text.error().message());
   if (const auto written = write_all(STDOUT_FILENO, *text); !written)

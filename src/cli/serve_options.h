@@ -17,7 +17,7 @@ struct ListenAddress {
   std::string host = {};  // as numbers: "127.0.0.1", "::1"
   std::uint16_t port = 0;
   bool ipv6 = false;
-  bool local = true;  // nobody from another machine can connect
+  bool local = true;  // other machines cannot connect
 
   std::string to_string() const;  // "unix:/run/lull/serve.sock", "127.0.0.1:9836", "[::1]:9836"
 };

@@ -101,8 +101,8 @@ std::string nobody_text(const std::string& folder, std::uint64_t job) {
                      printable(folder));
 }
 
-// Root's watcher sees all GPUs. One of the asker's own counts where there is no other, and never beside it: nobody gets
-// out of being judged by watching too. To root no other user's counts.
+// Root's watcher sees all GPUs. The asking user's own watcher counts only if there is no other: a user cannot avoid
+// being judged by running a watcher. For root no other user's watcher counts.
 Answer heard(const std::vector<Reply>& replies, std::uint64_t job) {
   Answer answer{.job = job, .node = node_name()};
   for (const uid_t owner : {uid_t{0}, ::geteuid()}) {

@@ -41,7 +41,7 @@ void describe_threads(CommandLine& line, TraceArguments& arguments);  // --threa
 class ReadingProgress {
  public:
   ReadingProgress() : bar_(clock_.now()) {}
-  std::function<void(double part)> shown();  // nothing where nobody would see it
+  std::function<void(double part)> shown();  // nothing if stderr is not a terminal
   void clear();
 
  private:

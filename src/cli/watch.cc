@@ -189,7 +189,7 @@ int cancel() {
   return 0;
 }
 
-// Everybody sees the command line of everybody.
+// All users can see all command lines.
 void warn_of_shown_addresses(const Logger& logger, const std::vector<ActionOption>& actions) {
   for (const ActionOption& action : actions)
     if (action.notify.from == NotifyTo::From::written)
@@ -199,7 +199,7 @@ void warn_of_shown_addresses(const Logger& logger, const std::vector<ActionOptio
                      "notify=variable:NAME keeps it secret");
 }
 
-// Somebody looks at it: the last line counts down.
+// On a terminal: the last line counts down.
 bool is_live(const Logger& logger) {
   return ::isatty(STDERR_FILENO) == 1 && logger.format() == LogFormat::text && logger.wants(Level::note) &&
          !logger.wants(Level::debug);

@@ -60,7 +60,7 @@ Result<SettingsFile> read_settings_file(const std::string& path, FileOf whose, u
   if (!handle) {
     const int why = handle.error().errno_value;
     if (why == ENOENT || why == ENOTDIR) return file;
-    if (whose == FileOf::user && why == EACCES) {  // the home of somebody else
+    if (whose == FileOf::user && why == EACCES) {  // the home of another user
       file.passed_over = "no permission";
       return file;
     }

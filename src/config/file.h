@@ -1,7 +1,7 @@
 #pragma once
 // A file of settings as text, if it may be believed. Settings name commands to run and say when to end jobs, so a file
-// counts only if nobody but us and root can have written it; and whatever stands under its name (a FIFO, a device, a
-// terabyte), reading it neither waits nor fills our memory.
+// counts only if no user except us and root can have written it; and whatever its name stands for (a FIFO, a device, a
+// terabyte), reading it neither blocks nor fills our memory.
 
 #include <sys/types.h>
 
@@ -25,7 +25,7 @@ enum class FileOf : unsigned char {
 Result<SettingsFile> read_settings_file(const std::string& path, FileOf whose, uid_t user);
 
 // ~/.config/lull/lull.toml of this user; empty: there is no home. Root's home is what the user database says: a HOME
-// that sudo kept is somebody else's.
+// that sudo kept belongs to another user.
 std::string user_settings_path(uid_t user);
 
 }  // namespace lull

@@ -1,6 +1,6 @@
 #pragma once
 // Every setting there is, as a table: its name in a file, the variable that sets it, what kind of value it takes, what
-// it is where nobody says anything, and what it is for. Reading, checking and showing them go by this table.
+// it is by default, and what it is for. Reading, checking and showing them go by this table.
 
 #include <array>
 #include <cstdint>
@@ -53,7 +53,7 @@ struct SettingInfo {
   std::string_view name;      // in a file; "notify.to" is `to` of the table [notify]
   std::string_view variable;  // of the environment
   SettingKind kind;
-  std::string_view otherwise;  // where nobody says anything; empty: nothing
+  std::string_view otherwise;  // the default; empty: nothing
   std::string_view meaning;
 };
 
@@ -103,7 +103,7 @@ struct BuiltInRule {
   std::string_view meaning;
 };
 std::span<const BuiltInRule> built_in_rules();
-inline constexpr std::string_view kHangRule = "hung";  // of these, or what somebody calls so
+inline constexpr std::string_view kHangRule = "hung";  // of these, or a user's rule of that name
 
 // What notifications can be made for.
 inline constexpr std::array<std::string_view, 5> kServices = {"slack", "discord", "teams", "ntfy", "webhook"};

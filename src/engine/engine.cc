@@ -11,7 +11,7 @@ void Engine::begin(const SubjectId& subject, Instant start, const std::vector<Pl
   for (std::uint32_t i = 0; i < plans.size(); ++i) states.emplace_back(plans[i], i, subject, start);
 }
 
-// Said once for everybody, then every so often, until there is one.
+// Said once for all subjects, then now and then, until there is one.
 void Engine::look_at_driver(const Snapshot& snapshot, std::span<const Subject> subjects) {
   const bool none = snapshot.driver.absence != Absence::none || snapshot.inventory->devices.empty();
   if (none) {
@@ -52,7 +52,7 @@ std::span<const Event> Engine::observe(const Snapshot& snapshot, std::span<const
     for (SubjectState& one : states_[subject.id])
       one.observe(snapshot, subject, machine, no_gpu_said_.has_value(), counts, events_);
   }
-  // That GPUs are back names them: nobody wants to read it twice.
+  // That GPUs are back names them: once is enough.
   if (std::ranges::any_of(events_, [](const Event& one) { return std::holds_alternative<GpuBack>(one.what); }))
     std::erase_if(events_, [](const Event& one) { return std::holds_alternative<ScopeChanged>(one.what); });
   return events_;

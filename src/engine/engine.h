@@ -34,7 +34,7 @@ class Engine {
   std::span<const Event> time_is(Instant now);
   std::optional<Instant> next_time() const;
 
-  // Between two samples: somebody stopped it, or let it go on. Its streaks begin anew.
+  // Between two samples: it was stopped, or continued. Its streaks restart.
   void stopped(const SubjectId& subject, bool stopped);
   // A person asked for more time: nothing fires for it before.
   void keep(const SubjectId& subject, Instant until);

@@ -55,7 +55,7 @@ struct Subject {
   SubjectId id;
   Scope scope;
   Facts job = {};
-  // Somebody stopped it (Ctrl-Z, SIGSTOP, a frozen cgroup): it is not idle, it waits.
+  // It was stopped (Ctrl-Z, SIGSTOP, a frozen cgroup): it is not idle, it waits.
   bool stopped = false;
 };
 
@@ -78,7 +78,7 @@ struct NoGpu {
   DriverState driver;
 };
 struct GpuBack {
-  std::vector<Device> watched;  // of everybody who is judged
+  std::vector<Device> watched;  // of all subjects
 };
 struct CannotJudge {
   std::vector<MissingSignal> missing;

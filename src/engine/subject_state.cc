@@ -6,7 +6,7 @@
 namespace lull {
 namespace {
 
-// A first sample lacks what needs two: nothing to tell anybody.
+// A first sample lacks what needs two: that is not worth a message.
 bool only_first_sample(const std::vector<MissingSignal>& missing) {
   return std::ranges::all_of(missing, [](const MissingSignal& one) { return one.why == Absence::no_baseline; });
 }

@@ -1,7 +1,7 @@
 #pragma once
 // A SubjectState is one subject under one plan: a Judge for each step of the ladder, and what surrounds a judgement:
-// the delay at the start, a job that somebody stopped, a longest time, more time that a person asked for, firing once
-// until told how that went, and saying each trouble once (then every ten minutes) instead of at every sample.
+// the delay at the start, a stopped job, a time limit, more time that a user asked for, firing once until told the
+// result, and reporting each trouble once (then every ten minutes) instead of at every sample.
 //
 // It reads no clock and touches nothing. The Engine (engine.h) keeps those of all subjects.
 
@@ -28,7 +28,7 @@ class SubjectState {
   // `counts`: it is of those that `for N samples` counts.
   void observe(const Snapshot& snapshot, const Subject& subject, const Facts& machine, bool no_gpu, bool counts,
                std::vector<Event>& out);
-  // Between two samples: somebody stopped it, or let it go on.
+  // Between two samples: it was stopped, or continued.
   void stopped(bool stopped);
   // To be called at next_time(), and whenever it suits.
   void time_is(Instant now, std::vector<Event>& out);

@@ -114,7 +114,7 @@ void Filling::set(Unit& unit, State state, const Reason& why, Instant now) {
 }
 
 bool Filling::cleared(const GpuProcess& opener) const {
-  return cleared_.contains(opener.id());  // nobody is in it without a start time
+  return cleared_.contains(opener.id());  // it contains none without a start time
 }
 
 // Who opened it and is done with it already may come back with more in mind; the second time it is known as one who
@@ -293,8 +293,8 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kOfferStands = 1min;        // a picker looks at least that often whether a GPU suits it
-constexpr Duration kSettle = 250ms;            // an open is told before it is done: nobody is seen to have it open yet
+constexpr Duration kOfferStands = 1min;  // a picker looks at least that often whether a GPU suits it
+constexpr Duration kSettle = 250ms;  // an open is reported before it is done: no process is seen to have it open yet
 constexpr double kGrowth = 16.0 * (1U << 20);  // of memory, while our filler is paused: another process grows
 constexpr double kLeftFree = 0.1;              // of the memory: with less the other one is short of it
 constexpr double kCooler = 5;                  // C below the limit it goes on
@@ -354,7 +354,7 @@ bool Filling::is_out_of_hours(std::size_t number, const Now& now) const {
   return !settings(number).hours.contain_minute(static_cast<unsigned>(now.minute));
 }
 
-// Also where nobody has looked yet: then it is wanted.
+// Also if no scan was made yet: then one is wanted.
 std::optional<Reason> Filling::somebody_has_open(std::size_t number, const Now& now) {
   for (const DeviceId& gpu : units_[number].gpus) {
     const GpuObservation* observation = now.observation(gpu);
@@ -379,9 +379,9 @@ bool Filling::is_short_of_memory(std::size_t number, const Now& now) const {
   });
 }
 
-// Who waits in the queue is given as many GPUs as it lacks: those that it was given before, then those on which nobody
-// is, then those of fillers, the least important first. One that it does not take although nobody is on it any more
-// does not suit it: that one is filled again, and another is tried.
+// A waiter in the queue is given as many GPUs as it lacks: those that it was given before, then unused ones, then those
+// of fillers, the least important first. A GPU that it does not take although it is unused does not suit it: that one
+// is filled again, and another is tried.
 void Filling::choose_for_waiters(Now& now, std::span<const Waiter> waiters) {
   std::set<DeviceId> given;
   std::map<std::pair<std::string, DeviceId>, Offer> offers;
@@ -440,7 +440,7 @@ std::vector<FillOrder> Filling::sampled(Instant at, Instant asked, std::span<con
   return orders;
 }
 
-// Somebody is there for certain.
+// The GPU is certainly in use.
 void Filling::yield(std::size_t number, const Reason& why, const Now& now, std::vector<FillOrder>& orders) {
   const FillerSettings& told = settings(number);
   // Who takes a lease wants the whole card.

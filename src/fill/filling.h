@@ -1,10 +1,11 @@
 #pragma once
-// Who fills which GPU: the decisions of `lull fill`, pure. It is told what is seen of the GPUs and what became of the
-// fillers, and says what is to be done: start one, pause it, let it go on, end it. It has no clock, no
-// process and no file, so a test can let a thousand days of it pass in a second (filling_test.cc).
+// Which filler runs on which GPU: the decisions of `lull fill`, pure. It gets the observations of the GPUs and the
+// state of the fillers, and returns what is to be done: start one, pause it, resume it, end it. It has no clock, no
+// process and no file, so a test can simulate a thousand days in a second (filling_test.cc).
 //
-// A filler runs only on what is known to be free. It is paused on the first sign of somebody, and on what cannot be
-// known; it is ended only by what is certain: somebody uses the GPU, holds or waits for a lease on it, or types.
+// A filler runs only on a GPU that is known to be free. It is paused on the first sign of another process, and if the
+// state is unknown. It is ended only by what is certain: a process uses the GPU, a lease or a ticket exists for it, or
+// a user types.
 
 #include <sys/types.h>
 
@@ -41,7 +42,7 @@ struct Reason {
     hot,                // number: C
     cool_enough,        //
     too_little_memory,  // number: bytes that are free
-    memory_left,        // number: bytes in use by nobody who can be seen
+    memory_left,        // number: bytes in use without a visible process
     out_of_hours,
     unreadable,    // who: why
     hidden,        // number: processes whose files we may not look at
@@ -49,7 +50,7 @@ struct Reason {
     filled,        // who: which filler has it
     elsewhere,     // who: which other GPU of an all-at-once filler is not free
     done,          // it has ended with 0 and is not wanted again
-    no_filler,     // nobody is meant to fill it
+    no_filler,     // no filler is configured for it
     nothing_came,  // who opened it, and did nothing
     free_again,
     not_resumed,  // its resume command failed
@@ -71,8 +72,8 @@ std::string to_string(const Reason& reason);
 // One word for programs: "leased", "starts-soon".
 std::string_view to_string(Reason::Kind kind);
 
-// Openers are processes that have a device file open and are neither ours nor ignored: pid 0 is somebody whom nobody
-// knows, start_ticks 0 one that was gone before it could be looked at.
+// Openers are processes that have a device file open and are neither ours nor ignored: pid 0 is an unknown process,
+// start_ticks 0 one that ended before it could be looked up.
 std::string to_string(const GpuProcess& opener);  // "python3 (4711)"
 
 // What is seen of one GPU.
@@ -80,8 +81,8 @@ struct GpuObservation {
   DeviceId gpu;
   std::string label;
   std::string unreadable = {};                          // why nothing can be said of it; empty: it can
-  std::vector<Reason> claims = {};                      // somebody is there for certain
-  std::optional<std::vector<GpuProcess>> openers = {};  // nothing: nobody has looked
+  std::vector<Reason> claims = {};                      // the GPU is certainly in use
+  std::optional<std::vector<GpuProcess>> openers = {};  // nothing: no scan was made
   unsigned hidden = 0;                  // processes whose files cannot be looked at: they may have it open
   std::optional<Reason> not_free = {};  // what the rule has against it; nothing: it holds, for long enough
   double temp = kUnknown;
@@ -91,7 +92,7 @@ struct GpuObservation {
   double mem_unexplained = 0;  // in use, and by no process that the driver lists
 };
 
-// Somebody in the queue of leases.
+// A waiter in the queue of leases.
 struct Waiter {
   std::string id;  // tells it from the others
   std::string who;
@@ -128,7 +129,7 @@ class Filling {
   // One sample. `asked`: all of it is newer than that.
   std::vector<FillOrder> sampled(Instant now, Instant asked, std::span<const GpuObservation> observations,
                                  std::span<const Waiter> waiters, int minute_of_day);
-  // Somebody opened it just now.
+  // A process opened it just now.
   std::vector<FillOrder> opened(Instant now, const DeviceId& gpu, const GpuProcess& opener);
   // The filler there is paused for this one already.
   bool suspects(const DeviceId& gpu, const GpuProcess& opener) const;
@@ -142,7 +143,7 @@ class Filling {
   // We end: every filler ends.
   std::vector<FillOrder> end_all(const Reason& why);
 
-  // Nothing can be started, and nobody cleared of suspicion, before somebody has looked who has the device files open.
+  // Before a scan of the open device files, nothing can be started and no process cleared of suspicion.
   bool wants_openers() const { return wants_openers_; }
   // When a sample is needed to decide, if none comes before.
   std::optional<Instant> decides_at() const;
@@ -216,7 +217,7 @@ class Filling {
   Duration confirm_;
   std::set<ProcessId> cleared_;    // opened it and did nothing
   std::set<ProcessId> came_once_;  // opened it and closed it again at once
-  // To somebody who waits, and since when nobody is on it: who does not take it does not need it.
+  // To a waiter, and since when it is unused: a waiter that does not take it does not need it.
   struct Offer {
     std::optional<Instant> empty_since;
     bool lapsed = false;

@@ -40,8 +40,8 @@ bool is_elsewhere(const Snapshot& snapshot, std::size_t place, pid_t pid) {
          is_kfd_process(Root::machine(), pid);
 }
 
-// Programs that we leave out by ourselves look at GPUs, or draw: one of them that computes is somebody's work under
-// that name, unless the settings name it too.
+// Programs that we ignore by default monitor GPUs, or draw: if one of them computes, it is another program of that
+// name, unless the settings name it too.
 bool only_looks(const FillSettings& settings, const GpuProcess& process) {
   if (!is_ignored_opener(process.pid, settings.ignore)) return false;
   return process.graphics || std::ranges::count(settings.ignore, program_of(process.pid)) > 0 ||
@@ -124,7 +124,7 @@ void Observations::add_claims(const Seen& seen, const Device& device, const Read
   if (reading.processes) {
     for (const GpuProcess& process : *reading.processes) {
       if (!process.compute || process.mps_server) continue;
-      // A number whose process is not proven to be there may be anybody's, also where it is now that of our own filler.
+      // An unproven pid may belong to any process, also if it is now that of our own filler.
       const bool proven = process.proven();
       if (proven && (owns_(process.pid) || only_looks(settings_, process))) continue;
       if (proven && is_ignored_on(settings_, device, process.pid)) continue;

@@ -26,7 +26,7 @@ class Observations {
 
   Observations(const FillSettings& settings, Owns owns);
 
-  // Everything newer than the last time. `openers`: nothing where nobody has looked just now.
+  // Everything newer than the last time. `openers`: nothing without a scan just now.
   struct Seen {
     const Snapshot& snapshot;
     const Openers* openers = nullptr;
@@ -42,7 +42,7 @@ class Observations {
 
   // Other settings. Where they change the rule or the interval, it has to hold for its time again.
   void change(const FillSettings& settings);
-  // Somebody was there: the rule has to hold for its time again from now on.
+  // The GPU was in use: the rule has to hold for its time again from now on.
   void disturb(const DeviceId& gpu);
 
  private:

@@ -133,7 +133,7 @@ void People::ask_logind() {
                [this, alive = alive_](const HelperResult& result) {
                  if (!*alive) return;
                  asking_ = false;
-                 // Where nobody tells, a session on a screen says nothing: terminals still do.
+                 // Without an answer graphical sessions are unknown: terminals still count.
                  graphical_ =
                      result.ok() ? graphical_sessions(result.output, monotonic_microseconds()) : decltype(graphical_){};
                  graphical_at_ = loop_.now();

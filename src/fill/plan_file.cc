@@ -102,7 +102,7 @@ Result<> take(const Node& table, std::string_view key, T& into, Read read) {
   return {};
 }
 
-// Opens the GPU of a filler that is parked or taken back: nobody has come.
+// Opens the GPU of a filler that is parked or taken back: it is not another process.
 constexpr const char* kParkTool = "cuda-checkpoint";
 
 // `lull park` has limits of its own for each step.

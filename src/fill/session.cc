@@ -95,7 +95,7 @@ void FillSession::on_signal(const signalfd_siginfo& info) {
 
 void FillSession::begin_to_end(int signal) {
   if (ending_) {
-    // Somebody has no patience.
+    // A second signal: end at once.
     for (auto& [unit, one] : running_) one->guard->end({.signal = 0, .grace = Duration::zero()});
     return;
   }
@@ -397,7 +397,7 @@ void FillSession::unpark(std::size_t unit) {
   if (!std::exchange(one->second->parked, false) || command.empty()) return;
   run_command_of(unit, command, [this, unit](Running& filler, const HelperResult& result) {
     if (filling_->filler(unit).yield == YieldWay::park && result.status &&
-        result.status->shell_status() == kExitNotNow) {  // its memory is not free, or somebody has the lease
+        result.status->shell_status() == kExitNotNow) {  // its memory is not free, or there is a lease
       filling_->stays_parked(unit, loop_.now());
       filler.parked = true;
       filler.guard->halt();
@@ -429,9 +429,9 @@ namespace {
 
 using namespace std::chrono_literals;
 
-constexpr Duration kLookAgain = 300ms;       // while somebody is suspected
+constexpr Duration kLookAgain = 300ms;       // while a process is suspected
 constexpr Duration kLookNext = 20ms;         // and it is time to decide
-constexpr Duration kScanBudget = 10ms;       // then everybody else has a turn, for as long again
+constexpr Duration kScanBudget = 10ms;       // then other work has a turn, for as long again
 constexpr Duration kScanWithEvents = 30s;    // what no event told of
 constexpr Duration kScanWithFewEvents = 5s;  // containers have nodes of their own, which these do not see
 constexpr Duration kQuickestScan = 100ms;    // where nothing tells
@@ -692,7 +692,7 @@ Duration FillSession::rest_after(Duration look) const {
   }
 }
 
-// A part of a look at everybody's files. The next part comes soon: until all are done it tells nothing.
+// A part of a scan of all processes' files. The next part comes soon: the result counts once all are done.
 void FillSession::scan_openers() {
   if (!inventory_) return;
   const Instant began = loop_.now();

@@ -124,13 +124,13 @@ class FillSession {
   std::unique_ptr<OpenWatch> opens_;
   std::string opens_of_;     // the files that it watches
   bool watch_anew_ = false;  // it told that events were lost
-  // Whom an open of each file may concern: a GPU and its MIG devices, all AMD GPUs (/dev/kfd).
+  // The GPUs that an open of each file may concern: a GPU and its MIG devices, all AMD GPUs (/dev/kfd).
   struct Behind {
     DeviceId gpu;
     DeviceId card;  // itself, or what a MIG device is a part of
   };
   std::vector<std::vector<Behind>> behind_;
-  // Who came just now and is nobody of ours: a program that starts opens every GPU.
+  // Other processes that came just now: a program that starts opens every GPU.
   std::map<pid_t, GpuProcess> strangers_;
   Instant strangers_since_{};
   std::optional<Control> control_;
@@ -148,9 +148,9 @@ class FillSession {
   Duration look_took_{};  // the look that is under way, so far
   Duration last_scan_took_{};
   bool looks_for_start_ = false;
-  Instant rests_until_{};                // nobody who can wait is looked for before
+  Instant rests_until_{};                // no scan that can wait is made before
   std::optional<Instant> wanted_since_;  // the first of the samples that want to know who has the files open
-  Instant last_came_{};                  // when somebody was last seen to come
+  Instant last_came_{};                  // when a process was last seen to come
   FolderState leases_;
   std::string no_leases_;
   Fd lease_events_;

@@ -16,7 +16,7 @@
 
 namespace lull {
 
-// What happens when another process opens the GPU. In all of them a lease, or somebody waiting for one, ends the
+// What happens when another process opens the GPU. In all of them a lease or a ticket ends the
 // filler.
 enum class YieldWay : std::uint8_t {
   confirm,  // pause, and end only if the other one really uses the GPU
@@ -68,7 +68,7 @@ struct PeopleSettings {
   bool operator==(const PeopleSettings&) const = default;
 };
 
-// Programs that may have GPUs open, known by any name that they go by (is_called): anybody may choose such a name.
+// Programs that may have GPUs open, known by any of their names (is_called): any user may choose such a name.
 struct IgnoredOn {
   std::optional<std::set<unsigned>> files;  // N of /dev/nvidiaN; nothing: all
   std::vector<std::string> programs;

@@ -291,7 +291,7 @@ ScopeFinder::Given ScopeFinder::by_variable() {
   return given;
 }
 
-// If it is not ours: a variable that was inherited from elsewhere gives no GPUs.
+// Only a lease of ours counts: a variable that was inherited from elsewhere gives no GPUs.
 ScopeFinder::Given ScopeFinder::by_lease() {
   Given given;
   const auto leases = read_leases();

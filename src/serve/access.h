@@ -19,13 +19,13 @@ class Tokens {
   // One token a line, before it the user whose it is, where it is one's; blank lines and those that begin with # do not
   // count.
   static Result<Tokens> parse(std::string_view text);
-  // Of a file that is nobody's but ours, or root's.
+  // Of a file that belongs to us or root.
   static Result<Tokens> read(const std::string& path);
 
   bool empty() const { return all_.empty(); }
   // Whether the value of an Authorization header has one of them: "Bearer TOKEN", or "Basic …" with it as the password.
   bool allow(std::string_view authorization) const;
-  // Whose it is. Nothing: it is nobody's, or none of them.
+  // The token's user. Nothing: it has no user, or is not in the file.
   std::optional<uid_t> user_of(std::string_view authorization) const;
 
  private:
@@ -51,8 +51,8 @@ bool comes_from_here(const Provenance& headers);
 // What `Basic` credentials hold: "user:password". Nothing: that is no base64.
 std::optional<std::string> decode_base64(std::string_view text);
 
-// Whether a Host header names an address or localhost. A page of somebody else's that has its own name point here
-// (DNS rebinding) sends that name.
+// Whether a Host header names an address or localhost. Another site's page whose name points here (DNS rebinding) sends
+// that name.
 bool names_no_other_site(std::string_view host);
 
 }  // namespace lull

@@ -1,7 +1,7 @@
 #pragma once
 // HTTP on a loop, by libmicrohttpd without threads of its own. It answers GET and HEAD, from documents that are ready,
-// and POST of one path where somebody takes that; each connection is limited in time and size, so that nobody can keep
-// it from the others, nor from sampling.
+// and POST of one path if there is a handler; each connection is limited in time and size, so that no client can block
+// the others or the sampling.
 
 #include <sys/types.h>
 
@@ -50,7 +50,7 @@ struct PostRequest {
 struct HttpOptions {
   std::string certificate = {};  // PEM; empty: no TLS
   std::string key = {};
-  Tokens tokens = {};            // empty: everybody may ask
+  Tokens tokens = {};            // empty: all may ask
   bool from_everywhere = false;  // other machines can connect
   std::string events = {};       // the path of the stream of events
   std::string post = {};         // the path that takes POST; empty: none

@@ -30,7 +30,7 @@ class KeepApi {
   KeepApi& operator=(const KeepApi&) = delete;
 
   void take(const PostRequest& request, std::function<void(DocumentPtr)> answer);
-  std::function<void()> on_kept;  // somebody got time
+  std::function<void()> on_kept;  // a request was granted
 
  private:
   void answered(const std::vector<Reply>& replies, const std::function<void(DocumentPtr)>& answer);

@@ -31,7 +31,7 @@ sockaddr_un address_of(const std::string& path) {
   return address;
 }
 
-// What stands in root's place in a folder where everybody may make files was put there to answer for it.
+// A socket at root's path in a folder where all users may make files was put there to impersonate root's.
 bool is_squatted(const struct stat& status, const struct stat& folder) {
   return ::geteuid() == 0 && status.st_uid != 0 && (folder.st_mode & S_IWOTH) != 0;
 }
@@ -73,8 +73,8 @@ Result<> Listening::open_path() {
   if (!opened) return fail(opened.error().errno_value, "--listen unix:" + printable(path));
   struct stat place{};
   if (::fstat(opened->get(), &place) != 0) return fail(errno, printable(folder));
-  // Two that begin at once must not both find the file stale. Where everybody may hold the lock it keeps root from
-  // nothing.
+  // Two that start at once must not both find the file stale. If all users may hold the lock, root does not wait for
+  // it.
   if (::flock(opened->get(), LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK &&
       (::geteuid() != 0 || (place.st_mode & S_IWOTH) == 0))
     return fail(fmt::format("{}: another lull serve begins there", printable(folder)));
@@ -83,7 +83,7 @@ Result<> Listening::open_path() {
   struct stat status{};
   const bool there = ::lstat(path.c_str(), &status) == 0;
   if (there && !is_squatted(status, place)) TRY(may_replace(path, status));
-  // Under a name that nobody can guess first: nobody gets between the old one's end and the new one's beginning.
+  // Under an unguessable name first: no other process gets between the old one's end and the new one's beginning.
   const std::string draft = fmt::format("/proc/self/fd/{}/.{:016x}", opened->get(), random_bits());
   const std::string aside = fmt::format("{}/.{:016x}", folder, random_bits());
   const sockaddr_un address = address_of(draft);

@@ -1,6 +1,6 @@
 #pragma once
-// The socket that requests come in through. One in the file system that nobody listens to any more is replaced; one
-// that somebody listens to, or that belongs to somebody else, is not. Ours goes when we do.
+// The socket that requests come in through. One in the file system that is no longer in use is replaced; one that
+// is in use, or belongs to another user, is not. Ours is removed when we end.
 
 #include <sys/types.h>
 

@@ -18,7 +18,7 @@ constexpr double kCovered = 0.9;
 constexpr int kIntervalsOfNow = 3;
 constexpr int kMostMissed = 100'000;  // points of the grid, after a long sleep
 
-// Of a command line no more is kept: everybody who listens gets all of them with every sample.
+// Of a command line no more is kept: all clients get all of them with every sample.
 constexpr std::size_t kMostOfCommand = 1000;
 
 void shorten(Reading& reading) {

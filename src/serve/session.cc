@@ -28,7 +28,7 @@ constexpr Duration kServeDriverLimit = 1500ms;  // before a GPU is told as not a
 constexpr Duration kAskPause = 1s;              // between two questions to watchers
 constexpr int kAskShare = 10;
 
-// What is the same for everybody, for as long as we run.
+// What is the same for all requests, for as long as we run.
 DocumentPtr page_file(std::string_view path) {
   struct File {
     std::string_view path;

@@ -22,7 +22,7 @@ struct BackgroundLimits {
   std::size_t memory = 0;                      // of its address space; 0: no limit
   std::size_t answer = std::size_t{16} << 20;  // of the text
   std::optional<Duration> cpu = {};
-  bool steps_back = true;  // at the lowest priority; else at ours: somebody waits for it
+  bool steps_back = true;  // at the lowest priority; else at ours: a user waits for it
 };
 
 class Background {

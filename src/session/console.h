@@ -11,7 +11,7 @@
 
 namespace lull {
 
-// Whether --warn has anybody to tell: powering off is told, nothing else.
+// Whether --warn warns users: only before powering off.
 bool warns_of_any(const std::vector<ActionOption>& actions);
 
 // `start`: what is said at the beginning.

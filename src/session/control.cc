@@ -31,7 +31,7 @@ struct OwnedFolder {
   uid_t owner = 0;
 };
 
-// A socket of ours that somebody can find.
+// A socket of ours that others can find.
 struct Socket {
   Fd folder;
   Fd fd;
@@ -83,7 +83,7 @@ std::string text_of(const char* variable) { return environment_variable(variable
 std::vector<std::string> places_of(uid_t user, ControlOf what) {
   if (const std::string chosen = text_of("LULL_CONTROL"); !chosen.empty()) return {chosen};
   std::vector<std::string> places;
-  // What root's watcher is asked by everybody must stand where everybody gets to.
+  // The socket of root's watcher that all users may ask must be where all users have access.
   const bool for_all = what == ControlOf::keep && user == 0;
   if (const std::string runtime = text_of("XDG_RUNTIME_DIR");
       runtime.starts_with('/') && user == ::geteuid() && !for_all)
@@ -94,7 +94,7 @@ std::vector<std::string> places_of(uid_t user, ControlOf what) {
   return places;
 }
 
-// A folder is its owner's only if nobody else may enter it; for `keep`, put anything into it.
+// A folder belongs to its owner only if no other user may enter it; for `keep`, put anything into it.
 std::optional<uid_t> owner_of_private(int folder, ControlOf what) {
   struct stat status{};
   const mode_t closed = what == ControlOf::keep ? 022 : 077;
@@ -102,7 +102,7 @@ std::optional<uid_t> owner_of_private(int folder, ControlOf what) {
   return status.st_uid;
 }
 
-// Another user can sit on our name where everybody may make files, but not on one that cannot be guessed.
+// Another user can take our name where all users may make files, but not one that cannot be guessed.
 Result<Fd> folder_of_ours(const std::string& place, ControlOf what) {
   const Fd parent = TRY(open_file(place, O_RDONLY | O_DIRECTORY));
   const std::string plain = fmt::format("{}{}", folder_prefix_of(what), ::geteuid());
@@ -116,7 +116,7 @@ Result<Fd> folder_of_ours(const std::string& place, ControlOf what) {
   return fail(fmt::format("{}/{} is not a folder of ours alone", place, plain));
 }
 
-// By the folder's descriptor: no path is too long, and nobody can put another folder in its place.
+// By the folder's descriptor: no path is too long, and no user can put another folder in its place.
 std::optional<sockaddr_un> address_in(int folder, std::string_view name) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
@@ -143,7 +143,7 @@ std::optional<uid_t> peer_of(int socket) {
 }
 
 // Takes away what watchers that were killed left in our folder. Connecting is asking, so a socket of another type
-// tries: where somebody listens, the kernel says that the type is wrong.
+// tries: if a watcher listens, the kernel says that the type is wrong.
 void sweep(int folder, ControlOf what) {
   const Fd probe(::socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!probe) return;
@@ -153,7 +153,7 @@ void sweep(int folder, ControlOf what) {
       ::unlinkat(folder, name, 0);
 }
 
-// Under its name only once somebody listens, so that it is never taken for one that was left behind.
+// Under its name only once it listens, so that it is never taken for one that was left behind.
 Result<Socket> socket_in(const std::string& place, ControlOf what) {
   Socket made{TRY(folder_of_ours(place, what)), new_socket(), {}};
   if (!made.fd) return fail(errno, "socket");
@@ -173,7 +173,7 @@ Result<Socket> socket_in(const std::string& place, ControlOf what) {
   return fail(why, place);
 }
 
-// Folders of watchers: ours first; as root then those of everybody.
+// Folders of watchers: ours first; as root then those of all users.
 std::vector<OwnedFolder> folders_to_ask(ControlOf what) {
   const uid_t me = ::geteuid();
   std::vector<std::string> places = places_of(me, what);

@@ -1,8 +1,8 @@
 #pragma once
 // How `lull watch --cancel` reaches a running `lull watch`, `lull fill --status` a running `lull fill`, and `lull keep`
-// a `lull watch --per`: a socket in a folder that belongs to the watcher's user and that nobody else may enter; that of
-// `keep` everybody may, since its owner asks for a job, not the watcher's. Both sides ask the kernel who the other one
-// is: a watcher listens to its own user and to root only (for `keep` it decides itself), and an answer counts only if
+// a `lull watch --per`: a socket in a folder that belongs to the watcher's user and that no other user may enter; that
+// of `keep` all users may enter, since a job's owner asks, not the watcher's. Both sides ask the kernel for the other's
+// user: a watcher listens to its own user and to root only (for `keep` it decides itself), and an answer counts only if
 // it comes from the user whose folder it is, or from root. A watcher that was killed leaves its socket behind, which
 // the next one takes away.
 
@@ -33,7 +33,7 @@ class Control {
   // `on_asked` gets who asks ("ada (uid 1000)") and answers.
   static Result<Control> listen(Loop& loop, ControlOf what,
                                 std::function<std::string(const std::string& who)> on_asked);
-  // Everybody may ask; `on_asked` gets who it is by the kernel's word, and the question. It answers now or later,
+  // All users may ask; `on_asked` gets the user from the kernel, and the question. It answers now or later,
   // within kLongestAnswerTime.
   using Answered = std::function<void(const std::string& answer)>;
   using OnQuestion =
@@ -53,8 +53,8 @@ inline constexpr std::size_t kLongestStatus = 128 * 1024;  // an answer of `fill
 // How long an answer may take: one by a new sample waits for the driver, and srun ends within five seconds.
 inline constexpr Duration kLongestAnswerTime = std::chrono::milliseconds(4500);
 
-// Asks everyone of ours, as root everyone on this machine; their answers. All at once,
-// and for two seconds at most: whoever is silent must not keep us from the others.
+// Asks all our watchers, as root all on this machine; their answers. All at once, and for
+// two seconds at most: a silent one must not delay the others.
 struct Reply {
   std::string watcher;  // its pid
   std::string line;     // fit for a screen; of `fill` several

@@ -83,7 +83,7 @@ void EachSession::fired(const Event& event, const Fired& fire) {
   });
 }
 
-// For those whom it is about: what they can still prevent, and how.
+// For the users of the job: what they can still prevent, and how.
 std::string EachSession::announced(const Key& key, Duration held) const {
   const std::vector<EachStep>& steps = steps_of(key.first);
   std::string text = notice_text(steps[key.second].actions);
@@ -103,7 +103,7 @@ std::string EachSession::announced(const Key& key, Duration held) const {
   return text;
 }
 
-// By a process where there is one: anybody can copy it. A Slurm job has one name on all nodes, and on login nodes.
+// By a process if there is one: it is easy to copy. A Slurm job has one name on all nodes, and on login nodes.
 std::string EachSession::keep_command(const TrackedSubject& tracked) const {
   if (tracked.job.starts_with("slurm:")) return fmt::format("lull keep {} 4h", tracked.job);
   if (!tracked.job.empty() && !tracked.holders.empty()) return fmt::format("lull keep {} 4h", tracked.holders[0].pid);

@@ -172,7 +172,7 @@ void EachSession::begin(const SubjectId& subject, Instant at) {
   engine_.begin(subject, at, {plan_of(settings_, steps_of(subject))});
 }
 
-// Outside the hours, and while somebody asked for more time, nothing fires; what holds then fires then.
+// Outside the hours, and during time that a user asked for, nothing fires; what holds afterwards fires then.
 void EachSession::put_off(Instant at) {
   const bool may_act = settings_.hours.contain(world_.clock().wall());
   for (const TrackedSubject& tracked : tracker_.subjects()) {
@@ -187,8 +187,8 @@ void EachSession::put_off(Instant at) {
   }
 }
 
-// What was given stays given, also where nothing can be seen for a while; when all for whom it was are gone, others
-// do not inherit it. Who works again has used up no time: the next ask is a first one.
+// Granted time stays granted, also if nothing can be read for a while. When all its processes have ended, others do not
+// inherit it. If the job works again, no time is used up: the next request is a first one.
 void EachSession::forget_kept(Instant at) {
   for (auto place = kept_.begin(); place != kept_.end();) {
     Kept& kept = place->second;

@@ -51,9 +51,9 @@ struct EachSettings : CommonSettings, ActingSettings {
 // How `lull keep` asks: what for (empty: all that is mine), and how much time.
 std::string keep_question(const std::string& target, Duration time);
 std::optional<std::pair<std::string, Duration>> read_keep_question(const std::string& question);
-// The same in somebody's name, which only root may: lull-serve, for who asked it.
+// The same for another user, which only root may: lull-serve, for its client.
 std::string keep_question_for(uid_t user, const std::string& target, Duration time);
-// For whom, and the question; nothing: it is in nobody else's name.
+// The user, and the question; nothing: it is not for another user.
 std::optional<std::pair<uid_t, std::string>> read_question_for(const std::string& question);
 
 class EachSession {
@@ -71,7 +71,7 @@ class EachSession {
   slurm::Answer on_slurm_question(uid_t user, const slurm::Question& question) const;
   // The same, where a yes is one by a sample that was taken for the question.
   void answer_slurm(uid_t user, const slurm::Question& question, std::function<void(const slurm::Answer&)> answered);
-  // `lull jobs`: all that are judged. Everybody may ask: what a GPU does is no secret on its machine.
+  // `lull jobs`: all that are judged. All users may ask: what a GPU does is not secret on its machine.
   std::vector<WatchedJob> on_jobs_question() const;
 
  private:
@@ -85,7 +85,7 @@ class EachSession {
   struct Kept {
     std::optional<Instant> since;  // the first time it was asked for since it last worked
     Instant until{};
-    std::set<uid_t> users;  // for whom: another user's job on the same GPU has asked for nothing
+    std::set<uid_t> users;  // another user's job on the same GPU has asked for nothing
   };
 
   Result<> prepare();

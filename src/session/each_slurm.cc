@@ -16,7 +16,7 @@
 namespace lull {
 namespace {
 
-constexpr Duration kLeftAlone = std::chrono::minutes(10);  // until somebody may have said otherwise
+constexpr Duration kLeftAlone = std::chrono::minutes(10);  // until the user may have changed it
 
 // Each node has lull where we have it.
 std::string own_program() {
@@ -88,7 +88,7 @@ void EachSession::ask_nodes_early(const Key& key) {
 }
 
 // The job's Comment is read and all its nodes are asked before anything: by the verb itself, else by a step of its own.
-// To tell somebody about a job whose nodes are not known is no harm; a command may do anything.
+// A message about a job whose nodes are not known does no harm; a command may do anything.
 void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
                                     std::vector<std::unique_ptr<Action>>& made) {
   const slurm::Allocation* job = slurm_->find(tracked.job);

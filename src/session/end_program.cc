@@ -48,7 +48,7 @@ Result<Task> read_task(int argc, char** argv) {
   task.wait = TRY(parse_duration(argv[2]));
   task.grace = TRY(parse_duration(argv[3]));
   task.target = TRY(Process::open(*pid));
-  // By the handle, not by the number alone: who started us may have ended, and somebody else have its number.
+  // By the pidfd, not by the pid alone: our parent may have ended, and another process have its pid.
   const std::string handle = TRY(read_file(fmt::format("/proc/self/fdinfo/{}", kHandle)));
   if (handle.find(fmt::format("\nPid:\t{}\n", *pid)) == std::string::npos)
     return fail(fmt::format("process {} is not the one that started us", *pid));
@@ -251,7 +251,7 @@ Result<SharedOffer::Word*> SharedOffer::map(int fd) {
   if (status.st_size < static_cast<off_t>(sizeof(Word))) return fail("this is no offer");
   void* at = ::mmap(nullptr, sizeof(Word), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   if (at == MAP_FAILED) return fail(errno, "shared memory for an offer");
-  return static_cast<Word*>(at);  // zeros are a Word that nobody has put anything in
+  return static_cast<Word*>(at);  // zeros are an empty Word
 }
 
 Result<SharedOffer> SharedOffer::make() {

@@ -28,8 +28,8 @@ inline constexpr const char* kEndName = "lull-end";
 
 SessionEnd end_program(int argc, char** argv, const std::function<void(const std::string&)>& tell);
 
-// An offer in memory that two processes share: one of them makes it, the other takes it once. Who takes it back in time
-// knows that it was not taken, and nobody waits for anybody.
+// An offer in memory that two processes share: one of them makes it, the other takes it once. If the maker takes it
+// back in time, it was not taken; neither waits for the other.
 class SharedOffer {
  public:
   static Result<SharedOffer> make();

@@ -1,7 +1,7 @@
 #pragma once
 // The Feed brings samples to a watching command: asks the sampler on a grid of time,
-// takes what comes, finds which GPUs are in scope, and adds who is at the terminals
-// where a rule asks for it. A driver that hangs delays nobody.
+// takes what comes, finds which GPUs are in scope, and adds the use of terminals if a
+// rule asks for it. A driver that hangs delays nothing.
 
 #include <cstdint>
 #include <functional>
@@ -54,7 +54,7 @@ struct CommonSettings {
   bool dry_run = false;
 };
 
-// What those are told that do what somebody asked for.
+// Settings of the actions.
 struct ActingSettings {
   ActionOptions how;
   std::string evidence = {};  // a folder; empty: none is written

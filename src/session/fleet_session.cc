@@ -404,7 +404,7 @@ Whom FleetSession::whom(const Followed& one) {
           fmt::format("slurm:{}", one.job.job), std::move(gpus)};
 }
 
-// By the newest answer, in the hours, and nobody asked for more time.
+// By the newest answer, in the hours, and without granted time.
 bool FleetSession::wanted(const Key& key) const {
   const auto found = jobs_.find(key.first);
   if (!fresh_ || found == jobs_.end() || key.second >= found->second.verdicts.size()) return false;

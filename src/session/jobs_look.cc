@@ -86,7 +86,7 @@ void JobsLook::add_users(const GpuUse& use) {
   }
 }
 
-// A GPU that somebody has a lease of, and no process of theirs on it.
+// A leased GPU without a process of its holder.
 void JobsLook::add_leases(const std::vector<GpuUse>& uses, const std::vector<LeaseInfo>& leases) {
   for (const GpuUse& use : uses)
     for (const LeaseInfo* lease : leases_of(use.device, leases)) {

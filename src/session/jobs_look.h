@@ -1,7 +1,7 @@
 #pragma once
 // Which jobs have GPUs on this machine, and what a `lull watch --per` knows of them: for `lull jobs` and lull-serve.
 // Slurm's by their allocation files, with processes or without; others by their processes and leases. Nothing is judged
-// here, and nobody is asked: who looks hears the watchers (control.h), and says what it heard.
+// here, and no watcher is asked: the caller asks the watchers (control.h), and passes their answers.
 
 #include <cstdint>
 #include <functional>

@@ -51,7 +51,7 @@ LeasedGpus leased_gpus(const Snapshot& snapshot, const IdleTimes& idle) {
     StatusExtra extra;
     idle.tell(device, extra);
     for (const std::string& name : lease_names(device)) {
-      if (name == device.uuid && device.shares_uuid) continue;  // which one is meant nobody knows
+      if (name == device.uuid && device.shares_uuid) continue;  // it is unknown which one is meant
       gpus[name] = {snapshot.readings[i][Metric::util], extra.idle_for, extra.idle_for_longer,
                     device_trouble(device, snapshot.readings[i])};
     }

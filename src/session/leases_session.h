@@ -19,7 +19,7 @@ struct LeasesSettings {
   int output = 1;
 };
 
-// All that is in the folder, by GPU. Nothing where nobody has ever leased anything.
+// All that is in the folder, by GPU. Nothing if no GPU was ever leased.
 Result<FolderState> read_folder(const LeasePlace& place);
 // What the GPUs of a sample do, by the names that leases have for them.
 LeasedGpus leased_gpus(const Snapshot& snapshot, const IdleTimes& idle);

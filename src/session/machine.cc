@@ -65,7 +65,7 @@ class OwnJob final : public Job {
 
   bool stop_with_it(int signal) override {
     const bool job_control = signal == SIGTSTP || signal == SIGTTIN || signal == SIGTTOU;
-    // By hand (SIGSTOP) somebody stopped the job alone, and may let it go on alone.
+    // SIGSTOP stopped only the job, and SIGCONT may continue it alone.
     if (!(job_control || (signal == SIGSTOP && has_locked_terminal())) || !around_.terminal.has_job_control())
       return false;
     const pid_t foreground = around_.terminal.foreground();
@@ -103,7 +103,7 @@ class OwnJob final : public Job {
     return std::make_unique<ParkJob>(
         around_.tools, "park the job", options,
         [this]() -> Result<std::vector<std::string>> {
-          // A lease that we hold is the job's: nobody else works under it.
+          // A lease that we hold is the job's: no other job works under it.
           return std::vector<std::string>{"--holder", std::to_string(::getpid()),
                                           park_argument(process_.pid(), process_.start_ticks(), true)};
         },
@@ -126,7 +126,7 @@ class OwnJob final : public Job {
   }
 
   // A shell that suspends itself stops its own group with SIGSTOP. While it has the terminal, or has given it back to
-  // us, nobody else can use it until we stop too. As the leader of a session there is nobody who would let us go on.
+  // us, no other process can use it until we stop too. If we lead the session, no process would continue us.
   bool has_locked_terminal() const {
     const auto entry = read_process_entry(process_.pid());
     if (!entry || entry->group == ::getpgrp() || ::getsid(0) == ::getpid()) return false;

@@ -56,7 +56,7 @@ class Machine final : public World {
 };
 
 // A sampler whose samples come in through a loop, and whose sensor process is watched
-// over by the loop's timers: a driver that hangs delays nobody. LoopSenses are a loop of their own and such samplers,
+// over by the loop's timers: a driver that hangs delays nothing. LoopSenses are a loop of their own and such samplers,
 // for sessions that leave signals, children and the terminal as they are.
 class LoopSampler final : public SampleSource {
  public:

@@ -50,9 +50,9 @@ void SensedPickWorld::open(const PickNeeds& needs) {
   sampler_->request(false);
 }
 
-// Here and now: on what a GPU shows depends whether it is taken, and there is nothing else to do meanwhile. What hangs
-// has its time, and is unknown then. But where all that is missing is the time since the last sample, in which this
-// machine let nobody look, another sample has only the moment since to tell of.
+// Here and now: the reading of a GPU decides whether it is taken, and there is nothing else to do until then. A call
+// that hangs has its time limit, and its value is then unknown. But if only the time since the last sample is missing,
+// because this machine was overloaded, another sample has only the moment since then to cover.
 void SensedPickWorld::sample(Snapshot& into) {
   sampler_->sample_here(Duration::max());
   for (unsigned more = kMoreLooks; more > 0 && lacks_time(sampler_->newest()); --more)

@@ -20,7 +20,7 @@ using namespace std::chrono_literals;
 
 constexpr Duration kAtOnce = 300ms;
 
-// What somebody may send to us and means the job. Faults of our own (SEGV…) stay ours.
+// Signals to us that are meant for the job. Faults of our own (SEGV…) stay ours.
 std::vector<int> watched_signals() {
   std::vector<int> all = {SIGHUP,    SIGINT, SIGQUIT, SIGTERM, SIGUSR1, SIGUSR2, SIGALRM,
                           SIGVTALRM, SIGPWR, SIGIO,   SIGTSTP, SIGCONT, SIGCHLD};
@@ -163,7 +163,7 @@ void RunSession::list_members(Instant at) {
   std::vector<ProcessEntry> members = job_->members();
   const Instant now = world_.clock().now();
   const double apart = std::chrono::duration<double>(now - members_at_).count();
-  // A confirmation comes right after another sample: in so short a time nobody has used a tick of CPU.
+  // A confirmation comes right after another sample: in so short a time no process has used a tick of CPU.
   constexpr double kShortest = 0.02;
   if (apart < kShortest && !members_before_.empty()) {
     members_apart_ += apart;
@@ -330,7 +330,7 @@ void RunSession::acted(bool all, bool called_off) {
   if (const auto up = std::exchange(time_up_, std::nullopt)) time_is_up(*up);
 }
 
-// Until somebody brings it back.
+// Until the user brings it back.
 void RunSession::look_at_parked() {
   loop_.in(kParkedPause, [this] {
     if (phase_ != Phase::parked) return;
@@ -353,7 +353,7 @@ void RunSession::tree_is_gone() {
   memory_wanted_ = true;
   memory_tries_ = kMemoryTries;
   feed_->request();
-  // A driver that hangs now keeps nobody waiting.
+  // A driver that hangs now delays nothing.
   loop_.in(kMemoryPause * (kMemoryTries + 2), [this] {
     if (phase_ == Phase::checking && memory_wanted_) after_ending();
   });
@@ -405,7 +405,7 @@ void RunSession::leave(SessionEnd how) {
   if (settings_.leftovers == Leftovers::unseen || job_->members().empty()) return finish(std::move(how));
   phase_ = Phase::leaving;
   own_end_ = std::move(how);
-  if (acting_) acting_->call_off();  // who is left of it is nobody's to end
+  if (acting_) acting_->call_off();  // the processes that are left must not be ended
   feed_->stop();
   SamplerOptions lists;
   lists.power = lists.details = false;

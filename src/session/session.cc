@@ -116,7 +116,7 @@ void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   feed_->add_share(subject_.job);
   if (!wants_samples() && !needs_more_samples()) return sense(snapshot);
   if (wants_samples() || feed_->confirming()) log_scope_trouble();
-  subject_.job.miss(Metric::beat, Absence::no_beat);  // unless somebody knows better
+  subject_.job.miss(Metric::beat, Absence::no_beat);  // unless the session knows it
   sense(snapshot);
   subject_.scope = scope;
   // What was read before it went on is of the time in which it stood still, whenever it is handed over.
@@ -127,7 +127,7 @@ void Session::on_sample(const Snapshot& snapshot, const Scope& scope) {
   if (!wants_samples()) return;  // before SIGKILL: what else it shows matters only if that is called off
   feed_->may_fire_next(is_near(judged().verdict(), common_.every));
   if (judged().verdict().truth != Truth::yes) not_confirmed_said_ = false;
-  // What only confirms, out of turn, is no sample of anybody's log.
+  // A confirmation, out of turn, is not a sample of the log.
   if (feed_->in_turn())
     sink_.sampled({snapshot, subject_, feed_->machine(), judged(), confirming_first_},
                   acting_ ? acting_->waits_until() : std::nullopt);
@@ -176,7 +176,7 @@ void Session::not_confirmed() {
              not_confirmed_text(feed_->newest(), judged().scope(), common_.policy.idle, feed_->covers()));
 }
 
-// The second plan only warns; what else it finds out is said of the first one, or matters to nobody.
+// The second plan only warns; what else it finds out is said of the first one, or does not matter.
 void Session::warn(const Event& event) {
   const Fired* fire = std::get_if<Fired>(&event.what);
   if (fire == nullptr) return;

@@ -1,7 +1,7 @@
 #pragma once
 // What every watching command is: samples go to the engine, its events to the sinks and, where a rule fires, to the
 // executor; all of it on one loop. `lull run` (run_session.h) adds a job of its own, `lull watch` (watch_session.h)
-// what somebody asked for; the drop-ins are settings and sinks of these two.
+// actions of the user; the drop-ins are settings and sinks of these two.
 
 #include <memory>
 #include <optional>
@@ -64,7 +64,7 @@ class Session {
 
   // By a sample of now the rule does not hold, for sure. Unknown: what it does now cannot be seen.
   Truth works_again() const;
-  // The next sample is for somebody who asks before what cannot be undone.
+  // The next sample is a confirmation.
   bool needs_more_samples() const { return acting_ && (feed_->confirming() || acting_->spares_who_works()); }
 
   // ---- what differs between commands

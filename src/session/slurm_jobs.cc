@@ -20,7 +20,7 @@ SlurmSettings slurm_settings(std::string_view text) {
       settings.source = source;
       text.remove_prefix(word.size());
     }
-  // What the prologs of others write is read where nobody says what to read.
+  // By default, files of other prologs are read as well.
   if (text.empty() && settings.source == SlurmSettings::Source::lull && !environment_variable("LULL_SLURM_DIR")) {
     settings.others.emplace_back(SlurmSettings::Source::gpustat, "/run/gpustat");
     if (const auto folder = environment_variable("DCGM_HPC_JOB_MAPPING_DIR"); folder && !folder->empty())

@@ -27,7 +27,7 @@ struct SlurmSettings {
   std::string node;
   slurm::ActPolicy policy = {};
   std::set<uid_t> except_users = {};
-  std::set<uid_t> only_users = {};                      // empty: everybody's
+  std::set<uid_t> only_users = {};                      // empty: all users
   std::optional<slurm::GpuOrder> gpus = {};             // as Slurm counts them; nothing: `slurmd -G` says it
   Duration delay{};                                     // nothing is done to a job before it has run for so long
   Duration user_rule_at_most = std::chrono::hours(24);  // the longest time that a user can ask for

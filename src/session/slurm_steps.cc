@@ -18,7 +18,7 @@ std::optional<slurm::VerbKind> verb_of(const ActionOption& action) {
   return verb ? std::optional(verb->kind) : std::nullopt;
 }
 
-// Tells somebody, and does nothing to the job. A command may do anything.
+// Sends a message, and does nothing to the job. A command may do anything.
 bool only_tells(const EachStep& step) {
   return std::ranges::all_of(step.actions, [](const ActionOption& action) {
     return action.only_tells() || verb_of(action) == slurm::VerbKind::comment;

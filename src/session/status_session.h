@@ -31,8 +31,8 @@ class StatusSession {
 
   StatusSession(StatusSettings settings, Say say);
 
-  // One look. On a terminal a GPU that takes long to wake keeps nobody from the others: they are shown meanwhile, and
-  // all of them in the same place once it is there, or its time is up.
+  // One sample. On a terminal a GPU that takes long to wake does not delay the others: they are shown first, and all of
+  // them in the same place once it is there, or its time is up.
   SessionEnd once();
   // Until Ctrl-C, TERM, or the reader of our pipe is gone.
   SessionEnd watch(World& world);

@@ -35,7 +35,7 @@ void TraceLog::begin(const Snapshot& first) { anchor_ = first.wall.time_since_ep
 Result<> TraceLog::add(const Snapshot& snapshot, std::span<const std::size_t> devices, const Facts& job,
                        const Facts& machine, std::span<const trace::UserCells> who) {
   rows_.clear();
-  // Wall time that nobody can set: the samples are as far apart as they were.
+  // Wall time that does not follow clock changes: the samples keep their distance.
   const WallTime at(std::chrono::round<std::chrono::milliseconds>(snapshot.at.time_since_epoch() + anchor_));
   const trace::UserCells nobody_told;
   for (std::size_t i = 0; i < devices.size(); ++i)

@@ -1,6 +1,6 @@
 #pragma once
 // A trace that grows while a session runs: rows of some GPUs at each snapshot, by a
-// clock that nobody can set, put on the disk often enough that a crash loses little.
+// clock that cannot be set, put on the disk often enough that a crash loses little.
 
 #include <optional>
 #include <span>

@@ -86,7 +86,7 @@ trace::UserCells user_cells(const std::string& host, const GpuUse& use, const Re
     most = std::max(most, process.memory_bytes.value_or(0));
   }
   if (cells.pids.empty()) {
-    // Where the driver may leave processes out, nobody is not known.
+    // If the driver may leave processes out, an empty list is unknown.
     if (!reading.processes_hidden) cells.users = cells.pids = trace::kNobodyText;
     return cells;
   }
@@ -158,7 +158,7 @@ std::optional<SessionEnd> TraceSession::begin(const Snapshot& first) {
 
 Result<> TraceSession::open_history() {
   const std::string& folder = settings_.history;
-  // Not for everybody: it says who used which GPU.
+  // Not readable for all users: it says who used which GPU.
   if (::mkdir(folder.c_str(), 0750) != 0 && errno != EEXIST) return fail(errno, "make " + folder);
   const std::string path = trace::lock_path(folder);
   Fd lock = TRY(open_file(path, O_RDWR | O_CREAT, 0640));

@@ -22,7 +22,7 @@ struct WatchedJob {
   ProcessId process = {};                 // one of its processes and when it started; 0: it has none
   std::optional<Duration> idle_for = {};  // 0: it works
   std::optional<Duration> next_in = {};   // from now on, at the earliest
-  std::optional<Duration> kept_for = {};  // from now on; nothing: nobody asked for time
+  std::optional<Duration> kept_for = {};  // from now on; nothing: no time was asked for
   std::string next = {};                  // the action; empty: none is under way
   bool dry_run = false;
   bool operator==(const WatchedJob&) const = default;

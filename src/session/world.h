@@ -43,10 +43,10 @@ class Job {
   virtual JobUsage usage(const std::vector<ProcessEntry>& members, const std::vector<ProcessEntry>& outside,
                          Instant at) = 0;
 
-  // Somebody sent us this and meant the job.
+  // We got this signal, and it is meant for the job.
   virtual void forward(const signalfd_siginfo& info) = 0;
   virtual void go_on() = 0;  // SIGCONT
-  // Somebody stopped the job: where that means us as well (Ctrl-Z), we stop too, and go on with it. True: we did.
+  // The job was stopped: if that means us as well (Ctrl-Z), we stop too, and continue with it. True: we did.
   virtual bool stop_with_it(int signal) = 0;
   virtual void restore_terminal() = 0;  // as it was before the job had it
 
