@@ -410,7 +410,7 @@ class Walker {
   }
 
  private:
-  // Nobody where it has ended, or is not wanted.
+  // Empty if it has ended, or is not wanted.
   const ProcessEntry* meet(pid_t pid) {
     const auto [place, fresh] = met_.try_emplace(pid);
     if (fresh) {

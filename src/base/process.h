@@ -1,9 +1,9 @@
 #pragma once
-// A process is named for good by its pid and its start time together, and held
-// by a pidfd. A bare pid is only a number that the kernel may give to somebody
-// else the moment its owner is reaped, so nothing in this program signals one.
+// A process is identified by its pid and its start time together, and held by a
+// pidfd. A bare pid may be reused as soon as its process is reaped, so nothing in
+// this program signals one.
 //
-// Beside the handle: what /proc/PID/stat says (the part that walking a process
+// Besides the pidfd: what /proc/PID/stat says (the part that walking a process
 // tree needs) and the walk itself.
 
 #include <sys/types.h>
@@ -107,7 +107,7 @@ class Process {
 
   // Fails with ESRCH where there is no such process (a zombie still is one).
   static Result<Process> open(pid_t pid);
-  // The process that was seen as `seen`, or ESRCH if its pid is somebody else's by now.
+  // The process that was seen as `seen`, or ESRCH if its pid now belongs to another process.
   static Result<Process> open(const ProcessId& seen);
   static Result<Process> open(const ProcessEntry& seen) { return open(seen.id()); }
   // A child just made, with the pidfd that the kernel gave for it.
@@ -121,7 +121,7 @@ class Process {
   explicit operator bool() const { return static_cast<bool>(fd_); }
 
   bool ended() const;  // a zombie has ended
-  // ESRCH where it has ended: the signal did not and could not reach anybody else.
+  // ESRCH where it has ended: the signal did not and could not reach another process.
   Result<> signal(int number) const;
 
  private:
@@ -150,14 +150,14 @@ bool has_ended(const Error& not_read);
 
 // Those of `from` that there are and all their descendants, in order of pid, by the kernel's lists of children
 // (/proc/PID/task/TID/children): the cost does not depend on how many other processes there are. Such a list may miss a
-// child while another ends, so they are walked until a walk finds nobody new. What `skip` says yes to is left out, with
-// what is below it. Nothing where the kernel has no such lists, where they do not come to rest, and where it would take
-// more than `most` of them: then reading all processes is as good.
+// child while another ends, so they are walked until a walk finds no new process. What `skip` says yes to is left out,
+// with what is below it. Nothing where the kernel has no such lists, where they do not come to rest, and where it would
+// take more than `most` of them: then reading all processes is as good.
 std::optional<std::vector<ProcessEntry>> read_descendants(std::span<const pid_t> from, std::size_t most,
                                                           const std::function<bool(const ProcessEntry&)>& skip,
                                                           const Root& root = {});
 
-// About how many processes there are, without looking at them; 0 where nobody tells.
+// About how many processes there are, without reading them; 0 if unknown.
 std::size_t count_processes(const Root& root = {});
 
 // The children of one thread, zombies included.

@@ -108,7 +108,7 @@ template <class Body>
 [[noreturn]] void run(const Body& body) {
   try {
     body();
-  } catch (...) {  // out of memory; there is nobody to tell
+  } catch (...) {  // out of memory; there is no way to report it
     ::_exit(1);
   }
   ::_exit(0);
@@ -265,7 +265,7 @@ Result<ApartProcess> start_apart(const std::function<void(Fd socket)>& body) {
 void end_with(int lifeline) {
   const bool asked = ::fcntl(lifeline, F_SETOWN, ::getpid()) == 0 && ::fcntl(lifeline, F_SETSIG, SIGKILL) == 0 &&
                      ::fcntl(lifeline, F_SETFL, O_ASYNC) == 0;
-  // By now it may have closed already, and nobody will tell us.
+  // It may have closed already, and then there is no event.
   pollfd closed{lifeline, POLLIN, 0};
   if (!asked || ::poll(&closed, 1, 0) > 0) ::_exit(1);
 }
@@ -298,7 +298,7 @@ Result<Process> start_program(const ProgramStart& what, std::span<const int> des
     if (birth->error != 0) return fail(birth->error, what.program);
     return Process::adopt(birth->pid, std::move(pidfd));
   }
-  // Somebody killed it. The second may be anywhere, in our memory too: that stays as it is unless it is seen to end.
+  // It was killed. The second may be anywhere, in our memory too: that stays as it is unless it is seen to end.
   pollfd ended{.fd = pidfd.get(), .events = POLLIN, .revents = 0};
   if (pidfd) ::syscall(SYS_pidfd_send_signal, pidfd.get(), SIGKILL, nullptr, 0);
   if (pidfd && ::poll(&ended, 1, static_cast<int>(kLongestEnd / 1ms)) != 1) (void)birth.release();

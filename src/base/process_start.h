@@ -36,7 +36,7 @@ struct ApartProcess {
 };
 Result<ApartProcess> start_apart(const std::function<void(Fd socket)>& body);
 
-// In a process that was started apart: the kernel kills it (SIGKILL) when nobody holds the other end any more. Nothing
+// In a process that was started apart: the kernel kills it (SIGKILL) when no process holds the other end. Nothing
 // may be sent to it on this socket or pipe.
 void end_with(int lifeline);
 

@@ -1,5 +1,5 @@
 #pragma once
-// Numbers that nobody else has: for names, and as seeds.
+// Unique numbers: for names, and as seeds.
 
 #include <sys/random.h>
 #include <unistd.h>

@@ -1,5 +1,5 @@
 #pragma once
-// Which part of a history somebody asks for: --last 30d, --from 2026-11-01, --to 2026-11-17T12:00.
+// Which part of a history is read: --last 30d, --from 2026-11-01, --to 2026-11-17T12:00.
 
 #include <cstdint>
 #include <optional>

@@ -29,7 +29,7 @@ std::span<const UnitOfMeasure> size_units();  // the binary ones first, greatest
 std::string format_duration(Duration duration);  // "1h30m", "12s", "500ms", "0s"
 std::string format_size(double bytes);           // "8.0 GiB", "512 B"
 
-// The value of an option as somebody wrote it; the error names the option.
+// The value of an option as written; the error names the option.
 Result<Duration> duration_option(std::string_view name, std::string_view text);
 Result<Duration> limit_option(std::string_view name, std::string_view text);  // more than 0
 Result<std::size_t> choice_option(std::string_view name, std::string_view text,

@@ -83,7 +83,7 @@ struct Subordinates {
   Version subuid;
   Version passwd;
   std::vector<IdRange> ranges;
-  UserNames users;  // who have a name are nobody's subordinates: a range may be wrong
+  UserNames users;  // users with a name are not subordinates: a range may be wrong
 };
 
 // Lines of NAME:FIRST:COUNT, or with the number of the user.

@@ -18,7 +18,7 @@ struct UserFiles {
 // asking the system's name service loads plugins, and with a network directory may take seconds.
 std::string user_name(uid_t uid, const UserFiles& files = {});
 
-// Whose this uid is: its own, or the one user's who has it as a subordinate uid. Where two have, it is nobody else's.
+// The user of this uid: itself, or the one user that has it as a subordinate uid. If two have it, itself.
 uid_t owner_of(uid_t uid, const UserFiles& files = {});
 // Is this uid the user, or a subordinate uid of theirs (perhaps of others, too)?
 bool belongs_to(uid_t uid, uid_t user, const UserFiles& files = {});

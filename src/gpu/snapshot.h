@@ -53,7 +53,7 @@ enum class Absence : std::uint8_t {
   partition,    // a part of a card of which the driver gives no values of its own
   not_learned,  // too little of the card's work, or no idle of it, was seen yet (gpu/power_learner.h)
   little_work,  // the card does too little to compare its power with
-  no_source,    // of a signal of the user's own: nobody says where it comes from
+  no_source,    // of a signal of the user's own: it has no source
   unread,       // likewise: its source has not answered yet
   unreadable,   // likewise: its source cannot be read; what is wrong is said beside (session/own_signals.h)
   stale,        // likewise: its source repeats something old
@@ -156,7 +156,7 @@ struct ProcessInfo {
 
 // A process that uses a GPU, with what is known of it. The sensor says what it does there and whether it is proven to
 // be the one (sense/proof.h); the sampler adds `info` where that is asked for; GpuUsers (jobs/gpu_users.h) says whether
-// it is still there, and whose job it is. Only a proven one is ended, and counts as somebody's.
+// it is still there, and whose job it is. Only a proven one is ended, and counts as use.
 struct GpuProcess {
   pid_t pid = 0;
   bool compute = false;
@@ -173,8 +173,8 @@ struct GpuProcess {
 
   // By GpuUsers.
   bool identified = false;     // proven, and the very process that was listed still runs
-  bool only_looks = false;     // a monitor, a display server: it runs a program that works for nobody
-  bool stopped = false;        // somebody stopped it, a debugger has, or its cgroup is frozen
+  bool only_looks = false;     // a monitor, a display server: not a job
+  bool stopped = false;        // by a signal, by a debugger, or its cgroup is frozen
   std::string job = {};        // "tree:4711@…", "lease:…", "container:…", "slurm:12"; empty: not asked for, or unknown
   std::string job_title = {};  // for a person
   bool operator==(const GpuProcess&) const = default;
@@ -327,8 +327,8 @@ std::vector<std::string_view> throttle_text(std::uint64_t reasons);
 
 // One word of a cell: without blanks, quotes and separators, so that rows stay quick to read.
 std::string one_word(std::string_view text);
-// What a process runs in a few words: "python train.py", "torchrun". Not its arguments, which may hold what is nobody's
-// business. `name` is what the kernel calls it, for one without arguments.
+// What a process runs in a few words: "python train.py", "torchrun". Not its arguments, which may be private. `name` is
+// what the kernel calls it, for one without arguments.
 std::string short_command(const std::vector<std::string>& arguments, std::string_view name);
 
 }  // namespace lull

@@ -70,7 +70,7 @@ struct Parking::Lease {
 
   Lease(const Lease&) = delete;
   Lease& operator=(const Lease&) = delete;
-  // The lease holder has them while the job lives; what nobody holds for it goes with us.
+  // The lease holder has them while the job lives; the other leases end with us.
   void keep() {
     if (holder) files.clear();
   }
@@ -371,7 +371,7 @@ ParkEnd Parking::park() {
   }
   // First: who dies in between leaves it half done, and whoever comes after brings it back.
   give_up_leases();
-  if (!reach(ParkStep::parked)) {  // it is parked all the same, and the file says of whom
+  if (!reach(ParkStep::parked)) {  // it is parked all the same, and the file has its processes
     world_.say(why_);
     why_.clear();
   }
@@ -422,7 +422,7 @@ bool Parking::restore_all() {
 ParkEnd Parking::unlock_all() {
   const auto blocked = in({CudaState::locked, CudaState::unknown});
   if (!blocked.empty()) {
-    if (!reach(ParkStep::unlocking)) world_.say(why_);  // unlocking blocks nobody: it is done all the same
+    if (!reach(ParkStep::unlocking)) world_.say(why_);  // unlocking blocks nothing: it is done all the same
     note(tool_.unlock(blocked));
     ask();
   }

@@ -1,7 +1,7 @@
 #pragma once
 // Parks a job and brings it back, step by step (docs/park.md). Before each step its record is on disk. Whatever fails,
-// and wherever somebody before us died, bring_back() is what follows: it asks each process for its state and makes all
-// of them run, or, where the GPUs are not free, leaves all of them parked. Nothing stays locked as long as the tool
+// and wherever a lull before us was killed, bring_back() is what follows: it asks each process for its state and makes
+// all of them run, or, where the GPUs are not free, leaves all of them parked. Nothing stays locked as long as the tool
 // answers.
 
 #include <functional>
@@ -106,7 +106,7 @@ class ParkGuard {
   Fd socket_;
 };
 
-// What somebody left in the middle of a step is brought back by a process of its own, which is not waited for.
+// What a killed lull left in the middle of a step is brought back by a separate process, which is not waited for.
 void repair_in_background();
 
 }  // namespace lull

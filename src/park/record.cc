@@ -230,7 +230,7 @@ Result<std::vector<ParkRecord>> ParkFolder::all(std::size_t* unreadable) const {
   Directory folder(path_);
   if (!folder) return fail(errno, printable(path_));
   const std::string boot = boot_id();
-  if (boot.empty()) return fail("the boot id cannot be read");  // so nobody knows what is of this boot
+  if (boot.empty()) return fail("the boot id cannot be read");  // so it is unknown what is of this boot
   std::vector<ParkRecord> found;
   errno = 0;
   for (const char* name = folder.next(); name != nullptr; errno = 0, name = folder.next()) {

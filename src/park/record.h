@@ -106,7 +106,7 @@ class ParkFolder {
   std::string path_;
 };
 
-// Entries that somebody left in the middle of a step.
+// Entries that a killed lull left in the middle of a step.
 bool any_interrupted();
 
 }  // namespace lull

@@ -29,7 +29,7 @@ constexpr Duration kAfterKill = 2s;   // then it is stuck in the kernel, and lef
 constexpr Duration kLockMargin = 2s;  // over what the tool itself was told
 constexpr std::size_t kMostToolOutput = 4096;
 
-// Who else could change what this name stands for; empty: nobody but root.
+// Which other user could change this file; empty: only root.
 std::string changeable_by(const std::string& path) {
   struct stat status{};
   if (::lstat(path.c_str(), &status) != 0) return "nobody knows whom";

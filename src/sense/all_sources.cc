@@ -23,7 +23,7 @@ constexpr Duration kFirstTryAgain = 5s;  // a driver that could not be opened
 constexpr Duration kLongestTryAgain = 60s;
 constexpr Duration kOpenLimit = 3s;  // for one driver, where there are GPUs of another
 
-// NVIDIA's GPUs while its driver cannot be opened: they are there, somebody may work on them, and nothing is known.
+// NVIDIA's GPUs while its driver cannot be opened: they exist, may be in use, and nothing is known.
 class ClosedSource final : public Source {
  public:
   ClosedSource(DriverState state, unsigned count, std::function<bool()> opens_now)

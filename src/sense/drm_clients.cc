@@ -107,7 +107,7 @@ bool may_have_files(pid_t pid, const Root& root) {
 }
 
 // Processes of which the kernel tells at once that they hold no file, as all threads of its own. Since Linux 6.2 the
-// size of /proc/PID/fd is the number of open files; before it is 0. Another process's may be seen by everybody.
+// size of /proc/PID/fd is the number of open files; before it is 0. All users may read it of any process.
 class Fileless {
  public:
   explicit Fileless(const Root& root) : proc_(open_file(root.proc, O_PATH | O_DIRECTORY).value_or(Fd())) {

@@ -69,7 +69,7 @@ class DrmClients {
   ~DrmClients();
 
   // Of the device with this render node, of a driver that is this module; empty: not known. All of it is newer than
-  // `not_before`, unless a look at everybody's files took so long that another one would cost more than a twentieth of
+  // `not_before`, unless a scan of all processes' files took so long that another would cost more than a twentieth of
   // the time; `exactly`: then as well.
   DrmUse of(unsigned render_minor, std::string_view pci, const std::string& module, Instant not_before, bool exactly);
 

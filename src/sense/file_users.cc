@@ -43,7 +43,7 @@ void add_client(const DrmClient& client, bool amd, const Root& root, std::vector
 
 // All memory and work may be that of the processes listed so far. Rather no than yes.
 bool FileUsers::explain(const Reading& reading) const {
-  constexpr double kReserved = 512.0 * (1U << 20);  // by the driver, on a card that nobody uses
+  constexpr double kReserved = 512.0 * (1U << 20);  // by the driver, on an unused GPU
   double theirs = 0;
   for (const GpuProcess& process : processes_) {
     if (!process.memory_bytes) return false;

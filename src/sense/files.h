@@ -1,6 +1,6 @@
 #pragma once
-// Small files of the kernel's that hold one value. What cannot be read, is empty or is no number is unknown with its
-// reason, and never 0: drivers answer EBUSY while a card resets, EPERM to whom it is closed, and nothing at all.
+// Small files of the kernel's that hold one value. What cannot be read, is empty or is not a number is unknown with its
+// reason, and never 0: drivers answer EBUSY while a GPU resets, EPERM without permission, and nothing at all.
 
 #include <cstdint>
 #include <expected>

@@ -89,8 +89,8 @@ void JobSensor::add(const ProcessEntry& member, bool outside, Sums& sums) {
   now_.emplace(member.pid, account);
 }
 
-// Whether somebody is gone whose last work is in no account: its parent is not one of those who are followed, or
-// waits for nobody, or got less than it had used already. `exact`: the tree itself is counted in another way.
+// Whether a process has ended whose last work is in no account: its parent is not followed, or does not wait for
+// children, or got less than it had used already. `exact`: the tree itself is counted in another way.
 bool JobSensor::vanished_uncounted(const Sums& sums, const JobMore& more, bool exact) const {
   double had = 0;
   double got = sums.children;
@@ -112,20 +112,20 @@ bool JobSensor::is_there(pid_t pid, const Account& account) const {
   return now != now_.end() && now->second.start_ticks == account.start_ticks;
 }
 
-// Whether somebody is gone whose last bytes are in no account: they are in that of a parent who has waited for it.
+// Whether a process has ended whose last bytes are in no account: they are in that of a parent that waited for it.
 bool JobSensor::somebody_left_untold() const {
   return std::ranges::any_of(before_, [&](const auto& one) {
     const auto& [pid, account] = one;
     if (is_there(pid, account)) return false;
     const auto now = read_process_entry(pid, root_);
-    if (now && now->start_ticks == account.start_ticks) return true;  // nobody has waited for it yet
-    // Where its parent went as well it came to us, and we are told; that of another's process went to init.
+    if (now && now->start_ticks == account.start_ticks) return true;  // it was not waited for yet
+    // If its parent ended as well it became our child, and we are told; that of another process went to init.
     return now_.contains(account.parent) ? ignores_children(root_, account.parent) : !before_.contains(account.parent);
   });
 }
 
-// One whose children may have come and gone since the sample before without a trace. Where nobody at all was born on
-// the machine since (the kernel tells the newest one), nobody's was.
+// One whose children may have started and ended since the previous sample without a trace. If no process started on the
+// machine since (the kernel tells the newest pid), none did.
 std::optional<pid_t> JobSensor::loses_children() {
   std::optional<std::uint64_t> newest;
   if (const auto text = read_file(AT_FDCWD, root_.proc + "/loadavg", 256))

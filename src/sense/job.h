@@ -1,11 +1,11 @@
 #pragma once
-// What the processes of a job do beside their GPUs: CPU, bytes read and written, and for how long they have written
-// nothing, since the sample before. Where it cannot be exact it is too busy, never too idle.
+// What the processes of a job do besides using their GPUs: CPU, bytes read and written, and for how long they have
+// written nothing, since the previous sample. If it cannot be exact it is too busy, never too idle.
 //
 // What a child did enters its parent's account when it is waited for: work of short-lived children is seen, that of a
-// long-lived one shows a second time. One for which nobody waited makes `cpu` unknown for that sample. Bytes are those
+// long-lived one shows a second time. One that was not waited for makes `cpu` unknown for that sample. Bytes are those
 // of system calls and those of disks, where mapped files and splice show alone. A process whose account may not be read
-// makes `io` and `quiet` unknown, and so does what nobody counts: some sockets, io_uring, an orphan's last bytes.
+// makes `io` and `quiet` unknown, and so do uncounted bytes: some sockets, io_uring, an orphan's last bytes.
 
 #include <cstdint>
 #include <optional>
@@ -28,15 +28,15 @@ struct JobUsage {
   double io_bytes_per_second = kUnknown;
   double quiet_seconds = kUnknown;
   bool io_unreadable = false;
-  bool cpu_uncounted = false;  // somebody ended and nobody knows how much it had used
-  bool io_uncounted = false;   // there may be bytes that nobody counts
+  bool cpu_uncounted = false;  // a process ended and it is unknown how much it had used
+  bool io_uncounted = false;   // there may be uncounted bytes
   std::string uncounted = {};  // by what, for a person; empty: it is over already
 };
 
 // What there is to a job beside its own processes.
 struct JobMore {
   std::optional<std::uint64_t> cgroup_cpu = {};  // microseconds that the job's own cgroup counted, which is exact
-  std::span<const pid_t> in_cgroup = {};         // and of whom: a process may have been moved to another
+  std::span<const pid_t> in_cgroup = {};         // the cgroup's processes: one may have been moved to another
   std::span<const ProcessEntry> outside = {};    // work that counts as the job's, outside its tree
   std::span<const Reaped> orphans = {};          // of the job, which we waited for since the sample before
 };
@@ -47,7 +47,7 @@ class JobSensor {
   // connections.
   explicit JobSensor(Root root = {}, bool sockets = false) : root_(std::move(root)), count_sockets_(sockets) {}
 
-  // Among the members may be some that have ended, as long as nobody has waited for them.
+  // Some members may have ended, as long as they were not waited for.
   JobUsage sample(std::span<const ProcessEntry> members, Instant at, const JobMore& more = {});
   void reset();  // a new job
 
@@ -57,7 +57,7 @@ class JobSensor {
     std::uint64_t cpu_ticks = 0;  // its own and of the children it waited for
     std::uint64_t children_ticks = 0;
     pid_t parent = 0;
-    bool ended = false;    // and nobody has waited for it
+    bool ended = false;    // and was not waited for
     bool outside = false;  // of the tree, or of its cgroup
     bool io_known = false;
     std::uint64_t read_bytes = 0;  // by system calls, and by disks
@@ -70,7 +70,7 @@ class JobSensor {
     double bytes = 0;
     double children = 0;  // seconds that entered an account because a child was waited for
     bool io_known = true;
-    bool untold = false;  // somebody ended whose bytes nobody tells
+    bool untold = false;  // a process ended and its bytes are unknown
     bool wrote = false;
   };
   struct Stretch {  // between two samples

@@ -103,7 +103,7 @@ KfdTopology read_kfd_once(const Root& root) {
     KfdNode node;
     node.node = static_cast<unsigned>((*numbers)[i]);
     const KfdSeen seen = read_kfd_node(fmt::format("{}/{}", folder, node.node), node);
-    // ROCm counts the folders and reads from 0 on: with a gap nobody knows what it makes of them.
+    // ROCm counts the folders and reads from 0 on: with a gap its order is unknown.
     if (seen == KfdSeen::unreadable || node.node != i) topology.order_known = false;
     if (seen == KfdSeen::gpu) topology.gpus.push_back(node);
     if (seen == KfdSeen::unreadable) topology.unseen = Absence::failed;

@@ -36,7 +36,7 @@ bool is_name(const std::string& uuid) {
   });
 }
 
-// Why somebody else may have written this, or put something in its place; empty: nobody can.
+// Why another user may have written this, or replaced it; empty: none can.
 std::string doubt(const struct stat& status, uid_t user) {
   if (status.st_uid != user && status.st_uid != 0) return fmt::format("belongs to uid {}", status.st_uid);
   const bool sticky = S_ISDIR(status.st_mode) && (status.st_mode & S_ISVTX) != 0;

@@ -1,7 +1,7 @@
 #pragma once
 // Keeps what was learned of each card (gpu/power_learner.h) in a file per UUID. `effort` says when a job is ended, so a
-// file counts only if nobody but us and root can have written it, or put it there: the file is ours, and each folder
-// above it is ours or root's and closed to others. What is anything else, or makes no sense, is ignored with one line.
+// file counts only if no user except us and root can have written it, or put it there: the file is ours, and each
+// folder above it is ours or root's and closed to others. Any other or damaged file is ignored with one line.
 
 #include <sys/types.h>
 
@@ -29,7 +29,7 @@ class LearnedStore {
 
   // Nothing: there is none, or it is kept nowhere.
   Result<std::optional<PowerLearner::Learned>> load(const std::string& uuid) const;
-  // Replaces the file in one step, unless somebody has learned more there in the meantime.
+  // Replaces the file in one step, unless another process has learned more there in the meantime.
   Result<> save(const std::string& uuid, const PowerLearner::Learned& learned) const;
 
   const std::string& folder() const { return folder_; }

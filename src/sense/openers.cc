@@ -74,8 +74,8 @@ bool may_open(const std::string& path, int mode) {
   return ::access(path.c_str(), mode) == 0 || (errno != EACCES && errno != EPERM && errno != ENOENT);
 }
 
-// A capability of the driver's, such as "gpu0/mig/gi1/access": it names the device file that opens what it is for. CUDA
-// goes by it too, so what has none is not open to anybody here.
+// A capability of the driver's, such as "gpu0/mig/gi1/access": it names the device file that grants it. CUDA uses
+// it too, so what has none is not accessible to any user here.
 bool has_capability(const Root& root, const std::string& name) {
   const auto text = read_file(AT_FDCWD, root.driver + "/capabilities/" + name, 4096);
   if (!text) return text.error().errno_value != EACCES && text.error().errno_value != ENOENT;
@@ -241,8 +241,8 @@ std::string script_of(const std::string& folder, std::string_view program) {
   return "";
 }
 
-// `lull sim load` stands for somebody's program on a simulated GPU, under that program's name where it was given one;
-// everything else of ours only looks. It is known by the names that we go by, since a load may have any other one.
+// `lull sim load` stands for a user's program on a simulated GPU, under that program's name if it has one; all other
+// programs of ours only read. They are known by our names, since a load may have any other one.
 bool plays_a_job(const std::string& folder) {
   constexpr std::array<std::string_view, 4> kDropIns = {"gpu_idle_timeou", "gpu_mon", "gpu_sentinel", "gpuselect"};
   const std::string comm = comm_of(folder);
@@ -274,7 +274,7 @@ bool ignored(const std::string& folder, std::span<const std::string> ignore) {
 }
 
 // How often each thread of a process has run, where all of them sleep: one that says the same later has slept all the
-// while. Nothing where somebody runs, and where the kernel does not tell.
+// while. Nothing if one runs, or the kernel does not tell.
 std::optional<std::string> sleeping_since(const std::string& folder) {
   std::string text;
   Directory threads(folder + "/task");

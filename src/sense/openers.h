@@ -3,7 +3,7 @@
 //
 // A process whose files we may not look at could hold any GPU: then the count is unknown, not a smaller number. Open is
 // not use: programs of kIgnoredOpeners and lull's own never count. A program is known by its executable
-// (/proc/PID/exe): what a process calls itself anybody may choose.
+// (/proc/PID/exe): any user may choose what a process calls itself.
 
 #include <sys/types.h>
 
@@ -64,7 +64,7 @@ class DeviceFile {
   // Whether an entry of /proc/PID/fd (by the handle of that folder) is this file.
   bool is(int folder, const char* entry) const { return is(folder, entry, file_id(folder, entry)); }
   bool is(int folder, const char* entry, const std::optional<FileId>& id) const;
-  // Nobody can be told to hold it: it has no node here, and never had one that could be named.
+  // Its holders are unknown: it has no node here, and never had one with a known name.
   bool unknown() const { return !id_ && deleted_.empty(); }
   const std::optional<FileId>& id() const { return id_; }
   bool operator==(const DeviceFile&) const = default;
@@ -140,7 +140,7 @@ bool is_ignored_opener(pid_t pid, std::span<const std::string> ignore, const Roo
 // The name of the executable that it runs; empty where the kernel does not tell.
 std::string program_of(pid_t pid, const Root& root = {});
 // Whether it goes by one of these names: its executable, what it calls itself (ps and fuser show it, cut to 15
-// characters), or the script that an interpreter runs. Anybody may choose the last two.
+// characters), or the script that an interpreter runs. Any user may choose the last two.
 bool is_called(pid_t pid, std::span<const std::string> names, const Root& root = {});
 
 // Who holds the files of these devices (places in the inventory) at this moment, by one look at every process; whoever

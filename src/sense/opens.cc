@@ -185,7 +185,7 @@ std::unique_ptr<OpenWatch> OpenWatch::start(std::span<const std::string> files, 
 
 namespace {
 
-constexpr std::uint32_t kRingBytes = 64 * 1024;  // 4096 opens that nobody has taken yet
+constexpr std::uint32_t kRingBytes = 64 * 1024;  // 4096 opens that were not read yet
 constexpr std::uint32_t kMinorBits = 20;
 constexpr std::size_t kMostFiles = 1000;
 

@@ -1,11 +1,11 @@
 #pragma once
-// Hears that somebody opens a GPU's device file, at the moment it happens. The best way that works here is taken:
+// Detects an open of a GPU's device file when it happens. Uses the best way that works here:
 //
 //   cgroup-device program  a few lines of BPF that the kernel runs on every open of a device: sees every process and
 //                          every node of the device, a container's own as well. Needs root.
 //   fanotify               tells which process; sees this node only. Needs root.
 //   inotify                tells that, not who; needs no more than the right to open the file.
-//   none                   nothing tells: who wants to know has to look (openers.h).
+//   none                   no events: the caller has to scan (openers.h).
 //
 // Opening is not using, and what is opened before, or by a way that is not seen, does not show here: this is for being
 // quick, and never the only ground to believe that a GPU is free.

@@ -40,7 +40,7 @@ bool Presence::add_all(const std::string& folder, std::string_view prefix, Termi
   return true;
 }
 
-// The terminals that somebody is logged in at. A file that is not there, or is none of that kind, adds nobody.
+// The terminals at which users are logged in. A file that does not exist, or is of another kind, adds none.
 void Presence::add_logged_in(Terminals& found) const {
   const Result<std::string> text = options_.utmp.empty() ? fail("") : read_file(options_.utmp);
   for (std::size_t at = 0; text && at + sizeof(utmpx) <= text->size(); at += sizeof(utmpx)) {

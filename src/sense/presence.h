@@ -1,6 +1,6 @@
 #pragma once
-// Is somebody at this machine? The kernel notes on every terminal when a program last read a key from it: consoles, ssh
-// sessions, panes of tmux. Graphical sessions type past the terminals and are not seen.
+// Is a user active at this machine? The kernel notes on every terminal when a program last read a key from it:
+// consoles, ssh sessions, panes of tmux. Graphical sessions type past the terminals and are not seen.
 
 #include <map>
 #include <optional>

@@ -1,6 +1,6 @@
 #pragma once
 // What /proc says about processes beyond its one line in stat (base/process.h): who owns one, what it runs, since when,
-// in which container. Names and arguments are bytes that anybody may choose: they are made harmless only where they are
+// in which container. Names and arguments are bytes that any user may choose: they are escaped only where they are
 // shown. A handle of its folder makes sure that a pid reused halfway never gives a mixture of two processes.
 
 #include <sys/types.h>
@@ -50,17 +50,17 @@ std::string to_text(const NamedCgroup& one);
 std::string container_of(std::string_view text);  // the first of them; empty: none
 bool inside_slurm();                              // are we ourselves in a batch job?
 
-// True in the machine's first pid namespace, where the driver shows everybody. Elsewhere (a container) a driver leaves
-// out the processes of others without a word, or gives the numbers of the host, which may be those of quite different
-// processes here: a list is what we know at least. Nothing: it cannot be told now. A simulated driver knows the
-// processes as we see them, unless its folder says otherwise: Root::driver's /proc has a self/ns/pid then.
+// True in the machine's first pid namespace, where the driver shows all processes. Elsewhere (a container) a driver
+// leaves out the processes of others without a word, or gives the numbers of the host, which may be those of quite
+// different processes here: a list is what we know at least. Nothing: it cannot be told now. A simulated driver knows
+// the processes as we see them, unless its folder says otherwise: Root::driver's /proc has a self/ns/pid then.
 std::optional<bool> first_pid_namespace(const Root& root);
 // The /proc of a simulation, which shows what a driver would write there; empty: there is none.
 std::string simulated_proc(const Root& root);
 
-// Which processes are those of a `lull fill`, whoever runs it: they give their GPU to whoever comes. They are told by
-// an ancestor, their guard. Anybody may call a process of theirs so: it is for what people see and for whom `lull pick`
-// asks, and nothing is taken from anybody by it.
+// Which processes are those of a `lull fill`, of any user: they give their GPU to other jobs. They are known by an
+// ancestor, their guard. Any user may name a process so: it is only for output and for the question of `lull pick`, and
+// takes nothing from other users.
 class Fillers {
  public:
   bool contain(pid_t pid);

@@ -1,6 +1,6 @@
 #pragma once
 // Which process a number in the driver's list of processes stands for. A driver goes on listing a process that has
-// ended while others hold what it opened, and the kernel gives its number away: so a number alone names nobody. A
+// ended while others hold what it opened, and the kernel gives its number away: so a pid alone is not an identity. A
 // process is proven to use a GPU if it holds the GPU's device file and has had its number since the driver first
 // listed it.
 //
@@ -36,13 +36,13 @@ class ProcessProofs {
     std::span<const DeviceFile> files = {};  // one of which its users hold; empty: the device's number is not known
     bool numbers_are_ours = true;            // the driver's numbers are those of our own pid namespace
     bool has_mps_server = false;             // then who has no file of its own may work through the server
-    bool all = false;                        // look at everybody now
+    bool all = false;                        // scan all processes now
   };
   void begin_list() { ++list_; }  // also the same list again, with something learned of it
   // Fills in here, proof, start_ticks and mps_server. To be called for each part of a list.
   void look(std::span<GpuProcess> processes, const How& how, const Root& root);
-  void end_list();                                   // forgets whom the list did not name
-  bool found_stale() const { return found_stale_; }  // in the last list: somebody who was not so in the one before
+  void end_list();                                   // forgets those that the list did not name
+  bool found_stale() const { return found_stale_; }  // in the last list: one that was not stale in the list before
 
  private:
   struct Known {
@@ -78,7 +78,7 @@ class FirstReports {
     std::uint64_t start_ticks = 0;  // 0: not seen
     Instant at{};
     std::uint64_t list = 0;
-    bool stale = false;  // once stale, nobody inherits the number
+    bool stale = false;  // once stale, no process inherits the pid
   };
   struct Reports {
     std::unordered_map<pid_t, First> by_pid;

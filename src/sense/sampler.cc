@@ -31,10 +31,10 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr int kShares = 4;                 // of the deadline, that one GPU may take one
-constexpr Duration kDawdle = 50ms;         // nobody was done for so long: another worker
+constexpr Duration kDawdle = 50ms;         // no GPU was done for so long: another worker
 constexpr Duration kShortestPause = 1s;    // a GPU that cost us a sensor is left alone for so long, then twice as long
 constexpr Duration kLongestAlone = 10s;    // up to this; one that requires a reset up to a minute
-constexpr Duration kLetGo = 60s;           // the driver, when somebody asked for that
+constexpr Duration kLetGo = 60s;           // the driver, on request
 constexpr Duration kLongestPause = 60s;    // between two starts that lead to nothing
 constexpr Duration kToGo = 100ms;          // a healthy sensor is gone by then, on a busy machine too
 constexpr unsigned kMostRestarts = 3;      // within a round
@@ -113,7 +113,7 @@ struct Sampler::Core {
   Core(const Core&) = delete;
   Core& operator=(const Core&) = delete;
 
-  // Where the program ends anyway nobody waits to see the sensor go.
+  // If the program ends anyway, it does not wait for the end of the sensor.
   ~Core() {
     if (!options.once || shared == nullptr) {
       leave(-1);
@@ -265,7 +265,7 @@ struct Sampler::Core {
         died(found, last_look);
         continue;
       }
-      // All workers hang behind one another, or somebody stopped the sensor.
+      // All workers hang behind one another, or the sensor was stopped.
       const bool nobody_comes = found.waiting > 0 && shared->calls > 0 && last_look - last_sign >= patience;
       if (nobody_comes || found.complete()) {
         ++restarts;
@@ -326,7 +326,7 @@ struct Sampler::Core {
     back_off(at);
   }
 
-  // By itself: the driver's library crashed or called exit, somebody killed it, or asked it to let go.
+  // By itself: the driver's library crashed or called exit, it was killed, or asked to release the driver.
   void died(const Look& found, Instant at) {
     const int signal = reap(sensor).value_or(ExitStatus()).signal;
     const bool asked_to_release = signal == SIGUSR1 || shared->release_driver == 1;
@@ -358,7 +358,7 @@ struct Sampler::Core {
     not_before = now() + kLetGo;
   }
 
-  // ---- what the shared memory says, and whom it is still worth waiting for
+  // ---- what the shared memory says, and which GPUs are still worth waiting for
 
   Instant look_by() const { return last_look + kDawdle; }
 
@@ -436,7 +436,7 @@ struct Sampler::Core {
     }
   }
 
-  // All that are named have answered. Which of them a UUID means nobody can tell before it has.
+  // All that are named have answered. Which of them a UUID means is unknown before.
   bool has_all_named() {
     if (options.gpus.empty() || !learn_identities()) return false;
     if (rearrange) arrange_rows();
@@ -460,7 +460,7 @@ struct Sampler::Core {
     if (found.stage == Stage::opening || !opened) {
       const Duration hangs = at - started;
       if (hangs < options.init_deadline) return false;
-      // Nobody else would fare better: the sensor stays where it is until the driver answers.
+      // Another sensor would not fare better: this one stays until the driver answers.
       driver = {Absence::no_answer, "the " + unanswered_text(hangs), hangs};
       return true;
     }
@@ -469,7 +469,7 @@ struct Sampler::Core {
   }
 
   // No GPU answers. Several: behind one another, at the library's own lock most likely. One: where it lasts, a fresh
-  // sensor may fare better, since somebody may have stopped this one.
+  // sensor may fare better, since this one may have been stopped.
   bool all_hang(const Look& found, Instant at) const {
     if (found.answered > 0 || found.hanging == 0 || found.longest < 0) return false;
     const std::int64_t busy = shared->slots[static_cast<unsigned>(found.longest)].busy_since;
@@ -525,7 +525,8 @@ struct Sampler::Core {
     return true;
   }
 
-  // A card that requires a reset can only have it when nobody holds it: then all is let go, and that card left alone.
+  // A card that requires a reset can only have it when no process holds it: then all is released, and that GPU left
+  // alone.
   bool leave_alone_for_reset(Instant at) {
     bool any = false;
     for (unsigned i = 0; i < seen.size(); ++i) {
@@ -543,7 +544,7 @@ struct Sampler::Core {
     });
   }
 
-  // When the last value of this round was read. Not now: we may have been stopped for an hour since. Where nobody
+  // When the last value of this round was read. Not now: we may have been stopped for an hour since. If none
   // answered, that is known as of now.
   Instant read_by(Instant at) const {
     if (shared == nullptr) return at;
@@ -619,7 +620,7 @@ struct Sampler::Core {
       gpu.gpu = &one.identity.device;
       for (const Device& part : one.identity.parts) gpu.parts.push_back(&part);
     }
-    // They are there, and somebody may work on them: what is asked of all GPUs cannot be known.
+    // They exist, and may be in use: what is asked of all GPUs is unknown.
     std::vector<Device> beyond(unread);
     for (std::size_t i = 0; i < beyond.size(); ++i) {
       beyond[i].index = static_cast<unsigned>(seen.size() + i);
@@ -686,7 +687,7 @@ struct Sampler::Core {
 
   const SamplerOptions options;
   const Duration patience;                                  // with one GPU's call
-  const std::optional<std::vector<unsigned>> only_numbers;  // nobody else is asked
+  const std::optional<std::vector<unsigned>> only_numbers;  // no others are asked
   Fd wakeup;
 
   std::uint64_t requested = 0;
@@ -719,7 +720,7 @@ struct Sampler::Core {
   FirstReports first_reports;  // outlives the sensor
   std::optional<CardLearners> learners;
   std::shared_ptr<const Inventory> met;  // that they were told of
-  std::uint32_t unread = 0;              // GPUs beyond those, which nobody reads
+  std::uint32_t unread = 0;              // GPUs beyond those, which are not read
   MachineReport machine;
   bool machine_known = false;
   std::vector<std::byte> copied;  // a message is copied out before it is judged
@@ -739,7 +740,7 @@ Sampler::~Sampler() = default;
 void Sampler::request(bool fresh_lists) {
   if (core_->under_way()) return;
   core_->request(fresh_lists);
-  if (!core_->under_way()) (void)::eventfd_write(core_->wakeup.get(), 1);  // there was nobody to ask
+  if (!core_->under_way()) (void)::eventfd_write(core_->wakeup.get(), 1);  // there was no sensor to ask
 }
 
 int Sampler::event_fd() { return core_->wakeup.get(); }

@@ -50,7 +50,7 @@ struct SamplerOptions : Needs {
   // We are going to become another program: it must not find a process of ours among its children.
   bool apart = false;
   SensorProgram program;  // we have threads: this program is our sensor, not a fork of ourselves
-  // Let go of the driver when nobody has asked for so long; the next sample starts a fresh sensor. Zero: never.
+  // Release the driver after so long without a request; the next sample starts a fresh sensor. Zero: never.
   Duration release_after{};
 
   // Only the calls that these metrics need; for a watcher that knows its rule.

@@ -18,7 +18,7 @@ namespace lull {
 // given; a device named twice is there once.
 Result<std::vector<std::size_t>> select_devices(std::string_view spec, const Inventory& inventory);
 
-// The indices of the GPUs that it names where it does so by numbers alone, which is known before anybody is asked.
+// The indices of the GPUs that it names where it does so by numbers alone, which is known before any driver is asked.
 // Nothing: it names some in another way, or cannot be understood. Numbers beyond `most` are no GPU's.
 std::optional<std::vector<unsigned>> named_by_number(std::string_view spec, unsigned most);
 
@@ -37,7 +37,7 @@ struct Visible {
 Visible visible_devices(std::optional<std::string_view> cuda_visible_devices,
                         std::optional<std::string_view> cuda_device_order, const Inventory& inventory);
 
-// Why nothing is seen, in a sentence without its end; empty: something is, or nobody says what.
+// Why nothing is seen, in a sentence without its end; empty: something is, or it is unknown.
 std::string why_none_is_visible(const Visible& visible, std::optional<std::string_view> cuda_visible_devices);
 
 // As this process's environment says.

@@ -108,7 +108,7 @@ class SensorWorkers {
   };
 
   void ring() {
-    if (::eventfd_write(wakeup_, 1) != 0) ::_exit(1);  // somebody closed our descriptors
+    if (::eventfd_write(wakeup_, 1) != 0) ::_exit(1);  // our descriptors were closed
   }
 
   // ---- workers
@@ -137,7 +137,7 @@ class SensorWorkers {
     return false;
   }
 
-  // Where nobody has asked for long enough, the driver is let go of: looks between samples are for nobody.
+  // After long enough without a request the driver is released: then there are no looks between samples.
   Instant end_of_use() const {
     if (options_.release_after <= Duration::zero()) return Instant::max();
     return instant(shared_.round_began) + options_.release_after;
@@ -197,7 +197,7 @@ class SensorWorkers {
     return slot.busy_since.compare_exchange_strong(nobody, now.time_since_epoch().count());
   }
 
-  // Also after a look, which is of no concern to anybody but us: who came for that GPU meanwhile went away.
+  // Also after a look, which only we know of: a worker that came for that GPU in between went away.
   void work(bool tell) {
     bool gone = false;
     for (bool again = true; std::exchange(again, false);) {
@@ -389,8 +389,8 @@ struct Lifelines {
   int parent = -1;  // readable: the parent has ended. A child that it forked may still hold the pipe
 };
 
-// Ends the sensor when one of its lifelines does. The kernel does it by SIGKILL where the pipe ends: also one that
-// somebody has stopped, none of whose threads can run. And a thread, since the others may hang: a child of the parent's
+// Ends the sensor when one of its lifelines does. The kernel does it by SIGKILL when the pipe ends: also for a
+// stopped one, whose threads cannot run. And a thread, since the others may hang: a child of the parent's
 // may hold the pipe.
 void watch_lifelines(bool has_parent) {
   end_with(kPipe);
@@ -419,8 +419,8 @@ void release_driver(int) {
   show_as(kSensorName.data());
   sigset_t blocked;
   ::sigfillset(&blocked);
-  // SIGUSR1 means "let go of the driver": the parent sees what ended us. The others are faults, or somebody asked for
-  // them.
+  // SIGUSR1 means "let go of the driver": the parent sees what ended us. The others are faults, or were sent on
+  // purpose.
   for (const int number : {SIGUSR1, SIGTERM, SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGABRT, SIGSYS}) {
     ::sigdelset(&blocked, number);
     if (number == SIGUSR1 || number == SIGTERM) std::signal(number, SIG_DFL);
@@ -482,7 +482,7 @@ Result<Sensor> start_sensor(SensorMemory& shared, int wakeup, const SamplerOptio
   const auto cannot_start = [](const Error& error) {
     return std::unexpected(Error{"no process can be started to ask the driver", error.errno_value});
   };
-  // A child costs half of what one apart does. Who is about to end, or reaps everybody, does not mind.
+  // A child costs half of what one apart does. A program that is about to end, or reaps all children, does not mind.
   if (!options.apart && (options.once || is_subreaper())) {
     auto child = start_child([&] { become_sensor(shared, wakeup, {}, options); });
     if (!child) return cannot_start(child.error());

@@ -1,7 +1,7 @@
 #pragma once
-// The sensor: a process that asks the driver. A call into a driver may hang in the kernel for ever (D state: even
+// The sensor: a process that asks the driver. A call into a driver may hang in the kernel without end (D state: even
 // SIGKILL has to wait), and no program can exit or exec while a thread of its own does. So a child makes the calls, and
-// nobody waits for the child. A parent without threads forks; one that has some (Python) cannot, since the
+// the parent never waits for the child. A parent without threads forks; one that has some (Python) cannot, since the
 // fork might stick in a lock that another thread held. It starts the program `lull` as its sensor.
 //
 // Inside, worker threads take the GPUs one after the other; as a rule one worker takes all. When it dawdles the parent

@@ -49,7 +49,7 @@ using Sockets = std::map<Inode, Held>;
 struct Pipe {
   std::set<pid_t> readers;
   std::set<pid_t> writers;
-  bool standard = false;  // somebody's standard stream
+  bool standard = false;  // a process's standard stream
 };
 
 using Target = std::array<char, 64>;  // long enough for what matters here
@@ -280,7 +280,7 @@ std::string protocol_of(const std::string& path) {
 
 std::string whose(const Held& held) { return "process " + std::to_string(*held.holders.begin()); }
 
-// Both ends of a pair in one process: it wakes itself up with it, and talks to nobody.
+// Both ends of a pair in one process: it wakes itself up with it, and talks to no other process.
 bool talks_to_itself(const Sockets& sockets, const Held& one, Inode peer) {
   const auto other = sockets.find(peer);
   return other != sockets.end() && one.holders.size() == 1 && other->second.holders == one.holders;

@@ -1,7 +1,7 @@
 #pragma once
 // Bytes that go over the sockets of a job's processes: /proc/PID/io does not count what send() and recv() move. The
 // kernel counts TCP for each socket (sock_diag, by inode). Of anything else that is connected (UDP, unix sockets to
-// other processes, another network namespace) and of an io_uring nobody counts the bytes, and the answer says so.
+// other processes, another network namespace) and of an io_uring the bytes are not counted, and the answer says so.
 //
 // What splice() moves between pipes leaves no trace at all: a process with a pipe to others that is no standard stream,
 // or with pipes to others as standard input and output both, makes the answer unknown whenever it has run. A job whose
@@ -23,7 +23,7 @@ namespace lull {
 struct SocketTraffic {
   double received = 0;    // bytes since the sample before
   double sent = 0;        // and were acknowledged
-  bool counted = true;    // no: there is more, nobody knows how much
+  bool counted = true;    // no: there is more, it is unknown how much
   std::string uncounted;  // what it is, for a person; empty where it only was a connection that has been closed since
 };
 

@@ -55,7 +55,7 @@ bool nvml_may_be_there(const std::string& library, const Root& root) {
   if (!environment_variable("LULL_NVML").value_or("").empty()) return true;
   for (const std::string& path :
        {root.driver + "/version", root.dev + "/dxg", root.dev + "/nvhost-ctrl", root.dev + "/nvmap"})
-    if (::access(path.c_str(), F_OK) == 0 || errno == EACCES) return true;  // whom it is closed to, the library tells
+    if (::access(path.c_str(), F_OK) == 0 || errno == EACCES) return true;  // without permission, the library tells
   return false;
 }
 

@@ -79,7 +79,7 @@ class Source {
   virtual const Identity& identity(unsigned gpu) = 0;
   virtual void sample(unsigned gpu, const Needs& needs, Instant now, Answer& answer) = 0;
 
-  // Between two samples: whatever would be lost if nobody looked before the next one. To be called again within
+  // Between two samples: reads what would be lost by the next one. To be called again within
   // look_within(); zero: never.
   virtual void look(unsigned gpu, Instant now) = 0;
   virtual Duration look_within(unsigned gpu) const = 0;
@@ -123,8 +123,8 @@ std::string no_gpu_text(const Root& root, bool nvidia_only = false);
 // It may have worked since the sample before.
 void not_covered(Answer& answer);
 
-// A sensor that has just begun knows the moment only. Where there was a sample before, the time since then was watched
-// by nobody: what would be a mean over it is unknown.
+// A sensor that has just begun knows the moment only. If there was a sample before, the time since then was not
+// observed: what would be a mean over it is unknown.
 void forget_moments(Reading& reading);
 
 // A suspended GPU is idle now. Whether it slept since the sample before, too, is what the kernel's count of its time

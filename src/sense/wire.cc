@@ -180,7 +180,7 @@ template <class Codec>
 bool code(Codec& codec, typename Codec::template Ref<GpuProcess> process) {
   return codec.value(process.pid) && codec.flags(process.compute, process.graphics, process.mps_server, process.here) &&
          codec.one_of(process.proof, Proof::stale) &&
-         // Who is not seen is not proven, and a stale number names nobody.
+         // A process that is not seen is not proven, and a stale pid has no process.
          process.proof != (process.here ? Proof::stale : Proof::proven) && codec.value(process.start_ticks) &&
          codec.value(process.memory_bytes) && codec.value(process.gpu_instance);
 }

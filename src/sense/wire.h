@@ -1,7 +1,7 @@
 #pragma once
 // What a sampler and its sensor process share: one mapping, made before the fork (or of a file without a name, where
-// the sensor is a program), and the messages in it. A sensor that is left behind in a hanging call keeps a hold of its
-// own on it, and nobody else looks at it any more.
+// the sensor is a program), and the messages in it. A sensor that is left behind in a hanging call keeps its
+// mapping, and no other process reads it any more.
 //
 // The parent writes which round it wants. The sensor's worker threads fill one slot a GPU, then the one of the machine
 // (processes, holders of device files, topology), and signal the wake-up (an eventfd). A slot belongs to the worker
@@ -87,7 +87,7 @@ inline constexpr unsigned kMostGpus = 512;
 inline constexpr unsigned kMostCounted = 4096;  // those beyond are known to be there, and not read
 
 // A message, with its size and a checksum over all of it: a stray write of the driver does not look like a message. Not
-// cleared when it is made: the mapping is zeros already, and a page that nobody touches costs nothing.
+// cleared when it is made: the mapping is zeros already, and a page that is not touched costs nothing.
 template <std::size_t Bytes>
 struct SharedMessage {
   std::uint32_t size;
@@ -97,7 +97,7 @@ struct SharedMessage {
 };
 
 std::uint64_t checksum_of(std::span<const std::byte> bytes, std::uint64_t round);
-// Copies a message out before anybody judges it; false: it is not whole.
+// Copies a message out before it is checked; false: it is not complete.
 template <std::size_t Bytes>
 bool copy_message(const SharedMessage<Bytes>& message, std::uint64_t round, std::vector<std::byte>& copied) {
   const std::size_t size = message.size;
@@ -134,7 +134,7 @@ struct SensorMemory {
   SharedMessage<(64 << 10) - 16> options;  // of a sensor that is a program: what it is told at its birth
 
   // Written by the sensor.
-  std::atomic<std::uint32_t> release_driver{0};  // 1: it ends because somebody sent it SIGUSR1
+  std::atomic<std::uint32_t> release_driver{0};  // 1: it ends because of SIGUSR1
   std::atomic<Stage> stage{Stage::opening};
   std::atomic<std::uint32_t> count{0};
   std::atomic<std::uint32_t> unread{0};         // GPUs beyond these, of which nothing is read

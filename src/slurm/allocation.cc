@@ -49,7 +49,7 @@ std::string toml_text(std::string_view text) {
   return out;
 }
 
-// Nobody but root (and `trusted`) can have written it, or can write to it.
+// Only root (and `trusted`) can have written it, or can write to it.
 Result<> check_owner(int fd, mode_t kind, const std::string& what, uid_t trusted) {
   struct stat status{};
   if (::fstat(fd, &status) != 0) return fail(errno, what);
@@ -303,7 +303,7 @@ static Allocations read_by_gpu(const std::string& folder, const std::string& nod
 Allocations read_gpustat(const std::string& folder, const std::string& node, uid_t trusted) {
   return read_by_gpu(folder, node, trusted, "a job's number and a uid", [](std::string_view text, const auto& note) {
     const auto words = split(trim(text), ' ');
-    if (words[0].empty()) return;  // nobody has it
+    if (words[0].empty()) return;  // no job has it
     const std::uint64_t uid = words.size() == 2 ? to_unsigned(words[1]).value_or(UINT64_MAX) : UINT64_MAX;
     if (Allocation* one = note(uid < 4294967295U ? to_unsigned(words[0]) : std::nullopt))
       one->uid = static_cast<uid_t>(uid);

@@ -1,7 +1,7 @@
 #pragma once
 // What Slurm gave to a job on this node: one file for each job in a folder (/run/lull/slurm/JOBID), which `lull slurm
 // prolog` writes and `lull slurm epilog` removes. A file is TOML. It counts only if root wrote it into a folder that
-// nobody else can write to: its words decide who may keep a job, and what is done to it.
+// no other user can write to: it decides who may keep a job, and what is done to it.
 //
 // Where there are none, what other tools' prologs write is read: /run/gpustat/N ("JOBID UID", one for each GPU) and
 // dcgm-exporter's mapping folder (a file for each GPU, a job id in each line). These know neither the nodes of a job
@@ -59,9 +59,9 @@ std::string allocation_folder(std::string_view chosen = {});
 // SLURMD_NODENAME where that is set, else the host name up to its first dot.
 std::string node_name();
 
-// A file of the folder that nobody but root (and `trusted`) can have written.
+// A file of the folder that only root (and `trusted`) can have written.
 Result<std::string> read_trusted_file(const std::string& folder, const std::string& name, uid_t trusted = 0);
-// Atomically, for everybody to read. Makes the folder.
+// Atomically, readable for all users. Makes the folder.
 Result<> write_trusted_file(const std::string& folder, const std::string& name, std::string_view text);
 Result<> write_allocation(const std::string& folder, const Allocation& allocation);
 Result<> remove_allocation(const std::string& folder, std::uint64_t job);  // one that is not there is removed

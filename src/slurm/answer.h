@@ -18,7 +18,7 @@ enum class Says : std::uint8_t {
   yes,
   no,
   unknown,  // its GPUs cannot be read, or what it shows is too old
-  nobody,   // nobody watches the job there
+  nobody,   // no watcher for the job there
 };
 std::string_view to_text(Says says);
 

@@ -3,7 +3,7 @@
 // of its nodes, as `scontrol show job -d` says. For a judge that sits on no node (session/fleet_session.h).
 //
 // scontrol prints the job's name as it is, which may look like any other line. So the nodes must be those that squeue
-// has, each once: a line that somebody made up leaves its job without a judgement.
+// has, each once: a forged line leaves its job without a judgement.
 
 #include <sys/types.h>
 

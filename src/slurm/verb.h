@@ -2,7 +2,7 @@
 // What can be done to a job through Slurm, and with which commands. Whether it may be done is decided by what squeue
 // says of the job now: it runs, is the same user's, on the same nodes, and has been restarted as often as when it was
 // judged. squeue is asked for fields that
-// nobody can choose: `scontrol show job` prints the job's name and comment as they are, which may look like any other
+// users cannot choose: `scontrol show job` prints the job's name and comment as they are, which may look like any other
 // field.
 
 #include <sys/types.h>
@@ -43,7 +43,7 @@ struct JobState {
   std::uint64_t job = 0;
   std::string state;  // "RUNNING"
   unsigned restarts = 0;
-  bool batch = false;     // else somebody sits before it (salloc, srun): it cannot be requeued
+  bool batch = false;     // else it is interactive (salloc, srun): it cannot be requeued
   bool requeue = false;   // else its owner said --no-requeue
   std::string array_job;  // empty: of no array
   std::string array_task;
@@ -77,7 +77,7 @@ Result<std::vector<Component>> read_components(std::string_view output, std::uin
 
 struct ActPolicy {
   unsigned restarts_at_most = 3;  // then requeue is requeuehold
-  // A job that somebody sits before (salloc, srun) cannot be requeued.
+  // An interactive job (salloc, srun) cannot be requeued.
   enum class Interactive : std::uint8_t {
     cancel_alone,  // it can be cancelled
     leave,         // nothing is done to it but to say something

@@ -31,7 +31,7 @@ constexpr std::uint64_t kRenoir = 90'012;     // but for this one: the graphics 
 constexpr std::uint64_t kFirstGfx10 = 100'000;
 constexpr Duration kSeldomRead = 10s;  // whether a screen is drawn on, and what KFD knows
 
-// A counter that stood still, or ran backwards: what it counted meanwhile nobody knows.
+// A counter that did not move, or ran backwards: what it counted in that time is unknown.
 class SoundEnergy {
  public:
   std::optional<std::uint64_t> millijoules(std::optional<std::uint64_t> energy, Instant now) {

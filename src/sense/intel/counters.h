@@ -1,6 +1,6 @@
 #pragma once
 // Means from counters that the kernel keeps for a card: nothing is lost between two samples, however far apart they
-// are, so nobody has to look in between (which would keep a card awake). Pure: it reads no file and no clock.
+// are, so no reading in between is needed (which would keep a GPU awake). Pure: it reads no file and no clock.
 
 #include <deque>
 #include <functional>

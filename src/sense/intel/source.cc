@@ -85,7 +85,7 @@ class IntelGpu final : public FileGpu {
   }
 
  private:
-  // A GT that was seen stays: where its folder is not listed any more, nobody knows what it does.
+  // A GT that was seen stays: if its folder is not listed any more, it is unknown.
   void find_files() {
     const auto add = [this](std::string file) {
       if (std::ranges::find(idle_files_, file) == idle_files_.end()) idle_files_.push_back(std::move(file));

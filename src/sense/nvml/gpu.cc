@@ -106,7 +106,7 @@ Return list_once(const NvmlCalls& calls, nvml::Device handle, bool all, ProcessP
     list.proofs.look(list.processes, how, buffers.root);
   }
   const std::size_t compute = list.processes.size();
-  // Who is in a list that could not be read is not nobody.
+  // A list that could not be read is not empty.
   const auto read = [&](Return more) {
     const bool has_none = more == Return::function_not_found || more == Return::not_supported;
     if (more != Return::success && !has_none) list.absence = absence_of(more);
@@ -509,7 +509,7 @@ class Reader {
     if (!reading_.processes_hidden)
       reading_.set(Metric::procs, static_cast<double>(count_working(list.processes)));
     else if (list.processes.empty() && used_ && *used_ <= kNothingUsed)
-      reading_.set(Metric::procs, 0);  // nobody can be there without memory
+      reading_.set(Metric::procs, 0);  // no process can be there without memory
     else
       reading_.miss(Metric::procs, Absence::hidden);
   }
@@ -625,8 +625,8 @@ void close(Reading& reading, const Reader& reader, const Needs& needs) {
   reading.processes.reset();
 }
 
-// What seldom changes: whether a screen is drawn on, persistence mode, and whether somebody cut the GPU into MIG
-// devices or put it together again, which is a reason to look anew who it is.
+// What seldom changes: whether a display is active, persistence mode, and whether the GPU was split into MIG devices or
+// joined again, after which it is identified again.
 void look_seldom(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
   if (gpu.seldom_at && now >= *gpu.seldom_at && now - *gpu.seldom_at < kSeldom) return;
   gpu.seldom_at = now;
@@ -643,7 +643,7 @@ void look_seldom(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
   if (mode == Return::success && (current == nvml::kMigEnabled) != *gpu.mig_mode) gpu.identified = false;
 }
 
-// It is gone, or so it seems: whatever it did meanwhile, nobody measured.
+// It is gone, or so it seems: what it did in that time was not measured.
 void lost_observation(NvmlMemory& memory) {
   memory.util.restart();
   memory.power.restart();

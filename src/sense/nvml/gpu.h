@@ -53,7 +53,7 @@ struct NvmlBuffers {
   std::vector<nvml::ProcessUtilization> shares;
   Root root = Root::machine();
   const Clock* clock = nullptr;         // null: the system's
-  std::optional<bool> first_namespace;  // of pids, where the driver shows everybody; found out once
+  std::optional<bool> first_namespace;  // of pids, where the driver shows all processes; found out once
   std::function<void(Duration)> pause;  // null: sleeps
 };
 

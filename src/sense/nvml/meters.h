@@ -14,7 +14,7 @@
 
 namespace lull {
 
-// Below this a GPU is called idle where nobody gave a rule.
+// Below this a GPU counts as idle if there is no rule.
 inline constexpr double kIdleBelow = 5;  // % of util
 
 // ---- utilisation
@@ -69,7 +69,7 @@ class Ring {
 double number_of(const nvml::Value& value, unsigned value_type);
 
 // For how long the buffer shows less than kIdleBelow, without a break up to now. Nothing where its end is not
-// idle or not of now: the driver records nothing while nobody holds the card.
+// idle or not of now: the driver records nothing while no process holds the GPU.
 std::optional<Duration> idle_tail(std::span<const RingSpan> spans, Instant now);
 
 inline constexpr double kCoveredEnough = 0.9;

@@ -102,7 +102,7 @@ void ShareMeter::take(Instant now, Reading& reading) {
     for (const ProcessShare& share : last_)
       if (!std::isnan(share.kernels)) unlisted_ -= share.kernels;
   } else if (reading[Metric::util] == 0 && !(reading.util_newest.high > 0)) {
-    // The whole GPU did nothing: nobody did, and its newest data say so.
+    // The whole GPU did nothing, and its newest data say so.
     last_.clear();
     newest_.reset();
     last_begin_ = shown_ = told_until_ = now;

@@ -3,10 +3,11 @@
 // (nvmlDeviceGetProcessUtilization). Pure: it reads no clock and calls no driver.
 //
 // The driver lists processes with use only, and answers NOT_FOUND where it has no sample since the stamp it is asked
-// from. So who is not listed did nothing only if the driver is shown to sample: it has listed somebody by a stamp of
-// this time, or the whole GPU did nothing. Stamps older than the time that is asked for, and stamps of the future, are
-// left out (nvtop#110); a value above 100 makes that process unknown, not idle. Time of which the driver says nothing
-// adds nothing to a share; what of `util` is nobody's (Reading::unlisted_util) tells whether somebody may be missing.
+// from. So a process that is not listed did nothing only if the driver is shown to sample: it has listed a process by a
+// stamp of this time, or the whole GPU did nothing. Stamps older than the time that is asked for, and stamps of the
+// future, are left out (nvtop#110); a value above 100 makes that process unknown, not idle. Time of which the driver
+// says nothing adds nothing to a share; the unattributed part of `util` (Reading::unlisted_util) tells whether a
+// process may be missing.
 
 #include <sys/types.h>
 
@@ -53,12 +54,13 @@ class ShareMeter {
   unsigned long long last_seen_ = 0;
   Absence refused_ = Absence::none;  // since the previous take
   std::map<pid_t, Use> sums_;        // % x s since the previous take
-  bool listed_ = false;              // somebody, since then
+  bool listed_ = false;              // a process, since then
   std::vector<ProcessShare> last_;   // of the last take that had some
   Instant last_begin_{};             // when the time began that they are of
   double unlisted_ = kUnknown;       // as Reading::unlisted_util
-  std::optional<Instant> newest_;  // when the newest of them ended; none: there are none, or nobody did anything since
-  Instant told_until_{};           // up to here the driver had told of at the previous take
+  std::optional<Instant>
+      newest_;            // when the newest of them ended; none: there are none, or no process did anything since
+  Instant told_until_{};  // up to here the driver had told of at the previous take
 };
 
 }  // namespace lull

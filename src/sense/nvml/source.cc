@@ -172,7 +172,7 @@ class NvmlSource final : public Source {
   }
 
   // Which card each number means, found out without waking those that sleep: the awake ones are asked by their PCI
-  // address, and what is left are the sleepers. Empty: that cannot be told, or nobody sleeps and each card will say so
+  // address, and what is left are the sleepers. Empty: that is unknown, or none sleeps and each GPU will say so
   // itself.
   std::vector<std::ptrdiff_t> places_of_sleepers() {
     const std::size_t count = gpus_.size();
