@@ -33,7 +33,7 @@ namespace {
 constexpr std::uint64_t kDriverNode = 2;
 constexpr std::uint64_t kSignalNode = 3;  // "signal": how the server learns to sleep deeply, see below
 constexpr std::uint64_t kGpuNode = 16;    // of GPU 0
-constexpr int kLookEvery = 20;            // milliseconds, while somebody sleeps
+constexpr int kLookEvery = 20;            // milliseconds, while a process sleeps
 
 std::string mount_point(const std::string& folder) { return folder + "/dstate"; }
 

@@ -7,7 +7,7 @@
 //
 // A value that was set wins. Else util is the timeline's plus what the loads on
 // the GPU add, at most 100; mem_used the same with their memory. Power runs from
-// idle (nobody there) over idle with a context to the limit at 100 % unless it is
+// idle (no process) over idle with a context to the limit at 100 % unless it is
 // given; temperature, clocks, pstate, fan and throttling follow.
 
 #include <cstdint>

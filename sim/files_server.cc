@@ -30,7 +30,7 @@ namespace lull::sim {
 namespace {
 
 constexpr std::array<std::string_view, 2> kRoots = {"devices", "fdinfo"};  // of the two mounts
-constexpr int kLookAgainMs = 20;                                           // while somebody hangs
+constexpr int kLookAgainMs = 20;                                           // while a reader hangs
 constexpr std::uint64_t kUnchanging = 3600;  // seconds for which the kernel need not ask again
 
 std::vector<std::string> file_mounts(const std::string& folder) {

@@ -49,7 +49,7 @@ Result<Fd> mount_fuse(const std::string& point, const std::string& purpose) {
   sigemptyset(&none);
   ::sigprocmask(SIG_SETMASK, &none, nullptr);
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGPIPE}) ::signal(number, SIG_IGN);
-  ::signal(SIGCHLD, SIG_IGN);  // nobody waits for children of it
+  ::signal(SIGCHLD, SIG_IGN);  // its children are not waited for
   const int null = ::open("/dev/null", O_RDWR | O_CLOEXEC);
   fds.insert(fds.begin(), {null, null, null});
   for (int& fd : fds) fd = ::fcntl(fd, F_DUPFD_CLOEXEC, 16);  // out of the way first

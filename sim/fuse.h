@@ -24,7 +24,7 @@ struct FuseService {
   std::function<void(std::span<const int> fuse, int owner, int ready)> serve;
 };
 
-// Mounts, and serves from a child process. `orphan`: from one that is nobody's child, and ends with `owner`. An error
+// Mounts, and serves from a child process. `orphan`: from a detached process, which ends with `owner`. An error
 // says what is missing: /dev/fuse, or the right to mount.
 Result<pid_t> start_fuse(const FuseService& service, pid_t owner, bool orphan);
 

@@ -126,7 +126,7 @@ struct FileSheet {
   Vendor vendor;
   std::uint32_t device_id;
   std::uint64_t memory_mib;
-  std::uint64_t reserved_mib;  // in use on a card that nobody holds
+  std::uint64_t reserved_mib;  // in use on an unused GPU
   double idle, context, limit;
   std::uint32_t temp_idle, temp_busy, temp_critical;
   std::uint32_t fans;

@@ -35,8 +35,8 @@ Result<bool> parse_switch(std::string_view word);
 // Ends the faults of these GPUs and gives what was set back to the scenario.
 Result<> take_back(Writer& writer, const std::vector<std::size_t>& gpus);
 
-// Who holds a simulated GPU: processes that have it open through the library, loads,
-// and whoever has its device file open. A card can be reset only when nobody does.
+// A process that uses a simulated GPU: through the library, as a load, or with its
+// device file open. A GPU can be reset only when there is none.
 struct Holder {
   std::uint32_t pid = 0;
   std::string name;  // /proc/PID/comm; empty: not to be seen from here

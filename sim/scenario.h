@@ -1,7 +1,7 @@
 #pragma once
 // A scenario says what the simulated machine is made of and what happens to it
 // over time: GPUs by model, values that step or ramp, faults, processes, MIG
-// devices, who is linked to whom. It is read from a TOML file (documented in
+// devices, links between GPUs. It is read from a TOML file (documented in
 // docs/simulator.md) into this plain value; nothing here touches a machine.
 
 #include <array>

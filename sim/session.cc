@@ -210,7 +210,7 @@ std::string prepended(const char* name, const std::string& first) {
   return rest == first || rest.starts_with(first + ":") ? std::string(rest) : first + ":" + std::string(rest);
 }
 
-// Leases are the simulation's own, unless somebody chose a folder (and not an outer simulation did).
+// Leases are the simulation's own, unless the user chose a folder (and not an outer simulation did).
 std::string leases_folder(const Folder& folder) {
   const char* chosen = std::getenv("LULL_LEASES");
   const char* outer = std::getenv("LULL_SIM");
@@ -246,7 +246,7 @@ std::vector<std::string> load_command(const ProcessSpec& process) {
   return command;
 }
 
-// Notes when loads die, so that the energy they used is right even if nobody looks.
+// Notes when loads die, so that the energy they used is right even if no client reads it.
 class DeathWatch {
  public:
   explicit DeathWatch(const std::string& folder) : stop_(::eventfd(0, EFD_CLOEXEC)) {

@@ -20,7 +20,7 @@
 
 namespace lull::sim {
 
-// Holds back the signals that end a program until somebody reads them from fd(),
+// Holds back the signals that end a program until they are read from fd(),
 // so that nothing is left behind by one that comes at a bad moment. The old mask
 // is back at the end.
 class SessionSignals {

@@ -9,7 +9,7 @@
 //   Touched, Client  what clients do to the machine by looking at it: which GPUs they
 //                woke, and hold
 //
-// Nobody ever waits for a writer. A writer takes the lock file, copies the
+// Readers never wait for a writer. A writer takes the lock file, copies the
 // current Live slot to the next, changes the copy and publishes it by one atomic
 // add to `version`; killed half-way it leaves nothing behind but an unpublished
 // slot. A reader takes the slot of the version it saw and tries again if three
@@ -87,7 +87,7 @@ inline constexpr Metric kCounterMetrics[kCounters] = {Metric::sm, Metric::tensor
 constexpr const char* counter_name(unsigned counter) {
   return kMetricNames[static_cast<unsigned>(kCounterMetrics[counter])].data();
 }
-// Those of util, as long as nobody says otherwise.
+// Those of util, by default.
 inline constexpr double kCounterShares[kCounters] = {0.8, 0.5, 0.4};
 
 // A value may also be: not given, so derive it; or not supported by this card.
@@ -177,7 +177,7 @@ struct Gpu {
   std::uint64_t memory_total = 0;
   std::uint64_t memory_reserved = 0;  // in use by the driver itself
   std::uint64_t bar1_total = 0;
-  double power_idle = 0;     // watts: nobody holds the card
+  double power_idle = 0;     // watts: without processes
   double power_context = 0;  // held, not working
   double power_limit = 0;    // working at 100 %
   double power_limit_min = 0;
@@ -211,7 +211,7 @@ struct Gpu {
   std::int64_t attach_ns = 0;       // real time that a process's first look at the card takes, without persistence
   std::int64_t scrub_ns = 0;        // real time for which the card reads busy after that
   double module_power = 0;          // watts: what else the energy counter counts
-  std::uint32_t begins_asleep = 0;  // suspended until somebody touches it
+  std::uint32_t begins_asleep = 0;  // suspended until it is first used
 
   // Of a card that is read from files.
   std::uint32_t card = kNone;         // N of /dev/dri/cardN; its render node is 128 + N
@@ -298,7 +298,7 @@ struct Fault {
   char function[72] = {};  // "nvmlDeviceGetPowerUsage", "nvmlDeviceGet*", "power1_*" of files; empty: any
 };
 
-// Sums up to a moment, so that nobody has to add up all that ever was.
+// Sums up to a moment, so that they need not be computed from the start.
 struct Ledger {
   std::int64_t at_ns = 0;
   double util = 0;                  // percent x seconds of scenario time
@@ -368,7 +368,7 @@ struct State {
   std::atomic<std::uint32_t> files_live{0};  // 1: files of cards are made as they are read (sim/files_server.h)
   std::uint64_t file_size = 0;
   std::int64_t start_boot_ns = 0;               // CLOCK_BOOTTIME
-  std::atomic<std::int64_t> manual_boot_ns{0};  // not 0: this is what CLOCK_BOOTTIME is, until somebody sets it anew
+  std::atomic<std::int64_t> manual_boot_ns{0};  // not 0: this is what CLOCK_BOOTTIME is, until it is set again
   std::int64_t start_wall_ns = 0;               // CLOCK_REALTIME, for calls that speak of 1970
   double speed = 1;
   std::int64_t sample_period_ns = kSamplePeriodNs;  // real time

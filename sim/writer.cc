@@ -222,8 +222,8 @@ std::uint32_t host_pid(const State& state) {
   return pids_of(0, pids, 32) > 1 ? pids[0] : 0;
 }
 
-// One that no load of `live` has. Best one of which nobody knows who still looks at what was before: the dead of then
-// would be seen alive again.
+// A cell that no load of `live` has. Best one that no old reader may still look at: it would see a dead load alive
+// again.
 std::uint32_t free_cell(const State& state, const Live& live) {
   std::vector<bool> taken(kMaxLoads, false);
   const auto take = [&](const Live& one) {

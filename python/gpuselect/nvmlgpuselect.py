@@ -194,7 +194,7 @@ def gpuselect(count: int = 1, devices: Union[int, Sequence[int], None] = None, n
         count = len(wanted)
 
     gpus = {gpu.index: gpu for gpu in _scan_gpus(wanted)}
-    readable = [_info_of(gpu) for gpu in gpus.values() if gpu.error is None]  # one that is lost suits nobody
+    readable = [_info_of(gpu) for gpu in gpus.values() if gpu.error is None]  # a lost one never suits
     matching = [info.device for info in _matching(readable, count, wanted, name, util, mem_util, processes, selector)]
     if selector is None:
         matching = [device for device in matching if _memory_fits(gpus[device], mem_util, processes)]

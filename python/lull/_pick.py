@@ -53,7 +53,7 @@ class Pick:
             try:
                 self._holder = os.pidfd_open(holder)
             except OSError:
-                pass  # it has been ended by somebody; the lease is gone with it
+                pass  # it was killed; the lease is gone with it
 
     @property
     def indices(self):
@@ -77,7 +77,7 @@ class Pick:
         lease, self.lease = self.lease, None
         for name, value in self._before.items():
             if os.environ.get(name) != self.environment.get(name):
-                continue  # somebody has set it anew
+                continue  # the program has set it again
             if value is None:
                 os.environ.pop(name, None)
             else:

@@ -67,7 +67,7 @@ class _Exit:
         if signal.getsignal(signal.SIGINT) == self.on_signal:
             signal.pthread_kill(main.ident, signal.SIGINT)
             return
-        # Somebody has taken the signal over: at the main thread's next step then, not out of a system call.
+        # The program has replaced the handler: at the main thread's next step then, not out of a system call.
         _core._call_in_main(self.leave)
 
 

@@ -75,7 +75,7 @@ void Callback::run(const std::shared_ptr<Shared>& shared) {
           });
       task = nullptr;  // what it holds of Python goes while we have the GIL
     };
-    contain(call, [](const char*) {});  // without memory for a thread state nobody can be called
+    contain(call, [](const char*) {});  // without memory for a thread state nothing can be called
     lock.lock();
   }
   shared->ended = true;

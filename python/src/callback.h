@@ -1,5 +1,5 @@
 #pragma once
-// A thread that calls Python for those who must not wait for the GIL: a program that hangs may hold it for ever, and
+// A thread that calls Python for code that must not wait for the GIL: a program that hangs may never release it, and
 // who watches it must go on watching. It sleeps while there is nothing to say.
 
 #include <cxxabi.h>
@@ -44,7 +44,7 @@ class Callback {
 // A thread that hears no signal: those are the main thread's. Throws std::system_error.
 std::thread start_thread(std::function<void()> body);
 
-// Runs `work` on a thread of ours in somebody else's program: nothing that it throws may end that program. `failed`
+// Runs `work` on a thread of ours in the user's program: an exception must not end that program. `failed`
 // gets what went wrong. Only the unwinding of a thread that ends (an interpreter does that to it) goes on.
 template <typename Work, typename Failed>
 void contain(Work&& work, Failed&& failed) {

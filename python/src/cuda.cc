@@ -14,7 +14,7 @@ constexpr int kNotInitialized = 3;  // CUDA_ERROR_NOT_INITIALIZED
 
 bool cuda_is_initialized() {
   void* library = ::dlopen("libcuda.so.1", RTLD_LAZY | RTLD_NOLOAD);
-  if (library == nullptr) return false;  // nobody has even loaded it
+  if (library == nullptr) return false;  // it was never loaded
   using GetCount = int (*)(int*);
   const auto get_count = reinterpret_cast<GetCount>(::dlsym(library, "cuDeviceGetCount"));
   int count = 0;

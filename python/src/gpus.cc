@@ -27,8 +27,8 @@ using namespace std::chrono_literals;
 // As `lull status` does.
 constexpr Duration kPatience = 1500ms;
 constexpr Duration kLongestWaking = 11s;
-// A second call soon after reads the same sensor; after this long the driver is let go of. Not longer: `util` is the
-// mean since the call before, and somebody who asks now means about now.
+// A second call soon after reads the same sensor; after this long the driver is released. Not longer: `util` is the
+// mean since the previous call, and a call is meant for about now.
 constexpr Duration kLetsGo = 10s;
 
 std::optional<std::string> known(const std::string& text) { return text.empty() ? std::nullopt : std::optional(text); }

@@ -101,7 +101,7 @@ class ProcessWatch::Watcher final : public Session {
     return state_;
   }
 
-  // Somebody has just asked for more time, or for a pause.
+  // The program has just asked for more time, or for a pause.
   bool not_now() const { return paused_ > 0 || loop_.now().time_since_epoch().count() < keep_until_; }
 
   const ProcessWatchCalls& calls;

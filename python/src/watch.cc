@@ -70,7 +70,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
     thread_ = start_thread([self = shared_from_this()] { self->watch_to_the_end(); });
   }
 
-  // Whatever goes wrong here is no reason to end the program that we are in, and nobody waits for ever for our end.
+  // An error here must not end the program that we are in, and no wait for our end is without a limit.
   void watch_to_the_end() {
     SessionEnd end;
     contain([&] { end = watch_->run(); }, [&](const char* why) { end = {kExitFailure, why}; });
@@ -325,7 +325,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
     if (done) done({.ok = trouble.empty(), .trouble = trouble, .called_off = trouble.empty()});
   }
 
-  // ---- the helper: somebody outside sees to our end, we may be unable to
+  // ---- the helper: another process ends us, since we may be unable to
 
   void hang_up() {
     if (line_) watch_->loop().forget(line_.get());
@@ -425,7 +425,7 @@ class Watch : public std::enable_shared_from_this<Watch> {
   bool told_ = false;  // on it that it may act
 };
 
-// Every watch that was started and not closed: it goes on when nobody has a name for it. Used with the GIL, never
+// Every watch that was started and not closed: it goes on without a reference to it. Used with the GIL, never
 // destroyed.
 std::vector<std::shared_ptr<Watch>>& started_watches() {
   static auto* const all = new std::vector<std::shared_ptr<Watch>>;

@@ -18,7 +18,7 @@ namespace lull::sim {
 namespace {
 
 // One attachment to a simulation. The gate counts the calls inside; its top bit says that new ones may
-// come in. The last one out after a shutdown unmaps: nobody ever pulls the state away under a call.
+// come in. The last one out after a shutdown unmaps: the state is never unmapped under a call.
 struct Session {
   constexpr Session() : mapping() {}
   void close() {
@@ -54,7 +54,7 @@ class Changing {
   Changing& operator=(const Changing&) = delete;
 };
 
-// A forked child has one thread: nobody else is inside a call, nobody holds the lock (and no lock is taken
+// A forked child has one thread: no other is inside a call, none holds the lock (and no lock is taken
 // before the fork: it must not wait for a thread that hangs).
 void after_fork_in_child() {
   ::pthread_mutex_init(&changing, nullptr);
@@ -116,7 +116,7 @@ void block(Mapping& mapping, std::int64_t first_ns, StillHangs&& still_hangs) {
   }
 }
 
-// Sleeps where no signal reaches, as long as `still` says; killable where nobody serves the file for that.
+// Sleeps where no signal reaches, as long as `still` says; killable if the file for that is not served.
 template <class Still>
 void sleep_uninterruptibly(Mapping& mapping, const char* folder, std::int32_t gpu, Still&& still) {
   constexpr std::int64_t kEver = 1'000'000'000'000'000'000;
@@ -192,7 +192,7 @@ Return start_unlogged(const char* function) {
     const Changing lock;
     if (join()) return Return::success;
   }
-  // Not under the lock: a driver that hangs in init hangs nobody else.
+  // Not under the lock: a driver that hangs in init hangs no other thread.
   Mapping mapping;
   std::uint32_t epoch = 0;
   const char* folder = std::getenv("LULL_SIM");

@@ -1,6 +1,6 @@
 // By which number a client sees a process: the driver translates it to the caller's
 // PID namespace (pid_vnr) and leaves out who has none there; older drivers give the
-// host's number to everybody.
+// host's number to all.
 #include <cerrno>
 
 #include "sim/library/processes.h"

@@ -23,7 +23,7 @@ unsigned list_processes(const Look& look, std::uint32_t kind, GpuProcess* out, u
 // The number by which the caller sees the process of a load; 0: not at all.
 std::uint32_t pid_for_caller(const Look& look, const Load& load);
 
-// What the process is called: its first argument, or what the scenario says. False: nobody knows it.
+// What the process is called: its first argument, or what the scenario says. False: unknown.
 bool process_name(const Scene& scene, std::uint32_t pid, char* out, std::size_t size);
 
 }  // namespace lull::sim

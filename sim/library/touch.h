@@ -48,8 +48,8 @@ void wait_for_change(State& state, std::uint64_t version, std::int64_t for_ns);
 // Takes the time that a call of this name costs, under the driver's one lock.
 void pay(State& state, bool writable, const char* function);
 
-// Reads the file that is never answered as long as a dstate fault is in force (sim/dstate.h). False: nobody
-// serves it, and the caller has to wait in another way.
+// Reads the file that is never answered as long as a dstate fault is in force (sim/dstate.h). False: it is not
+// served, and the caller has to wait in another way.
 bool read_unanswered(const char* folder, std::int32_t gpu);
 
 }  // namespace lull::sim

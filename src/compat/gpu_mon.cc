@@ -81,7 +81,7 @@ class Section {
   std::string name_;
 };
 
-// Names with commas between them. Blanks around them are no part of a name, and an empty one names nobody.
+// Names with commas between them. Blanks around them do not belong to a name, and an empty name is ignored.
 std::vector<std::string> names_in(std::string_view text) {
   std::vector<std::string> names;
   for (const std::string_view part : split(text, ','))
@@ -178,7 +178,7 @@ constexpr std::string_view kMain = "gpu_mon";
 constexpr Duration kSampled = 1s;  // what events do not tell, people for instance, is looked for this often
 constexpr Duration kScanBudget = 200ms;
 
-// Nobody has it open is all that it asks for; only a GPU that answers at all is known to be free.
+// It only asks that no process has the GPU open; only a GPU that answers is known to be free.
 constexpr std::string_view kFree = "util >= 0 or mem_used >= 0";
 
 std::string file_of(const Device& device) { return fmt::format("/dev/nvidia{}", device.minor.value_or(device.index)); }

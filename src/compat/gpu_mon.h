@@ -71,7 +71,7 @@ std::string mon_process(std::string_view file, unsigned id, std::int64_t pid, st
 // gpu_mon as settings and a sink of the session of `lull fill`.
 //
 // What its file asks for: a filler per [process-…], of which the one on ALL goes first when every GPU is free; a GPU is
-// free when nobody but ignored programs has it open; whoever opens it ends the filler at once.
+// free when only ignored programs have it open; another program that opens it ends the filler at once.
 FillSettings mon_fill_settings(const MonSettings& settings);
 
 // Its lines on stderr.
@@ -95,7 +95,7 @@ class MonConsole final : public FillSink {
   };
   struct Look {
     std::vector<Opener> openers;
-    std::set<unsigned> idle;  // numbers of GPUs that nobody has open and no program of ours is on
+    std::set<unsigned> idle;  // numbers of GPUs that are not open, and without a program of ours
   };
   Look look(const Inventory& inventory, const std::function<bool(pid_t)>& owns);
   void say(std::string_view level, std::string_view logger, const std::string& text) const;

@@ -205,7 +205,7 @@ Result<SentinelDevices> sentinel_devices(const SentinelOptions& options) {
   sampling.want_only({});
   sampling.once = true;
   const Snapshot snapshot = Sampler::start(sampling)->sample();
-  // Without a driver nobody can tell: they are looked for when it is there.
+  // Without a driver it is unknown: they are looked for once it is there.
   const bool known = snapshot.driver.absence == Absence::none && !snapshot.inventory->devices.empty();
   for (const std::int64_t device : options.gpu_devices) {
     const bool found = std::ranges::any_of(snapshot.inventory->devices, [&](const Device& one) {

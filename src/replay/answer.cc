@@ -54,7 +54,7 @@ std::vector<std::string> users_without_a_job(const ReplayResult& result) {
   return absent;
 }
 
-// A desktop's GPU is not empty when nobody has it.
+// A desktop's GPU uses memory even without a job.
 std::string empty_cards(const ReplayResult& result) {
   std::uint64_t desktops = 0;
   double most = 0;

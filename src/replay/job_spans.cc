@@ -60,7 +60,7 @@ void SpanFinder::see(Having having, float holder, trace::KnownHolders& holders, 
   if (having == Having::nobody) {
     alive_ = false;
   } else if (!alive_) {
-    // Where nothing tells, somebody has it: that nobody does must be seen.
+    // If nothing tells, it has a job: that it has none must be recorded.
     begins = having >= Having::memory || !any_;
     alive_ = begins;
   } else if (named && holder_ > trace::kNobody && holder != row_ && !holders.same_job(holder_, holder)) {

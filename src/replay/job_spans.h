@@ -1,9 +1,9 @@
 #pragma once
 // Job spans tell what ending would really do. A job span is the time in which one job has a
-// GPU: it begins when somebody has it and ends when the trace shows another job on it,
-// nobody, or no more memory in use than the card has when empty (EmptyLevels): then it was released. A
+// GPU: it begins when a job has it and ends when the trace shows another job on it,
+// no job, or no more memory in use than the GPU has when empty (EmptyLevels): then it was released. A
 // GPU of which nothing of that is recorded has one span, from its first sample to its
-// last. Each sample belongs to one span, or to none while nobody has the GPU.
+// last. Each sample belongs to one span, or to none while no job has the GPU.
 //
 // A job is told by its owner, its processes, or by memory above what an empty card has. Utilisation tells of one only
 // where none of that is recorded: a desktop flickers. A job span that memory alone tells of is a job if it lasts as
@@ -55,14 +55,14 @@ struct Work {
 struct Piece {
   std::size_t from = 0;
   std::size_t to = 0;             // behind the last
-  bool held = true;               // false: nobody has the GPU
+  bool held = true;               // false: no job has the GPU
   bool begins = false;            // of a span: its first samples
   float holder = kUnknownSample;  // who had it in the end, where that was told (KnownHolders)
   bool told = true;               // false: by nothing but memory in use, since the span began
   Work work = {};
 };
 
-// What each GPU has in use when nobody has it: on a desktop the least that was seen of it, and half as much again, for
+// What each GPU has in use without a job: on a desktop the least that was seen of it, and half as much again, for
 // drawing. A card that never shows less than kMostDrawn has a job all the time.
 class EmptyLevels {
  public:
@@ -81,7 +81,7 @@ class EmptyLevels {
 };
 
 // Cuts the samples of one GPU, or of several that are judged together, into job spans. Together, a span lasts while
-// anybody has any of them.
+// a job has any of them.
 class SpanFinder {
  public:
   explicit SpanFinder(std::vector<float> limits) : limits_(std::move(limits)) {}
@@ -186,7 +186,7 @@ class JobFinder {
     bool changed = false;           // by the last step
   };
 
-  // The first sample from one on at which somebody else has a GPU than before; as many as there are: none.
+  // The first sample from one on at which another job has a GPU than before; as many as there are: none.
   std::size_t next_change(std::span<const Block> gpus, std::size_t from) const;
   // Goes on by this sample. Jobs that it changed are marked.
   void step(std::span<const Block> gpus, std::size_t sample, trace::KnownHolders& holders);

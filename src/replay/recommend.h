@@ -23,8 +23,8 @@ void recommend(ReplayResult& result);
 // apart is a week, in the decision and in words.
 Duration recorded(const ReplayResult& result);
 
-// Whom a rule would have hurt: the jobs that it would have ended, added up by who had
-// them, those first whose work would have been lost most. Empty where the trace does not say.
+// Whose work a rule would have lost: the jobs that it would have ended, added up by
+// user and command, largest loss first. Empty where the trace does not say.
 struct Hurt {
   std::string user;     // empty: not told
   std::string command;  // likewise

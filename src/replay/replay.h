@@ -141,7 +141,7 @@ struct GpuResult {
   Duration seen{};
   Duration missed{};      // in gaps
   Duration gap{};         // what is longer is one
-  float empty_bytes = 0;  // with no more memory in use nobody has it
+  float empty_bytes = 0;  // with no more memory in use it has no job
   Totals totals;          // of the rule as given; Per::gpu only
 };
 

@@ -62,7 +62,7 @@ class Adding final : public trace::TraceSink {
   enum class State : std::uint8_t { none, idle, hung };
   struct Key {
     float holder;
-    std::size_t gpu;  // of whose host, where nobody says
+    std::size_t gpu;  // whose host counts, if no other is recorded
     bool nobody;
     bool operator<(const Key& other) const {
       return std::tie(holder, gpu, nobody) < std::tie(other.holder, other.gpu, other.nobody);
@@ -196,7 +196,7 @@ void Adding::sample(Gpu& gpu, const Key& whose, bool begins, std::size_t i, Inst
   gpu.now = state;
   gpu.waiting += seconds;
   gpu.until = at;
-  // The rule's own streak may have begun with somebody else: what counts is that it was long enough with this one.
+  // The rule's own streak may have begun with another job: what counts is that it was long enough with this one.
   const std::optional<Span> span = (hung ? options_.hung : options_.idle).span();
   const bool holds = hung ? gpu.hung.holds(i) : gpu.idle.holds(i);
   gpu.counts = gpu.counts || (holds && at - gpu.since >= (span ? span->time : Duration::zero()));
@@ -232,7 +232,7 @@ void Adding::add(Gpu& gpu, std::size_t index, const Block& block) {
   gpu.spans.feed(scope, holders_, pieces_);
   for (const Piece& piece : pieces_) {
     const bool told = piece.held && piece.holder > trace::kNobody;
-    // A person's time is added up wherever it was; nobody's, and that of which nothing is told, goes by its GPU's host.
+    // A user's time is added up over all hosts; free and unknown time goes by its GPU's host.
     const Key whose{told ? piece.holder : -1, told ? 0 : index, !piece.held};
     for (std::size_t i = piece.from; i < piece.to; ++i) {
       const Instant at = block.at[i];
@@ -278,7 +278,7 @@ double wasted(const Use& use) { return use.idle + use.hung; }
 
 void most_wasted_first(std::vector<UseOf>& uses) {
   std::stable_sort(uses.begin(), uses.end(), [](const UseOf& a, const UseOf& b) {
-    if (a.nobody != b.nobody) return b.nobody;  // what nobody had comes last
+    if (a.nobody != b.nobody) return b.nobody;  // free time comes last
     return std::pair(wasted(a.use), a.use.seconds()) > std::pair(wasted(b.use), b.use.seconds());
   });
 }

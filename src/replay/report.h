@@ -3,12 +3,12 @@
 // idle, hung at 100 % without working, or free; and the energy. `lull report` shows
 // it. Definitions (lull-report(1) has them for people):
 //
-//   busy   somebody had the GPU, and it was neither idle nor hung
-//   idle   somebody had it, and the idle rule held (the whole stretch, once it has lasted as long as the rule asks)
+//   busy   a job had the GPU, and it was neither idle nor hung
+//   idle   a job had it, and the idle rule held (the whole stretch, once it has lasted as long as the rule asks)
 //   hung   likewise by the rule for hangs
-//   free   nobody had it (job_spans.h)
-//   not judged   somebody had it and it was not idle; whether it was hung cannot be said, for want of a signal
-//   not known   whether it was idle cannot be said
+//   free   no job had it (job_spans.h)
+//   not judged   a job had it and it was not idle; whether it was hung is unknown, because a signal is missing
+//   not known   whether it was idle is unknown
 //
 // Time is the sum of the intervals between samples that are no gaps; a sample stands
 // for the time since the one before it.
@@ -55,7 +55,7 @@ struct HourOfUse {
   float hung = 0;
   float free = 0;
   float unknown = 0;
-  int person = -1;  // who had it longest, in UseByHour::people; -1: nobody, or not told
+  int person = -1;  // who had it longest, in UseByHour::people; -1: none, or unknown
 
   float seen() const { return busy + idle + hung + free + unknown; }
 };
@@ -153,7 +153,7 @@ struct UseOf {
   std::string user;     // empty: not told
   std::string command;  // likewise
   std::string host;
-  bool nobody = false;  // the time in which nobody had the GPU
+  bool nobody = false;  // the time without a job
   Use use;
 };
 

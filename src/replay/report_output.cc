@@ -199,7 +199,7 @@ std::string report_answer(const ReportResult& result, std::optional<double> pric
                         hours(use.idle + use.hung) * *price, hours(all) * *price);
   text += ".";
   if (use.idle <= 0) return text;
-  // Nobody shall take all of it for recoverable.
+  // Not all of it is recoverable.
   text += fmt::format(
       " Of the {} held idle, {} were in stretches longer than 1h; ending jobs after 1h would have freed at most {}",
       hours_text(use.idle), hours_text(use.idle_over[kRecoverable]), hours_text(use.recoverable()));

@@ -67,7 +67,7 @@ void Resampler::see(Instant at, std::span<const Block> scope, std::size_t i, con
   };
   std::int64_t from = last_ ? nanoseconds(*last_) : nanoseconds(at);
   for (; tick_ < at; tick_ += options_.every) {
-    // Nobody looked: nothing is taken until somebody does.
+    // Nothing was recorded here: nothing is taken until the next sample.
     if (gap && tick_ - *last_ > std::min(options_.max_gap, options_.every / kStandsInGap)) {
       for (Cell& cell : cells_) cell = {};
       tick_ = tick_from(at);

@@ -12,7 +12,7 @@ std::uint32_t whole_seconds(Duration duration) {
   return static_cast<std::uint32_t>(std::chrono::ceil<std::chrono::seconds>(duration).count());
 }
 
-// On the scale of log(-log), so that it stays between 0 and 1. Where nobody returned, or everybody did, that scale has
+// On the scale of log(-log), so that it stays between 0 and 1. If none returned, or all did, that scale has
 // no end: then what 2.5 % of the samples of so many jobs, of which that is known, would still show.
 void interval_of(Chance& chance, double deviation, std::uint64_t jobs) {
   constexpr double kNormal = 1.959964;

@@ -29,7 +29,7 @@ struct Chance {
 
 class Survival {
  public:
-  static constexpr Duration kLongest = std::chrono::hours(24);  // nobody asks beyond it
+  static constexpr Duration kLongest = std::chrono::hours(24);  // not needed beyond it
   static constexpr std::uint64_t kFewest = 10;                  // at risk; fewer support no statement
 
   void add(Duration after, Leaving how);
@@ -85,8 +85,8 @@ class LossIntervals {
   void add_job(const JobKey& job, double work) { jobs_.push_back({job, work}); }
   void clear() { jobs_.clear(); }
 
-  // For each policy, of the losses that it would have caused. `all_work` is that of the jobs and of
-  // nobody's. Nothing where there are fewer than two jobs, or no work.
+  // For each policy, of the losses that it would have caused. `all_work` is that of the jobs and that without a
+  // job. Nothing where there are fewer than two jobs, or no work.
   std::vector<std::optional<Interval>> of(const std::vector<std::vector<Loss>>& policies, double all_work) const;
 
  private:

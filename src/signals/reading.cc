@@ -30,7 +30,7 @@ Result<SignalReading> read_file_source(const SignalSource& source) {
   if (!text) return fail(text.error().errno_value, printable(source.file));
   auto reading = read_number(
       *text, static_cast<double>(status.st_mtim.tv_sec) + static_cast<double>(status.st_mtim.tv_nsec) / 1e9);
-  // What stands in it is not repeated: it may be somebody's secret, by a link.
+  // Its content is not shown: by a link it may be another user's secret.
   if (!reading) return fail(printable(source.file) + " " + reading.error().message());
   return reading;
 }

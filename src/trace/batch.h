@@ -23,7 +23,7 @@ struct BadLine {
   std::string why;
 };
 
-// What the numbers of a column tell of its unit, where nobody says it.
+// What the numbers of a column tell of its unit, if it is not given.
 struct UnitHint {
   std::uint64_t known = 0;
   std::uint64_t above_2000 = 0;
@@ -150,7 +150,7 @@ class Identities {
     if (!known_.empty() && std::equal(next().cells.begin(), next().cells.end(), cells.begin())) return accept_guess();
     return find_slowly(cells);
   }
-  // The cells of who should come next, which a table writes as they are; nullptr: nobody, or with quotes. That it did
+  // The cells of who should come next, which a table writes as they are; nullptr: none, or with quotes. That it did
   // come says accept_guess.
   const std::string* guess() const { return known_.empty() || !next().plain ? nullptr : next().cells.data(); }
   std::uint32_t accept_guess() { return last_ = known_[last_].next; }

@@ -244,7 +244,7 @@ Result<bool> Chunker::next(Chunk& chunk) {
     last = static_cast<const char*>(::memrchr(fresh, '\n', got));
     used += got;
     if (skipping_) {
-      // Nobody writes a row this long: only its beginning was kept, to be counted as bad.
+      // Too long for a row: only its beginning was kept, to be counted as bad.
       const auto* const line_end = static_cast<const char*>(std::memchr(fresh, '\n', got));
       const std::size_t drop = line_end == nullptr ? got : static_cast<std::size_t>(line_end - fresh);
       std::memmove(chunk.bytes.data() + (used - got), fresh + drop, got - drop);

@@ -361,7 +361,7 @@ Result<bool> has_small_frames(const std::string& path) {
 Result<std::uint64_t> repack(const std::string& path) {
   const Place place = place_of(path);
   const Fd from = TRY(open_file(path, O_RDWR | O_NOFOLLOW));
-  // Until it is replaced, so that nobody appends to what goes.
+  // Until it is replaced, so that no recorder appends to the old file.
   if (::flock(from.get(), LOCK_EX | LOCK_NB) != 0) return fail(errno, "lock " + path);
   struct stat status{};
   if (::fstat(from.get(), &status) != 0) return fail(errno, "stat " + path);

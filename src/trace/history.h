@@ -48,7 +48,7 @@ Result<std::size_t> remove_old_days(const std::string& folder, std::size_t keep)
 // recording begins, so that a full disk can be said there.
 struct RecorderState {
   enum class Kind : std::uint8_t { none, recording, stopped, failed };
-  Kind kind = Kind::none;  // none: nobody has recorded, or an older version
+  Kind kind = Kind::none;  // none: never recorded, or by an older version
   WallTime since{};
   Duration every{};
   std::string why = {};  // it failed
@@ -79,8 +79,8 @@ Recording look_at_recording(const std::string& folder, WallTime now);
 Result<bool> has_small_frames(const std::string& path);
 
 // Replaces the file by one with the same rows in large frames, once that is whole on the disk and was read back. What a
-// crash cut off goes. A file that is damaged, or that somebody writes, stays as it is: an error. How many bytes it has
-// now.
+// crash cut off is removed. A file that is damaged, or in use by a writer, is left unchanged: an error. How many bytes
+// it has now.
 Result<std::uint64_t> repack(const std::string& path);
 
 // All days before `today` that need it, with their roll-ups (trace/rollup.h). What a repack that was killed left behind

@@ -1,7 +1,7 @@
 #pragma once
-// Who has a GPU, where a trace says so: the columns of a row that name a job, its
+// Which job has a GPU, if a trace says so: the columns of a row that name a job, its
 // processes, their users and commands, or a lease. Each combination gets a number, so
-// that blocks can carry it beside the signals; 0 is nobody, NaN is not told.
+// that blocks can carry it beside the signals; 0 is none, NaN is unknown.
 
 #include <cstddef>
 #include <map>
@@ -36,9 +36,9 @@ struct Holder {
 
 class Holders {
  public:
-  static constexpr std::size_t kMost = 1U << 23;  // more combinations than that are nobody we know
+  static constexpr std::size_t kMost = 1U << 23;  // more combinations than that are unknown
 
-  Holders() : all_(1) {}  // 0: nobody
+  Holders() : all_(1) {}  // 0: none
 
   // The number of what the cells of a row say.
   float find(const std::vector<Role>& roles, const std::vector<std::string>& cells);

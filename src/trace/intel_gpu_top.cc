@@ -92,7 +92,7 @@ class IntelGpuTopParser final : public JsonRowParser<IntelPeriods> {
 
  private:
   void period(const IntelPeriod& period) override;
-  // Nobody knows how long it was between two recordings: long enough to be a gap.
+  // The time between two recordings is unknown: it counts as a gap.
   void restart() override {
     if (any_) ms_ += 10 * longest_ + 10'000;
     any_ = false;

@@ -97,7 +97,7 @@ static Result<Schema> open_long(std::string_view head, const ReadHow& how) {
   return schema;
 }
 
-// An empty cell is not recorded, as in every table: it does not say that nobody has the GPU.
+// An empty cell is not recorded, as in every table: it does not say that the GPU is free.
 LongParser::LongParser(const Schema& schema) : SeriesRows(schema, Unlabelled::untold) {
   std::vector<std::string> names;
   for (const Column& column : schema.columns) names.push_back(column.name);

@@ -109,7 +109,7 @@ void Pass::check_values(Worker& worker) const {
   worker.batch.drop_implausible(files_[file_].schema.metrics);
 }
 
-// Numbers that would mean something else in another unit, which nobody ruled out.
+// Numbers that would mean something else in another unit, which was not excluded.
 Result<> Pass::check_units() const {
   const Schema& schema = files_[file_].schema;
   for (std::size_t slot = 0; slot < std::min(hints_.size(), schema.metrics.size()); ++slot) {
@@ -189,7 +189,7 @@ Result<> Pass::read_with(const Next& next) {
         turned.wait(lock, [&] { return stop || next_used == mine; });
         if (stop) return;
       }
-      auto used = consume(worker);  // nobody else is at it: it is our turn
+      auto used = consume(worker);  // no other thread does it: it is our turn
       if (!used) return give_up(std::move(used).error());
       if (outcome_ != Outcome::done) return give_up(std::nullopt);
       {

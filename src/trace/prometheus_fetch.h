@@ -1,6 +1,6 @@
 #pragma once
 // Telemetry out of a Prometheus (Thanos, Mimir, VictoriaMetrics), as it was scraped: raw samples, a day at a time,
-// of the signals that somebody wants. query_range would resample them and stop at 11 000 points a series.
+// of the wanted signals. query_range would resample them and stop at 11 000 points a series.
 //
 // What comes is a file of its answers, one a day, as the reader of Prometheus's JSON takes it (trace/prometheus.cc).
 

@@ -76,7 +76,7 @@ struct TraceReport {
   int zone_minutes = 0;    // the zone that all of its times are written in
   std::vector<TraceGpu> gpus;
   std::vector<Metric> metrics;     // those of the wanted that the trace has
-  Holders holders;                 // whom the numbers of a block's holders mean
+  Holders holders;                 // what the numbers of a block's holders mean
   std::vector<std::string> notes;  // for a person: what was assumed or found odd
 };
 
@@ -95,7 +95,7 @@ class TraceSink {
   // complete, next_part() is called and they come in another reading.
   virtual bool wants(std::size_t) { return true; }
   virtual void next_part() {}
-  // Before any block: whom the numbers of a block's holders will mean. It grows while the trace is read, and goes with
+  // Before any block: what the numbers of a block's holders will mean. It grows while the trace is read, and goes with
   // it.
   virtual void meet(const Holders&) {}
   // This GPU is an RDNA card, by the recording's word. Before its blocks, and again with each reading.

@@ -219,8 +219,8 @@ Result<Schema> schema_of_day(const std::string& path) {
   return recognise(head, {.columns = {}, .wanted = all});
 }
 
-// Anybody may put a file of this name into a folder that all may write: it counts if it is of whoever wrote the day,
-// and nobody else could change it.
+// Any user may put a file of this name into a folder that all may write: it counts if its owner wrote the day's file,
+// and no other user could change it.
 Result<Fd> open_rollup(const std::string& path, uid_t owner, mode_t mode) {
   Fd fd = TRY(open_file(path, O_RDONLY | O_NOFOLLOW | O_NONBLOCK));
   struct stat status{};

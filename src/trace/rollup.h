@@ -65,7 +65,7 @@ class RollUp {
   std::vector<Rows> blocks_;
 };
 
-// Makes the roll-up of a day that nobody writes any more, unless it is there. One with a row that cannot be read has
+// Makes the roll-up of a finished day, unless it exists. One with a row that cannot be read has
 // none: its text is read, and says so.
 Result<> roll_up(const std::string& day_path);
 

@@ -2,7 +2,7 @@
 // Readings as the text of a trace: one row per GPU per sample, as CSV with a header
 // whose names carry their unit, or as NDJSON. Unknown is an empty cell or null. Who has
 // the GPU comes last, where it is wanted: several words in one cell, with blanks
-// between; "none" is nobody (trace/holders.h reads it).
+// between; "none" is no job (trace/holders.h reads it).
 
 #include <span>
 #include <string>

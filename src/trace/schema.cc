@@ -166,7 +166,7 @@ bool learn_time(Schema& schema, const std::string& cell, bool time_given, DayOrd
   if (const auto number = to_double(trim(cell))) {
     if (!time_given) schema.time = kind_by_magnitude(*number);
     const auto ns = parse_time(cell, schema.time);
-    schema.from_epoch = ns && *ns >= 100'000'000LL * 1'000'000'000;  // 1973: nobody has telemetry of then
+    schema.from_epoch = ns && *ns >= 100'000'000LL * 1'000'000'000;  // 1973: older than any telemetry
     return ns.has_value();
   }
   const auto time = read_any_time(cell, order);
@@ -245,7 +245,7 @@ Result<> learn_from_rows(Schema& schema, const std::vector<std::vector<std::stri
 }
 
 // As `lull record` writes them: its names for what it records as means, and its times (2024-03-15T11:04:29.052Z).
-// Anybody may call columns time, gpu and uuid.
+// Other tools may also have columns time, gpu and uuid.
 bool are_our_rows(const Schema& schema, const std::vector<std::string>& raw,
                   const std::vector<std::vector<std::string>>& rows) {
   for (std::size_t i = 0; i < raw.size(); ++i)

@@ -45,9 +45,9 @@ struct Column {
   double scale = 1;           // a bare number times this is in the unit of the metric
   std::string unit;           // what follows the number in the cells of this file: "MiB"
   double unit_scale = 1;      // and what that is worth
-  bool wanted = false;        // somebody asked for it
+  bool wanted = false;        // asked for
   bool guessed_size = false;  // bytes or MiB: the first rows tell
-  bool bare = false;          // neither its name nor anybody says the unit
+  bool bare = false;          // neither its name nor an option says the unit
 };
 
 // "time=ts,gpu=host+idx,util=GPU Util,power=p:mW": ROLE=COLUMN[:UNIT], where COLUMN
@@ -82,15 +82,15 @@ struct Schema {
   const TraceFormat* reads_as = nullptr;
   std::vector<ColumnChoice> choices;  // what --columns said, for formats that look at it while reading
   std::vector<int> ranks;  // by slot: of several sources of a signal only those of this rank are read; empty: any
-  std::vector<std::string> labelled;  // series whose labels say who has the GPU, of those that anybody has
+  std::vector<std::string> labelled;  // series whose labels say which job has the GPU, of those with a job
   std::vector<std::string>
-      doubtful;              // by slot: the column whose unit nobody says, as --columns would name it; or empty
+      doubtful;              // by slot: the column whose unit is not given, as --columns would name it; or empty
   std::uint8_t variant = 0;  // which of its kinds, where a format has several
   std::string note;          // what was assumed, for a person
   bool in_turn = false;      // chunks must come in order, on one thread
   bool lines = true;         // false: chunks may end anywhere
   bool partial = false;      // rows of one GPU and moment each bring some of its signals
-  bool one_gpu = false;      // somebody said so
+  bool one_gpu = false;      // by an option
 
   // What only the order of rows tells (sequence.h).
   bool timed = true;              // false: rows have no time, --every says how far apart they are

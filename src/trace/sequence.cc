@@ -81,8 +81,8 @@ TickShape shape_of_ticks(std::span<const std::int64_t> times) {
     best = {size, gaps[i], gaps[i + 1], gaps[i + 1] * 2 >= step * 5 && jump >= 3};
   }
   if (best.rows > 1) return best;
-  // A few rows twice are duplicates; many that share their time without a pattern are several GPUs, nobody knows which.
-  // So are rows in bursts, milliseconds apart, of different numbers.
+  // A few rows twice are duplicates; many that share their time without a pattern are several GPUs, and it is unknown
+  // which. So are rows in bursts, milliseconds apart, of different numbers.
   const auto within = std::upper_bound(gaps.begin(), gaps.end(), kSecond / 10);
   const auto far = static_cast<std::size_t>(gaps.end() - within);
   bursts = bursts || ((within - gaps.begin()) * 3 >= static_cast<std::ptrdiff_t>(gaps.size()) &&
@@ -200,7 +200,7 @@ void Sequence::count_time(const Identities& parsed, Batch& batch) {
     const auto& [gpu, index] = places[batch.gpu[row]];
     if (any_ && (in_tick_[gpu] != 0 || index < last_index_ || start)) {
       now_ += every_.count();
-      // Nobody knows how long it was between two recordings: long enough to be a gap.
+      // The time between two recordings is unknown: it counts as a gap.
       const bool gap = start && !(schema_.header_each_tick && one_tick_);
       if (gap) now_ += 10 * every_.count() + 10 * kSecond;
       one_tick_ = start;

@@ -108,7 +108,7 @@ SeriesPlace SeriesRows::place(const SeriesName& series) {
   place.is_info = series.measured == kJobInfo && !place.who.empty();
   place.is_job = place.is_info || series.measured == kJobNumbers;
   if (!place.is_job && !take_meaning(series, place)) return place;
-  // A series without the label, where others of its name have it, is of a GPU that nobody has.
+  // A series without the label, where others of its name have it, is of a free GPU.
   if (place.is_job || !place.who.empty())
     remember(labelled_, series.measured);
   else if (unlabelled_ == Unlabelled::nobody &&
@@ -156,7 +156,7 @@ void AnswerRows::release(Identities& identities, Batch& batch) {
   for (const Series& series : series_) {
     Identities::Cells cells;
     std::ranges::copy(series.cells, cells.begin());
-    gpus.push_back(series.any ? identities.find(cells) : kNone);  // who has no row is nobody
+    gpus.push_back(series.any ? identities.find(cells) : kNone);  // without a row: no job
   }
   row_of_.assign(identities.size(), kNone);
   sort();

@@ -18,7 +18,7 @@ namespace lull::trace {
 
 // What a series is to us: where its values go.
 struct SeriesPlace {
-  std::size_t slot = kNoSlot;  // npos: none of ours, or nobody wants it
+  std::size_t slot = kNoSlot;  // npos: unknown, or not wanted
   Meaning meaning;
   GpuName gpu;
   WhoName who;
@@ -64,7 +64,7 @@ class SeriesRows : public RowParser {
 // comes day by day is read as one that was recorded, however long it is.
 class AnswerRows {
  public:
-  // Begins a series: whom its values are of, and which signal they are; kNoSlot: each says only who has the GPU.
+  // Begins a series: whose values these are, and of which signal; kNoSlot: each says only who has the GPU.
   void series(const Identities::Cells& cells, std::size_t slot);
   void add(std::int64_t at, float value) {
     series_.back().any = true;

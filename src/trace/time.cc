@@ -246,7 +246,7 @@ std::optional<Date> numeric_date(std::string_view text, DayOrder order, bool& sw
   if (!a || !b || !c) return std::nullopt;
   if (parts[0].size() == 4) return Date{*a, *b, *c};
   if (parts[2].size() != 4 || parts[0].size() > 2) return std::nullopt;
-  if (text[first] == '.') return Date{*c, *b, *a};  // nobody writes the month first with dots
+  if (text[first] == '.') return Date{*c, *b, *a};  // with dots the day is first
   if (*a > 12) return Date{*c, *b, *a};
   if (*b > 12) return Date{*c, *a, *b};
   swappable = *a != *b;

@@ -71,7 +71,7 @@ struct AnyTime {
 
 enum class DayOrder : std::uint8_t { unknown, day_first, month_first };  // of 03/04/2024
 
-// Nothing where the text is no time, or where its day and month could be swapped and nobody said how.
+// Nothing if the text is not a time, or if its day and month could be swapped and the order is not given.
 std::optional<AnyTime> read_any_time(std::string_view text, DayOrder order = DayOrder::unknown);
 // The time at the start of a line, and what follows it: "Nov 16 21:14:36 GPU 0 …".
 std::optional<AnyTime> take_any_time(std::string_view& line, DayOrder order = DayOrder::unknown);

@@ -58,7 +58,7 @@ Put put(int fd, std::string_view bytes) {
   return done;
 }
 
-// The biggest frame of ours, unpacked, is far below this. A longer one somebody else packed.
+// The biggest frame of ours, unpacked, is far below this. A longer one is not ours.
 constexpr std::size_t kLongestFrame = 16U << 20;
 constexpr std::size_t kLongestFirstLine = 64U << 10;
 
@@ -209,7 +209,7 @@ Result<bool> TraceWriter::begins_with_first_frame() const {
 }
 
 // Only what a crash cut off is taken away, and only from a file that is surely ours: a file that is damaged, or
-// that somebody else wrote, stays as it is.
+// that another program wrote, is left unchanged.
 Result<> TraceWriter::continue_frames() {
   const std::string path = printable(options_.path);
   const Fd in = TRY(open_file(options_.path, O_RDONLY));

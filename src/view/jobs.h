@@ -32,7 +32,7 @@ struct JobRow {
   std::string command = {};  // of one of its processes
   std::size_t processes = 0;
   std::vector<pid_t> pids = {};  // of these
-  // By a watcher; nothing: nobody watches it, or that cannot be told.
+  // By a watcher; nothing: there is no watcher, or it is unknown.
   bool watched = false;
   std::optional<Duration> idle_for = {};
   std::string next = {};  // the action

@@ -193,7 +193,7 @@ constexpr std::array kSequences = {
     Sequence{"\033[4~", KeyKind::end},
 };
 
-// The length of an escape sequence that nobody here knows; 0: it is not all there yet.
+// The length of an unknown escape sequence; 0: it is not complete yet.
 std::size_t length_of_unknown(std::string_view text) {
   if (text.size() < 2) return 0;
   if (text[1] != '[' && text[1] != 'O') return 2;  // Alt and a letter

@@ -195,7 +195,7 @@ std::vector<std::string> end_lines(const ReplayResult& result, std::size_t most,
   return lines;
 }
 
-// Each stretch that lasted long enough, also while nobody had the GPU, and after the first one in a job.
+// Each stretch that lasted long enough, also while no job had the GPU, and after the first one in a job.
 std::vector<std::string> firing_lines(const ReplayResult& result, const Screen& screen) {
   Column subject = column(subject_title(result.per), Align::left);
   Column when = column("WHEN", Align::left);

@@ -117,7 +117,7 @@ std::string history_text(const std::vector<float>& history, const Screen& screen
   return pad(sparkline(std::span(history).subspan(from), width, screen.utf8, 100), width, Align::right, screen.utf8);
 }
 
-// Somebody of another container may be on it: no process is seen, but memory is in use, or that is not known.
+// A process of another container may use it: no process is visible, but memory is in use, or that is unknown.
 bool may_be_hidden(const Reading& reading) {
   return reading.processes_hidden && (reading.memory_estimated || !(reading[Metric::mem_used] <= kEmptyCard));
 }
@@ -158,7 +158,7 @@ Users users_of(const Reading& reading, const StatusExtra& extra) {
   return users;
 }
 
-// Somebody else's: that is no fault of the GPU.
+// Another user's: not a fault of the GPU.
 bool forbidden(const Device& device, const Reading& reading) {
   return device.absence == Absence::no_permission || reading.device_absence == Absence::no_permission;
 }
@@ -192,8 +192,8 @@ Use use_of(const Device& device, const Reading& reading, const StatusExtra& extr
   if (filled && extra.leases.empty() && !extra.lease_unknown) return Use::filled;
   if (util >= kIdlePercent) return Use::busy;
   const bool nobody = reading.processes && !held && !may_be_hidden(reading);
-  // What no driver measures (a MIG device's utilisation, on many cards) is still 0 where nobody is and nothing is in
-  // use: so says `lull pick` too.
+  // What no driver measures (a MIG device's utilisation, on many cards) is still 0 if no process is there and nothing
+  // is in use: `lull pick` agrees.
   const bool empty = nobody && !reading.memory_estimated && reading[Metric::mem_used] <= kEmptyCard;
   if (std::isnan(util) && !(empty && has_no(device, reading, Metric::util))) return Use::unknown;
   if (!extra.leases.empty() || held) return Use::held_idle;
