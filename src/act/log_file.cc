@@ -39,7 +39,7 @@ int LogFile::rotate() {
     size_ = 0;
     return 0;
   }
-  // What is no file is none of our old logs, and stays where it is.
+  // What is not a file is not one of our old logs, and stays where it is.
   for (unsigned i = 1; i <= keep_; ++i)
     if (struct stat status{}; ::lstat(name(i).c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return EEXIST;
   for (unsigned i = keep_; i > 0; --i)

@@ -45,7 +45,7 @@ struct PythonProcess {
 // trouble: ask it aside (run_with_timeout).
 Result<PythonProcess> read_python_stacks(pid_t pid);
 
-// What was read of a process as text, for who reads it in another process; nothing: that is no such text.
+// What was read of a process as text, for who reads it in another process; nothing: it is not such a text.
 std::string encode(const PythonProcess& process);
 std::optional<PythonProcess> decode_python_process(std::string_view text);
 

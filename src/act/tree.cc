@@ -62,8 +62,8 @@ bool is_marked(pid_t pid, const std::string& mark) {
 }
 
 // A session is left by beginning another, and entered by birth alone; a helper begins one. So whoever is in ours, or in
-// one that a member of the job began, is no helper's. This costs nothing, however fast a job hands over by fork: to ask
-// for an environment takes a process, and half a millisecond.
+// one that a member of the job began, is not a helper's. This costs nothing, however fast a job hands over by fork: to
+// ask for an environment takes a process, and half a millisecond.
 bool is_of_job_by_session(const ProcessEntry& one, const std::set<ProcessId>& leaders) {
   if (one.session == ::getsid(0)) return true;
   const auto leader = leaders.lower_bound({one.session, 0});

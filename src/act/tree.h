@@ -47,7 +47,7 @@ class Tree {
   // A helper of ours and whatever it left behind: what is in its cgroup, and the orphans that have `mark`
   // ("NAME=value") in their environment; they come to us where we are a subreaper.
   static Tree of_helper(const Process& root, const Cgroup* cgroup, std::string mark);
-  // A child of ours that is no job (a hook, curl): neither it nor what it leaves behind is a member.
+  // A child of ours that is not a job (a hook, curl): neither it nor what it leaves behind is a member.
   void exclude(const Process& helper);
 
   // Ended ones left out, parents first. Reads all processes of the machine: for ending them.

@@ -6,7 +6,7 @@
 // child is killed. A process with threads (Python) cannot do so, since another thread may hold any lock: it starts a
 // program, and nothing but system calls is made between the clone and the exec.
 //
-// All of them are noted as our own (base/process.h): they are no part of a job.
+// All of them are noted as our own (base/process.h): they do not belong to a job.
 
 #include <sys/types.h>
 

@@ -93,7 +93,7 @@ std::optional<std::uint64_t> to_unsigned(std::string_view text) {
 }
 
 std::string_view nearest(std::string_view word, std::span<const std::string_view> candidates) {
-  // A guess further away than a third of the word is no help but a riddle.
+  // A guess further away than a third of the word does not help.
   std::size_t best = std::max<std::size_t>(1, word.size() / 3) + 1;
   std::string_view found;
   if (word.empty() || word.size() > 64) return found;

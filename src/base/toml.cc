@@ -6,7 +6,7 @@
 // - It asserts (with NDEBUG it even assumes) what a slip such as [[>gpu]] breaks, although it has a proper
 //   complaint for it a few lines on. Let it complain.
 // - Its test for blanks outside ASCII ends in "unreachable" for letters such as é where a blank may stand.
-//   They are no blanks.
+//   They are not blanks.
 #undef NDEBUG
 #define TOML_ASSERT(expression) static_cast<void>(0)
 #define TOML_EXCEPTIONS 0

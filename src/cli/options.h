@@ -47,7 +47,7 @@ class CommandLine {
   CommandLine& operator=(const CommandLine&) = delete;
   ~CommandLine();
 
-  // `names`: "-o,--output", or a word without a dash for the arguments that are no options. What `into` holds
+  // `names`: "-o,--output", or a word without a dash for arguments that are not options. What `into` holds
   // beforehand is the default, and stands behind the help in brackets; where that is nothing, the help says it.
   Option flag(const std::string& names, bool& into, const std::string& help);
   Option option(const std::string& names, std::string& into, const std::string& help,

@@ -63,7 +63,7 @@ int in_prolog(std::string_view name, int argc, char** argv, Result<> (*body)(con
   add_dir_option(line, dir);
   if (line.parse(argc, argv)) return 0;
   const std::string complaint = complaint_within(kPrologLimit, [&] { return body(dir); });
-  // A full pipe must not make us wait: what cannot be said is not said.
+  // A full pipe must not make us wait: what does not fit is dropped.
   if (!complaint.empty() && ::fcntl(STDERR_FILENO, F_SETFL, O_NONBLOCK) == 0)
     (void)complain(fmt::format("slurm {}: {}", name, printable(complaint)));
   return 0;

@@ -2,7 +2,7 @@
 // A command line as Python's argparse reads it, so that scripts written for a
 // predecessor work unchanged: long options may be shortened as long as that is
 // unambiguous, values may follow or be joined (-s5, --sample-freq=5), and with
-// `command` everything from the first word that is no option on belongs to the
+// `command` everything from the first word that is not an option on belongs to the
 // command. Complaints are argparse's own.
 
 #include <cstdint>

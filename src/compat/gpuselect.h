@@ -1,7 +1,7 @@
 #pragma once
 // The command line of gpuselect, as Python's argparse reads it: long options may be
 // shortened, values may follow or be joined, and everything from the first word
-// that is no option on is the command. What it means for lull is the caller's to say.
+// that is not an option on is the command. What it means for lull is the caller's to say.
 
 #include <optional>
 #include <span>

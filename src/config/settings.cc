@@ -46,7 +46,7 @@ constexpr std::string_view kRuleVariable = "LULL_RULE_";
 constexpr std::string_view kAddressVariable = "LULL_NOTIFY_ADDRESS";
 constexpr std::size_t kLongestName = 64;
 constexpr char kStepEnd = '\n';  // a step may have any other character in it
-// What lull has variables for that are no settings: what it tells hooks and helpers, and where things are in a test.
+// What lull has variables for that are not settings: what it tells hooks and helpers, and where things are in a test.
 constexpr std::array<std::string_view, 34> kOtherVariables = {
     "LULL_ACTION",  "LULL_CONFIG",    "LULL_CONTROL",      "LULL_DEV",           "LULL_EVENT",     "LULL_GPU",
     "LULL_GPUS",    "LULL_GPU_UUIDS", "LULL_HELD_SECONDS", "LULL_HELPER_NUMBER", "LULL_HELPER_OF", "LULL_JOB",

@@ -257,7 +257,7 @@ void Judge::remember(bool gap) {
 
 Result<Verdict> Judge::observe(const Snapshot& snapshot, const Facts& job, const Facts& machine, bool counts) {
   if (begun_ && snapshot.at < at_[0]) {
-    verdict_.truth = verdict_.condition = Truth::unknown;  // what was seen before is no answer to what is
+    verdict_.truth = verdict_.condition = Truth::unknown;  // an earlier answer does not count now
     return fail("time goes backwards");
   }
   begun_ = true;

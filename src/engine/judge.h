@@ -174,7 +174,7 @@ class Judge {
   mutable std::optional<Truth> newest_;  // where it was asked for since the newest sample
   History history_;
   std::vector<float> now_;                          // one for each track of each GPU
-  std::vector<std::optional<WindowMean>> windows_;  // likewise; none where it is no mean
+  std::vector<std::optional<WindowMean>> windows_;  // likewise; none if it is not a mean
   Answers alone_rule_;                              // scratch
   Answers alone_condition_;
 };

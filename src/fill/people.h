@@ -39,7 +39,7 @@ class People {
   People& operator=(const People&) = delete;
   ~People();
 
-  // Those who are there now. `trouble`: why that cannot be said; empty: it can.
+  // Those who are there now. `trouble`: why that is unknown; empty: it is known.
   std::vector<ActivePerson> look(std::string& trouble);
   // Users who are left out by a name that could not be found out, and why: they count.
   const std::vector<std::string>& unknown() const { return unknown_; }

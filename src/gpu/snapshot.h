@@ -190,7 +190,7 @@ struct GpuProcess {
 };
 
 // What one process did on a GPU since the previous sample, by the driver's samples per process. A number alone: whose
-// it is says the list of processes. NaN: the driver said what is no percentage.
+// it is says the list of processes. NaN: the driver returned a value that is not a percentage.
 struct ProcessShare {
   pid_t pid = 0;
   double percent = 0;  // the largest of kernels, memory, encoder and decoder

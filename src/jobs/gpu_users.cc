@@ -20,7 +20,7 @@ namespace {
 
 constexpr unsigned kHighestClimb = 64;
 
-// What jobs are started from and are no part of: below these a tree begins.
+// Programs that start jobs and do not belong to them: below these a tree begins.
 constexpr std::array<std::string_view, 20> kFrames = {
     "systemd", "init",        "sshd",         "sshd-session",    "login",
     "su",      "sudo",        "tmux: server", "screen",          "cron",
@@ -31,14 +31,14 @@ constexpr std::array<std::string_view, 20> kFrames = {
 
 // Whether a process is a shell that a person types into, which makes what it starts jobs of their own, or a program
 // that happens to lead a session with a terminal (`tmux new -d ./train.sh`, `ssh -t host ./train.sh`, `script -c`),
-// which makes what it starts its workers. In doubt it is no shell: a job that is too big is idle only where all of it
-// is.
+// which makes what it starts its workers. In doubt it is not a shell: a job that is too big is idle only where all of
+// it is.
 
 // By the name of the process: of a script that begins with #! that is the script's.
 constexpr std::array<std::string_view, 19> kShells = {"bash", "sh",   "zsh", "fish",  "dash",  "ksh",   "ksh93",
                                                       "mksh", "tcsh", "csh", "ash",   "yash",  "rbash", "busybox",
                                                       "nu",   "pwsh", "osh", "xonsh", "elvish"};
-// Options behind which a word follows that is no script.
+// Options that are followed by a word that is not a script.
 constexpr std::array<std::string_view, 6> kTakeAWord = {"-o", "+o", "-O", "+O", "--rcfile", "--init-file"};
 constexpr Duration kLongestAnswer = std::chrono::seconds(1);
 

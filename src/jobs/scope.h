@@ -43,7 +43,7 @@ class JobGpus {
 
   // Devices of the newest inventory first, in its order; then those that are not in it any more.
   std::vector<Device> held() const;
-  // Those of which it cannot be told now whether the job is there as well: their processes could not be looked at, or
+  // Those of which it is unknown now whether the job is there as well: their processes could not be looked at, or
   // some of them cannot be placed.
   std::vector<Device> unseen() const;
   // Those that have always answered "no permission". They are not for us if no process of the job has opened them;

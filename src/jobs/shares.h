@@ -20,7 +20,7 @@ namespace lull {
 
 class JobShares {
  public:
-  // The job of a process; nothing: that cannot be told.
+  // The job of a process; nothing: unknown.
   using JobOf = std::function<std::optional<std::string>(const GpuProcess&)>;
 
   // With each sample. `uses`: one for each device of the snapshot.
@@ -31,7 +31,7 @@ class JobShares {
  private:
   struct Owner {
     std::uint64_t start_ticks = 0;
-    std::optional<std::string> job;  // nothing: it cannot be told
+    std::optional<std::string> job;  // nothing: unknown
   };
   using Owners = std::map<pid_t, Owner>;
   struct Account {

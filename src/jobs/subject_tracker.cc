@@ -153,7 +153,7 @@ bool SubjectTracker::is_anew(const std::string& job, Span& span, const std::vect
 }
 
 // A job has all its GPUs, also those that are not watched and those on which it only draws: who works there does not
-// idle here. Who draws and computes nowhere, as a desktop does, is no job.
+// idle here. Who draws and computes nowhere, as a desktop does, is not a job.
 void SubjectTracker::look_at_jobs(const std::vector<Device>& scope, const std::vector<GpuUse>& uses) {
   const std::vector<Place> places = places_of(uses);
   for (int pass = 0; pass < 2; ++pass)  // the second for those who draw on a GPU that comes before the one they hold

@@ -115,7 +115,7 @@ struct AllocatedJob {
   std::vector<unsigned> gpus = {};       // as Slurm counts them
   std::vector<AllocatedGpu> files = {};  // those that it means
   bool by_index = false;                 // the numbers are those of the driver as well, or it is not judged
-  std::string not_known = {};            // why it cannot be told which it means: the job is not judged
+  std::string not_known = {};            // why it is unknown which GPUs it means: the job is not judged
 };
 
 // One for each job that has a GPU. What cannot be found among `uses` is not judged, and said. Nor is a job whose

@@ -32,7 +32,7 @@ struct Limit {
   static Limit off() { return {none, 0}; }
 };
 
-// A rule over one reading: yes, no, or nothing where it cannot be told; with its reason.
+// A rule over one reading: yes, no, or nothing if it is unknown; with its reason.
 struct WhereAnswer {
   std::optional<bool> holds;
   std::string why;

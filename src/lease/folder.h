@@ -110,7 +110,7 @@ class LeaseFolder {
  public:
   // Opens the folder, and makes it (mode 1777) where that is allowed.
   static Result<LeaseFolder> open(const LeasePlace& place);
-  // For those who only look: no folder is no leases.
+  // For observers: no folder means no leases.
   static Result<std::optional<LeaseFolder>> look(const LeasePlace& place);
 
   const std::string& path() const { return path_; }
@@ -181,7 +181,7 @@ class LeaseFolder {
   std::string path_;
 };
 
-// The leases alive now, for those who show them; no folder is no leases.
+// The leases alive now, for display; no folder means no leases.
 Result<std::vector<LeaseInfo>> read_leases(const LeasePlace& place = LeasePlace::of_environment());
 // That of this GPU, of several the last; null: none.
 const LeaseInfo* lease_of(const Device& device, const std::vector<LeaseInfo>& leases);

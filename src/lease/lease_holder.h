@@ -3,7 +3,7 @@
 // job inherits the locks, but programs close descriptors that they do not know
 // (daemons, Python's subprocess, some shells); the lease holder's copies last until the
 // job's main process has ended, seen through its pidfd. It has no terminal, no
-// stdio, and is no child of the job, so pipes close and `wait` returns as if it
+// stdio, and is not a child of the job, so pipes close and `wait` returns as if it
 // were not there. While its parent still waits in the queue it is there to clear
 // the parent's files away should that be killed.
 //

@@ -646,7 +646,7 @@ Refusal Picker::late() {
   return late;
 }
 
-// One late answer on a loaded machine is no reason to lose one's turn to the next in line. What hangs is late again.
+// One late answer on a loaded machine must not cost the turn in the queue. What hangs is late again.
 void Picker::judge_our_turn() {
   judge_again();
   const bool late = std::ranges::any_of(candidate_, [&](std::size_t index) {

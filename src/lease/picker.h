@@ -38,7 +38,7 @@ struct PickSettings {
   bool where_pcie = false;      // at the traffic,
   bool where_counters = false;  // at the chip's own counters: the last three are dear to read
   Best best = Best::random;
-  bool best_asked_for = true;  // else it is no matter where the driver does not tell
+  bool best_asked_for = true;  // else it does not matter if the driver does not tell
   bool lease = true;
   std::optional<Duration> hold;
   std::optional<pid_t> hold_pid;

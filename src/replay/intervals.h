@@ -164,7 +164,7 @@ class Intervals {
   std::optional<std::int64_t> last_;
   std::int64_t seen_ = 0;
   std::int64_t missed_ = 0;
-  std::int64_t longest_ = 0;  // that is no gap
+  std::int64_t longest_ = 0;  // that is not a gap
   std::int64_t shortest_gap_ = std::numeric_limits<std::int64_t>::max();
   MedianFinder median_;
   SampledTime sampled_;

@@ -11,7 +11,7 @@
 namespace lull::replay {
 namespace {
 
-// Less than this and more than nothing is no card's memory in bytes: the column has another unit than it seems.
+// More than nothing and less than this is not a GPU's memory in bytes: the column has another unit than it seems.
 constexpr float kLeastBytes = 512 << 10;
 
 float value_at(std::span<const float> column, std::size_t i) { return column.empty() ? kUnknownSample : column[i]; }

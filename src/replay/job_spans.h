@@ -13,9 +13,9 @@
 // would have worked again, was released, or the recording ended.
 //
 // A job worked at a sample if one of its GPUs was used 1 % or more (kWorking), whatever the rule says; of a rule that
-// looks for hangs, a sample at which it may hold is no work. Where no utilisation is recorded, a job worked at a sample
-// at which the rule definitely does not hold. A value stands for the time since the sample before it, unless a gap lies
-// there.
+// looks for hangs, a sample at which it may hold does not count as work. Where no utilisation is recorded, a job worked
+// at a sample at which the rule definitely does not hold. A value stands for the time since the sample before it,
+// unless a gap lies there.
 //
 // A job was followed while it was recorded: gaps do not count. A gap of more than kShortGap before it worked again also
 // ends what is known of when it did (Survival): it may have worked meanwhile.

@@ -13,7 +13,7 @@
 //   came back  the stretch ended in a definite no
 //   regretted  came back within --regret of the firing
 //   gap        an interval longer than longest_gap() of the GPU's median interval (or as given)
-//   seen       the sum of the intervals that are no gaps
+//   seen       the sum of the intervals that are not gaps
 //
 // Several GPUs that are judged as one (Per) are so on common ticks; a stretch then
 // counts once for each GPU in hours, and once in firings.

@@ -10,7 +10,7 @@
 //   not judged   a job had it and it was not idle; whether it was hung is unknown, because a signal is missing
 //   not known   whether it was idle is unknown
 //
-// Time is the sum of the intervals between samples that are no gaps; a sample stands
+// Time is the sum of the intervals between samples that are not gaps; a sample stands
 // for the time since the one before it.
 
 #include <array>

@@ -14,7 +14,7 @@ namespace lull {
 
 // The rule with every comparison of a signal that is not `readable` put in terms of one that is. Nothing: all of it can
 // be read, or nothing would do for some of it. A guess at what was meant, to be offered and never used by itself.
-// `rdna`: of an RDNA card, where little `util` is no way out (see rdna_notes).
+// `rdna`: of an RDNA card, where a rule on little `util` does not help (see rdna_notes).
 std::optional<Rule> rule_instead(const Rule& rule, bool rdna, const std::function<bool(Metric)>& readable);
 
 // What a person should know of the rule on RDNA cards, where a program that does nothing may read as busy: one line

@@ -100,7 +100,7 @@ class Translation {
  private:
   Result<> check_signals() const;
   // A signal that is absent in some samples of a GPU that works, such as effort at 0 %. It counts at the times of the
-  // first signal alone, and a comparison without it is no yes: not for its GPU, and not for all GPUs.
+  // first signal alone, and a comparison without it is not a yes: not for its GPU, and not for all GPUs.
   bool is_optional(Metric metric) const;
   bool is_optional(const Comparison& comparison) const;
   // The others, and first one that every sample of a GPU has.

@@ -35,7 +35,7 @@ struct PromOptions {
   std::vector<std::string> job_labels = {};      // empty: hpc_job, or job_id of lull's own names
 };
 
-// Refuses what cannot be said without being early: the error names the part of the rule.
+// Refuses what cannot be expressed without being early: the error names the part of the rule.
 Result<std::string> to_promql(const Rule& rule, const PromOptions& options);
 
 // The same as a file of alert rules with this one in it.

@@ -80,7 +80,7 @@ std::string sparkline(std::span<const float> values, std::size_t width, bool utf
 // A rule without its time: what it asks of a single sample.
 //
 // What was to hold for some time holds now, what is a mean over some time is what it is now. A mean that asks for work
-// in the past is no question to the present: it is taken as answered.
+// in the past does not matter now: it is taken as answered.
 Rule at_one_moment(Rule rule);
 
 }  // namespace lull

@@ -82,7 +82,7 @@ class AllSources final : public Source {
   AllSources(std::string library, const Root& root, const Clock& clock)
       : library_(std::move(library)), root_(root), clock_(clock) {}
 
-  // Fails only where no GPU of any vendor can be read: what is wrong with one driver is no trouble of the others' GPUs.
+  // Fails only where no GPU of any vendor can be read: an error of one driver does not concern the others' GPUs.
   DriverState open() override {
     sources_.clear();
     files_ = file_sources(root_, clock_);

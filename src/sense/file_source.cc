@@ -169,7 +169,7 @@ bool is_pci_address(std::string_view text) {
          hex(first + 7, 1);
 }
 
-// Empty: it is no link.
+// Empty: it is not a link.
 std::string link_target(const std::string& path) {
   std::array<char, PATH_MAX> target;
   const ssize_t size = ::readlink(path.c_str(), target.data(), target.size());

@@ -41,7 +41,7 @@ class FileGpu {
   // Between samples, as Source::look.
   virtual void look(Instant now) = 0;
   virtual Duration look_within() const = 0;
-  // It slept or was gone: what was measured before is no part of the next mean.
+  // It slept or was gone: what was measured before does not belong to the next mean.
   virtual void restart() = 0;
 };
 

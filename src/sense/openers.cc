@@ -224,7 +224,7 @@ std::string comm_of(const std::string& folder) {
   return comm;
 }
 
-// The base name of the script that it runs; empty: it is no interpreter that we know, or runs none.
+// The base name of the script that it runs; empty: it is not a known interpreter, or runs none.
 std::string script_of(const std::string& folder, std::string_view program) {
   constexpr std::array<std::string_view, 9> kInterpreters = {"python", "pypy", "perl", "ruby", "node",
                                                              "lua",    "php",  "bash", "dash"};

@@ -52,7 +52,7 @@ bool inside_slurm();                              // are we ourselves in a batch
 
 // True in the machine's first pid namespace, where the driver shows all processes. Elsewhere (a container) a driver
 // leaves out the processes of others without a word, or gives the numbers of the host, which may be those of quite
-// different processes here: a list is what we know at least. Nothing: it cannot be told now. A simulated driver knows
+// different processes here: a list is what we know at least. Nothing: unknown now. A simulated driver knows
 // the processes as we see them, unless its folder says otherwise: Root::driver's /proc has a self/ns/pid then.
 std::optional<bool> first_pid_namespace(const Root& root);
 // The /proc of a simulation, which shows what a driver would write there; empty: there is none.

@@ -85,7 +85,7 @@ bool is_hidden(pid_t pid, const Root& root) {
 
 ProcessProofs::Known ProcessProofs::check(const GpuProcess& process, const How& how, const Root& root) {
   Known known;
-  // Whatever cannot be told is unproven. In another pid namespace a missing pid proves nothing.
+  // What is unknown is unproven. In another pid namespace a missing pid proves nothing.
   const auto gone = [&](int error) {
     if (how.numbers_are_ours && is_gone(error) && !is_hidden(process.pid, root)) known.proof = Proof::stale;
     return known;

@@ -40,7 +40,7 @@ constexpr Duration kToGo = 100ms;          // a healthy sensor is gone by then, 
 constexpr unsigned kMostRestarts = 3;      // within a round
 constexpr Duration kAttachGrace = 1000ms;  // a GPU that still attaches when all others have answered has this long
 constexpr int kAttachTimes = 3;            // or this many times as long as the slowest of them
-constexpr Duration kLongestBlock = 900ms;  // in one place of the kernel: that is no waking up
+constexpr Duration kLongestBlock = 900ms;  // in one place of the kernel: then it is not waking up
 constexpr Duration kStartOver = 10s;       // where every GPU fails, a new start may help
 
 Instant now() { return SystemClock().now(); }

@@ -7,9 +7,9 @@
 // whose first contact takes long reads `waking`. A sensor that is stuck as a whole is abandoned, and a new one serves
 // the other GPUs. One that died costs no more than a sample.
 //
-// No driver is no error: the snapshot says so, and the sampler keeps looking, up to once a minute. Inventory: positions
-// hold for as long as the pointer is the same; when it changes, match by UUID. A GPU that vanished keeps its place and
-// reads `lost`.
+// A missing driver is not an error: the snapshot says so, and the sampler keeps looking, up to once a minute.
+// Inventory: positions hold for as long as the pointer is the same; when it changes, match by UUID. A GPU that vanished
+// keeps its place and reads `lost`.
 
 #include <memory>
 

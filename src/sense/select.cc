@@ -175,7 +175,7 @@ Visible visible_to_cuda(const RuntimeVariables& variables, const Inventory& inve
 
 // ---- ROCm
 
-// Which of the list a name means; nothing: none, several, or it is no name.
+// Which of the list a name means; nothing: none, several, or it is not a name.
 std::optional<std::size_t> rocr_place(std::string_view name, const std::vector<std::string>& uuids) {
   constexpr std::size_t kShortestName = 5;
   constexpr std::size_t kLongestName = 20;

@@ -405,7 +405,7 @@ void watch_lifelines(bool has_parent) {
   if (::pthread_create(&thread, nullptr, body, nullptr) != 0) ::_exit(1);
 }
 
-// Of one that is no child of the parent, which cannot see what ended us: we say it.
+// Of one that is not a child of the parent, which cannot see what ended us: we say it.
 SensorMemory* asked_on = nullptr;
 void release_driver(int) {
   asked_on->release_driver = 1;

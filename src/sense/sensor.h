@@ -32,7 +32,7 @@ struct Sensor {
 Result<Sensor> start_sensor(SensorMemory& shared, int wakeup, const SamplerOptions& options);
 
 // The same for options.program. Its shared memory is a file, which has to be mapped, and its options are written into
-// that. It is no child of ours: no wait() finds it, and no SIGCHLD comes of it.
+// that. It is not a child of ours: no wait() finds it, and no SIGCHLD comes of it.
 Fd make_shared_file();
 Result<Sensor> start_sensor_program(SensorMemory& shared, const Fd& memory, int wakeup, const SamplerOptions& options);
 bool is_other_layout(const Fd& file);  // the program found that it is of another version of lull

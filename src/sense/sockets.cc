@@ -347,7 +347,7 @@ void ignore_pipe(int fd) {
   own_pipes().emplace(target);
 }
 
-// Since the sample before. Where that cannot be told it has.
+// Since the previous sample. If that is unknown it has.
 bool SocketCounter::has_run(pid_t pid) {
   const auto now = count_runs(root_, pid);
   const auto before = runs_.find(pid);

@@ -3,10 +3,10 @@
 // kernel counts TCP for each socket (sock_diag, by inode). Of anything else that is connected (UDP, unix sockets to
 // other processes, another network namespace) and of an io_uring the bytes are not counted, and the answer says so.
 //
-// What splice() moves between pipes leaves no trace at all: a process with a pipe to others that is no standard stream,
-// or with pipes to others as standard input and output both, makes the answer unknown whenever it has run. A job whose
-// output alone goes into a pipe (`… | tee log`) uses write(), which is counted. A connection that was opened and closed
-// between two samples is not seen.
+// What splice() moves between pipes leaves no trace at all: a process with a pipe to others that is not a standard
+// stream, or with pipes to others as standard input and output both, makes the answer unknown whenever it has run. A
+// job whose output alone goes into a pipe (`… | tee log`) uses write(), which is counted. A connection that was opened
+// and closed between two samples is not seen.
 
 #include <sys/types.h>
 

@@ -48,7 +48,7 @@ struct Provenance {
 };
 bool comes_from_here(const Provenance& headers);
 
-// What `Basic` credentials hold: "user:password". Nothing: that is no base64.
+// What `Basic` credentials hold: "user:password". Nothing: it is not base64.
 std::optional<std::string> decode_base64(std::string_view text);
 
 // Whether a Host header names an address or localhost. Another site's page whose name points here (DNS rebinding) sends

@@ -43,7 +43,7 @@ using DocumentPtr = std::shared_ptr<const Document>;
 
 // A request that is to change something: who asks, by the kernel's word or by their token, and what.
 struct PostRequest {
-  std::optional<uid_t> user = {};  // nothing: that cannot be told
+  std::optional<uid_t> user = {};  // nothing: unknown
   std::string body = {};
 };
 

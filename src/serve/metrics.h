@@ -1,5 +1,5 @@
 #pragma once
-// What was observed as Prometheus reads it. Unknown is no sample, never 0. Base units, and no label that is new with
+// What was observed as Prometheus reads it. Unknown means no sample, never 0. Base units, and no label that is new with
 // every process: neither a pid nor a command.
 
 #include <string>

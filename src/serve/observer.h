@@ -84,7 +84,7 @@ class Observer {
   Observer(Duration every, GpuUsers& users);
 
   void see(const Snapshot& snapshot);
-  // There is a sample, a driver answered it, and it is no older than three intervals.
+  // There is a sample, a driver answered it, and it is at most three intervals old.
   bool is_up(Instant now) const;
   // Why not, for a person.
   std::string trouble(Instant now) const;

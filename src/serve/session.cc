@@ -114,7 +114,7 @@ SessionEnd ServeSession::run() {
   if (tell_timer_) world_.loop().cancel(*tell_timer_);
   asking_.reset();
   http_.reset();
-  // It serves until it is told to stop: that is no failure.
+  // It serves until it is told to stop: that is not a failure.
   return end.signal != 0 ? SessionEnd{} : end;
 }
 

@@ -461,7 +461,7 @@ struct Asking::State {
         if (call.connected && !call.line && !loop.on_ready(call.socket.get(), [this, &call] {
               hear(call, what);
               if (!call.line) return;
-              drop(call);  // who has answered hangs up, which is no second answer
+              drop(call);  // after the answer it hangs up, which is not a second answer
               look_again(Duration::zero());
             }))
           call.line = "no answer";

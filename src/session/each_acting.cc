@@ -355,7 +355,7 @@ bool EachSession::may_keep(uid_t user, const TrackedSubject& tracked) const {
   const auto is_theirs = [&](const GpuProcess& one) {
     return one.info->uid && belongs_to(*one.info->uid, user, settings_.who.user_files);
   };
-  // Each who works in a job may keep it; a GPU that strangers share is no job.
+  // Each who works in a job may keep it; a GPU that several users share is not a job.
   return tracked.job.empty() ? !tracked.holders.empty() && std::ranges::all_of(tracked.holders, is_theirs)
                              : std::ranges::any_of(tracked.holders, is_theirs);
 }

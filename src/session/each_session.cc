@@ -221,7 +221,7 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
     tracker_.look(scope.devices, uses_);
   forget_kept(snapshot.at);
   put_off(snapshot.at);
-  // Beside processes of Slurm's jobs there may be some of them that cannot be told for one.
+  // Besides known processes of Slurm's jobs there may be some that are not recognised as such.
   shares_.look(snapshot, uses_, [this](const GpuProcess& one) -> std::optional<std::string> {
     const bool known = one.identified && !one.job.empty() && (!slurm_ || one.job.starts_with("slurm:"));
     return known ? std::optional(one.job) : std::nullopt;
@@ -232,7 +232,7 @@ void EachSession::on_sample(const Snapshot& snapshot, const Scope& scope) {
     // By the key: `job` is what is shown, without the start time of a tree.
     if (!tracked.job.empty()) shares_.add_to(subject.job, tracked.key.substr(kJobKey.size()), subject.scope.devices);
   }
-  // What only confirms for one of them is no sample of the others.
+  // A confirmation for one of them is not a sample of the others.
   const std::span<const Event> seen = engine_.observe(snapshot, subjects, feed_->machine(), feed_->in_turn());
   const std::vector<Event> events(seen.begin(), seen.end());  // a handler may ask the engine anew
   std::erase_if(not_confirmed_, [&](const Key& key) { return !engine_.holds(key.first, 0, key.second); });

@@ -22,7 +22,7 @@ namespace lull {
 // The samples of one GPU, in order of time. Instants count from 1970, by the clock of Prometheus.
 struct FleetGpu {
   std::string host;
-  std::optional<unsigned> number;  // within its host; nothing: a part of one, or its label is no number
+  std::optional<unsigned> number;  // within its host; nothing: a part of one, or its label is not a number
   std::vector<Instant> at;
   std::array<std::vector<float>, kMetrics> value;  // each as long as `at`, or empty
 };

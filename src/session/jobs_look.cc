@@ -248,7 +248,7 @@ std::optional<SessionEnd> JobsSession::draw() {
   return live_.append(text);
 }
 
-// What cannot be read is no reason to hide what Slurm and leases say.
+// If it cannot be read, Slurm and leases are still shown.
 std::optional<SessionEnd> JobsSession::show(const Snapshot& snapshot) {
   see(snapshot);
   const DriverState& driver = snapshot.driver;

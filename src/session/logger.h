@@ -1,7 +1,7 @@
 #pragma once
 // What a watching command tells people: lines on stderr with the time, as text or as JSON (one
 // object per line). A line goes out in one write, so it never mixes with the job's
-// own output halfway; a stderr that is gone is no reason to fail.
+// own output halfway; a closed stderr is not an error.
 
 #include <cstdint>
 #include <string>

@@ -213,7 +213,7 @@ std::map<DeviceId, double> memory_of(const Snapshot& snapshot, const std::vector
   return used;
 }
 
-// Who of them holds how much of which GPU. Nothing: that cannot be told.
+// How much of which GPU each of them holds. Nothing: unknown.
 std::optional<std::string> held_by(const std::vector<ProcessEntry>& left, const Snapshot& snapshot) {
   std::string text;
   bool known = snapshot.driver.absence == Absence::none || snapshot.driver.absence == Absence::no_driver;

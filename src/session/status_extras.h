@@ -46,7 +46,7 @@ class Histories {
   std::map<DeviceId, std::vector<float>> of_;
 };
 
-// One for each of `rows`. Status is asked about GPUs: leases that cannot be read are no reason to fail, but unknown;
+// One for each of `rows`. Status is asked about GPUs: leases that cannot be read are unknown, not an error;
 // `unread` then says why, to be passed on.
 std::vector<StatusExtra> status_extras(const Snapshot& snapshot, std::span<const std::size_t> rows,
                                        const IdleTimes& idle, std::string& unread);

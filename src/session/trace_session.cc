@@ -203,7 +203,7 @@ void TraceSession::repack_days() {
       });
 }
 
-// For whoever looks at the folder. That it cannot be said is no reason to stop.
+// For whoever looks at the folder. If it cannot be written, recording goes on.
 void TraceSession::report_state(trace::RecorderState::Kind kind, const std::string& why) {
   if (!history_lock_) return;
   const WallTime now = world_.clock().wall();
@@ -271,7 +271,7 @@ std::optional<SessionEnd> TraceSession::add(const Snapshot& snapshot) {
     GpuUsers& users = *world_.users();
     const std::vector<GpuUse> uses = users.look(snapshot, UserDetail::jobs);
     const std::vector<LeaseInfo>& leases = users.leases();
-    // What is not known is left out of the trace: that is no reason to stop.
+    // What is unknown is left out of the trace: recording goes on.
     if (!users.trouble().empty() && users.trouble() != trouble_) say_(users.trouble() + "; their cells are empty");
     trouble_ = users.trouble();
     UserNames names;

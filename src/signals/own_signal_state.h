@@ -4,8 +4,8 @@
 //
 // What was not seen is unknown. A counter that fell, that lost a series, or whose server started anew says nothing of
 // the time before it began again: for that one reading the rate is unknown, and the next one has a baseline again.
-// What is negative, or so large that a growth by one is not seen, is no counter. A source that repeats an old time is
-// unknown once that time is older than max_age.
+// What is negative, or so large that a growth by one is not seen, is not a counter. A source that repeats an old time
+// is unknown once that time is older than max_age.
 
 #include <map>
 #include <optional>
@@ -22,7 +22,7 @@ namespace lull {
 struct SignalValue {
   double value = kUnknown;
   Absence why = Absence::unread;
-  std::string trouble;  // for a person, where it is unknown and that is no matter of course
+  std::string trouble;  // for a person, if it is unknown for an unexpected reason
 
   bool known() const { return why == Absence::none; }
 };

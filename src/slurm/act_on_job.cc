@@ -110,7 +110,7 @@ bool ActOnJob::keeps() {
   if (is_silent(*comment_)) return finish(ActResult::Kind::not_now, silence_text(comment_->output)), true;
   if (!comment_->ok())
     return finish(ActResult::Kind::not_now, "its Comment cannot be read: " + trouble_of(*comment_)), true;
-  // A comment of several lines is no way to be left alone: what it asks for counts, and is capped as any other.
+  // A comment of several lines does not exempt a job: what it asks for counts, and is capped as any other.
   const auto comments = read_comments(comment_->output);
   std::optional<WallTime> until;
   if (!comments || request_.het_job.value_or(0) != 0)

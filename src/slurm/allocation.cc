@@ -268,7 +268,8 @@ Result<Allocations> read_allocations(const std::string& folder, uid_t trusted) {
   return found;
 }
 
-// A folder with a file for each GPU. `read` gets its text, and notes the jobs in it: nothing is no job, and refused.
+// A folder with a file for each GPU. `read` gets its text, and notes the jobs in it: nothing means no job, and is
+// refused.
 template <class Read>
 static Allocations read_by_gpu(const std::string& folder, const std::string& node, uid_t trusted,
                                std::string_view right, const Read& read) {

@@ -54,7 +54,7 @@ class GpuNumbers {
   bool wants_look(Instant now);
   void looked(const HelperResult& result, Instant now,
               const std::function<std::optional<GpuFile>(const std::string&)>& file_of = gpu_file);
-  // Those of a job that began then. An error says why they cannot be told.
+  // Those of a job that began then. An error says why they are unknown.
   Result<std::vector<GpuFile>> files_of(const std::vector<unsigned>& numbers, WallTime begin) const;
   // What a watcher found last is shown by `lull jobs`, which runs no slurmd.
   void use_last() { order_ = last_; }

@@ -33,7 +33,7 @@ class JobStep final : public Action {
     std::string rule = {};
     bool dry_run = false;                  // all but the verb and what comes with it
     bool asks_nodes = true;                // else whoever judged has seen all GPUs of the job
-    std::shared_ptr<AskNodes> early = {};  // asked already; what is no agreement is asked again
+    std::shared_ptr<AskNodes> early = {};  // asked already; without an agreement it is asked again
   };
   JobStep(Loop& loop, Run run, Options options) : loop_(loop), run_(std::move(run)), options_(std::move(options)) {}
   ~JobStep() override { *here_ = false; }

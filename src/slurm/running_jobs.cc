@@ -49,7 +49,7 @@ std::optional<std::vector<unsigned>> read_given_gpus(std::string_view text) {
     text.remove_prefix(std::min(end + 1, text.size()));
     if (text.starts_with(',')) text.remove_prefix(1);
     const std::string_view kind = one.substr(0, one.find_first_of(":("));
-    // Shards, MPS: which part of a GPU it has cannot be told.
+    // Shards, MPS: the part of a GPU that it has is unknown.
     if (kind == "shard" || kind == "mps" || (kind != "gpu" && one.find(',') != std::string_view::npos))
       return std::nullopt;
     if (kind != "gpu") continue;

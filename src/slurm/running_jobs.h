@@ -34,7 +34,7 @@ struct RunningJob {
   bool operator==(const RunningJob&) const = default;
 };
 Command running_jobs_command();
-// An error: these are no lines of squeue's.
+// An error: these are not lines of squeue.
 Result<std::vector<RunningJob>> read_running_jobs(std::string_view output);
 
 Command job_nodes_command(std::uint64_t job);

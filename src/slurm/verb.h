@@ -59,7 +59,7 @@ struct JobState {
   std::string id() const;
 };
 Command squeue_command(std::uint64_t job);
-// Nothing: the job is not among the lines. An error: these are no lines of squeue's.
+// Nothing: the job is not among the lines. An error: these are not lines of squeue.
 Result<std::optional<JobState>> read_squeue(std::string_view output, std::uint64_t job);
 
 // A component of a het job. Slurm requeues and cancels all of them together, by the number of the first one.

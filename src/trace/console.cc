@@ -108,7 +108,7 @@ std::vector<std::string_view> header_words(std::string_view line) {
   return words_in(line);
 }
 
-// dmon's own short names, where they are no names of ours elsewhere. Its MB are MiB.
+// dmon's own short names, if they are not names of ours elsewhere. Its MB are MiB.
 constexpr std::array<std::pair<std::string_view, Meaning>, 4> kDmonNames = {{
     {"mem", {Role::metric, Metric::mem_util, 0, 1, false}},
     {"fb", {Role::metric, Metric::mem_used, 0, 1048576, false}},

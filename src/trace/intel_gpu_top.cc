@@ -1,5 +1,5 @@
 // What `intel_gpu_top -J` writes: an object for each period of its one GPU, in a list that ends with the program. There
-// is no time but the length of each period, so the time is counted from them. Busy shares and power are means of the
+// is not a time but the length of each period, so the time is counted from them. Busy shares and power are means of the
 // period. The GPU is as busy as its busiest engine.
 
 #include <algorithm>

@@ -95,7 +95,7 @@ std::optional<Meaning> meaning_of_words(const std::vector<std::string>& words) {
   if (row->role == Role::time) return meaning;  // unit_in_name() tells its unit
   if (row->role != Role::metric) return std::nullopt;
   const auto factor = unit_factor(info(row->metric).unit, unit);
-  if (!factor) return std::nullopt;  // mem_used_pct is no size
+  if (!factor) return std::nullopt;  // mem_used_pct is not a size
   meaning.scale = *factor;
   meaning.size_unclear = false;
   return meaning;

@@ -2,7 +2,7 @@
 // Plain decimals as telemetry writes them, read without a locale and several times
 // faster than std::from_chars. What cannot be had exactly in one division says so.
 //
-// The text must be followed by a byte that is no part of a number: every chunk
+// The text must be followed by a byte that does not belong to a number: every chunk
 // of a trace ends in a newline, so nothing here looks at an end. read_number looks at
 // eight bytes at once, so as many must follow that may be looked at.
 

@@ -57,7 +57,7 @@ struct TraceGpu {
   std::string uuid;
   std::uint64_t samples = 0;
   std::string host;
-  Duration seen{};    // together only: the sum of its own intervals that are no gaps
+  Duration seen{};    // together only: the sum of its own intervals that are not gaps
   Duration missed{};  // together only: and of those that are
 };
 

@@ -65,7 +65,7 @@ struct TraceFormat;  // trace/format.h: how a file of this kind is read
 struct Schema {
   Format format = Format::csv;
   char separator = ',';
-  bool header = true;  // the first line is no data
+  bool header = true;  // the first line is not data
   bool ours = false;   // written by `lull record`: a last line without an end was cut off
   bool means = false;  // utilisation and power are means since the sample before, as `lull record` writes them
   std::vector<Column> columns;
@@ -94,7 +94,7 @@ struct Schema {
 
   // What only the order of rows tells (sequence.h).
   bool timed = true;              // false: rows have no time, --every says how far apart they are
-  bool header_each_tick = false;  // a command in a loop wrote it: a header is no new recording
+  bool header_each_tick = false;  // a command in a loop wrote it: a header does not begin a new recording
   enum class Wraps : std::uint8_t { no, each_day, each_year };
   Wraps wraps = Wraps::no;         // the times lack a date, or its year
   std::size_t gpus_in_a_tick = 0;  // not 0: the place in its tick tells the GPU

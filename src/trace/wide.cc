@@ -173,7 +173,7 @@ void WideParser::line(std::string_view text, std::uint64_t number, bool, Batch& 
     return batch.add_bad(number, fmt::format("'{}' is not a time", printable(std::string_view(when).substr(0, 60))));
   const std::size_t first = batch.rows;
   for (const Gpu& gpu : gpus_) {
-    // Nothing at all is no sample; series of their own times are joined like that.
+    // A row without values is not a sample; series of their own times are joined like that.
     if (std::all_of(gpu.sources.begin(), gpu.sources.end(),
                     [&](const Source& s) { return (*cells)[s.column].empty(); }))
       continue;

@@ -25,7 +25,7 @@ struct JobGpu {
 };
 
 struct JobRow {
-  std::string job;  // "slurm:22", "tree:4711", "lease:…"; empty: which one cannot be told
+  std::string job;  // "slurm:22", "tree:4711", "lease:…"; empty: unknown
   std::vector<std::string> users = {};
   std::string nodes = {};  // all of them, as Slurm writes them; else this machine
   std::vector<JobGpu> gpus = {};

@@ -12,7 +12,7 @@ namespace lull {
 
 enum class PickFormat : std::uint8_t { ids, uuids, docker, env, json };
 
-// `uuid`: GPUs are named by UUID. An error where what was chosen cannot be said in that form.
+// `uuid`: GPUs are named by UUID. An error if the choice cannot be written in that form.
 Result<std::string> picked_text(const Picked& picked, PickFormat format, bool uuid);
 std::string refusal_text(const Refusal& refusal);  // a line, and one a GPU
 std::string to_string(const Waiting& waiting);     // with what speaks against each GPU

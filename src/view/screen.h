@@ -34,7 +34,7 @@ std::string help_text(const Help& help, std::size_t width);
 // or more behind its name goes on below that text, any other (an example to copy) is left as it is.
 std::string set_paragraphs(std::string_view text, std::size_t width);
 
-// As wide as people read well: the screen's width, 100 at most, and 80 where it is no screen.
+// As wide as people read well: the screen's width, 100 at most, and 80 if it is not a screen.
 std::size_t help_width(int fd);
 
 // A bar on the terminal for what takes longer than a second: what to write, when.

@@ -174,7 +174,7 @@ Tone tone_of(const Reading& reading) {
 
 std::string device_trouble(const Device& device, const Reading& reading) {
   const Absence absence = device.absence != Absence::none ? device.absence : reading.device_absence;
-  if (absence == Absence::none || reading.asleep) return {};  // sleeping is no trouble
+  if (absence == Absence::none || reading.asleep) return {};  // sleeping is normal
   if (reading.device_absence == Absence::waking) return std::string(to_string(Absence::waking));
   if (absence != Absence::no_answer || reading.unanswered <= Duration::zero()) return std::string(to_string(absence));
   return unanswered_text(reading.unanswered);

@@ -133,7 +133,7 @@ class IntelGpu final : public FileGpu {
     put(reading, Metric::power_limit, limit);
   }
 
-  // 0 is no limit.
+  // 0 means no limit.
   FileValue<double> power_limit() const {
     FileValue<double> why = std::unexpected(Absence::not_supported);
     for (const std::string& number : {energy_, std::string(energy_ == "1" ? "2" : "1")})

@@ -25,7 +25,7 @@ GpmTake without(Return code, Absence why) {
   return take;
 }
 
-// Each has an answer of its own. What the driver did not fill in is no answer.
+// Each has an answer of its own. What the driver did not fill in is not an answer.
 GpmValue value_of(const nvml::GpmMetric& metric, unsigned id) {
   if (metric.result != Return::success) return {kUnknown, absence_of(metric.result)};
   if (metric.id != id || !plausible(Metric::util, metric.value)) return {kUnknown, Absence::implausible};

@@ -85,7 +85,7 @@ Return identify(const NvmlCalls& calls, NvmlGpu& gpu, Instant now) {
   Return code = ask(calls.DeviceGetHandleByIndex_v2, device.index, &gpu.handle);
   if (code == Return::success) {
     code = read_name(calls, gpu.handle, device);
-    // A name that is missing is no reason to do without the GPU; one that is lost is.
+    // A GPU without a name is still used; a lost one is not.
     if (code != Return::success && code != Return::gpu_is_lost && code != Return::reset_required &&
         !driver_gone(code) && !device.uuid.empty())
       code = Return::success;

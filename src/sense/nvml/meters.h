@@ -31,7 +31,7 @@ struct RingClocks {
 struct RingSpan {
   Instant from;
   Instant to;
-  double percent;  // NaN: the driver wrote what is no percentage. That time was not measured
+  double percent;  // NaN: the driver wrote a value that is not a percentage. That time was not measured
 };
 
 // The driver's buffer of utilisation samples (nvmlDeviceGetSamples), put on our own clock. Real drivers keep 72
@@ -126,7 +126,7 @@ class UtilMeter {
   MeterTake take(Instant now);
   // After a look whose moment could not be read: the next one does not stand for the time before this.
   void missed(Instant now) { moment_at_ = now; }
-  // The device was gone: what lies before is no part of the next mean, which is that of a first sample.
+  // The device was gone: what lies before does not belong to the next mean, which is that of a first sample.
   void restart() { begun_ = false; }
 
   // How soon the next look must come.

@@ -32,7 +32,7 @@ std::optional<Duration> age_of_stamp(unsigned long long stamp, const RingClocks&
 
 double percentage(unsigned percent) { return percent > 100 ? std::nan("") : percent; }
 
-// Of two, where one that is no percentage is the larger.
+// The larger of two; one that is not a percentage is the larger.
 double larger(double one, double other) {
   return std::isnan(one) || std::isnan(other) ? std::nan("") : std::max(one, other);
 }
