@@ -102,7 +102,7 @@ class CheckTest : public ::testing::Test {
   HelperResult srun = done();
   HelperResult slurmd = done("slurmd: Gres Name=gpu Type=(null) Count=1 Index=0 ID=7 File=/dev/null (null)\n");
   HelperResult squeue = done("22 RUNNING\n23 RUNNING\n");
-  GresFacts facts{.changed = WallTime(1s), .slurmd = WallTime(2s)};
+  GresFacts facts{.changed = WallTime(1s), .slurmd = SlurmdStart{WallTime(2s), 2}};
   std::vector<Command> commands;
   std::vector<CheckItem> all;
 };

@@ -35,10 +35,8 @@ constexpr const char* kOrderFile = "gpus";
 constexpr std::array<const char*, 5> kFolders = {"/etc/slurm", "/etc/slurm-llnl", "/usr/local/etc", "/opt/slurm/etc",
                                                  "/run/slurm/conf"};
 
-std::optional<WallTime> changed_at(const std::string& path) {
-  struct stat status{};
-  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
-  return WallTime(std::chrono::seconds(status.st_mtim.tv_sec) + std::chrono::nanoseconds(status.st_mtim.tv_nsec));
+WallTime to_wall(const timespec& time) {
+  return WallTime(std::chrono::seconds(time.tv_sec) + std::chrono::nanoseconds(time.tv_nsec));
 }
 
 // In the environment of a process.
@@ -61,8 +59,18 @@ std::map<std::string_view, std::string_view> fields_of(std::string_view line) {
   return fields;
 }
 
-std::string to_text(const GpuOrder& order, WallTime since) {
-  std::string text = fmt::format("# by lull watch --slurm\nsince = \"{}\"\ngpus = [", format_rfc3339(since, 9));
+// The last order that was known, since when slurmd has had it, and the slurmd that had it when lull looked.
+struct KnownOrder {
+  GpuOrder gpus;
+  WallTime since{};
+  std::optional<SlurmdStart> slurmd = {};
+};
+
+std::string to_text(const GpuOrder& order, WallTime since, const std::optional<SlurmdStart>& slurmd) {
+  std::string text = fmt::format("# by lull watch --slurm\nsince = \"{}\"\n", format_rfc3339(since, 9));
+  text += !slurmd ? "slurmd = \"none\"\n"
+                  : fmt::format("slurmd = \"{} {}\"\n", format_rfc3339(slurmd->at, 9), slurmd->ticks);
+  text += "gpus = [";
   for (std::size_t i = 0; i < order.size(); ++i)
     text +=
         fmt::format("{}\"{}\"", i == 0 ? "" : ", ",
@@ -70,24 +78,34 @@ std::string to_text(const GpuOrder& order, WallTime since) {
   return text + "]\n";
 }
 
-Result<std::pair<GpuOrder, WallTime>> parse_order(std::string_view text) {
+// "2026-11-18T07:10:12.000000000Z 8123"
+std::optional<SlurmdStart> parse_slurmd(std::string_view text) {
+  const std::size_t blank = std::min(text.find(' '), text.size());
+  const auto at = parse_rfc3339(text.substr(0, blank));
+  const auto ticks = to_unsigned(text.substr(std::min(blank + 1, text.size())));
+  return at && ticks ? std::optional(SlurmdStart{*at, *ticks}) : std::nullopt;
+}
+
+Result<KnownOrder> parse_order(std::string_view text) {
   const toml::Node root = TRY(toml::parse(text, kOrderFile));
   const toml::Reader reader(kOrderFile);
   const toml::Node* since = root.find("since");
+  const toml::Node* slurmd = root.find("slurmd");
   const toml::Node* gpus = root.find("gpus");
-  if (since == nullptr || gpus == nullptr) return fail("not as it was written");
+  if (since == nullptr || slurmd == nullptr || gpus == nullptr) return fail("not as it was written");
   const auto time = parse_rfc3339(TRY(reader.text(*since, "since")));
-  if (!time) return fail("not as it was written");
-  GpuOrder order;
+  const std::string daemon = TRY(reader.text(*slurmd, "slurmd"));
+  KnownOrder known{.gpus = {}, .since = time.value_or(WallTime{}), .slurmd = parse_slurmd(daemon)};
+  if (!time || (!known.slurmd && daemon != "none")) return fail("not as it was written");
   for (const toml::Node& node : gpus->list) {
     const std::string word = TRY(reader.text(node, "gpus"));
     const std::size_t blank = std::min(word.find(' '), word.size());
     const auto number = blank == word.size() ? std::nullopt : to_unsigned(std::string_view(word).substr(blank + 1));
     if (!number && word != "none") return fail("not as it was written");
-    order.push_back(number ? std::optional(GpuFile{static_cast<unsigned>(*number), word.starts_with("render")})
-                           : std::nullopt);
+    known.gpus.push_back(number ? std::optional(GpuFile{static_cast<unsigned>(*number), word.starts_with("render")})
+                                : std::nullopt);
   }
-  return std::pair(std::move(order), *time);
+  return known;
 }
 
 }  // namespace
@@ -136,21 +154,28 @@ Result<GpuOrder> read_gres(std::string_view output,
   return order;
 }
 
+// Of its contents, or of what file has its name: `cp -p` and `mv` keep the first of the two times.
+std::optional<WallTime> changed_at(const std::string& path) {
+  struct stat status{};
+  if (::stat(path.c_str(), &status) != 0) return std::nullopt;
+  return std::max(to_wall(status.st_mtim), to_wall(status.st_ctim));
+}
+
 GresFacts gres_facts() {
   GresFacts facts;
   const char* own = std::getenv("SLURM_CONF");
   const std::string configuration = own == nullptr ? "" : own;
-  std::vector<std::pair<std::string, WallTime>> daemons;
+  std::vector<std::pair<std::string, SlurmdStart>> daemons;
   for (const ProcessEntry& one : read_all_processes()) {
     struct stat status{};
     if (one.name != "slurmd" || one.ended() || ::stat(fmt::format("/proc/{}", one.pid).c_str(), &status) != 0 ||
         status.st_uid != 0)
       continue;
-    daemons.emplace_back(variable_of(one.pid, "SLURM_CONF"), started_at(one.start_ticks));
+    daemons.emplace_back(variable_of(one.pid, "SLURM_CONF"), SlurmdStart{started_at(one.start_ticks), one.start_ticks});
   }
   for (const auto& [file, began] : daemons) {
     if (!configuration.empty() && !file.empty() && file != configuration) continue;  // of another cluster
-    if (!facts.slurmd || began < *facts.slurmd) facts.slurmd = began;
+    if (!facts.slurmd || began.ticks < facts.slurmd->ticks) facts.slurmd = began;
   }
   if (!configuration.empty()) {
     facts.changed = changed_at(folder_of(configuration) + "/gres.conf");
@@ -165,13 +190,14 @@ GpuNumbers::GpuNumbers(std::string folder, Facts facts) : folder_(std::move(fold
   const auto text = read_trusted_file(folder_, kOrderFile);
   auto order = text ? parse_order(*text) : fail("");
   if (!order) return;
-  last_ = std::move(order->first);
-  since_ = order->second;
+  last_ = std::move(order->gpus);
+  since_ = order->since;
+  last_slurmd_ = order->slurmd;
 }
 
 bool GpuNumbers::wants_look(Instant now) {
   if (!facts_ || looking_) return false;
-  const bool again = !order_ ? !seen_ || now >= again_ : facts_().changed != seen_->changed;
+  const bool again = !order_ ? !seen_ || now >= again_ : !facts_().same_as(*seen_);
   looking_ = again;
   return again;
 }
@@ -193,19 +219,28 @@ Result<> GpuNumbers::take(const HelperResult& result,
   GpuOrder order = TRY(read_gres(result.output, file_of));
   if (!seen_->changed) return fail("gres.conf cannot be found: set SLURM_CONF for lull as for slurmd");
   const bool same = last_ == order;
-  if (!same && seen_->slurmd && *seen_->slurmd < *seen_->changed)
+  if (!same && seen_->slurmd && seen_->slurmd->at < *seen_->changed)
     return fail("gres.conf was changed after slurmd began: which GPUs Slurm means cannot be told; restart slurmd");
-  if (!same) since_ = *seen_->changed;
+  // AutoDetect: a GPU that is lost shifts the numbers of `slurmd -G`, not those of the slurmd that runs.
+  if (!same && last_ && !is_later(seen_->slurmd))
+    return fail("`slurmd -G` shows other GPUs than the slurmd that runs has: restart slurmd");
+  if (!same) since_ = seen_->slurmd ? seen_->slurmd->at : *seen_->changed;
   last_ = order;
+  if (seen_->slurmd) last_slurmd_ = seen_->slurmd;
   order_ = std::move(order);
-  (void)write_trusted_file(folder_, kOrderFile, to_text(*order_, since_));
+  (void)write_trusted_file(folder_, kOrderFile, to_text(*order_, since_, last_slurmd_));
   return {};
+}
+
+bool GpuNumbers::is_later(const std::optional<SlurmdStart>& slurmd) const {
+  if (!slurmd) return false;
+  return !last_slurmd_ || (slurmd->ticks != last_slurmd_->ticks && slurmd->at > last_slurmd_->at);
 }
 
 Result<std::vector<GpuFile>> GpuNumbers::files_of(const std::vector<unsigned>& numbers, WallTime begin) const {
   if (numbers.empty()) return std::vector<GpuFile>();
   if (!order_) return fail(why_);
-  if (begin < since_) return fail("gres.conf was changed after the job began");
+  if (begin < since_) return fail("slurmd has had these GPUs in this order only since after the job began");
   std::vector<GpuFile> files;
   for (const unsigned number : numbers) {
     if (number >= order_->size() || !(*order_)[number])

@@ -3,10 +3,12 @@
 // slurmd has them: by gres.conf and AutoDetect, not by the numbers of their device files. `slurmd -G` prints that
 // order.
 //
-// What it prints counts only if the slurmd that runs has read the same: it began after gres.conf was last changed, or
-// the order was the same before the change. A job that began before a change of the order is not told its GPUs.
-// A job is never judged by a guess.
+// What it prints counts only if the slurmd that runs has read the same. A slurmd keeps the order that it had at its
+// start: the first order counts if slurmd began after gres.conf was last changed, another one only if a later slurmd
+// runs. With AutoDetect the order can change without gres.conf. A job that began before the slurmd with this order is
+// not told its GPUs. A job is never judged by a guess.
 
+#include <cstdint>
 #include <functional>
 #include <optional>
 #include <string>
@@ -35,12 +37,21 @@ std::optional<GpuFile> gpu_file(const std::string& path);
 Result<GpuOrder> read_gres(std::string_view output,
                            const std::function<std::optional<GpuFile>(const std::string&)>& file_of = gpu_file);
 
+// When a slurmd began. Its ticks are its identity: a clock that is set does not move them.
+struct SlurmdStart {
+  WallTime at{};
+  std::uint64_t ticks = 0;
+};
 // What says whether slurmd has read what is in gres.conf now.
 struct GresFacts {
-  std::optional<WallTime> changed = {};  // gres.conf; nothing: it cannot be found
-  std::optional<WallTime> slurmd = {};   // when it began; nothing: none runs
-  bool operator==(const GresFacts&) const = default;
+  std::optional<WallTime> changed = {};    // gres.conf, its contents or its inode; nothing: it cannot be found
+  std::optional<SlurmdStart> slurmd = {};  // nothing: none runs
+  bool same_as(const GresFacts& other) const {
+    return changed == other.changed && slurmd.has_value() == other.slurmd.has_value() &&
+           (!slurmd || slurmd->ticks == other.slurmd->ticks);
+  }
 };
+std::optional<WallTime> changed_at(const std::string& path);
 GresFacts gres_facts();
 
 class GpuNumbers {
@@ -64,13 +75,15 @@ class GpuNumbers {
   const std::string& why() const { return why_; }  // not known
 
  private:
+  bool is_later(const std::optional<SlurmdStart>& slurmd) const;
   Result<> take(const HelperResult& result, const std::function<std::optional<GpuFile>(const std::string&)>& file_of);
 
   std::string folder_;
   Facts facts_;  // not set: the order was told
   std::optional<GpuOrder> order_;
-  std::optional<GpuOrder> last_;  // the last that was known
-  WallTime since_{};              // from then on slurmd has had it
+  std::optional<GpuOrder> last_;            // the last that was known
+  std::optional<SlurmdStart> last_slurmd_;  // that had it when lull looked; nothing: none ran
+  WallTime since_{};                        // from then on slurmd has had it
   std::optional<GresFacts> seen_;
   bool looking_ = false;
   Instant again_{};

@@ -97,9 +97,10 @@ class GpuNumbersTest : public ::testing::Test {
     return true;
   }
   static WallTime at(int seconds) { return WallTime(std::chrono::seconds(1'000'000 + seconds)); }
+  static SlurmdStart began(int seconds) { return {.at = at(seconds), .ticks = static_cast<std::uint64_t>(seconds)}; }
 
   std::string folder;
-  GresFacts facts{.changed = at(10), .slurmd = at(20)};
+  GresFacts facts{.changed = at(10), .slurmd = began(20)};
 };
 
 TEST_F(GpuNumbersTest, NothingIsGuessedBeforeSlurmdHasSaidIt) {
@@ -124,11 +125,11 @@ TEST_F(GpuNumbersTest, WhatFailsIsTriedAgainAfterAWhile) {
 }
 
 TEST_F(GpuNumbersTest, ASlurmdThatIsOlderThanGresConfMayCountInAnotherWay) {
-  facts.slurmd = at(5);
+  facts.slurmd = began(5);
   GpuNumbers numbers = make();
   EXPECT_TRUE(look(numbers, printed(kOtherOrder)));
   EXPECT_FALSE(numbers.files_of({0}, at(30)));
-  facts.slurmd = at(40);  // it was restarted
+  facts.slurmd = began(40);  // it was restarted
   EXPECT_TRUE(look(numbers, printed(kOtherOrder), Instant(61s)));
   EXPECT_TRUE(numbers.files_of({0}, at(41)));
   facts.changed.reset();
@@ -143,10 +144,61 @@ TEST_F(GpuNumbersTest, AJobFromBeforeAChangeOfTheOrderIsToldNothing) {
   EXPECT_TRUE(look(numbers, printed(kInOrder)));
   EXPECT_TRUE(numbers.files_of({0}, at(30)));
   EXPECT_FALSE(numbers.files_of({0}, at(9)));
-  facts = {.changed = at(50), .slurmd = at(60)};
+  facts = {.changed = at(50), .slurmd = began(60)};
   EXPECT_TRUE(look(numbers, printed(kOtherOrder), Instant(1s))) << "gres.conf was changed";
   EXPECT_FALSE(numbers.files_of({0}, at(30)));
   EXPECT_EQ(numbers.files_of({0}, at(61)), (std::vector{nvidia(3)}));
+}
+
+// AutoDetect: gres.conf stays as it is, and GPU 0 is lost. The slurmd that runs still counts it.
+TEST_F(GpuNumbersTest, AnotherOrderCountsOnlyFromALaterSlurmd) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root's files are believed";
+  constexpr const char* kLost = "slurmd: Gres Name=gpu Type=(null) Count=3 Index=1 ID=7 File=/dev/nvidia[1-3] (null)\n";
+  GpuNumbers numbers = make();
+  EXPECT_TRUE(look(numbers, printed(kInOrder)));
+  GpuNumbers restarted = make();  // the watcher
+  EXPECT_TRUE(look(restarted, printed(kLost)));
+  EXPECT_FALSE(restarted.known());
+  EXPECT_NE(restarted.why().find("restart slurmd"), std::string::npos) << restarted.why();
+  facts.slurmd->at = at(25);  // the clock was set: it is the same slurmd
+  EXPECT_TRUE(look(restarted, printed(kLost), Instant(61s)));
+  EXPECT_FALSE(restarted.known());
+  facts.slurmd.reset();  // it has ended, and its jobs have not
+  EXPECT_TRUE(look(restarted, printed(kLost), Instant(122s)));
+  EXPECT_FALSE(restarted.known());
+  facts.slurmd = began(40);
+  EXPECT_TRUE(look(restarted, printed(kLost), Instant(183s)));
+  EXPECT_FALSE(restarted.files_of({0}, at(30))) << "a job of the slurmd before";
+  EXPECT_EQ(restarted.files_of({0}, at(41)), (std::vector{nvidia(1)}));
+}
+
+TEST_F(GpuNumbersTest, ASlurmdThatBeganAgainIsAskedAgain) {
+  GpuNumbers numbers = make();
+  EXPECT_TRUE(look(numbers, printed(kInOrder)));
+  facts.slurmd->at += 3ms;  // as a clock that is adjusted shows it
+  EXPECT_FALSE(look(numbers, printed(kOtherOrder), Instant(1s)));
+  facts.slurmd = began(40);
+  EXPECT_TRUE(look(numbers, printed(kOtherOrder), Instant(2s)));
+  EXPECT_FALSE(numbers.files_of({0}, at(30)));
+  EXPECT_EQ(numbers.files_of({0}, at(41)), (std::vector{nvidia(3)}));
+}
+
+// Nothing is known of a slurmd before.
+TEST_F(GpuNumbersTest, AJobFromBeforeTheFirstSlurmdThatWasSeenIsToldNothing) {
+  GpuNumbers numbers = make();
+  EXPECT_TRUE(look(numbers, printed(kInOrder)));
+  EXPECT_FALSE(numbers.files_of({0}, at(15)));
+  EXPECT_TRUE(numbers.files_of({0}, at(21)));
+}
+
+TEST_F(GpuNumbersTest, AFileThatWasCopiedWithItsTimeIsNew) {
+  const std::string path = folder + "/gres.conf";
+  ASSERT_TRUE(write_trusted_file(folder, "gres.conf", "AutoDetect=nvml\n"));
+  std::filesystem::last_write_time(path, std::filesystem::file_time_type::clock::now() - std::chrono::hours(24));
+  const auto changed = changed_at(path);
+  ASSERT_TRUE(changed);
+  EXPECT_LT(SystemClock().wall() - *changed, 1h);
+  EXPECT_FALSE(changed_at(folder + "/none"));
 }
 
 TEST_F(GpuNumbersTest, AChangeThatLeavesTheOrderChangesNothing) {

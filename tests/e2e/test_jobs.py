@@ -31,7 +31,7 @@ def machine(sim, tmp_path_factory, programs, tmp_path):
         if os.geteuid() == 0:  # a watcher has found out which GPUs Slurm means
             gpus.env.update(slurm_gpus(programs, tmp_path / "slurm", count))
             gpus.slurm.mkdir(mode=0o755)
-            (gpus.slurm / "gpus").write_text('since = "1970-01-01T00:00:01Z"\ngpus = [%s]\n'
+            (gpus.slurm / "gpus").write_text('since = "1970-01-01T00:00:01Z"\nslurmd = "none"\ngpus = [%s]\n'
                                              % ", ".join(f'"nvidia {number}"' for number in range(count)))
         return gpus
     return start
