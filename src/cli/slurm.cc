@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <memory>
 #include <optional>
+#include <utility>
 
 #include "base/fd.h"
 #include "base/text.h"
@@ -14,6 +15,7 @@
 #include "cli/options.h"
 #include "cli/shared_options.h"
 #include "config/settings.h"
+#include "sense/sampler.h"
 #include "session/control.h"
 #include "session/machine.h"
 #include "slurm/act_on_job.h"
@@ -27,6 +29,7 @@ namespace {
 using namespace std::chrono_literals;
 
 constexpr Duration kPrologLimit = 800ms;  // Slurm drains a node whose Prolog fails, and waits for one that takes long
+constexpr Duration kDriverLimit = 2s;
 constexpr int kNo = 1;
 constexpr int kUnknown = 2;
 constexpr int kNobody = 3;
@@ -281,7 +284,21 @@ CheckItem check_watcher(bool has_steps) {
   return item;
 }
 
-SessionEnd check(Machine& machine, const std::string& folder, bool json) {
+// The device files of the GPUs in the driver's order, in which exporters number them; empty: the driver does not say.
+GpuOrder driver_order() {
+  SamplerOptions options;
+  options.once = true;
+  options.deadline = kDriverLimit;
+  GpuOrder order;
+  for (const Device& device : Sampler::start(options)->sample().inventory->devices) {
+    if (device.kind != DeviceKind::gpu) continue;
+    const auto minor = device.minor ? device.minor : device.render_minor;
+    order.push_back(minor ? std::optional(GpuFile{*minor, !device.minor}) : std::nullopt);
+  }
+  return order;
+}
+
+SessionEnd check(Machine& machine, const std::string& folder, bool json, GpuOrder counted) {
   Loop& loop = machine.loop();
   SessionEnd end{kExitFailure};
   if (const auto ready = machine.stop_on_signals(end); !ready) return {kExitFailure, ready.error().message()};
@@ -289,12 +306,13 @@ SessionEnd check(Machine& machine, const std::string& folder, bool json) {
   bool has_steps = false;
   std::vector<CheckItem> all = {check_settings(has_steps)};
   all.push_back(check_watcher(has_steps));
-  NodeCheck checking(run, loop.clock(), folder, ::geteuid() == 0, [&](const std::vector<CheckItem>& items) {
-    all.insert(all.end(), items.begin(), items.end());
-    const auto written = write_all(STDOUT_FILENO, json ? check_json(node_name(), all) : check_text(all));
-    end = written ? SessionEnd{status_of(all)} : SessionEnd{kExitFailure, written.error().message()};
-    loop.stop();
-  });
+  NodeCheck checking(
+      run, loop.clock(), folder, ::geteuid() == 0, std::move(counted), [&](const std::vector<CheckItem>& items) {
+        all.insert(all.end(), items.begin(), items.end());
+        const auto written = write_all(STDOUT_FILENO, json ? check_json(node_name(), all) : check_text(all));
+        end = written ? SessionEnd{status_of(all)} : SessionEnd{kExitFailure, written.error().message()};
+        loop.stop();
+      });
   // From inside the loop: it may be over at once.
   loop.in(Duration::zero(), [&] { checking.start(); });
   return machine.run(end);
@@ -309,8 +327,10 @@ int check_command(int argc, char** argv) {
   add_dir_option(line, dir);
   line.footer(kCheckMore);
   if (const auto status = line.parse(argc, argv)) return *status;
+  GpuOrder counted = driver_order();  // before there is a loop whose signals its process would disturb
   const SystemClock clock;
-  return on_machine(clock, [&](Machine& machine) { return check(machine, allocation_folder(dir), json); });
+  return on_machine(clock,
+                    [&](Machine& machine) { return check(machine, allocation_folder(dir), json, std::move(counted)); });
 }
 
 constexpr std::array kSlurmCommands = {

@@ -77,6 +77,7 @@ struct WatchCommand {
   std::string match;
   std::string labels;
   std::string token_file;
+  bool slurm_order = false;
   std::optional<CommandLine::Option> every = {};
   std::optional<CommandLine::Option> slurm_option = {};
   bool cancel = false;
@@ -109,6 +110,9 @@ void add_each_options(CommandLine& line, WatchCommand& command, const Settings& 
   line.option(shared::kMatch, command.match, "cluster=\"a\"");
   line.option(shared::kLabels, command.labels, ", of --from, such as host=node (default: by its name)");
   line.option(shared::kTokenFile, command.token_file, "the bearer token of --from");
+  line.flag("--slurm-order", command.slurm_order,
+            "with --from: the exporters number GPUs as Slurm does; `lull slurm check` on each node says whether "
+            "(default: only jobs that have all GPUs of their nodes are judged)");
   line.option("--hours", options.hours,
               "with --per: act only in these hours of the day, such as 20-08 (default: always)")
       .value("SPAN,…");
@@ -220,16 +224,15 @@ int watch_all(WatchCommand& command, const Settings& known, Logger& logger, cons
 // The first of the programs that is not there.
 std::string missing_for_slurm(const EachSettings& settings, bool fleet) {
   if (!settings.slurm || (settings.dry_run && !fleet)) return {};
-  std::vector<std::string> programs = {"squeue", "scontrol", "scancel"};
-  for (const char* more : fleet ? std::array{"curl", "env"} : std::array{"srun", "runuser"})
-    programs.emplace_back(more);
+  std::vector<std::string> programs = {"squeue", "scontrol", "scancel", "srun", "runuser"};
+  if (fleet) programs = {"squeue", "scontrol", "scancel", "sinfo", "curl", "env"};
   for (const std::string& program : programs)
     if (!is_executable(program)) return program;
   return {};
 }
 
 Result<FleetSettings> settle_fleet(const WatchCommand& command, EachSettings each) {
-  FleetSettings settings{.each = std::move(each), .query = {}, .labels = {}};
+  FleetSettings settings{.each = std::move(each), .query = {}, .labels = {}, .same_order = command.slurm_order};
   settings.query.url = TRY(trace::url_of_prometheus(command.from));
   settings.query.match = command.match;
   settings.query.token_file = command.token_file;
@@ -283,8 +286,9 @@ int watch_command(int argc, char** argv) {
   if (const auto status = line.parse(argc, argv)) return *status;
   if (command.cancel) return cancel();
   if (command.slurm_option->given()) command.each.slurm = command.slurm;
-  if (command.from.empty() && !(command.match + command.labels + command.token_file).empty())
-    return complain("watch: --match, --labels and --token-file are about --from prometheus:URL", kExitUsage);
+  if (command.from.empty() && (!(command.match + command.labels + command.token_file).empty() || command.slurm_order))
+    return complain("watch: --match, --labels, --token-file and --slurm-order are about --from prometheus:URL",
+                    kExitUsage);
   if (!command.from.empty() && !command.each.slurm)
     return complain("watch: --from prometheus:URL needs --per job --slurm: Slurm says who has which GPU", kExitUsage);
   if (!command.from.empty() && !command.settings.evidence.empty())

@@ -136,6 +136,32 @@ class Merging {
   std::vector<std::vector<float>> values_;
 };
 
+bool is_fresh(const FleetGpu& gpu, Duration interval, Instant now) {
+  return now - gpu.at.back() <= std::max<Duration>(interval * 3 / 2, interval + 2s);
+}
+
+// Why a number of Slurm's may be another GPU of the exporter's; empty: it is not.
+std::string why_other_gpu(const FleetQuestion& question, const std::vector<FleetGpu>& fleet) {
+  std::map<std::string, unsigned> given;
+  for (const auto& [node, number] : question.gpus) ++given[node];
+  for (const auto& [node, count] : given) {
+    const std::string name = printable(node);
+    const auto has = question.node_gpus.find(node);
+    if (has == question.node_gpus.end()) return fmt::format("how many GPUs Slurm has on {} is unknown", name);
+    const auto shown = static_cast<unsigned>(std::ranges::count_if(fleet, [&](const FleetGpu& gpu) {
+      return gpu.at.size() > 1 && is_host_of(gpu.host, node) && is_fresh(gpu, median_interval(gpu.at), question.now);
+    }));
+    if (shown != has->second)
+      return fmt::format("Slurm has {} GPUs on {}, and series of now tell of {}", has->second, name, shown);
+    if (count != has->second && !question.same_order)
+      return fmt::format(
+          "the exporter of {} may number GPUs in another order than Slurm: `lull slurm check` there shows it, and "
+          "--slurm-order says that they agree",
+          name);
+  }
+  return "";
+}
+
 // Nothing: the reason is in `why`.
 std::optional<Lane> lane_of(const std::pair<std::string, unsigned>& which, const FleetQuestion& question,
                             const std::vector<FleetGpu>& fleet, Duration asked, std::string& why) {
@@ -178,8 +204,7 @@ std::optional<Lane> lane_of(const std::pair<std::string, unsigned>& which, const
                       format_duration(asked));
     return std::nullopt;
   }
-  const Duration age = question.now - found->at.back();
-  if (age > std::max<Duration>(lane.interval * 3 / 2, lane.interval + 2s)) {
+  if (!is_fresh(*found, lane.interval, question.now)) {
     why = fmt::format("{} was seen last at {}", name, format_rfc3339(WallTime(found->at.back().time_since_epoch()), 0));
     return std::nullopt;
   }
@@ -255,6 +280,7 @@ FleetVerdict judge_fleet_job(const Rule& rule, const FleetQuestion& question, co
     verdict.why = "it has no GPU";
     return verdict;
   }
+  if (verdict.why = why_other_gpu(question, fleet); !verdict.why.empty()) return verdict;
   const Duration gap = longest_gap(verdict.interval);
   Evaluator evaluator = Evaluator::compile(
       rule, {.gpus = lanes.size(), .interval = verdict.interval, .max_gap = gap, .missing = missing});

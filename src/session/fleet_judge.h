@@ -2,8 +2,13 @@
 // Judges a job by what a Prometheus holds of its GPUs: pure, and without memory. The same rule on the same samples as
 // live, on all GPUs of the job together. A GPU that Slurm gave to the job and that no fresh series tells of makes the
 // answer unknown: an exporter that is down never looks like an idle GPU.
+//
+// Slurm's number of a GPU need not be the exporter's. The answer is unknown unless the job has all GPUs of the node, or
+// the administrator says that both count alike. Either way the exporter must show as many GPUs as Slurm has there: one
+// that is lost may shift the numbers of the others.
 
 #include <array>
+#include <map>
 #include <optional>
 #include <string>
 #include <utility>
@@ -39,6 +44,8 @@ struct FleetQuestion {
   std::vector<std::pair<std::string, unsigned>> gpus;  // node and number of each GPU of the job
   Instant from{};                                      // the job has them since then
   Instant now{};
+  std::map<std::string, unsigned> node_gpus = {};  // how many GPUs Slurm has on each node of the job
+  bool same_order = false;                         // exporters number them as Slurm does
 };
 struct FleetVerdict {
   Truth truth = Truth::unknown;

@@ -6,6 +6,7 @@
 
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <functional>
 #include <random>
 
@@ -32,9 +33,14 @@ FleetGpu gpu_of(const std::string& host, unsigned number, const std::function<fl
 float idle(Instant) { return 0; }
 float busy(Instant) { return 90; }
 
+// By an administrator who says that the numbers agree, of nodes on which Slurm has as many GPUs as series tell of.
 FleetVerdict judged(const std::vector<FleetGpu>& fleet, std::vector<std::pair<std::string, unsigned>> gpus,
                     Instant from = kNow - 2h, const Rule& rule = kRule) {
-  return judge_fleet_job(rule, {.gpus = std::move(gpus), .from = from, .now = kNow}, fleet, WhenMissing::unknown);
+  FleetQuestion question{.gpus = std::move(gpus), .from = from, .now = kNow, .same_order = true};
+  for (const auto& [node, number] : question.gpus)
+    question.node_gpus[node] = static_cast<unsigned>(
+        std::ranges::count_if(fleet, [&](const FleetGpu& gpu) { return is_host_of(gpu.host, node); }));
+  return judge_fleet_job(rule, question, fleet, WhenMissing::unknown);
 }
 
 TEST(FleetJudge, AJobWhoseGpusAreAllIdleForTheTimeIsIdle) {
@@ -44,6 +50,41 @@ TEST(FleetJudge, AJobWhoseGpusAreAllIdleForTheTimeIsIdle) {
   EXPECT_GE(verdict.held, 50min);
   EXPECT_EQ(verdict.interval, 30s);
   EXPECT_EQ(judged(fleet, {{"n1", 0}, {"n1", 1}}).truth, Truth::no);
+}
+
+// gres.conf names the GPUs in another order, or AutoDetect finds them so: Slurm's GPU 0 is the exporter's GPU 1.
+TEST(FleetJudge, ANumberOfSlurmsIsNoGpuOfTheExporterUnlessThatIsProven) {
+  const std::vector<FleetGpu> fleet = {gpu_of("n1", 0, idle), gpu_of("n1", 1, idle)};
+  FleetQuestion question{.gpus = {{"n1", 0}}, .from = kNow - 2h, .now = kNow, .node_gpus = {{"n1", 2}}};
+  const auto verdict = [&] { return judge_fleet_job(kRule, question, fleet, WhenMissing::unknown); };
+  EXPECT_EQ(verdict().truth, Truth::unknown);
+  EXPECT_NE(verdict().why.find("another order than Slurm"), std::string::npos) << verdict().why;
+  EXPECT_NE(verdict().why.find("--slurm-order"), std::string::npos) << verdict().why;
+  question.same_order = true;
+  EXPECT_EQ(verdict().truth, Truth::yes) << verdict().why;
+  question.same_order = false;
+  question.gpus = {{"n1", 0}, {"n1", 1}};
+  EXPECT_EQ(verdict().truth, Truth::yes) << "it has all of them: " << verdict().why;
+  question.node_gpus.clear();
+  EXPECT_EQ(verdict().truth, Truth::unknown);
+}
+
+// One that the exporter has lost shifts the numbers of the others, and one that Slurm does not know may.
+TEST(FleetJudge, AnExporterThatShowsAnotherNumberOfGpusThanSlurmHasProvesNothing) {
+  for (const bool same_order : {false, true})
+    for (const unsigned slurms : {1U, 3U}) {
+      FleetQuestion question{.gpus = {{"n1", 0}, {"n1", 1}}, .from = kNow - 2h, .now = kNow};
+      question.node_gpus = {{"n1", slurms}};
+      question.same_order = same_order;
+      const std::vector<FleetGpu> fleet = {gpu_of("n1", 0, idle), gpu_of("n1", 1, idle)};
+      const FleetVerdict verdict = judge_fleet_job(kRule, question, fleet, WhenMissing::unknown);
+      EXPECT_EQ(verdict.truth, Truth::unknown);
+      EXPECT_NE(verdict.why.find("series of now tell of 2"), std::string::npos) << verdict.why;
+    }
+  const std::vector<FleetGpu> lost = {gpu_of("n1", 0, idle), gpu_of("n1", 1, busy, 5min)};
+  FleetQuestion question{.gpus = {{"n1", 0}}, .from = kNow - 2h, .now = kNow, .node_gpus = {{"n1", 2}}};
+  question.same_order = true;
+  EXPECT_EQ(judge_fleet_job(kRule, question, lost, WhenMissing::unknown).truth, Truth::unknown) << "a series of before";
 }
 
 TEST(FleetJudge, AGpuThatNoSeriesTellsOfMakesItUnknown) {

@@ -222,6 +222,7 @@ void FleetSession::learn_next() {
   Followed& one = jobs_.at(run);
   one.again = false;
   one.learning = {};
+  one.learning_nodes.clear();
   learn(run, 0);
 }
 
@@ -246,10 +247,28 @@ void FleetSession::learn(const std::string& run, std::size_t component) {
                             auto& all = one.learning;
                             all.gpus.insert(all.gpus.end(), given->gpus.begin(), given->gpus.end());
                             all.since = std::max({all.since, job.start, given->since});
-                            if (component + 1 < one.components.size()) return learn(run, component + 1);
-                            learned(run, "");
+                            learn_node_gpus(run, component, nodes);
                           }));
       }));
+}
+
+void FleetSession::learn_node_gpus(const std::string& run, std::size_t component,
+                                   const std::vector<std::string>& nodes) {
+  world_.run_tool({.arguments = slurm::node_gpus_command(nodes),
+                   .limit = slurm::kCommandLimit,
+                   .capture = true,
+                   .most_output = kMostList,
+                   .quiet = true},
+                  [=, this, here = here_](const HelperResult& shown) {
+                    if (!*here) return;
+                    const auto counts =
+                        shown.ok() ? slurm::read_node_gpus(shown.output, nodes) : fail("sinfo: " + shown.trouble);
+                    if (!counts) return learned(run, counts.error().message());
+                    Followed& one = jobs_.at(run);
+                    one.learning_nodes.insert(counts->begin(), counts->end());
+                    if (component + 1 < one.components.size()) return learn(run, component + 1);
+                    learned(run, "");
+                  });
 }
 
 void FleetSession::learned(const std::string& run, std::string why) {
@@ -257,6 +276,7 @@ void FleetSession::learned(const std::string& run, std::string why) {
   one.unclear = std::move(why);
   one.known = false;
   one.gpus = std::move(one.learning.gpus);
+  one.node_gpus = std::move(one.learning_nodes);
   one.since = one.learning.since;
   if (!one.unclear.empty() || one.gpus.empty() || !one.steps.empty()) {
     one.known = one.unclear.empty();
@@ -346,7 +366,11 @@ void FleetSession::judge(const std::vector<FleetGpu>& fleet, Instant now) {
     one.verdicts.clear();
     std::string why = one.unclear;
     if (one.known && !one.gpus.empty()) {
-      const FleetQuestion question{.gpus = one.gpus, .from = Instant(one.since.time_since_epoch() + ahead), .now = now};
+      const FleetQuestion question{.gpus = one.gpus,
+                                   .from = Instant(one.since.time_since_epoch() + ahead),
+                                   .now = now,
+                                   .node_gpus = one.node_gpus,
+                                   .same_order = settings_.same_order};
       for (std::uint32_t step = 0; step < one.steps.size(); ++step) {
         one.verdicts.push_back(judge_fleet_job(one.steps[step].when, question, fleet, settings_.each.missing));
         const FleetVerdict& verdict = one.verdicts.back();

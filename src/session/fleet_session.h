@@ -31,6 +31,7 @@ struct FleetSettings {
   EachSettings each;  // steps, users, hours, Slurm's policy
   trace::PrometheusQuery query;
   std::vector<trace::ColumnChoice> labels;
+  bool same_order = false;  // exporters number GPUs as Slurm does
 };
 // Refuses what cannot be judged so: rules of the machine, other actions than those about a job.
 Result<> check_fleet(const FleetSettings& settings);
@@ -51,14 +52,16 @@ class FleetSession {
     slurm::RunningJob job;                      // a het job: its first component
     std::vector<slurm::RunningJob> components;  // itself, where it has no others
     std::vector<std::pair<std::string, unsigned>> gpus;
-    WallTime since{};     // it has them, and runs
-    bool known = false;   // the two above, and `steps`
-    std::string unclear;  // why not
+    std::map<std::string, unsigned> node_gpus;  // how many Slurm has on each of its nodes
+    WallTime since{};                           // it has them, and runs
+    bool known = false;                         // the two above, and `steps`
+    std::string unclear;                        // why not
     std::vector<EachStep> steps;
     std::vector<FleetVerdict> verdicts;  // of each step, by the newest answer
     WallTime kept_until{};
     bool again = false;         // look at what Slurm gave it before it is judged
     slurm::GivenGpus learning;  // while that is being looked at, of the components so far
+    std::map<std::string, unsigned> learning_nodes;
   };
   using Key = std::pair<std::string, std::uint32_t>;  // run and step
   struct Acting {
@@ -82,6 +85,7 @@ class FleetSession {
   bool left_alone(const slurm::RunningJob& job) const;
   void learn_next();
   void learn(const std::string& run, std::size_t component);
+  void learn_node_gpus(const std::string& run, std::size_t component, const std::vector<std::string>& nodes);
   void learned(const std::string& run, std::string why);
   void pull();
   void pulled(const HelperResult& result);

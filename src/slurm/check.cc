@@ -155,6 +155,7 @@ std::string_view to_text(State state) {
     case State::missing: return "missing";
     case State::unknown: return "unknown";
     case State::untried: return "untried";
+    case State::differs: return "differs";
   }
   return "unknown";
 }
@@ -251,6 +252,7 @@ void NodeCheck::check_gpus(const std::vector<Allocation>& jobs) {
   run(gres_command(node_name()), [this, jobs](const HelperResult& result) {
     GpuNumbers numbers(folder_, facts_);
     numbers.looked(result, clock_.now());
+    check_order(numbers);
     gpus_.state = numbers.known() ? State::ok : !result.status ? State::unknown : State::missing;
     gpus_.text = numbers.known() ? fmt::format("slurmd -G names the files of {} GPU{}", numbers.size(),
                                                numbers.size() == 1 ? "" : "s")
@@ -265,6 +267,26 @@ void NodeCheck::check_gpus(const std::vector<Allocation>& jobs) {
       gpus_.fix = "give whole GPUs by File= of gres.conf; of a job from before a change nothing is known";
     }
   });
+}
+
+// Whether an exporter's number of a GPU is Slurm's. Watchers on nodes go by the files, and need not care.
+void NodeCheck::check_order(const GpuNumbers& numbers) {
+  std::vector<unsigned> all;
+  for (unsigned number = 0; number < numbers.size(); ++number) all.push_back(number);
+  const auto files = numbers.files_of(all, WallTime::max());
+  order_.state = State::untried;
+  if (!numbers.known() || !files || counted_.empty()) {
+    order_.text = counted_.empty() ? "the driver does not list the GPUs of this node"
+                                   : "which whole GPUs Slurm means is not known";
+    return;
+  }
+  const bool same =
+      files->size() == counted_.size() &&
+      std::ranges::equal(*files, counted_, [](const GpuFile& one, const auto& two) { return one == two; });
+  order_.state = same ? State::ok : State::differs;
+  order_.text = same ? "Slurm numbers the GPUs as the driver and exporters do"
+                     : "Slurm numbers the GPUs otherwise than the driver and exporters do: `lull watch --from` must "
+                       "not be given --slurm-order";
 }
 
 // The question of the nodes is asked as the job's user.
@@ -328,7 +350,7 @@ void NodeCheck::check_srun(const std::vector<Allocation>& jobs) {
 void NodeCheck::finish_one() {
   if (--open_ > 0) return;
   std::vector<CheckItem> items = std::move(configuration_);
-  for (CheckItem* item : {&folder_item_, &stale_, &gpus_, &users_, &srun_}) items.push_back(std::move(*item));
+  for (CheckItem* item : {&folder_item_, &stale_, &gpus_, &order_, &users_, &srun_}) items.push_back(std::move(*item));
   done_(std::move(items));
 }
 

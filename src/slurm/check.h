@@ -21,6 +21,7 @@ struct CheckItem {
     missing,
     unknown,  // it could not be looked at
     untried,  // there was nothing to try it with
+    differs,  // no mistake, but `lull watch --from` has to know
   };
   std::string name;
   State state = State::unknown;
@@ -38,11 +39,14 @@ class NodeCheck {
  public:
   using Done = std::function<void(std::vector<CheckItem>)>;
   // `root`: we are; another user cannot run srun as the user of a job.
-  NodeCheck(Run run, const Clock& clock, std::string folder, bool root, Done done, GpuNumbers::Facts facts = gres_facts)
+  // `counted`: the GPUs as an exporter counts them; empty: not known.
+  NodeCheck(Run run, const Clock& clock, std::string folder, bool root, GpuOrder counted, Done done,
+            GpuNumbers::Facts facts = gres_facts)
       : run_(std::move(run)),
         clock_(clock),
         folder_(std::move(folder)),
         root_(root),
+        counted_(std::move(counted)),
         done_(std::move(done)),
         facts_(std::move(facts)) {}
   NodeCheck(const NodeCheck&) = delete;
@@ -53,6 +57,7 @@ class NodeCheck {
  private:
   void check_stale(const std::vector<Allocation>& jobs);
   void check_gpus(const std::vector<Allocation>& jobs);
+  void check_order(const GpuNumbers& numbers);
   void check_users(const std::vector<Allocation>& jobs);
   void check_srun(const std::vector<Allocation>& jobs);
   void run(const Command& command, std::function<void(const HelperResult&)> then);
@@ -62,12 +67,14 @@ class NodeCheck {
   const Clock& clock_;
   std::string folder_;
   bool root_;
+  GpuOrder counted_;
   Done done_;
   GpuNumbers::Facts facts_;
   std::size_t open_ = 1;  // commands under way, and start() itself
   std::vector<CheckItem> configuration_;
   CheckItem folder_item_{.name = "folder"};
   CheckItem gpus_{.name = "gpus"};
+  CheckItem order_{.name = "gpu-order"};
   CheckItem stale_{.name = "stale"};
   CheckItem users_{.name = "users"};
   CheckItem srun_{.name = "srun"};

@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -79,14 +80,14 @@ class CheckTest : public ::testing::Test {
                : command[0] == "squeue" ? squeue
                                         : srun);
         },
-        clock, folder + "/run", root,
+        clock, folder + "/run", root, counted,
         [&](const std::vector<CheckItem>& items) {
           all = items;
           for (const CheckItem& item : items) found[item.name] = item;
         },
         [this] { return facts; });
     checking.start();
-    EXPECT_EQ(found.size(), 9U);
+    EXPECT_EQ(found.size(), 10U);
     for (const auto& [name, item] : found) {
       EXPECT_FALSE(item.text.empty()) << name;
       EXPECT_TRUE(item.state != State::missing || !item.fix.empty()) << name;
@@ -102,6 +103,7 @@ class CheckTest : public ::testing::Test {
   HelperResult srun = done();
   HelperResult slurmd = done("slurmd: Gres Name=gpu Type=(null) Count=1 Index=0 ID=7 File=/dev/null (null)\n");
   HelperResult squeue = done("22 RUNNING\n23 RUNNING\n");
+  GpuOrder counted = {GpuFile{0}};
   GresFacts facts{.changed = WallTime(1s), .slurmd = SlurmdStart{WallTime(2s), 2}};
   std::vector<Command> commands;
   std::vector<CheckItem> all;
@@ -110,7 +112,8 @@ class CheckTest : public ::testing::Test {
 TEST_F(CheckTest, ANodeThatHasAllIsFine) {
   give({.job = 22, .user = "ada", .nodes = "n[1-2]", .restarts = 0});
   give({.job = 23, .user = "ada", .nodes = "n1", .restarts = 0});
-  for (const auto& [name, item] : check()) EXPECT_EQ(item.state, State::ok) << name << ": " << item.text;
+  for (const auto& [name, item] : check())
+    EXPECT_EQ(item.state, name == "gpu-order" ? State::untried : State::ok) << name << ": " << item.text;
   EXPECT_EQ(status_of(all), 0);
   // One user is looked up once, and the job that asks most of srun is tried.
   EXPECT_EQ(commands.size(), 5U);
@@ -207,6 +210,29 @@ TEST_F(CheckTest, WhichGpusSlurmMeansHasToBeKnown) {
   slurmd = {};
   slurmd.trouble = "slurmd: not found";
   EXPECT_EQ(check()["gpus"].state, State::unknown);
+}
+
+// Device files of a test, by their numbers. Root alone can make them.
+TEST_F(CheckTest, SaysWhetherExportersCountGpusAsSlurmDoes) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can make device files";
+  for (unsigned i = 0; i < 2; ++i)
+    if (::mknod(fmt::format("{}/nvidia{}", folder, i).c_str(), S_IFCHR | 0600, makedev(195, i)) != 0)
+      GTEST_SKIP() << "no device files here";
+  slurmd = done(
+      fmt::format("slurmd: Gres Name=gpu Type=(null) Count=2 Index=0 ID=7 File={0}/nvidia1,{0}/nvidia0\n", folder));
+  counted = {GpuFile{1}, GpuFile{0}};
+  EXPECT_EQ(check()["gpu-order"].state, State::ok);
+  for (const GpuOrder& other : {GpuOrder{GpuFile{0}, GpuFile{1}}, GpuOrder{GpuFile{1}},
+                                GpuOrder{GpuFile{1}, GpuFile{0}, GpuFile{2}}, GpuOrder{GpuFile{1}, std::nullopt}}) {
+    counted = other;
+    EXPECT_EQ(check()["gpu-order"].state, State::differs);
+    EXPECT_EQ(status_of(all), 0) << "watchers on nodes go by the files";
+  }
+  counted.clear();
+  EXPECT_EQ(check()["gpu-order"].state, State::untried);
+  counted = {GpuFile{1}, GpuFile{0}};
+  slurmd = done("slurmd: Gres Name=gpu Type=(null) Count=1 Index=0 ID=7 File=(null)\n");
+  EXPECT_EQ(check()["gpu-order"].state, State::untried);
 }
 
 TEST_F(CheckTest, AFileThatAnEpilogLeftBehind) {

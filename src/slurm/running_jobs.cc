@@ -24,6 +24,7 @@ constexpr std::array kJobFields = {
     Field{"Account", 64},   Field{"HetJobIDSet", 512},
 };
 constexpr std::array kNodesFields = {Field{"JobID", 24}, Field{"RestartCnt", 16}, Field{"NodeList", 8192}};
+constexpr std::array kNodeFields = {Field{"NodeList", 256}, Field{"Gres", 512}};
 constexpr std::uint64_t kMostRestarts = 1'000'000'000;
 constexpr std::int64_t kLatest = 1LL << 33;  // seconds since 1970 that Slurm can mean
 
@@ -64,6 +65,26 @@ std::optional<std::vector<unsigned>> read_given_gpus(std::string_view text) {
   std::ranges::sort(gpus);
   if (std::ranges::adjacent_find(gpus) != gpus.end()) return std::nullopt;
   return gpus;
+}
+
+// "gpu:a100:4(S:0-1),gpu:t4:2(S:0,1),shard:8", "(null)". Nothing: it is not understood.
+std::optional<unsigned> read_gres_count(std::string_view text) {
+  if (text == "(null)") return 0;
+  std::string plain;
+  int depth = 0;
+  for (const char c : text) {
+    depth += c == '(' ? 1 : 0;
+    if (depth == 0) plain += c;
+    depth -= c == ')' ? 1 : 0;
+  }
+  std::uint64_t gpus = 0;
+  for (const std::string_view one : split(plain, ',')) {
+    if (one.substr(0, one.find(':')) != "gpu") continue;
+    const auto count = to_unsigned(one.substr(one.rfind(':') + 1));
+    if (!count || *count > 4096) return std::nullopt;
+    gpus += *count;
+  }
+  return depth == 0 ? std::optional(static_cast<unsigned>(gpus)) : std::nullopt;
 }
 
 }  // namespace
@@ -171,6 +192,26 @@ Result<GivenGpus> read_job_details(std::string_view output, std::uint64_t job, c
     for (const unsigned gpu : place->second) given.gpus.emplace_back(node, gpu);
   }
   return given;
+}
+
+Command node_gpus_command(const std::vector<std::string>& nodes) {
+  return {"sinfo", "--noheader", "--Node", fmt::format("--nodes={}", fmt::join(nodes, ",")),
+          format_option(kNodeFields)};
+}
+
+// A node is in as many lines as it has partitions.
+Result<std::map<std::string, unsigned>> read_node_gpus(std::string_view output, const std::vector<std::string>& nodes) {
+  std::map<std::string, unsigned> counts;
+  for (const std::string_view line : split(output, '\n')) {
+    const auto cells = cells_of(line, kNodeFields);
+    if (std::ranges::find(nodes, cells[0]) == nodes.end()) continue;  // a warning
+    const auto count = cells[1].size() < kNodeFields[1].width ? read_gres_count(cells[1]) : std::nullopt;
+    if (!count || counts.emplace(cells[0], *count).first->second != *count)
+      return fail(fmt::format("sinfo does not say how many GPUs {} has", cells[0]));
+  }
+  for (const std::string& node : nodes)
+    if (!counts.contains(node)) return fail(fmt::format("sinfo does not know the node {}", printable(node)));
+  return counts;
 }
 
 }  // namespace lull::slurm

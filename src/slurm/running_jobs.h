@@ -1,6 +1,7 @@
 #pragma once
-// The jobs of the whole cluster that run now, as squeue lists them, and the GPUs that Slurm gave to one of them on each
-// of its nodes, as `scontrol show job -d` says. For a judge that sits on no node (session/fleet_session.h).
+// The jobs of the whole cluster that run now, as squeue lists them, the GPUs that Slurm gave to one of them on each of
+// its nodes, as `scontrol show job -d` says, and how many GPUs those nodes have, as sinfo says. For a judge that sits
+// on no node (session/fleet_session.h).
 //
 // scontrol prints the job's name as it is, which may look like any other line. So the nodes must be those that squeue
 // has, each once: a forged line leaves its job without a judgement.
@@ -8,6 +9,7 @@
 #include <sys/types.h>
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -49,5 +51,9 @@ struct GivenGpus {
 Command job_details_command(std::uint64_t job);
 // `nodes`: those of read_job_nodes().
 Result<GivenGpus> read_job_details(std::string_view output, std::uint64_t job, const std::vector<std::string>& nodes);
+
+// How many GPUs Slurm has on each of these nodes.
+Command node_gpus_command(const std::vector<std::string>& nodes);
+Result<std::map<std::string, unsigned>> read_node_gpus(std::string_view output, const std::vector<std::string>& nodes);
 
 }  // namespace lull::slurm

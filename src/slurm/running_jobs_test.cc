@@ -72,6 +72,22 @@ TEST(RunningJobs, GpusAreThoseOfEachNode) {
   EXPECT_EQ(other->since, WallTime(1795001002s));
 }
 
+TEST(RunningJobs, SinfoSaysHowManyGpusANodeHas) {
+  const auto line = [](const std::string& node, const std::string& gres) {
+    return fmt::format("{:256}{:512}\n", node, gres);
+  };
+  const std::string two = line("n1", "gpu:a100:4(S:0-1),gpu:t4:2(S:0,1),shard:8(S:0)") + line("n2", "gpu:8");
+  EXPECT_EQ(read_node_gpus(two + two + "sinfo: warning\n" + line("n3", "rubbish:"), kNodes),
+            (std::map<std::string, unsigned>{{"n1", 6}, {"n2", 8}}))
+      << "in two partitions";
+  EXPECT_EQ(read_node_gpus(line("n1", "(null)"), {"n1"}), (std::map<std::string, unsigned>{{"n1", 0}}));
+  for (const std::string& text :
+       {line("n1", "gpu:8"), two + line("n2", "gpu:7"), line("n1", "gpu:x") + line("n2", "gpu:8"),
+        line("n1", "gpu:a100(S:0") + line("n2", "gpu:8"), std::string("sinfo: error")})
+    EXPECT_FALSE(read_node_gpus(text, kNodes)) << text;
+  EXPECT_EQ(node_gpus_command(kNodes)[3], "--nodes=n1,n2");
+}
+
 // The name of a job may hold anything, lines included.
 TEST(RunningJobs, ANameThatLooksLikeALineLeavesTheJobAlone) {
   for (const std::string& text : {

@@ -34,10 +34,11 @@ def shifted(result, by):
 
 
 class Cluster:
-    """Job 22 of ada with GPU 0 of n1 and of n2, since five minutes."""
+    """Job 22 of ada with GPU 0 of n1 and of n2, since five minutes. n2 has a second GPU."""
 
     def __init__(self, programs):
         self.programs = programs
+        programs.add("sinfo", f"cat <<'END'\n{'n1':256}{'gpu:1':512}\n{'n2':256}{'gpu:a100:2(S:0,1)':512}\nEND")
         self.job()
 
     def job(self, details="     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)", comment="", started=300, state="RUNNING", restarts=0,
@@ -78,8 +79,9 @@ def judge(lull, programs):
     """judge(server, …): started, once it watches; ended with the test."""
     started = []
 
-    def start(server, *options, step=f"{RULE}: slurm=cancel"):
-        one = subprocess.Popen([lull, "watch", "--from", server.url, "--per", "job", "--slurm", "--every", "500ms", "--step", step, *options],
+    def start(server, *options, step=f"{RULE}: slurm=cancel", order=("--slurm-order",)):
+        one = subprocess.Popen([lull, "watch", "--from", server.url, "--per", "job", "--slurm", "--every", "500ms", "--step", step,
+                                *order, *options],
                                env=clean_environment(PATH=programs.path), stderr=subprocess.PIPE, text=True)
         started.append(one)
         read_until(one.stderr, "watching the Slurm jobs of the cluster")
@@ -108,6 +110,33 @@ def test_a_job_whose_gpus_are_all_idle_is_acted_on_once(cluster, judge):
         assert all("time" not in asked for asked in server.asked), "the server's own clock counts"
 
 
+def test_without_a_proof_of_the_order_a_part_of_a_node_is_not_judged(cluster, judge):
+    """n1/0 is all of n1. Which GPU of n2 Slurm means is not known, until the administrator says it."""
+    with StandIn(body=lambda _: [*whole(0)[:2], series("n2:9400", 1)]) as server:
+        one = judge(server, order=())
+        said = read_until(one.stderr, "not judged")
+        assert "the exporter of n2 may number GPUs in another order than Slurm" in said and "--slurm-order" in said
+        asked = len(server.asked)
+        wait_until(lambda: len(server.asked) > asked + 5, what="more looks")
+        assert not cluster.acted()
+
+
+def test_a_job_with_all_gpus_of_its_nodes_needs_no_proof_of_the_order(cluster, judge, programs):
+    programs.add("sinfo", f"cat <<'END'\n{'n1':256}{'gpu:1':512}\n{'n2':256}{'gpu:1':512}\nEND")
+    with StandIn(body=lambda _: whole(0)[:2]) as server:
+        judge(server, order=())
+        wait_until(cluster.acted, what="the end of the job")
+
+
+def test_an_exporter_that_has_lost_a_gpu_proves_nothing(cluster, judge):
+    with StandIn(body=lambda _: whole(0)[:2]) as server:
+        one = judge(server)
+        assert "Slurm has 2 GPUs on n2, and series of now tell of 1" in read_until(one.stderr, "not judged")
+        asked = len(server.asked)
+        wait_until(lambda: len(server.asked) > asked + 5, what="more looks")
+        assert not cluster.acted()
+
+
 @pytest.mark.parametrize("body, said", [
     (lambda _: [series("n1", 0)], "no series tells of GPU 0 of n2"),
     (lambda _: [series("n1", 0), series("n2", 1)], "no series tells of GPU 0 of n2"),
@@ -127,8 +156,8 @@ def test_a_gpu_that_is_not_seen_is_never_idle(cluster, judge, body, said):
 
 
 @pytest.mark.parametrize("body", [
-    lambda _: [series("n1", 0), series("n2", 0, util=90)],
-    lambda _: [series("n1", 0), series("n2", 0, hole=(3, 8))],
+    lambda _: [series("n1", 0), series("n2", 0, util=90), series("n2", 1)],
+    lambda _: [series("n1", 0), series("n2", 0, hole=(3, 8)), series("n2", 1)],
 ], ids=["busy", "hole"])
 def test_a_busy_gpu_or_a_hole_is_no_idle_time(cluster, judge, body):
     with StandIn(body=body) as server:
@@ -218,6 +247,7 @@ def test_a_dry_run_says_what_it_would_do(cluster, judge):
     (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel", "--arm", "util > 5"], "--arm"),
     (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel", "--gpus", "0"], "--gpus"),
     (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: end"], "slurm=cancel or slurm=requeue is meant"),
+    (["--slurm-order", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel"], "are about --from"),
     (["--match", "a=1", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel"], "are about --from"),
 ])
 def test_what_cannot_be_judged_so_is_refused_in_one_line(run_lull, words, reason):

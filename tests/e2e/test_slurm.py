@@ -304,7 +304,7 @@ def test_the_steps_of_the_settings_are_used_where_the_command_line_has_none(sim,
 
 
 # -- check ----------------------------------------------------------------------------------------------
-CHECKS = ["settings", "watcher", "prolog", "epilog", "prolog-flags", "clock", "folder", "stale", "gpus", "users", "srun"]
+CHECKS = ["settings", "watcher", "prolog", "epilog", "prolog-flags", "clock", "folder", "stale", "gpus", "gpu-order", "users", "srun"]
 MISSING = {"settings", "watcher", "prolog", "epilog", "prolog-flags", "folder", "stale", "gpus", "users", "srun"}
 
 

@@ -11,6 +11,8 @@ import time
 
 import pytest
 
+from cluster import Cluster
+from conftest import Nodes
 from lull_e2e import LIMIT, read_until, wait_until
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[1] / "prometheus"))
@@ -43,7 +45,7 @@ class Fleet:
         self.ports[node] = int(line.strip().rpartition(":")[2])
         self.exporters[node] = one
 
-    def watch(self, *steps, options=()):
+    def watch(self, *steps, options=("--slurm-order",)):
         words = [word for step in steps for word in ("--step", step)]
         self.judge = self.nodes.gpus[self.cluster.nodes[0]].start_lull(
             "watch", "--from", f"prometheus:{self.prometheus.url}", "--per", "job", "--slurm", "--every", "1s", *options, *words,
@@ -153,7 +155,7 @@ def test_the_owner_keeps_a_job_by_its_comment(cluster, nodes, fleet):
     job = cluster.submit("--comment", "lull-keep=2099-01-01T00:00:00Z")
     started(cluster, job)
     nodes.idle()
-    fleet.watch(f"{RULE}: slurm=cancel", options=["--keep-at-most", "1h"])
+    fleet.watch(f"{RULE}: slurm=cancel", options=["--slurm-order", "--keep-at-most", "1h"])
     assert "its Comment keeps it for" in fleet.said("keeps it for")
     assert untouched(cluster, job)
 
@@ -173,7 +175,52 @@ def test_a_dry_run_says_it_and_does_nothing(cluster, nodes, fleet):
     job = cluster.submit()
     started(cluster, job)
     nodes.idle()
-    fleet.watch(f"{RULE}: slurm=cancel", options=["--dry-run", "--log-format", "json"])
+    fleet.watch(f"{RULE}: slurm=cancel", options=["--slurm-order", "--dry-run", "--log-format", "json"])
     line = json.loads(fleet.said('"would-act"').splitlines()[-1])
     assert line["event"] == "would-act" and str(job) in json.dumps(line)
     assert untouched(cluster, job)
+
+
+@pytest.fixture(scope="module")
+def reversed_cluster(lull):
+    """One node, whose gres.conf names its second GPU first: Slurm's GPU 0 is the exporter's GPU 1."""
+    made = Cluster(lull, 1, order=[1, 0])
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def reversed_fleet(reversed_cluster, lull):
+    nodes = Nodes(reversed_cluster, lull)
+    made = Fleet(reversed_cluster, nodes)
+    yield made
+    made.close()
+    nodes.close()
+    reversed_cluster.cancel_all()
+
+
+def test_a_job_with_a_part_of_a_node_is_not_judged_by_its_neighbours_gpu(reversed_cluster, reversed_fleet):
+    cluster, fleet = reversed_cluster, reversed_fleet
+    job = cluster.submit()
+    (node,) = started(cluster, job)
+    gpus = fleet.nodes.gpus[node]
+    gpus.set(0, util=0)  # the neighbour's; the job works on GPU 1
+    check = gpus.lull("slurm", "check", "--dir", cluster.runs / node,
+                      env={"SLURMD_NODENAME": node, "SLURM_CONF": cluster.env["SLURM_CONF"], "PATH": cluster.env["PATH"]})
+    assert "differs  gpu-order" in check.stdout, check.stdout
+    fleet.watch(f"{RULE}: slurm=requeue", options=())
+    assert "--slurm-order" in fleet.said("not judged")
+    time.sleep(12)  # longer than the rule asks for
+    assert untouched(cluster, job)
+
+
+def test_a_job_with_all_gpus_of_a_node_is_judged_whatever_their_order(reversed_cluster, reversed_fleet):
+    cluster, fleet = reversed_cluster, reversed_fleet
+    job = cluster.submit("--gres=gpu:2")
+    (node,) = started(cluster, job)
+    fleet.nodes.gpus[node].set(0, util=0)
+    fleet.watch(f"{RULE}: slurm=requeue", options=())
+    time.sleep(12)
+    assert untouched(cluster, job), "its other GPU works"
+    fleet.nodes.idle(node)
+    restarted(cluster, job)
