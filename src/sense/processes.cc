@@ -248,6 +248,15 @@ bool inside_slurm() {
   return where && container_of(*where).starts_with("slurm:");
 }
 
+bool inside_slurm_job(std::string_view job) {
+  constexpr std::string_view kSlurm = "slurm:";
+  if (!job.starts_with(kSlurm)) return false;
+  const std::string number = environment_variable("SLURM_JOB_ID").value_or("");
+  if (!number.empty() && job.substr(kSlurm.size()) == number) return true;
+  const auto where = read_cgroups(0);
+  return where && container_of(*where) == job;
+}
+
 namespace {
 
 // A guard is root's, or of the user whose process it is.

@@ -49,6 +49,7 @@ std::vector<NamedCgroup> named_cgroups(std::string_view text);
 std::string to_text(const NamedCgroup& one);
 std::string container_of(std::string_view text);  // the first of them; empty: none
 bool inside_slurm();                              // are we ourselves in a batch job?
+bool inside_slurm_job(std::string_view job);      // in this one? "slurm:22"
 
 // True in the machine's first pid namespace, where the driver shows all processes. Elsewhere (a container) a driver
 // leaves out the processes of others without a word, or gives the numbers of the host, which may be those of quite

@@ -57,6 +57,30 @@ Truth EachSession::works_again(const TrackedSubject& told, std::uint32_t step) c
 
 // ---- acting
 
+namespace {
+
+constexpr std::size_t kMostSpared = 1000;  // of which it was said
+
+// Of a Slurm job, of which this node is perhaps one of many. From inside a job its own user may mean just that.
+bool is_slurms(const GpuProcess& one) { return one.job.starts_with("slurm:") && !inside_slurm_job(one.job); }
+
+}  // namespace
+
+// Without --slurm the other nodes of a Slurm job are not asked, and a command may do anything to it: `scontrol requeue`
+// would end the work of all of them. Said once for each run of a subject.
+bool EachSession::spares_slurm_job(const TrackedSubject& tracked, const ActionOption& word) {
+  if (slurm_ || word.kind != ActionOption::Kind::exec) return false;
+  const auto of_slurm = std::ranges::find_if(tracked.holders, is_slurms);
+  if (of_slurm == tracked.holders.end()) return false;
+  if (spared_.size() > kMostSpared) spared_.clear();
+  if (spared_.emplace(tracked.key, word.text).second)
+    sink_.note_of(whom(tracked), Level::warning, "spared",
+                  fmt::format("{}: {} is not run for Slurm job {}: its other nodes are not asked; `--per job --slurm` "
+                              "asks them, notify and mail work without it",
+                              tracked.title, printable(word.text), printable(of_slurm->job.substr(6))));
+  return true;
+}
+
 void EachSession::fired(const Event& event, const Fired& fire) {
   const Key key{event.subject, event.step};
   if (acting_.contains(key)) return;
@@ -153,6 +177,9 @@ std::vector<std::unique_ptr<Action>> EachSession::actions_of(const Key& key, con
 
 void EachSession::act_on(const Key& key, const Fired& fire) {
   const TrackedSubject& tracked = *tracker_.find(key.first);
+  std::vector<ActionOption> words = steps_of(key.first)[key.second].actions;
+  std::erase_if(words, [&](const ActionOption& word) { return spares_slurm_job(tracked, word); });
+  if (words.empty()) return engine_.outcome(key.first, 0, key.second);
   FiringFacts all = facts(tracked, fire, key.second);
   const bool dry_run = settings_.dry_run;
   if (!dry_run || !confirms()) sink_.firing(all, dry_run);
@@ -167,7 +194,7 @@ void EachSession::act_on(const Key& key, const Fired& fire) {
       acting.actions.push_back(std::move(action));
     }
   }
-  for (const ActionOption& word : steps_of(key.first)[key.second].actions)
+  for (const ActionOption& word : words)
     for (auto& action : actions_of(key, tracked, word)) {
       if (const auto ready = action->prepare(); !ready)
         sink_.note_of(acting.whom, Level::warning, "failed",
@@ -270,13 +297,13 @@ std::vector<GpuProcess> EachSession::to_end(const Key& key, const std::set<Proce
   if (tracked == nullptr) return all;
   for (const GpuProcess& one : tracked->holders) {
     if (!seen.contains(one.id())) continue;
-    // Its script would go on, and the GPUs stay allocated. From inside a job its own user may mean just that.
-    if (what == "ended" && one.job.starts_with("slurm:") && !inside_slurm()) {
+    // Its script would go on, and the GPUs stay allocated.
+    if (is_slurms(one)) {
       sink_.note_of(whom(*tracked), Level::warning, "spared",
-                    fmt::format("{}: {} {} of {} is of Slurm job {}, which would keep its GPUs: it is not ended; "
+                    fmt::format("{}: {} {} of {} is of Slurm job {}, which would keep its GPUs: it is not {}; "
                                 "`--per job --slurm` with slurm=cancel or slurm=requeue is meant",
                                 tracked->title, printable(one.name()), one.pid, printable(one.user()),
-                                printable(one.job.substr(6))));
+                                printable(one.job.substr(6)), what));
       continue;
     }
     const std::string elsewhere = works_elsewhere(*tracked, key.second, one);

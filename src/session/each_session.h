@@ -111,6 +111,7 @@ class EachSession {
   void ask_nodes_early(const Key& key);
   std::vector<std::unique_ptr<Action>> actions_of(const Key& key, const TrackedSubject& tracked,
                                                   const ActionOption& word);
+  bool spares_slurm_job(const TrackedSubject& tracked, const ActionOption& word);
   void add_slurm_actions(const Key& key, const TrackedSubject& tracked, const ActionOption& word,
                          std::vector<std::unique_ptr<Action>>& made);
   void start_again(std::uint64_t job, const std::string& id);
@@ -163,6 +164,7 @@ class EachSession {
   std::map<Key, bool> unsaid_;                   // fired, and nothing was said of that yet; true: it was called off
   std::set<Key> not_confirmed_;                  // said, of stretches that go on
   std::set<std::string> said_;
+  std::set<std::pair<std::string, std::string>> spared_;  // said, of which subject and action
   std::string users_trouble_;
   SessionEnd end_;
 };

@@ -141,6 +141,49 @@ TEST(EachSessionTest, AProcessOfASlurmJobIsNotEnded) {
   EXPECT_GE(world.count("end 10"), 1U);
 }
 
+TEST(EachSessionTest, FromInsideASlurmJobAnotherOneIsNotEnded) {
+  ::setenv("SLURM_JOB_ID", "7", 1);
+  FakeWorld world(
+      held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}, {1, {holder_for_test(11, 1000, "slurm:77")}}}, idle));
+  Listening sink;
+  run_for(each(Per::job), world, sink, 10min);
+  ::unsetenv("SLURM_JOB_ID");
+  EXPECT_GE(world.count("end 10"), 1U);
+  EXPECT_EQ(world.count("end 11"), 0U);
+}
+
+// A command may requeue a job of which another node works, and this one does not ask it.
+TEST(EachSessionTest, NoCommandIsRunForASlurmJobWithoutItsOtherNodes) {
+  ::unsetenv("SLURM_JOB_ID");
+  for (const Per per : {Per::gpu, Per::job}) {
+    FakeWorld world(held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}, {1, {holder_for_test(11)}}},
+                            [](Instant at, unsigned) { return at.time_since_epoch() / 1min % 5 == 4 ? 90.0 : 0.0; }));
+    EachSettings settings = each(per, {{"util < 1 for 60s", "exec=true"}, {"util < 1 for 90s", "mail=ada"}});
+    settings.who.free_too = false;
+    Listening sink;
+    run_for(std::move(settings), world, sink, 30min);
+    EXPECT_EQ(world.count("exec=true"), 6U) << "for the other one";
+    EXPECT_EQ(world.count("mail=ada"), 12U) << "a notice does nothing";
+    const auto spared = [](const std::pair<std::string, std::string>& note) { return note.first == "spared"; };
+    EXPECT_EQ(std::ranges::count_if(sink.notes, spared), 1);
+    EXPECT_NE(std::ranges::find_if(sink.notes, spared)->second.find("--slurm"), std::string::npos);
+    const auto hook = [](const FiringFacts& facts) { return facts.action == "exec=true"; };
+    EXPECT_EQ(std::ranges::count_if(sink.firings, hook), 6);
+  }
+}
+
+TEST(EachSessionTest, AProcessOfASlurmJobIsNotParked) {
+  ::unsetenv("SLURM_JOB_ID");
+  FakeWorld world(held_by({{0, {holder_for_test(10, 1000, "slurm:7")}}, {1, {holder_for_test(11)}}}, idle));
+  Listening sink;
+  run_for(each(Per::job, {{"util < 1 for 60s", "park"}}), world, sink, 10min);
+  std::set<std::string> parked;
+  for (const auto& one : world.happened)
+    if (one.what.starts_with("park ")) parked.insert(one.what.substr(0, 7));
+  EXPECT_EQ(parked, std::set<std::string>{"park 11"});
+  EXPECT_TRUE(sink.noted("spared"));
+}
+
 TEST(EachSessionTest, AProcessThatWorksOnAnotherGpuIsNotEndedForAnIdleOne) {
   FakeWorld world(held_by({{0, {holder_for_test(10)}}, {1, {holder_for_test(10)}}},
                           [](Instant, unsigned gpu) { return gpu == 1 ? 90.0 : 0.0; }));

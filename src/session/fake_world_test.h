@@ -81,6 +81,12 @@ class FakeWorld final : public World {
       }
     });
   }
+  std::unique_ptr<Action> parking(const std::string& text, const ParkOptions&, ParkJob::Who who,
+                                  std::unique_ptr<Action>) override {
+    return std::make_unique<FakeAction>(*this, text, true, [this, who] {
+      for (const std::string& one : who().value_or(std::vector<std::string>())) note("park " + one);
+    });
+  }
   void stop_ourselves() override { note("stopped ourselves"); }
   // What a command answers, and when; a test that starts none has none.
   void run_helper(const std::vector<std::string>& command, Duration, Helpers::Done done) override {
