@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <filesystem>
 #include <span>
 #include <string_view>
 
@@ -84,6 +85,15 @@ bool is_typed_into(const ProcessEntry& shell, const ProcessEntry& child, const R
   return asks_for_commands(split(text, '\0'));
 }
 
+// The name of the file that the process runs; empty: it cannot be seen.
+std::string program_of(const Root& root, pid_t pid) {
+  std::error_code error;
+  std::string name = std::filesystem::read_symlink(root.proc + "/" + std::to_string(pid) + "/exe", error).filename();
+  constexpr std::string_view kDeleted = " (deleted)";  // by an upgrade
+  if (name.ends_with(kDeleted)) name.resize(name.size() - kDeleted.size());
+  return name;
+}
+
 // ---- trees
 
 // A subordinate uid is its user's.
@@ -141,6 +151,9 @@ std::optional<std::string> job_of_slurmstepd(const Root& root, const ProcessEntr
   std::optional<std::string> found;
   const auto is_it = [&](const ProcessEntry& one) {
     if (one.pid == entry.pid || one.name != "slurmstepd" || process_user(root, one.pid) != uid_t{0}) return false;
+    // A link to sudo gives a process of root's any name.
+    const std::string program = program_of(root, one.pid);
+    if (!program.empty() && program != "slurmstepd") return false;
     // "slurmstepd: [4711.batch]"
     const auto title = read_file(AT_FDCWD, root.proc + "/" + std::to_string(one.pid) + "/cmdline", 4096);
     const std::string_view text = title ? std::string_view(*title) : std::string_view();
@@ -294,8 +307,18 @@ const Result<std::vector<LeaseInfo>>& JobFinder::leases() {
 }
 
 Result<JobFinder::Job> JobFinder::search(const ProcessEntry& entry, uid_t user) {
-  for (const Container& one : TRY(find_containers(root_, entry.pid)))
-    if (one.may_hold(user) && (one.is_slurm() || std::ranges::find(own_containers_, one.path) == own_containers_.end()))
+  const std::vector<Container> containers = TRY(find_containers(root_, entry.pid));
+  const auto slurms =
+      std::ranges::find_if(containers, [&](const Container& one) { return one.is_slurm() && one.may_hold(user); });
+  if (slurms != containers.end()) return job_in(*slurms, entry, user);
+  if (!in_trees_.contains(entry.id()))
+    if (const auto number = job_of_slurmstepd(root_, entry)) {
+      const std::string what = "slurm:" + *number;
+      const std::string& id = name_for(what, what);
+      return Job{id, title_of(CgroupKind::slurm, id)};
+    }
+  for (const Container& one : containers)
+    if (one.may_hold(user) && !one.is_slurm() && std::ranges::find(own_containers_, one.path) == own_containers_.end())
       return job_in(one, entry, user);
   const std::vector<LeaseInfo> leases = TRY(this->leases());
   std::optional<Job> job;

@@ -51,7 +51,8 @@ struct Container : NamedCgroup {
 Result<std::vector<Container>> find_containers(const Root& root, pid_t pid);
 
 // The number of the job that a process of slurmstepd's is in, by the title of slurmstepd, which runs as root: for paths
-// that name the job by its SLUID. Nothing: no ancestor is slurmstepd.
+// that name the job by its SLUID, and where Slurm makes no cgroups (proctrack/pgid, proctrack/linuxproc). Nothing: no
+// ancestor is slurmstepd.
 std::optional<std::string> job_of_slurmstepd(const Root& root, const ProcessEntry& entry);
 
 // A part of what is known, so that a look costs what has changed and not what is there: each process is looked at once
@@ -65,12 +66,12 @@ struct Rotation {
   bool is(pid_t pid) const { return static_cast<std::uint64_t>(pid) % parts == look % parts; }
 };
 
-// Which job a process is in. In this order: a Slurm job, a pod, a container (unless we are in it as well), the holder
-// of a lease with what it started, or a process tree: from the process up to below the interactive shell,
-// the terminal or the service that it was started from. Where the tree is broken, since a launcher has ended or another
-// user's process is above, those of one process group stay together, and with the leader of their session if that is
-// no such shell. The job of a process that uses a GPU is found when it is first seen, and stays so, also for those
-// below it that come later: the top of a tree may end long before the rest.
+// Which job a process is in. In this order: a Slurm job by its cgroup, or by slurmstepd above it, a pod, a container
+// (unless we are in it as well), the holder of a lease with what it started, or a process tree: from the process up to
+// below the interactive shell, the terminal or the service that it was started from. Where the tree is broken, since a
+// launcher has ended or another user's process is above, those of one process group stay together, and with the leader
+// of their session if that is no such shell. The job of a process that uses a GPU is found when it is first seen, and
+// stays so, also for those below it that come later: the top of a tree may end long before the rest.
 class JobFinder {
  public:
   using Leases = std::function<Result<std::vector<LeaseInfo>>()>;

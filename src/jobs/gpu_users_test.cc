@@ -693,6 +693,28 @@ TEST_F(NamedByOthers, AJobThatIsNamedByItsSluidHasTheNumberThatSlurmstepdShows) 
   EXPECT_EQ(jobs_of({11, 12}), std::vector<std::string>(2, "slurm:s8FXKTA79XAR00"));
 }
 
+// proctrack/pgid and proctrack/linuxproc: the cgroup names no job.
+TEST_F(GpuUsersTest, WithoutCgroupsOfSlurmsAProcessIsOfTheJobOfTheSlurmstepdAboveIt) {
+  make({.pid = 8, .name = "slurmd", .user = 0});
+  make({.pid = 9, .parent = 8, .name = "slurmstepd", .user = 0, .arguments = {"slurmstepd: [4711.batch]"}});
+  make({.pid = 10, .parent = 9, .name = "slurm_script"});
+  make({.pid = 11, .parent = 10, .session = 11, .cgroup = "/docker/" + std::string(64, 'a')});
+  make({.pid = 12, .parent = 11});
+  make({.pid = 19, .parent = 8, .name = "slurmstepd", .user = 0, .arguments = {"slurmstepd: [4712.0]"}});
+  make({.pid = 20, .parent = 19});
+  GpuUsers users(root);
+  const Snapshot seen = snapshot({{process(10), process(11), process(12), process(20)}});
+  std::vector<std::string> jobs;
+  for (const GpuProcess& one : holders(users.look(seen, UserDetail::jobs)[0])) jobs.push_back(one.job);
+  EXPECT_EQ(jobs, (std::vector<std::string>{"slurm:4711", "slurm:4711", "slurm:4711", "slurm:4712"}));
+  // A program of root's that a user started under that name.
+  fs::create_symlink("/usr/bin/sudo", root.proc + "/9/exe");
+  EXPECT_EQ(job_of(12), "tree:10@100");
+  fs::remove(root.proc + "/9/exe");
+  fs::create_symlink("/usr/sbin/slurmstepd (deleted)", root.proc + "/9/exe");
+  EXPECT_EQ(job_of(12), "slurm:4711");
+}
+
 TEST_F(NamedByOthers, WhereNobodyCanSeeWhoMadeItUsersAreNotJoined) {
   const std::string docker = "/system.slice/docker-" + id + ".scope";  // there is no such folder
   make({.pid = 10, .user = 1000, .cgroup = docker});
