@@ -98,6 +98,7 @@ void EachSession::add_slurm_actions(const Key& key, const TrackedSubject& tracke
   const bool does_verb = is_verb && !settings_.dry_run;
   slurm::JobStep::Options options{.text = does_verb ? word.text : "ask the nodes of the job", .job = *job};
   if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
+  options.acts = !word.only_tells();
   options.policy = slurm_->settings().policy;
   const EachStep& fired = steps_of(key.first)[key.second];
   options.program = own_program();

@@ -498,6 +498,7 @@ std::unique_ptr<Action> FleetSession::through_slurm(const Key& key, const Action
                  .het_job = one.job.het_job};
   for (const auto& [node, number] : one.gpus) options.job.gpus.push_back(number);
   if (is_verb) options.verb = slurm::parse_verb(word.argument).value_or(slurm::Verb{});
+  options.acts = !word.only_tells();
   options.policy = settings_.each.slurm->policy;
   options.rule = to_text(one.steps[key.second].when);
   auto step = std::make_unique<slurm::JobStep>(loop_, world_.runner(), std::move(options));

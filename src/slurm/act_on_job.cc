@@ -126,7 +126,9 @@ void ActOnJob::looked() {
   if (!state_->ok() && !knows_no_job(*state_)) return finish(ActResult::Kind::failed, "squeue: " + trouble_of(*state_));
   const auto state = state_->ok() ? read_squeue(state_->output, request_.judged.job) : std::optional<JobState>();
   if (!state) return finish(ActResult::Kind::failed, state.error().message());
-  doing_ = plan(*state, request_.judged, request_.verb.value_or(Verb{}), request_.policy, request_.reason);
+  // A command that Slurm does not know of is allowed where a signal is.
+  const Verb unknown{request_.acts ? VerbKind::signal : VerbKind::comment};
+  doing_ = plan(*state, request_.judged, request_.verb.value_or(unknown), request_.policy, request_.reason);
   if (doing_.kind == Doing::Kind::no_longer) return finish(ActResult::Kind::no_longer, doing_.why, !*state);
   if (doing_.kind == Doing::Kind::not_now) return finish(ActResult::Kind::not_now, doing_.why);
   if (doing_.kind == Doing::Kind::refused) return finish(ActResult::Kind::refused, doing_.why);

@@ -52,6 +52,7 @@ class ActOnJob {
     std::vector<JudgedPart> parts = {};
     WallTime runs_since{};
     std::optional<Verb> verb = {};  // nothing: it is looked at, and that is all
+    bool acts = false;              // without a verb: a command follows, which may do anything to the job
     ActPolicy policy = {};
     std::string reason = {};  // for AdminComment; empty: it stays as it is
     bool dry_run = false;

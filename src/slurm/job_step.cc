@@ -93,6 +93,7 @@ void JobStep::look(std::optional<Verb> verb) {
                         .parts = std::move(parts),
                         .runs_since = loop_.clock().wall() - idle_for_,
                         .verb = std::move(verb),
+                        .acts = options_.acts,
                         .policy = options_.policy,
                         .reason = reason_,
                         .dry_run = options_.dry_run,

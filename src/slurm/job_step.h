@@ -28,6 +28,7 @@ class JobStep final : public Action {
     std::string text;  // "slurm=requeue"
     Allocation job;
     std::optional<Verb> verb = {};  // nothing: the nodes are asked, and that is all
+    bool acts = false;              // without a verb: more follows than a notice
     ActPolicy policy = {};
     std::string program = "lull";  // that each node runs: lull slurm ask …
     std::string rule = {};

@@ -42,14 +42,14 @@ class Cluster:
         self.job()
 
     def job(self, details="     Nodes=n[1-2] CPU_IDs=0 Mem=0 GRES=gpu:1(IDX:0)", comment="", started=300, state="RUNNING", restarts=0,
-            name="train", suspended="None"):
+            name="train", suspended="None", batch=1):
         start = int(time.time()) - started
         listed = f"{22:<24}{restarts:<16}{1000:<16}{'ada':64}{start:<24}{'N/A':24}{'main':64}{'(null)':64}{'(null)':64}{'N/A':512}"
         nodes = f"{22:<24}{restarts:<16}{'n[1-2]':8192}"
         shown = f"JobId=22 JobName={name}\n   StartTime={start} EndTime=Unknown\n   SuspendTime={suspended} SecsPreSuspend=0\n{details}\n   MinCPUsNode=1"
         self.programs.add("squeue", f"""case "$*" in
 *tres-alloc*) cat <<'END'
-{row(state, restarts, count=2, nodes="n[1-2]", tres="cpu=2,node=2,billing=2,gres/gpu=2")}
+{row(state, restarts, batch, count=2, nodes="n[1-2]", tres="cpu=2,node=2,billing=2,gres/gpu=2")}
 END
 ;; *UserName*) cat <<'END'
 {listed if state == "RUNNING" else ""}
@@ -135,6 +135,16 @@ def test_an_exporter_that_has_lost_a_gpu_proves_nothing(cluster, judge):
         asked = len(server.asked)
         wait_until(lambda: len(server.asked) > asked + 5, what="more looks")
         assert not cluster.acted()
+
+
+def test_no_command_is_run_for_an_interactive_job_that_is_left_alone(cluster, judge, tmp_path):
+    cluster.job(batch=0)
+    ran = tmp_path / "ran"
+    with StandIn(body=whole) as server:
+        one = judge(server, step=f"{RULE}: exec=touch {ran}")
+        read_until(one.stderr, "it is left alone (slurm.interactive)")
+        time.sleep(1)
+        assert not ran.exists()
 
 
 @pytest.mark.parametrize("body, said", [
