@@ -42,17 +42,16 @@ Result<EachStep> step_of(const std::string& text, const std::string& from, const
   return step;
 }
 
-// A Slurm job whose processes are ended goes on with its script, and keeps its GPUs.
+// A Slurm job whose processes are ended or parked goes on with its script, and keeps its GPUs.
 Result<> check_slurm(const EachStep& step, bool slurm) {
   for (const ActionOption& action : step.actions) {
     if (action.kind == ActionOption::Kind::slurm) {
       if (!slurm) return fail(fmt::format("{} needs --per job --slurm", printable(action.text)));
       TRY(during("slurm=", slurm::parse_verb(action.argument)));
     }
-    if (slurm && action.kind == ActionOption::Kind::holders)
-      return fail(
-          fmt::format("{} would leave a Slurm job and its GPUs as they are: slurm=cancel or slurm=requeue is meant",
-                      printable(action.text)));
+    if (slurm && (action.kind == ActionOption::Kind::holders || action.kind == ActionOption::Kind::park))
+      return fail(fmt::format("{} would leave a Slurm job its GPUs: slurm=cancel or slurm=requeue is meant",
+                              printable(action.text)));
   }
   return {};
 }

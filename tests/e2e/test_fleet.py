@@ -257,6 +257,7 @@ def test_a_dry_run_says_what_it_would_do(cluster, judge):
     (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel", "--arm", "util > 5"], "--arm"),
     (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel", "--gpus", "0"], "--gpus"),
     (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: end"], "slurm=cancel or slurm=requeue is meant"),
+    (["--from", "prometheus:http://x", "--per", "job", "--slurm", "--step", f"{RULE}: park"], "slurm=cancel or slurm=requeue is meant"),
     (["--slurm-order", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel"], "are about --from"),
     (["--match", "a=1", "--per", "job", "--slurm", "--step", f"{RULE}: slurm=cancel"], "are about --from"),
 ])

@@ -288,7 +288,7 @@ def test_a_prolog_that_cannot_write_drains_no_node_and_its_job_is_not_judged(clu
 
 
 def test_end_is_refused_for_slurm_jobs(cluster, lull):
-    for args in (["--per", "job", "--slurm", "--do", "end"], ["--per", "gpu", "--slurm", "--do", "slurm=cancel"],
+    for args in (["--per", "job", "--slurm", "--do", "end"], ["--per", "job", "--slurm", "--do", "park"], ["--per", "gpu", "--slurm", "--do", "slurm=cancel"],
                  ["--per", "job", "--do", "slurm=cancel"], ["--per", "job", "--slurm", "--do", "slurm=kill"]):
         done = cluster.run(lull, "watch", *args, check=False)
         assert done.returncode == 2 and done.stderr.count("\n") == 1, done.stderr
