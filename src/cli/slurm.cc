@@ -105,13 +105,18 @@ std::string nobody_text(const std::string& folder, std::uint64_t job) {
 }
 
 // Root's watcher sees all GPUs. The asking user's own watcher counts only if there is no other: a user cannot avoid
-// being judged by running a watcher. For root no other user's watcher counts.
-Answer heard(const std::vector<Reply>& replies, std::uint64_t job) {
+// being judged by running a watcher. For root no other user's watcher counts. `for_root`: root asks, from another node
+// and as the job's user.
+Answer heard(const std::vector<Reply>& replies, std::uint64_t job, bool for_root) {
   Answer answer{.job = job, .node = node_name()};
   for (const uid_t owner : {uid_t{0}, ::geteuid()}) {
     for (const Reply& reply : replies) {
       const auto one = reply.owner == owner ? read_answer(reply.line) : std::nullopt;
       if (!one || one->job != job || one->node != answer.node || one->says == Says::nobody) continue;
+      if (for_root && owner != 0) {
+        answer.why = "a watcher of its user does not count for root, and root's is not here";
+        continue;
+      }
       if (answer.says != Says::nobody)
         return {.job = job, .node = answer.node, .says = Says::unknown, .why = "two watch it here"};
       answer = *one;
@@ -133,14 +138,15 @@ int ask_command(int argc, char** argv) {
   line.flag(shared::kJson, json, shared::kOneObject);
   line.option("--rule", rule, "the rule of one of the watcher's steps (default: that of the last one)").value("RULE");
   add_dir_option(line, dir);
-  line.flag("--plain", plain, "for other nodes").hidden();
+  line.flag("--plain", plain, "for other nodes: only root's watcher counts").hidden();
   line.footer(kAskMore);
   if (const auto status = line.parse(argc, argv)) return *status;
   if (words.size() != 1) return complain("slurm ask: one job, such as 22", kExitUsage);
   const auto job = parse_job_number(words[0]);
   if (!job) return complain_of_job("ask", words[0], kExitUsage);
-  Answer answer = heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule}), kLongestAnswerTime), *job);
-  if (answer.says == Says::nobody) answer.why = nobody_text(allocation_folder(dir), *job);
+  Answer answer =
+      heard(ask_all(ControlOf::keep, to_line(Question{*job, node_name(), rule}), kLongestAnswerTime), *job, plain);
+  if (answer.says == Says::nobody && answer.why.empty()) answer.why = nobody_text(allocation_folder(dir), *job);
   fmt::print("{}\n", json ? to_json(answer) : plain ? to_line(answer) : in_words(answer));
   switch (answer.says) {
     case Says::yes: return 0;

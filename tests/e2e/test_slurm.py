@@ -11,8 +11,9 @@ import time
 
 import pytest
 
-from conftest import LIMIT, clean_environment, read_until, slurm_gpus
+from conftest import LIMIT, clean_environment, let_others_in, read_until, slurm_gpus
 from conftest import squeue_row as row
+from test_jobs import LIAR
 
 JOB = {"SLURM_JOB_ID": "22", "SLURM_JOB_UID": "1000", "SLURM_JOB_USER": "ada", "SLURM_JOB_GPUS": "2,3",
        "SLURM_NODELIST": "gpu[1-2]", "SLURM_JOB_RESTART_COUNT": "1", "SLURM_JOB_PARTITION": "main",
@@ -266,6 +267,27 @@ def test_ask_says_whether_the_watcher_or_the_prolog_is_missing(run_lull, tmp_pat
         assert run_lull("slurm", command, "--dir", tmp_path / "run/%n", env=env).stderr == ""
         done = run_lull("slurm", "ask", "22", "--dir", tmp_path / "run/%n", env=env)
         assert done.returncode == 3 and done.stdout.endswith(f"{said} {folder}\n"), done.stdout
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another user")
+def test_another_node_hears_root_s_watcher_alone(run_lull, tmp_path_factory):
+    """The watcher of the job's user answers yes while root's is down. It is that user who runs the question of root."""
+    control = tmp_path_factory.mktemp("control")
+    let_others_in(control)
+    control.chmod(0o1777)
+    ada = {"user": 1000, "group": 1000, "extra_groups": []}
+    yes = "lull-answer job=22 node=gpu1 says=yes restarts=0 gpus=1 numbers=0 age=0.1 every=5 held=9 why=\n"
+    watcher = subprocess.Popen(["/usr/bin/python3", "-c", LIAR, f"{control}/lull-keep-1000", yes], stdout=subprocess.PIPE, text=True, **ada)
+    try:
+        assert watcher.stdout.readline() == "listens\n"
+        env = clean_environment(LULL_CONTROL=control, SLURMD_NODENAME="gpu1")
+        done = run_lull("slurm", "ask", "22", env=env, **ada)
+        assert done.returncode == 0 and done.stdout == "gpu1: yes\n", done.stdout + done.stderr
+        done = run_lull("slurm", "ask", "22", "--plain", env=env, **ada)
+        assert done.returncode == 3 and "says=nobody" in done.stdout and "a watcher of its user" in done.stdout, done.stdout
+    finally:
+        watcher.kill()
+        watcher.communicate(timeout=LIMIT)
 
 
 # -- settings -----------------------------------------------------------------------------------------
