@@ -693,6 +693,20 @@ TEST_F(NamedByOthers, AJobThatIsNamedByItsSluidHasTheNumberThatSlurmstepdShows) 
   EXPECT_EQ(jobs_of({11, 12}), std::vector<std::string>(2, "slurm:s8FXKTA79XAR00"));
 }
 
+TEST_F(NamedByOthers, TheSluidOfAnAllocationNamesTheJob) {
+  if (::geteuid() != 0) GTEST_SKIP() << "only root can give folders away";
+  const std::string path = "/system.slice/slurmstepd.scope/s8FXKTA79XAR00/step_batch";
+  cgroup(path, 0);
+  make({.pid = 9, .name = "slurmstepd", .user = 0, .cgroup = path, .arguments = {"slurmstepd: [4711.batch]"}});
+  make({.pid = 10, .parent = 9, .user = 1000, .cgroup = path});
+  make({.pid = 11, .parent = 1, .user = 1000, .cgroup = path});
+  GpuUsers users(root);
+  users.set_sluids({{"s8FXKTA79XAR00", 22}, {"sOTHER", 23}});
+  const auto uses = users.look(snapshot({{process(10), process(11)}}), UserDetail::jobs);
+  for (const GpuProcess& one : holders(uses[0])) EXPECT_EQ(one.job, "slurm:22");
+  EXPECT_EQ(holders(uses[0]).size(), 2U);
+}
+
 // proctrack/pgid and proctrack/linuxproc: the cgroup names no job.
 TEST_F(GpuUsersTest, WithoutCgroupsOfSlurmsAProcessIsOfTheJobOfTheSlurmstepdAboveIt) {
   make({.pid = 8, .name = "slurmd", .user = 0});

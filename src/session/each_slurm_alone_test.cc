@@ -30,6 +30,32 @@ TEST_F(EachSlurmTest, NoCommandIsRunForAnInteractiveJobThatIsLeftAlone) {
     }
 }
 
+// Shards and MPS: the job has no GPU of its own here, and may work all the same.
+TEST_F(EachSlurmTest, ANodeWithAJobThatSharesGpusSaysThatItIsUnknown) {
+  give({.job = 22, .gpus = {}, .shares_gpus = true, .nodes = "n1", .restarts = 0});
+  give({.job = 23, .gpus = {}, .nodes = "n1", .restarts = 0});
+  FakeWorld world(with_util(idle));
+  Listening sink;
+  EachSession session(settings(), world, sink);
+  std::map<std::uint64_t, slurm::Answer> heard;
+  world.loop().at(Instant(120s), [&] {
+    for (const std::uint64_t job : {22, 23})
+      heard[job] = session.on_slurm_question(0, {job, "n1", to_text(settings().steps[0].when)});
+    world.send(SIGTERM);
+  });
+  (void)session.run();
+  EXPECT_EQ(heard[22].says, slurm::Says::unknown);
+  EXPECT_NE(heard[22].why.find("which GPUs it shares"), std::string::npos) << heard[22].why;
+  EXPECT_EQ(heard[23].says, slurm::Says::yes) << "it has none: " << heard[23].why;
+}
+
+TEST_F(EachSlurmTest, TheSluidsOfAllocationsNameJobs) {
+  give({.job = 22, .gpus = {0}, .nodes = "n1", .restarts = 0, .sluid = "s8FXKTA79XAR00"});
+  give({.job = 23, .gpus = {1}, .nodes = "n1", .restarts = 0});
+  SlurmJobs jobs(*settings().slurm);
+  (void)jobs.look(Instant(1s), WallTime(100s));
+  EXPECT_EQ(jobs.sluids(), (std::map<std::string, std::uint64_t>{{"s8FXKTA79XAR00", 22}}));
+}
 
 }  // namespace
 }  // namespace lull

@@ -196,6 +196,29 @@ TEST(Prolog, TellsWhatSlurmdTellsIt) {
                               .start = WallTime(5s)}));
 }
 
+TEST(Prolog, KeepsTheSluidAndTellsWhoSharesGpus) {
+  const auto given = [](std::map<std::string, std::string> more) {
+    more.insert({{"SLURM_JOB_ID", "22"}, {"SLURM_JOB_UID", "1000"}});
+    return *allocation_from(environment(std::move(more)), "gpu1", WallTime(5s));
+  };
+  EXPECT_EQ(given({{"SLURM_JOB_SLUID", "s8FXKTA79XAR00"}}).sluid, "s8FXKTA79XAR00");
+  for (const char* name : {"CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "GPU_DEVICE_ORDINAL"})
+    EXPECT_TRUE(given({{name, "0"}}).shares_gpus) << name;
+  EXPECT_FALSE(given({}).shares_gpus);
+  EXPECT_FALSE(given({{"CUDA_VISIBLE_DEVICES", "NoDevFiles"}}).shares_gpus) << "it has none";
+  EXPECT_FALSE(given({{"CUDA_VISIBLE_DEVICES", "0"}, {"SLURM_JOB_GPUS", "0"}}).shares_gpus) << "it has a whole one";
+}
+
+TEST_F(AllocationTest, TheFileKeepsTheSluidAndWhoSharesGpus) {
+  ASSERT_TRUE(write_allocation(folder, {.job = 3, .node = "gpu1", .shares_gpus = true, .sluid = "s8FXKTA79XAR00"}));
+  ASSERT_TRUE(write_allocation(folder, {.job = 4, .node = "gpu1"}));
+  const auto found = read();
+  ASSERT_TRUE(found && found->all.size() == 2);
+  EXPECT_EQ(found->all[0].sluid, "s8FXKTA79XAR00");
+  EXPECT_TRUE(found->all[0].shares_gpus);
+  EXPECT_TRUE(found->all[1].sluid.empty() && !found->all[1].shares_gpus);
+}
+
 TEST(Prolog, WhatIsMissingIsNotMadeUp) {
   const auto bare = allocation_from(environment({{"SLURM_JOB_ID", "22"}, {"SLURM_JOB_UID", "0"}}), "gpu1", WallTime());
   ASSERT_TRUE(bare);
